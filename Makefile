@@ -1,0 +1,90 @@
+# Everything needs Go alone. What is built goes to bin/.
+
+GO          ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 10s
+RUNS        ?= 300
+SEED        ?= 1
+ARGS        ?=
+UNIT        := ./api/... ./client/... ./cmd/... ./internal/... ./test/bench/...
+
+.DEFAULT_GOAL := help
+
+## build: bin/stoa, bin/stoactl, bin/waldump
+.PHONY: build
+build:
+	$(GO) build -o bin/ ./cmd/...
+
+## run: a server on 127.0.0.1:2379 with its data in ./default.stoa (ARGS="--partitions 4")
+.PHONY: run
+run:
+	$(GO) run ./cmd/stoa $(ARGS)
+
+## test: unit tests
+.PHONY: test
+test:
+	$(GO) test $(UNIT)
+
+## test-race: unit tests under the race detector
+.PHONY: test-race
+test-race:
+	$(GO) test -race $(UNIT)
+
+## lint: gofmt, go vet, staticcheck
+.PHONY: lint
+lint:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt is needed:"; echo "$$out"; exit 1; fi
+	$(GO) vet -tags faults ./...
+	$(GO) run $(STATICCHECK) -tags faults ./...
+
+## peers: build etcd, etcdctl and etcdutl into bin/peers, from the Go proxy
+.PHONY: peers
+peers:
+	$(GO) run ./test/peers
+
+## test-compat: end to end against real etcdctl and clientv3, and side by side with etcd
+.PHONY: test-compat
+test-compat: build peers
+	$(GO) test -count=1 -timeout 20m ./test/compat/... ./test/process/...
+
+## test-etcd: etcd's own tests, with stoa in etcd's place
+.PHONY: test-etcd
+test-etcd: build peers
+	./test/etcd/run.sh
+
+## test-faults: kill, pause and cut real servers under load
+.PHONY: test-faults
+test-faults: build
+	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
+
+## sim: seeded whole-cluster simulation (SEED=1 RUNS=300)
+.PHONY: sim
+sim:
+	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
+
+## bench: side by side with etcd
+.PHONY: bench
+bench: build peers
+	$(GO) run ./test/bench $(ARGS)
+
+## fuzz: every fuzz target for FUZZTIME (10s)
+.PHONY: fuzz
+fuzz:
+	@for pkg in $$($(GO) list ./internal/... ./api/... ./cmd/...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; done
+
+## proto: regenerate the code of stoa's own protos
+.PHONY: proto
+proto:
+	./api/generate.sh
+
+## ci: what runs on every change
+.PHONY: ci
+ci:
+	.ci/run
+
+.PHONY: help
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  %-12s %s\n", $$1, $$2 }'

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/zap"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/metrics"
+	"github.com/stoa-kv/stoa/internal/node"
+)
+
+// health answers the health pages with what the node says.
+type health struct{ n *node.Node }
+
+func (h health) Alarms() []*pb.AlarmMember {
+	s, err := h.n.Status(context.Background())
+	if err != nil {
+		return nil
+	}
+	return s.Alarms
+}
+
+func (h health) HasLeader() bool { return h.n.Leader() != 0 }
+func (h health) IsLearner() bool { return false }
+
+func (h health) Read(ctx context.Context, serializable bool) error {
+	_, err := h.n.Range(ctx, &pb.RangeRequest{Key: []byte("\x00"), KeysOnly: true, Limit: 1, Serializable: serializable})
+	return err
+}
+
+// members shows the peer pages who is there.
+type members struct{ n *node.Node }
+
+func (m members) ClusterID() uint64 { return m.n.ClusterID() }
+
+func (m members) Members() []*pb.Member {
+	list, err := m.n.Members(context.Background(), false)
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
+// partitions shows operators how the partition groups stand.
+type partitions struct{ n *node.Node }
+
+func (p partitions) Partitions() []*stoapb.Partition {
+	var out []*stoapb.Partition
+	for i, g := range p.n.State().Partitions {
+		out = append(out, &stoapb.Partition{
+			Id: uint32(i), Leader: g.Leader, Term: g.Term, CommittedIndex: g.Committed, AppliedIndex: g.Applied,
+			ClosedRevision: g.Closed, Revision: g.Revision, Slots: uint32(g.Slots), Keys: g.Keys,
+		})
+	}
+	return out
+}
+
+// observe shows on /metrics how the node stands.
+func observe(m *metrics.Metrics, n *node.Node) {
+	m.Watch(func() metrics.State {
+		from, counts := n.State(), n.Counts()
+		s := metrics.State{
+			ServerID: n.MemberID(), HasLeader: n.Leader() != 0, IsLeader: n.Leader() == n.MemberID(),
+			LeaderChanges: n.LeaderChanges(), KnownPeers: from.Members,
+			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases,
+			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(),
+			WALBytes: from.WALBytes, WALSegments: from.WALSegments,
+			WatchStreams: from.Watch.Streams, Watchers: from.Watch.Watchers, SlowWatchers: from.Watch.Slow, WatchEvents: from.Watch.Events,
+		}
+		s.Counts = metrics.Counts{
+			Puts: counts.Puts, Deletes: counts.Deletes, PutBytes: counts.PutBytes, Ranges: counts.Ranges, Txns: counts.Txns,
+			ProposalsFailed: counts.ProposalsFailed, LeasesGranted: counts.Granted, LeasesRevoked: counts.Revoked,
+			LeasesRenewed: counts.Renewed, LeasesExpired: counts.Expired,
+		}
+		for _, p := range from.Partitions {
+			s.Keys += p.Keys
+			s.Partitions = append(s.Partitions, metrics.Partition{
+				IsLeader: p.Leader == n.MemberID(), Term: p.Term, Committed: p.Committed, Applied: p.Applied, Pending: p.Pending,
+				Revision: p.Revision, Closed: p.Closed, Keys: p.Keys, LogBytes: p.LogBytes,
+			})
+		}
+		return s
+	})
+}
+
+// notifySystemd tells a service manager that asked for it, as etcd does.
+func notifySystemd(lg *zap.Logger, state string) {
+	socket := os.Getenv("NOTIFY_SOCKET")
+	if socket == "" {
+		return
+	}
+	conn, err := net.DialTimeout("unixgram", socket, time.Second)
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+		conn.Close()
+	}
+	if err != nil {
+		lg.Warn("failed to notify systemd", zap.String("state", state), zap.Error(err))
+	}
+}

@@ -1,0 +1,183 @@
+// Stoa is the server.
+//
+// It is wiring and nothing else: read from top to bottom, start and serve are the
+// list of the parts in the order in which they come up, and stop in the order in
+// which they go down.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/config"
+	"github.com/stoa-kv/stoa/internal/metrics"
+	"github.com/stoa-kv/stoa/internal/node"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// How long a stop may take in all, and how much of it goes to requests that are
+// being served. etcd's operators expect a server to be gone in a second and a
+// half.
+const (
+	stopLimit  = 1400 * time.Millisecond
+	drainLimit = 200 * time.Millisecond
+)
+
+func main() {
+	cfg, err := config.Parse(os.Args[1:], os.Environ())
+	var usage *config.UsageError
+	switch {
+	case errors.Is(err, config.ErrHelp):
+		fmt.Print(config.HelpText())
+		return
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "%v\nRun 'stoa --help' for usage.\n", err)
+		os.Exit(2)
+	case err != nil:
+		defaultLogger().Error("failed to verify flags", zap.Error(err))
+		os.Exit(1)
+	case cfg.ShowVersion:
+		version.Print(os.Stdout, "stoa")
+		return
+	}
+	lg, err := newLogger(cfg.Log)
+	if err != nil {
+		defaultLogger().Error("failed to open the log", zap.Error(err))
+		os.Exit(1)
+	}
+	if err := run(cfg, lg); err != nil {
+		lg.Error("stoa failed", zap.Error(err))
+		_ = lg.Sync()
+		os.Exit(1)
+	}
+	_ = lg.Sync()
+}
+
+// server is the parts of a running server.
+type server struct {
+	cfg   *config.Config
+	lg    *zap.Logger
+	node  *node.Node
+	ports *ports
+}
+
+func run(cfg *config.Config, lg *zap.Logger) error {
+	signals, forget := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer forget()
+	report(cfg, lg)
+	s, err := start(signals, cfg, lg)
+	if err != nil {
+		return err
+	}
+	err = s.serve(signals)
+	forget() // a second signal ends the process at once
+	return errors.Join(err, s.stop())
+}
+
+// start opens the ports before it touches the data: whoever starts a server
+// twice is told so by the port.
+func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, error) {
+	me, err := identify(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{cfg: cfg, lg: lg}
+	if s.ports, err = openPorts(cfg, lg); err != nil {
+		return nil, err
+	}
+	m := metrics.New()
+	settings, err := nodeConfig(cfg, me, &s.ports.peerTLSInfo, m, lg)
+	if err != nil {
+		s.ports.close()
+		return nil, err
+	}
+	if s.node, err = node.Start(settings); err != nil {
+		s.ports.close()
+		return nil, fmt.Errorf("starting with the data in %s: %w", cfg.DataDir, err)
+	}
+	observe(m, s.node)
+	s.ports.build(s.node, m)
+	return s, nil
+}
+
+// serve answers peers at once, and clients when there is a leader. It returns
+// when ctx ends or a port fails.
+func (s *server) serve(ctx context.Context) error {
+	if err := s.ports.servePeers(); err != nil {
+		return err
+	}
+	if err := s.ports.serveMetrics(); err != nil {
+		return err
+	}
+	select {
+	case <-s.node.Ready():
+	case <-ctx.Done():
+		return nil
+	case err := <-s.ports.errs():
+		return err
+	}
+	if err := s.ports.serveClients(); err != nil {
+		return err
+	}
+	notifySystemd(s.lg, "READY=1")
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.ports.errs():
+		return err
+	}
+}
+
+// stop lets clients finish, hands leadership over, flushes, and closes the
+// ports of the peers last: the hand-over needs them.
+func (s *server) stop() error {
+	began := time.Now()
+	s.lg.Info("stopping", zap.String("name", s.cfg.Name), zap.String("data-dir", s.cfg.DataDir))
+	notifySystemd(s.lg, "STOPPING=1")
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		s.ports.stopClients(drainLimit)
+		err := s.node.Stop(ctx)
+		s.ports.stopPeers()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		s.lg.Info("stopped", zap.Duration("took", time.Since(began)))
+		return err
+	case <-ctx.Done():
+		// Nothing is lost by it: what was acknowledged is in the log.
+		s.lg.Warn("stopped before everything was closed", zap.Duration("took", time.Since(began)))
+		return nil
+	}
+}
+
+// report logs what the settings have to say.
+func report(cfg *config.Config, lg *zap.Logger) {
+	lg.Info("starting stoa", zap.String("stoa-version", version.Stoa), zap.String("etcd-version", version.Etcd),
+		zap.String("git-sha", version.Commit()), zap.Strings("args", os.Args), zap.String("name", cfg.Name),
+		zap.String("data-dir", cfg.DataDir), zap.Int("partitions", cfg.Partitions),
+		zap.Stringer("initial-cluster", cfg.InitialCluster), zap.String("initial-cluster-token", cfg.InitialClusterToken),
+		zap.Duration("heartbeat-interval", cfg.HeartbeatInterval), zap.Duration("election-timeout", cfg.ElectionTimeout),
+		zap.Uint64("snapshot-count", cfg.SnapshotCount), zap.Uint64("snapshot-catchup-entries", cfg.SnapshotCatchUpEntries),
+		zap.Int64("quota-backend-bytes", cfg.QuotaBackendBytes))
+	for _, n := range cfg.Notices {
+		log := lg.Info
+		if n.Warn {
+			log = lg.Warn
+		}
+		log(n.Text, zap.String("setting", n.Setting), zap.String("value", n.Value))
+	}
+	for _, name := range cfg.Unused {
+		lg.Info("accepted for etcd's sake, without effect", zap.String("flag", name))
+	}
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/internal/config"
+	"github.com/stoa-kv/stoa/internal/metrics"
+	"github.com/stoa-kv/stoa/internal/node"
+	"github.com/stoa-kv/stoa/internal/rpc"
+	"github.com/stoa-kv/stoa/internal/serve"
+	ptransport "github.com/stoa-kv/stoa/internal/transport"
+)
+
+// ports are all that a server listens on. They are opened before anything
+// touches the data, and served one kind after the other.
+type ports struct {
+	cfg *config.Config
+	lg  *zap.Logger
+
+	peerTLSInfo                   transport.TLSInfo
+	clientTLS, peerTLS            *serve.TLS
+	client, http, metrics, peer   []*serve.Port
+	rpc                           *rpc.Server
+	clients, pages, meters, peers *serve.Server // pages is for --listen-client-http-urls
+	failed                        chan error
+}
+
+func openPorts(cfg *config.Config, lg *zap.Logger) (p *ports, err error) {
+	p = &ports{cfg: cfg, lg: lg, failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	for _, l := range []struct {
+		flag string
+		urls []url.URL
+		to   *[]*serve.Port
+	}{
+		{"listen-peer-urls", cfg.ListenPeerURLs, &p.peer},
+		{"listen-client-urls", cfg.ListenClientURLs, &p.client},
+		{"listen-client-http-urls", cfg.ListenClientHTTPURLs, &p.http},
+		{"listen-metrics-urls", cfg.ListenMetricsURLs, &p.metrics},
+	} {
+		if *l.to, err = serve.Listen(l.flag, l.urls, cfg.SocketOpts); err != nil {
+			return p, err
+		}
+	}
+	return p, p.prepareTLS()
+}
+
+// prepareTLS loads the certificates, or makes them for --auto-tls.
+func (p *ports) prepareTLS() (err error) {
+	c := p.cfg
+	clientInfo, err := p.certificates(c.ClientTLS, c.ClientAutoTLS, "client", append(c.ListenClientURLs[:len(c.ListenClientURLs):len(c.ListenClientURLs)], c.ListenClientHTTPURLs...))
+	if err != nil {
+		return err
+	}
+	if p.peerTLSInfo, err = p.certificates(c.PeerTLS, c.PeerAutoTLS, "peer", c.ListenPeerURLs); err != nil {
+		return err
+	}
+	if serve.Secure(p.client) || serve.Secure(p.http) || serve.Secure(p.metrics) {
+		if p.clientTLS, err = serve.ClientTLS(clientInfo); err != nil {
+			return err
+		}
+	}
+	if serve.Secure(p.peer) {
+		p.peerTLS, err = serve.PeerTLS(p.peerTLSInfo)
+	}
+	return err
+}
+
+func (p *ports) certificates(info transport.TLSInfo, auto bool, side string, urls []url.URL) (transport.TLSInfo, error) {
+	info.Logger = p.lg
+	if !auto {
+		return info, nil
+	}
+	if !info.Empty() {
+		p.lg.Warn("ignoring auto TLS since certs given", zap.String("side", side))
+		return info, nil
+	}
+	var hosts []string
+	for _, u := range urls {
+		hosts = append(hosts, u.Host)
+	}
+	made, err := transport.SelfCert(p.lg, filepath.Join(p.cfg.DataDir, "fixtures", side), hosts, p.cfg.CertYears)
+	if err != nil {
+		return info, fmt.Errorf("making a certificate for %s URLs: %w", side, err)
+	}
+	made.MinVersion, made.MaxVersion, made.CipherSuites, made.Logger = info.MinVersion, info.MaxVersion, info.CipherSuites, p.lg
+	return made, nil
+}
+
+// build makes the servers that will serve the ports.
+func (p *ports) build(n *node.Node, m *metrics.Metrics) {
+	c := p.cfg
+	p.rpc = rpc.NewServer(n, rpc.Options{
+		MaxRequestBytes: int(c.MaxRequestBytes), MaxTxnOps: int(c.MaxTxnOps), MaxConcurrentStreams: c.MaxConcurrentStreams,
+		KeepAliveMinTime: c.KeepAlive.MinTime, KeepAliveInterval: c.KeepAlive.Interval, KeepAliveTimeout: c.KeepAlive.Timeout,
+		ProgressInterval: c.WatchProgressNotifyInterval, ElectionTimeout: c.ElectionTimeout,
+		Creds: serve.Credentials(), Metrics: m.Registry, Logger: p.lg,
+	})
+	p.rpc.ServePartitions(partitions{n})
+	var traffic serve.Traffic
+	m.Traffic(traffic.Received.Load, traffic.Sent.Load)
+	shown := serve.Pages{
+		Health: health{n}, HealthCounter: m, HealthTimeout: requestTimeout(c), Metrics: m.Handler(),
+		Pprof: c.EnablePprof || c.Log.Level == "debug", Hosts: c.HostWhitelist, Origins: c.CORS, Logger: p.lg,
+	}
+	client := serve.Options{
+		GRPC: p.rpc.Server, HTTP: serve.ClientPages(shown), TLS: p.clientTLS,
+		MaxStreams: c.MaxConcurrentStreams, Traffic: &traffic, Logger: p.lg,
+	}
+	if len(p.http) > 0 {
+		onlyPages := client
+		onlyPages.GRPC = nil
+		p.pages = serve.New(onlyPages)
+		client.HTTP = nil
+	}
+	p.clients = serve.New(client)
+	p.meters = serve.New(serve.Options{HTTP: serve.MetricsPages(shown), TLS: p.clientTLS, Logger: p.lg})
+
+	peers := grpc.NewServer(append(ptransport.ServerOptions(), grpc.Creds(serve.Credentials()))...)
+	n.RegisterPeer(peers)
+	p.peers = serve.New(serve.Options{GRPC: peers, HTTP: serve.PeerPages(members{n}), TLS: p.peerTLS, Logger: p.lg})
+}
+
+// requestTimeout is etcd's: time for a disk, and for an election to fail and
+// one to succeed.
+func requestTimeout(c *config.Config) time.Duration { return 5*time.Second + 2*c.ElectionTimeout }
+
+func (p *ports) servePeers() error {
+	p.lg.Info("serving peer traffic", zap.Stringer("urls", types.URLs(p.cfg.ListenPeerURLs)))
+	return p.start(p.peers, p.peer)
+}
+
+func (p *ports) serveMetrics() error {
+	if len(p.metrics) == 0 {
+		return nil
+	}
+	p.lg.Info("serving metrics", zap.Stringer("urls", types.URLs(p.cfg.ListenMetricsURLs)))
+	return p.start(p.meters, p.metrics)
+}
+
+// serveClients says so in the words that etcd's tests wait for.
+func (p *ports) serveClients() error {
+	p.rpc.SetServing(true)
+	if err := p.start(p.clients, p.client); err != nil {
+		return err
+	}
+	if p.pages != nil {
+		if err := p.start(p.pages, p.http); err != nil {
+			return err
+		}
+	}
+	p.lg.Info("ready to serve client requests")
+	for _, port := range append(p.client[:len(p.client):len(p.client)], p.http...) {
+		p.lg.Info("serving client traffic", zap.Stringer("address", port.Addr()), zap.String("url", port.URL.String()))
+	}
+	return nil
+}
+
+func (p *ports) start(s *serve.Server, on []*serve.Port) error {
+	if err := s.Serve(on...); err != nil {
+		return err
+	}
+	go func() {
+		if err, ok := <-s.Err(); ok {
+			select {
+			case p.failed <- err:
+			default:
+			}
+		}
+	}()
+	return nil
+}
+
+// errs yields the first error of any port that is served.
+func (p *ports) errs() <-chan error { return p.failed }
+
+func (p *ports) stopClients(drain time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	p.rpc.SetServing(false)
+	for _, s := range []*serve.Server{p.pages, p.clients, p.meters} {
+		if s != nil {
+			s.Stop(ctx)
+		}
+	}
+	p.rpc.Close()
+	serve.CloseAll(p.client)
+	serve.CloseAll(p.http)
+	serve.CloseAll(p.metrics)
+}
+
+// stopPeers cuts the links: they never end by themselves.
+func (p *ports) stopPeers() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	p.peers.Stop(ctx)
+	serve.CloseAll(p.peer)
+}
+
+// close closes what is open and not being served.
+func (p *ports) close() {
+	for _, open := range [][]*serve.Port{p.client, p.http, p.metrics, p.peer} {
+		serve.CloseAll(open)
+	}
+}

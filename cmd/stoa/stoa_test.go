@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/client/pkg/v3/logutil"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/config"
+)
+
+func settings(t *testing.T, dir string, args ...string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse(append([]string{
+		"--data-dir=" + dir, "--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0",
+		"--listen-peer-urls=http://127.0.0.1:0", "--partitions=2",
+	}, args...), nil)
+	require.NoError(t, err)
+	return cfg
+}
+
+// up starts a server in this process and returns its client address and what
+// stops it.
+func up(t *testing.T, cfg *config.Config) (addr string, down func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := start(ctx, cfg, zap.NewNop())
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.serve(ctx) }()
+	select {
+	case <-s.node.Ready():
+	case <-time.After(10 * time.Second):
+		t.Fatal("no leader")
+	}
+	stopped := false
+	down = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		require.NoError(t, <-served)
+		began := time.Now()
+		require.NoError(t, s.stop())
+		require.Less(t, time.Since(began), 1500*time.Millisecond)
+	}
+	t.Cleanup(down)
+	return s.ports.client[0].Addr().String(), down
+}
+
+func client(t *testing.T, addr string) *clientv3.Client {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func page(t *testing.T, url string) string {
+	answer, err := http.Get(url)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestServesStopsAndStartsAgain(t *testing.T) {
+	dir := t.TempDir()
+	addr, down := up(t, settings(t, dir))
+	c := client(t, addr)
+	_, err := c.Put(t.Context(), "a", "1")
+	require.NoError(t, err)
+	w := c.Watch(t.Context(), "a") // must not hold up the stop
+	require.Equal(t, `{"health":"true","reason":""}`, page(t, "http://"+addr+"/health"))
+	require.Contains(t, page(t, "http://"+addr+"/metrics"), "\netcd_server_is_leader 1\n")
+	require.Contains(t, page(t, "http://"+addr+"/metrics"), `grpc_server_handled_total{grpc_code="OK",grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`)
+	down()
+	_ = w
+
+	addr, down = up(t, settings(t, dir))
+	r, err := client(t, addr).Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "1", string(r.Kvs[0].Value))
+	down()
+}
+
+func TestWhatStopsAStart(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer busy.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--listen-peer-urls=http://" + busy.Addr().String()}, fmt.Sprintf("--listen-peer-urls http://%s: another process listens there already", busy.Addr())},
+		{[]string{"--data-dir=" + file}, file},
+		{[]string{"--initial-cluster=other=http://localhost:1"}, `couldn't find local name "default"`},
+		{[]string{"--listen-client-urls=https://127.0.0.1:0"}, "TLS key/cert"},
+		{[]string{"--listen-client-urls=https://127.0.0.1:0", "--cert-file=/no/such", "--key-file=/no/such"}, "/no/such"},
+		{[]string{"--listen-metrics-urls=https://127.0.0.1:0"}, "TLS key/cert"},
+	} {
+		_, err := start(t.Context(), settings(t, t.TempDir(), tc.args...), zap.NewNop())
+		require.ErrorContains(t, err, tc.want, "%v", tc.args)
+	}
+}
+
+func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	_, down := up(t, settings(t, dir))
+	down()
+	_, err := start(t.Context(), settings(t, dir, "--partitions=3"), zap.NewNop())
+	require.ErrorContains(t, err, "partitions")
+}
+
+func TestSeparatePortsForHTTPAndMetrics(t *testing.T) {
+	cfg := settings(t, t.TempDir(), "--listen-client-http-urls=http://127.0.0.1:0", "--listen-metrics-urls=http://127.0.0.1:0")
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := start(ctx, cfg, zap.NewNop())
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.serve(ctx) }()
+	<-s.node.Ready()
+	_, err = client(t, s.ports.client[0].Addr().String()).Put(t.Context(), "a", "1")
+	require.NoError(t, err)
+	require.Contains(t, page(t, "http://"+s.ports.http[0].Addr().String()+"/version"), `"stoa":`)
+	require.Contains(t, page(t, "http://"+s.ports.metrics[0].Addr().String()+"/metrics"), "stoa_version")
+	require.Equal(t, "ok\n", page(t, "http://"+s.ports.metrics[0].Addr().String()+"/readyz"))
+	cancel()
+	require.NoError(t, <-served)
+	require.NoError(t, s.stop())
+}
+
+func TestAutoTLS(t *testing.T) {
+	cfg := settings(t, t.TempDir(), "--listen-client-urls=https://127.0.0.1:0", "--auto-tls", "--peer-auto-tls",
+		"--listen-peer-urls=https://127.0.0.1:0", "--initial-advertise-peer-urls=https://localhost:2380", "--initial-cluster=default=https://localhost:2380")
+	addr, down := up(t, cfg)
+	_, err := os.Stat(filepath.Join(cfg.DataDir, "fixtures", "client", "cert.pem"))
+	require.NoError(t, err)
+	_, err = http.Get("https://" + addr + "/health")
+	require.ErrorContains(t, err, "certificate")
+	down()
+}
+
+func TestLogger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	lg, err := newLogger(config.Log{Level: "warn", Format: "json", Outputs: []string{path}})
+	require.NoError(t, err)
+	lg.Info("quiet")
+	lg.Warn("loud", zap.String("k", "v"))
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(b), "\n"))
+	require.Regexp(t, `^\{"level":"warn","ts":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d{4})","caller":"stoa/stoa_test.go:\d+","msg":"loud","k":"v"\}\n$`, string(b))
+
+	_, err = newLogger(config.Log{Level: "warn", Format: "json", Outputs: []string{"/no/such/dir/log"}})
+	require.ErrorContains(t, err, "--log-outputs")
+	_, err = newLogger(config.Log{Level: "loud", Format: "json"})
+	require.ErrorContains(t, err, "--log-level")
+}
+
+func TestNotifySystemd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	notifySystemd(zap.NewNop(), "READY=1")
+	b := make([]byte, 20)
+	n, err := conn.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "READY=1", string(b[:n]))
+}
+
+func TestJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	defer conn.Close()
+	c := logutil.DefaultZapLoggerConfig
+	j, err := newJournal(path, c)
+	require.NoError(t, err)
+	lg := zap.New(j).With(zap.Int("n", 1))
+	lg.Debug("unheard")
+	lg.Warn("two\nlines")
+	b := make([]byte, 1000)
+	n, err := conn.Read(b)
+	require.NoError(t, err)
+	head, rest, ok := strings.Cut(string(b[:n]), "MESSAGE\n")
+	require.True(t, ok)
+	require.Equal(t, "PRIORITY=4\nSYSLOG_IDENTIFIER=stoa\n", head)
+	require.EqualValues(t, len(rest)-9, binary.LittleEndian.Uint64([]byte(rest[:8])))
+	require.Contains(t, rest, `"msg":"two\nlines","n":1}`)
+
+	_, err = newLogger(config.Log{Level: "info", Format: "json", Outputs: []string{"systemd/journal"}})
+	if _, there := os.Stat(journalSocket); there != nil {
+		require.ErrorContains(t, err, "systemd/journal")
+	}
+}

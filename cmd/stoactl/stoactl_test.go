@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+// fakeServer answers with the request that it got, so that a test sees what was
+// asked, and with fixed values, so that it sees how they are shown.
+type fakeServer struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedClusterServer
+	pb.UnimplementedMaintenanceServer
+	stoapb.UnimplementedPartitionsServer
+	last any
+}
+
+var header = &pb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 7, RaftTerm: 2}
+
+var foo = &mvccpb.KeyValue{Key: []byte("foo"), Value: []byte("bar"), CreateRevision: 2, ModRevision: 3, Version: 2, Lease: 10}
+
+func (s *fakeServer) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	s.last = r
+	return &pb.RangeResponse{Header: header, Kvs: []*mvccpb.KeyValue{foo}, Count: 1}, nil
+}
+
+func (s *fakeServer) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	s.last = r
+	return &pb.PutResponse{Header: header, PrevKv: foo}, nil
+}
+
+func (s *fakeServer) DeleteRange(_ context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	s.last = r
+	return &pb.DeleteRangeResponse{Header: header, Deleted: 1}, nil
+}
+
+func (s *fakeServer) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	s.last = r
+	return &pb.TxnResponse{Header: header, Succeeded: true, Responses: []*pb.ResponseOp{
+		{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},
+		{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{foo}}}},
+		{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Deleted: 3}}},
+	}}, nil
+}
+
+func (s *fakeServer) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	return &pb.MemberListResponse{Header: header, Members: []*pb.Member{{ID: 0xa1, Name: "n1", PeerURLs: []string{"http://p"}, ClientURLs: []string{"http://c"}}}}, nil
+}
+
+func (s *fakeServer) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return &pb.StatusResponse{Header: header, Version: "3.7.3", DbSize: 20480, DbSizeInUse: 16384, Leader: 0xa1, RaftTerm: 2, RaftIndex: 9, RaftAppliedIndex: 9, DbSizeQuota: 2 << 30}, nil
+}
+
+func (s *fakeServer) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	return &pb.AlarmResponse{Header: header, Alarms: []*pb.AlarmMember{{Alarm: pb.AlarmType_NOSPACE}}}, nil
+}
+
+func (s *fakeServer) List(context.Context, *stoapb.ListPartitionsRequest) (*stoapb.ListPartitionsResponse, error) {
+	return &stoapb.ListPartitionsResponse{Partitions: []*stoapb.Partition{{Id: 0, Leader: 0xa1, Term: 2, Slots: 512}, {Id: 1, Leader: 0xa1, Term: 2, Slots: 512, Keys: 3}}}, nil
+}
+
+func startFake(t *testing.T) (*fakeServer, string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f, g := &fakeServer{}, grpc.NewServer()
+	pb.RegisterKVServer(g, f)
+	pb.RegisterClusterServer(g, f)
+	pb.RegisterMaintenanceServer(g, f)
+	stoapb.RegisterPartitionsServer(g, f)
+	go g.Serve(ln)
+	t.Cleanup(g.Stop)
+	return f, ln.Addr().String()
+}
+
+func call(stdin string, env []string, args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	a := &app{in: bufio.NewReader(strings.NewReader(stdin)), out: &o, errs: &e}
+	code = a.run(args, env)
+	return code, o.String(), e.String()
+}
+
+func TestCommands(t *testing.T) {
+	_, addr := startFake(t)
+	env := []string{"STOACTL_ENDPOINTS=" + addr}
+	for _, tc := range []struct{ stdin, args, want string }{
+		{"", "put foo bar --prev-kv", "OK\nfoo\nbar\n"},
+		{"", "get foo", "foo\nbar\n"},
+		{"", "get foo --print-value-only", "bar\n"},
+		{"", "get foo --hex", `\x66\x6f\x6f` + "\n" + `\x62\x61\x72` + "\n"},
+		{"", "get foo -w json", `{"header":{"cluster_id":193,"member_id":161,"revision":7,"raft_term":2},"kvs":[{"key":"Zm9v","create_revision":2,"mod_revision":3,"version":2,"value":"YmFy","lease":10}],"count":1}` + "\n"},
+		{"", "get foo -w fields", "\"ClusterID\" : 193\n\"MemberID\" : 161\n\"Revision\" : 7\n\"RaftTerm\" : 2\n\"Key\" : \"foo\"\n\"CreateRevision\" : 2\n\"ModRevision\" : 3\n\"Version\" : 2\n\"Value\" : \"bar\"\n\"Lease\" : 10\n\"More\" : false\n\"Count\" : 1\n"},
+		{"", "del foo", "1\n"},
+		{"mod(\"foo\") > \"0\"\n\nput foo \"a b\"\n\n\n", "txn", "SUCCESS\n\nOK\n\nfoo\nbar\n\n3\n"},
+		{"\n\n\n", "txn -w json", `{"header":{"cluster_id":193,"member_id":161,"revision":7,"raft_term":2},"succeeded":true,"responses":[{"Response":{"response_put":{}}},{"Response":{"response_range":{"kvs":[{"key":"Zm9v","create_revision":2,"mod_revision":3,"version":2,"value":"YmFy","lease":10}]}}},{"Response":{"response_delete_range":{"deleted":3}}}]}` + "\n"},
+		{"", "member list", "a1, started, n1, http://p, http://c, false\n"},
+		{"", "member list -w json --hex", `{"header":{"cluster_id":"c1","member_id":"a1","revision":7,"raft_term":2},"members":[{"ID":"a1","name":"n1","peerURLs":["http://p"],"clientURLs":["http://c"]}]}` + "\n"},
+		{"", "endpoint status", addr + ", a1, 3.7.3, , 20 kB, 16 kB, 20%, 2.1 GB, true, false, 2, 9, 9, , , false\n"},
+		{"", "partition list", "0, a1, 2, 0, 0, 0, 0, 512, 0\n1, a1, 2, 0, 0, 0, 0, 512, 3\n"},
+		{"", "member list -w table", "" +
+			"┌────┬─────────┬──────┬────────────┬──────────────┬────────────┐\n" +
+			"│ ID │ STATUS  │ NAME │ PEER ADDRS │ CLIENT ADDRS │ IS LEARNER │\n" +
+			"├────┼─────────┼──────┼────────────┼──────────────┼────────────┤\n" +
+			"│ a1 │ started │   n1 │   http://p │     http://c │      false │\n" +
+			"└────┴─────────┴──────┴────────────┴──────────────┴────────────┘\n"},
+	} {
+		code, out, errs := call(tc.stdin, env, strings.Fields(tc.args)...)
+		require.Zero(t, code, "%s: %s", tc.args, errs)
+		require.Equal(t, tc.want, out, tc.args)
+	}
+}
+
+func TestRequestsSayWhatTheFlagsSay(t *testing.T) {
+	f, addr := startFake(t)
+	ask := func(stdin, args string) any {
+		code, _, errs := call(stdin, nil, append(strings.Fields(args), "--endpoints="+addr)...)
+		require.Zero(t, code, errs)
+		return f.last
+	}
+	r := ask("", "get a --prefix --limit 3 --rev 5 --order descend --sort-by modify --consistency s --keys-only --min-mod-rev 2").(*pb.RangeRequest)
+	require.Equal(t, "b", string(r.RangeEnd))
+	require.EqualValues(t, 3, r.Limit)
+	require.EqualValues(t, 5, r.Revision)
+	require.Equal(t, pb.RangeRequest_DESCEND, r.SortOrder)
+	require.Equal(t, pb.RangeRequest_MOD, r.SortTarget)
+	require.True(t, r.Serializable && r.KeysOnly)
+	require.EqualValues(t, 2, r.MinModRevision)
+
+	p := ask("from stdin\n", "put k --lease 1f --ignore-lease=false").(*pb.PutRequest)
+	require.Equal(t, "from stdin\n", string(p.Value))
+	require.EqualValues(t, 0x1f, p.Lease)
+
+	d := ask("", "del a b --range --prev-kv").(*pb.DeleteRangeRequest)
+	require.Equal(t, "b", string(d.RangeEnd))
+	require.True(t, d.PrevKv)
+
+	x := ask("val(\"a\") = \"1\"\nlease(\"b\") != \"ff\"\n\nput a 2 --lease=a\nget --prefix /x\n\ndel 'q r' --prev-kv\n", "txn").(*pb.TxnRequest)
+	require.Len(t, x.Compare, 2)
+	require.EqualValues(t, 255, x.Compare[1].GetLease())
+	require.EqualValues(t, 10, x.Success[0].GetRequestPut().Lease)
+	require.Equal(t, "/y", string(x.Success[1].GetRequestRange().RangeEnd))
+	require.Equal(t, "q r", string(x.Failure[0].GetRequestDeleteRange().Key))
+}
+
+func TestUnhealthyEndpoints(t *testing.T) {
+	_, addr := startFake(t)
+	code, _, errs := call("", nil, "endpoint", "health", "--endpoints", addr)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, addr+" is unhealthy: failed to commit proposal: Active Alarm(s): NOSPACE")
+	code, out, _ := call("", nil, "endpoint", "health", "-w", "json", "--endpoints", "127.0.0.1:1", "--command-timeout", "200ms", "--dial-timeout", "100ms")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `"endpoint":"127.0.0.1:1","health":false`)
+}
+
+func TestMistakes(t *testing.T) {
+	for _, tc := range []struct {
+		stdin, args, want string
+		code              int
+	}{
+		{"", "get", "one argument as key", exitBadArgs},
+		{"", "get a b --prefix", "too many arguments", exitBadArgs},
+		{"", "get a --prefix --from-key", "--from-key", exitBadArgs},
+		{"", "get a --order up", "bad sort order", exitBadArgs},
+		{"", "get a --consistency x", "consistency", exitBadArgs},
+		{"", "get a --count-only", "--count-only", exitBadArgs},
+		{"", "put a b --ignore-value", "--ignore-value", exitBadArgs},
+		{"", "put a b --lease xyz", "bad lease ID", exitBadArgs},
+		{"", "del", "one argument as key", exitBadArgs},
+		{"mod(foo) > 0\n", "txn", "malformed comparison", exitInvalidInput},
+		{"size(\"foo\") > \"0\"\n", "txn", "unknown target", exitInvalidInput},
+		{"mod(\"foo\") >= \"0\"\n", "txn", "unknown operator", exitInvalidInput},
+		{"\nincr a\n", "txn", "want put, get or del", exitInvalidInput},
+		{"\nput a\n", "txn", "needs a key and a value", exitInvalidInput},
+		{"\nget a --nope\n", "txn", "nope", exitInvalidInput},
+		{"", "nonsense", "unknown command", 1},
+		{"", "watch", "watch needs a key", exitBadArgs},
+	} {
+		code, _, errs := call(tc.stdin, nil, strings.Fields(tc.args)...)
+		require.Equal(t, tc.code, code, "%s: %s", tc.args, errs)
+		require.Contains(t, errs, tc.want, tc.args)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	_, addr := startFake(t)
+	code, out, _ := call("", []string{"ETCDCTL_ENDPOINTS=127.0.0.1:1", "STOACTL_ENDPOINTS=" + addr, "ETCDCTL_WRITE_OUT=json"}, "del", "a")
+	require.Zero(t, code)
+	require.Contains(t, out, `"deleted":1`)
+	// The command line replaces the list of the environment.
+	code, _, errs := call("", []string{"ETCDCTL_ENDPOINTS=127.0.0.1:1,127.0.0.1:2"}, "del", "a", "--endpoints", addr)
+	require.Zero(t, code, errs)
+	code, _, errs = call("", []string{"STOACTL_DIAL_TIMEOUT=soon"}, "version")
+	require.Equal(t, exitBadArgs, code)
+	require.Contains(t, errs, "STOACTL_DIAL_TIMEOUT")
+}
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 20480: "20 kB", 1500: "1.5 kB", 2 << 30: "2.1 GB"} {
+		require.Equal(t, want, bytesOf(n))
+	}
+}
+
+func FuzzTxnLines(f *testing.F) {
+	f.Add(`mod("a") > "0"`)
+	f.Add(`put "a\"b" 'c d' --lease=1`)
+	f.Add(`get --prefix ""`)
+	f.Fuzz(func(_ *testing.T, line string) {
+		_, _ = parseCompare(line)
+		_, _ = parseOp(line)
+	})
+}

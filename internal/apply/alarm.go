@@ -1,0 +1,88 @@
+package apply
+
+import (
+	"cmp"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// alarms is the set of active alarms, immutable: it changes at a rendezvous of
+// all partitions, but anyone may look at it at any time.
+type alarms struct {
+	active           []*pb.AlarmMember // by alarm, then member
+	noSpace, corrupt bool
+}
+
+func newAlarms(active []*pb.AlarmMember) *alarms {
+	a := &alarms{active: active}
+	for _, m := range active {
+		a.noSpace = a.noSpace || m.GetAlarm() == pb.AlarmType_NOSPACE
+		a.corrupt = a.corrupt || m.GetAlarm() == pb.AlarmType_CORRUPT
+	}
+	return a
+}
+
+func compareAlarms(a, b *pb.AlarmMember) int {
+	return cmp.Or(cmp.Compare(a.GetAlarm(), b.GetAlarm()), cmp.Compare(a.GetMemberID(), b.GetMemberID()))
+}
+
+// Alarms returns the active alarms. The slice and its elements are shared.
+func (m *Machine) Alarms() []*pb.AlarmMember { return m.alarms.Load().active }
+
+// LoadAlarms sets the active alarms after a restart.
+func (m *Machine) LoadAlarms(active []*pb.AlarmMember) {
+	active = slices.Clone(active)
+	slices.SortFunc(active, compareAlarms)
+	m.alarms.Store(newAlarms(active))
+}
+
+// admit refuses what an alarm forbids. Without space, what would take some; in
+// a corrupt cluster, everything but what can help. For a transaction that needs
+// its body; see txnCommand.
+func (x *execution) admit(k command.Kind) error {
+	a := x.m.alarms.Load()
+	switch k {
+	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish:
+		return nil
+	}
+	if a.corrupt {
+		return fault.Corrupt
+	}
+	if a.noSpace && (k == command.Put || k == command.LeaseGrant) {
+		return fault.NoSpace
+	}
+	return nil
+}
+
+func (x *execution) alarm(req *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	resp := &pb.AlarmResponse{Header: x.header(false)}
+	active := x.m.Alarms()
+	want := &pb.AlarmMember{MemberID: req.GetMemberID(), Alarm: req.GetAlarm()}
+	at, there := slices.BinarySearchFunc(active, want, compareAlarms)
+	switch req.GetAction() {
+	case pb.AlarmRequest_GET:
+		for _, a := range active {
+			if req.GetAlarm() == pb.AlarmType_NONE || req.GetAlarm() == a.GetAlarm() {
+				resp.Alarms = append(resp.Alarms, a)
+			}
+		}
+	case pb.AlarmRequest_ACTIVATE:
+		if want.Alarm == pb.AlarmType_NONE {
+			break
+		}
+		if !there {
+			x.m.alarms.Store(newAlarms(slices.Insert(slices.Clone(active), at, want)))
+		}
+		resp.Alarms = append(resp.Alarms, want)
+	case pb.AlarmRequest_DEACTIVATE:
+		if there {
+			x.m.alarms.Store(newAlarms(slices.Delete(slices.Clone(active), at, at+1)))
+			resp.Alarms = append(resp.Alarms, want)
+		}
+	}
+	return resp, nil
+}

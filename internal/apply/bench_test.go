@@ -1,0 +1,130 @@
+package apply
+
+import (
+	"fmt"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+const benchBatch = 256
+
+// benchEntry is a batch of puts to a directory, each a value of 256 bytes.
+func benchEntry(keys int) [][]byte {
+	var out [][]byte
+	for from := 0; from < keys; from += benchBatch {
+		e := command.Entry{Origin: 1, Seq: 1}
+		for i := range benchBatch {
+			e.Commands = append(e.Commands, cmd(&pb.PutRequest{Key: fmt.Appendf(nil, "/registry/pods/key-%07d", from+i), Value: make([]byte, 256)}))
+		}
+		out = append(out, e.AppendTo(nil))
+	}
+	return out
+}
+
+func benchMachine() *Machine {
+	return New(Config{Stores: []*store.Store{store.New(nil)}, Leases: lease.NewTable(), Placement: placement.New(1)})
+}
+
+// BenchmarkPuts measures one put of a batch, from the entry's bytes to its
+// answer: on the leader, on a follower, and for comparison the store alone.
+// Overwritten values would pile up in the store's history without a flusher, so
+// a fresh store is taken for each pass over the keys.
+func BenchmarkPuts(b *testing.B) {
+	entries := benchEntry(1 << 15)
+	run := func(b *testing.B, pass func(m *Machine, raw []byte)) {
+		b.ReportAllocs()
+		m := benchMachine()
+		for i := 0; i < b.N; i += benchBatch {
+			if n := i / benchBatch; n > 0 && n%(2*len(entries)) == 0 {
+				b.StopTimer()
+				m = benchMachine()
+				b.StartTimer()
+			}
+			pass(m, entries[i/benchBatch%len(entries)])
+		}
+	}
+	decode := func(raw []byte) *command.Entry {
+		e, err := command.Decode(raw)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return &e
+	}
+	b.Run("answered", func(b *testing.B) {
+		reply := func(int, Result) {}
+		run(b, func(m *Machine, raw []byte) { m.Local(0, 1, 1, decode(raw), reply) })
+	})
+	b.Run("unanswered", func(b *testing.B) {
+		run(b, func(m *Machine, raw []byte) { m.Local(0, 1, 1, decode(raw), nil) })
+	})
+	b.Run("store-alone", func(b *testing.B) {
+		run(b, func(m *Machine, raw []byte) {
+			s := m.Stores[0]
+			e := decode(raw)
+			s.Lock()
+			for i := range e.Commands {
+				p, _ := readPut(e.Commands[i].Body)
+				s.Put(store.Revision{Main: s.Rev() + 1}, p.key, p.value, 0)
+			}
+			s.Unlock()
+		})
+	})
+}
+
+// BenchmarkTxns measures what Kubernetes writes with: compare a key's revision,
+// put it, else read it.
+func BenchmarkTxns(b *testing.B) {
+	key, value := []byte("/registry/pods/default/web"), make([]byte, 256)
+	txn := &pb.TxnRequest{
+		Compare: []*pb.Compare{{Key: key, Result: pb.Compare_GREATER, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: -1}}},
+		Success: []*pb.RequestOp{operationOf(&pb.PutRequest{Key: key, Value: value})},
+		Failure: []*pb.RequestOp{operationOf(&pb.RangeRequest{Key: key})},
+	}
+	var e command.Entry
+	for range benchBatch {
+		e.Commands = append(e.Commands, cmd(txn))
+	}
+	for name, reply := range map[string]Reply{"answered": func(int, Result) {}, "unanswered": nil} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			m := benchMachine()
+			for i := 0; i < b.N; i += benchBatch {
+				if i%(1<<18) == 0 {
+					m = benchMachine()
+				}
+				m.Local(0, 1, 1, &e, reply)
+			}
+		})
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	m := benchMachine()
+	for _, raw := range benchEntry(1 << 15) {
+		e, _ := command.Decode(raw)
+		m.Local(0, 1, 1, &e, nil)
+	}
+	req := &pb.RangeRequest{Key: []byte("/registry/pods/key-0000777")}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Range(req, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkReadPut(b *testing.B) {
+	body := cmd(&pb.PutRequest{Key: []byte("/registry/pods/key-0000777"), Value: make([]byte, 256), Lease: 1 << 50}).Body
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := readPut(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+// Package apply executes what the log says, and evaluates reads.
+//
+// A [Machine] stands over the stores of all partitions and the state that the
+// server has once: leases, alarms, members. A local entry is executed by its partition's
+// loop under that store's lock; a rendezvous by whichever loop arrives last,
+// under the locks of all participants. Reads run on their own goroutines under
+// read locks, through the same evaluator as reads inside a transaction.
+//
+// Invariants:
+//
+//  1. (I6) The state after an entry is a function of the state before it and of
+//     the entry's bytes. Nothing here asks for the time, draws a random number,
+//     depends on map order, or lets it matter whether somebody waits for the
+//     answer: without a waiter the answer is not built, the state is the same.
+//  2. (I3) A command takes effect at one revision, whole or not at all: whatever
+//     can fail is checked before the first write, and readers of any of its
+//     partitions are locked out until it is done.
+//  3. (I1) A command's revision is its stamp, or one more than the last revision
+//     of its partitions where it has none (P = 1). Without stamps a command that
+//     writes nothing takes no revision; a stamp is used up whether or not it was
+//     needed, for it has been answered with.
+//  4. Nothing that a log entry says makes it panic: an entry that can't be read
+//     or executed is answered with an error, the same on all replicas.
+//  5. System state (leases, alarms, members, compaction) changes only at a rendezvous,
+//     which must be one of all partitions.
+//
+// Entry in: [Machine.Local], [Machine.Rendezvous], [Machine.Skip] from the group
+// loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to who
+// waits, changes to the [Sink] (watches), system changes to the [Observer].
+//
+// The package must not import anything that has a clock, a network, a file or a
+// random source, nor raft, wal or watch.
+package apply

@@ -1,0 +1,230 @@
+package apply
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// several stands for "more than one" where one partition would be named.
+const several = -1
+
+// execution is the running of one entry, or of one transaction that only reads,
+// over stores that are locked.
+type execution struct {
+	m       *Machine
+	parts   placement.Set
+	local   int  // the only partition, or several
+	answers bool // somebody waits for the responses
+	// at is the revision that reads see which ask for none: 0 for the newest.
+	at       int64
+	readOnly bool
+	readErr  error // of a read inside a transaction; see execute
+
+	// The command at work: its revision if it writes, and what it changed.
+	rev     int64
+	stamped bool
+	sub     int64
+	// In a local entry each command's changes follow those of the last one, and
+	// from is where its own begin; in a rendezvous they are per partition.
+	changes []store.Change
+	from    int
+	spread  [][]store.Change
+
+	// putAnswers are allocated for the whole entry and given out one by one.
+	putAnswers []putAnswer
+	commands   int
+}
+
+// run executes an entry's commands one after the other.
+func (x *execution) run(e *command.Entry, results []Result) []Result {
+	if x.local != several {
+		x.changes = make([]store.Change, 0, len(e.Commands))
+	} else {
+		x.spread = make([][]store.Change, len(x.m.Stores))
+	}
+	x.commands = len(e.Commands)
+	stamp := e.Stamp
+	for i := range e.Commands {
+		c := &e.Commands[i]
+		x.begin(stamp)
+		r := x.command(c)
+		x.publish()
+		if stamp > 0 && c.Kind.MayWrite() {
+			stamp++
+		}
+		if x.answers {
+			results = append(results, r)
+		}
+	}
+	return results
+}
+
+// begin fixes a command's revision. The stamp is above every revision here, so
+// the maximum only matters where there is no stamp, and as a last guard.
+func (x *execution) begin(stamp int64) {
+	x.rev = max(stamp, x.lastRev()+1)
+	x.stamped = stamp > 0
+	x.sub = 0
+	x.readErr = nil
+}
+
+// lastRev is the highest revision written in the execution's partitions.
+func (x *execution) lastRev() int64 {
+	if x.local != several {
+		return x.m.Stores[x.local].Rev()
+	}
+	last := int64(0)
+	for p := range x.parts.Each() {
+		last = max(last, x.m.Stores[p].Rev())
+	}
+	return last
+}
+
+// before is the revision of the state that the command finds.
+func (x *execution) before() int64 { return x.rev - 1 }
+
+// current is the revision of the state that a read inside the command sees.
+func (x *execution) current() int64 {
+	if x.sub > 0 {
+		return x.rev
+	}
+	return x.before()
+}
+
+// answerRev is the revision that the command answers with. One that could write
+// and didn't answers with its stamp, which nobody else will ever have.
+func (x *execution) answerRev(mayWrite bool) int64 {
+	if mayWrite && x.stamped {
+		return x.rev
+	}
+	return x.current()
+}
+
+func (x *execution) header(mayWrite bool) *pb.ResponseHeader {
+	return &pb.ResponseHeader{Revision: x.answerRev(mayWrite)}
+}
+
+// publish hands the command's changes to the sink.
+func (x *execution) publish() {
+	if x.sub == 0 {
+		return
+	}
+	sink := x.m.Sink
+	if x.local != several {
+		if sink != nil {
+			to := len(x.changes)
+			sink.Changes(x.local, x.rev, x.changes[x.from:to:to])
+		}
+		x.from = len(x.changes)
+		return
+	}
+	for p, changes := range x.spread {
+		if len(changes) > 0 && sink != nil {
+			sink.Changes(p, x.rev, changes)
+		}
+		x.spread[p] = nil
+	}
+}
+
+// store returns where a key lives among the execution's partitions.
+func (x *execution) store(key []byte) (int, *store.Store) {
+	p := x.local
+	if p == several {
+		p = x.m.Placement.Partition(key)
+	}
+	return p, x.m.Stores[p]
+}
+
+// delete removes a key, if it is there.
+func (x *execution) delete(key []byte) (store.Change, bool) {
+	p, s := x.store(key)
+	c, ok := s.Delete(store.Revision{Main: x.rev, Sub: x.sub}, key)
+	if ok {
+		x.record(p, c)
+	}
+	return c, ok
+}
+
+func (x *execution) record(p int, c store.Change) {
+	x.sub++
+	if x.local != several {
+		x.changes = append(x.changes, c)
+	} else {
+		x.spread[p] = append(x.spread[p], c)
+	}
+}
+
+// command executes one command.
+func (x *execution) command(c *command.Command) Result {
+	if err := x.admit(c.Kind); err != nil {
+		return x.failed(err)
+	}
+	switch c.Kind {
+	case command.Put:
+		return x.putCommand(c.Body)
+	case command.DeleteRange:
+		return handle(x, c, &pb.DeleteRangeRequest{}, x.deleteRangeCommand)
+	case command.Txn:
+		return handle(x, c, &pb.TxnRequest{}, x.txnCommand)
+	case command.Compact:
+		return handle(x, c, &pb.CompactionRequest{}, x.compact)
+	case command.LeaseGrant:
+		return handle(x, c, &pb.LeaseGrantRequest{}, x.leaseGrant)
+	case command.LeaseRevoke:
+		return handle(x, c, &pb.LeaseRevokeRequest{}, x.leaseRevoke)
+	case command.LeaseCheckpoint:
+		return handle(x, c, &pb.LeaseCheckpointRequest{}, x.leaseCheckpoint)
+	case command.Alarm:
+		return handle(x, c, &pb.AlarmRequest{}, x.alarm)
+	case command.MemberPublish:
+		return handle(x, c, &pb.Member{}, x.memberPublish)
+	}
+	return x.failed(fmt.Errorf("apply command of unknown kind %d: %w", c.Kind, fault.Internal))
+}
+
+// handle reads a command's body and runs it.
+func handle[Req, Resp proto.Message](x *execution, c *command.Command, req Req, run func(Req) (Resp, error)) Result {
+	if err := proto.Unmarshal(c.Body, req); err != nil {
+		return x.failed(unreadable(c.Kind, c.Body))
+	}
+	if err := x.covers(x.m.Parts(req)); err != nil {
+		return x.failed(fmt.Errorf("apply %v: %w", c.Kind, err))
+	}
+	resp, err := run(req)
+	if err != nil {
+		return x.failed(err)
+	}
+	r := Result{Rev: x.answerRev(c.Kind.MayWrite())}
+	if x.answers {
+		r.Response = resp
+	}
+	return r
+}
+
+func (x *execution) failed(err error) Result {
+	return Result{Err: err, Rev: x.current()}
+}
+
+// unreadable is the fault of a body that is no request. The server that
+// proposed it had read it, so it is nobody's mistake but ours. The decoder's own
+// words are left out: protobuf varies them from build to build on purpose.
+func unreadable(k command.Kind, body []byte) error {
+	return fmt.Errorf("apply %v: its body of %d bytes is no request: %w", k, len(body), fault.Internal)
+}
+
+// covers guards what is not locked: a command that reaches into a partition that
+// doesn't take part was routed wrongly. System commands reach into all of them,
+// since system state has one copy and nobody may be at work while it changes.
+func (x *execution) covers(need placement.Set) error {
+	if need&^x.parts != 0 {
+		return fmt.Errorf("needs partitions %v, runs in %v: %w", need, x.parts, fault.Internal)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package apply
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// shelf is a history that remembers what it is given, and can be interrupted.
+type shelf struct {
+	kvs   map[store.Revision]*mvccpb.KeyValue
+	onGet func()
+}
+
+func (s *shelf) Get(rev store.Revision) (*mvccpb.KeyValue, error) {
+	if s.onGet != nil {
+		s.onGet()
+	}
+	return s.kvs[rev], nil
+}
+
+func (s *shelf) Scan(int64, int64, func(store.Revision, *mvccpb.KeyValue, bool) bool) error {
+	return nil
+}
+
+// withHistory is a rig whose key foo was written once at revision 2 and then so
+// often that its first value has left memory.
+func withHistory(t *testing.T) (*rig, *shelf) {
+	t.Helper()
+	r := newRig(2)
+	r.quiet = true
+	h := &shelf{kvs: map[store.Revision]*mvccpb.KeyValue{}}
+	for p := range r.Stores {
+		r.Stores[p] = store.New(h)
+	}
+	s := r.Stores[r.Placement.Partition([]byte("foo"))]
+	stamp := int64(2)
+	for range 100 {
+		puts := make([]*pb.RequestOp, 0, 256)
+		for range 256 {
+			puts = append(puts, operationOf(&pb.PutRequest{Key: []byte("foo"), Value: []byte("x")}))
+		}
+		r.apply(stamp, &pb.TxnRequest{Success: puts})
+		stamp++
+	}
+	for _, e := range r.events {
+		h.kvs[e.change.Rev()] = e.change.Kv
+	}
+	s.Lock()
+	cut := s.Cut()
+	s.Unlock()
+	s.Release(cut)
+	return r, h
+}
+
+func TestReadsFetchWhatHasLeftMemory(t *testing.T) {
+	r, h := withHistory(t)
+	fetched := 0
+	h.onGet = func() { fetched++ }
+	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: 2}, 101)
+	require.NoError(t, err)
+	require.Equal(t, 1, fetched, "the value was expected to have left memory")
+	require.Equal(t, int64(2), resp.Kvs[0].ModRevision)
+
+	// So does a transaction in the log, under the lock.
+	results := r.apply(102, &pb.TxnRequest{Success: []*pb.RequestOp{
+		operationOf(&pb.PutRequest{Key: []byte("foo"), Value: []byte("y")}),
+		operationOf(&pb.RangeRequest{Key: []byte("foo"), Revision: 3}),
+	}})
+	require.NoError(t, results[0].Err)
+	got := results[0].Response.(*pb.TxnResponse).Responses[1].GetResponseRange()
+	require.Equal(t, int64(3), got.Kvs[0].ModRevision)
+	require.Equal(t, 2, fetched)
+}
+
+// A read of the state at a read point is a read of the newest state: a
+// compaction that comes between its two halves must not fail it.
+func TestACompactionMayOvertakeARead(t *testing.T) {
+	for _, asked := range []int64{0, 3} {
+		r, h := withHistory(t)
+		h.onGet = func() {
+			h.onGet = nil
+			results := r.apply(102, &pb.CompactionRequest{Revision: 50})
+			require.NoError(t, results[0].Err)
+			clear(h.kvs)
+		}
+		resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: asked}, 3)
+		if asked > 0 {
+			require.ErrorIs(t, err, fault.Compacted, "who asks for a revision by name gets it or nothing")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, int64(50), resp.Header.Revision)
+		require.Equal(t, int64(50), resp.Kvs[0].ModRevision)
+	}
+}

@@ -1,0 +1,162 @@
+package apply
+
+import (
+	"sync/atomic"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Sink learns of every change of keys. It is called under the write lock of the
+// partition's store, in revision order per partition; a rendezvous calls it for
+// each partition that it changed, before it lets go of any lock. The slice
+// belongs to the sink.
+type Sink interface {
+	Changes(partition int, rev int64, changes []store.Change)
+}
+
+// Observer learns of changes of system state, while all stores are locked.
+type Observer interface {
+	LeaseGranted(l lease.Lease)
+	LeaseRevoked(id int64)
+	Compacted(rev int64)
+}
+
+// Config is what a machine works on.
+type Config struct {
+	Stores    []*store.Store // one per partition
+	Leases    *lease.Table
+	Placement *placement.Map
+	Sink      Sink     // may be nil
+	Observer  Observer // may be nil
+}
+
+// Machine executes commands.
+type Machine struct {
+	Config
+	alarms  atomic.Pointer[alarms]
+	members atomic.Pointer[[]*pb.Member]
+	loops   []scratch // one per partition, used by that partition's loop only
+}
+
+// scratch is what a loop reuses from entry to entry.
+type scratch struct{ results []Result }
+
+// New returns a machine over the given state.
+func New(c Config) *Machine {
+	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores))}
+	m.alarms.Store(&alarms{})
+	m.LoadMembers(nil)
+	return m
+}
+
+// Result is what has become of a command.
+type Result struct {
+	// Response is the etcd response message, its header filled in as far as the
+	// revision.
+	Response proto.Message
+	Err      error
+	// Rev is the revision at which the command took effect, or at which it was
+	// found to have none.
+	Rev int64
+}
+
+// Reply hands over the result of an entry's command i.
+type Reply func(i int, r Result)
+
+// Arrival says that a partition's loop has come to a rendezvous, and at which
+// place in its log.
+type Arrival struct {
+	Partition   int
+	Index, Term uint64
+}
+
+// Local executes a local entry of partition p. With a nil reply nobody here
+// waits, and no answers are built. reply is called after the lock is released.
+func (m *Machine) Local(p int, index, term uint64, e *command.Entry, reply Reply) {
+	s := m.Stores[p]
+	x := execution{m: m, parts: placement.Of(p), local: p, answers: reply != nil}
+	results := m.loops[p].results[:0]
+	s.Lock()
+	results = x.run(e, results)
+	consume(s, e)
+	s.SetApplied(index, term)
+	s.Unlock()
+	m.loops[p].results = deliver(results, reply)
+}
+
+// Rendezvous executes an entry of several partitions, once, at the places where
+// it stands in their logs. The loops of all participants must be waiting.
+func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
+	x := execution{m: m, local: several, answers: reply != nil}
+	for _, a := range at {
+		x.parts |= placement.Of(a.Partition)
+	}
+	m.lock(x.parts)
+	results := x.run(e, nil)
+	for _, a := range at {
+		consume(m.Stores[a.Partition], e)
+		m.Stores[a.Partition].SetApplied(a.Index, a.Term)
+	}
+	m.unlock(x.parts)
+	deliver(results, reply)
+}
+
+// consume moves a store past the stamps of an entry, also past those that wrote
+// nothing: their headers have been shown to clients, so the next leader, which
+// stamps above what its stores have seen, must not give them out again (I1).
+func consume(s *store.Store, e *command.Entry) {
+	if n := e.Stamps(); n > 0 && e.Stamp > 0 {
+		s.SetRev(e.Stamp + int64(n) - 1)
+	}
+}
+
+// Skip notes that partition p has applied an entry without commands.
+func (m *Machine) Skip(p int, index, term uint64) {
+	s := m.Stores[p]
+	s.Lock()
+	s.SetApplied(index, term)
+	s.Unlock()
+}
+
+// deliver hands out the results and returns the slice, emptied, for reuse.
+func deliver(results []Result, reply Reply) []Result {
+	if reply != nil {
+		for i, r := range results {
+			reply(i, r)
+		}
+	}
+	clear(results)
+	return results[:0]
+}
+
+// Locks are always taken in ascending order of partitions.
+
+func (m *Machine) lock(parts placement.Set) {
+	for p := range parts.Each() {
+		m.Stores[p].Lock()
+	}
+}
+
+func (m *Machine) unlock(parts placement.Set) {
+	for p := range parts.Each() {
+		m.Stores[p].Unlock()
+	}
+}
+
+func (m *Machine) rlock(parts placement.Set) {
+	for p := range parts.Each() {
+		m.Stores[p].RLock()
+	}
+}
+
+func (m *Machine) runlock(parts placement.Set) {
+	for p := range parts.Each() {
+		m.Stores[p].RUnlock()
+	}
+}

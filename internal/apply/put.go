@@ -1,0 +1,113 @@
+package apply
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// put is a PutRequest. Most of what a busy cluster applies are puts, so they
+// have a type without a message's overhead, and a reader of their own.
+type put struct {
+	key, value                       []byte
+	lease                            int64
+	prevKv, ignoreValue, ignoreLease bool
+}
+
+// putAnswersAtOnce bounds both the allocations that a batch of puts costs and
+// what a slow reader of one answer keeps alive.
+const putAnswersAtOnce = 32
+
+// putAnswer keeps a response and its header together.
+type putAnswer struct {
+	response pb.PutResponse
+	header   pb.ResponseHeader
+}
+
+func (x *execution) putCommand(body []byte) Result {
+	p, err := readPut(body)
+	if err != nil {
+		return x.failed(unreadable(command.Put, body))
+	}
+	if err := x.covers(placement.Of(x.m.Placement.Partition(p.key))); err != nil {
+		return x.failed(fmt.Errorf("apply put: %w", err))
+	}
+	prev, err := x.checkPut(&p)
+	if err != nil {
+		return x.failed(err)
+	}
+	// The body lies in the log entry, among its batch. A store that held on to
+	// pieces of it would keep all of the batch in memory for the last key's
+	// sake.
+	p.key = append([]byte(nil), p.key...)
+	if !p.ignoreValue {
+		p.value = append([]byte(nil), p.value...)
+	}
+	c := x.write(&p, prev)
+	r := Result{Rev: x.rev}
+	if x.answers {
+		r.Response = x.putResponse(&p, c)
+	}
+	return r
+}
+
+// checkPut finds everything for which a put can fail. It returns the present
+// value if the put needs it.
+func (x *execution) checkPut(p *put) (prev *mvccpb.KeyValue, err error) {
+	if p.lease != 0 && !x.m.Leases.Has(p.lease) {
+		return nil, fault.LeaseNotFound
+	}
+	if p.ignoreValue || p.ignoreLease {
+		_, s := x.store(p.key)
+		if prev = s.Get(p.key); prev == nil {
+			return nil, fault.KeyNotFound
+		}
+	}
+	return prev, nil
+}
+
+// write carries out a put that has been checked. prev may only be missing, where
+// the put needs it, in a transaction that nobody validated and that deletes the
+// key before it; then there is nothing to keep.
+func (x *execution) write(p *put, prev *mvccpb.KeyValue) store.Change {
+	value, lease := p.value, p.lease
+	if p.ignoreValue {
+		value = prev.GetValue()
+	}
+	if p.ignoreLease {
+		lease = prev.GetLease()
+	}
+	at, s := x.store(p.key)
+	c := s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.key, value, lease)
+	x.record(at, c)
+	return c
+}
+
+func (x *execution) putResponse(p *put, c store.Change) *pb.PutResponse {
+	if len(x.putAnswers) == 0 {
+		x.putAnswers = make([]putAnswer, max(1, min(x.commands, putAnswersAtOnce)))
+	}
+	a := &x.putAnswers[0]
+	x.putAnswers = x.putAnswers[1:]
+	a.header.Revision = x.rev
+	a.response.Header = &a.header
+	if p.prevKv {
+		a.response.PrevKv = c.Prev
+	}
+	return &a.response
+}
+
+// requestedPut is the put that a message asks for, inside a transaction. The
+// message's slices are its own, so that they can become the store's.
+func requestedPut(r *pb.PutRequest) put {
+	return put{
+		key: r.GetKey(), value: r.GetValue(), lease: r.GetLease(),
+		prevKv: r.GetPrevKv(), ignoreValue: r.GetIgnoreValue(), ignoreLease: r.GetIgnoreLease(),
+	}
+}

@@ -1,0 +1,280 @@
+package apply
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Range evaluates a read as of revision at, which every partition of the range
+// must be closed through; 0 stands for the newest state and is for a single
+// partition only. It takes the read locks itself, and none while it fetches
+// what has left memory.
+func (m *Machine) Range(req *pb.RangeRequest, at int64) (*pb.RangeResponse, error) {
+	parts := m.Placement.Range(req.Key, req.RangeEnd)
+	for {
+		x := execution{m: m, parts: parts, local: alone(parts), at: at}
+		m.rlock(parts)
+		x.beginRead()
+		sel, err := x.selection(req)
+		m.runlock(parts)
+		if err == nil {
+			var resp *pb.RangeResponse
+			if resp, err = assemble(req, &sel, x.current()); err == nil {
+				return resp, nil
+			}
+		}
+		// A compaction that overtook a read of the newest state is no reason to
+		// fail it: the read moves on to the compacted revision.
+		if req.Revision > 0 || !errors.Is(err, fault.Compacted) || m.Compacted() <= x.current() {
+			return nil, err
+		}
+	}
+}
+
+// ReadTxn evaluates a transaction that doesn't write, as of revision at; see
+// Range. All of it sees one state.
+func (m *Machine) ReadTxn(req *pb.TxnRequest, at int64) (*pb.TxnResponse, error) {
+	parts := m.Parts(req)
+	x := execution{m: m, parts: parts, local: alone(parts), at: at, answers: true, readOnly: true}
+	m.rlock(parts)
+	defer m.runlock(parts)
+	x.beginRead()
+	return x.txnCommand(req)
+}
+
+// alone is the only partition of a set, or several.
+func alone(parts placement.Set) int {
+	if parts.Len() == 1 {
+		return parts.First()
+	}
+	return several
+}
+
+// beginRead fixes what a read sees. A revision that was chosen before the last
+// compaction is replaced by the compacted one: all partitions were closed
+// through that when the compaction was applied, so it is a state that a read
+// of the newest may see as well.
+func (x *execution) beginRead() {
+	if x.at > 0 {
+		x.at = max(x.at, x.compacted())
+		x.rev = x.at + 1
+	} else {
+		x.rev = x.lastRev() + 1
+	}
+}
+
+// compacted is the compaction revision, the same in all partitions.
+func (x *execution) compacted() int64 { return x.m.Stores[x.parts.First()].Compacted() }
+
+// selection is what a range has found, in one partition or in several. Only
+// making one needs the locks.
+type selection struct {
+	first source
+	more  []source // behind it, if there are several partitions
+	limit int      // of all of them together
+	count int
+}
+
+type source struct {
+	store *store.Store
+	found store.Found
+}
+
+// selection looks up what a request asks for, before filters, order and limit.
+func (x *execution) selection(req *pb.RangeRequest) (selection, error) {
+	switch {
+	case req.Revision > x.current():
+		return selection{}, fault.FutureRevision
+	case req.CountOnly:
+		n, err := x.count(req.Key, req.RangeEnd, req.Revision)
+		return selection{count: n}, err
+	}
+	return x.find(req.Key, req.RangeEnd, req.Revision, fetchLimit(req))
+}
+
+// find looks up a range at a revision; 0 or less is the execution's own.
+func (x *execution) find(key, end []byte, rev int64, limit int) (sel selection, err error) {
+	if rev <= 0 {
+		rev = x.at
+	}
+	if x.local != several {
+		sel.first.store = x.m.Stores[x.local]
+		sel.first.found, err = sel.first.store.Range(key, end, rev, limit)
+		sel.count = sel.first.found.Count
+		return sel, err
+	}
+	sel.limit = limit
+	for p := range x.within(key, end).Each() {
+		s := x.m.Stores[p]
+		f, err := s.Range(key, end, rev, limit)
+		if err != nil {
+			return sel, err
+		}
+		sel.count += f.Count
+		sel.more = append(sel.more, source{s, f})
+	}
+	return sel, nil
+}
+
+func (x *execution) count(key, end []byte, rev int64) (int, error) {
+	if rev <= 0 {
+		rev = x.at
+	}
+	if x.local != several {
+		return x.m.Stores[x.local].Count(key, end, rev)
+	}
+	total := 0
+	for p := range x.within(key, end).Each() {
+		n, err := x.m.Stores[p].Count(key, end, rev)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// within are the locked partitions that a range can have keys in.
+func (x *execution) within(key, end []byte) placement.Set {
+	return x.m.Placement.Range(key, end) & x.parts
+}
+
+// kvs returns what was found, in key order, with all values fetched.
+func (sel *selection) kvs() ([]*mvccpb.KeyValue, error) {
+	if sel.first.store != nil {
+		err := sel.first.store.Resolve(&sel.first.found)
+		return sel.first.found.Kvs, err
+	}
+	var all []*mvccpb.KeyValue
+	for i := range sel.more {
+		src := &sel.more[i]
+		if err := src.store.Resolve(&src.found); err != nil {
+			return nil, err
+		}
+		all = append(all, src.found.Kvs...)
+	}
+	if len(sel.more) > 1 {
+		slices.SortFunc(all, func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+	}
+	if sel.limit > 0 && len(all) > sel.limit {
+		all = all[:sel.limit]
+	}
+	return all, nil
+}
+
+// fetchLimit is how many keys have to be looked at: one more than was asked
+// for, to know whether there are more; all of them, if they are yet to be
+// filtered or put in another order. As in etcd, a target without an order is no
+// other order here, though [order] then sorts by it: such a limit takes the
+// first keys and sorts those.
+func fetchLimit(req *pb.RangeRequest) int {
+	if req.Limit <= 0 || req.Limit >= math.MaxInt || !inKeyOrder(req) || filtered(req) {
+		return 0
+	}
+	return int(req.Limit) + 1
+}
+
+func inKeyOrder(req *pb.RangeRequest) bool {
+	return req.SortOrder == pb.RangeRequest_NONE ||
+		req.SortTarget == pb.RangeRequest_KEY && req.SortOrder == pb.RangeRequest_ASCEND
+}
+
+func filtered(req *pb.RangeRequest) bool {
+	return req.MinModRevision != 0 || req.MaxModRevision != 0 ||
+		req.MinCreateRevision != 0 || req.MaxCreateRevision != 0
+}
+
+// rangeAnswer keeps a response and its header in one allocation.
+type rangeAnswer struct {
+	response pb.RangeResponse
+	header   pb.ResponseHeader
+}
+
+// assemble makes the response of what was found.
+func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeResponse, error) {
+	kvs, err := sel.kvs()
+	if err != nil {
+		return nil, err
+	}
+	if filtered(req) {
+		kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool { return !passes(kv, req) })
+	}
+	order(kvs, req)
+	a := &rangeAnswer{}
+	a.header.Revision = rev
+	a.response.Header = &a.header
+	a.response.Count = int64(sel.count)
+	if req.Limit > 0 && int64(len(kvs)) > req.Limit {
+		kvs = kvs[:req.Limit]
+		a.response.More = true
+	}
+	if req.KeysOnly {
+		withoutValues(kvs, req)
+	}
+	a.response.Kvs = kvs
+	return &a.response, nil
+}
+
+func passes(kv *mvccpb.KeyValue, req *pb.RangeRequest) bool {
+	return (req.MaxModRevision == 0 || kv.ModRevision <= req.MaxModRevision) &&
+		(req.MinModRevision == 0 || kv.ModRevision >= req.MinModRevision) &&
+		(req.MaxCreateRevision == 0 || kv.CreateRevision <= req.MaxCreateRevision) &&
+		(req.MinCreateRevision == 0 || kv.CreateRevision >= req.MinCreateRevision)
+}
+
+// order sorts what is in key order already. A target other than the key without
+// an order means ascending, as in etcd. The sort isn't stable, and that is
+// etcd's too: both leave equal elements in the same places.
+func order(kvs []*mvccpb.KeyValue, req *pb.RangeRequest) {
+	dir := req.SortOrder
+	if dir == pb.RangeRequest_NONE && req.SortTarget != pb.RangeRequest_KEY {
+		dir = pb.RangeRequest_ASCEND
+	}
+	compare := comparison(req.SortTarget)
+	switch {
+	case dir == pb.RangeRequest_DESCEND:
+		slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return compare(b, a) })
+	case dir == pb.RangeRequest_ASCEND && req.SortTarget != pb.RangeRequest_KEY:
+		slices.SortFunc(kvs, compare)
+	}
+}
+
+func comparison(target pb.RangeRequest_SortTarget) func(a, b *mvccpb.KeyValue) int {
+	switch target {
+	case pb.RangeRequest_VERSION:
+		return func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) }
+	case pb.RangeRequest_CREATE:
+		return func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+	case pb.RangeRequest_MOD:
+		return func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
+	case pb.RangeRequest_VALUE:
+		return func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) }
+	}
+	return func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) }
+}
+
+// withoutValues replaces the shared KeyValues by copies that have no value. Nor
+// do they have a lease, unless the values were needed for the order: etcd
+// answers from its index, which doesn't know leases.
+func withoutValues(kvs []*mvccpb.KeyValue, req *pb.RangeRequest) {
+	copies := make([]mvccpb.KeyValue, len(kvs))
+	for i, kv := range kvs {
+		c := &copies[i]
+		c.Key, c.Version = kv.Key, kv.Version
+		c.CreateRevision, c.ModRevision = kv.CreateRevision, kv.ModRevision
+		if req.SortTarget == pb.RangeRequest_VALUE {
+			c.Lease = kv.Lease
+		}
+		kvs[i] = c
+	}
+}

@@ -1,0 +1,282 @@
+package apply
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// txnCommand runs a transaction in three passes over the same tree: decide all
+// branches, nested ones too, by the state before; check all operations of the
+// chosen branches by the state before; only then execute (invariant 2).
+func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if x.m.alarms.Load().noSpace && puts(req) {
+		return nil, fault.NoSpace
+	}
+	var path branches
+	if err := x.decide(req, &path); err != nil {
+		return nil, err
+	}
+	if err := x.check(req, path.restart()); err != nil {
+		return nil, err
+	}
+	resp := x.execute(req, path.restart())
+	return resp, x.readErr
+}
+
+// branches remembers which branch each transaction of a tree took, in the order
+// in which a walk comes by them.
+type branches struct {
+	taken []bool
+	next  int
+}
+
+func (b *branches) restart() *branches {
+	b.next = 0
+	return b
+}
+
+// follow returns whether the compares of the next transaction held, and the
+// operations that follow from it.
+func (b *branches) follow(req *pb.TxnRequest) (bool, []*pb.RequestOp) {
+	held := b.taken[b.next]
+	b.next++
+	return held, chosen(req, held)
+}
+
+func chosen(req *pb.TxnRequest, held bool) []*pb.RequestOp {
+	if held {
+		return req.GetSuccess()
+	}
+	return req.GetFailure()
+}
+
+func (x *execution) decide(req *pb.TxnRequest, path *branches) error {
+	held := true
+	for _, c := range req.GetCompare() {
+		var err error
+		if held, err = x.compare(c); err != nil {
+			return err
+		}
+		if !held {
+			break
+		}
+	}
+	path.taken = append(path.taken, held)
+	for _, op := range chosen(req, held) {
+		if nested := op.GetRequestTxn(); nested != nil {
+			if err := x.decide(nested, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare tells whether a comparison holds for every key of its range. Of no key
+// at all, everything but its value is zero, and no comparison with its value
+// holds.
+func (x *execution) compare(c *pb.Compare) (bool, error) {
+	if len(c.GetRangeEnd()) == 0 && x.at == 0 {
+		_, s := x.store(c.GetKey())
+		return holds(c, s.Get(c.GetKey())), nil
+	}
+	sel, err := x.find(c.GetKey(), c.GetRangeEnd(), 0, 0)
+	if err != nil {
+		return false, err
+	}
+	kvs, err := sel.kvs()
+	if err != nil {
+		return false, err
+	}
+	if len(kvs) == 0 {
+		return holds(c, nil), nil
+	}
+	for _, kv := range kvs {
+		if !holds(c, kv) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// holds compares one key, or none if kv is nil.
+func holds(c *pb.Compare, kv *mvccpb.KeyValue) bool {
+	var order int
+	switch c.GetTarget() {
+	case pb.Compare_VALUE:
+		if kv == nil {
+			return false
+		}
+		order = bytes.Compare(kv.Value, c.GetValue())
+	case pb.Compare_CREATE:
+		order = cmp.Compare(kv.GetCreateRevision(), c.GetCreateRevision())
+	case pb.Compare_MOD:
+		order = cmp.Compare(kv.GetModRevision(), c.GetModRevision())
+	case pb.Compare_VERSION:
+		order = cmp.Compare(kv.GetVersion(), c.GetVersion())
+	case pb.Compare_LEASE:
+		order = cmp.Compare(kv.GetLease(), c.GetLease())
+	}
+	switch c.GetResult() {
+	case pb.Compare_EQUAL:
+		return order == 0
+	case pb.Compare_NOT_EQUAL:
+		return order != 0
+	case pb.Compare_GREATER:
+		return order > 0
+	case pb.Compare_LESS:
+		return order < 0
+	}
+	return true // as etcd takes a result that it doesn't know
+}
+
+// check finds every reason for which an operation would fail.
+func (x *execution) check(req *pb.TxnRequest, path *branches) error {
+	_, ops := path.follow(req)
+	for _, op := range ops {
+		var err error
+		switch r := op.GetRequest().(type) {
+		case *pb.RequestOp_RequestRange:
+			err = x.checkRange(r.RequestRange)
+		case *pb.RequestOp_RequestPut:
+			p := requestedPut(r.RequestPut)
+			if _, err = x.checkPut(&p); err == nil {
+				err = x.checkWrite()
+			}
+		case *pb.RequestOp_RequestDeleteRange:
+			err = x.checkWrite()
+		case *pb.RequestOp_RequestTxn:
+			if r.RequestTxn != nil {
+				err = x.check(r.RequestTxn, path)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRange allows the revisions that exist before the transaction; its own
+// can only be read as the current one.
+func (x *execution) checkRange(req *pb.RangeRequest) error {
+	switch rev := req.GetRevision(); {
+	case rev == 0:
+		return nil
+	case rev > x.before():
+		return fault.FutureRevision
+	case rev < x.compacted():
+		return fault.Compacted
+	}
+	return nil
+}
+
+func (x *execution) checkWrite() error {
+	if x.readOnly {
+		return fmt.Errorf("write in a transaction that was taken for one that only reads: %w", fault.Internal)
+	}
+	return nil
+}
+
+// execute carries out the chosen branches. Operations see those before them.
+// From here on there is no way back, so nothing in here fails: a read that does,
+// because the disk does, is remembered in readErr and changes nothing else.
+func (x *execution) execute(req *pb.TxnRequest, path *branches) *pb.TxnResponse {
+	held, ops := path.follow(req)
+	if !x.answers {
+		for _, op := range ops {
+			x.operation(op, path)
+		}
+		return nil
+	}
+	resp := &pb.TxnResponse{Succeeded: held, Responses: make([]*pb.ResponseOp, len(ops))}
+	for i, op := range ops {
+		if resp.Responses[i] = x.operation(op, path); resp.Responses[i] == nil {
+			resp.Responses[i] = &pb.ResponseOp{}
+		}
+	}
+	resp.Header = x.header(true)
+	return resp
+}
+
+// operation carries out one operation. It returns nil if there is nothing to
+// answer, or nobody to answer to.
+func (x *execution) operation(op *pb.RequestOp, path *branches) *pb.ResponseOp {
+	switch r := op.GetRequest().(type) {
+	case *pb.RequestOp_RequestRange:
+		if !x.answers {
+			break // it changes nothing
+		}
+		if resp := x.rangeOperation(r.RequestRange); resp != nil {
+			return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: resp}}
+		}
+	case *pb.RequestOp_RequestPut:
+		if resp := x.putOperation(r.RequestPut); resp != nil {
+			return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: resp}}
+		}
+	case *pb.RequestOp_RequestDeleteRange:
+		if resp := x.deleteRange(r.RequestDeleteRange); resp != nil {
+			if resp.Header != nil {
+				// Inside a transaction only the state counts that it sees.
+				resp.Header.Revision = x.current()
+			}
+			return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: resp}}
+		}
+	case *pb.RequestOp_RequestTxn:
+		if r.RequestTxn == nil {
+			break
+		}
+		if resp := x.execute(r.RequestTxn, path); resp != nil {
+			resp.Header = &pb.ResponseHeader{} // as in etcd
+			return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: resp}}
+		}
+	}
+	return nil
+}
+
+func (x *execution) rangeOperation(req *pb.RangeRequest) *pb.RangeResponse {
+	sel, err := x.selection(req)
+	if err == nil {
+		var resp *pb.RangeResponse
+		if resp, err = assemble(req, &sel, x.current()); err == nil {
+			return resp
+		}
+	}
+	x.readErr = err
+	return nil
+}
+
+func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {
+	p := requestedPut(req)
+	var prev *mvccpb.KeyValue
+	if p.ignoreValue || p.ignoreLease {
+		_, s := x.store(p.key)
+		prev = s.Get(p.key)
+	}
+	c := x.write(&p, prev)
+	if !x.answers {
+		return nil
+	}
+	return x.putResponse(&p, c)
+}
+
+// puts tells whether a transaction has a put in any branch.
+func puts(req *pb.TxnRequest) bool {
+	for _, ops := range [...][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
+		for _, op := range ops {
+			if op.GetRequestPut() != nil {
+				return true
+			}
+			if nested := op.GetRequestTxn(); nested != nil && puts(nested) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,214 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Why a file can't be used. The errors that wrap these name the file.
+var (
+	ErrDamaged = errors.New("file is damaged")
+	ErrForeign = errors.New("file is not this cluster's")
+	ErrInUse   = errors.New("file is in use by another process")
+	ErrAborted = errors.New("given up")
+)
+
+// Identity is whose file it is. It is written when the file is made and
+// compared whenever it is opened. The file of another server of the same
+// cluster is accepted (a snapshot is one) and becomes this server's. Partitions
+// 0 accepts what an existing file has.
+type Identity struct {
+	Cluster, Server uint64
+	Partitions      int
+}
+
+// Options of Open. With the zero Identity any file of stoa is accepted, and
+// none is made.
+type Options struct {
+	Identity Identity
+	Logger   *zap.Logger
+	NoSync   bool // for tests that don't care about crashes
+}
+
+// Position is how far the file holds one partition's log.
+type Position struct {
+	Index, Term uint64
+	Rev         int64
+}
+
+// Lease is one lease as it is stored. Remaining is the checkpointed remainder
+// in seconds, 0 for the full TTL.
+type Lease struct{ ID, TTL, Remaining int64 }
+
+// Member is a server as etcd lists it in its file.
+type Member struct {
+	ID                   uint64
+	Name                 string
+	PeerURLs, ClientURLs []string
+}
+
+// Cut is one consistent state of the whole server, as the difference to the
+// last one.
+type Cut struct {
+	Partitions []store.Cut // all of them, in order
+	System     System
+}
+
+// System is the part of a cut that belongs to no partition. What is nil or
+// empty has not changed.
+type System struct {
+	Leases        []Lease // granted or checkpointed
+	LeasesRevoked []int64
+	AlarmsOn      []*etcdserverpb.AlarmMember
+	AlarmsOff     []*etcdserverpb.AlarmMember
+	Members       []Member          // the whole list, if it changed
+	Blobs         map[string][]byte // named values of the core; a nil one is removed
+}
+
+// Meta is everything in the file but keys and values.
+type Meta struct {
+	Identity  Identity
+	Positions []Position
+	// Compacted is the last compaction that was asked for, Finished the last
+	// that was carried out in full; -1 if there was none.
+	Compacted, Finished int64
+	Leases              []Lease
+	Alarms              []*etcdserverpb.AlarmMember
+	Members             []Member
+	Blobs               map[string][]byte
+}
+
+// Backend is the file, or its twin in memory. Flush has one caller at a time;
+// everything may run beside everything else.
+type Backend struct {
+	eng  engine
+	path string
+	id   Identity
+}
+
+// Open opens the file, or makes it. A damaged file is refused with an error
+// that names it and the offset.
+func Open(path string, o Options) (*Backend, error) {
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	_, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && o.Identity != Identity{}:
+		if err := createFile(path, o); err != nil {
+			return nil, fmt.Errorf("make %s: %w", path, err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("open backend: %w", err)
+	}
+	if err := check(path); err != nil {
+		return nil, err
+	}
+	f, err := openFile(path, o.NoSync, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{eng: f, path: path}
+	if err := b.identify(o.Identity); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.close())
+	}
+	return b, nil
+}
+
+// createFile makes the file under another name first, so that a crash leaves
+// either no file or a whole one.
+func createFile(path string, o Options) error {
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := openFile(tmp, o.NoSync, o.Logger)
+	if err != nil {
+		return err
+	}
+	err = f.update(func(w writer) error { return initialise(w, o.Identity) })
+	if err = errors.Join(err, f.close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// identify checks whose file it is, and takes over another server's.
+func (b *Backend) identify(want Identity) error {
+	err := b.eng.view(func(r reader) (err error) {
+		b.id, err = readIdentity(r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := accept(b.id, want); err != nil {
+		return err
+	}
+	if want.Server == 0 || want.Server == b.id.Server {
+		return nil
+	}
+	b.id.Server = want.Server
+	return b.eng.update(func(w writer) error { return w.put(bucketStoa, stoaServer, be64(want.Server)) })
+}
+
+// NewMem returns a backend without a file, for the simulation: what was flushed
+// outlives a crash of the server that used it, a flush is there in full or not
+// at all, and Close does nothing.
+func NewMem(id Identity) *Backend {
+	t := memTx{}
+	if err := initialise(t, id); err != nil {
+		panic(err) // memTx has no way to fail
+	}
+	return &Backend{eng: &mem{data: t}, id: id, path: "memory"}
+}
+
+// Identity tells whose file it is.
+func (b *Backend) Identity() Identity { return b.id }
+
+// Close closes the file. It waits for readers, but not long: an open snapshot
+// keeps the file until it is closed itself.
+func (b *Backend) Close() error {
+	if err := b.eng.close(); err != nil {
+		return fmt.Errorf("close %s: %w", b.path, err)
+	}
+	return nil
+}
+
+// Meta reads everything but the keys.
+func (b *Backend) Meta() (m Meta, err error) {
+	err = b.eng.view(func(r reader) error {
+		m, err = readMeta(r, b.id)
+		return err
+	})
+	if err != nil {
+		return m, fmt.Errorf("read %s: %w", b.path, err)
+	}
+	return m, nil
+}
+
+// Size is the file's size in bytes as etcd counts it for its quota.
+func (b *Backend) Size() int64 {
+	total, _ := b.eng.size()
+	return total
+}
+
+// SizeInUse is Size without the free pages.
+func (b *Backend) SizeInUse() int64 {
+	_, inUse := b.eng.size()
+	return inUse
+}
+
+// Defragment rewrites the file without its free pages. Flushes wait for it,
+// reads don't.
+func (b *Backend) Defragment() error { return b.eng.defragment() }

@@ -1,0 +1,317 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"go.uber.org/zap"
+)
+
+// mmapSize is reserved address space, not memory. While the file stays below
+// it, a flush never has to wait for open readers in order to map more.
+const mmapSize = 10 << 30
+
+const lockTimeout = time.Second
+
+// file is the bbolt engine.
+type file struct {
+	path   string
+	noSync bool
+	lg     *zap.Logger
+
+	flushing sync.Mutex   // one update or defragmentation at a time
+	mu       sync.RWMutex // guards db itself, held no longer than to begin a transaction
+	db       *bolt.DB
+	failed   error // closed, or lost by a defragmentation
+
+	total, inUse atomic.Int64
+}
+
+func (f *file) options() *bolt.Options {
+	return &bolt.Options{
+		Timeout:         lockTimeout,
+		NoFreelistSync:  true, // it is rebuilt at open; writing it costs every flush
+		FreelistType:    bolt.FreelistMapType,
+		InitialMmapSize: mmapSize,
+		NoSync:          f.noSync,
+	}
+}
+
+// openFile opens an existing file that check has found whole.
+func openFile(path string, noSync bool, lg *zap.Logger) (*file, error) {
+	f := &file{path: path, noSync: noSync, lg: lg}
+	err := guard(path, nil, func() (err error) {
+		f.db, err = bolt.Open(path, 0o600, f.options())
+		return err
+	})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, fmt.Errorf("open %s: %w", path, ErrInUse)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	f.measure()
+	return f, nil
+}
+
+// guard turns bbolt's panics over a broken page, and faults in the mapped file
+// (which shrank, or can't be read), into an error that names the file. A panic
+// of a caller's function passes.
+func guard(path string, tx *boltTx, fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if _, fault := r.(interface{ Addr() uintptr }); !fault && tx != nil && tx.inCallback {
+			panic(r)
+		}
+		err = fmt.Errorf("%s: %w: %v", path, ErrDamaged, r)
+	}()
+	return fn()
+}
+
+func (f *file) begin() (*bolt.Tx, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.failed != nil {
+		return nil, f.failed
+	}
+	return f.db.Begin(false)
+}
+
+func (f *file) view(fn func(reader) error) error {
+	tx, err := f.begin()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.path, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // a read transaction has nothing to lose
+	t := &boltTx{tx: tx}
+	return guard(f.path, t, func() error { return fn(t) })
+}
+
+func (f *file) update(fn func(writer) error) error {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	if f.failed != nil {
+		return f.failed
+	}
+	err := guard(f.path, nil, func() error {
+		return f.db.Update(func(tx *bolt.Tx) error { return fn(&boltTx{tx: tx}) })
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", f.path, err)
+	}
+	f.measure()
+	return nil
+}
+
+func (f *file) size() (total, inUse int64) { return f.total.Load(), f.inUse.Load() }
+
+// measure notes the sizes after whatever may have changed them, so that asking
+// for them costs nothing: quotas are checked for every write.
+func (f *file) measure() {
+	tx, err := f.db.Begin(false)
+	if err != nil {
+		return
+	}
+	defer tx.Rollback() //nolint:errcheck // as above
+	f.total.Store(tx.Size())
+	f.inUse.Store(tx.Size() - int64(f.db.Stats().FreePageN)*int64(f.db.Info().PageSize))
+}
+
+// closePatience is how long close waits for readers.
+const closePatience = 500 * time.Millisecond
+
+// close lets no new reader in and waits a little for the ones there are. A
+// snapshot on its way to a slow peer must not hold up a shutdown or the
+// installation of another file; it keeps the old one until it ends.
+func (f *file) close() error {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	f.mu.Lock()
+	if f.failed != nil {
+		f.mu.Unlock()
+		return nil
+	}
+	f.failed = fmt.Errorf("%s: %w", f.path, berrors.ErrDatabaseNotOpen)
+	db := f.db
+	f.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- db.Close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(closePatience):
+		f.lg.Warn("the backend file is still being read; it is closed when that ends", zap.String("path", f.path))
+		return nil
+	}
+}
+
+// defragment copies the file while reads go on, and swaps the copy in. Readers
+// of the old file keep it until they end.
+func (f *file) defragment() error {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	if f.failed != nil {
+		return f.failed
+	}
+	tmp := f.path + ".defrag"
+	if err := f.copyTo(tmp); err != nil {
+		os.Remove(tmp) //nolint:errcheck // the next attempt writes over it
+		return fmt.Errorf("defragment %s: %w", f.path, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := os.Rename(tmp, f.path)
+	if err != nil {
+		return fmt.Errorf("defragment %s: %w", f.path, err)
+	}
+	old := f.db
+	go func() {
+		if err := old.Close(); err != nil {
+			f.lg.Warn("could not close the file from before the defragmentation", zap.Error(err))
+		}
+	}()
+	if err = syncDir(filepath.Dir(f.path)); err == nil {
+		f.db, err = bolt.Open(f.path, 0o600, f.options())
+	}
+	if err != nil {
+		// The old file is unlinked: to write to it would lose what is acknowledged.
+		f.failed = fmt.Errorf("reopen %s after defragmentation: %w", f.path, err)
+		return f.failed
+	}
+	f.measure()
+	return nil
+}
+
+func (f *file) copyTo(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	dst, err := bolt.Open(path, 0o600, &bolt.Options{NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: true})
+	if err != nil {
+		return err
+	}
+	err = guard(f.path, nil, func() error { return bolt.Compact(dst, f.db, 16<<20) })
+	if err == nil {
+		err = dst.Sync()
+	}
+	return errors.Join(err, dst.Close())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// boltTx is a transaction as the schema sees it.
+type boltTx struct {
+	tx   *bolt.Tx
+	name string
+	last *bolt.Bucket // most calls in a row are for one bucket
+
+	inCallback bool
+}
+
+func (t *boltTx) bucket(name string) *bolt.Bucket {
+	if t.last == nil || t.name != name {
+		t.name, t.last = name, t.tx.Bucket([]byte(name))
+		if t.last != nil {
+			t.last.FillPercent = 0.9 // keys come in order
+		}
+	}
+	return t.last
+}
+
+func (t *boltTx) buckets() []string {
+	var names []string
+	c := t.tx.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+func (t *boltTx) get(bucket string, key []byte) []byte {
+	if b := t.bucket(bucket); b != nil {
+		return b.Get(key)
+	}
+	return nil
+}
+
+func (t *boltTx) ascend(bucket string, from []byte, fn func(k, v []byte) bool) {
+	b := t.bucket(bucket)
+	if b == nil {
+		return
+	}
+	c := b.Cursor()
+	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
+		t.inCallback = true
+		more := fn(k, v)
+		t.inCallback = false
+		if !more {
+			return
+		}
+	}
+}
+
+func (t *boltTx) create(bucket string) error {
+	_, err := t.tx.CreateBucketIfNotExists([]byte(bucket))
+	return err
+}
+
+func (t *boltTx) put(bucket string, key, value []byte) error {
+	b := t.bucket(bucket)
+	if b == nil {
+		return fmt.Errorf("bucket %q is missing", bucket)
+	}
+	return b.Put(key, value)
+}
+
+func (t *boltTx) remove(bucket string, key []byte) error {
+	b := t.bucket(bucket)
+	if b == nil {
+		return fmt.Errorf("bucket %q is missing", bucket)
+	}
+	return b.Delete(key)
+}
+
+// boltSnapshot is a read transaction kept open.
+type boltSnapshot struct {
+	tx *bolt.Tx
+	f  *file
+}
+
+func (f *file) snapshot() (engineSnapshot, error) {
+	tx, err := f.begin()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", f.path, err)
+	}
+	return &boltSnapshot{tx: tx, f: f}, nil
+}
+
+func (s *boltSnapshot) reader() reader { return &boltTx{tx: s.tx} }
+func (s *boltSnapshot) size() int64    { return s.tx.Size() }
+func (s *boltSnapshot) close() error   { return s.tx.Rollback() }
+
+func (s *boltSnapshot) WriteTo(w io.Writer) (n int64, err error) {
+	err = guard(s.f.path, nil, func() error {
+		n, err = s.tx.WriteTo(w)
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,41 @@
+package backend
+
+import "io"
+
+// engine is what the schema is written on: buckets of ordered keys, changed in
+// transactions. bolt is the real one, mem its twin for the simulation.
+type engine interface {
+	// view runs fn on one consistent state. What a reader returns may be used
+	// until fn returns.
+	view(fn func(reader) error) error
+	// update runs fn and makes what it wrote durable, all of it or nothing.
+	// There is one caller at a time.
+	update(fn func(writer) error) error
+	snapshot() (engineSnapshot, error)
+	size() (total, inUse int64)
+	defragment() error
+	close() error
+}
+
+type reader interface {
+	// buckets returns the names of all buckets, sorted.
+	buckets() []string
+	get(bucket string, key []byte) []byte
+	// ascend calls fn for every key at or above from until it returns false.
+	ascend(bucket string, from []byte, fn func(k, v []byte) bool)
+}
+
+type writer interface {
+	reader
+	create(bucket string) error
+	// put may keep value until the transaction ends.
+	put(bucket string, key, value []byte) error
+	remove(bucket string, key []byte) error
+}
+
+type engineSnapshot interface {
+	io.WriterTo
+	reader() reader
+	size() int64
+	close() error
+}

@@ -1,0 +1,169 @@
+package backend
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Flush makes a cut durable, all of it or nothing. After an error the state of
+// the file is unknown and the server must stop (I5).
+func (b *Backend) Flush(c *Cut) error {
+	if len(c.Partitions) != b.id.Partitions {
+		return fmt.Errorf("flush to %s: cut of %d partitions, the file has %d", b.path, len(c.Partitions), b.id.Partitions)
+	}
+	err := b.eng.update(func(w writer) error {
+		if err := writeChanges(w, c.Partitions); err != nil {
+			return err
+		}
+		if err := writePartitions(w, c.Partitions); err != nil {
+			return err
+		}
+		return writeSystem(w, &c.System)
+	})
+	if err != nil {
+		return fmt.Errorf("flush to %s: %w", b.path, err)
+	}
+	return nil
+}
+
+// writeChanges writes all partitions' changes in one order of revision, so that
+// bbolt fills its last pages one after the other.
+func writeChanges(w writer, parts []store.Cut) error {
+	var buf arena
+	key := make([]byte, 0, revLen+1)
+	for c := range merged(parts) {
+		key = appendRev(key[:0], c.Rev(), c.Delete)
+		kv := c.Kv
+		if c.Delete {
+			// As etcd writes a tombstone: the key and nothing else.
+			value := buf.tombstone(kv.Key)
+			if err := w.put(bucketKey, key, value); err != nil {
+				return fmt.Errorf("delete of key %q: %w", kv.Key, err)
+			}
+			continue
+		}
+		value, err := buf.marshal(kv)
+		if err == nil {
+			err = w.put(bucketKey, key, value)
+		}
+		if err != nil {
+			return fmt.Errorf("put of key %q: %w", kv.Key, err)
+		}
+	}
+	for i := range parts {
+		for _, d := range parts[i].Dead {
+			key = appendRev(key[:0], d.Revision, d.Tombstone)
+			if err := w.remove(bucketKey, key); err != nil {
+				return fmt.Errorf("remove revision %d.%d: %w", d.Main, d.Sub, err)
+			}
+		}
+	}
+	return nil
+}
+
+// writePartitions writes how far each partition and the compaction have come.
+func writePartitions(w writer, parts []store.Cut) error {
+	compacted, swept := int64(-1), int64(1<<62)
+	for i := range parts {
+		p := &parts[i]
+		if err := writePosition(w, i, Position{p.Index, p.Term, p.Rev}); err != nil {
+			return fmt.Errorf("position of partition %d: %w", i, err)
+		}
+		compacted, swept = max(compacted, p.Compacted), min(swept, p.Swept)
+	}
+	// etcd has one log; what it would read as its position is the first group's.
+	if len(parts) > 0 && parts[0].Index > 0 {
+		if err := w.put(bucketMeta, metaIndex, be64(parts[0].Index)); err != nil {
+			return err
+		}
+		if err := w.put(bucketMeta, metaTerm, be64(parts[0].Term)); err != nil {
+			return err
+		}
+	}
+	if compacted >= 0 && compacted != readCompaction(w, metaScheduled) {
+		if err := w.put(bucketMeta, metaScheduled, appendRev(nil, store.Revision{Main: compacted}, false)); err != nil {
+			return err
+		}
+	}
+	// A compaction is finished once every partition's dead are out of the file.
+	if swept >= 0 && swept != readCompaction(w, metaFinished) {
+		return w.put(bucketMeta, metaFinished, appendRev(nil, store.Revision{Main: swept}, false))
+	}
+	return nil
+}
+
+// merged yields the changes of all partitions in order of revision.
+func merged(parts []store.Cut) func(yield func(*store.Change) bool) {
+	return func(yield func(*store.Change) bool) {
+		type source struct {
+			next func() (*store.Change, bool)
+			head *store.Change
+		}
+		if len(parts) == 1 {
+			parts[0].Changes()(yield)
+			return
+		}
+		var sources []source
+		for i := range parts {
+			if parts[i].Len() == 0 {
+				continue
+			}
+			next := parts[i].Cursor()
+			head, _ := next()
+			sources = append(sources, source{next, head})
+		}
+		for len(sources) > 0 {
+			least := 0
+			for i := range sources {
+				if sources[i].head.Rev().Less(sources[least].head.Rev()) {
+					least = i
+				}
+			}
+			s := &sources[least]
+			if !yield(s.head) {
+				return
+			}
+			head, ok := s.next()
+			if s.head = head; !ok {
+				sources = append(sources[:least], sources[least+1:]...)
+			}
+		}
+	}
+}
+
+// arena holds the encoded values of one transaction: bbolt refers to them until
+// it commits, so a block is never moved or used again.
+type arena struct{ block []byte }
+
+const arenaBlock = 256 << 10
+
+func (a *arena) room(n int) {
+	if cap(a.block)-len(a.block) < n {
+		a.block = make([]byte, 0, max(n, arenaBlock))
+	}
+}
+
+func (a *arena) marshal(m proto.Message) ([]byte, error) {
+	o := proto.MarshalOptions{Deterministic: true}
+	a.room(o.Size(m))
+	from := len(a.block)
+	b, err := o.MarshalAppend(a.block, m)
+	if err != nil {
+		return nil, err
+	}
+	a.block = b
+	return b[from:len(b):len(b)], nil
+}
+
+// tombstone encodes a KeyValue with nothing but a key.
+func (a *arena) tombstone(key []byte) []byte {
+	a.room(len(key) + 12)
+	from := len(a.block)
+	a.block = append(a.block, 0x0a) // field 1, bytes
+	a.block = protowire.AppendBytes(a.block, key)
+	return a.block[from:len(a.block):len(a.block)]
+}

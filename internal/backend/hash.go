@@ -1,0 +1,179 @@
+package backend
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Hash is etcd's Maintenance.Hash: a checksum over every bucket of etcd's,
+// without what may differ between servers that agree. Our own bucket names the
+// server, so it is left out too.
+func (b *Backend) Hash() (sum uint32, err error) {
+	err = b.eng.view(func(r reader) error {
+		h := crc32.New(castagnoli)
+		for _, name := range r.buckets() {
+			if name == bucketStoa {
+				continue
+			}
+			h.Write([]byte(name))
+			r.ascend(name, nil, func(k, v []byte) bool {
+				if !private(name, k) {
+					h.Write(k)
+					h.Write(v)
+				}
+				return true
+			})
+		}
+		sum = h.Sum32()
+		return nil
+	})
+	return sum, err
+}
+
+// private tells what is not part of Hash.
+func private(bucket string, key []byte) bool {
+	return bucket == bucketMeta &&
+		(bytes.Equal(key, metaIndex) || bytes.Equal(key, metaTerm) || bytes.Equal(key, metaVersion))
+}
+
+// HashKV is etcd's checksum over history through rev, as a reader may see it
+// after a compaction at compacted (-1: none). It depends on the two numbers
+// and the log, not on how far compaction has got in removing things, so
+// servers can be compared by it. Everything through rev must have been flushed.
+// It fails with fault.Compacted if a later compaction has got into the file
+// meanwhile: what that removed would be missing from the sum.
+func (b *Backend) HashKV(rev, compacted int64) (sum uint32, err error) {
+	err = b.eng.view(func(r reader) error {
+		if readCompaction(r, metaScheduled) > compacted {
+			return fault.Compacted
+		}
+		sum, err = b.hashKV(r, rev, compacted)
+		return err
+	})
+	return sum, err
+}
+
+// CompactionHash is what HashKV(rev, previous) was before a compaction at rev
+// that follows one at previous. The file must hold everything through rev, and
+// nothing that the compaction at rev kills may have been removed yet: see
+// store.Cut's Sweep. It gives up with ErrAborted when stop says so.
+func (b *Backend) CompactionHash(rev, previous int64, stop func() bool) (sum uint32, err error) {
+	err = b.eng.view(func(r reader) error {
+		sum, err = b.hashKV(stoppable{r, stop}, rev, previous)
+		if stop() {
+			return ErrAborted
+		}
+		return err
+	})
+	return sum, err
+}
+
+// stoppable ends a walk early.
+type stoppable struct {
+	reader
+	stop func() bool
+}
+
+func (s stoppable) ascend(bucket string, from []byte, fn func(k, v []byte) bool) {
+	n := 0
+	s.reader.ascend(bucket, from, func(k, v []byte) bool {
+		if n++; n%1024 == 0 && s.stop() {
+			return false
+		}
+		return fn(k, v)
+	})
+}
+
+func (b *Backend) hashKV(r reader, rev, compacted int64) (uint32, error) {
+	keep, err := readable(r, rev, compacted)
+	if err != nil {
+		return 0, fmt.Errorf("hash %s: %w", b.path, err)
+	}
+	h := crc32.New(castagnoli)
+	h.Write([]byte(bucketKey))
+	r.ascend(bucketKey, nil, func(k, v []byte) bool {
+		at, _, _ := parseRev(k)
+		if at.Main > rev {
+			return false
+		}
+		if _, ok := keep[at]; ok || at.Main > compacted {
+			h.Write(k)
+			h.Write(v)
+		}
+		return true
+	})
+	return h.Sum32(), nil
+}
+
+// readable returns the revisions at or below the compaction that belong to the
+// hash. etcd takes those that are still their key's newest at rev; but if no
+// key exists at rev, it takes all that its compaction has left, and so those
+// that were their key's newest at the compaction.
+func readable(r reader, rev, compacted int64) (map[store.Revision]struct{}, error) {
+	if compacted < 0 {
+		return nil, nil
+	}
+	atCompaction, err := newest(r, compacted)
+	if err != nil {
+		return nil, err
+	}
+	atRev, err := newest(r, rev)
+	if err != nil {
+		return nil, err
+	}
+	from := atRev
+	if len(atRev) == 0 {
+		from = atCompaction
+	}
+	keep := make(map[store.Revision]struct{}, len(from))
+	for _, at := range from {
+		if at.Main <= compacted {
+			keep[at] = struct{}{}
+		}
+	}
+	return keep, nil
+}
+
+// newest returns for each key that exists at rev the revision of its value.
+func newest(r reader, rev int64) (map[string]store.Revision, error) {
+	keys := map[string]store.Revision{}
+	err := error(nil)
+	r.ascend(bucketKey, nil, func(k, v []byte) bool {
+		at, tombstone, ok := parseRev(k)
+		if !ok {
+			err = fmt.Errorf("%w: %x is not a revision", ErrDamaged, k)
+			return false
+		}
+		if at.Main > rev {
+			return false
+		}
+		if len(v) == 0 || v[0] != 0x0a {
+			err = fmt.Errorf("%w: revision %d.%d has no key", ErrDamaged, at.Main, at.Sub)
+			return false
+		}
+		key, n := protowire.ConsumeBytes(v[1:])
+		if n < 0 {
+			err = fmt.Errorf("%w: revision %d.%d has no key", ErrDamaged, at.Main, at.Sub)
+			return false
+		}
+		if tombstone {
+			delete(keys, string(key))
+		} else {
+			keys[string(key)] = at
+		}
+		return true
+	})
+	return keys, err
+}
+
+// Current is the revision for HashKV that takes in everything.
+const Current int64 = math.MaxInt64

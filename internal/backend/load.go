@@ -1,0 +1,50 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Load fills new stores, one a partition, with the keys of the file, and sets
+// where they stand. route tells in which store a key belongs.
+func (b *Backend) Load(stores []*store.Store, route func(key []byte) int) error {
+	if len(stores) != b.id.Partitions {
+		return fmt.Errorf("load %s: %d stores for %d partitions", b.path, len(stores), b.id.Partitions)
+	}
+	err := b.eng.view(func(r reader) error {
+		l := store.NewLoader(stores, route)
+		// The loader reads the mapped file until Finish: finish inside the view.
+		return errors.Join(loadKeys(r, l), l.Finish())
+	})
+	if err != nil {
+		return fmt.Errorf("load %s: %w", b.path, err)
+	}
+	m, err := b.Meta()
+	if err != nil {
+		return err
+	}
+	for i, s := range stores {
+		p := m.Positions[i]
+		s.Lock()
+		s.Restore(p.Index, p.Term, p.Rev, m.Compacted, m.Finished)
+		s.Unlock()
+	}
+	return nil
+}
+
+func loadKeys(r reader, l *store.Loader) (err error) {
+	r.ascend(bucketKey, nil, func(k, v []byte) bool {
+		rev, tombstone, ok := parseRev(k)
+		if !ok {
+			err = fmt.Errorf("%w: %x is not a revision", ErrDamaged, k)
+			return false
+		}
+		if err = l.Add(rev, tombstone, v); err != nil {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return err == nil
+	})
+	return err
+}

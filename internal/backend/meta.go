@@ -1,0 +1,285 @@
+package backend
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// initialise makes a new file's buckets and says whose it is.
+func initialise(w writer, id Identity) error {
+	for _, name := range allBuckets {
+		if err := w.create(name); err != nil {
+			return fmt.Errorf("create bucket %q: %w", name, err)
+		}
+	}
+	if err := w.put(bucketMeta, metaVersion, []byte(StorageVersion)); err != nil {
+		return err
+	}
+	if err := w.put(bucketStoa, stoaFormat, be64(formatVersion)); err != nil {
+		return err
+	}
+	if err := w.put(bucketStoa, stoaCluster, be64(id.Cluster)); err != nil {
+		return err
+	}
+	if err := w.put(bucketStoa, stoaPartitions, be64(uint64(id.Partitions))); err != nil {
+		return err
+	}
+	return w.put(bucketStoa, stoaServer, be64(id.Server))
+}
+
+// readIdentity fails if the file is not stoa's, or of a format this version
+// doesn't know.
+func readIdentity(r reader) (Identity, error) {
+	format := r.get(bucketStoa, stoaFormat)
+	if format == nil {
+		return Identity{}, fmt.Errorf("%w: it was not written by stoa", ErrForeign)
+	}
+	if v := readBE64(format); v != formatVersion {
+		return Identity{}, fmt.Errorf("format version %d is not known here", v)
+	}
+	return Identity{
+		Cluster:    readBE64(r.get(bucketStoa, stoaCluster)),
+		Server:     readBE64(r.get(bucketStoa, stoaServer)),
+		Partitions: int(readBE64(r.get(bucketStoa, stoaPartitions))),
+	}, nil
+}
+
+// accept compares a file's identity with the one that it should have.
+func accept(have, want Identity) error {
+	switch {
+	case want == Identity{}:
+		return nil
+	case have.Cluster != want.Cluster:
+		return fmt.Errorf("%w: cluster %x, this server is of %x", ErrForeign, have.Cluster, want.Cluster)
+	case want.Partitions != 0 && have.Partitions != want.Partitions:
+		return fmt.Errorf("%w: %d partitions, this server has %d", ErrForeign, have.Partitions, want.Partitions)
+	}
+	return nil
+}
+
+// readPosition returns the zero Position for a partition never flushed.
+func readPosition(r reader, partition int) (Position, error) {
+	v := r.get(bucketStoa, stoaPosition(partition))
+	if v == nil {
+		return Position{}, nil
+	}
+	if len(v) != 24 {
+		return Position{}, fmt.Errorf("%w: position of partition %d has %d bytes", ErrDamaged, partition, len(v))
+	}
+	return Position{
+		Index: binary.BigEndian.Uint64(v),
+		Term:  binary.BigEndian.Uint64(v[8:]),
+		Rev:   int64(binary.BigEndian.Uint64(v[16:])),
+	}, nil
+}
+
+func writePosition(w writer, partition int, p Position) error {
+	v := binary.BigEndian.AppendUint64(make([]byte, 0, 24), p.Index)
+	v = binary.BigEndian.AppendUint64(v, p.Term)
+	v = binary.BigEndian.AppendUint64(v, uint64(p.Rev))
+	return w.put(bucketStoa, stoaPosition(partition), v)
+}
+
+// readPositions reads one position a partition.
+func readPositions(r reader, partitions int) ([]Position, error) {
+	ps := make([]Position, partitions)
+	for i := range ps {
+		p, err := readPosition(r, i)
+		if err != nil {
+			return nil, err
+		}
+		ps[i] = p
+	}
+	return ps, nil
+}
+
+// readCompaction returns -1 for a compaction that never was.
+func readCompaction(r reader, key []byte) int64 {
+	rev, _, ok := parseRev(r.get(bucketMeta, key))
+	if !ok {
+		return -1
+	}
+	return rev.Main
+}
+
+func readMeta(r reader, id Identity) (m Meta, err error) {
+	m = Meta{
+		Identity:  id,
+		Finished:  readCompaction(r, metaFinished),
+		Compacted: readCompaction(r, metaScheduled),
+		Blobs:     map[string][]byte{},
+	}
+	m.Compacted = max(m.Compacted, m.Finished)
+	if m.Positions, err = readPositions(r, id.Partitions); err != nil {
+		return m, err
+	}
+	r.ascend(bucketLease, nil, func(_, v []byte) bool {
+		var l Lease
+		if l, err = decodeLease(v); err == nil {
+			m.Leases = append(m.Leases, l)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return m, err
+	}
+	r.ascend(bucketAlarm, nil, func(k, _ []byte) bool {
+		a := &etcdserverpb.AlarmMember{}
+		if err = proto.Unmarshal(k, a); err == nil {
+			m.Alarms = append(m.Alarms, a)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return m, fmt.Errorf("%w: alarm: %w", ErrDamaged, err)
+	}
+	r.ascend(bucketMembers, nil, func(_, v []byte) bool {
+		var j memberJSON
+		if err = json.Unmarshal(v, &j); err == nil {
+			m.Members = append(m.Members, Member(j))
+		}
+		return err == nil
+	})
+	if err != nil {
+		return m, fmt.Errorf("%w: member: %w", ErrDamaged, err)
+	}
+	r.ascend(bucketStoa, stoaBlob, func(k, v []byte) bool {
+		name, ok := bytes.CutPrefix(k, stoaBlob)
+		if ok {
+			m.Blobs[string(name)] = bytes.Clone(v)
+		}
+		return ok
+	})
+	return m, nil
+}
+
+// writeSystem writes what belongs to no partition.
+func writeSystem(w writer, s *System) error {
+	for _, l := range s.Leases {
+		if err := w.put(bucketLease, be64(uint64(l.ID)), encodeLease(l)); err != nil {
+			return fmt.Errorf("lease %x: %w", l.ID, err)
+		}
+	}
+	for _, id := range s.LeasesRevoked {
+		if err := w.remove(bucketLease, be64(uint64(id))); err != nil {
+			return fmt.Errorf("lease %x: %w", id, err)
+		}
+	}
+	for i, alarms := range [][]*etcdserverpb.AlarmMember{s.AlarmsOff, s.AlarmsOn} {
+		for _, a := range alarms {
+			key, err := proto.Marshal(a)
+			if err == nil && i == 0 {
+				err = w.remove(bucketAlarm, key)
+			} else if err == nil {
+				err = w.put(bucketAlarm, key, nil)
+			}
+			if err != nil {
+				return fmt.Errorf("alarm %v: %w", a, err)
+			}
+		}
+	}
+	if s.Members != nil {
+		if err := writeMembers(w, s.Members); err != nil {
+			return err
+		}
+	}
+	for name, v := range s.Blobs {
+		key := append(bytes.Clone(stoaBlob), name...)
+		err := error(nil)
+		if v == nil {
+			err = w.remove(bucketStoa, key)
+		} else {
+			err = w.put(bucketStoa, key, v)
+		}
+		if err != nil {
+			return fmt.Errorf("value %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// memberJSON is a member as etcd stores it.
+type memberJSON struct {
+	ID         uint64   `json:"id"`
+	Name       string   `json:"name,omitempty"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs,omitempty"`
+}
+
+// writeMembers replaces the list, and the Raft configuration that etcd would
+// derive from it.
+func writeMembers(w writer, members []Member) error {
+	var old [][]byte
+	w.ascend(bucketMembers, nil, func(k, _ []byte) bool {
+		old = append(old, bytes.Clone(k))
+		return true
+	})
+	for _, k := range old {
+		if err := w.remove(bucketMembers, k); err != nil {
+			return fmt.Errorf("member %s: %w", k, err)
+		}
+	}
+	conf := struct {
+		Voters []uint64 `json:"voters,omitempty"`
+	}{}
+	for _, m := range members {
+		v, err := json.Marshal(memberJSON(m))
+		if err == nil {
+			err = w.put(bucketMembers, []byte(strconv.FormatUint(m.ID, 16)), v)
+		}
+		if err != nil {
+			return fmt.Errorf("member %x: %w", m.ID, err)
+		}
+		conf.Voters = append(conf.Voters, m.ID)
+	}
+	v, err := json.Marshal(conf)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	return w.put(bucketMeta, metaConfState, v)
+}
+
+// encodeLease writes etcd's leasepb.Lease, which lives in a package of its
+// server that isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3.
+func encodeLease(l Lease) []byte {
+	var b []byte
+	for i, v := range []int64{l.ID, l.TTL, l.Remaining} {
+		if v != 0 {
+			b = protowire.AppendTag(b, protowire.Number(i+1), protowire.VarintType)
+			b = protowire.AppendVarint(b, uint64(v))
+		}
+	}
+	return b
+}
+
+func decodeLease(b []byte) (l Lease, err error) {
+	fields := map[protowire.Number]*int64{1: &l.ID, 2: &l.TTL, 3: &l.Remaining}
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, protowire.ParseError(n))
+		}
+		b = b[n:]
+		f := fields[num]
+		if f == nil || typ != protowire.VarintType {
+			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+				return l, fmt.Errorf("%w: lease: %w", ErrDamaged, protowire.ParseError(n))
+			}
+			b = b[n:]
+			continue
+		}
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, protowire.ParseError(n))
+		}
+		*f, b = int64(v), b[n:]
+	}
+	return l, nil
+}

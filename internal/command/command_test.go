@@ -1,0 +1,102 @@
+package command
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+func TestStampsFollowFromTheEntry(t *testing.T) {
+	e := Entry{Stamp: 10, Commands: []Command{{Kind: Put}, {Kind: LeaseGrant}, {Kind: Txn}, {Kind: Compact}, {Kind: LeaseRevoke}}}
+	require.Equal(t, 3, e.Stamps())
+	var stamps []int64
+	for i := range e.Commands {
+		stamps = append(stamps, e.StampOf(i))
+	}
+	require.Equal(t, []int64{10, 11, 11, 12, 12}, stamps)
+
+	e.Stamp = 0
+	require.Zero(t, e.StampOf(2), "with one partition nothing is stamped")
+}
+
+func TestWhatIsWrittenIsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := Entry{
+			Stamp:  rapid.Int64Range(0, maxStamp).Draw(t, "stamp"),
+			Parts:  placement.Set(rapid.Uint64().Draw(t, "parts")),
+			Origin: rapid.Uint64().Draw(t, "origin"),
+			Seq:    rapid.Uint64().Draw(t, "seq"),
+			Commands: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Command {
+				return Command{
+					Kind: Kind(rapid.Uint8().Draw(t, "kind")),
+					Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
+				}
+			}), 0, 5).Draw(t, "commands"),
+		}
+		b := e.AppendTo(nil)
+		require.LessOrEqual(t, len(b), e.Size())
+		back, err := Decode(b)
+		require.NoError(t, err)
+		require.Equal(t, e, back)
+
+		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
+		_, err = Decode(b[:cut])
+		require.Error(t, err, "the first %d of %d bytes", cut, len(b))
+	})
+}
+
+func TestBodiesDoNotRunIntoEachOther(t *testing.T) {
+	e := Entry{Commands: []Command{{Put, []byte("one")}, {Put, []byte("two")}}}
+	back, err := Decode(e.AppendTo(nil))
+	require.NoError(t, err)
+	_ = append(back.Commands[0].Body, "xxxxx"...)
+	require.Equal(t, "two", string(back.Commands[1].Body))
+}
+
+func TestDamageIsRefused(t *testing.T) {
+	good := (&Entry{Stamp: 1, Commands: []Command{{Put, []byte("x")}}}).AppendTo(nil)
+	head := good[:13]
+	for what, bad := range map[string][]byte{
+		"ends early":                   nil,
+		"version 7":                    {7},
+		"bytes after the last command": append(bytes.Clone(good), 0),
+		"is no revision":               append(append([]byte{version}, bytes.Repeat([]byte{0xff}, 9)...), append([]byte{1}, good[2:]...)...),
+		"commands announced":           append(bytes.Clone(head[:12]), 0xff, 0xff, 0xff, 0x7f),
+		"command 0 of 1":               append(bytes.Clone(head), byte(Put), 2, 'x'),
+	} {
+		_, err := Decode(bad)
+		require.ErrorContains(t, err, what)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add((&Entry{Stamp: 300, Parts: 5, Origin: 1 << 60, Seq: 7, Commands: []Command{{Put, []byte("body")}, {Alarm, nil}}}).AppendTo(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := Decode(b)
+		if err != nil {
+			return
+		}
+		again, err := Decode(e.AppendTo(nil))
+		require.NoError(t, err)
+		require.Equal(t, e, again)
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	e := Entry{Stamp: 1}
+	for range 256 {
+		e.Commands = append(e.Commands, Command{Put, make([]byte, 300)})
+	}
+	raw := e.AppendTo(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Decode(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

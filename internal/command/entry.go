@@ -1,0 +1,87 @@
+package command
+
+import "github.com/stoa-kv/stoa/internal/placement"
+
+// Kind is what a command does.
+type Kind uint8
+
+// The kinds of commands. The body of each is the marshalled message named here,
+// from etcd's etcdserverpb.
+const (
+	Put             Kind = iota + 1 // PutRequest
+	DeleteRange                     // DeleteRangeRequest
+	Txn                             // TxnRequest
+	Compact                         // CompactionRequest
+	LeaseGrant                      // LeaseGrantRequest, with its ID chosen
+	LeaseRevoke                     // LeaseRevokeRequest
+	LeaseCheckpoint                 // LeaseCheckpointRequest
+	Alarm                           // AlarmRequest
+	MemberPublish                   // Member, with the client URLs to announce
+)
+
+var kindNames = [...]string{
+	Put: "put", DeleteRange: "delete-range", Txn: "txn", Compact: "compact",
+	LeaseGrant: "lease-grant", LeaseRevoke: "lease-revoke",
+	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
+	MemberPublish: "member-publish",
+}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// MayWrite tells whether a command of this kind may change a key, and so takes
+// a stamp of its own.
+func (k Kind) MayWrite() bool {
+	switch k {
+	case Put, DeleteRange, Txn, LeaseRevoke:
+		return true
+	}
+	return false
+}
+
+// Command is one request as it goes through the log.
+type Command struct {
+	Kind Kind
+	Body []byte
+}
+
+// Entry is what one log entry says.
+type Entry struct {
+	// Stamp is the first revision reserved for this entry's commands. 0 with a
+	// single partition, where revisions follow from the log alone. An entry
+	// whose commands take no stamp carries the next one that was still free:
+	// everything before it in any log has a lower one.
+	Stamp int64
+	// Parts are the participants of a rendezvous, 0 for a local entry.
+	Parts placement.Set
+	// Origin and Seq name the proposal: who waits finds its answer by them.
+	// They never reach replicated state.
+	Origin, Seq uint64
+	Commands    []Command
+}
+
+// Stamps is how many stamps the entry takes: one for each command that may
+// write.
+func (e *Entry) Stamps() int { return e.mayWriteBefore(len(e.Commands)) }
+
+// StampOf is the stamp of command i: 0 if the entry has none.
+func (e *Entry) StampOf(i int) int64 {
+	if e.Stamp == 0 {
+		return 0
+	}
+	return e.Stamp + int64(e.mayWriteBefore(i))
+}
+
+func (e *Entry) mayWriteBefore(i int) int {
+	n := 0
+	for _, c := range e.Commands[:i] {
+		if c.Kind.MayWrite() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,215 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+)
+
+// MaxPartitions bounds --partitions.
+const MaxPartitions = 16
+
+// DefaultQuotaBytes is what --quota-backend-bytes=0 means.
+const DefaultQuotaBytes = 2 << 30
+
+// Config is a server's validated settings. The comments say only what the
+// flag's own description (declare.go) does not.
+type Config struct {
+	ShowVersion bool   // --version: nothing else was read
+	File        string // where the settings came from, if from a file
+
+	Name    string
+	DataDir string
+	WALDir  string // empty: inside DataDir
+
+	ListenClientURLs     []url.URL
+	ListenClientHTTPURLs []url.URL // if any, ListenClientURLs serve gRPC alone
+	AdvertiseClientURLs  []url.URL
+	ListenPeerURLs       []url.URL
+	AdvertisePeerURLs    []url.URL
+	ListenMetricsURLs    []url.URL
+
+	// InitialCluster is who founds the cluster, by name. It matters only to a
+	// server without data: see CheckBootstrap.
+	InitialCluster      types.URLsMap
+	InitialClusterToken string
+	NewCluster          bool // --initial-cluster-state is new
+	StrictReconfigCheck bool
+
+	// Partitions is never 0. PartitionsGiven tells whether somebody asked for
+	// this number: a server that has data keeps the number that the data has,
+	// and refuses only a different one that was asked for.
+	Partitions      int
+	PartitionsGiven bool
+
+	HeartbeatInterval          time.Duration
+	ElectionTimeout            time.Duration
+	InitialElectionTickAdvance bool
+	PreVote                    bool
+	SnapshotCount              uint64
+	SnapshotCatchUpEntries     uint64
+	UnsafeNoFsync              bool
+
+	QuotaBackendBytes           int64 // > 0, or 0 for no quota
+	BackendBatchInterval        time.Duration
+	BackendFreelistType         string
+	AutoCompaction              AutoCompaction
+	WatchProgressNotifyInterval time.Duration // 0: the default of the watch hub
+	MaxLearners                 int
+
+	MaxTxnOps            uint
+	MaxRequestBytes      uint
+	MaxConcurrentStreams uint32
+	KeepAlive            KeepAlive
+	SocketOpts           transport.SocketOpts
+	WarningApplyDuration time.Duration
+	WarningUnaryDuration time.Duration
+
+	ClientTLS     transport.TLSInfo
+	PeerTLS       transport.TLSInfo
+	ClientAutoTLS bool
+	PeerAutoTLS   bool
+	CertYears     uint // validity of the certificates that auto TLS makes
+
+	HostWhitelist []string // "*" allows all
+	CORS          []string // "*" allows all
+	EnablePprof   bool
+	Metrics       string // basic or extensive
+
+	Auth Auth
+	Log  Log
+
+	// Unused lists the settings that were given, are known from etcd, and
+	// change nothing here.
+	Unused  []string
+	Notices []Notice
+
+	// As given; finish makes the fields above of them.
+	initialCluster  string
+	clusterState    string
+	retention       string
+	compactionMode  string
+	tlsMin, tlsMax  string
+	cipherSuites    []string
+	featureGates    string
+	discovery       discovery
+	forceNewCluster bool
+	fallback        string
+	logger          string
+}
+
+// AutoCompaction is off when both numbers are 0.
+type AutoCompaction struct {
+	Mode      string        // periodic or revision
+	Period    time.Duration // periodic: how much history is kept
+	Revisions int64         // revision: how many revisions are kept
+}
+
+// KeepAlive is what the gRPC server does about silent or pinging clients.
+type KeepAlive struct {
+	MinTime, Interval, Timeout time.Duration
+}
+
+// Auth is read by the auth service; without it the values are only checked.
+type Auth struct {
+	Token      string
+	BcryptCost uint
+	TokenTTL   uint
+}
+
+// Log says where log lines go, and in which form.
+type Log struct {
+	Level, Format  string
+	Outputs        []string
+	Rotate         bool
+	RotationConfig string
+}
+
+// Notice is something to be logged once there is a logger.
+type Notice struct {
+	Warn    bool
+	Text    string
+	Setting string
+	Value   string
+}
+
+type discovery struct {
+	endpoints       []string
+	token, srv      string
+	srvName         string
+	user, password  string
+	cert, key, ca   string
+	dial, request   time.Duration
+	keepAlive       time.Duration
+	keepAliveLimit  time.Duration
+	insecure, noTLS bool
+}
+
+// ErrHelp is returned for --help: HelpText is what was asked for.
+var ErrHelp = flag.ErrHelp
+
+// UsageError is a command line that can't be read: etcd, and so stoa, exits
+// with status 2 on it.
+type UsageError struct{ err error }
+
+func (e *UsageError) Error() string { return e.err.Error() }
+func (e *UsageError) Unwrap() error { return e.err }
+
+// Parse reads the settings of a server. args is the command line without the
+// program's name, environ has the form of os.Environ.
+func Parse(args, environ []string) (*Config, error) {
+	d := declare()
+	fs := d.flagSet()
+	fs.SetOutput(io.Discard)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, ErrHelp
+		}
+		return nil, &UsageError{err}
+	}
+	if fs.NArg() > 0 {
+		return nil, &UsageError{fmt.Errorf("%q is not a valid flag", fs.Arg(0))}
+	}
+	if d.cfg.ShowVersion {
+		return d.cfg, nil
+	}
+	env := readEnvironment(environ)
+	if d.file == "" {
+		d.file = env.configFile()
+	}
+	if d.file != "" {
+		// A fresh set: what flags have put into d must not shine through.
+		fromFile := declare()
+		if err := fromFile.readFile(d.file); err != nil {
+			return nil, err
+		}
+		return fromFile.finish()
+	}
+	if err := env.apply(d, fs); err != nil {
+		return nil, err
+	}
+	fs.Visit(func(f *flag.Flag) { d.given[f.Name] = true })
+	d.dropDefaultsThatWereReplaced()
+	return d.finish()
+}
+
+// dropDefaultsThatWereReplaced follows etcd: who says where to listen has to
+// say what to advertise.
+func (d *declaration) dropDefaultsThatWereReplaced() {
+	if d.given["listen-client-urls"] && !d.given["advertise-client-urls"] {
+		d.cfg.AdvertiseClientURLs = nil
+	}
+	if d.cfg.discovery.wanted() && !d.given["initial-cluster"] {
+		d.cfg.initialCluster = ""
+	}
+}
+
+func (d *discovery) wanted() bool {
+	return d.srv != "" || d.srvName != "" || len(d.endpoints) > 0
+}

@@ -1,0 +1,328 @@
+package config
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+)
+
+// finish makes settings of what was given, and refuses what can't be meant.
+func (d *declaration) finish() (*Config, error) {
+	c := d.cfg
+	d.reportUnused()
+	for _, step := range []func() error{
+		c.checkLogging, c.checkURLs, c.checkCluster, c.checkTimes, c.finishCompaction,
+		c.checkFeatureGates, c.finishTLS, c.finishPartitions, c.checkLimits,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	c.advertiseRealHost(defaultHost)
+	if c.initialCluster == defaultCluster && c.Name != defaultName {
+		c.initialCluster = c.ownCluster()
+	}
+	cluster, err := types.NewURLsMap(c.initialCluster)
+	if err != nil {
+		return nil, fmt.Errorf("--initial-cluster %q: %w", c.initialCluster, err)
+	}
+	c.InitialCluster = cluster
+	c.NewCluster = c.clusterState == "new"
+	if c.DataDir == "" {
+		c.DataDir = c.Name + ".stoa"
+		d.note(true, "'data-dir' was empty; using default", "data-dir", c.DataDir)
+	}
+	if c.Name == defaultName {
+		d.note(true, "it isn't recommended to use default name, please set a value for --name. "+
+			"Members with the same name can't found a cluster together", "name", c.Name)
+	}
+	return c, nil
+}
+
+func (d *declaration) reportUnused() {
+	for _, s := range d.settings {
+		if s.unused && d.given[s.name] {
+			d.cfg.Unused = append(d.cfg.Unused, s.name)
+		}
+	}
+	slices.Sort(d.cfg.Unused)
+	if d.given["max-snapshots"] {
+		d.note(true, "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8.", "max-snapshots", "")
+	}
+	if d.given["v2-deprecation"] {
+		d.note(true, "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring user input.", "v2-deprecation", "")
+	}
+	d.cfg.PartitionsGiven = d.given["partitions"] && d.cfg.Partitions != 0
+}
+
+// ownCluster is a cluster of this server alone.
+func (c *Config) ownCluster() string {
+	all := make([]string, len(c.AdvertisePeerURLs))
+	for i, u := range c.AdvertisePeerURLs {
+		all[i] = c.Name + "=" + u.String()
+	}
+	return strings.Join(all, ",")
+}
+
+func (c *Config) checkLogging() error {
+	if c.logger != "zap" {
+		return fmt.Errorf("unknown --logger %q: only zap is there", c.logger)
+	}
+	if len(c.Log.Outputs) == 0 || (len(c.Log.Outputs) == 1 && c.Log.Outputs[0] == "") {
+		c.Log.Outputs = []string{"default"}
+	}
+	if len(c.Log.Outputs) > 1 && slices.Contains(c.Log.Outputs, "default") {
+		return errors.New(`--log-outputs: multi logoutput for "default" is not supported yet`)
+	}
+	if len(c.Log.Outputs) > 1 && slices.Contains(c.Log.Outputs, "systemd/journal") {
+		return fmt.Errorf("--log-outputs: systemd/journal can't be combined with other outputs (%q)", c.Log.Outputs)
+	}
+	if c.Log.Format == "" {
+		c.Log.Format = "json"
+	}
+	if c.Log.Format != "json" && c.Log.Format != "console" {
+		return fmt.Errorf("--log-format: unknown log format: %s, supported values json, console", c.Log.Format)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error", "dpanic", "panic", "fatal"}, strings.ToLower(c.Log.Level)) {
+		return fmt.Errorf("--log-level: unknown level %q, supported values debug, info, warn, error, panic, fatal", c.Log.Level)
+	}
+	return nil
+}
+
+func (c *Config) checkURLs() error {
+	for _, l := range []struct {
+		flag string
+		urls []url.URL
+	}{
+		{"listen-peer-urls", c.ListenPeerURLs},
+		{"listen-client-urls", c.ListenClientURLs},
+		{"listen-client-http-urls", c.ListenClientHTTPURLs},
+		{"listen-metrics-urls", c.ListenMetricsURLs},
+	} {
+		for _, u := range l.urls {
+			if err := checkListen(u); err != nil {
+				return fmt.Errorf("--%s: %w", l.flag, err)
+			}
+		}
+	}
+	for _, u := range c.AdvertisePeerURLs {
+		if err := checkAdvertised(u); err != nil {
+			return fmt.Errorf(`--initial-advertise-peer-urls %q must be "host:port" (%w)`, types.URLs(c.AdvertisePeerURLs), err)
+		}
+	}
+	for _, u := range c.AdvertiseClientURLs {
+		if err := checkAdvertised(u); err != nil {
+			return fmt.Errorf(`--advertise-client-urls %q must be in the format "host:port", "unix:/path/to/socket" or "unixs:/path/to/socket" (%w)`, types.URLs(c.AdvertiseClientURLs), err)
+		}
+	}
+	return nil
+}
+
+func isUnix(u url.URL) bool { return u.Scheme == "unix" || u.Scheme == "unixs" }
+
+// checkListen wants an address of this machine, not a name that DNS may send
+// elsewhere.
+func checkListen(u url.URL) error {
+	if isUnix(u) {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(u.Host)
+	if err != nil {
+		return err
+	}
+	if host != "localhost" && net.ParseIP(host) == nil {
+		return fmt.Errorf("expected IP in URL for binding (%s)", u.String())
+	}
+	return nil
+}
+
+func checkAdvertised(u url.URL) error {
+	if isUnix(u) {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(u.Host)
+	if err == nil && host == "" {
+		err = fmt.Errorf("unexpected empty host (%s)", u.String())
+	}
+	return err
+}
+
+var errBootstrapConflict = errors.New("multiple discovery or bootstrap flags are set. " +
+	`Choose one of "initial-cluster", "discovery-endpoints" or "discovery-srv"`)
+
+func (c *Config) checkCluster() error {
+	v := &c.discovery
+	ways := 0
+	for _, used := range []bool{c.initialCluster != "", v.srv != "", len(v.endpoints) > 0} {
+		if used {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return errBootstrapConflict
+	case (v.token != "") != (len(v.endpoints) > 0):
+		return errors.New("both --discovery-token and --discovery-endpoints must be set")
+	case c.fallback == "proxy":
+		return errors.New(`v2 proxy is deprecated, and --discovery-fallback can't be configured as "proxy"`)
+	case len(v.endpoints) > 0:
+		return errors.New("--discovery-endpoints: stoa doesn't do discovery; name the members in --initial-cluster")
+	case v.srv != "" || v.srvName != "":
+		return errors.New("--discovery-srv: stoa doesn't do DNS discovery; name the members in --initial-cluster")
+	case c.forceNewCluster:
+		return errors.New("--force-new-cluster: not supported by stoa")
+	case c.initialCluster == "":
+		return errors.New("--initial-cluster is empty: name at least this member")
+	}
+	return nil
+}
+
+const maxElectionTimeout = 50 * time.Second
+
+func (c *Config) checkTimes() error {
+	heart, election := c.HeartbeatInterval, c.ElectionTimeout
+	switch {
+	case heart == 0:
+		return errors.New("--heartbeat-interval must be >0 (set to 0ms)")
+	case election == 0:
+		return errors.New("--election-timeout must be >0 (set to 0ms)")
+	case 5*heart > election:
+		return fmt.Errorf("--election-timeout[%vms] should be at least as 5 times as --heartbeat-interval[%vms]", election.Milliseconds(), heart.Milliseconds())
+	case election > maxElectionTimeout:
+		return fmt.Errorf("--election-timeout[%vms] is too long, and should be set less than %vms", election.Milliseconds(), maxElectionTimeout.Milliseconds())
+	case c.ListenClientURLs != nil && c.AdvertiseClientURLs == nil:
+		return errors.New("--advertise-client-urls is required when --listen-client-urls is set explicitly")
+	}
+	return nil
+}
+
+// finishCompaction reads a bare number as hours or revisions, anything else as
+// a duration, as etcd does.
+func (c *Config) finishCompaction() error {
+	a := &c.AutoCompaction
+	a.Mode = c.compactionMode
+	switch a.Mode {
+	case "periodic", "revision":
+	case "":
+		return errors.New("undefined --auto-compaction-mode")
+	default:
+		return fmt.Errorf("unknown --auto-compaction-mode %q", a.Mode)
+	}
+	if c.retention == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(c.retention)
+	if err == nil && n >= 0 {
+		if a.Mode == "revision" {
+			a.Revisions = int64(n)
+		} else {
+			a.Period = time.Duration(n) * time.Hour
+		}
+		return nil
+	}
+	period, err := time.ParseDuration(c.retention)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--auto-compaction-retention: %w", err)
+	case period < 0:
+		return fmt.Errorf("--auto-compaction-retention %q is negative", c.retention)
+	case a.Mode == "revision":
+		return fmt.Errorf("--auto-compaction-retention %q is a duration, but --auto-compaction-mode revision wants a number of revisions", c.retention)
+	}
+	a.Period = period
+	return nil
+}
+
+func (c *Config) checkFeatureGates() error {
+	if c.featureGates == "" {
+		return nil
+	}
+	for _, gate := range strings.Split(c.featureGates, ",") {
+		name, v, ok := strings.Cut(strings.TrimSpace(gate), "=")
+		if name == "" && !ok {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("--feature-gates: missing bool value for %s", name)
+		}
+		if _, err := strconv.ParseBool(strings.TrimSpace(v)); err != nil {
+			return fmt.Errorf("--feature-gates: invalid value of %s=%s", name, v)
+		}
+		if !slices.Contains(featureGates, strings.TrimSpace(name)) {
+			return fmt.Errorf("--feature-gates: unrecognized feature gate: %s", name)
+		}
+	}
+	return nil
+}
+
+func (c *Config) finishTLS() error {
+	lowest, err := tlsutil.GetTLSVersion(c.tlsMin)
+	if err != nil {
+		return fmt.Errorf("--tls-min-version: %w", err)
+	}
+	highest, err := tlsutil.GetTLSVersion(c.tlsMax)
+	if err != nil {
+		return fmt.Errorf("--tls-max-version: %w", err)
+	}
+	if highest != 0 && lowest > highest {
+		return fmt.Errorf("--tls-min-version: min version (%s) is greater than max version (%s)", c.tlsMin, c.tlsMax)
+	}
+	var suites []uint16
+	if len(c.cipherSuites) > 0 && !slices.Equal(c.cipherSuites, []string{""}) {
+		if lowest == tls.VersionTLS13 {
+			return errors.New("--cipher-suites: cipher suites cannot be configured when only TLS1.3 is enabled")
+		}
+		if suites, err = tlsutil.GetCipherSuites(c.cipherSuites); err != nil {
+			return fmt.Errorf("--cipher-suites: %w", err)
+		}
+	}
+	for _, t := range []*transport.TLSInfo{&c.ClientTLS, &c.PeerTLS} {
+		t.MinVersion, t.MaxVersion, t.CipherSuites = lowest, highest, suites
+		t.AllowedHostnames = slices.DeleteFunc(t.AllowedHostnames, func(s string) bool { return s == "" })
+		t.AllowedCNs = slices.DeleteFunc(t.AllowedCNs, func(s string) bool { return s == "" })
+	}
+	if c.CertYears == 0 {
+		c.CertYears = 1
+	}
+	return nil
+}
+
+func (c *Config) finishPartitions() error {
+	if c.Partitions < 0 || c.Partitions > MaxPartitions {
+		return fmt.Errorf("--partitions %d: want 1 to %d", c.Partitions, MaxPartitions)
+	}
+	if c.Partitions == 0 {
+		c.Partitions = min(runtime.GOMAXPROCS(0), MaxPartitions)
+	}
+	return nil
+}
+
+func (c *Config) checkLimits() error {
+	switch {
+	case c.QuotaBackendBytes == 0:
+		c.QuotaBackendBytes = DefaultQuotaBytes
+	case c.QuotaBackendBytes < 0:
+		c.QuotaBackendBytes = 0
+	}
+	if c.MaxRequestBytes == 0 || c.MaxRequestBytes > 1<<31-1-grpcOverhead {
+		return fmt.Errorf("--max-request-bytes %d: want 1 to %d", c.MaxRequestBytes, 1<<31-1-grpcOverhead)
+	}
+	if f := c.BackendFreelistType; f != "" && f != "array" && f != "map" {
+		return fmt.Errorf("--backend-bbolt-freelist-type %q: want array or map", f)
+	}
+	return nil
+}
+
+// grpcOverhead is what a request may be larger on the wire than the limit.
+const grpcOverhead = 512 * 1024

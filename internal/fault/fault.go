@@ -1,0 +1,80 @@
+package fault
+
+import "errors"
+
+// Fault is one way to fail. Compare with errors.Is; two faults are the same
+// fault if they are the same pointer.
+type Fault struct {
+	code uint32
+	text string
+}
+
+func (f *Fault) Error() string { return f.text }
+
+// Code is the number under which the fault travels between servers. Codes are
+// part of the peer protocol: append, never renumber.
+func (f *Fault) Code() uint32 { return f.code }
+
+var byCode = map[uint32]*Fault{}
+
+func declare(code uint32, text string) *Fault {
+	f := &Fault{code: code, text: text}
+	if byCode[code] != nil {
+		panic("fault: code declared twice")
+	}
+	byCode[code] = f
+	return f
+}
+
+// The faults of requests. The texts are for logs; clients see etcd's.
+var (
+	EmptyKey          = declare(1, "key is not provided")
+	KeyNotFound       = declare(2, "key not found")
+	ValueProvided     = declare(3, "value is provided though ignore_value is set")
+	LeaseProvided     = declare(4, "lease is provided though ignore_lease is set")
+	TooManyOps        = declare(5, "too many operations in txn request")
+	DuplicateKey      = declare(6, "duplicate key given in txn request")
+	InvalidSort       = declare(7, "invalid sort option")
+	Compacted         = declare(8, "required revision has been compacted")
+	FutureRevision    = declare(9, "required revision is a future revision")
+	NoSpace           = declare(10, "database space exceeded")
+	LeaseNotFound     = declare(11, "requested lease not found")
+	LeaseExists       = declare(12, "lease already exists")
+	LeaseTTLTooLarge  = declare(13, "too large lease TTL")
+	TooManyRequests   = declare(14, "too many requests")
+	RequestTooLarge   = declare(15, "request is too large")
+	NoLeader          = declare(16, "no leader")
+	NotLeader         = declare(17, "not leader")
+	LeaderChanged     = declare(18, "leader changed")
+	Timeout           = declare(19, "request timed out")
+	TimeoutLeaderFail = declare(20, "request timed out, possibly due to previous leader failure")
+	TimeoutConnLost   = declare(21, "request timed out, possibly due to connection lost")
+	Stopped           = declare(22, "server stopped")
+	Corrupt           = declare(23, "corrupt cluster")
+	MemberNotFound    = declare(24, "member not found")
+	BadLeaderTransfer = declare(25, "bad leader transferee")
+	Unhealthy         = declare(26, "unhealthy cluster")
+	Internal          = declare(27, "internal error")
+)
+
+// FromCode returns the fault with a number that another server sent, or
+// Internal for a number that this version doesn't know.
+func FromCode(code uint32) *Fault {
+	if f := byCode[code]; f != nil {
+		return f
+	}
+	return Internal
+}
+
+// CodeOf returns the number of the fault inside err, that of Internal if there
+// is none, and 0 for nil.
+func CodeOf(err error) uint32 {
+	if err == nil {
+		return 0
+	}
+	var f *Fault
+	if errors.As(err, &f) {
+		return f.code
+	}
+	return Internal.code
+}

@@ -1,0 +1,23 @@
+// Package lease keeps leases: which there are ([Table]), and on the leader when
+// they end ([Expirer]).
+//
+// The two are apart because they differ in kind. The table is replicated state:
+// it changes only by commands from the log and knows seconds, no clock. The
+// expirer is the leader's soft state: it is built from the table when the
+// server begins to lead, and thrown away when it stops. It only ever proposes
+// (a revocation, a checkpoint); what becomes of that is decided by the log.
+//
+// Invariants:
+//
+//  1. The table is a function of the log alone.
+//  2. No lease ends early: not before its TTL has passed since the grant or the
+//     last acknowledged renewal, whoever leads when. A new leader knows less, so
+//     it errs to the long side: it counts from when it began to lead, and from
+//     the remaining time of the last checkpoint, which is rounded up.
+//  3. A renewal is acknowledged only when no checkpoint from before it can still
+//     shorten the lease under another leader. Hence [Renewal.Reset].
+//
+// In: apply changes the table; the node renews, and asks what is due. Out:
+// lease ids to revoke and checkpoints to log. The package imports fault and
+// nothing else of stoa; it never asks for the time itself.
+package lease

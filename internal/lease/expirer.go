@@ -1,0 +1,198 @@
+package lease
+
+import (
+	"sync"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// revokeRetry is how long a revocation may take before it is proposed again;
+// the first proposal may have been lost.
+const revokeRetry = 3 * time.Second
+
+// Expirer knows on the leader when leases end. It is safe for concurrent use.
+type Expirer struct {
+	mu      sync.Mutex
+	leads   bool
+	timers  map[int64]*timer
+	ends    queue // by when to propose the revocation
+	records queue // by when to propose the next checkpoint
+}
+
+// NewExpirer returns an expirer of a server that doesn't lead.
+func NewExpirer() *Expirer {
+	e := &Expirer{}
+	e.forget()
+	return e
+}
+
+func (e *Expirer) forget() {
+	e.leads = false
+	e.timers = map[int64]*timer{}
+	e.ends = queue{slot: 0}
+	e.records = queue{slot: 1}
+}
+
+// timer is what the leader knows about one lease.
+type timer struct {
+	id       int64
+	ttl      time.Duration
+	end      time.Time // when it expires
+	revoking bool      // a revocation has been proposed
+	// issued counts the checkpoints handed out, and cleared how many of them a
+	// later reset is known to have undone. While they differ, the table holds,
+	// or may come to hold, a remaining time from before the last renewal.
+	issued, cleared uint64
+
+	wake [2]time.Time // per queue
+	pos  [2]int       // per queue; -1: not in it
+}
+
+// Promote begins to lead: the leases of the table get the time that the table
+// says is left of them, and extend on top, so that clients can find the new
+// leader. It must be called when the server has applied everything that earlier
+// leaders can have logged, or a checkpoint of theirs could still come.
+func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
+	// The table is read under our lock: a lease that is granted or revoked at
+	// this moment is then either in the list, or its Granted or Revoked comes
+	// after us.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.forget()
+	e.leads = true
+	for _, l := range table.List() {
+		t := e.add(l)
+		if l.Remaining > 0 {
+			t.issued = 1
+		}
+		e.schedule(t, now, now.Add(extend+seconds(l.left())))
+	}
+}
+
+// Demote stops leading. Until the next Promote nothing is due.
+func (e *Expirer) Demote() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.forget()
+}
+
+// Granted takes up a lease that was just granted. On a server that doesn't lead
+// it does nothing, like all that follow.
+func (e *Expirer) Granted(l Lease, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.leads {
+		e.schedule(e.add(l), now, now.Add(seconds(l.left())))
+	}
+}
+
+// Revoked drops a lease that is gone.
+func (e *Expirer) Revoked(id int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.remove(id)
+}
+
+func (e *Expirer) remove(id int64) {
+	if t := e.timers[id]; t != nil {
+		e.ends.drop(t)
+		e.records.drop(t)
+		delete(e.timers, id)
+	}
+}
+
+// Renewal is what has become of a request to renew a lease.
+type Renewal struct {
+	TTL int64 // in seconds
+	// Reset, if not 0, demands that a checkpoint with nothing remaining is
+	// logged and applied before the renewal is acknowledged; then Cleared is
+	// called with this number. Resets and what Checkpoints returned must be
+	// proposed in the order in which the expirer gave them out.
+	Reset uint64
+}
+
+// Renew gives a lease its full time again.
+func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.leads {
+		return Renewal{}, fault.NotLeader
+	}
+	t := e.timers[id]
+	// A lease whose time is over is as good as revoked, though the log doesn't
+	// say so yet: a client that was told otherwise would be cheated soon after.
+	if t == nil || t.revoking || !now.Before(t.end) {
+		return Renewal{}, fault.LeaseNotFound
+	}
+	// The renewal may come early after a Promote that extended: it never
+	// shortens.
+	end := now.Add(t.ttl)
+	if end.Before(t.end) {
+		end = t.end
+	}
+	e.schedule(t, now, end)
+	r := Renewal{TTL: int64(t.ttl / time.Second)}
+	if t.issued > t.cleared {
+		r.Reset = t.issued
+	}
+	return r, nil
+}
+
+// Cleared says that the reset that a renewal demanded has been applied.
+func (e *Expirer) Cleared(id int64, reset uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.timers[id]; t != nil && reset > t.cleared {
+		t.cleared = reset
+	}
+}
+
+// Due returns up to limit leases whose time is over, to be revoked. One that is
+// still there after a while is returned again.
+func (e *Expirer) Due(now time.Time, limit int) []int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var due []int64
+	for len(due) < limit {
+		t := e.ends.due(now)
+		if t == nil {
+			break
+		}
+		due = append(due, t.id)
+		t.revoking = true
+		e.records.drop(t)
+		e.ends.put(t, now.Add(revokeRetry))
+	}
+	return due
+}
+
+// Remaining is how much time a lease has left, negative when it is over and
+// not yet revoked. False if there is no such lease or the server doesn't lead.
+func (e *Expirer) Remaining(id int64, now time.Time) (time.Duration, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.timers[id]; t != nil {
+		return t.end.Sub(now), true
+	}
+	return 0, false
+}
+
+func (e *Expirer) add(l Lease) *timer {
+	e.remove(l.ID) // Promote may have found it in the table already
+	t := &timer{id: l.ID, ttl: seconds(l.TTL), pos: [2]int{-1, -1}}
+	e.timers[l.ID] = t
+	return t
+}
+
+func (e *Expirer) schedule(t *timer, now, end time.Time) {
+	t.end = end
+	e.ends.put(t, end)
+	e.records.put(t, t.firstRecord(now))
+}
+
+// seconds guards against a TTL that a duration can't hold: MaxTTL is 285 years,
+// a duration 292. Only a damaged table could have more.
+func seconds(n int64) time.Duration {
+	return time.Duration(min(n, MaxTTL)) * time.Second
+}

@@ -1,0 +1,248 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+var start = time.Unix(1_000_000, 0)
+
+// at is a moment of a story, in seconds after its start.
+func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+func leading(t *testing.T, leases ...Lease) (*Expirer, *Table) {
+	t.Helper()
+	table, e := NewTable(), NewExpirer()
+	table.Load(leases...)
+	e.Promote(at(0), table, 0)
+	return e, table
+}
+
+func TestLeaseEndsWhenNobodyRenewsIt(t *testing.T) {
+	e, _ := leading(t)
+	e.Granted(Lease{ID: 1, TTL: 10}, at(0))
+	e.Granted(Lease{ID: 2, TTL: 10}, at(0))
+	require.Empty(t, e.Due(at(9.999), 10))
+
+	r, err := e.Renew(2, at(9))
+	require.NoError(t, err)
+	require.Equal(t, int64(10), r.TTL)
+	require.Equal(t, []int64{1}, e.Due(at(10), 10))
+	left, ok := e.Remaining(2, at(10))
+	require.True(t, ok)
+	require.Equal(t, 9*time.Second, left)
+
+	// The revocation is proposed again if nothing comes of it.
+	require.Empty(t, e.Due(at(12.9), 10))
+	require.Equal(t, []int64{1}, e.Due(at(13), 10))
+	e.Revoked(1)
+	require.Empty(t, e.Due(at(16.1), 10))
+	_, ok = e.Remaining(1, at(17))
+	require.False(t, ok)
+
+	_, err = e.Renew(1, at(17))
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+	_, err = e.Renew(2, at(19))
+	require.ErrorIs(t, err, fault.LeaseNotFound, "its time is over, though nothing has been proposed yet")
+}
+
+func TestDueIsBoundedAndInOrder(t *testing.T) {
+	e, _ := leading(t)
+	for id := int64(1); id <= 5; id++ {
+		e.Granted(Lease{ID: id, TTL: 20 - 2*id}, at(0))
+	}
+	require.Equal(t, []int64{5, 4}, e.Due(at(100), 2))
+	require.Equal(t, []int64{3, 2}, e.Due(at(100), 2))
+	require.Equal(t, []int64{1}, e.Due(at(100), 2))
+}
+
+func TestOnlyALeaderExpires(t *testing.T) {
+	e := NewExpirer()
+	e.Granted(Lease{ID: 1, TTL: 1}, at(0))
+	_, err := e.Renew(1, at(0))
+	require.ErrorIs(t, err, fault.NotLeader)
+	require.Empty(t, e.Due(at(100), 10))
+
+	e, _ = leading(t, Lease{ID: 1, TTL: 1})
+	e.Demote()
+	require.Empty(t, e.Due(at(100), 10))
+	require.Empty(t, e.Checkpoints(at(100), 10))
+}
+
+func TestANewLeaderGoesOnFromTheCheckpoint(t *testing.T) {
+	table, e := NewTable(), NewExpirer()
+	table.Load(Lease{ID: 1, TTL: 100, Remaining: 30}, Lease{ID: 2, TTL: 100})
+	e.Promote(at(0), table, 2*time.Second)
+	require.Empty(t, e.Due(at(31.9), 10))
+	require.Equal(t, []int64{1}, e.Due(at(32), 10))
+	e.Revoked(1)
+	require.Equal(t, []int64{2}, e.Due(at(102), 10))
+}
+
+func TestPromoteExtensionIsNotLostByAnEarlyRenewal(t *testing.T) {
+	table, e := NewTable(), NewExpirer()
+	table.Load(Lease{ID: 1, TTL: 2})
+	e.Promote(at(0), table, time.Second)
+	_, err := e.Renew(1, at(0.1))
+	require.NoError(t, err)
+	require.Empty(t, e.Due(at(2.9), 1))
+}
+
+// A lease that is granted just as the server begins to lead is announced twice:
+// by the table and by the grant.
+func TestGrantAndPromoteMayCross(t *testing.T) {
+	e, _ := leading(t, Lease{ID: 1, TTL: 10})
+	e.Granted(Lease{ID: 1, TTL: 10}, at(1))
+	require.Empty(t, e.Due(at(10.5), 10))
+	require.Equal(t, []int64{1}, e.Due(at(11), 10))
+	e.Revoked(1)
+	require.Empty(t, e.Due(at(100), 10))
+}
+
+func TestCheckpointsBeginAtHalf(t *testing.T) {
+	e, _ := leading(t)
+	e.Granted(Lease{ID: 1, TTL: 80}, at(0))
+	require.Empty(t, e.Checkpoints(at(39), 10))
+	require.Equal(t, []Checkpoint{{1, 40}}, e.Checkpoints(at(40), 10))
+	require.Empty(t, e.Checkpoints(at(49), 10))
+	require.Equal(t, []Checkpoint{{1, 30}}, e.Checkpoints(at(50.5), 10), "29.5 s are rounded up")
+	require.Equal(t, []Checkpoint{{1, 1}}, e.Checkpoints(at(79.9), 10))
+	require.Empty(t, e.Checkpoints(at(81), 10), "what is over is revoked, not recorded")
+
+	// However short a lease is, one checkpoint a second must do.
+	e.Granted(Lease{ID: 2, TTL: 4}, at(100))
+	require.Len(t, e.Checkpoints(at(102.1), 10), 1)
+	require.Empty(t, e.Checkpoints(at(103), 10))
+	require.Len(t, e.Checkpoints(at(103.2), 10), 1)
+	e.Granted(Lease{ID: 3, TTL: 1}, at(200))
+	require.Empty(t, e.Checkpoints(at(200.9), 10), "rounded up it says all")
+}
+
+func TestARenewedLeaseNeedsNoCheckpoint(t *testing.T) {
+	e, _ := leading(t)
+	e.Granted(Lease{ID: 1, TTL: 90}, at(0))
+	for s := 0.0; s < 1000; s += 30 {
+		r, err := e.Renew(1, at(s))
+		require.NoError(t, err)
+		require.Zero(t, r.Reset)
+		require.Empty(t, e.Checkpoints(at(s), 10))
+	}
+}
+
+// Invariant 3: from the moment at which a checkpoint is given out, and until a
+// reset behind it has been applied, every renewal demands a reset.
+func TestRenewalUndoesTheCheckpoint(t *testing.T) {
+	e, _ := leading(t)
+	e.Granted(Lease{ID: 1, TTL: 60}, at(0))
+	require.Len(t, e.Checkpoints(at(40), 10), 1)
+	first, err := e.Renew(1, at(41))
+	require.NoError(t, err)
+	require.NotZero(t, first.Reset, "the checkpoint may still be on its way, it counts all the same")
+	again, err := e.Renew(1, at(42))
+	require.NoError(t, err)
+	require.NotZero(t, again.Reset, "the first reset may get lost")
+
+	require.Len(t, e.Checkpoints(at(80), 10), 1) // half of 60 s after 42
+	e.Cleared(1, first.Reset)
+	e.Cleared(1, again.Reset)
+	r, err := e.Renew(1, at(81))
+	require.NoError(t, err)
+	require.NotZero(t, r.Reset, "those resets were proposed before the last checkpoint")
+	e.Cleared(1, r.Reset)
+	r, err = e.Renew(1, at(82))
+	require.NoError(t, err)
+	require.Zero(t, r.Reset)
+
+	// A new leader finds the checkpoint in the table.
+	e, _ = leading(t, Lease{ID: 1, TTL: 60, Remaining: 20})
+	r, err = e.Renew(1, at(1))
+	require.NoError(t, err)
+	require.NotZero(t, r.Reset)
+	left, _ := e.Remaining(1, at(1))
+	require.Equal(t, time.Minute, left)
+}
+
+// Invariant 2, through changes of leader at any moment, with a log that applies
+// late and loses what was not committed: nothing is due before its TTL has
+// passed since the grant or the last acknowledged renewal.
+func TestNoLeaseEndsEarly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ttl := rapid.Int64Range(2, 120).Draw(t, "ttl")
+		table := NewTable()
+		table.Load(Lease{ID: 1, TTL: ttl})
+		e := NewExpirer()
+		e.Promote(at(0), table, 0)
+		now, alive := start, start // alive: when the last acknowledged renewal was asked for
+		var log []func(leads bool) // proposed, not yet applied
+
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, int(ttl)*300).Draw(t, "ms")) * time.Millisecond)
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			case 0, 1:
+				asked := now
+				r, err := e.Renew(1, now)
+				switch {
+				case err != nil:
+				case r.Reset == 0:
+					alive = asked
+				default:
+					log = append(log, func(leads bool) {
+						table.Checkpoint(1, 0)
+						if leads {
+							e.Cleared(1, r.Reset)
+							alive = asked
+						}
+					})
+				}
+			case 2:
+				for _, c := range e.Checkpoints(now, 10) {
+					log = append(log, func(bool) { table.Checkpoint(c.ID, c.Remaining) })
+				}
+			case 3:
+				n := rapid.IntRange(0, len(log)).Draw(t, "applied")
+				for _, apply := range log[:n] {
+					apply(true)
+				}
+				log = log[n:]
+			case 4:
+				// The leader is lost with the tail of its log.
+				for _, apply := range log[:rapid.IntRange(0, len(log)).Draw(t, "committed")] {
+					apply(false)
+				}
+				log = nil
+				e.Demote()
+				now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "gap")) * time.Millisecond)
+				e.Promote(now, table, 0)
+			}
+			left, ok := e.Remaining(1, now)
+			require.True(t, ok)
+			if lives := now.Add(left).Sub(alive); lives < time.Duration(ttl)*time.Second {
+				t.Fatalf("a lease of %d s is to end %v after it was renewed", ttl, lives)
+			}
+			if len(e.Due(now, 1)) > 0 {
+				return
+			}
+		}
+	})
+}
+
+func BenchmarkRenew(b *testing.B) {
+	table, e := NewTable(), NewExpirer()
+	for id := int64(1); id <= 100_000; id++ {
+		table.Load(Lease{ID: id, TTL: 60})
+	}
+	e.Promote(start, table, 0)
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		if _, err := e.Renew(int64(i%100_000)+1, at(float64(i)/1e6)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

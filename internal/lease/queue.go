@@ -1,0 +1,71 @@
+package lease
+
+import (
+	"container/heap"
+	"time"
+)
+
+// queue orders timers by when they must be looked at. A timer may be in several
+// queues and knows its place in each, so that it can move without a search.
+type queue struct {
+	slot   int // which of a timer's places is ours
+	timers []*timer
+}
+
+// put adds a timer or moves it to another time.
+func (q *queue) put(t *timer, at time.Time) {
+	t.wake[q.slot] = at
+	if t.pos[q.slot] < 0 {
+		heap.Push(q, t)
+	} else {
+		heap.Fix(q, t.pos[q.slot])
+	}
+}
+
+// drop removes a timer, if it is there.
+func (q *queue) drop(t *timer) {
+	if t.pos[q.slot] >= 0 {
+		heap.Remove(q, t.pos[q.slot])
+	}
+}
+
+// due returns the first timer if its time has come. It stays in the queue.
+func (q *queue) due(now time.Time) *timer {
+	if len(q.timers) == 0 || q.timers[0].wake[q.slot].After(now) {
+		return nil
+	}
+	return q.timers[0]
+}
+
+// The methods of heap.Interface. Equal times are ordered by id, so that the
+// simulation replays exactly.
+
+func (q *queue) Len() int { return len(q.timers) }
+
+func (q *queue) Less(i, j int) bool {
+	a, b := q.timers[i], q.timers[j]
+	if c := a.wake[q.slot].Compare(b.wake[q.slot]); c != 0 {
+		return c < 0
+	}
+	return a.id < b.id
+}
+
+func (q *queue) Swap(i, j int) {
+	q.timers[i], q.timers[j] = q.timers[j], q.timers[i]
+	q.timers[i].pos[q.slot], q.timers[j].pos[q.slot] = i, j
+}
+
+func (q *queue) Push(x any) {
+	t := x.(*timer)
+	t.pos[q.slot] = len(q.timers)
+	q.timers = append(q.timers, t)
+}
+
+func (q *queue) Pop() any {
+	last := len(q.timers) - 1
+	t := q.timers[last]
+	q.timers[last] = nil
+	q.timers = q.timers[:last]
+	t.pos[q.slot] = -1
+	return t
+}

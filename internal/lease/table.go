@@ -1,0 +1,144 @@
+package lease
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// MaxTTL is the longest lease that can be granted, in seconds; etcd's limit.
+const MaxTTL = 9_000_000_000
+
+// Lease is one lease. All times are in seconds.
+type Lease struct {
+	ID  int64
+	TTL int64
+	// Remaining is what was left of it at the last checkpoint; 0 means all.
+	Remaining int64
+}
+
+// left is what the table knows to be left of the lease.
+func (l Lease) left() int64 {
+	if l.Remaining > 0 {
+		return l.Remaining
+	}
+	return l.TTL
+}
+
+// Table is the set of leases. Apply changes it while no other apply runs;
+// anyone may read it at any time.
+type Table struct {
+	mu     sync.RWMutex
+	leases map[int64]Lease
+	dirty  map[int64]struct{} // changed since the last Cut
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{leases: map[int64]Lease{}, dirty: map[int64]struct{}{}}
+}
+
+// Load puts leases from the backend into the table. They do not count as
+// changed.
+func (t *Table) Load(leases ...Lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range leases {
+		t.leases[l.ID] = l
+	}
+}
+
+// Grant adds a lease. The proposer has chosen the id and raised the TTL to the
+// least that its election timeout allows; here both are taken as they are.
+func (t *Table) Grant(id, ttl int64) (Lease, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id == 0 {
+		return Lease{}, fault.LeaseNotFound
+	}
+	if ttl > MaxTTL {
+		return Lease{}, fault.LeaseTTLTooLarge
+	}
+	if _, ok := t.leases[id]; ok {
+		return Lease{}, fault.LeaseExists
+	}
+	l := Lease{ID: id, TTL: ttl}
+	t.set(l)
+	return l, nil
+}
+
+// Revoke removes a lease. Its keys are the caller's to delete.
+func (t *Table) Revoke(id int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.leases[id]; !ok {
+		return fault.LeaseNotFound
+	}
+	delete(t.leases, id)
+	t.dirty[id] = struct{}{}
+	return nil
+}
+
+// Checkpoint notes how much of a lease remains; 0 for all of it. A lease that
+// has gone meanwhile is no error: checkpoints and revocations cross.
+func (t *Table) Checkpoint(id, remaining int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l, ok := t.leases[id]; ok && l.Remaining != remaining {
+		l.Remaining = remaining
+		t.set(l)
+	}
+}
+
+func (t *Table) set(l Lease) {
+	t.leases[l.ID] = l
+	t.dirty[l.ID] = struct{}{}
+}
+
+// Has tells whether there is such a lease.
+func (t *Table) Has(id int64) bool {
+	_, ok := t.Get(id)
+	return ok
+}
+
+// Get returns a lease.
+func (t *Table) Get(id int64) (Lease, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	l, ok := t.leases[id]
+	return l, ok
+}
+
+// Len is how many leases there are.
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.leases)
+}
+
+// List returns all leases in the order of their ids.
+func (t *Table) List() []Lease {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(t.leases), func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// Cut returns what changed since the last cut, in the order of ids: the leases
+// as they are now, and those that have gone. To be at one cut with the stores,
+// it is called while all of them are locked.
+func (t *Table) Cut() (changed []Lease, gone []int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(t.dirty)) {
+		if l, ok := t.leases[id]; ok {
+			changed = append(changed, l)
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	clear(t.dirty)
+	return changed, gone
+}

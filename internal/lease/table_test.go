@@ -1,0 +1,52 @@
+package lease
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+func TestGrantRefusesWhatEtcdRefuses(t *testing.T) {
+	table := NewTable()
+	_, err := table.Grant(0, 10)
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+	_, err = table.Grant(1, MaxTTL+1)
+	require.ErrorIs(t, err, fault.LeaseTTLTooLarge)
+	l, err := table.Grant(1, MaxTTL)
+	require.NoError(t, err)
+	require.Equal(t, Lease{ID: 1, TTL: MaxTTL}, l)
+	_, err = table.Grant(1, 10)
+	require.ErrorIs(t, err, fault.LeaseExists)
+	require.ErrorIs(t, table.Revoke(2), fault.LeaseNotFound)
+	require.NoError(t, table.Revoke(1))
+	require.False(t, table.Has(1))
+}
+
+func TestCutTellsWhatChangedSinceTheLastOne(t *testing.T) {
+	table := NewTable()
+	table.Load(Lease{ID: 9, TTL: 5}, Lease{ID: 8, TTL: 5, Remaining: 2})
+	changed, gone := table.Cut()
+	require.Empty(t, changed, "what was loaded is in the backend already")
+	require.Empty(t, gone)
+
+	for id := int64(5); id > 0; id-- {
+		_, err := table.Grant(id, 10*id)
+		require.NoError(t, err)
+	}
+	require.NoError(t, table.Revoke(3)) // came and went between two cuts
+	require.NoError(t, table.Revoke(9))
+	table.Checkpoint(8, 1)
+	table.Checkpoint(7, 1) // isn't there
+	changed, gone = table.Cut()
+	require.Equal(t, []Lease{{1, 10, 0}, {2, 20, 0}, {4, 40, 0}, {5, 50, 0}, {8, 5, 1}}, changed)
+	require.Equal(t, []int64{3, 9}, gone)
+
+	table.Checkpoint(8, 1) // says nothing new
+	changed, gone = table.Cut()
+	require.Empty(t, changed)
+	require.Empty(t, gone)
+	require.Equal(t, 5, table.Len())
+	require.Len(t, table.List(), 5)
+}

@@ -1,0 +1,147 @@
+package lint
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/stoa-kv/stoa/"
+
+// A rule says what the packages below a directory must not import, directly.
+// Names that end in /... stand for everything below.
+type rule struct {
+	dir    string
+	why    string
+	never  []string
+	except []string // directories below dir that the rule spares
+}
+
+var (
+	raftLibrary = "go.etcd.io/raft/v3/..."
+	bbolt       = "go.etcd.io/bbolt/..."
+	grpcLibrary = "google.golang.org/grpc/..."
+	internals   = module + "internal/..."
+	// What would make two replicas differ, or a simulation not repeat itself.
+	world = []string{"net/...", "os/...", "math/rand/...", "crypto/rand", "syscall", "golang.org/x/sys/..."}
+	clock = []string{"time"}
+)
+
+var rules = []rule{
+	{dir: "", why: "nothing imports tests", never: []string{module + "test/..."}, except: []string{"test"}},
+	{dir: "", why: "main packages are ends, not parts", never: []string{module + "cmd/..."}},
+	{dir: "client", why: "the client knows only the API and etcd's client libraries", never: []string{internals}},
+	{dir: "api", why: "the API is a contract, not code", never: []string{internals}},
+
+	{dir: "internal/rpc", why: "gRPC services know neither Raft nor the log nor bbolt", never: []string{
+		raftLibrary, bbolt, module + "internal/wal", module + "internal/raftlog", module + "internal/group", module + "internal/replica",
+		module + "internal/node", module + "internal/backend", module + "internal/transport", module + "internal/store"}},
+	{dir: "internal/wal", why: "the log knows only bytes and group numbers", never: append([]string{internals, raftLibrary, grpcLibrary, bbolt}, "google.golang.org/protobuf/..."),
+		except: nil},
+	{dir: "internal/vfs", why: "the file system knows nothing of stoa", never: []string{internals}},
+	{dir: "internal/apply", why: "what is applied must not depend on clock, network, file or chance", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
+	{dir: "internal/script", why: "Lua knows no clock, network, file or chance", never: slices.Concat(world, clock)},
+	{dir: "internal/store", why: "the store knows neither watches nor leases nor Raft", never: slices.Concat(world, clock, []string{
+		raftLibrary, grpcLibrary, bbolt, module + "internal/watch", module + "internal/lease", module + "internal/apply", module + "internal/backend"})},
+	{dir: "internal/command", why: "what a log entry says is data", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
+	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
+	{dir: "internal/sequencer", why: "the sequencer is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
+	{dir: "internal/replica", why: "the replica is pure: disk, network and clock are given to it", never: slices.Concat(world, []string{grpcLibrary, bbolt,
+		module + "internal/transport", module + "internal/backend", module + "internal/node", module + "internal/rpc"})},
+	{dir: "internal/watch", why: "the hub knows stores through interfaces of its own", never: []string{raftLibrary, bbolt,
+		module + "internal/apply", module + "internal/node", module + "internal/backend", module + "internal/wal"}},
+	{dir: "internal/transport", why: "the transport carries what it doesn't understand", never: []string{bbolt,
+		module + "internal/apply", module + "internal/store", module + "internal/node", module + "internal/replica"}},
+	{dir: "internal/config", why: "settings know nothing of the server", never: []string{internals}},
+	{dir: "internal/fault", why: "faults are everybody's", never: []string{internals}},
+	{dir: "internal/serve", why: "ports know nothing of what is served", never: []string{raftLibrary, bbolt,
+		module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
+	{dir: "cmd/stoactl", why: "stoactl is a client", never: []string{internals}, except: nil},
+}
+
+// allowed are single exceptions, each with its reason.
+var allowed = map[string]string{
+	"internal/wal " + module + "internal/vfs":    "the file system that can crash is how the log is tested",
+	"cmd/stoactl " + module + "internal/version": "both programs have one version",
+}
+
+func TestImports(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, r := range rules {
+			if !below(f.dir, r.dir) || slices.ContainsFunc(r.except, func(d string) bool { return below(f.dir, d) }) {
+				continue
+			}
+			for _, imported := range f.imports {
+				if forbidden(r.never, imported) && allowed[f.dir+" "+imported] == "" && imported != module+f.dir {
+					t.Errorf("%s imports %s: %s", f.path, imported, r.why)
+				}
+			}
+		}
+	}
+}
+
+func forbidden(never []string, imported string) bool {
+	return slices.ContainsFunc(never, func(n string) bool {
+		if tree, ok := strings.CutSuffix(n, "/..."); ok {
+			return imported == tree || strings.HasPrefix(imported, tree+"/")
+		}
+		return imported == n
+	})
+}
+
+func below(dir, tree string) bool {
+	return tree == "" || dir == tree || strings.HasPrefix(dir, tree+"/")
+}
+
+// source is one file that goes into a program: tests may import what they like.
+type source struct {
+	path, dir string
+	imports   []string
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	var all []source
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		switch {
+		case d.IsDir() && rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		s := source{path: rel, dir: path.Dir(rel)}
+		for _, i := range parsed.Imports {
+			name, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			s.imports = append(s.imports, name)
+		}
+		all = append(all, s)
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	return all
+}

@@ -1,0 +1,114 @@
+package metrics
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// Metrics are the events that a server counts. All fields may be used by any
+// number of goroutines.
+type Metrics struct {
+	Registry *prometheus.Registry
+	Disk     Disk
+
+	health       *prometheus.CounterVec
+	healthGauge  *prometheus.GaugeVec
+	healthOK     prometheus.Counter
+	healthFailed prometheus.Counter
+}
+
+// Disk is how long it takes until something is durable.
+type Disk struct {
+	WALFsync      prometheus.Histogram
+	BackendCommit prometheus.Histogram
+}
+
+// New makes the metrics of one server.
+func New() *Metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f := factory{r}
+	m := &Metrics{Registry: r}
+	m.Disk.declare(f)
+	m.declareHealth(f)
+	f.info("etcd_server_version", "Which etcd this server stands in for.", "server_version", version.Etcd)
+	f.info("etcd_cluster_version", "Which version the members agree on.", "cluster_version", version.Cluster[:3])
+	f.info("etcd_server_go_version", "Which Go version the server was built with.", "server_go_version", runtime.Version())
+	f.info("stoa_version", "Which stoa this is.", "version", version.Stoa)
+	return m
+}
+
+// Handler is the page.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.InstrumentMetricHandler(m.Registry, promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}))
+}
+
+func (m *Disk) declare(f factory) {
+	seconds := prometheus.ExponentialBuckets(0.001, 2, 14) // etcd's
+	m.WALFsync = f.histogram("etcd_disk_wal_fsync_duration_seconds", "Latency of the sync of the log.", seconds)
+	m.BackendCommit = f.histogram("etcd_disk_backend_commit_duration_seconds", "Latency of a durable commit of the backend.", seconds)
+}
+
+func (m *Metrics) declareHealth(f factory) {
+	m.healthOK = f.counter("etcd_server_health_success", "Successful health checks.")
+	m.healthFailed = f.counter("etcd_server_health_failures", "Failed health checks.")
+	m.healthGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "etcd_server_healthcheck", Help: "The last result of each kind of health check."}, []string{"type", "name"})
+	m.health = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_server_healthchecks_total", Help: "Each kind of health check."}, []string{"type", "name", "status"})
+	f.r.MustRegister(m.healthGauge, m.health)
+}
+
+// HealthChecked counts a result of /health, /livez or /readyz.
+func (m *Metrics) HealthChecked(kind, name string, ok bool) {
+	if kind == "health" {
+		if ok {
+			m.healthOK.Inc()
+		} else {
+			m.healthFailed.Inc()
+		}
+		return
+	}
+	status, v := "error", 0.0
+	if ok {
+		status, v = "success", 1
+	}
+	m.healthGauge.WithLabelValues(kind, name).Set(v)
+	m.health.WithLabelValues(kind, name, status).Inc()
+}
+
+// Traffic shows counters of bytes that live elsewhere.
+func (m *Metrics) Traffic(received, sent func() uint64) {
+	for name, get := range map[string]func() uint64{"received": received, "sent": sent} {
+		m.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "etcd_network_client_grpc_" + name + "_bytes_total",
+			Help: fmt.Sprintf("Bytes %s on gRPC connections of clients, as on the wire.", name),
+		}, func() float64 { return float64(get()) }))
+	}
+}
+
+// factory registers what it makes.
+type factory struct{ r *prometheus.Registry }
+
+func (f factory) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	f.r.MustRegister(c)
+	return c
+}
+
+func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	f.r.MustRegister(h)
+	return h
+}
+
+func (f factory) info(name, help, label, value string) {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+	f.r.MustRegister(g)
+	g.WithLabelValues(value).Set(1)
+}

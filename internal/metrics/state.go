@@ -1,0 +1,197 @@
+package metrics
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// State is how a server stands at one moment.
+type State struct {
+	ServerID        uint64
+	HasLeader       bool
+	IsLeader        bool
+	IsLearner       bool
+	LeaderChanges   int64
+	KnownPeers      int
+	Revision        int64
+	CompactRevision int64
+	Keys            int64
+	Leases          int
+
+	BackendBytes      int64
+	BackendBytesInUse int64
+	BackendQuota      int64
+	WALBytes          int64
+	WALSegments       int
+
+	WatchStreams int64
+	Watchers     int64
+	SlowWatchers int64 // catching up from history
+	WatchEvents  int64 // sent since the start
+
+	Counts     Counts
+	Partitions []Partition
+}
+
+// Counts only grow while the server runs.
+type Counts struct {
+	Puts, Deletes, PutBytes, Ranges, Txns                      int64
+	ProposalsFailed                                            int64
+	LeasesGranted, LeasesRevoked, LeasesRenewed, LeasesExpired int64
+}
+
+// Partition is how one partition group stands.
+type Partition struct {
+	IsLeader         bool
+	Term             uint64
+	Committed        uint64
+	Applied          uint64
+	Pending          int64 // proposals that wait for their answer
+	Revision, Closed int64
+	Keys             int64
+	LogBytes         int64 // of entries in memory
+}
+
+// Watch shows the state that state returns, whenever somebody looks. state must
+// not block on anything that a request can hold for long.
+func (m *Metrics) Watch(state func() State) {
+	m.Registry.MustRegister(&stateCollector{state})
+}
+
+type stateCollector struct{ state func() State }
+
+type line struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*State) float64
+}
+
+func serverLine(name, help string, of func(*State) float64) line {
+	return line{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, of}
+}
+
+func serverCounter(name, help string, of func(*State) float64) line {
+	return line{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, of}
+}
+
+// Sums over partitions are etcd's numbers.
+func sum(of func(*Partition) float64) func(*State) float64 {
+	return func(s *State) float64 {
+		total := 0.0
+		for i := range s.Partitions {
+			total += of(&s.Partitions[i])
+		}
+		return total
+	}
+}
+
+var serverLines = []line{
+	serverLine("etcd_server_has_leader", "Whether a leader exists. 1 is existence, 0 is not.", func(s *State) float64 { return truth(s.HasLeader) }),
+	serverLine("etcd_server_is_leader", "Whether this member is the leader. 1 if it is, 0 otherwise.", func(s *State) float64 { return truth(s.IsLeader) }),
+	serverLine("etcd_server_is_learner", "Whether this member is a learner. 1 if it is, 0 otherwise.", func(s *State) float64 { return truth(s.IsLearner) }),
+	serverCounter("etcd_server_leader_changes_seen_total", "Leader changes seen.", func(s *State) float64 { return float64(s.LeaderChanges) }),
+	serverLine("etcd_server_proposals_pending", "Proposals that wait for their answer.", sum(func(p *Partition) float64 { return float64(p.Pending) })),
+	serverCounter("etcd_server_proposals_failed_total", "Proposals that failed.", func(s *State) float64 { return float64(s.Counts.ProposalsFailed) }),
+	serverCounter("etcd_mvcc_put_total", "Puts seen by this member.", func(s *State) float64 { return float64(s.Counts.Puts) }),
+	serverCounter("etcd_mvcc_delete_total", "Deletes seen by this member.", func(s *State) float64 { return float64(s.Counts.Deletes) }),
+	serverCounter("etcd_mvcc_range_total", "Ranges asked of this member.", func(s *State) float64 { return float64(s.Counts.Ranges) }),
+	serverCounter("etcd_mvcc_txn_total", "Transactions asked of this member.", func(s *State) float64 { return float64(s.Counts.Txns) }),
+	serverLine("etcd_debugging_mvcc_total_put_size_in_bytes", "Size of the puts seen by this member.", func(s *State) float64 { return float64(s.Counts.PutBytes) }),
+	serverCounter("etcd_debugging_lease_granted_total", "Leases granted.", func(s *State) float64 { return float64(s.Counts.LeasesGranted) }),
+	serverCounter("etcd_debugging_lease_revoked_total", "Leases revoked.", func(s *State) float64 { return float64(s.Counts.LeasesRevoked) }),
+	serverCounter("etcd_debugging_lease_renewed_total", "Renewals answered by this member as the leader.", func(s *State) float64 { return float64(s.Counts.LeasesRenewed) }),
+	serverCounter("etcd_debugging_server_lease_expired_total", "Leases that this member, as the leader, found to have run out.", func(s *State) float64 { return float64(s.Counts.LeasesExpired) }),
+	serverCounter("etcd_debugging_mvcc_events_total", "Events sent to watchers.", func(s *State) float64 { return float64(s.WatchEvents) }),
+	serverLine("etcd_server_proposals_committed_total", "Entries committed in all groups.", sum(func(p *Partition) float64 { return float64(p.Committed) })),
+	serverLine("etcd_server_proposals_applied_total", "Entries applied in all groups.", sum(func(p *Partition) float64 { return float64(p.Applied) })),
+	serverLine("etcd_server_quota_backend_bytes", "Size at which the space alarm is raised.", func(s *State) float64 { return float64(s.BackendQuota) }),
+	serverLine("etcd_network_known_peers", "Members that this one knows of, itself included.", func(s *State) float64 { return float64(s.KnownPeers) }),
+	serverLine("etcd_mvcc_db_total_size_in_bytes", "Size of the backend file.", func(s *State) float64 { return float64(s.BackendBytes) }),
+	serverLine("etcd_mvcc_db_total_size_in_use_in_bytes", "Part of the backend file that is in use.", func(s *State) float64 { return float64(s.BackendBytesInUse) }),
+	serverLine("etcd_debugging_mvcc_current_revision", "The current revision.", func(s *State) float64 { return float64(s.Revision) }),
+	serverLine("etcd_debugging_mvcc_compact_revision", "The last revision that was compacted.", func(s *State) float64 { return float64(s.CompactRevision) }),
+	serverLine("etcd_debugging_mvcc_keys_total", "Keys.", func(s *State) float64 { return float64(s.Keys) }),
+	serverLine("etcd_debugging_mvcc_watch_stream_total", "Watch streams.", func(s *State) float64 { return float64(s.WatchStreams) }),
+	serverLine("etcd_debugging_mvcc_watcher_total", "Watchers.", func(s *State) float64 { return float64(s.Watchers) }),
+	serverLine("etcd_debugging_mvcc_slow_watcher_total", "Watchers that catch up from history.", func(s *State) float64 { return float64(s.SlowWatchers) }),
+	serverLine("stoa_leases", "Leases.", func(s *State) float64 { return float64(s.Leases) }),
+	serverLine("stoa_wal_bytes", "Size of the log on disk.", func(s *State) float64 { return float64(s.WALBytes) }),
+	serverLine("stoa_wal_segments", "Segments of the log on disk.", func(s *State) float64 { return float64(s.WALSegments) }),
+	serverLine("stoa_partitions", "Partition groups.", func(s *State) float64 { return float64(len(s.Partitions)) }),
+	serverLine("os_fd_used", "Open file descriptors.", func(*State) float64 { return openFiles() }),
+	serverLine("os_fd_limit", "Limit of open file descriptors.", func(*State) float64 { return fileLimit() }),
+}
+
+type partitionLine struct {
+	desc *prometheus.Desc
+	of   func(*Partition) float64
+}
+
+func perPartition(name, help string, of func(*Partition) float64) partitionLine {
+	return partitionLine{prometheus.NewDesc("stoa_partition_"+name, help, []string{"partition"}, nil), of}
+}
+
+var partitionLines = []partitionLine{
+	perPartition("is_leader", "Whether this member leads the partition's group.", func(p *Partition) float64 { return truth(p.IsLeader) }),
+	perPartition("term", "Raft term of the partition's group.", func(p *Partition) float64 { return float64(p.Term) }),
+	perPartition("committed_index", "Last index committed in the partition's log.", func(p *Partition) float64 { return float64(p.Committed) }),
+	perPartition("applied_index", "Last index applied in the partition.", func(p *Partition) float64 { return float64(p.Applied) }),
+	perPartition("revision", "Last revision that changed a key of the partition.", func(p *Partition) float64 { return float64(p.Revision) }),
+	perPartition("closed_revision", "Nothing at or below this revision is still to come in the partition.", func(p *Partition) float64 { return float64(p.Closed) }),
+	perPartition("keys", "Keys of the partition.", func(p *Partition) float64 { return float64(p.Keys) }),
+	perPartition("log_bytes", "Bytes of log entries that the partition holds in memory.", func(p *Partition) float64 { return float64(p.LogBytes) }),
+}
+
+var serverID = prometheus.NewDesc("etcd_server_id", "This member's ID as a label, in hexadecimal.", []string{"server_id"}, nil)
+
+func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- serverID
+	for _, l := range serverLines {
+		out <- l.desc
+	}
+	for _, l := range partitionLines {
+		out <- l.desc
+	}
+}
+
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.state()
+	out <- prometheus.MustNewConstMetric(serverID, prometheus.GaugeValue, 1, fmt.Sprintf("%x", s.ServerID))
+	for _, l := range serverLines {
+		out <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(&s))
+	}
+	for i := range s.Partitions {
+		for _, l := range partitionLines {
+			out <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, l.of(&s.Partitions[i]), strconv.Itoa(i))
+		}
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func openFiles() float64 {
+	d, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	return float64(len(names))
+}
+
+func fileLimit() float64 {
+	var lim syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) != nil {
+		return 0
+	}
+	return float64(lim.Cur)
+}

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+)
+
+// BenchmarkEngine measures a single server without gRPC: the log, the groups,
+// apply, the stores, and the waiting for answers. Run it as
+//
+//	go test ./internal/node -run '^$' -bench Engine -cpu 1,2
+//
+// and compare P=1 on one core with P=2 on two.
+func BenchmarkEngine(b *testing.B) {
+	for _, partitions := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("put/P=%d", partitions), func(b *testing.B) {
+			n := benchNode(b, partitions)
+			var next atomic.Int64
+			value := make([]byte, 256)
+			parallel(b, func() error {
+				i := next.Add(1)
+				_, err := n.Put(context.Background(), &pb.PutRequest{Key: benchKey(i), Value: value})
+				return err
+			})
+		})
+		b.Run(fmt.Sprintf("get/P=%d", partitions), func(b *testing.B) {
+			n := benchNode(b, partitions)
+			for i := range int64(10_000) {
+				_, err := n.Put(context.Background(), &pb.PutRequest{Key: benchKey(i), Value: make([]byte, 256)})
+				require.NoError(b, err)
+			}
+			var next atomic.Int64
+			parallel(b, func() error {
+				_, err := n.Range(context.Background(), &pb.RangeRequest{Key: benchKey(next.Add(1))})
+				return err
+			})
+		})
+	}
+}
+
+func benchKey(i int64) []byte { return fmt.Appendf(nil, "/bench/dir%02d/key%06d", i%64, i%10_000) }
+
+func benchNode(b *testing.B, partitions int) *Node {
+	n, err := Start(Config{
+		ID: 1, ClusterID: 1, Members: []backend.Member{{ID: 1}},
+		DataDir: b.TempDir(), Partitions: partitions,
+		Fatal: func(err error) { panic(err) },
+	})
+	require.NoError(b, err)
+	<-n.Ready()
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.NoError(b, n.Stop(ctx))
+	})
+	return n
+}
+
+// parallel runs op from 512 goroutines.
+func parallel(b *testing.B, op func() error) {
+	b.ReportAllocs()
+	b.SetParallelism(512 / runtime.GOMAXPROCS(0))
+	b.ResetTimer()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			if err := op(); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}

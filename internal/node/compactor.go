@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// AutoCompaction says what history to keep: the last Revisions, or that of the
+// last Period. Zero values keep all.
+type AutoCompaction struct {
+	Period    time.Duration
+	Revisions int64
+}
+
+// compactor compacts on the leader, as etcd's periodic and revision modes do.
+type compactor struct {
+	n     *Node
+	every time.Duration
+	past  []int64 // one revision per interval, the oldest first
+}
+
+// How often etcd looks in revision mode.
+const revisionInterval = 5 * time.Minute
+
+func (n *Node) startCompactor() {
+	a := n.cfg.Compaction
+	switch {
+	case a.Period > 0:
+		// A tenth of the period, of an hour at the most.
+		n.compactor = &compactor{n: n, every: min(a.Period, time.Hour) / 10}
+	case a.Revisions > 0:
+		n.compactor = &compactor{n: n, every: revisionInterval}
+	default:
+		return
+	}
+	n.running.Go(n.compactor.run)
+}
+
+func (c *compactor) run() {
+	ticker := time.NewTicker(max(c.every, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.n.life.Done():
+			return
+		case <-ticker.C:
+			c.step()
+		}
+	}
+}
+
+func (c *compactor) step() {
+	rev := c.n.Revision()
+	target := int64(0)
+	if a := c.n.cfg.Compaction; a.Revisions > 0 {
+		target = rev - a.Revisions
+	} else {
+		c.past = append(c.past, rev)
+		if keep := int((a.Period + c.every - 1) / c.every); len(c.past) > keep {
+			target = c.past[0]
+			c.past = c.past[1:]
+		}
+	}
+	if target <= 0 || !c.n.core.Load().replica.Leading() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.n.life, c.n.cfg.requestTimeout())
+	defer cancel()
+	_, err := c.n.Compact(ctx, &pb.CompactionRequest{Revision: target})
+	if err != nil && !errors.Is(err, fault.Compacted) {
+		c.n.log.Warn("automatic compaction failed", zap.Int64("revision", target), zap.Error(err))
+		return
+	}
+	c.n.log.Info("compacted automatically", zap.Int64("revision", target))
+}

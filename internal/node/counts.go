@@ -1,0 +1,54 @@
+package node
+
+import (
+	"sync/atomic"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// counters are what this server has done since it was started. Changes of keys
+// are counted when they are applied, so every member counts all of them.
+type counters struct {
+	puts, deletes, putBytes            atomic.Int64
+	ranges, txns                       atomic.Int64
+	failed                             atomic.Int64
+	granted, revoked, renewed, expired atomic.Int64
+}
+
+// Counts are the numbers behind etcd's counters of the same names.
+type Counts struct {
+	Puts, Deletes, PutBytes            int64
+	Ranges, Txns                       int64 // asked of this member
+	ProposalsFailed                    int64
+	Granted, Revoked, Renewed, Expired int64 // leases
+}
+
+// Counts returns what this server has done since it was started.
+func (n *Node) Counts() Counts {
+	c := &n.counts
+	return Counts{
+		Puts: c.puts.Load(), Deletes: c.deletes.Load(), PutBytes: c.putBytes.Load(),
+		Ranges: c.ranges.Load(), Txns: c.txns.Load(), ProposalsFailed: c.failed.Load(),
+		Granted: c.granted.Load(), Revoked: c.revoked.Load(), Renewed: c.renewed.Load(), Expired: c.expired.Load(),
+	}
+}
+
+// changed counts the changes of one revision.
+func (c *counters) changed(changes []store.Change) {
+	var puts, deletes, bytes int64
+	for i := range changes {
+		if changes[i].Delete {
+			deletes++
+			continue
+		}
+		puts++
+		bytes += int64(len(changes[i].Kv.Key) + len(changes[i].Kv.Value))
+	}
+	if puts > 0 {
+		c.puts.Add(puts)
+		c.putBytes.Add(bytes)
+	}
+	if deletes > 0 {
+		c.deletes.Add(deletes)
+	}
+}

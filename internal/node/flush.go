@@ -1,0 +1,142 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// maxLogBytes bounds what one group keeps of its log in memory for slow
+// followers.
+const maxLogBytes = 64 << 20
+
+// flushLoop writes what has changed to the backend file.
+func (n *Node) flushLoop() {
+	ticker := time.NewTicker(n.cfg.FlushInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-n.life.Done():
+			return
+		case <-ticker.C:
+			n.rebuild.Lock()
+			err := n.flush(n.core.Load())
+			n.rebuild.Unlock()
+			if err != nil && n.life.Err() == nil {
+				n.fatal(fmt.Errorf("flushing to the backend file: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// flush makes one cut durable and lets the log forget it.
+func (n *Node) flush(c *core) error {
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
+	cut, dirty := c.cut()
+	if !dirty {
+		return nil
+	}
+	began := time.Now()
+	if err := c.backend.Flush(cut); err != nil {
+		return err
+	}
+	if n.cfg.Observe.BackendCommit != nil {
+		n.cfg.Observe.BackendCommit(time.Since(began))
+	}
+	c.hashes.compute(c, cut, n.log)
+	c.hashes.hold(cut)
+	for p, s := range c.stores {
+		s.Release(cut.Partitions[p])
+		c.flushed[p] = cut.Partitions[p].Index
+	}
+	c.system.written()
+	c.noteSwept(cut)
+	return n.shortenLog(c, cut)
+}
+
+// cut takes all partitions at one moment, so that a rendezvous is in the file
+// whole or not at all. It costs each store a pointer swap.
+func (c *core) cut() (*backend.Cut, bool) {
+	for _, s := range c.stores {
+		s.Lock()
+	}
+	defer func() {
+		for _, s := range c.stores {
+			s.Unlock()
+		}
+	}()
+	dirty := false
+	for p, s := range c.stores {
+		index, _ := s.Applied()
+		dirty = dirty || s.Dirty() || index != c.flushed[p]
+	}
+	if !dirty {
+		return nil, false
+	}
+	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores)), System: c.system.cut(c)}
+	for p, s := range c.stores {
+		cut.Partitions[p] = s.Cut()
+	}
+	return cut, true
+}
+
+// shortenLog drops what the file now holds from the log, but for what slow
+// followers may still ask for. In memory that is bounded by entries and bytes;
+// on disk whole segments go. The last entry always stays: it may be a rendezvous
+// that another group executed, and this group's Raft doesn't know yet that it is
+// applied, and looks at it before a campaign.
+func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
+	keep := make([]uint64, len(c.logs))
+	for p, l := range c.logs {
+		at := cut.Partitions[p]
+		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
+		if n.spool.active.Load() {
+			keep[p] = 0 // a snapshot is on its way: its cut may be behind ours
+			continue
+		}
+		if len(c.members) == 1 {
+			keep[p] = l.CompactTo(at.Index-1) + 1
+			continue
+		}
+		if at.Index > n.cfg.CatchUpEntries {
+			l.CompactTo(at.Index - n.cfg.CatchUpEntries)
+		}
+		if l.Bytes() > maxLogBytes {
+			l.CompactTo(at.Index - 1)
+		}
+		// The disk keeps what memory keeps: a snapshot's cut that is behind this
+		// server in some group is completed from there (install.go).
+		keep[p] = l.CompactTo(0) + 1
+	}
+	if err := c.wal.Release(keep); err != nil {
+		return fmt.Errorf("releasing log segments: %w", err)
+	}
+	return nil
+}
+
+// noteSwept remembers how far compaction has been carried out in the file.
+func (c *core) noteSwept(cut *backend.Cut) {
+	swept := cut.Partitions[0].Swept
+	for p := range cut.Partitions {
+		swept = min(swept, cut.Partitions[p].Swept)
+	}
+	c.swept.Store(swept)
+}
+
+// flushNow flushes and returns when everything that was applied before the call
+// is in the file.
+func (n *Node) flushNow() error {
+	n.rebuild.Lock()
+	defer n.rebuild.Unlock()
+	if err := n.flush(n.core.Load()); err != nil {
+		err = fmt.Errorf("flushing to the backend file: %w", err)
+		n.fatal(err)
+		return err
+	}
+	return nil
+}

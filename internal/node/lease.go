@@ -1,0 +1,249 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+// Calls that only the leader can answer: it alone knows when leases end.
+const (
+	methodRenew      = replica.MethodFirstFree + iota // lease id → ttl
+	methodTimeToLive                                  // LeaseTimeToLiveRequest → Response
+)
+
+// How often the leader looks for leases to revoke or to checkpoint, and how
+// many it takes at a time.
+const (
+	leaseInterval = 100 * time.Millisecond
+	leaseBatch    = 1000
+)
+
+// LeaseGrant makes a lease. A TTL below what an election takes could run out
+// without anybody having been able to renew it; it is raised, as in etcd.
+func (n *Node) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if err := n.admit(ctx, keyOverhead); err != nil {
+		return nil, err
+	}
+	if r.GetID() == 0 {
+		r.ID = int64(n.leaseIDs.Add(1) & math.MaxInt64)
+	}
+	r.TTL = max(r.GetTTL(), n.minTTL())
+	return submitSystem[*pb.LeaseGrantResponse](ctx, n, command.LeaseGrant, r)
+}
+
+func (n *Node) minTTL() int64 {
+	return int64(math.Ceil((n.cfg.Election * 3 / 2).Seconds()))
+}
+
+// LeaseRevoke ends a lease and deletes its keys.
+func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	return submitSystem[*pb.LeaseRevokeResponse](ctx, n, command.LeaseRevoke, r)
+}
+
+// LeaseRenew gives a lease its full time again.
+func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
+	body, err := n.callLeader(ctx, methodRenew, binary.AppendVarint(nil, id))
+	if err != nil {
+		return 0, err
+	}
+	ttl, size := binary.Varint(body)
+	if size <= 0 {
+		return 0, fault.Internal
+	}
+	return ttl, nil
+}
+
+// LeaseTimeToLive tells how long a lease has left, and its keys if asked.
+func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	req, err := proto.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := n.callLeader(ctx, methodTimeToLive, req)
+	if err != nil {
+		return nil, err
+	}
+	resp := new(pb.LeaseTimeToLiveResponse)
+	if err := proto.Unmarshal(body, resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// LeaseLeases lists all leases.
+func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	c, err := n.strict(ctx, n.current().placement.All())
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}
+	for _, l := range c.leases.List() {
+		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: l.ID})
+	}
+	return resp, nil
+}
+
+// callLeader has a call answered by the leader, which may be this server.
+func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]byte, error) {
+	type answer struct {
+		body []byte
+		err  error
+	}
+	deadline := time.Now().Add(n.cfg.requestTimeout())
+	for {
+		done := make(chan answer, 1)
+		reply := func(body []byte, err error) { done <- answer{body, err} }
+		c := n.current()
+		c.replica.CallLeader(method, body, func() { n.serve(c, method, body, reply) }, reply)
+		select {
+		case a := <-done:
+			if !passing(a.err) || time.Now().After(deadline) {
+				return a.body, a.err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err := n.pause(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// serve answers a call, after making sure that this server still leads.
+func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, error)) {
+	parts := placement.Of(0)
+	if method == methodTimeToLive {
+		parts = c.placement.All()
+	}
+	c.replica.ReadPoint(parts, func(err error) {
+		if err != nil {
+			reply(nil, err)
+			return
+		}
+		switch method {
+		case methodRenew:
+			n.renew(c, body, reply)
+		case methodTimeToLive:
+			reply(n.timeToLive(c, body))
+		default:
+			reply(nil, fault.Internal)
+		}
+	})
+}
+
+// renew acknowledges once the log doesn't say any more that less remains.
+func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
+	id, size := binary.Varint(body)
+	if size <= 0 {
+		reply(nil, fault.Internal)
+		return
+	}
+	n.counts.renewed.Add(1)
+	n.checkpoints.Lock()
+	defer n.checkpoints.Unlock()
+	r, err := n.expirer.Renew(id, now())
+	if err != nil {
+		reply(nil, err)
+		return
+	}
+	ttl := binary.AppendVarint(nil, r.TTL)
+	if r.Reset == 0 {
+		reply(ttl, nil)
+		return
+	}
+	n.propose(c, command.LeaseCheckpoint,
+		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}},
+		func(err error) {
+			if err == nil {
+				n.expirer.Cleared(id, r.Reset)
+			}
+			reply(ttl, err)
+		})
+}
+
+func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
+	req := new(pb.LeaseTimeToLiveRequest)
+	if err := proto.Unmarshal(body, req); err != nil {
+		return nil, err
+	}
+	l, ok := c.leases.Get(req.GetID())
+	if !ok {
+		return nil, fault.LeaseNotFound
+	}
+	left, ok := n.expirer.Remaining(req.GetID(), now())
+	if !ok {
+		return nil, fault.NotLeader
+	}
+	resp := &pb.LeaseTimeToLiveResponse{
+		Header: &pb.ResponseHeader{Revision: n.Revision()},
+		ID:     l.ID, TTL: int64(left.Seconds()), GrantedTTL: l.TTL,
+	}
+	if req.GetKeys() {
+		resp.Keys = c.leaseKeys(l.ID)
+	}
+	return proto.Marshal(resp)
+}
+
+// leaseLoop revokes what has run out and checkpoints what is running out, on
+// the leader.
+func (n *Node) leaseLoop() {
+	ticker := time.NewTicker(leaseInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-n.life.Done():
+			return
+		case <-ticker.C:
+			if c := n.current(); c.replica.Leading() {
+				n.expireLeases(c)
+			}
+		}
+	}
+}
+
+func (n *Node) expireLeases(c *core) {
+	for _, id := range n.expirer.Due(now(), leaseBatch) {
+		n.counts.expired.Add(1)
+		n.propose(c, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
+			if err != nil {
+				n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", id), zap.Error(err))
+			}
+		})
+	}
+	n.checkpoints.Lock()
+	defer n.checkpoints.Unlock()
+	due := n.expirer.Checkpoints(now(), leaseBatch)
+	if len(due) == 0 {
+		return
+	}
+	req := &pb.LeaseCheckpointRequest{}
+	for _, d := range due {
+		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: d.ID, Remaining_TTL: d.Remaining})
+	}
+	n.propose(c, command.LeaseCheckpoint, req, func(error) {})
+}
+
+// propose submits a command of the server's own.
+func (n *Node) propose(c *core, kind command.Kind, req proto.Message, done func(error)) {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		done(err)
+		return
+	}
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: kind, Body: body}, Parts: c.placement.All(), System: true,
+		Done: func(out replica.Outcome) { done(out.Err) },
+	})
+}

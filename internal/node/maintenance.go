@@ -1,0 +1,146 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/rpc"
+)
+
+var _ rpc.Node = (*Node)(nil)
+
+// ClusterID, MemberID, RaftTerm, Leader and Revision go into every header.
+func (n *Node) ClusterID() uint64 { return n.cfg.ClusterID }
+
+// MemberID is this server.
+func (n *Node) MemberID() uint64 { return n.cfg.ID }
+
+// RaftTerm is group 0's.
+func (n *Node) RaftTerm() uint64 { return n.core.Load().replica.Term() }
+
+// Leader is the server that leads group 0, as far as this one knows.
+func (n *Node) Leader() uint64 { return n.core.Load().replica.Leader() }
+
+// LeaderChanges is how often this server has seen another leader.
+func (n *Node) LeaderChanges() int64 { return n.changes.Load() }
+
+// Revision is the highest closed revision of any partition.
+func (n *Node) Revision() int64 { return n.core.Load().replica.Revision() }
+
+// Status tells about this server and its file.
+func (n *Node) Status(context.Context) (rpc.Status, error) {
+	c := n.core.Load()
+	s := rpc.Status{
+		Leader: n.Leader(), DBSize: c.backend.Size(), DBSizeInUse: c.backend.SizeInUse(),
+		DBSizeQuota: n.cfg.QuotaBytes, StorageVersion: backend.StorageVersion, Alarms: c.machine.Alarms(),
+	}
+	// One figure for all groups: the entries of all logs together.
+	for p := range c.stores {
+		commit, applied := c.replica.Progress(p)
+		s.RaftIndex += commit
+		s.RaftApplied += applied
+	}
+	return s, nil
+}
+
+// Hash is the checksum of the whole file.
+func (n *Node) Hash(context.Context) (uint32, int64, error) {
+	if err := n.flushNow(); err != nil {
+		return 0, 0, err
+	}
+	c := n.core.Load()
+	rev := n.Revision()
+	h, err := c.backend.Hash()
+	return h, rev, err
+}
+
+// readableRevision is what all partitions are closed through.
+func (n *Node) readableRevision(c *core) int64 {
+	if len(c.stores) == 1 {
+		return c.revision()
+	}
+	return c.replica.Readable(c.placement.All())
+}
+
+// Alarm raises, lowers or lists alarms.
+func (n *Node) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	return submitSystem[*pb.AlarmResponse](ctx, n, command.Alarm, r)
+}
+
+// Defragment rewrites the backend file, after what compactions have still to
+// remove from it is gone.
+func (n *Node) Defragment(ctx context.Context) error {
+	c := n.current()
+	if err := n.swept(ctx, c.machine.Compacted()); err != nil {
+		return err
+	}
+	n.rebuild.Lock()
+	defer n.rebuild.Unlock()
+	return n.core.Load().backend.Defragment()
+}
+
+// Snapshot opens a copy of the file as it is now.
+func (n *Node) Snapshot(context.Context) (rpc.Snapshot, error) {
+	if err := n.flushNow(); err != nil {
+		return rpc.Snapshot{}, err
+	}
+	s, err := n.core.Load().backend.Snapshot()
+	if err != nil {
+		return rpc.Snapshot{}, err
+	}
+	r, w := io.Pipe()
+	go func() {
+		_, err := s.WriteTo(w)
+		_ = s.Close()
+		w.CloseWithError(err)
+	}()
+	return rpc.Snapshot{ReadCloser: r, Size: s.Size, Version: backend.StorageVersion}, nil
+}
+
+// MoveLeader hands leadership to another member.
+func (n *Node) MoveLeader(ctx context.Context, to uint64) error {
+	c := n.core.Load()
+	if !c.replica.Leading() {
+		return fault.NotLeader
+	}
+	known := slices.ContainsFunc(c.members, func(m backend.Member) bool { return m.ID == to })
+	if !known || to == n.cfg.ID {
+		return fault.BadLeaderTransfer
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.requestTimeout())
+	defer cancel()
+	if n.transfer(ctx, c, to) != nil {
+		return fault.Timeout
+	}
+	return nil
+}
+
+// Members lists the cluster.
+func (n *Node) Members(ctx context.Context, linearizable bool) ([]*pb.Member, error) {
+	if linearizable {
+		if _, err := n.strict(ctx, placement.Of(0)); err != nil {
+			return nil, err
+		}
+	}
+	return n.core.Load().machine.Members(), nil
+}
+
+// leaseKeys are the keys of a lease in all partitions, sorted.
+func (c *core) leaseKeys(id int64) [][]byte {
+	var keys [][]byte
+	for _, s := range c.stores {
+		s.RLock()
+		keys = append(keys, s.LeaseKeys(id)...)
+		s.RUnlock()
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys
+}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"io"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/transport/raftwire"
+)
+
+// network implements replica.Network over the transport.
+type network struct{ n *Node }
+
+func (w network) Raft(to uint64, group int, m *raftpb.Message) {
+	w.n.transport.Send(to, &peerpb.Batch{Raft: raftwire.Append(nil, uint32(group), m)})
+}
+
+func (w network) Snapshot(to uint64) { w.n.sendSnapshot(to) }
+
+func (w network) Send(to uint64, p replica.Packet) {
+	b := &peerpb.Batch{}
+	if p.Confirm != nil {
+		b.Confirm = &peerpb.Confirm{Round: p.Confirm.Round, Terms: p.Confirm.Terms}
+	}
+	if p.ConfirmAck != nil {
+		b.ConfirmAck = &peerpb.ConfirmAck{Round: p.ConfirmAck.Round, Ok: p.ConfirmAck.OK}
+	}
+	for _, c := range p.Closed {
+		b.Closed = append(b.Closed, &peerpb.Closed{Group: uint32(c.Group), Index: c.Index, Revision: c.Revision})
+	}
+	if p.Call != nil {
+		b.Calls = []*peerpb.Call{{Id: p.Call.ID, Method: p.Call.Method, Body: p.Call.Body}}
+	}
+	if p.Reply != nil {
+		b.Replies = []*peerpb.Reply{{Id: p.Reply.ID, Fault: fault.CodeOf(p.Reply.Err), Body: p.Reply.Body}}
+	}
+	if !w.n.transport.Send(to, b) && p.Call != nil {
+		// Nobody will answer it. Not from here: the caller may hold locks.
+		r := w.n.core.Load().replica
+		go r.Disconnected(to)
+	}
+}
+
+// handler gives the replica what other servers say.
+type handler struct{ n *Node }
+
+func (h handler) Receive(from uint64, b *peerpb.Batch) {
+	r := h.n.core.Load().replica
+	for rest := b.GetRaft(); len(rest) > 0; {
+		group, m, next, err := raftwire.Next(rest)
+		if err != nil {
+			h.n.log.Warn("a peer sent a Raft message that can't be read", zap.Uint64("peer", from), zap.Error(err))
+			break
+		}
+		if m.GetFrom() == from {
+			r.ReceiveRaft(int(group), m)
+		}
+		rest = next
+	}
+	var p replica.Packet
+	if c := b.GetConfirm(); c != nil {
+		p.Confirm = &replica.Confirm{Round: c.GetRound(), Terms: c.GetTerms()}
+	}
+	if a := b.GetConfirmAck(); a != nil {
+		p.ConfirmAck = &replica.ConfirmAck{Round: a.GetRound(), OK: a.GetOk()}
+	}
+	for _, c := range b.GetClosed() {
+		p.Closed = append(p.Closed, replica.Closed{Group: int(c.GetGroup()), Index: c.GetIndex(), Revision: c.GetRevision()})
+	}
+	r.Receive(from, p)
+	for _, c := range b.GetCalls() {
+		r.Receive(from, replica.Packet{Call: &replica.Call{ID: c.GetId(), Method: c.GetMethod(), Body: c.GetBody()}})
+	}
+	for _, m := range b.GetReplies() {
+		reply := &replica.Reply{ID: m.GetId(), Body: m.GetBody()}
+		if m.GetFault() != 0 {
+			reply.Err = fault.FromCode(m.GetFault())
+		}
+		r.Receive(from, replica.Packet{Reply: reply})
+	}
+}
+
+func (h handler) InstallSnapshot(ctx context.Context, from uint64, head *peerpb.SnapshotHeader, r io.Reader) error {
+	return h.n.install(ctx, from, head, r)
+}
+
+func (h handler) Unreachable(peer uint64) {
+	r := h.n.core.Load().replica
+	r.Unreachable(peer)
+	r.Disconnected(peer)
+}

@@ -1,0 +1,299 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/transport"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// Config is what a node needs to know. Sizes are in bytes.
+type Config struct {
+	ID, ClusterID uint64
+	// Members are the servers of the cluster when it was bootstrapped, this one
+	// included. A data directory that holds a cluster already knows its own.
+	Members []backend.Member
+	// Name and ClientURLs are announced to the cluster once there is a leader.
+	Name       string
+	ClientURLs []string
+
+	DataDir string // holds member/snap/db
+	WALDir  string // empty: member/wal in DataDir
+	// Partitions is P. 0 takes what the data directory has, or DefaultPartitions.
+	Partitions, DefaultPartitions int
+
+	Tick     time.Duration // heartbeat interval
+	Election time.Duration // election timeout
+
+	FlushInterval  time.Duration // how often changed stores are written to the file
+	CatchUpEntries uint64        // log entries kept in memory for slow followers
+	SegmentBytes   int64         // of the write-ahead log; 0: the default
+
+	QuotaBytes      int64 // of the backend file; <= 0: no quota
+	MaxRequestBytes int
+
+	Compaction AutoCompaction
+
+	PeerTLS *tls.Config
+
+	// Fatal is called, at most once, when the server can't go on: its disk
+	// failed, or its data contradicts itself. It should end the process.
+	Fatal   func(error)
+	Logger  *zap.Logger
+	Observe Observe
+}
+
+// Observe receives durations for the metrics. Fields may be nil.
+type Observe struct {
+	WALSync, BackendCommit func(time.Duration)
+	Transport              *transport.Metrics
+}
+
+func (c *Config) setDefaults() {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&c.Tick, 100*time.Millisecond)
+	def(&c.Election, 10*c.Tick)
+	def(&c.FlushInterval, 100*time.Millisecond)
+	if c.CatchUpEntries == 0 {
+		c.CatchUpEntries = 5000
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.DefaultPartitions == 0 {
+		c.DefaultPartitions = 1
+	}
+	if c.Observe.Transport == nil {
+		c.Observe.Transport = transport.NewMetrics()
+	}
+}
+
+// requestTimeout is how long a request may take, as in etcd: time for a disk,
+// and for an election to fail and one to succeed.
+func (c *Config) requestTimeout() time.Duration { return 5*time.Second + 2*c.Election }
+
+// Node is a running server.
+type Node struct {
+	cfg       Config
+	log       *zap.Logger
+	transport *transport.Transport
+	hub       *watch.Hub
+	expirer   *lease.Expirer
+
+	// core is the present life of the replicated state. install.go replaces it.
+	core    atomic.Pointer[core]
+	rebuild sync.Mutex
+	spool   installing
+
+	// checkpoints keeps the order in which the expirer gives out checkpoints
+	// and resets.
+	checkpoints sync.Mutex
+	incarnation uint64
+	leaseIDs    atomic.Uint64
+
+	snapshots  sending
+	compactor  *compactor
+	alarming   sync.Mutex   // one alarm is raised at a time
+	changes    atomic.Int64 // leader changes seen
+	installed  atomic.Int64 // snapshots of other servers
+	lastLeader atomic.Uint64
+	counts     counters
+
+	life     context.Context
+	end      context.CancelFunc
+	running  sync.WaitGroup
+	failOnce sync.Once
+	stopping atomic.Bool
+	ready    chan struct{}
+	readied  sync.Once
+}
+
+// Start recovers what the data directory holds, or begins a new cluster there,
+// and joins the others. It returns before there is a leader; see Ready.
+func Start(cfg Config) (*Node, error) {
+	cfg.setDefaults()
+	n := &Node{cfg: cfg, log: cfg.Logger, expirer: lease.NewExpirer(), ready: make(chan struct{})}
+	n.life, n.end = context.WithCancel(context.Background())
+	if err := n.drawIncarnation(); err != nil {
+		return nil, err
+	}
+	c, err := n.open()
+	if err != nil {
+		return nil, err
+	}
+	n.core.Store(c)
+	n.startHub(c)
+	if err := n.startTransport(c); err != nil {
+		c.close()
+		return nil, err
+	}
+	n.begin(c)
+	n.running.Go(n.tick)
+	n.running.Go(n.flushLoop)
+	n.running.Go(n.leaseLoop)
+	n.running.Go(n.publish)
+	n.startCompactor()
+	return n, nil
+}
+
+// drawIncarnation names this process among all that ever propose.
+func (n *Node) drawIncarnation() error {
+	var seed [16]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return fmt.Errorf("drawing an incarnation number: %w", err)
+	}
+	n.incarnation = binary.LittleEndian.Uint64(seed[:8]) | 1
+	n.leaseIDs.Store(binary.LittleEndian.Uint64(seed[8:]))
+	return nil
+}
+
+func (n *Node) startHub(c *core) {
+	n.hub = watch.NewHub(len(c.stores), n.history, watch.Options{
+		Parts:  c.placement.Range,
+		Logger: n.log,
+	})
+	n.hub.Reset(recovery.Published(c.stores))
+	n.running.Go(func() { n.hub.Run(n.life) })
+}
+
+func (n *Node) startTransport(c *core) error {
+	peers := map[uint64][]string{}
+	for _, m := range c.members {
+		if m.ID != n.cfg.ID {
+			peers[m.ID] = m.PeerURLs
+		}
+	}
+	t, err := transport.New(transport.Options{
+		ID: n.cfg.ID, ClusterID: n.cfg.ClusterID, Partitions: len(c.stores), Peers: peers, TLS: n.cfg.PeerTLS,
+		Handler: handler{n}, Logger: n.log, Metrics: n.cfg.Observe.Transport,
+		Silence: n.cfg.Election,
+	})
+	if err != nil {
+		return fmt.Errorf("starting the transport: %w", err)
+	}
+	n.transport = t
+	return nil
+}
+
+// current is the core to work on. While a snapshot is being installed there is
+// none, and requests wait for it.
+func (n *Node) current() *core {
+	c := n.core.Load()
+	if c.stale.Load() {
+		n.rebuild.Lock()
+		defer n.rebuild.Unlock()
+		return n.core.Load()
+	}
+	return c
+}
+
+// RegisterPeer adds the service that the other servers call; the grpc server
+// is made with transport.ServerOptions. The links start with it.
+func (n *Node) RegisterPeer(s *grpc.Server) {
+	n.transport.Register(s)
+	n.transport.Start()
+}
+
+// Ready is closed when this server first knows of a leader that serves.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Done is closed when the node stops.
+func (n *Node) Done() <-chan struct{} { return n.life.Done() }
+
+// Stop hands leadership over if there is somebody to take it, flushes, and
+// closes everything. Requests that still wait fail.
+func (n *Node) Stop(ctx context.Context) error {
+	if n.stopping.Swap(true) {
+		return nil
+	}
+	n.handOver(ctx)
+	n.end()
+	c := n.core.Load()
+	c.stopLoops()
+	c.replica.Stop(fault.Stopped)
+	n.transport.Close()
+	n.running.Wait()
+	n.rebuild.Lock()
+	defer n.rebuild.Unlock()
+	if err := n.flush(c); err != nil {
+		n.log.Warn("the last flush failed; the log holds what it would have written", zap.Error(err))
+	}
+	return c.close()
+}
+
+// handOverLimit is several times what it takes to bring a peer up to date and to
+// have it elected, and leaves a stopping server time for its last flush.
+const handOverLimit = 500 * time.Millisecond
+
+// handOver moves the leadership of all groups to the most promising peer and
+// waits a moment for it.
+func (n *Node) handOver(ctx context.Context) {
+	c := n.core.Load()
+	if !c.replica.Leading() {
+		return
+	}
+	to := n.successor(c)
+	if to == 0 {
+		return
+	}
+	n.log.Info("handing leadership over", zap.Uint64("to", to))
+	// The peer may be stopping too; who is left will elect somebody.
+	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
+	defer cancel()
+	if err := n.transfer(ctx, c, to); err != nil {
+		n.log.Warn("stopping without having handed leadership over", zap.Error(err))
+	}
+}
+
+// successor is a peer that is connected; Raft brings it up to date before it
+// lets it lead.
+func (n *Node) successor(c *core) uint64 {
+	for _, m := range c.members {
+		if m.ID != n.cfg.ID && n.transport.Connected(m.ID) {
+			return m.ID
+		}
+	}
+	return 0
+}
+
+func (n *Node) transfer(ctx context.Context, c *core, to uint64) error {
+	c.replica.TransferAll(to)
+	pause := time.NewTicker(5 * time.Millisecond)
+	defer pause.Stop()
+	for c.replica.Leader() != to {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pause.C:
+		}
+	}
+	return nil
+}
+
+// fatal ends the process: see invariant 1.
+func (n *Node) fatal(err error) {
+	n.failOnce.Do(func() {
+		n.log.Error("the server can't go on", zap.Error(err))
+		if n.cfg.Fatal != nil {
+			n.cfg.Fatal(err)
+		}
+	})
+}

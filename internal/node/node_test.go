@@ -1,0 +1,171 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/zap/zaptest"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/transport"
+)
+
+// cluster is a number of nodes in this process, over real files and sockets.
+type cluster struct {
+	t       *testing.T
+	configs []Config
+	nodes   []*Node
+	servers []*grpc.Server
+	addrs   []string
+}
+
+func newCluster(t *testing.T, size, partitions int) *cluster {
+	c := &cluster{t: t, nodes: make([]*Node, size), servers: make([]*grpc.Server, size)}
+	var members []backend.Member
+	for i := range size {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		c.addrs = append(c.addrs, l.Addr().String())
+		require.NoError(t, l.Close())
+		members = append(members, backend.Member{
+			ID: uint64(i + 1), Name: fmt.Sprintf("n%d", i), PeerURLs: []string{"http://" + c.addrs[i]},
+		})
+	}
+	for i := range size {
+		c.configs = append(c.configs, Config{
+			ID: uint64(i + 1), ClusterID: 77, Members: members, DataDir: t.TempDir(),
+			Partitions: partitions, Tick: 50 * time.Millisecond, Election: 500 * time.Millisecond,
+			SegmentBytes: 1 << 20,
+			Logger:       zaptest.NewLogger(t).Named(members[i].Name),
+			Fatal:        func(err error) { panic(err) },
+		})
+		c.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range c.nodes {
+			c.stop(i)
+		}
+	})
+	return c
+}
+
+func (c *cluster) start(i int) {
+	n, err := Start(c.configs[i])
+	require.NoError(c.t, err)
+	c.nodes[i] = n
+	c.serve(i)
+}
+
+// serve opens the peer port.
+func (c *cluster) serve(i int) {
+	l, err := net.Listen("tcp", c.addrs[i])
+	require.NoError(c.t, err)
+	s := grpc.NewServer(transport.ServerOptions()...)
+	c.nodes[i].RegisterPeer(s)
+	go func() { _ = s.Serve(l) }()
+	c.servers[i] = s
+}
+
+func (c *cluster) stop(i int) {
+	if c.nodes[i] == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	require.NoError(c.t, c.nodes[i].Stop(ctx))
+	c.servers[i].Stop()
+	c.nodes[i] = nil
+}
+
+func (c *cluster) ready() {
+	for i, n := range c.nodes {
+		if n == nil {
+			continue
+		}
+		select {
+		case <-n.Ready():
+		case <-time.After(10 * time.Second):
+			c.t.Fatalf("node %d is not ready", i)
+		}
+	}
+}
+
+func (c *cluster) put(i int, key, value string) int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for {
+		resp, err := c.nodes[i].Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+		if err != nil && passing(err) && ctx.Err() == nil {
+			// On a busy machine a leader may change at any time. The put may have
+			// taken effect; whoever counts revisions reads first.
+			continue
+		}
+		require.NoError(c.t, err)
+		return resp.Header.Revision
+	}
+}
+
+func (c *cluster) get(i int, key, end string) *pb.RangeResponse {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	resp, err := c.nodes[i].Range(ctx, &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte(end)})
+	require.NoError(c.t, err)
+	return resp
+}
+
+func TestWriteReadRestart(t *testing.T) {
+	for _, size := range []int{1, 3} {
+		for _, partitions := range []int{1, 2, 4} {
+			t.Run(fmt.Sprintf("servers=%d/partitions=%d", size, partitions), func(t *testing.T) {
+				c := newCluster(t, size, partitions)
+				c.ready()
+				require.EqualValues(t, 1, c.get(0, "x", "").Header.Revision)
+				last := int64(1)
+				for i := range 50 {
+					term := c.nodes[0].RaftTerm()
+					rev := c.put(i%size, fmt.Sprintf("k%d", i), fmt.Sprint(i))
+					if c.nodes[0].RaftTerm() == term {
+						require.Equal(t, last+1, rev, "revisions of a lone client have no holes")
+					}
+					last = rev
+					got := c.get((i+1)%size, fmt.Sprintf("k%d", i), "")
+					require.Len(t, got.Kvs, 1)
+					require.Equal(t, rev, got.Header.Revision)
+				}
+				all := c.get(0, "k", "l")
+				require.Len(t, all.Kvs, 50)
+				require.Equal(t, last, all.Header.Revision)
+				for i := range size {
+					c.stop(i)
+				}
+				for i := range size {
+					c.start(i)
+				}
+				c.ready()
+				all = c.get(size-1, "k", "l")
+				require.Len(t, all.Kvs, 50)
+				require.Equal(t, last, all.Header.Revision)
+				require.Greater(t, c.put(0, "again", ""), last)
+			})
+		}
+	}
+}
+
+// The number of partitions need not be said again.
+func TestRestartTakesThePartitionsOfItsFile(t *testing.T) {
+	c := newCluster(t, 1, 3)
+	c.ready()
+	c.put(0, "k", "v")
+	c.stop(0)
+	c.configs[0].Partitions, c.configs[0].DefaultPartitions = 0, 2
+	c.start(0)
+	c.ready()
+	require.Len(t, c.nodes[0].core.Load().stores, 3)
+	require.Len(t, c.get(0, "k", "").Kvs, 1)
+}

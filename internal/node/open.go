@@ -1,0 +1,251 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// core is one life of the replicated state: from a recovery to the next.
+type core struct {
+	backend   *backend.Backend
+	wal       *wal.WAL
+	logs      []*raftlog.Log
+	stores    []*store.Store
+	leases    *lease.Table
+	placement *placement.Map
+	machine   *apply.Machine
+	replica   *replica.Replica
+	members   []backend.Member
+	disk      *disk
+
+	wake     []chan struct{}
+	halt     chan struct{}
+	stopOnce sync.Once
+	loops    sync.WaitGroup
+	stale    atomic.Bool // about to be replaced
+
+	// Of the flusher.
+	flushing sync.Mutex
+	flushed  []uint64 // applied index of each partition in the file
+	system   systemState
+	swept    atomic.Int64 // compactions up to here are finished in the file
+	hashes   hashes
+}
+
+func (n *Node) dbPath() string { return filepath.Join(n.cfg.DataDir, "member", "snap", "db") }
+
+func (n *Node) walDir() string {
+	if n.cfg.WALDir != "" {
+		return n.cfg.WALDir
+	}
+	return filepath.Join(n.cfg.DataDir, "member", "wal")
+}
+
+// open recovers everything from the data directory.
+func (n *Node) open() (_ *core, err error) {
+	c := &core{halt: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			_ = c.close()
+		}
+	}()
+	isNew, err := n.openBackend(c)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := c.backend.Meta()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", n.dbPath(), err)
+	}
+	if err := n.adopt(c, &meta); err != nil {
+		return nil, err
+	}
+	if err := n.loadStores(c, &meta); err != nil {
+		return nil, err
+	}
+	if err := n.openLog(c, !isNew && started(&meta)); err != nil {
+		return nil, err
+	}
+	return c, n.assemble(c, &meta)
+}
+
+// openBackend makes the file if there is none.
+func (n *Node) openBackend(c *core) (isNew bool, err error) {
+	path := n.dbPath()
+	if err := makePrivateDir(filepath.Dir(path)); err != nil {
+		return false, err
+	}
+	_, err = os.Stat(path)
+	isNew = errors.Is(err, fs.ErrNotExist)
+	partitions := n.cfg.Partitions
+	if isNew && partitions == 0 {
+		partitions = n.cfg.DefaultPartitions
+	}
+	// 0 takes what an existing file has: the same command line on another machine
+	// has another default.
+	c.backend, err = backend.Open(path, backend.Options{
+		Identity: backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID, Partitions: partitions},
+		Logger:   n.log,
+	})
+	if err == nil {
+		n.cfg.Partitions = c.backend.Identity().Partitions
+	}
+	return isNew, err
+}
+
+// adopt takes the members from the file, or, if it has none yet, those that the
+// cluster is founded with.
+func (n *Node) adopt(c *core, meta *backend.Meta) error {
+	if c.members = meta.Members; len(c.members) > 0 {
+		return nil
+	}
+	c.members = n.cfg.Members
+	if len(c.members) == 0 {
+		return errors.New("the cluster has no members")
+	}
+	return nil
+}
+
+func (c *core) voters() []uint64 {
+	var ids []uint64
+	for _, m := range c.members {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// started says whether the state machine has ever moved, so that there must be
+// a log.
+func started(meta *backend.Meta) bool {
+	return slices.ContainsFunc(meta.Positions, func(p backend.Position) bool { return p.Index > raftlog.Bootstrap.Index })
+}
+
+func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
+	c.placement = placement.New(n.cfg.Partitions)
+	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
+	for _, s := range c.stores {
+		index, _ := s.Applied()
+		c.flushed = append(c.flushed, index)
+	}
+	c.swept.Store(meta.Finished)
+	c.hashes.through = meta.Compacted // what was compacted before is past hashing
+	return nil
+}
+
+// openLog replays the write-ahead log and brings it together with the state.
+func (n *Node) openLog(c *core, mustExist bool) (err error) {
+	c.logs = recovery.NewLogs(len(c.stores), c.voters())
+	dir := n.walDir()
+	if err := makePrivateDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	c.wal, err = wal.Open(wal.Options{
+		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(), MustExist: mustExist,
+		Head: recovery.Head(c.logs), Logger: n.log,
+	}, recovery.Replay(c.logs))
+	if err != nil {
+		return fmt.Errorf("opening the write-ahead log: %w", err)
+	}
+	return recovery.Align(c.wal, c.logs, c.stores)
+}
+
+// walMetadata says whose log it is.
+func (n *Node) walMetadata() []byte {
+	b := []byte("stoa1")
+	b = binary.LittleEndian.AppendUint64(b, n.cfg.ClusterID)
+	b = binary.LittleEndian.AppendUint64(b, n.cfg.ID)
+	return append(b, byte(n.cfg.Partitions))
+}
+
+// assemble puts the parts together.
+func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
+	c.disk = newDisk(c.wal, n.fatal, n.cfg.Observe.WALSync)
+	for range c.stores {
+		c.wake = append(c.wake, make(chan struct{}, 1))
+	}
+	c.machine = apply.New(apply.Config{
+		Stores: c.stores, Leases: c.leases, Placement: c.placement,
+		Sink: sink{n}, Observer: observer{n, c},
+	})
+	c.machine.LoadAlarms(meta.Alarms)
+	c.machine.LoadMembers(fromBackend(c.members))
+	c.system.load(c, meta)
+	ticks := int(n.cfg.Election / n.cfg.Tick)
+	c.replica, err = replica.New(replica.Config{
+		ID: n.cfg.ID, Voters: c.voters(), Origin: n.nextOrigin(),
+		ElectionTicks: ticks, HeartbeatTicks: 1,
+		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
+		Logs:         c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
+		Network: network{n}, Disk: c.disk, Wake: c.wakeUp,
+		Closed: func(p int, rev int64) {
+			if n.hub != nil {
+				n.hub.Advance(p, rev)
+			}
+		},
+		Role:   func(leads bool) { n.role(c, leads) },
+		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
+		Logger: n.log,
+	})
+	if err == nil {
+		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
+			zap.Int("members", len(c.members)), zap.Int64("wal-bytes", c.wal.Size()))
+	}
+	return err
+}
+
+// nextOrigin names a life of the core: proposals of an earlier one may still
+// come out of the log.
+func (n *Node) nextOrigin() uint64 {
+	n.incarnation += 2
+	return n.incarnation
+}
+
+// revision is the highest revision that any store has applied.
+func (c *core) revision() int64 {
+	rev := int64(1)
+	for _, s := range c.stores {
+		s.RLock()
+		rev = max(rev, s.Rev())
+		s.RUnlock()
+	}
+	return rev
+}
+
+func (c *core) close() error {
+	var errs []error
+	if c.wal != nil {
+		errs = append(errs, c.wal.Close())
+	}
+	if c.backend != nil {
+		errs = append(errs, c.backend.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func makePrivateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// Range reads: strictly, unless the request is serializable.
+func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	n.counts.ranges.Add(1)
+	c := n.current()
+	parts := c.placement.Range(r.GetKey(), r.GetRangeEnd())
+	if !r.GetSerializable() {
+		var err error
+		if c, err = n.strict(ctx, parts); err != nil {
+			return nil, err
+		}
+	}
+	return c.machine.Range(r, c.replica.Readable(parts))
+}
+
+// readTxn evaluates a transaction without writes.
+func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest, parts placement.Set) (*pb.TxnResponse, error) {
+	c := n.current()
+	if !serializable(r) {
+		var err error
+		if c, err = n.strict(ctx, parts); err != nil {
+			return nil, err
+		}
+	}
+	return c.machine.ReadTxn(r, c.replica.Readable(parts))
+}
+
+// strict waits until this server may answer a linearizable read of the
+// partitions, and returns the core to read from.
+func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
+	var deadline time.Time
+	for {
+		c := n.current()
+		err := n.readPoint(ctx, c, parts)
+		if err == nil {
+			return c, nil
+		}
+		// A read can be tried again without harm: another leader may answer it.
+		if !passing(err) {
+			return nil, err
+		}
+		if deadline.IsZero() {
+			deadline = time.Now().Add(n.cfg.requestTimeout())
+		} else if time.Now().After(deadline) {
+			return nil, fault.Timeout
+		}
+		if err := n.pause(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// passing says whether an error is about leadership, which may be another's a
+// moment later.
+func passing(err error) bool {
+	for _, f := range [...]error{fault.LeaderChanged, fault.NotLeader, fault.TimeoutLeaderFail, fault.TimeoutConnLost} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// answers are reused; each is empty when it is in the pool.
+var answers = sync.Pool{New: func() any { return make(chan error, 1) }}
+
+func (n *Node) readPoint(ctx context.Context, c *core, parts placement.Set) error {
+	answer := answers.Get().(chan error)
+	c.replica.ReadPoint(parts, func(err error) { answer <- err })
+	select {
+	case err := <-answer:
+		answers.Put(answer)
+		return err
+	default:
+	}
+	select {
+	case err := <-answer:
+		answers.Put(answer)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pause waits a moment, for something that is bound to change soon.
+func (n *Node) pause(ctx context.Context) error {
+	t := time.NewTimer(10 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.life.Done():
+		return fault.Stopped
+	}
+}
+
+func now() time.Time { return time.Now() }
+
+// readOnly says that no branch of a transaction writes.
+func readOnly(r *pb.TxnRequest) bool {
+	return every(r, func(op *pb.RequestOp) bool { return op.GetRequestRange() != nil })
+}
+
+// serializable says that no read of a transaction asks for more.
+func serializable(r *pb.TxnRequest) bool {
+	return every(r, func(op *pb.RequestOp) bool {
+		return op.GetRequestRange() == nil || op.GetRequestRange().GetSerializable()
+	})
+}
+
+func every(r *pb.TxnRequest, is func(*pb.RequestOp) bool) bool {
+	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
+		for _, op := range ops {
+			if t := op.GetRequestTxn(); t != nil {
+				if !every(t, is) {
+					return false
+				}
+			} else if !is(op) {
+				return false
+			}
+		}
+	}
+	return true
+}

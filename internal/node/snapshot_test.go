@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// A server that was away for longer than the others keep their logs gets the
+// whole file, also while writes go on, and then has the same history as they.
+func TestLaggingFollowerGetsASnapshot(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
+			c := newCluster(t, 3, partitions)
+			c.ready()
+			c.put(0, "first", "1")
+			c.stop(2)
+			for i := range c.configs {
+				c.configs[i].CatchUpEntries = 10
+			}
+			for i := range 2 { // the new setting needs a restart
+				c.stop(i)
+			}
+			for i := range 2 {
+				c.start(i)
+			}
+			c.ready()
+			for i := range 300 {
+				c.put(i%2, fmt.Sprintf("/dir%d/key", i%20), fmt.Sprint(i))
+			}
+			for i := range 2 {
+				require.NoError(t, c.nodes[i].flushNow())
+			}
+			c.start(2)
+			// Writes go on while the snapshot is on its way.
+			for i := range 50 {
+				c.put(0, fmt.Sprintf("/dir%d/key", i%20), fmt.Sprint("late", i))
+			}
+			c.ready()
+			want, got := c.get(0, "\x00", "\x00"), c.get(2, "\x00", "\x00")
+			require.Len(t, want.Kvs, 21)
+			require.Equal(t, len(want.Kvs), len(got.Kvs))
+			for i := range want.Kvs {
+				require.Equal(t, want.Kvs[i].String(), got.Kvs[i].String())
+			}
+			require.Equal(t, c.hash(0, got.Header.Revision), c.hash(2, got.Header.Revision))
+			require.True(t, c.nodes[2].installed.Load() > 0, "it did not come by snapshot")
+
+			// It goes on from there, also after a restart.
+			c.stop(2)
+			c.start(2)
+			c.ready()
+			rev := c.put(2, "last", "1")
+			require.Equal(t, rev, c.get(2, "last", "").Kvs[0].ModRevision)
+		})
+	}
+}
+
+func (c *cluster) hash(i int, rev int64) uint32 {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	h, err := c.nodes[i].HashKV(ctx, rev)
+	require.NoError(c.t, err)
+	return h.Hash
+}
+
+// Watches live through the installation of a snapshot: nothing is missed and
+// nothing comes twice.
+func TestWatchLivesThroughASnapshot(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	for i := range c.nodes {
+		c.stop(i)
+		c.configs[i].CatchUpEntries = 10
+	}
+	for i := range c.nodes {
+		c.start(i)
+	}
+	c.ready()
+	c.put(0, "/w/0", "0")
+	s := c.nodes[2].NewWatchStream()
+	defer s.Close()
+	s.Create(&pb.WatchCreateRequest{Key: []byte("\x00"), RangeEnd: []byte("\x00"), StartRevision: 1})
+
+	// Cut off from the others, its transport down, it falls behind.
+	c.servers[2].Stop()
+	for i := 1; i < 200; i++ {
+		c.put(i%2, fmt.Sprintf("/w/%d", i), fmt.Sprint(i))
+	}
+	for i := range 2 {
+		require.NoError(t, c.nodes[i].flushNow())
+	}
+	c.serve(2)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	seen, last := 0, int64(0)
+	for seen < 200 {
+		r, err := s.Recv(ctx)
+		require.NoError(t, err)
+		for _, e := range r.Events {
+			require.Greater(t, e.Kv.ModRevision, last)
+			last = e.Kv.ModRevision
+			require.Equal(t, fmt.Sprintf("/w/%d", seen), string(e.Kv.Key))
+			seen++
+		}
+	}
+	require.True(t, c.nodes[2].installed.Load() > 0, "it did not come by snapshot")
+}

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// State is how the server stands, for those who look at it from outside:
+// metrics and operators. It takes each store's read lock for a moment.
+type State struct {
+	Members         int
+	Leases          int
+	CompactRevision int64
+
+	BackendBytes, BackendBytesInUse int64
+	WALBytes                        int64
+	WALSegments                     int
+
+	Watch      watch.Stats
+	Partitions []PartitionState
+}
+
+// PartitionState is the part of State that each partition has.
+type PartitionState struct {
+	replica.Standing
+	Revision int64 // of the last change of a key
+	Keys     int64
+	Slots    int
+	LogBytes int64 // of entries in memory
+}
+
+// State tells how the server stands.
+func (n *Node) State() State {
+	c := n.core.Load()
+	s := State{
+		Members: len(c.members), Leases: c.leases.Len(), Watch: n.hub.Stats(),
+		BackendBytes: c.backend.Size(), BackendBytesInUse: c.backend.SizeInUse(),
+		WALBytes: c.wal.Size(), WALSegments: c.wal.Segments(),
+	}
+	for p, st := range c.stores {
+		st.RLock()
+		rev, keys, compacted := st.Rev(), st.Keys(), st.Compacted()
+		st.RUnlock()
+		s.CompactRevision = max(s.CompactRevision, compacted)
+		s.Partitions = append(s.Partitions, PartitionState{
+			Standing: c.replica.Standing(p), Revision: rev, Keys: int64(keys),
+			Slots: c.placement.SlotsOf(p), LogBytes: c.logs[p].Bytes(),
+		})
+	}
+	return s
+}
+
+// Quota is the size at which writes are refused, 0 if there is none.
+func (n *Node) Quota() int64 { return max(n.cfg.QuotaBytes, 0) }

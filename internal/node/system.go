@@ -1,0 +1,106 @@
+package node
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/lease"
+)
+
+// systemState knows what the file holds of the state that belongs to no
+// partition, so that a cut carries the difference.
+type systemState struct {
+	alarms, nextAlarms   []*pb.AlarmMember
+	members, nextMembers []*pb.Member
+	stored               bool // the file has members
+}
+
+func (s *systemState) load(c *core, meta *backend.Meta) {
+	s.alarms = c.machine.Alarms()
+	s.members = c.machine.Members()
+	s.stored = len(meta.Members) > 0
+}
+
+// cut is called while all stores are locked.
+func (s *systemState) cut(c *core) backend.System {
+	var sys backend.System
+	changed, gone := c.leases.Cut()
+	for _, l := range changed {
+		sys.Leases = append(sys.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+	}
+	sys.LeasesRevoked = gone
+	s.nextAlarms = c.machine.Alarms()
+	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
+	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
+	s.nextMembers = c.machine.Members()
+	if !s.stored || !slices.Equal(s.members, s.nextMembers) {
+		sys.Members = toBackend(s.nextMembers)
+	}
+	return sys
+}
+
+// written is called when the last cut is in the file.
+func (s *systemState) written() {
+	s.alarms, s.members, s.stored = s.nextAlarms, s.nextMembers, true
+}
+
+func toBackend(members []*pb.Member) []backend.Member {
+	var list []backend.Member
+	for _, m := range members {
+		list = append(list, backend.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
+	}
+	return list
+}
+
+func fromBackend(members []backend.Member) []*pb.Member {
+	var list []*pb.Member
+	for _, m := range members {
+		list = append(list, &pb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
+	}
+	return list
+}
+
+// missingFrom returns what of list is not in base.
+func missingFrom(base, list []*pb.AlarmMember) []*pb.AlarmMember {
+	var out []*pb.AlarmMember
+next:
+	for _, a := range list {
+		for _, b := range base {
+			if proto.Equal(a, b) {
+				continue next
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// sink passes changes of keys on to the watches.
+type sink struct{ n *Node }
+
+// observer passes changes of system state on to those who keep soft state.
+type observer struct {
+	n *Node
+	c *core
+}
+
+func (o observer) LeaseGranted(l lease.Lease) {
+	o.n.counts.granted.Add(1)
+	o.n.expirer.Granted(l, now())
+}
+
+func (o observer) LeaseRevoked(id int64) {
+	o.n.counts.revoked.Add(1)
+	o.n.expirer.Revoked(id)
+}
+
+func (o observer) Compacted(rev int64) {
+	o.c.hashes.compacted(rev)
+	if o.n.hub != nil {
+		o.n.hub.Compacted(rev)
+	}
+}

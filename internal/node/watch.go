@@ -1,0 +1,22 @@
+package node
+
+import (
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// Changes implements apply.Sink.
+func (s sink) Changes(partition int, rev int64, changes []store.Change) {
+	s.n.counts.changed(changes)
+	if s.n.hub != nil {
+		s.n.hub.Changes(partition, rev, changes)
+	}
+}
+
+// NewWatchStream opens a stream of watches.
+func (n *Node) NewWatchStream() *watch.Stream { return n.hub.NewStream() }
+
+// history reads for watchers that have to catch up.
+func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
+	return n.core.Load().stores[partition].Changes(key, end, from, to, limit, prev)
+}

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+// Put writes one key.
+func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
+		return nil, err
+	}
+	c := n.current()
+	return submit[*pb.PutResponse](ctx, n, c, command.Put, r, placement.Of(c.placement.Partition(r.GetKey())))
+}
+
+// DeleteRange deletes the keys of a range.
+func (n *Node) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	c := n.current()
+	return submit[*pb.DeleteRangeResponse](ctx, n, c, command.DeleteRange, r, c.placement.Range(r.GetKey(), r.GetRangeEnd()))
+}
+
+// Txn carries out a transaction; one that can't write doesn't go through the
+// log.
+func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	n.counts.txns.Add(1)
+	c := n.current()
+	parts := c.machine.Parts(r)
+	if readOnly(r) {
+		return n.readTxn(ctx, r, parts)
+	}
+	if n.cfg.QuotaBytes > 0 {
+		if err := n.admit(ctx, proto.Size(r)); err != nil {
+			return nil, err
+		}
+	}
+	return submit[*pb.TxnResponse](ctx, n, c, command.Txn, r, parts)
+}
+
+// Compact forgets the history below a revision. With Physical it returns when
+// the file has forgotten it too.
+func (n *Node) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	resp, err := submitSystem[*pb.CompactionResponse](ctx, n, command.Compact, r)
+	if err != nil || !r.GetPhysical() {
+		return resp, err
+	}
+	return resp, n.swept(ctx, r.GetRevision())
+}
+
+// swept waits until the file holds nothing any more that a compaction at rev
+// has killed.
+func (n *Node) swept(ctx context.Context, rev int64) error {
+	for n.current().swept.Load() < rev {
+		if err := n.flushNow(); err != nil {
+			return err
+		}
+		if err := n.pause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// submit sends a command on its way and waits for what becomes of it.
+func submit[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, parts placement.Set) (R, error) {
+	return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: parts}, req)
+}
+
+// submitSystem is submit for what concerns all partitions.
+func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
+	c := n.current()
+	return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: c.placement.All(), System: true}, req)
+}
+
+func await[R proto.Message](ctx context.Context, n *Node, c *core, w *replica.Write, req proto.Message) (R, error) {
+	var none R
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
+	}
+	if n.cfg.MaxRequestBytes > 0 && len(body) > n.cfg.MaxRequestBytes {
+		return none, fault.RequestTooLarge
+	}
+	w.Command.Body = body
+	done := make(chan replica.Outcome, 1)
+	w.Done = func(out replica.Outcome) { done <- out }
+	c.replica.Submit(w)
+	select {
+	case out := <-done:
+		if out.Err != nil {
+			n.counts.failed.Add(1)
+			return none, out.Err
+		}
+		return out.Response.(R), nil
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// What a key costs in the file beside its bytes, roughly; etcd counts the same.
+const keyOverhead = 512
+
+// admit refuses writes for which there is no room, and raises the alarm before
+// it does: the client may look for it.
+func (n *Node) admit(ctx context.Context, bytes int) error {
+	if n.cfg.QuotaBytes <= 0 {
+		return nil
+	}
+	c := n.current()
+	if c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes {
+		return nil
+	}
+	n.alarming.Lock()
+	defer n.alarming.Unlock()
+	alarm := &pb.AlarmMember{MemberID: n.cfg.ID, Alarm: pb.AlarmType_NOSPACE}
+	if len(missingFrom(c.machine.Alarms(), []*pb.AlarmMember{alarm})) == 0 {
+		return fault.NoSpace
+	}
+	n.log.Warn("the backend file has reached its quota; raising the NOSPACE alarm",
+		zap.Int64("bytes", c.backend.Size()), zap.Int64("quota", n.cfg.QuotaBytes))
+	_, err := n.Alarm(ctx, &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: n.cfg.ID,
+	})
+	if err != nil {
+		n.log.Warn("raising the NOSPACE alarm failed", zap.Error(err))
+	}
+	return fault.NoSpace
+}

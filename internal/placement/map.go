@@ -1,0 +1,93 @@
+package placement
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	// Slots is how many slots the keys are hashed to. Fixed for good: it is
+	// what makes a slot the unit that can move between partitions.
+	Slots = 1024
+	// MaxPartitions is the width of a [Set].
+	MaxPartitions = 64
+)
+
+// Map gives every key its partition. Immutable.
+type Map struct {
+	partitions int
+	slots      [Slots]uint8
+}
+
+// New is the map of a new cluster: the slots dealt out evenly in runs.
+func New(partitions int) *Map {
+	if partitions < 1 || partitions > MaxPartitions {
+		panic(fmt.Sprintf("placement: %d partitions, want 1 to %d", partitions, MaxPartitions))
+	}
+	m := &Map{partitions: partitions}
+	for s := range m.slots {
+		m.slots[s] = uint8(s * partitions / Slots)
+	}
+	return m
+}
+
+// Partitions is how many partitions there are.
+func (m *Map) Partitions() int { return m.partitions }
+
+// All is the set of all partitions.
+func (m *Map) All() Set { return ^Set(0) >> (MaxPartitions - m.partitions) }
+
+// Slot is the slot of a key.
+func (m *Map) Slot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
+
+// Partition is where a key lives.
+func (m *Map) Partition(key []byte) int {
+	if m.partitions == 1 {
+		return 0
+	}
+	return int(m.slots[m.Slot(key)])
+}
+
+// SlotsOf is how many slots a partition has.
+func (m *Map) SlotsOf(partition int) int {
+	n := 0
+	for _, p := range m.slots {
+		if int(p) == partition {
+			n++
+		}
+	}
+	return n
+}
+
+// Range is the set of partitions that can hold keys of a range. The range is
+// written as in etcd's requests: an empty end means the one key, an end of one
+// zero byte means every key from key on. A range without keys still names the
+// partition of its first key, which can then say that it is empty.
+func (m *Map) Range(key, end []byte) Set {
+	switch {
+	case m.partitions == 1:
+		return Of(0)
+	case len(end) == 1 && end[0] == 0: // also when it looks like a point at ""
+		return m.All()
+	case len(end) == 0 || isPoint(key, end):
+		return Of(m.Partition(key))
+	case bytes.Compare(key, end) >= 0:
+		return Of(m.Partition(key))
+	}
+	// Only a prefix that goes down two levels is certain to be the placement
+	// prefix of all of the range: below one level, each key may lie in a
+	// further directory or in none.
+	prefix := shared(key, end)
+	if _, deep := levels(prefix); deep > 0 {
+		return Of(m.Partition(prefix))
+	}
+	return m.All()
+}
+
+// isPoint recognizes [key, key+"\x00"), the other way to write a single key.
+func isPoint(key, end []byte) bool {
+	n := len(key)
+	return len(end) == n+1 && end[n] == 0 && bytes.Equal(key, end[:n])
+}

@@ -1,0 +1,45 @@
+package raftlog
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// What the log costs a group's loop for each entry: noting it, making the
+// records of it and of the hard state, and forgetting it again later.
+func BenchmarkAppend(b *testing.B) {
+	l := newLog()
+	data := make([]byte, 300)
+	var recs []wal.Record
+	b.ReportAllocs()
+	for i := uint64(2); b.Loop(); i++ {
+		b.StopTimer()
+		ents := []*pb.Entry{{Index: new(i), Term: new(uint64(1)), Data: data}}
+		hs := state(1, 1, i-1)
+		b.StartTimer()
+		recs = l.AppendTo(recs[:0], hs, ents)
+		if i%4096 == 0 {
+			l.SetApplied(Position{i, 1})
+			l.CompactTo(i - 1000)
+		}
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	recs := newLog().Append(state(1, 1, 1), run(2, 10_001, 1))
+	b.ReportAllocs()
+	for b.Loop() {
+		l := newLog()
+		for _, r := range recs {
+			if err := l.Replay(r); err != nil {
+				b.Fatal(err)
+			}
+		}
+		_, err := l.Recover(Position{5000, 1})
+		require.NoError(b, err)
+	}
+}

@@ -1,0 +1,184 @@
+package raftlog
+
+import (
+	"fmt"
+	"sync"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// Position is a place in a Raft log.
+type Position struct{ Index, Term uint64 }
+
+// Bootstrap is the place that all servers of a new cluster start from, as if
+// from a snapshot; index 0 would make Raft think that there is none.
+var Bootstrap = Position{Index: 1, Term: 1}
+
+// entryOverhead is about what an entry costs in memory beside its data.
+const entryOverhead = 128
+
+var _ raft.Storage = (*Log)(nil)
+
+// Log is safe for concurrent use; only the group's loop may append, recover
+// and set what is applied.
+type Log struct {
+	group uint32
+
+	mu      sync.Mutex
+	hs      hardState
+	conf    *pb.ConfState
+	base    Position // of the entry before ents[0]
+	ents    []*pb.Entry
+	bytes   int64
+	applied Position
+	// began: Replay has seen an entry or a reset. Until then nothing in the
+	// write-ahead log contradicts any base.
+	began bool
+}
+
+// New returns the log of a group in which nothing has happened yet, with conf
+// as its configuration.
+func New(group uint32, conf *pb.ConfState) *Log {
+	return &Log{
+		group:   group,
+		hs:      hardState{term: Bootstrap.Term, commit: Bootstrap.Index},
+		conf:    proto.CloneOf(conf),
+		base:    Bootstrap,
+		applied: Bootstrap,
+	}
+}
+
+// Append puts entries behind those it keeps of its own, as Raft demands, notes
+// the hard state unless it is nil or empty, and returns the records that must
+// be durable before Raft is told so. It keeps the entries.
+//
+// A commit index that moves alone gives no record: a restarted server learns
+// it again, from the state machine's file or from a leader. Entries always
+// bring the hard state along, so that no record of it, lost or left out, can
+// leave the log with entries of a later term than its own.
+func (l *Log) Append(hs *pb.HardState, ents []*pb.Entry) []wal.Record {
+	return l.AppendTo(nil, hs, ents)
+}
+
+// AppendTo is Append with the records appended to recs. Their data aliases
+// that of the entries.
+func (l *Log) AppendTo(recs []wal.Record, hs *pb.HardState, ents []*pb.Entry) []wal.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.hs
+	if hs != nil && !raft.IsEmptyHardState(hs) {
+		l.hs = hardState{term: hs.GetTerm(), vote: hs.GetVote(), commit: hs.GetCommit()}
+	}
+	if len(ents) > 0 || l.hs.term != before.term || l.hs.vote != before.vote {
+		recs = append(recs, hardStateRecord(l.group, l.hs))
+	}
+	if len(ents) == 0 {
+		return recs
+	}
+	first := ents[0].GetIndex()
+	if first <= l.base.Index || first > l.last()+1 {
+		// Raft has broken its contract; going on would write a log that can't
+		// be replayed.
+		panic(fmt.Sprintf("raft log of group %d: entry %d doesn't follow the log from %d to %d", l.group, first, l.base.Index+1, l.last()))
+	}
+	l.truncate(first)
+	for i, e := range ents {
+		if e.GetIndex() != first+uint64(i) {
+			panic(fmt.Sprintf("raft log of group %d: entry %d in the place of %d", l.group, e.GetIndex(), first+uint64(i)))
+		}
+		l.push(e)
+		recs = append(recs, entryRecord(l.group, e))
+	}
+	return recs
+}
+
+// truncate takes away the entries from index on. The full slice expression
+// makes the next push copy, since others may still read what was there.
+func (l *Log) truncate(index uint64) {
+	keep := index - l.base.Index - 1
+	if keep == uint64(len(l.ents)) {
+		return
+	}
+	for _, e := range l.ents[keep:] {
+		l.bytes -= cost(e)
+	}
+	l.ents = l.ents[:keep:keep]
+}
+
+func (l *Log) push(e *pb.Entry) {
+	l.ents = append(l.ents, e)
+	l.bytes += cost(e)
+}
+
+func cost(e *pb.Entry) int64 { return int64(len(e.Data)) + entryOverhead }
+
+// SetApplied tells how far the state machine is, which is what Snapshot offers.
+func (l *Log) SetApplied(p Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.applied = p
+}
+
+// SetConfState notes the configuration at the applied position.
+func (l *Log) SetConfState(conf *pb.ConfState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conf = proto.CloneOf(conf)
+}
+
+// CompactTo takes entries up to index out of memory, but none that isn't
+// applied, and returns how far it went. The write-ahead log is shortened
+// separately, by wal.Release.
+func (l *Log) CompactTo(index uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	index = min(index, l.applied.Index, l.last())
+	if index > l.base.Index {
+		l.dropTo(index)
+	}
+	return l.base.Index
+}
+
+// dropTo copies what stays: readers may hold the old array, and an array that
+// is only sliced would keep every entry alive.
+func (l *Log) dropTo(index uint64) {
+	gone := l.ents[:index-l.base.Index]
+	for _, e := range gone {
+		l.bytes -= cost(e)
+	}
+	l.base = Position{index, gone[len(gone)-1].GetTerm()}
+	l.ents = append([]*pb.Entry(nil), l.ents[len(gone):]...)
+}
+
+// Bytes is about what the entries in memory cost.
+func (l *Log) Bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
+// HardStateRecord is the current hard state, for wal.Options.Head. It may come
+// into the write-ahead log before the entries that go with it, so its commit
+// index is only that of the state machine's file: a higher one would commit, if
+// the server dies there, the entries that those were to replace.
+func (l *Log) HardStateRecord() wal.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.hs
+	h.commit = min(h.commit, l.applied.Index)
+	return hardStateRecord(l.group, h)
+}
+
+// ResetRecord says that the log begins anew at its base. It is logged after
+// Recover has reported a change.
+func (l *Log) ResetRecord() wal.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return resetRecord(l.group, l.base, l.hs)
+}
+
+func (l *Log) last() uint64 { return l.base.Index + uint64(len(l.ents)) }

@@ -1,0 +1,101 @@
+package recovery
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// Load returns the stores, one to a partition, and the leases as the file has
+// them. Stores of a new cluster stand where its logs begin.
+func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map) ([]*store.Store, *lease.Table, error) {
+	var stores []*store.Store
+	for range m.Partitions() {
+		stores = append(stores, store.New(b))
+	}
+	if err := b.Load(stores, m.Partition); err != nil {
+		return nil, nil, err
+	}
+	for _, s := range stores {
+		if index, _ := s.Applied(); index == 0 {
+			s.SetApplied(raftlog.Bootstrap.Index, raftlog.Bootstrap.Term)
+		}
+	}
+	leases := lease.NewTable()
+	for _, l := range meta.Leases {
+		leases.Load(lease.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+	}
+	return stores, leases, nil
+}
+
+// NewLogs returns a log for each group, to be filled by Replay.
+func NewLogs(groups int, voters []uint64) []*raftlog.Log {
+	var logs []*raftlog.Log
+	for p := range groups {
+		logs = append(logs, raftlog.New(uint32(p), &raftpb.ConfState{Voters: voters}))
+	}
+	return logs
+}
+
+// Replay returns what wal.Open is to do with each record.
+func Replay(logs []*raftlog.Log) func(wal.Record) error {
+	return func(r wal.Record) error {
+		if int(r.Group) >= len(logs) {
+			return fmt.Errorf("a record of group %d in a log of %d partitions", r.Group, len(logs))
+		}
+		return logs[r.Group].Replay(r)
+	}
+}
+
+// Head returns what a new segment of the log begins with, for wal.Options.
+func Head(logs []*raftlog.Log) func() []wal.Record {
+	return func() []wal.Record {
+		var recs []wal.Record
+		for _, l := range logs {
+			recs = append(recs, l.HardStateRecord())
+		}
+		return recs
+	}
+}
+
+// Align brings the replayed logs to where the stores stand. Logs that an
+// installed snapshot has overtaken begin anew, durably.
+func Align(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) error {
+	var resets []wal.Record
+	for p, l := range logs {
+		index, term := stores[p].Applied()
+		changed, err := l.Recover(raftlog.Position{Index: index, Term: term})
+		if err != nil {
+			return fmt.Errorf("the log and the state don't fit together: %w", err)
+		}
+		if changed {
+			resets = append(resets, l.ResetRecord())
+		}
+	}
+	if len(resets) == 0 {
+		return nil
+	}
+	if err := w.Append(resets); err != nil {
+		return err
+	}
+	return w.Sync()
+}
+
+// Published is what a watch hub must know of stores that were loaded: how far
+// each of them is, and the last compaction.
+func Published(stores []*store.Store) (revs []int64, compacted int64) {
+	for _, s := range stores {
+		s.RLock()
+		revs = append(revs, s.Rev())
+		compacted = max(compacted, s.Compacted())
+		s.RUnlock()
+	}
+	return revs, compacted
+}

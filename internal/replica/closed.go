@@ -1,0 +1,167 @@
+package replica
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// Closed says: once index of the group is applied, every change of its
+// partition at or below Revision has been.
+type Closed struct {
+	Group    int
+	Index    uint64
+	Revision int64
+}
+
+// closedRevision is what a server knows of one partition's closed revision.
+type closedRevision struct {
+	revision atomic.Int64 // never goes back
+	mu       sync.Mutex
+	pending  []Closed // told by the leader, to be applied first
+}
+
+// maxPendingClosed bounds what a follower that lags keeps in mind.
+const maxPendingClosed = 256
+
+// Visible returns the revision at which partition p can be read. The caller
+// holds p's store lock, and the store's present content is exactly the state
+// at that revision.
+//
+// A store may show a stamp before the closed revision says so, so the larger
+// of the two counts: stamps increase along the log.
+func (r *Replica) Visible(p int) int64 {
+	return max(r.Closed(p), r.cfg.Stores[p].Rev(), 1)
+}
+
+// Closed returns the closed revision of partition p: every change at or below
+// it is applied here, none will come.
+func (r *Replica) Closed(p int) int64 {
+	c := &r.closed[p]
+	if len(r.groups) == 1 {
+		return c.revision.Load()
+	}
+	closed, ok := r.seq.Closed(p)
+	if !ok {
+		return c.revision.Load()
+	}
+	if r.cfg.Mutations.CloseByCounter {
+		closed = min(r.seq.Last(), r.seq.Floor(p)-1)
+	}
+	return c.raise(closed)
+}
+
+// Readable returns the revision at which a read of the partitions is evaluated:
+// the highest that all of them are closed through, or 0, the newest state, if
+// there is one partition only.
+func (r *Replica) Readable(parts placement.Set) int64 {
+	if len(r.groups) == 1 {
+		return 0
+	}
+	rev := int64(math.MaxInt64)
+	for p := range parts.Each() {
+		// With what the store shows: a follower's group settles its closed revision
+		// a moment after it has applied, and a client may come back in between.
+		r.groups[p].store.RLock()
+		rev = min(rev, r.Visible(p))
+		r.groups[p].store.RUnlock()
+	}
+	return rev
+}
+
+func (c *closedRevision) raise(revision int64) int64 {
+	for {
+		old := c.revision.Load()
+		if revision <= old {
+			return old
+		}
+		if c.revision.CompareAndSwap(old, revision) {
+			return revision
+		}
+	}
+}
+
+// learnClosed takes what the leader says. It stays true whatever becomes of
+// the leader: the next one stamps above it.
+func (r *Replica) learnClosed(m Closed) {
+	if m.Group < 0 || m.Group >= len(r.groups) {
+		return
+	}
+	c := &r.closed[m.Group]
+	c.mu.Lock()
+	if len(c.pending) == maxPendingClosed {
+		c.pending = slices.Delete(c.pending, maxPendingClosed-1, maxPendingClosed)
+	}
+	c.pending = append(c.pending, m)
+	c.mu.Unlock()
+	r.groups[m.Group].settleClosed()
+}
+
+// settleClosed raises the closed revision to what has been applied and announces
+// it.
+func (g *group) settleClosed() {
+	c := &g.r.closed[g.id]
+	applied := g.applied.Load()
+	before := c.revision.Load()
+	c.mu.Lock()
+	c.pending = slices.DeleteFunc(c.pending, func(m Closed) bool {
+		if m.Index > applied {
+			return false
+		}
+		c.raise(m.Revision)
+		return true
+	})
+	c.mu.Unlock()
+	if !g.r.seq.IsOpen() || len(g.r.groups) == 1 {
+		// Stamps increase along the log: what the store shows is closed.
+		g.store.RLock()
+		c.raise(g.store.Rev())
+		g.store.RUnlock()
+	}
+	if now := g.r.Closed(g.id); now > before {
+		g.r.announce(g.id, now)
+	}
+}
+
+// announce tells the watch hub.
+func (r *Replica) announce(p int, revision int64) {
+	if r.cfg.Closed != nil {
+		r.cfg.Closed(p, revision)
+	}
+}
+
+// tellClosed announces the closed revisions here and, on the leader, to the
+// followers: along with every batch that moved C or was applied, and with each
+// tick, for what was lost on the way.
+func (r *Replica) tellClosed(moved bool) {
+	if len(r.groups) == 1 || !r.seq.IsOpen() {
+		return
+	}
+	if c := r.seq.Committed(); r.told.Swap(c) == c && !moved {
+		return
+	}
+	all := make([]Closed, len(r.groups))
+	for p, g := range r.groups {
+		all[p] = g.closedHere()
+		r.announce(p, all[p].Revision)
+	}
+	for _, peer := range r.cfg.Voters {
+		if peer != r.cfg.ID {
+			r.cfg.Network.Send(peer, Packet{Closed: all})
+		}
+	}
+}
+
+// closedHere is the group's closed revision and an index that holds all of it.
+// The index is read later, and from the store: a rendezvous that another group
+// executed is there before this group has published it.
+func (g *group) closedHere() Closed {
+	closed := g.r.Closed(g.id)
+	g.store.RLock()
+	index, _ := g.store.Applied()
+	g.store.RUnlock()
+	return Closed{Group: g.id, Index: index, Revision: closed}
+}

@@ -1,0 +1,34 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// The group's loop publishes an applied index first and settles its closed
+// revision a moment later. A read that waits for the index is let go in between,
+// and must see the closed revision that came with it.
+func TestAForwardedReadSeesItsPointAtOnce(t *testing.T) {
+	s := newStory(t, 3)
+	r := s.replicas[1]
+	parts := placement.Of(0) | placement.Of(1)
+	points := []Closed{{Group: 0, Index: 5, Revision: 9}, {Group: 1, Index: 7, Revision: 9}}
+	done := false
+	read := forwardedRead{parts, func(err error) {
+		require.NoError(t, err)
+		for p := range parts.Each() {
+			require.EqualValues(t, 9, r.Closed(p))
+		}
+		done = true
+	}}
+	r.fwd.reads.answered([]forwardedRead{read}, parts, encodePoints(points), nil)
+	for i, g := range r.groups {
+		require.False(t, done)
+		g.applied.Store(points[i].Index)
+		g.wait.check(g)
+	}
+	require.True(t, done)
+}

@@ -1,0 +1,263 @@
+package replica
+
+import (
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// Methods of calls between servers. MethodFirstFree and above are the caller's
+// of the replica.
+const (
+	methodWrite uint32 = iota + 1
+	methodReadPoint
+	MethodFirstFree uint32 = 16
+)
+
+// Call is a request to another server.
+type Call struct {
+	ID     uint64
+	Method uint32
+	Body   []byte
+}
+
+// Reply answers the call with the same ID. Err holds a fault, if any.
+type Reply struct {
+	ID   uint64
+	Body []byte
+	Err  error
+}
+
+// forwarder sends to the leader what only the leader can do, and keeps what
+// waits for one.
+type forwarder struct {
+	r       *Replica
+	mu      sync.Mutex
+	nextID  uint64
+	calls   map[uint64]*call
+	parked  []*call
+	reads   readBatch
+	stopped error
+}
+
+// call is a request for the leader, whoever that will be.
+type call struct {
+	method   uint32
+	body     []byte
+	deadline int64 // tick
+	to       uint64
+	done     func([]byte, error)
+	local    func() // runs instead, once this server leads
+}
+
+func (f *forwarder) init(r *Replica) {
+	f.r = r
+	f.nextID = r.numbering()
+	f.calls = map[uint64]*call{}
+	f.reads.f = f
+}
+
+// Submit routes a write to where it can be stamped. Its Done is called once.
+func (r *Replica) Submit(w *Write) {
+	if r.seq.IsOpen() {
+		if w.System || w.Parts.Len() != 1 {
+			r.submitMulti(w)
+		} else {
+			r.groups[w.Parts.First()].local(w)
+		}
+		return
+	}
+	r.fwd.start(&call{
+		method: methodWrite,
+		body:   encodeWrite(w),
+		local:  func() { r.Submit(w) },
+		done: func(body []byte, err error) {
+			if err != nil {
+				w.fail(err)
+				return
+			}
+			out, err := decodeOutcome(w.Command.Kind, body)
+			if err != nil {
+				w.fail(err)
+				return
+			}
+			// The client may read what it wrote from this server at once.
+			r.AwaitApplied(out.Group, out.Index, func(error) { w.Done(out) })
+		},
+	})
+}
+
+// CallLeader sends a call to the leader, now or once there is one. local runs
+// instead if that is this server.
+func (r *Replica) CallLeader(method uint32, body []byte, local func(), done func([]byte, error)) {
+	if r.seq.IsOpen() {
+		local()
+		return
+	}
+	r.fwd.start(&call{method: method, body: body, local: local, done: done})
+}
+
+// start sends a call or parks it.
+func (f *forwarder) start(c *call) {
+	c.deadline = f.r.now.Load() + f.r.cfg.RequestTicks
+	f.mu.Lock()
+	switch {
+	case f.stopped != nil:
+		f.mu.Unlock()
+		c.done(nil, f.stopped)
+	case len(f.calls)+len(f.parked) >= MaxPendingWrites*len(f.r.groups):
+		f.mu.Unlock()
+		c.done(nil, fault.TooManyRequests)
+	default:
+		f.route(c)
+		f.mu.Unlock()
+	}
+}
+
+// route is called with mu held.
+func (f *forwarder) route(c *call) {
+	leader := f.r.Leader()
+	if leader == 0 || leader == f.r.cfg.ID {
+		f.parked = append(f.parked, c)
+		return
+	}
+	f.nextID++
+	c.to = leader
+	f.calls[f.nextID] = c
+	f.r.cfg.Network.Send(leader, Packet{Call: &Call{ID: f.nextID, Method: c.method, Body: c.body}})
+}
+
+// replied takes the answer to a call.
+func (f *forwarder) replied(m *Reply) {
+	f.mu.Lock()
+	c := f.calls[m.ID]
+	delete(f.calls, m.ID)
+	if c != nil && fault.CodeOf(m.Err) == fault.NotLeader.Code() {
+		// It didn't even begin: it waits for another leader.
+		f.parked = append(f.parked, c)
+		c = nil
+	}
+	f.mu.Unlock()
+	if c != nil {
+		c.done(m.Body, m.Err)
+	}
+}
+
+// opened runs here what waited for a leader.
+func (f *forwarder) opened() {
+	f.mu.Lock()
+	parked := f.parked
+	f.parked = nil
+	f.mu.Unlock()
+	for _, c := range parked {
+		// Not on this goroutine: it holds the leadership lock.
+		f.r.groups[0].order(func(*group) { c.local() })
+	}
+}
+
+// leaderChanged gives up what was sent to another leader than the present one:
+// whether it took effect is unknown.
+func (f *forwarder) leaderChanged(leader uint64) {
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != leader })
+}
+
+func (f *forwarder) disconnected(peer uint64) {
+	f.fail(fault.TimeoutConnLost, func(c *call) bool { return c.to == peer })
+}
+
+func (f *forwarder) fail(err error, lost func(*call) bool) {
+	f.mu.Lock()
+	var failed []*call
+	for _, id := range f.ids() {
+		if c := f.calls[id]; lost(c) {
+			delete(f.calls, id)
+			failed = append(failed, c)
+		}
+	}
+	f.mu.Unlock()
+	for _, c := range failed {
+		c.done(nil, err)
+	}
+}
+
+// ids returns the calls in the order in which they were made, so that a
+// simulation repeats itself.
+func (f *forwarder) ids() []uint64 {
+	ids := make([]uint64, 0, len(f.calls))
+	for id := range f.calls {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// tick routes again what is parked and gives up what has waited too long.
+func (f *forwarder) tick() {
+	now := f.r.now.Load()
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= now })
+	f.mu.Lock()
+	parked := f.parked
+	f.parked = nil
+	var failed, local []*call
+	for _, c := range parked {
+		switch {
+		case c.deadline <= now:
+			failed = append(failed, c)
+		case f.r.seq.IsOpen():
+			local = append(local, c)
+		default:
+			f.route(c)
+		}
+	}
+	f.mu.Unlock()
+	for _, c := range local {
+		c.local()
+	}
+	for _, c := range failed {
+		c.done(nil, fault.Timeout)
+	}
+}
+
+func (f *forwarder) stop(err error) {
+	f.mu.Lock()
+	f.stopped = err
+	parked := f.parked
+	f.parked = nil
+	f.mu.Unlock()
+	f.fail(err, func(*call) bool { return true })
+	for _, c := range parked {
+		c.done(nil, err)
+	}
+}
+
+// answer does for another server what it asks for.
+func (r *Replica) answer(from uint64, c *Call) {
+	reply := func(body []byte, err error) {
+		r.cfg.Network.Send(from, Packet{Reply: &Reply{ID: c.ID, Body: body, Err: err}})
+	}
+	if !r.seq.IsOpen() {
+		reply(nil, fault.NotLeader)
+		return
+	}
+	switch c.Method {
+	case methodWrite:
+		w, err := decodeWrite(c.Body, r.cfg.Map.All())
+		if err != nil {
+			r.cfg.Logger.Warn("a peer forwarded a write that can't be read", zap.Uint64("peer", from), zap.Error(err))
+			reply(nil, fault.Internal)
+			return
+		}
+		w.Done = func(out Outcome) {
+			body, err := encodeOutcome(out)
+			reply(body, err)
+		}
+		r.Submit(w)
+	case methodReadPoint:
+		r.answerReadPoint(c.Body, reply)
+	default:
+		r.cfg.Serve(c.Method, c.Body, reply)
+	}
+}

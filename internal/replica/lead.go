@@ -1,0 +1,366 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// leadership brings the leaders of all groups together (AGORA §IV-B: one
+// server leads all partitions) and opens an epoch of the sequencer when it is
+// safe:
+//
+//	this server leads every group
+//	  → a barrier entry is proposed in every group
+//	  → barriers committed: what is before them in the logs is settled for ever;
+//	    each group lists the rendezvous before its barrier that are unfinished
+//	  → rendezvous that some participants' logs lack are proposed to those,
+//	    with their old stamps, in their old order
+//	  → barriers applied: everything of earlier leaders is applied, the
+//	    rendezvous included, since a barrier waits behind them
+//	  → the sequencer opens above the highest stamp that was applied
+//
+// Any change of any group's term or leader ends the attempt or the epoch.
+type leadership struct {
+	r  *Replica
+	mu sync.Mutex
+	// epoch counts attempts; it is that of the open sequencer while open.
+	epoch   uint64
+	phase   phase
+	groups  []role
+	stopped bool
+	// published are the terms of the open epoch.
+	published atomic.Pointer[[]uint64]
+}
+
+type phase uint8
+
+const (
+	apart    phase = iota // some group is led elsewhere, or by nobody
+	settling              // waiting for barriers to be committed
+	applying              // waiting for barriers to be applied
+	opened
+)
+
+// role is what leadership knows of one group.
+type role struct {
+	term, leader uint64
+	leading      bool
+	committed    bool
+	applied      bool
+	unfinished   []*item
+	campaigned   int64 // tick of the last campaign asked for
+}
+
+func (l *leadership) init(r *Replica, partitions int) {
+	l.r = r
+	l.groups = make([]role, partitions)
+}
+
+// report is called by a group's loop after its Raft state changed, before the
+// messages of that change leave.
+func (l *leadership) report(g *group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ro := &l.groups[g.id]
+	if ro.term == g.term && ro.leader == g.leader && ro.leading == g.leading {
+		return
+	}
+	wasLeading := ro.leading && (ro.term != g.term || !g.leading)
+	*ro = role{term: g.term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned}
+	l.end()
+	if wasLeading {
+		g.barrier = 0
+		g.failWaiting()
+	}
+	if !l.stopped && l.leadsAll() {
+		l.begin()
+	}
+	l.gather()
+	l.r.fwd.leaderChanged(l.groups[0].leader)
+}
+
+// leadsAll says whether this server leads every group.
+func (l *leadership) leadsAll() bool {
+	if l.r.cfg.Mutations.StampApart {
+		return l.groups[0].leading
+	}
+	for i := range l.groups {
+		if !l.groups[i].leading {
+			return false
+		}
+	}
+	return true
+}
+
+// end closes the epoch or gives up the attempt.
+func (l *leadership) end() {
+	was := l.phase
+	l.epoch++
+	l.phase = apart
+	l.published.Store(nil)
+	if was != opened {
+		return
+	}
+	l.r.seq.Close()
+	l.r.multi.failAll()
+	l.r.conf.fail(fault.LeaderChanged)
+	for _, g := range l.r.groups {
+		g.wait.fail(fault.LeaderChanged)
+	}
+	l.r.cfg.Logger.Info("stopped stamping: this server does not lead every group any more")
+	if l.r.cfg.Role != nil {
+		l.r.cfg.Role(false)
+	}
+}
+
+// begin starts an attempt.
+func (l *leadership) begin() {
+	l.phase = settling
+	for i := range l.groups {
+		l.groups[i].committed, l.groups[i].applied, l.groups[i].unfinished = false, false, nil
+	}
+	if l.r.cfg.Mutations.StampWithoutBarrier || l.r.cfg.Mutations.StampApart {
+		l.open()
+		return
+	}
+	epoch := l.epoch
+	for _, g := range l.r.groups {
+		g.order(func(g *group) { g.proposeBarrier(epoch) })
+	}
+}
+
+// proposeBarrier empties the queue of what earlier epochs left and puts the
+// mark behind everything that is in the log.
+func (g *group) proposeBarrier(epoch uint64) {
+	if !g.r.lead.current(epoch) {
+		return
+	}
+	var queue []queued
+	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
+	for i := range queue {
+		g.drop(&queue[i])
+	}
+	// A transfer that is still under way would have it refused: to oneself means
+	// none.
+	g.node.TransferLeader(g.r.cfg.ID)
+	e := command.Entry{Origin: g.r.cfg.Origin, Seq: g.r.nextSeq.Add(1)}
+	if g.node.Propose(e.AppendTo(nil)) != nil {
+		g.r.lead.lost(epoch)
+		return
+	}
+	g.barrier = e.Seq
+}
+
+// current says whether epoch is the one under way.
+func (l *leadership) current(epoch uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.epoch == epoch && l.phase != apart
+}
+
+// lost says that a proposal of an epoch didn't get into the log: the epoch has
+// a hole and must end. It begins anew at the next tick.
+func (l *leadership) lost(epoch uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.epoch == epoch {
+		l.end()
+	}
+}
+
+func (l *leadership) barrierCommitted(g *group, unfinished []*item) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase != settling {
+		return
+	}
+	ro := &l.groups[g.id]
+	ro.committed, ro.unfinished = true, unfinished
+	for i := range l.groups {
+		if !l.groups[i].committed {
+			return
+		}
+	}
+	l.phase = applying
+	if !l.r.cfg.Mutations.SkipRecovery {
+		l.recover()
+	}
+	l.maybeOpen()
+}
+
+func (l *leadership) barrierApplied(g *group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.groups[g.id].applied = true
+	l.maybeOpen()
+}
+
+func (l *leadership) maybeOpen() {
+	if l.phase != applying {
+		return
+	}
+	for i := range l.groups {
+		if !l.groups[i].applied {
+			return
+		}
+	}
+	l.open()
+}
+
+// open starts stamping above everything that any log held.
+func (l *leadership) open() {
+	highest := int64(1)
+	for _, g := range l.r.groups {
+		g.store.RLock()
+		highest = max(highest, g.store.Rev())
+		g.store.RUnlock()
+	}
+	if l.r.cfg.Mutations.ReuseStamps {
+		highest = max(1, highest-2)
+	}
+	l.phase = opened
+	terms := make([]uint64, len(l.groups))
+	for i := range l.groups {
+		terms[i] = l.groups[i].term
+	}
+	l.r.seq.Open(l.epoch, highest)
+	l.published.Store(&terms) // now that C is what a read may build on
+	l.r.cfg.Logger.Info("stamping: this server leads every group",
+		zap.Uint64("term", l.groups[0].term), zap.Int64("revision", highest))
+	if l.r.cfg.Role != nil {
+		l.r.cfg.Role(true)
+	}
+	l.r.fwd.opened()
+	for _, g := range l.r.groups {
+		g.wake()
+	}
+}
+
+// recover proposes unfinished rendezvous to the participants whose logs lack
+// them. A log is a prefix of what its leader queued, and what was queued later
+// died with the epoch, so nothing that came after a missing entry can have got
+// in before it.
+func (l *leadership) recover() {
+	have := map[proposal]placement.Set{}
+	entries := map[proposal]command.Entry{}
+	executed := map[proposal]bool{}
+	for p := range l.groups {
+		for _, it := range l.groups[p].unfinished {
+			key := proposal{it.entry.Origin, it.entry.Seq}
+			have[key] |= placement.Of(p)
+			entries[key] = it.entry
+			// A group may have listed an entry just before the last participant
+			// came and executed it; then no log lacks it.
+			executed[key] = executed[key] || l.r.meet.isExecuted(l.r.groups[p], it)
+		}
+		l.groups[p].unfinished = nil
+	}
+	var order []proposal
+	for key, e := range entries {
+		if have[key] != e.Parts && !executed[key] {
+			order = append(order, key)
+		}
+	}
+	slices.SortFunc(order, func(a, b proposal) int {
+		// All of them come from one leader: an earlier one's were completed
+		// before it stamped. Entries without a stamp share the number of the
+		// next that has one and come before it by their Seq.
+		return cmp.Or(
+			cmp.Compare(entries[a].Stamp, entries[b].Stamp),
+			cmp.Compare(a.seq, b.seq))
+	})
+	for _, key := range order {
+		e := entries[key]
+		data := e.AppendTo(nil)
+		for p := range (e.Parts &^ have[key]).Each() {
+			l.r.cfg.Logger.Info("completing a half-proposed rendezvous",
+				zap.Int64("stamp", e.Stamp), zap.Stringer("participants", e.Parts), zap.Int("group", p))
+			epoch := l.epoch
+			l.r.groups[p].order(func(g *group) {
+				if !l.current(epoch) || g.node.Propose(data) != nil {
+					l.lost(epoch)
+				}
+			})
+		}
+	}
+}
+
+// gather brings the leaders of the other groups to where group 0 is led. Every
+// group elects by Raft's own rules; this only moves what was elected apart.
+func (l *leadership) gather() {
+	if l.stopped {
+		return
+	}
+	now, first := l.r.now.Load(), l.groups[0]
+	for p := 1; p < len(l.groups); p++ {
+		ro := &l.groups[p]
+		switch {
+		case ro.leading && !first.leading && l.r.alive(first.leader):
+			// Not to one that has fallen silent: group 0 is about to elect
+			// another, and a group can't be written to while it is handed over.
+			to := first.leader
+			l.r.groups[p].order(func(g *group) { g.node.TransferLeader(to) })
+		case first.leading && !ro.leading && !l.r.alive(ro.leader) &&
+			(ro.campaigned == 0 || now-ro.campaigned >= int64(l.r.cfg.ElectionTicks)):
+			// One that is alive hands the group over by itself, and would be
+			// refused by a server that campaigns at that moment.
+			ro.campaigned = now + 1
+			l.r.groups[p].order(func(g *group) {
+				if !g.leading {
+					_ = g.node.Campaign()
+				}
+			})
+		}
+	}
+}
+
+// silence is how many ticks an idle leader may not be heard of before it counts
+// as gone; it sends heartbeats with every tick.
+const silence = 3
+
+// alive says whether a server has been heard of lately.
+func (r *Replica) alive(id uint64) bool {
+	h := r.heard[id]
+	return h != nil && r.now.Load()-h.Load() <= silence
+}
+
+func (l *leadership) tick() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopped && l.phase == apart && l.leadsAll() {
+		l.begin()
+	}
+	l.gather()
+}
+
+func (l *leadership) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = true
+	l.end()
+}
+
+// terms returns the terms in which this server leads the groups, if it stamps.
+// It takes no lock: reads ask for them under locks of their own, which end takes
+// while it holds ours. Terms that are out of date are refused by the peers.
+func (l *leadership) terms() (terms []uint64, ok bool) {
+	if t := l.published.Load(); t != nil {
+		return *t, true
+	}
+	return nil, false
+}
+
+// Leader is the server that leads group 0, as far as this one knows; 0 if none.
+func (r *Replica) Leader() uint64 { return r.groups[0].leaderSeen.Load() }
+
+// Leading says whether this server stamps: leads every group, with nothing of
+// earlier leaders unfinished.
+func (r *Replica) Leading() bool { return r.seq.IsOpen() }

@@ -1,0 +1,217 @@
+package replica
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// A rendezvous is logged in every participating group. On each server the
+// apply loops meet at it: a loop that arrives waits, the last one executes the
+// entry over all stores, and all go on. Two rendezvous can't wait for each
+// other: the sequencer put those that share a participant into all their logs
+// in one order (ZooFence, theorem 2).
+
+// proposal names an entry over all groups and incarnations.
+type proposal struct{ origin, seq uint64 }
+
+// meeting holds the rendezvous at which some participants wait.
+type meeting struct {
+	mu      sync.Mutex
+	waiting map[proposal]*arrivals
+}
+
+type arrivals struct {
+	at       []apply.Arrival
+	here     placement.Set // who has arrived
+	executed bool
+	left     placement.Set // who has still to go on, once executed
+}
+
+func (m *meeting) init() { m.waiting = map[proposal]*arrivals{} }
+
+// passed says whether the entry was executed while the group waited at it.
+func (m *meeting) passed(it *item) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
+	return a != nil && a.executed
+}
+
+// leave is called by every participant after it has published the entry as
+// applied.
+func (m *meeting) leave(p int, it *item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := proposal{it.entry.Origin, it.entry.Seq}
+	if a := m.waiting[key]; a != nil {
+		if a.left &^= placement.Of(p); a.left == 0 {
+			delete(m.waiting, key)
+		}
+	}
+}
+
+// arrive notes that group p has come to the entry and returns everybody's
+// place if p is the last.
+func (m *meeting) arrive(p int, it *item, alone bool) []apply.Arrival {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := proposal{it.entry.Origin, it.entry.Seq}
+	a := m.waiting[key]
+	if a == nil {
+		a = &arrivals{}
+		m.waiting[key] = a
+	}
+	if !a.here.Has(p) {
+		a.here |= placement.Of(p)
+		a.at = append(a.at, apply.Arrival{Partition: p, Index: it.index, Term: it.term})
+	}
+	if a.here != it.entry.Parts && !alone {
+		return nil
+	}
+	return a.at
+}
+
+// executed lets the participants go on.
+func (m *meeting) executed(it *item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
+	a.executed = true
+	a.left = it.entry.Parts
+}
+
+// isExecuted says whether a rendezvous that group g had listed as unfinished
+// has been executed since. A participant publishes its applied index before it
+// leaves, so one of the two shows it.
+func (m *meeting) isExecuted(g *group, it *item) bool {
+	m.mu.Lock()
+	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
+	m.mu.Unlock()
+	return a != nil && a.executed || g.applied.Load() >= it.index
+}
+
+// arrive brings a group to a rendezvous. It returns false if others are
+// missing; the last to come executes the entry for all.
+func (r *Replica) arrive(g *group, it *item) bool {
+	at := r.meet.arrive(g.id, it, r.cfg.Mutations.MeetAlone)
+	if at == nil {
+		return false
+	}
+	if r.cfg.Mutations.MeetAlone {
+		at = r.withAbsent(at, it.entry.Parts)
+	}
+	var result apply.Result
+	w := r.multi.removeOwn(r.cfg.Origin, it)
+	var reply func(int, apply.Result)
+	if w != nil {
+		reply = func(_ int, res apply.Result) { result = res }
+	}
+	r.cfg.Machine.Rendezvous(at, &it.entry, reply)
+	r.meet.executed(it)
+	for p := range it.entry.Parts.Each() {
+		if p != g.id {
+			r.groups[p].resume()
+		}
+	}
+	if w != nil {
+		w.Done(Outcome{Result: r.dated(w.Command.Kind, result), Group: g.id, Index: it.index})
+	}
+	return true
+}
+
+// withAbsent adds the participants of a rendezvous that haven't come to it, where
+// they are; for Mutations.MeetAlone.
+func (r *Replica) withAbsent(at []apply.Arrival, parts placement.Set) []apply.Arrival {
+	for _, a := range at {
+		parts &^= placement.Of(a.Partition)
+	}
+	for p := range parts.Each() {
+		s := r.cfg.Stores[p]
+		s.RLock()
+		index, term := s.Applied()
+		s.RUnlock()
+		at = append(at, apply.Arrival{Partition: p, Index: index, Term: term})
+	}
+	return at
+}
+
+// dated gives the answer to a command without a stamp the committed watermark
+// for its header: it has no place of its own among the revisions.
+func (r *Replica) dated(k command.Kind, res apply.Result) apply.Result {
+	if len(r.groups) == 1 || k.MayWrite() || res.Err != nil {
+		return res
+	}
+	res.Rev = r.seq.Committed()
+	if resp, ok := res.Response.(interface{ GetHeader() *pb.ResponseHeader }); ok && resp.GetHeader() != nil {
+		resp.GetHeader().Revision = res.Rev
+	}
+	return res
+}
+
+// unfinished lists the rendezvous that this group's log has and has not
+// executed.
+func (g *group) unfinished() []*item {
+	var list []*item
+	for i := range g.committed {
+		if it := &g.committed[i]; it.entry.Parts != 0 {
+			copied := *it
+			list = append(list, &copied)
+		}
+	}
+	return list
+}
+
+// multiWaiters holds those who wait for rendezvous proposed here.
+type multiWaiters struct {
+	mu sync.Mutex
+	m  map[uint64]*Write
+}
+
+func (m *multiWaiters) init() { m.m = map[uint64]*Write{} }
+
+// full says that no more may wait; those on their way in may still do.
+func (m *multiWaiters) full() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.m) >= MaxPendingWrites
+}
+
+func (m *multiWaiters) add(seq uint64, w *Write) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.m[seq] = w
+}
+
+func (m *multiWaiters) remove(seq uint64) *Write {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.m[seq]
+	delete(m.m, seq)
+	return w
+}
+
+func (m *multiWaiters) removeOwn(origin uint64, it *item) *Write {
+	if it.entry.Origin != origin {
+		return nil
+	}
+	return m.remove(it.entry.Seq)
+}
+
+// failAll is called when the epoch ends.
+func (m *multiWaiters) failAll() {
+	m.mu.Lock()
+	all := m.m
+	m.m = map[uint64]*Write{}
+	m.mu.Unlock()
+	for _, seq := range slices.Sorted(maps.Keys(all)) { // a simulation must repeat itself
+		all[seq].fail(fault.LeaderChanged)
+	}
+}

@@ -1,0 +1,213 @@
+package replica
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// Write is a command on its way into the log.
+type Write struct {
+	Command command.Command
+	// Parts are the partitions that it touches. More than one, or a command of
+	// the system, makes a rendezvous.
+	Parts placement.Set
+	// System marks commands that change what all partitions share.
+	System bool
+	// Done is called once, from any goroutine, and must not block. An error of
+	// the kinds LeaderChanged and Timeout… leaves open whether the write took
+	// effect.
+	Done func(Outcome)
+}
+
+// Outcome is the result of a write, and where in the logs it took effect.
+type Outcome struct {
+	apply.Result
+	Group int
+	Index uint64
+}
+
+func (w *Write) fail(err error) { w.Done(Outcome{Result: apply.Result{Err: err}}) }
+
+// queued is an encoded entry in a group's queue, in the order of stamps.
+type queued struct {
+	epoch  uint64
+	data   []byte
+	seq    uint64
+	writes []*Write // of a local entry
+}
+
+// local takes a write of this partition; it will be part of the next entry.
+func (g *group) local(w *Write) {
+	if g.pending.Add(1) > MaxPendingWrites {
+		g.pending.Add(-1)
+		w.fail(fault.TooManyRequests)
+		return
+	}
+	g.put(func(in *inbox) { in.writes = append(in.writes, w) })
+}
+
+// propose turns what waits into entries and gives them to Raft.
+func (g *group) propose() {
+	if g.leading && g.open < maxOpenEntries {
+		if writes := g.nextBatch(); len(writes) > 0 {
+			g.stampBatch(writes)
+		}
+	}
+	var queue []queued
+	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
+	for i := range queue {
+		g.proposeQueued(&queue[i])
+	}
+}
+
+// nextBatch takes waiting writes, up to the bounds of an entry.
+func (g *group) nextBatch() []*Write {
+	g.in.mu.Lock()
+	defer g.in.mu.Unlock()
+	n, size := 0, 0
+	for n < len(g.in.writes) && n < maxEntryCommands && size < maxEntryBytes {
+		size += len(g.in.writes[n].Command.Body)
+		n++
+	}
+	batch := g.in.writes[:n:n]
+	if g.in.writes = g.in.writes[n:]; len(g.in.writes) == 0 {
+		g.in.writes = nil
+	}
+	return batch
+}
+
+func (g *group) stampBatch(writes []*Write) {
+	e := command.Entry{
+		Origin: g.r.cfg.Origin, Seq: g.r.nextSeq.Add(1),
+		Commands: make([]command.Command, len(writes)),
+	}
+	for i, w := range writes {
+		e.Commands[i] = w.Command
+	}
+	n := e.Stamps()
+	if len(g.r.groups) == 1 {
+		n = 0 // dense revisions follow from the log alone
+	}
+	err := g.r.seq.Reserve(placement.Of(g.id), n, func(epoch uint64, stamp int64) {
+		if len(g.r.groups) > 1 {
+			e.Stamp = stamp
+		}
+		g.queue = append(g.queue, queued{epoch, e.AppendTo(nil), e.Seq, writes})
+	})
+	if err != nil {
+		// Not stamping any more: nothing has happened, another server may do it.
+		g.pending.Add(-int64(len(writes)))
+		for _, w := range writes {
+			g.r.Submit(w)
+		}
+	}
+}
+
+// proposeQueued gives one stamped entry to Raft. An entry of an ended epoch
+// must not get into the log: the next epoch's recovery has looked at it.
+func (g *group) proposeQueued(q *queued) {
+	if !g.r.lead.current(q.epoch) || g.node.Propose(q.data) != nil {
+		g.drop(q)
+		g.r.lead.lost(q.epoch)
+		return
+	}
+	if q.writes != nil {
+		g.waiting[q.seq] = q.writes
+		g.open++
+	}
+}
+
+func (g *group) drop(q *queued) {
+	g.pending.Add(-int64(len(q.writes)))
+	for _, w := range q.writes {
+		w.fail(fault.LeaderChanged)
+	}
+}
+
+// failWaiting tells those who wait for entries proposed here that the leader
+// changed: whether they took effect is for the next one to know.
+func (g *group) failWaiting() {
+	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) { // a simulation must repeat itself
+		writes := g.waiting[seq]
+		delete(g.waiting, seq)
+		g.pending.Add(-int64(len(writes)))
+		for _, w := range writes {
+			w.fail(fault.LeaderChanged)
+		}
+	}
+	g.open = 0
+	g.in.mu.Lock()
+	writes := g.in.writes
+	g.in.writes = nil
+	g.in.mu.Unlock()
+	g.pending.Add(-int64(len(writes)))
+	for _, w := range writes {
+		g.r.Submit(w)
+	}
+}
+
+// stop fails what waits here. No Work runs any more.
+func (g *group) stop(err error) {
+	g.in.mu.Lock()
+	writes := g.in.writes
+	g.in.writes = nil
+	g.in.mu.Unlock()
+	for _, w := range writes {
+		w.fail(err)
+	}
+	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) {
+		for _, w := range g.waiting[seq] {
+			w.fail(err)
+		}
+	}
+	g.waiting = map[uint64][]*Write{}
+	for _, q := range g.queue {
+		for _, w := range q.writes {
+			w.fail(err)
+		}
+	}
+	g.queue = nil
+	g.wait.fail(err)
+}
+
+// submitMulti stamps a write that concerns several partitions and queues it in
+// each of them.
+func (r *Replica) submitMulti(w *Write) {
+	if r.multi.full() {
+		w.fail(fault.TooManyRequests)
+		return
+	}
+	e := command.Entry{
+		Parts: w.Parts, Origin: r.cfg.Origin,
+		Commands: []command.Command{w.Command},
+	}
+	n := e.Stamps()
+	if len(r.groups) == 1 {
+		n = 0
+	}
+	err := r.seq.Reserve(w.Parts, n, func(epoch uint64, stamp int64) {
+		// Numbered under the lanes, so that numbers follow the order of the logs:
+		// recover puts entries without a stamp of their own in order by them.
+		e.Seq = r.nextSeq.Add(1)
+		r.multi.add(e.Seq, w)
+		if len(r.groups) > 1 {
+			e.Stamp = stamp
+		}
+		data := e.AppendTo(nil)
+		for p := range w.Parts.Each() {
+			r.groups[p].queue = append(r.groups[p].queue, queued{epoch: epoch, data: data, seq: e.Seq})
+		}
+	})
+	if err != nil {
+		r.Submit(w)
+		return
+	}
+	for p := range w.Parts.Each() {
+		r.groups[p].wake()
+	}
+}

@@ -1,0 +1,162 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+)
+
+// stampAt remembers the highest stamp of an entry that this server, as the
+// leader, has appended.
+type stampAt struct {
+	index uint64
+	stamp int64
+}
+
+// item is a committed entry that waits to be applied.
+type item struct {
+	index, term uint64
+	entry       command.Entry
+}
+
+// ready carries out what Raft wants done until it wants nothing more.
+func (g *group) ready() {
+	for g.node.HasReady() {
+		rd := g.node.Ready()
+		if rd.HardState != nil && !raft.IsEmptyHardState(rd.HardState) {
+			g.hardState(rd.HardState)
+		}
+		if rd.SoftState != nil {
+			g.leader = rd.SoftState.Lead
+			g.leading = rd.SoftState.RaftState == raft.StateLeader
+			g.leaderSeen.Store(g.leader)
+		}
+		if rd.SoftState != nil || rd.HardState != nil {
+			g.r.lead.report(g)
+		}
+		for _, m := range rd.Messages {
+			g.dispatch(m)
+		}
+	}
+}
+
+// hardState publishes the term before any message of this Ready leaves, and
+// moves C before a commit index does (invariants 2 and 3).
+func (g *group) hardState(hs *raftpb.HardState) {
+	if t := hs.GetTerm(); t != g.term {
+		g.term = t
+		g.stamps = nil
+		g.curTerm.Store(t)
+	}
+	commit := hs.GetCommit()
+	for len(g.stamps) > 0 && g.stamps[0].index <= commit {
+		g.r.seq.Commit(g.stamps[0].stamp)
+		g.stamps = g.stamps[1:]
+	}
+	g.commit.Store(commit)
+}
+
+func (g *group) dispatch(m *raftpb.Message) {
+	switch m.GetTo() {
+	case raft.LocalAppendThread:
+		g.append(m)
+	case raft.LocalApplyThread:
+		g.deliver(m)
+	default:
+		g.send(m)
+	}
+}
+
+func (g *group) send(m *raftpb.Message) {
+	if m.GetType() == raftpb.MsgSnap {
+		// Never one group's state: the whole server's cut (design: snapshots).
+		g.r.cfg.Network.Snapshot(m.GetTo())
+		return
+	}
+	g.r.cfg.Network.Raft(m.GetTo(), g.id, m)
+}
+
+// append hands entries and hard state to the disk. The responses are for after
+// that; some of them are for other servers.
+func (g *group) append(m *raftpb.Message) {
+	var hs *raftpb.HardState
+	if m.Term != nil {
+		hs = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	}
+	if g.leading && len(g.r.groups) > 1 {
+		g.noteStamps(m.GetEntries())
+	}
+	records := g.log.Append(hs, m.GetEntries())
+	if len(m.GetResponses()) == 0 {
+		// A new term, or nothing: a commit index alone makes no record, since a
+		// restarted server learns it again.
+		if len(records) > 0 {
+			g.r.cfg.Disk.Append(g.id, records, nil)
+		}
+		return
+	}
+	responses := m.GetResponses()
+	if g.r.cfg.Mutations.AckBeforeSync {
+		g.r.cfg.Disk.Append(g.id, records, nil)
+		g.persisted(responses)
+		return
+	}
+	g.r.cfg.Disk.Append(g.id, records, func() { g.persisted(responses) })
+}
+
+// persisted runs on the disk's goroutine.
+func (g *group) persisted(responses []*raftpb.Message) {
+	own := responses[:0:0]
+	for _, m := range responses {
+		if m.GetTo() == g.r.cfg.ID {
+			own = append(own, m)
+		} else {
+			g.send(m)
+		}
+	}
+	if len(own) > 0 {
+		g.put(func(in *inbox) { in.durable = append(in.durable, own...) })
+	}
+}
+
+func (g *group) noteStamps(entries []*raftpb.Entry) {
+	for _, e := range entries {
+		if len(e.GetData()) == 0 {
+			continue
+		}
+		c, err := command.Decode(e.GetData())
+		if n := c.Stamps(); err == nil && n > 0 {
+			g.stamps = append(g.stamps, stampAt{e.GetIndex(), c.Stamp + int64(n) - 1})
+		}
+	}
+}
+
+// deliver queues committed entries for apply.
+func (g *group) deliver(m *raftpb.Message) {
+	for _, e := range m.GetEntries() {
+		it := item{index: e.GetIndex(), term: e.GetTerm()}
+		if len(e.GetData()) > 0 && e.GetType() == raftpb.EntryNormal {
+			c, err := command.Decode(e.GetData())
+			if err != nil {
+				// The log is protected by checksums; this is a newer version's
+				// entry or a bug. Going on would fork the replicas (I6).
+				g.r.cfg.Logger.Sugar().Panicf("group %d: entry %d can't be decoded: %v", g.id, e.GetIndex(), err)
+			}
+			it.entry = c
+		}
+		g.committed = append(g.committed, it)
+		if g.barrier != 0 && it.entry.Seq == g.barrier && it.entry.Origin == g.r.cfg.Origin {
+			g.r.lead.barrierCommitted(g, g.unfinished())
+		}
+	}
+	g.acks = append(g.acks, m.GetResponses()...)
+}
+
+// snapshotSent tells Raft, if it waits for that. It is told that all went well
+// also if it didn't: then it asks the peer where it stands. Told of a failure it
+// would send the same again, to a peer that may have refused the whole server's
+// cut for the sake of another group and need nothing in this one.
+func (g *group) snapshotSent(peer uint64) {
+	g.node.ReportSnapshot(peer, raft.SnapshotFinish)
+}

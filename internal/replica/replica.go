@@ -1,0 +1,282 @@
+package replica
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/sequencer"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// Network takes messages for other servers. It may lose and delay them; what
+// it delivers from one server arrives in order. Its methods don't block.
+type Network interface {
+	Raft(to uint64, group int, m *raftpb.Message)
+	Send(to uint64, p Packet)
+	// Snapshot asks for the whole server's cut to be sent to a peer whose log
+	// is too far behind. Asking again while one is on its way does nothing.
+	Snapshot(to uint64)
+}
+
+// Disk makes log records durable, in order within each group. It doesn't
+// block; it calls durable, from any goroutine, once the records and all before
+// them are synced. With a nil durable nobody waits for them.
+type Disk interface {
+	Append(group int, records []wal.Record, durable func())
+}
+
+// Config is what a replica is made of. Stores, logs and machine have been
+// recovered; the replica is their only user from now on, but for readers.
+type Config struct {
+	ID     uint64   // this server
+	Voters []uint64 // all servers, this one included
+	// Origin names this incarnation of this server: no two proposals of any
+	// servers, at any time, may carry the same (Origin, Seq).
+	Origin uint64
+
+	ElectionTicks, HeartbeatTicks int
+	// RequestTicks is how long a request may wait for a leader or for an answer
+	// of one.
+	RequestTicks int64
+
+	Logs    []*raftlog.Log
+	Stores  []*store.Store
+	Machine *apply.Machine
+	Map     *placement.Map
+	Network Network
+	Disk    Disk
+
+	// Wake says that Work(group) should run soon. It doesn't block and doesn't
+	// call back.
+	Wake func(group int)
+	// Closed says that a partition's closed revision has moved. It is called
+	// after the changes below it were given to the machine's sink.
+	Closed func(partition int, revision int64)
+	// Serve answers calls of other servers whose method is not the replica's
+	// own. It may answer later, from any goroutine.
+	Serve func(method uint32, body []byte, reply func(body []byte, err error))
+	// Role says that this server began or ceased to stamp.
+	Role func(open bool)
+
+	Logger *zap.Logger
+
+	// Mutations switch off single safety rules. Only the simulation sets them,
+	// to show that its checks notice.
+	Mutations Mutations
+}
+
+// Mutations are seeded bugs, one for each rule that the simulation must be
+// able to see broken.
+type Mutations struct {
+	StampWithoutBarrier bool // stamp as soon as every group is led, recovering nothing
+	StampApart          bool // stamp while only group 0 is led
+	CloseByCounter      bool // closed revisions from the counter, not from C
+	ReadWithoutWait     bool // answer a strict read without waiting for C
+	ReadWithoutConfirm  bool // answer a strict read without confirming leadership
+	SkipRecovery        bool // don't complete half-proposed rendezvous
+	AckBeforeSync       bool // treat an append as durable at once
+	MeetAlone           bool // execute a rendezvous without waiting for the others
+	ReuseStamps         bool // start an epoch below stamps of earlier ones
+	ReuseNumbers        bool // number calls and rounds as an earlier life did
+}
+
+// Replica is one server's part of all groups.
+type Replica struct {
+	cfg    Config
+	single bool // the only voter
+	seq    *sequencer.Sequencer
+	groups []*group
+	meet   meeting
+	lead   leadership
+	conf   confirmer
+	fwd    forwarder
+
+	// closed is the closed revision of each partition as far as this server
+	// knows; it never goes back.
+	closed []closedRevision
+	told   atomic.Int64 // C when the followers were last told about it
+
+	nextSeq atomic.Uint64
+	multi   multiWaiters
+	now     atomic.Int64             // ticks since the start
+	heard   map[uint64]*atomic.Int64 // when each other server was last heard of
+}
+
+// New returns a replica that has not done anything yet.
+func New(cfg Config) (*Replica, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	r := &Replica{
+		cfg:    cfg,
+		single: len(cfg.Voters) == 1,
+		seq:    sequencer.New(len(cfg.Logs)),
+		closed: make([]closedRevision, len(cfg.Logs)),
+	}
+	r.heard = map[uint64]*atomic.Int64{}
+	for _, id := range cfg.Voters {
+		if id != cfg.ID {
+			r.heard[id] = new(atomic.Int64)
+		}
+	}
+	r.meet.init()
+	r.multi.init()
+	r.lead.init(r, len(cfg.Logs))
+	r.conf.init(r)
+	r.fwd.init(r)
+	for p := range cfg.Logs {
+		g, err := newGroup(r, p)
+		if err != nil {
+			return nil, fmt.Errorf("starting raft group %d: %w", p, err)
+		}
+		r.groups = append(r.groups, g)
+	}
+	return r, nil
+}
+
+// numbering is where this replica begins to number its calls and rounds. An
+// answer to an earlier one of this server may still come, after a restart or
+// after a snapshot was installed, and must not pass for one of ours: Origins
+// that lie beside each other end up far apart.
+func (r *Replica) numbering() uint64 {
+	if r.cfg.Mutations.ReuseNumbers {
+		return 0
+	}
+	return r.cfg.Origin * 0x9e3779b97f4a7c15
+}
+
+// Partitions is the number of groups.
+func (r *Replica) Partitions() int { return len(r.groups) }
+
+// Start lets the groups begin. A server that is alone need not wait for its
+// election timeout.
+func (r *Replica) Start() {
+	if !r.single {
+		return
+	}
+	for _, g := range r.groups {
+		g.order(func(g *group) { _ = g.node.Campaign() })
+	}
+}
+
+// Tick is one heartbeat interval.
+func (r *Replica) Tick() {
+	r.now.Add(1)
+	for _, g := range r.groups {
+		g.tick()
+	}
+	r.lead.tick()
+	r.conf.tick()
+	r.fwd.tick()
+	r.tellClosed(true)
+}
+
+// Work lets a group do everything that waits for it.
+func (r *Replica) Work(group int) { r.groups[group].work() }
+
+// Packet is what servers say to each other beside Raft. A zero field is not
+// said.
+type Packet struct {
+	Confirm    *Confirm
+	ConfirmAck *ConfirmAck
+	Closed     []Closed
+	Call       *Call
+	Reply      *Reply
+}
+
+// Receive takes a packet from another server.
+func (r *Replica) Receive(from uint64, p Packet) {
+	if p.Confirm != nil {
+		r.cfg.Network.Send(from, Packet{ConfirmAck: r.answerConfirm(p.Confirm)})
+	}
+	if p.ConfirmAck != nil {
+		r.conf.acked(from, p.ConfirmAck)
+	}
+	for _, c := range p.Closed {
+		r.learnClosed(c)
+	}
+	if p.Call != nil {
+		r.answer(from, p.Call)
+	}
+	if p.Reply != nil {
+		r.fwd.replied(p.Reply)
+	}
+}
+
+// ReceiveRaft takes a Raft message from another server.
+func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
+	if group < 0 || group >= len(r.groups) || m.GetType() == raftpb.MsgSnap {
+		return
+	}
+	if h := r.heard[m.GetFrom()]; h != nil {
+		h.Store(r.now.Load())
+	}
+	r.groups[group].receive(m)
+}
+
+// Unreachable says that the link to a peer broke or overflowed.
+func (r *Replica) Unreachable(peer uint64) {
+	for _, g := range r.groups {
+		g.order(func(g *group) { g.node.ReportUnreachable(peer) })
+	}
+}
+
+// Disconnected says that nothing more will come from a peer until it connects
+// anew: calls to it are lost.
+func (r *Replica) Disconnected(peer uint64) { r.fwd.disconnected(peer) }
+
+// SnapshotSent says that the sending of a snapshot to a peer has ended, well or
+// not.
+func (r *Replica) SnapshotSent(peer uint64) {
+	for _, g := range r.groups {
+		g.order(func(g *group) { g.snapshotSent(peer) })
+	}
+}
+
+// TransferAll asks every group that this server leads to hand its leadership
+// to a peer: the orderly way to stop.
+func (r *Replica) TransferAll(to uint64) {
+	for _, g := range r.groups {
+		g.order(func(g *group) {
+			if g.leading {
+				g.node.TransferLeader(to)
+			}
+		})
+	}
+}
+
+// Stop fails everything that waits, and all that comes later, with err. The
+// callers of Work must have ended.
+func (r *Replica) Stop(err error) {
+	r.lead.stop()
+	r.fwd.stop(err)
+	r.conf.fail(err)
+	for _, g := range r.groups {
+		g.stop(err)
+	}
+}
+
+// Term is the term of group 0.
+func (r *Replica) Term() uint64 { return r.groups[0].curTerm.Load() }
+
+// Progress tells how far a group's log is committed and applied here.
+func (r *Replica) Progress(group int) (commit, applied uint64) {
+	g := r.groups[group]
+	return g.commit.Load(), g.applied.Load()
+}
+
+// Revision is the highest closed revision of any partition here.
+func (r *Replica) Revision() int64 {
+	rev := int64(1)
+	for p := range r.groups {
+		rev = max(rev, r.Closed(p))
+	}
+	return rev
+}

@@ -1,0 +1,135 @@
+package replica
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// waiters are the reads that wait for a partition to catch up.
+type waiters struct {
+	mu   sync.Mutex
+	list []waiter
+}
+
+type waiter struct {
+	index uint64 // applied must reach it
+	stamp int64  // no stamp up to it may be outstanding
+	done  func(error)
+}
+
+func (g *group) reached(w *waiter) bool {
+	return g.applied.Load() >= w.index && (w.stamp == 0 || g.r.seq.Floor(g.id) > w.stamp)
+}
+
+// after calls done once the group has applied index and nothing stamped <=
+// stamp is outstanding in it.
+func (g *group) after(index uint64, stamp int64, done func(error)) {
+	w := waiter{index: index, stamp: stamp, done: done}
+	if g.reached(&w) {
+		done(nil)
+		return
+	}
+	g.wait.mu.Lock()
+	// Again under the lock: check runs after the group has published.
+	if g.reached(&w) {
+		g.wait.mu.Unlock()
+		done(nil)
+		return
+	}
+	g.wait.list = append(g.wait.list, w)
+	g.wait.mu.Unlock()
+}
+
+// check lets go of those whose time has come.
+func (ws *waiters) check(g *group) {
+	ws.mu.Lock()
+	var ready []waiter
+	ws.list = slices.DeleteFunc(ws.list, func(w waiter) bool {
+		if !g.reached(&w) {
+			return false
+		}
+		ready = append(ready, w)
+		return true
+	})
+	ws.mu.Unlock()
+	for _, w := range ready {
+		w.done(nil)
+	}
+}
+
+// fail lets all go with an error.
+func (ws *waiters) fail(err error) {
+	ws.mu.Lock()
+	list := ws.list
+	ws.list = nil
+	ws.mu.Unlock()
+	for _, w := range list {
+		w.done(err)
+	}
+}
+
+// ReadPoint calls done, once, when the partitions can be read strictly on this
+// server: Visible of each is then at or above everything that was acknowledged
+// before this call. done may be called from any goroutine and must not block.
+// An error means that nothing is known; the caller may try again.
+func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
+	if !r.seq.IsOpen() {
+		r.fwd.readPoint(parts, done)
+		return
+	}
+	r.conf.confirm(func(p readPoint, err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		if r.cfg.Mutations.ReadWithoutWait {
+			done(nil)
+			return
+		}
+		r.await(parts, done, func(i int) (uint64, int64) {
+			if len(r.groups) == 1 {
+				return p.indexes[i], 0
+			}
+			return p.indexes[i], p.committed
+		})
+	})
+}
+
+// await calls done after every partition has reached its point.
+func (r *Replica) await(parts placement.Set, done func(error), point func(p int) (index uint64, stamp int64)) {
+	if parts.Len() == 1 {
+		p := parts.First()
+		index, stamp := point(p)
+		r.groups[p].after(index, stamp, done)
+		return
+	}
+	var mu sync.Mutex
+	left, failed := parts.Len(), error(nil)
+	for p := range parts.Each() {
+		index, stamp := point(p)
+		r.groups[p].after(index, stamp, func(err error) {
+			mu.Lock()
+			left--
+			if err != nil {
+				failed = err
+			}
+			last, err := left == 0, failed
+			mu.Unlock()
+			if last {
+				done(err)
+			}
+		})
+	}
+}
+
+// AwaitApplied calls done when this server has applied an index of a group.
+func (r *Replica) AwaitApplied(group int, index uint64, done func(error)) {
+	if group < 0 || group >= len(r.groups) {
+		done(fault.Internal)
+		return
+	}
+	r.groups[group].after(index, 0, done)
+}

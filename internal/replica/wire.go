@@ -1,0 +1,149 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// The bodies of calls and replies are sequences of uvarints, followed by a
+// marshalled message of etcd's where there is one.
+
+var errShort = errors.New("replica: message ends too early")
+
+func encodeWrite(w *Write) []byte {
+	b := make([]byte, 0, len(w.Command.Body)+12)
+	flags := uint64(0)
+	if w.System {
+		flags = 1
+	}
+	b = binary.AppendUvarint(b, uint64(w.Command.Kind))
+	b = binary.AppendUvarint(b, flags)
+	b = binary.AppendUvarint(b, uint64(w.Parts))
+	return append(b, w.Command.Body...)
+}
+
+func decodeWrite(b []byte, all placement.Set) (*Write, error) {
+	n, b, err := uvarints(b, 3)
+	if err != nil {
+		return nil, err
+	}
+	parts := placement.Set(n[2])
+	if n[0] > 255 || parts == 0 || parts&^all != 0 {
+		return nil, fmt.Errorf("replica: write of kind %d to partitions %v", n[0], parts)
+	}
+	return &Write{
+		Command: command.Command{Kind: command.Kind(n[0]), Body: b},
+		System:  n[1]&1 != 0,
+		Parts:   parts,
+	}, nil
+}
+
+func encodeOutcome(out Outcome) ([]byte, error) {
+	if out.Err != nil {
+		return nil, out.Err
+	}
+	b := binary.AppendUvarint(nil, uint64(out.Group))
+	b = binary.AppendUvarint(b, out.Index)
+	b = binary.AppendUvarint(b, uint64(out.Rev))
+	return proto.MarshalOptions{}.MarshalAppend(b, out.Response)
+}
+
+func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
+	n, b, err := uvarints(b, 3)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2]), Response: newResponse(k)}}
+	if out.Response == nil {
+		return Outcome{}, fmt.Errorf("replica: no response is known for %v", k)
+	}
+	if err := proto.Unmarshal(b, out.Response); err != nil {
+		return Outcome{}, fmt.Errorf("replica: reading the leader's response to %v: %w", k, err)
+	}
+	return out, nil
+}
+
+func newResponse(k command.Kind) proto.Message {
+	switch k {
+	case command.Put:
+		return new(pb.PutResponse)
+	case command.DeleteRange:
+		return new(pb.DeleteRangeResponse)
+	case command.Txn:
+		return new(pb.TxnResponse)
+	case command.Compact:
+		return new(pb.CompactionResponse)
+	case command.LeaseGrant:
+		return new(pb.LeaseGrantResponse)
+	case command.LeaseRevoke:
+		return new(pb.LeaseRevokeResponse)
+	case command.LeaseCheckpoint:
+		return new(pb.LeaseCheckpointResponse)
+	case command.Alarm:
+		return new(pb.AlarmResponse)
+	case command.MemberPublish:
+		return new(pb.MemberUpdateResponse)
+	}
+	return nil
+}
+
+func encodeParts(parts placement.Set) []byte { return binary.AppendUvarint(nil, uint64(parts)) }
+
+func decodeParts(b []byte, all placement.Set) (placement.Set, error) {
+	n, _, err := uvarints(b, 1)
+	if err != nil {
+		return 0, err
+	}
+	parts := placement.Set(n[0])
+	if parts == 0 || parts&^all != 0 {
+		return 0, fmt.Errorf("replica: read point of partitions %v", parts)
+	}
+	return parts, nil
+}
+
+func encodePoints(points []Closed) []byte {
+	var b []byte
+	for _, m := range points {
+		b = binary.AppendUvarint(b, uint64(m.Group))
+		b = binary.AppendUvarint(b, m.Index)
+		b = binary.AppendUvarint(b, uint64(m.Revision))
+	}
+	return b
+}
+
+func decodePoints(b []byte, parts placement.Set) ([]Closed, error) {
+	var points []Closed
+	for range parts.Len() {
+		n, rest, err := uvarints(b, 3)
+		if err != nil {
+			return nil, err
+		}
+		if n[0] >= placement.MaxPartitions || !parts.Has(int(n[0])) {
+			return nil, fmt.Errorf("replica: read point of partition %d was not asked for", n[0])
+		}
+		points = append(points, Closed{Group: int(n[0]), Index: n[1], Revision: int64(n[2])})
+		b = rest
+	}
+	return points, nil
+}
+
+func uvarints(b []byte, count int) ([3]uint64, []byte, error) {
+	var out [3]uint64
+	for i := range count {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return out, nil, errShort
+		}
+		out[i], b = v, b[n:]
+	}
+	return out, b, nil
+}

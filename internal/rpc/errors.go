@@ -1,0 +1,65 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// statuses are the codes and texts by which etcd's clients know each fault.
+var statuses = map[*fault.Fault]error{
+	fault.EmptyKey:          rpctypes.ErrGRPCEmptyKey,
+	fault.KeyNotFound:       rpctypes.ErrGRPCKeyNotFound,
+	fault.ValueProvided:     rpctypes.ErrGRPCValueProvided,
+	fault.LeaseProvided:     rpctypes.ErrGRPCLeaseProvided,
+	fault.TooManyOps:        rpctypes.ErrGRPCTooManyOps,
+	fault.DuplicateKey:      rpctypes.ErrGRPCDuplicateKey,
+	fault.InvalidSort:       rpctypes.ErrGRPCInvalidSortOption,
+	fault.Compacted:         rpctypes.ErrGRPCCompacted,
+	fault.FutureRevision:    rpctypes.ErrGRPCFutureRev,
+	fault.NoSpace:           rpctypes.ErrGRPCNoSpace,
+	fault.LeaseNotFound:     rpctypes.ErrGRPCLeaseNotFound,
+	fault.LeaseExists:       rpctypes.ErrGRPCLeaseExist,
+	fault.LeaseTTLTooLarge:  rpctypes.ErrGRPCLeaseTTLTooLarge,
+	fault.TooManyRequests:   rpctypes.ErrGRPCRequestTooManyRequests,
+	fault.RequestTooLarge:   rpctypes.ErrGRPCRequestTooLarge,
+	fault.NoLeader:          rpctypes.ErrGRPCNoLeader,
+	fault.NotLeader:         rpctypes.ErrGRPCNotLeader,
+	fault.LeaderChanged:     rpctypes.ErrGRPCLeaderChanged,
+	fault.Timeout:           rpctypes.ErrGRPCTimeout,
+	fault.TimeoutLeaderFail: rpctypes.ErrGRPCTimeoutDueToLeaderFail,
+	fault.TimeoutConnLost:   rpctypes.ErrGRPCTimeoutDueToConnectionLost,
+	fault.Stopped:           rpctypes.ErrGRPCStopped,
+	fault.Corrupt:           rpctypes.ErrGRPCCorrupt,
+	fault.MemberNotFound:    rpctypes.ErrGRPCMemberNotFound,
+	fault.BadLeaderTransfer: rpctypes.ErrGRPCBadLeaderTransferee,
+	fault.Unhealthy:         rpctypes.ErrGRPCUnhealthy,
+}
+
+// toStatus turns an error of the node into what a client sees. A fault without
+// an etcd status keeps its text under code Unknown, as etcd does.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, ctxErr := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, ctxErr) {
+			return ctxErr // grpc has the code and text for these
+		}
+	}
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		if s := statuses[f]; s != nil {
+			return s
+		}
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Unknown, err.Error())
+}

@@ -1,0 +1,289 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// fakeNode is a node with a sorted list of keys and nothing behind it. err, if
+// set, is the answer to everything.
+type fakeNode struct {
+	hub    *watch.Hub
+	leader atomic.Uint64
+	err    atomic.Pointer[error]
+
+	mu      sync.Mutex
+	rev     int64
+	keys    []*mvccpb.KeyValue
+	changes []store.Change
+	seen    []proto.Message
+	leases  map[int64]int64
+}
+
+const fakeCluster, fakeMember, fakeTerm = 11, 22, 33
+
+func newFakeNode() *fakeNode {
+	n := &fakeNode{rev: 1, leases: map[int64]int64{}}
+	n.leader.Store(fakeMember)
+	n.hub = watch.NewHub(1, n.history, watch.Options{})
+	n.hub.Reset([]int64{1}, 0)
+	return n
+}
+
+func (n *fakeNode) fail(err error) { n.err.Store(&err) }
+
+func (n *fakeNode) begin(m proto.Message) error {
+	n.mu.Lock()
+	n.seen = append(n.seen, m)
+	n.mu.Unlock()
+	if e := n.err.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+func (n *fakeNode) last() proto.Message {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.seen[len(n.seen)-1]
+}
+
+func (n *fakeNode) history(_ int, key, end []byte, from, to int64, _ int, _ bool) ([]store.Change, int64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []store.Change
+	for _, c := range n.changes {
+		if rev := c.Kv.ModRevision; rev >= from && rev <= to && within(c.Kv.Key, key, end) {
+			out = append(out, c)
+		}
+	}
+	return out, to, nil
+}
+
+func within(k, key, end []byte) bool {
+	switch {
+	case len(end) == 0:
+		return bytes.Equal(k, key)
+	case len(end) == 1 && end[0] == 0:
+		return bytes.Compare(k, key) >= 0
+	}
+	return bytes.Compare(k, key) >= 0 && bytes.Compare(k, end) < 0
+}
+
+func (n *fakeNode) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: n.rev} }
+
+func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if err := n.begin(r); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	resp := &pb.RangeResponse{Header: n.head()}
+	for _, kv := range n.keys {
+		if !within(kv.Key, r.Key, r.RangeEnd) || r.Revision > 0 && kv.ModRevision > r.Revision {
+			continue
+		}
+		resp.Count++
+		switch {
+		case r.CountOnly:
+		case r.Limit > 0 && int64(len(resp.Kvs)) == r.Limit:
+			resp.More = true
+		default:
+			resp.Kvs = append(resp.Kvs, kv)
+		}
+	}
+	return resp, nil
+}
+
+func (n *fakeNode) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := n.begin(r); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rev++
+	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, ModRevision: n.rev, CreateRevision: n.rev, Version: 1}
+	i := sort.Search(len(n.keys), func(i int) bool { return bytes.Compare(n.keys[i].Key, r.Key) >= 0 })
+	var prev *mvccpb.KeyValue
+	if i < len(n.keys) && bytes.Equal(n.keys[i].Key, r.Key) {
+		prev, n.keys[i] = n.keys[i], kv
+	} else {
+		n.keys = append(n.keys, nil)
+		copy(n.keys[i+1:], n.keys[i:])
+		n.keys[i] = kv
+	}
+	c := store.Change{Kv: kv, Prev: prev}
+	n.changes = append(n.changes, c)
+	n.hub.Changes(0, n.rev, []store.Change{c})
+	n.hub.Advance(0, n.rev)
+	return &pb.PutResponse{Header: n.head()}, nil
+}
+
+func (n *fakeNode) DeleteRange(_ context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	return &pb.DeleteRangeResponse{Header: n.head()}, n.begin(r)
+}
+
+func (n *fakeNode) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return &pb.TxnResponse{Header: n.head()}, n.begin(r)
+}
+
+func (n *fakeNode) Compact(_ context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	if err := n.begin(r); err != nil {
+		return nil, err
+	}
+	n.hub.Compacted(r.Revision)
+	return &pb.CompactionResponse{Header: n.head()}, nil
+}
+
+func (n *fakeNode) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if err := n.begin(r); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leases[r.ID] = r.TTL
+	return &pb.LeaseGrantResponse{Header: &pb.ResponseHeader{}, ID: r.ID, TTL: r.TTL}, nil
+}
+
+func (n *fakeNode) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	return &pb.LeaseRevokeResponse{Header: n.head()}, n.begin(r)
+}
+
+func (n *fakeNode) LeaseRenew(_ context.Context, id int64) (int64, error) {
+	if err := n.begin(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ttl := n.leases[id]; ttl > 0 {
+		return ttl, nil
+	}
+	return 0, fault.LeaseNotFound
+}
+
+func (n *fakeNode) LeaseTimeToLive(_ context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	if err := n.begin(r); err != nil {
+		return nil, err
+	}
+	return nil, fault.LeaseNotFound
+}
+
+func (n *fakeNode) LeaseLeases(_ context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	return &pb.LeaseLeasesResponse{Header: n.head(), Leases: []*pb.LeaseStatus{{ID: 5}}}, n.begin(r)
+}
+
+func (n *fakeNode) NewWatchStream() *watch.Stream { return n.hub.NewStream() }
+
+func (n *fakeNode) Status(context.Context) (Status, error) {
+	return Status{
+		Leader: n.leader.Load(), RaftIndex: 9, RaftApplied: 8, DBSize: 7, DBSizeInUse: 6, DBSizeQuota: 5, StorageVersion: "3.6.0",
+		Alarms: []*pb.AlarmMember{{MemberID: 22, Alarm: pb.AlarmType_NOSPACE}},
+	}, n.begin(&pb.StatusRequest{})
+}
+
+func (n *fakeNode) Hash(context.Context) (uint32, int64, error) {
+	return 77, 5, n.begin(&pb.HashRequest{})
+}
+
+func (n *fakeNode) HashKV(_ context.Context, rev int64) (KVHash, error) {
+	return KVHash{Hash: 78, HashRevision: rev, CompactRevision: 2, CurrentRevision: 6}, n.begin(&pb.HashKVRequest{Revision: rev})
+}
+
+func (n *fakeNode) Alarm(_ context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	return &pb.AlarmResponse{}, n.begin(r)
+}
+
+func (n *fakeNode) Defragment(context.Context) error { return n.begin(&pb.DefragmentRequest{}) }
+
+func (n *fakeNode) Snapshot(context.Context) (Snapshot, error) {
+	content := bytes.Repeat([]byte("stoa"), 20_000)
+	return Snapshot{io.NopCloser(bytes.NewReader(content)), int64(len(content)), "3.6.0"}, n.begin(&pb.SnapshotRequest{})
+}
+
+func (n *fakeNode) MoveLeader(_ context.Context, to uint64) error {
+	return n.begin(&pb.MoveLeaderRequest{TargetID: to})
+}
+
+func (n *fakeNode) Members(_ context.Context, linearizable bool) ([]*pb.Member, error) {
+	return []*pb.Member{{ID: 22, Name: "a"}}, n.begin(&pb.MemberListRequest{Linearizable: linearizable})
+}
+
+func (n *fakeNode) ClusterID() uint64 { return fakeCluster }
+func (n *fakeNode) MemberID() uint64  { return fakeMember }
+func (n *fakeNode) RaftTerm() uint64  { return fakeTerm }
+func (n *fakeNode) Leader() uint64    { return n.leader.Load() }
+func (n *fakeNode) Revision() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rev
+}
+
+// serve stands a server up in front of a fake node and connects to it.
+func serve(t testing.TB, o Options) (*fakeNode, *grpc.ClientConn) {
+	n, l := listen(t, o)
+	conn, err := grpc.NewClient("passthrough:///bufnet", grpc.WithTransportCredentials(insecure.NewCredentials()), dial(l))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return n, conn
+}
+
+func listen(t testing.TB, o Options) (*fakeNode, *bufconn.Listener) {
+	n := newFakeNode()
+	s := NewServer(n, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	hubDone := make(chan struct{})
+	go func() { n.hub.Run(ctx); close(hubDone) }()
+	l := bufconn.Listen(1 << 20)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		s.Close()
+		cancel()
+		<-hubDone
+	})
+	return n, l
+}
+
+func dial(l *bufconn.Listener) grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })
+}
+
+// client is etcd's own client on a server.
+func client(t testing.TB, o Options) (*fakeNode, *clientv3.Client) {
+	n, l := listen(t, o)
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{"passthrough:///bufnet"},
+		DialOptions: []grpc.DialOption{dial(l)},
+		Logger:      zap.NewNop(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return n, c
+}
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,115 @@
+package rpc
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/api/v3/version"
+	"go.uber.org/zap"
+)
+
+type maintenanceServer struct {
+	pb.UnsafeMaintenanceServer
+	header
+	m  Maintenance
+	lg *zap.Logger
+}
+
+func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	st, err := s.m.Status(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	head := s.new()
+	resp := &pb.StatusResponse{
+		Header:           head,
+		Version:          version.Version,
+		Leader:           st.Leader,
+		RaftIndex:        st.RaftIndex,
+		RaftAppliedIndex: st.RaftApplied,
+		RaftTerm:         head.RaftTerm,
+		DbSize:           st.DBSize,
+		DbSizeInUse:      st.DBSizeInUse,
+		DbSizeQuota:      st.DBSizeQuota,
+		StorageVersion:   st.StorageVersion,
+		IsLearner:        st.IsLearner,
+		DowngradeInfo:    &pb.DowngradeInfo{},
+	}
+	if st.Leader == 0 {
+		resp.Errors = append(resp.Errors, rpctypes.ErrNoLeader.Error())
+	}
+	for _, a := range st.Alarms {
+		resp.Errors = append(resp.Errors, a.String())
+	}
+	return resp, nil
+}
+
+func (s *maintenanceServer) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
+	hash, rev, err := s.m.Hash(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	resp := &pb.HashResponse{Header: &pb.ResponseHeader{Revision: rev}, Hash: hash}
+	return resp, s.fill(resp.Header)
+}
+
+func (s *maintenanceServer) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	h, err := s.m.HashKV(ctx, r.Revision)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	resp := &pb.HashKVResponse{
+		Header:          &pb.ResponseHeader{Revision: h.CurrentRevision},
+		Hash:            h.Hash,
+		CompactRevision: h.CompactRevision,
+		HashRevision:    h.HashRevision,
+	}
+	return resp, s.fill(resp.Header)
+}
+
+func (s *maintenanceServer) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	resp, err := s.m.Alarm(ctx, r)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	if resp.Header == nil {
+		resp.Header = &pb.ResponseHeader{}
+	}
+	return resp, s.fill(resp.Header)
+}
+
+// Defragment answers without a header, as etcd does.
+func (s *maintenanceServer) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	if err := s.m.Defragment(ctx); err != nil {
+		s.lg.Warn("defragment", zap.Error(err))
+		return nil, toStatus(err)
+	}
+	return &pb.DefragmentResponse{}, nil
+}
+
+func (s *maintenanceServer) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	if s.info.MemberID() != s.info.Leader() {
+		return nil, rpctypes.ErrGRPCNotLeader
+	}
+	if err := s.m.MoveLeader(ctx, r.TargetID); err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.MoveLeaderResponse{}, nil
+}
+
+// Downgrade knows of no older version to go to. Cancelling what never runs
+// succeeds, as in etcd.
+func (s *maintenanceServer) Downgrade(_ context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
+	if r.Action == pb.DowngradeRequest_CANCEL {
+		return &pb.DowngradeResponse{Header: s.new(), Version: version.APIVersion}, nil
+	}
+	for _, n := range strings.SplitN(r.Version, ".", 3) {
+		if _, err := strconv.ParseUint(n, 10, 32); err != nil {
+			return nil, rpctypes.ErrGRPCWrongDowngradeVersionFormat
+		}
+	}
+	return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
+}

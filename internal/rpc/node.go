@@ -1,0 +1,127 @@
+package rpc
+
+import (
+	"context"
+	"io"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// What the services need of the server that they stand in front of. Every
+// method may be called from any number of goroutines at once. Errors carry a
+// [fault.Fault] somewhere inside, or are the context's own; toStatus turns them
+// into etcd's codes and texts.
+//
+// Answers carry a header with the revision only; the services fill in cluster,
+// member and term. A method takes the request over: the services don't look at
+// it again, and each call gets a request of its own.
+
+// KV serves reads and writes of keys.
+type KV interface {
+	// Range answers linearizably unless the request says serializable. The
+	// header's revision is the one at which the answer is exact, also for a
+	// request that names an older revision.
+	Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error)
+	// Put, DeleteRange, Txn and Compact return when the write is durable on a
+	// majority and applied here.
+	Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)
+	DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error)
+	Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error)
+	Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error)
+}
+
+// Lessor serves leases.
+type Lessor interface {
+	LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error)
+	LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error)
+	// LeaseRenew returns the renewed TTL in seconds, or fault.LeaseNotFound.
+	LeaseRenew(ctx context.Context, id int64) (ttl int64, err error)
+	// LeaseTimeToLive and LeaseLeases answer for a lease that isn't there with
+	// fault.LeaseNotFound.
+	LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error)
+	LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error)
+}
+
+// Watcher hands out streams of the watch hub.
+type Watcher interface {
+	NewWatchStream() *watch.Stream
+}
+
+// Status is what Maintenance.Status tells about this server and its file.
+type Status struct {
+	Leader         uint64
+	RaftIndex      uint64
+	RaftApplied    uint64
+	DBSize         int64
+	DBSizeInUse    int64
+	DBSizeQuota    int64
+	StorageVersion string
+	IsLearner      bool
+	// Alarms are the active ones; a server without a leader is reported by the
+	// service itself.
+	Alarms []*pb.AlarmMember
+}
+
+// Maintenance serves the operator.
+type Maintenance interface {
+	Status(ctx context.Context) (Status, error)
+	// Hash is etcd's checksum over the whole file, exact at revision rev.
+	Hash(ctx context.Context) (hash uint32, rev int64, err error)
+	// HashKV is etcd's checksum over the history up to rev (0: all of it).
+	HashKV(ctx context.Context, rev int64) (KVHash, error)
+	Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error)
+	Defragment(ctx context.Context) error
+	// Snapshot opens a consistent copy of the file; the caller closes it.
+	Snapshot(ctx context.Context) (Snapshot, error)
+	// MoveLeader hands the leadership of all groups to another member; it is
+	// called on the leader only.
+	MoveLeader(ctx context.Context, to uint64) error
+}
+
+// KVHash is the answer to HashKV.
+type KVHash struct {
+	Hash            uint32
+	HashRevision    int64 // the revision up to which the hash goes
+	CompactRevision int64
+	CurrentRevision int64
+}
+
+// Snapshot is a copy of the backend file on its way out. Size is exact: the
+// reader yields that many bytes.
+type Snapshot struct {
+	io.ReadCloser
+	Size    int64
+	Version string // etcd's storage version, "3.6.0"
+}
+
+// Cluster tells who is in the cluster.
+type Cluster interface {
+	// Members returns the members; linearizable asks for a list that is no
+	// older than the call.
+	Members(ctx context.Context, linearizable bool) ([]*pb.Member, error)
+}
+
+// Info is what every answer's header and the leader checks need. The methods
+// are called on every request: they must be no more than an atomic load.
+type Info interface {
+	ClusterID() uint64
+	MemberID() uint64
+	RaftTerm() uint64
+	// Leader is the server that leads, 0 if this server knows of none.
+	Leader() uint64
+	// Revision is the highest revision that this server has applied. It goes
+	// into headers of answers that have none of their own.
+	Revision() int64
+}
+
+// Node is all of it: one server, seen from the network.
+type Node interface {
+	KV
+	Lessor
+	Watcher
+	Maintenance
+	Cluster
+	Info
+}

@@ -1,0 +1,104 @@
+package rpc
+
+import (
+	"bytes"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// firstChunk is how many keys the first chunk of a stream holds, as in etcd:
+// few, because nothing is known yet about their size.
+const firstChunk = 10
+
+// RangeStream answers a Range in chunks, all of them at the revision of the
+// first. Only the last chunk has the header, the count and more; merging the
+// chunks makes the answer that Range would have given.
+func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
+	if err := checkRangeStream(r); err != nil {
+		return err
+	}
+	if r.CountOnly {
+		return s.streamCount(r, stream)
+	}
+	if r.SortTarget != pb.RangeRequest_KEY {
+		return s.streamSorted(r, stream)
+	}
+	var (
+		key, rev     = r.Key, r.Revision
+		serializable = r.Serializable
+		size         = int64(firstChunk)
+		sent, total  int64
+		head         *pb.ResponseHeader
+	)
+	for {
+		limit := size
+		if r.Limit > 0 {
+			limit = min(limit, r.Limit-sent)
+		}
+		resp, err := s.kv.Range(stream.Context(), &pb.RangeRequest{
+			Key: key, RangeEnd: r.RangeEnd, Limit: limit, Revision: rev, KeysOnly: r.KeysOnly, Serializable: serializable,
+		})
+		if err != nil {
+			return toStatus(err)
+		}
+		if resp.Header == nil {
+			return errNoHeader
+		}
+		if head == nil {
+			head, total = resp.Header, resp.Count
+			s.identify(head)
+			if rev == 0 {
+				rev = head.Revision
+			}
+			// From here on every chunk is at a revision that this server has:
+			// asking the others again would change nothing.
+			serializable = true
+		}
+		sent += int64(len(resp.Kvs))
+		out := &pb.RangeResponse{Kvs: resp.Kvs}
+		last := !resp.More || r.Limit > 0 && sent >= r.Limit
+		if last {
+			out.Header, out.More, out.Count = head, resp.More, total
+		}
+		if err := stream.Send(&pb.RangeStreamResponse{RangeResponse: out}); err != nil || last {
+			return err
+		}
+		key = append(bytes.Clone(resp.Kvs[len(resp.Kvs)-1].Key), 0)
+		size = nextChunk(limit, proto.Size(resp), s.chunk)
+	}
+}
+
+func (s *kvServer) streamCount(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
+	resp, err := s.kv.Range(stream.Context(), r)
+	if err != nil {
+		return toStatus(err)
+	}
+	if resp.Header == nil {
+		return errNoHeader
+	}
+	s.identify(resp.Header)
+	return stream.Send(&pb.RangeStreamResponse{RangeResponse: &pb.RangeResponse{Header: resp.Header, Count: resp.Count}})
+}
+
+// streamSorted answers in one piece what is to be ordered by something else than
+// the key: no part of it is known before all is.
+func (s *kvServer) streamSorted(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
+	resp, err := s.Range(stream.Context(), r)
+	if err != nil {
+		return err
+	}
+	return stream.Send(&pb.RangeStreamResponse{RangeResponse: resp})
+}
+
+// nextChunk aims at chunks of about the given number of bytes. It leaves a size
+// alone that is within a factor of two, so that it doesn't swing.
+func nextChunk(keys int64, bytes, aim int) int64 {
+	switch {
+	case bytes < aim/2:
+		return keys * 2
+	case bytes > aim*2:
+		return max(1, keys/2)
+	}
+	return keys
+}

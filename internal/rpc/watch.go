@@ -1,0 +1,130 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+type watchServer struct {
+	pb.UnsafeWatchServer
+	header
+	watcher Watcher
+	o       Options
+}
+
+// Watch sends on this goroutine and receives on another one, which ends when
+// the client is done or the stream is: grpc makes a blocked receive return when
+// this method does.
+func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	hub := s.watcher.NewWatchStream()
+	defer hub.Close()
+	periodic := &periodic{interval: s.o.ProgressInterval, tick: hub.Tick}
+	defer periodic.stop()
+
+	go func() {
+		// A client that only closes its sending side goes on receiving.
+		if err := s.receive(ctx, stream, hub, periodic); !errors.Is(err, io.EOF) {
+			cancel(err)
+		}
+	}()
+	for {
+		r, err := hub.Recv(ctx)
+		if err == nil {
+			s.identify(r.Header)
+			err = sendWatch(r, s.o.MaxRequestBytes+frameOverhead, stream.Send)
+		} else if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if errors.Is(err, context.Canceled) {
+			return rpctypes.ErrGRPCWatchCanceled
+		}
+		if err != nil {
+			return toStatus(err)
+		}
+	}
+}
+
+func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, hub *watch.Stream, p *periodic) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := hub.Admit(ctx); err != nil {
+			return err
+		}
+		// A request with no known kind in it is ignored, as in etcd.
+		switch r := req.RequestUnion.(type) {
+		case *pb.WatchRequest_CreateRequest:
+			if r.CreateRequest == nil {
+				continue
+			}
+			if r.CreateRequest.StartRevision < 0 {
+				hub.Refuse(rpctypes.ErrCompacted.Error())
+				continue
+			}
+			hub.Create(r.CreateRequest)
+			if r.CreateRequest.ProgressNotify {
+				p.start()
+			}
+		case *pb.WatchRequest_CancelRequest:
+			if r.CancelRequest != nil {
+				hub.Cancel(r.CancelRequest.WatchId)
+			}
+		case *pb.WatchRequest_ProgressRequest:
+			if r.ProgressRequest != nil {
+				hub.RequestProgress()
+			}
+		}
+	}
+}
+
+// periodic ticks for the watchers that want to hear of progress now and then.
+// Streams without such watchers have no timer.
+type periodic struct {
+	interval time.Duration
+	tick     func()
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
+}
+
+func (p *periodic) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil || p.stopped {
+		return
+	}
+	// Up to a tenth more, so that clients which came together after a restart
+	// don't all hear at the same moment.
+	every := p.interval + rand.N(p.interval/10)
+	p.timer = time.AfterFunc(every, func() {
+		p.tick()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.stopped {
+			p.timer.Reset(every)
+		}
+	})
+}
+
+func (p *periodic) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}

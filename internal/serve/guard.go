@@ -1,0 +1,56 @@
+package serve
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+// guard keeps web pages of strangers from using a browser to talk to a server
+// that only the browser can reach: DNS rebinding (CVE-2018-5702) by the Host
+// header of plain requests, other sites by CORS.
+type guard struct {
+	hosts, origins     []string
+	anyHost, anyOrigin bool
+	lg                 *zap.Logger
+	next               http.Handler
+}
+
+func newGuard(hosts, origins []string, lg *zap.Logger, next http.Handler) http.Handler {
+	all := func(s []string) bool {
+		return len(s) == 0 || slices.Contains(s, "*") || slices.Equal(s, []string{""})
+	}
+	return &guard{hosts: hosts, origins: origins, anyHost: all(hosts), anyOrigin: all(origins), lg: lg, next: next}
+}
+
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil && !g.anyHost {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if !slices.Contains(g.hosts, host) {
+			g.lg.Warn("rejecting HTTP request to prevent DNS rebinding attacks", zap.String("host", host))
+			http.Error(w, fmt.Sprintf("the Host header %q is not in --host-whitelist: add it, or use https", host), http.StatusMisdirectedRequest)
+			return
+		}
+	}
+	if g.anyOrigin {
+		allowOrigin(w, "*")
+	} else if origin := r.Header.Get("Origin"); slices.Contains(g.origins, origin) {
+		allowOrigin(w, origin)
+	}
+	if r.Method == http.MethodOptions {
+		return
+	}
+	g.next.ServeHTTP(w, r)
+}
+
+func allowOrigin(w http.ResponseWriter, origin string) {
+	w.Header().Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
+	w.Header().Set("Access-Control-Allow-Origin", origin)
+	w.Header().Set("Access-Control-Allow-Headers", "accept, content-type, authorization")
+}

@@ -1,0 +1,117 @@
+package serve
+
+import (
+	"encoding/json"
+	"expvar"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// Pages says what the HTTP pages of a server show.
+type Pages struct {
+	Health        Health
+	HealthCounter HealthCounter
+	HealthTimeout time.Duration // how long /health waits for its read
+	Metrics       http.Handler
+	Pprof         bool
+	Hosts         []string // accepted in plain requests; "*" or none: all
+	Origins       []string // accepted by CORS; "*" or none: all
+	Logger        *zap.Logger
+}
+
+// ClientPages is the HTTP of a client port.
+func ClientPages(p Pages) http.Handler {
+	mux := http.NewServeMux()
+	p.observe(mux)
+	mux.HandleFunc("/version", serveVersion)
+	mux.Handle("/debug/vars", expvar.Handler())
+	if p.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return newGuard(p.Hosts, p.Origins, p.Logger, mux)
+}
+
+// MetricsPages is the HTTP of a metrics port.
+func MetricsPages(p Pages) http.Handler {
+	mux := http.NewServeMux()
+	p.observe(mux)
+	return mux
+}
+
+func (p Pages) observe(mux *http.ServeMux) {
+	mux.Handle("/metrics", p.Metrics)
+	h := &healthPages{server: p.Health, count: p.HealthCounter, timeout: p.HealthTimeout, lg: p.Logger}
+	h.register(mux)
+}
+
+// Members is what the pages of a peer port show.
+type Members interface {
+	ClusterID() uint64
+	Members() []*pb.Member
+}
+
+// PeerPages is the HTTP of a peer port.
+func PeerPages(m Members) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/version", serveVersion)
+	mux.HandleFunc("/members", func(w http.ResponseWriter, r *http.Request) {
+		if !onlyGet(w, r) {
+			return
+		}
+		w.Header().Set("X-Etcd-Cluster-ID", fmt.Sprintf("%x", m.ClusterID()))
+		writeJSON(w, membersOf(m.Members()))
+	})
+	return mux
+}
+
+// member has etcd's names of the JSON fields, which aren't protobuf's.
+type member struct {
+	ID         uint64   `json:"id"`
+	PeerURLs   []string `json:"peerURLs"`
+	IsLearner  bool     `json:"isLearner,omitempty"`
+	Name       string   `json:"name,omitempty"`
+	ClientURLs []string `json:"clientURLs,omitempty"`
+}
+
+func membersOf(ms []*pb.Member) []member {
+	out := make([]member, len(ms))
+	for i, m := range ms {
+		out[i] = member{ID: m.ID, PeerURLs: m.PeerURLs, IsLearner: m.IsLearner, Name: m.Name, ClientURLs: m.ClientURLs}
+	}
+	return out
+}
+
+// versions is etcd's answer to /version, and who is really there.
+type versions struct {
+	Server  string `json:"etcdserver"`
+	Cluster string `json:"etcdcluster"`
+	Storage string `json:"storage"`
+	Stoa    string `json:"stoa"`
+}
+
+func serveVersion(w http.ResponseWriter, r *http.Request) {
+	if onlyGet(w, r) {
+		writeJSON(w, versions{Server: version.Etcd, Cluster: version.Cluster, Storage: version.Storage, Stoa: version.Stoa})
+	}
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(body)
+}

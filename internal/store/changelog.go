@@ -1,0 +1,106 @@
+package store
+
+import (
+	"sort"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// changeLog is the newest part of history, in memory: everything that is not
+// yet in History, and behind that a window for watchers that are a little
+// late. It grows in chunks, so that neither an append nor a cut ever copies it.
+type changeLog struct {
+	chunks []*chunk
+	base   position // of chunks[0]
+	next   position // of the change to be appended next
+
+	// floor is the newest change that is no longer here. Everything above it is
+	// here; everything up to it is in History.
+	floor Revision
+	last  Revision
+	bytes int // of the keys and values in all chunks, roughly
+}
+
+const chunkChanges = 64
+
+// Every chunk but the last is full.
+type chunk struct {
+	n     int
+	bytes int
+	items [chunkChanges]Change
+}
+
+// position is the number of changes ever appended before a place in the log.
+type position int64
+
+func (l *changeLog) append(c Change) {
+	if l.next%chunkChanges == 0 {
+		l.chunks = append(l.chunks, &chunk{})
+	}
+	tail := l.chunks[len(l.chunks)-1]
+	tail.items[tail.n] = c
+	tail.n++
+	size := len(c.Kv.Key) + len(c.Kv.Value)
+	tail.bytes += size
+	l.bytes += size
+	l.next++
+	l.last = c.Rev()
+}
+
+// since returns a position's part of the log as whole chunks, of which the
+// first has skip changes too many at its front. Later appends don't touch what
+// was returned, if it is read only up to the position that was the end.
+func (l *changeLog) since(p position) (chunks []*chunk, skip int) {
+	p = max(p, l.base)
+	i := int(p-l.base) / chunkChanges
+	return l.chunks[i:len(l.chunks):len(l.chunks)], int(p-l.base) % chunkChanges
+}
+
+// trim forgets whole chunks from the front while more than window bytes or
+// chunks are held, but nothing at or behind the position keep.
+func (l *changeLog) trim(keep position, windowBytes, windowChunks int) {
+	n := 0
+	for n < len(l.chunks) && l.base+chunkChanges <= keep && (l.bytes > windowBytes || len(l.chunks)-n > windowChunks) {
+		c := l.chunks[n]
+		l.floor = c.items[c.n-1].Rev()
+		l.bytes -= c.bytes
+		l.base += chunkChanges
+		n++
+	}
+	if n > 0 {
+		// A fresh array: reslicing would keep the dropped chunks reachable.
+		l.chunks = append(make([]*chunk, 0, 2*(len(l.chunks)-n)), l.chunks[n:]...)
+	}
+}
+
+// from returns the chunk number and offset of the first change at or above rev.
+func (l *changeLog) from(rev Revision) (int, int) {
+	i := sort.Search(len(l.chunks), func(i int) bool {
+		c := l.chunks[i]
+		return !c.items[c.n-1].Rev().Less(rev)
+	})
+	if i == len(l.chunks) {
+		return i, 0
+	}
+	c := l.chunks[i]
+	return i, sort.Search(c.n, func(j int) bool { return !c.items[j].Rev().Less(rev) })
+}
+
+// get returns the value written at rev, or nil if it is not in the log.
+func (l *changeLog) get(rev Revision) *mvccpb.KeyValue {
+	if c := l.change(rev); c != nil {
+		return c.Kv
+	}
+	return nil
+}
+
+func (l *changeLog) change(rev Revision) *Change {
+	if !l.floor.Less(rev) {
+		return nil
+	}
+	i, j := l.from(rev)
+	if i == len(l.chunks) || l.chunks[i].items[j].Rev() != rev {
+		return nil
+	}
+	return &l.chunks[i].items[j]
+}

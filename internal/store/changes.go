@@ -1,0 +1,273 @@
+package store
+
+import (
+	"fmt"
+	"sort"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// scanLimit bounds how long one call holds a read transaction of the file open.
+const scanLimit = 100_000
+
+// Changes returns the changes of the keys in [key, end) at revisions from …
+// through, ascending, where through <= to says how far it got: the caller goes
+// on at through+1. It stops early at the end of the revision in which it has
+// found limit changes (0: none), and where it has read long enough. A
+// revision is never split. Without prev, Prev may be nil though there was a
+// value before.
+//
+// It takes the read lock itself. It fails with fault.Compacted if from is below
+// the compaction revision, as etcd's watches do. What happened at exactly that
+// revision has survived, but not what it replaced: Prev is nil there.
+func (s *Store) Changes(key, end []byte, from, to int64, limit int, prev bool) (changes []Change, through int64, err error) {
+	s.RLock()
+	if from < s.compacted {
+		s.RUnlock()
+		return nil, 0, fault.Compacted
+	}
+	w := walk{store: s, key: key, end: end, from: from, to: to, through: to, limit: limit, prev: prev}
+	floor := s.log.floor.Main
+	switch {
+	case from > to:
+		s.RUnlock()
+		return nil, to, nil
+	case from > floor:
+		w.log()
+		s.RUnlock()
+		return w.found, w.through, nil
+	case len(end) == 0:
+		w.index()
+		s.RUnlock()
+	default:
+		s.RUnlock()
+		w.through = min(to, floor)
+		if err := w.scan(); err != nil {
+			return nil, 0, err
+		}
+		s.RLock()
+		w.claim()
+		s.RUnlock()
+	}
+	if err := w.resolve(); err != nil {
+		return nil, 0, err
+	}
+	return w.found, w.through, nil
+}
+
+// walk is one call of Changes.
+type walk struct {
+	store             *Store
+	key, end          []byte
+	from, to, through int64
+	limit             int
+	prev              bool
+
+	found []Change
+	kvs   []missing // values and previous values that are still to be fetched
+	prevs []missing
+}
+
+func (w *walk) wants(key []byte) bool {
+	if len(w.end) == 0 {
+		return view(key) == view(w.key)
+	}
+	return view(key) >= view(w.key) && before(view(key), w.end)
+}
+
+// full tells whether the walk has to stop before a change at revision main.
+func (w *walk) full(main int64) bool {
+	n := len(w.found)
+	if w.limit <= 0 || n < w.limit || w.found[n-1].Kv.ModRevision == main {
+		return false
+	}
+	w.through = main - 1
+	return true
+}
+
+// log walks the part of history that is in memory.
+func (w *walk) log() {
+	l := &w.store.log
+	i, j := l.from(Revision{Main: w.from})
+	for ; i < len(l.chunks); i, j = i+1, 0 {
+		c := l.chunks[i]
+		for ; j < c.n; j++ {
+			ch := &c.items[j]
+			if ch.Kv.ModRevision > w.to {
+				return
+			}
+			if !w.wants(ch.Kv.Key) {
+				continue
+			}
+			if w.full(ch.Kv.ModRevision) {
+				return
+			}
+			w.found = append(w.found, *ch)
+			if ch.Kv.ModRevision <= w.store.compacted {
+				w.found[len(w.found)-1].Prev = nil
+			}
+		}
+	}
+}
+
+// index walks one key's revisions: that beats reading the file for a key.
+func (w *walk) index() {
+	s := w.store
+	e := s.keys[view(w.key)]
+	if e == nil {
+		return
+	}
+	var ms []mark
+	if e.past != nil {
+		ms = e.past.marks
+	}
+	if e.cur != nil {
+		ms = append(ms[:len(ms):len(ms)], mark{main: e.cur.ModRevision, sub: e.sub})
+	}
+	i := sort.Search(len(ms), func(i int) bool { return ms[i].main >= w.from })
+	for ; i < len(ms); i++ {
+		m := ms[i]
+		if m.main > w.to || w.full(m.main) {
+			return
+		}
+		if c := s.log.change(m.rev()); c != nil {
+			w.found = append(w.found, *c)
+			continue
+		}
+		c := Change{Sub: int64(m.sub), Delete: m.tomb}
+		switch {
+		case m.tomb:
+			c.Kv = &mvccpb.KeyValue{Key: w.key, ModRevision: m.main}
+		case i == len(ms)-1:
+			c.Kv = e.cur
+		default:
+			// The revision is filled in now for full; resolve puts the value in.
+			c.Kv = &mvccpb.KeyValue{ModRevision: m.main}
+			w.kvs = append(w.kvs, missing{len(w.found), m.rev()})
+		}
+		w.found = append(w.found, c)
+		w.previous(e, i, len(w.found)-1)
+	}
+}
+
+// previous finds, or remembers to fetch, what the change at place i of e's
+// revisions replaced.
+func (w *walk) previous(e *entry, i, at int) {
+	if !w.prev {
+		return
+	}
+	if w.found[at].Kv.ModRevision <= w.store.compacted {
+		return
+	}
+	if rev, ok := e.before(i); ok {
+		if w.found[at].Prev = w.store.log.get(rev); w.found[at].Prev == nil {
+			w.prevs = append(w.prevs, missing{at, rev})
+		}
+	}
+}
+
+// scan reads a range's changes from the file, whatever partition they are of.
+func (w *walk) scan() error {
+	last, read := int64(0), 0
+	err := w.store.history.Scan(w.from, w.through, func(rev Revision, kv *mvccpb.KeyValue, tombstone bool) bool {
+		if rev.Main != last && read >= scanLimit {
+			w.through = rev.Main - 1
+			return false
+		}
+		last = rev.Main
+		read++
+		if !w.wants(kv.Key) {
+			return true
+		}
+		if w.full(rev.Main) {
+			return false
+		}
+		w.found = append(w.found, Change{Kv: kv, Sub: rev.Sub, Delete: tombstone})
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("read history from revision %d: %w", w.from, err)
+	}
+	return nil
+}
+
+// claim keeps those of the file's changes that are of this partition.
+func (w *walk) claim() {
+	all := w.found
+	w.found = nil
+	for _, c := range all {
+		e := w.store.keys[view(c.Kv.Key)]
+		if e == nil {
+			continue
+		}
+		i, ok := e.find(c.Rev())
+		if !ok {
+			continue
+		}
+		w.found = append(w.found, c)
+		w.previous(e, i, len(w.found)-1)
+	}
+}
+
+// resolve fetches what is not in memory. A compaction may have overtaken the
+// walk meanwhile; then what it removed is not missed but reported.
+func (w *walk) resolve() error {
+	for _, m := range w.kvs {
+		kv, err := w.fetch(m.rev)
+		if err == nil && kv == nil {
+			err = w.lost(m.rev, 0)
+		}
+		if err != nil {
+			return err
+		}
+		w.found[m.i].Kv = kv
+	}
+	for _, m := range w.prevs {
+		kv, err := w.fetch(m.rev)
+		if err == nil && kv == nil {
+			err = w.lost(m.rev, w.found[m.i].Kv.ModRevision)
+		}
+		if err != nil {
+			return err
+		}
+		w.found[m.i].Prev = kv
+	}
+	s := w.store
+	s.RLock()
+	defer s.RUnlock()
+	if w.from < s.compacted {
+		return fault.Compacted
+	}
+	for i := range w.found {
+		if w.found[i].Kv.ModRevision > s.compacted {
+			break
+		}
+		w.found[i].Prev = nil
+	}
+	return nil
+}
+
+func (w *walk) fetch(rev Revision) (*mvccpb.KeyValue, error) {
+	kv, err := w.store.history.Get(rev)
+	if err != nil {
+		return nil, fmt.Errorf("read revision %d.%d of history: %w", rev.Main, rev.Sub, err)
+	}
+	return kv, nil
+}
+
+// lost says whether a revision may be missing from the file: after a compaction,
+// or because a compaction has reached the change (0: none) that replaced it.
+func (w *walk) lost(rev Revision, replacedAt int64) error {
+	s := w.store
+	s.RLock()
+	defer s.RUnlock()
+	switch {
+	case w.from < s.compacted:
+		return fault.Compacted
+	case replacedAt != 0 && replacedAt <= s.compacted:
+		return nil
+	}
+	return fmt.Errorf("history has lost revision %d.%d, which no compaction has removed", rev.Main, rev.Sub)
+}

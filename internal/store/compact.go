@@ -1,0 +1,153 @@
+package store
+
+import "slices"
+
+// sweep is the physical side of compaction: finding the revisions that a
+// compaction has killed and handing them to the backend, a piece at a time.
+type sweep struct {
+	// aged names every key that has a past, each once: nothing else can have
+	// anything to compact.
+	aged queue
+
+	allowed int64 // no pass works for a later compaction
+
+	target int64  // the compaction that the pass in progress works for
+	left   int    // keys that the pass has still to look at
+	found  []Dead // by the pass in progress
+	dead   []Dead // by finished passes, ascending, not yet cut
+	done   int64  // every revision killed by this compaction is or was in dead
+
+	flushed  position // end of the last released cut
+	reported int64    // Swept of the last released cut
+}
+
+// Compact makes everything below rev unreadable, at once. What it kills is
+// removed later, a piece at each Release. The caller has checked rev against
+// the current revision; a compaction that is not above the last is ignored.
+func (s *Store) Compact(rev int64) {
+	s.compacted = max(s.compacted, rev)
+}
+
+// Swept is the newest compaction whose dead History no longer has: a physical
+// compaction waits for it.
+func (s *Store) Swept() int64 { return s.sweep.reported }
+
+// sweepOn looks at as many keys as its budget allows: a piece bounds how long
+// writers wait for it, the budget how long the flusher does.
+func (s *Store) sweepOn() {
+	for n := 0; n < s.bounds.budget; n += s.bounds.piece {
+		s.Lock()
+		more := s.sweepKeys(s.bounds.piece)
+		found := s.sweep.found
+		s.Unlock()
+		if more {
+			continue
+		}
+		// Only the flusher touches found between passes: sort without the lock.
+		// In order of revision the backend frees whole pages, and a key's last
+		// value never outlives its tombstone across a crash.
+		slices.SortFunc(found, compareDead)
+		s.Lock()
+		s.sweep.finish()
+		again := s.sweep.done < s.sweep.allowed
+		s.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// sweepKeys looks at up to n keys and tells whether the pass has more to do.
+func (s *Store) sweepKeys(n int) bool {
+	w := &s.sweep
+	if w.target == w.done {
+		if w.done >= w.allowed {
+			return false
+		}
+		w.target, w.left = w.allowed, w.aged.len()
+	}
+	for ; n > 0 && w.left > 0; n-- {
+		w.left--
+		name := w.aged.pop()
+		e := s.keys[name]
+		var gone bool
+		if w.found, gone = e.compact(w.target, w.found); gone {
+			s.graves.Delete(name)
+			delete(s.keys, name)
+		} else if e.past != nil {
+			w.aged.push(name)
+		}
+	}
+	return w.left > 0
+}
+
+func compareDead(a, b Dead) int { return a.Compare(b.Revision) }
+
+// finish ends a pass whose finds have been sorted.
+func (w *sweep) finish() {
+	if w.target == w.done {
+		return
+	}
+	if len(w.dead) == 0 {
+		w.dead = w.found
+	} else {
+		w.dead = append(w.dead, w.found...)
+		slices.SortFunc(w.dead, compareDead)
+	}
+	w.found, w.done = nil, w.target
+}
+
+// take hands over up to n dead revisions, and the compaction that is complete
+// with them.
+func (w *sweep) take(n int) (dead []Dead, swept int64) {
+	n = min(n, len(w.dead))
+	dead, w.dead = w.dead[:n:n], w.dead[n:]
+	if len(w.dead) > 0 {
+		return dead, w.reported
+	}
+	w.dead = nil
+	return dead, w.done
+}
+
+// queue is a FIFO of key names in chunks, so that a push never copies it.
+type queue struct {
+	head, tail *names
+	n          int
+}
+
+type names struct {
+	next     *names
+	from, to int
+	items    [512]string
+}
+
+func (q *queue) len() int { return q.n }
+
+func (q *queue) push(name string) {
+	if q.tail == nil || q.tail.to == len(q.tail.items) {
+		c := &names{}
+		if q.tail == nil {
+			q.head = c
+		} else {
+			q.tail.next = c
+		}
+		q.tail = c
+	}
+	q.tail.items[q.tail.to] = name
+	q.tail.to++
+	q.n++
+}
+
+func (q *queue) pop() string {
+	c := q.head
+	name := c.items[c.from]
+	c.items[c.from] = ""
+	c.from++
+	q.n--
+	if c.from == len(c.items) {
+		if q.head = c.next; q.head == nil {
+			q.tail = nil
+		}
+	}
+	return name
+}

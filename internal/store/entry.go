@@ -1,0 +1,114 @@
+package store
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// entry is one key. Its current value is in memory; of its past only the
+// revisions are, and the values are in the change log or in History.
+type entry struct {
+	cur  *mvccpb.KeyValue // nil while the key is deleted; then past ends in a tombstone
+	past *past            // nil for the many keys that were written once
+	sub  uint32           // of cur
+}
+
+// mark is one revision in a key's past.
+type mark struct {
+	main int64
+	sub  uint32
+	tomb bool
+}
+
+func (m mark) rev() Revision { return Revision{m.main, int64(m.sub)} }
+
+// past is a key's superseded revisions, ascending. The first one lies inside,
+// so that a key overwritten once costs a single allocation.
+type past struct {
+	marks []mark
+	first [1]mark
+}
+
+func newPast() *past {
+	p := &past{}
+	p.marks = p.first[:0]
+	return p
+}
+
+func (p *past) add(m mark) { p.marks = append(p.marks, m) }
+
+// at returns the key's state as of revision rev: its current value if that is
+// old enough, else the mark to look up; false if the key did not exist then.
+func (e *entry) at(rev int64) (cur *mvccpb.KeyValue, old Revision, ok bool) {
+	if e.cur != nil && e.cur.ModRevision <= rev {
+		return e.cur, Revision{}, true
+	}
+	if e.past == nil {
+		return nil, Revision{}, false
+	}
+	ms := e.past.marks
+	i := sort.Search(len(ms), func(i int) bool { return ms[i].main > rev }) - 1
+	if i < 0 || ms[i].tomb {
+		return nil, Revision{}, false
+	}
+	return nil, ms[i].rev(), true
+}
+
+// find returns the place of rev among the key's revisions; the current value's
+// place is len(past).
+func (e *entry) find(rev Revision) (int, bool) {
+	var ms []mark
+	if e.past != nil {
+		ms = e.past.marks
+	}
+	i, ok := slices.BinarySearchFunc(ms, rev, func(m mark, r Revision) int { return m.rev().Compare(r) })
+	if ok {
+		return i, true
+	}
+	if e.cur != nil && rev.Main == e.cur.ModRevision && rev.Sub == int64(e.sub) {
+		return len(ms), true
+	}
+	return 0, false
+}
+
+// before returns the revision that the one at place i replaced; false if the
+// key was not there or its last value has been compacted away.
+func (e *entry) before(i int) (Revision, bool) {
+	if e.past == nil || i == 0 || e.past.marks[i-1].tomb {
+		return Revision{}, false
+	}
+	return e.past.marks[i-1].rev(), true
+}
+
+// compact drops what compaction at revision c kills and appends it to dead:
+// every revision that was superseded at or below c, and a tombstone below c
+// (one exactly at c stays until the next compaction, as in etcd since 3.5.15).
+// It reports whether the key is gone altogether.
+func (e *entry) compact(c int64, dead []Dead) ([]Dead, bool) {
+	ms := e.past.marks
+	n := 0
+	for ; n < len(ms); n++ {
+		superseded := int64(math.MaxInt64)
+		if n+1 < len(ms) {
+			superseded = ms[n+1].main
+		} else if e.cur != nil {
+			superseded = e.cur.ModRevision
+		}
+		if superseded > c && !(ms[n].tomb && ms[n].main < c) {
+			break
+		}
+		dead = append(dead, Dead{ms[n].rev(), ms[n].tomb})
+	}
+	switch {
+	case n == len(ms):
+		e.past = nil
+	case n > len(ms)-n: // more freed than kept: let the array go
+		e.past.marks = slices.Clone(ms[n:])
+	default:
+		e.past.marks = ms[n:]
+	}
+	return dead, e.past == nil && e.cur == nil
+}

@@ -1,0 +1,11 @@
+package store
+
+// Tighten makes a store keep and do as little at once as it can, so that a
+// test of a few hundred changes goes through the file, and through a
+// compaction in many pieces.
+func (s *Store) Tighten() {
+	s.bounds = bounds{windowBytes: 0, windowChunks: 0, dead: 3, piece: 2, budget: 4}
+}
+
+// InMemory is how many changes the log holds.
+func (s *Store) InMemory() int { return int(s.log.next - s.log.base) }

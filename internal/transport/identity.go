@@ -1,0 +1,111 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// protocol changes when neighbouring versions could no longer understand each
+// other.
+const protocol = 1
+
+// The metadata of a link or a snapshot, in both directions.
+const (
+	keyProtocol    = "stoa-protocol"
+	keyCluster     = "stoa-cluster"
+	keyFrom        = "stoa-from"
+	keyTo          = "stoa-to"
+	keyIncarnation = "stoa-incarnation"
+	keyPartitions  = "stoa-partitions"
+)
+
+// identity is who one side of a link claims to be.
+type identity struct {
+	protocol, cluster, from, to, incarnation, partitions uint64
+}
+
+func (t *Transport) identity(to uint64) metadata.MD {
+	hex := func(v uint64) string { return strconv.FormatUint(v, 16) }
+	return metadata.Pairs(
+		keyProtocol, hex(protocol),
+		keyCluster, hex(t.o.ClusterID),
+		keyFrom, hex(t.o.ID),
+		keyTo, hex(to),
+		keyIncarnation, hex(t.incarnation),
+		keyPartitions, hex(uint64(t.o.Partitions)),
+	)
+}
+
+func parseIdentity(md metadata.MD) (identity, error) {
+	var id identity
+	for key, field := range map[string]*uint64{
+		keyProtocol: &id.protocol, keyCluster: &id.cluster, keyFrom: &id.from, keyTo: &id.to, keyIncarnation: &id.incarnation, keyPartitions: &id.partitions,
+	} {
+		values := md.Get(key)
+		if len(values) != 1 {
+			return identity{}, fmt.Errorf("%d values of %s, want one", len(values), key)
+		}
+		v, err := strconv.ParseUint(values[0], 16, 64)
+		if err != nil {
+			return identity{}, fmt.Errorf("parse %s: %w", key, err)
+		}
+		*field = v
+	}
+	return id, nil
+}
+
+// check says why who must not be talked to, as seen by this server. The texts
+// reach the logs of both sides.
+func (t *Transport) check(who identity) error {
+	switch {
+	case who.protocol != protocol:
+		return fmt.Errorf("server %x speaks peer protocol %d, server %x speaks %d", who.from, who.protocol, t.o.ID, protocol)
+	case who.cluster != t.o.ClusterID:
+		return fmt.Errorf("server %x belongs to cluster %x, server %x belongs to cluster %x", who.from, who.cluster, t.o.ID, t.o.ClusterID)
+	case who.partitions != uint64(t.o.Partitions):
+		return fmt.Errorf("server %x has %d partitions, server %x has %d: start all servers with the same --partitions", who.from, who.partitions, t.o.ID, t.o.Partitions)
+	case who.from == t.o.ID:
+		return fmt.Errorf("two servers have the id %x: the one that dials and the one that is dialled", t.o.ID)
+	case who.to != t.o.ID:
+		return fmt.Errorf("server %x was looking for server %x at this address and found server %x", who.from, who.to, t.o.ID)
+	}
+	return nil
+}
+
+// admit decides whether the dialler of an incoming call is listened to.
+func (t *Transport) admit(ctx context.Context) (*remote, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	who, err := parseIdentity(md)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "this is no link of a stoa server: %v", err)
+	}
+	if err := t.check(who); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if !t.started || t.closed {
+		return nil, status.Errorf(codes.Unavailable, "server %x is starting or stopping", t.o.ID)
+	}
+	p := t.peers[who.from]
+	if p == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "server %x is not a member of cluster %x that server %x knows of", who.from, t.o.ClusterID, t.o.ID)
+	}
+	// Under the lock, so that Close, which sets closed under it, waits for
+	// everybody who got past it.
+	t.running.Add(1)
+	return &remote{peer: p, incarnation: who.incarnation, from: addressOf(ctx)}, nil
+}
+
+func addressOf(ctx context.Context) string {
+	if p, ok := grpcpeer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return "an unknown address"
+}

@@ -1,0 +1,205 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+)
+
+const (
+	// A server that is back must be heard within about 100 ms.
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = 250 * time.Millisecond
+
+	// How long a peer may take to accept a link, in units of Options.Silence.
+	handshakeSilences = 5
+)
+
+// peer is another server: the link to it, and the link from it.
+type peer struct {
+	t       *Transport
+	id      uint64
+	log     *zap.Logger
+	metrics peerMetrics
+	queue   *queue
+
+	life context.Context
+	stop context.CancelCauseFunc
+
+	connected atomic.Bool
+	// Holds a token when the peer was seen alive, so that waiting to dial it
+	// makes no sense.
+	hurry chan struct{}
+
+	mu    sync.Mutex
+	addrs []addr
+	next  int
+	// Ends the present attempt or link.
+	cut context.CancelCauseFunc
+
+	// The link from the peer; see accept.go.
+	incoming
+}
+
+func newPeer(t *Transport, id uint64, addrs []addr) *peer {
+	p := &peer{
+		t:       t,
+		id:      id,
+		log:     t.o.Logger.With(zap.String("peer", fmt.Sprintf("%x", id))),
+		metrics: t.o.Metrics.of(t.o.ID, id),
+		queue:   newQueue(t.o.QueueBytes),
+		hurry:   make(chan struct{}, 1),
+		addrs:   addrs,
+	}
+	p.life, p.stop = context.WithCancelCause(t.life)
+	return p
+}
+
+func (p *peer) setAddrs(addrs []addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.addrs, p.next = addrs, 0
+	if p.cut != nil {
+		p.cut(errMoved)
+	}
+}
+
+// attempt returns the address to dial now, and the context of the attempt.
+func (p *peer) attempt() (context.Context, context.CancelCauseFunc, addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.addrs[p.next%len(p.addrs)]
+	p.next++
+	ctx, cut := context.WithCancelCause(p.life)
+	p.cut = cut
+	return ctx, cut, a
+}
+
+// seen is called when the peer has shown to be alive.
+func (p *peer) seen() {
+	if p.connected.Load() {
+		return
+	}
+	select {
+	case p.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps a link to the peer until the peer is stopped.
+func (p *peer) run() {
+	backoff := minBackoff
+	var reported string
+	for p.life.Err() == nil {
+		wasUp, err := p.converse()
+		if p.life.Err() != nil {
+			return
+		}
+		if lost := p.queue.clear(); lost || wasUp {
+			p.t.o.Handler.Unreachable(p.id)
+			p.metrics.sendFailures.Inc()
+		}
+		if wasUp {
+			backoff, reported = minBackoff, ""
+			p.metrics.disconnected.Inc()
+		}
+		reported = p.report(err, reported)
+		select {
+		case <-p.life.Done():
+		case <-p.hurry:
+			backoff = minBackoff
+		case <-time.After(backoff/2 + rand.N(backoff)):
+			backoff = min(2*backoff, maxBackoff)
+		}
+	}
+}
+
+// report logs why there is no link, once per reason.
+func (p *peer) report(err error, reported string) string {
+	if err.Error() == reported {
+		return reported
+	}
+	if status.Code(err) == codes.FailedPrecondition {
+		p.log.Error("the peer refuses this server", zap.Error(err))
+	} else {
+		p.log.Warn("no link to the peer", zap.Error(err))
+	}
+	return err.Error()
+}
+
+// converse dials once and, if the peer accepts, sends until the link breaks.
+func (p *peer) converse() (wasUp bool, err error) {
+	ctx, cut, a := p.attempt()
+	defer cut(nil)
+	conn, err := a.dial(p.t.o.Silence)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	stream, err := p.open(ctx, cut, conn)
+	if err != nil {
+		return false, fmt.Errorf("dial %s: %w", a.url, err)
+	}
+	p.connected.Store(true)
+	p.metrics.active.Inc()
+	p.log.Info("link to the peer is up", zap.String("url", a.url))
+	defer func() {
+		p.connected.Store(false)
+		p.metrics.active.Dec()
+	}()
+
+	l := &link{p: p, stream: stream, cut: cut}
+	l.heard.Store(time.Now().UnixNano())
+	var helpers sync.WaitGroup
+	helpers.Go(l.listen)
+	helpers.Go(func() { l.watch(ctx) })
+	l.send(ctx)
+	// Whoever noticed first has given the reason.
+	helpers.Wait()
+	return true, fmt.Errorf("link to %s: %w", a.url, context.Cause(ctx))
+}
+
+// open begins the stream and waits until the peer has accepted it.
+func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc.ClientConn) (grpc.BidiStreamingClient[peerpb.Batch, peerpb.Pulse], error) {
+	// More than the connect is given: a TLS handshake with a server that has no
+	// CPU to spare must not be begun again and again.
+	impatience := time.AfterFunc(handshakeSilences*p.t.o.Silence, func() { cut(errNoAnswer) })
+	defer impatience.Stop()
+	ctx = metadata.NewOutgoingContext(ctx, p.t.identity(p.id))
+	stream, err := peerpb.NewPeerClient(conn).Link(ctx)
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	md, err := stream.Header()
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	if len(md.Get(keyFrom)) == 0 {
+		// Refused; the status comes with the first read.
+		if _, err = stream.Recv(); err == nil || err == io.EOF {
+			err = fmt.Errorf("no stoa server answers there")
+		}
+		return nil, causeOr(ctx, err)
+	}
+	return stream, nil
+}
+
+// causeOr prefers the reason for which ctx was ended here to gRPC's.
+func causeOr(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && cause != context.Canceled {
+		return cause
+	}
+	return err
+}

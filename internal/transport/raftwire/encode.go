@@ -1,0 +1,210 @@
+package raftwire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// Bits of a message's mask. New ones go to the end.
+const (
+	hasType = 1 << iota
+	hasTo
+	hasFrom
+	hasTerm
+	hasLogTerm
+	hasIndex
+	hasCommit
+	hasVote
+	hasReject
+	rejectTrue
+	hasRejectHint
+	hasContext
+	hasEntries
+
+	knownMask = 1<<iota - 1
+)
+
+// Bits of an entry's flag byte; the lowest two are its type.
+const (
+	entryHasType = 1 << (iota + 2)
+	entryHasTerm
+	entryHasIndex
+	entryHasData
+
+	knownEntryFlags = 1<<(iota+2) - 1
+	entryTypeMask   = 3
+)
+
+// Append appends m, a message of group, to b.
+func Append(b []byte, group uint32, m *raftpb.Message) []byte {
+	if !compact(m) {
+		return appendProto(binary.AppendUvarint(b, uint64(group)), m)
+	}
+	mask := maskOf(m)
+	size := bodySize(mask, m)
+	b = slices.Grow(b, 2*binary.MaxVarintLen32+size)
+	b = binary.AppendUvarint(b, uint64(group))
+	b = binary.AppendUvarint(b, uint64(size))
+	b = binary.AppendUvarint(b, uint64(mask))
+	if mask&hasType != 0 {
+		b = binary.AppendUvarint(b, uint64(m.GetType()))
+	}
+	// Server ids are hashes: a varint of theirs would be longer than eight bytes.
+	b = appendFixed(b, m.To)
+	b = appendFixed(b, m.From)
+	b = appendVarint(b, m.Term)
+	b = appendVarint(b, m.LogTerm)
+	b = appendVarint(b, m.Index)
+	b = appendVarint(b, m.Commit)
+	b = appendFixed(b, m.Vote)
+	b = appendVarint(b, m.RejectHint)
+	if m.Context != nil {
+		b = appendBytes(b, m.Context)
+	}
+	if len(m.Entries) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(m.Entries)))
+		for _, e := range m.Entries {
+			b = appendEntry(b, e)
+		}
+	}
+	return b
+}
+
+// compact tells whether the compact form can hold all of m.
+func compact(m *raftpb.Message) bool {
+	if m.Snapshot != nil || len(m.Responses) > 0 || m.GetType() < 0 || len(m.ProtoReflect().GetUnknown()) > 0 {
+		return false
+	}
+	for _, e := range m.Entries {
+		if e == nil || e.GetType() < 0 || e.GetType() > entryTypeMask || len(e.ProtoReflect().GetUnknown()) > 0 {
+			return false
+		}
+	}
+	return maskOf(m) != 0
+}
+
+func appendProto(b []byte, m *raftpb.Message) []byte {
+	b = binary.AppendUvarint(b, uint64(1+proto.Size(m)))
+	b = append(b, 0)
+	b, err := proto.MarshalOptions{}.MarshalAppend(b, m)
+	if err != nil {
+		// raftpb has neither required fields nor strings, so there is nothing
+		// that could be wrong with a message.
+		panic(fmt.Sprintf("raftwire: marshal %v: %v", m.GetType(), err))
+	}
+	return b
+}
+
+func maskOf(m *raftpb.Message) (mask uint32) {
+	set := func(present bool, bit uint32) {
+		if present {
+			mask |= bit
+		}
+	}
+	set(m.Type != nil, hasType)
+	set(m.To != nil, hasTo)
+	set(m.From != nil, hasFrom)
+	set(m.Term != nil, hasTerm)
+	set(m.LogTerm != nil, hasLogTerm)
+	set(m.Index != nil, hasIndex)
+	set(m.Commit != nil, hasCommit)
+	set(m.Vote != nil, hasVote)
+	set(m.Reject != nil, hasReject)
+	set(m.GetReject(), rejectTrue)
+	set(m.RejectHint != nil, hasRejectHint)
+	set(m.Context != nil, hasContext)
+	set(len(m.Entries) > 0, hasEntries)
+	return mask
+}
+
+func bodySize(mask uint32, m *raftpb.Message) int {
+	n := uvarintSize(uint64(mask))
+	if mask&hasType != 0 {
+		n += uvarintSize(uint64(m.GetType()))
+	}
+	n += fixedSize(m.To) + fixedSize(m.From) + fixedSize(m.Vote)
+	n += varintSize(m.Term) + varintSize(m.LogTerm) + varintSize(m.Index) + varintSize(m.Commit) + varintSize(m.RejectHint)
+	if m.Context != nil {
+		n += bytesSize(m.Context)
+	}
+	if len(m.Entries) > 0 {
+		n += uvarintSize(uint64(len(m.Entries)))
+		for _, e := range m.Entries {
+			n += 1 + varintSize(e.Term) + varintSize(e.Index)
+			if e.Data != nil {
+				n += bytesSize(e.Data)
+			}
+		}
+	}
+	return n
+}
+
+func appendEntry(b []byte, e *raftpb.Entry) []byte {
+	flags := byte(e.GetType())
+	if e.Type != nil {
+		flags |= entryHasType
+	}
+	if e.Term != nil {
+		flags |= entryHasTerm
+	}
+	if e.Index != nil {
+		flags |= entryHasIndex
+	}
+	if e.Data != nil {
+		flags |= entryHasData
+	}
+	b = append(b, flags)
+	b = appendVarint(b, e.Term)
+	b = appendVarint(b, e.Index)
+	if e.Data != nil {
+		b = appendBytes(b, e.Data)
+	}
+	return b
+}
+
+func appendFixed(b []byte, v *uint64) []byte {
+	if v == nil {
+		return b
+	}
+	return binary.LittleEndian.AppendUint64(b, *v)
+}
+
+func appendVarint(b []byte, v *uint64) []byte {
+	if v == nil {
+		return b
+	}
+	return binary.AppendUvarint(b, *v)
+}
+
+func appendBytes(b, v []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(v)))
+	return append(b, v...)
+}
+
+func uvarintSize(v uint64) int {
+	n := 1
+	for ; v >= 0x80; v >>= 7 {
+		n++
+	}
+	return n
+}
+
+func varintSize(v *uint64) int {
+	if v == nil {
+		return 0
+	}
+	return uvarintSize(*v)
+}
+
+func fixedSize(v *uint64) int {
+	if v == nil {
+		return 0
+	}
+	return 8
+}
+
+func bytesSize(v []byte) int { return uvarintSize(uint64(len(v))) + len(v) }

@@ -1,0 +1,52 @@
+// Package version says which stoa this is, and which etcd it stands in for.
+//
+// It imports nothing of stoa.
+package version
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+)
+
+// Stoa is the version of this program.
+const Stoa = "0.1.0"
+
+// Etcd is the version of the etcd API that a client finds here; Cluster is the
+// version that members agree on, which leaves the patch level out; Storage is
+// the version of the schema of the backend file.
+const (
+	Etcd    = "3.7.3"
+	Cluster = "3.7.0"
+	Storage = "3.7.0"
+)
+
+// Commit is the commit that the program was built from, as far as the Go
+// toolchain has noted it.
+func Commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	commit, dirty := "unknown", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "-dirty"
+		}
+	}
+	return commit + dirty
+}
+
+// Print writes what --version shows of a program. The line with etcd's version
+// is what etcd's own tests look for to learn what a server can do.
+func Print(w io.Writer, program string) {
+	fmt.Fprintf(w, "%s Version: %s\n", program, Stoa)
+	fmt.Fprintf(w, "etcd Version: %s\n", Etcd)
+	fmt.Fprintf(w, "Git SHA: %s\n", Commit())
+	fmt.Fprintf(w, "Go Version: %s\n", runtime.Version())
+	fmt.Fprintf(w, "Go OS/Arch: %s/%s\n", runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,102 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// ErrLocked says that another process holds a lock.
+var ErrLocked = errors.New("locked by another process")
+
+// OS returns the file system of the operating system.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+func (osFS) Create(name string) (File, error) {
+	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+}
+
+func (osFS) Open(name string) (File, error)     { return openOS(name, os.O_RDWR) }
+func (osFS) OpenRead(name string) (File, error) { return openOS(name, os.O_RDONLY) }
+
+func openOS(name string, flag int) (File, error) {
+	f, err := os.OpenFile(name, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+func (osFS) Remove(name string) error             { return os.Remove(name) }
+func (osFS) MkdirAll(dir string) error            { return os.MkdirAll(dir, 0o700) }
+
+func (osFS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (osFS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
+
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "lock", Path: name, Err: err}, f.Close())
+	}
+	return f, nil
+}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (f osFile) Sync() error {
+	if err := fdatasync(f.File); err != nil {
+		return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+func (f osFile) Preallocate(size int64) error {
+	err := fallocate(f.File, size)
+	if errors.Is(err, errors.ErrUnsupported) {
+		// A sparse file costs a write that may find the disk full later;
+		// the log dies of that as it dies of any failed write.
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		return fmt.Errorf("preallocating %d bytes for %s: %w", size, f.Name(), err)
+	}
+	return nil
+}

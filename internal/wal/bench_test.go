@@ -1,0 +1,106 @@
+package wal
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/vfs"
+)
+
+// One round of the writer: what all groups have pending, appended as one
+// frame, then one sync.
+func BenchmarkAppendSync(b *testing.B) {
+	for _, groups := range []int{1, 8, 64} {
+		for _, size := range []int{300, 4 << 10} {
+			b.Run(fmt.Sprintf("groups=%d/bytes=%d", groups, size), func(b *testing.B) {
+				benchmarkAppend(b, groups, size, true)
+			})
+		}
+	}
+}
+
+// What a frame costs the processor.
+func BenchmarkAppend(b *testing.B) {
+	for _, groups := range []int{1, 64} {
+		b.Run(fmt.Sprintf("groups=%d/bytes=300", groups), func(b *testing.B) {
+			benchmarkAppend(b, groups, 300, false)
+		})
+	}
+}
+
+func benchmarkAppend(b *testing.B, groups, size int, sync bool) {
+	w, err := Open(Options{Dir: b.TempDir()}, func(Record) error { return nil })
+	require.NoError(b, err)
+	recs := make([]Record, groups)
+	data := make([]byte, size)
+	b.SetBytes(int64(groups * size))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		for g := range recs {
+			recs[g] = Record{Group: uint32(g), Kind: 16, Index: uint64(i + 1), Note: 1, Data: data}
+		}
+		if err := w.Append(recs); err != nil {
+			b.Fatal(err)
+		}
+		if !sync {
+			if w.Segments() > 2 { // the disk isn't what is measured
+				require.NoError(b, w.Release(make([]uint64, groups)))
+			}
+			continue
+		}
+		if err := w.Sync(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	require.NoError(b, w.Close())
+}
+
+// How fast a log of 256 MiB comes back, and what an empty one costs, which is
+// the reading of a preallocated segment.
+func BenchmarkRecovery(b *testing.B) {
+	for _, total := range []int{0, 256 << 20} {
+		b.Run(fmt.Sprintf("MiB=%d", total>>20), func(b *testing.B) {
+			o := Options{Dir: b.TempDir()}
+			fill(b, o, total)
+			b.SetBytes(int64(total))
+			for b.Loop() {
+				n := 0
+				w, err := Open(o, func(r Record) error { n += len(r.Data); return nil })
+				require.NoError(b, err)
+				require.Equal(b, total, n)
+				require.NoError(b, w.Close())
+			}
+		})
+	}
+}
+
+func fill(b *testing.B, o Options, total int) {
+	w, err := Open(o, func(Record) error { return nil })
+	require.NoError(b, err)
+	recs := make([]Record, 64)
+	for i := range recs {
+		recs[i] = Record{Group: uint32(i), Kind: 16, Index: 1, Data: make([]byte, 512)}
+	}
+	for done := 0; done < total; done += 64 * 512 {
+		require.NoError(b, w.Append(recs))
+	}
+	require.NoError(b, w.Close())
+}
+
+// How long a rotation holds the writer up.
+func BenchmarkRotate(b *testing.B) {
+	w, err := Open(Options{FS: vfs.OS(), Dir: b.TempDir()}, func(Record) error { return nil })
+	require.NoError(b, err)
+	for b.Loop() {
+		if _, err := w.rotate(0); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		require.NoError(b, w.Release(nil))
+		b.StartTimer()
+	}
+	require.NoError(b, w.Close())
+}

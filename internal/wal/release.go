@@ -1,0 +1,52 @@
+package wal
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+)
+
+// Release deletes old segments in which no record is needed: of group g, those
+// with an index of at least keep[g] are. A group that keep doesn't reach is
+// needed whole. Only a prefix of the log goes, so a segment that is not needed
+// stays behind one that is.
+func (w *WAL) Release(keep []uint64) error {
+	w.releasing.Lock()
+	defer w.releasing.Unlock()
+	if err := w.alive(); err != nil {
+		return err
+	}
+	for {
+		s := w.firstIfFree(keep)
+		if s == nil {
+			return nil
+		}
+		if err := w.o.FS.Remove(s.path); err != nil {
+			return fmt.Errorf("removing log segment %s: %w", s.path, err)
+		}
+		// One sync for each: of several unsynced removals a crash may undo the
+		// first and not the second, which would look like a lost segment.
+		if err := w.o.FS.SyncDir(w.o.Dir); err != nil {
+			return w.die(fmt.Errorf("removing log segment %s: %w", s.path, err))
+		}
+		w.mu.Lock()
+		w.segments = w.segments[1:]
+		w.mu.Unlock()
+		w.log.Debug("removed a log segment", zap.String("file", s.path))
+	}
+}
+
+func (w *WAL) firstIfFree(keep []uint64) *segment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := w.segments[0]
+	if len(w.segments) == 1 {
+		return nil
+	}
+	for group, last := range first.last {
+		if int64(group) >= int64(len(keep)) || last >= keep[group] {
+			return nil
+		}
+	}
+	return first
+}

@@ -1,0 +1,189 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/vfs"
+)
+
+// DefaultSegmentBytes is large enough to make a rotation rare, and small
+// enough that a log whose records are all needed no more is mostly gone.
+const DefaultSegmentBytes = 64 << 20
+
+// keepBuffer bounds the encoding buffer that outlives an Append.
+const keepBuffer = 4 << 20
+
+// ErrMetadataMismatch says that the log belongs to another server.
+var ErrMetadataMismatch = errors.New("the log belongs to another server or cluster")
+
+// ErrMissing says that there is no log where Options.MustExist promised one.
+var ErrMissing = errors.New("the log is missing")
+
+// errClosed is what a closed log is dead of.
+var errClosed = errors.New("the log is closed")
+
+// Options say where the log is and whose it is.
+type Options struct {
+	FS           vfs.FS // the operating system's if nil
+	Dir          string
+	SegmentBytes int64 // DefaultSegmentBytes if 0
+	// Metadata is written at the head of every segment and compared at Open.
+	Metadata []byte
+	// MustExist: the rest of the server's state says that a log was begun
+	// here; don't begin a new one, which would forget votes and entries.
+	MustExist bool
+	// Head returns the records that are repeated at the head of each new
+	// segment, so that the old ones need not be kept. It is called inside
+	// Append. What it says may be ahead of what has been appended.
+	Head   func() []Record
+	Logger *zap.Logger // none if nil
+}
+
+// WAL is the log. Append, Sync and Close are called by one goroutine; Release,
+// Size and Segments by any.
+type WAL struct {
+	o    Options
+	log  *zap.Logger
+	lock io.Closer
+
+	// The writer's own.
+	file    vfs.File
+	buf     []byte
+	chain   uint32
+	durable int64 // offset in the last segment
+
+	releasing sync.Mutex // one Release at a time
+
+	mu       sync.Mutex
+	segments []*segment // never empty; the last is written to
+	err      error      // what the log died of
+}
+
+// Append writes recs behind all before them, with one write. They are durable
+// after the next Sync. The data is not retained.
+func (w *WAL) Append(recs []Record) error {
+	if err := w.alive(); err != nil || len(recs) == 0 {
+		return err
+	}
+	b := append(w.buf[:0], make([]byte, frameHeadBytes)...)
+	for i := range recs {
+		b = appendRecord(b, &recs[i])
+	}
+	if int64(len(b)) > maxFrameBytes {
+		return w.die(fmt.Errorf("a batch of %d bytes is more than a frame can hold", len(b)))
+	}
+	if cap(b) <= keepBuffer {
+		w.buf = b
+	}
+	s := w.tail()
+	if need := align(int64(len(b))); s.end+need+frameHeadBytes > s.size {
+		next, err := w.rotate(need)
+		if err != nil {
+			return w.die(fmt.Errorf("going on after segment %s: %w", s.path, err))
+		}
+		s = next
+	}
+	if err := w.write(s, b, frameRecords); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range recs {
+		s.note(&recs[i])
+	}
+	return nil
+}
+
+// write puts one frame at the end of s; there must be room.
+func (w *WAL) write(s *segment, b []byte, kind frameType) error {
+	b, chain := finishFrame(b, kind, s.seed, w.chain, w.durable)
+	if _, err := w.file.WriteAt(b, s.end); err != nil {
+		return w.die(fmt.Errorf("writing %d bytes at offset %d of %s: %w", len(b), s.end, s.path, err))
+	}
+	w.chain = chain
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.end += int64(len(b))
+	return nil
+}
+
+// Sync returns when all that was appended is durable.
+func (w *WAL) Sync() error {
+	if err := w.alive(); err != nil {
+		return err
+	}
+	s := w.tail()
+	if w.durable == s.end {
+		return nil
+	}
+	if err := w.file.Sync(); err != nil {
+		return w.die(fmt.Errorf("syncing %s up to offset %d: %w", s.path, s.end, err))
+	}
+	w.durable = s.end
+	return nil
+}
+
+// Close syncs what was appended and leaves a mark that says so, by which the
+// next Open can tell damage in the last frames from a torn tail.
+func (w *WAL) Close() error {
+	w.releasing.Lock() // the directory must not change once the lock is gone
+	defer w.releasing.Unlock()
+	err := w.Sync()
+	if s := w.tail(); err == nil && s.end+2*frameHeadBytes <= s.size {
+		err = w.write(s, make([]byte, frameHeadBytes), frameMark)
+		if err == nil {
+			err = w.Sync()
+		}
+	}
+	if errors.Is(err, errClosed) {
+		return nil
+	}
+	w.die(errClosed)
+	return errors.Join(err, w.file.Close(), w.lock.Close())
+}
+
+// Size is the number of bytes of all segments that hold something.
+func (w *WAL) Size() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var sum int64
+	for _, s := range w.segments {
+		sum += s.end
+	}
+	return sum
+}
+
+// Segments is the number of files.
+func (w *WAL) Segments() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.segments)
+}
+
+func (w *WAL) tail() *segment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.segments[len(w.segments)-1]
+}
+
+func (w *WAL) alive() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// die makes err the log's last word, unless it is dead already, and returns
+// what it died of.
+func (w *WAL) die(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = fmt.Errorf("write-ahead log: %w", err)
+	}
+	return w.err
+}

@@ -1,0 +1,212 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// catchUp reads on for a lagging watcher, on the goroutine that receives. It
+// returns the next response for it, or nil when the watcher needs nothing more
+// than live delivery (or is gone).
+func (h *Hub) catchUp(w *watcher) (*item, error) {
+	views := make([]view, len(h.parts))
+	for {
+		h.mu.Lock()
+		if w.state == gone {
+			h.mu.Unlock()
+			return nil, nil
+		}
+		for i, p := range h.parts {
+			views[i] = p.view()
+		}
+		g, from, to, resets := w.group, w.next, w.group.at, h.resets
+		recent := g.floor(views) < from
+		switch {
+		case from > to:
+			h.rejoin(w)
+			h.mu.Unlock()
+			return nil, nil
+		case from < h.compacted.Load() && (!recent || from == w.start):
+			it := h.cancelCompacted(w)
+			h.mu.Unlock()
+			return it, nil
+		case recent && gap(g, views, from) <= h.shortGap:
+			it := h.finish(w, h.readRecent(w, views, from, to))
+			h.mu.Unlock()
+			return it, nil
+		}
+		h.mu.Unlock()
+
+		b, err := h.read(w, views, recent, from, to)
+
+		h.mu.Lock()
+		if resets != h.resets && w.state != gone {
+			// The stores were replaced meanwhile; the new ones may be further back,
+			// and what was read of them has holes.
+			h.mu.Unlock()
+			continue
+		}
+		it, again, err := h.settle(w, b, err)
+		h.mu.Unlock()
+		if !again {
+			return it, err
+		}
+	}
+}
+
+func (h *Hub) read(w *watcher, views []view, recent bool, from, to int64) (batch, error) {
+	if recent {
+		return h.readRecent(w, views, from, to), nil
+	}
+	return h.readHistory(w, from, to)
+}
+
+// settle takes note of what was read without the lock.
+func (h *Hub) settle(w *watcher, b batch, err error) (it *item, again bool, _ error) {
+	switch {
+	case w.state == gone:
+		return nil, false, nil
+	case errors.Is(err, fault.Compacted):
+		return h.cancelCompacted(w), false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("catch up watch %d from revision %d: %w", w.id, w.next, err)
+	case len(b.events) == 0:
+		w.next = b.through + 1
+		return nil, true, nil
+	}
+	if b.through >= w.group.at {
+		return h.finish(w, b), false, nil
+	}
+	w.next = b.through + 1
+	w.stream.addLagging(w)
+	return b.item(w), false, nil
+}
+
+// finish hands a watcher that has read everything over to live delivery. The
+// response is made first: progress that the watcher held up comes after it.
+func (h *Hub) finish(w *watcher, b batch) *item {
+	var it *item
+	if len(b.events) > 0 {
+		it = b.item(w)
+	}
+	w.next = b.through + 1
+	if b.through < w.group.at {
+		w.stream.addLagging(w)
+	} else {
+		h.rejoin(w)
+	}
+	return it
+}
+
+func (h *Hub) rejoin(w *watcher) {
+	w.state = synced
+	w.group.synced.add(w)
+	h.stats.slow.Add(-1)
+	w.stream.reconsider()
+}
+
+// cancelCompacted ends a watcher whose next revision is gone. The header has no
+// revision, as in etcd.
+func (h *Hub) cancelCompacted(w *watcher) *item {
+	it := newItem(w, w.id, 0)
+	it.resp.Canceled = true
+	it.resp.CompactRevision = max(h.compacted.Load(), w.next)
+	h.drop(w)
+	w.stream.reconsider()
+	return it
+}
+
+// gap counts recent revisions from one on.
+func gap(g *group, views []view, from int64) int {
+	n := 0
+	for p := range g.set.Each() {
+		n += len(views[p].recent) - seek(views[p].recent, from)
+	}
+	return n
+}
+
+// batch is whole revisions on their way into one response.
+type batch struct {
+	events  []*mvccpb.Event
+	bytes   int
+	through int64 // everything up to here is in it
+}
+
+func (b *batch) item(w *watcher) *item {
+	w.sent(b.through)
+	it := newItem(w, w.id, b.through)
+	it.events, it.bytes = true, b.bytes
+	it.resp.Events = b.events
+	return it
+}
+
+// add takes the changes of one revision, unless the batch is full already.
+func (h *Hub) add(b *batch, w *watcher, rev int64, changes []*store.Change) bool {
+	if len(b.events) >= h.o.BatchEvents || b.bytes >= h.o.BatchBytes {
+		b.through = rev - 1
+		return false
+	}
+	for _, c := range changes {
+		if w.wants(c) && w.covers(c.Kv.Key) {
+			b.events = append(b.events, newEvent(c, w.prevKv))
+			b.bytes += changeBytes(c)
+		}
+	}
+	return true
+}
+
+func (h *Hub) readRecent(w *watcher, views []view, from, to int64) batch {
+	b := batch{through: to}
+	merge(views, w.group, from, to, func(rev int64, changes []*store.Change) bool {
+		return h.add(&b, w, rev, changes)
+	})
+	h.stats.events.Add(int64(len(b.events)))
+	return b
+}
+
+// readHistory asks each partition in turn, each only as far as the ones before
+// it got, so that the batch ends at a revision that is whole in all of them.
+func (h *Hub) readHistory(w *watcher, from, to int64) (batch, error) {
+	var all []*store.Change
+	for p := range w.group.set.Each() {
+		changes, through, err := h.history(p, w.key, w.rangeEnd(), from, to, h.o.BatchEvents, w.prevKv)
+		if err != nil {
+			return batch{}, err
+		}
+		to = min(to, through)
+		all = addInOrder(all, changes)
+	}
+	b := batch{through: to}
+	for len(all) > 0 && all[0].Kv.ModRevision <= to {
+		rev, n := all[0].Kv.ModRevision, 1
+		for n < len(all) && all[n].Kv.ModRevision == rev {
+			n++
+		}
+		if !h.add(&b, w, rev, all[:n]) {
+			break
+		}
+		all = all[n:]
+	}
+	h.stats.events.Add(int64(len(b.events)))
+	return b, nil
+}
+
+func addInOrder(to []*store.Change, more []store.Change) []*store.Change {
+	merged := len(to) == 0
+	for i := range more {
+		to = append(to, &more[i])
+	}
+	if !merged {
+		slices.SortFunc(to, func(a, b *store.Change) int {
+			return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(a.Sub, b.Sub))
+		})
+	}
+	return to
+}

@@ -1,0 +1,225 @@
+package watch
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// History reads what happened in one partition to keys of a range, as
+// [store.Store.Changes] does: changes from revision from on, ascending by
+// (revision, sub), whole revisions, through a revision that it names and that
+// is at most to. It may stop early once it has limit changes. With prev, the
+// previous values are there. It answers fault.Compacted when from is gone.
+//
+// The hub asks only for revisions that were published to it, so the store has
+// them. It calls without holding any lock of its own, from the goroutine that
+// receives on a stream; calls may run at the same time.
+type History func(partition int, key, end []byte, from, to int64, limit int, prev bool) (changes []store.Change, through int64, err error)
+
+// Options bound the hub. The zero value of a bound means its default.
+type Options struct {
+	// Parts says which partitions a range may touch; nil: all of them.
+	Parts func(key, end []byte) placement.Set
+
+	// RecentRevisions and RecentBytes bound, per partition, what the hub keeps
+	// of the last changes (4,096 and 8 MiB).
+	RecentRevisions int
+	RecentBytes     int
+
+	// QueueResponses and QueueBytes bound what may wait in one stream (512 and
+	// 2 MiB); a watcher that doesn't fit any more goes back to history.
+	QueueResponses int
+	QueueBytes     int
+
+	// BatchEvents and BatchBytes are where a response of catching up ends, at
+	// the next whole revision (1,000 and 1 MiB).
+	BatchEvents int
+	BatchBytes  int
+
+	Logger *zap.Logger
+}
+
+func (o Options) withDefaults(partitions int) Options {
+	def := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&o.RecentRevisions, 4096)
+	def(&o.RecentBytes, 8<<20)
+	def(&o.QueueResponses, 512)
+	def(&o.QueueBytes, 2<<20)
+	def(&o.BatchEvents, 1000)
+	def(&o.BatchBytes, 1<<20)
+	if o.Parts == nil {
+		var all placement.Set
+		for p := range partitions {
+			all |= placement.Of(p)
+		}
+		o.Parts = func(_, _ []byte) placement.Set { return all }
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+// Hub takes in the changes of all partitions and hands each watcher the ones
+// that it asked for. There is one per server.
+//
+// Locks are taken in the order Hub.mu, Stream.mu, partition.mu. A store's lock
+// may be held on the way in (Changes takes only partition.mu); none is taken
+// while one of these is held.
+type Hub struct {
+	o       Options
+	history History
+	parts   []*partition
+
+	mu        sync.Mutex   // guards the fields below and every watcher's state
+	groups    []*group     // in the order in which they came up
+	resets    int          // how often the stores were replaced
+	waiting   []*Stream    // streams that are owed a progress notification
+	views     []view       // scratch of Step
+	matched   []*watcher   // scratch of Step
+	touched   []*watcher   // scratch of Step
+	owed      atomic.Int32 // len(waiting)
+	compacted atomic.Int64
+
+	stirred atomic.Bool   // something came in that Step hasn't seen
+	wake    chan struct{} // tells Run so
+
+	// A gap of so few recent revisions is closed while holding mu, so that
+	// catching up ends however fast changes come in.
+	shortGap int
+
+	stats counters
+}
+
+// NewHub makes a hub that has seen nothing. Call [Hub.Reset] with the state of
+// the stores before the first watcher, and run [Hub.Run], or [Hub.Step] by hand.
+func NewHub(partitions int, history History, o Options) *Hub {
+	h := &Hub{
+		o:       o.withDefaults(partitions),
+		history: history,
+		parts:   make([]*partition, partitions),
+		views:   make([]view, partitions),
+		wake:    make(chan struct{}, 1),
+
+		shortGap: 64,
+	}
+	for p := range h.parts {
+		h.parts[p] = &partition{maxRevisions: h.o.RecentRevisions, maxBytes: h.o.RecentBytes}
+	}
+	return h
+}
+
+// Run delivers until ctx ends.
+func (h *Hub) Run(ctx context.Context) {
+	for {
+		select {
+		case <-h.wake:
+			h.Step()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Step delivers all that has come in so far. Run calls it; a simulation calls
+// it itself and so decides when delivery happens.
+func (h *Hub) Step() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.step()
+}
+
+// Changes publishes the changes of one revision in one partition: in revision
+// order per partition, once for each revision that changed something there. It
+// may be called under the store's write lock: it takes one short lock and never
+// waits for a watcher. The slice may be reused after the call, the key-values
+// in it never change.
+func (h *Hub) Changes(partition int, rev int64, changes []store.Change) {
+	if h.parts[partition].publish(rev, changes) {
+		h.stir()
+	}
+}
+
+// Advance closes a partition: every change of it at or below closed has been
+// published. A lower value than before is ignored.
+func (h *Hub) Advance(partition int, closed int64) {
+	if h.parts[partition].advance(closed) || h.owed.Load() > 0 {
+		h.stir()
+	}
+}
+
+// Compacted says that history below rev is going. Call it before the stores
+// compact, so that a watcher that finds history gone is told why.
+func (h *Hub) Compacted(rev int64) {
+	for {
+		old := h.compacted.Load()
+		if rev <= old || h.compacted.CompareAndSwap(old, rev) {
+			return
+		}
+	}
+}
+
+// Reset says that the stores were loaded, from a file or from another server's
+// snapshot, without passing through Changes: partition p now stands at
+// published[p]. That may be behind where it was: a snapshot that brings one
+// partition forward can take another one back, which then comes through the same
+// changes again. Watchers go on from where they were. The history function must
+// not read the new stores before Reset has returned.
+func (h *Hub) Reset(published []int64, compacted int64) {
+	h.Compacted(compacted)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resets++
+	for p, rev := range published {
+		h.parts[p].reset(rev)
+	}
+	h.look()
+	for _, g := range h.groups {
+		h.goBack(g)
+	}
+	clear(h.views)
+	h.stir()
+}
+
+// goBack takes a group back to what its partitions now have. What its watchers
+// were given doesn't come to them again.
+func (h *Hub) goBack(g *group) {
+	to := g.target(h.views)
+	if to >= g.at {
+		return
+	}
+	for _, w := range g.synced.all {
+		w.next = max(w.next, g.at+1)
+	}
+	g.at = to
+}
+
+// Rev is the highest revision that this server is known to have reached. A
+// write that starts after Rev returned has a higher one.
+func (h *Hub) Rev() int64 {
+	var rev int64
+	for _, p := range h.parts {
+		rev = max(rev, p.reached())
+	}
+	return rev
+}
+
+func (h *Hub) stir() {
+	if h.stirred.Swap(true) {
+		return
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,260 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+func put(key string, rev, sub int64) store.Change {
+	return store.Change{Kv: &mvccpb.KeyValue{Key: []byte(key), Value: []byte("v"), ModRevision: rev, CreateRevision: rev, Version: 1}, Sub: sub}
+}
+
+// journal is history in memory.
+type journal struct {
+	mu      sync.Mutex
+	changes [][]store.Change
+	err     error
+	asked   int
+}
+
+func (j *journal) add(p int, c store.Change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.changes[p] = append(j.changes[p], c)
+}
+
+func (j *journal) read(p int, key, end []byte, from, to int64, limit int, _ bool) ([]store.Change, int64, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.asked++
+	if j.err != nil {
+		return nil, 0, j.err
+	}
+	w := newWatcher(nil, &pb.WatchCreateRequest{Key: key, RangeEnd: end})
+	var out []store.Change
+	for _, c := range j.changes[p] {
+		if rev := c.Kv.ModRevision; rev >= from && rev <= to && w.covers(c.Kv.Key) {
+			if len(out) >= limit && out[len(out)-1].Kv.ModRevision < rev {
+				return out, rev - 1, nil
+			}
+			out = append(out, c)
+		}
+	}
+	return out, to, nil
+}
+
+func newJournal(partitions int) *journal {
+	return &journal{changes: make([][]store.Change, partitions)}
+}
+
+// TestConcurrent has everything run at once: publishers, Run, and readers that
+// sleep, open and close. Every reader checks that it gets all of its key.
+func TestConcurrent(t *testing.T) {
+	const partitions, revisions = 3, 4000
+	j := newJournal(partitions)
+	h := NewHub(partitions, j.read, Options{RecentRevisions: 64, QueueResponses: 16, BatchEvents: 50})
+	h.Reset([]int64{1, 1, 1}, 0)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var background, readers sync.WaitGroup
+	background.Go(func() { h.Run(ctx) })
+
+	background.Go(func() {
+		for rev := int64(2); rev <= revisions; rev++ {
+			p := int(rev) % partitions
+			c := put("k", rev, 0)
+			j.add(p, c)
+			h.Changes(p, rev, []store.Change{c})
+			if rev%5 == 0 {
+				for q := range partitions {
+					h.Advance(q, rev)
+				}
+			}
+		}
+		for q := range partitions {
+			h.Advance(q, revisions)
+		}
+	})
+	for i := range 12 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			next := int64(2)
+			for next <= revisions {
+				s := h.NewStream()
+				s.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: next})
+				for range 1 + rng.IntN(40) {
+					r, err := s.Recv(ctx)
+					require.NoError(t, err)
+					for _, e := range r.Events {
+						require.Equal(t, next, e.Kv.ModRevision)
+						next++
+					}
+					if next > revisions {
+						break
+					}
+					if rng.IntN(20) == 0 {
+						time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
+					}
+				}
+				s.Close()
+			}
+		})
+	}
+	readers.Wait()
+	cancel()
+	background.Wait()
+	require.Zero(t, h.Stats().Watchers)
+}
+
+func TestStuckReaderIsBounded(t *testing.T) {
+	j := newJournal(1)
+	h := NewHub(1, j.read, Options{RecentRevisions: 10, QueueResponses: 8})
+	h.Reset([]int64{1}, 0)
+	stuck, quick := h.NewStream(), h.NewStream()
+	for _, s := range []*Stream{stuck, quick} {
+		s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
+	}
+	recv := func(s *Stream) Response {
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok)
+		return r
+	}
+	require.True(t, recv(quick).Created)
+	for rev := int64(2); rev < 1000; rev++ {
+		c := put("k", rev, 0)
+		j.add(0, c)
+		h.Changes(0, rev, []store.Change{c})
+		h.Step()
+		require.Equal(t, rev, recv(quick).Events[0].Kv.ModRevision)
+	}
+	require.Zero(t, j.asked, "the quick one never needed history")
+	require.LessOrEqual(t, len(stuck.queue)-stuck.head, 9)
+	require.LessOrEqual(t, len(h.parts[0].recent), 10)
+	require.EqualValues(t, 1, h.Stats().Slow)
+
+	require.True(t, recv(stuck).Created)
+	for next := int64(2); next < 1000; {
+		for _, e := range recv(stuck).Events {
+			require.Equal(t, next, e.Kv.ModRevision)
+			next++
+		}
+	}
+	require.EqualValues(t, 0, h.Stats().Slow)
+}
+
+// A merged watcher waits for all its partitions; a single one doesn't.
+func TestMergeWaitsForClosed(t *testing.T) {
+	h := NewHub(2, newJournal(2).read, Options{Parts: func(key, end []byte) placement.Set {
+		if end == nil {
+			return placement.Of(int(key[0]) % 2)
+		}
+		return placement.Of(0) | placement.Of(1)
+	}})
+	h.Reset([]int64{1, 1}, 0)
+	s := h.NewStream()
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
+	drain := func() (out []string) {
+		h.Step()
+		for {
+			r, ok, err := s.TryRecv()
+			require.NoError(t, err)
+			if !ok {
+				return out
+			}
+			for _, e := range r.Events {
+				out = append(out, fmt.Sprintf("%d:%s@%d", r.WatchId, e.Kv.Key, e.Kv.ModRevision))
+			}
+		}
+	}
+	require.Empty(t, drain())
+	h.Changes(1, 3, []store.Change{put("a", 3, 0)})
+	require.Equal(t, []string{"0:a@3"}, drain())
+	h.Advance(1, 3)
+	require.Empty(t, drain(), "partition 0 may still bring 2")
+	h.Changes(0, 2, []store.Change{put("b", 2, 0)})
+	h.Advance(0, 2)
+	require.Equal(t, []string{"1:b@2"}, drain())
+	// One revision over both partitions, in the order of sub-revisions.
+	h.Changes(0, 4, []store.Change{put("b", 4, 1)})
+	h.Advance(0, 4)
+	require.Equal(t, []string{"1:a@3"}, drain())
+	h.Changes(1, 4, []store.Change{put("a", 4, 0), put("c", 4, 2)})
+	h.Advance(1, 4)
+	require.Equal(t, []string{"0:a@4", "1:a@4", "1:b@4", "1:c@4"}, drain())
+}
+
+func TestCreateRefused(t *testing.T) {
+	h := NewHub(1, newJournal(1).read, Options{})
+	h.Reset([]int64{7}, 0)
+	s := h.NewStream()
+	s.Create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
+	s.Refuse("because")
+	for _, want := range []struct {
+		id     int64
+		reason string
+	}{{-1, ErrEmptyRange.Error()}, {3, ""}, {-1, ErrDuplicateID.Error()}, {-1, "because"}} {
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.True(t, r.Created)
+		require.Equal(t, want.id, r.WatchId)
+		require.Equal(t, want.reason != "", r.Canceled)
+		require.Equal(t, want.reason, r.CancelReason)
+		require.EqualValues(t, 7, r.Header.Revision)
+	}
+}
+
+func TestHistoryFails(t *testing.T) {
+	j := newJournal(1)
+	h := NewHub(1, j.read, Options{})
+	h.Reset([]int64{7}, 0)
+	s := h.NewStream()
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 2})
+	_, ok, err := s.TryRecv()
+	require.True(t, ok)
+	require.NoError(t, err)
+	j.err = errors.New("disk")
+	_, _, err = s.TryRecv()
+	require.ErrorIs(t, err, j.err)
+}
+
+func TestAdmitHoldsAFloodUp(t *testing.T) {
+	h := NewHub(1, newJournal(1).read, Options{})
+	s := h.NewStream()
+	ctx := context.Background()
+	n := 0
+	for ; n < 10*maxControls; n++ {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		err := s.Admit(short)
+		cancel()
+		if err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			break
+		}
+		s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
+	}
+	require.Equal(t, maxControls, n)
+	_, err := s.Recv(ctx)
+	require.NoError(t, err)
+	require.NoError(t, s.Admit(ctx))
+	s.Close()
+	require.ErrorIs(t, s.Admit(ctx), ErrClosed)
+	_, err = s.Recv(ctx)
+	require.ErrorIs(t, err, ErrClosed)
+}

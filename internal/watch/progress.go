@@ -1,0 +1,153 @@
+package watch
+
+// RequestProgress owes the stream one notification for all its watchers
+// together (watch id -1). It comes when they all stand at one revision: none of
+// them is behind, and none has been told of anything later. Requests that come
+// before the answer are answered with it; a stream without watchers gets none,
+// as in etcd.
+func (s *Stream) RequestProgress() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.owed = true
+	h.await(s)
+	h.step() // so that the answer holds what was published before the question
+}
+
+// Tick owes a notification to each watcher that asked for periodic ones and
+// has had no event since the last Tick.
+func (s *Stream) Tick() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.mu.Lock()
+	due := false
+	for _, w := range s.watchers {
+		// A stream whose client doesn't read must not fill with notifications.
+		if w.periodic && w.quiet && w.queued == 0 {
+			w.due, due = true, true
+		}
+		w.quiet = true
+	}
+	s.mu.Unlock()
+	if due {
+		h.await(s)
+		h.step()
+	}
+}
+
+func (h *Hub) await(s *Stream) {
+	if !s.waits {
+		s.waits = true
+		h.waiting = append(h.waiting, s)
+		h.owed.Add(1)
+	}
+}
+
+// forget strikes a closed stream off the list.
+func (h *Hub) forget(s *Stream) {
+	if !s.waits {
+		return
+	}
+	s.waits = false
+	for i, other := range h.waiting {
+		if other == s {
+			h.waiting = append(h.waiting[:i], h.waiting[i+1:]...)
+			h.owed.Add(-1)
+			return
+		}
+	}
+}
+
+// reconsider answers a stream whose last hindrance may just have gone.
+func (s *Stream) reconsider() {
+	if s.waits && s.answer() {
+		s.hub.forget(s)
+	}
+}
+
+func (h *Hub) answerProgress() {
+	if len(h.waiting) == 0 {
+		return
+	}
+	still := h.waiting[:0]
+	for _, s := range h.waiting {
+		if s.answer() {
+			s.waits = false
+			h.owed.Add(-1)
+		} else {
+			still = append(still, s)
+		}
+	}
+	clear(h.waiting[len(still):])
+	h.waiting = still
+}
+
+// answer sends what progress it can and reports whether nothing is owed any
+// more.
+func (s *Stream) answer() bool {
+	if s.owed {
+		rev, ok := s.together()
+		if ok && len(s.watchers) > 0 {
+			s.told = rev
+			s.control(newItem(nil, noID, rev))
+		}
+		s.owed = !ok
+	}
+	left := false
+	s.inOrder(func(w *watcher) {
+		switch {
+		case !w.due:
+		case w.level() && w.group.at >= max(w.high, s.told):
+			w.due, w.high = false, w.group.at
+			s.control(newItem(w, w.id, w.group.at))
+		default:
+			left = true
+		}
+	})
+	return !left && !s.owed
+}
+
+// together is the revision that all watchers of the stream have reached and
+// none has been told to be beyond.
+func (s *Stream) together() (rev int64, ok bool) {
+	high := s.told
+	first := true
+	for _, w := range s.watchers {
+		if !w.level() {
+			return 0, false
+		}
+		high = max(high, w.high, w.start-1)
+		if first || w.group.at < rev {
+			rev, first = w.group.at, false
+		}
+	}
+	return rev, rev >= high || len(s.watchers) == 0
+}
+
+// level: the watcher has everything up to where its group is, and its group is
+// not short of where it begins.
+func (w *watcher) level() bool {
+	return w.state == synced && w.group.at >= w.start-1
+}
+
+// inOrder visits the watchers that are due, by id: what a client sees must not
+// depend on a map's order.
+func (s *Stream) inOrder(fn func(w *watcher)) {
+	var due []*watcher
+	for _, w := range s.watchers {
+		if w.due {
+			due = append(due, w)
+		}
+	}
+	sortByID(due)
+	for _, w := range due {
+		fn(w)
+	}
+}

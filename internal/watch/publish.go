@@ -1,0 +1,122 @@
+package watch
+
+import (
+	"sync"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// entry is what one revision did to one partition. Immutable.
+type entry struct {
+	rev     int64
+	changes []store.Change
+	bytes   int
+}
+
+// partition is where the apply loop of one partition leaves its changes. The
+// last of them stay here for a while: a watcher that is a little behind, and one
+// that has to wait for other partitions to close, read them here and not from
+// history.
+type partition struct {
+	maxRevisions, maxBytes int
+
+	mu sync.Mutex
+	// recent holds every revision in (floor, published] that changed
+	// something. Its elements are never written again, so a view of it stays
+	// good after the lock is gone; trimming moves the start, and append drops
+	// what was trimmed when it moves the slice.
+	recent    []entry
+	bytes     int
+	floor     int64
+	published int64
+	closed    int64
+	singles   int // watched groups of this partition alone
+	merges    int // watched groups of this and other partitions
+	spare     []store.Change
+}
+
+// view is a partition at one moment.
+type view struct {
+	recent    []entry
+	floor     int64
+	published int64
+	closed    int64
+}
+
+// publish reports whether anybody needs to look at it now.
+func (p *partition) publish(rev int64, changes []store.Change) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if rev <= p.published {
+		return false // a replay of what Reset already covered
+	}
+	p.published = rev
+	if p.singles+p.merges == 0 {
+		p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
+		return false
+	}
+	e := entry{rev: rev, changes: p.keep(changes)}
+	for i := range changes {
+		e.bytes += changeBytes(&changes[i])
+	}
+	p.recent = append(p.recent, e)
+	p.bytes += e.bytes
+	for len(p.recent) > p.maxRevisions || p.bytes > p.maxBytes && len(p.recent) > 1 {
+		p.bytes -= p.recent[0].bytes
+		p.floor = p.recent[0].rev
+		p.recent = p.recent[1:]
+	}
+	return p.singles > 0
+}
+
+// keep copies changes into memory of ours, many revisions to one allocation.
+func (p *partition) keep(changes []store.Change) []store.Change {
+	if len(p.spare) < len(changes) {
+		p.spare = make([]store.Change, max(128, len(changes)))
+	}
+	n := copy(p.spare, changes)
+	kept := p.spare[:n:n]
+	p.spare = p.spare[n:]
+	return kept
+}
+
+func (p *partition) advance(closed int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if closed <= p.closed {
+		return false
+	}
+	p.closed = closed
+	return p.merges > 0
+}
+
+func (p *partition) reset(rev int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if rev < p.published {
+		p.closed = rev // what was closed above it comes again
+	}
+	p.published = rev
+	p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
+}
+
+func (p *partition) reached() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(p.published, p.closed)
+}
+
+func (p *partition) view() view {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return view{p.recent, p.floor, p.published, p.closed}
+}
+
+func changeBytes(c *store.Change) int {
+	const overhead = 64
+	n := overhead + len(c.Kv.GetKey()) + len(c.Kv.GetValue())
+	if c.Prev != nil {
+		n += len(c.Prev.Value)
+	}
+	return n
+}

@@ -1,0 +1,39 @@
+package watch
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+type counters struct {
+	streams, watchers, slow, events atomic.Int64
+}
+
+// Stats is what the hub counts.
+type Stats struct {
+	Streams  int64
+	Watchers int64
+	Slow     int64 // watchers that are behind
+	Events   int64 // events handed to watchers since the start
+}
+
+// Stats returns the hub's counts.
+func (h *Hub) Stats() Stats {
+	return Stats{
+		Streams:  h.stats.streams.Load(),
+		Watchers: h.stats.watchers.Load(),
+		Slow:     h.stats.slow.Load(),
+		Events:   h.stats.events.Load(),
+	}
+}
+
+func sortBySub(cs []*store.Change) {
+	slices.SortFunc(cs, func(a, b *store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
+}
+
+func sortByID(ws []*watcher) {
+	slices.SortFunc(ws, func(a, b *watcher) int { return cmp.Compare(a.id, b.id) })
+}

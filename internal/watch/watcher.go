@@ -1,0 +1,191 @@
+package watch
+
+import (
+	"bytes"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+type state uint8
+
+const (
+	synced  state = iota // in its group's index: Step delivers to it
+	lagging              // on its stream's list: Recv reads for it
+	gone                 // cancelled
+)
+
+// watcher is one watch of one stream. Hub.mu guards what changes, unless a field
+// says otherwise; next belongs to the stream's receiver while it reads for the
+// watcher.
+type watcher struct {
+	stream *Stream
+	group  *group
+	id     int64
+
+	key, end []byte // end nil: the key alone
+	toEnd    bool   // every key from key on
+
+	start    int64 // the first revision that it asked for
+	prevKv   bool
+	noPut    bool
+	noDelete bool
+	fragment bool
+	periodic bool // wants a progress notification now and then
+
+	state state
+	// next is the lowest revision that may still have to be delivered. For a
+	// synced watcher it only says where it begins: its group knows the rest.
+	next int64
+
+	high  int64 // highest revision that it was told, by events or progress
+	quiet bool  // no events since the last periodic progress
+	due   bool  // is owed a periodic progress
+
+	queued int // responses in the stream's queue; Stream.mu
+
+	batch       []*mvccpb.Event // scratch of Step
+	batchBytes  int
+	place, slot int // where its group's index has it
+}
+
+func (w *watcher) single() bool { return w.end == nil && !w.toEnd }
+
+func (w *watcher) covers(key []byte) bool {
+	switch {
+	case w.toEnd:
+		return bytes.Compare(key, w.key) >= 0
+	case w.end == nil:
+		return bytes.Equal(key, w.key)
+	default:
+		return bytes.Compare(key, w.key) >= 0 && bytes.Compare(key, w.end) < 0
+	}
+}
+
+// rangeEnd is the end in the form in which etcd's requests name it.
+func (w *watcher) rangeEnd() []byte {
+	if w.toEnd {
+		return []byte{0}
+	}
+	return w.end
+}
+
+func (w *watcher) wants(c *store.Change) bool {
+	if c.Delete {
+		return !w.noDelete
+	}
+	return !w.noPut
+}
+
+// event builds the event of a change, and shares it between all watchers that
+// want it in the same form.
+type event struct {
+	change         *store.Change
+	bare, withPrev *mvccpb.Event
+}
+
+func (e *event) of(w *watcher) *mvccpb.Event {
+	if w.prevKv && e.change.Prev != nil {
+		if e.withPrev == nil {
+			e.withPrev = newEvent(e.change, true)
+		}
+		return e.withPrev
+	}
+	if e.bare == nil {
+		e.bare = newEvent(e.change, false)
+	}
+	return e.bare
+}
+
+func newEvent(c *store.Change, prev bool) *mvccpb.Event {
+	ev := &mvccpb.Event{Kv: c.Kv}
+	if c.Delete {
+		ev.Type = mvccpb.Event_DELETE
+	}
+	if prev {
+		ev.PrevKv = c.Prev
+	}
+	return ev
+}
+
+// group is all watchers of the same set of partitions. They are at the same
+// revision, because they wait for the same partitions.
+type group struct {
+	set placement.Set
+	// at: everything of these partitions at or below it has been handed to the
+	// synced watchers, and nothing at or below it is still to come.
+	at     int64
+	synced index
+	size   int // watchers, lagging ones too
+}
+
+// target is how far a group may be delivered. One partition publishes in
+// revision order, so what it published is final up to there; of several, a
+// revision is final once all of them are closed through it.
+func (g *group) target(views []view) int64 {
+	if g.set.Len() == 1 {
+		v := &views[g.set.First()]
+		return max(v.published, v.closed)
+	}
+	to := int64(-1)
+	for p := range g.set.Each() {
+		if c := views[p].closed; to < 0 || c < to {
+			to = c
+		}
+	}
+	return to
+}
+
+// floor is the revision up to which recent changes are no longer all there.
+func (g *group) floor(views []view) int64 {
+	var floor int64
+	for p := range g.set.Each() {
+		floor = max(floor, views[p].floor)
+	}
+	return floor
+}
+
+// join finds or makes the group of a set of partitions.
+func (h *Hub) join(set placement.Set) *group {
+	for _, g := range h.groups {
+		if g.set == set {
+			g.size++
+			return g
+		}
+	}
+	g := &group{set: set, size: 1, synced: newIndex()}
+	h.groups = append(h.groups, g)
+	// The partitions must collect before the group's position is read.
+	h.interest(set, 1)
+	h.look()
+	g.at = g.target(h.views)
+	return g
+}
+
+func (h *Hub) leave(g *group) {
+	if g.size--; g.size > 0 {
+		return
+	}
+	h.interest(g.set, -1)
+	for i, other := range h.groups {
+		if other == g {
+			h.groups = append(h.groups[:i], h.groups[i+1:]...)
+			return
+		}
+	}
+}
+
+func (h *Hub) interest(set placement.Set, by int) {
+	for p := range set.Each() {
+		part := h.parts[p]
+		part.mu.Lock()
+		if set.Len() == 1 {
+			part.singles += by
+		} else {
+			part.merges += by
+		}
+		part.mu.Unlock()
+	}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// sample is one round of one cell on one subject.
+type sample struct {
+	rate float64       // operations per second
+	cpu  time.Duration // of all servers, per operation
+	p50  time.Duration
+	p99  time.Duration
+	load time.Duration // CPU of the load generator, per operation
+}
+
+// cell is one line of the report.
+type cell struct {
+	nodes, clients int
+	op             string
+	samples        [][]sample // by subject
+}
+
+// runNodes measures all cells of one cluster size. The clusters of all subjects stand
+// side by side; those that are not measured idle.
+func runNodes(p *plan, nodes int, rep *report) (err error) {
+	var benches []*bench
+	defer func() {
+		for _, b := range benches {
+			b.close()
+			if err == nil {
+				os.RemoveAll(b.cluster.Spec.Dir)
+			}
+		}
+	}()
+	for _, s := range p.subjects {
+		b, err := newBench(p, s, nodes)
+		if err != nil {
+			return err
+		}
+		benches = append(benches, b)
+	}
+	for _, op := range p.ops {
+		for _, clients := range p.clients {
+			c := cell{nodes: nodes, clients: clients, op: op, samples: make([][]sample, len(benches))}
+			for range p.rounds {
+				for i, b := range benches {
+					s, err := b.round(op, clients)
+					if err != nil {
+						return fmt.Errorf("%s, %d servers, %s by %d clients: %w", b.subject.name, nodes, op, clients, err)
+					}
+					c.samples[i] = append(c.samples[i], s)
+				}
+			}
+			rep.cells = append(rep.cells, c)
+			rep.line(os.Stderr, c)
+		}
+	}
+	for i, b := range benches {
+		rep.memory = append(rep.memory, memory{nodes: nodes, subject: p.subjects[i].name, bytes: b.resident()})
+	}
+	return nil
+}
+
+// bench is one subject's cluster with the connections to it.
+type bench struct {
+	plan    *plan
+	subject subject
+	cluster *process.Cluster
+	load    *load
+}
+
+func newBench(p *plan, s subject, nodes int) (*bench, error) {
+	dir, err := process.TempDir("bench")
+	if err != nil {
+		return nil, err
+	}
+	c, err := process.Start(context.Background(), process.Spec{Binary: s.bin, Nodes: nodes, Partitions: s.parts, Dir: dir})
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", s.name, err)
+	}
+	b := &bench{plan: p, subject: s, cluster: c}
+	if b.load, err = newLoad(c.Endpoints(), p.keys, p.value); err != nil {
+		b.close()
+		return nil, err
+	}
+	if err := b.load.fill(); err != nil {
+		b.close()
+		return nil, fmt.Errorf("filling %s: %w", s.name, err)
+	}
+	return b, nil
+}
+
+func (b *bench) close() {
+	b.cluster.Close()
+}
+
+// round puts the load on for a while and measures the middle of it.
+func (b *bench) round(op string, clients int) (sample, error) {
+	time.Sleep(200 * time.Millisecond) // what the last round left behind on the disk
+	r := b.load.start(op, clients)
+	time.Sleep(b.plan.warmup)
+	r.record()
+	start := time.Now()
+	own := ownCPU()
+	before, err := b.cluster.CPU()
+	if err != nil {
+		return sample{}, errors.Join(err, r.stop())
+	}
+	time.Sleep(b.plan.length)
+	hist := r.recorded()
+	took := time.Since(start)
+	own = ownCPU() - own
+	after, err := b.cluster.CPU()
+	if err := errors.Join(err, r.stop()); err != nil {
+		return sample{}, err
+	}
+	if hist.count == 0 {
+		return sample{}, errors.New("not one operation was done")
+	}
+	return sample{
+		rate: float64(hist.count) / took.Seconds(),
+		cpu:  (after - before) / time.Duration(hist.count),
+		p50:  hist.quantile(0.5),
+		p99:  hist.quantile(0.99),
+		load: own / time.Duration(hist.count),
+	}, nil
+}
+
+// ownCPU is the CPU time of this process: what the load costs to generate.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func (b *bench) resident() int64 {
+	var sum int64
+	for _, s := range b.cluster.Servers {
+		n, err := s.Resident()
+		if err != nil {
+			return 0
+		}
+		sum += n
+	}
+	return sum / int64(len(b.cluster.Servers))
+}
+
+// median takes the median of each figure over the rounds.
+func median(rounds []sample) sample {
+	middle := func(of func(sample) float64) float64 {
+		var v []float64
+		for _, s := range rounds {
+			v = append(v, of(s))
+		}
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	duration := func(of func(sample) time.Duration) time.Duration {
+		return time.Duration(middle(func(s sample) float64 { return float64(of(s)) }))
+	}
+	return sample{
+		rate: middle(func(s sample) float64 { return s.rate }),
+		cpu:  duration(func(s sample) time.Duration { return s.cpu }),
+		p50:  duration(func(s sample) time.Duration { return s.p50 }),
+		p99:  duration(func(s sample) time.Duration { return s.p99 }),
+		load: duration(func(s sample) time.Duration { return s.load }),
+	}
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Runs etcd's own tests (go.etcd.io/etcd/tests/v3, package common, over real
+# processes) on stoa: the daemon stands in etcd's place, beside the real etcdctl
+# and etcdutl.
+#
+#   test/etcd/run.sh                      bin/stoa at 1 and at 2 partitions
+#   SERVER=bin/peers/etcd test/etcd/run.sh   etcd itself, to prove the tests right
+#   PARTITIONS="1 2 4" TESTS='^TestKV' test/etcd/run.sh
+#
+# The module comes from the Go proxy. It is copied to bin/etcd-tests, because the
+# replace directives of its go.mod point beside it and because one file is added:
+# cases.go.txt, the matrix of clusters without TLS.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=$PWD
+
+version=v3.7.3
+server=${SERVER:-bin/stoa}
+partitions=${PARTITIONS:-1 2}
+# All of the package that needs neither TLS, auth, a change of members nor an older etcd.
+tests=${TESTS:-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|MemberList|WaitLeader.*)$'}
+
+go run ./test/peers
+if [ "$server" = bin/stoa ]; then
+	go build -o bin/stoa ./cmd/stoa
+fi
+
+work=$root/bin/etcd-tests
+mkdir -p "$work"
+# etcd's framework has fixed ports, so two runs at once would meet.
+exec 9>"$work/lock"
+flock 9
+
+stamp=$version-$(cat test/etcd/run.sh test/etcd/cases.go.txt | sha256sum | cut -c1-16)
+if [ ! -x "$work/common.test" ] || [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
+	echo "building etcd's tests $version" >&2
+	from=$(cd test/peers/etcd && GOWORK=off go mod download -json "go.etcd.io/etcd/tests/v3@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+	rm -rf "$work/tests"
+	cp -r "$from" "$work/tests"
+	chmod -R u+w "$work/tests"
+	cp test/etcd/cases.go.txt "$work/tests/common/stoa_cases_test.go"
+	(
+		cd "$work/tests"
+		export GOWORK=off GOTOOLCHAIN=local
+		go mod edit -toolchain=none $(sed -n 's/^\t\(go.etcd.io[^ ]*\) => .*/-dropreplace=\1/p' go.mod)
+		go test -mod=mod -tags e2e -c -o "$work/common.test" ./common
+	)
+	echo "$stamp" >"$work/stamp"
+fi
+
+status=0
+for p in $partitions; do
+	bin=$work/bin-p$p
+	mkdir -p "$bin"
+	ln -sf "$(realpath "$server")" "$bin/etcd"
+	ln -sf "$root/bin/peers/etcdctl" "$root/bin/peers/etcdutl" "$bin/"
+	log=$work/p$p.log
+	echo "== $server, P = $p (log: $log)"
+	# The flag goes through the environment: the framework writes the command line.
+	if (cd "$work/tests/common" && STOA_PARTITIONS=$p "$work/common.test" \
+		-test.run "$tests" -test.v -test.timeout 20m -bin-dir "$bin") >"$log" 2>&1; then
+		verdict=ok
+	else
+		verdict=FAILED
+		status=1
+	fi
+	grep -E '^ *--- FAIL' "$log" || true
+	echo "$verdict: $(grep -cE '^ *--- PASS' "$log" || true) passed, $(grep -cE '^ *--- FAIL' "$log" || true) failed, $(grep -cE '^ *--- SKIP' "$log" || true) skipped"
+done
+exit $status

@@ -1,0 +1,26 @@
+// Package faults kills and pauses real servers under load and checks what the clients
+// saw.
+//
+//	go test -tags faults ./test/faults                      stoa: P = 1 and 3, kills and pauses
+//	go test -tags faults ./test/faults -load=2m -seed=7
+//	STOA_COMPAT_SERVER=etcd go test -tags faults ./test/faults
+//
+// Clients write single keys and, by transactions, several keys of different
+// directories (so of different partitions), and read one key or all of them, through
+// every server. Each write carries an identifier of its own. What is shown:
+//
+//  1. Linearizable: one order explains all answers, of single-key and multi-key
+//     operations alike (porcupine, history.go and model.go). The model knows revisions:
+//     they grow with the order, and a read's content is the state at its header.
+//  2. No acknowledged write is lost: each is in the history that a watch from revision 1
+//     tells at the end, at the revision that its answer named, and whole.
+//  3. A watch that lives through all the faults tells the very same history, once, in
+//     order.
+//  4. At the end all servers have the same content, by HashKV.
+//
+// A write whose answer never came is unknown: it may have happened or not. Whether, and
+// at which revision, is read from the final watch, which is what makes long histories
+// checkable; if the watch were wrong, the answers that others got would contradict it.
+//
+// Failover shows how long nobody's write is acknowledged when the leader is killed.
+package faults

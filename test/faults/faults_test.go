@@ -1,0 +1,222 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+var (
+	loadTime = flag.Duration("load", 30*time.Second, "how long each case runs")
+	seedFlag = flag.Uint64("seed", 0, "seed of the faults and the load (0: from the clock)")
+	clients  = flag.Int("clients", 8, "clients at work")
+)
+
+func TestFaults(t *testing.T) {
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	cases := map[string][]string{
+		"kill":  {"kill one", "kill the leader", "kill two", "kill all", "kill one twice"},
+		"pause": {"pause one", "pause the leader", "pause two", "pause the leader for long", "pause one, kill another"},
+	}
+	for _, parts := range []int{1, 3} {
+		if parts > 1 && !bin.Stoa {
+			continue
+		}
+		for _, name := range []string{"kill", "pause"} {
+			t.Run(fmt.Sprintf("%s/P=%d", name, parts), func(t *testing.T) { runFaults(t, 3, parts, cases[name]) })
+		}
+		t.Run(fmt.Sprintf("kill/one node/P=%d", parts), func(t *testing.T) { runFaults(t, 1, parts, []string{"kill one", "pause one"}) })
+	}
+}
+
+func runFaults(t *testing.T, nodes, parts int, names []string) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", seed)
+	c := process.StartT(t, process.Spec{Nodes: nodes, Partitions: parts})
+	cli, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop(),
+		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second})
+	require.NoError(t, err)
+	defer cli.Close()
+
+	rec := &recorder{start: time.Now()}
+	live := newLiveWatch(t, cli)
+	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
+	defer cancel()
+	var ids atomic.Int64
+	var work sync.WaitGroup
+	for i := range *clients {
+		cl := &client{rnd: rand.New(rand.NewPCG(seed, uint64(i))), ids: func() int64 { return ids.Add(1) }}
+		for _, s := range c.Servers {
+			conn, err := dial(s.ClientURL)
+			require.NoError(t, err)
+			defer conn.Close()
+			cl.conns = append(cl.conns, conn)
+		}
+		work.Add(1)
+		go func() {
+			defer work.Done()
+			drive(ctx, i, cl, rec)
+		}()
+	}
+	nem := &nemesis{cluster: c, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+		t.Logf("%6.2fs %s", time.Since(rec.start).Seconds(), fmt.Sprintf(f, a...))
+	}}
+	count, err := nem.run(ctx, names)
+	require.NoError(t, err)
+	work.Wait()
+	judge(t, c, cli, rec, live)
+	t.Logf("%d faults", count)
+}
+
+// drive does operations until the time is over, not so fast that the history grows
+// beyond what can be checked.
+func drive(ctx context.Context, i int, cl *client, rec *recorder) {
+	for ctx.Err() == nil {
+		req := cl.next()
+		call := rec.now()
+		out, err := cl.do(req)
+		if err != nil {
+			out = answer{unknown: true}
+			time.Sleep(20 * time.Millisecond)
+		}
+		rec.add(i, req, call, out, rec.now())
+		time.Sleep(time.Duration(cl.rnd.IntN(20)) * time.Millisecond)
+	}
+}
+
+// judge checks all that the package promises, once the faults are over.
+func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder, live *liveWatch) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stop int64 // the last write: behind it nothing is to come
+	require.Eventually(t, func() bool {
+		resp, err := cli.Put(ctx, keyName(0), "0")
+		if err == nil {
+			stop = resp.Header.Revision
+		}
+		return err == nil
+	}, 30*time.Second, 100*time.Millisecond, "writes don't resume")
+
+	// Each server tells the same history.
+	var history told
+	for _, s := range c.Servers {
+		one, err := clientv3.New(clientv3.Config{Endpoints: []string{s.ClientURL}, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		h, err := watchAll(ctx, one, stop)
+		require.NoError(t, err, s.Name)
+		one.Close()
+		if history != nil {
+			require.NoError(t, history.same(h), s.Name)
+		}
+		history = h
+	}
+	require.NoError(t, live.wait(ctx, stop))
+	require.NoError(t, live.told.same(history), "the watch that lived through the faults")
+
+	ops, err := settle(rec.ops, history)
+	answered, unknown := 0, 0
+	for _, op := range rec.ops {
+		if op.Output.(answer).unknown {
+			unknown++
+		} else {
+			answered++
+		}
+	}
+	t.Logf("%d operations answered, %d without an answer, %d revisions", answered, unknown, len(history))
+	require.NoError(t, err)
+	require.Greater(t, answered, 50, "hardly anything was done")
+
+	started := time.Now()
+	result := check(ops, 2*time.Minute)
+	t.Logf("porcupine: %s after %v", result, time.Since(started).Round(time.Millisecond))
+	if result == porcupine.Illegal {
+		visualize(t, ops)
+	}
+	require.Equal(t, porcupine.Ok, result)
+	requireSameHash(t, ctx, c, stop)
+}
+
+// visualize leaves a picture of a history that nothing explains.
+func visualize(t *testing.T, ops []porcupine.Operation) {
+	t.Helper()
+	_, info := porcupine.CheckOperationsVerbose(model, ops, time.Minute)
+	file := filepath.Join(os.TempDir(), strings.ReplaceAll(t.Name(), "/", "-")+".html")
+	if err := porcupine.VisualizePath(model, info, file); err == nil {
+		t.Logf("the history: %s", file)
+	}
+}
+
+func requireSameHash(t *testing.T, ctx context.Context, c *process.Cluster, rev int64) {
+	t.Helper()
+	hashes := map[uint32][]string{}
+	for _, s := range c.Servers {
+		conn, err := dial(s.ClientURL)
+		require.NoError(t, err)
+		defer conn.Close()
+		h, err := pb.NewMaintenanceClient(conn).HashKV(ctx, &pb.HashKVRequest{Revision: rev})
+		require.NoError(t, err, s.Name)
+		hashes[h.Hash] = append(hashes[h.Hash], s.Name)
+	}
+	require.Len(t, hashes, 1, "the servers' contents differ: %v", hashes)
+}
+
+// liveWatch is a client's watch that lives through the faults.
+type liveWatch struct {
+	ch   clientv3.WatchChan
+	told told
+	last int64
+}
+
+func newLiveWatch(t *testing.T, cli *clientv3.Client) *liveWatch {
+	w := &liveWatch{told: told{}, ch: cli.Watch(t.Context(), "/faults/", clientv3.WithPrefix(), clientv3.WithRev(1))}
+	return w
+}
+
+func (w *liveWatch) wait(ctx context.Context, stop int64) error {
+	for w.last < stop {
+		select {
+		case r, ok := <-w.ch:
+			if !ok {
+				return fmt.Errorf("the live watch has ended at revision %d", w.last)
+			}
+			if err := r.Err(); err != nil {
+				return fmt.Errorf("the live watch: %w", err)
+			}
+			for _, ev := range r.Events {
+				if ev.Kv.ModRevision < w.last {
+					return fmt.Errorf("the live watch went back from revision %d to %d", w.last, ev.Kv.ModRevision)
+				}
+				w.last = ev.Kv.ModRevision
+			}
+			if err := w.told.add(r.Events); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("the live watch stands at revision %d, before %d: %w", w.last, stop, ctx.Err())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// recorder collects what clients asked and were told.
+type recorder struct {
+	start time.Time
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+}
+
+func (r *recorder) now() int64 { return int64(time.Since(r.start)) }
+
+func (r *recorder) add(client int, in request, call int64, out answer, ret int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops = append(r.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: ret})
+}
+
+// told is the history as a watch tells it: what each revision changed.
+type told map[int64]map[int]int64 // revision → key → id, 0 for a deletion
+
+func (h told) add(events []*clientv3.Event) error {
+	for _, ev := range events {
+		rev := ev.Kv.ModRevision
+		k, v := parse(ev.Kv)
+		if h[rev] == nil {
+			h[rev] = map[int]int64{}
+		}
+		if _, twice := h[rev][k]; twice {
+			return fmt.Errorf("revision %d of key %d was told twice", rev, k)
+		}
+		h[rev][k] = v.id
+	}
+	return nil
+}
+
+// watchAll reads the history through a watch, from revision 1 until it has seen stop.
+func watchAll(ctx context.Context, cli *clientv3.Client, stop int64) (told, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h, last := told{}, int64(0)
+	for r := range cli.Watch(ctx, "/faults/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		if err := r.Err(); err != nil {
+			return h, fmt.Errorf("watching the history: %w", err)
+		}
+		for _, ev := range r.Events {
+			if ev.Kv.ModRevision < last {
+				return h, fmt.Errorf("the watch went back from revision %d to %d", last, ev.Kv.ModRevision)
+			}
+			last = ev.Kv.ModRevision
+		}
+		if err := h.add(r.Events); err != nil {
+			return h, err
+		}
+		if last >= stop {
+			return h, nil
+		}
+	}
+	return h, fmt.Errorf("the watch ended at revision %d, before %d: %w", last, stop, ctx.Err())
+}
+
+// same compares two tellings of one history.
+func (h told) same(o told) error {
+	var errs []error
+	for rev, changes := range h {
+		if !maps.Equal(changes, o[rev]) {
+			errs = append(errs, fmt.Errorf("revision %d: %v told live, %v at the end", rev, changes, o[rev]))
+		}
+	}
+	for rev, changes := range o {
+		if h[rev] == nil {
+			errs = append(errs, fmt.Errorf("revision %d: nothing told live, %v at the end", rev, changes))
+		}
+	}
+	return errors.Join(errs[:min(len(errs), 10)]...)
+}
+
+// settle decides by the told history what became of the writes without an answer, and
+// checks that those with one are in it whole. What never happened is left out.
+func settle(ops []porcupine.Operation, h told) ([]porcupine.Operation, error) {
+	wrote := map[int64]int64{} // id → revision
+	for rev, changes := range h {
+		for _, id := range changes {
+			if id == 0 {
+				continue
+			}
+			if other, ok := wrote[id]; ok && other != rev {
+				return nil, fmt.Errorf("write %d happened twice, at revisions %d and %d", id, other, rev)
+			}
+			wrote[id] = rev
+		}
+	}
+	var out []porcupine.Operation
+	var errs []error
+	for _, op := range ops {
+		in, ans := op.Input.(request), op.Output.(answer)
+		if in.id == 0 {
+			if !ans.unknown {
+				out = append(out, op)
+			}
+			continue
+		}
+		rev, happened := wrote[in.id]
+		switch {
+		case ans.unknown && !happened:
+			continue
+		case ans.unknown:
+			ans.rev = rev
+			op.Output, op.Return = ans, math.MaxInt64
+		case ans.failed && happened:
+			errs = append(errs, fmt.Errorf("%v was answered as failed, but happened at revision %d", in, rev))
+		case ans.failed:
+		case !happened:
+			errs = append(errs, fmt.Errorf("LOST: %v was acknowledged at revision %d, but is not in the history", in, ans.rev))
+		case rev != ans.rev:
+			errs = append(errs, fmt.Errorf("%v was acknowledged at revision %d, but is in the history at %d", in, ans.rev, rev))
+		}
+		if happened {
+			errs = append(errs, whole(in, h[rev]))
+		}
+		out = append(out, op)
+	}
+	return out, errors.Join(errs...)
+}
+
+// whole checks that a revision holds all of a write and nothing else.
+func whole(in request, changes map[int]int64) error {
+	want := map[int]int64{}
+	for i, k := range in.keys {
+		want[k] = in.id
+		if in.kind == opMove && i == 0 {
+			want[k] = 0
+			if _, ok := changes[k]; !ok && in.mods[k] == 0 {
+				delete(want, k) // it deleted what was not there
+			}
+		}
+	}
+	if maps.Equal(want, changes) {
+		return nil
+	}
+	return fmt.Errorf("HALF: %v changed %v", in, changes)
+}
+
+// check runs porcupine over the settled history.
+func check(ops []porcupine.Operation, atMost time.Duration) porcupine.CheckResult {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	return porcupine.CheckOperationsTimeout(model, ops, atMost)
+}

@@ -1,0 +1,78 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+)
+
+func op(call, ret int64, in request, out answer) porcupine.Operation {
+	return porcupine.Operation{Input: in, Call: call, Output: out, Return: ret}
+}
+
+func put(k int, id int64) request { return request{kind: opPut, id: id, keys: []int{k}} }
+
+func get(k int) request { return request{kind: opGet, keys: []int{k}} }
+
+// The checker bites: each wrong history is told from the right one beside it.
+func TestCheckerBites(t *testing.T) {
+	saw := func(rev int64, k int, v version) answer { return answer{rev: rev, read: map[int]version{k: v}} }
+	for name, tc := range map[string]struct {
+		ops []porcupine.Operation
+		ok  bool
+	}{
+		"a read of what was written": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 2}), op(3, 4, get(0), saw(2, 0, version{1, 2}))}, true},
+		"a stale read": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 2}), op(3, 4, put(0, 2), answer{rev: 3}), op(5, 6, get(0), saw(3, 0, version{1, 2}))}, false},
+		"a header that goes back": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 2}), op(3, 4, get(1), saw(1, 1, version{}))}, false},
+		"revisions against real time": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 3}), op(3, 4, put(1, 2), answer{rev: 2})}, false},
+		"concurrent writes in either order": {[]porcupine.Operation{
+			op(1, 4, put(0, 1), answer{rev: 3}), op(2, 3, put(1, 2), answer{rev: 2})}, true},
+		"a swap that held": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 2}),
+			op(3, 4, request{kind: opSwap, id: 2, keys: []int{0}, mods: map[int]int64{0: 2}}, answer{rev: 3})}, true},
+		"a swap that must have failed": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 2}), op(3, 4, put(0, 2), answer{rev: 3}),
+			op(5, 6, request{kind: opSwap, id: 3, keys: []int{0}, mods: map[int]int64{0: 2}}, answer{rev: 4})}, false},
+		"a swap that failed without reason": {[]porcupine.Operation{
+			op(1, 2, put(0, 1), answer{rev: 2}),
+			op(3, 4, request{kind: opSwap, id: 2, keys: []int{0}, mods: map[int]int64{0: 2}}, answer{rev: 2, failed: true})}, false},
+		"half of a transaction seen": {[]porcupine.Operation{
+			op(1, 9, request{kind: opMulti, id: 1, keys: []int{0, 1}}, answer{rev: 2}),
+			op(3, 4, request{kind: opGetAll}, answer{rev: 2, read: map[int]version{0: {1, 2}, 1: {}}})}, false},
+	} {
+		want := porcupine.Illegal
+		if tc.ok {
+			want = porcupine.Ok
+		}
+		require.Equal(t, want, check(tc.ops, time.Second), name)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	h := told{2: {0: 1}, 3: {0: 0, 1: 2}}
+	move := request{kind: opMove, id: 2, keys: []int{0, 1}, mods: map[int]int64{0: 2}}
+	ops, err := settle([]porcupine.Operation{
+		op(1, 2, put(0, 1), answer{rev: 2}),
+		op(3, 4, move, answer{unknown: true}),
+		op(5, 6, put(3, 9), answer{unknown: true}),
+		op(7, 8, get(0), answer{unknown: true}),
+	}, h)
+	require.NoError(t, err)
+	require.Len(t, ops, 2)
+	require.EqualValues(t, 3, ops[1].Output.(answer).rev)
+
+	_, err = settle([]porcupine.Operation{op(1, 2, put(3, 9), answer{rev: 7})}, h)
+	require.ErrorContains(t, err, "LOST")
+	_, err = settle([]porcupine.Operation{op(1, 2, put(0, 1), answer{rev: 5})}, h)
+	require.ErrorContains(t, err, "acknowledged at revision 5")
+	_, err = settle([]porcupine.Operation{op(1, 2, request{kind: opMulti, id: 1, keys: []int{0, 4}}, answer{rev: 2})}, h)
+	require.ErrorContains(t, err, "HALF")
+	_, err = settle(nil, told{2: {0: 1}, 5: {1: 1}})
+	require.ErrorContains(t, err, "twice")
+}

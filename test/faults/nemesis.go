@@ -1,0 +1,154 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// nemesis hurts the servers of a cluster, one fault after the other.
+type nemesis struct {
+	cluster *process.Cluster
+	rnd     *rand.Rand
+	say     func(format string, args ...any)
+}
+
+// faults are what it may do, by name.
+var faults = map[string]func(*nemesis, context.Context) error{
+	"kill one":        func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.any()) },
+	"kill the leader": func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.leader(ctx)) },
+	"kill two":        func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.others(n.any())...) },
+	"kill all":        func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.cluster.Servers...) },
+	"kill one twice": func(n *nemesis, ctx context.Context) error {
+		s := n.any()
+		if err := n.kill(ctx, s); err != nil {
+			return err
+		}
+		return n.kill(ctx, s)
+	},
+	"pause one":        func(n *nemesis, ctx context.Context) error { return n.pause(n.any()) },
+	"pause the leader": func(n *nemesis, ctx context.Context) error { return n.pause(n.leader(ctx)) },
+	"pause two":        func(n *nemesis, ctx context.Context) error { return n.pause(n.others(n.any())...) },
+	// The old leader wakes up after another has taken over, and must not believe itself.
+	"pause the leader for long": func(n *nemesis, ctx context.Context) error {
+		return n.pauseFor(3*time.Second, n.leader(ctx))
+	},
+	"pause one, kill another": func(n *nemesis, ctx context.Context) error {
+		s := n.any()
+		if err := s.Pause(); err != nil {
+			return err
+		}
+		err := n.kill(ctx, n.others(s)[0])
+		if rerr := s.Resume(); err == nil {
+			err = rerr
+		}
+		return err
+	},
+}
+
+func (n *nemesis) any() *process.Server {
+	return n.cluster.Servers[n.rnd.IntN(len(n.cluster.Servers))]
+}
+
+func (n *nemesis) others(than *process.Server) []*process.Server {
+	var out []*process.Server
+	for _, s := range n.cluster.Servers {
+		if s != than {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// leader asks the servers who leads; any of them if nobody knows.
+func (n *nemesis) leader(ctx context.Context) *process.Server {
+	if i := leaderOf(ctx, n.cluster); i >= 0 {
+		return n.cluster.Servers[i]
+	}
+	return n.any()
+}
+
+// leaderOf is the index of the server that leads, -1 if nobody says so.
+func leaderOf(ctx context.Context, c *process.Cluster) int {
+	for i, s := range c.Servers {
+		conn, err := dial(s.ClientURL)
+		if err != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		st, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
+		cancel()
+		conn.Close()
+		if err == nil && st.Leader == st.Header.MemberId {
+			return i
+		}
+	}
+	return -1
+}
+
+// kill ends servers with kill -9 and starts them again a little later.
+func (n *nemesis) kill(ctx context.Context, servers ...*process.Server) error {
+	for _, s := range servers {
+		if err := s.Kill(); err != nil {
+			return err
+		}
+	}
+	n.idle(1200 * time.Millisecond)
+	for _, s := range servers {
+		if err := s.Start(); err != nil {
+			return err
+		}
+	}
+	for _, s := range servers {
+		wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+		err := s.WaitReady(wait)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("after kill -9: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *nemesis) pause(servers ...*process.Server) error {
+	return n.pauseFor(time.Duration(100+n.rnd.IntN(1400))*time.Millisecond, servers...)
+}
+
+func (n *nemesis) pauseFor(d time.Duration, servers ...*process.Server) error {
+	for _, s := range servers {
+		if err := s.Pause(); err != nil {
+			return err
+		}
+	}
+	time.Sleep(d)
+	for _, s := range servers {
+		if err := s.Resume(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.Int64N(int64(atMost)))) }
+
+// run does fault after fault until the context ends, and lets the servers come to
+// themselves in between.
+func (n *nemesis) run(ctx context.Context, names []string) (count int, err error) {
+	for {
+		n.idle(1500 * time.Millisecond)
+		if ctx.Err() != nil {
+			return count, nil
+		}
+		name := names[n.rnd.IntN(len(names))]
+		n.say("%s", name)
+		if err := faults[name](n, context.WithoutCancel(ctx)); err != nil {
+			return count, fmt.Errorf("%s: %w", name, err)
+		}
+		count++
+	}
+}

@@ -1,0 +1,97 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// Binary is a server program and what is to be known of it before it is started.
+type Binary struct {
+	Path string
+	// Stoa tells that it takes stoa's own flags (--partitions) beside etcd's.
+	Stoa bool
+}
+
+// Root finds the repository, whatever directory the test runs in.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("finding the repository: no go.mod above the working directory")
+		}
+		dir = up
+	}
+}
+
+var buildStoa = sync.OnceValues(func() (string, error) {
+	return build("bin/stoa", "build", "-o", "bin/stoa", "./cmd/stoa")
+})
+
+var buildPeers = sync.OnceValues(func() (string, error) {
+	return build("bin/peers", "run", "./test/peers")
+})
+
+func build(result string, args ...string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", result, err, out)
+	}
+	return filepath.Join(root, result), nil
+}
+
+// Peer builds, if need be, and names one of the programs of bin/peers: etcd,
+// etcdctl or etcdutl.
+func Peer(name string) (string, error) {
+	dir, err := buildPeers()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// ServerEnv is the environment variable that chooses the server under test.
+const ServerEnv = "STOA_COMPAT_SERVER"
+
+// UnderTest is the server that ServerEnv asks for: stoa (the default, built from
+// this checkout), etcd, or the path of a binary.
+func UnderTest() (Binary, error) {
+	return Choose(os.Getenv(ServerEnv))
+}
+
+// Choose resolves "stoa", "etcd" or a path.
+func Choose(server string) (Binary, error) {
+	switch server {
+	case "", "stoa":
+		path, err := buildStoa()
+		return Binary{Path: path, Stoa: true}, err
+	case "etcd":
+		path, err := Peer("etcd")
+		return Binary{Path: path}, err
+	}
+	path, err := filepath.Abs(server)
+	if err != nil {
+		return Binary{}, fmt.Errorf("finding the server %q: %w", server, err)
+	}
+	out, err := exec.Command(path, "--version").CombinedOutput()
+	if err != nil {
+		return Binary{}, fmt.Errorf("asking %s for its version: %w\n%s", path, err, out)
+	}
+	return Binary{Path: path, Stoa: strings.HasPrefix(string(out), "stoa ")}, nil
+}

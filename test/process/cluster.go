@@ -1,0 +1,182 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Spec says what cluster to start.
+type Spec struct {
+	Binary     Binary
+	Nodes      int      // 1 if 0
+	Partitions int      // given to stoa only; 0 leaves the server's default
+	Args       []string // more flags, for each server
+	Env        []string
+	Dir        string // where data and logs go
+	Timeout    time.Duration
+}
+
+// Cluster is a set of servers that know each other.
+type Cluster struct {
+	Servers []*Server
+	Spec    Spec
+}
+
+// New plans a cluster: ports, directories, command lines. Nothing runs yet.
+func New(spec Spec) (*Cluster, error) {
+	if spec.Nodes == 0 {
+		spec.Nodes = 1
+	}
+	if spec.Timeout == 0 {
+		spec.Timeout = 30 * time.Second
+	}
+	ports, err := freePorts(2 * spec.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Spec: spec}
+	var initial []string
+	for i := range spec.Nodes {
+		name := fmt.Sprintf("s%d", i+1)
+		s := &Server{
+			Name:      name,
+			ClientURL: fmt.Sprintf("http://127.0.0.1:%d", ports[2*i]),
+			PeerURL:   fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1]),
+			DataDir:   filepath.Join(spec.Dir, name),
+			LogFile:   filepath.Join(spec.Dir, name+".log"),
+			bin:       spec.Binary,
+			env:       spec.Env,
+		}
+		initial = append(initial, name+"="+s.PeerURL)
+		c.Servers = append(c.Servers, s)
+	}
+	token := filepath.Base(spec.Dir)
+	for _, s := range c.Servers {
+		s.args = []string{
+			"--name=" + s.Name,
+			"--data-dir=" + s.DataDir,
+			"--listen-client-urls=" + s.ClientURL,
+			"--advertise-client-urls=" + s.ClientURL,
+			"--listen-peer-urls=" + s.PeerURL,
+			"--initial-advertise-peer-urls=" + s.PeerURL,
+			"--initial-cluster=" + strings.Join(initial, ","),
+			"--initial-cluster-token=" + token,
+			"--initial-cluster-state=new",
+		}
+		if spec.Binary.Stoa && spec.Partitions > 0 {
+			s.args = append(s.args, fmt.Sprintf("--partitions=%d", spec.Partitions))
+		}
+		s.args = append(s.args, spec.Args...)
+	}
+	return c, nil
+}
+
+// Start plans a cluster, starts it and waits until all its servers are ready.
+func Start(ctx context.Context, spec Spec) (*Cluster, error) {
+	c, err := New(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Start(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Start starts those servers that don't run and waits until all are ready.
+func (c *Cluster) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Spec.Timeout)
+	defer cancel()
+	for _, s := range c.Servers {
+		if s.Running() {
+			continue
+		}
+		if err := s.Start(); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.Servers {
+		if err := s.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Restart starts one server again and waits until it serves.
+func (c *Cluster) Restart(ctx context.Context, s *Server) error {
+	if err := s.Start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Spec.Timeout)
+	defer cancel()
+	return s.WaitReady(ctx)
+}
+
+// Endpoints are the client URLs of all servers.
+func (c *Cluster) Endpoints() []string {
+	var urls []string
+	for _, s := range c.Servers {
+		urls = append(urls, s.ClientURL)
+	}
+	return urls
+}
+
+// Close kills what still runs. It leaves the directories alone.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, s := range c.Servers {
+		errs = append(errs, s.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// CPU is the CPU time of all servers together.
+func (c *Cluster) CPU() (time.Duration, error) {
+	var sum time.Duration
+	for _, s := range c.Servers {
+		t, err := s.CPU()
+		if err != nil {
+			return 0, err
+		}
+		sum += t
+	}
+	return sum, nil
+}
+
+// freePorts finds ports below the ephemeral range that nobody listens on now.
+func freePorts(n int) ([]int, error) {
+	const low, high = 12000, 32000
+	var ports []int
+	for tries := 0; len(ports) < n; tries++ {
+		if tries > 1000 {
+			return nil, errors.New("finding free ports: none after 1000 tries")
+		}
+		port := low + rand.IntN(high-low)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // held until all are found, so that none comes twice
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// TempDir makes a directory for a cluster under the system's temporary directory.
+func TempDir(name string) (string, error) {
+	name = strings.NewReplacer("/", "-", " ", "-", "*", "-").Replace(name)
+	dir, err := os.MkdirTemp("", "stoa-"+name+"-")
+	if err != nil {
+		return "", fmt.Errorf("making a directory for the cluster: %w", err)
+	}
+	return dir, nil
+}

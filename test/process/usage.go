@@ -1,0 +1,44 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of the CPU times in /proc: USER_HZ, 100 on every Linux that Go runs on.
+const tick = 10 * time.Millisecond
+
+// CPU is the user and system time that the process has used so far.
+func (s *Server) CPU() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.Pid()))
+	if err != nil {
+		return 0, fmt.Errorf("reading the CPU time of %s: %w", s.Name, err)
+	}
+	// The second field is the program's name in brackets and may hold anything.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var sum int64
+	for _, f := range fields[11:13] { // utime, stime
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the CPU time of %s: %w", s.Name, err)
+		}
+		sum += n
+	}
+	return time.Duration(sum) * tick, nil
+}
+
+// Resident is the process's resident memory in bytes, mapped files included.
+func (s *Server) Resident() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.Pid()))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of %s: %w", s.Name, err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of %s: %w", s.Name, err)
+	}
+	return pages * int64(os.Getpagesize()), nil
+}

@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"sort"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// past is the history as a sequential etcd would have gone through it.
+type past struct {
+	revisions []*revision
+	states    []state // states[i] is after revisions[:i]
+}
+
+func (g *ledger) past() *past {
+	p := &past{revisions: g.all(), states: []state{{}}}
+	now := state{}
+	for _, r := range p.revisions {
+		next := make(state, len(now))
+		for k, kv := range now {
+			next[k] = kv
+		}
+		for _, ch := range r.changes {
+			if ch.Delete {
+				delete(next, string(ch.Kv.Key))
+			} else {
+				next[string(ch.Kv.Key)] = ch.Kv
+			}
+		}
+		p.states = append(p.states, next)
+		now = next
+	}
+	for i, r := range slices.Backward(p.revisions) {
+		r.latest = r.at
+		if i+1 < len(p.revisions) {
+			r.latest = min(r.at, p.revisions[i+1].latest)
+		}
+	}
+	return p
+}
+
+// at returns the state at a revision.
+func (p *past) at(rev int64) state { return p.states[p.index(rev)] }
+
+// index is the number of revisions up to rev.
+func (p *past) index(rev int64) int {
+	return sort.Search(len(p.revisions), func(i int) bool { return p.revisions[i].rev > rev })
+}
+
+func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
+	e := &evaluation{keys: p.at(at), rev: writes, old: p.at}
+	if !isRead(o.req) {
+		e.keys = e.keys.clone()
+	}
+	return e.do(o.req), e
+}
+
+func (s state) clone() state {
+	c := make(state, len(s))
+	for k, kv := range s {
+		c[k] = kv
+	}
+	return c
+}
+
+// check judges what everybody was shown by the history that came of it.
+func (c *cluster) check() {
+	p := c.ledger.past()
+	c.stats.Revisions = len(p.revisions)
+	for _, step := range []func(*past){
+		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkMultiKey, c.checkRegisters,
+	} {
+		if c.failure == nil {
+			step(p)
+		}
+	}
+}
+
+// checkRevisions: dense with one partition, and nothing half (I1, I3).
+func (c *cluster) checkRevisions(p *past) {
+	for i, r := range p.revisions {
+		if c.partitions == 1 && r.rev != int64(i)+2 {
+			c.fail("I1", "with one partition revision %d follows %d writes", r.rev, i)
+		}
+		for _, pair := range c.keys.pairs {
+			if a, b := p.states[i+1][pair[0]], p.states[i+1][pair[1]]; string(a.GetValue()) != string(b.GetValue()) {
+				c.fail("I3", "revision %d (%s) leaves %s=%s and %s=%s", r.rev, describe(r.changes), pair[0], a.GetValue(), pair[1], b.GetValue())
+			}
+		}
+	}
+}
+
+// checkErrors: a request is refused only for a reason.
+func (c *cluster) checkErrors(*past) {
+	for _, o := range c.history {
+		if o.state != refused {
+			continue
+		}
+		switch {
+		case errors.Is(o.err, fault.LeaseExists):
+			c.fail("I1", "%s was carried out twice: its lease exists", o)
+		case errors.Is(o.err, fault.LeaseNotFound) && !c.mayBeRevoked(o):
+			c.fail("I5", "%s finds no lease, but nobody has revoked it", o)
+		case errors.Is(o.err, fault.Compacted) && !c.mayBeCompacted(oldest(o)):
+			c.fail("I2", "%s is told that its revision is compacted; nobody has compacted it", o)
+		}
+	}
+}
+
+// oldest is the lowest compaction that can be in a request's way.
+func oldest(o *op) int64 {
+	switch r := o.req.(type) {
+	case *pb.RangeRequest:
+		return r.Revision + 1
+	case *pb.CompactionRequest:
+		return r.Revision
+	}
+	return 0
+}
+
+// mayBeCompacted says whether somebody asked for a compaction at rev or later.
+func (c *cluster) mayBeCompacted(rev int64) bool {
+	for _, o := range c.history {
+		if r, is := o.req.(*pb.CompactionRequest); is && r.Revision >= rev {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBeRevoked says whether somebody else asked to revoke what o uses.
+func (c *cluster) mayBeRevoked(o *op) bool {
+	ids := map[int64]bool{}
+	switch r := o.req.(type) {
+	case *pb.PutRequest:
+		ids[r.Lease] = true
+	case *pb.LeaseRevokeRequest:
+		ids[r.ID] = true
+	case *pb.LeaseKeepAliveRequest:
+		return true // it may have run out and not be revoked yet
+	case *pb.TxnRequest:
+		for _, s := range r.Success {
+			ids[s.GetRequestPut().GetLease()] = true
+		}
+	}
+	for _, other := range c.history {
+		if r, is := other.req.(*pb.LeaseRevokeRequest); is && other != o && ids[r.ID] {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *cluster) checkWatches(*past) {
+	for _, d := range c.finished {
+		c.checkWatch(d)
+	}
+	for _, w := range c.watchers {
+		for _, d := range w.watches {
+			c.checkWatch(d)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// checkAnswers: each answer is what a sequential etcd would have given at the
+// revision in its header, and each write that was acknowledged is in the
+// history (I1, I2, I5).
+func (c *cluster) checkAnswers(p *past) {
+	for _, o := range c.history {
+		if _, renewal := o.req.(*pb.LeaseKeepAliveRequest); renewal || o.state != ok || c.failure != nil {
+			continue
+		}
+		want, e := p.evaluate(o.rev, o.rev, o)
+		if len(e.changes) == 0 && proto.Equal(want, o.content) {
+			// It has changed nothing, unless it is what changed it to be so; see
+			// checkOrigins.
+			continue
+		}
+		r := c.ledger.revisions[o.rev]
+		switch {
+		case r != nil && r.by == nil && c.wrote(p, o, r):
+			c.attribute(o, r)
+		case len(e.changes) > 0:
+			c.fail("I5", "%s was acknowledged at revision %d, where the history has: %s", o, o.rev, c.what(o.rev))
+		default:
+			c.fail("I2", "%s was answered at revision %d with %v; at that revision it is %v", o, o.rev, o.content, want)
+		}
+	}
+}
+
+// explains says whether a revision is just what a request does if it comes there.
+func (c *cluster) explains(p *past, o *op, r *revision) bool {
+	_, e := p.evaluate(r.rev-1, r.rev, o)
+	return len(e.changes) > 0 && sameChanges(e.changes, r.changes)
+}
+
+// wrote says whether a request's answer is right if it is the revision's origin.
+func (c *cluster) wrote(p *past, o *op, r *revision) bool {
+	want, _ := p.evaluate(r.rev-1, r.rev, o)
+	return c.explains(p, o, r) && proto.Equal(want, o.content)
+}
+
+func (c *cluster) attribute(o *op, r *revision) {
+	if r.rev <= o.floor {
+		c.fail("I1", "%s took effect at revision %d, after somebody was shown revision %d", o, r.rev, o.floor)
+	}
+	r.by, o.effect = o, r.rev
+}
+
+func (c *cluster) what(rev int64) string {
+	if r := c.ledger.revisions[rev]; r != nil {
+		return describe(r.changes)
+	}
+	return "nothing"
+}
+
+// checkOrigins: what was not acknowledged took effect at most once, and nothing
+// happened that nobody asked for. Deletions may have several possible origins,
+// so it takes a matching to find out whether all have one.
+func (c *cluster) checkOrigins(p *past) {
+	var candidates []*op
+	for _, o := range c.history {
+		if o.effect == 0 && o.state != refused && !isRead(o.req) {
+			candidates = append(candidates, o)
+		}
+	}
+	match := map[*op]*revision{}
+	for _, r := range p.revisions {
+		if r.by != nil {
+			continue
+		}
+		if !c.assign(p, r, candidates, match, map[*op]bool{}) {
+			c.fail("I1", "revision %d (%s) is nothing that a client asked for and that isn't done at another revision", r.rev, describe(r.changes))
+			return
+		}
+	}
+	for _, o := range candidates {
+		if r := match[o]; r != nil {
+			c.attribute(o, r)
+		}
+	}
+}
+
+// assign finds a revision's origin; requests that are taken move to another
+// revision if they can.
+func (c *cluster) assign(p *past, r *revision, from []*op, match map[*op]*revision, tried map[*op]bool) bool {
+	for _, o := range from {
+		if tried[o] || !c.may(p, o, r) {
+			continue
+		}
+		tried[o] = true
+		if other := match[o]; other == nil || c.assign(p, other, from, match, tried) {
+			match[o] = r
+			return true
+		}
+	}
+	return false
+}
+
+// may says whether a request can be a revision's origin.
+func (c *cluster) may(p *past, o *op, r *revision) bool {
+	switch {
+	case r.rev <= o.floor || r.latest < o.call:
+		return false
+	case o.state == ok:
+		return o.rev == r.rev && c.wrote(p, o, r)
+	}
+	return c.explains(p, o, r)
+}

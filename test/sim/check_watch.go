@@ -1,0 +1,48 @@
+package sim
+
+import (
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// checkWatch compares what a watch got with the history: everything of its
+// range from its start to where it is, with the right content.
+func (c *cluster) checkWatch(d *watched) {
+	if d.start == 0 {
+		return
+	}
+	n := 0
+	for _, r := range c.ledger.all() {
+		if r.rev < d.start || r.rev >= d.next {
+			continue
+		}
+		for _, ch := range r.changes {
+			if !inRange(ch.Kv.Key, d.key, d.end) {
+				continue
+			}
+			want := &mvccpb.Event{Kv: ch.Kv}
+			if ch.Delete {
+				want.Type = mvccpb.Event_DELETE
+			}
+			if n == len(d.events) {
+				c.fail("I4", "%s, which is at revision %d, has missed %s at the end", d, d.next, name(want))
+				return
+			}
+			got := d.events[n]
+			if got.Type != want.Type || !proto.Equal(got.Kv, want.Kv) {
+				c.fail("I4", "%s got %s where %s was to come", d, name(got), name(want))
+				return
+			}
+			// What the change at a compaction's own revision replaced is gone.
+			gone := got.PrevKv == nil && c.mayBeCompacted(r.rev)
+			if d.prevKv && !gone && !proto.Equal(got.PrevKv, ch.Prev) {
+				c.fail("I4", "%s got %s with the previous value %v, not %v", d, name(got), got.PrevKv, ch.Prev)
+				return
+			}
+			n++
+		}
+	}
+	if n < len(d.events) {
+		c.fail("I4", "%s got %s, which never happened", d, name(d.events[n]))
+	}
+}

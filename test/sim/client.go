@@ -1,0 +1,193 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// op is one request of a client, and what became of it.
+type op struct {
+	id, client int
+	server     uint64
+	req        proto.Message
+	strict     bool
+	call, ret  time.Duration
+	floor      int64 // the highest revision that anybody had been shown before
+	state      outcome
+	resp       proto.Message
+	rev        int64 // the answer's header
+	err        error
+
+	life     *life // where it is being served
+	answered bool
+	effect   int64         // the revision that it wrote, once that is known
+	content  proto.Message // of the answer, without its headers
+}
+
+type outcome int
+
+const (
+	open    outcome = iota // not answered yet
+	ok                     // answered
+	refused                // answered with an error that says that nothing happened
+	unknown                // may have happened, may still happen
+)
+
+// client sends one request after the other.
+type client struct {
+	c       *cluster
+	id      int
+	pinned  bool // always talks to the same server
+	at      int  // of the servers
+	down    bool // nobody listened to the last request
+	current *op
+}
+
+// clientTimeout is when a client stops waiting.
+const clientTimeout = 2500 * time.Millisecond
+
+func newClient(c *cluster, id int) *client {
+	return &client{c: c, id: id, pinned: c.loop.chance(2), at: c.loop.rng.IntN(len(c.servers))}
+}
+
+// think plans the next request.
+func (cl *client) think() {
+	d := cl.c.loop.between(0, cl.c.plan.think)
+	if cl.down {
+		d += cl.c.loop.between(0, 50*time.Millisecond)
+	}
+	cl.c.loop.after(d, "client", uint64(cl.id), 0, func() {
+		if !cl.c.quiet {
+			cl.send(cl.c.request())
+		}
+	})
+}
+
+// send sends a request to a server.
+func (cl *client) send(r request) *op {
+	c := cl.c
+	if !cl.pinned {
+		cl.at = (cl.at + 1) % len(c.servers)
+	}
+	sv := c.servers[cl.at]
+	o := &op{
+		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict,
+		call: c.loop.now, floor: c.floor,
+	}
+	c.history = append(c.history, o)
+	c.stats.Requests++
+	cl.current = o
+	c.loop.printf("client %d asks server %d: %s", cl.id, sv.id, o)
+	c.loop.after(c.loop.between(50*time.Microsecond, time.Millisecond), "request", sv.id, uint64(cl.id), func() {
+		if sv.life == nil {
+			cl.finish(o, refused, nil, errDown)
+			return
+		}
+		o.life = sv.life
+		sv.life.now("request", uint64(cl.id), func() { sv.life.serve(o, func(m proto.Message, err error) { cl.answer(o, m, err) }) })
+	})
+	c.loop.after(clientTimeout, "timeout", sv.id, uint64(cl.id), func() {
+		if cl.current == o {
+			cl.finish(o, unknown, nil, errPatience)
+		}
+	})
+	return o
+}
+
+var (
+	errDown     = errors.New("nobody listens")
+	errLost     = errors.New("the connection broke")
+	errPatience = errors.New("the client's patience is at its end")
+)
+
+// answer is the server's; it takes a while to come.
+func (cl *client) answer(o *op, m proto.Message, err error) {
+	c := cl.c
+	if o.answered {
+		c.fail("answer", "request %d was answered twice", o.id)
+		return
+	}
+	o.answered = true
+	life := o.life
+	c.loop.after(c.loop.between(50*time.Microsecond, time.Millisecond), "answer", o.server, uint64(cl.id), func() {
+		switch {
+		case cl.current != o || life.ended:
+		case err == nil:
+			cl.finish(o, ok, m, nil)
+		case harmless(err):
+			cl.finish(o, refused, nil, err)
+		default:
+			cl.finish(o, unknown, nil, err)
+		}
+	})
+}
+
+// harmless says that an error means that nothing was done.
+func harmless(err error) bool {
+	for _, f := range [...]error{
+		fault.Compacted, fault.FutureRevision, fault.KeyNotFound, fault.LeaseNotFound, fault.LeaseExists, fault.TooManyRequests,
+	} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// lost ends what was waiting for a process that is gone.
+func (cl *client) lost(l *life) {
+	if o := cl.current; o != nil && o.life == l {
+		cl.c.loop.after(cl.c.loop.between(0, 10*time.Millisecond), "connection lost", l.sv.id, uint64(cl.id), func() {
+			if cl.current == o {
+				cl.finish(o, unknown, nil, errLost)
+			}
+		})
+	}
+}
+
+type answered interface{ GetHeader() *pb.ResponseHeader }
+
+// finish ends a request. What it shows must not be older than what anybody was
+// shown before it was sent (I1, I2).
+func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
+	c := cl.c
+	o.state, o.resp, o.err, o.ret = state, m, err, c.loop.now
+	cl.current, cl.down = nil, err == errDown
+	c.loop.note(uint64(state))
+	switch state {
+	case ok:
+		c.stats.Answered++
+		o.rev = m.(answered).GetHeader().GetRevision()
+		o.content = bare(m)
+		c.loop.note(uint64(o.rev))
+		if o.strict && o.rev < o.floor {
+			c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", o, o.rev, o.floor)
+		}
+		c.see(o.rev)
+	case refused:
+		if r, is := o.req.(*pb.RangeRequest); is && o.strict && errors.Is(err, fault.FutureRevision) && r.Revision <= o.floor {
+			c.fail("I2", "%s calls revision %d a future one, after somebody was shown revision %d", o, r.Revision, o.floor)
+		}
+	case unknown:
+		c.stats.Unknown++
+	}
+	c.loop.printf("client %d hears from server %d about request %d: %v at revision %d, %v", cl.id, o.server, o.id, state, o.rev, err)
+	cl.think()
+}
+
+func (s outcome) String() string { return [...]string{"open", "ok", "refused", "unknown"}[s] }
+
+func (o *op) String() string {
+	kind := ""
+	if r, is := o.req.(*pb.RangeRequest); is && r.Serializable {
+		kind = "serializable "
+	}
+	return fmt.Sprintf("request %d of client %d to server %d (%s%s %v)", o.id, o.client, o.server, kind, o.req.ProtoReflect().Descriptor().Name(), o.req)
+}

@@ -1,0 +1,148 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+const (
+	tickInterval  = 10 * time.Millisecond
+	electionTicks = 10
+	requestTicks  = 150
+)
+
+var errDisk = errors.New("the disk has failed")
+
+// cluster is everything that a seed makes.
+type cluster struct {
+	loop       *loop
+	mutation   Mutation
+	plan       plan
+	partitions int
+	servers    []*server
+	net        *network
+	ledger     *ledger
+	keys       *keyspace
+	clients    []*client
+	watchers   []*watcher
+	finished   []*watched // watches that have ended
+	history    []*op
+	origins    uint64
+	quiet      bool  // no new faults, no new requests
+	floor      int64 // the highest revision that anybody was shown
+	failure    error
+	stats      Stats
+}
+
+// plan is what a seed draws for its whole run.
+type plan struct {
+	delay                  time.Duration // of a message, about
+	loseOneIn, repeatOneIn int
+	flush                  time.Duration // between flushes, about
+	segment                int64         // bytes of a log segment
+	tail                   uint64        // log entries kept behind the file
+	recent, queue          int           // of the watch hub
+	clients, watchers      int
+	think                  time.Duration // of a client, between two requests, at most
+	trouble                time.Duration // how long faults go on
+	pause                  time.Duration // between faults, about
+	lossy                  bool          // a minority never comes back
+}
+
+func (p *plan) hub(parts func(key, end []byte) placement.Set) watch.Options {
+	return watch.Options{Parts: parts, RecentRevisions: p.recent, QueueResponses: p.queue, BatchEvents: 7}
+}
+
+func drawPlan(l *loop) plan {
+	return plan{
+		delay:       l.between(100*time.Microsecond, 3*time.Millisecond),
+		loseOneIn:   pick(l, []int{20, 100, 1000, 1 << 30}),
+		repeatOneIn: pick(l, []int{20, 200, 1 << 30}),
+		flush:       l.between(20*time.Millisecond, 200*time.Millisecond),
+		segment:     int64(pick(l, []int{2 << 10, 8 << 10, 64 << 10})),
+		tail:        pick(l, []uint64{1, 10, 50, 300}),
+		recent:      pick(l, []int{2, 20, 1000}),
+		queue:       pick(l, []int{1, 4, 100}),
+		clients:     pick(l, []int{3, 5, 7, 7, 20}),
+		think:       pick(l, []time.Duration{time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond}),
+		watchers:    3 + l.rng.IntN(3),
+		trouble:     l.between(2*time.Second, 5*time.Second),
+		pause:       l.between(50*time.Millisecond, 500*time.Millisecond),
+		lossy:       l.chance(3),
+	}
+}
+
+func (c *cluster) voters() []uint64 {
+	var ids []uint64
+	for i := range c.servers {
+		ids = append(ids, c.servers[i].id)
+	}
+	return ids
+}
+
+// fail ends the run.
+func (c *cluster) fail(check, format string, args ...any) {
+	if c.failure != nil {
+		return
+	}
+	c.failure = fmt.Errorf("%s at %v: %s", check, c.loop.now, fmt.Sprintf(format, args...))
+	c.loop.printf("FAILED %v", c.failure)
+}
+
+// see notes that somebody was shown a revision.
+func (c *cluster) see(rev int64) { c.floor = max(c.floor, rev) }
+
+// lifeEnded tells everybody who talked to a process that it is gone.
+func (c *cluster) lifeEnded(l *life) {
+	for _, cl := range c.clients {
+		cl.lost(l)
+	}
+	for _, w := range l.streams {
+		w.lost()
+	}
+}
+
+func (c *cluster) restartLater(s *server) {
+	c.loop.after(c.loop.between(10*time.Millisecond, 800*time.Millisecond), "restart", s.id, 0, s.start)
+}
+
+func (c *cluster) logger(id uint64) *zap.Logger {
+	if c.loop.out == nil {
+		return zap.NewNop()
+	}
+	return newLogger(c.loop, id)
+}
+
+func newCluster(o Options, out io.Writer) *cluster {
+	l := newLoop(o.Seed, out)
+	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l)}
+	servers, partitions := pick(l, []int{1, 3, 3, 3, 3, 5, 5}), pick(l, []int{3, 3, 3, 3, 1, 2, 5})
+	if o.Servers > 0 {
+		servers = o.Servers
+	}
+	if o.Partitions > 0 {
+		partitions = o.Partitions
+	}
+	c.partitions = partitions
+	c.stats.Servers, c.stats.Partitions = servers, partitions
+	c.keys = newKeyspace(partitions)
+	for i := range servers {
+		c.servers = append(c.servers, newServer(c, uint64(i+1)))
+	}
+	c.net = newNetwork(c)
+	c.ledger = newLedger(c)
+	for i := range c.plan.clients {
+		c.clients = append(c.clients, newClient(c, i))
+	}
+	for i := range c.plan.watchers {
+		c.watchers = append(c.watchers, newWatcher(c, i))
+	}
+	return c
+}

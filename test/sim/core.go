@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// core is one life of the replicated state: from a recovery to the next. It is
+// put together as node's is (open.go there), with the simulation's disk,
+// network and time.
+type core struct {
+	l         *life
+	ended     bool
+	backend   *backend.Backend
+	wal       *wal.WAL
+	logs      []*raftlog.Log
+	stores    []*store.Store
+	leases    *lease.Table
+	placement *placement.Map
+	machine   *apply.Machine
+	replica   *replica.Replica
+	disk      *disk
+	flushed   []uint64
+	flushing  bool
+	stuck     []time.Duration         // no work for a group until then
+	seen      *reader                 // this core's place in the committed history
+	shown     map[placement.Set]int64 // the last revision at which partitions were read
+}
+
+const logDir = "/wal"
+
+func (l *life) open() (*core, error) {
+	s := l.sv
+	c := &core{l: l, backend: s.file, placement: placement.New(s.c.partitions), shown: map[placement.Set]int64{}}
+	meta, err := c.backend.Meta()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.load(&meta); err != nil {
+		return nil, err
+	}
+	if err := c.openLog(); err != nil {
+		return nil, err
+	}
+	c.machine = apply.New(apply.Config{
+		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
+	})
+	c.disk = &disk{l: l, core: c}
+	c.stuck = make([]time.Duration, s.c.partitions)
+	s.c.origins += 2
+	c.replica, err = replica.New(replica.Config{
+		ID: s.id, Voters: s.c.voters(), Origin: s.c.origins,
+		ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
+		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
+		Network: wire{c}, Disk: c.disk, Wake: c.wake,
+		Closed: func(p int, rev int64) {
+			if l.hub != nil {
+				l.hub.Advance(p, rev)
+				l.stir()
+			}
+		},
+		Role:      func(leads bool) { l.role(c, leads) },
+		Serve:     func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
+		Logger:    s.c.logger(s.id),
+		Mutations: s.c.mutation.Replica,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.seen = s.c.ledger.resume(c)
+	return c, nil
+}
+
+func (c *core) load(meta *backend.Meta) error {
+	var err error
+	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
+		return err
+	}
+	for _, s := range c.stores {
+		index, _ := s.Applied()
+		c.flushed = append(c.flushed, index)
+	}
+	return nil
+}
+
+// openLog replays the log and brings it together with the stores.
+func (c *core) openLog() error {
+	s := c.l.sv
+	c.logs = recovery.NewLogs(len(c.stores), s.c.voters())
+	var tail []wal.Record
+	replay := recovery.Replay(c.logs)
+	if s.c.mutation.ForgetTail {
+		replay = func(r wal.Record) error {
+			r.Data = append([]byte(nil), r.Data...)
+			tail = append(tail, r)
+			return nil
+		}
+	}
+	var err error
+	c.wal, err = wal.Open(wal.Options{
+		FS: s.fs, Dir: logDir, SegmentBytes: s.c.plan.segment, Metadata: fmt.Appendf(nil, "server %d", s.id),
+		MustExist: s.lives > 1, Head: recovery.Head(c.logs),
+	}, replay)
+	if err != nil {
+		return err
+	}
+	for _, r := range tail[:len(tail)-min(len(tail), 3)] {
+		if err := c.logs[r.Group].Replay(r); err != nil {
+			return err
+		}
+	}
+	return recovery.Align(c.wal, c.logs, c.stores)
+}
+
+func (c *core) begin() {
+	c.replica.Start()
+	for p := range c.stores {
+		c.wake(p)
+	}
+}
+
+// wake plans a turn of a group's loop. A group may be stuck for a while, as a
+// goroutine is that waits for its processor.
+func (c *core) wake(p int) {
+	loop := c.l.sv.c.loop
+	d := loop.between(time.Microsecond, 50*time.Microsecond)
+	if loop.chance(100) {
+		d += loop.between(0, 5*time.Millisecond)
+	}
+	d = max(d, c.stuck[p]-loop.now)
+	c.after(d, "work", uint64(p), func() { c.replica.Work(p) })
+}
+
+func (c *core) after(d time.Duration, what string, arg uint64, run func()) {
+	c.l.after(d, what, arg, func() {
+		if !c.ended {
+			run()
+		}
+	})
+}
+
+// Changes implements apply.Sink.
+func (c *core) Changes(p int, rev int64, changes []store.Change) {
+	c.l.sv.c.ledger.apply(c, p, rev, changes)
+	if c.l.hub != nil {
+		c.l.hub.Changes(p, rev, changes)
+		c.l.stir()
+	}
+}
+
+// observer implements apply.Observer.
+type observer struct{ *core }
+
+func (o observer) LeaseGranted(l lease.Lease) {
+	o.l.sv.c.ledger.system(o.core, systemEvent{granted: l.ID, ttl: l.TTL})
+	o.l.expirer.Granted(l, o.l.clock())
+}
+
+func (o observer) LeaseRevoked(id int64) {
+	o.l.sv.c.ledger.system(o.core, systemEvent{revoked: id})
+	o.l.expirer.Revoked(id)
+}
+
+func (o observer) Compacted(rev int64) {
+	o.l.sv.c.ledger.system(o.core, systemEvent{compacted: rev})
+	if o.l.hub != nil {
+		o.l.hub.Compacted(rev)
+	}
+}

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+func (l *life) flushLoop() {
+	l.core.flush(func() {})
+	l.after(l.between(l.sv.c.plan.flush/2, 2*l.sv.c.plan.flush), "flush", 0, l.flushLoop)
+}
+
+// flush makes a cut durable, as node's flush does, and calls done when all that
+// was applied before is in the file. The cut is taken now; the file has it all
+// at once, a while later.
+func (c *core) flush(done func()) {
+	if c.flushing {
+		c.after(time.Millisecond, "flush again", 0, func() { c.flush(done) })
+		return
+	}
+	cut, dirty := c.cut()
+	if !dirty {
+		done()
+		return
+	}
+	c.flushing = true
+	if c.l.sv.c.mutation.ReleaseEarly {
+		_ = c.shortenLog(cut)
+	}
+	takes := c.l.between(100*time.Microsecond, 5*time.Millisecond)
+	if c.l.sv.c.loop.chance(10) {
+		takes = c.l.between(0, 200*time.Millisecond)
+	}
+	c.after(takes, "flushed", 0, func() {
+		if c.l.sv.c.mutation.FlushApart {
+			for p := 1; p < len(c.stores); p++ {
+				cut.Partitions[p] = c.stores[p].Cut()
+			}
+		}
+		c.flushing = false
+		if err := c.backend.Flush(cut); err != nil {
+			c.l.fatal(err)
+			return
+		}
+		for p, s := range c.stores {
+			s.Release(cut.Partitions[p])
+			c.flushed[p] = cut.Partitions[p].Index
+		}
+		if err := c.shortenLog(cut); err != nil {
+			c.l.fatal(err)
+			return
+		}
+		done()
+	})
+}
+
+func (c *core) cut() (*backend.Cut, bool) {
+	dirty := false
+	for p, s := range c.stores {
+		index, _ := s.Applied()
+		dirty = dirty || s.Dirty() || index != c.flushed[p]
+	}
+	if !dirty {
+		return nil, false
+	}
+	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores))}
+	changed, gone := c.leases.Cut()
+	for _, l := range changed {
+		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+	}
+	cut.System.LeasesRevoked = gone
+	for p, s := range c.stores {
+		if p == 0 || !c.l.sv.c.mutation.FlushApart {
+			cut.Partitions[p] = s.Cut()
+		}
+	}
+	return cut, true
+}
+
+// shortenLog drops from the log what the file holds, but for a tail that slow
+// followers may ask for, or that a snapshot coming in may go back to.
+func (c *core) shortenLog(cut *backend.Cut) error {
+	keep := make([]uint64, len(c.logs))
+	for p, l := range c.logs {
+		at := cut.Partitions[p]
+		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
+		if c.l.receiving {
+			continue
+		}
+		if len(c.l.sv.c.servers) == 1 {
+			l.CompactTo(at.Index - 1)
+		} else if tail := c.l.sv.c.plan.tail; at.Index > tail {
+			l.CompactTo(at.Index - tail)
+		}
+		keep[p] = l.CompactTo(0) + 1
+	}
+	return c.wal.Release(keep)
+}

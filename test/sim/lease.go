@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"encoding/binary"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+const leaseInterval = 100 * time.Millisecond
+
+// clock is the time for leases, the same on all servers: nothing is promised
+// about leases when clocks run apart.
+func (l *life) clock() time.Time { return time.Unix(1_700_000_000, 0).Add(l.sv.c.loop.now) }
+
+// role follows the replica's, as node's does.
+func (l *life) role(c *core, leads bool) {
+	l.sv.c.loop.printf("server %d stamps: %v", l.sv.id, leads)
+	if l.core != c {
+		return
+	}
+	if !leads {
+		l.expirer.Demote()
+		return
+	}
+	l.expirer.Promote(l.clock(), c.leases, electionTicks*tickInterval)
+}
+
+// leaseLoop revokes what has run out and checkpoints what is running out.
+func (l *life) leaseLoop() {
+	l.after(leaseInterval, "leases", 0, l.leaseLoop)
+	c := l.core
+	if !c.replica.Leading() {
+		return
+	}
+	for _, id := range l.expirer.Due(l.clock(), 100) {
+		req := &pb.LeaseRevokeRequest{ID: id}
+		l.sv.c.expired(req)
+		c.propose(command.LeaseRevoke, req, func(error) {})
+	}
+	checkpoints := &pb.LeaseCheckpointRequest{}
+	for _, d := range l.expirer.Checkpoints(l.clock(), 100) {
+		checkpoints.Checkpoints = append(checkpoints.Checkpoints, &pb.LeaseCheckpoint{ID: d.ID, Remaining_TTL: d.Remaining})
+	}
+	if len(checkpoints.Checkpoints) > 0 {
+		c.propose(command.LeaseCheckpoint, checkpoints, func(error) {})
+	}
+}
+
+// propose submits a command of the server's own.
+func (c *core) propose(kind command.Kind, req proto.Message, done func(error)) {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		panic(err)
+	}
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: kind, Body: body}, Parts: c.placement.All(), System: true,
+		Done: func(out replica.Outcome) { done(out.Err) },
+	})
+}
+
+const methodRenew = replica.MethodFirstFree
+
+// keepAlive has a lease renewed by the leader, and tries again for a while.
+func (l *life) keepAlive(o *op, id int64, reply func(proto.Message, error)) {
+	body := binary.AppendVarint(nil, id)
+	deadline := l.sv.c.loop.now + requestTicks*tickInterval
+	var try func()
+	try = func() {
+		done := func(body []byte, err error) {
+			switch ttl, _ := binary.Varint(body); {
+			case err == nil:
+				reply(&pb.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil)
+			case passing(err) && l.sv.c.loop.now <= deadline:
+				l.after(10*time.Millisecond, "renew again", uint64(o.client), try)
+			default:
+				reply(nil, err)
+			}
+		}
+		c := l.core
+		c.replica.CallLeader(methodRenew, body, func() { c.renew(body, done) }, done)
+	}
+	try()
+}
+
+// renew is the leader's part of it: it answers once it is sure that it leads, and
+// that the log doesn't say any more that less remains.
+func (c *core) renew(body []byte, reply func([]byte, error)) {
+	id, _ := binary.Varint(body)
+	c.replica.ReadPoint(placement.Of(0), func(err error) {
+		if err != nil {
+			reply(nil, err)
+			return
+		}
+		r, err := c.l.expirer.Renew(id, c.l.clock())
+		if err != nil {
+			reply(nil, err)
+			return
+		}
+		ttl := binary.AppendVarint(nil, r.TTL)
+		if r.Reset == 0 {
+			reply(ttl, nil)
+			return
+		}
+		c.propose(command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}}, func(err error) {
+			if err == nil {
+				c.l.expirer.Cleared(id, r.Reset)
+			}
+			reply(ttl, err)
+		})
+	})
+}
+
+// expired notes that a leader revokes a lease whose time is over.
+func (c *cluster) expired(req *pb.LeaseRevokeRequest) {
+	c.stats.Expired++
+	c.history = append(c.history, &op{
+		id: len(c.history), client: -1, req: req, strict: true, call: c.loop.now, floor: c.floor, state: unknown,
+	})
+}
+
+// checkLeases: a lease that no client has revoked ends only after its time has
+// passed since the grant and the last renewal that a client knows of.
+func (c *cluster) checkLeases(*past) {
+	ttl, ended := map[int64]time.Duration{}, map[int64]time.Duration{}
+	for _, e := range c.ledger.systems {
+		if e.revoked != 0 {
+			ended[e.revoked] = e.at
+		}
+	}
+	for _, o := range c.history {
+		switch r := o.req.(type) {
+		case *pb.LeaseGrantRequest:
+			ttl[r.ID] = time.Duration(r.TTL) * time.Second
+		case *pb.LeaseRevokeRequest:
+			if o.client >= 0 {
+				delete(ended, r.ID)
+			}
+		}
+	}
+	for _, o := range c.history {
+		var id int64
+		switch r := o.req.(type) {
+		case *pb.LeaseGrantRequest:
+			id = r.ID
+		case *pb.LeaseKeepAliveRequest:
+			id = r.ID
+		}
+		if end, over := ended[id]; over && o.state == ok && end < o.call+ttl[id] {
+			c.fail("lease", "lease %d ended at %v, and %s was answered", id, end, o)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// ledger is the committed history, as the first server to apply each part of it
+// saw it. Every other must apply the same (I6), now, after a restart, and after
+// a snapshot.
+type ledger struct {
+	c         *cluster
+	parts     [][]*revision // what changed each partition, ascending
+	revisions map[int64]*revision
+	systems   map[uint64]systemEvent // by the place in group 0's log
+}
+
+// revision is all that happened at one revision.
+type revision struct {
+	rev     int64
+	changes []store.Change // by sub-revision
+	in      map[int][]store.Change
+	at      time.Duration // when it was first applied anywhere
+	latest  time.Duration // when it or a later one was first applied: it took effect before
+	by      *op           // the request whose effect it is
+}
+
+// systemEvent is a change of what all partitions share.
+type systemEvent struct {
+	granted, ttl int64
+	revoked      int64
+	compacted    int64
+	at           time.Duration // when it was first applied anywhere
+}
+
+// reader is a core's place in the ledger.
+type reader struct{ next []int }
+
+func newLedger(c *cluster) *ledger {
+	return &ledger{c: c, parts: make([][]*revision, c.partitions), revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}}
+}
+
+// apply notes or compares what a server has applied.
+func (g *ledger) apply(c *core, p int, rev int64, changes []store.Change) {
+	c.l.sv.c.loop.note(uint64(p), uint64(rev), uint64(len(changes)))
+	id := c.l.sv.id
+	g.c.loop.printf("server %d applies revision %d in partition %d: %s", id, rev, p, describe(changes))
+	at := c.seen.next[p]
+	c.seen.next[p]++
+	if at < len(g.parts[p]) {
+		if e := g.parts[p][at]; e.rev != rev || !sameChanges(e.in[p], changes) {
+			g.c.fail("I6", "server %d applies revision %d in partition %d (%s), another server applied revision %d there (%s)",
+				id, rev, p, describe(changes), e.rev, describe(e.in[p]))
+		}
+		return
+	}
+	if at > 0 && g.parts[p][at-1].rev >= rev {
+		g.c.fail("I1", "server %d applies revision %d in partition %d after revision %d", id, rev, p, g.parts[p][at-1].rev)
+		return
+	}
+	e := g.revisions[rev]
+	if e == nil {
+		e = &revision{rev: rev, in: map[int][]store.Change{}, at: g.c.loop.now}
+		g.revisions[rev] = e
+	}
+	e.in[p] = slices.Clone(changes)
+	e.changes = append(e.changes, changes...)
+	slices.SortFunc(e.changes, func(a, b store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
+	for i := range e.changes {
+		if e.changes[i].Sub != int64(i) && len(e.changes) > len(changes) && i > 0 && e.changes[i].Sub == e.changes[i-1].Sub {
+			g.c.fail("I1", "two writes share revision %d: %s", rev, describe(e.changes))
+		}
+	}
+	g.parts[p] = append(g.parts[p], e)
+}
+
+// system notes or compares a change of system state. Its place is the index
+// that group 0 had applied before.
+func (g *ledger) system(c *core, e systemEvent) {
+	at, _ := c.stores[0].Applied()
+	was, known := g.systems[at]
+	if e.at = g.c.loop.now; known {
+		e.at = was.at
+	}
+	if known && was != e {
+		g.c.fail("I6", "server %d applies %+v after index %d of group 0, another server applied %+v", c.l.sv.id, e, at, was)
+	}
+	g.systems[at] = e
+}
+
+// resume finds a recovered core's place, and compares what it has recovered.
+func (g *ledger) resume(c *core) *reader {
+	r := &reader{}
+	for p, s := range c.stores {
+		rev := s.Rev()
+		r.next = append(r.next, sort.Search(len(g.parts[p]), func(i int) bool { return g.parts[p][i].rev > rev }))
+	}
+	c.seen = r
+	g.compare(c)
+	return r
+}
+
+// compare checks a core's state against the history up to where it is.
+func (g *ledger) compare(c *core) {
+	id := c.l.sv.id
+	for p, s := range c.stores {
+		want := map[string]*mvccpb.KeyValue{}
+		for _, e := range g.parts[p][:c.seen.next[p]] {
+			for _, ch := range e.in[p] {
+				if ch.Delete {
+					delete(want, string(ch.Kv.Key))
+				} else {
+					want[string(ch.Kv.Key)] = ch.Kv
+				}
+			}
+		}
+		index, _ := s.Applied()
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			if got := s.Get([]byte(key)); !proto.Equal(got, want[key]) {
+				g.c.fail("I6", "partition %d of server %d at index %d, revision %d: key %q is %v, should be %v", p, id, index, s.Rev(), key, got, want[key])
+				return
+			}
+		}
+		if s.Keys() != len(want) {
+			g.c.fail("I6", "partition %d of server %d at index %d, revision %d: has %d keys, should have %d", p, id, index, s.Rev(), s.Keys(), len(want))
+			return
+		}
+	}
+	g.compareLeases(c)
+}
+
+func (g *ledger) compareLeases(c *core) {
+	applied, _ := c.stores[0].Applied()
+	want := map[int64]int64{}
+	for _, at := range slices.Sorted(maps.Keys(g.systems)) {
+		e := g.systems[at]
+		switch {
+		case at >= applied:
+		case e.granted != 0:
+			want[e.granted] = e.ttl
+		case e.revoked != 0:
+			delete(want, e.revoked)
+		}
+	}
+	got := map[int64]int64{}
+	for _, l := range c.leases.List() {
+		got[l.ID] = l.TTL
+	}
+	if !maps.Equal(got, want) {
+		g.c.fail("I6", "server %d at index %d of group 0 has the leases %v, should have %v", c.l.sv.id, applied, got, want)
+	}
+}
+
+// all returns every revision, in order.
+func (g *ledger) all() []*revision {
+	var all []*revision
+	for _, rev := range slices.Sorted(maps.Keys(g.revisions)) {
+		all = append(all, g.revisions[rev])
+	}
+	return all
+}
+
+func sameChanges(a, b []store.Change) bool {
+	return slices.EqualFunc(a, b, func(x, y store.Change) bool {
+		return x.Sub == y.Sub && x.Delete == y.Delete && proto.Equal(x.Kv, y.Kv)
+	})
+}
+
+func describe(changes []store.Change) string {
+	s := ""
+	for i, c := range changes {
+		if i > 0 {
+			s += ", "
+		}
+		if c.Delete {
+			s += "delete " + string(c.Kv.Key)
+		} else {
+			s += string(c.Kv.Key) + "=" + string(c.Kv.Value)
+		}
+	}
+	return s
+}

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"container/heap"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+)
+
+// loop decides what happens next. Everything that ever runs in a simulation is
+// an event of it, so that a seed is a whole run.
+type loop struct {
+	now   time.Duration // since the cluster began
+	rng   *rand.Rand
+	queue events
+	seq   uint64
+	count int
+	trace uint64 // hash of everything that happened
+	out   io.Writer
+}
+
+// event is something that will happen. Of two at the same time the one with
+// the lower tie comes first, which is drawn by lot.
+type event struct {
+	at       time.Duration
+	tie, seq uint64
+	what     string
+	a, b     uint64
+	run      func()
+}
+
+func newLoop(seed uint64, out io.Writer) *loop {
+	return &loop{rng: rand.New(rand.NewPCG(seed, 0x5704)), trace: 14695981039346656037, out: out}
+}
+
+// after lets run happen in a while. what, a and b name it in the trace.
+func (l *loop) after(d time.Duration, what string, a, b uint64, run func()) {
+	l.seq++
+	heap.Push(&l.queue, event{at: l.now + d, tie: l.rng.Uint64() | 1<<63, seq: l.seq, what: what, a: a, b: b, run: run})
+}
+
+// putOff moves an event to a later time, ahead of what was planned for that
+// time, in the order in which the events were due.
+func (l *loop) putOff(until time.Duration, due time.Duration, what string, a, b uint64, run func()) {
+	l.seq++
+	heap.Push(&l.queue, event{at: until, tie: uint64(due), seq: l.seq, what: what, a: a, b: b, run: run})
+}
+
+// runUntil lets things happen until end, or until stop says so.
+func (l *loop) runUntil(end time.Duration, stop func() bool) {
+	for len(l.queue) > 0 && l.queue[0].at <= end && !stop() {
+		e := heap.Pop(&l.queue).(event)
+		l.now = e.at
+		l.count++
+		l.note(uint64(e.at), e.a, e.b, uint64(len(e.what)), uint64(e.what[0]))
+		e.run()
+	}
+	if !stop() {
+		l.now = max(l.now, end)
+	}
+}
+
+// note makes values part of the trace.
+func (l *loop) note(values ...uint64) {
+	for _, v := range values {
+		l.trace = (l.trace ^ v) * 1099511628211
+		l.trace ^= l.trace >> 29
+	}
+}
+
+func (l *loop) printf(format string, args ...any) {
+	if l.out != nil {
+		fmt.Fprintf(l.out, "%10.3fms ", float64(l.now)/1e6)
+		fmt.Fprintf(l.out, format+"\n", args...)
+	}
+}
+
+// between draws a duration.
+func (l *loop) between(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(l.rng.Int64N(int64(hi-lo)+1))
+}
+
+// chance is true once in n.
+func (l *loop) chance(n int) bool { return l.rng.IntN(n) == 0 }
+
+// pick draws one of a list.
+func pick[T any](l *loop, from []T) T { return from[l.rng.IntN(len(from))] }
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+
+func (q events) Less(i, j int) bool {
+	a, b := &q[i], &q[j]
+	switch {
+	case a.at != b.at:
+		return a.at < b.at
+	case a.tie != b.tie:
+		return a.tie < b.tie
+	}
+	return a.seq < b.seq
+}
+
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+
+func (q *events) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = event{}
+	*q = (*q)[:last]
+	return e
+}

@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// state is what a sequential etcd holds at one revision.
+type state map[string]*mvccpb.KeyValue
+
+// evaluation is one request carried out on a state: what a sequential etcd would
+// answer and change.
+type evaluation struct {
+	keys    state
+	rev     int64 // what is written now has it
+	changes []store.Change
+	old     func(rev int64) state // the state at an earlier revision
+}
+
+func (e *evaluation) do(req proto.Message) proto.Message {
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		return e.put(r)
+	case *pb.DeleteRangeRequest:
+		return e.delete(r)
+	case *pb.RangeRequest:
+		return e.rang(r)
+	case *pb.TxnRequest:
+		return e.txn(r)
+	case *pb.LeaseRevokeRequest:
+		return e.revoke(r)
+	case *pb.LeaseGrantRequest:
+		return &pb.LeaseGrantResponse{ID: r.ID, TTL: r.TTL}
+	case *pb.CompactionRequest:
+		return &pb.CompactionResponse{}
+	case *pb.LeaseKeepAliveRequest:
+		return &pb.LeaseKeepAliveResponse{}
+	}
+	panic("the model doesn't know this request")
+}
+
+func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
+	prev := e.keys[string(r.Key)]
+	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1, Lease: r.Lease}
+	if prev != nil {
+		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
+	}
+	e.keys[string(r.Key)] = kv
+	e.changes = append(e.changes, store.Change{Kv: kv, Prev: prev, Sub: int64(len(e.changes))})
+	resp := &pb.PutResponse{}
+	if r.PrevKv {
+		resp.PrevKv = prev
+	}
+	return resp
+}
+
+func (e *evaluation) remove(kv *mvccpb.KeyValue) {
+	delete(e.keys, string(kv.Key))
+	e.changes = append(e.changes, store.Change{
+		Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: e.rev}, Prev: kv, Sub: int64(len(e.changes)), Delete: true,
+	})
+}
+
+func (e *evaluation) delete(r *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
+	kvs := e.keys.between(r.Key, r.RangeEnd)
+	for _, kv := range kvs {
+		e.remove(kv)
+	}
+	resp := &pb.DeleteRangeResponse{Deleted: int64(len(kvs))}
+	if r.PrevKv {
+		resp.PrevKvs = kvs
+	}
+	return resp
+}
+
+func (e *evaluation) revoke(r *pb.LeaseRevokeRequest) *pb.LeaseRevokeResponse {
+	for _, kv := range e.keys.between([]byte{0}, []byte{0}) {
+		if kv.Lease == r.ID {
+			e.remove(kv)
+		}
+	}
+	return &pb.LeaseRevokeResponse{}
+}
+
+func (e *evaluation) rang(r *pb.RangeRequest) *pb.RangeResponse {
+	keys := e.keys
+	if r.Revision > 0 {
+		keys = e.old(r.Revision)
+	}
+	kvs := keys.between(r.Key, r.RangeEnd)
+	resp := &pb.RangeResponse{Count: int64(len(kvs))}
+	if r.CountOnly {
+		return resp
+	}
+	if r.Limit > 0 && int64(len(kvs)) > r.Limit {
+		kvs, resp.More = kvs[:r.Limit], true
+	}
+	resp.Kvs = kvs
+	return resp
+}
+
+func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse {
+	resp := &pb.TxnResponse{Succeeded: true}
+	for _, c := range r.Compare {
+		resp.Succeeded = resp.Succeeded && e.holds(c)
+	}
+	ops := r.Success
+	if !resp.Succeeded {
+		ops = r.Failure
+	}
+	for _, op := range ops {
+		switch o := op.Request.(type) {
+		case *pb.RequestOp_RequestPut:
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: e.put(o.RequestPut)}})
+		case *pb.RequestOp_RequestDeleteRange:
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: e.delete(o.RequestDeleteRange)}})
+		case *pb.RequestOp_RequestRange:
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: e.rang(o.RequestRange)}})
+		}
+	}
+	return resp
+}
+
+// holds evaluates a compare of one key. A key that isn't there has zeros.
+func (e *evaluation) holds(c *pb.Compare) bool {
+	kv := e.keys[string(c.Key)]
+	var have, want int64
+	switch c.Target {
+	case pb.Compare_MOD:
+		have, want = kv.GetModRevision(), c.GetModRevision()
+	case pb.Compare_CREATE:
+		have, want = kv.GetCreateRevision(), c.GetCreateRevision()
+	case pb.Compare_VERSION:
+		have, want = kv.GetVersion(), c.GetVersion()
+	}
+	switch c.Result {
+	case pb.Compare_EQUAL:
+		return have == want
+	case pb.Compare_NOT_EQUAL:
+		return have != want
+	case pb.Compare_GREATER:
+		return have > want
+	default:
+		return have < want
+	}
+}
+
+// between returns the keys of a range in order.
+func (s state) between(key, end []byte) []*mvccpb.KeyValue {
+	if len(end) == 0 {
+		if kv := s[string(key)]; kv != nil {
+			return []*mvccpb.KeyValue{kv}
+		}
+		return nil
+	}
+	var kvs []*mvccpb.KeyValue
+	for _, k := range slices.Sorted(maps.Keys(s)) {
+		if inRange([]byte(k), key, end) {
+			kvs = append(kvs, s[k])
+		}
+	}
+	return kvs
+}
+
+func inRange(k, key, end []byte) bool {
+	switch {
+	case len(end) == 0:
+		return bytes.Equal(k, key)
+	case len(end) == 1 && end[0] == 0:
+		return bytes.Compare(k, key) >= 0
+	}
+	return bytes.Compare(k, key) >= 0 && bytes.Compare(k, end) < 0
+}
+
+// bare returns a response without its headers, which are checked apart.
+func bare(m proto.Message) proto.Message {
+	m = proto.Clone(m)
+	switch r := m.(type) {
+	case *pb.PutResponse:
+		r.Header = nil
+	case *pb.DeleteRangeResponse:
+		r.Header = nil
+	case *pb.RangeResponse:
+		r.Header = nil
+	case *pb.LeaseGrantResponse:
+		r.Header = nil
+	case *pb.LeaseRevokeResponse:
+		r.Header = nil
+	case *pb.CompactionResponse:
+		r.Header = nil
+	case *pb.TxnResponse:
+		r.Header = nil
+		for _, o := range r.Responses {
+			if p := o.GetResponsePut(); p != nil {
+				p.Header = nil
+			}
+			if d := o.GetResponseDeleteRange(); d != nil {
+				d.Header = nil
+			}
+			if g := o.GetResponseRange(); g != nil {
+				g.Header = nil
+			}
+		}
+	}
+	return m
+}
+
+func isRead(m proto.Message) bool {
+	switch r := m.(type) {
+	case *pb.RangeRequest:
+		return true
+	case *pb.TxnRequest:
+		return readOnly(r)
+	}
+	return false
+}

@@ -1,0 +1,40 @@
+package sim
+
+import "github.com/stoa-kv/stoa/internal/replica"
+
+// Mutation is a seeded bug: one safety rule that is switched off, to show that
+// the checks notice.
+type Mutation struct {
+	Name    string
+	Seed    uint64 // known to fail; a change of the code may move it
+	Replica replica.Mutations
+	// FlushApart flushes the partitions at different cuts.
+	FlushApart bool
+	// ForgetTail loses the last records of the log at each start.
+	ForgetTail bool
+	// ReleaseEarly shortens the log before the file has what it held.
+	ReleaseEarly bool
+	// KeepHub doesn't tell the watch hub that a snapshot has replaced the stores.
+	KeepHub bool
+}
+
+// Mutations are all that must be noticed.
+func Mutations() []Mutation {
+	type rules = replica.Mutations
+	return []Mutation{
+		{Name: "stamp-without-barrier", Seed: 1, Replica: rules{StampWithoutBarrier: true}},
+		{Name: "stamp-apart", Seed: 1, Replica: rules{StampApart: true}},
+		{Name: "close-by-counter", Seed: 7, Replica: rules{CloseByCounter: true}},
+		{Name: "read-without-wait", Seed: 7, Replica: rules{ReadWithoutWait: true}},
+		{Name: "read-without-confirm", Seed: 34, Replica: rules{ReadWithoutConfirm: true}},
+		{Name: "skip-recovery", Seed: 1, Replica: rules{SkipRecovery: true}},
+		{Name: "ack-before-sync", Seed: 10, Replica: rules{AckBeforeSync: true}},
+		{Name: "meet-alone", Seed: 1, Replica: rules{MeetAlone: true}},
+		{Name: "reuse-stamps", Seed: 1, Replica: rules{ReuseStamps: true}},
+		{Name: "flush-apart", Seed: 1, FlushApart: true},
+		{Name: "forget-tail", Seed: 3, ForgetTail: true},
+		{Name: "release-early", Seed: 52, ReleaseEarly: true},
+		{Name: "keep-hub", Seed: 1, KeepHub: true},
+		{Name: "reuse-numbers", Seed: 52, Replica: rules{ReuseNumbers: true}},
+	}
+}

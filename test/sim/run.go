@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	mrand "math/rand/v2"
+	"runtime/debug"
+	"time"
+)
+
+// Options say which run to make.
+type Options struct {
+	Seed                uint64
+	Servers, Partitions int // 0: the seed decides
+	Mutation            Mutation
+	Log                 io.Writer // gets every event; nil: nobody does
+}
+
+// Report is what came of a run.
+type Report struct {
+	Seed    uint64
+	Trace   uint64 // equal for equal runs
+	Stats   Stats
+	Failure error // nil if all checks passed
+}
+
+// How long things may take once nothing goes wrong any more.
+const (
+	calmAfter  = 5 * time.Second  // until every server takes writes
+	equalAfter = 10 * time.Second // until all servers and watches have everything
+)
+
+// Run makes one run. It replaces crypto/rand's source, where Raft draws its
+// election timeouts: there can be one run at a time in a process.
+func Run(o Options) (r Report) {
+	before := rand.Reader
+	rand.Reader = mrand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16), byte(o.Seed >> 24), byte(o.Seed >> 32), 1})
+	defer func() { rand.Reader = before }()
+	c := newCluster(o, o.Log)
+	r.Seed = o.Seed
+	defer func() {
+		if p := recover(); p != nil {
+			c.fail("panic", "%v\n%s", p, debug.Stack())
+		}
+		c.stats.Simulated, c.stats.Events = c.loop.now, c.loop.count
+		r.Trace, r.Stats, r.Failure = c.loop.trace, c.stats, c.failure
+		if c.failure != nil {
+			r.Failure = fmt.Errorf("seed %d (%d servers, %d partitions): %w", o.Seed, c.stats.Servers, c.stats.Partitions, c.failure)
+		}
+	}()
+	c.run()
+	return r
+}
+
+func (c *cluster) run() {
+	for _, s := range c.servers {
+		s.start()
+	}
+	for _, cl := range c.clients {
+		cl.think()
+	}
+	for _, w := range c.watchers {
+		c.loop.after(c.loop.between(0, 500*time.Millisecond), "connect", uint64(w.id), 0, w.connect)
+		w.ask()
+		w.change()
+	}
+	c.until(300 * time.Millisecond)
+	c.trouble()
+	c.until(c.plan.trouble)
+	c.quiet = true
+	c.heal()
+	c.calm()
+	c.settle()
+	if c.failure == nil {
+		c.check()
+	}
+}
+
+func (c *cluster) failed() bool { return c.failure != nil }
+
+func (c *cluster) until(d time.Duration) { c.loop.runUntil(c.loop.now+d, c.failed) }
+
+// waitFor lets time go on until something is so.
+func (c *cluster) waitFor(d time.Duration, so func() bool) bool {
+	end := c.loop.now + d
+	for c.failure == nil && c.loop.now < end {
+		if so() {
+			return true
+		}
+		c.until(5 * time.Millisecond)
+	}
+	return c.failure == nil && so()
+}
+
+// alive are the servers that have come back.
+func (c *cluster) alive() []*server {
+	var all []*server
+	for _, s := range c.servers {
+		if !s.lost {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// calm: soon after everything has healed, writes to one partition and to
+// several and reads of all succeed through every server.
+func (c *cluster) calm() {
+	for _, s := range c.alive() {
+		cl := &client{c: c, id: 100 + int(s.id), pinned: true, at: int(s.id - 1)}
+		c.clients = append(c.clients, cl)
+		for _, ask := range []func(*cluster) request{(*cluster).putSingle, (*cluster).putPair, (*cluster).listPairs} {
+			var last *op
+			done := c.waitFor(calmAfter, func() bool {
+				if last == nil || last.state == unknown || last.state == refused {
+					last = cl.send(ask(c))
+				}
+				return last.state == ok
+			})
+			if !done {
+				c.fail("liveness", "%v after everything has healed, server %d doesn't answer: %v", calmAfter, s.id, last)
+				return
+			}
+		}
+	}
+}
+
+// settle: all servers come to be equal, all requests are answered, and all
+// watches hear that there is nothing more.
+func (c *cluster) settle() {
+	last := c.floor
+	if !c.waitFor(equalAfter, c.equal) {
+		c.fail("liveness", "%v after everything has healed, the servers have not applied the same", equalAfter)
+		return
+	}
+	for _, s := range c.alive() {
+		c.ledger.compare(s.life.core)
+	}
+	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
+		d := c.watchersAt(last)
+		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)
+		return
+	}
+	if !c.waitFor(requestTicks*tickInterval*2, func() bool { return c.unanswered() == nil }) {
+		c.fail("liveness", "%s was never answered", c.unanswered())
+	}
+}
+
+// equal says whether all servers have applied everything that any has.
+func (c *cluster) equal() bool {
+	for _, s := range c.alive() {
+		if s.life == nil {
+			return false
+		}
+		for p, next := range s.life.core.seen.next {
+			if next < len(c.ledger.parts[p]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// watchersAt returns a watch that hasn't reached a revision.
+func (c *cluster) watchersAt(rev int64) *watched {
+	for _, w := range c.watchers {
+		for _, d := range w.watches {
+			if d.next <= rev {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// unanswered returns a request that reached a process which lives and has not
+// answered it.
+func (c *cluster) unanswered() *op {
+	for _, o := range c.history {
+		if o.life != nil && !o.life.ended && !o.answered {
+			return o
+		}
+	}
+	return nil
+}

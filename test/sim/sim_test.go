@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	seed    = flag.Uint64("seed", 1, "the first seed")
+	runs    = flag.Int("runs", 40, "how many seeds to run")
+	servers = flag.Int("servers", 0, "servers in each run (default: as the seed says)")
+	parts   = flag.Int("partitions", 0, "partitions in each run (default: as the seed says)")
+	verbose = flag.Bool("events", false, "print every event of the run")
+)
+
+func options(t *testing.T, seed uint64) Options {
+	var log io.Writer
+	if *verbose {
+		log = os.Stderr
+	}
+	return Options{Seed: seed, Servers: *servers, Partitions: *parts, Log: log, Mutation: chosenMutation(t)}
+}
+
+func TestSim(t *testing.T) {
+	var sum Stats
+	for i := range *runs {
+		r := Run(options(t, *seed+uint64(i)))
+		if r.Failure != nil {
+			t.Error(r.Failure)
+		}
+		sum.add(r.Stats)
+	}
+	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
+}
+
+// A seed is a whole run: what fails once fails again.
+func TestReplay(t *testing.T) {
+	for i := range 2 {
+		a, b := Run(options(t, *seed+uint64(i))), Run(options(t, *seed+uint64(i)))
+		require.Equal(t, a.Trace, b.Trace, "seed %d doesn't repeat itself", a.Seed)
+	}
+}

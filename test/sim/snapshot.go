@@ -1,0 +1,146 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/recovery"
+)
+
+// sendSnapshot sends this server's file to a peer, as node's install.go does:
+// flush, send, and have the peer recover from it in the same process.
+func (l *life) sendSnapshot(to uint64) {
+	if l.ended || l.sending[to] {
+		return
+	}
+	l.sending[to] = true
+	reported := false
+	report := func() {
+		if reported {
+			return
+		}
+		reported = true
+		l.after(l.sv.c.plan.delay, "snapshot sent", to, func() {
+			delete(l.sending, to)
+			l.core.replica.SnapshotSent(to)
+		})
+	}
+	l.after(time.Second, "snapshot given up", to, report)
+	// Not from here: the caller is in the middle of a group's work.
+	l.after(time.Microsecond, "snapshot", to, func() {
+		l.core.flush(func() { l.streamSnapshot(to, report) })
+	})
+}
+
+func (l *life) streamSnapshot(to uint64, report func()) {
+	c := l.sv.c
+	s, err := l.core.backend.Snapshot()
+	if err != nil {
+		c.fail("snapshot", "server %d can't make one: %v", l.sv.id, err)
+		return
+	}
+	var file bytes.Buffer
+	if _, err := s.WriteTo(&file); err != nil {
+		c.fail("snapshot", "server %d can't write one: %v", l.sv.id, err)
+		return
+	}
+	link := c.net.link(l.sv.id, to)
+	receiver := link.to.life
+	if link.cut || receiver == nil {
+		report()
+		return
+	}
+	c.loop.printf("server %d sends a snapshot at %v to %d", l.sv.id, s.Positions, to)
+	c.stats.Snapshots++
+	receiver.onEnd = append(receiver.onEnd, report) // the stream breaks
+	receiver.after(l.between(0, 10*time.Millisecond), "snapshot begins", l.sv.id, func() {
+		receiver.take(link, s.Positions, file.Bytes(), report)
+	})
+}
+
+// take receives a snapshot, one at a time.
+func (l *life) take(from *link, at []backend.Position, file []byte, report func()) {
+	if l.receiving {
+		l.after(5*time.Millisecond, "snapshot waits", from.from.id, func() { l.take(from, at, file, report) })
+		return
+	}
+	useful, fits := l.core.fits(at)
+	if !useful || !fits {
+		l.sv.c.loop.printf("server %d doesn't want the snapshot (useful %v, fits %v)", l.sv.id, useful, fits)
+		report()
+		return
+	}
+	l.receiving = true
+	l.after(l.between(0, 50*time.Millisecond), "snapshot ends", from.from.id, func() {
+		if from.cut {
+			l.receiving = false
+			report()
+			return
+		}
+		l.install(file, func() {
+			l.receiving = false
+			report()
+		})
+	})
+}
+
+// fits says whether a cut brings any group forward, and whether the log reaches
+// back to it in the groups that it brings backward.
+func (c *core) fits(at []backend.Position) (useful, fits bool) {
+	behind := false
+	for p := range at {
+		first, err := c.logs[p].FirstIndex()
+		if err != nil {
+			return false, false
+		}
+		if _, applied := c.replica.Progress(p); at[p].Index > applied {
+			useful = true
+		} else if at[p].Index+1 < first {
+			behind = true
+		}
+	}
+	return useful, !behind
+}
+
+// install begins anew from a snapshot, in the same process.
+func (l *life) install(file []byte, done func()) {
+	if l.core.flushing {
+		l.after(time.Millisecond, "install", 0, func() { l.install(file, done) })
+		return
+	}
+	c := l.sv.c
+	c.loop.printf("server %d installs a snapshot", l.sv.id)
+	old := l.core
+	old.disk.finish()
+	if l.ended {
+		return
+	}
+	old.ended = true
+	old.replica.Stop(fault.TimeoutLeaderFail)
+	if err := old.wal.Close(); err != nil {
+		l.fatal(err)
+		return
+	}
+	var err error
+	if l.sv.file, err = backend.ReadMem(l.sv.identity(), bytes.NewReader(file)); err != nil {
+		c.fail("snapshot", "server %d can't install one: %v", l.sv.id, err)
+		return
+	}
+	if l.core, err = l.open(); errors.Is(err, errDisk) {
+		l.core = old
+		l.fatal(err)
+		return
+	} else if err != nil {
+		c.fail("restart", "server %d can't recover from a snapshot: %v", l.sv.id, err)
+		return
+	}
+	if !c.mutation.KeepHub {
+		l.hub.Reset(recovery.Published(l.core.stores))
+	}
+	l.core.begin()
+	l.stir()
+	done()
+}

@@ -1,0 +1,39 @@
+package sim
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Stats says what a run consisted of.
+type Stats struct {
+	Servers, Partitions         int
+	Requests, Answered, Unknown int
+	Revisions, MultiPartition   int
+	Crashes, Faults, Snapshots  int
+	Expired                     int // leases
+	WatchEvents, Progress       int
+	PorcupineOperations         int
+	Undecided                   int // searches of porcupine's that took too long
+	Events                      int
+	Simulated                   time.Duration
+}
+
+// add sums up.
+func (s *Stats) add(o Stats) {
+	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(o)
+	for i := range to.NumField() {
+		to.Field(i).SetInt(to.Field(i).Int() + from.Field(i).Int())
+	}
+}
+
+func (s Stats) String() string {
+	var parts []string
+	v := reflect.ValueOf(s)
+	for i := range v.NumField() {
+		parts = append(parts, fmt.Sprintf("%s %v", v.Type().Field(i).Name, v.Field(i)))
+	}
+	return strings.Join(parts, ", ")
+}

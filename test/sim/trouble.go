@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/vfs"
+)
+
+// trouble lets something go wrong, again and again, until the run is quiet.
+func (c *cluster) trouble() {
+	l := c.loop
+	l.after(l.between(0, 2*c.plan.pause), "trouble", 0, 0, func() {
+		if c.quiet {
+			return
+		}
+		c.stats.Faults++
+		for n := l.rng.IntN(totalTrouble); ; {
+			for _, t := range troubles {
+				if n -= t.weight; n < 0 {
+					t.happen(c)
+					c.trouble()
+					return
+				}
+			}
+		}
+	})
+}
+
+var troubles = []struct {
+	weight int
+	happen func(*cluster)
+}{
+	{4, (*cluster).killOne},
+	{4, (*cluster).killLeader},
+	{4, (*cluster).powerOffOne},
+	{2, (*cluster).powerOffAll},
+	{2, (*cluster).badDisk},
+	{4, (*cluster).isolateOne},
+	{3, (*cluster).isolateLeader},
+	{3, (*cluster).split},
+	{4, (*cluster).cutLinks},
+	{3, (*cluster).slowLinks},
+	{3, (*cluster).pauseOne},
+	{3, (*cluster).pauseLeader},
+	{6, (*cluster).stickGroup},
+	{6, (*cluster).halfPropose},
+	{3, (*cluster).slowDisk},
+	{3, (*cluster).handOver},
+	{1, (*cluster).skew},
+}
+
+var totalTrouble = func() (sum int) {
+	for _, t := range troubles {
+		sum += t.weight
+	}
+	return sum
+}()
+
+func (c *cluster) anyone() *server { return pick(c.loop, c.servers) }
+
+// leader is the server that stamps, or anyone.
+func (c *cluster) leader() *server {
+	for _, s := range c.servers {
+		if s.life != nil && s.life.core.replica.Leading() {
+			return s
+		}
+	}
+	return c.anyone()
+}
+
+func (c *cluster) kill(s *server) {
+	if s.life != nil {
+		c.stats.Crashes++
+		s.kill()
+		c.restartLater(s)
+	}
+}
+
+func (c *cluster) killOne()    { c.kill(c.anyone()) }
+func (c *cluster) killLeader() { c.kill(c.leader()) }
+
+func (c *cluster) powerOffOne() { c.powerOff(c.anyone()) }
+
+func (c *cluster) powerOff(s *server) {
+	up := s.life != nil
+	c.stats.Crashes++
+	s.powerOff()
+	if up {
+		c.restartLater(s)
+	}
+}
+
+func (c *cluster) powerOffAll() {
+	for _, s := range c.servers {
+		c.powerOff(s)
+	}
+}
+
+func (c *cluster) badDisk() {
+	c.anyone().badDisk = pick(c.loop, []vfs.Op{
+		vfs.OpSync, vfs.OpSync, vfs.OpWrite, vfs.OpCreate, vfs.OpPreallocate, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir,
+	})
+}
+
+// forAWhile undoes something later.
+func (c *cluster) forAWhile(undo func()) {
+	d := c.loop.between(20*time.Millisecond, time.Second)
+	if c.loop.chance(8) {
+		d *= 3
+	}
+	c.loop.after(d, "relief", 0, 0, undo)
+}
+
+func (c *cluster) cut(links []*link) {
+	for _, l := range links {
+		c.net.setCut(l, true)
+	}
+	c.forAWhile(func() {
+		for _, l := range links {
+			c.net.setCut(l, false)
+		}
+	})
+}
+
+func (c *cluster) isolate(s *server) {
+	c.loop.printf("server %d is isolated", s.id)
+	var links []*link
+	c.net.each(func(l *link) {
+		if l.from == s || l.to == s {
+			links = append(links, l)
+		}
+	})
+	c.cut(links)
+}
+
+func (c *cluster) isolateOne()    { c.isolate(c.anyone()) }
+func (c *cluster) isolateLeader() { c.isolate(c.leader()) }
+
+// split puts each server on one of two sides.
+func (c *cluster) split() {
+	side := map[*server]bool{}
+	for _, s := range c.servers {
+		side[s] = c.loop.chance(2)
+	}
+	var links []*link
+	c.net.each(func(l *link) {
+		if side[l.from] != side[l.to] {
+			links = append(links, l)
+		}
+	})
+	c.loop.printf("the network is split: %d links", len(links))
+	c.cut(links)
+}
+
+// cutLinks cuts some links, each in one direction.
+func (c *cluster) cutLinks() {
+	var links []*link
+	c.net.each(func(l *link) {
+		if c.loop.chance(3) {
+			c.loop.printf("the link from %d to %d is cut", l.from.id, l.to.id)
+			links = append(links, l)
+		}
+	})
+	c.cut(links)
+}
+
+func (c *cluster) slowLinks() {
+	var slow []*link
+	d := c.loop.between(5*time.Millisecond, 150*time.Millisecond)
+	c.net.each(func(l *link) {
+		if c.loop.chance(3) {
+			l.slow = d
+			slow = append(slow, l)
+		}
+	})
+	c.forAWhile(func() {
+		for _, l := range slow {
+			l.slow = 0
+		}
+	})
+}
+
+func (c *cluster) pause(s *server) {
+	if s.life != nil {
+		d := c.loop.between(10*time.Millisecond, 600*time.Millisecond)
+		c.loop.printf("server %d is paused for %v", s.id, d)
+		s.life.paused = c.loop.now + d
+	}
+}
+
+func (c *cluster) pauseOne()    { c.pause(c.anyone()) }
+func (c *cluster) pauseLeader() { c.pause(c.leader()) }
+
+// stickGroup keeps one group of a server from working, so that another server
+// comes to lead it.
+func (c *cluster) stickGroup() {
+	s := c.anyone()
+	if c.loop.chance(2) {
+		s = c.leader()
+	}
+	if s.life != nil {
+		p := c.loop.rng.IntN(c.partitions)
+		d := c.loop.between(10*time.Millisecond, 500*time.Millisecond)
+		c.loop.printf("group %d of server %d is stuck for %v", p, s.id, d)
+		s.life.core.stuck[p] = c.loop.now + d
+	}
+}
+
+// halfPropose sticks one of the leader's groups and takes the leader away soon
+// after: the other groups' logs have rendezvous that this one's lacks.
+func (c *cluster) halfPropose() {
+	s := c.leader()
+	if s.life == nil {
+		return
+	}
+	p := c.loop.rng.IntN(c.partitions)
+	c.loop.printf("group %d of server %d is stuck until the server is taken away", p, s.id)
+	s.life.core.stuck[p] = c.loop.now + 200*time.Millisecond
+	away := pick(c.loop, []func(*server){c.kill, c.isolate, c.pause, c.powerOff})
+	c.loop.after(c.loop.between(2*time.Millisecond, 60*time.Millisecond), "take away", s.id, 0, func() { away(s) })
+}
+
+func (c *cluster) slowDisk() {
+	s := c.anyone()
+	s.slowDisk = c.loop.between(10*time.Millisecond, 300*time.Millisecond)
+	c.forAWhile(func() { s.slowDisk = 0 })
+}
+
+func (c *cluster) handOver() {
+	if s := c.leader(); s.life != nil && s.life.paused <= c.loop.now {
+		to := c.anyone()
+		c.loop.printf("server %d hands over to %d", s.id, to.id)
+		s.life.core.replica.TransferAll(to.id)
+	}
+}
+
+func (c *cluster) skew() { c.anyone().rate = 0.7 + 0.8*c.loop.rng.Float64() }
+
+// heal ends all trouble. With lossy plans a minority never comes back.
+func (c *cluster) heal() {
+	c.loop.printf("everything heals")
+	c.net.heal()
+	lost := 0
+	if c.plan.lossy {
+		lost = c.loop.rng.IntN((len(c.servers)+1)/2 + 1)
+		lost = min(lost, (len(c.servers)-1)/2)
+	}
+	for _, i := range c.loop.rng.Perm(len(c.servers)) {
+		s := c.servers[i]
+		s.slowDisk, s.badDisk = 0, ""
+		if s.life != nil {
+			s.life.paused = 0
+			clear(s.life.core.stuck)
+		}
+		switch {
+		case lost > 0:
+			lost--
+			s.kill()
+			s.lost = true
+			c.loop.printf("server %d is lost for good", s.id)
+		case s.life == nil:
+			s.start()
+		}
+	}
+}
