@@ -4,6 +4,7 @@ GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 10s
 RUNS        ?= 300
+ROUNDS      ?= 10
 SEED        ?= 1
 ARGS        ?=
 UNIT        := ./api/... ./client/... ./cmd/... ./internal/... ./test/bench/...
@@ -45,7 +46,13 @@ peers:
 ## test-compat: end to end against real etcdctl and clientv3, and side by side with etcd
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m ./test/compat/... ./test/process/...
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
+
+## test-differential: new operations drawn at every run, ROUNDS times
+.PHONY: test-differential
+test-differential: build peers
+	$(GO) test -count=$(ROUNDS) -timeout 600m ./test/compat/differential -run Drawn
 
 ## test-etcd: etcd's own tests, with stoa in etcd's place
 .PHONY: test-etcd

@@ -18,6 +18,8 @@ type put struct {
 	key, value                       []byte
 	lease                            int64
 	prevKv, ignoreValue, ignoreLease bool
+	// replaced is what the put found, once it is carried out, if prevKv asks.
+	replaced *mvccpb.KeyValue
 }
 
 // putAnswersAtOnce bounds both the allocations that a batch of puts costs and
@@ -49,10 +51,10 @@ func (x *execution) putCommand(body []byte) Result {
 	if !p.ignoreValue {
 		p.value = append([]byte(nil), p.value...)
 	}
-	c := x.write(&p, prev)
+	x.write(&p, prev)
 	r := Result{Rev: x.rev}
 	if x.answers {
-		r.Response = x.putResponse(&p, c)
+		r.Response = x.putResponse(&p)
 	}
 	return r
 }
@@ -75,7 +77,7 @@ func (x *execution) checkPut(p *put) (prev *mvccpb.KeyValue, err error) {
 // write carries out a put that has been checked. prev may only be missing, where
 // the put needs it, in a transaction that nobody validated and that deletes the
 // key before it; then there is nothing to keep.
-func (x *execution) write(p *put, prev *mvccpb.KeyValue) store.Change {
+func (x *execution) write(p *put, prev *mvccpb.KeyValue) {
 	value, lease := p.value, p.lease
 	if p.ignoreValue {
 		value = prev.GetValue()
@@ -84,12 +86,13 @@ func (x *execution) write(p *put, prev *mvccpb.KeyValue) store.Change {
 		lease = prev.GetLease()
 	}
 	at, s := x.store(p.key)
-	c := s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.key, value, lease)
-	x.record(at, c)
-	return c
+	if p.prevKv {
+		p.replaced = s.Get(p.key)
+	}
+	x.record(at, s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.key, value, lease))
 }
 
-func (x *execution) putResponse(p *put, c store.Change) *pb.PutResponse {
+func (x *execution) putResponse(p *put) *pb.PutResponse {
 	if len(x.putAnswers) == 0 {
 		x.putAnswers = make([]putAnswer, max(1, min(x.commands, putAnswersAtOnce)))
 	}
@@ -97,9 +100,7 @@ func (x *execution) putResponse(p *put, c store.Change) *pb.PutResponse {
 	x.putAnswers = x.putAnswers[1:]
 	a.header.Revision = x.rev
 	a.response.Header = &a.header
-	if p.prevKv {
-		a.response.PrevKv = c.Prev
-	}
+	a.response.PrevKv = p.replaced
 	return &a.response
 }
 

@@ -259,11 +259,11 @@ func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {
 		_, s := x.store(p.key)
 		prev = s.Get(p.key)
 	}
-	c := x.write(&p, prev)
+	x.write(&p, prev)
 	if !x.answers {
 		return nil
 	}
-	return x.putResponse(&p, c)
+	return x.putResponse(&p)
 }
 
 // puts tells whether a transaction has a put in any branch.

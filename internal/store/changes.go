@@ -161,7 +161,7 @@ func (w *walk) previous(e *entry, i, at int) {
 	if w.found[at].Kv.ModRevision <= w.store.compacted {
 		return
 	}
-	if rev, ok := e.before(i); ok {
+	if rev, ok := e.before(i, w.found[at].Kv.ModRevision); ok {
 		if w.found[at].Prev = w.store.log.get(rev); w.found[at].Prev == nil {
 			w.prevs = append(w.prevs, missing{at, rev})
 		}

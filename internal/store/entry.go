@@ -74,13 +74,15 @@ func (e *entry) find(rev Revision) (int, bool) {
 	return 0, false
 }
 
-// before returns the revision that the one at place i replaced; false if the
-// key was not there or its last value has been compacted away.
-func (e *entry) before(i int) (Revision, bool) {
-	if e.past == nil || i == 0 || e.past.marks[i-1].tomb {
-		return Revision{}, false
+// before returns the key's revision as of the one before main, which place i is
+// of; false if the key was not there or its last value has been compacted away.
+func (e *entry) before(i int, main int64) (Revision, bool) {
+	for i--; i >= 0; i-- {
+		if m := e.past.marks[i]; m.main < main {
+			return m.rev(), !m.tomb
+		}
 	}
-	return e.past.marks[i-1].rev(), true
+	return Revision{}, false
 }
 
 // compact drops what compaction at revision c kills and appends it to dead:

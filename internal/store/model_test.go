@@ -153,7 +153,7 @@ func (m *machine) write(t *rapid.T) {
 		s.Unlock()
 		require.Equal(t, old != nil || !c.Delete && ok, ok)
 		if ok {
-			equal(t, old, c.Prev)
+			equal(t, m.model.get(key, m.rev-1), c.Prev)
 			equal(t, m.model.changes[len(m.model.changes)-1].kv, c.Kv)
 			sub++
 		}
@@ -348,7 +348,7 @@ func (m *machine) readChanges(t *rapid.T) {
 			case c.rev.Main <= m.model.compacted:
 				require.Nil(t, got[0].Prev, "what was replaced is gone")
 			case prev:
-				equal(t, m.before(c), got[0].Prev)
+				equal(t, m.model.get(string(c.kv.Key), c.rev.Main-1), got[0].Prev)
 			}
 			got = got[1:]
 		}
@@ -356,12 +356,6 @@ func (m *machine) readChanges(t *rapid.T) {
 	}
 }
 
-// before is the value that a change replaced.
-func (m *machine) before(c modelChange) *mvccpb.KeyValue {
-	i := slices.IndexFunc(m.model.changes, func(d modelChange) bool { return d.rev == c.rev })
-	head := model{changes: m.model.changes[:i]}
-	return head.get(string(c.kv.Key), c.rev.Main)
-}
 
 func (m *machine) readLeases(t *rapid.T) {
 	for _, lease := range []int64{7, 8} {

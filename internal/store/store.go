@@ -36,7 +36,7 @@ func (r Revision) Compare(o Revision) int {
 // Kv.ModRevision; a deletion's Kv has nothing but Key and ModRevision.
 type Change struct {
 	Kv     *mvccpb.KeyValue
-	Prev   *mvccpb.KeyValue // nil if the key was not there
+	Prev   *mvccpb.KeyValue // as of the revision before; nil if the key was not there
 	Sub    int64
 	Delete bool
 }
@@ -152,8 +152,11 @@ func (s *Store) Get(key []byte) *mvccpb.KeyValue {
 func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 	s.advance(at)
 	kv := &mvccpb.KeyValue{Key: key, Value: value, CreateRevision: at.Main, ModRevision: at.Main, Version: 1, Lease: lease}
-	var prev *mvccpb.KeyValue
+	var prev, before *mvccpb.KeyValue
 	e := s.keys[view(key)]
+	if e != nil {
+		before = s.prior(e, at.Main)
+	}
 	switch {
 	case e == nil:
 		e = &entry{}
@@ -171,7 +174,7 @@ func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 	}
 	e.cur, e.sub = kv, uint32(at.Sub)
 	s.reattach(kv.Key, prev, lease)
-	c := Change{Kv: kv, Prev: prev, Sub: at.Sub}
+	c := Change{Kv: kv, Prev: before, Sub: at.Sub}
 	s.log.append(c)
 	return c
 }
@@ -185,7 +188,7 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	}
 	s.advance(at)
 	s.live.Delete(view(key))
-	prev := e.cur
+	prev, before := e.cur, s.prior(e, at.Main)
 	name := view(prev.Key)
 	s.supersede(e, name)
 	e.past.add(mark{main: at.Main, sub: uint32(at.Sub), tomb: true})
@@ -193,9 +196,33 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	s.graves.Set(name, e)
 	s.lastDelete = at.Main
 	s.reattach(prev.Key, prev, 0)
-	c := Change{Kv: &mvccpb.KeyValue{Key: prev.Key, ModRevision: at.Main}, Prev: prev, Sub: at.Sub, Delete: true}
+	c := Change{
+		Kv:   &mvccpb.KeyValue{Key: prev.Key, ModRevision: at.Main},
+		Prev: before, Sub: at.Sub, Delete: true,
+	}
 	s.log.append(c)
 	return c, true
+}
+
+// prior is what e was before revision main. That is what it is now, unless the
+// same transaction has written it already: watchers compare with the revision
+// before, not with what nobody ever saw.
+func (s *Store) prior(e *entry, main int64) *mvccpb.KeyValue {
+	last := Revision{main, int64(e.sub)}
+	switch {
+	case e.cur != nil:
+		if e.cur.ModRevision != main {
+			return e.cur
+		}
+	case e.past == nil:
+		return nil
+	default:
+		last = e.past.marks[len(e.past.marks)-1].rev()
+		if last.Main != main {
+			return nil
+		}
+	}
+	return s.log.change(last).Prev
 }
 
 // advance holds invariant 1. A revision out of order would silently break

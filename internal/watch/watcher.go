@@ -104,7 +104,9 @@ func newEvent(c *store.Change, prev bool) *mvccpb.Event {
 	if c.Delete {
 		ev.Type = mvccpb.Event_DELETE
 	}
-	if prev {
+	// As in etcd, an event that creates a key has none, though the same
+	// transaction may have deleted the key before.
+	if prev && (c.Delete || c.Kv.CreateRevision != c.Kv.ModRevision) {
 		ev.PrevKv = c.Prev
 	}
 	return ev

@@ -35,8 +35,12 @@ func (c *cluster) checkWatch(d *watched) {
 			}
 			// What the change at a compaction's own revision replaced is gone.
 			gone := got.PrevKv == nil && c.mayBeCompacted(r.rev)
-			if d.prevKv && !gone && !proto.Equal(got.PrevKv, ch.Prev) {
-				c.fail("I4", "%s got %s with the previous value %v, not %v", d, name(got), got.PrevKv, ch.Prev)
+			prev := ch.Prev
+			if !ch.Delete && ch.Kv.CreateRevision == ch.Kv.ModRevision {
+				prev = nil // what creates a key replaces nothing
+			}
+			if d.prevKv && !gone && !proto.Equal(got.PrevKv, prev) {
+				c.fail("I4", "%s got %s with the previous value %v, not %v", d, name(got), got.PrevKv, prev)
 				return
 			}
 			n++

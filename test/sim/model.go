@@ -54,7 +54,7 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
 	e.keys[string(r.Key)] = kv
-	e.changes = append(e.changes, store.Change{Kv: kv, Prev: prev, Sub: int64(len(e.changes))})
+	e.changes = append(e.changes, store.Change{Kv: kv, Prev: e.before(kv.Key, prev), Sub: int64(len(e.changes))})
 	resp := &pb.PutResponse{}
 	if r.PrevKv {
 		resp.PrevKv = prev
@@ -62,10 +62,20 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 	return resp
 }
 
+// before is what a key was before this revision, given what it is now.
+func (e *evaluation) before(key []byte, now *mvccpb.KeyValue) *mvccpb.KeyValue {
+	for _, c := range e.changes {
+		if bytes.Equal(c.Kv.Key, key) {
+			return c.Prev
+		}
+	}
+	return now
+}
+
 func (e *evaluation) remove(kv *mvccpb.KeyValue) {
 	delete(e.keys, string(kv.Key))
 	e.changes = append(e.changes, store.Change{
-		Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: e.rev}, Prev: kv, Sub: int64(len(e.changes)), Delete: true,
+		Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: e.rev}, Prev: e.before(kv.Key, kv), Sub: int64(len(e.changes)), Delete: true,
 	})
 }
 
