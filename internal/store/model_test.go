@@ -356,7 +356,6 @@ func (m *machine) readChanges(t *rapid.T) {
 	}
 }
 
-
 func (m *machine) readLeases(t *rapid.T) {
 	for _, lease := range []int64{7, 8} {
 		for p, s := range m.stores {
