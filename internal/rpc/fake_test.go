@@ -128,6 +128,7 @@ func (n *fakeNode) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, er
 	var prev *mvccpb.KeyValue
 	if i < len(n.keys) && bytes.Equal(n.keys[i].Key, r.Key) {
 		prev, n.keys[i] = n.keys[i], kv
+		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	} else {
 		n.keys = append(n.keys, nil)
 		copy(n.keys[i+1:], n.keys[i:])
