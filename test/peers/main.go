@@ -1,13 +1,15 @@
-// Peers builds the programs that stoa is compared with: etcd's server, etcdctl
-// and etcdutl, into bin/peers.
+// Peers gets the programs that stoa is compared with into bin/peers: it builds
+// etcd's server, etcdctl and etcdutl, and fetches ZooKeeper.
 //
-//	go run ./test/peers          build what is missing
-//	go run ./test/peers -force   build all again
+//	go run ./test/peers             build what is missing of etcd
+//	go run ./test/peers -force      build all of it again
+//	go run ./test/peers zookeeper   fetch what is missing of ZooKeeper
 //
-// Their versions are pinned by test/peers/etcd/go.mod, a module of its own so
+// The versions of etcd's are pinned by test/peers/etcd/go.mod, a module of its own so
 // that what etcd's server needs never enters stoa's module graph. Nothing is
 // installed outside the repository, and a second run finds the binaries there
-// (a stamp file names the versions that they were built from) and ends at once.
+// (a stamp file names the versions that they were built from) and ends at once. ZooKeeper comes as jars from Maven
+// Central, each with the SHA-256 that zookeeper.go pins, and needs a java in PATH to run.
 package main
 
 import (
@@ -30,13 +32,22 @@ var packages = map[string]string{
 func main() {
 	force := flag.Bool("force", false, "build even what is already there")
 	flag.Parse()
-	if err := run(*force); err != nil {
+	get := buildEtcd
+	switch what := flag.Arg(0); what {
+	case "", "etcd":
+	case "zookeeper":
+		get = fetchZooKeeper
+	default:
+		fmt.Fprintf(os.Stderr, "peers: %q is neither etcd nor zookeeper\n", what)
+		os.Exit(2)
+	}
+	if err := get(*force); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-func run(force bool) error {
+func buildEtcd(force bool) error {
 	root, err := repository()
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ type Binary struct {
 	Path string
 	// Stoa tells that it takes stoa's own flags (--partitions) beside etcd's.
 	Stoa bool
+	// ClassPath makes it a ZooKeeper, with Path naming java.
+	ClassPath string
 }
 
 // Root finds the repository, whatever directory the test runs in.
@@ -75,7 +77,7 @@ func UnderTest() (Binary, error) {
 	return Choose(os.Getenv(ServerEnv))
 }
 
-// Choose resolves "stoa", "etcd" or a path.
+// Choose resolves "stoa", "etcd", "zookeeper" or a path.
 func Choose(server string) (Binary, error) {
 	switch server {
 	case "", "stoa":
@@ -84,6 +86,8 @@ func Choose(server string) (Binary, error) {
 	case "etcd":
 		path, err := Peer("etcd")
 		return Binary{Path: path}, err
+	case "zookeeper":
+		return zooKeeper()
 	}
 	path, err := filepath.Abs(server)
 	if err != nil {

@@ -37,6 +37,9 @@ func New(spec Spec) (*Cluster, error) {
 	if spec.Timeout == 0 {
 		spec.Timeout = 30 * time.Second
 	}
+	if spec.Binary.ClassPath != "" {
+		return newZooKeeper(spec)
+	}
 	ports, err := freePorts(2 * spec.Nodes)
 	if err != nil {
 		return nil, err
@@ -52,6 +55,7 @@ func New(spec Spec) (*Cluster, error) {
 			DataDir:   filepath.Join(spec.Dir, name),
 			LogFile:   filepath.Join(spec.Dir, name+".log"),
 			bin:       spec.Binary,
+			readyLine: ReadyLine,
 			env:       spec.Env,
 		}
 		initial = append(initial, name+"="+s.PeerURL)

@@ -3,7 +3,9 @@
 //
 // It knows servers only as etcd knows them: a binary, etcd's flags, a line in the
 // log that says that the server is ready, a client port. Therefore the same test
-// runs on stoa and on etcd, and a test that fails on etcd is itself wrong.
+// runs on stoa and on etcd, and a test that fails on etcd is itself wrong. The one
+// exception is ZooKeeper, for the benchmarks: zookeeper.go gives it a configuration
+// file and its own ready lines, and all the rest is the same.
 //
 // Promises:
 //

@@ -28,9 +28,10 @@ type Server struct {
 	DataDir   string
 	LogFile   string
 
-	bin  Binary
-	args []string
-	env  []string
+	bin       Binary
+	args      []string
+	env       []string
+	readyLine string // what the log says once it serves
 
 	mu  sync.Mutex
 	run *run // nil while no process runs
@@ -48,7 +49,7 @@ type run struct {
 // logs to a file of its own.
 func (s *Server) With(flags ...string) *Server {
 	return &Server{Name: s.Name, ClientURL: s.ClientURL, PeerURL: s.PeerURL, DataDir: s.DataDir,
-		LogFile: s.LogFile + ".2", bin: s.bin, args: append(slices.Clone(s.args), flags...), env: s.env}
+		LogFile: s.LogFile + ".2", bin: s.bin, args: append(slices.Clone(s.args), flags...), env: s.env, readyLine: s.readyLine}
 }
 
 // Start launches the process and returns at once; WaitReady waits for it.
@@ -82,7 +83,7 @@ func (s *Server) Start() error {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		r.follow(out, s.LogFile)
+		r.follow(out, s.LogFile, s.readyLine)
 	}()
 	go func() {
 		r.err = cmd.Wait()
@@ -92,8 +93,8 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// follow copies what the process says to its log file and looks for ReadyLine.
-func (r *run) follow(out io.ReadCloser, file string) {
+// follow copies what the process says to its log file and looks for the ready line.
+func (r *run) follow(out io.ReadCloser, file, readyLine string) {
 	defer out.Close()
 	log, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -104,7 +105,7 @@ func (r *run) follow(out io.ReadCloser, file string) {
 	for ready := false; ; {
 		line, err := lines.ReadString('\n')
 		log.WriteString(line)
-		if !ready && strings.Contains(line, ReadyLine) {
+		if !ready && strings.Contains(line, readyLine) {
 			ready = true
 			close(r.ready)
 		}

@@ -1,6 +1,9 @@
 package process
 
 import (
+	"errors"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,4 +41,25 @@ func TestAServerThatCannotStart(t *testing.T) {
 	require.NoError(t, err)
 	c := NewT(t, Spec{Binary: bin, Args: []string{"--no-such-flag"}})
 	require.ErrorContains(t, c.Start(t.Context()), "no-such-flag")
+}
+
+func TestAZooKeeper(t *testing.T) {
+	bin, err := Choose("zookeeper")
+	if errors.Is(err, ErrNoJava) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	for _, nodes := range []int{1, 3} {
+		c := StartT(t, Spec{Binary: bin, Nodes: nodes})
+		for _, s := range c.Servers {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL, "zookeeper://"))
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+			cpu, err := s.CPU()
+			require.NoError(t, err)
+			require.Positive(t, cpu)
+		}
+		require.NoError(t, c.Servers[0].Kill())
+		require.NoError(t, c.Restart(t.Context(), c.Servers[0]))
+	}
 }
