@@ -87,6 +87,40 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+func TestCallsAreReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Call{
+			Kind:    Kind(rapid.Uint8().Draw(t, "kind")),
+			Client:  rapid.String().Draw(t, "client"),
+			Lease:   rapid.Int64().Draw(t, "lease"),
+			Name:    rapid.String().Draw(t, "name"),
+			Version: rapid.Int64().Draw(t, "version"),
+			Body:    rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
+		}
+		b := c.AppendTo(nil)
+		back, err := DecodeCall(b)
+		require.NoError(t, err)
+		require.Equal(t, c, back)
+		require.Equal(t, c.Kind, (&Command{Kind: Extended, Body: b}).Request())
+		_, err = DecodeCall(b[:rapid.IntRange(0, len(b)-len(c.Body)-1).Draw(t, "cut")])
+		require.Error(t, err)
+	})
+}
+
+func FuzzDecodeCall(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add((&Call{Kind: Put, Client: "c", Lease: 5, Name: "counter", Version: 9, Body: []byte("body")}).AppendTo(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeCall(b)
+		if err != nil {
+			return
+		}
+		again, err := DecodeCall(c.AppendTo(nil))
+		require.NoError(t, err)
+		require.Equal(t, c, again)
+	})
+}
+
 func BenchmarkDecode(b *testing.B) {
 	e := Entry{Stamp: 1}
 	for range 256 {

@@ -17,13 +17,16 @@ const (
 	LeaseCheckpoint                 // LeaseCheckpointRequest
 	Alarm                           // AlarmRequest
 	MemberPublish                   // Member, with the client URLs to announce
+	Extended                        // a Call
+	Range                           // RangeRequest; only inside a Call
+	Watch                           // WatchCreateRequest; only inside a Call
 )
 
 var kindNames = [...]string{
 	Put: "put", DeleteRange: "delete-range", Txn: "txn", Compact: "compact",
 	LeaseGrant: "lease-grant", LeaseRevoke: "lease-revoke",
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
-	MemberPublish: "member-publish",
+	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 }
 
 func (k Kind) String() string {
@@ -37,7 +40,7 @@ func (k Kind) String() string {
 // a stamp of its own.
 func (k Kind) MayWrite() bool {
 	switch k {
-	case Put, DeleteRange, Txn, LeaseRevoke:
+	case Put, DeleteRange, Txn, LeaseRevoke, Extended:
 		return true
 	}
 	return false

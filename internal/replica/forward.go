@@ -79,7 +79,7 @@ func (r *Replica) Submit(w *Write) {
 				w.fail(err)
 				return
 			}
-			out, err := decodeOutcome(w.Command.Kind, body)
+			out, err := decodeOutcome(w.Command.Request(), body)
 			if err != nil {
 				w.fail(err)
 				return

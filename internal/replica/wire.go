@@ -92,6 +92,8 @@ func newResponse(k command.Kind) proto.Message {
 		return new(pb.AlarmResponse)
 	case command.MemberPublish:
 		return new(pb.MemberUpdateResponse)
+	case command.Range, command.Watch:
+		return new(pb.RangeResponse)
 	}
 	return nil
 }

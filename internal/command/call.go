@@ -1,0 +1,60 @@
+package command
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Call is a request that concerns extensions: it says whose it is, and which
+// extension handles it as far as the server knew that took it in.
+type Call struct {
+	Kind   Kind // of the request: Put, DeleteRange, Txn, Range or Watch
+	Client string
+	Lease  int64 // that the client's keys can be tied to, 0 for none
+	// Name is the extension that is to handle the request, "" for none. It was
+	// found in the registry of revision Version: by another one it may be wrong.
+	Name    string
+	Version int64
+	Body    []byte // the marshalled request
+}
+
+// The encoded call: kind (1 byte) | client | lease | name | version | body, where
+// strings are preceded by their length and numbers are unsigned varints.
+
+// AppendTo appends the encoded call to b.
+func (c *Call) AppendTo(b []byte) []byte {
+	b = append(b, byte(c.Kind))
+	b = binary.AppendUvarint(b, uint64(len(c.Client)))
+	b = append(b, c.Client...)
+	b = binary.AppendUvarint(b, uint64(c.Lease))
+	b = binary.AppendUvarint(b, uint64(len(c.Name)))
+	b = append(b, c.Name...)
+	b = binary.AppendUvarint(b, uint64(c.Version))
+	return append(b, c.Body...)
+}
+
+// DecodeCall reads the body of an Extended command. The call's Body aliases b.
+func DecodeCall(b []byte) (Call, error) {
+	r := reader{rest: b}
+	var c Call
+	if kind := r.bytes(1); r.err == nil {
+		c.Kind = Kind(kind[0])
+	}
+	c.Client = string(r.bytes(r.uvarint()))
+	c.Lease = int64(r.uvarint())
+	c.Name = string(r.bytes(r.uvarint()))
+	c.Version = int64(r.uvarint())
+	if r.err != nil {
+		return Call{}, fmt.Errorf("decode call of %d bytes: %w", len(b), r.err)
+	}
+	c.Body = r.rest
+	return c, nil
+}
+
+// Request is the kind of request that a command answers.
+func (c *Command) Request() Kind {
+	if c.Kind == Extended && len(c.Body) > 0 {
+		return Kind(c.Body[0])
+	}
+	return c.Kind
+}
