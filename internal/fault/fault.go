@@ -55,7 +55,35 @@ var (
 	BadLeaderTransfer = declare(25, "bad leader transferee")
 	Unhealthy         = declare(26, "unhealthy cluster")
 	Internal          = declare(27, "internal error")
+
+	// Of extensions. Clients see the text that comes with them ([Fault.With]).
+	BadExtension      = declare(29, "extension refused")          // its source or its name
+	ExtensionFailed   = declare(30, "extension failed")           // an error that it raised
+	ExtensionLimit    = declare(31, "extension exceeded a limit") // and was stopped
+	ExtensionDisabled = declare(32, "extension is disabled")
+	NoExtension       = declare(33, "no such extension")
 )
+
+// Detail is a fault with a text of its own, which reaches the client.
+type Detail struct {
+	Fault *Fault
+	Text  string
+}
+
+// With returns the fault with a text that says more.
+func (f *Fault) With(text string) *Detail { return &Detail{f, text} }
+
+func (d *Detail) Error() string { return d.Text }
+func (d *Detail) Unwrap() error { return d.Fault }
+
+// TextOf returns the text that came with the fault inside err, if one did.
+func TextOf(err error) string {
+	var d *Detail
+	if errors.As(err, &d) {
+		return d.Text
+	}
+	return ""
+}
 
 // FromCode returns the fault with a number that another server sent, or
 // Internal for a number that this version doesn't know.

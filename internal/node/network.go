@@ -37,7 +37,11 @@ func (w network) Send(to uint64, p replica.Packet) {
 		b.Calls = []*peerpb.Call{{Id: p.Call.ID, Method: p.Call.Method, Body: p.Call.Body}}
 	}
 	if p.Reply != nil {
-		b.Replies = []*peerpb.Reply{{Id: p.Reply.ID, Fault: fault.CodeOf(p.Reply.Err), Body: p.Reply.Body}}
+		r := &peerpb.Reply{Id: p.Reply.ID, Fault: fault.CodeOf(p.Reply.Err), Body: p.Reply.Body}
+		if p.Reply.Err != nil {
+			r.Body = []byte(fault.TextOf(p.Reply.Err))
+		}
+		b.Replies = []*peerpb.Reply{r}
 	}
 	if !w.n.transport.Send(to, b) && p.Call != nil {
 		// Nobody will answer it. Not from here: the caller may hold locks.
@@ -80,6 +84,9 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 		reply := &replica.Reply{ID: m.GetId(), Body: m.GetBody()}
 		if m.GetFault() != 0 {
 			reply.Err = fault.FromCode(m.GetFault())
+			if len(m.GetBody()) > 0 {
+				reply.Err = fault.FromCode(m.GetFault()).With(string(m.GetBody()))
+			}
 		}
 		r.Receive(from, replica.Packet{Reply: reply})
 	}

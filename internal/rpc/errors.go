@@ -41,6 +41,16 @@ var statuses = map[*fault.Fault]error{
 	fault.Unhealthy:         rpctypes.ErrGRPCUnhealthy,
 }
 
+// codesOf are the codes of faults for which etcd has no text; theirs comes with
+// them.
+var codesOf = map[*fault.Fault]codes.Code{
+	fault.BadExtension:      codes.InvalidArgument,
+	fault.ExtensionFailed:   codes.FailedPrecondition,
+	fault.ExtensionLimit:    codes.ResourceExhausted,
+	fault.ExtensionDisabled: codes.FailedPrecondition,
+	fault.NoExtension:       codes.NotFound,
+}
+
 // toStatus turns an error of the node into what a client sees. A fault without
 // an etcd status keeps its text under code Unknown, as etcd does.
 func toStatus(err error) error {
@@ -56,6 +66,9 @@ func toStatus(err error) error {
 	if errors.As(err, &f) {
 		if s := statuses[f]; s != nil {
 			return s
+		}
+		if code, ok := codesOf[f]; ok {
+			return status.Error(code, err.Error())
 		}
 	}
 	if _, ok := status.FromError(err); ok {
