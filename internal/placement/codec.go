@@ -1,20 +1,43 @@
 package placement
 
-import "fmt"
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
 
 // The encoded map: a version byte, the number of partitions, then one byte for
-// each slot in order. It is replicated state and is also in every backend file.
+// each slot in order. In version 2 the rules follow, ordered by key: how many,
+// and for each its slot and its key, whose length comes first; numbers are
+// uvarints. A map without rules is written as version 1, which servers from
+// before the rules can read. It is replicated state and is also in every backend
+// file.
 const (
-	version = 1
-	size    = 2 + Slots
+	version      = 1
+	versionRules = 2
+	size         = 2 + Slots
 )
 
 // Encode returns the map in the form that [Decode] reads.
 func (m *Map) Encode() []byte {
 	b := make([]byte, 0, size)
-	b = append(b, version, uint8(m.partitions))
-	return append(b, m.slots[:]...)
+	if m.rules == nil {
+		b = append(b, version, uint8(m.partitions))
+		return append(b, m.slots[:]...)
+	}
+	b = append(b, versionRules, uint8(m.partitions))
+	b = append(b, m.slots[:]...)
+	b = binary.AppendUvarint(b, uint64(len(m.rules.sorted)))
+	for _, r := range m.rules.sorted {
+		b = binary.AppendUvarint(b, uint64(r.Slot))
+		b = binary.AppendUvarint(b, uint64(len(r.Key)))
+		b = append(b, r.Key...)
+	}
+	return b
 }
+
+// Equal tells whether two maps are the same.
+func (m *Map) Equal(o *Map) bool { return m == o || bytes.Equal(m.Encode(), o.Encode()) }
 
 // Decode reads an encoded map. It takes nothing but what [Map.Encode] can have
 // written.
@@ -22,21 +45,72 @@ func Decode(b []byte) (*Map, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("decode placement map: no bytes")
 	}
-	if b[0] != version {
-		return nil, fmt.Errorf("decode placement map: version %d, this program knows %d", b[0], version)
+	if b[0] != version && b[0] != versionRules {
+		return nil, fmt.Errorf("decode placement map: version %d, this program knows %d and %d", b[0], version, versionRules)
 	}
-	if len(b) != size {
+	if len(b) < size || b[0] == version && len(b) != size {
 		return nil, fmt.Errorf("decode placement map: %d bytes, want %d", len(b), size)
 	}
 	m := &Map{partitions: int(b[1])}
 	if m.partitions < 1 || m.partitions > MaxPartitions {
 		return nil, fmt.Errorf("decode placement map: %d partitions, want 1 to %d", m.partitions, MaxPartitions)
 	}
-	for s, p := range b[2:] {
+	for s, p := range b[2:size] {
 		if int(p) >= m.partitions {
 			return nil, fmt.Errorf("decode placement map: slot %d lies in partition %d of %d", s, p, m.partitions)
 		}
 		m.slots[s] = p
 	}
+	if b[0] == version {
+		return m, nil
+	}
+	list, err := decodeRules(b[size:])
+	if err != nil {
+		return nil, fmt.Errorf("decode placement map: %w", err)
+	}
+	m.rules = index(list)
+	if !bytes.Equal(m.Encode(), b) { // a number written longer than it need be
+		return nil, fmt.Errorf("decode placement map: it is not in its shortest form")
+	}
 	return m, nil
+}
+
+func decodeRules(b []byte) ([]Rule, error) {
+	n, b, err := uvarint(b)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 || n > uint64(len(b)) {
+		return nil, fmt.Errorf("%d rules in %d bytes", n, len(b))
+	}
+	list := make([]Rule, n)
+	for i := range list {
+		var slot, length uint64
+		if slot, b, err = uvarint(b); err != nil {
+			return nil, err
+		}
+		if length, b, err = uvarint(b); err != nil {
+			return nil, err
+		}
+		if slot >= Slots || length == 0 || length > uint64(len(b)) {
+			return nil, fmt.Errorf("rule %d: slot %d, key of %d bytes", i, slot, length)
+		}
+		list[i] = Rule{string(b[:length]), int(slot)}
+		b = b[length:]
+		if i > 0 && list[i].Key <= list[i-1].Key {
+			return nil, fmt.Errorf("rule %d for %q is out of order", i, list[i].Key)
+		}
+	}
+	if len(b) > 0 {
+		return nil, fmt.Errorf("%d bytes too many", len(b))
+	}
+	return list, nil
+}
+
+func uvarint(b []byte) (uint64, []byte, error) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 {
+		return 0, nil, fmt.Errorf("the rules end too early")
+	}
+	return v, b[n:], nil
 }

@@ -3,14 +3,15 @@
 // A key's placement prefix is its directory, at most two levels deep; the hash
 // of the prefix is its slot, one of [Slots]; a table gives each slot's
 // partition. So the keys of one directory lie together, a Range inside one
-// directory touches one partition, and flat keys spread.
+// directory touches one partition, and flat keys spread. Rules put single keys
+// and whole subtrees into slots of their own; the longest that matches counts.
 //
 // Invariants:
 //
 //  1. A [Map] never changes once it is made; whoever holds one may use it from
 //     any goroutine. A new map is a new value.
-//  2. The same key has the same slot on every server and in every version: the
-//     prefix rule and the hash are part of the data format.
+//  2. The same key has the same slot under the same rules on every server and in
+//     every version: the prefix and the hash are part of the data format.
 //  3. [Map.Range] names every partition that can hold a key of the range. It may
 //     name more, never fewer, and always at least one.
 //

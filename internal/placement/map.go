@@ -19,6 +19,7 @@ const (
 type Map struct {
 	partitions int
 	slots      [Slots]uint8
+	rules      *rules // nil if there are none
 }
 
 // New is the map of a new cluster: the slots dealt out evenly in runs.
@@ -40,7 +41,17 @@ func (m *Map) Partitions() int { return m.partitions }
 func (m *Map) All() Set { return ^Set(0) >> (MaxPartitions - m.partitions) }
 
 // Slot is the slot of a key.
-func (m *Map) Slot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
+func (m *Map) Slot(key []byte) int {
+	if m.rules != nil {
+		if s, ok := m.rules.slot(key); ok {
+			return s
+		}
+	}
+	return HashSlot(key)
+}
+
+// HashSlot is the slot of a key that no rule is for.
+func HashSlot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
 
 // Partition is where a key lives.
 func (m *Map) Partition(key []byte) int {
@@ -80,6 +91,9 @@ func (m *Map) Range(key, end []byte) Set {
 	// prefix of all of the range: below one level, each key may lie in a
 	// further directory or in none.
 	prefix := shared(key, end)
+	if m.rules != nil {
+		return m.spread(key, end, prefix)
+	}
 	if _, deep := levels(prefix); deep > 0 {
 		return Of(m.Partition(prefix))
 	}

@@ -93,7 +93,7 @@ func TestRangeInsideOneDirectoryTouchesOnePartition(t *testing.T) {
 func TestRangeNamesEveryPartitionOfItsKeys(t *testing.T) {
 	key := rapid.SliceOfN(rapid.SampledFrom([]byte{0, '/', '0', 'a', 'b', 0xff}), 0, 7)
 	rapid.Check(t, func(t *rapid.T) {
-		m := New(rapid.IntRange(1, MaxPartitions).Draw(t, "partitions"))
+		m := New(rapid.IntRange(1, MaxPartitions).Draw(t, "partitions")).WithRules(genRules.Draw(t, "rules"))
 		from, end := key.Draw(t, "key"), key.Draw(t, "end")
 		set := m.Range(from, end)
 		require.NotZero(t, set)
@@ -135,6 +135,10 @@ func TestCodec(t *testing.T) {
 		back, err := Decode(m.Encode())
 		require.NoError(t, err)
 		require.Equal(t, m, back)
+		m = m.WithRules([]Rule{{"/q", 7}, {"/ctr/", 1023}})
+		back, err = Decode(m.Encode())
+		require.NoError(t, err)
+		require.Equal(t, m, back)
 	}
 	good := New(3).Encode()
 	for what, bad := range map[string][]byte{
@@ -143,13 +147,26 @@ func TestCodec(t *testing.T) {
 		"want 1026":   good[:100],
 		"want 1 to":   append([]byte{version, 0}, good[2:]...),
 		"slot 1023 l": append(bytes.Clone(good[:len(good)-1]), 3),
+		"0 rules":     append(ruled(), 0),
+		"9 rules":     append(ruled(), 9, 1, 1, 'a'),
+		"too early":   append(ruled(), 1, 0x80),
+		"slot 1024":   append(ruled(), 1, 0x80, 8, 1, 'a'),
+		"of 5 bytes":  append(ruled(), 1, 1, 5, 'a'),
+		"of 0 bytes":  append(ruled(), 1, 1, 0),
+		"out of orde": append(ruled(), 2, 1, 1, 'a', 1, 1, 'a'),
+		"too many":    append(ruled(), 1, 1, 1, 'a', 1),
+		"shortest":    append(ruled(), 1, 0x81, 0, 1, 'a'),
 	} {
 		_, err := Decode(bad)
 		require.ErrorContains(t, err, what)
 	}
 }
 
+// ruled is the beginning of a map with rules, up to their number.
+func ruled() []byte { return append([]byte{versionRules}, New(3).Encode()[1:]...) }
+
 func FuzzDecode(f *testing.F) {
+	f.Add(New(5).WithRules([]Rule{{"/a/", 3}, {"/a/b", 900}}).Encode())
 	f.Add([]byte(nil))
 	f.Add(New(1).Encode())
 	f.Add(New(7).Encode())
