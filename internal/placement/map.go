@@ -47,11 +47,11 @@ func (m *Map) Slot(key []byte) int {
 			return s
 		}
 	}
-	return HashSlot(key)
+	return m.HashSlot(key)
 }
 
 // HashSlot is the slot of a key that no rule is for.
-func HashSlot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
+func (*Map) HashSlot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
 
 // Partition is where a key lives.
 func (m *Map) Partition(key []byte) int {

@@ -139,7 +139,7 @@ func (m *Map) spread(key, end, prefix []byte) Set {
 	if s, ok := m.rules.above(prefix); ok {
 		set = Of(int(m.slots[s]))
 	} else if _, deep := levels(prefix); deep > 0 {
-		set = Of(int(m.slots[HashSlot(prefix)]))
+		set = Of(int(m.slots[m.HashSlot(prefix)]))
 	}
 	if set == m.All() {
 		return set
