@@ -1,0 +1,51 @@
+package script
+
+// Version changes whenever the same source with the same limits could end
+// differently, or use more or fewer steps or bytes, than before. All replicas
+// of a cluster must run one version.
+const Version = 1
+
+// Bounds are what a source may be. A field that is 0 means the default.
+type Bounds struct {
+	Source  int // bytes
+	Nesting int // of brackets, blocks, operators and the syntax tree
+	Nodes   int // of the syntax tree
+}
+
+// Limits are what a run may use. All of them are exact.
+type Limits struct {
+	Steps int64 // nodes evaluated, turns of loops, and work in builtins by 64 bytes
+	Bytes int64 // allocated in total, whether or not they are still in use
+	Depth int   // of calls, at most MaxDepth
+}
+
+// Usage is what a run has used, never more than its limits.
+type Usage struct {
+	Steps, Bytes int64
+}
+
+const (
+	// MaxNesting and MaxDepth bound the Go stack together: see DESIGN.md.
+	MaxNesting = 200
+	MaxDepth   = 1000
+
+	maxLocals = 200  // of one function, as in Lua
+	maxSlots  = 1000 // locals and what is in between, of one function
+)
+
+// defaultBounds are for sources that people write.
+var defaultBounds = Bounds{Source: 64 << 10, Nesting: 100, Nodes: 20_000}
+
+func (b Bounds) orDefault() Bounds {
+	if b.Source <= 0 {
+		b.Source = defaultBounds.Source
+	}
+	if b.Nesting <= 0 {
+		b.Nesting = defaultBounds.Nesting
+	}
+	if b.Nodes <= 0 {
+		b.Nodes = defaultBounds.Nodes
+	}
+	b.Nesting = min(b.Nesting, MaxNesting)
+	return b
+}

@@ -1,0 +1,2 @@
+// Package script verifies, compiles and runs extensions.
+package script

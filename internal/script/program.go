@@ -1,0 +1,153 @@
+package script
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Function is a function that the host gives to scripts, as a global. Do must
+// not keep args, nor any table or function in it, beyond the call.
+type Function struct {
+	Name     string
+	Min, Max int // arguments; Max < 0 is any number
+	Do       func(c *Call, args []Value) (Value, error)
+
+	builtin func(c *Call, args []Value) Value
+}
+
+// counts says what is wrong with calling f with n arguments, if anything is.
+func (f *Function) counts(n int) string {
+	switch {
+	case n >= f.Min && (n <= f.Max || f.Max < 0):
+		return ""
+	case f.Min == f.Max:
+		return fmt.Sprintf("%s wants %d arguments, not %d", f.Name, f.Min, n)
+	case f.Max < 0:
+		return fmt.Sprintf("%s wants at least %d arguments, not %d", f.Name, f.Min, n)
+	}
+	return fmt.Sprintf("%s wants %d to %d arguments, not %d", f.Name, f.Min, f.Max, n)
+}
+
+// Program is a verified and compiled source.
+type Program struct {
+	main  *closure
+	calls sync.Pool
+}
+
+// Module is a program whose file has been run. It never changes, so that any
+// number of goroutines may call it at once.
+type Module struct {
+	program *Program
+	export  Value
+}
+
+// Compile verifies and compiles a source. The error is an *Error with the place
+// and the reason.
+func Compile(source []byte, host []Function, b Bounds) (p *Program, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, recovered(r)
+		}
+	}()
+	b = b.orDefault()
+	globals := make(map[string]*closure, len(host))
+	for i := range host {
+		globals[host[i].Name] = &closure{native: &host[i]}
+	}
+	check(source, b)
+	file := verify(source, b, globals)
+	p = &Program{main: &closure{code: compileFunction(file)}}
+	p.calls.New = func() any { return &Call{} }
+	return p, nil
+}
+
+// Load runs the file. Host functions can't be called then, and whatever it
+// makes can only be read afterwards.
+func (p *Program) Load(l Limits) (*Module, Usage, error) {
+	v, u, err := p.run(p.main, nil, l, nil, true)
+	if err != nil {
+		return nil, u, err
+	}
+	return &Module{program: p, export: v}, u, nil
+}
+
+// Export is what the file has returned.
+func (m *Module) Export() Value { return m.export }
+
+// Call calls a function that was made while the file was loaded. What it returns
+// may be read for as long as the caller likes, but must not go into another
+// call; nor must args come from one. host is what host functions get from
+// [Call.Host]. The error is an *Error.
+func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage, error) {
+	if !fn.isFunction() || !fn.closure().loaded || fn.closure().code == nil {
+		return Value{}, Usage{}, &Error{Reason: "not a function of this file"}
+	}
+	return m.program.run(fn.closure(), args, l, host, false)
+}
+
+func (p *Program) run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, u Usage, err error) {
+	l.Depth = min(l.Depth, MaxDepth)
+	c := p.calls.Get().(*Call)
+	c.limits, c.steps, c.bytes, c.host, c.loading = l, l.Steps, l.Bytes, host, loading
+	defer func() {
+		u = c.usage()
+		if r := recover(); r != nil {
+			e := recovered(r)
+			v, err = Value{}, e
+			if e.Panic != nil {
+				return // who knows what state it is in
+			}
+		}
+		c.reset()
+		p.calls.Put(c)
+	}()
+	return c.invoke(fn, args, position{1, 1}), u, nil
+}
+
+// Host is what [Module.Call] was given for host functions.
+func (c *Call) Host() any { return c.host }
+
+// Charge takes steps and bytes from what is left. A host function must call it
+// before it does the work, and return the error; the call ends even if it
+// doesn't.
+func (c *Call) Charge(steps, bytes int64) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	c.spend(max(steps, 0), c.at)
+	c.allocate(max(bytes, 0), c.at)
+	return nil
+}
+
+// Left is what the call may still use.
+func (c *Call) Left() Usage { return Usage{Steps: c.steps, Bytes: c.bytes} }
+
+// NewTable makes an empty table with room for so many values in sequence and so
+// many others, charged.
+func (c *Call) NewTable(items, fields int) (t *Table, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	return c.newTable(items, fields, c.at), nil
+}
+
+// Set stores a value under a key, charged.
+func (t *Table) Set(c *Call, key, value Value) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	c.checkKey(key, c.at)
+	c.set(t, key, value, c.at)
+	return nil
+}
+
+// Append stores a value at the end of the sequence, charged.
+func (t *Table) Append(c *Call, value Value) error {
+	return t.Set(c, Int(int64(t.Len())+1), value)
+}
