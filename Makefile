@@ -43,6 +43,11 @@ lint:
 peers:
 	$(GO) run ./test/peers
 
+## peers-zookeeper: fetch ZooKeeper into bin/peers, from Maven Central (needs java)
+.PHONY: peers-zookeeper
+peers-zookeeper:
+	$(GO) run ./test/peers zookeeper
+
 ## test-compat: end to end against real etcdctl and clientv3, and side by side with etcd
 .PHONY: test-compat
 test-compat: build peers
@@ -74,6 +79,12 @@ sim:
 bench: build peers
 	$(GO) run ./test/bench $(ARGS)
 
+## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (ARGS=-quick)
+.PHONY: bench-recipes
+bench-recipes: build peers peers-zookeeper
+	$(GO) build -o bin/bench-recipes ./test/recipes
+	exec bin/bench-recipes $(ARGS)
+
 ## fuzz: every fuzz target for FUZZTIME (10s)
 .PHONY: fuzz
 fuzz:
@@ -94,4 +105,4 @@ ci:
 
 .PHONY: help
 help:
-	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  %-15s %s\n", $$1, $$2 }'

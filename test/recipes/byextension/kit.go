@@ -30,6 +30,7 @@ const (
 // Kit is one participant.
 type Kit struct {
 	client *clientv3.Client
+	lease  clientv3.LeaseID // the session, once an election has needed one
 	tally  recipe.Tally
 }
 
@@ -144,11 +145,13 @@ func (b barrier) Enter(ctx context.Context) error {
 
 // Election is figure 11 (right).
 func (k *Kit) Election(ctx context.Context, id string) (recipe.Election, error) {
-	lease, err := overetcd.Session(ctx, k.client)
-	if err != nil {
-		return nil, err
+	if k.lease == 0 {
+		var err error
+		if k.lease, err = overetcd.Session(ctx, k.client); err != nil {
+			return nil, err
+		}
 	}
-	return election{k, fmt.Sprintf("%s-%x", id, int64(lease))}, nil
+	return election{k, fmt.Sprintf("%s-%x", id, int64(k.lease))}, nil
 }
 
 type election struct {

@@ -17,16 +17,17 @@ const sessionTTL = 60 * time.Second
 
 type election struct {
 	*Kit
-	key   string
-	lease clientv3.LeaseID
+	key string
 }
 
 func (k *Kit) Election(ctx context.Context, id string) (recipe.Election, error) {
-	lease, err := Session(ctx, k.client)
-	if err != nil {
-		return nil, err
+	if k.lease == 0 {
+		var err error
+		if k.lease, err = Session(ctx, k.client); err != nil {
+			return nil, err
+		}
 	}
-	return &election{Kit: k, key: k.root + leaderPrefix + id, lease: lease}, nil
+	return &election{Kit: k, key: k.root + leaderPrefix + id}, nil
 }
 
 // Session is a lease that is kept alive until the client is closed.

@@ -21,6 +21,7 @@ import (
 type Kit struct {
 	client *clientv3.Client
 	root   string
+	lease  clientv3.LeaseID // the session, once an election has needed one
 	tally  recipe.Tally
 }
 
