@@ -137,7 +137,7 @@ func (x *execution) publish() {
 func (x *execution) store(key []byte) (int, *store.Store) {
 	p := x.local
 	if p == several {
-		p = x.m.Placement.Partition(key)
+		p = x.m.Placement().Partition(key)
 	}
 	return p, x.m.Stores[p]
 }
@@ -220,11 +220,12 @@ func unreadable(k command.Kind, body []byte) error {
 }
 
 // covers guards what is not locked: a command that reaches into a partition that
-// doesn't take part was routed wrongly. System commands reach into all of them,
-// since system state has one copy and nobody may be at work while it changes.
+// doesn't take part was routed by a map that has been replaced since. System
+// commands reach into all of them, since system state has one copy and nobody may
+// be at work while it changes.
 func (x *execution) covers(need placement.Set) error {
 	if need&^x.parts != 0 {
-		return fmt.Errorf("needs partitions %v, runs in %v: %w", need, x.parts, fault.Internal)
+		return fmt.Errorf("needs partitions %v, runs in %v: %w", need, x.parts, fault.Moved)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func withHistory(t *testing.T) (*rig, *shelf) {
 	for p := range r.Stores {
 		r.Stores[p] = store.New(h)
 	}
-	s := r.Stores[r.Placement.Partition([]byte("foo"))]
+	s := r.Stores[r.Placement().Partition([]byte("foo"))]
 	stamp := int64(2)
 	for range 100 {
 		puts := make([]*pb.RequestOp, 0, 256)
@@ -62,7 +62,7 @@ func TestReadsFetchWhatHasLeftMemory(t *testing.T) {
 	r, h := withHistory(t)
 	fetched := 0
 	h.onGet = func() { fetched++ }
-	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: 2}, 101)
+	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: 2}, r.Placement().All(), 101)
 	require.NoError(t, err)
 	require.Equal(t, 1, fetched, "the value was expected to have left memory")
 	require.Equal(t, int64(2), resp.Kvs[0].ModRevision)
@@ -89,7 +89,7 @@ func TestACompactionMayOvertakeARead(t *testing.T) {
 			require.NoError(t, results[0].Err)
 			clear(h.kvs)
 		}
-		resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: asked}, 3)
+		resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: asked}, r.Placement().All(), 3)
 		if asked > 0 {
 			require.ErrorIs(t, err, fault.Compacted, "who asks for a revision by name gets it or nothing")
 			continue

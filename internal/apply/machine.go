@@ -31,7 +31,7 @@ type Observer interface {
 type Config struct {
 	Stores    []*store.Store // one per partition
 	Leases    *lease.Table
-	Placement *placement.Map
+	Placement *placement.Map // as the stores were filled
 	Sink      Sink     // may be nil
 	Observer  Observer // may be nil
 }
@@ -41,6 +41,7 @@ type Machine struct {
 	Config
 	alarms  atomic.Pointer[alarms]
 	members atomic.Pointer[[]*pb.Member]
+	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch // one per partition, used by that partition's loop only
 }
 
@@ -51,6 +52,7 @@ type scratch struct{ results []Result }
 func New(c Config) *Machine {
 	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores))}
 	m.alarms.Store(&alarms{})
+	m.placed.Store(c.Placement)
 	m.LoadMembers(nil)
 	return m
 }

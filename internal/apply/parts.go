@@ -15,15 +15,15 @@ func (m *Machine) Parts(req proto.Message) placement.Set {
 	var parts placement.Set
 	switch r := req.(type) {
 	case *pb.PutRequest:
-		parts = placement.Of(m.Placement.Partition(r.GetKey()))
+		parts = placement.Of(m.Placement().Partition(r.GetKey()))
 	case *pb.RangeRequest:
-		parts = m.Placement.Range(r.GetKey(), r.GetRangeEnd())
+		parts = m.Placement().Range(r.GetKey(), r.GetRangeEnd())
 	case *pb.DeleteRangeRequest:
-		parts = m.Placement.Range(r.GetKey(), r.GetRangeEnd())
+		parts = m.Placement().Range(r.GetKey(), r.GetRangeEnd())
 	case *pb.TxnRequest:
 		parts = m.txnParts(r)
 	default:
-		parts = m.Placement.All()
+		parts = m.Placement().All()
 	}
 	if parts == 0 { // a transaction without any key
 		parts = placement.Of(0)
@@ -34,7 +34,7 @@ func (m *Machine) Parts(req proto.Message) placement.Set {
 func (m *Machine) txnParts(req *pb.TxnRequest) placement.Set {
 	var parts placement.Set
 	for _, c := range req.GetCompare() {
-		parts |= m.Placement.Range(c.GetKey(), c.GetRangeEnd())
+		parts |= m.Placement().Range(c.GetKey(), c.GetRangeEnd())
 	}
 	for _, ops := range [...][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
 		for _, op := range ops {
@@ -47,11 +47,11 @@ func (m *Machine) txnParts(req *pb.TxnRequest) placement.Set {
 func (m *Machine) operationParts(op *pb.RequestOp) placement.Set {
 	switch r := op.GetRequest().(type) {
 	case *pb.RequestOp_RequestRange:
-		return m.Placement.Range(r.RequestRange.GetKey(), r.RequestRange.GetRangeEnd())
+		return m.Placement().Range(r.RequestRange.GetKey(), r.RequestRange.GetRangeEnd())
 	case *pb.RequestOp_RequestPut:
-		return placement.Of(m.Placement.Partition(r.RequestPut.GetKey()))
+		return placement.Of(m.Placement().Partition(r.RequestPut.GetKey()))
 	case *pb.RequestOp_RequestDeleteRange:
-		return m.Placement.Range(r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd())
+		return m.Placement().Range(r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd())
 	case *pb.RequestOp_RequestTxn:
 		return m.txnParts(r.RequestTxn)
 	}

@@ -37,7 +37,7 @@ func (x *execution) putCommand(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.Put, body))
 	}
-	if err := x.covers(placement.Of(x.m.Placement.Partition(p.key))); err != nil {
+	if err := x.covers(placement.Of(x.m.Placement().Partition(p.key))); err != nil {
 		return x.failed(fmt.Errorf("apply put: %w", err))
 	}
 	prev, err := x.checkPut(&p)

@@ -55,7 +55,7 @@ func (h *history) entry(t *rapid.T) {
 		parts |= h.leader.Parts(req)
 	}
 	if rapid.Bool().Draw(t, "all") {
-		parts = h.leader.Placement.All() // more participants than it needs do no harm
+		parts = h.leader.Placement().All() // more participants than it needs do no harm
 	}
 	h.next += int64(e.Stamps())
 
@@ -87,14 +87,14 @@ func (h *history) read(t *rapid.T) {
 	}
 	req := rangeRequest(h).Draw(t, "read")
 	want, wantErr := h.model.read(now, req)
-	got, err := h.leader.Range(req, at)
+	got, err := h.leader.Range(req, h.leader.Parts(req), at)
 	require.Equal(t, wantErr, faultOf(err), "error of %v at %d", req, at)
 	if err == nil {
 		same(t, want, got, "%v at %d", req, at)
 	}
 	txn := &pb.TxnRequest{Compare: rapid.SliceOfN(compareRequest(h), 0, 2).Draw(t, "compare"), Success: []*pb.RequestOp{operationOf(req)}}
 	wantTxn, wantErr := h.readTxn(now, txn)
-	gotTxn, err := h.leader.ReadTxn(txn, at)
+	gotTxn, err := h.leader.ReadTxn(txn, h.leader.Parts(txn), at)
 	require.Equal(t, wantErr, faultOf(err), "error of %v at %d", txn, at)
 	if err == nil {
 		same(t, wantTxn, gotTxn, "%v at %d", txn, at)
@@ -119,7 +119,7 @@ func (h *history) checkEvents(t *rapid.T) {
 	last := map[int]int64{}
 	for _, e := range h.leader.events {
 		require.Equal(t, e.rev, e.change.Kv.ModRevision)
-		require.Equal(t, e.partition, h.leader.Placement.Partition(e.change.Kv.Key))
+		require.Equal(t, e.partition, h.leader.Placement().Partition(e.change.Kv.Key))
 		require.LessOrEqual(t, last[e.partition], e.rev)
 		last[e.partition] = e.rev
 		if subs[e.rev] == nil {

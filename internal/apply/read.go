@@ -15,15 +15,19 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Range evaluates a read as of revision at, which every partition of the range
-// must be closed through; 0 stands for the newest state and is for a single
-// partition only. It takes the read locks itself, and none while it fetches
-// what has left memory.
-func (m *Machine) Range(req *pb.RangeRequest, at int64) (*pb.RangeResponse, error) {
-	parts := m.Placement.Range(req.Key, req.RangeEnd)
+// Range evaluates a read as of revision at, which all of parts must be closed
+// through; 0 stands for the newest state and is for a single partition only.
+// parts are where the caller took the range to lie: if keys of it have moved
+// elsewhere since, the answer is fault.Moved. It takes the read locks itself, and
+// none while it fetches what has left memory.
+func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*pb.RangeResponse, error) {
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at}
 		m.rlock(parts)
+		if m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
+			m.runlock(parts)
+			return nil, fault.Moved
+		}
 		x.beginRead()
 		sel, err := x.selection(req)
 		m.runlock(parts)
@@ -43,11 +47,13 @@ func (m *Machine) Range(req *pb.RangeRequest, at int64) (*pb.RangeResponse, erro
 
 // ReadTxn evaluates a transaction that doesn't write, as of revision at; see
 // Range. All of it sees one state.
-func (m *Machine) ReadTxn(req *pb.TxnRequest, at int64) (*pb.TxnResponse, error) {
-	parts := m.Parts(req)
+func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64) (*pb.TxnResponse, error) {
 	x := execution{m: m, parts: parts, local: alone(parts), at: at, answers: true, readOnly: true}
 	m.rlock(parts)
 	defer m.runlock(parts)
+	if m.Parts(req)&^parts != 0 {
+		return nil, fault.Moved
+	}
 	x.beginRead()
 	return x.txnCommand(req)
 }
@@ -146,7 +152,7 @@ func (x *execution) count(key, end []byte, rev int64) (int, error) {
 
 // within are the locked partitions that a range can have keys in.
 func (x *execution) within(key, end []byte) placement.Set {
-	return x.m.Placement.Range(key, end) & x.parts
+	return x.m.Placement().Range(key, end) & x.parts
 }
 
 // kvs returns what was found, in key order, with all values fetched.

@@ -46,7 +46,7 @@ func TestStories(t *testing.T) {
 			case "where":
 				var b strings.Builder
 				for _, key := range strings.Fields(d.Input) {
-					fmt.Fprintf(&b, "%s: p%d\n", key, r.Placement.Partition([]byte(key)))
+					fmt.Fprintf(&b, "%s: p%d\n", key, r.Placement().Partition([]byte(key)))
 				}
 				return b.String()
 			}
@@ -91,9 +91,9 @@ func (r *rig) storyRead(d *datadriven.TestData) string {
 	at := int64(number(d, "at"))
 	switch req := (&parser{lines: strings.Split(d.Input, "\n")}).requests(0)[0].(type) {
 	case *pb.RangeRequest:
-		resp, err = r.Range(req, at)
+		resp, err = r.Range(req, r.Parts(req), at)
 	case *pb.TxnRequest:
-		resp, err = r.ReadTxn(req, at)
+		resp, err = r.ReadTxn(req, r.Parts(req), at)
 	}
 	if err != nil {
 		return fmt.Sprintf("error: %v\n", err)
@@ -108,7 +108,7 @@ func (r *rig) storyRaw(d *datadriven.TestData) string {
 	}
 	e := command.Entry{Commands: []command.Command{{Kind: command.Kind(number(d, "kind")), Body: []byte(body)}}}
 	var out string
-	r.entry(&e, r.Placement.All(), func(_ int, res Result) { out = formatResult(res) + "\n" })
+	r.entry(&e, r.Placement().All(), func(_ int, res Result) { out = formatResult(res) + "\n" })
 	return out
 }
 

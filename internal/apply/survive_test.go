@@ -58,7 +58,7 @@ func TestReadersSeeWholeTransactions(t *testing.T) {
 	r := newRig(2)
 	r.quiet = true
 	a, b := []byte("foo"), []byte("/b/x")
-	require.NotEqual(t, r.Placement.Partition(a), r.Placement.Partition(b))
+	require.NotEqual(t, r.Placement().Partition(a), r.Placement().Partition(b))
 	var done atomic.Int64 // the newest revision that is complete
 	write := func(stamp int64) {
 		v := fmt.Append(nil, stamp)
@@ -73,7 +73,7 @@ func TestReadersSeeWholeTransactions(t *testing.T) {
 		readers.Go(func() {
 			for done.Load() < 500 {
 				at := done.Load()
-				all, err := r.Range(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}, at)
+				all, err := r.Range(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}, r.Placement().All(), at)
 				if err != nil || len(all.Kvs) != 2 || string(all.Kvs[0].Value) != fmt.Sprint(at) || string(all.Kvs[1].Value) != fmt.Sprint(at) {
 					t.Errorf("range at %d: %v %v", at, all, err)
 					return
@@ -82,7 +82,7 @@ func TestReadersSeeWholeTransactions(t *testing.T) {
 				txn, err := r.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{
 					{Key: a, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: at}},
 					{Key: b, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: at}},
-				}}, at)
+				}}, r.Placement().All(), at)
 				if err != nil || !txn.Succeeded {
 					t.Errorf("transaction at %d: %v %v", at, txn, err)
 					return

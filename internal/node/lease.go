@@ -84,7 +84,7 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 
 // LeaseLeases lists all leases.
 func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	c, err := n.strict(ctx, n.current().placement.All())
+	c, err := n.strict(ctx, n.current().machine.Placement().All())
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, error)) {
 	parts := placement.Of(0)
 	if method == methodTimeToLive {
-		parts = c.placement.All()
+		parts = c.machine.Placement().All()
 	}
 	c.replica.ReadPoint(parts, func(err error) {
 		if err != nil {
@@ -243,7 +243,7 @@ func (n *Node) propose(c *core, kind command.Kind, req proto.Message, done func(
 		return
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, Body: body}, Parts: c.placement.All(), System: true,
+		Command: command.Command{Kind: kind, Body: body}, Parts: c.machine.Placement().All(), System: true,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }

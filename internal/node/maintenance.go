@@ -67,7 +67,7 @@ func (n *Node) readableRevision(c *core) int64 {
 	if len(c.stores) == 1 {
 		return c.revision()
 	}
-	return c.replica.Readable(c.placement.All())
+	return c.replica.Readable(c.machine.Placement().All())
 }
 
 // Alarm raises, lowers or lists alarms.

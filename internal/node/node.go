@@ -167,7 +167,7 @@ func (n *Node) drawIncarnation() error {
 
 func (n *Node) startHub(c *core) {
 	n.hub = watch.NewHub(len(c.stores), n.history, watch.Options{
-		Parts:  c.placement.Range,
+		Parts:  c.machine.Placement().Range,
 		Logger: n.log,
 	})
 	n.hub.Reset(recovery.Published(c.stores))

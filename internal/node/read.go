@@ -15,27 +15,30 @@ import (
 // Range reads: strictly, unless the request is serializable.
 func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	n.counts.ranges.Add(1)
-	c := n.current()
-	parts := c.placement.Range(r.GetKey(), r.GetRangeEnd())
-	if !r.GetSerializable() {
-		var err error
-		if c, err = n.strict(ctx, parts); err != nil {
-			return nil, err
+	return routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
+		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
+		if !r.GetSerializable() {
+			var err error
+			if c, err = n.strict(ctx, parts); err != nil {
+				return nil, err
+			}
 		}
-	}
-	return c.machine.Range(r, c.replica.Readable(parts))
+		return c.machine.Range(r, parts, c.replica.Readable(parts))
+	})
 }
 
 // readTxn evaluates a transaction without writes.
-func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest, parts placement.Set) (*pb.TxnResponse, error) {
-	c := n.current()
-	if !serializable(r) {
-		var err error
-		if c, err = n.strict(ctx, parts); err != nil {
-			return nil, err
+func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return routed(ctx, n, func(c *core) (*pb.TxnResponse, error) {
+		parts := c.machine.Parts(r)
+		if !serializable(r) {
+			var err error
+			if c, err = n.strict(ctx, parts); err != nil {
+				return nil, err
+			}
 		}
-	}
-	return c.machine.ReadTxn(r, c.replica.Readable(parts))
+		return c.machine.ReadTxn(r, parts, c.replica.Readable(parts))
+	})
 }
 
 // strict waits until this server may answer a linearizable read of the

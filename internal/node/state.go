@@ -44,7 +44,7 @@ func (n *Node) State() State {
 		s.CompactRevision = max(s.CompactRevision, compacted)
 		s.Partitions = append(s.Partitions, PartitionState{
 			Standing: c.replica.Standing(p), Revision: rev, Keys: int64(keys),
-			Slots: c.placement.SlotsOf(p), LogBytes: c.logs[p].Bytes(),
+			Slots: c.machine.Placement().SlotsOf(p), LogBytes: c.logs[p].Bytes(),
 		})
 	}
 	return s

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
@@ -20,31 +19,27 @@ func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, erro
 	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
 		return nil, err
 	}
-	c := n.current()
-	return submit[*pb.PutResponse](ctx, n, c, command.Put, r, placement.Of(c.placement.Partition(r.GetKey())))
+	return submit[*pb.PutResponse](ctx, n, command.Put, r)
 }
 
 // DeleteRange deletes the keys of a range.
 func (n *Node) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
-	c := n.current()
-	return submit[*pb.DeleteRangeResponse](ctx, n, c, command.DeleteRange, r, c.placement.Range(r.GetKey(), r.GetRangeEnd()))
+	return submit[*pb.DeleteRangeResponse](ctx, n, command.DeleteRange, r)
 }
 
 // Txn carries out a transaction; one that can't write doesn't go through the
 // log.
 func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	n.counts.txns.Add(1)
-	c := n.current()
-	parts := c.machine.Parts(r)
 	if readOnly(r) {
-		return n.readTxn(ctx, r, parts)
+		return n.readTxn(ctx, r)
 	}
 	if n.cfg.QuotaBytes > 0 {
 		if err := n.admit(ctx, proto.Size(r)); err != nil {
 			return nil, err
 		}
 	}
-	return submit[*pb.TxnResponse](ctx, n, c, command.Txn, r, parts)
+	return submit[*pb.TxnResponse](ctx, n, command.Txn, r)
 }
 
 // Compact forgets the history below a revision. With Physical it returns when
@@ -72,14 +67,16 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 }
 
 // submit sends a command on its way and waits for what becomes of it.
-func submit[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, parts placement.Set) (R, error) {
-	return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: parts}, req)
+func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
+	return routed(ctx, n, func(c *core) (R, error) {
+		return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: c.machine.Parts(req)}, req)
+	})
 }
 
 // submitSystem is submit for what concerns all partitions.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	c := n.current()
-	return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: c.placement.All(), System: true}, req)
+	return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: c.machine.Placement().All(), System: true}, req)
 }
 
 func await[R proto.Message](ctx context.Context, n *Node, c *core, w *replica.Write, req proto.Message) (R, error) {

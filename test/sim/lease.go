@@ -60,7 +60,7 @@ func (c *core) propose(kind command.Kind, req proto.Message, done func(error)) {
 		panic(err)
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, Body: body}, Parts: c.placement.All(), System: true,
+		Command: command.Command{Kind: kind, Body: body}, Parts: c.machine.Placement().All(), System: true,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }

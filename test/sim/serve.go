@@ -19,62 +19,84 @@ import (
 func (l *life) serve(o *op, reply func(proto.Message, error)) {
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
-		l.read(o, l.core.placement.Range(r.Key, r.RangeEnd), func(c *core, at int64) (proto.Message, error) { return c.machine.Range(r, at) }, reply)
+		l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
+			return c.machine.Range(r, parts, at)
+		}, reply)
 	case *pb.TxnRequest:
-		parts := l.core.machine.Parts(r)
 		if readOnly(r) {
-			l.read(o, parts, func(c *core, at int64) (proto.Message, error) { return c.machine.ReadTxn(r, at) }, reply)
+			l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
+				return c.machine.ReadTxn(r, parts, at)
+			}, reply)
 			return
 		}
-		l.write(command.Txn, r, parts, false, reply)
+		l.write(command.Txn, r, false, reply)
 	case *pb.PutRequest:
-		l.write(command.Put, r, l.core.machine.Parts(r), false, reply)
+		l.write(command.Put, r, false, reply)
 	case *pb.DeleteRangeRequest:
-		l.write(command.DeleteRange, r, l.core.machine.Parts(r), false, reply)
+		l.write(command.DeleteRange, r, false, reply)
 	case *pb.CompactionRequest:
-		l.write(command.Compact, r, l.core.placement.All(), true, reply)
+		l.write(command.Compact, r, true, reply)
 	case *pb.LeaseGrantRequest:
-		l.write(command.LeaseGrant, r, l.core.placement.All(), true, reply)
+		l.write(command.LeaseGrant, r, true, reply)
 	case *pb.LeaseKeepAliveRequest:
 		l.keepAlive(o, r.ID, reply)
 	case *pb.LeaseRevokeRequest:
-		l.write(command.LeaseRevoke, r, l.core.placement.All(), true, reply)
+		l.write(command.LeaseRevoke, r, true, reply)
 	}
 }
 
-func (l *life) write(kind command.Kind, req proto.Message, parts placement.Set, system bool, reply func(proto.Message, error)) {
-	if parts.Len() > 1 {
-		l.sv.c.stats.MultiPartition++
-	}
+// write sends a write on its way, and again for a while if its keys move
+// meanwhile.
+func (l *life) write(kind command.Kind, req proto.Message, system bool, reply func(proto.Message, error)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		panic(err)
 	}
-	l.core.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, Body: body}, Parts: parts, System: system,
-		Done: func(out replica.Outcome) {
-			if out.Err != nil {
-				reply(nil, out.Err)
-			} else {
-				reply(out.Response, nil)
-			}
-		},
-	})
+	deadline := l.sv.c.loop.now + requestTicks*tickInterval
+	var try func()
+	try = func() {
+		parts := l.core.machine.Parts(req)
+		if parts.Len() > 1 {
+			l.sv.c.stats.MultiPartition++
+		}
+		l.core.replica.Submit(&replica.Write{
+			Command: command.Command{Kind: kind, Body: body}, Parts: parts, System: system,
+			Done: func(out replica.Outcome) {
+				switch {
+				case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline:
+					l.sv.c.stats.Rerouted++
+					l.after(10*time.Millisecond, "write again", uint64(kind), try)
+				case errors.Is(out.Err, fault.Moved):
+					reply(nil, fault.Timeout)
+				case out.Err != nil:
+					reply(nil, out.Err)
+				default:
+					reply(out.Response, nil)
+				}
+			},
+		})
+	}
+	try()
 }
 
 // read evaluates a read once this server may, and tries again for a while if
-// leadership is in the way.
-func (l *life) read(o *op, parts placement.Set, eval func(*core, int64) (proto.Message, error), reply func(proto.Message, error)) {
-	answer := func(c *core) {
+// leadership is in the way, or keys that move.
+func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set, int64) (proto.Message, error), reply func(proto.Message, error)) {
+	var try func()
+	answer := func(c *core, parts placement.Set) {
 		at := c.replica.Readable(parts)
 		if !o.strict && at < c.shown[parts] {
 			l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
 		}
 		c.shown[parts] = at
 		evaluate := func() {
-			if m, err := eval(c, at); err != nil {
+			switch m, err := eval(c, parts, at); {
+			case errors.Is(err, fault.Moved):
+				l.sv.c.stats.Rerouted++
+				l.after(time.Millisecond, "read elsewhere", uint64(o.client), try)
+			case err != nil:
 				reply(nil, err)
-			} else {
+			default:
 				reply(m, nil)
 			}
 		}
@@ -84,18 +106,18 @@ func (l *life) read(o *op, parts placement.Set, eval func(*core, int64) (proto.M
 			evaluate()
 		}
 	}
-	if !o.strict {
-		answer(l.core)
-		return
-	}
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
-	var try func()
 	try = func() {
 		c := l.core
+		parts := c.machine.Parts(req)
+		if !o.strict {
+			answer(c, parts)
+			return
+		}
 		c.replica.ReadPoint(parts, func(err error) {
 			switch {
 			case err == nil:
-				l.after(l.between(time.Microsecond, 100*time.Microsecond), "read", uint64(o.client), func() { answer(c) })
+				l.after(l.between(time.Microsecond, 100*time.Microsecond), "read", uint64(o.client), func() { answer(c, parts) })
 			case !passing(err):
 				reply(nil, err)
 			case l.sv.c.loop.now > deadline:

@@ -71,7 +71,7 @@ func (s *server) start() {
 		return
 	}
 	l.core = c
-	l.hub = watch.NewHub(s.c.partitions, l.history, s.c.plan.hub(c.placement.Range))
+	l.hub = watch.NewHub(s.c.partitions, l.history, s.c.plan.hub(c.machine.Placement().Range))
 	l.hub.Reset(recovery.Published(c.stores))
 	c.begin()
 	l.after(s.tickTime(), "tick", 0, l.tick)

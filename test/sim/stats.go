@@ -12,6 +12,7 @@ type Stats struct {
 	Servers, Partitions         int
 	Requests, Answered, Unknown int
 	Revisions, MultiPartition   int
+	Rerouted                    int // requests whose keys had moved
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
 	WatchEvents, Progress       int

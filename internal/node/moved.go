@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// routed carries out a request that was routed by what this server knows of where
+// keys live, and again if that has changed meanwhile: the answer fault.Moved says
+// that nothing has happened. A server that learns of the change later than the one
+// that answered tries until it has.
+func routed[R any](ctx context.Context, n *Node, do func(*core) (R, error)) (R, error) {
+	var deadline time.Time
+	for {
+		c := n.current()
+		known := c.machine.Placement()
+		r, err := do(c)
+		if !errors.Is(err, fault.Moved) {
+			return r, err
+		}
+		var none R
+		switch {
+		case deadline.IsZero():
+			deadline = time.Now().Add(n.cfg.requestTimeout())
+		case time.Now().After(deadline):
+			return none, fault.Timeout
+		}
+		if n.current().machine.Placement() != known {
+			continue // the way is already known
+		}
+		if err := n.pause(ctx); err != nil {
+			return none, err
+		}
+	}
+}
