@@ -3,9 +3,18 @@ package apply
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	if x.undecided(extension.Delete, req.GetKey(), req.GetRangeEnd()) {
+		return nil, fault.Moved
+	}
+	if role, name, _ := extension.Parse(req.GetKey()); role == extension.Ack && len(req.GetRangeEnd()) == 0 {
+		req.Key = extension.AckKey(name, x.client)
+	}
 	return x.deleteRange(req), nil
 }
 

@@ -1,12 +1,14 @@
 package apply
 
 import (
+	"bytes"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -37,6 +39,12 @@ type execution struct {
 	from    int
 	spread  [][]store.Change
 
+	// Of extensions: whose command it is, whether extensions have been asked, and
+	// whether keys go because their lease has ended.
+	client            string
+	decided, expiring bool
+	touched, renew    bool // keys under /em/ were changed; so the registry must be
+
 	// putAnswers are allocated for the whole entry and given out one by one.
 	putAnswers []putAnswer
 	commands   int
@@ -55,7 +63,14 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 		c := &e.Commands[i]
 		x.begin(stamp)
 		r := x.command(c)
+		if x.touched {
+			x.managed()
+		}
+		x.react()
 		x.publish()
+		if x.renew {
+			x.renewRegistry()
+		}
 		if stamp > 0 && c.Kind.MayWrite() {
 			stamp++
 		}
@@ -73,6 +88,7 @@ func (x *execution) begin(stamp int64) {
 	x.stamped = stamp > 0
 	x.sub = 0
 	x.readErr = nil
+	x.client, x.decided, x.expiring = "", false, false
 }
 
 // lastRev is the highest revision written in the execution's partitions.
@@ -154,6 +170,7 @@ func (x *execution) delete(key []byte) (store.Change, bool) {
 
 func (x *execution) record(p int, c store.Change) {
 	x.sub++
+	x.touched = x.touched || bytes.HasPrefix(c.Kv.Key, []byte(extension.Root))
 	if x.local != several {
 		x.changes = append(x.changes, c)
 	} else {
@@ -169,6 +186,8 @@ func (x *execution) command(c *command.Command) Result {
 	switch c.Kind {
 	case command.Put:
 		return x.putCommand(c.Body)
+	case command.Extended:
+		return x.extended(c.Body)
 	case command.DeleteRange:
 		return handle(x, c, &pb.DeleteRangeRequest{}, x.deleteRangeCommand)
 	case command.Txn:

@@ -32,6 +32,7 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 		keys = append(keys, x.m.Stores[p].LeaseKeys(id)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)
+	x.expiring = true
 	for _, key := range keys {
 		x.delete(key)
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -27,6 +28,13 @@ type Observer interface {
 	Compacted(rev int64)
 }
 
+// Meter learns what extensions cost. It is called under the locks of the partitions
+// at work, so it must be quick; nothing that it does reaches the state.
+type Meter interface {
+	Now() int64 // nanoseconds, of any clock
+	Called(name string, nanoseconds int64, out *extension.Outcome, err error)
+}
+
 // Config is what a machine works on.
 type Config struct {
 	Stores    []*store.Store // one per partition
@@ -34,6 +42,7 @@ type Config struct {
 	Placement *placement.Map // as the stores were filled
 	Sink      Sink     // may be nil
 	Observer  Observer // may be nil
+	Meter     Meter    // may be nil
 }
 
 // Machine executes commands.
@@ -43,6 +52,9 @@ type Machine struct {
 	members atomic.Pointer[[]*pb.Member]
 	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch // one per partition, used by that partition's loop only
+
+	extensions atomic.Pointer[extension.Registry]
+	audiences  audiences
 }
 
 // scratch is what a loop reuses from entry to entry.
@@ -54,6 +66,7 @@ func New(c Config) *Machine {
 	m.alarms.Store(&alarms{})
 	m.placed.Store(c.Placement)
 	m.LoadMembers(nil)
+	m.extensions.Store(extension.New(extension.Defaults, nil))
 	return m
 }
 

@@ -15,13 +15,15 @@ func (m *Machine) Parts(req proto.Message) placement.Set {
 	var parts placement.Set
 	switch r := req.(type) {
 	case *pb.PutRequest:
-		parts = placement.Of(m.Placement().Partition(r.GetKey()))
+		parts = m.writeParts(r.GetKey(), nil)
 	case *pb.RangeRequest:
 		parts = m.Placement().Range(r.GetKey(), r.GetRangeEnd())
 	case *pb.DeleteRangeRequest:
-		parts = m.Placement().Range(r.GetKey(), r.GetRangeEnd())
+		parts = m.writeParts(r.GetKey(), r.GetRangeEnd())
 	case *pb.TxnRequest:
 		parts = m.txnParts(r)
+	case *pb.WatchCreateRequest:
+		parts = placement.Of(0) // nothing but its place in the log
 	default:
 		parts = m.Placement().All()
 	}
@@ -49,11 +51,23 @@ func (m *Machine) operationParts(op *pb.RequestOp) placement.Set {
 	case *pb.RequestOp_RequestRange:
 		return m.Placement().Range(r.RequestRange.GetKey(), r.RequestRange.GetRangeEnd())
 	case *pb.RequestOp_RequestPut:
-		return placement.Of(m.Placement().Partition(r.RequestPut.GetKey()))
+		return m.writeParts(r.RequestPut.GetKey(), nil)
 	case *pb.RequestOp_RequestDeleteRange:
-		return m.Placement().Range(r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd())
+		return m.writeParts(r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd())
 	case *pb.RequestOp_RequestTxn:
 		return m.txnParts(r.RequestTxn)
 	}
 	return 0
+}
+
+// writeParts is where the keys of a range are, and whatever their change leads to:
+// event extensions, and the registry of extensions.
+func (m *Machine) writeParts(key, end []byte) placement.Set {
+	parts := m.Placement().Range(key, end) | m.managedParts(key, end)
+	if reg := m.Extensions(); reg.HasEvents() {
+		for _, e := range reg.EventsIn(key, end) {
+			parts |= m.reach(e)
+		}
+	}
+	return parts
 }

@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -37,8 +37,14 @@ func (x *execution) putCommand(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.Put, body))
 	}
-	if err := x.covers(placement.Of(x.m.Placement().Partition(p.key))); err != nil {
+	if err := x.covers(x.m.writeParts(p.key, nil)); err != nil {
 		return x.failed(fmt.Errorf("apply put: %w", err))
+	}
+	if x.undecided(extension.Put, p.key, nil) {
+		return x.failed(fault.Moved)
+	}
+	if err := x.manage(&p); err != nil {
+		return x.failed(err)
 	}
 	prev, err := x.checkPut(&p)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -18,6 +19,9 @@ func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if x.m.alarms.Load().noSpace && puts(req) {
 		return nil, fault.NoSpace
 	}
+	if err := x.checkManaged(req); err != nil {
+		return nil, err
+	}
 	var path branches
 	if err := x.decide(req, &path); err != nil {
 		return nil, err
@@ -27,6 +31,45 @@ func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	}
 	resp := x.execute(req, path.restart())
 	return resp, x.readErr
+}
+
+// checkManaged refuses what an extension must handle and what only the extension
+// manager may do.
+func (x *execution) checkManaged(req *pb.TxnRequest) error {
+	if reg := x.m.Extensions(); !x.decided && reg.Handles(extension.Txn) {
+		for _, s := range txnSpots(req, nil) {
+			if len(reg.Operation(extension.Txn, s.key, s.end)) > 0 {
+				return fault.Moved
+			}
+		}
+	}
+	if changesManaged(req) {
+		return fault.BadExtension.With("stoa: keys under " + extension.Root +
+			" can't be changed in a transaction: put or delete each in a request of its own")
+	}
+	return nil
+}
+
+func changesManaged(req *pb.TxnRequest) bool {
+	for _, ops := range [...][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
+		for _, op := range ops {
+			switch r := op.GetRequest().(type) {
+			case *pb.RequestOp_RequestPut:
+				if extension.Touches(r.RequestPut.GetKey(), nil) {
+					return true
+				}
+			case *pb.RequestOp_RequestDeleteRange:
+				if extension.Touches(r.RequestDeleteRange.GetKey(), nil) {
+					return true
+				}
+			case *pb.RequestOp_RequestTxn:
+				if changesManaged(r.RequestTxn) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // branches remembers which branch each transaction of a tree took, in the order

@@ -59,10 +59,6 @@ var (
 	// has happened, and whoever routed it does so again; no client sees this.
 	Moved = declare(28, "key has moved to another partition")
 
-	// Moved never reaches a client: the keys or the extensions that the request was
-	// routed by have changed, nothing has happened, and it has to be routed again.
-	Moved = declare(28, "keys or extensions have moved")
-
 	// Of extensions. Clients see the text that comes with them ([Fault.With]).
 	BadExtension      = declare(29, "extension refused")          // its source or its name
 	ExtensionFailed   = declare(30, "extension failed")           // an error that it raised

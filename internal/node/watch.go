@@ -14,7 +14,7 @@ func (s sink) Changes(partition int, rev int64, changes []store.Change) {
 }
 
 // NewWatchStream opens a stream of watches.
-func (n *Node) NewWatchStream() *watch.Stream { return n.hub.NewStream() }
+func (n *Node) NewWatchStream() *watch.Stream { return n.hub.NewStream("") }
 
 // history reads for watchers that have to catch up.
 func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {

@@ -39,6 +39,9 @@ type Change struct {
 	Prev   *mvccpb.KeyValue // as of the revision before; nil if the key was not there
 	Sub    int64
 	Delete bool
+	// Hides says from which clients' watches an extension keeps the change; nil,
+	// as nearly always and everywhere in history, from nobody's.
+	Hides func(client string) bool
 }
 
 // Rev is the change's whole revision.

@@ -15,7 +15,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
 			h := NewHub(1, newJournal(1).read, Options{})
 			if watched {
-				s := h.NewStream()
+				s := h.NewStream("")
 				s.Create(&pb.WatchCreateRequest{Key: []byte("x")})
 				_, _, _ = s.TryRecv()
 			}
@@ -37,7 +37,7 @@ func BenchmarkDeliver(b *testing.B) {
 				h.Reset([]int64{1}, 0)
 				streams := make([]*Stream, n)
 				for i := range streams {
-					streams[i] = h.NewStream()
+					streams[i] = h.NewStream("")
 					r := &pb.WatchCreateRequest{Key: []byte("key")}
 					if form == "range" {
 						r.RangeEnd = []byte("kez")

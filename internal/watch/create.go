@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // Why a watcher was not created. Clients see these texts as cancel reasons;
@@ -46,7 +47,11 @@ func (s *Stream) Admit(ctx context.Context) error {
 
 // Create starts a watcher. The answer, created or refused, comes through Recv
 // before the first event. An empty key means the smallest one, as in etcd.
-func (s *Stream) Create(r *pb.WatchCreateRequest) {
+func (s *Stream) Create(r *pb.WatchCreateRequest) { s.CreateWith(r, nil) }
+
+// CreateWith is Create for a watcher whose first event is known: an extension has
+// answered the request. The event comes before all that the watcher finds itself.
+func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) {
 	h := s.hub
 	w := newWatcher(s, r)
 	parts := h.o.Parts(w.key, w.rangeEnd())
@@ -73,6 +78,11 @@ func (s *Stream) Create(r *pb.WatchCreateRequest) {
 	it := newItem(w, w.id, rev)
 	it.resp.Created = true
 	s.control(it)
+	if first != nil {
+		it = newItem(w, w.id, rev)
+		it.resp.Events = []*mvccpb.Event{first}
+		s.control(it)
+	}
 	if w.next > w.group.at {
 		w.group.synced.add(w)
 		return

@@ -92,7 +92,7 @@ func TestConcurrent(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 1))
 			next := int64(2)
 			for next <= revisions {
-				s := h.NewStream()
+				s := h.NewStream("")
 				s.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: next})
 				for range 1 + rng.IntN(40) {
 					r, err := s.Recv(ctx)
@@ -122,7 +122,7 @@ func TestStuckReaderIsBounded(t *testing.T) {
 	j := newJournal(1)
 	h := NewHub(1, j.read, Options{RecentRevisions: 10, QueueResponses: 8})
 	h.Reset([]int64{1}, 0)
-	stuck, quick := h.NewStream(), h.NewStream()
+	stuck, quick := h.NewStream(""), h.NewStream("")
 	for _, s := range []*Stream{stuck, quick} {
 		s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
 	}
@@ -164,7 +164,7 @@ func TestMergeWaitsForClosed(t *testing.T) {
 		return placement.Of(0) | placement.Of(1)
 	}})
 	h.Reset([]int64{1, 1}, 0)
-	s := h.NewStream()
+	s := h.NewStream("")
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
 	drain := func() (out []string) {
@@ -200,7 +200,7 @@ func TestMergeWaitsForClosed(t *testing.T) {
 func TestCreateRefused(t *testing.T) {
 	h := NewHub(1, newJournal(1).read, Options{})
 	h.Reset([]int64{7}, 0)
-	s := h.NewStream()
+	s := h.NewStream("")
 	s.Create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
@@ -224,7 +224,7 @@ func TestHistoryFails(t *testing.T) {
 	j := newJournal(1)
 	h := NewHub(1, j.read, Options{})
 	h.Reset([]int64{7}, 0)
-	s := h.NewStream()
+	s := h.NewStream("")
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 2})
 	_, ok, err := s.TryRecv()
 	require.True(t, ok)
@@ -236,7 +236,7 @@ func TestHistoryFails(t *testing.T) {
 
 func TestAdmitHoldsAFloodUp(t *testing.T) {
 	h := NewHub(1, newJournal(1).read, Options{})
-	s := h.NewStream()
+	s := h.NewStream("")
 	ctx := context.Background()
 	n := 0
 	for ; n < 10*maxControls; n++ {

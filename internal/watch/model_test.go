@@ -381,7 +381,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"step":  func(*rapid.T) { m.hub.Step() },
 		"open": func(*rapid.T) {
 			if len(m.streams) < 3 {
-				r := &reader{m: m, stream: m.hub.NewStream(), watches: map[int64]*asked{}}
+				r := &reader{m: m, stream: m.hub.NewStream(""), watches: map[int64]*asked{}}
 				m.streams = append(m.streams, r)
 			}
 		},

@@ -27,7 +27,7 @@ func TestResetTakesAPartitionBack(t *testing.T) {
 		h.Step()
 	}
 	watch := func() *Stream {
-		s := h.NewStream()
+		s := h.NewStream("")
 		s.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
 		return s
 	}

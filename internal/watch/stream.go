@@ -51,7 +51,8 @@ func (it *item) response() Response {
 // Stream is the watchers of one client stream. Create, Cancel and
 // RequestProgress may be called while one goroutine at a time receives.
 type Stream struct {
-	hub *Hub
+	hub    *Hub
+	client string
 
 	// watchers and nextID are guarded by Hub.mu and mu together: either is
 	// enough to read them.
@@ -77,11 +78,13 @@ type Stream struct {
 	done   chan struct{}
 }
 
-// NewStream opens a stream without watchers.
-func (h *Hub) NewStream() *Stream {
+// NewStream opens a stream without watchers. The client is whom extensions may
+// keep changes from.
+func (h *Hub) NewStream(client string) *Stream {
 	h.stats.streams.Add(1)
 	return &Stream{
 		hub:      h,
+		client:   client,
 		watchers: map[int64]*watcher{},
 		signal:   make(chan struct{}, 1),
 		drain:    make(chan struct{}, 1),

@@ -73,6 +73,9 @@ func (w *watcher) rangeEnd() []byte {
 }
 
 func (w *watcher) wants(c *store.Change) bool {
+	if c.Hides != nil && c.Hides(w.stream.client) {
+		return false
+	}
 	if c.Delete {
 		return !w.noDelete
 	}

@@ -1,0 +1,319 @@
+package apply
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// extended executes a request that a server found to concern extensions. Whether
+// what it found still holds is decided here, from the log alone: a call that was
+// routed by what has changed since is answered with fault.Moved, nothing happens,
+// and the server routes it anew.
+func (x *execution) extended(body []byte) Result {
+	call, err := command.DecodeCall(body)
+	if err != nil {
+		return x.failed(unreadable(command.Extended, body))
+	}
+	if err := x.admit(call.Kind); err != nil {
+		return x.failed(err)
+	}
+	req := newRequest(call.Kind)
+	if req == nil || proto.Unmarshal(call.Body, req) != nil {
+		return x.failed(unreadable(call.Kind, call.Body))
+	}
+	x.client, x.decided = call.Client, true
+	e, err := x.callee(&call, req)
+	if err != nil {
+		return x.failed(err)
+	}
+	if e != nil {
+		return x.callExtension(e, &call, req)
+	}
+	return x.ordinary(&call, req)
+}
+
+func newRequest(k command.Kind) proto.Message {
+	switch k {
+	case command.Put:
+		return new(pb.PutRequest)
+	case command.DeleteRange:
+		return new(pb.DeleteRangeRequest)
+	case command.Txn:
+		return new(pb.TxnRequest)
+	case command.Range:
+		return new(pb.RangeRequest)
+	case command.Watch:
+		return new(pb.WatchCreateRequest)
+	}
+	return nil
+}
+
+// callee returns the extension that the call names, nil if it names none.
+func (x *execution) callee(call *command.Call, req proto.Message) (*extension.Extension, error) {
+	reg := x.m.Extensions()
+	op, spots := subject(req)
+	for _, s := range spots {
+		for _, e := range reg.Operation(op, s.key, s.end) {
+			if e.Order > call.Version {
+				return nil, fault.Moved // registered since
+			}
+		}
+	}
+	if call.Name == "" {
+		return nil, nil
+	}
+	e := reg.Get(call.Name)
+	if e == nil || e.Order > call.Version || x.m.reach(e)&^x.parts != 0 || !mayUse(view{x}, e, call.Client) {
+		return nil, fault.Moved
+	}
+	return e, nil
+}
+
+// ordinary executes the request as if there were no extensions, but for the keys
+// under /em/.
+func (x *execution) ordinary(call *command.Call, req proto.Message) Result {
+	c := &command.Command{Kind: call.Kind, Body: call.Body}
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		return x.putCommand(call.Body)
+	case *pb.DeleteRangeRequest:
+		return handle(x, c, r, x.deleteRangeCommand)
+	case *pb.TxnRequest:
+		return handle(x, c, r, x.txnCommand)
+	case *pb.RangeRequest:
+		return handle(x, c, r, x.rangeCommand)
+	}
+	return x.done(&pb.RangeResponse{Header: x.header(false)}) // a watch that nobody handles
+}
+
+// rangeCommand is a read that went through the log.
+func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error) {
+	sel, err := x.selection(req)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(req, &sel, x.current())
+}
+
+func (x *execution) done(resp proto.Message) Result {
+	r := Result{Rev: x.answerRev(true)}
+	if x.answers {
+		r.Response = resp
+	}
+	return r
+}
+
+// callExtension runs an operation extension (EZK §3.7).
+func (x *execution) callExtension(e *extension.Extension, call *command.Call, req proto.Message) Result {
+	standing := standingOf(view{x}, e.Name)
+	if standing.Disabled {
+		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, standing.Reason)))
+	}
+	began := x.m.began()
+	out, err := e.Operation(view{x}, x.rev, toldOf(call, req))
+	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
+		err = fault.NoSpace
+	}
+	x.consumeAck(e.Name, call.Client)
+	x.rate(e, standing, err)
+	x.m.called(e.Name, began, out, err)
+	if err != nil {
+		return x.failed(err)
+	}
+	x.commit(out)
+	return x.done(x.answer(req, out))
+}
+
+// toldOf is what the handler is told about a request.
+func toldOf(call *command.Call, req proto.Message) *extension.Request {
+	r := &extension.Request{Client: call.Client, Lease: call.Lease}
+	switch q := req.(type) {
+	case *pb.PutRequest:
+		r.Op, r.Key, r.Value = extension.Put, q.GetKey(), q.GetValue()
+		if q.GetLease() != 0 {
+			r.Lease = q.GetLease()
+		}
+	case *pb.DeleteRangeRequest:
+		r.Op, r.Key, r.RangeEnd = extension.Delete, q.GetKey(), q.GetRangeEnd()
+	case *pb.TxnRequest:
+		_, spots := subject(q)
+		r.Op, r.Key = extension.Txn, spots[0].key
+	case *pb.RangeRequest:
+		r.Op, r.Key, r.RangeEnd, r.Limit = extension.Read, q.GetKey(), q.GetRangeEnd(), q.GetLimit()
+	case *pb.WatchCreateRequest:
+		r.Op, r.Key, r.RangeEnd, r.StartRevision = extension.Block, q.GetKey(), q.GetRangeEnd(), q.GetStartRevision()
+	}
+	return r
+}
+
+// answer is the ordinary response to a request that an extension handled.
+func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Message {
+	if !x.answers {
+		return nil
+	}
+	header := x.header(true)
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		resp := &pb.PutResponse{Header: header}
+		if len(out.Kvs) > 0 {
+			resp.PrevKv = out.Kvs[0]
+		}
+		return resp
+	case *pb.DeleteRangeRequest:
+		return &pb.DeleteRangeResponse{Header: header, Deleted: out.Deleted, PrevKvs: out.Kvs}
+	case *pb.TxnRequest:
+		resp := &pb.TxnResponse{Header: header, Succeeded: out.Succeeded}
+		if len(out.Kvs) > 0 {
+			resp.Responses = []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{
+				ResponseRange: &pb.RangeResponse{Kvs: out.Kvs, Count: int64(len(out.Kvs))},
+			}}}
+		}
+		return resp
+	case *pb.RangeRequest:
+		resp := &pb.RangeResponse{Header: header, Kvs: out.Kvs, Count: int64(len(out.Kvs))}
+		if r.GetCountOnly() {
+			resp.Kvs = nil
+		}
+		return resp
+	}
+	return &pb.RangeResponse{Header: header, Kvs: x.blocked(out)}
+}
+
+// blocked is the answer to a watch that an extension handled: the key-value that
+// the client gets at once, or one of version 0, whose key it waits for.
+func (x *execution) blocked(out *extension.Outcome) []*mvccpb.KeyValue {
+	if out.Block == nil {
+		return out.Kvs
+	}
+	if kv := (view{x}).Get(out.Block); kv != nil {
+		return []*mvccpb.KeyValue{kv}
+	}
+	return []*mvccpb.KeyValue{{Key: out.Block}}
+}
+
+func takesSpace(writes []extension.Write) bool {
+	for _, w := range writes {
+		if !w.Delete {
+			return true
+		}
+	}
+	return false
+}
+
+// commit carries out what a handler has collected.
+func (x *execution) commit(out *extension.Outcome) {
+	for _, w := range out.Writes {
+		if w.Delete {
+			x.delete(w.Key)
+		} else {
+			x.write(&put{key: w.Key, value: w.Value, lease: w.Lease}, nil)
+		}
+	}
+	for _, n := range out.Notices {
+		x.notice(n)
+	}
+}
+
+// rate keeps count of the calls in a row that exceeded a limit, in a key, so that
+// all servers disable an extension at the same place in the log.
+func (x *execution) rate(e *extension.Extension, s extension.Standing, err error) {
+	switch {
+	case fault.CodeOf(err) == fault.ExtensionLimit.Code():
+		s = s.Fail(err.Error(), &x.m.Extensions().Limits)
+	case s.Failures == 0:
+		return
+	default:
+		s = extension.Standing{}
+	}
+	x.write(&put{key: extension.StateKey(e.Name), value: []byte(s.String())}, nil)
+}
+
+// consumeAck uses up an acknowledgement that was good for once.
+func (x *execution) consumeAck(name, client string) {
+	key := extension.AckKey(name, client)
+	if kv := (view{x}).Get(key); kv != nil && string(kv.Value) == extension.Once {
+		x.delete(key)
+	}
+}
+
+// mayUse says whether a client may call an extension: its owner may, and who has
+// acknowledged it (§3.6).
+func mayUse(keys extension.State, e *extension.Extension, client string) bool {
+	return ownerOf(keys, e.Name) == client || keys.Get(extension.AckKey(e.Name, client)) != nil
+}
+
+// Anonymous is the client that doesn't say who it is.
+const Anonymous = "anonymous"
+
+func ownerOf(keys extension.State, name string) string {
+	if kv := keys.Get(extension.OwnerKey(name)); kv != nil {
+		return string(kv.Value)
+	}
+	return Anonymous
+}
+
+func standingOf(keys extension.State, name string) extension.Standing {
+	if kv := keys.Get(extension.StateKey(name)); kv != nil {
+		return extension.ParseStanding(kv.Value)
+	}
+	return extension.Standing{}
+}
+
+// view is an execution's keys as its extensions see them.
+type view struct{ x *execution }
+
+func (v view) Get(key []byte) *mvccpb.KeyValue {
+	_, s := v.x.store(key)
+	return s.Get(key)
+}
+
+// The newest values are always in memory, so that reading them can't fail.
+
+func (v view) Range(key, end []byte, limit int) []*mvccpb.KeyValue {
+	sel, _ := v.x.find(key, end, 0, limit)
+	kvs, _ := sel.kvs()
+	return kvs
+}
+
+func (v view) Count(key, end []byte) int {
+	n, _ := v.x.count(key, end, 0)
+	return n
+}
+
+func (v view) HasLease(id int64) bool { return v.x.m.Leases.Has(id) }
+
+// reach is every partition that a call of an extension can touch: its home, its
+// scope, and those of the extensions that may react to what it writes.
+func (m *Machine) reach(e *extension.Extension) placement.Set {
+	var parts placement.Set
+	place := m.Placement()
+	for _, f := range m.Extensions().Reach(e) {
+		parts |= placement.Of(place.Partition(extension.OwnerKey(f.Name)))
+		for _, p := range f.Scope {
+			parts |= place.Range(p.Bounds())
+		}
+	}
+	return parts
+}
+
+// began and called measure a call for the meter.
+func (m *Machine) began() int64 {
+	if m.Meter == nil {
+		return 0
+	}
+	return m.Meter.Now()
+}
+
+func (m *Machine) called(name string, began int64, out *extension.Outcome, err error) {
+	if m.Meter != nil {
+		m.Meter.Called(name, m.Meter.Now()-began, out, err)
+	}
+}

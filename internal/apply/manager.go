@@ -1,0 +1,246 @@
+package apply
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// The extension manager: the keys under /em/ are ordinary keys, but putting and
+// deleting them has consequences (EZK §3.6).
+
+// Extensions returns what is registered. It never changes; the registry is
+// replaced as a whole, at a rendezvous of all partitions.
+func (m *Machine) Extensions() *extension.Registry { return m.extensions.Load() }
+
+// LoadExtensions builds the registry from the keys, after a start. Nobody else may
+// be at work.
+func (m *Machine) LoadExtensions() error {
+	x := execution{m: m, parts: m.Placement().All(), local: alone(m.Placement().All())}
+	reg, err := x.registry(extension.Defaults)
+	m.extensions.Store(reg)
+	return err
+}
+
+// manage prepares a put of a key under /em/: it may refuse it, or change it. The
+// put is then carried out like any other; managed follows.
+func (x *execution) manage(p *put) error {
+	role, name, client := extension.Parse(p.key)
+	if role == extension.Elsewhere {
+		return nil
+	}
+	switch role {
+	case extension.Source:
+		_, err := extension.Compile(name, p.value, x.rev, x.m.Extensions().Limits)
+		return err
+	case extension.Settings:
+		l, err := extension.ParseLimits(p.value)
+		if err == nil {
+			_, err = x.registry(l)
+		}
+		if err != nil {
+			return fault.BadExtension.With(err.Error())
+		}
+		return nil
+	}
+	if name != "" && x.m.Extensions().Get(name) == nil {
+		return fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q; register it with: put %s SOURCE", name, extension.SourceKey(name)))
+	}
+	switch {
+	case role == extension.Status:
+		return x.changeStanding(p)
+	case role == extension.Ack, role == extension.AckOf && client == x.client:
+		if len(p.value) > 0 && string(p.value) != extension.Once {
+			return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be empty, or %q", p.key, extension.Once))
+		}
+		p.key = extension.AckKey(name, x.client)
+		return nil
+	}
+	return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be put: there are %sNAME (the source), %sNAME/ack, %sNAME/state and %s",
+		p.key, extension.Root, extension.Root, extension.Root, extension.LimitsKey))
+}
+
+// changeStanding lets operators put the two words.
+func (x *execution) changeStanding(p *put) error {
+	switch string(p.value) {
+	case "enabled":
+	case "disabled":
+		p.value = []byte(extension.Standing{Disabled: true, Reason: "by " + x.client}.String())
+	default:
+		return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be \"enabled\" or \"disabled\"", p.key))
+	}
+	return nil
+}
+
+// managed follows up on a command that changed keys under /em/: a new source gets
+// its owner, what belonged to an old one goes.
+func (x *execution) managed() {
+	last := x.sub
+	for sub := range last {
+		c := x.changed(sub)
+		role, name, _ := extension.Parse(c.Kv.Key)
+		if name != "" {
+			x.m.audiences.forget(name)
+		}
+		switch {
+		case role == extension.Settings:
+			x.renew = true
+		case role != extension.Source:
+		case c.Delete:
+			x.renew = true
+			x.deleteBelow(extension.Home(name))
+		default:
+			x.renew = true
+			x.adopt(name)
+		}
+	}
+	x.touched = false
+}
+
+// adopt notes who has registered a source. Another owner's acknowledgements were
+// not given to this one.
+func (x *execution) adopt(name string) {
+	owner := x.client
+	if owner == "" {
+		owner = Anonymous
+	}
+	kv := (view{x}).Get(extension.OwnerKey(name))
+	if kv == nil || string(kv.Value) != owner {
+		x.deleteBelow(extension.AckKey(name, ""))
+		x.write(&put{key: extension.OwnerKey(name), value: []byte(owner)}, nil)
+	}
+	if standingOf(view{x}, name) != (extension.Standing{}) {
+		x.delete(extension.StateKey(name))
+	}
+}
+
+func (x *execution) deleteBelow(prefix []byte) {
+	end := append([]byte(nil), prefix...)
+	end[len(end)-1]++ // a slash
+	for _, kv := range x.now(prefix, end) {
+		x.delete(kv.Key)
+	}
+}
+
+// renewRegistry replaces the registry by what the keys say now.
+func (x *execution) renewRegistry() {
+	x.renew = false
+	l := extension.Defaults
+	if kv := (view{x}).Get([]byte(extension.LimitsKey)); kv != nil {
+		if set, err := extension.ParseLimits(kv.Value); err == nil {
+			l = set
+		}
+	}
+	reg, _ := x.registry(l)
+	x.m.extensions.Store(reg)
+}
+
+// registry compiles what is registered, or takes over what was compiled before.
+// What can't be compiled any more, because the limits have become tighter or the
+// language has changed, is left out, and the error is the first such.
+func (x *execution) registry(l extension.Limits) (*extension.Registry, error) {
+	var list []*extension.Extension
+	var failed error
+	old := x.m.Extensions()
+	for kv := range x.sources() {
+		_, name, _ := extension.Parse(kv.Key)
+		e := old.Get(name)
+		if e == nil || e.Order != kv.ModRevision || old.Limits != l {
+			var err error
+			if e, err = extension.Compile(name, kv.Value, kv.ModRevision, l); err != nil {
+				if failed == nil {
+					failed = err
+				}
+				continue
+			}
+		}
+		list = append(list, e)
+	}
+	return extension.New(l, list), failed
+}
+
+// sources yields the keys that hold sources, skipping what lies below them.
+func (x *execution) sources() func(yield func(*mvccpb.KeyValue) bool) {
+	return func(yield func(*mvccpb.KeyValue) bool) {
+		next := []byte(extension.Root)
+		for {
+			kvs := (view{x}).Range(next, []byte(extension.End), 1)
+			if len(kvs) == 0 {
+				return
+			}
+			role, name, _ := extension.Parse(kvs[0].Key)
+			switch role {
+			case extension.Source:
+				if !yield(kvs[0]) {
+					return
+				}
+				next = append(extension.SourceKey(name), 0)
+			default:
+				if next = append(append([]byte(nil), kvs[0].Key...), 0); name != "" {
+					next = extension.Home(name)
+					next[len(next)-1]++ // past all that is below it
+				}
+			}
+		}
+	}
+}
+
+// spot is a key or a range that a request names.
+type spot struct{ key, end []byte }
+
+// subject tells what kind of operation a request is, and on which keys.
+func subject(req any) (extension.Op, []spot) {
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		return extension.Put, []spot{{r.GetKey(), nil}}
+	case *pb.DeleteRangeRequest:
+		return extension.Delete, []spot{{r.GetKey(), r.GetRangeEnd()}}
+	case *pb.RangeRequest:
+		return extension.Read, []spot{{r.GetKey(), r.GetRangeEnd()}}
+	case *pb.WatchCreateRequest:
+		return extension.Block, []spot{{r.GetKey(), r.GetRangeEnd()}}
+	case *pb.TxnRequest:
+		return extension.Txn, txnSpots(r, nil)
+	}
+	return extension.Txn, nil
+}
+
+func txnSpots(r *pb.TxnRequest, spots []spot) []spot {
+	for _, c := range r.GetCompare() {
+		spots = append(spots, spot{c.GetKey(), c.GetRangeEnd()})
+	}
+	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
+		for _, op := range ops {
+			switch q := op.GetRequest().(type) {
+			case *pb.RequestOp_RequestRange:
+				spots = append(spots, spot{q.RequestRange.GetKey(), q.RequestRange.GetRangeEnd()})
+			case *pb.RequestOp_RequestPut:
+				spots = append(spots, spot{q.RequestPut.GetKey(), nil})
+			case *pb.RequestOp_RequestDeleteRange:
+				spots = append(spots, spot{q.RequestDeleteRange.GetKey(), q.RequestDeleteRange.GetRangeEnd()})
+			case *pb.RequestOp_RequestTxn:
+				spots = txnSpots(q.RequestTxn, spots)
+			}
+		}
+	}
+	return spots
+}
+
+// managedParts are the partitions that a write under /em/ needs beside that of its
+// keys: all of them, where the registry can change.
+func (m *Machine) managedParts(key, end []byte) placement.Set {
+	if !extension.Touches(key, end) {
+		return 0
+	}
+	if len(end) == 0 {
+		if role, _, _ := extension.Parse(key); role != extension.Source && role != extension.Settings {
+			return 0
+		}
+	}
+	return m.Placement().All()
+}

@@ -1,0 +1,98 @@
+package apply
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// Plan is how a request gets into the log.
+type Plan struct {
+	Parts placement.Set
+	// Call is what the request is wrapped in, nil if extensions don't concern it.
+	// Its body is still missing.
+	Call *command.Call
+}
+
+// Caller says who sends a request: the client's id, "" for [Anonymous], and a lease
+// that its keys can be tied to.
+type Caller func() (client string, lease int64)
+
+// Plan routes a write by what this server knows. If that has changed when the
+// command is executed, the answer is fault.Moved, and the request has to be planned
+// again.
+func (m *Machine) Plan(kind command.Kind, req proto.Message, who Caller) Plan {
+	if call := m.concern(kind, req, who, true); call != nil {
+		return m.planned(call, req)
+	}
+	return Plan{Parts: m.Parts(req)}
+}
+
+// PlanRead tells whether a read or a watch has to go through the log, because an
+// extension that its client uses handles it.
+func (m *Machine) PlanRead(kind command.Kind, req proto.Message, who Caller) (Plan, bool) {
+	call := m.concern(kind, req, who, false)
+	if call == nil || call.Name == "" {
+		return Plan{}, false
+	}
+	return m.planned(call, req), true
+}
+
+func (m *Machine) planned(call *command.Call, req proto.Message) Plan {
+	if e := m.Extensions().Get(call.Name); e != nil {
+		return Plan{m.reach(e), call}
+	}
+	return Plan{m.Parts(req), call}
+}
+
+// concern returns the call for a request that extensions subscribe to, or that
+// writes their keys; nil for all others.
+func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writes bool) *command.Call {
+	reg := m.Extensions()
+	op, spots := subject(req)
+	concerned := false
+	var found *extension.Extension
+	client, lease := "", int64(0)
+	for _, s := range spots {
+		list := reg.Operation(op, s.key, s.end)
+		touches := writes && op != extension.Txn && extension.Touches(s.key, s.end)
+		if len(list) == 0 && !touches {
+			continue
+		}
+		if !concerned {
+			concerned = true
+			if client, lease = who(); client == "" {
+				client = Anonymous
+			}
+		}
+		for _, e := range list {
+			if (found == nil || found.Order < e.Order) && m.mayUse(e, client) {
+				found = e
+			}
+		}
+	}
+	if !concerned {
+		return nil
+	}
+	call := &command.Call{Kind: kind, Client: client, Lease: lease, Version: reg.Version()}
+	if found != nil {
+		call.Name = found.Name
+	}
+	return call
+}
+
+// mayUse asks the present keys.
+func (m *Machine) mayUse(e *extension.Extension, client string) bool {
+	home := m.Placement().Partition(extension.OwnerKey(e.Name))
+	x := execution{m: m, parts: placement.Of(home), local: home}
+	m.Stores[home].RLock()
+	defer m.Stores[home].RUnlock()
+	return mayUse(view{&x}, e, client)
+}
+
+// undecided tells whether a plain write should have come as a call.
+func (x *execution) undecided(op extension.Op, key, end []byte) bool {
+	return !x.decided && (extension.Touches(key, end) || len(x.m.Extensions().Operation(op, key, end)) > 0)
+}

@@ -1,0 +1,92 @@
+package apply
+
+import (
+	"fmt"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// react runs the event extensions on what a command has changed, at the same
+// revision: change by change, those of a change in the order of their registration
+// (EZK §3.3), and then on what they have changed themselves, up to a limit. A
+// handler that fails loses its own writes; the command and other handlers keep
+// theirs.
+func (x *execution) react() {
+	reg := x.m.Extensions()
+	if x.sub == 0 || !reg.HasEvents() {
+		return
+	}
+	runs := 0
+	for sub := int64(0); sub < x.sub; sub++ {
+		c := *x.changed(sub)
+		if isNotice(&c) {
+			continue
+		}
+		t := x.eventType(c)
+		for _, e := range reg.Events(t, c.Kv.Key) {
+			standing := standingOf(view{x}, e.Name)
+			if standing.Disabled {
+				continue
+			}
+			if runs++; runs > reg.Limits.Events {
+				x.tooManyEvents(e, standing)
+				return
+			}
+			x.reactTo(e, standing, t, c)
+		}
+	}
+}
+
+// changed is the command's change number sub. The pointer is good until the next
+// change.
+func (x *execution) changed(sub int64) *store.Change {
+	if x.local != several {
+		return &x.changes[x.from+int(sub)]
+	}
+	for _, changes := range x.spread {
+		for i := range changes {
+			if changes[i].Sub == sub {
+				return &changes[i]
+			}
+		}
+	}
+	panic(fmt.Sprintf("apply: change %d.%d of this command is missing", x.rev, sub))
+}
+
+func (x *execution) eventType(c store.Change) extension.EventType {
+	switch {
+	case c.Delete && x.expiring:
+		return extension.Expired
+	case c.Delete:
+		return extension.Deleted
+	case c.Kv.CreateRevision == c.Kv.ModRevision:
+		return extension.Created
+	}
+	return extension.Modified
+}
+
+func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, t extension.EventType, c store.Change) {
+	began := x.m.began()
+	out, err := e.Event(view{x}, x.rev, &extension.Event{Type: t, Kv: c.Kv, Prev: c.Prev, Client: x.client})
+	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
+		err = fault.NoSpace
+	}
+	x.rate(e, standing, err)
+	x.m.called(e.Name, began, out, err)
+	if err != nil {
+		return
+	}
+	x.commit(out)
+	if out.Suppress {
+		x.hide(e, c.Sub)
+	}
+}
+
+func (x *execution) tooManyEvents(e *extension.Extension, standing extension.Standing) {
+	err := fault.ExtensionLimit.With(fmt.Sprintf("stoa: extension %q: more than %d events follow from one request",
+		e.Name, x.m.Extensions().Limits.Events))
+	x.rate(e, standing, err)
+	x.m.called(e.Name, x.m.began(), &extension.Outcome{}, err)
+}

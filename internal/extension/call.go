@@ -1,0 +1,144 @@
+package extension
+
+import (
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/script"
+)
+
+// Request is what an operation extension is called with.
+type Request struct {
+	Op                   Op
+	Key, RangeEnd, Value []byte
+	Lease, Limit         int64
+	Client               string
+	// StartRevision is that of a watch which a client opens again.
+	StartRevision int64
+}
+
+// Event is what an event extension is called with.
+type Event struct {
+	Type   EventType
+	Kv     *mvccpb.KeyValue // of a deletion only key and revision
+	Prev   *mvccpb.KeyValue // nil if there was none
+	Client string           // whose request it was, "" if nobody's
+}
+
+// Notice is an event that is sent to watchers without a key being written.
+type Notice struct{ Key, Value []byte }
+
+// Outcome is what a call came to.
+type Outcome struct {
+	Writes  []Write
+	Notices []Notice
+	Usage   script.Usage
+
+	// Of an operation: the key-values to answer with, how many keys a delete
+	// removed, whether a transaction succeeded.
+	Kvs       []*mvccpb.KeyValue
+	Deleted   int64
+	Succeeded bool
+	// Block is the key whose creation the client waits for, nil for none.
+	Block []byte
+
+	// Of an event: it is kept from the clients that use the extension.
+	Suppress bool
+}
+
+// call is one running handler, the host of its script.
+type call struct {
+	e       *Extension
+	keys    overlay
+	client  string
+	lease   int64 // the request's, for monitor
+	block   bool  // block is allowed
+	event   bool  // suppress is allowed
+	used    int   // operations on keys
+	notices []Notice
+	waitFor []byte
+	hidden  bool
+}
+
+// Operation runs the extension instead of a request, as of revision rev. The error
+// is a [fault.ExtensionFailed] or [fault.ExtensionLimit].
+func (e *Extension) Operation(s State, rev int64, r *Request) (*Outcome, error) {
+	c := &call{e: e, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
+	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, e.limits.run(), c)
+	out := &Outcome{Usage: used}
+	if err == nil {
+		err = out.answer(r, rev, v, c)
+	}
+	return out, c.finish(out, err)
+}
+
+// Event runs the extension after a change.
+func (e *Extension) Event(s State, rev int64, ev *Event) (*Outcome, error) {
+	c := &call{e: e, keys: overlay{base: s, rev: rev}, client: ev.Client, event: true}
+	if ev.Prev != nil {
+		c.lease = ev.Prev.Lease
+	}
+	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, e.limits.run(), c)
+	out := &Outcome{Usage: used}
+	return out, c.finish(out, err)
+}
+
+// finish completes an outcome, or empties it (invariant 2).
+func (c *call) finish(out *Outcome, err error) error {
+	if err == nil {
+		out.Writes, out.Notices = c.keys.result(), c.notices
+		out.Block, out.Suppress = c.waitFor, c.hidden
+		return nil
+	}
+	*out = Outcome{Usage: out.Usage}
+	f := fault.ExtensionFailed
+	var s *script.Error
+	if errors.As(err, &s) && s.Limit {
+		f = fault.ExtensionLimit
+	}
+	return f.With(describe(c.e.Name, err))
+}
+
+func (r *Request) table(rev int64) script.Value {
+	return script.Record(
+		script.Field{Name: "key", Value: text(r.Key)},
+		script.Field{Name: "value", Value: text(r.Value)},
+		script.Field{Name: "op", Value: script.String(r.Op.String())},
+		script.Field{Name: "range_end", Value: text(r.RangeEnd)},
+		script.Field{Name: "lease", Value: script.Int(r.Lease)},
+		script.Field{Name: "limit", Value: script.Int(r.Limit)},
+		script.Field{Name: "client", Value: script.String(r.Client)},
+		script.Field{Name: "start_revision", Value: script.Int(r.StartRevision)},
+		script.Field{Name: "revision", Value: script.Int(rev)},
+	)
+}
+
+// text is a string that is never written to again: requests and key-values aren't.
+func text(b []byte) script.Value { return script.Bytes(b) }
+
+func (ev *Event) table(rev int64) script.Value {
+	fields := append(make([]script.Field, 0, 9),
+		script.Field{Name: "type", Value: script.String(ev.Type.String())},
+		script.Field{Name: "key", Value: text(ev.Kv.Key)},
+		script.Field{Name: "client", Value: script.String(ev.Client)},
+		script.Field{Name: "revision", Value: script.Int(rev)},
+	)
+	kv := ev.Kv // of a key that is gone, the last that was known
+	if ev.Type == Created || ev.Type == Modified {
+		fields = append(fields, script.Field{Name: "value", Value: text(kv.Value)})
+	} else {
+		kv = ev.Prev
+	}
+	if kv != nil {
+		fields = append(fields,
+			script.Field{Name: "lease", Value: script.Int(kv.Lease)},
+			script.Field{Name: "version", Value: script.Int(kv.Version)},
+			script.Field{Name: "create_revision", Value: script.Int(kv.CreateRevision)})
+	}
+	if ev.Prev != nil {
+		fields = append(fields, script.Field{Name: "prev_value", Value: text(ev.Prev.Value)})
+	}
+	return script.Record(fields...)
+}

@@ -1,0 +1,25 @@
+// Package extension is the extension manager: what clients register under /em/,
+// which requests and changes concern it, and what a handler may do to keys.
+//
+// The model is that of Extensible Distributed Coordination (Distler et al.,
+// EuroSys 2015, "EZK"): an operation extension is run instead of a request that
+// matches one of its subscriptions (§3.3), an event extension after a change that
+// matches; both see the keys through a proxy of the store (§4.1.2) and are written
+// in a subset of Lua ([script]).
+//
+// Invariants:
+//
+//  1. (I6) What a call does follows from the extension's source, the limits, the
+//     request and the keys that it reads; nothing else is within its reach.
+//  2. A call's writes are collected ([Outcome]) and carried out by the caller, all
+//     of them or, after an error, none.
+//  3. An [Extension] and a [Registry] never change. A cluster's registry is a
+//     function of the keys under /em/, so a restart or a snapshot needs nothing
+//     else to rebuild it (§3.8).
+//  4. A handler touches only keys in its extension's scope, and none under /em/.
+//
+// Source in: [Compile]. Requests in: [Registry.Operation], [Registry.Events] find
+// who is concerned, [Extension.Operation], [Extension.Event] run it. Out: an
+// Outcome for internal/apply. The package knows no store: it reads through
+// [State].
+package extension

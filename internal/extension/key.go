@@ -1,0 +1,109 @@
+package extension
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Root is where the extension manager's keys lie, End the first key behind it.
+const (
+	Root = "/em/"
+	End  = "/em0"
+)
+
+// LimitsKey holds the cluster's limits, as JSON; see [Limits].
+const LimitsKey = Root + ".limits"
+
+// Role is what a key under [Root] stands for.
+type Role int
+
+// The keys of the extension named NAME, and those of the manager itself.
+const (
+	Elsewhere Role = iota // not under Root
+	Source                // /em/NAME: the source; putting it registers, deleting it removes
+	Owner                 // /em/NAME/owner: the client that registered it
+	Ack                   // /em/NAME/ack: acknowledges for the client that puts it
+	AckOf                 // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
+	Status                // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
+	Settings              // LimitsKey
+	Unknown               // nothing that may be put
+)
+
+// Once is the value of an acknowledgement that its first use consumes.
+const Once = "once"
+
+// maxName is the longest name of an extension, in bytes.
+const maxName = 64
+
+// Parse tells what a key stands for. The name is that of the extension; client is
+// that of an AckOf.
+func Parse(key []byte) (role Role, name, client string) {
+	if !bytes.HasPrefix(key, []byte(Root)) {
+		return Elsewhere, "", ""
+	}
+	if string(key) == LimitsKey {
+		return Settings, "", ""
+	}
+	name, rest, deeper := strings.Cut(string(key[len(Root):]), "/")
+	if CheckName(name) != nil {
+		return Unknown, "", ""
+	}
+	switch {
+	case !deeper:
+		return Source, name, ""
+	case rest == "owner":
+		return Owner, name, ""
+	case rest == "ack":
+		return Ack, name, ""
+	case strings.HasPrefix(rest, "ack/") && len(rest) > len("ack/"):
+		return AckOf, name, rest[len("ack/"):]
+	case rest == "state":
+		return Status, name, ""
+	}
+	return Unknown, name, ""
+}
+
+// CheckName refuses what can't be a name: letters, digits, '_', '-' and '.', not
+// beginning with a dot.
+func CheckName(name string) error {
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("stoa: a name of an extension has 1 to %d bytes", maxName)
+	}
+	for i, c := range []byte(name) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		digit := '0' <= c && c <= '9'
+		if !letter && !digit && c != '_' && c != '-' && (c != '.' || i == 0) {
+			return fmt.Errorf("stoa: extension name %q: only letters, digits, '_', '-' and '.' (not at the beginning) are allowed", name)
+		}
+	}
+	return nil
+}
+
+// The keys of an extension.
+
+func SourceKey(name string) []byte { return []byte(Root + name) }
+func OwnerKey(name string) []byte  { return []byte(Root + name + "/owner") }
+func StateKey(name string) []byte  { return []byte(Root + name + "/state") }
+func AckKey(name, client string) []byte {
+	return []byte(Root + name + "/ack/" + client)
+}
+
+// AcksEnd is the first key behind the acknowledgements of an extension.
+func AcksEnd(name string) []byte { return []byte(Root + name + "/ack0") }
+
+// Home is the prefix of all keys of an extension but its source. They lie in one
+// partition, that in which its calls are decided.
+func Home(name string) []byte { return []byte(Root + name + "/") }
+
+// Touches tells whether a range holds any key that the manager minds. The range is
+// written as in etcd's requests.
+func Touches(key, end []byte) bool {
+	switch {
+	case len(end) == 0:
+		return bytes.HasPrefix(key, []byte(Root))
+	case string(key) >= End:
+		return false
+	}
+	return len(end) == 1 && end[0] == 0 || string(end) > Root
+}

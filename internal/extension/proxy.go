@@ -1,0 +1,397 @@
+package extension
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/script"
+)
+
+// host is the state proxy: all that a handler can reach beside the language.
+var host = []script.Function{
+	{Name: "get", Min: 1, Max: 1, Do: do((*call).get)},
+	{Name: "stat", Min: 1, Max: 1, Do: do((*call).stat)},
+	{Name: "put", Min: 2, Max: 3, Do: do((*call).put)},
+	{Name: "create", Min: 2, Max: 3, Do: do((*call).create)},
+	{Name: "cas", Min: 3, Max: 3, Do: do((*call).cas)},
+	{Name: "delete", Min: 1, Max: 1, Do: do((*call).delete)},
+	{Name: "range", Min: 1, Max: 2, Do: do((*call).scan)},
+	{Name: "children", Min: 1, Max: 2, Do: do((*call).children)},
+	{Name: "count", Min: 1, Max: 1, Do: do((*call).count)},
+	{Name: "block", Min: 1, Max: 1, Do: do((*call).waitForKey)},
+	{Name: "monitor", Min: 2, Max: 3, Do: do((*call).monitor)},
+	{Name: "notify", Min: 2, Max: 2, Do: do((*call).notify)},
+	{Name: "suppress", Min: 0, Max: 0, Do: do((*call).suppress)},
+	{Name: "revision", Min: 0, Max: 0, Do: do((*call).revision)},
+	{Name: "client", Min: 0, Max: 0, Do: do((*call).clientID)},
+}
+
+// arguments are those of one call of the proxy.
+type arguments struct {
+	*script.Call
+	list []script.Value
+}
+
+func do(f func(*call, arguments) (script.Value, error)) func(*script.Call, []script.Value) (script.Value, error) {
+	return func(c *script.Call, args []script.Value) (script.Value, error) {
+		return f(c.Host().(*call), arguments{c, args})
+	}
+}
+
+// Steps that an operation on a key costs, beside the step of the call itself: it
+// takes about as long.
+const operationSteps = 10
+
+func exceeded(format string, limit int) error {
+	return &script.Error{Reason: fmt.Sprintf(format, limit), Limit: true}
+}
+
+// operations charges n operations on keys.
+func (c *call) operations(a arguments, n int) error {
+	if c.used += n; c.used > c.e.limits.Operations {
+		return exceeded("more than %d operations on keys", c.e.limits.Operations)
+	}
+	return a.Charge(int64(n)*operationSteps, 0)
+}
+
+// name reads argument i as a key of the scope.
+func (c *call) name(a arguments, i int) (string, error) {
+	key, ok := a.list[i].AsString()
+	if !ok || key == "" {
+		return "", fmt.Errorf("argument %d must be a key, is a %s", i+1, a.list[i].Kind())
+	}
+	if !c.e.inScope(key) {
+		return "", fmt.Errorf("%q is outside the extension's scope", key)
+	}
+	return key, nil
+}
+
+// text reads argument i as a value.
+func (a arguments) text(i int) ([]byte, error) {
+	if s, ok := a.list[i].AsString(); ok {
+		return []byte(s), nil
+	}
+	if n, ok := a.list[i].AsInt(); ok {
+		return strconv.AppendInt(nil, n, 10), nil
+	}
+	return nil, fmt.Errorf("argument %d must be a string or an integer, is a %s", i+1, a.list[i].Kind())
+}
+
+// number reads the optional argument i.
+func (a arguments) number(i int, missing int64) (int64, error) {
+	if i >= len(a.list) || a.list[i].IsNil() {
+		return missing, nil
+	}
+	n, ok := a.list[i].AsInt()
+	if !ok || n < 0 {
+		return 0, fmt.Errorf("argument %d must be a number that isn't negative", i+1)
+	}
+	return n, nil
+}
+
+// lookup is get and stat.
+func (c *call) lookup(a arguments) (*mvccpb.KeyValue, error) {
+	key, err := c.name(a, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.operations(a, 1); err != nil {
+		return nil, err
+	}
+	return c.keys.get([]byte(key)), nil
+}
+
+func (c *call) get(a arguments) (script.Value, error) {
+	kv, err := c.lookup(a)
+	if kv == nil {
+		return script.Nil(), err
+	}
+	return text(kv.Value), nil
+}
+
+func (c *call) stat(a arguments) (script.Value, error) {
+	kv, err := c.lookup(a)
+	if kv == nil {
+		return script.Nil(), err
+	}
+	return a.stat(kv)
+}
+
+// stat is a key-value as a table.
+func (a arguments) stat(kv *mvccpb.KeyValue) (script.Value, error) {
+	t, err := a.NewTable(0, 6)
+	if err != nil {
+		return script.Nil(), err
+	}
+	for _, f := range [...]script.Field{
+		{Name: "key", Value: text(kv.Key)},
+		{Name: "value", Value: text(kv.Value)},
+		{Name: "version", Value: script.Int(kv.Version)},
+		{Name: "create_revision", Value: script.Int(kv.CreateRevision)},
+		{Name: "mod_revision", Value: script.Int(kv.ModRevision)},
+		{Name: "lease", Value: script.Int(kv.Lease)},
+	} {
+		if err := t.Set(a.Call, script.String(f.Name), f.Value); err != nil {
+			return script.Nil(), err
+		}
+	}
+	return t.Value(), nil
+}
+
+// writeBytes is what a write costs beside its key and value.
+const writeBytes = 512
+
+// write puts a key after everything has been charged.
+func (c *call) write(a arguments, key string, value []byte, lease int64) error {
+	if lease != 0 && !c.keys.base.HasLease(lease) {
+		return fmt.Errorf("lease %x does not exist", lease)
+	}
+	if err := c.writing(a, len(key)+len(value)); err != nil {
+		return err
+	}
+	c.keys.put([]byte(key), value, lease)
+	return nil
+}
+
+func (c *call) writing(a arguments, bytes int) error {
+	l := &c.e.limits
+	if c.keys.written += bytes; c.keys.written > l.WriteBytes {
+		return exceeded("more than %d bytes written", l.WriteBytes)
+	}
+	if len(c.keys.writes) >= l.Keys {
+		return exceeded("more than %d keys written", l.Keys)
+	}
+	return a.Charge(0, int64(bytes)+writeBytes)
+}
+
+func (c *call) put(a arguments) (script.Value, error) {
+	_, err := c.store(a, 0, func(*mvccpb.KeyValue) bool { return true })
+	return script.Nil(), err
+}
+
+func (c *call) create(a arguments) (script.Value, error) {
+	done, err := c.store(a, 0, func(old *mvccpb.KeyValue) bool { return old == nil })
+	return script.Bool(done), err
+}
+
+// monitor ties a key to the client's lease (Table 2, monitor).
+func (c *call) monitor(a arguments) (script.Value, error) {
+	if c.lease == 0 && len(a.list) < 3 {
+		return script.Nil(), errors.New("monitor needs a lease: the request has none; give it as the third argument, or call with a lease")
+	}
+	_, err := c.store(a, c.lease, func(*mvccpb.KeyValue) bool { return true })
+	return script.Nil(), err
+}
+
+// store writes (key, value, lease) if the present value allows it.
+func (c *call) store(a arguments, lease int64, allowed func(old *mvccpb.KeyValue) bool) (bool, error) {
+	key, err := c.name(a, 0)
+	if err != nil {
+		return false, err
+	}
+	value, err := a.text(1)
+	if err != nil {
+		return false, err
+	}
+	if lease, err = a.number(2, lease); err != nil {
+		return false, err
+	}
+	if err := c.operations(a, 1); err != nil {
+		return false, err
+	}
+	if !allowed(c.keys.get([]byte(key))) {
+		return false, nil
+	}
+	return true, c.write(a, key, value, lease)
+}
+
+// cas replaces a value by another one if it is what the caller thinks; nil stands
+// for a key that isn't there. The key keeps its lease.
+func (c *call) cas(a arguments) (script.Value, error) {
+	key, err := c.name(a, 0)
+	if err != nil {
+		return script.Nil(), err
+	}
+	value, err := a.text(2)
+	if err != nil {
+		return script.Nil(), err
+	}
+	if err := c.operations(a, 1); err != nil {
+		return script.Nil(), err
+	}
+	old := c.keys.get([]byte(key))
+	if a.list[1].IsNil() || old == nil {
+		if old != nil || !a.list[1].IsNil() {
+			return script.Bool(false), nil
+		}
+		return script.Bool(true), c.write(a, key, value, 0)
+	}
+	want, err := a.text(1)
+	if err != nil || string(want) != string(old.Value) {
+		return script.Bool(false), err
+	}
+	return script.Bool(true), c.write(a, key, value, old.Lease)
+}
+
+func (c *call) delete(a arguments) (script.Value, error) {
+	kv, err := c.lookup(a)
+	if err != nil || kv == nil {
+		return script.Bool(false), err
+	}
+	if err := c.writing(a, len(kv.Key)); err != nil {
+		return script.Nil(), err
+	}
+	c.keys.delete(kv.Key)
+	return script.Bool(true), nil
+}
+
+// below reads argument 0 as a prefix and returns its bounds.
+func (c *call) below(a arguments) (prefix string, end []byte, err error) {
+	if prefix, err = c.name(a, 0); err != nil {
+		return "", nil, err
+	}
+	end = []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			break
+		}
+		end = end[:i]
+	}
+	if !c.e.prefixInScope(prefix) {
+		return "", nil, fmt.Errorf("not all keys that begin with %q are in the extension's scope", prefix)
+	}
+	return prefix, end, nil
+}
+
+// prefixInScope tells whether every key that begins so is in the scope.
+func (e *Extension) prefixInScope(prefix string) bool {
+	for _, p := range e.Scope {
+		if p.IsPrefix() && strings.HasPrefix(prefix, string(p)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fetch reads up to the limit in argument 1 of the keys below a prefix.
+func (c *call) fetch(a arguments) ([]*mvccpb.KeyValue, string, error) {
+	prefix, end, err := c.below(a)
+	if err != nil {
+		return nil, "", err
+	}
+	left := int64(c.e.limits.Operations - c.used)
+	limit, err := a.number(1, left+1)
+	if err != nil {
+		return nil, "", err
+	}
+	// One more than may be returned, to see that there are too many.
+	kvs := c.keys.scan([]byte(prefix), end, int(min(limit, left+1)))
+	return kvs, prefix, c.operations(a, max(1, len(kvs)))
+}
+
+// scan returns the keys below a prefix, in order (Table 2, subObjects).
+func (c *call) scan(a arguments) (script.Value, error) {
+	kvs, _, err := c.fetch(a)
+	if err != nil {
+		return script.Nil(), err
+	}
+	t, err := a.NewTable(len(kvs), 0)
+	if err != nil {
+		return script.Nil(), err
+	}
+	for _, kv := range kvs {
+		v, err := a.stat(kv)
+		if err != nil {
+			return script.Nil(), err
+		}
+		if err := t.Append(a.Call, v); err != nil {
+			return script.Nil(), err
+		}
+	}
+	return t.Value(), nil
+}
+
+// children returns the names one level below a prefix, each once.
+func (c *call) children(a arguments) (script.Value, error) {
+	kvs, prefix, err := c.fetch(a)
+	if err != nil {
+		return script.Nil(), err
+	}
+	t, err := a.NewTable(len(kvs), 0)
+	if err != nil {
+		return script.Nil(), err
+	}
+	last := ""
+	for i, kv := range kvs {
+		name, _, _ := strings.Cut(string(kv.Key[len(prefix):]), "/")
+		if i > 0 && name == last {
+			continue
+		}
+		if err := t.Append(a.Call, script.String(name)); err != nil {
+			return script.Nil(), err
+		}
+		last = name
+	}
+	return t.Value(), nil
+}
+
+func (c *call) count(a arguments) (script.Value, error) {
+	prefix, end, err := c.below(a)
+	if err != nil {
+		return script.Nil(), err
+	}
+	if err := c.operations(a, 1); err != nil {
+		return script.Nil(), err
+	}
+	return script.Int(int64(c.keys.count([]byte(prefix), end))), nil
+}
+
+// waitForKey makes the client wait for a key's creation (Table 2, block). The
+// handler itself goes on (§6.1.3).
+func (c *call) waitForKey(a arguments) (script.Value, error) {
+	if !c.block {
+		return script.Nil(), errors.New("block can only be called by the handler of a block")
+	}
+	key, err := c.name(a, 0)
+	if err != nil {
+		return script.Nil(), err
+	}
+	c.waitFor = []byte(key)
+	return script.Nil(), nil
+}
+
+func (c *call) notify(a arguments) (script.Value, error) {
+	key, err := c.name(a, 0)
+	if err != nil {
+		return script.Nil(), err
+	}
+	value, err := a.text(1)
+	if err != nil {
+		return script.Nil(), err
+	}
+	if err := c.operations(a, 1); err != nil {
+		return script.Nil(), err
+	}
+	if err := c.writing(a, len(key)+len(value)); err != nil {
+		return script.Nil(), err
+	}
+	c.notices = append(c.notices, Notice{[]byte(key), value})
+	return script.Nil(), nil
+}
+
+func (c *call) suppress(arguments) (script.Value, error) {
+	if !c.event {
+		return script.Nil(), errors.New("suppress can only be called by the handler of an event")
+	}
+	c.hidden = true
+	return script.Nil(), nil
+}
+
+func (c *call) revision(arguments) (script.Value, error) { return script.Int(c.keys.rev), nil }
+
+func (c *call) clientID(arguments) (script.Value, error) { return script.String(c.client), nil }
