@@ -55,8 +55,9 @@ var (
 	BadLeaderTransfer = declare(25, "bad leader transferee")
 	Unhealthy         = declare(26, "unhealthy cluster")
 	Internal          = declare(27, "internal error")
-	// Moved: the request was routed by a map that has been replaced since. Nothing
-	// has happened, and whoever routed it does so again; no client sees this.
+	// Moved: the keys or the extensions that the request was routed by have changed
+	// since. Nothing has happened, and whoever routed it does so again; no client
+	// sees this.
 	Moved = declare(28, "key has moved to another partition")
 
 	// Of extensions. Clients see the text that comes with them ([Fault.With]).
