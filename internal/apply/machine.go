@@ -40,9 +40,9 @@ type Config struct {
 	Stores    []*store.Store // one per partition
 	Leases    *lease.Table
 	Placement *placement.Map // as the stores were filled
-	Sink      Sink     // may be nil
-	Observer  Observer // may be nil
-	Meter     Meter    // may be nil
+	Sink      Sink           // may be nil
+	Observer  Observer       // may be nil
+	Meter     Meter          // may be nil
 }
 
 // Machine executes commands.
@@ -51,7 +51,7 @@ type Machine struct {
 	alarms  atomic.Pointer[alarms]
 	members atomic.Pointer[[]*pb.Member]
 	placed  atomic.Pointer[placement.Map] // see place.go
-	loops   []scratch // one per partition, used by that partition's loop only
+	loops   []scratch                     // one per partition, used by that partition's loop only
 
 	extensions atomic.Pointer[extension.Registry]
 	audiences  audiences
