@@ -113,7 +113,7 @@ func BenchmarkGet(b *testing.B) {
 	req := &pb.RangeRequest{Key: []byte("/registry/pods/key-0000777")}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := m.Range(req, 0); err != nil {
+		if _, err := m.Range(req, placement.Of(0), 0); err != nil {
 			b.Fatal(err)
 		}
 	}
