@@ -54,7 +54,7 @@ type compiler struct {
 
 func compileFunction(fn *function) *code {
 	k := &compiler{function: fn}
-	c := &code{name: fn.name, params: len(fn.params)}
+	c := &code{at: fn.position, params: len(fn.params)}
 	for i, p := range fn.params {
 		k.declare(p)
 		if p.boxed() {

@@ -33,7 +33,7 @@ func (v *verifier) expression(e ast.Expr) expression {
 	case *ast.TableExpr:
 		return v.table(e)
 	case *ast.FunctionExpr:
-		return v.functionBody(e, v.take(parse.TFunction), "", nil)
+		return v.functionBody(e, v.take(parse.TFunction), nil)
 	case *ast.UnaryMinusOpExpr:
 		at := v.take('-')
 		if n, ok := e.Expr.(*ast.NumberExpr); ok { // so that the smallest integer can be written
@@ -161,7 +161,7 @@ func (v *verifier) call(e *ast.FuncCallExpr) *callExpr {
 		n.position = v.take(parse.TIdent)
 		fn := builtins["string."+e.Method]
 		if fn == nil || !libraries["string"].method(e.Method) {
-			fail(n.position, "%s is no method: only strings have methods, write t.%s(...)", readable(e.Method), readable(e.Method))
+			fail(n.position, "strings have no method %s, and others have none at all: write t.%s(...)", readable(e.Method), readable(e.Method))
 		}
 		n.callee = &globalExpr{n.position, fn}
 	} else {
@@ -202,8 +202,8 @@ func (v *verifier) table(e *ast.TableExpr) expression {
 
 // functionBody verifies a function whose keyword was taken already. self is its
 // name's variable, if it has one of its own.
-func (v *verifier) functionBody(e *ast.FunctionExpr, at position, name string, self *variable) expression {
-	f := &function{position: at, name: name, parent: v.scope.function}
+func (v *verifier) functionBody(e *ast.FunctionExpr, at position, self *variable) expression {
+	f := &function{position: at, parent: v.scope.function}
 	if self != nil {
 		self.self = f
 	}

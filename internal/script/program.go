@@ -21,11 +21,18 @@ func (f *Function) counts(n int) string {
 	case n >= f.Min && (n <= f.Max || f.Max < 0):
 		return ""
 	case f.Min == f.Max:
-		return fmt.Sprintf("%s wants %d arguments, not %d", f.Name, f.Min, n)
+		return fmt.Sprintf("%s wants %d argument%s, not %d", f.Name, f.Min, plural(f.Min), n)
 	case f.Max < 0:
-		return fmt.Sprintf("%s wants at least %d arguments, not %d", f.Name, f.Min, n)
+		return fmt.Sprintf("%s wants at least %d argument%s, not %d", f.Name, f.Min, plural(f.Min), n)
 	}
 	return fmt.Sprintf("%s wants %d to %d arguments, not %d", f.Name, f.Min, f.Max, n)
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
 }
 
 // Program is a verified and compiled source.
@@ -86,7 +93,7 @@ func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage,
 }
 
 func (p *Program) run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, u Usage, err error) {
-	l.Depth = min(l.Depth, MaxDepth)
+	l.Steps, l.Bytes, l.Depth = max(l.Steps, 0), max(l.Bytes, 0), min(l.Depth, MaxDepth)
 	c := p.calls.Get().(*Call)
 	c.limits, c.steps, c.bytes, c.host, c.loading = l, l.Steps, l.Bytes, host, loading
 	defer func() {
@@ -95,13 +102,22 @@ func (p *Program) run(fn *closure, args []Value, l Limits, host any, loading boo
 			e := recovered(r)
 			v, err = Value{}, e
 			if e.Panic != nil {
-				return // who knows what state it is in
+				c.blame(e)
+				return // c is not used again: who knows what state it is in
 			}
 		}
 		c.reset()
 		p.calls.Put(c)
 	}()
-	return c.invoke(fn, args, position{1, 1}), u, nil
+	return c.invoke(fn, args, fn.code.at), u, nil
+}
+
+// blame says which host function has panicked, if one has.
+func (c *Call) blame(e *Error) {
+	if c.inside != nil {
+		e.Line, e.Column = int(c.at.line), int(c.at.column)
+		e.Reason = "internal error in " + c.inside.Name
+	}
 }
 
 // Host is what [Module.Call] was given for host functions.

@@ -14,6 +14,7 @@ type Call struct {
 	loading bool
 	ended   *Error // a limit that a host function was told about; can't be swallowed
 	at      position
+	inside  *Function // the host function that is running, called at that place
 	depth   int
 	deepest int
 	frames  []*frame
@@ -52,7 +53,7 @@ type cell struct {
 
 // code is a compiled function.
 type code struct {
-	name   string
+	at     position
 	params int
 	boxed  []int // parameters that live in cells
 	slots  int
@@ -110,7 +111,7 @@ func (c *Call) usage() Usage {
 
 // enter makes the frame of a function that is called.
 func (c *Call) enter(fn *closure, at position) *frame {
-	if c.depth == c.limits.Depth {
+	if c.depth >= c.limits.Depth {
 		c.overLimit(at, "calls nested more than %d deep", int64(c.limits.Depth))
 	}
 	c.depth++
@@ -166,7 +167,9 @@ func (c *Call) native(fn *Function, args []Value, at position) Value {
 	if fn.builtin != nil {
 		return fn.builtin(c, args)
 	}
+	c.inside = fn
 	v, err := fn.Do(c, args)
+	c.inside = nil
 	if c.ended != nil {
 		panic(failure{c.ended})
 	}
@@ -195,7 +198,7 @@ func (c *Call) reset() {
 		clear(f.slots[:min(len(f.slots), f.paid)])
 		f.fn, f.result, f.paid = nil, Value{}, 0
 	}
-	c.host, c.ended, c.loading, c.depth, c.deepest = nil, nil, false, 0, 0
+	c.host, c.ended, c.inside, c.loading, c.depth, c.deepest = nil, nil, nil, false, 0, 0
 	if len(c.frames) > keptFrames {
 		clear(c.frames[keptFrames:])
 		c.frames = c.frames[:keptFrames]

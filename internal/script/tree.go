@@ -26,7 +26,6 @@ func (v *variable) boxed() bool { return v.captured && v.assigned }
 
 type function struct {
 	position
-	name     string
 	parent   *function // nil for the file
 	params   []*variable
 	body     []statement

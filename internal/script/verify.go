@@ -89,7 +89,7 @@ func (v *verifier) leave() { v.depth-- }
 
 // file allows at the top level only what can't keep anything between calls.
 func (v *verifier) file(statements []ast.Stmt) *function {
-	f := &function{position: position{1, 1}, name: "the file"}
+	f := &function{position: position{1, 1}}
 	v.scope = &scope{function: f}
 	for i, s := range statements {
 		at := v.at
@@ -115,8 +115,9 @@ func (v *verifier) file(statements []ast.Stmt) *function {
 
 func (v *verifier) block(statements []ast.Stmt) []statement {
 	v.open()
-	defer v.close()
-	return v.statements(statements)
+	body := v.statements(statements)
+	v.close()
+	return body
 }
 
 func (v *verifier) statements(statements []ast.Stmt) []statement {
@@ -222,7 +223,7 @@ func (v *verifier) localFunction(s *ast.LocalAssignStmt, at position) statement 
 	place := v.take(parse.TFunction)
 	name := v.declare(s.Names[0], v.at)
 	v.take(parse.TIdent)
-	value := v.functionBody(f, place, s.Names[0], name)
+	value := v.functionBody(f, place, name)
 	return &localStmt{position: at, variables: []*variable{name}, values: []expression{value}}
 }
 
@@ -310,19 +311,20 @@ func (v *verifier) ifStatement(s *ast.IfStmt) statement {
 
 func (v *verifier) loop(statements []ast.Stmt) []statement {
 	v.scope.loops++
-	defer func() { v.scope.loops-- }()
-	return v.block(statements)
+	body := v.block(statements)
+	v.scope.loops--
+	return body
 }
 
 func (v *verifier) repeat(s *ast.RepeatStmt) statement {
 	n := &repeatStmt{position: v.take(parse.TRepeat)}
 	v.open() // the condition sees the body's locals
-	defer v.close()
 	v.scope.loops++
 	n.body = v.statements(s.Stmts)
 	v.scope.loops--
 	v.take(parse.TUntil)
 	n.condition = v.expression(s.Condition)
+	v.close()
 	return n
 }
 
@@ -336,9 +338,9 @@ func (v *verifier) numericFor(s *ast.NumberForStmt) statement {
 	}
 	v.take(parse.TDo)
 	v.open()
-	defer v.close()
 	n.variable = v.declare(s.Name, place)
 	n.body = v.loop(s.Stmts)
+	v.close()
 	v.take(parse.TEnd)
 	return n
 }
@@ -356,12 +358,12 @@ func (v *verifier) genericFor(s *ast.GenericForStmt) statement {
 	}
 	v.take(parse.TDo)
 	v.open()
-	defer v.close()
 	n.key = v.declare(s.Names[0], places[0])
 	if len(s.Names) == 2 {
 		n.value = v.declare(s.Names[1], places[1])
 	}
 	n.body = v.loop(s.Stmts)
+	v.close()
 	v.take(parse.TEnd)
 	return n
 }
