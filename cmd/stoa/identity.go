@@ -17,6 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
+	"github.com/stoa-kv/stoa/internal/rpc"
 	ptransport "github.com/stoa-kv/stoa/internal/transport"
 )
 
@@ -63,6 +64,7 @@ func nodeConfig(cfg *config.Config, me identity, peerTLS *transport.TLSInfo, m *
 		FlushInterval: cfg.BackendBatchInterval, CatchUpEntries: cfg.SnapshotCatchUpEntries,
 		QuotaBytes: cfg.QuotaBackendBytes, MaxRequestBytes: int(cfg.MaxRequestBytes),
 		Compaction: node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
+		Caller:     rpc.Caller,
 		Logger:     lg,
 		Fatal: func(err error) {
 			// Not through stop: after a failed sync nothing may be written.

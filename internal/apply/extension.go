@@ -59,7 +59,7 @@ func newRequest(k command.Kind) proto.Message {
 // callee returns the extension that the call names, nil if it names none.
 func (x *execution) callee(call *command.Call, req proto.Message) (*extension.Extension, error) {
 	reg := x.m.Extensions()
-	op, spots := subject(req)
+	op, spots := subject(req, nil)
 	for _, s := range spots {
 		for _, e := range reg.Operation(op, s.key, s.end) {
 			if e.Order > call.Version {
@@ -144,7 +144,7 @@ func toldOf(call *command.Call, req proto.Message) *extension.Request {
 	case *pb.DeleteRangeRequest:
 		r.Op, r.Key, r.RangeEnd = extension.Delete, q.GetKey(), q.GetRangeEnd()
 	case *pb.TxnRequest:
-		_, spots := subject(q)
+		_, spots := subject(q, nil)
 		r.Op, r.Key = extension.Txn, spots[0].key
 	case *pb.RangeRequest:
 		r.Op, r.Key, r.RangeEnd, r.Limit = extension.Read, q.GetKey(), q.GetRangeEnd(), q.GetLimit()
@@ -160,6 +160,14 @@ func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Mess
 		return nil
 	}
 	header := x.header(true)
+	for _, kv := range out.Kvs {
+		if kv.ModRevision == 0 {
+			kv.ModRevision = header.Revision
+		}
+		if kv.CreateRevision == 0 {
+			kv.CreateRevision = header.Revision
+		}
+	}
 	switch r := req.(type) {
 	case *pb.PutRequest:
 		resp := &pb.PutResponse{Header: header}

@@ -5,6 +5,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -193,19 +194,20 @@ func (x *execution) sources() func(yield func(*mvccpb.KeyValue) bool) {
 // spot is a key or a range that a request names.
 type spot struct{ key, end []byte }
 
-// subject tells what kind of operation a request is, and on which keys.
-func subject(req any) (extension.Op, []spot) {
+// subject tells what kind of operation a request is, and on which keys. It appends
+// to spots, so that the usual request costs no allocation.
+func subject(req proto.Message, spots []spot) (extension.Op, []spot) {
 	switch r := req.(type) {
 	case *pb.PutRequest:
-		return extension.Put, []spot{{r.GetKey(), nil}}
+		return extension.Put, append(spots, spot{r.GetKey(), nil})
 	case *pb.DeleteRangeRequest:
-		return extension.Delete, []spot{{r.GetKey(), r.GetRangeEnd()}}
+		return extension.Delete, append(spots, spot{r.GetKey(), r.GetRangeEnd()})
 	case *pb.RangeRequest:
-		return extension.Read, []spot{{r.GetKey(), r.GetRangeEnd()}}
+		return extension.Read, append(spots, spot{r.GetKey(), r.GetRangeEnd()})
 	case *pb.WatchCreateRequest:
-		return extension.Block, []spot{{r.GetKey(), r.GetRangeEnd()}}
+		return extension.Block, append(spots, spot{r.GetKey(), r.GetRangeEnd()})
 	case *pb.TxnRequest:
-		return extension.Txn, txnSpots(r, nil)
+		return extension.Txn, txnSpots(r, spots)
 	}
 	return extension.Txn, nil
 }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
@@ -51,36 +52,36 @@ func (m *Machine) planned(call *command.Call, req proto.Message) Plan {
 // writes their keys; nil for all others.
 func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writes bool) *command.Call {
 	reg := m.Extensions()
-	op, spots := subject(req)
+	var one [1]spot
+	op, spots := subject(req, one[:0])
+	var list []*extension.Extension
 	concerned := false
-	var found *extension.Extension
-	client, lease := "", int64(0)
 	for _, s := range spots {
-		list := reg.Operation(op, s.key, s.end)
-		touches := writes && op != extension.Txn && extension.Touches(s.key, s.end)
-		if len(list) == 0 && !touches {
-			continue
-		}
-		if !concerned {
-			concerned = true
-			if client, lease = who(); client == "" {
-				client = Anonymous
-			}
-		}
-		for _, e := range list {
-			if (found == nil || found.Order < e.Order) && m.mayUse(e, client) {
-				found = e
-			}
-		}
+		found := reg.Operation(op, s.key, s.end)
+		list = append(list, found...)
+		concerned = concerned || len(found) > 0 || writes && op != extension.Txn && personal(s.key, s.end)
 	}
 	if !concerned {
 		return nil
 	}
-	call := &command.Call{Kind: kind, Client: client, Lease: lease, Version: reg.Version()}
-	if found != nil {
-		call.Name = found.Name
+	call := &command.Call{Kind: kind, Version: reg.Version()}
+	if call.Client, call.Lease = who(); call.Client == "" {
+		call.Client = Anonymous
+	}
+	if e := m.handler(list, call.Client); e != nil {
+		call.Name = e.Name
 	}
 	return call
+}
+
+// handler is the last registered of the extensions that the client may use.
+func (m *Machine) handler(list []*extension.Extension, client string) (found *extension.Extension) {
+	for _, e := range list {
+		if (found == nil || found.Order < e.Order) && m.mayUse(e, client) {
+			found = e
+		}
+	}
+	return found
 }
 
 // mayUse asks the present keys.
@@ -92,7 +93,22 @@ func (m *Machine) mayUse(e *extension.Extension, client string) bool {
 	return mayUse(view{&x}, e, client)
 }
 
+// personal tells whether it matters whose write of a key it is: it registers, or
+// acknowledges.
+func personal(key, end []byte) bool { return len(end) == 0 && extension.Touches(key, nil) }
+
 // undecided tells whether a plain write should have come as a call.
 func (x *execution) undecided(op extension.Op, key, end []byte) bool {
-	return !x.decided && (extension.Touches(key, end) || len(x.m.Extensions().Operation(op, key, end)) > 0)
+	return !x.decided && (personal(key, end) || len(x.m.Extensions().Operation(op, key, end)) > 0)
+}
+
+// Verify says whether a put would be refused as the source of an extension: so a
+// server can look before the log has to.
+func (m *Machine) Verify(req *pb.PutRequest) error {
+	role, name, _ := extension.Parse(req.GetKey())
+	if role != extension.Source {
+		return nil
+	}
+	_, err := extension.Compile(name, req.GetValue(), 0, m.Extensions().Limits)
+	return err
 }

@@ -85,6 +85,10 @@ func kindOf(req proto.Message) command.Kind {
 		return command.LeaseCheckpoint
 	case *pb.AlarmRequest:
 		return command.Alarm
+	case *pb.RangeRequest:
+		return command.Range
+	case *pb.WatchCreateRequest:
+		return command.Watch
 	}
 	panic(fmt.Sprintf("no command for %T", req))
 }

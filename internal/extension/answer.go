@@ -11,7 +11,7 @@ import (
 )
 
 // answer turns what a handler returned into what its request is answered with.
-func (out *Outcome) answer(r *Request, rev int64, v script.Value, c *call) (err error) {
+func (out *Outcome) answer(r *Request, v script.Value, c *call) (err error) {
 	if c.waitFor != nil && !v.IsNil() {
 		return errors.New("the handler called block and returned a value: it can do one of both")
 	}
@@ -30,7 +30,7 @@ func (out *Outcome) answer(r *Request, rev int64, v script.Value, c *call) (err 
 			return nil
 		}
 	}
-	if out.Kvs, err = keyValues(r.Key, rev, v); err != nil {
+	if out.Kvs, err = keyValues(r.Key, v); err != nil {
 		return err
 	}
 	if r.Op == Delete {
@@ -44,8 +44,9 @@ func (out *Outcome) answer(r *Request, rev int64, v script.Value, c *call) (err 
 
 // keyValues are the key-values that a handler's value stands for: none for nil, one
 // under the request's key for a plain value, one for a table with a key, one for
-// each element of a list.
-func keyValues(key []byte, rev int64, v script.Value) ([]*mvccpb.KeyValue, error) {
+// each element of a list. What the handler doesn't say of them is left out: their
+// revisions are the answer's.
+func keyValues(key []byte, v script.Value) ([]*mvccpb.KeyValue, error) {
 	if v.IsNil() {
 		return nil, nil
 	}
@@ -55,10 +56,10 @@ func keyValues(key []byte, rev int64, v script.Value) ([]*mvccpb.KeyValue, error
 		if err != nil {
 			return nil, err
 		}
-		return []*mvccpb.KeyValue{{Key: key, Value: text, CreateRevision: rev, ModRevision: rev, Version: 1}}, nil
+		return []*mvccpb.KeyValue{{Key: key, Value: text, Version: 1}}, nil
 	}
 	if !isList(t) {
-		kv, err := keyValue(key, rev, t)
+		kv, err := keyValue(key, t)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +71,7 @@ func keyValues(key []byte, rev int64, v script.Value) ([]*mvccpb.KeyValue, error
 		if !ok {
 			return nil, fmt.Errorf("element %d of the returned list is no table with key and value", i+1)
 		}
-		kv, err := keyValue(key, rev, element)
+		kv, err := keyValue(key, element)
 		if err != nil {
 			return nil, fmt.Errorf("element %d of the returned list: %w", i+1, err)
 		}
@@ -80,8 +81,8 @@ func keyValues(key []byte, rev int64, v script.Value) ([]*mvccpb.KeyValue, error
 }
 
 // keyValue reads a table like those that stat and range return.
-func keyValue(key []byte, rev int64, t *script.Table) (*mvccpb.KeyValue, error) {
-	kv := &mvccpb.KeyValue{Key: key, CreateRevision: rev, ModRevision: rev, Version: 1}
+func keyValue(key []byte, t *script.Table) (*mvccpb.KeyValue, error) {
+	kv := &mvccpb.KeyValue{Key: key, Version: 1}
 	if v := t.Field("key"); !v.IsNil() {
 		s, ok := v.AsString()
 		if !ok || s == "" {

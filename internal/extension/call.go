@@ -36,7 +36,8 @@ type Outcome struct {
 	Notices []Notice
 	Usage   script.Usage
 
-	// Of an operation: the key-values to answer with, how many keys a delete
+	// Of an operation: the key-values to answer with (of revision 0 where the handler
+	// names none), how many keys a delete
 	// removed, whether a transaction succeeded.
 	Kvs       []*mvccpb.KeyValue
 	Deleted   int64
@@ -69,7 +70,7 @@ func (e *Extension) Operation(s State, rev int64, r *Request) (*Outcome, error) 
 	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, e.limits.run(), c)
 	out := &Outcome{Usage: used}
 	if err == nil {
-		err = out.answer(r, rev, v, c)
+		err = out.answer(r, v, c)
 	}
 	return out, c.finish(out, err)
 }

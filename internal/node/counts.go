@@ -41,6 +41,9 @@ func (c *counters) changed(changes []store.Change) {
 			deletes++
 			continue
 		}
+		if changes[i].Kv.Version == 0 {
+			continue // an extension's notice
+		}
 		puts++
 		bytes += int64(len(changes[i].Kv.Key) + len(changes[i].Kv.Value))
 	}

@@ -50,6 +50,9 @@ type Config struct {
 
 	PeerTLS *tls.Config
 
+	// Caller says who sends a request, for extensions; nil: nobody says.
+	Caller func(ctx context.Context) (client string, lease int64)
+
 	// Fatal is called, at most once, when the server can't go on: its disk
 	// failed, or its data contradicts itself. It should end the process.
 	Fatal   func(error)
@@ -80,6 +83,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.DefaultPartitions == 0 {
 		c.DefaultPartitions = 1
+	}
+	if c.Caller == nil {
+		c.Caller = func(context.Context) (string, int64) { return "", 0 }
 	}
 	if c.Observe.Transport == nil {
 		c.Observe.Transport = transport.NewMetrics()

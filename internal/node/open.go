@@ -190,6 +190,9 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	})
 	c.machine.LoadAlarms(meta.Alarms)
 	c.machine.LoadMembers(fromBackend(c.members))
+	if err := c.machine.LoadExtensions(); err != nil {
+		n.log.Warn("an extension can't be used any more; register it again", zap.Error(err))
+	}
 	c.system.load(c, meta)
 	ticks := int(n.cfg.Election / n.cfg.Tick)
 	c.replica, err = replica.New(replica.Config{

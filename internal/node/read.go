@@ -16,11 +16,18 @@ import (
 func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	n.counts.ranges.Add(1)
 	return routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
+		known := c.machine.Extensions()
+		if resp, handled, err := n.extendedRange(ctx, c, r); handled {
+			return resp, err
+		}
 		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {
 			var err error
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
+			}
+			if c.machine.Extensions() != known {
+				return nil, fault.Moved // an extension registered meanwhile may be for it
 			}
 		}
 		return c.machine.Range(r, parts, c.replica.Readable(parts))

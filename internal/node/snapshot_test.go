@@ -81,7 +81,7 @@ func TestWatchLivesThroughASnapshot(t *testing.T) {
 	}
 	c.ready()
 	c.put(0, "/w/0", "0")
-	s := c.nodes[2].NewWatchStream()
+	s := c.nodes[2].NewWatchStream(context.Background())
 	defer s.Close()
 	s.Create(&pb.WatchCreateRequest{Key: []byte("\x00"), RangeEnd: []byte("\x00"), StartRevision: 1})
 

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"context"
+
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -14,7 +17,13 @@ func (s sink) Changes(partition int, rev int64, changes []store.Change) {
 }
 
 // NewWatchStream opens a stream of watches.
-func (n *Node) NewWatchStream() *watch.Stream { return n.hub.NewStream("") }
+func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
+	client, _ := n.cfg.Caller(ctx)
+	if client == "" {
+		client = apply.Anonymous
+	}
+	return n.hub.NewStream(client)
+}
 
 // history reads for watchers that have to catch up.
 func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {

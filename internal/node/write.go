@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -17,6 +18,9 @@ import (
 // Put writes one key.
 func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
+		return nil, err
+	}
+	if err := n.current().machine.Verify(r); err != nil {
 		return nil, err
 	}
 	return submit[*pb.PutResponse](ctx, n, command.Put, r)
@@ -69,8 +73,25 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 // submit sends a command on its way and waits for what becomes of it.
 func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	return routed(ctx, n, func(c *core) (R, error) {
-		return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: c.machine.Parts(req)}, req)
+		p := c.machine.Plan(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
+		return carryOut[R](ctx, n, c, kind, req, p)
 	})
+}
+
+// carryOut sends a command on the way that was planned for it.
+func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan) (R, error) {
+	w := &replica.Write{Command: command.Command{Kind: kind}, Parts: p.Parts}
+	if p.Call == nil {
+		return await[R](ctx, n, c, w, req)
+	}
+	var none R
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
+	}
+	p.Call.Body = body
+	w.Command = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
+	return wait[R](ctx, n, c, w)
 }
 
 // submitSystem is submit for what concerns all partitions.
@@ -85,10 +106,15 @@ func await[R proto.Message](ctx context.Context, n *Node, c *core, w *replica.Wr
 	if err != nil {
 		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
 	}
-	if n.cfg.MaxRequestBytes > 0 && len(body) > n.cfg.MaxRequestBytes {
+	w.Command.Body = body
+	return wait[R](ctx, n, c, w)
+}
+
+func wait[R proto.Message](ctx context.Context, n *Node, c *core, w *replica.Write) (R, error) {
+	var none R
+	if n.cfg.MaxRequestBytes > 0 && len(w.Command.Body) > n.cfg.MaxRequestBytes {
 		return none, fault.RequestTooLarge
 	}
-	w.Command.Body = body
 	done := make(chan replica.Outcome, 1)
 	w.Done = func(out replica.Outcome) { done <- out }
 	c.replica.Submit(w)

@@ -194,7 +194,11 @@ func (n *fakeNode) LeaseLeases(_ context.Context, r *pb.LeaseLeasesRequest) (*pb
 	return &pb.LeaseLeasesResponse{Header: n.head(), Leases: []*pb.LeaseStatus{{ID: 5}}}, n.begin(r)
 }
 
-func (n *fakeNode) NewWatchStream() *watch.Stream { return n.hub.NewStream("") }
+func (n *fakeNode) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, error) {
+	return nil, nil
+}
+
+func (n *fakeNode) NewWatchStream(context.Context) *watch.Stream { return n.hub.NewStream("") }
 
 func (n *fakeNode) Status(context.Context) (Status, error) {
 	return Status{

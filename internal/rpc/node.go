@@ -5,6 +5,7 @@ import (
 	"io"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -46,7 +47,10 @@ type Lessor interface {
 
 // Watcher hands out streams of the watch hub.
 type Watcher interface {
-	NewWatchStream() *watch.Stream
+	NewWatchStream(ctx context.Context) *watch.Stream
+	// OpenWatch is called with every request for a watch before it is carried out:
+	// an extension may change what is watched and give the first event.
+	OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (first *mvccpb.Event, err error)
 }
 
 // Status is what Maintenance.Status tells about this server and its file.

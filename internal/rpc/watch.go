@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
 
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -27,7 +28,7 @@ type watchServer struct {
 func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	hub := s.watcher.NewWatchStream()
+	hub := s.watcher.NewWatchStream(ctx)
 	defer hub.Close()
 	periodic := &periodic{interval: s.o.ProgressInterval, tick: hub.Tick}
 	defer periodic.stop()
@@ -74,7 +75,12 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				hub.Refuse(rpctypes.ErrCompacted.Error())
 				continue
 			}
-			hub.Create(r.CreateRequest)
+			first, err := s.watcher.OpenWatch(ctx, r.CreateRequest)
+			if err != nil {
+				hub.Refuse(status.Convert(toStatus(err)).Message())
+				continue
+			}
+			hub.CreateWith(r.CreateRequest, first)
 			if r.CreateRequest.ProgressNotify {
 				p.start()
 			}

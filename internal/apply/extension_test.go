@@ -1,0 +1,115 @@
+package apply
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// The stories in testdata/extensions know, beside new and state of the other
+// stories:
+//
+//	register NAME [client=C]    put the source below as /em/NAME
+//	request [client=C] [lease=L] [in=P] [stamp=N]
+//	                            plan and apply each request below by itself; "watch KEY"
+//	                            and "get KEY" go through the log if an extension handles
+//	                            them; in=P: into that partition, wherever it belongs
+//	plain                       the same as commands that nobody has planned
+//	reload                      build the registry anew from the keys
+//	plan [client=C]             where the requests below would go
+func TestExtensionStories(t *testing.T) {
+	datadriven.Walk(t, "testdata/extensions", func(t *testing.T, path string) {
+		r := newRig(1)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "new":
+				r = newRig(number(d, "partitions"))
+				return ""
+			case "register":
+				name := d.CmdArgs[0].Key
+				return r.ask(d, &pb.PutRequest{Key: []byte("/em/" + name), Value: []byte(d.Input + "\n")})
+			case "request", "plain", "plan":
+				var out string
+				for _, line := range strings.Split(d.Input, "\n") {
+					out += r.ask(d, requestOf(line))
+				}
+				return out
+			case "reload":
+				require.NoError(t, r.LoadExtensions())
+				return ""
+			case "state":
+				return r.storyState()
+			}
+			d.Fatalf(t, "unknown command %s", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func requestOf(line string) proto.Message {
+	if words := strings.Fields(line); words[0] == "watch" {
+		return &pb.WatchCreateRequest{Key: []byte(words[1])}
+	}
+	return (&parser{lines: strings.Split(strings.ReplaceAll(line, "; ", "\n\t"), "\n")}).requests(0)[0]
+}
+
+// ask plans a request as a server does for a client, and applies it.
+func (r *rig) ask(d *datadriven.TestData, req proto.Message) string {
+	client, _ := text(d, "client")
+	who := func() (string, int64) { return client, int64(number(d, "lease")) }
+	var p Plan
+	kind, logged := kindOf(req), true
+	switch {
+	case d.Cmd == "plain":
+		p = Plan{Parts: r.Parts(req)}
+	case kind == command.Range || kind == command.Watch:
+		p, logged = r.PlanRead(kind, req, who)
+	default:
+		p = r.Plan(kind, req, who)
+	}
+	if d.Cmd == "plan" {
+		s := fmt.Sprintf("%v", p.Parts)
+		if p.Call != nil {
+			s += fmt.Sprintf(" by %q as of %d for %s", p.Call.Name, p.Call.Version, p.Call.Client)
+		}
+		return fmt.Sprintf("%s, logged %v\n", s, logged)
+	}
+	if !logged {
+		return "not through the log\n"
+	}
+	if d.HasArg("in") {
+		p.Parts = placement.Of(number(d, "in"))
+	}
+	return r.carryOut(int64(number(d, "stamp")), kind, req, p)
+}
+
+func (r *rig) carryOut(stamp int64, kind command.Kind, req proto.Message, p Plan) string {
+	c := cmd(req)
+	c.Kind = kind
+	if p.Call != nil {
+		p.Call.Body = c.Body
+		c = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
+	}
+	var out []string
+	r.entry(&command.Entry{Stamp: stamp, Commands: []command.Command{c}}, p.Parts, func(_ int, res Result) {
+		out = append(out, formatResult(res))
+	})
+	out = append(out, r.seen...)
+	r.seen = nil
+	return strings.Join(out, "\n") + "\n"
+}
+
+func text(d *datadriven.TestData, name string) (string, bool) {
+	if arg, ok := d.Arg(name); ok {
+		return arg.Vals[0], true
+	}
+	return "", false
+}

@@ -1,0 +1,43 @@
+package node
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+)
+
+// extendedRange has an extension answer a read, if one does for this client.
+func (n *Node) extendedRange(ctx context.Context, c *core, r *pb.RangeRequest) (resp *pb.RangeResponse, handled bool, err error) {
+	p, handled := c.machine.PlanRead(command.Range, r, func() (string, int64) { return n.cfg.Caller(ctx) })
+	if !handled {
+		return nil, false, nil
+	}
+	resp, err = carryOut[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
+	return resp, true, err
+}
+
+// OpenWatch has an extension answer the opening of a watch, if one does for this
+// client (EZK §6.1.3): it may change what is watched, and give the first event.
+func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb.Event, error) {
+	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
+		p, handled := c.machine.PlanRead(command.Watch, r, func() (string, int64) { return n.cfg.Caller(ctx) })
+		if !handled {
+			return nil, nil
+		}
+		return carryOut[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
+	})
+	if err != nil || len(resp.GetKvs()) == 0 {
+		return nil, err
+	}
+	// From the call on, the watch is one of the key that the answer is under: that
+	// of the answer itself, or the one whose creation the client waits for.
+	kv := resp.GetKvs()[0]
+	r.Key, r.RangeEnd, r.StartRevision = kv.GetKey(), nil, resp.GetHeader().GetRevision()+1
+	if kv.GetVersion() == 0 {
+		return nil, nil
+	}
+	return &mvccpb.Event{Kv: kv}, nil
+}
