@@ -136,8 +136,8 @@ func result(v string, u script.Usage, err error) outcome {
 }
 
 // compileAndRun takes a whole file, and calls its `run`.
-func compileAndRun(source string, l script.Limits) outcome {
-	p, err := script.Compile([]byte(source), host, script.Bounds{})
+func compileAndRun(source string, b script.Bounds, l script.Limits) outcome {
+	p, err := script.Compile([]byte(source), host, b)
 	if err != nil {
 		return result("", script.Usage{}, err)
 	}
@@ -192,15 +192,15 @@ func story(t *testing.T, d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "file":
-		show(compileAndRun(d.Input, l))
+		show(compileAndRun(d.Input, script.Bounds{}, l))
 	case "body":
-		o := compileAndRun("return { run = function()\n"+d.Input+"\nend }", l)
+		o := compileAndRun("return { run = function()\n"+d.Input+"\nend }", script.Bounds{}, l)
 		o.err.Line = max(o.err.Line-1, 0)
 		show(o)
 	case "eval":
 		const before = "return { run = function() return "
 		for line := range strings.SplitSeq(d.Input, "\n") {
-			o := compileAndRun(before+line+"\nend }", l)
+			o := compileAndRun(before+line+"\nend }", script.Bounds{}, l)
 			if o.err.Line == 1 {
 				o.err.Column -= len(before)
 			}
