@@ -17,7 +17,9 @@ import (
 // The stories in testdata/extensions know, beside new and state of the other
 // stories:
 //
-//	register NAME [client=C]    put the source below as /em/NAME
+//	register NAME [client=C] [lease=L]
+//	                            put the source below as /em/NAME
+//	set KEY [client=C]          put the text below as the key's value
 //	request [client=C] [lease=L] [in=P] [stamp=N]
 //	                            plan and apply each request below by itself; "watch KEY"
 //	                            and "get KEY" go through the log if an extension handles
@@ -25,6 +27,12 @@ import (
 //	plain                       the same as commands that nobody has planned
 //	reload                      build the registry anew from the keys
 //	plan [client=C]             where the requests below would go
+//	keys                        all keys, and what is registered
+//	where                       partitions of the keys below
+//
+// With several partitions each request gets the next stamp where it has none. Values
+// of several lines are told by their length, and changes that the watches of some
+// clients are not shown by the names of those clients.
 func TestExtensionStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/extensions", func(t *testing.T, path string) {
 		r := newRig(1)
@@ -35,7 +43,9 @@ func TestExtensionStories(t *testing.T) {
 				return ""
 			case "register":
 				name := d.CmdArgs[0].Key
-				return r.ask(d, &pb.PutRequest{Key: []byte("/em/" + name), Value: []byte(d.Input + "\n")})
+				return r.ask(d, &pb.PutRequest{Key: []byte("/em/" + name), Value: []byte(d.Input + "\n"), Lease: int64(number(d, "lease"))})
+			case "set":
+				return r.ask(d, &pb.PutRequest{Key: []byte(d.CmdArgs[0].Key), Value: []byte(d.Input)})
 			case "request", "plain", "plan":
 				var out string
 				for _, line := range strings.Split(d.Input, "\n") {
@@ -43,10 +53,16 @@ func TestExtensionStories(t *testing.T) {
 				}
 				return out
 			case "reload":
+				before := r.registered()
 				require.NoError(t, r.LoadExtensions())
+				require.Equal(t, before, r.registered())
 				return ""
 			case "state":
 				return r.storyState()
+			case "keys":
+				return r.storyKeys()
+			case "where":
+				return r.storyWhere(d)
 			}
 			d.Fatalf(t, "unknown command %s", d.Cmd)
 			return ""
@@ -88,7 +104,13 @@ func (r *rig) ask(d *datadriven.TestData, req proto.Message) string {
 	if d.HasArg("in") {
 		p.Parts = placement.Of(number(d, "in"))
 	}
-	return r.carryOut(int64(number(d, "stamp")), kind, req, p)
+	stamp := int64(number(d, "stamp"))
+	if stamp == 0 && len(r.Stores) > 1 {
+		for _, s := range r.Stores {
+			stamp = max(stamp, s.Rev()+1)
+		}
+	}
+	return r.carryOut(stamp, kind, req, p)
 }
 
 func (r *rig) carryOut(stamp int64, kind command.Kind, req proto.Message, p Plan) string {
@@ -112,4 +134,25 @@ func text(d *datadriven.TestData, name string) (string, bool) {
 		return arg.Vals[0], true
 	}
 	return "", false
+}
+
+// registered is the registry as far as it shows.
+func (r *rig) registered() []string {
+	list := []string{fmt.Sprintf("%+v", r.Extensions().Limits)}
+	for _, e := range r.Extensions().All() {
+		list = append(list, fmt.Sprintf("%s as of %d: scope %v, operations %v, events %v", e.Name, e.Order, e.Scope, e.Operations, e.Events))
+	}
+	return list
+}
+
+func (r *rig) storyKeys() string {
+	var b strings.Builder
+	x := execution{m: r.Machine, parts: r.Placement().All(), local: alone(r.Placement().All())}
+	for _, kv := range x.now([]byte{0}, []byte{0}) {
+		fmt.Fprintln(&b, formatKv(kv))
+	}
+	for _, s := range r.registered()[1:] {
+		fmt.Fprintf(&b, "registered: %s\n", s)
+	}
+	return b.String()
 }

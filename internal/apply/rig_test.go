@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -120,8 +121,16 @@ func (r *rig) entry(e *command.Entry, parts placement.Set, reply Reply) {
 	r.Rendezvous(at, e, reply)
 }
 
+// short is a value on one line.
+func short(value []byte) string {
+	if bytes.ContainsRune(value, '\n') {
+		return fmt.Sprintf("<%d bytes>", len(value))
+	}
+	return string(value)
+}
+
 func formatKv(kv *mvccpb.KeyValue) string {
-	s := fmt.Sprintf("%s=%s", kv.Key, kv.Value)
+	s := fmt.Sprintf("%s=%s", kv.Key, short(kv.Value))
 	s += fmt.Sprintf(" (created %d, mod %d, version %d", kv.CreateRevision, kv.ModRevision, kv.Version)
 	if kv.Lease != 0 {
 		s += fmt.Sprintf(", lease %d", kv.Lease)
@@ -135,7 +144,15 @@ func formatChange(c store.Change) string {
 		s = fmt.Sprintf("delete %s", c.Kv.Key)
 	}
 	if c.Prev != nil {
-		s += fmt.Sprintf(" was %s", c.Prev.Value)
+		s += fmt.Sprintf(" was %s", short(c.Prev.Value))
+	}
+	if c.Hides != nil {
+		s += ", hidden from"
+		for _, client := range []string{Anonymous, "alice", "bob"} {
+			if c.Hides(client) {
+				s += " " + client
+			}
+		}
 	}
 	return s
 }

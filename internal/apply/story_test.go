@@ -44,16 +44,20 @@ func TestStories(t *testing.T) {
 			case "state":
 				return r.storyState()
 			case "where":
-				var b strings.Builder
-				for _, key := range strings.Fields(d.Input) {
-					fmt.Fprintf(&b, "%s: p%d\n", key, r.Placement().Partition([]byte(key)))
-				}
-				return b.String()
+				return r.storyWhere(d)
 			}
 			d.Fatalf(t, "unknown command %s", d.Cmd)
 			return ""
 		})
 	})
+}
+
+func (r *rig) storyWhere(d *datadriven.TestData) string {
+	var b strings.Builder
+	for _, key := range strings.Fields(d.Input) {
+		fmt.Fprintf(&b, "%s: p%d\n", key, r.Placement().Partition([]byte(key)))
+	}
+	return b.String()
 }
 
 func number(d *datadriven.TestData, name string) int {
