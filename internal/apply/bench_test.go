@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -63,6 +64,14 @@ func BenchmarkPuts(b *testing.B) {
 	b.Run("unanswered", func(b *testing.B) {
 		run(b, func(m *Machine, raw []byte) { m.Local(0, 1, 1, decode(raw), nil) })
 	})
+	b.Run("beside-100-extensions", func(b *testing.B) {
+		list := benchExtensions(b)
+		reply := func(int, Result) {}
+		run(b, func(m *Machine, raw []byte) {
+			m.extensions.Store(list)
+			m.Local(0, 1, 1, decode(raw), reply)
+		})
+	})
 	b.Run("store-alone", func(b *testing.B) {
 		run(b, func(m *Machine, raw []byte) {
 			s := m.Stores[0]
@@ -75,6 +84,78 @@ func BenchmarkPuts(b *testing.B) {
 			s.Unlock()
 		})
 	})
+}
+
+// benchExtensions are 100 extensions of other keys, with operations and events of
+// every kind.
+func benchExtensions(b *testing.B) *extension.Registry {
+	var list []*extension.Extension
+	for i := range 100 {
+		e, err := extension.Compile(fmt.Sprint("e", i), fmt.Appendf(nil, `return {
+			scope = { "/e/%[1]d/" },
+			operations = { { op = "read", prefix = "/e/%[1]d/" }, { op = "put", prefix = "/e/%[1]d/" }, { op = "delete", prefix = "/e/%[1]d/" } },
+			events = { { event = "created", prefix = "/e/%[1]d/" }, { event = "modified", prefix = "/e/%[1]d/" }, { event = "deleted", prefix = "/e/%[1]d/" } },
+			read = function() end, put = function() end, delete = function() end, event = function() end,
+		}`, i), int64(i+1), extension.Defaults)
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	return extension.New(extension.Defaults, list)
+}
+
+// BenchmarkPlan is what routing costs a server for each write and read.
+func BenchmarkPlan(b *testing.B) {
+	put := &pb.PutRequest{Key: []byte("/registry/pods/key-0000777")}
+	get := &pb.RangeRequest{Key: put.Key}
+	who := func() (string, int64) { return "", 0 }
+	for name, reg := range map[string]*extension.Registry{"none": extension.New(extension.Defaults, nil), "100": benchExtensions(b)} {
+		m := benchMachine()
+		m.extensions.Store(reg)
+		b.Run("put/"+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Plan(command.Put, put, who)
+			}
+		})
+		b.Run("get/"+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				m.PlanRead(command.Range, get, who)
+			}
+		})
+	}
+}
+
+// BenchmarkCounter is one call of an extension that increments a counter.
+func BenchmarkCounter(b *testing.B) {
+	m := benchMachine()
+	source := `return { scope = { "/ctr" }, operations = { { op = "read", key = "/ctr-increment" } },
+		read = function() local n = tonumber(get("/ctr") or "0") + 1; put("/ctr", n); return n end }`
+	e, err := extension.Compile("counter", []byte(source), 1, extension.Defaults)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.extensions.Store(extension.New(extension.Defaults, []*extension.Extension{e}))
+	call := &command.Call{Kind: command.Range, Client: Anonymous, Name: "counter", Version: 1, Body: cmd(&pb.RangeRequest{Key: []byte("/ctr-increment")}).Body}
+	entry := &command.Entry{Commands: []command.Command{{Kind: command.Extended, Body: call.AppendTo(nil)}}}
+	reply := func(_ int, r Result) {
+		if r.Err != nil {
+			b.Fatal(r.Err)
+		}
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%(1<<16) == 0 { // nobody flushes: the history would only grow
+			b.StopTimer()
+			reg := m.extensions.Load()
+			m = benchMachine()
+			m.extensions.Store(reg)
+			b.StartTimer()
+		}
+		m.Local(0, 1, 1, entry, reply)
+	}
 }
 
 // BenchmarkTxns measures what Kubernetes writes with: compare a key's revision,

@@ -25,6 +25,9 @@ type Caller func() (client string, lease int64)
 // command is executed, the answer is fault.Moved, and the request has to be planned
 // again.
 func (m *Machine) Plan(kind command.Kind, req proto.Message, who Caller) Plan {
+	if put, ok := req.(*pb.PutRequest); ok && !m.Extensions().Concerns(put.GetKey()) {
+		return Plan{Parts: placement.Of(m.Placement().Partition(put.GetKey()))}
+	}
 	if call := m.concern(kind, req, who, true); call != nil {
 		return m.planned(call, req)
 	}
@@ -57,6 +60,9 @@ func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writ
 	var list []*extension.Extension
 	concerned := false
 	for _, s := range spots {
+		if !reg.Concerns(s.key) {
+			continue // a pattern that covers a range covers its first key
+		}
 		found := reg.Operation(op, s.key, s.end)
 		list = append(list, found...)
 		concerned = concerned || len(found) > 0 || writes && op != extension.Txn && personal(s.key, s.end)

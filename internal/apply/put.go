@@ -1,14 +1,13 @@
 package apply
 
 import (
-	"fmt"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -37,13 +36,7 @@ func (x *execution) putCommand(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.Put, body))
 	}
-	if err := x.covers(x.m.writeParts(p.key, nil)); err != nil {
-		return x.failed(fmt.Errorf("apply put: %w", err))
-	}
-	if x.undecided(extension.Put, p.key, nil) {
-		return x.failed(fault.Moved)
-	}
-	if err := x.manage(&p); err != nil {
+	if err := x.admitPut(&p); err != nil {
 		return x.failed(err)
 	}
 	prev, err := x.checkPut(&p)
@@ -63,6 +56,21 @@ func (x *execution) putCommand(body []byte) Result {
 		r.Response = x.putResponse(&p)
 	}
 	return r
+}
+
+// admitPut makes sure that the put belongs here, and that extensions leave it as it
+// is.
+func (x *execution) admitPut(p *put) error {
+	if !x.m.Extensions().Concerns(p.key) {
+		return x.covers(placement.Of(x.m.Placement().Partition(p.key)))
+	}
+	if err := x.covers(x.m.writeParts(p.key, nil)); err != nil {
+		return err
+	}
+	if x.undecided(extension.Put, p.key, nil) {
+		return fault.Moved
+	}
+	return x.manage(p)
 }
 
 // checkPut finds everything for which a put can fail. It returns the present

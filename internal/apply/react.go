@@ -20,10 +20,10 @@ func (x *execution) react() {
 	}
 	runs := 0
 	for sub := int64(0); sub < x.sub; sub++ {
-		c := *x.changed(sub)
-		if isNotice(&c) {
+		if c := x.changed(sub); !reg.Concerns(c.Kv.Key) || isNotice(c) {
 			continue
 		}
+		c := *x.changed(sub) // handlers add changes behind it
 		t := x.eventType(c)
 		for _, e := range reg.Events(t, c.Kv.Key) {
 			standing := standingOf(view{x}, e.Name)

@@ -34,7 +34,12 @@ type Notice struct{ Key, Value []byte }
 type Outcome struct {
 	Writes  []Write
 	Notices []Notice
-	Usage   script.Usage
+
+	// What ran, for whom, and what it took: there also after an error.
+	Handler    string // "read" …, or "created" …
+	Key        []byte
+	Usage      script.Usage
+	Operations int // on keys
 
 	// Of an operation: the key-values to answer with (of revision 0 where the handler
 	// names none), how many keys a delete
@@ -68,7 +73,7 @@ type call struct {
 func (e *Extension) Operation(s State, rev int64, r *Request) (*Outcome, error) {
 	c := &call{e: e, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
 	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, e.limits.run(), c)
-	out := &Outcome{Usage: used}
+	out := &Outcome{Handler: r.Op.String(), Key: r.Key, Usage: used, Operations: c.used}
 	if err == nil {
 		err = out.answer(r, v, c)
 	}
@@ -82,7 +87,7 @@ func (e *Extension) Event(s State, rev int64, ev *Event) (*Outcome, error) {
 		c.lease = ev.Prev.Lease
 	}
 	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, e.limits.run(), c)
-	out := &Outcome{Usage: used}
+	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key, Usage: used, Operations: c.used}
 	return out, c.finish(out, err)
 }
 
@@ -93,7 +98,7 @@ func (c *call) finish(out *Outcome, err error) error {
 		out.Block, out.Suppress = c.waitFor, c.hidden
 		return nil
 	}
-	*out = Outcome{Usage: out.Usage}
+	*out = Outcome{Handler: out.Handler, Key: out.Key, Usage: out.Usage, Operations: out.Operations}
 	f := fault.ExtensionFailed
 	var s *script.Error
 	if errors.As(err, &s) && s.Limit {

@@ -31,7 +31,8 @@ type Extension struct {
 const maxSubscriptions = 100
 
 // Compile verifies and loads a source, as the extension name registered at
-// revision order. The error is a [fault.BadExtension] that says where and why.
+// revision order. The error is a [fault.BadExtension], as a [Refused] if the source
+// is to blame.
 func Compile(name string, source []byte, order int64, l Limits) (*Extension, error) {
 	if err := CheckName(name); err != nil {
 		return nil, fault.BadExtension.With(err.Error())
@@ -50,8 +51,23 @@ func Compile(name string, source []byte, order int64, l Limits) (*Extension, err
 	return e, nil
 }
 
+// Refused is why a source was not accepted. Line and Column are 0 where the reason
+// has no place.
+type Refused struct {
+	*fault.Detail
+	Line, Column int
+	Reason       string
+}
+
+func (r *Refused) Unwrap() error { return r.Detail }
+
 func refused(name string, err error) error {
-	return fault.BadExtension.With(describe(name, err))
+	r := &Refused{Detail: fault.BadExtension.With(describe(name, err)), Reason: err.Error()}
+	var s *script.Error
+	if errors.As(err, &s) {
+		r.Line, r.Column, r.Reason = s.Line, s.Column, s.Reason
+	}
+	return r
 }
 
 // describe is the text of an error for the client.

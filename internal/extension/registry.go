@@ -10,11 +10,13 @@ import (
 type Registry struct {
 	Limits Limits
 
-	list   []*Extension // in the order of their registration
-	byName map[string]*Extension
-	ops    [ops]index
-	events [eventTypes]index
-	reach  map[*Extension][]*Extension
+	list     []*Extension // in the order of their registration
+	byName   map[string]*Extension
+	ops      [ops]index
+	events   [eventTypes]index
+	anyEvent index // of whatever type
+	reach    map[*Extension][]*Extension
+	patterns filter // of all subscriptions
 }
 
 // index finds the extensions whose patterns cover a key: by the key itself and by
@@ -31,9 +33,12 @@ func New(l Limits, list []*Extension) *Registry {
 		r.byName[e.Name] = e
 		for _, s := range e.Operations {
 			r.ops[s.Op].add(s.Pattern, e)
+			r.patterns.add(s.Pattern)
 		}
 		for _, s := range e.Events {
 			r.events[s.Type].add(s.Pattern, e)
+			r.anyEvent.add(s.Pattern, e)
+			r.patterns.add(s.Pattern)
 		}
 	}
 	for _, e := range r.list {
@@ -72,17 +77,7 @@ func (r *Registry) Version() int64 {
 func (r *Registry) Handles(op Op) bool { return r != nil && len(r.ops[op]) > 0 }
 
 // HasEvents tells whether any extension subscribes to any change.
-func (r *Registry) HasEvents() bool {
-	if r == nil {
-		return false
-	}
-	for _, x := range r.events {
-		if len(x) > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (r *Registry) HasEvents() bool { return r != nil && len(r.anyEvent) > 0 }
 
 func (x *index) add(p Pattern, e *Extension) {
 	if *x == nil {
@@ -140,21 +135,18 @@ func (r *Registry) Events(t EventType, key []byte) []*Extension {
 // EventsIn returns the extensions that subscribe to any change of any key in a
 // range, in no particular order.
 func (r *Registry) EventsIn(key, end []byte) []*Extension {
-	if r == nil {
+	if !r.HasEvents() {
 		return nil
 	}
+	if len(end) == 0 {
+		return r.anyEvent.find(key)
+	}
 	var list []*Extension
-	for t := range r.events {
-		if len(r.events[t]) == 0 {
-			continue
-		}
-		if len(end) == 0 {
-			list = append(list, r.events[t].find(key)...)
-			continue
-		}
-		for p, es := range r.events[t] { // unordered: the caller makes a set of it
-			if Pattern(p).meets(key, end) {
-				list = append(list, es...)
+	for _, e := range r.list {
+		for _, s := range e.Events {
+			if s.Pattern.meets(key, end) {
+				list = append(list, e)
+				break
 			}
 		}
 	}
