@@ -1,0 +1,93 @@
+package script
+
+// What host functions do with a call: charge, and make tables. All of it comes
+// back as an error, also where inside the package it would be a panic.
+
+// Host is what [Module.Call] was given for host functions.
+func (c *Call) Host() any { return c.host }
+
+// Charge takes steps and bytes from what is left. A host function must call it
+// before it does the work, and return the error; the call ends even if it
+// doesn't.
+func (c *Call) Charge(steps, bytes int64) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	c.spend(max(steps, 0), c.at)
+	c.allocate(max(bytes, 0), c.at)
+	return nil
+}
+
+// Left is what the call may still use.
+func (c *Call) Left() Usage { return Usage{Steps: c.steps, Bytes: c.bytes} }
+
+// NewTable makes an empty table with room for so many values in sequence and so
+// many others, charged.
+func (c *Call) NewTable(items, fields int) (t *Table, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	return c.newTable(items, fields, c.at), nil
+}
+
+// Set stores a value under a key, charged.
+func (t *Table) Set(c *Call, key, value Value) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	c.checkKey(key, c.at)
+	c.set(t, key, value, c.at)
+	return nil
+}
+
+// Append stores a value at the end of the sequence, charged.
+func (t *Table) Append(c *Call, value Value) error {
+	return t.Set(c, Int(int64(t.Len())+1), value)
+}
+
+// A Pair is a field of a table that the host makes.
+type Pair struct {
+	Name  string
+	Value Value
+}
+
+// NewRecord makes a table with the given fields, charged. Fields that are nil
+// are left out.
+func (c *Call) NewRecord(pairs ...Pair) (v Value, err error) {
+	t, err := c.NewTable(0, len(pairs))
+	if err != nil {
+		return Value{}, err
+	}
+	t.fill(pairs)
+	return t.Value(), nil
+}
+
+// NewRecord makes a table to be an argument of one [Module.Call]. Nothing is
+// charged for it.
+func NewRecord(pairs ...Pair) Value {
+	t := &Table{fields: make([]field, 0, len(pairs))}
+	if len(pairs) > smallTable {
+		t.index = &index{}
+	}
+	t.fill(pairs)
+	return t.Value()
+}
+
+// fill adds fields of different names, for which there is room.
+func (t *Table) fill(pairs []Pair) {
+	for _, p := range pairs {
+		if p.Value.IsNil() {
+			continue
+		}
+		t.fields = append(t.fields, field{String(p.Name), p.Value})
+		if t.index != nil {
+			t.index.put(String(p.Name), len(t.fields)-1)
+		}
+	}
+}
