@@ -44,6 +44,12 @@ func (w *electing) run(ctx context.Context, rec *recorder) error {
 	})
 }
 
+// The first reigns of a round, before anything is measured, last for a while.
+const (
+	longReigns = 5
+	reign      = 10 * time.Millisecond
+)
+
 // lead is one reign.
 func (w *electing) lead(ctx context.Context, i int, rec *recorder) error {
 	if err := w.elections[i].Campaign(ctx); err != nil {
@@ -53,7 +59,9 @@ func (w *electing) lead(ctx context.Context, i int, rec *recorder) error {
 	if !w.leader.CompareAndSwap(0, int64(i)+1) {
 		return fmt.Errorf("WRONG: client %d is elected while client %d leads", i, w.leader.Load()-1)
 	}
-	w.changes.Add(1)
+	if w.changes.Add(1) <= longReigns {
+		time.Sleep(reign) // another leader beside this one would be seen
+	}
 	if before := w.resigned.Load(); before != nil {
 		rec.add(elected.Sub(*before))
 	}

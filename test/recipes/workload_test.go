@@ -119,7 +119,7 @@ func (k *inMemory) Campaign(ctx context.Context) error {
 	select {
 	case <-k.leader:
 		if k.fault == "two leaders" {
-			k.leader <- struct{}{}
+			k.Resign(ctx)
 			time.Sleep(time.Millisecond)
 		}
 		return nil
