@@ -39,7 +39,7 @@ func (a *audiences) of(keys extension.State, name string) *audience {
 	if found := a.byName[name]; found != nil {
 		return found
 	}
-	found := &audience{owner: ownerOf(keys, name), acked: map[string]struct{}{}}
+	found := &audience{owner: ownerOf(keys, extension.OwnerKey(name)), acked: map[string]struct{}{}}
 	for _, kv := range keys.Range(extension.AckKey(name, ""), extension.AcksEnd(name), 0) {
 		_, _, client := extension.Parse(kv.Key)
 		found.acked[client] = struct{}{}

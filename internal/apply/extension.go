@@ -113,7 +113,7 @@ func (x *execution) done(resp proto.Message) Result {
 
 // callExtension runs an operation extension (EZK §3.7).
 func (x *execution) callExtension(e *extension.Extension, call *command.Call, req proto.Message) Result {
-	standing := standingOf(view{x}, e.Name)
+	standing := standingOf(view{x}, e.StateKey())
 	if standing.Disabled {
 		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, standing.Reason)))
 	}
@@ -122,7 +122,7 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
 		err = fault.NoSpace
 	}
-	x.consumeAck(e.Name, call.Client)
+	x.consumeAck(e, call.Client)
 	x.rate(e, standing, err)
 	x.m.called(e.Name, began, out, err)
 	if err != nil {
@@ -241,12 +241,15 @@ func (x *execution) rate(e *extension.Extension, s extension.Standing, err error
 	default:
 		s = extension.Standing{}
 	}
-	x.write(&put{key: extension.StateKey(e.Name), value: []byte(s.String())}, nil)
+	x.write(&put{key: e.StateKey(), value: []byte(s.String())}, nil)
 }
 
 // consumeAck uses up an acknowledgement that was good for once.
-func (x *execution) consumeAck(name, client string) {
-	key := extension.AckKey(name, client)
+func (x *execution) consumeAck(e *extension.Extension, client string) {
+	if ownerOf(view{x}, e.OwnerKey()) == client {
+		return
+	}
+	key := extension.AckKey(e.Name, client)
 	if kv := (view{x}).Get(key); kv != nil && string(kv.Value) == extension.Once {
 		x.delete(key)
 	}
@@ -255,21 +258,21 @@ func (x *execution) consumeAck(name, client string) {
 // mayUse says whether a client may call an extension: its owner may, and who has
 // acknowledged it (§3.6).
 func mayUse(keys extension.State, e *extension.Extension, client string) bool {
-	return ownerOf(keys, e.Name) == client || keys.Get(extension.AckKey(e.Name, client)) != nil
+	return ownerOf(keys, e.OwnerKey()) == client || keys.Get(extension.AckKey(e.Name, client)) != nil
 }
 
 // Anonymous is the client that doesn't say who it is.
 const Anonymous = "anonymous"
 
-func ownerOf(keys extension.State, name string) string {
-	if kv := keys.Get(extension.OwnerKey(name)); kv != nil {
+func ownerOf(keys extension.State, ownerKey []byte) string {
+	if kv := keys.Get(ownerKey); kv != nil {
 		return string(kv.Value)
 	}
 	return Anonymous
 }
 
-func standingOf(keys extension.State, name string) extension.Standing {
-	if kv := keys.Get(extension.StateKey(name)); kv != nil {
+func standingOf(keys extension.State, stateKey []byte) extension.Standing {
+	if kv := keys.Get(stateKey); kv != nil {
 		return extension.ParseStanding(kv.Value)
 	}
 	return extension.Standing{}
@@ -304,7 +307,7 @@ func (m *Machine) reach(e *extension.Extension) placement.Set {
 	var parts placement.Set
 	place := m.Placement()
 	for _, f := range m.Extensions().Reach(e) {
-		parts |= placement.Of(place.Partition(extension.OwnerKey(f.Name)))
+		parts |= placement.Of(place.Partition(f.OwnerKey()))
 		for _, p := range f.Scope {
 			parts |= place.Range(p.Bounds())
 		}

@@ -115,7 +115,7 @@ func (x *execution) adopt(name string) {
 		x.deleteBelow(extension.AckKey(name, ""))
 		x.write(&put{key: extension.OwnerKey(name), value: []byte(owner)}, nil)
 	}
-	if standingOf(view{x}, name) != (extension.Standing{}) {
+	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
 		x.delete(extension.StateKey(name))
 	}
 }

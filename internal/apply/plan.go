@@ -92,7 +92,7 @@ func (m *Machine) handler(list []*extension.Extension, client string) (found *ex
 
 // mayUse asks the present keys.
 func (m *Machine) mayUse(e *extension.Extension, client string) bool {
-	home := m.Placement().Partition(extension.OwnerKey(e.Name))
+	home := m.Placement().Partition(e.OwnerKey())
 	x := execution{m: m, parts: placement.Of(home), local: home}
 	m.Stores[home].RLock()
 	defer m.Stores[home].RUnlock()

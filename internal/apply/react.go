@@ -26,7 +26,7 @@ func (x *execution) react() {
 		c := *x.changed(sub) // handlers add changes behind it
 		t := x.eventType(c)
 		for _, e := range reg.Events(t, c.Kv.Key) {
-			standing := standingOf(view{x}, e.Name)
+			standing := standingOf(view{x}, e.StateKey())
 			if standing.Disabled {
 				continue
 			}

@@ -21,11 +21,17 @@ type Extension struct {
 	// Loading is what running the top level of the file took.
 	Loading script.Usage
 
+	owner, state []byte // the keys, for every call
+
 	module   *script.Module
 	handlers [ops]script.Value
 	onEvent  script.Value
 	limits   Limits
 }
+
+// OwnerKey and StateKey are the extension's keys, not to be written to.
+func (e *Extension) OwnerKey() []byte { return e.owner }
+func (e *Extension) StateKey() []byte { return e.state }
 
 // maxSubscriptions bounds the lists of a file.
 const maxSubscriptions = 100
@@ -41,7 +47,7 @@ func Compile(name string, source []byte, order int64, l Limits) (*Extension, err
 	if err != nil {
 		return nil, refused(name, err)
 	}
-	e := &Extension{Name: name, Order: order, limits: l}
+	e := &Extension{Name: name, Order: order, limits: l, owner: OwnerKey(name), state: StateKey(name)}
 	if e.module, e.Loading, err = program.Load(l.run()); err != nil {
 		return nil, refused(name, err)
 	}
