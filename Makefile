@@ -79,11 +79,11 @@ sim:
 bench: build peers
 	$(GO) run ./test/bench $(ARGS)
 
-## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (ARGS=-quick)
+## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (some minutes)
 .PHONY: bench-recipes
 bench-recipes: build peers peers-zookeeper
 	$(GO) build -o bin/bench-recipes ./test/recipes
-	exec bin/bench-recipes $(ARGS)
+	exec bin/bench-recipes -write docs/benchmarks-recipes.md -img docs/img $(ARGS)
 
 ## fuzz: every fuzz target for FUZZTIME (10s)
 .PHONY: fuzz

@@ -6,7 +6,7 @@
 //	go run ./test/recipes                    1 and 3 servers, 1 to 50 clients
 //	go run ./test/recipes -quick             short rounds of 1, 10 and 50 clients, 3 servers
 //	go run ./test/recipes -recipes counter -subjects etcd,zookeeper -clients 50
-//	go run ./test/recipes -write docs/benchmarks-recipes.md -img docs/img
+//	go run ./test/recipes -write docs/benchmarks-recipes.md -img docs/img    (make bench-recipes)
 //
 // Every client has a connection of its own and one operation under way; the clients
 // are spread over the servers. The clusters of all subjects stand side by side and the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -41,20 +40,22 @@ func Register(ctx context.Context, endpoint, dir, name string) error {
 	return nil
 }
 
-// enabled waits for the state that the server notes beside the source.
+// enabled looks at what the server notes beside a source that it took for one: its
+// owner, and its state where that isn't "enabled".
 func enabled(ctx context.Context, c *clientv3.Client, name string) error {
-	for range 20 {
-		resp, err := c.Get(ctx, managerPrefix+name+"/state")
-		if err != nil {
-			return err
-		}
-		if len(resp.Kvs) == 1 {
-			if state := string(resp.Kvs[0].Value); state != "enabled" {
-				return fmt.Errorf("its state is %q", state)
-			}
-			return nil
-		}
-		time.Sleep(50 * time.Millisecond)
+	owner, err := c.Get(ctx, managerPrefix+name+"/owner")
+	if err != nil {
+		return err
 	}
-	return ErrNone
+	if len(owner.Kvs) == 0 {
+		return ErrNone
+	}
+	state, err := c.Get(ctx, managerPrefix+name+"/state")
+	if err != nil {
+		return err
+	}
+	if len(state.Kvs) == 1 && string(state.Kvs[0].Value) != "enabled" {
+		return fmt.Errorf("its state is %q", state.Kvs[0].Value)
+	}
+	return nil
 }
