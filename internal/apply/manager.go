@@ -23,7 +23,7 @@ func (m *Machine) Extensions() *extension.Registry { return m.extensions.Load() 
 // be at work.
 func (m *Machine) LoadExtensions() error {
 	x := execution{m: m, parts: m.Placement().All(), local: alone(m.Placement().All())}
-	reg, err := x.registry(extension.Defaults)
+	reg, err := x.registry(x.settings())
 	m.extensions.Store(reg)
 	return err
 }
@@ -131,14 +131,18 @@ func (x *execution) deleteBelow(prefix []byte) {
 // renewRegistry replaces the registry by what the keys say now.
 func (x *execution) renewRegistry() {
 	x.renew = false
-	l := extension.Defaults
+	reg, _ := x.registry(x.settings())
+	x.m.extensions.Store(reg)
+}
+
+// settings are the limits that the keys say.
+func (x *execution) settings() extension.Limits {
 	if kv := (view{x}).Get([]byte(extension.LimitsKey)); kv != nil {
-		if set, err := extension.ParseLimits(kv.Value); err == nil {
-			l = set
+		if l, err := extension.ParseLimits(kv.Value); err == nil {
+			return l
 		}
 	}
-	reg, _ := x.registry(l)
-	x.m.extensions.Store(reg)
+	return extension.Defaults
 }
 
 // registry compiles what is registered, or takes over what was compiled before.
