@@ -181,7 +181,7 @@ func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Mess
 		resp := &pb.TxnResponse{Header: header, Succeeded: out.Succeeded}
 		if len(out.Kvs) > 0 {
 			resp.Responses = []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{
-				ResponseRange: &pb.RangeResponse{Kvs: out.Kvs, Count: int64(len(out.Kvs))},
+				ResponseRange: &pb.RangeResponse{Header: x.header(true), Kvs: out.Kvs, Count: int64(len(out.Kvs))},
 			}}}
 		}
 		return resp
