@@ -87,6 +87,8 @@ var attacks = []struct{ name, source, want string }{
 	{"ordering large strings", "local a, b = ('x'):rep(400000), ('x'):rep(400000) while not (a < b) do end", "more than 200000 steps"},
 	{"searching large strings", "local s = ('x'):rep(400000) while not s:find('y') do end", "more than 200000 steps"},
 	{"searching for what nearly matches", "local s, p = ('a'):rep(400000), ('a'):rep(1000) .. 'b' while not s:find(p) do end", "more than 200000 steps"},
+	{"searching for something large", "local s, p = ('a'):rep(400000), ('a'):rep(200000) .. 'b' while not s:find(p) do end", "more than 200000 steps"},
+	{"splitting at something large", "local s, p = ('a'):rep(400000), ('a'):rep(200000) .. 'b' while #s:split(p) == 1 do end", "more than 200000 steps"},
 	{"hashing large strings", "local s, t = ('x'):rep(400000), {} while not t[s] do end", "more than 200000 steps"},
 	{"parsing large strings", "local s = ('1'):rep(400000) while not tonumber(s) do end", "more than 200000 steps"},
 	{"length of prefixes", "local s = ('x'):rep(400000) while s:startswith(s) do end", "more than 200000 steps"},

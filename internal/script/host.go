@@ -31,8 +31,11 @@ func (c *Call) NewTable(items, fields int) (t *Table, err error) {
 			err = recovered(r)
 		}
 	}()
-	return c.newTable(items, fields, c.at), nil
+	return c.newTable(roomFor(items), roomFor(fields), c.at), nil
 }
+
+// roomFor keeps the price of a table a number.
+func roomFor(n int) int { return min(max(n, 0), 1<<40) }
 
 // Set stores a value under a key, charged.
 func (t *Table) Set(c *Call, key, value Value) (err error) {

@@ -3,6 +3,7 @@ package script_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -138,4 +139,55 @@ func TestValues(t *testing.T) {
 	require.False(t, ok)
 	require.True(t, script.Int(0).Truthy())
 	require.False(t, script.Bool(false).Truthy())
+}
+
+// Two strings of the host may or may not share their memory, depending on where
+// it has them from. That must not be seen.
+func TestSharedStrings(t *testing.T) {
+	value := strings.Repeat("x", 10_000)
+	shared := false
+	functions := []script.Function{{Name: "get", Do: func(*script.Call, []script.Value) (script.Value, error) {
+		if shared {
+			return script.String(value), nil
+		}
+		return script.String(strings.Clone(value)), nil
+	}}}
+	p, err := script.Compile([]byte(`return function()
+  local t = {}
+  t[get()] = 1
+  return { get() == get(), get() < get(), t[get()], get():find(get()) }
+end`), functions, script.Bounds{})
+	require.NoError(t, err)
+	m, _, err := p.Load(roomy)
+	require.NoError(t, err)
+	v1, u1, err := m.Call(m.Export(), nil, roomy, nil)
+	require.NoError(t, err)
+	shared = true
+	v2, u2, err := m.Call(m.Export(), nil, roomy, nil)
+	require.NoError(t, err)
+	require.Equal(t, show(v1), show(v2))
+	require.Equal(t, u1, u2)
+}
+
+func TestHugeTablesOfTheHost(t *testing.T) {
+	functions := []script.Function{{Name: "huge", Min: 1, Max: 1, Do: func(c *script.Call, args []script.Value) (script.Value, error) {
+		n, _ := args[0].AsInt()
+		table, err := c.NewTable(int(n), int(n))
+		if err != nil {
+			return script.Nil(), err
+		}
+		return table.Value(), nil
+	}}}
+	for n, want := range map[string]string{"9223372036854775807": "line 1:28: more than 1048576 steps", "-5": ""} {
+		p, err := script.Compile([]byte("return function()   return huge("+n+") end"), functions, script.Bounds{})
+		require.NoError(t, err)
+		m, _, err := p.Load(roomy)
+		require.NoError(t, err)
+		_, _, err = m.Call(m.Export(), nil, roomy, nil)
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
 }

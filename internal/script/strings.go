@@ -150,6 +150,15 @@ func stringRep(c *Call, args []Value) Value {
 	})
 }
 
+// search charges for looking for sub bytes in so many, some times over. Go's
+// search for long strings compares hashes, of a kind for which equal ones are
+// easily made: every place may take a comparison of all of sub.
+func (c *Call) search(in, sub, times int) {
+	places := int64(max(in-sub, 0)) * int64(times)
+	c.work(in*times, c.at)
+	c.spend((places>>workShift)*(int64(sub)>>workShift), c.at)
+}
+
 // stringFind looks for plain text, and gives where it begins.
 func stringFind(c *Call, args []Value) Value {
 	s, sub, first := c.string("string.find", args, 0), c.string("string.find", args, 1), int64(1)
@@ -163,7 +172,7 @@ func stringFind(c *Call, args []Value) Value {
 		return Value{}
 	}
 	rest := s[first-1:]
-	c.work(len(rest), c.at)
+	c.search(len(rest), len(sub), 1)
 	i := strings.Index(rest, sub)
 	if i < 0 {
 		return Value{}
@@ -176,7 +185,7 @@ func stringSplit(c *Call, args []Value) Value {
 	if separator == "" {
 		fail(c.at, "string.split wants a separator")
 	}
-	c.work(2*len(s), c.at)
+	c.search(len(s), len(separator), 2)
 	n := strings.Count(s, separator) + 1
 	t := c.newTable(n, 0, c.at)
 	for range n {

@@ -12,7 +12,6 @@ type verifier struct {
 	tokens *tokens
 	token  ast.Token // the next one that shows in the tree
 	at     position
-	lost   bool // tokens and tree have come apart: must never happen
 
 	host  map[string]*closure
 	nodes int
@@ -58,7 +57,8 @@ func (v *verifier) advance() {
 	}
 }
 
-// take says where a token is, and goes on.
+// take says where a token is, and goes on. That the tree has something else there
+// can't be: tokens also decide what the tree leaves open.
 func (v *verifier) take(kinds ...int) position {
 	at := v.at
 	for _, k := range kinds {
@@ -67,8 +67,7 @@ func (v *verifier) take(kinds ...int) position {
 			return at
 		}
 	}
-	v.lost = true
-	return at
+	panic("the tree and the tokens have come apart")
 }
 
 // enter counts a node and a level of nesting; leave ends the level.
