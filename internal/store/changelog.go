@@ -1,10 +1,6 @@
 package store
 
-import (
-	"sort"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
-)
+import "sort"
 
 // changeLog is the newest part of history, in memory: everything that is not
 // yet in History, and behind that a window for watchers that are a little
@@ -86,14 +82,7 @@ func (l *changeLog) from(rev Revision) (int, int) {
 	return i, sort.Search(c.n, func(j int) bool { return !c.items[j].Rev().Less(rev) })
 }
 
-// get returns the value written at rev, or nil if it is not in the log.
-func (l *changeLog) get(rev Revision) *mvccpb.KeyValue {
-	if c := l.change(rev); c != nil {
-		return c.Kv
-	}
-	return nil
-}
-
+// change returns the change at rev, or nil if it is not in the log.
 func (l *changeLog) change(rev Revision) *Change {
 	if !l.floor.Less(rev) {
 		return nil

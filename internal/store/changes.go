@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -29,7 +30,9 @@ func (s *Store) Changes(key, end []byte, from, to int64, limit int, prev bool) (
 		return nil, 0, fault.Compacted
 	}
 	w := walk{store: s, key: key, end: end, from: from, to: to, through: to, limit: limit, prev: prev}
-	floor := s.log.floor.Main
+	// Above it the log has everything; keys that have moved here since haven't
+	// brought their past into it.
+	floor := max(s.log.floor.Main, s.arrivals.through)
 	switch {
 	case from > to:
 		s.RUnlock()
@@ -42,8 +45,9 @@ func (s *Store) Changes(key, end []byte, from, to int64, limit int, prev bool) (
 		w.index()
 		s.RUnlock()
 	default:
-		s.RUnlock()
 		w.through = min(to, floor)
+		w.memory() // before the file is read: what leaves memory is in it by then
+		s.RUnlock()
 		if err := w.scan(); err != nil {
 			return nil, 0, err
 		}
@@ -66,6 +70,7 @@ type walk struct {
 	prev              bool
 
 	found []Change
+	held  []Change  // found in memory, beside what the file has
 	kvs   []missing // values and previous values that are still to be fetched
 	prevs []missing
 }
@@ -98,7 +103,7 @@ func (w *walk) log() {
 			if ch.Kv.ModRevision > w.to {
 				return
 			}
-			if !w.wants(ch.Kv.Key) {
+			if !w.wants(ch.Kv.Key) || ch.Kv.ModRevision <= w.store.departed && !w.store.has(ch) {
 				continue
 			}
 			if w.full(ch.Kv.ModRevision) {
@@ -132,7 +137,7 @@ func (w *walk) index() {
 		if m.main > w.to || w.full(m.main) {
 			return
 		}
-		if c := s.log.change(m.rev()); c != nil {
+		if c := s.change(m.rev()); c != nil {
 			w.found = append(w.found, *c)
 			continue
 		}
@@ -162,10 +167,40 @@ func (w *walk) previous(e *entry, i, at int) {
 		return
 	}
 	if rev, ok := e.before(i, w.found[at].Kv.ModRevision); ok {
-		if w.found[at].Prev = w.store.log.get(rev); w.found[at].Prev == nil {
+		if c := w.store.change(rev); c != nil {
+			w.found[at].Prev = c.Kv
+		} else {
 			w.prevs = append(w.prevs, missing{at, rev})
 		}
 	}
+}
+
+// memory collects what of the walk's range may not be in the file yet, in no
+// order. There is any only after keys have moved here.
+func (w *walk) memory() {
+	l := &w.store.log
+	for i, j := l.from(Revision{Main: w.from}); i < len(l.chunks); i, j = i+1, 0 {
+		if c := l.chunks[i]; !w.hold(c.items[j:c.n]) {
+			break
+		}
+	}
+	w.hold(w.store.arrivals.fresh)
+	w.hold(w.store.arrivals.cut)
+}
+
+// hold takes from changes that ascend, and tells whether they ended before the
+// walk does.
+func (w *walk) hold(changes []Change) bool {
+	for i := range changes {
+		c := &changes[i]
+		if c.Kv.ModRevision > w.through {
+			return false
+		}
+		if c.Kv.ModRevision >= w.from && w.wants(c.Kv.Key) {
+			w.held = append(w.held, *c)
+		}
+	}
+	return true
 }
 
 // scan reads a range's changes from the file, whatever partition they are of.
@@ -193,11 +228,21 @@ func (w *walk) scan() error {
 	return nil
 }
 
-// claim keeps those of the file's changes that are of this partition.
+// claim keeps those of the changes that are of this partition, each once.
 func (w *walk) claim() {
 	all := w.found
 	w.found = nil
+	if len(w.held) > 0 {
+		// The file's come last and so lose against equals: they know no previous
+		// values.
+		all = append(w.held, all...)
+		slices.SortStableFunc(all, compareChanges)
+		all = slices.CompactFunc(all, func(a, b Change) bool { return a.Rev() == b.Rev() })
+	}
 	for _, c := range all {
+		if c.Kv.ModRevision > w.through {
+			return
+		}
 		e := w.store.keys[view(c.Kv.Key)]
 		if e == nil {
 			continue
@@ -205,6 +250,9 @@ func (w *walk) claim() {
 		i, ok := e.find(c.Rev())
 		if !ok {
 			continue
+		}
+		if w.full(c.Kv.ModRevision) {
+			return
 		}
 		w.found = append(w.found, c)
 		w.previous(e, i, len(w.found)-1)

@@ -8,6 +8,8 @@ type sweep struct {
 	// aged names every key that has a past, each once: nothing else can have
 	// anything to compact.
 	aged queue
+	// stale are the queued keys that have none here, since they have moved away.
+	stale map[string]struct{}
 
 	allowed int64 // no pass works for a later compaction
 
@@ -17,6 +19,7 @@ type sweep struct {
 	dead   []Dead // by finished passes, ascending, not yet cut
 	done   int64  // every revision killed by this compaction is or was in dead
 
+	handed   int64    // Swept of the last cut
 	flushed  position // end of the last released cut
 	reported int64    // Swept of the last released cut
 }
@@ -43,11 +46,14 @@ func (s *Store) sweepOn() {
 		if more {
 			continue
 		}
-		// Only the flusher touches found between passes: sort without the lock.
-		// In order of revision the backend frees whole pages, and a key's last
-		// value never outlives its tombstone across a crash.
+		// Only the flusher changes found between passes: sort it without the lock,
+		// but a copy, since others read it when keys move. In order of revision the
+		// backend frees whole pages, and a key's last value never outlives its
+		// tombstone across a crash.
+		found = slices.Clone(found)
 		slices.SortFunc(found, compareDead)
 		s.Lock()
+		s.sweep.found = found
 		s.sweep.finish()
 		again := s.sweep.done < s.sweep.allowed
 		s.Unlock()
@@ -69,6 +75,10 @@ func (s *Store) sweepKeys(n int) bool {
 	for ; n > 0 && w.left > 0; n-- {
 		w.left--
 		name := w.aged.pop()
+		if _, stale := w.stale[name]; stale {
+			delete(w.stale, name)
+			continue
+		}
 		e := s.keys[name]
 		var gone bool
 		if w.found, gone = e.compact(w.target, w.found); gone {
@@ -103,9 +113,9 @@ func (w *sweep) take(n int) (dead []Dead, swept int64) {
 	n = min(n, len(w.dead))
 	dead, w.dead = w.dead[:n:n], w.dead[n:]
 	if len(w.dead) > 0 {
-		return dead, w.reported
+		return dead, w.handed
 	}
-	w.dead = nil
+	w.dead, w.handed = nil, w.done
 	return dead, w.done
 }
 

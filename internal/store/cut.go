@@ -68,6 +68,7 @@ func (s *Store) Cut() Cut {
 	}
 	c.chunks, c.skip = s.log.since(c.from)
 	c.Dead, c.Swept = s.sweep.take(s.bounds.dead)
+	s.arrivals.takeCut()
 	return c
 }
 
@@ -80,6 +81,7 @@ func (s *Store) Dirty() bool {
 // physical part of compaction. It takes the lock itself, in short pieces.
 func (s *Store) Release(c Cut) {
 	s.Lock()
+	s.arrivals.cut = nil
 	s.sweep.flushed = c.to
 	s.sweep.reported = c.Swept
 	s.sweep.allowed = c.Sweep

@@ -23,6 +23,8 @@
 //     a deleted key back.
 //  6. No step under the lock takes longer because of a compaction or a flush,
 //     but for bounded pieces.
+//  7. Keys that move to another store of the server take all of their history
+//     along: what the stores answer together is the same before and after.
 //
 // The package knows no watches, no leases (beyond the id in a KeyValue), no
 // Raft, no file and no clock. Of stoa it imports only internal/fault.

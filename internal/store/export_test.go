@@ -7,5 +7,12 @@ func (s *Store) Tighten() {
 	s.bounds = bounds{windowBytes: 0, windowChunks: 0, dead: 3, piece: 2, budget: 4}
 }
 
+// Slow makes a store compact in many pieces, as Tighten does, but leaves it its
+// window.
+func (s *Store) Slow() {
+	s.Tighten()
+	s.bounds.windowBytes, s.bounds.windowChunks = defaultBounds.windowBytes, defaultBounds.windowChunks
+}
+
 // InMemory is how many changes the log holds.
 func (s *Store) InMemory() int { return int(s.log.next - s.log.base) }

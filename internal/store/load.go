@@ -93,7 +93,7 @@ func (s *Store) Restore(index, term uint64, rev, compacted, swept int64) {
 	s.index, s.term = index, term
 	s.rev = max(s.rev, rev, compacted)
 	s.compacted = compacted
-	s.sweep.target, s.sweep.done, s.sweep.reported = swept, swept, swept
+	s.sweep.target, s.sweep.done, s.sweep.handed, s.sweep.reported = swept, swept, swept, swept
 	s.sweep.allowed = swept
 	s.log.floor = Revision{s.rev, math.MaxInt64}
 	s.log.last = s.log.floor

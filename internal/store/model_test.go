@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -119,14 +120,24 @@ type machine struct {
 	cutRev  int64
 	durable model // what a crash leaves
 	durRev  int64
+	windows bool // stores keep what is flushed for a while
+
+	// homes are the stores of keys that have moved.
+	homes, homesAtCut, homesDurable map[string]int
 }
 
-func (m *machine) route(key []byte) int { return int(key[len(key)-1]) % len(m.stores) }
+func (m *machine) route(key []byte) int {
+	if p, ok := m.homes[string(key)]; ok {
+		return p
+	}
+	return int(key[len(key)-1]) % len(m.stores)
+}
 
 func (m *machine) of(key string) *store.Store { return m.stores[m.route([]byte(key))] }
 
 var (
-	genKey   = rapid.SampledFrom([]string{"a", "a0", "a1", "b", "b/x", "b/y", "c", "d", "d2", "e"})
+	allKeys  = []string{"a", "a0", "a1", "b", "b/x", "b/y", "c", "d", "d2", "e"}
+	genKey   = rapid.SampledFrom(allKeys)
 	genEnd   = rapid.SampledFrom([]string{"", "\x00", "b", "b0", "c", "d1", "z"})
 	genLease = rapid.SampledFrom([]int64{0, 0, 7, 8})
 )
@@ -134,7 +145,10 @@ var (
 // write makes some changes at one revision, over all stores.
 func (m *machine) write(t *rapid.T) {
 	m.rev += int64(rapid.IntRange(1, 3).Draw(t, "step"))
-	sub := int64(0)
+	m.change(t, 0)
+}
+
+func (m *machine) change(t *rapid.T, sub int64) int64 {
 	for range rapid.SampledFrom([]int{1, 1, 1, 2, 5}).Draw(t, "changes") {
 		key := genKey.Draw(t, "key")
 		at := store.Revision{Main: m.rev, Sub: sub}
@@ -157,6 +171,42 @@ func (m *machine) write(t *rapid.T) {
 			equal(t, m.model.changes[len(m.model.changes)-1].kv, c.Kv)
 			sub++
 		}
+	}
+	return sub
+}
+
+// move gives the keys of a range other stores, at a revision at which there may
+// also be changes before and after.
+func (m *machine) move(t *rapid.T) {
+	m.rev++
+	sub := int64(0)
+	if rapid.Bool().Draw(t, "changes before") {
+		sub = m.change(t, sub)
+	}
+	key, end := genKey.Draw(t, "first"), rapid.SampledFrom([]string{"\x00", "b", "c", "d1", "z"}).Draw(t, "behind")
+	homes := maps.Clone(m.homes)
+	if homes == nil {
+		homes = map[string]int{}
+	}
+	to := rapid.IntRange(0, len(m.stores)-1).Draw(t, "to")
+	for _, k := range allKeys {
+		if inRange(k, key, end) {
+			homes[k] = to
+		}
+	}
+	m.homes = homes
+	for _, s := range m.stores {
+		s.Lock()
+	}
+	store.Move(m.stores, []byte(key), []byte(end), m.route)
+	for _, s := range m.stores {
+		if rapid.Bool().Draw(t, "forward") {
+			s.SetRev(m.rev)
+		}
+		s.Unlock()
+	}
+	if rapid.Bool().Draw(t, "changes after") {
+		m.change(t, sub)
 	}
 }
 
@@ -190,7 +240,7 @@ func (m *machine) cut(*rapid.T) {
 		m.pending.Partitions = append(m.pending.Partitions, s.Cut())
 		s.Unlock()
 	}
-	m.atCut, m.cutRev = m.model.clone(), m.rev
+	m.atCut, m.cutRev, m.homesAtCut = m.model.clone(), m.rev, m.homes
 }
 
 func (m *machine) flush(t *rapid.T) {
@@ -198,10 +248,14 @@ func (m *machine) flush(t *rapid.T) {
 		return
 	}
 	require.NoError(t, m.be.Flush(m.pending))
+	disturbed := rapid.IntRange(0, 10*len(m.stores)).Draw(t, "move before release")
 	for i, s := range m.stores {
+		if i > 0 && i == disturbed {
+			m.move(t) // cuts are released one store after the other
+		}
 		s.Release(m.pending.Partitions[i])
 	}
-	m.pending, m.durable, m.durRev = nil, m.atCut, m.cutRev
+	m.pending, m.durable, m.durRev, m.homesDurable = nil, m.atCut, m.cutRev, m.homesAtCut
 }
 
 func (m *model) clone() model { return model{slices.Clone(m.changes), m.compacted} }
@@ -215,10 +269,8 @@ func (m *machine) crash(t *rapid.T) {
 		require.NoError(t, err)
 		m.be = be
 	}
-	for i := range m.stores {
-		m.stores[i] = store.New(m.be)
-		m.stores[i].Tighten()
-	}
+	m.empty()
+	m.homes = m.homesDurable
 	require.NoError(t, m.be.Load(m.stores, m.route))
 	m.model, m.rev = m.durable.clone(), max(1, m.durRev)
 	for i, s := range m.stores {
@@ -228,6 +280,17 @@ func (m *machine) crash(t *rapid.T) {
 			require.Equal(t, uint64(i+1), term)
 		}
 		require.Equal(t, m.model.compacted, s.Compacted())
+	}
+}
+
+func (m *machine) empty() {
+	for i := range m.stores {
+		m.stores[i] = store.New(m.be)
+		if m.windows {
+			m.stores[i].Slow()
+		} else {
+			m.stores[i].Tighten()
+		}
 	}
 }
 
@@ -390,7 +453,7 @@ func testModel(t *testing.T, partitions int, onDisk bool) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		id := backend.Identity{Cluster: 1, Server: 2, Partitions: partitions}
-		m := &machine{be: backend.NewMem(id), stores: make([]*store.Store, partitions), rev: 1}
+		m := &machine{be: backend.NewMem(id), stores: make([]*store.Store, partitions), rev: 1, windows: rapid.Bool().Draw(t, "windows")}
 		m.model.compacted, m.durable.compacted = -1, -1
 		if onDisk {
 			m.path = filepath.Join(dir, fmt.Sprint(n, ".db"))
@@ -399,13 +462,10 @@ func testModel(t *testing.T, partitions int, onDisk bool) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, m.be.Close()) }()
 		}
-		for i := range m.stores {
-			m.stores[i] = store.New(m.be)
-			m.stores[i].Tighten()
-		}
+		m.empty()
 		t.Repeat(map[string]func(*rapid.T){
 			"write": m.write, "burst": m.burst, "compact": m.compact,
-			"cut": m.cut, "flush": m.flush, "crash": m.crash, "settle": m.settle,
+			"move": m.move, "cut": m.cut, "flush": m.flush, "crash": m.crash, "settle": m.settle,
 			"range": m.readRange, "changes": m.readChanges, "leases": m.readLeases,
 		})
 		m.settle(t)

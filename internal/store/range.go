@@ -144,7 +144,9 @@ func (s *Store) one(f *Found, key []byte, rev int64) {
 
 func (s *Store) take(f *Found, cur *mvccpb.KeyValue, old Revision) {
 	if cur == nil {
-		if cur = s.log.get(old); cur == nil {
+		if c := s.change(old); c != nil {
+			cur = c.Kv
+		} else {
 			f.missing = append(f.missing, missing{len(f.Kvs), old})
 		}
 	}

@@ -86,6 +86,8 @@ type Store struct {
 	lastDelete  int64 // no grave is newer than this
 
 	log       changeLog
+	arrivals  arrivals
+	departed  int64 // keys that have moved away have no change above it in the log
 	compacted int64
 	sweep     sweep
 	bounds    bounds
@@ -105,7 +107,7 @@ func New(h History) *Store {
 		leases:    map[int64]map[string]struct{}{},
 		rev:       1,
 		compacted: -1,
-		sweep:     sweep{allowed: -1, target: -1, done: -1, reported: -1},
+		sweep:     sweep{allowed: -1, target: -1, done: -1, handed: -1, reported: -1},
 		bounds:    defaultBounds,
 	}
 }
@@ -225,7 +227,7 @@ func (s *Store) prior(e *entry, main int64) *mvccpb.KeyValue {
 			return nil
 		}
 	}
-	return s.log.change(last).Prev
+	return s.change(last).Prev
 }
 
 // advance holds invariant 1. A revision out of order would silently break
@@ -243,7 +245,7 @@ func (s *Store) advance(at Revision) {
 func (s *Store) supersede(e *entry, name string) {
 	if e.past == nil {
 		e.past = newPast()
-		s.sweep.aged.push(name)
+		s.sweep.age(name)
 	}
 	e.past.add(mark{main: e.cur.ModRevision, sub: e.sub})
 }
