@@ -19,6 +19,7 @@ import (
 //
 //	register NAME [client=C] [lease=L]
 //	                            put the source below as /em/NAME
+//	source NAME bytes=N         put a source of this size that handles reads of /NAME
 //	set KEY [client=C]          put the text below as the key's value
 //	request [client=C] [lease=L] [in=P] [stamp=N]
 //	                            plan and apply each request below by itself; "watch KEY"
@@ -44,6 +45,8 @@ func TestExtensionStories(t *testing.T) {
 			case "register":
 				name := d.CmdArgs[0].Key
 				return r.ask(d, &pb.PutRequest{Key: []byte("/em/" + name), Value: []byte(d.Input + "\n"), Lease: int64(number(d, "lease"))})
+			case "source":
+				return r.ask(d, &pb.PutRequest{Key: []byte("/em/" + d.CmdArgs[0].Key), Value: sourceOf(d.CmdArgs[0].Key, number(d, "bytes"))})
 			case "set":
 				return r.ask(d, &pb.PutRequest{Key: []byte(d.CmdArgs[0].Key), Value: []byte(d.Input)})
 			case "request", "plain", "plan":
@@ -54,8 +57,11 @@ func TestExtensionStories(t *testing.T) {
 				return out
 			case "reload":
 				before := r.registered()
-				require.NoError(t, r.LoadExtensions())
+				err := r.LoadExtensions()
 				require.Equal(t, before, r.registered())
+				if err != nil {
+					return fmt.Sprintf("left out: %v\n", err)
+				}
 				return ""
 			case "state":
 				return r.storyState()
@@ -68,6 +74,11 @@ func TestExtensionStories(t *testing.T) {
 			return ""
 		})
 	})
+}
+
+func sourceOf(name string, bytes int) []byte {
+	s := fmt.Sprintf(`return { scope = { "/%s" }, operations = { { op = "read", key = "/%s" } }, read = function(r) return "here" end }`+"\n--", name, name)
+	return append([]byte(s), strings.Repeat("x", bytes-len(s))...)
 }
 
 func requestOf(line string) proto.Message {
