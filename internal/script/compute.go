@@ -137,7 +137,11 @@ func (k *compiler) index(e *indexExpr) evaluator {
 				notIndexable(v, key, what, at)
 			}
 			f.call.work(key.size(), at)
-			return v.table().Get(key)
+			t := v.table()
+			if i := t.find(key); i >= 0 {
+				return t.fields[i].value
+			}
+			return Value{}
 		}
 	}
 	key := k.expression(e.key)

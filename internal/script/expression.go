@@ -21,7 +21,7 @@ func (v *verifier) expression(e ast.Expr) expression {
 	case *ast.FalseExpr:
 		return &constantExpr{v.take(parse.TFalse), Bool(false)}
 	case *ast.StringExpr:
-		return &constantExpr{v.take(parse.TString, parse.TIdent), String(e.Value)}
+		return &constantExpr{v.take(parse.TString, parse.TIdent), v.text(e.Value)}
 	case *ast.NumberExpr:
 		return v.number(e, "", v.at)
 	case *ast.IdentExpr:
@@ -63,6 +63,13 @@ func (v *verifier) expression(e ast.Expr) expression {
 	}
 	fail(v.at, "this expression is not part of the language")
 	return nil
+}
+
+func (v *verifier) text(s string) Value {
+	if _, ok := v.texts[s]; !ok {
+		v.texts[s] = String(s)
+	}
+	return v.texts[s]
 }
 
 func (v *verifier) number(e *ast.NumberExpr, sign string, at position) expression {

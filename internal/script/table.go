@@ -99,7 +99,11 @@ func (t *Table) find(key Value) int {
 		return t.index.find(key)
 	}
 	for i := range t.fields {
-		if f := &t.fields[i]; !f.value.IsNil() && equal(f.key, key) {
+		f := &t.fields[i]
+		if f.key.n != key.n || f.value.p == nil {
+			continue
+		}
+		if f.key.p == key.p || equal(f.key, key) {
 			return i
 		}
 	}

@@ -14,6 +14,7 @@ type verifier struct {
 	at     position
 
 	host  map[string]*closure
+	texts map[string]Value // so that equal literals are found equal at a glance
 	nodes int
 	depth int
 	scope *scope
@@ -34,7 +35,7 @@ func verify(source []byte, b Bounds, host map[string]*closure) *function {
 }
 
 func newVerifier(source []byte, b Bounds, host map[string]*closure) *verifier {
-	v := &verifier{bounds: b, tokens: newTokens(source), host: host}
+	v := &verifier{bounds: b, tokens: newTokens(source), host: host, texts: map[string]Value{}}
 	v.advance()
 	return v
 }
