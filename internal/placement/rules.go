@@ -27,8 +27,9 @@ type rules struct {
 	slots  map[string]uint16 // by Rule.Key
 	// tops has a bit set for the first directory of each rule; a key in none is
 	// its own. A bit may also be another directory's: then slots is looked into.
-	tops [1 << topBits / 64]uint64
-	root bool // there is a rule for "/"
+	tops    [1 << topBits / 64]uint64
+	root    bool // there is a rule for "/"
+	longest int  // bytes of a key
 }
 
 const topBits = 12
@@ -56,6 +57,7 @@ func index(sorted []Rule) *rules {
 		bit := top([]byte(r.Key))
 		rs.tops[bit/64] |= 1 << (bit % 64)
 		rs.root = rs.root || r.Key == "/"
+		rs.longest = max(rs.longest, len(r.Key))
 	}
 	return rs
 }
@@ -99,7 +101,9 @@ func (rs *rules) slot(key []byte) (int, bool) {
 // above is the slot of all keys that begin with prefix, unless a deeper rule is
 // for them.
 func (rs *rules) above(prefix []byte) (int, bool) {
-	for n := len(prefix); ; n-- {
+	// No further than a rule's key can reach: a key of a million slashes would
+	// otherwise be hashed a million times.
+	for n := min(len(prefix), rs.longest); ; n-- {
 		if n = bytes.LastIndexByte(prefix[:n], '/') + 1; n == 0 {
 			return 0, false
 		}
@@ -116,7 +120,7 @@ func (rs *rules) between(key, end, prefix []byte) []Rule {
 	from, _ := rs.search(key)
 	to, _ := rs.search(end)
 	inside := rs.sorted[from:to:to]
-	for n := len(prefix) + 1; n < len(key); n++ {
+	for n := len(prefix) + 1; n < min(len(key), rs.longest+1); n++ {
 		if key[n-1] != '/' {
 			continue
 		}
