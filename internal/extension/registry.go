@@ -158,7 +158,7 @@ func (r *Registry) EventsIn(key, end []byte) []*Extension {
 func (x index) find(key []byte) []*Extension {
 	hit := x[string(key)]
 	copied := false
-	for i, c := range key {
+	for i, c := range key[:min(len(key), maxPattern)] {
 		if c != '/' {
 			continue
 		}
