@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/stoa-kv/stoa/internal/script"
 )
@@ -53,7 +54,10 @@ func ParseLimits(value []byte) (Limits, error) {
 	if err := d.Decode(&l); err != nil {
 		return Limits{}, fmt.Errorf("stoa: %s: %v; give a JSON object such as {\"steps\": 200000}", LimitsKey, err)
 	}
-	if d.More() {
+	if bytes.TrimSpace(value)[0] != '{' {
+		return Limits{}, fmt.Errorf("stoa: %s: give a JSON object such as {\"steps\": 200000}", LimitsKey)
+	}
+	if _, err := d.Token(); err != io.EOF {
 		return Limits{}, fmt.Errorf("stoa: %s: there is more after the JSON object", LimitsKey)
 	}
 	return l, l.check()

@@ -61,8 +61,11 @@ func (c *call) operations(a arguments, n int) error {
 // name reads argument i as a key of the scope.
 func (c *call) name(a arguments, i int) (string, error) {
 	key, ok := a.list[i].AsString()
-	if !ok || key == "" {
+	switch {
+	case !ok:
 		return "", fmt.Errorf("argument %d must be a key, is a %s", i+1, a.list[i].Kind())
+	case key == "":
+		return "", fmt.Errorf("argument %d is an empty key", i+1)
 	}
 	if !c.e.inScope(key) {
 		return "", fmt.Errorf("%q is outside the extension's scope", key)
