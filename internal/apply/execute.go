@@ -40,10 +40,11 @@ type execution struct {
 	spread  [][]store.Change
 
 	// Of extensions: whose command it is, whether extensions have been asked, and
-	// whether keys go because their lease has ended.
-	client            string
-	decided, expiring bool
-	touched, renew    bool // keys under /em/ were changed; so the registry must be
+	// how many of the changes, the first ones, are keys whose lease has ended.
+	client         string
+	decided        bool
+	expired        int64
+	touched, renew bool // keys under /em/ were changed; so the registry must be
 
 	// putAnswers are allocated for the whole entry and given out one by one.
 	putAnswers []putAnswer
@@ -88,7 +89,7 @@ func (x *execution) begin(stamp int64) {
 	x.stamped = stamp > 0
 	x.sub = 0
 	x.readErr = nil
-	x.client, x.decided, x.expiring = "", false, false
+	x.client, x.decided, x.expired = "", false, 0
 }
 
 // lastRev is the highest revision written in the execution's partitions.

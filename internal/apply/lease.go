@@ -32,10 +32,10 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 		keys = append(keys, x.m.Stores[p].LeaseKeys(id)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)
-	x.expiring = true
 	for _, key := range keys {
 		x.delete(key)
 	}
+	x.expired = x.sub
 	if err := x.m.Leases.Revoke(id); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,11 @@
 package apply
 
 import (
+	"bytes"
 	"fmt"
+	"sort"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -46,10 +50,9 @@ func (x *execution) changed(sub int64) *store.Change {
 		return &x.changes[x.from+int(sub)]
 	}
 	for _, changes := range x.spread {
-		for i := range changes {
-			if changes[i].Sub == sub {
-				return &changes[i]
-			}
+		i := sort.Search(len(changes), func(i int) bool { return changes[i].Sub >= sub })
+		if i < len(changes) && changes[i].Sub == sub {
+			return &changes[i]
 		}
 	}
 	panic(fmt.Sprintf("apply: change %d.%d of this command is missing", x.rev, sub))
@@ -57,19 +60,40 @@ func (x *execution) changed(sub int64) *store.Change {
 
 func (x *execution) eventType(c store.Change) extension.EventType {
 	switch {
-	case c.Delete && x.expiring:
+	case c.Delete && c.Sub < x.expired:
 		return extension.Expired
 	case c.Delete:
 		return extension.Deleted
-	case c.Kv.CreateRevision == c.Kv.ModRevision:
+	case c.Kv.Version == 1:
 		return extension.Created
 	}
 	return extension.Modified
 }
 
+// previous is what a change has replaced. The change itself knows what was there
+// before the command, which may have changed the key more than once.
+func (x *execution) previous(c store.Change) *mvccpb.KeyValue {
+	changes := x.changes[x.from:]
+	if x.local == several {
+		p, _ := x.store(c.Kv.Key)
+		changes = x.spread[p]
+	}
+	at := sort.Search(len(changes), func(i int) bool { return changes[i].Sub >= c.Sub })
+	for i := at - 1; i >= 0; i-- {
+		switch o := &changes[i]; {
+		case isNotice(o) || !bytes.Equal(o.Kv.Key, c.Kv.Key):
+		case o.Delete:
+			return nil
+		default:
+			return o.Kv
+		}
+	}
+	return c.Prev
+}
+
 func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, t extension.EventType, c store.Change) {
 	began := x.m.began()
-	out, err := e.Event(view{x}, x.rev, &extension.Event{Type: t, Kv: c.Kv, Prev: c.Prev, Client: x.client})
+	out, err := e.Event(view{x}, x.rev, &extension.Event{Type: t, Kv: c.Kv, Prev: x.previous(c), Client: x.client})
 	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
 		err = fault.NoSpace
 	}
