@@ -43,9 +43,10 @@ type plan struct {
 	recipes    []string
 	rounds     int
 	length     time.Duration
-	warmup     time.Duration
-	stoa       string // what process.Choose takes
-	extensions string // the directory of the .lua files
+	warmup     time.Duration // of each round
+	heat       time.Duration // before the first round of a recipe
+	stoa       string        // what process.Choose takes
+	extensions string        // the directory of the .lua files
 	write, img string
 }
 
@@ -76,6 +77,7 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.rounds, "rounds", 0, "rounds of each cell (default 3, of which the median counts)")
 	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 1.5s)")
 	f.DurationVar(&p.warmup, "warmup", 300*time.Millisecond, "time that a round runs before")
+	f.DurationVar(&p.heat, "heat", 0, "time that each recipe runs with all clients before its first round, for the JVM's compiler (default 3s)")
 	f.StringVar(&p.stoa, "stoa", "stoa", "path of stoa's binary (default: built from this checkout)")
 	f.StringVar(&p.extensions, "extensions", "", "directory of counter.lua and the others (default: the repository's)")
 	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
@@ -85,10 +87,14 @@ func parse(args []string) (*plan, error) {
 	defaults := struct {
 		nodes, clients string
 		rounds         int
-		length         time.Duration
-	}{"1,3", "1,5,10,20,30,40,50", 3, 1500 * time.Millisecond}
+		length, heat   time.Duration
+	}{"1,3", "1,5,10,20,30,40,50", 3, 1500 * time.Millisecond, 3 * time.Second}
 	if *quick {
-		defaults.nodes, defaults.clients, defaults.rounds, defaults.length = "3", "1,10,50", 1, 700*time.Millisecond
+		defaults.nodes, defaults.clients, defaults.rounds = "3", "1,10,50", 1
+		defaults.length, defaults.heat = time.Second, time.Second
+	}
+	if p.heat == 0 {
+		p.heat = defaults.heat
 	}
 	if p.rounds == 0 {
 		p.rounds = defaults.rounds
@@ -146,7 +152,7 @@ func chosen(name, list string, all []string) ([]string, error) {
 }
 
 func run(ctx context.Context, p *plan) error {
-	rep := &report{plan: p, started: time.Now()}
+	rep := &report{plan: p, started: time.Now(), machine: machine()}
 	for _, n := range p.nodes {
 		if err := runNodes(ctx, p, n, rep); err != nil {
 			return err

@@ -37,7 +37,7 @@ type cell struct {
 // runNodes measures all cells of one cluster size.
 func runNodes(ctx context.Context, p *plan, nodes int, rep *report) (err error) {
 	cs := clusters{}
-	defer func() { cs.close(err != nil) }()
+	defer func() { cs.close(err != nil && ctx.Err() == nil) }()
 	var subjects []*subject
 	for _, name := range p.subjects {
 		s, err := open(ctx, p, name, cs, nodes)
@@ -56,6 +56,9 @@ func runNodes(ctx context.Context, p *plan, nodes int, rep *report) (err error) 
 		subjects = append(subjects, s)
 	}
 	for _, name := range p.recipes {
+		if err := heat(ctx, p, nodes, name, subjects); err != nil {
+			return err
+		}
 		for _, clients := range p.clients {
 			c := cell{nodes: nodes, recipe: name, clients: clients, samples: map[string][]sample{}}
 			for range p.rounds {
@@ -68,6 +71,15 @@ func runNodes(ctx context.Context, p *plan, nodes int, rep *report) (err error) 
 		}
 	}
 	return nil
+}
+
+// heat runs a recipe with all clients and forgets what it measured: a JVM is slow
+// until it has compiled what it runs.
+func heat(ctx context.Context, p *plan, nodes int, name string, subjects []*subject) error {
+	hot := *p
+	hot.length = p.heat
+	c := cell{nodes: nodes, recipe: name, clients: slices.Max(p.clients), samples: map[string][]sample{}}
+	return c.round(ctx, &hot, subjects)
 }
 
 // round measures the cell once on every subject.

@@ -17,6 +17,7 @@ import (
 type report struct {
 	plan    *plan
 	started time.Time
+	machine string // as it was at the start
 	cells   []cell
 	skipped []string
 }
@@ -166,14 +167,14 @@ func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "# Benchmarks of the recipes\n\n")
 	fmt.Fprintf(w, "Written by `make bench-recipes` on %s.\n\n", r.started.Format("2006-01-02"))
 	fmt.Fprintf(w, "The traditional recipes over real etcd 3.7.3, over ZooKeeper 3.9.4 (`-Xmx512m`, all else by default) and over stoa, "+
-		"and stoa's extensions, side by side in one run: %d interleaved rounds of %v of each cell, every client with a connection of its "+
+		"and stoa's extensions, side by side in one run: %d interleaved rounds of %v of each cell after a warm-up, every client with a connection of its "+
 		"own and one operation under way, spread over the servers; the load generator runs on the same machine, with each service's "+
 		"usual Go client. Figures are medians over the rounds. Calls are requests; retries are attempts in vain because another client was "+
 		"faster; sent is what the clients wrote to their sockets; CPU is that of all servers together, from `/proc`. Ratios beside "+
 		"counter and queue are of the throughput (more is better), beside barrier and election of the median latency (less is better). "+
 		"After each round the promise of the recipe was checked: every increment counted once and returned a value of its own, every element was removed "+
 		"exactly once and in order, no barrier opened early, no two leaders at once.\n\n", p.rounds, p.length)
-	fmt.Fprintf(w, "Machine: %s.\n\n", machine())
+	fmt.Fprintf(w, "Machine: %s.\n\n", r.machine)
 	for _, s := range r.skipped {
 		fmt.Fprintf(w, "Skipped: %s.\n\n", s)
 	}
@@ -274,5 +275,9 @@ func machine() string {
 			model = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
 		}
 	}
-	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.Version())
+	load := "unknown"
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ = strings.Cut(string(text), " ")
+	}
+	return fmt.Sprintf("%d cores of %s, %s, load average %s before the run", runtime.NumCPU(), model, runtime.Version(), load)
 }

@@ -48,6 +48,12 @@ func (c counter) Value(context.Context) (int64, error) {
 func (c counter) read() (n int64, version int32, err error) {
 	c.tally.Calls.Add(1)
 	data, stat, err := c.conn.Get(counterNode)
+	if errors.Is(err, zk.ErrNoNode) {
+		// Made a moment ago through another server, which this one lags behind.
+		if _, err = c.conn.Sync(counterNode); err == nil {
+			data, stat, err = c.conn.Get(counterNode)
+		}
+	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading the counter: %w", err)
 	}

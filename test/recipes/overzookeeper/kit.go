@@ -69,7 +69,11 @@ func (k *Kit) Reset(_ context.Context, name string, _ int) error {
 	var err error
 	switch name {
 	case "counter":
-		err = errors.Join(k.remove(counterNode), k.make(counterNode, "0"))
+		// Set, not made anew: versions go on, and so a server that lags behind can
+		// only cause a retry.
+		if err = k.make(counterNode, "0"); err == nil {
+			_, err = k.conn.Set(counterNode, []byte("0"), -1)
+		}
 	case "queue":
 		err = errors.Join(k.empty(queueNode), k.make(queueNode, ""))
 	case "barrier":
