@@ -44,7 +44,8 @@ type execution struct {
 	client         string
 	decided        bool
 	expired        int64
-	touched, renew bool // keys under /em/ were changed; so the registry must be
+	fresh          *extension.Extension // the one that this command registers
+	touched, renew bool                 // keys under /em/ were changed; so the registry must be
 
 	// putAnswers are allocated for the whole entry and given out one by one.
 	putAnswers []putAnswer
@@ -89,7 +90,7 @@ func (x *execution) begin(stamp int64) {
 	x.stamped = stamp > 0
 	x.sub = 0
 	x.readErr = nil
-	x.client, x.decided, x.expired = "", false, 0
+	x.client, x.decided, x.expired, x.fresh = "", false, 0, nil
 }
 
 // lastRev is the highest revision written in the execution's partitions.

@@ -56,25 +56,33 @@ func newRequest(k command.Kind) proto.Message {
 	return nil
 }
 
-// callee returns the extension that the call names, nil if it names none.
+// callee returns the extension that the call names, nil if it names none: the last
+// registered of those that the client may use. fault.Moved says that it isn't, or
+// not any more.
 func (x *execution) callee(call *command.Call, req proto.Message) (*extension.Extension, error) {
 	reg := x.m.Extensions()
 	op, spots := subject(req, nil)
+	var list []*extension.Extension
 	for _, s := range spots {
-		for _, e := range reg.Operation(op, s.key, s.end) {
-			if e.Order > call.Version {
-				return nil, fault.Moved // registered since
-			}
+		list = append(list, reg.Operation(op, s.key, s.end)...)
+	}
+	latestFirst(list)
+	for _, e := range list {
+		if e.Order > call.Version || x.covers(x.m.home(e)) != nil {
+			return nil, fault.Moved // registered since, or keys were moved
 		}
+		if !mayUse(view{x}, e, call.Client) {
+			continue
+		}
+		if e.Name != call.Name || x.covers(x.m.reach(e)) != nil {
+			return nil, fault.Moved
+		}
+		return e, nil
 	}
-	if call.Name == "" {
-		return nil, nil
-	}
-	e := reg.Get(call.Name)
-	if e == nil || e.Order > call.Version || x.m.reach(e)&^x.parts != 0 || !mayUse(view{x}, e, call.Client) {
+	if call.Name != "" {
 		return nil, fault.Moved
 	}
-	return e, nil
+	return nil, nil
 }
 
 // ordinary executes the request as if there were no extensions, but for the keys

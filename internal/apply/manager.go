@@ -37,7 +37,8 @@ func (x *execution) manage(p *put) error {
 	}
 	switch role {
 	case extension.Source:
-		_, err := extension.Compile(name, p.value, x.rev, x.m.Extensions().Limits)
+		var err error
+		x.fresh, err = extension.Compile(name, p.value, x.rev, x.m.Extensions().Limits)
 		return err
 	case extension.Settings:
 		l, err := extension.ParseLimits(p.value)
@@ -155,6 +156,9 @@ func (x *execution) registry(l extension.Limits) (*extension.Registry, error) {
 	for kv := range x.sources() {
 		_, name, _ := extension.Parse(kv.Key)
 		e := old.Get(name)
+		if f := x.fresh; f != nil && f.Name == name && old.Limits == l {
+			e = f // compiled when its put was checked
+		}
 		if e == nil || e.Order != kv.ModRevision || old.Limits != l {
 			var err error
 			if e, err = extension.Compile(name, kv.Value, kv.ModRevision, l); err != nil {

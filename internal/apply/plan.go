@@ -1,6 +1,9 @@
 package apply
 
 import (
+	"cmp"
+	"slices"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
@@ -28,32 +31,47 @@ func (m *Machine) Plan(kind command.Kind, req proto.Message, who Caller) Plan {
 	if put, ok := req.(*pb.PutRequest); ok && !m.Extensions().Concerns(put.GetKey()) {
 		return Plan{Parts: placement.Of(m.Placement().Partition(put.GetKey()))}
 	}
-	if call := m.concern(kind, req, who, true); call != nil {
-		return m.planned(call, req)
+	call, asked := m.concern(kind, req, who, true)
+	if call == nil {
+		return Plan{Parts: m.Parts(req)}
 	}
-	return Plan{Parts: m.Parts(req)}
+	return m.planned(call, asked, req)
 }
 
 // PlanRead tells whether a read or a watch has to go through the log, because an
 // extension that its client uses handles it.
 func (m *Machine) PlanRead(kind command.Kind, req proto.Message, who Caller) (Plan, bool) {
-	call := m.concern(kind, req, who, false)
+	call, asked := m.concern(kind, req, who, false)
 	if call == nil || call.Name == "" {
 		return Plan{}, false
 	}
-	return m.planned(call, req), true
+	return m.planned(call, asked, req), true
 }
 
-func (m *Machine) planned(call *command.Call, req proto.Message) Plan {
+// planned adds the homes of the extensions that the client can't use: whether that
+// is so is decided there.
+func (m *Machine) planned(call *command.Call, asked []*extension.Extension, req proto.Message) Plan {
+	var parts placement.Set
 	if e := m.Extensions().Get(call.Name); e != nil {
-		return Plan{m.reach(e), call}
+		parts = m.reach(e)
+	} else {
+		parts = m.Parts(req)
 	}
-	return Plan{m.Parts(req), call}
+	for _, e := range asked {
+		parts |= m.home(e)
+	}
+	return Plan{parts, call}
+}
+
+// home is where an extension's own keys are.
+func (m *Machine) home(e *extension.Extension) placement.Set {
+	return placement.Of(m.Placement().Partition(e.OwnerKey()))
 }
 
 // concern returns the call for a request that extensions subscribe to, or that
-// writes their keys; nil for all others.
-func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writes bool) *command.Call {
+// writes their keys; nil for all others. asked are those that had to be asked to
+// find the one that handles it.
+func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writes bool) (call *command.Call, asked []*extension.Extension) {
 	reg := m.Extensions()
 	var one [1]spot
 	op, spots := subject(req, one[:0])
@@ -68,31 +86,31 @@ func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writ
 		concerned = concerned || len(found) > 0 || writes && op != extension.Txn && personal(s.key, s.end)
 	}
 	if !concerned {
-		return nil
+		return nil, nil
 	}
-	call := &command.Call{Kind: kind, Version: reg.Version()}
+	call = &command.Call{Kind: kind, Version: reg.Version()}
 	if call.Client, call.Lease = who(); call.Client == "" {
 		call.Client = Anonymous
 	}
-	if e := m.handler(list, call.Client); e != nil {
-		call.Name = e.Name
-	}
-	return call
-}
-
-// handler is the last registered of the extensions that the client may use.
-func (m *Machine) handler(list []*extension.Extension, client string) (found *extension.Extension) {
+	latestFirst(list)
 	for _, e := range list {
-		if (found == nil || found.Order < e.Order) && m.mayUse(e, client) {
-			found = e
+		asked = append(asked, e)
+		if m.mayUse(e, call.Client) {
+			call.Name = e.Name
+			break
 		}
 	}
-	return found
+	return call, asked
+}
+
+// latestFirst puts extensions into the order in which they are asked.
+func latestFirst(list []*extension.Extension) {
+	slices.SortFunc(list, func(a, b *extension.Extension) int { return cmp.Compare(b.Order, a.Order) })
 }
 
 // mayUse asks the present keys.
 func (m *Machine) mayUse(e *extension.Extension, client string) bool {
-	home := m.Placement().Partition(e.OwnerKey())
+	home := m.home(e).First()
 	x := execution{m: m, parts: placement.Of(home), local: home}
 	m.Stores[home].RLock()
 	defer m.Stores[home].RUnlock()

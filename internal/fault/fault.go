@@ -66,6 +66,7 @@ var (
 	ExtensionLimit    = declare(31, "extension exceeded a limit") // and was stopped
 	ExtensionDisabled = declare(32, "extension is disabled")
 	NoExtension       = declare(33, "no such extension")
+	Uncertain         = declare(34, "whether an extension ran is unknown")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -2,21 +2,35 @@ package node
 
 import (
 	"context"
+	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// extendedRange has an extension answer a read, if one does for this client.
-func (n *Node) extendedRange(ctx context.Context, c *core, r *pb.RangeRequest) (resp *pb.RangeResponse, handled bool, err error) {
-	p, handled := c.machine.PlanRead(command.Range, r, func() (string, int64) { return n.cfg.Caller(ctx) })
-	if !handled {
-		return nil, false, nil
+// handled tells whether an extension answers a read of this client, and how.
+func (n *Node) handled(ctx context.Context, c *core, r *pb.RangeRequest) (apply.Plan, bool) {
+	return c.machine.PlanRead(command.Range, r, func() (string, int64) { return n.cfg.Caller(ctx) })
+}
+
+// extendedRange has an extension answer a read.
+func (n *Node) extendedRange(ctx context.Context, c *core, r *pb.RangeRequest, p apply.Plan) (*pb.RangeResponse, error) {
+	resp, err := carryOut[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
+	return resp, once(err)
+}
+
+// once says of a read or watch that an extension handled, and whose end is unknown,
+// so much: clients take such requests for harmless and repeat them by themselves
+// when they see an error about leadership.
+func once(err error) error {
+	if passing(err) || errors.Is(err, fault.Timeout) {
+		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was handling the request: whether it took effect is unknown")
 	}
-	resp, err = carryOut[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
-	return resp, true, err
+	return err
 }
 
 // OpenWatch has an extension answer the opening of a watch, if one does for this
@@ -27,7 +41,8 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 		if !handled {
 			return nil, nil
 		}
-		return carryOut[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
+		resp, err := carryOut[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
+		return resp, once(err)
 	})
 	if err != nil || len(resp.GetKvs()) == 0 {
 		return nil, err

@@ -16,9 +16,8 @@ import (
 func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	n.counts.ranges.Add(1)
 	return routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
-		known := c.machine.Extensions()
-		if resp, handled, err := n.extendedRange(ctx, c, r); handled {
-			return resp, err
+		if p, handled := n.handled(ctx, c, r); handled {
+			return n.extendedRange(ctx, c, r, p)
 		}
 		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {
@@ -26,8 +25,8 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
 			}
-			if c.machine.Extensions() != known {
-				return nil, fault.Moved // an extension registered meanwhile may be for it
+			if _, handled := n.handled(ctx, c, r); handled {
+				return nil, fault.Moved // this server has just learned of it
 			}
 		}
 		return c.machine.Range(r, parts, c.replica.Readable(parts))

@@ -49,6 +49,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.ExtensionLimit:    codes.ResourceExhausted,
 	fault.ExtensionDisabled: codes.FailedPrecondition,
 	fault.NoExtension:       codes.NotFound,
+	fault.Uncertain:         codes.Aborted, // clientv3 doesn't repeat it
 }
 
 // toStatus turns an error of the node into what a client sees. A fault without
