@@ -48,6 +48,7 @@ var rules = []rule{
 		except: nil},
 	{dir: "internal/vfs", why: "the file system knows nothing of stoa", never: []string{internals}},
 	{dir: "internal/apply", why: "what is applied must not depend on clock, network, file or chance", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
+	{dir: "internal/rehearsal", why: "a rehearsal is the same at every run", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/script", why: "Lua knows no clock, network, file or chance", never: slices.Concat(world, clock)},
 	{dir: "internal/store", why: "the store knows neither watches nor leases nor Raft", never: slices.Concat(world, clock, []string{
 		raftLibrary, grpcLibrary, bbolt, module + "internal/watch", module + "internal/lease", module + "internal/apply", module + "internal/backend"})},
@@ -71,6 +72,9 @@ var rules = []rule{
 var allowed = map[string]string{
 	"internal/wal " + module + "internal/vfs":    "the file system that can crash is how the log is tested",
 	"cmd/stoactl " + module + "internal/version": "both programs have one version",
+
+	"cmd/stoactl " + module + "internal/extension": "a file is verified as the server does it",
+	"cmd/stoactl " + module + "internal/rehearsal": "extensions are tried out on the server's own state machine",
 }
 
 func TestImports(t *testing.T) {

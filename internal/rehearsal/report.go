@@ -1,0 +1,69 @@
+package rehearsal
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Report is what has become of a request.
+type Report struct {
+	// Handler is the extension that handled the request, "" if none did.
+	Handler  string
+	Response proto.Message // etcd's; nil after an error
+	Err      error
+
+	Runs    []Run    // of handlers, in the order in which they ran
+	Changes []Change // of keys, in the order in which they were made
+	Events  []Event  // that reached watches
+	Watch   int      // the number of the watch that was opened
+}
+
+// Run is one call of a handler.
+type Run struct {
+	Extension string
+	// Handler is an operation or an event type, and Key what it was called for;
+	// both are "" of a run that the limit on events has prevented.
+	Handler, Key string
+	Steps, Bytes int64
+	Operations   int
+	Err          error
+}
+
+// Change is a key that was written, or a notice that a handler has sent.
+type Change struct{ store.Change }
+
+// Notice tells whether the change is only an event: no key was written.
+func (c *Change) Notice() bool { return !c.Delete && c.Kv.GetVersion() == 0 }
+
+// Hidden tells whether an extension keeps the change from the watches of those who
+// use it.
+func (c *Change) Hidden() bool { return c.Hides != nil }
+
+// Event is a change that reached a watch.
+type Event struct {
+	Watch int // from 1, in the order of opening
+	Change
+}
+
+// witness hears what the machine tells its surroundings.
+type witness struct{ r *Rehearsal }
+
+// Changes implements apply.Sink.
+func (w witness) Changes(_ int, _ int64, changes []store.Change) {
+	for _, c := range changes {
+		w.r.report.Changes = append(w.r.report.Changes, Change{c})
+	}
+}
+
+// Now implements apply.Meter: time is no part of a rehearsal.
+func (w witness) Now() int64 { return 0 }
+
+// Called implements apply.Meter.
+func (w witness) Called(name string, _ int64, out *extension.Outcome, err error) {
+	w.r.report.Runs = append(w.r.report.Runs, Run{
+		Extension: name, Handler: out.Handler, Key: string(out.Key),
+		Steps: out.Usage.Steps, Bytes: out.Usage.Bytes, Operations: out.Operations, Err: err,
+	})
+}
