@@ -44,6 +44,7 @@ type globals struct {
 	cert, key, ca             string
 	plain, skipVerify         bool
 	user, password            string
+	client, lease             string // see extension_caller.go
 }
 
 // exit is an error with a status of its own; others exit with 1.
@@ -107,8 +108,10 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.ca, "cacert", "", "verify servers with this CA bundle")
 	f.StringVar(&o.user, "user", "", "username[:password]")
 	f.StringVar(&o.password, "password", "", "password, if --user has none")
+	f.StringVar(&o.client, "client-id", "", "who asks, for extensions (stoa only)")
+	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(),
-		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.versionCommand())
+		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.extensionCommand(), a.versionCommand())
 	return root
 }
 
@@ -173,6 +176,9 @@ func (a *app) connect(endpoints ...string) (*clientv3.Client, error) {
 		return nil, badArgs("%w", err)
 	}
 	cfg.Logger = lg
+	if cfg.DialOptions, err = a.callerOptions(); err != nil {
+		return nil, err
+	}
 	c, err := clientv3.New(*cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", strings.Join(endpoints, ","), err)

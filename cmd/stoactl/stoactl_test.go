@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
@@ -23,7 +24,8 @@ type fakeServer struct {
 	pb.UnimplementedClusterServer
 	pb.UnimplementedMaintenanceServer
 	stoapb.UnimplementedPartitionsServer
-	last any
+	last     any
+	metadata metadata.MD // of the last call
 }
 
 var header = &pb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 7, RaftTerm: 2}
@@ -73,7 +75,11 @@ func (s *fakeServer) List(context.Context, *stoapb.ListPartitionsRequest) (*stoa
 func startFake(t *testing.T) (*fakeServer, string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f, g := &fakeServer{}, grpc.NewServer()
+	f := &fakeServer{}
+	g := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, do grpc.UnaryHandler) (any, error) {
+		f.metadata, _ = metadata.FromIncomingContext(ctx)
+		return do(ctx, req)
+	}))
 	pb.RegisterKVServer(g, f)
 	pb.RegisterClusterServer(g, f)
 	pb.RegisterMaintenanceServer(g, f)

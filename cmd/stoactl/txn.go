@@ -133,6 +133,15 @@ func parseOp(line string) (clientv3.Op, error) {
 	if err != nil || len(args) < 2 {
 		return clientv3.Op{}, fmt.Errorf("invalid txn request: %s", line)
 	}
+	op, err := parseWords(args)
+	if err != nil {
+		return op, fmt.Errorf("invalid txn request: %s: %w", line, err)
+	}
+	return op, nil
+}
+
+// parseWords is parseOp for a line that has been split.
+func parseWords(args []string) (clientv3.Op, error) {
 	var f opFlags
 	switch args[0] {
 	case "put":
@@ -142,19 +151,15 @@ func parseOp(line string) (clientv3.Op, error) {
 	case "del":
 		f = &delFlags{}
 	default:
-		return clientv3.Op{}, fmt.Errorf("invalid txn request: %s (want put, get or del)", line)
+		return clientv3.Op{}, errors.New("want put, get or del")
 	}
 	set := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	f.declare(set)
 	if err := set.Parse(args[1:]); err != nil {
-		return clientv3.Op{}, fmt.Errorf("invalid txn request: %s: %w", line, err)
+		return clientv3.Op{}, err
 	}
-	op, err := f.op(set.Args(), nil)
-	if err != nil {
-		return op, fmt.Errorf("invalid txn request: %s: %w", line, err)
-	}
-	return op, nil
+	return f.op(set.Args(), nil)
 }
 
 // words splits a line at spaces; "quoted" words follow Go's escapes, 'quoted'
