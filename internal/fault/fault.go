@@ -1,6 +1,9 @@
 package fault
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // Fault is one way to fail. Compare with errors.Is; two faults are the same
 // fault if they are the same pointer.
@@ -75,8 +78,17 @@ type Detail struct {
 	Text  string
 }
 
+// maxText keeps a text that quotes what a client sent within the header in which it
+// goes back.
+const maxText = 2048
+
 // With returns the fault with a text that says more.
-func (f *Fault) With(text string) *Detail { return &Detail{f, text} }
+func (f *Fault) With(text string) *Detail {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return &Detail{f, text}
+}
 
 func (d *Detail) Error() string { return d.Text }
 func (d *Detail) Unwrap() error { return d.Fault }
