@@ -30,7 +30,7 @@ func (out *Outcome) answer(r *Request, v script.Value, c *call) (err error) {
 			return nil
 		}
 	}
-	if out.Kvs, err = keyValues(r.Key, v); err != nil {
+	if out.Kvs, err = keyValues(r.Key, v, c.e.limits.Bytes); err != nil {
 		return err
 	}
 	if r.Op == Delete {
@@ -45,8 +45,9 @@ func (out *Outcome) answer(r *Request, v script.Value, c *call) (err error) {
 // keyValues are the key-values that a handler's value stands for: none for nil, one
 // under the request's key for a plain value, one for a table with a key, one for
 // each element of a list. What the handler doesn't say of them is left out: their
-// revisions are the answer's.
-func keyValues(key []byte, v script.Value) ([]*mvccpb.KeyValue, error) {
+// revisions are the answer's. They are no larger than limit together, which the
+// memory of a call doesn't see to: one string can be the value of all of them.
+func keyValues(key []byte, v script.Value, limit int64) ([]*mvccpb.KeyValue, error) {
 	if v.IsNil() {
 		return nil, nil
 	}
@@ -75,10 +76,16 @@ func keyValues(key []byte, v script.Value) ([]*mvccpb.KeyValue, error) {
 		if err != nil {
 			return nil, fmt.Errorf("element %d of the returned list: %w", i+1, err)
 		}
+		if limit -= int64(len(kv.Key)+len(kv.Value)) + keyValueBytes; limit < 0 {
+			return nil, &script.Error{Reason: "the returned list is larger than the memory of a call", Limit: true}
+		}
 		kvs[i] = kv
 	}
 	return kvs, nil
 }
+
+// keyValueBytes is about what a key-value takes beside its key and value.
+const keyValueBytes = 128
 
 // keyValue reads a table like those that stat and range return.
 func keyValue(key []byte, t *script.Table) (*mvccpb.KeyValue, error) {

@@ -1,6 +1,7 @@
 package extension
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -68,14 +69,20 @@ func (c *call) name(a arguments, i int) (string, error) {
 		return "", fmt.Errorf("argument %d is an empty key", i+1)
 	}
 	if !c.e.inScope(key) {
-		return "", fmt.Errorf("%q is outside the extension's scope", key)
+		return "", fmt.Errorf("%q is outside the extension's scope", key[:min(len(key), maxPattern)])
 	}
-	return key, nil
+	return key, a.work(len(key))
 }
+
+// work charges for looking at so many bytes, at what built-in functions charge.
+func (a arguments) work(bytes int) error { return a.Charge(int64(bytes/64), 0) }
 
 // text reads argument i as a value.
 func (a arguments) text(i int) ([]byte, error) {
 	if s, ok := a.list[i].AsString(); ok {
+		if err := a.work(len(s)); err != nil {
+			return nil, err
+		}
 		return []byte(s), nil
 	}
 	if n, ok := a.list[i].AsInt(); ok {
@@ -268,8 +275,12 @@ func (c *call) below(a arguments) (prefix string, end []byte, err error) {
 	if !c.e.prefixInScope(prefix) {
 		return "", nil, fmt.Errorf("not all keys that begin with %q are in the extension's scope", prefix)
 	}
-	return prefix, end, nil
+	// What the call has written itself is looked through each time.
+	return prefix, end, a.Charge(int64(len(c.keys.writes))*scanSteps, 0)
 }
+
+// scanSteps is what each key that a call has written costs it in a scan.
+const scanSteps = 3
 
 // prefixInScope tells whether every key that begins so is in the scope.
 func (e *Extension) prefixInScope(prefix string) bool {
@@ -291,6 +302,9 @@ func (c *call) fetch(a arguments) ([]*mvccpb.KeyValue, string, error) {
 	limit, err := a.number(1, left+1)
 	if err != nil {
 		return nil, "", err
+	}
+	if limit == 0 { // none, as in etcd
+		limit = left + 1
 	}
 	// One more than may be returned, to see that there are too many.
 	kvs := c.keys.scan([]byte(prefix), end, int(min(limit, left+1)))
@@ -329,13 +343,13 @@ func (c *call) children(a arguments) (script.Value, error) {
 	if err != nil {
 		return script.Nil(), err
 	}
-	last := ""
+	var last []byte
 	for i, kv := range kvs {
-		name, _, _ := strings.Cut(string(kv.Key[len(prefix):]), "/")
-		if i > 0 && name == last {
+		name, _, _ := bytes.Cut(kv.Key[len(prefix):], []byte("/"))
+		if i > 0 && bytes.Equal(name, last) {
 			continue
 		}
-		if err := t.Append(a.Call, script.String(name)); err != nil {
+		if err := t.Append(a.Call, text(name)); err != nil {
 			return script.Nil(), err
 		}
 		last = name
