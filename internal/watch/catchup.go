@@ -38,18 +38,18 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 			h.mu.Unlock()
 			return it, nil
 		case recent && gap(g, views, from) <= h.shortGap:
-			it := h.finish(w, h.readRecent(w, views, from, to))
+			it := h.finish(w, h.readRecent(w, g, views, from, to))
 			h.mu.Unlock()
 			return it, nil
 		}
 		h.mu.Unlock()
 
-		b, err := h.read(w, views, recent, from, to)
+		b, err := h.read(w, g, views, recent, from, to)
 
 		h.mu.Lock()
 		if resets != h.resets && w.state != gone {
-			// The stores were replaced meanwhile; the new ones may be further back,
-			// and what was read of them has holes.
+			// The stores were replaced meanwhile, or keys have moved between them: what
+			// was read has holes, or the same twice.
 			h.mu.Unlock()
 			continue
 		}
@@ -61,11 +61,11 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 	}
 }
 
-func (h *Hub) read(w *watcher, views []view, recent bool, from, to int64) (batch, error) {
+func (h *Hub) read(w *watcher, g *group, views []view, recent bool, from, to int64) (batch, error) {
 	if recent {
-		return h.readRecent(w, views, from, to), nil
+		return h.readRecent(w, g, views, from, to), nil
 	}
-	return h.readHistory(w, from, to)
+	return h.readHistory(w, g, from, to)
 }
 
 // settle takes note of what was read without the lock.
@@ -162,9 +162,9 @@ func (h *Hub) add(b *batch, w *watcher, rev int64, changes []*store.Change) bool
 	return true
 }
 
-func (h *Hub) readRecent(w *watcher, views []view, from, to int64) batch {
+func (h *Hub) readRecent(w *watcher, g *group, views []view, from, to int64) batch {
 	b := batch{through: to}
-	merge(views, w.group, from, to, func(rev int64, changes []*store.Change) bool {
+	merge(views, g, from, to, func(rev int64, changes []*store.Change) bool {
 		return h.add(&b, w, rev, changes)
 	})
 	h.stats.events.Add(int64(len(b.events)))
@@ -173,9 +173,9 @@ func (h *Hub) readRecent(w *watcher, views []view, from, to int64) batch {
 
 // readHistory asks each partition in turn, each only as far as the ones before
 // it got, so that the batch ends at a revision that is whole in all of them.
-func (h *Hub) readHistory(w *watcher, from, to int64) (batch, error) {
+func (h *Hub) readHistory(w *watcher, g *group, from, to int64) (batch, error) {
 	var all []*store.Change
-	for p := range w.group.set.Each() {
+	for p := range g.set.Each() {
 		changes, through, err := h.history(p, w.key, w.rangeEnd(), from, to, h.o.BatchEvents, w.prevKv)
 		if err != nil {
 			return batch{}, err

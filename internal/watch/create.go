@@ -54,8 +54,6 @@ func (s *Stream) Create(r *pb.WatchCreateRequest) { s.CreateWith(r, nil) }
 func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) {
 	h := s.hub
 	w := newWatcher(s, r)
-	parts := h.o.Parts(w.key, w.rangeEnd())
-
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.closed {
@@ -65,7 +63,7 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) {
 		s.refuse(err.Error())
 		return
 	}
-	w.group = h.join(parts)
+	w.group = h.join(h.o.Parts(w.key, w.rangeEnd()))
 	rev := h.Rev()
 	if w.start <= 0 {
 		// Now: after everything that this server has reached in any partition.

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,8 @@ type History func(partition int, key, end []byte, from, to int64, limit int, pre
 
 // Options bound the hub. The zero value of a bound means its default.
 type Options struct {
-	// Parts says which partitions a range may touch; nil: all of them.
+	// Parts says which partitions a range may touch, until [Hub.Moved]; nil: all
+	// of them. It is called under the hub's lock.
 	Parts func(key, end []byte) placement.Set
 
 	// RecentRevisions and RecentBytes bound, per partition, what the hub keeps
@@ -83,7 +85,8 @@ type Hub struct {
 
 	mu        sync.Mutex   // guards the fields below and every watcher's state
 	groups    []*group     // in the order in which they came up
-	resets    int          // how often the stores were replaced
+	streams   list.List    // of *Stream, in the order in which they were opened
+	resets    int          // how often the stores were replaced, or keys moved
 	waiting   []*Stream    // streams that are owed a progress notification
 	views     []view       // scratch of Step
 	matched   []*watcher   // scratch of Step
@@ -179,6 +182,11 @@ func (h *Hub) Reset(published []int64, compacted int64) {
 	h.Compacted(compacted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.reset(published)
+	h.stir()
+}
+
+func (h *Hub) reset(published []int64) {
 	h.resets++
 	for p, rev := range published {
 		h.parts[p].reset(rev)
@@ -188,7 +196,6 @@ func (h *Hub) Reset(published []int64, compacted int64) {
 		h.goBack(g)
 	}
 	clear(h.views)
-	h.stir()
 }
 
 // goBack takes a group back to what its partitions now have. What its watchers

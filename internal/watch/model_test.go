@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -18,7 +19,8 @@ import (
 // The model is a leader in miniature: operations get stamps, wait in the queues
 // of their partitions, are applied in queue order (an operation of several
 // partitions when it is at the head of all of them), and partitions are closed
-// by the rule of the sequencer. What watchers receive is compared with the list
+// by the rule of the sequencer. Now and then keys move to other partitions, at an
+// operation of all of them. What watchers receive is compared with the list
 // of everything that was applied.
 
 var modelKeys = []string{"a", "b", "c", "d", "e", "f", "g", "h"}
@@ -27,6 +29,27 @@ type op struct {
 	rev     int64
 	parts   placement.Set
 	changes map[int][]store.Change // by partition; empty: a hole
+	// Of a move: where keys are from it on, and whether its changes were published
+	// by the old map.
+	homes    homes
+	oldFirst bool
+}
+
+// homes are the partitions of keys.
+type homes map[string]int
+
+func (h homes) parts(key, end []byte) placement.Set {
+	w := newWatcher(nil, &pb.WatchCreateRequest{Key: key, RangeEnd: end})
+	var s placement.Set
+	for _, k := range modelKeys {
+		if w.covers([]byte(k)) {
+			s |= placement.Of(h[k])
+		}
+	}
+	if s == 0 {
+		s = placement.Of(0)
+	}
+	return s
 }
 
 type model struct {
@@ -34,6 +57,8 @@ type model struct {
 	partitions int
 	hub        *Hub
 
+	homes     homes // by what is applied
+	ahead     homes // by what is proposed
 	stamp     int64 // last one given out
 	queues    [][]*op
 	values    map[string]*mvccpb.KeyValue
@@ -46,26 +71,14 @@ type model struct {
 	streams []*reader
 }
 
-func (m *model) part(key string) int { return int(key[0]) % m.partitions }
-
-func (m *model) parts(key, end []byte) placement.Set {
-	w := newWatcher(nil, &pb.WatchCreateRequest{Key: key, RangeEnd: end})
-	var s placement.Set
-	for _, k := range modelKeys {
-		if w.covers([]byte(k)) {
-			s |= placement.Of(m.part(k))
-		}
-	}
-	if s == 0 {
-		s = placement.Of(0)
-	}
-	return s
-}
-
 // history answers as the store does, stopping early now and then.
 func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
 	if from < m.compacted {
 		return nil, 0, fmt.Errorf("model: %w", fault.Compacted)
+	}
+	if rapid.IntRange(0, 3).Draw(m.t, "meanwhile") == 0 {
+		// Nothing is locked: keys may move between the reads of two partitions.
+		m.applyAll(true)
 	}
 	w := newWatcher(nil, &pb.WatchCreateRequest{Key: key, RangeEnd: end})
 	var out []store.Change
@@ -76,8 +89,8 @@ func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev 
 		if len(out) >= limit {
 			return out, o.rev - 1, nil
 		}
-		for _, c := range o.changes[p] {
-			if w.covers(c.Kv.Key) {
+		for _, c := range o.all(m.partitions) {
+			if w.covers(c.Kv.Key) && m.homes[string(c.Kv.Key)] == p {
 				out = append(out, c)
 			}
 		}
@@ -91,14 +104,41 @@ func (m *model) inOrder() []*op {
 	return ops
 }
 
-// propose stamps an operation and queues it; values are decided here, since
+// all are the changes of an operation in order.
+func (o *op) all(partitions int) []store.Change {
+	var cs []store.Change
+	for p := range partitions {
+		cs = append(cs, o.changes[p]...)
+	}
+	slices.SortFunc(cs, func(a, b store.Change) int { return int(a.Sub - b.Sub) })
+	return cs
+}
+
+// move proposes that some keys go to one partition, and changes keys with it.
+func (m *model) move(moving, keys []string, to int, oldFirst bool) {
+	from := m.ahead
+	m.ahead = maps.Clone(from)
+	for _, k := range moving {
+		m.ahead[k] = to
+	}
+	o := &op{homes: m.ahead, oldFirst: oldFirst, parts: placement.New(m.partitions).All()}
+	by := m.ahead
+	if oldFirst {
+		by = from
+	}
+	m.enqueue(o, keys, false, by)
+}
+
+func (m *model) propose(keys []string, del bool) { m.enqueue(&op{}, keys, del, m.ahead) }
+
+// enqueue stamps an operation and queues it; values are decided here, since
 // stamps are the order of effects.
-func (m *model) propose(keys []string, del bool) {
+func (m *model) enqueue(o *op, keys []string, del bool, by homes) {
 	m.stamp++
-	o := &op{rev: m.stamp, changes: map[int][]store.Change{}}
+	o.rev, o.changes = m.stamp, map[int][]store.Change{}
 	sub := int64(0)
 	for _, k := range keys {
-		p := m.part(k)
+		p := by[k]
 		o.parts |= placement.Of(p)
 		prev := m.values[k]
 		if del && prev == nil {
@@ -135,15 +175,39 @@ func (m *model) apply(p int, publish bool) bool {
 	}
 	m.applied = append(m.applied, o)
 	m.top = max(m.top, o.rev)
+	if o.homes == nil {
+		m.publish(o, publish)
+		return true
+	}
+	if o.oldFirst {
+		m.publish(o, publish)
+	}
+	through := o.rev
+	if !o.oldFirst {
+		through--
+	}
+	m.homes = o.homes
+	if publish {
+		for q := range m.partitions {
+			m.closed[q] = max(m.closed[q], through)
+		}
+		m.hub.Moved(through, m.homes.parts)
+	}
+	if !o.oldFirst {
+		m.publish(o, publish)
+	}
+	return true
+}
+
+func (m *model) publish(o *op, toHub bool) {
 	for q := range o.parts.Each() {
 		if len(o.changes[q]) > 0 {
 			m.published[q] = o.rev
-			if publish {
+			if toHub {
 				m.hub.Changes(q, o.rev, o.changes[q])
 			}
 		}
 	}
-	return true
 }
 
 func (m *model) mayClose(p int) int64 {
@@ -274,11 +338,7 @@ func (m *model) expected(a *asked, from, to int64) []*mvccpb.Event {
 		if o.rev < from || o.rev > to {
 			continue
 		}
-		var cs []store.Change
-		for p := range m.partitions {
-			cs = append(cs, o.changes[p]...)
-		}
-		slices.SortFunc(cs, func(a, b store.Change) int { return int(a.Sub - b.Sub) })
+		cs := o.all(m.partitions)
 		for i := range cs {
 			if w.covers(cs[i].Kv.Key) && w.wants(&cs[i]) {
 				out = append(out, newEvent(&cs[i], w.prevKv))
@@ -301,9 +361,14 @@ func newModel(t *rapid.T) *model {
 	m := &model{
 		t: t, partitions: n, stamp: 1, top: 1, values: map[string]*mvccpb.KeyValue{},
 		queues: make([][]*op, n), published: make([]int64, n), closed: make([]int64, n),
+		homes: homes{},
 	}
+	for _, k := range modelKeys {
+		m.homes[k] = int(k[0]) % n
+	}
+	m.ahead = m.homes
 	m.hub = NewHub(n, m.history, Options{
-		Parts:           m.parts,
+		Parts:           m.homes.parts,
 		RecentRevisions: rapid.IntRange(1, 12).Draw(t, "recent"),
 		QueueResponses:  rapid.IntRange(1, 24).Draw(t, "queue"),
 		BatchEvents:     rapid.IntRange(1, 5).Draw(t, "batch"),
@@ -372,6 +437,13 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				m.propose(keys, rapid.IntRange(0, 3).Draw(m.t, "delete") == 0)
 			}
 		},
+		"move": func(*rapid.T) {
+			keys := rapid.SliceOfNDistinct(rapid.SampledFrom(modelKeys), 0, 4, rapid.ID[string])
+			m.move(keys.Draw(m.t, "moving"), keys.Draw(m.t, "keys"), partition(), rapid.Bool().Draw(m.t, "published before"))
+			if rapid.Bool().Draw(m.t, "at once") {
+				m.applyAll(true)
+			}
+		},
 		"apply": func(*rapid.T) {
 			for range rapid.IntRange(1, 8).Draw(m.t, "times") {
 				m.apply(partition(), true)
@@ -427,7 +499,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				return
 			}
 			m.applyAll(false)
-			m.hub.Reset(m.published, m.compacted)
+			m.hub.Install(m.homes.parts, m.published, m.compacted)
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"maps"
@@ -53,6 +54,7 @@ func (it *item) response() Response {
 type Stream struct {
 	hub    *Hub
 	client string
+	place  *list.Element // in Hub.streams; Hub.mu
 
 	// watchers and nextID are guarded by Hub.mu and mu together: either is
 	// enough to read them.
@@ -82,7 +84,7 @@ type Stream struct {
 // keep changes from.
 func (h *Hub) NewStream(client string) *Stream {
 	h.stats.streams.Add(1)
-	return &Stream{
+	s := &Stream{
 		hub:      h,
 		client:   client,
 		watchers: map[int64]*watcher{},
@@ -90,6 +92,10 @@ func (h *Hub) NewStream(client string) *Stream {
 		drain:    make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.place = h.streams.PushBack(s)
+	return s
 }
 
 // Close ends the stream and all its watchers.
@@ -111,6 +117,7 @@ func (s *Stream) Close() {
 		h.drop(s.watchers[id])
 	}
 	h.forget(s)
+	h.streams.Remove(s.place)
 	h.stats.streams.Add(-1)
 	close(s.done)
 }
