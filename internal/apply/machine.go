@@ -26,6 +26,10 @@ type Observer interface {
 	LeaseGranted(l lease.Lease)
 	LeaseRevoked(id int64)
 	Compacted(rev int64)
+	// Moved says that keys have moved between the stores, and where they are now.
+	// All changes of all partitions at or below the revision through have been
+	// given to the sink, and those that come from now on go by the new map.
+	Moved(through int64, to *placement.Map)
 }
 
 // Meter learns what extensions cost. It is called under the locks of the partitions

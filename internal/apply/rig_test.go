@@ -54,6 +54,10 @@ func (r *rig) LeaseGranted(l lease.Lease) { r.see("granted %d for %d s", l.ID, l
 func (r *rig) LeaseRevoked(id int64)      { r.see("revoked %d", id) }
 func (r *rig) Compacted(rev int64)        { r.see("compacted to %d", rev) }
 
+func (r *rig) Moved(through int64, to *placement.Map) {
+	r.see("moved behind %d: %v", through, to.Rules())
+}
+
 func (r *rig) see(format string, args ...any) {
 	if !r.quiet {
 		r.seen = append(r.seen, fmt.Sprintf(format, args...))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // systemState knows what the file holds of the state that belongs to no
@@ -96,6 +97,12 @@ func (o observer) LeaseGranted(l lease.Lease) {
 func (o observer) LeaseRevoked(id int64) {
 	o.n.counts.revoked.Add(1)
 	o.n.expirer.Revoked(id)
+}
+
+func (o observer) Moved(through int64, to *placement.Map) {
+	if o.n.hub != nil {
+		o.n.hub.Moved(through, to.Range)
+	}
 }
 
 func (o observer) Compacted(rev int64) {

@@ -171,6 +171,14 @@ func (o observer) LeaseRevoked(id int64) {
 	o.l.expirer.Revoked(id)
 }
 
+func (o observer) Moved(through int64, to *placement.Map) {
+	o.l.sv.c.stats.Moves++
+	if o.l.hub != nil {
+		o.l.hub.Moved(through, to.Range)
+		o.l.stir()
+	}
+}
+
 func (o observer) Compacted(rev int64) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{compacted: rev})
 	if o.l.hub != nil {

@@ -12,7 +12,7 @@ type Stats struct {
 	Servers, Partitions         int
 	Requests, Answered, Unknown int
 	Revisions, MultiPartition   int
-	Rerouted                    int // requests whose keys had moved
+	Moves, Rerouted             int // changes of the placement, and requests whose keys had moved
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
 	WatchEvents, Progress       int
