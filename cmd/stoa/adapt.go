@@ -62,6 +62,13 @@ func (p partitions) Partitions() []*stoapb.Partition {
 
 // observe shows on /metrics how the node stands.
 func observe(m *metrics.Metrics, n *node.Node) {
+	m.Extensions.Watch(func() map[string]bool {
+		disabled := map[string]bool{}
+		for _, e := range n.Extensions() {
+			disabled[e.Name] = e.Disabled
+		}
+		return disabled
+	})
 	m.Watch(func() metrics.State {
 		from, counts := n.State(), n.Counts()
 		s := metrics.State{

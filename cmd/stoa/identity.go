@@ -76,6 +76,9 @@ func nodeConfig(cfg *config.Config, me identity, peerTLS *transport.TLSInfo, m *
 			WALSync:       func(d time.Duration) { m.Disk.WALFsync.Observe(d.Seconds()) },
 			BackendCommit: func(d time.Duration) { m.Disk.BackendCommit.Observe(d.Seconds()) },
 			Transport:     links,
+			ExtensionCalled: func(c node.ExtensionCall) {
+				m.Extensions.Called(c.Name, c.Took, c.Steps, c.Writes, c.Failed)
+			},
 		},
 	}
 	if cfg.PartitionsGiven {

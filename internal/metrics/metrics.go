@@ -15,8 +15,9 @@ import (
 // Metrics are the events that a server counts. All fields may be used by any
 // number of goroutines.
 type Metrics struct {
-	Registry *prometheus.Registry
-	Disk     Disk
+	Registry   *prometheus.Registry
+	Disk       Disk
+	Extensions Extensions
 
 	health       *prometheus.CounterVec
 	healthGauge  *prometheus.GaugeVec
@@ -37,6 +38,7 @@ func New() *Metrics {
 	f := factory{r}
 	m := &Metrics{Registry: r}
 	m.Disk.declare(f)
+	m.Extensions.declare(f)
 	m.declareHealth(f)
 	f.info("etcd_server_version", "Which etcd this server stands in for.", "server_version", version.Etcd)
 	f.info("etcd_cluster_version", "Which version the members agree on.", "cluster_version", version.Cluster[:3])

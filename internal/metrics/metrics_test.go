@@ -1,10 +1,12 @@
 package metrics
 
 import (
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
@@ -53,6 +55,7 @@ func TestTwoServersInOneProcess(t *testing.T) {
 func TestNamesAndHelpAreWellFormed(t *testing.T) {
 	m := New()
 	m.Watch(func() State { return State{Partitions: make([]Partition, 2)} })
+	m.Extensions.Watch(func() map[string]bool { return map[string]bool{"x": false} })
 	families, err := m.Registry.Gather()
 	require.NoError(t, err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
@@ -61,4 +64,40 @@ func TestNamesAndHelpAreWellFormed(t *testing.T) {
 		// etcd's own names aren't ours to mend.
 		require.False(t, strings.HasPrefix(p.Metric, "stoa_"), "%s: %s", p.Metric, p.Text)
 	}
+}
+
+func TestExtensionsHaveSeriesWhileTheyAreRegistered(t *testing.T) {
+	m := New()
+	m.Extensions.Called("early", time.Second, 1, 1, "")
+	require.NotContains(t, page(m), "stoa_extension")
+	registered := map[string]bool{"counter": false, "queue": true}
+	m.Extensions.Watch(func() map[string]bool { return registered })
+	m.Extensions.Called("counter", 2*time.Microsecond, 40, 2, "")
+	m.Extensions.Called("counter", 2*time.Microsecond, 2, 0, "limit")
+	text := page(m)
+	for _, want := range []string{
+		`stoa_extension_registered{extension="counter"} 1`, `stoa_extension_registered{extension="queue"} 1`,
+		`stoa_extension_disabled{extension="counter"} 0`, `stoa_extension_disabled{extension="queue"} 1`,
+		`stoa_extension_calls_total{extension="counter"} 2`, `stoa_extension_calls_total{extension="queue"} 0`,
+		`stoa_extension_steps_total{extension="counter"} 42`, `stoa_extension_writes_total{extension="counter"} 2`,
+		`stoa_extension_errors_total{extension="counter",reason="limit"} 1`, `stoa_extension_errors_total{extension="counter",reason="space"} 0`,
+		`stoa_extension_duration_seconds_bucket{extension="counter",le="4e-06"} 2`,
+		`stoa_extension_duration_seconds_count{extension="counter"} 2`,
+	} {
+		require.Contains(t, text, "\n"+want)
+	}
+	require.NotContains(t, text, "early")
+
+	delete(registered, "counter")
+	require.NotContains(t, page(m), "counter\"")
+	registered["counter"] = false
+	require.Contains(t, page(m), "\n"+`stoa_extension_calls_total{extension="counter"} 0`)
+}
+
+func TestExtensionsThatNobodyLooksAtAreBounded(t *testing.T) {
+	m := New()
+	for i := range 3 * maxUnseen {
+		m.Extensions.Called(fmt.Sprint("e", i), 0, 1, 0, "")
+	}
+	require.LessOrEqual(t, len(m.Extensions.series), maxUnseen)
 }

@@ -64,6 +64,8 @@ type Config struct {
 type Observe struct {
 	WALSync, BackendCommit func(time.Duration)
 	Transport              *transport.Metrics
+	// ExtensionCalled must be quick: the partitions that the call concerns wait.
+	ExtensionCalled func(ExtensionCall)
 }
 
 func (c *Config) setDefaults() {

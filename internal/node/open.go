@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -184,10 +185,14 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	for range c.stores {
 		c.wake = append(c.wake, make(chan struct{}, 1))
 	}
-	c.machine = apply.New(apply.Config{
+	state := apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n}, Observer: observer{n, c},
-	})
+	}
+	if tell := n.cfg.Observe.ExtensionCalled; tell != nil {
+		state.Meter = meter{time.Now(), tell}
+	}
+	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)
 	c.machine.LoadMembers(fromBackend(c.members))
 	if err := c.machine.LoadExtensions(); err != nil {

@@ -1,0 +1,55 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/script"
+)
+
+func TestMeterSaysWhyACallFailed(t *testing.T) {
+	var told []ExtensionCall
+	m := meter{time.Now(), func(c ExtensionCall) { told = append(told, c) }}
+	out := &extension.Outcome{Usage: script.Usage{Steps: 7}, Writes: make([]extension.Write, 3)}
+	for _, err := range []error{nil, fault.ExtensionLimit.With("x"), fault.NoSpace, fault.ExtensionFailed.With("x"), errors.New("x")} {
+		m.Called("e", 2000, out, err)
+	}
+	require.Equal(t, ExtensionCall{Name: "e", Took: 2 * time.Microsecond, Steps: 7, Writes: 3}, told[0])
+	var failed []string
+	for _, c := range told[1:] {
+		require.Zero(t, c.Writes)
+		failed = append(failed, c.Failed)
+	}
+	require.Equal(t, []string{"limit", "space", "script", "script"}, failed)
+	require.LessOrEqual(t, m.Now(), m.Now())
+}
+
+func TestExtensionCallsAreObserved(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	calls := make(chan ExtensionCall, 10)
+	c.stop(0)
+	c.configs[0].Observe.ExtensionCalled = func(call ExtensionCall) { calls <- call }
+	c.start(0)
+	c.ready()
+	c.put(0, "/em/echo", `return {
+  scope = { "/echo/" },
+  operations = { { op = "put", prefix = "/echo/" } },
+  put = function(r) put(r.key, r.value) end,
+}`)
+	require.Equal(t, []ExtensionStanding{{"echo", false}}, c.nodes[0].Extensions())
+	_, err := c.nodes[0].Put(t.Context(), &pb.PutRequest{Key: []byte("/echo/a"), Value: []byte("1")})
+	require.NoError(t, err)
+	call := <-calls
+	require.Equal(t, "echo", call.Name)
+	require.Equal(t, 1, call.Writes)
+	require.Empty(t, call.Failed)
+	require.Positive(t, call.Steps)
+	c.put(0, "/em/echo/state", "disabled")
+	require.Equal(t, []ExtensionStanding{{"echo", true}}, c.nodes[0].Extensions())
+}
