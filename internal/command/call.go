@@ -53,8 +53,16 @@ func DecodeCall(b []byte) (Call, error) {
 
 // Request is the kind of request that a command answers.
 func (c *Command) Request() Kind {
-	if c.Kind == Extended && len(c.Body) > 0 {
-		return Kind(c.Body[0])
+	kind, body := c.Kind, c.Body
+	if kind == InSession {
+		q, err := DecodeSequenced(body)
+		if err != nil {
+			return kind
+		}
+		kind, body = q.Kind, q.Body
 	}
-	return c.Kind
+	if kind == Extended && len(body) > 0 {
+		return Kind(body[0])
+	}
+	return kind
 }

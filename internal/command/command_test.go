@@ -121,6 +121,60 @@ func FuzzDecodeCall(f *testing.F) {
 	})
 }
 
+func TestSequencedWritesAreReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := Sequenced{
+			Session: rapid.Int64().Draw(t, "session"),
+			Seq:     rapid.Uint64Min(1).Draw(t, "seq"),
+			Kind:    rapid.SampledFrom([]Kind{Put, DeleteRange, Txn}).Draw(t, "kind"),
+			Body:    rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
+		}
+		q.Pred = rapid.Uint64Max(q.Seq-1).Draw(t, "pred")
+		q.Answered = rapid.Uint64Max(q.Seq-1).Draw(t, "answered")
+		b := q.AppendTo(nil)
+		back, err := DecodeSequenced(b)
+		require.NoError(t, err)
+		require.Equal(t, q, back)
+		require.Equal(t, q.Kind, (&Command{Kind: InSession, Body: b}).Request())
+		_, err = DecodeSequenced(b[:rapid.IntRange(0, len(b)-len(q.Body)-1).Draw(t, "cut")])
+		require.Error(t, err)
+	})
+}
+
+func TestASequencedCallAnswersWhatTheCallAsks(t *testing.T) {
+	call := Call{Kind: Range, Client: "c", Name: "counter"}
+	q := Sequenced{Session: 1, Seq: 1, Kind: Extended, Body: call.AppendTo(nil)}
+	require.Equal(t, Range, (&Command{Kind: InSession, Body: q.AppendTo(nil)}).Request())
+	require.Equal(t, InSession, (&Command{Kind: InSession, Body: []byte{1}}).Request(), "unreadable")
+}
+
+func TestNumbersThatContradictEachOtherAreRefused(t *testing.T) {
+	head := make([]byte, 9)
+	for what, numbers := range map[string][]byte{
+		"no number":                  {0, 0, 0},
+		"pred before the first":      {5, 5, 5},
+		"answered before it is sent": {5, 0, 0},
+		"answered below zero":        {5, 0, 6},
+	} {
+		_, err := DecodeSequenced(append(bytes.Clone(head), numbers...))
+		require.ErrorIs(t, err, errNumbers, what)
+	}
+}
+
+func FuzzDecodeSequenced(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add((&Sequenced{Session: 1 << 60, Seq: 300, Pred: 299, Answered: 7, Kind: Put, Body: []byte("body")}).AppendTo(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q, err := DecodeSequenced(b)
+		if err != nil {
+			return
+		}
+		again, err := DecodeSequenced(q.AppendTo(nil))
+		require.NoError(t, err)
+		require.Equal(t, q, again)
+	})
+}
+
 func BenchmarkDecode(b *testing.B) {
 	e := Entry{Stamp: 1}
 	for range 256 {

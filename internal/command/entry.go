@@ -20,6 +20,7 @@ const (
 	Extended                        // a Call
 	Range                           // RangeRequest; only inside a Call
 	Watch                           // WatchCreateRequest; only inside a Call
+	InSession                       // a Sequenced
 )
 
 var kindNames = [...]string{
@@ -27,6 +28,7 @@ var kindNames = [...]string{
 	LeaseGrant: "lease-grant", LeaseRevoke: "lease-revoke",
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
+	InSession: "in-session",
 }
 
 func (k Kind) String() string {
@@ -40,7 +42,7 @@ func (k Kind) String() string {
 // a stamp of its own.
 func (k Kind) MayWrite() bool {
 	switch k {
-	case Put, DeleteRange, Txn, LeaseRevoke, Extended:
+	case Put, DeleteRange, Txn, LeaseRevoke, Extended, InSession:
 		return true
 	}
 	return false

@@ -1,0 +1,81 @@
+package command
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Sequenced is a write of a session: it takes effect once however often it is
+// sent, and in the session's order.
+type Sequenced struct {
+	// Session is the session's id, which is its lease's.
+	Session int64
+	// Seq is the request's number in the session, from 1.
+	Seq uint64
+	// Pred is the number of the write before it that was sent to the same
+	// partition and may not have taken effect yet: without that one this one must
+	// not either. 0 says that everything before it has been answered.
+	Pred uint64
+	// Answered says that the client has the answers up to this number: their
+	// results may be forgotten.
+	Answered uint64
+	// Kind and Body are the command inside: a Put, DeleteRange, Txn or Extended.
+	Kind Kind
+	Body []byte
+}
+
+// The encoded write: kind (1 byte) | session (8 bytes) | seq | the distance from
+// pred to seq, 0 for no pred | the distance from answered to seq | body. A session's
+// id is random, so that a varint would be longer than its 8 bytes; the distances are
+// short.
+const sessionBytes = 8
+
+var errNumbers = errors.New("its numbers contradict each other")
+
+// AppendTo appends the encoded write to b.
+func (q *Sequenced) AppendTo(b []byte) []byte {
+	b = append(b, byte(q.Kind))
+	b = binary.BigEndian.AppendUint64(b, uint64(q.Session))
+	b = binary.AppendUvarint(b, q.Seq)
+	back := uint64(0)
+	if q.Pred != 0 {
+		back = q.Seq - q.Pred
+	}
+	b = binary.AppendUvarint(b, back)
+	b = binary.AppendUvarint(b, q.Seq-q.Answered)
+	return append(b, q.Body...)
+}
+
+// DecodeSequenced reads the body of an InSession command. The Body of what it returns
+// aliases b.
+func DecodeSequenced(b []byte) (Sequenced, error) {
+	q, err := decodeSequenced(b)
+	if err != nil {
+		return Sequenced{}, fmt.Errorf("decode sequenced write of %d bytes: %w", len(b), err)
+	}
+	return q, nil
+}
+
+func decodeSequenced(b []byte) (q Sequenced, err error) {
+	if len(b) < 1+sessionBytes {
+		return q, errShort
+	}
+	q.Kind = Kind(b[0])
+	q.Session = int64(binary.BigEndian.Uint64(b[1:]))
+	r := reader{rest: b[1+sessionBytes:]}
+	q.Seq = r.uvarint()
+	back, behind := r.uvarint(), r.uvarint()
+	switch {
+	case r.err != nil:
+		return q, r.err
+	case q.Seq == 0, back >= q.Seq, behind == 0, behind > q.Seq:
+		return q, errNumbers
+	}
+	if back != 0 {
+		q.Pred = q.Seq - back
+	}
+	q.Answered = q.Seq - behind
+	q.Body = r.rest
+	return q, nil
+}
