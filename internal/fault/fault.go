@@ -70,6 +70,16 @@ var (
 	ExtensionDisabled = declare(32, "extension is disabled")
 	NoExtension       = declare(33, "no such extension")
 	Uncertain         = declare(34, "whether an extension ran is unknown")
+
+	// Of sessions.
+	// SessionGone: the session's lease has ended. Nothing has happened.
+	SessionGone = declare(35, "session has ended")
+	// SessionGap: the write before this one has not taken effect, so this one must
+	// not. Nothing has happened; no client sees this.
+	SessionGap = declare(36, "write before this one in its session is missing")
+	// ResultForgotten: the write took effect when it was sent before, once, and its
+	// result is not known any more.
+	ResultForgotten = declare(37, "result of a write that was sent before is forgotten")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.
