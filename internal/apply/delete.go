@@ -1,6 +1,9 @@
 package apply
 
 import (
+	"bytes"
+	"fmt"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -15,7 +18,36 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 	if role, name, _ := extension.Parse(req.GetKey()); role == extension.Ack && len(req.GetRangeEnd()) == 0 {
 		req.Key = extension.AckKey(name, x.client)
 	}
+	if err := x.keepsOwners(req.GetKey(), req.GetRangeEnd()); err != nil {
+		return nil, err
+	}
 	return x.deleteRange(req), nil
+}
+
+// keepsOwners refuses to delete an extension's owner without the extension, which
+// would be everybody's then.
+func (x *execution) keepsOwners(key, end []byte) error {
+	if !extension.Touches(key, end) {
+		return nil
+	}
+	for _, e := range x.m.Extensions().All() {
+		if within(e.OwnerKey(), key, end) && !within(extension.SourceKey(e.Name), key, end) {
+			return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be deleted; delete %s to remove the extension",
+				e.OwnerKey(), extension.SourceKey(e.Name)))
+		}
+	}
+	return nil
+}
+
+// within tells whether a key lies in a range, which is written as in etcd's requests.
+func within(k, key, end []byte) bool {
+	switch {
+	case len(end) == 0:
+		return bytes.Equal(k, key)
+	case len(end) == 1 && end[0] == 0:
+		return bytes.Compare(k, key) >= 0
+	}
+	return bytes.Compare(k, key) >= 0 && bytes.Compare(k, end) < 0
 }
 
 // deleteRange deletes the keys of a range, in key order over all partitions, so
