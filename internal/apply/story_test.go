@@ -22,6 +22,9 @@ import (
 //	                       partition P; mute: nobody waits
 //	read [at=N]            evaluate the range or txn below without the log
 //	raw kind=N             apply an entry with one command of this kind, the body below in Go's quotes
+//	place stamp=N [early]  requests, then lines "rule KEY pN" (or "no rules"), then requests, as one command:
+//	                       between them keys move to where the rules say; early: after the first
+//	                       have been published
 //	state                  what the server has once, and where each partition stands
 //	where                  partitions of the keys below
 //
@@ -39,6 +42,8 @@ func TestStories(t *testing.T) {
 				return r.storyEntry(d)
 			case "read":
 				return r.storyRead(d)
+			case "place":
+				return r.storyPlace(d)
 			case "raw":
 				return r.storyRaw(d)
 			case "state":
