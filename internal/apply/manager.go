@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -98,7 +99,7 @@ func (x *execution) managed() {
 			x.deleteBelow(extension.Home(name))
 		default:
 			x.renew = true
-			x.adopt(name)
+			x.adopt(name, c.Prev != nil && bytes.Equal(c.Prev.Value, c.Kv.Value))
 		}
 	}
 	x.touched = false
@@ -106,13 +107,16 @@ func (x *execution) managed() {
 
 // adopt notes who has registered a source. Another owner's acknowledgements were
 // not given to this one.
-func (x *execution) adopt(name string) {
+//
+// The same source again stays whose it was: clients that all register what they need
+// when they start don't take it from each other.
+func (x *execution) adopt(name string, same bool) {
 	owner := x.client
 	if owner == "" {
 		owner = Anonymous
 	}
 	kv := (view{x}).Get(extension.OwnerKey(name))
-	if kv == nil || string(kv.Value) != owner {
+	if kv == nil || !same && string(kv.Value) != owner {
 		x.deleteBelow(extension.AckKey(name, ""))
 		x.write(&put{key: extension.OwnerKey(name), value: []byte(owner)}, nil)
 	}
@@ -129,11 +133,15 @@ func (x *execution) deleteBelow(prefix []byte) {
 	}
 }
 
-// renewRegistry replaces the registry by what the keys say now.
+// renewRegistry replaces the registry by what the keys say now, and brings the keys
+// of each extension together.
 func (x *execution) renewRegistry() {
 	x.renew = false
 	reg, _ := x.registry(x.settings())
 	x.m.extensions.Store(reg)
+	if place := x.m.Placement(); place.Partitions() > 1 {
+		x.place(place.WithRules(reg.Rules(place.HashSlot)))
+	}
 }
 
 // settings are the limits that the keys say.
