@@ -1,0 +1,70 @@
+package recipes
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Barrier lets nobody through before all have come.
+type Barrier struct {
+	client Client
+	root   string
+}
+
+// NewBarrier returns the barrier at a root.
+func NewBarrier(c Client, root string) *Barrier {
+	return &Barrier{client: c, root: rootOf("barrier", root)}
+}
+
+// SetThreshold says how many must come. It must have been said before the first Enter.
+func (b *Barrier) SetThreshold(ctx context.Context, n int) error {
+	if _, err := b.client.Put(ctx, b.root+"threshold", strconv.Itoa(n)); err != nil {
+		return fmt.Errorf("recipes: setting up the barrier %s: %w", b.root, err)
+	}
+	return nil
+}
+
+// Enter waits until as many as the threshold are here. A participant counts once, however
+// often it enters, as long as its lease lasts. When the context ends first, it doesn't
+// count any longer.
+func (b *Barrier) Enter(ctx context.Context, id string, lease clientv3.LeaseID) error {
+	who, err := participant(id, lease)
+	if err == nil {
+		if _, err = await(ctx, b.client, b.root+"enter/"+who); err != nil {
+			forget(ctx, b.client, b.root+"here/"+id)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("recipes: entering the barrier %s: %w", b.root, err)
+	}
+	return nil
+}
+
+// Leave waits until all others have left too, or their leases have ended. The last one
+// closes the barrier, which can then be used again.
+func (b *Barrier) Leave(ctx context.Context, id string) error {
+	err := checkName("id", id)
+	if err == nil {
+		_, err = await(ctx, b.client, b.root+"leave/"+id)
+	}
+	if err != nil {
+		return fmt.Errorf("recipes: leaving the barrier %s: %w", b.root, err)
+	}
+	return nil
+}
+
+// Close closes the barrier for those who come later, without asking who is here: the
+// other way to use it again.
+func (b *Barrier) Close(ctx context.Context) error {
+	_, err := b.client.Delete(ctx, b.root+"here/", clientv3.WithPrefix())
+	if err == nil {
+		_, err = b.client.Delete(ctx, b.root+"ready")
+	}
+	if err != nil {
+		return fmt.Errorf("recipes: closing the barrier %s: %w", b.root, err)
+	}
+	return nil
+}

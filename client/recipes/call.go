@@ -1,0 +1,176 @@
+package recipes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/stoa-kv/stoa/extensions"
+)
+
+// KV is the part of clientv3.KV that recipes use.
+type KV interface {
+	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
+	Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error)
+	Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error)
+}
+
+// Watcher is the part of clientv3.Watcher that recipes use.
+type Watcher interface {
+	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
+}
+
+// Client is what recipes that wait need.
+type Client interface {
+	KV
+	Watcher
+}
+
+// ErrUnhandled says that a call was taken for one on plain keys: the extension isn't
+// registered, or this client hasn't acknowledged it ([Register] does both).
+var ErrUnhandled = errors.New("no extension has handled the call")
+
+// What a client says of itself in the metadata of its calls.
+const (
+	metadataClient = "stoa-client-id"
+	metadataLease  = "stoa-lease"
+)
+
+// WithClient names the client in every call made with the context. A name has up to 256
+// bytes.
+func WithClient(ctx context.Context, id string) context.Context {
+	return withMetadata(ctx, metadataClient, id)
+}
+
+// WithLease gives a lease to every call made with the context, for extensions that tie
+// keys to the client (monitor) when a request itself has no lease, as watches have none.
+// The recipes of this package don't need it: they take the lease as an argument.
+func WithLease(ctx context.Context, lease clientv3.LeaseID) context.Context {
+	return withMetadata(ctx, metadataLease, strconv.FormatInt(int64(lease), 16))
+}
+
+func withMetadata(ctx context.Context, key, value string) context.Context {
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	if md == nil {
+		md = metadata.MD{}
+	}
+	md.Set(key, value)
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// caller is the name that calls with the context are made under.
+func caller(ctx context.Context) string {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if v := md.Get(metadataClient); len(v) > 0 {
+		return v[0]
+	}
+	return "anonymous"
+}
+
+func rootOf(recipe, root string) string {
+	if root == "" {
+		return extensions.Root(recipe)
+	}
+	return root
+}
+
+// call makes a put that an extension handles and returns the value that it answers, nil
+// if it answers none.
+func call(ctx context.Context, kv KV, key, value string, opts ...clientv3.OpOption) (*mvccpb.KeyValue, error) {
+	resp, err := kv.Put(ctx, key, value, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return resp.PrevKv, nil
+}
+
+// callNumber makes a put whose answer is always a number.
+func callNumber(ctx context.Context, kv KV, key, value string) (int64, error) {
+	answer, err := call(ctx, kv, key, value)
+	if err != nil {
+		return 0, err
+	}
+	return number(answer)
+}
+
+func number(answer *mvccpb.KeyValue) (int64, error) {
+	if answer == nil {
+		return 0, ErrUnhandled
+	}
+	n, err := strconv.ParseInt(string(answer.Value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the answer is no number: %w", err)
+	}
+	return n, nil
+}
+
+// one is the only key-value of a read, nil if there is none.
+func one(resp *clientv3.GetResponse) *mvccpb.KeyValue {
+	if len(resp.Kvs) == 0 {
+		return nil
+	}
+	return resp.Kvs[0]
+}
+
+// await opens a watch that an extension handles and returns the first key-value that it
+// is given.
+func await(ctx context.Context, w Watcher, key string) (*mvccpb.KeyValue, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	kv, _, err := first(ctx, w.Watch(ctx, key, clientv3.WithFilterDelete()))
+	return kv, err
+}
+
+// first returns the first key-value that a watch is given, and the events that came with
+// it.
+func first(ctx context.Context, ch clientv3.WatchChan) (*mvccpb.KeyValue, []*clientv3.Event, error) {
+	for resp := range ch {
+		if err := resp.Err(); err != nil {
+			return nil, nil, err
+		}
+		for i, ev := range resp.Events {
+			if ev.Type == clientv3.EventTypePut {
+				return ev.Kv, resp.Events[i+1:], nil
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	return nil, nil, errors.New("the watch has ended without an event")
+}
+
+// forget is what a call that waits does for tidiness after it has failed: nobody waits any
+// more. The lease does the same if this can't.
+func forget(ctx context.Context, kv KV, keys ...string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	for _, key := range keys {
+		kv.Delete(ctx, key)
+	}
+}
+
+// participant is the end of a key that says who calls, and by which lease.
+func participant(id string, lease clientv3.LeaseID) (string, error) {
+	if err := checkName("id", id); err != nil {
+		return "", err
+	}
+	if lease == clientv3.NoLease {
+		return id, nil
+	}
+	return fmt.Sprintf("%s/%x", id, int64(lease)), nil
+}
+
+func checkName(what, name string) error {
+	if name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("%q can't be the %s: it is empty or has a slash", name, what)
+	}
+	return nil
+}

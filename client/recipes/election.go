@@ -1,0 +1,112 @@
+package recipes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Election has one leader at a time: the candidate that has waited longest.
+type Election struct {
+	client Client
+	root   string
+	id     string
+	lease  clientv3.LeaseID
+}
+
+// ErrNoLeader says that nobody leads.
+var ErrNoLeader = errors.New("there is no leader")
+
+// NewElection returns the election at a root, for a candidate of this name whose life is
+// the lease.
+func NewElection(c Client, root, name string, lease clientv3.LeaseID) *Election {
+	return &Election{client: c, root: rootOf("election", root), id: fmt.Sprintf("%s-%x", name, int64(lease)), lease: lease}
+}
+
+// Leadership is what a won campaign comes to.
+type Leadership struct {
+	// Revision grows from leader to leader. What a leader writes elsewhere can carry it,
+	// to be refused after a later one's.
+	Revision int64
+
+	lost chan struct{}
+	stop context.CancelFunc
+	e    *Election
+}
+
+// Campaign waits until this candidate leads. When the context ends first, the candidacy is
+// given up.
+func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
+	err := checkName("candidate", e.id)
+	if e.lease == clientv3.NoLease {
+		err = errors.New("a candidate needs a lease")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recipes: campaigning in %s: %w", e.root, err)
+	}
+	// The watch goes on after the campaign is won: to see that it is lost.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, stop)
+	ch := e.client.Watch(watching, e.root+"campaign/"+e.id)
+	kv, rest, err := first(ctx, ch)
+	if err == nil && !detach() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stop()
+		forget(ctx, e.client, e.root+"candidates/"+e.id)
+		return nil, fmt.Errorf("recipes: campaigning in %s: %w", e.root, err)
+	}
+	l := &Leadership{Revision: kv.CreateRevision, lost: make(chan struct{}), stop: stop, e: e}
+	go l.guard(rest, ch)
+	return l, nil
+}
+
+// guard waits for the end of the leadership, or for not being able to see it.
+func (l *Leadership) guard(events []*clientv3.Event, ch clientv3.WatchChan) {
+	defer close(l.lost)
+	defer l.stop()
+	for !slices.ContainsFunc(events, func(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDelete }) {
+		resp, ok := <-ch
+		if !ok || resp.Err() != nil {
+			return
+		}
+		events = resp.Events
+	}
+}
+
+// Lost is closed when the leadership has ended, for whatever reason. It is late by as long
+// as the news take: a leader that is cut off hears of it when it is back, so its own end is
+// its lease's.
+func (l *Leadership) Lost() <-chan struct{} { return l.lost }
+
+// Resign ends the leadership; the next candidate leads at the same revision.
+func (l *Leadership) Resign(ctx context.Context) error {
+	if _, err := l.e.client.Delete(ctx, l.e.root+"candidates/"+l.e.id); err != nil {
+		return fmt.Errorf("recipes: resigning in %s: %w", l.e.root, err)
+	}
+	l.stop()
+	<-l.lost
+	return nil
+}
+
+// Leader returns the name of who leads, or ErrNoLeader.
+func (e *Election) Leader(ctx context.Context) (string, error) {
+	resp, err := e.client.Get(ctx, e.root+"leader")
+	if err != nil {
+		return "", fmt.Errorf("recipes: asking who leads %s: %w", e.root, err)
+	}
+	kv := one(resp)
+	if kv == nil {
+		return "", fmt.Errorf("recipes: asking who leads %s: %w", e.root, ErrNoLeader)
+	}
+	name := string(kv.Value)
+	if dash := strings.LastIndexByte(name, '-'); dash >= 0 {
+		name = name[:dash]
+	}
+	return name, nil
+}

@@ -1,0 +1,109 @@
+package recipes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Queue hands each element to one consumer, in the order in which they were added.
+type Queue struct {
+	client Client
+	root   string
+}
+
+// ErrEmpty says that a queue holds no element.
+var ErrEmpty = errors.New("the queue is empty")
+
+// NewQueue returns the queue at a root.
+func NewQueue(c Client, root string) *Queue {
+	return &Queue{client: c, root: rootOf("queue", root)}
+}
+
+// Add appends an element and returns how many now lie in the queue: 0 if somebody was
+// waiting for it.
+func (q *Queue) Add(ctx context.Context, element string) (length int64, err error) {
+	n, err := callNumber(ctx, q.client, q.root+"add", element)
+	if err != nil {
+		return 0, fmt.Errorf("recipes: adding to %s: %w", q.root, err)
+	}
+	return n, nil
+}
+
+// Length is how many elements lie in the queue.
+func (q *Queue) Length(ctx context.Context) (int64, error) {
+	resp, err := q.client.Get(ctx, q.root+"length")
+	if err != nil {
+		return 0, fmt.Errorf("recipes: asking for the length of %s: %w", q.root, err)
+	}
+	n, err := number(one(resp))
+	if err != nil {
+		return 0, fmt.Errorf("recipes: asking for the length of %s: %w", q.root, err)
+	}
+	return n, nil
+}
+
+// Remove removes the oldest element and returns it, or ErrEmpty. If the answer is lost on
+// the way, so is the element; Take is for where that must not be.
+func (q *Queue) Remove(ctx context.Context) (string, error) {
+	answer, err := call(ctx, q.client, q.root+"head", "")
+	if err == nil && answer == nil {
+		err = ErrEmpty
+	}
+	if err != nil {
+		return "", fmt.Errorf("recipes: removing from %s: %w", q.root, err)
+	}
+	return string(answer.Value), nil
+}
+
+// Task is an element in the hands of a consumer.
+type Task struct {
+	Element string
+
+	q  *Queue
+	id string
+}
+
+// Take waits for an element, in turn with others who wait. The element is this consumer's
+// until it calls Done, calls Return, or its lease ends. If the consumer has one already
+// (an earlier Take failed on the way back), it gets that one again. When the context ends
+// first, the consumer doesn't wait any longer.
+func (q *Queue) Take(ctx context.Context, id string, lease clientv3.LeaseID) (*Task, error) {
+	who, err := participant(id, lease)
+	if err != nil {
+		return nil, fmt.Errorf("recipes: taking from %s: %w", q.root, err)
+	}
+	kv, err := await(ctx, q.client, q.root+"take/"+who)
+	if err != nil {
+		forget(ctx, q.client, q.root+"take/"+id)
+		return nil, fmt.Errorf("recipes: taking from %s: %w", q.root, err)
+	}
+	return &Task{Element: string(kv.Value), q: q, id: id}, nil
+}
+
+// ErrNotYours says that what was to be given back isn't the caller's any more, because
+// its lease has ended: somebody else has it, or will.
+var ErrNotYours = errors.New("it isn't the caller's any more")
+
+// Done says that the element has been dealt with.
+func (t *Task) Done(ctx context.Context) error {
+	return t.end(ctx, "finishing an element", t.q.root+"taken/"+t.id)
+}
+
+// Return puts the element back to the front of the queue.
+func (t *Task) Return(ctx context.Context) error {
+	return t.end(ctx, "giving an element back", t.q.root+"take/"+t.id)
+}
+
+func (t *Task) end(ctx context.Context, what, key string) error {
+	resp, err := t.q.client.Delete(ctx, key)
+	if err == nil && resp.Deleted == 0 {
+		err = ErrNotYours
+	}
+	if err != nil {
+		return fmt.Errorf("recipes: %s of %s: %w", what, t.q.root, err)
+	}
+	return nil
+}
