@@ -38,7 +38,7 @@ return {
     local id = request.key:sub(#campaign + 1)
     local words, lease = id:split("-"), request.lease
     if lease == 0 then lease = tonumber(words[#words], 16) end
-    if not lease then error("the key must end in the candidate's lease: " .. campaign .. "NAME-LEASE") end
+    if (lease or 0) == 0 then error("the key must end in the candidate's lease: " .. campaign .. "NAME-LEASE") end
     if not get(candidates .. id) then
       monitor(candidates .. id, "", lease)
       if not get(leader) then appoint(id, lease) end

@@ -1,7 +1,7 @@
 -- tuplespace: the operations of DepSpace (EZK, table 2) on tuples such as job,42,open.
 -- A template is a tuple with * for fields that may be anything: job,*,open.
 --
---   put /space/out TUPLE                adds the tuple; --lease ties it to a lease
+--   put /space/out TUPLE                adds the tuple, true; --lease ties it to a lease
 --   get /space/rdp/TEMPLATE             reads a tuple that matches, or nothing
 --   get /space/rdall/TEMPLATE           reads all that match
 --   put /space/inp/TEMPLATE ""          removes a tuple that matches and answers it, or
@@ -70,7 +70,7 @@ local function change(request)
   local old = verb == "replace" and take(template)
   if verb == "replace" and not old then return nil end
   out(request.value, request.lease)
-  return old or verb == "cas" or nil
+  return old or true
 end
 
 return {
