@@ -127,7 +127,8 @@ func (n *Node) replace(path string) error {
 		n.fatal(err)
 		return err
 	}
-	n.hub.Reset(recovery.Published(c.stores)) // before anybody reads history from the new stores
+	published, compacted := recovery.Published(c.stores)
+	n.hub.Install(c.machine.Placement().Range, published, compacted) // before anybody reads history from the new stores
 	n.core.Store(c)
 	n.installed.Add(1)
 	n.begin(c)

@@ -32,7 +32,7 @@ type core struct {
 	logs      []*raftlog.Log
 	stores    []*store.Store
 	leases    *lease.Table
-	placement *placement.Map
+	placement *placement.Map // as of the recovery; the machine has the present one
 	machine   *apply.Machine
 	replica   *replica.Replica
 	members   []backend.Member
@@ -141,7 +141,9 @@ func started(meta *backend.Meta) bool {
 }
 
 func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
-	c.placement = placement.New(n.cfg.Partitions)
+	if c.placement, err = recovery.Placement(meta); err != nil {
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
 	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}

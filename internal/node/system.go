@@ -10,6 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/recovery"
 )
 
 // systemState knows what the file holds of the state that belongs to no
@@ -18,12 +19,14 @@ type systemState struct {
 	alarms, nextAlarms   []*pb.AlarmMember
 	members, nextMembers []*pb.Member
 	stored               bool // the file has members
+	placed, nextPlaced   *placement.Map
 }
 
 func (s *systemState) load(c *core, meta *backend.Meta) {
 	s.alarms = c.machine.Alarms()
 	s.members = c.machine.Members()
 	s.stored = len(meta.Members) > 0
+	s.placed = c.placement
 }
 
 // cut is called while all stores are locked.
@@ -41,12 +44,14 @@ func (s *systemState) cut(c *core) backend.System {
 	if !s.stored || !slices.Equal(s.members, s.nextMembers) {
 		sys.Members = toBackend(s.nextMembers)
 	}
+	s.nextPlaced = c.machine.Placement()
+	recovery.CutPlacement(&sys, s.placed, s.nextPlaced)
 	return sys
 }
 
 // written is called when the last cut is in the file.
 func (s *systemState) written() {
-	s.alarms, s.members, s.stored = s.nextAlarms, s.nextMembers, true
+	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
 }
 
 func toBackend(members []*pb.Member) []backend.Member {

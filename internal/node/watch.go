@@ -25,7 +25,8 @@ func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
 	return n.hub.NewStream(client)
 }
 
-// history reads for watchers that have to catch up.
+// history reads for watchers that have to catch up. While a snapshot is being
+// installed it waits: the old stores don't have what the hub says there is.
 func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
-	return n.core.Load().stores[partition].Changes(key, end, from, to, limit, prev)
+	return n.current().stores[partition].Changes(key, end, from, to, limit, prev)
 }

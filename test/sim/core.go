@@ -26,7 +26,7 @@ type core struct {
 	logs      []*raftlog.Log
 	stores    []*store.Store
 	leases    *lease.Table
-	placement *placement.Map
+	placement *placement.Map // in the file
 	machine   *apply.Machine
 	replica   *replica.Replica
 	disk      *disk
@@ -41,7 +41,7 @@ const logDir = "/wal"
 
 func (l *life) open() (*core, error) {
 	s := l.sv
-	c := &core{l: l, backend: s.file, placement: placement.New(s.c.partitions), shown: map[placement.Set]int64{}}
+	c := &core{l: l, backend: s.file, shown: map[placement.Set]int64{}}
 	meta, err := c.backend.Meta()
 	if err != nil {
 		return nil, err
@@ -83,6 +83,9 @@ func (l *life) open() (*core, error) {
 
 func (c *core) load(meta *backend.Meta) error {
 	var err error
+	if c.placement, err = recovery.Placement(meta); err != nil {
+		return err
+	}
 	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
 		return err
 	}

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -21,8 +23,8 @@ func (c *core) flush(done func()) {
 		c.after(time.Millisecond, "flush again", 0, func() { c.flush(done) })
 		return
 	}
-	cut, dirty := c.cut()
-	if !dirty {
+	cut, placed := c.cut()
+	if cut == nil {
 		done()
 		return
 	}
@@ -49,6 +51,7 @@ func (c *core) flush(done func()) {
 			s.Release(cut.Partitions[p])
 			c.flushed[p] = cut.Partitions[p].Index
 		}
+		c.placement = placed
 		if err := c.shortenLog(cut); err != nil {
 			c.l.fatal(err)
 			return
@@ -57,14 +60,14 @@ func (c *core) flush(done func()) {
 	})
 }
 
-func (c *core) cut() (*backend.Cut, bool) {
+func (c *core) cut() (*backend.Cut, *placement.Map) {
 	dirty := false
 	for p, s := range c.stores {
 		index, _ := s.Applied()
 		dirty = dirty || s.Dirty() || index != c.flushed[p]
 	}
 	if !dirty {
-		return nil, false
+		return nil, nil
 	}
 	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores))}
 	changed, gone := c.leases.Cut()
@@ -72,12 +75,14 @@ func (c *core) cut() (*backend.Cut, bool) {
 		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
 	}
 	cut.System.LeasesRevoked = gone
+	placed := c.machine.Placement()
+	recovery.CutPlacement(&cut.System, c.placement, placed)
 	for p, s := range c.stores {
 		if p == 0 || !c.l.sv.c.mutation.FlushApart {
 			cut.Partitions[p] = s.Cut()
 		}
 	}
-	return cut, true
+	return cut, placed
 }
 
 // shortenLog drops from the log what the file holds, but for a tail that slow

@@ -138,7 +138,8 @@ func (l *life) install(file []byte, done func()) {
 		return
 	}
 	if !c.mutation.KeepHub {
-		l.hub.Reset(recovery.Published(l.core.stores))
+		published, compacted := recovery.Published(l.core.stores)
+		l.hub.Install(l.core.machine.Placement().Range, published, compacted)
 	}
 	l.core.begin()
 	l.stir()

@@ -1,0 +1,40 @@
+package recovery
+
+import (
+	"fmt"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// placementBlob is the name under which the file has the map. A file without it
+// is of a cluster in which keys have never moved.
+const placementBlob = "placement"
+
+// Placement is the map by which the file's keys belong into partitions.
+func Placement(meta *backend.Meta) (*placement.Map, error) {
+	b, moved := meta.Blobs[placementBlob]
+	if !moved {
+		return placement.New(meta.Identity.Partitions), nil
+	}
+	m, err := placement.Decode(b)
+	if err != nil {
+		return nil, fmt.Errorf("where the keys belong: %w", err)
+	}
+	if m.Partitions() != meta.Identity.Partitions {
+		return nil, fmt.Errorf("where the keys belong: a map of %d partitions in a file of %d", m.Partitions(), meta.Identity.Partitions)
+	}
+	return m, nil
+}
+
+// CutPlacement adds the map to what a cut writes, if it isn't the one that the file
+// has. It is part of the same cut as the keys, so the two always fit.
+func CutPlacement(sys *backend.System, file, now *placement.Map) {
+	if now == file || now.Equal(file) {
+		return
+	}
+	if sys.Blobs == nil {
+		sys.Blobs = map[string][]byte{}
+	}
+	sys.Blobs[placementBlob] = now.Encode()
+}
