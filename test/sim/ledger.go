@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -110,31 +111,50 @@ func (g *ledger) resume(c *core) *reader {
 
 // compare checks a core's state against the history up to where it is.
 func (g *ledger) compare(c *core) {
-	id := c.l.sv.id
+	want := map[string]*mvccpb.KeyValue{}
+	for _, ch := range g.seenBy(c) {
+		if ch.Delete {
+			delete(want, string(ch.Kv.Key))
+		} else {
+			want[string(ch.Kv.Key)] = ch.Kv
+		}
+	}
+	at, have := "", 0
 	for p, s := range c.stores {
-		want := map[string]*mvccpb.KeyValue{}
-		for _, e := range g.parts[p][:c.seen.next[p]] {
-			for _, ch := range e.in[p] {
-				if ch.Delete {
-					delete(want, string(ch.Kv.Key))
-				} else {
-					want[string(ch.Kv.Key)] = ch.Kv
-				}
-			}
-		}
 		index, _ := s.Applied()
-		for _, key := range slices.Sorted(maps.Keys(want)) {
-			if got := s.Get([]byte(key)); !proto.Equal(got, want[key]) {
-				g.c.fail("I6", "partition %d of server %d at index %d, revision %d: key %q is %v, should be %v", p, id, index, s.Rev(), key, got, want[key])
-				return
+		at += fmt.Sprintf(" %d@%d/%d", p, s.Rev(), index)
+		have += s.Keys()
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		var got []*mvccpb.KeyValue
+		for _, s := range c.stores {
+			if kv := s.Get([]byte(key)); kv != nil {
+				got = append(got, kv)
 			}
 		}
-		if s.Keys() != len(want) {
-			g.c.fail("I6", "partition %d of server %d at index %d, revision %d: has %d keys, should have %d", p, id, index, s.Rev(), s.Keys(), len(want))
+		if len(got) != 1 || !proto.Equal(got[0], want[key]) {
+			g.c.fail("I6", "server %d at%s: key %q is %v, should be %v, once", c.l.sv.id, at, key, got, want[key])
 			return
 		}
 	}
+	if have != len(want) {
+		g.c.fail("I6", "server %d at%s: has %d keys, should have %d", c.l.sv.id, at, have, len(want))
+		return
+	}
 	g.compareLeases(c)
+}
+
+// seenBy are the changes that a core has applied, in order. In which partition a
+// key lies is none of the ledger's business: it may change.
+func (g *ledger) seenBy(c *core) []store.Change {
+	var all []store.Change
+	for p := range c.stores {
+		for _, e := range g.parts[p][:c.seen.next[p]] {
+			all = append(all, e.in[p]...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b store.Change) int { return a.Rev().Compare(b.Rev()) })
+	return all
 }
 
 func (g *ledger) compareLeases(c *core) {
