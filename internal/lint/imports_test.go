@@ -39,6 +39,7 @@ var rules = []rule{
 	{dir: "", why: "nothing imports tests", never: []string{module + "test/..."}, except: []string{"test"}},
 	{dir: "", why: "main packages are ends, not parts", never: []string{module + "cmd/..."}},
 	{dir: "client", why: "the client knows only the API and etcd's client libraries", never: []string{internals}},
+	{dir: "extensions", why: "the recipes are data", never: []string{internals, module + "client/..."}},
 	{dir: "api", why: "the API is a contract, not code", never: []string{internals}},
 
 	{dir: "internal/rpc", why: "gRPC services know neither Raft nor the log nor bbolt", never: []string{
