@@ -182,6 +182,9 @@ func (x *execution) record(p int, c store.Change) {
 
 // command executes one command.
 func (x *execution) command(c *command.Command) Result {
+	if c.Kind == command.InSession {
+		return x.inSession(c.Body)
+	}
 	if err := x.admit(c.Kind); err != nil {
 		return x.failed(err)
 	}

@@ -39,6 +39,7 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 	if err := x.m.Leases.Revoke(id); err != nil {
 		return nil, err
 	}
+	x.dropSession(id)
 	if o := x.m.Observer; o != nil {
 		o.LeaseRevoked(id)
 	}

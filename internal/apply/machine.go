@@ -56,6 +56,8 @@ type Machine struct {
 	members atomic.Pointer[[]*pb.Member]
 	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch                     // one per partition, used by that partition's loop only
+	// What each partition remembers of sessions, under its store's lock.
+	sessions []sessions
 
 	extensions atomic.Pointer[extension.Registry]
 	audiences  audiences
@@ -66,7 +68,7 @@ type scratch struct{ results []Result }
 
 // New returns a machine over the given state.
 func New(c Config) *Machine {
-	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores))}
+	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), sessions: newSessions(len(c.Stores))}
 	m.alarms.Store(&alarms{})
 	m.placed.Store(c.Placement)
 	m.LoadMembers(nil)

@@ -142,6 +142,7 @@ func (x *execution) renewRegistry() {
 	if place := x.m.Placement(); place.Partitions() > 1 {
 		x.place(place.WithRules(reg.Rules(place.HashSlot)))
 	}
+	x.mergeSessions()
 }
 
 // settings are the limits that the keys say.

@@ -28,6 +28,7 @@ func (x *execution) place(next *placement.Map) {
 		store.Move(m.Stores, span.Key, span.End, next.Partition)
 	}
 	m.placed.Store(next)
+	x.mergeSessions()
 	through := x.before()
 	if pending := x.rehome(next); x.sub > 0 && !pending {
 		through = x.rev // all that it does has been published

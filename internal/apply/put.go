@@ -36,10 +36,14 @@ func (x *execution) putCommand(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.Put, body))
 	}
-	if err := x.admitPut(&p); err != nil {
+	return x.carryOutPut(&p)
+}
+
+func (x *execution) carryOutPut(p *put) Result {
+	if err := x.admitPut(p); err != nil {
 		return x.failed(err)
 	}
-	prev, err := x.checkPut(&p)
+	prev, err := x.checkPut(p)
 	if err != nil {
 		return x.failed(err)
 	}
@@ -50,10 +54,10 @@ func (x *execution) putCommand(body []byte) Result {
 	if !p.ignoreValue {
 		p.value = append([]byte(nil), p.value...)
 	}
-	x.write(&p, prev)
+	x.write(p, prev)
 	r := Result{Rev: x.rev}
 	if x.answers {
-		r.Response = x.putResponse(&p)
+		r.Response = x.putResponse(p)
 	}
 	return r
 }

@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -62,7 +60,7 @@ func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2]), Response: newResponse(k)}}
+	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2]), Response: apply.NewResponse(k)}}
 	if out.Response == nil {
 		return Outcome{}, fmt.Errorf("replica: no response is known for %v", k)
 	}
@@ -70,32 +68,6 @@ func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("replica: reading the leader's response to %v: %w", k, err)
 	}
 	return out, nil
-}
-
-func newResponse(k command.Kind) proto.Message {
-	switch k {
-	case command.Put:
-		return new(pb.PutResponse)
-	case command.DeleteRange:
-		return new(pb.DeleteRangeResponse)
-	case command.Txn:
-		return new(pb.TxnResponse)
-	case command.Compact:
-		return new(pb.CompactionResponse)
-	case command.LeaseGrant:
-		return new(pb.LeaseGrantResponse)
-	case command.LeaseRevoke:
-		return new(pb.LeaseRevokeResponse)
-	case command.LeaseCheckpoint:
-		return new(pb.LeaseCheckpointResponse)
-	case command.Alarm:
-		return new(pb.AlarmResponse)
-	case command.MemberPublish:
-		return new(pb.MemberUpdateResponse)
-	case command.Range, command.Watch:
-		return new(pb.RangeResponse)
-	}
-	return nil
 }
 
 func encodeParts(parts placement.Set) []byte { return binary.AppendUvarint(nil, uint64(parts)) }

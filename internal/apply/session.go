@@ -1,0 +1,193 @@
+package apply
+
+import (
+	"errors"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// A session's writes are numbered by its client and may be sent again. Each
+// partition remembers, for every session, the highest number that has taken effect
+// in it and the results that the client may still ask for (sessions.go).
+//
+// A write is looked for in the tables of all partitions that take part, and its
+// result is noted in all of them. Two copies of a write may be routed differently:
+// because keys have moved or other extensions are registered, and then all tables
+// have been made equal in between; or because another extension handles it now, and
+// then the home of that extension takes part in both. So the copies share a table,
+// and the second finds what became of the first.
+
+// inSession executes a write of a session, once, and not before its predecessor.
+func (x *execution) inSession(body []byte) Result {
+	q, err := command.DecodeSequenced(body)
+	if err != nil {
+		return x.failed(unreadable(command.InSession, body))
+	}
+	before := x.remembered(&q)
+	switch {
+	case !before.known && !x.m.Leases.Has(q.Session):
+		return x.failed(fault.SessionGone)
+	case before.result != nil:
+		return x.repeated(before.result)
+	case q.Seq <= before.last:
+		return x.failed(fault.ResultForgotten)
+	case before.last < q.Pred:
+		return x.failed(fault.SessionGap)
+	}
+	answers := x.answers
+	r := x.inner(&q)
+	x.answers = answers
+	if r.Err != nil && errors.Is(r.Err, fault.Moved) {
+		return r // nothing has happened; it will be sent again with its number
+	}
+	x.remember(&q, newOutcome(&q, r))
+	if !answers {
+		r.Response = nil
+	}
+	return r
+}
+
+// inner executes the command inside. Its response is a part of the state, so it is
+// built whether or not somebody waits; but for that of a put which says nothing
+// beside its revision.
+func (x *execution) inner(q *command.Sequenced) Result {
+	switch q.Kind {
+	case command.Put:
+		if err := x.admit(q.Kind); err != nil {
+			return x.failed(err)
+		}
+		p, err := readPut(q.Body)
+		if err != nil {
+			return x.failed(unreadable(command.Put, q.Body))
+		}
+		x.answers = x.answers || p.prevKv
+		return x.carryOutPut(&p)
+	case command.DeleteRange, command.Txn, command.Extended:
+		x.answers = true
+		return x.command(&command.Command{Kind: q.Kind, Body: q.Body})
+	}
+	return x.failed(unreadable(command.InSession, q.Body))
+}
+
+// traces are what the participants know of a session and of one of its writes.
+type traces struct {
+	known  bool // one of them has heard of the session, so its lease is there
+	last   uint64
+	result *outcome
+}
+
+func (x *execution) remembered(q *command.Sequenced) (found traces) {
+	for p := range x.parts.Each() {
+		s := x.m.sessions[p].byID[q.Session]
+		if s == nil {
+			continue
+		}
+		found.known = true
+		found.last = max(found.last, s.last)
+		if found.result == nil && q.Seq <= s.last {
+			found.result = s.find(q.Seq)
+		}
+	}
+	return found
+}
+
+func (x *execution) remember(q *command.Sequenced, o outcome) {
+	for p := range x.parts.Each() {
+		x.m.sessions[p].remember(q.Session, q.Answered, o)
+	}
+}
+
+// repeated answers a write that has taken effect before.
+func (x *execution) repeated(o *outcome) Result {
+	r := Result{Rev: o.rev}
+	switch {
+	case o.code != 0:
+		r.Err = o.err()
+	case x.answers:
+		r.Response, r.Err = o.response()
+	}
+	return r
+}
+
+// outcome is what became of a write, as it is remembered and stored.
+type outcome struct {
+	seq  uint64
+	rev  int64
+	code uint32       // of the fault, 0 for none
+	kind command.Kind // of the request, which tells the response's type
+	// body is the marshalled response, or the text that came with the fault. The
+	// response of a put that says nothing beside its revision isn't kept.
+	body []byte
+}
+
+func newOutcome(q *command.Sequenced, r Result) outcome {
+	o := outcome{seq: q.Seq, rev: r.Rev, kind: q.Kind}
+	if q.Kind == command.Extended {
+		o.kind = (&command.Command{Kind: q.Kind, Body: q.Body}).Request()
+	}
+	if r.Err != nil {
+		o.code, o.body = fault.CodeOf(r.Err), []byte(fault.TextOf(r.Err))
+		return o
+	}
+	if put, ok := r.Response.(*pb.PutResponse); ok && put.GetPrevKv() == nil || r.Response == nil {
+		return o
+	}
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(r.Response)
+	if err != nil {
+		o.code = fault.Internal.Code()
+		return o
+	}
+	o.body = body
+	return o
+}
+
+func (o *outcome) err() error {
+	f := fault.FromCode(o.code)
+	if len(o.body) > 0 {
+		return f.With(string(o.body))
+	}
+	return f
+}
+
+func (o *outcome) response() (proto.Message, error) {
+	if o.kind == command.Put && len(o.body) == 0 {
+		return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: o.rev}}, nil
+	}
+	resp := NewResponse(o.kind)
+	if resp == nil || proto.Unmarshal(o.body, resp) != nil {
+		return nil, unreadable(o.kind, o.body)
+	}
+	return resp, nil
+}
+
+// NewResponse returns an empty response to a request of a kind, nil for a kind that
+// has none.
+func NewResponse(k command.Kind) proto.Message {
+	switch k {
+	case command.Put:
+		return new(pb.PutResponse)
+	case command.DeleteRange:
+		return new(pb.DeleteRangeResponse)
+	case command.Txn:
+		return new(pb.TxnResponse)
+	case command.Compact:
+		return new(pb.CompactionResponse)
+	case command.LeaseGrant:
+		return new(pb.LeaseGrantResponse)
+	case command.LeaseRevoke:
+		return new(pb.LeaseRevokeResponse)
+	case command.LeaseCheckpoint:
+		return new(pb.LeaseCheckpointResponse)
+	case command.Alarm:
+		return new(pb.AlarmResponse)
+	case command.MemberPublish:
+		return new(pb.MemberUpdateResponse)
+	case command.Range, command.Watch:
+		return new(pb.RangeResponse)
+	}
+	return nil
+}
