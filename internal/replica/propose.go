@@ -18,6 +18,11 @@ type Write struct {
 	Parts placement.Set
 	// System marks commands that change what all partitions share.
 	System bool
+	// Session marks a write whose order among others counts (command.InSession). It
+	// is never proposed again by the replica itself: once the epoch in which it was
+	// submitted has ended, it fails with LeaderChanged, whether or not it had got
+	// into the log, and its session starts anew from there.
+	Session bool
 	// Done is called once, from any goroutine, and must not block. An error of
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
 	// effect.
@@ -29,6 +34,17 @@ type Outcome struct {
 	apply.Result
 	Group int
 	Index uint64
+}
+
+// resubmit sends a write that has not got into the log to whoever stamps now.
+func (r *Replica) resubmit(writes []*Write) {
+	for _, w := range writes {
+		if w.Session {
+			w.fail(fault.LeaderChanged)
+		} else {
+			r.Submit(w)
+		}
+	}
 }
 
 func (w *Write) fail(err error) { w.Done(Outcome{Result: apply.Result{Err: err}}) }
@@ -102,9 +118,7 @@ func (g *group) stampBatch(writes []*Write) {
 	if err != nil {
 		// Not stamping any more: nothing has happened, another server may do it.
 		g.pending.Add(-int64(len(writes)))
-		for _, w := range writes {
-			g.r.Submit(w)
-		}
+		g.r.resubmit(writes)
 	}
 }
 
@@ -146,9 +160,7 @@ func (g *group) failWaiting() {
 	g.in.writes = nil
 	g.in.mu.Unlock()
 	g.pending.Add(-int64(len(writes)))
-	for _, w := range writes {
-		g.r.Submit(w)
-	}
+	g.r.resubmit(writes)
 }
 
 // stop fails what waits here. No Work runs any more.
@@ -204,7 +216,7 @@ func (r *Replica) submitMulti(w *Write) {
 		}
 	})
 	if err != nil {
-		r.Submit(w)
+		r.resubmit([]*Write{w})
 		return
 	}
 	for p := range w.Parts.Each() {

@@ -17,11 +17,19 @@ import (
 
 var errShort = errors.New("replica: message ends too early")
 
+const (
+	flagSystem = 1 << iota
+	flagSession
+)
+
 func encodeWrite(w *Write) []byte {
 	b := make([]byte, 0, len(w.Command.Body)+12)
 	flags := uint64(0)
 	if w.System {
-		flags = 1
+		flags |= flagSystem
+	}
+	if w.Session {
+		flags |= flagSession
 	}
 	b = binary.AppendUvarint(b, uint64(w.Command.Kind))
 	b = binary.AppendUvarint(b, flags)
@@ -40,7 +48,8 @@ func decodeWrite(b []byte, all placement.Set) (*Write, error) {
 	}
 	return &Write{
 		Command: command.Command{Kind: command.Kind(n[0]), Body: b},
-		System:  n[1]&1 != 0,
+		System:  n[1]&flagSystem != 0,
+		Session: n[1]&flagSession != 0,
 		Parts:   parts,
 	}, nil
 }
