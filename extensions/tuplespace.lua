@@ -58,7 +58,7 @@ end
 local function take(template)
   local tuple = find(template, 1)[1]
   if tuple then delete(tuple.key) end
-  return tuple
+  return tuple and tuple.value
 end
 
 -- change answers out, inp, cas and replace.
