@@ -55,6 +55,9 @@ func (l *life) open() (*core, error) {
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
 	})
+	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
+		return nil, err
+	}
 	c.disk = &disk{l: l, core: c}
 	c.stuck = make([]time.Duration, s.c.partitions)
 	s.c.origins += 2
