@@ -32,7 +32,7 @@ const (
 // SessionsCut is what partitions have come to remember since the last cut.
 type SessionsCut struct {
 	changed []sessionAt
-	gone    []string
+	gone    []sessionAt // of these, only the ids
 }
 
 type sessionAt struct {
@@ -47,7 +47,7 @@ func (m *Machine) CutSessions() SessionsCut {
 	for p := range m.sessions {
 		t := &m.sessions[p]
 		for _, id := range t.gone {
-			c.gone = append(c.gone, nameOfSession(p, id))
+			c.gone = append(c.gone, sessionAt{p, session{id: id}})
 		}
 		for _, s := range t.changed {
 			s.changed = false
@@ -68,8 +68,8 @@ func (c *SessionsCut) AddTo(values map[string][]byte) map[string][]byte {
 	if values == nil && len(c.gone)+len(c.changed) > 0 {
 		values = map[string][]byte{}
 	}
-	for _, name := range c.gone {
-		values[name] = nil
+	for i := range c.gone {
+		values[nameOfSession(c.gone[i].partition, c.gone[i].id)] = nil
 	}
 	for i := range c.changed { // after what has gone: an id may have come again
 		s := &c.changed[i]

@@ -41,6 +41,7 @@ func (n *Node) flush(c *core) error {
 	if !dirty {
 		return nil
 	}
+	c.system.complete(&cut.System)
 	began := time.Now()
 	if err := c.backend.Flush(cut); err != nil {
 		return err

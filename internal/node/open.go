@@ -196,6 +196,9 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)
+	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
 	c.machine.LoadMembers(fromBackend(c.members))
 	if err := c.machine.LoadExtensions(); err != nil {
 		n.log.Warn("an extension can't be used any more; register it again", zap.Error(err))

@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -20,6 +21,7 @@ type systemState struct {
 	members, nextMembers []*pb.Member
 	stored               bool // the file has members
 	placed, nextPlaced   *placement.Map
+	sessions             apply.SessionsCut // of the last cut, not yet encoded
 }
 
 func (s *systemState) load(c *core, meta *backend.Meta) {
@@ -46,7 +48,14 @@ func (s *systemState) cut(c *core) backend.System {
 	}
 	s.nextPlaced = c.machine.Placement()
 	recovery.CutPlacement(&sys, s.placed, s.nextPlaced)
+	s.sessions = c.machine.CutSessions()
 	return sys
+}
+
+// complete adds to a cut what need not be done while the stores are locked.
+func (s *systemState) complete(sys *backend.System) {
+	sys.Blobs = s.sessions.AddTo(sys.Blobs)
+	s.sessions = apply.SessionsCut{}
 }
 
 // written is called when the last cut is in the file.

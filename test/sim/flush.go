@@ -77,6 +77,8 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	cut.System.LeasesRevoked = gone
 	placed := c.machine.Placement()
 	recovery.CutPlacement(&cut.System, c.placement, placed)
+	sessions := c.machine.CutSessions()
+	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	for p, s := range c.stores {
 		if p == 0 || !c.l.sv.c.mutation.FlushApart {
 			cut.Partitions[p] = s.Cut()
