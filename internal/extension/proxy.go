@@ -160,21 +160,27 @@ func (c *call) write(a arguments, key string, value []byte, lease int64) error {
 	if lease != 0 && !c.keys.base.HasLease(lease) {
 		return fmt.Errorf("lease %x does not exist", lease)
 	}
-	if err := c.writing(a, len(key)+len(value)); err != nil {
+	if err := c.writing(a, key, len(key)+len(value)); err != nil {
 		return err
 	}
 	c.keys.put([]byte(key), value, lease)
 	return nil
 }
 
-func (c *call) writing(a arguments, bytes int) error {
-	l := &c.e.limits
-	if c.keys.written += bytes; c.keys.written > l.WriteBytes {
-		return exceeded("more than %d bytes written", l.WriteBytes)
+// writing charges a write of a key.
+func (c *call) writing(a arguments, key string, bytes int) error {
+	if l := c.e.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[key] == nil {
+		return exceeded("more than %d keys written", l)
 	}
-	if len(c.keys.writes) >= l.Keys {
-		return exceeded("more than %d keys written", l.Keys)
+	return c.sending(a, bytes)
+}
+
+// sending charges what a write or a notice takes.
+func (c *call) sending(a arguments, bytes int) error {
+	if l := c.e.limits.WriteBytes; c.keys.written+bytes > l {
+		return exceeded("more than %d bytes written", l)
 	}
+	c.keys.written += bytes
 	return a.Charge(0, int64(bytes)+writeBytes)
 }
 
@@ -252,7 +258,7 @@ func (c *call) delete(a arguments) (script.Value, error) {
 	if err != nil || kv == nil {
 		return script.Bool(false), err
 	}
-	if err := c.writing(a, len(kv.Key)); err != nil {
+	if err := c.writing(a, string(kv.Key), len(kv.Key)); err != nil {
 		return script.Nil(), err
 	}
 	c.keys.delete(kv.Key)
@@ -394,7 +400,7 @@ func (c *call) notify(a arguments) (script.Value, error) {
 	if err := c.operations(a, 1); err != nil {
 		return script.Nil(), err
 	}
-	if err := c.writing(a, len(key)+len(value)); err != nil {
+	if err := c.sending(a, len(key)+len(value)); err != nil {
 		return script.Nil(), err
 	}
 	c.notices = append(c.notices, Notice{[]byte(key), value})
