@@ -55,6 +55,9 @@ func (l *life) open() (*core, error) {
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
 	})
+	if err := c.machine.LoadExtensions(); err != nil {
+		return nil, err
+	}
 	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
 		return nil, err
 	}
@@ -88,6 +91,9 @@ func (c *core) load(meta *backend.Meta) error {
 	var err error
 	if c.placement, err = recovery.Placement(meta); err != nil {
 		return err
+	}
+	if c.l.sv.c.mutation.ForgetMap {
+		c.placement = placement.New(c.placement.Partitions())
 	}
 	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
 		return err
@@ -179,7 +185,7 @@ func (o observer) LeaseRevoked(id int64) {
 
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.l.sv.c.stats.Moves++
-	if o.l.hub != nil {
+	if o.l.hub != nil && !o.l.sv.c.mutation.KeepGroups {
 		o.l.hub.Moved(through, to.Range)
 		o.l.stir()
 	}

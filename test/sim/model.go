@@ -55,6 +55,9 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 	}
 	e.keys[string(r.Key)] = kv
 	e.changes = append(e.changes, store.Change{Kv: kv, Prev: e.before(kv.Key, prev), Sub: int64(len(e.changes))})
+	if owner := ownerOf(r.Key); registers(r.Key) && e.keys[string(owner)] == nil {
+		e.put(&pb.PutRequest{Key: owner, Value: []byte("anonymous")})
+	}
 	resp := &pb.PutResponse{}
 	if r.PrevKv {
 		resp.PrevKv = prev
@@ -83,6 +86,11 @@ func (e *evaluation) delete(r *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
 	kvs := e.keys.between(r.Key, r.RangeEnd)
 	for _, kv := range kvs {
 		e.remove(kv)
+	}
+	for _, kv := range kvs {
+		if owner := e.keys[string(ownerOf(kv.Key))]; registers(kv.Key) && owner != nil {
+			e.remove(owner)
+		}
 	}
 	resp := &pb.DeleteRangeResponse{Deleted: int64(len(kvs))}
 	if r.PrevKv {

@@ -16,6 +16,10 @@ type Mutation struct {
 	ReleaseEarly bool
 	// KeepHub doesn't tell the watch hub that a snapshot has replaced the stores.
 	KeepHub bool
+	// KeepGroups doesn't tell the watch hub that keys have moved.
+	KeepGroups bool
+	// ForgetMap loads the stores as if keys had never moved.
+	ForgetMap bool
 }
 
 // Mutations are all that must be noticed.
@@ -25,16 +29,18 @@ func Mutations() []Mutation {
 		{Name: "stamp-without-barrier", Seed: 1, Replica: rules{StampWithoutBarrier: true}},
 		{Name: "stamp-apart", Seed: 1, Replica: rules{StampApart: true}},
 		{Name: "close-by-counter", Seed: 7, Replica: rules{CloseByCounter: true}},
-		{Name: "read-without-wait", Seed: 7, Replica: rules{ReadWithoutWait: true}},
-		{Name: "read-without-confirm", Seed: 34, Replica: rules{ReadWithoutConfirm: true}},
+		{Name: "read-without-wait", Seed: 8, Replica: rules{ReadWithoutWait: true}},
+		{Name: "read-without-confirm", Seed: 5, Replica: rules{ReadWithoutConfirm: true}},
 		{Name: "skip-recovery", Seed: 1, Replica: rules{SkipRecovery: true}},
-		{Name: "ack-before-sync", Seed: 10, Replica: rules{AckBeforeSync: true}},
+		{Name: "ack-before-sync", Seed: 2, Replica: rules{AckBeforeSync: true}},
 		{Name: "meet-alone", Seed: 1, Replica: rules{MeetAlone: true}},
 		{Name: "reuse-stamps", Seed: 1, Replica: rules{ReuseStamps: true}},
-		{Name: "flush-apart", Seed: 1, FlushApart: true},
+		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
-		{Name: "release-early", Seed: 52, ReleaseEarly: true},
+		{Name: "release-early", Seed: 32, ReleaseEarly: true},
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
-		{Name: "reuse-numbers", Seed: 52, Replica: rules{ReuseNumbers: true}},
+		{Name: "keep-groups", Seed: 1, KeepGroups: true},
+		{Name: "forget-map", Seed: 1, ForgetMap: true},
+		{Name: "reuse-numbers", Seed: 11, Replica: rules{ReuseNumbers: true}},
 	}
 }

@@ -55,12 +55,17 @@ func (l *life) write(kind command.Kind, req proto.Message, system bool, reply fu
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
 	try = func() {
-		parts := l.core.machine.Parts(req)
-		if parts.Len() > 1 {
+		p := l.core.machine.Plan(kind, req, anonymous)
+		if p.Parts.Len() > 1 {
 			l.sv.c.stats.MultiPartition++
 		}
+		cmd := command.Command{Kind: kind, Body: body}
+		if p.Call != nil {
+			p.Call.Body = body
+			cmd = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
+		}
 		l.core.replica.Submit(&replica.Write{
-			Command: command.Command{Kind: kind, Body: body}, Parts: parts, System: system,
+			Command: cmd, Parts: p.Parts, System: system,
 			Done: func(out replica.Outcome) {
 				switch {
 				case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline:
@@ -78,6 +83,8 @@ func (l *life) write(kind command.Kind, req proto.Message, system bool, reply fu
 	}
 	try()
 }
+
+func anonymous() (client string, lease int64) { return "", 0 }
 
 // read evaluates a read once this server may, and tries again for a while if
 // leadership is in the way, or keys that move.

@@ -43,6 +43,8 @@ var workload = []weighted{
 	{3, (*cluster).putPairOnLease},
 	{2, (*cluster).compact},
 	{4, (*cluster).keepAlive},
+	{2, (*cluster).register},
+	{1, (*cluster).unregister},
 }
 
 var totalWeight = func() (sum int) {

@@ -1,0 +1,49 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Extensions that do nothing but have a scope: registering one brings the keys of
+// its scope into one partition, removing it lets them go where they belong. Nobody
+// may notice.
+
+const manager = "/em/"
+
+var placers = []string{manager + "m0", manager + "m1"}
+
+// register brings some keys together.
+func (c *cluster) register() request {
+	pool := append([]string{"/a/", "/b/y/k0"}, c.keys.dirs...)
+	pool = append(pool, "s0", "s1")
+	for _, p := range c.keys.pairs {
+		pool = append(pool, p[0], p[1])
+	}
+	var scope []string
+	for range 1 + c.loop.rng.IntN(4) {
+		scope = append(scope, fmt.Sprintf("%q", pick(c.loop, pool)))
+	}
+	source := fmt.Sprintf(`return { -- %s
+  scope = { %s },
+  operations = { { op = "read", key = "/nowhere" } },
+  read = function(r) return nil end,
+}`, c.value(), strings.Join(scope, ", "))
+	return strictly(&pb.PutRequest{Key: []byte(pick(c.loop, placers)), Value: []byte(source)})
+}
+
+// unregister lets them go.
+func (c *cluster) unregister() request {
+	return strictly(&pb.DeleteRangeRequest{Key: []byte(pick(c.loop, placers))})
+}
+
+// registers says whether a key is an extension's source. Putting it also notes its
+// owner, deleting it removes that.
+func registers(key []byte) bool {
+	name, ok := strings.CutPrefix(string(key), manager)
+	return ok && !strings.Contains(name, "/")
+}
+
+func ownerOf(key []byte) []byte { return append(append([]byte(nil), key...), "/owner"...) }
