@@ -1,0 +1,325 @@
+package session
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// request is what the model's client asks for.
+type request struct {
+	plan  Plan
+	fast  bool
+	wrote int // the partitions' writes that a read saw, for reads
+}
+
+// model is a server with partitions that take their time. What a session sends to
+// one partition arrives in order; what it sends to several, in any.
+type model struct {
+	t *rapid.T
+	s *Session
+
+	rev      int64
+	closed   []int64 // per partition
+	inboxes  [][]sent
+	applied  []uint64 // numbers of writes, in the order in which they took effect
+	answered []*Op    // answered, and not yet known to the session
+	what     []Outcome
+	last     map[int]uint64 // per partition: the last number applied
+
+	awaited   *await
+	through   int64 // ordered events up to here have gone out
+	replied   []uint64
+	unflushed int
+	moving    int // the writes to come that meet moved keys
+}
+
+type sent struct {
+	op    *Op
+	parts placement.Set
+	pred  uint64
+}
+
+type await struct {
+	strict bool
+	parts  placement.Set
+	need   int64
+}
+
+func (m *model) Plan(op *Op) Plan { return op.Request.(*request).plan }
+
+func (m *model) Write(op *Op, parts placement.Set, pred uint64) {
+	require.Nil(m.t, m.awaited, "write %d left while reads were under way", op.Seq)
+	p := parts.First()
+	m.inboxes[p] = append(m.inboxes[p], sent{op, parts, pred})
+}
+
+func (m *model) visible(parts placement.Set) int64 {
+	rev := m.rev
+	for p := range parts.Each() {
+		rev = min(rev, m.closed[p])
+	}
+	return rev
+}
+
+func (m *model) Await(strict bool, parts placement.Set, need int64) bool {
+	require.Zero(m.t, m.underway(), "reads left while writes were under way")
+	if strict {
+		need = max(need, m.rev)
+	}
+	if m.visible(parts) >= need && rapid.Bool().Draw(m.t, "at once") {
+		return true
+	}
+	m.awaited = &await{strict, parts, need}
+	return false
+}
+
+func (m *model) underway() int {
+	n := 0
+	for _, in := range m.inboxes {
+		n += len(in)
+	}
+	return n + len(m.answered)
+}
+
+func (m *model) Begin(placement.Set) {}
+
+func (m *model) Read(op *Op) bool {
+	r := op.Request.(*request)
+	if m.moving > 0 {
+		m.moving--
+		return false
+	}
+	op.Revision = m.visible(r.plan.Parts)
+	op.Reflects = true
+	require.GreaterOrEqual(m.t, op.Revision, max(m.s.Seen(), op.Token), "read %d", op.Seq)
+	r.wrote = len(m.applied)
+	return true
+}
+
+func (m *model) Act(op *Op) {
+	require.Zero(m.t, m.underway())
+	require.True(m.t, len(m.replied) == 0 || m.replied[len(m.replied)-1] == op.Seq-1)
+	op.Revision = m.rev
+}
+
+func (m *model) Delivered(op *Op) bool { return m.through >= op.Revision }
+
+func (m *model) Reply(op *Op) {
+	require.True(m.t, op.Done)
+	require.False(m.t, m.Full())
+	m.replied = append(m.replied, op.Seq)
+	m.unflushed++
+}
+
+func (m *model) Full() bool { return m.unflushed >= 5 }
+
+// apply takes the next write of a partition.
+func (m *model) apply(p int) {
+	in := m.inboxes[p][0]
+	m.inboxes[p] = m.inboxes[p][1:]
+	what := Answered
+	switch {
+	case in.pred != 0 && m.last[p] < in.pred:
+		what = Gap
+	case m.moving > 0:
+		m.moving--
+		what = Moved
+	default:
+		m.rev++
+		m.last[p] = in.op.Seq
+		m.applied = append(m.applied, in.op.Seq)
+		in.op.Revision = m.rev
+		for q := range in.parts.Each() {
+			m.closed[q] = m.rev
+		}
+	}
+	m.answered, m.what = append(m.answered, in.op), append(m.what, what)
+}
+
+func (m *model) advance() {
+	for m.s.Advance() {
+		m.unflushed = 0
+	}
+	m.unflushed = 0
+}
+
+// step is one thing that happens.
+func (m *model) step(kind int) {
+	switch kind {
+	case 0, 1: // a partition works
+		if p := rapid.IntRange(0, len(m.inboxes)-1).Draw(m.t, "partition"); len(m.inboxes[p]) > 0 {
+			m.apply(p)
+		}
+	case 2, 3: // an answer comes, in any order
+		if len(m.answered) > 0 {
+			i := rapid.IntRange(0, len(m.answered)-1).Draw(m.t, "answer")
+			op, what := m.answered[i], m.what[i]
+			m.answered, m.what = slices.Delete(m.answered, i, i+1), slices.Delete(m.what, i, i+1)
+			m.s.Wrote(op, what)
+			m.advance()
+		}
+	case 4: // other clients write
+		m.rev++
+		m.closed[rapid.IntRange(0, len(m.closed)-1).Draw(m.t, "partition")] = m.rev
+	case 5: // partitions close, events leave
+		for p := range m.closed {
+			m.closed[p] = m.rev
+		}
+		m.through = m.rev
+		m.advance()
+	case 6:
+		if a := m.awaited; a != nil && m.visible(a.parts) >= a.need {
+			m.awaited = nil
+			m.s.Reached(nil)
+			m.advance()
+		}
+	}
+}
+
+func (m *model) settle() {
+	for range 10_000 {
+		if n, _ := m.s.Waiting(); n == 0 || m.s.Ended() {
+			return
+		}
+		for kind := range 7 {
+			if kind == 0 {
+				for p := range m.inboxes {
+					for len(m.inboxes[p]) > 0 {
+						m.apply(p)
+					}
+				}
+			}
+			m.step(kind)
+		}
+	}
+	m.t.Fatalf("the session hangs")
+}
+
+func drawRequest(t *rapid.T, partitions int) *request {
+	some := func() placement.Set {
+		return placement.Of(rapid.IntRange(0, partitions-1).Draw(t, "partition"))
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "class") {
+	case 0, 1, 2, 3:
+		return &request{plan: Plan{Class: Write, Parts: some()}}
+	case 4:
+		return &request{plan: Plan{Class: Write, Parts: some() | some(), Alone: rapid.Bool().Draw(t, "alone")}}
+	case 5, 6, 7:
+		return &request{plan: Plan{Class: Read, Parts: some() | some(), Strict: rapid.Bool().Draw(t, "strict")}}
+	case 8:
+		return &request{fast: true}
+	default:
+		return &request{plan: Plan{Class: Act}}
+	}
+}
+
+func TestOrderIsKeptWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		partitions := rapid.IntRange(1, 3).Draw(t, "partitions")
+		m := &model{t: t, rev: 1, closed: make([]int64, partitions), inboxes: make([][]sent, partitions), last: map[int]uint64{}}
+		m.s = New(m, 1, 0)
+		var ops []*Op
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if kind := rapid.IntRange(0, 11).Draw(t, "kind"); kind < 7 {
+				m.step(kind)
+				continue
+			}
+			for range rapid.IntRange(1, 4).Draw(t, "batch") {
+				r := drawRequest(t, partitions)
+				op := &Op{Seq: m.s.Next(), Request: r, Done: r.fast, Unseen: r.fast, Bytes: 1}
+				if !r.fast {
+					op.Token = rapid.Int64Range(0, m.rev).Draw(t, "token")
+				}
+				ops = append(ops, op)
+				m.s.Take(op)
+			}
+			m.moving = rapid.IntRange(0, 6).Draw(t, "moving") / 5
+			m.advance()
+		}
+		m.settle()
+		require.False(t, m.s.Ended())
+		checkAll(t, m, ops)
+	})
+}
+
+func checkAll(t *rapid.T, m *model, ops []*Op) {
+	require.True(t, slices.IsSorted(m.applied), "writes took effect as %v", m.applied)
+	writes := 0
+	for i, op := range ops {
+		require.Equal(t, op.Seq, m.replied[i], "replies in order, each once: %v", m.replied)
+		r := op.Request.(*request)
+		switch {
+		case r.fast || r.plan.Class == Act:
+		case r.plan.Class == Read:
+			require.Equal(t, writes, r.wrote, "read %d sees the writes before it and none behind it", op.Seq)
+		default:
+			require.Equal(t, op.Seq, m.applied[writes], "each write took effect once")
+			writes++
+		}
+	}
+	require.Len(t, m.applied, writes)
+	require.Len(t, m.replied, len(ops))
+	n, bytes := m.s.Waiting()
+	require.Zero(t, n+bytes)
+}
+
+func TestWhatSurvivesALossIsAPrefix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{t: t, rev: 1, closed: make([]int64, 2), inboxes: make([][]sent, 2), last: map[int]uint64{}}
+		m.s = New(m, 1, 0)
+		var writes []uint64
+		for range rapid.IntRange(1, 40).Draw(t, "requests") {
+			r := drawRequest(t, 2)
+			op := &Op{Seq: m.s.Next(), Request: r, Done: r.fast, Unseen: r.fast}
+			if !r.fast && r.plan.Class == Write {
+				writes = append(writes, op.Seq)
+			}
+			m.s.Take(op)
+		}
+		m.advance()
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			m.step(rapid.IntRange(0, 6).Draw(t, "kind"))
+		}
+		// A leader dies: some write that was under way is never heard of again, and
+		// none behind it in its partition passes.
+		for p := range m.inboxes {
+			if len(m.inboxes[p]) > 0 && !m.s.Ended() {
+				lost := m.inboxes[p][0].op
+				m.inboxes[p] = m.inboxes[p][1:]
+				m.s.Wrote(lost, Unknown)
+			}
+		}
+		ended, replied := m.s.Ended(), len(m.replied)
+		m.settle()
+		if ended {
+			require.Len(t, m.replied, replied, "nothing is replied to after the loss")
+		}
+		require.True(t, slices.Equal(writes[:len(m.applied)], m.applied), "what took effect is a prefix: %v of %v", m.applied, writes)
+	})
+}
+
+func TestReadsThatNeverArriveAreAnsweredWithWhy(t *testing.T) {
+	why := errors.New("no leader")
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{t: t, rev: 5, closed: make([]int64, 1), inboxes: make([][]sent, 1), last: map[int]uint64{}, through: 9}
+		m.s = New(m, 7, 9)
+		a := &Op{Seq: 7, Request: &request{plan: Plan{Class: Read, Parts: placement.Of(0)}}}
+		b := &Op{Seq: 8, Request: &request{plan: Plan{Class: Write, Parts: placement.Of(0)}}}
+		m.s.Take(a)
+		m.s.Take(b)
+		m.advance()
+		require.Empty(t, m.inboxes[0], "the write waits for the read")
+		m.awaited = nil
+		m.s.Reached(why)
+		m.advance()
+		require.ErrorIs(t, a.Err, why)
+		require.Equal(t, []uint64{7}, m.replied)
+		require.Len(t, m.inboxes[0], 1)
+	})
+}

@@ -1,0 +1,215 @@
+package session
+
+import "github.com/stoa-kv/stoa/internal/placement"
+
+// Op is one request on its way.
+type Op struct {
+	Seq   uint64
+	Token int64 // the state that it sees includes this revision
+	Bytes int   // that it keeps in memory
+	// Request is the host's.
+	Request any
+
+	// Done: there is a reply. The host sets it, through [Session.Wrote] or in
+	// Host.Read and Host.Act, or before it hands the request over.
+	Done bool
+	// Revision is that of the reply, Unseen says that the session doesn't count it
+	// as seen, Reflects that the reply shows a state: events of it come first.
+	Revision         int64
+	Unseen, Reflects bool
+	// Err is why there is no other answer.
+	Err error
+
+	sent  bool // as a write
+	moved bool // it had no effect because its keys are elsewhere
+}
+
+// Class is how a request is carried out.
+type Class uint8
+
+// The classes.
+const (
+	Write Class = iota // goes through the log
+	Read               // answered from a state, with others before and behind it
+	Act                // carried out at once, when all before it has been replied to
+)
+
+// Plan is how a request is carried out, by what the server knows at the moment.
+type Plan struct {
+	Class  Class
+	Parts  placement.Set
+	Alone  bool // a write that must not be under way with others
+	Strict bool // a read that sees all that was acknowledged to anybody
+}
+
+// Host is the server, seen by a session. Its methods are called by Advance, and
+// don't block.
+type Host interface {
+	Plan(op *Op) Plan
+	// Write sends a write on its way. pred is the number of the write before it, if
+	// that hasn't been answered. Session.Wrote says what became of it, later.
+	Write(op *Op, parts placement.Set, pred uint64)
+	// Await waits until parts can be read at revision, and strictly if so asked. It
+	// returns true if they can be now; else Session.Reached is called later.
+	Await(strict bool, parts placement.Set, revision int64) bool
+	// Begin opens a run of reads of parts, which then all see one state.
+	Begin(parts placement.Set)
+	// Read carries out a read. It returns false if where its keys are has changed:
+	// then it is planned anew.
+	Read(op *Op) bool
+	// Act carries out what is neither.
+	Act(op *Op)
+	// Delivered tells whether all ordered events up to the revision of a reply have
+	// been handed over. If not, Advance is called again when they have.
+	Delivered(op *Op) bool
+	// Reply hands over a reply.
+	Reply(op *Op)
+	// Full says that what was handed over has to go out before there is more.
+	Full() bool
+}
+
+// Session is the order of one session, on one stream.
+type Session struct {
+	host Host
+	seen int64
+	lost bool
+
+	// queue[head:] has not been replied to, in order of numbers; of it,
+	// queue[:issued] is on its way or done.
+	queue        []*Op
+	head, issued int
+	next         uint64
+	bytes        int
+
+	writes writes
+	reads  run
+}
+
+// writes are those under way.
+type writes struct {
+	count int
+	parts placement.Set
+	last  uint64 // the number of the last of them
+	anew  bool   // one of them has to be planned anew
+}
+
+// run is reads that went on their way together and have not been carried out.
+type run struct {
+	ops     []*Op
+	parts   placement.Set
+	strict  bool
+	token   int64
+	waiting bool // for Reached
+	ready   bool // to be carried out
+}
+
+// New returns a session whose first request has number next and whose client has
+// seen a revision.
+func New(h Host, next uint64, seen int64) *Session {
+	return &Session{host: h, next: max(next, 1), seen: seen}
+}
+
+// Next is the number that the next request must have.
+func (s *Session) Next() uint64 { return s.next }
+
+// Seen is the highest revision that the session has seen.
+func (s *Session) Seen() int64 { return s.seen }
+
+// Saw notes a revision that the session has seen otherwise, by an event.
+func (s *Session) Saw(revision int64) { s.seen = max(s.seen, revision) }
+
+// Waiting is how many requests have no reply yet, and what they keep in memory.
+func (s *Session) Waiting() (requests, bytes int) { return len(s.queue) - s.head, s.bytes }
+
+// Lost ends the session: what is under way may or may not take effect.
+func (s *Session) Lost() { s.lost = true }
+
+// Ended says that the session is lost.
+func (s *Session) Ended() bool { return s.lost }
+
+// Take takes the next request. It may be done already: refused for its form, or
+// answered from whatever this server has. Call Advance after it.
+func (s *Session) Take(op *Op) {
+	if s.head > 0 && len(s.queue) == cap(s.queue) {
+		n := copy(s.queue, s.queue[s.head:])
+		clear(s.queue[n:])
+		s.queue, s.issued, s.head = s.queue[:n], s.issued-s.head, 0
+	}
+	s.queue = append(s.queue, op)
+	s.next = op.Seq + 1
+	s.bytes += op.Bytes
+}
+
+// Advance does all that can be done. It returns true if the host is full: there is
+// more to do once what was handed over has gone out.
+func (s *Session) Advance() (more bool) {
+	for !s.lost {
+		s.issue()
+		moved := s.read()
+		s.reply()
+		switch {
+		case s.host.Full():
+			return true
+		case !moved && !s.actable():
+			return false
+		}
+	}
+	return false
+}
+
+// issue sends on their way the requests that may go.
+func (s *Session) issue() {
+	for s.issued < len(s.queue) && !s.writes.anew {
+		op := s.queue[s.issued]
+		if !op.Done && !s.send(op) {
+			return
+		}
+		s.issued++
+	}
+}
+
+func (s *Session) send(op *Op) bool {
+	plan := s.host.Plan(op)
+	switch plan.Class {
+	case Write:
+		return s.write(op, plan)
+	case Read:
+		return s.join(op, plan)
+	default:
+		if s.writes.count > 0 || op != s.queue[s.head] {
+			return false
+		}
+		s.host.Act(op)
+		op.Done = true
+		s.note(op)
+		return true
+	}
+}
+
+// actable tells whether the next request was only waiting for the replies to
+// those before it.
+func (s *Session) actable() bool {
+	return s.issued == s.head && s.issued < len(s.queue) && s.writes.count == 0 && len(s.reads.ops) == 0 && !s.queue[s.issued].Done
+}
+
+func (s *Session) reply() {
+	for s.head < s.issued && s.queue[s.head].Done && !s.host.Full() {
+		op := s.queue[s.head]
+		if op.Reflects && !s.host.Delivered(op) {
+			return
+		}
+		s.queue[s.head] = nil
+		s.head++
+		s.bytes -= op.Bytes
+		s.host.Reply(op)
+	}
+	if s.head == len(s.queue) {
+		s.queue, s.head, s.issued = s.queue[:0], 0, 0
+	}
+}
+
+func (s *Session) note(op *Op) {
+	if !op.Unseen {
+		s.seen = max(s.seen, op.Revision)
+	}
+}
