@@ -32,6 +32,7 @@ type fakeNode struct {
 	hub    *watch.Hub
 	leader atomic.Uint64
 	err    atomic.Pointer[error]
+	open   atomic.Pointer[error] // what the next OpenWatch fails with
 
 	mu      sync.Mutex
 	rev     int64
@@ -195,6 +196,9 @@ func (n *fakeNode) LeaseLeases(_ context.Context, r *pb.LeaseLeasesRequest) (*pb
 }
 
 func (n *fakeNode) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, error) {
+	if err := n.open.Swap(nil); err != nil {
+		return nil, *err
+	}
 	return nil, nil
 }
 

@@ -10,8 +10,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -76,6 +78,11 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				continue
 			}
 			first, err := s.watcher.OpenWatch(ctx, r.CreateRequest)
+			if errors.Is(err, fault.Uncertain) {
+				// A refusal would be the end of a watch that may wait for long. Clients
+				// open it again after the end of a stream, as after any that they see.
+				return status.Error(codes.Unavailable, err.Error())
+			}
 			if err != nil {
 				hub.Refuse(status.Convert(toStatus(err)).Message())
 				continue

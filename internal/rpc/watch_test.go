@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -66,6 +67,25 @@ func TestWatchCompacted(t *testing.T) {
 	r = <-c.Watch(ctx, "a", clientv3.WithRev(4))
 	require.NoError(t, r.Err())
 	require.Len(t, r.Events, 3)
+}
+
+// A watch that an extension may or may not have handled is opened again by the client;
+// one that an extension refuses has ended.
+func TestWatchOpenedAgain(t *testing.T) {
+	n, c := client(t, Options{})
+	ctx := testContext(t)
+	var uncertain, failed error = fault.Uncertain.With("who knows"), fault.ExtensionFailed.With("line 3: no")
+	n.open.Store(&uncertain)
+	w := c.Watch(ctx, "a", clientv3.WithRev(1))
+	_, err := c.Put(ctx, "a", "1")
+	require.NoError(t, err)
+	r := <-w
+	require.NoError(t, r.Err())
+	require.Equal(t, "1", string(r.Events[0].Kv.Value))
+
+	n.open.Store(&failed)
+	r = <-c.Watch(ctx, "a")
+	require.ErrorContains(t, r.Err(), "line 3: no")
 }
 
 func TestWatchControls(t *testing.T) {
