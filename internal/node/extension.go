@@ -6,25 +6,27 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// handled tells whether an extension answers a read of this client, and how.
-func (n *Node) handled(ctx context.Context, c *core, r *pb.RangeRequest) (apply.Plan, bool) {
-	return c.machine.PlanRead(command.Range, r, func() (string, int64) { return n.cfg.Caller(ctx) })
+// handled tells whether an extension answers a request of this client that changes
+// nothing by itself, and how.
+func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req proto.Message) (apply.Plan, bool) {
+	return c.machine.PlanRead(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
 }
 
-// extendedRange has an extension answer a read.
-func (n *Node) extendedRange(ctx context.Context, c *core, r *pb.RangeRequest, p apply.Plan) (*pb.RangeResponse, error) {
-	resp, err := carryOut[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
+// extended has an extension answer such a request.
+func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan) (R, error) {
+	resp, err := carryOut[R](ctx, n, c, kind, req, p)
 	return resp, once(err)
 }
 
-// once says of a read or watch that an extension handled, and whose end is unknown,
-// so much: clients take such requests for harmless and repeat them by themselves
+// once says of a request that an extension handled, and whose end is unknown, so
+// much: clients take such requests for harmless and repeat them by themselves
 // when they see an error about leadership.
 func once(err error) error {
 	if passing(err) || errors.Is(err, fault.Timeout) {
@@ -37,12 +39,11 @@ func once(err error) error {
 // client (EZK §6.1.3): it may change what is watched, and give the first event.
 func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb.Event, error) {
 	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
-		p, handled := c.machine.PlanRead(command.Watch, r, func() (string, int64) { return n.cfg.Caller(ctx) })
+		p, handled := n.handled(ctx, c, command.Watch, r)
 		if !handled {
 			return nil, nil
 		}
-		resp, err := carryOut[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
-		return resp, once(err)
+		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
 	})
 	if err != nil || len(resp.GetKvs()) == 0 {
 		return nil, err

@@ -39,8 +39,9 @@ func TestExtensionCallsAreObserved(t *testing.T) {
 	c.ready()
 	c.put(0, "/em/echo", `return {
   scope = { "/echo/" },
-  operations = { { op = "put", prefix = "/echo/" } },
+  operations = { { op = "put", prefix = "/echo/" }, { op = "txn", prefix = "/echo/" } },
   put = function(r) put(r.key, r.value) end,
+  txn = function(r) put(r.key, "swapped") return false end,
 }`)
 	require.Equal(t, []ExtensionStanding{{"echo", false}}, c.nodes[0].Extensions())
 	_, err := c.nodes[0].Put(t.Context(), &pb.PutRequest{Key: []byte("/echo/a"), Value: []byte("1")})
@@ -50,6 +51,14 @@ func TestExtensionCallsAreObserved(t *testing.T) {
 	require.Equal(t, 1, call.Writes)
 	require.Empty(t, call.Failed)
 	require.Positive(t, call.Steps)
+	// A transaction that writes nothing by itself is handled as well.
+	resp, err := c.nodes[0].Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
+		{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("/echo/b")}}},
+	}})
+	require.NoError(t, err)
+	require.False(t, resp.GetSucceeded())
+	require.Equal(t, "echo", (<-calls).Name)
+	require.Equal(t, "swapped", string(c.get(0, "/echo/b", "").Kvs[0].Value))
 	c.put(0, "/em/echo/state", "disabled")
 	require.Equal(t, []ExtensionStanding{{"echo", true}}, c.nodes[0].Extensions())
 }

@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
@@ -16,8 +17,8 @@ import (
 func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	n.counts.ranges.Add(1)
 	return routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
-		if p, handled := n.handled(ctx, c, r); handled {
-			return n.extendedRange(ctx, c, r, p)
+		if p, handled := n.handled(ctx, c, command.Range, r); handled {
+			return extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
 		}
 		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {
@@ -25,7 +26,7 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
 			}
-			if _, handled := n.handled(ctx, c, r); handled {
+			if _, handled := n.handled(ctx, c, command.Range, r); handled {
 				return nil, fault.Moved // this server has just learned of it
 			}
 		}
@@ -36,11 +37,17 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 // readTxn evaluates a transaction without writes.
 func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return routed(ctx, n, func(c *core) (*pb.TxnResponse, error) {
+		if p, handled := n.handled(ctx, c, command.Txn, r); handled {
+			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p)
+		}
 		parts := c.machine.Parts(r)
 		if !serializable(r) {
 			var err error
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
+			}
+			if _, handled := n.handled(ctx, c, command.Txn, r); handled {
+				return nil, fault.Moved
 			}
 		}
 		return c.machine.ReadTxn(r, parts, c.replica.Readable(parts))
