@@ -33,6 +33,7 @@ type model struct {
 	last     map[int]uint64 // per partition: the last number applied
 
 	awaited   *await
+	at        int64 // that the run of reads sees
 	through   int64 // ordered events up to here have gone out
 	replied   []uint64
 	unflushed int
@@ -87,7 +88,8 @@ func (m *model) underway() int {
 	return n + len(m.answered)
 }
 
-func (m *model) Begin(placement.Set) {}
+// Begin: all reads of a run see one state.
+func (m *model) Begin(parts placement.Set) { m.at = m.visible(parts) }
 
 func (m *model) Read(op *Op) bool {
 	r := op.Request.(*request)
@@ -95,7 +97,7 @@ func (m *model) Read(op *Op) bool {
 		m.moving--
 		return false
 	}
-	op.Revision = m.visible(r.plan.Parts)
+	op.Revision = m.at
 	op.Reflects = true
 	require.GreaterOrEqual(m.t, op.Revision, max(m.s.Seen(), op.Token), "read %d", op.Seq)
 	r.wrote = len(m.applied)

@@ -32,6 +32,7 @@ const (
 	Write Class = iota // goes through the log
 	Read               // answered from a state, with others before and behind it
 	Act                // carried out at once, when all before it has been replied to
+	None               // the host has done it, or refused it, while planning
 )
 
 // Plan is how a request is carried out, by what the server knows at the moment.
@@ -175,6 +176,9 @@ func (s *Session) send(op *Op) bool {
 		return s.write(op, plan)
 	case Read:
 		return s.join(op, plan)
+	case None:
+		op.Done = true
+		return true
 	default:
 		if s.writes.count > 0 || op != s.queue[s.head] {
 			return false
