@@ -63,31 +63,40 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) {
 		s.refuse(err.Error())
 		return
 	}
-	w.group = h.join(h.o.Parts(w.key, w.rangeEnd()))
-	rev := h.Rev()
+	h.start(w, 0, first, true)
+}
+
+// start sets an admitted watcher going, and says where the server is.
+func (h *Hub) start(w *watcher, after int64, first *mvccpb.Event, announce bool) (rev int64) {
+	s := w.stream
+	w.group = h.join(s.parts(w.key, w.rangeEnd()))
+	rev = h.Rev()
 	if w.start <= 0 {
 		// Now: after everything that this server has reached in any partition.
-		w.start = rev + 1
+		w.start = max(rev, after) + 1
 	}
 	w.next = w.start
 	s.watchers[w.id] = w
 	h.stats.watchers.Add(1)
 
-	it := newItem(w, w.id, rev)
-	it.resp.Created = true
-	s.control(it)
+	if announce {
+		it := newItem(w, w.id, rev)
+		it.resp.Created = true
+		s.control(it)
+	}
 	if first != nil {
-		it = newItem(w, w.id, rev)
+		it := newItem(w, w.id, rev)
 		it.resp.Events = []*mvccpb.Event{first}
 		s.control(it)
 	}
 	if w.next > w.group.at {
 		w.group.synced.add(w)
-		return
+		return rev
 	}
 	w.state = lagging
 	h.stats.slow.Add(1)
 	s.addLagging(w)
+	return rev
 }
 
 // Refuse answers a request to create a watcher with the reason why not.

@@ -100,7 +100,11 @@ func (s *Stream) answer() bool {
 		}
 		s.owed = !ok
 	}
-	left := false
+	if s.wanted > 0 && s.through() >= s.wanted {
+		s.wanted = 0
+		s.ring()
+	}
+	left := s.wanted > 0
 	s.inOrder(func(w *watcher) {
 		switch {
 		case !w.due:

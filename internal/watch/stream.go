@@ -75,6 +75,10 @@ type Stream struct {
 	turn     bool // the next response comes from history if it can
 	closed   bool // Hub.mu and mu: either is enough to read it
 
+	ordered bool   // see ordered.go
+	wanted  int64  // notify when Through comes to it; Hub.mu
+	notify  func() // may be nil
+
 	signal chan struct{} // something to receive
 	drain  chan struct{} // something was received
 	done   chan struct{}
@@ -318,6 +322,10 @@ func (s *Stream) addLagging(w *watcher) {
 }
 
 func (s *Stream) ring() {
+	if s.notify != nil {
+		s.notify()
+		return
+	}
 	select {
 	case s.signal <- struct{}{}:
 	default:

@@ -1,0 +1,120 @@
+package watch
+
+import (
+	"math"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// An ordered stream's receiver can put the events of all its watchers into the
+// order of their revisions: [Stream.Through] says up to where nothing is still to
+// come. To that end its watchers form one group, that of all partitions. See
+// DESIGN.md.
+
+// NewOrderedStream opens a stream whose watchers can be read in one order. notify
+// is called, under the hub's lock, whenever there is something to receive or the
+// revision of [Stream.Await] is reached; it must not block or call the hub.
+func (h *Hub) NewOrderedStream(client string, notify func()) *Stream {
+	s := h.NewStream(client)
+	s.ordered, s.notify = true, notify
+	return s
+}
+
+// NewNotifiedStream is NewStream for a receiver that polls: see NewOrderedStream.
+func (h *Hub) NewNotifiedStream(client string, notify func()) *Stream {
+	s := h.NewStream(client)
+	s.notify = notify
+	return s
+}
+
+// parts are the partitions whose group a watcher joins.
+func (s *Stream) parts(key, end []byte) placement.Set {
+	if s.ordered {
+		return placement.Set(math.MaxUint64) >> (64 - len(s.hub.parts))
+	}
+	return s.hub.o.Parts(key, end)
+}
+
+// Open is CreateWith for a receiver that wants the answer at once: no response
+// says that the watcher was created. The revision is the one that this server has
+// reached; a watcher from "now" on begins behind it, and behind after.
+func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64) (rev int64, err error) {
+	w := newWatcher(s, r)
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.closed {
+		return 0, ErrClosed
+	}
+	if err := s.assign(w, r.WatchId); err != nil {
+		return h.Rev(), err
+	}
+	return h.start(w, after, first, false), nil
+}
+
+// Through is a revision at or below which nothing is still to come to a receiver
+// that now takes what is there: the queue may hold more, and nothing else does. A
+// stream without watchers is through with everything. Only the receiver may call
+// it.
+func (s *Stream) Through() int64 {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.through()
+}
+
+func (s *Stream) through() int64 {
+	through := int64(math.MaxInt64)
+	for _, w := range s.watchers {
+		at := w.next - 1
+		if w.state == synced {
+			at = max(at, w.group.at)
+		}
+		through = min(through, at)
+	}
+	return through
+}
+
+// Await asks for notify to be called once Through has come to a revision.
+func (s *Stream) Await(rev int64) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.wanted = rev
+	h.await(s)
+	h.step()
+}
+
+// Behind reads on for the watcher that is furthest behind, and returns what it
+// finds; false if none is, or what was queued for it has not been received.
+func (s *Stream) Behind() (Response, bool, error) {
+	for {
+		s.mu.Lock()
+		at := -1
+		for i, w := range s.lagging {
+			if at < 0 || w.next < s.lagging[at].next {
+				at = i
+			}
+		}
+		if s.closed || at < 0 || s.lagging[at].queued > 0 {
+			s.mu.Unlock()
+			return Response{}, false, nil
+		}
+		w := s.lagging[at]
+		s.lagging = append(s.lagging[:at], s.lagging[at+1:]...)
+		s.mu.Unlock()
+		it, err := s.hub.catchUp(w)
+		if err != nil {
+			return Response{}, false, err
+		}
+		if it != nil {
+			return it.response(), true, nil
+		}
+	}
+}

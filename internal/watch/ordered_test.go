@@ -1,0 +1,70 @@
+package watch
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Watchers of an ordered stream wait for all partitions, so that what has come
+// through is in one order.
+func TestThroughOfAnOrderedStream(t *testing.T) {
+	h := NewHub(2, func(int, []byte, []byte, int64, int64, int, bool) ([]store.Change, int64, error) {
+		t.Fatal("nothing is so far behind")
+		return nil, 0, nil
+	}, Options{Parts: func(key, _ []byte) placement.Set { return placement.Of(int(key[0] - 'a')) }})
+	h.Reset([]int64{1, 1}, 0)
+	rang := 0
+	s := h.NewOrderedStream("me", func() { rang++ })
+	defer s.Close()
+	require.EqualValues(t, math.MaxInt64, s.Through(), "without watchers there is nothing to come")
+
+	for id, key := range []string{"a", "b"} {
+		rev, err := s.Open(&pb.WatchCreateRequest{Key: []byte(key), WatchId: int64(id + 1)}, nil, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, rev)
+	}
+	_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 1}, nil, 0)
+	require.ErrorIs(t, err, ErrDuplicateID)
+	_, ok, _ := s.TryRecv()
+	require.False(t, ok, "the answers were given already")
+
+	put := func(p int, key string, rev int64) {
+		h.Changes(p, rev, []store.Change{{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev, CreateRevision: rev, Version: 1}}})
+		h.Step()
+	}
+	put(1, "b", 3)
+	require.EqualValues(t, 1, s.Through(), "2 may still come, in partition 0")
+	_, ok, _ = s.TryRecv()
+	require.False(t, ok)
+	s.Await(3)
+	put(0, "a", 2)
+	rang = 0
+	h.Advance(0, 3)
+	h.Advance(1, 3)
+	h.Step()
+	require.Positive(t, rang)
+	require.EqualValues(t, 3, s.Through())
+	for _, want := range []int64{2, 3} {
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, want, r.Events[0].Kv.ModRevision)
+	}
+
+	// One that begins in the past holds the others up until it has been read for.
+	_, err = s.Open(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5, StartRevision: 2}, nil, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.Through())
+	r, ok, err := s.Behind()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.EqualValues(t, 5, r.WatchId)
+	require.EqualValues(t, 3, s.Through())
+}
