@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// gather registers an extension that does nothing but bring keys together; scatter
+// removes it.
+func (c *cluster) gather(i int, scope string) {
+	c.put(i, "/em/gather", `return { scope = { `+scope+` }, operations = { { op = "read", key = "/nowhere" } }, read = function(r) return nil end }`)
+}
+
+func (c *cluster) scatter(i int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := c.nodes[i].DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte("/em/gather")})
+	require.NoError(c.t, err)
+}
+
+// Clients that write, read and watch through all servers don't notice that their
+// keys move.
+func TestNobodyNoticesMoves(t *testing.T) {
+	c := newCluster(t, 3, 3)
+	c.ready()
+	const writes = 60
+	watches := make([]func(), 3)
+	for i := range c.nodes {
+		s := c.nodes[i].NewWatchStream(context.Background())
+		s.Create(&pb.WatchCreateRequest{Key: []byte("/w"), RangeEnd: []byte("/x"), StartRevision: 1})
+		watches[i] = func() {
+			defer s.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			versions, done, last := map[string]int64{}, 0, int64(0)
+			for done < 3 {
+				r, err := s.Recv(ctx)
+				require.NoError(t, err)
+				for _, e := range r.Events {
+					require.GreaterOrEqual(t, e.Kv.ModRevision, last)
+					last = e.Kv.ModRevision
+					versions[string(e.Kv.Key)]++
+					require.Equal(t, versions[string(e.Kv.Key)], e.Kv.Version, "event of %s", e.Kv.Key)
+					if string(e.Kv.Value) == fmt.Sprint(writes-1) {
+						done++
+					}
+				}
+			}
+		}
+	}
+	var clients sync.WaitGroup
+	for i := range c.nodes {
+		key := fmt.Sprintf("/w%d/a/k", i)
+		clients.Go(func() {
+			for n := range writes {
+				rev := c.put(i, key, fmt.Sprint(n))
+				got := c.get((i+n)%3, key, "")
+				require.Len(t, got.Kvs, 1)
+				require.GreaterOrEqual(t, got.Header.Revision, rev)
+				require.Equal(t, fmt.Sprint(n), string(got.Kvs[0].Value))
+				require.NotEmpty(t, c.get(i, "/w", "/x").Kvs)
+			}
+		})
+	}
+	for n := range 12 {
+		c.gather(n%3, []string{`"/w0/", "/w1/"`, `"/w1/a/", "/w2/"`, `"/w0/a/k", "/w1/a/k", "/w2/a/k"`}[n%3])
+		if n%4 == 3 {
+			c.scatter(n % 3)
+		}
+	}
+	clients.Wait()
+	for _, all := range watches {
+		all()
+	}
+	rev := c.get(0, "/w", "/x").Header.Revision
+	for i := range c.nodes {
+		c.get(i, "/w", "/x") // catches up
+		require.Equal(t, c.hash(0, rev), c.hash(i, rev))
+	}
+}
+
+// Where keys are outlives a restart and goes with a snapshot.
+func TestMovesAreKept(t *testing.T) {
+	c := newCluster(t, 3, 3)
+	c.ready()
+	for i := range c.nodes {
+		c.stop(i)
+		c.configs[i].CatchUpEntries = 10
+	}
+	for i := range c.nodes {
+		c.start(i)
+	}
+	c.ready()
+	for i := range 60 {
+		c.put(0, fmt.Sprintf("/d%d/e/k", i%6), fmt.Sprint(i))
+	}
+	c.stop(2) // it learns of the move from a snapshot
+	c.gather(0, `"/d0/", "/d1/", "/d2/e/", "/d3/e/k"`)
+	for i := range 60 {
+		c.put(i%2, fmt.Sprintf("/d%d/e/k", i%6), fmt.Sprint("more", i))
+	}
+	for i := range 2 {
+		require.NoError(t, c.nodes[i].flushNow())
+	}
+	c.start(2)
+	c.ready()
+	want := c.get(0, "/d", "/e")
+	require.Len(t, want.Kvs, 6)
+	require.Equal(t, want.Kvs[0].String(), c.get(2, "/d0/e/k", "").Kvs[0].String())
+	require.Positive(t, c.nodes[2].installed.Load(), "it did not come by snapshot")
+	for i := range c.nodes {
+		if i < 2 {
+			c.stop(i)
+			c.start(i)
+		}
+	}
+	c.ready()
+	for i := range c.nodes {
+		m := c.nodes[i].current().machine.Placement()
+		require.NotEmpty(t, m.Rules())
+		home := m.Partition([]byte("/d0/e/k"))
+		for _, key := range []string{"/d1/x", "/d2/e/k", "/d3/e/k"} {
+			require.Equal(t, home, m.Partition([]byte(key)), "%s on server %d", key, i+1)
+		}
+		slots := 0
+		for _, p := range c.nodes[i].State().Partitions {
+			slots += p.Slots
+		}
+		require.Equal(t, 1024, slots)
+		got := c.get(i, "/d", "/e")
+		require.Len(t, got.Kvs, 6)
+		for n := range want.Kvs {
+			require.Equal(t, want.Kvs[n].String(), got.Kvs[n].String())
+		}
+		require.Equal(t, c.hash(0, want.Header.Revision), c.hash(i, want.Header.Revision))
+	}
+}
