@@ -54,11 +54,13 @@ func (p *past) index(rev int64) int {
 }
 
 func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
-	e := &evaluation{keys: p.at(at), rev: writes, old: p.at}
-	if !isRead(o.req) {
+	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who}
+	if !o.reads() {
 		e.keys = e.keys.clone()
 	}
-	return e.do(o.req), e
+	answer := e.call(o.req)
+	e.react(o.req)
+	return answer, e
 }
 
 func (s state) clone() state {
@@ -74,7 +76,7 @@ func (c *cluster) check() {
 	p := c.ledger.past()
 	c.stats.Revisions = len(p.revisions)
 	for _, step := range []func(*past){
-		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkMultiKey, c.checkRegisters,
+		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkMultiKey, c.checkRegisters, c.checkExtensions,
 	} {
 		if c.failure == nil {
 			step(p)

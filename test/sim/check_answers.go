@@ -64,7 +64,7 @@ func (c *cluster) what(rev int64) string {
 func (c *cluster) checkOrigins(p *past) {
 	var candidates []*op
 	for _, o := range c.history {
-		if o.effect == 0 && o.state != refused && !isRead(o.req) {
+		if o.effect == 0 && o.state != refused && !o.reads() {
 			candidates = append(candidates, o)
 		}
 	}

@@ -18,6 +18,7 @@ type op struct {
 	server     uint64
 	req        proto.Message
 	strict     bool
+	who        string // the client, where extensions are to know it
 	call, ret  time.Duration
 	floor      int64 // the highest revision that anybody had been shown before
 	state      outcome
@@ -78,7 +79,7 @@ func (cl *client) send(r request) *op {
 	}
 	sv := c.servers[cl.at]
 	o := &op{
-		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict,
+		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who,
 		call: c.loop.now, floor: c.floor,
 	}
 	c.history = append(c.history, o)
@@ -133,6 +134,7 @@ func (cl *client) answer(o *op, m proto.Message, err error) {
 func harmless(err error) bool {
 	for _, f := range [...]error{
 		fault.Compacted, fault.FutureRevision, fault.KeyNotFound, fault.LeaseNotFound, fault.LeaseExists, fault.TooManyRequests,
+		fault.BadExtension, fault.NoExtension, fault.ExtensionDisabled,
 	} {
 		if errors.Is(err, f) {
 			return true
@@ -183,6 +185,10 @@ func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 }
 
 func (s outcome) String() string { return [...]string{"open", "ok", "refused", "unknown"}[s] }
+
+// reads says that a request can't write: of those that an extension may handle all
+// can.
+func (o *op) reads() bool { return o.who == "" && isRead(o.req) }
 
 func (o *op) String() string {
 	kind := ""

@@ -26,6 +26,8 @@ type cluster struct {
 	mutation   Mutation
 	plan       plan
 	partitions int
+	extensions bool // clients use extensions
+	prepared   int  // how far they are with registering them
 	servers    []*server
 	net        *network
 	ledger     *ledger
@@ -131,6 +133,7 @@ func newCluster(o Options, out io.Writer) *cluster {
 		partitions = o.Partitions
 	}
 	c.partitions = partitions
+	c.extensions = o.Seed%3 == 0
 	c.stats.Servers, c.stats.Partitions = servers, partitions
 	c.keys = newKeyspace(partitions)
 	for i := range servers {

@@ -55,8 +55,10 @@ func (l *life) open() (*core, error) {
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
 	})
-	if err := c.machine.LoadExtensions(); err != nil {
-		return nil, err
+	if !s.c.mutation.ForgetExtensions {
+		if err := c.machine.LoadExtensions(); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
 		return nil, err

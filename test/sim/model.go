@@ -23,6 +23,7 @@ type evaluation struct {
 	rev     int64 // what is written now has it
 	changes []store.Change
 	old     func(rev int64) state // the state at an earlier revision
+	who     string                // whose request it is, where extensions know
 }
 
 func (e *evaluation) do(req proto.Message) proto.Message {

@@ -14,6 +14,13 @@ type Mutation struct {
 	ForgetTail bool
 	// ReleaseEarly shortens the log before the file has what it held.
 	ReleaseEarly bool
+	// ForgetExtensions begins each life without the extensions.
+	ForgetExtensions bool
+	// CallTwice sends a call again of which nobody knows whether it was carried out.
+	CallTwice bool
+	// ReadAsPlanned answers a read from the keys although an extension handles it, of
+	// which the server has just learned.
+	ReadAsPlanned bool
 	// KeepHub doesn't tell the watch hub that a snapshot has replaced the stores.
 	KeepHub bool
 	// KeepGroups doesn't tell the watch hub that keys have moved.
@@ -41,6 +48,9 @@ func Mutations() []Mutation {
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
+		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
+		{Name: "call-twice", Seed: 3, CallTwice: true},
+		{Name: "read-as-planned", Seed: 3, ReadAsPlanned: true},
 		{Name: "reuse-numbers", Seed: 11, Replica: rules{ReuseNumbers: true}},
 	}
 }

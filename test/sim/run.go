@@ -137,6 +137,7 @@ func (c *cluster) settle() {
 	for _, s := range c.alive() {
 		c.ledger.compare(s.life.core)
 	}
+	c.compareRegistries()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)
 		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)

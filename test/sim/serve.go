@@ -17,6 +17,10 @@ import (
 
 // serve does for a client what node's read.go and write.go do.
 func (l *life) serve(o *op, reply func(proto.Message, error)) {
+	if o.who != "" {
+		l.extended(o, reply)
+		return
+	}
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
 		l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {

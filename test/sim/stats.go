@@ -13,6 +13,8 @@ type Stats struct {
 	Requests, Answered, Unknown int
 	Revisions, MultiPartition   int
 	Moves, Rerouted             int // changes of the placement, and requests whose keys had moved
+	Calls                       int // requests that concern extensions
+	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
 	WatchEvents, Progress       int

@@ -12,9 +12,10 @@ import (
 type request struct {
 	message proto.Message
 	strict  bool
+	who     string // the client, where extensions are to know it
 }
 
-func strictly(m proto.Message) request { return request{m, true} }
+func strictly(m proto.Message) request { return request{message: m, strict: true} }
 
 // weighted is one kind of request and how often it is made.
 type weighted struct {
@@ -56,6 +57,9 @@ var totalWeight = func() (sum int) {
 
 // request draws the next request.
 func (c *cluster) request() request {
+	if c.extensions && c.loop.chance(2) {
+		return c.extended()
+	}
 	n := c.loop.rng.IntN(totalWeight)
 	for _, w := range workload {
 		if n -= w.weight; n < 0 {
@@ -185,7 +189,7 @@ func (c *cluster) deletePairs() request {
 // either makes a read strict or serializable.
 func (c *cluster) either(r *pb.RangeRequest) request {
 	r.Serializable = c.loop.chance(3)
-	return request{r, !r.Serializable}
+	return request{message: r, strict: !r.Serializable}
 }
 
 func (c *cluster) getSingle() request {
@@ -254,7 +258,7 @@ func (c *cluster) keepAlive() request {
 	if len(ids) == 0 {
 		return c.grant()
 	}
-	return request{&pb.LeaseKeepAliveRequest{ID: pick(c.loop, ids)}, false}
+	return request{message: &pb.LeaseKeepAliveRequest{ID: pick(c.loop, ids)}}
 }
 
 func (c *cluster) compact() request {

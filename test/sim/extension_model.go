@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// handlers says which extension handles requests on which keys.
+var handlers = map[string]string{"/x/inc": "counter", "/x/push": "queue", "/x/pop": "queue", "/x/hog": "hog"}
+
+// call is what a sequential server with extensions does for a client that says who
+// it is: the requests that extensions handle, and those that manage them.
+func (e *evaluation) call(req proto.Message) proto.Message {
+	if e.who == "" {
+		return e.do(req)
+	}
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		if name, rest, ok := managed(r.Key); ok {
+			return e.manage(r, name, rest)
+		}
+		if e.handles(string(r.Key)) {
+			if kv, ok := e.run(string(r.Key), r.Value); ok {
+				return &pb.PutResponse{PrevKv: kv}
+			}
+			return nil
+		}
+	case *pb.RangeRequest:
+		if e.handles(string(r.Key)) {
+			if kv, ok := e.run(string(r.Key), nil); ok {
+				return &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}, Count: 1}
+			}
+			return nil
+		}
+	case *pb.DeleteRangeRequest:
+		if name, rest, ok := managed(r.Key); ok {
+			return e.unmanage(name, rest)
+		}
+	}
+	return e.do(req)
+}
+
+// managed says what part of which extension a key is.
+func managed(key []byte) (name, rest string, ok bool) {
+	after, ok := strings.CutPrefix(string(key), manager)
+	name, rest, _ = strings.Cut(after, "/")
+	return name, rest, ok
+}
+
+func (e *evaluation) ackKey(name string) string { return manager + name + "/ack/" + e.who }
+func stateKey(name string) string               { return manager + name + "/state" }
+
+func (e *evaluation) standing(name string) extension.Standing {
+	return extension.ParseStanding(e.keys[stateKey(name)].GetValue())
+}
+
+// manage is the put of one of the manager's keys. Alice alone registers.
+func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
+	registered := e.keys[manager+name] != nil
+	switch {
+	case rest == "":
+		e.write(string(r.Key), r.Value, 0)
+		if !registered {
+			e.write(manager+name+"/owner", []byte(e.who), 0)
+		}
+		if e.standing(name) != (extension.Standing{}) {
+			e.remove(e.keys[stateKey(name)])
+		}
+	case !registered:
+		return nil
+	case rest == "ack":
+		e.write(e.ackKey(name), r.Value, 0)
+	case rest == "state":
+		s := string(r.Value)
+		if s == "disabled" {
+			s += ": by " + e.who
+		}
+		e.write(stateKey(name), []byte(s), 0)
+	}
+	return &pb.PutResponse{}
+}
+
+func (e *evaluation) unmanage(name, rest string) proto.Message {
+	key := manager + name
+	if rest == "ack" {
+		key = e.ackKey(name)
+	}
+	if e.keys[key] == nil {
+		return &pb.DeleteRangeResponse{}
+	}
+	e.remove(e.keys[key])
+	if rest == "" {
+		for _, kv := range e.keys.between([]byte(key+"/"), []byte(key+"0")) {
+			e.remove(kv)
+		}
+	}
+	return &pb.DeleteRangeResponse{Deleted: 1}
+}
+
+// handles says whether an extension handles this client's requests on a key.
+func (e *evaluation) handles(key string) bool {
+	name := handlers[key]
+	owner := e.keys[manager+name+"/owner"]
+	return name != "" && owner != nil && (string(owner.Value) == e.who || e.keys[e.ackKey(name)] != nil)
+}
+
+// hogFails is how the extension that loops is stopped.
+const hogFails = `stoa: extension "hog": line 5, column 82: more than 100000 steps`
+
+// run is a call of an extension. It tells the value that it answers with, and
+// whether it does.
+func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool) {
+	name := handlers[key]
+	standing := e.standing(name)
+	if standing.Disabled {
+		return nil, false
+	}
+	if ack := e.keys[e.ackKey(name)]; ack != nil && string(ack.Value) == "once" {
+		e.remove(ack)
+	}
+	if key == "/x/hog" && strings.HasPrefix(string(value), "loop") {
+		limits := extension.Defaults
+		e.write(stateKey(name), []byte(standing.Fail(hogFails, &limits).String()), 0)
+		return nil, false
+	}
+	if standing.Failures > 0 {
+		e.write(stateKey(name), []byte("enabled"), 0)
+	}
+	switch key {
+	case "/x/inc":
+		value = e.increment("/x/ctr")
+	case "/x/push":
+		e.write(fmt.Sprintf("/x/q/%10d", e.rev), value, 0)
+	case "/x/pop":
+		queue := e.keys.between([]byte("/x/q/"), []byte("/x/q0"))
+		if len(queue) == 0 {
+			return nil, true
+		}
+		e.remove(queue[0])
+		value = queue[0].Value
+	case "/x/hog":
+		e.write("/x/hogged", value, 0)
+	}
+	return &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1}, true
+}
+
+func (e *evaluation) increment(key string) []byte {
+	n, _ := strconv.Atoi(string(e.keys[key].GetValue()))
+	value := strconv.AppendInt(nil, int64(n+1), 10)
+	e.write(key, value, 0)
+	return value
+}
+
+// react counts the events of a request, as the extension for them does.
+func (e *evaluation) react(req proto.Message) {
+	if e.keys[manager+"events"] == nil || e.standing("events").Disabled {
+		return
+	}
+	_, expiring := req.(*pb.LeaseRevokeRequest)
+	for _, c := range e.changes { // what is written meanwhile is of no interest
+		switch {
+		case !strings.HasPrefix(string(c.Kv.Key), "/x/e/"):
+		case c.Delete && expiring:
+			e.increment("/x/log/expired")
+		case c.Delete:
+			e.increment("/x/log/deleted")
+		case c.Kv.Version == 1:
+			e.increment("/x/log/created")
+		}
+	}
+}
+
+// write puts a key.
+func (e *evaluation) write(key string, value []byte, lease int64) {
+	prev := e.keys[key]
+	kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1, Lease: lease}
+	if prev != nil {
+		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
+	}
+	e.keys[key] = kv
+	e.changes = append(e.changes, store.Change{Kv: kv, Prev: e.before(kv.Key, prev), Sub: int64(len(e.changes))})
+}

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+// extended serves a client that says who it is, as node does: what an extension
+// handles goes through the log, a read too.
+func (l *life) extended(o *op, reply func(proto.Message, error)) {
+	who := func() (string, int64) { return o.who, 0 }
+	deadline := l.sv.c.loop.now + requestTicks*tickInterval
+	var try func()
+	done := func(out replica.Outcome) {
+		switch {
+		case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline,
+			l.sv.c.mutation.CallTwice && errors.Is(out.Err, fault.LeaderChanged) && l.sv.c.loop.now <= deadline:
+			l.sv.c.stats.Rerouted++
+			l.after(10*time.Millisecond, "call again", uint64(o.client), try)
+		case errors.Is(out.Err, fault.Moved):
+			reply(nil, fault.Timeout)
+		case out.Err != nil:
+			reply(nil, out.Err)
+		default:
+			reply(out.Response, nil)
+		}
+	}
+	try = func() {
+		switch r := o.req.(type) {
+		case *pb.RangeRequest:
+			if p, handled := l.core.machine.PlanRead(command.Range, r, who); handled {
+				l.submit(command.Range, r, p, done)
+				return
+			}
+			l.unhandled(o, r, who, try, reply)
+		case *pb.PutRequest:
+			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), done)
+		case *pb.DeleteRangeRequest:
+			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), done)
+		}
+	}
+	try()
+}
+
+// errElsewhere says that a read is not to be answered from the keys.
+var errElsewhere = errors.New("an extension handles it")
+
+// unhandled answers a read that no extension handles, unless the server has learned
+// of one by the time at which it may answer.
+func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func(), reply func(proto.Message, error)) {
+	l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
+		if _, handled := c.machine.PlanRead(command.Range, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
+			return nil, errElsewhere
+		}
+		return c.machine.Range(r, parts, at)
+	}, func(m proto.Message, err error) {
+		if errors.Is(err, errElsewhere) {
+			l.sv.c.stats.Rerouted++
+			again()
+			return
+		}
+		reply(m, err)
+	})
+}
+
+// submit sends a request on the way that was planned for it.
+func (l *life) submit(kind command.Kind, req proto.Message, p apply.Plan, done func(replica.Outcome)) {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		panic(err)
+	}
+	cmd := command.Command{Kind: kind, Body: body}
+	if p.Call != nil {
+		l.sv.c.stats.Calls++
+		p.Call.Body = body
+		cmd = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
+	}
+	if p.Parts.Len() > 1 {
+		l.sv.c.stats.MultiPartition++
+	}
+	l.core.replica.Submit(&replica.Write{Command: cmd, Parts: p.Parts, Done: done})
+}
