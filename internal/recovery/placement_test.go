@@ -1,0 +1,55 @@
+package recovery
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// A cut has keys and map together; what is loaded from it lies by that map.
+func TestTheFileSaysWhereKeysBelong(t *testing.T) {
+	b := backend.NewMem(backend.Identity{Cluster: 1, Server: 1, Partitions: 2})
+	meta, err := b.Meta()
+	require.NoError(t, err)
+	old, err := Placement(&meta)
+	require.NoError(t, err)
+	require.True(t, old.Equal(placement.New(2)))
+
+	stores, _, err := Load(b, &meta, old)
+	require.NoError(t, err)
+	from := old.Partition([]byte("k"))
+	stores[from].Put(store.Revision{Main: 2}, []byte("k"), []byte("v"), 0)
+	slot := 0
+	if from == 0 {
+		slot = placement.Slots - 1
+	}
+	now := old.WithRules([]placement.Rule{{Key: "k", Slot: slot}})
+	store.Move(stores, []byte("k"), []byte("k\x00"), now.Partition)
+
+	cut := backend.Cut{Partitions: []store.Cut{stores[0].Cut(), stores[1].Cut()}}
+	CutPlacement(&cut.System, old, old)
+	require.Empty(t, cut.System.Blobs, "the file has it already")
+	CutPlacement(&cut.System, old, now)
+	require.NoError(t, b.Flush(&cut))
+
+	meta, err = b.Meta()
+	require.NoError(t, err)
+	loaded, err := Placement(&meta)
+	require.NoError(t, err)
+	require.True(t, loaded.Equal(now))
+	stores, _, err = Load(b, &meta, loaded)
+	require.NoError(t, err)
+	require.Nil(t, stores[from].Get([]byte("k")))
+	require.NotNil(t, stores[1-from].Get([]byte("k")))
+
+	meta.Blobs[placementBlob] = []byte{9}
+	_, err = Placement(&meta)
+	require.ErrorContains(t, err, "where the keys belong")
+	meta.Blobs[placementBlob] = placement.New(3).Encode()
+	_, err = Placement(&meta)
+	require.ErrorContains(t, err, "a map of 3 partitions in a file of 2")
+}
