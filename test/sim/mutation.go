@@ -49,8 +49,8 @@ func Mutations() []Mutation {
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
-		{Name: "call-twice", Seed: 3, CallTwice: true},
-		{Name: "read-as-planned", Seed: 3, ReadAsPlanned: true},
+		{Name: "call-twice", Seed: 15, CallTwice: true},
+		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
 		{Name: "reuse-numbers", Seed: 11, Replica: rules{ReuseNumbers: true}},
 	}
 }
