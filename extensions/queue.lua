@@ -11,7 +11,7 @@
 --   del /queue/take/ID       ID doesn't wait any longer; an element that it has goes back
 --
 --   /queue/items/SEQUENCE    an element; the sequence is the revision at which it was added,
---                            with a "-" before it if it came back: these are at the front
+--                            or -REVISION-ID if it came back from ID: these are at the front
 --   /queue/line/PLACE        ID of a consumer that waits, /queue/waiting/ID is its place
 --
 -- A consumer that can fail says take/ID/LEASE (in hexadecimal, or as metadata): when the
@@ -24,6 +24,9 @@ local line, waiting = root .. "line/", root .. "waiting/"
 
 -- Sequences sort as revisions do.
 local function sequence() return string.format("%020d", revision()) end
+
+-- Several elements may come back at one revision: all that a lease has held.
+local function returned(id) return "-" .. sequence() .. "-" .. id end
 
 -- There are elements or there are consumers in the line, never both.
 local function offer(name, element)
@@ -83,9 +86,9 @@ return {
     if place then delete(line .. place) end
     delete(waiting .. id)
     delete(taken .. id)
-    if element then offer("-" .. sequence(), element) end
+    if element then offer(returned(id), element) end
     return (place or element) and 1 or 0
   end,
 
-  event = function(event) offer("-" .. sequence(), event.prev_value) end,
+  event = function(event) offer(returned(event.key:sub(#taken + 1)), event.prev_value) end,
 }

@@ -18,7 +18,9 @@ return {
   operations = { { op = "put", prefix = verb } },
   put = function(request)
     local old, new = root .. "/" .. request.key:sub(#verb + 1), root .. "/" .. request.value
-    if old:endswith("/") or new:endswith("/") then error("a name is missing, or ends in a slash") end
+    if old:endswith("/") or new:endswith("/") or request.value:startswith("/") then
+      error("a name is missing, or begins or ends with a slash")
+    end
     local node, below = stat(old), range(old .. "/")
     local moved = #below
     if node then moved = moved + 1 end

@@ -33,7 +33,7 @@ local function grant(name)
   end
 end
 
--- ask returns the key that ID holds the semaphore by. Nobody overtakes those that wait.
+-- ask returns the key that ID holds the semaphore by. While anybody waits nothing is free.
 local function ask(request, wait)
   local words = request.key:sub(#acquire + 1):split("/")
   if #words < 2 then error("the key must be " .. acquire .. "NAME/ID") end
@@ -41,7 +41,7 @@ local function ask(request, wait)
   local who = name .. "/" .. words[2]
   if words[3] then lease = tonumber(words[3], 16) end
   if get(holders .. who) then return holders .. who end
-  if free(name) > 0 and count(waiting .. name .. "/") == 0 then
+  if free(name) > 0 then
     put(holders .. who, "", lease)
   elseif wait then
     create(waiting .. who, "", lease)

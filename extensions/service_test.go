@@ -1,0 +1,169 @@
+package extensions
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+)
+
+// service is a server of one client in memory: keys, one extension, and what the apply
+// loop does around it.
+type service struct {
+	e      *extension.Extension
+	reg    *extension.Registry
+	keys   map[string]*mvccpb.KeyValue
+	rev    int64
+	leases map[int64]bool
+}
+
+func newService(name string) *service {
+	e, err := extension.Compile(name, []byte(Source(name)), 1, extension.Defaults)
+	if err != nil {
+		panic(err)
+	}
+	return &service{
+		e: e, reg: extension.New(extension.Defaults, []*extension.Extension{e}),
+		keys: map[string]*mvccpb.KeyValue{}, rev: 1, leases: map[int64]bool{},
+	}
+}
+
+func (s *service) Get(key []byte) *mvccpb.KeyValue { return s.keys[string(key)] }
+
+func (s *service) Range(key, end []byte, limit int) []*mvccpb.KeyValue {
+	var list []*mvccpb.KeyValue
+	for k, kv := range s.keys {
+		if k >= string(key) && k < string(end) {
+			list = append(list, kv)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return bytes.Compare(list[i].Key, list[j].Key) < 0 })
+	if limit > 0 && len(list) > limit {
+		list = list[:limit]
+	}
+	return list
+}
+
+func (s *service) Count(key, end []byte) int { return len(s.Range(key, end, 0)) }
+
+func (s *service) HasLease(id int64) bool { return s.leases[id] }
+
+// do carries out one request: by the extension if it subscribes to it.
+func (s *service) do(r *extension.Request) (*extension.Outcome, error) {
+	handled := len(s.reg.Operation(r.Op, r.Key, r.RangeEnd)) > 0
+	var writes []extension.Write
+	out := &extension.Outcome{}
+	switch {
+	case handled:
+		var err error
+		if out, err = s.e.Operation(s, s.rev+1, r); err != nil {
+			return nil, err
+		}
+		writes = out.Writes
+	case r.Op == extension.Put:
+		writes = []extension.Write{{Key: r.Key, Value: r.Value, Lease: r.Lease}}
+	case r.Op == extension.Delete && s.keys[string(r.Key)] != nil:
+		writes = []extension.Write{{Key: r.Key, Delete: true}}
+		out.Deleted = 1
+	case r.Op == extension.Read && s.keys[string(r.Key)] != nil:
+		out.Kvs = []*mvccpb.KeyValue{s.keys[string(r.Key)]}
+	}
+	return out, s.commit(writes, extension.Deleted)
+}
+
+// expire ends a lease.
+func (s *service) expire(lease int64) error {
+	delete(s.leases, lease)
+	var writes []extension.Write
+	for _, kv := range s.Range(nil, []byte{0xff}, 0) {
+		if kv.Lease == lease {
+			writes = append(writes, extension.Write{Key: kv.Key, Delete: true})
+		}
+	}
+	return s.commit(writes, extension.Expired)
+}
+
+// commit makes the writes and runs the events that follow, all at one revision.
+func (s *service) commit(writes []extension.Write, gone extension.EventType) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	s.rev++
+	events := s.write(writes, gone)
+	for len(events) > 0 {
+		ev := events[0]
+		events = events[1:]
+		if len(s.reg.Events(ev.Type, ev.Kv.Key)) == 0 {
+			continue
+		}
+		out, err := s.e.Event(s, s.rev, ev)
+		if err != nil {
+			return err
+		}
+		events = append(events, s.write(out.Writes, extension.Deleted)...)
+	}
+	return nil
+}
+
+func (s *service) write(writes []extension.Write, gone extension.EventType) []*extension.Event {
+	var events []*extension.Event
+	for _, w := range writes {
+		old := s.keys[string(w.Key)]
+		ev := &extension.Event{Type: gone, Kv: &mvccpb.KeyValue{Key: w.Key, ModRevision: s.rev}, Prev: old}
+		if w.Delete {
+			delete(s.keys, string(w.Key))
+		} else {
+			ev.Type = extension.Modified
+			ev.Kv = &mvccpb.KeyValue{Key: w.Key, Value: w.Value, Lease: w.Lease, ModRevision: s.rev, CreateRevision: s.rev, Version: 1}
+			if old == nil {
+				ev.Type = extension.Created
+			} else {
+				ev.Kv.CreateRevision, ev.Kv.Version = old.CreateRevision, old.Version+1
+			}
+			s.keys[string(w.Key)] = ev.Kv
+		}
+		events = append(events, ev)
+	}
+	return events
+}
+
+// say is what a client is told.
+func (s *service) say(r *extension.Request, out *extension.Outcome) string {
+	var words []string
+	if r.Op == extension.Delete {
+		words = append(words, fmt.Sprint(out.Deleted))
+	}
+	for _, kv := range out.Kvs {
+		words = append(words, fmt.Sprintf("%s=%s", kv.Key, kv.Value))
+	}
+	if out.Block != nil {
+		if kv := s.Get(out.Block); kv != nil {
+			words = append(words, fmt.Sprintf("at once %s=%s", kv.Key, kv.Value))
+		} else {
+			words = append(words, fmt.Sprintf("waits for %s", out.Block))
+		}
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}
+
+// list shows the keys.
+func (s *service) list() string {
+	var lines []string
+	for k, kv := range s.keys {
+		line := fmt.Sprintf("%s=%s", k, kv.Value)
+		if kv.Lease != 0 {
+			line += fmt.Sprintf(" (lease %x)", kv.Lease)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
