@@ -366,7 +366,8 @@ type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// 0, or the number of the fault with which the call failed.
-	Fault         uint32 `protobuf:"varint,2,opt,name=fault,proto3" json:"fault,omitempty"`
+	Fault uint32 `protobuf:"varint,2,opt,name=fault,proto3" json:"fault,omitempty"`
+	// The answer, or the text that came with the fault.
 	Body          []byte `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
