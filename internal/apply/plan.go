@@ -39,10 +39,14 @@ func (m *Machine) Plan(kind command.Kind, req proto.Message, who Caller) Plan {
 }
 
 // PlanRead tells whether a read or a watch has to go through the log, because an
-// extension that its client uses handles it.
+// extension handles it. Whether the client uses that extension this server may not
+// have heard yet: the log knows, unless the read asks for no more than this server.
 func (m *Machine) PlanRead(kind command.Kind, req proto.Message, who Caller) (Plan, bool) {
 	call, asked := m.concern(kind, req, who, false)
-	if call == nil || call.Name == "" {
+	if call == nil {
+		return Plan{}, false
+	}
+	if r, ok := req.(*pb.RangeRequest); ok && r.GetSerializable() && call.Name == "" {
 		return Plan{}, false
 	}
 	return m.planned(call, asked, req), true
