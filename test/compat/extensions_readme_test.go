@@ -38,28 +38,34 @@ func TestRecipesDoWhatTheirReadmeSays(t *testing.T) {
 			c := process.StartT(t, process.Spec{Nodes: s.nodes, Partitions: s.parts})
 			e := newEnv(t, s, c)
 			sh := e.shell(dir)
-			waiting := map[step]string{}
-			for _, s := range steps {
-				if !s.waits {
-					require.Equalf(t, s.prints, sh.run(s.command), "line %d: %s", s.line, s.command)
-					continue
-				}
-				rev := e.get("x").Header.Revision
-				out := filepath.Join(t.TempDir(), fmt.Sprint(s.line))
-				sh.run(fmt.Sprintf("( %s ) > %s 2>&1 &", s.command, out))
-				// Every command that waits leaves a key behind by which it is known.
-				require.Eventuallyf(t, func() bool { return e.get("x").Header.Revision > rev }, 10*time.Second, 10*time.Millisecond,
-					"line %d: %s", s.line, s.command)
-				waiting[s] = out
-			}
-			for s, out := range waiting {
-				require.Eventuallyf(t, func() bool {
-					got, err := os.ReadFile(out)
-					require.NoError(t, err)
-					return strings.HasPrefix(string(got), s.prints)
-				}, 10*time.Second, 20*time.Millisecond, "line %d: %s\nwants %q", s.line, s.command, s.prints)
-			}
+			e.follow(steps, sh)
 		})
+	}
+}
+
+// follow runs commands one after the other and wants each to print what it should.
+func (e *env) follow(steps []step, sh *shell) {
+	t := e.t
+	waiting := map[step]string{}
+	for _, s := range steps {
+		if !s.waits {
+			require.Equalf(t, s.prints, sh.run(s.command), "line %d: %s", s.line, s.command)
+			continue
+		}
+		rev := e.get("x").Header.Revision
+		out := filepath.Join(t.TempDir(), fmt.Sprint(s.line))
+		sh.run(fmt.Sprintf("( %s ) > %s 2>&1 &", s.command, out))
+		// Every command that waits leaves a key behind by which it is known.
+		require.Eventuallyf(t, func() bool { return e.get("x").Header.Revision > rev }, 10*time.Second, 10*time.Millisecond,
+			"line %d: %s", s.line, s.command)
+		waiting[s] = out
+	}
+	for s, out := range waiting {
+		require.Eventuallyf(t, func() bool {
+			got, err := os.ReadFile(out)
+			require.NoError(t, err)
+			return strings.HasPrefix(string(got), s.prints)
+		}, 10*time.Second, 20*time.Millisecond, "line %d: %s\nwants %q", s.line, s.command, s.prints)
 	}
 }
 
