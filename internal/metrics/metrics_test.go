@@ -101,3 +101,10 @@ func TestExtensionsThatNobodyLooksAtAreBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(m.Extensions.series), maxUnseen)
 }
+
+func BenchmarkExtensionCalled(b *testing.B) {
+	m := New()
+	for b.Loop() {
+		m.Extensions.Called("counter", 2*time.Microsecond, 40, 2, "")
+	}
+}
