@@ -143,8 +143,11 @@ func stringRep(c *Call, args []Value) Value {
 		size = c.bytes // which fails, with the headers on top
 	}
 	return c.makeString(size, c.at, func(b []byte) []byte {
-		for len(b) < cap(b) && len(b) < int(size) {
+		if size > 0 {
 			b = append(b, s...)
+		}
+		for left := int(size) - len(b); left > 0; left = int(size) - len(b) { // not one by one: a turn costs more than a byte
+			b = append(b, b[:min(len(b), left)]...)
 		}
 		return b
 	})
