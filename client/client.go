@@ -3,33 +3,76 @@ package client
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// Client talks to a stoa cluster. All of etcd's client is in it.
+// Client talks to a stoa cluster. All of etcd's client is in it, one gRPC call per
+// request; sessions are opened from it.
 type Client struct {
 	*clientv3.Client
+	cfg        Config
 	partitions stoapb.PartitionsClient
+	conns      *connections
+	roster     *roster
+	placement  atlas
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+	closed   bool
 }
 
-// New connects to the endpoints of a configuration of etcd's client. As there,
-// it returns before a connection stands unless DialTimeout is set and the
-// configuration asks to block.
-func New(cfg clientv3.Config) (*Client, error) {
-	c, err := clientv3.New(cfg)
+// New makes a client. It returns before a connection stands, unless there is a
+// password to be exchanged.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	c, err := clientv3.New(cfg.etcd())
 	if err != nil {
 		return nil, fmt.Errorf("client: connecting to %v: %w", cfg.Endpoints, err)
 	}
-	return Of(c), nil
+	return wrap(c, cfg), nil
 }
 
-// Of makes a Client of an etcd client, which stays usable by itself. Closing one
-// closes the other.
+// Of makes a Client of an etcd client, which stays usable by itself; sessions go
+// to its endpoints with its credentials. Closing one closes the other.
 func Of(c *clientv3.Client) *Client {
-	return &Client{Client: c, partitions: stoapb.NewPartitionsClient(c.ActiveConnection())}
+	return wrap(c, Config{Endpoints: c.Endpoints(), Logger: c.GetLogger()}.withDefaults())
+}
+
+func wrap(etcd *clientv3.Client, cfg Config) *Client {
+	c := &Client{
+		Client:     etcd,
+		cfg:        cfg,
+		partitions: stoapb.NewPartitionsClient(etcd.ActiveConnection()),
+		sessions:   map[*Session]struct{}{},
+	}
+	c.conns = newConnections(etcd.Dial)
+	c.roster = newRoster(etcd.Endpoints, c.askMember)
+	return c
+}
+
+// Close gives up all sessions, whose leases run out unless they were closed, and
+// all connections.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	var left []*Session
+	for s := range c.sessions {
+		left = append(left, s)
+	}
+	c.mu.Unlock()
+	c.roster.stop()
+	for _, s := range left {
+		s.end(ErrSessionClosed)
+		<-s.stopped
+	}
+	c.conns.close()
+	return c.Client.Close()
 }
 
 // Partitions tells how the partition groups stand on the server that happens to
@@ -37,4 +80,49 @@ func Of(c *clientv3.Client) *Client {
 // the gRPC code Unimplemented.
 func (c *Client) Partitions(ctx context.Context) (*stoapb.ListPartitionsResponse, error) {
 	return c.partitions.List(ctx, &stoapb.ListPartitionsRequest{})
+}
+
+// askMember asks one endpoint who it is and whom it takes for the leader.
+func (c *Client) askMember(ctx context.Context, endpoint string) (*stoapb.ListPartitionsResponse, error) {
+	conn, err := c.conns.acquire(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.release()
+	return stoapb.NewPartitionsClient(conn).List(ctx, &stoapb.ListPartitionsRequest{}, grpc.WaitForReady(true))
+}
+
+// enlist keeps account of a session, so that Close finds it and the roster is
+// watched while there are any.
+func (c *Client) enlist(s *Session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrSessionClosed
+	}
+	c.sessions[s] = struct{}{}
+	c.roster.follow(c.leaderMoved)
+	return nil
+}
+
+func (c *Client) delist(s *Session) {
+	c.mu.Lock()
+	delete(c.sessions, s)
+	c.mu.Unlock()
+}
+
+// leaderMoved sends the sessions after the leader.
+func (c *Client) leaderMoved(leader uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		s.moveTo(leader)
+	}
+}
+
+// callerName tells who the client is with every call of the etcd client inside.
+func callerName(id string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return invoker(metadata.AppendToOutgoingContext(ctx, "stoa-client-id", id), method, req, reply, cc, opts...)
+	}
 }

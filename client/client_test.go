@@ -1,42 +1,33 @@
 package client_test
 
 import (
-	"context"
-	"net"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
-	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client"
 )
 
-type partitions struct {
-	stoapb.UnimplementedPartitionsServer
-}
-
-func (partitions) List(context.Context, *stoapb.ListPartitionsRequest) (*stoapb.ListPartitionsResponse, error) {
-	return &stoapb.ListPartitionsResponse{MemberId: 7, Partitions: []*stoapb.Partition{{Id: 0}, {Id: 1, Leader: 7}}}, nil
-}
-
 func TestPartitions(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	f := newFake(t, 1)
+	c := f.client()
+	r, err := c.Partitions(testContext(t))
 	require.NoError(t, err)
-	s := grpc.NewServer()
-	stoapb.RegisterPartitionsServer(s, partitions{})
-	go func() { _ = s.Serve(l) }()
-	defer s.Stop()
+	require.Len(t, r.Partitions, 1)
+	require.EqualValues(t, 1, r.Partitions[0].Leader)
+}
 
-	c, err := client.New(clientv3.Config{Endpoints: []string{l.Addr().String()}, DialTimeout: 5 * time.Second})
+// TestOf opens a session on an etcd client that somebody else has made.
+func TestOf(t *testing.T) {
+	f := newFake(t, 2)
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: f.endpoints()})
 	require.NoError(t, err)
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	r, err := c.Partitions(ctx)
+	c := client.Of(etcd)
+	s, err := c.Session(testContext(t))
 	require.NoError(t, err)
-	require.Len(t, r.Partitions, 2)
-	require.EqualValues(t, 7, r.Partitions[1].Leader)
+	_, err = s.Put(testContext(t), "k", "v")
+	require.NoError(t, err)
+	require.NoError(t, s.Close(testContext(t)))
+	require.NoError(t, c.Close())
 }

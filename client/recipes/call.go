@@ -122,35 +122,68 @@ func one(resp *clientv3.GetResponse) *mvccpb.KeyValue {
 // await opens a watch that an extension handles and returns the first key-value that it
 // is given.
 func await(ctx context.Context, w Watcher, key string) (*mvccpb.KeyValue, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	kv, _, err := first(ctx, w.Watch(ctx, key, clientv3.WithFilterDelete()))
+	ch, stop, err := open(ctx, w, key, clientv3.WithFilterDelete())
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	kv, _, err := first(ctx, ch)
 	return kv, err
+}
+
+// patience is how long a call goes on for tidiness after its context has ended.
+const patience = 2 * time.Second
+
+// open opens a watch, which doesn't end with the context. It doesn't return before the
+// server has answered, even if the context ends: otherwise what forget does could overtake
+// the opening, and the server would keep a place for somebody who is gone.
+func open(ctx context.Context, w Watcher, key string, opts ...clientv3.OpOption) (clientv3.WatchChan, context.CancelFunc, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	opened := make(chan clientv3.WatchChan, 1)
+	go func() { opened <- w.Watch(watching, key, opts...) }()
+	select {
+	case ch := <-opened:
+		return ch, stop, nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-opened:
+	case <-time.After(patience):
+	}
+	stop()
+	return nil, nil, ctx.Err()
 }
 
 // first returns the first key-value that a watch is given, and the events that came with
 // it.
 func first(ctx context.Context, ch clientv3.WatchChan) (*mvccpb.KeyValue, []*clientv3.Event, error) {
-	for resp := range ch {
-		if err := resp.Err(); err != nil {
-			return nil, nil, err
-		}
-		for i, ev := range resp.Events {
-			if ev.Type == clientv3.EventTypePut {
-				return ev.Kv, resp.Events[i+1:], nil
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case resp, ok := <-ch:
+			if !ok {
+				return nil, nil, errors.New("the watch has ended without an event")
+			}
+			if err := resp.Err(); err != nil {
+				return nil, nil, err
+			}
+			for i, ev := range resp.Events {
+				if ev.Type == clientv3.EventTypePut {
+					return ev.Kv, resp.Events[i+1:], nil
+				}
 			}
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	return nil, nil, errors.New("the watch has ended without an event")
 }
 
 // forget is what a call that waits does for tidiness after it has failed: nobody waits any
 // more. The lease does the same if this can't.
 func forget(ctx context.Context, kv KV, keys ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	for _, key := range keys {
 		kv.Delete(ctx, key)

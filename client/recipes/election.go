@@ -41,29 +41,34 @@ type Leadership struct {
 // Campaign waits until this candidate leads. When the context ends first, the candidacy is
 // given up.
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
-	err := checkName("candidate", e.id)
-	if e.lease == clientv3.NoLease {
-		err = errors.New("a candidate needs a lease")
-	}
+	ch, stop, err := e.stand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("recipes: campaigning in %s: %w", e.root, err)
 	}
-	// The watch goes on after the campaign is won: to see that it is lost.
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	detach := context.AfterFunc(ctx, stop)
-	ch := e.client.Watch(watching, e.root+"campaign/"+e.id)
 	kv, rest, err := first(ctx, ch)
-	if err == nil && !detach() {
-		err = ctx.Err()
-	}
 	if err != nil {
 		stop()
 		forget(ctx, e.client, e.root+"candidates/"+e.id)
 		return nil, fmt.Errorf("recipes: campaigning in %s: %w", e.root, err)
 	}
+	// The watch goes on: to see that the leadership is lost.
 	l := &Leadership{Revision: kv.CreateRevision, lost: make(chan struct{}), stop: stop, e: e}
 	go l.guard(rest, ch)
 	return l, nil
+}
+
+func (e *Election) stand(ctx context.Context) (clientv3.WatchChan, context.CancelFunc, error) {
+	if e.lease == clientv3.NoLease {
+		return nil, nil, errors.New("a candidate needs a lease")
+	}
+	if err := checkName("candidate", e.id); err != nil {
+		return nil, nil, err
+	}
+	ch, stop, err := open(ctx, e.client, e.root+"campaign/"+e.id)
+	if err != nil {
+		forget(ctx, e.client, e.root+"candidates/"+e.id)
+	}
+	return ch, stop, err
 }
 
 // guard waits for the end of the leadership, or for not being able to see it.

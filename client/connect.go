@@ -1,0 +1,212 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+const (
+	firstRest = 20 * time.Millisecond
+	longRest  = time.Second
+)
+
+// rest waits before the n-th attempt in a row, not at all before the first.
+func (s *Session) rest(n int) {
+	if n == 0 {
+		return
+	}
+	d := min(firstRest<<min(n-1, 10), longRest)
+	d = d/2 + rand.N(d)/2 // not all sessions at once
+	select {
+	case <-time.After(d):
+	case <-s.ctx.Done():
+	}
+}
+
+// connect opens a stream on one of the members, trying them in turn. It fails only
+// when there is no point in going on.
+func (s *Session) connect() (*stream, error) {
+	var last error
+	since := time.Now() // what was known before may be why we are here
+	for round := 0; ; round++ {
+		s.rest(round)
+		for _, endpoint := range s.candidates(since) {
+			if s.ctx.Err() != nil {
+				return nil, either(last, s.ctx.Err())
+			}
+			st, err := s.attempt(endpoint)
+			if err == nil {
+				return st, nil
+			}
+			last = fmt.Errorf("%s: %w", endpoint, err)
+			if s.hopeless(err) {
+				return nil, last
+			}
+		}
+		if s.ctx.Err() != nil {
+			return nil, either(last, s.ctx.Err())
+		}
+	}
+}
+
+// either is the first error that there is.
+func either(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+// candidates are the endpoints in the order in which to try them.
+func (s *Session) candidates(since time.Time) []string {
+	if len(s.o.endpoints) > 0 {
+		return s.o.endpoints
+	}
+	return s.c.roster.order(s.ctx, since)
+}
+
+// hopeless tells that what one member has refused no other will grant.
+func (s *Session) hopeless(err error) bool {
+	switch status.Code(err) {
+	case codes.NotFound, codes.Aborted:
+		return s.id != 0
+	case codes.InvalidArgument:
+		return true
+	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
+		return s.id == 0 // afterwards it was granted once
+	}
+	return errors.Is(err, errMalformed)
+}
+
+var errNoAnswer = status.Error(codes.Unavailable, "client: no answer in time")
+
+// attempt opens a stream on one endpoint and waits until the server has taken the
+// session on.
+func (s *Session) attempt(endpoint string) (st *stream, err error) {
+	conn, err := s.c.conns.acquire(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	late := time.AfterFunc(s.attemptFor(), func() { cancel(errNoAnswer) })
+	defer late.Stop()
+	defer func() {
+		if err == nil {
+			return
+		}
+		if why := context.Cause(ctx); why != nil {
+			err = why
+		}
+		cancel(nil)
+		conn.release()
+	}()
+	conn.ResetConnectBackoff()
+	cs, err := conn.NewStream(ctx, streamDesc, stoapb.Sessions_Open_FullMethodName, streamOptions...)
+	if err != nil {
+		return nil, err
+	}
+	st = &stream{ClientStream: cs, conn: conn, ctx: ctx, cancel: cancel, opened: time.Now(), written: make(chan struct{})}
+	if err := cs.SendMsg(s.hello()); err != nil {
+		// SendMsg knows only that the stream has ended.
+		if e := cs.RecvMsg(new(inbound)); e != nil {
+			err = e
+		}
+		return nil, err
+	}
+	if err := s.welcome(st); err != nil {
+		return nil, err
+	}
+	if !late.Stop() {
+		return nil, errNoAnswer
+	}
+	return st, nil
+}
+
+// attemptFor bounds one attempt: who has a session to lose tries several members
+// within its ttl.
+func (s *Session) attemptFor() time.Duration {
+	d := s.c.cfg.DialTimeout
+	if s.id != 0 {
+		d = min(d, max(s.ttl/4, 300*time.Millisecond))
+	}
+	return d
+}
+
+// hello is the first message of a stream.
+func (s *Session) hello() *stoapb.ClientBatch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := &stoapb.OpenSession{
+		Session:      s.id,
+		Next:         s.backlog.first,
+		Revision:     s.token.Load(),
+		Client:       s.o.client,
+		PartitionMap: true,
+	}
+	if s.id == 0 {
+		open.Ttl = int64(math.Ceil(s.o.ttl.Seconds()))
+	}
+	for _, seq := range sortedKeys(s.watches) {
+		open.Watches = append(open.Watches, s.watches[seq].resume(seq))
+	}
+	return &stoapb.ClientBatch{Open: open, Answered: s.backlog.first - 1}
+}
+
+// welcome takes in the server's first message.
+func (s *Session) welcome(st *stream) error {
+	var in inbound
+	if err := st.RecvMsg(&in); err != nil {
+		return err
+	}
+	var batch serverBatch
+	if err := batch.read(in.data.ReadOnlyData(), &st.from); err != nil {
+		return err
+	}
+	o := batch.opened
+	if o == nil || s.id != 0 && o.Session != s.id {
+		return fmt.Errorf("%w: a stream that doesn't begin with its session", errMalformed)
+	}
+	if len(batch.arrivals) > 0 {
+		st.first = &in // events of watches; read takes them in
+	} else {
+		in.data.Free()
+	}
+	st.from = origin{cluster: o.ClusterId, member: o.MemberId, term: o.RaftTerm}
+	st.window, st.windowBytes = math.MaxInt, math.MaxInt
+	if o.WindowRequests > 0 {
+		st.window = int(o.WindowRequests)
+	}
+	if o.WindowBytes > 0 {
+		st.windowBytes = int(o.WindowBytes)
+	}
+	if o.PartitionMap != nil {
+		s.c.placement.learn(o.PartitionMap)
+	}
+	if s.id == 0 {
+		s.id, s.ttl = o.Session, time.Duration(o.Ttl)*time.Second
+	}
+	return nil
+}
+
+// resume asks for a watch again, behind what it has brought.
+func (w *Watch) resume(seq uint64) *stoapb.Request {
+	ask := proto.Clone(w.ask).(*pb.WatchCreateRequest)
+	ask.StartRevision = w.next
+	body, err := proto.Marshal(ask)
+	if err != nil {
+		panic(err) // it was marshalled before
+	}
+	return &stoapb.Request{Seq: seq, Kind: stoapb.Kind_WATCH, Level: stoapb.Level(w.level), Body: body}
+}

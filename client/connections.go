@@ -1,0 +1,86 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// linger is how long a connection is kept that nobody uses: a session that has lost
+// its stream may be back at once.
+const linger = 10 * time.Second
+
+// connections holds one gRPC connection per endpoint, shared by all streams to it,
+// for as long as somebody uses it, and a while longer. A connection is per endpoint, and not balanced
+// over all as that of the etcd client, because a session chooses its member.
+type connections struct {
+	dial func(endpoint string) (*grpc.ClientConn, error)
+	mu   sync.Mutex
+	open map[string]*connection
+}
+
+type connection struct {
+	*grpc.ClientConn
+	pool     *connections
+	endpoint string
+	users    int
+	idle     *time.Timer // closes it; nil if it was never idle
+}
+
+func newConnections(dial func(string) (*grpc.ClientConn, error)) *connections {
+	return &connections{dial: dial, open: map[string]*connection{}}
+}
+
+func (p *connections) acquire(endpoint string) (*connection, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.open[endpoint]
+	if c == nil {
+		conn, err := p.dial(endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("client: connecting to %s: %w", endpoint, err)
+		}
+		c = &connection{ClientConn: conn, pool: p, endpoint: endpoint}
+		p.open[endpoint] = c
+	}
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	c.users++
+	return c, nil
+}
+
+func (c *connection) release() {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.users--
+	if c.users == 0 {
+		c.idle = time.AfterFunc(linger, c.closeIdle)
+	}
+}
+
+func (c *connection) closeIdle() {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.users == 0 && p.open[c.endpoint] == c {
+		delete(p.open, c.endpoint)
+		_ = c.Close()
+	}
+}
+
+// close closes what is idle. What is in use closes itself later.
+func (p *connections) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for endpoint, c := range p.open {
+		if c.users == 0 {
+			c.idle.Stop()
+			delete(p.open, endpoint)
+			_ = c.Close()
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package client
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+// atlas is what the client knows of where keys live: a hint for putting requests
+// into an order that costs the servers less. A stale one costs time, nothing else.
+type atlas struct {
+	mu  sync.RWMutex
+	now *stoapb.PartitionMap
+	by  map[string]uint32 // rules
+	// longest of the rules' keys
+	longest int
+}
+
+// learn takes a map, which all sessions of a client share.
+func (a *atlas) learn(m *stoapb.PartitionMap) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now != nil && proto.Equal(a.now, m) {
+		return
+	}
+	a.now, a.by, a.longest = m, make(map[string]uint32, len(m.Rules)), 0
+	for _, r := range m.Rules {
+		a.by[string(r.Key)] = r.Slot
+		a.longest = max(a.longest, len(r.Key))
+	}
+}
+
+// partition is where a key lives, as far as is known; 0 if nothing is.
+func (a *atlas) partition(key []byte) uint32 {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.now == nil || len(a.now.Slots) == 0 {
+		return 0
+	}
+	slot, ok := a.ruled(key)
+	if !ok {
+		slot = uint32(xxhash.Sum64(placementPrefix(key)) % uint64(len(a.now.Slots)))
+	}
+	if int(slot) >= len(a.now.Slots) {
+		return 0
+	}
+	return uint32(a.now.Slots[slot])
+}
+
+// ruled finds the longest rule for a key. It needs the lock.
+func (a *atlas) ruled(key []byte) (uint32, bool) {
+	if len(a.by) == 0 {
+		return 0, false
+	}
+	if slot, ok := a.by[string(key)]; ok {
+		return slot, true
+	}
+	for end := min(len(key), a.longest); end > 0; end-- {
+		if key[end-1] != '/' {
+			continue
+		}
+		if slot, ok := a.by[string(key[:end])]; ok {
+			return slot, true
+		}
+	}
+	return 0, false
+}
+
+// placementPrefix is what of a key is hashed: its directory with the slash, two
+// levels deep at the most, or all of it if it has no slash behind the first byte.
+func placementPrefix(key []byte) []byte {
+	if len(key) == 0 {
+		return key
+	}
+	first := bytes.IndexByte(key[1:], '/')
+	if first < 0 {
+		return key
+	}
+	end := 1 + first + 1
+	if second := bytes.IndexByte(key[end:], '/'); second >= 0 {
+		return key[:end+second+1]
+	}
+	return key[:end]
+}
+
+// Partitions is the number of partitions, as far as the client has learnt it from
+// a session; 0 before.
+func (a *atlas) partitions() int {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return int(a.now.GetPartitions())
+}

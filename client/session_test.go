@@ -1,0 +1,337 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/client"
+)
+
+func TestCalls(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	ctx := testContext(t)
+
+	put, err := s.Put(ctx, "/a/1", "one")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, put.Header.Revision)
+	require.EqualValues(t, 77, put.Header.ClusterId)
+	require.EqualValues(t, 1, put.Header.MemberId)
+	require.Nil(t, put.PrevKv)
+	put, err = s.Put(ctx, "/a/1", "two", clientv3.WithPrevKV())
+	require.NoError(t, err)
+	require.Equal(t, "one", string(put.PrevKv.Value))
+	_, err = s.Put(ctx, "/a/2", "")
+	require.NoError(t, err)
+
+	got, err := s.Get(ctx, "/a/1")
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1)
+	require.Equal(t, "two", string(got.Kvs[0].Value))
+	require.EqualValues(t, 2, got.Kvs[0].Version)
+	require.EqualValues(t, 4, got.Header.Revision)
+	got, err = s.Get(ctx, "/a/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 2)
+	require.EqualValues(t, 2, got.Count)
+	got, err = s.Get(ctx, "/a/", clientv3.WithPrefix(), clientv3.WithLimit(1))
+	require.NoError(t, err)
+	require.True(t, got.More)
+	got, err = s.Get(ctx, "/none")
+	require.NoError(t, err)
+	require.Empty(t, got.Kvs)
+
+	txn, err := s.Txn(ctx).If(clientv3.Compare(clientv3.Version("/a/1"), "=", 2)).
+		Then(clientv3.OpPut("/a/3", "x", client.Ephemeral()), clientv3.OpGet("/a/1")).Commit()
+	require.NoError(t, err)
+	require.True(t, txn.Succeeded)
+	require.Equal(t, "two", string(txn.Responses[1].GetResponseRange().Kvs[0].Value))
+
+	done, err := s.Do(ctx, clientv3.OpDelete("/a/", clientv3.WithPrefix(), clientv3.WithPrevKV()))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, done.Del().Deleted)
+	require.EqualValues(t, s.ID(), done.Del().PrevKvs[2].Lease)
+	del, err := s.Delete(ctx, "/a/1")
+	require.NoError(t, err)
+	require.Zero(t, del.Deleted)
+	token, err := s.Sync(ctx)
+	require.NoError(t, err)
+	require.Equal(t, s.Token(), token)
+	require.EqualValues(t, 6, token)
+
+	_, err = s.Put(ctx, "refuse", "")
+	require.ErrorIs(t, err, rpctypes.ErrEmptyKey, "errors are those of etcd's client")
+}
+
+func TestEphemeral(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.client()
+	ctx := testContext(t)
+	s, err := c.Session(ctx)
+	require.NoError(t, err)
+	_, err = s.Put(ctx, "/here", "", client.Ephemeral())
+	require.NoError(t, err)
+	other, err := c.Session(ctx)
+	require.NoError(t, err)
+	w, err := other.Watch(ctx, "/here")
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+	n, err := w.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, clientv3.EventTypeDelete, n.Events[0].Type)
+
+	require.ErrorIs(t, s.Err(), client.ErrSessionClosed)
+	_, err = s.Put(ctx, "/here", "")
+	require.ErrorIs(t, err, client.ErrSessionClosed)
+	require.NoError(t, s.Close(ctx), "closing twice is closing")
+}
+
+// TestNumbers sends a lot without waiting, over a stream that breaks all the time:
+// every request takes effect once, in its place, and has the answer of that time.
+func TestNumbers(t *testing.T) {
+	f := newFake(t, 3)
+	f.breaks, f.window = 0.01, 50
+	s := f.session()
+	ctx := testContext(t)
+	const n = 3000
+	var puts []*client.Future[*clientv3.PutResponse]
+	var gets []*client.Future[*clientv3.GetResponse]
+	for i := range n {
+		puts = append(puts, s.PutAsync("k", fmt.Sprint(i)))
+		gets = append(gets, s.GetAsync("k"))
+	}
+	for i := range n {
+		put, err := puts[i].Wait(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, 2+i, put.Header.Revision)
+		got, err := gets[i].Wait(ctx)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, got.Kvs[0].ModRevision, int64(2+i), "a read reflects the writes before it")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Len(t, f.writes, n)
+	for i, w := range f.writes {
+		require.EqualValues(t, 2*i+1, w.seq)
+	}
+	require.Greater(t, len(f.sessions[int64(s.ID())].opens), 5, "it has broken")
+}
+
+// TestManyCallers is the same with many goroutines, each of which must see its own
+// writes.
+func TestManyCallers(t *testing.T) {
+	f := newFake(t, 2)
+	f.breaks = 0.01
+	s := f.session()
+	ctx := testContext(t)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			key := fmt.Sprint("/k/", g)
+			for i := range 100 {
+				_, err := s.Put(ctx, key, fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := s.Get(ctx, key)
+				if err != nil || string(got.Kvs[0].Value) != fmt.Sprint(i) {
+					t.Error(got, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestExpiry(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	ctx := testContext(t)
+	w, err := s.Watch(ctx, "k")
+	require.NoError(t, err)
+	f.set(func() { f.before = func(*stoapb.Request) { time.Sleep(20 * time.Millisecond) } })
+	waiting := s.PutAsync("k", "v")
+	f.expire(int64(s.ID()))
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), client.ErrSessionExpired)
+	_, err = waiting.Wait(ctx)
+	if err != nil {
+		require.ErrorIs(t, err, client.ErrSessionExpired)
+	}
+	_, err = s.Get(ctx, "k")
+	require.ErrorIs(t, err, client.ErrSessionExpired)
+	for err == nil || err == client.ErrSessionExpired {
+		var n client.Notification
+		if n, err = w.Next(ctx); n.Err != nil {
+			require.ErrorIs(t, n.Err, client.ErrSessionExpired)
+		}
+	}
+	require.ErrorIs(t, err, client.ErrWatchClosed)
+}
+
+// TestSilence has a session expire by its own clock when nobody is there.
+func TestSilence(t *testing.T) {
+	f := newFake(t, 2)
+	s := f.session(client.WithTTL(time.Second))
+	require.Equal(t, time.Second, s.TTL())
+	for _, m := range f.members {
+		m.server.Stop()
+	}
+	select {
+	case <-s.Done():
+		require.ErrorIs(t, s.Err(), client.ErrSessionExpired)
+	case <-time.After(5 * time.Second):
+		t.Fatal("it lives on")
+	}
+}
+
+// TestDeadConnection goes on elsewhere when the server is there but says nothing.
+func TestDeadConnection(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session(client.WithTTL(4 * time.Second))
+	ctx := testContext(t)
+	f.set(func() { f.stuck = true })
+	waiting := s.PutAsync("k", "v")
+	time.AfterFunc(2500*time.Millisecond, func() { f.set(func() { f.stuck = false }) })
+	_, err := waiting.Wait(ctx)
+	require.NoError(t, err)
+	require.Len(t, f.sessions[int64(s.ID())].opens, 2)
+}
+
+// TestKeepAlive leaves a session alone for longer than its ttl.
+func TestKeepAlive(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session(client.WithTTL(time.Second))
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, s.Err())
+	require.Len(t, f.sessions[int64(s.ID())].opens, 1)
+}
+
+func TestContextEndsWaitingOnly(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	gate := make(chan struct{})
+	f.before = func(*stoapb.Request) { <-gate }
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := s.Put(ctx, "k", "v")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	close(gate)
+	got, err := s.Get(testContext(t), "k")
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1, "it took effect all the same, before the read")
+}
+
+func TestRoom(t *testing.T) {
+	f := newFake(t, 1)
+	gate := make(chan struct{})
+	f.before = func(*stoapb.Request) { <-gate }
+	s, err := f.client(func(c *client.Config) { c.Pending = 4 }).Session(testContext(t))
+	require.NoError(t, err)
+	for range 4 {
+		s.PutAsync("k", "v")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err = s.Put(ctx, "no", "v")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	close(gate)
+	_, err = s.Put(testContext(t), "k", "v")
+	require.NoError(t, err)
+	got, err := s.Get(testContext(t), "no")
+	require.NoError(t, err)
+	require.Empty(t, got.Kvs, "what found no room was not sent")
+
+	_, err = s.Put(testContext(t), "k", strings.Repeat("x", 2<<20))
+	require.ErrorIs(t, err, client.ErrRequestTooLarge)
+}
+
+// TestFollowsTheLeader opens at the leader, and goes where it goes.
+func TestFollowsTheLeader(t *testing.T) {
+	f := newFake(t, 3)
+	f.leader = 2
+	s := f.session()
+	require.EqualValues(t, 2, s.Member())
+	ctx := testContext(t)
+	f.set(func() { f.leader = 3 })
+	f.cut()
+	require.Eventually(t, func() bool {
+		_, err := s.Put(ctx, "k", "v")
+		return err == nil && s.Member() == 3
+	}, 5*time.Second, 10*time.Millisecond)
+
+	f.set(func() { f.leader = 1 })
+	f.members[2].server.Stop()
+	_, err := s.Put(ctx, "k", "v")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.Member() == 1 }, 5*time.Second, 10*time.Millisecond)
+
+	bound, err := f.client().Session(ctx, client.WithEndpoints(f.members[1].addr))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, bound.Member())
+}
+
+// TestMovesToTheLeader finds that the leader is elsewhere though nothing broke.
+func TestMovesToTheLeader(t *testing.T) {
+	f := newFake(t, 2)
+	f.leader = 0 // at first there is none
+	s := f.session()
+	f.set(func() { f.leader = 3 - s.Member() })
+	want := f.leader
+	ctx := testContext(t)
+	n := 0
+	require.Eventually(t, func() bool {
+		_, err := s.Put(ctx, "k", "v")
+		n++
+		return err == nil && s.Member() == want
+	}, 5*time.Second, time.Millisecond)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Len(t, f.writes, n)
+}
+
+func TestTaken(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	f.set(func() { f.sessions[int64(s.ID())].stream.die(statusAborted) })
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), client.ErrSessionTaken)
+}
+
+func TestLevelsAndTokens(t *testing.T) {
+	f := newFake(t, 1)
+	ctx := testContext(t)
+	s := f.session(client.WithLevel(client.Causal), client.WithToken(40), client.WithClientID("me"))
+	require.EqualValues(t, 40, s.Token())
+	_, _ = s.Get(ctx, "k")
+	_, _ = s.At(client.Strict).Get(ctx, "k")
+	s.See(50)
+	_, _ = s.At(client.Fast).Get(ctx, "k")
+	_, _ = s.Get(ctx, "k", clientv3.WithSerializable())
+	_, _ = s.Get(ctx, "k", clientv3.WithPrefix())
+	_, _ = s.Get(ctx, "k")
+	require.EqualValues(t, 50, s.Token())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.EqualValues(t, 40, f.sessions[int64(s.ID())].opens[0].Revision)
+	require.Equal(t, "me", f.sessions[int64(s.ID())].client)
+	var levels []stoapb.Level
+	var revisions []int64
+	for _, r := range f.asked {
+		levels = append(levels, r.Level)
+		revisions = append(revisions, r.Revision)
+	}
+	require.Equal(t, []stoapb.Level{stoapb.Level_CAUSAL, stoapb.Level_STRICT, stoapb.Level_FAST, stoapb.Level_FAST, stoapb.Level_CAUSAL, stoapb.Level_CAUSAL}, levels)
+	require.Equal(t, []int64{0, 0, 0, 0, 50, 0}, revisions)
+}

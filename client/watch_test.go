@@ -1,0 +1,131 @@
+package client_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+func TestWatch(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	ctx := testContext(t)
+	_, err := s.Put(ctx, "/w/0", "before")
+	require.NoError(t, err)
+	w, err := s.Watch(ctx, "/w/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	_, err = s.Put(ctx, "/w/1", "v")
+	require.NoError(t, err)
+	n, ok := w.TryNext()
+	require.True(t, ok, "an event is there before the answer of a later request")
+	require.Equal(t, "/w/1", string(n.Events[0].Kv.Key))
+	require.EqualValues(t, 3, n.Revision)
+	require.Same(t, w, n.Watch)
+
+	past, err := s.Watch(ctx, "/w/", clientv3.WithPrefix(), clientv3.WithRev(2))
+	require.NoError(t, err)
+	n, err = past.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "/w/0", string(n.Events[0].Kv.Key))
+	_, err = s.Progress(ctx)
+	require.NoError(t, err)
+
+	w.Close()
+	_, err = s.Put(ctx, "/w/2", "v")
+	require.NoError(t, err)
+	_, err = w.Next(ctx)
+	require.ErrorIs(t, err, client.ErrWatchClosed)
+	require.ErrorIs(t, w.Err(), client.ErrWatchClosed)
+
+	_, err = s.Watch(ctx, "compacted")
+	require.ErrorIs(t, err, rpctypes.ErrCompacted)
+}
+
+// TestWatchesGoOn breaks streams under watches: each event comes once, in order,
+// the events of all watches of a feed in their common order.
+func TestWatchesGoOn(t *testing.T) {
+	f := newFake(t, 2)
+	s := f.session()
+	ctx := testContext(t)
+	feed := client.NewFeed()
+	_, err := s.WatchInto(ctx, feed, "/a/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	_, err = s.WatchInto(ctx, feed, "/b/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	const n = 300
+	go func() {
+		for range 20 {
+			time.Sleep(5 * time.Millisecond)
+			f.cut()
+		}
+	}()
+	for i := range n {
+		_, err := s.Put(ctx, fmt.Sprintf("/%c/%d", 'a'+i%2, i), "")
+		require.NoError(t, err)
+		time.Sleep(100 * time.Microsecond)
+	}
+	seen := 0
+	for e := range feed.Chan() {
+		for _, e := range e.Events {
+			require.Equal(t, fmt.Sprintf("/%c/%d", 'a'+seen%2, seen), string(e.Kv.Key))
+			seen++
+		}
+		if seen == n {
+			break
+		}
+	}
+}
+
+// TestAbandonedSession has all watches end with their session.
+func TestAbandonedSession(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.client()
+	s, err := c.Session(testContext(t))
+	require.NoError(t, err)
+	w, err := s.Watch(testContext(t), "k")
+	require.NoError(t, err)
+	events := w.Chan()
+	require.NoError(t, c.Close())
+	last := <-events
+	require.ErrorIs(t, last.Err, client.ErrSessionClosed)
+	_, more := <-events
+	require.False(t, more)
+}
+
+// TestEtcdWatcher runs etcd's own watcher over a session whose streams break.
+func TestEtcdWatcher(t *testing.T) {
+	f := newFake(t, 2)
+	s := f.session()
+	ctx := testContext(t)
+	w := s.Watcher()
+	defer w.Close()
+	events := w.Watch(ctx, "/w/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	created := <-events
+	require.True(t, created.Created)
+	const n = 100
+	for i := range n {
+		_, err := s.KV().Put(ctx, fmt.Sprint("/w/", i), "")
+		require.NoError(t, err)
+		if i%10 == 0 {
+			f.cut()
+		}
+	}
+	for i := 0; i < n; {
+		for _, e := range (<-events).Events {
+			require.Equal(t, fmt.Sprint("/w/", i), string(e.Kv.Key))
+			i++
+		}
+	}
+	require.NoError(t, w.RequestProgress(ctx))
+	progress := <-events
+	require.True(t, progress.IsProgressNotify())
+
+	refused := <-w.Watch(ctx, "compacted")
+	require.ErrorIs(t, refused.Err(), rpctypes.ErrCompacted)
+}
