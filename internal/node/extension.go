@@ -41,7 +41,7 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
 		p, handled := n.handled(ctx, c, command.Watch, r)
 		if !handled {
-			return nil, nil
+			return nil, n.plainWatch(ctx, c, r)
 		}
 		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
 	})

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// plainWatch makes sure that a watch which no extension handles, as far as this server
+// knows, is one that no extension handles. The server may not have heard yet of what the
+// client has registered or acknowledged through another one, and a client that waits for
+// an extension's answer would wait for ever. Only clients that say who they are pay for
+// it, with a read of the partitions that they watch; a watch of anybody else opens at
+// once, also without a leader, as etcd's do.
+func (n *Node) plainWatch(ctx context.Context, c *core, r *pb.WatchCreateRequest) error {
+	if client, _ := n.cfg.Caller(ctx); client == "" {
+		return nil
+	}
+	c, err := n.strict(ctx, c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd()))
+	if errors.Is(err, fault.Timeout) {
+		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was looked for")
+	}
+	if err != nil {
+		return err
+	}
+	if _, handled := n.handled(ctx, c, command.Watch, r); handled {
+		return fault.Moved // this server has just learned of it
+	}
+	return nil
+}
