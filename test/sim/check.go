@@ -58,6 +58,9 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 	if !o.reads() {
 		e.keys = e.keys.clone()
 	}
+	if p.plain(o) {
+		e.who = ""
+	}
 	answer := e.call(o.req)
 	e.react(o.req)
 	return answer, e

@@ -34,6 +34,39 @@ func (c *cluster) checkExtensions(*past) {
 	c.porcupine("the queue", fifo, queue)
 }
 
+// plain says that a read was answered from the keys, and rightly, although an
+// extension handled it at the revision of the answer: it didn't any more before the
+// answer came, and the server knew.
+func (p *past) plain(o *op) bool {
+	r, read := o.req.(*pb.RangeRequest)
+	if !read || o.who == "" || o.state != ok {
+		return false
+	}
+	i := p.index(o.rev)
+	if i > 0 && p.revisions[i-1].rev == o.rev && increments(p.revisions[i-1]) {
+		return false // most likely its own
+	}
+	for ; i < len(p.states); i++ {
+		e := evaluation{keys: p.states[i], who: o.who}
+		if !e.handles(string(r.Key)) {
+			return true
+		}
+		if i < len(p.revisions) && p.revisions[i].at > o.ret {
+			break
+		}
+	}
+	return false
+}
+
+func increments(r *revision) bool {
+	for _, ch := range r.changes {
+		if string(ch.Kv.Key) == "/x/ctr" {
+			return true
+		}
+	}
+	return false
+}
+
 func keyOf(o *op) string {
 	switch r := o.req.(type) {
 	case *pb.PutRequest:
