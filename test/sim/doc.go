@@ -39,6 +39,9 @@
 //   - Once everything has healed, every server takes writes and reads soon, all
 //     come to be equal, and nobody waits for ever.
 //   - No lease is revoked by a leader before its time.
+//   - In every third run clients use extensions (extension.go): each call answers and
+//     changes what a model of it says, porcupine finds an order of the increments and
+//     of what goes through the queue, and all servers come to know the same extensions.
 //
 // mutation.go lists seeded bugs; a test shows that each is noticed. DESIGN.md has the
 // how, and what was found.
