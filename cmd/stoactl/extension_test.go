@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/rehearsal"
 )
 
 // counted is what changes with the version of the language.
@@ -126,4 +128,27 @@ func TestExtensionsAreListedByWhatTheirKeysSay(t *testing.T) {
 	require.NoError(t, a.show(extensionView(all[1])))
 	require.Equal(t, "-- name: queue\n-- owner: alice\n-- state: disabled: by alice\n-- subscriptions: put /queue/push; put /queue/pop\n"+
 		"-- scope: /queue/\n-- acknowledged: bob (once); eve\n-- revision: 5\n"+string(source), out.String())
+}
+
+// FuzzScripts: whatever can be read as requests can be carried out.
+func FuzzScripts(f *testing.F) {
+	f.Add("get /a\n\n--client bob --lease 1f put /a b\nwatch --prefix /a/\nexpire 1f\ntxn\n  mod(\"/a\") > \"0\"\n\n  put /a 1\n\n  get --prefix /\n")
+	f.Add("# nothing\ngrant 5\nput \"a\\x00b\" 'c d' --lease=5\ndel --from-key \"\"")
+	f.Fuzz(func(_ *testing.T, text string) {
+		requests, err := readScript(text, rehearsal.Caller{})
+		if err != nil {
+			return
+		}
+		r := rehearsal.New()
+		to := reporter{printer: &printer{io.Discard, false}, usage: true}
+		for _, s := range requests {
+			to.request(s)
+			if w, ok := s.req.(*pb.WatchCreateRequest); ok {
+				to.report(r, r.Watch(w, s.caller))
+			} else {
+				to.report(r, r.Do(s.req, s.caller))
+			}
+		}
+		to.keys(r)
+	})
 }
