@@ -209,3 +209,60 @@ func BenchmarkReadPut(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSequencedPuts measures what a put of a session costs beside the same put
+// of nobody's, for 64 sessions that each have 64 puts under way.
+func BenchmarkSequencedPuts(b *testing.B) {
+	const sessions, window = 64, 64
+	reply := func(int, Result) {}
+	for _, kind := range []string{"plain", "sequenced"} {
+		for _, who := range []string{"answered", "unanswered"} {
+			b.Run(kind+"/"+who, func(b *testing.B) {
+				answer := reply
+				if who == "unanswered" {
+					answer = nil
+				}
+				b.ReportAllocs()
+				const keys = 1 << 15
+				var entries [][]byte
+				var m *Machine
+				for i := 0; i < b.N; i += benchBatch {
+					if i%(2*keys) == 0 {
+						b.StopTimer()
+						m = benchMachine()
+						for id := range int64(sessions) {
+							_, _ = m.Leases.Grant(id+1, 60)
+						}
+						if entries == nil {
+							entries = benchSequenced(keys, 2*keys, sessions, window, kind == "sequenced")
+						}
+						b.StartTimer()
+					}
+					e, err := command.Decode(entries[i/benchBatch%len(entries)])
+					if err != nil {
+						b.Fatal(err)
+					}
+					m.Local(0, 1, 1, &e, answer)
+				}
+			})
+		}
+	}
+}
+
+func benchSequenced(keys, puts, sessions, window int, sequenced bool) (out [][]byte) {
+	for from := 0; from < puts; from += benchBatch {
+		e := command.Entry{Origin: 1, Seq: 1}
+		for i := from; i < from+benchBatch; i++ {
+			c := cmd(&pb.PutRequest{Key: fmt.Appendf(nil, "/registry/pods/key-%07d", i%keys), Value: make([]byte, 256)})
+			if sequenced {
+				q := command.Sequenced{Session: int64(i%sessions + 1), Seq: uint64(i/sessions + 1), Kind: c.Kind, Body: c.Body}
+				q.Pred = q.Seq - 1
+				q.Answered = max(q.Seq, uint64(window)) - uint64(window)
+				c = command.Command{Kind: command.InSession, Body: q.AppendTo(nil)}
+			}
+			e.Commands = append(e.Commands, c)
+		}
+		out = append(out, e.AppendTo(nil))
+	}
+	return out
+}
