@@ -7,7 +7,7 @@ RUNS        ?= 300
 ROUNDS      ?= 10
 SEED        ?= 1
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./internal/... ./test/bench/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./extensions/... ./internal/... ./test/bench/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
