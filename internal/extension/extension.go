@@ -279,8 +279,8 @@ func (e *Extension) readHandlers(t *script.Table) error {
 			return fmt.Errorf("a %s is subscribed to, but there is no handler: %s = function(request) … end", op, op)
 		case v.IsNil():
 			continue
-		case v.Kind() != script.FunctionKind:
-			return fmt.Errorf("%s must be a function", op)
+		case !e.module.Callable(v):
+			return fmt.Errorf("%s must be a function of this file", op)
 		case !subscribed:
 			return fmt.Errorf("there is a handler %s, but operations has no { op = %q, … }", op, op.String())
 		}
@@ -290,8 +290,8 @@ func (e *Extension) readHandlers(t *script.Table) error {
 	switch {
 	case v.IsNil() && len(e.Events) > 0:
 		return errors.New("events are subscribed to, but there is no handler: event = function(event) … end")
-	case !v.IsNil() && v.Kind() != script.FunctionKind:
-		return errors.New("event must be a function")
+	case !v.IsNil() && !e.module.Callable(v):
+		return errors.New("event must be a function of this file")
 	case !v.IsNil() && len(e.Events) == 0:
 		return errors.New("there is a handler event, but events is empty")
 	}

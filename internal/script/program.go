@@ -81,12 +81,17 @@ func (p *Program) Load(l Limits) (*Module, Usage, error) {
 // Export is what the file has returned.
 func (m *Module) Export() Value { return m.export }
 
+// Callable tells whether a value is a function of the file, and not a builtin.
+func (m *Module) Callable(v Value) bool {
+	return v.isFunction() && v.closure().loaded && v.closure().code != nil
+}
+
 // Call calls a function that was made while the file was loaded. What it returns
 // may be read for as long as the caller likes, but must not go into another
 // call; nor must args come from one. host is what host functions get from
 // [Call.Host]. The error is an *Error.
 func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage, error) {
-	if !fn.isFunction() || !fn.closure().loaded || fn.closure().code == nil {
+	if !m.Callable(fn) {
 		return Value{}, Usage{}, &Error{Reason: "not a function of this file"}
 	}
 	return m.program.run(fn.closure(), args, l, host, false)
