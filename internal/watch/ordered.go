@@ -118,3 +118,26 @@ func (s *Stream) Behind() (Response, bool, error) {
 		}
 	}
 }
+
+// Collect takes all that waits in the queue and calls take with it. Nothing at or
+// below through is still to come then; at is the same without those that lag: what
+// has been collected is at or below it.
+func (s *Stream) Collect(take func(Response)) (through, at int64) {
+	h := s.hub
+	h.mu.Lock()
+	through, at = s.through(), math.MaxInt64
+	for _, w := range s.watchers {
+		at = min(at, max(w.group.at, w.start-1))
+	}
+	s.mu.Lock()
+	var items []*item
+	for s.head < len(s.queue) {
+		items = append(items, s.pop())
+	}
+	s.mu.Unlock()
+	h.mu.Unlock()
+	for _, it := range items {
+		take(it.response())
+	}
+	return through, at
+}
