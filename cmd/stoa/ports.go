@@ -110,6 +110,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 		Creds: serve.Credentials(), Metrics: m.Registry, Logger: p.lg,
 	})
 	p.rpc.ServePartitions(partitions{n})
+	p.rpc.ServeSessions(n)
 	var traffic serve.Traffic
 	m.Traffic(traffic.Received.Load, traffic.Sent.Load)
 	shown := serve.Pages{

@@ -45,6 +45,30 @@ func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*p
 	}
 }
 
+// Get is Range for one key of partition p, as plain as a read can be.
+func (m *Machine) Get(key []byte, p int, at int64) (kv *mvccpb.KeyValue, rev int64, err error) {
+	s := m.Stores[p]
+	s.RLock()
+	if m.Placement().Partition(key) != p {
+		s.RUnlock()
+		return nil, 0, fault.Moved
+	}
+	if rev = s.Rev(); at == 0 || at >= rev {
+		kv = s.Get(key)
+		s.RUnlock()
+		return kv, max(at, rev), nil
+	}
+	s.RUnlock()
+	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(resp.Kvs) > 0 {
+		kv = resp.Kvs[0]
+	}
+	return kv, resp.Header.Revision, nil
+}
+
 // ReadTxn evaluates a transaction that doesn't write, as of revision at; see
 // Range. All of it sees one state.
 func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64) (*pb.TxnResponse, error) {

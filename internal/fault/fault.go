@@ -80,6 +80,8 @@ var (
 	// ResultForgotten: the write took effect when it was sent before, once, and its
 	// result is not known any more.
 	ResultForgotten = declare(37, "result of a write that was sent before is forgotten")
+	// SessionTaken: the client has come back on another stream.
+	SessionTaken = declare(38, "session goes on on another stream")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -45,15 +45,24 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 		}
 		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
 	})
-	if err != nil || len(resp.GetKvs()) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	// From the call on, the watch is one of the key that the answer is under: that
-	// of the answer itself, or the one whose creation the client waits for.
+	return watchAnswer(r, resp), nil
+}
+
+// watchAnswer changes a request for a watch to what an extension has made of it,
+// and returns the first event. From the call on, the watch is one of the key that
+// the answer is under: that of the answer itself, or the one whose creation the
+// client waits for.
+func watchAnswer(r *pb.WatchCreateRequest, resp *pb.RangeResponse) *mvccpb.Event {
+	if len(resp.GetKvs()) == 0 {
+		return nil
+	}
 	kv := resp.GetKvs()[0]
 	r.Key, r.RangeEnd, r.StartRevision = kv.GetKey(), nil, resp.GetHeader().GetRevision()+1
 	if kv.GetVersion() == 0 {
-		return nil, nil
+		return nil
 	}
-	return &mvccpb.Event{Kv: kv}, nil
+	return &mvccpb.Event{Kv: kv}
 }

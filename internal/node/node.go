@@ -124,6 +124,8 @@ type Node struct {
 	installed  atomic.Int64 // snapshots of other servers
 	lastLeader atomic.Uint64
 	counts     counters
+	sessions   sessions
+	lags       lags
 
 	life     context.Context
 	end      context.CancelFunc

@@ -215,6 +215,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			if n.hub != nil {
 				n.hub.Advance(p, rev)
 			}
+			n.lags.check(n)
 		},
 		Role:   func(leads bool) { n.role(c, leads) },
 		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },

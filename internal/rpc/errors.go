@@ -39,6 +39,7 @@ var statuses = map[*fault.Fault]error{
 	fault.MemberNotFound:    rpctypes.ErrGRPCMemberNotFound,
 	fault.BadLeaderTransfer: rpctypes.ErrGRPCBadLeaderTransferee,
 	fault.Unhealthy:         rpctypes.ErrGRPCUnhealthy,
+	fault.SessionGone:       rpctypes.ErrGRPCLeaseNotFound,
 }
 
 // codesOf are the codes of faults for which etcd has no text; theirs comes with
@@ -50,6 +51,9 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.ExtensionDisabled: codes.FailedPrecondition,
 	fault.NoExtension:       codes.NotFound,
 	fault.Uncertain:         codes.Aborted, // clientv3 doesn't repeat it
+	fault.ResultForgotten:   codes.FailedPrecondition,
+	fault.SessionGap:        codes.Unavailable, // the client comes back, and sends again
+	fault.SessionTaken:      codes.Aborted,
 }
 
 // toStatus turns an error of the node into what a client sees. A fault without

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"math"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 )
 
 // frameOverhead is what a request may have beyond its own size, as in etcd.
@@ -78,13 +81,16 @@ type Server struct {
 	guard  *leaderGuard
 	calls  *calls
 	unpark func()
+
+	drain   chan struct{} // closed when no requests are taken any more
+	drained sync.Once
 }
 
 // NewServer builds the server. More services may be registered on it until
 // Serve is called.
 func NewServer(n Node, o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics), unpark: parkStacks()}
+	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics), unpark: parkStacks(), drain: make(chan struct{})}
 	s.Server = grpc.NewServer(s.options()...)
 	h := header{n}
 	s.register(pb.KV_ServiceDesc, &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes})
@@ -97,8 +103,12 @@ func NewServer(n Node, o Options) *Server {
 	return s
 }
 
-// SetServing tells the health service whether requests are answered.
+// SetServing tells the health service whether requests are answered. Once they no
+// longer are, sessions end when what they have taken in is replied to.
 func (s *Server) SetServing(ok bool) {
+	if !ok {
+		s.drained.Do(func() { close(s.drain) })
+	}
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ok {
 		status = healthpb.HealthCheckResponse_SERVING
@@ -118,6 +128,7 @@ func (s *Server) Close() {
 // 8 and 64 KiB, fixed flow control windows.
 func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(sessionwire.Codec()),
 		grpc.MaxRecvMsgSize(s.o.MaxRequestBytes + frameOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(s.o.MaxConcurrentStreams),

@@ -1,0 +1,143 @@
+package node
+
+import (
+	"time"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// driver is what only the goroutine that drives a session touches. It is the
+// session's host.
+type driver struct {
+	s        *Session
+	order    *session.Session
+	resumed  []session.Item // watches to open first
+	answered uint64
+	lost     error     // why the order has been lost
+	moved    time.Time // since when writes come back to be planned anew
+	closing  bool      // the reply to CLOSE has been handed over
+
+	// The write that was planned last, and those that go out together.
+	plan   apply.Plan
+	flight *flight
+
+	reads   reads
+	watches watches
+
+	replies, bytes int // handed over since the last flush
+}
+
+// known is what requests are routed by.
+type known struct {
+	c          *core
+	placed     *placement.Map
+	extensions *extension.Registry
+}
+
+func (n *Node) known() known {
+	c := n.current()
+	return known{c, c.machine.Placement(), c.machine.Extensions()}
+}
+
+func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item) {
+	d.s, d.resumed = s, watches
+	d.order = session.New(d, o.GetNext(), o.GetRevision())
+	d.watches.init()
+}
+
+// who says on whose behalf requests come.
+func (d *driver) who() (string, int64) { return d.s.client, d.s.id }
+
+// turn takes what has come, and does all that can be done.
+func (d *driver) turn(in *inbox) {
+	d.answered = max(d.answered, in.answered)
+	for _, f := range in.landed {
+		d.land(f)
+	}
+	for _, a := range in.arrived {
+		d.arrive(a)
+	}
+	d.resume()
+	for _, batch := range in.batches {
+		for i := range batch {
+			d.accept(&batch[i].Op)
+		}
+	}
+	for {
+		late := d.deliver()
+		more := d.order.Advance()
+		d.launch()
+		if d.replies > 0 || d.s.sink.Bytes() > 0 || in.hello {
+			in.hello = false
+			if !d.flush() {
+				return
+			}
+		}
+		switch {
+		case d.closing:
+			d.s.end(nil)
+			return
+		case d.order.Ended():
+			d.s.end(d.why())
+			return
+		case !late && !more:
+			return
+		}
+	}
+}
+
+// why the order has been lost: that of the write that was, or that the one before
+// it was lost.
+func (d *driver) why() error {
+	if d.lost != nil {
+		return d.lost
+	}
+	return fault.SessionGap
+}
+
+func (d *driver) flush() bool {
+	err := d.s.sink.Flush()
+	d.s.replied(d.replies, d.bytes)
+	d.replies, d.bytes = 0, 0
+	if err != nil {
+		d.s.end(err)
+	}
+	return err == nil
+}
+
+// accept takes a request in. A fast read is answered at once; nobody waits for it
+// nor does it for anybody.
+func (d *driver) accept(op *session.Op) {
+	if r := op.Request.(*session.Request); !op.Done && r.Level == stoapb.Level_FAST {
+		op.Done = d.readNow(op, r)
+	}
+	d.order.Take(op)
+}
+
+// Full implements session.Host.
+func (d *driver) Full() bool { return d.s.sink.Bytes() >= sessionFlush }
+
+// Reply implements session.Host.
+func (d *driver) Reply(op *session.Op) {
+	r := op.Request.(*session.Request)
+	d.replies++
+	d.bytes += op.Bytes
+	switch r.Kind {
+	case stoapb.Kind_WATCH:
+		d.replyWatch(op, r)
+		return
+	case stoapb.Kind_CLOSE:
+		d.closing = true
+	}
+	d.s.sink.Reply(op)
+}
+
+func (d *driver) close() {
+	d.watches.close()
+	d.reads.stop()
+}

@@ -1,0 +1,258 @@
+package node
+
+import (
+	"go.uber.org/zap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// What the events of ordered watches may take up while they wait for one that is
+// behind, before the others are not received any more.
+const mergeBytes = 2 << 20
+
+// watches are the watches of a session: the ordered ones of one stream, the fast
+// ones of another.
+type watches struct {
+	streams       map[uint64]*watch.Stream // by the number of the request
+	ordered, fast *watch.Stream            // nil until needed
+	merge         session.Merge
+	through       int64 // ordered events up to here are in merge or handed over
+	collected     int64
+	out           int64 // ordered events up to here are handed over
+}
+
+func (w *watches) init() {
+	w.streams = map[uint64]*watch.Stream{}
+	w.through, w.collected, w.out = everything, everything, everything
+}
+
+func (w *watches) close() {
+	for _, s := range []*watch.Stream{w.ordered, w.fast} {
+		if s != nil {
+			s.Close()
+		}
+	}
+}
+
+// stream returns the stream for watches of a level.
+func (d *driver) stream(level stoapb.Level) *watch.Stream {
+	w, client := &d.watches, d.s.client
+	if client == "" {
+		client = apply.Anonymous
+	}
+	stir := func() { d.s.put(func(in *inbox) { in.stirred = true }) }
+	if level == stoapb.Level_FAST {
+		if w.fast == nil {
+			w.fast = d.s.n.hub.NewNotifiedStream(client, stir)
+		}
+		return w.fast
+	}
+	if w.ordered == nil {
+		w.ordered = d.s.n.hub.NewOrderedStream(client, stir)
+	}
+	return w.ordered
+}
+
+func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
+	if p, handled := d.s.n.current().machine.PlanRead(command.Watch, r.Message, d.who); handled {
+		d.plan = p
+		return session.Plan{Class: session.Write, Parts: p.Parts}
+	}
+	op.Unseen = true
+	return session.Plan{Class: session.Act}
+}
+
+// Act implements session.Host. Watches are opened when their reply leaves.
+func (d *driver) Act(op *session.Op) {
+	r := op.Request.(*session.Request)
+	if r.Kind != stoapb.Kind_CANCEL {
+		return
+	}
+	id := uint64(r.Message.(*pb.WatchCancelRequest).GetWatchId())
+	if s := d.watches.streams[id]; s != nil {
+		delete(d.watches.streams, id)
+		d.watches.merge.Forget(id)
+		s.Cancel(int64(id))
+	}
+	op.Unseen, op.Revision = true, d.s.n.hub.Rev()
+	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
+}
+
+// replyWatch opens a watch and says so, or why not.
+func (d *driver) replyWatch(op *session.Op, r *session.Request) {
+	if op.Err != nil {
+		d.s.sink.Reply(op)
+		return
+	}
+	req, ok := r.Message.(*pb.WatchCreateRequest)
+	if !ok {
+		op.Err = fault.Internal
+		d.s.sink.Reply(op)
+		return
+	}
+	var first *mvccpb.Event
+	if answer, ok := r.Response.(*pb.RangeResponse); ok {
+		first = watchAnswer(req, answer)
+	}
+	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
+	rev, err := d.open(op.Seq, r.Level, req)
+	if err != nil {
+		resp.Canceled, resp.CancelReason = true, err.Error()
+	}
+	op.Revision, r.Response = rev, resp
+	d.s.sink.Reply(op)
+	if first != nil && err == nil {
+		d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Header: &pb.ResponseHeader{Revision: rev}, Events: []*mvccpb.Event{first}})
+	}
+}
+
+func (d *driver) open(seq uint64, level stoapb.Level, req *pb.WatchCreateRequest) (int64, error) {
+	if req.GetStartRevision() < 0 {
+		return 0, fault.Compacted
+	}
+	req.WatchId = int64(seq)
+	s := d.stream(level)
+	rev, err := s.Open(req, nil, d.order.Seen())
+	if err == nil {
+		d.watches.streams[seq] = s
+		if s == d.watches.ordered {
+			d.watches.out, d.watches.through = min(d.watches.out, req.StartRevision-1), 0
+		}
+	}
+	return rev, err
+}
+
+// resume opens the watches that a session brings with it.
+func (d *driver) resume() {
+	items := d.resumed
+	d.resumed = nil
+	for i := range items {
+		op, r := &items[i].Op, &items[i].Request
+		_, err := d.open(op.Seq, r.Level, r.Message.(*pb.WatchCreateRequest))
+		if err != nil {
+			d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Canceled: true, CancelReason: err.Error()})
+		}
+	}
+}
+
+// deliver hands over the events that have come. It returns true if there is more
+// than goes out at once.
+func (d *driver) deliver() (more bool) {
+	w := &d.watches
+	for w.fast != nil {
+		if d.Full() {
+			return true
+		}
+		r, ok, err := w.fast.TryRecv()
+		if err != nil || !ok {
+			d.complain(err)
+			break
+		}
+		if id, known := d.hears(r); known && (len(r.Events) > 0 || r.Canceled) {
+			if r.Canceled {
+				delete(w.streams, id)
+			}
+			d.s.sink.Event(id, r.WatchResponse)
+		}
+	}
+	return w.ordered != nil && d.deliverOrdered()
+}
+
+func (d *driver) deliverOrdered() (more bool) {
+	w := &d.watches
+	for {
+		full := w.merge.Bytes() >= mergeBytes
+		if full {
+			w.through = min(w.ordered.Through(), w.collected)
+		} else {
+			w.through, w.collected = w.ordered.Collect(d.hear)
+		}
+		if !d.emit() {
+			return true
+		}
+		r, ok, err := w.ordered.Behind()
+		if err != nil || !ok && !full {
+			d.complain(err)
+			return false
+		}
+		if ok {
+			d.hear(r)
+		}
+	}
+}
+
+// emit hands over, in their order, the events up to through.
+func (d *driver) emit() (all bool) {
+	w := &d.watches
+	for !d.Full() {
+		id, r, ok := w.merge.Pop(w.through)
+		if !ok {
+			w.out = w.through
+			return true
+		}
+		if w.streams[id] == nil {
+			continue
+		}
+		if r.Canceled {
+			delete(w.streams, id)
+		}
+		r.WatchId = int64(id)
+		if rev := r.GetHeader().GetRevision(); len(r.Events) > 0 {
+			d.order.Saw(rev)
+			w.out = rev - 1
+		}
+		d.s.sink.Event(id, r)
+	}
+	return false
+}
+
+func (d *driver) hears(r watch.Response) (id uint64, known bool) {
+	id = uint64(r.WatchId)
+	return id, d.watches.streams[id] != nil
+}
+
+// hear takes in what an ordered watch has to say.
+func (d *driver) hear(r watch.Response) {
+	id, known := d.hears(r)
+	switch {
+	case !known:
+	case r.Canceled:
+		d.watches.merge.End(id, r.WatchResponse)
+	default:
+		d.watches.merge.Add(id, r.Events)
+	}
+}
+
+func (d *driver) complain(err error) {
+	if err != nil {
+		d.s.n.log.Warn("reading history for a session's watches failed", zap.Int64("session", d.s.id), zap.Error(err))
+	}
+}
+
+// Delivered implements session.Host.
+func (d *driver) Delivered(op *session.Op) bool {
+	w := &d.watches
+	if w.ordered != nil && w.out < op.Revision {
+		if d.deliverOrdered(); w.out < op.Revision {
+			w.ordered.Await(op.Revision)
+			return false
+		}
+	}
+	if r := op.Request.(*session.Request); r.Kind != stoapb.Kind_PROGRESS || w.fast == nil {
+		return true
+	}
+	reached := w.fast.Through() >= op.Revision
+	if d.deliver() || !reached {
+		w.fast.Await(op.Revision)
+		return false
+	}
+	return true
+}

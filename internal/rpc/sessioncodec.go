@@ -1,0 +1,207 @@
+package rpc
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// Most of a busy session are puts and gets of one key. Of these only the key is
+// read here, and an answer is written where it goes, without a message in between.
+
+func decodeThen(r *session.Request, m proto.Message, check func() error) error {
+	if err := proto.Unmarshal(r.Body, m); err != nil {
+		return errBody
+	}
+	r.Message = m
+	return check()
+}
+
+var errBody = status.Error(codes.InvalidArgument, "stoa: a request's body is not what its kind says")
+
+// Field numbers of etcd's requests.
+const (
+	putKey   = 1
+	putLease = 3 // the value is between them
+	rangeKey = 1
+)
+
+func checkSessionPut(r *session.Request) error {
+	if key, ok := plainKey(r.Body, putKey, putLease); ok {
+		if r.Key = key; len(key) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
+		return nil
+	}
+	m := new(pb.PutRequest)
+	return decodeThen(r, m, func() error { return checkPut(m) })
+}
+
+func checkSessionRange(r *session.Request) error {
+	if key, ok := plainKey(r.Body, rangeKey, rangeKey); ok {
+		if r.Key = key; len(key) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
+		return nil
+	}
+	m := new(pb.RangeRequest)
+	return decodeThen(r, m, func() error {
+		if m.GetSerializable() {
+			r.Level = stoapb.Level_FAST
+		}
+		return checkRange(m)
+	})
+}
+
+// plainKey returns the key of a request whose fields are all well formed and none
+// of them above last.
+func plainKey(b []byte, key, last protowire.Number) (k []byte, ok bool) {
+	for len(b) > 0 {
+		n, t, size := protowire.ConsumeTag(b)
+		if size < 0 || n > last {
+			return nil, false
+		}
+		b = b[size:]
+		switch {
+		case n == putLease && t == protowire.VarintType:
+			_, size = protowire.ConsumeVarint(b)
+		case n != putLease && t == protowire.BytesType:
+			var v []byte
+			if v, size = protowire.ConsumeBytes(b); n == key {
+				k = v
+			}
+		default:
+			return nil, false
+		}
+		if size < 0 {
+			return nil, false
+		}
+		b = b[size:]
+	}
+	return k, true
+}
+
+// sessionSink encodes what a session says into one message until it is sent.
+type sessionSink struct {
+	stream  grpc.ServerStream
+	message sessionwire.Encoded
+}
+
+// usualMessage is the memory that a message begins with.
+const usualMessage = 16 << 10
+
+func (s *sessionSink) buffer() []byte {
+	if s.message.Bytes == nil {
+		s.message = sessionwire.NewEncoded(usualMessage)
+	}
+	return *s.message.Bytes
+}
+
+// Bytes implements session.Sink.
+func (s *sessionSink) Bytes() int {
+	if s.message.Bytes == nil {
+		return 0
+	}
+	return len(*s.message.Bytes)
+}
+
+// Flush implements session.Sink.
+func (s *sessionSink) Flush() error {
+	s.buffer()
+	m := s.message
+	s.message = sessionwire.Encoded{}
+	return s.stream.SendMsg(m)
+}
+
+// Reply implements session.Sink.
+func (s *sessionSink) Reply(op *session.Op) {
+	r := op.Request.(*session.Request)
+	head := sessionwire.Reply{Seq: op.Seq, Revision: op.Revision}
+	switch {
+	case op.Err != nil:
+		st := status.Convert(toStatus(op.Err))
+		head.Code, head.Message, head.Revision = uint32(st.Code()), st.Message(), 0
+		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
+		*s.message.Bytes = b
+	case r.Kv != nil:
+		s.one(&head, r.Kv)
+	case r.Response == nil || r.Kind == stoapb.Kind_PUT && r.Message == nil:
+		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
+		*s.message.Bytes = b
+	default:
+		s.body(&head, r.Response)
+	}
+}
+
+// Event implements session.Sink.
+func (s *sessionSink) Event(seq uint64, r *pb.WatchResponse) {
+	s.body(&sessionwire.Reply{Seq: seq, Event: true, Revision: r.GetHeader().GetRevision()}, r)
+}
+
+func (s *sessionSink) body(head *sessionwire.Reply, m proto.Message) {
+	size := proto.Size(m)
+	b := sessionwire.AppendReplyHead(s.buffer(), head, size)
+	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
+	if err != nil { // a string that is not UTF-8: etcd's messages have none
+		head.Code, head.Message = uint32(codes.Internal), err.Error()
+		b = sessionwire.AppendReplyHead(s.buffer(), head, 0)
+	}
+	*s.message.Bytes = b
+}
+
+// one is a RangeResponse with one key: kvs = 2, count = 4.
+func (s *sessionSink) one(head *sessionwire.Reply, kv *mvccpb.KeyValue) {
+	size := sizeKeyValue(kv)
+	b := sessionwire.AppendReplyHead(s.buffer(), head, 1+protowire.SizeBytes(size)+2)
+	b = protowire.AppendVarint(append(b, 2<<3|byte(protowire.BytesType)), uint64(size))
+	b = appendKeyValue(b, kv)
+	*s.message.Bytes = append(b, 4<<3, 1)
+}
+
+func sizeKeyValue(kv *mvccpb.KeyValue) int {
+	n := 0
+	for _, v := range [...]int64{kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease} {
+		if v != 0 {
+			n += 1 + protowire.SizeVarint(uint64(v))
+		}
+	}
+	for _, v := range [...][]byte{kv.Key, kv.Value} {
+		if len(v) > 0 {
+			n += 1 + protowire.SizeBytes(len(v))
+		}
+	}
+	return n
+}
+
+func appendKeyValue(b []byte, kv *mvccpb.KeyValue) []byte {
+	b = appendField(b, 1, kv.Key)
+	b = appendNumber(b, 2, kv.CreateRevision)
+	b = appendNumber(b, 3, kv.ModRevision)
+	b = appendNumber(b, 4, kv.Version)
+	b = appendField(b, 5, kv.Value)
+	return appendNumber(b, 6, kv.Lease)
+}
+
+func appendField(b []byte, n byte, v []byte) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	return protowire.AppendBytes(append(b, n<<3|byte(protowire.BytesType)), v)
+}
+
+func appendNumber(b []byte, n byte, v int64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(append(b, n<<3), uint64(v))
+}
