@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -172,8 +173,10 @@ func readKeyValue(data []byte, kv *mvccpb.KeyValue) error {
 // batch that they came in is used again.
 func readKeyValues(data []byte, under protowire.Number, one *keyValue, rest fieldFunc) ([]*mvccpb.KeyValue, error) {
 	count := 0
+	var only []byte
 	err := eachField(data, func(field protowire.Number, v uint64, b []byte) error {
 		if field == under {
+			only = b
 			count++
 			return nil
 		}
@@ -182,15 +185,15 @@ func readKeyValues(data []byte, under protowire.Number, one *keyValue, rest fiel
 	if err != nil || count == 0 {
 		return nil, err
 	}
-	data = append([]byte(nil), data...)
-	var pointers []*mvccpb.KeyValue
-	var values []mvccpb.KeyValue
-	if count == 1 && one != nil {
-		pointers, values = one.pointers[:0], one.values[:]
-	} else {
-		pointers, values = make([]*mvccpb.KeyValue, 0, count), make([]mvccpb.KeyValue, count)
+	if count == 1 {
+		if one == nil {
+			one = new(keyValue)
+		}
+		one.pointers[0] = &one.value
+		return one.pointers[:], readKeyValue(bytes.Clone(only), &one.value)
 	}
-	err = eachField(data, func(field protowire.Number, _ uint64, b []byte) error {
+	pointers, values := make([]*mvccpb.KeyValue, 0, count), make([]mvccpb.KeyValue, count)
+	err = eachField(bytes.Clone(data), func(field protowire.Number, _ uint64, b []byte) error {
 		if field != under {
 			return nil
 		}
@@ -203,6 +206,6 @@ func readKeyValues(data []byte, under protowire.Number, one *keyValue, rest fiel
 
 // keyValue is room for the one KeyValue that most answers have.
 type keyValue struct {
-	values   [1]mvccpb.KeyValue
+	value    mvccpb.KeyValue
 	pointers [1]*mvccpb.KeyValue
 }

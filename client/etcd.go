@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 )
 
 // Etcd is an etcd client whose KV, Watcher and Lease go through the session: for
@@ -145,4 +144,3 @@ func (l *leaseOver) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ..
 	}
 	return l.Lease.TimeToLive(ctx, id, opts...)
 }
-

@@ -86,11 +86,3 @@ func placementPrefix(key []byte) []byte {
 	}
 	return key[:end]
 }
-
-// Partitions is the number of partitions, as far as the client has learnt it from
-// a session; 0 before.
-func (a *atlas) partitions() int {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return int(a.now.GetPartitions())
-}
