@@ -232,8 +232,7 @@ func files() []attack {
 		refused("too many scopes", subscribed(strings.Repeat(`"/x", `, 101), `{ op = "put", key = "/x" }`), "101 elements"),
 		refused("a scope that is a table of tables", subscribed(`{ { } }`, `{ op = "put", key = "/x" }`), "scope must be a list"),
 		refused("an operation that doesn't exist", subscribed(`"/x"`, `{ op = "compact", key = "/x" }`), "not known"),
-		{name: "a handler that is a host function", sources: one(`return { scope = { "/x/" }, operations = { { op = "put", prefix = "/x/" } }, put = get }`),
-			asks: []string{"put /x/go 1"}, want: "not a function of this file"},
+		refused("a handler that is a host function", `return { scope = { "/x/" }, operations = { { op = "put", prefix = "/x/" } }, put = get }`, "function of this file"),
 		{name: "patterns of all bytes", sources: one(subscribed(`"/x/\0\255/"`, `{ op = "put", prefix = "\0/" }, { op = "put", key = "/\255" }`)), asks: []string{`put \0/x 1`}},
 		{name: "overlapping subscriptions", sources: one(subscribed(`"/x/", "/x/x/", "/x/x/x"`, strings.Repeat(`{ op = "put", prefix = "/x/" }, { op = "put", prefix = "/x/x/" }, `, 40))), asks: []string{"put /x/x/x 1"}},
 	}
