@@ -21,14 +21,24 @@ import (
 // flight is writes that go out together: to one partition, in order. The session
 // looks at what became of them when the last one has come back.
 type flight struct {
-	s      *Session
-	known  known
-	ops    []*session.Op
-	writes []replica.Write
-	outs   []replica.Outcome
-	left   atomic.Int32
-	held   bool
+	s     *Session
+	known known
+	legs  []leg
+	left  atomic.Int32
+	held  bool
+	arena []byte // that bodies are encoded in
 }
+
+// leg is one write of a flight.
+type leg struct {
+	op    *session.Op
+	write replica.Write
+	out   replica.Outcome
+}
+
+// arenaBytes is how much memory bodies share: less would be allocated too often,
+// more would be held by the last of them for too long.
+const arenaBytes = 16 << 10
 
 // Plan implements session.Host.
 func (d *driver) Plan(op *session.Op) session.Plan {
@@ -110,7 +120,8 @@ func decodeRequest(r *session.Request, m proto.Message) error {
 func (d *driver) Write(op *session.Op, parts placement.Set, pred uint64) {
 	f := d.flight
 	if f == nil {
-		f = &flight{s: d.s, known: d.s.n.known()}
+		waiting, _ := d.order.Waiting()
+		f = &flight{s: d.s, known: d.s.n.known(), legs: make([]leg, 0, min(waiting, 64))}
 		d.flight = f
 	}
 	r := op.Request.(*session.Request)
@@ -122,8 +133,7 @@ func (d *driver) Write(op *session.Op, parts placement.Set, pred uint64) {
 	} else {
 		w.Command = d.command(op, r, pred)
 	}
-	f.ops = append(f.ops, op)
-	f.writes = append(f.writes, w)
+	f.legs = append(f.legs, leg{op: op, write: w})
 }
 
 var kinds = map[stoapb.Kind]command.Kind{
@@ -140,7 +150,17 @@ func (d *driver) command(op *session.Op, r *session.Request, pred uint64) comman
 	} else if q.Kind = command.Put; r.Kind != stoapb.Kind_PUT {
 		q.Kind = kinds[r.Kind]
 	}
-	return command.Command{Kind: command.InSession, Body: q.AppendTo(make([]byte, 0, len(q.Body)+32))}
+	return command.Command{Kind: command.InSession, Body: d.flight.encode(&q)}
+}
+
+func (f *flight) encode(q *command.Sequenced) []byte {
+	const head = 1 + 8 + 3*10 // of a sequenced write, at most
+	if need := head + len(q.Body); cap(f.arena)-len(f.arena) < need {
+		f.arena = make([]byte, 0, max(need, arenaBytes))
+	}
+	from := len(f.arena)
+	f.arena = q.AppendTo(f.arena)
+	return f.arena[from:len(f.arena):len(f.arena)]
 }
 
 // launch sends out what has been collected.
@@ -150,19 +170,20 @@ func (d *driver) launch() {
 		return
 	}
 	d.flight = nil
-	f.outs = make([]replica.Outcome, len(f.writes))
-	f.left.Store(int32(len(f.writes)))
-	batch := make([]*replica.Write, len(f.writes))
-	for i := range f.writes {
-		f.writes[i].Done = func(out replica.Outcome) { f.back(i, out) }
-		batch[i] = &f.writes[i]
+	f.arena = nil
+	f.left.Store(int32(len(f.legs)))
+	batch := make([]*replica.Write, len(f.legs))
+	for i := range f.legs {
+		l := &f.legs[i]
+		l.write.Done = func(out replica.Outcome) { f.back(l, out) }
+		batch[i] = &l.write
 	}
 	f.known.c.replica.SubmitRun(batch)
 }
 
 // back takes one write's outcome, on whatever goroutine.
-func (f *flight) back(i int, out replica.Outcome) {
-	f.outs[i] = out
+func (f *flight) back(l *leg, out replica.Outcome) {
+	l.out = out
 	if f.left.Add(-1) == 0 {
 		f.s.put(func(in *inbox) { in.landed = append(in.landed, f) })
 	}
@@ -173,15 +194,16 @@ func (d *driver) land(f *flight) {
 	if f.anew() && d.hold(f) {
 		return
 	}
-	for i, op := range f.ops {
-		d.order.Wrote(op, d.outcome(op, &f.outs[i]))
+	for i := range f.legs {
+		l := &f.legs[i]
+		d.order.Wrote(l.op, d.outcome(l.op, &l.out))
 	}
 }
 
 // anew tells whether writes of the flight have to be planned anew.
 func (f *flight) anew() bool {
-	for i := range f.outs {
-		if err := f.outs[i].Err; err != nil && (errors.Is(err, fault.Moved) || errors.Is(err, fault.TooManyRequests)) {
+	for i := range f.legs {
+		if err := f.legs[i].out.Err; err != nil && (errors.Is(err, fault.Moved) || errors.Is(err, fault.TooManyRequests)) {
 			return true
 		}
 	}
@@ -191,7 +213,7 @@ func (f *flight) anew() bool {
 // hold keeps a flight back, once, that would have to go the same way again: this
 // server knows no other yet, or the way is full.
 func (d *driver) hold(f *flight) bool {
-	if f.held || d.s.n.known() != f.known && !errors.Is(f.outs[0].Err, fault.TooManyRequests) {
+	if f.held || d.s.n.known() != f.known && !errors.Is(f.legs[0].out.Err, fault.TooManyRequests) {
 		return false
 	}
 	f.held = true

@@ -113,7 +113,7 @@ func (g *group) stampBatch(writes []*Write) {
 		if len(g.r.groups) > 1 {
 			e.Stamp = stamp
 		}
-		g.queue = append(g.queue, queued{epoch, e.AppendTo(nil), e.Seq, writes})
+		g.queue = append(g.queue, queued{epoch, e.AppendTo(make([]byte, 0, e.Size())), e.Seq, writes})
 	})
 	if err != nil {
 		// Not stamping any more: nothing has happened, another server may do it.
