@@ -44,7 +44,7 @@ func (x *execution) inSession(body []byte) Result {
 	if r.Err != nil && errors.Is(r.Err, fault.Moved) {
 		return r // nothing has happened; it will be sent again with its number
 	}
-	x.remember(&q, newOutcome(&q, r))
+	x.remember(&q, newOutcome(&q, r), before.local)
 	if !answers {
 		r.Response = nil
 	}
@@ -78,26 +78,41 @@ type traces struct {
 	known  bool // one of them has heard of the session, so its lease is there
 	last   uint64
 	result *outcome
+	local  *session // of the only participant, if it has one
 }
 
 func (x *execution) remembered(q *command.Sequenced) (found traces) {
-	for p := range x.parts.Each() {
-		s := x.m.sessions[p].byID[q.Session]
-		if s == nil {
-			continue
+	if x.local != several {
+		if found.local = x.m.sessions[x.local].byID[q.Session]; found.local != nil {
+			found.add(found.local, q.Seq)
 		}
-		found.known = true
-		found.last = max(found.last, s.last)
-		if found.result == nil && q.Seq <= s.last {
-			found.result = s.find(q.Seq)
+		return found
+	}
+	for p := range x.parts.Each() {
+		if s := x.m.sessions[p].byID[q.Session]; s != nil {
+			found.add(s, q.Seq)
 		}
 	}
 	return found
 }
 
-func (x *execution) remember(q *command.Sequenced, o outcome) {
+func (f *traces) add(s *session, seq uint64) {
+	f.known = true
+	f.last = max(f.last, s.last)
+	if f.result == nil && seq <= s.last {
+		f.result = s.find(seq)
+	}
+}
+
+// remember notes what became of a write; local is what remembered has found.
+func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
+	if local != nil {
+		x.m.sessions[x.local].remember(local, q.Answered, o)
+		return
+	}
 	for p := range x.parts.Each() {
-		x.m.sessions[p].remember(q.Session, q.Answered, o)
+		t := &x.m.sessions[p]
+		t.remember(t.session(q.Session), q.Answered, o)
 	}
 }
 
@@ -105,7 +120,7 @@ func (x *execution) remember(q *command.Sequenced, o outcome) {
 func (x *execution) repeated(o *outcome) Result {
 	r := Result{Rev: o.rev}
 	switch {
-	case o.code != 0:
+	case o.failed():
 		r.Err = o.err()
 	case x.answers:
 		r.Response, r.Err = o.response()
@@ -115,51 +130,62 @@ func (x *execution) repeated(o *outcome) Result {
 
 // outcome is what became of a write, as it is remembered and stored.
 type outcome struct {
-	seq  uint64
-	rev  int64
+	seq    uint64
+	rev    int64
+	detail *detail // nil for a put that was answered with nothing but its revision
+}
+
+// detail is the part of an outcome that most don't have.
+type detail struct {
+	kind command.Kind // of the request, which tells the response's type; InSession with a fault
 	code uint32       // of the fault, 0 for none
-	kind command.Kind // of the request, which tells the response's type
-	// body is the marshalled response, or the text that came with the fault. The
-	// response of a put that says nothing beside its revision isn't kept.
-	body []byte
+	body []byte       // the marshalled response, or the text that came with the fault
 }
 
 func newOutcome(q *command.Sequenced, r Result) outcome {
-	o := outcome{seq: q.Seq, rev: r.Rev, kind: q.Kind}
-	if q.Kind == command.Extended {
-		o.kind = (&command.Command{Kind: q.Kind, Body: q.Body}).Request()
+	o := outcome{seq: q.Seq, rev: r.Rev}
+	if r.Err == nil {
+		put, ok := r.Response.(*pb.PutResponse)
+		if ok && put.GetPrevKv() == nil || r.Response == nil {
+			return o
+		}
+	}
+	o.detail = &detail{kind: command.InSession}
+	if r.Err == nil {
+		o.detail.kind = (&command.Command{Kind: q.Kind, Body: q.Body}).Request()
+		o.detail.body, r.Err = proto.MarshalOptions{Deterministic: true}.Marshal(r.Response)
 	}
 	if r.Err != nil {
-		o.code, o.body = fault.CodeOf(r.Err), []byte(fault.TextOf(r.Err))
-		return o
+		o.detail.code, o.detail.body = fault.CodeOf(r.Err), []byte(fault.TextOf(r.Err))
 	}
-	if put, ok := r.Response.(*pb.PutResponse); ok && put.GetPrevKv() == nil || r.Response == nil {
-		return o
-	}
-	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(r.Response)
-	if err != nil {
-		o.code = fault.Internal.Code()
-		return o
-	}
-	o.body = body
 	return o
 }
 
+func (o *outcome) failed() bool { return o.detail != nil && o.detail.code != 0 }
+
+// size is what a result keeps in memory beside itself.
+func (o *outcome) size() int {
+	if o.detail == nil {
+		return 0
+	}
+	return len(o.detail.body)
+}
+
 func (o *outcome) err() error {
-	f := fault.FromCode(o.code)
-	if len(o.body) > 0 {
-		return f.With(string(o.body))
+	f := fault.FromCode(o.detail.code)
+	if len(o.detail.body) > 0 {
+		return f.With(string(o.detail.body))
 	}
 	return f
 }
 
 func (o *outcome) response() (proto.Message, error) {
-	if o.kind == command.Put && len(o.body) == 0 {
+	if o.detail == nil {
 		return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: o.rev}}, nil
 	}
-	resp := NewResponse(o.kind)
-	if resp == nil || proto.Unmarshal(o.body, resp) != nil {
-		return nil, unreadable(o.kind, o.body)
+	resp := NewResponse(o.detail.kind)
+	if resp == nil || proto.Unmarshal(o.detail.body, resp) != nil {
+		return nil, unreadable(o.detail.kind, o.detail.body)
 	}
 	return resp, nil
 }

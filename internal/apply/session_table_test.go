@@ -17,7 +17,7 @@ func TestWhatIsRememberedOfASessionIsBounded(t *testing.T) {
 	tables := newSessions(1)
 	table := &tables[0]
 	for seq := range uint64(2 * maxResults) {
-		table.remember(7, 0, outcome{seq: seq + 1, rev: int64(seq + 2), kind: command.Put})
+		table.remember(table.session(7), 0, outcome{seq: seq + 1, rev: int64(seq + 2)})
 	}
 	s := table.byID[7]
 	require.Len(t, s.results, maxResults)
@@ -25,19 +25,19 @@ func TestWhatIsRememberedOfASessionIsBounded(t *testing.T) {
 	require.EqualValues(t, maxResults+2, s.find(maxResults+1).rev)
 	require.EqualValues(t, 2*maxResults+1, s.find(2*maxResults).rev)
 
-	table.remember(7, 0, outcome{seq: 5000, body: make([]byte, maxResultBytes-10)})
+	table.remember(table.session(7), 0, outcome{seq: 5000, detail: &detail{body: make([]byte, maxResultBytes-10)}})
 	require.Len(t, s.results, maxResults)
-	table.remember(7, 0, outcome{seq: 5001, body: make([]byte, 20)})
+	table.remember(table.session(7), 0, outcome{seq: 5001, detail: &detail{body: make([]byte, 20)}})
 	require.Len(t, s.results, 1, "all that came before the large one went with it")
 	require.Equal(t, 20, s.bytes)
-	table.remember(7, 0, outcome{seq: 5002, body: make([]byte, maxResultBytes+1)})
+	table.remember(table.session(7), 0, outcome{seq: 5002, detail: &detail{body: make([]byte, maxResultBytes+1)}})
 	require.Empty(t, s.results, "too large by itself")
 	require.Zero(t, s.bytes)
 	require.EqualValues(t, 5002, s.last)
 
-	table.remember(7, 5002, outcome{seq: 5003})
+	table.remember(table.session(7), 5002, outcome{seq: 5003})
 	require.Len(t, s.results, 1)
-	table.remember(7, 4000, outcome{seq: 5004})
+	table.remember(table.session(7), 4000, outcome{seq: 5004})
 	require.EqualValues(t, 5002, s.answered, "it never goes back")
 }
 
@@ -63,12 +63,12 @@ func TestAResultThatIsTooLargeIsForgotten(t *testing.T) {
 // A cut is encoded while its session goes on.
 func TestACutKeepsWhatItTook(t *testing.T) {
 	m := newRig(1).Machine
-	m.sessions[0].remember(7, 0, outcome{seq: 1, rev: 2, kind: command.Put})
-	m.sessions[0].remember(7, 0, outcome{seq: 2, rev: 3, kind: command.Txn, body: []byte("two")})
+	m.sessions[0].remember(m.sessions[0].session(7), 0, outcome{seq: 1, rev: 2})
+	m.sessions[0].remember(m.sessions[0].session(7), 0, outcome{seq: 2, rev: 3, detail: &detail{kind: command.Txn, body: []byte("two")}})
 	cut := m.CutSessions()
 	want := m.sessions[0].byID[7].encode()
 	for seq := uint64(3); seq < 100; seq++ {
-		m.sessions[0].remember(7, seq-2, outcome{seq: seq, rev: int64(seq), body: []byte("more")})
+		m.sessions[0].remember(m.sessions[0].session(7), seq-2, outcome{seq: seq, rev: int64(seq), detail: &detail{body: []byte("more")}})
 	}
 	got := cut.AddTo(nil)
 	require.Equal(t, []string{"session/000/0000000000000007"}, slices.Collect(maps.Keys(got)))
@@ -78,7 +78,7 @@ func TestACutKeepsWhatItTook(t *testing.T) {
 // What is stored by others is left alone, what can't be read is refused by name.
 func TestDamagedSessionsAreRefused(t *testing.T) {
 	m := newRig(2).Machine
-	good := (&session{last: 9, answered: 2, results: []outcome{{seq: 5, rev: 7, kind: command.Put}, {seq: 9, rev: 3, code: 7, body: []byte("why")}}}).encode()
+	good := (&session{last: 9, answered: 2, results: []outcome{{seq: 5, rev: 7}, {seq: 9, rev: 3, detail: &detail{kind: command.Put, code: 7, body: []byte("why")}}}}).encode()
 	require.NoError(t, m.LoadSessions(map[string][]byte{"placement": {1}, "session/001/fffffffffffffff9": good}))
 	require.EqualValues(t, 9, m.SessionLast(1, -7))
 	require.EqualValues(t, 0, m.SessionLast(0, -7))
@@ -95,7 +95,7 @@ func TestDamagedSessionsAreRefused(t *testing.T) {
 }
 
 func FuzzDecodeSession(f *testing.F) {
-	f.Add((&session{last: 9, answered: 2, results: []outcome{{seq: 5, rev: 7, kind: command.Put}, {seq: 9, rev: 3, code: 7, body: []byte("why")}}}).encode())
+	f.Add((&session{last: 9, answered: 2, results: []outcome{{seq: 5, rev: 7}, {seq: 9, rev: 3, detail: &detail{kind: command.Put, code: 7, body: []byte("why")}}}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := decodeSession(b)
 		if err != nil {

@@ -234,7 +234,7 @@ func (r *rig) storyRemembered() string {
 			for i := range s.results {
 				o := &s.results[i]
 				res := Result{Rev: o.rev}
-				if o.code != 0 {
+				if o.failed() {
 					res.Err = o.err()
 				} else {
 					res.Response, res.Err = o.response()

@@ -42,12 +42,17 @@ func newSessions(partitions int) []sessions {
 	return tables
 }
 
-func (t *sessions) remember(id int64, answered uint64, o outcome) {
+// session returns a session that is there, or is from now on.
+func (t *sessions) session(id int64) *session {
 	s := t.byID[id]
 	if s == nil {
 		s = &session{id: id}
 		t.byID[id] = s
 	}
+	return s
+}
+
+func (t *sessions) remember(s *session, answered uint64, o outcome) {
 	t.touch(s)
 	s.last = max(s.last, o.seq)
 	s.forget(answered)
@@ -86,7 +91,7 @@ func (s *session) forget(answered uint64) {
 	s.answered = answered
 	n := 0
 	for n < len(s.results) && s.results[n].seq <= answered {
-		s.bytes -= len(s.results[n].body)
+		s.bytes -= s.results[n].size()
 		n++
 	}
 	s.results = s.results[n:]
@@ -99,10 +104,10 @@ func (s *session) add(o outcome) {
 		s.results = append(make([]outcome, 0, max(8, 2*len(s.results))), s.results...)
 	}
 	s.results = append(s.results, o)
-	s.bytes += len(o.body)
+	s.bytes += o.size()
 	n := 0
 	for len(s.results)-n > maxResults || s.bytes > maxResultBytes {
-		s.bytes -= len(s.results[n].body)
+		s.bytes -= s.results[n].size()
 		n++
 	}
 	s.results = s.results[n:]

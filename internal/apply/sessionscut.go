@@ -23,10 +23,12 @@ import (
 //	version (1 byte) | last | answered | results
 //	then for each result: the distance of its number from the one before, from
 //	answered for the first | the distance of its revision likewise, signed |
-//	kind (1 byte) | code | length | body
+//	kind (1 byte), 0 for a put that was answered with nothing but its revision,
+//	else followed by | code | length | body
 const (
 	sessionName    = "session/"
 	sessionVersion = 1
+	plainPut       = command.Kind(0)
 )
 
 // SessionsCut is what partitions have come to remember since the last cut.
@@ -139,11 +141,16 @@ func (s *session) encode() []byte {
 		o := &s.results[i]
 		b = binary.AppendUvarint(b, o.seq-seq)
 		b = binary.AppendVarint(b, o.rev-rev)
-		b = append(b, byte(o.kind))
-		b = binary.AppendUvarint(b, uint64(o.code))
-		b = binary.AppendUvarint(b, uint64(len(o.body)))
-		b = append(b, o.body...)
 		seq, rev = o.seq, o.rev
+		d := o.detail
+		if d == nil {
+			b = append(b, byte(plainPut))
+			continue
+		}
+		b = append(b, byte(d.kind))
+		b = binary.AppendUvarint(b, uint64(d.code))
+		b = binary.AppendUvarint(b, uint64(len(d.body)))
+		b = append(b, d.body...)
 	}
 	return b
 }
@@ -162,15 +169,16 @@ func decodeSession(b []byte) (*session, error) {
 	}
 	seq, rev := s.answered, int64(0)
 	for range count {
-		o := outcome{seq: seq + r.uvarint(), rev: rev + r.varint(), kind: command.Kind(r.byte())}
-		code := r.uvarint()
-		o.body = r.bytes(r.uvarint())
-		if r.bad || o.seq <= seq || o.seq > s.last || code > 1<<32-1 {
+		o := outcome{seq: seq + r.uvarint(), rev: rev + r.varint()}
+		if kind := command.Kind(r.byte()); kind != plainPut {
+			o.detail = &detail{kind: kind, code: uint32(r.uvarint())}
+			o.detail.body = r.bytes(r.uvarint())
+		}
+		if r.bad || o.seq <= seq || o.seq > s.last {
 			return nil, errSession
 		}
-		o.code = uint32(code)
 		s.results = append(s.results, o)
-		s.bytes += len(o.body)
+		s.bytes += o.size()
 		seq, rev = o.seq, o.rev
 	}
 	if r.bad || len(r.rest) > 0 {
