@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stoa-kv/stoa/test/recipes/plot"
+	"github.com/stoa-kv/stoa/test/plot"
 )
 
 // report holds what was measured.
