@@ -29,8 +29,8 @@
 //  4. A lease is the participant's life: what it holds ends with the lease. 0 stands for
 //     none where that makes sense; then what it holds stays until it is given back. What
 //     happens at the end of one lease is a single request to the servers, and one request
-//     may lead to no more than 64 runs of event handlers (events in /em/.limits): let one
-//     lease hold no more than that of one recipe, or raise the limit.
+//     may lead to no more than 2,000,000 steps of event handlers (event_steps in
+//     /em/.limits): enough for some thousand things of one recipe.
 //  5. An error of the program in the server is a gRPC status FailedPrecondition (of a call
 //     that waits, an error with the same text): stoa: extension "NAME": line L, column C:
 //     reason. The program has then changed nothing.

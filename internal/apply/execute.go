@@ -41,11 +41,13 @@ type execution struct {
 
 	// Of extensions: whose command it is, whether extensions have been asked, and
 	// how many of the changes, the first ones, are keys whose lease has ended.
-	client         string
-	decided        bool
-	expired        int64
-	fresh          *extension.Extension // the one that this command registers
-	touched, renew bool                 // keys under /em/ were changed; so the registry must be
+	client  string
+	decided bool
+	expired int64
+	fresh   *extension.Extension // the one that this command registers
+	// Who has kept to the limits again, and who has not, in this command.
+	passing, failing []*extension.Extension
+	touched, renew   bool // keys under /em/ were changed; so the registry must be
 
 	// putAnswers are allocated for the whole entry and given out one by one.
 	putAnswers []putAnswer
@@ -69,6 +71,9 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 			x.managed()
 		}
 		x.react()
+		if len(x.passing)+len(x.failing) > 0 {
+			x.recovered()
+		}
 		x.publish()
 		if x.renew {
 			x.renewRegistry()

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -238,18 +239,28 @@ func (x *execution) commit(out *extension.Outcome) {
 	}
 }
 
-// rate keeps count of the calls in a row that exceeded a limit, in a key, so that
-// all servers disable an extension at the same place in the log.
+// rate keeps count of the requests in a row in which a call exceeded a limit, in a
+// key, so that all servers disable an extension at the same place in the log.
 func (x *execution) rate(e *extension.Extension, s extension.Standing, err error) {
 	switch {
 	case fault.CodeOf(err) == fault.ExtensionLimit.Code():
 		s = s.Fail(err.Error(), &x.m.Extensions().Limits)
-	case s.Failures == 0:
-		return
-	default:
-		s = extension.Standing{}
+		x.write(&put{key: e.StateKey(), value: []byte(s.String())}, nil)
+		x.failing = append(x.failing, e)
+	case s.Failures > 0:
+		x.passing = append(x.passing, e)
 	}
-	x.write(&put{key: e.StateKey(), value: []byte(s.String())}, nil)
+}
+
+// recovered ends the count of the extensions that have kept to their limits in all
+// that this command led to.
+func (x *execution) recovered() {
+	for i, e := range x.passing {
+		if !slices.Contains(x.failing, e) && !slices.Contains(x.passing[:i], e) {
+			x.write(&put{key: e.StateKey(), value: []byte(extension.Standing{}.String())}, nil)
+		}
+	}
+	x.passing, x.failing = nil, nil
 }
 
 // consumeAck uses up an acknowledgement that was good for once.

@@ -14,7 +14,8 @@ import (
 
 // react runs the event extensions on what a command has changed, at the same
 // revision: change by change, those of a change in the order of their registration
-// (EZK §3.3), and then on what they have changed themselves, up to a limit. A
+// (EZK §3.3), and then on what they have changed themselves. How often handlers set
+// off handlers is limited, and how much work all of them do for one request. A
 // handler that fails loses its own writes; the command and other handlers keep
 // theirs.
 func (x *execution) react() {
@@ -22,7 +23,7 @@ func (x *execution) react() {
 	if x.sub == 0 || !reg.HasEvents() {
 		return
 	}
-	runs := 0
+	direct, chained, steps := x.sub, 0, int64(0)
 	for sub := int64(0); sub < x.sub; sub++ {
 		if c := x.changed(sub); !reg.Concerns(c.Kv.Key) || isNotice(c) {
 			continue
@@ -34,11 +35,22 @@ func (x *execution) react() {
 			if standing.Disabled {
 				continue
 			}
-			if runs++; runs > reg.Limits.Events {
-				x.tooManyEvents(e, standing)
+			if sub >= direct {
+				chained++
+			}
+			switch {
+			case chained > reg.Limits.Events:
+				x.stopEvents(e, standing, fmt.Sprintf("more than %d events follow from one request's own", reg.Limits.Events))
+				return
+			case steps >= reg.Limits.EventSteps:
+				x.stopEvents(e, standing, fmt.Sprintf("the events of one request took more than %d steps", reg.Limits.EventSteps))
 				return
 			}
-			x.reactTo(e, standing, t, c)
+			ev := &extension.Event{Type: t, Kv: c.Kv, Prev: c.Prev, Client: x.client}
+			if sub >= direct {
+				ev.Prev = x.previous(c)
+			}
+			steps += x.reactTo(e, standing, ev, c.Sub)
 		}
 	}
 }
@@ -70,8 +82,8 @@ func (x *execution) eventType(c store.Change) extension.EventType {
 	return extension.Modified
 }
 
-// previous is what a change has replaced. The change itself knows what was there
-// before the command, which may have changed the key more than once.
+// previous is what a handler's change has replaced. The change itself knows what was
+// there before the command, but handlers may change a key more than once.
 func (x *execution) previous(c store.Change) *mvccpb.KeyValue {
 	changes := x.changes[x.from:]
 	if x.local == several {
@@ -91,26 +103,27 @@ func (x *execution) previous(c store.Change) *mvccpb.KeyValue {
 	return c.Prev
 }
 
-func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, t extension.EventType, c store.Change) {
+// reactTo runs a handler and returns the steps that it took.
+func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, ev *extension.Event, sub int64) int64 {
 	began := x.m.began()
-	out, err := e.Event(view{x}, x.rev, &extension.Event{Type: t, Kv: c.Kv, Prev: x.previous(c), Client: x.client})
+	out, err := e.Event(view{x}, x.rev, ev)
 	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
 		err = fault.NoSpace
 	}
 	x.rate(e, standing, err)
 	x.m.called(e.Name, began, out, err)
-	if err != nil {
-		return
+	if err == nil {
+		x.commit(out)
+		if out.Suppress {
+			x.hide(e, sub)
+		}
 	}
-	x.commit(out)
-	if out.Suppress {
-		x.hide(e, c.Sub)
-	}
+	return out.Usage.Steps
 }
 
-func (x *execution) tooManyEvents(e *extension.Extension, standing extension.Standing) {
-	err := fault.ExtensionLimit.With(fmt.Sprintf("stoa: extension %q: more than %d events follow from one request",
-		e.Name, x.m.Extensions().Limits.Events))
+// stopEvents lets the events that are left go unheard.
+func (x *execution) stopEvents(e *extension.Extension, standing extension.Standing, reason string) {
+	err := fault.ExtensionLimit.With(fmt.Sprintf("stoa: extension %q: %s", e.Name, reason))
 	x.rate(e, standing, err)
 	x.m.called(e.Name, x.m.began(), &extension.Outcome{}, err)
 }

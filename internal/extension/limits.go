@@ -20,9 +20,11 @@ type Limits struct {
 	Keys       int   `json:"keys"`        // written
 	WriteBytes int   `json:"write_bytes"` // written, of keys and values
 
-	// Of one request: how often event handlers run because of it, and because of
-	// what they change themselves.
-	Events int `json:"events"`
+	// Of one request: how often event handlers run because of what event handlers
+	// have changed, and the steps of all of them, also of those that its own changes
+	// set off; a handler that has begun may go on.
+	Events     int   `json:"events"`
+	EventSteps int64 `json:"event_steps"`
 
 	// Of a source.
 	Source int `json:"source"` // bytes
@@ -36,13 +38,13 @@ type Limits struct {
 // holds its partition up for about a millisecond.
 var Defaults = Limits{
 	Steps: 100_000, Bytes: 4 << 20, Depth: 64, Operations: 2000, Keys: 1000, WriteBytes: 1 << 20,
-	Events: 64, Source: 64 << 10, Failures: 10,
+	Events: 64, EventSteps: 2_000_000, Source: 64 << 10, Failures: 10,
 }
 
 // ceilings are what no setting goes beyond.
 var ceilings = Limits{
 	Steps: 100_000_000, Bytes: 1 << 30, Depth: 200, Operations: 1_000_000, Keys: 100_000, WriteBytes: 64 << 20,
-	Events: 10_000, Source: 1 << 20, Failures: 1_000_000,
+	Events: 10_000, EventSteps: 1_000_000_000, Source: 1 << 20, Failures: 1_000_000,
 }
 
 // ParseLimits reads the value of [LimitsKey]: a JSON object of the fields that
@@ -75,6 +77,7 @@ func (l *Limits) check() error {
 		{"keys", int64(l.Keys), 0, int64(ceilings.Keys)},
 		{"write_bytes", int64(l.WriteBytes), 0, int64(ceilings.WriteBytes)},
 		{"events", int64(l.Events), 0, int64(ceilings.Events)},
+		{"event_steps", l.EventSteps, 0, ceilings.EventSteps},
 		{"source", int64(l.Source), 1, int64(ceilings.Source)},
 		{"failures", int64(l.Failures), 0, int64(ceilings.Failures)},
 	} {

@@ -196,7 +196,7 @@ func (c *call) create(a arguments) (script.Value, error) {
 
 // monitor ties a key to the client's lease (Table 2, monitor).
 func (c *call) monitor(a arguments) (script.Value, error) {
-	if c.lease == 0 && len(a.list) < 3 {
+	if c.lease == 0 && (len(a.list) < 3 || a.list[2].IsNil()) {
 		return script.Nil(), errors.New("monitor needs a lease: the request has none; give it as the third argument, or call with a lease")
 	}
 	_, err := c.store(a, c.lease, func(*mvccpb.KeyValue) bool { return true })
