@@ -27,6 +27,9 @@ func (g *ledger) past() *past {
 			next[k] = kv
 		}
 		for _, ch := range r.changes {
+			if isNotice(ch) {
+				continue
+			}
 			if ch.Delete {
 				delete(next, string(ch.Kv.Key))
 			} else {
@@ -62,7 +65,7 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 		e.who = ""
 	}
 	answer := e.call(o.req)
-	e.react(o.req)
+	e.follow(o.req)
 	return answer, e
 }
 

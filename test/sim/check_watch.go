@@ -20,6 +20,13 @@ func (c *cluster) checkWatch(d *watched) {
 			if !inRange(ch.Kv.Key, d.key, d.end) {
 				continue
 			}
+			if isNotice(ch) { // no part of the history: who catches up doesn't get it
+				if n < len(d.events) && proto.Equal(d.events[n].Kv, ch.Kv) {
+					c.stats.Notices++
+					n++
+				}
+				continue
+			}
 			want := &mvccpb.Event{Kv: ch.Kv}
 			if ch.Delete {
 				want.Type = mvccpb.Event_DELETE

@@ -35,14 +35,18 @@ var extensions = map[string]string{
   end,
 }`,
 	"events": `return {
-  scope = { "/x/e/", "/x/log/" },
+  scope = { "/x/e/", "/x/log/", "/x/told" },
   events = { { event = "created", prefix = "/x/e/" }, { event = "deleted", prefix = "/x/e/" }, { event = "expired", prefix = "/x/e/" } },
-  event = function(e) put("/x/log/" .. e.type, tonumber(get("/x/log/" .. e.type) or "0") + 1) end,
+  event = function(e)
+    put("/x/log/" .. e.type, tonumber(get("/x/log/" .. e.type) or "0") + 1)
+    if e.type == "expired" then notify("/x/told", e.key) end
+  end,
 }`,
 	"hog": `return {
-  scope = { "/x/hogged" },
-  operations = { { op = "put", key = "/x/hog" } },
-  put = function(r) put("/x/hogged", r.value) if r.value:startswith("loop") then while true do end end return r.value end,
+  scope = { "/x/hogged", "/x/told" },
+  operations = { { op = "put", key = "/x/hog" }, { op = "put", key = "/x/tell" } },
+  put = function(r) if r.key == "/x/tell" then notify("/x/told", r.value) return r.value end
+    put("/x/hogged", r.value) if r.value:startswith("loop") then while true do end end return r.value end,
 }`,
 }
 
@@ -86,6 +90,8 @@ func (c *cluster) extended() request {
 		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/push"), Value: c.value()}))
 	case n < 46:
 		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/pop"), Value: c.value()}))
+	case n < 47:
+		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/tell"), Value: c.value()}))
 	case n < 49:
 		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/hog"), Value: fmt.Appendf(nil, "%s%s", pick(c.loop, []string{"loop", "loop", "well"}), c.value())}))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // handlers says which extension handles requests on which keys.
-var handlers = map[string]string{"/x/inc": "counter", "/x/push": "queue", "/x/pop": "queue", "/x/hog": "hog"}
+var handlers = map[string]string{"/x/inc": "counter", "/x/push": "queue", "/x/pop": "queue", "/x/hog": "hog", "/x/tell": "hog"}
 
 // call is what a sequential server with extensions does for a client that says who
 // it is: the requests that extensions handle, and those that manage them.
@@ -114,7 +114,7 @@ func (e *evaluation) handles(key string) bool {
 }
 
 // hogFails is how the extension that loops is stopped.
-const hogFails = `stoa: extension "hog": line 5, column 82: more than 100000 steps`
+const hogFails = `stoa: extension "hog": line 6, column 66: more than 100000 steps`
 
 // run is a call of an extension. It tells the value that it answers with, and
 // whether it does.
@@ -133,7 +133,7 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 		return nil, false
 	}
 	if standing.Failures > 0 {
-		e.write(stateKey(name), []byte("enabled"), 0)
+		e.recovered = name
 	}
 	switch key {
 	case "/x/inc":
@@ -147,6 +147,8 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 		}
 		e.remove(queue[0])
 		value = queue[0].Value
+	case "/x/tell":
+		e.notify(value)
 	case "/x/hog":
 		e.write("/x/hogged", value, 0)
 	}
@@ -160,6 +162,15 @@ func (e *evaluation) increment(key string) []byte {
 	return value
 }
 
+// follow is what follows from a request: events, and then that an extension which
+// had failed before has not.
+func (e *evaluation) follow(req proto.Message) {
+	e.react(req)
+	if e.recovered != "" {
+		e.write(stateKey(e.recovered), []byte("enabled"), 0)
+	}
+}
+
 // react counts the events of a request, as the extension for them does.
 func (e *evaluation) react(req proto.Message) {
 	if e.keys[manager+"events"] == nil || e.standing("events").Disabled {
@@ -171,6 +182,7 @@ func (e *evaluation) react(req proto.Message) {
 		case !strings.HasPrefix(string(c.Kv.Key), "/x/e/"):
 		case c.Delete && expiring:
 			e.increment("/x/log/expired")
+			e.notify(c.Kv.Key)
 		case c.Delete:
 			e.increment("/x/log/deleted")
 		case c.Kv.Version == 1:
@@ -178,6 +190,15 @@ func (e *evaluation) react(req proto.Message) {
 		}
 	}
 }
+
+// notify shows something to watchers that is no part of the history.
+func (e *evaluation) notify(value []byte) {
+	e.changes = append(e.changes, store.Change{
+		Kv: &mvccpb.KeyValue{Key: []byte("/x/told"), Value: value, ModRevision: e.rev}, Sub: int64(len(e.changes)),
+	})
+}
+
+func isNotice(c store.Change) bool { return !c.Delete && c.Kv.Version == 0 }
 
 // write puts a key.
 func (e *evaluation) write(key string, value []byte, lease int64) {

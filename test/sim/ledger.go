@@ -113,9 +113,11 @@ func (g *ledger) resume(c *core) *reader {
 func (g *ledger) compare(c *core) {
 	want := map[string]*mvccpb.KeyValue{}
 	for _, ch := range g.seenBy(c) {
-		if ch.Delete {
+		switch {
+		case isNotice(ch):
+		case ch.Delete:
 			delete(want, string(ch.Kv.Key))
-		} else {
+		default:
 			want[string(ch.Kv.Key)] = ch.Kv
 		}
 	}

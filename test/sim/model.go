@@ -24,6 +24,8 @@ type evaluation struct {
 	changes []store.Change
 	old     func(rev int64) state // the state at an earlier revision
 	who     string                // whose request it is, where extensions know
+	// recovered is an extension that has kept to its limits after it had not.
+	recovered string
 }
 
 func (e *evaluation) do(req proto.Message) proto.Message {

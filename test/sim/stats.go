@@ -18,6 +18,7 @@ type Stats struct {
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
 	WatchEvents, Progress       int
+	Notices                     int // of extensions, that watches got
 	PorcupineOperations         int
 	Undecided                   int // searches of porcupine's that took too long
 	Events                      int
