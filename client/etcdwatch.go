@@ -76,7 +76,11 @@ func (t *watchStream) create(in *pb.WatchCreateRequest) {
 	w.raw = func(r *pb.WatchResponse) { t.take(w, r) }
 	f := t.r.s.openWatch(t.ctx, w)
 	go func() {
-		if _, err := f.Wait(t.ctx); err != nil && t.ctx.Err() == nil && !w.told {
+		_, err := f.Wait(t.ctx)
+		switch {
+		case t.ctx.Err() != nil:
+			w.Close() // leave may have been too early to know of it
+		case err != nil && !w.told:
 			t.refuse(w, err)
 		}
 	}()

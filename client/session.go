@@ -303,6 +303,8 @@ func (s *Session) waitForRoom(ctx context.Context) error {
 			return s.err
 		case s.closing:
 			return ErrSessionClosed
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case s.backlog.len() < s.c.cfg.Pending && s.backlog.bytes() < pendingBytes:
 			return nil
 		}

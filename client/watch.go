@@ -48,12 +48,21 @@ func (r Reader) Watch(ctx context.Context, key string, opts ...clientv3.OpOption
 // WatchInto is Watch with notifications that go to a feed, together with those of
 // other watches.
 func (r Reader) WatchInto(ctx context.Context, f *Feed, key string, opts ...clientv3.OpOption) (*Watch, error) {
-	return r.WatchAsync(f, key, opts...).Wait(ctx)
+	w := r.newWatch(f, key, opts)
+	opened, err := r.s.openWatch(ctx, w).Wait(ctx)
+	if err != nil {
+		w.Close() // it may be open all the same, or be so soon
+	}
+	return opened, err
 }
 
 // WatchAsync asks for a watch without waiting until it is open. It sees what takes
 // effect after all that the session has sent before.
 func (r Reader) WatchAsync(f *Feed, key string, opts ...clientv3.OpOption) *Future[*Watch] {
+	return r.s.openWatch(context.Background(), r.newWatch(f, key, opts))
+}
+
+func (r Reader) newWatch(f *Feed, key string, opts []clientv3.OpOption) *Watch {
 	op := clientv3.OpWatch(key, opts...)
 	ask := &pb.WatchCreateRequest{
 		Key: op.KeyBytes(), RangeEnd: op.RangeBytes(), StartRevision: op.Rev(),
@@ -65,8 +74,7 @@ func (r Reader) WatchAsync(f *Feed, key string, opts ...clientv3.OpOption) *Futu
 	if op.IsFilterDelete() {
 		ask.Filters = append(ask.Filters, pb.WatchCreateRequest_NODELETE)
 	}
-	w := &Watch{Feed: f, ask: ask, level: r.level}
-	return r.s.openWatch(context.Background(), w)
+	return &Watch{Feed: f, ask: ask, level: r.level}
 }
 
 func (s *Session) openWatch(ctx context.Context, w *Watch) *Future[*Watch] {
