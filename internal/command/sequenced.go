@@ -49,33 +49,36 @@ func (q *Sequenced) AppendTo(b []byte) []byte {
 
 // DecodeSequenced reads the body of an InSession command. The Body of what it returns
 // aliases b.
-func DecodeSequenced(b []byte) (Sequenced, error) {
-	q, err := decodeSequenced(b)
-	if err != nil {
+func DecodeSequenced(b []byte) (q Sequenced, err error) {
+	if err := q.decode(b); err != nil {
 		return Sequenced{}, fmt.Errorf("decode sequenced write of %d bytes: %w", len(b), err)
 	}
 	return q, nil
 }
 
-func decodeSequenced(b []byte) (q Sequenced, err error) {
+func (q *Sequenced) decode(b []byte) error {
 	if len(b) < 1+sessionBytes {
-		return q, errShort
+		return errShort
 	}
 	q.Kind = Kind(b[0])
 	q.Session = int64(binary.BigEndian.Uint64(b[1:]))
-	r := reader{rest: b[1+sessionBytes:]}
-	q.Seq = r.uvarint()
-	back, behind := r.uvarint(), r.uvarint()
-	switch {
-	case r.err != nil:
-		return q, r.err
-	case q.Seq == 0, back >= q.Seq, behind == 0, behind > q.Seq:
-		return q, errNumbers
+	b = b[1+sessionBytes:]
+	var numbers [3]uint64 // seq, and the distances from pred and answered
+	for i := range numbers {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return errShort
+		}
+		numbers[i], b = v, b[n:]
 	}
+	seq, back, behind := numbers[0], numbers[1], numbers[2]
+	if seq == 0 || back >= seq || behind == 0 || behind > seq {
+		return errNumbers
+	}
+	q.Seq, q.Answered = seq, seq-behind
 	if back != 0 {
-		q.Pred = q.Seq - back
+		q.Pred = seq - back
 	}
-	q.Answered = q.Seq - behind
-	q.Body = r.rest
-	return q, nil
+	q.Body = b[:len(b):len(b)]
+	return nil
 }
