@@ -31,6 +31,9 @@ import (
 //	kill server=1              from now on it neither works nor hears
 //	forget server=3            it stops believing in its leader, as after a timeout
 //	put server=1 key=a         submit; "both" writes d and a in one transaction
+//	grant server=1 session=7   grant a session its lease
+//	write server=1 key=a seq=2 [pred=1] [session=7]
+//	                           submit a session's write
 //	work server=1 [group=0]    run the loop until it has nothing to do
 //	deliver [from=1] [to=2] [group=0]
 //	                           let messages arrive, once, in order
@@ -168,6 +171,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 		}
 	case "put":
 		s.put(r, key)
+	case "grant", "write":
+		s.session(r, d, key)
 	case "work":
 		s.work(r, group)
 	case "deliver", "drop":
@@ -209,6 +214,38 @@ func (s *story) put(r *Replica, key string) {
 				return
 			}
 			fmt.Fprintf(&s.said, "put of %s at %d: revision %d\n", key, r.cfg.ID, out.Rev)
+		},
+	})
+}
+
+func (s *story) session(r *Replica, d *datadriven.TestData, key string) {
+	id, seq, pred := 7, 0, 0
+	d.MaybeScanArgs(s.t, "session", &id)
+	d.MaybeScanArgs(s.t, "seq", &seq)
+	d.MaybeScanArgs(s.t, "pred", &pred)
+	if d.Cmd == "grant" {
+		body, err := proto.Marshal(&pb.LeaseGrantRequest{ID: int64(id), TTL: 60})
+		require.NoError(s.t, err)
+		r.Submit(&Write{
+			Command: command.Command{Kind: command.LeaseGrant, Body: body}, Parts: r.cfg.Map.All(), System: true,
+			Done: func(out Outcome) { require.NoError(s.t, out.Err) },
+		})
+		return
+	}
+	body, err := proto.Marshal(&pb.PutRequest{Key: []byte(key), Value: []byte("v")})
+	require.NoError(s.t, err)
+	q := command.Sequenced{Session: int64(id), Seq: uint64(seq), Pred: uint64(pred), Kind: command.Put, Body: body}
+	r.Submit(&Write{
+		Command: command.Command{Kind: command.InSession, Body: q.AppendTo(nil)},
+		Parts:   placement.Of(r.cfg.Map.Partition([]byte(key))), Session: true,
+		Done: func(out Outcome) {
+			if out.Err != nil {
+				fmt.Fprintf(&s.said, "write %d at %d: %v\n", seq, r.cfg.ID, out.Err)
+				return
+			}
+			rev := out.Response.(*pb.PutResponse).Header.Revision
+			require.Equal(s.t, out.Rev, rev)
+			fmt.Fprintf(&s.said, "write %d at %d: revision %d\n", seq, r.cfg.ID, rev)
 		},
 	})
 }
