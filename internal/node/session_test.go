@@ -216,7 +216,9 @@ func (s *sessionClient) alive() int {
 func TestSessionCausalReads(t *testing.T) {
 	c := newCluster(t, 3, 4)
 	c.ready()
-	writer, readers := newSessionClient(c, 0), []*sessionClient{newSessionClient(c, 1), newSessionClient(c, 2)}
+	// The leader's server answers before the others have heard of it.
+	leader := int(c.nodes[0].Leader()) + 2
+	writer, readers := newSessionClient(c, leader), []*sessionClient{newSessionClient(c, leader+1), newSessionClient(c, leader+2)}
 	writer.open(0)
 	for _, r := range readers {
 		r.open(0)

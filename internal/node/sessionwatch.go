@@ -56,7 +56,7 @@ func (d *driver) stream(level stoapb.Level) *watch.Stream {
 		return w.fast
 	}
 	if w.ordered == nil {
-		w.ordered = d.s.n.hub.NewOrderedStream(client, stir)
+		w.ordered = d.s.n.hub.NewNotifiedStream(client, stir)
 	}
 	return w.ordered
 }
@@ -181,6 +181,9 @@ func (d *driver) deliverOrdered() (more bool) {
 		r, ok, err := w.ordered.Behind()
 		if err != nil || !ok && !full {
 			d.complain(err)
+			if rev := w.merge.First(); rev > 0 {
+				w.ordered.Await(rev)
+			}
 			return false
 		}
 		if ok {

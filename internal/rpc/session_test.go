@@ -261,9 +261,12 @@ func TestSessionWatchesInOrder(t *testing.T) {
 			end := prefix[:len(prefix)-1] + "0"
 			return s.request(stoapb.Kind_WATCH, level, &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: []byte(end), StartRevision: start})
 		}
-		s.send(s.put("/a/1", "before"), watch("/a/", 0, 0), watch("/b/", stoapb.Level_CAUSAL, 0), s.put("/a/1", "x"), s.get("/a/1", 0))
+		const dirs = 6 // in several partitions, if there are
+		s.send(s.put("/a/1", "before"), watch("/a/", 0, 0), watch("/b/", stoapb.Level_CAUSAL, 0),
+			watch("/c/", 0, 0), watch("/d/", 0, 0), watch("/e/", 0, 0), watch("/f/", 0, 0),
+			s.put("/a/1", "x"), s.get("/a/1", 0))
 		s.reply(1)
-		for seq := uint64(2); seq <= 3; seq++ {
+		for seq := uint64(2); seq <= dirs+1; seq++ {
 			created := body(t, s.reply(seq), new(pb.WatchResponse))
 			require.True(t, created.Created)
 			require.EqualValues(t, seq, created.WatchId)
@@ -276,24 +279,24 @@ func TestSessionWatchesInOrder(t *testing.T) {
 			if r.Event {
 				require.EqualValues(t, 2, r.Seq)
 				events = append(events, body(t, r, new(pb.WatchResponse)).Events...)
-			} else if r.Seq == 5 {
+			} else if r.Seq == dirs+3 {
 				require.Len(t, events, 1)
 			}
 		}
 		require.Equal(t, "x", string(events[0].Kv.Value))
 
-		// Others write in both directories; each read of this session comes behind the
+		// Others write in all directories; each read of this session comes behind the
 		// events of what it shows, and these come in the order of revisions.
-		const writes = 200
+		const writes = 600
 		go func() {
 			for i := range writes {
-				_, err := n.Put(context.Background(), &pb.PutRequest{Key: fmt.Appendf(nil, "/%c/k", 'a'+i%2), Value: fmt.Append(nil, i)})
+				_, err := n.Put(context.Background(), &pb.PutRequest{Key: fmt.Appendf(nil, "/%c/k", 'a'+i%dirs), Value: fmt.Append(nil, i)})
 				if err != nil {
 					panic(err)
 				}
 			}
 		}()
-		seen, last := map[string]int64{}, int64(0)
+		seen, last, lastB, value := map[string]int64{}, int64(0), int64(0), ""
 		for got := 0; got < writes; {
 			seq := s.next
 			s.send(s.get("/b/k", stoapb.Level(seq%2)))
@@ -309,6 +312,9 @@ func TestSessionWatchesInOrder(t *testing.T) {
 				}
 				for _, e := range body(t, r, new(pb.WatchResponse)).Events {
 					require.Greater(t, e.Kv.ModRevision, last)
+					if r.Seq == 3 {
+						lastB, value = e.Kv.ModRevision, string(e.Kv.Value)
+					}
 					last = e.Kv.ModRevision
 					seen[string(e.Kv.Key)] = last
 					got++
@@ -333,7 +339,7 @@ func TestSessionWatchesInOrder(t *testing.T) {
 
 		// Taken up again, the watch goes on where its client says.
 		s.cancel()
-		b, err := proto.Marshal(&pb.WatchCreateRequest{Key: []byte("/b/"), RangeEnd: []byte("/b0"), StartRevision: last})
+		b, err := proto.Marshal(&pb.WatchCreateRequest{Key: []byte("/b/"), RangeEnd: []byte("/b0"), StartRevision: lastB})
 		require.NoError(t, err)
 		again := openSession(t, conn, &stoapb.OpenSession{
 			Session: s.opened.Session, Next: s.next, Watches: []*stoapb.Request{{Seq: 3, Kind: stoapb.Kind_WATCH, Body: b}},
@@ -344,7 +350,7 @@ func TestSessionWatchesInOrder(t *testing.T) {
 				values = append(values, string(e.Kv.Value))
 			}
 		}
-		require.Equal(t, []string{fmt.Sprint(writes - 1), "z"}, values)
+		require.Equal(t, []string{value, "z"}, values)
 	})
 }
 

@@ -67,6 +67,15 @@ func (m *Merge) Forget(watch uint64) {
 	m.items = slices.DeleteFunc(m.items, func(n notice) bool { return n.watch == watch })
 }
 
+// First is the revision of what comes next, 0 if there is nothing. Call it after
+// Pop.
+func (m *Merge) First() int64 {
+	if len(m.items) == 0 {
+		return 0
+	}
+	return m.items[0].rev
+}
+
 // Pop returns what comes next, if that is at or below through: all that one watch
 // says of one revision, and of those that follow, as long as no other watch has
 // anything to say in between.

@@ -15,7 +15,8 @@ import (
 type request struct {
 	plan  Plan
 	fast  bool
-	wrote int // the partitions' writes that a read saw, for reads
+	wrote int   // the session's writes that a read saw
+	since int64 // what was acknowledged when the request came
 }
 
 // model is a server with partitions that take their time. What a session sends to
@@ -100,6 +101,9 @@ func (m *model) Read(op *Op) bool {
 	op.Revision = m.at
 	op.Reflects = true
 	require.GreaterOrEqual(m.t, op.Revision, max(m.s.Seen(), op.Token), "read %d", op.Seq)
+	if r.plan.Strict {
+		require.GreaterOrEqual(m.t, op.Revision, r.since, "strict read %d", op.Seq)
+	}
 	r.wrote = len(m.applied)
 	return true
 }
@@ -115,6 +119,9 @@ func (m *model) Delivered(op *Op) bool { return m.through >= op.Revision }
 func (m *model) Reply(op *Op) {
 	require.True(m.t, op.Done)
 	require.False(m.t, m.Full())
+	if op.Reflects {
+		require.GreaterOrEqual(m.t, m.through, op.Revision, "reply %d left before its events", op.Seq)
+	}
 	m.replied = append(m.replied, op.Seq)
 	m.unflushed++
 }
@@ -170,10 +177,15 @@ func (m *model) step(kind int) {
 		m.rev++
 		m.closed[rapid.IntRange(0, len(m.closed)-1).Draw(m.t, "partition")] = m.rev
 	case 5: // partitions close, events leave
-		for p := range m.closed {
-			m.closed[p] = m.rev
+		if rapid.Bool().Draw(m.t, "one") {
+			p := rapid.IntRange(0, len(m.closed)-1).Draw(m.t, "partition")
+			m.closed[p] = rapid.Int64Range(m.closed[p], m.rev).Draw(m.t, "closed")
+		} else {
+			for p := range m.closed {
+				m.closed[p] = m.rev
+			}
+			m.through = m.rev
 		}
-		m.through = m.rev
 		m.advance()
 	case 6:
 		if a := m.awaited; a != nil && m.visible(a.parts) >= a.need {
@@ -238,6 +250,7 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 				if !r.fast {
 					op.Token = rapid.Int64Range(0, m.rev).Draw(t, "token")
 				}
+				r.since = m.rev
 				ops = append(ops, op)
 				m.s.Take(op)
 			}
@@ -323,5 +336,24 @@ func TestReadsThatNeverArriveAreAnsweredWithWhy(t *testing.T) {
 		require.ErrorIs(t, a.Err, why)
 		require.Equal(t, []uint64{7}, m.replied)
 		require.Len(t, m.inboxes[0], 1)
+	})
+}
+
+func TestAWriteWithoutItsPredecessorIsALoss(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{t: t, rev: 5, closed: make([]int64, 1), inboxes: make([][]sent, 1), last: map[int]uint64{}}
+		m.s = New(m, 1, 0)
+		for seq := range uint64(2) {
+			m.s.Take(&Op{Seq: seq + 1, Request: &request{plan: Plan{Class: Write, Parts: placement.Of(0)}}})
+		}
+		m.advance()
+		require.EqualValues(t, 1, m.inboxes[0][1].pred)
+		what := []Outcome{Answered, Gap}
+		for i, in := range m.inboxes[0] {
+			m.s.Wrote(in.op, what[i])
+		}
+		require.True(t, m.s.Ended())
+		require.False(t, m.s.Advance())
+		require.Empty(t, m.replied)
 	})
 }

@@ -69,7 +69,7 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) {
 // start sets an admitted watcher going, and says where the server is.
 func (h *Hub) start(w *watcher, after int64, first *mvccpb.Event, announce bool) (rev int64) {
 	s := w.stream
-	w.group = h.join(s.parts(w.key, w.rangeEnd()))
+	w.group = h.join(h.o.Parts(w.key, w.rangeEnd()))
 	rev = h.Rev()
 	if w.start <= 0 {
 		// Now: after everything that this server has reached in any partition.

@@ -50,7 +50,7 @@ func (h *Hub) regroup(parts func(key, end []byte) placement.Set) {
 		s := e.Value.(*Stream)
 		for _, id := range slices.Sorted(maps.Keys(s.watchers)) {
 			w := s.watchers[id]
-			if set := s.parts(w.key, w.rangeEnd()); set != w.group.set {
+			if set := parts(w.key, w.rangeEnd()); set != w.group.set {
 				h.transfer(w, set)
 			}
 		}

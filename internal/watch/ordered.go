@@ -5,37 +5,19 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-
-	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// An ordered stream's receiver can put the events of all its watchers into the
-// order of their revisions: [Stream.Through] says up to where nothing is still to
-// come. To that end its watchers form one group, that of all partitions. See
-// DESIGN.md.
+// A receiver can put the events of all watchers of its stream into the order of
+// their revisions, and know when all of a revision are out: [Stream.Through] says up
+// to where nothing is still to come. See DESIGN.md.
 
-// NewOrderedStream opens a stream whose watchers can be read in one order. notify
-// is called, under the hub's lock, whenever there is something to receive or the
-// revision of [Stream.Await] is reached; it must not block or call the hub.
-func (h *Hub) NewOrderedStream(client string, notify func()) *Stream {
-	s := h.NewStream(client)
-	s.ordered, s.notify = true, notify
-	return s
-}
-
-// NewNotifiedStream is NewStream for a receiver that polls: see NewOrderedStream.
+// NewNotifiedStream is NewStream for a receiver that polls: notify is called, under
+// the hub's lock, whenever there is something to receive or the revision of
+// [Stream.Await] is reached. It must not block or call the hub.
 func (h *Hub) NewNotifiedStream(client string, notify func()) *Stream {
 	s := h.NewStream(client)
 	s.notify = notify
 	return s
-}
-
-// parts are the partitions whose group a watcher joins.
-func (s *Stream) parts(key, end []byte) placement.Set {
-	if s.ordered {
-		return placement.Set(math.MaxUint64) >> (64 - len(s.hub.parts))
-	}
-	return s.hub.o.Parts(key, end)
 }
 
 // Open is CreateWith for a receiver that wants the answer at once: no response
@@ -78,7 +60,8 @@ func (s *Stream) through() int64 {
 	return through
 }
 
-// Await asks for notify to be called once Through has come to a revision.
+// Await asks for notify to be called once Through has come to a revision; of
+// several, to the lowest.
 func (s *Stream) Await(rev int64) {
 	h := s.hub
 	h.mu.Lock()
@@ -86,7 +69,9 @@ func (s *Stream) Await(rev int64) {
 	if s.closed {
 		return
 	}
-	s.wanted = rev
+	if s.wanted == 0 || rev < s.wanted {
+		s.wanted = rev
+	}
 	h.await(s)
 	h.step()
 }

@@ -75,9 +75,8 @@ type Stream struct {
 	turn     bool // the next response comes from history if it can
 	closed   bool // Hub.mu and mu: either is enough to read it
 
-	ordered bool   // see ordered.go
-	wanted  int64  // notify when Through comes to it; Hub.mu
-	notify  func() // may be nil
+	wanted int64  // notify when Through comes to it, 0 for nothing; Hub.mu
+	notify func() // instead of signal, if it is there
 
 	signal chan struct{} // something to receive
 	drain  chan struct{} // something was received
