@@ -249,13 +249,16 @@ func BenchmarkSequencedPuts(b *testing.B) {
 	}
 }
 
+// burst is how many puts of a session come together: a client's batch.
+const burst = 8
+
 func benchSequenced(keys, puts, sessions, window int, sequenced bool) (out [][]byte) {
 	for from := 0; from < puts; from += benchBatch {
 		e := command.Entry{Origin: 1, Seq: 1}
 		for i := from; i < from+benchBatch; i++ {
 			c := cmd(&pb.PutRequest{Key: fmt.Appendf(nil, "/registry/pods/key-%07d", i%keys), Value: make([]byte, 256)})
 			if sequenced {
-				q := command.Sequenced{Session: int64(i%sessions + 1), Seq: uint64(i/sessions + 1), Kind: c.Kind, Body: c.Body}
+				q := command.Sequenced{Session: int64(i/burst%sessions + 1), Seq: uint64(i/(burst*sessions)*burst + i%burst + 1), Kind: c.Kind, Body: c.Body}
 				q.Pred = q.Seq - 1
 				q.Answered = max(q.Seq, uint64(window)) - uint64(window)
 				c = command.Command{Kind: command.InSession, Body: q.AppendTo(nil)}
