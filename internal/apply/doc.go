@@ -23,6 +23,11 @@
 //     or executed is answered with an error, the same on all replicas.
 //  5. System state (leases, alarms, members, compaction) changes only at a rendezvous,
 //     which must be one of all partitions.
+//  6. A write of a session takes effect at most once, and after the write that it
+//     names as its predecessor; its copies are answered alike as long as the client
+//     hasn't said that it has the answer. What is needed for that is state of the
+//     partitions that the write touches: it is cut, loaded and compared with the
+//     keys ([Machine.CutSessions], [Machine.LoadSessions], [Machine.SessionsDigest]).
 //
 // Entry in: [Machine.Local], [Machine.Rendezvous], [Machine.Skip] from the group
 // loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to who
