@@ -83,17 +83,15 @@ func (b *backlog) take(dst []byte, limit, window, windowBytes int) []byte {
 	return append(dst, b.log[b.logHead+from:b.logHead+b.sentBytes]...)
 }
 
-// pop removes the first request, whose reply has come.
+// pop removes the first request, which was sent and whose reply has come.
 func (b *backlog) pop() call {
 	c := b.calls[b.head]
 	b.calls[b.head] = call{}
 	b.head++
 	b.logHead += int(c.size)
 	b.first++
-	if b.sent > 0 { // always, unless the server answers what it wasn't asked
-		b.sent--
-		b.sentBytes -= int(c.size)
-	}
+	b.sent--
+	b.sentBytes -= int(c.size)
 	b.tidy()
 	return c
 }

@@ -71,6 +71,7 @@ type fakeMember struct {
 type fakeSession struct {
 	id      int64
 	last    uint64
+	told    uint64 // the highest number whose reply was sent
 	results map[uint64]*stoapb.Reply
 	client  string
 	opens   []*stoapb.OpenSession
@@ -193,7 +194,7 @@ func (m *fakeMember) Open(g stoapb.Sessions_OpenServer) error {
 		return err
 	}
 	ended := make(chan error, 2)
-	go func() { ended <- f.sendAll(g, st) }()
+	go func() { ended <- f.sendAll(g, s, st) }()
 	go func() { ended <- f.receiveAll(g, s, st, first) }()
 	err = <-ended
 	f.mu.Lock()
@@ -267,6 +268,9 @@ func (f *fake) receiveAll(g stoapb.Sessions_OpenServer, s *fakeSession, st *fake
 			}
 		}
 		f.mu.Lock()
+		if batch.Answered > s.told {
+			f.t.Errorf("the client has seen the reply to %d, and none behind %d was sent", batch.Answered, s.told)
+		}
 		for seq := range s.results {
 			if seq <= batch.Answered {
 				delete(s.results, seq)
@@ -306,7 +310,7 @@ func (st *fakeStream) die(err error) {
 	}
 }
 
-func (f *fake) sendAll(g stoapb.Sessions_OpenServer, st *fakeStream) error {
+func (f *fake) sendAll(g stoapb.Sessions_OpenServer, s *fakeSession, st *fakeStream) error {
 	for {
 		select {
 		case <-st.ready:
@@ -330,6 +334,13 @@ func (f *fake) sendAll(g stoapb.Sessions_OpenServer, st *fakeStream) error {
 					b.Replies = append(b.Replies, r)
 				}
 			}
+			f.mu.Lock()
+			for _, r := range b.Replies {
+				if !r.Event {
+					s.told = max(s.told, r.Seq)
+				}
+			}
+			f.mu.Unlock()
 			if err := g.Send(b); err != nil {
 				return err
 			}

@@ -335,3 +335,17 @@ func TestLevelsAndTokens(t *testing.T) {
 	require.Equal(t, []stoapb.Level{stoapb.Level_CAUSAL, stoapb.Level_STRICT, stoapb.Level_FAST, stoapb.Level_FAST, stoapb.Level_CAUSAL, stoapb.Level_CAUSAL}, levels)
 	require.Equal(t, []int64{0, 0, 0, 0, 50, 0}, revisions)
 }
+
+// TestFastIsNotSeen: what a fast read shows is no part of what the session has seen.
+func TestFastIsNotSeen(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	_, err := f.session().Put(testContext(t), "k", "v")
+	require.NoError(t, err)
+	_, err = s.At(client.Fast).Get(testContext(t), "k")
+	require.NoError(t, err)
+	require.Zero(t, s.Token())
+	_, err = s.At(client.Causal).Get(testContext(t), "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.Token())
+}

@@ -89,7 +89,7 @@ func (s *Session) over(err error) bool {
 // closedBefore ends a session whose Close took effect though its reply was lost.
 func (s *Session) closedBefore() {
 	s.mu.Lock()
-	last := s.backlog.pop()
+	last := s.backlog.drain()[0]
 	s.mu.Unlock()
 	last.to.answer(&arrival{from: new(origin), revision: s.token.Load()})
 	s.end(ErrSessionClosed)
@@ -255,9 +255,7 @@ func (s *Session) match(arrivals []arrival) (int, error) {
 				continue
 			}
 			level = a.watch.level
-		case a.seq < s.backlog.first:
-			continue // known from an earlier stream
-		case a.seq > s.backlog.first || s.backlog.len() == 0:
+		case a.seq != s.backlog.first || s.backlog.sent == 0:
 			return i, errOutOfOrder
 		default:
 			a.call = s.backlog.pop()

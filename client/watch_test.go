@@ -66,14 +66,14 @@ func TestWatchesGoOn(t *testing.T) {
 		}
 	}()
 	for i := range n {
-		_, err := s.Put(ctx, fmt.Sprintf("/%c/%d", 'a'+i%2, i), "")
+		_, err := s.Put(ctx, fmt.Sprintf("/%c/%d", "aab"[i%3], i), "")
 		require.NoError(t, err)
 		time.Sleep(100 * time.Microsecond)
 	}
 	seen := 0
 	for e := range feed.Chan() {
 		for _, e := range e.Events {
-			require.Equal(t, fmt.Sprintf("/%c/%d", 'a'+seen%2, seen), string(e.Kv.Key))
+			require.Equal(t, fmt.Sprintf("/%c/%d", "aab"[seen%3], seen), string(e.Kv.Key))
 			seen++
 		}
 		if seen == n {
