@@ -154,15 +154,9 @@ func (f *fake) set(change func()) {
 	change()
 }
 
-// cut breaks all streams.
-func (f *fake) cut() {
-	f.set(func() {
-		for _, s := range f.sessions {
-			if s.stream != nil {
-				s.stream.die(status.Error(codes.Unavailable, "cut"))
-			}
-		}
-	})
+// cut breaks a session's stream.
+func (f *fake) cut(id int64) {
+	f.set(func() { f.sessions[id].stream.die(status.Error(codes.Unavailable, "cut")) })
 }
 
 // expire takes a session's lease away.

@@ -265,7 +265,7 @@ func TestFollowsTheLeader(t *testing.T) {
 	require.EqualValues(t, 2, s.Member())
 	ctx := testContext(t)
 	f.set(func() { f.leader = 3 })
-	f.cut()
+	f.cut(int64(s.ID()))
 	require.Eventually(t, func() bool {
 		_, err := s.Put(ctx, "k", "v")
 		return err == nil && s.Member() == 3

@@ -59,14 +59,15 @@ func TestWatchesGoOn(t *testing.T) {
 	_, err = s.WatchInto(ctx, feed, "/b/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	const n = 300
+	writer := f.session()
 	go func() {
 		for range 20 {
 			time.Sleep(5 * time.Millisecond)
-			f.cut()
+			f.cut(int64(s.ID()))
 		}
 	}()
 	for i := range n {
-		_, err := s.Put(ctx, fmt.Sprintf("/%c/%d", "aab"[i%3], i), "")
+		_, err := writer.Put(ctx, fmt.Sprintf("/%c/%d", "aab"[i%3], i), "")
 		require.NoError(t, err)
 		time.Sleep(100 * time.Microsecond)
 	}
@@ -113,7 +114,7 @@ func TestEtcdWatcher(t *testing.T) {
 		_, err := s.KV().Put(ctx, fmt.Sprint("/w/", i), "")
 		require.NoError(t, err)
 		if i%10 == 0 {
-			f.cut()
+			f.cut(int64(s.ID()))
 		}
 	}
 	for i := 0; i < n; {
