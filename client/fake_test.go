@@ -223,9 +223,7 @@ func (m *fakeMember) open(g stoapb.Sessions_OpenServer, first *stoapb.ClientBatc
 	}
 	st := &fakeStream{ready: make(chan struct{}, 1), watches: map[uint64]*pb.WatchCreateRequest{}}
 	s.stream = st
-	for _, w := range o.Watches {
-		f.watch(st, w, false)
-	}
+	f.resume(st, o.Watches)
 	opened := &stoapb.Opened{Session: s.id, Ttl: max(o.Ttl, 1), ClusterId: 77, MemberId: m.id, RaftTerm: 3, Revision: f.revision, WindowRequests: f.window}
 	if o.PartitionMap {
 		opened.PartitionMap = f.atlas
@@ -352,7 +350,7 @@ func (f *fake) sendAll(g stoapb.Sessions_OpenServer, s *fakeSession, st *fakeStr
 func (f *fake) handle(s *fakeSession, st *fakeStream, r *stoapb.Request) {
 	switch r.Kind {
 	case stoapb.Kind_WATCH:
-		f.watch(st, r, true)
+		f.watch(st, r)
 		return
 	case stoapb.Kind_CANCEL:
 		c := new(pb.WatchCancelRequest)
@@ -526,23 +524,34 @@ func (f *fake) revoke(s *fakeSession) {
 	f.publish(f.history[before:])
 }
 
-func (f *fake) watch(st *fakeStream, r *stoapb.Request, answer bool) {
+func (f *fake) watch(st *fakeStream, r *stoapb.Request) {
 	c := new(pb.WatchCreateRequest)
 	_ = proto.Unmarshal(r.Body, c)
 	if string(c.Key) == "compacted" {
 		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true, Canceled: true, CompactRevision: 5}))
 		return
 	}
-	if answer {
-		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true}))
-	}
-	st.watches[r.Seq] = c
+	st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true}))
 	if c.StartRevision == 0 {
+		st.watches[r.Seq] = c
 		return
 	}
+	f.resume(st, []*stoapb.Request{r})
+}
+
+// resume opens watches in the past, whose events come in one order.
+func (f *fake) resume(st *fakeStream, watches []*stoapb.Request) {
+	for _, r := range watches {
+		c := new(pb.WatchCreateRequest)
+		_ = proto.Unmarshal(r.Body, c)
+		st.watches[r.Seq] = c
+	}
 	for i, e := range f.history {
-		if e.Kv.ModRevision >= c.StartRevision && within(e.Kv.Key, c.Key, c.RangeEnd) {
-			f.event(st, r.Seq, f.history[i:i+1])
+		for _, r := range watches {
+			c := st.watches[r.Seq]
+			if e.Kv.ModRevision >= c.StartRevision && within(e.Kv.Key, c.Key, c.RangeEnd) {
+				f.event(st, r.Seq, f.history[i:i+1])
+			}
 		}
 	}
 }
