@@ -28,9 +28,11 @@ func upper(b int) time.Duration {
 	return time.Duration(uint64(b-shift*sub+1)<<shift - 1)
 }
 
-func (h *histogram) add(d time.Duration) {
-	h.count++
-	h.buckets[bucket(d)]++
+func (h *histogram) add(d time.Duration) { h.addMany(d, 1) }
+
+func (h *histogram) addMany(d time.Duration, n int64) {
+	h.count += n
+	h.buckets[bucket(d)] += n
 }
 
 func (h *histogram) merge(o *histogram) {

@@ -37,8 +37,7 @@ func newLoad(endpoints []string, keys, value int) (*load, error) {
 		l.addresses = append(l.addresses, strings.TrimPrefix(e, "http://"))
 	}
 	for i := range keys {
-		// A hundred directories, as one finds them in a coordination store.
-		key := fmt.Appendf(nil, "/bench/%02d/key-%06d", i%100, i)
+		key := []byte(keyName(i))
 		for op, m := range map[string]proto.Message{
 			"put":  &pb.PutRequest{Key: key, Value: bytes.Repeat([]byte{'x'}, value)},
 			"get":  &pb.RangeRequest{Key: key},

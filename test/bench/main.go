@@ -1,26 +1,42 @@
-// Bench measures servers side by side: real etcd and stoa, in one run, on one
-// machine, under one load.
+// Bench measures servers side by side: real etcd, ZooKeeper and stoa, in one run, on
+// one machine, under one load.
 //
-//	go run ./test/bench                       1 and 3 servers; 1, 100 and 1,000 clients
-//	go run ./test/bench -quick                short rounds, for a look
-//	go run ./test/bench -servers etcd,stoa:1,stoa:2 -clients 1000 -ops put
-//	go run ./test/bench -write docs/benchmarks.md
+//	go run ./test/bench                       everything (an hour)
+//	go run ./test/bench -quick                short rounds of few cells, for a look
+//	go run ./test/bench -what unary -servers etcd,stoa:1,stoa:2 -clients 1000 -ops put
+//	go run ./test/bench -what sessions,switches -nodes 3
+//	go run ./test/bench -write docs/benchmarks.md -img docs/img
 //
-// The first of -servers is the baseline; "stoa:2" is stoa with two partitions. The
-// rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts on
-// the machine hits both. Each figure is the median of its rounds; the CPU time is that
-// of all servers of a cluster together, from /proc, per operation done.
+// What can be measured:
+//
+//	unary      etcd's API, call by call, beside etcd: 1, 100 and 1,000 clients
+//	sessions   puts and gets over sessions of several depths, beside etcd, ZooKeeper and
+//	           the empty stream, which is what gRPC and the machine allow
+//	switches   requests per change of partition, and the levels of reads: figure 9 of
+//	           Distler et al., AGORA
+//	latency    latency against throughput: figure 8 of the same
+//	isolation  one client's reads while 100 others write: as section 4.1 of Lev-Ari et
+//	           al., Modular Composition of Coordination Services
+//	memory     of an idle session and an idle watcher: 10,000 and 100,000 on one server
+//
+// Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions.
+// The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
+// on the machine hits both. Each figure is the median of its rounds; the CPU time is
+// that of all servers of a cluster together, from /proc, per operation done.
 //
 // The load generator runs beside the servers, as in most published figures, and so
-// takes part of the machine. It is kept cheap, and the same for all: unary gRPC calls
-// written by hand (wire.go), with requests encoded beforehand and answers that are
-// looked at, not decoded. What it used itself is in the report.
+// takes part of the machine. It is kept cheap, and alike for all: frames written by
+// hand (wire.go for unary calls, link.go and session.go for sessions, zookeeper.go),
+// with requests encoded beforehand and answers that are looked at, not decoded. What
+// it used itself is in the report.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,16 +46,26 @@ import (
 
 // plan is what a run measures.
 type plan struct {
-	subjects []subject
-	nodes    []int
-	clients  []int
-	ops      []string
-	value    int
-	keys     int
-	rounds   int
-	length   time.Duration
-	warmup   time.Duration
-	write    string
+	what       []string
+	subjects   []subject      // of unary
+	stoa       process.Binary // of the rest
+	zookeeper  bool
+	nodes      []int
+	clients    []int
+	ops        []string
+	sessions   []int
+	depths     []int
+	parts      int // for switches
+	spread     bool
+	idle       int // sessions of memory
+	watchers   int
+	value      int
+	keys       int
+	rounds     int
+	length     time.Duration
+	warmup     time.Duration
+	quick      bool
+	write, img string
 }
 
 // subject is one of the servers that are compared.
@@ -49,10 +75,22 @@ type subject struct {
 	parts int // 0: the server's default
 }
 
+// measurements are the parts of a run, in their order, and titles those of their sections.
+var (
+	measurements = []string{"unary", "sessions", "switches", "latency", "isolation", "memory"}
+	titles       = []string{"Unary calls", "Sessions", "Changes of partition, and levels", "Latency against throughput",
+		"Isolation", "Memory of sessions and watchers"}
+)
+
 func main() {
-	p, err := parse(os.Args[1:])
-	if err == nil {
-		err = run(p)
+	var err error
+	if os.Getenv(echoEnv) != "" {
+		err = serveEmpty(os.Args[1:])
+	} else {
+		var p *plan
+		if p, err = parse(os.Args[1:]); err == nil {
+			err = run(p)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -63,65 +101,103 @@ func main() {
 func parse(args []string) (*plan, error) {
 	f := flag.NewFlagSet("bench", flag.ExitOnError)
 	p := &plan{}
-	var (
-		quick   = f.Bool("quick", false, "one short round of each cell, and only 1 and 1,000 clients")
-		servers = f.String("servers", "etcd,stoa", "what to compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary")
-		nodes   = f.String("nodes", "1,3", "servers to a cluster")
-		clients = f.String("clients", "", "clients that work at once (default 1,100,1000)")
-		ops     = f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable)")
-	)
+	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
+	lists := map[string]*string{
+		"what":     f.String("what", strings.Join(measurements, ","), "what to measure"),
+		"servers":  f.String("servers", "etcd,stoa", "what unary compares, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary"),
+		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and sessions"),
+		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
+		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
+		"sessions": f.String("sessions", "1,16,100", "sessions that work at once"),
+		"depths":   f.String("depths", "1,16,64,256", "requests of a session that are under way at once"),
+	}
+	stoa := f.String("stoa", "stoa", "stoa's binary, for all but unary (default: built from this checkout)")
+	f.BoolVar(&p.zookeeper, "zookeeper", true, "measure ZooKeeper, if there is java")
+	f.BoolVar(&p.spread, "spread", false, "spread sessions over all servers; otherwise they are with the leader, where stoa's own client goes")
+	f.IntVar(&p.parts, "parts", 4, "partitions, for switches")
+	f.IntVar(&p.idle, "idle", 10_000, "sessions, for memory")
+	f.IntVar(&p.watchers, "watchers", 100_000, "watchers, for memory")
 	f.IntVar(&p.value, "value", 256, "bytes of a value")
 	f.IntVar(&p.keys, "keys", 10_000, "number of keys")
 	f.IntVar(&p.rounds, "rounds", 3, "rounds of each cell")
 	f.DurationVar(&p.length, "length", 3*time.Second, "time that a round is measured")
 	f.DurationVar(&p.warmup, "warmup", 500*time.Millisecond, "time that a round runs before")
-	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
+	f.StringVar(&p.write, "write", "", "update the report, a Markdown file")
+	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
 	f.Parse(args)
 
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if *quick {
-		if !given["rounds"] {
-			p.rounds = 1
-		}
-		if !given["length"] {
-			p.length = time.Second
-		}
-		if *clients == "" {
-			*clients = "1,1000"
-		}
-	}
-	if *clients == "" {
-		*clients = "1,100,1000"
+	if p.quick {
+		p.shorten(given, lists)
 	}
 	var err error
-	if p.nodes, err = numbers(*nodes); err != nil {
+	if p.stoa, err = process.Choose(*stoa); err != nil {
 		return nil, err
 	}
-	if p.clients, err = numbers(*clients); err != nil {
-		return nil, err
+	return p, p.read(lists)
+}
+
+// shorten is -quick: what was given stays.
+func (p *plan) shorten(given map[string]bool, lists map[string]*string) {
+	for name, v := range map[string]string{"clients": "1,1000", "ops": "put,get", "sessions": "16", "depths": "1,64"} {
+		if !given[name] {
+			*lists[name] = v
+		}
 	}
-	p.ops = strings.Split(*ops, ",")
+	if !given["rounds"] {
+		p.rounds = 1
+	}
+	if !given["length"] {
+		p.length = 500 * time.Millisecond
+	}
+	if !given["warmup"] {
+		p.warmup = 300 * time.Millisecond
+	}
+}
+
+// read reads the flags that are lists.
+func (p *plan) read(lists map[string]*string) error {
+	for name, to := range map[string]*[]int{"nodes": &p.nodes, "clients": &p.clients, "sessions": &p.sessions, "depths": &p.depths} {
+		var err error
+		if *to, err = numbers(*lists[name]); err != nil {
+			return fmt.Errorf("-%s: %w", name, err)
+		}
+	}
+	p.what = strings.Split(*lists["what"], ",")
+	for _, w := range p.what {
+		if !slices.Contains(measurements, w) {
+			return fmt.Errorf("-what: %q is none of %s", w, strings.Join(measurements, ", "))
+		}
+	}
+	p.ops = strings.Split(*lists["ops"], ",")
 	for _, op := range p.ops {
 		if methods[op] == "" {
-			return nil, fmt.Errorf("-ops: %q is none of put, get, sget", op)
+			return fmt.Errorf("-ops: %q is none of put, get, sget", op)
 		}
 	}
-	for _, s := range strings.Split(*servers, ",") {
-		sub := subject{name: s}
-		path, parts, ok := strings.Cut(s, ":")
-		if ok {
-			if sub.parts, err = strconv.Atoi(parts); err != nil {
-				return nil, fmt.Errorf("-servers: the partitions of %q: %w", s, err)
-			}
-			sub.name = fmt.Sprintf("%s P=%d", path, sub.parts)
-		}
-		if sub.bin, err = process.Choose(path); err != nil {
-			return nil, err
+	for _, s := range strings.Split(*lists["servers"], ",") {
+		sub, err := parseSubject(s)
+		if err != nil {
+			return fmt.Errorf("-servers: %w", err)
 		}
 		p.subjects = append(p.subjects, sub)
 	}
-	return p, nil
+	return nil
+}
+
+func parseSubject(s string) (subject, error) {
+	sub := subject{name: s}
+	path, parts, ok := strings.Cut(s, ":")
+	var err error
+	if ok {
+		if sub.parts, err = strconv.Atoi(parts); err != nil {
+			return sub, fmt.Errorf("the partitions of %q: %w", s, err)
+		}
+		sub.name = fmt.Sprintf("%s P=%d", path, sub.parts)
+	}
+	sub.bin, err = process.Choose(path)
+	return sub, err
 }
 
 func numbers(list string) ([]int, error) {
@@ -137,21 +213,34 @@ func numbers(list string) ([]int, error) {
 }
 
 func run(p *plan) error {
-	rep := &report{plan: p, started: time.Now()}
-	for _, n := range p.nodes {
-		if err := runNodes(p, n, rep); err != nil {
-			return err
+	began := fmt.Sprintf("Measured on %s, on %s.", time.Now().Format("2006-01-02"), machine())
+	by := map[string]func(*plan) (section, error){
+		"unary": measureUnary, "sessions": measureSessions, "switches": measureSwitches,
+		"latency": measureLatency, "isolation": measureIsolation, "memory": measureMemory,
+	}
+	var sections []section
+	var failed error
+	for i, name := range measurements {
+		if !slices.Contains(p.what, name) {
+			continue
 		}
+		s, err := by[name](p)
+		if err != nil {
+			failed = fmt.Errorf("%s: %w", name, err)
+			break // what was measured before is shown all the same
+		}
+		s.title = titles[i]
+		s.text += "\n\n" + began
+		sections = append(sections, s)
 	}
-	rep.table(os.Stdout)
-	if p.write == "" {
-		return nil
+	for _, s := range sections {
+		s.print(os.Stdout)
 	}
-	out, err := os.Create(p.write)
-	if err != nil {
-		return fmt.Errorf("writing the report: %w", err)
+	if p.img != "" {
+		failed = errors.Join(failed, draw(p.img, sections))
 	}
-	defer out.Close()
-	rep.markdown(out)
-	return out.Close()
+	if p.write != "" {
+		failed = errors.Join(failed, update(p.write, p.img, sections))
+	}
+	return failed
 }

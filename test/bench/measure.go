@@ -28,6 +28,17 @@ type cell struct {
 	samples        [][]sample // by subject
 }
 
+// measureUnary measures etcd's API.
+func measureUnary(p *plan) (section, error) {
+	rep := &report{plan: p}
+	for _, n := range p.nodes {
+		if err := runNodes(p, n, rep); err != nil {
+			return section{}, err
+		}
+	}
+	return rep.section(), nil
+}
+
 // runNodes measures all cells of one cluster size. The clusters of all subjects stand
 // side by side; those that are not measured idle.
 func runNodes(p *plan, nodes int, rep *report) (err error) {
@@ -104,22 +115,39 @@ func (b *bench) close() {
 
 // round puts the load on for a while and measures the middle of it.
 func (b *bench) round(op string, clients int) (sample, error) {
+	return b.plan.measure(b.cluster, func() (*running, error) { return b.load.start(op, clients), nil })
+}
+
+// measure puts a load on a cluster for a while and measures the middle of it.
+func (p *plan) measure(cluster *process.Cluster, start func() (*running, error)) (sample, error) {
 	time.Sleep(200 * time.Millisecond) // what the last round left behind on the disk
-	r := b.load.start(op, clients)
-	time.Sleep(b.plan.warmup)
+	r, err := start()
+	if err != nil {
+		return sample{}, err
+	}
+	time.Sleep(p.warmup)
+	s, err := p.window(cluster, r)
+	if err := errors.Join(err, r.stop()); err != nil {
+		return sample{}, err
+	}
+	return s, nil
+}
+
+// window measures what a load that is on does for a while.
+func (p *plan) window(cluster *process.Cluster, r *running) (sample, error) {
 	r.record()
 	start := time.Now()
 	own := ownCPU()
-	before, err := b.cluster.CPU()
+	before, err := cluster.CPU()
 	if err != nil {
-		return sample{}, errors.Join(err, r.stop())
+		return sample{}, err
 	}
-	time.Sleep(b.plan.length)
+	time.Sleep(p.length)
 	hist := r.recorded()
 	took := time.Since(start)
 	own = ownCPU() - own
-	after, err := b.cluster.CPU()
-	if err := errors.Join(err, r.stop()); err != nil {
+	after, err := cluster.CPU()
+	if err != nil {
 		return sample{}, err
 	}
 	if hist.count == 0 {

@@ -14,10 +14,9 @@ import (
 
 // report holds what was measured.
 type report struct {
-	plan    *plan
-	started time.Time
-	cells   []cell
-	memory  []memory
+	plan   *plan
+	cells  []cell
+	memory []memory
 }
 
 type memory struct {
@@ -92,48 +91,19 @@ func (r *report) rows() [][]string {
 	return rows
 }
 
-func (r *report) table(w io.Writer) {
-	rows := r.rows()
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, f := range row {
-			width[i] = max(width[i], len([]rune(f)))
-		}
-	}
-	for _, row := range rows {
-		for i, f := range row {
-			fmt.Fprintf(w, "%s%s  ", f, strings.Repeat(" ", width[i]-len([]rune(f))))
-		}
-		fmt.Fprintln(w)
-	}
-	for _, m := range r.memory {
-		fmt.Fprintf(w, "resident memory, %d node%s, %s: %d MiB per server\n", m.nodes, plural(m.nodes), m.subject, m.bytes>>20)
-	}
-}
-
-func (r *report) markdown(w io.Writer) {
+// section is the report as a part of the document.
+func (r *report) section() section {
 	p := r.plan
-	fmt.Fprintf(w, "# Benchmarks\n\n")
-	fmt.Fprintf(w, "Written by `make bench` (`go run ./test/bench -write docs/benchmarks.md`) on %s.\n\n", r.started.Format("2006-01-02"))
-	fmt.Fprintf(w, "Real etcd and stoa side by side in one run: %d interleaved rounds of %v of each cell, %d keys, values of %d B, "+
-		"clients share at most %d connections and are spread over all servers; the load generator runs on the same machine. "+
-		"Figures are medians over the rounds; CPU is that of all servers of a cluster together, from `/proc/PID/stat`, per operation. "+
-		"Ratios are to %s. Absolute figures drift from day to day and from machine to machine: the ratios count.\n\n",
-		p.rounds, p.length, p.keys, p.value, maxConns, p.subjects[0].name)
-	fmt.Fprintf(w, "Machine: %s.\n\n", machine())
-	fmt.Fprintf(w, "Goals, beside etcd: with 1,000 clients on 1 node puts ≥ 1.7x at ≤ 0.5 of the CPU, linearizable gets ≥ 1.3x at ≤ 0.65; "+
+	s := section{rows: r.rows(), text: fmt.Sprintf("%d interleaved rounds of %v of each cell, %d keys, values of %d B; "+
+		"clients share at most %d connections and are spread over all servers. Ratios are to %s. "+
+		"Goals, beside etcd: with 1,000 clients on 1 node puts ≥ 1.7x at ≤ 0.5 of the CPU, linearizable gets ≥ 1.3x at ≤ 0.65; "+
 		"on 3 nodes puts ≥ 3.5x at ≤ 0.25 of the CPU, linearizable gets ≥ 2x at ≤ 0.4; with 1 client put and get no slower at p50 and p99 "+
-		"(a latency within the width of a bucket of the histogram, 3 %%, counts as the same).\n\n")
-	for i, row := range r.rows() {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			fmt.Fprintf(w, "|%s\n", strings.Repeat(" --- |", len(row)))
-		}
-	}
-	fmt.Fprintf(w, "\nResident memory per server at the end of a run:\n\n| nodes | server | MiB |\n| --- | --- | --- |\n")
+		"(a latency within the width of a bucket of the histogram, 3 %%, counts as the same).",
+		p.rounds, p.length, p.keys, p.value, maxConns, p.subjects[0].name)}
 	for _, m := range r.memory {
-		fmt.Fprintf(w, "| %d | %s | %d |\n", m.nodes, m.subject, m.bytes>>20)
+		s.notes = append(s.notes, fmt.Sprintf("Resident memory at the end, %d node%s, %s: %d MiB per server.", m.nodes, plural(m.nodes), m.subject, m.bytes>>20))
 	}
+	return s
 }
 
 // machine describes what the figures were measured on.
