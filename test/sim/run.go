@@ -138,6 +138,7 @@ func (c *cluster) settle() {
 		c.ledger.compare(s.life.core)
 	}
 	c.compareRegistries()
+	c.compareSessions()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)
 		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)
