@@ -187,13 +187,7 @@ func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Mess
 	case *pb.DeleteRangeRequest:
 		return &pb.DeleteRangeResponse{Header: header, Deleted: out.Deleted, PrevKvs: out.Kvs}
 	case *pb.TxnRequest:
-		resp := &pb.TxnResponse{Header: header, Succeeded: out.Succeeded}
-		if len(out.Kvs) > 0 {
-			resp.Responses = []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{
-				ResponseRange: &pb.RangeResponse{Header: x.header(true), Kvs: out.Kvs, Count: int64(len(out.Kvs))},
-			}}}
-		}
-		return resp
+		return &pb.TxnResponse{Header: header, Succeeded: out.Succeeded, Responses: x.responses(chosen(r, out.Succeeded), out.Kvs)}
 	case *pb.RangeRequest:
 		resp := &pb.RangeResponse{Header: header, Kvs: out.Kvs, Count: int64(len(out.Kvs))}
 		if r.GetCountOnly() {
@@ -202,6 +196,37 @@ func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Mess
 		return resp
 	}
 	return &pb.RangeResponse{Header: header, Kvs: x.blocked(out)}
+}
+
+// responses are one for each operation of a transaction that an extension handled, as
+// clients expect. What the handler returned answers the first range, or comes behind
+// the others if there is none.
+func (x *execution) responses(ops []*pb.RequestOp, kvs []*mvccpb.KeyValue) []*pb.ResponseOp {
+	found := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{
+		ResponseRange: &pb.RangeResponse{Header: x.header(true), Kvs: kvs, Count: int64(len(kvs))},
+	}}
+	given := len(kvs) == 0
+	list := make([]*pb.ResponseOp, 0, len(ops)+1)
+	for _, op := range ops {
+		switch op.GetRequest().(type) {
+		case *pb.RequestOp_RequestRange:
+			r := found
+			if given {
+				r = &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Header: x.header(true)}}}
+			}
+			list, given = append(list, r), true
+		case *pb.RequestOp_RequestPut:
+			list = append(list, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: x.header(true)}}})
+		case *pb.RequestOp_RequestDeleteRange:
+			list = append(list, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Header: x.header(true)}}})
+		case *pb.RequestOp_RequestTxn:
+			list = append(list, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Header: x.header(true)}}})
+		}
+	}
+	if !given {
+		list = append(list, found)
+	}
+	return list
 }
 
 // blocked is the answer to a watch that an extension handled: the key-value that
