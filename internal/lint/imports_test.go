@@ -56,6 +56,8 @@ var rules = []rule{
 	{dir: "internal/command", why: "what a log entry says is data", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
 	{dir: "internal/sequencer", why: "the sequencer is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
+	{dir: "internal/session", why: "the order of a session is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt,
+		module + "internal/node", module + "internal/replica", module + "internal/apply", module + "internal/rpc", module + "internal/watch"})},
 	{dir: "internal/replica", why: "the replica is pure: disk, network and clock are given to it", never: slices.Concat(world, []string{grpcLibrary, bbolt,
 		module + "internal/transport", module + "internal/backend", module + "internal/node", module + "internal/rpc"})},
 	{dir: "internal/watch", why: "the hub knows stores through interfaces of its own", never: []string{raftLibrary, bbolt,

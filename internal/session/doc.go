@@ -2,8 +2,7 @@
 // request may go on its way, and when its reply may leave.
 //
 // A [Session] is a state machine. Requests and completions go in (Take, Wrote,
-// Reached, Moved on by Advance); what is to be done comes out as calls of its
-// [Host], which is the server around it and in tests a model. See DESIGN.md for
+// Reached); what is to be done comes out of Advance, as calls of its [Host], which is the server around it and in tests a model. See DESIGN.md for
 // the rules and why they are enough.
 //
 // Invariants:
@@ -19,6 +18,6 @@
 //     replied to is a prefix of the requests, what took effect is a prefix of the
 //     writes.
 //
-// The package imports placement and nothing else of stoa. It knows no clock, no
-// goroutine and no lock: one goroutine at a time drives a session.
+// The package imports placement and the API, and nothing else of stoa. It knows no
+// clock, no goroutine and no lock: one goroutine at a time drives a session.
 package session

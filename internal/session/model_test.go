@@ -357,3 +357,27 @@ func TestAWriteWithoutItsPredecessorIsALoss(t *testing.T) {
 		require.Empty(t, m.replied)
 	})
 }
+
+// A read point may be older than a read that comes while it is awaited.
+func TestARunTakesNobodyInOnItsWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{t: t, rev: 1, closed: make([]int64, 1), inboxes: make([][]sent, 1), last: map[int]uint64{}, through: 9}
+		m.s = New(m, 1, 0)
+		read := func() *Op {
+			op := &Op{Seq: m.s.Next(), Request: &request{plan: Plan{Class: Read, Parts: placement.Of(0), Strict: true}, since: m.rev}}
+			m.s.Take(op)
+			m.advance()
+			return op
+		}
+		first := read()
+		require.NotNil(t, m.awaited)
+		m.rev = 2
+		second := read()
+		m.closed[0], m.awaited = 1, nil
+		m.s.Reached(nil)
+		m.advance()
+		require.True(t, first.Done)
+		require.False(t, second.Done)
+		require.EqualValues(t, 2, m.awaited.need)
+	})
+}

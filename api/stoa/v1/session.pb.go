@@ -37,8 +37,8 @@ const (
 	Kind_TXN Kind = 4
 	// WatchCreateRequest, WatchResponse with created (and canceled if it was
 	// refused). watch_id is ignored: the watch's id is the request's number, in
-	// all responses. Its level is the watch's. Events follow as replies whose field
-	// event is set.
+	// all responses; so are fragment and progress_notify (see PROGRESS). Its level is
+	// the watch's. Events follow as replies whose field event is set.
 	Kind_WATCH Kind = 5
 	// WatchCancelRequest, WatchResponse with canceled. No event of the watch comes
 	// after the reply. It is no error if there is no such watch.

@@ -50,7 +50,9 @@ type SessionsClient interface {
 	// writes were under way) says nothing about the requests that were not
 	// answered: the client opens another, on any member, with the same session, and
 	// sends them again with their numbers, in order, before any new ones. It has
-	// the session's ttl for it.
+	// the session's ttl for it. A write that has taken effect is answered as it was
+	// (FailedPrecondition if its result is forgotten); a read is read again, and may
+	// then show writes of the session that were sent behind it.
 	//
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
@@ -108,7 +110,9 @@ type SessionsServer interface {
 	// writes were under way) says nothing about the requests that were not
 	// answered: the client opens another, on any member, with the same session, and
 	// sends them again with their numbers, in order, before any new ones. It has
-	// the session's ttl for it.
+	// the session's ttl for it. A write that has taken effect is answered as it was
+	// (FailedPrecondition if its result is forgotten); a read is read again, and may
+	// then show writes of the session that were sent behind it.
 	//
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
