@@ -34,6 +34,8 @@ func measureIsolation(p *plan) (s section, err error) {
 		return s, err
 	}
 	defer func() { a.close(err != nil) }()
+	writers := writers
+	writers.pick = a.keys.ownKeys
 	type side struct {
 		name            string
 		cluster         *process.Cluster
@@ -72,7 +74,7 @@ func measureIsolation(p *plan) (s section, err error) {
 	}
 	s.charts = map[string]plot.Chart{"bench-isolation.svg": {Title: fmt.Sprintf("Isolation, %d nodes, %d B", nodes, p.value), Panels: []plot.Panel{chart}}}
 	s.text = fmt.Sprintf("Section 4.1 of ZooNet: one client reads, one request at a time, on a cluster of %d, while %d others write values of %d B at a fixed pace, each with a "+
-		"session of its own. %d rounds of %v. Goal: the reader's p50 within %.0f %% of what it is alone, as long as less than %.0f %% of the machine's CPU time is in use. "+
+		"session and a directory of its own. %d rounds of %v. Goal: the reader's p50 within %.0f %% of what it is alone, as long as less than %.0f %% of the machine's CPU time is in use. "+
 		"Servers and clients share the machine, so that some of what grows is the queue for a core.",
 		nodes, writers.sessions, p.value, p.rounds, p.length, (unchanged-1)*100, saturated*100)
 	return s, nil

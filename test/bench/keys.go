@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -102,7 +103,10 @@ func inRuns(byPartition [][]int, run, seed int) picker {
 
 // byPartition sorts the keys by where a map says that they live; see PartitionMap.
 func (k *keyspace) byPartition(m *stoapb.PartitionMap) ([][]int, error) {
-	lists := make([][]int, m.GetPartitions())
+	if m == nil {
+		return nil, errors.New("the server doesn't say where keys live")
+	}
+	lists := make([][]int, m.Partitions)
 	for i, key := range k.keys {
 		directory := key[:len("/bench/00/")]
 		at := m.Slots[xxhash.Sum64String(directory)%uint64(len(m.Slots))]

@@ -35,7 +35,7 @@ func measureLatency(p *plan) (s section, err error) {
 		panel := plot.Panel{Title: opText[op], X: "operations/s", Y: "median latency, ms"}
 		for _, step := range steps {
 			w := step
-			w.op = op
+			w.op, w.pick = op, a.keys.ownKeys
 			rows, err := a.latencyStep(w, &panel)
 			if err != nil {
 				return s, err
@@ -46,7 +46,7 @@ func measureLatency(p *plan) (s section, err error) {
 	}
 	s.charts = map[string]plot.Chart{"bench-latency.svg": chart}
 	s.text = fmt.Sprintf("Figure 8 of AGORA: the load grows step by step, from 1 request under way to %d, on a cluster of %d, values of %d B. stoa and ZooKeeper: "+
-		"1 to 16 sessions of depth 1 to 256; unary calls: as many clients as requests, at most %d. %d rounds of %v.",
+		"1 to 16 sessions of depth 1 to 256, each with a directory of its own; unary calls: as many clients as requests, at most %d. %d rounds of %v.",
 		steps[len(steps)-1].sessions*steps[len(steps)-1].depth, nodes, p.value, most, p.rounds, p.length)
 	return s, nil
 }

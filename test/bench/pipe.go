@@ -184,8 +184,8 @@ func openPipes(n int, open func(i int) (pipe, error)) ([]pipe, error) {
 	pipes, errs := make([]pipe, n), make([]error, n)
 	each(n, func(i int) { pipes[i], errs[i] = open(i) })
 	if err := errors.Join(errs...); err != nil {
-		for _, p := range pipes {
-			if p != nil {
+		for i, p := range pipes {
+			if errs[i] == nil {
 				p.close()
 			}
 		}

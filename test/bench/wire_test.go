@@ -63,7 +63,7 @@ func TestLoadOnARealServer(t *testing.T) {
 		require.NoError(t, r.stop())
 		require.Greater(t, h.count, int64(100))
 		require.GreaterOrEqual(t, kv.gets.Load(), h.count)
-		require.LessOrEqual(t, kv.gets.Load(), h.count+2*int64(clients))
+		require.LessOrEqual(t, kv.gets.Load(), 2*h.count+2*int64(clients)) // some come before and after it is recorded
 	}
 
 	kv.fail.Store(true)
