@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -160,11 +161,13 @@ func await(conn net.Conn, in *bufio.Reader, head int, until time.Time) (bool, er
 		return false, err
 	}
 	_, err := in.Peek(head)
-	var late net.Error
-	if errors.As(err, &late) && late.Timeout() {
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return false, err
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, nil
 	}
-	return err == nil, errors.Join(err, conn.SetReadDeadline(time.Time{}))
+	return err == nil, err
 }
 
 // receive reads one frame and returns the stream that got something: data, or its end.

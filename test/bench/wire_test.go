@@ -61,7 +61,7 @@ func TestLoadOnARealServer(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		h := r.recorded()
 		require.NoError(t, r.stop())
-		require.Greater(t, h.count, int64(100))
+		require.Greater(t, h.count, int64(20))
 		require.GreaterOrEqual(t, kv.gets.Load(), h.count)
 		require.LessOrEqual(t, kv.gets.Load(), 2*h.count+2*int64(clients)) // some come before and after it is recorded
 	}
