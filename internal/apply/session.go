@@ -34,7 +34,7 @@ func (x *execution) inSession(body []byte) Result {
 	case before.result != nil:
 		return x.repeated(before.result)
 	case q.Seq <= before.last:
-		return x.failed(fault.ResultForgotten)
+		return x.failed(x.missing(&q))
 	case before.last < q.Pred:
 		return x.failed(fault.SessionGap)
 	}
@@ -114,6 +114,36 @@ func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
 		t := &x.m.sessions[p]
 		t.remember(t.session(q.Session), q.Answered, o)
 	}
+}
+
+// missing says why the participants don't know the result of a write that has been
+// passed by: it was sent to others than those that its keys have now, or they have
+// forgotten it.
+func (x *execution) missing(q *command.Sequenced) error {
+	call := command.Call{Kind: q.Kind, Body: q.Body}
+	if q.Kind == command.Extended {
+		var err error
+		if call, err = command.DecodeCall(q.Body); err != nil {
+			return fault.ResultForgotten
+		}
+	}
+	req := newRequest(call.Kind)
+	if req == nil || proto.Unmarshal(call.Body, req) != nil {
+		return fault.ResultForgotten
+	}
+	if q.Kind == command.Extended {
+		e, err := x.callee(&call, req)
+		if err != nil {
+			return err
+		}
+		if e != nil {
+			return fault.ResultForgotten
+		}
+	}
+	if err := x.covers(x.m.Parts(req)); err != nil {
+		return err
+	}
+	return fault.ResultForgotten
 }
 
 // repeated answers a write that has taken effect before.
