@@ -7,7 +7,7 @@ RUNS        ?= 300
 ROUNDS      ?= 10
 SEED        ?= 1
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./extensions/... ./internal/... ./test/bench/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./extensions/... ./internal/... ./test/bench/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -74,10 +74,23 @@ test-faults: build
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
 
-## bench: side by side with etcd
+## bench: side by side with etcd and ZooKeeper, all of it (an hour); writes docs/benchmarks.md with ARGS="-write docs/benchmarks.md -img docs/img"
 .PHONY: bench
 bench: build peers
-	$(GO) run ./test/bench $(ARGS)
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench $(ARGS)
+
+## bench-quick: short rounds of few cells, for a look (some minutes)
+.PHONY: bench-quick
+bench-quick: build peers
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench -quick $(ARGS)
+
+## bench-sessions: what sessions are about, into docs/benchmarks.md
+.PHONY: bench-sessions
+bench-sessions: build peers
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench -what sessions,switches,latency,isolation,memory -write docs/benchmarks.md -img docs/img $(ARGS)
 
 ## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (some minutes)
 .PHONY: bench-recipes

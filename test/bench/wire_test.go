@@ -58,7 +58,9 @@ func TestLoadOnARealServer(t *testing.T) {
 		kv.gets.Store(0)
 		r := ld.start("get", clients)
 		r.record()
-		time.Sleep(300 * time.Millisecond)
+		for waiting := time.Now(); kv.gets.Load() < 300+2*int64(clients) && time.Since(waiting) < 20*time.Second; {
+			time.Sleep(10 * time.Millisecond)
+		}
 		h := r.recorded()
 		require.NoError(t, r.stop())
 		require.Greater(t, h.count, int64(20))
