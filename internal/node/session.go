@@ -126,6 +126,7 @@ func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches [
 	}
 	return s, &stoapb.Opened{
 		Session: id, Ttl: ttl, Revision: n.Revision(), WindowRequests: sessionRequests, WindowBytes: sessionBytes,
+		PartitionMap: s.driver.tellMap(),
 	}, nil
 }
 

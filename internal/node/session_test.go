@@ -57,6 +57,7 @@ func (k *testSink) Reply(op *session.Op) {
 	k.s.replies = append(k.s.replies, testReply{op.Revision, string(r.Kv.GetValue()), op.Err})
 }
 func (k *testSink) Event(uint64, *pb.WatchResponse) {}
+func (k *testSink) Placement(*stoapb.PartitionMap)  {}
 func (k *testSink) Bytes() int                      { return 0 }
 func (k *testSink) Flush() error {
 	select {

@@ -30,6 +30,9 @@ type driver struct {
 	watches watches
 
 	replies, bytes int // handed over since the last flush
+
+	wantsMap bool           // its client wants to know where keys live
+	toldMap  *placement.Map // and has been told so
 }
 
 // known is what requests are routed by.
@@ -48,6 +51,21 @@ func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item)
 	d.s, d.resumed = s, watches
 	d.order = session.New(d, o.GetNext(), o.GetRevision())
 	d.watches.init()
+	d.wantsMap = o.GetPartitionMap()
+}
+
+// tellMap returns where keys live, if the client wants to know and doesn't.
+func (d *driver) tellMap() *stoapb.PartitionMap {
+	m := d.s.n.current().machine.Placement()
+	if !d.wantsMap || m == d.toldMap {
+		return nil
+	}
+	d.toldMap = m
+	told := &stoapb.PartitionMap{Partitions: uint32(m.Partitions()), Slots: m.Encode()[2 : 2+placement.Slots]}
+	for _, r := range m.Rules() {
+		told.Rules = append(told.Rules, &stoapb.PlacementRule{Key: []byte(r.Key), Slot: uint32(r.Slot)})
+	}
+	return told
 }
 
 // who says on whose behalf requests come.
@@ -101,6 +119,9 @@ func (d *driver) why() error {
 }
 
 func (d *driver) flush() bool {
+	if m := d.tellMap(); m != nil {
+		d.s.sink.Placement(m)
+	}
 	err := d.s.sink.Flush()
 	d.s.replied(d.replies, d.bytes)
 	d.replies, d.bytes = 0, 0

@@ -33,6 +33,7 @@ type testSession struct {
 	opened *stoapb.Opened
 	next   uint64
 	queue  []*stoapb.Reply
+	placed *stoapb.PartitionMap // that was told last
 }
 
 func startServer(t testing.TB, partitions int) (*node.Node, *grpc.ClientConn, *rpc.Server) {
@@ -104,6 +105,9 @@ func (s *testSession) recv() (*stoapb.Reply, error) {
 			return nil, err
 		}
 		s.queue = m.Replies
+		if m.PartitionMap != nil {
+			s.placed = m.PartitionMap
+		}
 	}
 	r := s.queue[0]
 	s.queue = s.queue[1:]
@@ -352,6 +356,24 @@ func TestSessionWatchesInOrder(t *testing.T) {
 		}
 		require.Equal(t, []string{value, "z"}, values)
 	})
+}
+
+func TestSessionTellsWhereKeysLive(t *testing.T) {
+	_, conn, _ := startServer(t, 4)
+	s := openSession(t, conn, &stoapb.OpenSession{Ttl: 60, PartitionMap: true})
+	m := s.opened.PartitionMap
+	require.EqualValues(t, 4, m.Partitions)
+	require.Len(t, m.Slots, 1024)
+	require.Empty(t, m.Rules)
+	// An extension whose scope would spread over partitions gets a rule.
+	source := "return { scope = { \"/one\", \"/two/\" }, operations = { { op = \"put\", key = \"/one\" } }, put = function(request) return 1 end }"
+	s.send(s.put("/em/spread", source))
+	require.Zero(t, s.reply(1).Code)
+	require.NotNil(t, s.placed)
+	require.NotEmpty(t, s.placed.Rules)
+	// The extension answers a put of this session's.
+	s.send(s.put("/one", "x"))
+	require.Equal(t, "1", string(body(t, s.reply(2), new(pb.PutResponse)).PrevKv.Value))
 }
 
 func TestSessionFastWatch(t *testing.T) {

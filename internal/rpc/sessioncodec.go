@@ -148,6 +148,15 @@ func (s *sessionSink) Event(seq uint64, r *pb.WatchResponse) {
 	s.body(&sessionwire.Reply{Seq: seq, Event: true, Revision: r.GetHeader().GetRevision()}, r)
 }
 
+// Placement implements session.Sink.
+func (s *sessionSink) Placement(m *stoapb.PartitionMap) {
+	// A batch is the sequence of its fields: one with the map alone is appended.
+	b, err := (&sessionwire.ServerBatch{PartitionMap: m}).AppendTo(s.buffer())
+	if err == nil {
+		*s.message.Bytes = b
+	}
+}
+
 func (s *sessionSink) body(head *sessionwire.Reply, m proto.Message) {
 	size := proto.Size(m)
 	b := sessionwire.AppendReplyHead(s.buffer(), head, size)

@@ -48,6 +48,8 @@ type Sink interface {
 	Reply(op *Op)
 	// Event hands over events of the watch that request seq created.
 	Event(seq uint64, r *pb.WatchResponse)
+	// Placement hands over where keys live now.
+	Placement(m *stoapb.PartitionMap)
 	// Bytes is how much waits to be sent.
 	Bytes() int
 	// Flush sends it. It may take as long as the client does.
