@@ -2,7 +2,6 @@ package compat
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -356,9 +355,9 @@ func (e *env) crashMembers(s *client.Session, times int, done chan struct{}) {
 	defer close(done)
 	for range times {
 		time.Sleep(500 * time.Millisecond)
-		victim, err := e.serverOf(s.Member())
-		if err != nil {
-			e.t.Error(err)
+		victim := e.serverOf(s)
+		if victim == nil {
+			e.t.Error("the session finds no server again")
 			return
 		}
 		if err := victim.Kill(); err != nil {
@@ -374,12 +373,16 @@ func (e *env) crashMembers(s *client.Session, times int, done chan struct{}) {
 	time.Sleep(500 * time.Millisecond)
 }
 
-func (e *env) serverOf(member uint64) (*process.Server, error) {
-	for _, srv := range e.Servers {
-		st, err := e.cli.Status(e.ctx, srv.ClientURL)
-		if err == nil && st.Header.MemberId == member {
-			return srv, nil
+// serverOf is the server to which a session is connected, as soon as it is.
+func (e *env) serverOf(s *client.Session) *process.Server {
+	for ; e.ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		member := s.Member()
+		for _, srv := range e.Servers {
+			st, err := e.cli.Status(e.ctx, srv.ClientURL)
+			if err == nil && st.Header.MemberId == member {
+				return srv
+			}
 		}
 	}
-	return nil, errors.New("no server has the member's id")
+	return nil
 }
