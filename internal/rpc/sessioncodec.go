@@ -95,14 +95,15 @@ func plainKey(b []byte, key, last protowire.Number) (k []byte, ok bool) {
 type sessionSink struct {
 	stream  grpc.ServerStream
 	message sessionwire.Encoded
+	usual   int // bytes of the message before
 }
 
-// usualMessage is the memory that a message begins with.
-const usualMessage = 16 << 10
+// Messages begin with memory for a quarter more than the one before.
+const smallMessage, largeMessage = 3 << 10, 72 << 10
 
 func (s *sessionSink) buffer() []byte {
 	if s.message.Bytes == nil {
-		s.message = sessionwire.NewEncoded(usualMessage)
+		s.message = sessionwire.NewEncoded(min(max(smallMessage, s.usual+s.usual/4), largeMessage))
 	}
 	return *s.message.Bytes
 }
@@ -119,7 +120,7 @@ func (s *sessionSink) Bytes() int {
 func (s *sessionSink) Flush() error {
 	s.buffer()
 	m := s.message
-	s.message = sessionwire.Encoded{}
+	s.message, s.usual = sessionwire.Encoded{}, len(*m.Bytes)
 	return s.stream.SendMsg(m)
 }
 

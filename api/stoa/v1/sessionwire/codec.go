@@ -14,10 +14,8 @@ type Encoded struct{ Bytes *[]byte }
 // Received is a message as it came: one piece of memory, the receiver's own.
 type Received struct{ Bytes []byte }
 
-// pooled bounds what is kept for the next message.
-const pooled = 64 << 10
-
-var pool = mem.NewTieredBufferPool(4<<10, 16<<10, pooled)
+// Memory for messages is used again by size.
+var pool = mem.NewTieredBufferPool(4<<10, 12<<10, 32<<10, 72<<10)
 
 // NewEncoded returns empty memory to encode a message of about the given size
 // into. Sending it with [Codec] gives it back.
