@@ -22,5 +22,18 @@
 // at which revision, is read from the final watch, which is what makes long histories
 // checkable; if the watch were wrong, the answers that others got would contradict it.
 //
+// Sessions (session_test.go, sessionhistory.go) send reads and writes of several
+// partitions without waiting, through stoa's own client, while servers are killed and
+// stopped and leaders move. Compared are what every session sent and was answered, and
+// the final history. Each checker is shown to catch a broken history:
+//
+//  5. A session's writes take effect in the order in which they were sent, each once,
+//     and those that do are a prefix of those that were sent.
+//  6. Strict and causal reads show the state at their revision, which covers all that
+//     the session has seen, sent and been told of, and nothing that it sent later.
+//  7. Events of ordered watches come in one order, completely, and before the answer
+//     to a read that reflects them.
+//  8. Who has read /ready reads the data that was made ready, on whichever server.
+//
 // Failover shows how long nobody's write is acknowledged when the leader is killed.
 package faults

@@ -38,6 +38,7 @@ var faults = map[string]func(*nemesis, context.Context) error{
 	"pause the leader for long": func(n *nemesis, ctx context.Context) error {
 		return n.pauseFor(3*time.Second, n.leader(ctx))
 	},
+	"move the leader": func(n *nemesis, ctx context.Context) error { return n.move(ctx) },
 	"pause one, kill another": func(n *nemesis, ctx context.Context) error {
 		s := n.any()
 		if err := s.Pause(); err != nil {
@@ -132,6 +133,42 @@ func (n *nemesis) pauseFor(d time.Duration, servers ...*process.Server) error {
 		}
 	}
 	return nil
+}
+
+// move asks the leader to hand over to another. Nothing dies; if it can't be done just
+// now, it isn't.
+func (n *nemesis) move(ctx context.Context) error {
+	from := n.leader(ctx)
+	to := n.others(from)[n.rnd.IntN(len(n.cluster.Servers)-1)]
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	target, err := statusOf(ctx, to)
+	if err == nil {
+		err = moveLeader(ctx, from, target.Header.MemberId)
+	}
+	if err != nil {
+		n.say("  not moved: %v", err)
+	}
+	return nil
+}
+
+func statusOf(ctx context.Context, s *process.Server) (*pb.StatusResponse, error) {
+	conn, err := dial(s.ClientURL)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
+}
+
+func moveLeader(ctx context.Context, from *process.Server, to uint64) error {
+	conn, err := dial(from.ClientURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = pb.NewMaintenanceClient(conn).MoveLeader(ctx, &pb.MoveLeaderRequest{TargetID: to})
+	return err
 }
 
 func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.Int64N(int64(atMost)))) }
