@@ -115,7 +115,9 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = c.enlist(s)
+		if err = c.enlist(s); err != nil {
+			st.close()
+		}
 	}
 	if err != nil {
 		s.cancel()

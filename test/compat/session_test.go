@@ -386,3 +386,34 @@ func (e *env) serverOf(s *client.Session) *process.Server {
 	}
 	return nil
 }
+
+// TestSessionLife leaves one session alone for longer than its ttl, and another
+// without anybody to keep it alive.
+func TestSessionLife(t *testing.T) {
+	sessions(t, func(t *testing.T, e *env, c *client.Client) {
+		idle := e.open(c, client.WithTTL(time.Second))
+		_, err := idle.Put(e.ctx, e.key("a", 1), "stays", client.Ephemeral())
+		require.NoError(t, err)
+		gone := e.stoa()
+		lost := e.open(gone, client.WithTTL(time.Second))
+		_, err = lost.Put(e.ctx, e.key("b", 1), "goes", client.Ephemeral())
+		require.NoError(t, err)
+		w, err := idle.Watch(e.ctx, e.root, clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.NoError(t, gone.Close())
+		n, err := w.Next(e.ctx)
+		require.NoError(t, err)
+		require.Len(t, n.Events, 1)
+		require.Equal(t, e.key("b", 1), string(n.Events[0].Kv.Key))
+		time.Sleep(idle.TTL())
+		require.NoError(t, idle.Err())
+		got, err := idle.Get(e.ctx, e.root, clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, got.Kvs, 1)
+
+		_, err = e.cli.Revoke(e.ctx, idle.ID())
+		require.NoError(t, err)
+		_, err = idle.Put(e.ctx, e.key("a", 1), "too late")
+		require.ErrorIs(t, err, client.ErrSessionExpired)
+	})
+}
