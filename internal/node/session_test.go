@@ -21,7 +21,6 @@ type sessionClient struct {
 	c       *cluster
 	on      int
 	id      int64
-	next    uint64
 	ask     []func(it *session.Item) // by number, from 1
 	handle  session.Handle
 	sink    *testSink

@@ -219,13 +219,17 @@ func drawRequest(t *rapid.T, partitions int) *request {
 	some := func() placement.Set {
 		return placement.Of(rapid.IntRange(0, partitions-1).Draw(t, "partition"))
 	}
+	two := func() placement.Set {
+		one := some()
+		return one | some()
+	}
 	switch rapid.IntRange(0, 9).Draw(t, "class") {
 	case 0, 1, 2, 3:
 		return &request{plan: Plan{Class: Write, Parts: some()}}
 	case 4:
-		return &request{plan: Plan{Class: Write, Parts: some() | some(), Alone: rapid.Bool().Draw(t, "alone")}}
+		return &request{plan: Plan{Class: Write, Parts: two(), Alone: rapid.Bool().Draw(t, "alone")}}
 	case 5, 6, 7:
-		return &request{plan: Plan{Class: Read, Parts: some() | some(), Strict: rapid.Bool().Draw(t, "strict")}}
+		return &request{plan: Plan{Class: Read, Parts: two(), Strict: rapid.Bool().Draw(t, "strict")}}
 	case 8:
 		return &request{fast: true}
 	default:
