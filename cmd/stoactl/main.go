@@ -111,7 +111,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.client, "client-id", "", "who asks, for extensions (stoa only)")
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(),
-		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.extensionCommand(), a.versionCommand())
+		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
 	return root
 }
 
