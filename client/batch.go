@@ -87,7 +87,7 @@ func (b *Batch) add(r request, key string, oneKey bool) {
 	}
 	place := ^uint32(0) // several partitions, maybe: behind all others
 	if oneKey {
-		place = b.r.s.c.placement.partition([]byte(key))
+		place, _ = b.r.s.c.placement.partition([]byte(key))
 	}
 	b.places = append(b.places, place)
 }

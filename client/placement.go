@@ -34,21 +34,28 @@ func (a *atlas) learn(m *stoapb.PartitionMap) {
 	}
 }
 
+// Partition is where a key lives as far as the client knows; false before its first
+// session was opened. Keys may have moved since.
+func (c *Client) Partition(key string) (int, bool) {
+	p, ok := c.placement.partition([]byte(key))
+	return int(p), ok
+}
+
 // partition is where a key lives, as far as is known; 0 if nothing is.
-func (a *atlas) partition(key []byte) uint32 {
+func (a *atlas) partition(key []byte) (uint32, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	if a.now == nil || len(a.now.Slots) == 0 {
-		return 0
+		return 0, false
 	}
 	slot, ok := a.ruled(key)
 	if !ok {
 		slot = uint32(xxhash.Sum64(placementPrefix(key)) % uint64(len(a.now.Slots)))
 	}
 	if int(slot) >= len(a.now.Slots) {
-		return 0
+		return 0, false
 	}
-	return uint32(a.now.Slots[slot])
+	return uint32(a.now.Slots[slot]), true
 }
 
 // ruled finds the longest rule for a key. It needs the lock.

@@ -417,3 +417,33 @@ func TestSessionLife(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrSessionExpired)
 	})
 }
+
+// TestSessionPlacement compares where the client believes keys to live with where the
+// servers count them.
+func TestSessionPlacement(t *testing.T) {
+	sessions(t, func(t *testing.T, e *env, c *client.Client) {
+		s := e.open(c)
+		counts := func() (keys []int64) {
+			r, err := c.Partitions(e.ctx)
+			require.NoError(t, err)
+			for _, p := range r.Partitions {
+				keys = append(keys, p.Keys)
+			}
+			return keys
+		}
+		_, err := s.Sync(e.ctx)
+		require.NoError(t, err)
+		want := counts()
+		b := s.Batch(client.Independent())
+		for i := range 100 {
+			key := fmt.Sprintf("%sdirectory%d/key", e.root, i)
+			b.Put(key, "v")
+			p, known := c.Partition(key)
+			require.True(t, known)
+			want[p]++
+		}
+		require.NoError(t, b.Run(e.ctx))
+		require.Eventually(t, func() bool { return fmt.Sprint(counts()) == fmt.Sprint(want) }, 5*time.Second, 20*time.Millisecond,
+			"want %v", want)
+	})
+}
