@@ -102,7 +102,7 @@ func TestNumbers(t *testing.T) {
 	f.breaks, f.window = 0.01, 50
 	s := f.session()
 	ctx := testContext(t)
-	const n = 3000
+	const n = 2000
 	var puts []*client.Future[*clientv3.PutResponse]
 	var gets []*client.Future[*clientv3.GetResponse]
 	for i := range n {
