@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	stoa "github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/test/process"
@@ -37,14 +41,22 @@ type rig struct {
 	started time.Time
 	tokens  atomic.Int64 // the highest that any session has seen and handed out
 
-	mu    sync.Mutex
-	lives []life
+	mu       sync.Mutex
+	lives    []life
+	problems complaints
 }
 
-func newRig(t *testing.T, parts int) *rig {
+// newRig starts servers: those under test, or a given binary.
+func newRig(t *testing.T, parts int, bin process.Binary) *rig {
 	requireStoa(t)
-	r := &rig{t: t, started: time.Now(), cluster: process.StartT(t, process.Spec{Nodes: 3, Partitions: parts})}
-	return r
+	return &rig{t: t, started: time.Now(), cluster: process.StartT(t, process.Spec{Binary: bin, Nodes: 3, Partitions: parts})}
+}
+
+// complain notes what is wrong, whoever sees it.
+func (r *rig) complain(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.problems.add(format, args...)
 }
 
 // client is one for all servers, or bound to one.
@@ -71,37 +83,41 @@ func (r *rig) nemesis(ctx context.Context, seed uint64, names []string) {
 		r.t.Logf("%6.2fs %s", time.Since(r.started).Seconds(), fmt.Sprintf(f, a...))
 	}}
 	count, err := n.run(ctx, names)
-	require.NoError(r.t, err)
+	if err != nil {
+		r.complain("the faults: %w", err)
+	}
 	r.t.Logf("%d faults", count)
 }
 
 // history reads all changes below a prefix through a watch from revision 1, with
 // etcd's client, once writes go through again; and what their last revision is.
-func (r *rig) history(prefix string) ([]effect, int64) {
+func (r *rig) history(prefix string) (all []effect, stop int64, err error) {
 	ctx := contextFor(r.t, time.Minute)
-	cli, err := clientv3.New(clientv3.Config{Endpoints: r.cluster.Endpoints()})
-	require.NoError(r.t, err)
+	cli, err := clientv3.New(clientv3.Config{Endpoints: r.cluster.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		return nil, 0, err
+	}
 	defer cli.Close()
-	var stop int64
-	require.Eventually(r.t, func() bool {
+	for stop == 0 {
 		put, err := cli.Put(ctx, prefix+"last", "last")
 		if err == nil {
 			stop = put.Header.Revision
+		} else if ctx.Err() != nil {
+			return nil, 0, fmt.Errorf("writes don't resume: %w", err)
 		}
-		return err == nil
-	}, 30*time.Second, 100*time.Millisecond, "writes don't resume")
-	var all []effect
+	}
 	for w := range cli.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1)) {
-		require.NoError(r.t, w.Err())
+		if err := w.Err(); err != nil {
+			return nil, 0, fmt.Errorf("the final watch: %w", err)
+		}
 		for _, e := range w.Events {
 			if e.Kv.ModRevision >= stop {
-				return all, stop
+				return all, stop, nil
 			}
 			all = append(all, effect{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value)})
 		}
 	}
-	r.t.Fatal("the final watch ended: ", ctx.Err())
-	return nil, 0
+	return nil, 0, fmt.Errorf("the final watch ended: %w", ctx.Err())
 }
 
 // pending is a request whose answer hasn't been looked at.
@@ -240,47 +256,68 @@ func TestSessions(t *testing.T) {
 }
 
 func runSessions(t *testing.T, parts int, names []string) {
-	seed := seedOf(t)
-	r := newRig(t, parts)
-	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
+	r := newRig(t, parts, process.Binary{})
+	require.NoError(t, r.sessions(*loadTime, names))
+	require.Greater(t, r.count(func(s step) bool { return s.write && s.answered }), 100, "hardly anything was done")
+	require.Greater(t, r.count(func(s step) bool { return !s.write && s.answered }), 50, "hardly anything was done")
+}
+
+func (r *rig) count(which func(step) bool) (n int) {
+	for _, l := range r.lives {
+		for _, s := range l.steps {
+			if which(s) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// sessions has sessions at work while servers are hurt, and judges what they saw.
+func (r *rig) sessions(length time.Duration, names []string) error {
+	seed := seedOf(r.t)
+	ctx, cancel := context.WithTimeout(r.t.Context(), length)
 	defer cancel()
-	eyes := r.startWatcher(t.Context())
+	eyes := r.startWatcher(r.t.Context())
 	var work sync.WaitGroup
 	for i := range *clients {
 		work.Go(func() { r.live(ctx, i, seed) })
 	}
 	r.nemesis(ctx, seed, names)
 	work.Wait()
-	history, stop := r.history(sessionRoot)
-	eyes.wait(stop)
-
-	rec := newRecord(history)
-	writes, answered, reads := 0, 0, 0
-	for _, l := range r.lives {
-		for _, s := range l.steps {
-			switch {
-			case !s.write && s.answered:
-				reads++
-			case s.write && s.answered:
-				answered++
-				fallthrough
-			case s.write:
-				writes++
-			}
-		}
+	history, stop, err := r.history(sessionRoot)
+	if err != nil {
+		return errors.Join(err, r.problems.err())
 	}
-	t.Logf("%d sessions, %d writes sent, %d answered, %d took effect; %d reads answered; %d looks at watches",
-		len(r.lives), writes, answered, len(history), reads, len(eyes.saw))
-	require.Greater(t, answered, 100, "hardly anything was done")
-	require.Greater(t, reads, 50, "hardly anything was done")
-	require.NoError(t, checkOnce(r.lives, rec))
-	require.NoError(t, checkAcknowledged(r.lives, rec))
-	require.NoError(t, checkFIFO(r.lives, rec))
-	require.NoError(t, checkPrefix(r.lives, rec))
-	require.NoError(t, checkReads(r.lives, rec))
-	require.NoError(t, checkStrict(r.lives))
-	require.NoError(t, checkWatches("the watcher", eyes.saw, history, eyes.from, stop-1))
-	requireSameHash(t, contextFor(t, time.Minute), r.cluster, stop)
+	saw := eyes.wait(stop)
+	r.t.Logf("%d sessions, %d writes sent, %d answered, %d took effect; %d reads answered; %d looks at watches", len(r.lives),
+		r.count(func(s step) bool { return s.write }), r.count(func(s step) bool { return s.write && s.answered }), len(history),
+		r.count(func(s step) bool { return !s.write && s.answered }), len(saw))
+	rec := newRecord(history)
+	return errors.Join(checkOnce(r.lives, rec), checkAcknowledged(r.lives, rec), checkFIFO(r.lives, rec), checkPrefix(r.lives, rec),
+		checkReads(r.lives, rec), checkStrict(r.lives), checkWatches("the watcher", saw, history, 0, stop-1),
+		r.sameContent(stop), r.problems.err())
+}
+
+// sameContent compares the servers by their hashes.
+func (r *rig) sameContent(rev int64) error {
+	hashes := map[uint32][]string{}
+	for _, s := range r.cluster.Servers {
+		conn, err := dial(s.ClientURL)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		h, err := pb.NewMaintenanceClient(conn).HashKV(contextFor(r.t, 30*time.Second), &pb.HashKVRequest{Revision: rev}, grpc.WaitForReady(true))
+		if err != nil {
+			return fmt.Errorf("the hash of %s: %w", s.Name, err)
+		}
+		hashes[h.Hash] = append(hashes[h.Hash], s.Name)
+	}
+	if len(hashes) > 1 {
+		return fmt.Errorf("the servers' contents differ: %v", hashes)
+	}
+	return nil
 }
 
 func seedOf(t *testing.T) uint64 {
@@ -296,10 +333,11 @@ func seedOf(t *testing.T) uint64 {
 // their events.
 type watcher struct {
 	r    *rig
-	from int64
 	done chan struct{}
 	stop atomic.Int64
-	saw  []sighting
+
+	mu  sync.Mutex
+	saw []sighting
 }
 
 func (r *rig) startWatcher(ctx context.Context) *watcher {
@@ -313,46 +351,59 @@ func (r *rig) startWatcher(ctx context.Context) *watcher {
 	}
 	go func() {
 		defer close(w.done)
-		w.look(ctx, s, feed)
+		if err := w.look(ctx, s, feed); err != nil && ctx.Err() == nil {
+			r.complain("the watcher: %w", err)
+		}
 	}()
 	return w
 }
 
 // look reads now and then, and takes what the feed holds: at the latest when the answer
 // to a read has come, all events that it reflects are there.
-func (w *watcher) look(ctx context.Context, s *stoa.Session, feed *stoa.Feed) {
+func (w *watcher) look(ctx context.Context, s *stoa.Session, feed *stoa.Feed) error {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for ctx.Err() == nil {
 		got, err := s.At(stoa.Causal).Get(ctx, sessionKey(rnd))
 		if err != nil {
-			w.r.t.Errorf("the watcher's read: %v", err)
-			return
+			return err
 		}
-		for n, ok := feed.TryNext(); ok; n, ok = feed.TryNext() {
-			if n.Err != nil {
-				w.r.t.Errorf("the watcher: %v", n.Err)
-				return
-			}
-			for _, e := range n.Events {
-				w.saw = append(w.saw, sighting{effect: effect{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value)}})
-			}
+		if err := w.take(feed, got.Header.Revision); err != nil {
+			return err
 		}
-		w.saw = append(w.saw, sighting{read: true, effect: effect{rev: got.Header.Revision}})
 		if stop := w.stop.Load(); stop > 0 && got.Header.Revision >= stop {
-			return
+			return nil
 		}
 		time.Sleep(time.Duration(rnd.IntN(20)) * time.Millisecond)
 	}
+	return ctx.Err()
+}
+
+func (w *watcher) take(feed *stoa.Feed, read int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n, ok := feed.TryNext(); ok; n, ok = feed.TryNext() {
+		if n.Err != nil {
+			return n.Err
+		}
+		for _, e := range n.Events {
+			w.saw = append(w.saw, sighting{effect: effect{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value)}})
+		}
+	}
+	w.saw = append(w.saw, sighting{read: true, effect: effect{rev: read}})
+	return nil
 }
 
 // wait waits until the watcher has seen everything up to a revision.
-func (w *watcher) wait(stop int64) {
+func (w *watcher) wait(stop int64) []sighting {
 	w.stop.Store(stop)
 	select {
 	case <-w.done:
 	case <-time.After(patience):
-		w.r.t.Fatalf("the watcher doesn't come to revision %d", stop)
+		w.r.complain("the watcher doesn't come to revision %d", stop)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.saw)
 }
 
 // TestReady is AGORA's example: one client prepares data of several partitions and then
@@ -365,9 +416,16 @@ func TestReady(t *testing.T) {
 }
 
 func runReady(t *testing.T, parts int) {
-	seed := seedOf(t)
-	r := newRig(t, parts)
-	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
+	r := newRig(t, parts, process.Binary{})
+	rounds, err := r.ready(*loadTime)
+	require.NoError(t, err)
+	require.Greater(t, rounds, 20, "hardly anything was done")
+}
+
+// ready has one session prepare and others look, and judges what they saw.
+func (r *rig) ready(length time.Duration) (rounds int, err error) {
+	seed := seedOf(r.t)
+	ctx, cancel := context.WithTimeout(r.t.Context(), length)
 	defer cancel()
 	var work sync.WaitGroup
 	work.Go(func() { r.prepare(ctx) })
@@ -377,15 +435,14 @@ func runReady(t *testing.T, parts int) {
 	}
 	r.nemesis(ctx, seed, []string{"kill one", "kill the leader", "pause one", "pause the leader", "move the leader"})
 	work.Wait()
-	rounds := 0
 	for i, saw := range readers {
-		require.NoError(t, checkReady(fmt.Sprintf("reader %d", i), saw))
+		err = errors.Join(err, checkReady(fmt.Sprintf("reader %d", i), saw))
 		if len(saw) > 0 {
 			rounds = max(rounds, saw[len(saw)-1].ready)
-			t.Logf("reader %d: %d looks, the last at round %d", i, len(saw), saw[len(saw)-1].ready)
+			r.t.Logf("reader %d: %d looks, the last at round %d", i, len(saw), saw[len(saw)-1].ready)
 		}
 	}
-	require.Greater(t, rounds, 20, "hardly anything was done")
+	return rounds, errors.Join(err, r.problems.err())
 }
 
 const dataKeys = 5
@@ -396,7 +453,7 @@ func dataKey(i int) string { return fmt.Sprintf("/data_%d/x", i) }
 func (r *rig) prepare(ctx context.Context) {
 	s, err := r.client().Session(ctx)
 	if err != nil {
-		r.t.Errorf("preparing: %v", err)
+		r.complain("preparing: %w", err)
 		return
 	}
 	var ready []*stoa.Future[*clientv3.PutResponse]
@@ -407,7 +464,7 @@ func (r *rig) prepare(ctx context.Context) {
 		ready = append(ready, s.PutAsync("/ready", strconv.Itoa(round)))
 		if len(ready) > 3 {
 			if _, err := ready[0].Wait(ctx); err != nil && ctx.Err() == nil {
-				r.t.Errorf("preparing: %v", err)
+				r.complain("preparing: %w", err)
 				return
 			}
 			ready = ready[1:]
@@ -420,7 +477,7 @@ func (r *rig) prepare(ctx context.Context) {
 func (r *rig) glimpses(ctx context.Context, i int) (saw []glimpse) {
 	s, err := r.client().Session(ctx, append(r.place(i), stoa.WithLevel(stoa.Causal))...)
 	if err != nil {
-		r.t.Errorf("reading: %v", err)
+		r.complain("reading: %w", err)
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -433,7 +490,7 @@ func (r *rig) glimpses(ctx context.Context, i int) (saw []glimpse) {
 			got, err := f.Wait(ctx)
 			if err != nil {
 				if ctx.Err() == nil {
-					r.t.Errorf("reading: %v", err)
+					r.complain("reading: %w", err)
 				}
 				return saw
 			}
