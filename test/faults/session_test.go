@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -472,35 +471,58 @@ func (r *rig) prepare(ctx context.Context) {
 	}
 }
 
-// glimpses looks at the example through a causal session, half of the readers through
-// one server always.
+// glimpses looks at the example through causal sessions. Every other reader reads the
+// data on another server than /ready, with a session that was told what the first saw.
 func (r *rig) glimpses(ctx context.Context, i int) (saw []glimpse) {
-	s, err := r.client().Session(ctx, append(r.place(i), stoa.WithLevel(stoa.Causal))...)
+	first, err := r.client().Session(ctx, append(r.place(i), stoa.WithLevel(stoa.Causal))...)
 	if err != nil {
 		r.complain("reading: %w", err)
 		return nil
 	}
+	second := first
+	if i%2 == 1 {
+		if second, err = r.client().Session(ctx, append(r.place(i+2), stoa.WithLevel(stoa.Causal))...); err != nil {
+			r.complain("reading: %w", err)
+			return nil
+		}
+	}
 	for ctx.Err() == nil {
-		all := []*stoa.Future[*clientv3.GetResponse]{s.GetAsync("/ready")}
-		for k := range dataKeys {
-			all = append(all, s.GetAsync(dataKey(k)))
-		}
-		var rounds []int
-		for _, f := range all {
-			got, err := f.Wait(ctx)
-			if err != nil {
-				if ctx.Err() == nil {
-					r.complain("reading: %w", err)
-				}
-				return saw
+		g, err := look(ctx, first, second)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.complain("reading: %w", err)
 			}
-			round := 0
-			for _, kv := range got.Kvs {
-				round, _ = strconv.Atoi(strings.TrimSpace(string(kv.Value)))
-			}
-			rounds = append(rounds, round)
+			return saw
 		}
-		saw = append(saw, glimpse{rounds[0], slices.Clone(rounds[1:])})
+		saw = append(saw, g)
 	}
 	return saw
+}
+
+func look(ctx context.Context, first, second *stoa.Session) (g glimpse, err error) {
+	if g.ready, err = roundOf(ctx, first.GetAsync("/ready")); err != nil {
+		return g, err
+	}
+	second.See(first.Token())
+	var all []*stoa.Future[*clientv3.GetResponse]
+	for k := range dataKeys {
+		all = append(all, second.GetAsync(dataKey(k)))
+	}
+	for _, f := range all {
+		round, err := roundOf(ctx, f)
+		if err != nil {
+			return g, err
+		}
+		g.data = append(g.data, round)
+	}
+	return g, nil
+}
+
+// roundOf is the round that a key says, 0 if there is none.
+func roundOf(ctx context.Context, f *stoa.Future[*clientv3.GetResponse]) (int, error) {
+	got, err := f.Wait(ctx)
+	if err != nil || len(got.Kvs) == 0 {
+		return 0, err
+	}
+	return strconv.Atoi(string(got.Kvs[0].Value))
 }
