@@ -34,6 +34,7 @@ type cluster struct {
 	keys       *keyspace
 	clients    []*client
 	watchers   []*watcher
+	sessions   []*sessionClient
 	finished   []*watched // watches that have ended
 	history    []*op
 	origins    uint64
@@ -109,6 +110,11 @@ func (c *cluster) lifeEnded(l *life) {
 	for _, w := range l.streams {
 		w.lost()
 	}
+	for _, cl := range c.sessions {
+		if cl.stream != nil && cl.stream.life == l {
+			cl.lost()
+		}
+	}
 }
 
 func (c *cluster) restartLater(s *server) {
@@ -146,6 +152,11 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	for i := range c.plan.watchers {
 		c.watchers = append(c.watchers, newWatcher(c, i))
+	}
+	if o.Seed%4 == 0 {
+		for i := range 1 + l.rng.IntN(3) {
+			c.sessions = append(c.sessions, c.newSessionClient(i))
+		}
 	}
 	return c
 }

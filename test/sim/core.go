@@ -60,8 +60,10 @@ func (l *life) open() (*core, error) {
 			return nil, err
 		}
 	}
-	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
-		return nil, err
+	if !s.c.mutation.ForgetSessions {
+		if err := c.machine.LoadSessions(meta.Blobs); err != nil {
+			return nil, err
+		}
 	}
 	c.disk = &disk{l: l, core: c}
 	c.stuck = make([]time.Duration, s.c.partitions)
@@ -183,6 +185,7 @@ func (o observer) LeaseGranted(l lease.Lease) {
 func (o observer) LeaseRevoked(id int64) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{revoked: id})
 	o.l.expirer.Revoked(id)
+	o.l.revoked(id)
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {

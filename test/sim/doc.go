@@ -42,6 +42,10 @@
 //   - In every third run clients use extensions (extension.go): each call answers and
 //     changes what a model of it says, porcupine finds an order of the increments and
 //     of what goes through the queue, and all servers come to know the same extensions.
+//   - In every fourth run clients have sessions (session.go), lose their connections,
+//     come back anywhere and send again: what a session asks takes effect once, in
+//     order and without holes; replies come in order, each once; strict and causal
+//     reads see all that the session has seen and no more than was asked before.
 //
 // mutation.go lists seeded bugs; a test shows that each is noticed. DESIGN.md has the
 // how, and what was found.

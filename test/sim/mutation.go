@@ -25,6 +25,18 @@ type Mutation struct {
 	KeepHub bool
 	// KeepGroups doesn't tell the watch hub that keys have moved.
 	KeepGroups bool
+	// SwitchWithoutWait lets a session's writes to several partitions be under way.
+	SwitchWithoutWait bool
+	// WithoutPred sends a session's writes without their predecessors.
+	WithoutPred bool
+	// WithoutNumbers sends a session's writes as anybody's.
+	WithoutNumbers bool
+	// CausalWithoutWait reads whatever the server has.
+	CausalWithoutWait bool
+	// ReadAhead answers causal reads before the writes in front of them.
+	ReadAhead bool
+	// ForgetSessions begins each life without the results of sessions.
+	ForgetSessions bool
 	// ForgetMap loads the stores as if keys had never moved.
 	ForgetMap bool
 }
@@ -51,6 +63,12 @@ func Mutations() []Mutation {
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
 		{Name: "call-twice", Seed: 15, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
+		{Name: "switch-without-wait", Seed: 4, SwitchWithoutWait: true},
+		{Name: "without-pred", Seed: 60, WithoutPred: true},
+		{Name: "without-numbers", Seed: 4, WithoutNumbers: true},
+		{Name: "causal-without-wait", Seed: 4, CausalWithoutWait: true},
+		{Name: "read-ahead", Seed: 4, ReadAhead: true},
+		{Name: "forget-sessions", Seed: 16, ForgetSessions: true},
 		{Name: "reuse-numbers", Seed: 11, Replica: rules{ReuseNumbers: true}},
 	}
 }

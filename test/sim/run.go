@@ -65,6 +65,9 @@ func (c *cluster) run() {
 		w.ask()
 		w.change()
 	}
+	for _, cl := range c.sessions {
+		cl.live()
+	}
 	c.until(300 * time.Millisecond)
 	c.trouble()
 	c.until(c.plan.trouble)
@@ -129,6 +132,10 @@ func (c *cluster) calm() {
 // settle: all servers come to be equal, all requests are answered, and all
 // watches hear that there is nothing more.
 func (c *cluster) settle() {
+	if !c.waitFor(equalAfter, c.sessionsDone) {
+		c.fail("liveness", "%v after everything has healed, sessions wait for replies", equalAfter)
+		return
+	}
 	last := c.floor
 	if !c.waitFor(equalAfter, c.equal) {
 		c.fail("liveness", "%v after everything has healed, the servers have not applied the same", equalAfter)

@@ -38,6 +38,7 @@ type life struct {
 
 	stirred   bool // a step of the hub is planned
 	streams   []*watcher
+	sessions  map[int64]*sessionHost
 	sending   map[uint64]bool // snapshots to these are on their way
 	receiving bool            // a snapshot is coming in
 	onEnd     []func()        // to be told of the end
@@ -54,7 +55,7 @@ func (s *server) start() {
 		return
 	}
 	s.lives++
-	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), sending: map[uint64]bool{}}
+	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), sending: map[uint64]bool{}, sessions: map[int64]*sessionHost{}}
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)
 	c, err := l.open()

@@ -19,6 +19,8 @@ type Stats struct {
 	Expired                     int // leases
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
+	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way
+	Resumed, Resent, Lagging    int // streams opened; requests sent again; reads that waited for the server
 	PorcupineOperations         int
 	Undecided                   int // searches of porcupine's that took too long
 	Events                      int

@@ -238,7 +238,7 @@ func (c *cluster) leases() []int64 {
 	var ids []int64
 	for i := range min(len(c.history), 150) {
 		o := c.history[len(c.history)-1-i]
-		if r, is := o.req.(*pb.LeaseGrantRequest); is && o.state == ok {
+		if r, is := o.req.(*pb.LeaseGrantRequest); is && o.state == ok && r.ID < sessionLeases {
 			ids = append(ids, r.ID)
 		}
 	}

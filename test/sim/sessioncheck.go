@@ -1,0 +1,102 @@
+package sim
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+// checkSessions: what a session asked took effect in the order in which it was
+// asked, without holes; its reads are in their places. That nothing took effect
+// twice is what checkOrigins says.
+func (c *cluster) checkSessions(*past) {
+	for _, cl := range c.sessions {
+		for _, s := range cl.past {
+			c.checkSession(s)
+		}
+	}
+}
+
+func (c *cluster) checkSession(s *sessionPast) {
+	var hole, last *asking // the first that has no effect; the last that has one
+	for i, a := range s.asked {
+		switch {
+		case c.failure != nil:
+			return
+		case a.effect != 0 && a.plain():
+			if hole != nil {
+				c.fail("session", "session %d: %s (number %d) took effect at revision %d, %s before it did not", s.id, a, i+1, a.effect, hole)
+			}
+			if last != nil && a.effect <= last.effect {
+				c.fail("session", "session %d: %s (number %d) took effect at revision %d, before %s at %d", s.id, a, i+1, a.effect, last, last.effect)
+			}
+			last = a
+		case a.effect == 0 && a.state == unknown && a.err == nil && a.certain():
+			hole = a
+		case a.reads() && a.state == ok && a.level != stoapb.Level_FAST && last != nil && a.rev < last.effect:
+			c.fail("session", "session %d: %s (number %d) is answered at revision %d, %s before it took effect at %d", s.id, a, i+1, a.rev, last, last.effect)
+		}
+	}
+	c.checkEarly(s)
+}
+
+// checkEarly: a read doesn't show what was asked after it, unless it was sent again.
+func (c *cluster) checkEarly(s *sessionPast) {
+	var first *asking // that took effect behind
+	for i := len(s.asked) - 1; i >= 0 && c.failure == nil; i-- {
+		switch a := s.asked[i]; {
+		case a.effect != 0 && a.plain():
+			first = a
+		case a.reads() && a.state == ok && a.sends == 1 && first != nil && a.rev >= first.effect:
+			c.fail("session", "session %d: %s (number %d) is answered at revision %d, and %s after it took effect at %d", s.id, a, i+1, a.rev, first, first.effect)
+		}
+	}
+}
+
+// plain says that the effect at a revision is certainly this request's: it was
+// told so, or it writes a value of its own.
+func (a *asking) plain() bool {
+	if a.kind == stoapb.Kind_CLOSE {
+		return false
+	}
+	if a.state == ok {
+		return true
+	}
+	switch r := a.req.(type) {
+	case *pb.PutRequest:
+		return true
+	case *pb.TxnRequest:
+		return a.certain() || len(r.Compare) > 0 && !deletes(r.Success) && !deletes(r.Failure)
+	}
+	return false
+}
+
+func deletes(ops []*pb.RequestOp) bool {
+	for _, o := range ops {
+		if o.GetRequestDeleteRange() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// certain says that the request changes something whenever it takes effect.
+func (a *asking) certain() bool {
+	switch r := a.req.(type) {
+	case *pb.PutRequest:
+		return r.Lease == 0
+	case *pb.TxnRequest:
+		return len(r.Compare) == 0 && r.Success[0].GetRequestPut() != nil && r.Success[0].GetRequestPut().Lease == 0
+	}
+	return false
+}
+
+// sessionsDone says whether all sessions have all their replies.
+func (c *cluster) sessionsDone() bool {
+	for _, cl := range c.sessions {
+		if s := cl.present; s.replied < len(s.asked) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,288 @@
+package sim
+
+import (
+	"errors"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// sessionClient has one session after the other. It doesn't wait for replies; when
+// its connection breaks, it goes on anywhere and sends again all that has no reply.
+type sessionClient struct {
+	c       *cluster
+	id      int
+	stream  *sessionStream
+	opened  bool
+	present *sessionPast
+	past    []*sessionPast
+	pace    time.Duration // between steps, at most
+	heard   time.Duration // when something last came
+	asked   time.Duration // when something was last sent
+}
+
+// sessionPast is a session as its client knows it.
+type sessionPast struct {
+	id, ttl int64
+	grant   *op
+	granted bool
+	asked   []*asking // by number, from 1
+	replied int       // to so many
+	seen    int64
+	closing bool // the last request is CLOSE
+}
+
+// asking is one request of a session.
+type asking struct {
+	*op
+	kind  stoapb.Kind
+	level stoapb.Level
+	token int64
+	sends int
+}
+
+// sessionWindow is how many requests wait for replies at most.
+const sessionWindow = 10
+
+// The leases of sessions have ids that no client uses otherwise.
+const sessionLeases = 1 << 32
+
+func (c *cluster) newSessionClient(id int) *sessionClient {
+	cl := &sessionClient{c: c, id: 200 + id, pace: pick(c.loop, []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond})}
+	cl.begin()
+	return cl
+}
+
+// begin begins a new session.
+func (cl *sessionClient) begin() {
+	c := cl.c
+	s := &sessionPast{id: sessionLeases + int64(cl.id)<<16 + int64(len(cl.past)), ttl: int64(3 + c.loop.rng.IntN(6))}
+	cl.present, cl.past = s, append(cl.past, s)
+	s.grant = &op{
+		id: len(c.history), client: cl.id, req: &pb.LeaseGrantRequest{ID: s.id, TTL: s.ttl}, strict: true,
+		call: c.loop.now, floor: c.floor, state: unknown,
+	}
+	c.history = append(c.history, s.grant)
+}
+
+// live is the client's life, step by step.
+func (cl *sessionClient) live() {
+	c := cl.c
+	c.loop.after(c.loop.between(0, cl.pace), "session client", uint64(cl.id), 0, cl.live)
+	s := cl.present
+	switch {
+	case cl.stream == nil:
+		cl.connect()
+	case c.loop.now-cl.heard > clientTimeout && (s.replied < len(s.asked) || !cl.opened):
+		cl.lost()
+	case !cl.opened:
+	case !c.quiet && c.loop.chance(60):
+		cl.lost()
+	case !c.quiet && c.loop.chance(300): // gives the session up
+		cl.lost()
+		cl.begin()
+	case !c.quiet && !s.closing && len(s.asked)-s.replied < sessionWindow:
+		cl.ask()
+	case c.loop.now-cl.asked > time.Duration(s.ttl)*time.Second/4:
+		cl.send(nil)
+	}
+}
+
+// connect opens the session on some server.
+func (cl *sessionClient) connect() {
+	c, s := cl.c, cl.present
+	sv := pick(c.loop, c.servers)
+	if sv.life == nil {
+		return
+	}
+	l := sv.life
+	st := &sessionStream{cl: cl, life: l}
+	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
+	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
+	next, seen, fresh := uint64(s.replied+1), s.seen, !s.granted
+	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
+		l.now("session opens", uint64(cl.id), func() {
+			l.openSession(st, s.id, s.ttl, fresh, next, seen, func(h *sessionHost, m proto.Message, err error) {
+				st.host = h
+				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
+					if cl.stream == st && !l.ended {
+						cl.open(m, err)
+					}
+				})
+			})
+		})
+	})
+}
+
+// open is the server's word on connect.
+func (cl *sessionClient) open(m proto.Message, err error) {
+	c, s := cl.c, cl.present
+	c.loop.printf("session %d is open: %v", s.id, err)
+	switch {
+	case errors.Is(err, fault.LeaseExists) && !s.granted:
+		s.granted = true // by the first attempt, of which nothing was heard
+		cl.lost()
+		return
+	case errors.Is(err, fault.LeaseNotFound):
+		cl.gone()
+		return
+	case err != nil:
+		cl.lost()
+		return
+	}
+	if g, is := m.(*pb.LeaseGrantResponse); is && s.grant.state != ok {
+		s.granted = true
+		s.grant.state, s.grant.resp, s.grant.content, s.grant.rev, s.grant.ret = ok, g, bare(g), g.Header.GetRevision(), c.loop.now
+	}
+	cl.opened, cl.heard = true, c.loop.now
+	c.stats.Resumed++
+	cl.send(s.asked[s.replied:])
+}
+
+// lost goes on elsewhere.
+func (cl *sessionClient) lost() {
+	cl.stream.hangUp()
+	cl.stream, cl.opened = nil, false
+}
+
+// gone begins a new session: this one has ended.
+func (cl *sessionClient) gone() {
+	s := cl.present
+	cl.c.loop.printf("session %d has ended", s.id)
+	cl.lost()
+	cl.begin()
+}
+
+// ask makes a few requests.
+func (cl *sessionClient) ask() {
+	s := cl.present
+	from := len(s.asked)
+	for _, a := range cl.c.sessionRequests(s) {
+		o := a.op
+		o.id, o.client, o.call, o.floor, o.state = len(cl.c.history), cl.id, cl.c.loop.now, cl.c.floor, unknown
+		cl.c.history = append(cl.c.history, o)
+		cl.c.stats.Requests++
+		cl.c.stats.InSession++
+		s.asked = append(s.asked, a)
+	}
+	cl.send(s.asked[from:])
+}
+
+// send sends requests, the last ones, in one message or several.
+func (cl *sessionClient) send(list []*asking) {
+	c, s := cl.c, cl.present
+	cl.asked = c.loop.now
+	seq := uint64(len(s.asked) - len(list))
+	for first := true; first || len(list) > 0; first = false {
+		n := min(len(list), 1+c.loop.rng.IntN(8))
+		items := session.NewItems(n)
+		for i, a := range list[:n] {
+			seq++
+			a.sends++
+			a.server = cl.stream.life.sv.id
+			if a.sends > 1 {
+				c.stats.Resent++
+			}
+			a.fill(&items[i], seq)
+			c.loop.printf("session %d sends %d to server %d: %s", s.id, seq, a.server, a)
+		}
+		list = list[n:]
+		cl.stream.ask(items, uint64(s.replied))
+	}
+}
+
+// fill writes a request as the services do that decode it.
+func (a *asking) fill(it *session.Item, seq uint64) {
+	body, err := proto.Marshal(a.req)
+	if err != nil {
+		panic(err)
+	}
+	it.Seq, it.Token, it.Bytes = seq, a.token, len(body)
+	it.Kind, it.Level, it.Body = a.kind, a.level, body
+	switch r := a.req.(type) {
+	case *pb.PutRequest:
+		if it.Key = r.Key; !r.PrevKv {
+			return
+		}
+	case *pb.RangeRequest:
+		if it.Key = r.Key; proto.Equal(r, &pb.RangeRequest{Key: r.Key}) {
+			return
+		}
+	}
+	it.Message = proto.Clone(a.req)
+}
+
+// hear takes what has come.
+func (cl *sessionClient) hear(words []said) {
+	cl.heard = cl.c.loop.now
+	for _, w := range words {
+		switch {
+		case w.end:
+			cl.ended(w.err)
+			return
+		case !cl.reply(&w):
+			return
+		}
+	}
+}
+
+func (cl *sessionClient) ended(err error) {
+	switch {
+	case err == nil || errors.Is(err, fault.SessionGone):
+		cl.gone()
+	default:
+		cl.lost()
+	}
+}
+
+// reply takes a reply: in order, each once.
+func (cl *sessionClient) reply(w *said) bool {
+	c, s := cl.c, cl.present
+	if w.seq != uint64(s.replied+1) || s.replied == len(s.asked) {
+		c.fail("session", "session %d hears the reply to request %d after %d replies", s.id, w.seq, s.replied)
+		return false
+	}
+	a := s.asked[s.replied]
+	s.replied++
+	a.ret = c.loop.now
+	c.loop.note(w.seq, uint64(w.rev))
+	c.loop.printf("session %d hears about %s: revision %d, %v", s.id, a, w.rev, w.err)
+	switch {
+	case a.kind == stoapb.Kind_CLOSE:
+	case errors.Is(w.err, fault.ResultForgotten):
+		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)
+		return false
+	case w.err != nil && harmless(w.err):
+		a.state, a.err = refused, w.err
+	case w.err != nil:
+		a.err = w.err
+	default:
+		c.stats.Answered++
+		a.state, a.resp, a.rev, a.content = ok, w.response, w.rev, bare(w.response)
+		cl.judge(a, w)
+	}
+	return c.failure == nil
+}
+
+// judge holds a reply against what the session and others were shown before.
+func (cl *sessionClient) judge(a *asking, w *said) {
+	c, s := cl.c, cl.present
+	head := a.resp.(answered).GetHeader().GetRevision()
+	switch {
+	case head != w.rev:
+		c.fail("session", "%s is answered with revision %d, and %d in its header", a, w.rev, head)
+	case a.strict && a.rev < a.floor:
+		c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", a, a.rev, a.floor)
+	case a.level != stoapb.Level_FAST && a.rev < max(s.seen, a.token) && (a.reads() || a.sends == 1):
+		c.fail("session", "%s of session %d, which has seen revision %d and asks for %d, is answered at revision %d", a, s.id, s.seen, a.token, a.rev)
+	}
+	if a.level != stoapb.Level_FAST {
+		s.seen = max(s.seen, a.rev)
+	}
+	c.see(a.rev)
+}
