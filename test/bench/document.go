@@ -46,7 +46,7 @@ func (s section) markdown(images string) string {
 	for _, n := range s.notes {
 		fmt.Fprintf(&b, "\n%s\n", n)
 	}
-	return b.String()
+	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
 // print shows a section in a terminal.

@@ -49,7 +49,10 @@ func measureIsolation(p *plan) (s section, err error) {
 	if a.zk != nil {
 		sides = append(sides, side{"ZooKeeper", a.zk, a.onZooKeeper, a.onZooKeeper, work{op: "get", sessions: 1, depth: 1}, writers})
 	}
-	chart := plot.Panel{Title: "One reader beside 100 writers", X: "puts/s of the writers", Y: "p50 of the reader, µs"}
+	charts := []plot.Panel{
+		{Title: "p50", X: "puts/s of the writers", Y: "p50 of the reader, ms"},
+		{Title: "p99", X: "puts/s of the writers", Y: "p99 of the reader, ms"},
+	}
 	s.rows = [][]string{{"reader", "puts/s beside", "of their most", "p50", "p99", "p50 ratio", "p99 ratio", "machine's CPU in use", "goal"}}
 	for _, side := range sides {
 		limit, err := p.measure(side.cluster, side.write(side.writers).start)
@@ -68,11 +71,13 @@ func measureIsolation(p *plan) (s section, err error) {
 				alone = got
 			}
 			s.rows = append(s.rows, got.row(side.name, share, alone))
-			addPoint(&chart, side.name, plot.Point{X: got.beside, Y: float64(got.p50) / float64(time.Microsecond)})
+			for i, d := range []time.Duration{got.p50, got.p99} {
+				addPoint(&charts[i], side.name, plot.Point{X: got.beside, Y: float64(d) / float64(time.Millisecond)})
+			}
 			fmt.Fprintln(os.Stderr, strings.Join(s.rows[len(s.rows)-1], "  "))
 		}
 	}
-	s.charts = map[string]plot.Chart{"bench-isolation.svg": {Title: fmt.Sprintf("Isolation, %d nodes, %d B", nodes, p.value), Panels: []plot.Panel{chart}}}
+	s.charts = map[string]plot.Chart{"bench-isolation.svg": {Title: fmt.Sprintf("One reader beside %d writers, %d nodes, %d B", writers.sessions, nodes, p.value), Panels: charts}}
 	s.text = fmt.Sprintf("Section 4.1 of ZooNet: one client reads, one request at a time, on a cluster of %d, while %d others write values of %d B at a fixed pace, each with a "+
 		"session and a directory of its own. %d rounds of %v. Goal: the reader's p50 within %.0f %% of what it is alone, as long as less than %.0f %% of the machine's CPU time is in use. "+
 		"Servers and clients share the machine, so that some of what grows is the queue for a core.",
