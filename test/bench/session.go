@@ -22,7 +22,6 @@ type sessionPipe struct {
 	by      map[uint32]int   // stream → session
 	source  func(int) []byte // the next request of a session, without its number
 	atLeast int              // bytes in the body of a reply
-	lease   int64            // seconds
 	echo    bool             // the server is the empty one, and ignorant of numbers
 	buf     []byte
 	events  int64 // that watches have brought

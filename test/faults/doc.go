@@ -3,6 +3,7 @@
 //
 //	go test -tags faults ./test/faults                      stoa: P = 1 and 3, kills and pauses
 //	go test -tags faults ./test/faults -load=2m -seed=7
+//	go test -tags faults ./test/faults -run TestMutants -mutants    broken servers are found out
 //	STOA_COMPAT_SERVER=etcd go test -tags faults ./test/faults
 //
 // Clients write single keys and, by transactions, several keys of different

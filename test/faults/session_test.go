@@ -36,7 +36,6 @@ func sessionKey(rnd *rand.Rand) string {
 type rig struct {
 	t       *testing.T
 	cluster *process.Cluster
-	clients []*stoa.Client
 	started time.Time
 	tokens  atomic.Int64 // the highest that any session has seen and handed out
 
