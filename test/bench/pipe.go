@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -94,11 +95,17 @@ func (d *driver) closed(depth int) error {
 	return nil
 }
 
-// tick is how often a paced pipe sends.
-const tick = 5 * time.Millisecond
+// pacedTick is how often a paced pipe sends; one with one request at a time sends each
+// at its time.
+const pacedTick = 10 * time.Millisecond
 
 func (d *driver) paced(depth int, pace float64) error {
-	next, due := time.Now(), 0.0
+	tick := pacedTick
+	if len(d.flows) == 1 && depth == 1 {
+		tick = time.Duration(float64(time.Second) / pace)
+	}
+	// Not all pipes at the same moment.
+	next, due := time.Now().Add(time.Duration(rand.Int64N(int64(tick)))), 0.0
 	for turn := 0; d.err == nil && (d.under > 0 || !d.r.stopped.Load()); {
 		if now := time.Now(); !now.Before(next) {
 			due += pace * tick.Seconds()

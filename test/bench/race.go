@@ -113,7 +113,30 @@ func (a *arena) startZooKeeper() error {
 	if a.zk, err = a.startCluster(process.Spec{Binary: bin, Nodes: a.nodes}); err != nil {
 		return err
 	}
-	return fillZooKeeper(address(a.zk.Servers[0]), a.keys.keys, a.keys.value)
+	if err := fillZooKeeper(address(a.zk.Servers[0]), a.keys.keys, a.keys.value); err != nil {
+		return err
+	}
+	return a.heatZooKeeper()
+}
+
+// heatZooKeeper works for a while before anything is measured: a JVM is slow until it
+// has compiled what it runs.
+func (a *arena) heatZooKeeper() error {
+	heat := 4 * time.Second
+	if a.p.quick {
+		heat = time.Second
+	}
+	for _, op := range []string{"put", "get"} {
+		r, err := a.onZooKeeper(work{op: op, sessions: 16, depth: 64}).start()
+		if err != nil {
+			return err
+		}
+		time.Sleep(heat)
+		if err := r.stop(); err != nil {
+			return fmt.Errorf("heating ZooKeeper: %w", err)
+		}
+	}
+	return nil
 }
 
 func (a *arena) startEmpty() error {
@@ -187,6 +210,7 @@ type work struct {
 	op       string
 	sessions int
 	depth    int
+	conns    int                      // that they share at most, 0: maxConns; sessions of ZooKeeper share none
 	pace     float64                  // all together, per second; 0: as fast as answers come
 	at       []string                 // addresses; empty: the leader's
 	pick     func(session int) picker // nil: any key
@@ -222,6 +246,9 @@ func (a *arena) onEmpty(w work) contender {
 
 func (a *arena) startSessions(w work, o sessionOpening, at []string) (*running, error) {
 	conns := min(w.sessions, maxConns)
+	if w.conns > 0 {
+		conns = min(conns, w.conns)
+	}
 	pipes, err := openPipes(conns, func(i int) (pipe, error) {
 		mine := o
 		mine.address = at[i%len(at)]
