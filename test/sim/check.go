@@ -174,4 +174,11 @@ func (c *cluster) checkWatches(*past) {
 			c.checkWatch(d)
 		}
 	}
+	for _, cl := range c.sessions {
+		for _, s := range cl.past {
+			for _, w := range s.watches {
+				c.checkWatch(w.watched)
+			}
+		}
+	}
 }

@@ -35,6 +35,10 @@ type Mutation struct {
 	CausalWithoutWait bool
 	// ReadAhead answers causal reads before the writes in front of them.
 	ReadAhead bool
+	// ReplyBeforeEvents lets a session's replies leave before the events that they reflect.
+	ReplyBeforeEvents bool
+	// MergeWithoutWait hands a session's events over as they come from each watch.
+	MergeWithoutWait bool
 	// ForgetSessions begins each life without the results of sessions.
 	ForgetSessions bool
 	// ForgetMap loads the stores as if keys had never moved.
@@ -64,11 +68,13 @@ func Mutations() []Mutation {
 		{Name: "call-twice", Seed: 15, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
 		{Name: "switch-without-wait", Seed: 4, SwitchWithoutWait: true},
-		{Name: "without-pred", Seed: 60, WithoutPred: true},
+		{Name: "without-pred", Seed: 12, WithoutPred: true},
 		{Name: "without-numbers", Seed: 4, WithoutNumbers: true},
-		{Name: "causal-without-wait", Seed: 4, CausalWithoutWait: true},
+		{Name: "causal-without-wait", Seed: 20, CausalWithoutWait: true},
 		{Name: "read-ahead", Seed: 4, ReadAhead: true},
-		{Name: "forget-sessions", Seed: 16, ForgetSessions: true},
+		{Name: "reply-before-events", Seed: 4, ReplyBeforeEvents: true},
+		{Name: "merge-without-wait", Seed: 4, MergeWithoutWait: true},
+		{Name: "forget-sessions", Seed: 8, ForgetSessions: true},
 		{Name: "reuse-numbers", Seed: 11, Replica: rules{ReuseNumbers: true}},
 	}
 }

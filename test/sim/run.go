@@ -151,6 +151,11 @@ func (c *cluster) settle() {
 		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)
 		return
 	}
+	if !c.waitFor(equalAfter, func() bool { return c.sessionWatchesAt(last) == nil }) {
+		d := c.sessionWatchesAt(last)
+		c.fail("I4", "%s of a session is at revision %d, and hears nothing of revision %d", d, d.next, last)
+		return
+	}
 	if !c.waitFor(requestTicks*tickInterval*2, func() bool { return c.unanswered() == nil }) {
 		c.fail("liveness", "%s was never answered", c.unanswered())
 	}

@@ -38,6 +38,8 @@ type sessionHost struct {
 	plan     apply.Plan
 	flight   *flight
 	reads    sessionReads
+	resumed  []session.Item // watches to open first
+	watches  sessionWatches
 	said     []said // not sent yet
 }
 
@@ -54,20 +56,21 @@ func (in *sessionInbox) empty() bool {
 	return len(in.batches) == 0 && len(in.landed) == 0 && len(in.arrived) == 0 && !in.stirred
 }
 
-// said is a word to the client: a reply, or with end the last.
+// said is a word to the client: a reply, events, or with end the last.
 type said struct {
 	seq      uint64
 	rev      int64
 	response proto.Message
 	err      error
 	end      bool
+	event    *pb.WatchResponse // of the watch that request seq created
 }
 
 // gatherReplies is how many go out in one message.
 const gatherReplies = 5
 
 // openSession opens a session on this server, or takes one up again.
-func (l *life) openSession(st *sessionStream, id int64, ttl int64, fresh bool, next uint64, seen int64, done func(*sessionHost, proto.Message, error)) {
+func (l *life) openSession(st *sessionStream, id int64, ttl int64, fresh bool, next uint64, seen int64, watches []session.Item, done func(*sessionHost, proto.Message, error)) {
 	opened := func(m proto.Message, err error) {
 		switch {
 		case err != nil:
@@ -78,11 +81,14 @@ func (l *life) openSession(st *sessionStream, id int64, ttl int64, fresh bool, n
 		}
 		h := &sessionHost{l: l, id: id, ttl: time.Duration(ttl) * time.Second, out: st, renewed: l.sv.c.loop.now}
 		h.order = session.New(h, next, seen)
+		h.resumed = watches
+		h.watches.init()
 		if before := l.sessions[id]; before != nil {
 			before.end(fault.SessionTaken)
 		}
 		l.sessions[id] = h
 		done(h, m, nil)
+		h.put(func(in *sessionInbox) { in.stirred = true })
 	}
 	if fresh {
 		l.grantSession(id, ttl, opened)
@@ -153,6 +159,7 @@ func (h *sessionHost) end(err error) {
 		delete(h.l.sessions, h.id)
 	}
 	h.l.sv.c.loop.printf("session %d ends on server %d: %v", h.id, h.l.sv.id, err)
+	h.watches.close()
 	h.out.down([]said{{end: true, err: err}})
 }
 
@@ -165,12 +172,14 @@ func (h *sessionHost) turn(in *sessionInbox) {
 	for _, a := range in.arrived {
 		h.arrive(a)
 	}
+	h.resume()
 	for _, batch := range in.batches {
 		for i := range batch {
 			h.accept(&batch[i].Op)
 		}
 	}
 	for {
+		late := h.deliver()
 		more := h.order.Advance()
 		h.launch()
 		h.flush()
@@ -181,7 +190,7 @@ func (h *sessionHost) turn(in *sessionInbox) {
 		case h.order.Ended():
 			h.end(h.why())
 			return
-		case !more:
+		case !late && !more:
 			return
 		}
 	}
@@ -213,18 +222,15 @@ func (h *sessionHost) accept(op *session.Op) {
 // Full implements session.Host.
 func (h *sessionHost) Full() bool { return len(h.said) >= gatherReplies }
 
-// Act implements session.Host.
-func (h *sessionHost) Act(*session.Op) {}
-
-// Delivered implements session.Host.
-func (h *sessionHost) Delivered(*session.Op) bool { return true }
-
 // Reply implements session.Host.
 func (h *sessionHost) Reply(op *session.Op) {
 	r := op.Request.(*session.Request)
 	w := said{seq: op.Seq, rev: op.Revision, response: r.Response, err: op.Err}
 	head := &pb.ResponseHeader{Revision: op.Revision}
 	switch {
+	case r.Kind == stoapb.Kind_WATCH:
+		h.replyWatch(op, r)
+		return
 	case r.Kind == stoapb.Kind_CLOSE:
 		h.closing = true
 		w.response = nil

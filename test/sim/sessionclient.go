@@ -33,7 +33,10 @@ type sessionPast struct {
 	granted bool
 	asked   []*asking // by number, from 1
 	replied int       // to so many
-	seen    int64
+	seen    int64     // by replies
+	shown   int64     // by replies and events
+	ordered int64     // the last event of an ordered watch
+	watches []*sessionWatch
 	closing bool // the last request is CLOSE
 }
 
@@ -43,6 +46,7 @@ type asking struct {
 	kind  stoapb.Kind
 	level stoapb.Level
 	token int64
+	seen  int64 // what the session had been shown when this was sent last
 	sends int
 }
 
@@ -53,7 +57,7 @@ const sessionWindow = 10
 const sessionLeases = 1 << 32
 
 func (c *cluster) newSessionClient(id int) *sessionClient {
-	cl := &sessionClient{c: c, id: 200 + id, pace: pick(c.loop, []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond})}
+	cl := &sessionClient{c: c, id: 200 + id, pace: pick(c.loop, []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond})}
 	cl.begin()
 	return cl
 }
@@ -86,6 +90,10 @@ func (cl *sessionClient) live() {
 	case !c.quiet && c.loop.chance(300): // gives the session up
 		cl.lost()
 		cl.begin()
+	case c.quiet && !s.closing && s.replied == len(s.asked) && c.sessionWatchesAt(c.floor) != nil:
+		cl.hand(&asking{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: stoapb.Kind_PROGRESS})
+	case !c.quiet && !s.closing && c.loop.chance(8) && len(s.asked)-s.replied < sessionWindow:
+		cl.hand(cl.watching())
 	case !c.quiet && !s.closing && len(s.asked)-s.replied < sessionWindow:
 		cl.ask()
 	case c.loop.now-cl.asked > time.Duration(s.ttl)*time.Second/4:
@@ -104,10 +112,10 @@ func (cl *sessionClient) connect() {
 	st := &sessionStream{cl: cl, life: l}
 	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
 	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
-	next, seen, fresh := uint64(s.replied+1), s.seen, !s.granted
+	next, seen, fresh, watches := uint64(s.replied+1), s.shown, !s.granted, s.resumed()
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
-			l.openSession(st, s.id, s.ttl, fresh, next, seen, func(h *sessionHost, m proto.Message, err error) {
+			l.openSession(st, s.id, s.ttl, fresh, next, seen, watches, func(h *sessionHost, m proto.Message, err error) {
 				st.host = h
 				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
 					if cl.stream == st && !l.ended {
@@ -142,6 +150,9 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 	cl.opened, cl.heard = true, c.loop.now
 	c.stats.Resumed++
 	cl.send(s.asked[s.replied:])
+	if !c.quiet && !s.closing && s.replied == len(s.asked) && c.loop.chance(2) {
+		cl.hand(cl.watching()) // of a server that may be behind
+	}
 }
 
 // lost goes on elsewhere.
@@ -160,12 +171,19 @@ func (cl *sessionClient) gone() {
 
 // ask makes a few requests.
 func (cl *sessionClient) ask() {
+	cl.hand(cl.c.sessionRequests(cl.present)...)
+}
+
+// hand sends new requests.
+func (cl *sessionClient) hand(list ...*asking) {
 	s := cl.present
 	from := len(s.asked)
-	for _, a := range cl.c.sessionRequests(s) {
+	for _, a := range list {
 		o := a.op
 		o.id, o.client, o.call, o.floor, o.state = len(cl.c.history), cl.id, cl.c.loop.now, cl.c.floor, unknown
-		cl.c.history = append(cl.c.history, o)
+		if !a.watching() {
+			cl.c.history = append(cl.c.history, o)
+		}
 		cl.c.stats.Requests++
 		cl.c.stats.InSession++
 		s.asked = append(s.asked, a)
@@ -184,6 +202,7 @@ func (cl *sessionClient) send(list []*asking) {
 		for i, a := range list[:n] {
 			seq++
 			a.sends++
+			a.seen = s.shown
 			a.server = cl.stream.life.sv.id
 			if a.sends > 1 {
 				c.stats.Resent++
@@ -222,6 +241,8 @@ func (cl *sessionClient) hear(words []said) {
 	cl.heard = cl.c.loop.now
 	for _, w := range words {
 		switch {
+		case w.event != nil:
+			cl.event(&w)
 		case w.end:
 			cl.ended(w.err)
 			return
@@ -254,6 +275,8 @@ func (cl *sessionClient) reply(w *said) bool {
 	c.loop.printf("session %d hears about %s: revision %d, %v", s.id, a, w.rev, w.err)
 	switch {
 	case a.kind == stoapb.Kind_CLOSE:
+	case a.watching() && w.err == nil:
+		cl.watchReply(a, w.rev)
 	case errors.Is(w.err, fault.ResultForgotten):
 		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)
 		return false
@@ -278,11 +301,24 @@ func (cl *sessionClient) judge(a *asking, w *said) {
 		c.fail("session", "%s is answered with revision %d, and %d in its header", a, w.rev, head)
 	case a.strict && a.rev < a.floor:
 		c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", a, a.rev, a.floor)
-	case a.level != stoapb.Level_FAST && a.rev < max(s.seen, a.token) && (a.reads() || a.sends == 1):
-		c.fail("session", "%s of session %d, which has seen revision %d and asks for %d, is answered at revision %d", a, s.id, s.seen, a.token, a.rev)
+	case a.level != stoapb.Level_FAST && a.rev < max(s.seen, a.seen, a.token) && (a.reads() || a.sends == 1):
+		c.fail("session", "%s of session %d, which has seen revision %d and asks for %d, is answered at revision %d", a, s.id, max(s.seen, a.seen), a.token, a.rev)
 	}
 	if a.level != stoapb.Level_FAST {
 		s.seen = max(s.seen, a.rev)
+		s.shown = max(s.shown, a.rev)
+	}
+	if a.reflecting() {
+		cl.reflects(a.rev, false)
 	}
 	c.see(a.rev)
+}
+
+// watching says that the request has to do with watches.
+func (a *asking) watching() bool {
+	switch a.kind {
+	case stoapb.Kind_WATCH, stoapb.Kind_CANCEL, stoapb.Kind_PROGRESS, stoapb.Kind_SYNC:
+		return true
+	}
+	return false
 }

@@ -202,7 +202,15 @@ func (h *sessionHost) Read(op *session.Op) bool {
 	if h.l.known() != h.reads.known {
 		return false
 	}
-	return h.read(op, op.Request.(*session.Request), 0)
+	r := op.Request.(*session.Request)
+	if r.Kind == stoapb.Kind_SYNC || r.Kind == stoapb.Kind_PROGRESS {
+		if op.Revision = h.reads.at; op.Revision == 0 {
+			op.Revision = h.l.core.visible(h.l.core.machine.Placement().All())
+		}
+		op.Reflects = r.Kind == stoapb.Kind_PROGRESS
+		return true
+	}
+	return h.read(op, r, 0)
 }
 
 // read evaluates a read at the revision of the run; parts are where it lies, 0 for

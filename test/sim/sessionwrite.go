@@ -64,6 +64,12 @@ func (h *sessionHost) route(op *session.Op, r *session.Request) session.Plan {
 		return h.planWrite(command.Txn, r)
 	case stoapb.Kind_RANGE:
 		return h.planRange(op, r)
+	case stoapb.Kind_WATCH:
+		return h.planWatch(op, r)
+	case stoapb.Kind_CANCEL:
+		return session.Plan{Class: session.Act}
+	case stoapb.Kind_SYNC, stoapb.Kind_PROGRESS:
+		return session.Plan{Class: session.Read, Parts: m.Placement().All(), Strict: true}
 	case stoapb.Kind_CLOSE:
 		h.plan = apply.Plan{Parts: m.Placement().All()}
 		return session.Plan{Class: session.Write, Parts: h.plan.Parts, Alone: true}

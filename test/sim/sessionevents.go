@@ -1,0 +1,153 @@
+package sim
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// sessionWatch is a watch of a session, as its client knows it.
+type sessionWatch struct {
+	*watched
+	seq   uint64
+	level stoapb.Level
+}
+
+// watching draws a request that has to do with watches.
+func (cl *sessionClient) watching() *asking {
+	c, s := cl.c, cl.present
+	n := c.loop.rng.IntN(10)
+	switch {
+	case n < 2 && len(s.watches) > 0:
+		id := int64(pick(c.loop, s.watches).seq)
+		return &asking{op: &op{req: &pb.WatchCancelRequest{WatchId: id}}, kind: stoapb.Kind_CANCEL}
+	case n < 6 || len(s.watches) >= 3:
+		return &asking{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: pick(c.loop, []stoapb.Kind{stoapb.Kind_PROGRESS, stoapb.Kind_SYNC})}
+	}
+	d := (&watcher{c: c}).draw()
+	return &asking{
+		op:    &op{req: &pb.WatchCreateRequest{Key: d.key, RangeEnd: d.end, StartRevision: d.start, PrevKv: d.prevKv}},
+		kind:  stoapb.Kind_WATCH,
+		level: pick(c.loop, []stoapb.Level{stoapb.Level_STRICT, stoapb.Level_CAUSAL, stoapb.Level_FAST}),
+	}
+}
+
+// resumed are the watches that a session brings to another server.
+func (s *sessionPast) resumed() []session.Item {
+	items := session.NewItems(len(s.watches))
+	for i, w := range s.watches {
+		it := &items[i]
+		it.Seq, it.Kind, it.Level = w.seq, stoapb.Kind_WATCH, w.level
+		it.Message = &pb.WatchCreateRequest{Key: w.key, RangeEnd: w.end, StartRevision: w.next, PrevKv: w.prevKv}
+	}
+	return items
+}
+
+// watchReply takes the reply to a request that has to do with watches.
+func (cl *sessionClient) watchReply(a *asking, rev int64) {
+	c, s := cl.c, cl.present
+	switch r := a.req.(type) {
+	case *pb.WatchCreateRequest:
+		d := &watched{w: &watcher{c: c, id: cl.id}, key: r.Key, end: r.RangeEnd, prevKv: r.PrevKv, created: true, start: r.StartRevision}
+		if d.start == 0 {
+			d.start = rev + 1
+			c.see(rev)
+		}
+		d.next = d.start
+		if a.level != stoapb.Level_FAST {
+			s.ordered = min(s.ordered, d.start-1)
+		}
+		s.watches = append(s.watches, &sessionWatch{watched: d, seq: uint64(s.replied), level: a.level})
+	case *pb.WatchCancelRequest:
+		cl.unwatch(uint64(r.WatchId))
+	case *pb.WatchProgressRequest:
+		if rev < max(a.floor, a.seen) {
+			c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", a, rev, max(a.floor, a.seen))
+		}
+		s.shown, s.seen = max(s.shown, rev), max(s.seen, rev)
+		c.see(rev)
+		if a.kind == stoapb.Kind_PROGRESS {
+			cl.reflects(rev, true)
+		}
+	}
+}
+
+// reflects notes that no event at or below a revision is still to come.
+func (cl *sessionClient) reflects(rev int64, all bool) {
+	for _, w := range cl.present.watches {
+		if all || w.level != stoapb.Level_FAST {
+			w.next = max(w.next, rev+1)
+		}
+	}
+}
+
+// event takes events: after replies that don't reflect them, in the order of all
+// ordered watches.
+func (cl *sessionClient) event(w *said) {
+	c, s := cl.c, cl.present
+	d := s.watch(w.seq)
+	switch {
+	case d == nil:
+		c.fail("I4", "session %d gets events of watch %d, which it doesn't have", s.id, w.seq)
+		return
+	case w.event.Canceled:
+		if at := w.event.CompactRevision; at == 0 || d.next > at || !c.mayBeCompacted(at) {
+			c.fail("I4", "%s, which is at revision %d, is canceled: %v", d, d.next, w.event)
+		}
+		cl.unwatch(w.seq)
+		return
+	}
+	c.loop.note(w.seq, uint64(w.event.Header.GetRevision()), uint64(len(w.event.Events)))
+	c.loop.printf("session %d: %d events of watch %d to revision %d", s.id, len(w.event.Events), w.seq, w.event.Header.GetRevision())
+	first, last := w.event.Events[0].Kv.ModRevision, w.event.Events[len(w.event.Events)-1].Kv.ModRevision
+	if d.take(w.event); d.level == stoapb.Level_FAST {
+		return
+	}
+	if first < s.ordered {
+		c.fail("I4", "session %d: %s gets an event of revision %d after others got one of %d", s.id, d, first, s.ordered)
+	}
+	s.ordered, s.shown = last, max(s.shown, last)
+}
+
+func (s *sessionPast) watch(seq uint64) *sessionWatch {
+	for _, w := range s.watches {
+		if w.seq == seq {
+			return w
+		}
+	}
+	return nil
+}
+
+// unwatch forgets a watch; what it got will be judged.
+func (cl *sessionClient) unwatch(seq uint64) {
+	s := cl.present
+	for i, w := range s.watches {
+		if w.seq == seq {
+			cl.c.finished = append(cl.c.finished, w.watched)
+			s.watches = append(s.watches[:i], s.watches[i+1:]...)
+			return
+		}
+	}
+}
+
+// watchesAt returns a watch of a session that doesn't know that it is at a revision.
+// Clients ask for progress at the end.
+func (c *cluster) sessionWatchesAt(rev int64) *sessionWatch {
+	for _, cl := range c.sessions {
+		for _, w := range cl.present.watches {
+			if w.next <= rev {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// reflecting says that a reply comes after the events of what it shows.
+func (a *asking) reflecting() bool {
+	if r, is := a.req.(*pb.PutRequest); is {
+		return r.PrevKv
+	}
+	return !a.reads() || a.level != stoapb.Level_FAST
+}
