@@ -103,6 +103,11 @@ func (x *execution) previous(c store.Change) *mvccpb.KeyValue {
 	return c.Prev
 }
 
+// writeSteps is what a write of a handler counts for in the steps of a request's
+// events, beside what the handler has paid itself: carrying it out, and looking for
+// those whom it concerns in turn.
+const writeSteps = 200
+
 // reactTo runs a handler and returns the steps that it took.
 func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, ev *extension.Event, sub int64) int64 {
 	began := x.m.began()
@@ -118,7 +123,7 @@ func (x *execution) reactTo(e *extension.Extension, standing extension.Standing,
 			x.hide(e, sub)
 		}
 	}
-	return out.Usage.Steps
+	return out.Usage.Steps + int64(len(out.Writes))*writeSteps
 }
 
 // stopEvents lets the events that are left go unheard.

@@ -125,4 +125,4 @@ func sourcePut(name, text string) *pb.PutRequest {
 }
 
 // within a time that only a machine which does something else altogether exceeds.
-const patience = 5 * time.Second
+const patience = 20 * time.Second

@@ -22,7 +22,8 @@ type Limits struct {
 
 	// Of one request: how often event handlers run because of what event handlers
 	// have changed, and the steps of all of them, also of those that its own changes
-	// set off; a handler that has begun may go on.
+	// set off, with some for each key that they write; a handler that has begun may go
+	// on.
 	Events     int   `json:"events"`
 	EventSteps int64 `json:"event_steps"`
 
