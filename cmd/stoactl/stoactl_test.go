@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,7 +77,10 @@ func startFake(t *testing.T) (*fakeServer, string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &fakeServer{}
+	var one sync.Mutex // request at a time
 	g := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, do grpc.UnaryHandler) (any, error) {
+		one.Lock()
+		defer one.Unlock()
 		f.metadata, _ = metadata.FromIncomingContext(ctx)
 		return do(ctx, req)
 	}))
