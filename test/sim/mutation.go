@@ -68,13 +68,13 @@ func Mutations() []Mutation {
 		{Name: "call-twice", Seed: 15, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
 		{Name: "switch-without-wait", Seed: 4, SwitchWithoutWait: true},
-		{Name: "without-pred", Seed: 12, WithoutPred: true},
+		{Name: "without-pred", Seed: 40, WithoutPred: true},
 		{Name: "without-numbers", Seed: 4, WithoutNumbers: true},
-		{Name: "causal-without-wait", Seed: 20, CausalWithoutWait: true},
+		{Name: "causal-without-wait", Seed: 12, CausalWithoutWait: true},
 		{Name: "read-ahead", Seed: 4, ReadAhead: true},
 		{Name: "reply-before-events", Seed: 4, ReplyBeforeEvents: true},
 		{Name: "merge-without-wait", Seed: 4, MergeWithoutWait: true},
-		{Name: "forget-sessions", Seed: 8, ForgetSessions: true},
+		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
 		{Name: "reuse-numbers", Seed: 11, Replica: rules{ReuseNumbers: true}},
 	}
 }

@@ -112,6 +112,9 @@ func (cl *sessionClient) connect() {
 	st := &sessionStream{cl: cl, life: l}
 	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
 	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
+	if len(s.asked) == 0 && c.loop.chance(2) { // another session has handed over what it has seen
+		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
+	}
 	next, seen, fresh, watches := uint64(s.replied+1), s.shown, !s.granted, s.resumed()
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {

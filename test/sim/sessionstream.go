@@ -30,7 +30,11 @@ type pipe struct {
 // send lets run happen at the other end, after all that was sent before.
 func (p *pipe) send(l *loop, what string, a, b uint64, run func()) {
 	p.queue = append(p.queue, run)
-	p.last = max(p.last, l.now+l.between(50*time.Microsecond, 2*time.Millisecond))
+	slowest := 2 * time.Millisecond
+	if l.chance(2) { // faster than the servers among each other
+		slowest = 200 * time.Microsecond
+	}
+	p.last = max(p.last, l.now+l.between(20*time.Microsecond, slowest))
 	l.after(p.last-l.now, what, a, b, func() {
 		first := p.queue[0]
 		p.queue = p.queue[1:]

@@ -80,7 +80,7 @@ func (c *cluster) inSession(r request, s *sessionPast) *asking {
 	if a.reads() {
 		a.level = pick(c.loop, []stoapb.Level{stoapb.Level_STRICT, stoapb.Level_CAUSAL, stoapb.Level_CAUSAL, stoapb.Level_FAST})
 		a.strict = a.level == stoapb.Level_STRICT
-		if a.level == stoapb.Level_CAUSAL && c.loop.chance(3) {
+		if a.level == stoapb.Level_CAUSAL && c.loop.chance(2) {
 			a.token = c.floor
 		}
 	}
