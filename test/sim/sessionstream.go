@@ -13,10 +13,11 @@ import (
 // sessionStream is a connection that carries a session: first in, first out in both
 // directions, until it breaks.
 type sessionStream struct {
-	cl     *sessionClient
-	life   *life
-	host   *sessionHost // nil until it is open
-	closed bool         // the server knows that it is broken
+	cl      *sessionClient
+	life    *life
+	host    *sessionHost // nil until it is open
+	closed  bool         // the server knows that it is broken
+	arrived []func()     // at the server, which may be paused
 
 	up, toClient pipe
 }
@@ -46,10 +47,16 @@ func (p *pipe) send(l *loop, what string, a, b uint64, run func()) {
 func (st *sessionStream) ask(items []session.Item, answered uint64) {
 	l := st.life
 	st.up.send(st.cl.c.loop, "session asks", l.sv.id, uint64(st.cl.id), func() {
-		l.now("session asks", uint64(st.cl.id), func() {
+		// A pause that is cut short must not let one message overtake another.
+		st.arrived = append(st.arrived, func() {
 			if st.host != nil {
 				st.host.take(items, answered)
 			}
+		})
+		l.now("session asks", uint64(st.cl.id), func() {
+			first := st.arrived[0]
+			st.arrived = st.arrived[1:]
+			first()
 		})
 	})
 }
