@@ -42,6 +42,10 @@ func TestCountByRank(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, (3000-from)/2, n)
 	}
+	// The key of one zero byte is the first of all, though such an end is none.
+	n, err := s.Count([]byte{0}, []byte{0}, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1500, n)
 	f, err := s.Range([]byte{0}, []byte{0}, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, 1500, f.Count)

@@ -207,21 +207,21 @@ func (s *Store) countBetween(key string, end []byte, skip int) int {
 		return n < walk
 	})
 	if n == walk {
-		n = s.rank(end) - s.rank([]byte(key))
+		n = s.live.Len()
+		if unbounded := len(end) == 1 && end[0] == 0; !unbounded {
+			n = s.rank(view(end))
+		}
+		n -= s.rank(key)
 	}
 	return n - skip
 }
 
-// rank is the number of live keys below key; "\x00" stands for no bound.
-func (s *Store) rank(key []byte) int {
-	n := s.live.Len()
-	if len(key) == 1 && key[0] == 0 {
-		return n
-	}
-	lo, hi := 0, n
+// rank is the number of live keys below key.
+func (s *Store) rank(key string) int {
+	lo, hi := 0, s.live.Len()
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if k, _, _ := s.live.GetAt(mid); k < view(key) {
+		if k, _, _ := s.live.GetAt(mid); k < key {
 			lo = mid + 1
 		} else {
 			hi = mid
