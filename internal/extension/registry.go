@@ -1,9 +1,12 @@
 package extension
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // Registry is all extensions of a cluster. Immutable; nil is an empty one.
@@ -16,7 +19,7 @@ type Registry struct {
 	events   [eventTypes]index
 	anyEvent index // of whatever type
 	reach    map[*Extension][]*Extension
-	patterns filter // of all subscriptions
+	patterns placement.Filter // of all subscriptions
 }
 
 // index finds the extensions whose patterns cover a key: by the key itself and by
@@ -33,12 +36,12 @@ func New(l Limits, list []*Extension) *Registry {
 		r.byName[e.Name] = e
 		for _, s := range e.Operations {
 			r.ops[s.Op].add(s.Pattern, e)
-			r.patterns.add(s.Pattern)
+			r.patterns.Add([]byte(s.Pattern))
 		}
 		for _, s := range e.Events {
 			r.events[s.Type].add(s.Pattern, e)
 			r.anyEvent.add(s.Pattern, e)
-			r.patterns.add(s.Pattern)
+			r.patterns.Add([]byte(s.Pattern))
 		}
 	}
 	for _, e := range r.list {
@@ -102,6 +105,12 @@ func (r *Registry) Get(name string) *Extension {
 		return nil
 	}
 	return r.byName[name]
+}
+
+// Concerns tells whether an extension may have to do with a key, or the extension
+// manager has; false is certain.
+func (r *Registry) Concerns(key []byte) bool {
+	return bytes.HasPrefix(key, []byte(Root)) || r != nil && r.patterns.Has(key)
 }
 
 // Operation returns the extensions that subscribe to a request, the last

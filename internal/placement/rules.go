@@ -2,7 +2,6 @@ package placement
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,14 +24,10 @@ func (r Rule) subtree() bool { return strings.HasSuffix(r.Key, "/") }
 type rules struct {
 	sorted []Rule
 	slots  map[string]uint16 // by Rule.Key
-	// tops has a bit set for the first directory of each rule; a key in none is
-	// its own. A bit may also be another directory's: then slots is looked into.
-	tops    [1 << topBits / 64]uint64
+	tops    Filter
 	root    bool // there is a rule for "/"
 	longest int  // bytes of a key
 }
-
-const topBits = 12
 
 // WithRules is the map with other rules in the place of its own. No two may have
 // the same key, and none an empty one.
@@ -54,8 +49,7 @@ func index(sorted []Rule) *rules {
 			panic(fmt.Sprintf("placement: rule %d for %q in slot %d", i, r.Key, r.Slot))
 		}
 		rs.slots[r.Key] = uint16(r.Slot)
-		bit := top([]byte(r.Key))
-		rs.tops[bit/64] |= 1 << (bit % 64)
+		rs.tops.Add([]byte(r.Key))
 		rs.root = rs.root || r.Key == "/"
 		rs.longest = max(rs.longest, len(r.Key))
 	}
@@ -70,26 +64,9 @@ func (m *Map) Rules() []Rule {
 	return m.rules.sorted
 }
 
-// top is the bit of a key's first directory.
-func top(key []byte) uint64 {
-	const odd = 0x9e3779b97f4a7c15
-	if first, _ := levels(key); first > 0 {
-		key = key[:first]
-	}
-	x := uint64(len(key))
-	if n := len(key); n >= 8 {
-		x ^= binary.LittleEndian.Uint64(key[n-8:])
-	} else {
-		for _, c := range key {
-			x = x<<8 ^ uint64(c)
-		}
-	}
-	return x * odd >> (64 - topBits)
-}
-
 // slot is where a rule puts a key.
 func (rs *rules) slot(key []byte) (int, bool) {
-	if bit := top(key); rs.tops[bit/64]>>(bit%64)&1 == 0 && !rs.root {
+	if !rs.tops.Has(key) && !rs.root {
 		return 0, false
 	}
 	if s, ok := rs.slots[string(key)]; ok {
