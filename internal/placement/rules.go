@@ -22,8 +22,8 @@ func (r Rule) subtree() bool { return strings.HasSuffix(r.Key, "/") }
 // under none, and are to pay nothing for those that do: if no rule lies under a
 // key's first directory, none can match it, and a few instructions tell.
 type rules struct {
-	sorted []Rule
-	slots  map[string]uint16 // by Rule.Key
+	sorted  []Rule
+	slots   map[string]uint16 // by Rule.Key
 	tops    Filter
 	root    bool // there is a rule for "/"
 	longest int  // bytes of a key
