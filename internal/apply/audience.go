@@ -40,7 +40,8 @@ func (a *audiences) of(keys extension.State, name string) *audience {
 		return found
 	}
 	found := &audience{owner: ownerOf(keys, extension.OwnerKey(name)), acked: map[string]struct{}{}}
-	for _, kv := range keys.Range(extension.AckKey(name, ""), extension.AcksEnd(name), 0) {
+	from, to := extension.Pattern(extension.AckKey(name, "")).Bounds()
+	for _, kv := range keys.Range(from, to, 0) {
 		_, _, client := extension.Parse(kv.Key)
 		found.acked[client] = struct{}{}
 	}

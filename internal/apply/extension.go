@@ -126,19 +126,30 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	if standing.Disabled {
 		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, standing.Reason)))
 	}
-	began := x.m.began()
-	out, err := e.Operation(view{x}, x.rev, toldOf(call, req))
-	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
-		err = fault.NoSpace
-	}
 	x.consumeAck(e, call.Client)
-	x.rate(e, standing, err)
-	x.m.called(e.Name, began, out, err)
+	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) {
+		return e.Operation(view{x}, x.rev, toldOf(call, req))
+	})
 	if err != nil {
 		return x.failed(err)
 	}
-	x.commit(out)
 	return x.done(x.answer(req, out))
+}
+
+// supervise runs a handler, refuses what it may not do now, keeps count of its
+// failures and of its costs, and carries out what it has collected.
+func (x *execution) supervise(e *extension.Extension, standing extension.Standing, handler func() (*extension.Outcome, error)) (*extension.Outcome, error) {
+	began := x.m.began()
+	out, err := handler()
+	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
+		err = fault.NoSpace
+	}
+	x.rate(e, standing, err)
+	x.m.called(e.Name, began, out, err)
+	if err == nil {
+		x.commit(out)
+	}
+	return out, err
 }
 
 // toldOf is what the handler is told about a request.

@@ -125,10 +125,9 @@ func (x *execution) adopt(name string, same bool) {
 	}
 }
 
+// deleteBelow deletes what begins with a prefix that ends in a slash.
 func (x *execution) deleteBelow(prefix []byte) {
-	end := append([]byte(nil), prefix...)
-	end[len(end)-1]++ // a slash
-	for _, kv := range x.now(prefix, end) {
+	for _, kv := range x.now(extension.Pattern(prefix).Bounds()) {
 		x.delete(kv.Key)
 	}
 }
@@ -200,8 +199,7 @@ func (x *execution) sources() func(yield func(*mvccpb.KeyValue) bool) {
 				next = append(extension.SourceKey(name), 0)
 			default:
 				if next = append(append([]byte(nil), kvs[0].Key...), 0); name != "" {
-					next = extension.Home(name)
-					next[len(next)-1]++ // past all that is below it
+					_, next = extension.Pattern(extension.Home(name)).Bounds() // past all that is below it
 				}
 			}
 		}

@@ -110,18 +110,9 @@ const writeSteps = 200
 
 // reactTo runs a handler and returns the steps that it took.
 func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, ev *extension.Event, sub int64) int64 {
-	began := x.m.began()
-	out, err := e.Event(view{x}, x.rev, ev)
-	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
-		err = fault.NoSpace
-	}
-	x.rate(e, standing, err)
-	x.m.called(e.Name, began, out, err)
-	if err == nil {
-		x.commit(out)
-		if out.Suppress {
-			x.hide(e, sub)
-		}
+	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) { return e.Event(view{x}, x.rev, ev) })
+	if err == nil && out.Suppress {
+		x.hide(e, sub)
 	}
 	return out.Usage.Steps + int64(len(out.Writes))*writeSteps
 }

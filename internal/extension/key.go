@@ -89,9 +89,6 @@ func AckKey(name, client string) []byte {
 	return []byte(Root + name + "/ack/" + client)
 }
 
-// AcksEnd is the first key behind the acknowledgements of an extension.
-func AcksEnd(name string) []byte { return []byte(Root + name + "/ack0") }
-
 // Home is the prefix of all keys of an extension but its source. They lie in one
 // partition, that in which its calls are decided.
 func Home(name string) []byte { return []byte(Root + name + "/") }
