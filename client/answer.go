@@ -11,6 +11,22 @@ import (
 // The futures of the requests of a session. Each has the memory of its answer in
 // it, so that a request costs one allocation on its way there and back.
 
+// reading is a future that fills the response in it from the reply.
+type reading interface{ read(*arrival) error }
+
+// settle gives a future its answer: the response that is read, or why there is none.
+func settle[T any](f *Future[T], r reading, a *arrival, response T) {
+	err := a.err()
+	if err == nil {
+		err = r.read(a)
+	}
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	f.resolve(response, nil)
+}
+
 type putFuture struct {
 	Future[*clientv3.PutResponse]
 	response pb.PutResponse
@@ -18,15 +34,7 @@ type putFuture struct {
 }
 
 func (f *putFuture) answer(a *arrival) {
-	err := a.err()
-	if err == nil {
-		err = f.read(a)
-	}
-	if err != nil {
-		f.fail(err)
-		return
-	}
-	f.resolve((*clientv3.PutResponse)(&f.response), nil)
+	settle(&f.Future, f, a, (*clientv3.PutResponse)(&f.response))
 }
 
 func (f *putFuture) read(a *arrival) error {
@@ -47,15 +55,7 @@ type getFuture struct {
 }
 
 func (f *getFuture) answer(a *arrival) {
-	err := a.err()
-	if err == nil {
-		err = f.read(a)
-	}
-	if err != nil {
-		f.fail(err)
-		return
-	}
-	f.resolve((*clientv3.GetResponse)(&f.response), nil)
+	settle(&f.Future, f, a, (*clientv3.GetResponse)(&f.response))
 }
 
 func (f *getFuture) read(a *arrival) error {
@@ -82,15 +82,7 @@ type deleteFuture struct {
 }
 
 func (f *deleteFuture) answer(a *arrival) {
-	err := a.err()
-	if err == nil {
-		err = f.read(a)
-	}
-	if err != nil {
-		f.fail(err)
-		return
-	}
-	f.resolve((*clientv3.DeleteResponse)(&f.response), nil)
+	settle(&f.Future, f, a, (*clientv3.DeleteResponse)(&f.response))
 }
 
 func (f *deleteFuture) read(a *arrival) error {
@@ -109,20 +101,17 @@ func (f *deleteFuture) read(a *arrival) error {
 
 type txnFuture struct {
 	Future[*clientv3.TxnResponse]
+	response pb.TxnResponse
 }
 
 func (f *txnFuture) answer(a *arrival) {
-	err := a.err()
-	response := new(pb.TxnResponse)
-	if err == nil {
-		err = malformed(proto.Unmarshal(a.body, response))
-	}
-	if err != nil {
-		f.fail(err)
-		return
-	}
-	response.Header = a.header()
-	f.resolve((*clientv3.TxnResponse)(response), nil)
+	settle(&f.Future, f, a, (*clientv3.TxnResponse)(&f.response))
+}
+
+func (f *txnFuture) read(a *arrival) error {
+	err := proto.Unmarshal(a.body, &f.response)
+	f.response.Header = a.header()
+	return malformed(err)
 }
 
 // tokenFuture is answered by what has no body but a revision.
