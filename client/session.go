@@ -231,18 +231,8 @@ func (s *Session) end(why error) {
 
 // send gives a request its number and its place. It waits only for room.
 func (s *Session) send(ctx context.Context, r *request) error {
-	if err := s.check(r); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	if err := s.waitForRoom(ctx); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	s.enqueue(r)
-	s.mu.Unlock()
-	s.stir()
-	return nil
+	var seq uint64
+	return s.sendNumbered(ctx, r, &seq)
 }
 
 // sendAll is send for requests that shall come one behind the other.
