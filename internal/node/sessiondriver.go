@@ -61,7 +61,7 @@ func (d *driver) tellMap() *stoapb.PartitionMap {
 		return nil
 	}
 	d.toldMap = m
-	told := &stoapb.PartitionMap{Partitions: uint32(m.Partitions()), Slots: m.Encode()[2 : 2+placement.Slots]}
+	told := &stoapb.PartitionMap{Partitions: uint32(m.Partitions()), Slots: m.Table()}
 	for _, r := range m.Rules() {
 		told.Rules = append(told.Rules, &stoapb.PlacementRule{Key: []byte(r.Key), Slot: uint32(r.Slot)})
 	}

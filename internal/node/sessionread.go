@@ -50,11 +50,11 @@ func (d *driver) planRange(op *session.Op, r *session.Request) session.Plan {
 			return refuse(op, err)
 		}
 	}
-	return d.planRead(op, command.Range, r)
+	return d.planRead(command.Range, r)
 }
 
 // planRead plans what changes nothing, unless an extension handles it.
-func (d *driver) planRead(_ *session.Op, kind command.Kind, r *session.Request) session.Plan {
+func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
 	m := d.s.n.current().machine
 	if p, handled := m.PlanRead(kind, r.Message, d.who); handled {
 		d.plan = p

@@ -86,7 +86,7 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
 	txn := r.Message.(*pb.TxnRequest)
 	if readOnly(txn) {
-		return d.planRead(op, command.Txn, r)
+		return d.planRead(command.Txn, r)
 	}
 	if err := d.s.n.admit(d.s.n.life, len(r.Body)); err != nil {
 		return refuse(op, err)

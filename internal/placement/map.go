@@ -61,6 +61,9 @@ func (m *Map) Partition(key []byte) int {
 	return int(m.slots[m.Slot(key)])
 }
 
+// Table is the partition of every slot, in order.
+func (m *Map) Table() []byte { return bytes.Clone(m.slots[:]) }
+
 // SlotsOf is how many slots a partition has.
 func (m *Map) SlotsOf(partition int) int {
 	n := 0

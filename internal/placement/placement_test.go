@@ -132,6 +132,9 @@ func TestSet(t *testing.T) {
 func TestCodec(t *testing.T) {
 	for _, partitions := range []int{1, 2, 5, 64} {
 		m := New(partitions)
+		for slot, p := range m.Table() {
+			require.EqualValues(t, slot*partitions/Slots, p)
+		}
 		back, err := Decode(m.Encode())
 		require.NoError(t, err)
 		require.Equal(t, m, back)
