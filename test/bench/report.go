@@ -5,11 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/stoa-kv/stoa/test/process"
 )
 
 // report holds what was measured.
@@ -108,14 +109,7 @@ func (r *report) section() section {
 
 // machine describes what the figures were measured on.
 func machine() string {
-	model := "unknown CPU"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
-			line, _, _ := strings.Cut(rest, "\n")
-			model = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
-		}
-	}
-	return fmt.Sprintf("%d cores of %s, %s, fdatasync of 4 KiB %v at the median", runtime.NumCPU(), model, runtime.Version(), syncTime())
+	return fmt.Sprintf("%s, fdatasync of 4 KiB %v at the median", process.Machine(), syncTime())
 }
 
 // syncTime measures the disk that the servers' data lies on.

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,18 @@ import (
 
 // tick is the unit of the CPU times in /proc: USER_HZ, 100 on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
+
+// Machine describes what servers and programs run on: its cores and Go's version.
+func Machine() string {
+	model := "unknown CPU"
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
+			line, _, _ := strings.Cut(rest, "\n")
+			model = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
+		}
+	}
+	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.Version())
+}
 
 // CPU is the user and system time that the process has used so far.
 func (s *Server) CPU() (time.Duration, error) {

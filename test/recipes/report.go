@@ -5,12 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/plot"
+	"github.com/stoa-kv/stoa/test/process"
 )
 
 // report holds what was measured.
@@ -268,16 +268,9 @@ func (r *report) chart(nodes int, name string) plot.Chart {
 
 // machine describes what the figures were measured on.
 func machine() string {
-	model := "unknown CPU"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
-			line, _, _ := strings.Cut(rest, "\n")
-			model = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
-		}
-	}
 	load := "unknown"
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		load, _, _ = strings.Cut(string(text), " ")
 	}
-	return fmt.Sprintf("%d cores of %s, %s, load average %s before the run", runtime.NumCPU(), model, runtime.Version(), load)
+	return fmt.Sprintf("%s, load average %s before the run", process.Machine(), load)
 }
