@@ -147,6 +147,61 @@ func ExampleBarrier() {
 	// Output: <nil> <nil>
 }
 
+func ExampleBarrier_Close() {
+	ctx, cancel := begin("barrier")
+	defer cancel()
+	b := recipes.NewBarrier(cli, "")
+	if err := b.SetThreshold(ctx, 1); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(b.Enter(ctx, "a", 0)) // alone, and so enough
+	if err := b.SetThreshold(ctx, 2); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(b.Enter(ctx, "b", 0)) // it is open
+
+	fmt.Println(b.Close(ctx))
+	impatient, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer stop()
+	fmt.Println(errors.Is(b.Enter(impatient, "c", 0), context.DeadlineExceeded)) // closed, and a and b don't count any more
+	fmt.Println(b.Close(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// true
+	// <nil>
+}
+
+// The barrier is entered without a lease of its own, so that of the context counts.
+func ExampleWithLease() {
+	ctx, cancel := begin("barrier")
+	defer cancel()
+	b, lease := recipes.NewBarrier(cli, ""), grant(ctx)
+	if err := b.SetThreshold(ctx, 1); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(b.Enter(recipes.WithLease(ctx, lease), "ann", 0))
+	here, err := cli.Get(ctx, "/barrier/here/ann")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(clientv3.LeaseID(here.Kvs[0].Lease) == lease)
+
+	if _, err = cli.Revoke(ctx, lease); err != nil {
+		log.Fatal(err)
+	}
+	here, err = cli.Get(ctx, "/barrier/here/ann")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(here.Count)
+	// Output:
+	// <nil>
+	// true
+	// 0
+}
+
 func ExampleElection() {
 	ctx, cancel := begin("election")
 	defer cancel()
