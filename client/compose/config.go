@@ -1,0 +1,116 @@
+package compose
+
+import (
+	"crypto/tls"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// Config says which clusters there are and which of them has which keys.
+type Config struct {
+	// Clusters by the names that routes, errors and Stats call them.
+	Clusters map[string]Cluster
+	// Routes say where keys live: the longest prefix of a key decides. A key
+	// without a route is refused with ErrNoRoute.
+	Routes []Route
+	// SpanRanges lets Get read a range that lies in several clusters: piece by
+	// piece, in the order of the keys, as Algorithm 1 demands. The pieces are of
+	// different moments. Without it such a range is refused with ErrSpans.
+	SpanRanges bool
+	// Timeout is how long a cluster may keep silent on a request before the request
+	// fails with a *ClusterError: 5 s if 0. It is no bound on what a healthy cluster
+	// that answers other requests takes.
+	Timeout time.Duration
+	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
+	Pending int
+	// Policy says which reads are synced. Anything but LeadingSyncs is for
+	// experiments.
+	Policy Policy
+	// DialTimeout bounds one attempt to reach one member: 2 s if 0.
+	DialTimeout time.Duration
+	// Logger tells of lost clusters and sessions. Nil: silence.
+	Logger *zap.Logger
+}
+
+// Cluster is one of the clusters: of stoa or of etcd.
+type Cluster struct {
+	// Endpoints are the voting members. A learner belongs into Near alone.
+	Endpoints []string
+	// Near are the members that serve this client, those to prefer first: local
+	// reads are read there, and updates and syncs go through them. Behind them come
+	// those of Endpoints. Empty: Endpoints, in their order.
+	Near []string
+	// Kind is what the members run. Auto asks one.
+	Kind Kind
+	// TLS, if the endpoints want it.
+	TLS *tls.Config
+	// Username and Password, as etcd's client takes them.
+	Username, Password string
+	// DialOptions are given to gRPC, behind those of the package.
+	DialOptions []grpc.DialOption
+}
+
+// Kind is what the members of a cluster run.
+type Kind uint8
+
+const (
+	// Auto asks a member when the cluster is first used.
+	Auto Kind = iota
+	// Stoa clusters are spoken to over a session: asynchronous requests are
+	// pipelined.
+	Stoa
+	// Etcd clusters are spoken to with a gRPC call per request: an asynchronous
+	// update waits until those before it are answered.
+	Etcd
+)
+
+// Route sends the keys that begin with a prefix to a cluster.
+type Route struct {
+	// Prefix of keys, byte by byte: "/eu" has "/europe" too, "/eu/" hasn't. Empty:
+	// all keys.
+	Prefix string
+	// Cluster is a name in Config.Clusters.
+	Cluster string
+	// Strip takes the prefix from the keys on their way to the cluster, and puts it
+	// before those in its answers and events.
+	Strip bool
+}
+
+// Policy says which reads are synced.
+type Policy uint8
+
+const (
+	// LeadingSyncs syncs the reads that switch cluster, and what else would break
+	// the order.
+	LeadingSyncs Policy = iota
+	// NeverSync syncs no read, and looks at no revision: the fast composition that
+	// the paper's Figure 1 shows to be inconsistent. For experiments only.
+	NeverSync
+	// SyncAll syncs every read: linearizable throughout, nothing is local. For
+	// experiments only.
+	SyncAll
+)
+
+const (
+	defaultTimeout     = 5 * time.Second
+	defaultDialTimeout = 2 * time.Second
+	defaultPending     = 8192
+)
+
+func (c Config) withDefaults() Config {
+	if c.Timeout <= 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.DialTimeout <= 0 {
+		c.DialTimeout = defaultDialTimeout
+	}
+	if c.Pending <= 0 {
+		c.Pending = defaultPending
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}

@@ -1,0 +1,47 @@
+package compose
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+var (
+	// ErrNoRoute: no route has the key, or a part of the range.
+	ErrNoRoute = errors.New("compose: no route for the key")
+	// ErrSpans: the request is about keys of several clusters, or of routes of one
+	// cluster between which there are others. The error's text names the routes.
+	ErrSpans = errors.New("compose: the request spans several routes")
+	// ErrNotOverSpan: a range over several clusters asks for what only one cluster
+	// can answer, such as a revision.
+	ErrNotOverSpan = errors.New("compose: not possible over several clusters")
+	// ErrBehind: an update that was sent before to the same cluster failed, and
+	// whoever sent this request could not know that yet. It was not sent.
+	ErrBehind = errors.New("compose: not sent, because an earlier request to the cluster has failed")
+	// ErrSilent: the cluster did not answer for Config.Timeout.
+	ErrSilent = errors.New("compose: no answer in time")
+	// ErrClosed: Close was called.
+	ErrClosed = errors.New("compose: the client is closed")
+	// ErrSessionExpired is what all calls of a session fail with once its lease was
+	// lost in one cluster. It is client.ErrSessionExpired.
+	ErrSessionExpired = client.ErrSessionExpired
+)
+
+// ClusterError says which cluster a request has failed in. It unwraps to the cause.
+type ClusterError struct {
+	Cluster string
+	// Unknown: an update that was sent, and may or may not take effect.
+	Unknown bool
+	Err     error
+}
+
+func (e *ClusterError) Error() string {
+	unknown := ""
+	if e.Unknown {
+		unknown = " (whether it took effect is unknown)"
+	}
+	return fmt.Sprintf("compose: cluster %q: %v%s", e.Cluster, e.Err, unknown)
+}
+
+func (e *ClusterError) Unwrap() error { return e.Err }
