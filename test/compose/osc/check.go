@@ -141,33 +141,40 @@ func (g *graph) shortest(start int) []int {
 // shrink makes the circle as short as it can be made of its operations: the edges of the
 // graph lead to what is next, but a reason holds for all that comes behind that, too.
 func (g *graph) shrink(circle []int) []step {
-	var best []step
-	for _, start := range circle {
-		came := map[int]step{}
-		for queue := []int{start}; len(queue) > 0 && came[start] == (step{}); queue = queue[1:] {
-			for _, to := range circle {
-				if _, ok := came[to]; ok {
-					continue
-				}
-				if why := g.reason(queue[0], to); why != "" {
-					came[to] = step{queue[0], why}
-					queue = append(queue, to)
-				}
+	best := g.through(circle[0], circle)
+	for shorter := true; shorter; {
+		shorter = false
+		for _, s := range best {
+			if c := g.through(s.node, circle); len(c) < len(best) {
+				best, shorter = c, true
 			}
-		}
-		var way []step
-		for at := start; ; {
-			way = append(way, came[at])
-			if at = came[at].node; at == start {
-				break
-			}
-		}
-		if best == nil || len(way) < len(best) {
-			best = way
 		}
 	}
-	slices.Reverse(best)
 	return best
+}
+
+// through is the shortest circle, by all that is a reason, of some of the operations of
+// a circle, one of them given.
+func (g *graph) through(start int, circle []int) []step {
+	came := map[int]step{}
+	for queue := []int{start}; came[start] == (step{}); queue = queue[1:] {
+		for _, to := range circle {
+			if _, ok := came[to]; ok {
+				continue
+			}
+			if why := g.reason(queue[0], to); why != "" {
+				came[to] = step{queue[0], why}
+				queue = append(queue, to)
+			}
+		}
+	}
+	var way []step
+	for at, first := start, true; first || at != start; first = false {
+		way = append(way, came[at])
+		at = came[at].node
+	}
+	slices.Reverse(way)
+	return way
 }
 
 // reason says why an operation stands before another, if one of the graph's reasons does.
