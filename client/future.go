@@ -14,6 +14,9 @@ type Future[T any] struct {
 	gate  atomic.Pointer[chan struct{}]
 	value T
 	err   error
+	// then, if set, has the answer before anybody who waits, and may change it. It
+	// must not wait for anything.
+	then func(T, error) (T, error)
 }
 
 // resolved is the gate of every future that has an answer.
@@ -52,6 +55,9 @@ func (f *Future[T]) Wait(ctx context.Context) (T, error) {
 
 // resolve gives the answer, once.
 func (f *Future[T]) resolve(value T, err error) {
+	if f.then != nil {
+		value, err = f.then(value, err)
+	}
 	f.value, f.err = value, err
 	if waited := f.gate.Swap(resolved); waited != nil {
 		close(*waited)

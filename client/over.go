@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+// What a client needs that is built over sessions of this one, as compose is: to
+// have answers before those who wait for them, to see what options mean, and to give
+// a session up.
+
+// Promise is a future whose answer somebody else gives than a session.
+type Promise[T any] struct{ Future[T] }
+
+// Resolve gives the answer, once.
+func (p *Promise[T]) Resolve(value T, err error) { p.resolve(value, err) }
+
+// GetThen is GetAsync of one key, whose answer then has before anybody who waits,
+// and may change. It is called in the order of the answers and must not wait. An
+// error means that nothing was sent, and then is not called.
+func (r Reader) GetThen(ctx context.Context, key string, then func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error)) (*Future[*clientv3.GetResponse], error) {
+	f := new(getFuture)
+	f.then = then
+	q := request{kind: stoapb.Kind_RANGE, level: r.level, key: key, plain: true, to: f}
+	return &f.Future, r.s.send(ctx, &q)
+}
+
+// PutThen is PutAsync of one key, as GetThen is GetAsync.
+func (s *Session) PutThen(ctx context.Context, key, val string, then func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)) (*Future[*clientv3.PutResponse], error) {
+	f := new(putFuture)
+	f.then = then
+	q := request{kind: stoapb.Kind_PUT, key: key, value: val, plain: true, to: f}
+	return &f.Future, s.send(ctx, &q)
+}
+
+// SendThen sends a message of etcd's KV service; then has its answer. An error means
+// that nothing was sent, and then is not called.
+func (r Reader) SendThen(ctx context.Context, m proto.Message, then func(proto.Message, error)) error {
+	var to answerable
+	switch m.(type) {
+	case *pb.RangeRequest:
+		f := new(getFuture)
+		f.then = func(v *clientv3.GetResponse, err error) (*clientv3.GetResponse, error) {
+			then((*pb.RangeResponse)(v), err)
+			return v, err
+		}
+		to = f
+	case *pb.PutRequest:
+		f := new(putFuture)
+		f.then = func(v *clientv3.PutResponse, err error) (*clientv3.PutResponse, error) {
+			then((*pb.PutResponse)(v), err)
+			return v, err
+		}
+		to = f
+	case *pb.DeleteRangeRequest:
+		f := new(deleteFuture)
+		f.then = func(v *clientv3.DeleteResponse, err error) (*clientv3.DeleteResponse, error) {
+			then((*pb.DeleteRangeResponse)(v), err)
+			return v, err
+		}
+		to = f
+	case *pb.TxnRequest:
+		f := new(txnFuture)
+		f.then = func(v *clientv3.TxnResponse, err error) (*clientv3.TxnResponse, error) {
+			then((*pb.TxnResponse)(v), err)
+			return v, err
+		}
+		to = f
+	default:
+		return fmt.Errorf("client: a session can't carry %T", m)
+	}
+	q := r.s.marshalled(m, r.level, to)
+	return r.s.send(ctx, &q)
+}
+
+// Abandon ends the session without a word to the servers: what isn't answered fails
+// with why, and may have taken effect or not. The lease runs out by itself.
+func (s *Session) Abandon(why error) { s.end(why) }
+
+// Message is the message of etcd's KV service that an operation stands for.
+func Message(op clientv3.Op) (proto.Message, error) {
+	var rec recorder
+	if _, err := clientv3.NewKVFromKVClient(&rec, nil).Do(context.Background(), op); err != nil {
+		return nil, err
+	}
+	return rec.asked, nil
+}
+
+var errNoSession = errors.New("client: an ephemeral key needs a session")
+
+// Bind gives the keys of a message that are Ephemeral a lease. Without one, 0, they
+// are refused.
+func Bind(m proto.Message, lease int64) error {
+	switch m := m.(type) {
+	case *pb.PutRequest:
+		if m.Lease != int64(ownLease) {
+			return nil
+		}
+		if lease == 0 {
+			return errNoSession
+		}
+		m.Lease = lease
+	case *pb.TxnRequest:
+		return bindTxn(m, lease)
+	}
+	return nil
+}
+
+func bindTxn(t *pb.TxnRequest, lease int64) error {
+	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
+		for _, op := range ops {
+			var err error
+			switch o := op.Request.(type) {
+			case *pb.RequestOp_RequestPut:
+				err = Bind(o.RequestPut, lease)
+			case *pb.RequestOp_RequestTxn:
+				err = bindTxn(o.RequestTxn, lease)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
