@@ -23,7 +23,7 @@ func (a *app) delCommand() *cobra.Command {
 					"You can provide `--range` flag to avoid the delay.\n", args[0], args[1])
 				time.Sleep(2 * time.Second)
 			}
-			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+			return a.withStore(func(ctx context.Context, c store) error {
 				r, err := c.Do(ctx, op)
 				if err != nil {
 					return err

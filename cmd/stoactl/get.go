@@ -21,7 +21,12 @@ func (a *app) getCommand() *cobra.Command {
 			case f.countOnly && a.o.form == "simple":
 				return badArgs("--count-only is only for --write-out=fields and json")
 			}
-			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+			return a.withStore(func(ctx context.Context, c store) error {
+				if f.consistency == "l" {
+					if err := upToDate(ctx, c, clientv3.OpGet(key, opts...)); err != nil {
+						return err
+					}
+				}
 				r, err := f.fetch(ctx, c, key, opts)
 				if err != nil {
 					return err
@@ -34,7 +39,7 @@ func (a *app) getCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *getFlags) fetch(ctx context.Context, c *clientv3.Client, key string, opts []clientv3.OpOption) (*clientv3.GetResponse, error) {
+func (f *getFlags) fetch(ctx context.Context, c store, key string, opts []clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if !f.stream {
 		return c.Get(ctx, key, opts...)
 	}

@@ -45,6 +45,7 @@ type globals struct {
 	plain, skipVerify         bool
 	user, password            string
 	client, lease             string // see extension_caller.go
+	compose                   string // see compose.go
 }
 
 // exit is an error with a status of its own; others exit with 1.
@@ -89,11 +90,13 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "stoactl", Short: "A command line client for stoa",
 		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkCompose(cmd) },
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.errs)
 	o, f := &a.o, root.PersistentFlags()
 	f.StringSliceVar(&o.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "gRPC endpoints")
+	f.StringVar(&o.compose, "compose", "", "work on several clusters as one, as this file says (get, put, del, txn, watch, lease)")
 	f.StringVarP(&o.form, "write-out", "w", "simple", "output form: fields, json, simple, table")
 	f.BoolVar(&o.hex, "hex", false, "print byte strings and IDs as hexadecimal")
 	f.BoolVar(&o.debug, "debug", false, "log what the client does")
@@ -110,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.password, "password", "", "password, if --user has none")
 	f.StringVar(&o.client, "client-id", "", "who asks, for extensions (stoa only)")
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
-	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(),
+	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(), a.leaseCommand(),
 		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
 	return root
 }
@@ -147,15 +150,23 @@ func setDefault(v pflag.Value, s string) error {
 	return v.Set(s)
 }
 
+func (a *app) logger() *zap.Logger {
+	if !a.o.debug {
+		return zap.NewNop()
+	}
+	lg, _ := zap.NewDevelopment()
+	return lg
+}
+
 // connect opens a client for the given endpoints; none means --endpoints.
 func (a *app) connect(endpoints ...string) (*clientv3.Client, error) {
 	if len(endpoints) == 0 {
 		endpoints = a.o.endpoints
 	}
-	lg := zap.NewNop()
-	if a.o.debug {
-		lg, _ = zap.NewDevelopment()
+	if a.o.compose != "" {
+		return nil, badArgs("--compose is for get, put, del, txn, watch and lease")
 	}
+	lg := a.logger()
 	spec := &clientv3.ConfigSpec{
 		Endpoints: endpoints, DialTimeout: a.o.dial,
 		KeepAliveTime: a.o.keepAlive, KeepAliveTimeout: a.o.keepAliveLimit,

@@ -17,7 +17,7 @@ func (a *app) putCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+			return a.withStore(func(ctx context.Context, c store) error {
 				r, err := c.Do(ctx, op)
 				if err != nil {
 					return err

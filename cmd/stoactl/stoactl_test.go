@@ -24,6 +24,7 @@ type fakeServer struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedClusterServer
 	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedLeaseServer
 	stoapb.UnimplementedPartitionsServer
 	last     any
 	metadata metadata.MD // of the last call
@@ -73,6 +74,41 @@ func (s *fakeServer) List(context.Context, *stoapb.ListPartitionsRequest) (*stoa
 	return &stoapb.ListPartitionsResponse{Partitions: []*stoapb.Partition{{Id: 0, Leader: 0xa1, Term: 2, Slots: 512}, {Id: 1, Leader: 0xa1, Term: 2, Slots: 512, Keys: 3}}}, nil
 }
 
+func (s *fakeServer) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	s.last = r
+	return &pb.LeaseGrantResponse{Header: header, ID: 0x1f, TTL: r.TTL}, nil
+}
+
+func (s *fakeServer) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	s.last = r
+	return &pb.LeaseRevokeResponse{Header: header}, nil
+}
+
+func (s *fakeServer) LeaseTimeToLive(_ context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	s.last = r
+	if r.ID != 0x1f {
+		return &pb.LeaseTimeToLiveResponse{Header: header, ID: r.ID, TTL: -1}, nil
+	}
+	return &pb.LeaseTimeToLiveResponse{Header: header, ID: r.ID, TTL: 50, GrantedTTL: 60, Keys: [][]byte{[]byte("a"), []byte("b")}}, nil
+}
+
+func (s *fakeServer) LeaseLeases(context.Context, *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	return &pb.LeaseLeasesResponse{Header: header, Leases: []*pb.LeaseStatus{{ID: 0x1f}, {ID: 0x20}}}, nil
+}
+
+// LeaseKeepAlive renews a lease once; then it is gone.
+func (s *fakeServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	for ttl := int64(1); ; ttl = 0 {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.LeaseKeepAliveResponse{Header: header, ID: r.ID, TTL: ttl}); err != nil {
+			return err
+		}
+	}
+}
+
 func startFake(t *testing.T) (*fakeServer, string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -87,6 +123,7 @@ func startFake(t *testing.T) (*fakeServer, string) {
 	pb.RegisterKVServer(g, f)
 	pb.RegisterClusterServer(g, f)
 	pb.RegisterMaintenanceServer(g, f)
+	pb.RegisterLeaseServer(g, f)
 	stoapb.RegisterPartitionsServer(g, f)
 	go g.Serve(ln)
 	t.Cleanup(g.Stop)
@@ -113,6 +150,16 @@ func TestCommands(t *testing.T) {
 		{"", "del foo", "1\n"},
 		{"mod(\"foo\") > \"0\"\n\nput foo \"a b\"\n\n\n", "txn", "SUCCESS\n\nOK\n\nfoo\nbar\n\n3\n"},
 		{"\n\n\n", "txn -w json", `{"header":{"cluster_id":193,"member_id":161,"revision":7,"raft_term":2},"succeeded":true,"responses":[{"Response":{"response_put":{}}},{"Response":{"response_range":{"kvs":[{"key":"Zm9v","create_revision":2,"mod_revision":3,"version":2,"value":"YmFy","lease":10}]}}},{"Response":{"response_delete_range":{"deleted":3}}}]}` + "\n"},
+		{"", "lease grant 60", "lease 000000000000001f granted with TTL(60s)\n"},
+		{"", "lease grant 60 -w fields", "\"ClusterID\" : 193\n\"MemberID\" : 161\n\"Revision\" : 7\n\"RaftTerm\" : 2\n\"ID\" : 31\n\"TTL\" : 60\n"},
+		{"", "lease revoke 1f", "lease 000000000000001f revoked\n"},
+		{"", "lease timetolive 1f", "lease 000000000000001f granted with TTL(60s), remaining(50s)\n"},
+		{"", "lease timetolive 1f --keys", "lease 000000000000001f granted with TTL(60s), remaining(50s), attached keys([a b])\n"},
+		{"", "lease timetolive 20", "lease 0000000000000020 already expired\n"},
+		{"", "lease list", "found 2 leases\n000000000000001f\n0000000000000020\n"},
+		{"", "lease list --hex -w fields", "\"ClusterID\" : c1\n\"MemberID\" : a1\n\"Revision\" : 7\n\"RaftTerm\" : 2\n\"ID\" : 000000000000001f\n\"ID\" : 0000000000000020\n"},
+		{"", "lease keep-alive 1f --once", "lease 000000000000001f keepalived with TTL(1)\n"},
+		{"", "lease keep-alive 1f", "lease 000000000000001f keepalived with TTL(1)\nlease 000000000000001f expired or revoked.\n"},
 		{"", "member list", "a1, started, n1, http://p, http://c, false\n"},
 		{"", "member list -w json --hex", `{"header":{"cluster_id":"c1","member_id":"a1","revision":7,"raft_term":2},"members":[{"ID":"a1","name":"n1","peerURLs":["http://p"],"clientURLs":["http://c"]}]}` + "\n"},
 		{"", "endpoint status", addr + ", a1, 3.7.3, , 20 kB, 16 kB, 20%, 2.1 GB, true, false, 2, 9, 9, , , false\n"},
@@ -194,6 +241,10 @@ func TestMistakes(t *testing.T) {
 		{"\nget a --nope\n", "txn", "nope", exitInvalidInput},
 		{"", "nonsense", "unknown command", 1},
 		{"", "watch", "watch needs a key", exitBadArgs},
+		{"", "lease grant", "TTL", exitBadArgs},
+		{"", "lease grant soon", "bad TTL", exitBadArgs},
+		{"", "lease revoke", "lease ID", exitBadArgs},
+		{"", "lease timetolive xyz", "bad lease ID", exitBadArgs},
 	} {
 		code, _, errs := call(tc.stdin, nil, strings.Fields(tc.args)...)
 		require.Equal(t, tc.code, code, "%s: %s", tc.args, errs)

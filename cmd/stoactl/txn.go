@@ -34,7 +34,7 @@ an empty line, requests for failure, an empty line.
 			if err != nil {
 				return &exit{exitInvalidInput, err}
 			}
-			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+			return a.withStore(func(ctx context.Context, c store) error {
 				r, err := c.Txn(ctx).If(cmps...).Then(success...).Else(failure...).Commit()
 				if err != nil {
 					return err

@@ -35,23 +35,23 @@ func (a *app) watchCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 			defer cancel()
-			c, err := a.connect()
+			s, err := a.open()
 			if err != nil {
 				return err
 			}
-			defer c.Close()
+			defer s.Close()
 			if interactive {
-				return a.watchLines(ctx, c)
+				return a.watchLines(ctx, s)
 			}
 			var command []string
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				args, command = args[:dash], args[dash:]
 			}
-			ch, err := f.open(ctx, c, withEnvironment(args))
+			next, err := f.open(ctx, s, withEnvironment(args))
 			if err != nil {
 				return err
 			}
-			return a.follow(ctx, ch, command)
+			return a.follow(ctx, next, command)
 		},
 	}
 	f.declare(cmd.Flags())
@@ -73,7 +73,7 @@ func withEnvironment(args []string) []string {
 	return args
 }
 
-func (f *watchFlags) open(ctx context.Context, c *clientv3.Client, args []string) (clientv3.WatchChan, error) {
+func (f *watchFlags) open(ctx context.Context, s store, args []string) (func() *happening, error) {
 	opts := []clientv3.OpOption{clientv3.WithRev(f.rev)}
 	switch {
 	case len(args) == 0 || len(args) > 2:
@@ -86,19 +86,19 @@ func (f *watchFlags) open(ctx context.Context, c *clientv3.Client, args []string
 	opts = appendIf(opts, f.prefix, clientv3.WithPrefix)
 	opts = appendIf(opts, f.prev, clientv3.WithPrevKV)
 	opts = appendIf(opts, f.progress, clientv3.WithProgressNotify)
-	return c.Watch(clientv3.WithRequireLeader(ctx), args[0], opts...), nil
+	return openWatch(ctx, s, args[0], opts)
 }
 
 // follow shows what happens until the server ends the watch, or the user does.
-func (a *app) follow(ctx context.Context, ch clientv3.WatchChan, command []string) error {
-	for r := range ch {
+func (a *app) follow(ctx context.Context, next func() *happening, command []string) error {
+	for r := next(); r != nil; r = next() {
 		if r.Canceled && ctx.Err() == nil {
-			fmt.Fprintf(a.errs, "watch was canceled (%v)\n", r.Err())
+			fmt.Fprintf(a.errs, "watch was canceled (%v)\n", r.err)
 		}
 		if r.IsProgressNotify() {
 			fmt.Fprintf(a.out, "progress notify: %d\n", r.Header.GetRevision())
 		}
-		if err := a.show(watchView(&r)); err != nil {
+		if err := a.show(watchView(r)); err != nil {
 			return err
 		}
 		if len(command) == 0 {
@@ -131,7 +131,7 @@ func (a *app) runFor(ctx context.Context, command []string, rev int64, ev *clien
 }
 
 // watchLines reads watches from stdin, each with its own flags.
-func (a *app) watchLines(ctx context.Context, c *clientv3.Client) error {
+func (a *app) watchLines(ctx context.Context, s store) error {
 	for {
 		line, err := a.in.ReadString('\n')
 		if errors.Is(err, io.EOF) {
@@ -144,7 +144,7 @@ func (a *app) watchLines(ctx context.Context, c *clientv3.Client) error {
 		case err != nil || len(args) == 0:
 			fmt.Fprintf(a.errs, "Invalid command: %s", line)
 		case args[0] == "progress":
-			if err := c.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
+			if err := s.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
 				return err
 			}
 		case args[0] == "watch":
@@ -153,22 +153,22 @@ func (a *app) watchLines(ctx context.Context, c *clientv3.Client) error {
 			set.SetOutput(io.Discard)
 			f.declare(set)
 			err := set.Parse(args[1:])
-			var ch clientv3.WatchChan
+			var next func() *happening
 			if err == nil {
-				ch, err = f.open(ctx, c, withEnvironment(set.Args()))
+				next, err = f.open(ctx, s, withEnvironment(set.Args()))
 			}
 			if err != nil {
 				fmt.Fprintf(a.errs, "Invalid command: %v\n", err)
 				continue
 			}
-			go a.follow(ctx, ch, nil)
+			go a.follow(ctx, next, nil)
 		default:
 			fmt.Fprintf(a.errs, "Invalid command: %s (watch and progress supported)\n", args[0])
 		}
 	}
 }
 
-func watchView(r *clientv3.WatchResponse) view {
+func watchView(r *happening) view {
 	return view{
 		json: r,
 		simple: func(p *printer) {
@@ -181,6 +181,9 @@ func watchView(r *clientv3.WatchResponse) view {
 			}
 		},
 		fields: func(p *printer) {
+			if r.Cluster != "" {
+				p.printf("\"Cluster\" : %q\n", r.Cluster)
+			}
 			p.header(r.Header)
 			for _, ev := range r.Events {
 				p.line(`"Type" :`, ev.Type)

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// store is what commands on keys and leases work with: one cluster, or a
+// composition of several.
+type store interface {
+	clientv3.KV
+	clientv3.Watcher
+	clientv3.Lease
+}
+
+// perCluster are the flags that the file of --compose takes the place of.
+var perCluster = []string{
+	"endpoints", "insecure-transport", "insecure-skip-tls-verify", "cert", "key", "cacert", "user", "password", "client-id", "lease",
+}
+
+// checkCompose refuses flags that --compose makes meaningless.
+func (a *app) checkCompose(cmd *cobra.Command) error {
+	if a.o.compose == "" {
+		return nil
+	}
+	for _, name := range perCluster {
+		if cmd.Root().PersistentFlags().Changed(name) {
+			return badArgs("--%s is about one cluster: with --compose, the file says it for each", name)
+		}
+	}
+	return nil
+}
+
+// open connects to what --compose says, or else to the one cluster of --endpoints.
+func (a *app) open() (store, error) {
+	if a.o.compose == "" {
+		return a.connect()
+	}
+	cfg, err := readComposition(a.o.compose, a.logger())
+	if err != nil {
+		return nil, err
+	}
+	cfg.DialTimeout, cfg.Timeout = a.o.dial, a.o.command
+	c, err := compose.New(cfg)
+	if err != nil {
+		return nil, badArgs("composition %s: %w", a.o.compose, err)
+	}
+	return &composition{c, cfg.Routes}, nil
+}
+
+// composition is a composed client that knows its routes.
+type composition struct {
+	*compose.Client
+	routes []compose.Route
+}
+
+// upToDate makes a read that follows reflect all that was acknowledged to anybody.
+// One cluster does that by itself. A composed client reads locally: to it, somebody
+// who calls stoactl again is a new client, which may see less than the last one.
+func upToDate(ctx context.Context, s store, read clientv3.Op) error {
+	c, composed := s.(*composition)
+	if !composed {
+		return nil
+	}
+	for _, cluster := range c.holding(read) {
+		if err := c.Sync(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holding are the clusters that may have keys of a range. Of the routes that have
+// all of it, only the longest counts.
+func (c *composition) holding(read clientv3.Op) []string {
+	from, to := string(read.KeyBytes()), string(read.RangeBytes())
+	switch to {
+	case "":
+		to = from + "\x00"
+	case "\x00":
+		to = ""
+	}
+	var names []string
+	whole := -1 // the length of the longest such route
+	for _, r := range c.routes {
+		end := prefixEnd(r.Prefix)
+		if r.Prefix <= from && (end == "" || to != "" && to <= end) {
+			whole = max(whole, len(r.Prefix))
+		}
+	}
+	for _, r := range c.routes {
+		end := prefixEnd(r.Prefix)
+		apart := to != "" && to <= r.Prefix || end != "" && end <= from
+		if !apart && len(r.Prefix) >= whole && !slices.Contains(names, r.Cluster) {
+			names = append(names, r.Cluster)
+		}
+	}
+	return names
+}
+
+// prefixEnd is the end of the keys with a prefix, "" if there is none.
+func prefixEnd(prefix string) string {
+	if end := clientv3.GetPrefixRangeEnd(prefix); end != "\x00" {
+		return end
+	}
+	return ""
+}
+
+// withStore runs f on what open opens, within the time that a command may take.
+func (a *app) withStore(f func(context.Context, store) error) error {
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	limit := a.o.command
+	if a.o.compose != "" {
+		limit += a.o.dial // so that the composition can say which cluster is silent
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return f(ctx, s)
+}
+
+// happening is what a watch brings. In a composition, a revision is a cluster's.
+type happening struct {
+	Cluster string `json:",omitempty"`
+	clientv3.WatchResponse
+	err error // why the watch has ended
+}
+
+// openWatch opens a watch and returns how to wait for what it brings: nil at its
+// end. Over a composition, a range may lie in several clusters; the events are
+// merged then.
+func openWatch(ctx context.Context, s store, key string, opts []clientv3.OpOption) (func() *happening, error) {
+	c, composed := s.(*composition)
+	if !composed {
+		ch := s.Watch(clientv3.WithRequireLeader(ctx), key, opts...)
+		return func() *happening {
+			r, ok := <-ch
+			if !ok {
+				return nil
+			}
+			return &happening{WatchResponse: r, err: r.Err()}
+		}, nil
+	}
+	feed := c.NewFeed()
+	if _, err := feed.Watch(ctx, key, opts...); err != nil {
+		return nil, fmt.Errorf("opening the watch: %w", err)
+	}
+	ended := false
+	return func() *happening {
+		if ended {
+			return nil
+		}
+		n, err := feed.Next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = n.Err
+		}
+		// Without one of its parts the watch isn't what was asked for.
+		ended = err != nil
+		return &happening{Cluster: n.Cluster, err: err, WatchResponse: clientv3.WatchResponse{
+			Header: &pb.ResponseHeader{Revision: n.Revision}, Events: n.Events, Canceled: ended,
+		}}
+	}, nil
+}
