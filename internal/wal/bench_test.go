@@ -12,12 +12,12 @@ import (
 // One round of the writer: what all groups have pending, appended as one
 // frame, then one sync.
 func BenchmarkAppendSync(b *testing.B) {
-	for _, groups := range []int{1, 8, 64} {
-		for _, size := range []int{300, 4 << 10} {
-			b.Run(fmt.Sprintf("groups=%d/bytes=%d", groups, size), func(b *testing.B) {
-				benchmarkAppend(b, groups, size, true)
-			})
-		}
+	for _, c := range []struct{ groups, size int }{
+		{1, 300}, {1, 3 << 10}, {1, 16 << 10}, {1, 64 << 10}, {1, 256 << 10}, {8, 300}, {64, 300},
+	} {
+		b.Run(fmt.Sprintf("groups=%d/bytes=%d", c.groups, c.size), func(b *testing.B) {
+			benchmarkAppend(b, c.groups, c.size, true)
+		})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 const windowBytes = 1 << 20
 
-var zeros [64 << 10]byte
+var zeros [1 << 20]byte
 
 // window reads a file mostly forward, in large steps.
 type window struct {
@@ -53,7 +53,7 @@ func (w *window) load(off, n int64) error {
 func (w *window) lastNonZero(off int64) (int64, error) {
 	last := off
 	for off < w.size {
-		b, err := w.bytes(off, int64(len(zeros)))
+		b, err := w.bytes(off, windowBytes)
 		if err != nil {
 			return 0, err
 		}
