@@ -1,0 +1,77 @@
+package region
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+)
+
+// packet is one on its way.
+type packet struct {
+	due   time.Time
+	bytes []byte
+	room  *[]byte
+}
+
+// onTheWay bounds the packets of one direction; a window of TCP is far less.
+const onTheWay = 1 << 16
+
+// carry begins to move packets between the regions, until ctx ends and the devices are
+// closed.
+func (w *World) carry(ctx context.Context, oneWay time.Duration) {
+	rooms := &sync.Pool{New: func() any { b := make([]byte, mtu); return &b }}
+	for i, from := range w.Regions {
+		ways := make([]chan packet, len(w.Regions))
+		for j, to := range w.Regions {
+			if i != j {
+				ways[j] = make(chan packet, onTheWay)
+				go deliver(ctx, to.device, ways[j], rooms)
+			}
+		}
+		go collect(from.device, ways, rooms, oneWay)
+	}
+}
+
+// collect takes packets out of a region.
+func collect(device *os.File, ways []chan packet, rooms *sync.Pool, oneWay time.Duration) {
+	for {
+		room := rooms.Get().(*[]byte)
+		n, err := device.Read(*room)
+		if err != nil {
+			return
+		}
+		p := packet{due: time.Now().Add(oneWay), bytes: (*room)[:n], room: room}
+		to := -1
+		if n >= 20 && p.bytes[0]>>4 == 4 { // IPv4: the destination 10.77.region.1
+			to = int(p.bytes[18]) - 1
+		}
+		if to < 0 || to >= len(ways) || ways[to] == nil {
+			rooms.Put(room)
+			continue
+		}
+		select {
+		case ways[to] <- p:
+		default: // lost, as on a wire that can't take more
+			rooms.Put(room)
+		}
+	}
+}
+
+// deliver brings packets into a region when their time has come.
+func deliver(ctx context.Context, device *os.File, way <-chan packet, rooms *sync.Pool) {
+	for {
+		select {
+		case p := <-way:
+			if wait := time.Until(p.due); wait > 0 {
+				time.Sleep(wait)
+			}
+			if _, err := device.Write(p.bytes); err != nil && ctx.Err() != nil {
+				return
+			}
+			rooms.Put(p.room)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

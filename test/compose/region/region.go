@@ -1,0 +1,115 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotPermitted says that there can't be regions here.
+var ErrNotPermitted = errors.New("regions need root (CAP_SYS_ADMIN, CAP_NET_ADMIN) and /dev/net/tun")
+
+// World is some regions and the ways between them.
+type World struct {
+	Regions []*Region
+	stop    context.CancelFunc
+}
+
+// Region is one network namespace.
+type Region struct {
+	Addr string // its address, for all who are in it
+
+	namespace *os.File
+	device    *os.File
+}
+
+// New makes regions each of which is the same time away from every other: oneWay there
+// and oneWay back.
+func New(regions int, oneWay time.Duration) (*World, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &World{stop: stop}
+	for i := range regions {
+		r, err := newRegion(i)
+		if err != nil {
+			w.Close()
+			return nil, fmt.Errorf("making region %d: %w", i+1, err)
+		}
+		w.Regions = append(w.Regions, r)
+	}
+	w.carry(ctx, oneWay)
+	return w, nil
+}
+
+// Close cuts all ways. The namespaces go when the last process in them has ended.
+func (w *World) Close() {
+	w.stop()
+	for _, r := range w.Regions {
+		r.device.Close()
+		r.namespace.Close()
+	}
+}
+
+// Do runs a function on a thread that is in the region: the sockets that it opens and
+// the processes that it starts are there.
+func (r *Region) Do(f func() error) error {
+	return inside(func() error { return unix.Setns(int(r.namespace.Fd()), unix.CLONE_NEWNET) }, f)
+}
+
+// Dial connects to an address from within the region.
+func (r *Region) Dial(ctx context.Context, addr string) (conn net.Conn, err error) {
+	err = r.Do(func() error {
+		var d net.Dialer
+		conn, err = d.DialContext(ctx, "tcp", addr)
+		return err
+	})
+	return conn, err
+}
+
+// inside takes a thread elsewhere, runs f on it and brings it back.
+func inside(elsewhere, f func() error) error {
+	runtime.LockOSThread()
+	here, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("opening the network namespace: %w", err)
+	}
+	defer here.Close()
+	if err := elsewhere(); err != nil {
+		runtime.UnlockOSThread()
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+			err = fmt.Errorf("%w: %w", ErrNotPermitted, err)
+		}
+		return fmt.Errorf("entering a network namespace: %w", err)
+	}
+	ferr := f()
+	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
+		// The thread stays locked, and so ends with this goroutine.
+		return errors.Join(ferr, fmt.Errorf("leaving a network namespace: %w", err))
+	}
+	runtime.UnlockOSThread()
+	return ferr
+}
+
+// newRegion makes a namespace whose loopback and TUN device are up.
+func newRegion(index int) (*Region, error) {
+	r := &Region{Addr: fmt.Sprintf("10.77.%d.1", index+1)}
+	err := inside(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
+		if r.namespace, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())); err != nil {
+			return fmt.Errorf("opening the new namespace: %w", err)
+		}
+		if r.device, err = openDevice(r.Addr); err != nil {
+			r.namespace.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,0 +1,110 @@
+package region
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func world(t *testing.T, oneWay time.Duration) *World {
+	w, err := New(3, oneWay)
+	if errors.Is(err, ErrNotPermitted) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(w.Close)
+	return w
+}
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// echo sends back, in a region, what comes; its address.
+func echo(t *testing.T, at *Region) string {
+	var l net.Listener
+	require.NoError(t, at.Do(func() (err error) {
+		l, err = net.Listen("tcp", at.Addr+":0")
+		return err
+	}))
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go io.Copy(c, c)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestTheWayBetweenRegionsTakesItsTime(t *testing.T) {
+	const oneWay = 15 * time.Millisecond
+	w := world(t, oneWay)
+	addr := echo(t, w.Regions[0])
+	for from, least := range []time.Duration{0, 2 * oneWay, 2 * oneWay} {
+		c, err := w.Regions[from].Dial(soon(t), addr)
+		require.NoError(t, err)
+		defer c.Close()
+		fastest := time.Hour
+		for range 5 {
+			begun := time.Now()
+			_, err = c.Write([]byte("hello"))
+			require.NoError(t, err)
+			_, err = io.ReadFull(c, make([]byte, 5))
+			require.NoError(t, err)
+			fastest = min(fastest, time.Since(begun))
+		}
+		require.GreaterOrEqual(t, fastest, least)
+		require.Less(t, fastest, least+oneWay, "region %d", from+1)
+	}
+}
+
+// More than a window, and more than a packet, arrives as it was sent.
+func TestMuchArrivesInOrder(t *testing.T) {
+	w := world(t, 2*time.Millisecond)
+	c, err := w.Regions[1].Dial(soon(t), echo(t, w.Regions[0]))
+	require.NoError(t, err)
+	defer c.Close()
+	sent := make([]byte, 8<<20)
+	for i := range sent {
+		sent[i] = byte(i >> 8 * i)
+	}
+	go c.Write(sent)
+	got := make([]byte, len(sent))
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(sent, got))
+}
+
+// A region has nothing but its own: neither do others see it, nor does it see them but
+// over the way; and this program is where it was.
+func TestRegionsAreApart(t *testing.T) {
+	w := world(t, time.Millisecond)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = w.Regions[0].Dial(t.Context(), l.Addr().String())
+	require.Error(t, err)
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	c.Close()
+
+	var out []byte
+	require.NoError(t, w.Regions[1].Do(func() (err error) {
+		out, err = exec.Command("cat", "/proc/self/net/dev").Output()
+		return err
+	}))
+	require.Contains(t, string(out), deviceName)
+}
