@@ -21,6 +21,15 @@ type Spec struct {
 	Env        []string
 	Dir        string // where data and logs go
 	Timeout    time.Duration
+	Places     []Place // one for each server; none: all on 127.0.0.1
+}
+
+// Place is where a server runs.
+type Place struct {
+	Host string // the address that it listens on
+	// Enter, if not nil, is put around the start of the process: to start it in a
+	// network namespace.
+	Enter func(start func() error) error
 }
 
 // Cluster is a set of servers that know each other.
@@ -48,38 +57,68 @@ func New(spec Spec) (*Cluster, error) {
 	var initial []string
 	for i := range spec.Nodes {
 		name := fmt.Sprintf("s%d", i+1)
-		s := &Server{
-			Name:      name,
-			ClientURL: fmt.Sprintf("http://127.0.0.1:%d", ports[2*i]),
-			PeerURL:   fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1]),
-			DataDir:   filepath.Join(spec.Dir, name),
-			LogFile:   filepath.Join(spec.Dir, name+".log"),
-			bin:       spec.Binary,
-			readyLine: ReadyLine,
-			env:       spec.Env,
+		at := Place{Host: "127.0.0.1"}
+		if spec.Places != nil {
+			at = spec.Places[i]
 		}
+		s := spec.server(name, at, ports[2*i], ports[2*i+1])
 		initial = append(initial, name+"="+s.PeerURL)
 		c.Servers = append(c.Servers, s)
 	}
-	token := filepath.Base(spec.Dir)
 	for _, s := range c.Servers {
-		s.args = []string{
-			"--name=" + s.Name,
-			"--data-dir=" + s.DataDir,
-			"--listen-client-urls=" + s.ClientURL,
-			"--advertise-client-urls=" + s.ClientURL,
-			"--listen-peer-urls=" + s.PeerURL,
-			"--initial-advertise-peer-urls=" + s.PeerURL,
-			"--initial-cluster=" + strings.Join(initial, ","),
-			"--initial-cluster-token=" + token,
-			"--initial-cluster-state=new",
-		}
-		if spec.Binary.Stoa && spec.Partitions > 0 {
-			s.args = append(s.args, fmt.Sprintf("--partitions=%d", spec.Partitions))
-		}
-		s.args = append(s.args, spec.Args...)
+		s.args = spec.flags(s, initial, "new")
 	}
 	return c, nil
+}
+
+// Joining plans a server that joins a cluster of etcd's that runs. Before its start
+// somebody has to tell the cluster of it (member add, with its PeerURL). It is one of
+// c.Servers then.
+func (c *Cluster) Joining(name string, at Place) (*Server, error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	s := c.Spec.server(name, at, ports[0], ports[1])
+	c.Servers = append(c.Servers, s)
+	var initial []string
+	for _, s := range c.Servers {
+		initial = append(initial, s.Name+"="+s.PeerURL)
+	}
+	s.args = c.Spec.flags(s, initial, "existing")
+	return s, nil
+}
+
+func (spec *Spec) server(name string, at Place, clientPort, peerPort int) *Server {
+	return &Server{
+		Name:      name,
+		ClientURL: fmt.Sprintf("http://%s:%d", at.Host, clientPort),
+		PeerURL:   fmt.Sprintf("http://%s:%d", at.Host, peerPort),
+		DataDir:   filepath.Join(spec.Dir, name),
+		LogFile:   filepath.Join(spec.Dir, name+".log"),
+		bin:       spec.Binary,
+		readyLine: ReadyLine,
+		env:       spec.Env,
+		enter:     at.Enter,
+	}
+}
+
+func (spec *Spec) flags(s *Server, initial []string, state string) []string {
+	flags := []string{
+		"--name=" + s.Name,
+		"--data-dir=" + s.DataDir,
+		"--listen-client-urls=" + s.ClientURL,
+		"--advertise-client-urls=" + s.ClientURL,
+		"--listen-peer-urls=" + s.PeerURL,
+		"--initial-advertise-peer-urls=" + s.PeerURL,
+		"--initial-cluster=" + strings.Join(initial, ","),
+		"--initial-cluster-token=" + filepath.Base(spec.Dir),
+		"--initial-cluster-state=" + state,
+	}
+	if spec.Binary.Stoa && spec.Partitions > 0 {
+		flags = append(flags, fmt.Sprintf("--partitions=%d", spec.Partitions))
+	}
+	return append(flags, spec.Args...)
 }
 
 // Start plans a cluster, starts it and waits until all its servers are ready.

@@ -32,6 +32,7 @@ type Server struct {
 	args      []string
 	env       []string
 	readyLine string // what the log says once it serves
+	enter     func(start func() error) error
 
 	mu  sync.Mutex
 	run *run // nil while no process runs
@@ -49,7 +50,7 @@ type run struct {
 // logs to a file of its own.
 func (s *Server) With(flags ...string) *Server {
 	return &Server{Name: s.Name, ClientURL: s.ClientURL, PeerURL: s.PeerURL, DataDir: s.DataDir,
-		LogFile: s.LogFile + ".2", bin: s.bin, args: append(slices.Clone(s.args), flags...), env: s.env, readyLine: s.readyLine}
+		LogFile: s.LogFile + ".2", bin: s.bin, args: append(slices.Clone(s.args), flags...), env: s.env, readyLine: s.readyLine, enter: s.enter}
 }
 
 // Start launches the process and returns at once; WaitReady waits for it.
@@ -74,7 +75,11 @@ func (s *Server) Start() error {
 	cmd.Stdout, cmd.Stderr = in, in
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	fmt.Fprintf(log, "--- %s %s\n", s.bin.Path, strings.Join(s.args, " "))
-	if err := cmd.Start(); err != nil {
+	start := cmd.Start
+	if s.enter != nil {
+		start = func() error { return s.enter(cmd.Start) }
+	}
+	if err := start(); err != nil {
 		out.Close()
 		return fmt.Errorf("starting %s: %w", s.Name, err)
 	}
