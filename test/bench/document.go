@@ -20,16 +20,25 @@ type section struct {
 	rows   [][]string // the heading first
 	notes  []string
 	charts map[string]plot.Chart // by file name
+
+	verdicts []verdict // a table of their own
 }
 
 const preamble = `# Benchmarks
 
-Written by ` + "`make bench` and `make bench-sessions` (`go run ./test/bench -write docs/benchmarks.md`)" + `: real peers and
-stoa side by side, in one run, on one machine, under one load. Rounds are interleaved, figures are medians over the
-rounds, CPU is that of all servers of a cluster together, from ` + "`/proc/PID/stat`" + `, per operation. The load generator runs on
-the same machine; what it used itself stands beside. Absolute figures drift from day to day and from machine to
-machine: the ratios count.
+Written by ` + "`make bench` (`bin/bench -write docs/benchmarks.md -img docs/img`; `-what` measures a part)" + `: real etcd 3.7.3,
+ZooKeeper 3.9.4 and stoa side by side, in one run, on one machine, under one load. Rounds are interleaved, figures are
+medians over the rounds, ratios those of each round over the round beside it, with their spread in brackets. CPU is that
+of all servers of a cluster together, from ` + "`/proc/PID/stat`" + `, per operation. The load generator runs on the same machine;
+what it used itself stands beside. Absolute figures drift from day to day and from machine to machine: the ratios count.
 `
+
+// goalsTitle heads the list of all verdicts, which is put together from the sections,
+// those of this run and those that stay. verdictHead is the table that it looks for.
+const (
+	goalsTitle  = "Goals"
+	verdictHead = "| goal | asked | measured | verdict |"
+)
 
 func (s section) markdown(images string) string {
 	var b strings.Builder
@@ -45,6 +54,12 @@ func (s section) markdown(images string) string {
 	}
 	for _, n := range s.notes {
 		fmt.Fprintf(&b, "\n%s\n", n)
+	}
+	if len(s.verdicts) > 0 {
+		fmt.Fprintf(&b, "\n%s\n| --- | --- | --- | --- |\n", verdictHead)
+	}
+	for _, v := range s.verdicts {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", v.goal, v.asked, v.measured, v.word())
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
@@ -66,6 +81,9 @@ func (s section) print(w io.Writer) {
 	}
 	for _, n := range s.notes {
 		fmt.Fprintln(w, n)
+	}
+	for _, v := range s.verdicts {
+		fmt.Fprintf(w, "%-7s %s: %s, asked %s\n", v.word(), v.goal, v.measured, v.asked)
 	}
 }
 
@@ -92,13 +110,37 @@ func merge(old, images string, sections []section) string {
 	for _, s := range sections {
 		parts[s.title] = s.markdown(images)
 	}
-	text := preamble
-	for _, title := range titles {
-		if parts[title] != "" {
-			text += "\n" + parts[title]
+	text := ""
+	for _, m := range measurements {
+		if parts[m.title] != "" {
+			text += "\n" + parts[m.title]
 		}
 	}
-	return text
+	return preamble + goalsOf(text) + text
+}
+
+// goalsOf lists the verdicts of all sections, those that fell short first.
+func goalsOf(text string) string {
+	var missed, met []string
+	within := false
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, verdictHead):
+			within = true
+		case !strings.HasPrefix(line, "|"):
+			within = false
+		case within && strings.HasSuffix(line, "| missed |\n"):
+			missed = append(missed, line)
+		case within && strings.HasSuffix(line, "| met |\n"):
+			met = append(met, line)
+		}
+	}
+	if len(missed)+len(met) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n## %s\n\n%d met, %d missed, as the sections below have them. Those of the recipes (counter, queue, barrier, election) are in "+
+		"[benchmarks-recipes.md](benchmarks-recipes.md).\n\n%s\n| --- | --- | --- | --- |\n%s",
+		goalsTitle, len(met), len(missed), verdictHead, strings.Join(append(missed, met...), ""))
 }
 
 // imagesFrom is the way from the report to the plots.

@@ -26,5 +26,16 @@ func TestDocumentKeepsWhatWasNotMeasured(t *testing.T) {
 	require.Less(t, strings.Index(second, "## Unary calls"), strings.Index(second, "## Sessions"))
 	require.Less(t, strings.Index(second, "## Sessions"), strings.Index(second, "## Isolation"))
 	require.Equal(t, second, merge(second, "img", nil), "nothing measured, nothing changed")
-	require.Len(t, titles, len(measurements))
+}
+
+// The list of goals is that of all sections, those of earlier runs included, with what
+// fell short first.
+func TestDocumentGathersGoals(t *testing.T) {
+	first := merge("", "img", []section{{title: "Sessions", text: "one", rows: [][]string{{"x", "goal"}, {"1", "met"}},
+		verdicts: []verdict{{goal: "a", asked: "≥ 1x", measured: "2x"}, {goal: "b", asked: "≥ 1x", measured: "0.5x", missed: true}}}})
+	require.Contains(t, first, "## Goals\n\n1 met, 1 missed")
+	second := merge(first, "img", []section{{title: "Unary calls", text: "new", verdicts: []verdict{{goal: "c", asked: "≤ 1x", measured: "1x"}}}})
+	require.Contains(t, second, "2 met, 1 missed")
+	require.Contains(t, second, "| b | ≥ 1x | 0.5x | missed |\n| c | ≤ 1x | 1x | met |\n| a | ≥ 1x | 2x | met |\n\n## Unary calls")
+	require.Equal(t, second, merge(second, "img", nil))
 }

@@ -1,56 +1,73 @@
 package main
 
-// goal is what stoa must reach beside etcd in one run, as ratios stoa : etcd. Zero
-// means that nothing is asked.
-type goal struct {
-	rate float64 // at least
-	cpu  float64 // at most
-	p50  float64 // at most
-	p99  float64 // at most
+import (
+	"fmt"
+	"strings"
+)
+
+// verdict is how a measurement stands to what was asked of it.
+type verdict struct {
+	goal, asked, measured string
+	missed                bool
 }
 
-// goals holds for values of 256 B. With many clients throughput and the servers' CPU
-// time per operation count; with one client nobody may wait longer than on etcd.
-func goals(nodes int, op string, clients int) goal {
+func (v verdict) word() string {
+	if v.missed {
+		return "missed"
+	}
+	return "met"
+}
+
+// atLeast and atMost judge a ratio by the median of its rounds.
+func atLeast(goal string, r ratio, asked float64) verdict {
+	return verdict{goal: goal, asked: "≥ " + ratioText(asked), measured: r.String(), missed: r.mid < asked}
+}
+
+func atMost(goal string, r ratio, asked float64) verdict {
+	return verdict{goal: goal, asked: "≤ " + ratioText(asked), measured: r.String(), missed: r.mid > asked}
+}
+
+// sameLatency is atMost of 1 for latencies taken from histograms: their buckets are
+// 3 % wide, and one within the bucket is the same.
+func sameLatency(goal string, r ratio) verdict {
+	v := atMost(goal, r, 1)
+	v.missed = r.mid > 1+1.0/sub
+	return v
+}
+
+// unaryGoals are what etcd's API must reach beside etcd, for values of 256 B. With many
+// clients throughput and the servers' CPU time per operation count; with one client
+// nobody may wait longer than on etcd.
+func unaryGoals(c cell, own, base []sample) []verdict {
+	name := "etcd API, " + c.name()
+	if c.clients == 1 && c.op != "sget" {
+		return []verdict{sameLatency(name+": p50", compare(own, base, byP50)), sameLatency(name+": p99", compare(own, base, byP99))}
+	}
+	type asked struct{ rate, cpu float64 }
+	of, ok := map[string]asked{"1 put": {1.7, 0.5}, "1 get": {1.3, 0.65}, "3 put": {3.5, 0.25}, "3 get": {2, 0.4}}[fmt.Sprint(c.nodes, " ", c.op)]
+	if c.clients != unaryClients || !ok {
+		return nil
+	}
+	return []verdict{
+		atLeast(name+": throughput", compare(own, base, byRate), of.rate),
+		atMost(name+": CPU per operation", compare(own, base, byCPU), of.cpu),
+	}
+}
+
+// verdictText is the short form for a cell of a table.
+func verdictText(all []verdict) string {
+	var misses []string
+	for _, v := range all {
+		if v.missed {
+			_, what, _ := strings.Cut(v.goal, ": ")
+			misses = append(misses, what+" "+v.asked)
+		}
+	}
 	switch {
-	case clients == 1 && op != "sget":
-		return goal{p50: 1, p99: 1}
-	case clients < 1000:
-		return goal{}
-	case nodes == 1 && op == "put":
-		return goal{rate: 1.7, cpu: 0.5}
-	case nodes == 1 && op == "get":
-		return goal{rate: 1.3, cpu: 0.65}
-	case nodes == 3 && op == "put":
-		return goal{rate: 3.5, cpu: 0.25}
-	case nodes == 3 && op == "get":
-		return goal{rate: 2, cpu: 0.4}
+	case len(all) == 0:
+		return ""
+	case len(misses) == 0:
+		return "met"
 	}
-	return goal{}
-}
-
-// met judges a measured pair; the text names each ratio that falls short.
-func (g goal) met(base, own sample) (asked bool, misses []string) {
-	for _, c := range []struct {
-		name      string
-		own, base float64
-		goal      float64
-		atLeast   bool
-	}{
-		{"throughput", own.rate, base.rate, g.rate, true},
-		{"CPU", float64(own.cpu), float64(base.cpu), g.cpu, false},
-		{"p50", float64(own.p50), float64(base.p50), g.p50, false},
-		{"p99", float64(own.p99), float64(base.p99), g.p99, false},
-	} {
-		if c.goal == 0 {
-			continue
-		}
-		asked = true
-		ratio := c.own / c.base
-		// The histogram's buckets are 3 % wide; a latency within one is the same.
-		if c.atLeast && ratio < c.goal || !c.atLeast && ratio > c.goal*1.03 {
-			misses = append(misses, c.name+" "+ratioText(ratio)+" of "+ratioText(c.goal))
-		}
-	}
-	return asked, misses
+	return "missed: " + strings.Join(misses, ", ")
 }

@@ -8,6 +8,7 @@ import (
 // histogram counts durations in buckets that are at most 1/32 wide of their value.
 type histogram struct {
 	count   int64
+	longest time.Duration
 	buckets [(64 - subBits) * sub]int64
 }
 
@@ -32,11 +33,13 @@ func (h *histogram) add(d time.Duration) { h.addMany(d, 1) }
 
 func (h *histogram) addMany(d time.Duration, n int64) {
 	h.count += n
+	h.longest = max(h.longest, d)
 	h.buckets[bucket(d)] += n
 }
 
 func (h *histogram) merge(o *histogram) {
 	h.count += o.count
+	h.longest = max(h.longest, o.longest)
 	for i, n := range o.buckets {
 		h.buckets[i] += n
 	}

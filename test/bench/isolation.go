@@ -76,7 +76,12 @@ func measureIsolation(p *plan) (s section, err error) {
 			if share == 0 {
 				alone = got
 			}
-			s.rows = append(s.rows, got.row(side.name, share, alone))
+			row := got.row(side.name, share, alone)
+			s.rows = append(s.rows, row)
+			if share > 0 && got.busy < saturated && side.cluster == a.stoa.cluster {
+				grown := ratioOf([]float64{float64(got.p50)}, []float64{float64(alone.p50)})
+				s.verdicts = append(s.verdicts, atMost(fmt.Sprintf("isolation, %s read beside writers at %s of their most: p50 beside that alone", side.name, row[2]), grown, unchanged))
+			}
 			for i, d := range []time.Duration{got.p50, got.p99} {
 				addPoint(&charts[i], side.name, plot.Point{X: got.beside, Y: float64(d) / float64(time.Millisecond)})
 			}

@@ -19,6 +19,9 @@ var methods = map[string]string{
 	"put":  "/etcdserverpb.KV/Put",
 	"get":  "/etcdserverpb.KV/Range",
 	"sget": "/etcdserverpb.KV/Range",
+	// What these ask for is the measurement's matter.
+	"txn":   "/etcdserverpb.KV/Txn",
+	"lease": "/etcdserverpb.Lease/LeaseGrant",
 }
 
 // maxConns is the number of connections that clients share at most.
@@ -27,12 +30,15 @@ const maxConns = 100
 // load generates requests on one cluster.
 type load struct {
 	addresses []string
+	conns     int                 // that clients share at most
+	buffer    int                 // of each connection, both ways
+	pace      float64             // all clients together, per second; 0: as fast as answers come
 	requests  map[string][][]byte // by operation: encoded, one for each key
 	value     int
 }
 
 func newLoad(endpoints []string, keys, value int) (*load, error) {
-	l := &load{requests: map[string][][]byte{}, value: value}
+	l := &load{requests: map[string][][]byte{}, value: value, conns: maxConns, buffer: 64 << 10}
 	for _, e := range endpoints {
 		l.addresses = append(l.addresses, strings.TrimPrefix(e, "http://"))
 	}
@@ -77,6 +83,7 @@ func (l *load) start(op string, clients int) *running {
 type running struct {
 	recording atomic.Bool
 	stopped   atomic.Bool
+	opened    atomic.Int64 // connections, or attempts that failed
 	done      sync.WaitGroup
 	conns     []connection
 }
@@ -89,25 +96,35 @@ type connection struct {
 }
 
 func (l *load) run(op string, clients int, message func(client int) []byte, enough func() bool) *running {
-	r := &running{conns: make([]connection, min(clients, maxConns))}
+	r := &running{conns: make([]connection, min(clients, l.conns))}
+	opening := make(chan struct{}, 100) // no more at once than servers accept
 	stop := func() bool { return r.stopped.Load() || enough != nil && enough() }
 	for i := range r.conns {
 		var mine []int
-		for c := i; c < clients; c += maxConns {
+		for c := i; c < clients; c += l.conns {
 			mine = append(mine, c)
 		}
 		r.done.Add(1)
 		go func() {
 			defer r.done.Done()
 			c := &r.conns[i]
-			w, err := openWire(l.addresses[i%len(l.addresses)], methods[op])
+			opening <- struct{}{}
+			w, err := openWire(l.addresses[i%len(l.addresses)], methods[op], l.buffer)
+			<-opening
+			r.opened.Add(1)
 			if err != nil {
 				c.err = err
 				return
 			}
 			defer w.conn.Close()
-			err = w.drive(mine, message, func(call *call) {
-				if op != "put" && call.bytes < l.value {
+			drive := w.drive
+			if l.pace > 0 {
+				drive = func(_ []int, message func(int) []byte, done func(*call), stop func() bool) error {
+					return w.driveAt(l.pace/float64(len(r.conns)), func() []byte { return message(i) }, done, stop)
+				}
+			}
+			err = drive(mine, message, func(call *call) {
+				if (op == "get" || op == "sget") && call.bytes < l.value {
 					c.err = errors.Join(c.err, fmt.Errorf("an answer to %s of %d bytes, the value alone has %d", op, call.bytes, l.value))
 				}
 				if r.recording.Load() {

@@ -1,7 +1,7 @@
 // Bench measures servers side by side: real etcd, ZooKeeper and stoa, in one run, on
 // one machine, under one load.
 //
-//	go run ./test/bench                       everything (an hour)
+//	go run ./test/bench                       everything (an hour and a half)
 //	go run ./test/bench -quick                short rounds of few cells, for a look
 //	go run ./test/bench -what unary -servers etcd,stoa:1,stoa:2 -clients 1000 -ops put
 //	go run ./test/bench -what sessions,switches -nodes 3
@@ -18,6 +18,13 @@
 //	isolation  one client's reads while 100 others write: as section 4.1 of Lev-Ari et
 //	           al., Modular Composition of Coordination Services
 //	memory     of an idle session and an idle watcher: 10,000 and 100,000 on one server
+//	scale      a million keys: memory, restart, snapshot, large ranges, compaction
+//	many       100,000 leases, 100,000 watchers, 10,000 connections, values of 1 MiB
+//	stalls     puts while something large goes on: compaction, a snapshot, a move of slots
+//	failover   the leader is killed: how long no write is acknowledged
+//	partitions what two partitions cost on one core, and a transaction over both
+//	cores      the engine without gRPC on one core and two, and a model of more
+//	extensions what clients that use none pay for those that are registered
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions.
 // The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
@@ -59,6 +66,12 @@ type plan struct {
 	spread     bool
 	idle       int // sessions of memory
 	watchers   int
+	keysScale  int // of scale
+	leases     int // of many
+	conns      int
+	keysStalls int
+	pace       float64 // puts per second of stalls
+	beside     string  // of stalls: only what has this in its name
 	value      int
 	keys       int
 	rounds     int
@@ -73,14 +86,39 @@ type subject struct {
 	name  string
 	bin   process.Binary
 	parts int // 0: the server's default
+	args  []string
+	env   []string
 }
 
-// measurements are the parts of a run, in their order, and titles those of their sections.
-var (
-	measurements = []string{"unary", "sessions", "switches", "latency", "isolation", "memory"}
-	titles       = []string{"Unary calls", "Sessions", "Changes of partition, and levels", "Latency against throughput",
-		"Isolation", "Memory of sessions and watchers"}
-)
+// measurement is one part of a run, and a section of the report.
+type measurement struct {
+	name, title string
+	measure     func(*plan) (section, error)
+}
+
+// measurements are all parts, in their order.
+var measurements = []measurement{
+	{"unary", "Unary calls", measureUnary},
+	{"sessions", "Sessions", measureSessions},
+	{"switches", "Changes of partition, and levels", measureSwitches},
+	{"latency", "Latency against throughput", measureLatency},
+	{"isolation", "Isolation", measureIsolation},
+	{"memory", "Memory of sessions and watchers", measureMemory},
+	{"scale", "A million keys", measureScale},
+	{"many", "Many leases, watchers, connections; large values", measureMany},
+	{"stalls", "Puts beside large operations", measureStalls},
+	{"failover", "Failover", measureFailover},
+	{"partitions", "Partitions", measurePartitions},
+	{"cores", "Cores", measureCores},
+	{"extensions", "Clients beside extensions", measureExtensions},
+}
+
+func names() (all []string) {
+	for _, m := range measurements {
+		all = append(all, m.name)
+	}
+	return all
+}
 
 func main() {
 	var err error
@@ -103,20 +141,26 @@ func parse(args []string) (*plan, error) {
 	p := &plan{}
 	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
 	lists := map[string]*string{
-		"what":     f.String("what", strings.Join(measurements, ","), "what to measure"),
+		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
 		"servers":  f.String("servers", "etcd,stoa", "what unary compares, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary"),
 		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and sessions"),
-		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
+		"clients":  f.String("clients", "1,10,100,1000", "clients that work at once, for unary"),
 		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
 		"sessions": f.String("sessions", "1,16,100", "sessions that work at once"),
 		"depths":   f.String("depths", "1,16,64,256", "requests of a session that are under way at once"),
 	}
-	stoa := f.String("stoa", "stoa", "stoa's binary, for all but unary (default: built from this checkout)")
+	stoa := f.String("stoa", "stoa", "stoa's binary (default: built from this checkout)")
 	f.BoolVar(&p.zookeeper, "zookeeper", true, "measure ZooKeeper, if there is java")
 	f.BoolVar(&p.spread, "spread", false, "spread sessions over all servers; otherwise they are with the leader, where stoa's own client goes")
 	f.IntVar(&p.parts, "parts", 4, "partitions, for switches")
 	f.IntVar(&p.idle, "idle", 10_000, "sessions, for memory")
-	f.IntVar(&p.watchers, "watchers", 100_000, "watchers, for memory")
+	f.IntVar(&p.watchers, "watchers", 100_000, "watchers, for memory and many")
+	f.IntVar(&p.keysScale, "keys-scale", 1_000_000, "number of keys, for scale")
+	f.IntVar(&p.leases, "leases", 100_000, "leases, for many")
+	f.IntVar(&p.conns, "conns", 10_000, "connections, for many")
+	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
+	f.StringVar(&p.beside, "beside", "", "only what has this in its name, for stalls")
+	f.Float64Var(&p.pace, "pace", 1000, "puts per second, for stalls")
 	f.IntVar(&p.value, "value", 256, "bytes of a value")
 	f.IntVar(&p.keys, "keys", 10_000, "number of keys")
 	f.IntVar(&p.rounds, "rounds", 3, "rounds of each cell")
@@ -145,8 +189,14 @@ func (p *plan) shorten(given map[string]bool, lists map[string]*string) {
 			*lists[name] = v
 		}
 	}
-	if !given["rounds"] {
-		p.rounds = 1
+	for name, short := range map[string]struct {
+		to *int
+		n  int
+	}{"rounds": {&p.rounds, 1}, "keys-scale": {&p.keysScale, 50_000}, "leases": {&p.leases, 5000}, "conns": {&p.conns, 500},
+		"keys-stalls": {&p.keysStalls, 20_000}, "watchers": {&p.watchers, 10_000}, "idle": {&p.idle, 1000}} {
+		if !given[name] {
+			*short.to = short.n
+		}
 	}
 	if !given["length"] {
 		p.length = 500 * time.Millisecond
@@ -166,18 +216,18 @@ func (p *plan) read(lists map[string]*string) error {
 	}
 	p.what = strings.Split(*lists["what"], ",")
 	for _, w := range p.what {
-		if !slices.Contains(measurements, w) {
-			return fmt.Errorf("-what: %q is none of %s", w, strings.Join(measurements, ", "))
+		if !slices.Contains(names(), w) {
+			return fmt.Errorf("-what: %q is none of %s", w, strings.Join(names(), ", "))
 		}
 	}
 	p.ops = strings.Split(*lists["ops"], ",")
 	for _, op := range p.ops {
-		if methods[op] == "" {
+		if !slices.Contains([]string{"put", "get", "sget"}, op) {
 			return fmt.Errorf("-ops: %q is none of put, get, sget", op)
 		}
 	}
 	for _, s := range strings.Split(*lists["servers"], ",") {
-		sub, err := parseSubject(s)
+		sub, err := p.parseSubject(s)
 		if err != nil {
 			return fmt.Errorf("-servers: %w", err)
 		}
@@ -186,7 +236,7 @@ func (p *plan) read(lists map[string]*string) error {
 	return nil
 }
 
-func parseSubject(s string) (subject, error) {
+func (p *plan) parseSubject(s string) (subject, error) {
 	sub := subject{name: s}
 	path, parts, ok := strings.Cut(s, ":")
 	var err error
@@ -195,6 +245,10 @@ func parseSubject(s string) (subject, error) {
 			return sub, fmt.Errorf("the partitions of %q: %w", s, err)
 		}
 		sub.name = fmt.Sprintf("%s P=%d", path, sub.parts)
+	}
+	if path == "stoa" {
+		sub.bin = p.stoa
+		return sub, nil
 	}
 	sub.bin, err = process.Choose(path)
 	return sub, err
@@ -214,22 +268,18 @@ func numbers(list string) ([]int, error) {
 
 func run(p *plan) error {
 	began := fmt.Sprintf("Measured on %s, on %s.", time.Now().Format("2006-01-02"), machine())
-	by := map[string]func(*plan) (section, error){
-		"unary": measureUnary, "sessions": measureSessions, "switches": measureSwitches,
-		"latency": measureLatency, "isolation": measureIsolation, "memory": measureMemory,
-	}
 	var sections []section
 	var failed error
-	for i, name := range measurements {
-		if !slices.Contains(p.what, name) {
+	for _, m := range measurements {
+		if !slices.Contains(p.what, m.name) {
 			continue
 		}
-		s, err := by[name](p)
+		s, err := m.measure(p)
 		if err != nil {
-			failed = fmt.Errorf("%s: %w", name, err)
+			failed = fmt.Errorf("%s: %w", m.name, err)
 			break // what was measured before is shown all the same
 		}
-		s.title = titles[i]
+		s.title = m.title
 		s.text += "\n\n" + began
 		sections = append(sections, s)
 	}

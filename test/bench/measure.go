@@ -43,14 +43,7 @@ func measureUnary(p *plan) (section, error) {
 // side by side; those that are not measured idle.
 func runNodes(p *plan, nodes int, rep *report) (err error) {
 	var benches []*bench
-	defer func() {
-		for _, b := range benches {
-			b.close()
-			if err == nil {
-				os.RemoveAll(b.cluster.Spec.Dir)
-			}
-		}
-	}()
+	defer func() { end(benches, &err) }()
 	for _, s := range p.subjects {
 		b, err := newBench(p, s, nodes)
 		if err != nil {
@@ -93,8 +86,9 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := process.Start(context.Background(), process.Spec{Binary: s.bin, Nodes: nodes, Partitions: s.parts, Dir: dir})
+	c, err := process.Start(context.Background(), process.Spec{Binary: s.bin, Nodes: nodes, Partitions: s.parts, Args: s.args, Env: s.env, Dir: dir})
 	if err != nil {
+		os.RemoveAll(dir)
 		return nil, fmt.Errorf("starting %s: %w", s.name, err)
 	}
 	b := &bench{plan: p, subject: s, cluster: c}
@@ -111,6 +105,34 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 
 func (b *bench) close() {
 	b.cluster.Close()
+}
+
+// end ends all servers, and removes what they left unless something failed.
+func end(benches []*bench, err *error) {
+	for _, b := range benches {
+		b.close()
+		if *err == nil {
+			os.RemoveAll(b.cluster.Spec.Dir)
+		}
+	}
+}
+
+// pair starts a cluster of etcd and one of stoa, in this order.
+func (p *plan) pair(nodes int, etcd, stoa subject) (both []*bench, done func(*error), err error) {
+	done = func(err *error) { end(both, err) }
+	if etcd.bin, err = process.Choose("etcd"); err != nil {
+		return nil, done, err
+	}
+	etcd.name, stoa.name, stoa.bin = "etcd", "stoa", p.stoa
+	for _, s := range []subject{etcd, stoa} {
+		b, err := newBench(p, s, nodes)
+		if err != nil {
+			end(both, &err)
+			return nil, done, err
+		}
+		both = append(both, b)
+	}
+	return both, done, nil
 }
 
 // round puts the load on for a while and measures the middle of it.

@@ -27,9 +27,6 @@ func measureMemory(p *plan) (s section, err error) {
 	}
 	defer func() { a.close(err != nil) }()
 	idle, watchers := p.idle, p.watchers
-	if p.quick {
-		idle, watchers = min(idle, 1000), min(watchers, 10_000)
-	}
 	s.rows = [][]string{{"state", "number", "took", "resident MiB", "heap and stacks MiB", "resident each", "heap and stacks each"}}
 	before, err := a.memory()
 	if err != nil {

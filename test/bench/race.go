@@ -24,6 +24,19 @@ type contender struct {
 
 // race measures all contenders in interleaved rounds and returns each one's median.
 func (p *plan) race(what string, all []contender) ([]sample, error) {
+	rounds, err := p.compete(what, all)
+	if err != nil {
+		return nil, err
+	}
+	var out []sample
+	for _, r := range rounds {
+		out = append(out, median(r))
+	}
+	return out, nil
+}
+
+// compete measures all contenders in interleaved rounds.
+func (p *plan) compete(what string, all []contender) ([][]sample, error) {
 	rounds := make([][]sample, len(all))
 	for range p.rounds {
 		for i, c := range all {
@@ -35,12 +48,10 @@ func (p *plan) race(what string, all []contender) ([]sample, error) {
 		}
 	}
 	fmt.Fprintln(os.Stderr, what)
-	out := make([]sample, len(all))
 	for i, c := range all {
-		out[i] = median(rounds[i])
-		fmt.Fprintf(os.Stderr, "  %-24s %v\n", c.name, out[i])
+		fmt.Fprintf(os.Stderr, "  %-24s %v\n", c.name, median(rounds[i]))
 	}
-	return out, nil
+	return rounds, nil
 }
 
 // arena is clusters of all servers that sessions are compared on, of one size. Those

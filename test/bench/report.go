@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/stoa-kv/stoa/test/plot"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -53,8 +53,10 @@ func round(d time.Duration) time.Duration {
 		return d.Round(10 * time.Microsecond)
 	case d > 100*time.Microsecond:
 		return d.Round(time.Microsecond)
+	case d > time.Microsecond:
+		return d.Round(100 * time.Nanosecond)
 	}
-	return d.Round(100 * time.Nanosecond)
+	return d
 }
 
 // line tells of a cell as soon as it is measured.
@@ -65,11 +67,11 @@ func (r *report) line(w io.Writer, c cell) {
 	}
 }
 
-// rows are the lines of the table, the heading first.
-func (r *report) rows() [][]string {
-	rows := [][]string{{"work", "server", "ops/s", "p50", "p99", "CPU/op", "load CPU/op", "ops ratio", "CPU ratio", "p50 ratio", "p99 ratio", "goal"}}
+// rows are the lines of the table, the heading first, and what they say of the goals.
+func (r *report) rows() (rows [][]string, verdicts []verdict) {
+	rows = [][]string{{"work", "server", "ops/s", "p50", "p99", "CPU/op", "load CPU/op", "ops ratio", "CPU ratio", "p50 ratio", "p99 ratio", "goal"}}
 	for _, c := range r.cells {
-		base := median(c.samples[0])
+		base := c.samples[0]
 		for i, s := range r.plan.subjects {
 			m := median(c.samples[i])
 			row := []string{c.name(), s.name, fmt.Sprintf("%.0f", m.rate), round(m.p50).String(), round(m.p99).String(), round(m.cpu).String(), round(m.load).String()}
@@ -77,34 +79,62 @@ func (r *report) rows() [][]string {
 				rows = append(rows, append(row, "", "", "", "", ""))
 				continue
 			}
-			row = append(row, ratioText(m.rate/base.rate), ratioText(float64(m.cpu)/float64(base.cpu)),
-				ratioText(float64(m.p50)/float64(base.p50)), ratioText(float64(m.p99)/float64(base.p99)))
-			verdict := ""
-			if asked, misses := goals(c.nodes, c.op, c.clients).met(base, m); asked {
-				verdict = "met"
-				if len(misses) > 0 {
-					verdict = "missed: " + strings.Join(misses, ", ")
-				}
+			own := c.samples[i]
+			for _, of := range []func(sample) float64{byRate, byCPU, byP50, byP99} {
+				row = append(row, compare(own, base, of).String())
 			}
-			rows = append(rows, append(row, verdict))
+			judged := unaryGoals(c, own, base)
+			rows = append(rows, append(row, verdictText(judged)))
+			if i == 1 {
+				verdicts = append(verdicts, judged...)
+			}
 		}
 	}
-	return rows
+	return rows, verdicts
 }
 
 // section is the report as a part of the document.
 func (r *report) section() section {
 	p := r.plan
-	s := section{rows: r.rows(), text: fmt.Sprintf("%d interleaved rounds of %v of each cell, %d keys, values of %d B; "+
-		"clients share at most %d connections and are spread over all servers. Ratios are to %s. "+
-		"Goals, beside etcd: with 1,000 clients on 1 node puts ≥ 1.7x at ≤ 0.5 of the CPU, linearizable gets ≥ 1.3x at ≤ 0.65; "+
-		"on 3 nodes puts ≥ 3.5x at ≤ 0.25 of the CPU, linearizable gets ≥ 2x at ≤ 0.4; with 1 client put and get no slower at p50 and p99 "+
-		"(a latency within the width of a bucket of the histogram, 3 %%, counts as the same).",
+	s := section{charts: r.charts(), text: fmt.Sprintf("%d interleaved rounds of %v of each cell, %d keys, values of %d B; "+
+		"clients share at most %d connections and are spread over all servers. Ratios are to %s: the median of the rounds, each over the round beside it, and their spread. "+
+		"A latency within the width of a bucket of the histogram, 3 %%, counts as the same.",
 		p.rounds, p.length, p.keys, p.value, maxConns, p.subjects[0].name)}
+	s.rows, s.verdicts = r.rows()
 	for _, m := range r.memory {
 		s.notes = append(s.notes, fmt.Sprintf("Resident memory at the end, %d node%s, %s: %d MiB per server.", m.nodes, plural(m.nodes), m.subject, m.bytes>>20))
 	}
 	return s
+}
+
+// charts draw, for each cluster size, throughput, CPU time and latency against the
+// number of clients.
+func (r *report) charts() map[string]plot.Chart {
+	if len(r.plan.clients) < 3 {
+		return nil
+	}
+	all := map[string]plot.Chart{}
+	for _, nodes := range r.plan.nodes {
+		panels := []plot.Panel{
+			{Title: "throughput", X: "clients", Y: "operations/s"},
+			{Title: "CPU time of all servers", X: "clients", Y: "µs per operation"},
+			{Title: "latency against throughput", X: "operations/s", Y: "median latency, ms"},
+		}
+		for _, c := range r.cells {
+			if c.nodes != nodes || c.op == "sget" {
+				continue
+			}
+			for i, s := range r.plan.subjects {
+				m, name := median(c.samples[i]), s.name+", "+c.op
+				addPoint(&panels[0], name, plot.Point{X: float64(c.clients), Y: m.rate})
+				addPoint(&panels[1], name, plot.Point{X: float64(c.clients), Y: float64(m.cpu) / float64(time.Microsecond)})
+				addPoint(&panels[2], name, plot.Point{X: m.rate, Y: float64(m.p50) / float64(time.Millisecond)})
+			}
+		}
+		title := fmt.Sprintf("Unary calls, %d node%s, %d B", nodes, plural(nodes), r.plan.value)
+		all[fmt.Sprintf("bench-unary-%d.svg", nodes)] = plot.Chart{Title: title, Panels: panels}
+	}
+	return all
 }
 
 // machine describes what the figures were measured on.

@@ -46,12 +46,12 @@ const (
 	streamWindow = 16 << 20
 )
 
-func openWire(address, path string) (*wire, error) {
+func openWire(address, path string, buffer int) (*wire, error) {
 	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
 	}
-	w := &wire{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, 64<<10), stream: 1, open: map[uint32]*call{}}
+	w := &wire{conn: conn, in: bufio.NewReaderSize(conn, buffer), out: bufio.NewWriterSize(conn, buffer), stream: 1, open: map[uint32]*call{}}
 	w.framer = http2.NewFramer(w.out, w.in)
 	w.framer.SetReuseFrames()
 	w.decode = hpack.NewDecoder(4096, func(f hpack.HeaderField) {

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/stoa-kv/stoa/test/plot"
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// engines are what the engine is measured as: partitions, and cores that Go may use.
+var engines = []struct{ parts, cores int }{{1, 1}, {2, 2}, {2, 1}, {1, 2}}
+
+// moreCores are those that the model speaks of.
+var moreCores = []int{1, 2, 4, 8, 16, 32, 64}
+
+// serialSections are the goroutines of which a server has one, whatever its number of
+// partitions: an operation's time in one of them bounds what any number of cores can
+// do. A partition's own loop is one of P.
+var serialSections = []struct{ name, function string }{
+	{"writing the log", "node.(*disk).run"},
+	{"flushing to the file", "node.(*Node).flushLoop"},
+	{"the watch hub", "watch.(*Hub).Run"},
+}
+
+const partitionLoop = "replica.(*Replica).Work"
+
+// mostPartitions is how many a cluster can have.
+const mostPartitions = 16
+
+// measureCores runs the engine without gRPC: node's Go benchmarks.
+func measureCores(p *plan) (s section, err error) {
+	dir, err := process.TempDir("bench-cores")
+	if err != nil {
+		return s, err
+	}
+	defer os.RemoveAll(dir)
+	g, err := buildBench("./internal/node", dir)
+	if err != nil {
+		return s, err
+	}
+	benchtime := "-test.benchtime=" + p.length.String()
+	s.rows = [][]string{{"work", "partitions", "cores", "ops/s", "per operation", "allocations", "to P = 1 on 1 core"}}
+	for _, op := range []string{"put", "get"} {
+		rates, allocs, err := engineRounds(p, g, op, benchtime)
+		if err != nil {
+			return s, err
+		}
+		for i, e := range engines {
+			r := ratioOf(rates[i], rates[0])
+			rate := middle(rates[i])
+			s.rows = append(s.rows, []string{op, strconv.Itoa(e.parts), strconv.Itoa(e.cores), fmt.Sprintf("%.0f", rate),
+				round(time.Duration(float64(time.Second) / rate)).String(), fmt.Sprintf("%.0f", allocs[i]), r.String()})
+		}
+		two := ratioOf(rates[1], rates[0])
+		s.verdicts = append(s.verdicts, atLeast(fmt.Sprintf("cores, engine without gRPC, %s: 2 cores with P = 2 beside 1 core with P = 1", op), two, 1.8))
+		if err := s.model(g, op, benchtime, middle(rates[0]), middle(rates[0])*two.mid); err != nil {
+			return s, err
+		}
+	}
+	s.text = fmt.Sprintf("`BenchmarkEngine` of internal/node: 512 goroutines call a server's engine, without gRPC: log, groups, stores, the waiting for answers; values of 256 B. Cores are "+
+		"what GOMAXPROCS allows. %d interleaved rounds of %v.\n\n"+
+		"The model is Gunther's Universal Scalability Law. Its serial part is measured: of the goroutines of which a server has one, the one that takes most CPU time of an operation, from a profile "+
+		"of P = 2 on 2 cores. What two cores lack beyond that is taken as crosstalk, which grows with the square of the cores: the pessimistic line. The optimistic one leaves crosstalk out. "+
+		"Neither goes above what the serial goroutine, or the loops of %d partitions, can do. Nothing above 2 cores has been measured here.", p.rounds, p.length, mostPartitions)
+	return s, nil
+}
+
+func middle(v []float64) float64 { return ratioOf(v, ones(len(v))).mid }
+
+func ones(n int) []float64 {
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = 1
+	}
+	return all
+}
+
+func engineRounds(p *plan, g *goBench, op, benchtime string) (rates [][]float64, allocs []float64, err error) {
+	rates, allocs = make([][]float64, len(engines)), make([]float64, len(engines))
+	for range p.rounds {
+		for i, e := range engines {
+			name := fmt.Sprintf("Engine/%s/P=%d", op, e.parts)
+			got, err := g.run(name, benchtime, "-test.cpu="+strconv.Itoa(e.cores))
+			if err != nil {
+				return nil, nil, err
+			}
+			line, ok := got[name]
+			if !ok {
+				return nil, nil, fmt.Errorf("%s has no result", name)
+			}
+			rates[i] = append(rates[i], 1e9/line.ns)
+			allocs[i] = line.allocs
+			fmt.Fprintf(os.Stderr, "%s on %d cores: %.0f/s\n", name, e.cores, 1e9/line.ns)
+		}
+	}
+	return rates, allocs, nil
+}
+
+// model profiles the engine on two cores and says what more cores would give.
+func (s *section) model(g *goBench, op, benchtime string, one, two float64) error {
+	name := fmt.Sprintf("Engine/%s/P=2", op)
+	file := filepath.Join(g.dir, op+".prof")
+	got, err := g.run(name, benchtime, "-test.cpu=2", "-test.cpuprofile="+file)
+	if err != nil {
+		return err
+	}
+	prof, err := topOf(g, file)
+	if err != nil {
+		return err
+	}
+	work := got[name].ns * prof.cores // CPU time of an operation
+	if work == 0 {
+		return errors.New("the profile is empty")
+	}
+	first, most := "", 0.0
+	text := fmt.Sprintf("%s, of %v CPU time per operation:", op, round(time.Duration(work)))
+	for _, sec := range serialSections {
+		share := prof.share(sec.function)
+		if share > most {
+			first, most = sec.name, share
+		}
+		text += fmt.Sprintf(" %s %v;", sec.name, round(time.Duration(share*work)))
+	}
+	loops := prof.share(partitionLoop)
+	text += fmt.Sprintf(" the partitions' loops %v;", round(time.Duration(loops*work)))
+	if per := loops / mostPartitions; per > most {
+		first, most = fmt.Sprintf("the loops of %d partitions", mostPartitions), per
+	}
+	u := fitUSL(one, two, most)
+	text += fmt.Sprintf(" the rest is in parallel. Serial part %.3f, crosstalk %.4f.", u.serial, u.crosstalk)
+	if most > 0 {
+		text += fmt.Sprintf(" First to be busy all the time: %s, at %.0f/s.", first, 1e9/(most*work))
+	}
+	s.notes = append(s.notes, text, "Model of "+op+": "+modelText(u))
+	if s.charts == nil {
+		s.charts = map[string]plot.Chart{"bench-cores.svg": {Title: "The engine on more cores: a model from 1 and 2"}}
+	}
+	c := s.charts["bench-cores.svg"]
+	panel := plot.Panel{Title: op, X: "cores", Y: "operations/s"}
+	for _, n := range moreCores {
+		addPoint(&panel, "with crosstalk", plot.Point{X: float64(n), Y: u.at(n)})
+		addPoint(&panel, "without", plot.Point{X: float64(n), Y: u.optimistic().at(n)})
+	}
+	addPoint(&panel, "measured", plot.Point{X: 1, Y: one})
+	addPoint(&panel, "measured", plot.Point{X: 2, Y: two})
+	c.Panels = append(c.Panels, panel)
+	s.charts["bench-cores.svg"] = c
+	return nil
+}
+
+func modelText(u usl) (text string) {
+	for _, n := range moreCores {
+		text += fmt.Sprintf("%d core%s %.0f–%.0f/s; ", n, plural(n), u.at(n), u.optimistic().at(n))
+	}
+	return text[:len(text)-2] + "."
+}

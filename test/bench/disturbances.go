@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// disturbances are all that is large, in the order in which they are measured.
+var disturbances = []disturbance{
+	{name: "a compaction", prepare: (*staller).overwrite, do: onLeader(compact), once: true},
+	{name: "a defragmentation of the leader", do: onLeader(defragment)},
+	{name: "a client's snapshot", do: onLeader(func(ctx context.Context, a *admin) error {
+		_, err := snapshot(ctx, a)
+		return err
+	})},
+	{name: "a follower's snapshot", prepare: (*staller).leaveBehind, do: (*staller).bringBack, once: true},
+	{name: "moves of half of the keys", onlyStoa: true, do: (*staller).moveSlots},
+	{name: "ranges of all keys", do: onLeader(func(ctx context.Context, a *admin) error {
+		_, err := rangeAll(ctx, a, "/bench/", "/bench0")
+		return err
+	})},
+	{name: "puts of 1 MiB, 20 a second", do: (*staller).large},
+}
+
+// onLeader does something over a connection to the leader.
+func onLeader(do func(context.Context, *admin) error) func(*staller) error {
+	return func(s *staller) error {
+		l, err := leader(s.cluster)
+		if err != nil {
+			return err
+		}
+		return once(l, do)
+	}
+}
+
+// overwrite makes history that a compaction has to remove: one revision for each key.
+func (s *staller) overwrite() error { return s.load.fill() }
+
+// leaveBehind kills a follower, and goes on without it until the log no longer holds
+// what it lacks.
+func (s *staller) leaveBehind() error {
+	away, err := follower(s.cluster)
+	if err != nil {
+		return err
+	}
+	if err := away.Kill(); err != nil {
+		return err
+	}
+	l := *s.load
+	l.addresses = nil
+	for _, server := range s.cluster.Servers {
+		if server.Running() {
+			l.addresses = append(l.addresses, address(server))
+		}
+	}
+	// Few clients, so that there are many entries, few of them in a batch.
+	r := l.start("put", 4)
+	time.Sleep(3 * time.Second)
+	return r.stop()
+}
+
+// bringBack starts the follower and waits until it has caught up.
+func (s *staller) bringBack() error {
+	before, err := snapshotsSent(s.cluster)
+	if err != nil {
+		return err
+	}
+	var away *process.Server
+	for _, server := range s.cluster.Servers {
+		if !server.Running() {
+			away = server
+		}
+	}
+	l, err := leader(s.cluster)
+	if err != nil {
+		return err
+	}
+	target, err := revisionOf(l)
+	if err != nil {
+		return err
+	}
+	if err := away.Start(); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		if rev, err := revisionOf(away); err == nil && rev >= target {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s has not caught up within a minute; its log: %s", away.Name, away.LogTail(2000))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	after, err := snapshotsSent(s.cluster)
+	if err == nil && after == before {
+		err = fmt.Errorf("%s caught up without a snapshot, which was to be measured", away.Name)
+	}
+	return err
+}
+
+// moverSource is an extension of all keys: registering it brings them together in one
+// slot, removing it puts them back where they were.
+const moverSource = `return { scope = { "/bench/" }, operations = { { op = "put", key = "/mover" } }, put = function() end }`
+
+func (s *staller) moveSlots() error {
+	return onLeader(func(ctx context.Context, a *admin) error {
+		if _, err := a.kv.Put(ctx, &pb.PutRequest{Key: []byte("/em/mover"), Value: []byte(moverSource)}); err != nil {
+			return fmt.Errorf("registering an extension: %w", err)
+		}
+		if _, err := a.kv.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte("/em/mover")}); err != nil {
+			return fmt.Errorf("removing the extension: %w", err)
+		}
+		return nil
+	})(s)
+}
+
+// large puts 1 MiB and waits a little.
+func (s *staller) large() error {
+	value := bytes.Repeat([]byte{'x'}, 1<<20)
+	return onLeader(func(ctx context.Context, a *admin) error {
+		for range 20 {
+			began := time.Now()
+			if _, err := a.kv.Put(ctx, &pb.PutRequest{Key: []byte("/large"), Value: value}); err != nil {
+				return fmt.Errorf("putting 1 MiB: %w", err)
+			}
+			time.Sleep(time.Until(began.Add(50 * time.Millisecond)))
+		}
+		return nil
+	})(s)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// Of the load beside what is large.
+const (
+	stallConns = 8
+	stallNodes = 3
+	quietTime  = 2 * time.Second
+	// leastTime is how long something that can be repeated is repeated, so that there
+	// are puts enough beside it.
+	leastTime = time.Second
+)
+
+// stallArgs make followers that lag need a snapshot soon, on both servers alike.
+var stallArgs = []string{"--snapshot-count=1000", "--snapshot-catchup-entries=100"}
+
+// staller is a cluster under a steady load of small puts.
+type staller struct {
+	*bench
+	p *plan
+}
+
+// disturbance is something large that goes on beside small puts.
+type disturbance struct {
+	name     string
+	onlyStoa bool
+	prepare  func(*staller) error // not measured
+	do       func(*staller) error // measured from its begin to its end
+	once     bool                 // can't be repeated at once
+}
+
+// stalled is what the puts of one subject waited, quiet and disturbed, by round.
+type stalled struct {
+	quiet, beside []histogram
+	took          durations
+	elections     uint64 // that there were meanwhile
+}
+
+// measureStalls measures small puts while something large goes on.
+func measureStalls(p *plan) (s section, err error) {
+	sized := *p
+	sized.keys = p.keysStalls
+	both, done, err := sized.pair(stallNodes, subject{args: stallArgs}, subject{args: stallArgs})
+	if err != nil {
+		return s, err
+	}
+	defer func() { done(&err) }()
+	s.rows = [][]string{{"beside", "server", "took", "p99 quiet", "p99 beside", "longest quiet", "longest beside", "elections", "p99 ratio"}}
+	for _, d := range disturbances {
+		if !strings.Contains(d.name, p.beside) {
+			continue
+		}
+		all := make([]stalled, len(both))
+		for range p.rounds {
+			for i, b := range both {
+				if d.onlyStoa && i == 0 {
+					continue
+				}
+				if err := (&staller{bench: b, p: p}).round(d, &all[i]); err != nil {
+					return s, fmt.Errorf("%s, %s: %w", d.name, b.subject.name, err)
+				}
+			}
+		}
+		for i, b := range both {
+			if len(all[i].quiet) == 0 {
+				continue
+			}
+			row, r := all[i].row(d.name, b.subject.name)
+			s.rows = append(s.rows, row)
+			fmt.Fprintln(os.Stderr, strings.Join(row, "  "))
+			if i == 1 {
+				s.verdicts = append(s.verdicts, atMost("stalls, beside "+d.name+": p99 of puts over the quiet p99", r, 2))
+			}
+		}
+	}
+	s.text = fmt.Sprintf("%d nodes, %d keys of %d B, %.0f puts per second over %d connections to all servers that run, each sent at its time whether or not others are answered. "+
+		"Each of %d rounds: %v quiet, then what goes on beside, for at least %v where it can be repeated; a put counts if it is answered before that ends or within %v. "+
+		"Both servers with `%s`, so that a follower that was away needs a snapshot; that one was sent is checked.",
+		stallNodes, p.keysStalls, p.value, p.pace, stallConns, p.rounds, quietTime, leastTime, afterTime, strings.Join(stallArgs, " "))
+	return s, nil
+}
+
+// row merges the rounds for the quantiles; the ratio is that of rounds.
+func (st stalled) row(name, server string) ([]string, ratio) {
+	var quiet, beside histogram
+	var q, b []float64
+	for i := range st.quiet {
+		quiet.merge(&st.quiet[i])
+		beside.merge(&st.beside[i])
+		q = append(q, float64(st.quiet[i].quantile(0.99)))
+		b = append(b, float64(st.beside[i].quantile(0.99)))
+	}
+	r := ratioOf(b, q)
+	return []string{name, server, st.took.String(), round(quiet.quantile(0.99)).String(), round(beside.quantile(0.99)).String(),
+		round(quiet.longest).String(), round(beside.longest).String(), fmt.Sprint(st.elections), r.String()}, r
+}
+
+// afterTime is for the answers to what was held up.
+const afterTime = 100 * time.Millisecond
+
+// round measures once, quiet and beside the disturbance.
+func (s *staller) round(d disturbance, into *stalled) error {
+	before, err := termOf(s.cluster)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if after, err := termOf(s.cluster); err == nil {
+			into.elections += after - before
+		}
+	}()
+	if d.prepare != nil {
+		if err := d.prepare(s); err != nil {
+			return err
+		}
+		time.Sleep(time.Second) // until what that left to do is done
+	}
+	quiet, err := s.window(func() error { time.Sleep(s.quietTime()); return nil })
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	var took time.Duration
+	beside, err := s.window(func() error {
+		began = time.Now()
+		for {
+			if err := d.do(s); err != nil {
+				return err
+			}
+			took = time.Since(began)
+			if d.once || took > leastTime {
+				return nil
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	into.quiet = append(into.quiet, *quiet)
+	into.beside = append(into.beside, *beside)
+	into.took = append(into.took, took)
+	return nil
+}
+
+func (s *staller) quietTime() time.Duration {
+	if s.p.quick {
+		return quietTime / 2
+	}
+	return quietTime
+}
+
+// window puts the load on and measures it while something is done.
+func (s *staller) window(do func() error) (*histogram, error) {
+	l := *s.load
+	l.pace, l.addresses = s.p.pace, nil
+	for _, server := range s.cluster.Servers {
+		if server.Running() {
+			l.addresses = append(l.addresses, address(server))
+		}
+	}
+	r := l.start("put", stallConns)
+	time.Sleep(s.p.warmup)
+	r.record()
+	err := do()
+	time.Sleep(afterTime)
+	hist := r.recorded()
+	if err := errors.Join(err, r.stop()); err != nil {
+		return nil, err
+	}
+	if hist.count == 0 {
+		return nil, errors.New("not one put was answered")
+	}
+	return hist, nil
+}
+
+// snapshotsSent counts what the servers' logs tell of snapshots to followers.
+func snapshotsSent(c *process.Cluster) (n int, err error) {
+	line := "sending database snapshot"
+	if c.Spec.Binary.Stoa {
+		line = "sending a snapshot"
+	}
+	for _, s := range c.Servers {
+		text, err := os.ReadFile(s.LogFile)
+		if err != nil {
+			return 0, fmt.Errorf("looking for snapshots in the log of %s: %w", s.Name, err)
+		}
+		n += strings.Count(string(text), line)
+	}
+	return n, nil
+}
