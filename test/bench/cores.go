@@ -12,7 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// engines are what the engine is measured as: partitions, and cores that Go may use.
+// engines are what the engine is measured as: partitions, and cores that the process may use.
 var engines = []struct{ parts, cores int }{{1, 1}, {2, 2}, {2, 1}, {1, 2}}
 
 // moreCores are those that the model speaks of.
@@ -58,19 +58,19 @@ func measureCores(p *plan) (s section, err error) {
 		}
 		two := ratioOf(rates[1], rates[0])
 		s.verdicts = append(s.verdicts, atLeast(fmt.Sprintf("cores, engine without gRPC, %s: 2 cores with P = 2 beside 1 core with P = 1", op), two, 1.8))
-		if err := s.model(g, op, benchtime, middle(rates[0]), middle(rates[0])*two.mid); err != nil {
+		if err := s.model(g, op, p.length, middle(rates[0]), middle(rates[0])*two.mid); err != nil {
 			return s, err
 		}
 	}
-	s.text = fmt.Sprintf("`BenchmarkEngine` of internal/node: 512 goroutines call a server's engine, without gRPC: log, groups, stores, the waiting for answers; values of 256 B. Cores are "+
-		"what GOMAXPROCS allows. %d interleaved rounds of %v.\n\n"+
+	s.text = fmt.Sprintf("`BenchmarkEngine` of internal/node: 512 goroutines call a server's engine, without gRPC: log, groups, stores, the waiting for answers; values of 256 B. One core is "+
+		"one that the process is bound to. %d interleaved rounds of %v.\n\n"+
 		"The model is Gunther's Universal Scalability Law. Its serial part is measured: of the goroutines of which a server has one, the one that takes most CPU time of an operation, from a profile "+
 		"of P = 2 on 2 cores. What two cores lack beyond that is taken as crosstalk, which grows with the square of the cores: the pessimistic line. The optimistic one leaves crosstalk out. "+
 		"Neither goes above what the serial goroutine, or the loops of %d partitions, can do. Nothing above 2 cores has been measured here.", p.rounds, p.length, mostPartitions)
 	return s, nil
 }
 
-func middle(v []float64) float64 { return ratioOf(v, ones(len(v))).mid }
+func nanoseconds(ns float64) time.Duration { return round(time.Duration(ns)) }
 
 func ones(n int) []float64 {
 	all := make([]float64, n)
@@ -85,7 +85,7 @@ func engineRounds(p *plan, g *goBench, op, benchtime string) (rates [][]float64,
 	for range p.rounds {
 		for i, e := range engines {
 			name := fmt.Sprintf("Engine/%s/P=%d", op, e.parts)
-			got, err := g.run(name, benchtime, "-test.cpu="+strconv.Itoa(e.cores))
+			got, err := g.run(e.cores, name, benchtime)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -101,46 +101,69 @@ func engineRounds(p *plan, g *goBench, op, benchtime string) (rates [][]float64,
 	return rates, allocs, nil
 }
 
-// model profiles the engine on two cores and says what more cores would give.
-func (s *section) model(g *goBench, op, benchtime string, one, two float64) error {
-	name := fmt.Sprintf("Engine/%s/P=2", op)
-	file := filepath.Join(g.dir, op+".prof")
-	got, err := g.run(name, benchtime, "-test.cpu=2", "-test.cpuprofile="+file)
-	if err != nil {
-		return err
-	}
-	prof, err := topOf(g, file)
-	if err != nil {
-		return err
-	}
-	work := got[name].ns * prof.cores // CPU time of an operation
-	if work == 0 {
-		return errors.New("the profile is empty")
-	}
-	first, most := "", 0.0
-	text := fmt.Sprintf("%s, of %v CPU time per operation:", op, round(time.Duration(work)))
-	for _, sec := range serialSections {
-		share := prof.share(sec.function)
-		if share > most {
-			first, most = sec.name, share
+// costs are the CPU time of an operation, of all and of what its goroutines spend.
+type costs struct {
+	all   float64 // ns
+	of    map[string]float64
+	loops float64
+}
+
+// costsOf profiles many operations on two cores, and takes away what getting ready
+// for them costs: that of two operations.
+func costsOf(g *goBench, name string, operations int) (costs, error) {
+	var spent [2]*profile
+	for i, n := range []int{operations, 2} {
+		file := filepath.Join(g.dir, fmt.Sprintf("%d.prof", i))
+		if _, err := g.run(2, name, fmt.Sprintf("-test.benchtime=%dx", n), "-test.cpuprofile="+file); err != nil {
+			return costs{}, err
 		}
-		text += fmt.Sprintf(" %s %v;", sec.name, round(time.Duration(share*work)))
+		var err error
+		if spent[i], err = topOf(g, file); err != nil {
+			return costs{}, err
+		}
 	}
-	loops := prof.share(partitionLoop)
-	text += fmt.Sprintf(" the partitions' loops %v;", round(time.Duration(loops*work)))
-	if per := loops / mostPartitions; per > most {
+	net := func(of func(*profile) float64) float64 {
+		return max(of(spent[0])-of(spent[1]), 0) * 1e9 / float64(operations)
+	}
+	c := costs{all: net(func(p *profile) float64 { return p.total }), of: map[string]float64{}}
+	for _, sec := range serialSections {
+		c.of[sec.name] = net(func(p *profile) float64 { return p.share(sec.function) * p.total })
+	}
+	c.loops = net(func(p *profile) float64 { return p.share(partitionLoop) * p.total })
+	if c.all == 0 {
+		return c, errors.New("the profile is empty")
+	}
+	return c, nil
+}
+
+// model says what more cores would give, by the costs on two.
+func (s *section) model(g *goBench, op string, length time.Duration, one, two float64) error {
+	c, err := costsOf(g, fmt.Sprintf("Engine/%s/P=2", op), int(two*length.Seconds()))
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s, of %v CPU time per operation:", op, nanoseconds(c.all))
+	first, most := "", 0.0
+	for _, sec := range serialSections {
+		text += fmt.Sprintf(" %s %v;", sec.name, nanoseconds(c.of[sec.name]))
+		if c.of[sec.name] > most {
+			first, most = sec.name, c.of[sec.name]
+		}
+	}
+	text += fmt.Sprintf(" the partitions' loops %v;", nanoseconds(c.loops))
+	if per := c.loops / mostPartitions; per > most {
 		first, most = fmt.Sprintf("the loops of %d partitions", mostPartitions), per
 	}
-	u := fitUSL(one, two, most)
+	u := fitUSL(one, two, most/c.all)
 	text += fmt.Sprintf(" the rest is in parallel. Serial part %.3f, crosstalk %.4f.", u.serial, u.crosstalk)
 	if most > 0 {
-		text += fmt.Sprintf(" First to be busy all the time: %s, at %.0f/s.", first, 1e9/(most*work))
+		text += fmt.Sprintf(" First to be busy all the time: %s, at %.0f/s.", first, 1e9/most)
 	}
 	s.notes = append(s.notes, text, "Model of "+op+": "+modelText(u))
 	if s.charts == nil {
 		s.charts = map[string]plot.Chart{"bench-cores.svg": {Title: "The engine on more cores: a model from 1 and 2"}}
 	}
-	c := s.charts["bench-cores.svg"]
+	chart := s.charts["bench-cores.svg"]
 	panel := plot.Panel{Title: op, X: "cores", Y: "operations/s"}
 	for _, n := range moreCores {
 		addPoint(&panel, "with crosstalk", plot.Point{X: float64(n), Y: u.at(n)})
@@ -148,8 +171,8 @@ func (s *section) model(g *goBench, op, benchtime string, one, two float64) erro
 	}
 	addPoint(&panel, "measured", plot.Point{X: 1, Y: one})
 	addPoint(&panel, "measured", plot.Point{X: 2, Y: two})
-	c.Panels = append(c.Panels, panel)
-	s.charts["bench-cores.svg"] = c
+	chart.Panels = append(chart.Panels, panel)
+	s.charts["bench-cores.svg"] = chart
 	return nil
 }
 

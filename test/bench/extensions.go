@@ -109,7 +109,7 @@ func routingCosts(p *plan) (map[string]durations, error) {
 	}
 	costs := map[string]durations{}
 	for range p.rounds {
-		got, err := g.run("(Plan|Puts)", "-test.benchtime="+(p.length/4).String())
+		got, err := g.run(2, "(Plan|Puts)", "-test.benchtime="+(p.length).String())
 		if err != nil {
 			return nil, err
 		}

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -33,17 +38,44 @@ func buildBench(pkg, dir string) (*goBench, error) {
 // benchLine is what one benchmark measured.
 type benchLine struct{ ns, allocs float64 }
 
-// run runs benchmarks and returns their results by name, without the number of cores.
-// A name may be an expression, without what all names begin with.
-func (g *goBench) run(name string, args ...string) (map[string]benchLine, error) {
+// run runs benchmarks, bound to so many cores at most, and returns their results by
+// name, without the number of cores. A name may be an expression, without what all
+// names begin with.
+func (g *goBench) run(cores int, name string, args ...string) (map[string]benchLine, error) {
 	exact := "^Benchmark" + strings.ReplaceAll(name, "/", "$/^") + "$"
-	cmd := exec.Command(g.binary, append([]string{"-test.run=^$", "-test.bench=" + exact}, args...)...)
+	cores = min(cores, runtime.NumCPU())
+	cmd := exec.Command(g.binary, append([]string{"-test.run=^$", "-test.bench=" + exact, "-test.cpu=" + strconv.Itoa(cores)}, args...)...)
 	cmd.Dir = g.dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("running %s: %w\n%s", name, err, out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := bound(cores, cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
 	}
-	return readBench(string(out))
+	if err != nil {
+		return nil, fmt.Errorf("running %s: %w\n%s", name, err, &out)
+	}
+	return readBench(out.String())
+}
+
+// bound starts a process that may use only so many cores. It has that from the thread
+// that starts it.
+func bound(cores int, start func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, few unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("binding a process to %d cores: %w", cores, err)
+	}
+	for cpu := 0; few.Count() < min(cores, before.Count()); cpu++ {
+		if before.IsSet(cpu) {
+			few.Set(cpu)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &few); err != nil {
+		return fmt.Errorf("binding a process to %d cores: %w", cores, err)
+	}
+	return errors.Join(start(), unix.SchedSetaffinity(0, &before))
 }
 
 var benchResult = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op(?:.*?\s(\d+) allocs/op)?`)
@@ -66,7 +98,7 @@ func readBench(out string) (map[string]benchLine, error) {
 
 // profile is what `go tool pprof -top -cum` says.
 type profile struct {
-	cores  float64            // that were at work, on average
+	total  float64            // CPU time, in seconds
 	shares map[string]float64 // of all samples, by function, with what it calls
 }
 
@@ -79,7 +111,7 @@ func topOf(g *goBench, file string) (*profile, error) {
 }
 
 var (
-	profileHead = regexp.MustCompile(`Total samples = \S+ \(([\d.]+)%\)`)
+	profileHead = regexp.MustCompile(`Total samples = (\S+)`)
 	profileLine = regexp.MustCompile(`(?m)^\s*\S+\s+\S+%\s+\S+%\s+\S+\s+([\d.]+)%\s+(.+?)(?: \(inline\))?$`)
 )
 
@@ -88,11 +120,11 @@ func readProfile(top string) (*profile, error) {
 	if head == nil {
 		return nil, errors.New("reading a profile: it doesn't say how much CPU time was used")
 	}
-	percent, err := strconv.ParseFloat(head[1], 64)
+	total, err := time.ParseDuration(strings.Replace(head[1], "mins", "m", 1))
 	if err != nil {
 		return nil, fmt.Errorf("reading a profile: %w", err)
 	}
-	p := &profile{cores: percent / 100, shares: map[string]float64{}}
+	p := &profile{total: total.Seconds(), shares: map[string]float64{}}
 	for _, m := range profileLine.FindAllStringSubmatch(top, -1) {
 		share, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {

@@ -71,7 +71,7 @@ type plan struct {
 	conns      int
 	keysStalls int
 	pace       float64 // puts per second of stalls
-	beside     string  // of stalls: only what has this in its name
+	stalls     string  // of stalls: only what has this in its name
 	value      int
 	keys       int
 	rounds     int
@@ -159,7 +159,7 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.leases, "leases", 100_000, "leases, for many")
 	f.IntVar(&p.conns, "conns", 10_000, "connections, for many")
 	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
-	f.StringVar(&p.beside, "beside", "", "only what has this in its name, for stalls")
+	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls")
 	f.Float64Var(&p.pace, "pace", 1000, "puts per second, for stalls")
 	f.IntVar(&p.value, "value", 256, "bytes of a value")
 	f.IntVar(&p.keys, "keys", 10_000, "number of keys")

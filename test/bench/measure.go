@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -207,19 +206,11 @@ func (b *bench) resident() int64 {
 
 // median takes the median of each figure over the rounds.
 func median(rounds []sample) sample {
-	middle := func(of func(sample) float64) float64 {
-		var v []float64
-		for _, s := range rounds {
-			v = append(v, of(s))
-		}
-		slices.Sort(v)
-		return v[len(v)/2]
-	}
 	duration := func(of func(sample) time.Duration) time.Duration {
-		return time.Duration(middle(func(s sample) float64 { return float64(of(s)) }))
+		return time.Duration(middle(figures(rounds, func(s sample) float64 { return float64(of(s)) })))
 	}
 	return sample{
-		rate: middle(func(s sample) float64 { return s.rate }),
+		rate: middle(figures(rounds, byRate)),
 		cpu:  duration(func(s sample) time.Duration { return s.cpu }),
 		p50:  duration(func(s sample) time.Duration { return s.p50 }),
 		p99:  duration(func(s sample) time.Duration { return s.p99 }),

@@ -23,8 +23,16 @@ func ratioOf(own, base []float64) ratio {
 	if len(all) == 0 {
 		return ratio{}
 	}
-	slices.Sort(all)
-	return ratio{mid: all[len(all)/2], min: all[0], max: all[len(all)-1], rounds: len(all)}
+	return ratio{mid: middle(all), min: slices.Min(all), max: slices.Max(all), rounds: len(all)}
+}
+
+// middle is the median.
+func middle(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
 }
 
 func (r ratio) String() string {
@@ -65,11 +73,7 @@ func (d durations) float() []float64 {
 }
 
 func (d durations) median() time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(d))
-	return s[len(s)/2]
+	return time.Duration(middle(d.float()))
 }
 
 func (d durations) String() string {

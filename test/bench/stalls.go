@@ -56,7 +56,7 @@ func measureStalls(p *plan) (s section, err error) {
 	defer func() { done(&err) }()
 	s.rows = [][]string{{"beside", "server", "took", "p99 quiet", "p99 beside", "longest quiet", "longest beside", "elections", "p99 ratio"}}
 	for _, d := range disturbances {
-		if !strings.Contains(d.name, p.beside) {
+		if !strings.Contains(d.name, p.stalls) {
 			continue
 		}
 		all := make([]stalled, len(both))

@@ -35,7 +35,7 @@ Showing nodes accounting for 3.90s, 100% of 3.90s total
 `
 	p, err := readProfile(top)
 	require.NoError(t, err)
-	require.InDelta(t, 1.56, p.cores, 1e-9)
+	require.InDelta(t, 3.9, p.total, 1e-9)
 	require.InDelta(t, 0.1, p.share("node.(*disk).run"), 1e-9)
 	require.InDelta(t, 0.5, p.share("replica.(*Replica).Work"), 1e-9)
 	require.Zero(t, p.share("node.(*Node).flushLoop"))
