@@ -125,6 +125,7 @@ func TestSettle(t *testing.T) {
 
 	for says, o := range map[string]*Op{
 		"LOST": put(1, 0, "x", "8", 4, 0, 10), "MOVED": put(1, 0, "x", "7", 4, 0, 10), "HALF": both("7", 2),
+		"GHOST": {Update: true, Keys: map[string]Version{"x": {Value: "7"}}, Failed: true, Refused: true},
 	} {
 		_, err := Settle([]*Op{o}, []Told{told})
 		require.ErrorContains(t, err, says)

@@ -24,6 +24,8 @@ type Op struct {
 	Start, End int64
 	// Failed says that there was no answer that tells what happened.
 	Failed bool
+	// Refused says of an update that failed that, so the answer, it did not happen.
+	Refused bool
 }
 
 // Version is what a key holds: nothing, if Mod is 0.
@@ -95,6 +97,13 @@ func (h *History) End(o *Op, fill func()) {
 	o.End, o.Failed = h.Now(), false
 }
 
+// Refuse records that an update didn't happen, and never will.
+func (h *History) Refuse(o *Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o.Refused = true
+}
+
 // Ops are all operations so far.
 func (h *History) Ops() []*Op {
 	h.mu.Lock()
@@ -116,7 +125,7 @@ func (t Told) Add(key, value string, revision int64) {
 // Settle completes a history with what each cluster tells of itself. The operations
 // that remain are those that happened. An error says that a cluster and a client
 // contradict each other: an acknowledged update that is not there, or at another
-// revision, or in part.
+// revision, or in part, or one that is there and was refused.
 func Settle(ops []*Op, clusters []Told) ([]*Op, error) {
 	var settled []*Op
 	for _, o := range ops {
@@ -142,6 +151,8 @@ func Settle(ops []*Op, clusters []Told) ([]*Op, error) {
 			return nil, fmt.Errorf("HALF: %v: the cluster lacks a part of it", o)
 		case o.Failed && found == 0:
 			continue
+		case o.Refused:
+			return nil, fmt.Errorf("GHOST: %v: the client was told that it didn't happen, the cluster has it at revision %d", o, found)
 		case found == 0:
 			return nil, fmt.Errorf("LOST: %v: the cluster doesn't have it", o)
 		case !o.Failed && found != o.Revision:

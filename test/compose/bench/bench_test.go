@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// fake notes what it is asked for.
+type fake struct {
+	mu             sync.Mutex
+	requests       []string
+	underWay, most int
+	err            error
+}
+
+func (f *fake) begin(request string) func(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests = append(f.requests, request)
+	f.underWay++
+	f.most = max(f.most, f.underWay)
+	return func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.underWay--
+		return f.err
+	}
+}
+
+func (f *fake) put(key string) func(context.Context) error { return f.begin("put " + key) }
+func (f *fake) get(key string) func(context.Context) error { return f.begin("get " + key) }
+func (f *fake) stats() compose.Stats                       { return compose.Stats{} }
+func (f *fake) close()                                     {}
+
+func drive(t *testing.T, f *fake, m mix) error {
+	g := &gauge{}
+	g.recording.Store(true)
+	w := &worker{region: 1, client: f, rnd: rand.New(rand.NewPCG(1, 2))}
+	time.AfterFunc(100*time.Millisecond, func() { g.stopped.Store(true) })
+	err := w.run(t.Context(), m, g)
+	if err == nil {
+		require.Len(t, w.latencies, len(f.requests))
+	}
+	return err
+}
+
+// A client does what the mix says: shares of reads and of its own region, whole bursts, no
+// more requests under way than the window.
+func TestMix(t *testing.T) {
+	f := &fake{}
+	require.NoError(t, drive(t, f, mix{reads: 90, local: [2]int{0, 80}, burst: 10, window: 4}))
+	require.Greater(t, len(f.requests), 10_000)
+	require.LessOrEqual(t, f.most, 4)
+	require.Zero(t, f.underWay)
+	reads, local := 0, 0
+	for i, r := range f.requests {
+		if strings.HasPrefix(r, "get ") {
+			reads++
+		}
+		home := strings.Contains(r, " /west/west0/")
+		if home {
+			local++
+		} else {
+			require.Contains(t, r, " /east/west0/")
+		}
+		if first := f.requests[i/10*10]; home != strings.Contains(first, " /west/") {
+			t.Fatalf("request %d is in another cluster than the first of its burst", i)
+		}
+	}
+	require.InDelta(t, 0.9, float64(reads)/float64(len(f.requests)), 0.03)
+	require.InDelta(t, 0.8, float64(local)/float64(len(f.requests)), 0.05)
+}
+
+func TestAFailedRequestEndsTheRound(t *testing.T) {
+	broken := errors.New("broken")
+	require.ErrorIs(t, drive(t, &fake{err: broken}, mix{reads: 50, local: [2]int{100, 100}, burst: 1, window: 4}), broken)
+}
+
+// report of made-up figures.
+func made(t *testing.T) *report {
+	p, err := parse([]string{"-servers", "stoa", "-reads", "50,100", "-locals", "0,100", "-bursts", "1,50", "-img", "img", "-write", "out.md"})
+	require.NoError(t, err)
+	r := newReport(p)
+	add := func(way string, m mix, rate float64, switches, syncs int64) {
+		f := figures{rate: rate, p50: time.Millisecond, p99: 2 * time.Millisecond}
+		r.add(&bytes.Buffer{}, cell{"stoa", way, m}, sample{region: [2]figures{f, f}, requests: 100, switches: switches, syncs: syncs})
+	}
+	one := r.mix(50, 100, 100, 50)
+	one.window = 1
+	for _, rate := range []float64{90, 98, 300} {
+		add(composed, one, rate, 0, 0)
+	}
+	add(plain, one, 100, 0, 0)
+	for _, read := range []int{50, 100} {
+		for _, burst := range []int{1, 50} {
+			for _, way := range []string{composed, neverSync, syncAll} {
+				add(way, r.mix(read, 100, 0, burst), 500, 7, 7*int64(read)/100)
+			}
+		}
+		add(composed, r.mix(read, 0, 0, 50), 500, 7, 7*int64(read)/100)
+		for _, way := range []string{composed, neverSync, syncAll} {
+			add(way, r.mix(read, 100, 100, 50), 800, 0, 0)
+		}
+		add(stretched, r.mix(read, 100, 100, 50), 100, 0, 0)
+	}
+	return r
+}
+
+func TestReport(t *testing.T) {
+	r := made(t)
+	var out bytes.Buffer
+	r.markdown(&out)
+	text := out.String()
+	for _, line := range []string{
+		"| stoa, local work, 50 % reads, 1 request under way, composed : plain | throughput ≥ 0.95x | 0.98x, p50 1.00x | met |",
+		"| stoa, reads alone, 400 requests | syncs = switches | 21 switches, 21 syncs, 0 others | met |",
+		"| stoa, west, 50 % reads, all local, composed : stretched | throughput ≥ 7x | 8.00x | met |",
+		"| 50 % | any | stretched | 100 | 1ms / 2ms | 100 | 1ms / 2ms |  |  |",
+		"| 50 % | 0 % | composed | 500 | 1ms / 2ms | 500 | 1ms / 2ms | 5.00x | 5.00x |",
+		"![Beside one stretched cluster (figure 7)](img/compose-stoa-figure7.svg)",
+	} {
+		require.Contains(t, text, line)
+	}
+	require.NotContains(t, text, "missed")
+	require.NoError(t, r.draw(t.TempDir()))
+}
+
+// What goes wrong is called so.
+func TestMissedGoals(t *testing.T) {
+	r := made(t)
+	for c, all := range r.samples {
+		switch c.way {
+		case plain, stretched:
+			all[0].region[0].rate, all[0].region[1].rate = 400, 400
+		case composed:
+			all[0].syncs += 3
+		}
+	}
+	missed := 0
+	for _, row := range r.goals() {
+		if row[3] == "missed" {
+			missed++
+		}
+	}
+	require.Equal(t, 4, missed, "%v", r.goals())
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// cell is one point of the figures.
+type cell struct {
+	server, way string
+	mix         mix
+}
+
+// report holds what was measured.
+type report struct {
+	plan    *plan
+	started time.Time
+	machine string // as it was at the start
+	samples map[cell][]sample
+}
+
+func newReport(p *plan) *report {
+	load := "unknown"
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ = strings.Cut(string(text), " ")
+	}
+	return &report{
+		plan: p, started: time.Now(), samples: map[cell][]sample{},
+		machine: fmt.Sprintf("%s, load average %s before the run", process.Machine(), load),
+	}
+}
+
+// add takes a sample and tells of it at once.
+func (r *report) add(w io.Writer, c cell, s sample) {
+	r.samples[c] = append(r.samples[c], s)
+	m := c.mix
+	fmt.Fprintf(w, "%s %-10s reads %3d %%, local %3d/%3d %%, burst %2d, window %2d: ", c.server, c.way, m.reads, m.local[0], m.local[1], m.burst, m.window)
+	for i, f := range s.region {
+		fmt.Fprintf(w, "%s %7.0f/s p50 %-8v p99 %-8v ", names[i], f.rate, round(f.p50), round(f.p99))
+	}
+	fmt.Fprintf(w, "CPU %v, %d requests, %d switches, %d syncs, %d resyncs\n", round(s.cpu), s.requests, s.switches, s.syncs, s.resyncs)
+}
+
+// at is the median of a cell's rounds, figure by figure; ok says whether there is any.
+func (r *report) at(server, way string, m mix) (s sample, ok bool) {
+	all := r.samples[cell{server, way, m}]
+	if len(all) == 0 {
+		return s, false
+	}
+	for i := range s.region {
+		s.region[i] = figures{
+			rate: median(all, func(s sample) float64 { return s.region[i].rate }),
+			p50:  time.Duration(median(all, func(s sample) float64 { return float64(s.region[i].p50) })),
+			p99:  time.Duration(median(all, func(s sample) float64 { return float64(s.region[i].p99) })),
+		}
+	}
+	s.cpu = time.Duration(median(all, func(s sample) float64 { return float64(s.cpu) }))
+	for _, one := range all {
+		s.requests, s.switches, s.syncs, s.resyncs = s.requests+one.requests, s.switches+one.switches, s.syncs+one.syncs, s.resyncs+one.resyncs
+	}
+	return s, true
+}
+
+func median(all []sample, of func(sample) float64) float64 {
+	var values []float64
+	for _, s := range all {
+		values = append(values, of(s))
+	}
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// mix is what cells of the figures are measured with.
+func (r *report) mix(read, east, west, burst int) mix {
+	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: r.plan.window}
+}
+
+// most is the burst of figures 5, 7 and 8.
+func (r *report) most() int { return slices.Max(r.plan.bursts) }
+
+// speedup is the throughput of composed clients in a region over that of those of the
+// stretched cluster.
+func (r *report) speedup(server string, region, read, east, west int) (float64, bool) {
+	a, ok := r.at(server, composed, r.mix(read, east, west, r.most()))
+	b, too := r.at(server, stretched, r.mix(read, 100, 100, r.most()))
+	if !ok || !too || b.region[region].rate == 0 {
+		return 0, false
+	}
+	return a.region[region].rate / b.region[region].rate, true
+}
+
+func (r *report) text(w io.Writer) {
+	for _, row := range r.goals() {
+		fmt.Fprintf(w, "%-62s %-24s %-34s %s\n", row[0], row[1], row[2], row[3])
+	}
+}
+
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > 100*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case d > time.Millisecond:
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}
+
+func ratioText(r float64) string {
+	if r >= 10 {
+		return fmt.Sprintf("%.0fx", r)
+	}
+	return fmt.Sprintf("%.2fx", r)
+}

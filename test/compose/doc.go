@@ -1,0 +1,20 @@
+// Package compose shows that a composition of clusters (client/compose) keeps the promise
+// of one cluster: many clients work on two and three real clusters, of stoa and of etcd,
+// members are stopped and killed meanwhile, and what every client saw is checked for
+// ordered sequential consistency (package osc, which says what that is).
+//
+//	go test ./test/compose                         some seconds of each case
+//	go test ./test/compose -load=2m -all           all cases (make test-compose)
+//	go test ./test/compose -run Random -seed=7
+//
+// What is shown:
+//
+//  1. With syncs no history is inconsistent (random_test.go), though near members lag and
+//     members fail; what an answer said of an update is what the cluster's own history
+//     says.
+//  2. Without syncs (compose.NeverSync) the same clients do see what no order explains:
+//     the paper's Figure 1 (figure1_test.go), and in random runs, too. So the checker
+//     and the runs find what they are for.
+//
+// test/compose/bench measures what the syncs cost over distances (test/compose/region).
+package compose
