@@ -96,38 +96,40 @@ func Message(op clientv3.Op) (proto.Message, error) {
 
 var errNoSession = errors.New("client: an ephemeral key needs a session")
 
-// Bind gives the keys of a message that are Ephemeral a lease. Without one, 0, they
-// are refused.
-func Bind(m proto.Message, lease int64) error {
+// Bind gives the keys of a message that are Ephemeral a lease, and tells whether there
+// are any. Without a lease, 0, they are refused.
+func Bind(m proto.Message, lease int64) (bound bool, err error) {
 	switch m := m.(type) {
 	case *pb.PutRequest:
 		if m.Lease != int64(ownLease) {
-			return nil
+			return false, nil
 		}
 		if lease == 0 {
-			return errNoSession
+			return false, errNoSession
 		}
 		m.Lease = lease
+		return true, nil
 	case *pb.TxnRequest:
 		return bindTxn(m, lease)
 	}
-	return nil
+	return false, nil
 }
 
-func bindTxn(t *pb.TxnRequest, lease int64) error {
+func bindTxn(t *pb.TxnRequest, lease int64) (bound bool, err error) {
 	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
 		for _, op := range ops {
-			var err error
+			var one bool
 			switch o := op.Request.(type) {
 			case *pb.RequestOp_RequestPut:
-				err = Bind(o.RequestPut, lease)
+				one, err = Bind(o.RequestPut, lease)
 			case *pb.RequestOp_RequestTxn:
-				err = bindTxn(o.RequestTxn, lease)
+				one, err = bindTxn(o.RequestTxn, lease)
 			}
 			if err != nil {
-				return err
+				return false, err
 			}
+			bound = bound || one
 		}
 	}
-	return nil
+	return bound, nil
 }

@@ -3,6 +3,9 @@ package compose
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -14,7 +17,10 @@ import (
 // clientv3.Lease. All methods may be called by any number of goroutines at once;
 // goroutines that need no common order should have a client each (Fork).
 type Client struct {
-	cfg Config
+	core    *core
+	shared  *shared
+	root    bool     // New made it
+	session *Session // whose client it is; nil: none
 }
 
 var (
@@ -23,88 +29,111 @@ var (
 	_ clientv3.Lease   = (*Client)(nil)
 )
 
-var errSkeleton = errors.New("compose: not built yet")
+// shared is what a client has in common with its forks.
+type shared struct {
+	cfg      Config
+	routes   *routing
+	clusters []*cluster
+	watch    *watchdog
+	mu       sync.Mutex
+	forks    map[*core]struct{}
+}
 
-// New makes a client. It connects to a cluster when it is first used.
-func New(cfg Config) (*Client, error) { return &Client{cfg: cfg.withDefaults()}, nil }
+// New makes a client. It connects to a cluster when that is first used.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if len(cfg.Clusters) == 0 || len(cfg.Routes) == 0 {
+		return nil, errors.New("compose: a composition needs clusters and routes")
+	}
+	names := slices.Sorted(maps.Keys(cfg.Clusters))
+	routes, err := newRouting(names, cfg.Routes)
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{cfg: cfg, routes: routes, watch: newWatchdog(cfg.Timeout), forks: map[*core]struct{}{}}
+	for i, name := range names {
+		if len(cfg.Clusters[name].Endpoints) == 0 {
+			return nil, errors.New("compose: cluster " + name + " has no endpoints")
+		}
+		s.clusters = append(s.clusters, newCluster(name, i, cfg))
+	}
+	c := s.client()
+	c.root = true
+	return c, nil
+}
+
+func (s *shared) client() *Client {
+	c := &Client{core: newCore(s.cfg, s.routes, s.clusters, s.watch), shared: s}
+	s.mu.Lock()
+	s.forks[c.core] = struct{}{}
+	s.mu.Unlock()
+	return c
+}
 
 // Fork makes another logical client, with an order of its own, over the same
 // connections. Closing it leaves this one open.
-func (c *Client) Fork() *Client { return &Client{cfg: c.cfg} }
+func (c *Client) Fork() *Client { return c.shared.client() }
 
-// Close ends the client, and if New made it, the connections of all its forks.
-func (c *Client) Close() error { return nil }
+// Close ends the client, and if New made it, all its forks and connections. What
+// waits fails with ErrClosed.
+func (c *Client) Close() error {
+	s := c.shared
+	s.mu.Lock()
+	cores := []*core{c.core}
+	if c.root {
+		cores = slices.Collect(maps.Keys(s.forks))
+	}
+	for _, one := range cores {
+		delete(s.forks, one)
+	}
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for _, one := range cores {
+		all.Go(one.close)
+	}
+	all.Wait()
+	if c.root {
+		for _, of := range s.clusters {
+			of.close()
+		}
+	}
+	return nil
+}
 
 // Stats counts what the client has done.
-func (c *Client) Stats() Stats { return Stats{} }
+func (c *Client) Stats() Stats { return c.core.stats() }
 
 // Route tells which cluster has a key, and what the key is called there.
 func (c *Client) Route(key string) (cluster, keyThere string, err error) {
-	return "", "", errSkeleton
+	r, err := c.core.routes.of(key)
+	if err != nil {
+		return "", "", err
+	}
+	return c.core.routes.names[r.cluster], r.keyThere(key), nil
 }
 
 // Sync makes all later reads of a cluster reflect what was acknowledged to anybody
-// before.
-func (c *Client) Sync(ctx context.Context, cluster string) error { return errSkeleton }
-
-// Put puts a key.
-func (c *Client) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	return nil, errSkeleton
+// before. It is a request as any other: the order is kept, and counts it as a read.
+func (c *Client) Sync(ctx context.Context, cluster string) error {
+	at := slices.Index(c.core.routes.names, cluster)
+	if at < 0 {
+		return errors.New("compose: there is no cluster " + cluster)
+	}
+	_, err := c.wait(ctx, &request{placement: placement{cluster: at, message: nothing()}, kind: syncedRead})
+	return err
 }
 
-// Get reads a key, or the range that the options say.
-func (c *Client) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return nil, errSkeleton
+// Etcd is an etcd client made of this one, for code that takes a *clientv3.Client,
+// as etcd's package concurrency. Closing it leaves this one open.
+func (c *Client) Etcd() *clientv3.Client {
+	e := clientv3.NewCtxClient(context.Background(), clientv3.WithZapLogger(c.core.cfg.Logger))
+	e.KV, e.Watcher, e.Lease = c, stayOpen{c}, stayOpen{c}
+	return e
 }
 
-// GetStream is Get, in one piece.
-func (c *Client) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
-	return nil, errSkeleton
-}
+type stayOpen struct{ *Client }
 
-// Delete deletes a key, or the range that the options say, which must lie in one
-// cluster.
-func (c *Client) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	return nil, errSkeleton
-}
-
-// Compact is refused: a revision is one cluster's. CompactCluster does it.
-func (c *Client) Compact(ctx context.Context, rev int64, opts ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
-	return nil, errSkeleton
-}
-
-// Do does any operation.
-func (c *Client) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	return clientv3.OpResponse{}, errSkeleton
-}
-
-// Txn builds a transaction, whose keys must all live in one cluster.
-func (c *Client) Txn(ctx context.Context) clientv3.Txn { return nil }
-
-// PutAsync puts without waiting for the answer.
-func (c *Client) PutAsync(key, val string, opts ...clientv3.OpOption) *client.Future[*clientv3.PutResponse] {
-	return failed[*clientv3.PutResponse](errSkeleton)
-}
-
-// GetAsync reads without waiting for the answer.
-func (c *Client) GetAsync(key string, opts ...clientv3.OpOption) *client.Future[*clientv3.GetResponse] {
-	return failed[*clientv3.GetResponse](errSkeleton)
-}
-
-// DeleteAsync deletes without waiting for the answer.
-func (c *Client) DeleteAsync(key string, opts ...clientv3.OpOption) *client.Future[*clientv3.DeleteResponse] {
-	return failed[*clientv3.DeleteResponse](errSkeleton)
-}
-
-// TxnAsync sends a transaction without waiting for the answer.
-func (c *Client) TxnAsync(cmps []clientv3.Cmp, then, otherwise []clientv3.Op) *client.Future[*clientv3.TxnResponse] {
-	return failed[*clientv3.TxnResponse](errSkeleton)
-}
-
-// DoAsync sends any operation without waiting for the answer.
-func (c *Client) DoAsync(op clientv3.Op) *client.Future[clientv3.OpResponse] {
-	return failed[clientv3.OpResponse](errSkeleton)
-}
+func (stayOpen) Close() error { return nil }
 
 func failed[T any](err error) *client.Future[T] {
 	p := new(client.Promise[T])
@@ -112,45 +141,3 @@ func failed[T any](err error) *client.Future[T] {
 	p.Resolve(none, err)
 	return &p.Future
 }
-
-// Watch watches a key, or a range that lies in one cluster, as etcd's Watcher does.
-func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	return nil
-}
-
-// RequestProgress asks for progress on all watches that were opened with Watch.
-func (c *Client) RequestProgress(ctx context.Context) error { return errSkeleton }
-
-// Grant grants a lease of one number in all clusters.
-func (c *Client) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
-	return nil, errSkeleton
-}
-
-// Revoke revokes a lease in all clusters.
-func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	return nil, errSkeleton
-}
-
-// TimeToLive is the shortest that the clusters say, with the keys of all.
-func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	return nil, errSkeleton
-}
-
-// Leases are those that all clusters have.
-func (c *Client) Leases(ctx context.Context) (*clientv3.LeaseLeasesResponse, error) {
-	return nil, errSkeleton
-}
-
-// KeepAlive keeps a lease alive in all clusters until ctx ends or one has lost it.
-func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
-	return nil, errSkeleton
-}
-
-// KeepAliveOnce keeps a lease alive in all clusters once.
-func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
-	return nil, errSkeleton
-}
-
-// Etcd is an etcd client made of this one, for code that takes a *clientv3.Client.
-// Closing it leaves this one open.
-func (c *Client) Etcd() *clientv3.Client { return nil }

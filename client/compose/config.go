@@ -20,8 +20,7 @@ type Config struct {
 	// different moments. Without it such a range is refused with ErrSpans.
 	SpanRanges bool
 	// Timeout is how long a cluster may keep silent on a request before the request
-	// fails with a *ClusterError: 5 s if 0. It is no bound on what a healthy cluster
-	// that answers other requests takes.
+	// fails with a *ClusterError: 5 s if 0. On an etcd cluster it bounds each request.
 	Timeout time.Duration
 	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
 	Pending int
@@ -85,8 +84,9 @@ const (
 	// LeadingSyncs syncs the reads that switch cluster, and what else would break
 	// the order.
 	LeadingSyncs Policy = iota
-	// NeverSync syncs no read, and looks at no revision: the fast composition that
-	// the paper's Figure 1 shows to be inconsistent. For experiments only.
+	// NeverSync syncs no read that switches: each cluster is consistent by itself,
+	// and the paper's Figure 1 shows that all of them together are not. For
+	// experiments only.
 	NeverSync
 	// SyncAll syncs every read: linearizable throughout, nothing is local. For
 	// experiments only.

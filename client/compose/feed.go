@@ -2,46 +2,359 @@ package compose
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
-// Feed merges watches over several clusters into one order: no event comes before
-// one of another cluster that it causally depends on through this client's own
-// requests.
-type Feed struct{}
+// Feed merges watches over several clusters into one order: no event comes before one
+// of another cluster that it causally depends on through this client's own requests,
+// made since the feed was. If the client had seen an event of one cluster, and then
+// made an update in another, every event from that update on comes behind the first.
+// What has been taken from the feed, the client has seen.
+//
+// Not promised: an order between events that other clients' requests connect, for
+// nothing in the clusters tells of it; and the order among several watches of one
+// cluster.
+//
+// A cluster that keeps silent for Config.Timeout ends its own watches, with an error
+// that names it, and holds the others back no longer. A feed is without bounds: who
+// doesn't read it loses nothing but memory.
+type Feed struct {
+	c      *Client
+	ctx    context.Context
+	cancel context.CancelFunc
 
-// FeedWatch is one watch of a feed.
-type FeedWatch struct{}
+	mu      sync.Mutex
+	merger  merger
+	parts   map[int]*part
+	ready   []Notification
+	arrived chan struct{} // closed when ready has something; nil if nobody waits
+	closed  bool
+}
 
-// Notification is what a watch brings at one time.
+// Notification is what a watch brings of one revision.
 type Notification struct {
 	Watch   *FeedWatch
 	Cluster string
-	// Events are in the order of their revisions. None: progress.
+	// Events are those of one revision. None: progress, nothing at or below Revision
+	// is still to come.
 	Events   []*clientv3.Event
 	Revision int64 // of Cluster
 	// Err is why the watch has ended: its last notification.
 	Err error
 }
 
-// NewFeed makes an empty feed.
-func (c *Client) NewFeed() *Feed { return new(Feed) }
-
-// Watch adds a watch of a key or range, which may lie in several clusters: one
-// FeedWatch per cluster and route then.
-func (f *Feed) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) ([]*FeedWatch, error) {
-	return nil, errSkeleton
+// FeedWatch is one watch of a feed, in one cluster.
+type FeedWatch struct {
+	f      *Feed
+	seg    segment
+	part   *part
+	tail   *tail
+	lane   *lane // nil until it is open
+	cancel context.CancelFunc
+	ended  bool
+	err    error
 }
 
-// Next waits for the next notification.
-func (f *Feed) Next(ctx context.Context) (Notification, error) { return Notification{}, errSkeleton }
+// part is what a feed has of one cluster: its watches go over one stream.
+type part struct {
+	f     *Feed
+	of    *cluster
+	by    clientv3.Watcher
+	nudge chan struct{} // others wait for it
+	stop  chan struct{}
+	// under Feed.mu
+	watches map[*FeedWatch]struct{}
+	heard   time.Time
+}
 
-// Close ends all watches of the feed.
-func (f *Feed) Close() {}
+// ErrFeedClosed: the feed was closed, or all its watches have ended, and there is
+// nothing more to read. It is client.ErrWatchClosed.
+var ErrFeedClosed = client.ErrWatchClosed
+
+// NewFeed makes an empty feed.
+func (c *Client) NewFeed() *Feed {
+	f := &Feed{c: c, parts: map[int]*part{}}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	c.core.mu.Lock()
+	defer c.core.mu.Unlock()
+	if c.core.feeds == nil {
+		c.core.feeds = map[*Feed]struct{}{}
+	}
+	c.core.feeds[f] = struct{}{}
+	c.core.led = false
+	return f
+}
+
+// depend tells the feeds that an update is about to go to a cluster. It needs mu.
+func (c *core) depend(target int) {
+	c.led = true
+	d := dependency{cluster: target, from: c.links[target].seen() + 1, needs: make([]int64, len(c.links))}
+	for i, l := range c.links {
+		if i != target {
+			d.needs[i] = l.seen()
+		}
+	}
+	for f := range c.feeds {
+		f.mu.Lock()
+		f.merger.depend(d)
+		f.mu.Unlock()
+	}
+}
+
+// Watch adds a watch of a key or range. The range may lie in several clusters: there is
+// one FeedWatch per route then. It returns when all are open; ctx is that of opening.
+// Without clientv3.WithRev a watch begins behind what the client has seen.
+func (f *Feed) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) ([]*FeedWatch, error) {
+	segments, err := f.segments(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	var all []*FeedWatch
+	for _, seg := range segments {
+		w, err := f.open(ctx, seg, opts)
+		if err != nil {
+			for _, w := range all {
+				w.Close()
+			}
+			return nil, err
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+func (f *Feed) segments(key string, opts []clientv3.OpOption) ([]segment, error) {
+	op := clientv3.OpWatch(key, opts...)
+	if len(op.RangeBytes()) > 0 && op.Rev() == 0 {
+		if all, _ := f.c.core.routes.segments(bounds(op.KeyBytes(), op.RangeBytes())); len(all) > 0 {
+			return all, nil
+		}
+	}
+	seg, err := f.c.core.routes.whole(op.KeyBytes(), op.RangeBytes())
+	return []segment{seg}, err
+}
+
+// open opens one watch.
+func (f *Feed) open(ctx context.Context, seg segment, opts []clientv3.OpOption) (*FeedWatch, error) {
+	w := &FeedWatch{f: f, seg: seg, tail: f.c.core.tail(seg, append(opts[:len(opts):len(opts)], clientv3.WithCreatedNotify()))}
+	if err := f.join(ctx, w); err != nil {
+		return nil, w.tail.of.named(plain(err), false)
+	}
+	var own context.Context
+	own, w.cancel = context.WithCancel(f.ctx)
+	opened := make(chan struct{})
+	go w.run(own, sync.OnceFunc(func() { close(opened) }))
+	var err error
+	late := time.NewTimer(f.c.core.cfg.Timeout)
+	defer late.Stop()
+	select {
+	case <-opened:
+	case <-late.C:
+		err = w.tail.of.named(ErrSilent, false)
+	case <-ctx.Done():
+		err = w.tail.of.named(ctx.Err(), false)
+	case <-f.ctx.Done():
+		err = ErrFeedClosed
+	}
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.lane == nil {
+		return nil, w.err
+	}
+	return w, nil
+}
+
+// join makes the watch one of those that the feed has of its cluster.
+func (f *Feed) join(ctx context.Context, w *FeedWatch) error {
+	of := w.tail.of
+	ctx, cancel := context.WithTimeout(ctx, f.c.core.cfg.Timeout)
+	defer cancel()
+	near, _, err := of.connect(ctx)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return ErrFeedClosed
+	}
+	p := f.parts[of.at]
+	if p == nil {
+		p = &part{
+			f: f, of: of, by: clientv3.NewWatcher(near.Client), heard: time.Now(),
+			nudge: make(chan struct{}, 1), stop: make(chan struct{}), watches: map[*FeedWatch]struct{}{},
+		}
+		f.parts[of.at] = p
+		go p.ask()
+	}
+	p.watches[w] = struct{}{}
+	w.part, w.tail.by = p, p.by
+	return nil
+}
+
+// run takes in what the watch brings.
+func (w *FeedWatch) run(ctx context.Context, opened func()) {
+	err := w.tail.run(ctx, func(r clientv3.WatchResponse) bool {
+		w.f.mu.Lock()
+		defer w.f.mu.Unlock()
+		w.part.heard = time.Now()
+		switch {
+		case w.ended:
+			return false
+		case r.Created:
+			if w.lane == nil {
+				w.lane = w.f.merger.add(w.seg.cluster, max(w.tail.next-1, w.tail.after))
+			}
+			opened()
+		case r.Err() != nil:
+			w.endWith(r.Err())
+		case r.IsProgressNotify():
+			w.bring(item{revision: r.Header.Revision, progress: true, quiet: !w.wantsProgress()})
+		default:
+			w.bringEvents(r.Events)
+		}
+		w.f.give()
+		return !w.ended
+	})
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if err == nil {
+		err = ErrFeedClosed
+	}
+	w.endWith(err)
+	w.f.give()
+	opened()
+}
+
+func (w *FeedWatch) wantsProgress() bool {
+	return clientv3.OpWatch(w.seg.from, w.tail.opts...).IsProgressNotify()
+}
+
+// bringEvents takes events apart by revision.
+func (w *FeedWatch) bringEvents(events []*clientv3.Event) {
+	for len(events) > 0 {
+		n, revision := 1, events[0].Kv.ModRevision
+		for n < len(events) && events[n].Kv.ModRevision == revision {
+			n++
+		}
+		w.bring(item{revision: revision, what: Notification{Events: events[:n:n]}})
+		events = events[n:]
+	}
+}
+
+// bring needs Feed.mu.
+func (w *FeedWatch) bring(it item) {
+	if w.lane == nil {
+		return
+	}
+	it.what.Watch, it.what.Cluster = w, w.part.of.name
+	if it.revision != atEnd {
+		it.what.Revision = it.revision
+	}
+	w.f.merger.bring(w.lane, it)
+}
+
+// endWith needs Feed.mu.
+func (w *FeedWatch) endWith(err error) {
+	if w.ended {
+		return
+	}
+	w.ended, w.err = true, err
+	w.cancel()
+	if err != ErrFeedClosed {
+		w.bring(item{revision: atEnd, what: Notification{Err: err}})
+	}
+	if w.lane != nil {
+		w.f.merger.end(w.lane)
+	}
+	delete(w.part.watches, w)
+	if len(w.part.watches) == 0 {
+		delete(w.f.parts, w.part.of.at)
+		close(w.part.stop)
+	}
+}
+
+// give moves what may be given out to those who read. It needs mu.
+func (f *Feed) give() {
+	for _, it := range f.merger.take() {
+		if !it.quiet {
+			f.ready = append(f.ready, it.what)
+		}
+	}
+	for _, at := range f.merger.lacking() {
+		if p := f.parts[at]; p != nil {
+			p.hurry()
+		}
+	}
+	if f.arrived != nil && (len(f.ready) > 0 || f.over()) {
+		close(f.arrived)
+		f.arrived = nil
+	}
+}
+
+// over tells that nothing will come any more. It needs mu.
+func (f *Feed) over() bool { return f.closed || len(f.parts) == 0 && len(f.merger.lanes) == 0 }
+
+// Next waits for the next notification. ErrFeedClosed: no watch fills the feed.
+func (f *Feed) Next(ctx context.Context) (Notification, error) {
+	for {
+		f.mu.Lock()
+		if len(f.ready) > 0 {
+			n := f.ready[0]
+			f.ready[0] = Notification{}
+			f.ready = f.ready[1:]
+			f.mu.Unlock()
+			if len(n.Events) > 0 {
+				f.c.core.saw(n.Watch.seg.cluster, n.Revision)
+			}
+			return n, nil
+		}
+		if f.over() {
+			f.mu.Unlock()
+			return Notification{}, ErrFeedClosed
+		}
+		if f.arrived == nil {
+			f.arrived = make(chan struct{})
+		}
+		arrived := f.arrived
+		f.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return Notification{}, ctx.Err()
+		}
+	}
+}
+
+// Close ends all watches of the feed. What it has not given out is lost.
+func (f *Feed) Close() {
+	f.c.core.mu.Lock()
+	delete(f.c.core.feeds, f)
+	f.c.core.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.ready = nil
+	f.cancel()
+	f.give()
+}
 
 // Cluster is where the watch watches.
-func (w *FeedWatch) Cluster() string { return "" }
+func (w *FeedWatch) Cluster() string { return w.tail.of.name }
 
-// Close ends the watch.
-func (w *FeedWatch) Close() {}
+// Close ends the watch. What it has brought stays in the feed.
+func (w *FeedWatch) Close() {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	w.endWith(ErrFeedClosed)
+	w.f.give()
+}

@@ -2,18 +2,40 @@ package compose
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
 // Session is one virtual session over all clusters: a lease in each, of the same
 // number. Its requests are in its client's order. When the lease is lost in one
 // cluster it is revoked in the others, and every later call fails with
-// ErrSessionExpired. A key that is put with client.Ephemeral() goes with the
-// session.
+// ErrSessionExpired. A key that is put with client.Ephemeral(), or with
+// clientv3.WithLease of the session's ID, goes with the session.
+//
+// The keys go at one revision in each cluster. Between clusters there is no common
+// moment: a cluster that is cut off keeps its keys until the lease has run out there,
+// at most the TTL after the last time that it heard of the session.
 type Session struct {
 	*Client
+	id     clientv3.LeaseID
+	ttl    time.Duration
+	keeper *keeper
+	cancel context.CancelFunc
+	err    atomic.Pointer[error]
+	once   sync.Once
+	done   chan struct{}
+	kept   chan struct{} // closed when nobody keeps the leases any more
 }
 
 // SessionOption changes one session.
@@ -24,7 +46,8 @@ type sessionOptions struct {
 	clusters []string
 }
 
-// WithTTL sets how long the session outlives its last sign of life: 30 s else.
+// WithTTL sets how long the session outlives its last sign of life: 30 s else, whole
+// seconds.
 func WithTTL(ttl time.Duration) SessionOption { return func(o *sessionOptions) { o.ttl = ttl } }
 
 // WithClusters restricts the session to some clusters: it has leases in no other,
@@ -33,19 +56,119 @@ func WithClusters(names ...string) SessionOption {
 	return func(o *sessionOptions) { o.clusters = names }
 }
 
+const defaultTTL = 30 * time.Second
+
 // Session opens a session. It fails if one of its clusters can't be reached.
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
-	return nil, errSkeleton
+	o := sessionOptions{ttl: defaultTTL}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	in, err := c.shared.named(o.clusters)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := c.core.grant(ctx, in, int64((o.ttl+time.Second-1)/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("compose: opening a session: %w", err)
+	}
+	s := &Session{
+		id: granted.ID, ttl: time.Duration(granted.TTL) * time.Second,
+		done: make(chan struct{}), kept: make(chan struct{}),
+	}
+	of := *c
+	of.root, of.session = false, s
+	s.Client = &of
+	s.keeper = &keeper{core: c.core, in: in, id: s.id, ttl: s.ttl}
+	var alive context.Context
+	alive, s.cancel = context.WithCancel(context.Background())
+	go s.keep(alive)
+	return s, nil
+}
+
+func (s *shared) named(names []string) ([]*cluster, error) {
+	if len(names) == 0 {
+		return s.clusters, nil
+	}
+	var in []*cluster
+	for _, name := range names {
+		at := slices.Index(s.routes.names, name)
+		if at < 0 {
+			return nil, fmt.Errorf("compose: there is no cluster %q", name)
+		}
+		in = append(in, s.clusters[at])
+	}
+	return in, nil
+}
+
+// keep is the session's life.
+func (s *Session) keep(ctx context.Context) {
+	defer close(s.kept)
+	go func() {
+		select {
+		case <-s.core.done:
+			s.end(ErrClosed)
+		case <-s.done:
+		}
+	}()
+	err := s.keeper.keep(ctx)
+	if err == nil {
+		return
+	}
+	s.core.cfg.Logger.Warn("a session is lost", zap.Int64("session", int64(s.id)), zap.Error(err))
+	s.end(fmt.Errorf("%w: %w", ErrSessionExpired, err))
+	s.core.revoke(context.Background(), s.keeper.in, s.id)
+}
+
+func (s *Session) end(why error) {
+	s.once.Do(func() {
+		s.err.Store(&why)
+		close(s.done)
+		s.cancel()
+	})
+}
+
+// in tells whether the session has a lease in a cluster.
+func (s *Session) in(at int) bool {
+	return slices.ContainsFunc(s.keeper.in, func(of *cluster) bool { return of.at == at })
 }
 
 // ID is the number of the session's leases, the same in every cluster.
-func (s *Session) ID() clientv3.LeaseID { return 0 }
+func (s *Session) ID() clientv3.LeaseID { return s.id }
+
+// TTL is how long the session outlives its last sign of life.
+func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Done is closed when the session has ended; Err tells why.
-func (s *Session) Done() <-chan struct{} { return nil }
+func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err is nil until the session has ended.
-func (s *Session) Err() error { return errSkeleton }
+// Err is nil until the session has ended. Then it is an ErrSessionExpired that names
+// the cluster which has lost it, client.ErrSessionClosed, or ErrClosed.
+func (s *Session) Err() error {
+	if err := s.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
-// Close ends the session in all clusters, behind its requests.
-func (s *Session) Close(ctx context.Context) error { return errSkeleton }
+// look asks the clusters whether they still have the lease, without waiting.
+func (s *Session) look() { s.keeper.lookNow() }
+
+// Close ends the session in all clusters, behind its client's requests. The error
+// names clusters that were not reached: there the lease runs out.
+func (s *Session) Close(ctx context.Context) error {
+	if s.Err() != nil {
+		<-s.kept
+		return nil
+	}
+	_ = s.Client.flush(ctx) // a cluster that doesn't answer must not keep the leases of others
+	s.end(client.ErrSessionClosed)
+	<-s.kept
+	errs := slices.DeleteFunc(s.core.revoke(ctx, s.keeper.in, s.id), func(err error) bool {
+		return errors.Is(err, rpctypes.ErrLeaseNotFound) // it has just run out
+	})
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("compose: closing a session: %w", err)
+	}
+	return nil
+}

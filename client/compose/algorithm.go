@@ -1,0 +1,148 @@
+package compose
+
+// algorithm is Algorithm 1 of the paper (§3.1), as a state machine that does
+// nothing by itself: it is told of requests, answers and failures, and says what to
+// do with a request. Whoever drives it keeps the requests that have to wait, in
+// their order.
+//
+// Invariants:
+//
+//  1. Requests are outstanding to one cluster at a time: last.
+//  2. If a request waits, all that arrive behind it wait.
+//  3. A read that is the first request to another cluster is synced; one that
+//     follows a switch is not, unless what led the switch has failed (unled).
+//
+// Beyond the paper it knows that a leading request can fail, and that the client may
+// learn of another cluster's state otherwise than by a request (saw).
+type algorithm struct {
+	policy Policy
+	// last is lastService: where the latest request went, -1 at first.
+	last int
+	// outstanding is numOutstanding: requests to last without an answer.
+	outstanding int
+	// waiting counts the requests that wait.
+	waiting int
+	// unled clusters have to be synced before the next local read, although no
+	// switch asks for it.
+	unled []bool
+
+	reads, updates, switches, syncs, resyncs, waits int64
+}
+
+// action is what to do with a request.
+type action uint8
+
+const (
+	// wait until the requests to another cluster, and those that wait before, are
+	// answered; then ask retry.
+	wait action = iota
+	// send it: a read is local.
+	send
+	// sendSynced: the read, or a sync before it.
+	sendSynced
+	// sendLeading: the update, which leads a run of requests to its cluster.
+	sendLeading
+)
+
+func (a action) String() string {
+	return [...]string{"wait", "send", "sendSynced", "sendLeading"}[a]
+}
+
+// kind tells requests apart as far as the order goes.
+type kind uint8
+
+const (
+	read kind = iota
+	update
+	// syncedRead is a read whose caller wants it synced, whatever came before.
+	syncedRead
+)
+
+func newAlgorithm(clusters int, policy Policy) *algorithm {
+	return &algorithm{policy: policy, last: -1, unled: make([]bool, clusters)}
+}
+
+// arrive is onUpdate and onRead: a request comes, behind all that came before.
+func (a *algorithm) arrive(target int, k kind) action {
+	act := wait
+	if a.waiting == 0 {
+		act = a.admit(target, k)
+	}
+	if act == wait {
+		a.hold()
+	}
+	return act
+}
+
+// retry asks again for the first of the requests that wait.
+func (a *algorithm) retry(target int, k kind) action {
+	act := a.admit(target, k)
+	if act != wait {
+		a.waiting--
+	}
+	return act
+}
+
+// hold makes a request wait for a reason that is not the order's: its cluster has no
+// connection yet.
+func (a *algorithm) hold() {
+	a.waiting++
+	a.waits++
+}
+
+// withdrawn: a request that was to be sent could not be.
+func (a *algorithm) withdrawn(target int) {
+	a.outstanding--
+	a.failed(target)
+}
+
+// dropped: the first of the requests that wait will not be sent.
+func (a *algorithm) dropped() { a.waiting-- }
+
+// admit is lines 4 to 9 and 11 to 19.
+func (a *algorithm) admit(target int, k kind) action {
+	switched := target != a.last
+	if switched {
+		if a.outstanding > 0 {
+			return wait
+		}
+		a.last = target
+		a.switches++
+	}
+	a.outstanding++
+	if k == update {
+		a.updates++
+		if switched {
+			a.unled[target] = false
+			return sendLeading
+		}
+		return send
+	}
+	a.reads++
+	switch {
+	case a.policy == NeverSync && k == read:
+		return send
+	case switched || a.policy == SyncAll || k == syncedRead:
+		a.syncs++
+	case a.unled[target]:
+		a.resyncs++
+	default:
+		return send
+	}
+	a.unled[target] = false
+	return sendSynced
+}
+
+// responded is onResponse, for n answers at once.
+func (a *algorithm) responded(n int) { a.outstanding -= n }
+
+// failed: a request to a cluster got an error. If it led, nothing has led.
+func (a *algorithm) failed(target int) { a.unled[target] = true }
+
+// saw: the client has been shown a state of a cluster that was not an answer. What
+// it reads next of another must not be older than that.
+func (a *algorithm) saw(target int) {
+	if a.last >= 0 && a.last != target {
+		a.unled[a.last] = true
+	}
+}

@@ -1,0 +1,253 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// calls carries requests to an etcd cluster, each as a gRPC call.
+//
+// Nothing keeps two calls in order that are under way at once. So an update is called
+// when all before it have been answered, and what is behind it when it has been.
+// Reads that follow each other are called together; one whose answer is of a lower
+// revision than that of an earlier one is read again. Callers that wait for their
+// answers make their calls themselves, unless asynchronous ones are before them.
+type calls struct {
+	l *link
+
+	mu      sync.Mutex
+	queue   []*request
+	running bool
+}
+
+const readsAtOnce = 64
+
+func newCalls(l *link) *calls { return &calls{l: l} }
+
+func (e *calls) alive() bool { return true }
+func (e *calls) saw(int64)   {} // the link's floor is what counts
+func (e *calls) seen() int64 { return 0 }
+func (e *calls) close()      {}
+
+// idle tells that no asynchronous request is before one that comes now.
+func (e *calls) idle() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.running
+}
+
+func (e *calls) send(_ context.Context, r *request) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue = append(e.queue, r)
+	if !e.running {
+		e.running = true
+		go e.run()
+	}
+	return nil
+}
+
+func (e *calls) run() {
+	for {
+		e.mu.Lock()
+		n := len(e.queue)
+		if n == 0 {
+			e.running = false
+			e.mu.Unlock()
+			return
+		}
+		together := 1
+		for together < min(n, readsAtOnce) && e.queue[0].isLocal() && e.queue[together].isLocal() {
+			together++
+		}
+		run := e.queue[:together:together]
+		e.queue = e.queue[together:]
+		e.mu.Unlock()
+		e.doAll(run)
+	}
+}
+
+func (r *request) isLocal() bool { return r.kind != update && r.act == send }
+
+// doAll makes the calls of a run, and hands the answers out in its order.
+func (e *calls) doAll(run []*request) {
+	type answer struct {
+		m   proto.Message
+		err error
+	}
+	answers := make([]answer, len(run))
+	var all sync.WaitGroup
+	for i, r := range run[1:] {
+		all.Go(func() { answers[i+1].m, answers[i+1].err = e.do(context.Background(), r) })
+	}
+	answers[0].m, answers[0].err = e.do(context.Background(), run[0])
+	all.Wait()
+	for i, r := range run {
+		a := &answers[i]
+		if a.err == nil && r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {
+			e.l.core.stale.Add(1)
+			a.m, a.err = e.decide(context.Background(), r)
+		}
+		r.done(e.finish(r, a.m, a.err))
+	}
+}
+
+// now makes the call of a request that nobody has to wait for.
+func (e *calls) now(ctx context.Context, r *request) (proto.Message, error) {
+	m, err := e.do(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		err = &callerLeft{ctx.Err()}
+	}
+	return e.finish(r, m, err)
+}
+
+func (e *calls) finish(r *request, m proto.Message, err error) (proto.Message, error) {
+	if err == nil {
+		e.l.raise(revisionOf(m))
+		if r.back != nil {
+			r.back(m)
+		}
+	}
+	if err = e.l.settle(r.kind, err); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
+	if r.epoch != e.l.epoch.Load() {
+		return nil, ErrBehind
+	}
+	if !r.isLocal() {
+		return e.decide(ctx, r)
+	}
+	floor := e.l.floor.Load()
+	setLocal(r.message, true)
+	m, err := e.attempt(ctx, e.l.cluster.nearest(), r)
+	switch {
+	case err == nil && revisionOf(m) >= floor:
+		return m, nil
+	case err == nil:
+		e.l.core.stale.Add(1) // a member that is behind what was seen
+	case ctx.Err() != nil || !isCutOff(err):
+		return nil, err
+	default:
+		e.l.cluster.leave()
+	}
+	return e.decide(ctx, r)
+}
+
+// decide makes a call that is ordered among all updates of the cluster: an update,
+// or a linearizable read, which a member answers when it has applied all that was
+// acknowledged before it was asked.
+func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
+	if r.kind != update {
+		setLocal(r.message, false)
+	}
+	for try := 0; ; try++ {
+		by, err := e.l.cluster.deciding()
+		if err != nil {
+			return nil, err
+		}
+		m, err := e.attemptSynced(ctx, by, r)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return m, err
+		case isLearner(err) && !e.l.cluster.learner.Swap(true):
+		case isCutOff(err):
+			e.l.cluster.leave()
+			if r.kind == update || try > 0 {
+				return nil, err
+			}
+		default:
+			return nil, err
+		}
+	}
+}
+
+// isLearner tells that a member of etcd's takes local reads only.
+func isLearner(err error) bool {
+	return rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner) ||
+		err.Error() == rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner)
+}
+
+// attemptSynced is attempt, behind a sync if etcd would not take the read for one
+// that needs it: a transaction that only compares.
+func (e *calls) attemptSynced(ctx context.Context, by *clientv3.Client, r *request) (proto.Message, error) {
+	if t, ok := r.message.(*pb.TxnRequest); ok && r.kind != update && !hasReads(t) {
+		sync := &request{kind: syncedRead, placement: placement{message: nothing()}}
+		if _, err := e.attempt(ctx, by, sync); err != nil {
+			return nil, err
+		}
+	}
+	return e.attempt(ctx, by, r)
+}
+
+// attempt makes one call. A read gets half of the time, so that there is some left
+// for another member.
+func (e *calls) attempt(ctx context.Context, by *clientv3.Client, r *request) (proto.Message, error) {
+	d := e.l.core.cfg.Timeout
+	if r.kind != update && len(e.l.cluster.members) > 1 {
+		d /= 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	m, err := invoke(ctx, clientv3.RetryKVClient(by), r.message)
+	return m, clientv3.ContextError(ctx, err)
+}
+
+func invoke(ctx context.Context, kv pb.KVClient, m proto.Message) (proto.Message, error) {
+	switch m := m.(type) {
+	case *pb.RangeRequest:
+		return kv.Range(ctx, m, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	case *pb.PutRequest:
+		return kv.Put(ctx, m)
+	case *pb.DeleteRangeRequest:
+		return kv.DeleteRange(ctx, m, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	case *pb.TxnRequest:
+		return kv.Txn(ctx, m, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// nothing is a read of nothing: a sync.
+func nothing() *pb.RangeRequest {
+	return &pb.RangeRequest{Key: []byte{0}, CountOnly: true, Limit: 1}
+}
+
+func setLocal(m proto.Message, local bool) {
+	switch m := m.(type) {
+	case *pb.RangeRequest:
+		m.Serializable = local
+	case *pb.TxnRequest:
+		for _, ops := range [][]*pb.RequestOp{m.Success, m.Failure} {
+			for _, op := range ops {
+				switch o := op.Request.(type) {
+				case *pb.RequestOp_RequestRange:
+					o.RequestRange.Serializable = local
+				case *pb.RequestOp_RequestTxn:
+					setLocal(o.RequestTxn, local)
+				}
+			}
+		}
+	}
+}
+
+// hasReads tells whether etcd sees a read that isn't serializable in a transaction.
+func hasReads(t *pb.TxnRequest) bool { return len(t.Success)+len(t.Failure) > 0 }
+
+func revisionOf(m proto.Message) int64 {
+	if of, ok := m.(interface{ GetHeader() *pb.ResponseHeader }); ok {
+		return of.GetHeader().GetRevision()
+	}
+	return 0
+}

@@ -1,0 +1,195 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+// channel carries requests to a stoa cluster: a session, which keeps their order,
+// bound to the preferred members. Local reads are causal ones, so no member, not even
+// after a fail-over, answers with less than the session has seen. A synced read is a
+// strict one: it reflects all that was acknowledged before it was sent, and as its
+// answer's revision becomes the session's, so do the causal reads behind it.
+type channel struct {
+	l     *link
+	s     *client.Session
+	local client.Reader
+	quick map[*route]*quick
+	// heard and still are the watchdog's.
+	heard, still int64
+	closed       atomic.Bool
+}
+
+// quick are the functions that have the answers to requests that need no memory of
+// their own.
+type quick struct {
+	get func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error)
+	put func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)
+}
+
+func newChannel(ctx context.Context, l *link, near *client.Client) (*channel, error) {
+	options := []client.SessionOption{
+		client.WithTTL(max(3*l.core.cfg.Timeout, 15*time.Second)), client.WithLevel(client.Causal),
+	}
+	if len(l.cluster.of.Near) > 0 {
+		options = append(options, client.WithEndpoints(l.cluster.members...))
+	}
+	s, err := near.Session(ctx, options...)
+	if err != nil {
+		return nil, err
+	}
+	ch := &channel{l: l, s: s, local: s.At(client.Causal), quick: map[*route]*quick{}}
+	if err := ch.fence(ctx, near); err != nil {
+		s.Abandon(err)
+		return nil, err
+	}
+	l.core.mu.Lock()
+	s.See(client.Token(l.seen()))
+	l.core.mu.Unlock()
+	for i := range l.core.routes.routes {
+		if r := &l.core.routes.routes[i]; r.cluster == l.cluster.at {
+			ch.quick[r] = ch.quickOf(r)
+		}
+	}
+	l.core.watch.add(ch)
+	return ch, nil
+}
+
+// fence ends the session that was used before, if it was lost: what of its updates
+// has not taken effect by now never will, so none can come behind later ones.
+func (ch *channel) fence(ctx context.Context, near *client.Client) error {
+	old, ok := ch.l.by.(*channel)
+	if !ok {
+		return nil
+	}
+	_, err := near.Revoke(ctx, old.s.ID())
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		ch.l.cluster.leave()
+		return fmt.Errorf("ending the session that was lost: %w", err)
+	}
+	return nil
+}
+
+func (ch *channel) quickOf(r *route) *quick {
+	return &quick{
+		get: func(a *clientv3.GetResponse, err error) (*clientv3.GetResponse, error) {
+			if err = ch.answered(read, send, err); err != nil {
+				return nil, err
+			}
+			if r.strip {
+				r.turnAll(a.Kvs)
+			}
+			return a, nil
+		},
+		put: func(a *clientv3.PutResponse, err error) (*clientv3.PutResponse, error) {
+			if err = ch.answered(update, send, err); err != nil {
+				return nil, err
+			}
+			return a, nil
+		},
+	}
+}
+
+func (ch *channel) alive() bool {
+	select {
+	case <-ch.s.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+func (ch *channel) send(ctx context.Context, r *request) error {
+	reader := ch.local
+	if r.act == sendSynced {
+		reader = ch.s.At(client.Strict)
+	}
+	err := reader.SendThen(ctx, r.message, func(m proto.Message, err error) {
+		if err = ch.answered(r.kind, r.act, err); err != nil {
+			r.done(nil, err)
+			return
+		}
+		if r.back != nil {
+			r.back(m)
+		}
+		r.done(m, nil)
+	})
+	return ch.refused(err)
+}
+
+// get and put are send for one key. They need core.mu.
+func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*client.Future[*clientv3.GetResponse], error) {
+	ch.l.sent.Add(1)
+	reader := ch.local
+	if act == sendSynced {
+		reader = ch.s.At(client.Strict)
+	}
+	f, err := reader.GetThen(ctx, r.keyThere(key), ch.quick[r].get)
+	return f, ch.withdrawn(err)
+}
+
+func (ch *channel) put(ctx context.Context, r *route, act action, key, val string) (*client.Future[*clientv3.PutResponse], error) {
+	n := ch.l.sent.Add(1)
+	if act == sendLeading {
+		ch.l.lead.Store(n)
+	}
+	f, err := ch.s.PutThen(ctx, r.keyThere(key), val, ch.quick[r].put)
+	return f, ch.withdrawn(err)
+}
+
+func (ch *channel) withdrawn(err error) error {
+	if err != nil {
+		ch.l.sent.Add(-1)
+		ch.l.core.algo.withdrawn(ch.l.cluster.at)
+	}
+	return ch.refused(err)
+}
+
+// refused names what a session has not sent.
+func (ch *channel) refused(err error) error {
+	if err == nil || !isCutOff(err) || errors.Is(err, client.ErrRequestTooLarge) {
+		return err
+	}
+	return ch.l.cluster.named(plain(err), false)
+}
+
+// answered notes an answer. The session calls it in the order of the requests.
+//
+// When an update that led is refused, nothing has led the local reads that were sent
+// behind it meanwhile: they may have been read from the past, and fail.
+func (ch *channel) answered(k kind, act action, err error) error {
+	l := ch.l
+	n := l.got.Load() + 1
+	switch {
+	case err != nil && n == l.lead.Load():
+		l.unled.Store(l.sent.Load())
+	case err == nil && k != update && act == send && n <= l.unled.Load():
+		err = fmt.Errorf("%w: %w", ErrBehind, errUnled)
+	}
+	return l.settle(k, err)
+}
+
+var errUnled = errors.New("it relied on the one before, to be as new")
+
+func (ch *channel) saw(revision int64) { ch.s.See(client.Token(revision)) }
+func (ch *channel) seen() int64        { return int64(ch.s.Token()) }
+
+func (ch *channel) close() {
+	if ch.closed.Swap(true) {
+		return
+	}
+	ch.l.core.watch.remove(ch)
+	ctx, cancel := context.WithTimeout(context.Background(), ch.l.core.cfg.Timeout)
+	defer cancel()
+	_ = ch.s.Close(ctx) // else its lease runs out
+}

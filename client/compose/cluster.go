@@ -1,0 +1,213 @@
+package compose
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+// cluster is the connections to one cluster, which all forks of a client share.
+//
+// There is one connection for nearly everything, to the first of the preferred
+// members that is there: reads, updates, syncs, leases and watches go through one
+// member, whose state only moves on. Only a learner of etcd's, which takes nothing
+// but local reads, has voters beside it.
+type cluster struct {
+	name string
+	at   int
+	cfg  Config
+	of   Cluster
+	// members in the order of preference.
+	members []string
+	learner atomic.Bool // the near member takes local reads only
+
+	mu     sync.Mutex
+	near   *client.Client
+	kind   Kind
+	voters *clientv3.Client
+	away   *time.Timer // brings the preferred member back
+	closed bool
+}
+
+func newCluster(name string, at int, cfg Config) *cluster {
+	of := cfg.Clusters[name]
+	members := slices.Clone(of.Near)
+	for _, e := range of.Endpoints {
+		if !slices.Contains(members, e) {
+			members = append(members, e)
+		}
+	}
+	return &cluster{name: name, at: at, cfg: cfg, of: of, members: members, kind: of.Kind}
+}
+
+// pickFirst takes the addresses in their order, instead of all in turn as etcd's
+// client does.
+const pickFirst = `{"loadBalancingConfig":[{"pick_first":{}}]}`
+
+// connect makes the client, and finds out what the members run, unless that is
+// known.
+func (c *cluster) connect(ctx context.Context) (*client.Client, Kind, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, Auto, ErrClosed
+	}
+	if c.near == nil {
+		options := []grpc.DialOption{
+			grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		}
+		near, err := client.New(client.Config{
+			Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
+			DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
+			DialOptions: append(options, c.of.DialOptions...),
+		})
+		if err != nil {
+			return nil, Auto, err
+		}
+		c.near = near
+	}
+	if c.kind == Auto {
+		kind, err := ask(ctx, c.near)
+		if err != nil {
+			return nil, Auto, fmt.Errorf("asking what the members run: %w", err)
+		}
+		c.kind = kind
+	}
+	return c.near, c.kind, nil
+}
+
+// ask asks a member what it runs, until one answers.
+func ask(ctx context.Context, c *client.Client) (Kind, error) {
+	for {
+		_, err := c.Partitions(ctx)
+		switch status.Code(err) {
+		case codes.OK:
+			return Stoa, nil
+		case codes.Unimplemented:
+			return Etcd, nil
+		case codes.Unavailable:
+		default:
+			return Auto, err
+		}
+		select {
+		case <-ctx.Done():
+			return Auto, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// deciding is the client for what must reach the voters.
+func (c *cluster) deciding() (*clientv3.Client, error) {
+	if !c.learner.Load() {
+		return c.nearest(), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if c.voters == nil {
+		voters, err := clientv3.New(clientv3.Config{
+			Endpoints: c.of.Endpoints, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
+			DialTimeout: c.cfg.DialTimeout, DialOptions: c.of.DialOptions, Logger: c.cfg.Logger.Named(c.name),
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.voters = voters
+	}
+	return c.voters, nil
+}
+
+func (c *cluster) nearest() *clientv3.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.near.Client
+}
+
+const backAfter = 5 * time.Second
+
+// leave goes to another member, because the present one keeps silent, and comes back
+// when that one answers again.
+func (c *cluster) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.members) < 2 || c.away != nil || c.closed {
+		return
+	}
+	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
+	c.near.SetEndpoints(c.members[1:]...)
+	c.away = time.AfterFunc(backAfter, c.comeBack)
+}
+
+func (c *cluster) comeBack() {
+	c.mu.Lock()
+	near, closed := c.near, c.closed
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	answers := c.answers(near)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+	case answers:
+		// The first alone, so that the connection moves; then all.
+		near.SetEndpoints(c.members[0])
+		near.SetEndpoints(c.members...)
+		c.away = nil
+	default:
+		c.away = time.AfterFunc(backAfter, c.comeBack)
+	}
+}
+
+// answers tells whether the preferred member serves again.
+func (c *cluster) answers(near *client.Client) bool {
+	conn, err := near.Dial(c.members[0])
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.DialTimeout)
+	defer cancel()
+	_, err = pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true})
+	return err == nil
+}
+
+func (c *cluster) close() {
+	c.mu.Lock()
+	near, voters := c.near, c.voters
+	c.closed = true
+	if c.away != nil {
+		c.away.Stop()
+	}
+	c.mu.Unlock()
+	if near != nil {
+		_ = near.Close()
+	}
+	if voters != nil {
+		_ = voters.Close()
+	}
+}
+
+// named gives an error the cluster's name.
+func (c *cluster) named(err error, unknown bool) error {
+	return &ClusterError{Cluster: c.name, Unknown: unknown, Err: err}
+}

@@ -1,0 +1,160 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+// Put puts a key.
+func (c *Client) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	if l, f := c.quickPut(ctx, key, val, opts); f != nil {
+		return await(ctx, l, f, true)
+	}
+	m, err := c.do(ctx, clientv3.OpPut(key, val, opts...))
+	a, _ := m.(*pb.PutResponse)
+	return (*clientv3.PutResponse)(a), err
+}
+
+// Get reads a key, or the range that the options say. The read is local, or a synced
+// one, as the order demands. clientv3.WithSerializable changes nothing.
+func (c *Client) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if l, f := c.quickGet(ctx, key, opts); f != nil {
+		return await(ctx, l, f, false)
+	}
+	m, err := c.do(ctx, clientv3.OpGet(key, opts...))
+	a, _ := m.(*pb.RangeResponse)
+	return (*clientv3.GetResponse)(a), err
+}
+
+// Delete deletes a key, or the range that the options say, which must lie in one
+// cluster.
+func (c *Client) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	m, err := c.do(ctx, clientv3.OpDelete(key, opts...))
+	a, _ := m.(*pb.DeleteRangeResponse)
+	return (*clientv3.DeleteResponse)(a), err
+}
+
+// Do does any operation.
+func (c *Client) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	m, err := c.do(ctx, op)
+	return opResponse(m), err
+}
+
+// GetStream is Get, in one piece.
+func (c *Client) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	got, err := c.Get(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan clientv3.RangeStreamResponse, 1)
+	out <- clientv3.RangeStreamResponse{RangeResponse: (*pb.RangeResponse)(got)}
+	close(out)
+	return out, nil
+}
+
+// Compact is refused: a revision is one cluster's.
+func (c *Client) Compact(context.Context, int64, ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
+	return nil, fmt.Errorf("%w: compaction; a revision is one cluster's, ask that cluster's client", ErrNotOverSpan)
+}
+
+// Txn builds a transaction, whose keys must all live in one cluster.
+func (c *Client) Txn(ctx context.Context) clientv3.Txn { return newTxn(ctx, c) }
+
+// do does an operation and waits for its answer.
+func (c *Client) do(ctx context.Context, op clientv3.Op) (proto.Message, error) {
+	m, err := client.Message(op)
+	if err != nil {
+		return nil, err
+	}
+	return c.ask(ctx, m)
+}
+
+// ask sends a message and waits for its answer.
+func (c *Client) ask(ctx context.Context, m proto.Message) (proto.Message, error) {
+	r, pieces, err := c.prepare(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case pieces != nil:
+		f := new(client.Promise[proto.Message])
+		c.core.readSpan(ctx, pieces, f.Resolve)
+		return f.Wait(ctx)
+	}
+	return c.wait(ctx, r)
+}
+
+// prepare finds out where a message goes: to one cluster, or, if asked for, pieces of
+// it to several.
+func (c *Client) prepare(m proto.Message) (*request, *span, error) {
+	lease := clientv3.LeaseID(0)
+	if c.session != nil {
+		if err := c.session.Err(); err != nil {
+			return nil, nil, err
+		}
+		lease = c.session.ID()
+	}
+	bound, err := client.Bind(m, int64(lease))
+	if err != nil {
+		return nil, nil, err
+	}
+	if q, ok := m.(*pb.RangeRequest); ok && c.core.cfg.SpanRanges && len(q.RangeEnd) > 0 {
+		if pieces, err := c.core.routes.span(q); pieces != nil || err != nil {
+			return nil, pieces, err
+		}
+	}
+	k := kindOf(m)
+	at, err := c.core.routes.place(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	if bound && !c.session.in(at.cluster) {
+		return nil, nil, fmt.Errorf("compose: the session has no lease in cluster %q, where an ephemeral key would be", c.core.routes.names[at.cluster])
+	}
+	return &request{placement: at, kind: k, session: c.session}, nil, nil
+}
+
+// wait sends a request and waits for its answer. If nothing is before it at an etcd
+// cluster, the call is made here and now.
+func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
+	if e := c.core.direct(r); e != nil {
+		m, err := e.now(ctx, r)
+		return m, c.expired(err)
+	}
+	f := new(client.Promise[proto.Message])
+	r.done = f.Resolve
+	if err := c.core.submit(ctx, r); err != nil {
+		return nil, err
+	}
+	m, err := await(ctx, c.core.links[r.cluster], &f.Future, r.kind == update)
+	return m, c.expired(err)
+}
+
+// await waits for an answer. A context that ends first is an error that names the
+// cluster.
+func await[T any](ctx context.Context, l *link, f *client.Future[T], writes bool) (T, error) {
+	v, err := f.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		var named *ClusterError
+		if !errors.As(err, &named) {
+			err = l.cluster.named(ctx.Err(), writes)
+		}
+	}
+	return v, err
+}
+
+// expired looks after the session when a lease is gone.
+func (c *Client) expired(err error) error {
+	if err != nil && c.session != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		c.session.look()
+	}
+	return err
+}

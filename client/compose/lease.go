@@ -1,0 +1,230 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// A lease of a composition is a lease of the same number in each cluster: so a
+// number that a caller passes on with WithLease means the same everywhere.
+
+// onAll does something in several clusters at once and waits for all. The errors
+// name their clusters.
+func (c *core) onAll(ctx context.Context, in []*cluster, do func(context.Context, int, *clientv3.Client) error) []error {
+	errs := make([]error, len(in))
+	var all sync.WaitGroup
+	for i, of := range in {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+			defer cancel()
+			if err := of.with(ctx, func(by *clientv3.Client) error { return do(ctx, i, by) }); err != nil {
+				errs[i] = of.named(plain(err), false)
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// with does something that only voters do.
+func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) error {
+	if _, _, err := c.connect(ctx); err != nil {
+		return err
+	}
+	for {
+		by, err := c.deciding()
+		if err != nil {
+			return err
+		}
+		if err = do(by); err == nil || !isLearner(err) || c.learner.Swap(true) {
+			return err
+		}
+	}
+}
+
+func first(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Grant grants a lease, of one number, in all clusters; in none if one of them can't
+// be reached.
+func (c *Client) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	return c.core.grant(ctx, c.shared.clusters, ttl)
+}
+
+func (c *core) grant(ctx context.Context, in []*cluster, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	id := rand.Int64N(1<<62) + 1
+	granted := make([]int64, len(in))
+	errs := c.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
+		a, err := clientv3.RetryLeaseClient(by).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: ttl})
+		if err == nil {
+			granted[i] = a.TTL
+		}
+		return clientv3.ContextError(ctx, err)
+	})
+	if err := first(errs); err != nil {
+		go c.revoke(context.WithoutCancel(ctx), in, clientv3.LeaseID(id)) // what isn't reached runs out
+		return nil, err
+	}
+	return &clientv3.LeaseGrantResponse{ResponseHeader: &pb.ResponseHeader{}, ID: clientv3.LeaseID(id), TTL: slices.Min(granted)}, nil
+}
+
+// Revoke revokes a lease in all clusters, when all that this client has sent before
+// was answered. Its keys go at one revision in each cluster, but not in all clusters
+// at one time.
+func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	_ = c.flush(ctx) // a cluster that doesn't answer is no reason to leave it in the others
+	errs := c.core.revoke(ctx, c.shared.clusters, id)
+	gone := 0
+	for _, err := range errs {
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			gone++
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if gone == len(errs) {
+		return nil, rpctypes.ErrLeaseNotFound
+	}
+	return &clientv3.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
+}
+
+func (c *core) revoke(ctx context.Context, in []*cluster, id clientv3.LeaseID) []error {
+	errs := c.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
+		a, err := by.Revoke(ctx, id)
+		if err == nil {
+			c.mu.Lock()
+			c.links[in[i].at].saw(a.Header.GetRevision())
+			c.mu.Unlock()
+		}
+		return err
+	})
+	c.unlead()
+	return errs
+}
+
+// TimeToLive is the shortest that the clusters say, -1 if one has lost the lease, with
+// the keys of all.
+func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+	if err := c.flush(ctx); err != nil {
+		return nil, err
+	}
+	in := c.shared.clusters
+	answers := make([]*clientv3.LeaseTimeToLiveResponse, len(in))
+	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
+		answers[i], err = by.TimeToLive(ctx, id, opts...)
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	all := answers[0]
+	all.ResponseHeader = &pb.ResponseHeader{}
+	var keys [][]byte
+	for i, a := range answers {
+		all.TTL, all.GrantedTTL = min(all.TTL, a.TTL), min(all.GrantedTTL, a.GrantedTTL)
+		for _, key := range a.Keys {
+			keys = append(keys, c.core.routes.here(i, key))
+		}
+	}
+	all.Keys = keys
+	return all, nil
+}
+
+// here is a key of a cluster in the words of the composition, by the first of the
+// routes that brings it there.
+func (t *routing) here(cluster int, key []byte) []byte {
+	for i := range t.routes {
+		r := &t.routes[i]
+		if r.cluster == cluster {
+			if k := r.here(key); t.find(string(k)) == r {
+				return k
+			}
+		}
+	}
+	return key
+}
+
+// Leases are those that all clusters have.
+func (c *Client) Leases(ctx context.Context) (*clientv3.LeaseLeasesResponse, error) {
+	in := c.shared.clusters
+	answers := make([]*clientv3.LeaseLeasesResponse, len(in))
+	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
+		answers[i], err = by.Leases(ctx)
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	all := &clientv3.LeaseLeasesResponse{ResponseHeader: &pb.ResponseHeader{}}
+	for _, l := range answers[0].Leases {
+		everywhere := true
+		for _, a := range answers[1:] {
+			everywhere = everywhere && slices.Contains(a.Leases, l)
+		}
+		if everywhere {
+			all.Leases = append(all.Leases, l)
+		}
+	}
+	return all, nil
+}
+
+// KeepAliveOnce keeps a lease alive in all clusters once. If one has lost it, it is
+// revoked in the others.
+func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
+	in := c.shared.clusters
+	ttls := make([]int64, len(in))
+	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
+		a, err := by.KeepAliveOnce(ctx, id)
+		if err == nil {
+			ttls[i] = a.TTL
+		}
+		return err
+	}))
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		go c.core.revoke(context.WithoutCancel(ctx), in, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: &pb.ResponseHeader{}, ID: id, TTL: slices.Min(ttls)}, nil
+}
+
+// KeepAlive keeps a lease alive in all clusters until ctx ends or one of them has lost
+// it: then it is revoked in the others, and the channel is closed.
+func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
+	a, err := c.KeepAliveOnce(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *clientv3.LeaseKeepAliveResponse, 16)
+	out <- a
+	k := &keeper{core: c.core, in: c.shared.clusters, id: id, ttl: time.Duration(a.TTL) * time.Second}
+	k.kept = func() {
+		select {
+		case out <- a:
+		default: // who doesn't read them doesn't want them
+		}
+	}
+	go func() {
+		defer close(out)
+		if k.keep(ctx) != nil {
+			c.core.revoke(context.WithoutCancel(ctx), k.in, id)
+		}
+	}()
+	return out, nil
+}

@@ -1,0 +1,213 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+// link is one logical client's way to one cluster.
+type link struct {
+	core    *core
+	cluster *cluster
+	// by is nil until the cluster was used. It changes under core.mu.
+	by carrier
+
+	// sent counts requests that were given to the carrier, got their answers, in the
+	// same order on a session; taken those that the algorithm knows of.
+	sent, got, taken atomic.Int64
+	// failed: a request got an error since the algorithm was last told.
+	failed atomic.Bool
+	// epoch counts failures after which what was asked for before must not be sent.
+	epoch atomic.Uint64
+	// floor is the highest revision that the client has seen of the cluster, but for
+	// what a session knows by itself.
+	floor atomic.Int64
+	// lead is the number of the update that led the present run of requests; up to
+	// unled, local reads were sent behind one that was refused.
+	lead, unled atomic.Int64
+}
+
+// carrier carries requests to a cluster in the order in which it is given them.
+type carrier interface {
+	// alive tells whether it takes requests; else another has to be opened.
+	alive() bool
+	// send takes a request on; it may wait for room, not for an answer. An error
+	// means that it was not sent, and done will not be called.
+	send(ctx context.Context, r *request) error
+	// saw makes what is read later at least as new as a revision; seen is the highest
+	// that was read.
+	saw(revision int64)
+	seen() int64
+	close()
+}
+
+func (l *link) ready() bool { return l.by != nil && l.by.alive() }
+
+// takeAnswers counts the answers that came since it was last called. It needs
+// core.mu.
+func (l *link) takeAnswers() int {
+	got := l.got.Load()
+	return int(got - l.taken.Swap(got))
+}
+
+// send needs core.mu.
+func (l *link) send(ctx context.Context, r *request) error {
+	l.core.sending(l, r.kind)
+	n := l.sent.Add(1)
+	if r.act == sendLeading {
+		l.lead.Store(n)
+	}
+	if err := l.by.send(ctx, r); err != nil {
+		l.sent.Add(-1)
+		return err
+	}
+	return nil
+}
+
+// open finds a carrier. Only the pump calls it.
+func (l *link) open() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.core.cfg.Timeout)
+	defer cancel()
+	near, kind, err := l.cluster.connect(ctx)
+	if err != nil {
+		return err
+	}
+	var by carrier = newCalls(l)
+	if kind == Stoa {
+		if by, err = newChannel(ctx, l, near); err != nil {
+			return err
+		}
+	}
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	if l.core.closed {
+		by.close()
+		return ErrClosed
+	}
+	l.by = by
+	return nil
+}
+
+// settle notes an answer, and gives an error its name. It needs no lock, and is
+// called before whoever waits for the answer hears of it.
+func (l *link) settle(k kind, err error) error {
+	if err != nil {
+		err = l.judge(k, err)
+	}
+	l.got.Add(1)
+	if l.core.wants.Load() {
+		select {
+		case l.core.wake <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// judge tells a refusal, which is the answer, from a cluster that is cut off.
+func (l *link) judge(k kind, err error) error {
+	l.failed.Store(true)
+	var left *callerLeft
+	switch {
+	case errors.As(err, &left):
+		return l.cluster.named(left.why, k == update)
+	case errors.Is(err, ErrBehind):
+		return l.cluster.named(err, false)
+	case !isCutOff(err):
+		return err
+	}
+	l.core.failures.Add(1)
+	l.lost()
+	return l.cluster.named(plain(err), k == update)
+}
+
+// callerLeft is a caller's context that ended: no fault of the cluster's.
+type callerLeft struct{ why error }
+
+func (e *callerLeft) Error() string { return e.why.Error() }
+
+// lost: what was asked for up to now must not be sent any more.
+func (l *link) lost() {
+	l.failed.Store(true)
+	l.epoch.Add(1)
+}
+
+// raise notes a revision that was seen.
+func (l *link) raise(revision int64) {
+	for {
+		now := l.floor.Load()
+		if revision <= now || l.floor.CompareAndSwap(now, revision) {
+			return
+		}
+	}
+}
+
+// saw notes a revision that was seen beside the carrier. It needs core.mu.
+func (l *link) saw(revision int64) {
+	l.raise(revision)
+	if l.by != nil {
+		l.by.saw(revision)
+	}
+}
+
+// seen is the highest revision that the client has seen. It needs core.mu.
+func (l *link) seen() int64 {
+	if l.by != nil {
+		l.raise(l.by.seen())
+	}
+	return l.floor.Load()
+}
+
+func (l *link) close() {
+	l.core.mu.Lock()
+	by := l.by
+	l.core.mu.Unlock()
+	if by != nil {
+		by.close()
+	}
+}
+
+// isCutOff tells errors that say nothing about the request, only that no answer came.
+func isCutOff(err error) bool {
+	for _, ended := range []error{
+		client.ErrSessionExpired, client.ErrSessionClosed, client.ErrSessionTaken,
+		context.Canceled, context.DeadlineExceeded, ErrSilent, ErrClosed,
+	} {
+		if errors.Is(err, ended) {
+			return true
+		}
+	}
+	var of rpctypes.EtcdError
+	code := status.Code(err)
+	if errors.As(err, &of) {
+		code = of.Code()
+	}
+	switch code {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal, codes.Aborted, codes.DataLoss:
+		return true
+	}
+	return false
+}
+
+// plain hides that the client's channel to a stoa cluster is a session: its loss is
+// not that of a session of the composition.
+func plain(err error) error {
+	for _, ended := range []error{client.ErrSessionExpired, client.ErrSessionClosed, client.ErrSessionTaken} {
+		if errors.Is(err, ended) {
+			return fmt.Errorf("%w (%v)", ErrSilent, err)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w (%w)", ErrSilent, err)
+	}
+	return err
+}

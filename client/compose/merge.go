@@ -1,0 +1,142 @@
+package compose
+
+import (
+	"math"
+	"slices"
+)
+
+// merger is the order of a feed: it takes what the watches of several clusters bring
+// and gives it out so that nothing comes before what it depends on. It does nothing by
+// itself, and knows no time.
+//
+// A dependency says: what cluster C shows from revision `from` on may be the effect of
+// a request of this client, and before that request the client had seen cluster A up
+// to revision needs[A]. So no event of C at or above `from` is given out before every
+// watch of A is past needs[A]: has given out all its events up to there, or is known to
+// have none.
+//
+// Why nobody waits for ever: number the dependencies in the order in which they were
+// made. The events of A up to needs[A] of the k-th were seen before it was made; so a
+// dependency that holds one of them back has a `from` at or below what had been seen,
+// and is an earlier one. Events are taken apart revision by revision for that.
+type merger struct {
+	lanes []*lane
+	deps  []dependency
+}
+
+// lane is one watch.
+type lane struct {
+	cluster int
+	past    int64 // all up to here was given out, or there was nothing
+	waiting []item
+	ended   bool // waiting is all that will come
+}
+
+// item is what a watch brings of one revision, or its progress.
+type item struct {
+	lane     *lane
+	revision int64
+	what     Notification
+	progress bool
+	quiet    bool // progress that nobody asked for
+}
+
+type dependency struct {
+	cluster int
+	from    int64
+	needs   []int64 // by cluster; 0: nothing
+}
+
+func (m *merger) add(cluster int, past int64) *lane {
+	l := &lane{cluster: cluster, past: past}
+	m.lanes = append(m.lanes, l)
+	return l
+}
+
+func (m *merger) bring(l *lane, it item) {
+	it.lane = l
+	l.waiting = append(l.waiting, it)
+}
+
+// end lets a lane go once all that it has brought is given out.
+func (m *merger) end(l *lane) { l.ended = true }
+
+// depend adds a dependency; later ones have higher numbers.
+func (m *merger) depend(d dependency) {
+	if len(m.lanes) > 0 {
+		m.deps = append(m.deps, d)
+	}
+}
+
+// take gives out what may be given out now, in order.
+func (m *merger) take() (out []item) {
+	for {
+		before := len(out)
+		for _, l := range m.lanes {
+			for len(l.waiting) > 0 && m.free(l, l.waiting[0].revision) {
+				it := l.waiting[0]
+				l.waiting[0] = item{}
+				l.waiting = l.waiting[1:]
+				l.past = max(l.past, it.revision)
+				out = append(out, it)
+			}
+		}
+		m.lanes = slices.DeleteFunc(m.lanes, func(l *lane) bool { return l.ended && len(l.waiting) == 0 })
+		if len(out) == before {
+			break
+		}
+	}
+	m.forget()
+	return out
+}
+
+// free tells whether what a lane brings of a revision depends on nothing that is still
+// to come.
+func (m *merger) free(l *lane, revision int64) bool {
+	for i := range m.deps {
+		d := &m.deps[i]
+		if d.cluster == l.cluster && d.from <= revision && !m.met(d) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *merger) met(d *dependency) bool {
+	for _, other := range m.lanes {
+		if other.cluster != d.cluster && other.past < d.needs[other.cluster] {
+			return false
+		}
+	}
+	return true
+}
+
+// forget drops the dependencies that are met by all watches.
+func (m *merger) forget() {
+	m.deps = slices.DeleteFunc(m.deps, func(d dependency) bool { return m.met(&d) })
+}
+
+// lacking are the clusters whose watches hold others back: they should say how far they
+// are.
+func (m *merger) lacking() (clusters []int) {
+	for i := range m.deps {
+		d := &m.deps[i]
+		held := slices.ContainsFunc(m.lanes, func(l *lane) bool {
+			return l.cluster == d.cluster && len(l.waiting) > 0 && l.waiting[0].revision >= d.from
+		})
+		if !held {
+			continue
+		}
+		for _, other := range m.lanes {
+			if other.cluster != d.cluster && other.past < d.needs[other.cluster] &&
+				len(other.waiting) == 0 && !slices.Contains(clusters, other.cluster) {
+				clusters = append(clusters, other.cluster)
+			}
+		}
+	}
+	return clusters
+}
+
+// atEnd is the revision of an item that comes behind all events of its watch, and
+// depends on nothing: why it has ended.
+const atEnd = math.MinInt64

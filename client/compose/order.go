@@ -1,0 +1,321 @@
+package compose
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// core is one logical client: it drives the algorithm, and keeps the requests that
+// have to wait.
+//
+// Whoever sends a request holds mu from asking the algorithm until the request has
+// its place at its link. Answers never take mu, because a send may wait for room in
+// a session while holding it, and room comes from answers; they leave numbers behind
+// (link) that the next who holds mu collects.
+type core struct {
+	cfg    Config
+	routes *routing
+	links  []*link
+	watch  *watchdog
+	// wants is set while a request waits: then answers stir wake.
+	wants           atomic.Bool
+	wake            chan struct{}
+	done            chan struct{} // closed by close
+	stale, failures atomic.Int64
+
+	mu      sync.Mutex
+	algo    *algorithm
+	queue   []*request
+	pumping bool
+	closed  bool
+	feeds   map[*Feed]struct{}
+	ran     *link         // where the latest request went
+	led     bool          // the feeds know of the present run of updates
+	space   chan struct{} // callers wait on it for room in the queue
+}
+
+// request is one that needs more than a place in a session: because it waits, or
+// because its answer has to be dealt with.
+type request struct {
+	placement
+	kind  kind
+	act   action // once it is sent
+	epoch uint64
+	// session, if it goes through one: it is not sent when that has ended.
+	session *Session
+	// done has the answer. It is called once, and must not wait.
+	done func(proto.Message, error)
+}
+
+func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) *core {
+	c := &core{
+		cfg: cfg, routes: routes, watch: watch, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		algo: newAlgorithm(len(clusters), cfg.Policy),
+	}
+	for _, of := range clusters {
+		c.links = append(c.links, &link{core: c, cluster: of})
+	}
+	return c
+}
+
+// collect tells the algorithm what answers have left behind. It needs mu.
+func (c *core) collect(target int) {
+	if last := c.algo.last; last >= 0 && (last != target || c.algo.waiting > 0) {
+		c.algo.responded(c.links[last].takeAnswers())
+	}
+	if l := c.links[target]; l.failed.Load() {
+		l.failed.Store(false)
+		c.algo.failed(target)
+	}
+}
+
+// submit gives a request its place. When the queue is full it waits for room, until
+// ctx ends.
+func (c *core) submit(ctx context.Context, r *request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.place(ctx, r)
+}
+
+// place needs mu, and has it when it returns.
+func (c *core) place(ctx context.Context, r *request) error {
+	if err := c.waitForRoom(ctx); err != nil {
+		return err
+	}
+	l := c.links[r.cluster]
+	r.epoch = l.epoch.Load()
+	c.collect(r.cluster)
+	if !l.ready() {
+		c.algo.hold()
+		c.enqueue(r)
+		return nil
+	}
+	r.act = c.algo.arrive(r.cluster, r.kind)
+	if r.act == wait {
+		c.enqueue(r)
+		return nil
+	}
+	if err := l.send(ctx, r); err != nil {
+		c.algo.withdrawn(r.cluster)
+		return err
+	}
+	return nil
+}
+
+// direct gives a request a place that a caller's own call may take, if nothing is
+// before it at an etcd cluster.
+func (c *core) direct(r *request) *calls {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.links[r.cluster]
+	e, ok := l.by.(*calls)
+	if !ok || c.closed || c.algo.waiting > 0 || !e.idle() {
+		return nil
+	}
+	c.collect(r.cluster)
+	if r.act = c.algo.admit(r.cluster, r.kind); r.act == wait {
+		return nil
+	}
+	r.epoch = l.epoch.Load()
+	c.sending(l, r.kind)
+	l.sent.Add(1)
+	return e
+}
+
+// sending notes where a request goes, for the feeds. It needs mu.
+func (c *core) sending(l *link, k kind) {
+	if c.ran != l {
+		c.ran, c.led = l, false
+	}
+	if k == update && !c.led && len(c.feeds) > 0 {
+		c.depend(l.cluster.at)
+	}
+}
+
+// quick gives a request of one key its place in a session, if it needn't wait: act
+// tells how to send it, and mu is held if it isn't wait.
+func (c *core) quick(r *route, k kind) (ch *channel, act action) {
+	c.mu.Lock()
+	ch, ok := c.links[r.cluster].by.(*channel)
+	if ok && !c.closed && c.algo.waiting == 0 && ch.alive() {
+		c.collect(r.cluster)
+		if act = c.algo.admit(r.cluster, k); act != wait {
+			c.sending(ch.l, k)
+			return ch, act
+		}
+	}
+	c.mu.Unlock()
+	return nil, wait
+}
+
+// enqueue needs mu.
+func (c *core) enqueue(r *request) {
+	c.queue = append(c.queue, r)
+	if !c.pumping {
+		c.pumping = true
+		c.wants.Store(true)
+		go c.pump()
+	}
+}
+
+// pump sends what waits, one behind the other, until nothing does.
+func (c *core) pump() {
+	for {
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			c.pumping = false
+			c.wants.Store(false)
+			c.mu.Unlock()
+			return
+		}
+		r := c.queue[0]
+		l := c.links[r.cluster]
+		switch {
+		case c.closed:
+			c.drop(r, ErrClosed)
+		case r.session != nil && r.session.Err() != nil:
+			c.drop(r, r.session.Err())
+		case r.epoch != l.epoch.Load():
+			c.drop(r, l.cluster.named(ErrBehind, false))
+		case !l.ready():
+			c.mu.Unlock()
+			if err := l.open(); err != nil {
+				c.mu.Lock()
+				l.lost()
+				c.failures.Add(1)
+				c.drop(r, l.cluster.named(err, false))
+			}
+		default:
+			c.next(r, l)
+		}
+	}
+}
+
+// next tries to send the first of those that wait. It needs mu, and gives it back.
+func (c *core) next(r *request, l *link) {
+	c.collect(r.cluster)
+	r.act = c.algo.retry(r.cluster, r.kind)
+	if r.act == wait {
+		c.mu.Unlock()
+		select {
+		case <-c.wake:
+		case <-c.done:
+		}
+		return
+	}
+	c.shift()
+	err := l.send(context.Background(), r)
+	if err != nil {
+		c.algo.withdrawn(r.cluster)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		r.done(nil, err)
+	}
+}
+
+// drop ends the first request that waits without sending it. It needs mu, and gives
+// it back.
+func (c *core) drop(r *request, why error) {
+	c.algo.dropped()
+	c.shift()
+	c.mu.Unlock()
+	r.done(nil, why)
+}
+
+// shift needs mu.
+func (c *core) shift() {
+	c.queue[0] = nil
+	c.queue = c.queue[1:]
+	if c.space != nil && len(c.queue) <= c.cfg.Pending*3/4 {
+		close(c.space)
+		c.space = nil
+	}
+}
+
+// waitForRoom needs mu, and has it again when it returns.
+func (c *core) waitForRoom(ctx context.Context) error {
+	for {
+		switch {
+		case c.closed:
+			return ErrClosed
+		case len(c.queue) < c.cfg.Pending:
+			return nil
+		}
+		if c.space == nil {
+			c.space = make(chan struct{})
+		}
+		space := c.space
+		c.mu.Unlock()
+		var err error
+		select {
+		case <-space:
+		case <-c.done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		c.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// flush waits until all that was sent before is answered.
+func (c *Client) flush(ctx context.Context) error {
+	o := c.core
+	o.mu.Lock()
+	at := o.algo.last
+	if n := len(o.queue); n > 0 {
+		at = o.queue[n-1].cluster
+	}
+	o.mu.Unlock()
+	if at < 0 {
+		return nil
+	}
+	_, err := c.wait(ctx, &request{placement: placement{cluster: at, message: nothing()}, kind: read})
+	return err
+}
+
+// saw notes that the client was shown a state of a cluster that was no answer.
+func (c *core) saw(target int, revision int64) {
+	c.mu.Lock()
+	c.links[target].saw(revision)
+	c.algo.saw(target)
+	c.led = false
+	c.mu.Unlock()
+}
+
+// unlead makes the next read of every cluster a synced one.
+func (c *core) unlead() {
+	for _, l := range c.links {
+		l.failed.Store(true)
+	}
+}
+
+func (c *core) stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.algo
+	return Stats{
+		Reads: a.reads, Updates: a.updates, Switches: a.switches, Syncs: a.syncs, Resyncs: a.resyncs, Waits: a.waits,
+		Stale: c.stale.Load(), Failures: c.failures.Load(),
+	}
+}
+
+func (c *core) close() {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	close(c.done)
+	c.mu.Unlock()
+	for _, l := range c.links {
+		l.close()
+	}
+}

@@ -1,0 +1,194 @@
+package compose
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// routing finds the route of a key or a range. It never changes.
+type routing struct {
+	routes []route // longest prefixes first
+	names  []string
+	strips bool // at least one
+}
+
+// route is a Route with the number of its cluster.
+type route struct {
+	prefix  string
+	end     string // the first key behind those with the prefix; "" if there is none
+	cluster int
+	strip   bool
+}
+
+func newRouting(names []string, routes []Route) (*routing, error) {
+	t := &routing{names: names}
+	for _, r := range routes {
+		at := slices.Index(names, r.Cluster)
+		if at < 0 {
+			return nil, fmt.Errorf("compose: the route of %q leads to %q, which is none of the clusters", r.Prefix, r.Cluster)
+		}
+		end := ""
+		if r.Prefix != "" {
+			if end = clientv3.GetPrefixRangeEnd(r.Prefix); end == "\x00" {
+				end = ""
+			}
+		}
+		t.routes = append(t.routes, route{prefix: r.Prefix, end: end, cluster: at, strip: r.Strip && r.Prefix != ""})
+		t.strips = t.strips || r.Strip
+	}
+	slices.SortStableFunc(t.routes, func(a, b route) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
+	for i := 1; i < len(t.routes); i++ {
+		for j := range i {
+			if t.routes[i].prefix == t.routes[j].prefix {
+				return nil, fmt.Errorf("compose: there are two routes of %q", t.routes[i].prefix)
+			}
+		}
+	}
+	return t, nil
+}
+
+// of is the route of one key.
+func (t *routing) of(key string) (*route, error) {
+	if r := t.find(key); r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNoRoute, key)
+}
+
+func (t *routing) find(key string) *route {
+	for i := range t.routes {
+		if strings.HasPrefix(key, t.routes[i].prefix) {
+			return &t.routes[i]
+		}
+	}
+	return nil
+}
+
+// segment is a part of a range whose keys have one route, or, if none of the routes
+// strips, several of one cluster.
+type segment struct {
+	*route
+	from, to string // "" as to: no end
+}
+
+// segments cuts a range into what its routes have of it, in the order of the keys.
+// gaps tells whether there are parts without a route. to "" means no end.
+func (t *routing) segments(from, to string) (all []segment, gaps bool) {
+	cuts := []string{from}
+	for i := range t.routes {
+		for _, cut := range []string{t.routes[i].prefix, t.routes[i].end} {
+			if cut > from && (to == "" || cut < to) {
+				cuts = append(cuts, cut)
+			}
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	for i, cut := range cuts {
+		end := to
+		if i+1 < len(cuts) {
+			end = cuts[i+1]
+		}
+		r := t.find(cut)
+		if r == nil {
+			gaps = true
+			continue
+		}
+		if n := len(all); n > 0 && all[n-1].to == cut && all[n-1].joins(r) {
+			all[n-1].to = end
+			continue
+		}
+		all = append(all, segment{route: r, from: cut, to: end})
+	}
+	return all, gaps
+}
+
+func (s *segment) joins(r *route) bool {
+	return s.route == r || s.cluster == r.cluster && !s.strip && !r.strip
+}
+
+// whole is the one segment of a range, or the reason why there isn't one.
+func (t *routing) whole(key, end []byte) (segment, error) {
+	if len(end) == 0 {
+		r, err := t.of(string(key))
+		return segment{route: r, from: string(key)}, err
+	}
+	from, to := bounds(key, end)
+	all, gaps := t.segments(from, to)
+	switch {
+	case len(all) == 0:
+		return segment{}, fmt.Errorf("%w: range %s", ErrNoRoute, spell(from, to))
+	case len(all) > 1:
+		return segment{}, fmt.Errorf("%w: range %s has %s", ErrSpans, spell(from, to), t.spellAll(all))
+	case gaps:
+		return segment{}, fmt.Errorf("%w: range %s is in %s in part only", ErrNoRoute, spell(from, to), t.spellAll(all))
+	}
+	return all[0], nil
+}
+
+// bounds reads a range of etcd's: an end of one zero byte means none.
+func bounds(key, end []byte) (from, to string) {
+	if bytes.Equal(end, []byte{0}) {
+		return string(key), ""
+	}
+	return string(key), string(end)
+}
+
+// there is a segment in the words of its cluster.
+func (s *segment) there() (key, end []byte) {
+	from, to := s.from, s.to
+	if s.strip {
+		from = from[len(s.prefix):]
+		if to == s.end {
+			to = ""
+		} else if to != "" {
+			to = to[len(s.prefix):]
+		}
+	}
+	if from == "" {
+		from = "\x00" // the first of all keys: an empty one is no key
+	}
+	if to == "" {
+		to = "\x00"
+	}
+	return []byte(from), []byte(to)
+}
+
+// here is a key of the route's cluster in the words of the composition.
+func (r *route) here(key []byte) []byte {
+	if !r.strip {
+		return key
+	}
+	return append(append(make([]byte, 0, len(r.prefix)+len(key)), r.prefix...), key...)
+}
+
+// keyThere is one key in the words of its cluster.
+func (r *route) keyThere(key string) string {
+	if r.strip {
+		return key[len(r.prefix):]
+	}
+	return key
+}
+
+func spell(from, to string) string {
+	if to == "" {
+		return fmt.Sprintf("[%q, …)", from)
+	}
+	return fmt.Sprintf("[%q, %q)", from, to)
+}
+
+func (t *routing) spellAll(all []segment) string {
+	var b strings.Builder
+	for i, s := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%q (cluster %s)", s.prefix, t.names[s.cluster])
+	}
+	return b.String()
+}

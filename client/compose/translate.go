@@ -1,0 +1,221 @@
+package compose
+
+import (
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// placement is a message in the words of its cluster.
+type placement struct {
+	cluster int
+	message proto.Message
+	// back turns the answer into the composition's words. Nil: it needs none.
+	back func(proto.Message)
+}
+
+// place turns a message into the words of its cluster. It may change the message.
+func (t *routing) place(m proto.Message) (placement, error) {
+	var r *route
+	var err error
+	switch m := m.(type) {
+	case *pb.RangeRequest:
+		r, err = t.rename(&m.Key, &m.RangeEnd)
+	case *pb.PutRequest:
+		r, err = t.rename(&m.Key, nil)
+	case *pb.DeleteRangeRequest:
+		r, err = t.rename(&m.Key, &m.RangeEnd)
+	case *pb.TxnRequest:
+		return t.placeTxn(m)
+	default:
+		err = fmt.Errorf("compose: no route for a %T", m)
+	}
+	if err != nil {
+		return placement{}, err
+	}
+	return placement{cluster: r.cluster, message: m, back: r.back()}, nil
+}
+
+// rename turns a key or range into the words of its cluster.
+func (t *routing) rename(key, end *[]byte) (*route, error) {
+	if end == nil || len(*end) == 0 {
+		r, err := t.of(string(*key))
+		if err == nil && r.strip {
+			*key = (*key)[len(r.prefix):]
+		}
+		return r, err
+	}
+	s, err := t.whole(*key, *end)
+	if err != nil {
+		return nil, err
+	}
+	if s.strip {
+		*key, *end = s.there()
+	}
+	return s.route, nil
+}
+
+// placed is a transaction's way through the routes: all its keys must live in one
+// cluster, each with a route of its own.
+type placed struct {
+	t        *routing
+	first    *route
+	stripped bool
+	routes   map[*pb.RequestOp]*route
+}
+
+func (t *routing) placeTxn(m *pb.TxnRequest) (placement, error) {
+	p := &placed{t: t, routes: map[*pb.RequestOp]*route{}}
+	if t.strips {
+		m = proto.Clone(m).(*pb.TxnRequest) // the comparisons are the caller's
+	}
+	if err := p.txn(m); err != nil {
+		return placement{}, err
+	}
+	if p.first == nil {
+		return placement{}, fmt.Errorf("%w: a transaction without any key", ErrNoRoute)
+	}
+	at := placement{cluster: p.first.cluster, message: m}
+	if p.stripped {
+		at.back = func(a proto.Message) { p.backTxn(m, a.(*pb.TxnResponse)) }
+	}
+	return at, nil
+}
+
+func (p *placed) txn(m *pb.TxnRequest) error {
+	for _, c := range m.Compare {
+		if _, err := p.key(&c.Key, &c.RangeEnd); err != nil {
+			return err
+		}
+	}
+	for _, ops := range [][]*pb.RequestOp{m.Success, m.Failure} {
+		for _, op := range ops {
+			if err := p.op(op); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *placed) op(op *pb.RequestOp) (err error) {
+	var r *route
+	switch o := op.Request.(type) {
+	case *pb.RequestOp_RequestRange:
+		r, err = p.key(&o.RequestRange.Key, &o.RequestRange.RangeEnd)
+	case *pb.RequestOp_RequestPut:
+		r, err = p.key(&o.RequestPut.Key, nil)
+	case *pb.RequestOp_RequestDeleteRange:
+		r, err = p.key(&o.RequestDeleteRange.Key, &o.RequestDeleteRange.RangeEnd)
+	case *pb.RequestOp_RequestTxn:
+		err = p.txn(o.RequestTxn)
+	}
+	p.routes[op] = r
+	return err
+}
+
+func (p *placed) key(key, end *[]byte) (*route, error) {
+	r, err := p.t.rename(key, end)
+	if err != nil {
+		return nil, fmt.Errorf("in a transaction: %w", err)
+	}
+	if p.first == nil {
+		p.first = r
+	}
+	if p.first.cluster != r.cluster {
+		return nil, fmt.Errorf("%w: a transaction has %q (cluster %s) and %q (cluster %s)", ErrSpans,
+			p.first.prefix, p.t.names[p.first.cluster], r.prefix, p.t.names[r.cluster])
+	}
+	p.stripped = p.stripped || r.strip
+	return r, nil
+}
+
+// backTxn turns the answers of the branch that was taken.
+func (p *placed) backTxn(m *pb.TxnRequest, a *pb.TxnResponse) {
+	ops := m.Failure
+	if a.Succeeded {
+		ops = m.Success
+	}
+	for i, response := range a.Responses {
+		if i >= len(ops) {
+			return
+		}
+		r := p.routes[ops[i]]
+		switch o := response.Response.(type) {
+		case *pb.ResponseOp_ResponseRange:
+			r.turn(o.ResponseRange)
+		case *pb.ResponseOp_ResponsePut:
+			r.turn(o.ResponsePut)
+		case *pb.ResponseOp_ResponseDeleteRange:
+			r.turn(o.ResponseDeleteRange)
+		case *pb.ResponseOp_ResponseTxn:
+			p.backTxn(ops[i].GetRequestTxn(), o.ResponseTxn)
+		}
+	}
+}
+
+func (r *route) back() func(proto.Message) {
+	if !r.strip {
+		return nil
+	}
+	return r.turn
+}
+
+// turn puts the prefix back before the keys of an answer.
+func (r *route) turn(m proto.Message) {
+	if !r.strip {
+		return
+	}
+	switch m := m.(type) {
+	case *pb.RangeResponse:
+		r.turnAll(m.Kvs)
+	case *pb.PutResponse:
+		r.turnOne(m.PrevKv)
+	case *pb.DeleteRangeResponse:
+		r.turnAll(m.PrevKvs)
+	}
+}
+
+func (r *route) turnAll(kvs []*mvccpb.KeyValue) {
+	for _, kv := range kvs {
+		r.turnOne(kv)
+	}
+}
+
+func (r *route) turnOne(kv *mvccpb.KeyValue) {
+	if kv != nil {
+		kv.Key = r.here(kv.Key)
+	}
+}
+
+// kindOf is what a message is to the order.
+func kindOf(m proto.Message) kind {
+	switch m := m.(type) {
+	case *pb.RangeRequest:
+		return read
+	case *pb.TxnRequest:
+		if !writes(m) {
+			return read
+		}
+	}
+	return update
+}
+
+func writes(t *pb.TxnRequest) bool {
+	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
+		for _, op := range ops {
+			switch o := op.Request.(type) {
+			case *pb.RequestOp_RequestPut, *pb.RequestOp_RequestDeleteRange:
+				return true
+			case *pb.RequestOp_RequestTxn:
+				if writes(o.RequestTxn) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

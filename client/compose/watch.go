@@ -1,0 +1,225 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// Watch watches a key, or a range that lies in one cluster, as etcd's Watcher does. It
+// begins behind all that the client has seen, and what it delivers, the client has
+// seen. The order of its events and those of other clusters is not its to keep: that
+// is a Feed's.
+func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	seg, err := c.watched(key, opts)
+	if err != nil {
+		return refused(ctx, err)
+	}
+	out := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(out)
+		w := c.core.tail(seg, opts)
+		var err error
+		if c.session != nil {
+			err = c.session.Err()
+		}
+		if err == nil {
+			err = w.run(ctx, func(r clientv3.WatchResponse) bool {
+				if len(r.Events) > 0 {
+					c.core.saw(seg.cluster, r.Events[len(r.Events)-1].Kv.ModRevision)
+				}
+				select {
+				case out <- r:
+					return true
+				case <-ctx.Done():
+					return false
+				}
+			})
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		for r := range refused(ctx, err) {
+			out <- r
+		}
+	}()
+	return out
+}
+
+// watched is the one segment that a watch is about.
+func (c *Client) watched(key string, opts []clientv3.OpOption) (segment, error) {
+	op := clientv3.OpWatch(key, opts...)
+	return c.core.routes.whole(op.KeyBytes(), op.RangeBytes())
+}
+
+// watchContext is the same for all watches of one stream: progress is asked for, and
+// reported, stream by stream.
+func watchContext(ctx context.Context) context.Context { return clientv3.WithRequireLeader(ctx) }
+
+// RequestProgress asks for progress on all watches that were opened with Watch.
+func (c *Client) RequestProgress(ctx context.Context) error {
+	return errors.Join(c.core.onAll(ctx, c.shared.clusters, func(ctx context.Context, _ int, by *clientv3.Client) error {
+		return by.RequestProgress(watchContext(ctx))
+	})...)
+}
+
+// tail is one watch in one cluster, carried over to another member when one is lost.
+type tail struct {
+	core *core
+	of   *cluster
+	seg  segment
+	opts []clientv3.OpOption
+	// next is the revision to go on with, 0 as long as it is that of the opening.
+	next int64
+	// after is what the client had seen when it asked: no event at or below it is
+	// news, unless it was asked for.
+	after int64
+	// by carries it; nil: the cluster's client.
+	by clientv3.Watcher
+}
+
+func (c *core) tail(seg segment, opts []clientv3.OpOption) *tail {
+	w := &tail{core: c, of: c.links[seg.cluster].cluster, seg: seg, opts: opts}
+	op := clientv3.OpWatch(seg.from, opts...)
+	if w.next = op.Rev(); w.next == 0 {
+		c.mu.Lock()
+		w.after = c.links[seg.cluster].seen()
+		c.mu.Unlock()
+	}
+	return w
+}
+
+// run hands over what comes until deliver says no, nil, or the cluster has not served
+// the watch for Config.Timeout: an error that names it. An end that the server wanted,
+// as for a revision that is compacted, is handed over, and is the end.
+func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
+	served := time.Now()
+	for {
+		err := w.open(ctx, func(r clientv3.WatchResponse) bool {
+			served = time.Now()
+			return w.turn(&r) || deliver(r)
+		})
+		var end *watchEnded
+		switch {
+		case errors.As(err, &end):
+			deliver(end.last)
+			return nil
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case time.Since(served) > w.core.cfg.Timeout:
+			return w.of.named(plain(err), false)
+		}
+		w.of.leave()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.core.done:
+			return ErrClosed
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// watchEnded: the server has ended the watch, for good.
+type watchEnded struct{ last clientv3.WatchResponse }
+
+func (e *watchEnded) Error() string { return "the watch has ended: " + e.last.Err().Error() }
+
+// open opens the watch and reads it until it ends: nil if deliver said no.
+func (w *tail) open(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dial, stop := context.WithTimeout(ctx, w.core.cfg.Timeout)
+	near, _, err := w.of.connect(dial)
+	stop()
+	if err != nil {
+		return err
+	}
+	by := w.by
+	if by == nil {
+		by = near.Watcher
+	}
+	key, end := w.seg.there()
+	if w.seg.to == "" && len(clientv3.OpWatch(w.seg.from, w.opts...).RangeBytes()) == 0 {
+		key, end = []byte(w.seg.keyThere(w.seg.from)), nil
+	}
+	opts := append(w.opts[:len(w.opts):len(w.opts)], clientv3.WithCreatedNotify(), clientv3.WithRev(w.next), func(op *clientv3.Op) {
+		op.WithKeyBytes(key)
+		op.WithRangeBytes(end)
+	})
+	for r := range by.Watch(watchContext(ctx), string(key), opts...) {
+		switch err := r.Err(); {
+		case err != nil && (errors.Is(err, rpctypes.ErrNoLeader) || isCutOff(err) && r.CompactRevision == 0 && !r.Canceled):
+			return err
+		case err != nil:
+			return &watchEnded{r}
+		case !deliver(r):
+			return nil
+		}
+	}
+	return errWatchBroken
+}
+
+var errWatchBroken = errors.New("the watch was broken off")
+
+// turn puts a response into the words of the composition, and tells whether nothing
+// of it is left.
+func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
+	switch {
+	case r.Created:
+		if w.next == 0 {
+			w.next = r.Header.Revision + 1
+		}
+		return !clientv3.OpWatch(w.seg.from, w.opts...).IsCreatedNotify()
+	case r.IsProgressNotify():
+		w.next = max(w.next, r.Header.Revision+1)
+		return false
+	}
+	news := r.Events[:0]
+	for _, e := range r.Events {
+		w.next = max(w.next, e.Kv.ModRevision+1)
+		if e.Kv.ModRevision > w.after {
+			news = append(news, w.seg.event(e))
+		}
+	}
+	r.Events = news
+	return len(news) == 0
+}
+
+// event puts an event, which is nobody else's, into the words of the composition.
+func (r *route) event(e *clientv3.Event) *clientv3.Event {
+	if r.strip {
+		r.turnOne(e.Kv)
+		r.turnOne(e.PrevKv)
+	}
+	return e
+}
+
+// refused is a watch that ends with an error. Only etcd's client can make the response
+// that says so.
+func refused(ctx context.Context, err error) clientv3.WatchChan {
+	w := clientv3.NewWatchFromWatchClient(refuser{err}, clientv3.NewCtxClient(ctx))
+	return w.Watch(ctx, "refused")
+}
+
+type refuser struct{ err error }
+
+func (r refuser) Watch(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[pb.WatchRequest, pb.WatchResponse], error) {
+	return nil, &final{r.err}
+}
+
+// final is an error that etcd's watcher doesn't take for a reason to try again.
+type final struct{ error }
+
+func (f *final) GRPCStatus() *status.Status {
+	return status.New(codes.FailedPrecondition, f.Error())
+}
+func (f *final) Unwrap() error { return f.error }
