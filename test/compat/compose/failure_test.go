@@ -1,0 +1,127 @@
+package compose
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// TestCutOff stops a cluster: what goes to it fails, within the time that was set, with
+// an error that names it; what goes to the other doesn't. What was sent to it
+// asynchronously fails too, all of it, and what was sent behind that to the other
+// cluster takes effect.
+func TestCutOff(t *testing.T) {
+	pairs(t, 1, func(t *testing.T, e *env) {
+		e.put("/eu/a", "")
+		e.put("/us/a", "")
+		require.NoError(t, e.us.Servers[0].Pause())
+		t.Cleanup(func() { _ = e.us.Servers[0].Resume() })
+
+		var lost, behind []*client.Future[*clientv3.PutResponse]
+		for i := range 10 {
+			lost = append(lost, e.PutAsync("/us/lost", fmt.Sprint(i)))
+		}
+		for range 10 {
+			behind = append(behind, e.PutAsync("/eu/behind", ""))
+		}
+		for range 10 {
+			lost = append(lost, e.PutAsync("/us/lost", "late"))
+		}
+		began := time.Now()
+		for _, f := range lost {
+			_, err := f.Wait(e.ctx)
+			var in *compose.ClusterError
+			require.ErrorAs(t, err, &in)
+			require.Equal(t, "us", in.Cluster)
+		}
+		for _, f := range behind {
+			_, err := f.Wait(e.ctx)
+			require.NoError(t, err)
+		}
+		require.Less(t, time.Since(began), 6*time.Second)
+
+		short, cancel := context.WithTimeout(e.ctx, 300*time.Millisecond)
+		defer cancel()
+		began = time.Now()
+		_, err := e.Get(short, "/us/a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(began), time.Second)
+
+		other := e.Fork()
+		t.Cleanup(func() { _ = other.Close() })
+		began = time.Now()
+		_, err = other.Put(e.ctx, "/eu/a", "")
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second)
+
+		require.NoError(t, e.us.Servers[0].Resume())
+		require.Eventually(t, func() bool {
+			_, err := e.Put(e.ctx, "/us/a", "back")
+			return err == nil
+		}, 20*time.Second, 100*time.Millisecond)
+		require.Equal(t, "back", string(e.get("/us/a").Kvs[0].Value))
+		got := e.get("/us/lost")
+		if len(got.Kvs) > 0 {
+			require.NotEqual(t, "late", string(got.Kvs[0].Value), "there is no gap: what fails takes all behind it along")
+		}
+	})
+}
+
+// TestLosingTheNearMember kills, and pauses, the member that serves the local reads,
+// while another client writes: what is read never goes back.
+func TestLosingTheNearMember(t *testing.T) {
+	pairs(t, 3, func(t *testing.T, e *env) {
+		near := e.us.Servers[2]
+		c := e.client(func(cfg *compose.Config) {
+			us := cfg.Clusters["us"]
+			us.Near = []string{near.ClientURL}
+			cfg.Clusters["us"] = us
+		})
+		writer := e.direct(e.us)
+		stop := make(chan struct{})
+		wrote := make(chan struct{})
+		go func() {
+			defer close(wrote)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_, _ = writer.Put(e.ctx, "/n", fmt.Sprintf("%08d", i))
+			}
+		}()
+		last, reads := "", 0
+		read := func(d time.Duration) {
+			for until := time.Now().Add(d); time.Now().Before(until); reads++ {
+				got, err := c.Get(e.ctx, "/us/n")
+				if err != nil || len(got.Kvs) == 0 {
+					continue
+				}
+				require.GreaterOrEqual(t, string(got.Kvs[0].Value), last)
+				last = string(got.Kvs[0].Value)
+			}
+		}
+		read(time.Second)
+		require.NoError(t, near.Pause())
+		read(6 * time.Second)
+		_, err := c.Get(e.ctx, "/us/n")
+		require.NoError(t, err, "another member serves")
+		require.NoError(t, near.Resume())
+		read(time.Second)
+		require.NoError(t, near.Kill())
+		read(3 * time.Second)
+		_, err = c.Get(e.ctx, "/us/n")
+		require.NoError(t, err)
+		close(stop)
+		<-wrote
+		t.Logf("%d reads up to %s: %+v", reads, last, c.Stats())
+	})
+}
