@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,6 +43,9 @@ func onLeader(do func(context.Context, *admin) error) func(*staller) error {
 // overwrite makes history that a compaction has to remove: one revision for each key.
 func (s *staller) overwrite() error { return s.load.fill() }
 
+// behind is how many puts a follower misses: more than stallArgs let a log hold.
+const behind = 6000
+
 // leaveBehind kills a follower, and goes on without it until the log no longer holds
 // what it lacks.
 func (s *staller) leaveBehind() error {
@@ -59,10 +63,26 @@ func (s *staller) leaveBehind() error {
 			l.addresses = append(l.addresses, address(server))
 		}
 	}
-	// Few clients, so that there are many entries, few of them in a batch.
+	lead, err := leader(s.cluster)
+	if err != nil {
+		return err
+	}
+	from, err := revisionOf(lead)
+	if err != nil {
+		return err
+	}
+	// Few clients, so that there are many entries, few puts in each.
 	r := l.start("put", 4)
-	time.Sleep(3 * time.Second)
-	return r.stop()
+	for deadline := time.Now().Add(time.Minute); err == nil; time.Sleep(100 * time.Millisecond) {
+		var rev int64
+		if rev, err = revisionOf(lead); err == nil && rev > from+behind {
+			break
+		}
+		if time.Now().After(deadline) {
+			err = fmt.Errorf("%d puts in a minute, when the log was to be filled", rev-from)
+		}
+	}
+	return errors.Join(err, r.stop())
 }
 
 // bringBack starts the follower and waits until it has caught up.

@@ -79,6 +79,7 @@ type plan struct {
 	warmup     time.Duration
 	quick      bool
 	write, img string
+	profiles   string // where profiles of unary calls go, if anywhere
 }
 
 // subject is one of the servers that are compared.
@@ -168,6 +169,7 @@ func parse(args []string) (*plan, error) {
 	f.DurationVar(&p.warmup, "warmup", 500*time.Millisecond, "time that a round runs before")
 	f.StringVar(&p.write, "write", "", "update the report, a Markdown file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
+	f.StringVar(&p.profiles, "profile", "", "keep profiles of stoa's leader in unary calls in this directory; they cost something")
 	f.Parse(args)
 
 	given := map[string]bool{}

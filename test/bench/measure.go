@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -85,6 +86,9 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.profiles != "" && s.bin.Stoa {
+		s.args = append(slices.Clone(s.args), pprofFlag)
+	}
 	c, err := process.Start(context.Background(), process.Spec{Binary: s.bin, Nodes: nodes, Partitions: s.parts, Args: s.args, Env: s.env, Dir: dir})
 	if err != nil {
 		os.RemoveAll(dir)
@@ -136,7 +140,10 @@ func (p *plan) pair(nodes int, etcd, stoa subject) (both []*bench, done func(*er
 
 // round puts the load on for a while and measures the middle of it.
 func (b *bench) round(op string, clients int) (sample, error) {
-	return b.plan.measure(b.cluster, func() (*running, error) { return b.load.start(op, clients), nil })
+	name := fmt.Sprintf("%d-%s-%d", len(b.cluster.Servers), op, clients)
+	return b.plan.profiled(b.cluster, name, func() (sample, error) {
+		return b.plan.measure(b.cluster, func() (*running, error) { return b.load.start(op, clients), nil })
+	})
 }
 
 // measure puts a load on a cluster for a while and measures the middle of it.
