@@ -6,8 +6,9 @@ FUZZTIME    ?= 10s
 RUNS        ?= 300
 ROUNDS      ?= 10
 SEED        ?= 1
+LOAD        ?= 1m
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./extensions/... ./internal/... ./test/bench/... ./test/plot/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./extensions/... ./internal/... ./test/bench/... ./test/compose/bench/... ./test/compose/osc/... ./test/compose/region/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -51,7 +52,7 @@ peers-zookeeper:
 ## test-compat: end to end against real etcdctl and clientv3, and side by side with etcd
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: new operations drawn at every run, ROUNDS times
@@ -68,6 +69,11 @@ test-etcd: build peers
 .PHONY: test-faults
 test-faults: build
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
+
+## test-compose: many clients of several clusters, of stoa and of etcd, under faults (LOAD=1m for each case)
+.PHONY: test-compose
+test-compose: build peers
+	$(GO) test -v -count=1 -timeout 120m ./test/compose -all -load=$(LOAD) $(ARGS)
 
 ## sim: seeded whole-cluster simulation (SEED=1 RUNS=300)
 .PHONY: sim
@@ -97,6 +103,12 @@ bench-sessions: build peers
 bench-recipes: build peers peers-zookeeper
 	$(GO) build -o bin/bench-recipes ./test/recipes
 	exec bin/bench-recipes -write docs/benchmarks-recipes.md -img docs/img $(ARGS)
+
+## bench-compose: composed clusters in two regions beside one stretched cluster (ten minutes; needs root)
+.PHONY: bench-compose
+bench-compose: build peers
+	$(GO) build -o bin/bench-compose ./test/compose/bench
+	exec bin/bench-compose -write docs/benchmarks-compose.md -img docs/img $(ARGS)
 
 ## fuzz: every fuzz target for FUZZTIME (10s)
 .PHONY: fuzz
