@@ -43,10 +43,9 @@ func measureCores(p *plan) (s section, err error) {
 	if err != nil {
 		return s, err
 	}
-	benchtime := "-test.benchtime=" + p.length.String()
 	s.rows = [][]string{{"work", "partitions", "cores", "ops/s", "per operation", "allocations", "to P = 1 on 1 core"}}
 	for _, op := range []string{"put", "get"} {
-		rates, allocs, err := engineRounds(p, g, op, benchtime)
+		rates, allocs, err := engineRounds(p, g, op)
 		if err != nil {
 			return s, err
 		}
@@ -63,7 +62,7 @@ func measureCores(p *plan) (s section, err error) {
 		}
 	}
 	s.text = fmt.Sprintf("`BenchmarkEngine` of internal/node: 512 goroutines call a server's engine, without gRPC: log, groups, stores, the waiting for answers; values of 256 B. One core is "+
-		"one that the process is bound to. %d interleaved rounds of %v.\n\n"+
+		"one that the process is bound to. %d interleaved rounds of about %v on one core.\n\n"+
 		"The model is Gunther's Universal Scalability Law. Its serial part is measured: of the goroutines of which a server has one, the one that takes most CPU time of an operation, from a profile "+
 		"of P = 2 on 2 cores. What two cores lack beyond that is taken as crosstalk, which grows with the square of the cores: the pessimistic line. The optimistic one leaves crosstalk out. "+
 		"Neither goes above what the serial goroutine, or the loops of %d partitions, can do. Nothing above 2 cores has been measured here.", p.rounds, p.length, mostPartitions)
@@ -80,8 +79,19 @@ func ones(n int) []float64 {
 	return all
 }
 
-func engineRounds(p *plan, g *goBench, op, benchtime string) (rates [][]float64, allocs []float64, err error) {
+func engineRounds(p *plan, g *goBench, op string) (rates [][]float64, allocs []float64, err error) {
 	rates, allocs = make([][]float64, len(engines)), make([]float64, len(engines))
+	first := fmt.Sprintf("Engine/%s/P=%d", op, engines[0].parts)
+	got, err := g.run(engines[0].cores, first, "-test.benchtime=500ms")
+	if err != nil {
+		return nil, nil, err
+	}
+	if got[first].ns == 0 {
+		return nil, nil, fmt.Errorf("%s has no result", first)
+	}
+	// The same number of operations for all: finding one for each would take longer
+	// than measuring.
+	benchtime := fmt.Sprintf("-test.benchtime=%dx", int(p.length.Seconds()*1e9/got[first].ns))
 	for range p.rounds {
 		for i, e := range engines {
 			name := fmt.Sprintf("Engine/%s/P=%d", op, e.parts)

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,7 @@ func (g *goBench) run(cores int, name string, args ...string) (map[string]benchL
 	cores = min(cores, runtime.NumCPU())
 	cmd := exec.Command(g.binary, append([]string{"-test.run=^$", "-test.bench=" + exact, "-test.cpu=" + strconv.Itoa(cores)}, args...)...)
 	cmd.Dir = g.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := bound(cores, cmd.Start)

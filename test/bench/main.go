@@ -43,9 +43,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
@@ -79,7 +81,7 @@ type plan struct {
 	warmup     time.Duration
 	quick      bool
 	write, img string
-	profiles   string // where profiles of unary calls go, if anywhere
+	profiles   string // where profiles go, if anywhere
 }
 
 // subject is one of the servers that are compared.
@@ -128,7 +130,7 @@ func main() {
 	} else {
 		var p *plan
 		if p, err = parse(os.Args[1:]); err == nil {
-			err = run(p)
+			err = cleanly(func() error { return run(p) })
 		}
 	}
 	if err != nil {
@@ -169,7 +171,7 @@ func parse(args []string) (*plan, error) {
 	f.DurationVar(&p.warmup, "warmup", 500*time.Millisecond, "time that a round runs before")
 	f.StringVar(&p.write, "write", "", "update the report, a Markdown file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
-	f.StringVar(&p.profiles, "profile", "", "keep profiles of stoa's leader in unary calls in this directory; they cost something")
+	f.StringVar(&p.profiles, "profile", "", "keep profiles of stoa in this directory, for unary, scale and stalls; they cost something")
 	f.Parse(args)
 
 	given := map[string]bool{}
@@ -266,6 +268,29 @@ func numbers(list string) ([]int, error) {
 		out = append(out, n)
 	}
 	return out, nil
+}
+
+// cleanly does something with a temporary directory of its own, of which nothing stays
+// if it succeeds or is interrupted; servers die with this program anyhow.
+func cleanly(do func() error) error {
+	dir, err := process.TempDir("bench")
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return fmt.Errorf("making a directory for the servers: %w", err)
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-stop
+		os.RemoveAll(dir)
+		os.Exit(1)
+	}()
+	if err := do(); err != nil {
+		return fmt.Errorf("%w (data and logs of the servers: %s)", err, dir)
+	}
+	return os.RemoveAll(dir)
 }
 
 func run(p *plan) error {

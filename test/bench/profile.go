@@ -14,33 +14,58 @@ import (
 
 // With -profile, rounds of unary calls on stoa leave profiles of the leader behind, so
 // that a figure can be explained: of CPU time while the round is measured, and of the
-// heap and of what waits at its end. What they cost is in the figures.
+// heap and of what waits at its end. So do stalls, and scale those of the heap. What they
+// cost is in the figures.
 const pprofFlag = "--enable-pprof"
 
 // profiled does something while the leader's CPU time is profiled.
 func (p *plan) profiled(c *process.Cluster, name string, do func() (sample, error)) (sample, error) {
-	if p.profiles == "" || !c.Spec.Binary.Stoa {
-		return do()
+	kept := p.keep(c, name, max(int(p.length.Seconds()), 1))
+	s, err := do()
+	if err := errors.Join(err, <-kept); err != nil || p.profiles == "" || !c.Spec.Binary.Stoa {
+		return s, err
 	}
 	l, err := leader(c)
 	if err != nil {
-		return sample{}, err
+		return s, err
 	}
-	if err := os.MkdirAll(p.profiles, 0o755); err != nil {
-		return sample{}, fmt.Errorf("keeping profiles: %w", err)
+	return s, p.look(l, name, "heap", "allocs", "mutex", "block")
+}
+
+// keep profiles the CPU time of stoa's leader for so many seconds, once what is now
+// begun has warmed up.
+func (p *plan) keep(c *process.Cluster, name string, seconds int) <-chan error {
+	done := make(chan error, 1)
+	if p.profiles == "" || !c.Spec.Binary.Stoa {
+		done <- nil
+		return done
 	}
-	cpu := make(chan error, 1)
 	go func() {
 		time.Sleep(p.warmup)
-		seconds := max(int(p.length.Seconds()), 1)
-		cpu <- fetch(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", l.ClientURL, seconds), filepath.Join(p.profiles, name+".cpu.prof"))
+		l, err := leader(c)
+		if err == nil {
+			err = os.MkdirAll(p.profiles, 0o755)
+		}
+		if err == nil {
+			err = fetch(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", l.ClientURL, seconds), filepath.Join(p.profiles, name+".cpu.prof"))
+		}
+		done <- err
 	}()
-	s, err := do()
-	err = errors.Join(err, <-cpu)
-	for _, kind := range []string{"heap", "allocs", "mutex", "block"} {
-		err = errors.Join(err, fetch(l.ClientURL+"/debug/pprof/"+kind, filepath.Join(p.profiles, name+"."+kind+".prof")))
+	return done
+}
+
+// look keeps profiles of how a server is now.
+func (p *plan) look(s *process.Server, name string, kinds ...string) (err error) {
+	if p.profiles == "" {
+		return nil
 	}
-	return s, err
+	if err := os.MkdirAll(p.profiles, 0o755); err != nil {
+		return fmt.Errorf("keeping profiles: %w", err)
+	}
+	for _, kind := range kinds {
+		err = errors.Join(err, fetch(s.ClientURL+"/debug/pprof/"+kind, filepath.Join(p.profiles, name+"."+kind+".prof")))
+	}
+	return err
 }
 
 func fetch(url, file string) error {

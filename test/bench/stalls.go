@@ -128,10 +128,10 @@ func (s *staller) round(d disturbance, into *stalled) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
 	var took time.Duration
+	kept := s.p.keep(s.cluster, "stalls-"+strings.ReplaceAll(d.name, " ", "-"), 2)
 	beside, err := s.window(func() error {
-		began = time.Now()
+		began := time.Now()
 		for {
 			if err := d.do(s); err != nil {
 				return err
@@ -142,7 +142,7 @@ func (s *staller) round(d disturbance, into *stalled) error {
 			}
 		}
 	})
-	if err != nil {
+	if err := errors.Join(err, <-kept); err != nil {
 		return err
 	}
 	into.quiet = append(into.quiet, *quiet)
