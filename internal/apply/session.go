@@ -32,6 +32,7 @@ func (x *execution) inSession(body []byte) Result {
 	case !before.known && !x.m.Leases.Has(q.Session):
 		return x.failed(fault.SessionGone)
 	case before.result != nil:
+		x.tell(&q, before.result)
 		return x.repeated(before.result)
 	case q.Seq <= before.last:
 		return x.failed(x.missing(&q))
@@ -113,6 +114,20 @@ func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
 	for p := range x.parts.Each() {
 		t := &x.m.sessions[p]
 		t.remember(t.session(q.Session), q.Answered, o)
+	}
+}
+
+// tell lets those participants know of a write, executed before, which were not among
+// them then: the session's next may be their's and look for its predecessor there.
+func (x *execution) tell(q *command.Sequenced, o *outcome) {
+	if x.local != several {
+		return
+	}
+	for p := range x.parts.Each() {
+		t := &x.m.sessions[p]
+		if s := t.session(q.Session); s.last < q.Seq {
+			t.remember(s, q.Answered, *o)
+		}
 	}
 }
 

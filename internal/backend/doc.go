@@ -35,5 +35,5 @@
 // bbolt, and trees in memory for the simulation (NewMem), which hold the same
 // bytes and give the same hashes.
 //
-// Of stoa the package imports only internal/store and internal/fault.
+// Of stoa the package imports only internal/store, internal/fault and internal/kvwire.
 package backend

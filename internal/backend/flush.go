@@ -3,9 +3,10 @@ package backend
 import (
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -46,11 +47,7 @@ func writeChanges(w writer, parts []store.Cut) error {
 			}
 			continue
 		}
-		value, err := buf.marshal(kv)
-		if err == nil {
-			err = w.put(bucketKey, key, value)
-		}
-		if err != nil {
+		if err := w.put(bucketKey, key, buf.keyValue(kv)); err != nil {
 			return fmt.Errorf("put of key %q: %w", kv.Key, err)
 		}
 	}
@@ -147,16 +144,11 @@ func (a *arena) room(n int) {
 	}
 }
 
-func (a *arena) marshal(m proto.Message) ([]byte, error) {
-	o := proto.MarshalOptions{Deterministic: true}
-	a.room(o.Size(m))
+func (a *arena) keyValue(kv *mvccpb.KeyValue) []byte {
+	a.room(kvwire.Size(kv))
 	from := len(a.block)
-	b, err := o.MarshalAppend(a.block, m)
-	if err != nil {
-		return nil, err
-	}
-	a.block = b
-	return b[from:len(b):len(b)], nil
+	a.block = kvwire.Append(a.block, kv)
+	return a.block[from:len(a.block):len(a.block)]
 }
 
 // tombstone encodes a KeyValue with nothing but a key.

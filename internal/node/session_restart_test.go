@@ -24,9 +24,10 @@ func (c *cluster) sequenced(i int, seq, answered uint64, key, value string) repl
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		core := c.nodes[i].current()
 		done := make(chan replica.Outcome, 1)
+		parts := core.machine.Parts(&pb.PutRequest{Key: []byte(key)})
 		core.replica.Submit(&replica.Write{
 			Command: command.Command{Kind: command.InSession, Body: q.AppendTo(nil)},
-			Parts:   core.machine.Parts(&pb.PutRequest{Key: []byte(key)}), Session: true,
+			Parts:   parts, Home: parts.First(), Session: true,
 			Done: func(out replica.Outcome) { done <- out },
 		})
 		out := <-done

@@ -111,7 +111,10 @@ func (s *sessionClient) sendFrom(from int) {
 		items[i].Seq = uint64(from + i + 1)
 		s.ask[from+i](&items[i])
 	}
-	_ = s.handle.Take(context.Background(), items, uint64(from))
+	s.mu.Lock()
+	answered := len(s.replies)
+	s.mu.Unlock()
+	_ = s.handle.Take(context.Background(), items, uint64(answered))
 }
 
 func (s *sessionClient) send(asks ...func(*session.Item)) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
-// flight is writes that go out together: to one partition, in order. The session
+// flight is writes that go out together: through one partition, in order. The session
 // looks at what became of them when the last one has come back.
 type flight struct {
 	s     *Session
@@ -117,7 +117,7 @@ func decodeRequest(r *session.Request, m proto.Message) error {
 
 // Write implements session.Host. The write was planned just now; it goes out with
 // its neighbours.
-func (d *driver) Write(op *session.Op, parts placement.Set, pred uint64) {
+func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint64) {
 	f := d.flight
 	if f == nil {
 		waiting, _ := d.order.Waiting()
@@ -125,7 +125,7 @@ func (d *driver) Write(op *session.Op, parts placement.Set, pred uint64) {
 		d.flight = f
 	}
 	r := op.Request.(*session.Request)
-	w := replica.Write{Parts: parts, Session: true}
+	w := replica.Write{Parts: parts, Home: home, Session: true}
 	if r.Kind == stoapb.Kind_CLOSE {
 		d.s.leave()
 		body, _ := proto.Marshal(&pb.LeaseRevokeRequest{ID: d.s.id})

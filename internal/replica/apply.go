@@ -69,6 +69,10 @@ func (g *group) applyOne(it *item) bool {
 	default: // executed by this group or by another participant
 		g.finished(it)
 		g.r.meet.leave(g.id, it)
+		if _, mine := g.waiting[it.entry.Seq]; mine && it.entry.Origin == g.r.cfg.Origin {
+			delete(g.waiting, it.entry.Seq)
+			g.open--
+		}
 		return true
 	}
 	g.finished(it)

@@ -63,9 +63,12 @@ func (f *forwarder) init(r *Replica) {
 // Submit routes a write to where it can be stamped. Its Done is called once.
 func (r *Replica) Submit(w *Write) {
 	if r.seq.IsOpen() {
-		if w.System || w.Parts.Len() != 1 {
+		switch {
+		case w.Session:
+			r.groups[w.Home].local(w)
+		case w.System || w.Parts.Len() != 1:
 			r.submitMulti(w)
-		} else {
+		default:
 			r.groups[w.Parts.First()].local(w)
 		}
 		return

@@ -18,7 +18,10 @@ const (
 	maxInflightBytes = 64 << 20
 	maxEntryCommands = 2048    // commands batched into one entry
 	maxEntryBytes    = 1 << 20 // unless a single command is larger
-	maxOpenEntries   = 2       // own entries proposed and not yet applied
+	maxOpenEntries   = 2       // own batches proposed and not yet applied
+	// Partitions to meet for writes that are batched; one write may have more. Each
+	// logs the whole batch.
+	maxBatchParts = 4
 	// MaxPendingWrites is how many writes may wait in one group before clients
 	// are told "too many requests".
 	MaxPendingWrites = 16384
@@ -40,7 +43,7 @@ type group struct {
 	acks      []*raftpb.Message // to be given back to Raft once their entries are applied
 	blocked   bool
 	stamps    []stampAt // of entries appended as the leader, until committed
-	open      int       // own local entries not yet applied
+	open      int       // own batches not yet applied
 	waiting   map[uint64][]*Write
 	term      uint64
 	leader    uint64

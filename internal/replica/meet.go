@@ -108,11 +108,11 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	if r.cfg.Mutations.MeetAlone {
 		at = r.withAbsent(at, it.entry.Parts)
 	}
-	var result apply.Result
-	w := r.multi.removeOwn(r.cfg.Origin, it)
-	var reply func(int, apply.Result)
-	if w != nil {
-		reply = func(_ int, res apply.Result) { result = res }
+	writes := r.multi.removeOwn(r.cfg.Origin, it)
+	results := make([]apply.Result, len(writes))
+	var reply apply.Reply
+	if writes != nil {
+		reply = func(i int, res apply.Result) { results[i] = res }
 	}
 	r.cfg.Machine.Rendezvous(at, &it.entry, reply)
 	r.meet.executed(it)
@@ -121,8 +121,8 @@ func (r *Replica) arrive(g *group, it *item) bool {
 			r.groups[p].resume()
 		}
 	}
-	if w != nil {
-		w.Done(Outcome{Result: r.dated(w.Command.Kind, result), Group: g.id, Index: it.index})
+	for i, w := range writes {
+		w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
 	}
 	return true
 }
@@ -171,47 +171,48 @@ func (g *group) unfinished() []*item {
 
 // multiWaiters holds those who wait for rendezvous proposed here.
 type multiWaiters struct {
-	mu sync.Mutex
-	m  map[uint64]*Write
+	mu    sync.Mutex
+	m     map[uint64][]*Write
+	count int // of writes
 }
 
-func (m *multiWaiters) init() { m.m = map[uint64]*Write{} }
+func (m *multiWaiters) init() { m.m = map[uint64][]*Write{} }
 
 // full says that no more may wait; those on their way in may still do.
 func (m *multiWaiters) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.m) >= MaxPendingWrites
+	return m.count >= MaxPendingWrites
 }
 
-func (m *multiWaiters) add(seq uint64, w *Write) {
+func (m *multiWaiters) add(seq uint64, writes []*Write) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.m[seq] = w
+	m.m[seq] = writes
+	m.count += len(writes)
 }
 
-func (m *multiWaiters) remove(seq uint64) *Write {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w := m.m[seq]
-	delete(m.m, seq)
-	return w
-}
-
-func (m *multiWaiters) removeOwn(origin uint64, it *item) *Write {
+func (m *multiWaiters) removeOwn(origin uint64, it *item) []*Write {
 	if it.entry.Origin != origin {
 		return nil
 	}
-	return m.remove(it.entry.Seq)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	writes := m.m[it.entry.Seq]
+	delete(m.m, it.entry.Seq)
+	m.count -= len(writes)
+	return writes
 }
 
 // failAll is called when the epoch ends.
 func (m *multiWaiters) failAll() {
 	m.mu.Lock()
 	all := m.m
-	m.m = map[uint64]*Write{}
+	m.m, m.count = map[uint64][]*Write{}, 0
 	m.mu.Unlock()
 	for _, seq := range slices.Sorted(maps.Keys(all)) { // a simulation must repeat itself
-		all[seq].fail(fault.LeaderChanged)
+		for _, w := range all[seq] {
+			w.fail(fault.LeaderChanged)
+		}
 	}
 }

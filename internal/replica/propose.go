@@ -23,6 +23,9 @@ type Write struct {
 	// submitted has ended, it fails with LeaderChanged, whether or not it had got
 	// into the log, and its session starts anew from there.
 	Session bool
+	// Home, of a session's write, is the participant in whose log it comes behind
+	// the session's writes before it.
+	Home int
 	// Done is called once, from any goroutine, and must not block. An error of
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
 	// effect.
@@ -54,7 +57,8 @@ type queued struct {
 	epoch  uint64
 	data   []byte
 	seq    uint64
-	writes []*Write // of a local entry
+	batch  bool     // of this group's waiting writes
+	writes []*Write // of a batch that is a local entry
 }
 
 // local takes a write of this partition; it will be part of the next entry.
@@ -85,9 +89,13 @@ func (g *group) propose() {
 func (g *group) nextBatch() []*Write {
 	g.in.mu.Lock()
 	defer g.in.mu.Unlock()
-	n, size := 0, 0
+	n, size, parts := 0, 0, placement.Set(0)
 	for n < len(g.in.writes) && n < maxEntryCommands && size < maxEntryBytes {
-		size += len(g.in.writes[n].Command.Body)
+		w := g.in.writes[n]
+		if parts |= w.Parts; n > 0 && parts.Len() > max(maxBatchParts, w.Parts.Len()) {
+			break
+		}
+		size += len(w.Command.Body)
 		n++
 	}
 	batch := g.in.writes[:n:n]
@@ -97,29 +105,43 @@ func (g *group) nextBatch() []*Write {
 	return batch
 }
 
+// stampBatch makes one entry of writes: a local one, or, if sessions have writes
+// for other partitions among them, a rendezvous with those.
 func (g *group) stampBatch(writes []*Write) {
-	e := command.Entry{
-		Origin: g.r.cfg.Origin, Seq: g.r.nextSeq.Add(1),
-		Commands: make([]command.Command, len(writes)),
-	}
+	e := command.Entry{Origin: g.r.cfg.Origin, Commands: make([]command.Command, len(writes))}
+	parts := placement.Of(g.id)
 	for i, w := range writes {
 		e.Commands[i] = w.Command
+		parts |= w.Parts
 	}
+	var err error
+	if parts.Len() > 1 {
+		err = g.r.stampMulti(parts, &e, writes, g.id)
+	} else {
+		err = g.stampLocal(&e, writes)
+	}
+	if err != nil || parts.Len() > 1 {
+		g.pending.Add(-int64(len(writes)))
+	}
+	if err != nil {
+		// Not stamping any more: nothing has happened, another server may do it.
+		g.r.resubmit(writes)
+	}
+}
+
+func (g *group) stampLocal(e *command.Entry, writes []*Write) error {
 	n := e.Stamps()
 	if len(g.r.groups) == 1 {
 		n = 0 // dense revisions follow from the log alone
 	}
-	err := g.r.seq.Reserve(placement.Of(g.id), n, func(epoch uint64, stamp int64) {
+	return g.r.seq.Reserve(placement.Of(g.id), n, func(epoch uint64, stamp int64) {
+		e.Seq = g.r.nextSeq.Add(1)
 		if len(g.r.groups) > 1 {
 			e.Stamp = stamp
 		}
-		g.queue = append(g.queue, queued{epoch, e.AppendTo(make([]byte, 0, e.Size())), e.Seq, writes})
+		data := e.AppendTo(make([]byte, 0, e.Size()))
+		g.queue = append(g.queue, queued{epoch: epoch, data: data, seq: e.Seq, batch: true, writes: writes})
 	})
-	if err != nil {
-		// Not stamping any more: nothing has happened, another server may do it.
-		g.pending.Add(-int64(len(writes)))
-		g.r.resubmit(writes)
-	}
 }
 
 // proposeQueued gives one stamped entry to Raft. An entry of an ended epoch
@@ -130,7 +152,7 @@ func (g *group) proposeQueued(q *queued) {
 		g.r.lead.lost(q.epoch)
 		return
 	}
-	if q.writes != nil {
+	if q.batch {
 		g.waiting[q.seq] = q.writes
 		g.open++
 	}
@@ -187,39 +209,49 @@ func (g *group) stop(err error) {
 	g.wait.fail(err)
 }
 
-// submitMulti stamps a write that concerns several partitions and queues it in
-// each of them.
+// submitMulti stamps a write that concerns several partitions.
 func (r *Replica) submitMulti(w *Write) {
 	if r.multi.full() {
 		w.fail(fault.TooManyRequests)
 		return
 	}
-	e := command.Entry{
-		Parts: w.Parts, Origin: r.cfg.Origin,
-		Commands: []command.Command{w.Command},
+	writes := []*Write{w}
+	e := command.Entry{Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
+	if r.stampMulti(w.Parts, &e, writes, nobody) != nil {
+		r.resubmit(writes)
 	}
+}
+
+// nobody stands for the group whose batch an entry is, if it is none's.
+const nobody = -1
+
+// stampMulti stamps a rendezvous and queues it in each of its partitions.
+func (r *Replica) stampMulti(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
+	e.Parts = parts
 	n := e.Stamps()
 	if len(r.groups) == 1 {
 		n = 0
 	}
-	err := r.seq.Reserve(w.Parts, n, func(epoch uint64, stamp int64) {
+	err := r.seq.Reserve(parts, n, func(epoch uint64, stamp int64) {
 		// Numbered under the lanes, so that numbers follow the order of the logs:
 		// recover puts entries without a stamp of their own in order by them.
 		e.Seq = r.nextSeq.Add(1)
-		r.multi.add(e.Seq, w)
+		r.multi.add(e.Seq, writes)
 		if len(r.groups) > 1 {
 			e.Stamp = stamp
 		}
-		data := e.AppendTo(nil)
-		for p := range w.Parts.Each() {
-			r.groups[p].queue = append(r.groups[p].queue, queued{epoch: epoch, data: data, seq: e.Seq})
+		data := e.AppendTo(make([]byte, 0, e.Size()))
+		for p := range parts.Each() {
+			r.groups[p].queue = append(r.groups[p].queue, queued{epoch: epoch, data: data, seq: e.Seq, batch: p == home})
 		}
 	})
 	if err != nil {
-		r.resubmit([]*Write{w})
-		return
+		return err
 	}
-	for p := range w.Parts.Each() {
-		r.groups[p].wake()
+	for p := range parts.Each() {
+		if p != home {
+			r.groups[p].wake()
+		}
 	}
+	return nil
 }

@@ -2,8 +2,8 @@ package replica
 
 import "github.com/stoa-kv/stoa/internal/fault"
 
-// SubmitRun is Submit for writes of one session to one partition, in their order:
-// they reach the group's inbox together, or not at all.
+// SubmitRun is Submit for writes of one session with one home, in their order: what
+// they cost in locks and wake-ups, they cost together.
 func (r *Replica) SubmitRun(writes []*Write) {
 	if len(writes) == 1 || !r.seq.IsOpen() {
 		for _, w := range writes {
@@ -11,9 +11,11 @@ func (r *Replica) SubmitRun(writes []*Write) {
 		}
 		return
 	}
-	r.groups[writes[0].Parts.First()].locals(writes)
+	r.groups[writes[0].Home].locals(writes)
 }
 
+// locals takes writes that pass through this group's log; they will be part of its
+// next entries.
 func (g *group) locals(writes []*Write) {
 	if g.pending.Add(int64(len(writes))) > MaxPendingWrites {
 		g.pending.Add(-int64(len(writes)))

@@ -235,9 +235,12 @@ func (s *story) session(r *Replica, d *datadriven.TestData, key string) {
 	body, err := proto.Marshal(&pb.PutRequest{Key: []byte(key), Value: []byte("v")})
 	require.NoError(s.t, err)
 	q := command.Sequenced{Session: int64(id), Seq: uint64(seq), Pred: uint64(pred), Kind: command.Put, Body: body}
+	home := r.cfg.Map.Partition([]byte(key))
+	parts := placement.Of(home)
+	d.MaybeScanArgs(s.t, "home", &home)
 	r.Submit(&Write{
 		Command: command.Command{Kind: command.InSession, Body: q.AppendTo(nil)},
-		Parts:   placement.Of(r.cfg.Map.Partition([]byte(key))), Session: true,
+		Parts:   parts | placement.Of(home), Home: home, Session: true,
 		Done: func(out Outcome) {
 			if out.Err != nil {
 				fmt.Fprintf(&s.said, "write %d at %d: %v\n", seq, r.cfg.ID, out.Err)

@@ -34,23 +34,25 @@ func encodeWrite(w *Write) []byte {
 	b = binary.AppendUvarint(b, uint64(w.Command.Kind))
 	b = binary.AppendUvarint(b, flags)
 	b = binary.AppendUvarint(b, uint64(w.Parts))
+	b = binary.AppendUvarint(b, uint64(w.Home))
 	return append(b, w.Command.Body...)
 }
 
 func decodeWrite(b []byte, all placement.Set) (*Write, error) {
-	n, b, err := uvarints(b, 3)
+	n, b, err := uvarints(b, 4)
 	if err != nil {
 		return nil, err
 	}
-	parts := placement.Set(n[2])
-	if n[0] > 255 || parts == 0 || parts&^all != 0 {
-		return nil, fmt.Errorf("replica: write of kind %d to partitions %v", n[0], parts)
+	parts, session := placement.Set(n[2]), n[1]&flagSession != 0
+	if n[0] > 255 || parts == 0 || parts&^all != 0 || session && (n[3] > 63 || !parts.Has(int(n[3]))) {
+		return nil, fmt.Errorf("replica: write of kind %d to partitions %v through %d", n[0], parts, n[3])
 	}
 	return &Write{
 		Command: command.Command{Kind: command.Kind(n[0]), Body: b},
 		System:  n[1]&flagSystem != 0,
-		Session: n[1]&flagSession != 0,
+		Session: session,
 		Parts:   parts,
+		Home:    int(n[3]),
 	}, nil
 }
 
@@ -119,8 +121,8 @@ func decodePoints(b []byte, parts placement.Set) ([]Closed, error) {
 	return points, nil
 }
 
-func uvarints(b []byte, count int) ([3]uint64, []byte, error) {
-	var out [3]uint64
+func uvarints(b []byte, count int) ([4]uint64, []byte, error) {
+	var out [4]uint64
 	for i := range count {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {

@@ -13,6 +13,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
@@ -171,47 +172,9 @@ func (s *sessionSink) body(head *sessionwire.Reply, m proto.Message) {
 
 // one is a RangeResponse with one key: kvs = 2, count = 4.
 func (s *sessionSink) one(head *sessionwire.Reply, kv *mvccpb.KeyValue) {
-	size := sizeKeyValue(kv)
+	size := kvwire.Size(kv)
 	b := sessionwire.AppendReplyHead(s.buffer(), head, 1+protowire.SizeBytes(size)+2)
 	b = protowire.AppendVarint(append(b, 2<<3|byte(protowire.BytesType)), uint64(size))
-	b = appendKeyValue(b, kv)
+	b = kvwire.Append(b, kv)
 	*s.message.Bytes = append(b, 4<<3, 1)
-}
-
-func sizeKeyValue(kv *mvccpb.KeyValue) int {
-	n := 0
-	for _, v := range [...]int64{kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease} {
-		if v != 0 {
-			n += 1 + protowire.SizeVarint(uint64(v))
-		}
-	}
-	for _, v := range [...][]byte{kv.Key, kv.Value} {
-		if len(v) > 0 {
-			n += 1 + protowire.SizeBytes(len(v))
-		}
-	}
-	return n
-}
-
-func appendKeyValue(b []byte, kv *mvccpb.KeyValue) []byte {
-	b = appendField(b, 1, kv.Key)
-	b = appendNumber(b, 2, kv.CreateRevision)
-	b = appendNumber(b, 3, kv.ModRevision)
-	b = appendNumber(b, 4, kv.Version)
-	b = appendField(b, 5, kv.Value)
-	return appendNumber(b, 6, kv.Lease)
-}
-
-func appendField(b []byte, n byte, v []byte) []byte {
-	if len(v) == 0 {
-		return b
-	}
-	return protowire.AppendBytes(append(b, n<<3|byte(protowire.BytesType)), v)
-}
-
-func appendNumber(b []byte, n byte, v int64) []byte {
-	if v == 0 {
-		return b
-	}
-	return protowire.AppendVarint(append(b, n<<3), uint64(v))
 }

@@ -19,8 +19,8 @@ type request struct {
 	since int64 // what was acknowledged when the request came
 }
 
-// model is a server with partitions that take their time. What a session sends to
-// one partition arrives in order; what it sends to several, in any.
+// model is a server with partitions that take their time. What a session sends
+// through one partition arrives in order.
 type model struct {
 	t *rapid.T
 	s *Session
@@ -55,10 +55,25 @@ type await struct {
 
 func (m *model) Plan(op *Op) Plan { return op.Request.(*request).plan }
 
-func (m *model) Write(op *Op, parts placement.Set, pred uint64) {
+func (m *model) Write(op *Op, parts placement.Set, home int, pred uint64) {
 	require.Nil(m.t, m.awaited, "write %d left while reads were under way", op.Seq)
-	p := parts.First()
-	m.inboxes[p] = append(m.inboxes[p], sent{op, parts, pred})
+	plan := op.Request.(*request).plan
+	require.Zero(m.t, plan.Parts&^parts, "write %d does not reach its keys", op.Seq)
+	require.True(m.t, parts.Has(home))
+	if plan.Alone {
+		require.Zero(m.t, m.underway(), "write %d is not alone", op.Seq)
+	}
+	m.inboxes[home] = append(m.inboxes[home], sent{op, parts, pred})
+}
+
+// behind tells whether none of the participants has seen a write's predecessor.
+func (m *model) behind(in sent) bool {
+	for p := range in.parts.Each() {
+		if m.last[p] >= in.pred {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *model) visible(parts placement.Set) int64 {
@@ -134,18 +149,17 @@ func (m *model) apply(p int) {
 	m.inboxes[p] = m.inboxes[p][1:]
 	what := Answered
 	switch {
-	case in.pred != 0 && m.last[p] < in.pred:
+	case m.behind(in):
 		what = Gap
 	case m.moving > 0:
 		m.moving--
 		what = Moved
 	default:
 		m.rev++
-		m.last[p] = in.op.Seq
 		m.applied = append(m.applied, in.op.Seq)
 		in.op.Revision = m.rev
 		for q := range in.parts.Each() {
-			m.closed[q] = m.rev
+			m.closed[q], m.last[q] = m.rev, in.op.Seq
 		}
 	}
 	m.answered, m.what = append(m.answered, in.op), append(m.what, what)

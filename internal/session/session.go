@@ -47,9 +47,10 @@ type Plan struct {
 // don't block.
 type Host interface {
 	Plan(op *Op) Plan
-	// Write sends a write on its way. pred is the number of the write before it, if
-	// that hasn't been answered. Session.Wrote says what became of it, later.
-	Write(op *Op, parts placement.Set, pred uint64)
+	// Write sends a write on its way, through the log of home, one of the parts, behind
+	// all that went there before. pred is the number of the write before it, if that
+	// hasn't been answered. Session.Wrote says what became of it, later.
+	Write(op *Op, parts placement.Set, home int, pred uint64)
 	// Await waits until parts can be read at revision, and strictly if so asked. It
 	// returns true if they can be now; else Session.Reached is called later.
 	Await(strict bool, parts placement.Set, revision int64) bool
@@ -89,8 +90,10 @@ type Session struct {
 // writes are those under way.
 type writes struct {
 	count int
-	parts placement.Set
+	home  int    // the partition that all of them pass through
+	away  int    // how many, up to the last, have keys elsewhere only
 	last  uint64 // the number of the last of them
+	alone bool   // nothing may follow
 	anew  bool   // one of them has to be planned anew
 }
 

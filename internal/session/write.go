@@ -1,5 +1,7 @@
 package session
 
+import "github.com/stoa-kv/stoa/internal/placement"
+
 // Outcome is what became of a write.
 type Outcome uint8
 
@@ -11,29 +13,38 @@ const (
 	Unknown                 // it may or may not have taken effect
 )
 
-// write sends a write on its way if those that are under way go to the same
-// partition. Its predecessor is then its condition, so that a hole stays a hole
+// write sends a write on its way. Those that are under way together have a home, the
+// partition of the first: all of them pass through its log, in order, and those
+// whose keys live elsewhere are rendezvous with it. Each has its predecessor as its
+// condition, and home remembers whether that has taken effect; so a hole stays a hole
 // whatever happens to the messages.
 func (s *Session) write(op *Op, plan Plan) bool {
 	w := &s.writes
-	if len(s.reads.ops) > 0 {
+	switch {
+	case len(s.reads.ops) > 0:
 		return false
-	}
-	pred := uint64(0)
-	if w.count > 0 {
-		if plan.Parts.Len() != 1 || plan.Alone || plan.Parts != w.parts {
+	case w.count == 0:
+		w.home, w.last, w.away = plan.Parts.First(), 0, 0
+	case plan.Alone || w.alone:
+		return false
+	case plan.Parts.Has(w.home):
+		w.away = 0
+	default:
+		if w.away++; w.away > maxAway {
 			return false
 		}
-		pred = w.last
 	}
-	w.count, w.parts, w.last = w.count+1, plan.Parts, op.Seq
-	if plan.Alone {
-		w.parts = 0 // like no other
-	}
+	pred := w.last
+	w.count, w.last, w.alone = w.count+1, op.Seq, plan.Alone
 	op.sent = true
-	s.host.Write(op, plan.Parts, pred)
+	s.host.Write(op, plan.Parts|placement.Of(w.home), w.home, pred)
 	return true
 }
+
+// maxAway is how many writes may go elsewhere, one behind the other, before the
+// session waits for all of them and moves its home: in the long run that is cheaper
+// than writing each of them into two logs.
+const maxAway = 64
 
 // Wrote says what became of a write. Call Advance after it.
 func (s *Session) Wrote(op *Op, what Outcome) {

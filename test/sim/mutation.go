@@ -25,8 +25,8 @@ type Mutation struct {
 	KeepHub bool
 	// KeepGroups doesn't tell the watch hub that keys have moved.
 	KeepGroups bool
-	// SwitchWithoutWait lets a session's writes to several partitions be under way.
-	SwitchWithoutWait bool
+	// WithoutHome lets a session's writes to several partitions be under way, each in its own log alone.
+	WithoutHome bool
 	// WithoutPred sends a session's writes without their predecessors.
 	WithoutPred bool
 	// WithoutNumbers sends a session's writes as anybody's.
@@ -67,7 +67,7 @@ func Mutations() []Mutation {
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
 		{Name: "call-twice", Seed: 15, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
-		{Name: "switch-without-wait", Seed: 4, SwitchWithoutWait: true},
+		{Name: "without-home", Seed: 4, WithoutHome: true},
 		{Name: "without-pred", Seed: 40, WithoutPred: true},
 		{Name: "without-numbers", Seed: 4, WithoutNumbers: true},
 		{Name: "causal-without-wait", Seed: 12, CausalWithoutWait: true},

@@ -37,7 +37,7 @@ func (h *sessionHost) who() (client string, lease int64) { return "", h.id }
 // Plan implements session.Host.
 func (h *sessionHost) Plan(op *session.Op) session.Plan {
 	p := h.route(op, op.Request.(*session.Request))
-	if p.Class == session.Write && h.l.sv.c.mutation.SwitchWithoutWait && !p.Alone {
+	if p.Class == session.Write && h.l.sv.c.mutation.WithoutHome && !p.Alone {
 		p.Parts = placement.Of(0)
 	}
 	return p
@@ -91,7 +91,7 @@ func decoded(body []byte, m proto.Message) proto.Message {
 
 // Write implements session.Host. The write was planned just now; it goes out with
 // its neighbours.
-func (h *sessionHost) Write(op *session.Op, _ placement.Set, pred uint64) {
+func (h *sessionHost) Write(op *session.Op, parts placement.Set, home int, pred uint64) {
 	if h.flight == nil {
 		h.flight = &flight{known: h.l.known()}
 	}
@@ -99,7 +99,7 @@ func (h *sessionHost) Write(op *session.Op, _ placement.Set, pred uint64) {
 		h.l.sv.c.stats.Pipelined++
 	}
 	r, mut := op.Request.(*session.Request), &h.l.sv.c.mutation
-	w := replica.Write{Parts: h.plan.Parts, Session: true}
+	w := replica.Write{Parts: parts, Home: home, Session: true}
 	switch {
 	case r.Kind == stoapb.Kind_CLOSE:
 		h.leaving = true
@@ -108,7 +108,10 @@ func (h *sessionHost) Write(op *session.Op, _ placement.Set, pred uint64) {
 	case mut.WithoutNumbers:
 		w.Command = command.Command{Kind: kinds[r.Kind], Body: r.Body}
 	default:
-		if mut.WithoutPred || mut.SwitchWithoutWait {
+		if mut.WithoutHome {
+			w.Parts, w.Home = h.plan.Parts, h.plan.Parts.First()
+		}
+		if mut.WithoutPred || mut.WithoutHome {
 			pred = 0
 		}
 		w.Command = h.command(op, r, pred)
@@ -144,7 +147,7 @@ func (h *sessionHost) launch() {
 		l.write.Done = func(out replica.Outcome) { h.back(f, l, out) }
 		batch = append(batch, &l.write)
 	}
-	if h.l.sv.c.mutation.SwitchWithoutWait { // a run has one way
+	if h.l.sv.c.mutation.WithoutHome { // a run has one way
 		for _, w := range batch {
 			f.known.c.replica.Submit(w)
 		}
