@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -52,65 +51,7 @@ func (a *app) open() (store, error) {
 	if err != nil {
 		return nil, badArgs("composition %s: %w", a.o.compose, err)
 	}
-	return &composition{c, cfg.Routes}, nil
-}
-
-// composition is a composed client that knows its routes.
-type composition struct {
-	*compose.Client
-	routes []compose.Route
-}
-
-// upToDate makes a read that follows reflect all that was acknowledged to anybody.
-// One cluster does that by itself. A composed client reads locally: to it, somebody
-// who calls stoactl again is a new client, which may see less than the last one.
-func upToDate(ctx context.Context, s store, read clientv3.Op) error {
-	c, composed := s.(*composition)
-	if !composed {
-		return nil
-	}
-	for _, cluster := range c.holding(read) {
-		if err := c.Sync(ctx, cluster); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// holding are the clusters that may have keys of a range. Of the routes that have
-// all of it, only the longest counts.
-func (c *composition) holding(read clientv3.Op) []string {
-	from, to := string(read.KeyBytes()), string(read.RangeBytes())
-	switch to {
-	case "":
-		to = from + "\x00"
-	case "\x00":
-		to = ""
-	}
-	var names []string
-	whole := -1 // the length of the longest such route
-	for _, r := range c.routes {
-		end := prefixEnd(r.Prefix)
-		if r.Prefix <= from && (end == "" || to != "" && to <= end) {
-			whole = max(whole, len(r.Prefix))
-		}
-	}
-	for _, r := range c.routes {
-		end := prefixEnd(r.Prefix)
-		apart := to != "" && to <= r.Prefix || end != "" && end <= from
-		if !apart && len(r.Prefix) >= whole && !slices.Contains(names, r.Cluster) {
-			names = append(names, r.Cluster)
-		}
-	}
-	return names
-}
-
-// prefixEnd is the end of the keys with a prefix, "" if there is none.
-func prefixEnd(prefix string) string {
-	if end := clientv3.GetPrefixRangeEnd(prefix); end != "\x00" {
-		return end
-	}
-	return ""
+	return c, nil
 }
 
 // withStore runs f on what open opens, within the time that a command may take.
@@ -140,7 +81,7 @@ type happening struct {
 // end. Over a composition, a range may lie in several clusters; the events are
 // merged then.
 func openWatch(ctx context.Context, s store, key string, opts []clientv3.OpOption) (func() *happening, error) {
-	c, composed := s.(*composition)
+	c, composed := s.(*compose.Client)
 	if !composed {
 		ch := s.Watch(clientv3.WithRequireLeader(ctx), key, opts...)
 		return func() *happening {

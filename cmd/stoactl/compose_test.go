@@ -5,13 +5,15 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/client/compose"
@@ -54,25 +56,71 @@ func describe(cfg compose.Config) string {
 	return out.String()
 }
 
-func TestClustersThatHoldARange(t *testing.T) {
-	c := composition{routes: []compose.Route{
-		{Prefix: "/eu/", Cluster: "eu"}, {Prefix: "/eu/local/", Cluster: "local"}, {Prefix: "/us/", Cluster: "us"}, {Prefix: "", Cluster: "rest"},
-	}}
-	for _, tc := range []struct {
-		read clientv3.Op
-		want string
-	}{
-		{clientv3.OpGet("/eu/a"), "eu"},
-		{clientv3.OpGet("/eu/local/a"), "local"},
-		{clientv3.OpGet("/x"), "rest"},
-		{clientv3.OpGet("/us/", clientv3.WithPrefix()), "us"},
-		{clientv3.OpGet("/eu/", clientv3.WithPrefix()), "eu local"},
-		{clientv3.OpGet("/eu/local/", clientv3.WithPrefix()), "local"},
-		{clientv3.OpGet("/eu/m", clientv3.WithRange("/eu/n")), "eu"},
-		{clientv3.OpGet("/eu/z", clientv3.WithRange("/us/b")), "eu us rest"},
-		{clientv3.OpGet("/us/z", clientv3.WithFromKey()), "us rest"},
-		{clientv3.OpGet("", clientv3.WithPrefix()), "eu local us rest"},
-	} {
-		require.Equal(t, tc.want, strings.Join(c.holding(tc.read), " "), "%s to %s", tc.read.KeyBytes(), tc.read.RangeBytes())
+// unreached: gRPC says that nobody is there now in these words, now in those.
+var unreached = regexp.MustCompile(`(cluster "cut": ).*?( \(whether it took effect is unknown\))?\n`)
+
+// The stories in testdata/compose/commands: every line is called on two clusters that
+// answer as stoactl_test.go says, "eu" with all keys of /eu/ and "us" with those of
+// /us/, stripped of it; there is none behind "cut". What they were asked comes first.
+func TestComposedCommands(t *testing.T) {
+	eu, euAddr := startFake(t)
+	us, usAddr := startFake(t)
+	path := filepath.Join(t.TempDir(), "compose.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf(`
+clusters:
+  eu:  {endpoints: [%q], kind: etcd}
+  us:  {endpoints: [%q], kind: etcd}
+  cut: {endpoints: ["127.0.0.1:1"], kind: etcd}
+routes:
+- {prefix: /eu/, cluster: eu}
+- {prefix: /us/, cluster: us, strip: true}
+- {prefix: /zz/, cluster: cut}
+`, euAddr, usAddr)), 0o600))
+	env := []string{"STOACTL_COMPOSE=" + path, "STOACTL_COMMAND_TIMEOUT=300ms", "STOACTL_DIAL_TIMEOUT=300ms"}
+	datadriven.RunTest(t, "testdata/compose/commands", func(t *testing.T, d *datadriven.TestData) string {
+		eu.last, us.last = nil, nil
+		command, stdin, _ := strings.Cut(d.Input, "\n")
+		args, err := words(command)
+		require.NoError(t, err)
+		began := time.Now()
+		code, out, errs := call(stdin, env, args...)
+		require.Less(t, time.Since(began), 3*time.Second)
+		var b strings.Builder
+		for _, f := range []struct {
+			name   string
+			server *fakeServer
+		}{{"eu", eu}, {"us", us}} {
+			if f.server.last != nil {
+				fmt.Fprintf(&b, "(%s: %s)\n", f.name, asked(f.server.last))
+			}
+		}
+		fmt.Fprint(&b, out, unreached.ReplaceAllString(errs, "$1(why)$2\n"))
+		if code != 0 {
+			fmt.Fprintf(&b, "exit %d\n", code)
+		}
+		return b.String()
+	})
+}
+
+// asked is a request in a few words.
+func asked(m any) string {
+	switch r := m.(type) {
+	case *pb.RangeRequest:
+		kind := "read"
+		if r.Serializable {
+			kind = "local read"
+		}
+		return fmt.Sprintf("%s %q %q", kind, r.Key, r.RangeEnd)
+	case *pb.PutRequest:
+		return fmt.Sprintf("put %q lease %x", r.Key, r.Lease)
+	case *pb.DeleteRangeRequest:
+		return fmt.Sprintf("delete %q %q", r.Key, r.RangeEnd)
+	case *pb.TxnRequest:
+		return fmt.Sprintf("txn of %d on %q", len(r.Success), r.Compare[0].Key)
+	case *pb.LeaseRevokeRequest:
+		return fmt.Sprintf("revoke %x", r.ID)
+	case *pb.LeaseTimeToLiveRequest:
+		return fmt.Sprintf("time to live of %x", r.ID)
 	}
+	return fmt.Sprintf("%T", m)
 }

@@ -22,11 +22,6 @@ func (a *app) getCommand() *cobra.Command {
 				return badArgs("--count-only is only for --write-out=fields and json")
 			}
 			return a.withStore(func(ctx context.Context, c store) error {
-				if f.consistency == "l" {
-					if err := upToDate(ctx, c, clientv3.OpGet(key, opts...)); err != nil {
-						return err
-					}
-				}
 				r, err := f.fetch(ctx, c, key, opts)
 				if err != nil {
 					return err
