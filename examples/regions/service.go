@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// service is the configuration service of one region.
+type service struct {
+	region string
+	client *compose.Client // its requests have one order, over both clusters
+	feed   *compose.Feed
+
+	mu      sync.Mutex
+	changes []string // the latest, as the feed has brought them
+}
+
+const changesKept = 1000
+
+func newService(ctx context.Context, c *compose.Client, region string) (*service, error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	s := &service{region: region, client: c, feed: c.NewFeed()}
+	for _, prefix := range []string{"/global/", "/eu/config/", "/us/config/"} {
+		if _, err := s.feed.Watch(ctx, prefix, clientv3.WithPrefix()); err != nil {
+			s.feed.Close()
+			return nil, fmt.Errorf("watching %s: %w", prefix, err)
+		}
+	}
+	return s, nil
+}
+
+// follow notes what changes, in any region, in one order.
+func (s *service) follow(ctx context.Context) error {
+	for {
+		n, err := s.feed.Next(ctx)
+		if err == nil {
+			err = n.Err
+		}
+		if err != nil {
+			return fmt.Errorf("following the changes: %w", err)
+		}
+		s.mu.Lock()
+		for _, ev := range n.Events {
+			line := fmt.Sprintf("%s = %s", ev.Kv.Key, ev.Kv.Value)
+			if ev.Type == clientv3.EventTypeDelete {
+				line = fmt.Sprintf("%s is gone", ev.Kv.Key)
+			}
+			s.changes = append(s.changes, line)
+		}
+		s.changes = s.changes[max(0, len(s.changes)-changesKept):]
+		s.mu.Unlock()
+	}
+}
+
+// handler is the service for applications:
+//
+//	GET, PUT /global/KEY     configuration of all regions
+//	GET, PUT /config/KEY     configuration of this region
+//	GET /regions/REGION/KEY  that of any region
+//	GET /live                who is live in all regions
+//	GET /changes             what has changed since the process started, in order
+//	GET /stats               how many requests were made and how many syncs they took
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	global := func(r *http.Request) string { return "/global/" + r.PathValue("key") }
+	own := func(r *http.Request) string { return "/" + s.region + "/config/" + r.PathValue("key") }
+	mux.HandleFunc("GET /global/{key}", s.get(global))
+	mux.HandleFunc("PUT /global/{key}", s.put(global))
+	mux.HandleFunc("GET /config/{key}", s.get(own))
+	mux.HandleFunc("PUT /config/{key}", s.put(own))
+	mux.HandleFunc("GET /regions/{region}/{key}", s.get(func(r *http.Request) string {
+		return "/" + r.PathValue("region") + "/config/" + r.PathValue("key")
+	}))
+	mux.HandleFunc("GET /live", s.live)
+	mux.HandleFunc("GET /changes", func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, line := range s.changes {
+			fmt.Fprintln(w, line)
+		}
+	})
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		st := s.client.Stats()
+		fmt.Fprintf(w, "reads %d, updates %d, switches %d, syncs %d\n", st.Reads, st.Updates, st.Switches, st.Syncs)
+	})
+	return mux
+}
+
+func (s *service) get(key func(*http.Request) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		found, err := s.client.Get(r.Context(), key(r))
+		switch {
+		case err != nil:
+			fail(w, err)
+		case len(found.Kvs) == 0:
+			http.Error(w, "no such key", http.StatusNotFound)
+		default:
+			fmt.Fprintf(w, "%s\n", found.Kvs[0].Value)
+		}
+	}
+}
+
+func (s *service) put(key func(*http.Request) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if _, err := s.client.Put(r.Context(), key(r), string(value)); err != nil {
+			fail(w, err)
+		}
+	}
+}
+
+// live lists the processes of all regions, as the cluster of this one knows them.
+func (s *service) live(w http.ResponseWriter, r *http.Request) {
+	prefix := livePrefix(s.region)
+	found, err := s.client.Get(r.Context(), prefix, clientv3.WithPrefix())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	for _, kv := range found.Kvs {
+		fmt.Fprintln(w, strings.TrimPrefix(string(kv.Key), prefix))
+	}
+}
+
+// fail tells a region that can't be reached, which others don't suffer from, from
+// what is wrong with the request or this process.
+func fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var cut *compose.ClusterError
+	switch {
+	case errors.As(err, &cut):
+		status = http.StatusBadGateway
+	case errors.Is(err, compose.ErrNoRoute):
+		status = http.StatusNotFound
+	}
+	http.Error(w, err.Error(), status)
+}
