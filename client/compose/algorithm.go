@@ -40,7 +40,7 @@ const (
 	send
 	// sendSynced: the read, or a sync before it.
 	sendSynced
-	// sendLeading: the update, which leads a run of requests to its cluster.
+	// sendLeading: the update, which local reads behind it rely on.
 	sendLeading
 )
 
@@ -112,7 +112,7 @@ func (a *algorithm) admit(target int, k kind) action {
 	a.outstanding++
 	if k == update {
 		a.updates++
-		if switched {
+		if switched || a.unled[target] {
 			a.unled[target] = false
 			return sendLeading
 		}

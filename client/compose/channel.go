@@ -114,6 +114,7 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 	if r.act == sendSynced {
 		reader = ch.s.At(client.Strict)
 	}
+	setLocal(r.message, false) // what etcd calls serializable is less than causal
 	err := reader.SendThen(ctx, r.message, func(m proto.Message, err error) {
 		if err = ch.answered(r.kind, r.act, err); err != nil {
 			r.done(nil, err)
@@ -129,9 +130,10 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 
 // get and put are send for one key. They need core.mu.
 func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*client.Future[*clientv3.GetResponse], error) {
-	ch.l.sent.Add(1)
+	n := ch.l.sent.Add(1)
 	reader := ch.local
 	if act == sendSynced {
+		ch.l.lead.Store(n)
 		reader = ch.s.At(client.Strict)
 	}
 	f, err := reader.GetThen(ctx, r.keyThere(key), ch.quick[r].get)
@@ -165,8 +167,8 @@ func (ch *channel) refused(err error) error {
 
 // answered notes an answer. The session calls it in the order of the requests.
 //
-// When an update that led is refused, nothing has led the local reads that were sent
-// behind it meanwhile: they may have been read from the past, and fail.
+// When the update or read that led is refused, nothing has led the local reads that
+// were sent behind it meanwhile: they may have been read from the past, and fail.
 func (ch *channel) answered(k kind, act action, err error) error {
 	l := ch.l
 	n := l.got.Load() + 1

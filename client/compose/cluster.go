@@ -59,36 +59,45 @@ func newCluster(name string, at int, cfg Config) *cluster {
 const pickFirst = `{"loadBalancingConfig":[{"pick_first":{}}]}`
 
 // connect makes the client, and finds out what the members run, unless that is
-// known.
+// known. Forks that connect at one time ask at one time.
 func (c *cluster) connect(ctx context.Context) (*client.Client, Kind, error) {
+	near, kind, err := c.dialled()
+	if err != nil || kind != Auto {
+		return near, kind, err
+	}
+	if kind, err = ask(ctx, near); err != nil {
+		return nil, Auto, fmt.Errorf("asking what the members run: %w", err)
+	}
+	c.mu.Lock()
+	c.kind = kind
+	c.mu.Unlock()
+	return near, kind, nil
+}
+
+// dialled makes the client. With a password, that takes an answer of a member.
+func (c *cluster) dialled() (*client.Client, Kind, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, Auto, ErrClosed
 	}
-	if c.near == nil {
-		options := []grpc.DialOption{
-			grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		}
-		near, err := client.New(client.Config{
-			Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
-			DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
-			DialOptions: append(options, c.of.DialOptions...),
-		})
-		if err != nil {
-			return nil, Auto, err
-		}
-		c.near = near
+	if c.near != nil {
+		return c.near, c.kind, nil
 	}
-	if c.kind == Auto {
-		kind, err := ask(ctx, c.near)
-		if err != nil {
-			return nil, Auto, fmt.Errorf("asking what the members run: %w", err)
-		}
-		c.kind = kind
+	options := []grpc.DialOption{
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 	}
-	return c.near, c.kind, nil
+	near, err := client.New(client.Config{
+		Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
+		DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
+		DialOptions: append(options, c.of.DialOptions...),
+	})
+	if err != nil {
+		return nil, Auto, err
+	}
+	c.near = near
+	return near, c.kind, nil
 }
 
 // ask asks a member what it runs, until one answers.

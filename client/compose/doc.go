@@ -1,3 +1,82 @@
-// Package compose makes one client of several clusters, of stoa or of etcd: each
-// keeps its own keys, and the client keeps one order over all of them.
+// Package compose makes one client of several clusters, of stoa or of etcd: each keeps
+// its own keys, and the client keeps one order over all of them. It is the modular
+// composition of Lev-Ari, Bortnikov, Keidar and Shraer (ZooNet), with what the paper
+// left open: one session over all clusters, and watches merged into one order.
+//
+//	c, err := compose.New(compose.Config{
+//		Clusters: map[string]compose.Cluster{
+//			"eu": {Endpoints: eu, Near: []string{here}},
+//			"us": {Endpoints: us, Near: []string{usMemberNearHere}},
+//		},
+//		Routes: []compose.Route{{Prefix: "/eu/", Cluster: "eu"}, {Prefix: "/us/", Cluster: "us"}},
+//	})
+//
+// # What a composition promises
+//
+//  1. Updates are linearizable. All requests of all clients together, over all clusters,
+//     are as if they had been carried out one behind the other, in an order that keeps
+//     that of each client (ordered sequential consistency). It holds among clients
+//     that all use this package, or that use one cluster each.
+//  2. Reads are local: the near member answers. Only the first read behind a change of
+//     cluster is a synced one, and what replaces a sync that was lost (Stats counts).
+//     What stays in one cluster costs what a single client costs.
+//  3. Asynchronous requests take effect in the order in which they were sent,
+//     whichever clusters they go to. Those to another cluster are kept back until
+//     the ones before are answered.
+//  4. What a client has seen of a cluster it never sees older again, whichever member
+//     answers.
+//  5. A cluster that is cut off fails what goes to it, within Config.Timeout, with a
+//     *[ClusterError] that names it. Requests to it that were sent before that was known
+//     fail too, unsent, with [ErrBehind]: what takes effect of an asynchronous sequence
+//     is, in each cluster, a prefix. Requests to other clusters that wait behind
+//     them go on.
+//
+// An error with ClusterError.Unknown leaves open whether the update takes effect. The
+// order counts it as over. On a stoa cluster it is decided before the next request
+// there is carried out, since the session that carried it is ended first; on an etcd
+// cluster it may still take effect later, and is then, for the order, an update of
+// somebody else's.
+//
+// # One order, many goroutines
+//
+// A [Client] is one logical client. Goroutines that use it together have one order,
+// and wait for each other whenever they are about different clusters. Who needs no
+// common order takes a [Client.Fork] each: connections are shared, orders aren't.
+//
+// Contexts bound waiting. A call whose context ends keeps its place, or, if its call
+// to an etcd cluster was being made, is broken off.
+//
+// # Sessions and leases
+//
+// A lease of a composition has the same number in all clusters. [Client.Session] keeps
+// one alive; its loss in one cluster ends it in all. See [Session] for what isn't
+// promised: that keys go everywhere at once.
+//
+// # Watches
+//
+// [Client.Watch] is etcd's Watch in one cluster. A [Feed] merges watches of several
+// into an order that respects what the client itself has done. Taking an event counts
+// as having seen the state that it shows: later reads of other clusters are not older
+// than what the client did before.
+//
+// # Where things are
+//
+// A request comes in at kv.go or async.go, gets its cluster and its keys' names there
+// in routes.go and translate.go (span.go if it has several), and its place in order.go,
+// which asks algorithm.go. link.go counts it, and channel.go (stoa) or calls.go (etcd)
+// carry it; cluster.go has the connections. watchdog.go notices silence. lease.go,
+// keeper.go and session.go are the virtual session; watch.go, feed.go, progress.go and
+// merge.go the watches. DESIGN.md says why the syncs suffice.
+//
+// Invariants:
+//
+//  1. A request has its place, and is given to what carries it, under core.mu; nothing
+//     else decides the order.
+//  2. An answer never waits for core.mu: a request may be waiting for room with it, and
+//     answers make the room.
+//  3. A local answer is handed on only if its revision is not below what the client
+//     had seen when it asked; on stoa clusters the session's token sees to that.
+//  4. algorithm.go, merge.go, routes.go and translate.go know neither clock nor network.
+//
+// The package knows client, etcd's client libraries, and nothing of the server.
 package compose

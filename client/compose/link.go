@@ -31,7 +31,7 @@ type link struct {
 	// floor is the highest revision that the client has seen of the cluster, but for
 	// what a session knows by itself.
 	floor atomic.Int64
-	// lead is the number of the update that led the present run of requests; up to
+	// lead is the number of the request that leads the present run of requests; up to
 	// unled, local reads were sent behind one that was refused.
 	lead, unled atomic.Int64
 }
@@ -63,7 +63,7 @@ func (l *link) takeAnswers() int {
 func (l *link) send(ctx context.Context, r *request) error {
 	l.core.sending(l, r.kind)
 	n := l.sent.Add(1)
-	if r.act == sendLeading {
+	if r.act != send {
 		l.lead.Store(n)
 	}
 	if err := l.by.send(ctx, r); err != nil {

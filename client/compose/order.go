@@ -23,7 +23,8 @@ type core struct {
 	// wants is set while a request waits: then answers stir wake.
 	wants           atomic.Bool
 	wake            chan struct{}
-	done            chan struct{} // closed by close
+	ctx             context.Context // ends with close
+	end             context.CancelFunc
 	stale, failures atomic.Int64
 
 	mu      sync.Mutex
@@ -52,9 +53,10 @@ type request struct {
 
 func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) *core {
 	c := &core{
-		cfg: cfg, routes: routes, watch: watch, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		cfg: cfg, routes: routes, watch: watch, wake: make(chan struct{}, 1),
 		algo: newAlgorithm(len(clusters), cfg.Policy),
 	}
+	c.ctx, c.end = context.WithCancel(context.Background())
 	for _, of := range clusters {
 		c.links = append(c.links, &link{core: c, cluster: of})
 	}
@@ -202,7 +204,7 @@ func (c *core) next(r *request, l *link) {
 		c.mu.Unlock()
 		select {
 		case <-c.wake:
-		case <-c.done:
+		case <-c.ctx.Done():
 		}
 		return
 	}
@@ -253,7 +255,7 @@ func (c *core) waitForRoom(ctx context.Context) error {
 		var err error
 		select {
 		case <-space:
-		case <-c.done:
+		case <-c.ctx.Done():
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -313,7 +315,7 @@ func (c *core) close() {
 		return
 	}
 	c.closed = true
-	close(c.done)
+	c.end()
 	c.mu.Unlock()
 	for _, l := range c.links {
 		l.close()

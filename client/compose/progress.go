@@ -25,7 +25,7 @@ func (p *part) ask() {
 			return
 		case <-p.f.ctx.Done():
 			return
-		case <-p.f.c.core.done:
+		case <-p.f.c.core.ctx.Done():
 			p.f.Close()
 			return
 		case <-p.nudge:

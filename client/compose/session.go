@@ -104,13 +104,7 @@ func (s *shared) named(names []string) ([]*cluster, error) {
 // keep is the session's life.
 func (s *Session) keep(ctx context.Context) {
 	defer close(s.kept)
-	go func() {
-		select {
-		case <-s.core.done:
-			s.end(ErrClosed)
-		case <-s.done:
-		}
-	}()
+	defer context.AfterFunc(s.core.ctx, func() { s.end(ErrClosed) })()
 	err := s.keeper.keep(ctx)
 	if err == nil {
 		return

@@ -5,10 +5,10 @@ type Stats struct {
 	// Reads and Updates that callers asked for and that were sent.
 	Reads, Updates int64
 	// Switches to another cluster than that of the request before; the first
-	// request of all is not one.
+	// request of all is one.
 	Switches int64
-	// Syncs are reads that were synced because they were the first behind a switch
-	// (or, under SyncAll, at all).
+	// Syncs are reads that were synced because they were the first behind a switch,
+	// or because Sync or SyncAll wanted it.
 	Syncs int64
 	// Resyncs are syncs for other reasons: a failure before, or an event that was
 	// delivered of another cluster.

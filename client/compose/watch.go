@@ -48,7 +48,10 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 			return
 		}
 		for r := range refused(ctx, err) {
-			out <- r
+			select {
+			case out <- r:
+			case <-ctx.Done():
+			}
 		}
 	}()
 	return out
@@ -83,7 +86,8 @@ type tail struct {
 	// news, unless it was asked for.
 	after int64
 	// by carries it; nil: the cluster's client.
-	by clientv3.Watcher
+	by     clientv3.Watcher
+	opened bool
 }
 
 func (c *core) tail(seg segment, opts []clientv3.OpOption) *tail {
@@ -114,14 +118,14 @@ func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) boo
 			return nil
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case time.Since(served) > w.core.cfg.Timeout:
+		case time.Since(served) >= w.core.cfg.Timeout:
 			return w.of.named(plain(err), false)
 		}
 		w.of.leave()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.core.done:
+		case <-w.core.ctx.Done():
 			return ErrClosed
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -135,8 +139,9 @@ func (e *watchEnded) Error() string { return "the watch has ended: " + e.last.Er
 
 // open opens the watch and reads it until it ends: nil if deliver said no.
 func (w *tail) open(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(w.core.ctx, func() { cancel(ErrClosed) })()
 	dial, stop := context.WithTimeout(ctx, w.core.cfg.Timeout)
 	near, _, err := w.of.connect(dial)
 	stop()
@@ -155,7 +160,10 @@ func (w *tail) open(ctx context.Context, deliver func(clientv3.WatchResponse) bo
 		op.WithKeyBytes(key)
 		op.WithRangeBytes(end)
 	})
+	late := time.AfterFunc(w.core.cfg.Timeout, func() { cancel(ErrSilent) })
+	defer late.Stop()
 	for r := range by.Watch(watchContext(ctx), string(key), opts...) {
+		late.Stop() // it is open, or refused
 		switch err := r.Err(); {
 		case err != nil && (errors.Is(err, rpctypes.ErrNoLeader) || isCutOff(err) && r.CompactRevision == 0 && !r.Canceled):
 			return err
@@ -164,6 +172,9 @@ func (w *tail) open(ctx context.Context, deliver func(clientv3.WatchResponse) bo
 		case !deliver(r):
 			return nil
 		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
 	}
 	return errWatchBroken
 }
@@ -178,7 +189,9 @@ func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 		if w.next == 0 {
 			w.next = r.Header.Revision + 1
 		}
-		return !clientv3.OpWatch(w.seg.from, w.opts...).IsCreatedNotify()
+		again := w.opened
+		w.opened = true
+		return again || !clientv3.OpWatch(w.seg.from, w.opts...).IsCreatedNotify()
 	case r.IsProgressNotify():
 		w.next = max(w.next, r.Header.Revision+1)
 		return false

@@ -54,6 +54,11 @@ func TestCutOff(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(began), time.Second)
 
+		r := <-e.Watch(e.ctx, "/us/a")
+		var in *compose.ClusterError
+		require.ErrorAs(t, r.Err(), &in)
+		require.Equal(t, "us", in.Cluster)
+
 		other := e.Fork()
 		t.Cleanup(func() { _ = other.Close() })
 		began = time.Now()

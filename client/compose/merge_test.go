@@ -1,0 +1,144 @@
+package compose
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestMergerHoldsBack(t *testing.T) {
+	var m merger
+	eu, us := m.add(0, 0), m.add(1, 0)
+	m.bring(us, item{revision: 4}) // of before: free
+	require.Len(t, m.take(), 1)
+	// The client has seen eu up to 7, and is about to write to us, whose latest it knows
+	// is 4.
+	m.depend(dependency{cluster: 1, from: 5, needs: []int64{7, 0}})
+	m.bring(us, item{revision: 5})
+	require.Empty(t, m.take())
+	require.Equal(t, []int{0}, m.lacking())
+	m.bring(eu, item{revision: 6})
+	require.Len(t, m.take(), 1, "eu's own is free")
+	m.bring(eu, item{revision: 8, progress: true})
+	out := m.take()
+	require.Len(t, out, 2)
+	require.Same(t, us, out[1].lane)
+	require.Empty(t, m.deps)
+	require.Empty(t, m.lacking())
+}
+
+// A watch that ends gives out what it has, and holds nobody back any more.
+func TestMergerLetsGo(t *testing.T) {
+	var m merger
+	eu, us := m.add(0, 0), m.add(1, 0)
+	m.depend(dependency{cluster: 1, from: 1, needs: []int64{7, 0}})
+	m.bring(us, item{revision: 5})
+	require.Empty(t, m.take())
+	m.bring(eu, item{revision: atEnd})
+	m.end(eu)
+	require.Len(t, m.take(), 2)
+	require.Equal(t, []*lane{us}, m.lanes)
+}
+
+// TestMergerDrawn has a client write, and others between, to three clusters, whose
+// events come as they like. The client's own writes come out in the order in which they
+// were made, each behind all that the client had seen elsewhere; and everything comes
+// out in the end.
+func TestMergerDrawn(t *testing.T) {
+	const clusters = 3
+	type event struct {
+		cluster int
+		rev     int64
+		own     int // 0: somebody else's; else its place in the client's order
+		needs   []int64
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		revs := make([]int64, clusters) // the clusters'
+		seen := make([]int64, clusters) // the client's
+		var logs [clusters][]event
+		var deps []dependency
+		at, led, own := -1, false, 0
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			c := rapid.IntRange(0, clusters-1).Draw(t, "cluster")
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0: // somebody else writes
+				revs[c]++
+				logs[c] = append(logs[c], event{cluster: c, rev: revs[c]})
+				continue
+			case 1: // the client reads what is there, or something of before
+				seen[c] = max(seen[c], revs[c]-rapid.Int64Range(0, 2).Draw(t, "stale"))
+				if at != c {
+					at, led = c, false
+				}
+				continue
+			}
+			if at != c {
+				at, led = c, false
+			}
+			if !led {
+				led = true
+				d := dependency{cluster: c, from: seen[c] + 1, needs: slices.Clone(seen)}
+				d.needs[c] = 0
+				deps = append(deps, d)
+			}
+			own++
+			revs[c]++
+			logs[c] = append(logs[c], event{cluster: c, rev: revs[c], own: own, needs: slices.Clone(seen)})
+			seen[c] = revs[c]
+		}
+
+		var m merger
+		var lanes [clusters]*lane
+		for i := range lanes {
+			lanes[i] = m.add(i, 0)
+		}
+		for _, d := range deps {
+			m.depend(d)
+		}
+		var out []event
+		take := func() {
+			for _, it := range m.take() {
+				if !it.progress {
+					out = append(out, logs[it.lane.cluster][it.what.Revision])
+				}
+			}
+		}
+		next := [clusters]int{}
+		left := len(logs[0]) + len(logs[1]) + len(logs[2])
+		for brought := 0; brought < left; {
+			c := rapid.IntRange(0, clusters-1).Draw(t, "brings")
+			if next[c] == len(logs[c]) {
+				continue
+			}
+			m.bring(lanes[c], item{revision: logs[c][next[c]].rev, what: Notification{Revision: int64(next[c]), Events: []*clientv3.Event{}}})
+			next[c]++
+			brought++
+			take()
+		}
+		for i, l := range lanes {
+			m.bring(l, item{revision: revs[i], progress: true})
+		}
+		take()
+		require.Len(t, out, left, "nothing is held back for ever")
+		place := 0
+		past := make([]int64, clusters)
+		for _, e := range out {
+			require.Equal(t, past[e.cluster]+1, e.rev, "each cluster's events in their order")
+			past[e.cluster] = e.rev
+			if e.own == 0 {
+				continue
+			}
+			require.Greater(t, e.own, place, "the client's order")
+			place = e.own
+			for c, need := range e.needs {
+				if c != e.cluster {
+					require.GreaterOrEqual(t, past[c], need, "what the client had seen comes first")
+				}
+			}
+		}
+	})
+}

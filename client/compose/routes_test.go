@@ -1,0 +1,172 @@
+package compose
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client"
+)
+
+func table(t require.TestingT, routes ...Route) *routing {
+	r, err := newRouting([]string{"eu", "us"}, routes)
+	require.NoError(t, err)
+	return r
+}
+
+func TestLongestPrefix(t *testing.T) {
+	r := table(t, Route{Prefix: "", Cluster: "us"}, Route{Prefix: "/eu", Cluster: "eu", Strip: true}, Route{Prefix: "/eu/us/", Cluster: "us"})
+	for key, want := range map[string]string{"/eu/a": "eu /a", "/eu": "eu ", "/europe": "eu rope", "/eu/us/x": "us /eu/us/x", "/asia": "us /asia"} {
+		at, err := r.of(key)
+		require.NoError(t, err)
+		require.Equal(t, want, r.names[at.cluster]+" "+at.keyThere(key))
+	}
+	_, err := table(t, Route{Prefix: "/eu", Cluster: "eu"}).of("/asia")
+	require.ErrorIs(t, err, ErrNoRoute)
+	_, err = newRouting([]string{"eu"}, []Route{{Prefix: "/", Cluster: "mars"}})
+	require.ErrorContains(t, err, "mars")
+	_, err = newRouting([]string{"eu"}, []Route{{Prefix: "/", Cluster: "eu"}, {Prefix: "/", Cluster: "eu"}})
+	require.ErrorContains(t, err, "two routes")
+}
+
+// TestSegmentsDrawn cuts ranges up and asks of every key near the cuts whether it is in
+// the segment that its own route says, and in the range there if it is in the one here.
+func TestSegmentsDrawn(t *testing.T) {
+	alphabet := rapid.StringOfN(rapid.RuneFrom([]rune("ab\xff")), 0, 3, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		var routes []Route
+		for _, p := range rapid.SliceOfNDistinct(alphabet, 1, 4, func(s string) string { return s }).Draw(t, "prefixes") {
+			routes = append(routes, Route{Prefix: p, Cluster: rapid.SampledFrom([]string{"eu", "us"}).Draw(t, "cluster"), Strip: rapid.Bool().Draw(t, "strip")})
+		}
+		r := table(t, routes...)
+		from, to := alphabet.Draw(t, "from"), alphabet.Draw(t, "to")
+		if to != "" && to <= from {
+			return
+		}
+		all, _ := r.segments(from, to)
+		for range 20 {
+			key := alphabet.Draw(t, "key")
+			if key == "" {
+				continue
+			}
+			inRange := key >= from && (to == "" || key < to)
+			at := r.find(key)
+			found := 0
+			for i := range all {
+				s := &all[i]
+				if key >= s.from && (s.to == "" || key < s.to) {
+					found++
+					require.True(t, inRange)
+					require.True(t, s.joins(at), "%q", key)
+				}
+				there, end := s.there()
+				if at != nil && s.joins(at) && at.keyThere(key) != "" {
+					k := at.keyThere(key)
+					has := k >= string(there) && (string(end) == "\x00" || k < string(end))
+					require.Equal(t, key >= s.from && (s.to == "" || key < s.to), has, "%q is %q there, in [%q, %q)", key, k, there, end)
+				}
+			}
+			if inRange && at != nil {
+				require.Equal(t, 1, found, "%q of %v", key, all)
+			}
+		}
+	})
+}
+
+func TestPlace(t *testing.T) {
+	r := table(t, Route{Prefix: "/eu/", Cluster: "eu"}, Route{Prefix: "/us", Cluster: "us", Strip: true})
+	m, err := client.Message(clientv3.OpTxn(
+		[]clientv3.Cmp{clientv3.Compare(clientv3.Value("/us/a"), "=", "1")},
+		[]clientv3.Op{clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet("/us", clientv3.WithPrefix())}, nil)}, nil))
+	require.NoError(t, err)
+	at, err := r.place(m)
+	require.NoError(t, err)
+	require.Equal(t, "us", r.names[at.cluster])
+	sent := at.message.(*pb.TxnRequest)
+	require.Equal(t, "/a", string(sent.Compare[0].Key))
+	inner := sent.Success[0].GetRequestTxn().Success[0].GetRequestRange()
+	require.Equal(t, "\x00 \x00", string(inner.Key)+" "+string(inner.RangeEnd), "all keys there")
+	require.Equal(t, "/us/a", string(m.(*pb.TxnRequest).Compare[0].Key), "the caller's message is left alone")
+
+	found := &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Key: []byte("/a")}}}
+	answer := &pb.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{
+		Succeeded: true, Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{ResponseRange: found}}},
+	}}}}}
+	at.back(answer)
+	require.Equal(t, "/us/a", string(found.Kvs[0].Key))
+
+	for _, op := range []clientv3.Op{
+		clientv3.OpDelete("/", clientv3.WithPrefix()),
+		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("/eu/a", ""), clientv3.OpPut("/us/a", "")}, nil),
+	} {
+		m, err := client.Message(op)
+		require.NoError(t, err)
+		_, err = r.place(m)
+		require.ErrorIs(t, err, ErrSpans)
+		require.ErrorContains(t, err, `"/eu/" (cluster eu)`)
+	}
+}
+
+// TestMergeDrawn merges the answers of pieces, and compares with one answer to all.
+func TestMergeDrawn(t *testing.T) {
+	r := table(t, Route{Prefix: "/eu/", Cluster: "eu"}, Route{Prefix: "/us", Cluster: "us", Strip: true})
+	rapid.Check(t, func(t *rapid.T) {
+		var all []*mvccpb.KeyValue
+		for i := range rapid.IntRange(0, 12).Draw(t, "keys") {
+			prefix := rapid.SampledFrom([]string{"/eu/", "/us/"}).Draw(t, "prefix")
+			all = append(all, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s%02d", prefix, i), Value: []byte(rapid.StringN(1, 3, 3).Draw(t, "value")), Version: rapid.Int64Range(1, 3).Draw(t, "version")})
+		}
+		q := &pb.RangeRequest{
+			Key: []byte("/"), RangeEnd: []byte("0"), Limit: rapid.Int64Range(0, 6).Draw(t, "limit"),
+			SortOrder:  pb.RangeRequest_SortOrder(rapid.IntRange(0, 2).Draw(t, "order")),
+			SortTarget: rapid.SampledFrom([]pb.RangeRequest_SortTarget{pb.RangeRequest_KEY, pb.RangeRequest_VERSION, pb.RangeRequest_VALUE}).Draw(t, "target"),
+		}
+		s, err := r.span(q)
+		require.NoError(t, err)
+		var answers []*pb.RangeResponse
+		for i := range s.pieces {
+			piece := &span{asked: s.request(i).message.(*pb.RangeRequest)}
+			var kvs []*mvccpb.KeyValue
+			for _, kv := range all {
+				if at := r.find(string(kv.Key)); at == s.pieces[i].route {
+					there := proto.Clone(kv).(*mvccpb.KeyValue)
+					there.Key = []byte(at.keyThere(string(kv.Key)))
+					kvs = append(kvs, there)
+				}
+			}
+			a := answerTo(piece, kvs)
+			if back := s.request(i).back; back != nil {
+				back(a)
+			}
+			answers = append(answers, a)
+		}
+		want := answerTo(s, all)
+		got := s.merge(answers)
+		require.Equal(t, want.Count, got.Count)
+		require.Equal(t, want.More, got.More)
+		require.Len(t, got.Kvs, len(want.Kvs))
+		for i := range want.Kvs {
+			require.Equal(t, string(want.Kvs[i].Key), string(got.Kvs[i].Key))
+		}
+	})
+}
+
+// answerTo is what etcd would answer. Equals are in the order of their keys.
+func answerTo(s *span, kvs []*mvccpb.KeyValue) *pb.RangeResponse {
+	kvs = append([]*mvccpb.KeyValue(nil), kvs...)
+	(&span{asked: &pb.RangeRequest{}}).sort(kvs)
+	s.sort(kvs)
+	a := &pb.RangeResponse{Kvs: kvs, Count: int64(len(kvs))}
+	if limit := int(s.asked.Limit); limit > 0 && len(kvs) > limit {
+		a.Kvs, a.More = kvs[:limit], true
+	}
+	return a
+}
