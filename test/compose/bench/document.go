@@ -17,15 +17,15 @@ func (r *report) markdown(w io.Writer) {
 		"Within a region nothing is delayed, and nothing bounds the bandwidth. "+
 		"Each region has a cluster: three voters at home and one member in the other region for the reads there, a learner with etcd, with stoa a fourth voter "+
 		"without which the three at home are a majority. %d clients in each region, with up to %d requests under way each, of %d B; "+
-		"clients are spread over the voters of their region. A client sends a *burst* of requests to one cluster, then chooses a cluster again: its own "+
+		"clients are spread over the voters of their region, and their reads at home are local to one. A client sends a *burst* of requests to one cluster, then chooses a cluster again: its own "+
 		"region's with the probability *local*. All clients are of `client/compose`:\n\n", p.oneWay, 2*p.oneWay, p.clients, p.window, valueSize)
 	fmt.Fprintf(w, "- **composed**: the algorithm's syncs\n- **never-sync**: no syncs, hence inconsistent: what consistency costs nothing in\n"+
 		"- **sync-all**: every read is synced\n- **stretched**: all keys are in the eastern cluster; western clients read at its member in the west\n"+
 		"- **plain**: no composition, a session of stoa's client with causal reads, or an etcd client with serializable ones\n\n")
-	fmt.Fprintf(w, "Rounds of %v after %v, one of each cell (%d where composed and plain are compared, of which the median counts), the ways in turn. "+
-		"All servers, eight at a time, and the load generator share the machine: where it has no CPU to spare, throughput says what all of that costs together, "+
-		"and a region can gain what the other loses. Syncs and switches are of whole rounds. A sync is needed only where the first request to a cluster is a read; "+
-		"updates lead by themselves.\n\n", p.length, p.warmup, p.rounds)
+	fmt.Fprintf(w, "Rounds of %v after %v, one of each cell (%d pairs where composed and plain are compared; of their ratios the median counts, and the quartiles are given), "+
+		"the ways in turn. All servers, eight at a time, and the load generator share the machine: where it has no CPU to spare, throughput says what all of that "+
+		"costs together, and a region can gain what the other loses. Syncs and switches are of whole rounds; what they ought to be is counted by the load. "+
+		"A sync is needed only where the first request to a cluster is a read; updates lead by themselves.\n\n", p.length, p.warmup, p.rounds)
 	fmt.Fprintf(w, "Machine: %s.\n\n## Goals\n\n", r.machine)
 	table(w, r.goals())
 	for _, server := range p.servers {
@@ -54,7 +54,7 @@ var figuresOf = []figureOf{
 		func(r *report, server string) []string { return []string{image(server, "figure5")} }},
 	{"The cost of syncs (figure 6)", "Eastern clients work in their region, western ones in both. The figures are the western clients'.", (*report).rows6,
 		func(r *report, server string) (all []string) {
-			for _, burst := range r.plan.bursts {
+			for _, burst := range r.bursts(server) {
 				all = append(all, image(server, fmt.Sprintf("figure6-burst%d", burst)))
 			}
 			return all
@@ -62,6 +62,9 @@ var figuresOf = []figureOf{
 	{"Beside one stretched cluster (figure 7)", "Eastern clients work in their region, western ones in both, in long bursts. " +
 		"To the stretched cluster it makes no difference which keys are meant, so it has one line for each share of reads.", func(r *report, server string) [][]string { return r.rowsBeside(server, false) },
 		func(r *report, server string) []string { return []string{image(server, "figure7")} }},
+	{"The same with few clients and with many", "All clients work in their own region, with the fewest reads. Few clients leave the machine idle, as servers and clients " +
+		"of two regions would be that have machines of their own; many show what it can do in all.", (*report).rowsLoad,
+		func(*report, string) []string { return nil }},
 	{"The same, with both regions' clients working in both (figure 8)", "", func(r *report, server string) [][]string { return r.rowsBeside(server, true) },
 		func(r *report, server string) []string { return []string{image(server, "figure8")} }},
 }
@@ -127,6 +130,31 @@ func (r *report) rowsBeside(server string, both bool) [][]string {
 			if ok && too && three {
 				rows = append(rows, append(line(read, fmt.Sprintf("%d %%", local), composed, s), ratioText(x), ratioText(y)))
 			}
+		}
+	}
+	return rows
+}
+
+// rowsLoad is the comparison by the number of clients.
+func (r *report) rowsLoad(server string) [][]string {
+	rows := [][]string{{"clients of a region", "way", "east req/s", "p50 / p99", "west req/s", "p50 / p99", "server CPU/req", "east : stretched", "west : stretched"}}
+	for _, clients := range r.plan.loads {
+		m := r.under(clients)
+		for _, way := range []string{stretched, composed} {
+			s, ok := r.at(server, way, m)
+			if !ok {
+				continue
+			}
+			row := []string{fmt.Sprint(clients), way, fmt.Sprintf("%.0f", s.region[0].rate), latency(s.region[0]),
+				fmt.Sprintf("%.0f", s.region[1].rate), latency(s.region[1]), round(s.cpu).String()}
+			for region := range names {
+				text := ""
+				if x, ok := r.times(server, region, m, m); ok && way == composed {
+					text = ratioText(x)
+				}
+				row = append(row, text)
+			}
+			rows = append(rows, row)
 		}
 	}
 	return rows

@@ -19,7 +19,7 @@ func (r *report) draw(dir string) error {
 		charts := map[string]plot.Chart{
 			"figure5": r.chart5(server), "figure7": r.chartBeside(server, false), "figure8": r.chartBeside(server, true),
 		}
-		for _, burst := range r.plan.bursts {
+		for _, burst := range r.bursts(server) {
 			charts[fmt.Sprintf("figure6-burst%d", burst)] = r.chart6(server, burst)
 		}
 		for name, c := range charts {

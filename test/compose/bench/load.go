@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ type mix struct {
 	local  [2]int // percent of the bursts that go to the own region's cluster, by region
 	burst  int    // requests in a row to one cluster
 	window int    // requests under way at most
+	// clients of each region
+	clients int
 }
 
 // keysEach is how many keys a client has in each cluster. They are in a directory of its
@@ -29,7 +32,7 @@ func key(cluster, region, client, i int) string {
 func keysOf(p *plan, cluster int) []string {
 	var all []string
 	for r := range names {
-		for c := range p.clients {
+		for c := range max(p.clients, slices.Max(p.loads)) {
 			for i := range keysEach {
 				all = append(all, key(cluster, r, c, i))
 			}
@@ -46,7 +49,7 @@ type gauge struct {
 // worker drives one client.
 type worker struct {
 	region, number int
-	client         requester
+	client         *member
 	rnd            *rand.Rand
 	latencies      []time.Duration // of answers that came while the gauge recorded
 }
@@ -88,7 +91,9 @@ func (w *worker) run(ctx context.Context, m mix, g *gauge) error {
 		k := key(cluster, w.region, w.number, w.rnd.IntN(keysEach))
 		room <- struct{}{}
 		f := inflight{sent: time.Now()}
-		if w.rnd.IntN(100) < m.reads {
+		read := w.rnd.IntN(100) < m.reads
+		w.client.asked(cluster, read)
+		if read {
 			f.answer = w.client.get(k)
 		} else {
 			f.answer = w.client.put(k)

@@ -46,12 +46,13 @@ type plan struct {
 	reads   []int // percent
 	locals  []int // percent
 	bursts  []int
-	clients int // of each region
+	clients int   // of each region
+	loads   []int // numbers of clients with which composed and stretched are compared
 	window  int
 	oneWay  time.Duration
 	length  time.Duration // of a round
 	warmup  time.Duration
-	rounds  int // of the local work, of which the median counts; else one
+	rounds  int // of the local work, in pairs, of which the median counts; else one
 	stoa    string
 
 	write, img string
@@ -86,19 +87,20 @@ func parse(args []string) (*plan, error) {
 		locals  = f.String("locals", "", "percentages of requests to the own region's cluster (default 0,50,80,100)")
 		bursts  = f.String("bursts", "", "requests in a row to one cluster (default 1,10,25,50)")
 	)
-	f.IntVar(&p.clients, "clients", 10, "clients of each region")
+	loads := f.String("loads", "1,3,10", "clients of each region in the comparison over loads")
+	f.IntVar(&p.clients, "clients", 3, "clients of each region")
 	f.IntVar(&p.window, "window", 50, "requests that a client has under way at most")
 	f.DurationVar(&p.oneWay, "oneway", 25*time.Millisecond, "time from one region to the other")
-	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 1s)")
+	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 700ms)")
 	f.DurationVar(&p.warmup, "warmup", 300*time.Millisecond, "time that a round runs before")
-	f.IntVar(&p.rounds, "rounds", 5, "rounds of the local work by single clients and by composed ones")
+	f.IntVar(&p.rounds, "rounds", 7, "pairs of rounds of the local work by plain clients and by composed ones")
 	f.StringVar(&p.stoa, "stoa", "stoa", "path of stoa's binary (default: built from this checkout)")
 	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
 	f.Parse(args)
 
 	defaults := [4]string{"stoa,etcd", "50,90,99,100", "0,50,80,100", "1,10,25,50"}
-	length := time.Second
+	length := 700 * time.Millisecond
 	if *quick {
 		defaults = [4]string{"stoa", "50,100", "0,80,100", "1,50"}
 		length = 400 * time.Millisecond
@@ -107,10 +109,11 @@ func parse(args []string) (*plan, error) {
 		p.length = length
 	}
 	p.servers = strings.Split(given(*servers, defaults[0]), ",")
-	var errs [3]error
+	var errs [4]error
 	p.reads, errs[0] = numbers(given(*reads, defaults[1]))
 	p.locals, errs[1] = numbers(given(*locals, defaults[2]))
 	p.bursts, errs[2] = numbers(given(*bursts, defaults[3]))
+	p.loads, errs[3] = numbers(*loads)
 	return p, errors.Join(errs[:]...)
 }
 

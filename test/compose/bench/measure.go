@@ -19,6 +19,7 @@ type sample struct {
 	cpu    time.Duration // of all servers, per request
 	// Of the whole round, its warm-up and its end included.
 	requests, switches, syncs, resyncs int64
+	toReads                            int64 // switches whose first request was a read
 }
 
 // figures of one region's clients.
@@ -29,16 +30,21 @@ type figures struct {
 
 // bench is a run on one kind of server.
 type bench struct {
-	p        *plan
-	server   string
-	clusters [2]*cluster
-	teams    map[string]*team
-	rep      *report
+	p *plan
+	// What of the plan is measured on this kind of server.
+	reads, locals, bursts []int
+	server                string
+	clusters              [2]*cluster
+	teams                 map[string]*team
+	rep                   *report
 }
 
 // measure does all rounds on one kind of server.
 func measure(ctx context.Context, p *plan, server string, world *region.World, rep *report) (err error) {
-	b := &bench{p: p, server: server, teams: map[string]*team{}, rep: rep}
+	b := &bench{p: p, server: server, teams: map[string]*team{}, rep: rep, reads: p.reads, locals: p.locals, bursts: p.bursts}
+	if server != p.servers[0] {
+		b.reads, b.locals, b.bursts = thin(p.reads), thin(p.locals), ends(p.bursts)
+	}
 	choice := server
 	if server == "stoa" {
 		choice = p.stoa
@@ -85,7 +91,10 @@ func (b *bench) all(ctx context.Context, stoa bool) error {
 	if err := b.beside(ctx, stoa); err != nil {
 		return err
 	}
-	bursts, reads, locals := b.p.bursts, b.p.reads, b.p.locals
+	if err := b.loads(ctx); err != nil {
+		return err
+	}
+	bursts, reads, locals := b.bursts, b.reads, b.locals
 	most := slices.Max(bursts)
 	for _, read := range reads {
 		// Without remote requests a burst is as long as the run. Figure 5; and the
@@ -116,7 +125,7 @@ func (b *bench) all(ctx context.Context, stoa bool) error {
 }
 
 func (b *bench) mix(read, east, west, burst int) mix {
-	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: b.p.window}
+	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: b.p.window, clients: b.p.clients}
 }
 
 // heat makes all connections and lets the servers grow warm.
@@ -126,7 +135,7 @@ func (b *bench) heat(ctx context.Context) error {
 		if t.way == plain {
 			local = 100
 		}
-		if _, err := b.round(ctx, t, mix{reads: 50, local: [2]int{local, local}, burst: 10, window: 10}); err != nil {
+		if _, err := b.round(ctx, t, mix{reads: 50, local: [2]int{local, local}, burst: 10, window: 10, clients: len(t.clients[0])}); err != nil {
 			return fmt.Errorf("%s, before the first round: %w", t.way, err)
 		}
 	}
@@ -144,8 +153,13 @@ func (b *bench) beside(ctx context.Context, stoa bool) error {
 		for _, read := range []int{slices.Min(b.p.reads), slices.Max(b.p.reads)} {
 			m := b.mix(read, 100, 100, slices.Max(b.p.bursts))
 			m.window = window
-			for range b.p.rounds {
-				if err := b.again(ctx, m, composed, plain); err != nil {
+			for i := range b.p.rounds {
+				// Each comes first in every other pair: what drifts hits both.
+				pair := []string{composed, plain}
+				if i%2 == 1 {
+					pair = []string{plain, composed}
+				}
+				if err := b.again(ctx, m, pair...); err != nil {
 					return err
 				}
 			}
@@ -153,6 +167,31 @@ func (b *bench) beside(ctx context.Context, stoa bool) error {
 	}
 	return nil
 }
+
+// loads compares composed and stretched clients, of which there are few or many, with
+// work that is local and full of updates.
+func (b *bench) loads(ctx context.Context) error {
+	for _, clients := range b.p.loads {
+		m := b.mix(slices.Min(b.p.reads), 100, 100, slices.Max(b.p.bursts))
+		m.clients = clients
+		if err := b.again(ctx, m, composed, stretched); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// thin leaves out the second quarter of a list of four or more: what is measured on the
+// second kind of server is there to be compared, not to be complete.
+func thin(list []int) []int {
+	if len(list) < 4 {
+		return list
+	}
+	return slices.Concat(list[:1], list[len(list)/2:])
+}
+
+// ends are the first and the last.
+func ends(list []int) []int { return slices.Compact([]int{list[0], list[len(list)-1]}) }
 
 // cell measures a mix once by each of some teams.
 func (b *bench) cell(ctx context.Context, m mix, ways ...string) error {
@@ -183,7 +222,7 @@ func (b *bench) round(ctx context.Context, t *team, m mix) (sample, error) {
 	g := &gauge{}
 	var crew []*worker
 	for r, clients := range t.clients {
-		for i, c := range clients {
+		for i, c := range clients[:m.clients] {
 			crew = append(crew, &worker{region: r, number: i, client: c, rnd: rand.New(rand.NewPCG(uint64(r), uint64(i)))})
 		}
 	}
@@ -217,6 +256,7 @@ func (b *bench) round(ctx context.Context, t *team, m mix) (sample, error) {
 	s.cpu = cpu / time.Duration(max(count, 1))
 	after := t.total()
 	s.requests, s.switches, s.syncs, s.resyncs = after.requests-before.requests, after.switches-before.switches, after.syncs-before.syncs, after.resyncs-before.resyncs
+	s.toReads = after.toReads - before.toReads
 	return s, nil
 }
 
@@ -270,6 +310,7 @@ func (t *team) total() (s sample) {
 			s.switches += one.Switches
 			s.syncs += one.Syncs
 			s.resyncs += one.Resyncs
+			s.toReads += c.toReads
 		}
 	}
 	return s

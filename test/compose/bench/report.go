@@ -40,7 +40,7 @@ func newReport(p *plan) *report {
 func (r *report) add(w io.Writer, c cell, s sample) {
 	r.samples[c] = append(r.samples[c], s)
 	m := c.mix
-	fmt.Fprintf(w, "%s %-10s reads %3d %%, local %3d/%3d %%, burst %2d, window %2d: ", c.server, c.way, m.reads, m.local[0], m.local[1], m.burst, m.window)
+	fmt.Fprintf(w, "%s %-10s reads %3d %%, local %3d/%3d %%, burst %2d, %2d x %2d: ", c.server, c.way, m.reads, m.local[0], m.local[1], m.burst, m.clients, m.window)
 	for i, f := range s.region {
 		fmt.Fprintf(w, "%s %7.0f/s p50 %-8v p99 %-8v ", names[i], f.rate, round(f.p50), round(f.p99))
 	}
@@ -62,9 +62,14 @@ func (r *report) at(server, way string, m mix) (s sample, ok bool) {
 	}
 	s.cpu = time.Duration(median(all, func(s sample) float64 { return float64(s.cpu) }))
 	for _, one := range all {
-		s.requests, s.switches, s.syncs, s.resyncs = s.requests+one.requests, s.switches+one.switches, s.syncs+one.syncs, s.resyncs+one.resyncs
+		s.count(one)
 	}
 	return s, true
+}
+
+// count adds what was counted in another round.
+func (s *sample) count(o sample) {
+	s.requests, s.switches, s.syncs, s.resyncs, s.toReads = s.requests+o.requests, s.switches+o.switches, s.syncs+o.syncs, s.resyncs+o.resyncs, s.toReads+o.toReads
 }
 
 func median(all []sample, of func(sample) float64) float64 {
@@ -79,7 +84,14 @@ func median(all []sample, of func(sample) float64) float64 {
 
 // mix is what cells of the figures are measured with.
 func (r *report) mix(read, east, west, burst int) mix {
-	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: r.plan.window}
+	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: r.plan.window, clients: r.plan.clients}
+}
+
+// under is the mix that composed and stretched clients are compared with over loads.
+func (r *report) under(clients int) mix {
+	m := r.mix(slices.Min(r.plan.reads), 100, 100, r.most())
+	m.clients = clients
+	return m
 }
 
 // most is the burst of figures 5, 7 and 8.
@@ -88,12 +100,28 @@ func (r *report) most() int { return slices.Max(r.plan.bursts) }
 // speedup is the throughput of composed clients in a region over that of those of the
 // stretched cluster.
 func (r *report) speedup(server string, region, read, east, west int) (float64, bool) {
-	a, ok := r.at(server, composed, r.mix(read, east, west, r.most()))
-	b, too := r.at(server, stretched, r.mix(read, 100, 100, r.most()))
+	return r.times(server, region, r.mix(read, east, west, r.most()), r.mix(read, 100, 100, r.most()))
+}
+
+func (r *report) times(server string, region int, own, other mix) (float64, bool) {
+	a, ok := r.at(server, composed, own)
+	b, too := r.at(server, stretched, other)
 	if !ok || !too || b.region[region].rate == 0 {
 		return 0, false
 	}
 	return a.region[region].rate / b.region[region].rate, true
+}
+
+// bursts are those that were measured on a kind of server, by figure 6.
+func (r *report) bursts(server string) []int {
+	return slices.DeleteFunc(slices.Clone(r.plan.bursts), func(burst int) bool {
+		for c := range r.samples {
+			if c.server == server && c.way == neverSync && c.mix.burst == burst {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func (r *report) text(w io.Writer) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -37,8 +38,28 @@ type requester interface {
 // team are the clients of one way, by region.
 type team struct {
 	way     string
-	clients [2][]requester
+	clients [2][]*member
 	close   func()
+}
+
+// member is a client of a team, and what switches of cluster it was asked for.
+type member struct {
+	requester
+	last     int // where the latest request went
+	began    bool
+	switches int64
+	toReads  int64 // switches whose first request is a read: those that need a sync
+}
+
+// asked notes a request.
+func (m *member) asked(cluster int, read bool) {
+	if m.began && cluster != m.last {
+		m.switches++
+		if read {
+			m.toReads++
+		}
+	}
+	m.last, m.began = cluster, true
 }
 
 // assemble makes a team on the clusters.
@@ -59,14 +80,14 @@ func assemble(ctx context.Context, p *plan, way string, stoa bool, world *region
 				return nil, err
 			}
 			closers = append(closers, done)
-			for i := v; i < p.clients; i += voters {
+			for i := v; i < max(p.clients, slices.Max(p.loads)); i += voters {
 				c, err := make(ctx)
 				if err != nil {
 					t.close()
 					return nil, fmt.Errorf("%s, a client in the %s: %w", way, names[r], err)
 				}
 				closers = append(closers, c.close)
-				t.clients[r] = append(t.clients[r], c)
+				t.clients[r] = append(t.clients[r], &member{requester: c})
 			}
 		}
 	}
