@@ -33,6 +33,7 @@ type load struct {
 	conns     int                 // that clients share at most
 	buffer    int                 // of each connection, both ways
 	pace      float64             // all clients together, per second; 0: as fast as answers come
+	hold      chan struct{}       // connections are idle until it is closed; may be nil
 	requests  map[string][][]byte // by operation: encoded, one for each key
 	value     int
 }
@@ -117,6 +118,9 @@ func (l *load) run(op string, clients int, message func(client int) []byte, enou
 				return
 			}
 			defer w.conn.Close()
+			if l.hold != nil {
+				<-l.hold
+			}
 			drive := w.drive
 			if l.pace > 0 {
 				drive = func(_ []int, message func(int) []byte, done func(*call), stop func() bool) error {

@@ -32,7 +32,7 @@ func measureMany(p *plan) (s section, err error) {
 		}
 	}
 	s.text = fmt.Sprintf("One server of each kind, three for the large values, new for each part. %d leases, granted by 100 clients; %d watchers over etcd's API, %d streams on each of %d connections, "+
-		"first all on one directory (one put: every watcher has an event), then spread over %d keys (each put once); %d connections with a client each; values of 1 MiB. "+
+		"first all on one directory (one put: every watcher has an event), then spread over %d keys (each put once); %d connections with a client each, of which each puts every other second; values of 1 MiB. "+
 		"Memory is what the server's resident memory grew by, the least of some seconds.",
 		p.leases, p.watchers, watchStreams, maxConns, p.keys, p.conns)
 	return s, nil
@@ -151,15 +151,16 @@ func (sc *scaler) watchers(what string, span func(int) (string, string), put fun
 	return nil
 }
 
-// connections open many, and then put from all of them at once.
+// connections open many, and then put from all of them.
 func (sc *scaler) connections() error {
 	for i, b := range sc.both {
 		l := *b.load
-		l.conns, l.buffer = sc.p.conns, 4<<10
-		wait := make(chan struct{})
+		l.conns, l.buffer, l.hold = sc.p.conns, 4<<10, make(chan struct{})
+		// Not one put of each at a time: etcd refuses more than 5,000.
+		l.pace = float64(sc.p.conns) / 2
 		var r *running
 		err := sc.grown(i, "connections", sc.p.conns, func(*process.Server) error {
-			r = l.run("put", sc.p.conns, func(c int) []byte { <-wait; return l.requests["put"][c%sc.p.keys] }, nil)
+			r = l.start("put", sc.p.conns)
 			for deadline := time.Now().Add(time.Minute); int(r.opened.Load()) < sc.p.conns; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					return fmt.Errorf("%d connections are open after a minute", r.opened.Load())
@@ -167,17 +168,19 @@ func (sc *scaler) connections() error {
 			}
 			return nil
 		})
-		close(wait)
+		close(l.hold)
 		if err != nil {
 			return errors.Join(err, r.stop())
 		}
-		time.Sleep(sc.p.warmup)
+		time.Sleep(2 * time.Second) // by then each has put once
 		got, err := sc.p.window(b.cluster, r)
 		if err := errors.Join(err, r.stop()); err != nil {
 			return fmt.Errorf("puts over %d connections, %s: %w", sc.p.conns, b.subject.name, err)
 		}
-		sc.add(i, sc.row(fmt.Sprintf("puts over %d connections", sc.p.conns), asRate), got.rate)
-		sc.add(i, sc.row(fmt.Sprintf("puts over %d connections, p99", sc.p.conns), asDurations), float64(got.p99))
+		what := fmt.Sprintf("puts over %d connections, %.0f a second", sc.p.conns, l.pace)
+		sc.add(i, sc.row(what+", p50", asDurations), float64(got.p50))
+		sc.add(i, sc.row(what+", p99", asDurations), float64(got.p99))
+		sc.add(i, sc.row(what+", CPU each", asDurations), float64(got.cpu))
 	}
 	return nil
 }
