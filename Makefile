@@ -80,16 +80,17 @@ test-compose: build peers
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
 
-## bench: side by side with etcd and ZooKeeper, all of it (an hour); writes docs/benchmarks.md with ARGS="-write docs/benchmarks.md -img docs/img"
+## bench: every goal, side by side with etcd and ZooKeeper (two hours; needs java and root); writes docs/benchmarks*.md and docs/img
 .PHONY: bench
-bench: build peers
-	$(GO) build -o bin/bench ./test/bench
-	exec bin/bench $(ARGS)
+bench: build peers peers-zookeeper
+	$(GO) build -o bin/ ./test/bench
+	bin/bench -write docs/benchmarks.md -img docs/img $(ARGS)
+	$(MAKE) bench-recipes bench-compose ARGS=
 
-## bench-quick: short rounds of few cells, for a look (some minutes)
+## bench-quick: short rounds of fewer cells, for a look (under five minutes); nothing is written
 .PHONY: bench-quick
 bench-quick: build peers
-	$(GO) build -o bin/bench ./test/bench
+	$(GO) build -o bin/ ./test/bench
 	exec bin/bench -quick $(ARGS)
 
 ## bench-sessions: what sessions are about, into docs/benchmarks.md

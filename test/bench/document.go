@@ -139,7 +139,7 @@ func goalsOf(text string) string {
 		return ""
 	}
 	return fmt.Sprintf("\n## %s\n\n%d met, %d missed, as the sections below have them. Those of the recipes (counter, queue, barrier, election) are in "+
-		"[benchmarks-recipes.md](benchmarks-recipes.md).\n\n%s\n| --- | --- | --- | --- |\n%s",
+		"[benchmarks-recipes.md](benchmarks-recipes.md), those of composed clusters in [benchmarks-compose.md](benchmarks-compose.md).\n\n%s\n| --- | --- | --- | --- |\n%s",
 		goalsTitle, len(met), len(missed), verdictHead, strings.Join(append(missed, met...), ""))
 }
 
