@@ -46,9 +46,13 @@ func (s *staller) overwrite() error { return s.load.fill() }
 // behind is how many puts a follower misses: more than stallArgs let a log hold.
 const behind = 6000
 
+// keptLog is longer than etcd keeps its whole log after a snapshot to a follower.
+const keptLog = 35 * time.Second
+
 // leaveBehind kills a follower, and goes on without it until the log no longer holds
 // what it lacks.
 func (s *staller) leaveBehind() error {
+	time.Sleep(time.Until(s.sent.Add(keptLog)))
 	away, err := follower(s.cluster)
 	if err != nil {
 		return err
@@ -118,6 +122,7 @@ func (s *staller) bringBack() error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	s.sent = time.Now()
 	after, err := snapshotsSent(s.cluster)
 	if err == nil && after == before {
 		err = fmt.Errorf("%s caught up without a snapshot, which was to be measured", away.Name)

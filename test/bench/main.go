@@ -2,7 +2,7 @@
 // one machine, under one load.
 //
 //	go run ./test/bench                       everything (an hour and a half)
-//	go run ./test/bench -quick                short rounds of few cells, for a look
+//	go run ./test/bench -quick                short rounds of few cells of the half of it, for a look
 //	go run ./test/bench -what unary -servers etcd,stoa:1,stoa:2 -clients 1000 -ops put
 //	go run ./test/bench -what sessions,switches -nodes 3
 //	go run ./test/bench -write docs/benchmarks.md -img docs/img
@@ -188,7 +188,7 @@ func parse(args []string) (*plan, error) {
 
 // shorten is -quick: what was given stays.
 func (p *plan) shorten(given map[string]bool, lists map[string]*string) {
-	for name, v := range map[string]string{"clients": "1,1000", "ops": "put,get", "sessions": "16", "depths": "1,64"} {
+	for name, v := range map[string]string{"what": "unary,sessions,scale,stalls,failover,partitions", "clients": "1,1000", "ops": "put,get", "sessions": "16", "depths": "1,64"} {
 		if !given[name] {
 			*lists[name] = v
 		}

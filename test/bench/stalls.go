@@ -26,7 +26,8 @@ var stallArgs = []string{"--snapshot-count=1000", "--snapshot-catchup-entries=10
 // staller is a cluster under a steady load of small puts.
 type staller struct {
 	*bench
-	p *plan
+	p    *plan
+	sent time.Time // when a follower last needed a snapshot
 }
 
 // disturbance is something large that goes on beside small puts.
@@ -54,6 +55,10 @@ func measureStalls(p *plan) (s section, err error) {
 		return s, err
 	}
 	defer func() { done(&err) }()
+	var stallers []*staller
+	for _, b := range both {
+		stallers = append(stallers, &staller{bench: b, p: p})
+	}
 	s.rows = [][]string{{"beside", "server", "took", "p99 quiet", "p99 beside", "longest quiet", "longest beside", "elections", "p99 ratio"}}
 	for _, d := range disturbances {
 		if !strings.Contains(d.name, p.stalls) {
@@ -65,7 +70,7 @@ func measureStalls(p *plan) (s section, err error) {
 				if d.onlyStoa && i == 0 {
 					continue
 				}
-				if err := (&staller{bench: b, p: p}).round(d, &all[i]); err != nil {
+				if err := stallers[i].round(d, &all[i]); err != nil {
 					return s, fmt.Errorf("%s, %s: %w", d.name, b.subject.name, err)
 				}
 			}
