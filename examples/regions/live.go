@@ -24,10 +24,7 @@ func announce(ctx context.Context, c *compose.Client, o options) {
 		if err != nil && ctx.Err() == nil {
 			log.Printf("not live for others: %v", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
+		pause(ctx, again)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -80,28 +81,25 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("composing the clusters: %w", err)
 	}
 	defer c.Close()
-	s, err := newService(ctx, c, o.region)
-	if err != nil {
-		return err
-	}
-	defer s.feed.Close()
-	server := &http.Server{Addr: o.listen, Handler: s.handler()}
-	failed := make(chan error, 2)
-	go func() { failed <- server.ListenAndServe() }()
-	go func() { failed <- s.follow(ctx) }()
 	ctx, stop := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		announce(ctx, c.Fork(), o)
-	}()
+	s := &service{region: o.region, client: c, changes: newChanges(c)}
+	server := &http.Server{Addr: o.listen, Handler: s.handler()}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	var rest sync.WaitGroup
+	rest.Go(func() { s.changes.follow(ctx) })
+	for _, prefix := range []string{"/global/", "/eu/config/", "/us/config/"} {
+		rest.Go(func() { s.changes.keep(ctx, prefix) })
+	}
+	rest.Go(func() { announce(ctx, c.Fork(), o) })
 	log.Printf("region %s is served on http://%s", o.region, o.listen)
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
 	stop()
-	<-gone // others are told at once
+	rest.Wait() // others are told at once that this process is gone
+	s.changes.feed.Close()
 	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(ending))

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -17,50 +14,9 @@ import (
 
 // service is the configuration service of one region.
 type service struct {
-	region string
-	client *compose.Client // its requests have one order, over both clusters
-	feed   *compose.Feed
-
-	mu      sync.Mutex
-	changes []string // the latest, as the feed has brought them
-}
-
-const changesKept = 1000
-
-func newService(ctx context.Context, c *compose.Client, region string) (*service, error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	s := &service{region: region, client: c, feed: c.NewFeed()}
-	for _, prefix := range []string{"/global/", "/eu/config/", "/us/config/"} {
-		if _, err := s.feed.Watch(ctx, prefix, clientv3.WithPrefix()); err != nil {
-			s.feed.Close()
-			return nil, fmt.Errorf("watching %s: %w", prefix, err)
-		}
-	}
-	return s, nil
-}
-
-// follow notes what changes, in any region, in one order.
-func (s *service) follow(ctx context.Context) error {
-	for {
-		n, err := s.feed.Next(ctx)
-		if err == nil {
-			err = n.Err
-		}
-		if err != nil {
-			return fmt.Errorf("following the changes: %w", err)
-		}
-		s.mu.Lock()
-		for _, ev := range n.Events {
-			line := fmt.Sprintf("%s = %s", ev.Kv.Key, ev.Kv.Value)
-			if ev.Type == clientv3.EventTypeDelete {
-				line = fmt.Sprintf("%s is gone", ev.Kv.Key)
-			}
-			s.changes = append(s.changes, line)
-		}
-		s.changes = s.changes[max(0, len(s.changes)-changesKept):]
-		s.mu.Unlock()
-	}
+	region  string
+	client  *compose.Client // its requests have one order, over both clusters
+	changes *changes
 }
 
 // handler is the service for applications:
@@ -84,9 +40,9 @@ func (s *service) handler() http.Handler {
 	}))
 	mux.HandleFunc("GET /live", s.live)
 	mux.HandleFunc("GET /changes", func(w http.ResponseWriter, _ *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, line := range s.changes {
+		s.changes.mu.Lock()
+		defer s.changes.mu.Unlock()
+		for _, line := range s.changes.lines {
 			fmt.Fprintln(w, line)
 		}
 	})
