@@ -153,6 +153,7 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 	if r.kind != update {
 		setLocal(r.message, false)
 	}
+	refused := false // by a learner, which several requests may find out at once
 	for try := 0; ; try++ {
 		by, err := e.l.cluster.deciding()
 		if err != nil {
@@ -162,7 +163,9 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return m, err
-		case isLearner(err) && !e.l.cluster.learner.Swap(true):
+		case isLearner(err) && !refused:
+			refused = true
+			e.l.cluster.learner.Store(true)
 		case isCutOff(err):
 			e.l.cluster.leave()
 			if r.kind == update || try > 0 {

@@ -40,14 +40,15 @@ func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) err
 	if _, _, err := c.connect(ctx); err != nil {
 		return err
 	}
-	for {
+	for refused := false; ; refused = true {
 		by, err := c.deciding()
 		if err != nil {
 			return err
 		}
-		if err = do(by); err == nil || !isLearner(err) || c.learner.Swap(true) {
+		if err = do(by); err == nil || !isLearner(err) || refused {
 			return err
 		}
+		c.learner.Store(true) // as another request may have found out meanwhile
 	}
 }
 
