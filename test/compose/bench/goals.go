@@ -114,11 +114,10 @@ func (r *report) syncGoals(server string) [][]string {
 
 func (r *report) speedupGoals(server string) [][]string {
 	var rows [][]string
-	for _, clients := range r.plan.loads {
-		m := r.under(clients)
+	for _, m := range r.loads() {
 		if x, ok := r.times(server, 1, m, m); ok {
 			rows = append(rows, []string{
-				fmt.Sprintf("%s, west, %d %% reads, all local, %d clients, composed : stretched", server, m.reads, clients),
+				fmt.Sprintf("%s, west, %d %% reads, all local, %d clients, %d in the east; composed : stretched", server, m.reads, m.clients[1], m.clients[0]),
 				fmt.Sprintf("throughput ≥ %dx", speedupGoal), ratioText(x), verdict(x >= speedupGoal),
 			})
 		}

@@ -12,12 +12,11 @@ import (
 
 // mix is what clients do.
 type mix struct {
-	reads  int    // percent of the requests
-	local  [2]int // percent of the bursts that go to the own region's cluster, by region
-	burst  int    // requests in a row to one cluster
-	window int    // requests under way at most
-	// clients of each region
-	clients int
+	reads   int    // percent of the requests
+	local   [2]int // percent of the bursts that go to the own region's cluster, by region
+	burst   int    // requests in a row to one cluster
+	window  int    // requests under way at most
+	clients [2]int // by region
 }
 
 // keysEach is how many keys a client has in each cluster. They are in a directory of its

@@ -89,18 +89,18 @@ func parse(args []string) (*plan, error) {
 	)
 	loads := f.String("loads", "1,3,10", "clients of each region in the comparison over loads")
 	f.IntVar(&p.clients, "clients", 3, "clients of each region")
-	f.IntVar(&p.window, "window", 50, "requests that a client has under way at most")
+	f.IntVar(&p.window, "window", 25, "requests that a client has under way at most")
 	f.DurationVar(&p.oneWay, "oneway", 25*time.Millisecond, "time from one region to the other")
-	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 700ms)")
-	f.DurationVar(&p.warmup, "warmup", 300*time.Millisecond, "time that a round runs before")
-	f.IntVar(&p.rounds, "rounds", 7, "pairs of rounds of the local work by plain clients and by composed ones")
+	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 600ms)")
+	f.DurationVar(&p.warmup, "warmup", 400*time.Millisecond, "time that a round runs before")
+	f.IntVar(&p.rounds, "rounds", 12, "pairs of rounds of the local work by plain clients and by composed ones")
 	f.StringVar(&p.stoa, "stoa", "stoa", "path of stoa's binary (default: built from this checkout)")
 	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
 	f.Parse(args)
 
 	defaults := [4]string{"stoa,etcd", "50,90,99,100", "0,50,80,100", "1,10,25,50"}
-	length := 700 * time.Millisecond
+	length := 600 * time.Millisecond
 	if *quick {
 		defaults = [4]string{"stoa", "50,100", "0,80,100", "1,50"}
 		length = 400 * time.Millisecond
@@ -144,14 +144,23 @@ func run(ctx context.Context, p *plan) error {
 	}
 	defer world.Close()
 	rep := newReport(p)
+	var broken error
 	for _, server := range p.servers {
 		if err := measure(ctx, p, server, world, rep); err != nil {
-			return fmt.Errorf("on %s: %w", server, err)
+			// What was measured before is reported, and that it isn't all.
+			broken = errors.Join(broken, fmt.Errorf("on %s: %w", server, err))
 		}
 	}
+	rep.broken = broken
 	rep.text(os.Stdout)
+	return errors.Join(broken, rep.keep())
+}
+
+// keep writes and draws the report, as far as that is wanted.
+func (r *report) keep() error {
+	p := r.plan
 	if p.img != "" {
-		if err := rep.draw(p.img); err != nil {
+		if err := r.draw(p.img); err != nil {
 			return err
 		}
 	}
@@ -163,6 +172,6 @@ func run(ctx context.Context, p *plan) error {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	defer out.Close()
-	rep.markdown(out)
+	r.markdown(out)
 	return out.Close()
 }

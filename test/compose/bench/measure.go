@@ -125,7 +125,7 @@ func (b *bench) all(ctx context.Context, stoa bool) error {
 }
 
 func (b *bench) mix(read, east, west, burst int) mix {
-	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: b.p.window, clients: b.p.clients}
+	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: b.p.window, clients: [2]int{b.p.clients, b.p.clients}}
 }
 
 // heat makes all connections and lets the servers grow warm.
@@ -135,7 +135,7 @@ func (b *bench) heat(ctx context.Context) error {
 		if t.way == plain {
 			local = 100
 		}
-		if _, err := b.round(ctx, t, mix{reads: 50, local: [2]int{local, local}, burst: 10, window: 10, clients: len(t.clients[0])}); err != nil {
+		if _, err := b.round(ctx, t, mix{reads: 50, local: [2]int{local, local}, burst: 10, window: 10, clients: [2]int{len(t.clients[0]), len(t.clients[1])}}); err != nil {
 			return fmt.Errorf("%s, before the first round: %w", t.way, err)
 		}
 	}
@@ -150,7 +150,7 @@ func (b *bench) beside(ctx context.Context, stoa bool) error {
 		windows = append(windows, b.p.window)
 	}
 	for _, window := range windows {
-		for _, read := range []int{slices.Min(b.p.reads), slices.Max(b.p.reads)} {
+		for _, read := range b.rep.localReads() {
 			m := b.mix(read, 100, 100, slices.Max(b.p.bursts))
 			m.window = window
 			for i := range b.p.rounds {
@@ -169,13 +169,13 @@ func (b *bench) beside(ctx context.Context, stoa bool) error {
 }
 
 // loads compares composed and stretched clients, of which there are few or many, with
-// work that is local and full of updates.
+// work that is local and full of updates: those of the west alone, then of both regions.
 func (b *bench) loads(ctx context.Context) error {
 	for _, clients := range b.p.loads {
-		m := b.mix(slices.Min(b.p.reads), 100, 100, slices.Max(b.p.bursts))
-		m.clients = clients
-		if err := b.again(ctx, m, composed, stretched); err != nil {
-			return err
+		for _, east := range []int{0, clients} {
+			if err := b.cell(ctx, b.rep.under(east, clients), composed, stretched); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -222,7 +222,7 @@ func (b *bench) round(ctx context.Context, t *team, m mix) (sample, error) {
 	g := &gauge{}
 	var crew []*worker
 	for r, clients := range t.clients {
-		for i, c := range clients[:m.clients] {
+		for i, c := range clients[:m.clients[r]] {
 			crew = append(crew, &worker{region: r, number: i, client: c, rnd: rand.New(rand.NewPCG(uint64(r), uint64(i)))})
 		}
 	}

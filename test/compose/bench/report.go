@@ -23,6 +23,7 @@ type report struct {
 	started time.Time
 	machine string // as it was at the start
 	samples map[cell][]sample
+	broken  error // why there isn't more
 }
 
 func newReport(p *plan) *report {
@@ -40,7 +41,7 @@ func newReport(p *plan) *report {
 func (r *report) add(w io.Writer, c cell, s sample) {
 	r.samples[c] = append(r.samples[c], s)
 	m := c.mix
-	fmt.Fprintf(w, "%s %-10s reads %3d %%, local %3d/%3d %%, burst %2d, %2d x %2d: ", c.server, c.way, m.reads, m.local[0], m.local[1], m.burst, m.clients, m.window)
+	fmt.Fprintf(w, "%s %-10s reads %3d %%, local %3d/%3d %%, burst %2d, %d+%d x %2d: ", c.server, c.way, m.reads, m.local[0], m.local[1], m.burst, m.clients[0], m.clients[1], m.window)
 	for i, f := range s.region {
 		fmt.Fprintf(w, "%s %7.0f/s p50 %-8v p99 %-8v ", names[i], f.rate, round(f.p50), round(f.p99))
 	}
@@ -84,18 +85,27 @@ func median(all []sample, of func(sample) float64) float64 {
 
 // mix is what cells of the figures are measured with.
 func (r *report) mix(read, east, west, burst int) mix {
-	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: r.plan.window, clients: r.plan.clients}
+	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: r.plan.window, clients: [2]int{r.plan.clients, r.plan.clients}}
 }
 
 // under is the mix that composed and stretched clients are compared with over loads.
-func (r *report) under(clients int) mix {
+func (r *report) under(east, west int) mix {
 	m := r.mix(slices.Min(r.plan.reads), 100, 100, r.most())
-	m.clients = clients
+	m.clients = [2]int{east, west}
 	return m
 }
 
 // most is the burst of figures 5, 7 and 8.
 func (r *report) most() int { return slices.Max(r.plan.bursts) }
+
+// loads are all such mixes: first those in which the west has the machine for itself.
+func (r *report) loads() []mix {
+	var alone, both []mix
+	for _, clients := range r.plan.loads {
+		alone, both = append(alone, r.under(0, clients)), append(both, r.under(clients, clients))
+	}
+	return append(alone, both...)
+}
 
 // speedup is the throughput of composed clients in a region over that of those of the
 // stretched cluster.
