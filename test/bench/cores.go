@@ -29,6 +29,10 @@ var serialSections = []struct{ name, function string }{
 
 const partitionLoop = "replica.(*Replica).Work"
 
+// negligible is the part of an operation's time below which a goroutine isn't on its
+// way, but did something else meanwhile.
+const negligible = 0.02
+
 // mostPartitions is how many a cluster can have.
 const mostPartitions = 16
 
@@ -44,6 +48,17 @@ func measureCores(p *plan) (s section, err error) {
 		return s, err
 	}
 	s.rows = [][]string{{"work", "partitions", "cores", "ops/s", "per operation", "allocations", "to P = 1 on 1 core"}}
+	control := make([][]float64, 2)
+	for range p.rounds {
+		for i := range control {
+			rate, err := spin(i + 1)
+			if err != nil {
+				return s, err
+			}
+			control[i] = append(control[i], rate)
+		}
+	}
+	s.notes = append(s.notes, fmt.Sprintf("What the machine itself gives: arithmetic in registers on 2 cores beside 1: %v.", ratioOf(control[1], control[0])))
 	for _, op := range []string{"put", "get"} {
 		rates, allocs, err := engineRounds(p, g, op)
 		if err != nil {
@@ -67,6 +82,32 @@ func measureCores(p *plan) (s section, err error) {
 		"of P = 2 on 2 cores. What two cores lack beyond that is taken as crosstalk, which grows with the square of the cores: the pessimistic line. The optimistic one leaves crosstalk out. "+
 		"Neither goes above what the serial goroutine, or the loops of %d partitions, can do. Nothing above 2 cores has been measured here.", p.rounds, p.length, mostPartitions)
 	return s, nil
+}
+
+// spin is how many steps of arithmetic per second so many cores do together: twice as
+// many for two, unless they share more than memory or others use them.
+func spin(cores int) (float64, error) {
+	const length = 300 * time.Millisecond
+	steps := make([]int, cores)
+	errs := make([]error, cores)
+	began := time.Now()
+	each(cores, func(i int) {
+		x := uint64(i)
+		for time.Since(began) < length {
+			for range 100_000 {
+				x = x*6364136223846793005 + 1442695040888963407
+			}
+			steps[i]++
+		}
+		if x == 0 { // it isn't, but the compiler doesn't know
+			errs[i] = errors.New("measuring the machine: the generator has come to an end")
+		}
+	})
+	sum := 0
+	for _, n := range steps {
+		sum += n
+	}
+	return float64(sum) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
 func nanoseconds(ns float64) time.Duration { return round(time.Duration(ns)) }
@@ -155,6 +196,9 @@ func (s *section) model(g *goBench, op string, length time.Duration, one, two fl
 	text := fmt.Sprintf("%s, of %v CPU time per operation:", op, nanoseconds(c.all))
 	first, most := "", 0.0
 	for _, sec := range serialSections {
+		if c.of[sec.name] < negligible*c.all {
+			continue
+		}
 		text += fmt.Sprintf(" %s %v;", sec.name, nanoseconds(c.of[sec.name]))
 		if c.of[sec.name] > most {
 			first, most = sec.name, c.of[sec.name]
