@@ -48,7 +48,7 @@ func measureSessions(p *plan) (section, error) {
 	s.text = fmt.Sprintf("%d rounds of %v, %d keys, values of %d B. A session keeps as many requests under way as its depth says, and sends a new one for every "+
 		"answer, those for the answers of one message in one message. stoa's sessions are %s and share at most %d connections; ZooKeeper's are "+
 		"spread over its servers, with a connection each and as many requests pipelined; its reads are local ones, which may be old, stoa's are strict. "+
-		"Keys are random; with its own directory (one of 100) a session needn't change partitions. The empty stream is a bare gRPC server that answers each message with one of as many replies of the same size. "+
+		"Keys are random; with its own directory (one of 100) a session's writes are all in one partition, otherwise every other one is a rendezvous. The empty stream is a bare gRPC server that answers each message with one of as many replies of the same size. "+
 		"Unary: %d clients that wait for each answer, on %d connections.",
 		p.rounds, p.length, p.keys, p.value, where, maxConns, unaryClients, maxConns)
 	return s, nil
@@ -95,8 +95,8 @@ func (a *arena) sessionCell(w work) ([]result, error) {
 	}
 	contenders := []contender{a.onEmpty(w), a.overSessions(own)}
 	if w.op == "put" {
-		// Two writes to different partitions, one behind the other, cannot be under
-		// way at once. A client with a directory of its own has no such pairs.
+		// Of two writes to different partitions, one behind the other, one is a
+		// rendezvous. A client with a directory of its own has no such pairs.
 		own.pick = a.keys.ownKeys
 		c := a.overSessions(own)
 		c.name = ownDirectory
