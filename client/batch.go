@@ -30,7 +30,7 @@ type BatchOption func(*Batch)
 
 // Independent gives up the order among the operations of the batch, not the one
 // between them and what is sent before and after. They are sent partition by
-// partition then, which spares the server waiting at each change.
+// partition then, which spares the server a rendezvous at each change.
 func Independent() BatchOption { return func(b *Batch) { b.independent = true } }
 
 // Batch starts a batch whose reads are at the reader's level.
