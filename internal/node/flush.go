@@ -9,9 +9,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// maxLogBytes bounds what one group keeps of its log in memory for slow
-// followers.
-const maxLogBytes = 64 << 20
+// maxLogBytes bounds what all groups together keep of their logs in memory for slow
+// followers: more than a second of the fastest writing. One that is further behind
+// gets the file.
+const maxLogBytes = 32 << 20
 
 // flushLoop writes what has changed to the backend file.
 func (n *Node) flushLoop() {
@@ -107,9 +108,7 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 		if at.Index > n.cfg.CatchUpEntries {
 			l.CompactTo(at.Index - n.cfg.CatchUpEntries)
 		}
-		if l.Bytes() > maxLogBytes {
-			l.CompactTo(at.Index - 1)
-		}
+		l.Shrink(maxLogBytes / int64(len(c.logs)))
 		// The disk keeps what memory keeps: a snapshot's cut that is behind this
 		// server in some group is completed from there (install.go).
 		keep[p] = l.CompactTo(0) + 1

@@ -143,6 +143,21 @@ func (l *Log) CompactTo(index uint64) uint64 {
 	return l.base.Index
 }
 
+// Shrink drops the oldest entries until the rest costs no more than some bytes. What
+// has not been applied stays, and so does the last entry that has.
+func (l *Log) Shrink(most int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	index, left := l.base.Index, l.bytes
+	for index+1 < min(l.applied.Index, l.last()+1) && left > most {
+		left -= cost(l.ents[index-l.base.Index])
+		index++
+	}
+	if index > l.base.Index {
+		l.dropTo(index)
+	}
+}
+
 // dropTo copies what stays: readers may hold the old array, and an array that
 // is only sliced would keep every entry alive.
 func (l *Log) dropTo(index uint64) {

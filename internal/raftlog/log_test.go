@@ -123,6 +123,31 @@ func TestBytesFollowsTheEntries(t *testing.T) {
 	require.Zero(t, l.Bytes())
 }
 
+func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
+	l := newLog()
+	for i := uint64(2); i <= 9; i++ {
+		l.Append(nil, []*pb.Entry{entry(i, 1, "12345678")})
+	}
+	each := int64(8 + entryOverhead)
+	l.SetApplied(Position{7, 1})
+	l.Shrink(8 * each)
+	require.EqualValues(t, 8*each, l.Bytes(), "there is room")
+	l.Shrink(6*each + 1)
+	require.EqualValues(t, 6*each, l.Bytes())
+	first, err := l.FirstIndex()
+	require.NoError(t, err)
+	require.EqualValues(t, 4, first, "the oldest go")
+	l.Shrink(0)
+	first, err = l.FirstIndex()
+	require.NoError(t, err)
+	require.EqualValues(t, 7, first, "the last that is applied stays, and all behind it")
+	require.EqualValues(t, 3*each, l.Bytes())
+	l.Shrink(0)
+	l.SetApplied(Position{20, 2}) // a snapshot's: the log is behind it
+	l.Shrink(0)
+	require.Zero(t, l.Bytes())
+}
+
 func TestAGapInAnAppendIsABug(t *testing.T) {
 	l := newLog()
 	require.PanicsWithValue(t, "raft log of group 3: entry 4 doesn't follow the log from 2 to 1", func() { l.Append(nil, run(4, 4, 1)) })
