@@ -118,7 +118,7 @@ func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
 }
 
 // tell lets those participants know of a write, executed before, which were not among
-// them then: the session's next may be their's and look for its predecessor there.
+// them then: the session's next may be theirs, and look for its predecessor there.
 func (x *execution) tell(q *command.Sequenced, o *outcome) {
 	if x.local != several {
 		return

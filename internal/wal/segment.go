@@ -88,10 +88,10 @@ type segment struct {
 	path string
 	seed uint32
 	end  int64 // of the frames; the next one goes here
-	// written is up to where the file holds what has been written, frames or zeros;
-	// the rest is allocated only. The writer's own, and no more than a hint.
-	written int64
-	last    map[uint32]uint64
+	last map[uint32]uint64
+	// zeroed is up to where zeros were written ahead. The writer's own, and no more
+	// than a hint.
+	zeroed int64
 }
 
 // note remembers the highest index of each group in the segment.

@@ -91,6 +91,9 @@ func (w *WAL) Append(recs []Record) error {
 	if err := w.write(s, b, frameRecords); err != nil {
 		return err
 	}
+	if err := w.zeroAhead(s, len(b)); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range recs {
@@ -106,32 +109,25 @@ func (w *WAL) write(s *segment, b []byte, kind frameType) error {
 		return w.die(fmt.Errorf("writing %d bytes at offset %d of %s: %w", len(b), s.end, s.path, err))
 	}
 	w.chain = chain
-	if err := w.zeroAhead(s, s.end+int64(len(b)), len(b)); err != nil {
-		return err
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.end += int64(len(b))
 	return nil
 }
 
-// zeroAhead writes zeros behind the frame of n bytes that ends at end, when it is
-// the first behind those written before. The room there is allocated, but a file
-// system notes in its journal which of it has been written for the first time, and
-// a sync that has to wait for that takes twice as long: let one sync in many.
-func (w *WAL) zeroAhead(s *segment, end int64, n int) error {
-	if end <= s.written {
+// zeroAhead writes zeros behind the last frame, of n bytes, when it is the first
+// behind those written before. The room there is allocated, but a file system notes
+// in its journal which of it has been written for the first time, and a sync that
+// has to wait for that takes twice as long: let one sync in many.
+func (w *WAL) zeroAhead(s *segment, n int) error {
+	if s.end <= s.zeroed || n > maxZeroAhead { // large frames pay for their journal entry
 		return nil
 	}
-	s.written = end
-	if n > maxZeroAhead {
-		return nil // large frames pay for their journal entry
+	ahead := min(int64(len(zeros)), s.size-s.end)
+	if _, err := w.file.WriteAt(zeros[:ahead], s.end); err != nil {
+		return w.die(fmt.Errorf("writing %d zeros at offset %d of %s: %w", ahead, s.end, s.path, err))
 	}
-	ahead := min(int64(len(zeros)), s.size-end)
-	if _, err := w.file.WriteAt(zeros[:ahead], end); err != nil {
-		return w.die(fmt.Errorf("writing %d zeros at offset %d of %s: %w", ahead, end, s.path, err))
-	}
-	s.written = end + ahead
+	s.zeroed = s.end + ahead
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 
 const windowBytes = 1 << 20
 
-var zeros [1 << 20]byte
+var zeros [windowBytes]byte
 
 // window reads a file mostly forward, in large steps.
 type window struct {
