@@ -114,12 +114,7 @@ func (g *group) stampBatch(writes []*Write) {
 		e.Commands[i] = w.Command
 		parts |= w.Parts
 	}
-	var err error
-	if parts.Len() > 1 {
-		err = g.r.stampMulti(parts, &e, writes, g.id)
-	} else {
-		err = g.stampLocal(&e, writes)
-	}
+	err := g.r.stamp(parts, &e, writes, g.id)
 	if err != nil || parts.Len() > 1 {
 		g.pending.Add(-int64(len(writes)))
 	}
@@ -129,19 +124,47 @@ func (g *group) stampBatch(writes []*Write) {
 	}
 }
 
-func (g *group) stampLocal(e *command.Entry, writes []*Write) error {
+// nobody stands for the group whose batch an entry is, if it is none's.
+const nobody = -1
+
+// stamp stamps an entry and queues it in each of its partitions: as a local one, if
+// it is a batch of its only partition, else as a rendezvous.
+func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
+	local := home != nobody && parts.Len() == 1
+	if !local {
+		e.Parts = parts
+	}
 	n := e.Stamps()
-	if len(g.r.groups) == 1 {
+	if len(r.groups) == 1 {
 		n = 0 // dense revisions follow from the log alone
 	}
-	return g.r.seq.Reserve(placement.Of(g.id), n, func(epoch uint64, stamp int64) {
-		e.Seq = g.r.nextSeq.Add(1)
-		if len(g.r.groups) > 1 {
+	err := r.seq.Reserve(parts, n, func(epoch uint64, stamp int64) {
+		// Numbered under the lanes, so that numbers follow the order of the logs:
+		// recover puts entries without a stamp of their own in order by them.
+		e.Seq = r.nextSeq.Add(1)
+		if len(r.groups) > 1 {
 			e.Stamp = stamp
 		}
-		data := e.AppendTo(make([]byte, 0, e.Size()))
-		g.queue = append(g.queue, queued{epoch: epoch, data: data, seq: e.Seq, batch: true, writes: writes})
+		q := queued{epoch: epoch, data: e.AppendTo(make([]byte, 0, e.Size())), seq: e.Seq}
+		if local {
+			q.writes = writes
+		} else {
+			r.multi.add(e.Seq, writes)
+		}
+		for p := range parts.Each() {
+			q.batch = p == home
+			r.groups[p].queue = append(r.groups[p].queue, q)
+		}
 	})
+	if err != nil {
+		return err
+	}
+	for p := range parts.Each() {
+		if p != home { // which is at work
+			r.groups[p].wake()
+		}
+	}
+	return nil
 }
 
 // proposeQueued gives one stamped entry to Raft. An entry of an ended epoch
@@ -217,41 +240,7 @@ func (r *Replica) submitMulti(w *Write) {
 	}
 	writes := []*Write{w}
 	e := command.Entry{Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
-	if r.stampMulti(w.Parts, &e, writes, nobody) != nil {
+	if r.stamp(w.Parts, &e, writes, nobody) != nil {
 		r.resubmit(writes)
 	}
-}
-
-// nobody stands for the group whose batch an entry is, if it is none's.
-const nobody = -1
-
-// stampMulti stamps a rendezvous and queues it in each of its partitions.
-func (r *Replica) stampMulti(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
-	e.Parts = parts
-	n := e.Stamps()
-	if len(r.groups) == 1 {
-		n = 0
-	}
-	err := r.seq.Reserve(parts, n, func(epoch uint64, stamp int64) {
-		// Numbered under the lanes, so that numbers follow the order of the logs:
-		// recover puts entries without a stamp of their own in order by them.
-		e.Seq = r.nextSeq.Add(1)
-		r.multi.add(e.Seq, writes)
-		if len(r.groups) > 1 {
-			e.Stamp = stamp
-		}
-		data := e.AppendTo(make([]byte, 0, e.Size()))
-		for p := range parts.Each() {
-			r.groups[p].queue = append(r.groups[p].queue, queued{epoch: epoch, data: data, seq: e.Seq, batch: p == home})
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for p := range parts.Each() {
-		if p != home {
-			r.groups[p].wake()
-		}
-	}
-	return nil
 }
