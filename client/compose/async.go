@@ -84,14 +84,7 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 // quickGet reads one key without a detour, if its cluster has a session and nothing
 // waits; nil otherwise.
 func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *client.Future[*clientv3.GetResponse]) {
-	if len(opts) > 0 || c.session != nil && c.session.Err() != nil {
-		return nil, nil
-	}
-	r := c.core.routes.find(key)
-	if r == nil {
-		return nil, nil
-	}
-	ch, act := c.core.quick(r, read)
+	ch, r, act := c.shortcut(key, opts, read)
 	if act == wait {
 		return nil, nil
 	}
@@ -105,14 +98,7 @@ func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOpt
 
 // quickPut is quickGet for puts.
 func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.OpOption) (*link, *client.Future[*clientv3.PutResponse]) {
-	if len(opts) > 0 || c.session != nil && c.session.Err() != nil {
-		return nil, nil
-	}
-	r := c.core.routes.find(key)
-	if r == nil {
-		return nil, nil
-	}
-	ch, act := c.core.quick(r, update)
+	ch, r, act := c.shortcut(key, opts, update)
 	if act == wait {
 		return nil, nil
 	}
@@ -122,6 +108,20 @@ func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.
 		return ch.l, failed[*clientv3.PutResponse](err)
 	}
 	return ch.l, f
+}
+
+// shortcut finds where a request for one key can go at once. It returns with core.mu
+// held, unless it can't: wait.
+func (c *Client) shortcut(key string, opts []clientv3.OpOption, k kind) (*channel, *route, action) {
+	if len(opts) > 0 || c.session != nil && c.session.Err() != nil {
+		return nil, nil, wait
+	}
+	r := c.core.routes.find(key)
+	if r == nil {
+		return nil, nil, wait
+	}
+	ch, act := c.core.quick(r, k)
+	return ch, r, act
 }
 
 // opResponse is the one type that etcd's Do has for all answers.
