@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/stoa-kv/stoa/test/plot"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // section is one part of the report. A run replaces those that it measured and leaves
@@ -44,14 +45,9 @@ func (s section) markdown(images string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.title, s.text)
 	for _, name := range sortedNames(s.charts) {
-		fmt.Fprintf(&b, "![%s](%s)\n\n", s.charts[name].Title, filepath.ToSlash(filepath.Join(images, name)))
+		fmt.Fprintf(&b, "![%s](%s)\n\n", s.charts[name].Title, sheet.Image(images, name))
 	}
-	for i, row := range s.rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			fmt.Fprintf(&b, "|%s\n", strings.Repeat(" --- |", len(row)))
-		}
-	}
+	sheet.Table(&b, s.rows)
 	for _, n := range s.notes {
 		fmt.Fprintf(&b, "\n%s\n", n)
 	}
@@ -93,7 +89,7 @@ func update(file, images string, sections []section) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("writing the report: %w", err)
 	}
-	text := merge(string(old), imagesFrom(file, images), sections)
+	text := merge(string(old), sheet.Way(file, images), sections)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
@@ -143,30 +139,11 @@ func goalsOf(text string) string {
 		goalsTitle, len(met), len(missed), verdictHead, strings.Join(append(missed, met...), ""))
 }
 
-// imagesFrom is the way from the report to the plots.
-func imagesFrom(file, images string) string {
-	rel, err := filepath.Rel(filepath.Dir(file), images)
-	if err != nil {
-		return images
-	}
-	return rel
-}
-
-// draw writes the charts.
-func draw(dir string, sections []section) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("drawing the plots: %w", err)
-	}
+// charts are those of all sections.
+func charts(sections []section) map[string]plot.Chart {
+	all := map[string]plot.Chart{}
 	for _, s := range sections {
-		for name, chart := range s.charts {
-			out, err := os.Create(filepath.Join(dir, name))
-			if err != nil {
-				return fmt.Errorf("drawing the plots: %w", err)
-			}
-			if err := errors.Join(chart.Write(out), out.Close()); err != nil {
-				return fmt.Errorf("drawing the plots: %w", err)
-			}
-		}
+		maps.Copy(all, s.charts)
 	}
-	return nil
+	return all
 }

@@ -51,6 +51,7 @@ import (
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // plan is what a run measures.
@@ -214,7 +215,7 @@ func (p *plan) shorten(given map[string]bool, lists map[string]*string) {
 func (p *plan) read(lists map[string]*string) error {
 	for name, to := range map[string]*[]int{"nodes": &p.nodes, "clients": &p.clients, "sessions": &p.sessions, "depths": &p.depths} {
 		var err error
-		if *to, err = numbers(*lists[name]); err != nil {
+		if *to, err = sheet.Numbers(*lists[name], 1); err != nil {
 			return fmt.Errorf("-%s: %w", name, err)
 		}
 	}
@@ -256,18 +257,6 @@ func (p *plan) parseSubject(s string) (subject, error) {
 	}
 	sub.bin, err = process.Choose(path)
 	return sub, err
-}
-
-func numbers(list string) ([]int, error) {
-	var out []int
-	for _, f := range strings.Split(list, ",") {
-		n, err := strconv.Atoi(f)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is not a list of numbers", list)
-		}
-		out = append(out, n)
-	}
-	return out, nil
 }
 
 // cleanly does something with a temporary directory of its own, of which nothing stays
@@ -314,7 +303,7 @@ func run(p *plan) error {
 		s.print(os.Stdout)
 	}
 	if p.img != "" {
-		failed = errors.Join(failed, draw(p.img, sections))
+		failed = errors.Join(failed, sheet.Draw(p.img, charts(sections)))
 	}
 	if p.write != "" {
 		failed = errors.Join(failed, update(p.write, p.img, sections))

@@ -24,6 +24,15 @@ func Machine() string {
 	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.Version())
 }
 
+// MachineAtWork is Machine, and what else it has to do at the moment.
+func MachineAtWork() string {
+	load := "unknown"
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ = strings.Cut(string(text), " ")
+	}
+	return fmt.Sprintf("%s, load average %s before the run", Machine(), load)
+}
+
 // CPU is the user and system time that the process has used so far.
 func (s *Server) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.Pid()))

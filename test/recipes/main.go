@@ -26,13 +26,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/recipes/recipe"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // plan is what a run measures.
@@ -129,15 +129,7 @@ func numbers(list, otherwise string) ([]int, error) {
 	if list == "" {
 		list = otherwise
 	}
-	var out []int
-	for _, f := range strings.Split(list, ",") {
-		n, err := strconv.Atoi(f)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is not a list of numbers", list)
-		}
-		out = append(out, n)
-	}
-	return out, nil
+	return sheet.Numbers(list, 1)
 }
 
 // chosen reads a list of names and returns them in the order of all.
@@ -152,7 +144,7 @@ func chosen(name, list string, all []string) ([]string, error) {
 }
 
 func run(ctx context.Context, p *plan) error {
-	rep := &report{plan: p, started: time.Now(), machine: machine()}
+	rep := &report{plan: p, started: time.Now(), machine: process.MachineAtWork()}
 	for _, n := range p.nodes {
 		if err := runNodes(ctx, p, n, rep); err != nil {
 			return err
@@ -160,18 +152,12 @@ func run(ctx context.Context, p *plan) error {
 	}
 	rep.text(os.Stdout)
 	if p.img != "" {
-		if err := rep.draw(p.img); err != nil {
+		if err := sheet.Draw(p.img, rep.charts()); err != nil {
 			return err
 		}
 	}
 	if p.write == "" {
 		return nil
 	}
-	out, err := os.Create(p.write)
-	if err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	defer out.Close()
-	rep.markdown(out)
-	return out.Close()
+	return sheet.Keep(p.write, rep.markdown)
 }

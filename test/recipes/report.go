@@ -3,14 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/plot"
-	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // report holds what was measured.
@@ -76,16 +74,6 @@ func nodesText(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-func round(d time.Duration) time.Duration {
-	switch {
-	case d > 100*time.Millisecond:
-		return d.Round(time.Millisecond)
-	case d > time.Millisecond:
-		return d.Round(10 * time.Microsecond)
-	}
-	return d.Round(time.Microsecond)
-}
-
 // line tells of a cell as soon as it is measured.
 func (r *report) line(w io.Writer, c cell) {
 	fmt.Fprintf(w, "%s, %s, %d clients\n", nodesText(c.nodes), c.recipe, c.clients)
@@ -95,7 +83,7 @@ func (r *report) line(w io.Writer, c cell) {
 		}
 		m := median(c.samples[s])
 		fmt.Fprintf(w, "  %-20s %8.0f/s  p50 %-9v p99 %-9v calls %-6.1f retries %-6.1f sent %-6.0f CPU %-9v load %v\n",
-			titles[s], m.rate, round(m.p50), round(m.p99), m.calls, m.retries, m.sent, round(m.cpu), round(m.load))
+			titles[s], m.rate, sheet.Round(m.p50), sheet.Round(m.p99), m.calls, m.retries, m.sent, sheet.Round(m.cpu), sheet.Round(m.load))
 	}
 }
 
@@ -116,8 +104,8 @@ func (r *report) rows(nodes int, recipe string) [][]string {
 				continue
 			}
 			m := median(c.samples[s])
-			row := []string{fmt.Sprint(c.clients), titles[s], fmt.Sprintf("%.0f", m.rate), round(m.p50).String(), round(m.p99).String(),
-				fmt.Sprintf("%.1f", m.calls), fmt.Sprintf("%.1f", m.retries), fmt.Sprintf("%.0f B", m.sent), round(m.cpu).String(), round(m.load).String()}
+			row := []string{fmt.Sprint(c.clients), titles[s], fmt.Sprintf("%.0f", m.rate), sheet.Round(m.p50).String(), sheet.Round(m.p99).String(),
+				fmt.Sprintf("%.1f", m.calls), fmt.Sprintf("%.1f", m.retries), fmt.Sprintf("%.0f B", m.sent), sheet.Round(m.cpu).String(), sheet.Round(m.load).String()}
 			for _, beside := range []string{etcd, zookeeper} {
 				text := ""
 				if x, ok := c.ratio(s, beside); ok && s != beside {
@@ -179,60 +167,30 @@ func (r *report) markdown(w io.Writer) {
 		fmt.Fprintf(w, "Skipped: %s.\n\n", s)
 	}
 	fmt.Fprintf(w, "## Goals\n\n")
-	table(w, r.goals())
+	sheet.Table(w, r.goals())
 	for _, name := range p.recipes {
 		fmt.Fprintf(w, "\n## %s%s\n\n%s\n", strings.ToUpper(name[:1]), name[1:], what[name])
 		for _, n := range p.nodes {
 			if p.img != "" {
-				fmt.Fprintf(w, "\n![%s, %s](%s)\n", name, nodesText(n), filepath.ToSlash(filepath.Join(r.imagesFromText(), image(name, n))))
+				fmt.Fprintf(w, "\n![%s, %s](%s)\n", name, nodesText(n), sheet.Image(sheet.Way(p.write, p.img), image(name, n)))
 			}
 			fmt.Fprintf(w, "\n%s:\n\n", nodesText(n))
-			table(w, r.rows(n, name))
-		}
-	}
-}
-
-func table(w io.Writer, rows [][]string) {
-	for i, row := range rows {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			fmt.Fprintf(w, "|%s\n", strings.Repeat(" --- |", len(row)))
+			sheet.Table(w, r.rows(n, name))
 		}
 	}
 }
 
 func image(recipe string, nodes int) string { return fmt.Sprintf("recipes-%s-%d.svg", recipe, nodes) }
 
-// imagesFromText is the way from the report to the plots.
-func (r *report) imagesFromText() string {
-	rel, err := filepath.Rel(filepath.Dir(r.plan.write), r.plan.img)
-	if err != nil {
-		return r.plan.img
-	}
-	return rel
-}
-
-// draw writes a picture of each recipe on each cluster size.
-func (r *report) draw(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("drawing the plots: %w", err)
-	}
+// charts are a picture of each recipe on each cluster size.
+func (r *report) charts() map[string]plot.Chart {
+	all := map[string]plot.Chart{}
 	for _, n := range r.plan.nodes {
 		for _, name := range r.plan.recipes {
-			out, err := os.Create(filepath.Join(dir, image(name, n)))
-			if err != nil {
-				return fmt.Errorf("drawing the plots: %w", err)
-			}
-			err = r.chart(n, name).Write(out)
-			if cerr := out.Close(); err == nil {
-				err = cerr
-			}
-			if err != nil {
-				return fmt.Errorf("drawing the plots: %w", err)
-			}
+			all[image(name, n)] = r.chart(n, name)
 		}
 	}
-	return nil
+	return all
 }
 
 // units of the first panel: what an operation is.
@@ -264,13 +222,4 @@ func (r *report) chart(nodes int, name string) plot.Chart {
 		c.Panels = append(c.Panels, panel)
 	}
 	return c
-}
-
-// machine describes what the figures were measured on.
-func machine() string {
-	load := "unknown"
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load, _, _ = strings.Cut(string(text), " ")
-	}
-	return fmt.Sprintf("%s, load average %s before the run", process.Machine(), load)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stoa-kv/stoa/client/compose"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // enough is how many requests a fake takes before it stops its client.
@@ -152,7 +153,7 @@ func TestReport(t *testing.T) {
 		require.Contains(t, text, line)
 	}
 	require.NotContains(t, text, "missed")
-	require.NoError(t, r.draw(t.TempDir()))
+	require.NoError(t, sheet.Draw(t.TempDir(), r.charts()))
 }
 
 // What goes wrong is called so.

@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
+
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 func (r *report) markdown(w io.Writer) {
@@ -30,17 +30,17 @@ func (r *report) markdown(w io.Writer) {
 		fmt.Fprintf(w, "**Not complete:** %v.\n\n", r.broken)
 	}
 	fmt.Fprintf(w, "Machine: %s.\n\n## Goals\n\n", r.machine)
-	table(w, r.goals())
+	sheet.Table(w, r.goals())
 	for _, server := range p.servers {
 		fmt.Fprintf(w, "\n## %s\n", server)
 		for _, f := range figuresOf {
 			fmt.Fprintf(w, "\n### %s\n\n%s\n\n", f.title, f.text)
 			if p.img != "" {
 				for _, image := range f.images(r, server) {
-					fmt.Fprintf(w, "![%s](%s)\n\n", f.title, filepath.ToSlash(filepath.Join(r.imagesFromText(), image)))
+					fmt.Fprintf(w, "![%s](%s)\n\n", f.title, sheet.Image(sheet.Way(r.plan.write, r.plan.img), image))
 				}
 			}
-			table(w, f.rows(r, server))
+			sheet.Table(w, f.rows(r, server))
 		}
 	}
 }
@@ -72,7 +72,7 @@ var figuresOf = []figureOf{
 		func(r *report, server string) []string { return []string{image(server, "figure8")} }},
 }
 
-func latency(f figures) string { return fmt.Sprintf("%v / %v", round(f.p50), round(f.p99)) }
+func latency(f figures) string { return fmt.Sprintf("%v / %v", sheet.Round(f.p50), sheet.Round(f.p99)) }
 
 func (r *report) rows5(server string) [][]string {
 	rows := [][]string{{"reads", "way", "east req/s", "p50 / p99", "west req/s", "p50 / p99", "server CPU/req", "switches", "syncs"}}
@@ -80,7 +80,7 @@ func (r *report) rows5(server string) [][]string {
 		for _, way := range []string{composed, neverSync, syncAll, plain} {
 			if s, ok := r.at(server, way, r.mix(read, 100, 100, r.most())); ok {
 				rows = append(rows, []string{fmt.Sprintf("%d %%", read), way, fmt.Sprintf("%.0f", s.region[0].rate), latency(s.region[0]),
-					fmt.Sprintf("%.0f", s.region[1].rate), latency(s.region[1]), round(s.cpu).String(), fmt.Sprint(s.switches), fmt.Sprint(s.syncs)})
+					fmt.Sprintf("%.0f", s.region[1].rate), latency(s.region[1]), sheet.Round(s.cpu).String(), fmt.Sprint(s.switches), fmt.Sprint(s.syncs)})
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (r *report) rowsLoad(server string) [][]string {
 				continue
 			}
 			row := []string{fmt.Sprintf("%d + %d", m.clients[0], m.clients[1]), way, fmt.Sprintf("%.0f", s.region[0].rate), latency(s.region[0]),
-				fmt.Sprintf("%.0f", s.region[1].rate), latency(s.region[1]), round(s.cpu).String()}
+				fmt.Sprintf("%.0f", s.region[1].rate), latency(s.region[1]), sheet.Round(s.cpu).String()}
 			for region := range names {
 				text := ""
 				if x, ok := r.times(server, region, m, m); ok && way == composed && m.clients[region] > 0 {
@@ -168,22 +168,4 @@ func eastLocal(both bool, local int) int {
 		return local
 	}
 	return 100
-}
-
-func table(w io.Writer, rows [][]string) {
-	for i, row := range rows {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			fmt.Fprintf(w, "|%s\n", strings.Repeat(" --- |", len(row)))
-		}
-	}
-}
-
-// imagesFromText is the way from the report to the plots.
-func (r *report) imagesFromText() string {
-	rel, err := filepath.Rel(filepath.Dir(r.plan.write), r.plan.img)
-	if err != nil {
-		return r.plan.img
-	}
-	return rel
 }

@@ -2,45 +2,24 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/stoa-kv/stoa/test/plot"
 )
 
 func image(server, figure string) string { return fmt.Sprintf("compose-%s-%s.svg", server, figure) }
 
-// draw writes a picture of each figure, for each kind of server.
-func (r *report) draw(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("drawing the plots: %w", err)
-	}
+// charts are a picture of each figure, for each kind of server.
+func (r *report) charts() map[string]plot.Chart {
+	all := map[string]plot.Chart{}
 	for _, server := range r.plan.servers {
-		charts := map[string]plot.Chart{
-			"figure5": r.chart5(server), "figure7": r.chartBeside(server, false), "figure8": r.chartBeside(server, true),
-		}
+		all[image(server, "figure5")] = r.chart5(server)
+		all[image(server, "figure7")] = r.chartBeside(server, false)
+		all[image(server, "figure8")] = r.chartBeside(server, true)
 		for _, burst := range r.bursts(server) {
-			charts[fmt.Sprintf("figure6-burst%d", burst)] = r.chart6(server, burst)
-		}
-		for name, c := range charts {
-			if err := write(filepath.Join(dir, image(server, name)), c); err != nil {
-				return fmt.Errorf("drawing the plots: %w", err)
-			}
+			all[image(server, fmt.Sprintf("figure6-burst%d", burst))] = r.chart6(server, burst)
 		}
 	}
-	return nil
-}
-
-func write(file string, c plot.Chart) error {
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	err = c.Write(out)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return all
 }
 
 // chart5 has a panel for each region: throughput over the share of reads.

@@ -32,12 +32,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/compose/region"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // plan is what a run measures.
@@ -125,16 +125,9 @@ func given(list, otherwise string) string {
 }
 
 func numbers(list string) ([]int, error) {
-	var out []int
-	for _, f := range strings.Split(list, ",") {
-		n, err := strconv.Atoi(f)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%q is not a list of numbers", list)
-		}
-		out = append(out, n)
-	}
+	out, err := sheet.Numbers(list, 0)
 	slices.Sort(out)
-	return slices.Compact(out), nil
+	return slices.Compact(out), err
 }
 
 func run(ctx context.Context, p *plan) error {
@@ -160,18 +153,12 @@ func run(ctx context.Context, p *plan) error {
 func (r *report) keep() error {
 	p := r.plan
 	if p.img != "" {
-		if err := r.draw(p.img); err != nil {
+		if err := sheet.Draw(p.img, r.charts()); err != nil {
 			return err
 		}
 	}
 	if p.write == "" {
 		return nil
 	}
-	out, err := os.Create(p.write)
-	if err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	defer out.Close()
-	r.markdown(out)
-	return out.Close()
+	return sheet.Keep(p.write, r.markdown)
 }

@@ -3,12 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/sheet"
 )
 
 // cell is one point of the figures.
@@ -27,13 +26,9 @@ type report struct {
 }
 
 func newReport(p *plan) *report {
-	load := "unknown"
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load, _, _ = strings.Cut(string(text), " ")
-	}
 	return &report{
 		plan: p, started: time.Now(), samples: map[cell][]sample{},
-		machine: fmt.Sprintf("%s, load average %s before the run", process.Machine(), load),
+		machine: process.MachineAtWork(),
 	}
 }
 
@@ -43,9 +38,9 @@ func (r *report) add(w io.Writer, c cell, s sample) {
 	m := c.mix
 	fmt.Fprintf(w, "%s %-10s reads %3d %%, local %3d/%3d %%, burst %2d, %d+%d x %2d: ", c.server, c.way, m.reads, m.local[0], m.local[1], m.burst, m.clients[0], m.clients[1], m.window)
 	for i, f := range s.region {
-		fmt.Fprintf(w, "%s %7.0f/s p50 %-8v p99 %-8v ", names[i], f.rate, round(f.p50), round(f.p99))
+		fmt.Fprintf(w, "%s %7.0f/s p50 %-8v p99 %-8v ", names[i], f.rate, sheet.Round(f.p50), sheet.Round(f.p99))
 	}
-	fmt.Fprintf(w, "CPU %v, %d requests, %d switches, %d syncs, %d resyncs\n", round(s.cpu), s.requests, s.switches, s.syncs, s.resyncs)
+	fmt.Fprintf(w, "CPU %v, %d requests, %d switches, %d syncs, %d resyncs\n", sheet.Round(s.cpu), s.requests, s.switches, s.syncs, s.resyncs)
 }
 
 // at is the median of a cell's rounds, figure by figure; ok says whether there is any.
@@ -138,16 +133,6 @@ func (r *report) text(w io.Writer) {
 	for _, row := range r.goals() {
 		fmt.Fprintf(w, "%-62s %-24s %-34s %s\n", row[0], row[1], row[2], row[3])
 	}
-}
-
-func round(d time.Duration) time.Duration {
-	switch {
-	case d > 100*time.Millisecond:
-		return d.Round(time.Millisecond)
-	case d > time.Millisecond:
-		return d.Round(10 * time.Microsecond)
-	}
-	return d.Round(time.Microsecond)
 }
 
 func ratioText(r float64) string {
