@@ -70,11 +70,9 @@ func (c *core) readSpan(ctx context.Context, s *span, done func(proto.Message, e
 			if !last {
 				return
 			}
-			for _, err := range errs {
-				if err != nil {
-					done(nil, err)
-					return
-				}
+			if err := first(errs); err != nil {
+				done(nil, err)
+				return
 			}
 			done(s.merge(answers), nil)
 		}
