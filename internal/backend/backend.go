@@ -33,6 +33,7 @@ type Identity struct {
 // none is made.
 type Options struct {
 	Identity Identity
+	Quota    int64 // bytes that the file may reach, 0 if there is no bound
 	Logger   *zap.Logger
 	NoSync   bool // for tests that don't care about crashes
 }
@@ -111,7 +112,7 @@ func Open(path string, o Options) (*Backend, error) {
 	if err := check(path); err != nil {
 		return nil, err
 	}
-	f, err := openFile(path, o.NoSync, o.Logger)
+	f, err := openFile(path, o)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func createFile(path string, o Options) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	f, err := openFile(tmp, o.NoSync, o.Logger)
+	f, err := openFile(tmp, o)
 	if err != nil {
 		return err
 	}

@@ -22,9 +22,25 @@ const mmapSize = 10 << 30
 
 const lockTimeout = time.Second
 
+// largePage is the size of the pages of a new file, in bytes. bbolt writes pages one
+// system call each: with the 4 KiB of its default a flush of 500 puts of 256 bytes
+// took 4.9 µs of CPU for each, with 16 KiB 2.8 µs, and one of 5 puts no more. A file
+// that was made with another size, as etcd's are, keeps it until it is defragmented.
+const largePage = 16 << 10
+
+// pageSize leaves a file of which the quota allows few pages its small ones: an
+// empty file alone is five.
+func pageSize(quota int64) int {
+	if quota > 0 && quota < 1024*largePage {
+		return os.Getpagesize()
+	}
+	return largePage
+}
+
 // file is the bbolt engine.
 type file struct {
 	path   string
+	page   int // bytes, of a new file
 	noSync bool
 	lg     *zap.Logger
 
@@ -39,6 +55,7 @@ type file struct {
 func (f *file) options() *bolt.Options {
 	return &bolt.Options{
 		Timeout:         lockTimeout,
+		PageSize:        f.page,
 		NoFreelistSync:  true, // it is rebuilt at open; writing it costs every flush
 		FreelistType:    bolt.FreelistMapType,
 		InitialMmapSize: mmapSize,
@@ -47,8 +64,8 @@ func (f *file) options() *bolt.Options {
 }
 
 // openFile opens an existing file that check has found whole.
-func openFile(path string, noSync bool, lg *zap.Logger) (*file, error) {
-	f := &file{path: path, noSync: noSync, lg: lg}
+func openFile(path string, o Options) (*file, error) {
+	f := &file{path: path, page: pageSize(o.Quota), noSync: o.NoSync, lg: o.Logger}
 	err := guard(path, nil, func() (err error) {
 		f.db, err = bolt.Open(path, 0o600, f.options())
 		return err
@@ -199,7 +216,9 @@ func (f *file) copyTo(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	dst, err := bolt.Open(path, 0o600, &bolt.Options{NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: true})
+	dst, err := bolt.Open(path, 0o600, &bolt.Options{
+		PageSize: f.page, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: true,
+	})
 	if err != nil {
 		return err
 	}

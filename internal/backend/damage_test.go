@@ -17,7 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-const page = 4096
+const page = 16 << 10 // of the files that are written here
 
 // sample returns the bytes of a file with every kind of page.
 func sample(t testing.TB, keys int) []byte {

@@ -105,6 +105,7 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 	// has another default.
 	c.backend, err = backend.Open(path, backend.Options{
 		Identity: backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID, Partitions: partitions},
+		Quota:    n.cfg.QuotaBytes,
 		Logger:   n.log,
 	})
 	if err == nil {
