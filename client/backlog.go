@@ -12,7 +12,8 @@ import (
 //
 //  1. calls[head:] have the numbers first, first+1, … without gaps.
 //  2. log[logHead:] is the concatenation of their encodings.
-//  3. The first sent of them were given to the present stream.
+//  3. The first sent of them were given to the present stream, and none behind
+//     carried to any.
 type backlog struct {
 	calls     []call
 	head      int
@@ -21,6 +22,7 @@ type backlog struct {
 	first     uint64
 	sent      int
 	sentBytes int
+	carried   uint64 // the highest number that a stream was given
 }
 
 // call is a request that waits for its reply.
@@ -80,6 +82,7 @@ func (b *backlog) take(dst []byte, limit, window, windowBytes int) []byte {
 		b.sent++
 		b.sentBytes += size
 	}
+	b.carried = max(b.carried, b.first+uint64(b.sent)-1)
 	return append(dst, b.log[b.logHead+from:b.logHead+b.sentBytes]...)
 }
 

@@ -151,6 +151,7 @@ func (s *Session) hello() *stoapb.ClientBatch {
 	open := &stoapb.OpenSession{
 		Session:      s.id,
 		Next:         s.backlog.first,
+		Sent:         s.backlog.carried,
 		Revision:     s.token.Load(),
 		Client:       s.o.client,
 		PartitionMap: true,

@@ -50,11 +50,17 @@ func (a *arrival) fillHeader(h *pb.ResponseHeader) {
 // err is the error that the reply brings: the same that etcd's client returns for
 // it.
 func (a *arrival) err() error {
-	if a.code == codes.OK {
+	switch {
+	case a.code == codes.OK:
 		return nil
+	case a.code == codes.Unavailable && a.message == overtaken:
+		return ErrOvertaken
 	}
 	return rpctypes.Error(status.Error(a.code, a.message))
 }
+
+// overtaken is what servers say instead of answering a read in the wrong place.
+const overtaken = "read was sent again after later writes of its session took effect"
 
 var errMalformed = errors.New("client: the server sent what can't be read")
 

@@ -18,12 +18,16 @@
 //  4. Of the writes without an answer, those that took effect are a prefix.
 //  5. [Causal] reads, which any member answers by itself, see all that the session
 //     has seen, and all that was handed over with a [Token].
+//  6. A read shows nothing that the session sent behind it, nor does a watch lack it,
+//     also if they had to be sent again: those that can't be answered any more in
+//     their place fail with [ErrOvertaken]. Only asynchronous ones do; a synchronous
+//     call is in no order with what others send while it waits, and is sent anew.
 //
 // A session is a lease, whose number is [Session.ID]. Keys that are put with
 // [Ephemeral] go, all at one revision, when the session is closed or lost. It is
 // lost when no member hears of it for its ttl: then every call fails with
-// [ErrSessionExpired]. Nothing else makes a call fail that the server has not
-// refused: while there is no connection, calls wait.
+// [ErrSessionExpired]. Nothing else makes a synchronous call fail that the server
+// has not refused: while there is no connection, calls wait.
 //
 // # Waiting
 //

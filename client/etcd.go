@@ -30,36 +30,43 @@ func (r Reader) KV() clientv3.KV { return clientv3.NewKVFromKVClient(kvOver{r}, 
 type kvOver struct{ r Reader }
 
 func (k kvOver) Range(ctx context.Context, in *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
-	f := new(getFuture)
-	got, err := ask(ctx, k.r, in, f, &f.Future)
+	got, err := inPlace(ctx, func() *Future[*clientv3.GetResponse] {
+		f := new(getFuture)
+		return ask(ctx, k.r, in, f, &f.Future)
+	})
 	return (*pb.RangeResponse)(got), err
 }
 
 func (k kvOver) Put(ctx context.Context, in *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
-	f := new(putFuture)
-	got, err := ask(ctx, k.r, in, f, &f.Future)
+	got, err := inPlace(ctx, func() *Future[*clientv3.PutResponse] {
+		f := new(putFuture)
+		return ask(ctx, k.r, in, f, &f.Future)
+	})
 	return (*pb.PutResponse)(got), err
 }
 
 func (k kvOver) DeleteRange(ctx context.Context, in *pb.DeleteRangeRequest, _ ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
-	f := new(deleteFuture)
-	got, err := ask(ctx, k.r, in, f, &f.Future)
+	got, err := inPlace(ctx, func() *Future[*clientv3.DeleteResponse] {
+		f := new(deleteFuture)
+		return ask(ctx, k.r, in, f, &f.Future)
+	})
 	return (*pb.DeleteRangeResponse)(got), err
 }
 
 func (k kvOver) Txn(ctx context.Context, in *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
-	f := new(txnFuture)
-	got, err := ask(ctx, k.r, in, f, &f.Future)
+	got, err := inPlace(ctx, func() *Future[*clientv3.TxnResponse] {
+		f := new(txnFuture)
+		return ask(ctx, k.r, in, f, &f.Future)
+	})
 	return (*pb.TxnResponse)(got), err
 }
 
-func ask[T any](ctx context.Context, r Reader, in proto.Message, to answerable, f *Future[T]) (T, error) {
+func ask[T any](ctx context.Context, r Reader, in proto.Message, to answerable, f *Future[T]) *Future[T] {
 	q := r.s.marshalled(in, r.level, to)
 	if err := r.s.send(ctx, &q); err != nil {
-		var none T
-		return none, err
+		f.fail(err)
 	}
-	return f.Wait(ctx)
+	return f
 }
 
 // RangeStream answers in one piece: so does the session.

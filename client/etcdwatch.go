@@ -80,6 +80,8 @@ func (t *watchStream) create(in *pb.WatchCreateRequest) {
 		switch {
 		case t.ctx.Err() != nil:
 			w.Close() // leave may have been too early to know of it
+		case errors.Is(err, ErrOvertaken):
+			t.create(in) // etcd's watcher waits for it
 		case err != nil && !w.told:
 			t.refuse(w, err)
 		}

@@ -45,6 +45,8 @@ type fake struct {
 	stuck bool
 	// asked is what reads were asked for.
 	asked []*stoapb.Request
+	// mute loses all replies.
+	mute bool
 	// before, if set, is called for each request without the lock.
 	before func(*stoapb.Request)
 }
@@ -81,6 +83,7 @@ type fakeStream struct {
 	out     []*stoapb.Reply
 	ready   chan struct{}
 	watches map[uint64]*pb.WatchCreateRequest
+	before  uint64 // requests up to here may have come over another stream
 	dead    error
 }
 
@@ -219,7 +222,7 @@ func (m *fakeMember) open(g stoapb.Sessions_OpenServer, first *stoapb.ClientBatc
 	if s.stream != nil {
 		s.stream.die(status.Error(codes.Aborted, "opened again"))
 	}
-	st := &fakeStream{ready: make(chan struct{}, 1), watches: map[uint64]*pb.WatchCreateRequest{}}
+	st := &fakeStream{ready: make(chan struct{}, 1), watches: map[uint64]*pb.WatchCreateRequest{}, before: o.Sent}
 	s.stream = st
 	f.resume(st, o.Watches)
 	opened := &stoapb.Opened{Session: s.id, Ttl: max(o.Ttl, 1), ClusterId: 77, MemberId: m.id, RaftTerm: 3, Revision: f.revision, WindowRequests: f.window}
@@ -309,7 +312,9 @@ func (f *fake) sendAll(g stoapb.Sessions_OpenServer, s *fakeSession, st *fakeStr
 		}
 		f.mu.Lock()
 		out, dead, stuck := st.out, st.dead, f.stuck
-		st.out = nil
+		if st.out = nil; f.mute {
+			out = nil
+		}
 		if n := len(out); n > 0 && f.random.Float64() < f.breaks {
 			out, dead = out[:f.random.IntN(n+1)], status.Error(codes.Unavailable, "broken amid replies")
 		}

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // What the fake does with requests: a store without compaction, of which a session
@@ -18,6 +19,13 @@ import (
 
 // handle does one request. It needs the lock, as all below.
 func (f *fake) handle(s *fakeSession, st *fakeStream, r *stoapb.Request) {
+	switch r.Kind {
+	case stoapb.Kind_WATCH, stoapb.Kind_RANGE, stoapb.Kind_TXN:
+		if r.Seq < st.before && s.last > r.Seq && s.results[r.Seq] == nil {
+			st.push(&stoapb.Reply{Seq: r.Seq, Code: uint32(codes.Unavailable), Message: fault.ReadOvertaken.Error()})
+			return
+		}
+	}
 	switch r.Kind {
 	case stoapb.Kind_WATCH:
 		f.watch(st, r)
@@ -51,8 +59,11 @@ func (f *fake) handle(s *fakeSession, st *fakeStream, r *stoapb.Request) {
 		st.push(&stoapb.Reply{Seq: r.Seq, Code: uint32(codes.FailedPrecondition), Message: "forgotten"})
 		return
 	}
+	revision := f.revision
 	answer := f.write(s, st, r)
-	s.last, s.results[r.Seq] = r.Seq, answer
+	if f.revision > revision { // a transaction of reads is one
+		s.last, s.results[r.Seq] = r.Seq, answer
+	}
 	st.push(answer)
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -27,7 +28,17 @@ func (r Reader) GetAsync(key string, opts ...clientv3.OpOption) *Future[*clientv
 // Get reads a key, or the range that the options say. clientv3.WithSerializable is
 // the level Fast.
 func (r Reader) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return r.get(ctx, key, opts).Wait(ctx)
+	return inPlace(ctx, func() *Future[*clientv3.GetResponse] { return r.get(ctx, key, opts) })
+}
+
+// inPlace does what its caller waits for. A read that was overtaken is done again, in a
+// new place: its caller has sent nothing behind the old one.
+func inPlace[T any](ctx context.Context, do func() *Future[T]) (T, error) {
+	for {
+		if v, err := do().Wait(ctx); !errors.Is(err, ErrOvertaken) {
+			return v, err
+		}
+	}
 }
 
 func (r Reader) get(ctx context.Context, key string, opts []clientv3.OpOption) *Future[*clientv3.GetResponse] {
@@ -53,7 +64,7 @@ func (r Reader) DoAsync(op clientv3.Op) *Future[clientv3.OpResponse] {
 
 // Do is DoAsync and Wait.
 func (r Reader) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	return r.do(ctx, op).Wait(ctx)
+	return inPlace(ctx, func() *Future[clientv3.OpResponse] { return r.do(ctx, op) })
 }
 
 func (r Reader) do(ctx context.Context, op clientv3.Op) *Future[clientv3.OpResponse] {

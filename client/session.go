@@ -10,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
@@ -23,6 +25,12 @@ var (
 	ErrSessionClosed = errors.New("client: the session is closed")
 	// ErrSessionTaken: somebody else has gone on with the session.
 	ErrSessionTaken = errors.New("client: the session is used elsewhere")
+	// ErrOvertaken: a read, or the opening of a watch, was on its way when the
+	// connection broke. Updates that the session had sent behind it have taken
+	// effect, so it can't be answered in its place any more. Nothing has happened;
+	// who still wants to know asks again, and sees those updates. Only what is sent
+	// without waiting fails so. Its code is Unavailable.
+	ErrOvertaken error = status.Error(codes.Unavailable, "client: the read was overtaken by later updates of its session when the connection broke; ask again")
 	// ErrRequestTooLarge: the request has more than Config.MaxRequestBytes. It was
 	// not sent.
 	ErrRequestTooLarge = errors.New("client: the request is too large")

@@ -48,8 +48,13 @@ func (r Reader) Watch(ctx context.Context, key string, opts ...clientv3.OpOption
 // WatchInto is Watch with notifications that go to a feed, together with those of
 // other watches.
 func (r Reader) WatchInto(ctx context.Context, f *Feed, key string, opts ...clientv3.OpOption) (*Watch, error) {
-	w := r.newWatch(f, key, opts)
-	opened, err := r.s.openWatch(ctx, w).Wait(ctx)
+	f.join() // so that the feed has not ended when an attempt has
+	defer f.push(Notification{}, true)
+	var w *Watch
+	opened, err := inPlace(ctx, func() *Future[*Watch] {
+		w = r.newWatch(f, key, opts)
+		return r.s.openWatch(ctx, w)
+	})
 	if err != nil {
 		w.Close() // it may be open all the same, or be so soon
 	}

@@ -82,6 +82,9 @@ var (
 	ResultForgotten = declare(37, "result of a write that was sent before is forgotten")
 	// SessionTaken: the client has come back on another stream.
 	SessionTaken = declare(38, "session goes on on another stream")
+	// ReadOvertaken: the read was sent before, and what its session wrote behind it
+	// has taken effect since. Its place in the session's order is gone.
+	ReadOvertaken = declare(39, "read was sent again after later writes of its session took effect")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -17,6 +17,7 @@ type driver struct {
 	s        *Session
 	order    *session.Session
 	resumed  []session.Item // watches to open first
+	before   uint64         // requests up to here may have come over another stream
 	answered uint64
 	lost     error     // why the order has been lost
 	moved    time.Time // since when writes come back to be planned anew
@@ -48,7 +49,7 @@ func (n *Node) known() known {
 }
 
 func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item) {
-	d.s, d.resumed = s, watches
+	d.s, d.resumed, d.before = s, watches, o.GetSent()
 	d.order = session.New(d, o.GetNext(), o.GetRevision())
 	d.watches.init()
 	d.wantsMap = o.GetPartitionMap()

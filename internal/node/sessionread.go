@@ -63,6 +63,27 @@ func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
 	return session.Plan{Class: session.Read, Parts: m.Parts(r.Message), Strict: r.Level == stoapb.Level_STRICT}
 }
 
+// sentBefore tells whether a request was sent before, over another stream, and others behind
+// it: writes that may have taken effect.
+func (d *driver) sentBefore(op *session.Op) bool { return op.Seq < d.before }
+
+// overtaken tells whether writes that its session sent behind a request have taken
+// effect in what it is carried out on. A write is remembered in each partition that it
+// changes, in one step with the change; so whoever asks after reading misses none that
+// the read can have shown. That also holds for a write which is still on its way from
+// the stream before: it is in the answer and is remembered, or neither.
+func (d *driver) overtaken(c *core, op *session.Op) bool {
+	if !d.sentBefore(op) {
+		return false
+	}
+	for p := range c.stores {
+		if c.machine.SessionLast(p, d.s.id) > op.Seq {
+			return true
+		}
+	}
+	return false
+}
+
 // readNow answers a fast read; false: it isn't one.
 func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 	if r.Kind != stoapb.Kind_RANGE && r.Kind != stoapb.Kind_TXN {
@@ -217,8 +238,11 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 			}
 		}
 	}
-	if errors.Is(err, fault.Moved) {
+	switch {
+	case errors.Is(err, fault.Moved):
 		return false
+	case err == nil && d.overtaken(d.reads.known.c, op):
+		err = fault.ReadOvertaken
 	}
 	op.Err = err
 	return true

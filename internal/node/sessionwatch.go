@@ -77,13 +77,18 @@ func (d *driver) Act(op *session.Op) {
 		return
 	}
 	id := uint64(r.Message.(*pb.WatchCancelRequest).GetWatchId())
+	d.shut(id)
+	op.Unseen, op.Revision = true, d.s.n.hub.Rev()
+	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
+}
+
+// shut ends a watch, if there is one.
+func (d *driver) shut(id uint64) {
 	if s := d.watches.streams[id]; s != nil {
 		delete(d.watches.streams, id)
 		d.watches.merge.Forget(id)
 		s.Cancel(int64(id))
 	}
-	op.Unseen, op.Revision = true, d.s.n.hub.Rev()
-	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
 }
 
 // replyWatch opens a watch and says so, or why not.
@@ -103,7 +108,14 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 		first = watchAnswer(req, answer)
 	}
 	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
+	fromNow := req.GetStartRevision() == 0
 	rev, err := d.open(op.Seq, r.Level, req)
+	if err == nil && fromNow && d.overtaken(d.s.n.current(), op) {
+		d.shut(op.Seq) // it would lack events of its session's own writes
+		op.Err = fault.ReadOvertaken
+		d.s.sink.Reply(op)
+		return
+	}
 	if err != nil {
 		resp.Canceled, resp.CancelReason = true, err.Error()
 	}

@@ -40,9 +40,18 @@ type leg struct {
 // more would be held by the last of them for too long.
 const arenaBytes = 16 << 10
 
-// Plan implements session.Host.
+// Plan implements session.Host. A read that is sent again is read at a revision that
+// all partitions show here: then each of them knows which writes are in it.
 func (d *driver) Plan(op *session.Op) session.Plan {
-	r := op.Request.(*session.Request)
+	plan := d.route(op, op.Request.(*session.Request))
+	if plan.Class == session.Read && d.sentBefore(op) {
+		plan.Parts = d.s.n.current().machine.Placement().All()
+	}
+	return plan
+}
+
+// route is the way that a request takes the first time.
+func (d *driver) route(op *session.Op, r *session.Request) session.Plan {
 	switch r.Kind {
 	case stoapb.Kind_PUT:
 		return d.planPut(op, r)

@@ -54,6 +54,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.ResultForgotten:   codes.FailedPrecondition,
 	fault.SessionGap:        codes.Unavailable, // the client comes back, and sends again
 	fault.SessionTaken:      codes.Aborted,
+	fault.ReadOvertaken:     codes.Unavailable, // its client may ask anew
 }
 
 // toStatus turns an error of the node into what a client sees. A fault without

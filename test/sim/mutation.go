@@ -35,6 +35,9 @@ type Mutation struct {
 	CausalWithoutWait bool
 	// ReadAhead answers causal reads before the writes in front of them.
 	ReadAhead bool
+	// ReadOvertaken answers a read that is sent again though later writes of its session
+	// have taken effect.
+	ReadOvertaken bool
 	// ReplyBeforeEvents lets a session's replies leave before the events that they reflect.
 	ReplyBeforeEvents bool
 	// MergeWithoutWait hands a session's events over as they come from each watch.
@@ -72,6 +75,7 @@ func Mutations() []Mutation {
 		{Name: "without-numbers", Seed: 4, WithoutNumbers: true},
 		{Name: "causal-without-wait", Seed: 12, CausalWithoutWait: true},
 		{Name: "read-ahead", Seed: 4, ReadAhead: true},
+		{Name: "read-overtaken", Seed: 20, ReadOvertaken: true},
 		{Name: "reply-before-events", Seed: 4, ReplyBeforeEvents: true},
 		{Name: "merge-without-wait", Seed: 4, MergeWithoutWait: true},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},

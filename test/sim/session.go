@@ -32,6 +32,7 @@ type sessionHost struct {
 	closing bool
 	renewed time.Duration
 
+	before   uint64 // requests up to here may have come over another stream
 	answered uint64
 	lost     error         // why the order has been lost
 	moved    time.Duration // since when writes come back to be planned anew, 0: they don't
@@ -70,7 +71,7 @@ type said struct {
 const gatherReplies = 5
 
 // openSession opens a session on this server, or takes one up again.
-func (l *life) openSession(st *sessionStream, id int64, ttl int64, fresh bool, next uint64, seen int64, watches []session.Item, done func(*sessionHost, proto.Message, error)) {
+func (l *life) openSession(st *sessionStream, id int64, ttl int64, fresh bool, next, before uint64, seen int64, watches []session.Item, done func(*sessionHost, proto.Message, error)) {
 	opened := func(m proto.Message, err error) {
 		switch {
 		case err != nil:
@@ -80,7 +81,7 @@ func (l *life) openSession(st *sessionStream, id int64, ttl int64, fresh bool, n
 			return
 		}
 		h := &sessionHost{l: l, id: id, ttl: time.Duration(ttl) * time.Second, out: st, renewed: l.sv.c.loop.now}
-		h.order = session.New(h, next, seen)
+		h.order, h.before = session.New(h, next, seen), before
 		h.resumed = watches
 		h.watches.init()
 		if before := l.sessions[id]; before != nil {

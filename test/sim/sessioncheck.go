@@ -40,15 +40,31 @@ func (c *cluster) checkSession(s *sessionPast) {
 	c.checkEarly(s)
 }
 
-// checkEarly: a read doesn't show what was asked after it, unless it was sent again.
+// checkEarly: a read doesn't show what was asked after it, however often it was sent,
+// and a watch from now on doesn't begin behind that.
 func (c *cluster) checkEarly(s *sessionPast) {
 	var first *asking // that took effect behind
 	for i := len(s.asked) - 1; i >= 0 && c.failure == nil; i-- {
 		switch a := s.asked[i]; {
 		case a.effect != 0 && a.plain():
 			first = a
-		case a.reads() && a.state == ok && a.sends == 1 && first != nil && a.rev >= first.effect:
+		case a.kind == stoapb.Kind_WATCH && a.rev != 0:
+			c.checkOpening(s, i)
+		case a.reads() && a.state == ok && first != nil && a.rev >= first.effect:
 			c.fail("session", "session %d: %s (number %d) is answered at revision %d, and %s after it took effect at %d", s.id, a, i+1, a.rev, first, first.effect)
+		}
+	}
+}
+
+// checkOpening: of what was asked after a watch from now on, nothing that it watches
+// took effect before it began.
+func (c *cluster) checkOpening(s *sessionPast, i int) {
+	a := s.asked[i]
+	w := a.req.(*pb.WatchCreateRequest)
+	for _, b := range s.asked[i+1:] {
+		put, is := b.req.(*pb.PutRequest)
+		if is && b.effect != 0 && b.effect <= a.rev && inRange(put.Key, w.Key, w.RangeEnd) {
+			c.fail("session", "session %d: the watch number %d begins behind revision %d, and %s after it took effect at %d", s.id, i+1, a.rev, b, b.effect)
 		}
 	}
 }

@@ -115,10 +115,10 @@ func (cl *sessionClient) connect() {
 	if len(s.asked) == 0 && c.loop.chance(2) { // another session has handed over what it has seen
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
-	next, seen, fresh, watches := uint64(s.replied+1), s.shown, !s.granted, s.resumed()
+	next, before, seen, fresh, watches := uint64(s.replied+1), s.carried(), s.shown, !s.granted, s.resumed()
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
-			l.openSession(st, s.id, s.ttl, fresh, next, seen, watches, func(h *sessionHost, m proto.Message, err error) {
+			l.openSession(st, s.id, s.ttl, fresh, next, before, seen, watches, func(h *sessionHost, m proto.Message, err error) {
 				st.host = h
 				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
 					if cl.stream == st && !l.ended {
@@ -128,6 +128,15 @@ func (cl *sessionClient) connect() {
 			})
 		})
 	})
+}
+
+// carried is the highest number that a stream has carried.
+func (s *sessionPast) carried() uint64 {
+	n := len(s.asked)
+	for n > 0 && s.asked[n-1].sends == 0 {
+		n--
+	}
+	return uint64(n)
 }
 
 // open is the server's word on connect.
@@ -280,6 +289,9 @@ func (cl *sessionClient) reply(w *said) bool {
 	case a.kind == stoapb.Kind_CLOSE:
 	case a.watching() && w.err == nil:
 		cl.watchReply(a, w.rev)
+	case errors.Is(w.err, fault.ReadOvertaken):
+		c.stats.Overtaken++
+		a.state, a.err = refused, w.err
 	case errors.Is(w.err, fault.ResultForgotten):
 		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)
 		return false

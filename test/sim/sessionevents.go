@@ -51,7 +51,7 @@ func (cl *sessionClient) watchReply(a *asking, rev int64) {
 	case *pb.WatchCreateRequest:
 		d := &watched{w: &watcher{c: c, id: cl.id}, key: r.Key, end: r.RangeEnd, prevKv: r.PrevKv, created: true, start: r.StartRevision}
 		if d.start == 0 {
-			d.start = rev + 1
+			d.start, a.rev = rev+1, rev
 			c.see(rev)
 		}
 		d.next = d.start

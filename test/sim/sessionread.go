@@ -68,6 +68,26 @@ func (h *sessionHost) planRead(kind command.Kind, r *session.Request) session.Pl
 	return session.Plan{Class: session.Read, Parts: m.Parts(r.Message), Strict: r.Level == stoapb.Level_STRICT}
 }
 
+// sentBefore tells whether a request was sent before, over another stream, and others
+// behind it.
+func (h *sessionHost) sentBefore(op *session.Op) bool {
+	return op.Seq < h.before && !h.l.sv.c.mutation.ReadOvertaken
+}
+
+// overtaken tells whether writes that its session sent behind a request have taken
+// effect in what it is carried out on.
+func (h *sessionHost) overtaken(c *core, op *session.Op) bool {
+	if !h.sentBefore(op) {
+		return false
+	}
+	for p := range c.machine.Stores {
+		if c.machine.SessionLast(p, h.id) > op.Seq {
+			return true
+		}
+	}
+	return false
+}
+
 // readNow answers a fast read; false: it isn't one.
 func (h *sessionHost) readNow(op *session.Op, r *session.Request) bool {
 	if r.Kind != stoapb.Kind_RANGE && r.Kind != stoapb.Kind_TXN {
@@ -238,6 +258,9 @@ func (h *sessionHost) read(op *session.Op, r *session.Request, parts placement.S
 	if errors.Is(err, fault.Moved) {
 		h.l.sv.c.stats.Rerouted++
 		return false
+	}
+	if err == nil && h.overtaken(h.reads.known.c, op) {
+		err = fault.ReadOvertaken
 	}
 	op.Err = err
 	return true

@@ -8,6 +8,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -68,19 +69,31 @@ func (h *sessionHost) Act(op *session.Op) {
 		return
 	}
 	id := uint64(r.Message.(*pb.WatchCancelRequest).GetWatchId())
+	h.shut(id)
+	op.Unseen, op.Revision = true, h.l.hub.Rev()
+	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
+}
+
+// shut ends a watch, if there is one.
+func (h *sessionHost) shut(id uint64) {
 	if s := h.watches.streams[id]; s != nil {
 		delete(h.watches.streams, id)
 		h.watches.merge.Forget(id)
 		s.Cancel(int64(id))
 	}
-	op.Unseen, op.Revision = true, h.l.hub.Rev()
-	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
 }
 
 // replyWatch opens a watch and says so, or why not.
 func (h *sessionHost) replyWatch(op *session.Op, r *session.Request) {
 	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
-	rev, err := h.open(op.Seq, r.Level, r.Message.(*pb.WatchCreateRequest))
+	req := r.Message.(*pb.WatchCreateRequest)
+	fromNow := req.StartRevision == 0
+	rev, err := h.open(op.Seq, r.Level, req)
+	if err == nil && fromNow && h.overtaken(h.l.core, op) {
+		h.shut(op.Seq)
+		h.said = append(h.said, said{seq: op.Seq, err: fault.ReadOvertaken})
+		return
+	}
 	if err != nil {
 		resp.Canceled, resp.CancelReason = true, err.Error()
 	}

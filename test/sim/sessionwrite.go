@@ -40,6 +40,9 @@ func (h *sessionHost) Plan(op *session.Op) session.Plan {
 	if p.Class == session.Write && h.l.sv.c.mutation.WithoutHome && !p.Alone {
 		p.Parts = placement.Of(0)
 	}
+	if p.Class == session.Read && h.sentBefore(op) {
+		p.Parts = h.l.core.machine.Placement().All()
+	}
 	return p
 }
 

@@ -21,6 +21,7 @@ type Stats struct {
 	Notices                     int // of extensions, that watches got
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way
 	Resumed, Resent, Lagging    int // streams opened; requests sent again; reads that waited for the server
+	Overtaken                   int // reads sent again in vain, behind writes of their session
 	PorcupineOperations         int
 	Undecided                   int // searches of porcupine's that took too long
 	Events                      int

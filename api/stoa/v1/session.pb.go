@@ -262,7 +262,14 @@ type OpenSession struct {
 	Watches []*Request `protobuf:"bytes,6,rep,name=watches,proto3" json:"watches,omitempty"`
 	// Asks for Opened.partition_map, and for ServerBatch.partition_map when it has
 	// changed.
-	PartitionMap  bool `protobuf:"varint,7,opt,name=partition_map,json=partitionMap,proto3" json:"partition_map,omitempty"`
+	PartitionMap bool `protobuf:"varint,7,opt,name=partition_map,json=partitionMap,proto3" json:"partition_map,omitempty"`
+	// When a session is taken up again: the highest number that any of its streams
+	// has carried. A read or a watch below it may have been overtaken by writes of its
+	// session: if one has taken effect, it is answered with Unavailable "read was sent
+	// again after later writes of its session took effect", and its client may ask
+	// anew, with a new number. Without this, such a read shows those writes, and such
+	// a watch lacks their events.
+	Sent          uint64 `protobuf:"varint,8,opt,name=sent,proto3" json:"sent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +351,13 @@ func (x *OpenSession) GetPartitionMap() bool {
 		return x.PartitionMap
 	}
 	return false
+}
+
+func (x *OpenSession) GetSent() uint64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
 }
 
 type Request struct {
@@ -826,7 +840,7 @@ const file_stoa_v1_session_proto_rawDesc = "" +
 	"\vClientBatch\x12(\n" +
 	"\x04open\x18\x01 \x01(\v2\x14.stoa.v1.OpenSessionR\x04open\x12\x1a\n" +
 	"\banswered\x18\x02 \x01(\x04R\banswered\x12,\n" +
-	"\brequests\x18\x03 \x03(\v2\x10.stoa.v1.RequestR\brequests\"\xd2\x01\n" +
+	"\brequests\x18\x03 \x03(\v2\x10.stoa.v1.RequestR\brequests\"\xe6\x01\n" +
 	"\vOpenSession\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x03R\asession\x12\x10\n" +
 	"\x03ttl\x18\x02 \x01(\x03R\x03ttl\x12\x12\n" +
@@ -834,7 +848,8 @@ const file_stoa_v1_session_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x16\n" +
 	"\x06client\x18\x05 \x01(\tR\x06client\x12*\n" +
 	"\awatches\x18\x06 \x03(\v2\x10.stoa.v1.RequestR\awatches\x12#\n" +
-	"\rpartition_map\x18\a \x01(\bR\fpartitionMap\"\x94\x01\n" +
+	"\rpartition_map\x18\a \x01(\bR\fpartitionMap\x12\x12\n" +
+	"\x04sent\x18\b \x01(\x04R\x04sent\"\x94\x01\n" +
 	"\aRequest\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12!\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\r.stoa.v1.KindR\x04kind\x12$\n" +

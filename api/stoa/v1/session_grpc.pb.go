@@ -51,8 +51,9 @@ type SessionsClient interface {
 	// answered: the client opens another, on any member, with the same session, and
 	// sends them again with their numbers, in order, before any new ones. It has
 	// the session's ttl for it. A write that has taken effect is answered as it was
-	// (FailedPrecondition if its result is forgotten); a read is read again, and may
-	// then show writes of the session that were sent behind it.
+	// (FailedPrecondition if its result is forgotten); a read is read again, unless
+	// writes of the session that were sent behind it have taken effect since (see
+	// OpenSession.sent).
 	//
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
@@ -111,8 +112,9 @@ type SessionsServer interface {
 	// answered: the client opens another, on any member, with the same session, and
 	// sends them again with their numbers, in order, before any new ones. It has
 	// the session's ttl for it. A write that has taken effect is answered as it was
-	// (FailedPrecondition if its result is forgotten); a read is read again, and may
-	// then show writes of the session that were sent behind it.
+	// (FailedPrecondition if its result is forgotten); a read is read again, unless
+	// writes of the session that were sent behind it have taken effect since (see
+	// OpenSession.sent).
 	//
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
