@@ -22,7 +22,9 @@
 //     What stays in one cluster costs what a single client costs.
 //  3. Asynchronous requests take effect in the order in which they were sent,
 //     whichever clusters they go to. Those to another cluster are kept back until
-//     the ones before are answered.
+//     the ones before are answered. A read that lost its place, because its connection
+//     broke and updates sent behind it have taken effect, fails with
+//     [client.ErrOvertaken].
 //  4. What a client has seen of a cluster it never sees older again, whichever member
 //     answers.
 //  5. A cluster that is cut off fails what goes to it, within Config.Timeout, with a

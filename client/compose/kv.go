@@ -28,7 +28,10 @@ func (c *Client) Put(ctx context.Context, key, val string, opts ...clientv3.OpOp
 // one, as the order demands. clientv3.WithSerializable changes nothing.
 func (c *Client) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if l, f := c.quickGet(ctx, key, opts); f != nil {
-		return await(ctx, l, f, false)
+		a, err := await(ctx, l, f, false)
+		if !errors.Is(err, client.ErrOvertaken) {
+			return a, err
+		}
 	}
 	m, err := c.do(ctx, clientv3.OpGet(key, opts...))
 	a, _ := m.(*pb.RangeResponse)
@@ -85,11 +88,23 @@ func (c *Client) ask(ctx context.Context, m proto.Message) (proto.Message, error
 	case err != nil:
 		return nil, err
 	case pieces != nil:
-		f := new(client.Promise[proto.Message])
-		c.core.readSpan(ctx, pieces, f.Resolve)
-		return f.Wait(ctx)
+		return inPlace(func() (proto.Message, error) {
+			f := new(client.Promise[proto.Message])
+			c.core.readSpan(ctx, pieces, f.Resolve)
+			return f.Wait(ctx)
+		})
 	}
 	return c.wait(ctx, r)
+}
+
+// inPlace does what its caller waits for: a read that was overtaken is done again, in a
+// new place. Its caller has sent nothing behind the old one.
+func inPlace[T any](do func() (T, error)) (T, error) {
+	for {
+		if v, err := do(); !errors.Is(err, client.ErrOvertaken) {
+			return v, err
+		}
+	}
 }
 
 // prepare finds out where a message goes: to one cluster, or, if asked for, pieces of
@@ -129,12 +144,14 @@ func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
 		m, err := e.now(ctx, r)
 		return m, c.expired(err)
 	}
-	f := new(client.Promise[proto.Message])
-	r.done = f.Resolve
-	if err := c.core.submit(ctx, r); err != nil {
-		return nil, err
-	}
-	m, err := await(ctx, c.core.links[r.cluster], &f.Future, r.kind == update)
+	m, err := inPlace(func() (proto.Message, error) {
+		f := new(client.Promise[proto.Message])
+		r.done = f.Resolve
+		if err := c.core.submit(ctx, r); err != nil {
+			return nil, err
+		}
+		return await(ctx, c.core.links[r.cluster], &f.Future, r.kind == update)
+	})
 	return m, c.expired(err)
 }
 

@@ -120,7 +120,7 @@ func (l *link) judge(k kind, err error) error {
 	switch {
 	case errors.As(err, &left):
 		return l.cluster.named(left.why, k == update)
-	case errors.Is(err, ErrBehind):
+	case errors.Is(err, ErrBehind), errors.Is(err, client.ErrOvertaken):
 		return l.cluster.named(err, false)
 	case !isCutOff(err):
 		return err
