@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/test/compose/osc"
@@ -98,11 +99,11 @@ func urls(servers []*process.Server) []string {
 }
 
 // compose makes a client of all clusters with a near member in each.
-func (all clusters) compose(t *testing.T, policy compose.Policy, near func(*cluster) *process.Server) *compose.Client {
+func (all clusters) compose(t *testing.T, policy compose.Policy, near func(*cluster) *process.Server, options ...grpc.DialOption) *compose.Client {
 	t.Helper()
 	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, Timeout: 2 * time.Second, Policy: policy, SpanRanges: true}
 	for i, c := range all {
-		cfg.Clusters[name(i)] = compose.Cluster{Endpoints: urls(c.voters), Near: []string{near(c).ClientURL}}
+		cfg.Clusters[name(i)] = compose.Cluster{Endpoints: urls(c.voters), Near: []string{near(c).ClientURL}, DialOptions: options}
 		cfg.Routes = append(cfg.Routes, compose.Route{Prefix: prefix(i), Cluster: name(i)})
 	}
 	c, err := compose.New(cfg)

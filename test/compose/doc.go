@@ -15,6 +15,10 @@
 //  2. Without syncs (compose.NeverSync) the same clients do see what no order explains:
 //     the paper's Figure 1 (figure1_test.go), and in random runs, too. So the checker
 //     and the runs find what they are for.
+//  3. Connections that break all the time, with answers in them, change nothing of the
+//     order (broken_test.go): asynchronous reads with updates behind them stay in their
+//     places. With a session that doesn't tell the server what it had sent before, the
+//     checker finds those that don't.
 //
 // test/compose/bench measures what the syncs cost over distances (test/compose/region).
 package compose

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/test/compose/osc"
@@ -119,7 +120,7 @@ func (all clusters) random(t *testing.T, policy compose.Policy) error {
 
 // crew are the clients: each beside other members than the next one, some of them
 // beside the learners.
-func (all clusters) crew(t *testing.T, policy compose.Policy, h *osc.History, seed uint64) []*worker {
+func (all clusters) crew(t *testing.T, policy compose.Policy, h *osc.History, seed uint64, options ...grpc.DialOption) []*worker {
 	var sites []*compose.Client
 	for s := range 4 {
 		sites = append(sites, all.compose(t, policy, func(c *cluster) *process.Server {
@@ -127,7 +128,7 @@ func (all clusters) crew(t *testing.T, policy compose.Policy, h *osc.History, se
 				return c.learner
 			}
 			return c.voters[s%3]
-		}))
+		}, options...))
 	}
 	var crew []*worker
 	for i := range *workers {
