@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -36,12 +37,14 @@ func (s *Session) rest(n int) {
 }
 
 // connect opens a stream on one of the members, trying them in turn. It fails only
-// when there is no point in going on.
+// when there is no point in going on, or, if the session is so impatient, when they
+// have all refused for a while.
 func (s *Session) connect() (*stream, error) {
 	var last error
 	since := time.Now() // what was known before may be why we are here
 	for round := 0; ; round++ {
 		s.rest(round)
+		refused := s.o.refusal > 0
 		for _, endpoint := range s.candidates(since) {
 			if s.ctx.Err() != nil {
 				return nil, either(last, s.ctx.Err())
@@ -54,6 +57,10 @@ func (s *Session) connect() (*stream, error) {
 			if s.hopeless(err) {
 				return nil, last
 			}
+			refused = refused && errors.Is(err, ErrRefused)
+		}
+		if refused && time.Since(since) >= s.o.refusal {
+			return nil, last
 		}
 		if s.ctx.Err() != nil {
 			return nil, either(last, s.ctx.Err())
@@ -115,6 +122,9 @@ func (s *Session) attempt(endpoint string) (st *stream, err error) {
 	conn.ResetConnectBackoff()
 	cs, err := conn.NewStream(ctx, streamDesc, stoapb.Sessions_Open_FullMethodName, streamOptions...)
 	if err != nil {
+		if conn.GetState() == connectivity.TransientFailure {
+			err = fmt.Errorf("%w: %w", ErrRefused, err)
+		}
 		return nil, err
 	}
 	st = &stream{ClientStream: cs, conn: conn, ctx: ctx, cancel: cancel, opened: time.Now(), written: make(chan struct{})}

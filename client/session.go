@@ -31,6 +31,12 @@ var (
 	// who still wants to know asks again, and sees those updates. Only what is sent
 	// without waiting fails so. Its code is Unavailable.
 	ErrOvertaken error = status.Error(codes.Unavailable, "client: the read was overtaken by later updates of its session when the connection broke; ask again")
+	// ErrRefused: no member accepts connections, or their names can't be resolved.
+	// Only sessions with WithRefusal end for that.
+	ErrRefused = errors.New("client: no connection")
+	// ErrNotSent comes with the reason for which a session has ended, of a request
+	// that was never sent: it has not taken effect and never will.
+	ErrNotSent = errors.New("the request was not sent")
 	// ErrRequestTooLarge: the request has more than Config.MaxRequestBytes. It was
 	// not sent.
 	ErrRequestTooLarge = errors.New("client: the request is too large")
@@ -78,6 +84,7 @@ type sessionOptions struct {
 	client    string
 	token     Token
 	endpoints []string
+	refusal   time.Duration
 }
 
 // WithTTL sets how long the session outlives its last sign of life.
@@ -97,6 +104,13 @@ func WithToken(t Token) SessionOption { return func(o *sessionOptions) { o.token
 // causal and fast reads take nothing of the leader's time.
 func WithEndpoints(endpoints ...string) SessionOption {
 	return func(o *sessionOptions) { o.endpoints = endpoints }
+}
+
+// WithRefusal ends the session, or the attempt to open it, when for so long each member
+// has refused to be connected to. Without it, calls wait until the session's ttl is
+// over: the members may be back by then.
+func WithRefusal(after time.Duration) SessionOption {
+	return func(o *sessionOptions) { o.refusal = after }
 }
 
 // Session opens a session. It tries until one is open or ctx ends.
@@ -218,6 +232,7 @@ func (s *Session) end(why error) {
 		return
 	}
 	s.err = why
+	sent := max(0, int(int64(s.backlog.carried)-int64(s.backlog.first)+1))
 	calls, watches := s.backlog.drain(), s.watches
 	s.watches = nil
 	s.life.stop()
@@ -225,8 +240,13 @@ func (s *Session) end(why error) {
 	close(s.done)
 	s.mu.Unlock()
 	s.cancel()
-	for _, c := range calls {
-		c.to.fail(why)
+	unsent := fmt.Errorf("%w: %w", why, ErrNotSent)
+	for i, c := range calls {
+		if i < sent {
+			c.to.fail(why)
+		} else {
+			c.to.fail(unsent)
+		}
 	}
 	for _, w := range watches {
 		w.end(why)

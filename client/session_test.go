@@ -203,6 +203,42 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestRefusal has a session end, if it was told so, when nobody accepts connections.
+// What it had not sent is known to be without effect.
+func TestRefusal(t *testing.T) {
+	f := newFake(t, 2)
+	ctx := testContext(t)
+	c := f.client()
+	patient, err := c.Session(ctx)
+	require.NoError(t, err)
+	s, err := c.Session(ctx, client.WithRefusal(100*time.Millisecond))
+	require.NoError(t, err)
+	f.set(func() { f.stuck = true })
+	sent := s.PutAsync("k", "sent")
+	require.Eventually(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.writes) == 1
+	}, 5*time.Second, time.Millisecond)
+	for _, m := range f.members {
+		m.server.Stop()
+	}
+	require.Eventually(t, func() bool { return s.Member() == 0 }, 5*time.Second, time.Millisecond)
+	unsent := s.PutAsync("k", "unsent")
+	began := time.Now()
+	_, err = unsent.Wait(ctx)
+	require.Less(t, time.Since(began), 3*time.Second)
+	require.ErrorIs(t, err, client.ErrRefused)
+	require.ErrorIs(t, err, client.ErrNotSent)
+	_, err = sent.Wait(ctx)
+	require.ErrorIs(t, err, client.ErrRefused)
+	require.NotErrorIs(t, err, client.ErrNotSent, "whether this one took effect is unknown")
+	require.ErrorIs(t, s.Err(), client.ErrRefused)
+	_, err = c.Session(ctx, client.WithRefusal(100*time.Millisecond))
+	require.ErrorIs(t, err, client.ErrRefused)
+	require.NoError(t, patient.Err(), "the others wait")
+}
+
 // TestDeadConnection goes on elsewhere when the server is there but says nothing.
 func TestDeadConnection(t *testing.T) {
 	f := newFake(t, 1)

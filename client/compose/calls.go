@@ -3,15 +3,20 @@ package compose
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
 // calls carries requests to an etcd cluster, each as a gRPC call.
@@ -105,7 +110,7 @@ func (e *calls) doAll(run []*request) {
 func (e *calls) now(ctx context.Context, r *request) (proto.Message, error) {
 	m, err := e.do(ctx, r)
 	if err != nil && ctx.Err() != nil {
-		err = &callerLeft{ctx.Err()}
+		err = &callerLeft{ctx.Err(), !errors.Is(err, client.ErrNotSent)}
 	}
 	return e.finish(r, m, err)
 }
@@ -138,7 +143,7 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 		return m, nil
 	case err == nil:
 		e.l.core.stale.Add(1) // a member that is behind what was seen
-	case ctx.Err() != nil || !isCutOff(err):
+	case ctx.Err() != nil || !isCutOff(err) || errors.Is(err, client.ErrRefused):
 		return nil, err
 	default:
 		e.l.cluster.leave()
@@ -166,6 +171,8 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 		case isLearner(err) && !refused:
 			refused = true
 			e.l.cluster.learner.Store(true)
+		case errors.Is(err, client.ErrRefused):
+			return nil, err
 		case isCutOff(err):
 			e.l.cluster.leave()
 			if r.kind == update || try > 0 {
@@ -204,20 +211,50 @@ func (e *calls) attempt(ctx context.Context, by *clientv3.Client, r *request) (p
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	m, err := invoke(ctx, clientv3.RetryKVClient(by), r.message)
-	return m, clientv3.ContextError(ctx, err)
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	defer giveUp(ctx, by, refuse).Stop()
+	var to peer.Peer
+	m, err := invoke(ctx, clientv3.RetryKVClient(by), r.message, &to)
+	if err == nil {
+		return m, nil
+	}
+	if errors.Is(context.Cause(ctx), client.ErrRefused) {
+		err = client.ErrRefused // and not that the context ended
+	} else {
+		err = clientv3.ContextError(ctx, err)
+	}
+	if to.Addr == nil {
+		err = fmt.Errorf("%w: %w", err, client.ErrNotSent)
+	}
+	return nil, err
 }
 
-func invoke(ctx context.Context, kv pb.KVClient, m proto.Message) (proto.Message, error) {
+// giveUp ends a call that finds nobody: etcd's client tries reads again and again.
+func giveUp(ctx context.Context, by *clientv3.Client, refuse context.CancelCauseFunc) *time.Timer {
+	return time.AfterFunc(refusedFor, func() {
+		switch {
+		case ctx.Err() != nil:
+		case refuses(by):
+			refuse(client.ErrRefused)
+		default:
+			giveUp(ctx, by, refuse)
+		}
+	})
+}
+
+// invoke makes a call; to is the member that it was sent to, if it was sent.
+func invoke(ctx context.Context, kv pb.KVClient, m proto.Message, to *peer.Peer) (proto.Message, error) {
+	all := grpc.MaxCallRecvMsgSize(math.MaxInt32)
 	switch m := m.(type) {
 	case *pb.RangeRequest:
-		return kv.Range(ctx, m, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+		return kv.Range(ctx, m, all, grpc.Peer(to))
 	case *pb.PutRequest:
-		return kv.Put(ctx, m)
+		return kv.Put(ctx, m, grpc.Peer(to))
 	case *pb.DeleteRangeRequest:
-		return kv.DeleteRange(ctx, m, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+		return kv.DeleteRange(ctx, m, all, grpc.Peer(to))
 	case *pb.TxnRequest:
-		return kv.Txn(ctx, m, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+		return kv.Txn(ctx, m, all, grpc.Peer(to))
 	}
 	return nil, errors.ErrUnsupported
 }

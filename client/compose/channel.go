@@ -40,6 +40,7 @@ type quick struct {
 func newChannel(ctx context.Context, l *link, near *client.Client) (*channel, error) {
 	options := []client.SessionOption{
 		client.WithTTL(max(3*l.core.cfg.Timeout, 15*time.Second)), client.WithLevel(client.Causal),
+		client.WithRefusal(refusedFor),
 	}
 	if len(l.cluster.of.Near) > 0 {
 		options = append(options, client.WithEndpoints(l.cluster.members...))

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -100,9 +101,18 @@ func (c *cluster) dialled() (*client.Client, Kind, error) {
 	return near, c.kind, nil
 }
 
-// ask asks a member what it runs, until one answers.
+// refusedFor is how long all members of a cluster may refuse connections before what
+// goes to it fails: a member that is replaced, and gone for a moment, does no harm.
+const refusedFor = 500 * time.Millisecond
+
+// refuses tells that a client has tried all members in vain. It tries on.
+func refuses(c *clientv3.Client) bool {
+	return c.ActiveConnection().GetState() == connectivity.TransientFailure
+}
+
+// ask asks a member what it runs, until one answers, or all refuse.
 func ask(ctx context.Context, c *client.Client) (Kind, error) {
-	for {
+	for began := time.Now(); ; {
 		_, err := c.Partitions(ctx)
 		switch status.Code(err) {
 		case codes.OK:
@@ -110,6 +120,9 @@ func ask(ctx context.Context, c *client.Client) (Kind, error) {
 		case codes.Unimplemented:
 			return Etcd, nil
 		case codes.Unavailable:
+			if refuses(c.Client) && time.Since(began) >= refusedFor {
+				return Auto, fmt.Errorf("%w: %w", client.ErrRefused, err)
+			}
 		default:
 			return Auto, err
 		}

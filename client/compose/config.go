@@ -21,6 +21,7 @@ type Config struct {
 	SpanRanges bool
 	// Timeout is how long a cluster may keep silent on a request before the request
 	// fails with a *ClusterError: 5 s if 0. On an etcd cluster it bounds each request.
+	// A cluster all of whose members refuse connections isn't waited for so long.
 	Timeout time.Duration
 	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
 	Pending int

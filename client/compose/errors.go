@@ -31,7 +31,8 @@ var (
 // ClusterError says which cluster a request has failed in. It unwraps to the cause.
 type ClusterError struct {
 	Cluster string
-	// Unknown: an update that was sent, and may or may not take effect.
+	// Unknown: an update that was sent, and may or may not take effect. One that was
+	// not (client.ErrNotSent) never will.
 	Unknown bool
 	Err     error
 }

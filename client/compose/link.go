@@ -119,7 +119,7 @@ func (l *link) judge(k kind, err error) error {
 	var left *callerLeft
 	switch {
 	case errors.As(err, &left):
-		return l.cluster.named(left.why, k == update)
+		return l.cluster.named(left.why, k == update && left.sent)
 	case errors.Is(err, ErrBehind), errors.Is(err, client.ErrOvertaken):
 		return l.cluster.named(err, false)
 	case !isCutOff(err):
@@ -127,11 +127,14 @@ func (l *link) judge(k kind, err error) error {
 	}
 	l.core.failures.Add(1)
 	l.lost()
-	return l.cluster.named(plain(err), k == update)
+	return l.cluster.named(plain(err), k == update && !errors.Is(err, client.ErrNotSent))
 }
 
 // callerLeft is a caller's context that ended: no fault of the cluster's.
-type callerLeft struct{ why error }
+type callerLeft struct {
+	why  error
+	sent bool
+}
 
 func (e *callerLeft) Error() string { return e.why.Error() }
 
