@@ -18,6 +18,7 @@ type Spec struct {
 	Nodes      int      // 1 if 0
 	Partitions int      // given to stoa only; 0 leaves the server's default
 	Args       []string // more flags, for each server
+	TLS        bool     // clients come over TLS; Args name the files for it
 	Env        []string
 	Dir        string // where data and logs go
 	Timeout    time.Duration
@@ -90,9 +91,13 @@ func (c *Cluster) Joining(name string, at Place) (*Server, error) {
 }
 
 func (spec *Spec) server(name string, at Place, clientPort, peerPort int) *Server {
+	scheme := "http"
+	if spec.TLS {
+		scheme = "https"
+	}
 	return &Server{
 		Name:      name,
-		ClientURL: fmt.Sprintf("http://%s:%d", at.Host, clientPort),
+		ClientURL: fmt.Sprintf("%s://%s:%d", scheme, at.Host, clientPort),
 		PeerURL:   fmt.Sprintf("http://%s:%d", at.Host, peerPort),
 		DataDir:   filepath.Join(spec.Dir, name),
 		LogFile:   filepath.Join(spec.Dir, name+".log"),
