@@ -53,9 +53,6 @@ var sessionMutants = []mutant{
 	{name: "a strict read asks nobody", file: "internal/session/read.go", replace: [][2]string{
 		{"Await(r.strict,", "Await(false,"},
 	}, faults: hurt, says: []string{"STALE: strict"}},
-	{name: "a read that is sent again is answered, whatever was sent behind it", file: "internal/node/sessionread.go", replace: [][2]string{
-		{"if !d.sentBefore(op) {", "if true {"},
-	}, faults: hurt, says: []string{"EARLY"}},
 	{name: "a reply doesn't wait for events", file: "internal/session/session.go", replace: [][2]string{
 		{"op.Reflects && !s.host.Delivered(op)", "op.Reflects && false"},
 	}, faults: hurt, says: []string{"LATE"}},
