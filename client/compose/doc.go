@@ -28,10 +28,10 @@
 //  4. What a client has seen of a cluster it never sees older again, whichever member
 //     answers.
 //  5. A cluster that is cut off fails what goes to it, within Config.Timeout, or within
-//     moments if it refuses connections, with a *[ClusterError] that names it. Requests to it that were sent before that was known
-//     fail too, unsent, with [ErrBehind]: what takes effect of an asynchronous sequence
-//     is, in each cluster, a prefix. Requests to other clusters that wait behind
-//     them go on.
+//     moments if it refuses connections, with a *[ClusterError] that names it. Requests
+//     to it that were sent before that was known fail too, unsent, with [ErrBehind]:
+//     what takes effect of an asynchronous sequence is, in each cluster, a prefix.
+//     Requests to other clusters that wait behind them go on.
 //
 // An error with ClusterError.Unknown leaves open whether the update takes effect. The
 // order counts it as over. On a stoa cluster it is decided before the next request
