@@ -21,7 +21,7 @@ var writers = work{op: "put", sessions: 100, depth: 64, conns: 4}
 var reader = work{op: "get", sessions: 1, depth: 1, pace: 500}
 
 // shares are how much of what they can do at most the writers do.
-var shares = []float64{0, 0.1, 0.25, 0.5, 0.75, 0.9}
+var shares = []float64{0, 0.01, 0.03, 0.1, 0.25, 0.5, 0.9}
 
 // unchanged is how much a latency may grow and count as the same, and saturated the
 // part of the machine's CPU time above which nothing is asked.
