@@ -20,8 +20,15 @@ type waiter struct {
 	done  func(error)
 }
 
+// reached tells whether a read need not wait any more, and closes the partition through
+// what it waited for: if this server ceases to stamp before the read is evaluated, the
+// sequencer doesn't say so any more, and the answer would be at an older revision.
 func (g *group) reached(w *waiter) bool {
-	return g.applied.Load() >= w.index && (w.stamp == 0 || g.r.seq.Floor(g.id) > w.stamp)
+	if g.applied.Load() < w.index || w.stamp > 0 && g.r.seq.Floor(g.id) <= w.stamp {
+		return false
+	}
+	g.r.closed[g.id].raise(w.stamp)
+	return true
 }
 
 // after calls done once the group has applied index and nothing stamped <=
