@@ -117,6 +117,17 @@ func TextOf(err error) string {
 	return ""
 }
 
+// Passing says whether an error is about leadership, which may be another's a moment
+// later.
+func Passing(err error) bool {
+	for _, f := range [...]*Fault{LeaderChanged, NotLeader, TimeoutLeaderFail, TimeoutConnLost} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
 // FromCode returns the fault with a number that another server sent, or
 // Internal for a number that this version doesn't know.
 func FromCode(code uint32) *Fault {

@@ -3,6 +3,7 @@ package node
 import (
 	"sync/atomic"
 
+	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -13,6 +14,7 @@ type counters struct {
 	ranges, txns                       atomic.Int64
 	failed                             atomic.Int64
 	granted, revoked, renewed, expired atomic.Int64
+	sessions                           host.Counts
 }
 
 // Counts are the numbers behind etcd's counters of the same names.
@@ -28,7 +30,7 @@ func (n *Node) Counts() Counts {
 	c := &n.counts
 	return Counts{
 		Puts: c.puts.Load(), Deletes: c.deletes.Load(), PutBytes: c.putBytes.Load(),
-		Ranges: c.ranges.Load(), Txns: c.txns.Load(), ProposalsFailed: c.failed.Load(),
+		Ranges: c.ranges.Load() + c.sessions.Reads.Load(), Txns: c.txns.Load(), ProposalsFailed: c.failed.Load() + c.sessions.Failed.Load(),
 		Granted: c.granted.Load(), Revoked: c.revoked.Load(), Renewed: c.renewed.Load(), Expired: c.expired.Load(),
 	}
 }

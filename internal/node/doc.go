@@ -15,6 +15,7 @@
 //
 // write.go hands writes to Replica.Submit and waits; read.go asks for a read
 // point, takes the read locks of the partitions concerned, and evaluates.
+// session.go gives package session/host what it needs to carry out sessions here.
 // A snapshot from the leader replaces the file and lets the node recover anew
 // from it (install.go), in the same process and by the same code as a restart.
 //

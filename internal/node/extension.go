@@ -29,7 +29,7 @@ func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind comma
 // much: clients take such requests for harmless and repeat them by themselves
 // when they see an error about leadership.
 func once(err error) error {
-	if passing(err) || errors.Is(err, fault.Timeout) {
+	if fault.Passing(err) || errors.Is(err, fault.Timeout) {
 		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was handling the request: whether it took effect is unknown")
 	}
 	return err
@@ -48,21 +48,5 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 	if err != nil {
 		return nil, err
 	}
-	return watchAnswer(r, resp), nil
-}
-
-// watchAnswer changes a request for a watch to what an extension has made of it,
-// and returns the first event. From the call on, the watch is one of the key that
-// the answer is under: that of the answer itself, or the one whose creation the
-// client waits for.
-func watchAnswer(r *pb.WatchCreateRequest, resp *pb.RangeResponse) *mvccpb.Event {
-	if len(resp.GetKvs()) == 0 {
-		return nil
-	}
-	kv := resp.GetKvs()[0]
-	r.Key, r.RangeEnd, r.StartRevision = kv.GetKey(), nil, resp.GetHeader().GetRevision()+1
-	if kv.GetVersion() == 0 {
-		return nil
-	}
-	return &mvccpb.Event{Kv: kv}
+	return apply.WatchAnswer(r, resp), nil
 }

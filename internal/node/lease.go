@@ -109,7 +109,7 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 		c.replica.CallLeader(method, body, func() { n.serve(c, method, body, reply) }, reply)
 		select {
 		case a := <-done:
-			if !passing(a.err) || time.Now().After(deadline) {
+			if !fault.Passing(a.err) || time.Now().After(deadline) {
 				return a.body, a.err
 			}
 		case <-ctx.Done():

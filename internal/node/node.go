@@ -17,6 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/transport"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -124,8 +125,7 @@ type Node struct {
 	installed  atomic.Int64 // snapshots of other servers
 	lastLeader atomic.Uint64
 	counts     counters
-	sessions   sessions
-	lags       lags
+	sessions   *host.Sessions
 
 	life     context.Context
 	end      context.CancelFunc
@@ -142,6 +142,7 @@ func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{cfg: cfg, log: cfg.Logger, expirer: lease.NewExpirer(), ready: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())
+	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/transport"
 )
 
@@ -101,7 +102,7 @@ func (c *cluster) put(i int, key, value string) int64 {
 	defer cancel()
 	for {
 		resp, err := c.nodes[i].Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
-		if err != nil && passing(err) && ctx.Err() == nil {
+		if err != nil && fault.Passing(err) && ctx.Err() == nil {
 			// On a busy machine a leader may change at any time. The put may have
 			// taken effect; whoever counts revisions reads first.
 			continue

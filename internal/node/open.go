@@ -21,6 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/wal"
 )
@@ -35,6 +36,7 @@ type core struct {
 	placement *placement.Map // as of the recovery; the machine has the present one
 	machine   *apply.Machine
 	replica   *replica.Replica
+	state     host.State // the three that sessions need
 	members   []backend.Member
 	disk      *disk
 
@@ -216,12 +218,13 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			if n.hub != nil {
 				n.hub.Advance(p, rev)
 			}
-			n.lags.check(n)
+			n.sessions.Advanced()
 		},
 		Role:   func(leads bool) { n.role(c, leads) },
 		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
 		Logger: n.log,
 	})
+	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
 	if err == nil {
 		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
 			zap.Int("members", len(c.members)), zap.Int64("wal-bytes", c.wal.Size()))

@@ -2,12 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -41,7 +41,7 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p)
 		}
 		parts := c.machine.Parts(r)
-		if !serializable(r) {
+		if !apply.Serializable(r) {
 			var err error
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
@@ -65,7 +65,7 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 			return c, nil
 		}
 		// A read can be tried again without harm: another leader may answer it.
-		if !passing(err) {
+		if !fault.Passing(err) {
 			return nil, err
 		}
 		if deadline.IsZero() {
@@ -77,17 +77,6 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 			return nil, err
 		}
 	}
-}
-
-// passing says whether an error is about leadership, which may be another's a
-// moment later.
-func passing(err error) bool {
-	for _, f := range [...]error{fault.LeaderChanged, fault.NotLeader, fault.TimeoutLeaderFail, fault.TimeoutConnLost} {
-		if errors.Is(err, f) {
-			return true
-		}
-	}
-	return false
 }
 
 // answers are reused; each is empty when it is in the pool.
@@ -126,30 +115,3 @@ func (n *Node) pause(ctx context.Context) error {
 }
 
 func now() time.Time { return time.Now() }
-
-// readOnly says that no branch of a transaction writes.
-func readOnly(r *pb.TxnRequest) bool {
-	return every(r, func(op *pb.RequestOp) bool { return op.GetRequestRange() != nil })
-}
-
-// serializable says that no read of a transaction asks for more.
-func serializable(r *pb.TxnRequest) bool {
-	return every(r, func(op *pb.RequestOp) bool {
-		return op.GetRequestRange() == nil || op.GetRequestRange().GetSerializable()
-	})
-}
-
-func every(r *pb.TxnRequest, is func(*pb.RequestOp) bool) bool {
-	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
-		for _, op := range ops {
-			if t := op.GetRequestTxn(); t != nil {
-				if !every(t, is) {
-					return false
-				}
-			} else if !is(op) {
-				return false
-			}
-		}
-	}
-	return true
-}

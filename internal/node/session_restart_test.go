@@ -31,7 +31,7 @@ func (c *cluster) sequenced(i int, seq, answered uint64, key, value string) repl
 			Done: func(out replica.Outcome) { done <- out },
 		})
 		out := <-done
-		if out.Err == nil || !passing(out.Err) || time.Now().After(deadline) {
+		if out.Err == nil || !fault.Passing(out.Err) || time.Now().After(deadline) {
 			return out
 		}
 	}

@@ -111,7 +111,7 @@ func (o observer) LeaseGranted(l lease.Lease) {
 func (o observer) LeaseRevoked(id int64) {
 	o.n.counts.revoked.Add(1)
 	o.n.expirer.Revoked(id)
-	o.n.sessionRevoked(id)
+	o.n.sessions.Revoked(id)
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {

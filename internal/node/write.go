@@ -35,7 +35,7 @@ func (n *Node) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.D
 // log.
 func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	n.counts.txns.Add(1)
-	if readOnly(r) {
+	if apply.ReadOnly(r) {
 		return n.readTxn(ctx, r)
 	}
 	if n.cfg.QuotaBytes > 0 {

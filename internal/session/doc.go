@@ -2,8 +2,9 @@
 // request may go on its way, and when its reply may leave.
 //
 // A [Session] is a state machine. Requests and completions go in (Take, Wrote,
-// Reached); what is to be done comes out of Advance, as calls of its [Host], which is the server around it and in tests a model. See DESIGN.md for
-// the rules and why they are enough.
+// Reached); what is to be done comes out of Advance, as calls of its [Host], which is
+// package session/host and in tests a model. See DESIGN.md for the rules and why they
+// are enough.
 //
 // Invariants:
 //

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -42,6 +43,7 @@ type cluster struct {
 	floor      int64 // the highest revision that anybody was shown
 	failure    error
 	stats      Stats
+	inSessions host.Counts
 }
 
 // plan is what a seed draws for its whole run.

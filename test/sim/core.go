@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/wal"
 )
@@ -29,6 +30,7 @@ type core struct {
 	placement *placement.Map // in the file
 	machine   *apply.Machine
 	replica   *replica.Replica
+	state     host.State // the three that sessions need
 	disk      *disk
 	flushed   []uint64
 	flushing  bool
@@ -78,6 +80,7 @@ func (l *life) open() (*core, error) {
 				l.hub.Advance(p, rev)
 				l.stir()
 			}
+			l.sessions.Advanced()
 		},
 		Role:      func(leads bool) { l.role(c, leads) },
 		Serve:     func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
@@ -87,6 +90,7 @@ func (l *life) open() (*core, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
 	c.seen = s.c.ledger.resume(c)
 	return c, nil
 }
@@ -185,7 +189,7 @@ func (o observer) LeaseGranted(l lease.Lease) {
 func (o observer) LeaseRevoked(id int64) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{revoked: id})
 	o.l.expirer.Revoked(id)
-	o.l.revoked(id)
+	o.l.sessions.Revoked(id)
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
@@ -77,7 +78,7 @@ func (l *life) keepAlive(o *op, id int64, reply func(proto.Message, error)) {
 			switch ttl, _ := binary.Varint(body); {
 			case err == nil:
 				reply(&pb.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil)
-			case passing(err) && l.sv.c.loop.now <= deadline:
+			case fault.Passing(err) && l.sv.c.loop.now <= deadline:
 				l.after(10*time.Millisecond, "renew again", uint64(o.client), try)
 			default:
 				reply(nil, err)

@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -239,7 +240,7 @@ func isRead(m proto.Message) bool {
 	case *pb.RangeRequest:
 		return true
 	case *pb.TxnRequest:
-		return readOnly(r)
+		return apply.ReadOnly(r)
 	}
 	return false
 }

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/apply"
 )
 
 // Two views of a run are given to porcupine, which knows nothing of the ledger:
@@ -122,7 +124,7 @@ func (c *cluster) reads(o *op) []access {
 			return c.seen(r, o.resp.(*pb.RangeResponse))
 		}
 	case *pb.TxnRequest:
-		if readOnly(r) {
+		if apply.ReadOnly(r) {
 			var all []access
 			for i, s := range o.resp.(*pb.TxnResponse).Responses {
 				all = append(all, c.seen(r.Success[i].GetRequestRange(), s.GetResponseRange())...)

@@ -43,6 +43,8 @@ func Run(o Options) (r Report) {
 		if p := recover(); p != nil {
 			c.fail("panic", "%v\n%s", p, debug.Stack())
 		}
+		c.stats.Pipelined, c.stats.Lagging = int(c.inSessions.Pipelined.Load()), int(c.inSessions.Lagging.Load())
+		c.stats.Rerouted += int(c.inSessions.Rerouted.Load())
 		c.stats.Simulated, c.stats.Events = c.loop.now, c.loop.count
 		r.Trace, r.Stats, r.Failure = c.loop.trace, c.stats, c.failure
 		if c.failure != nil {

@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -27,7 +28,7 @@ func (l *life) serve(o *op, reply func(proto.Message, error)) {
 			return c.machine.Range(r, parts, at)
 		}, reply)
 	case *pb.TxnRequest:
-		if readOnly(r) {
+		if apply.ReadOnly(r) {
 			l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
 				return c.machine.ReadTxn(r, parts, at)
 			}, reply)
@@ -129,7 +130,7 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set, in
 			switch {
 			case err == nil:
 				l.after(l.between(time.Microsecond, 100*time.Microsecond), "read", uint64(o.client), func() { answer(c, parts) })
-			case !passing(err):
+			case !fault.Passing(err):
 				reply(nil, err)
 			case l.sv.c.loop.now > deadline:
 				reply(nil, fault.Timeout)
@@ -141,27 +142,7 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set, in
 	try()
 }
 
-func passing(err error) bool {
-	for _, f := range [...]error{fault.LeaderChanged, fault.NotLeader, fault.TimeoutLeaderFail, fault.TimeoutConnLost, fault.Stopped} {
-		if errors.Is(err, f) {
-			return true
-		}
-	}
-	return false
-}
-
 // history reads for watchers that have to catch up.
 func (l *life) history(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
 	return l.core.stores[p].Changes(key, end, from, to, limit, prev)
-}
-
-func readOnly(r *pb.TxnRequest) bool {
-	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
-		for _, op := range ops {
-			if op.GetRequestRange() == nil {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/vfs"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -38,7 +39,7 @@ type life struct {
 
 	stirred   bool // a step of the hub is planned
 	streams   []*watcher
-	sessions  map[int64]*sessionHost
+	sessions  *host.Sessions
 	sending   map[uint64]bool // snapshots to these are on their way
 	receiving bool            // a snapshot is coming in
 	onEnd     []func()        // to be told of the end
@@ -55,7 +56,8 @@ func (s *server) start() {
 		return
 	}
 	s.lives++
-	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), sending: map[uint64]bool{}, sessions: map[int64]*sessionHost{}}
+	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), sending: map[uint64]bool{}}
+	l.sessions = l.newSessions()
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)
 	c, err := l.open()

@@ -109,17 +109,17 @@ func (cl *sessionClient) connect() {
 		return
 	}
 	l := sv.life
-	st := &sessionStream{cl: cl, life: l}
+	st := &sessionStream{cl: cl, life: l, id: s.id}
 	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
 	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
 	if len(s.asked) == 0 && c.loop.chance(2) { // another session has handed over what it has seen
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
-	next, before, seen, fresh, watches := uint64(s.replied+1), s.carried(), s.shown, !s.granted, s.resumed()
+	ask := &stoapb.OpenSession{Session: s.id, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
+	fresh, watches := !s.granted, s.resumed()
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
-			l.openSession(st, s.id, s.ttl, fresh, next, before, seen, watches, func(h *sessionHost, m proto.Message, err error) {
-				st.host = h
+			l.openSession(st, ask, fresh, watches, func(m proto.Message, err error) {
 				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
 					if cl.stream == st && !l.ended {
 						cl.open(m, err)

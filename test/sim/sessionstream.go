@@ -1,13 +1,15 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/stoa-kv/stoa/internal/command"
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/session/host"
 )
 
 // sessionStream is a connection that carries a session: first in, first out in both
@@ -15,9 +17,11 @@ import (
 type sessionStream struct {
 	cl      *sessionClient
 	life    *life
-	host    *sessionHost // nil until it is open
-	closed  bool         // the server knows that it is broken
-	arrived []func()     // at the server, which may be paused
+	id      int64
+	session *host.Session // nil until it is open
+	closed  bool          // the server knows that it is broken
+	arrived []func()      // at the server, which may be paused
+	said    []said        // not sent yet
 
 	up, toClient pipe
 }
@@ -49,8 +53,8 @@ func (st *sessionStream) ask(items []session.Item, answered uint64) {
 	st.up.send(st.cl.c.loop, "session asks", l.sv.id, uint64(st.cl.id), func() {
 		// A pause that is cut short must not let one message overtake another.
 		st.arrived = append(st.arrived, func() {
-			if st.host != nil {
-				st.host.take(items, answered)
+			if st.session != nil { // its window is larger than the client's: it takes them at once
+				_ = st.session.Take(context.Background(), items, answered)
 			}
 		})
 		l.now("session asks", uint64(st.cl.id), func() {
@@ -59,6 +63,55 @@ func (st *sessionStream) ask(items []session.Item, answered uint64) {
 			first()
 		})
 	})
+}
+
+// said is a word to the client: a reply, events, or with end the last.
+type said struct {
+	seq      uint64
+	rev      int64
+	response proto.Message
+	err      error
+	end      bool
+	event    *pb.WatchResponse // of the watch that request seq created
+}
+
+// Reply implements session.Sink, as the services' does that encodes.
+func (st *sessionStream) Reply(op *session.Op) {
+	r := op.Request.(*session.Request)
+	w := said{seq: op.Seq, rev: op.Revision, response: r.Response, err: op.Err}
+	head := &pb.ResponseHeader{Revision: op.Revision}
+	switch {
+	case op.Err != nil:
+	case r.Kind == stoapb.Kind_PUT && r.Response == nil:
+		w.response = &pb.PutResponse{Header: head}
+	case r.Kind == stoapb.Kind_RANGE && r.Message == nil:
+		resp := &pb.RangeResponse{Header: head}
+		if r.Kv != nil {
+			resp.Kvs, resp.Count = append(resp.Kvs, r.Kv), 1
+		}
+		w.response = resp
+	}
+	st.said = append(st.said, w)
+}
+
+// Event implements session.Sink.
+func (st *sessionStream) Event(seq uint64, r *pb.WatchResponse) {
+	st.said = append(st.said, said{seq: seq, event: r})
+}
+
+// Placement implements session.Sink. Clients here don't ask for it.
+func (st *sessionStream) Placement(*stoapb.PartitionMap) {}
+
+// Bytes implements session.Sink; a word is one.
+func (st *sessionStream) Bytes() int { return len(st.said) }
+
+// Flush implements session.Sink.
+func (st *sessionStream) Flush() error {
+	if len(st.said) > 0 {
+		st.down(st.said)
+		st.said = nil
+	}
+	return nil
 }
 
 // down sends words to the client.
@@ -81,17 +134,8 @@ func (st *sessionStream) hangUp() {
 	}
 	st.life.after(c.loop.between(0, 300*time.Millisecond), "session hangs up", uint64(st.cl.id), func() {
 		st.closed = true
-		if st.host != nil {
-			st.host.end(errLost)
+		if st.session != nil {
+			st.session.Close()
 		}
 	})
-}
-
-// grantSession makes the lease of a new session; if it is there, it was made before.
-func (l *life) grantSession(id, ttl int64, done func(proto.Message, error)) {
-	l.write(command.LeaseGrant, &pb.LeaseGrantRequest{ID: id, TTL: ttl}, true, done)
-}
-
-func (l *life) renewSession(id int64, done func(proto.Message, error)) {
-	l.keepAlive(&op{client: int(id)}, id, done)
 }

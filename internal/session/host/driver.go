@@ -1,4 +1,4 @@
-package node
+package host
 
 import (
 	"time"
@@ -15,6 +15,8 @@ import (
 // session's host.
 type driver struct {
 	s        *Session
+	server   Server
+	cfg      *Config
 	order    *session.Session
 	resumed  []session.Item // watches to open first
 	before   uint64         // requests up to here may have come over another stream
@@ -38,18 +40,19 @@ type driver struct {
 
 // known is what requests are routed by.
 type known struct {
-	c          *core
+	state      *State
 	placed     *placement.Map
 	extensions *extension.Registry
 }
 
-func (n *Node) known() known {
-	c := n.current()
-	return known{c, c.machine.Placement(), c.machine.Extensions()}
+func (d *driver) known() known {
+	st := d.server.State()
+	return known{st, st.Machine.Placement(), st.Machine.Extensions()}
 }
 
 func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item) {
-	d.s, d.resumed, d.before = s, watches, o.GetSent()
+	d.s, d.server, d.cfg = s, s.of.server, &s.of.cfg
+	d.resumed, d.before = watches, o.GetSent()
 	d.order = session.New(d, o.GetNext(), o.GetRevision())
 	d.watches.init()
 	d.wantsMap = o.GetPartitionMap()
@@ -57,7 +60,7 @@ func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item)
 
 // tellMap returns where keys live, if the client wants to know and doesn't.
 func (d *driver) tellMap() *stoapb.PartitionMap {
-	m := d.s.n.current().machine.Placement()
+	m := d.server.State().Machine.Placement()
 	if !d.wantsMap || m == d.toldMap {
 		return nil
 	}
@@ -135,14 +138,15 @@ func (d *driver) flush() bool {
 // accept takes a request in. A fast read is answered at once; nobody waits for it
 // nor does it for anybody.
 func (d *driver) accept(op *session.Op) {
-	if r := op.Request.(*session.Request); !op.Done && r.Level == stoapb.Level_FAST {
+	r := op.Request.(*session.Request)
+	if !op.Done && (r.Level == stoapb.Level_FAST || d.cfg.Mutations.ReadAhead && r.Level == stoapb.Level_CAUSAL) {
 		op.Done = d.readNow(op, r)
 	}
 	d.order.Take(op)
 }
 
 // Full implements session.Host.
-func (d *driver) Full() bool { return d.s.sink.Bytes() >= sessionFlush }
+func (d *driver) Full() bool { return d.s.sink.Bytes() >= d.cfg.FlushBytes }
 
 // Reply implements session.Host.
 func (d *driver) Reply(op *session.Op) {

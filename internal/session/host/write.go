@@ -1,4 +1,4 @@
-package node
+package host
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
-	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -27,6 +26,8 @@ type flight struct {
 	left  atomic.Int32
 	held  bool
 	arena []byte // that bodies are encoded in
+
+	pipelined int64 // how many didn't wait for the one before
 }
 
 // leg is one write of a flight.
@@ -40,106 +41,31 @@ type leg struct {
 // more would be held by the last of them for too long.
 const arenaBytes = 16 << 10
 
-// Plan implements session.Host. A read that is sent again is read at a revision that
-// all partitions show here: then each of them knows which writes are in it.
-func (d *driver) Plan(op *session.Op) session.Plan {
-	plan := d.route(op, op.Request.(*session.Request))
-	if plan.Class == session.Read && d.sentBefore(op) {
-		plan.Parts = d.s.n.current().machine.Placement().All()
-	}
-	return plan
-}
-
-// route is the way that a request takes the first time.
-func (d *driver) route(op *session.Op, r *session.Request) session.Plan {
-	switch r.Kind {
-	case stoapb.Kind_PUT:
-		return d.planPut(op, r)
-	case stoapb.Kind_DELETE_RANGE:
-		return d.planWrite(op, command.DeleteRange, r)
-	case stoapb.Kind_TXN:
-		return d.planTxn(op, r)
-	case stoapb.Kind_RANGE:
-		return d.planRange(op, r)
-	case stoapb.Kind_WATCH:
-		return d.planWatch(op, r)
-	case stoapb.Kind_CANCEL:
-		return session.Plan{Class: session.Act}
-	case stoapb.Kind_CLOSE:
-		return session.Plan{Class: session.Write, Parts: d.s.n.current().machine.Placement().All(), Alone: true}
-	default: // SYNC, PROGRESS
-		return session.Plan{Class: session.Read, Parts: d.s.n.current().machine.Placement().All(), Strict: true}
-	}
-}
-
-func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
-	m := d.s.n.current().machine
-	if err := d.s.n.admit(d.s.n.life, len(r.Body)); err != nil {
-		return refuse(op, err)
-	}
-	if r.Message == nil {
-		if !m.Extensions().Concerns(r.Key) {
-			d.plan = apply.Plan{Parts: placement.Of(m.Placement().Partition(r.Key))}
-			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
-		}
-		if err := decodeRequest(r, new(pb.PutRequest)); err != nil {
-			return refuse(op, err)
-		}
-	}
-	if err := m.Verify(r.Message.(*pb.PutRequest)); err != nil {
-		return refuse(op, err)
-	}
-	return d.planWrite(op, command.Put, r)
-}
-
-func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
-	txn := r.Message.(*pb.TxnRequest)
-	if readOnly(txn) {
-		return d.planRead(command.Txn, r)
-	}
-	if err := d.s.n.admit(d.s.n.life, len(r.Body)); err != nil {
-		return refuse(op, err)
-	}
-	return d.planWrite(op, command.Txn, r)
-}
-
-func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request) session.Plan {
-	if limit := d.s.n.cfg.MaxRequestBytes; limit > 0 && len(r.Body) > limit {
-		return refuse(op, fault.RequestTooLarge)
-	}
-	d.plan = d.s.n.current().machine.Plan(kind, r.Message, d.who)
-	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
-}
-
-func refuse(op *session.Op, err error) session.Plan {
-	op.Err = err
-	return session.Plan{Class: session.None}
-}
-
-func decodeRequest(r *session.Request, m proto.Message) error {
-	if err := proto.Unmarshal(r.Body, m); err != nil {
-		return fault.Internal // the services have read it
-	}
-	r.Message = m
-	return nil
-}
-
 // Write implements session.Host. The write was planned just now; it goes out with
 // its neighbours.
 func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint64) {
 	f := d.flight
 	if f == nil {
 		waiting, _ := d.order.Waiting()
-		f = &flight{s: d.s, known: d.s.n.known(), legs: make([]leg, 0, min(waiting, 64))}
+		f = &flight{s: d.s, known: d.known(), legs: make([]leg, 0, min(waiting, 64))}
 		d.flight = f
 	}
-	r := op.Request.(*session.Request)
+	if pred != 0 {
+		f.pipelined++
+	}
+	r, mut := op.Request.(*session.Request), &d.cfg.Mutations
 	w := replica.Write{Parts: parts, Home: home, Session: true}
 	if r.Kind == stoapb.Kind_CLOSE {
 		d.s.leave()
 		body, _ := proto.Marshal(&pb.LeaseRevokeRequest{ID: d.s.id})
 		w.Command, w.Session, w.System = command.Command{Kind: command.LeaseRevoke, Body: body}, false, true
 	} else {
+		if mut.WithoutHome {
+			w.Parts, w.Home = d.plan.Parts, d.plan.Parts.First()
+		}
+		if mut.WithoutHome || mut.WithoutPred {
+			pred = 0
+		}
 		w.Command = d.command(op, r, pred)
 	}
 	f.legs = append(f.legs, leg{op: op, write: w})
@@ -158,6 +84,9 @@ func (d *driver) command(op *session.Op, r *session.Request, pred uint64) comman
 		q.Kind, q.Body = command.Extended, call.AppendTo(nil)
 	} else if q.Kind = command.Put; r.Kind != stoapb.Kind_PUT {
 		q.Kind = kinds[r.Kind]
+	}
+	if d.cfg.Mutations.WithoutNumbers {
+		return command.Command{Kind: q.Kind, Body: q.Body}
 	}
 	return command.Command{Kind: command.InSession, Body: d.flight.encode(&q)}
 }
@@ -187,7 +116,14 @@ func (d *driver) launch() {
 		l.write.Done = func(out replica.Outcome) { f.back(l, out) }
 		batch[i] = &l.write
 	}
-	f.known.c.replica.SubmitRun(batch)
+	d.cfg.Counts.Pipelined.Add(f.pipelined)
+	if d.cfg.Mutations.WithoutHome { // a run has one way
+		for _, w := range batch {
+			f.known.state.Replica.Submit(w)
+		}
+		return
+	}
+	f.known.state.Replica.SubmitRun(batch)
 }
 
 // back takes one write's outcome, on whatever goroutine.
@@ -222,11 +158,11 @@ func (f *flight) anew() bool {
 // hold keeps a flight back, once, that would have to go the same way again: this
 // server knows no other yet, or the way is full.
 func (d *driver) hold(f *flight) bool {
-	if f.held || d.s.n.known() != f.known && !errors.Is(f.legs[0].out.Err, fault.TooManyRequests) {
+	if f.held || d.known() != f.known && !errors.Is(f.legs[0].out.Err, fault.TooManyRequests) {
 		return false
 	}
 	f.held = true
-	time.AfterFunc(pauseBetween, func() { f.s.put(func(in *inbox) { in.landed = append(in.landed, f) }) })
+	d.server.After(pauseBetween, func() { f.s.put(func(in *inbox) { in.landed = append(in.landed, f) }) })
 	return true
 }
 
@@ -248,21 +184,22 @@ func (d *driver) outcome(op *session.Op, out *replica.Outcome) session.Outcome {
 		}
 		return session.Answered
 	case errors.Is(err, fault.Moved), errors.Is(err, fault.TooManyRequests):
-		if d.moved.IsZero() {
-			d.moved = time.Now()
-		} else if time.Since(d.moved) > d.s.n.cfg.requestTimeout() {
+		d.cfg.Counts.Rerouted.Add(1)
+		if now := d.server.Now(); d.moved.IsZero() {
+			d.moved = now
+		} else if now.Sub(d.moved) > d.cfg.RequestTimeout {
 			d.lost = fault.Timeout
 			return session.Unknown
 		}
 		return session.Moved
 	case errors.Is(err, fault.SessionGap):
 		return session.Gap
-	case passing(err), errors.Is(err, fault.Timeout), errors.Is(err, fault.Stopped), errors.Is(err, fault.SessionGone):
+	case fault.Passing(err), errors.Is(err, fault.Timeout), errors.Is(err, fault.Stopped), errors.Is(err, fault.SessionGone):
 		d.lost = err
 		return session.Unknown
 	}
 	d.moved = time.Time{}
-	d.s.n.counts.failed.Add(1)
+	d.cfg.Counts.Failed.Add(1)
 	op.Err = err
 	return session.Answered
 }

@@ -1,22 +1,15 @@
-package node
+package host
 
 import (
-	"go.uber.org/zap"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
-	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
-
-// What the events of ordered watches may take up while they wait for one that is
-// behind, before the others are not received any more.
-const mergeBytes = 2 << 20
 
 // watches are the watches of a session: the ordered ones of one stream, the fast
 // ones of another.
@@ -51,23 +44,14 @@ func (d *driver) stream(level stoapb.Level) *watch.Stream {
 	stir := func() { d.s.put(func(in *inbox) { in.stirred = true }) }
 	if level == stoapb.Level_FAST {
 		if w.fast == nil {
-			w.fast = d.s.n.hub.NewNotifiedStream(client, stir)
+			w.fast = d.server.Hub().NewNotifiedStream(client, stir)
 		}
 		return w.fast
 	}
 	if w.ordered == nil {
-		w.ordered = d.s.n.hub.NewNotifiedStream(client, stir)
+		w.ordered = d.server.Hub().NewNotifiedStream(client, stir)
 	}
 	return w.ordered
-}
-
-func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
-	if p, handled := d.s.n.current().machine.PlanRead(command.Watch, r.Message, d.who); handled {
-		d.plan = p
-		return session.Plan{Class: session.Write, Parts: p.Parts}
-	}
-	op.Unseen = true
-	return session.Plan{Class: session.Act}
 }
 
 // Act implements session.Host. Watches are opened when their reply leaves.
@@ -78,7 +62,7 @@ func (d *driver) Act(op *session.Op) {
 	}
 	id := uint64(r.Message.(*pb.WatchCancelRequest).GetWatchId())
 	d.shut(id)
-	op.Unseen, op.Revision = true, d.s.n.hub.Rev()
+	op.Unseen, op.Revision = true, d.server.Hub().Rev()
 	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
 }
 
@@ -105,12 +89,12 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	}
 	var first *mvccpb.Event
 	if answer, ok := r.Response.(*pb.RangeResponse); ok {
-		first = watchAnswer(req, answer)
+		first = apply.WatchAnswer(req, answer)
 	}
 	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
 	fromNow := req.GetStartRevision() == 0
 	rev, err := d.open(op.Seq, r.Level, req)
-	if err == nil && fromNow && d.overtaken(d.s.n.current(), op) {
+	if err == nil && fromNow && d.overtaken(d.server.State(), op) {
 		d.shut(op.Seq) // it would lack events of its session's own writes
 		op.Err = fault.ReadOvertaken
 		d.s.sink.Reply(op)
@@ -181,7 +165,7 @@ func (d *driver) deliver() (more bool) {
 func (d *driver) deliverOrdered() (more bool) {
 	w := &d.watches
 	for {
-		full := w.merge.Bytes() >= mergeBytes
+		full := w.merge.Bytes() >= d.cfg.MergeBytes
 		if full {
 			w.through = min(w.ordered.Through(), w.collected)
 		} else {
@@ -207,8 +191,12 @@ func (d *driver) deliverOrdered() (more bool) {
 // emit hands over, in their order, the events up to through.
 func (d *driver) emit() (all bool) {
 	w := &d.watches
+	through := w.through
+	if d.cfg.Mutations.MergeWithoutWait {
+		through = everything
+	}
 	for !d.Full() {
-		id, r, ok := w.merge.Pop(w.through)
+		id, r, ok := w.merge.Pop(through)
 		if !ok {
 			w.out = w.through
 			return true
@@ -248,13 +236,16 @@ func (d *driver) hear(r watch.Response) {
 
 func (d *driver) complain(err error) {
 	if err != nil {
-		d.s.n.log.Warn("reading history for a session's watches failed", zap.Int64("session", d.s.id), zap.Error(err))
+		d.server.Unreadable(d.s.id, err)
 	}
 }
 
 // Delivered implements session.Host.
 func (d *driver) Delivered(op *session.Op) bool {
 	w := &d.watches
+	if d.cfg.Mutations.ReplyBeforeEvents {
+		return true
+	}
 	if w.ordered != nil && w.out < op.Revision {
 		if d.deliverOrdered(); w.out < op.Revision {
 			w.ordered.Await(op.Revision)

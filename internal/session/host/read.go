@@ -1,15 +1,12 @@
-package node
+package host
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
-	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
@@ -24,7 +21,6 @@ type reads struct {
 
 // arrivalWait is one wait of a run: for a read point, then for a revision.
 type arrivalWait struct {
-	strict   bool
 	parts    placement.Set
 	revision int64
 	deadline time.Time
@@ -37,47 +33,23 @@ type arrival struct {
 	err  error
 }
 
-func (d *driver) planRange(op *session.Op, r *session.Request) session.Plan {
-	m := d.s.n.current().machine
-	if r.Message == nil {
-		if !m.Extensions().Concerns(r.Key) {
-			return session.Plan{
-				Class: session.Read, Parts: placement.Of(m.Placement().Partition(r.Key)),
-				Strict: r.Level == stoapb.Level_STRICT,
-			}
-		}
-		if err := decodeRequest(r, new(pb.RangeRequest)); err != nil {
-			return refuse(op, err)
-		}
-	}
-	return d.planRead(command.Range, r)
-}
-
-// planRead plans what changes nothing, unless an extension handles it.
-func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
-	m := d.s.n.current().machine
-	if p, handled := m.PlanRead(kind, r.Message, d.who); handled {
-		d.plan = p
-		return session.Plan{Class: session.Write, Parts: p.Parts}
-	}
-	return session.Plan{Class: session.Read, Parts: m.Parts(r.Message), Strict: r.Level == stoapb.Level_STRICT}
-}
-
 // sentBefore tells whether a request was sent before, over another stream, and others behind
 // it: writes that may have taken effect.
-func (d *driver) sentBefore(op *session.Op) bool { return op.Seq < d.before }
+func (d *driver) sentBefore(op *session.Op) bool {
+	return op.Seq < d.before && !d.cfg.Mutations.ReadOvertaken
+}
 
 // overtaken tells whether writes that its session sent behind a request have taken
 // effect in what it is carried out on. A write is remembered in each partition that it
 // changes, in one step with the change; so whoever asks after reading misses none that
 // the read can have shown. That also holds for a write which is still on its way from
 // the stream before: it is in the answer and is remembered, or neither.
-func (d *driver) overtaken(c *core, op *session.Op) bool {
+func (d *driver) overtaken(s *State, op *session.Op) bool {
 	if !d.sentBefore(op) {
 		return false
 	}
-	for p := range c.stores {
-		if c.machine.SessionLast(p, d.s.id) > op.Seq {
+	for p := range s.Stores {
+		if s.Machine.SessionLast(p, d.s.id) > op.Seq {
 			return true
 		}
 	}
@@ -94,8 +66,8 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 		if plan.Class != session.Read {
 			return false
 		}
-		c := d.s.n.current()
-		d.reads.known, d.reads.at = known{c: c}, c.replica.Readable(plan.Parts)
+		st := d.server.State()
+		d.reads.known, d.reads.at = known{state: st}, st.Replica.Readable(plan.Parts)
 		if d.read(op, r, plan.Parts) {
 			op.Unseen, op.Reflects = true, false
 			return true
@@ -106,10 +78,13 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 
 // Await implements session.Host.
 func (d *driver) Await(strict bool, parts placement.Set, revision int64) bool {
-	w := &arrivalWait{strict: strict, parts: parts, revision: revision, known: d.s.n.known()}
+	w := &arrivalWait{parts: parts, revision: revision, known: d.known()}
+	if d.cfg.Mutations.CausalWithoutWait {
+		w.revision = 0
+	}
 	d.reads.wait = w
 	if strict {
-		w.ask(d.s)
+		d.ask(w)
 		// On a server that is alone the answer is here.
 		if err, ok := d.s.answered(w); !ok {
 			return false
@@ -134,10 +109,11 @@ func (s *Session) answered(w *arrivalWait) (error, bool) {
 	return nil, false
 }
 
-// ask asks for a read point.
-func (w *arrivalWait) ask(s *Session) {
-	w.known = s.n.known()
-	w.known.c.replica.ReadPoint(w.parts, func(err error) { s.arrive(w, err) })
+// ask asks for a read point. On whatever goroutine: nobody else looks at the wait
+// meanwhile.
+func (d *driver) ask(w *arrivalWait) {
+	w.known = d.known()
+	w.known.state.Replica.ReadPoint(w.parts, func(err error) { d.s.arrive(w, err) })
 }
 
 func (s *Session) arrive(w *arrivalWait, err error) {
@@ -147,16 +123,16 @@ func (s *Session) arrive(w *arrivalWait, err error) {
 // again asks again after an error about leadership, as long as a read may take.
 func (d *driver) again(w *arrivalWait, err error) {
 	switch {
-	case !passing(err):
+	case !fault.Passing(err):
 		d.finish(err)
 		return
 	case w.deadline.IsZero():
-		w.deadline = time.Now().Add(d.s.n.cfg.requestTimeout())
-	case time.Now().After(w.deadline):
+		w.deadline = d.server.Now().Add(d.cfg.RequestTimeout)
+	case d.server.Now().After(w.deadline):
 		d.finish(fault.Timeout)
 		return
 	}
-	time.AfterFunc(pauseBetween, func() { w.ask(d.s) })
+	d.server.After(pauseBetween, func() { d.ask(w) })
 }
 
 // arrive goes on with a wait.
@@ -180,24 +156,26 @@ func (d *driver) finish(err error) {
 
 // caughtUp says that the wait is over: this server shows the revision.
 func (d *driver) caughtUp(w *arrivalWait) bool {
-	n := d.s.n
-	if w.revision == 0 || n.shows(w.known.c, w.parts, w.revision) {
+	st := w.known.state
+	if w.revision == 0 || st.shows(w.parts) >= w.revision {
 		d.reads.wait = nil
 		d.reads.known = w.known
 		return true
 	}
-	n.lags.wait(n, w.known.c, w.parts, w.revision, func(err error) { d.s.arrive(w, err) })
+	d.cfg.Counts.Lagging.Add(1)
+	l := &lag{state: st, parts: w.parts, revision: w.revision, done: func(err error) { d.s.arrive(w, err) }}
+	d.s.of.lags.wait(d.server, d.cfg.RequestTimeout, l)
 	return false
 }
 
 // Begin implements session.Host.
 func (d *driver) Begin(parts placement.Set) {
-	d.reads.at = d.reads.known.c.replica.Readable(parts)
+	d.reads.at = d.reads.known.state.Replica.Readable(parts)
 }
 
 // Read implements session.Host.
 func (d *driver) Read(op *session.Op) bool {
-	now := d.s.n.known()
+	now := d.known()
 	if now != d.reads.known {
 		return false // an extension registered meanwhile may be for it
 	}
@@ -205,7 +183,7 @@ func (d *driver) Read(op *session.Op) bool {
 	switch r.Kind {
 	case stoapb.Kind_SYNC, stoapb.Kind_PROGRESS:
 		if op.Revision = d.reads.at; op.Revision == 0 {
-			op.Revision = now.c.visible(now.placed.All())
+			op.Revision = now.state.shows(now.placed.All())
 		}
 		op.Reflects = r.Kind == stoapb.Kind_PROGRESS
 		return true
@@ -216,9 +194,9 @@ func (d *driver) Read(op *session.Op) bool {
 // read evaluates a read at the revision of the run; parts are where it lies, 0 for
 // by the map of the run.
 func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) bool {
-	m, err := d.reads.known.c.machine, error(nil)
+	m, err := d.reads.known.state.Machine, error(nil)
 	op.Reflects = true
-	d.s.n.counts.ranges.Add(1)
+	d.cfg.Counts.Reads.Add(1)
 	if r.Message == nil {
 		r.Kv, op.Revision, err = m.Get(r.Key, m.Placement().Partition(r.Key), d.reads.at)
 	} else {
@@ -240,8 +218,9 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 	}
 	switch {
 	case errors.Is(err, fault.Moved):
+		d.cfg.Counts.Rerouted.Add(1)
 		return false
-	case err == nil && d.overtaken(d.reads.known.c, op):
+	case err == nil && d.overtaken(d.reads.known.state, op):
 		err = fault.ReadOvertaken
 	}
 	op.Err = err
@@ -249,75 +228,3 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 }
 
 func (r *reads) stop() { r.wait = nil }
-
-// visible is the revision that all of the partitions show here.
-func (c *core) visible(parts placement.Set) int64 {
-	rev := int64(everything)
-	for p := range parts.Each() {
-		c.stores[p].RLock()
-		rev = min(rev, c.replica.Visible(p))
-		c.stores[p].RUnlock()
-	}
-	return rev
-}
-
-func (n *Node) shows(c *core, parts placement.Set, revision int64) bool {
-	return c.visible(parts) >= revision
-}
-
-// lags are causal reads that wait for this server to catch up with what their
-// client has seen elsewhere.
-type lags struct {
-	count atomic.Int32
-	mu    sync.Mutex
-	list  []*lag
-}
-
-type lag struct {
-	c        *core
-	parts    placement.Set
-	revision int64
-	timer    *time.Timer
-	done     func(error)
-}
-
-var errNotCaughtUp = errors.New("this server has not caught up")
-
-func (ls *lags) wait(n *Node, c *core, parts placement.Set, revision int64, done func(error)) {
-	l := &lag{c: c, parts: parts, revision: revision, done: done}
-	ls.mu.Lock()
-	ls.list = append(ls.list, l)
-	ls.count.Add(1)
-	l.timer = time.AfterFunc(n.cfg.requestTimeout(), func() { ls.give(errNotCaughtUp, func(o *lag) bool { return o == l }) })
-	ls.mu.Unlock()
-	ls.check(n) // it may have caught up before it was on the list
-}
-
-// check lets go of those whose time has come. It is called whenever a partition
-// shows more.
-func (ls *lags) check(n *Node) {
-	if ls.count.Load() > 0 {
-		ls.give(nil, func(l *lag) bool { return n.shows(l.c, l.parts, l.revision) })
-	}
-}
-
-func (ls *lags) give(err error, which func(*lag) bool) {
-	var ready []*lag
-	ls.mu.Lock()
-	kept := ls.list[:0]
-	for _, l := range ls.list {
-		if which(l) {
-			ready = append(ready, l)
-		} else {
-			kept = append(kept, l)
-		}
-	}
-	clear(ls.list[len(kept):])
-	ls.list = kept
-	ls.count.Store(int32(len(kept)))
-	ls.mu.Unlock()
-	for _, l := range ready {
-		l.timer.Stop()
-		l.done(err)
-	}
-}

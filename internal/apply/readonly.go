@@ -1,0 +1,30 @@
+package apply
+
+import pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+// ReadOnly says that no branch of a transaction writes.
+func ReadOnly(r *pb.TxnRequest) bool {
+	return every(r, func(op *pb.RequestOp) bool { return op.GetRequestRange() != nil })
+}
+
+// Serializable says that no read of a transaction asks for more.
+func Serializable(r *pb.TxnRequest) bool {
+	return every(r, func(op *pb.RequestOp) bool {
+		return op.GetRequestRange() == nil || op.GetRequestRange().GetSerializable()
+	})
+}
+
+func every(r *pb.TxnRequest, is func(*pb.RequestOp) bool) bool {
+	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
+		for _, op := range ops {
+			if t := op.GetRequestTxn(); t != nil {
+				if !every(t, is) {
+					return false
+				}
+			} else if !is(op) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,22 @@
+package apply
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// WatchAnswer changes a request for a watch to what an extension has made of it,
+// and returns the first event. From the call on, the watch is one of the key that
+// the answer is under: that of the answer itself, or the one whose creation the
+// client waits for.
+func WatchAnswer(r *pb.WatchCreateRequest, resp *pb.RangeResponse) *mvccpb.Event {
+	if len(resp.GetKvs()) == 0 {
+		return nil
+	}
+	kv := resp.GetKvs()[0]
+	r.Key, r.RangeEnd, r.StartRevision = kv.GetKey(), nil, resp.GetHeader().GetRevision()+1
+	if kv.GetVersion() == 0 {
+		return nil
+	}
+	return &mvccpb.Event{Kv: kv}
+}

@@ -1,0 +1,136 @@
+package host
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// Plan implements session.Host. A read that is sent again is read at a revision that
+// all partitions show here: then each of them knows which writes are in it.
+func (d *driver) Plan(op *session.Op) session.Plan {
+	p := d.route(op, op.Request.(*session.Request))
+	if p.Class == session.Read && d.sentBefore(op) {
+		p.Parts = d.server.State().Machine.Placement().All()
+	}
+	if d.cfg.Mutations.WithoutHome && p.Class == session.Write && !p.Alone {
+		p.Parts = placement.Of(0)
+	}
+	return p
+}
+
+// route is the way that a request takes the first time.
+func (d *driver) route(op *session.Op, r *session.Request) session.Plan {
+	switch r.Kind {
+	case stoapb.Kind_PUT:
+		return d.planPut(op, r)
+	case stoapb.Kind_DELETE_RANGE:
+		return d.planWrite(op, command.DeleteRange, r)
+	case stoapb.Kind_TXN:
+		return d.planTxn(op, r)
+	case stoapb.Kind_RANGE:
+		return d.planRange(op, r)
+	case stoapb.Kind_WATCH:
+		return d.planWatch(op, r)
+	case stoapb.Kind_CANCEL:
+		return session.Plan{Class: session.Act}
+	case stoapb.Kind_CLOSE:
+		return session.Plan{Class: session.Write, Parts: d.server.State().Machine.Placement().All(), Alone: true}
+	default: // SYNC, PROGRESS
+		return session.Plan{Class: session.Read, Parts: d.server.State().Machine.Placement().All(), Strict: true}
+	}
+}
+
+func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
+	m := d.server.State().Machine
+	if err := d.server.Admit(len(r.Body)); err != nil {
+		return refuse(op, err)
+	}
+	if r.Message == nil {
+		if !m.Extensions().Concerns(r.Key) {
+			d.plan = apply.Plan{Parts: placement.Of(m.Placement().Partition(r.Key))}
+			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
+		}
+		if err := decodeRequest(r, new(pb.PutRequest)); err != nil {
+			return refuse(op, err)
+		}
+	}
+	if err := m.Verify(r.Message.(*pb.PutRequest)); err != nil {
+		return refuse(op, err)
+	}
+	return d.planWrite(op, command.Put, r)
+}
+
+func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
+	txn := r.Message.(*pb.TxnRequest)
+	if apply.ReadOnly(txn) {
+		return d.planRead(command.Txn, r)
+	}
+	if err := d.server.Admit(len(r.Body)); err != nil {
+		return refuse(op, err)
+	}
+	return d.planWrite(op, command.Txn, r)
+}
+
+func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request) session.Plan {
+	if limit := d.cfg.MaxRequestBytes; limit > 0 && len(r.Body) > limit {
+		return refuse(op, fault.RequestTooLarge)
+	}
+	d.plan = d.server.State().Machine.Plan(kind, r.Message, d.who)
+	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
+}
+
+func refuse(op *session.Op, err error) session.Plan {
+	op.Err = err
+	return session.Plan{Class: session.None}
+}
+
+func decodeRequest(r *session.Request, m proto.Message) error {
+	if err := proto.Unmarshal(r.Body, m); err != nil {
+		return fault.Internal // the services have read it
+	}
+	r.Message = m
+	return nil
+}
+
+func (d *driver) planRange(op *session.Op, r *session.Request) session.Plan {
+	m := d.server.State().Machine
+	if r.Message == nil {
+		if !m.Extensions().Concerns(r.Key) {
+			return session.Plan{
+				Class: session.Read, Parts: placement.Of(m.Placement().Partition(r.Key)),
+				Strict: r.Level == stoapb.Level_STRICT,
+			}
+		}
+		if err := decodeRequest(r, new(pb.RangeRequest)); err != nil {
+			return refuse(op, err)
+		}
+	}
+	return d.planRead(command.Range, r)
+}
+
+// planRead plans what changes nothing, unless an extension handles it.
+func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
+	m := d.server.State().Machine
+	if p, handled := m.PlanRead(kind, r.Message, d.who); handled {
+		d.plan = p
+		return session.Plan{Class: session.Write, Parts: p.Parts}
+	}
+	return session.Plan{Class: session.Read, Parts: m.Parts(r.Message), Strict: r.Level == stoapb.Level_STRICT}
+}
+
+func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
+	if p, handled := d.server.State().Machine.PlanRead(command.Watch, r.Message, d.who); handled {
+		d.plan = p
+		return session.Plan{Class: session.Write, Parts: p.Parts}
+	}
+	op.Unseen = true
+	return session.Plan{Class: session.Act}
+}

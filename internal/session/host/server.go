@@ -1,0 +1,103 @@
+package host
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// Server is what surrounds the sessions. Its methods may be called from any goroutine.
+type Server interface {
+	// State is the present life of the replicated state. It waits while there is none.
+	State() *State
+	Hub() *watch.Hub
+	Now() time.Time
+	// Go calls f soon, but not before it returns itself.
+	Go(f func())
+	// After calls f in a while, in the same way, unless stop is called before.
+	After(d time.Duration, f func()) (stop func())
+	// Renew prolongs a session's lease. It doesn't wait for that; done says what came
+	// of it, and is never called if the server stops.
+	Renew(id int64, done func(error))
+	// Admit refuses a write of so many bytes if there is no room for it.
+	Admit(bytes int) error
+	// Unreadable is told why history could not be read for a session's watches.
+	Unreadable(id int64, err error)
+}
+
+// State is one life of a server's replicated state: from a recovery to the next.
+type State struct {
+	Machine *apply.Machine
+	Replica *replica.Replica
+	Stores  []*store.Store
+}
+
+// shows is the revision that all of the partitions show here.
+func (s *State) shows(parts placement.Set) int64 {
+	rev := int64(everything)
+	for p := range parts.Each() {
+		s.Stores[p].RLock()
+		rev = min(rev, s.Replica.Visible(p))
+		s.Stores[p].RUnlock()
+	}
+	return rev
+}
+
+// Config is what differs from server to server. Zero values take the default, or
+// mean that there is no limit.
+type Config struct {
+	RequestTimeout  time.Duration // how long a request may take
+	MaxRequestBytes int
+	FlushBytes      int // a message to the client ends about here
+	MergeBytes      int // of events that wait for a watch that is behind, before others are received
+	Counts          *Counts
+	// Ended hears, once, that the session that speaks to a sink has ended here.
+	Ended func(sink session.Sink, why error)
+
+	// Mutations switch off single safety rules. Only the simulation sets them, to show
+	// that its checks notice.
+	Mutations Mutations
+}
+
+func (c *Config) setDefaults() {
+	if c.FlushBytes == 0 {
+		c.FlushBytes = 64 << 10
+	}
+	if c.MergeBytes == 0 {
+		c.MergeBytes = 2 << 20
+	}
+	if c.Counts == nil {
+		c.Counts = new(Counts)
+	}
+	if c.Ended == nil {
+		c.Ended = func(session.Sink, error) {}
+	}
+}
+
+// Counts are what sessions have done.
+type Counts struct {
+	Reads     atomic.Int64
+	Failed    atomic.Int64 // writes that were refused
+	Pipelined atomic.Int64 // writes sent while the one before was under way
+	Rerouted  atomic.Int64 // requests whose keys had moved
+	Lagging   atomic.Int64 // runs of reads that had to wait for this server
+}
+
+// Mutations are seeded bugs, one for each rule that the simulation must be able to see
+// broken.
+type Mutations struct {
+	WithoutHome       bool // writes to several partitions are under way, each in its own log alone
+	WithoutPred       bool // writes go without their predecessors
+	WithoutNumbers    bool // writes go as anybody's
+	CausalWithoutWait bool // read whatever the server has
+	ReadAhead         bool // answer causal reads before the writes in front of them
+	ReadOvertaken     bool // answer a read that is sent again though later writes have taken effect
+	ReplyBeforeEvents bool // replies leave before the events that they reflect
+	MergeWithoutWait  bool // hand events over as they come from each watch
+}

@@ -1,0 +1,242 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// What one session may have waiting before this server reads no more of it. The
+// results of writes that are remembered for it hold as many.
+const (
+	windowRequests = 1024
+	windowBytes    = 4 << 20
+)
+
+// renewals in a session's ttl.
+const renewals = 4
+
+// Session is one client's session on this server, for as long as its stream lives.
+//
+// Whoever brings something in, the client's requests or the completion of a write,
+// leaves it in the inbox; and drives the session if nobody does. So an idle session
+// has no goroutine here, and one whose client doesn't read waits for it alone.
+type Session struct {
+	of     *Sessions
+	id     int64
+	client string
+	ttl    time.Duration
+	sink   session.Sink
+	done   chan struct{}
+	room   chan struct{}
+
+	mu       sync.Mutex
+	in       inbox
+	driven   bool
+	draining bool
+	leaving  bool // its client closes it
+	requests int  // taken in and not replied to
+	bytes    int
+	err      error
+	ended    bool
+	renewed  time.Time
+
+	driver driver
+}
+
+// inbox is what has come for a session since its driver last looked.
+type inbox struct {
+	batches  [][]session.Item
+	answered uint64
+	landed   []*flight
+	arrived  []arrival
+	stirred  bool // watches have something
+	hello    bool // the client wants to hear something
+}
+
+func (in *inbox) empty() bool {
+	return len(in.batches) == 0 && len(in.landed) == 0 && len(in.arrived) == 0 && !in.stirred && !in.hello
+}
+
+// Start lets the session begin.
+func (s *Session) Start() { s.put(func(in *inbox) { in.stirred = true }) }
+
+// put changes the inbox and sees to it that somebody looks.
+func (s *Session) put(change func(*inbox)) {
+	s.mu.Lock()
+	change(&s.in)
+	idle := !s.driven && !s.ended
+	s.driven = s.driven || idle
+	s.mu.Unlock()
+	if idle {
+		s.of.server.Go(s.drive)
+	}
+}
+
+// Take takes the requests of one message; there may be none. It waits while too
+// much of the session is waiting, and it may do the session's work meanwhile.
+func (s *Session) Take(ctx context.Context, items []session.Item, answered uint64) error {
+	bytes := 0
+	for i := range items {
+		bytes += items[i].Bytes
+	}
+	if err := s.makeRoom(ctx); err != nil {
+		return err
+	}
+	s.renew()
+	s.mu.Lock()
+	if len(items) > 0 {
+		s.in.batches = append(s.in.batches, items)
+	} else {
+		s.in.hello = true
+	}
+	s.in.answered = max(s.in.answered, answered)
+	s.requests += len(items)
+	s.bytes += bytes
+	drive := !s.driven && !s.ended
+	s.driven = s.driven || drive
+	s.mu.Unlock()
+	if drive {
+		s.drive()
+	}
+	return nil
+}
+
+func (s *Session) makeRoom(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		full, err := s.requests >= windowRequests || s.bytes >= windowBytes, s.err
+		if s.draining && err == nil {
+			err = fault.Stopped
+		}
+		s.mu.Unlock()
+		if !full || err != nil {
+			return err
+		}
+		select {
+		case <-s.room:
+		case <-s.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// replied makes room for so much.
+func (s *Session) replied(requests, bytes int) {
+	s.mu.Lock()
+	s.requests -= requests
+	s.bytes -= bytes
+	drained := s.draining && s.requests == 0
+	s.mu.Unlock()
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+	if drained {
+		s.end(fault.Stopped)
+	}
+}
+
+// renew prolongs the session's lease, now and then: its client has been heard of.
+func (s *Session) renew() {
+	at := s.of.server.Now()
+	s.mu.Lock()
+	due := !s.ended && at.Sub(s.renewed) >= s.ttl/renewals
+	if due {
+		s.renewed = at
+	}
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	s.of.server.Renew(s.id, func(err error) {
+		if errors.Is(err, fault.LeaseNotFound) {
+			s.end(fault.SessionGone)
+		}
+	})
+}
+
+// Drain ends the session once what it has taken in is replied to.
+func (s *Session) Drain() {
+	s.mu.Lock()
+	s.draining = true
+	idle := s.requests == 0
+	s.mu.Unlock()
+	if idle {
+		s.end(fault.Stopped)
+	}
+}
+
+// Done is closed when the session has ended here.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err says why; nil: its client has closed it.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close is called when the stream has ended.
+func (s *Session) Close() { s.end(context.Canceled) }
+
+// end ends the session on this server. What is under way may take effect.
+func (s *Session) end(err error) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	s.ended, s.err = true, err
+	driven := s.driven
+	s.driven = true // by nobody any more
+	s.mu.Unlock()
+	s.of.remove(s)
+	close(s.done)
+	s.of.cfg.Ended(s.sink, err)
+	if !driven {
+		s.driver.close()
+	}
+}
+
+// drive does what there is to do. One goroutine at a time is in it.
+func (s *Session) drive() {
+	for {
+		s.mu.Lock()
+		if s.ended {
+			s.mu.Unlock()
+			s.driver.close()
+			return
+		}
+		if s.in.empty() {
+			s.driven = false
+			s.mu.Unlock()
+			return
+		}
+		in := s.in
+		s.in = inbox{answered: in.answered}
+		s.mu.Unlock()
+		s.driver.turn(&in)
+	}
+}
+
+// leave notes that the end of the lease is the client's own wish.
+func (s *Session) leave() {
+	s.mu.Lock()
+	s.leaving = true
+	s.mu.Unlock()
+}
+
+func (s *Session) revoked() {
+	s.mu.Lock()
+	leaving := s.leaving
+	s.mu.Unlock()
+	if !leaving {
+		s.end(fault.SessionGone)
+	}
+}

@@ -1,0 +1,78 @@
+package host
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// Sessions are those whose streams end at one server.
+type Sessions struct {
+	server Server
+	cfg    Config
+	lags   lags
+
+	mu   sync.Mutex
+	byID map[int64]*Session
+}
+
+// New returns the sessions of a server; there are none yet.
+func New(server Server, cfg Config) *Sessions {
+	cfg.setDefaults()
+	return &Sessions{server: server, cfg: cfg, byID: map[int64]*Session{}}
+}
+
+// Open opens a session, or takes one up again, whose lease has so many seconds. One of
+// the same id ends. Nothing is said to the sink before Start, and what the host doesn't
+// know is missing from the answer.
+func (ss *Sessions) Open(id, ttl int64, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
+	s := &Session{
+		of: ss, id: id, client: o.GetClient(), ttl: time.Duration(ttl) * time.Second, sink: sink,
+		done: make(chan struct{}), room: make(chan struct{}, 1), renewed: ss.server.Now(),
+	}
+	s.driver.init(s, o, watches)
+	if before := ss.add(s); before != nil {
+		before.end(fault.SessionTaken)
+	}
+	return s, &stoapb.Opened{
+		Session: id, Ttl: ttl, WindowRequests: windowRequests, WindowBytes: windowBytes,
+		PartitionMap: s.driver.tellMap(),
+	}
+}
+
+// add makes a session the one of its id, and returns the one before it.
+func (ss *Sessions) add(s *Session) (before *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	before = ss.byID[s.id]
+	ss.byID[s.id] = s
+	return before
+}
+
+func (ss *Sessions) remove(s *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.byID[s.id] == s {
+		delete(ss.byID, s.id)
+	}
+}
+
+// Revoked must be called when a lease has ended; it may be under the stores' locks.
+func (ss *Sessions) Revoked(id int64) {
+	ss.mu.Lock()
+	s := ss.byID[id]
+	ss.mu.Unlock()
+	if s != nil {
+		ss.server.Go(s.revoked)
+	}
+}
+
+// Advanced must be called whenever a partition shows more.
+func (ss *Sessions) Advanced() { ss.lags.check() }
+
+// everything is a revision that holds nothing up.
+const everything = math.MaxInt64
