@@ -111,7 +111,7 @@ func (s *service) below(prefix string) []string {
 	var list []string
 	p := extension.Pattern(prefix)
 	for _, kv := range s.Range([]byte(prefix), func() []byte { _, end := p.Bounds(); return end }(), 0) {
-		list = append(list, strings.TrimPrefix(string(kv.Key), prefix)+"="+string(kv.Value))
+		list = append(list, strings.TrimPrefix(string(kv.Key()), prefix)+"="+string(kv.Value()))
 	}
 	return list
 }

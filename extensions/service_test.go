@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // service is a server of one client in memory: keys, one extension, and what the apply
@@ -17,7 +18,7 @@ import (
 type service struct {
 	e      *extension.Extension
 	reg    *extension.Registry
-	keys   map[string]*mvccpb.KeyValue
+	keys   map[string]kvwire.KeyValue
 	rev    int64
 	leases map[int64]bool
 }
@@ -29,20 +30,20 @@ func newService(name string) *service {
 	}
 	return &service{
 		e: e, reg: extension.New(extension.Defaults, []*extension.Extension{e}),
-		keys: map[string]*mvccpb.KeyValue{}, rev: 1, leases: map[int64]bool{},
+		keys: map[string]kvwire.KeyValue{}, rev: 1, leases: map[int64]bool{},
 	}
 }
 
-func (s *service) Get(key []byte) *mvccpb.KeyValue { return s.keys[string(key)] }
+func (s *service) Get(key []byte) kvwire.KeyValue { return s.keys[string(key)] }
 
-func (s *service) Range(key, end []byte, limit int) []*mvccpb.KeyValue {
-	var list []*mvccpb.KeyValue
+func (s *service) Range(key, end []byte, limit int) []kvwire.KeyValue {
+	var list []kvwire.KeyValue
 	for k, kv := range s.keys {
 		if k >= string(key) && k < string(end) {
 			list = append(list, kv)
 		}
 	}
-	sort.Slice(list, func(i, j int) bool { return bytes.Compare(list[i].Key, list[j].Key) < 0 })
+	sort.Slice(list, func(i, j int) bool { return bytes.Compare(list[i].Key(), list[j].Key()) < 0 })
 	if limit > 0 && len(list) > limit {
 		list = list[:limit]
 	}
@@ -67,11 +68,11 @@ func (s *service) do(r *extension.Request) (*extension.Outcome, error) {
 		writes = out.Writes
 	case r.Op == extension.Put:
 		writes = []extension.Write{{Key: r.Key, Value: r.Value, Lease: r.Lease}}
-	case r.Op == extension.Delete && s.keys[string(r.Key)] != nil:
+	case r.Op == extension.Delete && s.Get(r.Key).Exists():
 		writes = []extension.Write{{Key: r.Key, Delete: true}}
 		out.Deleted = 1
-	case r.Op == extension.Read && s.keys[string(r.Key)] != nil:
-		out.Kvs = []*mvccpb.KeyValue{s.keys[string(r.Key)]}
+	case r.Op == extension.Read && s.Get(r.Key).Exists():
+		out.Kvs = []*mvccpb.KeyValue{s.Get(r.Key).Message()}
 	}
 	return out, s.commit(writes, extension.Deleted)
 }
@@ -81,8 +82,8 @@ func (s *service) expire(lease int64) error {
 	delete(s.leases, lease)
 	var writes []extension.Write
 	for _, kv := range s.Range(nil, []byte{0xff}, 0) {
-		if kv.Lease == lease {
-			writes = append(writes, extension.Write{Key: kv.Key, Delete: true})
+		if kv.Lease() == lease {
+			writes = append(writes, extension.Write{Key: kv.Key(), Delete: true})
 		}
 	}
 	return s.commit(writes, extension.Expired)
@@ -98,7 +99,7 @@ func (s *service) commit(writes []extension.Write, gone extension.EventType) err
 	for len(events) > 0 {
 		ev := events[0]
 		events = events[1:]
-		if len(s.reg.Events(ev.Type, ev.Kv.Key)) == 0 {
+		if len(s.reg.Events(ev.Type, ev.Kv.Key())) == 0 {
 			continue
 		}
 		out, err := s.e.Event(s, s.rev, ev)
@@ -114,17 +115,18 @@ func (s *service) write(writes []extension.Write, gone extension.EventType) []*e
 	var events []*extension.Event
 	for _, w := range writes {
 		old := s.keys[string(w.Key)]
-		ev := &extension.Event{Type: gone, Kv: &mvccpb.KeyValue{Key: w.Key, ModRevision: s.rev}, Prev: old}
+		ev := &extension.Event{Type: gone, Kv: kvwire.Tombstone(w.Key), Prev: old}
 		if w.Delete {
 			delete(s.keys, string(w.Key))
 		} else {
 			ev.Type = extension.Modified
-			ev.Kv = &mvccpb.KeyValue{Key: w.Key, Value: w.Value, Lease: w.Lease, ModRevision: s.rev, CreateRevision: s.rev, Version: 1}
-			if old == nil {
+			f := kvwire.Fields{Lease: w.Lease, ModRevision: s.rev, CreateRevision: s.rev, Version: 1}
+			if !old.Exists() {
 				ev.Type = extension.Created
 			} else {
-				ev.Kv.CreateRevision, ev.Kv.Version = old.CreateRevision, old.Version+1
+				f.CreateRevision, f.Version = old.CreateRevision(), old.Version()+1
 			}
+			ev.Kv = kvwire.Make(w.Key, w.Value, f)
 			s.keys[string(w.Key)] = ev.Kv
 		}
 		events = append(events, ev)
@@ -142,8 +144,8 @@ func (s *service) say(r *extension.Request, out *extension.Outcome) string {
 		words = append(words, fmt.Sprintf("%s=%s", kv.Key, kv.Value))
 	}
 	if out.Block != nil {
-		if kv := s.Get(out.Block); kv != nil {
-			words = append(words, fmt.Sprintf("at once %s=%s", kv.Key, kv.Value))
+		if kv := s.Get(out.Block); kv.Exists() {
+			words = append(words, fmt.Sprintf("at once %s=%s", kv.Key(), kv.Value()))
 		} else {
 			words = append(words, fmt.Sprintf("waits for %s", out.Block))
 		}
@@ -158,9 +160,9 @@ func (s *service) say(r *extension.Request, out *extension.Outcome) string {
 func (s *service) list() string {
 	var lines []string
 	for k, kv := range s.keys {
-		line := fmt.Sprintf("%s=%s", k, kv.Value)
-		if kv.Lease != 0 {
-			line += fmt.Sprintf(" (lease %x)", kv.Lease)
+		line := fmt.Sprintf("%s=%s", k, kv.Value())
+		if kv.Lease() != 0 {
+			line += fmt.Sprintf(" (lease %x)", kv.Lease())
 		}
 		lines = append(lines, line)
 	}

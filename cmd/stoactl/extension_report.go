@@ -128,11 +128,11 @@ func (p *reporter) change(c *rehearsal.Change) {
 func changeText(c *rehearsal.Change) string {
 	switch {
 	case c.Delete:
-		return "delete " + text(c.Kv.GetKey())
+		return "delete " + text(c.Kv.Key())
 	case c.Notice():
-		return kvText(c.Kv)
+		return kvText(c.Kv.Message())
 	}
-	return "put " + kvText(c.Kv)
+	return "put " + kvText(c.Kv.Message())
 }
 
 func kvText(kv *mvccpb.KeyValue) string {

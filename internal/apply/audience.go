@@ -3,9 +3,8 @@ package apply
 import (
 	"sync"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -42,7 +41,7 @@ func (a *audiences) of(keys extension.State, name string) *audience {
 	found := &audience{owner: ownerOf(keys, extension.OwnerKey(name)), acked: map[string]struct{}{}}
 	from, to := extension.Pattern(extension.AckKey(name, "")).Bounds()
 	for _, kv := range keys.Range(from, to, 0) {
-		_, _, client := extension.Parse(kv.Key)
+		_, _, client := extension.Parse(kv.Key())
 		found.acked[client] = struct{}{}
 	}
 	if a.byName == nil {
@@ -70,7 +69,10 @@ func (x *execution) hide(e *extension.Extension, sub int64) {
 func (x *execution) notice(n extension.Notice) {
 	p, s := x.store(n.Key)
 	s.SetRev(x.rev)
-	x.record(p, store.Change{Kv: &mvccpb.KeyValue{Key: n.Key, Value: n.Value, ModRevision: x.rev}, Sub: x.sub})
+	x.record(p, store.Change{
+		Revision: store.Revision{Main: x.rev, Sub: x.sub},
+		Kv:       kvwire.Make(n.Key, n.Value, kvwire.Fields{ModRevision: x.rev}),
+	})
 }
 
-func isNotice(c *store.Change) bool { return !c.Delete && c.Kv.Version == 0 }
+func isNotice(c *store.Change) bool { return !c.Delete && c.Kv.Version() == 0 }

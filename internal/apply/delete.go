@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
@@ -55,21 +55,21 @@ func within(k, key, end []byte) bool {
 func (x *execution) deleteRange(req *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
 	kvs := x.now(req.GetKey(), req.GetRangeEnd())
 	for _, kv := range kvs {
-		x.delete(kv.Key)
+		x.delete(kv.Key())
 	}
 	if !x.answers {
 		return nil
 	}
 	resp := &pb.DeleteRangeResponse{Header: x.header(true), Deleted: int64(len(kvs))}
 	if req.GetPrevKv() {
-		resp.PrevKvs = kvs
+		resp.PrevKvs = kvwire.Messages(kvs)
 	}
 	return resp
 }
 
 // now returns the keys of a range as they are at this moment. The newest values
 // are always in memory, so neither step can fail.
-func (x *execution) now(key, end []byte) []*mvccpb.KeyValue {
+func (x *execution) now(key, end []byte) []kvwire.KeyValue {
 	sel, _ := x.find(key, end, 0, 0)
 	kvs, _ := sel.kvs()
 	return kvs

@@ -177,7 +177,7 @@ func (x *execution) delete(key []byte) (store.Change, bool) {
 
 func (x *execution) record(p int, c store.Change) {
 	x.sub++
-	x.touched = x.touched || bytes.HasPrefix(c.Kv.Key, []byte(extension.Root))
+	x.touched = x.touched || bytes.HasPrefix(c.Kv.Key(), []byte(extension.Root))
 	if x.local != several {
 		x.changes = append(x.changes, c)
 	} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -246,8 +247,8 @@ func (x *execution) blocked(out *extension.Outcome) []*mvccpb.KeyValue {
 	if out.Block == nil {
 		return out.Kvs
 	}
-	if kv := (view{x}).Get(out.Block); kv != nil {
-		return []*mvccpb.KeyValue{kv}
+	if kv := (view{x}).Get(out.Block); kv.Exists() {
+		return []*mvccpb.KeyValue{kv.Message()}
 	}
 	return []*mvccpb.KeyValue{{Key: out.Block}}
 }
@@ -267,7 +268,7 @@ func (x *execution) commit(out *extension.Outcome) {
 		if w.Delete {
 			x.delete(w.Key)
 		} else {
-			x.write(&put{key: w.Key, value: w.Value, lease: w.Lease}, nil)
+			x.write(&put{key: w.Key, value: w.Value, lease: w.Lease}, kvwire.KeyValue{})
 		}
 	}
 	for _, n := range out.Notices {
@@ -281,7 +282,7 @@ func (x *execution) rate(e *extension.Extension, s extension.Standing, err error
 	switch {
 	case fault.CodeOf(err) == fault.ExtensionLimit.Code():
 		s = s.Fail(err.Error(), &x.m.Extensions().Limits)
-		x.write(&put{key: e.StateKey(), value: []byte(s.String())}, nil)
+		x.write(&put{key: e.StateKey(), value: []byte(s.String())}, kvwire.KeyValue{})
 		x.failing = append(x.failing, e)
 	case s.Failures > 0:
 		x.passing = append(x.passing, e)
@@ -293,7 +294,7 @@ func (x *execution) rate(e *extension.Extension, s extension.Standing, err error
 func (x *execution) recovered() {
 	for i, e := range x.passing {
 		if !slices.Contains(x.failing, e) && !slices.Contains(x.passing[:i], e) {
-			x.write(&put{key: e.StateKey(), value: []byte(extension.Standing{}.String())}, nil)
+			x.write(&put{key: e.StateKey(), value: []byte(extension.Standing{}.String())}, kvwire.KeyValue{})
 		}
 	}
 	x.passing, x.failing = nil, nil
@@ -305,7 +306,7 @@ func (x *execution) consumeAck(e *extension.Extension, client string) {
 		return
 	}
 	key := extension.AckKey(e.Name, client)
-	if kv := (view{x}).Get(key); kv != nil && string(kv.Value) == extension.Once {
+	if kv := (view{x}).Get(key); kv.Exists() && string(kv.Value()) == extension.Once {
 		x.delete(key)
 	}
 }
@@ -313,22 +314,22 @@ func (x *execution) consumeAck(e *extension.Extension, client string) {
 // mayUse says whether a client may call an extension: its owner may, and who has
 // acknowledged it (§3.6).
 func mayUse(keys extension.State, e *extension.Extension, client string) bool {
-	return ownerOf(keys, e.OwnerKey()) == client || keys.Get(extension.AckKey(e.Name, client)) != nil
+	return ownerOf(keys, e.OwnerKey()) == client || keys.Get(extension.AckKey(e.Name, client)).Exists()
 }
 
 // Anonymous is the client that doesn't say who it is.
 const Anonymous = "anonymous"
 
 func ownerOf(keys extension.State, ownerKey []byte) string {
-	if kv := keys.Get(ownerKey); kv != nil {
-		return string(kv.Value)
+	if kv := keys.Get(ownerKey); kv.Exists() {
+		return string(kv.Value())
 	}
 	return Anonymous
 }
 
 func standingOf(keys extension.State, stateKey []byte) extension.Standing {
-	if kv := keys.Get(stateKey); kv != nil {
-		return extension.ParseStanding(kv.Value)
+	if kv := keys.Get(stateKey); kv.Exists() {
+		return extension.ParseStanding(kv.Value())
 	}
 	return extension.Standing{}
 }
@@ -336,14 +337,14 @@ func standingOf(keys extension.State, stateKey []byte) extension.Standing {
 // view is an execution's keys as its extensions see them.
 type view struct{ x *execution }
 
-func (v view) Get(key []byte) *mvccpb.KeyValue {
+func (v view) Get(key []byte) kvwire.KeyValue {
 	_, s := v.x.store(key)
 	return s.Get(key)
 }
 
 // The newest values are always in memory, so that reading them can't fail.
 
-func (v view) Range(key, end []byte, limit int) []*mvccpb.KeyValue {
+func (v view) Range(key, end []byte, limit int) []kvwire.KeyValue {
 	sel, _ := v.x.find(key, end, 0, limit)
 	kvs, _ := sel.kvs()
 	return kvs

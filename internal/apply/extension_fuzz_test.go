@@ -189,10 +189,10 @@ func (w *fuzzed) count() {
 	}
 	for _, e := range w.first.events {
 		switch {
-		case !strings.HasPrefix(string(e.change.Kv.Key), "/em/"):
-		case strings.HasPrefix(string(e.change.Kv.Value), "disabled: 2 calls"):
+		case !strings.HasPrefix(string(e.change.Kv.Key()), "/em/"):
+		case strings.HasPrefix(string(e.change.Kv.Value()), "disabled: 2 calls"):
 			w.counts.Disabled++
-		case strings.HasPrefix(string(e.change.Kv.Value), "return"):
+		case strings.HasPrefix(string(e.change.Kv.Value()), "return"):
 			w.counts.Registered++
 		}
 	}

@@ -160,7 +160,7 @@ func (r *rig) storyKeys() string {
 	var b strings.Builder
 	x := execution{m: r.Machine, parts: r.Placement().All(), local: alone(r.Placement().All())}
 	for _, kv := range x.now([]byte{0}, []byte{0}) {
-		fmt.Fprintln(&b, formatKv(kv))
+		fmt.Fprintln(&b, formatKv(kv.Message()))
 	}
 	for _, s := range r.registered()[1:] {
 		fmt.Fprintf(&b, "registered: %s\n", s)

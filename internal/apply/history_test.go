@@ -5,26 +5,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // shelf is a history that remembers what it is given, and can be interrupted.
 type shelf struct {
-	kvs   map[store.Revision]*mvccpb.KeyValue
+	kvs   map[store.Revision]kvwire.KeyValue
 	onGet func()
 }
 
-func (s *shelf) Get(rev store.Revision) (*mvccpb.KeyValue, error) {
+func (s *shelf) Get(rev store.Revision) (kvwire.KeyValue, error) {
 	if s.onGet != nil {
 		s.onGet()
 	}
 	return s.kvs[rev], nil
 }
 
-func (s *shelf) Scan(int64, int64, func(store.Revision, *mvccpb.KeyValue, bool) bool) error {
+func (s *shelf) Scan(int64, int64, func(store.Revision, kvwire.KeyValue, bool) bool) error {
 	return nil
 }
 
@@ -34,7 +34,7 @@ func withHistory(t *testing.T) (*rig, *shelf) {
 	t.Helper()
 	r := newRig(2)
 	r.quiet = true
-	h := &shelf{kvs: map[store.Revision]*mvccpb.KeyValue{}}
+	h := &shelf{kvs: map[store.Revision]kvwire.KeyValue{}}
 	for p := range r.Stores {
 		r.Stores[p] = store.New(h)
 	}
@@ -49,7 +49,7 @@ func withHistory(t *testing.T) (*rig, *shelf) {
 		stamp++
 	}
 	for _, e := range r.events {
-		h.kvs[e.change.Rev()] = e.change.Kv
+		h.kvs[e.change.Revision] = e.change.Kv
 	}
 	s.Lock()
 	cut := s.Cut()

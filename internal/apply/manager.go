@@ -5,11 +5,11 @@ import (
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -86,7 +86,7 @@ func (x *execution) managed() {
 	last := x.sub
 	for sub := range last {
 		c := x.changed(sub)
-		role, name, _ := extension.Parse(c.Kv.Key)
+		role, name, _ := extension.Parse(c.Kv.Key())
 		if name != "" {
 			x.m.audiences.forget(name)
 		}
@@ -99,7 +99,7 @@ func (x *execution) managed() {
 			x.deleteBelow(extension.Home(name))
 		default:
 			x.renew = true
-			x.adopt(name, c.Prev != nil && bytes.Equal(c.Prev.Value, c.Kv.Value))
+			x.adopt(name, c.Prev.Exists() && bytes.Equal(c.Prev.Value(), c.Kv.Value()))
 		}
 	}
 	x.touched = false
@@ -116,9 +116,9 @@ func (x *execution) adopt(name string, same bool) {
 		owner = Anonymous
 	}
 	kv := (view{x}).Get(extension.OwnerKey(name))
-	if kv == nil || !same && string(kv.Value) != owner {
+	if !kv.Exists() || !same && string(kv.Value()) != owner {
 		x.deleteBelow(extension.AckKey(name, ""))
-		x.write(&put{key: extension.OwnerKey(name), value: []byte(owner)}, nil)
+		x.write(&put{key: extension.OwnerKey(name), value: []byte(owner)}, kvwire.KeyValue{})
 	}
 	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
 		x.delete(extension.StateKey(name))
@@ -128,7 +128,7 @@ func (x *execution) adopt(name string, same bool) {
 // deleteBelow deletes what begins with a prefix that ends in a slash.
 func (x *execution) deleteBelow(prefix []byte) {
 	for _, kv := range x.now(extension.Pattern(prefix).Bounds()) {
-		x.delete(kv.Key)
+		x.delete(kv.Key())
 	}
 }
 
@@ -146,8 +146,8 @@ func (x *execution) renewRegistry() {
 
 // settings are the limits that the keys say.
 func (x *execution) settings() extension.Limits {
-	if kv := (view{x}).Get([]byte(extension.LimitsKey)); kv != nil {
-		if l, err := extension.ParseLimits(kv.Value); err == nil {
+	if kv := (view{x}).Get([]byte(extension.LimitsKey)); kv.Exists() {
+		if l, err := extension.ParseLimits(kv.Value()); err == nil {
 			return l
 		}
 	}
@@ -162,14 +162,14 @@ func (x *execution) registry(l extension.Limits) (*extension.Registry, error) {
 	var failed error
 	old := x.m.Extensions()
 	for kv := range x.sources() {
-		_, name, _ := extension.Parse(kv.Key)
+		_, name, _ := extension.Parse(kv.Key())
 		e := old.Get(name)
 		if f := x.fresh; f != nil && f.Name == name && old.Limits == l {
 			e = f // compiled when its put was checked
 		}
-		if e == nil || e.Order != kv.ModRevision || old.Limits != l {
+		if e == nil || e.Order != kv.ModRevision() || old.Limits != l {
 			var err error
-			if e, err = extension.Compile(name, kv.Value, kv.ModRevision, l); err != nil {
+			if e, err = extension.Compile(name, kv.Value(), kv.ModRevision(), l); err != nil {
 				if failed == nil {
 					failed = err
 				}
@@ -182,15 +182,15 @@ func (x *execution) registry(l extension.Limits) (*extension.Registry, error) {
 }
 
 // sources yields the keys that hold sources, skipping what lies below them.
-func (x *execution) sources() func(yield func(*mvccpb.KeyValue) bool) {
-	return func(yield func(*mvccpb.KeyValue) bool) {
+func (x *execution) sources() func(yield func(kvwire.KeyValue) bool) {
+	return func(yield func(kvwire.KeyValue) bool) {
 		next := []byte(extension.Root)
 		for {
 			kvs := (view{x}).Range(next, []byte(extension.End), 1)
 			if len(kvs) == 0 {
 				return
 			}
-			role, name, _ := extension.Parse(kvs[0].Key)
+			role, name, _ := extension.Parse(kvs[0].Key())
 			switch role {
 			case extension.Source:
 				if !yield(kvs[0]) {
@@ -198,7 +198,7 @@ func (x *execution) sources() func(yield func(*mvccpb.KeyValue) bool) {
 				}
 				next = append(extension.SourceKey(name), 0)
 			default:
-				if next = append(append([]byte(nil), kvs[0].Key...), 0); name != "" {
+				if next = append(append([]byte(nil), kvs[0].Key()...), 0); name != "" {
 					_, next = extension.Pattern(extension.Home(name)).Bounds() // past all that is below it
 				}
 			}

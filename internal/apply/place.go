@@ -48,7 +48,7 @@ func (x *execution) rehome(next *placement.Map) bool {
 	slices.SortFunc(all, func(a, b store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
 	clear(x.spread)
 	for _, c := range all {
-		p := next.Partition(c.Kv.Key)
+		p := next.Partition(c.Kv.Key())
 		x.spread[p] = append(x.spread[p], c)
 	}
 	return len(all) > 0

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -31,7 +32,7 @@ func (r *rig) place(stamp int64, before []proto.Message, early bool, rules []pla
 			switch q := req.(type) {
 			case *pb.PutRequest:
 				p := requestedPut(q)
-				x.write(&p, nil)
+				x.write(&p, kvwire.KeyValue{})
 			case *pb.DeleteRangeRequest:
 				x.deleteRange(q)
 			}
@@ -133,7 +134,7 @@ func moves(t *rapid.T, moving, still *rig, stamp int64) {
 		f, err := s.Range([]byte{0}, []byte{0}, 0, 0)
 		require.NoError(t, err)
 		for _, kv := range f.Kvs {
-			require.Equal(t, moving.Placement().Partition(kv.Key), p)
+			require.Equal(t, moving.Placement().Partition(kv.Key()), p)
 		}
 	}
 }

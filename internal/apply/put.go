@@ -2,11 +2,11 @@ package apply
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -18,7 +18,7 @@ type put struct {
 	lease                            int64
 	prevKv, ignoreValue, ignoreLease bool
 	// replaced is what the put found, once it is carried out, if prevKv asks.
-	replaced *mvccpb.KeyValue
+	replaced kvwire.KeyValue
 }
 
 // putAnswersAtOnce bounds both the allocations that a batch of puts costs and
@@ -47,13 +47,6 @@ func (x *execution) carryOutPut(p *put) Result {
 	if err != nil {
 		return x.failed(err)
 	}
-	// The body lies in the log entry, among its batch. A store that held on to
-	// pieces of it would keep all of the batch in memory for the last key's
-	// sake.
-	p.key = append([]byte(nil), p.key...)
-	if !p.ignoreValue {
-		p.value = append([]byte(nil), p.value...)
-	}
 	x.write(p, prev)
 	r := Result{Rev: x.rev}
 	if x.answers {
@@ -79,14 +72,14 @@ func (x *execution) admitPut(p *put) error {
 
 // checkPut finds everything for which a put can fail. It returns the present
 // value if the put needs it.
-func (x *execution) checkPut(p *put) (prev *mvccpb.KeyValue, err error) {
+func (x *execution) checkPut(p *put) (prev kvwire.KeyValue, err error) {
 	if p.lease != 0 && !x.m.Leases.Has(p.lease) {
-		return nil, fault.LeaseNotFound
+		return prev, fault.LeaseNotFound
 	}
 	if p.ignoreValue || p.ignoreLease {
 		_, s := x.store(p.key)
-		if prev = s.Get(p.key); prev == nil {
-			return nil, fault.KeyNotFound
+		if prev = s.Get(p.key); !prev.Exists() {
+			return prev, fault.KeyNotFound
 		}
 	}
 	return prev, nil
@@ -95,13 +88,13 @@ func (x *execution) checkPut(p *put) (prev *mvccpb.KeyValue, err error) {
 // write carries out a put that has been checked. prev may only be missing, where
 // the put needs it, in a transaction that nobody validated and that deletes the
 // key before it; then there is nothing to keep.
-func (x *execution) write(p *put, prev *mvccpb.KeyValue) {
+func (x *execution) write(p *put, prev kvwire.KeyValue) {
 	value, lease := p.value, p.lease
 	if p.ignoreValue {
-		value = prev.GetValue()
+		value = prev.Value()
 	}
 	if p.ignoreLease {
-		lease = prev.GetLease()
+		lease = prev.Lease()
 	}
 	at, s := x.store(p.key)
 	if p.prevKv {
@@ -118,12 +111,11 @@ func (x *execution) putResponse(p *put) *pb.PutResponse {
 	x.putAnswers = x.putAnswers[1:]
 	a.header.Revision = x.rev
 	a.response.Header = &a.header
-	a.response.PrevKv = p.replaced
+	a.response.PrevKv = p.replaced.Message()
 	return &a.response
 }
 
-// requestedPut is the put that a message asks for, inside a transaction. The
-// message's slices are its own, so that they can become the store's.
+// requestedPut is the put that a message asks for, inside a transaction.
 func requestedPut(r *pb.PutRequest) put {
 	return put{
 		key: r.GetKey(), value: r.GetValue(), lease: r.GetLease(),

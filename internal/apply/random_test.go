@@ -118,8 +118,8 @@ func (h *history) checkEvents(t *rapid.T) {
 	subs := map[int64]map[int64]bool{}
 	last := map[int]int64{}
 	for _, e := range h.leader.events {
-		require.Equal(t, e.rev, e.change.Kv.ModRevision)
-		require.Equal(t, e.partition, h.leader.Placement().Partition(e.change.Kv.Key))
+		require.Equal(t, e.rev, e.change.Main)
+		require.Equal(t, e.partition, h.leader.Placement().Partition(e.change.Kv.Key()))
 		require.LessOrEqual(t, last[e.partition], e.rev)
 		last[e.partition] = e.rev
 		if subs[e.rev] == nil {
@@ -159,7 +159,7 @@ func dump(r *rig) string {
 			f, err := s.Range([]byte{0}, []byte{0}, rev, 0)
 			fmt.Fprintf(&b, "p%d at %d: %v %d\n", p, rev, err, f.Count)
 			for _, kv := range f.Kvs {
-				b.WriteString(formatKv(kv))
+				b.WriteString(formatKv(kv.Message()))
 			}
 		}
 	}

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"sort"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -25,12 +24,12 @@ func (x *execution) react() {
 	}
 	direct, chained, steps := x.sub, 0, int64(0)
 	for sub := int64(0); sub < x.sub; sub++ {
-		if c := x.changed(sub); !reg.Concerns(c.Kv.Key) || isNotice(c) {
+		if c := x.changed(sub); !reg.Concerns(c.Kv.Key()) || isNotice(c) {
 			continue
 		}
 		c := *x.changed(sub) // handlers add changes behind it
 		t := x.eventType(c)
-		for _, e := range reg.Events(t, c.Kv.Key) {
+		for _, e := range reg.Events(t, c.Kv.Key()) {
 			standing := standingOf(view{x}, e.StateKey())
 			if standing.Disabled {
 				continue
@@ -76,7 +75,7 @@ func (x *execution) eventType(c store.Change) extension.EventType {
 		return extension.Expired
 	case c.Delete:
 		return extension.Deleted
-	case c.Kv.Version == 1:
+	case c.Kv.Version() == 1:
 		return extension.Created
 	}
 	return extension.Modified
@@ -84,18 +83,18 @@ func (x *execution) eventType(c store.Change) extension.EventType {
 
 // previous is what a handler's change has replaced. The change itself knows what was
 // there before the command, but handlers may change a key more than once.
-func (x *execution) previous(c store.Change) *mvccpb.KeyValue {
+func (x *execution) previous(c store.Change) kvwire.KeyValue {
 	changes := x.changes[x.from:]
 	if x.local == several {
-		p, _ := x.store(c.Kv.Key)
+		p, _ := x.store(c.Kv.Key())
 		changes = x.spread[p]
 	}
 	at := sort.Search(len(changes), func(i int) bool { return changes[i].Sub >= c.Sub })
 	for i := at - 1; i >= 0; i-- {
 		switch o := &changes[i]; {
-		case isNotice(o) || !bytes.Equal(o.Kv.Key, c.Kv.Key):
+		case isNotice(o) || !bytes.Equal(o.Kv.Key(), c.Kv.Key()):
 		case o.Delete:
-			return nil
+			return kvwire.KeyValue{}
 		default:
 			return o.Kv
 		}

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -46,12 +47,12 @@ func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*p
 }
 
 // Get is Range for one key of partition p, as plain as a read can be.
-func (m *Machine) Get(key []byte, p int, at int64) (kv *mvccpb.KeyValue, rev int64, err error) {
+func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int64, err error) {
 	s := m.Stores[p]
 	s.RLock()
 	if m.Placement().Partition(key) != p {
 		s.RUnlock()
-		return nil, 0, fault.Moved
+		return kv, 0, fault.Moved
 	}
 	if rev = s.Rev(); at == 0 || at >= rev {
 		kv = s.Get(key)
@@ -61,10 +62,10 @@ func (m *Machine) Get(key []byte, p int, at int64) (kv *mvccpb.KeyValue, rev int
 	s.RUnlock()
 	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at)
 	if err != nil {
-		return nil, 0, err
+		return kv, 0, err
 	}
 	if len(resp.Kvs) > 0 {
-		kv = resp.Kvs[0]
+		kv = kvwire.Of(resp.Kvs[0])
 	}
 	return kv, resp.Header.Revision, nil
 }
@@ -180,12 +181,12 @@ func (x *execution) within(key, end []byte) placement.Set {
 }
 
 // kvs returns what was found, in key order, with all values fetched.
-func (sel *selection) kvs() ([]*mvccpb.KeyValue, error) {
+func (sel *selection) kvs() ([]kvwire.KeyValue, error) {
 	if sel.first.store != nil {
 		err := sel.first.store.Resolve(&sel.first.found)
 		return sel.first.found.Kvs, err
 	}
-	var all []*mvccpb.KeyValue
+	var all []kvwire.KeyValue
 	for i := range sel.more {
 		src := &sel.more[i]
 		if err := src.store.Resolve(&src.found); err != nil {
@@ -194,7 +195,7 @@ func (sel *selection) kvs() ([]*mvccpb.KeyValue, error) {
 		all = append(all, src.found.Kvs...)
 	}
 	if len(sel.more) > 1 {
-		slices.SortFunc(all, func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+		slices.SortFunc(all, func(a, b kvwire.KeyValue) int { return bytes.Compare(a.Key(), b.Key()) })
 	}
 	if sel.limit > 0 && len(all) > sel.limit {
 		all = all[:sel.limit]
@@ -237,7 +238,7 @@ func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeRespons
 		return nil, err
 	}
 	if filtered(req) {
-		kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool { return !passes(kv, req) })
+		kvs = slices.DeleteFunc(kvs, func(kv kvwire.KeyValue) bool { return !passes(kv, req) })
 	}
 	order(kvs, req)
 	a := &rangeAnswer{}
@@ -248,24 +249,25 @@ func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeRespons
 		kvs = kvs[:req.Limit]
 		a.response.More = true
 	}
+	a.response.Kvs = kvwire.Messages(kvs)
 	if req.KeysOnly {
-		withoutValues(kvs, req)
+		withoutValues(a.response.Kvs, req)
 	}
-	a.response.Kvs = kvs
 	return &a.response, nil
 }
 
-func passes(kv *mvccpb.KeyValue, req *pb.RangeRequest) bool {
-	return (req.MaxModRevision == 0 || kv.ModRevision <= req.MaxModRevision) &&
-		(req.MinModRevision == 0 || kv.ModRevision >= req.MinModRevision) &&
-		(req.MaxCreateRevision == 0 || kv.CreateRevision <= req.MaxCreateRevision) &&
-		(req.MinCreateRevision == 0 || kv.CreateRevision >= req.MinCreateRevision)
+func passes(kv kvwire.KeyValue, req *pb.RangeRequest) bool {
+	mod, created := kv.ModRevision(), kv.CreateRevision()
+	return (req.MaxModRevision == 0 || mod <= req.MaxModRevision) &&
+		(req.MinModRevision == 0 || mod >= req.MinModRevision) &&
+		(req.MaxCreateRevision == 0 || created <= req.MaxCreateRevision) &&
+		(req.MinCreateRevision == 0 || created >= req.MinCreateRevision)
 }
 
 // order sorts what is in key order already. A target other than the key without
 // an order means ascending, as in etcd. The sort isn't stable, and that is
 // etcd's too: both leave equal elements in the same places.
-func order(kvs []*mvccpb.KeyValue, req *pb.RangeRequest) {
+func order(kvs []kvwire.KeyValue, req *pb.RangeRequest) {
 	dir := req.SortOrder
 	if dir == pb.RangeRequest_NONE && req.SortTarget != pb.RangeRequest_KEY {
 		dir = pb.RangeRequest_ASCEND
@@ -273,38 +275,33 @@ func order(kvs []*mvccpb.KeyValue, req *pb.RangeRequest) {
 	compare := comparison(req.SortTarget)
 	switch {
 	case dir == pb.RangeRequest_DESCEND:
-		slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return compare(b, a) })
+		slices.SortFunc(kvs, func(a, b kvwire.KeyValue) int { return compare(b, a) })
 	case dir == pb.RangeRequest_ASCEND && req.SortTarget != pb.RangeRequest_KEY:
 		slices.SortFunc(kvs, compare)
 	}
 }
 
-func comparison(target pb.RangeRequest_SortTarget) func(a, b *mvccpb.KeyValue) int {
+func comparison(target pb.RangeRequest_SortTarget) func(a, b kvwire.KeyValue) int {
 	switch target {
 	case pb.RangeRequest_VERSION:
-		return func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) }
+		return func(a, b kvwire.KeyValue) int { return cmp.Compare(a.Version(), b.Version()) }
 	case pb.RangeRequest_CREATE:
-		return func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+		return func(a, b kvwire.KeyValue) int { return cmp.Compare(a.CreateRevision(), b.CreateRevision()) }
 	case pb.RangeRequest_MOD:
-		return func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
+		return func(a, b kvwire.KeyValue) int { return cmp.Compare(a.ModRevision(), b.ModRevision()) }
 	case pb.RangeRequest_VALUE:
-		return func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) }
+		return func(a, b kvwire.KeyValue) int { return bytes.Compare(a.Value(), b.Value()) }
 	}
-	return func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) }
+	return func(a, b kvwire.KeyValue) int { return bytes.Compare(a.Key(), b.Key()) }
 }
 
-// withoutValues replaces the shared KeyValues by copies that have no value. Nor
-// do they have a lease, unless the values were needed for the order: etcd
-// answers from its index, which doesn't know leases.
+// withoutValues takes the values away, and the leases, too, unless the values were
+// needed for the order: etcd answers from its index, which doesn't know leases.
 func withoutValues(kvs []*mvccpb.KeyValue, req *pb.RangeRequest) {
-	copies := make([]mvccpb.KeyValue, len(kvs))
-	for i, kv := range kvs {
-		c := &copies[i]
-		c.Key, c.Version = kv.Key, kv.Version
-		c.CreateRevision, c.ModRevision = kv.CreateRevision, kv.ModRevision
-		if req.SortTarget == pb.RangeRequest_VALUE {
-			c.Lease = kv.Lease
+	for _, kv := range kvs {
+		kv.Value = nil
+		if req.SortTarget != pb.RangeRequest_VALUE {
+			kv.Lease = 0
 		}
-		kvs[i] = c
 	}
 }

@@ -143,12 +143,12 @@ func formatKv(kv *mvccpb.KeyValue) string {
 }
 
 func formatChange(c store.Change) string {
-	s := "put " + formatKv(c.Kv)
+	s := "put " + formatKv(c.Kv.Message())
 	if c.Delete {
-		s = fmt.Sprintf("delete %s", c.Kv.Key)
+		s = fmt.Sprintf("delete %s", c.Kv.Key())
 	}
-	if c.Prev != nil {
-		s += fmt.Sprintf(" was %s", short(c.Prev.Value))
+	if c.Prev.Exists() {
+		s += fmt.Sprintf(" was %s", short(c.Prev.Value()))
 	}
 	if c.Hides != nil {
 		s += ", hidden from"

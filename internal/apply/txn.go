@@ -6,10 +6,10 @@ import (
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // txnCommand runs a transaction in three passes over the same tree: decide all
@@ -138,7 +138,7 @@ func (x *execution) compare(c *pb.Compare) (bool, error) {
 		return false, err
 	}
 	if len(kvs) == 0 {
-		return holds(c, nil), nil
+		return holds(c, kvwire.KeyValue{}), nil
 	}
 	for _, kv := range kvs {
 		if !holds(c, kv) {
@@ -148,23 +148,23 @@ func (x *execution) compare(c *pb.Compare) (bool, error) {
 	return true, nil
 }
 
-// holds compares one key, or none if kv is nil.
-func holds(c *pb.Compare, kv *mvccpb.KeyValue) bool {
+// holds compares one key, or none.
+func holds(c *pb.Compare, kv kvwire.KeyValue) bool {
 	var order int
 	switch c.GetTarget() {
 	case pb.Compare_VALUE:
-		if kv == nil {
+		if !kv.Exists() {
 			return false
 		}
-		order = bytes.Compare(kv.Value, c.GetValue())
+		order = bytes.Compare(kv.Value(), c.GetValue())
 	case pb.Compare_CREATE:
-		order = cmp.Compare(kv.GetCreateRevision(), c.GetCreateRevision())
+		order = cmp.Compare(kv.CreateRevision(), c.GetCreateRevision())
 	case pb.Compare_MOD:
-		order = cmp.Compare(kv.GetModRevision(), c.GetModRevision())
+		order = cmp.Compare(kv.ModRevision(), c.GetModRevision())
 	case pb.Compare_VERSION:
-		order = cmp.Compare(kv.GetVersion(), c.GetVersion())
+		order = cmp.Compare(kv.Version(), c.GetVersion())
 	case pb.Compare_LEASE:
-		order = cmp.Compare(kv.GetLease(), c.GetLease())
+		order = cmp.Compare(kv.Lease(), c.GetLease())
 	}
 	switch c.GetResult() {
 	case pb.Compare_EQUAL:
@@ -297,7 +297,7 @@ func (x *execution) rangeOperation(req *pb.RangeRequest) *pb.RangeResponse {
 
 func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {
 	p := requestedPut(req)
-	var prev *mvccpb.KeyValue
+	var prev kvwire.KeyValue
 	if p.ignoreValue || p.ignoreLease {
 		_, s := x.store(p.key)
 		prev = s.Get(p.key)

@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -73,7 +73,7 @@ func (s *server) fill(t testing.TB, n int) {
 // dump is everything in the history, for comparing.
 func dump(t testing.TB, be *backend.Backend) string {
 	var b bytes.Buffer
-	require.NoError(t, be.Scan(0, backend.Current, func(rev store.Revision, kv *mvccpb.KeyValue, tombstone bool) bool {
+	require.NoError(t, be.Scan(0, backend.Current, func(rev store.Revision, kv kvwire.KeyValue, tombstone bool) bool {
 		fmt.Fprintln(&b, rev, tombstone, kv.String())
 		return true
 	}))

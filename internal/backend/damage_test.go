@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -59,7 +59,7 @@ func use(t testing.TB, raw []byte) (string, error) {
 		return "", err
 	}
 	all := ""
-	err = be.Scan(0, backend.Current, func(rev store.Revision, kv *mvccpb.KeyValue, tombstone bool) bool {
+	err = be.Scan(0, backend.Current, func(rev store.Revision, kv kvwire.KeyValue, tombstone bool) bool {
 		all += fmt.Sprintln(rev, kv, tombstone)
 		return true
 	})
@@ -165,7 +165,7 @@ func TestKill(t *testing.T) {
 		last = at
 		for _, key := range []string{"p0", "p1"} {
 			if kv := s.of(key).Get([]byte(key)); at > 0 {
-				require.Equal(t, fmt.Sprint(at), string(kv.Value))
+				require.Equal(t, fmt.Sprint(at), string(kv.Value()))
 			}
 		}
 		require.NoError(t, be.Close())

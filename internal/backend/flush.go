@@ -3,10 +3,6 @@ package backend
 import (
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -34,21 +30,12 @@ func (b *Backend) Flush(c *Cut) error {
 // writeChanges writes all partitions' changes in one order of revision, so that
 // bbolt fills its last pages one after the other.
 func writeChanges(w writer, parts []store.Cut) error {
-	var buf arena
 	key := make([]byte, 0, revLen+1)
 	for c := range merged(parts) {
-		key = appendRev(key[:0], c.Rev(), c.Delete)
-		kv := c.Kv
-		if c.Delete {
-			// As etcd writes a tombstone: the key and nothing else.
-			value := buf.tombstone(kv.Key)
-			if err := w.put(bucketKey, key, value); err != nil {
-				return fmt.Errorf("delete of key %q: %w", kv.Key, err)
-			}
-			continue
-		}
-		if err := w.put(bucketKey, key, buf.keyValue(kv)); err != nil {
-			return fmt.Errorf("put of key %q: %w", kv.Key, err)
+		key = appendRev(key[:0], c.Revision, c.Delete)
+		// bbolt refers to the store's own bytes until it commits.
+		if err := w.put(bucketKey, key, c.Kv.Wire()); err != nil {
+			return fmt.Errorf("change %d.%d of key %q: %w", c.Main, c.Sub, c.Kv.Key(), err)
 		}
 	}
 	for i := range parts {
@@ -116,7 +103,7 @@ func merged(parts []store.Cut) func(yield func(*store.Change) bool) {
 		for len(sources) > 0 {
 			least := 0
 			for i := range sources {
-				if sources[i].head.Rev().Less(sources[least].head.Rev()) {
+				if sources[i].head.Less(sources[least].head.Revision) {
 					least = i
 				}
 			}
@@ -130,32 +117,4 @@ func merged(parts []store.Cut) func(yield func(*store.Change) bool) {
 			}
 		}
 	}
-}
-
-// arena holds the encoded values of one transaction: bbolt refers to them until
-// it commits, so a block is never moved or used again.
-type arena struct{ block []byte }
-
-const arenaBlock = 256 << 10
-
-func (a *arena) room(n int) {
-	if cap(a.block)-len(a.block) < n {
-		a.block = make([]byte, 0, max(n, arenaBlock))
-	}
-}
-
-func (a *arena) keyValue(kv *mvccpb.KeyValue) []byte {
-	a.room(kvwire.Size(kv))
-	from := len(a.block)
-	a.block = kvwire.Append(a.block, kv)
-	return a.block[from:len(a.block):len(a.block)]
-}
-
-// tombstone encodes a KeyValue with nothing but a key.
-func (a *arena) tombstone(key []byte) []byte {
-	a.room(len(key) + 12)
-	from := len(a.block)
-	a.block = append(a.block, 0x0a) // field 1, bytes
-	a.block = protowire.AppendBytes(a.block, key)
-	return a.block[from:len(a.block):len(a.block)]
 }

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
@@ -22,9 +23,9 @@ type Request struct {
 // Event is what an event extension is called with.
 type Event struct {
 	Type   EventType
-	Kv     *mvccpb.KeyValue // of a deletion only key and revision
-	Prev   *mvccpb.KeyValue // nil if there was none
-	Client string           // whose request it was, "" if nobody's
+	Kv     kvwire.KeyValue // of a deletion a tombstone
+	Prev   kvwire.KeyValue // none if there was none
+	Client string          // whose request it was, "" if nobody's
 }
 
 // Notice is an event that is sent to watchers without a key being written.
@@ -83,11 +84,9 @@ func (e *Extension) Operation(s State, rev int64, r *Request) (*Outcome, error) 
 // Event runs the extension after a change.
 func (e *Extension) Event(s State, rev int64, ev *Event) (*Outcome, error) {
 	c := &call{e: e, keys: overlay{base: s, rev: rev}, client: ev.Client, event: true}
-	if ev.Prev != nil {
-		c.lease = ev.Prev.Lease
-	}
+	c.lease = ev.Prev.Lease()
 	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, e.limits.run(), c)
-	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key, Usage: used, Operations: c.used}
+	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key(), Usage: used, Operations: c.used}
 	return out, c.finish(out, err)
 }
 
@@ -127,24 +126,24 @@ func text(b []byte) script.Value { return script.Bytes(b) }
 func (ev *Event) table(rev int64) script.Value {
 	fields := append(make([]script.Field, 0, 9),
 		script.Field{Name: "type", Value: script.String(ev.Type.String())},
-		script.Field{Name: "key", Value: text(ev.Kv.Key)},
+		script.Field{Name: "key", Value: text(ev.Kv.Key())},
 		script.Field{Name: "client", Value: script.String(ev.Client)},
 		script.Field{Name: "revision", Value: script.Int(rev)},
 	)
 	kv := ev.Kv // of a key that is gone, the last that was known
 	if ev.Type == Created || ev.Type == Modified {
-		fields = append(fields, script.Field{Name: "value", Value: text(kv.Value)})
+		fields = append(fields, script.Field{Name: "value", Value: text(kv.Value())})
 	} else {
 		kv = ev.Prev
 	}
-	if kv != nil {
+	if kv.Exists() {
 		fields = append(fields,
-			script.Field{Name: "lease", Value: script.Int(kv.Lease)},
-			script.Field{Name: "version", Value: script.Int(kv.Version)},
-			script.Field{Name: "create_revision", Value: script.Int(kv.CreateRevision)})
+			script.Field{Name: "lease", Value: script.Int(kv.Lease())},
+			script.Field{Name: "version", Value: script.Int(kv.Version())},
+			script.Field{Name: "create_revision", Value: script.Int(kv.CreateRevision())})
 	}
-	if ev.Prev != nil {
-		fields = append(fields, script.Field{Name: "prev_value", Value: text(ev.Prev.Value)})
+	if ev.Prev.Exists() {
+		fields = append(fields, script.Field{Name: "prev_value", Value: text(ev.Prev.Value())})
 	}
 	return script.Record(fields...)
 }

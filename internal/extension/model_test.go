@@ -8,21 +8,21 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"pgregory.net/rapid"
 
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // model is a State: keys in order. Leases exist if they are even.
-type model []*mvccpb.KeyValue
+type model []kvwire.KeyValue
 
 func (m *model) place(key []byte) (int, bool) {
-	return slices.BinarySearchFunc(*m, key, func(kv *mvccpb.KeyValue, key []byte) int { return bytes.Compare(kv.Key, key) })
+	return slices.BinarySearchFunc(*m, key, func(kv kvwire.KeyValue, key []byte) int { return bytes.Compare(kv.Key(), key) })
 }
 
-func (m *model) set(kv *mvccpb.KeyValue) {
-	if i, ok := m.place(kv.Key); ok {
+func (m *model) set(kv kvwire.KeyValue) {
+	if i, ok := m.place(kv.Key()); ok {
 		(*m)[i] = kv
 	} else {
 		*m = slices.Insert(*m, i, kv)
@@ -35,14 +35,14 @@ func (m *model) remove(key []byte) {
 	}
 }
 
-func (m *model) Get(key []byte) *mvccpb.KeyValue {
+func (m *model) Get(key []byte) kvwire.KeyValue {
 	if i, ok := m.place(key); ok {
 		return (*m)[i]
 	}
-	return nil
+	return kvwire.KeyValue{}
 }
 
-func (m *model) Range(key, end []byte, limit int) []*mvccpb.KeyValue {
+func (m *model) Range(key, end []byte, limit int) []kvwire.KeyValue {
 	from, _ := m.place(key)
 	to, _ := m.place(end)
 	if to = max(from, to); limit > 0 {
@@ -240,7 +240,7 @@ func TestAnOverlayReadsLikeAModel(t *testing.T) {
 		const rev = 100
 		base, now := &model{}, &model{}
 		for i := range rapid.IntRange(0, 6).Draw(t, "keys") {
-			kv := &mvccpb.KeyValue{Key: []byte(drawnKey.Draw(t, "key")), Value: []byte("old"), CreateRevision: int64(i + 2), ModRevision: int64(i + 3), Version: 2}
+			kv := kvwire.Make([]byte(drawnKey.Draw(t, "key")), []byte("old"), kvwire.Fields{CreateRevision: int64(i + 2), ModRevision: int64(i + 3), Version: 2})
 			base.set(kv)
 			now.set(kv)
 		}
@@ -250,11 +250,11 @@ func TestAnOverlayReadsLikeAModel(t *testing.T) {
 				key, value := []byte(drawnKey.Draw(t, "key")), []byte(drawnKey.Draw(t, "value"))
 				lease := rapid.Int64Range(0, 2).Draw(t, "lease")
 				o.put(key, value, lease)
-				kv := &mvccpb.KeyValue{Key: key, Value: value, Lease: lease, CreateRevision: rev, ModRevision: rev, Version: 1}
-				if old := base.Get(key); old != nil {
-					kv.CreateRevision, kv.Version = old.CreateRevision, old.Version+1
+				f := kvwire.Fields{Lease: lease, CreateRevision: rev, ModRevision: rev, Version: 1}
+				if old := base.Get(key); old.Exists() {
+					f.CreateRevision, f.Version = old.CreateRevision(), old.Version()+1
 				}
-				now.set(kv)
+				now.set(kvwire.Make(key, value, f))
 			},
 			"delete": func(t *rapid.T) {
 				key := []byte(drawnKey.Draw(t, "key"))
@@ -268,7 +268,7 @@ func TestAnOverlayReadsLikeAModel(t *testing.T) {
 				}
 				limit := rapid.IntRange(1, 5).Draw(t, "limit")
 				require.Equal(t, now.Get(key), o.get(key))
-				require.Equal(t, append([]*mvccpb.KeyValue{}, now.Range(key, end, limit)...), append([]*mvccpb.KeyValue{}, o.scan(key, end, limit)...))
+				require.Equal(t, append([]kvwire.KeyValue{}, now.Range(key, end, limit)...), append([]kvwire.KeyValue{}, o.scan(key, end, limit)...))
 				require.Equal(t, now.Count(key, end), o.count(key, end))
 			},
 		})
@@ -277,15 +277,15 @@ func TestAnOverlayReadsLikeAModel(t *testing.T) {
 			require.False(t, seen[string(w.Key)], "%s is written twice", w.Key)
 			seen[string(w.Key)] = true
 			if w.Delete {
-				require.NotNil(t, base.Get(w.Key), "%s is deleted though it isn't there", w.Key)
+				require.True(t, base.Get(w.Key).Exists(), "%s is deleted though it isn't there", w.Key)
 				base.remove(w.Key)
 			} else {
-				base.set(&mvccpb.KeyValue{Key: w.Key, Value: w.Value, Lease: w.Lease})
+				base.set(kvwire.Make(w.Key, w.Value, kvwire.Fields{Lease: w.Lease}))
 			}
 		}
 		require.Equal(t, len(*now), len(*base))
 		for i, kv := range *now {
-			require.Equal(t, [3]any{kv.Key, kv.Value, kv.Lease}, [3]any{(*base)[i].Key, (*base)[i].Value, (*base)[i].Lease})
+			require.Equal(t, [3]any{kv.Key(), kv.Value(), kv.Lease()}, [3]any{(*base)[i].Key(), (*base)[i].Value(), (*base)[i].Lease()})
 		}
 	})
 }

@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"slices"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // State is the keys as a call finds them. What it returns is shared and not to be
 // written to.
 type State interface {
-	// Get returns a key's present value, or nil.
-	Get(key []byte) *mvccpb.KeyValue
+	// Get returns a key's present value, or none.
+	Get(key []byte) kvwire.KeyValue
 	// Range returns up to limit of the keys in [key, end), in order.
-	Range(key, end []byte, limit int) []*mvccpb.KeyValue
+	Range(key, end []byte, limit int) []kvwire.KeyValue
 	// Count is the number of keys in [key, end).
 	Count(key, end []byte) int
 	// HasLease tells whether a lease exists.
@@ -38,10 +38,10 @@ type overlay struct {
 
 type pending struct {
 	Write
-	kv *mvccpb.KeyValue // as the call reads it back; nil if deleted
+	kv kvwire.KeyValue // as the call reads it back; none if deleted
 }
 
-func (o *overlay) get(key []byte) *mvccpb.KeyValue {
+func (o *overlay) get(key []byte) kvwire.KeyValue {
 	if w := o.byKey[string(key)]; w != nil {
 		return w.kv
 	}
@@ -49,21 +49,21 @@ func (o *overlay) get(key []byte) *mvccpb.KeyValue {
 }
 
 func (o *overlay) put(key, value []byte, lease int64) {
-	kv := &mvccpb.KeyValue{Key: key, Value: value, Lease: lease, CreateRevision: o.rev, ModRevision: o.rev, Version: 1}
+	fields := kvwire.Fields{CreateRevision: o.rev, ModRevision: o.rev, Version: 1, Lease: lease}
 	// The key is written once at this revision, whatever the call does to it on
 	// the way there.
-	if old := o.base.Get(key); old != nil {
-		kv.CreateRevision, kv.Version = old.CreateRevision, old.Version+1
+	if old := o.base.Get(key); old.Exists() {
+		fields.CreateRevision, fields.Version = old.CreateRevision(), old.Version()+1
 	}
 	w := o.pending(key)
 	w.Write = Write{Key: key, Value: value, Lease: lease}
-	w.kv = kv
+	w.kv = kvwire.Make(key, value, fields)
 }
 
 func (o *overlay) delete(key []byte) {
 	w := o.pending(key)
 	w.Write = Write{Key: key, Delete: true}
-	w.kv = nil
+	w.kv = kvwire.KeyValue{}
 }
 
 func (o *overlay) pending(key []byte) *pending {
@@ -80,18 +80,18 @@ func (o *overlay) pending(key []byte) *pending {
 }
 
 // scan is base's Range with the writes on top.
-func (o *overlay) scan(key, end []byte, limit int) []*mvccpb.KeyValue {
+func (o *overlay) scan(key, end []byte, limit int) []kvwire.KeyValue {
 	if len(o.writes) == 0 {
 		return o.base.Range(key, end, limit)
 	}
 	list := slices.Clone(o.base.Range(key, end, limit+len(o.writes)))
-	list = slices.DeleteFunc(list, func(kv *mvccpb.KeyValue) bool { return o.byKey[string(kv.Key)] != nil })
+	list = slices.DeleteFunc(list, func(kv kvwire.KeyValue) bool { return o.byKey[string(kv.Key())] != nil })
 	for _, w := range o.writes {
-		if w.kv != nil && bytes.Compare(w.Key, key) >= 0 && bytes.Compare(w.Key, end) < 0 {
+		if w.kv.Exists() && bytes.Compare(w.Key, key) >= 0 && bytes.Compare(w.Key, end) < 0 {
 			list = append(list, w.kv)
 		}
 	}
-	slices.SortFunc(list, func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(list, func(a, b kvwire.KeyValue) int { return bytes.Compare(a.Key(), b.Key()) })
 	return list[:min(limit, len(list))]
 }
 
@@ -101,10 +101,10 @@ func (o *overlay) count(key, end []byte) int {
 		if bytes.Compare(w.Key, key) < 0 || bytes.Compare(w.Key, end) >= 0 {
 			continue
 		}
-		if o.base.Get(w.Key) != nil {
+		if o.base.Get(w.Key).Exists() {
 			n--
 		}
-		if w.kv != nil {
+		if w.kv.Exists() {
 			n++
 		}
 	}
@@ -116,7 +116,7 @@ func (o *overlay) count(key, end []byte) int {
 func (o *overlay) result() []Write {
 	var list []Write
 	for _, w := range o.writes {
-		if w.Delete && o.base.Get(w.Key) == nil {
+		if w.Delete && !o.base.Get(w.Key).Exists() {
 			continue
 		}
 		list = append(list, w.Write)

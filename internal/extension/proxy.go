@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
@@ -104,46 +103,46 @@ func (a arguments) number(i int, missing int64) (int64, error) {
 }
 
 // lookup is get and stat.
-func (c *call) lookup(a arguments) (*mvccpb.KeyValue, error) {
+func (c *call) lookup(a arguments) (kvwire.KeyValue, error) {
 	key, err := c.name(a, 0)
 	if err != nil {
-		return nil, err
+		return kvwire.KeyValue{}, err
 	}
 	if err := c.operations(a, 1); err != nil {
-		return nil, err
+		return kvwire.KeyValue{}, err
 	}
 	return c.keys.get([]byte(key)), nil
 }
 
 func (c *call) get(a arguments) (script.Value, error) {
 	kv, err := c.lookup(a)
-	if kv == nil {
+	if !kv.Exists() {
 		return script.Nil(), err
 	}
-	return text(kv.Value), nil
+	return text(kv.Value()), nil
 }
 
 func (c *call) stat(a arguments) (script.Value, error) {
 	kv, err := c.lookup(a)
-	if kv == nil {
+	if !kv.Exists() {
 		return script.Nil(), err
 	}
 	return a.stat(kv)
 }
 
 // stat is a key-value as a table.
-func (a arguments) stat(kv *mvccpb.KeyValue) (script.Value, error) {
+func (a arguments) stat(kv kvwire.KeyValue) (script.Value, error) {
 	t, err := a.NewTable(0, 6)
 	if err != nil {
 		return script.Nil(), err
 	}
 	for _, f := range [...]script.Field{
-		{Name: "key", Value: text(kv.Key)},
-		{Name: "value", Value: text(kv.Value)},
-		{Name: "version", Value: script.Int(kv.Version)},
-		{Name: "create_revision", Value: script.Int(kv.CreateRevision)},
-		{Name: "mod_revision", Value: script.Int(kv.ModRevision)},
-		{Name: "lease", Value: script.Int(kv.Lease)},
+		{Name: "key", Value: text(kv.Key())},
+		{Name: "value", Value: text(kv.Value())},
+		{Name: "version", Value: script.Int(kv.Version())},
+		{Name: "create_revision", Value: script.Int(kv.CreateRevision())},
+		{Name: "mod_revision", Value: script.Int(kv.ModRevision())},
+		{Name: "lease", Value: script.Int(kv.Lease())},
 	} {
 		if err := t.Set(a.Call, script.String(f.Name), f.Value); err != nil {
 			return script.Nil(), err
@@ -185,12 +184,12 @@ func (c *call) sending(a arguments, bytes int) error {
 }
 
 func (c *call) put(a arguments) (script.Value, error) {
-	_, err := c.store(a, 0, func(*mvccpb.KeyValue) bool { return true })
+	_, err := c.store(a, 0, func(kvwire.KeyValue) bool { return true })
 	return script.Nil(), err
 }
 
 func (c *call) create(a arguments) (script.Value, error) {
-	done, err := c.store(a, 0, func(old *mvccpb.KeyValue) bool { return old == nil })
+	done, err := c.store(a, 0, func(old kvwire.KeyValue) bool { return !old.Exists() })
 	return script.Bool(done), err
 }
 
@@ -199,12 +198,12 @@ func (c *call) monitor(a arguments) (script.Value, error) {
 	if c.lease == 0 && (len(a.list) < 3 || a.list[2].IsNil()) {
 		return script.Nil(), errors.New("monitor needs a lease: the request has none; give it as the third argument, or call with a lease")
 	}
-	_, err := c.store(a, c.lease, func(*mvccpb.KeyValue) bool { return true })
+	_, err := c.store(a, c.lease, func(kvwire.KeyValue) bool { return true })
 	return script.Nil(), err
 }
 
 // store writes (key, value, lease) if the present value allows it.
-func (c *call) store(a arguments, lease int64, allowed func(old *mvccpb.KeyValue) bool) (bool, error) {
+func (c *call) store(a arguments, lease int64, allowed func(old kvwire.KeyValue) bool) (bool, error) {
 	key, err := c.name(a, 0)
 	if err != nil {
 		return false, err
@@ -240,28 +239,28 @@ func (c *call) cas(a arguments) (script.Value, error) {
 		return script.Nil(), err
 	}
 	old := c.keys.get([]byte(key))
-	if a.list[1].IsNil() || old == nil {
-		if old != nil || !a.list[1].IsNil() {
+	if a.list[1].IsNil() || !old.Exists() {
+		if old.Exists() || !a.list[1].IsNil() {
 			return script.Bool(false), nil
 		}
 		return script.Bool(true), c.write(a, key, value, 0)
 	}
 	want, err := a.text(1)
-	if err != nil || string(want) != string(old.Value) {
+	if err != nil || string(want) != string(old.Value()) {
 		return script.Bool(false), err
 	}
-	return script.Bool(true), c.write(a, key, value, old.Lease)
+	return script.Bool(true), c.write(a, key, value, old.Lease())
 }
 
 func (c *call) delete(a arguments) (script.Value, error) {
 	kv, err := c.lookup(a)
-	if err != nil || kv == nil {
+	if err != nil || !kv.Exists() {
 		return script.Bool(false), err
 	}
-	if err := c.writing(a, string(kv.Key), len(kv.Key)); err != nil {
+	if err := c.writing(a, string(kv.Key()), len(kv.Key())); err != nil {
 		return script.Nil(), err
 	}
-	c.keys.delete(kv.Key)
+	c.keys.delete(kv.Key())
 	return script.Bool(true), nil
 }
 
@@ -299,7 +298,7 @@ func (e *Extension) prefixInScope(prefix string) bool {
 }
 
 // fetch reads up to the limit in argument 1 of the keys below a prefix.
-func (c *call) fetch(a arguments) ([]*mvccpb.KeyValue, string, error) {
+func (c *call) fetch(a arguments) ([]kvwire.KeyValue, string, error) {
 	prefix, end, err := c.below(a)
 	if err != nil {
 		return nil, "", err
@@ -351,7 +350,7 @@ func (c *call) children(a arguments) (script.Value, error) {
 	}
 	var last []byte
 	for i, kv := range kvs {
-		name, _, _ := bytes.Cut(kv.Key[len(prefix):], []byte("/"))
+		name, _, _ := bytes.Cut(kv.Key()[len(prefix):], []byte("/"))
 		if i > 0 && bytes.Equal(name, last) {
 			continue
 		}

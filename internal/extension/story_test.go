@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // The stories in testdata:
@@ -88,7 +88,7 @@ func (s *story) line(d *datadriven.TestData, line string) string {
 		f := append(strings.Fields(line), "0")
 		lease, _ := strconv.ParseInt(f[2], 16, 64)
 		rev := int64(len(*s.keys) + 2)
-		s.keys.set(&mvccpb.KeyValue{Key: []byte(f[0]), Value: []byte(f[1]), Lease: lease, CreateRevision: rev, ModRevision: rev, Version: 1})
+		s.keys.set(kvwire.Make([]byte(f[0]), []byte(f[1]), kvwire.Fields{Lease: lease, CreateRevision: rev, ModRevision: rev, Version: 1}))
 		return ""
 	}
 	return "unknown command " + d.Cmd
@@ -206,7 +206,7 @@ func (s *story) handle(d *datadriven.TestData) string {
 	}
 	if event != "" {
 		t, _ := eventNamed(event)
-		ev := &Event{Type: t, Kv: &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), CreateRevision: 9, ModRevision: 9, Version: 1}, Client: client}
+		ev := &Event{Type: t, Kv: kvwire.Make([]byte(key), []byte(value), kvwire.Fields{CreateRevision: 9, ModRevision: 9, Version: 1}), Client: client}
 		if t != Created {
 			ev.Prev = s.keys.Get([]byte(key))
 		}

@@ -1,10 +1,17 @@
-// Package kvwire encodes etcd's KeyValue, byte for byte as protobuf does.
+// Package kvwire holds key-values in the form in which they travel: etcd's
+// KeyValue, encoded byte for byte as protobuf does.
 //
-// It is for where one is encoded for every request or every write: it takes a third
-// of the time of protobuf's reflection and no memory of its own. Whoever needs it
-// less often uses protobuf; there is no decoder.
+// The store keeps a [KeyValue], the file gets its bytes, and so does whoever a
+// single key is sent to; only where one of etcd's messages has to contain it does it
+// become an mvccpb.KeyValue, which shares its key and value. So a key-value is
+// encoded once, when it is written, and is one allocation without pointers.
 //
-// Invariant: Append appends Size bytes, and they are those of proto.Marshal.
+// Invariants:
+//
+//  1. A KeyValue's bytes are those of proto.Marshal, or of another writer that
+//     leaves no field out of its place: every field at most once, in ascending order
+//     of numbers, and nothing else. Accessors rely on it; [Parse] makes it so.
+//  2. Nobody writes to a KeyValue's bytes, nor to what its accessors return.
 //
 // The package must not import anything of stoa.
 package kvwire

@@ -43,11 +43,11 @@ func (c *counters) changed(changes []store.Change) {
 			deletes++
 			continue
 		}
-		if changes[i].Kv.Version == 0 {
+		if changes[i].Kv.Version() == 0 {
 			continue // an extension's notice
 		}
 		puts++
-		bytes += int64(len(changes[i].Kv.Key) + len(changes[i].Kv.Value))
+		bytes += int64(len(changes[i].Kv.Key()) + len(changes[i].Kv.Value()))
 	}
 	if puts > 0 {
 		c.puts.Add(puts)

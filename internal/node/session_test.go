@@ -53,7 +53,7 @@ func (k *testSink) Reply(op *session.Op) {
 		panic(fmt.Sprintf("reply %d after %d", op.Seq, len(k.s.replies)))
 	}
 	r := op.Request.(*session.Request)
-	k.s.replies = append(k.s.replies, testReply{op.Revision, string(r.Kv.GetValue()), op.Err})
+	k.s.replies = append(k.s.replies, testReply{op.Revision, string(r.Kv.Value()), op.Err})
 }
 func (k *testSink) Event(uint64, *pb.WatchResponse) {}
 func (k *testSink) Placement(*stoapb.PartitionMap)  {}

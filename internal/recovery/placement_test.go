@@ -43,8 +43,8 @@ func TestTheFileSaysWhereKeysBelong(t *testing.T) {
 	require.True(t, loaded.Equal(now))
 	stores, _, err = Load(b, &meta, loaded)
 	require.NoError(t, err)
-	require.Nil(t, stores[from].Get([]byte("k")))
-	require.NotNil(t, stores[1-from].Get([]byte("k")))
+	require.False(t, stores[from].Get([]byte("k")).Exists())
+	require.True(t, stores[1-from].Get([]byte("k")).Exists())
 
 	meta.Blobs[placementBlob] = []byte{9}
 	_, err = Placement(&meta)

@@ -49,7 +49,7 @@ func TestAnExtensionHandlesTheRequestsOfThoseWhoUseIt(t *testing.T) {
 	require.Positive(t, run.Steps)
 	require.Positive(t, run.Bytes)
 	require.Len(t, report.Changes, 1)
-	require.Equal(t, "/ctr", string(report.Changes[0].Kv.GetKey()))
+	require.Equal(t, "/ctr", string(report.Changes[0].Kv.Key()))
 
 	report = r.Do(get("/ctr-increment"), bob)
 	require.Empty(t, report.Handler)
@@ -91,14 +91,14 @@ func TestWatches(t *testing.T) {
 	require.True(t, report.Changes[1].Notice())
 	var seen []string
 	for _, e := range report.Events {
-		seen = append(seen, string(e.Kv.GetKey()))
+		seen = append(seen, string(e.Kv.Key()))
 	}
 	require.Equal(t, []string{"/seen/news", "/seen/x", "/seen/news"}, seen)
 
 	// The key is there by now, so the answer comes at once.
 	report = r.Watch(&pb.WatchCreateRequest{Key: []byte("/ctr-next")}, alice)
 	require.Len(t, report.Events, 1)
-	require.Equal(t, "1", string(report.Events[0].Kv.GetValue()))
+	require.Equal(t, "1", string(report.Events[0].Kv.Value()))
 }
 
 func TestLeasesEndWhenARequestSaysSo(t *testing.T) {

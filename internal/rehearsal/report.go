@@ -35,7 +35,7 @@ type Run struct {
 type Change struct{ store.Change }
 
 // Notice tells whether the change is only an event: no key was written.
-func (c *Change) Notice() bool { return !c.Delete && c.Kv.GetVersion() == 0 }
+func (c *Change) Notice() bool { return !c.Delete && c.Kv.Version() == 0 }
 
 // Hidden tells whether an extension keeps the change from the watches of those who
 // use it.

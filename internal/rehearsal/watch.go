@@ -7,6 +7,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -20,7 +21,7 @@ func (w *watch) wants(c Change) bool {
 	if c.Hides != nil && c.Hides(w.client) {
 		return false
 	}
-	key := c.Kv.GetKey()
+	key := c.Kv.Key()
 	switch {
 	case len(w.end) == 0:
 		return bytes.Equal(key, w.key)
@@ -52,7 +53,7 @@ func (r *Rehearsal) Watch(req *pb.WatchCreateRequest, c Caller) *Report {
 	if resp, ok := report.Response.(*pb.RangeResponse); ok && len(resp.GetKvs()) > 0 {
 		kv := resp.GetKvs()[0]
 		if w.key, w.end = kv.GetKey(), nil; kv.GetVersion() > 0 {
-			report.Events = append(report.Events, Event{report.Watch, Change{store.Change{Kv: kv}}})
+			report.Events = append(report.Events, Event{report.Watch, Change{store.Change{Kv: kvwire.Of(kv)}}})
 		}
 	}
 	return report

@@ -301,8 +301,8 @@ func (s *story) read(r *Replica, key string) {
 		defer st.RUnlock()
 		if err != nil {
 			fmt.Fprintf(&s.said, "read of %s at %d: %v\n", key, r.cfg.ID, err)
-		} else if kv := st.Get([]byte(key)); kv != nil {
-			fmt.Fprintf(&s.said, "read of %s at %d: written at %d, as of %d\n", key, r.cfg.ID, kv.ModRevision, r.Visible(p))
+		} else if kv := st.Get([]byte(key)); kv.Exists() {
+			fmt.Fprintf(&s.said, "read of %s at %d: written at %d, as of %d\n", key, r.cfg.ID, kv.ModRevision(), r.Visible(p))
 		} else {
 			fmt.Fprintf(&s.said, "read of %s at %d: nothing, as of %d\n", key, r.cfg.ID, r.Visible(p))
 		}
@@ -326,8 +326,8 @@ func (s *story) status() {
 			}
 			parts = append(parts, fmt.Sprintf("%s %d at term %d, closed %d%s", role, p, g.term, r.Closed(p), waits))
 			for _, k := range []string{"a", "d"} {
-				if kv := s.stores[i][p].Get([]byte(k)); kv != nil {
-					keys = append(keys, fmt.Sprintf("%s@%d", k, kv.ModRevision))
+				if kv := s.stores[i][p].Get([]byte(k)); kv.Exists() {
+					keys = append(keys, fmt.Sprintf("%s@%d", k, kv.ModRevision()))
 				}
 			}
 		}

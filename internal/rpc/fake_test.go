@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -75,7 +76,7 @@ func (n *fakeNode) history(_ int, key, end []byte, from, to int64, _ int, _ bool
 	defer n.mu.Unlock()
 	var out []store.Change
 	for _, c := range n.changes {
-		if rev := c.Kv.ModRevision; rev >= from && rev <= to && within(c.Kv.Key, key, end) {
+		if c.Main >= from && c.Main <= to && within(c.Kv.Key(), key, end) {
 			out = append(out, c)
 		}
 	}
@@ -135,7 +136,7 @@ func (n *fakeNode) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, er
 		copy(n.keys[i+1:], n.keys[i:])
 		n.keys[i] = kv
 	}
-	c := store.Change{Kv: kv, Prev: prev}
+	c := store.Change{Revision: store.Revision{Main: n.rev}, Kv: kvwire.Of(kv), Prev: kvwire.Of(prev)}
 	n.changes = append(n.changes, c)
 	n.hub.Changes(0, n.rev, []store.Change{c})
 	n.hub.Advance(0, n.rev)

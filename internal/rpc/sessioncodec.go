@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -135,7 +134,7 @@ func (s *sessionSink) Reply(op *session.Op) {
 		head.Code, head.Message, head.Revision = uint32(st.Code()), st.Message(), 0
 		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
 		*s.message.Bytes = b
-	case r.Kv != nil:
+	case r.Kv.Exists():
 		s.one(&head, r.Kv)
 	case r.Response == nil || r.Kind == stoapb.Kind_PUT && r.Message == nil:
 		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
@@ -171,10 +170,10 @@ func (s *sessionSink) body(head *sessionwire.Reply, m proto.Message) {
 }
 
 // one is a RangeResponse with one key: kvs = 2, count = 4.
-func (s *sessionSink) one(head *sessionwire.Reply, kv *mvccpb.KeyValue) {
-	size := kvwire.Size(kv)
+func (s *sessionSink) one(head *sessionwire.Reply, kv kvwire.KeyValue) {
+	size := kv.Len()
 	b := sessionwire.AppendReplyHead(s.buffer(), head, 1+protowire.SizeBytes(size)+2)
 	b = protowire.AppendVarint(append(b, 2<<3|byte(protowire.BytesType)), uint64(size))
-	b = kvwire.Append(b, kv)
+	b = append(b, kv.Wire()...)
 	*s.message.Bytes = append(b, 4<<3, 1)
 }

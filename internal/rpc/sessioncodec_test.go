@@ -11,6 +11,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
@@ -46,14 +47,14 @@ func TestAnswersWrittenByHand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bytes := rapid.SliceOfN(rapid.Byte(), 0, 200)
 		kv := &mvccpb.KeyValue{
-			Key: bytes.Draw(t, "key"), Value: bytes.Draw(t, "value"), Lease: rapid.Int64().Draw(t, "lease"),
+			Key: rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "key"), Value: bytes.Draw(t, "value"), Lease: rapid.Int64().Draw(t, "lease"),
 			CreateRevision: rapid.Int64().Draw(t, "created"), ModRevision: rapid.Int64().Draw(t, "modified"), Version: rapid.Int64().Draw(t, "version"),
 		}
 		items := session.NewItems(3)
 		for i := range items {
 			items[i].Seq, items[i].Revision, items[i].Kind = uint64(i+1), 77, stoapb.Kind_RANGE
 		}
-		items[0].Kv = kv
+		items[0].Kv = kvwire.Of(kv)
 		items[1].Response = &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}, Count: 1}
 		items[2].Err = errBody
 		var sink sessionSink

@@ -6,9 +6,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // Request is what an Op asks for, checked for its form, and then the answer. It is
@@ -22,10 +22,10 @@ type Request struct {
 	Message proto.Message
 	Key     []byte
 
-	// Response is the answer; for a get of one key without Message it is Kv, nil
+	// Response is the answer; for a get of one key without Message it is Kv, none
 	// if there is no such key.
 	Response proto.Message
-	Kv       *mvccpb.KeyValue
+	Kv       kvwire.KeyValue
 }
 
 // Item is a request and its place in the order, in one allocation.

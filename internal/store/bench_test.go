@@ -15,6 +15,13 @@ func benchKey(i int) []byte { return fmt.Appendf(nil, "/registry/pods/ns-%03d/po
 
 // filled returns a store of benchKeys keys of 256 bytes that History holds.
 func filled(b *testing.B) (*store.Store, int64) {
+	s, rev := fill()
+	b.ResetTimer()
+	b.ReportAllocs()
+	return s, rev
+}
+
+func fill() (*store.Store, int64) {
 	s, rev := store.New(nil), int64(1)
 	for i := range benchKeys {
 		rev++
@@ -24,8 +31,6 @@ func filled(b *testing.B) (*store.Store, int64) {
 		}
 	}
 	s.Release(s.Cut())
-	b.ResetTimer()
-	b.ReportAllocs()
 	return s, rev
 }
 
@@ -67,7 +72,7 @@ func BenchmarkGet(b *testing.B) {
 	keys := shuffled(1 << 16)
 	s, _ := filled(b)
 	for i := 0; b.Loop(); i++ {
-		if s.Get(keys[i%len(keys)]) == nil {
+		if !s.Get(keys[i%len(keys)]).Exists() {
 			b.Fatal("missing")
 		}
 	}
@@ -113,7 +118,7 @@ func BenchmarkMemory(b *testing.B) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		s, _ := filled(b)
+		s, _ := fill()
 		runtime.GC()
 		runtime.GC()
 		runtime.ReadMemStats(&after)

@@ -14,7 +14,7 @@ type changeLog struct {
 	// here; everything up to it is in History.
 	floor Revision
 	last  Revision
-	bytes int // of the keys and values in all chunks, roughly
+	bytes int // of the key-values in all chunks
 }
 
 const chunkChanges = 64
@@ -36,11 +36,11 @@ func (l *changeLog) append(c Change) {
 	tail := l.chunks[len(l.chunks)-1]
 	tail.items[tail.n] = c
 	tail.n++
-	size := len(c.Kv.Key) + len(c.Kv.Value)
+	size := c.Kv.Len()
 	tail.bytes += size
 	l.bytes += size
 	l.next++
-	l.last = c.Rev()
+	l.last = c.Revision
 }
 
 // since returns a position's part of the log as whole chunks, of which the
@@ -58,7 +58,7 @@ func (l *changeLog) trim(keep position, windowBytes, windowChunks int) {
 	n := 0
 	for n < len(l.chunks) && l.base+chunkChanges <= keep && (l.bytes > windowBytes || len(l.chunks)-n > windowChunks) {
 		c := l.chunks[n]
-		l.floor = c.items[c.n-1].Rev()
+		l.floor = c.items[c.n-1].Revision
 		l.bytes -= c.bytes
 		l.base += chunkChanges
 		n++
@@ -73,13 +73,13 @@ func (l *changeLog) trim(keep position, windowBytes, windowChunks int) {
 func (l *changeLog) from(rev Revision) (int, int) {
 	i := sort.Search(len(l.chunks), func(i int) bool {
 		c := l.chunks[i]
-		return !c.items[c.n-1].Rev().Less(rev)
+		return !c.items[c.n-1].Revision.Less(rev)
 	})
 	if i == len(l.chunks) {
 		return i, 0
 	}
 	c := l.chunks[i]
-	return i, sort.Search(c.n, func(j int) bool { return !c.items[j].Rev().Less(rev) })
+	return i, sort.Search(c.n, func(j int) bool { return !c.items[j].Revision.Less(rev) })
 }
 
 // change returns the change at rev, or nil if it is not in the log.
@@ -88,7 +88,7 @@ func (l *changeLog) change(rev Revision) *Change {
 		return nil
 	}
 	i, j := l.from(rev)
-	if i == len(l.chunks) || l.chunks[i].items[j].Rev() != rev {
+	if i == len(l.chunks) || l.chunks[i].items[j].Revision != rev {
 		return nil
 	}
 	return &l.chunks[i].items[j]

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"sort"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // scanLimit bounds how long one call holds a read transaction of the file open.
@@ -79,13 +78,13 @@ func (w *walk) wants(key []byte) bool {
 	if len(w.end) == 0 {
 		return view(key) == view(w.key)
 	}
-	return view(key) >= view(w.key) && before(view(key), w.end)
+	return view(key) >= view(w.key) && before(key, w.end)
 }
 
 // full tells whether the walk has to stop before a change at revision main.
 func (w *walk) full(main int64) bool {
 	n := len(w.found)
-	if w.limit <= 0 || n < w.limit || w.found[n-1].Kv.ModRevision == main {
+	if w.limit <= 0 || n < w.limit || w.found[n-1].Main == main {
 		return false
 	}
 	w.through = main - 1
@@ -100,18 +99,18 @@ func (w *walk) log() {
 		c := l.chunks[i]
 		for ; j < c.n; j++ {
 			ch := &c.items[j]
-			if ch.Kv.ModRevision > w.to {
+			if ch.Main > w.to {
 				return
 			}
-			if !w.wants(ch.Kv.Key) || ch.Kv.ModRevision <= w.store.departed && !w.store.has(ch) {
+			if !w.wants(ch.Kv.Key()) || ch.Main <= w.store.departed && !w.store.has(ch) {
 				continue
 			}
-			if w.full(ch.Kv.ModRevision) {
+			if w.full(ch.Main) {
 				return
 			}
 			w.found = append(w.found, *ch)
-			if ch.Kv.ModRevision <= w.store.compacted {
-				w.found[len(w.found)-1].Prev = nil
+			if ch.Main <= w.store.compacted {
+				w.found[len(w.found)-1].Prev = kvwire.KeyValue{}
 			}
 		}
 	}
@@ -120,7 +119,7 @@ func (w *walk) log() {
 // index walks one key's revisions: that beats reading the file for a key.
 func (w *walk) index() {
 	s := w.store
-	e := s.keys[view(w.key)]
+	e := s.keys.get(w.key)
 	if e == nil {
 		return
 	}
@@ -128,8 +127,9 @@ func (w *walk) index() {
 	if e.past != nil {
 		ms = e.past.marks
 	}
-	if e.cur != nil {
-		ms = append(ms[:len(ms):len(ms)], mark{main: e.cur.ModRevision, sub: e.sub})
+	cur := e.current()
+	if cur.Exists() {
+		ms = append(ms[:len(ms):len(ms)], mark{main: cur.ModRevision(), sub: e.sub})
 	}
 	i := sort.Search(len(ms), func(i int) bool { return ms[i].main >= w.from })
 	for ; i < len(ms); i++ {
@@ -141,15 +141,13 @@ func (w *walk) index() {
 			w.found = append(w.found, *c)
 			continue
 		}
-		c := Change{Sub: int64(m.sub), Delete: m.tomb}
+		c := Change{Revision: m.rev(), Delete: m.tomb}
 		switch {
 		case m.tomb:
-			c.Kv = &mvccpb.KeyValue{Key: w.key, ModRevision: m.main}
+			c.Kv = kvwire.Tombstone(w.key)
 		case i == len(ms)-1:
-			c.Kv = e.cur
+			c.Kv = cur
 		default:
-			// The revision is filled in now for full; resolve puts the value in.
-			c.Kv = &mvccpb.KeyValue{ModRevision: m.main}
 			w.kvs = append(w.kvs, missing{len(w.found), m.rev()})
 		}
 		w.found = append(w.found, c)
@@ -163,10 +161,10 @@ func (w *walk) previous(e *entry, i, at int) {
 	if !w.prev {
 		return
 	}
-	if w.found[at].Kv.ModRevision <= w.store.compacted {
+	if w.found[at].Main <= w.store.compacted {
 		return
 	}
-	if rev, ok := e.before(i, w.found[at].Kv.ModRevision); ok {
+	if rev, ok := e.before(i, w.found[at].Main); ok {
 		if c := w.store.change(rev); c != nil {
 			w.found[at].Prev = c.Kv
 		} else {
@@ -193,10 +191,10 @@ func (w *walk) memory() {
 func (w *walk) hold(changes []Change) bool {
 	for i := range changes {
 		c := &changes[i]
-		if c.Kv.ModRevision > w.through {
+		if c.Main > w.through {
 			return false
 		}
-		if c.Kv.ModRevision >= w.from && w.wants(c.Kv.Key) {
+		if c.Main >= w.from && w.wants(c.Kv.Key()) {
 			w.held = append(w.held, *c)
 		}
 	}
@@ -206,20 +204,20 @@ func (w *walk) hold(changes []Change) bool {
 // scan reads a range's changes from the file, whatever partition they are of.
 func (w *walk) scan() error {
 	last, read := int64(0), 0
-	err := w.store.history.Scan(w.from, w.through, func(rev Revision, kv *mvccpb.KeyValue, tombstone bool) bool {
+	err := w.store.history.Scan(w.from, w.through, func(rev Revision, kv kvwire.KeyValue, tombstone bool) bool {
 		if rev.Main != last && read >= scanLimit {
 			w.through = rev.Main - 1
 			return false
 		}
 		last = rev.Main
 		read++
-		if !w.wants(kv.Key) {
+		if !w.wants(kv.Key()) {
 			return true
 		}
 		if w.full(rev.Main) {
 			return false
 		}
-		w.found = append(w.found, Change{Kv: kv, Sub: rev.Sub, Delete: tombstone})
+		w.found = append(w.found, Change{Revision: rev, Kv: kv.Clone(), Delete: tombstone})
 		return true
 	})
 	if err != nil {
@@ -237,21 +235,21 @@ func (w *walk) claim() {
 		// values.
 		all = append(w.held, all...)
 		slices.SortStableFunc(all, compareChanges)
-		all = slices.CompactFunc(all, func(a, b Change) bool { return a.Rev() == b.Rev() })
+		all = slices.CompactFunc(all, func(a, b Change) bool { return a.Revision == b.Revision })
 	}
 	for _, c := range all {
-		if c.Kv.ModRevision > w.through {
+		if c.Main > w.through {
 			return
 		}
-		e := w.store.keys[view(c.Kv.Key)]
+		e := w.store.keys.get(c.Kv.Key())
 		if e == nil {
 			continue
 		}
-		i, ok := e.find(c.Rev())
+		i, ok := e.find(c.Revision)
 		if !ok {
 			continue
 		}
-		if w.full(c.Kv.ModRevision) {
+		if w.full(c.Main) {
 			return
 		}
 		w.found = append(w.found, c)
@@ -264,7 +262,7 @@ func (w *walk) claim() {
 func (w *walk) resolve() error {
 	for _, m := range w.kvs {
 		kv, err := w.fetch(m.rev)
-		if err == nil && kv == nil {
+		if err == nil && !kv.Exists() {
 			err = w.lost(m.rev, 0)
 		}
 		if err != nil {
@@ -274,8 +272,8 @@ func (w *walk) resolve() error {
 	}
 	for _, m := range w.prevs {
 		kv, err := w.fetch(m.rev)
-		if err == nil && kv == nil {
-			err = w.lost(m.rev, w.found[m.i].Kv.ModRevision)
+		if err == nil && !kv.Exists() {
+			err = w.lost(m.rev, w.found[m.i].Main)
 		}
 		if err != nil {
 			return err
@@ -289,18 +287,18 @@ func (w *walk) resolve() error {
 		return fault.Compacted
 	}
 	for i := range w.found {
-		if w.found[i].Kv.ModRevision > s.compacted {
+		if w.found[i].Main > s.compacted {
 			break
 		}
-		w.found[i].Prev = nil
+		w.found[i].Prev = kvwire.KeyValue{}
 	}
 	return nil
 }
 
-func (w *walk) fetch(rev Revision) (*mvccpb.KeyValue, error) {
+func (w *walk) fetch(rev Revision) (kvwire.KeyValue, error) {
 	kv, err := w.store.history.Get(rev)
 	if err != nil {
-		return nil, fmt.Errorf("read revision %d.%d of history: %w", rev.Main, rev.Sub, err)
+		return kvwire.KeyValue{}, fmt.Errorf("read revision %d.%d of history: %w", rev.Main, rev.Sub, err)
 	}
 	return kv, nil
 }

@@ -5,11 +5,11 @@ import "slices"
 // sweep is the physical side of compaction: finding the revisions that a
 // compaction has killed and handing them to the backend, a piece at a time.
 type sweep struct {
-	// aged names every key that has a past, each once: nothing else can have
+	// aged has every key that has a past, each once: nothing else can have
 	// anything to compact.
 	aged queue
 	// stale are the queued keys that have none here, since they have moved away.
-	stale map[string]struct{}
+	stale map[*entry]struct{}
 
 	allowed int64 // no pass works for a later compaction
 
@@ -74,18 +74,17 @@ func (s *Store) sweepKeys(n int) bool {
 	}
 	for ; n > 0 && w.left > 0; n-- {
 		w.left--
-		name := w.aged.pop()
-		if _, stale := w.stale[name]; stale {
-			delete(w.stale, name)
+		e := w.aged.pop()
+		if _, stale := w.stale[e]; stale {
+			delete(w.stale, e)
 			continue
 		}
-		e := s.keys[name]
 		var gone bool
 		if w.found, gone = e.compact(w.target, w.found); gone {
-			s.graves.Delete(name)
-			delete(s.keys, name)
+			s.graves.remove(e)
+			s.keys.remove(e)
 		} else if e.past != nil {
-			w.aged.push(name)
+			w.aged.push(e)
 		}
 	}
 	return w.left > 0
@@ -119,23 +118,23 @@ func (w *sweep) take(n int) (dead []Dead, swept int64) {
 	return dead, w.done
 }
 
-// queue is a FIFO of key names in chunks, so that a push never copies it.
+// queue is a FIFO of keys in chunks, so that a push never copies it.
 type queue struct {
-	head, tail *names
+	head, tail *entries
 	n          int
 }
 
-type names struct {
-	next     *names
+type entries struct {
+	next     *entries
 	from, to int
-	items    [512]string
+	items    [512]*entry
 }
 
 func (q *queue) len() int { return q.n }
 
-func (q *queue) push(name string) {
+func (q *queue) push(e *entry) {
 	if q.tail == nil || q.tail.to == len(q.tail.items) {
-		c := &names{}
+		c := &entries{}
 		if q.tail == nil {
 			q.head = c
 		} else {
@@ -143,15 +142,15 @@ func (q *queue) push(name string) {
 		}
 		q.tail = c
 	}
-	q.tail.items[q.tail.to] = name
+	q.tail.items[q.tail.to] = e
 	q.tail.to++
 	q.n++
 }
 
-func (q *queue) pop() string {
+func (q *queue) pop() *entry {
 	c := q.head
-	name := c.items[c.from]
-	c.items[c.from] = ""
+	e := c.items[c.from]
+	c.items[c.from] = nil
 	c.from++
 	q.n--
 	if c.from == len(c.items) {
@@ -159,5 +158,5 @@ func (q *queue) pop() string {
 			q.tail = nil
 		}
 	}
-	return name
+	return e
 }

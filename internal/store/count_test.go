@@ -9,9 +9,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Long ranges are counted by rank, short ones by walking: both must agree with
-// what is plain to see, also where a bound is no key and where keys are dead.
-func TestCountByRank(t *testing.T) {
+// Counts are made of whole leaves and parts of them, and must agree with what is plain
+// to see, also where a bound is no key and where keys are dead.
+func TestCount(t *testing.T) {
 	s := store.New(nil)
 	rev := int64(1)
 	key := func(i int) []byte { return fmt.Appendf(nil, "k%05d", i) }

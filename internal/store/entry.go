@@ -5,16 +5,33 @@ import (
 	"slices"
 	"sort"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // entry is one key. Its current value is in memory; of its past only the
 // revisions are, and the values are in the change log or in History.
 type entry struct {
-	cur  *mvccpb.KeyValue // nil while the key is deleted; then past ends in a tombstone
-	past *past            // nil for the many keys that were written once
-	sub  uint32           // of cur
+	wire *byte // of the key's KeyValue: the current one, or a tombstone, in which past ends then
+	past *past // nil for the many keys that were written once
+	size uint32
+	sub  uint32 // of the current revision
 }
+
+func (e *entry) kv() kvwire.KeyValue { return kvwire.At(e.wire, e.size) }
+
+func (e *entry) key() []byte { return e.kv().Key() }
+
+// current returns the key's value as it is now, if the key isn't deleted.
+func (e *entry) current() kvwire.KeyValue {
+	if kv := e.kv(); !kv.IsTombstone() {
+		return kv
+	}
+	return kvwire.KeyValue{}
+}
+
+func (e *entry) deleted() bool { return e.kv().IsTombstone() }
+
+func (e *entry) set(kv kvwire.KeyValue) { e.wire, e.size = kv.Pointer() }
 
 // mark is one revision in a key's past.
 type mark struct {
@@ -42,19 +59,19 @@ func (p *past) add(m mark) { p.marks = append(p.marks, m) }
 
 // at returns the key's state as of revision rev: its current value if that is
 // old enough, else the mark to look up; false if the key did not exist then.
-func (e *entry) at(rev int64) (cur *mvccpb.KeyValue, old Revision, ok bool) {
-	if e.cur != nil && e.cur.ModRevision <= rev {
-		return e.cur, Revision{}, true
+func (e *entry) at(rev int64) (cur kvwire.KeyValue, old Revision, ok bool) {
+	if cur = e.current(); cur.Exists() && cur.ModRevision() <= rev {
+		return cur, Revision{}, true
 	}
 	if e.past == nil {
-		return nil, Revision{}, false
+		return kvwire.KeyValue{}, Revision{}, false
 	}
 	ms := e.past.marks
 	i := sort.Search(len(ms), func(i int) bool { return ms[i].main > rev }) - 1
 	if i < 0 || ms[i].tomb {
-		return nil, Revision{}, false
+		return kvwire.KeyValue{}, Revision{}, false
 	}
-	return nil, ms[i].rev(), true
+	return kvwire.KeyValue{}, ms[i].rev(), true
 }
 
 // find returns the place of rev among the key's revisions; the current value's
@@ -68,7 +85,7 @@ func (e *entry) find(rev Revision) (int, bool) {
 	if ok {
 		return i, true
 	}
-	if e.cur != nil && rev.Main == e.cur.ModRevision && rev.Sub == int64(e.sub) {
+	if cur := e.current(); cur.Exists() && rev.Sub == int64(e.sub) && rev.Main == cur.ModRevision() {
 		return len(ms), true
 	}
 	return 0, false
@@ -96,8 +113,8 @@ func (e *entry) compact(c int64, dead []Dead) ([]Dead, bool) {
 		superseded := int64(math.MaxInt64)
 		if n+1 < len(ms) {
 			superseded = ms[n+1].main
-		} else if e.cur != nil {
-			superseded = e.cur.ModRevision
+		} else if cur := e.current(); cur.Exists() {
+			superseded = cur.ModRevision()
 		}
 		if superseded > c && !(ms[n].tomb && ms[n].main < c) {
 			break
@@ -112,5 +129,5 @@ func (e *entry) compact(c int64, dead []Dead) ([]Dead, bool) {
 	default:
 		e.past.marks = ms[n:]
 	}
-	return dead, e.past == nil && e.cur == nil
+	return dead, e.past == nil && e.deleted()
 }

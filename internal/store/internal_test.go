@@ -4,37 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/proto"
 )
-
-// FuzzDecode compares our decoder with protobuf's.
-func FuzzDecode(f *testing.F) {
-	for _, kv := range []*mvccpb.KeyValue{
-		{Key: []byte("k")},
-		{Key: []byte("key"), Value: []byte("value"), CreateRevision: 3, ModRevision: 1 << 40, Version: 300, Lease: -5},
-	} {
-		raw, err := proto.Marshal(kv)
-		require.NoError(f, err)
-		f.Add(raw)
-	}
-	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var got, want mvccpb.KeyValue
-		err := decode(raw, &got)
-		if proto.Unmarshal(raw, &want) != nil || len(want.Key) == 0 {
-			return // we may read a key that protobuf takes for bad; never the other way
-		}
-		require.NoError(t, err)
-		want.ProtoReflect().SetUnknown(nil)
-		require.True(t, proto.Equal(&want, &got))
-		key, err := peekKey(raw)
-		require.NoError(t, err)
-		if n := len(raw); n > 0 && raw[0] == 0x0a { // a writer that repeats the key is not ours
-			require.NotEmpty(t, key)
-		}
-	})
-}
 
 func TestRevisionsOnlyGoForward(t *testing.T) {
 	s := New(nil)
@@ -63,7 +33,7 @@ func TestCutIsFixed(t *testing.T) {
 	}
 	collect := func(c Cut) (revs []int64) {
 		for ch := range c.Changes() {
-			revs = append(revs, ch.Kv.ModRevision)
+			revs = append(revs, ch.Main)
 		}
 		return revs
 	}
@@ -99,9 +69,9 @@ func TestNothingStaysAfterDeleteAndCompact(t *testing.T) {
 	for s.Dirty() {
 		s.Release(s.Cut())
 	}
-	require.Len(t, s.keys, 1, "the tombstone at the compaction itself stays")
-	require.Equal(t, 1, s.graves.Len())
-	require.Zero(t, s.live.Len())
+	require.Equal(t, 1, s.keys.n, "the tombstone at the compaction itself stays")
+	require.Equal(t, 1, s.graves.len())
+	require.Zero(t, s.live.len())
 	require.Empty(t, s.leases)
 	require.Less(t, s.InMemory(), chunkChanges+1)
 	require.Equal(t, rev, s.Swept())

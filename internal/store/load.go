@@ -1,15 +1,13 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // Loader fills stores from History's records after a restart. The stores are
@@ -49,7 +47,7 @@ func (l *Loader) Add(rev Revision, tombstone bool, raw []byte) error {
 	}
 	p := 0
 	if len(l.builders) > 1 {
-		key, err := peekKey(raw)
+		key, err := kvwire.Key(raw)
 		if err != nil {
 			return fmt.Errorf("load revision %d.%d: %w", rev.Main, rev.Sub, err)
 		}
@@ -105,8 +103,7 @@ type builder struct {
 	in    chan []record
 	batch []record
 	err   error
-	slab  []byte  // where the next keys go
-	names []named // every key once, in order of first sight
+	all   []*entry // every key once, in order of first sight
 }
 
 type named struct {
@@ -128,154 +125,63 @@ func (b *builder) run() {
 	}
 }
 
-// add puts a record into the index by hash; finish orders it. A current value
-// still points into raw.
+// add puts a record into the index by hash; finish orders it. A KeyValue still
+// lies in raw.
 func (b *builder) add(r *record) error {
 	s := b.store
-	var kv mvccpb.KeyValue
-	if err := decode(r.raw, &kv); err != nil {
+	kv, err := kvwire.Parse(r.raw)
+	if err != nil {
 		return err
 	}
-	if !r.tombstone && kv.ModRevision != r.rev.Main {
-		return fmt.Errorf("record of key %q says revision %d", kv.Key, kv.ModRevision)
+	if !r.tombstone && kv.ModRevision() != r.rev.Main {
+		return fmt.Errorf("record of key %q says revision %d", kv.Key(), kv.ModRevision())
+	}
+	if r.tombstone && !kv.IsTombstone() {
+		kv = kvwire.Tombstone(kv.Key())
 	}
 	s.rev = max(s.rev, r.rev.Main)
-	e := s.keys[view(kv.Key)]
+	e := s.keys.get(kv.Key())
 	switch {
 	case e == nil:
 		e = &entry{}
-		kv.Key = b.keep(kv.Key)
-		s.keys[view(kv.Key)] = e
-		b.names = append(b.names, named{view(kv.Key), e})
-	case e.cur != nil:
-		kv.Key = e.cur.Key
-		s.supersede(e, view(kv.Key))
-	default: // back from the dead
-		kv.Key = b.keep(kv.Key)
+		e.set(kv)
+		s.keys.add(e)
+		b.all = append(b.all, e)
+	case !e.deleted():
+		s.supersede(e)
 	}
-	if r.tombstone {
-		if e.past == nil { // compaction has taken what it deleted
-			e.past = newPast()
-			s.sweep.aged.push(view(kv.Key))
-		}
-		e.past.add(mark{main: r.rev.Main, sub: uint32(r.rev.Sub), tomb: true})
-		e.cur = nil
-		s.lastDelete = r.rev.Main
+	e.set(kv)
+	if !r.tombstone {
+		e.sub = uint32(r.rev.Sub)
 		return nil
 	}
-	if e.cur == nil {
-		e.cur = &mvccpb.KeyValue{}
+	if e.past == nil { // compaction has taken what it deleted
+		e.past = newPast()
+		s.sweep.age(e)
 	}
-	set(e.cur, &kv)
-	e.sub = uint32(r.rev.Sub)
+	e.past.add(mark{main: r.rev.Main, sub: uint32(r.rev.Sub), tomb: true})
+	s.lastDelete = r.rev.Main
 	return nil
-}
-
-// keep copies a key's bytes. Keys outlive values, so they share small blocks,
-// which saves the allocator's rounding.
-func (b *builder) keep(key []byte) []byte {
-	if len(key) > 512 {
-		return append([]byte(nil), key...)
-	}
-	if len(key) > cap(b.slab)-len(b.slab) {
-		b.slab = make([]byte, 0, 4096)
-	}
-	n := len(b.slab)
-	b.slab = append(b.slab, key...)
-	return b.slab[n:len(b.slab):len(b.slab)]
 }
 
 // finish copies the values, in the order of the file, and then orders the keys,
 // which costs a fraction of inserting them one by one.
 func (b *builder) finish() {
 	s := b.store
-	for _, n := range b.names {
-		if kv := n.entry.cur; kv != nil {
-			kv.Value = append([]byte(nil), kv.Value...)
-			if kv.Lease != 0 {
-				s.reattach(kv.Key, nil, kv.Lease)
-			}
-		}
+	names := make([]named, len(b.all))
+	for i, e := range b.all {
+		kv := e.kv().Clone()
+		e.set(kv)
+		names[i] = named{view(kv.Key()), e}
+		s.reattach(e, 0, kv.Lease())
 	}
-	slices.SortFunc(b.names, func(x, y named) int { return strings.Compare(x.name, y.name) })
-	for _, n := range b.names {
-		if n.entry.cur != nil {
-			s.live.Load(n.name, n.entry)
+	b.all = nil
+	slices.SortFunc(names, func(x, y named) int { return strings.Compare(x.name, y.name) })
+	for _, n := range names {
+		if n.entry.deleted() {
+			s.graves.add(n.entry)
 		} else {
-			s.graves.Load(n.name, n.entry)
+			s.live.add(n.entry)
 		}
 	}
-	b.names = nil
-}
-
-var errRecord = errors.New("record is not a KeyValue")
-
-// decode reads a KeyValue that aliases raw. proto.Unmarshal would copy every
-// value of history only for most of them to be superseded.
-func decode(raw []byte, kv *mvccpb.KeyValue) error {
-	for len(raw) > 0 {
-		num, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return errRecord
-		}
-		raw = raw[n:]
-		switch {
-		case typ == protowire.BytesType && (num == 1 || num == 5):
-			v, n := protowire.ConsumeBytes(raw)
-			if n < 0 {
-				return errRecord
-			}
-			raw = raw[n:]
-			if num == 1 {
-				kv.Key = v
-			} else {
-				kv.Value = v
-			}
-		case typ == protowire.VarintType && num >= 2 && num <= 6:
-			v, n := protowire.ConsumeVarint(raw)
-			if n < 0 {
-				return errRecord
-			}
-			raw = raw[n:]
-			switch num {
-			case 2:
-				kv.CreateRevision = int64(v)
-			case 3:
-				kv.ModRevision = int64(v)
-			case 4:
-				kv.Version = int64(v)
-			case 6:
-				kv.Lease = int64(v)
-			}
-		default:
-			n := protowire.ConsumeFieldValue(num, typ, raw)
-			if n < 0 {
-				return errRecord
-			}
-			raw = raw[n:]
-		}
-	}
-	if len(kv.Key) == 0 {
-		return errRecord
-	}
-	return nil
-}
-
-func set(dst, src *mvccpb.KeyValue) {
-	dst.Key, dst.Value, dst.Lease = src.Key, src.Value, src.Lease
-	dst.CreateRevision, dst.ModRevision, dst.Version = src.CreateRevision, src.ModRevision, src.Version
-}
-
-// peekKey returns the key, which every writer puts first.
-func peekKey(raw []byte) ([]byte, error) {
-	if len(raw) > 0 && raw[0] == 0x0a {
-		if key, n := protowire.ConsumeBytes(raw[1:]); n > 0 {
-			return key, nil
-		}
-	}
-	var kv mvccpb.KeyValue
-	if err := decode(raw, &kv); err != nil {
-		return nil, err
-	}
-	return kv.Key, nil
 }

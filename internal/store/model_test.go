@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -72,7 +73,7 @@ func (m *model) put(at store.Revision, key, value string, lease int64) {
 }
 
 func (m *model) remove(at store.Revision, key string) {
-	m.changes = append(m.changes, modelChange{at, &mvccpb.KeyValue{Key: []byte(key), ModRevision: at.Main}, true})
+	m.changes = append(m.changes, modelChange{at, &mvccpb.KeyValue{Key: []byte(key)}, true})
 }
 
 // survivors are the changes that a finished compaction leaves, by etcd's rule.
@@ -313,7 +314,7 @@ func (m *machine) settle(t *rapid.T) {
 		m.flush(t)
 	}
 	want := m.model.survivors()
-	require.NoError(t, m.be.Scan(0, m.rev, func(rev store.Revision, kv *mvccpb.KeyValue, tombstone bool) bool {
+	require.NoError(t, m.be.Scan(0, m.rev, func(rev store.Revision, kv kvwire.KeyValue, tombstone bool) bool {
 		require.NotEmpty(t, want, "%v should be gone", rev)
 		require.Equal(t, want[0].rev, rev)
 		require.Equal(t, want[0].tombstone, tombstone)
@@ -388,10 +389,10 @@ func (m *machine) readChanges(t *rapid.T) {
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, through, at, "no progress")
 			if limit > 0 && len(cs) > limit {
-				require.Equal(t, cs[limit-1].Kv.ModRevision, cs[len(cs)-1].Kv.ModRevision, "went on after the limit")
+				require.Equal(t, cs[limit-1].Main, cs[len(cs)-1].Main, "went on after the limit")
 			}
 			for _, c := range cs {
-				require.LessOrEqual(t, c.Kv.ModRevision, through)
+				require.LessOrEqual(t, c.Main, through)
 			}
 			got = append(got, cs...)
 			at = through + 1
@@ -400,16 +401,16 @@ func (m *machine) readChanges(t *rapid.T) {
 			if c.rev.Main < from || !inRange(string(c.kv.Key), key, end) || m.route(c.kv.Key) != p {
 				continue
 			}
-			if c.rev.Main == m.model.compacted && m.model.superseded(c) && (len(got) == 0 || got[0].Rev() != c.rev) {
+			if c.rev.Main == m.model.compacted && m.model.superseded(c) && (len(got) == 0 || got[0].Revision != c.rev) {
 				continue // a later change of the same revision is what has survived
 			}
 			require.NotEmpty(t, got, "change %v is missing", c.rev)
-			require.Equal(t, c.rev, got[0].Rev())
+			require.Equal(t, c.rev, got[0].Revision)
 			require.Equal(t, c.tombstone, got[0].Delete)
 			equal(t, c.kv, got[0].Kv)
 			switch {
 			case c.rev.Main <= m.model.compacted:
-				require.Nil(t, got[0].Prev, "what was replaced is gone")
+				require.False(t, got[0].Prev.Exists(), "what was replaced is gone")
 			case prev:
 				equal(t, m.model.get(string(c.kv.Key), c.rev.Main-1), got[0].Prev)
 			}
@@ -439,12 +440,11 @@ func (m *machine) readLeases(t *rapid.T) {
 	}
 }
 
-func equal(t *rapid.T, want, got *mvccpb.KeyValue) {
-	if want == nil || got == nil {
-		require.Equal(t, want == nil, got == nil, "want %v, got %v", want, got)
-		return
+func equal(t *rapid.T, want *mvccpb.KeyValue, got kvwire.KeyValue) {
+	require.Equal(t, want != nil, got.Exists(), "want %v, got %v", want, got)
+	if want != nil {
+		require.True(t, proto.Equal(want, got.Message()), "want %v, got %v", want, got)
 	}
-	require.True(t, proto.Equal(want, got), "want %v, got %v", want, got)
 }
 
 func testModel(t *testing.T, partitions int, onDisk bool) {

@@ -13,15 +13,15 @@ import (
 func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 	moved := 0
 	for p, s := range stores {
-		leaving := make([][]named, len(stores))
-		note := func(name string, e *entry) bool {
-			if to := route([]byte(name)); to != p {
-				leaving[to] = append(leaving[to], named{name, e})
-			}
-			return true
+		leaving := make([][]*entry, len(stores))
+		for _, all := range [...]*ordered{&s.live, &s.graves} {
+			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
+				if to := route(e.key()); to != p {
+					leaving[to] = append(leaving[to], e)
+				}
+				return true
+			})
 		}
-		s.ascend(key, end, note)
-		s.graves.Ascend(view(key), func(name string, e *entry) bool { return before(name, end) && note(name, e) })
 		for to, list := range leaving {
 			if len(list) > 0 {
 				stores[to].adopt(s, list)
@@ -33,17 +33,17 @@ func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 }
 
 // adopt takes keys over from another store.
-func (s *Store) adopt(from *Store, list []named) {
+func (s *Store) adopt(from *Store, list []*entry) {
 	s.rev = max(s.rev, from.rev)
 	s.lastDelete = max(s.lastDelete, from.lastDelete)
 	s.arrivals.through = s.rev
 	from.departed = from.rev
 	s.sweep.inherit(&from.sweep)
 	recent := from.firstRecent()
-	for _, n := range list {
-		s.arrivals.fresh = from.appendRecent(s.arrivals.fresh, n.entry, recent)
-		from.dismiss(n)
-		s.install(n)
+	for _, e := range list {
+		s.arrivals.fresh = from.appendRecent(s.arrivals.fresh, e, recent)
+		from.dismiss(e)
+		s.install(e)
 	}
 	slices.SortFunc(s.arrivals.fresh, compareChanges)
 	s.sweep.merge()
@@ -51,38 +51,37 @@ func (s *Store) adopt(from *Store, list []named) {
 
 // dismiss takes a key out of everything but the change log, which the next cut
 // writes to History as if nothing had happened.
-func (s *Store) dismiss(n named) {
-	delete(s.keys, n.name)
-	if n.entry.cur != nil {
-		s.live.Delete(n.name)
-		s.reattach(n.entry.cur.Key, n.entry.cur, 0)
+func (s *Store) dismiss(e *entry) {
+	s.keys.remove(e)
+	if cur := e.current(); cur.Exists() {
+		s.live.remove(e)
+		s.reattach(e, cur.Lease(), 0)
 	} else {
-		s.graves.Delete(n.name)
+		s.graves.remove(e)
 	}
-	if n.entry.past != nil {
-		s.sweep.leave(n.name)
+	if e.past != nil {
+		s.sweep.leave(e)
 	}
 }
 
 // install puts a key in. What this store's compactions have killed of others is
 // dead of this one too.
-func (s *Store) install(n named) {
-	e := n.entry
+func (s *Store) install(e *entry) {
 	if e.past != nil {
 		var gone bool
 		if s.sweep.dead, gone = e.compact(s.sweep.target, s.sweep.dead); gone {
 			return
 		}
 		if e.past != nil {
-			s.sweep.age(n.name)
+			s.sweep.age(e)
 		}
 	}
-	s.keys[n.name] = e
-	if e.cur != nil {
-		s.live.Set(n.name, e)
-		s.reattach(e.cur.Key, nil, e.cur.Lease)
+	s.keys.add(e)
+	if cur := e.current(); cur.Exists() {
+		s.live.add(e)
+		s.reattach(e, 0, cur.Lease())
 	} else {
-		s.graves.Set(n.name, e)
+		s.graves.add(e)
 	}
 }
 
@@ -96,7 +95,7 @@ type arrivals struct {
 	through int64    // changes of keys before their arrival are at or below it
 }
 
-func compareChanges(a, b Change) int { return a.Rev().Compare(b.Rev()) }
+func compareChanges(a, b Change) int { return a.Compare(b.Revision) }
 
 func (a *arrivals) takeCut() {
 	a.cut = append(a.cut, a.fresh...)
@@ -106,8 +105,8 @@ func (a *arrivals) takeCut() {
 
 func (a *arrivals) change(rev Revision) *Change {
 	for _, list := range [...][]Change{a.fresh, a.cut} {
-		i := sort.Search(len(list), func(i int) bool { return !list[i].Rev().Less(rev) })
-		if i < len(list) && list[i].Rev() == rev {
+		i := sort.Search(len(list), func(i int) bool { return !list[i].Less(rev) })
+		if i < len(list) && list[i].Revision == rev {
 			return &list[i]
 		}
 	}
@@ -126,11 +125,11 @@ func (s *Store) change(rev Revision) *Change {
 func (s *Store) firstRecent() Revision {
 	first := Revision{s.rev + 1, 0}
 	if chunks, skip := s.log.since(s.sweep.flushed); len(chunks) > 0 && skip < chunks[0].n {
-		first = chunks[0].items[skip].Rev()
+		first = chunks[0].items[skip].Revision
 	}
 	for _, list := range [...][]Change{s.arrivals.fresh, s.arrivals.cut} {
-		if len(list) > 0 && list[0].Rev().Less(first) {
-			first = list[0].Rev()
+		if len(list) > 0 && list[0].Less(first) {
+			first = list[0].Revision
 		}
 	}
 	return first
@@ -146,9 +145,11 @@ func (s *Store) appendRecent(to []Change, e *entry, from Revision) []Change {
 			}
 		}
 	}
-	if e.cur != nil && !(Revision{e.cur.ModRevision, int64(e.sub)}).Less(from) {
-		if c := s.change(Revision{e.cur.ModRevision, int64(e.sub)}); c != nil {
-			to = append(to, *c)
+	if cur := e.current(); cur.Exists() {
+		if rev := (Revision{cur.ModRevision(), int64(e.sub)}); !rev.Less(from) {
+			if c := s.change(rev); c != nil {
+				to = append(to, *c)
+			}
 		}
 	}
 	return to
@@ -156,11 +157,11 @@ func (s *Store) appendRecent(to []Change, e *entry, from Revision) []Change {
 
 // has tells whether a change is of a key that is here.
 func (s *Store) has(c *Change) bool {
-	e := s.keys[view(c.Kv.Key)]
+	e := s.keys.get(c.Kv.Key())
 	if e == nil {
 		return false
 	}
-	_, ok := e.find(c.Rev())
+	_, ok := e.find(c.Revision)
 	return ok
 }
 
@@ -182,18 +183,18 @@ func (w *sweep) merge() {
 }
 
 // age queues a key that has a past now.
-func (w *sweep) age(name string) {
-	if _, queued := w.stale[name]; queued {
-		delete(w.stale, name)
+func (w *sweep) age(e *entry) {
+	if _, queued := w.stale[e]; queued {
+		delete(w.stale, e)
 		return
 	}
-	w.aged.push(name)
+	w.aged.push(e)
 }
 
 // leave notes that a queued key has gone to another store.
-func (w *sweep) leave(name string) {
+func (w *sweep) leave(e *entry) {
 	if w.stale == nil {
-		w.stale = map[string]struct{}{}
+		w.stale = map[*entry]struct{}{}
 	}
-	w.stale[name] = struct{}{}
+	w.stale[e] = struct{}{}
 }

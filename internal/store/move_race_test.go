@@ -99,8 +99,8 @@ func (p *pair) read() {
 			return
 		}
 		for _, kv := range found[i].Kvs {
-			k := int64(kv.Key[1] - '0')
-			if want := rev - (rev-k+10)%10; kv.ModRevision != want || string(kv.Value) != fmt.Sprint(want) {
+			k := int64(kv.Key()[1] - '0')
+			if want := rev - (rev-k+10)%10; kv.ModRevision() != want || string(kv.Value()) != fmt.Sprint(want) {
 				panic(fmt.Sprintf("at %d: %v, want revision %d", rev, kv, want))
 			}
 			n++
@@ -128,7 +128,7 @@ func (p *pair) changes() {
 		}
 		to = through
 		for _, c := range cs {
-			seen[c.Kv.ModRevision]++
+			seen[c.Main]++
 		}
 	}
 	if p.moves.Load() != moves {

@@ -65,7 +65,7 @@ func TestAMovedKeyDoesNotComeBack(t *testing.T) {
 	drain(stores, func(removed map[int64]bool, _ int64) {
 		require.False(t, removed[21] && !removed[20], "the tombstone goes before the value")
 	})
-	require.Empty(t, stores[1].keys)
+	require.Zero(t, stores[1].keys.n)
 }
 
 // A compaction isn't finished while keys that came later still have dead.

@@ -72,8 +72,8 @@ func TestConcurrent(t *testing.T) {
 			panic(err)
 		}
 		for _, kv := range f.Kvs {
-			k := int64(kv.Key[1] - '0')
-			if want := rev - (rev-k+10)%10; kv.ModRevision != want || string(kv.Value) != fmt.Sprint(want) {
+			k := int64(kv.Key()[1] - '0')
+			if want := rev - (rev-k+10)%10; kv.ModRevision() != want || string(kv.Value()) != fmt.Sprint(want) {
 				panic(fmt.Sprintf("at %d: %v, want revision %d", rev, kv, want))
 			}
 		}
@@ -93,8 +93,8 @@ func TestConcurrent(t *testing.T) {
 		}
 		for i, c := range cs {
 			// At exactly the compaction revision there is no Prev.
-			wrong := c.Prev == nil && i > 0 || c.Prev != nil && c.Prev.ModRevision != c.Kv.ModRevision-10
-			if c.Kv.ModRevision != from+int64(i) || from > 20 && wrong {
+			wrong := !c.Prev.Exists() && i > 0 || c.Prev.Exists() && c.Prev.ModRevision() != c.Main-10
+			if c.Main != from+int64(i) || from > 20 && wrong {
 				panic(fmt.Sprintf("change %d from %d: %v after %v", i, from, c.Kv, c.Prev))
 			}
 		}

@@ -3,16 +3,15 @@ package store
 import (
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // Found is the answer to a Range, in key order.
 type Found struct {
-	Kvs   []*mvccpb.KeyValue // nil where Resolve has still to fetch a value
-	Count int                // of all keys in the range, whatever the limit
-	Rev   int64              // the revision that was asked for; 0 for the current one
+	Kvs   []kvwire.KeyValue // none where Resolve has still to fetch a value
+	Count int               // of all keys in the range, whatever the limit
+	Rev   int64             // the revision that was asked for; 0 for the current one
 
 	missing []missing
 }
@@ -43,23 +42,18 @@ func (s *Store) Range(key, end []byte, rev int64, limit int) (Found, error) {
 		limit = int(^uint(0) >> 1)
 	}
 	if s.isCurrent(rev) {
-		f.Kvs = make([]*mvccpb.KeyValue, 0, min(limit, 16))
-		last := ""
-		s.ascend(key, end, func(k string, e *entry) bool {
-			if len(f.Kvs) == limit {
-				return false
-			}
-			f.Kvs = append(f.Kvs, e.cur)
-			last = k
-			return true
-		})
-		f.Count = len(f.Kvs)
-		if f.Count == limit {
-			f.Count += s.countAfter(last, end)
+		from, to := s.live.seek(key), s.live.below(end)
+		f.Count = s.live.count(from, to)
+		f.Kvs = make([]kvwire.KeyValue, 0, min(limit, f.Count))
+		if cap(f.Kvs) > 0 {
+			s.live.ascend(from, to, func(e *entry) bool {
+				f.Kvs = append(f.Kvs, e.kv())
+				return len(f.Kvs) < limit
+			})
 		}
 		return f, nil
 	}
-	s.ascendAt(key, end, rev, func(_ string, e *entry) bool {
+	s.ascendAt(key, end, rev, func(e *entry) bool {
 		cur, old, ok := e.at(rev)
 		if !ok {
 			return true
@@ -79,14 +73,14 @@ func (s *Store) Count(key, end []byte, rev int64) (int, error) {
 		return 0, err
 	}
 	if len(end) != 0 && s.isCurrent(rev) {
-		return s.countBetween(view(key), end, 0), nil
+		return s.live.count(s.live.seek(key), s.live.below(end)), nil
 	}
 	f, n := Found{}, 0
 	if len(end) == 0 {
 		s.one(&f, key, rev)
 		return f.Count, nil
 	}
-	s.ascendAt(key, end, rev, func(_ string, e *entry) bool {
+	s.ascendAt(key, end, rev, func(e *entry) bool {
 		if _, _, ok := e.at(rev); ok {
 			n++
 		}
@@ -103,7 +97,7 @@ func (s *Store) Resolve(f *Found) error {
 		if err != nil {
 			return fmt.Errorf("read revision %d.%d of history: %w", m.rev.Main, m.rev.Sub, err)
 		}
-		if kv == nil {
+		if !kv.Exists() {
 			// Only a compaction above the read's revision removes what it saw.
 			return fault.Compacted
 		}
@@ -126,13 +120,13 @@ func (s *Store) readable(rev int64) error {
 func (s *Store) isCurrent(rev int64) bool { return rev <= 0 || rev >= s.rev }
 
 func (s *Store) one(f *Found, key []byte, rev int64) {
-	e := s.keys[view(key)]
+	e := s.keys.get(key)
 	if e == nil {
 		return
 	}
 	if s.isCurrent(rev) {
-		if e.cur != nil {
-			f.Kvs, f.Count = []*mvccpb.KeyValue{e.cur}, 1
+		if cur := e.current(); cur.Exists() {
+			f.Kvs, f.Count = []kvwire.KeyValue{cur}, 1
 		}
 		return
 	}
@@ -142,8 +136,8 @@ func (s *Store) one(f *Found, key []byte, rev int64) {
 	}
 }
 
-func (s *Store) take(f *Found, cur *mvccpb.KeyValue, old Revision) {
-	if cur == nil {
+func (s *Store) take(f *Found, cur kvwire.KeyValue, old Revision) {
+	if !cur.Exists() {
 		if c := s.change(old); c != nil {
 			cur = c.Kv
 		} else {
@@ -153,79 +147,30 @@ func (s *Store) take(f *Found, cur *mvccpb.KeyValue, old Revision) {
 	f.Kvs = append(f.Kvs, cur)
 }
 
-// before tells whether k lies below a range's end.
-func before(k string, end []byte) bool {
-	return len(end) == 1 && end[0] == 0 || k < view(end)
-}
-
-// ascend visits the keys in [key, end) that exist now.
-func (s *Store) ascend(key, end []byte, fn func(string, *entry) bool) {
-	s.live.Ascend(view(key), func(k string, e *entry) bool {
-		return before(k, end) && fn(k, e)
-	})
+// before tells whether key lies below a range's end.
+func before(key, end []byte) bool {
+	return len(end) == 1 && end[0] == 0 || view(key) < view(end)
 }
 
 // ascendAt visits the keys in [key, end) that may have existed at rev.
-func (s *Store) ascendAt(key, end []byte, rev int64, fn func(string, *entry) bool) {
-	if s.lastDelete <= rev || s.graves.Len() == 0 {
-		s.ascend(key, end, fn) // whatever is dead now was dead then
+func (s *Store) ascendAt(key, end []byte, rev int64, fn func(*entry) bool) {
+	from, to := s.live.seek(key), s.live.below(end)
+	if s.lastDelete <= rev || s.graves.len() == 0 {
+		s.live.ascend(from, to, fn) // whatever is dead now was dead then
 		return
 	}
-	graves := s.graves.Iter()
-	more := graves.Seek(view(key))
+	grave, last := s.graves.seek(key), s.graves.below(end)
 	stopped := false
-	s.ascend(key, end, func(k string, e *entry) bool {
-		for ; more && graves.Key() < k; more = graves.Next() {
-			if !fn(graves.Key(), graves.Value()) {
-				stopped = true
+	s.live.ascend(from, to, func(e *entry) bool {
+		for ; grave.less(last) && view(s.graves.at(grave).key()) < view(e.key()); grave = s.graves.next(grave) {
+			if stopped = !fn(s.graves.at(grave)); stopped {
 				return false
 			}
 		}
-		stopped = !fn(k, e)
+		stopped = !fn(e)
 		return !stopped
 	})
-	for ; !stopped && more && before(graves.Key(), end); more = graves.Next() {
-		stopped = !fn(graves.Key(), graves.Value())
+	for ; !stopped && grave.less(last); grave = s.graves.next(grave) {
+		stopped = !fn(s.graves.at(grave))
 	}
-}
-
-// countAfter counts the live keys above last and below end.
-func (s *Store) countAfter(last string, end []byte) int {
-	return s.countBetween(last, end, 1)
-}
-
-// countBetween counts the live keys in [key, end), less skip. A short range is
-// walked; for a long one two binary searches by rank cost less.
-func (s *Store) countBetween(key string, end []byte, skip int) int {
-	const walk = 128
-	n := 0
-	s.live.Ascend(key, func(k string, _ *entry) bool {
-		if !before(k, end) {
-			return false
-		}
-		n++
-		return n < walk
-	})
-	if n == walk {
-		n = s.live.Len()
-		if unbounded := len(end) == 1 && end[0] == 0; !unbounded {
-			n = s.rank(view(end))
-		}
-		n -= s.rank(key)
-	}
-	return n - skip
-}
-
-// rank is the number of live keys below key.
-func (s *Store) rank(key string) int {
-	lo, hi := 0, s.live.Len()
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if k, _, _ := s.live.GetAt(mid); k < key {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
 }

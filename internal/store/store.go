@@ -3,12 +3,12 @@ package store
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"sync"
 	"unsafe"
 
-	"github.com/tidwall/btree"
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // Revision names one change: Main is the revision of the operation, Sub counts
@@ -31,40 +31,34 @@ func (r Revision) Compare(o Revision) int {
 	return 0
 }
 
-// Change is one key changed at one revision. Kv and Prev are shared with the
-// store and every reader: nobody may write to them. The revision is
-// Kv.ModRevision; a deletion's Kv has nothing but Key and ModRevision.
+// Change is one key changed at one revision. A deletion's Kv is a tombstone.
 type Change struct {
-	Kv     *mvccpb.KeyValue
-	Prev   *mvccpb.KeyValue // as of the revision before; nil if the key was not there
-	Sub    int64
+	Revision
+	Kv     kvwire.KeyValue
+	Prev   kvwire.KeyValue // as of the revision before; none if the key was not there
 	Delete bool
 	// Hides says from which clients' watches an extension keeps the change; nil,
 	// as nearly always and everywhere in history, from nobody's.
 	Hides func(client string) bool
 }
 
-// Rev is the change's whole revision.
-func (c *Change) Rev() Revision { return Revision{c.Kv.ModRevision, c.Sub} }
-
 // History answers for what has left memory: everything in cuts that were
 // released. Its methods may be called from any goroutine, also under the
 // store's read lock.
 type History interface {
-	// Get returns the value written at rev, or nil if there is none (any more).
-	Get(rev Revision) (*mvccpb.KeyValue, error)
+	// Get returns the value written at rev, or none if there is none (any more).
+	Get(rev Revision) (kvwire.KeyValue, error)
 	// Scan calls fn for every change with from <= Main <= to, of all
-	// partitions, in order, until fn returns false. A tombstone's kv has
-	// nothing but Key and ModRevision.
-	Scan(from, to int64, fn func(rev Revision, kv *mvccpb.KeyValue, tombstone bool) bool) error
+	// partitions, in order, until fn returns false. kv is good until fn returns.
+	Scan(from, to int64, fn func(rev Revision, kv kvwire.KeyValue, tombstone bool) bool) error
 }
 
 // noHistory is that of a store of which nothing is ever released.
 type noHistory struct{}
 
-func (noHistory) Get(Revision) (*mvccpb.KeyValue, error) { return nil, nil }
+func (noHistory) Get(Revision) (kvwire.KeyValue, error) { return kvwire.KeyValue{}, nil }
 
-func (noHistory) Scan(int64, int64, func(Revision, *mvccpb.KeyValue, bool) bool) error { return nil }
+func (noHistory) Scan(int64, int64, func(Revision, kvwire.KeyValue, bool) bool) error { return nil }
 
 // Store is one partition's keys. Every method needs the lock, unless it says
 // that it takes it itself: writers hold Lock, readers RLock.
@@ -72,14 +66,14 @@ type Store struct {
 	mu      sync.RWMutex
 	history History
 
-	// keys finds a key by hash: a search in the trees costs ten times as much
+	// keys finds a key by hash: a search in the order costs ten times as much
 	// in a store of a million keys. live and graves order them: live has the
 	// keys that exist, graves those that only history remembers. These two are
 	// apart so that counting and ranging over what exists never wades through
 	// a queue's dead keys.
-	keys         map[string]*entry
-	live, graves btree.Map[string, *entry]
-	leases       map[int64]map[string]struct{}
+	keys         table
+	live, graves ordered
+	leases       map[int64]map[*entry]struct{}
 
 	rev         int64
 	index, term uint64
@@ -103,8 +97,8 @@ func New(h History) *Store {
 	return &Store{
 		history:   h,
 		log:       changeLog{floor: start, last: start},
-		keys:      map[string]*entry{},
-		leases:    map[int64]map[string]struct{}{},
+		keys:      newTable(),
+		leases:    map[int64]map[*entry]struct{}{},
 		rev:       1,
 		compacted: -1,
 		sweep:     sweep{allowed: -1, target: -1, done: -1, handed: -1, reported: -1},
@@ -141,45 +135,47 @@ func (s *Store) SetApplied(index, term uint64) { s.index, s.term = index, term }
 func (s *Store) Compacted() int64 { return s.compacted }
 
 // Keys is the number of keys that exist.
-func (s *Store) Keys() int { return s.live.Len() }
+func (s *Store) Keys() int { return s.live.len() }
 
-// Get returns key's current value, or nil.
-func (s *Store) Get(key []byte) *mvccpb.KeyValue {
-	if e := s.keys[view(key)]; e != nil {
-		return e.cur
+// Get returns key's current value, or none.
+func (s *Store) Get(key []byte) kvwire.KeyValue {
+	if e := s.keys.get(key); e != nil {
+		return e.current()
 	}
-	return nil
+	return kvwire.KeyValue{}
 }
 
 // Put writes key at revision at, which must be above every revision written
-// here before. The store keeps the slices: the caller must not touch them
-// again.
+// here before. Key and value are copied.
 func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 	s.advance(at)
-	kv := &mvccpb.KeyValue{Key: key, Value: value, CreateRevision: at.Main, ModRevision: at.Main, Version: 1, Lease: lease}
-	var prev, before *mvccpb.KeyValue
-	e := s.keys[view(key)]
+	var prev, before kvwire.KeyValue
+	fields := kvwire.Fields{CreateRevision: at.Main, ModRevision: at.Main, Version: 1, Lease: lease}
+	e := s.keys.get(key)
 	if e != nil {
 		before = s.prior(e, at.Main)
+		if prev = e.current(); prev.Exists() {
+			fields.CreateRevision = prev.CreateRevision()
+			fields.Version = prev.Version() + 1
+			s.supersede(e)
+		} else {
+			s.graves.remove(e)
+		}
 	}
-	switch {
-	case e == nil:
+	kv := kvwire.Make(key, value, fields)
+	if e == nil {
 		e = &entry{}
-		s.keys[view(key)] = e
-		s.live.Set(view(key), e)
-	case e.cur == nil:
-		s.graves.Delete(view(key))
-		s.live.Set(view(key), e)
-	default:
-		prev = e.cur
-		kv.Key = prev.Key // the index refers to these bytes: don't keep two copies
-		kv.CreateRevision = prev.CreateRevision
-		kv.Version = prev.Version + 1
-		s.supersede(e, view(kv.Key))
+		e.set(kv)
+		s.keys.add(e)
+	} else {
+		e.set(kv)
 	}
-	e.cur, e.sub = kv, uint32(at.Sub)
-	s.reattach(kv.Key, prev, lease)
-	c := Change{Kv: kv, Prev: before, Sub: at.Sub}
+	if !prev.Exists() {
+		s.live.add(e)
+	}
+	e.sub = uint32(at.Sub)
+	s.reattach(e, prev.Lease(), lease)
+	c := Change{Revision: at, Kv: kv, Prev: before}
 	s.log.append(c)
 	return c
 }
@@ -187,24 +183,21 @@ func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 // Delete removes key at revision at; false, and no revision is used, if it was
 // not there.
 func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
-	e := s.keys[view(key)]
-	if e == nil || e.cur == nil {
+	e := s.keys.get(key)
+	if e == nil || e.deleted() {
 		return Change{}, false
 	}
 	s.advance(at)
-	s.live.Delete(view(key))
-	prev, before := e.cur, s.prior(e, at.Main)
-	name := view(prev.Key)
-	s.supersede(e, name)
+	s.live.remove(e)
+	prev, before := e.kv(), s.prior(e, at.Main)
+	s.supersede(e)
 	e.past.add(mark{main: at.Main, sub: uint32(at.Sub), tomb: true})
-	e.cur = nil
-	s.graves.Set(name, e)
+	// Of its own: the front of what was deleted would keep the value in memory.
+	e.set(kvwire.Tombstone(prev.Key()))
+	s.graves.add(e)
 	s.lastDelete = at.Main
-	s.reattach(prev.Key, prev, 0)
-	c := Change{
-		Kv:   &mvccpb.KeyValue{Key: prev.Key, ModRevision: at.Main},
-		Prev: before, Sub: at.Sub, Delete: true,
-	}
+	s.reattach(e, prev.Lease(), 0)
+	c := Change{Revision: at, Kv: e.kv(), Prev: before, Delete: true}
 	s.log.append(c)
 	return c, true
 }
@@ -212,19 +205,18 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 // prior is what e was before revision main. That is what it is now, unless the
 // same transaction has written it already: watchers compare with the revision
 // before, not with what nobody ever saw.
-func (s *Store) prior(e *entry, main int64) *mvccpb.KeyValue {
+func (s *Store) prior(e *entry, main int64) kvwire.KeyValue {
 	last := Revision{main, int64(e.sub)}
-	switch {
-	case e.cur != nil:
-		if e.cur.ModRevision != main {
-			return e.cur
+	if cur := e.current(); cur.Exists() {
+		if cur.ModRevision() != main {
+			return cur
 		}
-	case e.past == nil:
-		return nil
-	default:
-		last = e.past.marks[len(e.past.marks)-1].rev()
-		if last.Main != main {
-			return nil
+	} else {
+		if e.past == nil {
+			return kvwire.KeyValue{}
+		}
+		if last = e.past.marks[len(e.past.marks)-1].rev(); last.Main != main {
+			return kvwire.KeyValue{}
 		}
 	}
 	return s.change(last).Prev
@@ -242,25 +234,22 @@ func (s *Store) advance(at Revision) {
 }
 
 // supersede moves e's current revision into its past.
-func (s *Store) supersede(e *entry, name string) {
+func (s *Store) supersede(e *entry) {
 	if e.past == nil {
 		e.past = newPast()
-		s.sweep.age(name)
+		s.sweep.age(e)
 	}
-	e.past.add(mark{main: e.cur.ModRevision, sub: e.sub})
+	e.past.add(mark{main: e.kv().ModRevision(), sub: e.sub})
 }
 
-func (s *Store) reattach(key []byte, prev *mvccpb.KeyValue, lease int64) {
-	var old int64
-	if prev != nil {
-		old = prev.Lease
-	}
+// reattach takes a key from one lease to another; 0 is none.
+func (s *Store) reattach(e *entry, old, lease int64) {
 	if old == lease {
 		return
 	}
 	if old != 0 {
 		keys := s.leases[old]
-		delete(keys, string(key))
+		delete(keys, e)
 		if len(keys) == 0 {
 			delete(s.leases, old)
 		}
@@ -268,10 +257,10 @@ func (s *Store) reattach(key []byte, prev *mvccpb.KeyValue, lease int64) {
 	if lease != 0 {
 		keys := s.leases[lease]
 		if keys == nil {
-			keys = map[string]struct{}{}
+			keys = map[*entry]struct{}{}
 			s.leases[lease] = keys
 		}
-		keys[view(key)] = struct{}{}
+		keys[e] = struct{}{}
 	}
 }
 
@@ -282,14 +271,12 @@ func (s *Store) LeaseKeys(lease int64) [][]byte {
 		return nil
 	}
 	out := make([][]byte, 0, len(keys))
-	for k := range keys {
-		out = append(out, []byte(k))
+	for e := range keys {
+		out = append(out, slices.Clone(e.key()))
 	}
 	sort.Slice(out, func(i, j int) bool { return view(out[i]) < view(out[j]) })
 	return out
 }
 
-// view reads b as a string without copying it. Keys in the store are never
-// written to, and sharing their bytes between the index and the KeyValue saves
-// a copy of each key and an allocation at each lookup.
+// view reads b as a string without copying it.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

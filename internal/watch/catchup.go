@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -154,7 +153,7 @@ func (h *Hub) add(b *batch, w *watcher, rev int64, changes []*store.Change) bool
 		return false
 	}
 	for _, c := range changes {
-		if w.wants(c) && w.covers(c.Kv.Key) {
+		if w.wants(c) && w.covers(c.Kv.Key()) {
 			b.events = append(b.events, newEvent(c, w.prevKv))
 			b.bytes += changeBytes(c)
 		}
@@ -184,9 +183,9 @@ func (h *Hub) readHistory(w *watcher, g *group, from, to int64) (batch, error) {
 		all = addInOrder(all, changes)
 	}
 	b := batch{through: to}
-	for len(all) > 0 && all[0].Kv.ModRevision <= to {
-		rev, n := all[0].Kv.ModRevision, 1
-		for n < len(all) && all[n].Kv.ModRevision == rev {
+	for len(all) > 0 && all[0].Main <= to {
+		rev, n := all[0].Main, 1
+		for n < len(all) && all[n].Main == rev {
 			n++
 		}
 		if !h.add(&b, w, rev, all[:n]) {
@@ -205,7 +204,7 @@ func addInOrder(to []*store.Change, more []store.Change) []*store.Change {
 	}
 	if !merged {
 		slices.SortFunc(to, func(a, b *store.Change) int {
-			return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(a.Sub, b.Sub))
+			return a.Compare(b.Revision)
 		})
 	}
 	return to

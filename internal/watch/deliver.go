@@ -113,7 +113,7 @@ func seek(recent []entry, rev int64) int {
 func (h *Hub) revision(g *group, rev int64, changes []*store.Change) {
 	for _, c := range changes {
 		ev := event{change: c}
-		h.matched = g.synced.match(h.matched[:0], c.Kv.Key)
+		h.matched = g.synced.match(h.matched[:0], c.Kv.Key())
 		for _, w := range h.matched {
 			if rev < w.next || !w.wants(c) {
 				continue

@@ -11,14 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
 func put(key string, rev, sub int64) store.Change {
-	return store.Change{Kv: &mvccpb.KeyValue{Key: []byte(key), Value: []byte("v"), ModRevision: rev, CreateRevision: rev, Version: 1}, Sub: sub}
+	return store.Change{
+		Revision: store.Revision{Main: rev, Sub: sub},
+		Kv:       kvwire.Make([]byte(key), []byte("v"), kvwire.Fields{ModRevision: rev, CreateRevision: rev, Version: 1}),
+	}
 }
 
 // journal is history in memory.
@@ -45,8 +48,8 @@ func (j *journal) read(p int, key, end []byte, from, to int64, limit int, _ bool
 	w := newWatcher(nil, &pb.WatchCreateRequest{Key: key, RangeEnd: end})
 	var out []store.Change
 	for _, c := range j.changes[p] {
-		if rev := c.Kv.ModRevision; rev >= from && rev <= to && w.covers(c.Kv.Key) {
-			if len(out) >= limit && out[len(out)-1].Kv.ModRevision < rev {
+		if rev := c.Main; rev >= from && rev <= to && w.covers(c.Kv.Key()) {
+			if len(out) >= limit && out[len(out)-1].Main < rev {
 				return out, rev - 1, nil
 			}
 			out = append(out, c)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -61,7 +62,7 @@ type model struct {
 	ahead     homes // by what is proposed
 	stamp     int64 // last one given out
 	queues    [][]*op
-	values    map[string]*mvccpb.KeyValue
+	values    map[string]kvwire.KeyValue
 	applied   []*op // in order of application
 	top       int64 // C: highest applied stamp
 	published []int64
@@ -90,7 +91,7 @@ func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev 
 			return out, o.rev - 1, nil
 		}
 		for _, c := range o.all(m.partitions) {
-			if w.covers(c.Kv.Key) && m.homes[string(c.Kv.Key)] == p {
+			if w.covers(c.Kv.Key()) && m.homes[string(c.Kv.Key())] == p {
 				out = append(out, c)
 			}
 		}
@@ -141,14 +142,14 @@ func (m *model) enqueue(o *op, keys []string, del bool, by homes) {
 		p := by[k]
 		o.parts |= placement.Of(p)
 		prev := m.values[k]
-		if del && prev == nil {
+		if del && !prev.Exists() {
 			continue
 		}
-		c := store.Change{Kv: &mvccpb.KeyValue{Key: []byte(k), ModRevision: o.rev}, Prev: prev, Sub: sub, Delete: del}
+		c := store.Change{Revision: store.Revision{Main: o.rev, Sub: sub}, Kv: kvwire.Tombstone([]byte(k)), Prev: prev, Delete: del}
 		if del {
 			delete(m.values, k)
 		} else {
-			c.Kv.Value = fmt.Appendf(nil, "%s@%d", k, o.rev)
+			c.Kv = kvwire.Make([]byte(k), fmt.Appendf(nil, "%s@%d", k, o.rev), kvwire.Fields{ModRevision: o.rev})
 			m.values[k] = c.Kv
 		}
 		sub++
@@ -340,7 +341,7 @@ func (m *model) expected(a *asked, from, to int64) []*mvccpb.Event {
 		}
 		cs := o.all(m.partitions)
 		for i := range cs {
-			if w.covers(cs[i].Kv.Key) && w.wants(&cs[i]) {
+			if w.covers(cs[i].Kv.Key()) && w.wants(&cs[i]) {
 				out = append(out, newEvent(&cs[i], w.prevKv))
 			}
 		}
@@ -359,7 +360,7 @@ func describe(events []*mvccpb.Event) []string {
 func newModel(t *rapid.T) *model {
 	n := rapid.IntRange(1, 4).Draw(t, "partitions")
 	m := &model{
-		t: t, partitions: n, stamp: 1, top: 1, values: map[string]*mvccpb.KeyValue{},
+		t: t, partitions: n, stamp: 1, top: 1, values: map[string]kvwire.KeyValue{},
 		queues: make([][]*op, n), published: make([]int64, n), closed: make([]int64, n),
 		homes: homes{},
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -35,7 +34,7 @@ func TestThrough(t *testing.T) {
 	require.False(t, ok, "the answers were given already")
 
 	put := func(p int, key string, rev int64) {
-		h.Changes(p, rev, []store.Change{{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev, CreateRevision: rev, Version: 1}}})
+		h.Changes(p, rev, []store.Change{put(key, rev, 0)})
 		h.Step()
 	}
 	put(1, "b", 3)

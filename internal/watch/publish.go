@@ -114,9 +114,5 @@ func (p *partition) view() view {
 
 func changeBytes(c *store.Change) int {
 	const overhead = 64
-	n := overhead + len(c.Kv.GetKey()) + len(c.Kv.GetValue())
-	if c.Prev != nil {
-		n += len(c.Prev.Value)
-	}
-	return n
+	return overhead + c.Kv.Len() + c.Prev.Len()
 }

@@ -90,7 +90,7 @@ type event struct {
 }
 
 func (e *event) of(w *watcher) *mvccpb.Event {
-	if w.prevKv && e.change.Prev != nil {
+	if w.prevKv && e.change.Prev.Exists() {
 		if e.withPrev == nil {
 			e.withPrev = newEvent(e.change, true)
 		}
@@ -103,14 +103,21 @@ func (e *event) of(w *watcher) *mvccpb.Event {
 }
 
 func newEvent(c *store.Change, prev bool) *mvccpb.Event {
-	ev := &mvccpb.Event{Kv: c.Kv}
+	m := &struct { // one allocation
+		event mvccpb.Event
+		kv    mvccpb.KeyValue
+	}{}
+	ev := &m.event
+	ev.Kv = &m.kv
+	c.Kv.Into(ev.Kv)
 	if c.Delete {
 		ev.Type = mvccpb.Event_DELETE
+		ev.Kv.ModRevision = c.Main // which a tombstone doesn't say
 	}
 	// As in etcd, an event that creates a key has none, though the same
 	// transaction may have deleted the key before.
-	if prev && (c.Delete || c.Kv.CreateRevision != c.Kv.ModRevision) {
-		ev.PrevKv = c.Prev
+	if prev && (c.Delete || ev.Kv.CreateRevision != ev.Kv.ModRevision) {
+		ev.PrevKv = c.Prev.Message()
 	}
 	return ev
 }

@@ -31,9 +31,9 @@ func (g *ledger) past() *past {
 				continue
 			}
 			if ch.Delete {
-				delete(next, string(ch.Kv.Key))
+				delete(next, string(ch.Kv.Key()))
 			} else {
-				next[string(ch.Kv.Key)] = ch.Kv
+				next[string(ch.Kv.Key())] = ch.Kv.Message()
 			}
 		}
 		p.states = append(p.states, next)

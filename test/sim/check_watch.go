@@ -17,19 +17,19 @@ func (c *cluster) checkWatch(d *watched) {
 			continue
 		}
 		for _, ch := range r.changes {
-			if !inRange(ch.Kv.Key, d.key, d.end) {
+			if !inRange(ch.Kv.Key(), d.key, d.end) {
 				continue
 			}
 			if isNotice(ch) { // no part of the history: who catches up doesn't get it
-				if n < len(d.events) && proto.Equal(d.events[n].Kv, ch.Kv) {
+				if n < len(d.events) && proto.Equal(d.events[n].Kv, ch.Kv.Message()) {
 					c.stats.Notices++
 					n++
 				}
 				continue
 			}
-			want := &mvccpb.Event{Kv: ch.Kv}
+			want := &mvccpb.Event{Kv: ch.Kv.Message()}
 			if ch.Delete {
-				want.Type = mvccpb.Event_DELETE
+				want.Type, want.Kv.ModRevision = mvccpb.Event_DELETE, r.rev
 			}
 			if n == len(d.events) {
 				c.fail("I4", "%s, which is at revision %d, has missed %s at the end", d, d.next, name(want))
@@ -42,8 +42,8 @@ func (c *cluster) checkWatch(d *watched) {
 			}
 			// What the change at a compaction's own revision replaced is gone.
 			gone := got.PrevKv == nil && c.mayBeCompacted(r.rev)
-			prev := ch.Prev
-			if !ch.Delete && ch.Kv.CreateRevision == ch.Kv.ModRevision {
+			prev := ch.Prev.Message()
+			if !ch.Delete && ch.Kv.CreateRevision() == ch.Kv.ModRevision() {
 				prev = nil // what creates a key replaces nothing
 			}
 			if d.prevKv && !gone && !proto.Equal(got.PrevKv, prev) {

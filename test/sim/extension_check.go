@@ -60,7 +60,7 @@ func (p *past) plain(o *op) bool {
 
 func increments(r *revision) bool {
 	for _, ch := range r.changes {
-		if string(ch.Kv.Key) == "/x/ctr" {
+		if string(ch.Kv.Key()) == "/x/ctr" {
 			return true
 		}
 	}
@@ -85,12 +85,12 @@ func (c *cluster) wasHandled(o *op) bool {
 		return keyOf(o) == "/x/pop"
 	}
 	for _, ch := range c.ledger.revisions[o.effect].changes {
-		if k := string(ch.Kv.Key); k == "/x/ctr" || strings.HasPrefix(k, "/x/q/") {
+		if k := string(ch.Kv.Key()); k == "/x/ctr" || strings.HasPrefix(k, "/x/q/") {
 			return true
 		}
 	}
 	// Of a pop that has found nothing, an acknowledgement can be used up.
-	return keyOf(o) == "/x/pop" && string(c.ledger.revisions[o.effect].changes[0].Kv.Key) != "/x/pop"
+	return keyOf(o) == "/x/pop" && string(c.ledger.revisions[o.effect].changes[0].Kv.Key()) != "/x/pop"
 }
 
 // answerOf is the value that a call was answered with, "" for none.

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -179,13 +180,13 @@ func (e *evaluation) react(req proto.Message) {
 	_, expiring := req.(*pb.LeaseRevokeRequest)
 	for _, c := range e.changes { // what is written meanwhile is of no interest
 		switch {
-		case !strings.HasPrefix(string(c.Kv.Key), "/x/e/"):
+		case !strings.HasPrefix(string(c.Kv.Key()), "/x/e/"):
 		case c.Delete && expiring:
 			e.increment("/x/log/expired")
-			e.notify(c.Kv.Key)
+			e.notify(c.Kv.Key())
 		case c.Delete:
 			e.increment("/x/log/deleted")
-		case c.Kv.Version == 1:
+		case c.Kv.Version() == 1:
 			e.increment("/x/log/created")
 		}
 	}
@@ -194,11 +195,11 @@ func (e *evaluation) react(req proto.Message) {
 // notify shows something to watchers that is no part of the history.
 func (e *evaluation) notify(value []byte) {
 	e.changes = append(e.changes, store.Change{
-		Kv: &mvccpb.KeyValue{Key: []byte("/x/told"), Value: value, ModRevision: e.rev}, Sub: int64(len(e.changes)),
+		Revision: e.next(), Kv: kvwire.Make([]byte("/x/told"), value, kvwire.Fields{ModRevision: e.rev}),
 	})
 }
 
-func isNotice(c store.Change) bool { return !c.Delete && c.Kv.Version == 0 }
+func isNotice(c store.Change) bool { return !c.Delete && c.Kv.Version() == 0 }
 
 // write puts a key.
 func (e *evaluation) write(key string, value []byte, lease int64) {
@@ -208,5 +209,5 @@ func (e *evaluation) write(key string, value []byte, lease int64) {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
 	e.keys[key] = kv
-	e.changes = append(e.changes, store.Change{Kv: kv, Prev: e.before(kv.Key, prev), Sub: int64(len(e.changes))})
+	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 }

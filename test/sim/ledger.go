@@ -8,9 +8,7 @@ import (
 	"sort"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/proto"
-
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -111,14 +109,14 @@ func (g *ledger) resume(c *core) *reader {
 
 // compare checks a core's state against the history up to where it is.
 func (g *ledger) compare(c *core) {
-	want := map[string]*mvccpb.KeyValue{}
+	want := map[string]kvwire.KeyValue{}
 	for _, ch := range g.seenBy(c) {
 		switch {
 		case isNotice(ch):
 		case ch.Delete:
-			delete(want, string(ch.Kv.Key))
+			delete(want, string(ch.Kv.Key()))
 		default:
-			want[string(ch.Kv.Key)] = ch.Kv
+			want[string(ch.Kv.Key())] = ch.Kv
 		}
 	}
 	at, have := "", 0
@@ -128,13 +126,13 @@ func (g *ledger) compare(c *core) {
 		have += s.Keys()
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		var got []*mvccpb.KeyValue
+		var got []kvwire.KeyValue
 		for _, s := range c.stores {
-			if kv := s.Get([]byte(key)); kv != nil {
+			if kv := s.Get([]byte(key)); kv.Exists() {
 				got = append(got, kv)
 			}
 		}
-		if len(got) != 1 || !proto.Equal(got[0], want[key]) {
+		if len(got) != 1 || got[0] != want[key] {
 			g.c.fail("I6", "server %d at%s: key %q is %v, should be %v, once", c.l.sv.id, at, key, got, want[key])
 			return
 		}
@@ -155,7 +153,7 @@ func (g *ledger) seenBy(c *core) []store.Change {
 			all = append(all, e.in[p]...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b store.Change) int { return a.Rev().Compare(b.Rev()) })
+	slices.SortStableFunc(all, func(a, b store.Change) int { return a.Compare(b.Revision) })
 	return all
 }
 
@@ -192,7 +190,7 @@ func (g *ledger) all() []*revision {
 
 func sameChanges(a, b []store.Change) bool {
 	return slices.EqualFunc(a, b, func(x, y store.Change) bool {
-		return x.Sub == y.Sub && x.Delete == y.Delete && proto.Equal(x.Kv, y.Kv)
+		return x.Sub == y.Sub && x.Delete == y.Delete && x.Kv == y.Kv
 	})
 }
 
@@ -203,9 +201,9 @@ func describe(changes []store.Change) string {
 			s += ", "
 		}
 		if c.Delete {
-			s += "delete " + string(c.Kv.Key)
+			s += "delete " + string(c.Kv.Key())
 		} else {
-			s += string(c.Kv.Key) + "=" + string(c.Kv.Value)
+			s += string(c.Kv.Key()) + "=" + string(c.Kv.Value())
 		}
 	}
 	return s

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -58,7 +59,7 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
 	e.keys[string(r.Key)] = kv
-	e.changes = append(e.changes, store.Change{Kv: kv, Prev: e.before(kv.Key, prev), Sub: int64(len(e.changes))})
+	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 	if owner := ownerOf(r.Key); registers(r.Key) && e.keys[string(owner)] == nil {
 		e.put(&pb.PutRequest{Key: owner, Value: []byte("anonymous")})
 	}
@@ -70,19 +71,24 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 }
 
 // before is what a key was before this revision, given what it is now.
-func (e *evaluation) before(key []byte, now *mvccpb.KeyValue) *mvccpb.KeyValue {
+func (e *evaluation) before(key []byte, now *mvccpb.KeyValue) kvwire.KeyValue {
 	for _, c := range e.changes {
-		if bytes.Equal(c.Kv.Key, key) {
+		if bytes.Equal(c.Kv.Key(), key) {
 			return c.Prev
 		}
 	}
-	return now
+	return kvwire.Of(now)
+}
+
+// next is the revision of the next change.
+func (e *evaluation) next() store.Revision {
+	return store.Revision{Main: e.rev, Sub: int64(len(e.changes))}
 }
 
 func (e *evaluation) remove(kv *mvccpb.KeyValue) {
 	delete(e.keys, string(kv.Key))
 	e.changes = append(e.changes, store.Change{
-		Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: e.rev}, Prev: e.before(kv.Key, kv), Sub: int64(len(e.changes)), Delete: true,
+		Revision: e.next(), Kv: kvwire.Tombstone(kv.Key), Prev: e.before(kv.Key, kv), Delete: true,
 	})
 }
 

@@ -82,7 +82,7 @@ func (c *cluster) checkRegisters(*past) {
 			last := map[string]access{}
 			r := c.ledger.revisions[o.effect]
 			for _, ch := range r.changes {
-				last[string(ch.Kv.Key)] = access{string(ch.Kv.Key), true, string(ch.Kv.Value)}
+				last[string(ch.Kv.Key())] = access{string(ch.Kv.Key()), true, string(ch.Kv.Value())}
 			}
 			for _, key := range c.keys.all() {
 				if a, is := last[key]; is {

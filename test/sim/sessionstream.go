@@ -86,8 +86,8 @@ func (st *sessionStream) Reply(op *session.Op) {
 		w.response = &pb.PutResponse{Header: head}
 	case r.Kind == stoapb.Kind_RANGE && r.Message == nil:
 		resp := &pb.RangeResponse{Header: head}
-		if r.Kv != nil {
-			resp.Kvs, resp.Count = append(resp.Kvs, r.Kv), 1
+		if r.Kv.Exists() {
+			resp.Kvs, resp.Count = append(resp.Kvs, r.Kv.Message()), 1
 		}
 		w.response = resp
 	}

@@ -1,0 +1,109 @@
+package kvwire
+
+import (
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+var errRecord = errors.New("record is not a KeyValue")
+
+// Parse reads a KeyValue with a key, whoever encoded it. It shares the bytes of raw,
+// unless their fields are in another order than everybody's.
+func Parse(raw []byte) (KeyValue, error) {
+	if ordered(raw) {
+		return alias(raw), nil
+	}
+	var m mvccpb.KeyValue
+	if err := decode(raw, &m); err != nil {
+		return KeyValue{}, err
+	}
+	return Of(&m), nil
+}
+
+// Key returns the key of an encoded KeyValue without a look at the rest.
+func Key(raw []byte) ([]byte, error) {
+	if len(raw) > 0 && raw[0] == tagKey {
+		if key, n := protowire.ConsumeBytes(raw[1:]); n > 0 && len(key) > 0 {
+			return key, nil
+		}
+	}
+	kv, err := Parse(raw)
+	return kv.Key(), err
+}
+
+// ordered tells whether invariant 1 holds for raw, and that there is a key.
+func ordered(raw []byte) bool {
+	last := byte(0)
+	for at := raw; len(at) > 0; {
+		tag := at[0]
+		if tag <= last || last == 0 && tag != tagKey {
+			return false
+		}
+		n := 0
+		switch tag {
+		case tagKey, tagValue:
+			var v []byte
+			if v, n = protowire.ConsumeBytes(at[1:]); tag == tagKey && len(v) == 0 {
+				return false
+			}
+		case tagCreate, tagMod, tagVersion, tagLease:
+			_, n = protowire.ConsumeVarint(at[1:])
+		default:
+			return false
+		}
+		if n < 0 {
+			return false
+		}
+		last, at = tag, at[1+n:]
+	}
+	return len(raw) > 0
+}
+
+// decode reads any encoding, as proto.Unmarshal does but for what it doesn't know.
+func decode(raw []byte, m *mvccpb.KeyValue) error {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return errRecord
+		}
+		raw = raw[n:]
+		switch {
+		case typ == protowire.BytesType && (num == 1 || num == 5):
+			var v []byte
+			if v, n = protowire.ConsumeBytes(raw); num == 1 {
+				m.Key = v
+			} else {
+				m.Value = v
+			}
+		case typ == protowire.VarintType && num >= 2 && num <= 6:
+			var v uint64
+			v, n = protowire.ConsumeVarint(raw)
+			setNumber(m, num, int64(v))
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, raw)
+		}
+		if n < 0 {
+			return errRecord
+		}
+		raw = raw[n:]
+	}
+	if len(m.Key) == 0 {
+		return errRecord
+	}
+	return nil
+}
+
+func setNumber(m *mvccpb.KeyValue, num protowire.Number, v int64) {
+	switch num {
+	case 2:
+		m.CreateRevision = v
+	case 3:
+		m.ModRevision = v
+	case 4:
+		m.Version = v
+	case 6:
+		m.Lease = v
+	}
+}
