@@ -231,6 +231,27 @@ type rangeAnswer struct {
 	header   pb.ResponseHeader
 }
 
+// singleAnswer is one with a single key, which most have.
+type singleAnswer struct {
+	rangeAnswer
+	kv   mvccpb.KeyValue
+	list [1]*mvccpb.KeyValue
+}
+
+// newRangeAnswer makes messages of what was found.
+func newRangeAnswer(kvs []kvwire.KeyValue) *rangeAnswer {
+	if len(kvs) != 1 {
+		a := &rangeAnswer{}
+		a.response.Kvs = kvwire.Messages(kvs)
+		return a
+	}
+	a := &singleAnswer{}
+	kvs[0].Into(&a.kv)
+	a.list[0] = &a.kv
+	a.response.Kvs = a.list[:]
+	return &a.rangeAnswer
+}
+
 // assemble makes the response of what was found.
 func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeResponse, error) {
 	kvs, err := sel.kvs()
@@ -241,15 +262,14 @@ func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeRespons
 		kvs = slices.DeleteFunc(kvs, func(kv kvwire.KeyValue) bool { return !passes(kv, req) })
 	}
 	order(kvs, req)
-	a := &rangeAnswer{}
+	more := req.Limit > 0 && int64(len(kvs)) > req.Limit
+	if more {
+		kvs = kvs[:req.Limit]
+	}
+	a := newRangeAnswer(kvs)
 	a.header.Revision = rev
 	a.response.Header = &a.header
-	a.response.Count = int64(sel.count)
-	if req.Limit > 0 && int64(len(kvs)) > req.Limit {
-		kvs = kvs[:req.Limit]
-		a.response.More = true
-	}
-	a.response.Kvs = kvwire.Messages(kvs)
+	a.response.Count, a.response.More = int64(sel.count), more
 	if req.KeysOnly {
 		withoutValues(a.response.Kvs, req)
 	}

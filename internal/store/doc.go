@@ -27,6 +27,7 @@
 //     along: what the stores answer together is the same before and after.
 //
 // The package knows no watches, no leases (beyond the id in a KeyValue), no
-// Raft, no file and no clock. Of stoa it imports only internal/fault.
+// Raft, no file and no clock. Of stoa it imports only internal/fault and
+// internal/kvwire.
 // DESIGN.md says how it is done and what was rejected.
 package store
