@@ -106,10 +106,11 @@ func (w *sweep) finish() {
 	w.found, w.done = nil, w.target
 }
 
-// take hands over up to n dead revisions, and the compaction that is complete
-// with them.
+// take hands over n dead revisions, or a sixteenth of them if that is more, so that
+// it keeps up with whatever compactions find, and the compaction that is complete with
+// them.
 func (w *sweep) take(n int) (dead []Dead, swept int64) {
-	n = min(n, len(w.dead))
+	n = min(max(n, len(w.dead)/16), len(w.dead))
 	dead, w.dead = w.dead[:n:n], w.dead[n:]
 	if len(w.dead) > 0 {
 		return dead, w.handed

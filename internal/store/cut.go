@@ -94,12 +94,12 @@ func (s *Store) Release(c Cut) {
 // that tests reach the edges with little data.
 type bounds struct {
 	windowBytes, windowChunks int // of the change log, behind what is flushed
-	dead                      int // revisions in one cut
+	dead                      int // revisions in one cut, unless very many wait
 	piece, budget             int // keys swept under one lock, and at one Release
 }
 
 var defaultBounds = bounds{
 	windowBytes: 4 << 20, windowChunks: 256,
-	dead:  20_000,
-	piece: 250, budget: 100_000,
+	dead:  4_000,
+	piece: 250, budget: 20_000,
 }
