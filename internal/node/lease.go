@@ -115,7 +115,7 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if err := n.pause(ctx); err != nil {
+		if err := n.pause(ctx, shortly); err != nil {
 			return nil, err
 		}
 	}

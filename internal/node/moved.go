@@ -31,7 +31,7 @@ func routed[R any](ctx context.Context, n *Node, do func(*core) (R, error)) (R, 
 		if n.current().machine.Placement() != known {
 			continue // the way is already known
 		}
-		if err := n.pause(ctx); err != nil {
+		if err := n.pause(ctx, shortly); err != nil {
 			return none, err
 		}
 	}

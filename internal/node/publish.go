@@ -28,7 +28,7 @@ func (n *Node) publish() {
 		if err != nil {
 			n.log.Warn("announcing this server's client URLs failed; trying again", zap.Error(err))
 		}
-		if n.pause(n.life) != nil {
+		if n.pause(n.life, shortly) != nil {
 			return
 		}
 	}

@@ -73,7 +73,7 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 		} else if time.Now().After(deadline) {
 			return nil, fault.Timeout
 		}
-		if err := n.pause(ctx); err != nil {
+		if err := n.pause(ctx, shortly); err != nil {
 			return nil, err
 		}
 	}
@@ -100,9 +100,12 @@ func (n *Node) readPoint(ctx context.Context, c *core, parts placement.Set) erro
 	}
 }
 
-// pause waits a moment, for something that is bound to change soon.
-func (n *Node) pause(ctx context.Context) error {
-	t := time.NewTimer(10 * time.Millisecond)
+// shortly is when something that is bound to change soon is looked at again.
+const shortly = 10 * time.Millisecond
+
+// pause waits, unless the caller or the server leaves.
+func (n *Node) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
