@@ -72,6 +72,7 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 	signals, forget := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer forget()
 	report(cfg, lg)
+	go tendHeap(signals)
 	s, err := start(signals, cfg, lg)
 	if err != nil {
 		return err
