@@ -216,9 +216,10 @@ func (f *file) copyTo(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	dst, err := bolt.Open(path, 0o600, &bolt.Options{
-		PageSize: f.page, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: true,
-	})
+	o := f.options()
+	o.NoSync = true       // until all of it is there
+	o.InitialMmapSize = 0 // it has no readers to wait for
+	dst, err := bolt.Open(path, 0o600, o)
 	if err != nil {
 		return err
 	}
