@@ -2,9 +2,11 @@ package kvwire
 
 import (
 	"errors"
+	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 var errRecord = errors.New("record is not a KeyValue")
@@ -16,8 +18,11 @@ func Parse(raw []byte) (KeyValue, error) {
 		return alias(raw), nil
 	}
 	var m mvccpb.KeyValue
-	if err := decode(raw, &m); err != nil {
-		return KeyValue{}, err
+	if err := proto.Unmarshal(raw, &m); err != nil {
+		return KeyValue{}, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	if len(m.Key) == 0 {
+		return KeyValue{}, errRecord
 	}
 	return Of(&m), nil
 }
@@ -59,51 +64,4 @@ func ordered(raw []byte) bool {
 		last, at = tag, at[1+n:]
 	}
 	return len(raw) > 0
-}
-
-// decode reads any encoding, as proto.Unmarshal does but for what it doesn't know.
-func decode(raw []byte, m *mvccpb.KeyValue) error {
-	for len(raw) > 0 {
-		num, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return errRecord
-		}
-		raw = raw[n:]
-		switch {
-		case typ == protowire.BytesType && (num == 1 || num == 5):
-			var v []byte
-			if v, n = protowire.ConsumeBytes(raw); num == 1 {
-				m.Key = v
-			} else {
-				m.Value = v
-			}
-		case typ == protowire.VarintType && num >= 2 && num <= 6:
-			var v uint64
-			v, n = protowire.ConsumeVarint(raw)
-			setNumber(m, num, int64(v))
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, raw)
-		}
-		if n < 0 {
-			return errRecord
-		}
-		raw = raw[n:]
-	}
-	if len(m.Key) == 0 {
-		return errRecord
-	}
-	return nil
-}
-
-func setNumber(m *mvccpb.KeyValue, num protowire.Number, v int64) {
-	switch num {
-	case 2:
-		m.CreateRevision = v
-	case 3:
-		m.ModRevision = v
-	case 4:
-		m.Version = v
-	case 6:
-		m.Lease = v
-	}
 }
