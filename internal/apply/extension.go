@@ -104,13 +104,17 @@ func (x *execution) ordinary(call *command.Call, req proto.Message) Result {
 	return x.done(&pb.RangeResponse{Header: x.header(false)}) // a watch that nobody handles
 }
 
-// rangeCommand is a read that went through the log.
+// rangeCommand is a read that went through the log, or is part of a transaction.
 func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error) {
 	sel, err := x.selection(req)
 	if err != nil {
 		return nil, err
 	}
-	return assemble(req, &sel, x.current())
+	kvs, err := sel.kvs()
+	if err != nil {
+		return nil, err
+	}
+	return assemble(req, kvs, sel.count, x.current()), nil
 }
 
 func (x *execution) done(resp proto.Message) Result {

@@ -22,26 +22,34 @@ import (
 // elsewhere since, the answer is fault.Moved. It takes the read locks itself, and
 // none while it fetches what has left memory.
 func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*pb.RangeResponse, error) {
+	kvs, count, rev, err := m.look(req, parts, at)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(req, kvs, count, rev), nil
+}
+
+// look finds what Range makes an answer of, and the revision that it was found at.
+func (m *Machine) look(req *pb.RangeRequest, parts placement.Set, at int64) (kvs []kvwire.KeyValue, count int, rev int64, err error) {
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at}
 		m.rlock(parts)
 		if m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
 			m.runlock(parts)
-			return nil, fault.Moved
+			return nil, 0, 0, fault.Moved
 		}
 		x.beginRead()
 		sel, err := x.selection(req)
 		m.runlock(parts)
 		if err == nil {
-			var resp *pb.RangeResponse
-			if resp, err = assemble(req, &sel, x.current()); err == nil {
-				return resp, nil
+			if kvs, err = sel.kvs(); err == nil {
+				return kvs, sel.count, x.current(), nil
 			}
 		}
 		// A compaction that overtook a read of the newest state is no reason to
 		// fail it: the read moves on to the compacted revision.
 		if req.Revision > 0 || !errors.Is(err, fault.Compacted) || m.Compacted() <= x.current() {
-			return nil, err
+			return nil, 0, 0, err
 		}
 	}
 }
@@ -60,14 +68,11 @@ func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int6
 		return kv, max(at, rev), nil
 	}
 	s.RUnlock()
-	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at)
-	if err != nil {
-		return kv, 0, err
+	kvs, _, rev, err := m.look(&pb.RangeRequest{Key: key}, placement.Of(p), at)
+	if len(kvs) > 0 {
+		kv = kvs[0]
 	}
-	if len(resp.Kvs) > 0 {
-		kv = kvwire.Of(resp.Kvs[0])
-	}
-	return kv, resp.Header.Revision, nil
+	return kv, rev, err
 }
 
 // ReadTxn evaluates a transaction that doesn't write, as of revision at; see
@@ -253,11 +258,7 @@ func newRangeAnswer(kvs []kvwire.KeyValue) *rangeAnswer {
 }
 
 // assemble makes the response of what was found.
-func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeResponse, error) {
-	kvs, err := sel.kvs()
-	if err != nil {
-		return nil, err
-	}
+func assemble(req *pb.RangeRequest, kvs []kvwire.KeyValue, count int, rev int64) *pb.RangeResponse {
 	if filtered(req) {
 		kvs = slices.DeleteFunc(kvs, func(kv kvwire.KeyValue) bool { return !passes(kv, req) })
 	}
@@ -269,11 +270,11 @@ func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*pb.RangeRespons
 	a := newRangeAnswer(kvs)
 	a.header.Revision = rev
 	a.response.Header = &a.header
-	a.response.Count, a.response.More = int64(sel.count), more
+	a.response.Count, a.response.More = int64(count), more
 	if req.KeysOnly {
 		withoutValues(a.response.Kvs, req)
 	}
-	return &a.response, nil
+	return &a.response
 }
 
 func passes(kv kvwire.KeyValue, req *pb.RangeRequest) bool {

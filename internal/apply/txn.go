@@ -284,15 +284,11 @@ func (x *execution) operation(op *pb.RequestOp, path *branches) *pb.ResponseOp {
 }
 
 func (x *execution) rangeOperation(req *pb.RangeRequest) *pb.RangeResponse {
-	sel, err := x.selection(req)
-	if err == nil {
-		var resp *pb.RangeResponse
-		if resp, err = assemble(req, &sel, x.current()); err == nil {
-			return resp
-		}
+	resp, err := x.rangeCommand(req)
+	if err != nil {
+		x.readErr = err
 	}
-	x.readErr = err
-	return nil
+	return resp
 }
 
 func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {
