@@ -8,6 +8,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/experimental"
+
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 )
 
 // Config says how to reach a cluster, and what its sessions are like unless they
@@ -85,6 +88,7 @@ func (c Config) etcd() clientv3.Config {
 	back.BaseDelay, back.MaxDelay = 50*time.Millisecond, time.Second
 	options := []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: back, MinConnectTimeout: c.DialTimeout}),
+		experimental.WithBufferPool(sessionwire.Pool),
 	}
 	if c.ClientID != "" {
 		options = append(options, grpc.WithChainUnaryInterceptor(callerName(c.ClientID)))

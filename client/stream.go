@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 )
 
 // stream is one gRPC stream that carries the session for a while. Its session's
@@ -166,8 +167,7 @@ func (s *Session) nextFrame(st *stream) *frame {
 	if !fresh && !s.life.ping {
 		return nil
 	}
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(16 + min(b.bytes()-b.sentBytes, writeAtOnce))
+	buf := sessionwire.Pool.Get(16 + min(b.bytes()-b.sentBytes, writeAtOnce))
 	data := (*buf)[:0]
 	if answered := b.first - 1; answered > s.acked {
 		data = appendAnswered(data, answered)
@@ -178,7 +178,7 @@ func (s *Session) nextFrame(st *stream) *frame {
 	}
 	s.life.sent(s)
 	*buf = data
-	return &frame{mem.BufferSlice{mem.NewBuffer(buf, pool)}}
+	return &frame{mem.BufferSlice{mem.NewBuffer(buf, sessionwire.Pool)}}
 }
 
 // read takes in what the server says until the stream ends.
@@ -288,7 +288,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if in, ok := v.(*inbound); ok {
-		in.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		in.data = data.MaterializeToBuffer(sessionwire.Pool)
 		return nil
 	}
 	return encoding.GetCodecV2("proto").Unmarshal(data, v)

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc/experimental"
 
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
@@ -29,6 +31,10 @@ const (
 	stopLimit  = 1400 * time.Millisecond
 	drainLimit = 200 * time.Millisecond
 )
+
+// What gRPC encodes messages into, and its connections to peers read into. Its
+// servers are told by an option.
+func init() { experimental.SetDefaultBufferPool(sessionwire.Pool) }
 
 func main() {
 	cfg, err := config.Parse(os.Args[1:], os.Environ())

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -129,6 +130,7 @@ func (s *Server) Close() {
 func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(sessionwire.Codec()),
+		experimental.BufferPool(sessionwire.Pool),
 		grpc.MaxRecvMsgSize(s.o.MaxRequestBytes + frameOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(s.o.MaxConcurrentStreams),

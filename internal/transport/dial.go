@@ -12,7 +12,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 )
 
 const (
@@ -31,6 +34,7 @@ const (
 // with; credentials are up to the caller.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		experimental.BufferPool(sessionwire.Pool),
 		grpc.MaxRecvMsgSize(maxBatch + 1<<20),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),

@@ -14,13 +14,10 @@ type Encoded struct{ Bytes *[]byte }
 // Received is a message as it came: one piece of memory, the receiver's own.
 type Received struct{ Bytes []byte }
 
-// Memory for messages is used again by size.
-var pool = mem.NewTieredBufferPool(4<<10, 12<<10, 32<<10, 72<<10)
-
 // NewEncoded returns empty memory to encode a message of about the given size
 // into. Sending it with [Codec] gives it back.
 func NewEncoded(size int) Encoded {
-	b := pool.Get(size)
+	b := Pool.Get(size)
 	*b = (*b)[:0]
 	return Encoded{b}
 }
@@ -53,10 +50,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if mem.IsBelowBufferPoolingThreshold(len(*e.Bytes)) {
 		// gRPC counts no references of what is so small, and never frees it.
 		small := append([]byte(nil), *e.Bytes...)
-		pool.Put(e.Bytes)
+		Pool.Put(e.Bytes)
 		return mem.BufferSlice{mem.SliceBuffer(small)}, nil
 	}
-	return mem.BufferSlice{mem.NewBuffer(e.Bytes, pool)}, nil
+	return mem.BufferSlice{mem.NewBuffer(e.Bytes, Pool)}, nil
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
