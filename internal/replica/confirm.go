@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -51,13 +52,26 @@ type round struct {
 
 func (c *confirmer) init(r *Replica) { c.r, c.rounds = r, r.numbering() }
 
-// confirm calls done with a read point that is later than this call.
-func (c *confirmer) confirm(done func(readPoint, error)) {
+// vote is a server's word that it knew of no later terms than these, one for each
+// group, after the reads began for which it asks.
+type vote struct {
+	from  uint64
+	terms []uint64
+}
+
+// confirm calls done with a read point that is later than this call. The vote is
+// that of the server on whose behalf it is called, if it isn't this one: it counts
+// for the reads that it was given with, however late it comes.
+func (c *confirmer) confirm(asker vote, done func(readPoint, error)) {
 	if c.r.single || c.r.cfg.Mutations.ReadWithoutConfirm {
 		if !c.r.seq.IsOpen() {
 			done(readPoint{}, fault.LeaderChanged)
 			return
 		}
+		done(c.r.point(), nil)
+		return
+	}
+	if c.settled(asker) {
 		done(c.r.point(), nil)
 		return
 	}
@@ -67,6 +81,35 @@ func (c *confirmer) confirm(done func(readPoint, error)) {
 		c.begin()
 	}
 	c.mu.Unlock()
+}
+
+// settled tells whether the asker and this leader are a majority, and both know
+// nobody later.
+func (c *confirmer) settled(asker vote) bool {
+	if len(c.r.cfg.Voters) > 3 || asker.from == c.r.cfg.ID || !slices.Contains(c.r.cfg.Voters, asker.from) {
+		return false
+	}
+	terms, ok := c.r.lead.terms()
+	return ok && noneLater(asker.terms, terms)
+}
+
+// noneLater tells whether known, of one server, has no term beyond those of a leader.
+func noneLater(known, terms []uint64) bool {
+	ok := len(known) == len(terms)
+	for i := 0; ok && i < len(terms); i++ {
+		ok = known[i] <= terms[i]
+	}
+	return ok
+}
+
+// known are the terms that this server knows, which it publishes before a vote in
+// them leaves (invariant 3).
+func (r *Replica) known() []uint64 {
+	terms := make([]uint64, len(r.groups))
+	for i, g := range r.groups {
+		terms[i] = g.curTerm.Load()
+	}
+	return terms
 }
 
 // point is taken before the question leaves: what was acknowledged before is
@@ -164,9 +207,5 @@ func failReads(all []func(readPoint, error), err error) {
 // answerConfirm promises nothing about the future: it says what was true after
 // the question came. Terms are published before votes leave (invariant 3).
 func (r *Replica) answerConfirm(ask *Confirm) *ConfirmAck {
-	ok := len(ask.Terms) == len(r.groups)
-	for i := 0; ok && i < len(r.groups); i++ {
-		ok = r.groups[i].curTerm.Load() <= ask.Terms[i]
-	}
-	return &ConfirmAck{Round: ask.Round, OK: ok}
+	return &ConfirmAck{Round: ask.Round, OK: noneLater(r.known(), ask.Terms)}
 }

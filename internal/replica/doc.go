@@ -19,8 +19,8 @@
 // [Replica.ReadPoint] confirms that this server still leads every group
 // (confirm.go), takes the committed watermark, and waits until the partitions
 // asked for are closed through it (wait.go); on any other server it asks the
-// leader for the point and waits for that to be applied here. The caller then
-// reads the stores at [Replica.Visible].
+// leader for the point and waits for that to be applied here (followerread.go).
+// The caller then reads the stores at [Replica.Visible].
 //
 // # Leadership
 //

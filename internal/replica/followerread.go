@@ -8,7 +8,9 @@ import (
 )
 
 // readBatch asks the leader for read points, one question at a time: reads
-// that come while one is under way share the next.
+// that come while one is under way share the next. A question carries the terms
+// that this server knows, as the answer to a Confirm does: among three servers, that
+// and the leader's own word are a majority, and one round trip is all it takes.
 type readBatch struct {
 	f       *forwarder
 	mu      sync.Mutex
@@ -49,7 +51,7 @@ func (b *readBatch) ask() {
 	}
 	b.f.start(&call{
 		method: methodReadPoint,
-		body:   encodeParts(parts),
+		body:   encodeQuestion(parts, b.f.r.known()),
 		local: func() {
 			for _, r := range reads {
 				b.f.r.ReadPoint(r.parts, r.done)
@@ -104,13 +106,13 @@ func (r *Replica) reached(m Closed) {
 
 // answerReadPoint waits here, so that the asking server needs to know one
 // index and one closed revision per partition.
-func (r *Replica) answerReadPoint(body []byte, reply func([]byte, error)) {
-	parts, err := decodeParts(body, r.cfg.Map.All())
+func (r *Replica) answerReadPoint(from uint64, body []byte, reply func([]byte, error)) {
+	parts, known, err := decodeQuestion(body, r.cfg.Map.All())
 	if err != nil {
 		reply(nil, fault.Internal)
 		return
 	}
-	r.ReadPoint(parts, func(err error) {
+	r.readPoint(parts, vote{from, known}, func(err error) {
 		if err != nil {
 			reply(nil, err)
 			return

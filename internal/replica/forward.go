@@ -259,7 +259,7 @@ func (r *Replica) answer(from uint64, c *Call) {
 		}
 		r.Submit(w)
 	case methodReadPoint:
-		r.answerReadPoint(c.Body, reply)
+		r.answerReadPoint(from, c.Body, reply)
 	default:
 		r.cfg.Serve(c.Method, c.Body, reply)
 	}

@@ -83,11 +83,16 @@ func (ws *waiters) fail(err error) {
 // before this call. done may be called from any goroutine and must not block.
 // An error means that nothing is known; the caller may try again.
 func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
+	r.readPoint(parts, vote{}, done)
+}
+
+// readPoint is ReadPoint; asker is whose question it is, if another server's.
+func (r *Replica) readPoint(parts placement.Set, asker vote, done func(error)) {
 	if !r.seq.IsOpen() {
 		r.fwd.readPoint(parts, done)
 		return
 	}
-	r.conf.confirm(func(p readPoint, err error) {
+	r.conf.confirm(asker, func(p readPoint, err error) {
 		if err != nil {
 			done(err)
 			return

@@ -81,18 +81,30 @@ func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
 	return out, nil
 }
 
-func encodeParts(parts placement.Set) []byte { return binary.AppendUvarint(nil, uint64(parts)) }
+// A question for a read point: the partitions, and the terms that the asker knows.
+func encodeQuestion(parts placement.Set, known []uint64) []byte {
+	b := binary.AppendUvarint(nil, uint64(parts))
+	for _, term := range known {
+		b = binary.AppendUvarint(b, term)
+	}
+	return b
+}
 
-func decodeParts(b []byte, all placement.Set) (placement.Set, error) {
-	n, _, err := uvarints(b, 1)
+func decodeQuestion(b []byte, all placement.Set) (parts placement.Set, known []uint64, err error) {
+	n, b, err := uvarints(b, 1)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	parts := placement.Set(n[0])
-	if parts == 0 || parts&^all != 0 {
-		return 0, fmt.Errorf("replica: read point of partitions %v", parts)
+	if parts = placement.Set(n[0]); parts == 0 || parts&^all != 0 {
+		return 0, nil, fmt.Errorf("replica: read point of partitions %v", parts)
 	}
-	return parts, nil
+	for len(b) > 0 {
+		if n, b, err = uvarints(b, 1); err != nil {
+			return 0, nil, err
+		}
+		known = append(known, n[0])
+	}
+	return parts, known, nil
 }
 
 func encodePoints(points []Closed) []byte {

@@ -1,0 +1,73 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// leading returns a story in which server 1 stamps and everybody knows.
+func leading(t *testing.T, servers int) *story {
+	s := newStory(t, servers)
+	for _, g := range s.replicas[0].groups {
+		g.order(campaign)
+	}
+	s.settle()
+	require.True(t, s.replicas[0].Leading())
+	return s
+}
+
+// ask has server 2 ask for a read point and returns what then goes over the wire.
+func ask(t *testing.T, s *story) (packets int, confirms bool) {
+	done := false
+	s.replicas[1].ReadPoint(placement.Of(0), func(err error) {
+		require.NoError(t, err)
+		done = true
+	})
+	for len(s.wire) > 0 {
+		for _, e := range s.wire {
+			packets++
+			confirms = confirms || e.packet.Confirm != nil
+		}
+		s.carry(true, 0, 0, -1)
+	}
+	require.True(t, done)
+	return packets, confirms
+}
+
+func TestTheAskersWordIsAVote(t *testing.T) {
+	packets, confirms := ask(t, leading(t, 3))
+	require.Equal(t, 2, packets, "a question and its answer")
+	require.False(t, confirms)
+}
+
+func TestTheAskersWordIsNotAMajority(t *testing.T) {
+	_, confirms := ask(t, leading(t, 5))
+	require.True(t, confirms)
+}
+
+// Another server may lead in a later term, and have acknowledged what this leader
+// doesn't know of.
+func TestAnAskerThatKnowsALaterTermDoesNotVote(t *testing.T) {
+	for group := range 2 {
+		s := leading(t, 3)
+		s.replicas[1].groups[group].curTerm.Add(1)
+		_, confirms := ask(t, s)
+		require.True(t, confirms)
+	}
+}
+
+func TestWhoseWordCounts(t *testing.T) {
+	s := leading(t, 3)
+	l := s.replicas[0]
+	terms, ok := l.lead.terms()
+	require.True(t, ok)
+	require.True(t, l.conf.settled(vote{2, terms}))
+	require.False(t, l.conf.settled(vote{}), "nobody's")
+	require.False(t, l.conf.settled(vote{1, terms}), "the leader's own, twice")
+	require.False(t, l.conf.settled(vote{9, terms}), "not a voter's")
+	require.False(t, l.conf.settled(vote{2, terms[:1]}), "not about all groups")
+	require.False(t, l.conf.settled(vote{2, nil}), "an older server's, which says nothing")
+}
