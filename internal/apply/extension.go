@@ -114,7 +114,7 @@ func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error
 	if err != nil {
 		return nil, err
 	}
-	return assemble(req, kvs, sel.count, x.current()), nil
+	return assemble(req, kvs, sel.count, x.current()).Message(), nil
 }
 
 func (x *execution) done(resp proto.Message) Result {

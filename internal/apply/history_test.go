@@ -65,7 +65,7 @@ func TestReadsFetchWhatHasLeftMemory(t *testing.T) {
 	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: 2}, r.Placement().All(), 101)
 	require.NoError(t, err)
 	require.Equal(t, 1, fetched, "the value was expected to have left memory")
-	require.Equal(t, int64(2), resp.Kvs[0].ModRevision)
+	require.Equal(t, int64(2), resp.Kvs[0].ModRevision())
 
 	// So does a transaction in the log, under the lock.
 	results := r.apply(102, &pb.TxnRequest{Success: []*pb.RequestOp{
@@ -96,6 +96,6 @@ func TestACompactionMayOvertakeARead(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, int64(50), resp.Header.Revision)
-		require.Equal(t, int64(50), resp.Kvs[0].ModRevision)
+		require.Equal(t, int64(50), resp.Kvs[0].ModRevision())
 	}
 }

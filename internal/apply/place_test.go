@@ -148,7 +148,7 @@ func compareReads(t *rapid.T, moving, still *rig, last int64) {
 			require.NoError(t, err)
 			want, err := still.Range(req, still.Parts(req), at)
 			require.NoError(t, err)
-			same(t, want, got, "%v at %d", req, at)
+			same(t, want.Message(), got.Message(), "%v at %d", req, at)
 		}
 	}
 }

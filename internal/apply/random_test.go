@@ -90,7 +90,7 @@ func (h *history) read(t *rapid.T) {
 	got, err := h.leader.Range(req, h.leader.Parts(req), at)
 	require.Equal(t, wantErr, faultOf(err), "error of %v at %d", req, at)
 	if err == nil {
-		same(t, want, got, "%v at %d", req, at)
+		same(t, want, got.Message(), "%v at %d", req, at)
 	}
 	txn := &pb.TxnRequest{Compare: rapid.SliceOfN(compareRequest(h), 0, 2).Draw(t, "compare"), Success: []*pb.RequestOp{operationOf(req)}}
 	wantTxn, wantErr := h.readTxn(now, txn)

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -21,7 +20,7 @@ import (
 // parts are where the caller took the range to lie: if keys of it have moved
 // elsewhere since, the answer is fault.Moved. It takes the read locks itself, and
 // none while it fetches what has left memory.
-func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*pb.RangeResponse, error) {
+func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*kvwire.RangeResponse, error) {
 	kvs, count, rev, err := m.look(req, parts, at)
 	if err != nil {
 		return nil, err
@@ -232,33 +231,12 @@ func filtered(req *pb.RangeRequest) bool {
 
 // rangeAnswer keeps a response and its header in one allocation.
 type rangeAnswer struct {
-	response pb.RangeResponse
+	response kvwire.RangeResponse
 	header   pb.ResponseHeader
 }
 
-// singleAnswer is one with a single key, which most have.
-type singleAnswer struct {
-	rangeAnswer
-	kv   mvccpb.KeyValue
-	list [1]*mvccpb.KeyValue
-}
-
-// newRangeAnswer makes messages of what was found.
-func newRangeAnswer(kvs []kvwire.KeyValue) *rangeAnswer {
-	if len(kvs) != 1 {
-		a := &rangeAnswer{}
-		a.response.Kvs = kvwire.Messages(kvs)
-		return a
-	}
-	a := &singleAnswer{}
-	kvs[0].Into(&a.kv)
-	a.list[0] = &a.kv
-	a.response.Kvs = a.list[:]
-	return &a.rangeAnswer
-}
-
 // assemble makes the response of what was found.
-func assemble(req *pb.RangeRequest, kvs []kvwire.KeyValue, count int, rev int64) *pb.RangeResponse {
+func assemble(req *pb.RangeRequest, kvs []kvwire.KeyValue, count int, rev int64) *kvwire.RangeResponse {
 	if filtered(req) {
 		kvs = slices.DeleteFunc(kvs, func(kv kvwire.KeyValue) bool { return !passes(kv, req) })
 	}
@@ -267,13 +245,12 @@ func assemble(req *pb.RangeRequest, kvs []kvwire.KeyValue, count int, rev int64)
 	if more {
 		kvs = kvs[:req.Limit]
 	}
-	a := newRangeAnswer(kvs)
-	a.header.Revision = rev
-	a.response.Header = &a.header
-	a.response.Count, a.response.More = int64(count), more
 	if req.KeysOnly {
-		withoutValues(a.response.Kvs, req)
+		withoutValues(kvs, req)
 	}
+	a := &rangeAnswer{}
+	a.header.Revision = rev
+	a.response = kvwire.RangeResponse{Header: &a.header, Kvs: kvs, More: more, Count: int64(count)}
 	return &a.response
 }
 
@@ -318,11 +295,14 @@ func comparison(target pb.RangeRequest_SortTarget) func(a, b kvwire.KeyValue) in
 
 // withoutValues takes the values away, and the leases, too, unless the values were
 // needed for the order: etcd answers from its index, which doesn't know leases.
-func withoutValues(kvs []*mvccpb.KeyValue, req *pb.RangeRequest) {
-	for _, kv := range kvs {
-		kv.Value = nil
-		if req.SortTarget != pb.RangeRequest_VALUE {
-			kv.Lease = 0
+func withoutValues(kvs []kvwire.KeyValue, req *pb.RangeRequest) {
+	for i, kv := range kvs {
+		lease := kv.Lease()
+		kvs[i] = kv.WithoutValue()
+		if lease != 0 && req.SortTarget == pb.RangeRequest_VALUE {
+			m := kvs[i].Message()
+			m.Lease = lease
+			kvs[i] = kvwire.Of(m)
 		}
 	}
 }

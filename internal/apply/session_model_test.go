@@ -348,7 +348,7 @@ func (n *sessionNet) check(t *rapid.T) {
 	for _, r := range []*rig{n.leader, n.follower} {
 		got, err := r.Range(all, r.Placement().All(), at)
 		require.NoError(t, err)
-		same(t, want, got, "all keys at %d", now)
+		same(t, want, got.Message(), "all keys at %d", now)
 	}
 	require.Len(t, n.leader.events, len(n.follower.events))
 }

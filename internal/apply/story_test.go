@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -100,7 +101,9 @@ func (r *rig) storyRead(d *datadriven.TestData) string {
 	at := int64(number(d, "at"))
 	switch req := (&parser{lines: strings.Split(d.Input, "\n")}).requests(0)[0].(type) {
 	case *pb.RangeRequest:
-		resp, err = r.Range(req, r.Parts(req), at)
+		var found *kvwire.RangeResponse
+		found, err = r.Range(req, r.Parts(req), at)
+		resp = found.Message()
 	case *pb.TxnRequest:
 		resp, err = r.ReadTxn(req, r.Parts(req), at)
 	}

@@ -74,7 +74,7 @@ func TestReadersSeeWholeTransactions(t *testing.T) {
 			for done.Load() < 500 {
 				at := done.Load()
 				all, err := r.Range(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}, r.Placement().All(), at)
-				if err != nil || len(all.Kvs) != 2 || string(all.Kvs[0].Value) != fmt.Sprint(at) || string(all.Kvs[1].Value) != fmt.Sprint(at) {
+				if err != nil || len(all.Kvs) != 2 || string(all.Kvs[0].Value()) != fmt.Sprint(at) || string(all.Kvs[1].Value()) != fmt.Sprint(at) {
 					t.Errorf("range at %d: %v %v", at, all, err)
 					return
 				}

@@ -160,6 +160,13 @@ func (kv KeyValue) Clone() KeyValue {
 	return alias(append(make([]byte, 0, len(kv.wire)), kv.wire...))
 }
 
+// WithoutValue returns the KeyValue as if its value were empty, in the same memory.
+// What it is attached to is left out too.
+func (kv KeyValue) WithoutValue() KeyValue {
+	_, rest := kv.numbers()
+	return KeyValue{kv.wire[:len(kv.wire)-len(rest)]}
+}
+
 // Pointer takes a KeyValue apart, for those who have room for 12 bytes and not for
 // 16; At puts it together again.
 func (kv KeyValue) Pointer() (*byte, uint32) { return unsafe.StringData(kv.wire), uint32(len(kv.wire)) }

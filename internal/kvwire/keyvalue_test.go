@@ -44,6 +44,8 @@ func TestKeyValueIsTheMessage(t *testing.T) {
 			require.Equal(t, m.ModRevision, kv.ModRevision())
 			require.Equal(t, m.Version, kv.Version())
 			require.Equal(t, m.Lease, kv.Lease())
+			bare := &mvccpb.KeyValue{Key: m.Key, CreateRevision: m.CreateRevision, ModRevision: m.ModRevision, Version: m.Version}
+			require.True(t, proto.Equal(bare, kv.WithoutValue().Message()))
 			require.Equal(t, proto.Equal(m, &mvccpb.KeyValue{Key: m.Key}), kv.IsTombstone())
 		}
 		key, err := Key(raw)

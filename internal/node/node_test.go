@@ -117,7 +117,7 @@ func (c *cluster) get(i int, key, end string) *pb.RangeResponse {
 	defer cancel()
 	resp, err := c.nodes[i].Range(ctx, &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte(end)})
 	require.NoError(c.t, err)
-	return resp
+	return resp.Message()
 }
 
 func TestWriteReadRestart(t *testing.T) {

@@ -10,15 +10,17 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // Range reads: strictly, unless the request is serializable.
-func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	n.counts.ranges.Add(1)
-	return routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
+	return routed(ctx, n, func(c *core) (*kvwire.RangeResponse, error) {
 		if p, handled := n.handled(ctx, c, command.Range, r); handled {
-			return extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
+			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
+			return kvwire.OfRange(resp), err
 		}
 		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {

@@ -66,7 +66,7 @@ func (r *Rehearsal) Do(req proto.Message, c Caller) *Report {
 		q := req.(*pb.RangeRequest)
 		resp, err := r.machine.Range(q, r.machine.Parts(q), 0)
 		if r.report.Err = err; err == nil {
-			r.report.Response = resp
+			r.report.Response = resp.Message()
 		}
 	}
 	return r.finish()

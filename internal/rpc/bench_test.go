@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // instant is a node that answers at once.
@@ -18,8 +19,8 @@ func (instant) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
 	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 5}}, nil
 }
 
-func (instant) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
-	return &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 5}, Kvs: []*mvccpb.KeyValue{{Key: []byte("a")}}, Count: 1}, nil
+func (instant) Range(context.Context, *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+	return &kvwire.RangeResponse{Header: &pb.ResponseHeader{Revision: 5}, Kvs: []kvwire.KeyValue{kvwire.Make([]byte("a"), nil, kvwire.Fields{})}, Count: 1}, nil
 }
 
 func (instant) ClusterID() uint64 { return 1 }
@@ -42,7 +43,7 @@ func BenchmarkHandler(b *testing.B) {
 	chain := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 		return pass(ctx, req, info, func(ctx context.Context, req any) (any, error) { return pass(ctx, req, info, h) })
 	}
-	for _, m := range pb.KV_ServiceDesc.Methods {
+	for _, m := range kvService().Methods {
 		var body proto.Message
 		switch m.MethodName {
 		case "Put":

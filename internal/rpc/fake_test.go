@@ -95,13 +95,13 @@ func within(k, key, end []byte) bool {
 
 func (n *fakeNode) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: n.rev} }
 
-func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if err := n.begin(r); err != nil {
 		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	resp := &pb.RangeResponse{Header: n.head()}
+	resp := &kvwire.RangeResponse{Header: n.head()}
 	for _, kv := range n.keys {
 		if !within(kv.Key, r.Key, r.RangeEnd) || r.Revision > 0 && kv.ModRevision > r.Revision {
 			continue
@@ -112,7 +112,7 @@ func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 		case r.Limit > 0 && int64(len(resp.Kvs)) == r.Limit:
 			resp.More = true
 		default:
-			resp.Kvs = append(resp.Kvs, kv)
+			resp.Kvs = append(resp.Kvs, kvwire.Of(kv))
 		}
 	}
 	return resp, nil

@@ -2,8 +2,12 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 type kvServer struct {
@@ -14,7 +18,36 @@ type kvServer struct {
 	chunk  int // bytes that a chunk of RangeStream aims at
 }
 
+// kvService is etcd's, but for a Range that is answered by a kvwire.RangeResponse.
+func kvService() grpc.ServiceDesc {
+	desc := pb.KV_ServiceDesc
+	desc.Methods = slices.Clone(desc.Methods)
+	i := slices.IndexFunc(desc.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == "Range" })
+	desc.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		r := new(pb.RangeRequest)
+		if err := dec(r); err != nil {
+			return nil, err
+		}
+		return answer(srv.(*kvServer).find(ctx, r))
+	}
+	return desc
+}
+
+// answer keeps a missing answer from becoming an interface that isn't nil.
+func answer(resp *kvwire.RangeResponse, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// Range implements pb.KVServer. Clients' requests don't come here; see kvService.
 func (s *kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	resp, err := s.find(ctx, r)
+	return resp.Message(), err
+}
+
+func (s *kvServer) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if err := checkRange(r); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -24,7 +25,7 @@ type KV interface {
 	// Range answers linearizably unless the request says serializable. The
 	// header's revision is the one at which the answer is exact, also for a
 	// request that names an older revision.
-	Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error)
+	Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error)
 	// Put, DeleteRange, Txn and Compact return when the write is durable on a
 	// majority and applied here.
 	Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)

@@ -4,8 +4,12 @@ import (
 	"bytes"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
+
+// rangeChunk is a RangeStreamResponse.
+type rangeChunk struct{ *kvwire.RangeResponse }
 
 // firstChunk is how many keys the first chunk of a stream holds, as in etcd:
 // few, because nothing is known yet about their size.
@@ -56,16 +60,16 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 			serializable = true
 		}
 		sent += int64(len(resp.Kvs))
-		out := &pb.RangeResponse{Kvs: resp.Kvs}
+		out := &kvwire.RangeResponse{Kvs: resp.Kvs}
 		last := !resp.More || r.Limit > 0 && sent >= r.Limit
 		if last {
 			out.Header, out.More, out.Count = head, resp.More, total
 		}
-		if err := stream.Send(&pb.RangeStreamResponse{RangeResponse: out}); err != nil || last {
+		if err := stream.SendMsg(rangeChunk{out}); err != nil || last {
 			return err
 		}
-		key = append(bytes.Clone(resp.Kvs[len(resp.Kvs)-1].Key), 0)
-		size = nextChunk(limit, proto.Size(resp), s.chunk)
+		key = append(bytes.Clone(resp.Kvs[len(resp.Kvs)-1].Key()), 0)
+		size = nextChunk(limit, resp.Size(), s.chunk)
 	}
 }
 
@@ -78,17 +82,17 @@ func (s *kvServer) streamCount(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		return errNoHeader
 	}
 	s.identify(resp.Header)
-	return stream.Send(&pb.RangeStreamResponse{RangeResponse: &pb.RangeResponse{Header: resp.Header, Count: resp.Count}})
+	return stream.SendMsg(rangeChunk{&kvwire.RangeResponse{Header: resp.Header, Count: resp.Count}})
 }
 
 // streamSorted answers in one piece what is to be ordered by something else than
 // the key: no part of it is known before all is.
 func (s *kvServer) streamSorted(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
-	resp, err := s.Range(stream.Context(), r)
+	resp, err := s.find(stream.Context(), r)
 	if err != nil {
 		return err
 	}
-	return stream.Send(&pb.RangeStreamResponse{RangeResponse: resp})
+	return stream.SendMsg(rangeChunk{resp})
 }
 
 // nextChunk aims at chunks of about the given number of bytes. It leaves a size

@@ -94,7 +94,7 @@ func NewServer(n Node, o Options) *Server {
 	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics), unpark: parkStacks(), drain: make(chan struct{})}
 	s.Server = grpc.NewServer(s.options()...)
 	h := header{n}
-	s.register(pb.KV_ServiceDesc, &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes})
+	s.register(kvService(), &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes})
 	s.register(pb.Watch_ServiceDesc, &watchServer{header: h, watcher: n, o: o})
 	s.register(pb.Lease_ServiceDesc, &leaseServer{header: h, lessor: n})
 	s.register(pb.Maintenance_ServiceDesc, &maintenanceServer{header: h, m: n, lg: o.Logger})
@@ -129,7 +129,7 @@ func (s *Server) Close() {
 // 8 and 64 KiB, fixed flow control windows.
 func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(sessionwire.Codec()),
+		grpc.ForceServerCodecV2(codec{sessionwire.Codec()}),
 		experimental.BufferPool(sessionwire.Pool),
 		grpc.MaxRecvMsgSize(s.o.MaxRequestBytes + frameOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),

@@ -136,6 +136,9 @@ func (s *sessionSink) Reply(op *session.Op) {
 		*s.message.Bytes = b
 	case r.Kv.Exists():
 		s.one(&head, r.Kv)
+	case r.Found != nil:
+		b := sessionwire.AppendReplyHead(s.buffer(), &head, r.Found.Size())
+		*s.message.Bytes = r.Found.AppendTo(b)
 	case r.Response == nil || r.Kind == stoapb.Kind_PUT && r.Message == nil:
 		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
 		*s.message.Bytes = b

@@ -22,9 +22,10 @@ type Request struct {
 	Message proto.Message
 	Key     []byte
 
-	// Response is the answer; for a get of one key without Message it is Kv, none
-	// if there is no such key.
+	// Response is the answer. A read of keys is answered by Found instead, and a get
+	// of one key without Message by Kv, none if there is no such key.
 	Response proto.Message
+	Found    *kvwire.RangeResponse
 	Kv       kvwire.KeyValue
 }
 

@@ -62,7 +62,8 @@ func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func
 		if _, handled := c.machine.PlanRead(command.Range, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
 			return nil, errElsewhere
 		}
-		return c.machine.Range(r, parts, at)
+		resp, err := c.machine.Range(r, parts, at)
+		return resp.Message(), err
 	}, func(m proto.Message, err error) {
 		if errors.Is(err, errElsewhere) {
 			l.sv.c.stats.Rerouted++

@@ -25,7 +25,8 @@ func (l *life) serve(o *op, reply func(proto.Message, error)) {
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
 		l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
-			return c.machine.Range(r, parts, at)
+			resp, err := c.machine.Range(r, parts, at)
+			return resp.Message(), err
 		}, reply)
 	case *pb.TxnRequest:
 		if apply.ReadOnly(r) {

@@ -84,6 +84,8 @@ func (st *sessionStream) Reply(op *session.Op) {
 	case op.Err != nil:
 	case r.Kind == stoapb.Kind_PUT && r.Response == nil:
 		w.response = &pb.PutResponse{Header: head}
+	case r.Found != nil:
+		w.response = r.Found.Message()
 	case r.Kind == stoapb.Kind_RANGE && r.Message == nil:
 		resp := &pb.RangeResponse{Header: head}
 		if r.Kv.Exists() {

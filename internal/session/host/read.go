@@ -205,9 +205,8 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 		}
 		switch q := r.Message.(type) {
 		case *pb.RangeRequest:
-			var resp *pb.RangeResponse
-			if resp, err = m.Range(q, parts, d.reads.at); err == nil {
-				r.Response, op.Revision = resp, resp.Header.GetRevision()
+			if r.Found, err = m.Range(q, parts, d.reads.at); err == nil {
+				op.Revision = r.Found.Header.GetRevision()
 			}
 		case *pb.TxnRequest:
 			var resp *pb.TxnResponse

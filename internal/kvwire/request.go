@@ -1,0 +1,112 @@
+package kvwire
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A busy server reads little else than puts and gets. The fields of both have
+// numbers below 16, so their tags are bytes.
+
+// ReadPut reads a PutRequest whose fields are all known into m, which is new. Key and
+// value alias b. It returns false for anything else: protobuf has to read that, or
+// to say what is wrong with it.
+func ReadPut(b []byte, m *pb.PutRequest) bool {
+	for len(b) > 0 {
+		f, rest, ok := nextField(b)
+		if !ok {
+			return false
+		}
+		switch f.tag {
+		case 1<<3 | bytesType:
+			m.Key = f.bytes
+		case 2<<3 | bytesType:
+			m.Value = f.bytes
+		case 3 << 3:
+			m.Lease = int64(f.number)
+		case 4 << 3:
+			m.PrevKv = f.number != 0
+		case 5 << 3:
+			m.IgnoreValue = f.number != 0
+		case 6 << 3:
+			m.IgnoreLease = f.number != 0
+		default:
+			return false
+		}
+		b = rest
+	}
+	return true
+}
+
+// ReadRange is ReadPut for a RangeRequest.
+func ReadRange(b []byte, m *pb.RangeRequest) bool {
+	for len(b) > 0 {
+		f, rest, ok := nextField(b)
+		if !ok {
+			return false
+		}
+		switch f.tag {
+		case 1<<3 | bytesType:
+			m.Key = f.bytes
+		case 2<<3 | bytesType:
+			m.RangeEnd = f.bytes
+		case 3 << 3:
+			m.Limit = int64(f.number)
+		case 4 << 3:
+			m.Revision = int64(f.number)
+		case 5 << 3:
+			m.SortOrder = pb.RangeRequest_SortOrder(f.number)
+		case 6 << 3:
+			m.SortTarget = pb.RangeRequest_SortTarget(f.number)
+		case 7 << 3:
+			m.Serializable = f.number != 0
+		case 8 << 3:
+			m.KeysOnly = f.number != 0
+		case 9 << 3:
+			m.CountOnly = f.number != 0
+		case 10 << 3:
+			m.MinModRevision = int64(f.number)
+		case 11 << 3:
+			m.MaxModRevision = int64(f.number)
+		case 12 << 3:
+			m.MinCreateRevision = int64(f.number)
+		case 13 << 3:
+			m.MaxCreateRevision = int64(f.number)
+		default:
+			return false
+		}
+		b = rest
+	}
+	return true
+}
+
+const bytesType = byte(protowire.BytesType)
+
+// field is one field of a message: its tag, and what it holds.
+type field struct {
+	tag    byte
+	bytes  []byte // nil if empty, as protobuf has it
+	number uint64
+}
+
+// nextField takes a field off the front of b, if its tag is one byte and its type a
+// number or bytes.
+func nextField(b []byte) (f field, rest []byte, ok bool) {
+	f.tag = b[0]
+	n := 0
+	switch protowire.Type(f.tag & 7) {
+	case protowire.VarintType:
+		f.number, n = protowire.ConsumeVarint(b[1:])
+	case protowire.BytesType:
+		f.bytes, n = protowire.ConsumeBytes(b[1:])
+		if len(f.bytes) == 0 {
+			f.bytes = nil
+		}
+	default:
+		return f, nil, false
+	}
+	if f.tag >= 0x80 || n < 0 {
+		return f, nil, false
+	}
+	return f, b[1+n:], true
+}

@@ -1,0 +1,59 @@
+package rpc
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/kvwire"
+)
+
+// codec is sessionwire's, and so protobuf's, but for what clients ask most: puts and
+// ranges. Those it reads and writes by hand. The messages on the wire are the same.
+type codec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	switch m := v.(type) {
+	case *kvwire.RangeResponse:
+		return encoded(m.Size(), m.AppendTo), nil
+	case rangeChunk: // its only field, the first, is the response
+		size := m.Size()
+		return encoded(1+protowire.SizeBytes(size), func(b []byte) []byte {
+			b = protowire.AppendVarint(append(b, 1<<3|byte(protowire.BytesType)), uint64(size))
+			return m.AppendTo(b)
+		}), nil
+	case *pb.PutResponse:
+		if m.PrevKv == nil {
+			return encoded(kvwire.SizeHeader(m.Header), func(b []byte) []byte { return kvwire.AppendHeader(b, m.Header) }), nil
+		}
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// encoded returns what appendTo appends to memory of the size.
+func encoded(size int, appendTo func([]byte) []byte) mem.BufferSlice {
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		return mem.BufferSlice{mem.SliceBuffer(appendTo(make([]byte, 0, size)))}
+	}
+	b := sessionwire.Pool.Get(size)
+	*b = appendTo((*b)[:0])
+	return mem.BufferSlice{mem.NewBuffer(b, sessionwire.Pool)}
+}
+
+// Unmarshal implements encoding.CodecV2. Keys and values share one piece of memory.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	switch m := v.(type) {
+	case *pb.PutRequest:
+		if kvwire.ReadPut(data.Materialize(), m) {
+			return nil
+		}
+	case *pb.RangeRequest:
+		if kvwire.ReadRange(data.Materialize(), m) {
+			return nil
+		}
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
