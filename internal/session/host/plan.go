@@ -55,6 +55,9 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 	}
 	if r.Message == nil {
 		if !m.Extensions().Concerns(r.Key) {
+			if d.tooLarge(r) {
+				return refuse(op, fault.RequestTooLarge)
+			}
 			d.plan = apply.Plan{Parts: placement.Of(m.Placement().Partition(r.Key))}
 			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 		}
@@ -80,11 +83,15 @@ func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
 }
 
 func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request) session.Plan {
-	if limit := d.cfg.MaxRequestBytes; limit > 0 && len(r.Body) > limit {
+	if d.tooLarge(r) {
 		return refuse(op, fault.RequestTooLarge)
 	}
 	d.plan = d.server.State().Machine.Plan(kind, r.Message, d.who)
 	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
+}
+
+func (d *driver) tooLarge(r *session.Request) bool {
+	return d.cfg.MaxRequestBytes > 0 && len(r.Body) > d.cfg.MaxRequestBytes
 }
 
 func refuse(op *session.Op, err error) session.Plan {
