@@ -52,6 +52,8 @@ import (
 //	drain, hangup, break, revoke [session=7]
 //	                  the server stops; the stream ends; it can't be written to any
 //	                  more; the lease is revoked
+//	where KEY         its partition
+//	watchers          how many there are
 //	waiting [session=7]
 //	                  requests and bytes that the window counts
 func TestStories(t *testing.T) {
@@ -163,6 +165,11 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 		c.session.Close()
 	case "break":
 		c.broken = true
+	case "where":
+		key := d.CmdArgs[0].Key
+		s.say("%s lies in partition %d", key, sv.state.Machine.Placement().Partition([]byte(key)))
+	case "watchers":
+		s.say("%d", sv.hub.Stats().Watchers)
 	case "waiting":
 		s.say("%d requests, %d bytes", c.session.requests, c.session.bytes)
 	default:
