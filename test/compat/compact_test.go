@@ -100,8 +100,7 @@ func TestWatchOfWhatIsCompacted(t *testing.T) {
 }
 
 func TestAutoCompaction(t *testing.T) {
-	own(t, []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=1s"}, func(t *testing.T, e *env) {
-		t.Parallel()
+	own(t, 1, []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=1s"}, func(t *testing.T, e *env) {
 		_, revs := e.fill(2)
 		deadline := time.Now().Add(20 * time.Second)
 		for i := 0; ; i++ {

@@ -152,7 +152,7 @@ func requireTxnOps(t *testing.T, endpoint string, most int) {
 
 func TestANewStoreIsSmallAndAtRevisionOne(t *testing.T) {
 	// Thirteen pages are the quota that etcd's own tests give.
-	own(t, []string{fmt.Sprintf("--quota-backend-bytes=%d", 13*os.Getpagesize())}, func(t *testing.T, e *env) {
+	own(t, 1, []string{fmt.Sprintf("--quota-backend-bytes=%d", 13*os.Getpagesize())}, func(t *testing.T, e *env) {
 		got := e.get("nothing")
 		require.EqualValues(t, 1, got.Header.Revision)
 		st, err := e.cli.Status(e.ctx, e.Servers[0].ClientURL)
@@ -164,7 +164,7 @@ func TestANewStoreIsSmallAndAtRevisionOne(t *testing.T) {
 }
 
 func TestTerminatesQuickly(t *testing.T) {
-	own(t, nil, func(t *testing.T, e *env) {
+	own(t, 1, nil, func(t *testing.T, e *env) {
 		e.fill(2)
 		watch := e.cli.Watch(e.ctx, e.root, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 		require.True(t, next(t, watch).Created)

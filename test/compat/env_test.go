@@ -73,11 +73,30 @@ func matrix(t *testing.T, test func(t *testing.T, e *env)) {
 	}
 }
 
-// own runs a test on a cluster of its own for each shape.
-func own(t *testing.T, args []string, test func(t *testing.T, e *env)) {
+// waiting is matrix for a test that mostly waits. It must not mind what others do in
+// the same cluster below other roots.
+func waiting(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
+	t.Parallel()
 	for _, s := range shapes(t) {
 		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, newEnv(t, s, sharedCluster(t, s)))
+		})
+	}
+}
+
+// own runs a test on a cluster of its own for each shape that has so many servers. Such
+// tests run beside each other, a few at a time, when all others have ended.
+func own(t *testing.T, nodes int, args []string, test func(t *testing.T, e *env)) {
+	t.Helper()
+	t.Parallel()
+	for _, s := range shapes(t) {
+		if s.nodes < nodes {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
 			c := process.StartT(t, process.Spec{Nodes: s.nodes, Partitions: s.parts, Args: args})
 			test(t, newEnv(t, s, c))
 		})

@@ -17,6 +17,7 @@ import (
 // again, on another server, and is the same call. Everybody gets what it waits for once.
 func TestRecipesWaitThroughAFailure(t *testing.T) {
 	needExtensions(t)
+	t.Parallel()
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
 	e := newEnv(t, shape{3, 2}, c)
 	ctx := recipes.WithClient(e.ctx, "tester")

@@ -79,11 +79,7 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestHealthWithoutQuorum(t *testing.T) {
-	own(t, nil, func(t *testing.T, e *env) {
-		if e.nodes == 1 {
-			t.Skip("needs a quorum to lose")
-		}
-		t.Parallel()
+	own(t, 3, nil, func(t *testing.T, e *env) {
 		require.NoError(t, e.Servers[1].Kill())
 		require.NoError(t, e.Servers[2].Kill())
 		require.Eventually(t, func() bool {

@@ -97,8 +97,7 @@ func TestLeaseRevokeDeletesAtOneRevision(t *testing.T) {
 }
 
 func TestLeaseExpiry(t *testing.T) {
-	matrix(t, func(t *testing.T, e *env) {
-		t.Parallel() // it mostly waits
+	waiting(t, func(t *testing.T, e *env) {
 		l, err := e.cli.Grant(e.ctx, 2)
 		require.NoError(t, err)
 		granted := time.Now()
@@ -119,8 +118,7 @@ func TestLeaseExpiry(t *testing.T) {
 }
 
 func TestLeaseKeepAlive(t *testing.T) {
-	matrix(t, func(t *testing.T, e *env) {
-		t.Parallel() // it mostly waits
+	waiting(t, func(t *testing.T, e *env) {
 		l, err := e.cli.Grant(e.ctx, 2)
 		require.NoError(t, err)
 		k := e.key("a", 0)
@@ -151,10 +149,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 
 // The time that a lease has left is kept over a change of leader.
 func TestLeaseSurvivesTheLeader(t *testing.T) {
-	own(t, nil, func(t *testing.T, e *env) {
-		if e.nodes < 3 {
-			t.Skip("needs another leader")
-		}
+	own(t, 3, nil, func(t *testing.T, e *env) {
 		l, err := e.cli.Grant(e.ctx, 6)
 		require.NoError(t, err)
 		_, err = e.cli.Put(e.ctx, e.key("a", 0), "v", clientv3.WithLease(l.ID))

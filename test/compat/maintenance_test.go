@@ -195,8 +195,7 @@ func TestAuthIsOff(t *testing.T) {
 // The quota: writes are refused with NOSPACE, deletions are not, and the alarm
 // can be disarmed once there is room.
 func TestQuotaRaisesNoSpace(t *testing.T) {
-	own(t, []string{"--quota-backend-bytes=4194304"}, func(t *testing.T, e *env) {
-		t.Parallel()
+	own(t, 1, []string{"--quota-backend-bytes=4194304"}, func(t *testing.T, e *env) {
 		k := e.key("a", 0)
 		value := strings.Repeat("x", 100<<10)
 		var err error
@@ -238,11 +237,7 @@ func TestQuotaRaisesNoSpace(t *testing.T) {
 // A client that demands a leader is told when there is none; reads that may be
 // stale are still served.
 func TestWithoutQuorum(t *testing.T) {
-	own(t, nil, func(t *testing.T, e *env) {
-		if e.nodes == 1 {
-			t.Skip("needs a quorum to lose")
-		}
-		t.Parallel()
+	own(t, 3, nil, func(t *testing.T, e *env) {
 		k := e.key("a", 0)
 		e.put(k, "v")
 		lone := e.client(e.Servers[0].ClientURL)

@@ -12,7 +12,7 @@ import (
 
 // The same arguments start a server again on its data, however it ended.
 func TestRestartKeepsEverything(t *testing.T) {
-	own(t, nil, func(t *testing.T, e *env) {
+	own(t, 1, nil, func(t *testing.T, e *env) {
 		l, err := e.cli.Grant(e.ctx, 600)
 		require.NoError(t, err)
 		keys, revs := e.fill(3)
@@ -68,11 +68,7 @@ func TestFollowerCatchesUp(t *testing.T) {
 	if !underTest(t).Stoa {
 		args = []string{"--snapshot-count=50"}
 	}
-	own(t, args, func(t *testing.T, e *env) {
-		if e.nodes == 1 {
-			t.Skip("needs a follower")
-		}
-		t.Parallel()
+	own(t, 3, args, func(t *testing.T, e *env) {
 		for _, writes := range []int{20, 600} {
 			away := e.Servers[(e.leader()+1)%3]
 			require.NoError(t, away.Kill())
@@ -114,11 +110,7 @@ func TestFollowerCatchesUp(t *testing.T) {
 // A client's watch goes on over the death of the server that it was on: no event
 // is lost, none comes twice.
 func TestWatchGoesOnOverRestarts(t *testing.T) {
-	own(t, nil, func(t *testing.T, e *env) {
-		if e.nodes == 1 {
-			t.Skip("needs another server to go to")
-		}
-		t.Parallel()
+	own(t, 3, nil, func(t *testing.T, e *env) {
 		w := e.cli.Watch(e.ctx, e.root, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 		require.True(t, next(t, w).Created)
 		writer := e.client(e.Endpoints()...)

@@ -297,57 +297,51 @@ func TestSessionEtcdPackages(t *testing.T) {
 // see each once.
 func TestSessionFailover(t *testing.T) {
 	onlyStoa(t)
-	for _, s := range shapes(t) {
-		if s.nodes < 3 {
-			continue
-		}
-		t.Run(s.String(), func(t *testing.T) {
-			e := newEnv(t, s, process.StartT(t, process.Spec{Nodes: s.nodes, Partitions: s.parts}))
-			c := e.stoa()
-			s := e.open(c)
-			feed := client.NewFeed()
-			_, err := s.WatchInto(e.ctx, feed, e.root, clientv3.WithPrefix())
-			require.NoError(t, err)
+	own(t, 3, nil, func(t *testing.T, e *env) {
+		c := e.stoa()
+		s := e.open(c)
+		feed := client.NewFeed()
+		_, err := s.WatchInto(e.ctx, feed, e.root, clientv3.WithPrefix())
+		require.NoError(t, err)
 
-			stop := make(chan struct{})
-			var crash sync.WaitGroup
-			crash.Go(func() { e.crashMembers(s, 3, stop) })
-			var puts []*client.Future[*clientv3.PutResponse]
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-				default:
-					puts = append(puts, s.PutAsync(e.key(dirs[n%len(dirs)], n), fmt.Sprint(n)))
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				break
+		stop := make(chan struct{})
+		var crash sync.WaitGroup
+		crash.Go(func() { e.crashMembers(s, 3, stop) })
+		var puts []*client.Future[*clientv3.PutResponse]
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+			default:
+				puts = append(puts, s.PutAsync(e.key(dirs[n%len(dirs)], n), fmt.Sprint(n)))
+				time.Sleep(time.Millisecond)
+				continue
 			}
-			crash.Wait()
-			last := int64(0)
-			for i, p := range puts {
-				got, err := p.Wait(e.ctx)
-				require.NoError(t, err, "put %d", i)
-				require.Greater(t, got.Header.Revision, last)
-				last = got.Header.Revision
-			}
-			all, err := s.Get(e.ctx, e.root, clientv3.WithPrefix())
+			break
+		}
+		crash.Wait()
+		last := int64(0)
+		for i, p := range puts {
+			got, err := p.Wait(e.ctx)
+			require.NoError(t, err, "put %d", i)
+			require.Greater(t, got.Header.Revision, last)
+			last = got.Header.Revision
+		}
+		all, err := s.Get(e.ctx, e.root, clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, all.Kvs, len(puts))
+		for _, kv := range all.Kvs {
+			require.EqualValues(t, 1, kv.Version, "%s took effect once", kv.Key)
+		}
+		for i := 0; i < len(puts); {
+			n, err := feed.Next(e.ctx)
 			require.NoError(t, err)
-			require.Len(t, all.Kvs, len(puts))
-			for _, kv := range all.Kvs {
-				require.EqualValues(t, 1, kv.Version, "%s took effect once", kv.Key)
+			for _, ev := range n.Events {
+				require.Equal(t, fmt.Sprint(i), string(ev.Kv.Value))
+				i++
 			}
-			for i := 0; i < len(puts); {
-				n, err := feed.Next(e.ctx)
-				require.NoError(t, err)
-				for _, ev := range n.Events {
-					require.Equal(t, fmt.Sprint(i), string(ev.Kv.Value))
-					i++
-				}
-			}
-			t.Logf("%d puts over %d crashes", len(puts), 3)
-		})
-	}
+		}
+		t.Logf("%d puts over %d crashes", len(puts), 3)
+	})
 }
 
 // crashMembers kills and restarts the member that the session is connected to.
@@ -390,7 +384,9 @@ func (e *env) serverOf(s *client.Session) *process.Server {
 // TestSessionLife leaves one session alone for longer than its ttl, and another
 // without anybody to keep it alive.
 func TestSessionLife(t *testing.T) {
-	sessions(t, func(t *testing.T, e *env, c *client.Client) {
+	onlyStoa(t)
+	waiting(t, func(t *testing.T, e *env) {
+		c := e.stoa()
 		idle := e.open(c, client.WithTTL(time.Second))
 		_, err := idle.Put(e.ctx, e.key("a", 1), "stays", client.Ephemeral())
 		require.NoError(t, err)

@@ -25,14 +25,17 @@ type env struct {
 // kinds are the pairs of servers that are composed.
 var kinds = [][2]string{{"stoa", "stoa"}, {"etcd", "etcd"}, {"stoa", "etcd"}}
 
-// pairs runs a test on two clusters of their own, of each kind.
+// pairs runs a test on two clusters of their own, of each kind. A few of them are there
+// at a time: most of it is waiting.
 func pairs(t *testing.T, nodes int, test func(t *testing.T, e *env)) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts clusters")
 	}
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k[0]+"+"+k[1], func(t *testing.T) {
+			t.Parallel()
 			e := &env{t: t, eu: start(t, k[0], nodes), us: start(t, k[1], nodes)}
 			var cancel context.CancelFunc
 			e.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)

@@ -105,8 +105,10 @@ func TestRefusedByAll(t *testing.T) {
 
 // TestNoSuchName has a cluster whose members' names mean nothing.
 func TestNoSuchName(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []compose.Kind{compose.Auto, compose.Stoa, compose.Etcd} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			t.Parallel()
 			eu := start(t, "stoa", 1)
 			c, err := compose.New(compose.Config{
 				Clusters: map[string]compose.Cluster{

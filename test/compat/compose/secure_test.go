@@ -68,8 +68,10 @@ func works(t *testing.T, c *compose.Client) {
 
 // TestTLS composes clusters each of which trusts an authority of its own.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k[0]+"+"+k[1], func(t *testing.T) {
+			t.Parallel()
 			euAuthority, usAuthority := newAuthority(t), newAuthority(t)
 			eu, us := secured(t, k[0], euAuthority), secured(t, k[1], usAuthority)
 			secure := func(a *authority, certified bool) *compose.Client {
@@ -138,6 +140,7 @@ routes:
 // TestPassword composes a cluster of etcd that wants users to authenticate themselves
 // with one of stoa, which has no users.
 func TestPassword(t *testing.T) {
+	t.Parallel()
 	eu, us := start(t, "stoa", 1), start(t, "etcd", 1)
 	admin, err := clientv3.New(clientv3.Config{Endpoints: us.Endpoints()})
 	require.NoError(t, err)
