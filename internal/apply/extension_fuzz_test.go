@@ -142,11 +142,7 @@ func (w *fuzzed) execute() {
 		var parts placement.Set
 		for _, p := range waiting[:n] {
 			c := cmd(p.req)
-			if p.plan.Call != nil {
-				p.plan.Call.Body = c.Body
-				c = command.Command{Kind: command.Extended, Body: p.plan.Call.AppendTo(nil)}
-			}
-			e.Commands = append(e.Commands, c)
+			e.Commands = append(e.Commands, p.plan.Command(c.Kind, c.Body))
 			parts |= p.plan.Parts
 		}
 		w.entries(&e, parts)

@@ -125,12 +125,7 @@ func (r *rig) ask(d *datadriven.TestData, req proto.Message) string {
 }
 
 func (r *rig) carryOut(stamp int64, kind command.Kind, req proto.Message, p Plan) string {
-	c := cmd(req)
-	c.Kind = kind
-	if p.Call != nil {
-		p.Call.Body = c.Body
-		c = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
-	}
+	c := p.Command(kind, cmd(req).Body)
 	var out []string
 	r.entry(&command.Entry{Stamp: stamp, Commands: []command.Command{c}}, p.Parts, func(_ int, res Result) {
 		out = append(out, formatResult(res))

@@ -20,6 +20,15 @@ type Plan struct {
 	Call *command.Call
 }
 
+// Command is the request as the plan has it in the log.
+func (p *Plan) Command(kind command.Kind, body []byte) command.Command {
+	if p.Call == nil {
+		return command.Command{Kind: kind, Body: body}
+	}
+	p.Call.Body = body
+	return command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
+}
+
 // Caller says who sends a request: the client's id, "" for [Anonymous], and a lease
 // that its keys can be tied to.
 type Caller func() (client string, lease int64)

@@ -120,17 +120,8 @@ func (s *sessionRig) ask(d *datadriven.TestData, req proto.Message) (out string)
 	client, _ := text(d, "client")
 	c := cmd(req)
 	p := s.plan(c.Kind, req, client)
-	c = wrapped(c, p)
-	s.entry(&command.Entry{Commands: []command.Command{c}}, p.Parts, func(_ int, r Result) { out = formatResult(r) + "\n" })
+	s.entry(&command.Entry{Commands: []command.Command{p.Command(c.Kind, c.Body)}}, p.Parts, func(_ int, r Result) { out = formatResult(r) + "\n" })
 	return out
-}
-
-func wrapped(c command.Command, p Plan) command.Command {
-	if p.Call == nil {
-		return c
-	}
-	p.Call.Body = c.Body
-	return command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
 }
 
 func (s *sessionRig) storySend(d *datadriven.TestData) string {
@@ -163,7 +154,7 @@ func (s *sessionRig) numbered(d *datadriven.TestData, line string) (command.Comm
 	req := requestOf(rest)
 	c := cmd(req)
 	p := s.plan(c.Kind, req, client)
-	c = wrapped(c, p)
+	c = p.Command(c.Kind, c.Body)
 	q := command.Sequenced{Session: 7, Kind: c.Kind, Body: c.Body}
 	if n := number(d, "session"); n != 0 {
 		q.Session = int64(n)

@@ -79,10 +79,7 @@ const moved = "key has moved to another partition"
 // tell has both machines execute a request.
 func (w *twins) tell(req proto.Message, p Plan) Result {
 	c := cmd(req)
-	if p.Call != nil {
-		p.Call.Body = c.Body
-		c = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
-	}
+	c = p.Command(c.Kind, c.Body)
 	stamp := int64(0)
 	if len(w.first.Stores) > 1 {
 		for _, s := range w.first.Stores {

@@ -83,38 +83,22 @@ func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, re
 
 // carryOut sends a command on the way that was planned for it.
 func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan) (R, error) {
-	w := &replica.Write{Command: command.Command{Kind: kind}, Parts: p.Parts}
-	if p.Call == nil {
-		return await[R](ctx, n, c, w, req)
-	}
-	var none R
-	body, err := proto.Marshal(req)
-	if err != nil {
-		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
-	}
-	p.Call.Body = body
-	w.Command = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
-	return wait[R](ctx, n, c, w)
+	return await[R](ctx, n, c, kind, req, &p, false)
 }
 
 // submitSystem is submit for what concerns all partitions.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	c := n.current()
-	return await[R](ctx, n, c, &replica.Write{Command: command.Command{Kind: kind}, Parts: c.machine.Placement().All(), System: true}, req)
+	return await[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, true)
 }
 
-func await[R proto.Message](ctx context.Context, n *Node, c *core, w *replica.Write, req proto.Message) (R, error) {
+func await[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
 	var none R
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
 	}
-	w.Command.Body = body
-	return wait[R](ctx, n, c, w)
-}
-
-func wait[R proto.Message](ctx context.Context, n *Node, c *core, w *replica.Write) (R, error) {
-	var none R
+	w := &replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system}
 	if n.cfg.MaxRequestBytes > 0 && len(w.Command.Body) > n.cfg.MaxRequestBytes {
 		return none, fault.RequestTooLarge
 	}

@@ -97,14 +97,11 @@ func (r *Rehearsal) log(kind command.Kind, req proto.Message, p apply.Plan) {
 		r.report.Err = fmt.Errorf("rehearsal: encoding the request: %w", err)
 		return
 	}
-	c := command.Command{Kind: kind, Body: body}
 	if p.Call != nil {
-		p.Call.Body = body
 		r.report.Handler = p.Call.Name
-		c = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
 	}
 	r.index++
-	r.machine.Local(0, r.index, 1, &command.Entry{Commands: []command.Command{c}}, func(_ int, res apply.Result) {
+	r.machine.Local(0, r.index, 1, &command.Entry{Commands: []command.Command{p.Command(kind, body)}}, func(_ int, res apply.Result) {
 		r.report.Response, r.report.Err = res.Response, res.Err
 	})
 }

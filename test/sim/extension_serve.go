@@ -39,14 +39,14 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 		switch r := o.req.(type) {
 		case *pb.RangeRequest:
 			if p, handled := l.core.machine.PlanRead(command.Range, r, who); handled {
-				l.submit(command.Range, r, p, done)
+				l.submit(command.Range, r, p, false, done)
 				return
 			}
 			l.unhandled(o, r, who, try, reply)
 		case *pb.PutRequest:
-			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), done)
+			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), false, done)
 		case *pb.DeleteRangeRequest:
-			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), done)
+			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), false, done)
 		}
 	}
 	try()
@@ -75,19 +75,16 @@ func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func
 }
 
 // submit sends a request on the way that was planned for it.
-func (l *life) submit(kind command.Kind, req proto.Message, p apply.Plan, done func(replica.Outcome)) {
+func (l *life) submit(kind command.Kind, req proto.Message, p apply.Plan, system bool, done func(replica.Outcome)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		panic(err)
 	}
-	cmd := command.Command{Kind: kind, Body: body}
 	if p.Call != nil {
 		l.sv.c.stats.Calls++
-		p.Call.Body = body
-		cmd = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
 	}
 	if p.Parts.Len() > 1 {
 		l.sv.c.stats.MultiPartition++
 	}
-	l.core.replica.Submit(&replica.Write{Command: cmd, Parts: p.Parts, Done: done})
+	l.core.replica.Submit(&replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system, Done: done})
 }

@@ -54,39 +54,22 @@ func (l *life) serve(o *op, reply func(proto.Message, error)) {
 // write sends a write on its way, and again for a while if its keys move
 // meanwhile.
 func (l *life) write(kind command.Kind, req proto.Message, system bool, reply func(proto.Message, error)) {
-	body, err := proto.Marshal(req)
-	if err != nil {
-		panic(err)
-	}
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
-	try = func() {
-		p := l.core.machine.Plan(kind, req, anonymous)
-		if p.Parts.Len() > 1 {
-			l.sv.c.stats.MultiPartition++
+	done := func(out replica.Outcome) {
+		switch {
+		case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline:
+			l.sv.c.stats.Rerouted++
+			l.after(10*time.Millisecond, "write again", uint64(kind), try)
+		case errors.Is(out.Err, fault.Moved):
+			reply(nil, fault.Timeout)
+		case out.Err != nil:
+			reply(nil, out.Err)
+		default:
+			reply(out.Response, nil)
 		}
-		cmd := command.Command{Kind: kind, Body: body}
-		if p.Call != nil {
-			p.Call.Body = body
-			cmd = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
-		}
-		l.core.replica.Submit(&replica.Write{
-			Command: cmd, Parts: p.Parts, System: system,
-			Done: func(out replica.Outcome) {
-				switch {
-				case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline:
-					l.sv.c.stats.Rerouted++
-					l.after(10*time.Millisecond, "write again", uint64(kind), try)
-				case errors.Is(out.Err, fault.Moved):
-					reply(nil, fault.Timeout)
-				case out.Err != nil:
-					reply(nil, out.Err)
-				default:
-					reply(out.Response, nil)
-				}
-			},
-		})
 	}
+	try = func() { l.submit(kind, req, l.core.machine.Plan(kind, req, anonymous), system, done) }
 	try()
 }
 

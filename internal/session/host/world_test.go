@@ -306,13 +306,8 @@ func (w *world) commit(s *server, kind command.Kind, req proto.Message, system b
 	body, err := proto.Marshal(req)
 	require.NoError(w.t, err)
 	p := s.state.Machine.Plan(kind, req, func() (string, int64) { return "", 0 })
-	cmd := command.Command{Kind: kind, Body: body}
-	if p.Call != nil {
-		p.Call.Body = body
-		cmd = command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
-	}
 	s.state.Replica.Submit(&replica.Write{
-		Command: cmd, Parts: p.Parts, System: system,
+		Command: p.Command(kind, body), Parts: p.Parts, System: system,
 		Done: func(out replica.Outcome) {
 			switch {
 			case out.Err != nil:

@@ -78,16 +78,15 @@ var kinds = map[stoapb.Kind]command.Kind{
 
 // command is the write as it goes into the log.
 func (d *driver) command(op *session.Op, r *session.Request, pred uint64) command.Command {
-	q := command.Sequenced{Session: d.s.id, Seq: op.Seq, Pred: pred, Answered: min(d.answered, op.Seq-1), Body: r.Body}
-	if call := d.plan.Call; call != nil {
-		call.Body = r.Body
-		q.Kind, q.Body = command.Extended, call.AppendTo(nil)
-	} else if q.Kind = command.Put; r.Kind != stoapb.Kind_PUT {
-		q.Kind = kinds[r.Kind]
+	kind := command.Put
+	if r.Kind != stoapb.Kind_PUT {
+		kind = kinds[r.Kind]
 	}
+	c := d.plan.Command(kind, r.Body)
 	if d.cfg.Mutations.WithoutNumbers {
-		return command.Command{Kind: q.Kind, Body: q.Body}
+		return c
 	}
+	q := command.Sequenced{Session: d.s.id, Seq: op.Seq, Pred: pred, Answered: min(d.answered, op.Seq-1), Kind: c.Kind, Body: c.Body}
 	return command.Command{Kind: command.InSession, Body: d.flight.encode(&q)}
 }
 
