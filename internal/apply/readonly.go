@@ -7,11 +7,15 @@ func ReadOnly(r *pb.TxnRequest) bool {
 	return every(r, func(op *pb.RequestOp) bool { return op.GetRequestRange() != nil })
 }
 
-// Serializable says that no read of a transaction asks for more.
+// Serializable says that a transaction reads, and that none of its reads asks for more
+// than this server. One that only compares doesn't say so, and is strict. (etcd answers
+// that one from what the server has, which can be older than what its client wrote.)
 func Serializable(r *pb.TxnRequest) bool {
+	reads := false
 	return every(r, func(op *pb.RequestOp) bool {
+		reads = true
 		return op.GetRequestRange() == nil || op.GetRequestRange().GetSerializable()
-	})
+	}) && reads
 }
 
 func every(r *pb.TxnRequest, is func(*pb.RequestOp) bool) bool {
