@@ -162,9 +162,11 @@ func (f *forwarder) opened() {
 }
 
 // leaderChanged gives up what was sent to another leader than the present one:
-// whether it took effect is unknown.
-func (f *forwarder) leaderChanged(leader uint64) {
-	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != leader })
+// whether it took effect is unknown. The present one is what route goes by, asked for
+// under the same lock: group 0 publishes its leader before it reports it, and what has
+// gone there meanwhile must not be given up because another group reports first.
+func (f *forwarder) leaderChanged() {
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != f.r.Leader() })
 }
 
 func (f *forwarder) disconnected(peer uint64) {

@@ -84,7 +84,7 @@ func (l *leadership) report(g *group) {
 		l.begin()
 	}
 	l.gather()
-	l.r.fwd.leaderChanged(l.groups[0].leader)
+	l.r.fwd.leaderChanged()
 }
 
 // leadsAll says whether this server leads every group.
