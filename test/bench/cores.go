@@ -60,24 +60,23 @@ func measureCores(p *plan) (s section, err error) {
 	}
 	s.notes = append(s.notes, fmt.Sprintf("What the machine itself gives: arithmetic in registers on 2 cores beside 1: %v.", ratioOf(control[1], control[0])))
 	for _, op := range []string{"put", "get"} {
-		rates, allocs, err := engineRounds(p, g, op)
+		got, err := engineRounds(p, g, op)
 		if err != nil {
 			return s, err
 		}
-		for i, e := range engines {
-			r := ratioOf(rates[i], rates[0])
-			rate := middle(rates[i])
-			s.rows = append(s.rows, []string{op, strconv.Itoa(e.parts), strconv.Itoa(e.cores), fmt.Sprintf("%.0f", rate),
-				round(time.Duration(float64(time.Second) / rate)).String(), fmt.Sprintf("%.0f", allocs[i]), r.String()})
-		}
+		rates := got.rates
+		s.rows = append(s.rows, got.rows(op)...)
 		two := ratioOf(rates[1], rates[0])
+		s.notes = append(s.notes, fmt.Sprintf("%s, of what the machine gives: 2 cores with P = 2 do %v of what two engines with P = 1 on a core each do, which share nothing but the machine.",
+			op, got.ofMachine()))
 		s.verdicts = append(s.verdicts, atLeast(fmt.Sprintf("cores, engine without gRPC, %s: 2 cores with P = 2 beside 1 core with P = 1", op), two, 1.8))
 		if err := s.model(g, op, p.length, middle(rates[0]), middle(rates[0])*two.mid); err != nil {
 			return s, err
 		}
 	}
 	s.text = fmt.Sprintf("`BenchmarkEngine` of internal/node: 512 goroutines call a server's engine, without gRPC: log, groups, stores, the waiting for answers; values of 256 B. One core is "+
-		"one that the process is bound to. %d interleaved rounds of about %v on one core.\n\n"+
+		"one that the process is bound to. Two engines that share nothing are two processes at the same time, each with one partition, bound to a core of its own: what they "+
+		"do together is what the machine gives. %d interleaved rounds of about %v on one core.\n\n"+
 		"The model is Gunther's Universal Scalability Law. Its serial part is measured: of the goroutines of which a server has one, the one that takes most CPU time of an operation, from a profile "+
 		"of P = 2 on 2 cores. What two cores lack beyond that is taken as crosstalk, which grows with the square of the cores: the pessimistic line. The optimistic one leaves crosstalk out. "+
 		"Neither goes above what the serial goroutine, or the loops of %d partitions, can do. Nothing above 2 cores has been measured here.", p.rounds, p.length, mostPartitions)
@@ -120,15 +119,37 @@ func ones(n int) []float64 {
 	return all
 }
 
-func engineRounds(p *plan, g *goBench, op string) (rates [][]float64, allocs []float64, err error) {
-	rates, allocs = make([][]float64, len(engines)), make([]float64, len(engines))
+// engineRates are operations per second, of each round.
+type engineRates struct {
+	rates  [][]float64 // by engine
+	allocs []float64   // of an operation
+	apart  []float64   // of two engines that share nothing, together
+}
+
+// ofMachine is the engine with two partitions on two cores beside what these give.
+func (r engineRates) ofMachine() ratio { return ratioOf(r.rates[1], r.apart) }
+
+func (r engineRates) rows(op string) (rows [][]string) {
+	row := func(parts, cores string, rates []float64, allocs float64) []string {
+		rate := middle(rates)
+		return []string{op, parts, cores, fmt.Sprintf("%.0f", rate), round(time.Duration(float64(time.Second) / rate)).String(),
+			fmt.Sprintf("%.0f", allocs), ratioOf(rates, r.rates[0]).String()}
+	}
+	for i, e := range engines {
+		rows = append(rows, row(strconv.Itoa(e.parts), strconv.Itoa(e.cores), r.rates[i], r.allocs[i]))
+	}
+	return append(rows, row("two engines that share nothing, 1 each", "1 each", r.apart, r.allocs[0]))
+}
+
+func engineRounds(p *plan, g *goBench, op string) (r engineRates, err error) {
+	r.rates, r.allocs = make([][]float64, len(engines)), make([]float64, len(engines))
 	first := fmt.Sprintf("Engine/%s/P=%d", op, engines[0].parts)
 	got, err := g.run(engines[0].cores, first, "-test.benchtime=500ms")
 	if err != nil {
-		return nil, nil, err
+		return r, err
 	}
 	if got[first].ns == 0 {
-		return nil, nil, fmt.Errorf("%s has no result", first)
+		return r, fmt.Errorf("%s has no result", first)
 	}
 	// The same number of operations for all: finding one for each would take longer
 	// than measuring.
@@ -138,18 +159,46 @@ func engineRounds(p *plan, g *goBench, op string) (rates [][]float64, allocs []f
 			name := fmt.Sprintf("Engine/%s/P=%d", op, e.parts)
 			got, err := g.run(e.cores, name, benchtime)
 			if err != nil {
-				return nil, nil, err
+				return r, err
 			}
 			line, ok := got[name]
 			if !ok {
-				return nil, nil, fmt.Errorf("%s has no result", name)
+				return r, fmt.Errorf("%s has no result", name)
 			}
-			rates[i] = append(rates[i], 1e9/line.ns)
-			allocs[i] = line.allocs
+			r.rates[i] = append(r.rates[i], 1e9/line.ns)
+			r.allocs[i] = line.allocs
 			fmt.Fprintf(os.Stderr, "%s on %d cores: %.0f/s\n", name, e.cores, 1e9/line.ns)
 		}
+		both, err := twoEngines(g, first, benchtime)
+		if err != nil {
+			return r, err
+		}
+		r.apart = append(r.apart, both)
+		fmt.Fprintf(os.Stderr, "%s, two that share nothing: %.0f/s\n", first, both)
 	}
-	return rates, allocs, nil
+	return r, nil
+}
+
+// twoEngines runs a benchmark twice at the same time, in two processes on a core each,
+// and returns what both do per second. They have as many operations each, so that they
+// are at it for about the same time.
+func twoEngines(g *goBench, name, benchtime string) (sum float64, err error) {
+	cpus, err := usable()
+	if err != nil {
+		return 0, err
+	}
+	lines, errs := make([]benchLine, 2), make([]error, 2)
+	each(len(lines), func(i int) {
+		got, err := g.runOn([]int{cpus[i%len(cpus)]}, name, benchtime)
+		lines[i], errs[i] = got[name], err
+		if err == nil && lines[i].ns == 0 {
+			errs[i] = fmt.Errorf("%s has no result", name)
+		}
+	})
+	for _, l := range lines {
+		sum += 1e9 / l.ns
+	}
+	return sum, errors.Join(errs...)
 }
 
 // costs are the CPU time of an operation, of all and of what its goroutines spend.

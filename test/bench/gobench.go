@@ -43,14 +43,22 @@ type benchLine struct{ ns, allocs float64 }
 // name, without the number of cores. A name may be an expression, without what all
 // names begin with.
 func (g *goBench) run(cores int, name string, args ...string) (map[string]benchLine, error) {
+	cpus, err := usable()
+	if err != nil {
+		return nil, err
+	}
+	return g.runOn(cpus[:min(cores, len(cpus))], name, args...)
+}
+
+// runOn is run on the cores that have these numbers.
+func (g *goBench) runOn(cpus []int, name string, args ...string) (map[string]benchLine, error) {
 	exact := "^Benchmark" + strings.ReplaceAll(name, "/", "$/^") + "$"
-	cores = min(cores, runtime.NumCPU())
-	cmd := exec.Command(g.binary, append([]string{"-test.run=^$", "-test.bench=" + exact, "-test.cpu=" + strconv.Itoa(cores)}, args...)...)
+	cmd := exec.Command(g.binary, append([]string{"-test.run=^$", "-test.bench=" + exact, "-test.cpu=" + strconv.Itoa(len(cpus))}, args...)...)
 	cmd.Dir = g.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := bound(cores, cmd.Start)
+	err := bound(cpus, cmd.Start)
 	if err == nil {
 		err = cmd.Wait()
 	}
@@ -60,22 +68,34 @@ func (g *goBench) run(cores int, name string, args ...string) (map[string]benchL
 	return readBench(out.String())
 }
 
-// bound starts a process that may use only so many cores. It has that from the thread
+// usable is the numbers of the cores that this process may use.
+func usable() (cpus []int, err error) {
+	var may unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		return nil, fmt.Errorf("asking which cores there are: %w", err)
+	}
+	for cpu := 0; len(cpus) < may.Count(); cpu++ {
+		if may.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// bound starts a process that may use only some cores. It has that from the thread
 // that starts it.
-func bound(cores int, start func() error) error {
+func bound(cpus []int, start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, few unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return fmt.Errorf("binding a process to %d cores: %w", cores, err)
+		return fmt.Errorf("binding a process to cores %v: %w", cpus, err)
 	}
-	for cpu := 0; few.Count() < min(cores, before.Count()); cpu++ {
-		if before.IsSet(cpu) {
-			few.Set(cpu)
-		}
+	for _, cpu := range cpus {
+		few.Set(cpu)
 	}
 	if err := unix.SchedSetaffinity(0, &few); err != nil {
-		return fmt.Errorf("binding a process to %d cores: %w", cores, err)
+		return fmt.Errorf("binding a process to cores %v: %w", cpus, err)
 	}
 	return errors.Join(start(), unix.SchedSetaffinity(0, &before))
 }
