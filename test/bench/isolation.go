@@ -1,185 +1,199 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/plot"
-	"github.com/stoa-kv/stoa/test/process"
 )
 
 // writers are the clients beside the reader. They share few connections, and so few
 // goroutines of this program, where the reader would have to queue with them.
 var writers = work{op: "put", sessions: 100, depth: 64, conns: 4}
 
-// reader reads one at a time, and not so much that it fills the machine by itself.
-var reader = work{op: "get", sessions: 1, depth: 1, pace: 500}
+// reader reads at a pace, whether or not earlier reads have been answered, and not so
+// much that it fills the machine by itself.
+var reader = work{op: "get", sessions: 1, depth: 10_000, pace: 200}
 
-// shares are how much of what they can do at most the writers do.
-var shares = []float64{0, 0.01, 0.03, 0.1, 0.25, 0.5, 0.9}
+// shares are how much of what they can do at most the writers do. By themselves, small
+// requests cost much more than in the batches of those that do their most.
+var shares = []float64{0, 0.003, 0.01, 0.03, 0.1}
 
-// unchanged is how much a latency may grow and count as the same, and saturated the
-// part of the machine's CPU time above which nothing is asked.
-const (
-	unchanged = 1.2
-	saturated = 0.9
-)
+// unchanged is how much a latency may grow and count as the same.
+const unchanged = 1.2
+
+// lonely is one reader with the writers that may be beside it.
+type lonely struct {
+	name   string
+	reader contender
+	beside func(pace float64) contender // writers on what it reads; 0: as fast as answers come
+	apart  func(pace float64) contender // on another cluster on the same machine; nil: not measured
+}
 
 // measureIsolation measures how long one client's reads take while others write.
 func measureIsolation(p *plan) (s section, err error) {
 	nodes := slices.Max(p.nodes)
-	a, err := newArena(p, arenaOf{nodes: nodes, value: p.value, zk: true})
-	if err != nil {
-		return s, err
-	}
-	defer func() { a.close(err != nil) }()
-	writers := writers
-	writers.pick = a.keys.ownKeys
-	causal := reader
-	causal.op = "causal"
-	type side struct {
-		name            string
-		cluster         *process.Cluster
-		read, write     func(work) contender
-		reader, writers work
-	}
-	sides := []side{
-		{"stoa, strict", a.stoa.cluster, a.overSessions, a.overSessions, reader, writers},
-		{"stoa, causal", a.stoa.cluster, a.overSessions, a.overSessions, causal, writers},
-	}
-	if a.zk != nil {
-		sides = append(sides, side{"ZooKeeper", a.zk, a.onZooKeeper, a.onZooKeeper, reader, writers})
-	}
 	charts := []plot.Panel{
 		{Title: "p50", X: "puts/s of the writers", Y: "p50 of the reader, ms"},
 		{Title: "p99", X: "puts/s of the writers", Y: "p99 of the reader, ms"},
 	}
-	s.rows = [][]string{{"reader", "puts/s beside", "of their most", "p50", "p99", "p50 ratio", "p99 ratio", "machine's CPU in use", "goal"}}
-	for _, side := range sides {
-		limit, err := p.measure(side.cluster, side.write(side.writers).start)
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", side.name, err)
-		}
-		var alone isolated
-		for _, share := range shares {
-			w := side.writers
-			w.pace = limit.rate * share
-			got, err := p.beside(side.cluster, side.read(side.reader).start, side.write(w).start, share > 0)
+	s.rows = [][]string{{"reader", "puts/s beside", "of their most", "p50", "p99", "machine's CPU in use", "p50 to alone", "p99 to alone",
+		"p50 to alone, writers elsewhere", "p50 to that with writers elsewhere", "goal"}}
+	for _, on := range []func(*plan, int, func(lonely) error) error{onStoa, onOthers} {
+		err := on(p, nodes, func(l lonely) error {
+			got, err := p.isolate(l)
 			if err != nil {
-				return s, fmt.Errorf("%s: %w", side.name, err)
+				return fmt.Errorf("%s: %w", l.name, err)
 			}
-			if share == 0 {
-				alone = got
+			for _, at := range got {
+				row := at.row(l)
+				s.rows = append(s.rows, row)
+				fmt.Fprintln(os.Stderr, strings.Join(row, "  "))
+				m := median(at.beside)
+				for i, d := range []time.Duration{m.p50, m.p99} {
+					addPoint(&charts[i], l.name, plot.Point{X: middle(at.puts), Y: float64(d) / float64(time.Millisecond)})
+				}
 			}
-			row := got.row(side.name, share, alone)
-			s.rows = append(s.rows, row)
-			if share > 0 && got.busy < saturated && side.cluster == a.stoa.cluster {
-				grown := ratioOf([]float64{float64(got.p50)}, []float64{float64(alone.p50)})
-				s.verdicts = append(s.verdicts, atMost(fmt.Sprintf("isolation, %s read beside writers at %s of their most: p50 beside that alone", side.name, row[2]), grown, unchanged))
-			}
-			for i, d := range []time.Duration{got.p50, got.p99} {
-				addPoint(&charts[i], side.name, plot.Point{X: got.beside, Y: float64(d) / float64(time.Millisecond)})
-			}
-			fmt.Fprintln(os.Stderr, strings.Join(s.rows[len(s.rows)-1], "  "))
+			s.verdicts = append(s.verdicts, isolationGoals(l, got)...)
+			return nil
+		})
+		if err != nil {
+			return s, err
 		}
 	}
 	s.charts = map[string]plot.Chart{"bench-isolation.svg": {Title: fmt.Sprintf("One reader beside %d writers, %d nodes, %d B", writers.sessions, nodes, p.value), Panels: charts}}
-	s.text = fmt.Sprintf("Section 4.1 of ZooNet: one client reads, %.0f times a second, on a cluster of %d, while %d others write values of %d B at a fixed pace, each with a "+
-		"session and a directory of its own. %d rounds of %v. Goal: the reader's p50 within %.0f %% of what it is alone, as long as less than %.0f %% of the machine's CPU time is in use. "+
-		"Servers and clients share the machine, so that some of what grows is the queue for a core.",
-		reader.pace, nodes, writers.sessions, p.value, p.rounds, p.length, (unchanged-1)*100, saturated*100)
+	s.text = isolationText(p, nodes)
 	return s, nil
 }
 
-// isolated is what a reader measured beside writers.
-type isolated struct {
-	sample
-	beside float64 // the writers' puts per second
-	busy   float64 // part of the machine's CPU time
-}
-
-func (i isolated) row(name string, share float64, alone isolated) []string {
-	p50, p99 := float64(i.p50)/float64(alone.p50), float64(i.p99)/float64(alone.p99)
-	verdict := ""
-	switch {
-	case share == 0:
-	case i.busy >= saturated:
-		verdict = "saturated"
-	case p50 <= unchanged:
-		verdict = "met"
-	default:
-		verdict = "missed"
+// writing is the writers on an arena.
+func writing(a *arena, on func(work) contender) func(float64) contender {
+	return func(pace float64) contender {
+		w := writers
+		w.pace, w.pick = pace, a.keys.ownKeys
+		return on(w)
 	}
-	return []string{name, fmt.Sprintf("%.0f", i.beside), fmt.Sprintf("%.0f %%", share*100), round(i.p50).String(), round(i.p99).String(),
-		ratioText(p50), ratioText(p99), fmt.Sprintf("%.0f %%", i.busy*100), verdict}
 }
 
-// beside is the median round of a reader while writers, if any, are at work.
-func (p *plan) beside(c *process.Cluster, read, write func() (*running, error), any bool) (isolated, error) {
-	var rounds []isolated
+// onStoa measures readers of a cluster with writers on it, and on another.
+func onStoa(p *plan, nodes int, measure func(lonely) error) (err error) {
+	var both [2]*arena
+	for i := range both {
+		a, err := newArena(p, arenaOf{nodes: nodes, value: p.value})
+		if err != nil {
+			return err
+		}
+		defer func() { a.close(err != nil) }()
+		both[i] = a
+	}
+	a := both[0]
+	for _, of := range []struct{ op, name string }{{"get", "stoa, strict"}, {"causal", "stoa, causal"}} {
+		r := reader
+		r.op = of.op
+		err := measure(lonely{name: of.name, reader: a.overSessions(r), beside: writing(a, a.overSessions), apart: writing(both[1], both[1].overSessions)})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onOthers measures the same on etcd, by calls one by one, and on ZooKeeper.
+func onOthers(p *plan, nodes int, measure func(lonely) error) (err error) {
+	a, err := newArena(p, arenaOf{nodes: nodes, value: p.value, etcd: true, zk: true})
+	if err != nil {
+		return err
+	}
+	defer func() { a.close(err != nil) }()
+	leader, err := leaderOf(a.etcd.cluster)
+	if err != nil {
+		return err
+	}
+	unary := func(pace float64) contender {
+		if pace == 0 {
+			return byUnary(a.etcd, "etcd", "put", unaryClients)
+		}
+		return pacedUnary(a.etcd, "put", writers.conns, pace)
+	}
+	all := []lonely{
+		{name: "etcd, linearizable", reader: pacedUnary(a.etcd, "get", 1, reader.pace, leader), beside: unary},
+		{name: "etcd, serializable", reader: pacedUnary(a.etcd, "sget", 1, reader.pace, leader), beside: unary},
+	}
+	if a.zk != nil {
+		all = append(all, lonely{name: "ZooKeeper", reader: a.onZooKeeper(reader), beside: writing(a, a.onZooKeeper)})
+	}
+	for _, l := range all {
+		if err := measure(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pacedUnary does it by calls at a pace, over few connections to the given servers, or all.
+func pacedUnary(b *bench, op string, conns int, pace float64, at ...string) contender {
+	return contender{name: b.subject.name, cluster: b.cluster, start: func() (*running, error) {
+		l := *b.load
+		l.conns, l.pace = conns, pace
+		if len(at) > 0 {
+			l.addresses = at
+		}
+		return l.start(op, conns), nil
+	}}
+}
+
+// isolate measures one reader at all shares, in each round at all of them.
+func (p *plan) isolate(l lonely) ([]isolated, error) {
+	limit, err := p.measure(l.reader.cluster, l.beside(0).start)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]isolated, len(shares))
 	for range p.rounds {
-		got, err := p.besideOnce(c, read, write, any)
-		if err != nil {
-			return got, err
-		}
-		rounds = append(rounds, got)
-	}
-	slices.SortFunc(rounds, func(a, b isolated) int { return int(a.p50 - b.p50) })
-	return rounds[len(rounds)/2], nil
-}
-
-func (p *plan) besideOnce(c *process.Cluster, read, write func() (*running, error), any bool) (out isolated, err error) {
-	if any {
-		w, err := write()
-		if err != nil {
-			return out, err
-		}
-		began := time.Now()
-		w.record()
-		defer func() {
-			out.beside = float64(w.recorded().count) / time.Since(began).Seconds()
-			if serr := w.stop(); err == nil {
-				err = serr
+		var alone sample
+		for i, share := range shares {
+			at := &out[i]
+			at.share = share
+			if share == 0 {
+				if alone, err = p.measure(l.reader.cluster, l.reader.start); err != nil {
+					return nil, err
+				}
+				at.alone, at.beside, at.apart = append(at.alone, alone), append(at.beside, alone), append(at.apart, alone)
+				at.puts = append(at.puts, 0)
+				continue
 			}
-		}()
+			got, puts, err := p.besides(l.reader, l.beside(limit.rate*share))
+			if err != nil {
+				return nil, err
+			}
+			at.alone, at.beside, at.puts = append(at.alone, alone), append(at.beside, got), append(at.puts, puts)
+			if l.apart == nil {
+				continue
+			}
+			if got, _, err = p.besides(l.reader, l.apart(limit.rate*share)); err != nil {
+				return nil, err
+			}
+			at.apart = append(at.apart, got)
+		}
 	}
-	all, idle, err := machineCPU()
-	if err != nil {
-		return out, err
-	}
-	if out.sample, err = p.measure(c, read); err != nil {
-		return out, err
-	}
-	all2, idle2, err := machineCPU()
-	out.busy = 1 - (idle2-idle)/(all2-all)
-	return out, err
+	return out, nil
 }
 
-// machineCPU is how much CPU time the machine has had, and how much of it was idle.
-func machineCPU() (all, idle float64, err error) {
-	text, err := os.ReadFile("/proc/stat")
+// besides measures a reader while writers are at work, and how much they do per second.
+func (p *plan) besides(reader, writers contender) (got sample, puts float64, err error) {
+	w, err := writers.start()
 	if err != nil {
-		return 0, 0, fmt.Errorf("reading the machine's CPU time: %w", err)
+		return got, 0, err
 	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	fields := strings.Fields(line)
-	if len(fields) < 9 {
-		return 0, 0, errors.New("reading the machine's CPU time: /proc/stat has another form")
+	began := time.Now()
+	w.record()
+	got, err = p.measure(reader.cluster, reader.start)
+	puts = float64(w.recorded().count) / time.Since(began).Seconds()
+	if serr := w.stop(); err == nil {
+		err = serr
 	}
-	for i, f := range fields[1:9] { // what guests used is in user's
-		n, err := strconv.ParseFloat(f, 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("reading the machine's CPU time: %w", err)
-		}
-		all += n
-		if i == 3 || i == 4 { // idle, iowait
-			idle += n
-		}
-	}
-	return all, idle, nil
+	return got, puts, err
 }

@@ -19,6 +19,7 @@ type sample struct {
 	p50  time.Duration
 	p99  time.Duration
 	load time.Duration // CPU of the load generator, per operation
+	busy float64       // part of the machine's CPU time that anybody used
 }
 
 // cell is one line of the report.
@@ -170,7 +171,15 @@ func (p *plan) window(cluster *process.Cluster, r *running) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
+	all, idle, err := machineCPU()
+	if err != nil {
+		return sample{}, err
+	}
 	time.Sleep(p.length)
+	allThen, idleThen, err := machineCPU()
+	if err != nil {
+		return sample{}, err
+	}
 	hist := r.recorded()
 	took := time.Since(start)
 	own = ownCPU() - own
@@ -187,6 +196,7 @@ func (p *plan) window(cluster *process.Cluster, r *running) (sample, error) {
 		p50:  hist.quantile(0.5),
 		p99:  hist.quantile(0.99),
 		load: own / time.Duration(hist.count),
+		busy: 1 - (idleThen-idle)/(allThen-all),
 	}, nil
 }
 
@@ -222,5 +232,6 @@ func median(rounds []sample) sample {
 		p50:  duration(func(s sample) time.Duration { return s.p50 }),
 		p99:  duration(func(s sample) time.Duration { return s.p99 }),
 		load: duration(func(s sample) time.Duration { return s.load }),
+		busy: middle(figures(rounds, byBusy)),
 	}
 }

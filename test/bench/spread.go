@@ -56,6 +56,7 @@ func byRate(s sample) float64 { return s.rate }
 func byCPU(s sample) float64  { return float64(s.cpu) }
 func byP50(s sample) float64  { return float64(s.p50) }
 func byP99(s sample) float64  { return float64(s.p99) }
+func byBusy(s sample) float64 { return s.busy }
 
 func compare(own, base []sample, of func(sample) float64) ratio {
 	return ratioOf(figures(own, of), figures(base, of))
