@@ -80,7 +80,7 @@ test-compose: build peers
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
 
-## bench: every goal, side by side with etcd and ZooKeeper (two hours; needs java and root); writes docs/benchmarks*.md and docs/img
+## bench: every goal, side by side with etcd and ZooKeeper (50 minutes on 2 cores; needs java and root); writes docs/benchmarks*.md and docs/img
 .PHONY: bench
 bench: build peers peers-zookeeper
 	$(GO) build -o bin/ ./test/bench
@@ -99,7 +99,7 @@ bench-sessions: build peers
 	$(GO) build -o bin/bench ./test/bench
 	exec bin/bench -what sessions,switches,latency,isolation,memory -write docs/benchmarks.md -img docs/img $(ARGS)
 
-## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (some minutes)
+## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (eight minutes)
 .PHONY: bench-recipes
 bench-recipes: build peers peers-zookeeper
 	$(GO) build -o bin/bench-recipes ./test/recipes

@@ -10,7 +10,7 @@ import (
 
 // steps are how the load grows: requests under way, by sessions and their depth.
 var steps = []work{
-	{sessions: 1, depth: 1}, {sessions: 1, depth: 4}, {sessions: 1, depth: 16}, {sessions: 4, depth: 16},
+	{sessions: 1, depth: 1}, {sessions: 1, depth: 16}, {sessions: 4, depth: 16},
 	{sessions: 16, depth: 16}, {sessions: 16, depth: 64}, {sessions: 16, depth: 256},
 }
 
@@ -27,7 +27,7 @@ func measureLatency(p *plan) (s section, err error) {
 	defer func() { a.close(err != nil) }()
 	steps := steps
 	if p.quick {
-		steps = []work{steps[0], steps[2], steps[4], steps[6]}
+		steps = []work{steps[0], steps[1], steps[3], steps[5]}
 	}
 	chart := plot.Chart{Title: fmt.Sprintf("Latency against throughput, %d nodes, %d B", nodes, p.value)}
 	s.rows = [][]string{{"work", "under way", "server", "ops/s", "p50", "p99", "CPU/op"}}

@@ -1,7 +1,9 @@
 // Bench measures servers side by side: real etcd, ZooKeeper and stoa, in one run, on
 // one machine, under one load.
 //
-//	go run ./test/bench                       everything (an hour and a half)
+//	go run ./test/bench                       everything (half an hour)
+//	go run ./test/bench -rounds 3 -length 3s -clients 1,10,100,1000 -sessions 1,16,100 -depths 1,16,64,256
+//	                                          the long form (two hours)
 //	go run ./test/bench -quick                short rounds of few cells of the half of it, for a look
 //	go run ./test/bench -what unary -servers etcd,stoa:1,stoa:2 -clients 1000 -ops put
 //	go run ./test/bench -what sessions,switches -nodes 3
@@ -15,20 +17,23 @@
 //	switches   requests per change of partition, and the levels of reads: figure 9 of
 //	           Distler et al., AGORA
 //	latency    latency against throughput: figure 8 of the same
-//	isolation  one client's reads while 100 others write: as section 4.1 of Lev-Ari et
-//	           al., Modular Composition of Coordination Services
+//	isolation  one client's reads while 100 others write, on its cluster and on another:
+//	           as section 4.1 of Lev-Ari et al., Modular Composition of Coordination Services
 //	memory     of an idle session and an idle watcher: 10,000 and 100,000 on one server
 //	scale      a million keys: memory, restart, snapshot, large ranges, compaction
 //	many       100,000 leases, 100,000 watchers, 10,000 connections, values of 1 MiB
 //	stalls     puts while something large goes on: compaction, a snapshot, a move of slots
 //	failover   the leader is killed: how long no write is acknowledged
 //	partitions what two partitions cost on one core, and a transaction over both
-//	cores      the engine without gRPC on one core and two, and a model of more
+//	cores      the engine without gRPC on one core and two, beside two engines that share
+//	           nothing, and a model of more
 //	extensions what clients that use none pay for those that are registered
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions.
 // The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
-// on the machine hits both. Each figure is the median of its rounds; the CPU time is
+// on the machine hits both. How many there are is a matter of the part, unless -rounds
+// says it: one where a round takes minutes, three where goals hang on small differences.
+// Each figure is the median of its rounds; the CPU time is
 // that of all servers of a cluster together, from /proc, per operation done.
 //
 // The load generator runs beside the servers, as in most published figures, and so
@@ -97,24 +102,25 @@ type subject struct {
 // measurement is one part of a run, and a section of the report.
 type measurement struct {
 	name, title string
+	rounds      int // by default: as many as its spread needs
 	measure     func(*plan) (section, error)
 }
 
 // measurements are all parts, in their order.
 var measurements = []measurement{
-	{"unary", "Unary calls", measureUnary},
-	{"sessions", "Sessions", measureSessions},
-	{"switches", "Changes of partition, and levels", measureSwitches},
-	{"latency", "Latency against throughput", measureLatency},
-	{"isolation", "Isolation", measureIsolation},
-	{"memory", "Memory of sessions and watchers", measureMemory},
-	{"scale", "A million keys", measureScale},
-	{"many", "Many leases, watchers, connections; large values", measureMany},
-	{"stalls", "Puts beside large operations", measureStalls},
-	{"failover", "Failover", measureFailover},
-	{"partitions", "Partitions", measurePartitions},
-	{"cores", "Cores", measureCores},
-	{"extensions", "Clients beside extensions", measureExtensions},
+	{"unary", "Unary calls", 3, measureUnary},
+	{"sessions", "Sessions", 3, measureSessions},
+	{"switches", "Changes of partition, and levels", 2, measureSwitches},
+	{"latency", "Latency against throughput", 2, measureLatency},
+	{"isolation", "Isolation", 2, measureIsolation},
+	{"memory", "Memory of sessions and watchers", 1, measureMemory},
+	{"scale", "A million keys", 1, measureScale},
+	{"many", "Many leases, watchers, connections; large values", 2, measureMany},
+	{"stalls", "Puts beside large operations", 2, measureStalls},
+	{"failover", "Failover", 2, measureFailover},
+	{"partitions", "Partitions", 3, measurePartitions},
+	{"cores", "Cores", 3, measureCores},
+	{"extensions", "Clients beside extensions", 3, measureExtensions},
 }
 
 func names() (all []string) {
@@ -147,11 +153,11 @@ func parse(args []string) (*plan, error) {
 	lists := map[string]*string{
 		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
 		"servers":  f.String("servers", "etcd,stoa", "what unary compares, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary"),
-		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and sessions"),
-		"clients":  f.String("clients", "1,10,100,1000", "clients that work at once, for unary"),
+		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and partitions; the rest has the most of these"),
+		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
 		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
-		"sessions": f.String("sessions", "1,16,100", "sessions that work at once"),
-		"depths":   f.String("depths", "1,16,64,256", "requests of a session that are under way at once"),
+		"sessions": f.String("sessions", "100", "sessions that work at once"),
+		"depths":   f.String("depths", "1,64,256", "requests of a session that are under way at once"),
 	}
 	stoa := f.String("stoa", "stoa", "stoa's binary (default: built from this checkout)")
 	f.BoolVar(&p.zookeeper, "zookeeper", true, "measure ZooKeeper, if there is java")
@@ -167,8 +173,8 @@ func parse(args []string) (*plan, error) {
 	f.Float64Var(&p.pace, "pace", 1000, "puts per second, for stalls")
 	f.IntVar(&p.value, "value", 256, "bytes of a value")
 	f.IntVar(&p.keys, "keys", 10_000, "number of keys")
-	f.IntVar(&p.rounds, "rounds", 3, "rounds of each cell")
-	f.DurationVar(&p.length, "length", 3*time.Second, "time that a round is measured")
+	f.IntVar(&p.rounds, "rounds", 0, "rounds of each cell (default: 1 to 3, as the part's spread needs)")
+	f.DurationVar(&p.length, "length", 1500*time.Millisecond, "time that a round is measured")
 	f.DurationVar(&p.warmup, "warmup", 500*time.Millisecond, "time that a round runs before")
 	f.StringVar(&p.write, "write", "", "update the report, a Markdown file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
@@ -189,7 +195,7 @@ func parse(args []string) (*plan, error) {
 
 // shorten is -quick: what was given stays.
 func (p *plan) shorten(given map[string]bool, lists map[string]*string) {
-	for name, v := range map[string]string{"what": "unary,sessions,scale,stalls,failover,partitions", "clients": "1,1000", "ops": "put,get", "sessions": "16", "depths": "1,64"} {
+	for name, v := range map[string]string{"what": "unary,sessions,scale,stalls,failover,partitions", "clients": "1,1000", "ops": "put,get", "depths": "1,64"} {
 		if !given[name] {
 			*lists[name] = v
 		}
@@ -282,21 +288,32 @@ func cleanly(do func() error) error {
 	return os.RemoveAll(dir)
 }
 
+// sized is the plan for one part.
+func (p *plan) sized(m measurement) *plan {
+	own := *p
+	if own.rounds == 0 {
+		own.rounds = m.rounds
+	}
+	return &own
+}
+
 func run(p *plan) error {
-	began := fmt.Sprintf("Measured on %s, on %s.", time.Now().Format("2006-01-02"), machine())
+	measured := fmt.Sprintf("Measured on %s, on %s.", time.Now().Format("2006-01-02"), machine())
 	var sections []section
 	var failed error
 	for _, m := range measurements {
 		if !slices.Contains(p.what, m.name) {
 			continue
 		}
-		s, err := m.measure(p)
+		began := time.Now()
+		s, err := m.measure(p.sized(m))
+		fmt.Fprintf(os.Stderr, "%s took %v\n\n", m.name, time.Since(began).Round(time.Second))
 		if err != nil {
 			failed = fmt.Errorf("%s: %w", m.name, err)
 			break // what was measured before is shown all the same
 		}
 		s.title = m.title
-		s.text += "\n\n" + began
+		s.text += "\n\n" + measured
 		sections = append(sections, s)
 	}
 	for _, s := range sections {

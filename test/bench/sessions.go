@@ -32,13 +32,9 @@ type result struct {
 // measureSessions compares sessions with unary calls, with ZooKeeper's and with
 // streams that do nothing.
 func measureSessions(p *plan) (section, error) {
-	var all []result
-	for _, nodes := range p.nodes {
-		got, err := sessionCells(p, nodes)
-		if err != nil {
-			return section{}, err
-		}
-		all = append(all, got...)
+	all, err := sessionCells(p, slices.Max(p.nodes))
+	if err != nil {
+		return section{}, err
 	}
 	s := section{rows: sessionRows(all), verdicts: sessionGoals(p, all)}
 	where := "with the leader, where stoa's client goes by itself,"

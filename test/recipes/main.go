@@ -3,7 +3,8 @@
 // extensions of stoa that do each of them in one call. It has the shape of figures 6,
 // 8, 10 and 12 of Distler et al., Extensible Distributed Coordination.
 //
-//	go run ./test/recipes                    1 and 3 servers, 1 to 50 clients
+//	go run ./test/recipes                    1 and 3 servers, 1 to 50 clients: eight minutes
+//	go run ./test/recipes -clients 1,5,10,20,30,40,50 -rounds 3 -length 1500ms    half an hour
 //	go run ./test/recipes -quick             short rounds of 1, 10 and 50 clients, 3 servers
 //	go run ./test/recipes -recipes counter -subjects etcd,zookeeper -clients 50
 //	go run ./test/recipes -write docs/benchmarks-recipes.md -img docs/img    (make bench-recipes)
@@ -71,13 +72,13 @@ func parse(args []string) (*plan, error) {
 		quick    = f.Bool("quick", false, "one short round of each cell, 3 servers, 1, 10 and 50 clients")
 		names    = f.String("subjects", strings.Join(allSubjects, ","), "what to compare")
 		nodes    = f.String("nodes", "", "servers to a cluster (default 1,3)")
-		clients  = f.String("clients", "", "clients that work at once (default 1,5,10,20,30,40,50)")
+		clients  = f.String("clients", "", "clients that work at once (default 1,10,50)")
 		selected = f.String("recipes", strings.Join(recipe.Names, ","), "which recipes")
 	)
-	f.IntVar(&p.rounds, "rounds", 0, "rounds of each cell (default 3, of which the median counts)")
-	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 1.5s)")
+	f.IntVar(&p.rounds, "rounds", 0, "rounds of each cell, of which the median counts (default 2)")
+	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 1s)")
 	f.DurationVar(&p.warmup, "warmup", 300*time.Millisecond, "time that a round runs before")
-	f.DurationVar(&p.heat, "heat", 0, "time that each recipe runs with all clients before its first round, for the JVM's compiler (default 3s)")
+	f.DurationVar(&p.heat, "heat", 0, "time that each recipe runs with all clients before its first round, for the JVM's compiler (default 2s)")
 	f.StringVar(&p.stoa, "stoa", "stoa", "path of stoa's binary (default: built from this checkout)")
 	f.StringVar(&p.extensions, "extensions", "", "directory of counter.lua and the others (default: the repository's)")
 	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
@@ -88,7 +89,7 @@ func parse(args []string) (*plan, error) {
 		nodes, clients string
 		rounds         int
 		length, heat   time.Duration
-	}{"1,3", "1,5,10,20,30,40,50", 3, 1500 * time.Millisecond, 3 * time.Second}
+	}{"1,3", "1,10,50", 2, time.Second, 2 * time.Second}
 	if *quick {
 		defaults.nodes, defaults.clients, defaults.rounds = "3", "1,10,50", 1
 		defaults.length, defaults.heat = time.Second, time.Second
