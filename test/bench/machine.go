@@ -19,7 +19,9 @@ func machineCPU() (all, idle float64, err error) {
 	if len(fields) < 9 {
 		return 0, 0, errors.New("reading the machine's CPU time: /proc/stat has another form")
 	}
-	for i, f := range fields[1:9] { // what guests used is in user's
+	// Without what the host took away, which the machine didn't have; what guests used
+	// is in user's.
+	for i, f := range fields[1:8] {
 		n, err := strconv.ParseFloat(f, 64)
 		if err != nil {
 			return 0, 0, fmt.Errorf("reading the machine's CPU time: %w", err)
