@@ -21,7 +21,7 @@
 //	           as section 4.1 of Lev-Ari et al., Modular Composition of Coordination Services
 //	memory     of an idle session and an idle watcher: 10,000 and 100,000 on one server
 //	scale      a million keys: memory, restart, snapshot, large ranges, compaction
-//	many       100,000 leases, 100,000 watchers, 10,000 connections, values of 1 MiB
+//	many       30,000 leases, 100,000 watchers, 10,000 connections, values of 1 MiB
 //	stalls     puts while something large goes on: compaction, a snapshot, a move of slots
 //	failover   the leader is killed: how long no write is acknowledged
 //	partitions what two partitions cost on one core, and a transaction over both
@@ -119,7 +119,7 @@ var measurements = []measurement{
 	{"stalls", "Puts beside large operations", 2, measureStalls},
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
-	{"cores", "Cores", 3, measureCores},
+	{"cores", "Cores", 2, measureCores},
 	{"extensions", "Clients beside extensions", 3, measureExtensions},
 }
 
@@ -166,7 +166,7 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.idle, "idle", 10_000, "sessions, for memory")
 	f.IntVar(&p.watchers, "watchers", 100_000, "watchers, for memory and many")
 	f.IntVar(&p.keysScale, "keys-scale", 1_000_000, "number of keys, for scale")
-	f.IntVar(&p.leases, "leases", 100_000, "leases, for many")
+	f.IntVar(&p.leases, "leases", 30_000, "leases, for many")
 	f.IntVar(&p.conns, "conns", 10_000, "connections, for many")
 	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
 	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls")
