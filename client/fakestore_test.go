@@ -212,6 +212,13 @@ func (f *fake) watch(st *fakeStream, r *stoapb.Request) {
 		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true, Canceled: true, CompactRevision: 5}))
 		return
 	}
+	if string(c.Key) == "extended" { // the first event is what an extension answered
+		kv := &mvccpb.KeyValue{Key: c.Key, ModRevision: f.revision - 1, Version: 1}
+		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true, Header: &pb.ResponseHeader{Revision: kv.ModRevision - 1}}))
+		f.event(st, r.Seq, []*mvccpb.Event{{Kv: kv}})
+		st.watches[r.Seq] = c
+		return
+	}
 	st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true}))
 	if c.StartRevision == 0 {
 		st.watches[r.Seq] = c

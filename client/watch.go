@@ -179,15 +179,25 @@ func (s *Session) watchChanged(a *arrival) {
 	case *watchFuture:
 		if a.code == 0 && s.watches != nil {
 			w := to.watch
-			w.next = max(w.ask.StartRevision, 1)
-			if w.ask.StartRevision == 0 {
-				w.next = a.revision + 1
-			}
+			w.next = to.watch.begins(a)
 			s.watches[w.seq] = w
 		}
 	case *cancelFuture:
 		delete(s.watches, to.watch.seq)
 	}
+}
+
+// begins is the first revision whose events the watch wants, now that it is open. The
+// server says it where an extension may have changed what the watch is for.
+func (w *Watch) begins(a *arrival) int64 {
+	var opened pb.WatchResponse
+	switch err := proto.Unmarshal(a.body, &opened); {
+	case err == nil && opened.Header != nil:
+		return max(opened.Header.Revision+1, 1)
+	case w.ask.StartRevision == 0:
+		return a.revision + 1
+	}
+	return max(w.ask.StartRevision, 1)
 }
 
 // progressed notes that no event up to a revision is still to come. The session's

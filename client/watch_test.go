@@ -47,6 +47,27 @@ func TestWatch(t *testing.T) {
 	require.ErrorIs(t, err, rpctypes.ErrCompacted)
 }
 
+// An extension's answer to the opening of a watch is older than the opening.
+func TestWatchBeginsWithAnAnswer(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	ctx := testContext(t)
+	for range 3 {
+		_, err := s.Put(ctx, "other", "")
+		require.NoError(t, err)
+	}
+	w, err := s.Watch(ctx, "extended")
+	require.NoError(t, err)
+	n, err := w.Next(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n.Events[0].Kv.ModRevision)
+	_, err = s.Put(ctx, "extended", "again")
+	require.NoError(t, err)
+	n, err = w.Next(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, n.Events[0].Kv.ModRevision)
+}
+
 // TestWatchesGoOn breaks streams under watches: each event comes once, in order,
 // the events of all watches of a feed in their common order.
 func TestWatchesGoOn(t *testing.T) {

@@ -92,6 +92,9 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 		first = apply.WatchAnswer(req, answer)
 	}
 	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
+	if req.GetStartRevision() > 0 {
+		resp.Header = &pb.ResponseHeader{Revision: before(req, first)}
+	}
 	fromNow := req.GetStartRevision() == 0
 	rev, err := d.open(op.Seq, r.Level, req)
 	if err == nil && fromNow && d.overtaken(d.server.State(), op) {
@@ -108,6 +111,17 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	if first != nil && err == nil {
 		d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Header: &pb.ResponseHeader{Revision: rev}, Events: []*mvccpb.Event{first}})
 	}
+}
+
+// before is the revision behind which the events of a watch begin that has been given a
+// revision, by its client or by an extension: the client drops earlier ones as seen. An
+// extension's first event can be older than what it makes the client wait for.
+func before(req *pb.WatchCreateRequest, first *mvccpb.Event) int64 {
+	from := req.GetStartRevision()
+	if first != nil {
+		from = min(from, first.GetKv().GetModRevision())
+	}
+	return from - 1
 }
 
 func (d *driver) open(seq uint64, level stoapb.Level, req *pb.WatchCreateRequest) (int64, error) {
