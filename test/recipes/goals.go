@@ -41,7 +41,8 @@ func (c cell) ratio(own, beside string) (ratio float64, ok bool) {
 	return median(a).rate / median(b).rate, true
 }
 
-// judge is a row of the goals' table for each cluster size: what, goal, measured, verdict.
+// judge is rows of the goals' table for each cluster size: what, goal, measured, verdict;
+// of the extension by etcd's client, and, if that was measured, by a session.
 func (g goal) judge(rep *report) [][]string {
 	asked := fmt.Sprintf("throughput ≥ %gx", g.ratio)
 	if g.latency {
@@ -53,17 +54,26 @@ func (g goal) judge(rep *report) [][]string {
 		if !ok {
 			continue
 		}
-		row := []string{fmt.Sprintf("%s, %d clients, %s", g.recipe, c.clients, nodesText(n)), titles[g.beside], asked}
-		ratio, ok := c.ratio(extension, g.beside)
-		if !ok {
-			rows = append(rows, append(row, "–", "not measured"))
-			continue
+		what := fmt.Sprintf("%s, %d clients, %s", g.recipe, c.clients, nodesText(n))
+		for _, own := range []string{extension, session} {
+			row := []string{what, titles[g.beside], asked, "–", "not measured"}
+			if ratio, ok := c.ratio(own, g.beside); ok {
+				row[3], row[4] = ratioText(ratio), g.verdict(ratio)
+			} else if own == session {
+				continue
+			}
+			if own == session {
+				row[0] += ", session"
+			}
+			rows = append(rows, row)
 		}
-		verdict := "met"
-		if g.latency && ratio > g.ratio || !g.latency && ratio < g.ratio {
-			verdict = "missed"
-		}
-		rows = append(rows, append(row, ratioText(ratio), verdict))
 	}
 	return rows
+}
+
+func (g goal) verdict(ratio float64) string {
+	if g.latency && ratio > g.ratio || !g.latency && ratio < g.ratio {
+		return "missed"
+	}
+	return "met"
 }

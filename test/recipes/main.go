@@ -1,6 +1,7 @@
 // Recipes measures a shared counter, a queue, a barrier and an election side by side:
 // the traditional recipes over real etcd, over ZooKeeper and over stoa, and the
-// extensions of stoa that do each of them in one call. It has the shape of figures 6,
+// extensions of stoa that do each of them in one call, by etcd's client and over a
+// session of stoa's. It has the shape of figures 6,
 // 8, 10 and 12 of Distler et al., Extensible Distributed Coordination.
 //
 //	go run ./test/recipes                    1 and 3 servers, 1 to 50 clients: eight minutes

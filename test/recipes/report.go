@@ -131,7 +131,7 @@ func (r *report) goals() [][]string {
 // text prints the goals; the cells were told as they came.
 func (r *report) text(w io.Writer) {
 	for _, row := range r.goals() {
-		fmt.Fprintf(w, "%-36s %-12s %-18s %-10s %s\n", row[0], row[1], row[2], row[3], row[4])
+		fmt.Fprintf(w, "%-42s %-12s %-18s %-10s %s\n", row[0], row[1], row[2], row[3], row[4])
 	}
 	for _, s := range r.skipped {
 		fmt.Fprintln(w, "skipped:", s)
@@ -157,7 +157,8 @@ func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "The traditional recipes over real etcd 3.7.3, over ZooKeeper 3.9.4 (`-Xmx512m`, all else by default) and over stoa, "+
 		"and stoa's extensions, side by side in one run: %d interleaved rounds of %v of each cell after a warm-up, every client with a connection of its "+
 		"own and one operation under way, spread over the servers; the load generator runs on the same machine, with each service's "+
-		"usual Go client. Figures are medians over the rounds. Calls are requests; retries are attempts in vain because another client was "+
+		"usual Go client. \"stoa, extension\" is called by etcd's client, at whichever server it is connected to; \"stoa, extension, session\" is the same "+
+		"extension called over a session of stoa's own client, which goes to the leader by itself, as its users' sessions do. Figures are medians over the rounds. Calls are requests; retries are attempts in vain because another client was "+
 		"faster; sent is what the clients wrote to their sockets; CPU is that of all servers together, from `/proc`. Ratios beside "+
 		"counter and queue are of the throughput (more is better), beside barrier and election of the median latency (less is better). "+
 		"After each round the promise of the recipe was checked: every increment counted once and returned a value of its own, every element was removed "+

@@ -21,9 +21,10 @@ const (
 	zookeeper = "zookeeper"
 	stoa      = "stoa"
 	extension = "extension"
+	session   = "session"
 )
 
-var allSubjects = []string{etcd, zookeeper, stoa, extension}
+var allSubjects = []string{etcd, zookeeper, stoa, extension, session}
 
 // titles name the subjects in the report.
 var titles = map[string]string{
@@ -31,6 +32,7 @@ var titles = map[string]string{
 	zookeeper: "ZooKeeper",
 	stoa:      "stoa, etcd's recipe",
 	extension: "stoa, extension",
+	session:   "stoa, extension, session",
 }
 
 // subject is one way to do the recipes, on a cluster that stands.
@@ -80,7 +82,7 @@ func (cs clusters) close(keep bool) {
 // means that there can't be one on this machine.
 func open(ctx context.Context, p *plan, name string, cs clusters, nodes int) (*subject, error) {
 	server := name
-	if name == stoa || name == extension {
+	if name == stoa || name == extension || name == session {
 		server = p.stoa
 	}
 	c, err := cs.of(ctx, server, nodes)
@@ -91,7 +93,7 @@ func open(ctx context.Context, p *plan, name string, cs clusters, nodes int) (*s
 	urls := c.Endpoints()
 	for i := range slices.Max(p.clients) + 1 {
 		tap := &socket.Tap{}
-		k, err := dial(ctx, name, urls[i%len(urls)], tap)
+		k, err := dial(ctx, name, urls, i, tap)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -100,14 +102,19 @@ func open(ctx context.Context, p *plan, name string, cs clusters, nodes int) (*s
 	}
 	last := len(s.kits) - 1
 	s.referee, s.kits, s.taps = s.kits[last], s.kits[:last], s.taps[:last]
-	if name == extension {
+	if name == extension || name == session {
 		s.register(ctx, p)
 	}
 	return s, nil
 }
 
-func dial(ctx context.Context, name, url string, tap *socket.Tap) (recipe.Kit, error) {
+// dial connects a client to the server whose turn it is, but for those that choose
+// theirs themselves.
+func dial(ctx context.Context, name string, urls []string, i int, tap *socket.Tap) (recipe.Kit, error) {
+	url := urls[i%len(urls)]
 	switch name {
+	case session:
+		return byextension.DialSession(ctx, urls, tap)
 	case zookeeper:
 		return overzookeeper.Dial(ctx, url, tap)
 	case extension:

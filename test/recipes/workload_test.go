@@ -183,14 +183,16 @@ func TestGoalsAreJudged(t *testing.T) {
 	p := &plan{nodes: []int{3}, clients: []int{1, 50}, subjects: allSubjects}
 	rep := &report{plan: p, cells: []cell{
 		{nodes: 3, recipe: "counter", clients: 50, samples: map[string][]sample{
-			etcd: {{rate: 100}}, zookeeper: {{rate: 300}}, extension: {{rate: 5000}, {rate: 6000}, {rate: 9000}}}},
+			etcd: {{rate: 100}}, zookeeper: {{rate: 300}}, session: {{rate: 9000}}, extension: {{rate: 5000}, {rate: 6000}, {rate: 9000}}}},
 		{nodes: 3, recipe: "barrier", clients: 50, samples: map[string][]sample{
 			etcd: {{p50: 10 * time.Millisecond}}, extension: {{p50: 5 * time.Millisecond}}}},
 	}}
 	require.Equal(t, [][]string{
 		{"stoa's extension", "beside", "goal", "measured", ""},
 		{"counter, 50 clients, 3 nodes", "etcd", "throughput ≥ 50x", "60.0x", "met"},
+		{"counter, 50 clients, 3 nodes, session", "etcd", "throughput ≥ 50x", "90.0x", "met"},
 		{"counter, 50 clients, 3 nodes", "ZooKeeper", "throughput ≥ 25x", "20.0x", "missed"},
+		{"counter, 50 clients, 3 nodes, session", "ZooKeeper", "throughput ≥ 25x", "30.0x", "met"},
 		{"barrier, 50 clients, 3 nodes", "etcd", "p50 ≤ 0.5x", "0.50x", "met"},
 		{"barrier, 50 clients, 3 nodes", "ZooKeeper", "p50 ≤ 0.5x", "–", "not measured"},
 	}, rep.goals())

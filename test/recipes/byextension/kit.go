@@ -7,7 +7,9 @@ import (
 	"strconv"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
+	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/test/recipes/overetcd"
 	"github.com/stoa-kv/stoa/test/recipes/recipe"
 	"github.com/stoa-kv/stoa/test/recipes/socket"
@@ -32,6 +34,7 @@ type Kit struct {
 	client *clientv3.Client
 	lease  clientv3.LeaseID // the session, once an election has needed one
 	tally  recipe.Tally
+	end    func() error
 }
 
 // Dial makes a participant with one connection to one server.
@@ -40,12 +43,35 @@ func Dial(endpoint string, tap *socket.Tap) (*Kit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Kit{client: c}, nil
+	return &Kit{client: c, end: c.Close}, nil
+}
+
+// DialSession makes a participant of stoa's own client: one session, which finds the
+// leader by itself. What the recipe ties to the participant's life goes with it.
+func DialSession(ctx context.Context, endpoints []string, tap *socket.Tap) (*Kit, error) {
+	c, err := client.New(client.Config{
+		Endpoints:   endpoints,
+		TTL:         overetcd.SessionTTL,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(tap.DialGRPC)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %v: %w", endpoints, err)
+	}
+	s, err := c.Session(ctx)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("connecting to %v: %w", endpoints, err)
+	}
+	etcd := s.Etcd()
+	// A wait ends with its event alone, which need not be in any order with others.
+	etcd.Watcher = s.At(client.Fast).Watcher()
+	overetcd.Hold(etcd)
+	return &Kit{client: etcd, lease: s.ID(), end: c.Close}, nil
 }
 
 func (k *Kit) Tally() *recipe.Tally { return &k.tally }
 
-func (k *Kit) Close() error { return k.client.Close() }
+func (k *Kit) Close() error { return k.end() }
 
 // Reset empties the recipe's state by ordinary calls.
 func (k *Kit) Reset(ctx context.Context, name string, participants int) error {

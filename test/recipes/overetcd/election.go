@@ -12,8 +12,8 @@ import (
 
 const leaderPrefix = "/leader/"
 
-// sessionTTL outlives any pause of a busy machine.
-const sessionTTL = 60 * time.Second
+// SessionTTL outlives any pause of a busy machine.
+const SessionTTL = 60 * time.Second
 
 type election struct {
 	*Kit
@@ -32,7 +32,7 @@ func (k *Kit) Election(ctx context.Context, id string) (recipe.Election, error) 
 
 // Session is a lease that is kept alive until the client is closed.
 func Session(ctx context.Context, c *clientv3.Client) (clientv3.LeaseID, error) {
-	lease, err := c.Grant(ctx, int64(sessionTTL/time.Second))
+	lease, err := c.Grant(ctx, int64(SessionTTL/time.Second))
 	if err != nil {
 		return 0, fmt.Errorf("opening a session: %w", err)
 	}

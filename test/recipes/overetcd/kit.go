@@ -44,14 +44,14 @@ func Connect(endpoint string, tap *socket.Tap) (*clientv3.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", endpoint, err)
 	}
-	hold(c)
+	Hold(c)
 	return c, nil
 }
 
-// hold keeps one watch open that never fires. Etcd's client closes the stream of its
+// Hold keeps one watch open that never fires. Etcd's client closes the stream of its
 // watches with the last of them and opens another for the next; a participant that
 // waits again and again would pay for that each time, with any server.
-func hold(c *clientv3.Client) {
+func Hold(c *clientv3.Client) {
 	never := c.Watch(c.Ctx(), "/never")
 	go func() {
 		for range never {
