@@ -212,9 +212,13 @@ func (f *fake) watch(st *fakeStream, r *stoapb.Request) {
 		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true, Canceled: true, CompactRevision: 5}))
 		return
 	}
-	if string(c.Key) == "extended" { // the first event is what an extension answered
+	if string(c.Key) == "extended" { // an extension answers, and makes the client wait for something else
+		c.Key = []byte("behind")
 		kv := &mvccpb.KeyValue{Key: c.Key, ModRevision: f.revision - 1, Version: 1}
-		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true, Header: &pb.ResponseHeader{Revision: kv.ModRevision - 1}}))
+		st.push(f.reply(r.Seq, &pb.WatchResponse{
+			Created: true, Header: &pb.ResponseHeader{Revision: kv.ModRevision - 1},
+			Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: c.Key}}},
+		}))
 		f.event(st, r.Seq, []*mvccpb.Event{{Kv: kv}})
 		st.watches[r.Seq] = c
 		return

@@ -140,7 +140,11 @@ func (f *watchFuture) read(a *arrival) (*pb.WatchResponse, error) {
 		return nil, err
 	}
 	response, err := readWatchResponse(a)
-	if err == nil && response.Canceled {
+	if err != nil {
+		return nil, err
+	}
+	response.Events = nil // see begin
+	if response.Canceled {
 		err = canceled(response)
 	}
 	return response, err
@@ -179,7 +183,7 @@ func (s *Session) watchChanged(a *arrival) {
 	case *watchFuture:
 		if a.code == 0 && s.watches != nil {
 			w := to.watch
-			w.next = to.watch.begins(a)
+			w.begin(a)
 			s.watches[w.seq] = w
 		}
 	case *cancelFuture:
@@ -187,17 +191,24 @@ func (s *Session) watchChanged(a *arrival) {
 	}
 }
 
-// begins is the first revision whose events the watch wants, now that it is open. The
-// server says it where an extension may have changed what the watch is for.
-func (w *Watch) begins(a *arrival) int64 {
+// begin notes what the watch wants, now that it is open, and from which revision on.
+// The server says so where an extension may have changed it.
+func (w *Watch) begin(a *arrival) {
 	var opened pb.WatchResponse
-	switch err := proto.Unmarshal(a.body, &opened); {
-	case err == nil && opened.Header != nil:
-		return max(opened.Header.Revision+1, 1)
-	case w.ask.StartRevision == 0:
-		return a.revision + 1
+	if proto.Unmarshal(a.body, &opened) != nil {
+		return // whoever reads the response will say so
 	}
-	return max(w.ask.StartRevision, 1)
+	switch {
+	case opened.Header != nil:
+		w.next = max(opened.Header.Revision+1, 1)
+	case w.ask.StartRevision == 0:
+		w.next = a.revision + 1
+	default:
+		w.next = max(w.ask.StartRevision, 1)
+	}
+	if len(opened.Events) > 0 {
+		w.ask.Key, w.ask.RangeEnd = opened.Events[0].GetKv().GetKey(), nil
+	}
 }
 
 // progressed notes that no event up to a revision is still to come. The session's

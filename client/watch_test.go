@@ -47,7 +47,8 @@ func TestWatch(t *testing.T) {
 	require.ErrorIs(t, err, rpctypes.ErrCompacted)
 }
 
-// An extension's answer to the opening of a watch is older than the opening.
+// An extension's answer to the opening of a watch is older than the opening, and what it
+// makes its client wait for stays that when the stream breaks.
 func TestWatchBeginsWithAnAnswer(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session()
@@ -61,11 +62,14 @@ func TestWatchBeginsWithAnAnswer(t *testing.T) {
 	n, err := w.Next(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, n.Events[0].Kv.ModRevision)
-	_, err = s.Put(ctx, "extended", "again")
-	require.NoError(t, err)
-	n, err = w.Next(ctx)
-	require.NoError(t, err)
-	require.EqualValues(t, 5, n.Events[0].Kv.ModRevision)
+	for rev := int64(5); rev < 8; rev++ {
+		_, err = s.Put(ctx, "behind", "again")
+		require.NoError(t, err)
+		n, err = w.Next(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, rev, n.Events[0].Kv.ModRevision)
+		f.cut(int64(s.ID()))
+	}
 }
 
 // TestWatchesGoOn breaks streams under watches: each event comes once, in order,

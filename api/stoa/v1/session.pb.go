@@ -38,7 +38,10 @@ const (
 	// WatchCreateRequest, WatchResponse with created (and canceled if it was
 	// refused). watch_id is ignored: the watch's id is the request's number, in
 	// all responses; so are fragment and progress_notify (see PROGRESS). Its level is
-	// the watch's. Events follow as replies whose field event is set.
+	// the watch's. Events follow as replies whose field event is set. A watch that has
+	// been given a revision begins behind that of the header; if an extension has
+	// answered, the response has one event, with nothing but a key: the one that is
+	// watched from then on, also when the session is taken up again.
 	Kind_WATCH Kind = 5
 	// WatchCancelRequest, WatchResponse with canceled. No event of the watch comes
 	// after the reply. It is no error if there is no such watch.

@@ -289,7 +289,11 @@ func fill(t *testing.T, r *session.Request, f []string) {
 // Reply implements session.Sink.
 func (c *client) Reply(op *session.Op) {
 	r, what := op.Request.(*session.Request), ""
-	switch resp := r.Response.(type) {
+	response := r.Response
+	if r.Found != nil {
+		response = r.Found.Message()
+	}
+	switch resp := response.(type) {
 	case *pb.RangeResponse:
 		for _, kv := range resp.Kvs {
 			what += fmt.Sprintf(" %s=%s", kv.Key, kv.Value)

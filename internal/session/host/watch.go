@@ -88,10 +88,13 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 		return
 	}
 	var first *mvccpb.Event
+	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
 	if answer, ok := r.Response.(*pb.RangeResponse); ok {
 		first = apply.WatchAnswer(req, answer)
+		if len(answer.GetKvs()) > 0 { // which the session will come back for, on another stream
+			resp.Events = []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: req.Key}}}
+		}
 	}
-	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
 	if req.GetStartRevision() > 0 {
 		resp.Header = &pb.ResponseHeader{Revision: before(req, first)}
 	}
