@@ -34,6 +34,7 @@ type load struct {
 	buffer    int                 // of each connection, both ways
 	pace      float64             // all clients together, per second; 0: as fast as answers come
 	hold      chan struct{}       // connections are idle until it is closed; may be nil
+	failed    *atomic.Int64       // counts answers that are errors, of a paced load; nil: one ends it
 	requests  map[string][][]byte // by operation: encoded, one for each key
 	value     int
 }
@@ -118,6 +119,7 @@ func (l *load) run(op string, clients int, message func(client int) []byte, enou
 				return
 			}
 			defer w.conn.Close()
+			w.failed = l.failed
 			if l.hold != nil {
 				<-l.hold
 			}

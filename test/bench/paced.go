@@ -54,6 +54,8 @@ func (w *wire) receiveUntil(until time.Time, done func(*call)) error {
 		case err != nil:
 			return err
 		case c == nil:
+		case c.status != "" && w.failed != nil:
+			w.failed.Add(1)
 		case c.status != "":
 			return fmt.Errorf("answered with gRPC status %s", c.status)
 		default:

@@ -4,12 +4,14 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 )
 
@@ -18,13 +20,17 @@ import (
 type stallingServer struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
-	mu   sync.RWMutex // held while it stalls
-	keys sync.Map
+	mu     sync.RWMutex // held while it stalls
+	keys   sync.Map
+	refuse atomic.Bool // puts
 }
 
 func (s *stallingServer) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if s.refuse.Load() {
+		return nil, rpctypes.ErrGRPCNoLeader
+	}
 	return &pb.PutResponse{}, nil
 }
 
@@ -81,6 +87,27 @@ func TestAPacedLoadSeesTheWholeStall(t *testing.T) {
 	require.InDelta(t, 400, h.count, 100, "800 ms at 500/s")
 	require.Greater(t, h.quantile(0.8), 150*time.Millisecond, "200 of 400 waited, evenly up to 400 ms")
 	require.Greater(t, h.longest, 350*time.Millisecond)
+}
+
+// An answer that is an error ends a load, unless it is to be counted.
+func TestAPacedLoadCountsWhatFails(t *testing.T) {
+	s, at := serveStalling(t)
+	s.refuse.Store(true)
+	l, err := newLoad([]string{at}, 10, 16)
+	require.NoError(t, err)
+	l.pace = 500
+	r := l.start("put", 2)
+	time.Sleep(100 * time.Millisecond)
+	require.ErrorContains(t, r.stop(), "no leader")
+
+	l.failed = new(atomic.Int64)
+	r = l.start("put", 2)
+	r.record()
+	time.Sleep(200 * time.Millisecond)
+	h := r.recorded()
+	require.NoError(t, r.stop())
+	require.Zero(t, h.count)
+	require.InDelta(t, 100, l.failed.Load(), 50)
 }
 
 // Loading puts each key once, and what is put again is a part of them.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
@@ -43,7 +44,8 @@ type disturbance struct {
 type stalled struct {
 	quiet, beside []histogram
 	took          durations
-	elections     uint64 // that there were meanwhile
+	elections     uint64       // that there were meanwhile
+	failed        atomic.Int64 // puts that were answered by an error, as when their server took in a snapshot
 }
 
 // measureStalls measures small puts while something large goes on.
@@ -59,7 +61,7 @@ func measureStalls(p *plan) (s section, err error) {
 	for _, b := range both {
 		stallers = append(stallers, &staller{bench: b, p: p})
 	}
-	s.rows = [][]string{{"beside", "server", "took", "p99 quiet", "p99 beside", "longest quiet", "longest beside", "elections", "p99 ratio"}}
+	s.rows = [][]string{{"beside", "server", "took", "p99 quiet", "p99 beside", "longest quiet", "longest beside", "elections", "failed puts", "p99 ratio"}}
 	for _, d := range disturbances {
 		if !strings.Contains(d.name, p.stalls) {
 			continue
@@ -95,7 +97,7 @@ func measureStalls(p *plan) (s section, err error) {
 }
 
 // row merges the rounds for the quantiles; the ratio is that of rounds.
-func (st stalled) row(name, server string) ([]string, ratio) {
+func (st *stalled) row(name, server string) ([]string, ratio) {
 	var quiet, beside histogram
 	var q, b []float64
 	for i := range st.quiet {
@@ -106,7 +108,7 @@ func (st stalled) row(name, server string) ([]string, ratio) {
 	}
 	r := ratioOf(b, q)
 	return []string{name, server, st.took.String(), round(quiet.quantile(0.99)).String(), round(beside.quantile(0.99)).String(),
-		round(quiet.longest).String(), round(beside.longest).String(), fmt.Sprint(st.elections), r.String()}, r
+		round(quiet.longest).String(), round(beside.longest).String(), fmt.Sprint(st.elections), fmt.Sprint(st.failed.Load()), r.String()}, r
 }
 
 // afterTime is for the answers to what was held up.
@@ -129,13 +131,13 @@ func (s *staller) round(d disturbance, into *stalled) error {
 		}
 		time.Sleep(time.Second) // until what that left to do is done
 	}
-	quiet, err := s.window(func() error { time.Sleep(s.quietTime()); return nil })
+	quiet, err := s.window(&into.failed, func() error { time.Sleep(s.quietTime()); return nil })
 	if err != nil {
 		return err
 	}
 	var took time.Duration
 	kept := s.p.keep(s.cluster, "stalls-"+strings.ReplaceAll(d.name, " ", "-"), 2)
-	beside, err := s.window(func() error {
+	beside, err := s.window(&into.failed, func() error {
 		began := time.Now()
 		for {
 			if err := d.do(s); err != nil {
@@ -164,9 +166,9 @@ func (s *staller) quietTime() time.Duration {
 }
 
 // window puts the load on and measures it while something is done.
-func (s *staller) window(do func() error) (*histogram, error) {
+func (s *staller) window(failed *atomic.Int64, do func() error) (*histogram, error) {
 	l := *s.load
-	l.pace, l.addresses = s.p.pace, nil
+	l.pace, l.addresses, l.failed = s.p.pace, nil, failed
 	for _, server := range s.cluster.Servers {
 		if server.Running() {
 			l.addresses = append(l.addresses, address(server))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -30,7 +31,8 @@ type wire struct {
 	note   string // grpc-message
 	stream uint32 // the next call's
 	open   map[uint32]*call
-	unread int // bytes received that the server does not know of yet
+	failed *atomic.Int64 // the load's, if it counts answers that are errors
+	unread int           // bytes received that the server does not know of yet
 }
 
 // call is one request on its way.
