@@ -110,11 +110,8 @@ func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error
 	if err != nil {
 		return nil, err
 	}
-	kvs, err := sel.kvs()
-	if err != nil {
-		return nil, err
-	}
-	return assemble(req, kvs, sel.count, x.current()).Message(), nil
+	resp, err := assemble(req, &sel, x.current())
+	return resp.Message(), err
 }
 
 func (x *execution) done(resp proto.Message) Result {

@@ -21,34 +21,26 @@ import (
 // elsewhere since, the answer is fault.Moved. It takes the read locks itself, and
 // none while it fetches what has left memory.
 func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*kvwire.RangeResponse, error) {
-	kvs, count, rev, err := m.look(req, parts, at)
-	if err != nil {
-		return nil, err
-	}
-	return assemble(req, kvs, count, rev), nil
-}
-
-// look finds what Range makes an answer of, and the revision that it was found at.
-func (m *Machine) look(req *pb.RangeRequest, parts placement.Set, at int64) (kvs []kvwire.KeyValue, count int, rev int64, err error) {
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at}
 		m.rlock(parts)
 		if m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
 			m.runlock(parts)
-			return nil, 0, 0, fault.Moved
+			return nil, fault.Moved
 		}
 		x.beginRead()
 		sel, err := x.selection(req)
 		m.runlock(parts)
 		if err == nil {
-			if kvs, err = sel.kvs(); err == nil {
-				return kvs, sel.count, x.current(), nil
+			var resp *kvwire.RangeResponse
+			if resp, err = assemble(req, &sel, x.current()); err == nil {
+				return resp, nil
 			}
 		}
 		// A compaction that overtook a read of the newest state is no reason to
 		// fail it: the read moves on to the compacted revision.
 		if req.Revision > 0 || !errors.Is(err, fault.Compacted) || m.Compacted() <= x.current() {
-			return nil, 0, 0, err
+			return nil, err
 		}
 	}
 }
@@ -67,11 +59,14 @@ func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int6
 		return kv, max(at, rev), nil
 	}
 	s.RUnlock()
-	kvs, _, rev, err := m.look(&pb.RangeRequest{Key: key}, placement.Of(p), at)
-	if len(kvs) > 0 {
-		kv = kvs[0]
+	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at)
+	if err != nil {
+		return kv, 0, err
 	}
-	return kv, rev, err
+	if len(resp.Kvs) > 0 {
+		kv = resp.Kvs[0]
+	}
+	return kv, resp.Header.Revision, nil
 }
 
 // ReadTxn evaluates a transaction that doesn't write, as of revision at; see
@@ -236,7 +231,11 @@ type rangeAnswer struct {
 }
 
 // assemble makes the response of what was found.
-func assemble(req *pb.RangeRequest, kvs []kvwire.KeyValue, count int, rev int64) *kvwire.RangeResponse {
+func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*kvwire.RangeResponse, error) {
+	kvs, err := sel.kvs()
+	if err != nil {
+		return nil, err
+	}
 	if filtered(req) {
 		kvs = slices.DeleteFunc(kvs, func(kv kvwire.KeyValue) bool { return !passes(kv, req) })
 	}
@@ -250,8 +249,8 @@ func assemble(req *pb.RangeRequest, kvs []kvwire.KeyValue, count int, rev int64)
 	}
 	a := &rangeAnswer{}
 	a.header.Revision = rev
-	a.response = kvwire.RangeResponse{Header: &a.header, Kvs: kvs, More: more, Count: int64(count)}
-	return &a.response
+	a.response = kvwire.RangeResponse{Header: &a.header, Kvs: kvs, More: more, Count: int64(sel.count)}
+	return &a.response, nil
 }
 
 func passes(kv kvwire.KeyValue, req *pb.RangeRequest) bool {
