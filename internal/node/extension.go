@@ -21,7 +21,7 @@ func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req prot
 
 // extended has an extension answer such a request.
 func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan) (R, error) {
-	resp, err := carryOut[R](ctx, n, c, kind, req, p)
+	resp, err := carryOut[R](ctx, n, c, kind, req, &p, false)
 	return resp, once(err)
 }
 

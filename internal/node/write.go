@@ -77,22 +77,19 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	return routed(ctx, n, func(c *core) (R, error) {
 		p := c.machine.Plan(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
-		return carryOut[R](ctx, n, c, kind, req, p)
+		return carryOut[R](ctx, n, c, kind, req, &p, false)
 	})
-}
-
-// carryOut sends a command on the way that was planned for it.
-func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan) (R, error) {
-	return await[R](ctx, n, c, kind, req, &p, false)
 }
 
 // submitSystem is submit for what concerns all partitions.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	c := n.current()
-	return await[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, true)
+	return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, true)
 }
 
-func await[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
+// carryOut sends a command on the way that was planned for it, and waits for what
+// becomes of it; system says that it concerns what all partitions share.
+func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
 	var none R
 	body, err := proto.Marshal(req)
 	if err != nil {
