@@ -135,10 +135,9 @@ func (s *sessionSink) Reply(op *session.Op) {
 		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
 		*s.message.Bytes = b
 	case r.Kv.Exists():
-		s.one(&head, r.Kv)
+		s.found(&head, &kvwire.RangeResponse{Kvs: []kvwire.KeyValue{r.Kv}, Count: 1})
 	case r.Found != nil:
-		b := sessionwire.AppendReplyHead(s.buffer(), &head, r.Found.Size())
-		*s.message.Bytes = r.Found.AppendTo(b)
+		s.found(&head, r.Found)
 	case r.Response == nil || r.Kind == stoapb.Kind_PUT && r.Message == nil:
 		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
 		*s.message.Bytes = b
@@ -172,11 +171,7 @@ func (s *sessionSink) body(head *sessionwire.Reply, m proto.Message) {
 	*s.message.Bytes = b
 }
 
-// one is a RangeResponse with one key: kvs = 2, count = 4.
-func (s *sessionSink) one(head *sessionwire.Reply, kv kvwire.KeyValue) {
-	size := kv.Len()
-	b := sessionwire.AppendReplyHead(s.buffer(), head, 1+protowire.SizeBytes(size)+2)
-	b = protowire.AppendVarint(append(b, 2<<3|byte(protowire.BytesType)), uint64(size))
-	b = append(b, kv.Wire()...)
-	*s.message.Bytes = append(b, 4<<3, 1)
+func (s *sessionSink) found(head *sessionwire.Reply, r *kvwire.RangeResponse) {
+	b := sessionwire.AppendReplyHead(s.buffer(), head, r.Size())
+	*s.message.Bytes = r.AppendTo(b)
 }
