@@ -1,10 +1,10 @@
 // Package kvwire holds key-values in the form in which they travel: etcd's
 // KeyValue, encoded byte for byte as protobuf does.
 //
-// The store keeps a [KeyValue], the file gets its bytes, and so does whoever it is sent to in a [RangeResponse]; only where another of etcd's messages
-// has to contain it does it become an mvccpb.KeyValue, which shares its key and
-// value. So a key-value is encoded once, when it is written, and is one allocation
-// without pointers.
+// The store keeps a [KeyValue], the file gets its bytes, and so does whoever it is
+// sent to in a [RangeResponse]; only where another of etcd's messages has to contain
+// it does it become an mvccpb.KeyValue, which shares its key and value. So a key-value
+// is encoded once, when it is written, and is one allocation without pointers.
 //
 // The requests that a busy server reads most are read by hand, too.
 //

@@ -12,11 +12,7 @@ import (
 // value alias b. It returns false for anything else: protobuf has to read that, or
 // to say what is wrong with it.
 func ReadPut(b []byte, m *pb.PutRequest) bool {
-	for len(b) > 0 {
-		f, rest, ok := nextField(b)
-		if !ok {
-			return false
-		}
+	return eachField(b, func(f field) bool {
 		switch f.tag {
 		case 1<<3 | bytesType:
 			m.Key = f.bytes
@@ -33,18 +29,13 @@ func ReadPut(b []byte, m *pb.PutRequest) bool {
 		default:
 			return false
 		}
-		b = rest
-	}
-	return true
+		return true
+	})
 }
 
 // ReadRange is ReadPut for a RangeRequest.
 func ReadRange(b []byte, m *pb.RangeRequest) bool {
-	for len(b) > 0 {
-		f, rest, ok := nextField(b)
-		if !ok {
-			return false
-		}
+	return eachField(b, func(f field) bool {
 		switch f.tag {
 		case 1<<3 | bytesType:
 			m.Key = f.bytes
@@ -75,9 +66,8 @@ func ReadRange(b []byte, m *pb.RangeRequest) bool {
 		default:
 			return false
 		}
-		b = rest
-	}
-	return true
+		return true
+	})
 }
 
 const bytesType = byte(protowire.BytesType)
@@ -87,6 +77,19 @@ type field struct {
 	tag    byte
 	bytes  []byte // nil if empty, as protobuf has it
 	number uint64
+}
+
+// eachField hands all fields of a message to take. It returns false as soon as there is
+// something else, or a field that take doesn't know.
+func eachField(b []byte, take func(field) bool) bool {
+	for len(b) > 0 {
+		f, rest, ok := nextField(b)
+		if !ok || !take(f) {
+			return false
+		}
+		b = rest
+	}
+	return true
 }
 
 // nextField takes a field off the front of b, if its tag is one byte and its type a
