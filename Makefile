@@ -80,7 +80,7 @@ test-compose: build peers
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
 
-## bench: every goal, side by side with etcd and ZooKeeper (50 minutes on 2 cores; needs java and root); writes docs/benchmarks*.md and docs/img
+## bench: every goal, side by side with etcd and ZooKeeper (an hour on 2 cores; needs java and root); writes docs/benchmarks*.md and docs/img
 .PHONY: bench
 bench: build peers peers-zookeeper
 	$(GO) build -o bin/ ./test/bench
