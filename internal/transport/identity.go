@@ -13,7 +13,7 @@ import (
 
 // protocol changes when neighbouring versions could no longer understand each
 // other.
-const protocol = 1
+const protocol = 2
 
 // The metadata of a link or a snapshot, in both directions.
 const (

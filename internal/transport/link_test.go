@@ -1,13 +1,13 @@
 package transport
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,7 +30,7 @@ func TestWhatIsSentArrivesInOrder(t *testing.T) {
 			senders.Go(func() {
 				for i := range uint64(each) {
 					b := call(i)
-					b.Raft = binary.BigEndian.AppendUint64(nil, i)
+					b.Raft = [][]byte{binary.BigEndian.AppendUint64(nil, i)}
 					require.True(t, s.Send(other, b))
 				}
 			})
@@ -43,13 +43,13 @@ func TestWhatIsSentArrivesInOrder(t *testing.T) {
 				continue
 			}
 			eventually(t, func() bool { return len(s.calls(other)) == each }, "all of %d arrives at %d", other, id)
-			var raft []byte
+			var raft [][]byte
 			for _, b := range s.batchesFrom(other) {
 				raft = append(raft, b.Raft...)
 			}
 			for i := range uint64(each) {
 				require.Equal(t, i, s.calls(other)[i])
-				require.Equal(t, i, binary.BigEndian.Uint64(raft[8*i:]))
+				require.Equal(t, i, binary.BigEndian.Uint64(raft[i]))
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestWhatWaitsIsBatched(t *testing.T) {
 	// With the receiver blocked, the window fills, and the rest has to wait.
 	for i := range uint64(sent) {
 		b := call(i)
-		b.Raft = make([]byte, 4<<10)
+		b.Raft = [][]byte{make([]byte, 4<<10)}
 		require.True(t, servers[1].Send(2, b))
 	}
 	servers[2].open()
@@ -78,7 +78,7 @@ func TestQueueIsBoundedAndLossIsReported(t *testing.T) {
 	for i := uint64(0); refused < 10; i++ {
 		require.Less(t, i, uint64(2000), "nothing is refused")
 		b := call(i)
-		b.Raft = make([]byte, 64<<10)
+		b.Raft = [][]byte{make([]byte, 64<<10)}
 		if servers[1].Send(2, b) {
 			taken = append(taken, i)
 		} else {
@@ -271,7 +271,7 @@ func BenchmarkLink(b *testing.B) {
 			done := make(chan struct{}, 1<<10)
 			servers := cluster(b, 2, nil)
 			servers[2].Transport.o.Handler = &counter{done: done}
-			raft := bytes.Repeat([]byte{1}, 340*messages) // an append of one entry of 300 B each
+			raft := slices.Repeat(appendOf300(), messages)
 			b.ReportAllocs()
 			b.ResetTimer()
 			before := cpu(b)
@@ -289,7 +289,7 @@ func BenchmarkLinkPipelined(b *testing.B) {
 	done := make(chan struct{}, 1<<20)
 	servers := cluster(b, 2, nil)
 	servers[2].Transport.o.Handler = &countBytes{done: done}
-	raft := bytes.Repeat([]byte{1}, 340)
+	raft := appendOf300()
 	b.ReportAllocs()
 	b.ResetTimer()
 	before := cpu(b)
@@ -308,6 +308,9 @@ func BenchmarkLinkPipelined(b *testing.B) {
 	}
 	b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/op")
 }
+
+// appendOf300 is like an append of one entry of 300 B: a head, and the data.
+func appendOf300() [][]byte { return [][]byte{make([]byte, 40), make([]byte, 300)} }
 
 // cpu is what the whole process has used, both ends of the link included.
 func cpu(b *testing.B) time.Duration {
@@ -329,7 +332,7 @@ type countBytes struct {
 }
 
 func (c *countBytes) Receive(_ uint64, b *peerpb.Batch) {
-	for range len(b.Raft) / 340 {
+	for range len(b.Raft) / len(appendOf300()) {
 		c.done <- struct{}{}
 	}
 }

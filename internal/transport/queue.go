@@ -52,9 +52,7 @@ func (q *queue) push(b *peerpb.Batch) bool {
 	if last := len(q.batches) - 1; last >= 0 && q.batches[last].bytes+n <= fullBatch {
 		w := &q.batches[last]
 		if !w.own {
-			// Where two meet, more will follow.
-			room := make([]byte, 0, 4*(len(w.batch.Raft)+len(b.Raft)))
-			w.batch, w.own = merge(&peerpb.Batch{Raft: room}, w.batch), true
+			w.batch, w.own = merge(&peerpb.Batch{}, w.batch), true
 		}
 		merge(w.batch, b)
 		w.bytes += n
@@ -129,7 +127,10 @@ func setClosed(list []*peerpb.Closed, c *peerpb.Closed) []*peerpb.Closed {
 
 // weight is about what b costs in memory and on the wire.
 func weight(b *peerpb.Batch) int {
-	n := len(b.Raft) + 32*len(b.Closed) + 8*len(b.Confirm.GetTerms())
+	n := 32*len(b.Closed) + 8*len(b.Confirm.GetTerms())
+	for _, m := range b.Raft {
+		n += 24 + len(m)
+	}
 	for _, c := range b.Calls {
 		n += 64 + len(c.Body)
 	}

@@ -25,6 +25,7 @@ type flight struct {
 	legs  []leg
 	left  atomic.Int32
 	held  bool
+	more  int    // writes that were still to come when it was begun
 	arena []byte // that bodies are encoded in
 
 	pipelined int64 // how many didn't wait for the one before
@@ -47,7 +48,7 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	f := d.flight
 	if f == nil {
 		waiting, _ := d.order.Waiting()
-		f = &flight{s: d.s, known: d.known(), legs: make([]leg, 0, min(waiting, 64))}
+		f = &flight{s: d.s, known: d.known(), more: waiting, legs: make([]leg, 0, min(waiting, 64))}
 		d.flight = f
 	}
 	if pred != 0 {
@@ -93,7 +94,8 @@ func (d *driver) command(op *session.Op, r *session.Request, pred uint64) comman
 func (f *flight) encode(q *command.Sequenced) []byte {
 	const head = 1 + 8 + 3*10 // of a sequenced write, at most
 	if need := head + len(q.Body); cap(f.arena)-len(f.arena) < need {
-		f.arena = make([]byte, 0, max(need, arenaBytes))
+		likely := need * (f.more - len(f.legs)) // if those to come are like this one
+		f.arena = make([]byte, 0, max(need, min(likely, arenaBytes)))
 	}
 	from := len(f.arena)
 	f.arena = q.AppendTo(f.arena)

@@ -1,7 +1,6 @@
 package raftwire
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,30 +27,28 @@ type entry struct {
 	term, index uint64
 }
 
-// Next decodes the first message of b and returns what follows it. The message
-// may point into b, which must not be changed afterwards.
-func Next(b []byte) (group uint32, m *raftpb.Message, rest []byte, err error) {
-	r := reader{b: b}
-	g := r.uvarint()
-	body := r.bytes()
-	if r.bad || g > 1<<32-1 {
-		return 0, nil, nil, fmt.Errorf("%w: bad head, %d bytes left", ErrMalformed, len(b))
+// Next decodes the first message of a list and returns what follows it. The message
+// points into the list's strings, which must not be changed afterwards.
+func Next(list [][]byte) (group uint32, m *raftpb.Message, rest [][]byte, err error) {
+	if len(list) == 0 {
+		return 0, nil, nil, fmt.Errorf("%w: nothing there", ErrMalformed)
 	}
-	m, err = decodeBody(body)
+	r := reader{b: list[0], data: list[1:]}
+	g := r.uvarint()
+	mask := r.uvarint()
+	if r.bad || g > 1<<32-1 {
+		return 0, nil, nil, fmt.Errorf("%w: a head of %d bytes", ErrMalformed, len(list[0]))
+	}
+	m, err = r.message(mask)
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("%w of group %d: %w", ErrMalformed, g, err)
 	}
-	return uint32(g), m, r.b, nil
+	return uint32(g), m, r.data, nil
 }
 
-func decodeBody(body []byte) (*raftpb.Message, error) {
-	r := reader{b: body}
-	mask := r.uvarint()
+func (r *reader) message(mask uint64) (*raftpb.Message, error) {
 	if mask == 0 {
 		m := new(raftpb.Message)
-		if r.bad {
-			return nil, errors.New("empty")
-		}
 		if err := proto.Unmarshal(r.b, m); err != nil {
 			return nil, fmt.Errorf("decode protobuf: %w", err)
 		}
@@ -60,18 +57,13 @@ func decodeBody(body []byte) (*raftpb.Message, error) {
 	if mask&^knownMask != 0 {
 		return nil, fmt.Errorf("unknown fields %#x", mask&^knownMask)
 	}
-	if mask&hasEntries != 0 {
-		// Entries stay in their group's log. They must not keep the whole batch
-		// in memory, with what it holds for other groups.
-		r.b = bytes.Clone(r.b)
-	}
 	d := new(message)
-	d.fields(&r, mask)
+	d.fields(r, mask)
 	if mask&hasEntries != 0 {
-		d.m.Entries = decodeEntries(&r)
+		d.m.Entries = decodeEntries(r)
 	}
 	if r.bad || len(r.b) > 0 {
-		return nil, fmt.Errorf("length %d does not fit its content", len(body))
+		return nil, fmt.Errorf("its head doesn't fit its content, %d bytes are left", len(r.b))
 	}
 	return &d.m, nil
 }
@@ -123,7 +115,7 @@ func decodeEntries(r *reader) []*raftpb.Entry {
 		return nil
 	}
 	// The entries of one message are appended, kept and dropped together, so
-	// that they share their memory costs nothing.
+	// that these share their memory costs nothing.
 	slab := make([]entry, n)
 	list := make([]*raftpb.Entry, n)
 	for i := range slab {
@@ -154,15 +146,31 @@ func (e *entry) decode(r *reader) {
 		e.e.Index = &e.index
 	}
 	if flags&entryHasData != 0 {
-		e.e.Data = r.bytes()
+		e.e.Data = r.next()
 	}
 }
 
 // reader takes values off the front of b. Once something was wrong, bad stays
 // set and everything reads as zero, so that callers check once at the end.
+// reader goes through a message's head, and through the data behind it.
 type reader struct {
-	b   []byte
-	bad bool
+	b    []byte
+	data [][]byte
+	bad  bool
+}
+
+// next returns the data of the next entry; nil would mean that it has none.
+func (r *reader) next() []byte {
+	if len(r.data) == 0 {
+		r.bad = true
+		return nil
+	}
+	v := r.data[0]
+	r.data = r.data[1:]
+	if v == nil {
+		return []byte{}
+	}
+	return v
 }
 
 func (r *reader) uvarint() uint64 {

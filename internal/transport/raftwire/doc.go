@@ -3,23 +3,27 @@
 // raftpb.Message is a proto2 message whose every scalar is a pointer, so
 // protobuf allocates once per field. Nearly all messages are appends,
 // heartbeats and their answers; here each of them is decoded with one
-// allocation, plus three for the entries of an append. What the compact form
+// allocation, plus two for the entries of an append. What the compact form
 // cannot express (snapshots, fields of a later raft version) is carried as
 // protobuf inside it.
 //
+// The data of entries stands beside a message, not in it: who sends it refers to
+// the log's own bytes, and who receives it keeps no more of what came than that.
+//
 // Invariants:
 //
-//  1. Next(Append(b, g, m)) yields g and a message that proto.Equal calls equal
+//  1. Next(Append(list, g, m)) yields g and a message that proto.Equal calls equal
 //     to m, down to which fields are present.
 //  2. Next never panics and never allocates much more than a constant factor
 //     of its input, whatever the input.
 //
-// A batch of messages is their concatenation. Per message:
+// A batch of messages is a list of byte strings. Per message a head,
 //
 //	uvarint  group
-//	uvarint  length of what follows
 //	uvarint  mask of the fields that are present; mask 0: protobuf follows
 //	…        the fields in the order of the mask's bits
 //
-// The package imports nothing of stoa.
+// and then, for each entry that has data, a string of that.
+//
+// The package imports nothing of stoa's internals.
 package raftwire

@@ -3,7 +3,6 @@ package raftwire
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -39,16 +38,25 @@ const (
 	entryTypeMask   = 3
 )
 
-// Append appends m, a message of group, to b.
-func Append(b []byte, group uint32, m *raftpb.Message) []byte {
+// Append appends m, a message of group, to a list. The list refers to the data of m's
+// entries, which must not change.
+func Append(list [][]byte, group uint32, m *raftpb.Message) [][]byte {
 	if !compact(m) {
-		return appendProto(binary.AppendUvarint(b, uint64(group)), m)
+		return append(list, appendProto(group, m))
 	}
+	list = append(list, appendHead(group, m))
+	for _, e := range m.Entries {
+		if e.Data != nil {
+			list = append(list, e.Data)
+		}
+	}
+	return list
+}
+
+func appendHead(group uint32, m *raftpb.Message) []byte {
 	mask := maskOf(m)
-	size := bodySize(mask, m)
-	b = slices.Grow(b, 2*binary.MaxVarintLen32+size)
+	b := make([]byte, 0, binary.MaxVarintLen32+headSize(mask, m))
 	b = binary.AppendUvarint(b, uint64(group))
-	b = binary.AppendUvarint(b, uint64(size))
 	b = binary.AppendUvarint(b, uint64(mask))
 	if mask&hasType != 0 {
 		b = binary.AppendUvarint(b, uint64(m.GetType()))
@@ -87,9 +95,8 @@ func compact(m *raftpb.Message) bool {
 	return maskOf(m) != 0
 }
 
-func appendProto(b []byte, m *raftpb.Message) []byte {
-	b = binary.AppendUvarint(b, uint64(1+proto.Size(m)))
-	b = append(b, 0)
+func appendProto(group uint32, m *raftpb.Message) []byte {
+	b := append(binary.AppendUvarint(nil, uint64(group)), 0)
 	b, err := proto.MarshalOptions{}.MarshalAppend(b, m)
 	if err != nil {
 		// raftpb has neither required fields nor strings, so there is nothing
@@ -121,7 +128,7 @@ func maskOf(m *raftpb.Message) (mask uint32) {
 	return mask
 }
 
-func bodySize(mask uint32, m *raftpb.Message) int {
+func headSize(mask uint32, m *raftpb.Message) int {
 	n := uvarintSize(uint64(mask))
 	if mask&hasType != 0 {
 		n += uvarintSize(uint64(m.GetType()))
@@ -135,9 +142,6 @@ func bodySize(mask uint32, m *raftpb.Message) int {
 		n += uvarintSize(uint64(len(m.Entries)))
 		for _, e := range m.Entries {
 			n += 1 + varintSize(e.Term) + varintSize(e.Index)
-			if e.Data != nil {
-				n += bytesSize(e.Data)
-			}
 		}
 	}
 	return n
@@ -159,11 +163,7 @@ func appendEntry(b []byte, e *raftpb.Entry) []byte {
 	}
 	b = append(b, flags)
 	b = appendVarint(b, e.Term)
-	b = appendVarint(b, e.Index)
-	if e.Data != nil {
-		b = appendBytes(b, e.Data)
-	}
-	return b
+	return appendVarint(b, e.Index)
 }
 
 func appendFixed(b []byte, v *uint64) []byte {

@@ -26,8 +26,8 @@ const (
 type Batch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Raft messages of any groups, one after the other, in the form of package
-	// raftwire.
-	Raft       []byte      `protobuf:"bytes,1,opt,name=raft,proto3" json:"raft,omitempty"`
+	// raftwire: of each its head, then the data of its entries.
+	Raft       [][]byte    `protobuf:"bytes,1,rep,name=raft,proto3" json:"raft,omitempty"`
 	Confirm    *Confirm    `protobuf:"bytes,2,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	ConfirmAck *ConfirmAck `protobuf:"bytes,3,opt,name=confirm_ack,json=confirmAck,proto3" json:"confirm_ack,omitempty"`
 	Closed     []*Closed   `protobuf:"bytes,4,rep,name=closed,proto3" json:"closed,omitempty"`
@@ -69,7 +69,7 @@ func (*Batch) Descriptor() ([]byte, []int) {
 	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Batch) GetRaft() []byte {
+func (x *Batch) GetRaft() [][]byte {
 	if x != nil {
 		return x.Raft
 	}
@@ -705,7 +705,7 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xa2\x02\n" +
 	"\x05Batch\x12\x12\n" +
-	"\x04raft\x18\x01 \x01(\fR\x04raft\x12/\n" +
+	"\x04raft\x18\x01 \x03(\fR\x04raft\x12/\n" +
 	"\aconfirm\x18\x02 \x01(\v2\x15.stoa.peer.v1.ConfirmR\aconfirm\x129\n" +
 	"\vconfirm_ack\x18\x03 \x01(\v2\x18.stoa.peer.v1.ConfirmAckR\n" +
 	"confirmAck\x12,\n" +
