@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -19,7 +20,13 @@ import (
 )
 
 // goBench is a package's Go benchmarks, built once.
-type goBench struct{ binary, dir string }
+type goBench struct {
+	binary, dir string
+	temp        string // where it puts temporary files; "": where everybody does
+}
+
+// in is the same, with temporary files elsewhere.
+func (g *goBench) in(temp string) *goBench { return &goBench{binary: g.binary, dir: g.dir, temp: temp} }
 
 // buildBench builds the test binary of a package into a directory.
 func buildBench(pkg, dir string) (*goBench, error) {
@@ -55,6 +62,9 @@ func (g *goBench) runOn(cpus []int, name string, args ...string) (map[string]ben
 	exact := "^Benchmark" + strings.ReplaceAll(name, "/", "$/^") + "$"
 	cmd := exec.Command(g.binary, append([]string{"-test.run=^$", "-test.bench=" + exact, "-test.cpu=" + strconv.Itoa(len(cpus))}, args...)...)
 	cmd.Dir = g.dir
+	if g.temp != "" {
+		cmd.Env = append(os.Environ(), "TMPDIR="+g.temp)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
