@@ -35,6 +35,7 @@ const (
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		experimental.BufferPool(sessionwire.Pool),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxBatch + 1<<20),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
@@ -111,6 +112,7 @@ func (a addr) dial(patience time.Duration) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		// Also keeps proxies of the environment out of the cluster's inside.
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
