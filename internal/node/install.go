@@ -111,7 +111,6 @@ func (n *Node) replace(path string) error {
 	old := n.core.Load()
 	old.stale.Store(true)
 	old.stopLoops()
-	old.replica.Stop(fault.TimeoutLeaderFail)
 	if err := old.close(); err != nil {
 		n.fatal(err)
 		return err
@@ -127,9 +126,11 @@ func (n *Node) replace(path string) error {
 		n.fatal(err)
 		return err
 	}
+	old.replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.stores)
 	n.hub.Install(c.machine.Placement().Range, published, compacted) // before anybody reads history from the new stores
 	n.core.Store(c)
+	n.sessions.Replaced()
 	n.installed.Add(1)
 	n.begin(c)
 	return nil

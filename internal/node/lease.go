@@ -106,7 +106,7 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 		done := make(chan answer, 1)
 		reply := func(body []byte, err error) { done <- answer{body, err} }
 		c := n.current()
-		c.replica.CallLeader(method, body, func() { n.serve(c, method, body, reply) }, reply)
+		c.replica.CallLeader(method, body, func() { n.serve(n.core.Load(), method, body, reply) }, reply)
 		select {
 		case a := <-done:
 			if !fault.Passing(a.err) || time.Now().After(deadline) {

@@ -17,6 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/transport"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -111,6 +112,7 @@ type Node struct {
 	core    atomic.Pointer[core]
 	rebuild sync.Mutex
 	spool   installing
+	calls   *replica.Calls // of each core's replica
 
 	// checkpoints keeps the order in which the expirer gives out checkpoints
 	// and resets.
@@ -140,7 +142,7 @@ type Node struct {
 // and joins the others. It returns before there is a leader; see Ready.
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
-	n := &Node{cfg: cfg, log: cfg.Logger, expirer: lease.NewExpirer(), ready: make(chan struct{})}
+	n := &Node{cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(), ready: make(chan struct{})}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
@@ -237,9 +239,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	n.handOver(ctx)
 	n.end()
-	c := n.core.Load()
-	c.stopLoops()
-	c.replica.Stop(fault.Stopped)
+	c := n.halt()
 	n.transport.Close()
 	n.running.Wait()
 	n.rebuild.Lock()
@@ -248,6 +248,18 @@ func (n *Node) Stop(ctx context.Context) error {
 		n.log.Warn("the last flush failed; the log holds what it would have written", zap.Error(err))
 	}
 	return c.close()
+}
+
+// halt stops the last core there is: a snapshot that is being installed is first, and
+// none is from now on.
+func (n *Node) halt() *core {
+	n.rebuild.Lock()
+	defer n.rebuild.Unlock()
+	c := n.core.Load()
+	c.stopLoops()
+	n.calls.Stop(fault.Stopped)
+	c.replica.Stop(fault.Stopped)
+	return c
 }
 
 // handOverLimit is several times what it takes to bring a peer up to date and to

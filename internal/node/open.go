@@ -213,7 +213,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		ElectionTicks: ticks, HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
 		Logs:         c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
-		Network: network{n}, Disk: c.disk, Wake: c.wakeUp,
+		Network: network{n}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
 		Closed: func(p int, rev int64) {
 			if n.hub != nil {
 				n.hub.Advance(p, rev)

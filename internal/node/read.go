@@ -32,8 +32,18 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 				return nil, fault.Moved // this server has just learned of it
 			}
 		}
-		return c.machine.Range(r, parts, c.replica.Readable(parts))
+		resp, err := c.machine.Range(r, parts, c.replica.Readable(parts))
+		return resp, c.elsewhere(err)
 	})
+}
+
+// elsewhere says of a read that failed while a snapshot put another core in this one's
+// place that it is to be tried there: this one's file has been closed.
+func (c *core) elsewhere(err error) error {
+	if err != nil && c.stale.Load() {
+		return fault.Moved
+	}
+	return err
 }
 
 // readTxn evaluates a transaction without writes.
@@ -52,7 +62,8 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 				return nil, fault.Moved
 			}
 		}
-		return c.machine.ReadTxn(r, parts, c.replica.Readable(parts))
+		resp, err := c.machine.ReadTxn(r, parts, c.replica.Readable(parts))
+		return resp, c.elsewhere(err)
 	})
 }
 

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -28,5 +30,11 @@ func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
 // history reads for watchers that have to catch up. While a snapshot is being
 // installed it waits: the old stores don't have what the hub says there is.
 func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
-	return n.current().stores[partition].Changes(key, end, from, to, limit, prev)
+	for {
+		c := n.current()
+		changes, through, err := c.stores[partition].Changes(key, end, from, to, limit, prev)
+		if err = c.elsewhere(err); !errors.Is(err, fault.Moved) {
+			return changes, through, err
+		}
+	}
 }

@@ -12,7 +12,7 @@ import (
 // that this server knows, as the answer to a Confirm does: among three servers, that
 // and the leader's own word are a majority, and one round trip is all it takes.
 type readBatch struct {
-	f       *forwarder
+	r       *Replica
 	mu      sync.Mutex
 	current bool
 	next    []forwardedRead
@@ -23,8 +23,7 @@ type forwardedRead struct {
 	done  func(error)
 }
 
-func (f *forwarder) readPoint(parts placement.Set, done func(error)) {
-	b := &f.reads
+func (b *readBatch) readPoint(parts placement.Set, done func(error)) {
 	b.mu.Lock()
 	b.next = append(b.next, forwardedRead{parts, done})
 	ask := !b.current
@@ -49,12 +48,12 @@ func (b *readBatch) ask() {
 	for _, r := range reads {
 		parts |= r.parts
 	}
-	b.f.start(&call{
+	b.r.calls.start(&call{
 		method: methodReadPoint,
-		body:   encodeQuestion(parts, b.f.r.known()),
+		body:   encodeQuestion(parts, b.r.known()),
 		local: func() {
-			for _, r := range reads {
-				b.f.r.ReadPoint(r.parts, r.done)
+			for _, read := range reads {
+				b.r.ReadPoint(read.parts, read.done)
 			}
 			b.ask()
 		},
@@ -77,7 +76,7 @@ func (b *readBatch) answered(reads []forwardedRead, parts placement.Set, body []
 		}
 		return
 	}
-	r := b.f.r
+	r := b.r
 	at := make([]Closed, len(r.groups))
 	for _, m := range points {
 		at[m.Group] = m

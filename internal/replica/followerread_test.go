@@ -24,7 +24,7 @@ func TestAForwardedReadSeesItsPointAtOnce(t *testing.T) {
 		}
 		done = true
 	}}
-	r.fwd.reads.answered([]forwardedRead{read}, parts, encodePoints(points), nil)
+	r.reads.answered([]forwardedRead{read}, parts, encodePoints(points), nil)
 	for i, g := range r.groups {
 		require.False(t, done)
 		g.applied.Store(points[i].Index)

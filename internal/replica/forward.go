@@ -3,6 +3,7 @@ package replica
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -31,16 +32,37 @@ type Reply struct {
 	Err  error
 }
 
-// forwarder sends to the leader what only the leader can do, and keeps what
-// waits for one.
-type forwarder struct {
-	r       *Replica
+// Calls sends to the leader what only the leader can do, and keeps what waits for
+// one. It outlives a replica: when a snapshot has put another in its place, what is
+// under way at the leader is answered as if nothing had happened, and what waits for
+// a leader waits on.
+type Calls struct {
+	r       atomic.Pointer[Replica] // the present one
 	mu      sync.Mutex
+	now     int64 // ticks
 	nextID  uint64
 	calls   map[uint64]*call
 	parked  []*call
-	reads   readBatch
 	stopped error
+}
+
+// NewCalls returns what the replicas of one server share, one after the other.
+func NewCalls() *Calls { return &Calls{calls: map[uint64]*call{}} }
+
+// attach makes a replica the present one. Who leads, it knows from the one before:
+// or else it would give up, on the first report of any group, what is under way there.
+func (f *Calls) attach(r *Replica) {
+	old := f.r.Load()
+	if old == nil {
+		f.nextID = r.numbering()
+	} else {
+		for p, g := range old.groups {
+			if leader := g.leaderSeen.Load(); leader != r.cfg.ID {
+				r.groups[p].leaderSeen.Store(leader)
+			}
+		}
+	}
+	f.r.Store(r)
 }
 
 // call is a request for the leader, whoever that will be.
@@ -51,13 +73,6 @@ type call struct {
 	to       uint64
 	done     func([]byte, error)
 	local    func() // runs instead, once this server leads
-}
-
-func (f *forwarder) init(r *Replica) {
-	f.r = r
-	f.nextID = r.numbering()
-	f.calls = map[uint64]*call{}
-	f.reads.f = f
 }
 
 // Submit routes a write to where it can be stamped. Its Done is called once.
@@ -73,10 +88,11 @@ func (r *Replica) Submit(w *Write) {
 		}
 		return
 	}
-	r.fwd.start(&call{
+	f := r.calls
+	f.start(&call{
 		method: methodWrite,
 		body:   encodeWrite(w),
-		local:  func() { r.Submit(w) },
+		local:  func() { f.r.Load().Submit(w) },
 		done: func(body []byte, err error) {
 			if err != nil {
 				w.fail(err)
@@ -87,31 +103,44 @@ func (r *Replica) Submit(w *Write) {
 				w.fail(err)
 				return
 			}
-			// The client may read what it wrote from this server at once.
-			r.AwaitApplied(out.Group, out.Index, func(error) { w.Done(out) })
+			f.landed(w, out)
 		},
 	})
 }
 
+// landed answers a write that another server has carried out, once this one has
+// applied it: the client may read here what it wrote at once.
+func (f *Calls) landed(w *Write, out Outcome) {
+	r := f.r.Load()
+	r.AwaitApplied(out.Group, out.Index, func(error) {
+		if f.r.Load() != r { // and the one in its place may be behind it
+			f.landed(w, out)
+			return
+		}
+		w.Done(out)
+	})
+}
+
 // CallLeader sends a call to the leader, now or once there is one. local runs
-// instead if that is this server.
+// instead if that is this server; by then another replica may be in this one's place.
 func (r *Replica) CallLeader(method uint32, body []byte, local func(), done func([]byte, error)) {
 	if r.seq.IsOpen() {
 		local()
 		return
 	}
-	r.fwd.start(&call{method: method, body: body, local: local, done: done})
+	r.calls.start(&call{method: method, body: body, local: local, done: done})
 }
 
 // start sends a call or parks it.
-func (f *forwarder) start(c *call) {
-	c.deadline = f.r.now.Load() + f.r.cfg.RequestTicks
+func (f *Calls) start(c *call) {
+	r := f.r.Load()
 	f.mu.Lock()
+	c.deadline = f.now + r.cfg.RequestTicks
 	switch {
 	case f.stopped != nil:
 		f.mu.Unlock()
 		c.done(nil, f.stopped)
-	case len(f.calls)+len(f.parked) >= MaxPendingWrites*len(f.r.groups):
+	case len(f.calls)+len(f.parked) >= MaxPendingWrites*len(r.groups):
 		f.mu.Unlock()
 		c.done(nil, fault.TooManyRequests)
 	default:
@@ -121,20 +150,21 @@ func (f *forwarder) start(c *call) {
 }
 
 // route is called with mu held.
-func (f *forwarder) route(c *call) {
-	leader := f.r.Leader()
-	if leader == 0 || leader == f.r.cfg.ID {
+func (f *Calls) route(c *call) {
+	r := f.r.Load()
+	leader := r.Leader()
+	if leader == 0 || leader == r.cfg.ID {
 		f.parked = append(f.parked, c)
 		return
 	}
 	f.nextID++
 	c.to = leader
 	f.calls[f.nextID] = c
-	f.r.cfg.Network.Send(leader, Packet{Call: &Call{ID: f.nextID, Method: c.method, Body: c.body}})
+	r.cfg.Network.Send(leader, Packet{Call: &Call{ID: f.nextID, Method: c.method, Body: c.body}})
 }
 
 // replied takes the answer to a call.
-func (f *forwarder) replied(m *Reply) {
+func (f *Calls) replied(m *Reply) {
 	f.mu.Lock()
 	c := f.calls[m.ID]
 	delete(f.calls, m.ID)
@@ -149,31 +179,19 @@ func (f *forwarder) replied(m *Reply) {
 	}
 }
 
-// opened runs here what waited for a leader.
-func (f *forwarder) opened() {
-	f.mu.Lock()
-	parked := f.parked
-	f.parked = nil
-	f.mu.Unlock()
-	for _, c := range parked {
-		// Not on this goroutine: it holds the leadership lock.
-		f.r.groups[0].order(func(*group) { c.local() })
-	}
-}
-
 // leaderChanged gives up what was sent to another leader than the present one:
 // whether it took effect is unknown. The present one is what route goes by, asked for
 // under the same lock: group 0 publishes its leader before it reports it, and what has
 // gone there meanwhile must not be given up because another group reports first.
-func (f *forwarder) leaderChanged() {
-	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != f.r.Leader() })
+func (f *Calls) leaderChanged() {
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != f.r.Load().Leader() })
 }
 
-func (f *forwarder) disconnected(peer uint64) {
+func (f *Calls) disconnected(peer uint64) {
 	f.fail(fault.TimeoutConnLost, func(c *call) bool { return c.to == peer })
 }
 
-func (f *forwarder) fail(err error, lost func(*call) bool) {
+func (f *Calls) fail(err error, lost func(*call) bool) {
 	f.mu.Lock()
 	var failed []*call
 	for _, id := range f.ids() {
@@ -190,7 +208,7 @@ func (f *forwarder) fail(err error, lost func(*call) bool) {
 
 // ids returns the calls in the order in which they were made, so that a
 // simulation repeats itself.
-func (f *forwarder) ids() []uint64 {
+func (f *Calls) ids() []uint64 {
 	ids := make([]uint64, 0, len(f.calls))
 	for id := range f.calls {
 		ids = append(ids, id)
@@ -199,19 +217,27 @@ func (f *forwarder) ids() []uint64 {
 	return ids
 }
 
-// tick routes again what is parked and gives up what has waited too long.
-func (f *forwarder) tick() {
-	now := f.r.now.Load()
-	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= now })
+// tick gives up what has waited too long.
+func (f *Calls) tick() {
+	f.mu.Lock()
+	f.now++
+	f.mu.Unlock()
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= f.now })
+	f.unpark()
+}
+
+// unpark routes again what waits for a leader, and runs it here if that is this
+// server.
+func (f *Calls) unpark() {
 	f.mu.Lock()
 	parked := f.parked
 	f.parked = nil
 	var failed, local []*call
 	for _, c := range parked {
 		switch {
-		case c.deadline <= now:
+		case c.deadline <= f.now:
 			failed = append(failed, c)
-		case f.r.seq.IsOpen():
+		case f.r.Load().seq.IsOpen():
 			local = append(local, c)
 		default:
 			f.route(c)
@@ -226,7 +252,8 @@ func (f *forwarder) tick() {
 	}
 }
 
-func (f *forwarder) stop(err error) {
+// Stop fails everything that waits, and all that comes later, with err.
+func (f *Calls) Stop(err error) {
 	f.mu.Lock()
 	f.stopped = err
 	parked := f.parked

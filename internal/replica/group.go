@@ -64,8 +64,9 @@ type group struct {
 type inbox struct {
 	mu sync.Mutex
 	mail
-	writes []*Write // stay until there is room for their entry
-	woken  bool
+	writes  []*Write // stay until there is room for their entry
+	woken   bool
+	stopped bool // takes no more writes
 }
 
 // mail is what one Work takes.

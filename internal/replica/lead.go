@@ -84,7 +84,7 @@ func (l *leadership) report(g *group) {
 		l.begin()
 	}
 	l.gather()
-	l.r.fwd.leaderChanged()
+	l.r.calls.leaderChanged()
 }
 
 // leadsAll says whether this server leads every group.
@@ -238,7 +238,8 @@ func (l *leadership) open() {
 	if l.r.cfg.Role != nil {
 		l.r.cfg.Role(true)
 	}
-	l.r.fwd.opened()
+	// Not on this goroutine: it holds the leadership lock.
+	l.r.groups[0].order(func(*group) { l.r.calls.unpark() })
 	for _, g := range l.r.groups {
 		g.wake()
 	}

@@ -68,7 +68,15 @@ func (g *group) local(w *Write) {
 		w.fail(fault.TooManyRequests)
 		return
 	}
-	g.put(func(in *inbox) { in.writes = append(in.writes, w) })
+	stopped := false
+	g.put(func(in *inbox) {
+		if stopped = in.stopped; !stopped {
+			in.writes = append(in.writes, w)
+		}
+	})
+	if stopped {
+		g.r.resubmit([]*Write{w})
+	}
 }
 
 // propose turns what waits into entries and gives them to Raft.
@@ -208,28 +216,25 @@ func (g *group) failWaiting() {
 	g.r.resubmit(writes)
 }
 
-// stop fails what waits here. No Work runs any more.
+// stop fails what waits here, but for writes that have not been proposed: nothing
+// can have become of those. No Work runs any more.
 func (g *group) stop(err error) {
 	g.in.mu.Lock()
 	writes := g.in.writes
-	g.in.writes = nil
+	g.in.writes, g.in.stopped = nil, true
 	g.in.mu.Unlock()
-	for _, w := range writes {
-		w.fail(err)
+	for _, q := range g.queue {
+		g.r.resubmit(q.writes)
 	}
+	g.queue = nil
+	g.r.resubmit(writes)
 	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) {
 		for _, w := range g.waiting[seq] {
 			w.fail(err)
 		}
 	}
 	g.waiting = map[uint64][]*Write{}
-	for _, q := range g.queue {
-		for _, w := range q.writes {
-			w.fail(err)
-		}
-	}
-	g.queue = nil
-	g.wait.fail(err)
+	g.wait.stop(err)
 }
 
 // submitMulti stamps a write that concerns several partitions.

@@ -52,6 +52,9 @@ type Config struct {
 	Map     *placement.Map
 	Network Network
 	Disk    Disk
+	// Calls are this server's, whichever replica is the present one; nil: this
+	// replica's own.
+	Calls *Calls
 
 	// Wake says that Work(group) should run soon. It doesn't block and doesn't
 	// call back.
@@ -96,7 +99,8 @@ type Replica struct {
 	meet   meeting
 	lead   leadership
 	conf   confirmer
-	fwd    forwarder
+	calls  *Calls
+	reads  readBatch
 
 	// closed is the closed revision of each partition as far as this server
 	// knows; it never goes back.
@@ -118,6 +122,7 @@ func New(cfg Config) (*Replica, error) {
 		cfg:    cfg,
 		single: len(cfg.Voters) == 1,
 		seq:    sequencer.New(len(cfg.Logs)),
+		calls:  cfg.Calls,
 		closed: make([]closedRevision, len(cfg.Logs)),
 	}
 	r.heard = map[uint64]*atomic.Int64{}
@@ -130,7 +135,7 @@ func New(cfg Config) (*Replica, error) {
 	r.multi.init()
 	r.lead.init(r, len(cfg.Logs))
 	r.conf.init(r)
-	r.fwd.init(r)
+	r.reads.r = r
 	for p := range cfg.Logs {
 		g, err := newGroup(r, p)
 		if err != nil {
@@ -138,11 +143,15 @@ func New(cfg Config) (*Replica, error) {
 		}
 		r.groups = append(r.groups, g)
 	}
+	if r.calls == nil {
+		r.calls = NewCalls()
+	}
+	r.calls.attach(r)
 	return r, nil
 }
 
-// numbering is where this replica begins to number its calls and rounds. An
-// answer to an earlier one of this server may still come, after a restart or
+// numbering is where this replica begins to number its rounds, and the first of a
+// server its calls. An answer to an earlier one may still come, after a restart or
 // after a snapshot was installed, and must not pass for one of ours: Origins
 // that lie beside each other end up far apart.
 func (r *Replica) numbering() uint64 {
@@ -174,7 +183,7 @@ func (r *Replica) Tick() {
 	}
 	r.lead.tick()
 	r.conf.tick()
-	r.fwd.tick()
+	r.calls.tick()
 	r.tellClosed(true)
 }
 
@@ -206,7 +215,7 @@ func (r *Replica) Receive(from uint64, p Packet) {
 		r.answer(from, p.Call)
 	}
 	if p.Reply != nil {
-		r.fwd.replied(p.Reply)
+		r.calls.replied(p.Reply)
 	}
 }
 
@@ -230,7 +239,7 @@ func (r *Replica) Unreachable(peer uint64) {
 
 // Disconnected says that nothing more will come from a peer until it connects
 // anew: calls to it are lost.
-func (r *Replica) Disconnected(peer uint64) { r.fwd.disconnected(peer) }
+func (r *Replica) Disconnected(peer uint64) { r.calls.disconnected(peer) }
 
 // SnapshotSent says that the sending of a snapshot to a peer has ended, well or
 // not.
@@ -252,11 +261,11 @@ func (r *Replica) TransferAll(to uint64) {
 	}
 }
 
-// Stop fails everything that waits, and all that comes later, with err. The
-// callers of Work must have ended.
+// Stop ends what only this replica could have brought to an end, with err: reads, and
+// writes that it has in its log. The rest, and all that comes later, is left to
+// Config.Calls. The callers of Work must have ended.
 func (r *Replica) Stop(err error) {
 	r.lead.stop()
-	r.fwd.stop(err)
 	r.conf.fail(err)
 	for _, g := range r.groups {
 		g.stop(err)

@@ -24,5 +24,10 @@ func (g *group) locals(writes []*Write) {
 		}
 		return
 	}
-	g.put(func(in *inbox) { in.writes = append(in.writes, writes...) })
+	g.put(func(in *inbox) {
+		if !in.stopped {
+			in.writes, writes = append(in.writes, writes...), nil
+		}
+	})
+	g.r.resubmit(writes)
 }

@@ -10,8 +10,9 @@ import (
 
 // waiters are the reads that wait for a partition to catch up.
 type waiters struct {
-	mu   sync.Mutex
-	list []waiter
+	mu      sync.Mutex
+	list    []waiter
+	stopped error
 }
 
 type waiter struct {
@@ -46,8 +47,14 @@ func (g *group) after(index uint64, stamp int64, done func(error)) {
 		done(nil)
 		return
 	}
-	g.wait.list = append(g.wait.list, w)
+	err := g.wait.stopped
+	if err == nil {
+		g.wait.list = append(g.wait.list, w)
+	}
 	g.wait.mu.Unlock()
+	if err != nil {
+		done(err)
+	}
 }
 
 // check lets go of those whose time has come.
@@ -78,6 +85,14 @@ func (ws *waiters) fail(err error) {
 	}
 }
 
+// stop is fail, also for all that come later.
+func (ws *waiters) stop(err error) {
+	ws.mu.Lock()
+	ws.stopped = err
+	ws.mu.Unlock()
+	ws.fail(err)
+}
+
 // ReadPoint calls done, once, when the partitions can be read strictly on this
 // server: Visible of each is then at or above everything that was acknowledged
 // before this call. done may be called from any goroutine and must not block.
@@ -89,7 +104,7 @@ func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
 // readPoint is ReadPoint; asker is whose question it is, if another server's.
 func (r *Replica) readPoint(parts placement.Set, asker vote, done func(error)) {
 	if !r.seq.IsOpen() {
-		r.fwd.readPoint(parts, done)
+		r.reads.readPoint(parts, done)
 		return
 	}
 	r.conf.confirm(asker, func(p readPoint, err error) {

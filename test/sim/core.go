@@ -74,7 +74,7 @@ func (l *life) open() (*core, error) {
 		ID: s.id, Voters: s.c.voters(), Origin: s.c.origins,
 		ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
 		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
-		Network: wire{c}, Disk: c.disk, Wake: c.wake,
+		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake,
 		Closed: func(p int, rev int64) {
 			if l.hub != nil {
 				l.hub.Advance(p, rev)

@@ -85,7 +85,7 @@ func (l *life) keepAlive(o *op, id int64, reply func(proto.Message, error)) {
 			}
 		}
 		c := l.core
-		c.replica.CallLeader(methodRenew, body, func() { c.renew(body, done) }, done)
+		c.replica.CallLeader(methodRenew, body, func() { l.core.renew(body, done) }, done)
 	}
 	try()
 }

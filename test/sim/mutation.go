@@ -31,6 +31,8 @@ type Mutation struct {
 	KeepGroups bool
 	// ForgetSessions begins each life without the results of sessions.
 	ForgetSessions bool
+	// LoseCalls fails what is under way at the leader when a snapshot is installed.
+	LoseCalls bool
 	// ForgetMap loads the stores as if keys had never moved.
 	ForgetMap bool
 }
@@ -52,6 +54,7 @@ func Mutations() []Mutation {
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
 		{Name: "release-early", Seed: 12, ReleaseEarly: true},
+		{Name: "lose-calls", Seed: 1, LoseCalls: true},
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},

@@ -17,7 +17,13 @@ import (
 )
 
 // serve does for a client what node's read.go and write.go do.
-func (l *life) serve(o *op, reply func(proto.Message, error)) {
+func (l *life) serve(o *op, answer func(proto.Message, error)) {
+	reply := func(m proto.Message, err error) {
+		if err != nil && l.replacing && !errors.Is(err, fault.Timeout) { // which was due
+			l.sv.c.fail("install", "%s fails because server %d installs a snapshot: %v", o, l.sv.id, err)
+		}
+		answer(m, err)
+	}
 	if o.who != "" {
 		l.extended(o, reply)
 		return

@@ -7,6 +7,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/vfs"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -36,6 +37,7 @@ type life struct {
 	hub     *watch.Hub
 	expirer *lease.Expirer
 	core    *core
+	calls   *replica.Calls // of each core's replica
 
 	stirred   bool // a step of the hub is planned
 	streams   []*watcher
@@ -43,6 +45,7 @@ type life struct {
 	sending   map[uint64]bool // snapshots to these are on their way
 	receiving bool            // a snapshot is coming in
 	onEnd     []func()        // to be told of the end
+	replacing bool            // a follower's state by a snapshot, at this moment
 }
 
 // identity of all files of one server.
@@ -56,7 +59,7 @@ func (s *server) start() {
 		return
 	}
 	s.lives++
-	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), sending: map[uint64]bool{}}
+	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), calls: replica.NewCalls(), sending: map[uint64]bool{}}
 	l.sessions = l.newSessions()
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)

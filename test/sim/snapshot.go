@@ -8,6 +8,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // sendSnapshot sends this server's file to a peer, as node's install.go does:
@@ -105,12 +106,26 @@ func (c *core) fits(at []backend.Position) (useful, fits bool) {
 	return useful, !behind
 }
 
-// install begins anew from a snapshot, in the same process.
+// leads says whether this server leads any group: then it may have writes in its log
+// of which nobody knows, after a snapshot, whether they took effect.
+func (c *core) leads() bool {
+	for p := range c.stores {
+		if c.replica.Standing(p).Leader == c.l.sv.id {
+			return true
+		}
+	}
+	return false
+}
+
+// install begins anew from a snapshot, in the same process. Clients of a follower must
+// not notice.
 func (l *life) install(file []byte, done func()) {
 	if l.core.flushing {
 		l.after(time.Millisecond, "install", 0, func() { l.install(file, done) })
 		return
 	}
+	l.replacing = !l.core.leads()
+	defer func() { l.replacing = false }()
 	c := l.sv.c
 	c.loop.printf("server %d installs a snapshot", l.sv.id)
 	old := l.core
@@ -119,7 +134,10 @@ func (l *life) install(file []byte, done func()) {
 		return
 	}
 	old.ended = true
-	old.replica.Stop(fault.TimeoutLeaderFail)
+	if c.mutation.LoseCalls {
+		l.calls.Stop(fault.TimeoutLeaderFail)
+		l.calls = replica.NewCalls()
+	}
 	if err := old.wal.Close(); err != nil {
 		l.fatal(err)
 		return
@@ -137,11 +155,13 @@ func (l *life) install(file []byte, done func()) {
 		c.fail("restart", "server %d can't recover from a snapshot: %v", l.sv.id, err)
 		return
 	}
+	old.replica.Stop(fault.TimeoutLeaderFail)
 	if !c.mutation.KeepHub {
 		published, compacted := recovery.Published(l.core.stores)
 		l.hub.Install(l.core.machine.Placement().Range, published, compacted)
 	}
 	l.core.begin()
 	l.stir()
+	l.sessions.Replaced()
 	done()
 }

@@ -25,7 +25,10 @@ type lag struct {
 	done     func(error)
 }
 
-var errNotCaughtUp = errors.New("this server has not caught up")
+var (
+	errNotCaughtUp = errors.New("this server has not caught up")
+	errReplaced    = errors.New("another state has taken the place of the one that was to catch up")
+)
 
 func (ls *lags) wait(server Server, limit time.Duration, l *lag) {
 	ls.mu.Lock()
@@ -33,7 +36,10 @@ func (ls *lags) wait(server Server, limit time.Duration, l *lag) {
 	ls.count.Add(1)
 	l.stop = server.After(limit, func() { ls.give(errNotCaughtUp, func(o *lag) bool { return o == l }) })
 	ls.mu.Unlock()
-	ls.check() // it may have caught up before it was on the list
+	ls.check()                     // it may have caught up before it was on the list
+	if server.State() != l.state { // or be left behind
+		ls.give(errReplaced, func(o *lag) bool { return o == l })
+	}
 }
 
 // check lets go of those whose time has come.

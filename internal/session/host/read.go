@@ -142,6 +142,8 @@ func (d *driver) arrive(a arrival) {
 	case w != d.reads.wait:
 	case a.err != nil && errors.Is(a.err, errNotCaughtUp):
 		d.finish(fault.Timeout)
+	case errors.Is(a.err, errReplaced):
+		d.ask(w) // for the new one, which need not have got where the old one was
 	case a.err != nil:
 		d.again(w, a.err)
 	case d.caughtUp(w):
@@ -219,6 +221,8 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 	case errors.Is(err, fault.Moved):
 		d.cfg.Counts.Rerouted.Add(1)
 		return false
+	case err != nil && d.server.State() != d.reads.known.state:
+		return false // it had to read from a file that has been closed
 	case err == nil && d.overtaken(d.reads.known.state, op):
 		err = fault.ReadOvertaken
 	}

@@ -74,5 +74,11 @@ func (ss *Sessions) Revoked(id int64) {
 // Advanced must be called whenever a partition shows more.
 func (ss *Sessions) Advanced() { ss.lags.check() }
 
+// Replaced must be called when another state has taken the place of the one before.
+func (ss *Sessions) Replaced() {
+	present := ss.server.State()
+	ss.lags.give(errReplaced, func(l *lag) bool { return l.state != present })
+}
+
 // everything is a revision that holds nothing up.
 const everything = math.MaxInt64
