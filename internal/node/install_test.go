@@ -1,0 +1,277 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// snapshots is a cluster of three of which one follower falls behind when it is told to.
+type snapshots struct {
+	*cluster
+	disks    []sync.RWMutex // held by who wants nothing to be synced
+	leader   int
+	follower int
+	term     uint64
+}
+
+func newSnapshots(t *testing.T, partitions int) *snapshots {
+	s := &snapshots{cluster: newCluster(t, 3, partitions), disks: make([]sync.RWMutex, 3)}
+	for i := range s.nodes {
+		s.stop(i)
+		s.configs[i].Observe.WALSync = func(time.Duration) {
+			s.disks[i].RLock()
+			defer s.disks[i].RUnlock()
+		}
+	}
+	for i := range s.nodes {
+		s.start(i)
+	}
+	s.ready()
+	s.put(0, "/d0/k", "first") // now it is known who leads
+	s.leader = int(s.nodes[0].Leader()) - 1
+	s.follower = (s.leader + 1) % 3
+	s.term = s.nodes[s.leader].RaftTerm()
+	return s
+}
+
+// leave lets the follower fall behind: it applies nothing any more. Its requests go to
+// the leader, and the answers come back.
+func (s *snapshots) leave() { s.nodes[s.follower].core.Load().stopLoops() }
+
+// hold keeps the leader from committing anything until the answer is called.
+func (s *snapshots) hold() (release func()) {
+	s.disks[s.leader].Lock()
+	release = sync.OnceFunc(s.disks[s.leader].Unlock)
+	s.t.Cleanup(release)
+	return release
+}
+
+// cut takes a snapshot of the leader's; install has the follower install it.
+func (s *snapshots) cut() *backend.Snapshot {
+	n := s.nodes[s.leader]
+	require.NoError(s.t, n.flushNow())
+	cut, err := n.core.Load().backend.Snapshot()
+	require.NoError(s.t, err)
+	return cut
+}
+
+func (s *snapshots) install(cut *backend.Snapshot) {
+	head := &peerpb.SnapshotHeader{Size: uint64(cut.Size)}
+	for p, at := range cut.Positions {
+		head.Positions = append(head.Positions, &peerpb.Position{Group: uint32(p), Index: at.Index, Term: at.Term})
+	}
+	var file strings.Builder
+	_, err := cut.WriteTo(&file)
+	require.NoError(s.t, err)
+	require.NoError(s.t, cut.Close())
+	n := s.nodes[s.follower]
+	require.NoError(s.t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file.String())))
+	require.EqualValues(s.t, 1, n.installed.Load())
+}
+
+// pending is how many writes of single partitions wait at the leader.
+func (s *snapshots) pending() (n int64) {
+	r := s.nodes[s.leader].core.Load().replica
+	for p := range r.Partitions() {
+		n += r.Standing(p).Pending
+	}
+	return n
+}
+
+// asked is a request under way.
+type asked struct {
+	what string
+	done chan error
+}
+
+func (s *snapshots) ask(what string, do func(context.Context, *Node) error) asked {
+	a := asked{what, make(chan error, 1)}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		a.done <- do(ctx, s.nodes[s.follower])
+	}()
+	return a
+}
+
+// answered waits for the answer; a leader that changes on a busy machine is no fault of
+// the snapshot's.
+func (s *snapshots) answered(a asked) {
+	if err := <-a.done; s.nodes[s.leader].RaftTerm() == s.term {
+		require.NoError(s.t, err, a.what)
+	}
+}
+
+func (s *snapshots) unanswered(a asked) {
+	select {
+	case err := <-a.done:
+		require.Fail(s.t, "it has an answer", "%s: %v", a.what, err)
+	default:
+	}
+}
+
+func aPut(key, value string) func(context.Context, *Node) error {
+	return func(ctx context.Context, n *Node) error {
+		_, err := n.Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+		return err
+	}
+}
+
+func aTxn(keys ...string) func(context.Context, *Node) error {
+	return func(ctx context.Context, n *Node) error {
+		txn := &pb.TxnRequest{}
+		for _, key := range keys {
+			put := &pb.PutRequest{Key: []byte(key), Value: []byte("txn")}
+			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
+		}
+		_, err := n.Txn(ctx, txn)
+		return err
+	}
+}
+
+func aGet(key, want string) func(context.Context, *Node) error {
+	return func(ctx context.Context, n *Node) error {
+		resp, err := n.Range(ctx, &pb.RangeRequest{Key: []byte(key)})
+		if err != nil {
+			return err
+		}
+		if kvs := resp.Message().Kvs; len(kvs) != 1 || string(kvs[0].Value) != want {
+			return fmt.Errorf("%s is %v", key, kvs)
+		}
+		return nil
+	}
+}
+
+// A snapshot puts a follower's state away while requests of its clients are under way at
+// the leader, have been answered by it, or wait for the follower to catch up. None of
+// them fails, and what a client has written it finds here.
+func TestRequestsOutliveASnapshot(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
+			s := newSnapshots(t, partitions)
+			c := newSessionClient(s.cluster, s.follower)
+			c.open(0)
+			s.leave()
+			before := s.put(s.leader, "/d0/k", "in the cut")
+			cut := s.cut()
+			token := s.put(s.leader, "/d1/k", "behind the cut")
+
+			landed := s.ask("a put that the leader has answered", aPut("/d2/k", "landed"))
+			reads := []asked{
+				s.ask("a strict read of what is in the cut", aGet("/d0/k", "in the cut")),
+				s.ask("a strict read of what is behind it", aGet("/d1/k", "behind the cut")),
+			}
+			require.Eventually(t, func() bool {
+				return len(s.get(s.leader, "/d2/k", "").Kvs) == 1
+			}, 10*time.Second, time.Millisecond)
+			time.Sleep(50 * time.Millisecond) // until the answers are there
+			s.unanswered(landed)
+
+			release := s.hold()
+			var writes []asked
+			for i := range 10 {
+				writes = append(writes, s.ask("a put", aPut(fmt.Sprintf("/e%d/k", i), "under way")))
+			}
+			require.Eventually(t, func() bool { return s.pending() >= 10 }, 10*time.Second, time.Millisecond)
+			c.send(askPut("/f/k", "in a session"), askPut("/g/k", "in a session"), func(it *session.Item) {
+				askGet("/d1/k", stoapb.Level_CAUSAL)(it)
+				it.Token = token
+			})
+			writes = append(writes,
+				s.ask("a transaction", aTxn("/d3/k", "/d4/k", "/d5/k")),
+				s.ask("a lease", func(ctx context.Context, n *Node) error {
+					_, err := n.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 77, TTL: 60})
+					return err
+				}))
+			time.Sleep(50 * time.Millisecond)
+
+			s.install(cut)
+			s.answered(landed)
+			for _, w := range writes {
+				s.unanswered(w)
+			}
+			release()
+			for _, a := range append(writes, reads...) {
+				s.answered(a)
+			}
+			c.settle(0)
+			if s.nodes[s.leader].RaftTerm() == s.term {
+				require.Zero(t, c.resumed)
+				require.Equal(t, "behind the cut", c.replies[2].value)
+			}
+			resp, err := s.nodes[s.follower].Range(context.Background(), &pb.RangeRequest{Key: []byte("/d2/k"), Serializable: true})
+			require.NoError(t, err)
+			require.Greater(t, resp.Header.GetRevision(), before)
+			require.Equal(t, "landed", string(resp.Message().Kvs[0].Value))
+			require.Len(t, s.get(s.follower, "/e", "/f").Kvs, 10)
+		})
+	}
+}
+
+// Clients of a server that gets one snapshot after the other don't notice.
+func TestNobodyNoticesSnapshots(t *testing.T) {
+	const clients, times = 6, 5
+	s := newSnapshots(t, 3)
+	var over atomic.Bool
+	var writers, watchers sync.WaitGroup
+	n := s.nodes[s.follower]
+	for i := range clients {
+		key := fmt.Sprintf("/c%d/k", i)
+		w := n.NewWatchStream(context.Background())
+		w.Create(&pb.WatchCreateRequest{Key: []byte(key), StartRevision: 1})
+		writers.Go(func() {
+			for version := 1; !over.Load(); version++ {
+				value := fmt.Sprint(version)
+				s.answered(s.ask("a put", aPut(key, value)))
+				s.answered(s.ask("a strict read", aGet(key, value)))
+				s.answered(s.ask("a transaction", aTxn(fmt.Sprintf("/x%d/k", i), fmt.Sprintf("/y%d/k", i))))
+				s.answered(s.ask("a serializable read", func(ctx context.Context, n *Node) error {
+					_, err := n.Range(ctx, &pb.RangeRequest{Key: []byte("/c"), RangeEnd: []byte("/d"), Serializable: true})
+					return err
+				}))
+			}
+		})
+		watchers.Go(func() {
+			defer w.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			defer cancel()
+			for version := int64(1); !over.Load(); {
+				r, err := w.Recv(ctx)
+				require.NoError(t, err)
+				for _, e := range r.Events {
+					require.Equal(t, version, e.Kv.Version)
+					version++
+				}
+			}
+		})
+	}
+	for range times {
+		before := n.installed.Load()
+		s.leave()
+		s.put(s.leader, "/d0/k", "ahead")
+		require.Eventually(t, func() bool {
+			require.NoError(t, s.nodes[s.leader].streamSnapshot(uint64(s.follower+1)))
+			return n.installed.Load() > before
+		}, 10*time.Second, time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+	}
+	over.Store(true)
+	writers.Wait()
+	for i := range clients {
+		s.put(s.leader, fmt.Sprintf("/c%d/k", i), "the end") // for those who watch
+	}
+	watchers.Wait()
+}
