@@ -17,7 +17,9 @@
 // point, takes the read locks of the partitions concerned, and evaluates.
 // session.go gives package session/host what it needs to carry out sessions here.
 // A snapshot from the leader replaces the file and lets the node recover anew
-// from it (install.go), in the same process and by the same code as a restart.
+// from it (install.go), in the same process and by the same code as a restart. The
+// replica that comes up has the calls of the one before it, so that writes under way at
+// the leader are answered.
 //
 // Errors carry a [fault.Fault]; package rpc knows their texts.
 //
@@ -27,5 +29,6 @@
 //     acknowledged after it (I5).
 //  2. The write-ahead log is released only up to what the backend file holds
 //     durably.
-//  3. A flush takes all partitions at one cut, under all their locks.
+//  3. No request of a client fails because a follower takes in a snapshot.
+//  4. A flush takes all partitions at one cut, under all their locks.
 package node

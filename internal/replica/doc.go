@@ -7,7 +7,7 @@
 // # The way of a write
 //
 // [Replica.Submit] routes it: to this server's own group (propose.go) if it
-// stamps, else to the server that does (forward.go). The group's next
+// stamps, else to the server that does (forward.go), whose answer [Calls] waits for. The group's next
 // [Replica.Work] takes all writes that wait into one log entry, stamped by the
 // sequencer, and proposes it to Raft; ready.go hands Raft's messages to the
 // [Network] and its appends to the [Disk]; committed entries are applied in
@@ -37,6 +37,7 @@
 //     C moves when the commit index does, before anything is sent or applied.
 //  3. The term of a group is published before a message that carries a vote in
 //     it can leave, so that an acknowledged confirmation is a promise.
-//  4. Nothing that was handed to a Done or a read is undone: answers are given
+//  4. A write is sent or proposed again only if it is known not to have got into a log.
+//  5. Nothing that was handed to a Done or a read is undone: answers are given
 //     after apply, and apply happens after the disk.
 package replica

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -32,4 +34,78 @@ func TestWhatWentToANewLeaderIsNotGivenUp(t *testing.T) {
 	r.groups[0].term, r.groups[0].leader = 3, 3
 	r.lead.report(r.groups[0])
 	require.ErrorIs(t, failed, fault.TimeoutLeaderFail)
+}
+
+// A snapshot has put another replica in the place of the one that forwarded a write. The
+// leader's answer is for the new one, which waits until it has applied the write, as the
+// old one would have done.
+func TestWhatIsForwardedOutlivesAReplica(t *testing.T) {
+	s := newStory(t, 3)
+	old := s.replicas[1]
+	for _, g := range old.groups {
+		g.leaderSeen.Store(1)
+	}
+	answers := make([]error, 2)
+	done := 0
+	for i := range answers {
+		old.Submit(&Write{
+			Command: command.Command{Kind: command.Put}, Parts: placement.Of(0),
+			Done: func(out Outcome) { answers[i], done = out.Err, done+1 },
+		})
+	}
+	reply := func(r *Replica, i int) {
+		body, err := encodeOutcome(Outcome{Result: apply.Result{Rev: 7, Response: &pb.PutResponse{}}, Index: 5})
+		require.NoError(t, err)
+		r.Receive(1, Packet{Reply: &Reply{ID: s.wire[i].packet.Call.ID, Body: body}})
+	}
+	reply(old, 0) // it waits to be applied
+
+	cfg := old.cfg
+	cfg.Origin++
+	cfg.Calls = old.calls
+	present, err := New(cfg)
+	require.NoError(t, err)
+	old.Stop(fault.TimeoutLeaderFail)
+	g := present.groups[1] // reports before group 0 has heard of anybody
+	g.term, g.leader = 2, 1
+	present.lead.report(g)
+	reply(old, 1) // had come when old was the present one
+	require.Zero(t, done, "they are told too early, or gave up: %v", answers)
+
+	present.groups[0].applied.Store(5)
+	present.groups[0].wait.check(present.groups[0])
+	require.Equal(t, 2, done)
+	require.Equal(t, []error{nil, nil}, answers)
+
+	// What comes to the old one late is done all the same; a read is to ask the new one.
+	old.Submit(&Write{Command: command.Command{Kind: command.Put}, Parts: placement.Of(0)})
+	require.NotNil(t, s.wire[len(s.wire)-1].packet.Call)
+	old.AwaitApplied(0, 6, func(err error) { require.ErrorIs(t, err, fault.TimeoutLeaderFail); done++ })
+	require.Equal(t, 3, done)
+}
+
+// A leader that takes in a snapshot knows nothing of what was in its log; what was not
+// there yet is not lost.
+func TestWritesThatWereNotProposedOutliveAReplica(t *testing.T) {
+	s := newStory(t, 3)
+	r := s.replicas[0]
+	for _, g := range r.groups {
+		g.order(campaign)
+	}
+	s.settle()
+	require.True(t, r.Leading())
+	var errs []error
+	put := func() {
+		w := &Write{Command: command.Command{Kind: command.Put}, Parts: placement.Of(0)}
+		w.Done = func(out Outcome) { errs = append(errs, out.Err) }
+		r.Submit(w)
+	}
+	put()
+	r.Work(0) // proposed
+	put()
+	r.Stop(fault.TimeoutLeaderFail)
+	require.Equal(t, []error{fault.TimeoutLeaderFail}, errs)
+	require.Len(t, r.calls.parked, 1)
+	r.calls.Stop(fault.Stopped)
+	require.Equal(t, []error{fault.TimeoutLeaderFail, fault.Stopped}, errs)
 }

@@ -45,7 +45,7 @@ type stalled struct {
 	quiet, beside []histogram
 	took          durations
 	elections     uint64       // that there were meanwhile
-	failed        atomic.Int64 // puts that were answered by an error, as when their server took in a snapshot
+	failed        atomic.Int64 // puts that were answered by an error
 }
 
 // measureStalls measures small puts while something large goes on.

@@ -38,6 +38,7 @@
 //     after each restart, each installed snapshot and in the end.
 //   - Once everything has healed, every server takes writes and reads soon, all
 //     come to be equal, and nobody waits for ever.
+//   - No request at a follower fails because a snapshot is installed there.
 //   - No lease is revoked by a leader before its time.
 //   - In every third run clients use extensions (extension.go): each call answers and
 //     changes what a model of it says, porcupine finds an order of the increments and
