@@ -153,7 +153,7 @@ func (n *Node) sendSnapshot(to uint64) {
 		n.snapshots.to = map[uint64]bool{}
 	}
 	n.snapshots.to[to] = true
-	go func() {
+	n.running.Go(func() { // asked for by a group's loop, which Stop ends before it waits
 		err := n.streamSnapshot(to)
 		n.snapshots.mu.Lock()
 		delete(n.snapshots.to, to)
@@ -162,7 +162,7 @@ func (n *Node) sendSnapshot(to uint64) {
 			n.log.Warn("sending a snapshot failed", zap.Uint64("to", to), zap.Error(err))
 		}
 		n.core.Load().replica.SnapshotSent(to)
-	}()
+	})
 }
 
 func (n *Node) streamSnapshot(to uint64) error {
