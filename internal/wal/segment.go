@@ -89,9 +89,10 @@ type segment struct {
 	seed uint32
 	end  int64 // of the frames; the next one goes here
 	last map[uint32]uint64
-	// zeroed is up to where zeros were written ahead. The writer's own, and no more
-	// than a hint.
+	// zeroed is up to where zeros were written ahead, ahead how many the next time.
+	// The writer's own, and no more than hints.
 	zeroed int64
+	ahead  int
 }
 
 // note remembers the highest index of each group in the segment.

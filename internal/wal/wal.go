@@ -120,20 +120,30 @@ func (w *WAL) write(s *segment, b []byte, kind frameType) error {
 // in its journal which of it has been written for the first time, and a sync that
 // has to wait for that takes twice as long: let one sync in many.
 func (w *WAL) zeroAhead(s *segment, n int) error {
-	if s.end <= s.zeroed || n > maxZeroAhead { // large frames pay for their journal entry
+	if n > maxZeroAhead { // it pays for its journal entry
+		s.ahead = minZeroAhead
 		return nil
 	}
-	ahead := min(int64(len(zeros)), s.size-s.end)
+	if s.end <= s.zeroed {
+		return nil
+	}
+	ahead := min(int64(max(s.ahead, minZeroAhead)), s.size-s.end)
 	if _, err := w.file.WriteAt(zeros[:ahead], s.end); err != nil {
 		return w.die(fmt.Errorf("writing %d zeros at offset %d of %s: %w", ahead, s.end, s.path, err))
 	}
 	s.zeroed = s.end + ahead
+	s.ahead = min(2*int(ahead), len(zeros))
 	return nil
 }
 
-// Behind a frame of up to maxZeroAhead bytes zeros are written ahead. More of them
-// make a slow sync rarer and slower.
-const maxZeroAhead = 64 << 10
+// Behind a frame of up to maxZeroAhead bytes zeros are written ahead, first
+// minZeroAhead of them and then twice as many each time, up to all of them, until
+// a large frame comes again: it writes over what is left of them, and among large
+// frames the log would be written twice.
+const (
+	minZeroAhead = 32 << 10
+	maxZeroAhead = 64 << 10
+)
 
 // Sync returns when all that was appended is durable.
 func (w *WAL) Sync() error {
