@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -268,7 +269,7 @@ func TestDefragment(t *testing.T) {
 	s := newServer(open(t, path))
 	s.fill(t, 2000)
 	s.compact(s.rev)
-	for range 4 {
+	for range 10 { // a compaction takes several
 		flush(t, s.be, s.stores)
 	}
 	want, before := dump(t, s.be), s.be.Size()
@@ -279,6 +280,26 @@ func TestDefragment(t *testing.T) {
 	s.put("after", "it")
 	flush(t, s.be, s.stores)
 	want = dump(t, s.be)
+	require.NoError(t, s.be.Close())
+	require.Equal(t, want, dump(t, open(t, path)))
+}
+
+// A file that is copied in several pieces is the same, and as small as one that is
+// copied at once.
+func TestDefragmentInPieces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	s := newServer(open(t, path))
+	value := strings.Repeat("v", 1<<10)
+	for i := range 5000 {
+		s.put(fmt.Sprintf("/p/%d", i), value)
+	}
+	s.put("/large", strings.Repeat("l", 1<<20))
+	flush(t, s.be, s.stores)
+	want := dump(t, s.be)
+	require.NoError(t, s.be.Defragment())
+	require.Equal(t, want, dump(t, s.be))
+	require.Less(t, s.be.SizeInUse(), int64(7<<20), "6 MiB of values")
+	require.Less(t, s.be.Size(), int64(8<<20))
 	require.NoError(t, s.be.Close())
 	require.Equal(t, want, dump(t, open(t, path)))
 }

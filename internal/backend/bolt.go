@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -173,61 +172,6 @@ func (f *file) close() error {
 		f.lg.Warn("the backend file is still being read; it is closed when that ends", zap.String("path", f.path))
 		return nil
 	}
-}
-
-// defragment copies the file while reads go on, and swaps the copy in. Readers
-// of the old file keep it until they end.
-func (f *file) defragment() error {
-	f.flushing.Lock()
-	defer f.flushing.Unlock()
-	if f.failed != nil {
-		return f.failed
-	}
-	tmp := f.path + ".defrag"
-	if err := f.copyTo(tmp); err != nil {
-		os.Remove(tmp) //nolint:errcheck // the next attempt writes over it
-		return fmt.Errorf("defragment %s: %w", f.path, err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	err := os.Rename(tmp, f.path)
-	if err != nil {
-		return fmt.Errorf("defragment %s: %w", f.path, err)
-	}
-	old := f.db
-	go func() {
-		if err := old.Close(); err != nil {
-			f.lg.Warn("could not close the file from before the defragmentation", zap.Error(err))
-		}
-	}()
-	if err = syncDir(filepath.Dir(f.path)); err == nil {
-		f.db, err = bolt.Open(f.path, 0o600, f.options())
-	}
-	if err != nil {
-		// The old file is unlinked: to write to it would lose what is acknowledged.
-		f.failed = fmt.Errorf("reopen %s after defragmentation: %w", f.path, err)
-		return f.failed
-	}
-	f.measure()
-	return nil
-}
-
-func (f *file) copyTo(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	o := f.options()
-	o.NoSync = true       // until all of it is there
-	o.InitialMmapSize = 0 // it has no readers to wait for
-	dst, err := bolt.Open(path, 0o600, o)
-	if err != nil {
-		return err
-	}
-	err = guard(f.path, nil, func() error { return bolt.Compact(dst, f.db, 16<<20) })
-	if err == nil {
-		err = dst.Sync()
-	}
-	return errors.Join(err, dst.Close())
 }
 
 func syncDir(dir string) error {

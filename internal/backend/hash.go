@@ -65,10 +65,11 @@ func (b *Backend) HashKV(rev, compacted int64) (sum uint32, err error) {
 // CompactionHash is what HashKV(rev, previous) was before a compaction at rev
 // that follows one at previous. The file must hold everything through rev, and
 // nothing that the compaction at rev kills may have been removed yet: see
-// store.Cut's Sweep. It gives up with ErrAborted when stop says so.
+// store.Cut's Sweep. It takes its time, and gives up with ErrAborted when stop says
+// so.
 func (b *Backend) CompactionHash(rev, previous int64, stop func() bool) (sum uint32, err error) {
 	err = b.eng.view(func(r reader) error {
-		sum, err = b.hashKV(stoppable{r, stop}, rev, previous)
+		sum, err = b.hashKV(&patient{r, stop, begin(hashRests)}, rev, previous)
 		if stop() {
 			return ErrAborted
 		}
@@ -77,17 +78,25 @@ func (b *Backend) CompactionHash(rev, previous int64, stop func() bool) (sum uin
 	return sum, err
 }
 
-// stoppable ends a walk early.
-type stoppable struct {
+// patient walks with rests, and ends a walk early.
+type patient struct {
 	reader
 	stop func() bool
+	pace *pace
 }
 
-func (s stoppable) ascend(bucket string, from []byte, fn func(k, v []byte) bool) {
+// hashRests: all servers take the sum of a compaction at the same time, and nobody
+// waits for it.
+const hashRests = 3
+
+func (p *patient) ascend(bucket string, from []byte, fn func(k, v []byte) bool) {
 	n := 0
-	s.reader.ascend(bucket, from, func(k, v []byte) bool {
-		if n++; n%1024 == 0 && s.stop() {
-			return false
+	p.reader.ascend(bucket, from, func(k, v []byte) bool {
+		if n++; n%1024 == 0 {
+			if p.stop() {
+				return false
+			}
+			p.pace.rest()
 		}
 		return fn(k, v)
 	})

@@ -36,9 +36,12 @@ func (s *Store) Compact(rev int64) {
 func (s *Store) Swept() int64 { return s.sweep.reported }
 
 // sweepOn looks at as many keys as its budget allows: a piece bounds how long
-// writers wait for it, the budget how long the flusher does.
+// writers wait for it, the budget which part of the processor it takes from them.
 func (s *Store) sweepOn() {
-	for n := 0; n < s.bounds.budget; n += s.bounds.piece {
+	s.RLock()
+	budget := max(s.bounds.budget, s.sweep.aged.len()/sweepShare)
+	s.RUnlock()
+	for n := 0; n < budget; n += s.bounds.piece {
 		s.Lock()
 		more := s.sweepKeys(s.bounds.piece)
 		found := s.sweep.found
@@ -106,11 +109,18 @@ func (w *sweep) finish() {
 	w.found, w.done = nil, w.target
 }
 
-// take hands over n dead revisions, or a sixteenth of them if that is more, so that
-// it keeps up with whatever compactions find, and the compaction that is complete with
-// them.
+// Nobody waits for a compaction to be carried out, but all servers do it at the same
+// time, and puts have to share the processor with it: where much is to be done at
+// once, each flush does a share of it, which also keeps up with whatever comes.
+const (
+	sweepShare = 64
+	deadShare  = 32
+)
+
+// take hands over n dead revisions, or their share if that is more, and the compaction
+// that is complete with them.
 func (w *sweep) take(n int) (dead []Dead, swept int64) {
-	n = min(max(n, len(w.dead)/16), len(w.dead))
+	n = min(max(n, len(w.dead)/deadShare), len(w.dead))
 	dead, w.dead = w.dead[:n:n], w.dead[n:]
 	if len(w.dead) > 0 {
 		return dead, w.handed

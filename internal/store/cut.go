@@ -95,11 +95,11 @@ func (s *Store) Release(c Cut) {
 type bounds struct {
 	windowBytes, windowChunks int // of the change log, behind what is flushed
 	dead                      int // revisions in one cut, unless very many wait
-	piece, budget             int // keys swept under one lock, and at one Release
+	piece, budget             int // keys swept under one lock, and at one Release, unless very many wait
 }
 
 var defaultBounds = bounds{
 	windowBytes: 4 << 20, windowChunks: 256,
-	dead:  4_000,
-	piece: 250, budget: 20_000,
+	dead:  1_000,
+	piece: 250, budget: 5_000,
 }

@@ -1,0 +1,20 @@
+package backend
+
+import "time"
+
+// longestRest bounds a rest: a disk that hangs makes what works on it slow enough.
+const longestRest = 100 * time.Millisecond
+
+// pace is for work that goes on beside puts, which need the same processors and the
+// same disk: it rests so many times as long as it works.
+type pace struct {
+	times int
+	since time.Time
+}
+
+func begin(times int) *pace { return &pace{times: times, since: time.Now()} }
+
+func (p *pace) rest() {
+	time.Sleep(min(time.Duration(p.times)*time.Since(p.since), longestRest))
+	p.since = time.Now()
+}
