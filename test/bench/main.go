@@ -30,6 +30,7 @@
 //	extensions what clients that use none pay for those that are registered
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions.
+// Stalls judge the second.
 // The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
 // on the machine hits both. How many there are is a matter of the part, unless -rounds
 // says it: one where a round takes minutes, three where goals hang on small differences.
@@ -62,7 +63,7 @@ import (
 // plan is what a run measures.
 type plan struct {
 	what       []string
-	subjects   []subject      // of unary
+	subjects   []subject      // of unary and stalls
 	stoa       process.Binary // of the rest
 	zookeeper  bool
 	nodes      []int
@@ -152,7 +153,7 @@ func parse(args []string) (*plan, error) {
 	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
 	lists := map[string]*string{
 		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
-		"servers":  f.String("servers", "etcd,stoa", "what unary compares, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary"),
+		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary"),
 		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and partitions; the rest has the most of these"),
 		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
 		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
