@@ -22,7 +22,8 @@ func (h *Hub) NewNotifiedStream(client string, notify func()) *Stream {
 
 // Open is CreateWith for a receiver that wants the answer at once: no response
 // says that the watcher was created. The revision is the one that this server has
-// reached; a watcher from "now" on begins behind it, and behind after.
+// reached; a watcher from "now" on begins behind it, and behind after, which then
+// counts too.
 func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64) (rev int64, err error) {
 	w := newWatcher(s, r)
 	h := s.hub
@@ -34,7 +35,11 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 	if err := s.assign(w, r.WatchId); err != nil {
 		return h.Rev(), err
 	}
-	return h.start(w, after, first, false), nil
+	rev = h.start(w, after, first, false)
+	if r.StartRevision <= 0 {
+		rev = max(rev, after)
+	}
+	return rev, nil
 }
 
 // Through is a revision at or below which nothing is still to come to a receiver
