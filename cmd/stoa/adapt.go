@@ -76,7 +76,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 			LeaderChanges: n.LeaderChanges(), KnownPeers: from.Members,
 			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases,
 			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(),
-			WALBytes: from.WALBytes, WALSegments: from.WALSegments,
+			WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,
 			WatchStreams: from.Watch.Streams, Watchers: from.Watch.Watchers, SlowWatchers: from.Watch.Slow, WatchEvents: from.Watch.Events,
 		}
 		s.Counts = metrics.Counts{

@@ -47,7 +47,10 @@ type execution struct {
 	fresh   *extension.Extension // the one that this command registers
 	// Who has kept to the limits again, and who has not, in this command.
 	passing, failing []*extension.Extension
-	touched, renew   bool // keys under /em/ were changed; so the registry must be
+	// wide says that the command needs every partition in which its keys may be during
+	// a transit: one of a session, whose copies must meet.
+	wide           bool
+	touched, renew bool // keys under /em/ were changed; so the registry must be
 
 	// putAnswers are allocated for the whole entry and given out one by one.
 	putAnswers []putAnswer
@@ -96,6 +99,7 @@ func (x *execution) begin(stamp int64) {
 	x.sub = 0
 	x.readErr = nil
 	x.client, x.decided, x.expired, x.fresh = "", false, 0, nil
+	x.wide = false
 }
 
 // lastRev is the highest revision written in the execution's partitions.
@@ -156,6 +160,15 @@ func (x *execution) publish() {
 	}
 }
 
+// published tells whether the sink has all that the command has changed.
+func (x *execution) published() bool {
+	pending := len(x.changes) - x.from
+	for _, changes := range x.spread {
+		pending += len(changes)
+	}
+	return pending == 0
+}
+
 // store returns where a key lives among the execution's partitions.
 func (x *execution) store(key []byte) (int, *store.Store) {
 	p := x.local
@@ -214,6 +227,8 @@ func (x *execution) command(c *command.Command) Result {
 		return handle(x, c, &pb.AlarmRequest{}, x.alarm)
 	case command.MemberPublish:
 		return handle(x, c, &pb.Member{}, x.memberPublish)
+	case command.Move:
+		return x.move(c.Body)
 	}
 	return x.failed(fmt.Errorf("apply command of unknown kind %d: %w", c.Kind, fault.Internal))
 }
@@ -223,7 +238,7 @@ func handle[Req, Resp proto.Message](x *execution, c *command.Command, req Req, 
 	if err := proto.Unmarshal(c.Body, req); err != nil {
 		return x.failed(unreadable(c.Kind, c.Body))
 	}
-	if err := x.covers(x.m.Parts(req)); err != nil {
+	if err := x.covers(x.m.parts(req, x.wide)); err != nil {
 		return x.failed(fmt.Errorf("apply %v: %w", c.Kind, err))
 	}
 	resp, err := run(req)

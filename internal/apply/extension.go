@@ -359,14 +359,15 @@ func (v view) Count(key, end []byte) int {
 func (v view) HasLease(id int64) bool { return v.x.m.Leases.Has(id) }
 
 // reach is every partition that a call of an extension can touch: its home, its
-// scope, and those of the extensions that may react to what it writes.
+// scope, and those of the extensions that may react to what it writes; while a transit
+// lasts, wherever these may be.
 func (m *Machine) reach(e *extension.Extension) placement.Set {
 	var parts placement.Set
 	place := m.Placement()
 	for _, f := range m.Extensions().Reach(e) {
-		parts |= placement.Of(place.Partition(f.OwnerKey()))
+		parts |= where(place, f.OwnerKey(), true)
 		for _, p := range f.Scope {
-			parts |= place.Range(p.Bounds())
+			parts |= place.Wide(p.Bounds())
 		}
 	}
 	return parts

@@ -26,9 +26,10 @@ type Observer interface {
 	LeaseGranted(l lease.Lease)
 	LeaseRevoked(id int64)
 	Compacted(rev int64)
-	// Moved says that keys have moved between the stores, and where they are now.
-	// All changes of all partitions at or below the revision through have been
-	// given to the sink, and those that come from now on go by the new map.
+	// Moved says that a transit of keys between the stores has begun or ended. All
+	// changes of all partitions at or below the revision through have been given to
+	// the sink, and those that come from now on are where the new map's Wide says.
+	// The steps in between it doesn't hear of.
 	Moved(through int64, to *placement.Map)
 }
 
@@ -47,6 +48,15 @@ type Config struct {
 	Sink      Sink           // may be nil
 	Observer  Observer       // may be nil
 	Meter     Meter          // may be nil
+
+	// Mutations switch off single safety rules. Only the simulation sets them, to
+	// show that its checks notice.
+	Mutations Mutations
+}
+
+// Mutations are seeded bugs.
+type Mutations struct {
+	ForgetKey bool // a step of a transit leaves its first key where it was
 }
 
 // Machine executes commands.
@@ -61,6 +71,9 @@ type Machine struct {
 
 	extensions atomic.Pointer[extension.Registry]
 	audiences  audiences
+	// wanted are the rules by which keys should be placed; a field, so that tests can
+	// ask for others than extensions do.
+	wanted func() []placement.Rule
 }
 
 // scratch is what a loop reuses from entry to entry.
@@ -73,6 +86,7 @@ func New(c Config) *Machine {
 	m.placed.Store(c.Placement)
 	m.LoadMembers(nil)
 	m.extensions.Store(extension.New(extension.Defaults, nil))
+	m.wanted = func() []placement.Rule { return m.Extensions().Rules(m.Placement().HashSlot) }
 	return m
 }
 

@@ -132,16 +132,14 @@ func (x *execution) deleteBelow(prefix []byte) {
 	}
 }
 
-// renewRegistry replaces the registry by what the keys say now, and brings the keys
-// of each extension together.
+// renewRegistry replaces the registry by what the keys say now, and sets out to bring
+// the keys of each extension together.
 func (x *execution) renewRegistry() {
 	x.renew = false
 	reg, _ := x.registry(x.settings())
 	x.m.extensions.Store(reg)
-	if place := x.m.Placement(); place.Partitions() > 1 {
-		x.place(place.WithRules(reg.Rules(place.HashSlot)))
-	}
 	x.mergeSessions()
+	x.place()
 }
 
 // settings are the limits that the keys say.

@@ -1,9 +1,11 @@
 package apply
 
 import (
-	"cmp"
-	"slices"
+	"bytes"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -13,43 +15,95 @@ import (
 // one that is true; whoever holds none must be ready for fault.Moved.
 func (m *Machine) Placement() *placement.Map { return m.placed.Load() }
 
-// place replaces the map, and brings the keys that it concerns to where it says,
-// with all of their history. Only a command that runs in all partitions may call
-// it, no other has any effect. It may do so before its writes, between or after
-// them: they are all published in the partitions in which their keys are when that
-// happens.
-func (x *execution) place(next *placement.Map) {
+// place sets out for the map that the registered extensions ask for: from now on
+// there is a transit, and the steps of it bring the keys, with all of their history.
+// While one is under way there is nothing to do: its last step looks again.
+func (x *execution) place() {
 	m := x.m
-	old := m.Placement()
-	if x.covers(next.All()) != nil || next.Equal(old) {
+	now := m.Placement()
+	if now.Partitions() == 1 || now.Transit() != nil || x.covers(now.All()) != nil {
 		return
 	}
-	for _, span := range placement.Difference(old, next) {
-		store.Move(m.Stores, span.Key, span.End, next.Partition)
-	}
-	m.placed.Store(next)
-	x.mergeSessions()
-	through := x.before()
-	if pending := x.rehome(next); x.sub > 0 && !pending {
-		through = x.rev // all that it does has been published
-	}
-	if o := m.Observer; o != nil {
-		o.Moved(through, next)
+	if next := now.WithRules(m.wanted()); !next.Equal(now) {
+		x.replace(now.Towards(next))
 	}
 }
 
-// rehome puts what the command has changed, and not yet published, where the keys
-// are now. It tells whether there is any.
-func (x *execution) rehome(next *placement.Map) bool {
-	if x.local != several {
-		return x.from < len(x.changes)
+// replace puts another map in place, by which every key is where it was.
+func (x *execution) replace(to *placement.Map) {
+	x.m.placed.Store(to)
+	// In a transit all copies of a session's write go to the same partitions. Those
+	// from before go by another map.
+	x.mergeSessions()
+	through := x.before()
+	if x.sub > 0 && x.published() {
+		through = x.rev
 	}
-	all := slices.Concat(x.spread...)
-	slices.SortFunc(all, func(a, b store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
-	clear(x.spread)
-	for _, c := range all {
-		p := next.Partition(c.Kv.Key())
-		x.spread[p] = append(x.spread[p], c)
+	if o := x.m.Observer; o != nil {
+		o.Moved(through, to)
 	}
-	return len(all) > 0
+}
+
+// move makes a step of a transit: keys go where they belong, and nobody can tell but
+// by the map. It writes nothing.
+func (x *execution) move(body []byte) Result {
+	step, err := command.DecodeStep(body)
+	if err != nil {
+		return x.failed(unreadable(command.Move, body))
+	}
+	m := x.m
+	if err := x.covers(m.Placement().All()); err != nil {
+		return x.failed(err)
+	}
+	t := m.Placement().Transit()
+	if t == nil || !bytes.Equal(t.Cursor, step.From) {
+		return x.moved() // another leader's step came first
+	}
+	bound := step.To
+	if step.Last {
+		bound = nil
+	} else if bytes.Compare(bound, t.Cursor) <= 0 {
+		return x.moved()
+	}
+	for _, span := range t.Ahead(bound) {
+		if m.Mutations.ForgetKey && bytes.Equal(span.Key, t.Cursor) {
+			span.Key = append(bytes.Clone(span.Key), 0)
+		}
+		store.Move(m.Stores, span.Key, span.End, t.To.Partition)
+	}
+	if !step.Last {
+		m.placed.Store(t.Advance(bound))
+		return x.moved()
+	}
+	x.replace(t.To)
+	x.place() // for what has been registered and removed meanwhile
+	return x.moved()
+}
+
+func (x *execution) moved() Result {
+	r := Result{Rev: x.answerRev(true)}
+	if x.answers {
+		r.Response = &pb.CompactionResponse{Header: x.header(true)}
+	}
+	return r
+}
+
+// Ahead is the next step of the transit under way, nil if there is none: one that
+// has to do with about budget keys, so that nobody waits for it for long. Anybody may
+// ask, and the log then says what it was.
+func (m *Machine) Ahead(budget int) *command.Step {
+	t := m.Placement().Transit()
+	if t == nil {
+		return nil
+	}
+	for _, span := range t.Ahead(nil) {
+		if budget == 0 {
+			return &command.Step{From: t.Cursor, To: span.Key}
+		}
+		var stop []byte
+		if stop, budget = store.Piece(m.Stores, span.Key, span.End, budget); stop != nil {
+			return &command.Step{From: t.Cursor, To: stop}
+		}
+	}
+	return &command.Step{From: t.Cursor, Last: true}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// place runs a command that carries out some requests, replaces the rules, and
+// place runs a command that carries out some requests, sets out for other rules, and
 // carries out more requests, all at one revision. With early, what it did before is
-// published before the move.
+// published by then. Unless the rig is held, the keys go all the way.
 func (r *rig) place(stamp int64, before []proto.Message, early bool, rules []placement.Rule, after []proto.Message) {
 	all := r.Placement().All()
 	r.index++
@@ -42,7 +42,8 @@ func (r *rig) place(stamp int64, before []proto.Message, early bool, rules []pla
 	if early {
 		x.publish()
 	}
-	x.place(r.Placement().WithRules(rules))
+	r.wanted = func() []placement.Rule { return rules }
+	x.place()
 	carryOut(after)
 	x.publish()
 	for _, s := range r.Stores {
@@ -50,6 +51,9 @@ func (r *rig) place(stamp int64, before []proto.Message, early bool, rules []pla
 		s.SetApplied(r.index, 1)
 	}
 	r.unlock(all)
+	for !r.held && r.Placement().Transit() != nil {
+		r.step(0, 1000, nil)
+	}
 }
 
 // slotIn is a slot of a partition.
@@ -92,16 +96,23 @@ func TestMovesShowNowhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		moving, still := newRig(3), newRig(3)
 		moving.quiet, still.quiet = true, true
+		moving.held = rapid.Bool().Draw(t, "in pieces")
 		gen := &history{model: newModel()} // knows plausible revisions
 		stamp := int64(1)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			if rapid.IntRange(0, 2).Draw(t, "kind") == 0 {
-				stamp++
+			stamp++
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
 				moves(t, moving, still, stamp)
+				checkPlaces(t, moving)
+				continue
+			case 1:
+				moving.step(stamp, rapid.IntRange(1, 3).Draw(t, "keys"), nil)
+				still.step(stamp, 1, nil)
+				checkPlaces(t, moving)
 				continue
 			}
 			req := request(gen).Draw(t, "request")
-			stamp++
 			got, want := moving.apply(stamp, req)[0], still.apply(stamp, req)[0]
 			_, _ = gen.run(stamp, req)
 			require.Equal(t, faultOf(want.Err), faultOf(got.Err))
@@ -130,11 +141,15 @@ func moves(t *rapid.T, moving, still *rig, stamp int64) {
 	early := after == nil && rapid.Bool().Draw(t, "early")
 	moving.place(stamp, before, early, rules, after)
 	still.place(stamp, before, early, nil, after)
-	for p, s := range moving.Stores { // every key lies where the map says
+}
+
+// checkPlaces: every key lies where the map says.
+func checkPlaces(t *rapid.T, r *rig) {
+	for p, s := range r.Stores {
 		f, err := s.Range([]byte{0}, []byte{0}, 0, 0)
 		require.NoError(t, err)
 		for _, kv := range f.Kvs {
-			require.Equal(t, moving.Placement().Partition(kv.Key()), p)
+			require.Equal(t, r.Placement().Partition(kv.Key()), p, "%s", kv.Key())
 		}
 	}
 }

@@ -37,12 +37,24 @@ type Caller func() (client string, lease int64)
 // command is executed, the answer is fault.Moved, and the request has to be planned
 // again.
 func (m *Machine) Plan(kind command.Kind, req proto.Message, who Caller) Plan {
+	return m.plan(kind, req, who, false)
+}
+
+// PlanInSession is Plan for a write of a session.
+func (m *Machine) PlanInSession(kind command.Kind, req proto.Message, who Caller) Plan {
+	return m.plan(kind, req, who, true)
+}
+
+// PutInSession is where a put of a key goes that no extension concerns.
+func (m *Machine) PutInSession(key []byte) placement.Set { return where(m.Placement(), key, true) }
+
+func (m *Machine) plan(kind command.Kind, req proto.Message, who Caller, wide bool) Plan {
 	if put, ok := req.(*pb.PutRequest); ok && !m.Extensions().Concerns(put.GetKey()) {
-		return Plan{Parts: placement.Of(m.Placement().Partition(put.GetKey()))}
+		return Plan{Parts: where(m.Placement(), put.GetKey(), wide)}
 	}
 	call, asked := m.concern(kind, req, who, true)
 	if call == nil {
-		return Plan{Parts: m.Parts(req)}
+		return Plan{Parts: m.parts(req, wide)}
 	}
 	return m.planned(call, asked, req)
 }
@@ -68,7 +80,7 @@ func (m *Machine) planned(call *command.Call, asked []*extension.Extension, req 
 	if e := m.Extensions().Get(call.Name); e != nil {
 		parts = m.reach(e)
 	} else {
-		parts = m.Parts(req)
+		parts = m.parts(req, true)
 	}
 	for _, e := range asked {
 		parts |= m.home(e)
@@ -76,9 +88,10 @@ func (m *Machine) planned(call *command.Call, asked []*extension.Extension, req 
 	return Plan{parts, call}
 }
 
-// home is where an extension's own keys are.
+// home is where an extension's own keys are, or may be while a transit lasts: a call
+// that a session sends again must come to where the first copy was.
 func (m *Machine) home(e *extension.Extension) placement.Set {
-	return placement.Of(m.Placement().Partition(e.OwnerKey()))
+	return where(m.Placement(), e.OwnerKey(), true)
 }
 
 // concern returns the call for a request that extensions subscribe to, or that
@@ -123,7 +136,7 @@ func latestFirst(list []*extension.Extension) {
 
 // mayUse asks the present keys.
 func (m *Machine) mayUse(e *extension.Extension, client string) bool {
-	home := m.home(e).First()
+	home := m.Placement().Partition(e.OwnerKey())
 	x := execution{m: m, parts: placement.Of(home), local: home}
 	m.Stores[home].RLock()
 	defer m.Stores[home].RUnlock()

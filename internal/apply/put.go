@@ -7,7 +7,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -59,9 +58,9 @@ func (x *execution) carryOutPut(p *put) Result {
 // is.
 func (x *execution) admitPut(p *put) error {
 	if !x.m.Extensions().Concerns(p.key) {
-		return x.covers(placement.Of(x.m.Placement().Partition(p.key)))
+		return x.covers(where(x.m.Placement(), p.key, x.wide))
 	}
-	if err := x.covers(x.m.writeParts(p.key, nil)); err != nil {
+	if err := x.covers(x.m.writeParts(p.key, nil, x.wide)); err != nil {
 		return err
 	}
 	if x.undecided(extension.Put, p.key, nil) {

@@ -23,6 +23,7 @@ type rig struct {
 	seen   []string // what Sink and Observer were told
 	quiet  bool
 	events []event
+	held   bool // keys move only when a story says so
 }
 
 type event struct {
@@ -55,6 +56,10 @@ func (r *rig) LeaseRevoked(id int64)      { r.see("revoked %d", id) }
 func (r *rig) Compacted(rev int64)        { r.see("compacted to %d", rev) }
 
 func (r *rig) Moved(through int64, to *placement.Map) {
+	if t := to.Transit(); t != nil {
+		r.see("moving behind %d: %v to %v", through, t.From.Rules(), t.To.Rules())
+		return
+	}
 	r.see("moved behind %d: %v", through, to.Rules())
 }
 
@@ -112,6 +117,29 @@ func (r *rig) apply(stamp int64, reqs ...proto.Message) []Result {
 }
 
 func (r *rig) entry(e *command.Entry, parts placement.Set, reply Reply) {
+	r.execute(e, parts, reply)
+	for !r.held && r.Placement().Transit() != nil {
+		r.step(0, 1000, nil)
+	}
+}
+
+// step carries out the next step of a transit; without a stamp it takes no revision,
+// so that stories can leave them out.
+func (r *rig) step(stamp int64, budget int, reply Reply) {
+	step := r.Ahead(budget)
+	if step == nil {
+		step = &command.Step{}
+	}
+	if stamp == 0 {
+		for _, s := range r.Stores {
+			stamp = max(stamp, s.Rev())
+		}
+	}
+	e := command.Entry{Stamp: stamp, Commands: []command.Command{{Kind: command.Move, Body: step.AppendTo(nil)}}}
+	r.execute(&e, r.Placement().All(), reply)
+}
+
+func (r *rig) execute(e *command.Entry, parts placement.Set, reply Reply) {
 	r.index++
 	if parts.Len() == 1 {
 		r.Local(parts.First(), r.index, 1, e, reply)

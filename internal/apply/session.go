@@ -16,8 +16,9 @@ import (
 //
 // A write is looked for in the tables of all partitions that take part, and its
 // result is noted in all of them. Two copies of a write may be routed differently:
-// because keys have moved or other extensions are registered, and then all tables
-// have been made equal in between; or because another extension handles it now, and
+// because other extensions are registered or a transit of keys has begun or ended, and
+// then all tables have been made equal in between; while it lasts, both go to all
+// partitions in which it may find the keys ([placement.Map.Wide]); or because another extension handles it now, and
 // then the home of that extension takes part in both. So the copies share a table,
 // and the second finds what became of the first.
 
@@ -40,6 +41,7 @@ func (x *execution) inSession(body []byte) Result {
 		return x.failed(fault.SessionGap)
 	}
 	answers := x.answers
+	x.wide = true
 	r := x.inner(&q)
 	x.answers = answers
 	if r.Err != nil && errors.Is(r.Err, fault.Moved) {
@@ -155,7 +157,7 @@ func (x *execution) missing(q *command.Sequenced) error {
 			return fault.ResultForgotten
 		}
 	}
-	if err := x.covers(x.m.Parts(req)); err != nil {
+	if err := x.covers(x.m.parts(req, true)); err != nil {
 		return err
 	}
 	return fault.ResultForgotten

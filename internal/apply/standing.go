@@ -1,12 +1,15 @@
 package apply
 
-import "github.com/stoa-kv/stoa/internal/extension"
+import (
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
 
 // Standing tells how an extension stands now, for those who look from outside.
 func (m *Machine) Standing(e *extension.Extension) extension.Standing {
-	home := m.home(e)
-	x := execution{m: m, parts: home, local: home.First()}
-	m.rlock(home)
-	defer m.runlock(home)
+	home := m.Placement().Partition(e.OwnerKey())
+	x := execution{m: m, parts: placement.Of(home), local: home}
+	m.rlock(x.parts)
+	defer m.runlock(x.parts)
 	return standingOf(view{&x}, e.StateKey())
 }

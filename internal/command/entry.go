@@ -21,6 +21,7 @@ const (
 	Range                           // RangeRequest; only inside a Call
 	Watch                           // WatchCreateRequest; only inside a Call
 	InSession                       // a Sequenced
+	Move                            // a Step
 )
 
 var kindNames = [...]string{
@@ -28,7 +29,7 @@ var kindNames = [...]string{
 	LeaseGrant: "lease-grant", LeaseRevoke: "lease-revoke",
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
-	InSession: "in-session",
+	InSession: "in-session", Move: "move",
 }
 
 func (k Kind) String() string {
@@ -39,10 +40,11 @@ func (k Kind) String() string {
 }
 
 // MayWrite tells whether a command of this kind may change a key, and so takes
-// a stamp of its own.
+// a stamp of its own. A move changes none, but closed revisions must say whether it
+// has been applied: who has seen a write behind it must find the key in its new place.
 func (k Kind) MayWrite() bool {
 	switch k {
-	case Put, DeleteRange, Txn, LeaseRevoke, Extended, InSession:
+	case Put, DeleteRange, Txn, LeaseRevoke, Extended, InSession, Move:
 		return true
 	}
 	return false

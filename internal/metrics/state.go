@@ -27,6 +27,7 @@ type State struct {
 	BackendQuota      int64
 	WALBytes          int64
 	WALSegments       int
+	Moving            bool
 
 	WatchStreams int64
 	Watchers     int64
@@ -121,6 +122,7 @@ var serverLines = []line{
 	serverLine("stoa_leases", "Leases.", func(s *State) float64 { return float64(s.Leases) }),
 	serverLine("stoa_wal_bytes", "Size of the log on disk.", func(s *State) float64 { return float64(s.WALBytes) }),
 	serverLine("stoa_wal_segments", "Segments of the log on disk.", func(s *State) float64 { return float64(s.WALSegments) }),
+	serverLine("stoa_keys_moving", "Whether keys are on their way from partition to partition. 1 if they are, 0 otherwise.", func(s *State) float64 { return truth(s.Moving) }),
 	serverLine("stoa_partitions", "Partition groups.", func(s *State) float64 { return float64(len(s.Partitions)) }),
 	serverLine("os_fd_used", "Open file descriptors.", func(*State) float64 { return openFiles() }),
 	serverLine("os_fd_limit", "Limit of open file descriptors.", func(*State) float64 { return fileLimit() }),

@@ -127,6 +127,7 @@ type Node struct {
 	installed  atomic.Int64 // snapshots of other servers
 	lastLeader atomic.Uint64
 	counts     counters
+	moving     chan struct{} // keys begin to move
 	sessions   *host.Sessions
 
 	life     context.Context
@@ -142,7 +143,10 @@ type Node struct {
 // and joins the others. It returns before there is a leader; see Ready.
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
-	n := &Node{cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(), ready: make(chan struct{})}
+	n := &Node{
+		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
+		ready: make(chan struct{}), moving: make(chan struct{}, 1),
+	}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
@@ -162,6 +166,7 @@ func Start(cfg Config) (*Node, error) {
 	n.running.Go(n.tick)
 	n.running.Go(n.flushLoop)
 	n.running.Go(n.leaseLoop)
+	n.running.Go(n.moveLoop)
 	n.running.Go(n.publish)
 	n.startCompactor()
 	return n, nil
@@ -180,7 +185,8 @@ func (n *Node) drawIncarnation() error {
 
 func (n *Node) startHub(c *core) {
 	n.hub = watch.NewHub(len(c.stores), n.history, watch.Options{
-		Parts:  c.machine.Placement().Range,
+		Parts:  c.machine.Placement().Wide,
+		Moving: c.machine.Placement().Transit() != nil,
 		Logger: n.log,
 	})
 	n.hub.Reset(recovery.Published(c.stores))

@@ -15,6 +15,7 @@ type State struct {
 	BackendBytes, BackendBytesInUse int64
 	WALBytes                        int64
 	WALSegments                     int
+	Moving                          bool // keys go from partition to partition
 
 	Watch      watch.Stats
 	Partitions []PartitionState
@@ -36,6 +37,7 @@ func (n *Node) State() State {
 		Members: len(c.members), Leases: c.leases.Len(), Watch: n.hub.Stats(),
 		BackendBytes: c.backend.Size(), BackendBytesInUse: c.backend.SizeInUse(),
 		WALBytes: c.wal.Size(), WALSegments: c.wal.Segments(),
+		Moving: c.machine.Placement().Transit() != nil,
 	}
 	for p, st := range c.stores {
 		st.RLock()

@@ -115,8 +115,12 @@ func (o observer) LeaseRevoked(id int64) {
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {
+	select {
+	case o.n.moving <- struct{}{}:
+	default:
+	}
 	if o.n.hub != nil {
-		o.n.hub.Moved(through, to.Range)
+		o.n.hub.Moved(through, to.Wide, to.Transit() != nil)
 	}
 }
 

@@ -13,7 +13,11 @@
 //  2. The same key has the same slot under the same rules on every server and in
 //     every version: the prefix and the hash are part of the data format.
 //  3. [Map.Range] names every partition that can hold a key of the range. It may
-//     name more, never fewer, and always at least one.
+//     name more, never fewer, and always at least one. [Map.Wide] does so for as
+//     long as a [Transit] lasts.
+//  4. [Difference] holds every key that two maps put into different partitions. In a
+//     [Transit] such a key is where the one map or the other says, which the cursor
+//     alone decides; all others are where both say.
 //
 // Request in: the router and apply ask with keys and ranges. Out: partition
 // numbers and sets of them. The package imports nothing of stoa.

@@ -40,9 +40,13 @@ func (m *Map) Partitions() int { return m.partitions }
 // All is the set of all partitions.
 func (m *Map) All() Set { return ^Set(0) >> (MaxPartitions - m.partitions) }
 
-// Slot is the slot of a key.
+// Slot is the slot of a key. That a map may be in transit costs those without rules
+// nothing.
 func (m *Map) Slot(key []byte) int {
 	if m.rules != nil {
+		if t := m.rules.transit; t != nil {
+			return t.of(key).Slot(key)
+		}
 		if s, ok := m.rules.slot(key); ok {
 			return s
 		}
@@ -95,6 +99,9 @@ func (m *Map) Range(key, end []byte) Set {
 	// further directory or in none.
 	prefix := shared(key, end)
 	if m.rules != nil {
+		if t := m.rules.transit; t != nil {
+			return t.spread(key, end)
+		}
 		return m.spread(key, end, prefix)
 	}
 	if _, deep := levels(prefix); deep > 0 {

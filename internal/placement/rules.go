@@ -27,6 +27,7 @@ type rules struct {
 	tops    Filter
 	root    bool // there is a rule for "/"
 	longest int  // bytes of a key
+	transit *Transit
 }
 
 // WithRules is the map with other rules in the place of its own. No two may have
@@ -56,7 +57,8 @@ func index(sorted []Rule) *rules {
 	return rs
 }
 
-// Rules are the map's rules, ordered by key. The caller must not change them.
+// Rules are the map's rules, ordered by key; of one in transit, those that it goes
+// to. The caller must not change them.
 func (m *Map) Rules() []Rule {
 	if m.rules == nil {
 		return nil

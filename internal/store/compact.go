@@ -17,7 +17,11 @@ type sweep struct {
 	left   int    // keys that the pass has still to look at
 	found  []Dead // by the pass in progress
 	dead   []Dead // by finished passes, ascending, not yet cut
-	done   int64  // every revision killed by this compaction is or was in dead
+	late   []Dead // of keys that came from other stores, otherwise like dead
+	done   int64  // every revision killed by this compaction is or was in dead or late
+
+	// elders are the sweeps of stores from which keys have come; see follow.
+	elders []*sweep
 
 	handed   int64    // Swept of the last cut
 	flushed  position // end of the last released cut
@@ -120,13 +124,35 @@ const (
 // take hands over n dead revisions, or their share if that is more, and the compaction
 // that is complete with them.
 func (w *sweep) take(n int) (dead []Dead, swept int64) {
-	n = min(max(n, len(w.dead)/deadShare), len(w.dead))
-	dead, w.dead = w.dead[:n:n], w.dead[n:]
-	if len(w.dead) > 0 {
+	all := len(w.dead) + len(w.late)
+	n = min(max(n, all/deadShare), all)
+	if bound, bounded := w.bound(); bounded || len(w.late) > 0 {
+		dead = w.oldest(n, bound)
+	} else {
+		dead, w.dead = w.dead[:n:n], w.dead[n:]
+	}
+	if len(w.dead)+len(w.late) > 0 {
 		return dead, w.handed
 	}
-	w.dead, w.handed = nil, w.done
+	w.dead, w.late, w.handed = nil, nil, w.done
 	return dead, w.done
+}
+
+// oldest takes up to n dead revisions below a bound, in their order.
+func (w *sweep) oldest(n int, bound Revision) []Dead {
+	list := make([]Dead, 0, n)
+	for len(list) < n {
+		from := &w.dead
+		if len(w.dead) == 0 || len(w.late) > 0 && w.late[0].Less(w.dead[0].Revision) {
+			from = &w.late
+		}
+		if !(*from)[0].Less(bound) {
+			break
+		}
+		list = append(list, (*from)[0])
+		*from = (*from)[1:]
+	}
+	return list
 }
 
 // queue is a FIFO of keys in chunks, so that a push never copies it.

@@ -58,8 +58,10 @@ func (c *Cut) Changes() iter.Seq[*Change] {
 	}
 }
 
-// Cut hands over what changed since the last one, in constant time. There is
-// one cut at a time: it must be released before the next is made.
+// Cut hands over what changed since the last one, in constant time; a while after
+// keys have moved here, in that which it takes to go through what they bring along.
+// There is one cut at a time: it must be released before the next is made. The locks
+// of all stores between which keys move are held.
 func (s *Store) Cut() Cut {
 	c := Cut{
 		Index: s.index, Term: s.term, Rev: s.rev,
@@ -74,7 +76,7 @@ func (s *Store) Cut() Cut {
 
 // Dirty tells whether a cut would hold anything to make durable.
 func (s *Store) Dirty() bool {
-	return s.sweep.flushed < s.log.next || len(s.sweep.dead) > 0 || s.sweep.reported < s.compacted
+	return s.sweep.flushed < s.log.next || len(s.sweep.dead)+len(s.sweep.late) > 0 || s.sweep.reported < s.compacted
 }
 
 // Release forgets a cut that History now holds, and then goes on with the

@@ -24,7 +24,8 @@
 //  6. No step under the lock takes longer because of a compaction or a flush,
 //     but for bounded pieces.
 //  7. Keys that move to another store of the server take all of their history
-//     along: what the stores answer together is the same before and after.
+//     along: what the stores answer together is the same before and after. A step of
+//     a move takes as long as the keys in it need, and Piece bounds these.
 //
 // The package knows no watches, no leases (beyond the id in a KeyValue), no
 // Raft, no file and no clock. Of stoa it imports only internal/fault and

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+	"math"
 	"slices"
 	"sort"
 )
@@ -8,12 +10,12 @@ import (
 // Move brings the keys of [key, end), an end of "\x00" being no bound, to the stores in which route says that they
 // belong, with all of their history, and returns how many it moved. The caller
 // holds the locks of all stores; what they hold is the same state before and
-// after. The time that it takes depends on the keys in the range, not on how many
-// others there are, nor on how often they have changed.
+// after. The time that it takes depends on the keys in the range and on their
+// history, not on how many others there are; see Piece.
 func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 	moved := 0
+	leaving := make([][]*entry, len(stores))
 	for p, s := range stores {
-		leaving := make([][]*entry, len(stores))
 		for _, all := range [...]*ordered{&s.live, &s.graves} {
 			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
 				if to := route(e.key()); to != p {
@@ -26,11 +28,57 @@ func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 			if len(list) > 0 {
 				stores[to].adopt(s, list)
 				moved += len(list)
+				leaving[to] = nil
 			}
 		}
 	}
 	return moved
 }
+
+// Piece says where to stop so that Move, from key on, takes on about budget keys of
+// [key, end), one with a long history counting as several: at the returned key, of
+// which it is the first time that Move would have to do with it. Nil stands for end,
+// and left is what of the budget isn't used then. It takes the read locks itself, one
+// after the other, so what it says is an estimate; budget is at least 1.
+func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int) {
+	type load struct {
+		key   []byte
+		costs int
+	}
+	var ahead []load
+	for _, s := range stores {
+		s.RLock()
+		for _, all := range [...]*ordered{&s.live, &s.graves} {
+			sum := 0
+			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
+				ahead = append(ahead, load{e.key(), e.costs()})
+				sum += e.costs()
+				return sum <= budget
+			})
+		}
+		s.RUnlock()
+	}
+	slices.SortFunc(ahead, func(a, b load) int { return bytes.Compare(a.key, b.key) })
+	for i, l := range ahead {
+		if i > 0 && l.costs > budget {
+			return bytes.Clone(l.key), 0
+		}
+		budget -= l.costs
+	}
+	return nil, max(budget, 0)
+}
+
+// costs is what an entry counts for in a Piece.
+func (e *entry) costs() int {
+	if e.past == nil {
+		return 1
+	}
+	return 1 + len(e.past.marks)/marksPerKey
+}
+
+// marksPerKey is how many revisions are as much work to move as one more key: each of
+// them may be looked up, or found to be dead.
+const marksPerKey = 16
 
 // adopt takes keys over from another store.
 func (s *Store) adopt(from *Store, list []*entry) {
@@ -38,15 +86,35 @@ func (s *Store) adopt(from *Store, list []*entry) {
 	s.lastDelete = max(s.lastDelete, from.lastDelete)
 	s.arrivals.through = s.rev
 	from.departed = from.rev
-	s.sweep.inherit(&from.sweep)
+	s.sweep.follow(&from.sweep)
 	recent := from.firstRecent()
+	var fresh []Change
+	var dead []Dead
 	for _, e := range list {
-		s.arrivals.fresh = from.appendRecent(s.arrivals.fresh, e, recent)
+		fresh = from.appendRecent(fresh, e, recent)
 		from.dismiss(e)
-		s.install(e)
+		dead = s.install(e, dead)
 	}
-	slices.SortFunc(s.arrivals.fresh, compareChanges)
-	s.sweep.merge()
+	slices.SortFunc(fresh, compareChanges)
+	s.arrivals.fresh = mergeInto(s.arrivals.fresh, fresh, compareChanges)
+	slices.SortFunc(dead, compareDead)
+	s.sweep.late = mergeInto(s.sweep.late, dead, compareDead)
+}
+
+// mergeInto merges two ascending lists, and reuses the room of the first.
+func mergeInto[T any](to, more []T, compare func(a, b T) int) []T {
+	i, j := len(to)-1, len(more)-1
+	to = append(to, more...)
+	for at := len(to) - 1; j >= 0; at-- {
+		if i >= 0 && compare(to[i], more[j]) > 0 {
+			to[at] = to[i]
+			i--
+		} else {
+			to[at] = more[j]
+			j--
+		}
+	}
+	return to
 }
 
 // dismiss takes a key out of everything but the change log, which the next cut
@@ -65,12 +133,12 @@ func (s *Store) dismiss(e *entry) {
 }
 
 // install puts a key in. What this store's compactions have killed of others is
-// dead of this one too.
-func (s *Store) install(e *entry) {
+// dead of this one too, and added to dead.
+func (s *Store) install(e *entry, dead []Dead) []Dead {
 	if e.past != nil {
 		var gone bool
-		if s.sweep.dead, gone = e.compact(s.sweep.target, s.sweep.dead); gone {
-			return
+		if dead, gone = e.compact(s.sweep.target, dead); gone {
+			return dead
 		}
 		if e.past != nil {
 			s.sweep.age(e)
@@ -83,6 +151,7 @@ func (s *Store) install(e *entry) {
 	} else {
 		s.graves.add(e)
 	}
+	return dead
 }
 
 // arrivals are changes of keys that have moved here which History may not have
@@ -98,9 +167,7 @@ type arrivals struct {
 func compareChanges(a, b Change) int { return a.Compare(b.Revision) }
 
 func (a *arrivals) takeCut() {
-	a.cut = append(a.cut, a.fresh...)
-	slices.SortFunc(a.cut, compareChanges)
-	a.fresh = nil
+	a.cut, a.fresh = mergeInto(a.cut, a.fresh, compareChanges), nil
 }
 
 func (a *arrivals) change(rev Revision) *Change {
@@ -167,19 +234,35 @@ func (s *Store) has(c *Change) bool {
 
 // A key may have dead revisions in the lists of the store that it leaves. They
 // must be gone from the file before its tombstone is (invariant 5), which from now
-// on this store will find; so it takes those lists over. That both remove the same
-// revisions does no harm.
-func (w *sweep) inherit(from *sweep) {
-	if len(from.dead)+len(from.found) > 0 {
-		w.dead = append(append(w.dead, from.dead...), from.found...)
-	}
+// on this store will find. So while the other one has anything to hand over, this
+// one hands over nothing newer. Nor does it report a compaction as finished beyond
+// the other's: what comes from there may have brought more dead.
+func (w *sweep) follow(from *sweep) {
 	w.handed = min(w.handed, from.handed)
+	if from.pending() && !slices.Contains(w.elders, from) {
+		w.elders = append(w.elders, from)
+	}
 }
 
-// merge puts in order what a move has added.
-func (w *sweep) merge() {
-	slices.SortFunc(w.dead, compareDead)
-	w.dead = slices.CompactFunc(w.dead, func(a, b Dead) bool { return a == b })
+// pending tells whether anything that was found has still to be handed over.
+func (w *sweep) pending() bool { return len(w.dead)+len(w.late)+len(w.found) > 0 }
+
+// bound is the revision from which on nothing may be handed over yet, because a
+// store that keys have come from must do so first. The locks of all stores are held.
+func (w *sweep) bound() (rev Revision, bounded bool) {
+	w.elders = slices.DeleteFunc(w.elders, func(o *sweep) bool { return !o.pending() })
+	rev = Revision{math.MaxInt64, math.MaxInt64}
+	for _, o := range w.elders {
+		if len(o.found) > 0 {
+			return Revision{}, true // these aren't in order yet
+		}
+		for _, list := range [...][]Dead{o.dead, o.late} {
+			if len(list) > 0 && list[0].Less(rev) {
+				rev = list[0].Revision
+			}
+		}
+	}
+	return rev, len(w.elders) > 0
 }
 
 // age queues a key that has a past now.

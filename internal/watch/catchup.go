@@ -25,7 +25,7 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 		for i, p := range h.parts {
 			views[i] = p.view()
 		}
-		g, from, to, resets := w.group, w.next, w.group.at, h.resets
+		g, from, to, resets, moving := w.group, w.next, w.group.at, h.resets, h.o.Moving
 		recent := g.floor(views) < from
 		switch {
 		case from > to:
@@ -43,12 +43,12 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 		}
 		h.mu.Unlock()
 
-		b, err := h.read(w, g, views, recent, from, to)
+		b, err := h.read(w, g, views, recent, from, to, moving)
 
 		h.mu.Lock()
 		if resets != h.resets && w.state != gone {
-			// The stores were replaced meanwhile, or keys have moved between them: what
-			// was read has holes, or the same twice.
+			// The stores were replaced meanwhile, or keys have begun or ceased to move
+			// between them: what was read may have holes, or the same twice.
 			h.mu.Unlock()
 			continue
 		}
@@ -60,11 +60,11 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 	}
 }
 
-func (h *Hub) read(w *watcher, g *group, views []view, recent bool, from, to int64) (batch, error) {
+func (h *Hub) read(w *watcher, g *group, views []view, recent bool, from, to int64, moving bool) (batch, error) {
 	if recent {
 		return h.readRecent(w, g, views, from, to), nil
 	}
-	return h.readHistory(w, g, from, to)
+	return h.readHistory(w, g, from, to, moving)
 }
 
 // settle takes note of what was read without the lock.
@@ -172,15 +172,26 @@ func (h *Hub) readRecent(w *watcher, g *group, views []view, from, to int64) bat
 
 // readHistory asks each partition in turn, each only as far as the ones before
 // it got, so that the batch ends at a revision that is whole in all of them.
-func (h *Hub) readHistory(w *watcher, g *group, from, to int64) (batch, error) {
+//
+// While keys move, each of them once, all but the last are asked again in the end:
+// so any two are asked in either order, and a key that goes from the one to the other
+// is found before it goes or after it has come, or both times.
+func (h *Hub) readHistory(w *watcher, g *group, from, to int64, moving bool) (batch, error) {
+	parts := slices.Collect(g.set.Each())
+	if moving && len(parts) > 1 {
+		parts = append(parts, parts[:len(parts)-1]...)
+	}
 	var all []*store.Change
-	for p := range g.set.Each() {
+	for _, p := range parts {
 		changes, through, err := h.history(p, w.key, w.rangeEnd(), from, to, h.o.BatchEvents, w.prevKv)
 		if err != nil {
 			return batch{}, err
 		}
 		to = min(to, through)
 		all = addInOrder(all, changes)
+	}
+	if moving {
+		all = slices.CompactFunc(all, func(a, b *store.Change) bool { return a.Revision == b.Revision })
 	}
 	b := batch{through: to}
 	for len(all) > 0 && all[0].Main <= to {

@@ -28,6 +28,9 @@ type Options struct {
 	// Parts says which partitions a range may touch, until [Hub.Moved]; nil: all
 	// of them. It is called under the hub's lock.
 	Parts func(key, end []byte) placement.Set
+	// Moving says that keys may move between the partitions that Parts names for them,
+	// each of them once, until [Hub.Moved].
+	Moving bool
 
 	// RecentRevisions and RecentBytes bound, per partition, what the hub keeps
 	// of the last changes (4,096 and 8 MiB).

@@ -34,6 +34,10 @@ type op struct {
 	// by the old map.
 	homes    homes
 	oldFirst bool
+	// Of one that begins a transit: where keys go, and where they come from. Of a step
+	// of it that isn't the last: the hub doesn't hear of it.
+	to, from homes
+	silent   bool
 }
 
 // homes are the partitions of keys.
@@ -60,6 +64,9 @@ type model struct {
 
 	homes     homes // by what is applied
 	ahead     homes // by what is proposed
+	to, from  homes // of the transit that is under way, by what is applied
+	aheadTo   homes // by what is proposed
+	settling  bool  // nothing is proposed any more
 	stamp     int64 // last one given out
 	queues    [][]*op
 	values    map[string]kvwire.KeyValue
@@ -79,6 +86,9 @@ func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev 
 	}
 	if rapid.IntRange(0, 3).Draw(m.t, "meanwhile") == 0 {
 		// Nothing is locked: keys may move between the reads of two partitions.
+		if m.aheadTo != nil && !m.settling {
+			m.transit(rapid.SliceOfNDistinct(rapid.SampledFrom(modelKeys), 1, 4, rapid.ID[string]).Draw(m.t, "now"), 0)
+		}
 		m.applyAll(true)
 	}
 	w := newWatcher(nil, &pb.WatchCreateRequest{Key: key, RangeEnd: end})
@@ -128,6 +138,38 @@ func (m *model) move(moving, keys []string, to int, oldFirst bool) {
 		by = from
 	}
 	m.enqueue(o, keys, false, by)
+}
+
+// transit proposes that keys begin to go to one partition, that some of them do, or
+// that the last ones have.
+func (m *model) transit(keys []string, to int) {
+	o := &op{homes: m.ahead, parts: placement.New(m.partitions).All()}
+	switch {
+	case m.aheadTo == nil:
+		m.aheadTo = maps.Clone(m.ahead)
+		for _, k := range keys {
+			m.aheadTo[k] = to
+		}
+		o.to, o.from = m.aheadTo, m.ahead
+	case len(keys) == 0:
+		o.homes, m.aheadTo = m.aheadTo, nil
+		m.ahead = o.homes
+	default:
+		m.ahead = maps.Clone(m.ahead)
+		for _, k := range keys {
+			m.ahead[k] = m.aheadTo[k]
+		}
+		o.homes, o.silent = m.ahead, true
+	}
+	m.enqueue(o, nil, false, m.ahead)
+}
+
+// parts is where keys are, or may be while they move.
+func (m *model) parts(key, end []byte) placement.Set {
+	if m.to != nil {
+		return m.to.parts(key, end) | m.from.parts(key, end)
+	}
+	return m.homes.parts(key, end)
 }
 
 func (m *model) propose(keys []string, del bool) { m.enqueue(&op{}, keys, del, m.ahead) }
@@ -188,11 +230,14 @@ func (m *model) apply(p int, publish bool) bool {
 		through--
 	}
 	m.homes = o.homes
-	if publish {
+	if !o.silent {
+		m.to, m.from = o.to, o.from
+	}
+	if publish && !o.silent {
 		for q := range m.partitions {
 			m.closed[q] = max(m.closed[q], through)
 		}
-		m.hub.Moved(through, m.homes.parts)
+		m.hub.Moved(through, m.parts, m.to != nil)
 	}
 	if !o.oldFirst {
 		m.publish(o, publish)
@@ -369,7 +414,7 @@ func newModel(t *rapid.T) *model {
 	}
 	m.ahead = m.homes
 	m.hub = NewHub(n, m.history, Options{
-		Parts:           m.homes.parts,
+		Parts:           m.parts,
 		RecentRevisions: rapid.IntRange(1, 12).Draw(t, "recent"),
 		QueueResponses:  rapid.IntRange(1, 24).Draw(t, "queue"),
 		BatchEvents:     rapid.IntRange(1, 5).Draw(t, "batch"),
@@ -440,6 +485,10 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"move": func(*rapid.T) {
 			keys := rapid.SliceOfNDistinct(rapid.SampledFrom(modelKeys), 0, 4, rapid.ID[string])
+			if m.aheadTo != nil || rapid.Bool().Draw(m.t, "in steps") {
+				m.transit(keys.Draw(m.t, "next"), partition())
+				return
+			}
 			m.move(keys.Draw(m.t, "moving"), keys.Draw(m.t, "keys"), partition(), rapid.Bool().Draw(m.t, "published before"))
 			if rapid.Bool().Draw(m.t, "at once") {
 				m.applyAll(true)
@@ -500,7 +549,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				return
 			}
 			m.applyAll(false)
-			m.hub.Install(m.homes.parts, m.published, m.compacted)
+			m.hub.Install(m.parts, m.to != nil, m.published, m.compacted)
 		},
 	}
 }
@@ -518,6 +567,7 @@ func (m *model) applyAll(publish bool) {
 
 // settle lets everything arrive and checks that nothing is missing.
 func (m *model) settle() {
+	m.settling = true
 	m.applyAll(true)
 	for p := range m.partitions {
 		m.close(p)

@@ -7,15 +7,16 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Moved says that keys have moved between partitions: from now on parts says which
-// of them a range may touch. Every change of every partition at or below through
-// has been published, none such will come, and what comes later is published by
-// the new map. It is called while all stores are locked, after the keys have moved
-// there, so that whoever reads history finds them in their new places.
+// Moved says that keys begin to move between partitions, or have moved: from now on
+// parts says which of them a range may touch, and moving whether keys go from one of
+// these to another meanwhile, each of them once. Every change of every partition at
+// or below through has been published, none such will come, and what comes later is
+// published where parts says. It is called while all stores are locked, so that
+// whoever reads history finds keys where it says.
 //
 // Watchers of other partitions than before go on behind what they have seen. That
 // waits for no watcher, but for the hub's lock.
-func (h *Hub) Moved(through int64, parts func(key, end []byte) placement.Set) {
+func (h *Hub) Moved(through int64, parts func(key, end []byte) placement.Set, moving bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.parts {
@@ -26,25 +27,25 @@ func (h *Hub) Moved(through int64, parts func(key, end []byte) placement.Set) {
 	for _, p := range h.parts {
 		p.forget(through)
 	}
-	h.regroup(parts)
+	h.regroup(parts, moving)
 	h.stir()
 }
 
-// Install is Reset for stores in which keys may lie in other partitions.
-func (h *Hub) Install(parts func(key, end []byte) placement.Set, published []int64, compacted int64) {
+// Install is Reset for stores in which keys may lie in other partitions, or move.
+func (h *Hub) Install(parts func(key, end []byte) placement.Set, moving bool, published []int64, compacted int64) {
 	h.Compacted(compacted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reset(published)
-	h.regroup(parts)
+	h.regroup(parts, moving)
 	h.stir()
 }
 
 // regroup brings each watcher to the group of the partitions that its range
 // touches now. Reads of history that are under way begin again: they may have
 // looked for keys on both sides of a move.
-func (h *Hub) regroup(parts func(key, end []byte) placement.Set) {
-	h.o.Parts = parts
+func (h *Hub) regroup(parts func(key, end []byte) placement.Set, moving bool) {
+	h.o.Parts, h.o.Moving = parts, moving
 	h.resets++
 	for e := h.streams.Front(); e != nil; e = e.Next() {
 		s := e.Value.(*Stream)

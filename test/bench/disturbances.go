@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -139,11 +141,52 @@ func (s *staller) moveSlots() error {
 		if _, err := a.kv.Put(ctx, &pb.PutRequest{Key: []byte("/em/mover"), Value: []byte(moverSource)}); err != nil {
 			return fmt.Errorf("registering an extension: %w", err)
 		}
+		if err := s.arrived(ctx); err != nil {
+			return err
+		}
 		if _, err := a.kv.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte("/em/mover")}); err != nil {
 			return fmt.Errorf("removing the extension: %w", err)
 		}
-		return nil
+		return s.arrived(ctx)
 	})(s)
+}
+
+// arrived waits until no server has keys on their way any more.
+func (s *staller) arrived(ctx context.Context) error {
+	for _, server := range s.cluster.Servers {
+		for {
+			moving, err := movesKeys(ctx, server)
+			if err != nil {
+				return err
+			}
+			if !moving {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// movesKeys asks a server's metrics.
+func movesKeys(ctx context.Context, server *process.Server) (bool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.ClientURL+"/metrics", nil)
+	if err != nil {
+		return false, fmt.Errorf("asking whether keys move: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, fmt.Errorf("asking whether keys move: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return false, fmt.Errorf("reading whether keys move: %w", err)
+	}
+	if !bytes.Contains(text, []byte("\nstoa_keys_moving ")) {
+		return false, fmt.Errorf("%s doesn't say whether keys move", server.Name)
+	}
+	return bytes.Contains(text, []byte("\nstoa_keys_moving 1")), nil
 }
 
 // large puts 1 MiB and waits a little.

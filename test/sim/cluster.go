@@ -59,10 +59,11 @@ type plan struct {
 	trouble                time.Duration // how long faults go on
 	pause                  time.Duration // between faults, about
 	lossy                  bool          // a minority never comes back
+	step                   time.Duration // between two steps of keys that move, about
 }
 
-func (p *plan) hub(parts func(key, end []byte) placement.Set) watch.Options {
-	return watch.Options{Parts: parts, RecentRevisions: p.recent, QueueResponses: p.queue, BatchEvents: 7}
+func (p *plan) hub(m *placement.Map) watch.Options {
+	return watch.Options{Parts: m.Wide, Moving: m.Transit() != nil, RecentRevisions: p.recent, QueueResponses: p.queue, BatchEvents: 7}
 }
 
 func drawPlan(l *loop) plan {
@@ -81,6 +82,7 @@ func drawPlan(l *loop) plan {
 		trouble:     l.between(2*time.Second, 5*time.Second),
 		pause:       l.between(50*time.Millisecond, 500*time.Millisecond),
 		lossy:       l.chance(3),
+		step:        pick(l, []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond}),
 	}
 }
 

@@ -56,6 +56,7 @@ func (l *life) open() (*core, error) {
 	}
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
+		Mutations: s.c.mutation.Apply,
 	})
 	if !s.c.mutation.ForgetExtensions {
 		if err := c.machine.LoadExtensions(); err != nil {
@@ -102,6 +103,9 @@ func (c *core) load(meta *backend.Meta) error {
 	}
 	if c.l.sv.c.mutation.ForgetMap {
 		c.placement = placement.New(c.placement.Partitions())
+	}
+	if c.l.sv.c.mutation.ForgetCursor {
+		c.placement = c.placement.Settled()
 	}
 	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
 		return err
@@ -195,7 +199,11 @@ func (o observer) LeaseRevoked(id int64) {
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.l.sv.c.stats.Moves++
 	if o.l.hub != nil && !o.l.sv.c.mutation.KeepGroups {
-		o.l.hub.Moved(through, to.Range)
+		parts := to.Wide
+		if o.l.sv.c.mutation.NarrowWatches {
+			parts = to.Range
+		}
+		o.l.hub.Moved(through, parts, to.Transit() != nil)
 		o.l.stir()
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 )
@@ -12,6 +13,7 @@ type Mutation struct {
 	Seed    uint64 // known to fail; a change of the code may move it
 	Replica replica.Mutations
 	Session host.Mutations
+	Apply   apply.Mutations
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.
@@ -35,6 +37,11 @@ type Mutation struct {
 	LoseCalls bool
 	// ForgetMap loads the stores as if keys had never moved.
 	ForgetMap bool
+	// ForgetCursor loads the stores as if those that were moving had all arrived.
+	ForgetCursor bool
+	// NarrowWatches tells the watch hub where keys are when they begin to move, but not
+	// where they go.
+	NarrowWatches bool
 }
 
 // Mutations are all that must be noticed.
@@ -58,6 +65,9 @@ func Mutations() []Mutation {
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
+		{Name: "forget-cursor", Seed: 1, ForgetCursor: true},
+		{Name: "forget-key", Seed: 1, Apply: apply.Mutations{ForgetKey: true}},
+		{Name: "narrow-watches", Seed: 1, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
 		{Name: "call-twice", Seed: 3, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},

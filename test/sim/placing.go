@@ -5,6 +5,9 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // Extensions that do nothing but have a scope: registering one brings the keys of
@@ -37,6 +40,23 @@ func (c *cluster) register() request {
 // unregister lets them go.
 func (c *cluster) unregister() request {
 	return strictly(&pb.DeleteRangeRequest{Key: []byte(pick(c.loop, placers))})
+}
+
+// moveLoop brings keys on their way, as node's does, but in steps of few keys. It
+// doesn't wait until one has been made, so that some are proposed twice.
+func (l *life) moveLoop() {
+	l.after(l.between(0, 2*l.sv.c.plan.step), "move on", 0, l.moveLoop)
+	c := l.core
+	if !c.replica.Leading() {
+		return
+	}
+	if step := c.machine.Ahead(1 + l.sv.c.loop.rng.IntN(3)); step != nil {
+		l.sv.c.stats.Steps++
+		c.replica.Submit(&replica.Write{
+			Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
+			Parts:   c.machine.Placement().All(), System: true, Done: func(replica.Outcome) {},
+		})
+	}
 }
 
 // registers says whether a key is an extension's source. Putting it also notes its

@@ -77,12 +77,13 @@ func (s *server) start() {
 		return
 	}
 	l.core = c
-	l.hub = watch.NewHub(s.c.partitions, l.history, s.c.plan.hub(c.machine.Placement().Range))
+	l.hub = watch.NewHub(s.c.partitions, l.history, s.c.plan.hub(c.machine.Placement()))
 	l.hub.Reset(recovery.Published(c.stores))
 	c.begin()
 	l.after(s.tickTime(), "tick", 0, l.tick)
 	l.after(s.c.loop.between(0, s.c.plan.flush), "flush", 0, l.flushLoop)
 	l.after(leaseInterval, "leases", 0, l.leaseLoop)
+	l.moveLoop()
 }
 
 // end is the process's death: nothing of it ever runs again.

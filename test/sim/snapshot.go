@@ -158,7 +158,8 @@ func (l *life) install(file []byte, done func()) {
 	old.replica.Stop(fault.TimeoutLeaderFail)
 	if !c.mutation.KeepHub {
 		published, compacted := recovery.Published(l.core.stores)
-		l.hub.Install(l.core.machine.Placement().Range, published, compacted)
+		placed := l.core.machine.Placement()
+		l.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted)
 	}
 	l.core.begin()
 	l.stir()

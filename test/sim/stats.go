@@ -12,7 +12,7 @@ type Stats struct {
 	Servers, Partitions         int
 	Requests, Answered, Unknown int
 	Revisions, MultiPartition   int
-	Moves, Rerouted             int // changes of the placement, and requests whose keys had moved
+	Moves, Steps, Rerouted      int // transits begun and ended, their steps, and requests whose keys had moved
 	Calls                       int // requests that concern extensions
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int

@@ -58,9 +58,10 @@ func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item)
 	d.wantsMap = o.GetPartitionMap()
 }
 
-// tellMap returns where keys live, if the client wants to know and doesn't.
+// tellMap returns where keys live, if the client wants to know and doesn't. In a
+// transit that is where they go: by then most of a hint's use is ahead.
 func (d *driver) tellMap() *stoapb.PartitionMap {
-	m := d.server.State().Machine.Placement()
+	m := d.server.State().Machine.Placement().Settled()
 	if !d.wantsMap || m == d.toldMap {
 		return nil
 	}

@@ -58,7 +58,7 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 			if d.tooLarge(r) {
 				return refuse(op, fault.RequestTooLarge)
 			}
-			d.plan = apply.Plan{Parts: placement.Of(m.Placement().Partition(r.Key))}
+			d.plan = apply.Plan{Parts: m.PutInSession(r.Key)}
 			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 		}
 		if err := decodeRequest(r, new(pb.PutRequest)); err != nil {
@@ -86,7 +86,7 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 	if d.tooLarge(r) {
 		return refuse(op, fault.RequestTooLarge)
 	}
-	d.plan = d.server.State().Machine.Plan(kind, r.Message, d.who)
+	d.plan = d.server.State().Machine.PlanInSession(kind, r.Message, d.who)
 	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 }
 

@@ -44,6 +44,7 @@ import (
 //	free [server=N]
 //	sleep, wake [server=1]
 //	                  what is to be done soon has to wait
+//	hold, release     keys that should move don't, though they are about to
 //	cut, join         the servers say nothing to each other but Raft's messages
 //	elect SERVER      it stamps
 //	wait DURATION     let time pass
@@ -108,6 +109,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 	d.MaybeScanArgs(t, "session", &id)
 	sv, c := s.servers[at-1], s.clients[int64(id)]
 	switch d.Cmd {
+	case "hold", "release":
+		s.held = d.Cmd == "hold"
 	case "open":
 		s.open(sv, int64(id), d)
 	case "ask":

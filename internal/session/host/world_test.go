@@ -35,6 +35,7 @@ type world struct {
 	wire    []envelope
 	ticked  time.Time // the last tick of the servers
 	cut     bool      // servers say nothing to each other but Raft's messages
+	held    bool      // keys that should move don't
 	said    strings.Builder
 }
 
@@ -167,7 +168,7 @@ func (o observer) LeaseGranted(lease.Lease) {}
 func (o observer) LeaseRevoked(id int64)    { o.sessions.Revoked(id) }
 func (o observer) Compacted(rev int64)      { o.hub.Compacted(rev) }
 func (o observer) Moved(through int64, to *placement.Map) {
-	o.hub.Moved(through, to.Range)
+	o.hub.Moved(through, to.Wide, to.Transit() != nil)
 }
 
 // wire keeps what a server says until it is carried.
@@ -200,11 +201,27 @@ func (w *world) settle() {
 			moved = s.work() || moved
 			moved = s.run() || moved
 		}
-		if !moved {
+		if !moved && !w.moveOn() {
 			return
 		}
 	}
 	w.t.Fatal("the servers don't come to rest")
+}
+
+// moveOn brings keys on their way, once nothing else is to be done.
+func (w *world) moveOn() bool {
+	for _, s := range w.servers {
+		step := s.state.Machine.Ahead(1)
+		if step == nil || !s.state.Replica.Leading() || w.held {
+			continue
+		}
+		s.state.Replica.Submit(&replica.Write{
+			Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
+			Parts:   s.state.Machine.Placement().All(), System: true, Done: func(replica.Outcome) {},
+		})
+		return true
+	}
+	return false
 }
 
 // work runs the loops of a server's groups that have something to do, and its hub.

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+// Keys that have to move do so in steps, each of which holds up everything: for as
+// long as stepKeys take, and as long as all partitions need to meet. What is left of
+// the time, at least two thirds, belongs to those who wait.
+const (
+	stepKeys  = 250
+	stepPause = 5 * time.Millisecond
+)
+
+// moveLoop brings keys on their way, on the leader. Where they have got to is in the
+// log, so that another leader goes on from there.
+func (n *Node) moveLoop() {
+	ticker := time.NewTicker(leaseInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-n.life.Done():
+			return
+		case <-n.moving: // soon, where this server leads already
+		case <-ticker.C:
+		}
+		for n.moveOn() {
+		}
+	}
+}
+
+// moveOn makes a step if there is one to make here, and tells whether there may be
+// another.
+func (n *Node) moveOn() bool {
+	c := n.current()
+	if !c.replica.Leading() {
+		return false
+	}
+	step := c.machine.Ahead(stepKeys)
+	if step == nil {
+		return false
+	}
+	began := time.Now()
+	done := make(chan error, 1)
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
+		Parts:   c.machine.Placement().All(), System: true,
+		Done: func(out replica.Outcome) { done <- out.Err },
+	})
+	select {
+	case err := <-done:
+		if err != nil {
+			n.log.Debug("keys could not be moved on yet", zap.Error(err))
+			return false
+		}
+	case <-n.life.Done():
+		return false
+	}
+	return n.pause(n.life, max(stepPause, 2*time.Since(began))) == nil
+}

@@ -1,0 +1,96 @@
+package placement
+
+import "bytes"
+
+// Transit is the way from one map to another, which keys go in their order: those
+// below Cursor are where To says, the others still where From says. Only the rules
+// of the two differ.
+type Transit struct {
+	From, To *Map
+	Cursor   []byte
+}
+
+// Towards is the map in transit to one with other rules, before the first key has
+// moved: keys are where they are. If no key has to move it is the other map.
+func (m *Map) Towards(to *Map) *Map {
+	if m.Transit() != nil || to.Transit() != nil || m.slots != to.slots || m.partitions != to.partitions {
+		panic("placement: only rules can be changed, one after the other")
+	}
+	if len(Difference(m, to)) == 0 {
+		return to
+	}
+	return (&Transit{From: m, To: to}).at(nil)
+}
+
+// Transit is where the map comes from and goes to, nil if it stays as it is.
+func (m *Map) Transit() *Transit {
+	if m.rules == nil {
+		return nil
+	}
+	return m.rules.transit
+}
+
+// Settled is the map at the end of its transit.
+func (m *Map) Settled() *Map {
+	if t := m.Transit(); t != nil {
+		return t.To
+	}
+	return m
+}
+
+// Advance is the map after the keys below a cursor have moved.
+func (t *Transit) Advance(cursor []byte) *Map {
+	return (&Transit{From: t.From, To: t.To}).at(bytes.Clone(cursor))
+}
+
+// at makes the map. Of its rules, nothing but the transit is used.
+func (t *Transit) at(cursor []byte) *Map {
+	t.Cursor = cursor
+	return &Map{partitions: t.To.partitions, slots: t.To.slots, rules: &rules{sorted: t.To.Rules(), transit: t}}
+}
+
+// Ahead is where keys can be that have still to move and are below a bound; nil
+// stands for no bound.
+func (t *Transit) Ahead(bound []byte) []Span {
+	var ahead []Span
+	for _, s := range Difference(t.From, t.To) {
+		if bytes.Compare(s.Key, t.Cursor) < 0 {
+			s.Key = t.Cursor
+		}
+		if bound != nil && bytes.Compare(bound, s.End) < 0 {
+			s.End = bound
+		}
+		if bytes.Compare(s.Key, s.End) < 0 {
+			ahead = append(ahead, s)
+		}
+	}
+	return ahead
+}
+
+// of is the map that counts for a key.
+func (t *Transit) of(key []byte) *Map {
+	if bytes.Compare(key, t.Cursor) < 0 {
+		return t.To
+	}
+	return t.From
+}
+
+// spread is Map.Range for a range of more than one key.
+func (t *Transit) spread(key, end []byte) Set {
+	switch {
+	case bytes.Compare(end, t.Cursor) <= 0:
+		return t.To.Range(key, end)
+	case bytes.Compare(key, t.Cursor) >= 0:
+		return t.From.Range(key, end)
+	}
+	return t.To.Range(key, t.Cursor) | t.From.Range(t.Cursor, end)
+}
+
+// Wide is Range for as long as the transit lasts: whatever the cursor, the keys of
+// the range are in these partitions. Without a transit it is the same as Range.
+func (m *Map) Wide(key, end []byte) Set {
+	if t := m.Transit(); t != nil {
+		return t.From.Range(key, end) | t.To.Range(key, end)
+	}
+	return m.Range(key, end)
+}
