@@ -90,6 +90,22 @@ func (r *rig) storyPlace(d *datadriven.TestData) string {
 	return out
 }
 
+func (r *rig) storyStep(d *datadriven.TestData) string {
+	var out []string
+	reply := func(_ int, res Result) { out = append(out, formatResult(res)) }
+	if d.Cmd == "copy" {
+		r.move(int64(number(d, "stamp")), reply)
+	} else {
+		r.step(int64(number(d, "stamp")), number(d, "keys"), reply)
+	}
+	out = append(out, r.seen...)
+	r.seen = nil
+	if t := r.Placement().Transit(); t != nil {
+		out = append(out, fmt.Sprintf("come to %q", t.Cursor))
+	}
+	return strings.Join(out, "\n") + "\n"
+}
+
 // Moves change nothing that a client can see: answers, reads of old revisions and
 // the events of each revision are those of a machine in which nothing moves.
 func TestMovesShowNowhere(t *testing.T) {

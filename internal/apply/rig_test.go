@@ -24,6 +24,7 @@ type rig struct {
 	quiet  bool
 	events []event
 	held   bool // keys move only when a story says so
+	last   *command.Step
 }
 
 type event struct {
@@ -126,16 +127,20 @@ func (r *rig) entry(e *command.Entry, parts placement.Set, reply Reply) {
 // step carries out the next step of a transit; without a stamp it takes no revision,
 // so that stories can leave them out.
 func (r *rig) step(stamp int64, budget int, reply Reply) {
-	step := r.Ahead(budget)
-	if step == nil {
-		step = &command.Step{}
+	if r.last = r.Ahead(budget); r.last == nil {
+		r.last = &command.Step{}
 	}
+	r.move(stamp, reply)
+}
+
+// move carries out the last step.
+func (r *rig) move(stamp int64, reply Reply) {
 	if stamp == 0 {
 		for _, s := range r.Stores {
 			stamp = max(stamp, s.Rev())
 		}
 	}
-	e := command.Entry{Stamp: stamp, Commands: []command.Command{{Kind: command.Move, Body: step.AppendTo(nil)}}}
+	e := command.Entry{Stamp: stamp, Commands: []command.Command{{Kind: command.Move, Body: r.last.AppendTo(nil)}}}
 	r.execute(&e, r.Placement().All(), reply)
 }
 

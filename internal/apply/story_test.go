@@ -17,7 +17,8 @@ import (
 
 // The stories in testdata/stories drive a machine with these commands:
 //
-//	new partitions=N       fresh stores
+//	new partitions=N [held]
+//	                       fresh stores; held: keys that have to move wait for step
 //	entry [stamp=N] [in=P] [mute]
 //	                       apply the requests below as one entry, where they belong or in
 //	                       partition P; mute: nobody waits
@@ -26,6 +27,8 @@ import (
 //	place stamp=N [early]  requests, then lines "rule KEY pN" (or "no rules"), then requests, as one command:
 //	                       between them keys move to where the rules say; early: after the first
 //	                       have been published
+//	step stamp=N keys=N    the next step of their way, of about so many
+//	copy stamp=N           the last step once more
 //	state                  what the server has once, and where each partition stands
 //	where                  partitions of the keys below
 //
@@ -38,7 +41,10 @@ func TestStories(t *testing.T) {
 			switch d.Cmd {
 			case "new":
 				r = newRig(number(d, "partitions"))
+				r.held = d.HasArg("held")
 				return ""
+			case "step", "copy":
+				return r.storyStep(d)
 			case "entry":
 				return r.storyEntry(d)
 			case "read":

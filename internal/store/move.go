@@ -49,11 +49,11 @@ func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int)
 	for _, s := range stores {
 		s.RLock()
 		for _, all := range [...]*ordered{&s.live, &s.graves} {
-			sum := 0
+			sum, n := 0, 0
 			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
 				ahead = append(ahead, load{e.key(), e.costs()})
-				sum += e.costs()
-				return sum <= budget
+				sum, n = sum+e.costs(), n+1
+				return sum <= budget || n == 1 // the first is taken whatever it costs
 			})
 		}
 		s.RUnlock()

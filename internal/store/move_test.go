@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // drain makes cuts of all stores together until nothing is left to do. It calls
@@ -116,6 +117,79 @@ func TestArrivalsAreLetGo(t *testing.T) {
 	require.Empty(t, stores[1].arrivals.fresh)
 	require.Equal(t, [][]byte{[]byte("k")}, stores[1].LeaseKeys(7))
 	require.Empty(t, stores[0].LeaseKeys(7))
+}
+
+// Pieces come to the end, each of as many keys as it may have, dead ones too.
+func TestPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		stores := []*Store{New(nil), New(nil), New(nil)}
+		rev, all := int64(1), rapid.IntRange(0, 40).Draw(t, "keys")
+		for i := range all {
+			s := stores[rapid.IntRange(0, 2).Draw(t, "store")]
+			key := fmt.Appendf(nil, "k%02d", i)
+			for range rapid.SampledFrom([]int{1, 1, 1, 2, 3*marksPerKey + 1}).Draw(t, "revisions") {
+				rev++
+				s.Put(Revision{Main: rev}, key, nil, 0)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
+				rev++
+				s.Delete(Revision{Main: rev}, key)
+			}
+		}
+		for _, s := range stores {
+			s.SetRev(rev)
+		}
+		budget := rapid.IntRange(1, 10).Draw(t, "budget")
+		costs := func(key, end []byte) (sum, keys int) {
+			for _, s := range stores {
+				for _, o := range [...]*ordered{&s.live, &s.graves} {
+					o.ascend(o.seek(key), o.below(end), func(e *entry) bool {
+						sum, keys = sum+e.costs(), keys+1
+						return true
+					})
+				}
+			}
+			return sum, keys
+		}
+		for key, more := []byte("k"), true; more; {
+			stop, left := Piece(stores, key, []byte("l"), budget)
+			end := stop
+			if more = stop != nil; !more {
+				end = []byte("l")
+			}
+			sum, keys := costs(key, end)
+			require.True(t, keys <= 1 || sum <= budget, "%d keys that count for %d of %d", keys, sum, budget)
+			require.True(t, keys > 0 || !more, "a piece without keys")
+			require.Equal(t, max(0, budget-sum), left+map[bool]int{true: max(0, budget-sum)}[more])
+			Move(stores, key, end, func([]byte) int { return 1 })
+			key = end
+		}
+		require.Equal(t, all, stores[1].live.len()+stores[1].graves.len())
+	})
+}
+
+// A step of 250 keys among 100,000, as they go when an extension is registered.
+func BenchmarkPiece(b *testing.B) {
+	stores := []*Store{New(nil), New(nil)}
+	for i := range 100_000 {
+		stores[i/100%2].Put(Revision{Main: int64(i + 2)}, fmt.Appendf(nil, "/s/%06d", i), []byte("value"), 0)
+	}
+	for _, s := range stores {
+		s.SetRev(100_001)
+		s.Release(s.Cut())
+	}
+	to, key := 0, []byte("/s/")
+	for b.Loop() {
+		stop, _ := Piece(stores, key, []byte("/s0"), 250)
+		end := stop
+		if end == nil {
+			end = []byte("/s0")
+		}
+		Move(stores, key, end, func([]byte) int { return to })
+		if key = end; stop == nil {
+			key, to = []byte("/s/"), 1-to
+		}
+	}
 }
 
 func BenchmarkMove(b *testing.B) {
