@@ -26,6 +26,8 @@ func TestSessionsAgreeWithTheModel(t *testing.T) {
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), rapid.MakeCheck(func(t *rapid.T) {
 			n := newSessionNet(partitions)
+			n.leader.held = rapid.Bool().Draw(t, "in pieces")
+			n.follower.held = n.leader.held
 			for range rapid.IntRange(1, 80).Draw(t, "steps") {
 				n.step(t)
 			}
@@ -111,6 +113,12 @@ func (n *sessionNet) step(t *rapid.T) {
 		c.reconnect()
 	case k == 17 && n.stamped:
 		n.move(t)
+	case k == 18 && n.stamped && rapid.Bool().Draw(t, "keys move on"):
+		keys := rapid.IntRange(1, 3).Draw(t, "keys")
+		for _, r := range []*rig{n.leader, n.follower} {
+			r.step(n.next, keys, nil)
+		}
+		n.next++
 	case k == 18:
 		n.restart(t)
 	case k == 19 && rapid.IntRange(0, 3).Draw(t, "really") == 0:
@@ -130,7 +138,7 @@ func (n *sessionNet) send(t *rapid.T, c *sessionClient) {
 		c.writes[seq] = sessionWrite(n.history).Draw(t, "write")
 		c.next = seq + 1
 	}
-	parts := n.leader.Parts(c.writes[seq])
+	parts := n.leader.parts(c.writes[seq], true)
 	if len(c.waiting()) > 0 && (parts != c.parts || parts.Len() > 1) {
 		if len(c.again) == 0 {
 			c.again = []uint64{seq}
@@ -259,7 +267,7 @@ func (n *sessionNet) judge(t *rapid.T, stamp int64, l *letter, r Result) {
 	case !c.alive:
 		require.ErrorIs(t, r.Err, fault.SessionGone, what)
 	case errors.Is(r.Err, fault.Moved):
-		require.NotEqual(t, l.parts, n.leader.Parts(c.writes[q.Seq]), what)
+		require.NotEqual(t, l.parts, n.leader.parts(c.writes[q.Seq], true), what)
 	case done && errors.Is(r.Err, fault.ResultForgotten):
 		require.LessOrEqual(t, q.Seq, c.told, "%s: its answer was never received", what)
 	case done:

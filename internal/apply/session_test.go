@@ -112,7 +112,7 @@ func (s *sessionRig) plan(kind command.Kind, req proto.Message, client string) P
 		p, _ := s.leader.PlanRead(kind, req, who)
 		return p
 	}
-	return s.leader.Plan(kind, req, who)
+	return s.leader.PlanInSession(kind, req, who)
 }
 
 // ask applies a request by itself.
