@@ -80,6 +80,5 @@ func Mutations() []Mutation {
 		{Name: "reply-before-events", Seed: 4, Session: sessions{ReplyBeforeEvents: true}},
 		{Name: "merge-without-wait", Seed: 12, Session: sessions{MergeWithoutWait: true}},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
-		{Name: "reuse-numbers", Seed: 290, Replica: rules{ReuseNumbers: true}},
 	}
 }
