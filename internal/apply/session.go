@@ -18,9 +18,9 @@ import (
 // result is noted in all of them. Two copies of a write may be routed differently:
 // because other extensions are registered or a transit of keys has begun or ended, and
 // then all tables have been made equal in between; while it lasts, both go to all
-// partitions in which it may find the keys ([placement.Map.Wide]); or because another extension handles it now, and
-// then the home of that extension takes part in both. So the copies share a table,
-// and the second finds what became of the first.
+// partitions in which it may find the keys ([placement.Map.Wide]); or because another
+// extension handles it now, and then the home of that extension takes part in both.
+// So the copies share a table, and the second finds what became of the first.
 
 // inSession executes a write of a session, once, and not before its predecessor.
 func (x *execution) inSession(body []byte) Result {

@@ -7,12 +7,12 @@
 // # The way of a write
 //
 // [Replica.Submit] routes it: to this server's own group (propose.go) if it
-// stamps, else to the server that does (forward.go), whose answer [Calls] waits for. The group's next
-// [Replica.Work] takes all writes that wait into one log entry, stamped by the
-// sequencer, and proposes it to Raft; ready.go hands Raft's messages to the
-// [Network] and its appends to the [Disk]; committed entries are applied in
-// apply.go, where a rendezvous waits for the other participants (meet.go), and
-// the result goes to the write's Done.
+// stamps, else to the server that does (forward.go), for whose answer [Calls]
+// waits. The group's next [Replica.Work] takes all writes that wait into one log
+// entry, stamped by the sequencer, and proposes it to Raft; ready.go hands Raft's
+// messages to the [Network] and its appends to the [Disk]; committed entries are
+// applied in apply.go, where a rendezvous waits for the other participants
+// (meet.go), and the result goes to the write's Done.
 //
 // # The way of a strict read
 //

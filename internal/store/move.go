@@ -9,9 +9,9 @@ import (
 
 // Move brings the keys of [key, end), an end of "\x00" being no bound, to the stores
 // in which route says that they belong, with all of their history, and returns how
-// many it moved. The caller holds the locks of all stores; what they hold is the same state before and
-// after. The time that it takes depends on the keys in the range and on their
-// history, not on how many others there are; see Piece.
+// many it moved. The caller holds the locks of all stores; what they hold is the same
+// state before and after. The time that it takes depends on the keys in the range and
+// on their history, not on how many others there are; see Piece.
 func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 	moved := 0
 	leaving := make([][]*entry, len(stores))
