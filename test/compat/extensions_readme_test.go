@@ -48,6 +48,7 @@ func (e *env) follow(steps []step, sh *shell) {
 	t := e.t
 	waiting := map[step]string{}
 	for _, s := range steps {
+		e.settle() // what moves takes revisions, and these are part of what is printed
 		if !s.waits {
 			require.Equalf(t, s.prints, sh.run(s.command), "line %d: %s", s.line, s.command)
 			continue
@@ -67,6 +68,20 @@ func (e *env) follow(steps []step, sh *shell) {
 			return strings.HasPrefix(string(got), s.prints)
 		}, 10*time.Second, 20*time.Millisecond, "line %d: %s\nwants %q", s.line, s.command, s.prints)
 	}
+}
+
+// settle waits until the keys are where the registered extensions want them.
+func (e *env) settle() {
+	require.Eventually(e.t, func() bool {
+		for _, s := range e.Servers {
+			_, metrics := e.httpGet(s.ClientURL + "/metrics")
+			require.Contains(e.t, metrics, "\nstoa_keys_moving ")
+			if strings.Contains(metrics, "\nstoa_keys_moving 1") {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, time.Millisecond)
 }
 
 // consoleSteps finds the commands in the console blocks of a text in Markdown.
