@@ -169,6 +169,9 @@ func (w *wire) next() (*call, error) {
 			return nil, w.framer.WritePing(true, f.Data)
 		}
 	case *http2.RSTStreamFrame:
+		if w.open[f.StreamID] == nil {
+			return nil, nil // answered before the server had seen that the request was whole
+		}
 		return nil, fmt.Errorf("the server broke call %d off: %v", f.StreamID, f.ErrCode)
 	case *http2.GoAwayFrame:
 		return nil, fmt.Errorf("the server sends away: %v %s", f.ErrCode, f.DebugData())

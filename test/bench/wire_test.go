@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 )
 
@@ -73,4 +75,18 @@ func TestLoadOnARealServer(t *testing.T) {
 	l.Close()
 	srv.Stop()
 	require.ErrorContains(t, ld.start("put", 3).wait(), fmt.Sprint(l.Addr()))
+}
+
+// A server that has answered before it has seen that a request is whole resets the call
+// behind its answer. A reset without an answer is an error.
+func TestAnAnsweredCallMayBeReset(t *testing.T) {
+	var frames bytes.Buffer
+	server := http2.NewFramer(&frames, nil)
+	require.NoError(t, server.WriteRSTStream(1, http2.ErrCodeNo))
+	require.NoError(t, server.WriteRSTStream(3, http2.ErrCodeNo))
+	w := &wire{framer: http2.NewFramer(nil, &frames), open: map[uint32]*call{3: {}}}
+	_, err := w.next()
+	require.NoError(t, err)
+	_, err = w.next()
+	require.ErrorContains(t, err, "broke call 3 off")
 }
