@@ -150,9 +150,9 @@ func (e *entry) decode(r *reader) {
 	}
 }
 
-// reader takes values off the front of b. Once something was wrong, bad stays
-// set and everything reads as zero, so that callers check once at the end.
-// reader goes through a message's head, and through the data behind it.
+// reader takes values off the front of a message's head, and off the data behind it.
+// Once something was wrong, bad stays set and everything reads as zero, so that
+// callers check once at the end.
 type reader struct {
 	b    []byte
 	data [][]byte
