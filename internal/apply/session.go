@@ -247,7 +247,7 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.DeleteRangeResponse)
 	case command.Txn:
 		return new(pb.TxnResponse)
-	case command.Compact:
+	case command.Compact, command.Move:
 		return new(pb.CompactionResponse)
 	case command.LeaseGrant:
 		return new(pb.LeaseGrantResponse)

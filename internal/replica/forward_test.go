@@ -138,3 +138,15 @@ func TestAnswersToAnEarlierLifeAreNotTaken(t *testing.T) {
 		require.Equal(t, reuse, s.wire[0].packet.Call.ID == s.wire[1].packet.Call.ID)
 	}
 }
+
+// A step of moving keys may find that another server leads by now, and is told by that
+// one what became of it.
+func TestTheOutcomeOfAMoveTravels(t *testing.T) {
+	sent := Outcome{Result: apply.Result{Rev: 7, Response: &pb.CompactionResponse{Header: &pb.ResponseHeader{Revision: 7}}}, Index: 5}
+	body, err := encodeOutcome(sent)
+	require.NoError(t, err)
+	got, err := decodeOutcome(command.Move, body)
+	require.NoError(t, err)
+	require.Equal(t, sent.Index, got.Index)
+	require.EqualValues(t, 7, got.Response.(*pb.CompactionResponse).Header.Revision)
+}
