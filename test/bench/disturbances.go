@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -155,7 +153,7 @@ func (s *staller) moveSlots() error {
 func (s *staller) arrived(ctx context.Context) error {
 	for _, server := range s.cluster.Servers {
 		for {
-			moving, err := movesKeys(ctx, server)
+			moving, err := server.KeysMoving(ctx)
 			if err != nil {
 				return err
 			}
@@ -166,27 +164,6 @@ func (s *staller) arrived(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// movesKeys asks a server's metrics.
-func movesKeys(ctx context.Context, server *process.Server) (bool, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.ClientURL+"/metrics", nil)
-	if err != nil {
-		return false, fmt.Errorf("asking whether keys move: %w", err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false, fmt.Errorf("asking whether keys move: %w", err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return false, fmt.Errorf("reading whether keys move: %w", err)
-	}
-	if !bytes.Contains(text, []byte("\nstoa_keys_moving ")) {
-		return false, fmt.Errorf("%s doesn't say whether keys move", server.Name)
-	}
-	return bytes.Contains(text, []byte("\nstoa_keys_moving 1")), nil
 }
 
 // large puts 1 MiB and waits a little.

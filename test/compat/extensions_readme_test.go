@@ -74,9 +74,9 @@ func (e *env) follow(steps []step, sh *shell) {
 func (e *env) settle() {
 	require.Eventually(e.t, func() bool {
 		for _, s := range e.Servers {
-			_, metrics := e.httpGet(s.ClientURL + "/metrics")
-			require.Contains(e.t, metrics, "\nstoa_keys_moving ")
-			if strings.Contains(metrics, "\nstoa_keys_moving 1") {
+			moving, err := s.KeysMoving(e.ctx)
+			require.NoError(e.t, err)
+			if moving {
 				return false
 			}
 		}
