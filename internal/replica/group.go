@@ -49,6 +49,7 @@ type group struct {
 	leader    uint64
 	leading   bool
 	barrier   uint64 // Seq of the barrier entry under way, or 0
+	acked     acknowledged
 
 	// Published for others.
 	pending    atomic.Int64  // writes accepted and not yet answered
@@ -153,6 +154,7 @@ func (g *group) work() {
 		order(g)
 	}
 	for range in.ticks {
+		g.acked.stale = true
 		g.node.Tick()
 	}
 	for _, m := range in.messages {

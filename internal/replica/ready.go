@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -88,7 +90,8 @@ func (g *group) append(m *raftpb.Message) {
 		g.noteStamps(m.GetEntries())
 	}
 	records := g.log.Append(hs, m.GetEntries())
-	if len(m.GetResponses()) == 0 {
+	responses := g.sparingly(m.GetResponses())
+	if len(responses) == 0 {
 		// A new term, or nothing: a commit index alone makes no record, since a
 		// restarted server learns it again.
 		if len(records) > 0 {
@@ -96,13 +99,38 @@ func (g *group) append(m *raftpb.Message) {
 		}
 		return
 	}
-	responses := m.GetResponses()
 	if g.r.cfg.Mutations.AckBeforeSync {
 		g.r.cfg.Disk.Append(g.id, records, nil)
 		g.persisted(responses)
 		return
 	}
 	g.r.cfg.Disk.Append(g.id, records, func() { g.persisted(responses) })
+}
+
+// acknowledged is the last acknowledgement that this follower gave.
+type acknowledged struct {
+	to, term, index uint64
+	stale           bool // a tick has passed since
+}
+
+// sparingly leaves out an acknowledgement that repeats the last one. Raft answers
+// every MsgApp, also those that only tell how far the leader has committed: half of
+// them, where writes come one by one. Once a tick the leader is told all the same,
+// since a follower's word may be lost, and it asks again when it has lost touch.
+func (g *group) sparingly(responses []*raftpb.Message) []*raftpb.Message {
+	return slices.DeleteFunc(responses, func(m *raftpb.Message) bool {
+		if m.GetType() != raftpb.MsgAppResp || m.GetTo() == g.r.cfg.ID {
+			return false
+		}
+		ack := acknowledged{to: m.GetTo(), term: m.GetTerm(), index: m.GetIndex()}
+		if m.GetReject() {
+			ack = acknowledged{}
+		} else if ack == g.acked {
+			return true
+		}
+		g.acked = ack
+		return false
+	})
 }
 
 // persisted runs on the disk's goroutine.

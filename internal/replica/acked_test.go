@@ -1,0 +1,58 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// A follower acknowledges an entry, and not once more when it hears that the entry
+// is committed.
+func TestAcknowledgementsAreNotRepeated(t *testing.T) {
+	s := newStory(t, 3)
+	for _, g := range s.replicas[0].groups {
+		g.order(campaign)
+	}
+	s.settle()
+	for range 3 {
+		s.put(s.replicas[0], "a")
+		acks := map[uint64]int{}
+		for done := false; !done; {
+			for _, r := range s.replicas {
+				s.work(r, -1)
+			}
+			for _, e := range s.wire {
+				if e.raft != nil && e.raft.GetType() == raftpb.MsgAppResp {
+					acks[e.from]++
+				}
+			}
+			done = len(s.wire) == 0
+			s.carry(true, 0, 0, -1)
+		}
+		require.Equal(t, map[uint64]int{2: 1, 3: 1}, acks)
+	}
+	require.Contains(t, s.said.String(), "put of a at 1: revision 4")
+}
+
+// What was lost is said again when the leader asks, a tick later.
+func TestALostAcknowledgementIsRepeated(t *testing.T) {
+	s := newStory(t, 3)
+	for _, g := range s.replicas[0].groups {
+		g.order(campaign)
+	}
+	s.settle()
+	s.dead[3] = true
+	s.put(s.replicas[0], "a")
+	s.work(s.replicas[0], -1)
+	s.carry(true, 1, 2, -1)
+	s.work(s.replicas[1], -1)
+	s.carry(false, 2, 1, -1)
+	s.settle()
+	require.NotContains(t, s.said.String(), "put of a")
+	for _, r := range s.replicas[:2] {
+		r.Tick()
+	}
+	s.settle()
+	require.Contains(t, s.said.String(), "put of a at 1: revision 2")
+}
