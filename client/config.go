@@ -59,6 +59,10 @@ const (
 	// pendingBytes bounds the same as Config.Pending, in bytes; one request may
 	// always be there.
 	pendingBytes = 16 << 20
+
+	// What may be on its way here, on a stream and on a connection.
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
 )
 
 func (c Config) withDefaults() Config {
@@ -89,6 +93,10 @@ func (c Config) etcd() clientv3.Config {
 	options := []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: back, MinConnectTimeout: c.DialTimeout}),
 		experimental.WithBufferPool(sessionwire.Pool),
+		// Of fixed sizes, so that grpc-go doesn't ping the server with each answer to
+		// estimate the connection.
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
 	}
 	if c.ClientID != "" {
 		options = append(options, grpc.WithChainUnaryInterceptor(callerName(c.ClientID)))

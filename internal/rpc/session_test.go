@@ -439,7 +439,7 @@ func TestSessionStreams(t *testing.T) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		for range 20_000 {
+		for range 100_000 { // more than a window holds
 			if stuck.stream.Send(&stoapb.ClientBatch{Requests: []*stoapb.Request{stuck.get("big", 0)}}) != nil {
 				return
 			}
