@@ -9,10 +9,12 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// maxLogBytes bounds what all groups together keep of their logs in memory for slow
-// followers: more than a second of the fastest writing. One that is further behind
-// gets the file.
-const maxLogBytes = 32 << 20
+// Bounds of what all groups together keep of their logs in memory for followers that
+// lag: who is further behind gets the file.
+const (
+	maxLogBytes  = 32 << 20  // for whoever may come: more than a second of the fastest writing
+	maxHeldBytes = 512 << 20 // for one that takes in a snapshot, to go on from there
+)
 
 // flushLoop writes what has changed to the backend file.
 func (n *Node) flushLoop() {
@@ -87,36 +89,38 @@ func (c *core) cut() (*backend.Cut, bool) {
 	return cut, true
 }
 
-// shortenLog drops what the file now holds from the log, but for what slow
-// followers may still ask for. In memory that is bounded by entries and bytes;
-// on disk whole segments go. The last entry always stays: it may be a rendezvous
-// that another group executed, and this group's Raft doesn't know yet that it is
-// applied, and looks at it before a campaign.
+// shortenLog drops what the file now holds from the log, but for what followers may
+// still ask for. In memory that is bounded by entries and bytes; on disk whole
+// segments go. The last entry always stays: it may be a rendezvous that another group
+// executed, and this group's Raft doesn't know yet that it is applied, and looks at
+// it before a campaign.
 func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 	keep := make([]uint64, len(c.logs))
 	for p, l := range c.logs {
 		at := cut.Partitions[p]
 		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
 		if n.spool.active.Load() {
-			keep[p] = 0 // a snapshot is on its way: its cut may be behind ours
-			continue
+			continue // a snapshot is on its way: its cut may be behind ours
 		}
-		if len(c.members) == 1 {
-			keep[p] = l.CompactTo(at.Index-1) + 1
-			continue
-		}
-		if at.Index > n.cfg.CatchUpEntries {
-			l.CompactTo(at.Index - n.cfg.CatchUpEntries)
-		}
-		l.Shrink(maxLogBytes / int64(len(c.logs)))
 		// The disk keeps what memory keeps: a snapshot's cut that is behind this
 		// server in some group is completed from there (install.go).
-		keep[p] = l.CompactTo(0) + 1
+		keep[p] = l.Shorten(n.tail(c, p)) + 1
 	}
 	if err := c.wal.Release(keep); err != nil {
 		return fmt.Errorf("releasing log segments: %w", err)
 	}
 	return nil
+}
+
+func (n *Node) tail(c *core, p int) raftlog.Tail {
+	if len(c.members) == 1 {
+		return raftlog.Tail{Entries: 1}
+	}
+	groups := int64(len(c.logs))
+	return raftlog.Tail{
+		Entries: n.cfg.CatchUpEntries, Bytes: maxLogBytes / groups,
+		Needed: c.replica.Needed(p), Held: maxHeldBytes / groups,
+	}
 }
 
 // noteSwept remembers how far compaction has been carried out in the file.

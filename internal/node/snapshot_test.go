@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,4 +109,40 @@ func TestWatchLivesThroughASnapshot(t *testing.T) {
 		}
 	}
 	require.True(t, c.nodes[2].installed.Load() > 0, "it did not come by snapshot")
+}
+
+// While a follower takes in a snapshot, and until it has caught up from there, the
+// leader keeps the log that it will ask for: one snapshot is enough, however much is
+// written meanwhile.
+func TestASnapshotIsFollowedByTheLog(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	for i := range c.nodes {
+		c.stop(i)
+		c.configs[i].CatchUpEntries = 5
+	}
+	for i := range 2 {
+		c.start(i)
+	}
+	var writers sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	for w := range 8 {
+		writers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				key := fmt.Sprintf("/dir%d/%d", w, i%20)
+				_, _ = c.nodes[i%2].Put(ctx, &pb.PutRequest{Key: []byte(key), Value: make([]byte, 1000)})
+			}
+		})
+	}
+	written := func(i int) int64 { return c.nodes[i].Revision() }
+	require.Eventually(t, func() bool { return written(0) > 1000 }, 20*time.Second, 10*time.Millisecond)
+	c.start(2)
+	require.Eventually(t, func() bool { return c.nodes[2].installed.Load() > 0 }, 20*time.Second, time.Millisecond, "it did not come by snapshot")
+	after := written(0)
+	require.Eventually(t, func() bool { return written(2) > after+500 }, 20*time.Second, 10*time.Millisecond)
+	cancel()
+	writers.Wait()
+	require.EqualValues(t, 1, c.nodes[2].installed.Load())
+	for i := range 2 { // and then no more than it must
+		require.Eventually(t, func() bool { return c.nodes[i].core.Load().replica.Needed(0) == 0 }, 5*time.Second, 10*time.Millisecond)
+	}
 }

@@ -24,7 +24,7 @@ func BenchmarkAppend(b *testing.B) {
 		recs = l.AppendTo(recs[:0], hs, ents)
 		if i%4096 == 0 {
 			l.SetApplied(Position{i, 1})
-			l.CompactTo(i - 1000)
+			l.Shorten(Tail{Entries: 1000, Bytes: 1 << 30})
 		}
 	}
 }

@@ -130,45 +130,6 @@ func (l *Log) SetConfState(conf *pb.ConfState) {
 	l.conf = proto.CloneOf(conf)
 }
 
-// CompactTo takes entries up to index out of memory, but none that isn't
-// applied, and returns how far it went. The write-ahead log is shortened
-// separately, by wal.Release.
-func (l *Log) CompactTo(index uint64) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	index = min(index, l.applied.Index, l.last())
-	if index > l.base.Index {
-		l.dropTo(index)
-	}
-	return l.base.Index
-}
-
-// Shrink drops the oldest entries until the rest costs no more than some bytes. What
-// has not been applied stays, and so does the last entry that has.
-func (l *Log) Shrink(most int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	index, left := l.base.Index, l.bytes
-	for index+1 < min(l.applied.Index, l.last()+1) && left > most {
-		left -= cost(l.ents[index-l.base.Index])
-		index++
-	}
-	if index > l.base.Index {
-		l.dropTo(index)
-	}
-}
-
-// dropTo copies what stays: readers may hold the old array, and an array that
-// is only sliced would keep every entry alive.
-func (l *Log) dropTo(index uint64) {
-	gone := l.ents[:index-l.base.Index]
-	for _, e := range gone {
-		l.bytes -= cost(e)
-	}
-	l.base = Position{index, gone[len(gone)-1].GetTerm()}
-	l.ents = append([]*pb.Entry(nil), l.ents[len(gone):]...)
-}
-
 // Bytes is about what the entries in memory cost.
 func (l *Log) Bytes() int64 {
 	l.mu.Lock()

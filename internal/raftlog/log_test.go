@@ -84,12 +84,12 @@ func TestEntriesStayAsTheyWereRead(t *testing.T) {
 	require.NoError(t, err)
 	want := shows(before)
 	l.Append(nil, run(4, 8, 2))
-	require.EqualValues(t, 3, l.CompactTo(5), "only what is applied is compacted")
+	require.EqualValues(t, 2, l.Shorten(Tail{Entries: 1}), "what isn't applied stays")
 	require.Equal(t, want, shows(before))
 	some, err := l.Entries(4, 6, 1<<60)
 	require.NoError(t, err)
 	_ = append(some, entry(99, 9, "the caller's own"))
-	require.Equal(t, shows(run(4, 8, 2)), contents(t, l))
+	require.Equal(t, shows(append(run(3, 3, 1), run(4, 8, 2)...)), contents(t, l))
 	e, err := l.Entry(4)
 	require.NoError(t, err)
 	require.Equal(t, "4/2 EntryNormal \"4 of term 2\"", show(e))
@@ -119,32 +119,45 @@ func TestBytesFollowsTheEntries(t *testing.T) {
 	l.Append(nil, []*pb.Entry{entry(3, 2, "1")})
 	require.EqualValues(t, 6+2*entryOverhead, l.Bytes())
 	l.SetApplied(Position{3, 2})
-	l.CompactTo(3)
-	require.Zero(t, l.Bytes())
+	l.Shorten(Tail{Entries: 1})
+	require.EqualValues(t, 1+entryOverhead, l.Bytes())
 }
 
-func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
-	l := newLog()
-	for i := uint64(2); i <= 9; i++ {
-		l.Append(nil, []*pb.Entry{entry(i, 1, "12345678")})
+func TestShortenKeepsATail(t *testing.T) {
+	const each = int64(8 + entryOverhead)
+	for _, tt := range []struct {
+		about string
+		tail  Tail
+		first uint64
+	}{
+		{"there is room", Tail{Entries: 11, Bytes: 20 * each}, 2},
+		{"the oldest go, for their number", Tail{Entries: 3, Bytes: 20 * each}, 10},
+		{"the oldest go, for their size", Tail{Entries: 10, Bytes: 8*each + 1}, 8},
+		{"the last that is applied stays, and all behind it", Tail{Entries: 1}, 12},
+		{"somebody needs more", Tail{Entries: 1, Needed: 5, Held: 20 * each}, 5},
+		{"somebody needs more than there is room for", Tail{Entries: 1, Needed: 5, Held: 8 * each}, 8},
+		{"somebody needs less", Tail{Entries: 3, Bytes: 20 * each, Needed: 11, Held: 20 * each}, 10},
+		{"somebody needs what has not been applied", Tail{Entries: 1, Needed: 14, Held: 20 * each}, 12},
+		{"somebody needs what is gone", Tail{Entries: 1, Needed: 1, Held: 20 * each}, 2},
+	} {
+		l := newLog()
+		for i := uint64(2); i <= 15; i++ {
+			l.Append(nil, []*pb.Entry{entry(i, 1, "12345678")})
+		}
+		l.SetApplied(Position{12, 1})
+		require.EqualValues(t, tt.first-1, l.Shorten(tt.tail), tt.about)
+		first, err := l.FirstIndex()
+		require.NoError(t, err)
+		require.EqualValues(t, tt.first, first, tt.about)
+		require.EqualValues(t, int64(16-tt.first)*each, l.Bytes(), tt.about)
 	}
-	each := int64(8 + entryOverhead)
-	l.SetApplied(Position{7, 1})
-	l.Shrink(8 * each)
-	require.EqualValues(t, 8*each, l.Bytes(), "there is room")
-	l.Shrink(6*each + 1)
-	require.EqualValues(t, 6*each, l.Bytes())
-	first, err := l.FirstIndex()
-	require.NoError(t, err)
-	require.EqualValues(t, 4, first, "the oldest go")
-	l.Shrink(0)
-	first, err = l.FirstIndex()
-	require.NoError(t, err)
-	require.EqualValues(t, 7, first, "the last that is applied stays, and all behind it")
-	require.EqualValues(t, 3*each, l.Bytes())
-	l.Shrink(0)
-	l.SetApplied(Position{20, 2}) // a snapshot's: the log is behind it
-	l.Shrink(0)
+}
+
+func TestShortenBehindASnapshot(t *testing.T) {
+	l := newLog()
+	l.Append(nil, run(2, 6, 1))
+	l.SetApplied(Position{20, 2}) // the log is behind it
+	require.EqualValues(t, 6, l.Shorten(Tail{Entries: 1}))
 	require.Zero(t, l.Bytes())
 }
 
@@ -181,7 +194,7 @@ func TestStorageBehavesAsRaftsOwn(t *testing.T) {
 				to := rapid.Uint64Range(first, last).Draw(t, "to")
 				require.NoError(t, m.Compact(to))
 				l.SetApplied(Position{to, 0})
-				require.Equal(t, to, l.CompactTo(to))
+				l.compactTo(to)
 			} else {
 				term += rapid.Uint64Range(0, 1).Draw(t, "term")
 				from := rapid.Uint64Range(first, last+1).Draw(t, "from")

@@ -100,7 +100,12 @@ func (s *server) step(t *rapid.T) {
 		if s.commit > s.applied.Index {
 			s.applied = Position{s.commit, s.now()[s.commit-2].GetTerm()}
 			s.l.SetApplied(s.applied)
-			s.l.CompactTo(rapid.Uint64Range(0, s.commit).Draw(t, "compact"))
+			s.l.Shorten(Tail{
+				Entries: rapid.Uint64Range(1, 10).Draw(t, "entries"),
+				Bytes:   rapid.Int64Range(0, 1000).Draw(t, "bytes"),
+				Needed:  rapid.Uint64Range(0, s.commit).Draw(t, "needed"),
+				Held:    rapid.Int64Range(0, 2000).Draw(t, "held"),
+			})
 			require.NoError(t, s.w.Release([]uint64{0, 0, 0, s.applied.Index + 1}))
 		}
 	case 5:

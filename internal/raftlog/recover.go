@@ -73,7 +73,7 @@ func (l *Log) reset(at Position) {
 
 // Recover is called once after the replay, with the position of the state
 // machine as its file has it. Entries up to there stay, for followers that are
-// behind, until CompactTo; Raft must be told to apply only what follows. A log
+// behind, until Shorten; Raft must be told to apply only what follows. A log
 // that ends before the position, or has another entry there, is one that a
 // received snapshot has overtaken: it is reset, and changed tells the caller to
 // log ResetRecord before anything else. A log that begins after it has a gap,
@@ -118,7 +118,7 @@ func (l *Log) align(applied Position) (changed bool, err error) {
 	}
 	if l.base.Term == 0 {
 		// A base must have a term; the first entry has one.
-		l.dropTo(l.base.Index + 1)
+		l.compactTo(l.base.Index + 1)
 	}
 	return false, nil
 }

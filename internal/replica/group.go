@@ -50,6 +50,8 @@ type group struct {
 	leading   bool
 	barrier   uint64 // Seq of the barrier entry under way, or 0
 	acked     acknowledged
+	catching  map[uint64]*catchingUp // of the followers, by their ids
+	settled   uint64                 // commit index a tick ago
 
 	// Published for others.
 	pending    atomic.Int64  // writes accepted and not yet answered
@@ -57,6 +59,7 @@ type group struct {
 	commit     atomic.Uint64
 	applied    atomic.Uint64
 	leaderSeen atomic.Uint64
+	needed     atomic.Uint64
 
 	wait waiters
 }
@@ -167,6 +170,9 @@ func (g *group) work() {
 	}
 	if in.resumed {
 		g.blocked = false
+	}
+	if in.ticks > 0 {
+		g.noteNeeded()
 	}
 	g.ready()
 	moved := g.apply()

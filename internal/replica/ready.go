@@ -73,7 +73,14 @@ func (g *group) dispatch(m *raftpb.Message) {
 func (g *group) send(m *raftpb.Message) {
 	if m.GetType() == raftpb.MsgSnap {
 		// Never one group's state: the whole server's cut (design: snapshots).
-		g.r.cfg.Network.Snapshot(m.GetTo())
+		peer := m.GetTo()
+		g.snapshotTo(peer, m.GetSnapshot().GetMetadata().GetIndex())
+		for _, other := range g.r.groups {
+			if other != g {
+				other.order(func(o *group) { o.snapshotTo(peer, 0) })
+			}
+		}
+		g.r.cfg.Network.Snapshot(peer)
 		return
 	}
 	g.r.cfg.Network.Raft(m.GetTo(), g.id, m)
@@ -179,12 +186,4 @@ func (g *group) deliver(m *raftpb.Message) {
 		}
 	}
 	g.acks = append(g.acks, m.GetResponses()...)
-}
-
-// snapshotSent tells Raft, if it waits for that. It is told that all went well
-// also if it didn't: then it asks the peer where it stands. Told of a failure it
-// would send the same again, to a peer that may have refused the whole server's
-// cut for the sake of another group and need nothing in this one.
-func (g *group) snapshotSent(peer uint64) {
-	g.node.ReportSnapshot(peer, raft.SnapshotFinish)
 }

@@ -53,6 +53,7 @@ type plan struct {
 	flush                  time.Duration // between flushes, about
 	segment                int64         // bytes of a log segment
 	tail                   uint64        // log entries kept behind the file
+	held                   int64         // bytes of them for servers that are known to need them
 	recent, queue          int           // of the watch hub
 	clients, watchers      int
 	think                  time.Duration // of a client, between two requests, at most
@@ -83,6 +84,7 @@ func drawPlan(l *loop) plan {
 		pause:       l.between(50*time.Millisecond, 500*time.Millisecond),
 		lossy:       l.chance(3),
 		step:        pick(l, []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond}),
+		held:        pick(l, []int64{0, 2 << 10, 1 << 30}),
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/backend"
@@ -97,12 +98,12 @@ func (c *core) shortenLog(cut *backend.Cut) error {
 		if c.l.receiving {
 			continue
 		}
-		if len(c.l.sv.c.servers) == 1 {
-			l.CompactTo(at.Index - 1)
-		} else if tail := c.l.sv.c.plan.tail; at.Index > tail {
-			l.CompactTo(at.Index - tail)
+		tail := raftlog.Tail{Entries: 1, Bytes: math.MaxInt64}
+		if len(c.l.sv.c.servers) > 1 {
+			tail.Entries = c.l.sv.c.plan.tail
+			tail.Needed, tail.Held = c.replica.Needed(p), c.l.sv.c.plan.held
 		}
-		keep[p] = l.CompactTo(0) + 1
+		keep[p] = l.Shorten(tail) + 1
 	}
 	return c.wal.Release(keep)
 }

@@ -1,0 +1,72 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// patience is how many election timeouts the log is kept for a follower that has
+// fallen silent on the way: it reads the snapshot's file meanwhile, or is gone.
+const patience = 30
+
+// catchingUp is a follower that gets a snapshot. Until it has taken that in and
+// heard of all that was written meanwhile, its groups' logs are kept from where it
+// will go on: it would need another snapshot otherwise, and one more after that.
+type catchingUp struct {
+	index uint64 // of the snapshot
+	taken bool
+}
+
+// Needed is the first entry of a group that a follower will ask for once it has
+// taken in a snapshot, or 0.
+func (r *Replica) Needed(group int) uint64 { return r.groups[group].needed.Load() }
+
+// snapshotTo says that a follower needs a snapshot, which is one of all groups: for
+// its part in this one, at least the entries up to index.
+func (g *group) snapshotTo(peer, index uint64) {
+	if g.catching == nil {
+		g.catching = map[uint64]*catchingUp{}
+	}
+	c := g.catching[peer]
+	if c == nil {
+		c = &catchingUp{}
+		g.catching[peer] = c
+	}
+	c.index, c.taken = max(c.index, index), false
+	g.noteNeeded()
+}
+
+// snapshotSent tells Raft, if it waits for that. It is told that all went well
+// also if it didn't: then it asks the peer where it stands. Told of a failure it
+// would send the same again, to a peer that may have refused the whole server's
+// cut for the sake of another group and need nothing in this one.
+func (g *group) snapshotSent(peer uint64) {
+	g.node.ReportSnapshot(peer, raft.SnapshotFinish)
+	if c := g.catching[peer]; c != nil {
+		c.taken = true
+	}
+}
+
+// noteNeeded looks how far those who catch up have come.
+func (g *group) noteNeeded() {
+	if !g.leading {
+		clear(g.catching)
+	}
+	first, now := uint64(0), g.r.now.Load()
+	g.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		c := g.catching[id]
+		if c == nil {
+			return
+		}
+		there := c.taken && pr.State == tracker.StateReplicate && pr.Match >= g.settled
+		if there || now-g.r.heard[id].Load() > int64(patience*g.r.cfg.ElectionTicks) {
+			delete(g.catching, id)
+			return
+		}
+		if from := max(pr.Match, c.index) + 1; first == 0 || from < first {
+			first = from
+		}
+	})
+	g.settled = g.commit.Load()
+	g.needed.Store(first)
+}
