@@ -269,3 +269,29 @@ func benchSequenced(keys, puts, sessions, window int, sequenced bool) (out [][]b
 	}
 	return out
 }
+
+// A range of everything, which lies in several partitions.
+func BenchmarkRangeOfAll(b *testing.B) {
+	for _, parts := range []int{1, 2, 8} {
+		b.Run(fmt.Sprintf("P=%d", parts), func(b *testing.B) {
+			placed := placement.New(parts)
+			stores := make([]*store.Store, parts)
+			for p := range stores {
+				stores[p] = store.New(nil)
+			}
+			for i := range 100_000 {
+				key := fmt.Appendf(nil, "/dir-%03d/key-%04d", i/100, i%100)
+				stores[placed.Partition(key)].Put(store.Revision{Main: int64(i + 2)}, key, make([]byte, 256), 0)
+			}
+			m := New(Config{Stores: stores, Leases: lease.NewTable(), Placement: placed})
+			req := &pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := m.Range(req, placed.All(), 200_000)
+				if err != nil || len(resp.Kvs) != 100_000 {
+					b.Fatal(len(resp.Kvs), err)
+				}
+			}
+		})
+	}
+}

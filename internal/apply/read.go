@@ -185,21 +185,39 @@ func (sel *selection) kvs() ([]kvwire.KeyValue, error) {
 		err := sel.first.store.Resolve(&sel.first.found)
 		return sel.first.found.Kvs, err
 	}
-	var all []kvwire.KeyValue
+	lists := make([][]kvwire.KeyValue, 0, len(sel.more))
 	for i := range sel.more {
 		src := &sel.more[i]
 		if err := src.store.Resolve(&src.found); err != nil {
 			return nil, err
 		}
-		all = append(all, src.found.Kvs...)
+		lists = append(lists, src.found.Kvs)
 	}
-	if len(sel.more) > 1 {
-		slices.SortFunc(all, func(a, b kvwire.KeyValue) int { return bytes.Compare(a.Key(), b.Key()) })
-	}
+	all := inOrder(lists)
 	if sel.limit > 0 && len(all) > sel.limit {
 		all = all[:sel.limit]
 	}
 	return all, nil
+}
+
+// inOrder makes one list of several that are in the order of keys and share none.
+func inOrder(lists [][]kvwire.KeyValue) []kvwire.KeyValue {
+	switch len(lists) {
+	case 0:
+		return nil
+	case 1:
+		return lists[0]
+	}
+	a, b := inOrder(lists[:len(lists)/2]), inOrder(lists[len(lists)/2:])
+	all := make([]kvwire.KeyValue, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if bytes.Compare(a[0].Key(), b[0].Key()) < 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
 }
 
 // fetchLimit is how many keys have to be looked at: one more than was asked
