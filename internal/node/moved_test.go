@@ -141,3 +141,62 @@ func TestMovesAreKept(t *testing.T) {
 		require.Equal(t, c.hash(0, want.Header.Revision), c.hash(i, want.Header.Revision))
 	}
 }
+
+// Keys that are on their way when servers stop are on their way when these come
+// back, or when another learns of all that from a snapshot; and they arrive.
+func TestATransitOutlivesRestartsAndSnapshots(t *testing.T) {
+	const dirs, each = 100, 100
+	c := newCluster(t, 3, 2)
+	for i := range c.nodes {
+		c.stop(i)
+		c.configs[i].CatchUpEntries = 10
+	}
+	for i := range c.nodes {
+		c.start(i)
+	}
+	c.ready()
+	for d := range dirs {
+		txn := &pb.TxnRequest{}
+		for k := range each {
+			put := &pb.PutRequest{Key: fmt.Appendf(nil, "/d/%02d/%d", d, k), Value: fmt.Appendf(nil, "%d of %d", k, d)}
+			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
+		}
+		_, err := c.nodes[0].Txn(context.Background(), txn)
+		require.NoError(t, err)
+	}
+	want := c.get(0, "/d/", "/d0")
+	require.Len(t, want.Kvs, dirs*each)
+	onTheWay := func(i int) bool { return c.nodes[i].current().machine.Placement().Transit() != nil }
+
+	c.stop(2)
+	c.gather(0, `"/d/"`)
+	require.True(t, onTheWay(0))
+	for i := range 2 {
+		c.stop(i)
+	}
+	for i := range 2 {
+		c.start(i)
+		require.True(t, onTheWay(i), "server %d has forgotten it, or the keys had arrived", i+1)
+	}
+	c.ready()
+	for i := range 50 { // more than the log keeps
+		c.put(i%2, "other", fmt.Sprint(i))
+	}
+	for i := range 2 {
+		require.NoError(t, c.nodes[i].flushNow())
+	}
+	c.start(2)
+	require.Eventually(t, func() bool { return c.nodes[2].installed.Load() > 0 }, 20*time.Second, time.Millisecond, "it did not come by snapshot")
+	require.True(t, onTheWay(2), "the snapshot came when the keys had arrived")
+	c.ready()
+	rev := c.put(0, "/late", "1")
+	for i := range c.nodes {
+		require.Eventually(t, func() bool { return !onTheWay(i) }, 60*time.Second, 10*time.Millisecond)
+		got := c.get(i, "/d/", "/d0")
+		require.Len(t, got.Kvs, dirs*each)
+		for n := range want.Kvs {
+			require.Equal(t, want.Kvs[n].String(), got.Kvs[n].String())
+		}
+		require.Equal(t, c.hash(0, rev), c.hash(i, rev))
+	}
+}
