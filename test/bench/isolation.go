@@ -20,7 +20,7 @@ var reader = work{op: "get", sessions: 1, depth: 10_000, pace: 200}
 
 // shares are how much of what they can do at most the writers do. By themselves, small
 // requests cost much more than in the batches of those that do their most.
-var shares = []float64{0, 0.003, 0.01, 0.03, 0.1}
+var shares = []float64{0, 0.001, 0.003, 0.01, 0.03, 0.1}
 
 // unchanged is how much a latency may grow and count as the same.
 const unchanged = 1.2
