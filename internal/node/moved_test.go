@@ -87,15 +87,7 @@ func TestNobodyNoticesMoves(t *testing.T) {
 
 // Where keys are outlives a restart and goes with a snapshot.
 func TestMovesAreKept(t *testing.T) {
-	c := newCluster(t, 3, 3)
-	c.ready()
-	for i := range c.nodes {
-		c.stop(i)
-		c.configs[i].CatchUpEntries = 10
-	}
-	for i := range c.nodes {
-		c.start(i)
-	}
+	c := newCluster(t, 3, 3, shortLog)
 	c.ready()
 	for i := range 60 {
 		c.put(0, fmt.Sprintf("/d%d/e/k", i%6), fmt.Sprint(i))
@@ -146,14 +138,7 @@ func TestMovesAreKept(t *testing.T) {
 // back, or when another learns of all that from a snapshot; and they arrive.
 func TestATransitOutlivesRestartsAndSnapshots(t *testing.T) {
 	const dirs, each = 100, 100
-	c := newCluster(t, 3, 2)
-	for i := range c.nodes {
-		c.stop(i)
-		c.configs[i].CatchUpEntries = 10
-	}
-	for i := range c.nodes {
-		c.start(i)
-	}
+	c := newCluster(t, 3, 2, shortLog)
 	c.ready()
 	for d := range dirs {
 		txn := &pb.TxnRequest{}

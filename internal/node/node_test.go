@@ -26,7 +26,7 @@ type cluster struct {
 	addrs   []string
 }
 
-func newCluster(t *testing.T, size, partitions int) *cluster {
+func newCluster(t *testing.T, size, partitions int, set ...func(*Config)) *cluster {
 	c := &cluster{t: t, nodes: make([]*Node, size), servers: make([]*grpc.Server, size)}
 	var members []backend.Member
 	for i := range size {
@@ -46,6 +46,9 @@ func newCluster(t *testing.T, size, partitions int) *cluster {
 			Logger:       zaptest.NewLogger(t).Named(members[i].Name),
 			Fatal:        func(err error) { panic(err) },
 		})
+		for _, change := range set {
+			change(&c.configs[i])
+		}
 		c.start(i)
 	}
 	t.Cleanup(func() {
@@ -55,6 +58,9 @@ func newCluster(t *testing.T, size, partitions int) *cluster {
 	})
 	return c
 }
+
+// shortLog makes followers that lag need a snapshot soon.
+func shortLog(c *Config) { c.CatchUpEntries = 10 }
 
 func (c *cluster) start(i int) {
 	n, err := Start(c.configs[i])

@@ -113,14 +113,7 @@ func TestSessionsOutliveAKill(t *testing.T) {
 // A server that gets the whole file remembers the sessions of the one that sent it.
 func TestSessionsComeWithASnapshot(t *testing.T) {
 	const partitions = 3
-	c := newCluster(t, 3, partitions)
-	for i := range c.nodes {
-		c.stop(i)
-		c.configs[i].CatchUpEntries = 10
-	}
-	for i := range c.nodes {
-		c.start(i)
-	}
+	c := newCluster(t, 3, partitions, shortLog)
 	c.ready()
 	c.grant(0, 7)
 	answers := c.sent(0, 1, 10, 0)

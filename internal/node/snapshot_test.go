@@ -16,20 +16,10 @@ import (
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
-			c := newCluster(t, 3, partitions)
+			c := newCluster(t, 3, partitions, shortLog)
 			c.ready()
 			c.put(0, "first", "1")
 			c.stop(2)
-			for i := range c.configs {
-				c.configs[i].CatchUpEntries = 10
-			}
-			for i := range 2 { // the new setting needs a restart
-				c.stop(i)
-			}
-			for i := range 2 {
-				c.start(i)
-			}
-			c.ready()
 			for i := range 300 {
 				c.put(i%2, fmt.Sprintf("/dir%d/key", i%20), fmt.Sprint(i))
 			}
@@ -72,14 +62,7 @@ func (c *cluster) hash(i int, rev int64) uint32 {
 // Watches live through the installation of a snapshot: nothing is missed and
 // nothing comes twice.
 func TestWatchLivesThroughASnapshot(t *testing.T) {
-	c := newCluster(t, 3, 2)
-	for i := range c.nodes {
-		c.stop(i)
-		c.configs[i].CatchUpEntries = 10
-	}
-	for i := range c.nodes {
-		c.start(i)
-	}
+	c := newCluster(t, 3, 2, shortLog)
 	c.ready()
 	c.put(0, "/w/0", "0")
 	s := c.nodes[2].NewWatchStream(context.Background())
@@ -115,14 +98,8 @@ func TestWatchLivesThroughASnapshot(t *testing.T) {
 // leader keeps the log that it will ask for: one snapshot is enough, however much is
 // written meanwhile.
 func TestASnapshotIsFollowedByTheLog(t *testing.T) {
-	c := newCluster(t, 3, 2)
-	for i := range c.nodes {
-		c.stop(i)
-		c.configs[i].CatchUpEntries = 5
-	}
-	for i := range 2 {
-		c.start(i)
-	}
+	c := newCluster(t, 3, 2, shortLog)
+	c.stop(2)
 	var writers sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	for w := range 8 {
