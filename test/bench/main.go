@@ -167,7 +167,7 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.idle, "idle", 10_000, "sessions, for memory")
 	f.IntVar(&p.watchers, "watchers", 100_000, "watchers, for memory and many")
 	f.IntVar(&p.keysScale, "keys-scale", 1_000_000, "number of keys, for scale")
-	f.IntVar(&p.leases, "leases", 30_000, "leases, for many")
+	f.IntVar(&p.leases, "leases", 100_000, "leases, for many")
 	f.IntVar(&p.conns, "conns", 10_000, "connections, for many")
 	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
 	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls")
