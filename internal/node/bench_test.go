@@ -34,8 +34,13 @@ func BenchmarkEngine(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("get/P=%d", partitions), func(b *testing.B) {
 			n := benchNode(b, partitions)
-			for i := range int64(10_000) {
-				_, err := n.Put(context.Background(), &pb.PutRequest{Key: benchKey(i), Value: make([]byte, 256)})
+			for i := range int64(100) {
+				txn := &pb.TxnRequest{}
+				for k := range int64(100) {
+					put := &pb.PutRequest{Key: benchKey(100*i + k), Value: make([]byte, 256)}
+					txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
+				}
+				_, err := n.Txn(context.Background(), txn)
 				require.NoError(b, err)
 			}
 			var next atomic.Int64
