@@ -52,9 +52,7 @@ func (b *readBatch) ask() {
 		method: methodReadPoint,
 		body:   encodeQuestion(parts, b.r.known()),
 		local: func() {
-			for _, read := range reads {
-				b.r.ReadPoint(read.parts, read.done)
-			}
+			b.leading(reads)
 			b.ask()
 		},
 		done: func(body []byte, err error) {
@@ -62,6 +60,20 @@ func (b *readBatch) ask() {
 			b.ask()
 		},
 	})
+}
+
+// leading takes up the reads of a server that has become the leader itself. If a
+// snapshot has put another replica in this one's place, which never leads, they are
+// to be asked there.
+func (b *readBatch) leading(reads []forwardedRead) {
+	there := b.r.calls.r.Load() == b.r
+	for _, read := range reads {
+		if there {
+			b.r.ReadPoint(read.parts, read.done)
+		} else {
+			read.done(fault.TimeoutLeaderFail)
+		}
+	}
 }
 
 // answered waits until what the leader named has been applied here.

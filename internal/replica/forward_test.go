@@ -84,6 +84,33 @@ func TestWhatIsForwardedOutlivesAReplica(t *testing.T) {
 	require.Equal(t, 3, done)
 }
 
+// A read waits for a leader when a snapshot puts another replica in the place of the one
+// that was asked, and then this server leads: the read is to be asked again, at the one
+// that does.
+func TestAReadThatWaitsForALeaderEndsWithItsReplica(t *testing.T) {
+	s := newStory(t, 3)
+	old := s.replicas[1]
+	var errs []error
+	old.ReadPoint(placement.Of(0), func(err error) { errs = append(errs, err) })
+	require.Len(t, old.calls.parked, 1)
+
+	cfg := old.cfg
+	cfg.Origin++
+	cfg.Calls = old.calls
+	present, err := New(cfg)
+	require.NoError(t, err)
+	old.Stop(fault.TimeoutLeaderFail)
+	s.replicas[1] = present
+	for _, g := range present.groups {
+		g.order(campaign)
+	}
+	s.settle()
+	require.True(t, present.Leading())
+	present.Tick()
+	require.Equal(t, []error{fault.TimeoutLeaderFail}, errs)
+	require.Empty(t, old.calls.parked)
+}
+
 // A leader that takes in a snapshot knows nothing of what was in its log; what was not
 // there yet is not lost.
 func TestWritesThatWereNotProposedOutliveAReplica(t *testing.T) {
