@@ -36,6 +36,19 @@ func TestWhatWentToANewLeaderIsNotGivenUp(t *testing.T) {
 	require.ErrorIs(t, failed, fault.TimeoutLeaderFail)
 }
 
+// replace puts another replica in a server's place, as a snapshot does.
+func (s *story) replace(server int) *Replica {
+	old := s.replicas[server]
+	cfg := old.cfg
+	cfg.Origin++
+	cfg.Calls = old.calls
+	present, err := New(cfg)
+	require.NoError(s.t, err)
+	old.Stop(fault.TimeoutLeaderFail)
+	s.replicas[server] = present
+	return present
+}
+
 // A snapshot has put another replica in the place of the one that forwarded a write. The
 // leader's answer is for the new one, which waits until it has applied the write, as the
 // old one would have done.
@@ -60,12 +73,7 @@ func TestWhatIsForwardedOutlivesAReplica(t *testing.T) {
 	}
 	reply(old, 0) // it waits to be applied
 
-	cfg := old.cfg
-	cfg.Origin++
-	cfg.Calls = old.calls
-	present, err := New(cfg)
-	require.NoError(t, err)
-	old.Stop(fault.TimeoutLeaderFail)
+	present := s.replace(1)
 	g := present.groups[1] // reports before group 0 has heard of anybody
 	g.term, g.leader = 2, 1
 	present.lead.report(g)
@@ -94,13 +102,7 @@ func TestAReadThatWaitsForALeaderEndsWithItsReplica(t *testing.T) {
 	old.ReadPoint(placement.Of(0), func(err error) { errs = append(errs, err) })
 	require.Len(t, old.calls.parked, 1)
 
-	cfg := old.cfg
-	cfg.Origin++
-	cfg.Calls = old.calls
-	present, err := New(cfg)
-	require.NoError(t, err)
-	old.Stop(fault.TimeoutLeaderFail)
-	s.replicas[1] = present
+	present := s.replace(1)
 	for _, g := range present.groups {
 		g.order(campaign)
 	}
