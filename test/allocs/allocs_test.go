@@ -10,6 +10,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	// What is measured is built apart; go test must know that it has changed.
+	_ "github.com/stoa-kv/stoa/internal/node"
+	_ "github.com/stoa-kv/stoa/internal/rpc"
 )
 
 // TestAllocations fails if an operation allocates more often than the table says, and
