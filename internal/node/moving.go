@@ -12,10 +12,7 @@ import (
 // Keys that have to move do so in steps, each of which holds up everything: for as
 // long as stepKeys take, and as long as all partitions need to meet. What is left of
 // the time, at least two thirds, belongs to those who wait.
-const (
-	stepKeys  = 250
-	stepPause = 5 * time.Millisecond
-)
+const stepKeys = 250
 
 // moveLoop brings keys on their way, on the leader. Where they have got to is in the
 // log, so that another leader goes on from there.
@@ -61,5 +58,5 @@ func (n *Node) moveOn() bool {
 	case <-n.life.Done():
 		return false
 	}
-	return n.pause(n.life, max(stepPause, 2*time.Since(began))) == nil
+	return n.pause(n.life, max(n.cfg.StepPause, 2*time.Since(began))) == nil
 }

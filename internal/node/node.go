@@ -44,6 +44,7 @@ type Config struct {
 	FlushInterval  time.Duration // how often changed stores are written to the file
 	CatchUpEntries uint64        // log entries kept in memory for slow followers
 	SegmentBytes   int64         // of the write-ahead log; 0: the default
+	StepPause      time.Duration // at least, between two steps of moving keys
 
 	QuotaBytes      int64 // of the backend file; <= 0: no quota
 	MaxRequestBytes int
@@ -79,6 +80,7 @@ func (c *Config) setDefaults() {
 	def(&c.Tick, 100*time.Millisecond)
 	def(&c.Election, 10*c.Tick)
 	def(&c.FlushInterval, 100*time.Millisecond)
+	def(&c.StepPause, 5*time.Millisecond)
 	if c.CatchUpEntries == 0 {
 		c.CatchUpEntries = 5000
 	}
