@@ -35,24 +35,31 @@ func TestAcknowledgementsAreNotRepeated(t *testing.T) {
 	require.Contains(t, s.said.String(), "put of a at 1: revision 4")
 }
 
-// What was lost is said again when the leader asks, a tick later.
+// What was lost is said again when the leader asks, a tick later; and at once where
+// the follower knows that it may be lost.
 func TestALostAcknowledgementIsRepeated(t *testing.T) {
-	s := newStory(t, 3)
-	for _, g := range s.replicas[0].groups {
-		g.order(campaign)
+	for name, later := range map[string]func(s *story){
+		"a tick later": func(s *story) { s.replicas[1].Tick() },
+		"link lost":    func(s *story) { s.replicas[1].Unreachable(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, 3)
+			for _, g := range s.replicas[0].groups {
+				g.order(campaign)
+			}
+			s.settle()
+			s.dead[3] = true
+			s.put(s.replicas[0], "a")
+			s.work(s.replicas[0], -1)
+			s.carry(true, 1, 2, -1)
+			s.work(s.replicas[1], -1)
+			s.carry(false, 2, 1, -1)
+			s.settle()
+			require.NotContains(t, s.said.String(), "put of a")
+			later(s)
+			s.replicas[0].Tick()
+			s.settle()
+			require.Contains(t, s.said.String(), "put of a at 1: revision 2")
+		})
 	}
-	s.settle()
-	s.dead[3] = true
-	s.put(s.replicas[0], "a")
-	s.work(s.replicas[0], -1)
-	s.carry(true, 1, 2, -1)
-	s.work(s.replicas[1], -1)
-	s.carry(false, 2, 1, -1)
-	s.settle()
-	require.NotContains(t, s.said.String(), "put of a")
-	for _, r := range s.replicas[:2] {
-		r.Tick()
-	}
-	s.settle()
-	require.Contains(t, s.said.String(), "put of a at 1: revision 2")
 }

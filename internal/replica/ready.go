@@ -117,7 +117,7 @@ func (g *group) append(m *raftpb.Message) {
 // acknowledged is the last acknowledgement that this follower gave.
 type acknowledged struct {
 	to, term, index uint64
-	stale           bool // a tick has passed since
+	stale           bool // a tick has passed since, or it may be lost
 }
 
 // sparingly leaves out an acknowledgement that repeats the last one. Raft answers

@@ -233,7 +233,10 @@ func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 // Unreachable says that the link to a peer broke or overflowed.
 func (r *Replica) Unreachable(peer uint64) {
 	for _, g := range r.groups {
-		g.order(func(g *group) { g.node.ReportUnreachable(peer) })
+		g.order(func(g *group) {
+			g.acked.stale = true // it may not have heard
+			g.node.ReportUnreachable(peer)
+		})
 	}
 }
 
