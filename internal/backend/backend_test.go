@@ -213,6 +213,33 @@ func TestSnapshotInstall(t *testing.T) {
 	require.Empty(t, dump(t, open(t, third)))
 }
 
+// A backup is the same, whether or not it has rested, and asks after each piece.
+func TestBackup(t *testing.T) {
+	s := newServer(open(t, filepath.Join(t.TempDir(), "db")))
+	for range 4 {
+		s.put("a", strings.Repeat("v", 1<<20))
+		flush(t, s.be, s.stores)
+	}
+	snap, err := s.be.Snapshot()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, snap.Close()) }()
+	var want bytes.Buffer
+	_, err = snap.WriteTo(&want)
+	require.NoError(t, err)
+	for _, busy := range []bool{false, true} {
+		var got bytes.Buffer
+		asked := 0
+		n, err := snap.Backup(&got, func() bool {
+			asked++
+			return busy
+		})
+		require.NoError(t, err)
+		require.Equal(t, snap.Size, n)
+		require.Equal(t, want.Bytes(), got.Bytes())
+		require.GreaterOrEqual(t, asked, int(snap.Size>>20))
+	}
+}
+
 func TestCloseDoesNotWaitForASlowSnapshot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	s := newServer(open(t, path))

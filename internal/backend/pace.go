@@ -1,6 +1,9 @@
 package backend
 
-import "time"
+import (
+	"io"
+	"time"
+)
 
 // longestRest bounds a rest: a disk that hangs makes what works on it slow enough.
 const longestRest = 100 * time.Millisecond
@@ -16,5 +19,29 @@ func begin(times int) *pace { return &pace{times: times, since: time.Now()} }
 
 func (p *pace) rest() {
 	time.Sleep(min(time.Duration(p.times)*time.Since(p.since), longestRest))
-	p.since = time.Now()
+	p.goOn()
+}
+
+// goOn is instead of a rest, where nobody else is at work.
+func (p *pace) goOn() { p.since = time.Now() }
+
+// patientWriter rests between pieces of what is written, while others are busy.
+type patientWriter struct {
+	io.Writer
+	busy func() bool
+	pace *pace
+	size int // of the piece
+}
+
+func (p *patientWriter) Write(b []byte) (int, error) {
+	if p.size >= backupPiece {
+		p.size = 0
+		if p.busy() {
+			p.pace.rest()
+		} else {
+			p.pace.goOn()
+		}
+	}
+	p.size += len(b)
+	return p.Writer.Write(b)
 }

@@ -34,6 +34,18 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 // in memory, what ReadMem can).
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) { return s.eng.WriteTo(w) }
 
+// A backup rests after each piece, in bytes, so many times as long as it took.
+const (
+	backupPiece = 512 << 10
+	backupRests = 2
+)
+
+// Backup is WriteTo for somebody who keeps a copy and can wait: it rests between
+// pieces whenever busy says that there are others to be served.
+func (s *Snapshot) Backup(w io.Writer, busy func() bool) (int64, error) {
+	return s.WriteTo(&patientWriter{Writer: w, busy: busy, pace: begin(backupRests)})
+}
+
 // Close lets the pages go.
 func (s *Snapshot) Close() error { return s.eng.close() }
 

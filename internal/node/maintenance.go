@@ -87,7 +87,8 @@ func (n *Node) Defragment(ctx context.Context) error {
 	return n.core.Load().backend.Defragment()
 }
 
-// Snapshot opens a copy of the file as it is now.
+// Snapshot opens a copy of the file as it is now. Reading it takes longer while there
+// are writes, which it leaves room for.
 func (n *Node) Snapshot(context.Context) (rpc.Snapshot, error) {
 	if err := n.flushNow(); err != nil {
 		return rpc.Snapshot{}, err
@@ -98,11 +99,22 @@ func (n *Node) Snapshot(context.Context) (rpc.Snapshot, error) {
 	}
 	r, w := io.Pipe()
 	go func() {
-		_, err := s.WriteTo(w)
+		_, err := s.Backup(w, n.written())
 		_ = s.Close()
 		w.CloseWithError(err)
 	}()
 	return rpc.Snapshot{ReadCloser: r, Size: s.Size, Version: backend.StorageVersion}, nil
+}
+
+// written returns a function that tells whether there have been writes since it was
+// asked last.
+func (n *Node) written() func() bool {
+	last := n.Revision()
+	return func() bool {
+		before := last
+		last = n.Revision()
+		return last != before
+	}
 }
 
 // MoveLeader hands leadership to another member.

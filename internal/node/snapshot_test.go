@@ -123,3 +123,17 @@ func TestASnapshotIsFollowedByTheLog(t *testing.T) {
 		require.Eventually(t, func() bool { return c.nodes[i].core.Load().replica.Needed(0) == 0 }, 5*time.Second, 10*time.Millisecond)
 	}
 }
+
+// A client's snapshot makes room for writes only while there are any.
+func TestWritten(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.put(0, "a", "1")
+	written := c.nodes[0].written()
+	require.False(t, written())
+	time.Sleep(300 * time.Millisecond) // ticks, closed revisions and flushes are none
+	require.False(t, written())
+	c.put(0, "a", "2")
+	require.True(t, written())
+	require.False(t, written())
+}

@@ -179,7 +179,7 @@ func parse(args []string) (*plan, error) {
 	f.DurationVar(&p.warmup, "warmup", 500*time.Millisecond, "time that a round runs before")
 	f.StringVar(&p.write, "write", "", "update the report, a Markdown file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
-	f.StringVar(&p.profiles, "profile", "", "keep profiles of stoa in this directory, for unary, scale and stalls; they cost something")
+	f.StringVar(&p.profiles, "profile", "", "keep profiles of stoa in this directory, for unary, sessions, scale and stalls; they cost something")
 	f.Parse(args)
 
 	given := map[string]bool{}

@@ -141,7 +141,7 @@ func (p *plan) pair(nodes int, etcd, stoa subject) (both []*bench, done func(*er
 
 // round puts the load on for a while and measures the middle of it.
 func (b *bench) round(op string, clients int) (sample, error) {
-	name := fmt.Sprintf("%d-%s-%d", len(b.cluster.Servers), op, clients)
+	name := fmt.Sprintf("%d %s %d", len(b.cluster.Servers), op, clients)
 	return b.plan.profiled(b.cluster, name, func() (sample, error) {
 		return b.plan.measure(b.cluster, func() (*running, error) { return b.load.start(op, clients), nil })
 	})

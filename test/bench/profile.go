@@ -7,15 +7,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// With -profile, rounds of unary calls on stoa leave profiles of the leader behind, so
-// that a figure can be explained: of CPU time while the round is measured, and of the
-// heap and of what waits at its end. So do stalls, and scale those of the heap. What they
-// cost is in the figures.
+// With -profile, rounds of unary calls and sessions on stoa leave profiles of the leader
+// behind, so that a figure can be explained: of CPU time while the round is measured, and
+// of the heap and of what waits at its end. So do stalls, and scale those of the heap.
+// What they cost is in the figures.
 const pprofFlag = "--enable-pprof"
 
 // profiled does something while the leader's CPU time is profiled.
@@ -47,7 +48,7 @@ func (p *plan) keep(c *process.Cluster, name string, seconds int) <-chan error {
 			err = os.MkdirAll(p.profiles, 0o755)
 		}
 		if err == nil {
-			err = fetch(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", l.ClientURL, seconds), filepath.Join(p.profiles, name+".cpu.prof"))
+			err = fetch(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", l.ClientURL, seconds), p.profileOf(name, "cpu"))
 		}
 		done <- err
 	}()
@@ -63,9 +64,14 @@ func (p *plan) look(s *process.Server, name string, kinds ...string) (err error)
 		return fmt.Errorf("keeping profiles: %w", err)
 	}
 	for _, kind := range kinds {
-		err = errors.Join(err, fetch(s.ClientURL+"/debug/pprof/"+kind, filepath.Join(p.profiles, name+"."+kind+".prof")))
+		err = errors.Join(err, fetch(s.ClientURL+"/debug/pprof/"+kind, p.profileOf(name, kind)))
 	}
 	return err
+}
+
+// profileOf is the file for a profile of something.
+func (p *plan) profileOf(name, kind string) string {
+	return filepath.Join(p.profiles, strings.NewReplacer(", ", "-", " ", "-", "'", "").Replace(name)+"."+kind+".prof")
 }
 
 func fetch(url, file string) error {

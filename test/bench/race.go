@@ -40,7 +40,7 @@ func (p *plan) compete(what string, all []contender) ([][]sample, error) {
 	rounds := make([][]sample, len(all))
 	for range p.rounds {
 		for i, c := range all {
-			s, err := p.measure(c.cluster, c.start)
+			s, err := p.profiled(c.cluster, what+" "+c.name, func() (sample, error) { return p.measure(c.cluster, c.start) })
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", what, c.name, err)
 			}

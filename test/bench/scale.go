@@ -190,7 +190,7 @@ func (sc *scaler) memory(what string) func() error {
 			sc.add(i, r, float64(m.all()))
 			sc.add(i, mapped, float64(m.file))
 		}
-		return sc.p.look(sc.both[1].cluster.Servers[0], strings.ReplaceAll(what, " ", "-"), "heap")
+		return sc.p.look(sc.both[1].cluster.Servers[0], what, "heap")
 	}
 }
 

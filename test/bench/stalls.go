@@ -148,7 +148,7 @@ func (s *staller) round(d disturbance, into *stalled) error {
 		return err
 	}
 	var took time.Duration
-	kept := s.p.keep(s.cluster, "stalls-"+strings.ReplaceAll(d.name, " ", "-"), 2)
+	kept := s.p.keep(s.cluster, "stalls "+d.name, 2)
 	beside, err := s.window(&into.failed, func() error {
 		began := time.Now()
 		for {
