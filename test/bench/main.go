@@ -117,7 +117,7 @@ var measurements = []measurement{
 	{"memory", "Memory of sessions and watchers", 1, measureMemory},
 	{"scale", "A million keys", 1, measureScale},
 	{"many", "Many leases, watchers, connections; large values", 2, measureMany},
-	{"stalls", "Puts beside large operations", 2, measureStalls},
+	{"stalls", "Puts beside large operations", 4, measureStalls},
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},
