@@ -11,10 +11,7 @@ import (
 // is committed.
 func TestAcknowledgementsAreNotRepeated(t *testing.T) {
 	s := newStory(t, 3)
-	for _, g := range s.replicas[0].groups {
-		g.order(campaign)
-	}
-	s.settle()
+	s.elect(s.replicas[0])
 	for range 3 {
 		s.put(s.replicas[0], "a")
 		acks := map[uint64]int{}
@@ -44,10 +41,7 @@ func TestALostAcknowledgementIsRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t, 3)
-			for _, g := range s.replicas[0].groups {
-				g.order(campaign)
-			}
-			s.settle()
+			s.elect(s.replicas[0])
 			s.dead[3] = true
 			s.put(s.replicas[0], "a")
 			s.work(s.replicas[0], -1)

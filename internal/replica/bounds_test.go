@@ -18,11 +18,7 @@ func TestWritesThatWaitAreBounded(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		s := newStory(t, 3)
 		if leads {
-			for _, g := range s.replicas[0].groups {
-				g.order(campaign)
-			}
-			s.settle()
-			require.True(t, s.replicas[0].Leading())
+			s.elect(s.replicas[0])
 			s.dead[2], s.dead[3] = true, true
 		}
 		for _, parts := range []placement.Set{placement.Of(0), placement.Of(0) | placement.Of(1)} {

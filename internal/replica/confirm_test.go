@@ -11,11 +11,7 @@ import (
 // leading returns a story in which server 1 stamps and everybody knows.
 func leading(t *testing.T, servers int) *story {
 	s := newStory(t, servers)
-	for _, g := range s.replicas[0].groups {
-		g.order(campaign)
-	}
-	s.settle()
-	require.True(t, s.replicas[0].Leading())
+	s.elect(s.replicas[0])
 	return s
 }
 

@@ -103,11 +103,7 @@ func TestAReadThatWaitsForALeaderEndsWithItsReplica(t *testing.T) {
 	require.Len(t, old.calls.parked, 1)
 
 	present := s.replace(1)
-	for _, g := range present.groups {
-		g.order(campaign)
-	}
-	s.settle()
-	require.True(t, present.Leading())
+	s.elect(present)
 	present.Tick()
 	require.Equal(t, []error{fault.TimeoutLeaderFail}, errs)
 	require.Empty(t, old.calls.parked)
@@ -118,11 +114,7 @@ func TestAReadThatWaitsForALeaderEndsWithItsReplica(t *testing.T) {
 func TestWritesThatWereNotProposedOutliveAReplica(t *testing.T) {
 	s := newStory(t, 3)
 	r := s.replicas[0]
-	for _, g := range r.groups {
-		g.order(campaign)
-	}
-	s.settle()
-	require.True(t, r.Leading())
+	s.elect(r)
 	var errs []error
 	put := func() {
 		w := &Write{Command: command.Command{Kind: command.Put}, Parts: placement.Of(0)}

@@ -188,6 +188,15 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
+// elect makes a server lead all groups.
+func (s *story) elect(r *Replica) {
+	for _, g := range r.groups {
+		g.order(campaign)
+	}
+	s.settle()
+	require.True(s.t, r.Leading())
+}
+
 func campaign(g *group)     { _ = g.node.Campaign() }
 func forgetLeader(g *group) { _ = g.node.ForgetLeader() }
 
