@@ -1,9 +1,6 @@
 package backend
 
-import (
-	"io"
-	"time"
-)
+import "time"
 
 // longestRest bounds a rest: a disk that hangs makes what works on it slow enough.
 const longestRest = 100 * time.Millisecond
@@ -24,24 +21,3 @@ func (p *pace) rest() {
 
 // goOn is instead of a rest, where nobody else is at work.
 func (p *pace) goOn() { p.since = time.Now() }
-
-// patientWriter rests between pieces of what is written, while others are busy.
-type patientWriter struct {
-	io.Writer
-	busy func() bool
-	pace *pace
-	size int // of the piece
-}
-
-func (p *patientWriter) Write(b []byte) (int, error) {
-	if p.size >= backupPiece {
-		p.size = 0
-		if p.busy() {
-			p.pace.rest()
-		} else {
-			p.pace.goOn()
-		}
-	}
-	p.size += len(b)
-	return p.Writer.Write(b)
-}

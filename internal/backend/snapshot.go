@@ -46,6 +46,27 @@ func (s *Snapshot) Backup(w io.Writer, busy func() bool) (int64, error) {
 	return s.WriteTo(&patientWriter{Writer: w, busy: busy, pace: begin(backupRests)})
 }
 
+// patientWriter rests between pieces of what is written, while others are busy.
+type patientWriter struct {
+	io.Writer
+	busy func() bool
+	pace *pace
+	size int // of the piece
+}
+
+func (p *patientWriter) Write(b []byte) (int, error) {
+	if p.size >= backupPiece {
+		p.size = 0
+		if p.busy() {
+			p.pace.rest()
+		} else {
+			p.pace.goOn()
+		}
+	}
+	p.size += len(b)
+	return p.Writer.Write(b)
+}
+
 // Close lets the pages go.
 func (s *Snapshot) Close() error { return s.eng.close() }
 
