@@ -79,7 +79,7 @@ func copyAll(dst, src *bolt.DB) error {
 		if err != nil {
 			return err
 		}
-		c := &copier{dst: dst, to: to, pace: begin(copyRests)}
+		c := &copier{dst: dst, to: to, pace: begin(copyRests, longestRest)}
 		defer func() { c.to.Rollback() }() //nolint:errcheck // committed, or given up
 		err = from.ForEach(func(name []byte, b *bolt.Bucket) error {
 			if err := c.copy(name, b); err != nil {

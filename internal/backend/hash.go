@@ -69,7 +69,7 @@ func (b *Backend) HashKV(rev, compacted int64) (sum uint32, err error) {
 // so.
 func (b *Backend) CompactionHash(rev, previous int64, stop func() bool) (sum uint32, err error) {
 	err = b.eng.view(func(r reader) error {
-		sum, err = b.hashKV(&patient{r, stop, begin(hashRests)}, rev, previous)
+		sum, err = b.hashKV(&patient{r, stop, begin(hashRests, longestRest)}, rev, previous)
 		if stop() {
 			return ErrAborted
 		}

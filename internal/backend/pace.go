@@ -8,14 +8,17 @@ const longestRest = 100 * time.Millisecond
 // pace is for work that goes on beside puts, which need the same processors and the
 // same disk: it rests so many times as long as it works.
 type pace struct {
-	times int
-	since time.Time
+	times   int
+	longest time.Duration
+	since   time.Time
 }
 
-func begin(times int) *pace { return &pace{times: times, since: time.Now()} }
+func begin(times int, longest time.Duration) *pace {
+	return &pace{times: times, longest: longest, since: time.Now()}
+}
 
 func (p *pace) rest() {
-	time.Sleep(min(time.Duration(p.times)*time.Since(p.since), longestRest))
+	time.Sleep(min(time.Duration(p.times)*time.Since(p.since), p.longest))
 	p.goOn()
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // Snapshot is one consistent state of the file, readable while flushes go on.
@@ -34,16 +35,18 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 // in memory, what ReadMem can).
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) { return s.eng.WriteTo(w) }
 
-// A backup rests after each piece, in bytes, so many times as long as it took.
+// A backup rests after each piece, in bytes, so many times as long as it took. Much of
+// that may have been its reader's time: a slow one is not to be made slower.
 const (
-	backupPiece = 512 << 10
-	backupRests = 2
+	backupPiece       = 512 << 10
+	backupRests       = 2
+	longestBackupRest = 5 * time.Millisecond
 )
 
 // Backup is WriteTo for somebody who keeps a copy and can wait: it rests between
 // pieces whenever busy says that there are others to be served.
 func (s *Snapshot) Backup(w io.Writer, busy func() bool) (int64, error) {
-	return s.WriteTo(&patientWriter{Writer: w, busy: busy, pace: begin(backupRests)})
+	return s.WriteTo(&patientWriter{Writer: w, busy: busy, pace: begin(backupRests, longestBackupRest)})
 }
 
 // patientWriter rests between pieces of what is written, while others are busy.
