@@ -33,7 +33,7 @@ medians over the rounds, ratios those of each round over the round beside it, wi
 of all servers of a cluster together, from ` + "`/proc/PID/stat`" + `, per operation. The load generator runs on the same machine;
 what it used itself stands beside. Absolute figures drift from day to day and from machine to machine: the ratios count.
 
-All reports together take about an hour on 2 cores. ` + "`-rounds`, `-length`, `-clients`, `-sessions`, `-depths`" + ` make more of it.
+All reports together take an hour and a quarter on 2 cores. ` + "`-rounds`, `-length`, `-clients`, `-sessions`, `-depths`" + ` make more of it.
 `
 
 // goalsTitle heads the list of all verdicts, which is put together from the sections,

@@ -109,8 +109,8 @@ type measurement struct {
 
 // measurements are all parts, in their order.
 var measurements = []measurement{
-	{"unary", "Unary calls", 3, measureUnary},
-	{"sessions", "Sessions", 3, measureSessions},
+	{"unary", "Unary calls", 5, measureUnary},
+	{"sessions", "Sessions", 5, measureSessions},
 	{"switches", "Changes of partition, and levels", 2, measureSwitches},
 	{"latency", "Latency against throughput", 2, measureLatency},
 	{"isolation", "Isolation", 2, measureIsolation},

@@ -36,9 +36,10 @@ func (c counter) Increment(context.Context) (int64, error) {
 	}
 }
 
-// Value is read behind everything that was written before.
+// Value is read behind everything that was written before: behind a write of its own. A
+// sync is no vote, and once the counter stood one too low behind it.
 func (c counter) Value(context.Context) (int64, error) {
-	if _, err := c.conn.Sync(counterNode); err != nil {
+	if _, err := c.conn.Set("/", nil, -1); err != nil {
 		return 0, fmt.Errorf("reading the counter: %w", err)
 	}
 	n, _, err := c.read()
