@@ -130,10 +130,11 @@ func TestWritten(t *testing.T) {
 	c.ready()
 	c.put(0, "a", "1")
 	written := c.nodes[0].written()
-	require.False(t, written())
+	still := func() bool { return !written() }
+	require.Eventually(t, still, 10*time.Second, time.Millisecond)
 	time.Sleep(300 * time.Millisecond) // ticks, closed revisions and flushes are none
 	require.False(t, written())
 	c.put(0, "a", "2")
-	require.True(t, written())
-	require.False(t, written())
+	require.Eventually(t, written, 10*time.Second, time.Millisecond)
+	require.Eventually(t, still, 10*time.Second, time.Millisecond)
 }

@@ -177,8 +177,47 @@ func (s *Server) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Pause stops the process where it stands; Resume lets it go on.
-func (s *Server) Pause() error  { return s.Signal(syscall.SIGSTOP) }
+// Pause stops the process where it stands, and returns when none of its threads runs any
+// more: one on another core may answer a request after the signal was sent.
+func (s *Server) Pause() error {
+	if err := s.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		stopped, err := s.stopped()
+		if stopped || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s runs on after SIGSTOP", s.Name)
+}
+
+// stopped tells whether all threads are.
+func (s *Server) stopped() (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Pid()))
+	if err != nil {
+		return false, fmt.Errorf("%s: looking for its threads: %w", s.Name, err)
+	}
+	if len(threads) == 0 {
+		return false, fmt.Errorf("%s: it has no threads any more", s.Name)
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return false, fmt.Errorf("%s: looking at a thread: %w", s.Name, err)
+		}
+		_, state, _ := strings.Cut(string(text), ") ")
+		if !strings.HasPrefix(state, "T") {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Resume lets the process go on.
 func (s *Server) Resume() error { return s.Signal(syscall.SIGCONT) }
 
 // Kill ends the process as kill -9 does and returns when it is gone.
