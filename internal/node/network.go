@@ -22,8 +22,8 @@ func (w network) Raft(to uint64, group int, m *raftpb.Message) {
 
 func (w network) Snapshot(to uint64) { w.n.sendSnapshot(to) }
 
-func (w network) Send(to uint64, p replica.Packet) {
-	b := &peerpb.Batch{}
+func (w network) Send(to uint64, p replica.Packet) bool {
+	b := &peerpb.Batch{AnswersLost: p.AnswersLost}
 	if p.Confirm != nil {
 		b.Confirm = &peerpb.Confirm{Round: p.Confirm.Round, Terms: p.Confirm.Terms}
 	}
@@ -43,11 +43,7 @@ func (w network) Send(to uint64, p replica.Packet) {
 		}
 		b.Replies = []*peerpb.Reply{r}
 	}
-	if !w.n.transport.Send(to, b) && p.Call != nil {
-		// Nobody will answer it. Not from here: the caller may hold locks.
-		r := w.n.core.Load().replica
-		go r.Disconnected(to)
-	}
+	return w.n.transport.Send(to, b)
 }
 
 // handler gives the replica what other servers say.
@@ -90,6 +86,9 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 		}
 		r.Receive(from, replica.Packet{Reply: reply})
 	}
+	if b.GetAnswersLost() { // behind the replies that are here
+		r.Receive(from, replica.Packet{AnswersLost: true})
+	}
 }
 
 func (h handler) InstallSnapshot(ctx context.Context, from uint64, head *peerpb.SnapshotHeader, r io.Reader) error {
@@ -97,7 +96,5 @@ func (h handler) InstallSnapshot(ctx context.Context, from uint64, head *peerpb.
 }
 
 func (h handler) Unreachable(peer uint64) {
-	r := h.n.core.Load().replica
-	r.Unreachable(peer)
-	r.Disconnected(peer)
+	h.n.core.Load().replica.Unreachable(peer)
 }

@@ -112,8 +112,12 @@ func (g *group) applyLocal(it *item) {
 	g.r.cfg.Machine.Local(g.id, it.index, it.term, &it.entry, func(i int, res apply.Result) { results[i] = res })
 	g.finished(it)
 	g.open--
-	g.pending.Add(-int64(len(writes)))
+	answered := int64(0)
 	for i, w := range writes {
-		w.Done(Outcome{Result: results[i], Group: g.id, Index: it.index})
+		if w != nil {
+			w.Done(Outcome{Result: results[i], Group: g.id, Index: it.index})
+			answered++
+		}
 	}
+	g.pending.Add(-answered)
 }

@@ -19,9 +19,10 @@ type Closed struct {
 
 // closedRevision is what a server knows of one partition's closed revision.
 type closedRevision struct {
-	revision atomic.Int64 // never goes back
-	mu       sync.Mutex
-	pending  []Closed // told by the leader, to be applied first
+	revision  atomic.Int64 // never goes back
+	announced atomic.Int64 // the highest that Config.Closed was told
+	mu        sync.Mutex
+	pending   []Closed // told by the leader, to be applied first
 }
 
 // maxPendingClosed bounds what a follower that lags keeps in mind.
@@ -47,9 +48,6 @@ func (r *Replica) Closed(p int) int64 {
 	closed, ok := r.seq.Closed(p)
 	if !ok {
 		return c.revision.Load()
-	}
-	if r.cfg.Mutations.CloseByCounter {
-		closed = min(r.seq.Last(), r.seq.Floor(p)-1)
 	}
 	return c.raise(closed)
 }
@@ -105,7 +103,6 @@ func (r *Replica) learnClosed(m Closed) {
 func (g *group) settleClosed() {
 	c := &g.r.closed[g.id]
 	applied := g.applied.Load()
-	before := c.revision.Load()
 	c.mu.Lock()
 	c.pending = slices.DeleteFunc(c.pending, func(m Closed) bool {
 		if m.Index > applied {
@@ -121,15 +118,24 @@ func (g *group) settleClosed() {
 		c.raise(g.store.Rev())
 		g.store.RUnlock()
 	}
-	if now := g.r.Closed(g.id); now > before {
-		g.r.announce(g.id, now)
-	}
+	g.r.announce(g.id)
 }
 
-// announce tells the watch hub.
-func (r *Replica) announce(p int, revision int64) {
+// announce tells the watch hub, unless it has been told. Whoever raises a closed
+// revision need not announce it: the next one does, or the next tick.
+func (r *Replica) announce(p int) {
+	rev, c := r.Closed(p), &r.closed[p]
+	for {
+		old := c.announced.Load()
+		if rev <= old {
+			return
+		}
+		if c.announced.CompareAndSwap(old, rev) {
+			break
+		}
+	}
 	if r.cfg.Closed != nil {
-		r.cfg.Closed(p, revision)
+		r.cfg.Closed(p, rev)
 	}
 }
 
@@ -146,7 +152,7 @@ func (r *Replica) tellClosed(moved bool) {
 	all := make([]Closed, len(r.groups))
 	for p, g := range r.groups {
 		all[p] = g.closedHere()
-		r.announce(p, all[p].Revision)
+		r.announce(p)
 	}
 	for _, peer := range r.cfg.Voters {
 		if peer != r.cfg.ID {

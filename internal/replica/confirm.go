@@ -30,16 +30,32 @@ type ConfirmAck struct {
 type confirmer struct {
 	r       *Replica
 	mu      sync.Mutex
-	next    []func(readPoint, error)
+	next    []unconfirmed
 	current *round
 	rounds  uint64
+}
+
+// unconfirmed is a read that waits for the end of a round.
+type unconfirmed struct {
+	deadline int64 // tick
+	done     func(readPoint, error)
 }
 
 // readPoint is what a strict read must wait for: the commit index of every
 // group and the committed watermark when its round began.
 type readPoint struct {
+	epoch     uint64
 	committed int64
 	indexes   []uint64
+}
+
+// until is the point of one partition. With a single group the log's order is that
+// of revisions, and its index says it all.
+func (p *readPoint) until(group int) until {
+	if len(p.indexes) == 1 {
+		return until{index: p.indexes[group]}
+	}
+	return until{p.indexes[group], p.committed, p.epoch}
 }
 
 type round struct {
@@ -47,7 +63,7 @@ type round struct {
 	asked   int64 // tick
 	acks    map[uint64]bool
 	point   readPoint
-	waiting []func(readPoint, error)
+	waiting []unconfirmed
 }
 
 func (c *confirmer) init(r *Replica) { c.r, c.rounds = r, r.numbering() }
@@ -62,35 +78,29 @@ type vote struct {
 // confirm calls done with a read point that is later than this call. The vote is
 // that of the server on whose behalf it is called, if it isn't this one: it counts
 // for the reads that it was given with, however late it comes.
-func (c *confirmer) confirm(asker vote, done func(readPoint, error)) {
-	if c.r.single || c.r.cfg.Mutations.ReadWithoutConfirm {
-		if !c.r.seq.IsOpen() {
-			done(readPoint{}, fault.LeaderChanged)
-			return
-		}
-		done(c.r.point(), nil)
-		return
-	}
-	if c.settled(asker) {
-		done(c.r.point(), nil)
+func (c *confirmer) confirm(asker vote, deadline int64, done func(readPoint, error)) {
+	e := c.r.lead.published.Load()
+	if e != nil && (c.r.single || c.settled(e, asker)) {
+		done(c.r.point(e), nil)
 		return
 	}
 	c.mu.Lock()
-	c.next = append(c.next, done)
+	c.next = append(c.next, unconfirmed{deadline, done})
+	var failed []unconfirmed
 	if c.current == nil {
-		c.begin()
+		failed = c.begin()
 	}
 	c.mu.Unlock()
+	failReads(failed, fault.LeaderChanged)
 }
 
 // settled tells whether the asker and this leader are a majority, and both know
 // nobody later.
-func (c *confirmer) settled(asker vote) bool {
+func (c *confirmer) settled(e *epoch, asker vote) bool {
 	if len(c.r.cfg.Voters) > 3 || asker.from == c.r.cfg.ID || !slices.Contains(c.r.cfg.Voters, asker.from) {
 		return false
 	}
-	terms, ok := c.r.lead.terms()
-	return ok && noneLater(asker.terms, terms)
+	return noneLater(asker.terms, e.terms)
 }
 
 // noneLater tells whether known, of one server, has no term beyond those of a leader.
@@ -114,32 +124,33 @@ func (r *Replica) known() []uint64 {
 
 // point is taken before the question leaves: what was acknowledged before is
 // in it.
-func (r *Replica) point() readPoint {
-	p := readPoint{committed: r.seq.Committed(), indexes: make([]uint64, len(r.groups))}
+func (r *Replica) point(e *epoch) readPoint {
+	p := readPoint{epoch: e.number, committed: r.seq.Committed(), indexes: make([]uint64, len(r.groups))}
 	for i, g := range r.groups {
 		p.indexes[i] = g.commit.Load()
 	}
 	return p
 }
 
-// begin starts a round for all who wait. With mu held.
-func (c *confirmer) begin() {
+// begin starts a round for all who wait, or returns them if this server doesn't stamp
+// any more. With mu held.
+func (c *confirmer) begin() (failed []unconfirmed) {
 	waiting := c.next
 	c.next = nil
-	terms, ok := c.r.lead.terms()
-	if !ok {
-		failReads(waiting, fault.LeaderChanged)
-		return
+	e := c.r.lead.published.Load()
+	if e == nil {
+		return waiting
 	}
 	c.rounds++
 	c.current = &round{
-		ask:     Confirm{Round: c.rounds, Terms: terms},
-		asked:   c.r.now.Load(),
+		ask:     Confirm{Round: c.rounds, Terms: e.terms},
+		asked:   c.r.now(),
 		acks:    map[uint64]bool{c.r.cfg.ID: true},
-		point:   c.r.point(),
+		point:   c.r.point(e),
 		waiting: waiting,
 	}
 	c.send()
+	return nil
 }
 
 func (c *confirmer) send() {
@@ -152,55 +163,82 @@ func (c *confirmer) send() {
 }
 
 func (c *confirmer) acked(from uint64, a *ConfirmAck) {
+	confirmed, failed := c.count(from, a)
+	if confirmed != nil {
+		for _, read := range confirmed.waiting {
+			read.done(confirmed.point, nil)
+		}
+	}
+	failReads(failed, fault.LeaderChanged)
+}
+
+// count takes an answer and returns the round that it decides, if it does.
+func (c *confirmer) count(from uint64, a *ConfirmAck) (confirmed *round, failed []unconfirmed) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	cur := c.current
 	if cur == nil || cur.ask.Round != a.Round || !a.OK {
 		// A refusal comes with a later term, which Raft acts upon.
-		c.mu.Unlock()
-		return
+		return nil, nil
 	}
 	cur.acks[from] = true
 	if len(cur.acks) <= len(c.r.cfg.Voters)/2 {
-		c.mu.Unlock()
-		return
+		return nil, nil
 	}
 	c.current = nil
 	if len(c.next) > 0 {
-		c.begin()
+		failed = c.begin()
 	}
-	c.mu.Unlock()
-	for _, done := range cur.waiting {
-		done(cur.point, nil)
-	}
+	return cur, failed
 }
 
-// tick asks again what may have been lost.
+// tick asks again what may have been lost, and gives up reads that have waited too
+// long.
 func (c *confirmer) tick() {
+	now := c.r.now()
+	c.mu.Lock()
+	var late []unconfirmed
+	c.next, late = divide(c.next, now)
+	if cur := c.current; cur != nil {
+		var more []unconfirmed
+		cur.waiting, more = divide(cur.waiting, now)
+		late = append(late, more...)
+		if now-cur.asked >= 2 {
+			cur.asked = now
+			c.send()
+		}
+	}
+	c.mu.Unlock()
+	failReads(late, fault.Timeout)
+}
+
+// divide tells the reads that have waited too long from the others.
+func divide(reads []unconfirmed, now int64) (rest, late []unconfirmed) {
+	rest = slices.DeleteFunc(reads, func(u unconfirmed) bool {
+		if u.deadline > now {
+			return false
+		}
+		late = append(late, u)
+		return true
+	})
+	return rest, late
+}
+
+// end takes out all reads. Those that come later find that this server doesn't stamp.
+func (c *confirmer) end() []unconfirmed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != nil && c.r.now.Load()-c.current.asked >= 2 {
-		c.current.asked = c.r.now.Load()
-		c.send()
-	}
-}
-
-// fail ends all rounds.
-func (c *confirmer) fail(err error) {
-	c.mu.Lock()
-	var all []func(readPoint, error)
+	all := c.next
 	if c.current != nil {
-		all = c.current.waiting
-		c.current = nil
+		all = append(c.current.waiting, all...)
 	}
-	all = append(all, c.next...)
-	c.next = nil
-	c.mu.Unlock()
-	failReads(all, err)
+	c.current, c.next = nil, nil
+	return all
 }
 
-func failReads(all []func(readPoint, error), err error) {
-	for _, done := range all {
-		done(readPoint{}, err)
+func failReads(reads []unconfirmed, err error) {
+	for _, read := range reads {
+		read.done(readPoint{}, err)
 	}
 }
 

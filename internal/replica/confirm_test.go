@@ -58,12 +58,12 @@ func TestAnAskerThatKnowsALaterTermDoesNotVote(t *testing.T) {
 func TestWhoseWordCounts(t *testing.T) {
 	s := leading(t, 3)
 	l := s.replicas[0]
-	terms, ok := l.lead.terms()
-	require.True(t, ok)
-	require.True(t, l.conf.settled(vote{2, terms}))
-	require.False(t, l.conf.settled(vote{}), "nobody's")
-	require.False(t, l.conf.settled(vote{1, terms}), "the leader's own, twice")
-	require.False(t, l.conf.settled(vote{9, terms}), "not a voter's")
-	require.False(t, l.conf.settled(vote{2, terms[:1]}), "not about all groups")
-	require.False(t, l.conf.settled(vote{2, nil}), "an older server's, which says nothing")
+	e := l.lead.published.Load()
+	terms := e.terms
+	require.True(t, l.conf.settled(e, vote{2, terms}))
+	require.False(t, l.conf.settled(e, vote{}), "nobody's")
+	require.False(t, l.conf.settled(e, vote{1, terms}), "the leader's own, twice")
+	require.False(t, l.conf.settled(e, vote{9, terms}), "not a voter's")
+	require.False(t, l.conf.settled(e, vote{2, terms[:1]}), "not about all groups")
+	require.False(t, l.conf.settled(e, vote{2, nil}), "an older server's, which says nothing")
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -12,64 +13,94 @@ import (
 // that this server knows, as the answer to a Confirm does: among three servers, that
 // and the leader's own word are a majority, and one round trip is all it takes.
 type readBatch struct {
-	r       *Replica
-	mu      sync.Mutex
-	current bool
-	next    []forwardedRead
+	r     *Replica
+	mu    sync.Mutex
+	busy  bool            // a question is under way
+	asked []forwardedRead // for whom it is
+	next  []forwardedRead
 }
 
 type forwardedRead struct {
-	parts placement.Set
-	done  func(error)
+	parts    placement.Set
+	deadline int64 // tick
+	done     func(error)
 }
 
-func (b *readBatch) readPoint(parts placement.Set, done func(error)) {
+func (b *readBatch) readPoint(read forwardedRead) {
 	b.mu.Lock()
-	b.next = append(b.next, forwardedRead{parts, done})
-	ask := !b.current
-	b.current = true
+	b.next = append(b.next, read)
+	ask := !b.busy
+	b.busy = true
 	b.mu.Unlock()
 	if ask {
 		b.ask()
 	}
 }
 
-// ask sends one question for all that wait.
+// ask sends one question for all that wait, if any do.
 func (b *readBatch) ask() {
 	b.mu.Lock()
-	reads := b.next
-	b.next = nil
-	b.current = len(reads) > 0
+	b.asked, b.next = b.next, nil
+	b.busy = len(b.asked) > 0
+	var parts placement.Set
+	for _, read := range b.asked {
+		parts |= read.parts
+	}
 	b.mu.Unlock()
-	if len(reads) == 0 {
+	if parts == 0 {
 		return
 	}
-	var parts placement.Set
-	for _, r := range reads {
-		parts |= r.parts
-	}
 	b.r.calls.start(&call{
-		method: methodReadPoint,
-		body:   encodeQuestion(parts, b.r.known()),
+		method:   methodReadPoint,
+		body:     encodeQuestion(parts, b.r.known()),
+		deadline: b.r.deadline(),
 		local: func() {
-			b.leading(reads)
+			b.leading()
 			b.ask()
 		},
 		done: func(body []byte, err error) {
-			b.answered(reads, parts, body, err)
+			b.answered(parts, body, err)
 			b.ask()
 		},
 	})
 }
 
+// take returns the reads for which the question was that has been answered.
+func (b *readBatch) take() []forwardedRead {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reads := b.asked
+	b.asked = nil
+	return reads
+}
+
+// expire gives up reads that have waited too long.
+func (b *readBatch) expire(now int64) {
+	var late []forwardedRead
+	is := func(read forwardedRead) bool {
+		if read.deadline > now {
+			return false
+		}
+		late = append(late, read)
+		return true
+	}
+	b.mu.Lock()
+	b.asked = slices.DeleteFunc(b.asked, is)
+	b.next = slices.DeleteFunc(b.next, is)
+	b.mu.Unlock()
+	for _, read := range late {
+		read.done(fault.Timeout)
+	}
+}
+
 // leading takes up the reads of a server that has become the leader itself. If a
 // snapshot has put another replica in this one's place, which never leads, they are
 // to be asked there.
-func (b *readBatch) leading(reads []forwardedRead) {
+func (b *readBatch) leading() {
 	there := b.r.calls.r.Load() == b.r
-	for _, read := range reads {
+	for _, read := range b.take() {
 		if there {
-			b.r.ReadPoint(read.parts, read.done)
+			b.r.readPoint(read.parts, vote{}, read.deadline, read.done)
 		} else {
 			read.done(fault.TimeoutLeaderFail)
 		}
@@ -77,7 +108,8 @@ func (b *readBatch) leading(reads []forwardedRead) {
 }
 
 // answered waits until what the leader named has been applied here.
-func (b *readBatch) answered(reads []forwardedRead, parts placement.Set, body []byte, err error) {
+func (b *readBatch) answered(parts placement.Set, body []byte, err error) {
+	reads := b.take()
 	var points []Closed
 	if err == nil {
 		points, err = decodePoints(body, parts)
@@ -94,14 +126,14 @@ func (b *readBatch) answered(reads []forwardedRead, parts placement.Set, body []
 		at[m.Group] = m
 	}
 	for _, read := range reads {
-		r.await(read.parts, func(err error) {
+		r.await(read.parts, func(p int) until { return until{index: at[p].Index} }, read.deadline, func(err error) {
 			if err == nil {
 				for p := range read.parts.Each() {
 					r.reached(at[p])
 				}
 			}
 			read.done(err)
-		}, func(p int) (uint64, int64) { return at[p].Index, 0 })
+		})
 	}
 }
 
@@ -109,10 +141,8 @@ func (b *readBatch) answered(reads []forwardedRead, parts placement.Set, body []
 // applied. It is not left to settleClosed: the group's loop publishes the index
 // first and settles a moment later, and a read must not slip in between.
 func (r *Replica) reached(m Closed) {
-	c := &r.closed[m.Group]
-	if before := c.revision.Load(); c.raise(m.Revision) > before {
-		r.announce(m.Group, m.Revision)
-	}
+	r.closed[m.Group].raise(m.Revision)
+	r.announce(m.Group)
 }
 
 // answerReadPoint waits here, so that the asking server needs to know one
@@ -123,7 +153,7 @@ func (r *Replica) answerReadPoint(from uint64, body []byte, reply func([]byte, e
 		reply(nil, fault.Internal)
 		return
 	}
-	r.readPoint(parts, vote{from, known}, func(err error) {
+	r.readPoint(parts, vote{from, known}, r.deadline(), func(err error) {
 		if err != nil {
 			reply(nil, err)
 			return

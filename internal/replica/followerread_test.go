@@ -17,14 +17,14 @@ func TestAForwardedReadSeesItsPointAtOnce(t *testing.T) {
 	parts := placement.Of(0) | placement.Of(1)
 	points := []Closed{{Group: 0, Index: 5, Revision: 9}, {Group: 1, Index: 7, Revision: 9}}
 	done := false
-	read := forwardedRead{parts, func(err error) {
+	r.reads.asked = []forwardedRead{{parts, r.deadline(), func(err error) {
 		require.NoError(t, err)
 		for p := range parts.Each() {
 			require.EqualValues(t, 9, r.Closed(p))
 		}
 		done = true
-	}}
-	r.reads.answered([]forwardedRead{read}, parts, encodePoints(points), nil)
+	}}}
+	r.reads.answered(parts, encodePoints(points), nil)
 	for i, g := range r.groups {
 		require.False(t, done)
 		g.applied.Store(points[i].Index)

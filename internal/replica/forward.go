@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,16 +40,17 @@ type Reply struct {
 // a leader waits on.
 type Calls struct {
 	r       atomic.Pointer[Replica] // the present one
+	now     atomic.Int64            // the server's clock, in ticks
 	mu      sync.Mutex
-	now     int64 // ticks
 	nextID  uint64
-	calls   map[uint64]*call
-	parked  []*call
+	calls   map[uint64]*call // under way, by their number
+	parked  []*call          // for want of a leader
+	owing   map[uint64]bool  // peers whose answers may be lost, and that don't know
 	stopped error
 }
 
 // NewCalls returns what the replicas of one server share, one after the other.
-func NewCalls() *Calls { return &Calls{calls: map[uint64]*call{}} }
+func NewCalls() *Calls { return &Calls{calls: map[uint64]*call{}, owing: map[uint64]bool{}} }
 
 // attach makes a replica the present one. Who leads, it knows from the one before:
 // or else it would give up, on the first report of any group, what is under way there.
@@ -75,24 +78,28 @@ type call struct {
 	local    func() // runs instead, once this server leads
 }
 
-// Submit routes a write to where it can be stamped. Its Done is called once.
+// Submit sends a write on its way: into this server's own groups if it
+// stamps, else to the server that does, now or once there is one. Either Done
+// is called once.
 func (r *Replica) Submit(w *Write) {
 	if r.seq.IsOpen() {
 		switch {
 		case w.Session:
-			r.groups[w.Home].local(w)
+			r.groups[w.Home].accept(w)
 		case w.System || w.Parts.Len() != 1:
 			r.submitMulti(w)
 		default:
-			r.groups[w.Parts.First()].local(w)
+			r.groups[w.Parts.First()].accept(w)
 		}
 		return
 	}
+	r.limit(w)
 	f := r.calls
 	f.start(&call{
-		method: methodWrite,
-		body:   encodeWrite(w),
-		local:  func() { f.r.Load().Submit(w) },
+		method:   methodWrite,
+		body:     encodeWrite(w),
+		deadline: w.deadline,
+		local:    func() { f.r.Load().Submit(w) },
 		done: func(body []byte, err error) {
 			if err != nil {
 				w.fail(err)
@@ -112,12 +119,15 @@ func (r *Replica) Submit(w *Write) {
 // applied it: the client may read here what it wrote at once.
 func (f *Calls) landed(w *Write, out Outcome) {
 	r := f.r.Load()
-	r.AwaitApplied(out.Group, out.Index, func(error) {
-		if f.r.Load() != r { // and the one in its place may be behind it
+	r.awaitApplied(out.Group, out.Index, w.deadline, func(err error) {
+		switch {
+		case f.r.Load() != r: // and the one in its place may be behind it
 			f.landed(w, out)
-			return
+		case errors.Is(err, fault.Timeout):
+			w.fail(err)
+		default:
+			w.Done(out)
 		}
-		w.Done(out)
 	})
 }
 
@@ -128,51 +138,84 @@ func (r *Replica) CallLeader(method uint32, body []byte, local func(), done func
 		local()
 		return
 	}
-	r.calls.start(&call{method: method, body: body, local: local, done: done})
+	r.calls.start(&call{method: method, body: body, deadline: r.deadline(), local: local, done: done})
 }
 
 // start sends a call or parks it.
 func (f *Calls) start(c *call) {
-	r := f.r.Load()
-	f.mu.Lock()
-	c.deadline = f.now + r.cfg.RequestTicks
-	switch {
-	case f.stopped != nil:
-		f.mu.Unlock()
-		c.done(nil, f.stopped)
-	case len(f.calls)+len(f.parked) >= MaxPendingWrites*len(r.groups):
-		f.mu.Unlock()
-		c.done(nil, fault.TooManyRequests)
-	default:
-		f.route(c)
-		f.mu.Unlock()
+	sends, err := f.admit(c)
+	if err != nil {
+		c.done(nil, err)
+		return
 	}
+	f.send(sends)
 }
 
-// route is called with mu held.
-func (f *Calls) route(c *call) {
+// admit gives a call its place, if there is one.
+func (f *Calls) admit(c *call) (sends []sending, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.stopped != nil:
+		return nil, f.stopped
+	case len(f.calls)+len(f.parked) >= MaxPendingWrites*len(f.r.Load().groups):
+		return nil, fault.TooManyRequests
+	}
+	return f.route(c, nil), nil
+}
+
+// sending is a call that has been routed, to be sent once mu is free.
+type sending struct {
+	to   uint64
+	call *Call
+}
+
+// route finds out where a call has to go, and adds it to what is to be sent. With mu
+// held.
+func (f *Calls) route(c *call, sends []sending) []sending {
 	r := f.r.Load()
 	leader := r.Leader()
 	if leader == 0 || leader == r.cfg.ID {
 		f.parked = append(f.parked, c)
-		return
+		return sends
 	}
 	f.nextID++
 	c.to = leader
 	f.calls[f.nextID] = c
-	r.cfg.Network.Send(leader, Packet{Call: &Call{ID: f.nextID, Method: c.method, Body: c.body}})
+	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body}})
+}
+
+// send sends what has been routed. A call that the network doesn't take has not begun,
+// and waits.
+func (f *Calls) send(sends []sending) {
+	r := f.r.Load()
+	for _, s := range sends {
+		if !r.cfg.Network.Send(s.to, Packet{Call: s.call}) {
+			f.park(s.call.ID)
+		}
+	}
+}
+
+// park keeps a call that is known not to have begun until there is another leader, or
+// the next tick.
+func (f *Calls) park(id uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.calls[id]; c != nil {
+		delete(f.calls, id)
+		f.parked = append(f.parked, c)
+	}
 }
 
 // replied takes the answer to a call.
 func (f *Calls) replied(m *Reply) {
+	if fault.CodeOf(m.Err) == fault.NotLeader.Code() {
+		f.park(m.ID)
+		return
+	}
 	f.mu.Lock()
 	c := f.calls[m.ID]
 	delete(f.calls, m.ID)
-	if c != nil && fault.CodeOf(m.Err) == fault.NotLeader.Code() {
-		// It didn't even begin: it waits for another leader.
-		f.parked = append(f.parked, c)
-		c = nil
-	}
 	f.mu.Unlock()
 	if c != nil {
 		c.done(m.Body, m.Err)
@@ -185,71 +228,71 @@ func (f *Calls) replied(m *Reply) {
 // gone there meanwhile must not be given up because another group reports first.
 func (f *Calls) leaderChanged() {
 	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != f.r.Load().Leader() })
+	f.unpark()
 }
 
-func (f *Calls) disconnected(peer uint64) {
+// lost gives up what was sent to a peer: it, or the answer, may not have arrived.
+func (f *Calls) lost(peer uint64) {
 	f.fail(fault.TimeoutConnLost, func(c *call) bool { return c.to == peer })
 }
 
-func (f *Calls) fail(err error, lost func(*call) bool) {
-	f.mu.Lock()
-	var failed []*call
-	for _, id := range f.ids() {
-		if c := f.calls[id]; lost(c) {
-			delete(f.calls, id)
-			failed = append(failed, c)
-		}
-	}
-	f.mu.Unlock()
-	for _, c := range failed {
+func (f *Calls) fail(err error, match func(*call) bool) {
+	for _, c := range f.take(match) {
 		c.done(nil, err)
 	}
 }
 
-// ids returns the calls in the order in which they were made, so that a
-// simulation repeats itself.
-func (f *Calls) ids() []uint64 {
-	ids := make([]uint64, 0, len(f.calls))
-	for id := range f.calls {
-		ids = append(ids, id)
+// take removes the calls under way that match, in the order in which they were made, so
+// that a simulation repeats itself.
+func (f *Calls) take(match func(*call) bool) (taken []*call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(f.calls)) {
+		if c := f.calls[id]; match(c) {
+			delete(f.calls, id)
+			taken = append(taken, c)
+		}
 	}
-	slices.Sort(ids)
-	return ids
+	return taken
 }
 
 // tick gives up what has waited too long.
-func (f *Calls) tick() {
-	f.mu.Lock()
-	f.now++
-	f.mu.Unlock()
-	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= f.now })
+func (f *Calls) tick(now int64) {
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= now })
 	f.unpark()
+	f.confess()
 }
 
 // unpark routes again what waits for a leader, and runs it here if that is this
 // server.
 func (f *Calls) unpark() {
-	f.mu.Lock()
-	parked := f.parked
-	f.parked = nil
-	var failed, local []*call
-	for _, c := range parked {
-		switch {
-		case c.deadline <= f.now:
-			failed = append(failed, c)
-		case f.r.Load().seq.IsOpen():
-			local = append(local, c)
-		default:
-			f.route(c)
-		}
-	}
-	f.mu.Unlock()
+	late, local, sends := f.sort()
 	for _, c := range local {
 		c.local()
 	}
-	for _, c := range failed {
+	f.send(sends)
+	for _, c := range late {
 		c.done(nil, fault.Timeout)
 	}
+}
+
+// sort empties the parking place.
+func (f *Calls) sort() (late, local []*call, sends []sending) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parked := f.parked
+	f.parked = nil
+	for _, c := range parked {
+		switch {
+		case c.deadline <= f.now.Load():
+			late = append(late, c)
+		case f.r.Load().seq.IsOpen():
+			local = append(local, c)
+		default:
+			sends = f.route(c, sends)
+		}
+	}
+	return late, local, sends
 }
 
 // Stop fails everything that waits, and all that comes later, with err.
@@ -267,9 +310,7 @@ func (f *Calls) Stop(err error) {
 
 // answer does for another server what it asks for.
 func (r *Replica) answer(from uint64, c *Call) {
-	reply := func(body []byte, err error) {
-		r.cfg.Network.Send(from, Packet{Reply: &Reply{ID: c.ID, Body: body, Err: err}})
-	}
+	reply := func(body []byte, err error) { r.reply(from, &Reply{ID: c.ID, Body: body, Err: err}) }
 	if !r.seq.IsOpen() {
 		reply(nil, fault.NotLeader)
 		return
@@ -291,5 +332,35 @@ func (r *Replica) answer(from uint64, c *Call) {
 		r.answerReadPoint(from, c.Body, reply)
 	default:
 		r.cfg.Serve(c.Method, c.Body, reply)
+	}
+}
+
+// reply sends an answer. If the network doesn't take it, the asker is told that answers
+// are lost, as soon as that can be said.
+func (r *Replica) reply(to uint64, m *Reply) {
+	if !r.cfg.Network.Send(to, Packet{Reply: m}) {
+		r.calls.answersLost(to)
+	}
+}
+
+// answersLost says that answers to a peer's calls may be lost.
+func (f *Calls) answersLost(peer uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.owing[peer] = true
+}
+
+// confess tells the peers whose answers may be lost so, that they needn't wait until
+// their calls have taken too long.
+func (f *Calls) confess() {
+	f.mu.Lock()
+	peers := slices.Sorted(maps.Keys(f.owing))
+	clear(f.owing)
+	f.mu.Unlock()
+	r := f.r.Load()
+	for _, peer := range peers {
+		if !r.cfg.Network.Send(peer, Packet{AnswersLost: true}) {
+			f.answersLost(peer)
+		}
 	}
 }

@@ -42,9 +42,9 @@ type group struct {
 	committed []item            // to be applied; the front may wait for its rendezvous
 	acks      []*raftpb.Message // to be given back to Raft once their entries are applied
 	blocked   bool
-	stamps    []stampAt // of entries appended as the leader, until committed
-	open      int       // own batches not yet applied
-	waiting   map[uint64][]*Write
+	stamps    []stampAt           // of entries appended as the leader, until committed
+	open      int                 // own batches not yet applied
+	waiting   map[uint64][]*Write // by the Seq of their entry
 	term      uint64
 	leader    uint64
 	leading   bool
@@ -71,6 +71,15 @@ type inbox struct {
 	writes  []*Write // stay until there is room for their entry
 	woken   bool
 	stopped bool // takes no more writes
+}
+
+// first takes out the first n writes. With mu held.
+func (in *inbox) first(n int) []*Write {
+	taken := in.writes[:n:n]
+	if in.writes = in.writes[n:]; len(in.writes) == 0 {
+		in.writes = nil
+	}
+	return taken
 }
 
 // mail is what one Work takes.
@@ -173,6 +182,7 @@ func (g *group) work() {
 	}
 	if in.ticks > 0 {
 		g.noteNeeded()
+		g.expire(g.r.now())
 	}
 	g.ready()
 	moved := g.apply()

@@ -36,8 +36,21 @@ type leadership struct {
 	phase   phase
 	groups  []role
 	stopped bool
-	// published are the terms of the open epoch.
-	published atomic.Pointer[[]uint64]
+	// effects are for after mu: see unlock.
+	effects []func()
+
+	// published is the open epoch.
+	published atomic.Pointer[epoch]
+
+	tellMu sync.Mutex // held while Config.Role runs, so that it hears things in order
+	told   uint64     // the epoch that Config.Role has been told of, or 0
+}
+
+// epoch is a time in which this server stamps, and the terms in which it leads the
+// groups.
+type epoch struct {
+	number uint64
+	terms  []uint64
 }
 
 type phase uint8
@@ -64,11 +77,48 @@ func (l *leadership) init(r *Replica, partitions int) {
 	l.groups = make([]role, partitions)
 }
 
+// unlock ends what was begun by locking mu, and carries out the effects that came up.
+// None of those runs under the lock: they answer clients, who may come back at once.
+func (l *leadership) unlock() {
+	effects := l.effects
+	l.effects = nil
+	l.mu.Unlock()
+	for _, f := range effects {
+		f()
+	}
+}
+
+// after adds an effect. With mu held.
+func (l *leadership) after(f func()) { l.effects = append(l.effects, f) }
+
+// tell lets Config.Role know whether this server stamps. It goes by what is so now, so
+// that the last of several that tell at the same time tells what is so in the end.
+func (l *leadership) tell() {
+	if l.r.cfg.Role == nil {
+		return
+	}
+	l.tellMu.Lock()
+	defer l.tellMu.Unlock()
+	now := uint64(0)
+	if e := l.published.Load(); e != nil {
+		now = e.number
+	}
+	if now == l.told {
+		return
+	}
+	if l.told != 0 {
+		l.r.cfg.Role(false)
+	}
+	if l.told = now; now != 0 {
+		l.r.cfg.Role(true)
+	}
+}
+
 // report is called by a group's loop after its Raft state changed, before the
 // messages of that change leave.
 func (l *leadership) report(g *group) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	ro := &l.groups[g.id]
 	if ro.term == g.term && ro.leader == g.leader && ro.leading == g.leading {
 		return
@@ -77,21 +127,17 @@ func (l *leadership) report(g *group) {
 	*ro = role{term: g.term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned}
 	l.end()
 	if wasLeading {
-		g.barrier = 0
-		g.failWaiting()
+		l.after(g.failWaiting) // which is for this loop to do
 	}
 	if !l.stopped && l.leadsAll() {
 		l.begin()
 	}
 	l.gather()
-	l.r.calls.leaderChanged()
+	l.after(l.r.calls.leaderChanged)
 }
 
 // leadsAll says whether this server leads every group.
 func (l *leadership) leadsAll() bool {
-	if l.r.cfg.Mutations.StampApart {
-		return l.groups[0].leading
-	}
 	for i := range l.groups {
 		if !l.groups[i].leading {
 			return false
@@ -100,9 +146,10 @@ func (l *leadership) leadsAll() bool {
 	return true
 }
 
-// end closes the epoch or gives up the attempt.
+// end closes the epoch or gives up the attempt. What waited for the epoch is taken out
+// here, so that it can't be taken for what waits for the next one, and told later.
 func (l *leadership) end() {
-	was := l.phase
+	was, ended := l.phase, l.epoch
 	l.epoch++
 	l.phase = apart
 	l.published.Store(nil)
@@ -110,15 +157,17 @@ func (l *leadership) end() {
 		return
 	}
 	l.r.seq.Close()
-	l.r.multi.failAll()
-	l.r.conf.fail(fault.LeaderChanged)
+	writes := l.r.multi.takeAll()
+	l.after(func() { failAll(writes, fault.LeaderChanged) })
+	unconfirmed := l.r.conf.end()
+	l.after(func() { failReads(unconfirmed, fault.LeaderChanged) })
 	for _, g := range l.r.groups {
-		g.wait.fail(fault.LeaderChanged)
+		reads := g.wait.end(ended)
+		l.after(func() { release(reads, fault.LeaderChanged) })
+		g.wake() // writes that have not been proposed go to the next leader
 	}
 	l.r.cfg.Logger.Info("stopped stamping: this server does not lead every group any more")
-	if l.r.cfg.Role != nil {
-		l.r.cfg.Role(false)
-	}
+	l.after(l.tell)
 }
 
 // begin starts an attempt.
@@ -126,10 +175,6 @@ func (l *leadership) begin() {
 	l.phase = settling
 	for i := range l.groups {
 		l.groups[i].committed, l.groups[i].applied, l.groups[i].unfinished = false, false, nil
-	}
-	if l.r.cfg.Mutations.StampWithoutBarrier || l.r.cfg.Mutations.StampApart {
-		l.open()
-		return
 	}
 	epoch := l.epoch
 	for _, g := range l.r.groups {
@@ -162,7 +207,7 @@ func (g *group) proposeBarrier(epoch uint64) {
 // current says whether epoch is the one under way.
 func (l *leadership) current(epoch uint64) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.mu.Unlock() // there are no effects
 	return l.epoch == epoch && l.phase != apart
 }
 
@@ -170,7 +215,7 @@ func (l *leadership) current(epoch uint64) bool {
 // a hole and must end. It begins anew at the next tick.
 func (l *leadership) lost(epoch uint64) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.epoch == epoch {
 		l.end()
 	}
@@ -178,7 +223,7 @@ func (l *leadership) lost(epoch uint64) {
 
 func (l *leadership) barrierCommitted(g *group, unfinished []*item) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.phase != settling {
 		return
 	}
@@ -190,15 +235,13 @@ func (l *leadership) barrierCommitted(g *group, unfinished []*item) {
 		}
 	}
 	l.phase = applying
-	if !l.r.cfg.Mutations.SkipRecovery {
-		l.recover()
-	}
+	l.recover()
 	l.maybeOpen()
 }
 
 func (l *leadership) barrierApplied(g *group) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.groups[g.id].applied = true
 	l.maybeOpen()
 }
@@ -223,23 +266,17 @@ func (l *leadership) open() {
 		highest = max(highest, g.store.Rev())
 		g.store.RUnlock()
 	}
-	if l.r.cfg.Mutations.ReuseStamps {
-		highest = max(1, highest-2)
-	}
 	l.phase = opened
-	terms := make([]uint64, len(l.groups))
+	e := &epoch{number: l.epoch}
 	for i := range l.groups {
-		terms[i] = l.groups[i].term
+		e.terms = append(e.terms, l.groups[i].term)
 	}
-	l.r.seq.Open(l.epoch, highest)
-	l.published.Store(&terms) // now that C is what a read may build on
+	l.r.seq.Open(e.number, highest)
+	l.published.Store(e) // now that C is what a read may build on
 	l.r.cfg.Logger.Info("stamping: this server leads every group",
-		zap.Uint64("term", l.groups[0].term), zap.Int64("revision", highest))
-	if l.r.cfg.Role != nil {
-		l.r.cfg.Role(true)
-	}
-	// Not on this goroutine: it holds the leadership lock.
-	l.r.groups[0].order(func(*group) { l.r.calls.unpark() })
+		zap.Uint64("term", e.terms[0]), zap.Int64("revision", highest))
+	l.after(l.tell)
+	l.after(l.r.calls.unpark)
 	for _, g := range l.r.groups {
 		g.wake()
 	}
@@ -300,7 +337,7 @@ func (l *leadership) gather() {
 	if l.stopped {
 		return
 	}
-	now, first := l.r.now.Load(), l.groups[0]
+	now, first := l.r.now(), l.groups[0]
 	for p := 1; p < len(l.groups); p++ {
 		ro := &l.groups[p]
 		switch {
@@ -330,12 +367,12 @@ const silence = 3
 // alive says whether a server has been heard of lately.
 func (r *Replica) alive(id uint64) bool {
 	h := r.heard[id]
-	return h != nil && r.now.Load()-h.Load() <= silence
+	return h != nil && r.now()-h.Load() <= silence
 }
 
 func (l *leadership) tick() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if !l.stopped && l.phase == apart && l.leadsAll() {
 		l.begin()
 	}
@@ -344,19 +381,9 @@ func (l *leadership) tick() {
 
 func (l *leadership) stop() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.stopped = true
 	l.end()
-}
-
-// terms returns the terms in which this server leads the groups, if it stamps.
-// It takes no lock: reads ask for them under locks of their own, which end takes
-// while it holds ours. Terms that are out of date are refused by the peers.
-func (l *leadership) terms() (terms []uint64, ok bool) {
-	if t := l.published.Load(); t != nil {
-		return *t, true
-	}
-	return nil, false
 }
 
 // Leader is the server that leads group 0, as far as this one knows; 0 if none.

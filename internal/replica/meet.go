@@ -60,7 +60,7 @@ func (m *meeting) leave(p int, it *item) {
 
 // arrive notes that group p has come to the entry and returns everybody's
 // place if p is the last.
-func (m *meeting) arrive(p int, it *item, alone bool) []apply.Arrival {
+func (m *meeting) arrive(p int, it *item) []apply.Arrival {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := proposal{it.entry.Origin, it.entry.Seq}
@@ -73,7 +73,7 @@ func (m *meeting) arrive(p int, it *item, alone bool) []apply.Arrival {
 		a.here |= placement.Of(p)
 		a.at = append(a.at, apply.Arrival{Partition: p, Index: it.index, Term: it.term})
 	}
-	if a.here != it.entry.Parts && !alone {
+	if a.here != it.entry.Parts {
 		return nil
 	}
 	return a.at
@@ -93,20 +93,17 @@ func (m *meeting) executed(it *item) {
 // leaves, so one of the two shows it.
 func (m *meeting) isExecuted(g *group, it *item) bool {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
-	m.mu.Unlock()
 	return a != nil && a.executed || g.applied.Load() >= it.index
 }
 
 // arrive brings a group to a rendezvous. It returns false if others are
 // missing; the last to come executes the entry for all.
 func (r *Replica) arrive(g *group, it *item) bool {
-	at := r.meet.arrive(g.id, it, r.cfg.Mutations.MeetAlone)
+	at := r.meet.arrive(g.id, it)
 	if at == nil {
 		return false
-	}
-	if r.cfg.Mutations.MeetAlone {
-		at = r.withAbsent(at, it.entry.Parts)
 	}
 	writes := r.multi.removeOwn(r.cfg.Origin, it)
 	results := make([]apply.Result, len(writes))
@@ -122,25 +119,11 @@ func (r *Replica) arrive(g *group, it *item) bool {
 		}
 	}
 	for i, w := range writes {
-		w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
+		if w != nil {
+			w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
+		}
 	}
 	return true
-}
-
-// withAbsent adds the participants of a rendezvous that haven't come to it, where
-// they are; for Mutations.MeetAlone.
-func (r *Replica) withAbsent(at []apply.Arrival, parts placement.Set) []apply.Arrival {
-	for _, a := range at {
-		parts &^= placement.Of(a.Partition)
-	}
-	for p := range parts.Each() {
-		s := r.cfg.Stores[p]
-		s.RLock()
-		index, term := s.Applied()
-		s.RUnlock()
-		at = append(at, apply.Arrival{Partition: p, Index: index, Term: term})
-	}
-	return at
 }
 
 // dated gives the answer to a command without a stamp the committed watermark
@@ -169,11 +152,11 @@ func (g *group) unfinished() []*item {
 	return list
 }
 
-// multiWaiters holds those who wait for rendezvous proposed here.
+// multiWaiters holds the writes of rendezvous that were proposed here.
 type multiWaiters struct {
 	mu    sync.Mutex
-	m     map[uint64][]*Write
-	count int // of writes
+	m     map[uint64][]*Write // by the Seq of their entry
+	count int                 // of writes
 }
 
 func (m *multiWaiters) init() { m.m = map[uint64][]*Write{} }
@@ -192,6 +175,8 @@ func (m *multiWaiters) add(seq uint64, writes []*Write) {
 	m.count += len(writes)
 }
 
+// removeOwn returns the writes of an entry, if it was proposed here, in the places of
+// their commands. Those that have been given up are nil.
 func (m *multiWaiters) removeOwn(origin uint64, it *item) []*Write {
 	if it.entry.Origin != origin {
 		return nil
@@ -200,19 +185,37 @@ func (m *multiWaiters) removeOwn(origin uint64, it *item) []*Write {
 	defer m.mu.Unlock()
 	writes := m.m[it.entry.Seq]
 	delete(m.m, it.entry.Seq)
-	m.count -= len(writes)
+	for _, w := range writes {
+		if w != nil {
+			m.count--
+		}
+	}
 	return writes
 }
 
-// failAll is called when the epoch ends.
-func (m *multiWaiters) failAll() {
+// takeAll is called when the epoch ends.
+func (m *multiWaiters) takeAll() []*Write {
 	m.mu.Lock()
-	all := m.m
-	m.m, m.count = map[uint64][]*Write{}, 0
+	defer m.mu.Unlock()
+	all := m.take(always)
+	clear(m.m)
+	return all
+}
+
+// expire gives up writes that have waited too long.
+func (m *multiWaiters) expire(now int64) {
+	m.mu.Lock()
+	late := m.take(func(w *Write) bool { return w.deadline <= now })
 	m.mu.Unlock()
-	for _, seq := range slices.Sorted(maps.Keys(all)) { // a simulation must repeat itself
-		for _, w := range all[seq] {
-			w.fail(fault.LeaderChanged)
-		}
+	failAll(late, fault.Timeout)
+}
+
+// take takes out the writes that match, in the order of their entries: a simulation
+// must repeat itself. With mu held.
+func (m *multiWaiters) take(match func(*Write) bool) (taken []*Write) {
+	for _, seq := range slices.Sorted(maps.Keys(m.m)) {
+		taken = append(taken, takeIf(m.m[seq], match)...)
 	}
+	m.count -= len(taken)
+	return taken
 }

@@ -52,7 +52,7 @@ func (g *group) noteNeeded() {
 	if !g.leading {
 		clear(g.catching)
 	}
-	first, now := uint64(0), g.r.now.Load()
+	first, now := uint64(0), g.r.now()
 	g.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		c := g.catching[id]
 		if c == nil {

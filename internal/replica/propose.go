@@ -30,6 +30,15 @@ type Write struct {
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
 	// effect.
 	Done func(Outcome)
+
+	deadline int64 // tick; 0: not yet set
+}
+
+// limit sets a write's deadline, which stays when it is submitted again.
+func (r *Replica) limit(w *Write) {
+	if w.deadline == 0 {
+		w.deadline = r.deadline()
+	}
 }
 
 // Outcome is the result of a write, and where in the logs it took effect.
@@ -52,36 +61,66 @@ func (r *Replica) resubmit(writes []*Write) {
 
 func (w *Write) fail(err error) { w.Done(Outcome{Result: apply.Result{Err: err}}) }
 
+func failAll(writes []*Write, err error) {
+	for _, w := range writes {
+		w.fail(err)
+	}
+}
+
+// takeIf takes out the writes that match. The others keep their places, which are
+// those of their commands in an entry.
+func takeIf(writes []*Write, match func(*Write) bool) (taken []*Write) {
+	for i, w := range writes {
+		if w != nil && match(w) {
+			taken = append(taken, w)
+			writes[i] = nil
+		}
+	}
+	return taken
+}
+
+func always(*Write) bool { return true }
+
 // queued is an encoded entry in a group's queue, in the order of stamps.
 type queued struct {
 	epoch  uint64
 	data   []byte
 	seq    uint64
-	batch  bool     // of this group's waiting writes
-	writes []*Write // of a batch that is a local entry
+	own    bool     // made of this group's waiting writes
+	writes []*Write // of an own one that is a local entry
 }
 
-// local takes a write of this partition; it will be part of the next entry.
-func (g *group) local(w *Write) {
-	if g.pending.Add(1) > MaxPendingWrites {
-		g.pending.Add(-1)
-		w.fail(fault.TooManyRequests)
+// accept takes writes that pass through this group's log; they will be part of its
+// next entries. They are taken even if this server has ceased to stamp meanwhile: each
+// turn of the loop gives back what it can't propose.
+func (g *group) accept(writes ...*Write) {
+	n := int64(len(writes))
+	if g.pending.Add(n) > MaxPendingWrites {
+		g.pending.Add(-n)
+		failAll(writes, fault.TooManyRequests)
 		return
+	}
+	for _, w := range writes {
+		g.r.limit(w)
 	}
 	stopped := false
 	g.put(func(in *inbox) {
 		if stopped = in.stopped; !stopped {
-			in.writes = append(in.writes, w)
+			in.writes = append(in.writes, writes...)
 		}
 	})
 	if stopped {
-		g.r.resubmit([]*Write{w})
+		g.pending.Add(-n)
+		g.r.resubmit(writes)
 	}
 }
 
 // propose turns what waits into entries and gives them to Raft.
 func (g *group) propose() {
-	if g.leading && g.open < maxOpenEntries {
+	switch {
+	case !g.r.seq.IsOpen():
+		g.giveBack()
+	case g.leading && g.open < maxOpenEntries:
 		if writes := g.nextBatch(); len(writes) > 0 {
 			g.stampBatch(writes)
 		}
@@ -91,6 +130,16 @@ func (g *group) propose() {
 	for i := range queue {
 		g.proposeQueued(&queue[i])
 	}
+}
+
+// giveBack sends on the writes that wait here, where nothing is stamped any more.
+func (g *group) giveBack() {
+	g.in.mu.Lock()
+	writes := g.in.writes
+	g.in.writes = nil
+	g.in.mu.Unlock()
+	g.pending.Add(-int64(len(writes)))
+	g.r.resubmit(writes)
 }
 
 // nextBatch takes waiting writes, up to the bounds of an entry.
@@ -106,11 +155,7 @@ func (g *group) nextBatch() []*Write {
 		size += len(w.Command.Body)
 		n++
 	}
-	batch := g.in.writes[:n:n]
-	if g.in.writes = g.in.writes[n:]; len(g.in.writes) == 0 {
-		g.in.writes = nil
-	}
-	return batch
+	return g.in.first(n)
 }
 
 // stampBatch makes one entry of writes: a local one, or, if sessions have writes
@@ -160,7 +205,7 @@ func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, 
 			r.multi.add(e.Seq, writes)
 		}
 		for p := range parts.Each() {
-			q.batch = p == home
+			q.own = p == home
 			r.groups[p].queue = append(r.groups[p].queue, q)
 		}
 	})
@@ -183,7 +228,7 @@ func (g *group) proposeQueued(q *queued) {
 		g.r.lead.lost(q.epoch)
 		return
 	}
-	if q.batch {
+	if q.own {
 		g.waiting[q.seq] = q.writes
 		g.open++
 	}
@@ -191,49 +236,61 @@ func (g *group) proposeQueued(q *queued) {
 
 func (g *group) drop(q *queued) {
 	g.pending.Add(-int64(len(q.writes)))
-	for _, w := range q.writes {
-		w.fail(fault.LeaderChanged)
-	}
+	failAll(q.writes, fault.LeaderChanged)
 }
 
 // failWaiting tells those who wait for entries proposed here that the leader
 // changed: whether they took effect is for the next one to know.
 func (g *group) failWaiting() {
-	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) { // a simulation must repeat itself
-		writes := g.waiting[seq]
-		delete(g.waiting, seq)
-		g.pending.Add(-int64(len(writes)))
-		for _, w := range writes {
-			w.fail(fault.LeaderChanged)
-		}
-	}
+	g.barrier = 0
+	writes := g.takeWaiting(always)
+	clear(g.waiting)
 	g.open = 0
-	g.in.mu.Lock()
-	writes := g.in.writes
-	g.in.writes = nil
-	g.in.mu.Unlock()
 	g.pending.Add(-int64(len(writes)))
-	g.r.resubmit(writes)
+	failAll(writes, fault.LeaderChanged)
+}
+
+// takeWaiting takes out writes that wait for entries in the log, in their order: a
+// simulation must repeat itself.
+func (g *group) takeWaiting(match func(*Write) bool) (taken []*Write) {
+	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) {
+		taken = append(taken, takeIf(g.waiting[seq], match)...)
+	}
+	return taken
+}
+
+// expire gives up writes that have waited too long, in the log or before it.
+func (g *group) expire(now int64) {
+	late := g.takeWaiting(func(w *Write) bool { return w.deadline <= now })
+	g.in.mu.Lock()
+	g.in.writes = slices.DeleteFunc(g.in.writes, func(w *Write) bool {
+		if w.deadline > now {
+			return false
+		}
+		late = append(late, w)
+		return true
+	})
+	g.in.mu.Unlock()
+	g.pending.Add(-int64(len(late)))
+	failAll(late, fault.Timeout)
 }
 
 // stop fails what waits here, but for writes that have not been proposed: nothing
 // can have become of those. No Work runs any more.
 func (g *group) stop(err error) {
 	g.in.mu.Lock()
-	writes := g.in.writes
-	g.in.writes, g.in.stopped = nil, true
+	g.in.stopped = true
 	g.in.mu.Unlock()
-	for _, q := range g.queue {
+	g.giveBack()
+	var queue []queued
+	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
+	for _, q := range queue {
+		g.pending.Add(-int64(len(q.writes)))
 		g.r.resubmit(q.writes)
 	}
-	g.queue = nil
-	g.r.resubmit(writes)
-	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) {
-		for _, w := range g.waiting[seq] {
-			w.fail(err)
-		}
-	}
-	g.waiting = map[uint64][]*Write{}
+	writes := g.takeWaiting(always)
+	g.pending.Add(-int64(len(writes)))
+	failAll(writes, err)
 	g.wait.stop(err)
 }
 
@@ -243,6 +300,7 @@ func (r *Replica) submitMulti(w *Write) {
 		w.fail(fault.TooManyRequests)
 		return
 	}
+	r.limit(w)
 	writes := []*Write{w}
 	e := command.Entry{Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
 	if r.stamp(w.Parts, &e, writes, nobody) != nil {

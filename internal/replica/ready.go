@@ -106,11 +106,6 @@ func (g *group) append(m *raftpb.Message) {
 		}
 		return
 	}
-	if g.r.cfg.Mutations.AckBeforeSync {
-		g.r.cfg.Disk.Append(g.id, records, nil)
-		g.persisted(responses)
-		return
-	}
 	g.r.cfg.Disk.Append(g.id, records, func() { g.persisted(responses) })
 }
 

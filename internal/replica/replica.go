@@ -16,10 +16,13 @@ import (
 )
 
 // Network takes messages for other servers. It may lose and delay them; what
-// it delivers from one server arrives in order. Its methods don't block.
+// it delivers from one server arrives in order. Its methods don't block and don't call
+// back: some are called under locks.
 type Network interface {
 	Raft(to uint64, group int, m *raftpb.Message)
-	Send(to uint64, p Packet)
+	// Send tells whether it took the packet. What it took and lost it says later, by
+	// [Replica.Unreachable].
+	Send(to uint64, p Packet) bool
 	// Snapshot asks for the whole server's cut to be sent to a peer whose log
 	// is too far behind. Asking again while one is on its way does nothing.
 	Snapshot(to uint64)
@@ -60,7 +63,9 @@ type Config struct {
 	// call back.
 	Wake func(group int)
 	// Closed says that a partition's closed revision has moved. It is called
-	// after the changes below it were given to the machine's sink.
+	// after the changes below it were given to the machine's sink; from several
+	// goroutines, so that a lower one may come behind a higher, and perhaps once more
+	// after Stop.
 	Closed func(partition int, revision int64)
 	// Serve answers calls of other servers whose method is not the replica's
 	// own. It may answer later, from any goroutine.
@@ -69,25 +74,6 @@ type Config struct {
 	Role func(open bool)
 
 	Logger *zap.Logger
-
-	// Mutations switch off single safety rules. Only the simulation sets them,
-	// to show that its checks notice.
-	Mutations Mutations
-}
-
-// Mutations are seeded bugs, one for each rule that the simulation must be
-// able to see broken.
-type Mutations struct {
-	StampWithoutBarrier bool // stamp as soon as every group is led, recovering nothing
-	StampApart          bool // stamp while only group 0 is led
-	CloseByCounter      bool // closed revisions from the counter, not from C
-	ReadWithoutWait     bool // answer a strict read without waiting for C
-	ReadWithoutConfirm  bool // answer a strict read without confirming leadership
-	SkipRecovery        bool // don't complete half-proposed rendezvous
-	AckBeforeSync       bool // treat an append as durable at once
-	MeetAlone           bool // execute a rendezvous without waiting for the others
-	ReuseStamps         bool // start an epoch below stamps of earlier ones
-	ReuseNumbers        bool // number calls and rounds as an earlier life did
 }
 
 // Replica is one server's part of all groups.
@@ -109,8 +95,7 @@ type Replica struct {
 
 	nextSeq atomic.Uint64
 	multi   multiWaiters
-	now     atomic.Int64             // ticks since the start
-	heard   map[uint64]*atomic.Int64 // when each other server was last heard of
+	heard   map[uint64]*atomic.Int64 // the tick at which each other server was last heard of
 }
 
 // New returns a replica that has not done anything yet.
@@ -125,10 +110,14 @@ func New(cfg Config) (*Replica, error) {
 		calls:  cfg.Calls,
 		closed: make([]closedRevision, len(cfg.Logs)),
 	}
+	if r.calls == nil {
+		r.calls = NewCalls()
+	}
 	r.heard = map[uint64]*atomic.Int64{}
 	for _, id := range cfg.Voters {
 		if id != cfg.ID {
 			r.heard[id] = new(atomic.Int64)
+			r.heard[id].Store(r.now())
 		}
 	}
 	r.meet.init()
@@ -143,9 +132,6 @@ func New(cfg Config) (*Replica, error) {
 		}
 		r.groups = append(r.groups, g)
 	}
-	if r.calls == nil {
-		r.calls = NewCalls()
-	}
 	r.calls.attach(r)
 	return r, nil
 }
@@ -155,9 +141,6 @@ func New(cfg Config) (*Replica, error) {
 // after a snapshot was installed, and must not pass for one of ours: Origins
 // that lie beside each other end up far apart.
 func (r *Replica) numbering() uint64 {
-	if r.cfg.Mutations.ReuseNumbers {
-		return 0
-	}
 	return r.cfg.Origin * 0x9e3779b97f4a7c15
 }
 
@@ -175,15 +158,27 @@ func (r *Replica) Start() {
 	}
 }
 
+// now is the clock, in ticks: the server's, which goes on from replica to replica.
+func (r *Replica) now() int64 { return r.calls.now.Load() }
+
+// deadline is the tick at which a request that comes now has waited too long.
+func (r *Replica) deadline() int64 { return r.now() + r.cfg.RequestTicks }
+
 // Tick is one heartbeat interval.
 func (r *Replica) Tick() {
-	r.now.Add(1)
+	now := r.calls.now.Add(1)
 	for _, g := range r.groups {
 		g.tick()
 	}
 	r.lead.tick()
 	r.conf.tick()
-	r.calls.tick()
+	r.calls.tick(now)
+	r.reads.expire(now)
+	r.multi.expire(now)
+	for p, g := range r.groups {
+		g.wait.expire(now)
+		r.announce(p)
+	}
 	r.tellClosed(true)
 }
 
@@ -198,6 +193,8 @@ type Packet struct {
 	Closed     []Closed
 	Call       *Call
 	Reply      *Reply
+	// AnswersLost says that replies which were sent before may not have arrived.
+	AnswersLost bool
 }
 
 // Receive takes a packet from another server.
@@ -217,6 +214,9 @@ func (r *Replica) Receive(from uint64, p Packet) {
 	if p.Reply != nil {
 		r.calls.replied(p.Reply)
 	}
+	if p.AnswersLost {
+		r.calls.lost(from)
+	}
 }
 
 // ReceiveRaft takes a Raft message from another server.
@@ -225,12 +225,13 @@ func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 		return
 	}
 	if h := r.heard[m.GetFrom()]; h != nil {
-		h.Store(r.now.Load())
+		h.Store(r.now())
 	}
 	r.groups[group].receive(m)
 }
 
-// Unreachable says that the link to a peer broke or overflowed.
+// Unreachable says that the link to a peer broke or overflowed: some of what was sent
+// may be lost.
 func (r *Replica) Unreachable(peer uint64) {
 	for _, g := range r.groups {
 		g.order(func(g *group) {
@@ -238,11 +239,9 @@ func (r *Replica) Unreachable(peer uint64) {
 			g.node.ReportUnreachable(peer)
 		})
 	}
+	r.calls.lost(peer)
+	r.calls.answersLost(peer)
 }
-
-// Disconnected says that nothing more will come from a peer until it connects
-// anew: calls to it are lost.
-func (r *Replica) Disconnected(peer uint64) { r.calls.disconnected(peer) }
 
 // SnapshotSent says that the sending of a snapshot to a peer has ended, well or
 // not.
@@ -269,7 +268,7 @@ func (r *Replica) TransferAll(to uint64) {
 // Config.Calls. The callers of Work must have ended.
 func (r *Replica) Stop(err error) {
 	r.lead.stop()
-	r.conf.fail(err)
+	failReads(r.conf.end(), err)
 	for _, g := range r.groups {
 		g.stop(err)
 	}

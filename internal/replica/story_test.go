@@ -132,8 +132,9 @@ func (w wire) Raft(to uint64, group int, m *raftpb.Message) {
 	w.s.wire = append(w.s.wire, envelope{from: w.from, to: to, group: group, raft: m})
 }
 
-func (w wire) Send(to uint64, p Packet) {
+func (w wire) Send(to uint64, p Packet) bool {
 	w.s.wire = append(w.s.wire, envelope{from: w.from, to: to, group: -1, packet: p})
+	return true
 }
 
 func (w wire) Snapshot(to uint64) { fmt.Fprintf(&w.s.said, "%d: %d needs a snapshot\n", w.from, to) }

@@ -8,89 +8,110 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// waiters are the reads that wait for a partition to catch up.
+// waiters are the reads, and the writes that another server has carried out, that
+// wait for a partition to catch up here.
 type waiters struct {
 	mu      sync.Mutex
 	list    []waiter
+	ended   uint64 // epochs up to it are over
 	stopped error
 }
 
 type waiter struct {
-	index uint64 // applied must reach it
-	stamp int64  // no stamp up to it may be outstanding
-	done  func(error)
+	until
+	deadline int64 // tick
+	done     func(error)
+}
+
+// until is what a partition must have reached.
+type until struct {
+	index uint64 // applied
+	stamp int64  // none up to it outstanding, if it isn't 0
+	// epoch is that of the stamp. Once it has ended nothing says any more when what
+	// was reserved in it is decided.
+	epoch uint64
 }
 
 // reached tells whether a read need not wait any more, and closes the partition through
 // what it waited for: if this server ceases to stamp before the read is evaluated, the
 // sequencer doesn't say so any more, and the answer would be at an older revision.
-func (g *group) reached(w *waiter) bool {
-	if g.applied.Load() < w.index || w.stamp > 0 && g.r.seq.Floor(g.id) <= w.stamp {
+func (g *group) reached(u until) bool {
+	if g.applied.Load() < u.index || u.stamp > 0 && g.r.seq.Floor(g.id) <= u.stamp {
 		return false
 	}
-	g.r.closed[g.id].raise(w.stamp)
+	g.r.closed[g.id].raise(u.stamp)
 	return true
 }
 
-// after calls done once the group has applied index and nothing stamped <=
-// stamp is outstanding in it.
-func (g *group) after(index uint64, stamp int64, done func(error)) {
-	w := waiter{index: index, stamp: stamp, done: done}
-	if g.reached(&w) {
-		done(nil)
-		return
-	}
-	g.wait.mu.Lock()
-	// Again under the lock: check runs after the group has published.
-	if g.reached(&w) {
-		g.wait.mu.Unlock()
-		done(nil)
-		return
-	}
-	err := g.wait.stopped
-	if err == nil {
-		g.wait.list = append(g.wait.list, w)
-	}
-	g.wait.mu.Unlock()
-	if err != nil {
+// after calls done once the group has reached u, or with the reason why it won't.
+func (g *group) after(u until, deadline int64, done func(error)) {
+	if wait, err := g.wait.enter(g, waiter{u, deadline, done}); !wait {
 		done(err)
 	}
 }
 
-// check lets go of those whose time has come.
-func (ws *waiters) check(g *group) {
+// enter tells whether there is something to wait for: then w.done will be called. All is
+// looked at under the lock. What lets waiters go (check, end, stop) changes the state
+// first and takes the lock then, so that none enters behind it.
+func (ws *waiters) enter(g *group, w waiter) (wait bool, err error) {
 	ws.mu.Lock()
-	var ready []waiter
+	defer ws.mu.Unlock()
+	switch {
+	case ws.stopped != nil:
+		return false, ws.stopped
+	case g.reached(w.until):
+		return false, nil
+	case w.stamp > 0 && w.epoch <= ws.ended:
+		return false, fault.LeaderChanged
+	}
+	ws.list = append(ws.list, w)
+	return true, nil
+}
+
+// remove takes out the waiters that match.
+func (ws *waiters) remove(match func(*waiter) bool) (removed []waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	ws.list = slices.DeleteFunc(ws.list, func(w waiter) bool {
-		if !g.reached(&w) {
+		if !match(&w) {
 			return false
 		}
-		ready = append(ready, w)
+		removed = append(removed, w)
 		return true
 	})
-	ws.mu.Unlock()
-	for _, w := range ready {
-		w.done(nil)
-	}
+	return removed
 }
 
-// fail lets all go with an error.
-func (ws *waiters) fail(err error) {
+// check lets go of those whose time has come.
+func (ws *waiters) check(g *group) {
+	release(ws.remove(func(w *waiter) bool { return g.reached(w.until) }), nil)
+}
+
+// expire lets go of those that have waited too long.
+func (ws *waiters) expire(now int64) {
+	release(ws.remove(func(w *waiter) bool { return w.deadline <= now }), fault.Timeout)
+}
+
+// end takes out those that wait for stamps of an epoch that has ended.
+func (ws *waiters) end(epoch uint64) []waiter {
 	ws.mu.Lock()
-	list := ws.list
-	ws.list = nil
+	ws.ended = epoch
 	ws.mu.Unlock()
-	for _, w := range list {
-		w.done(err)
-	}
+	return ws.remove(func(w *waiter) bool { return w.stamp > 0 && w.epoch <= epoch })
 }
 
-// stop is fail, also for all that come later.
+// stop fails all that wait, and all that come later.
 func (ws *waiters) stop(err error) {
 	ws.mu.Lock()
 	ws.stopped = err
 	ws.mu.Unlock()
-	ws.fail(err)
+	release(ws.remove(func(*waiter) bool { return true }), err)
+}
+
+func release(list []waiter, err error) {
+	for _, w := range list {
+		w.done(err)
+	}
 }
 
 // ReadPoint calls done, once, when the partitions can be read strictly on this
@@ -98,46 +119,35 @@ func (ws *waiters) stop(err error) {
 // before this call. done may be called from any goroutine and must not block.
 // An error means that nothing is known; the caller may try again.
 func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
-	r.readPoint(parts, vote{}, done)
+	r.readPoint(parts, vote{}, r.deadline(), done)
 }
 
 // readPoint is ReadPoint; asker is whose question it is, if another server's.
-func (r *Replica) readPoint(parts placement.Set, asker vote, done func(error)) {
+func (r *Replica) readPoint(parts placement.Set, asker vote, deadline int64, done func(error)) {
 	if !r.seq.IsOpen() {
-		r.reads.readPoint(parts, done)
+		r.reads.readPoint(forwardedRead{parts, deadline, done})
 		return
 	}
-	r.conf.confirm(asker, func(p readPoint, err error) {
+	r.conf.confirm(asker, deadline, func(p readPoint, err error) {
 		if err != nil {
 			done(err)
 			return
 		}
-		if r.cfg.Mutations.ReadWithoutWait {
-			done(nil)
-			return
-		}
-		r.await(parts, done, func(i int) (uint64, int64) {
-			if len(r.groups) == 1 {
-				return p.indexes[i], 0
-			}
-			return p.indexes[i], p.committed
-		})
+		r.await(parts, p.until, deadline, done)
 	})
 }
 
 // await calls done after every partition has reached its point.
-func (r *Replica) await(parts placement.Set, done func(error), point func(p int) (index uint64, stamp int64)) {
+func (r *Replica) await(parts placement.Set, point func(p int) until, deadline int64, done func(error)) {
 	if parts.Len() == 1 {
 		p := parts.First()
-		index, stamp := point(p)
-		r.groups[p].after(index, stamp, done)
+		r.groups[p].after(point(p), deadline, done)
 		return
 	}
 	var mu sync.Mutex
 	left, failed := parts.Len(), error(nil)
 	for p := range parts.Each() {
-		index, stamp := point(p)
-		r.groups[p].after(index, stamp, func(err error) {
+		r.groups[p].after(point(p), deadline, func(err error) {
 			mu.Lock()
 			left--
 			if err != nil {
@@ -152,11 +162,16 @@ func (r *Replica) await(parts placement.Set, done func(error), point func(p int)
 	}
 }
 
-// AwaitApplied calls done when this server has applied an index of a group.
+// AwaitApplied calls done when this server has applied an index of a group, or with
+// fault.Timeout if that takes longer than a request may.
 func (r *Replica) AwaitApplied(group int, index uint64, done func(error)) {
 	if group < 0 || group >= len(r.groups) {
 		done(fault.Internal)
 		return
 	}
-	r.groups[group].after(index, 0, done)
+	r.awaitApplied(group, index, r.deadline(), done)
+}
+
+func (r *Replica) awaitApplied(group int, index uint64, deadline int64, done func(error)) {
+	r.groups[group].after(until{index: index}, deadline, done)
 }

@@ -13,7 +13,7 @@ import (
 // the server ceases to stamp before the read is evaluated: the partition must be closed
 // through what the read waited for, although the sequencer doesn't say so any more.
 func TestReadPointOutlivesEpoch(t *testing.T) {
-	r := &Replica{seq: sequencer.New(2), closed: make([]closedRevision, 2)}
+	r := &Replica{seq: sequencer.New(2), closed: make([]closedRevision, 2), calls: NewCalls()}
 	for p := range 2 {
 		r.groups = append(r.groups, &group{id: p, r: r})
 	}
@@ -23,7 +23,7 @@ func TestReadPointOutlivesEpoch(t *testing.T) {
 	}
 	r.seq.Commit(12) // the stamp of partition 1; that of partition 0 is still outstanding
 	done := false
-	r.groups[0].after(0, r.seq.Committed(), func(err error) { done = err == nil })
+	r.groups[0].after(until{stamp: r.seq.Committed(), epoch: 1}, 1, func(err error) { done = err == nil })
 	require.False(t, done)
 
 	r.seq.Applied(0, 11)

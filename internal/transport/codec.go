@@ -46,7 +46,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		all = append(all, mem.SliceBuffer(own), mem.SliceBuffer(s)) // nobody changes what was sent
 		own = nil
 	}
-	rest := &peerpb.Batch{Confirm: b.Confirm, ConfirmAck: b.ConfirmAck, Closed: b.Closed, Calls: b.Calls, Replies: b.Replies, Ping: b.Ping}
+	rest := &peerpb.Batch{Confirm: b.Confirm, ConfirmAck: b.ConfirmAck, Closed: b.Closed, Calls: b.Calls, Replies: b.Replies, Ping: b.Ping, AnswersLost: b.AnswersLost}
 	own, err := protobuf.MarshalOptions{}.MarshalAppend(own, rest)
 	if err != nil {
 		return nil, err

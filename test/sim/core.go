@@ -83,10 +83,9 @@ func (l *life) open() (*core, error) {
 			}
 			l.sessions.Advanced()
 		},
-		Role:      func(leads bool) { l.role(c, leads) },
-		Serve:     func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
-		Logger:    s.c.logger(s.id),
-		Mutations: s.c.mutation.Replica,
+		Role:   func(leads bool) { l.role(c, leads) },
+		Serve:  func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
+		Logger: s.c.logger(s.id),
 	})
 	if err != nil {
 		return nil, err

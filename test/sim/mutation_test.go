@@ -1,45 +1,115 @@
 package sim
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/test/sim/mutate"
 )
 
-var mutation = flag.String("mutation", "", "run with this seeded bug")
+var (
+	mutation = flag.String("mutation", "", "run with this seeded bug (one of the production code: with what -mutants has left)")
+	// mutationSeeds is how many seeds a seeded bug may take to be noticed.
+	mutationSeeds = flag.Int("mutation-seeds", 300, "how many seeds to try with each seeded bug")
+	mutants       = flag.String("mutants", "", "leave the test binary that has the mutations of the production code here")
+)
 
-// mutationSeeds is how many seeds a seeded bug may take to be noticed.
-var mutationSeeds = flag.Int("mutation-seeds", 300, "how many seeds to try with each seeded bug")
-
-// The checks bite: every seeded bug is noticed.
+// The checks bite: every seeded bug is noticed. Those of the production code are looked
+// for by a test binary of their own, into which they are compiled.
 func TestMutations(t *testing.T) {
 	for _, m := range Mutations() {
+		t.Run(m.Name, func(t *testing.T) { notice(t, m) })
+	}
+	if seeded {
+		return
+	}
+	product, err := mutate.Load("mutations")
+	require.NoError(t, err)
+	binary := build(t, product)
+	for _, m := range product {
 		t.Run(m.Name, func(t *testing.T) {
-			for i := range *mutationSeeds {
-				s := uint64(i)
-				if i == 0 {
-					s = m.Seed
-				}
-				r := Run(Options{Seed: s, Mutation: m})
-				if r.Failure != nil {
-					fmt.Printf("%s is noticed after %d seeds: %.200s\n", m.Name, i+1, strings.SplitN(r.Failure.Error(), "\n", 2)[0])
-					return
-				}
+			out, err := exec.Command(binary, "-test.run=^TestMutant$", "-mutation="+m.Name,
+				fmt.Sprint("-mutation-seeds=", *mutationSeeds)).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
 			}
-			require.Fail(t, "nobody notices "+m.Name)
+			fmt.Print(firstLine(string(out)))
 		})
 	}
 }
 
+// TestMutant is how that binary is asked.
+func TestMutant(t *testing.T) {
+	if *mutation == "" {
+		t.Skip("no -mutation")
+	}
+	notice(t, chosenMutation(t))
+}
+
+func notice(t *testing.T, m Mutation) {
+	for i := range *mutationSeeds {
+		s := uint64(i)
+		if i == 0 {
+			s = m.Seed
+		}
+		if r := Run(Options{Seed: s, Mutation: m}); r.Failure != nil {
+			fmt.Printf("%s is noticed after %d seeds: %.200s\n", m.Name, i+1, firstLine(r.Failure.Error()))
+			return
+		}
+	}
+	require.Fail(t, "nothing notices "+m.Name)
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line + "\n"
+}
+
+// build compiles the mutations in.
+func build(t *testing.T, product []mutate.Mutation) string {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	here, err := os.ReadFile("mutations/mutant.go.overlay")
+	require.NoError(t, err)
+	overlay, err := mutate.Overlay(root, t.TempDir(), product, map[string]string{"test/sim/mutant.go": string(here)})
+	require.NoError(t, err)
+	binary := *mutants
+	if binary == "" {
+		binary = filepath.Join(t.TempDir(), "mutants.test")
+	}
+	out, err := exec.Command("go", "test", "-vet=off", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return binary
+}
+
 func chosenMutation(t *testing.T) Mutation {
+	if *mutation == "" {
+		return Mutation{}
+	}
 	for _, m := range Mutations() {
 		if m.Name == *mutation {
 			return m
 		}
 	}
-	require.Empty(t, *mutation, "there is no such mutation")
+	product, err := mutate.Load("mutations")
+	if errors.Is(err, os.ErrNotExist) || !seeded {
+		t.Fatalf("no mutation %q in this build; one of the production code is in the binary that TestMutations leaves by -mutants", *mutation)
+	}
+	require.NoError(t, err)
+	for _, m := range product {
+		if m.Name == *mutation {
+			switchOn(m.Name)
+			return Mutation{Name: m.Name, Seed: m.Seed}
+		}
+	}
+	t.Fatalf("there is no mutation %q", *mutation)
 	return Mutation{}
 }

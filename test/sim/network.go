@@ -60,24 +60,26 @@ func (n *network) each(fn func(*link)) {
 	}
 }
 
-func (n *network) send(from, to uint64, m message) {
+// send tells whether the sender's queue took the message.
+func (n *network) send(from, to uint64, m message) bool {
 	l := n.link(from, to)
 	loop := n.c.loop
 	switch {
 	case l == nil:
-		return
+		return false
 	case l.cut:
 		n.lost(l)
-		return
-	case m.mayVanish() && loop.chance(n.c.plan.loseOneIn):
-		// The sender's queue overflowed.
+		return true
+	case loop.chance(n.c.plan.loseOneIn):
+		// The queue overflowed.
 		n.lost(l)
-		return
+		return false
 	}
 	n.enqueue(l, m)
 	if m.mayRepeat() && loop.chance(n.c.plan.repeatOneIn) {
 		n.enqueue(l, m)
 	}
+	return true
 }
 
 func (n *network) enqueue(l *link, m message) {
@@ -128,7 +130,6 @@ func (n *network) lost(l *link) {
 		l.telling = false
 		sender.now("unreachable", to, func() {
 			sender.core.replica.Unreachable(to)
-			sender.core.replica.Disconnected(to)
 		})
 	})
 }
@@ -158,8 +159,7 @@ func (n *network) heal() {
 	n.each(func(l *link) { l.cut, l.slow = false, 0 })
 }
 
-func (m *message) mayVanish() bool { return m.other.Call == nil && m.other.Reply == nil }
-func (m *message) mayRepeat() bool { return m.mayVanish() }
+func (m *message) mayRepeat() bool { return m.other.Call == nil && m.other.Reply == nil }
 
 // wire is what a server's replica sends through. It copies: servers share no
 // memory.
@@ -171,16 +171,16 @@ func (w wire) Raft(to uint64, group int, m *raftpb.Message) {
 	}
 }
 
-func (w wire) Send(to uint64, p replica.Packet) {
+func (w wire) Send(to uint64, p replica.Packet) bool {
 	if w.c.ended {
-		return
+		return true
 	}
 	if p.Reply != nil && p.Reply.Err != nil {
 		r := *p.Reply
 		r.Err = fault.FromCode(fault.CodeOf(r.Err))
 		p.Reply = &r
 	}
-	w.c.l.sv.c.net.send(w.c.l.sv.id, to, message{other: p})
+	return w.c.l.sv.c.net.send(w.c.l.sv.id, to, message{other: p})
 }
 
 func (w wire) Snapshot(to uint64) { w.c.l.sendSnapshot(to) }

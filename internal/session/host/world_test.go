@@ -178,8 +178,9 @@ func (n wire) Raft(to uint64, group int, m *raftpb.Message) {
 	n.w.wire = append(n.w.wire, envelope{from: n.id, to: to, group: group, raft: m})
 }
 
-func (n wire) Send(to uint64, p replica.Packet) {
+func (n wire) Send(to uint64, p replica.Packet) bool {
 	n.w.wire = append(n.w.wire, envelope{from: n.id, to: to, packet: p})
+	return true
 }
 
 func (n wire) Snapshot(to uint64) { n.w.t.Errorf("server %d needs a snapshot", to) }

@@ -34,7 +34,10 @@ type Batch struct {
 	Calls      []*Call     `protobuf:"bytes,5,rep,name=calls,proto3" json:"calls,omitempty"`
 	Replies    []*Reply    `protobuf:"bytes,6,rep,name=replies,proto3" json:"replies,omitempty"`
 	// A number to be sent back in a pulse at once; 0: none.
-	Ping          uint64 `protobuf:"varint,7,opt,name=ping,proto3" json:"ping,omitempty"`
+	Ping uint64 `protobuf:"varint,7,opt,name=ping,proto3" json:"ping,omitempty"`
+	// Replies to the receiver's calls that were sent before may not have arrived: what
+	// it still waits for, and doesn't find beside this, it need not wait for.
+	AnswersLost   bool `protobuf:"varint,8,opt,name=answers_lost,json=answersLost,proto3" json:"answers_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -116,6 +119,13 @@ func (x *Batch) GetPing() uint64 {
 		return x.Ping
 	}
 	return 0
+}
+
+func (x *Batch) GetAnswersLost() bool {
+	if x != nil {
+		return x.AnswersLost
+	}
+	return false
 }
 
 // Confirm asks whether the sender still leads every group: one question for
@@ -703,7 +713,7 @@ var File_stoa_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xa2\x02\n" +
+	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xc5\x02\n" +
 	"\x05Batch\x12\x12\n" +
 	"\x04raft\x18\x01 \x03(\fR\x04raft\x12/\n" +
 	"\aconfirm\x18\x02 \x01(\v2\x15.stoa.peer.v1.ConfirmR\aconfirm\x129\n" +
@@ -712,7 +722,8 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x06closed\x18\x04 \x03(\v2\x14.stoa.peer.v1.ClosedR\x06closed\x12(\n" +
 	"\x05calls\x18\x05 \x03(\v2\x12.stoa.peer.v1.CallR\x05calls\x12-\n" +
 	"\areplies\x18\x06 \x03(\v2\x13.stoa.peer.v1.ReplyR\areplies\x12\x12\n" +
-	"\x04ping\x18\a \x01(\x04R\x04ping\"5\n" +
+	"\x04ping\x18\a \x01(\x04R\x04ping\x12!\n" +
+	"\fanswers_lost\x18\b \x01(\bR\vanswersLost\"5\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
 	"\x05terms\x18\x02 \x03(\x04R\x05terms\"2\n" +

@@ -1,0 +1,20 @@
+// Package mutate seeds bugs into a build, to show that the simulation's checks notice
+// them. The bugs stand in text files, as edits of the production code, which itself has
+// none: they are compiled in by the overlay of go test -overlay, all of them at once,
+// and the one that a run is to have is switched on when it starts.
+//
+// # Format
+//
+//	# what comes behind a number sign is a comment
+//	mutation read-without-wait seed=8
+//	file internal/replica/wait.go
+//	find
+//	...lines that occur once in the file
+//	insert
+//	...lines to put in front of them
+//	end
+//
+// "replace" in the place of "insert" puts lines in the place of those found. A mutation
+// may have several edits. Lines that are inserted ask mutant.Is("read-without-wait"),
+// of a package that only the overlay has.
+package mutate
