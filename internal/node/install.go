@@ -129,7 +129,7 @@ func (n *Node) replace(path string) error {
 	old.replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
-	n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before anybody reads history from the new stores
+	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before anybody reads history from the new stores
 	n.core.Store(c)
 	n.sessions.Replaced()
 	n.installed.Add(1)

@@ -191,7 +191,7 @@ func (n *Node) startHub(c *core) {
 		Moving: c.machine.Placement().Transit() != nil,
 		Logger: n.log,
 	})
-	n.hub.Reset(recovery.Published(c.stores))
+	c.feed = n.hub.Reset(recovery.Published(c.stores))
 	n.running.Go(func() { n.hub.Run(n.life) })
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/wal"
+	"github.com/stoa-kv/stoa/internal/watch"
 )
 
 // core is one life of the replicated state: from a recovery to the next.
@@ -37,6 +38,7 @@ type core struct {
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
+	feed      *watch.Feed
 	members   []backend.Member
 	disk      *disk
 
@@ -192,7 +194,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	state := apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
-		Sink: sink{n}, Observer: observer{n, c},
+		Sink: sink{n, c}, Observer: observer{n, c},
 	}
 	if tell := n.cfg.Observe.ExtensionCalled; tell != nil {
 		state.Meter = meter{time.Now(), tell}
@@ -215,9 +217,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Logs:         c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
 		Network: network{n}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
 		Closed: func(p int, rev int64) {
-			if n.hub != nil {
-				n.hub.Advance(p, rev)
-			}
+			c.feed.Advance(p, rev)
 			n.sessions.Advanced()
 		},
 		Role:   func(leads bool) { n.role(c, leads) },

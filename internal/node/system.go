@@ -95,7 +95,10 @@ next:
 }
 
 // sink passes changes of keys on to the watches.
-type sink struct{ n *Node }
+type sink struct {
+	n *Node
+	c *core
+}
 
 // observer passes changes of system state on to those who keep soft state.
 type observer struct {
@@ -119,14 +122,10 @@ func (o observer) Moved(through int64, to *placement.Map) {
 	case o.n.moving <- struct{}{}:
 	default:
 	}
-	if o.n.hub != nil {
-		o.n.hub.Moved(through, to.Wide, to.Transit() != nil)
-	}
+	o.c.feed.Moved(through, to.Wide, to.Transit() != nil)
 }
 
 func (o observer) Compacted(rev int64) {
 	o.c.hashes.compacted(rev)
-	if o.n.hub != nil {
-		o.n.hub.Compacted(rev)
-	}
+	o.n.hub.Compacted(rev)
 }

@@ -13,9 +13,7 @@ import (
 // Changes implements apply.Sink.
 func (s sink) Changes(partition int, rev int64, changes []store.Change) {
 	s.n.counts.changed(changes)
-	if s.n.hub != nil {
-		s.n.hub.Changes(partition, rev, changes)
-	}
+	s.c.feed.Changes(partition, rev, changes)
 }
 
 // NewWatchStream opens a stream of watches.

@@ -31,6 +31,7 @@ import (
 // set, is the answer to everything.
 type fakeNode struct {
 	hub    *watch.Hub
+	feed   *watch.Feed
 	leader atomic.Uint64
 	err    atomic.Pointer[error]
 	open   atomic.Pointer[error] // what the next OpenWatch fails with
@@ -49,7 +50,7 @@ func newFakeNode() *fakeNode {
 	n := &fakeNode{rev: 1, leases: map[int64]int64{}}
 	n.leader.Store(fakeMember)
 	n.hub = watch.NewHub(1, n.history, watch.Options{})
-	n.hub.Reset([]int64{1}, 0)
+	n.feed = n.hub.Reset([]int64{1}, 0)
 	return n
 }
 
@@ -138,8 +139,8 @@ func (n *fakeNode) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, er
 	}
 	c := store.Change{Revision: store.Revision{Main: n.rev}, Kv: kvwire.Of(kv), Prev: kvwire.Of(prev)}
 	n.changes = append(n.changes, c)
-	n.hub.Changes(0, n.rev, []store.Change{c})
-	n.hub.Advance(0, n.rev)
+	n.feed.Changes(0, n.rev, []store.Change{c})
+	n.feed.Advance(0, n.rev)
 	return &pb.PutResponse{Header: n.head()}, nil
 }
 

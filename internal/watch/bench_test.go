@@ -14,6 +14,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
 			h := NewHub(1, newJournal(1).read, Options{})
+			f := h.Reset([]int64{0}, 0)
 			if watched {
 				s := h.NewStream("")
 				s.Create(&pb.WatchCreateRequest{Key: []byte("x")})
@@ -22,7 +23,7 @@ func BenchmarkPublish(b *testing.B) {
 			c := []store.Change{put("key", 1, 0)}
 			b.ReportAllocs()
 			for i := range b.N {
-				h.Changes(0, int64(i+1), c)
+				f.Changes(0, int64(i+1), c)
 			}
 		})
 	}
@@ -34,7 +35,7 @@ func BenchmarkDeliver(b *testing.B) {
 		for _, n := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/watchers=%d", form, n), func(b *testing.B) {
 				h := NewHub(1, newJournal(1).read, Options{})
-				h.Reset([]int64{1}, 0)
+				f := h.Reset([]int64{1}, 0)
 				streams := make([]*Stream, n)
 				for i := range streams {
 					streams[i] = h.NewStream("")
@@ -48,7 +49,7 @@ func BenchmarkDeliver(b *testing.B) {
 				b.ReportAllocs()
 				for i := range b.N {
 					rev := int64(i + 2)
-					h.Changes(0, rev, []store.Change{put("key", rev, 0)})
+					f.Changes(0, rev, []store.Change{put("key", rev, 0)})
 					h.Step()
 					for _, s := range streams {
 						if _, ok, _ := s.TryRecv(); !ok {

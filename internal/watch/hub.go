@@ -88,6 +88,7 @@ type Hub struct {
 
 	mu        sync.Mutex   // guards the fields below and every watcher's state
 	groups    []*group     // in the order in which they came up
+	feed      *Feed        // the one that is listened to
 	streams   list.List    // of *Stream, in the order in which they were opened
 	resets    int          // how often the stores were replaced, or keys moved
 	waiting   []*Stream    // streams that are owed a progress notification
@@ -145,22 +146,27 @@ func (h *Hub) Step() {
 	h.step()
 }
 
+// Feed is by what one life of the stores, from a load to the next, tells the hub of
+// their changes. Once the stores have been replaced the hub takes no more of it: what
+// was closed in the old ones may come again in the new.
+type Feed struct{ h *Hub }
+
 // Changes publishes the changes of one revision in one partition: in revision
 // order per partition, once for each revision that changed something there. It
 // may be called under the store's write lock: it takes one short lock and never
 // waits for a watcher. The slice may be reused after the call, the key-values
 // in it never change.
-func (h *Hub) Changes(partition int, rev int64, changes []store.Change) {
-	if h.parts[partition].publish(rev, changes) {
-		h.stir()
+func (f *Feed) Changes(partition int, rev int64, changes []store.Change) {
+	if f.h.parts[partition].publish(f, rev, changes) {
+		f.h.stir()
 	}
 }
 
 // Advance closes a partition: every change of it at or below closed has been
 // published. A lower value than before is ignored.
-func (h *Hub) Advance(partition int, closed int64) {
-	if h.parts[partition].advance(closed) || h.owed.Load() > 0 {
-		h.stir()
+func (f *Feed) Advance(partition int, closed int64) {
+	if f.h.parts[partition].advance(f, closed) || f.h.owed.Load() > 0 {
+		f.h.stir()
 	}
 }
 
@@ -180,25 +186,28 @@ func (h *Hub) Compacted(rev int64) {
 // published[p]. That may be behind where it was: a snapshot that brings one
 // partition forward can take another one back, which then comes through the same
 // changes again. Watchers go on from where they were. The history function must
-// not read the new stores before Reset has returned.
-func (h *Hub) Reset(published []int64, compacted int64) {
+// not read the new stores before Reset has returned. It returns the feed for their
+// changes.
+func (h *Hub) Reset(published []int64, compacted int64) *Feed {
 	h.Compacted(compacted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reset(published)
-	h.stir()
+	return h.reset(published)
 }
 
-func (h *Hub) reset(published []int64) {
+func (h *Hub) reset(published []int64) *Feed {
 	h.resets++
+	h.feed = &Feed{h}
 	for p, rev := range published {
-		h.parts[p].reset(rev)
+		h.parts[p].reset(h.feed, rev)
 	}
 	h.look()
 	for _, g := range h.groups {
 		h.goBack(g)
 	}
 	clear(h.views)
+	h.stir()
+	return h.feed
 }
 
 // goBack takes a group back to what its partitions now have. What its watchers

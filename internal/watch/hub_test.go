@@ -68,7 +68,7 @@ func TestConcurrent(t *testing.T) {
 	const partitions, revisions = 3, 4000
 	j := newJournal(partitions)
 	h := NewHub(partitions, j.read, Options{RecentRevisions: 64, QueueResponses: 16, BatchEvents: 50})
-	h.Reset([]int64{1, 1, 1}, 0)
+	f := h.Reset([]int64{1, 1, 1}, 0)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var background, readers sync.WaitGroup
@@ -79,15 +79,15 @@ func TestConcurrent(t *testing.T) {
 			p := int(rev) % partitions
 			c := put("k", rev, 0)
 			j.add(p, c)
-			h.Changes(p, rev, []store.Change{c})
+			f.Changes(p, rev, []store.Change{c})
 			if rev%5 == 0 {
 				for q := range partitions {
-					h.Advance(q, rev)
+					f.Advance(q, rev)
 				}
 			}
 		}
 		for q := range partitions {
-			h.Advance(q, revisions)
+			f.Advance(q, revisions)
 		}
 	})
 	for i := range 12 {
@@ -124,7 +124,7 @@ func TestConcurrent(t *testing.T) {
 func TestStuckReaderIsBounded(t *testing.T) {
 	j := newJournal(1)
 	h := NewHub(1, j.read, Options{RecentRevisions: 10, QueueResponses: 8})
-	h.Reset([]int64{1}, 0)
+	f := h.Reset([]int64{1}, 0)
 	stuck, quick := h.NewStream(""), h.NewStream("")
 	for _, s := range []*Stream{stuck, quick} {
 		s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
@@ -139,7 +139,7 @@ func TestStuckReaderIsBounded(t *testing.T) {
 	for rev := int64(2); rev < 1000; rev++ {
 		c := put("k", rev, 0)
 		j.add(0, c)
-		h.Changes(0, rev, []store.Change{c})
+		f.Changes(0, rev, []store.Change{c})
 		h.Step()
 		require.Equal(t, rev, recv(quick).Events[0].Kv.ModRevision)
 	}
@@ -166,7 +166,7 @@ func TestMergeWaitsForClosed(t *testing.T) {
 		}
 		return placement.Of(0) | placement.Of(1)
 	}})
-	h.Reset([]int64{1, 1}, 0)
+	f := h.Reset([]int64{1, 1}, 0)
 	s := h.NewStream("")
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
@@ -184,19 +184,19 @@ func TestMergeWaitsForClosed(t *testing.T) {
 		}
 	}
 	require.Empty(t, drain())
-	h.Changes(1, 3, []store.Change{put("a", 3, 0)})
+	f.Changes(1, 3, []store.Change{put("a", 3, 0)})
 	require.Equal(t, []string{"0:a@3"}, drain())
-	h.Advance(1, 3)
+	f.Advance(1, 3)
 	require.Empty(t, drain(), "partition 0 may still bring 2")
-	h.Changes(0, 2, []store.Change{put("b", 2, 0)})
-	h.Advance(0, 2)
+	f.Changes(0, 2, []store.Change{put("b", 2, 0)})
+	f.Advance(0, 2)
 	require.Equal(t, []string{"1:b@2"}, drain())
 	// One revision over both partitions, in the order of sub-revisions.
-	h.Changes(0, 4, []store.Change{put("b", 4, 1)})
-	h.Advance(0, 4)
+	f.Changes(0, 4, []store.Change{put("b", 4, 1)})
+	f.Advance(0, 4)
 	require.Equal(t, []string{"1:a@3"}, drain())
-	h.Changes(1, 4, []store.Change{put("a", 4, 0), put("c", 4, 2)})
-	h.Advance(1, 4)
+	f.Changes(1, 4, []store.Change{put("a", 4, 0), put("c", 4, 2)})
+	f.Advance(1, 4)
 	require.Equal(t, []string{"0:a@4", "1:a@4", "1:b@4", "1:c@4"}, drain())
 }
 

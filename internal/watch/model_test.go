@@ -61,6 +61,8 @@ type model struct {
 	t          *rapid.T
 	partitions int
 	hub        *Hub
+	feed       *Feed
+	stale      *Feed // of stores that have been replaced
 
 	homes     homes // by what is applied
 	ahead     homes // by what is proposed
@@ -237,7 +239,7 @@ func (m *model) apply(p int, publish bool) bool {
 		for q := range m.partitions {
 			m.closed[q] = max(m.closed[q], through)
 		}
-		m.hub.Moved(through, m.parts, m.to != nil)
+		m.feed.Moved(through, m.parts, m.to != nil)
 	}
 	if !o.oldFirst {
 		m.publish(o, publish)
@@ -250,7 +252,7 @@ func (m *model) publish(o *op, toHub bool) {
 		if len(o.changes[q]) > 0 {
 			m.published[q] = o.rev
 			if toHub {
-				m.hub.Changes(q, o.rev, o.changes[q])
+				m.feed.Changes(q, o.rev, o.changes[q])
 			}
 		}
 	}
@@ -266,7 +268,7 @@ func (m *model) mayClose(p int) int64 {
 
 func (m *model) close(p int) {
 	m.closed[p] = max(m.closed[p], m.mayClose(p))
-	m.hub.Advance(p, m.closed[p])
+	m.feed.Advance(p, m.closed[p])
 }
 
 func (m *model) reached() int64 { return max(slices.Max(m.published), slices.Max(m.closed)) }
@@ -423,7 +425,7 @@ func newModel(t *rapid.T) *model {
 	for p := range n {
 		m.published[p], m.closed[p] = 1, 1
 	}
-	m.hub.Reset(m.published, 0)
+	m.feed = m.hub.Reset(m.published, 0)
 	return m
 }
 
@@ -549,7 +551,16 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				return
 			}
 			m.applyAll(false)
-			m.hub.Install(m.parts, m.to != nil, m.published, m.compacted)
+			m.stale = m.feed
+			m.feed = m.hub.Install(m.parts, m.to != nil, m.published, m.compacted)
+		},
+		"stale": func(*rapid.T) {
+			if m.stale == nil {
+				return
+			}
+			p := rapid.IntRange(0, m.partitions-1).Draw(m.t, "partition")
+			m.stale.Advance(p, m.closed[p]+100)
+			m.stale.Changes(p, m.published[p]+100, []store.Change{put("k", m.published[p]+100, 0)})
 		},
 	}
 }

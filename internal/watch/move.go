@@ -16,11 +16,15 @@ import (
 //
 // Watchers of other partitions than before go on behind what they have seen. That
 // waits for no watcher, but for the hub's lock.
-func (h *Hub) Moved(through int64, parts func(key, end []byte) placement.Set, moving bool) {
+func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, moving bool) {
+	h := f.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if f != h.feed {
+		return
+	}
 	for _, p := range h.parts {
-		p.advance(through)
+		p.advance(f, through)
 	}
 	h.step() // everything has come through there, and all groups with it
 	// What is left of recent changes is told by the old map.
@@ -32,13 +36,13 @@ func (h *Hub) Moved(through int64, parts func(key, end []byte) placement.Set, mo
 }
 
 // Install is Reset for stores in which keys may lie in other partitions, or move.
-func (h *Hub) Install(parts func(key, end []byte) placement.Set, moving bool, published []int64, compacted int64) {
+func (h *Hub) Install(parts func(key, end []byte) placement.Set, moving bool, published []int64, compacted int64) *Feed {
 	h.Compacted(compacted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reset(published)
+	f := h.reset(published)
 	h.regroup(parts, moving)
-	h.stir()
+	return f
 }
 
 // regroup brings each watcher to the group of the partitions that its range

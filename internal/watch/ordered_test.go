@@ -17,7 +17,7 @@ func TestThrough(t *testing.T) {
 		t.Fatal("nothing is so far behind")
 		return nil, 0, nil
 	}, Options{Parts: func(key, _ []byte) placement.Set { return placement.Of(int(key[0] - 'a')) }})
-	h.Reset([]int64{1, 1}, 0)
+	f := h.Reset([]int64{1, 1}, 0)
 	rang := 0
 	s := h.NewNotifiedStream("me", func() { rang++ })
 	defer s.Close()
@@ -34,7 +34,7 @@ func TestThrough(t *testing.T) {
 	require.False(t, ok, "the answers were given already")
 
 	put := func(p int, key string, rev int64) {
-		h.Changes(p, rev, []store.Change{put(key, rev, 0)})
+		f.Changes(p, rev, []store.Change{put(key, rev, 0)})
 		h.Step()
 	}
 	put(1, "b", 3)
@@ -43,7 +43,7 @@ func TestThrough(t *testing.T) {
 	put(0, "a", 2)
 	require.EqualValues(t, 2, s.Through())
 	rang = 0
-	h.Advance(0, 3)
+	f.Advance(0, 3)
 	h.Step()
 	require.Positive(t, rang)
 	var revs []int64

@@ -20,7 +20,8 @@ type entry struct {
 type partition struct {
 	maxRevisions, maxBytes int
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	feed *Feed // the one that is listened to
 	// recent holds every revision in (floor, published] that changed
 	// something. Its elements are never written again, so a view of it stays
 	// good after the lock is gone; trimming moves the start, and append drops
@@ -44,11 +45,11 @@ type view struct {
 }
 
 // publish reports whether anybody needs to look at it now.
-func (p *partition) publish(rev int64, changes []store.Change) bool {
+func (p *partition) publish(f *Feed, rev int64, changes []store.Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if rev <= p.published {
-		return false // a replay of what Reset already covered
+	if f != p.feed || rev <= p.published {
+		return false // the stores have been replaced, or it is a replay of what Reset covered
 	}
 	p.published = rev
 	if p.singles+p.merges == 0 {
@@ -80,23 +81,23 @@ func (p *partition) keep(changes []store.Change) []store.Change {
 	return kept
 }
 
-func (p *partition) advance(closed int64) bool {
+func (p *partition) advance(f *Feed, closed int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if closed <= p.closed {
+	if f != p.feed || closed <= p.closed {
 		return false
 	}
 	p.closed = closed
 	return p.merges > 0
 }
 
-func (p *partition) reset(rev int64) {
+func (p *partition) reset(f *Feed, rev int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if rev < p.published {
 		p.closed = rev // what was closed above it comes again
 	}
-	p.published = rev
+	p.feed, p.published = f, rev
 	p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
 }
 

@@ -27,9 +27,9 @@ func TestHistoryOfAKeyThatMoves(t *testing.T) {
 		}
 		both := func(_, _ []byte) placement.Set { return placement.Of(0) | placement.Of(1) }
 		h := NewHub(2, history, Options{Parts: both, Moving: true})
-		h.Reset([]int64{9, 9}, 0)
-		h.Advance(0, 9)
-		h.Advance(1, 9)
+		f := h.Reset([]int64{9, 9}, 0)
+		f.Advance(0, 9)
+		f.Advance(1, 9)
 		s := h.NewStream("")
 		s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z"), StartRevision: 2})
 		_, ok, err := s.TryRecv()

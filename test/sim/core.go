@@ -14,6 +14,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/wal"
+	"github.com/stoa-kv/stoa/internal/watch"
 )
 
 // core is one life of the replicated state: from a recovery to the next. It is
@@ -31,6 +32,7 @@ type core struct {
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
+	feed      *watch.Feed
 	disk      *disk
 	flushed   []uint64
 	flushing  bool
@@ -77,10 +79,8 @@ func (l *life) open() (*core, error) {
 		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
 		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake,
 		Closed: func(p int, rev int64) {
-			if l.hub != nil {
-				l.hub.Advance(p, rev)
-				l.stir()
-			}
+			c.feed.Advance(p, rev)
+			l.stir()
 			l.sessions.Advanced()
 		},
 		Role:   func(leads bool) { l.role(c, leads) },
@@ -175,10 +175,8 @@ func (c *core) after(d time.Duration, what string, arg uint64, run func()) {
 // Changes implements apply.Sink.
 func (c *core) Changes(p int, rev int64, changes []store.Change) {
 	c.l.sv.c.ledger.apply(c, p, rev, changes)
-	if c.l.hub != nil {
-		c.l.hub.Changes(p, rev, changes)
-		c.l.stir()
-	}
+	c.feed.Changes(p, rev, changes)
+	c.l.stir()
 }
 
 // observer implements apply.Observer.
@@ -197,19 +195,17 @@ func (o observer) LeaseRevoked(id int64) {
 
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.l.sv.c.stats.Moves++
-	if o.l.hub != nil && !o.l.sv.c.mutation.KeepGroups {
+	if !o.l.sv.c.mutation.KeepGroups {
 		parts := to.Wide
 		if o.l.sv.c.mutation.NarrowWatches {
 			parts = to.Range
 		}
-		o.l.hub.Moved(through, parts, to.Transit() != nil)
+		o.feed.Moved(through, parts, to.Transit() != nil)
 		o.l.stir()
 	}
 }
 
 func (o observer) Compacted(rev int64) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{compacted: rev})
-	if o.l.hub != nil {
-		o.l.hub.Compacted(rev)
-	}
+	o.l.hub.Compacted(rev)
 }

@@ -156,10 +156,10 @@ func (l *life) install(file []byte, done func()) {
 		return
 	}
 	old.replica.Stop(fault.TimeoutLeaderFail)
-	if !c.mutation.KeepHub {
+	if l.core.feed = old.feed; !c.mutation.KeepHub {
 		published, compacted := recovery.Published(l.core.stores)
 		placed := l.core.machine.Placement()
-		l.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted)
+		l.core.feed = l.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted)
 	}
 	l.core.begin()
 	l.stir()

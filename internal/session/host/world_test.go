@@ -45,6 +45,7 @@ type server struct {
 	id       uint64
 	state    State
 	hub      *watch.Hub
+	feed     *watch.Feed
 	sessions *Sessions
 	woken    placement.Set // groups whose loops have something to do
 	stuck    placement.Set // those whose loops don't run
@@ -109,12 +110,12 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 		Logs: logs, Stores: s.state.Stores, Map: m, Machine: s.state.Machine,
 		Network: wire{s}, Disk: sound{}, Wake: func(p int) { s.woken |= placement.Of(p) },
 		Closed: func(p int, rev int64) {
-			s.hub.Advance(p, rev)
+			s.feed.Advance(p, rev)
 			s.sessions.Advanced()
 		},
 	})
 	require.NoError(w.t, err)
-	s.hub.Reset([]int64{1, 1}, 0)
+	s.feed = s.hub.Reset([]int64{1, 1}, 0)
 	return s
 }
 
@@ -159,7 +160,7 @@ func (s *server) history(p int, key, end []byte, from, to int64, limit int, prev
 }
 
 // Changes implements apply.Sink.
-func (s *server) Changes(p int, rev int64, changes []store.Change) { s.hub.Changes(p, rev, changes) }
+func (s *server) Changes(p int, rev int64, changes []store.Change) { s.feed.Changes(p, rev, changes) }
 
 // observer implements apply.Observer.
 type observer struct{ *server }
@@ -168,7 +169,7 @@ func (o observer) LeaseGranted(lease.Lease) {}
 func (o observer) LeaseRevoked(id int64)    { o.sessions.Revoked(id) }
 func (o observer) Compacted(rev int64)      { o.hub.Compacted(rev) }
 func (o observer) Moved(through int64, to *placement.Map) {
-	o.hub.Moved(through, to.Wide, to.Transit() != nil)
+	o.feed.Moved(through, to.Wide, to.Transit() != nil)
 }
 
 // wire keeps what a server says until it is carried.
