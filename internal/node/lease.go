@@ -101,7 +101,8 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 		body []byte
 		err  error
 	}
-	deadline := time.Now().Add(n.cfg.requestTimeout())
+	ctx, cancel := n.limited(ctx)
+	defer cancel()
 	for {
 		done := make(chan answer, 1)
 		reply := func(body []byte, err error) { done <- answer{body, err} }
@@ -109,11 +110,11 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 		c.replica.CallLeader(method, body, func() { n.serve(n.core.Load(), method, body, reply) }, reply)
 		select {
 		case a := <-done:
-			if !fault.Passing(a.err) || time.Now().After(deadline) {
+			if !fault.Passing(a.err) {
 				return a.body, a.err
 			}
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, context.Cause(ctx)
 		}
 		if err := n.pause(ctx, shortly); err != nil {
 			return nil, err

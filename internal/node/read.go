@@ -68,28 +68,33 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 }
 
 // strict waits until this server may answer a linearizable read of the
-// partitions, and returns the core to read from.
+// partitions, and returns the core to read from. The replica bounds how long the first
+// attempt takes; all others together have as long again.
 func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
-	var deadline time.Time
-	for {
-		c := n.current()
-		err := n.readPoint(ctx, c, parts)
-		if err == nil {
-			return c, nil
-		}
-		// A read can be tried again without harm: another leader may answer it.
-		if !fault.Passing(err) {
-			return nil, err
-		}
-		if deadline.IsZero() {
-			deadline = time.Now().Add(n.cfg.requestTimeout())
-		} else if time.Now().After(deadline) {
-			return nil, fault.Timeout
-		}
+	c := n.current()
+	err := n.readPoint(ctx, c, parts)
+	if err == nil {
+		return c, nil
+	}
+	ctx, cancel := n.limited(ctx)
+	defer cancel()
+	// A read can be tried again without harm: another leader may answer it.
+	for fault.Passing(err) {
 		if err := n.pause(ctx, shortly); err != nil {
 			return nil, err
 		}
+		c = n.current()
+		if err = n.readPoint(ctx, c, parts); err == nil {
+			return c, nil
+		}
 	}
+	return nil, err
+}
+
+// limited returns a context that ends, with fault.Timeout, once a request has taken too
+// long.
+func (n *Node) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, n.cfg.requestTimeout(), fault.Timeout)
 }
 
 // answers are reused; each is empty when it is in the pool.
@@ -109,7 +114,7 @@ func (n *Node) readPoint(ctx context.Context, c *core, parts placement.Set) erro
 		answers.Put(answer)
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
@@ -124,7 +129,7 @@ func (n *Node) pause(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-n.life.Done():
 		return fault.Stopped
 	}
