@@ -3,6 +3,7 @@
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 10s
+DURATION    ?= 5m
 RUNS        ?= 300
 ROUNDS      ?= 10
 SEED        ?= 1
@@ -31,6 +32,11 @@ test:
 .PHONY: test-race
 test-race:
 	$(GO) test -race $(UNIT)
+
+## stress: real goroutines under the race detector for DURATION (5m) in each package
+.PHONY: stress
+stress:
+	$(GO) test -race -v -count=1 -timeout 0 -run '^TestStress' $$(grep -rl '"stress", ' internal --include='*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -stress=$(DURATION)
 
 ## lint: gofmt, go vet, staticcheck
 .PHONY: lint

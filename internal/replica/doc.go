@@ -40,4 +40,9 @@
 //  4. A write is sent or proposed again only if it is known not to have got into a log.
 //  5. Nothing that was handed to a Done or a read is undone: answers are given
 //     after apply, and apply happens after the disk.
+//  6. Each request is answered once, and within Config.RequestTicks; no callback
+//     runs under a lock.
+//
+// DESIGN.md says who may call what, in which order locks are taken, and why no request
+// is left behind.
 package replica
