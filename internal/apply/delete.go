@@ -53,7 +53,7 @@ func within(k, key, end []byte) bool {
 // deleteRange deletes the keys of a range, in key order over all partitions, so
 // that sub-revisions are as in etcd.
 func (x *execution) deleteRange(req *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
-	kvs := x.now(req.GetKey(), req.GetRangeEnd())
+	kvs := x.newest(req.GetKey(), req.GetRangeEnd(), 0)
 	for _, kv := range kvs {
 		x.delete(kv.Key())
 	}
@@ -65,12 +65,4 @@ func (x *execution) deleteRange(req *pb.DeleteRangeRequest) *pb.DeleteRangeRespo
 		resp.PrevKvs = kvwire.Messages(kvs)
 	}
 	return resp
-}
-
-// now returns the keys of a range as they are at this moment. The newest values
-// are always in memory, so neither step can fail.
-func (x *execution) now(key, end []byte) []kvwire.KeyValue {
-	sel, _ := x.find(key, end, 0, 0)
-	kvs, _ := sel.kvs()
-	return kvs
 }

@@ -28,6 +28,10 @@
 //     hasn't said that it has the answer. What is needed for that is state of the
 //     partitions that the write touches: it is cut, loaded and compared with the
 //     keys ([Machine.CutSessions], [Machine.LoadSessions], [Machine.SessionsDigest]).
+//  7. (I6) A condition of this server alone never decides what becomes of a command. Only
+//     the history is read from the disk, before the command's first write; if that fails,
+//     the server ends ([Config.Fatal]) with the stores locked, so that nothing of the
+//     command is seen or stored (fatal.go).
 //
 // Entry in: [Machine.Local], [Machine.Rendezvous], [Machine.Skip] from the group
 // loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to who

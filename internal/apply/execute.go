@@ -26,8 +26,10 @@ type execution struct {
 	answers bool // somebody waits for the responses
 	// at is the revision that reads see which ask for none: 0 for the newest.
 	at       int64
-	readOnly bool
-	readErr  error // of a read inside a transaction; see execute
+	readOnly bool // outside of the log
+	// past is what the ranges of a transaction have found that look at a state before
+	// it, in the order in which a walk comes by them; see check.
+	past []found
 
 	// The command at work: its revision if it writes, and what it changed.
 	rev     int64
@@ -97,7 +99,7 @@ func (x *execution) begin(stamp int64) {
 	x.rev = max(stamp, x.lastRev()+1)
 	x.stamped = stamp > 0
 	x.sub = 0
-	x.readErr = nil
+	x.past = nil
 	x.client, x.decided, x.expired, x.fresh = "", false, 0, nil
 	x.wide = false
 }

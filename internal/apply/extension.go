@@ -106,12 +106,11 @@ func (x *execution) ordinary(call *command.Call, req proto.Message) Result {
 
 // rangeCommand is a read that went through the log, or is part of a transaction.
 func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error) {
-	sel, err := x.selection(req)
+	f, err := x.look(req)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := assemble(req, &sel, x.current())
-	return resp.Message(), err
+	return assemble(req, f, x.current()).Message(), nil
 }
 
 func (x *execution) done(resp proto.Message) Result {
@@ -343,16 +342,13 @@ func (v view) Get(key []byte) kvwire.KeyValue {
 	return s.Get(key)
 }
 
-// The newest values are always in memory, so that reading them can't fail.
-
 func (v view) Range(key, end []byte, limit int) []kvwire.KeyValue {
-	sel, _ := v.x.find(key, end, 0, limit)
-	kvs, _ := sel.kvs()
-	return kvs
+	return v.x.newest(key, end, limit)
 }
 
 func (v view) Count(key, end []byte) int {
-	n, _ := v.x.count(key, end, 0)
+	n, err := v.x.count(key, end, 0)
+	v.x.inMemory(err)
 	return n
 }
 

@@ -154,7 +154,7 @@ func (r *rig) registered() []string {
 func (r *rig) storyKeys() string {
 	var b strings.Builder
 	x := execution{m: r.Machine, parts: r.Placement().All(), local: alone(r.Placement().All())}
-	for _, kv := range x.now([]byte{0}, []byte{0}) {
+	for _, kv := range x.newest([]byte{0}, []byte{0}, 0) {
 		fmt.Fprintln(&b, formatKv(kv.Message()))
 	}
 	for _, s := range r.registered()[1:] {

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,15 +12,19 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// shelf is a history that remembers what it is given, and can be interrupted.
+// shelf is a history that remembers what it is given, and can be interrupted and broken.
 type shelf struct {
 	kvs   map[store.Revision]kvwire.KeyValue
 	onGet func()
+	err   error
 }
 
 func (s *shelf) Get(rev store.Revision) (kvwire.KeyValue, error) {
 	if s.onGet != nil {
 		s.onGet()
+	}
+	if s.err != nil {
+		return kvwire.KeyValue{}, fmt.Errorf("read revision %d.%d of the shelf: %w", rev.Main, rev.Sub, s.err)
 	}
 	return s.kvs[rev], nil
 }

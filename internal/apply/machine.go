@@ -49,6 +49,11 @@ type Config struct {
 	Observer  Observer       // may be nil
 	Meter     Meter          // may be nil
 
+	// Fatal ends the server, over a condition that is its own and that must not become
+	// part of the state: its data can't be read, or contradicts its log. It should not
+	// return; if it does, the execution of the log ends there. nil: it panics.
+	Fatal func(error)
+
 	// Mutations switch off single safety rules. Only the simulation sets them, to
 	// show that its checks notice.
 	Mutations Mutations
@@ -82,6 +87,9 @@ type scratch struct{ results []Result }
 // New returns a machine over the given state.
 func New(c Config) *Machine {
 	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), sessions: newSessions(len(c.Stores))}
+	if m.Fatal == nil {
+		m.Fatal = func(err error) { panic(err) }
+	}
 	m.alarms.Store(&alarms{})
 	m.placed.Store(c.Placement)
 	m.LoadMembers(nil)

@@ -127,7 +127,8 @@ func (x *execution) adopt(name string, same bool) {
 
 // deleteBelow deletes what begins with a prefix that ends in a slash.
 func (x *execution) deleteBelow(prefix []byte) {
-	for _, kv := range x.now(extension.Pattern(prefix).Bounds()) {
+	from, to := extension.Pattern(prefix).Bounds()
+	for _, kv := range x.newest(from, to, 0) {
 		x.delete(kv.Key())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -22,7 +23,7 @@ import (
 // none while it fetches what has left memory.
 func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*kvwire.RangeResponse, error) {
 	for {
-		x := execution{m: m, parts: parts, local: alone(parts), at: at}
+		x := execution{m: m, parts: parts, local: alone(parts), at: at, readOnly: true}
 		m.rlock(parts)
 		if m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
 			m.runlock(parts)
@@ -31,18 +32,29 @@ func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*k
 		x.beginRead()
 		sel, err := x.selection(req)
 		m.runlock(parts)
-		if err == nil {
-			var resp *kvwire.RangeResponse
-			if resp, err = assemble(req, &sel, x.current()); err == nil {
-				return resp, nil
-			}
+		if err != nil {
+			return nil, err
+		}
+		kvs, err := sel.kvs()
+		switch {
+		case err == nil:
+			return assemble(req, found{kvs, sel.count}, x.current()), nil
+		case !errors.Is(err, store.ErrMissing) || m.Compacted() <= x.revision(req):
+			return nil, x.unread(err)
+		case req.Revision > 0:
+			return nil, fault.Compacted
 		}
 		// A compaction that overtook a read of the newest state is no reason to
 		// fail it: the read moves on to the compacted revision.
-		if req.Revision > 0 || !errors.Is(err, fault.Compacted) || m.Compacted() <= x.current() {
-			return nil, err
-		}
 	}
+}
+
+// revision is that of the state which a range is evaluated in.
+func (x *execution) revision(req *pb.RangeRequest) int64 {
+	if req.Revision > 0 {
+		return req.Revision
+	}
+	return x.current()
 }
 
 // Get is Range for one key of partition p, as plain as a read can be.
@@ -179,6 +191,53 @@ func (x *execution) within(key, end []byte) placement.Set {
 	return x.m.Placement().Range(key, end) & x.parts
 }
 
+// found is what a range has found, with its values.
+type found struct {
+	kvs   []kvwire.KeyValue
+	count int
+}
+
+// look evaluates a range, but for filters, order and limit.
+func (x *execution) look(req *pb.RangeRequest) (found, error) {
+	sel, err := x.selection(req)
+	if err != nil {
+		return found{}, err
+	}
+	return x.fetch(&sel)
+}
+
+// fetch gets the values, under the locks: no compaction can overtake it.
+func (x *execution) fetch(sel *selection) (found, error) {
+	kvs, err := sel.kvs()
+	if err != nil {
+		return found{}, x.unread(err)
+	}
+	return found{kvs, sel.count}, nil
+}
+
+// present is look for the newest values.
+func (x *execution) present(req *pb.RangeRequest) found {
+	f, err := x.look(req)
+	x.inMemory(err)
+	return f
+}
+
+// newest returns the keys of a range as they are now.
+func (x *execution) newest(key, end []byte, limit int) []kvwire.KeyValue {
+	sel, err := x.find(key, end, 0, limit)
+	x.inMemory(err)
+	kvs, err := sel.kvs()
+	x.inMemory(err)
+	return kvs
+}
+
+// inMemory is for reads of the newest values: they are in memory, so nothing can fail.
+func (x *execution) inMemory(err error) {
+	if err != nil {
+		x.fatal(fmt.Errorf("read the newest values of %v at revision %d: %w", x.parts, x.rev, err))
+	}
+}
+
 // kvs returns what was found, in key order, with all values fetched.
 func (sel *selection) kvs() ([]kvwire.KeyValue, error) {
 	if sel.first.store != nil {
@@ -249,11 +308,8 @@ type rangeAnswer struct {
 }
 
 // assemble makes the response of what was found.
-func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*kvwire.RangeResponse, error) {
-	kvs, err := sel.kvs()
-	if err != nil {
-		return nil, err
-	}
+func assemble(req *pb.RangeRequest, f found, rev int64) *kvwire.RangeResponse {
+	kvs := f.kvs
 	if filtered(req) {
 		kvs = slices.DeleteFunc(kvs, func(kv kvwire.KeyValue) bool { return !passes(kv, req) })
 	}
@@ -267,8 +323,8 @@ func assemble(req *pb.RangeRequest, sel *selection, rev int64) (*kvwire.RangeRes
 	}
 	a := &rangeAnswer{}
 	a.header.Revision = rev
-	a.response = kvwire.RangeResponse{Header: &a.header, Kvs: kvs, More: more, Count: int64(sel.count)}
-	return &a.response, nil
+	a.response = kvwire.RangeResponse{Header: &a.header, Kvs: kvs, More: more, Count: int64(f.count)}
+	return &a.response
 }
 
 func passes(kv kvwire.KeyValue, req *pb.RangeRequest) bool {

@@ -29,8 +29,7 @@ func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if err := x.check(req, path.restart()); err != nil {
 		return nil, err
 	}
-	resp := x.execute(req, path.restart())
-	return resp, x.readErr
+	return x.execute(req, path.restart()), nil
 }
 
 // checkManaged refuses what an extension must handle and what only the extension
@@ -133,14 +132,14 @@ func (x *execution) compare(c *pb.Compare) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	kvs, err := sel.kvs()
+	f, err := x.fetch(&sel)
 	if err != nil {
 		return false, err
 	}
-	if len(kvs) == 0 {
+	if len(f.kvs) == 0 {
 		return holds(c, kvwire.KeyValue{}), nil
 	}
-	for _, kv := range kvs {
+	for _, kv := range f.kvs {
 		if !holds(c, kv) {
 			return false, nil
 		}
@@ -179,7 +178,8 @@ func holds(c *pb.Compare, kv kvwire.KeyValue) bool {
 	return true // as etcd takes a result that it doesn't know
 }
 
-// check finds every reason for which an operation would fail.
+// check finds every reason for which an operation would fail. Ranges that look at a state
+// before the transaction are evaluated here: they may have to read the disk.
 func (x *execution) check(req *pb.TxnRequest, path *branches) error {
 	_, ops := path.follow(req)
 	for _, op := range ops {
@@ -210,15 +210,24 @@ func (x *execution) check(req *pb.TxnRequest, path *branches) error {
 // can only be read as the current one.
 func (x *execution) checkRange(req *pb.RangeRequest) error {
 	switch rev := req.GetRevision(); {
-	case rev == 0:
-		return nil
 	case rev > x.before():
 		return fault.FutureRevision
-	case rev < x.compacted():
+	case rev != 0 && rev < x.compacted():
 		return fault.Compacted
 	}
-	return nil
+	if !x.answers || !x.looksBack(req) {
+		return nil
+	}
+	f, err := x.look(req)
+	if err == nil {
+		x.past = append(x.past, f)
+	}
+	return err
 }
+
+// looksBack tells whether a range sees a state that the transaction doesn't change. All
+// others see the newest values, which are in memory.
+func (x *execution) looksBack(req *pb.RangeRequest) bool { return req.GetRevision() > 0 || x.readOnly }
 
 func (x *execution) checkWrite() error {
 	if x.readOnly {
@@ -228,8 +237,7 @@ func (x *execution) checkWrite() error {
 }
 
 // execute carries out the chosen branches. Operations see those before them.
-// From here on there is no way back, so nothing in here fails: a read that does,
-// because the disk does, is remembered in readErr and changes nothing else.
+// From here on there is no way back, and nothing in here fails.
 func (x *execution) execute(req *pb.TxnRequest, path *branches) *pb.TxnResponse {
 	held, ops := path.follow(req)
 	if !x.answers {
@@ -256,9 +264,7 @@ func (x *execution) operation(op *pb.RequestOp, path *branches) *pb.ResponseOp {
 		if !x.answers {
 			break // it changes nothing
 		}
-		if resp := x.rangeOperation(r.RequestRange); resp != nil {
-			return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: resp}}
-		}
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: x.rangeOperation(r.RequestRange)}}
 	case *pb.RequestOp_RequestPut:
 		if resp := x.putOperation(r.RequestPut); resp != nil {
 			return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: resp}}
@@ -284,11 +290,13 @@ func (x *execution) operation(op *pb.RequestOp, path *branches) *pb.ResponseOp {
 }
 
 func (x *execution) rangeOperation(req *pb.RangeRequest) *pb.RangeResponse {
-	resp, err := x.rangeCommand(req)
-	if err != nil {
-		x.readErr = err
+	var f found
+	if x.looksBack(req) {
+		f, x.past = x.past[0], x.past[1:]
+	} else {
+		f = x.present(req)
 	}
-	return resp
+	return assemble(req, f, x.current()).Message()
 }
 
 func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {

@@ -250,7 +250,7 @@ func TestCloseDoesNotWaitForASlowSnapshot(t *testing.T) {
 	require.NoError(t, s.be.Close())
 	require.Less(t, time.Since(began), 2*time.Second)
 	_, err = s.be.Meta()
-	require.ErrorContains(t, err, "not open")
+	require.ErrorIs(t, err, store.ErrClosed)
 	var b bytes.Buffer
 	n, err := snap.WriteTo(&b)
 	require.NoError(t, err)

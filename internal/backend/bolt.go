@@ -13,6 +13,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // mmapSize is reserved address space, not memory. While the file stays below
@@ -103,13 +105,17 @@ func (f *file) begin() (*bolt.Tx, error) {
 	if f.failed != nil {
 		return nil, f.failed
 	}
-	return f.db.Begin(false)
+	tx, err := f.db.Begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path, err)
+	}
+	return tx, nil
 }
 
 func (f *file) view(fn func(reader) error) error {
 	tx, err := f.begin()
 	if err != nil {
-		return fmt.Errorf("read %s: %w", f.path, err)
+		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // a read transaction has nothing to lose
 	t := &boltTx{tx: tx}
@@ -160,7 +166,7 @@ func (f *file) close() error {
 		f.mu.Unlock()
 		return nil
 	}
-	f.failed = fmt.Errorf("%s: %w", f.path, berrors.ErrDatabaseNotOpen)
+	f.failed = fmt.Errorf("%s: %w", f.path, store.ErrClosed)
 	db := f.db
 	f.mu.Unlock()
 	done := make(chan error, 1)
@@ -263,7 +269,7 @@ type boltSnapshot struct {
 func (f *file) snapshot() (engineSnapshot, error) {
 	tx, err := f.begin()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", f.path, err)
+		return nil, err
 	}
 	return &boltSnapshot{tx: tx, f: f}, nil
 }

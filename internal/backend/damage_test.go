@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -80,6 +82,38 @@ func TestTruncatedFile(t *testing.T) {
 	// into place, so an empty one is damage too.
 	_, err = use(t, nil)
 	require.ErrorIs(t, err, backend.ErrDamaged)
+}
+
+// A record that is not what the revision's must be is damage, not an answer.
+func TestDamagedRecord(t *testing.T) {
+	for name, record := range map[string][]byte{
+		"no key-value":       []byte("garbage"),
+		"another revision's": kvwire.Make([]byte("key"), nil, kvwire.Fields{CreateRevision: 2, ModRevision: 4, Version: 3}).Wire(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "db")
+			s := newServer(open(t, path))
+			s.put("key", "value")
+			rev := s.rev
+			flush(t, s.be, s.stores)
+			kv, err := s.be.Get(store.Revision{Main: rev})
+			require.NoError(t, err)
+			require.Equal(t, "key", string(kv.Key()))
+			require.NoError(t, s.be.Close())
+
+			db, err := bolt.Open(path, 0o600, nil)
+			require.NoError(t, err)
+			require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+				b := tx.Bucket([]byte("key"))
+				k, _ := b.Cursor().Last()
+				return b.Put(bytes.Clone(k), record)
+			}))
+			require.NoError(t, db.Close())
+			_, err = open(t, path).Get(store.Revision{Main: rev})
+			require.ErrorIs(t, err, backend.ErrDamaged)
+			require.ErrorContains(t, err, fmt.Sprintf("read revision %d.0: %s: file is damaged: ", rev, path))
+		})
+	}
 }
 
 // A crash in the middle of a flush: pages of the new state are there, its

@@ -17,11 +17,17 @@ func (b *Backend) Get(rev store.Revision) (kv kvwire.KeyValue, err error) {
 			return nil
 		}
 		mapped, err := kvwire.Parse(v)
+		if err == nil && mapped.ModRevision() != rev.Main {
+			err = fmt.Errorf("the record of key %q says revision %d", mapped.Key(), mapped.ModRevision())
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", b.path, ErrDamaged, err)
+		}
 		kv = mapped.Clone()
-		return err
+		return nil
 	})
 	if err != nil {
-		return kvwire.KeyValue{}, fmt.Errorf("read revision %d.%d of %s: %w", rev.Main, rev.Sub, b.path, err)
+		return kvwire.KeyValue{}, fmt.Errorf("read revision %d.%d: %w", rev.Main, rev.Sub, err)
 	}
 	return kv, nil
 }

@@ -25,8 +25,8 @@
 //
 // Invariants:
 //
-//  1. A failed sync or flush ends the process through Config.Fatal; nothing is
-//     acknowledged after it (I5).
+//  1. A failed sync or flush, and data that can't be read or that contradicts its log,
+//     end the process through Config.Fatal; nothing is acknowledged after it (I5, I6).
 //  2. The write-ahead log is released only up to what the backend file holds
 //     durably.
 //  3. No request of a client fails because a follower takes in a snapshot.

@@ -52,7 +52,7 @@ func (n *Node) flush(c *core) error {
 	if n.cfg.Observe.BackendCommit != nil {
 		n.cfg.Observe.BackendCommit(time.Since(began))
 	}
-	c.hashes.compute(c, cut, n.log)
+	c.hashes.compute(n, c, cut)
 	c.hashes.hold(cut)
 	for p, s := range c.stores {
 		s.Release(cut.Partitions[p])

@@ -50,7 +50,7 @@ func (h *hashes) hold(cut *backend.Cut) {
 }
 
 // compute starts to take the sums of the compactions that the file now holds.
-func (h *hashes) compute(c *core, cut *backend.Cut, log *zap.Logger) {
+func (h *hashes) compute(n *Node, c *core, cut *backend.Cut) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	flushed := cut.Partitions[0].Compacted
@@ -61,8 +61,8 @@ func (h *hashes) compute(c *core, cut *backend.Cut, log *zap.Logger) {
 	c.loops.Go(func() {
 		for next, ok := h.next(flushed); ok; next, ok = h.next(flushed) {
 			sum, err := c.backend.CompactionHash(next.HashRevision, next.CompactRevision, c.halted)
-			if err != nil && !errors.Is(err, backend.ErrAborted) {
-				log.Warn("the hash of a compaction could not be computed", zap.Int64("revision", next.HashRevision), zap.Error(err))
+			if n.damaged(err) != nil && !errors.Is(err, backend.ErrAborted) {
+				n.log.Warn("the hash of a compaction could not be computed", zap.Int64("revision", next.HashRevision), zap.Error(err))
 			}
 			next.Hash = sum
 			h.computed(next, err == nil)
@@ -134,5 +134,5 @@ func (n *Node) HashKV(_ context.Context, rev int64) (rpc.KVHash, error) {
 		return rpc.KVHash{}, err
 	}
 	h, err := n.core.Load().backend.HashKV(rev, compacted)
-	return rpc.KVHash{Hash: h, HashRevision: rev, CompactRevision: compacted, CurrentRevision: current}, err
+	return rpc.KVHash{Hash: h, HashRevision: rev, CompactRevision: compacted, CurrentRevision: current}, n.damaged(err)
 }

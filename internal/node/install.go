@@ -184,7 +184,7 @@ func (n *Node) streamSnapshot(to uint64) error {
 	go func() {
 		_, err := s.WriteTo(w)
 		_ = s.Close()
-		w.CloseWithError(err)
+		w.CloseWithError(n.damaged(err))
 	}()
 	defer r.Close()
 	return n.transport.SendSnapshot(n.life, to, head, r)

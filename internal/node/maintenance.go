@@ -59,7 +59,7 @@ func (n *Node) Hash(context.Context) (uint32, int64, error) {
 	c := n.core.Load()
 	rev := n.Revision()
 	h, err := c.backend.Hash()
-	return h, rev, err
+	return h, rev, n.damaged(err)
 }
 
 // readableRevision is what all partitions are closed through.
@@ -101,7 +101,7 @@ func (n *Node) Snapshot(context.Context) (rpc.Snapshot, error) {
 	go func() {
 		_, err := s.Backup(w, n.written())
 		_ = s.Close()
-		w.CloseWithError(err)
+		w.CloseWithError(n.damaged(err))
 	}()
 	return rpc.Snapshot{ReadCloser: r, Size: s.Size, Version: backend.StorageVersion}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
+	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/transport"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -57,7 +59,8 @@ type Config struct {
 	Caller func(ctx context.Context) (client string, lease int64)
 
 	// Fatal is called, at most once, when the server can't go on: its disk
-	// failed, or its data contradicts itself. It should end the process.
+	// failed, or its data contradicts itself. It should log the error and end the
+	// process. nil: the error is logged, and nothing more is written.
 	Fatal   func(error)
 	Logger  *zap.Logger
 	Observe Observe
@@ -319,12 +322,24 @@ func (n *Node) transfer(ctx context.Context, c *core, to uint64) error {
 	return nil
 }
 
-// fatal ends the process: see invariant 1.
+// fatal ends the process: see invariant 1. Any goroutine may call it, with any locks.
 func (n *Node) fatal(err error) {
 	n.failOnce.Do(func() {
-		n.log.Error("the server can't go on", zap.Error(err))
-		if n.cfg.Fatal != nil {
-			n.cfg.Fatal(err)
+		if n.cfg.Fatal == nil {
+			n.log.Error("the server can't go on", zap.Error(err))
+			return
 		}
+		n.cfg.Fatal(err)
 	})
+}
+
+// damaged ends the process if an error says that the backend file can't be relied on:
+// what can't be read now won't be readable later, and the file is what other members
+// would get as a snapshot. They have the data; this server would only hide from them, and
+// from its operator, that it has not.
+func (n *Node) damaged(err error) error {
+	if errors.Is(err, backend.ErrDamaged) || errors.Is(err, store.ErrMissing) {
+		n.fatal(err)
+	}
+	return err
 }

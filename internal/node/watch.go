@@ -32,7 +32,7 @@ func (n *Node) history(partition int, key, end []byte, from, to int64, limit int
 		c := n.current()
 		changes, through, err := c.stores[partition].Changes(key, end, from, to, limit, prev)
 		if err = c.elsewhere(err); !errors.Is(err, fault.Moved) {
-			return changes, through, err
+			return changes, through, n.damaged(err)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestEveryFaultHasEtcdsStatus(t *testing.T) {
 		require.Contains(t, statuses, f, f.Error())
 		require.Equal(t, statuses[f], toStatus(fmt.Errorf("apply: %w", f)))
 	}
-	require.Equal(t, codes.Unknown, status.Code(toStatus(fault.Internal)))
+	require.Equal(t, codes.Internal, status.Code(toStatus(fault.Internal)))
 	require.Equal(t, context.Canceled, toStatus(fmt.Errorf("wait: %w", context.Canceled)))
 	require.NoError(t, toStatus(nil))
 	own := status.Error(codes.Aborted, "x")

@@ -221,7 +221,7 @@ func (w *walk) scan() error {
 		return true
 	})
 	if err != nil {
-		return fmt.Errorf("read history from revision %d: %w", w.from, err)
+		return fmt.Errorf("read the revisions from %d to %d: %w", w.from, w.to, err)
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (w *walk) claim() {
 // walk meanwhile; then what it removed is not missed but reported.
 func (w *walk) resolve() error {
 	for _, m := range w.kvs {
-		kv, err := w.fetch(m.rev)
+		kv, err := w.store.history.Get(m.rev)
 		if err == nil && !kv.Exists() {
 			err = w.lost(m.rev, 0)
 		}
@@ -271,7 +271,7 @@ func (w *walk) resolve() error {
 		w.found[m.i].Kv = kv
 	}
 	for _, m := range w.prevs {
-		kv, err := w.fetch(m.rev)
+		kv, err := w.store.history.Get(m.rev)
 		if err == nil && !kv.Exists() {
 			err = w.lost(m.rev, w.found[m.i].Main)
 		}
@@ -295,14 +295,6 @@ func (w *walk) resolve() error {
 	return nil
 }
 
-func (w *walk) fetch(rev Revision) (kvwire.KeyValue, error) {
-	kv, err := w.store.history.Get(rev)
-	if err != nil {
-		return kvwire.KeyValue{}, fmt.Errorf("read revision %d.%d of history: %w", rev.Main, rev.Sub, err)
-	}
-	return kv, nil
-}
-
 // lost says whether a revision may be missing from the file: after a compaction,
 // or because a compaction has reached the change (0: none) that replaced it.
 func (w *walk) lost(rev Revision, replacedAt int64) error {
@@ -315,5 +307,5 @@ func (w *walk) lost(rev Revision, replacedAt int64) error {
 	case replacedAt != 0 && replacedAt <= s.compacted:
 		return nil
 	}
-	return fmt.Errorf("history has lost revision %d.%d, which no compaction has removed", rev.Main, rev.Sub)
+	return fmt.Errorf("read revision %d.%d: %w, and no compaction has removed it", rev.Main, rev.Sub, ErrMissing)
 }

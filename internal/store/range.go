@@ -90,16 +90,15 @@ func (s *Store) Count(key, end []byte, rev int64) (int, error) {
 }
 
 // Resolve fetches what Range only referred to. It needs no lock. It fails with
-// fault.Compacted if a compaction has overtaken the read.
+// ErrMissing if History no longer has it; see there. All other errors are History's.
 func (s *Store) Resolve(f *Found) error {
 	for _, m := range f.missing {
 		kv, err := s.history.Get(m.rev)
-		if err != nil {
-			return fmt.Errorf("read revision %d.%d of history: %w", m.rev.Main, m.rev.Sub, err)
+		if err == nil && !kv.Exists() {
+			err = fmt.Errorf("read revision %d.%d: %w", m.rev.Main, m.rev.Sub, ErrMissing)
 		}
-		if !kv.Exists() {
-			// Only a compaction above the read's revision removes what it saw.
-			return fault.Compacted
+		if err != nil {
+			return err
 		}
 		f.Kvs[m.i] = kv
 	}

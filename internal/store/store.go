@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -42,9 +43,18 @@ type Change struct {
 	Hides func(client string) bool
 }
 
+// ErrMissing says that History hasn't what the index refers to. A compaction that has
+// overtaken the read explains it; if there was none, the file has lost data.
+var ErrMissing = errors.New("it is missing in the history")
+
+// ErrClosed is History's once it has been closed: the server is stopping, or a snapshot
+// has taken the place of the file. It says nothing about the data.
+var ErrClosed = errors.New("the history has been closed")
+
 // History answers for what has left memory: everything in cuts that were
 // released. Its methods may be called from any goroutine, also under the
-// store's read lock.
+// store's read lock. Errors other than ErrClosed mean that the data can't be read;
+// they name the file and the revision.
 type History interface {
 	// Get returns the value written at rev, or none if there is none (any more).
 	Get(rev Revision) (kvwire.KeyValue, error)

@@ -1,0 +1,35 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// A condition of this server alone, such as a disk that can't be read, must not become
+// part of the state, of an answer or of what is remembered of a session: the other
+// replicas wouldn't have it (I6). It ends the server instead, before the command has
+// written anything.
+
+// fatal ends the server from within the execution of an entry. It does not return, and
+// the stores stay locked: no reader and no cut sees an entry of which a part is executed.
+func (x *execution) fatal(err error) {
+	x.m.Fatal(err)
+	runtime.Goexit()
+}
+
+// unread handles that values could not be read from the history. In the log that ends
+// the server at this place; a read outside of it gets the error, if the server hasn't
+// ended by then. A file that was closed is no reason: another has taken its place.
+func (x *execution) unread(err error) error {
+	if !x.readOnly {
+		x.fatal(fmt.Errorf("apply a command in partitions %v at revision %d: %w", x.parts, x.rev, err))
+	}
+	if !errors.Is(err, store.ErrClosed) {
+		x.m.Fatal(fmt.Errorf("evaluate a read of partitions %v at revision %d: %w", x.parts, x.current(), err))
+	}
+	return fmt.Errorf("%w: %w", fault.Internal, err)
+}
