@@ -19,7 +19,7 @@
 //     of its partitions where it has none (P = 1). Without stamps a command that
 //     writes nothing takes no revision; a stamp is used up whether or not it was
 //     needed, for it has been answered with.
-//  4. Nothing that a log entry says makes it panic: an entry that can't be read
+//  4. Nothing that a log entry says makes it panic: a command that can't be read
 //     or executed is answered with an error, the same on all replicas.
 //  5. System state (leases, alarms, members, compaction) changes only at a rendezvous,
 //     which must be one of all partitions.
@@ -30,8 +30,8 @@
 //     keys ([Machine.CutSessions], [Machine.LoadSessions], [Machine.SessionsDigest]).
 //  7. (I6) A condition of this server alone never decides what becomes of a command. Only
 //     the history is read from the disk, before the command's first write; if that fails,
-//     the server ends ([Config.Fatal]) with the stores locked, so that nothing of the
-//     command is seen or stored (fatal.go).
+//     or the log contradicts the state, the server ends ([Config.Fatal]) with the stores
+//     locked, so that nothing of the command is seen or stored (fatal.go).
 //
 // Entry in: [Machine.Local], [Machine.Rendezvous], [Machine.Skip] from the group
 // loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to who

@@ -67,6 +67,7 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 		x.spread = make([][]store.Change, len(x.m.Stores))
 	}
 	x.commands = len(e.Commands)
+	x.checkStamp(e)
 	stamp := e.Stamp
 	for i := range e.Commands {
 		c := &e.Commands[i]
@@ -93,11 +94,13 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 	return results
 }
 
-// begin fixes a command's revision. The stamp is above every revision here, so
-// the maximum only matters where there is no stamp, and as a last guard.
+// begin fixes a command's revision: its stamp, which is above every revision here, or
+// the next one where there are no stamps.
 func (x *execution) begin(stamp int64) {
-	x.rev = max(stamp, x.lastRev()+1)
 	x.stamped = stamp > 0
+	if x.rev = stamp; !x.stamped {
+		x.rev = x.lastRev() + 1
+	}
 	x.sub = 0
 	x.past = nil
 	x.client, x.decided, x.expired, x.fresh = "", false, 0, nil

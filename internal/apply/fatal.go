@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -32,4 +33,21 @@ func (x *execution) unread(err error) error {
 		x.m.Fatal(fmt.Errorf("evaluate a read of partitions %v at revision %d: %w", x.parts, x.current(), err))
 	}
 	return fmt.Errorf("%w: %w", fault.Internal, err)
+}
+
+// checkStamp holds invariant 3. Stamps increase along each log, and checksums protect
+// the log: an entry that is stamped with what has been given out already comes from a
+// bug, or from a log that has diverged from those of the other servers. Any revision that
+// this server would choose instead would make the replicas differ for good.
+func (x *execution) checkStamp(e *command.Entry) {
+	last := x.lastRev()
+	if e.Stamp == 0 || e.Stamp > last {
+		return
+	}
+	p := x.parts.First()
+	index, _ := x.m.Stores[p].Applied()
+	x.fatal(fmt.Errorf("the log contradicts what has been applied from it: the entry behind index %d of partition %d, for partitions %v, "+
+		"is stamped %d, but revision %d has been applied; the log's checksums are right, so this is a bug of stoa "+
+		"or this server's log has diverged from the cluster's; keep its data directory for inspection and don't start it again with it",
+		index, p, x.parts, e.Stamp, last))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -148,5 +149,35 @@ func TestReadsReportAnUnreadableHistory(t *testing.T) {
 			h.err = store.ErrClosed
 			require.ErrorIs(t, read(r), fault.Internal)
 		})
+	}
+}
+
+// (I1, I6) Stamps increase along every log. Any other revision than the one that the
+// entry carries would be this replica's own.
+func TestAStampThatWasGivenOutBeforeIsFatal(t *testing.T) {
+	put := &pb.PutRequest{Key: []byte("foo"), Value: []byte("x")}
+	for name, entry := range map[string][]proto.Message{
+		"a write":            {put},
+		"a rendezvous":       {&pb.TxnRequest{Success: []*pb.RequestOp{operationOf(put), operationOf(&pb.PutRequest{Key: []byte("/b/x")})}}},
+		"an unstamped grant": {&pb.LeaseGrantRequest{ID: 7, TTL: 60}},
+	} {
+		for _, stamp := range []int64{1, 9, 10} {
+			t.Run(fmt.Sprintf("%s/%d", name, stamp), func(t *testing.T) {
+				r := newRig(2)
+				// A transaction that writes nothing has used its stamp up as well.
+				r.apply(9, put)
+				r.apply(10, &pb.TxnRequest{Failure: []*pb.RequestOp{operationOf(put)}, Compare: []*pb.Compare{
+					{Key: []byte("foo"), Target: pb.Compare_VERSION, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_Version{Version: 1}}}})
+				before := r.state()
+				e, parts := command.Entry{Stamp: stamp}, placement.Set(0)
+				for _, req := range entry {
+					e.Commands = append(e.Commands, cmd(req))
+					parts |= r.Parts(req)
+				}
+				why := r.dying(t, &e, parts)
+				require.ErrorContains(t, why, fmt.Sprintf("is stamped %d, but revision 10 has been applied", stamp))
+				require.Equal(t, before, r.state())
+			})
+		}
 	}
 }

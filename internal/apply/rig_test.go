@@ -135,11 +135,6 @@ func (r *rig) step(stamp int64, budget int, reply Reply) {
 
 // move carries out the last step.
 func (r *rig) move(stamp int64, reply Reply) {
-	if stamp == 0 {
-		for _, s := range r.Stores {
-			stamp = max(stamp, s.Rev())
-		}
-	}
 	e := command.Entry{Stamp: stamp, Commands: []command.Command{{Kind: command.Move, Body: r.last.AppendTo(nil)}}}
 	r.execute(&e, r.Placement().All(), reply)
 }
