@@ -49,6 +49,10 @@ type Config struct {
 	Observer  Observer       // may be nil
 	Meter     Meter          // may be nil
 
+	// Visible is the revision at which a partition can be read as it is now: everything
+	// up to it is in the store, and nothing beyond. It is called under the store's lock.
+	// nil: the revision of the store's last write.
+	Visible func(partition int) int64
 	// Fatal ends the server, over a condition that is its own and that must not become
 	// part of the state: its data can't be read, or contradicts its log. It should not
 	// return; if it does, the execution of the log ends there. nil: it panics.
@@ -87,6 +91,9 @@ type scratch struct{ results []Result }
 // New returns a machine over the given state.
 func New(c Config) *Machine {
 	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), sessions: newSessions(len(c.Stores))}
+	if m.Visible == nil {
+		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
+	}
 	if m.Fatal == nil {
 		m.Fatal = func(err error) { panic(err) }
 	}

@@ -17,10 +17,10 @@ import (
 )
 
 // Range evaluates a read as of revision at, which all of parts must be closed
-// through; 0 stands for the newest state and is for a single partition only.
-// parts are where the caller took the range to lie: if keys of it have moved
-// elsewhere since, the answer is fault.Moved. It takes the read locks itself, and
-// none while it fetches what has left memory.
+// through; 0 stands for the newest state that they are closed through, which is the
+// newest of all where there is one partition. parts are where the caller took the range
+// to lie: if keys of it have moved elsewhere since, the answer is fault.Moved. It takes
+// the read locks itself, once, and none while it fetches what has left memory.
 func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*kvwire.RangeResponse, error) {
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at, readOnly: true}
@@ -65,10 +65,15 @@ func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int6
 		s.RUnlock()
 		return kv, 0, fault.Moved
 	}
-	if rev = s.Rev(); at == 0 || at >= rev {
+	if at == 0 {
+		kv, rev = s.Get(key), max(m.Visible(p), s.Compacted())
+		s.RUnlock()
+		return kv, rev, nil
+	}
+	if rev = s.Rev(); at >= rev {
 		kv = s.Get(key)
 		s.RUnlock()
-		return kv, max(at, rev), nil
+		return kv, at, nil
 	}
 	s.RUnlock()
 	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at)
@@ -102,17 +107,28 @@ func alone(parts placement.Set) int {
 	return several
 }
 
-// beginRead fixes what a read sees. A revision that was chosen before the last
+// beginRead fixes what a read sees, under the locks. A revision below the last
 // compaction is replaced by the compacted one: all partitions were closed
 // through that when the compaction was applied, so it is a state that a read
 // of the newest may see as well.
+//
+// The newest state of a single partition is its store as it is, so that a read of it
+// never looks into the past, however many writes there are.
 func (x *execution) beginRead() {
-	if x.at > 0 {
-		x.at = max(x.at, x.compacted())
-		x.rev = x.at + 1
-	} else {
-		x.rev = x.lastRev() + 1
+	at := x.at
+	switch {
+	case at > 0:
+	case x.local != several:
+		x.rev = max(x.m.Visible(x.local), x.compacted()) + 1
+		return
+	default:
+		at = math.MaxInt64
+		for p := range x.parts.Each() {
+			at = min(at, x.m.Visible(p))
+		}
 	}
+	x.at = max(at, x.compacted())
+	x.rev = x.at + 1
 }
 
 // compacted is the compaction revision, the same in all partitions.

@@ -52,6 +52,36 @@ func BenchmarkEngine(b *testing.B) {
 	}
 }
 
+// BenchmarkReadsBesideWrites measures strict reads of one partition that is written to as
+// well, by every sixteenth operation: a get, and a range of a directory of 100 keys.
+func BenchmarkReadsBesideWrites(b *testing.B) {
+	key := func(i int64) []byte { return fmt.Appendf(nil, "/d/e/key%03d", i%100) }
+	for name, ask := range map[string]func(i int64) *pb.RangeRequest{
+		"get":   func(i int64) *pb.RangeRequest { return &pb.RangeRequest{Key: key(i)} },
+		"range": func(int64) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte("/d/e/"), RangeEnd: []byte("/d/e0")} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			n := benchNode(b, 2)
+			put := func(i int64) error {
+				_, err := n.Put(context.Background(), &pb.PutRequest{Key: key(i), Value: make([]byte, 256)})
+				return err
+			}
+			for i := range int64(100) {
+				require.NoError(b, put(i))
+			}
+			var next atomic.Int64
+			parallel(b, func() error {
+				i := next.Add(1)
+				if i%16 == 0 {
+					return put(i)
+				}
+				_, err := n.Range(context.Background(), ask(i))
+				return err
+			})
+		})
+	}
+}
+
 func benchKey(i int64) []byte { return fmt.Appendf(nil, "/bench/dir%02d/key%06d", i%64, i%10_000) }
 
 func benchNode(b *testing.B, partitions int) *Node {

@@ -195,7 +195,8 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	state := apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n, c}, Observer: observer{n, c},
-		Fatal: n.fatal,
+		Visible: func(p int) int64 { return c.replica.Visible(p) },
+		Fatal:   n.fatal,
 	}
 	if tell := n.cfg.Observe.ExtensionCalled; tell != nil {
 		state.Meter = meter{time.Now(), tell}

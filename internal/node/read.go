@@ -14,6 +14,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
+// newest asks the machine for the newest state that the partitions are closed through.
+const newest = 0
+
 // Range reads: strictly, unless the request is serializable.
 func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	n.counts.ranges.Add(1)
@@ -32,7 +35,7 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 				return nil, fault.Moved // this server has just learned of it
 			}
 		}
-		resp, err := c.machine.Range(r, parts, c.replica.Readable(parts))
+		resp, err := c.machine.Range(r, parts, newest)
 		return resp, c.elsewhere(err)
 	})
 }
@@ -62,7 +65,7 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 				return nil, fault.Moved
 			}
 		}
-		resp, err := c.machine.ReadTxn(r, parts, c.replica.Readable(parts))
+		resp, err := c.machine.ReadTxn(r, parts, newest)
 		return resp, c.elsewhere(err)
 	})
 }

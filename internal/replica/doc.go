@@ -20,7 +20,7 @@
 // (confirm.go), takes the committed watermark, and waits until the partitions
 // asked for are closed through it (wait.go); on any other server it asks the
 // leader for the point and waits for that to be applied here (followerread.go).
-// The caller then reads the stores at [Replica.Visible].
+// The caller then reads the stores, at what is [Replica.Visible] under their locks.
 //
 // # Leadership
 //

@@ -58,11 +58,11 @@ var errElsewhere = errors.New("an extension handles it")
 // unhandled answers a read that no extension handles, unless the server has learned
 // of one by the time at which it may answer.
 func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func(), reply func(proto.Message, error)) {
-	l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
+	l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
 		if _, handled := c.machine.PlanRead(command.Range, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
 			return nil, errElsewhere
 		}
-		resp, err := c.machine.Range(r, parts, at)
+		resp, err := c.machine.Range(r, parts, 0)
 		return resp.Message(), err
 	}, func(m proto.Message, err error) {
 		if errors.Is(err, errElsewhere) {

@@ -30,14 +30,14 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 	}
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
-		l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
-			resp, err := c.machine.Range(r, parts, at)
+		l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
+			resp, err := c.machine.Range(r, parts, 0)
 			return resp.Message(), err
 		}, reply)
 	case *pb.TxnRequest:
 		if apply.ReadOnly(r) {
-			l.read(o, r, func(c *core, parts placement.Set, at int64) (proto.Message, error) {
-				return c.machine.ReadTxn(r, parts, at)
+			l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
+				return c.machine.ReadTxn(r, parts, 0)
 			}, reply)
 			return
 		}
@@ -83,22 +83,22 @@ func anonymous() (client string, lease int64) { return "", 0 }
 
 // read evaluates a read once this server may, and tries again for a while if
 // leadership is in the way, or keys that move.
-func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set, int64) (proto.Message, error), reply func(proto.Message, error)) {
+func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (proto.Message, error), reply func(proto.Message, error)) {
 	var try func()
 	answer := func(c *core, parts placement.Set) {
-		at := c.replica.Readable(parts)
-		if !o.strict && at < c.shown[parts] {
-			l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
-		}
-		c.shown[parts] = at
 		evaluate := func() {
-			switch m, err := eval(c, parts, at); {
+			switch m, err := eval(c, parts); {
 			case errors.Is(err, fault.Moved):
 				l.sv.c.stats.Rerouted++
 				l.after(time.Millisecond, "read elsewhere", uint64(o.client), try)
 			case err != nil:
 				reply(nil, err)
 			default:
+				at := m.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader().GetRevision()
+				if !o.strict && at < c.shown[parts] {
+					l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
+				}
+				c.shown[parts] = at
 				reply(m, nil)
 			}
 		}
