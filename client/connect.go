@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -93,9 +94,14 @@ func (s *Session) hopeless(err error) bool {
 		return true
 	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
 		return s.id == 0 // afterwards it was granted once
+	case codes.ResourceExhausted:
+		return s.id == 0 && strings.HasPrefix(status.Convert(err).Message(), tooMany)
 	}
 	return errors.Is(err, errMalformed)
 }
+
+// tooMany begins what servers say when no more sessions can be opened in the cluster.
+const tooMany = "stoa: too many sessions"
 
 var errNoAnswer = status.Error(codes.Unavailable, "client: no answer in time")
 

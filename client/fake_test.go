@@ -43,6 +43,8 @@ type fake struct {
 	random *rand.Rand
 	// stuck makes members swallow everything and say nothing.
 	stuck bool
+	// full makes members open no more sessions.
+	full bool
 	// asked is what reads were asked for.
 	asked []*stoapb.Request
 	// mute loses all replies.
@@ -209,6 +211,9 @@ func (m *fakeMember) open(g stoapb.Sessions_OpenServer, first *stoapb.ClientBatc
 		return nil, nil, g.Context().Err()
 	}
 	m.opens++
+	if f.full {
+		return nil, nil, status.Error(codes.ResourceExhausted, "stoa: too many sessions: 2 are open, the most that there may be")
+	}
 	s := f.sessions[o.Session]
 	switch {
 	case o.Session == 0:

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client"
@@ -391,4 +393,13 @@ func TestFastIsNotSeen(t *testing.T) {
 	_, err = s.At(client.Causal).Get(testContext(t), "k")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.Token())
+}
+
+// A cluster that has as many sessions as it may says so, and waiting doesn't help.
+func TestNoMoreSessions(t *testing.T) {
+	f := newFake(t, 3)
+	f.set(func() { f.full = true })
+	_, err := f.client().Session(testContext(t))
+	require.ErrorContains(t, err, "too many sessions: 2 are open")
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 }

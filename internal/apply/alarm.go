@@ -52,7 +52,7 @@ func (x *execution) admit(k command.Kind) error {
 	if a.corrupt {
 		return fault.Corrupt
 	}
-	if a.noSpace && (k == command.Put || k == command.LeaseGrant) {
+	if a.noSpace && (k == command.Put || k == command.LeaseGrant || k == command.SessionOpen) {
 		return fault.NoSpace
 	}
 	return nil

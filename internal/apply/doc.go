@@ -28,6 +28,7 @@
 //     hasn't said that it has the answer. What is needed for that is state of the
 //     partitions that the write touches: it is cut, loaded and compared with the
 //     keys ([Machine.CutSessions], [Machine.LoadSessions], [Machine.SessionsDigest]).
+//     All of it together is bounded, by the same rule everywhere (sessions.go).
 //  7. (I6) A condition of this server alone never decides what becomes of a command. Only
 //     the history is read from the disk, before the command's first write; if that fails,
 //     or the log contradicts the state, the server ends ([Config.Fatal]) with the stores

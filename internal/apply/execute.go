@@ -224,6 +224,8 @@ func (x *execution) command(c *command.Command) Result {
 		return handle(x, c, &pb.CompactionRequest{}, x.compact)
 	case command.LeaseGrant:
 		return handle(x, c, &pb.LeaseGrantRequest{}, x.leaseGrant)
+	case command.SessionOpen:
+		return handle(x, c, &pb.LeaseGrantRequest{}, x.openSession)
 	case command.LeaseRevoke:
 		return handle(x, c, &pb.LeaseRevokeRequest{}, x.leaseRevoke)
 	case command.LeaseCheckpoint:

@@ -79,7 +79,7 @@ func TestAnUnreadableHistoryEndsTheServer(t *testing.T) {
 					if !parts.Has(r.Placement().Partition(key)) {
 						t.Skip("the key is elsewhere")
 					}
-					r.apply(0, &pb.LeaseGrantRequest{ID: 7, TTL: 60})
+					r.apply(0, opening{&pb.LeaseGrantRequest{ID: 7, TTL: 60}})
 					before := r.state()
 					breaks(h)
 					why := r.dying(t, &command.Entry{Stamp: 102, Commands: []command.Command{c}}, parts)

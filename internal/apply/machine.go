@@ -77,6 +77,7 @@ type Machine struct {
 	loops   []scratch                     // one per partition, used by that partition's loop only
 	// What each partition remembers of sessions, under its store's lock.
 	sessions []sessions
+	bounds   sessionBounds
 
 	extensions atomic.Pointer[extension.Registry]
 	audiences  audiences
@@ -90,7 +91,8 @@ type scratch struct{ results []Result }
 
 // New returns a machine over the given state.
 func New(c Config) *Machine {
-	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), sessions: newSessions(len(c.Stores))}
+	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores))}
+	m.bound(defaultSessionBounds)
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
 	}

@@ -65,6 +65,9 @@ func (m *model) run(stamp int64, req proto.Message) (proto.Message, error) {
 }
 
 func (t *modelTxn) request(req proto.Message) (proto.Message, error) {
+	if o, is := req.(opening); is {
+		req = o.LeaseGrantRequest
+	}
 	switch r := req.(type) {
 	case *pb.PutRequest:
 		if err := t.checkPut(r); err != nil {

@@ -78,8 +78,13 @@ func cmd(req proto.Message) command.Command {
 	return command.Command{Kind: kindOf(req), Body: body}
 }
 
+// opening is a lease for a session.
+type opening struct{ *pb.LeaseGrantRequest }
+
 func kindOf(req proto.Message) command.Kind {
 	switch req.(type) {
+	case opening:
+		return command.SessionOpen
 	case *pb.PutRequest:
 		return command.Put
 	case *pb.DeleteRangeRequest:

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"errors"
+	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
@@ -22,6 +23,23 @@ import (
 // extension handles it now, and then the home of that extension takes part in both.
 // So the copies share a table, and the second finds what became of the first.
 
+// openSession grants a session's lease and makes all partitions know the session, so
+// that there is room for it in all of them as long as it is open.
+func (x *execution) openSession(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if most := x.m.bounds.sessions; len(x.m.sessions[0].byID) >= most {
+		return nil, fault.TooManySessions.With(fmt.Sprintf("stoa: too many sessions: %d are open, the most that there may be; "+
+			"close sessions that aren't needed, or wait until their leases end", most))
+	}
+	resp, err := x.leaseGrant(req)
+	if err != nil {
+		return nil, err
+	}
+	for p := range x.m.sessions {
+		x.m.sessions[p].open(req.GetID())
+	}
+	return resp, nil
+}
+
 // inSession executes a write of a session, once, and not before its predecessor.
 func (x *execution) inSession(body []byte) Result {
 	q, err := command.DecodeSequenced(body)
@@ -30,7 +48,7 @@ func (x *execution) inSession(body []byte) Result {
 	}
 	before := x.remembered(&q)
 	switch {
-	case !before.known && !x.m.Leases.Has(q.Session):
+	case !before.known:
 		return x.failed(fault.SessionGone)
 	case before.result != nil:
 		x.tell(&q, before.result)
@@ -78,7 +96,7 @@ func (x *execution) inner(q *command.Sequenced) Result {
 
 // traces are what the participants know of a session and of one of its writes.
 type traces struct {
-	known  bool // one of them has heard of the session, so its lease is there
+	known  bool // the session is open
 	last   uint64
 	result *outcome
 	local  *session // of the only participant, if it has one
@@ -115,7 +133,7 @@ func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
 	}
 	for p := range x.parts.Each() {
 		t := &x.m.sessions[p]
-		t.remember(t.session(q.Session), q.Answered, o)
+		t.remember(t.byID[q.Session], q.Answered, o)
 	}
 }
 
@@ -127,7 +145,7 @@ func (x *execution) tell(q *command.Sequenced, o *outcome) {
 	}
 	for p := range x.parts.Each() {
 		t := &x.m.sessions[p]
-		if s := t.session(q.Session); s.last < q.Seq {
+		if s := t.byID[q.Session]; s.last < q.Seq {
 			t.remember(s, q.Answered, *o)
 		}
 	}
@@ -249,7 +267,7 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.TxnResponse)
 	case command.Compact, command.Move:
 		return new(pb.CompactionResponse)
-	case command.LeaseGrant:
+	case command.LeaseGrant, command.SessionOpen:
 		return new(pb.LeaseGrantResponse)
 	case command.LeaseRevoke:
 		return new(pb.LeaseRevokeResponse)

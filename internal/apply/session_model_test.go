@@ -88,7 +88,7 @@ func newSessionNet(partitions int) *sessionNet {
 	}
 	for id := range int64(2) {
 		n.clients = append(n.clients, newSessionClient(id+1))
-		n.system(&pb.LeaseGrantRequest{ID: id + 1, TTL: 60})
+		n.system(opening{&pb.LeaseGrantRequest{ID: id + 1, TTL: 60}})
 	}
 	return n
 }
@@ -329,7 +329,7 @@ func (n *sessionNet) end(c *sessionClient) {
 		c.alive = false
 		return
 	}
-	n.system(&pb.LeaseGrantRequest{ID: c.id, TTL: 60})
+	n.system(opening{&pb.LeaseGrantRequest{ID: c.id, TTL: 60}})
 	n.letters = slices.DeleteFunc(n.letters, func(l letter) bool { return l.to == c })
 	*c = *newSessionClient(c.id)
 }

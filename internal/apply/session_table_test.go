@@ -14,37 +14,37 @@ import (
 
 // Beyond the bounds the oldest results are forgotten, and only they.
 func TestWhatIsRememberedOfASessionIsBounded(t *testing.T) {
-	tables := newSessions(1)
-	table := &tables[0]
-	for seq := range uint64(2 * maxResults) {
-		table.remember(table.session(7), 0, outcome{seq: seq + 1, rev: int64(seq + 2)})
-	}
+	table := &newRig(1).sessions[0]
+	table.open(7)
 	s := table.byID[7]
+	for seq := range uint64(2 * maxResults) {
+		table.remember(s, 0, outcome{seq: seq + 1, rev: int64(seq + 2)})
+	}
 	require.Len(t, s.results, maxResults)
 	require.Nil(t, s.find(maxResults))
 	require.EqualValues(t, maxResults+2, s.find(maxResults+1).rev)
 	require.EqualValues(t, 2*maxResults+1, s.find(2*maxResults).rev)
 
-	table.remember(table.session(7), 0, outcome{seq: 5000, detail: &detail{body: make([]byte, maxResultBytes-10)}})
+	table.remember(s, 0, outcome{seq: 5000, detail: &detail{body: make([]byte, maxResultBytes-10)}})
 	require.Len(t, s.results, maxResults)
-	table.remember(table.session(7), 0, outcome{seq: 5001, detail: &detail{body: make([]byte, 20)}})
+	table.remember(s, 0, outcome{seq: 5001, detail: &detail{body: make([]byte, 20)}})
 	require.Len(t, s.results, 1, "all that came before the large one went with it")
 	require.Equal(t, 20, s.bytes)
-	table.remember(table.session(7), 0, outcome{seq: 5002, detail: &detail{body: make([]byte, maxResultBytes+1)}})
+	table.remember(s, 0, outcome{seq: 5002, detail: &detail{body: make([]byte, maxResultBytes+1)}})
 	require.Empty(t, s.results, "too large by itself")
 	require.Zero(t, s.bytes)
 	require.EqualValues(t, 5002, s.last)
 
-	table.remember(table.session(7), 5002, outcome{seq: 5003})
+	table.remember(s, 5002, outcome{seq: 5003})
 	require.Len(t, s.results, 1)
-	table.remember(table.session(7), 4000, outcome{seq: 5004})
+	table.remember(s, 4000, outcome{seq: 5004})
 	require.EqualValues(t, 5002, s.answered, "it never goes back")
 }
 
 // A write whose result was too large to keep took effect; it must not again.
 func TestAResultThatIsTooLargeIsForgotten(t *testing.T) {
 	r := newRig(1)
-	r.apply(0, &pb.LeaseGrantRequest{ID: 7, TTL: 60})
+	r.apply(0, opening{&pb.LeaseGrantRequest{ID: 7, TTL: 60}})
 	send := func(seq uint64, value []byte) (got Result) {
 		c := cmd(&pb.PutRequest{Key: []byte("a"), Value: value, PrevKv: true})
 		q := command.Sequenced{Session: 7, Seq: seq, Kind: c.Kind, Body: c.Body}
@@ -63,12 +63,15 @@ func TestAResultThatIsTooLargeIsForgotten(t *testing.T) {
 // A cut is encoded while its session goes on.
 func TestACutKeepsWhatItTook(t *testing.T) {
 	m := newRig(1).Machine
-	m.sessions[0].remember(m.sessions[0].session(7), 0, outcome{seq: 1, rev: 2})
-	m.sessions[0].remember(m.sessions[0].session(7), 0, outcome{seq: 2, rev: 3, detail: &detail{kind: command.Txn, body: []byte("two")}})
+	table := &m.sessions[0]
+	table.open(7)
+	s := table.byID[7]
+	table.remember(s, 0, outcome{seq: 1, rev: 2})
+	table.remember(s, 0, outcome{seq: 2, rev: 3, detail: &detail{kind: command.Txn, body: []byte("two")}})
 	cut := m.CutSessions()
-	want := m.sessions[0].byID[7].encode()
+	want := s.encode()
 	for seq := uint64(3); seq < 100; seq++ {
-		m.sessions[0].remember(m.sessions[0].session(7), seq-2, outcome{seq: seq, rev: int64(seq), detail: &detail{body: []byte("more")}})
+		table.remember(s, seq-2, outcome{seq: seq, rev: int64(seq), detail: &detail{body: []byte("more")}})
 	}
 	got := cut.AddTo(nil)
 	require.Equal(t, []string{"session/000/0000000000000007"}, slices.Collect(maps.Keys(got)))

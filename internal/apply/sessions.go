@@ -2,7 +2,6 @@ package apply
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -15,11 +14,26 @@ const (
 	maxResultBytes = 256 << 10
 )
 
-// sessions is one partition's table, under the lock of its store.
+// sessionBounds are what all sessions together may take; a field of the machine, so that
+// tests reach them with little. They are the same on all servers, as they decide what is
+// remembered.
+type sessionBounds struct {
+	sessions int // open ones; more are refused
+	// bytes of results in each partition. Beyond them those sessions forget theirs
+	// that have been silent for the longest.
+	bytes int
+}
+
+var defaultSessionBounds = sessionBounds{sessions: 100_000, bytes: 64 << 20}
+
+// sessions is one partition's table, under the lock of its store. It has all sessions
+// that are open: they come and go under the locks of all partitions.
 type sessions struct {
 	byID    map[int64]*session
 	changed []*session // since the last cut
 	gone    []int64    // likewise
+	bytes   int        // of all results
+	most    int        // bytes
 }
 
 // session is what one partition remembers of one session.
@@ -34,30 +48,71 @@ type session struct {
 	changed bool // since the last cut
 }
 
-func newSessions(partitions int) []sessions {
-	tables := make([]sessions, partitions)
-	for p := range tables {
-		tables[p].byID = map[int64]*session{}
+// resultBytes is what a result takes beside its body, roughly.
+const resultBytes = 64
+
+// size is what the results take.
+func (s *session) size() int { return len(s.results)*resultBytes + s.bytes }
+
+// bound empties the tables, and sets how much there may be in them.
+func (m *Machine) bound(b sessionBounds) {
+	m.bounds = b
+	m.sessions = make([]sessions, len(m.Stores))
+	for p := range m.sessions {
+		m.sessions[p] = sessions{byID: map[int64]*session{}, most: b.bytes}
 	}
-	return tables
 }
 
-// session returns a session that is there, or is from now on.
-func (t *sessions) session(id int64) *session {
-	s := t.byID[id]
-	if s == nil {
-		s = &session{id: id}
+// open adds a session that has done nothing yet, if it isn't there.
+func (t *sessions) open(id int64) {
+	if t.byID[id] == nil {
+		s := &session{id: id}
 		t.byID[id] = s
+		t.touch(s)
 	}
-	return s
 }
 
 func (t *sessions) remember(s *session, answered uint64, o outcome) {
 	t.touch(s)
+	t.bytes -= s.size()
 	s.last = max(s.last, o.seq)
 	s.forget(answered)
 	s.add(o)
+	t.bytes += s.size()
+	if t.bytes > t.most {
+		t.relieve()
+	}
 }
+
+// relieve makes room: the sessions that have been silent for the longest, by the
+// revision of their last result, forget all of theirs, until an eighth is free. Their
+// clients have either received these results long ago or been disconnected since.
+//
+// The choice follows from the content of the table alone, so it is the same on all
+// servers, whenever they were started. Since an eighth is freed, it is made once for very
+// many writes.
+func (t *sessions) relieve() {
+	var list []*session
+	for _, s := range t.byID {
+		if len(s.results) > 0 {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *session) int {
+		return cmp.Or(cmp.Compare(a.newest(), b.newest()), cmp.Compare(a.id, b.id))
+	})
+	for _, s := range list {
+		if t.bytes <= t.most-t.most/8 {
+			return
+		}
+		t.touch(s)
+		t.bytes -= s.size()
+		s.results, s.bytes = nil, 0
+	}
+}
+
+// newest is the revision of the last result.
+func (s *session) newest() int64 { return s.results[len(s.results)-1].rev }
 
 func (t *sessions) touch(s *session) {
 	if !s.changed {
@@ -68,7 +123,8 @@ func (t *sessions) touch(s *session) {
 
 // drop forgets a session whose lease has ended.
 func (t *sessions) drop(id int64) {
-	if t.byID[id] != nil {
+	if s := t.byID[id]; s != nil {
+		t.bytes -= s.size()
 		delete(t.byID, id)
 		t.gone = append(t.gone, id)
 	}
@@ -115,49 +171,68 @@ func (s *session) add(o outcome) {
 
 // mergeSessions makes the tables of all partitions equal: afterwards a write is found
 // wherever it is routed. It is called where the routes of requests change: when keys
-// move between partitions, and when other extensions are registered.
+// move between partitions, and when other extensions are registered. All partitions wait
+// for it, so it takes time for those sessions only in which the tables differ.
 func (x *execution) mergeSessions() {
 	tables := x.m.sessions
 	if len(tables) == 1 {
 		return
 	}
-	known := map[int64][]*session{}
-	for p := range tables {
-		for id, s := range tables[p].byID {
-			known[id] = append(known[id], s)
+	var m merger
+	for id := range tables[0].byID {
+		if m.differ(tables, id) {
+			m.merge(tables)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		merged := merge(known[id])
-		for p := range tables {
-			if have := tables[p].byID[id]; have != nil && have.same(merged) {
-				continue
-			}
-			s := *merged
-			// The results are shared from here on; whoever adds one copies them.
-			s.results = slices.Clip(s.results)
-			tables[p].replace(&s)
+	for p := range tables {
+		if tables[p].bytes > tables[p].most {
+			tables[p].relieve()
 		}
 	}
 }
 
-// merge returns the highest numbers and all results of what the partitions remember of
-// one session.
-func merge(all []*session) *session {
-	m := &session{id: all[0].id}
-	results := map[uint64]outcome{}
-	for _, s := range all {
-		m.last, m.answered = max(m.last, s.last), max(m.answered, s.answered)
-		for _, o := range s.results {
-			results[o.seq] = o
+// merger makes what the partitions remember of a session equal.
+type merger struct {
+	all     []*session // one in each table
+	results []outcome
+}
+
+// differ takes up the next session, and tells whether its tables differ.
+func (m *merger) differ(tables []sessions, id int64) bool {
+	m.all = m.all[:0]
+	differ := false
+	for p := range tables {
+		s := tables[p].byID[id]
+		m.all = append(m.all, s)
+		differ = differ || !s.same(m.all[0])
+	}
+	return differ
+}
+
+// merge gives all tables the highest numbers and all results.
+func (m *merger) merge(tables []sessions) {
+	var merged session
+	m.results = m.results[:0]
+	for _, s := range m.all {
+		merged.last, merged.answered = max(merged.last, s.last), max(merged.answered, s.answered)
+		m.results = append(m.results, s.results...)
+	}
+	slices.SortFunc(m.results, func(a, b outcome) int { return cmp.Compare(a.seq, b.seq) })
+	last := merged.answered
+	for _, o := range m.results {
+		if o.seq > last {
+			merged.add(o)
+			last = o.seq
 		}
 	}
-	for _, seq := range slices.Sorted(maps.Keys(results)) {
-		if seq > m.answered {
-			m.add(results[seq])
+	clear(m.results)
+	// They are shared from here on; whoever adds one copies them.
+	merged.results = slices.Clip(merged.results)
+	for p, s := range m.all {
+		if !s.same(&merged) {
+			tables[p].become(s, &merged)
 		}
 	}
-	return m
 }
 
 // same tells whether two partitions remember the same; a number stands for its result.
@@ -166,12 +241,11 @@ func (s *session) same(o *session) bool {
 		slices.EqualFunc(s.results, o.results, func(a, b outcome) bool { return a.seq == b.seq })
 }
 
-func (t *sessions) replace(s *session) {
-	if old := t.byID[s.id]; old != nil && old.changed {
-		t.changed = slices.DeleteFunc(t.changed, func(c *session) bool { return c == old })
-	}
-	t.byID[s.id] = s
+// become makes a session of the table what another is.
+func (t *sessions) become(s, o *session) {
 	t.touch(s)
+	t.bytes += o.size() - s.size()
+	s.last, s.answered, s.results, s.bytes = o.last, o.answered, o.results, o.bytes
 }
 
 // dropSession forgets a session in the partitions that take part, which are all.
@@ -192,7 +266,7 @@ func (m *Machine) SessionLast(p int, id int64) uint64 {
 	return 0
 }
 
-// Sessions counts the sessions that have written, and the results remembered in all
+// Sessions counts the sessions that are open, and the results remembered in all
 // partitions.
 func (m *Machine) Sessions() (sessions, results int) {
 	for p := range m.Stores {

@@ -82,7 +82,7 @@ func (c *SessionsCut) AddTo(values map[string][]byte) map[string][]byte {
 
 // LoadSessions takes what was stored. Nobody else may be at work.
 func (m *Machine) LoadSessions(values map[string][]byte) error {
-	m.sessions = newSessions(len(m.Stores))
+	m.bound(m.bounds)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !strings.HasPrefix(name, sessionName) {
 			continue
@@ -95,6 +95,14 @@ func (m *Machine) LoadSessions(values map[string][]byte) error {
 			return fmt.Errorf("reading %s of %d bytes: %w", name, len(values[name]), err)
 		}
 		m.sessions[p].byID[s.id] = s
+		m.sessions[p].bytes += s.size()
+	}
+	for p := range m.sessions { // where a former version has left some out
+		for id := range m.sessions[p].byID {
+			for q := range m.sessions {
+				m.sessions[q].open(id)
+			}
+		}
 	}
 	return nil
 }

@@ -171,6 +171,8 @@ func (p *parser) request(words []string, depth int) proto.Message {
 		return a.rangeRequest()
 	case "grant":
 		return &pb.LeaseGrantRequest{ID: a.int(0), TTL: a.int(1)}
+	case "open":
+		return opening{&pb.LeaseGrantRequest{ID: a.int(0), TTL: a.int(1)}}
 	case "revoke":
 		return &pb.LeaseRevokeRequest{ID: a.int(0)}
 	case "checkpoint":

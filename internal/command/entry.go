@@ -22,6 +22,7 @@ const (
 	Watch                           // WatchCreateRequest; only inside a Call
 	InSession                       // a Sequenced
 	Move                            // a Step
+	SessionOpen                     // LeaseGrantRequest, whose lease is that of a session
 )
 
 var kindNames = [...]string{
@@ -29,7 +30,7 @@ var kindNames = [...]string{
 	LeaseGrant: "lease-grant", LeaseRevoke: "lease-revoke",
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
-	InSession: "in-session", Move: "move",
+	InSession: "in-session", Move: "move", SessionOpen: "session-open",
 }
 
 func (k Kind) String() string {

@@ -72,7 +72,8 @@ var (
 	Uncertain         = declare(34, "whether an extension ran is unknown")
 
 	// Of sessions.
-	// SessionGone: the session's lease has ended. Nothing has happened.
+	// SessionGone: the session's lease has ended, or is none that was granted for a
+	// session. Nothing has happened.
 	SessionGone = declare(35, "session has ended")
 	// SessionGap: the write before this one has not taken effect, so this one must
 	// not. Nothing has happened; no client sees this.
@@ -85,6 +86,8 @@ var (
 	// ReadOvertaken: the read was sent before, and what its session wrote behind it
 	// has taken effect since. Its place in the session's order is gone.
 	ReadOvertaken = declare(39, "read was sent again after later writes of its session took effect")
+	// TooManySessions: no more can be opened.
+	TooManySessions = declare(40, "too many sessions")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -33,6 +33,10 @@ const (
 // LeaseGrant makes a lease. A TTL below what an election takes could run out
 // without anybody having been able to renew it; it is raised, as in etcd.
 func (n *Node) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return n.grant(ctx, command.LeaseGrant, r)
+}
+
+func (n *Node) grant(ctx context.Context, kind command.Kind, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	if err := n.admit(ctx, keyOverhead); err != nil {
 		return nil, err
 	}
@@ -40,7 +44,7 @@ func (n *Node) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.Lea
 		r.ID = int64(n.leaseIDs.Add(1) & math.MaxInt64)
 	}
 	r.TTL = max(r.GetTTL(), n.minTTL())
-	return submitSystem[*pb.LeaseGrantResponse](ctx, n, command.LeaseGrant, r)
+	return submitSystem[*pb.LeaseGrantResponse](ctx, n, kind, r)
 }
 
 func (n *Node) minTTL() int64 {

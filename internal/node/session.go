@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/session/host"
@@ -21,7 +22,7 @@ import (
 func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (session.Handle, *stoapb.Opened, error) {
 	ttl, id := int64(0), o.GetSession()
 	if id == 0 {
-		granted, err := n.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: o.GetTtl()})
+		granted, err := n.grant(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: o.GetTtl()})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -237,7 +237,7 @@ func (s *story) session(r *Replica, d *datadriven.TestData, key string) {
 		body, err := proto.Marshal(&pb.LeaseGrantRequest{ID: int64(id), TTL: 60})
 		require.NoError(s.t, err)
 		r.Submit(&Write{
-			Command: command.Command{Kind: command.LeaseGrant, Body: body}, Parts: r.cfg.Map.All(), System: true,
+			Command: command.Command{Kind: command.SessionOpen, Body: body}, Parts: r.cfg.Map.All(), System: true,
 			Done: func(out Outcome) { require.NoError(s.t, out.Err) },
 		})
 		return

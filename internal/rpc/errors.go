@@ -55,6 +55,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.SessionGap:        codes.Unavailable, // the client comes back, and sends again
 	fault.SessionTaken:      codes.Aborted,
 	fault.ReadOvertaken:     codes.Unavailable, // its client may ask anew
+	fault.TooManySessions:   codes.ResourceExhausted,
 	fault.Internal:          codes.Internal,
 }
 

@@ -89,7 +89,7 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, fresh bool,
 		st.session.Start()
 	}
 	if fresh {
-		l.write(command.LeaseGrant, &pb.LeaseGrantRequest{ID: o.Session, TTL: o.Ttl}, true, opened)
+		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: o.Session, TTL: o.Ttl}, true, opened)
 		return
 	}
 	l.renewSession(o.Session, opened)

@@ -59,6 +59,8 @@ type SessionsClient interface {
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
 	// this server; who opened that one goes on).
 	// InvalidArgument says that the client broke the rules below.
+	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
+	// has as many as it may.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientBatch, ServerBatch], error)
 }
 
@@ -120,6 +122,8 @@ type SessionsServer interface {
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
 	// this server; who opened that one goes on).
 	// InvalidArgument says that the client broke the rules below.
+	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
+	// has as many as it may.
 	Open(grpc.BidiStreamingServer[ClientBatch, ServerBatch]) error
 	mustEmbedUnimplementedSessionsServer()
 }

@@ -189,7 +189,7 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	d.MaybeScanArgs(s.t, "ttl", &ttl)
 	if !s.granted[id] {
 		s.granted[id] = true
-		s.commit(sv, command.LeaseGrant, &pb.LeaseGrantRequest{ID: id, TTL: ttl}, true)
+		s.commit(sv, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: ttl}, true)
 		s.settle()
 	}
 	c := &client{w: s.world, id: id}
