@@ -8,6 +8,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -78,8 +79,8 @@ func BenchmarkPuts(b *testing.B) {
 			e := decode(raw)
 			s.Lock()
 			for i := range e.Commands {
-				p, _ := readPut(e.Commands[i].Body)
-				s.Put(store.Revision{Main: s.Rev() + 1}, p.key, p.value, 0)
+				p, _ := kvwire.ReadPut(e.Commands[i].Body)
+				s.Put(store.Revision{Main: s.Rev() + 1}, p.Key, p.Value, 0)
 			}
 			s.Unlock()
 		})
@@ -195,16 +196,6 @@ func BenchmarkGet(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.Range(req, placement.Of(0), 0); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkReadPut(b *testing.B) {
-	body := cmd(&pb.PutRequest{Key: []byte("/registry/pods/key-0000777"), Value: make([]byte, 256), Lease: 1 << 50}).Body
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := readPut(body); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -268,7 +268,7 @@ func (x *execution) commit(out *extension.Outcome) {
 		if w.Delete {
 			x.delete(w.Key)
 		} else {
-			x.write(&put{key: w.Key, value: w.Value, lease: w.Lease}, kvwire.KeyValue{})
+			x.set(w.Key, w.Value, w.Lease)
 		}
 	}
 	for _, n := range out.Notices {
@@ -282,7 +282,7 @@ func (x *execution) rate(e *extension.Extension, s extension.Standing, err error
 	switch {
 	case fault.CodeOf(err) == fault.ExtensionLimit.Code():
 		s = s.Fail(err.Error(), &x.m.Extensions().Limits)
-		x.write(&put{key: e.StateKey(), value: []byte(s.String())}, kvwire.KeyValue{})
+		x.set(e.StateKey(), []byte(s.String()), 0)
 		x.failing = append(x.failing, e)
 	case s.Failures > 0:
 		x.passing = append(x.passing, e)
@@ -294,7 +294,7 @@ func (x *execution) rate(e *extension.Extension, s extension.Standing, err error
 func (x *execution) recovered() {
 	for i, e := range x.passing {
 		if !slices.Contains(x.failing, e) && !slices.Contains(x.passing[:i], e) {
-			x.write(&put{key: e.StateKey(), value: []byte(extension.Standing{}.String())}, kvwire.KeyValue{})
+			x.set(e.StateKey(), []byte(extension.Standing{}.String()), 0)
 		}
 	}
 	x.passing, x.failing = nil, nil

@@ -32,17 +32,17 @@ func (m *Machine) LoadExtensions() error {
 // manage prepares a put of a key under /em/: it may refuse it, or change it. The
 // put is then carried out like any other; managed follows.
 func (x *execution) manage(p *put) error {
-	role, name, client := extension.Parse(p.key)
+	role, name, client := extension.Parse(p.Key)
 	if role == extension.Elsewhere {
 		return nil
 	}
 	switch role {
 	case extension.Source:
 		var err error
-		x.fresh, err = extension.Compile(name, p.value, x.rev, x.m.Extensions().Limits)
+		x.fresh, err = extension.Compile(name, p.Value, x.rev, x.m.Extensions().Limits)
 		return err
 	case extension.Settings:
-		l, err := extension.ParseLimits(p.value)
+		l, err := extension.ParseLimits(p.Value)
 		if err == nil {
 			_, err = x.registry(l)
 		}
@@ -58,24 +58,24 @@ func (x *execution) manage(p *put) error {
 	case role == extension.Status:
 		return x.changeStanding(p)
 	case role == extension.Ack, role == extension.AckOf && client == x.client:
-		if len(p.value) > 0 && string(p.value) != extension.Once {
-			return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be empty, or %q", p.key, extension.Once))
+		if len(p.Value) > 0 && string(p.Value) != extension.Once {
+			return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be empty, or %q", p.Key, extension.Once))
 		}
-		p.key = extension.AckKey(name, x.client)
+		p.Key = extension.AckKey(name, x.client)
 		return nil
 	}
 	return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be put: there are %sNAME (the source), %sNAME/ack, %sNAME/state and %s",
-		p.key, extension.Root, extension.Root, extension.Root, extension.LimitsKey))
+		p.Key, extension.Root, extension.Root, extension.Root, extension.LimitsKey))
 }
 
 // changeStanding lets operators put the two words.
 func (x *execution) changeStanding(p *put) error {
-	switch string(p.value) {
+	switch string(p.Value) {
 	case "enabled":
 	case "disabled":
-		p.value = []byte(extension.Standing{Disabled: true, Reason: "by " + x.client}.String())
+		p.Value = []byte(extension.Standing{Disabled: true, Reason: "by " + x.client}.String())
 	default:
-		return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be \"enabled\" or \"disabled\"", p.key))
+		return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be \"enabled\" or \"disabled\"", p.Key))
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (x *execution) adopt(name string, same bool) {
 	kv := (view{x}).Get(extension.OwnerKey(name))
 	if !kv.Exists() || !same && string(kv.Value()) != owner {
 		x.deleteBelow(extension.AckKey(name, ""))
-		x.write(&put{key: extension.OwnerKey(name), value: []byte(owner)}, kvwire.KeyValue{})
+		x.set(extension.OwnerKey(name), []byte(owner), 0)
 	}
 	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
 		x.delete(extension.StateKey(name))

@@ -10,13 +10,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// put is a PutRequest. Most of what a busy cluster applies are puts, so they
-// have a type without a message's overhead, and a reader of their own.
+// put is a PutRequest that is carried out.
 type put struct {
-	key, value                       []byte
-	lease                            int64
-	prevKv, ignoreValue, ignoreLease bool
-	// replaced is what the put found, once it is carried out, if prevKv asks.
+	kvwire.Put
+	// replaced is what the put found, if PrevKv asks.
 	replaced kvwire.KeyValue
 }
 
@@ -31,11 +28,11 @@ type putAnswer struct {
 }
 
 func (x *execution) putCommand(body []byte) Result {
-	p, err := readPut(body)
+	p, err := kvwire.ReadPut(body)
 	if err != nil {
 		return x.failed(unreadable(command.Put, body))
 	}
-	return x.carryOutPut(&p)
+	return x.carryOutPut(&put{Put: p})
 }
 
 func (x *execution) carryOutPut(p *put) Result {
@@ -57,13 +54,13 @@ func (x *execution) carryOutPut(p *put) Result {
 // admitPut makes sure that the put belongs here, and that extensions leave it as it
 // is.
 func (x *execution) admitPut(p *put) error {
-	if !x.m.Extensions().Concerns(p.key) {
-		return x.covers(where(x.m.Placement(), p.key, x.wide))
+	if !x.m.Extensions().Concerns(p.Key) {
+		return x.covers(where(x.m.Placement(), p.Key, x.wide))
 	}
-	if err := x.covers(x.m.writeParts(p.key, nil, x.wide)); err != nil {
+	if err := x.covers(x.m.writeParts(p.Key, nil, x.wide)); err != nil {
 		return err
 	}
-	if x.undecided(extension.Put, p.key, nil) {
+	if x.undecided(extension.Put, p.Key, nil) {
 		return fault.Moved
 	}
 	return x.manage(p)
@@ -72,12 +69,12 @@ func (x *execution) admitPut(p *put) error {
 // checkPut finds everything for which a put can fail. It returns the present
 // value if the put needs it.
 func (x *execution) checkPut(p *put) (prev kvwire.KeyValue, err error) {
-	if p.lease != 0 && !x.m.Leases.Has(p.lease) {
+	if p.Lease != 0 && !x.m.Leases.Has(p.Lease) {
 		return prev, fault.LeaseNotFound
 	}
-	if p.ignoreValue || p.ignoreLease {
-		_, s := x.store(p.key)
-		if prev = s.Get(p.key); !prev.Exists() {
+	if p.IgnoreValue || p.IgnoreLease {
+		_, s := x.store(p.Key)
+		if prev = s.Get(p.Key); !prev.Exists() {
 			return prev, fault.KeyNotFound
 		}
 	}
@@ -88,18 +85,23 @@ func (x *execution) checkPut(p *put) (prev kvwire.KeyValue, err error) {
 // the put needs it, in a transaction that nobody validated and that deletes the
 // key before it; then there is nothing to keep.
 func (x *execution) write(p *put, prev kvwire.KeyValue) {
-	value, lease := p.value, p.lease
-	if p.ignoreValue {
+	value, lease := p.Value, p.Lease
+	if p.IgnoreValue {
 		value = prev.Value()
 	}
-	if p.ignoreLease {
+	if p.IgnoreLease {
 		lease = prev.Lease()
 	}
-	at, s := x.store(p.key)
-	if p.prevKv {
-		p.replaced = s.Get(p.key)
+	at, s := x.store(p.Key)
+	if p.PrevKv {
+		p.replaced = s.Get(p.Key)
 	}
-	x.record(at, s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.key, value, lease))
+	x.record(at, s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.Key, value, lease))
+}
+
+// set writes a key, whatever there was before.
+func (x *execution) set(key, value []byte, lease int64) {
+	x.write(&put{Put: kvwire.Put{Key: key, Value: value, Lease: lease}}, kvwire.KeyValue{})
 }
 
 func (x *execution) putResponse(p *put) *pb.PutResponse {
@@ -116,8 +118,5 @@ func (x *execution) putResponse(p *put) *pb.PutResponse {
 
 // requestedPut is the put that a message asks for, inside a transaction.
 func requestedPut(r *pb.PutRequest) put {
-	return put{
-		key: r.GetKey(), value: r.GetValue(), lease: r.GetLease(),
-		prevKv: r.GetPrevKv(), ignoreValue: r.GetIgnoreValue(), ignoreLease: r.GetIgnoreLease(),
-	}
+	return put{Put: kvwire.PutOf(r)}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // A session's writes are numbered by its client and may be sent again. Each
@@ -81,12 +82,12 @@ func (x *execution) inner(q *command.Sequenced) Result {
 		if err := x.admit(q.Kind); err != nil {
 			return x.failed(err)
 		}
-		p, err := readPut(q.Body)
+		p, err := kvwire.ReadPut(q.Body)
 		if err != nil {
 			return x.failed(unreadable(command.Put, q.Body))
 		}
-		x.answers = x.answers || p.prevKv
-		return x.carryOutPut(&p)
+		x.answers = x.answers || p.PrevKv
+		return x.carryOutPut(&put{Put: p})
 	case command.DeleteRange, command.Txn, command.Extended:
 		x.answers = true
 		return x.command(&command.Command{Kind: q.Kind, Body: q.Body})

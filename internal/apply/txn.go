@@ -302,9 +302,9 @@ func (x *execution) rangeOperation(req *pb.RangeRequest) *pb.RangeResponse {
 func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {
 	p := requestedPut(req)
 	var prev kvwire.KeyValue
-	if p.ignoreValue || p.ignoreLease {
-		_, s := x.store(p.key)
-		prev = s.Get(p.key)
+	if p.IgnoreValue || p.IgnoreLease {
+		_, s := x.store(p.Key)
+		prev = s.Get(p.Key)
 	}
 	x.write(&p, prev)
 	if !x.answers {

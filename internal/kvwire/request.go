@@ -5,35 +5,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A busy server reads little else than puts and gets. The fields of both have
-// numbers below 16, so their tags are bytes.
+// The fields of a range have numbers below 16, so their tags are bytes.
 
-// ReadPut reads a PutRequest whose fields are all known into m, which is new. Key and
-// value alias b. It returns false for anything else: protobuf has to read that, or
-// to say what is wrong with it.
-func ReadPut(b []byte, m *pb.PutRequest) bool {
-	return eachField(b, func(f field) bool {
-		switch f.tag {
-		case 1<<3 | bytesType:
-			m.Key = f.bytes
-		case 2<<3 | bytesType:
-			m.Value = f.bytes
-		case 3 << 3:
-			m.Lease = int64(f.number)
-		case 4 << 3:
-			m.PrevKv = f.number != 0
-		case 5 << 3:
-			m.IgnoreValue = f.number != 0
-		case 6 << 3:
-			m.IgnoreLease = f.number != 0
-		default:
-			return false
-		}
-		return true
-	})
-}
-
-// ReadRange is ReadPut for a RangeRequest.
+// ReadRange reads a RangeRequest whose fields are all known into m, which is new. Its
+// keys alias b. It returns false for anything else: protobuf has to read that, or to say
+// what is wrong with it.
 func ReadRange(b []byte, m *pb.RangeRequest) bool {
 	return eachField(b, func(f field) bool {
 		switch f.tag {
@@ -68,6 +44,16 @@ func ReadRange(b []byte, m *pb.RangeRequest) bool {
 		}
 		return true
 	})
+}
+
+// ReadGet returns the key of a RangeRequest that says nothing else, false for any other.
+// The key aliases b.
+func ReadGet(b []byte) (key []byte, ok bool) {
+	if len(b) == 0 || b[0] != 1<<3|bytesType {
+		return nil, len(b) == 0
+	}
+	key, n := protowire.ConsumeBytes(b[1:])
+	return key, 1+n == len(b)
 }
 
 const bytesType = byte(protowire.BytesType)

@@ -47,7 +47,8 @@ func encoded(size int, appendTo func([]byte) []byte) mem.BufferSlice {
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *pb.PutRequest:
-		if kvwire.ReadPut(data.Materialize(), m) {
+		if p, err := kvwire.ReadPut(data.Materialize()); err == nil {
+			p.Into(m)
 			return nil
 		}
 	case *pb.RangeRequest:

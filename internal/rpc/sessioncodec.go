@@ -4,7 +4,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,8 +15,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
-// Most of a busy session are puts and gets of one key. Of these only the key is
-// read here, and an answer is written where it goes, without a message in between.
+// Most of a busy session are puts and gets of one key. These are read by hand, and an
+// answer is written where it goes, without a message in between.
 
 func decodeThen(r *session.Request, m proto.Message, check func() error) error {
 	if err := proto.Unmarshal(r.Body, m); err != nil {
@@ -29,26 +28,24 @@ func decodeThen(r *session.Request, m proto.Message, check func() error) error {
 
 var errBody = status.Error(codes.InvalidArgument, "stoa: a request's body is not what its kind says")
 
-// Field numbers of etcd's requests.
-const (
-	putKey   = 1
-	putLease = 3 // the value is between them
-	rangeKey = 1
-)
-
 func checkSessionPut(r *session.Request) error {
-	if key, ok := plainKey(r.Body, putKey, putLease); ok {
-		if r.Key = key; len(key) == 0 {
-			return rpctypes.ErrGRPCEmptyKey
-		}
-		return nil
+	p, err := kvwire.ReadPut(r.Body)
+	switch {
+	case err != nil:
+		return errBody
+	case !p.Plain():
+		m := p.Message()
+		r.Message = m
+		return checkPut(m)
+	case len(p.Key) == 0:
+		return rpctypes.ErrGRPCEmptyKey
 	}
-	m := new(pb.PutRequest)
-	return decodeThen(r, m, func() error { return checkPut(m) })
+	r.Key = p.Key
+	return nil
 }
 
 func checkSessionRange(r *session.Request) error {
-	if key, ok := plainKey(r.Body, rangeKey, rangeKey); ok {
+	if key, ok := kvwire.ReadGet(r.Body); ok {
 		if r.Key = key; len(key) == 0 {
 			return rpctypes.ErrGRPCEmptyKey
 		}
@@ -61,34 +58,6 @@ func checkSessionRange(r *session.Request) error {
 		}
 		return checkRange(m)
 	})
-}
-
-// plainKey returns the key of a request whose fields are all well formed and none
-// of them above last.
-func plainKey(b []byte, key, last protowire.Number) (k []byte, ok bool) {
-	for len(b) > 0 {
-		n, t, size := protowire.ConsumeTag(b)
-		if size < 0 || n > last {
-			return nil, false
-		}
-		b = b[size:]
-		switch {
-		case n == putLease && t == protowire.VarintType:
-			_, size = protowire.ConsumeVarint(b)
-		case n != putLease && t == protowire.BytesType:
-			var v []byte
-			if v, size = protowire.ConsumeBytes(b); n == key {
-				k = v
-			}
-		default:
-			return nil, false
-		}
-		if size < 0 {
-			return nil, false
-		}
-		b = b[size:]
-	}
-	return k, true
 }
 
 // sessionSink encodes what a session says into one message until it is sent.

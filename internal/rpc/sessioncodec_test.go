@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -14,33 +13,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/session"
 )
-
-// What is taken for a plain put or get says no more than its key, value and lease,
-// and generated code reads the same key from it.
-func FuzzPlainKey(f *testing.F) {
-	for _, m := range []proto.Message{
-		&pb.PutRequest{Key: []byte("k"), Value: []byte("v"), Lease: 5}, &pb.PutRequest{Key: []byte("k"), PrevKv: true},
-		&pb.RangeRequest{Key: []byte("k")}, &pb.RangeRequest{Key: []byte("k"), Limit: 3},
-	} {
-		b, err := proto.Marshal(m)
-		require.NoError(f, err)
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if key, ok := plainKey(b, putKey, putLease); ok {
-			var m pb.PutRequest
-			require.NoError(t, proto.Unmarshal(b, &m))
-			require.Equal(t, string(m.Key), string(key))
-			require.True(t, proto.Equal(&m, &pb.PutRequest{Key: m.Key, Value: m.Value, Lease: m.Lease}))
-		}
-		if key, ok := plainKey(b, rangeKey, rangeKey); ok {
-			var m pb.RangeRequest
-			require.NoError(t, proto.Unmarshal(b, &m))
-			require.Equal(t, string(m.Key), string(key))
-			require.True(t, proto.Equal(&m, &pb.RangeRequest{Key: m.Key}))
-		}
-	})
-}
 
 // The answer to a get is what generated code would have written.
 func TestAnswersWrittenByHand(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
 )
@@ -61,9 +62,11 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 			d.plan = apply.Plan{Parts: m.PutInSession(r.Key)}
 			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 		}
-		if err := decodeRequest(r, new(pb.PutRequest)); err != nil {
-			return refuse(op, err)
+		p, err := kvwire.ReadPut(r.Body)
+		if err != nil {
+			return refuse(op, fault.Internal) // the services have read it
 		}
+		r.Message = p.Message()
 	}
 	if err := m.Verify(r.Message.(*pb.PutRequest)); err != nil {
 		return refuse(op, err)

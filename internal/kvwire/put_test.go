@@ -1,4 +1,4 @@
-package apply
+package kvwire
 
 import (
 	"bytes"
@@ -26,15 +26,17 @@ func FuzzReadPut(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var want pb.PutRequest
 		wantErr := proto.Unmarshal(b, &want)
-		got, err := readPut(b)
-		require.Equal(t, wantErr == nil, err == nil, "proto.Unmarshal: %v, readPut: %v", wantErr, err)
+		got, err := ReadPut(b)
+		require.Equal(t, wantErr == nil, err == nil, "proto.Unmarshal: %v, ReadPut: %v", wantErr, err)
 		if err != nil {
 			return
 		}
-		expect := requestedPut(&want)
-		require.True(t, bytes.Equal(expect.key, got.key), "key %q, want %q", got.key, expect.key)
-		require.True(t, bytes.Equal(expect.value, got.value), "value %q, want %q", got.value, expect.value)
-		expect.key, expect.value, got.key, got.value = nil, nil, nil, nil
-		require.Equal(t, expect, got)
+		require.True(t, proto.Equal(&pb.PutRequest{
+			Key: want.Key, Value: want.Value, Lease: want.Lease,
+			PrevKv: want.PrevKv, IgnoreValue: want.IgnoreValue, IgnoreLease: want.IgnoreLease,
+		}, got.Message()), "%v is not %v", got.Message(), &want)
+		again := PutOf(&want)
+		require.True(t, proto.Equal(got.Message(), again.Message()))
+		require.Equal(t, got.Plain(), !want.PrevKv && !want.IgnoreValue && !want.IgnoreLease)
 	})
 }
