@@ -164,16 +164,17 @@ func TestDamagedBackend(t *testing.T) {
 	file := filepath.Join(s.DataDir, "member", "snap", "db")
 	whole, err := os.ReadFile(file)
 	require.NoError(t, err)
-	// The file is larger than what is in it: bbolt's meta pages tell how much is used.
-	used := 0
-	for _, meta := range []int{0, os.Getpagesize()} {
-		used = max(used, os.Getpagesize()*int(binary.LittleEndian.Uint64(whole[meta+16+16+16+8:])))
+	// The file is larger than what is in it: bbolt's meta pages, the first two, tell how
+	// large pages are and how many are used.
+	page, used := int(binary.LittleEndian.Uint32(whole[16+8:])), 0
+	for _, meta := range []int{0, page} {
+		used = max(used, page*int(binary.LittleEndian.Uint64(whole[meta+16+16+16+8:])))
 	}
-	require.Greater(t, used, 20*os.Getpagesize())
+	require.Greater(t, used, 20*page)
 	for name, damage := range map[string]func([]byte) []byte{
 		"cut in half":         func(b []byte) []byte { return b[:used/2] },
 		"empty":               func([]byte) []byte { return nil },
-		"both meta pages":     func(b []byte) []byte { b[30] ^= 1; b[os.Getpagesize()+30] ^= 1; return b },
+		"both meta pages":     func(b []byte) []byte { b[30] ^= 1; b[page+30] ^= 1; return b },
 		"not a backend":       func(b []byte) []byte { clear(b); return b },
 		"zeroes in its midst": func(b []byte) []byte { clear(b[used/4 : used*3/4]); return b },
 	} {
