@@ -12,8 +12,8 @@
 //     way together go to one partition, each with the one before it as its
 //     condition; before anything else goes on its way they have been answered.
 //  2. Replies leave in the order of the requests, each once.
-//  3. A strict or causal read sees all that the session has seen and written. All
-//     reads of a run see one state.
+//  3. A strict or causal read sees all that the session has seen and written, and what
+//     its watches begin behind. All reads of a run see one state.
 //  4. A reply that reflects a state leaves after the ordered events of that state.
 //  5. After [Session.Lost] nothing goes on its way and no reply leaves: what was
 //     replied to is a prefix of the requests, what took effect is a prefix of the

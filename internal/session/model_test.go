@@ -13,10 +13,12 @@ import (
 
 // request is what the model's client asks for.
 type request struct {
-	plan  Plan
-	fast  bool
-	wrote int   // the session's writes that a read saw
-	since int64 // what was acknowledged when the request came
+	plan    Plan
+	fast    bool
+	refused bool  // for its form: it has its answer when it comes
+	opens   bool  // a watch, which begins behind the revision of its reply
+	wrote   int   // the session's writes that a read saw
+	since   int64 // what was acknowledged when the request came
 }
 
 // model is a server with partitions that take their time. What a session sends
@@ -37,6 +39,8 @@ type model struct {
 	at        int64 // that the run of reads sees
 	through   int64 // ordered events up to here have gone out
 	replied   []uint64
+	told      int64   // the highest revision of a reply, as the client counts it
+	tokens    []int64 // of the requests, by number
 	unflushed int
 	moving    int // the writes to come that meet moved keys
 }
@@ -115,7 +119,11 @@ func (m *model) Read(op *Op) bool {
 	}
 	op.Revision = m.at
 	op.Reflects = true
-	require.GreaterOrEqual(m.t, op.Revision, max(m.s.Seen(), op.Token), "read %d", op.Seq)
+	floor := m.told
+	for _, token := range m.tokens[:min(int(op.Seq), len(m.tokens))] {
+		floor = max(floor, token)
+	}
+	require.GreaterOrEqual(m.t, op.Revision, floor, "read %d shows less than its session was told", op.Seq)
 	if r.plan.Strict {
 		require.GreaterOrEqual(m.t, op.Revision, r.since, "strict read %d", op.Seq)
 	}
@@ -136,6 +144,12 @@ func (m *model) Reply(op *Op) {
 	require.False(m.t, m.Full())
 	if op.Reflects {
 		require.GreaterOrEqual(m.t, m.through, op.Revision, "reply %d left before its events", op.Seq)
+	}
+	if op.Request.(*request).opens {
+		op.Revision = m.rev
+	}
+	if !op.Unseen {
+		m.told = max(m.told, op.Revision)
 	}
 	m.replied = append(m.replied, op.Seq)
 	m.unflushed++
@@ -237,7 +251,7 @@ func drawRequest(t *rapid.T, partitions int) *request {
 		one := some()
 		return one | some()
 	}
-	switch rapid.IntRange(0, 9).Draw(t, "class") {
+	switch rapid.IntRange(0, 12).Draw(t, "class") {
 	case 0, 1, 2, 3:
 		return &request{plan: Plan{Class: Write, Parts: some()}}
 	case 4:
@@ -246,9 +260,20 @@ func drawRequest(t *rapid.T, partitions int) *request {
 		return &request{plan: Plan{Class: Read, Parts: two(), Strict: rapid.Bool().Draw(t, "strict")}}
 	case 8:
 		return &request{fast: true}
+	case 9:
+		return &request{refused: true}
+	case 10:
+		return &request{plan: Plan{Class: Act}, opens: true}
+	case 11: // by an extension
+		return &request{plan: Plan{Class: Write, Parts: some()}, opens: true}
 	default:
 		return &request{plan: Plan{Class: Act}}
 	}
+}
+
+func newOp(m *model, r *request) *Op {
+	done := r.fast || r.refused
+	return &Op{Seq: m.s.Next(), Request: r, Done: done, Unseen: r.fast, Opens: r.opens, Bytes: 1}
 }
 
 func TestOrderIsKeptWhateverHappens(t *testing.T) {
@@ -264,10 +289,11 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 			}
 			for range rapid.IntRange(1, 4).Draw(t, "batch") {
 				r := drawRequest(t, partitions)
-				op := &Op{Seq: m.s.Next(), Request: r, Done: r.fast, Unseen: r.fast, Bytes: 1}
+				op := newOp(m, r)
 				if !r.fast {
 					op.Token = rapid.Int64Range(0, m.rev).Draw(t, "token")
 				}
+				m.tokens = append(m.tokens, op.Token)
 				r.since = m.rev
 				ops = append(ops, op)
 				m.s.Take(op)
@@ -284,15 +310,22 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 func checkAll(t *rapid.T, m *model, ops []*Op) {
 	require.True(t, slices.IsSorted(m.applied), "writes took effect as %v", m.applied)
 	writes := 0
+	var first int64 // of the events of the last watch that was opened
 	for i, op := range ops {
 		require.Equal(t, op.Seq, m.replied[i], "replies in order, each once: %v", m.replied)
 		r := op.Request.(*request)
+		if r.opens {
+			first = op.Revision + 1
+		} else if !r.fast && !r.refused && r.plan.Class != Act {
+			require.GreaterOrEqual(t, op.Revision+1, first, "request %d shows less than the watch begins behind", op.Seq)
+		}
 		switch {
-		case r.fast || r.plan.Class == Act:
+		case r.fast || r.refused || r.plan.Class == Act:
 		case r.plan.Class == Read:
 			require.Equal(t, writes, r.wrote, "read %d sees the writes before it and none behind it", op.Seq)
 		default:
 			require.Equal(t, op.Seq, m.applied[writes], "each write took effect once")
+			require.True(t, r.opens || op.Revision >= first, "watch begins at %d, which lacks write %d at %d", first, op.Seq, op.Revision)
 			writes++
 		}
 	}
@@ -309,8 +342,9 @@ func TestWhatSurvivesALossIsAPrefix(t *testing.T) {
 		var writes []uint64
 		for range rapid.IntRange(1, 40).Draw(t, "requests") {
 			r := drawRequest(t, 2)
-			op := &Op{Seq: m.s.Next(), Request: r, Done: r.fast, Unseen: r.fast}
-			if !r.fast && r.plan.Class == Write {
+			op := newOp(m, r)
+			m.tokens = append(m.tokens, 0)
+			if !op.Done && r.plan.Class == Write {
 				writes = append(writes, op.Seq)
 			}
 			m.s.Take(op)

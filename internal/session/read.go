@@ -11,7 +11,6 @@ func (s *Session) join(op *Op, plan Plan) bool {
 	r.ops = append(r.ops, op)
 	r.parts |= plan.Parts
 	r.strict = r.strict || plan.Strict
-	r.token = max(r.token, op.Token)
 	return true
 }
 
@@ -23,7 +22,7 @@ func (s *Session) read() bool {
 		return false
 	}
 	if !r.ready {
-		if !s.host.Await(r.strict, r.parts, max(s.seen, r.token)) {
+		if !s.host.Await(r.strict, r.parts, s.seen) {
 			r.waiting = true
 			return false
 		}

@@ -5,7 +5,7 @@ import "github.com/stoa-kv/stoa/internal/placement"
 // Op is one request on its way.
 type Op struct {
 	Seq   uint64
-	Token int64 // the state that it sees includes this revision
+	Token int64 // what it and all behind it see includes this revision
 	Bytes int   // that it keeps in memory
 	// Request is the host's.
 	Request any
@@ -17,6 +17,9 @@ type Op struct {
 	// as seen, Reflects that the reply shows a state: events of it come first.
 	Revision         int64
 	Unseen, Reflects bool
+	// Opens: a watch that begins when the reply leaves, behind a revision that the host
+	// knows no earlier. Nothing behind it goes on its way before that.
+	Opens bool
 	// Err is why there is no other answer.
 	Err error
 
@@ -64,7 +67,8 @@ type Host interface {
 	// Delivered tells whether all ordered events up to the revision of a reply have
 	// been handed over. If not, Advance is called again when they have.
 	Delivered(op *Op) bool
-	// Reply hands over a reply.
+	// Reply hands over a reply. It opens the watch that the request Opens, and sets its
+	// Revision.
 	Reply(op *Op)
 	// Full says that what was handed over has to go out before there is more.
 	Full() bool
@@ -102,7 +106,6 @@ type run struct {
 	ops     []*Op
 	parts   placement.Set
 	strict  bool
-	token   int64
 	waiting bool // for Reached
 	ready   bool // to be carried out
 }
@@ -150,11 +153,11 @@ func (s *Session) Advance() (more bool) {
 	for !s.lost {
 		s.issue()
 		moved := s.read()
-		s.reply()
+		opened := s.reply()
 		switch {
 		case s.host.Full():
 			return true
-		case !moved && !s.actable():
+		case !moved && !opened && !s.actable():
 			return false
 		}
 	}
@@ -163,14 +166,18 @@ func (s *Session) Advance() (more bool) {
 
 // issue sends on their way the requests that may go.
 func (s *Session) issue() {
-	for s.issued < len(s.queue) && !s.writes.anew {
+	for s.issued < len(s.queue) && !s.writes.anew && !s.opening() {
 		op := s.queue[s.issued]
 		if !op.Done && !s.send(op) {
 			return
 		}
 		s.issued++
+		s.seen = max(s.seen, op.Token)
 	}
 }
+
+// opening tells whether a watch is about to be opened.
+func (s *Session) opening() bool { return s.issued > s.head && s.queue[s.issued-1].Opens }
 
 func (s *Session) send(op *Op) bool {
 	plan := s.host.Plan(op)
@@ -199,20 +206,27 @@ func (s *Session) actable() bool {
 	return s.issued == s.head && s.issued < len(s.queue) && s.writes.count == 0 && len(s.reads.ops) == 0 && !s.queue[s.issued].Done
 }
 
-func (s *Session) reply() {
+// reply hands over the replies that may leave. It returns whether a watch has been
+// opened: then what is behind it may go.
+func (s *Session) reply() (opened bool) {
 	for s.head < s.issued && s.queue[s.head].Done && !s.host.Full() {
 		op := s.queue[s.head]
 		if op.Reflects && !s.host.Delivered(op) {
-			return
+			return opened
 		}
 		s.queue[s.head] = nil
 		s.head++
 		s.bytes -= op.Bytes
 		s.host.Reply(op)
+		if op.Opens {
+			s.note(op)
+			opened = true
+		}
 	}
 	if s.head == len(s.queue) {
 		s.queue, s.head, s.issued = s.queue[:0], 0, 0
 	}
+	return opened
 }
 
 func (s *Session) note(op *Op) {

@@ -46,7 +46,8 @@
 //   - In every fourth run clients have sessions (session.go), lose their connections,
 //     come back anywhere and send again: what a session asks takes effect once, in
 //     order and without holes; replies come in order, each once; strict and causal
-//     reads see all that the session has seen and no more than was asked before;
+//     reads see all that the session has seen, has been handed over, and what its
+//     watches begin behind, and no more than was asked before;
 //     ordered watches speak in one order, and before replies that reflect events.
 //
 // mutation.go lists seeded bugs; a test shows that each is noticed. DESIGN.md has the

@@ -93,7 +93,7 @@ func (cl *sessionClient) live() {
 	case c.quiet && !s.closing && s.replied == len(s.asked) && c.sessionWatchesAt(c.floor) != nil:
 		cl.hand(&asking{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: stoapb.Kind_PROGRESS})
 	case !c.quiet && !s.closing && c.loop.chance(8) && len(s.asked)-s.replied < sessionWindow:
-		cl.hand(cl.watching())
+		cl.hand(cl.watching()...)
 	case !c.quiet && !s.closing && len(s.asked)-s.replied < sessionWindow:
 		cl.ask()
 	case c.loop.now-cl.asked > time.Duration(s.ttl)*time.Second/4:
@@ -163,7 +163,7 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 	c.stats.Resumed++
 	cl.send(s.asked[s.replied:])
 	if !c.quiet && !s.closing && s.replied == len(s.asked) && c.loop.chance(2) {
-		cl.hand(cl.watching()) // of a server that may be behind
+		cl.hand(cl.watching()...) // of a server that may be behind
 	}
 }
 
@@ -183,7 +183,12 @@ func (cl *sessionClient) gone() {
 
 // ask makes a few requests.
 func (cl *sessionClient) ask() {
-	cl.hand(cl.c.sessionRequests(cl.present)...)
+	c := cl.c
+	all := c.sessionRequests(cl.present)
+	if c.loop.chance(10) { // another session has handed over what it has seen
+		all = append(c.handedOver(), all...)
+	}
+	cl.hand(all...)
 }
 
 // hand sends new requests.
@@ -235,6 +240,9 @@ func (a *asking) fill(it *session.Item, seq uint64) {
 	}
 	it.Seq, it.Token, it.Bytes = seq, a.token, len(body)
 	it.Kind, it.Level, it.Body = a.kind, a.level, body
+	if a.kind == stoapb.Kind_KIND_UNSPECIFIED {
+		it.Done, it.Err = true, errForm
+	}
 	switch r := a.req.(type) {
 	case *pb.PutRequest:
 		if it.Key = r.Key; !r.PrevKv {
@@ -247,6 +255,9 @@ func (a *asking) fill(it *session.Item, seq uint64) {
 	}
 	it.Message = proto.Clone(a.req)
 }
+
+// errForm is what the services say of a request that they don't hand on.
+var errForm = errors.New("the request is malformed")
 
 // hear takes what has come.
 func (cl *sessionClient) hear(words []said) {
@@ -285,10 +296,13 @@ func (cl *sessionClient) reply(w *said) bool {
 	a.ret = c.loop.now
 	c.loop.note(w.seq, uint64(w.rev))
 	c.loop.printf("session %d hears about %s: revision %d, %v", s.id, a, w.rev, w.err)
+	defer func() { s.seen = max(s.seen, a.token) }() // later reads see it too, whatever became of this request
 	switch {
 	case a.kind == stoapb.Kind_CLOSE:
 	case a.watching() && w.err == nil:
 		cl.watchReply(a, w.rev)
+	case errors.Is(w.err, errForm):
+		a.state, a.err = refused, w.err
 	case errors.Is(w.err, fault.ReadOvertaken):
 		c.stats.Overtaken++
 		a.state, a.err = refused, w.err

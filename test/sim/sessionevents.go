@@ -14,23 +14,28 @@ type sessionWatch struct {
 	level stoapb.Level
 }
 
-// watching draws a request that has to do with watches.
-func (cl *sessionClient) watching() *asking {
+// watching draws a request that has to do with watches. Behind one that opens a watch
+// there may be a read, which must show all that the watch begins behind.
+func (cl *sessionClient) watching() []*asking {
 	c, s := cl.c, cl.present
 	n := c.loop.rng.IntN(10)
 	switch {
 	case n < 2 && len(s.watches) > 0:
 		id := int64(pick(c.loop, s.watches).seq)
-		return &asking{op: &op{req: &pb.WatchCancelRequest{WatchId: id}}, kind: stoapb.Kind_CANCEL}
+		return []*asking{{op: &op{req: &pb.WatchCancelRequest{WatchId: id}}, kind: stoapb.Kind_CANCEL}}
 	case n < 6 || len(s.watches) >= 3:
-		return &asking{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: pick(c.loop, []stoapb.Kind{stoapb.Kind_PROGRESS, stoapb.Kind_SYNC})}
+		return []*asking{{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: pick(c.loop, []stoapb.Kind{stoapb.Kind_PROGRESS, stoapb.Kind_SYNC})}}
 	}
 	d := (&watcher{c: c}).draw()
-	return &asking{
+	all := []*asking{{
 		op:    &op{req: &pb.WatchCreateRequest{Key: d.key, RangeEnd: d.end, StartRevision: d.start, PrevKv: d.prevKv}},
 		kind:  stoapb.Kind_WATCH,
 		level: pick(c.loop, []stoapb.Level{stoapb.Level_STRICT, stoapb.Level_CAUSAL, stoapb.Level_FAST}),
+	}}
+	if c.loop.chance(2) {
+		all = append(all, c.causally())
 	}
+	return all
 }
 
 // resumed are the watches that a session brings to another server.
@@ -57,6 +62,7 @@ func (cl *sessionClient) watchReply(a *asking, rev int64) {
 		d.next = d.start
 		if a.level != stoapb.Level_FAST {
 			s.ordered = min(s.ordered, d.start-1)
+			s.shown, s.seen = max(s.shown, rev), max(s.seen, rev)
 		}
 		s.watches = append(s.watches, &sessionWatch{watched: d, seq: uint64(s.replied), level: a.level})
 	case *pb.WatchCancelRequest:

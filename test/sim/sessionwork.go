@@ -120,3 +120,18 @@ func (c *cluster) consume() []*asking {
 	}
 	return all
 }
+
+// causally reads one key, at whatever the session has been told.
+func (c *cluster) causally() *asking {
+	return &asking{op: &op{req: &pb.RangeRequest{Key: c.single()}}, kind: stoapb.Kind_RANGE, level: stoapb.Level_CAUSAL}
+}
+
+// handedOver is a request that brings along what others have seen, and is refused or
+// not; the read behind it must show that.
+func (c *cluster) handedOver() []*asking {
+	first := &asking{op: &op{req: &pb.RangeRequest{}}, token: c.floor}
+	if c.loop.chance(2) {
+		first.kind, first.req, first.level = stoapb.Kind_RANGE, &pb.RangeRequest{Key: c.single()}, stoapb.Level_FAST
+	}
+	return []*asking{first, c.causally()}
+}

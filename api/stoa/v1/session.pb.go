@@ -119,9 +119,9 @@ const (
 	// All that was acknowledged to anybody before, and all of this session.
 	// A watch: ordered, see below.
 	Level_STRICT Level = 0
-	// All that this session has seen (replies, events, revisions handed to it), its
-	// own writes included. Answered by the server at the other end, from what it
-	// has.
+	// All that this session has seen (replies, events, what its ordered watches begin
+	// behind, revisions handed to it), its own writes included. Answered by the server at
+	// the other end, from what it has.
 	// A watch: ordered. Events of all ordered watches of a session come in the
 	// order of their revisions.
 	Level_CAUSAL Level = 1
@@ -371,7 +371,8 @@ type Request struct {
 	// For reads and watches.
 	Level Level `protobuf:"varint,3,opt,name=level,proto3,enum=stoa.v1.Level" json:"level,omitempty"`
 	// The read sees at least this revision, and so do all later causal reads of the
-	// session: what another client has seen and told this one of.
+	// session, whatever becomes of the request: what another client has seen and told
+	// this one of.
 	Revision      int64  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	Body          []byte `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -140,6 +140,9 @@ func (d *driver) flush() bool {
 // nor does it for anybody.
 func (d *driver) accept(op *session.Op) {
 	r := op.Request.(*session.Request)
+	if r.Kind == stoapb.Kind_WATCH {
+		op.Opens, op.Unseen = true, r.Level == stoapb.Level_FAST
+	}
 	if !op.Done && (r.Level == stoapb.Level_FAST || d.cfg.Mutations.ReadAhead && r.Level == stoapb.Level_CAUSAL) {
 		op.Done = d.readNow(op, r)
 	}

@@ -141,6 +141,5 @@ func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 		d.plan = p
 		return session.Plan{Class: session.Write, Parts: p.Parts}
 	}
-	op.Unseen = true
 	return session.Plan{Class: session.Act}
 }

@@ -32,8 +32,9 @@ import (
 //	                  with the watches below
 //	ask [session=7] [answered=N] [bytes=N]
 //	                  the requests of one message, each of so many bytes:
-//	                  "SEQ[-SEQ] KIND [KEY] [VALUE] [until=END] [from=REVISION] [LEVEL]";
-//	                  a value "huge" is too large
+//	                  "SEQ[-SEQ] KIND [KEY] [VALUE] [until=END] [from=REVISION]
+//	                  [seen=REVISION] [LEVEL]"; a value "huge" is too large, the kind
+//	                  "malformed" is refused before the host sees it
 //	put [server=1] key=K value=V
 //	                  somebody else's put
 //	register NAME     an extension of the source below; its scope's keys move
@@ -233,6 +234,14 @@ func requests(t *testing.T, input string, bytes int) []session.Item {
 			it := session.NewItems(1)[0]
 			it.Seq, it.Bytes = uint64(seq), bytes
 			fill(t, &it.Request, f[1:])
+			if it.Kind == stoapb.Kind_KIND_UNSPECIFIED {
+				it.Done, it.Err = true, errMalformed
+			}
+			for _, word := range f {
+				if rev, ok := strings.CutPrefix(word, "seen="); ok {
+					it.Token = int64(number(t, rev))
+				}
+			}
 			all = append(all, it)
 		}
 	}
@@ -341,7 +350,10 @@ func (c *client) Placement(m *stoapb.PartitionMap) {
 // Bytes implements session.Sink; a word is one.
 func (c *client) Bytes() int { return len(c.words) }
 
-var errBroken = errors.New("the stream is broken")
+var (
+	errBroken    = errors.New("the stream is broken")
+	errMalformed = errors.New("the request is malformed")
+)
 
 // Flush implements session.Sink.
 func (c *client) Flush() error {

@@ -62,7 +62,7 @@ func (d *driver) Act(op *session.Op) {
 	}
 	id := uint64(r.Message.(*pb.WatchCancelRequest).GetWatchId())
 	d.shut(id)
-	op.Unseen, op.Revision = true, d.server.Hub().Rev()
+	op.Revision = d.order.Seen() // it shows nothing
 	r.Response = &pb.WatchResponse{WatchId: int64(id), Canceled: true}
 }
 
