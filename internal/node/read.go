@@ -35,7 +35,11 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 				return nil, fault.Moved // this server has just learned of it
 			}
 		}
+		floor := n.hub.Floor()
 		resp, err := c.machine.Range(r, parts, newest)
+		if err == nil && resp.Header.GetRevision() < floor {
+			return nil, fault.Moved // see watch.Hub.Floor: until this server is back where it was
+		}
 		return resp, c.elsewhere(err)
 	})
 }
@@ -65,7 +69,11 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 				return nil, fault.Moved
 			}
 		}
+		floor := n.hub.Floor()
 		resp, err := c.machine.ReadTxn(r, parts, newest)
+		if err == nil && resp.Header.GetRevision() < floor {
+			return nil, fault.Moved // until this server is back where it was
+		}
 		return resp, c.elsewhere(err)
 	})
 }

@@ -122,6 +122,7 @@ func (o observer) Moved(through int64, to *placement.Map) {
 	case o.n.moving <- struct{}{}:
 	default:
 	}
+	o.c.replica.AllClosed(through)
 	o.c.feed.Moved(through, to.Wide, to.Transit() != nil)
 }
 

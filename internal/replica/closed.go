@@ -70,6 +70,14 @@ func (r *Replica) Readable(parts placement.Set) int64 {
 	return rev
 }
 
+// AllClosed notes that all partitions are closed through a revision: keys begin to move
+// there, or have moved, while all stores are locked.
+func (r *Replica) AllClosed(revision int64) {
+	for p := range r.closed {
+		r.closed[p].raise(revision)
+	}
+}
+
 func (c *closedRevision) raise(revision int64) int64 {
 	for {
 		old := c.revision.Load()

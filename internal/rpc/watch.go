@@ -87,7 +87,9 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				hub.Refuse(status.Convert(toStatus(err)).Message())
 				continue
 			}
-			hub.CreateWith(r.CreateRequest, first)
+			if hub.CreateWith(r.CreateRequest, first) {
+				time.AfterFunc(openWithin, hub.Hasten)
+			}
 			if r.CreateRequest.ProgressNotify {
 				p.start()
 			}
@@ -102,6 +104,11 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 		}
 	}
 }
+
+// openWithin is how long a watch may wait until all partitions show what this server has
+// reached. With a leader that is a round trip; a server that has been cut off opens it
+// all the same, as etcd's do.
+const openWithin = time.Second
 
 // periodic ticks for the watchers that want to hear of progress now and then.
 // Streams without such watchers have no timer.

@@ -28,7 +28,7 @@ const maxControls = 64
 func (s *Stream) Admit(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		full, closed := s.controls >= maxControls, s.closed
+		full, closed := s.controls+s.waiting >= maxControls, s.closed
 		s.mu.Unlock()
 		if closed {
 			return ErrClosed
@@ -50,53 +50,25 @@ func (s *Stream) Admit(ctx context.Context) error {
 func (s *Stream) Create(r *pb.WatchCreateRequest) { s.CreateWith(r, nil) }
 
 // CreateWith is Create for a watcher whose first event is known: an extension has
-// answered the request. The event comes before all that the watcher finds itself.
-func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) {
+// answered the request. The event comes before all that the watcher finds itself. It
+// returns whether the answer has to wait, for partitions to show what the server has
+// reached; see Hasten.
+func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (waits bool) {
 	h := s.hub
 	w := newWatcher(s, r)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.closed {
-		return
+		return false
 	}
 	if err := s.assign(w, r.WatchId); err != nil {
 		s.refuse(err.Error())
-		return
+		return false
 	}
-	h.start(w, 0, first, true)
-}
-
-// start sets an admitted watcher going, and says where the server is.
-func (h *Hub) start(w *watcher, after int64, first *mvccpb.Event, announce bool) (rev int64) {
-	s := w.stream
-	w.group = h.join(h.o.Parts(w.key, w.rangeEnd()))
-	rev = h.Rev()
-	if w.start <= 0 {
-		// Now: after everything that this server has reached in any partition.
-		w.start = max(rev, after) + 1
-	}
-	w.next = w.start
-	s.watchers[w.id] = w
-	h.stats.watchers.Add(1)
-
-	if announce {
-		it := newItem(w, w.id, rev)
-		it.resp.Created = true
-		s.control(it)
-	}
-	if first != nil {
-		it := newItem(w, w.id, rev)
-		it.resp.Events = []*mvccpb.Event{first}
-		s.control(it)
-	}
-	if w.next > w.group.at {
-		w.group.synced.add(w)
-		return rev
-	}
-	w.state = lagging
-	h.stats.slow.Add(1)
-	s.addLagging(w)
-	return rev
+	rev := h.Rev()
+	h.admit(w)
+	h.answerOrQueue(s, answer{w: w, rev: rev, first: first})
+	return w.state == opening
 }
 
 // Refuse answers a request to create a watcher with the reason why not.
@@ -107,9 +79,28 @@ func (s *Stream) Refuse(reason string) {
 }
 
 func (s *Stream) refuse(reason string) {
-	it := newItem(nil, noID, s.hub.Rev())
-	it.resp.Created, it.resp.Canceled, it.resp.CancelReason = true, true, reason
-	s.control(it)
+	s.hub.answerOrQueue(s, answer{refused: reason})
+}
+
+// admit makes a watcher one of its stream's.
+func (h *Hub) admit(w *watcher) {
+	w.group = h.join(h.o.Parts(w.key, w.rangeEnd()), w.stream)
+	w.stream.watchers[w.id] = w
+	w.state = opening
+	h.stats.watchers.Add(1)
+}
+
+// begin sets an admitted watcher going.
+func (h *Hub) begin(w *watcher) {
+	w.next = w.start
+	if w.next > w.group.at {
+		w.state = synced
+		w.group.synced.add(w)
+		return
+	}
+	w.state = lagging
+	h.stats.slow.Add(1)
+	w.stream.addLagging(w)
 }
 
 // Cancel ends a watcher. An id that isn't there is ignored, as in etcd. What
@@ -122,8 +113,11 @@ func (s *Stream) Cancel(id int64) {
 	if w == nil || s.closed {
 		return
 	}
+	if w.state == opening {
+		h.openAll(s)
+	}
 	h.drop(w)
-	it := newItem(nil, id, h.Rev())
+	it := newItem(nil, id, h.shown())
 	it.resp.Canceled = true
 	s.control(it)
 	s.reconsider()

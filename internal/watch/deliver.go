@@ -18,6 +18,8 @@ func (h *Hub) look() {
 func (h *Hub) step() {
 	h.stirred.Store(false) // before looking: what comes after stirs again
 	h.look()
+	h.raise(final(h.all, h.views)) // streams are about to hear of it
+	h.openReady()
 	for _, g := range h.groups {
 		h.deliver(g)
 	}

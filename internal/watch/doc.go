@@ -7,7 +7,8 @@
 //  2. All events of one revision come in one response.
 //  3. A progress notification with revision R says that no event at or below R
 //     is still to come. Neither events nor progress ever go back.
-//  4. Publishing never waits for a watcher, and what a watcher that doesn't read
+//  4. What a stream of etcd's API has announced, every partition of this server shows.
+//  5. Publishing never waits for a watcher, and what a watcher that doesn't read
 //     holds in memory is bounded.
 //
 // The package knows stores by the type of their changes and by the History

@@ -85,6 +85,7 @@ type Hub struct {
 	o       Options
 	history History
 	parts   []*partition
+	all     placement.Set
 
 	mu        sync.Mutex   // guards the fields below and every watcher's state
 	groups    []*group     // in the order in which they came up
@@ -92,11 +93,13 @@ type Hub struct {
 	streams   list.List    // of *Stream, in the order in which they were opened
 	resets    int          // how often the stores were replaced, or keys moved
 	waiting   []*Stream    // streams that are owed a progress notification
+	opening   []*Stream    // streams with watchers that are about to open
 	views     []view       // scratch of Step
 	matched   []*watcher   // scratch of Step
 	touched   []*watcher   // scratch of Step
 	owed      atomic.Int32 // len(waiting)
 	compacted atomic.Int64
+	floor     atomic.Int64 // see Floor
 
 	stirred atomic.Bool   // something came in that Step hasn't seen
 	wake    chan struct{} // tells Run so
@@ -122,6 +125,7 @@ func NewHub(partitions int, history History, o Options) *Hub {
 	}
 	for p := range h.parts {
 		h.parts[p] = &partition{maxRevisions: h.o.RecentRevisions, maxBytes: h.o.RecentBytes}
+		h.all |= placement.Of(p)
 	}
 	return h
 }

@@ -158,7 +158,8 @@ func TestStuckReaderIsBounded(t *testing.T) {
 	require.EqualValues(t, 0, h.Stats().Slow)
 }
 
-// A merged watcher waits for all its partitions; a single one doesn't.
+// A merged watcher waits for all its partitions; a single one doesn't, if its stream is
+// eager.
 func TestMergeWaitsForClosed(t *testing.T) {
 	h := NewHub(2, newJournal(2).read, Options{Parts: func(key, end []byte) placement.Set {
 		if end == nil {
@@ -167,9 +168,11 @@ func TestMergeWaitsForClosed(t *testing.T) {
 		return placement.Of(0) | placement.Of(1)
 	}})
 	f := h.Reset([]int64{1, 1}, 0)
-	s := h.NewStream("")
-	s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
-	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("z")})
+	s := h.NewNotifiedStream("", func() {})
+	for id, end := range [][]byte{nil, []byte("z")} {
+		_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: end, WatchId: int64(id + 1)}, nil, 0)
+		require.NoError(t, err)
+	}
 	drain := func() (out []string) {
 		h.Step()
 		for {
@@ -185,19 +188,84 @@ func TestMergeWaitsForClosed(t *testing.T) {
 	}
 	require.Empty(t, drain())
 	f.Changes(1, 3, []store.Change{put("a", 3, 0)})
-	require.Equal(t, []string{"0:a@3"}, drain())
+	require.Equal(t, []string{"1:a@3"}, drain())
 	f.Advance(1, 3)
 	require.Empty(t, drain(), "partition 0 may still bring 2")
 	f.Changes(0, 2, []store.Change{put("b", 2, 0)})
 	f.Advance(0, 2)
-	require.Equal(t, []string{"1:b@2"}, drain())
+	require.Equal(t, []string{"2:b@2"}, drain())
 	// One revision over both partitions, in the order of sub-revisions.
 	f.Changes(0, 4, []store.Change{put("b", 4, 1)})
 	f.Advance(0, 4)
-	require.Equal(t, []string{"1:a@3"}, drain())
+	require.Equal(t, []string{"2:a@3"}, drain())
 	f.Changes(1, 4, []store.Change{put("a", 4, 0), put("c", 4, 2)})
 	f.Advance(1, 4)
-	require.Equal(t, []string{"0:a@4", "1:a@4", "1:b@4", "1:c@4"}, drain())
+	require.Equal(t, []string{"1:a@4", "2:a@4", "2:b@4", "2:c@4"}, drain())
+}
+
+// What a stream of etcd's API announces, reads of any partition show: the revision that
+// a watcher begins behind, events, and progress.
+func TestAnnouncedIsShown(t *testing.T) {
+	h := NewHub(2, newJournal(2).read, Options{Parts: func(key, _ []byte) placement.Set { return placement.Of(int(key[0]) % 2) }})
+	f := h.Reset([]int64{1, 1}, 0)
+	s := h.NewStream("")
+	drain := func() (out []string) {
+		h.Step()
+		for {
+			r, ok, err := s.TryRecv()
+			require.NoError(t, err)
+			if !ok {
+				return out
+			}
+			require.LessOrEqual(t, r.Header.Revision, h.Floor())
+			out = append(out, fmt.Sprintf("%d@%d created=%v canceled=%v events=%d", r.WatchId, r.Header.Revision, r.Created, r.Canceled, len(r.Events)))
+		}
+	}
+	f.Changes(1, 3, []store.Change{put("a", 3, 0)})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 1})
+	s.Refuse("in its place")
+	s.Create(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 2, StartRevision: 2})
+	require.Empty(t, drain(), "partition 0 doesn't show 3")
+	f.Changes(0, 2, []store.Change{put("b", 2, 0)})
+	f.Advance(0, 3)
+	require.Empty(t, drain(), "partition 1 isn't known to be closed")
+	f.Advance(1, 3)
+	require.Equal(t, []string{
+		"1@3 created=true canceled=false events=0", "-1@3 created=true canceled=true events=0",
+		"2@3 created=true canceled=false events=0", "2@2 created=false canceled=false events=1",
+	}, drain())
+	f.Changes(1, 4, []store.Change{put("a", 4, 0)})
+	s.RequestProgress()
+	require.Equal(t, []string{"-1@3 created=false canceled=false events=0"}, drain())
+	f.Advance(1, 4)
+	require.Empty(t, drain(), "partition 0 may still bring 4")
+	f.Advance(0, 4)
+	require.Equal(t, []string{"1@4 created=false canceled=false events=1"}, drain())
+
+	// Cut off, nothing closes any more: what is opened begins behind what is shown.
+	f.Changes(1, 6, []store.Change{put("a", 6, 0)})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 4})
+	require.Empty(t, drain())
+	s.Cancel(3)
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5})
+	s.Hasten()
+	require.Equal(t, []string{
+		"3@4 created=true canceled=false events=0", "4@4 created=true canceled=false events=0", "3@4 created=false canceled=true events=0",
+		"5@4 created=true canceled=false events=0",
+	}, drain())
+	f.Advance(0, 6)
+	f.Advance(1, 6)
+	require.Equal(t, []string{
+		"1@6 created=false canceled=false events=1", "4@6 created=false canceled=false events=1", "5@6 created=false canceled=false events=1",
+	}, drain())
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 6})
+	f.Changes(1, 7, []store.Change{put("a", 7, 0)})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 7})
+	s.Close()
+	h.Step()
+	require.Empty(t, h.opening)
+	require.Empty(t, h.groups)
 }
 
 func TestCreateRefused(t *testing.T) {
@@ -260,4 +328,23 @@ func TestAdmitHoldsAFloodUp(t *testing.T) {
 	require.ErrorIs(t, s.Admit(ctx), ErrClosed)
 	_, err = s.Recv(ctx)
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// Answers that wait for partitions count.
+func TestAdmitCountsWhatWaits(t *testing.T) {
+	h := NewHub(2, newJournal(2).read, Options{})
+	h.Reset([]int64{1, 3}, 0)
+	s := h.NewStream("")
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range maxControls {
+		require.NoError(t, s.Admit(context.Background()))
+		s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
+	}
+	require.ErrorIs(t, s.Admit(over), context.Canceled)
+	s.Hasten()
+	require.ErrorIs(t, s.Admit(over), context.Canceled)
+	_, err := s.Recv(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, s.Admit(context.Background()))
 }

@@ -271,6 +271,15 @@ func (m *model) close(p int) {
 	m.feed.Advance(p, m.closed[p])
 }
 
+// shown is the lowest revision that a read of any partition shows.
+func (m *model) shown() int64 {
+	rev := m.reached()
+	for p := range m.partitions {
+		rev = min(rev, max(m.published[p], m.closed[p]))
+	}
+	return rev
+}
+
 func (m *model) reached() int64 { return max(slices.Max(m.published), slices.Max(m.closed)) }
 
 // reader is a client of one stream and what it knows.
@@ -287,7 +296,7 @@ type reader struct {
 // asked is a watcher as its client sees it.
 type asked struct {
 	req       *pb.WatchCreateRequest
-	at        int64 // what the server had reached when it was asked
+	at        int64 // what the server had reached when it was asked, or showed when it was hastened
 	start     int64
 	next      int64 // lowest revision that may still come
 	progress  int64
@@ -303,6 +312,7 @@ func (r *reader) receive() bool {
 	if !ok {
 		return false
 	}
+	require.LessOrEqual(t, resp.Header.Revision, r.m.shown(), "announced before all partitions show it")
 	switch {
 	case resp.Created:
 		a := r.asked[0]
@@ -524,6 +534,13 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			r := m.someone()
 			r.owed++
 			r.stream.RequestProgress()
+		},
+		"hasten": func(*rapid.T) {
+			r := m.someone()
+			for _, a := range r.asked {
+				a.at = min(a.at, m.hub.shown())
+			}
+			r.stream.Hasten()
 		},
 		"tick": func(*rapid.T) { m.someone().stream.Tick() },
 		"receive": func(*rapid.T) {

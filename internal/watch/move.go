@@ -71,9 +71,10 @@ func (h *Hub) transfer(w *watcher, set placement.Set) {
 		old.synced.remove(w)
 		w.next = max(w.next, old.at+1)
 	}
-	w.group = h.join(set)
+	w.group = h.join(set, w.stream)
 	h.leave(old)
 	switch {
+	case w.state == opening:
 	case w.state == lagging: // its receiver reads on for it
 	case w.next > w.group.at:
 		w.group.synced.add(w)

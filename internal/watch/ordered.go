@@ -11,12 +11,13 @@ import (
 // their revisions, and know when all of a revision are out: [Stream.Through] says up
 // to where nothing is still to come. See DESIGN.md.
 
-// NewNotifiedStream is NewStream for a receiver that polls: notify is called, under
-// the hub's lock, whenever there is something to receive or the revision of
-// [Stream.Await] is reached. It must not block or call the hub.
+// NewNotifiedStream is NewStream for a receiver that polls, and that hears of a
+// partition's changes as soon as they are there, before other partitions show as much.
+// notify is called, under the hub's lock, whenever there is something to receive or the
+// revision of [Stream.Await] is reached. It must not block or call the hub.
 func (h *Hub) NewNotifiedStream(client string, notify func()) *Stream {
 	s := h.NewStream(client)
-	s.notify = notify
+	s.notify, s.eager = notify, true
 	return s
 }
 
@@ -35,10 +36,16 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 	if err := s.assign(w, r.WatchId); err != nil {
 		return h.Rev(), err
 	}
-	rev = h.start(w, after, first, false)
-	if r.StartRevision <= 0 {
+	rev = h.Rev()
+	if w.start <= 0 {
 		rev = max(rev, after)
+		w.start = rev + 1
 	}
+	h.admit(w)
+	if first != nil {
+		s.control(newFirst(w, rev, first))
+	}
+	h.begin(w)
 	return rev, nil
 }
 

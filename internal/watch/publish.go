@@ -32,7 +32,8 @@ type partition struct {
 	published int64
 	closed    int64
 	singles   int // watched groups of this partition alone
-	merges    int // watched groups of this and other partitions
+	merges    int // watched groups of this partition that wait for others too
+	awaited   int // watched groups of others that wait for this one
 	spare     []store.Change
 }
 
@@ -88,7 +89,7 @@ func (p *partition) advance(f *Feed, closed int64) bool {
 		return false
 	}
 	p.closed = closed
-	return p.merges > 0
+	return p.merges+p.awaited > 0
 }
 
 func (p *partition) reset(f *Feed, rev int64) {
@@ -97,7 +98,7 @@ func (p *partition) reset(f *Feed, rev int64) {
 	if rev < p.published {
 		p.closed = rev // what was closed above it comes again
 	}
-	p.feed, p.published = f, rev
+	p.feed, p.published, p.closed = f, rev, max(p.closed, rev)
 	p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
 }
 

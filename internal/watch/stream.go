@@ -54,15 +54,17 @@ func (it *item) response() Response {
 type Stream struct {
 	hub    *Hub
 	client string
+	eager  bool          // hears of what not all partitions show yet
 	place  *list.Element // in Hub.streams; Hub.mu
 
 	// watchers and nextID are guarded by Hub.mu and mu together: either is
 	// enough to read them.
 	watchers map[int64]*watcher
 	nextID   int64
-	owed     bool  // somebody asked for progress of all watchers; Hub.mu
-	waits    bool  // is in Hub.waiting; Hub.mu
-	told     int64 // highest progress announced for all watchers; Hub.mu
+	owed     bool     // somebody asked for progress of all watchers; Hub.mu
+	waits    bool     // is in Hub.waiting; Hub.mu
+	openings []answer // to creations, in their order; Hub.mu
+	told     int64    // highest progress announced for all watchers; Hub.mu
 
 	mu       sync.Mutex
 	queue    []*item
@@ -70,6 +72,7 @@ type Stream struct {
 	bytes    int // of the events in the queue
 	events   int // responses with events in the queue
 	controls int // other responses in the queue
+	waiting  int // answers to creations that are not in the queue yet
 	fences   int // of these, progress of all watchers
 	lagging  []*watcher
 	turn     bool // the next response comes from history if it can
@@ -83,8 +86,9 @@ type Stream struct {
 	done   chan struct{}
 }
 
-// NewStream opens a stream without watchers. The client is whom extensions may
-// keep changes from.
+// NewStream opens a stream without watchers, which says nothing of a revision that a
+// read of some partition doesn't show yet. The client is whom extensions may keep
+// changes from.
 func (h *Hub) NewStream(client string) *Stream {
 	h.stats.streams.Add(1)
 	s := &Stream{
@@ -120,6 +124,7 @@ func (s *Stream) Close() {
 		h.drop(s.watchers[id])
 	}
 	h.forget(s)
+	s.openings = nil
 	h.streams.Remove(s.place)
 	h.stats.streams.Add(-1)
 	close(s.done)
@@ -214,7 +219,7 @@ func (s *Stream) pop() *item {
 	if it.events {
 		s.events--
 		s.bytes -= it.bytes
-	} else if s.controls--; s.controls == maxControls-1 {
+	} else if s.controls--; s.controls+s.waiting == maxControls-1 {
 		select {
 		case s.drain <- struct{}{}:
 		default:

@@ -14,6 +14,7 @@ type state uint8
 const (
 	synced  state = iota // in its group's index: Step delivers to it
 	lagging              // on its stream's list: Recv reads for it
+	opening              // on its stream's list of openings: nothing comes yet
 	gone                 // cancelled
 )
 
@@ -126,6 +127,9 @@ func newEvent(c *store.Change, prev bool) *mvccpb.Event {
 // revision, because they wait for the same partitions.
 type group struct {
 	set placement.Set
+	// wait are the partitions that must be closed through what is handed over: set, or
+	// for streams that announce only what all partitions show, all of them.
+	wait placement.Set
 	// at: everything of these partitions at or below it has been handed to the
 	// synced watchers, and nothing at or below it is still to come.
 	at     int64
@@ -136,13 +140,15 @@ type group struct {
 // target is how far a group may be delivered. One partition publishes in
 // revision order, so what it published is final up to there; of several, a
 // revision is final once all of them are closed through it.
-func (g *group) target(views []view) int64 {
-	if g.set.Len() == 1 {
-		v := &views[g.set.First()]
+func (g *group) target(views []view) int64 { return final(g.wait, views) }
+
+func final(of placement.Set, views []view) int64 {
+	if of.Len() == 1 {
+		v := &views[of.First()]
 		return max(v.published, v.closed)
 	}
 	to := int64(-1)
-	for p := range g.set.Each() {
+	for p := range of.Each() {
 		if c := views[p].closed; to < 0 || c < to {
 			to = c
 		}
@@ -159,18 +165,22 @@ func (g *group) floor(views []view) int64 {
 	return floor
 }
 
-// join finds or makes the group of a set of partitions.
-func (h *Hub) join(set placement.Set) *group {
+// join finds or makes the group of a set of partitions, for a stream.
+func (h *Hub) join(set placement.Set, s *Stream) *group {
+	wait := h.all
+	if s.eager {
+		wait = set
+	}
 	for _, g := range h.groups {
-		if g.set == set {
+		if g.set == set && g.wait == wait {
 			g.size++
 			return g
 		}
 	}
-	g := &group{set: set, size: 1, synced: newIndex()}
+	g := &group{set: set, wait: wait, size: 1, synced: newIndex()}
 	h.groups = append(h.groups, g)
 	// The partitions must collect before the group's position is read.
-	h.interest(set, 1)
+	h.interest(g, 1)
 	h.look()
 	g.at = g.target(h.views)
 	return g
@@ -180,7 +190,7 @@ func (h *Hub) leave(g *group) {
 	if g.size--; g.size > 0 {
 		return
 	}
-	h.interest(g.set, -1)
+	h.interest(g, -1)
 	for i, other := range h.groups {
 		if other == g {
 			h.groups = append(h.groups[:i], h.groups[i+1:]...)
@@ -189,14 +199,17 @@ func (h *Hub) leave(g *group) {
 	}
 }
 
-func (h *Hub) interest(set placement.Set, by int) {
-	for p := range set.Each() {
+func (h *Hub) interest(g *group, by int) {
+	for p := range g.wait.Each() {
 		part := h.parts[p]
 		part.mu.Lock()
-		if set.Len() == 1 {
+		switch {
+		case g.wait.Len() == 1:
 			part.singles += by
-		} else {
+		case g.set.Has(p):
 			part.merges += by
+		default:
+			part.awaited += by
 		}
 		part.mu.Unlock()
 	}

@@ -26,6 +26,8 @@ type op struct {
 	rev        int64 // the answer's header
 	err        error
 
+	told     *life // the process that it was sent to, and
+	shown    int64 // what watches there had announced by then
 	life     *life // where it is being served
 	answered bool
 	effect   int64         // the revision that it wrote, once that is known
@@ -81,6 +83,9 @@ func (cl *client) send(r request) *op {
 	o := &op{
 		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who,
 		call: c.loop.now, floor: c.floor,
+	}
+	if o.told = sv.life; sv.life != nil {
+		o.shown = sv.life.announced
 	}
 	c.history = append(c.history, o)
 	c.stats.Requests++
@@ -171,6 +176,9 @@ func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 		c.loop.note(uint64(o.rev))
 		if o.strict && o.rev < o.floor {
 			c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", o, o.rev, o.floor)
+		}
+		if o.reads() && o.life == o.told && o.rev < o.shown {
+			c.fail("I4", "%s is answered at revision %d, after a watch there had announced revision %d", o, o.rev, o.shown)
 		}
 		c.see(o.rev)
 	case refused:

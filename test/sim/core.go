@@ -197,6 +197,7 @@ func (o observer) LeaseRevoked(id int64) {
 
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.l.sv.c.stats.Moves++
+	o.replica.AllClosed(through)
 	if !o.l.sv.c.mutation.KeepGroups {
 		parts := to.Wide
 		if o.l.sv.c.mutation.NarrowWatches {

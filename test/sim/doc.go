@@ -31,7 +31,8 @@
 //     equal in every revision, and so in every answer and watch.
 //   - I4: every watch, through all resumptions, has got every change in its range
 //     once, in order, whole revisions; progress neither lies nor goes back nor
-//     stays away.
+//     stays away. A server's serializable answers are not older than what its watches
+//     had announced before.
 //   - I5: what was acknowledged is in the history, and in the end in every server
 //     that is left; what was not has happened once or not at all.
 //   - I6: every server applies the same, at any time, and is equal to the history

@@ -85,8 +85,10 @@ func anonymous() (client string, lease int64) { return "", 0 }
 // leadership is in the way, or keys that move.
 func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (proto.Message, error), reply func(proto.Message, error)) {
 	var try func()
+	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	answer := func(c *core, parts placement.Set) {
 		evaluate := func() {
+			floor := l.hub.Floor()
 			switch m, err := eval(c, parts); {
 			case errors.Is(err, fault.Moved):
 				l.sv.c.stats.Rerouted++
@@ -95,6 +97,14 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 				reply(nil, err)
 			default:
 				at := m.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader().GetRevision()
+				switch behind := at < floor; { // a snapshot has taken partitions back
+				case behind && l.sv.c.loop.now > deadline:
+					reply(nil, fault.Timeout)
+					return
+				case behind:
+					l.after(10*time.Millisecond, "read again", uint64(o.client), try)
+					return
+				}
 				if !o.strict && at < c.shown[parts] {
 					l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
 				}
@@ -108,7 +118,6 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 			evaluate()
 		}
 	}
-	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	try = func() {
 		c := l.core
 		parts := c.machine.Parts(req)

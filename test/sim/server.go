@@ -39,7 +39,8 @@ type life struct {
 	core    *core
 	calls   *replica.Calls // of each core's replica
 
-	stirred   bool // a step of the hub is planned
+	stirred   bool  // a step of the hub is planned
+	announced int64 // the highest revision that a client of etcd's API has heard of from a watch here
 	streams   []*watcher
 	sessions  *host.Sessions
 	sending   map[uint64]bool // snapshots to these are on their way

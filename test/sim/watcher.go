@@ -135,6 +135,7 @@ func (w *watcher) poll() {
 // take sorts a response to its watch.
 func (w *watcher) take(r *pb.WatchResponse) {
 	w.c.loop.note(uint64(r.WatchId), uint64(r.Header.Revision), uint64(len(r.Events)))
+	w.life.announced = max(w.life.announced, r.Header.Revision)
 	if r.WatchId == -1 {
 		w.c.loop.printf("watcher %d: progress of all to %d", w.id, r.Header.Revision)
 		for _, d := range w.watches {
@@ -231,9 +232,12 @@ func (w *watcher) ask() {
 	if w.life == nil || w.life.paused > loop.now {
 		return
 	}
-	if loop.chance(2) {
+	switch loop.rng.IntN(5) {
+	case 0:
+		w.stream.Hasten()
+	case 1, 2:
 		w.stream.Tick()
-	} else {
+	default:
 		w.stream.RequestProgress()
 	}
 	w.poke()

@@ -169,6 +169,7 @@ func (o observer) LeaseGranted(lease.Lease) {}
 func (o observer) LeaseRevoked(id int64)    { o.sessions.Revoked(id) }
 func (o observer) Compacted(rev int64)      { o.hub.Compacted(rev) }
 func (o observer) Moved(through int64, to *placement.Map) {
+	o.state.Replica.AllClosed(through)
 	o.feed.Moved(through, to.Wide, to.Transit() != nil)
 }
 
