@@ -87,7 +87,8 @@ type sessionOptions struct {
 	refusal   time.Duration
 }
 
-// WithTTL sets how long the session outlives its last sign of life.
+// WithTTL sets how long the session outlives its last sign of life, which each answered
+// request is: at least so long, and at most a quarter longer unless a leader changes.
 func WithTTL(ttl time.Duration) SessionOption { return func(o *sessionOptions) { o.ttl = ttl } }
 
 // WithLevel sets the level of reads and watches that don't ask for one.

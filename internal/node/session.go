@@ -20,20 +20,20 @@ import (
 // OpenSession opens a session, or takes one up again. Nothing is said to the sink
 // before Start.
 func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (session.Handle, *stoapb.Opened, error) {
-	ttl, id := int64(0), o.GetSession()
-	if id == 0 {
-		granted, err := n.grant(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: o.GetTtl()})
+	lease := host.Lease{ID: o.GetSession(), Renewed: now()}
+	if lease.ID == 0 {
+		granted, err := n.grant(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: host.LeaseTTL(max(o.GetTtl(), n.minTTL()))})
 		if err != nil {
 			return nil, nil, err
 		}
-		id, ttl = granted.GetID(), granted.GetTTL()
+		lease.ID, lease.TTL = granted.GetID(), granted.GetTTL()
 	} else {
 		var err error
-		if ttl, err = n.LeaseRenew(ctx, id); err != nil {
+		if lease.TTL, err = n.LeaseRenew(ctx, lease.ID); err != nil {
 			return nil, nil, gone(err)
 		}
 	}
-	s, opened := n.sessions.Open(id, ttl, o, watches, sink)
+	s, opened := n.sessions.Open(lease, o, watches, sink)
 	opened.Revision = n.Revision()
 	return s, opened, nil
 }

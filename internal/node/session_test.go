@@ -20,7 +20,7 @@ import (
 type sessionClient struct {
 	c       *cluster
 	on      int
-	id      int64
+	id, ttl int64
 	ask     []func(it *session.Item) // by number, from 1
 	handle  session.Handle
 	sink    *testSink
@@ -84,10 +84,10 @@ func (s *sessionClient) open(seen int64) {
 		from := len(s.replies)
 		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		h, opened, err := n.OpenSession(ctx, &stoapb.OpenSession{Session: s.id, Ttl: 60, Next: uint64(from + 1), Revision: seen}, nil, sink)
+		h, opened, err := n.OpenSession(ctx, &stoapb.OpenSession{Session: s.id, Ttl: s.ttl, Next: uint64(from + 1), Revision: seen}, nil, sink)
 		cancel()
 		if err == nil {
-			s.id, s.handle = opened.Session, h
+			s.id, s.ttl, s.handle = opened.Session, opened.Ttl, h
 			h.Start()
 			s.sendFrom(from)
 			go func() {
@@ -159,7 +159,7 @@ func askGet(key string, level stoapb.Level) func(*session.Item) {
 }
 
 func newSessionClient(c *cluster, on int) *sessionClient {
-	return &sessionClient{c: c, on: on, wake: make(chan struct{}, 1)}
+	return &sessionClient{c: c, on: on, ttl: 60, wake: make(chan struct{}, 1)}
 }
 
 // A session goes on over the deaths of leaders and of the server that it is on:

@@ -137,7 +137,7 @@ func (m *model) Act(op *Op) {
 	op.Revision = m.rev
 }
 
-func (m *model) Delivered(op *Op) bool { return m.through >= op.Revision }
+func (m *model) Ready(op *Op) bool { return !op.Reflects || m.through >= op.Revision }
 
 func (m *model) Reply(op *Op) {
 	require.True(m.t, op.Done)

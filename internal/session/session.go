@@ -64,9 +64,10 @@ type Host interface {
 	Read(op *Op) bool
 	// Act carries out what is neither.
 	Act(op *Op)
-	// Delivered tells whether all ordered events up to the revision of a reply have
-	// been handed over. If not, Advance is called again when they have.
-	Delivered(op *Op) bool
+	// Ready tells whether a reply may leave: if it Reflects a state, when all ordered
+	// events up to its revision have been handed over. If not, Advance is called again
+	// when it may.
+	Ready(op *Op) bool
 	// Reply hands over a reply. It opens the watch that the request Opens, and sets its
 	// Revision.
 	Reply(op *Op)
@@ -211,7 +212,7 @@ func (s *Session) actable() bool {
 func (s *Session) reply() (opened bool) {
 	for s.head < s.issued && s.queue[s.head].Done && !s.host.Full() {
 		op := s.queue[s.head]
-		if op.Reflects && !s.host.Delivered(op) {
+		if !s.host.Ready(op) {
 			return opened
 		}
 		s.queue[s.head] = nil

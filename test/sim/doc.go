@@ -49,7 +49,8 @@
 //     order and without holes; replies come in order, each once; strict and causal
 //     reads see all that the session has seen, has been handed over, and what its
 //     watches begin behind, and no more than was asked before;
-//     ordered watches speak in one order, and before replies that reflect events.
+//     ordered watches speak in one order, and before replies that reflect events; a
+//     session outlives each request that was answered by its ttl.
 //
 // mutation.go lists seeded bugs; a test shows that each is noticed. DESIGN.md has the
 // how, and what was found.

@@ -76,6 +76,7 @@ func (a around) Unreadable(id int64, err error) {
 
 // openSession opens a session on this server, or takes one up again, as node does.
 func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, fresh bool, watches []session.Item, done func(proto.Message, error)) {
+	lease := host.Lease{ID: o.Session, TTL: host.LeaseTTL(o.Ttl), Renewed: l.clock()}
 	opened := func(m proto.Message, err error) {
 		switch {
 		case err != nil:
@@ -84,12 +85,12 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, fresh bool,
 		case st.closed:
 			return
 		}
-		st.session, _ = l.sessions.Open(o.Session, o.Ttl, o, watches, st)
+		st.session, _ = l.sessions.Open(lease, o, watches, st)
 		done(m, nil)
 		st.session.Start()
 	}
 	if fresh {
-		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: o.Session, TTL: o.Ttl}, true, opened)
+		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: lease.ID, TTL: lease.TTL}, true, opened)
 		return
 	}
 	l.renewSession(o.Session, opened)

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -10,9 +12,18 @@ import (
 // asked, without holes; its reads are in their places. That nothing took effect
 // twice is what checkOrigins says.
 func (c *cluster) checkSessions(*past) {
+	ended := map[int64]time.Duration{}
+	for _, e := range c.ledger.systems {
+		if e.revoked != 0 {
+			ended[e.revoked] = e.at
+		}
+	}
 	for _, cl := range c.sessions {
 		for _, s := range cl.past {
 			c.checkSession(s)
+			if end, over := ended[s.id]; over && !s.closing && end < s.alive+time.Duration(s.ttl)*time.Second {
+				c.fail("session", "session %d of %d s ended at %v, and a request that was sent at %v had been answered", s.id, s.ttl, end, s.alive)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/session/host"
 )
 
 // sessionClient has one session after the other. It doesn't wait for replies; when
@@ -37,7 +38,8 @@ type sessionPast struct {
 	shown   int64     // by replies and events
 	ordered int64     // the last event of an ordered watch
 	watches []*sessionWatch
-	closing bool // the last request is CLOSE
+	closing bool          // the last request is CLOSE
+	alive   time.Duration // when the last request that was answered had been sent
 }
 
 // asking is one request of a session.
@@ -47,6 +49,7 @@ type asking struct {
 	level stoapb.Level
 	token int64
 	seen  int64 // what the session had been shown when this was sent last
+	sent  time.Duration
 	sends int
 }
 
@@ -65,10 +68,10 @@ func (c *cluster) newSessionClient(id int) *sessionClient {
 // begin begins a new session.
 func (cl *sessionClient) begin() {
 	c := cl.c
-	s := &sessionPast{id: sessionLeases + int64(cl.id)<<16 + int64(len(cl.past)), ttl: int64(3 + c.loop.rng.IntN(6))}
+	s := &sessionPast{id: sessionLeases + int64(cl.id)<<16 + int64(len(cl.past)), ttl: pick(c.loop, []int64{1, 2, 3, 5, 8})}
 	cl.present, cl.past = s, append(cl.past, s)
 	s.grant = &op{
-		id: len(c.history), client: cl.id, req: &pb.LeaseGrantRequest{ID: s.id, TTL: s.ttl}, strict: true,
+		id: len(c.history), client: cl.id, req: &pb.LeaseGrantRequest{ID: s.id, TTL: host.LeaseTTL(s.ttl)}, strict: true,
 		call: c.loop.now, floor: c.floor, state: unknown,
 	}
 	c.history = append(c.history, s.grant)
@@ -219,7 +222,7 @@ func (cl *sessionClient) send(list []*asking) {
 		for i, a := range list[:n] {
 			seq++
 			a.sends++
-			a.seen = s.shown
+			a.seen, a.sent = s.shown, c.loop.now
 			a.server = cl.stream.life.sv.id
 			if a.sends > 1 {
 				c.stats.Resent++
@@ -293,7 +296,7 @@ func (cl *sessionClient) reply(w *said) bool {
 	}
 	a := s.asked[s.replied]
 	s.replied++
-	a.ret = c.loop.now
+	a.ret, s.alive = c.loop.now, a.sent
 	c.loop.note(w.seq, uint64(w.rev))
 	c.loop.printf("session %d hears about %s: revision %d, %v", s.id, a, w.rev, w.err)
 	defer func() { s.seen = max(s.seen, a.token) }() // later reads see it too, whatever became of this request

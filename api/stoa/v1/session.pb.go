@@ -174,8 +174,8 @@ func (Level) EnumDescriptor() ([]byte, []int) {
 }
 
 // ClientBatch is what the client has to say at one time. One without requests is
-// a sign of life, and is answered by a batch, which may be empty. The server
-// renews the session's lease when it hears from the client, so a client sends
+// a sign of life, and is answered by a batch, which may be empty. The session lasts
+// at least its ttl from when anything was sent that was answered, so a client sends
 // something at least every third of the ttl.
 type ClientBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -248,7 +248,8 @@ type OpenSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session to go on with, 0 for a new one.
 	Session int64 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Seconds. For a new session only; too small a ttl is raised.
+	// Seconds. For a new session only; too small a ttl is raised. The lease lasts a
+	// quarter longer.
 	Ttl int64 `protobuf:"varint,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// The number of the first request that this stream will carry: 1 for a new
 	// session, else that of the first request that was not answered. 0 means 1.

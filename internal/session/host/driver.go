@@ -32,6 +32,10 @@ type driver struct {
 	reads   reads
 	watches watches
 
+	renewed   time.Time // when the last renewal that has been acknowledged was asked for
+	uncovered []sign    // what is to be covered by the next
+	hello     bool      // the client wants a sign of life
+
 	replies, bytes int // handed over since the last flush
 
 	wantsMap bool           // its client wants to know where keys live
@@ -85,18 +89,23 @@ func (d *driver) turn(in *inbox) {
 	for _, a := range in.arrived {
 		d.arrive(a)
 	}
+	for _, r := range in.renewals {
+		d.prolong(r)
+	}
 	d.resume()
-	for _, batch := range in.batches {
-		for i := range batch {
-			d.accept(&batch[i].Op)
+	for _, b := range in.batches {
+		d.heard(b.heard, d.order.Next())
+		d.hello = d.hello || len(b.items) == 0
+		for i := range b.items {
+			d.accept(&b.items[i].Op)
 		}
 	}
 	for {
 		late := d.deliver()
 		more := d.order.Advance()
 		d.launch()
-		if d.replies > 0 || d.s.sink.Bytes() > 0 || in.hello {
-			in.hello = false
+		if d.replies > 0 || d.s.sink.Bytes() > 0 || d.hello && len(d.uncovered) == 0 {
+			d.hello = d.hello && len(d.uncovered) > 0
 			if !d.flush() {
 				return
 			}

@@ -39,21 +39,25 @@ func (d *driver) sentBefore(op *session.Op) bool {
 	return op.Seq < d.before && !d.cfg.Mutations.ReadOvertaken
 }
 
-// overtaken tells whether writes that its session sent behind a request have taken
-// effect in what it is carried out on. A write is remembered in each partition that it
+// overtaken says why a request has lost its place, if it has: writes that its session
+// sent behind it have taken effect in what it is carried out on. A write is remembered in each partition that it
 // changes, in one step with the change; so whoever asks after reading misses none that
 // the read can have shown. That also holds for a write which is still on its way from
-// the stream before: it is in the answer and is remembered, or neither.
-func (d *driver) overtaken(s *State, op *session.Op) bool {
+// the stream before: it is in the answer and is remembered, or neither. With the lease
+// all of them are forgotten.
+func (d *driver) overtaken(s *State, op *session.Op) error {
 	if !d.sentBefore(op) {
-		return false
+		return nil
 	}
 	for p := range s.Stores {
 		if s.Machine.SessionLast(p, d.s.id) > op.Seq {
-			return true
+			return fault.ReadOvertaken
 		}
 	}
-	return false
+	if !s.Machine.Leases.Has(d.s.id) {
+		return fault.SessionGone
+	}
+	return nil
 }
 
 // readNow answers a fast read; false: it isn't one.
@@ -223,8 +227,8 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 		return false
 	case err != nil && d.server.State() != d.reads.known.state:
 		return false // it had to read from a file that has been closed
-	case err == nil && d.overtaken(d.reads.known.state, op):
-		err = fault.ReadOvertaken
+	case err == nil:
+		err = d.overtaken(d.reads.known.state, op)
 	}
 	op.Err = err
 	return true

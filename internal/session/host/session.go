@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -17,9 +16,6 @@ const (
 	windowBytes    = 4 << 20
 )
 
-// renewals in a session's ttl.
-const renewals = 4
-
 // Session is one client's session on this server, for as long as its stream lives.
 //
 // Whoever brings something in, the client's requests or the completion of a write,
@@ -29,7 +25,6 @@ type Session struct {
 	of     *Sessions
 	id     int64
 	client string
-	ttl    time.Duration
 	sink   session.Sink
 	done   chan struct{}
 	room   chan struct{}
@@ -43,23 +38,30 @@ type Session struct {
 	bytes    int
 	err      error
 	ended    bool
-	renewed  time.Time
+	life     life
 
 	driver driver
 }
 
 // inbox is what has come for a session since its driver last looked.
 type inbox struct {
-	batches  [][]session.Item
+	batches  []batch
 	answered uint64
 	landed   []*flight
 	arrived  []arrival
+	renewals []renewal
 	stirred  bool // watches have something
-	hello    bool // the client wants to hear something
+}
+
+// batch is the requests of one message. One without any is a sign of life, and wants
+// one.
+type batch struct {
+	items []session.Item
+	heard time.Time
 }
 
 func (in *inbox) empty() bool {
-	return len(in.batches) == 0 && len(in.landed) == 0 && len(in.arrived) == 0 && !in.stirred && !in.hello
+	return len(in.batches) == 0 && len(in.landed) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred
 }
 
 // Start lets the session begin.
@@ -87,19 +89,19 @@ func (s *Session) Take(ctx context.Context, items []session.Item, answered uint6
 	if err := s.makeRoom(ctx); err != nil {
 		return err
 	}
-	s.renew()
+	now := s.of.server.Now()
 	s.mu.Lock()
-	if len(items) > 0 {
-		s.in.batches = append(s.in.batches, items)
-	} else {
-		s.in.hello = true
-	}
+	s.in.batches = append(s.in.batches, batch{items, now})
 	s.in.answered = max(s.in.answered, answered)
 	s.requests += len(items)
 	s.bytes += bytes
 	drive := !s.driven && !s.ended
 	s.driven = s.driven || drive
+	renew := !s.ended && s.life.due(now)
 	s.mu.Unlock()
+	if renew {
+		s.renew(now)
+	}
 	if drive {
 		s.drive()
 	}
@@ -140,25 +142,6 @@ func (s *Session) replied(requests, bytes int) {
 	if drained {
 		s.end(fault.Stopped)
 	}
-}
-
-// renew prolongs the session's lease, now and then: its client has been heard of.
-func (s *Session) renew() {
-	at := s.of.server.Now()
-	s.mu.Lock()
-	due := !s.ended && at.Sub(s.renewed) >= s.ttl/renewals
-	if due {
-		s.renewed = at
-	}
-	s.mu.Unlock()
-	if !due {
-		return
-	}
-	s.of.server.Renew(s.id, func(err error) {
-		if errors.Is(err, fault.LeaseNotFound) {
-			s.end(fault.SessionGone)
-		}
-	})
 }
 
 // Drain ends the session once what it has taken in is replied to.
@@ -222,21 +205,5 @@ func (s *Session) drive() {
 		s.in = inbox{answered: in.answered}
 		s.mu.Unlock()
 		s.driver.turn(&in)
-	}
-}
-
-// leave notes that the end of the lease is the client's own wish.
-func (s *Session) leave() {
-	s.mu.Lock()
-	s.leaving = true
-	s.mu.Unlock()
-}
-
-func (s *Session) revoked() {
-	s.mu.Lock()
-	leaving := s.leaving
-	s.mu.Unlock()
-	if !leaving {
-		s.end(fault.SessionGone)
 	}
 }

@@ -26,20 +26,28 @@ func New(server Server, cfg Config) *Sessions {
 	return &Sessions{server: server, cfg: cfg, byID: map[int64]*Session{}}
 }
 
-// Open opens a session, or takes one up again, whose lease has so many seconds. One of
-// the same id ends. Nothing is said to the sink before Start, and what the host doesn't
-// know is missing from the answer.
-func (ss *Sessions) Open(id, ttl int64, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
+// Lease is what a session is tied to.
+type Lease struct {
+	ID, TTL int64     // in seconds; see [LeaseTTL]
+	Renewed time.Time // when it was asked to be granted or renewed
+}
+
+// Open opens a session, or takes one up again. One of the same id ends. Nothing is said
+// to the sink before Start, and what the host doesn't know is missing from the answer.
+func (ss *Sessions) Open(l Lease, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
+	ttl := SessionTTL(l.TTL)
 	s := &Session{
-		of: ss, id: id, client: o.GetClient(), ttl: time.Duration(ttl) * time.Second, sink: sink,
-		done: make(chan struct{}), room: make(chan struct{}, 1), renewed: ss.server.Now(),
+		of: ss, id: l.ID, client: o.GetClient(), sink: sink,
+		done: make(chan struct{}), room: make(chan struct{}, 1),
+		life: life{slack: time.Duration(l.TTL-ttl) * time.Second, asked: l.Renewed},
 	}
+	s.driver.renewed = l.Renewed
 	s.driver.init(s, o, watches)
 	if before := ss.add(s); before != nil {
 		before.end(fault.SessionTaken)
 	}
 	return s, &stoapb.Opened{
-		Session: id, Ttl: ttl, WindowRequests: windowRequests, WindowBytes: windowBytes,
+		Session: l.ID, Ttl: ttl, WindowRequests: windowRequests, WindowBytes: windowBytes,
 		PartitionMap: s.driver.tellMap(),
 	}
 }

@@ -50,7 +50,8 @@ import (
 //	elect SERVER      it stamps
 //	wait DURATION     let time pass
 //	fill, empty       writes are refused
-//	renewed [gone]    answer what is to be renewed
+//	renewed [gone] [failed]
+//	                  answer what is to be renewed
 //	drain, hangup, break, revoke [session=7]
 //	                  the server stops; the stream ends; it can't be written to any
 //	                  more; the lease is revoked
@@ -129,10 +130,11 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 		require.NoError(t, err)
 		s.wait(took)
 	case "renewed":
-		for _, done := range sv.renewals {
-			done(renewal(d))
-		}
+		all := sv.renewals
 		sv.renewals = nil
+		for _, done := range all {
+			done(renewed(d))
+		}
 	case "revoke":
 		s.commit(sv, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: c.id}, true)
 	default:
@@ -190,13 +192,13 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	d.MaybeScanArgs(s.t, "ttl", &ttl)
 	if !s.granted[id] {
 		s.granted[id] = true
-		s.commit(sv, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: ttl}, true)
+		s.commit(sv, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: LeaseTTL(ttl)}, true)
 		s.settle()
 	}
 	c := &client{w: s.world, id: id}
 	s.clients[id] = c
 	var opened *stoapb.Opened
-	c.session, opened = sv.sessions.Open(id, ttl, o, requests(s.t, d.Input, 0), c)
+	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, o, requests(s.t, d.Input, 0), c)
 	if m := opened.PartitionMap; m != nil {
 		s.say("%d hears of %d partitions", id, m.Partitions)
 	}
@@ -365,9 +367,12 @@ func (c *client) Flush() error {
 	return nil
 }
 
-func renewal(d *datadriven.TestData) error {
+func renewed(d *datadriven.TestData) error {
 	if d.HasArg("gone") {
 		return fmt.Errorf("renewing: %w", fault.LeaseNotFound)
+	}
+	if d.HasArg("failed") {
+		return fault.Timeout
 	}
 	return nil
 }

@@ -100,11 +100,12 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	}
 	fromNow := req.GetStartRevision() == 0
 	rev, err := d.open(op.Seq, r.Level, req)
-	if err == nil && fromNow && d.overtaken(d.server.State(), op) {
-		d.shut(op.Seq) // it would lack events of its session's own writes
-		op.Err = fault.ReadOvertaken
-		d.s.sink.Reply(op)
-		return
+	if err == nil && fromNow {
+		if op.Err = d.overtaken(d.server.State(), op); op.Err != nil {
+			d.shut(op.Seq) // it would lack events of its session's own writes
+			d.s.sink.Reply(op)
+			return
+		}
 	}
 	if err != nil {
 		resp.Canceled, resp.CancelReason = true, err.Error()
@@ -257,8 +258,14 @@ func (d *driver) complain(err error) {
 	}
 }
 
-// Delivered implements session.Host.
-func (d *driver) Delivered(op *session.Op) bool {
+// Ready implements session.Host.
+func (d *driver) Ready(op *session.Op) bool {
+	return d.covers(op.Seq) && (!op.Reflects || d.delivered(op))
+}
+
+// delivered tells whether all ordered events up to the revision of a reply have been
+// handed over, and for PROGRESS the others too.
+func (d *driver) delivered(op *session.Op) bool {
 	w := &d.watches
 	if d.cfg.Mutations.ReplyBeforeEvents {
 		return true
