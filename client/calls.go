@@ -75,7 +75,7 @@ func (s *Session) deleteRequest(f *deleteFuture, key string, opts []clientv3.OpO
 
 // SyncAsync is a strict read of nothing: when it is answered, the session has seen
 // all that was acknowledged to anybody before it was sent, and its causal reads
-// reflect that.
+// reflect that. The events of its ordered watches up to there have come.
 func (s *Session) SyncAsync() *Future[Token] { return s.empty(context.Background(), stoapb.Kind_SYNC) }
 
 // Sync waits for SyncAsync.

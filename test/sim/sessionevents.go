@@ -73,9 +73,7 @@ func (cl *sessionClient) watchReply(a *asking, rev int64) {
 		}
 		s.shown, s.seen = max(s.shown, rev), max(s.seen, rev)
 		c.see(rev)
-		if a.kind == stoapb.Kind_PROGRESS {
-			cl.reflects(rev, true)
-		}
+		cl.reflects(rev, a.kind == stoapb.Kind_PROGRESS)
 	}
 }
 

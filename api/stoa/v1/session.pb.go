@@ -47,10 +47,12 @@ const (
 	// after the reply. It is no error if there is no such watch.
 	Kind_CANCEL Kind = 6
 	// Without bodies. The reply's revision R says that no event at or below R of
-	// any watch of the session is still to come. Without watches it is SYNC.
+	// any watch of the session, FAST ones too, is still to come. Without those it is SYNC.
 	Kind_PROGRESS Kind = 7
 	// Without bodies. A strict read of nothing: the reply's revision is at or above
-	// all that was acknowledged to anybody before, and the session has seen it.
+	// all that was acknowledged to anybody before, and the session has seen it: no event
+	// at or below it of an ordered watch is still to come. One that is sent again may be
+	// answered above later writes of its session.
 	Kind_SYNC Kind = 8
 	// Without bodies, the last request. Ends the session: its lease is revoked and
 	// its keys are deleted at one revision. The stream ends after the reply.

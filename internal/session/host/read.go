@@ -191,7 +191,7 @@ func (d *driver) Read(op *session.Op) bool {
 		if op.Revision = d.reads.at; op.Revision == 0 {
 			op.Revision = now.state.shows(now.placed.All())
 		}
-		op.Reflects = r.Kind == stoapb.Kind_PROGRESS
+		op.Reflects = true
 		return true
 	}
 	return d.read(op, r, 0)
