@@ -12,13 +12,18 @@ import (
 // A dependency says: what cluster C shows from revision `from` on may be the effect of
 // a request of this client, and before that request the client had seen cluster A up
 // to revision needs[A]. So no event of C at or above `from` is given out before every
-// watch of A is past needs[A]: has given out all its events up to there, or is known to
-// have none.
+// watch of A is past needs[A]: has given out all its events up to there, and is known to
+// have no others.
 //
-// Why nobody waits for ever: number the dependencies in the order in which they were
-// made. The events of A up to needs[A] of the k-th were seen before it was made; so a
-// dependency that holds one of them back has a `from` at or below what had been seen,
-// and is an earlier one. Events are taken apart revision by revision for that.
+// Why a feed goes on: number the dependencies in the order in which they were made, and
+// take the first that holds anything back. A watch of A isn't past needs[A]. Either it
+// has nothing waiting, and is asked how far it is (lacking), or an event at or below
+// needs[A] waits there. That was seen before the dependency was made; so what holds it
+// back has a `from` at or below what had been seen, and is an earlier one, which the
+// first has none of. Events are taken apart revision by revision for that. And what a
+// watch is known not to have counts at once, whether or not the event or the progress
+// that tells it is held back itself: two watches may both be held back until the other is
+// past a revision at which neither has anything.
 type merger struct {
 	lanes []*lane
 	deps  []dependency
@@ -27,7 +32,7 @@ type merger struct {
 // lane is one watch.
 type lane struct {
 	cluster int
-	past    int64 // all up to here was given out, or there was nothing
+	past    int64 // all up to here was given out, or there was nothing; see reached
 	waiting []item
 	ended   bool // waiting is all that will come
 }
@@ -55,7 +60,31 @@ func (m *merger) add(cluster int, past int64) *lane {
 
 func (m *merger) bring(l *lane, it item) {
 	it.lane = l
+	if n := len(l.waiting); it.quiet && n > 0 && l.waiting[n-1].quiet {
+		l.waiting[n-1] = it
+		return
+	}
 	l.waiting = append(l.waiting, it)
+}
+
+// reached is the revision up to which all events of a watch have been given out, and
+// there are no others.
+func (l *lane) reached() int64 {
+	at := l.past
+	for i := range l.waiting {
+		switch it := &l.waiting[i]; {
+		case it.progress:
+			at = max(at, it.revision)
+		case it.revision != atEnd:
+			return max(at, it.revision-1)
+		}
+	}
+	return at
+}
+
+// idle tells that no event of a watch waits.
+func (l *lane) idle() bool {
+	return !slices.ContainsFunc(l.waiting, func(it item) bool { return !it.progress && it.revision != atEnd })
 }
 
 // end lets a lane go once all that it has brought is given out.
@@ -104,7 +133,7 @@ func (m *merger) free(l *lane, revision int64) bool {
 
 func (m *merger) met(d *dependency) bool {
 	for _, other := range m.lanes {
-		if other.cluster != d.cluster && other.past < d.needs[other.cluster] {
+		if other.cluster != d.cluster && other.reached() < d.needs[other.cluster] {
 			return false
 		}
 	}
@@ -128,8 +157,8 @@ func (m *merger) lacking() (clusters []int) {
 			continue
 		}
 		for _, other := range m.lanes {
-			if other.cluster != d.cluster && other.past < d.needs[other.cluster] &&
-				len(other.waiting) == 0 && !slices.Contains(clusters, other.cluster) {
+			if other.cluster != d.cluster && other.reached() < d.needs[other.cluster] &&
+				other.idle() && !slices.Contains(clusters, other.cluster) {
 				clusters = append(clusters, other.cluster)
 			}
 		}

@@ -142,3 +142,120 @@ func TestMergerDrawn(t *testing.T) {
 		}
 	})
 }
+
+// TestMergerGoesOn has a client read and write in turns in several clusters, where others
+// write too, mostly to keys that nobody watches. Watches say how far they are when they
+// are asked, and not else. What has been brought comes out, in the order that the
+// client's requests demand.
+func TestMergerGoesOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clusters := rapid.IntRange(2, 3).Draw(t, "clusters")
+		m, revs, seen := new(merger), make([]int64, clusters), make([]int64, clusters)
+		var lanes []*lane
+		for c := range clusters {
+			for range rapid.IntRange(1, 2).Draw(t, "watches") {
+				lanes = append(lanes, m.add(c, 0))
+			}
+		}
+		type event struct {
+			lane     *lane
+			revision int64
+		}
+		var under []event // not brought yet, in the order in which they happened
+		var deps []dependency
+		var out []item
+		var known []int // dependencies when each of them came out
+		brought := map[*lane]int{}
+		change := func(c int) {
+			revs[c]++
+			if l := rapid.SampledFrom(lanes).Draw(t, "key of"); l.cluster == c && rapid.IntRange(0, 2).Draw(t, "watched") == 0 {
+				under = append(under, event{l, revs[c]})
+			}
+		}
+		bring := func(i int) { // and all before it of the same watch
+			l := under[i].lane
+			var kept []event
+			for j, e := range under {
+				if j <= i && e.lane == l {
+					m.bring(l, item{revision: e.revision})
+					brought[l]++
+				} else {
+					kept = append(kept, e)
+				}
+			}
+			under = kept
+		}
+		progress := func() (asked bool) {
+			for _, c := range m.lacking() {
+				asked = true
+				for i := len(under) - 1; i >= 0; i-- {
+					if i < len(under) && under[i].lane.cluster == c {
+						bring(i)
+					}
+				}
+				for _, l := range lanes {
+					if l.cluster == c {
+						m.bring(l, item{revision: revs[c], progress: true, quiet: true})
+					}
+				}
+			}
+			return asked
+		}
+		take := func() {
+			for _, it := range m.take() {
+				out, known = append(out, it), append(known, len(deps))
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			c := rapid.IntRange(0, clusters-1).Draw(t, "cluster")
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0, 1: // somebody else writes
+				change(c)
+			case 2: // the client writes
+				d := dependency{cluster: c, from: seen[c] + 1, needs: slices.Clone(seen)}
+				d.needs[c] = 0
+				m.depend(d)
+				deps = append(deps, d)
+				change(c)
+				seen[c] = revs[c]
+			case 3:
+				if len(under) > 0 {
+					bring(rapid.IntRange(0, len(under)-1).Draw(t, "brings"))
+				}
+			case 4:
+				progress()
+			}
+			take()
+		}
+		for len(under) > 0 {
+			bring(0)
+			take()
+		}
+		for range 100 {
+			if !progress() {
+				break
+			}
+			take()
+		}
+		given, past := map[*lane]int{}, map[*lane]int64{}
+		for i, it := range out {
+			require.GreaterOrEqual(t, it.revision, past[it.lane])
+			past[it.lane] = it.revision
+			if !it.progress {
+				given[it.lane]++
+			}
+			for _, d := range deps[:known[i]] {
+				if d.cluster != it.lane.cluster || it.revision < d.from {
+					continue
+				}
+				for _, later := range out[i+1:] {
+					require.False(t, !later.progress && later.lane.cluster != d.cluster && later.revision <= d.needs[later.lane.cluster],
+						"%d of cluster %d comes behind %d of cluster %d, which depends on it", later.revision, later.lane.cluster, it.revision, it.lane.cluster)
+				}
+			}
+		}
+		for _, l := range lanes {
+			require.Equal(t, brought[l], given[l], "a watch of cluster %d stands still", l.cluster)
+		}
+	})
+}
