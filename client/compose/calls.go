@@ -43,6 +43,9 @@ func (e *calls) saw(int64)   {} // the link's floor is what counts
 func (e *calls) seen() int64 { return 0 }
 func (e *calls) close()      {}
 
+// hurry has nothing to do: each call has its time.
+func (e *calls) hurry(time.Time) {}
+
 // idle tells that no asynchronous request is before one that comes now.
 func (e *calls) idle() bool {
 	e.mu.Lock()
@@ -132,12 +135,15 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 	if r.epoch != e.l.epoch.Load() {
 		return nil, ErrBehind
 	}
+	if r.by.IsZero() {
+		r.by = time.Now().Add(e.l.core.cfg.Timeout)
+	}
 	if !r.isLocal() {
 		return e.decide(ctx, r)
 	}
 	floor := e.l.floor.Load()
 	setLocal(r.message, true)
-	m, err := e.attempt(ctx, e.l.cluster.nearest(), r)
+	m, err := e.attempt(ctx, e.l.cluster.nearest(), r, false)
 	switch {
 	case err == nil && revisionOf(m) >= floor:
 		return m, nil
@@ -147,6 +153,9 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 		return nil, err
 	default:
 		e.l.cluster.leave()
+		if time.Until(r.by) <= 0 {
+			return nil, err
+		}
 	}
 	return e.decide(ctx, r)
 }
@@ -164,7 +173,7 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := e.attemptSynced(ctx, by, r)
+		m, err := e.attemptSynced(ctx, by, r, try > 0)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return m, err
@@ -175,7 +184,7 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 			return nil, err
 		case isCutOff(err):
 			e.l.cluster.leave()
-			if r.kind == update || try > 0 {
+			if r.kind == update || try > 0 || time.Until(r.by) <= 0 {
 				return nil, err
 			}
 		default:
@@ -192,21 +201,21 @@ func isLearner(err error) bool {
 
 // attemptSynced is attempt, behind a sync if etcd would not take the read for one
 // that needs it: a transaction that only compares.
-func (e *calls) attemptSynced(ctx context.Context, by *clientv3.Client, r *request) (proto.Message, error) {
+func (e *calls) attemptSynced(ctx context.Context, by *clientv3.Client, r *request, last bool) (proto.Message, error) {
 	if t, ok := r.message.(*pb.TxnRequest); ok && r.kind != update && !hasReads(t) {
-		sync := &request{kind: syncedRead, placement: placement{message: nothing()}}
-		if _, err := e.attempt(ctx, by, sync); err != nil {
+		sync := &request{kind: syncedRead, placement: placement{message: nothing()}, by: r.by}
+		if _, err := e.attempt(ctx, by, sync, last); err != nil {
 			return nil, err
 		}
 	}
-	return e.attempt(ctx, by, r)
+	return e.attempt(ctx, by, r, last)
 }
 
-// attempt makes one call. A read gets half of the time, so that there is some left
-// for another member.
-func (e *calls) attempt(ctx context.Context, by *clientv3.Client, r *request) (proto.Message, error) {
-	d := e.l.core.cfg.Timeout
-	if r.kind != update && len(e.l.cluster.members) > 1 {
+// attempt makes one call. A read gets half of the time that is left, so that there is
+// some for another member, unless this is the last attempt.
+func (e *calls) attempt(ctx context.Context, by *clientv3.Client, r *request, last bool) (proto.Message, error) {
+	d := time.Until(r.by)
+	if r.kind != update && !last && len(e.l.cluster.members) > 1 {
 		d /= 2
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)

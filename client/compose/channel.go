@@ -21,13 +21,12 @@ import (
 // strict one: it reflects all that was acknowledged before it was sent, and as its
 // answer's revision becomes the session's, so do the causal reads behind it.
 type channel struct {
-	l     *link
-	s     *client.Session
-	local client.Reader
-	quick map[*route]*quick
-	// heard and still are the watchdog's.
-	heard, still int64
-	closed       atomic.Bool
+	l      *link
+	s      *client.Session
+	local  client.Reader
+	quick  map[*route]*quick
+	silent silence // the watchdog's
+	closed atomic.Bool
 }
 
 // quick are the functions that have the answers to requests that need no memory of
@@ -186,6 +185,7 @@ var errUnled = errors.New("it relied on the one before, to be as new")
 
 func (ch *channel) saw(revision int64) { ch.s.See(client.Token(revision)) }
 func (ch *channel) seen() int64        { return int64(ch.s.Token()) }
+func (ch *channel) hurry(by time.Time) { ch.l.core.watch.hurry(ch, by) }
 
 func (ch *channel) close() {
 	if ch.closed.Swap(true) {

@@ -19,9 +19,13 @@ type Config struct {
 	// piece, in the order of the keys, as Algorithm 1 demands. The pieces are of
 	// different moments. Without it such a range is refused with ErrSpans.
 	SpanRanges bool
-	// Timeout is how long a cluster may keep silent on a request before the request
-	// fails with a *ClusterError: 5 s if 0. On an etcd cluster it bounds each request.
-	// A cluster all of whose members refuse connections isn't waited for so long.
+	// Timeout bounds the time that a cluster may keep silent on a request, connecting to
+	// it and other members' attempts included, before the request fails with a
+	// *ClusterError: 5 s if 0. It counts from when the request waits for no other
+	// cluster. On an etcd cluster it bounds each call; the requests of a session of a stoa
+	// cluster are given up together, when nothing was answered for nearly so long (a
+	// sixteenth less, at most). A cluster all of whose members refuse connections isn't
+	// waited for so long.
 	Timeout time.Duration
 	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
 	Pending int

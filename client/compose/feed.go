@@ -142,6 +142,8 @@ func (f *Feed) segments(key string, opts []clientv3.OpOption) ([]segment, error)
 // open opens one watch.
 func (f *Feed) open(ctx context.Context, seg segment, opts []clientv3.OpOption) (*FeedWatch, error) {
 	w := &FeedWatch{f: f, seg: seg, tail: f.c.core.tail(seg, append(opts[:len(opts):len(opts)], clientv3.WithCreatedNotify()))}
+	late := time.NewTimer(f.c.core.cfg.Timeout)
+	defer late.Stop()
 	if err := f.join(ctx, w); err != nil {
 		return nil, w.tail.of.named(plain(err), false)
 	}
@@ -150,8 +152,6 @@ func (f *Feed) open(ctx context.Context, seg segment, opts []clientv3.OpOption) 
 	opened := make(chan struct{})
 	go w.run(own, sync.OnceFunc(func() { close(opened) }))
 	var err error
-	late := time.NewTimer(f.c.core.cfg.Timeout)
-	defer late.Stop()
 	select {
 	case <-opened:
 	case <-late.C:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -146,7 +147,7 @@ func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
 	}
 	m, err := inPlace(func() (proto.Message, error) {
 		f := new(client.Promise[proto.Message])
-		r.done = f.Resolve
+		r.done, r.by = f.Resolve, time.Time{}
 		if err := c.core.submit(ctx, r); err != nil {
 			return nil, err
 		}

@@ -88,7 +88,8 @@ func (c *core) grant(ctx context.Context, in []*cluster, ttl int64) (*clientv3.L
 // was answered. Its keys go at one revision in each cluster, but not in all clusters
 // at one time.
 func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	_ = c.flush(ctx) // a cluster that doesn't answer is no reason to leave it in the others
+	ctx, cancel, _ := c.behind(ctx) // a cluster that doesn't answer is no reason to leave it in the others
+	defer cancel()
 	errs := c.core.revoke(ctx, c.shared.clusters, id)
 	gone := 0
 	for _, err := range errs {
@@ -121,12 +122,14 @@ func (c *core) revoke(ctx context.Context, in []*cluster, id clientv3.LeaseID) [
 // TimeToLive is the shortest that the clusters say, -1 if one has lost the lease, with
 // the keys of all.
 func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	if err := c.flush(ctx); err != nil {
+	ctx, cancel, err := c.behind(ctx)
+	defer cancel()
+	if err != nil {
 		return nil, err
 	}
 	in := c.shared.clusters
 	answers := make([]*clientv3.LeaseTimeToLiveResponse, len(in))
-	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
+	err = first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
 		answers[i], err = by.TimeToLive(ctx, id, opts...)
 		return err
 	}))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -47,6 +48,8 @@ type carrier interface {
 	// that was read.
 	saw(revision int64)
 	seen() int64
+	// hurry bounds the wait for the requests that have been sent.
+	hurry(by time.Time)
 	close()
 }
 
@@ -66,34 +69,38 @@ func (l *link) send(ctx context.Context, r *request) error {
 	if r.act != send {
 		l.lead.Store(n)
 	}
+	by := r.by
 	if err := l.by.send(ctx, r); err != nil {
 		l.sent.Add(-1)
 		return err
+	}
+	if !by.IsZero() {
+		l.by.hurry(by)
 	}
 	return nil
 }
 
 // open finds a carrier. Only the pump calls it.
-func (l *link) open() error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.core.cfg.Timeout)
+func (l *link) open(by time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), by)
 	defer cancel()
 	near, kind, err := l.cluster.connect(ctx)
 	if err != nil {
 		return err
 	}
-	var by carrier = newCalls(l)
+	var found carrier = newCalls(l)
 	if kind == Stoa {
-		if by, err = newChannel(ctx, l, near); err != nil {
+		if found, err = newChannel(ctx, l, near); err != nil {
 			return err
 		}
 	}
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
 	if l.core.closed {
-		by.close()
+		found.close()
 		return ErrClosed
 	}
-	l.by = by
+	l.by = found
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -45,6 +46,9 @@ type request struct {
 	kind  kind
 	act   action // once it is sent
 	epoch uint64
+	// by is when its cluster must have answered, from when the request waits for nothing
+	// else than that cluster; zero as long as it waits for others.
+	by time.Time
 	// session, if it goes through one: it is not sent when that has ended.
 	session *Session
 	// done has the answer. It is called once, and must not wait.
@@ -183,8 +187,11 @@ func (c *core) pump() {
 		case r.epoch != l.epoch.Load():
 			c.drop(r, l.cluster.named(ErrBehind, false))
 		case !l.ready():
+			if r.by.IsZero() {
+				r.by = time.Now().Add(c.cfg.Timeout)
+			}
 			c.mu.Unlock()
-			if err := l.open(); err != nil {
+			if err := l.open(r.by); err != nil {
 				c.mu.Lock()
 				l.lost()
 				c.failures.Add(1)
@@ -264,6 +271,17 @@ func (c *core) waitForRoom(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// behind is for what concerns all clusters, and comes behind all that was sent before. It
+// waits for that, at most for half of the time that a cluster has for an answer; the
+// context has what is left of it.
+func (c *Client) behind(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	timeout := c.core.cfg.Timeout
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	half, stop := context.WithTimeout(ctx, timeout/2)
+	defer stop()
+	return ctx, cancel, c.flush(half)
 }
 
 // flush waits until all that was sent before is answered.

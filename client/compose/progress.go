@@ -33,18 +33,18 @@ func (p *part) ask() {
 		}
 		wait.Stop()
 		p.f.mu.Lock()
-		silent := time.Since(p.heard)
+		left := timeout - time.Since(p.heard)
 		needed := slices.Contains(p.f.merger.lacking(), p.of.at)
 		p.f.mu.Unlock()
-		if silent > timeout {
+		if left <= 0 {
 			p.fail()
 			return
 		}
-		if rest = timeout / 3; needed {
-			rest = askAgain
+		if rest = min(timeout/3, left); needed {
+			rest = min(askAgain, left)
 		}
-		if needed || silent >= timeout/3 {
-			ctx, cancel := context.WithTimeout(p.f.ctx, timeout/3)
+		if needed || left <= timeout*2/3 {
+			ctx, cancel := context.WithTimeout(p.f.ctx, min(timeout/3, left))
 			_ = p.by.RequestProgress(watchContext(ctx))
 			cancel()
 		}

@@ -155,7 +155,8 @@ func (s *Session) Close(ctx context.Context) error {
 		<-s.kept
 		return nil
 	}
-	_ = s.Client.flush(ctx) // a cluster that doesn't answer must not keep the leases of others
+	ctx, cancel, _ := s.Client.behind(ctx) // a cluster that doesn't answer must not keep the leases of others
+	defer cancel()
 	s.end(client.ErrSessionClosed)
 	<-s.kept
 	errs := slices.DeleteFunc(s.core.revoke(ctx, s.keeper.in, s.id), func(err error) bool {

@@ -101,16 +101,20 @@ func (c *core) tail(seg segment, opts []clientv3.OpOption) *tail {
 	return w
 }
 
-// run hands over what comes until deliver says no, nil, or the cluster has not served
-// the watch for Config.Timeout: an error that names it. An end that the server wanted,
-// as for a revision that is compacted, is handed over, and is the end.
+// run hands over what comes until deliver says no, nil, or the cluster could not be
+// brought to serve the watch for Config.Timeout: an error that names it. An end that the
+// server wanted, as for a revision that is compacted, is handed over, and is the end.
 func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
-	served := time.Now()
+	began := time.Now() // to open the watch
 	for {
-		err := w.open(ctx, func(r clientv3.WatchResponse) bool {
-			served = time.Now()
+		served := false
+		err := w.open(ctx, began.Add(w.core.cfg.Timeout), func(r clientv3.WatchResponse) bool {
+			served = true
 			return w.turn(&r) || deliver(r)
 		})
+		if served {
+			began = time.Now()
+		}
 		var end *watchEnded
 		switch {
 		case errors.As(err, &end):
@@ -118,7 +122,7 @@ func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) boo
 			return nil
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case time.Since(served) >= w.core.cfg.Timeout:
+		case time.Since(began) >= w.core.cfg.Timeout:
 			return w.of.named(plain(err), false)
 		}
 		w.of.leave()
@@ -137,15 +141,18 @@ type watchEnded struct{ last clientv3.WatchResponse }
 
 func (e *watchEnded) Error() string { return "the watch has ended: " + e.last.Err().Error() }
 
-// open opens the watch and reads it until it ends: nil if deliver said no.
-func (w *tail) open(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
+// open opens the watch, by a time, and reads it until it ends: nil if deliver said no.
+func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.WatchResponse) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(w.core.ctx, func() { cancel(ErrClosed) })()
-	dial, stop := context.WithTimeout(ctx, w.core.cfg.Timeout)
-	near, _, err := w.of.connect(dial)
-	stop()
+	late := time.AfterFunc(time.Until(until), func() { cancel(ErrSilent) })
+	defer late.Stop()
+	near, _, err := w.of.connect(ctx)
 	if err != nil {
+		if why := context.Cause(ctx); why != nil {
+			err = why
+		}
 		return err
 	}
 	by := w.by
@@ -160,8 +167,6 @@ func (w *tail) open(ctx context.Context, deliver func(clientv3.WatchResponse) bo
 		op.WithKeyBytes(key)
 		op.WithRangeBytes(end)
 	})
-	late := time.AfterFunc(w.core.cfg.Timeout, func() { cancel(ErrSilent) })
-	defer late.Stop()
 	for r := range by.Watch(watchContext(ctx), string(key), opts...) {
 		late.Stop() // it is open, or refused
 		switch err := r.Err(); {
