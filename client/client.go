@@ -7,7 +7,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
@@ -30,6 +29,9 @@ type Client struct {
 // New makes a client. It returns before a connection stands, unless there is a
 // password to be exchanged.
 func New(cfg Config) (*Client, error) {
+	if err := checkClientID(cfg.ClientID); err != nil {
+		return nil, err
+	}
 	cfg = cfg.withDefaults()
 	c, err := clientv3.New(cfg.etcd())
 	if err != nil {
@@ -117,12 +119,5 @@ func (c *Client) leaderMoved(leader uint64) {
 	defer c.mu.Unlock()
 	for s := range c.sessions {
 		s.moveTo(leader)
-	}
-}
-
-// callerName tells who the client is with every call of the etcd client inside.
-func callerName(id string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return invoker(metadata.AppendToOutgoingContext(ctx, "stoa-client-id", id), method, req, reply, cc, opts...)
 	}
 }

@@ -27,8 +27,8 @@ type Config struct {
 	// DialTimeout bounds one attempt to reach one endpoint: 5 s if 0.
 	DialTimeout time.Duration
 
-	// ClientID is who the client is to the cluster's extensions; at most 256 bytes.
-	// Empty: anonymous.
+	// ClientID is who the client is to the cluster's extensions, in calls, watches and
+	// sessions alike: up to 256 characters of printable ASCII. Empty: "anonymous".
 	ClientID string
 	// TTL is how long a session outlives its last sign of life: 30 s if 0, whole
 	// seconds.
@@ -98,9 +98,7 @@ func (c Config) etcd() clientv3.Config {
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 	}
-	if c.ClientID != "" {
-		options = append(options, grpc.WithChainUnaryInterceptor(callerName(c.ClientID)))
-	}
+	options = append(options, Identify(c.ClientID)...)
 	return clientv3.Config{
 		Endpoints:   c.Endpoints,
 		TLS:         c.TLS,

@@ -169,7 +169,6 @@ func (s *Session) hello() *stoapb.ClientBatch {
 		Next:         s.backlog.first,
 		Sent:         s.backlog.carried,
 		Revision:     s.token.Load(),
-		Client:       s.o.client,
 		PartitionMap: true,
 	}
 	if s.id == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -218,7 +220,7 @@ func (m *fakeMember) open(g stoapb.Sessions_OpenServer, first *stoapb.ClientBatc
 	switch {
 	case o.Session == 0:
 		f.lastID++
-		s = &fakeSession{id: f.lastID, results: map[uint64]*stoapb.Reply{}, client: o.Client}
+		s = &fakeSession{id: f.lastID, results: map[uint64]*stoapb.Reply{}, client: strings.Join(metadata.ValueFromIncomingContext(g.Context(), "stoa-client-id"), ", ")}
 		f.sessions[s.id] = s
 	case s == nil:
 		return nil, nil, status.Error(codes.NotFound, "etcdserver: requested lease not found")

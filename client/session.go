@@ -81,7 +81,6 @@ type SessionOption func(*sessionOptions)
 type sessionOptions struct {
 	ttl       time.Duration
 	level     Level
-	client    string
 	token     Token
 	endpoints []string
 	refusal   time.Duration
@@ -93,9 +92,6 @@ func WithTTL(ttl time.Duration) SessionOption { return func(o *sessionOptions) {
 
 // WithLevel sets the level of reads and watches that don't ask for one.
 func WithLevel(l Level) SessionOption { return func(o *sessionOptions) { o.level = l } }
-
-// WithClientID sets who the client is to extensions.
-func WithClientID(id string) SessionOption { return func(o *sessionOptions) { o.client = id } }
 
 // WithToken makes causal reads see all that another session has seen.
 func WithToken(t Token) SessionOption { return func(o *sessionOptions) { o.token = t } }
@@ -118,7 +114,7 @@ func WithRefusal(after time.Duration) SessionOption {
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	s := &Session{
 		c:       c,
-		o:       sessionOptions{ttl: c.cfg.TTL, level: c.cfg.Level, client: c.cfg.ClientID},
+		o:       sessionOptions{ttl: c.cfg.TTL, level: c.cfg.Level},
 		done:    make(chan struct{}),
 		stopped: make(chan struct{}),
 		wake:    make(chan struct{}, 1),

@@ -357,7 +357,9 @@ func TestTaken(t *testing.T) {
 func TestLevelsAndTokens(t *testing.T) {
 	f := newFake(t, 1)
 	ctx := testContext(t)
-	s := f.session(client.WithLevel(client.Causal), client.WithToken(40), client.WithClientID("me"))
+	c := f.client(func(cfg *client.Config) { cfg.ClientID = "me" })
+	s, err := c.Session(ctx, client.WithLevel(client.Causal), client.WithToken(40))
+	require.NoError(t, err)
 	require.EqualValues(t, 40, s.Token())
 	_, _ = s.Get(ctx, "k")
 	_, _ = s.At(client.Strict).Get(ctx, "k")

@@ -91,7 +91,7 @@ func (c *cluster) dialled() (*client.Client, Kind, error) {
 	}
 	near, err := client.New(client.Config{
 		Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
-		DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
+		ClientID: c.cfg.ClientID, DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
 		DialOptions: append(options, c.of.DialOptions...),
 	})
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *cluster) deciding() (*clientv3.Client, error) {
 	if c.voters == nil {
 		voters, err := clientv3.New(clientv3.Config{
 			Endpoints: c.of.Endpoints, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
-			DialTimeout: c.cfg.DialTimeout, DialOptions: c.of.DialOptions, Logger: c.cfg.Logger.Named(c.name),
+			DialTimeout: c.cfg.DialTimeout, DialOptions: append(client.Identify(c.cfg.ClientID), c.of.DialOptions...), Logger: c.cfg.Logger.Named(c.name),
 		})
 		if err != nil {
 			return nil, err

@@ -29,6 +29,9 @@ type Config struct {
 	Timeout time.Duration
 	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
 	Pending int
+	// ClientID is who the client is to the extensions of stoa clusters: see
+	// client.Config.
+	ClientID string
 	// Policy says which reads are synced. Anything but LeadingSyncs is for
 	// experiments.
 	Policy Policy

@@ -37,41 +37,20 @@ type Client interface {
 // registered, or this client hasn't acknowledged it ([Register] does both).
 var ErrUnhandled = errors.New("no extension has handled the call")
 
-// What a client says of itself in the metadata of its calls.
-const (
-	metadataClient = "stoa-client-id"
-	metadataLease  = "stoa-lease"
-)
+// metadataLease names the lease that a call comes with.
+const metadataLease = "stoa-lease"
 
-// WithClient names the client in every call made with the context. A name has up to 256
-// bytes.
-func WithClient(ctx context.Context, id string) context.Context {
-	return withMetadata(ctx, metadataClient, id)
-}
-
-// WithLease gives a lease to every call made with the context, for extensions that tie
-// keys to the client (monitor) when a request itself has no lease, as watches have none.
-// The recipes of this package don't need it: they take the lease as an argument.
+// WithLease gives a lease to every gRPC call and watch made with the context, for
+// extensions that tie keys to the client (monitor) when a request itself has no lease, as
+// watches have none. The recipes of this package don't need it: they take the lease as an
+// argument. Nor do sessions: what goes over one comes with the session's lease.
 func WithLease(ctx context.Context, lease clientv3.LeaseID) context.Context {
-	return withMetadata(ctx, metadataLease, strconv.FormatInt(int64(lease), 16))
-}
-
-func withMetadata(ctx context.Context, key, value string) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy
 	if md == nil {
 		md = metadata.MD{}
 	}
-	md.Set(key, value)
+	md.Set(metadataLease, strconv.FormatInt(int64(lease), 16))
 	return metadata.NewOutgoingContext(ctx, md)
-}
-
-// caller is the name that calls with the context are made under.
-func caller(ctx context.Context) string {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	if v := md.Get(metadataClient); len(v) > 0 {
-		return v[0]
-	}
-	return "anonymous"
 }
 
 func rootOf(recipe, root string) string {

@@ -3,8 +3,9 @@
 // client, a program in the servers does at once (the ideas of EZK: Distler et al.,
 // Extensible Distributed Coordination). The programs are those of package extensions.
 //
-//	cli, err := clientv3.New(…)                      // etcd's client, nothing else
-//	ctx = recipes.WithClient(ctx, "worker-7")        // who this is, in every call
+//	cli, err := client.New(client.Config{            // or etcd's client, or a session
+//		Endpoints: endpoints, ClientID: "worker-7",  // who this is, in every call
+//	})
 //	err = recipes.Register(ctx, cli, "queue")        // once, at the start
 //	q := recipes.NewQueue(cli, "")
 //	task, err := q.Take(ctx, "worker-7", lease)      // waits its turn
@@ -16,10 +17,12 @@
 //
 // What holds for all of them:
 //
-//  1. An extension serves only clients that have registered or acknowledged it, by the
-//     name that [WithClient] puts into the context ("anonymous" without). Other clients'
-//     calls mean the plain keys; where an answer shows that, the error is [ErrUnhandled].
-//     So call [Register] first, and with the same client's name as everything after it.
+//  1. An extension serves only clients that have registered or acknowledged it. The calls
+//     of others mean the plain keys; where an answer shows that, the error is
+//     [ErrUnhandled], and a call that waits waits for ever. So call [Register] first, by
+//     the same client's name as everything after it. The name is client.Config.ClientID,
+//     in calls, watches and sessions alike; a client of etcd's package is given it by
+//     client.Identify. All clients without one are one client, "anonymous".
 //  2. Nothing that changes something is a read, because etcd's client repeats reads by
 //     itself when a connection breaks. After an error that isn't the recipe's own
 //     ([context.DeadlineExceeded], Unavailable) a call may or may not have happened.

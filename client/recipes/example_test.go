@@ -10,14 +10,14 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/recipes"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
 // cli is a client of the server that the examples run on.
-var cli *clientv3.Client
+var cli *client.Client
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer c.Close()
-	cli, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	cli, err = client.New(client.Config{Endpoints: c.Endpoints(), ClientID: "example"})
 	if err != nil {
 		log.Print(err)
 		return 1
@@ -55,7 +55,6 @@ func run(m *testing.M) int {
 // begin is what every example does first: register what it uses.
 func begin(names ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	ctx = recipes.WithClient(ctx, "example")
 	if err := recipes.Register(ctx, cli, names...); err != nil {
 		log.Fatal(err)
 	}
@@ -88,8 +87,12 @@ func ExampleCounter() {
 	fmt.Println(visits.Add(ctx, 10))
 	fmt.Println(visits.Value(ctx))
 
-	stranger := recipes.WithClient(ctx, "somebody who hasn't registered it")
-	_, err := visits.Add(stranger, 1)
+	stranger, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: "stranger"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stranger.Close()
+	_, err = recipes.NewCounter(stranger, "", "visits").Add(ctx, 1)
 	fmt.Println(errors.Is(err, recipes.ErrUnhandled))
 	// Output:
 	// 1 <nil>

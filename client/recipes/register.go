@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/stoa-kv/stoa/extensions"
 )
 
@@ -52,38 +54,51 @@ func register(ctx context.Context, kv KV, name, source string) error {
 	if err != nil {
 		return err
 	}
-	there := one(resp)
-	mine := false
-	if there != nil {
-		if mine, err = owns(ctx, kv, name); err != nil {
-			return err
-		}
+	if there := one(resp); there == nil {
+		_, err = kv.Put(ctx, managerPrefix+name, source)
+	} else if string(there.Value) != source {
+		err = replace(ctx, kv, name, source)
 	}
-	// A client that puts the same source at the same time leaves the owner as it is, so
-	// who that is has to be asked afterwards.
-	if there == nil || mine && string(there.Value) != source {
-		if _, err := kv.Put(ctx, managerPrefix+name, source); err != nil {
-			return err
-		}
-		if mine, err = owns(ctx, kv, name); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	if mine {
-		return nil
-	}
-	_, err = kv.Put(ctx, managerPrefix+name+"/ack", "")
+	// Another client may have put the same source a moment before: it is the owner then.
+	_, err = acknowledge(ctx, kv, name)
 	return err
 }
 
-func owns(ctx context.Context, kv KV, name string) (bool, error) {
+// replace puts a new source in the place of one that this client owns.
+func replace(ctx context.Context, kv KV, name, source string) error {
+	me, err := acknowledge(ctx, kv, name)
+	if err != nil {
+		return err
+	}
 	resp, err := kv.Get(ctx, managerPrefix+name+"/owner")
 	if err != nil {
-		return false, err
+		return err
 	}
-	owner := one(resp)
-	if owner == nil {
-		return false, fmt.Errorf("%s%s has no owner: %w", managerPrefix, name, ErrUnhandled)
+	if owner := one(resp); owner != nil && string(owner.Value) == me {
+		_, err = kv.Put(ctx, managerPrefix+name, source)
 	}
-	return string(owner.Value) == caller(ctx), nil
+	return err
+}
+
+// acknowledge lets the extension handle this client's calls, and returns the name under
+// which the servers know the client: that of the key which the acknowledgement has made.
+func acknowledge(ctx context.Context, kv KV, name string) (me string, err error) {
+	acks := managerPrefix + name + "/ack"
+	put, err := kv.Put(ctx, acks, "")
+	if err != nil {
+		return "", err
+	}
+	resp, err := kv.Get(ctx, acks+"/", clientv3.WithPrefix(), clientv3.WithRev(put.Header.Revision))
+	if err != nil {
+		return "", err
+	}
+	for _, ack := range resp.Kvs {
+		if ack.ModRevision == put.Header.Revision {
+			return strings.TrimPrefix(string(ack.Key), acks+"/"), nil
+		}
+	}
+	return "", fmt.Errorf("%s names no client: %w", acks, ErrUnhandled)
 }

@@ -20,7 +20,7 @@ func TestElectionOverSessions(t *testing.T) {
 	require.NoError(t, recipes.RegisterAt(ctx, cli, "sessions", "election", "/sessions/"))
 	var candidates []*recipes.Election
 	for _, level := range []client.Level{client.Strict, client.Fast} {
-		c, err := client.New(client.Config{Endpoints: cli.Endpoints(), Level: level})
+		c, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: "example", Level: level})
 		require.NoError(t, err)
 		defer c.Close()
 		s, err := c.Session(ctx)

@@ -21,7 +21,7 @@ type store interface {
 
 // perCluster are the flags that the file of --compose takes the place of.
 var perCluster = []string{
-	"endpoints", "insecure-transport", "insecure-skip-tls-verify", "cert", "key", "cacert", "user", "password", "client-id", "lease",
+	"endpoints", "insecure-transport", "insecure-skip-tls-verify", "cert", "key", "cacert", "user", "password", "lease",
 }
 
 // checkCompose refuses flags that --compose makes meaningless.
@@ -46,7 +46,7 @@ func (a *app) open() (store, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.DialTimeout, cfg.Timeout = a.o.dial, a.o.command
+	cfg.DialTimeout, cfg.Timeout, cfg.ClientID = a.o.dial, a.o.command, a.o.client
 	c, err := compose.New(cfg)
 	if err != nil {
 		return nil, badArgs("composition %s: %w", a.o.compose, err)

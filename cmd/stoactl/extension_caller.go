@@ -6,38 +6,32 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
-// The metadata by which a client says who it is.
-const (
-	metadataClient = "stoa-client-id"
-	metadataLease  = "stoa-lease"
-)
+// metadataLease names the lease that a request comes with.
+const metadataLease = "stoa-lease"
 
 // callerOptions put --client-id and --lease into every request.
 func (a *app) callerOptions() ([]grpc.DialOption, error) {
-	var pairs []string
-	if a.o.client != "" {
-		pairs = append(pairs, metadataClient, a.o.client)
+	options := client.Identify(a.o.client)
+	if a.o.lease == "" {
+		return options, nil
 	}
-	if a.o.lease != "" {
-		if _, err := leaseNamed(a.o.lease); err != nil {
-			return nil, err
-		}
-		pairs = append(pairs, metadataLease, a.o.lease)
+	if _, err := leaseNamed(a.o.lease); err != nil {
+		return nil, err
 	}
-	if len(pairs) == 0 {
-		return nil, nil
+	withLease := func(ctx context.Context) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, metadataLease, a.o.lease)
 	}
-	say := func(ctx context.Context) context.Context { return metadata.AppendToOutgoingContext(ctx, pairs...) }
-	return []grpc.DialOption{
+	return append(options,
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			return do(say(ctx), method, req, reply, c, opts...)
+			return do(withLease(ctx), method, req, reply, c, opts...)
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, do grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return do(say(ctx), d, c, method, opts...)
-		}),
-	}, nil
+			return do(withLease(ctx), d, c, method, opts...)
+		})), nil
 }
 
 // leaseNamed reads a lease's ID as people write it.

@@ -97,13 +97,13 @@ func TestClientAndLeaseGoWithEveryRequest(t *testing.T) {
 	for _, args := range []string{"get a", "put a b --lease 0", "del a", "txn"} {
 		code, _, errs := call("", []string{"STOACTL_CLIENT_ID=alice"}, append(strings.Fields(args), "--endpoints="+addr)...)
 		require.Zero(t, code, errs)
-		require.Equal(t, []string{"alice"}, f.metadata.Get(metadataClient), args)
+		require.Equal(t, []string{"alice"}, f.metadata.Get("stoa-client-id"), args)
 		require.Empty(t, f.metadata.Get(metadataLease))
 	}
 	code, _, errs := call("", nil, "get", "a", "--lease", "1f", "--client-id", "bob", "--endpoints="+addr)
 	require.Zero(t, code, errs)
 	require.Equal(t, []string{"1f"}, f.metadata.Get(metadataLease))
-	require.Equal(t, []string{"bob"}, f.metadata.Get(metadataClient))
+	require.Equal(t, []string{"bob"}, f.metadata.Get("stoa-client-id"))
 	code, _, errs = call("", nil, "get", "a", "--lease", "one", "--endpoints="+addr)
 	require.Equal(t, exitBadArgs, code)
 	require.Contains(t, errs, "bad lease ID")

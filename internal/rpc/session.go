@@ -58,6 +58,9 @@ func (s *sessionServer) open(stream grpc.ServerStream) error {
 	if len(o.GetClient()) > maxClientID {
 		return badSession("the client's id is longer than 256 bytes")
 	}
+	if o.GetClient() == "" {
+		o.Client, _ = Caller(ctx)
+	}
 	watches, err := s.watches(o)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -165,7 +166,15 @@ func newEnv(t *testing.T, s shape, c *process.Cluster) *env {
 // client makes an etcd client that ends with the test.
 func (e *env) client(endpoints ...string) *clientv3.Client {
 	e.t.Helper()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	return e.named("", endpoints...)
+}
+
+// named is client with a name by which extensions know it.
+func (e *env) named(id string, endpoints ...string) *clientv3.Client {
+	e.t.Helper()
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop(), DialOptions: client.Identify(id),
+	})
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { cli.Close() })
 	return cli

@@ -18,7 +18,7 @@ import (
 
 func TestRecipeCounter(t *testing.T) {
 	extended(t, 6, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("counter")
+		ctx, root := e.ctx, e.recipe("counter")
 		const each = 40
 		var seen sync.Map
 		together(t, len(clients), func(i int) error {
@@ -54,22 +54,25 @@ func TestRecipeCounter(t *testing.T) {
 func TestRecipesRegisteredByMany(t *testing.T) {
 	extended(t, 6, func(t *testing.T, e *env, clients []*clientv3.Client) {
 		name, root := strings.Trim(e.root, "/")+"-many", e.root+"many"
-		together(t, len(clients), func(i int) error {
-			ctx := recipes.WithClient(e.ctx, fmt.Sprint("client ", i))
+		named := make([]*clientv3.Client, len(clients))
+		for i := range named {
+			named[i] = e.named(fmt.Sprint("client ", i), e.Endpoints()[i%e.nodes])
+		}
+		together(t, len(named), func(i int) error {
 			for range 3 {
-				if err := recipes.RegisterAt(ctx, clients[i], name, "counter", root); err != nil {
+				if err := recipes.RegisterAt(e.ctx, named[i], name, "counter", root); err != nil {
 					return err
 				}
-				if _, err := recipes.NewCounter(clients[i], root, "").Add(ctx, 1); err != nil {
+				if _, err := recipes.NewCounter(named[i], root, "").Add(e.ctx, 1); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
-		stranger := recipes.WithClient(e.ctx, "stranger")
-		_, err := recipes.NewCounter(e.cli, root, "").Add(stranger, 1)
+		stranger := recipes.NewCounter(e.cli, root, "")
+		_, err := stranger.Add(e.ctx, 1)
 		require.ErrorIs(t, err, recipes.ErrUnhandled)
-		n, err := recipes.NewCounter(e.cli, root, "").Value(stranger)
+		n, err := stranger.Value(e.ctx)
 		require.NoError(t, err)
 		require.EqualValues(t, 3*len(clients), n)
 	})
@@ -77,7 +80,7 @@ func TestRecipesRegisteredByMany(t *testing.T) {
 
 func TestRecipeRateLimiter(t *testing.T) {
 	extended(t, 4, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("ratelimit")
+		ctx, root := e.ctx, e.recipe("ratelimit")
 		require.NoError(t, recipes.NewRateLimiter(e.cli, root, "r", 24*time.Hour).SetLimit(ctx, 50))
 		var granted atomic.Int64
 		together(t, len(clients), func(i int) error {
@@ -100,7 +103,7 @@ func TestRecipeRateLimiter(t *testing.T) {
 // A watcher sees a rename whole, and so does every read.
 func TestRecipeRenameIsAtomic(t *testing.T) {
 	extended(t, 1, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("rename")
+		ctx, root := e.ctx, e.recipe("rename")
 		const files, moves = 40, 12
 		var rev int64
 		for i := range files {
@@ -157,7 +160,7 @@ func TestRecipeRenameIsAtomic(t *testing.T) {
 
 func TestRecipeBalancer(t *testing.T) {
 	extended(t, 4, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("balancer")
+		ctx, root := e.ctx, e.recipe("balancer")
 		b := recipes.NewBalancer(e.cli, root, "web")
 		_, err := b.Next(ctx)
 		require.ErrorIs(t, err, recipes.ErrNoServer)
@@ -199,7 +202,7 @@ func TestRecipeBalancer(t *testing.T) {
 
 func TestRecipeTupleSpace(t *testing.T) {
 	extended(t, 4, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("tuplespace")
+		ctx, root := e.ctx, e.recipe("tuplespace")
 		type tuple = recipes.Tuple
 		s := recipes.NewTupleSpace(e.cli, root)
 		require.NoError(t, s.Out(ctx, tuple{"job", "1"}, 0))

@@ -20,11 +20,11 @@ func TestRecipesWaitThroughAFailure(t *testing.T) {
 	t.Parallel()
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
 	e := newEnv(t, shape{3, 2}, c)
-	ctx := recipes.WithClient(e.ctx, "tester")
-	require.NoError(t, recipes.Register(ctx, e.cli, "queue", "barrier", "election", "semaphore", "tuplespace"))
+	ctx := e.ctx
 	victim := c.Servers[e.leader()]
-	waiter := e.client(victim.ClientURL)
-	others := e.client(e.without(victim)...)
+	waiter := e.named("tester", victim.ClientURL)
+	others := e.named("tester", e.without(victim)...)
+	require.NoError(t, recipes.Register(ctx, others, "queue", "barrier", "election", "semaphore", "tuplespace"))
 	lease := e.session(60)
 
 	answers := make(chan string)

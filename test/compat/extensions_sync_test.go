@@ -17,7 +17,7 @@ import (
 
 func TestRecipeQueueHandsOutOnce(t *testing.T) {
 	extended(t, 6, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("queue")
+		ctx, root := e.ctx, e.recipe("queue")
 		const producers, each = 2, 30
 		var left atomic.Int64
 		left.Store(producers * each)
@@ -59,7 +59,7 @@ func TestRecipeQueueHandsOutOnce(t *testing.T) {
 
 func TestRecipeQueueServesInTurn(t *testing.T) {
 	extended(t, 3, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("queue")
+		ctx, root := e.ctx, e.recipe("queue")
 		q := recipes.NewQueue(e.cli, root)
 		got := make(chan string)
 		take := func(i int, lease clientv3.LeaseID) {
@@ -121,7 +121,7 @@ func TestRecipeQueueServesInTurn(t *testing.T) {
 
 func TestRecipeBarrier(t *testing.T) {
 	extended(t, 5, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("barrier")
+		ctx, root := e.ctx, e.recipe("barrier")
 		n := len(clients)
 		require.ErrorContains(t, recipes.NewBarrier(e.cli, root).Enter(ctx, "a", 0), "threshold")
 		require.NoError(t, recipes.NewBarrier(e.cli, root).SetThreshold(ctx, n))
@@ -154,7 +154,7 @@ func TestRecipeBarrier(t *testing.T) {
 // A participant counts as long as its lease lasts, and as long as it waits.
 func TestRecipeBarrierWithoutTheDead(t *testing.T) {
 	extended(t, 3, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("barrier")
+		ctx, root := e.ctx, e.recipe("barrier")
 		b := recipes.NewBarrier(e.cli, root)
 		require.NoError(t, b.SetThreshold(ctx, 2))
 		impatient, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
@@ -191,7 +191,7 @@ func TestRecipeBarrierWithoutTheDead(t *testing.T) {
 
 func TestRecipeElectionHasOneLeader(t *testing.T) {
 	extended(t, 5, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("election")
+		ctx, root := e.ctx, e.recipe("election")
 		var leading, last atomic.Int64
 		together(t, len(clients), func(i int) error {
 			candidate := recipes.NewElection(clients[i], root, fmt.Sprint("n", i), e.session(60))
@@ -220,7 +220,7 @@ func TestRecipeElectionHasOneLeader(t *testing.T) {
 
 func TestRecipeElectionHandsOver(t *testing.T) {
 	extended(t, 4, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("election")
+		ctx, root := e.ctx, e.recipe("election")
 		type won struct {
 			name string
 			l    *recipes.Leadership
@@ -271,7 +271,7 @@ func TestRecipeElectionHandsOver(t *testing.T) {
 
 func TestRecipeSemaphore(t *testing.T) {
 	extended(t, 6, func(t *testing.T, e *env, clients []*clientv3.Client) {
-		ctx, root := e.recipe("semaphore")
+		ctx, root := e.ctx, e.recipe("semaphore")
 		s := recipes.NewSemaphore(e.cli, root, "s")
 		_, err := s.Acquire(ctx, "a", 0)
 		require.ErrorContains(t, err, "limit/s")

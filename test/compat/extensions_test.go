@@ -22,36 +22,35 @@ func needExtensions(t *testing.T) {
 	}
 }
 
-// recipe registers a recipe for this test alone and returns its root and a context to
-// call it with.
-func (e *env) recipe(name string) (context.Context, string) {
+// recipe registers a recipe for this test alone and returns its root.
+func (e *env) recipe(name string) string {
 	e.t.Helper()
 	root := e.root + name
 	if name != "counter" && name != "rename" {
 		root += "/"
 	}
 	own := strings.Trim(strings.ReplaceAll(e.root, "/", "-"), "-") + "-" + name
-	ctx := recipes.WithClient(e.ctx, "tester")
-	require.NoError(e.t, recipes.RegisterAt(ctx, e.cli, own, name, root))
+	require.NoError(e.t, recipes.RegisterAt(e.ctx, e.cli, own, name, root))
 	e.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		e.cli.Delete(recipes.WithClient(ctx, "tester"), "/em/"+own)
+		e.cli.Delete(ctx, "/em/"+own)
 	})
-	return ctx, root
+	return root
 }
 
-// extended runs a test with n clients, spread over the servers, on those shapes that
-// differ for extensions, or on all that are asked for.
+// extended runs a test with n clients of one name, spread over the servers, on those
+// shapes that differ for extensions, or on all that are asked for.
 func extended(t *testing.T, n int, test func(t *testing.T, e *env, clients []*clientv3.Client)) {
 	needExtensions(t)
 	matrix(t, func(t *testing.T, e *env) {
 		if os.Getenv("STOA_COMPAT_MATRIX") == "" && !slices.Contains([]shape{{1, 1}, {1, 2}, {3, 2}}, e.shape) {
 			t.Skip("as on others")
 		}
+		e.cli = e.named("tester", e.Endpoints()...)
 		clients := make([]*clientv3.Client, n)
 		for i := range clients {
-			clients[i] = e.client(e.Endpoints()[i%e.nodes])
+			clients[i] = e.named("tester", e.Endpoints()[i%e.nodes])
 		}
 		test(t, e, clients)
 	})

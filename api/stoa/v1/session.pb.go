@@ -259,7 +259,8 @@ type OpenSession struct {
 	// Of the session as far as the client has seen it, or of another session whose
 	// client has handed it over: causal reads see all that lies at or below.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Who the client is, for extensions; empty: anonymous. At most 256 bytes.
+	// Who the client is, for extensions. At most 256 bytes. Empty: what the stream's
+	// metadata say (stoa-client-id), as those of a call do; or else anonymous.
 	Client string `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
 	// When a session is taken up again: the watches that it still has, as WATCH
 	// requests with their old numbers, start_revision being what comes after the
