@@ -38,7 +38,7 @@ var benchLevels = map[string]client.Level{"strict": client.Strict, "causal": cli
 func (a *app) benchCommand() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measures puts and gets, over sessions and call by call", Args: cobra.NoArgs,
+		Use: "bench", Short: "Measures puts and gets, over sessions and call by call", Args: noArgs,
 		Long: `Measures puts and gets, over sessions (stoa only) and call by call.
 
 Every client has a directory of its own below /stoactl-bench/, which is deleted at the
@@ -90,10 +90,10 @@ func (a *app) bench(f benchFlags) error {
 	defer etcd.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	b := &benchmark{app: a, f: f, etcd: etcd, root: fmt.Sprintf("/stoactl-bench/%08x/", rand.Uint32()), value: strings.Repeat("x", f.value)}
+	b := &benchmark{app: a, f: f, etcd: etcd.Client, root: fmt.Sprintf("/stoactl-bench/%08x/", rand.Uint32()), value: strings.Repeat("x", f.value)}
 	defer b.clean()
 	if err := b.fill(ctx); err != nil {
-		return err
+		return etcd.explain(err)
 	}
 	var results []benchResult
 	for _, way := range []struct {

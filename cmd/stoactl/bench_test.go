@@ -41,7 +41,7 @@ func TestBenchRefuses(t *testing.T) {
 		"bench --clients 0":     "above 0",
 		"bench --level some":    `"some" is none of strict, causal, fast`,
 		"bench --duration -1s":  "above 0",
-		"bench somewhere":       "unknown command",
+		"bench somewhere":       "takes no arguments",
 		"bench --value notmany": "invalid argument",
 	} {
 		code, _, errs := call("", nil, strings.Fields(args)...)

@@ -42,6 +42,9 @@ func (a *app) open() (store, error) {
 	if a.o.compose == "" {
 		return a.connect()
 	}
+	if err := a.checkForm(); err != nil {
+		return nil, err
+	}
 	cfg, err := readComposition(a.o.compose, a.logger())
 	if err != nil {
 		return nil, err
@@ -67,7 +70,16 @@ func (a *app) withStore(f func(context.Context, store) error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	return f(ctx, s)
+	return explained(s, f(ctx, s))
+}
+
+// explained is an error with what is known of why there was no answer; a composition
+// says it itself.
+func explained(s store, err error) error {
+	if c, ok := s.(*connection); ok {
+		return c.explain(err)
+	}
+	return err
 }
 
 // happening is what a watch brings. In a composition, a revision is a cluster's.

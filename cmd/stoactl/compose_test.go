@@ -83,7 +83,7 @@ routes:
 		args, err := words(command)
 		require.NoError(t, err)
 		began := time.Now()
-		code, out, errs := call(stdin, env, args...)
+		code, out, errs := call(stdin+"\n\n\n", env, args...)
 		require.Less(t, time.Since(began), 3*time.Second)
 		var b strings.Builder
 		for _, f := range []struct {

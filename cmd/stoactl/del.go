@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -38,7 +39,7 @@ func (a *app) delCommand() *cobra.Command {
 
 func delView(r *clientv3.DeleteResponse) view {
 	return view{
-		json: r,
+		json: r, protobuf: (*pb.DeleteRangeResponse)(r),
 		simple: func(p *printer) {
 			p.line(r.Deleted)
 			for _, kv := range r.PrevKvs {

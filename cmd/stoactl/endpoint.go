@@ -21,11 +21,11 @@ func (a *app) endpointCommand() *cobra.Command {
 	cmd.PersistentFlags().BoolVar(&cluster, "cluster", false, "use all endpoints from the cluster member list")
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "health", Short: "Checks the healthiness of endpoints specified in --endpoints flag", Args: cobra.NoArgs,
+			Use: "health", Short: "Checks the healthiness of endpoints specified in --endpoints flag", Args: noArgs,
 			RunE: func(*cobra.Command, []string) error { return a.endpointHealth(cluster) },
 		},
 		&cobra.Command{
-			Use: "status", Short: "Prints out the status of endpoints specified in --endpoints flag", Args: cobra.NoArgs,
+			Use: "status", Short: "Prints out the status of endpoints specified in --endpoints flag", Args: noArgs,
 			RunE: func(*cobra.Command, []string) error { return a.endpointStatus(cluster) },
 		})
 	return cmd
@@ -96,11 +96,11 @@ func (a *app) checkEndpoint(ep string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.o.command)
 	defer cancel()
 	if _, err := c.Get(ctx, "health"); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return err
+		return c.explain(err)
 	}
 	alarms, err := c.AlarmList(ctx)
 	if err != nil {
-		return fmt.Errorf("unable to fetch the alarm list: %w", err)
+		return fmt.Errorf("unable to fetch the alarm list: %w", c.explain(err))
 	}
 	if len(alarms.Alarms) == 0 {
 		return nil
@@ -178,7 +178,8 @@ func (a *app) statusOf(ep string) (*clientv3.StatusResponse, error) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), a.o.command)
 	defer cancel()
-	return c.Status(ctx, ep)
+	r, err := c.Status(ctx, ep)
+	return r, c.explain(err)
 }
 
 func statusView(all []endpointStatus) view {

@@ -36,7 +36,7 @@ func (a *app) readFile(name string) ([]byte, error) {
 
 func (a *app) extensionRegister() *cobra.Command {
 	return &cobra.Command{
-		Use: "register <name> <file|->", Short: "Registers an extension, or replaces it", Args: cobra.ExactArgs(2),
+		Use: "register <name> <file|->", Short: "Registers an extension, or replaces it", Args: argsAre(cobra.ExactArgs(2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := extension.CheckName(args[0]); err != nil {
 				return badArgs("%w", err)
@@ -56,7 +56,7 @@ func extensionAckKey(name string) []byte { return []byte(extension.Root + name +
 func (a *app) extensionAck() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
-		Use: "ack <name>", Short: "Acknowledges another client's extension, so that it handles one's requests", Args: cobra.ExactArgs(1),
+		Use: "ack <name>", Short: "Acknowledges another client's extension, so that it handles one's requests", Args: argsAre(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			value := ""
 			if once {
@@ -72,7 +72,7 @@ func (a *app) extensionAck() *cobra.Command {
 // extensionPut is a command that puts a word as the state of an extension.
 func (a *app) extensionPut(use, word, short string) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " <name>", Short: short, Args: cobra.ExactArgs(1),
+		Use: use + " <name>", Short: short, Args: argsAre(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return a.putOne(extension.StateKey(args[0]), word) },
 	}
 }
@@ -90,7 +90,7 @@ func (a *app) putOne(key []byte, value string) error {
 // extensionDelete is a command that deletes one of an extension's keys.
 func (a *app) extensionDelete(use, short string, key func(string) []byte, missing string) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " <name>", Short: short, Args: cobra.ExactArgs(1),
+		Use: use + " <name>", Short: short, Args: argsAre(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
 				r, err := c.Delete(ctx, string(key(args[0])))

@@ -29,7 +29,7 @@ type registered struct {
 
 func (a *app) extensionList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Lists the extensions of the cluster", Args: cobra.NoArgs,
+		Use: "list", Short: "Lists the extensions of the cluster", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			all, err := a.registered(extension.Root)
 			if err != nil {
@@ -45,7 +45,7 @@ func (a *app) extensionList() *cobra.Command {
 
 func (a *app) extensionShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show <name>", Short: "Shows an extension and its source", Args: cobra.ExactArgs(1),
+		Use: "show <name>", Short: "Shows an extension and its source", Args: argsAre(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := a.registered(string(extension.SourceKey(args[0])))
 			if err != nil {

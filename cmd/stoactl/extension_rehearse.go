@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,7 +23,7 @@ type rehearseFlags struct {
 func (a *app) extensionTest() *cobra.Command {
 	var f rehearseFlags
 	cmd := &cobra.Command{
-		Use: "test <file|->...", Short: "Tries out extensions with given keys and requests; needs no cluster", Args: cobra.MinimumNArgs(1),
+		Use: "test <file|->...", Short: "Tries out extensions with given keys and requests; needs no cluster", Args: argsAre(cobra.MinimumNArgs(1)),
 		Long: `Registers the files' extensions, under the names of the files, with a state machine as
 servers have it, and carries out requests one after the other. Prints for each what it is
 answered with, which handlers ran and what they used, what changed, and what open watches
@@ -31,7 +32,13 @@ were told. All of it is the same at every run.
 A request is what one would type after stoactl: get, put, del, txn (its parts in further
 lines, indented) or watch [--prefix], with --client NAME and --lease ID in front of it. Two
 more are grant LEASE and expire LEASE, since there is no clock; a lease that --lease in
-front of a request, or the file of keys, names is granted by itself.`,
+front of a request, or the file of keys, names is granted by itself.
+
+Below a request, lines of "= WORD TEXT" say what is expected of it: a line of that word
+and text among those that are printed for it, or "= error" with a part of the error's
+text. What is expected and doesn't come is an error, and so is a request that fails, or
+a handler that runs because of it, unless that is expected. --expect compares all of the
+output instead, failures included.`,
 		RunE: func(_ *cobra.Command, args []string) error { return a.rehearse(&f, args) },
 	}
 	s := cmd.Flags()
@@ -62,28 +69,40 @@ func (a *app) rehearse(f *rehearseFlags, files []string) error {
 	}
 	var out bytes.Buffer
 	to := reporter{printer: &printer{&out, a.o.hex}, usage: f.usage}
+	var wrong []string
 	for _, s := range requests {
 		if err := grantMissing(r, s.caller.Lease); err != nil {
 			return err
 		}
-		to.request(s)
-		if w, ok := s.req.(*pb.WatchCreateRequest); ok {
-			to.report(r, r.Watch(w, s.caller))
-		} else {
-			to.report(r, r.Do(s.req, s.caller))
-		}
+		wrong = append(wrong, to.carryOut(r, s, f.expect != "")...)
 	}
 	if f.keys {
 		to.keys(r)
 	}
-	differs := a.compare(f.expect, out.String())
-	if f.expect != "" && differs == nil {
+	err = a.compare(f.expect, out.String())
+	if len(wrong) > 0 {
+		err = errors.Join(err, fmt.Errorf("not as expected:\n%s", strings.Join(wrong, "\n")))
+	}
+	if f.expect != "" && err == nil {
 		return nil
 	}
 	if _, err := a.out.Write(out.Bytes()); err != nil {
 		return err
 	}
-	return differs
+	return err
+}
+
+// carryOut carries out and reports one request, and returns what of it was not expected.
+func (p *reporter) carryOut(r *rehearsal.Rehearsal, s *scripted, tolerant bool) []string {
+	var report *rehearsal.Report
+	if w, ok := s.req.(*pb.WatchCreateRequest); ok {
+		report = r.Watch(w, s.caller)
+	} else {
+		report = r.Do(s.req, s.caller)
+	}
+	p.request(s)
+	p.report(r, report)
+	return s.disappointed(p.items, report, tolerant)
 }
 
 func (a *app) rehearsedCaller(client string) (c rehearsal.Caller, err error) {
@@ -103,12 +122,12 @@ func (a *app) script(f *rehearseFlags, as rehearsal.Caller) (all []*scripted, er
 		if err != nil {
 			return nil, err
 		}
-		if all, err = readScript(string(text), as); err != nil {
+		if all, err = readScript(string(text), f.script, as); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.script, err)
 		}
 	}
 	for _, text := range f.requests {
-		more, err := readScript(text, as)
+		more, err := readScript(text, "--request", as)
 		if err != nil {
 			return nil, fmt.Errorf("--request: %w", err)
 		}

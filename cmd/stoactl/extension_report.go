@@ -17,16 +17,28 @@ import (
 type reporter struct {
 	*printer
 	usage bool
+	items []item // of the latest request
 }
 
+// item is a line of a report, without what counts steps and bytes.
+type item struct{ word, text string }
+
 func (p *reporter) request(s *scripted) {
+	p.items = nil
 	for line := range strings.SplitSeq(s.text, "\n") {
 		p.line(strings.TrimRight("> "+line, " "))
 	}
 }
 
 func (p *reporter) item(word, format string, args ...any) {
-	p.printf("  %-7s %s\n", word, fmt.Sprintf(format, args...))
+	p.itemWith("", word, format, args...)
+}
+
+// itemWith is item with something behind it that nothing should rely on.
+func (p *reporter) itemWith(usage, word, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	p.items = append(p.items, item{word, text})
+	p.printf("  %-7s %s%s\n", word, text, usage)
 }
 
 func (p *reporter) report(r *rehearsal.Rehearsal, report *rehearsal.Report) {
@@ -108,13 +120,14 @@ func (p *reporter) run(run *rehearsal.Run, shown error) {
 	if run.Handler != "" {
 		what += ", " + run.Handler + " " + text([]byte(run.Key))
 	}
+	usage := ""
 	if p.usage && run.Handler != "" {
-		what += fmt.Sprintf(": %d steps, %d bytes, %d operations", run.Steps, run.Bytes, run.Operations)
+		usage = fmt.Sprintf(": %d steps, %d bytes, %d operations", run.Steps, run.Bytes, run.Operations)
 	}
 	if run.Err != nil && run.Err != shown {
-		what += "; failed: " + run.Err.Error()
+		usage += "; failed: " + run.Err.Error()
 	}
-	p.item("ran", "%s", what)
+	p.itemWith(usage, "ran", "%s", what)
 }
 
 func (p *reporter) change(c *rehearsal.Change) {

@@ -19,29 +19,42 @@ import (
 )
 
 // scripted is one request of a script: a line as one would type it after stoactl,
-// and whose it is. The lines of a txn follow its first one, indented.
+// and whose it is. The lines of a txn follow its first one, indented. What is expected
+// of it follows behind "=".
 type scripted struct {
 	text   string
-	line   int // from 1
+	from   string // the file
+	line   int    // from 1
 	caller rehearsal.Caller
 	req    proto.Message
+	wants  []expectation
 }
 
 // readScript reads requests. Lines that begin with # are left out, and so are empty
 // ones, but inside a txn, where they separate its parts.
-func readScript(text string, as rehearsal.Caller) ([]*scripted, error) {
+func readScript(text, from string, as rehearsal.Caller) ([]*scripted, error) {
 	var all []*scripted
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimRight(line, " \t\r")
 		indented := strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t")
 		switch {
 		case strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "="):
+			e, err := readExpectation(i+1, line[1:])
+			if err == nil && len(all) == 0 {
+				err = fmt.Errorf("line %d: there is no request above it", i+1)
+			}
+			if err != nil {
+				return nil, err
+			}
+			last := all[len(all)-1]
+			last.wants = append(last.wants, e)
 		case (line == "" || indented) && len(all) > 0:
 			all[len(all)-1].text += "\n" + line
 		case indented:
 			return nil, fmt.Errorf("line %d is indented, but there is no request before it", i+1)
 		case line != "":
-			all = append(all, &scripted{text: line, line: i + 1})
+			all = append(all, &scripted{text: line, from: from, line: i + 1})
 		}
 	}
 	for _, s := range all {
@@ -140,7 +153,8 @@ func watchOf(args []string) (proto.Message, error) {
 
 // txnOf reads the lines of a txn as the command txn reads them from stdin.
 func txnOf(lines string) (proto.Message, error) {
-	a := &app{in: bufio.NewReader(strings.NewReader(lines)), out: io.Discard}
+	const ends = "\n\n\n\n" // of the last line and of parts that aren't there
+	a := &app{in: bufio.NewReader(strings.NewReader(lines + ends)), out: io.Discard}
 	cmps, success, failure, err := a.readTxn(false)
 	if err != nil {
 		return nil, err

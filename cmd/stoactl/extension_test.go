@@ -95,7 +95,7 @@ func TestExtensionKeys(t *testing.T) {
 func TestClientAndLeaseGoWithEveryRequest(t *testing.T) {
 	f, addr := startFake(t)
 	for _, args := range []string{"get a", "put a b --lease 0", "del a", "txn"} {
-		code, _, errs := call("", []string{"STOACTL_CLIENT_ID=alice"}, append(strings.Fields(args), "--endpoints="+addr)...)
+		code, _, errs := call("\n\n\n", []string{"STOACTL_CLIENT_ID=alice"}, append(strings.Fields(args), "--endpoints="+addr)...)
 		require.Zero(t, code, errs)
 		require.Equal(t, []string{"alice"}, f.metadata.Get("stoa-client-id"), args)
 		require.Empty(t, f.metadata.Get(metadataLease))
@@ -135,19 +135,14 @@ func FuzzScripts(f *testing.F) {
 	f.Add("get /a\n\n--client bob --lease 1f put /a b\nwatch --prefix /a/\nexpire 1f\ntxn\n  mod(\"/a\") > \"0\"\n\n  put /a 1\n\n  get --prefix /\n")
 	f.Add("# nothing\ngrant 5\nput \"a\\x00b\" 'c d' --lease=5\ndel --from-key \"\"")
 	f.Fuzz(func(_ *testing.T, text string) {
-		requests, err := readScript(text, rehearsal.Caller{})
+		requests, err := readScript(text, "script", rehearsal.Caller{})
 		if err != nil {
 			return
 		}
 		r := rehearsal.New()
 		to := reporter{printer: &printer{io.Discard, false}, usage: true}
 		for _, s := range requests {
-			to.request(s)
-			if w, ok := s.req.(*pb.WatchCreateRequest); ok {
-				to.report(r, r.Watch(w, s.caller))
-			} else {
-				to.report(r, r.Do(s.req, s.caller))
-			}
+			to.carryOut(r, s, false)
 		}
 		to.keys(r)
 	})

@@ -14,7 +14,7 @@ import (
 func (a *app) extensionVerify() *cobra.Command {
 	var limits string
 	cmd := &cobra.Command{
-		Use: "verify <file|->...", Short: "Checks files as a server does that registers them; needs no cluster", Args: cobra.MinimumNArgs(1),
+		Use: "verify <file|->...", Short: "Checks files as a server does that registers them; needs no cluster", Args: argsAre(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := a.limits(limits)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -47,7 +48,7 @@ func (f *getFlags) fetch(ctx context.Context, c store, key string, opts []client
 
 func getView(r *clientv3.GetResponse, valueOnly bool) view {
 	return view{
-		json: r,
+		json: r, protobuf: (*pb.RangeResponse)(r),
 		simple: func(p *printer) {
 			for _, kv := range r.Kvs {
 				p.kv(kv, valueOnly)

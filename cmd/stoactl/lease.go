@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -91,7 +89,7 @@ func (a *app) leaseTimeToLiveCommand() *cobra.Command {
 				}
 				r, err := s.TimeToLive(ctx, id, opts...)
 				if err != nil {
-					return err
+					return badConnection(err)
 				}
 				return a.show(timeToLiveView(r, keys))
 			})
@@ -129,12 +127,12 @@ func timeToLiveView(r *clientv3.LeaseTimeToLiveResponse, keys bool) view {
 
 func (a *app) leaseListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List all active leases", Args: cobra.NoArgs,
+		Use: "list", Short: "List all active leases", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return a.withStore(func(ctx context.Context, s store) error {
 				r, err := s.Leases(ctx)
 				if err != nil {
-					return err
+					return badConnection(err)
 				}
 				return a.show(view{
 					json: r,
@@ -167,7 +165,7 @@ func (a *app) leaseKeepAliveCommand() *cobra.Command {
 				}
 				r, err := s.KeepAliveOnce(ctx, id)
 				if err != nil {
-					return err
+					return badConnection(err)
 				}
 				return a.show(keepAliveView(r))
 			})
@@ -177,23 +175,42 @@ func (a *app) leaseKeepAliveCommand() *cobra.Command {
 	return cmd
 }
 
-// keepAlive renews a lease until it ends, or the user has enough.
+// keepAlive renews a lease until it ends. Etcd's client stops as well when it hears
+// nothing of the lease for too long, so a server is asked which of the two it is.
 func (a *app) keepAlive(s store, id clientv3.LeaseID) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer cancel()
-	renewals, err := s.KeepAlive(ctx, id)
-	if err != nil {
-		return err
-	}
-	for r := range renewals {
-		if err := a.show(keepAliveView(r)); err != nil {
-			return err
+	for {
+		renewals, err := s.KeepAlive(context.Background(), id)
+		if err != nil {
+			return badConnection(err)
+		}
+		for r := range renewals {
+			if err := a.show(keepAliveView(r)); err != nil {
+				return err
+			}
+		}
+		left, err := a.remaining(s, id)
+		if err != nil {
+			return badConnection(fmt.Errorf("whether the lease is still there is unknown: %w", explained(s, err)))
+		}
+		if left < 0 {
+			break
 		}
 	}
-	if a.o.form == "simple" && ctx.Err() == nil {
+	if a.o.form == "simple" {
 		fmt.Fprintf(a.out, "lease %016x expired or revoked.\n", id)
 	}
 	return nil
+}
+
+// remaining is how many seconds a lease has left, -1 if it is gone.
+func (a *app) remaining(s store, id clientv3.LeaseID) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.o.command)
+	defer cancel()
+	r, err := s.TimeToLive(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	return r.TTL, nil
 }
 
 func keepAliveView(r *clientv3.LeaseKeepAliveResponse) view {

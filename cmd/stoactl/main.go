@@ -8,7 +8,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 func main() {
@@ -31,6 +28,7 @@ func main() {
 type app struct {
 	in        *bufio.Reader
 	out, errs io.Writer
+	environ   map[string]string
 	o         globals
 }
 
@@ -43,35 +41,21 @@ type globals struct {
 	keepAlive, keepAliveLimit time.Duration
 	cert, key, ca             string
 	plain, skipVerify         bool
+	maxSend, maxReceive       int
 	user, password            string
 	client, lease             string // see extension_caller.go
 	compose                   string // see compose.go
 }
 
-// exit is an error with a status of its own; others exit with 1.
-type exit struct {
-	code int
-	err  error
-}
-
-func (e *exit) Error() string { return e.err.Error() }
-func (e *exit) Unwrap() error { return e.err }
-
-// The statuses of etcdctl.
-const (
-	exitInvalidInput = 3
-	exitInterrupted  = 5
-	exitBadArgs      = 128
-)
-
-func badArgs(format string, args ...any) error {
-	return &exit{exitBadArgs, fmt.Errorf(format, args...)}
-}
-
 func (a *app) run(args, environ []string) int {
+	a.environ = map[string]string{}
+	for _, kv := range environ {
+		name, v, _ := strings.Cut(kv, "=")
+		a.environ[name] = v
+	}
 	root := a.root()
 	root.SetArgs(args)
-	err := fromEnvironment(root.PersistentFlags(), environ)
+	err := a.fromEnvironment(root.PersistentFlags())
 	if err == nil {
 		err = root.Execute()
 	}
@@ -90,20 +74,22 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "stoactl", Short: "A command line client for stoa",
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkCompose(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkGlobals(cmd) },
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.errs)
 	o, f := &a.o, root.PersistentFlags()
 	f.StringSliceVar(&o.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "gRPC endpoints")
 	f.StringVar(&o.compose, "compose", "", "work on several clusters as one, as this file says (get, put, del, txn, watch, lease)")
-	f.StringVarP(&o.form, "write-out", "w", "simple", "output form: fields, json, simple, table")
+	f.StringVarP(&o.form, "write-out", "w", "simple", "output form: "+strings.Join(forms, ", "))
 	f.BoolVar(&o.hex, "hex", false, "print byte strings and IDs as hexadecimal")
 	f.BoolVar(&o.debug, "debug", false, "log what the client does")
 	f.DurationVar(&o.dial, "dial-timeout", 2*time.Second, "dial timeout for client connections")
 	f.DurationVar(&o.command, "command-timeout", 5*time.Second, "timeout for a command (excluding dial timeout)")
 	f.DurationVar(&o.keepAlive, "keepalive-time", 2*time.Second, "keepalive time for client connections")
 	f.DurationVar(&o.keepAliveLimit, "keepalive-timeout", 6*time.Second, "keepalive timeout for client connections")
+	f.IntVar(&o.maxSend, "max-request-bytes", 0, "most bytes of a request (2 MiB if 0)")
+	f.IntVar(&o.maxReceive, "max-recv-bytes", 0, "most bytes of an answer (no limit if 0)")
 	f.BoolVar(&o.plain, "insecure-transport", true, "disable TLS for endpoints without a scheme")
 	f.BoolVar(&o.skipVerify, "insecure-skip-tls-verify", false, "don't verify the server's certificate (for tests only)")
 	f.StringVar(&o.cert, "cert", "", "identify with this TLS certificate file")
@@ -115,30 +101,42 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(), a.leaseCommand(),
 		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
+	root.InitDefaultCompletionCmd()
+	refuseUnknown(root)
 	return root
+}
+
+// checkGlobals refuses global flags that make no sense.
+func (a *app) checkGlobals(cmd *cobra.Command) error {
+	for name, v := range map[string]string{"cert": a.o.cert, "key": a.o.key, "cacert": a.o.ca} {
+		if cmd.Root().PersistentFlags().Changed(name) && v == "" {
+			return badArgs("empty string is passed to --%s option", name)
+		}
+	}
+	return a.checkCompose(cmd)
 }
 
 // fromEnvironment gives flags the values of STOACTL_NAME, or else ETCDCTL_NAME.
 // The command line is read later, so it wins.
-func fromEnvironment(f *pflag.FlagSet, environ []string) error {
-	values := map[string]string{}
-	for _, kv := range environ {
-		name, v, _ := strings.Cut(kv, "=")
-		values[name] = v
-	}
+func (a *app) fromEnvironment(f *pflag.FlagSet) error {
 	var failed error
 	f.VisitAll(func(flag *pflag.Flag) {
-		suffix := strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		for _, name := range []string{"STOACTL_" + suffix, "ETCDCTL_" + suffix} {
-			if v := values[name]; v != "" {
-				if err := setDefault(flag.Value, v); err != nil {
-					failed = badArgs("invalid value %q for environment variable %s: %w", v, name, err)
-				}
-				return
+		name := strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		if v := a.variable(name); v != "" {
+			if err := setDefault(flag.Value, v); err != nil {
+				failed = badArgs("invalid value %q for environment variable STOACTL_%s or ETCDCTL_%s: %w", v, name, name, err)
 			}
 		}
 	})
 	return failed
+}
+
+// variable is STOACTL_NAME of the environment, or else ETCDCTL_NAME.
+func (a *app) variable(name string) string {
+	if v := a.environ["STOACTL_"+name]; v != "" {
+		return v
+	}
+	return a.environ["ETCDCTL_"+name]
 }
 
 // setDefault leaves a list such that the command line replaces it instead of
@@ -148,63 +146,4 @@ func setDefault(v pflag.Value, s string) error {
 		return l.Replace(strings.Split(s, ","))
 	}
 	return v.Set(s)
-}
-
-func (a *app) logger() *zap.Logger {
-	if !a.o.debug {
-		return zap.NewNop()
-	}
-	lg, _ := zap.NewDevelopment()
-	return lg
-}
-
-// connect opens a client for the given endpoints; none means --endpoints.
-func (a *app) connect(endpoints ...string) (*clientv3.Client, error) {
-	if len(endpoints) == 0 {
-		endpoints = a.o.endpoints
-	}
-	if a.o.compose != "" {
-		return nil, badArgs("--compose is for get, put, del, txn, watch and lease")
-	}
-	lg := a.logger()
-	spec := &clientv3.ConfigSpec{
-		Endpoints: endpoints, DialTimeout: a.o.dial,
-		KeepAliveTime: a.o.keepAlive, KeepAliveTimeout: a.o.keepAliveLimit,
-		Secure: &clientv3.SecureConfig{
-			Cert: a.o.cert, Key: a.o.key, Cacert: a.o.ca,
-			InsecureTransport: a.o.plain, InsecureSkipVerify: a.o.skipVerify,
-		},
-	}
-	if a.o.user != "" {
-		name, password, ok := strings.Cut(a.o.user, ":")
-		if !ok {
-			password = a.o.password
-		}
-		spec.Auth = &clientv3.AuthConfig{Username: name, Password: password}
-	}
-	cfg, err := clientv3.NewClientConfig(spec, lg)
-	if err != nil {
-		return nil, badArgs("%w", err)
-	}
-	cfg.Logger = lg
-	if cfg.DialOptions, err = a.callerOptions(); err != nil {
-		return nil, err
-	}
-	c, err := clientv3.New(*cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", strings.Join(endpoints, ","), err)
-	}
-	return c, nil
-}
-
-// withClient runs f with a connection and the time that a command may take.
-func (a *app) withClient(f func(context.Context, *clientv3.Client) error) error {
-	c, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), a.o.command)
-	defer cancel()
-	return f(ctx, c)
 }

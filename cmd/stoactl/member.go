@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -14,7 +15,7 @@ func (a *app) memberCommand() *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{Use: "member <subcommand>", Short: "Membership related commands"}
 	list := &cobra.Command{
-		Use: "list", Short: "Lists all members in the cluster", Args: cobra.NoArgs,
+		Use: "list", Short: "Lists all members in the cluster", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var opts []clientv3.OpOption
 			switch consistency {
@@ -22,7 +23,7 @@ func (a *app) memberCommand() *cobra.Command {
 			case "s":
 				opts = append(opts, clientv3.WithSerializable())
 			default:
-				return badArgs("unknown consistency flag %q", consistency)
+				return badFeature("unknown consistency flag %q: there are l and s", consistency)
 			}
 			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
 				r, err := c.MemberList(ctx, opts...)
@@ -44,7 +45,7 @@ func memberView(r *clientv3.MemberListResponse, hex bool) view {
 		shown = hexMembers(r)
 	}
 	return view{
-		json: shown,
+		json: shown, protobuf: (*pb.MemberListResponse)(r),
 		fields: func(p *printer) {
 			p.header(r.Header)
 			for _, m := range r.Members {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -48,9 +47,11 @@ func (f *putFlags) op(args []string, in io.Reader) (clientv3.Op, error) {
 	default:
 		b, err := io.ReadAll(in)
 		if err != nil {
-			return none, fmt.Errorf("reading the value from stdin: %w", err)
+			return none, badArgs("reading the value from stdin: %w", err)
 		}
-		value = string(b)
+		if value = string(b); value == "" {
+			return none, badArgs("put needs a key, and a value or input from stdin, which is empty; an empty value is put with: put <key> \"\"")
+		}
 	}
 	lease, err := strconv.ParseInt(f.lease, 16, 64)
 	if err != nil {
@@ -164,9 +165,12 @@ func (f *getFlags) options(args []string) (string, []clientv3.OpOption, error) {
 	case "s":
 		opts = append(opts, clientv3.WithSerializable())
 	default:
-		return "", nil, badArgs("unknown consistency flag %q", f.consistency)
+		return "", nil, badFeature("unknown consistency flag %q: there are l and s", f.consistency)
 	}
 	sort, err := f.sorting()
+	if err == nil {
+		err = f.checkRevisions()
+	}
 	if err != nil {
 		return "", nil, err
 	}
@@ -187,6 +191,16 @@ func (f *getFlags) options(args []string) (string, []clientv3.OpOption, error) {
 	return key, opts, nil
 }
 
+func (f *getFlags) checkRevisions() error {
+	switch {
+	case f.maxCreate > 0 && f.minCreate > f.maxCreate:
+		return badFeature("--min-create-rev(=%d) > --max-create-rev(=%d)", f.minCreate, f.maxCreate)
+	case f.maxMod > 0 && f.minMod > f.maxMod:
+		return badFeature("--min-mod-rev(=%d) > --max-mod-rev(=%d)", f.minMod, f.maxMod)
+	}
+	return nil
+}
+
 func (f *getFlags) sorting() (clientv3.OpOption, error) {
 	orders := map[string]clientv3.SortOrder{"": clientv3.SortNone, "ASCEND": clientv3.SortAscend, "DESCEND": clientv3.SortDescend}
 	targets := map[string]clientv3.SortTarget{
@@ -195,11 +209,11 @@ func (f *getFlags) sorting() (clientv3.OpOption, error) {
 	}
 	order, ok := orders[strings.ToUpper(f.order)]
 	if !ok {
-		return nil, badArgs("bad sort order %v", f.order)
+		return nil, badFeature("bad sort order %v: there are ASCEND and DESCEND", f.order)
 	}
 	target, ok := targets[strings.ToUpper(f.by)]
 	if !ok {
-		return nil, badArgs("bad sort target %v", f.by)
+		return nil, badFeature("bad sort target %v: there are CREATE, KEY, MODIFY, VALUE and VERSION", f.by)
 	}
 	return clientv3.WithSort(target, order), nil
 }

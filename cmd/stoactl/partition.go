@@ -14,7 +14,7 @@ import (
 func (a *app) partitionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "partition <subcommand>", Short: "Partition related commands (stoa only)"}
 	cmd.AddCommand(&cobra.Command{
-		Use: "list", Short: "Lists the partition groups as the endpoint that answers sees them", Args: cobra.NoArgs,
+		Use: "list", Short: "Lists the partition groups as the endpoint that answers sees them", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
 				r, err := client.Of(c).Partitions(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -32,7 +33,7 @@ func (a *app) putCommand() *cobra.Command {
 
 func putView(r *clientv3.PutResponse) view {
 	return view{
-		json: r,
+		json: r, protobuf: (*pb.PutResponse)(r),
 		simple: func(p *printer) {
 			p.line("OK")
 			if r.PrevKv != nil {

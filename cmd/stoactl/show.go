@@ -10,15 +10,17 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // view is an answer in the forms that it can be shown in. A form that is nil
 // doesn't exist for this answer.
 type view struct {
-	json   any
-	simple func(p *printer)
-	fields func(p *printer)
-	table  func() (head []string, rows [][]string)
+	json     any
+	protobuf proto.Message
+	simple   func(p *printer)
+	fields   func(p *printer)
+	table    func() (head []string, rows [][]string)
 }
 
 // show writes an answer in the form of --write-out.
@@ -40,10 +42,16 @@ func (a *app) show(v view) error {
 			return fmt.Errorf("showing the answer as JSON: %w", err)
 		}
 		p.line(string(b))
+	case a.o.form == "protobuf" && v.protobuf != nil:
+		b, err := proto.Marshal(v.protobuf)
+		if err != nil {
+			return fmt.Errorf("showing the answer as protobuf: %w", err)
+		}
+		p.printf("%s", b)
 	case a.o.form == "table" && v.table != nil:
 		p.table(v.table())
 	default:
-		return badArgs("--write-out=%s is not supported here", a.o.form)
+		return badFeature("--write-out=%s is not supported here", a.o.form)
 	}
 	return nil
 }

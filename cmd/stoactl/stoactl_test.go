@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,7 @@ type fakeServer struct {
 	stoapb.UnimplementedPartitionsServer
 	last     any
 	metadata metadata.MD // of the last call
+	expired  atomic.Bool // the lease 1f, for whoever asks after the first renewals
 }
 
 var header = &pb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 7, RaftTerm: 2}
@@ -86,7 +88,7 @@ func (s *fakeServer) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*
 
 func (s *fakeServer) LeaseTimeToLive(_ context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	s.last = r
-	if r.ID != 0x1f {
+	if r.ID != 0x1f || s.expired.Load() {
 		return &pb.LeaseTimeToLiveResponse{Header: header, ID: r.ID, TTL: -1}, nil
 	}
 	return &pb.LeaseTimeToLiveResponse{Header: header, ID: r.ID, TTL: 50, GrantedTTL: 60, Keys: [][]byte{[]byte("a"), []byte("b")}}, nil
@@ -103,6 +105,7 @@ func (s *fakeServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error 
 		if err != nil {
 			return err
 		}
+		s.expired.Store(ttl == 0)
 		if err := stream.Send(&pb.LeaseKeepAliveResponse{Header: header, ID: r.ID, TTL: ttl}); err != nil {
 			return err
 		}
@@ -201,7 +204,7 @@ func TestRequestsSayWhatTheFlagsSay(t *testing.T) {
 	require.Equal(t, "b", string(d.RangeEnd))
 	require.True(t, d.PrevKv)
 
-	x := ask("val(\"a\") = \"1\"\nlease(\"b\") != \"ff\"\n\nput a 2 --lease=a\nget --prefix /x\n\ndel 'q r' --prev-kv\n", "txn").(*pb.TxnRequest)
+	x := ask("val(\"a\") = \"1\"\nlease(\"b\") != \"ff\"\n\nput a 2 --lease=a\nget --prefix /x\n\ndel 'q r' --prev-kv\n\n", "txn").(*pb.TxnRequest)
 	require.Len(t, x.Compare, 2)
 	require.EqualValues(t, 255, x.Compare[1].GetLease())
 	require.EqualValues(t, 10, x.Success[0].GetRequestPut().Lease)
@@ -227,8 +230,8 @@ func TestMistakes(t *testing.T) {
 		{"", "get", "one argument as key", exitBadArgs},
 		{"", "get a b --prefix", "too many arguments", exitBadArgs},
 		{"", "get a --prefix --from-key", "--from-key", exitBadArgs},
-		{"", "get a --order up", "bad sort order", exitBadArgs},
-		{"", "get a --consistency x", "consistency", exitBadArgs},
+		{"", "get a --order up", "bad sort order", exitBadFeature},
+		{"", "get a --consistency x", "consistency", exitBadFeature},
 		{"", "get a --count-only", "--count-only", exitBadArgs},
 		{"", "put a b --ignore-value", "--ignore-value", exitBadArgs},
 		{"", "put a b --lease xyz", "bad lease ID", exitBadArgs},
@@ -237,9 +240,18 @@ func TestMistakes(t *testing.T) {
 		{"size(\"foo\") > \"0\"\n", "txn", "unknown target", exitInvalidInput},
 		{"mod(\"foo\") >= \"0\"\n", "txn", "unknown operator", exitInvalidInput},
 		{"\nincr a\n", "txn", "want put, get or del", exitInvalidInput},
-		{"\nput a\n", "txn", "needs a key and a value", exitInvalidInput},
+		{"\nput a\n", "txn", "needs a key and a value", exitBadArgs},
 		{"\nget a --nope\n", "txn", "nope", exitInvalidInput},
 		{"", "nonsense", "unknown command", 1},
+		{"", "member add x", `unknown command "add" for "stoactl member"`, 1},
+		{"", "partition move", "unknown command", 1},
+		{"", "put a", "stdin, which is empty", exitBadArgs},
+		{"", "get a -w bad", "unsupported output format", exitBadFeature},
+		{"", "get a --user root", "no password", exitBadArgs},
+		{"", "txn", "the input ends", exitInvalidInput},
+		{"\n\nput a 1\n", "txn", "within the failure requests", exitInvalidInput},
+		{"", "extension ack", "usage: stoactl extension ack", exitBadArgs},
+		{"", "member list extra", "takes no arguments", exitBadArgs},
 		{"", "watch", "watch needs a key", exitBadArgs},
 		{"", "lease grant", "TTL", exitBadArgs},
 		{"", "lease grant soon", "bad TTL", exitBadArgs},

@@ -28,11 +28,11 @@ an empty line, requests for failure, an empty line.
   put key1 "created-key1"
   put key2 "some extra key"
 `,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cmps, success, failure, err := a.readTxn(prompt)
 			if err != nil {
-				return &exit{exitInvalidInput, err}
+				return err
 			}
 			return a.withStore(func(ctx context.Context, c store) error {
 				r, err := c.Txn(ctx).If(cmps...).Then(success...).Else(failure...).Commit()
@@ -55,7 +55,7 @@ func (a *app) readTxn(prompt bool) (cmps []clientv3.Cmp, success, failure []clie
 		if prompt {
 			fmt.Fprintln(a.out, title)
 		}
-		err = a.paragraph(each)
+		err = a.paragraph(title, each)
 	}
 	ops := func(to *[]clientv3.Op) func(string) error {
 		return func(line string) error {
@@ -74,13 +74,15 @@ func (a *app) readTxn(prompt bool) (cmps []clientv3.Cmp, success, failure []clie
 	return cmps, success, failure, err
 }
 
-// paragraph reads lines up to an empty one, or to the end of a file that
-// forgets it.
-func (a *app) paragraph(each func(string) error) error {
+// paragraph reads lines up to an empty one. A transaction that ends before it may have
+// been cut off, so it is refused.
+func (a *app) paragraph(title string, each func(string) error) error {
 	for {
 		line, err := a.in.ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("reading the transaction: %w", err)
+		if errors.Is(err, io.EOF) {
+			return invalidInput("the input ends within the %s an empty line ends each of the three parts of a transaction", title)
+		} else if err != nil {
+			return invalidInput("reading the transaction: %w", err)
 		}
 		if line = strings.TrimSpace(line); line == "" {
 			return nil
@@ -96,10 +98,10 @@ func parseCompare(line string) (clientv3.Cmp, error) {
 	var key, op, val string
 	target, rest, ok := strings.Cut(line, "(")
 	if n, err := fmt.Sscanf(rest, "%q) %s %q", &key, &op, &val); !ok || n != 3 || err != nil {
-		return clientv3.Cmp{}, fmt.Errorf(`malformed comparison: %s (want target("key") op "value")`, line)
+		return clientv3.Cmp{}, invalidInput(`malformed comparison: %s (want target("key") op "value")`, line)
 	}
 	if op != "=" && op != "!=" && op != ">" && op != "<" {
-		return clientv3.Cmp{}, fmt.Errorf("malformed comparison: %s (unknown operator %s)", line, op)
+		return clientv3.Cmp{}, invalidInput("malformed comparison: %s (unknown operator %s)", line, op)
 	}
 	var left clientv3.Cmp
 	switch strings.TrimSpace(target) {
@@ -114,15 +116,15 @@ func parseCompare(line string) (clientv3.Cmp, error) {
 	case "lease":
 		id, err := strconv.ParseInt(val, 16, 64)
 		if err != nil {
-			return clientv3.Cmp{}, fmt.Errorf("malformed comparison: %s (bad lease ID in hex: %w)", line, err)
+			return clientv3.Cmp{}, invalidInput("malformed comparison: %s (bad lease ID in hex: %w)", line, err)
 		}
 		return clientv3.Compare(clientv3.LeaseValue(key), op, id), nil
 	default:
-		return clientv3.Cmp{}, fmt.Errorf("malformed comparison: %s (unknown target %s)", line, target)
+		return clientv3.Cmp{}, invalidInput("malformed comparison: %s (unknown target %s)", line, target)
 	}
 	v, err := strconv.ParseInt(val, 10, 64)
 	if err != nil {
-		return clientv3.Cmp{}, fmt.Errorf("malformed comparison: %s: %w", line, err)
+		return clientv3.Cmp{}, invalidInput("malformed comparison: %s: %w", line, err)
 	}
 	return clientv3.Compare(left, op, v), nil
 }
@@ -131,11 +133,15 @@ func parseCompare(line string) (clientv3.Cmp, error) {
 func parseOp(line string) (clientv3.Op, error) {
 	args, err := words(line)
 	if err != nil || len(args) < 2 {
-		return clientv3.Op{}, fmt.Errorf("invalid txn request: %s", line)
+		return clientv3.Op{}, invalidInput("invalid txn request: %s", line)
 	}
 	op, err := parseWords(args)
-	if err != nil {
+	var known *exit
+	switch {
+	case errors.As(err, &known):
 		return op, fmt.Errorf("invalid txn request: %s: %w", line, err)
+	case err != nil:
+		return op, invalidInput("invalid txn request: %s: %w", line, err)
 	}
 	return op, nil
 }
@@ -201,7 +207,7 @@ func txnView(r *clientv3.TxnResponse) view {
 		parts[i] = opView(op)
 	}
 	return view{
-		json: txnJSON((*pb.TxnResponse)(r)),
+		json: txnJSON((*pb.TxnResponse)(r)), protobuf: (*pb.TxnResponse)(r),
 		simple: func(p *printer) {
 			if r.Succeeded {
 				p.line("SUCCESS")

@@ -8,7 +8,7 @@ import (
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Prints the version of stoactl", Args: cobra.NoArgs,
+		Use: "version", Short: "Prints the version of stoactl", Args: noArgs,
 		Run: func(*cobra.Command, []string) { version.Print(a.out, "stoactl") },
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -33,25 +34,24 @@ func (a *app) watchCommand() *cobra.Command {
 		Use:   "watch [options] [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
 		Short: "Watches events stream on keys or prefixes",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
-			defer cancel()
-			s, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer s.Close()
 			if interactive {
-				return a.watchLines(ctx, s)
+				return a.withWatcher(a.watchLines)
 			}
-			var command []string
-			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
-				args, command = args[:dash], args[dash:]
-			}
-			next, err := f.open(ctx, s, withEnvironment(args))
+			keys, command, err := a.watchArgs(args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
-			return a.follow(ctx, next, command)
+			key, opts, err := f.options(keys)
+			if err != nil {
+				return err
+			}
+			return a.withWatcher(func(ctx context.Context, s store) error {
+				next, err := openWatch(ctx, s, key, opts)
+				if err != nil {
+					return err
+				}
+				return a.follow(ctx, next, command)
+			})
 		},
 	}
 	f.declare(cmd.Flags())
@@ -59,40 +59,67 @@ func (a *app) watchCommand() *cobra.Command {
 	return cmd
 }
 
-// withEnvironment takes the key from the environment when there is none, as
-// etcdctl does.
-func withEnvironment(args []string) []string {
-	key := os.Getenv("ETCDCTL_WATCH_KEY")
-	if len(args) > 0 || key == "" {
-		return args
+// withWatcher runs f on what open opens, for as long as it takes. A server that isn't
+// there is waited for; stderr says so.
+func (a *app) withWatcher(f func(context.Context, store) error) error {
+	s, err := a.open()
+	if err != nil {
+		return err
 	}
-	args = []string{key}
-	if end := os.Getenv("ETCDCTL_WATCH_RANGE_END"); end != "" {
-		args = append(args, end)
+	defer s.Close()
+	if c, ok := s.(*connection); ok {
+		go func() {
+			if !c.ready(a.o.dial) {
+				fmt.Fprintf(a.errs, "Warning: no connection to %s yet\n", strings.Join(c.endpoints, ", "))
+			}
+		}()
 	}
-	return args
+	return f(context.Background(), s)
 }
 
-func (f *watchFlags) open(ctx context.Context, s store, args []string) (func() *happening, error) {
-	opts := []clientv3.OpOption{clientv3.WithRev(f.rev)}
+// watchArgs tells the keys from the command behind "--", which is at dash, or -1. The
+// key may come from the environment instead, as with etcdctl.
+func (a *app) watchArgs(args []string, dash int) (keys, command []string, err error) {
+	if dash >= 0 {
+		if args, command = args[:dash], args[dash:]; len(command) == 0 {
+			return nil, nil, badArgs("there is no command behind --")
+		}
+	}
+	key, end := a.variable("WATCH_KEY"), a.variable("WATCH_RANGE_END")
 	switch {
-	case len(args) == 0 || len(args) > 2:
-		return nil, badArgs("watch needs a key and an optional range_end")
-	case len(args) == 2 && f.prefix:
-		return nil, badArgs("range_end and --prefix are mutually exclusive")
-	case len(args) == 2:
-		opts = append(opts, clientv3.WithRange(args[1]))
+	case key == "" && end != "":
+		return nil, nil, badArgs("WATCH_RANGE_END is in the environment, but no WATCH_KEY")
+	case key == "":
+		return args, command, nil
+	case len(args) > 0:
+		return nil, nil, badArgs("the key is in the environment (WATCH_KEY=%q), and there is %q", key, args[0])
+	case end == "":
+		return []string{key}, command, nil
+	}
+	return []string{key, end}, command, nil
+}
+
+// options make a watch of keys.
+func (f *watchFlags) options(keys []string) (key string, opts []clientv3.OpOption, err error) {
+	opts = []clientv3.OpOption{clientv3.WithRev(f.rev)}
+	switch {
+	case len(keys) == 0 || len(keys) > 2:
+		return "", nil, badArgs("watch needs a key and an optional range_end")
+	case len(keys) == 2 && f.prefix:
+		return "", nil, badArgs("range_end and --prefix are mutually exclusive")
+	case len(keys) == 2:
+		opts = append(opts, clientv3.WithRange(keys[1]))
 	}
 	opts = appendIf(opts, f.prefix, clientv3.WithPrefix)
 	opts = appendIf(opts, f.prev, clientv3.WithPrevKV)
 	opts = appendIf(opts, f.progress, clientv3.WithProgressNotify)
-	return openWatch(ctx, s, args[0], opts)
+	return keys[0], opts, nil
 }
 
 // follow shows what happens until the server ends the watch, or the user does.
 func (a *app) follow(ctx context.Context, next func() *happening, command []string) error {
 	for r := next(); r != nil; r = next() {
-		if r.Canceled && ctx.Err() == nil {
+		if r.Canceled {
 			fmt.Fprintf(a.errs, "watch was canceled (%v)\n", r.err)
 		}
 		if r.IsProgressNotify() {
@@ -109,9 +136,6 @@ func (a *app) follow(ctx context.Context, next func() *happening, command []stri
 				return err
 			}
 		}
-	}
-	if ctx.Err() != nil {
-		return nil
 	}
 	return &exit{exitInterrupted, errors.New("watch is canceled by the server")}
 }
@@ -134,10 +158,8 @@ func (a *app) runFor(ctx context.Context, command []string, rev int64, ev *clien
 func (a *app) watchLines(ctx context.Context, s store) error {
 	for {
 		line, err := a.in.ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return &exit{exitInvalidInput, fmt.Errorf("error reading watch request line: %w", err)}
+		if err != nil {
+			return invalidInput("error reading watch request line: %w", err)
 		}
 		args, err := words(line)
 		switch {
@@ -148,29 +170,50 @@ func (a *app) watchLines(ctx context.Context, s store) error {
 				return err
 			}
 		case args[0] == "watch":
-			var f watchFlags
-			set := pflag.NewFlagSet("watch", pflag.ContinueOnError)
-			set.SetOutput(io.Discard)
-			f.declare(set)
-			err := set.Parse(args[1:])
-			var next func() *happening
-			if err == nil {
-				next, err = f.open(ctx, s, withEnvironment(set.Args()))
-			}
-			if err != nil {
+			if err := a.watchLine(ctx, s, args[1:]); err != nil {
 				fmt.Fprintf(a.errs, "Invalid command: %v\n", err)
-				continue
 			}
-			go a.follow(ctx, next, nil)
 		default:
 			fmt.Fprintf(a.errs, "Invalid command: %s (watch and progress supported)\n", args[0])
 		}
 	}
 }
 
+// watchLine opens one of the watches.
+func (a *app) watchLine(ctx context.Context, s store, args []string) error {
+	var f watchFlags
+	set := pflag.NewFlagSet("watch", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	f.declare(set)
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	keys, command, err := a.watchArgs(set.Args(), set.ArgsLenAtDash())
+	if err != nil {
+		return err
+	}
+	key, opts, err := f.options(keys)
+	if err != nil {
+		return err
+	}
+	next, err := openWatch(ctx, s, key, opts)
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := a.follow(ctx, next, command); err != nil {
+			fmt.Fprintln(a.errs, "Error:", err)
+		}
+	}()
+	return nil
+}
+
 func watchView(r *happening) view {
 	return view{
 		json: r,
+		protobuf: &pb.WatchResponse{
+			Header: r.Header, Events: r.Events, CompactRevision: r.CompactRevision, Canceled: r.Canceled, Created: r.Created,
+		},
 		simple: func(p *printer) {
 			for _, ev := range r.Events {
 				p.line(ev.Type)

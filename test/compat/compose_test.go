@@ -168,7 +168,8 @@ func composedWatches(t *testing.T, c *composed) {
 		require.Equal(t, []string{"0", "1", "2"}, values, key)
 	}
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, cmd.Wait(), errs.String())
+	require.ErrorContains(t, cmd.Wait(), "interrupt", errs.String())
+	require.Empty(t, errs.String())
 }
 
 // A cluster that is gone fails what goes to it, by name, and nothing else.
