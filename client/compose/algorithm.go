@@ -15,7 +15,6 @@ package compose
 // Beyond the paper it knows that a leading request can fail, and that the client may
 // learn of another cluster's state otherwise than by a request (saw).
 type algorithm struct {
-	policy Policy
 	// last is lastService: where the latest request went, -1 at first.
 	last int
 	// outstanding is numOutstanding: requests to last without an answer.
@@ -58,8 +57,8 @@ const (
 	syncedRead
 )
 
-func newAlgorithm(clusters int, policy Policy) *algorithm {
-	return &algorithm{policy: policy, last: -1, unled: make([]bool, clusters)}
+func newAlgorithm(clusters int) *algorithm {
+	return &algorithm{last: -1, unled: make([]bool, clusters)}
 }
 
 // arrive is onUpdate and onRead: a request comes, behind all that came before.
@@ -120,9 +119,7 @@ func (a *algorithm) admit(target int, k kind) action {
 	}
 	a.reads++
 	switch {
-	case a.policy == NeverSync && k == read:
-		return send
-	case switched || a.policy == SyncAll || k == syncedRead:
+	case switched || k == syncedRead:
 		a.syncs++
 	case a.unled[target]:
 		a.resyncs++

@@ -69,16 +69,16 @@ func (q asked) String() string {
 // way), a failure of it, or an event that was seen.
 func TestAlgorithm(t *testing.T) {
 	datadriven.RunTest(t, "testdata/algorithm.txt", func(t *testing.T, d *datadriven.TestData) string {
-		policy := map[string]Policy{"leading": LeadingSyncs, "never": NeverSync, "all": SyncAll}[d.Cmd]
-		run := &driver{a: newAlgorithm(len(clusterNames), policy)}
+		run := &driver{a: newAlgorithm(len(clusterNames))}
 		var out strings.Builder
 		for i, line := range strings.Split(d.Input, "\n") {
 			verb, name, _ := strings.Cut(line, " ")
 			at := strings.Index("ABC", name)
 			switch verb {
-			case "read":
-				run.arrive(i, at, read)
-				fmt.Fprintf(&out, "%s\n", asked{target: at, kind: read, act: lastAct(run)})
+			case "read", "synced":
+				k := map[string]kind{"read": read, "synced": syncedRead}[verb]
+				run.arrive(i, at, k)
+				fmt.Fprintf(&out, "%s\n", asked{target: at, kind: k, act: lastAct(run)})
 			case "update":
 				run.arrive(i, at, update)
 				fmt.Fprintf(&out, "%s\n", asked{target: at, kind: update, act: lastAct(run)})
@@ -111,7 +111,7 @@ func lastAct(d *driver) action {
 func TestAlgorithmDrawn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		faults := rapid.Bool().Draw(t, "faults")
-		d := &driver{a: newAlgorithm(3, LeadingSyncs)}
+		d := &driver{a: newAlgorithm(3)}
 		led := []bool{false, false, false} // something has led since the cluster was last left, failed, or overtaken
 		at, checked := -1, 0
 		check := func() {

@@ -84,7 +84,11 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 // quickGet reads one key without a detour, if its cluster has a session and nothing
 // waits; nil otherwise.
 func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *client.Future[*clientv3.GetResponse]) {
-	ch, r, act := c.shortcut(key, opts, read)
+	k := read
+	if c.synced {
+		k = syncedRead
+	}
+	ch, r, act := c.shortcut(key, opts, k)
 	if act == wait {
 		return nil, nil
 	}

@@ -21,6 +21,7 @@ type Client struct {
 	shared  *shared
 	root    bool     // New made it
 	session *Session // whose client it is; nil: none
+	synced  bool     // all reads are
 }
 
 var (
@@ -121,6 +122,16 @@ func (c *Client) Sync(ctx context.Context, cluster string) error {
 	}
 	_, err := c.wait(ctx, &request{placement: placement{cluster: at, message: nothing()}, kind: syncedRead})
 	return err
+}
+
+// Synced is this client, in the same order, with reads that are all synced: each shows
+// what was acknowledged to anybody before it was sent, whichever cluster it reads. No
+// read is local then. A read that is just as new can be had by Sync before it, at the
+// price of one more request.
+func (c *Client) Synced() *Client {
+	of := *c
+	of.root, of.synced = false, true
+	return &of
 }
 
 // Etcd is an etcd client made of this one, for code that takes a *clientv3.Client,

@@ -32,9 +32,6 @@ type Config struct {
 	// ClientID is who the client is to the extensions of stoa clusters: see
 	// client.Config.
 	ClientID string
-	// Policy says which reads are synced. Anything but LeadingSyncs is for
-	// experiments.
-	Policy Policy
 	// DialTimeout bounds one attempt to reach one member: 2 s if 0.
 	DialTimeout time.Duration
 	// Logger tells of lost clusters and sessions. Nil: silence.
@@ -84,22 +81,6 @@ type Route struct {
 	// before those in its answers and events.
 	Strip bool
 }
-
-// Policy says which reads are synced.
-type Policy uint8
-
-const (
-	// LeadingSyncs syncs the reads that switch cluster, and what else would break
-	// the order.
-	LeadingSyncs Policy = iota
-	// NeverSync syncs no read that switches: each cluster is consistent by itself,
-	// and the paper's Figure 1 shows that all of them together are not. For
-	// experiments only.
-	NeverSync
-	// SyncAll syncs every read: linearizable throughout, nothing is local. For
-	// experiments only.
-	SyncAll
-)
 
 const (
 	defaultTimeout     = 5 * time.Second

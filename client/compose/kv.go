@@ -124,10 +124,16 @@ func (c *Client) prepare(m proto.Message) (*request, *span, error) {
 	}
 	if q, ok := m.(*pb.RangeRequest); ok && c.core.cfg.SpanRanges && len(q.RangeEnd) > 0 {
 		if pieces, err := c.core.routes.span(q); pieces != nil || err != nil {
+			if pieces != nil && c.synced {
+				pieces.kind = syncedRead
+			}
 			return nil, pieces, err
 		}
 	}
 	k := kindOf(m)
+	if k == read && c.synced {
+		k = syncedRead
+	}
 	at, err := c.core.routes.place(m)
 	if err != nil {
 		return nil, nil, err

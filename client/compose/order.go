@@ -58,7 +58,7 @@ type request struct {
 func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) *core {
 	c := &core{
 		cfg: cfg, routes: routes, watch: watch, wake: make(chan struct{}, 1),
-		algo: newAlgorithm(len(clusters), cfg.Policy),
+		algo: newAlgorithm(len(clusters)),
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	for _, of := range clusters {

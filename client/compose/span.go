@@ -21,6 +21,7 @@ import (
 type span struct {
 	asked  *pb.RangeRequest
 	pieces []segment
+	kind   kind // of the reads of the pieces
 }
 
 // span cuts a read up. Nil: there is nothing to cut.
@@ -33,7 +34,7 @@ func (t *routing) span(q *pb.RangeRequest) (*span, error) {
 	case len(pieces) == 0:
 		return nil, fmt.Errorf("%w: range %s", ErrNoRoute, spell(from, to))
 	case len(pieces) == 1:
-		return &span{q, pieces}, nil
+		return &span{asked: q, pieces: pieces, kind: read}, nil
 	}
 	refused := ""
 	switch {
@@ -49,7 +50,7 @@ func (t *routing) span(q *pb.RangeRequest) (*span, error) {
 	if refused != "" {
 		return nil, fmt.Errorf("%w: %s of range %s, which has %s", ErrNotOverSpan, refused, spell(from, to), t.spellAll(pieces))
 	}
-	return &span{q, pieces}, nil
+	return &span{asked: q, pieces: pieces, kind: read}, nil
 }
 
 // readSpan reads all pieces, none between them, and hands over the merged answer, or
@@ -98,7 +99,7 @@ func (s *span) request(i int) *request {
 	piece := &s.pieces[i]
 	q := proto.Clone(s.asked).(*pb.RangeRequest)
 	q.Key, q.RangeEnd = piece.there()
-	return &request{placement: placement{cluster: piece.cluster, message: q, back: piece.back()}, kind: read}
+	return &request{placement: placement{cluster: piece.cluster, message: q, back: piece.back()}, kind: s.kind}
 }
 
 // merge makes one answer. Its header has no revision, unless there is one piece.

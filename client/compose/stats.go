@@ -8,7 +8,7 @@ type Stats struct {
 	// request of all is one.
 	Switches int64
 	// Syncs are reads that were synced because they were the first behind a switch,
-	// or because Sync or SyncAll wanted it.
+	// or because Sync or Synced wanted it.
 	Syncs int64
 	// Resyncs are syncs for other reasons: a failure before, or an event that was
 	// delivered of another cluster.

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
-	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/test/compose/osc"
 )
 
@@ -50,7 +49,7 @@ func (all clusters) broken(t *testing.T, options ...grpc.DialOption) error {
 	t.Logf("seed %d", seed)
 	h := osc.NewHistory()
 	wires := &wires{}
-	crew := all.crew(t, compose.LeadingSyncs, h, seed, append(options, grpc.WithContextDialer(wires.dial))...)
+	crew := all.crew(t, oneOrder, h, seed, append(options, grpc.WithContextDialer(wires.dial))...)
 	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
 	defer cancel()
 	var work sync.WaitGroup

@@ -99,9 +99,9 @@ func urls(servers []*process.Server) []string {
 }
 
 // compose makes a client of all clusters with a near member in each.
-func (all clusters) compose(t *testing.T, policy compose.Policy, near func(*cluster) *process.Server, options ...grpc.DialOption) *compose.Client {
+func (all clusters) compose(t *testing.T, near func(*cluster) *process.Server, options ...grpc.DialOption) *compose.Client {
 	t.Helper()
-	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, Timeout: 2 * time.Second, Policy: policy, SpanRanges: true}
+	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, Timeout: 2 * time.Second, SpanRanges: true}
 	for i, c := range all {
 		cfg.Clusters[name(i)] = compose.Cluster{Endpoints: urls(c.voters), Near: []string{near(c).ClientURL}, DialOptions: options}
 		cfg.Routes = append(cfg.Routes, compose.Route{Prefix: prefix(i), Cluster: name(i)})
@@ -110,6 +110,21 @@ func (all clusters) compose(t *testing.T, policy compose.Policy, near func(*clus
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// oneOrder has one client for all clusters: its switches are synced.
+func oneOrder(c *compose.Client, clusters int) []*compose.Client {
+	return slices.Repeat([]*compose.Client{c}, clusters)
+}
+
+// orderPerCluster has one client for each cluster, which never switches: every cluster
+// is consistent by itself, and nothing orders them among each other.
+func orderPerCluster(c *compose.Client, clusters int) []*compose.Client {
+	var all []*compose.Client
+	for range clusters {
+		all = append(all, c.Fork())
+	}
+	return all
 }
 
 // leader of the voters, nil while nobody is known to be.

@@ -12,7 +12,7 @@
 //  1. With syncs no history is inconsistent (random_test.go), though near members lag and
 //     members fail; what an answer said of an update is what the cluster's own history
 //     says.
-//  2. Without syncs (compose.NeverSync) the same clients do see what no order explains:
+//  2. With an order per cluster instead of one the same clients do see what no order explains:
 //     the paper's Figure 1 (figure1_test.go), and in random runs, too. So the checker
 //     and the runs find what they are for.
 //  3. Connections that break all the time, with answers in them, change nothing of the

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -44,7 +43,7 @@ func TestFeedGoesOn(t *testing.T) {
 }
 
 func goesOn(t *testing.T, all clusters, round int) {
-	c := all.compose(t, compose.LeadingSyncs, func(c *cluster) *process.Server { return c.voters[1] })
+	c := all.compose(t, func(c *cluster) *process.Server { return c.voters[1] })
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -24,7 +24,7 @@ func TestFigure1(t *testing.T) {
 			t.Run("without syncs it happens", func(t *testing.T) {
 				var v *osc.Violation
 				for try := range 20 {
-					err := all.figure1(t, compose.NeverSync)
+					err := all.figure1(t, orderPerCluster)
 					if errors.As(err, &v) {
 						t.Logf("at attempt %d: %v", try+1, v)
 						return
@@ -35,7 +35,7 @@ func TestFigure1(t *testing.T) {
 			})
 			t.Run("with syncs it does not", func(t *testing.T) {
 				for range 5 {
-					require.NoError(t, all.figure1(t, compose.LeadingSyncs))
+					require.NoError(t, all.figure1(t, oneOrder))
 				}
 			})
 		})
@@ -43,7 +43,7 @@ func TestFigure1(t *testing.T) {
 }
 
 // figure1 is one attempt, on keys of its own.
-func (all clusters) figure1(t *testing.T, policy compose.Policy) error {
+func (all clusters) figure1(t *testing.T, order func(*compose.Client, int) []*compose.Client) error {
 	h := osc.NewHistory()
 	object := fmt.Sprint(time.Now().UnixNano())
 	lagging := []*process.Server{all[0].follower(t), all[1].follower(t)}
@@ -51,14 +51,14 @@ func (all clusters) figure1(t *testing.T, policy compose.Policy) error {
 	for i := range clients {
 		// Client i works beside a leader in cluster i, and beside the member that lags in
 		// the other.
-		c := all.compose(t, policy, func(c *cluster) *process.Server {
+		c := all.compose(t, func(c *cluster) *process.Server {
 			if c == all[i] {
 				return c.leader(t)
 			}
 			return lagging[1-i]
 		})
 		defer c.Close()
-		clients[i] = &worker{id: i, c: c, h: h, clusters: 2}
+		clients[i] = &worker{id: i, by: order(c, 2), h: h, clusters: 2}
 		for _, cluster := range []int{1 - i, i} {
 			<-clients[i].get(prefix(cluster) + object) // the connections stand
 		}

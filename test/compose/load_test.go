@@ -21,7 +21,7 @@ const patience = 30 * time.Second
 // worker is one client whose operations are recorded.
 type worker struct {
 	id       int
-	c        *compose.Client
+	by       []*compose.Client // for each cluster: the same, or one each
 	h        *osc.History
 	rnd      *rand.Rand
 	clusters int
@@ -70,7 +70,7 @@ func (w *worker) operation(cluster int) <-chan struct{} {
 // get reads a key.
 func (w *worker) get(key string) <-chan struct{} {
 	o := w.h.Begin(&osc.Op{Client: w.id, Cluster: clusterOf(key)})
-	return await(w, o, w.c.GetAsync(key), func(r *clientv3.GetResponse) { see(o, []string{key}, r) })
+	return await(w, o, w.by[o.Cluster].GetAsync(key), func(r *clientv3.GetResponse) { see(o, []string{key}, r) })
 }
 
 // getAll reads all keys of a cluster.
@@ -80,7 +80,7 @@ func (w *worker) getAll(cluster int) <-chan struct{} {
 		asked = append(asked, prefix(cluster)+k)
 	}
 	o := w.h.Begin(&osc.Op{Client: w.id, Cluster: cluster})
-	return await(w, o, w.c.GetAsync(prefix(cluster), clientv3.WithPrefix()), func(r *clientv3.GetResponse) { see(o, asked, r) })
+	return await(w, o, w.by[cluster].GetAsync(prefix(cluster), clientv3.WithPrefix()), func(r *clientv3.GetResponse) { see(o, asked, r) })
 }
 
 // put writes a value that nobody else writes, in one key or, by a transaction, more.
@@ -95,9 +95,9 @@ func (w *worker) put(keys ...string) <-chan struct{} {
 	}
 	o := w.h.Begin(op)
 	if len(keys) == 1 {
-		return await(w, o, w.c.PutAsync(keys[0], value), func(r *clientv3.PutResponse) { o.Revision = r.Header.Revision })
+		return await(w, o, w.by[o.Cluster].PutAsync(keys[0], value), func(r *clientv3.PutResponse) { o.Revision = r.Header.Revision })
 	}
-	return await(w, o, w.c.TxnAsync(nil, puts, nil), func(r *clientv3.TxnResponse) { o.Revision = r.Header.Revision })
+	return await(w, o, w.by[o.Cluster].TxnAsync(nil, puts, nil), func(r *clientv3.TxnResponse) { o.Revision = r.Header.Revision })
 }
 
 // see files what a read found; a key that it asked for and didn't find is empty.

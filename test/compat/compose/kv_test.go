@@ -117,3 +117,30 @@ func keys(got *clientv3.GetResponse) (all []string) {
 	}
 	return all
 }
+
+// TestSynced counts: every read of a synced client is a synced one, however it is asked,
+// and none of another.
+func TestSynced(t *testing.T) {
+	pairs(t, 1, func(t *testing.T, e *env) {
+		e.put("/eu/a", "1")
+		syncs := func(c *compose.Client, read func(c *compose.Client) error) int64 {
+			before := e.Stats()
+			require.NoError(t, read(c))
+			after := e.Stats()
+			require.Positive(t, after.Reads-before.Reads)
+			return after.Syncs + after.Resyncs - before.Syncs - before.Resyncs
+		}
+		for _, read := range []func(c *compose.Client) error{
+			func(c *compose.Client) error { _, err := c.Get(e.ctx, "/eu/a"); return err },
+			func(c *compose.Client) error { _, err := c.GetAsync("/eu/a").Wait(e.ctx); return err },
+			func(c *compose.Client) error { _, err := c.Get(e.ctx, "/eu/", clientv3.WithPrefix()); return err },
+			func(c *compose.Client) error { _, err := c.Txn(e.ctx).Then(clientv3.OpGet("/eu/a")).Commit(); return err },
+			func(c *compose.Client) error { _, err := c.Etcd().Get(e.ctx, "/eu/a"); return err },
+		} {
+			require.EqualValues(t, 0, syncs(e.Client, read))
+			require.EqualValues(t, 1, syncs(e.Synced(), read))
+		}
+		all := func(c *compose.Client) error { _, err := c.Get(e.ctx, "/", clientv3.WithPrefix()); return err }
+		require.EqualValues(t, 2, syncs(e.Synced(), all), "one of each cluster")
+	})
+}

@@ -19,7 +19,7 @@ func (r *report) markdown(w io.Writer) {
 		"without which the three at home are a majority. %d clients in each region, with up to %d requests under way each, of %d B; "+
 		"clients are spread over the voters of their region, and their reads at home are local to one. A client sends a *burst* of requests to one cluster, then chooses a cluster again: its own "+
 		"region's with the probability *local*. All clients are of `client/compose`:\n\n", p.oneWay, 2*p.oneWay, p.clients, p.window, valueSize)
-	fmt.Fprintf(w, "- **composed**: the algorithm's syncs\n- **never-sync**: no syncs, hence inconsistent: what composed would be if consistency were free\n"+
+	fmt.Fprintf(w, "- **composed**: the algorithm's syncs\n- **never-sync**: a client for each cluster, asked in turns: no syncs, hence inconsistent; what composed would be if consistency were free\n"+
 		"- **sync-all**: every read is synced\n- **stretched**: all keys are in the eastern cluster; western clients read at its member in the west\n"+
 		"- **plain**: no composition, a session of stoa's client with causal reads, or an etcd client with serializable ones\n\n")
 	fmt.Fprintf(w, "Rounds of %v after %v, one of each cell (%d pairs where composed and plain are compared; of their ratios the median counts, and the quartiles are given), "+

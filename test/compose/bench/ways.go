@@ -101,12 +101,6 @@ func source(way string, stoa bool, r, v int, at *region.Region, clusters [2]*clu
 		return single(stoa, clusters[r].voters()[v], at)
 	}
 	cfg := compose.Config{Clusters: map[string]compose.Cluster{}}
-	switch way {
-	case neverSync:
-		cfg.Policy = compose.NeverSync
-	case syncAll:
-		cfg.Policy = compose.SyncAll
-	}
 	for i, c := range clusters {
 		if way == stretched {
 			c = clusters[0]
@@ -126,7 +120,51 @@ func source(way string, stoa bool, r, v int, at *region.Region, clusters [2]*clu
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(context.Context) (requester, error) { return overCompose{all.Fork()}, nil }, func() { all.Close() }, nil
+	fork := func(context.Context) (requester, error) {
+		switch way {
+		case neverSync:
+			return &turns{of: [2]requester{overCompose{all.Fork()}, overCompose{all.Fork()}}}, nil
+		case syncAll:
+			return overCompose{all.Fork().Synced()}, nil
+		}
+		return overCompose{all.Fork()}, nil
+	}
+	return fork, func() { all.Close() }, nil
+}
+
+// turns is a client for each cluster that never switches, so that no read is synced. It
+// asks one cluster at a time, as a composition does.
+type turns struct {
+	of     [2]requester
+	last   int
+	latest func(context.Context) error // the latest answer; those before it have come when it has
+}
+
+func (t *turns) put(key string) func(context.Context) error {
+	return t.ask(key, requester.put)
+}
+
+func (t *turns) get(key string) func(context.Context) error {
+	return t.ask(key, requester.get)
+}
+
+func (t *turns) ask(key string, how func(requester, string) func(context.Context) error) func(context.Context) error {
+	at := 0
+	if strings.HasPrefix(key, "/"+names[1]+"/") {
+		at = 1
+	}
+	if at != t.last && t.latest != nil {
+		_ = t.latest(context.Background()) // whoever waits for it reports the error
+	}
+	t.last, t.latest = at, how(t.of[at], key)
+	return t.latest
+}
+
+func (t *turns) stats() compose.Stats { return compose.Stats{} }
+
+func (t *turns) close() {
+	t.of[0].close()
+	t.of[1].close()
 }
 
 // single makes clients of one server.
