@@ -2,153 +2,68 @@ package client
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Batch collects operations that are sent at once, one behind the other: others
-// of the same session come before all or after all of them. A batch is not a
+// Batch collects operations that are sent at once, one behind the other: others of
+// the same session come before all or after all of them. A batch is not a
 // transaction; each operation takes effect by itself.
 //
-// A batch is for one goroutine and is sent once. Its futures have answers only
-// after Send.
-type Batch struct {
-	r           Reader
-	independent bool
-	requests    []request
-	places      []uint32 // of the requests, if they are independent
-	waits       []func(context.Context) error
-	sent        bool
-}
-
-var errSentTwice = errors.New("client: the batch was sent before")
+// A batch is for one goroutine and is sent once. Its futures have answers only after
+// Send.
+type Batch struct{ e *engine.Batch }
 
 // BatchOption changes a batch.
-type BatchOption func(*Batch)
+type BatchOption struct{ independent bool }
 
 // Independent gives up the order among the operations of the batch, not the one
 // between them and what is sent before and after. They are sent partition by
 // partition then, which spares the server a rendezvous at each change.
-func Independent() BatchOption { return func(b *Batch) { b.independent = true } }
+func Independent() BatchOption { return BatchOption{independent: true} }
 
 // Batch starts a batch whose reads are at the reader's level.
 func (r Reader) Batch(opts ...BatchOption) *Batch {
-	b := &Batch{r: r}
+	independent := false
 	for _, o := range opts {
-		o(b)
+		independent = independent || o.independent
 	}
-	return b
+	return &Batch{r.e.Batch(independent)}
 }
 
 // Len is the number of operations.
-func (b *Batch) Len() int { return len(b.requests) }
+func (b *Batch) Len() int { return b.e.Len() }
 
 // Put adds a put.
 func (b *Batch) Put(key, val string, opts ...clientv3.OpOption) *Future[*clientv3.PutResponse] {
-	f := new(putFuture)
-	b.add(b.r.s.putRequest(f, key, val, opts), key, true)
-	return await(b, &f.Future)
+	return future(b.e.Put(key, val, opts...))
 }
 
 // Get adds a read.
 func (b *Batch) Get(key string, opts ...clientv3.OpOption) *Future[*clientv3.GetResponse] {
-	f := new(getFuture)
-	b.add(b.r.getRequest(f, key, opts), key, len(opts) == 0)
-	return await(b, &f.Future)
+	return future(b.e.Get(key, opts...))
 }
 
 // Delete adds a deletion.
 func (b *Batch) Delete(key string, opts ...clientv3.OpOption) *Future[*clientv3.DeleteResponse] {
-	f := new(deleteFuture)
-	b.add(b.r.s.deleteRequest(f, key, opts), key, len(opts) == 0)
-	return await(b, &f.Future)
+	return future(b.e.Delete(key, opts...))
 }
 
 // Txn adds a transaction.
 func (b *Batch) Txn(cmps []clientv3.Cmp, then, otherwise []clientv3.Op) *Future[*clientv3.TxnResponse] {
-	f := new(txnFuture)
-	b.add(b.r.s.requestOf(clientv3.OpTxn(cmps, then, otherwise), b.r.level, f), "", false)
-	return await(b, &f.Future)
+	return future(b.e.Txn(cmps, then, otherwise))
 }
 
 // Do adds any operation.
-func (b *Batch) Do(op clientv3.Op) *Future[clientv3.OpResponse] {
-	f := new(opFuture)
-	b.add(b.r.opRequest(f, op), string(op.KeyBytes()), !op.IsTxn() && op.RangeBytes() == nil)
-	return await(b, &f.Future)
-}
-
-func (b *Batch) add(r request, key string, oneKey bool) {
-	b.requests = append(b.requests, r)
-	if !b.independent {
-		return
-	}
-	place := ^uint32(0) // several partitions, maybe: behind all others
-	if oneKey {
-		place, _ = b.r.s.c.placement.partition([]byte(key))
-	}
-	b.places = append(b.places, place)
-}
-
-func await[T any](b *Batch, f *Future[T]) *Future[T] {
-	b.waits = append(b.waits, func(ctx context.Context) error {
-		_, err := f.Wait(ctx)
-		return err
-	})
-	return f
-}
+func (b *Batch) Do(op clientv3.Op) *Future[clientv3.OpResponse] { return future(b.e.Do(op)) }
 
 // Send sends all of it. It waits only for room among the requests that are not
-// answered; if ctx ends meanwhile, or an operation is refused, nothing was sent
-// and no future gets an answer.
-func (b *Batch) Send(ctx context.Context) error {
-	if b.sent {
-		return errSentTwice
-	}
-	if err := b.r.s.sendAll(ctx, b.arranged()); err != nil {
-		return err
-	}
-	b.sent = true
-	return nil
-}
+// answered; if ctx ends meanwhile, or an operation is refused, nothing was sent and
+// no future gets an answer.
+func (b *Batch) Send(ctx context.Context) error { return b.e.Send(ctx) }
 
-// arranged is the order in which the requests go.
-func (b *Batch) arranged() []request {
-	if !b.independent {
-		return b.requests
-	}
-	order := make([]int, len(b.requests))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		return int(int64(b.places[x]) - int64(b.places[y]))
-	})
-	sorted := make([]request, len(order))
-	for i, from := range order {
-		sorted[i] = b.requests[from]
-	}
-	return sorted
-}
-
-// Run sends the batch, unless that was done, and waits for all answers. The errors
-// are those of all operations that failed.
-func (b *Batch) Run(ctx context.Context) error {
-	if !b.sent {
-		if err := b.Send(ctx); err != nil {
-			return err
-		}
-	}
-	var errs []error
-	for _, wait := range b.waits {
-		if err := wait(ctx); err != nil {
-			errs = append(errs, err)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return errors.Join(errs...)
-}
+// Run sends the batch, unless that was done, and waits for all answers. The error
+// joins those of all operations that failed.
+func (b *Batch) Run(ctx context.Context) error { return b.e.Run(ctx) }

@@ -2,122 +2,63 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Client talks to a stoa cluster. All of etcd's client is in it, one gRPC call per
-// request; sessions are opened from it.
+// Client is a client of one cluster: etcd's client, with one gRPC call per request,
+// and the sessions that are opened from it. New and Of make one. All methods may be
+// called by any number of goroutines at once.
 type Client struct {
 	*clientv3.Client
-	cfg        Config
-	partitions stoapb.PartitionsClient
-	conns      *connections
-	roster     *roster
-	placement  atlas
-
-	mu       sync.Mutex
-	sessions map[*Session]struct{}
-	closed   bool
+	e *engine.Client
 }
 
 // New makes a client. It returns before a connection stands, unless there is a
-// password to be exchanged.
+// password to be exchanged. The client must be closed.
 func New(cfg Config) (*Client, error) {
-	if err := checkClientID(cfg.ClientID); err != nil {
+	e, err := engine.New(cfg.engine())
+	if err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
-	c, err := clientv3.New(cfg.etcd())
-	if err != nil {
-		return nil, fmt.Errorf("client: connecting to %v: %w", cfg.Endpoints, err)
-	}
-	return wrap(c, cfg), nil
+	return &Client{Client: e.Client, e: e}, nil
 }
 
-// Of makes a Client of an etcd client, which stays usable by itself; sessions go
-// to its endpoints with its credentials. Closing one closes the other.
+// Of makes a Client of an etcd client, which stays usable by itself. Sessions go to
+// its endpoints, with its credentials and by its name (Identify); their settings are
+// the defaults of Config. Closing one of the two closes both.
 func Of(c *clientv3.Client) *Client {
-	return wrap(c, Config{Endpoints: c.Endpoints(), Logger: c.GetLogger()}.withDefaults())
+	e := engine.Of(c)
+	return &Client{Client: c, e: e}
 }
 
-func wrap(etcd *clientv3.Client, cfg Config) *Client {
-	c := &Client{
-		Client:     etcd,
-		cfg:        cfg,
-		partitions: stoapb.NewPartitionsClient(etcd.ActiveConnection()),
-		sessions:   map[*Session]struct{}{},
-	}
-	c.conns = newConnections(etcd.Dial)
-	c.roster = newRoster(etcd.Endpoints, c.askMember)
-	return c
-}
+// Close closes all sessions of the client and all its connections. The leases of
+// sessions that were not closed by themselves, and so their ephemeral keys, go when
+// their TTL is over.
+func (c *Client) Close() error { return c.e.Close() }
 
-// Close gives up all sessions, whose leases run out unless they were closed, and
-// all connections.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	var left []*Session
-	for s := range c.sessions {
-		left = append(left, s)
-	}
-	c.mu.Unlock()
-	c.roster.stop()
-	for _, s := range left {
-		s.end(ErrSessionClosed)
-		<-s.stopped
-	}
-	c.conns.close()
-	return c.Client.Close()
-}
+// Partition is the partition in which a key lives as far as the client knows. It is
+// unknown, and ok is false, before the first session of the client was opened. Keys may
+// have moved since.
+func (c *Client) Partition(key string) (partition int, ok bool) { return c.e.Partition(key) }
 
-// Partitions tells how the partition groups stand on the server that happens to
-// answer; others may have applied more or less. A server of etcd's answers with
-// the gRPC code Unimplemented.
+// Partitions is the state of the partition groups on the server that happens to
+// answer; others may have applied more or less. A server of etcd's answers with the
+// gRPC code Unimplemented.
 func (c *Client) Partitions(ctx context.Context) (*stoapb.ListPartitionsResponse, error) {
-	return c.partitions.List(ctx, &stoapb.ListPartitionsRequest{})
+	return c.e.Partitions(ctx)
 }
 
-// askMember asks one endpoint who it is and whom it takes for the leader.
-func (c *Client) askMember(ctx context.Context, endpoint string) (*stoapb.ListPartitionsResponse, error) {
-	conn, err := c.conns.acquire(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.release()
-	return stoapb.NewPartitionsClient(conn).List(ctx, &stoapb.ListPartitionsRequest{}, grpc.WaitForReady(true))
-}
-
-// enlist keeps account of a session, so that Close finds it and the roster is
-// watched while there are any.
-func (c *Client) enlist(s *Session) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrSessionClosed
-	}
-	c.sessions[s] = struct{}{}
-	c.roster.follow(c.leaderMoved)
-	return nil
-}
-
-func (c *Client) delist(s *Session) {
-	c.mu.Lock()
-	delete(c.sessions, s)
-	c.mu.Unlock()
-}
-
-// leaderMoved sends the sessions after the leader.
-func (c *Client) leaderMoved(leader uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for s := range c.sessions {
-		s.moveTo(leader)
-	}
-}
+// Identify gives a client of etcd's package the name by which extensions know it, in
+// all its calls, in its watches, and in sessions that are opened over it (Of):
+//
+//	clientv3.New(clientv3.Config{Endpoints: …, DialOptions: client.Identify("worker-7")})
+//
+// Config.ClientID does the same for a client of this package. A name has up to 256
+// characters of printable ASCII; with another one every call fails with the gRPC code
+// InvalidArgument. All clients without a name are one client, "anonymous".
+func Identify(id string) []grpc.DialOption { return engine.Identify(id) }

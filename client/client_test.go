@@ -1,11 +1,13 @@
 package client_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client"
 )
 
@@ -30,4 +32,12 @@ func TestOf(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Close(testContext(t)))
 	require.NoError(t, c.Close())
+}
+
+// TestLevels: the levels go over the wire by these numbers.
+func TestLevels(t *testing.T) {
+	require.EqualValues(t, stoapb.Level_STRICT, client.Strict)
+	require.EqualValues(t, stoapb.Level_CAUSAL, client.Causal)
+	require.EqualValues(t, stoapb.Level_FAST, client.Fast)
+	require.Equal(t, "strict causal fast Level(3)", fmt.Sprint(client.Strict, client.Causal, client.Fast, client.Level(3)))
 }

@@ -1,79 +1,88 @@
 // Package client is the Go client of stoa: etcd's client, and sessions.
 //
-// A [Client] is a *clientv3.Client of go.etcd.io/etcd/client/v3 with what stoa has
-// beside etcd's API. Through it each request is a gRPC call of its own, as with
-// etcd. [Client.Session] opens a session: one stream that carries requests and
-// answers in batches, costs a fraction of that per request, and promises more.
+//	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:2379"}})
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	_, err = c.Put(ctx, "/service/db", "10.0.0.7")     // as with etcd's client
 //
-// # What a session promises
+//	s, err := c.Session(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer s.Close(ctx)
+//	_, err = s.Put(ctx, "/service/web", "10.0.0.9", client.Ephemeral())
+//
+// A [Client] is a *clientv3.Client of go.etcd.io/etcd/client/v3 with what stoa has
+// beside etcd's API. Through it each request is a gRPC call of its own. [Client.Session]
+// opens a session: one stream that carries requests and answers in batches, costs a
+// fraction of that per request, and guarantees more. Code that works for etcd needs no
+// session; what sends many requests, relies on their order or ties keys to its own life
+// does.
+//
+// # What a session guarantees
 //
 //  1. Requests take effect in the order in which they were sent, whichever keys
-//     they touch, whether or not anybody waits for the answers.
+//     they touch, whether or not anything waits for the answers.
 //  2. A read reflects all that the session has sent before it (except at the level
-//     [Fast]). The events of ordered watches come in the order of their revisions,
-//     and lie in their [Feed] before the answer to any later read that reflects
-//     them is there.
+//     Fast). The events of ordered watches come in the order of their revisions,
+//     and lie in their Feed before the answer to any later read that reflects them
+//     is there.
 //  3. A write takes effect once, however often connections break, leaders change
 //     and the client sends it again.
 //  4. Of the writes without an answer, those that took effect are a prefix.
-//  5. [Causal] reads, which any member answers by itself, see all that the session
-//     has seen, and all that was handed over with a [Token].
-//  6. A read shows nothing that the session sent behind it, nor does a watch lack it,
-//     also if they had to be sent again: those that can't be answered any more in
-//     their place fail with [ErrOvertaken]. Only asynchronous ones do; a synchronous
-//     call is in no order with what others send while it waits, and is sent anew.
+//  5. Causal reads, which any member answers by itself, show all that the session
+//     has seen, and all that was handed over with a Token.
+//  6. A read shows nothing that the session sent behind it, nor does a watch
+//     lack it, also if they had to be sent again: those that can't be answered
+//     any more in their place fail with ErrOvertaken. Only asynchronous ones do;
+//     a synchronous call is in no order with what others send while it waits,
+//     and is sent anew.
 //
-// A session is a lease, whose number is [Session.ID]. Keys that are put with
-// [Ephemeral] go, all at one revision, when the session is closed or lost. It is
-// lost when no member hears of it for its ttl: then every call fails with
-// [ErrSessionExpired]. Nothing else makes a synchronous call fail that the server
-// has not refused: while there is no connection, calls wait.
+// A session is a lease, whose number is Session.ID. Keys that are put with
+// [Ephemeral] go, all at one revision, when the session is closed or lost.
 //
-// # Waiting
+// # Errors
 //
-// …Async methods send, and return a [Future]. They wait for nothing, but when
-// Config.Pending requests are unanswered, for room. The synchronous methods send
-// and wait. A context bounds waiting only: when it ends, the request is on its way
-// nevertheless, keeps its place, and whether it takes effect is unknown to the
-// caller.
+// While there is no connection, calls of a session wait; they are sent again on the
+// next one, to another member if need be. So an error is one of these:
+//
+//   - the server's refusal, the same error that etcd's client returns for it;
+//   - [ErrSessionExpired], when no member has heard of the session for its TTL, and
+//     the other ends of a session; Session.Err is the same. What had no answer then may
+//     have taken effect or not, unless the error is also [ErrNotSent];
+//   - [ErrOvertaken], of asynchronous reads, see above;
+//   - [ErrRequestTooLarge], and other mistakes in the request, which was not sent;
+//   - that of a context. A context bounds waiting only: when it ends, the request is
+//     on its way nevertheless, keeps its place, and whether it takes effect is unknown.
+//
+// …Async methods send, and return a [Future]. They wait for nothing, but for room when
+// Config.Pending requests are unanswered. The synchronous methods send and wait.
 //
 // # Levels
 //
-// A read is strict, causal or fast; Config.Level and [WithLevel] say which a
-// session's reads are, and [Session.At] reads at another:
+// A read is strict (the default: linearizable), causal or fast; [Level] says what each
+// shows. Config.Level and WithLevel choose a session's, and [Reader.At] reads at another:
 //
 //	s.At(client.Causal).Get(ctx, "/ready")
 //
+// # Defaults
+//
+// Every field of [Config] but Endpoints may be left out. Then a session lives for 30 s
+// after the last message that a member has had of it, its reads are strict, it has up
+// to 8,192 unanswered requests of up to 2 MiB, and it prefers the leader.
+//
 // # Code written for etcd
 //
-// [Session.KV], [Session.Watcher] and [Session.Lease] are etcd's interfaces over a
-// session, and [Session.Etcd] is a *clientv3.Client made of them, for etcd's own
-// packages concurrency, leasing, mirror and namespace among others. With
+// [Reader.KV], [Reader.Watcher] and [Session.Lease] are etcd's interfaces over
+// a session, and [Session.Etcd] is a *clientv3.Client made of them, for etcd's
+// own packages concurrency, leasing, mirror and namespace among others. With
 // concurrency.WithLease(session.ID()), locks and elections live as long as the
 // session.
 //
-// # Where things are
+// # Further packages
 //
-// A request comes in at calls.go, reader.go or batch.go, gets its number and its
-// encoding in session.go (backlog.go, encode.go), leaves in stream.go, and comes
-// back there as an arrival (decode.go), which its future (answer.go) or its watch
-// (watch.go) takes in. connect.go and roster.go find a member, vitals.go notices
-// that one is lost. DESIGN.md says why it is so.
-//
-// Invariants:
-//
-//  1. Numbers are given, and requests encoded, under one lock: the order in the
-//     backlog is the order of the session.
-//  2. A request stays in the backlog until its reply was matched. A new stream
-//     carries what is there, from the first, and nothing before it was opened with
-//     the first one's number.
-//  3. All replies and events of a session pass through one goroutine, in the order
-//     in which they came; it never waits for a caller.
-//  4. What was received is acknowledged only after it was matched; the servers may
-//     forget the results up to there.
-//  5. The memory of a message is used again: nothing that is handed to a caller
-//     points into it.
-//
-// The package knows stoa's API and etcd's client libraries, and nothing of the
-// server.
+// Package recipes has counters, queues, locks and elections of one call each; package
+// compose makes one client of several clusters.
 package client

@@ -2,15 +2,10 @@ package client
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// ErrWatchClosed: the watch was closed, or all watches of a feed have ended, and
-// there is nothing more to read.
-var ErrWatchClosed = errors.New("client: the watch is closed")
 
 // Notification is what a watch brings at one time: all its events of one or more
 // revisions.

@@ -2,358 +2,158 @@ package client
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-var (
-	// ErrSessionExpired: the session's lease is gone, and its ephemeral keys with
-	// it; or nothing was heard of any member for longer than its ttl. What was not
-	// answered may have taken effect or not.
-	ErrSessionExpired = errors.New("client: the session has expired")
-	// ErrSessionClosed: Close was called, of the session or its client.
-	ErrSessionClosed = errors.New("client: the session is closed")
-	// ErrSessionTaken: somebody else has gone on with the session.
-	ErrSessionTaken = errors.New("client: the session is used elsewhere")
-	// ErrOvertaken: a read, or the opening of a watch, was on its way when the
-	// connection broke. Updates that the session had sent behind it have taken
-	// effect, so it can't be answered in its place any more. Nothing has happened;
-	// who still wants to know asks again, and sees those updates. Only what is sent
-	// without waiting fails so. Its code is Unavailable.
-	ErrOvertaken error = status.Error(codes.Unavailable, "client: the read was overtaken by later updates of its session when the connection broke; ask again")
-	// ErrRefused: no member accepts connections, or their names can't be resolved.
-	// Only sessions with WithRefusal end for that.
-	ErrRefused = errors.New("client: no connection")
-	// ErrNotSent comes with the reason for which a session has ended, of a request
-	// that was never sent: it has not taken effect and never will.
-	ErrNotSent = errors.New("the request was not sent")
-	// ErrRequestTooLarge: the request has more than Config.MaxRequestBytes. It was
-	// not sent.
-	ErrRequestTooLarge = errors.New("client: the request is too large")
-)
-
-// Session is one FIFO channel to the cluster, whichever member is at the other
-// end. See the package's documentation for what it promises.
+// Session is one ordered stream of requests to the cluster, over whichever member it
+// is connected to at the time; the package's documentation lists its guarantees.
+// Client.Session opens one.
 //
 // All methods may be called by any number of goroutines at once. The order of a
-// session is the order in which the methods that send (…Async, Batch.Send, and
-// the synchronous ones when they begin) were called.
+// session is the order in which the methods that send were called: the …Async ones,
+// Batch.Send, and the synchronous ones when they begin.
 type Session struct {
-	Reader // at the session's own level
-
-	c      *Client
-	o      sessionOptions
-	id     int64
-	ttl    time.Duration
-	ctx    context.Context // of everything that goes on in the background
-	cancel context.CancelFunc
-	done   chan struct{} // closed with err set
-	// stopped is closed when run has returned.
-	stopped chan struct{}
-	wake    chan struct{} // the writer has something to do
-	token   atomic.Int64
-
-	mu      sync.Mutex
-	err     error // why the session has ended
-	closing bool  // the last request was made
-	backlog backlog
-	acked   uint64 // what the present stream knows of answers that were received
-	see     int64  // a token that no request has carried yet
-	watches map[uint64]*Watch
-	stream  *stream
-	space   chan struct{} // callers wait on it for room in the backlog
-	life    vitals
+	// Reader reads at the session's own level.
+	Reader
+	e *engine.Session
 }
 
 // SessionOption changes one session from what Config says.
-type SessionOption func(*sessionOptions)
-
-type sessionOptions struct {
-	ttl       time.Duration
-	level     Level
-	token     Token
-	endpoints []string
-	refusal   time.Duration
-}
+type SessionOption struct{ set func(*engine.Options) }
 
 // WithTTL sets how long the session outlives its last sign of life, which each answered
-// request is: at least so long, and at most a quarter longer unless a leader changes.
-func WithTTL(ttl time.Duration) SessionOption { return func(o *sessionOptions) { o.ttl = ttl } }
+// request is: whole seconds; at least so long, and at most a quarter longer unless a
+// leader changes.
+func WithTTL(ttl time.Duration) SessionOption {
+	return SessionOption{func(o *engine.Options) { o.TTL = ttl }}
+}
 
 // WithLevel sets the level of reads and watches that don't ask for one.
-func WithLevel(l Level) SessionOption { return func(o *sessionOptions) { o.level = l } }
+func WithLevel(l Level) SessionOption {
+	return SessionOption{func(o *engine.Options) { o.Level = engine.Level(l) }}
+}
 
-// WithToken makes causal reads see all that another session has seen.
-func WithToken(t Token) SessionOption { return func(o *sessionOptions) { o.token = t } }
+// WithToken makes causal reads show all that another session has seen.
+func WithToken(t Token) SessionOption {
+	return SessionOption{func(o *engine.Options) { o.Revision = int64(t) }}
+}
 
 // WithEndpoints binds the session to members. Without it, a session prefers the
-// leader, which spares its writes and strict reads a way; bound to a follower, its
-// causal and fast reads take nothing of the leader's time.
+// leader, which saves its writes and strict reads a hop; bound to a follower, its
+// causal and fast reads cost the leader nothing.
 func WithEndpoints(endpoints ...string) SessionOption {
-	return func(o *sessionOptions) { o.endpoints = endpoints }
+	return SessionOption{func(o *engine.Options) { o.Endpoints = endpoints }}
 }
 
-// WithRefusal ends the session, or the attempt to open it, when for so long each member
-// has refused to be connected to. Without it, calls wait until the session's ttl is
-// over: the members may be back by then.
+// WithRefusal ends the session, or the attempt to open it, with ErrRefused when all
+// members have refused connections for this long. Without it, calls wait until the
+// session's TTL is over: the members may be back by then.
 func WithRefusal(after time.Duration) SessionOption {
-	return func(o *sessionOptions) { o.refusal = after }
+	return SessionOption{func(o *engine.Options) { o.Refusal = after }}
 }
 
-// Session opens a session. It tries until one is open or ctx ends.
+// Session opens a session. It tries until one is open or ctx ends; ctx is that of
+// opening alone.
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
-	s := &Session{
-		c:       c,
-		o:       sessionOptions{ttl: c.cfg.TTL, level: c.cfg.Level},
-		done:    make(chan struct{}),
-		stopped: make(chan struct{}),
-		wake:    make(chan struct{}, 1),
-		watches: map[uint64]*Watch{},
-		backlog: backlog{first: 1},
-	}
-	for _, o := range opts {
-		o(&s.o)
-	}
-	s.token.Store(int64(s.o.token))
-	s.Reader = Reader{s: s, level: s.o.level}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	stop := context.AfterFunc(ctx, s.cancel)
-	st, err := s.connect()
-	if err == nil && !stop() { // ctx ended at the last moment
-		st.close()
-		err = ctx.Err()
-	}
-	if err == nil {
-		if err = c.enlist(s); err != nil {
-			st.close()
+	o := c.e.Options()
+	for _, opt := range opts {
+		if opt.set != nil {
+			opt.set(&o)
 		}
 	}
+	e, err := c.e.Session(ctx, o)
 	if err != nil {
-		s.cancel()
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
-		}
-		return nil, fmt.Errorf("client: opening a session: %w", err)
+		return nil, err
 	}
-	s.attach(st)
-	go s.run(st)
-	return s, nil
+	return &Session{Reader: Reader{e.Reader}, e: e}, nil
 }
 
 // ID is the number of the session and of its lease: a key that is put with
 // clientv3.WithLease(s.ID()) goes when the session does.
-func (s *Session) ID() clientv3.LeaseID { return clientv3.LeaseID(s.id) }
+func (s *Session) ID() clientv3.LeaseID { return s.e.ID() }
 
-// TTL is how long the session outlives its last sign of life, as the cluster has
-// granted it.
-func (s *Session) TTL() time.Duration { return s.ttl }
+// TTL is how long the session outlives the last message that a member has had of it,
+// as the cluster has granted it.
+func (s *Session) TTL() time.Duration { return s.e.TTL() }
 
-// Token stands for all that the session has seen so far.
-func (s *Session) Token() Token { return Token(s.token.Load()) }
+// Token is all that the session has seen so far.
+func (s *Session) Token() Token { return Token(s.e.Token()) }
 
-// See makes all later causal and strict reads of this session see what another
+// See makes all later causal and strict reads of this session show what another
 // session has seen.
-func (s *Session) See(t Token) {
-	s.saw(int64(t))
-	s.mu.Lock()
-	s.see = max(s.see, int64(t))
-	s.mu.Unlock()
-}
-
-func (s *Session) saw(revision int64) {
-	for {
-		now := s.token.Load()
-		if revision <= now || s.token.CompareAndSwap(now, revision) {
-			return
-		}
-	}
-}
+func (s *Session) See(t Token) { s.e.See(int64(t)) }
 
 // Done is closed when the session has ended; Err tells why.
-func (s *Session) Done() <-chan struct{} { return s.done }
+func (s *Session) Done() <-chan struct{} { return s.e.Done() }
 
-// Err is nil until the session has ended, then one of ErrSessionExpired,
-// ErrSessionClosed and ErrSessionTaken, or an error that says how client and
-// server misunderstood each other.
-func (s *Session) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+// Err is nil until the session has ended. Then it is one of ErrSessionExpired,
+// ErrSessionClosed, ErrSessionTaken and ErrRefused, or the error of a member that
+// can't go on with the session.
+func (s *Session) Err() error { return s.e.Err() }
+
+// Member is the ID of the member that the session is connected to, 0 while there is
+// none.
+func (s *Session) Member() uint64 { return s.e.Member() }
+
+// Close ends the session behind all its requests: its ephemeral keys are deleted at one
+// revision. If ctx ends first, the session is given up, and the keys go when its TTL is
+// over.
+func (s *Session) Close(ctx context.Context) error { return s.e.Close(ctx) }
+
+// Ephemeral ties a key to the session through which it is put: it goes when the
+// session is closed or lost. Without a session the put fails: with ErrNoSession by a
+// Client, and by etcd's own client with etcd's error for a lease that isn't there.
+func Ephemeral() clientv3.OpOption { return clientv3.WithLease(engine.OwnLease) }
+
+// PutAsync puts a key without waiting for the answer. It waits only when
+// Config.Pending requests are unanswered, as all …Async methods.
+func (s *Session) PutAsync(key, val string, opts ...clientv3.OpOption) *Future[*clientv3.PutResponse] {
+	return future(s.e.PutAsync(key, val, opts...))
 }
 
-// Member is the id of the member at the other end, 0 while there is none.
-func (s *Session) Member() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stream == nil {
-		return 0
-	}
-	return s.stream.from.member
+// Put puts a key.
+func (s *Session) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	return s.e.Put(ctx, key, val, opts...)
 }
 
-// Close ends the session behind all its requests: its ephemeral keys are deleted
-// at one revision. If ctx ends first the session is given up, and the keys go when
-// its ttl is over.
-func (s *Session) Close(ctx context.Context) error {
-	last := new(tokenFuture)
-	err := s.send(ctx, &request{kind: stoapb.Kind_CLOSE, to: last})
-	if err == nil {
-		_, err = last.Wait(ctx)
-	}
-	if errors.Is(err, ErrSessionClosed) {
-		err = nil
-	}
-	s.end(ErrSessionClosed)
-	<-s.stopped
-	if err != nil {
-		return fmt.Errorf("client: closing a session: %w", err)
-	}
-	return nil
+// DeleteAsync deletes without waiting for the answer.
+func (s *Session) DeleteAsync(key string, opts ...clientv3.OpOption) *Future[*clientv3.DeleteResponse] {
+	return future(s.e.DeleteAsync(key, opts...))
 }
 
-// end is the end of the session for whatever reason. All that wait are told.
-func (s *Session) end(why error) {
-	s.mu.Lock()
-	if s.err != nil {
-		s.mu.Unlock()
-		return
-	}
-	s.err = why
-	sent := max(0, int(int64(s.backlog.carried)-int64(s.backlog.first)+1))
-	calls, watches := s.backlog.drain(), s.watches
-	s.watches = nil
-	s.life.stop()
-	s.makeRoom()
-	close(s.done)
-	s.mu.Unlock()
-	s.cancel()
-	unsent := fmt.Errorf("%w: %w", why, ErrNotSent)
-	for i, c := range calls {
-		if i < sent {
-			c.to.fail(why)
-		} else {
-			c.to.fail(unsent)
-		}
-	}
-	for _, w := range watches {
-		w.end(why)
-	}
-	s.c.delist(s)
-	if !errors.Is(why, ErrSessionClosed) {
-		s.c.cfg.Logger.Warn("session ended", zap.Int64("session", s.id), zap.Error(why))
-	}
+// Delete deletes a key, or the range that the options say.
+func (s *Session) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	return s.e.Delete(ctx, key, opts...)
 }
 
-// send gives a request its number and its place. It waits only for room.
-func (s *Session) send(ctx context.Context, r *request) error {
-	var seq uint64
-	return s.sendNumbered(ctx, r, &seq)
+// SyncAsync is a strict read of nothing: when it is answered, the session has seen all
+// that was acknowledged to any client before it was sent, and its causal reads show
+// that.
+func (s *Session) SyncAsync() *Future[Token] { return future(engine.SyncAsync[Token](s.e)) }
+
+// Sync is SyncAsync and Wait.
+func (s *Session) Sync(ctx context.Context) (Token, error) {
+	revision, err := s.e.Sync(ctx)
+	return Token(revision), err
 }
 
-// sendAll is send for requests that shall come one behind the other.
-func (s *Session) sendAll(ctx context.Context, all []request) error {
-	for i := range all {
-		if err := s.check(&all[i]); err != nil {
-			return fmt.Errorf("request %d of %d: %w", i+1, len(all), err)
-		}
-	}
-	s.mu.Lock()
-	if err := s.waitForRoom(ctx); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	for i := range all {
-		s.enqueue(&all[i])
-	}
-	s.mu.Unlock()
-	s.stir()
-	return nil
+// Progress returns a revision at or below which no event of any of the session's
+// watches is still to come. They are in the watches' feeds already.
+func (s *Session) Progress(ctx context.Context) (Token, error) {
+	revision, err := s.e.Progress(ctx)
+	return Token(revision), err
 }
 
-// check refuses what no server could take in, before it has a number.
-func (s *Session) check(r *request) error {
-	if r.refused != nil {
-		return r.refused
-	}
-	if n := r.bodySize(); n > s.c.cfg.MaxRequestBytes {
-		return fmt.Errorf("%w: %d bytes of %d", ErrRequestTooLarge, n, s.c.cfg.MaxRequestBytes)
-	}
-	return nil
-}
+// Lease is etcd's Lease, for leases beside the session's own. Grants and keep-alives
+// go to the cluster directly, revocations when all that the session has sent before
+// was answered; what the session reads later reflects them.
+func (s *Session) Lease() clientv3.Lease { return s.e.Lease() }
 
-// enqueue needs the lock.
-func (s *Session) enqueue(r *request) {
-	revision := int64(0)
-	if s.see != 0 && r.level != Fast && isRead(r.kind) {
-		revision, s.see = s.see, 0
-	}
-	b := &s.backlog
-	b.room(r.bodySize() + requestOverhead)
-	before := len(b.log)
-	b.log = appendRequest(b.log, r, b.next(), revision)
-	b.push(call{to: r.to, kind: r.kind, level: r.level}, len(b.log)-before)
-	if r.kind == stoapb.Kind_CLOSE {
-		s.closing = true
-	}
-}
-
-func isRead(k stoapb.Kind) bool {
-	return k == stoapb.Kind_RANGE || k == stoapb.Kind_TXN || k == stoapb.Kind_SYNC || k == stoapb.Kind_WATCH
-}
-
-// waitForRoom returns when the session may take another request. It needs the
-// lock, and has it again when it returns.
-func (s *Session) waitForRoom(ctx context.Context) error {
-	for {
-		switch {
-		case s.err != nil:
-			return s.err
-		case s.closing:
-			return ErrSessionClosed
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case s.backlog.len() < s.c.cfg.Pending && s.backlog.bytes() < pendingBytes:
-			return nil
-		}
-		if s.space == nil {
-			s.space = make(chan struct{})
-		}
-		space := s.space
-		s.mu.Unlock()
-		select {
-		case <-space:
-		case <-ctx.Done():
-			s.mu.Lock()
-			return ctx.Err()
-		}
-		s.mu.Lock()
-	}
-}
-
-// makeRoom lets those go on who wait for room, once a quarter of it is free: not
-// one by one. It needs the lock.
-func (s *Session) makeRoom() {
-	if s.space == nil || s.backlog.len() > s.c.cfg.Pending*3/4 || s.backlog.bytes() > pendingBytes*3/4 {
-		return
-	}
-	close(s.space)
-	s.space = nil
-}
-
-// stir wakes the writer.
-func (s *Session) stir() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+// Etcd is an etcd client whose KV, Watcher and Lease go through the session: for
+// code that takes a *clientv3.Client, as the packages below etcd's client/v3 do.
+// Closing it leaves session and client open; it ends with the session.
+func (s *Session) Etcd() *clientv3.Client { return s.e.Etcd() }

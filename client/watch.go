@@ -3,44 +3,25 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // Watch brings the events of a key or a range, each once, in the order of their
-// revisions, over whatever streams the session has.
+// revisions, for as long as the session lasts, whatever happens to its connections.
 type Watch struct {
+	// Feed has what the watch brings, and what others that share it bring.
 	*Feed
-	s      *Session
-	level  Level
-	ask    *pb.WatchCreateRequest
-	seq    uint64
-	opened *watchFuture
-	// next is the revision from which a new stream has to go on. The session's
-	// reading goroutine has it.
-	next int64
-	// raw, if set, takes responses as they come instead of the feed.
-	raw  func(*pb.WatchResponse)
-	told bool // raw has had the answer to the opening
-
-	mu    sync.Mutex
-	ended bool
-	err   error
+	e *engine.Watch
 }
 
 // Watch watches a key, or the range that the options say, from now on or from
-// clientv3.WithRev; it returns when the watch is open. ctx is that of opening:
-// a watch ends with Watch.Close or with its session.
+// clientv3.WithRev; it returns when the watch is open. ctx is that of opening: a
+// watch ends with Watch.Close or with its session.
 func (r Reader) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) (*Watch, error) {
 	return r.WatchInto(ctx, NewFeed(), key, opts...)
 }
@@ -50,259 +31,60 @@ func (r Reader) Watch(ctx context.Context, key string, opts ...clientv3.OpOption
 func (r Reader) WatchInto(ctx context.Context, f *Feed, key string, opts ...clientv3.OpOption) (*Watch, error) {
 	f.join() // so that the feed has not ended when an attempt has
 	defer f.push(Notification{}, true)
-	var w *Watch
-	opened, err := inPlace(ctx, func() *Future[*Watch] {
-		w = r.newWatch(f, key, opts)
-		return r.s.openWatch(ctx, w)
-	})
-	if err != nil {
+	for {
+		w := r.newWatch(f, key, opts)
+		_, err := w.open(ctx).Wait(ctx)
+		if err == nil {
+			return w, nil
+		}
 		w.Close() // it may be open all the same, or be so soon
+		if !errors.Is(err, ErrOvertaken) {
+			return nil, err
+		}
 	}
-	return opened, err
 }
 
-// WatchAsync asks for a watch without waiting until it is open. It sees what takes
+// WatchAsync asks for a watch without waiting until it is open. It shows what takes
 // effect after all that the session has sent before.
 func (r Reader) WatchAsync(f *Feed, key string, opts ...clientv3.OpOption) *Future[*Watch] {
-	return r.s.openWatch(context.Background(), r.newWatch(f, key, opts))
+	return r.newWatch(f, key, opts).open(context.Background())
 }
 
 func (r Reader) newWatch(f *Feed, key string, opts []clientv3.OpOption) *Watch {
-	op := clientv3.OpWatch(key, opts...)
-	ask := &pb.WatchCreateRequest{
-		Key: op.KeyBytes(), RangeEnd: op.RangeBytes(), StartRevision: op.Rev(),
-		ProgressNotify: op.IsProgressNotify(), PrevKv: op.IsPrevKV(),
-	}
-	if op.IsFilterPut() {
-		ask.Filters = append(ask.Filters, pb.WatchCreateRequest_NOPUT)
-	}
-	if op.IsFilterDelete() {
-		ask.Filters = append(ask.Filters, pb.WatchCreateRequest_NODELETE)
-	}
-	return &Watch{Feed: f, ask: ask, level: r.level}
+	w := &Watch{Feed: f}
+	w.e = r.e.NewWatch(engine.AskFor(key, opts), filler{w})
+	return w
 }
 
-func (s *Session) openWatch(ctx context.Context, w *Watch) *Future[*Watch] {
-	w.s = s
-	w.opened = &watchFuture{watch: w}
-	if w.Feed != nil {
-		w.join()
-	}
-	body, err := proto.Marshal(w.ask)
-	if err == nil {
-		// The number is noted before anything can be done with the watch.
-		err = s.sendNumbered(ctx, &request{kind: stoapb.Kind_WATCH, level: w.level, body: body, to: w.opened}, &w.seq)
-	}
-	if err != nil {
-		w.opened.fail(err)
-	}
-	return &w.opened.Future
+func (w *Watch) open(ctx context.Context) *Future[*Watch] {
+	w.join()
+	return future(engine.OpenWatch(ctx, w.e, w))
 }
 
-// sendNumbered is send for a request whose number is of interest.
-func (s *Session) sendNumbered(ctx context.Context, r *request, seq *uint64) error {
-	if err := s.check(r); err != nil {
-		return err
+// filler puts what a watch brings into its feed.
+type filler struct{ w *Watch }
+
+func (f filler) Respond(*pb.WatchResponse) {}
+
+func (f filler) Bring(r *pb.WatchResponse) {
+	events := make([]*clientv3.Event, len(r.Events))
+	for i, e := range r.Events {
+		events[i] = (*clientv3.Event)(e)
 	}
-	s.mu.Lock()
-	if err := s.waitForRoom(ctx); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	*seq = s.backlog.next()
-	s.enqueue(r)
-	s.mu.Unlock()
-	s.stir()
-	return nil
+	f.w.push(Notification{Watch: f.w, Events: events, Revision: r.Header.Revision}, false)
 }
 
-// watchFuture is answered when the watch is open, or refused.
-type watchFuture struct {
-	Future[*Watch]
-	watch *Watch
-}
-
-func (f *watchFuture) answer(a *arrival) {
-	response, err := f.read(a)
-	if f.watch.raw != nil && response != nil {
-		f.watch.told = true
-		f.watch.raw(response)
-	}
-	if err != nil {
-		f.fail(err)
-		return
-	}
-	f.resolve(f.watch, nil)
-}
-
-func (f *watchFuture) read(a *arrival) (*pb.WatchResponse, error) {
-	if err := a.err(); err != nil {
-		return nil, err
-	}
-	response, err := readWatchResponse(a)
-	if err != nil {
-		return nil, err
-	}
-	response.Events = nil // see begin
-	if response.Canceled {
-		err = canceled(response)
-	}
-	return response, err
-}
-
-func (f *watchFuture) fail(err error) {
-	f.watch.gone(ErrWatchClosed) // whoever opened it learns why
-	f.Future.fail(err)
-}
-
-func readWatchResponse(a *arrival) (*pb.WatchResponse, error) {
-	response := new(pb.WatchResponse)
-	if err := proto.Unmarshal(a.body, response); err != nil {
-		return nil, malformed(err)
-	}
-	response.Header = a.header()
-	response.WatchId = int64(a.seq)
-	return response, nil
-}
-
-// canceled is why a server ended or refused a watch.
-func canceled(r *pb.WatchResponse) error {
-	switch {
-	case r.CompactRevision != 0:
-		return rpctypes.ErrCompacted
-	case r.CancelReason != "":
-		return fmt.Errorf("client: the watch was canceled: %s", r.CancelReason)
-	}
-	return ErrWatchClosed
-}
-
-// watchChanged keeps account of the watches that are open, when the reply to a
-// request has come. It needs the session's lock.
-func (s *Session) watchChanged(a *arrival) {
-	switch to := a.call.to.(type) {
-	case *watchFuture:
-		if a.code == 0 && s.watches != nil {
-			w := to.watch
-			w.begin(a)
-			s.watches[w.seq] = w
-		}
-	case *cancelFuture:
-		delete(s.watches, to.watch.seq)
-	}
-}
-
-// begin notes what the watch wants, now that it is open, and from which revision on.
-// The server says so where an extension may have changed it.
-func (w *Watch) begin(a *arrival) {
-	var opened pb.WatchResponse
-	if proto.Unmarshal(a.body, &opened) != nil {
-		return // whoever reads the response will say so
-	}
-	switch {
-	case opened.Header != nil:
-		w.next = max(opened.Header.Revision+1, 1)
-	case w.ask.StartRevision == 0:
-		w.next = a.revision + 1
-	default:
-		w.next = max(w.ask.StartRevision, 1)
-	}
-	if len(opened.Events) > 0 {
-		w.ask.Key, w.ask.RangeEnd = opened.Events[0].GetKv().GetKey(), nil
-	}
-}
-
-// progressed notes that no event up to a revision is still to come. The session's
-// reading goroutine calls it, behind the events that came before.
-func (s *Session) progressed(revision int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.watches {
-		w.next = max(w.next, revision+1)
-	}
-}
-
-// events takes in what a watch brings. The session's reading goroutine calls it.
-func (w *Watch) events(a *arrival) {
-	response, err := readWatchResponse(a)
-	if e := a.err(); e != nil {
-		err = e
-	}
-	switch {
-	case err != nil:
-		w.gone(err)
-	case response.Canceled:
-		if w.raw != nil {
-			w.raw(response)
-		}
-		w.gone(canceled(response))
-	case len(response.Events) > 0:
-		w.changed(response)
-	default:
-		w.next = max(w.next, a.revision+1)
-		if w.ask.ProgressNotify {
-			w.deliver(response)
-		}
-	}
-}
-
-// changed hands events on, without those that an earlier stream has brought.
-func (w *Watch) changed(r *pb.WatchResponse) {
-	seen := 0
-	for seen < len(r.Events) && r.Events[seen].Kv.ModRevision < w.next {
-		seen++
-	}
-	if r.Events = r.Events[seen:]; len(r.Events) == 0 {
-		return
-	}
-	w.next = r.Events[len(r.Events)-1].Kv.ModRevision + 1
-	w.deliver(r)
-}
-
-func (w *Watch) deliver(r *pb.WatchResponse) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.ended:
-	case w.raw != nil:
-		w.raw(r)
-	default:
-		events := make([]*clientv3.Event, len(r.Events))
-		for i, e := range r.Events {
-			events[i] = (*clientv3.Event)(e)
-		}
-		w.push(Notification{Watch: w, Events: events, Revision: r.Header.Revision}, false)
-	}
-}
-
-// gone ends a watch that the server has ended.
-func (w *Watch) gone(err error) {
-	w.s.mu.Lock()
-	delete(w.s.watches, w.seq)
-	w.s.mu.Unlock()
-	w.end(err)
-}
-
-// end is the end of the watch, told to its feed. ErrWatchClosed needs no telling.
-func (w *Watch) end(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended {
-		return
-	}
-	w.ended, w.err = true, err
-	if w.Feed == nil {
-		return
-	}
-	n := Notification{Watch: w}
+// End is told to those who read the feed, unless they know it.
+func (f filler) End(err error) {
+	n := Notification{Watch: f.w}
 	if !errors.Is(err, ErrWatchClosed) {
 		n.Err = err
 	}
-	w.push(n, true)
+	f.w.push(n, true)
 }
 
-// Next waits for the next notification of the watch, or, if it shares a feed, of
-// the feed. The error is the last notification's, ErrWatchClosed behind it, or
-// ctx's.
+// Next waits for the next notification of the watch, or, if it shares a feed, of the
+// feed. The error is the last notification's, ErrWatchClosed behind it, or ctx's.
 func (w *Watch) Next(ctx context.Context) (Notification, error) {
 	n, err := w.Feed.Next(ctx)
 	if err == nil {
@@ -312,42 +94,8 @@ func (w *Watch) Next(ctx context.Context) (Notification, error) {
 }
 
 // Err is nil until the watch has ended.
-func (w *Watch) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
+func (w *Watch) Err() error { return w.e.Err() }
 
-// Close ends the watch. No notification comes any more; what waits in the feed
-// stays there.
-func (w *Watch) Close() {
-	w.mu.Lock()
-	ended := w.ended
-	w.mu.Unlock()
-	if ended {
-		return
-	}
-	w.end(ErrWatchClosed)
-	w.s.cancelWatch(w)
-}
-
-func (s *Session) cancelWatch(w *Watch) *Future[struct{}] {
-	f := &cancelFuture{watch: w}
-	body, err := proto.Marshal(&pb.WatchCancelRequest{WatchId: int64(w.seq)})
-	if err == nil {
-		err = s.send(s.ctx, &request{kind: stoapb.Kind_CANCEL, body: body, to: f})
-	}
-	if err != nil {
-		f.fail(err)
-	}
-	return &f.Future
-}
-
-type cancelFuture struct {
-	Future[struct{}]
-	watch *Watch
-}
-
-func (f *cancelFuture) answer(a *arrival) { f.resolve(struct{}{}, a.err()) }
-
-func sortedKeys(m map[uint64]*Watch) []uint64 { return slices.Sorted(maps.Keys(m)) }
+// Close ends the watch. No notification comes any more; what waits in the feed stays
+// there.
+func (w *Watch) Close() { w.e.Close() }

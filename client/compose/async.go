@@ -9,13 +9,14 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // PutAsync puts without waiting for the answer. As all …Async methods it waits only
 // when Config.Pending requests wait before it, or, on a stoa cluster, are unanswered.
 func (c *Client) PutAsync(key, val string, opts ...clientv3.OpOption) *client.Future[*clientv3.PutResponse] {
 	if _, f := c.quickPut(context.Background(), key, val, opts); f != nil {
-		return f
+		return public(f)
 	}
 	return async(c, clientv3.OpPut(key, val, opts...), func(m proto.Message) *clientv3.PutResponse {
 		return (*clientv3.PutResponse)(m.(*pb.PutResponse))
@@ -25,7 +26,7 @@ func (c *Client) PutAsync(key, val string, opts ...clientv3.OpOption) *client.Fu
 // GetAsync reads without waiting for the answer.
 func (c *Client) GetAsync(key string, opts ...clientv3.OpOption) *client.Future[*clientv3.GetResponse] {
 	if _, f := c.quickGet(context.Background(), key, opts); f != nil {
-		return f
+		return public(f)
 	}
 	return async(c, clientv3.OpGet(key, opts...), func(m proto.Message) *clientv3.GetResponse {
 		return (*clientv3.GetResponse)(m.(*pb.RangeResponse))
@@ -51,9 +52,12 @@ func (c *Client) DoAsync(op clientv3.Op) *client.Future[clientv3.OpResponse] {
 	return async(c, op, opResponse)
 }
 
+// public is a future as callers know it.
+func public[T any](f *engine.Future[T]) *client.Future[T] { return (*client.Future[T])(f) }
+
 // async sends an operation; turn makes what its future has of the answer.
 func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client.Future[T] {
-	f := new(client.Promise[T])
+	f := new(engine.Promise[T])
 	done := func(m proto.Message, err error) {
 		var v T
 		if err == nil {
@@ -61,10 +65,10 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 		}
 		f.Resolve(v, c.expired(err))
 	}
-	m, err := client.Message(op)
+	m, err := engine.Message(op)
 	if err != nil {
 		done(nil, err)
-		return &f.Future
+		return public(&f.Future)
 	}
 	r, pieces, err := c.prepare(m)
 	switch {
@@ -78,12 +82,12 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 			done(nil, err)
 		}
 	}
-	return &f.Future
+	return public(&f.Future)
 }
 
 // quickGet reads one key without a detour, if its cluster has a session and nothing
 // waits; nil otherwise.
-func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *client.Future[*clientv3.GetResponse]) {
+func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *engine.Future[*clientv3.GetResponse]) {
 	k := read
 	if c.synced {
 		k = syncedRead
@@ -101,7 +105,7 @@ func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOpt
 }
 
 // quickPut is quickGet for puts.
-func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.OpOption) (*link, *client.Future[*clientv3.PutResponse]) {
+func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.OpOption) (*link, *engine.Future[*clientv3.PutResponse]) {
 	ch, r, act := c.shortcut(key, opts, update)
 	if act == wait {
 		return nil, nil

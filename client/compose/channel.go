@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // channel carries requests to a stoa cluster: a session, which keeps their order,
@@ -22,8 +23,8 @@ import (
 // answer's revision becomes the session's, so do the causal reads behind it.
 type channel struct {
 	l      *link
-	s      *client.Session
-	local  client.Reader
+	s      *engine.Session
+	local  engine.Reader
 	quick  map[*route]*quick
 	silent silence // the watchdog's
 	closed atomic.Bool
@@ -36,25 +37,22 @@ type quick struct {
 	put func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)
 }
 
-func newChannel(ctx context.Context, l *link, near *client.Client) (*channel, error) {
-	options := []client.SessionOption{
-		client.WithTTL(max(3*l.core.cfg.Timeout, 15*time.Second)), client.WithLevel(client.Causal),
-		client.WithRefusal(refusedFor),
-	}
+func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, error) {
+	options := engine.Options{TTL: max(3*l.core.cfg.Timeout, 15*time.Second), Level: engine.Causal, Refusal: refusedFor}
 	if len(l.cluster.of.Near) > 0 {
-		options = append(options, client.WithEndpoints(l.cluster.members...))
+		options.Endpoints = l.cluster.members
 	}
-	s, err := near.Session(ctx, options...)
+	s, err := near.Session(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	ch := &channel{l: l, s: s, local: s.At(client.Causal), quick: map[*route]*quick{}}
+	ch := &channel{l: l, s: s, local: s.At(engine.Causal), quick: map[*route]*quick{}}
 	if err := ch.fence(ctx, near); err != nil {
 		s.Abandon(err)
 		return nil, err
 	}
 	l.core.mu.Lock()
-	s.See(client.Token(l.seen()))
+	s.See(l.seen())
 	l.core.mu.Unlock()
 	for i := range l.core.routes.routes {
 		if r := &l.core.routes.routes[i]; r.cluster == l.cluster.at {
@@ -67,7 +65,7 @@ func newChannel(ctx context.Context, l *link, near *client.Client) (*channel, er
 
 // fence ends the session that was used before, if it was lost: what of its updates
 // has not taken effect by now never will, so none can come behind later ones.
-func (ch *channel) fence(ctx context.Context, near *client.Client) error {
+func (ch *channel) fence(ctx context.Context, near *engine.Client) error {
 	old, ok := ch.l.by.(*channel)
 	if !ok {
 		return nil
@@ -112,7 +110,7 @@ func (ch *channel) alive() bool {
 func (ch *channel) send(ctx context.Context, r *request) error {
 	reader := ch.local
 	if r.act == sendSynced {
-		reader = ch.s.At(client.Strict)
+		reader = ch.s.At(engine.Strict)
 	}
 	setLocal(r.message, false) // what etcd calls serializable is less than causal
 	err := reader.SendThen(ctx, r.message, func(m proto.Message, err error) {
@@ -129,18 +127,18 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 }
 
 // get and put are send for one key. They need core.mu.
-func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*client.Future[*clientv3.GetResponse], error) {
+func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*engine.Future[*clientv3.GetResponse], error) {
 	n := ch.l.sent.Add(1)
 	reader := ch.local
 	if act == sendSynced {
 		ch.l.lead.Store(n)
-		reader = ch.s.At(client.Strict)
+		reader = ch.s.At(engine.Strict)
 	}
 	f, err := reader.GetThen(ctx, r.keyThere(key), ch.quick[r].get)
 	return f, ch.withdrawn(err)
 }
 
-func (ch *channel) put(ctx context.Context, r *route, act action, key, val string) (*client.Future[*clientv3.PutResponse], error) {
+func (ch *channel) put(ctx context.Context, r *route, act action, key, val string) (*engine.Future[*clientv3.PutResponse], error) {
 	n := ch.l.sent.Add(1)
 	if act == sendLeading {
 		ch.l.lead.Store(n)
@@ -183,8 +181,8 @@ func (ch *channel) answered(k kind, act action, err error) error {
 
 var errUnled = errors.New("it relied on the one before, to be as new")
 
-func (ch *channel) saw(revision int64) { ch.s.See(client.Token(revision)) }
-func (ch *channel) seen() int64        { return int64(ch.s.Token()) }
+func (ch *channel) saw(revision int64) { ch.s.See(revision) }
+func (ch *channel) seen() int64        { return ch.s.Token() }
 func (ch *channel) hurry(by time.Time) { ch.l.core.watch.hurry(ch, by) }
 
 func (ch *channel) close() {

@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // Client is one logical client of a composition: all its requests, to whichever
@@ -146,8 +146,8 @@ type stayOpen struct{ *Client }
 
 func (stayOpen) Close() error { return nil }
 
-func failed[T any](err error) *client.Future[T] {
-	p := new(client.Promise[T])
+func failed[T any](err error) *engine.Future[T] {
+	p := new(engine.Promise[T])
 	var none T
 	p.Resolve(none, err)
 	return &p.Future

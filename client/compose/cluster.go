@@ -19,6 +19,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // cluster is the connections to one cluster, which all forks of a client share.
@@ -37,7 +38,7 @@ type cluster struct {
 	learner atomic.Bool // the near member takes local reads only
 
 	mu     sync.Mutex
-	near   *client.Client
+	near   *engine.Client
 	kind   Kind
 	voters *clientv3.Client
 	away   *time.Timer // brings the preferred member back
@@ -61,7 +62,7 @@ const pickFirst = `{"loadBalancingConfig":[{"pick_first":{}}]}`
 
 // connect makes the client, and finds out what the members run, unless that is
 // known. Forks that connect at one time ask at one time.
-func (c *cluster) connect(ctx context.Context) (*client.Client, Kind, error) {
+func (c *cluster) connect(ctx context.Context) (*engine.Client, Kind, error) {
 	near, kind, err := c.dialled()
 	if err != nil || kind != Auto {
 		return near, kind, err
@@ -76,7 +77,7 @@ func (c *cluster) connect(ctx context.Context) (*client.Client, Kind, error) {
 }
 
 // dialled makes the client. With a password, that takes an answer of a member.
-func (c *cluster) dialled() (*client.Client, Kind, error) {
+func (c *cluster) dialled() (*engine.Client, Kind, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -89,7 +90,7 @@ func (c *cluster) dialled() (*client.Client, Kind, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 	}
-	near, err := client.New(client.Config{
+	near, err := engine.New(engine.Config{
 		Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
 		ClientID: c.cfg.ClientID, DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
 		DialOptions: append(options, c.of.DialOptions...),
@@ -111,7 +112,7 @@ func refuses(c *clientv3.Client) bool {
 }
 
 // ask asks a member what it runs, until one answers, or all refuse.
-func ask(ctx context.Context, c *client.Client) (Kind, error) {
+func ask(ctx context.Context, c *engine.Client) (Kind, error) {
 	for began := time.Now(); ; {
 		_, err := c.Partitions(ctx)
 		switch status.Code(err) {
@@ -147,7 +148,7 @@ func (c *cluster) deciding() (*clientv3.Client, error) {
 	if c.voters == nil {
 		voters, err := clientv3.New(clientv3.Config{
 			Endpoints: c.of.Endpoints, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
-			DialTimeout: c.cfg.DialTimeout, DialOptions: append(client.Identify(c.cfg.ClientID), c.of.DialOptions...), Logger: c.cfg.Logger.Named(c.name),
+			DialTimeout: c.cfg.DialTimeout, DialOptions: append(engine.Identify(c.cfg.ClientID), c.of.DialOptions...), Logger: c.cfg.Logger.Named(c.name),
 		})
 		if err != nil {
 			return nil, err
@@ -201,7 +202,7 @@ func (c *cluster) comeBack() {
 }
 
 // answers tells whether the preferred member serves again.
-func (c *cluster) answers(near *client.Client) bool {
+func (c *cluster) answers(near *engine.Client) bool {
 	conn, err := near.Dial(c.members[0])
 	if err != nil {
 		return false

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // Put puts a key.
@@ -75,7 +76,7 @@ func (c *Client) Txn(ctx context.Context) clientv3.Txn { return newTxn(ctx, c) }
 
 // do does an operation and waits for its answer.
 func (c *Client) do(ctx context.Context, op clientv3.Op) (proto.Message, error) {
-	m, err := client.Message(op)
+	m, err := engine.Message(op)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (c *Client) ask(ctx context.Context, m proto.Message) (proto.Message, error
 		return nil, err
 	case pieces != nil:
 		return inPlace(func() (proto.Message, error) {
-			f := new(client.Promise[proto.Message])
+			f := new(engine.Promise[proto.Message])
 			c.core.readSpan(ctx, pieces, f.Resolve)
 			return f.Wait(ctx)
 		})
@@ -118,7 +119,7 @@ func (c *Client) prepare(m proto.Message) (*request, *span, error) {
 		}
 		lease = c.session.ID()
 	}
-	bound, err := client.Bind(m, int64(lease))
+	bound, err := engine.Bind(m, int64(lease))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +153,7 @@ func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
 		return m, c.expired(err)
 	}
 	m, err := inPlace(func() (proto.Message, error) {
-		f := new(client.Promise[proto.Message])
+		f := new(engine.Promise[proto.Message])
 		r.done, r.by = f.Resolve, time.Time{}
 		if err := c.core.submit(ctx, r); err != nil {
 			return nil, err
@@ -164,7 +165,7 @@ func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
 
 // await waits for an answer. A context that ends first is an error that names the
 // cluster.
-func await[T any](ctx context.Context, l *link, f *client.Future[T], writes bool) (T, error) {
+func await[T any](ctx context.Context, l *link, f *engine.Future[T], writes bool) (T, error) {
 	v, err := f.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
 		var named *ClusterError

@@ -13,7 +13,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 func table(t require.TestingT, routes ...Route) *routing {
@@ -83,7 +83,7 @@ func TestSegmentsDrawn(t *testing.T) {
 
 func TestPlace(t *testing.T) {
 	r := table(t, Route{Prefix: "/eu/", Cluster: "eu"}, Route{Prefix: "/us", Cluster: "us", Strip: true})
-	m, err := client.Message(clientv3.OpTxn(
+	m, err := engine.Message(clientv3.OpTxn(
 		[]clientv3.Cmp{clientv3.Compare(clientv3.Value("/us/a"), "=", "1")},
 		[]clientv3.Op{clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet("/us", clientv3.WithPrefix())}, nil)}, nil))
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestPlace(t *testing.T) {
 		clientv3.OpDelete("/", clientv3.WithPrefix()),
 		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("/eu/a", ""), clientv3.OpPut("/us/a", "")}, nil),
 	} {
-		m, err := client.Message(op)
+		m, err := engine.Message(op)
 		require.NoError(t, err)
 		_, err = r.place(m)
 		require.ErrorIs(t, err, ErrSpans)

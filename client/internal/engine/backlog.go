@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -114,17 +114,17 @@ func (f *txnFuture) read(a *arrival) error {
 	return malformed(err)
 }
 
-// tokenFuture is answered by what has no body but a revision.
-type tokenFuture struct {
-	Future[Token]
+// revisionFuture is answered by what has no body but a revision.
+type revisionFuture[T ~int64] struct {
+	Future[T]
 }
 
-func (f *tokenFuture) answer(a *arrival) {
+func (f *revisionFuture[T]) answer(a *arrival) {
 	if err := a.err(); err != nil {
 		f.fail(err)
 		return
 	}
-	f.resolve(Token(a.revision), nil)
+	f.resolve(T(a.revision), nil)
 }
 
 // opFuture turns the answer to any operation into the one type that etcd's Do has.

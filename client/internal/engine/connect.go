@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func (s *Session) connect() (*stream, error) {
 	since := time.Now() // what was known before may be why we are here
 	for round := 0; ; round++ {
 		s.rest(round)
-		refused := s.o.refusal > 0
+		refused := s.o.Refusal > 0
 		for _, endpoint := range s.candidates(since) {
 			if s.ctx.Err() != nil {
 				return nil, either(last, s.ctx.Err())
@@ -60,7 +60,7 @@ func (s *Session) connect() (*stream, error) {
 			}
 			refused = refused && errors.Is(err, ErrRefused)
 		}
-		if refused && time.Since(since) >= s.o.refusal {
+		if refused && time.Since(since) >= s.o.Refusal {
 			return nil, last
 		}
 		if s.ctx.Err() != nil {
@@ -79,8 +79,8 @@ func either(first, second error) error {
 
 // candidates are the endpoints in the order in which to try them.
 func (s *Session) candidates(since time.Time) []string {
-	if len(s.o.endpoints) > 0 {
-		return s.o.endpoints
+	if len(s.o.Endpoints) > 0 {
+		return s.o.Endpoints
 	}
 	return s.c.roster.order(s.ctx, since)
 }
@@ -172,7 +172,7 @@ func (s *Session) hello() *stoapb.ClientBatch {
 		PartitionMap: true,
 	}
 	if s.id == 0 {
-		open.Ttl = int64(math.Ceil(s.o.ttl.Seconds()))
+		open.Ttl = int64(math.Ceil(s.o.TTL.Seconds()))
 	}
 	for _, seq := range sortedKeys(s.watches) {
 		open.Watches = append(open.Watches, s.watches[seq].resume(seq))

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"time"
@@ -126,7 +126,7 @@ func minTime(a, b time.Time) time.Time {
 func (s *Session) moveTo(leader uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.o.endpoints) > 0 || s.stream == nil || s.life.moving || s.stream.from.member == leader {
+	if len(s.o.Endpoints) > 0 || s.stream == nil || s.life.moving || s.stream.from.member == leader {
 		return
 	}
 	if s.backlog.sent == 0 {

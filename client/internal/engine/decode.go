@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"context"
@@ -101,7 +101,7 @@ var errNoSession = errors.New("client: an ephemeral key needs a session")
 func Bind(m proto.Message, lease int64) (bound bool, err error) {
 	switch m := m.(type) {
 	case *pb.PutRequest:
-		if m.Lease != int64(ownLease) {
+		if m.Lease != int64(OwnLease) {
 			return false, nil
 		}
 		if lease == 0 {

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"context"
@@ -72,21 +72,36 @@ func (t *watchStream) Send(in *pb.WatchRequest) error {
 // a session are not.
 func (t *watchStream) create(in *pb.WatchCreateRequest) {
 	in.Fragment = false
-	w := &Watch{level: t.r.level, ask: in}
-	w.raw = func(r *pb.WatchResponse) { t.take(w, r) }
-	f := t.r.s.openWatch(t.ctx, w)
+	one := &etcdWatch{t: t}
+	one.w = t.r.NewWatch(in, one)
+	f := OpenWatch(t.ctx, one.w, struct{}{})
 	go func() {
 		_, err := f.Wait(t.ctx)
 		switch {
 		case t.ctx.Err() != nil:
-			w.Close() // leave may have been too early to know of it
+			one.w.Close() // leave may have been too early to know of it
 		case errors.Is(err, ErrOvertaken):
 			t.create(in) // etcd's watcher waits for it
-		case err != nil && !w.told:
-			t.refuse(w, err)
+		case err != nil && !one.told:
+			t.refuse(one.w, err)
 		}
 	}()
 }
+
+// etcdWatch is one watch of a stream.
+type etcdWatch struct {
+	t    *watchStream
+	w    *Watch
+	told bool // the answer to the opening
+}
+
+func (e *etcdWatch) Respond(r *pb.WatchResponse) {
+	e.told = true
+	e.t.take(e.w, r)
+}
+
+func (e *etcdWatch) Bring(r *pb.WatchResponse) { e.t.take(e.w, r) }
+func (e *etcdWatch) End(error)                 {}
 
 // take passes a response on. The watch's id is its number in the session.
 func (t *watchStream) take(w *Watch, r *pb.WatchResponse) {
@@ -109,7 +124,7 @@ func (t *watchStream) take(w *Watch, r *pb.WatchResponse) {
 // refuse answers for a watch that the server has not opened.
 func (t *watchStream) refuse(w *Watch, err error) {
 	t.push(&pb.WatchResponse{
-		Header: &pb.ResponseHeader{Revision: int64(t.r.s.Token())}, WatchId: int64(w.seq),
+		Header: &pb.ResponseHeader{Revision: t.r.s.Token()}, WatchId: int64(w.seq),
 		Created: true, Canceled: true, CancelReason: err.Error(),
 	})
 }
@@ -123,7 +138,7 @@ func (t *watchStream) stop(id int64) {
 		return
 	}
 	w.Close()
-	t.push(&pb.WatchResponse{Header: &pb.ResponseHeader{Revision: int64(t.r.s.Token())}, WatchId: id, Canceled: true})
+	t.push(&pb.WatchResponse{Header: &pb.ResponseHeader{Revision: t.r.s.Token()}, WatchId: id, Canceled: true})
 }
 
 // leave closes what is open when etcd's watcher has done with the stream.

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"context"
@@ -13,12 +13,8 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// ownLease stands for the lease of the session by which a request goes.
-const ownLease = clientv3.LeaseID(math.MinInt64)
-
-// Ephemeral ties a key to the session through which it is put: it goes when the
-// session is closed or lost. It means nothing outside of a session.
-func Ephemeral() clientv3.OpOption { return clientv3.WithLease(ownLease) }
+// OwnLease stands for the lease of the session by which a request goes.
+const OwnLease = clientv3.LeaseID(math.MinInt64)
 
 // PutAsync puts without waiting for the answer. It waits only when Config.Pending
 // requests are unanswered.
@@ -75,22 +71,25 @@ func (s *Session) deleteRequest(f *deleteFuture, key string, opts []clientv3.OpO
 
 // SyncAsync is a strict read of nothing: when it is answered, the session has seen
 // all that was acknowledged to anybody before it was sent, and its causal reads
-// reflect that. The events of its ordered watches up to there have come.
-func (s *Session) SyncAsync() *Future[Token] { return s.empty(context.Background(), stoapb.Kind_SYNC) }
+// reflect that. The events of its ordered watches up to there have come. The answer is
+// the revision that the session has seen.
+func SyncAsync[T ~int64](s *Session) *Future[T] {
+	return empty[T](context.Background(), s, stoapb.Kind_SYNC)
+}
 
 // Sync waits for SyncAsync.
-func (s *Session) Sync(ctx context.Context) (Token, error) {
-	return s.empty(ctx, stoapb.Kind_SYNC).Wait(ctx)
+func (s *Session) Sync(ctx context.Context) (revision int64, err error) {
+	return empty[int64](ctx, s, stoapb.Kind_SYNC).Wait(ctx)
 }
 
 // Progress returns a revision at or below which no event of any of the session's
-// watches is still to come. They are in the watches' queues already.
-func (s *Session) Progress(ctx context.Context) (Token, error) {
-	return s.empty(ctx, stoapb.Kind_PROGRESS).Wait(ctx)
+// watches is still to come.
+func (s *Session) Progress(ctx context.Context) (revision int64, err error) {
+	return empty[int64](ctx, s, stoapb.Kind_PROGRESS).Wait(ctx)
 }
 
-func (s *Session) empty(ctx context.Context, kind stoapb.Kind) *Future[Token] {
-	f := new(tokenFuture)
+func empty[T ~int64](ctx context.Context, s *Session, kind stoapb.Kind) *Future[T] {
+	f := new(revisionFuture[T])
 	if err := s.send(ctx, &request{kind: kind, to: f}); err != nil {
 		f.fail(err)
 	}
@@ -133,7 +132,7 @@ func (s *Session) marshalled(m proto.Message, level Level, to answerable) reques
 
 // lease is the lease that a put means.
 func (s *Session) lease(id int64) int64 {
-	if id == int64(ownLease) {
+	if id == int64(OwnLease) {
 		return s.id
 	}
 	return id

@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"context"
@@ -127,7 +127,7 @@ type leaseOver struct {
 func (l *leaseOver) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
 	granted, err := l.Lease.Grant(ctx, ttl)
 	if err == nil && granted.ResponseHeader != nil {
-		l.s.See(Token(granted.Revision))
+		l.s.See(granted.Revision)
 	}
 	return granted, err
 }
@@ -138,7 +138,7 @@ func (l *leaseOver) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.
 	}
 	revoked, err := l.Lease.Revoke(ctx, id)
 	if err == nil && revoked.Header != nil {
-		l.s.See(Token(revoked.Header.Revision))
+		l.s.See(revoked.Header.Revision)
 	}
 	return revoked, err
 }

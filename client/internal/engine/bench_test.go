@@ -1,4 +1,4 @@
-package client
+package engine
 
 import (
 	"context"
@@ -157,7 +157,7 @@ func echoServer(tb testing.TB) string {
 func wireSession(tb testing.TB) *Session {
 	c := must(New(Config{Endpoints: []string{echoServer(tb)}}))
 	tb.Cleanup(func() { _ = c.Close() })
-	return must(c.Session(context.Background()))
+	return must(c.Session(context.Background(), c.Options()))
 }
 
 // BenchmarkPipeline keeps depth requests on their way. "bare" is what the client

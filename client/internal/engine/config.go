@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"crypto/tls"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/experimental"
+
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+)
+
+// Config says how to reach a cluster, and what its sessions are like unless they
+// are told otherwise.
+type Config struct {
+	// Endpoints are the addresses of members, with or without http:// or https://.
+	// One is enough to start with; the others are where a session goes when its
+	// member fails.
+	Endpoints []string
+	// TLS, if the endpoints want it.
+	TLS *tls.Config
+	// Username and Password are exchanged for a token, as etcd's client does it.
+	Username, Password string
+	// DialTimeout bounds one attempt to reach one endpoint: 5 s if 0.
+	DialTimeout time.Duration
+
+	// ClientID is who the client is to the cluster's extensions, in calls, watches and
+	// sessions alike: up to 256 characters of printable ASCII. Empty: "anonymous".
+	ClientID string
+	// TTL is how long a session outlives its last sign of life: 30 s if 0, whole
+	// seconds.
+	TTL time.Duration
+	// Level is that of reads and watches that don't ask for one: Strict.
+	Level Level
+
+	// Pending bounds what one session keeps that was not answered yet: 8,192
+	// requests if 0. Calls wait for room beyond it.
+	Pending int
+	// MaxRequestBytes bounds one request: just below 2 MiB if 0, which is what a
+	// server with default settings can read at all.
+	MaxRequestBytes int
+
+	// DialOptions are given to gRPC, behind those of the package.
+	DialOptions []grpc.DialOption
+	// Logger tells of lost connections and sessions. Nil: silence.
+	Logger *zap.Logger
+}
+
+const (
+	defaultDialTimeout = 5 * time.Second
+	defaultTTL         = 30 * time.Second
+	defaultPending     = 8192
+	// What a server reads is bounded by 1.5 MiB for the request and 512 KiB for
+	// what is around it.
+	defaultMaxRequest = 2<<20 - 64<<10
+	// pendingBytes bounds the same as Config.Pending, in bytes; one request may
+	// always be there.
+	pendingBytes = 16 << 20
+
+	// What may be on its way here, on a stream and on a connection.
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+)
+
+func (c Config) withDefaults() Config {
+	if c.DialTimeout <= 0 {
+		c.DialTimeout = defaultDialTimeout
+	}
+	if c.TTL <= 0 {
+		c.TTL = defaultTTL
+	}
+	if c.Pending <= 0 {
+		c.Pending = defaultPending
+	}
+	if c.MaxRequestBytes <= 0 {
+		c.MaxRequestBytes = defaultMaxRequest
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+// etcd is the configuration of the etcd client inside. Its connections back off
+// for no more than a second: a session tries other members meanwhile, and must
+// get back to one that was restarted well within its ttl.
+func (c Config) etcd() clientv3.Config {
+	back := backoff.DefaultConfig
+	back.BaseDelay, back.MaxDelay = 50*time.Millisecond, time.Second
+	options := []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: back, MinConnectTimeout: c.DialTimeout}),
+		experimental.WithBufferPool(sessionwire.Pool),
+		// Of fixed sizes, so that grpc-go doesn't ping the server with each answer to
+		// estimate the connection.
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
+	}
+	options = append(options, Identify(c.ClientID)...)
+	return clientv3.Config{
+		Endpoints:   c.Endpoints,
+		TLS:         c.TLS,
+		Username:    c.Username,
+		Password:    c.Password,
+		DialTimeout: c.DialTimeout,
+		DialOptions: append(options, c.DialOptions...),
+		Logger:      c.Logger.Named("etcd"),
+	}
+}
+
+// Level says what a read, or a watch, must have seen.
+type Level uint8
+
+const (
+	// Strict: all that was acknowledged to anybody before. Linearizable over all
+	// keys. A watch: ordered, as Causal.
+	Strict Level = iota
+	// Causal: all that this session has seen, its own writes included, and what it
+	// was told of with See. Served by the member at the other end without asking
+	// others. A watch: ordered; the events of all ordered watches of a session come
+	// in the order of their revisions, and before the answer to any later read that
+	// reflects them.
+	Causal
+	// Fast: whatever the member at the other end has now; it may lack the session's
+	// own writes. A watch: events as soon as the member has them, in order only
+	// among those of the same watch.
+	Fast
+)
+
+func (l Level) String() string {
+	switch l {
+	case Strict:
+		return "strict"
+	case Causal:
+		return "causal"
+	case Fast:
+		return "fast"
+	}
+	return "unknown level"
+}

@@ -1,0 +1,28 @@
+// Package engine carries sessions: it gives requests their numbers, keeps those that
+// were not answered, sends them over a stream to one of the members, again when that
+// breaks, and hands replies and events out in the order of the session. Package client
+// is its face, package compose builds on it as well; what it promises to callers is
+// written there, and ../../DESIGN.md says why it is so.
+//
+// A request comes in at calls.go, reader.go, batch.go or etcd.go, gets its number and its
+// encoding in session.go (backlog.go, encode.go), leaves in stream.go, and comes back
+// there as an arrival (decode.go), which its future (answer.go) or its watch (watch.go)
+// takes in. connect.go and roster.go find a member, vitals.go notices that one is lost.
+//
+// Invariants:
+//
+//  1. Numbers are given, and requests encoded, under one lock: the order in the
+//     backlog is the order of the session.
+//  2. A request stays in the backlog until its reply was matched. A new stream
+//     carries what is there, from the first, and nothing before it was opened with
+//     the first one's number.
+//  3. All replies and events of a session pass through one goroutine, in the order
+//     in which they came; it never waits for a caller.
+//  4. What was received is acknowledged only after it was matched; the servers may
+//     forget the results up to there.
+//  5. The memory of a message is used again: nothing that is handed to a caller
+//     points into it.
+//
+// The package knows stoa's API and etcd's client libraries, and nothing of the
+// server.
+package engine

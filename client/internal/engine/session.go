@@ -1,0 +1,336 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+var (
+	// ErrSessionExpired: the session's lease is gone, and its ephemeral keys with
+	// it; or nothing was heard of any member for longer than its ttl. What was not
+	// answered may have taken effect or not.
+	ErrSessionExpired = errors.New("client: the session has expired")
+	// ErrSessionClosed: Close was called, of the session or its client.
+	ErrSessionClosed = errors.New("client: the session is closed")
+	// ErrSessionTaken: somebody else has gone on with the session.
+	ErrSessionTaken = errors.New("client: the session is used elsewhere")
+	// ErrOvertaken: a read, or the opening of a watch, was on its way when the
+	// connection broke. Updates that the session had sent behind it have taken
+	// effect, so it can't be answered in its place any more. Nothing has happened;
+	// who still wants to know asks again, and sees those updates. Only what is sent
+	// without waiting fails so. Its code is Unavailable.
+	ErrOvertaken error = status.Error(codes.Unavailable, "client: the read was overtaken by later updates of its session when the connection broke; ask again")
+	// ErrRefused: no member accepts connections, or their names can't be resolved.
+	// Only sessions with WithRefusal end for that.
+	ErrRefused = errors.New("client: no connection")
+	// ErrNotSent comes with the reason for which a session has ended, of a request
+	// that was never sent: it has not taken effect and never will.
+	ErrNotSent = errors.New("the request was not sent")
+	// ErrRequestTooLarge: the request has more than Config.MaxRequestBytes. It was
+	// not sent.
+	ErrRequestTooLarge = errors.New("client: the request is too large")
+)
+
+// Session is one FIFO channel to the cluster, whichever member is at the other
+// end. See the package's documentation for what it promises.
+//
+// All methods may be called by any number of goroutines at once. The order of a
+// session is the order in which the methods that send (…Async, Batch.Send, and
+// the synchronous ones when they begin) were called.
+type Session struct {
+	Reader // at the session's own level
+
+	c      *Client
+	o      Options
+	id     int64
+	ttl    time.Duration
+	ctx    context.Context // of everything that goes on in the background
+	cancel context.CancelFunc
+	done   chan struct{} // closed with err set
+	// stopped is closed when run has returned.
+	stopped chan struct{}
+	wake    chan struct{} // the writer has something to do
+	token   atomic.Int64
+
+	mu      sync.Mutex
+	err     error // why the session has ended
+	closing bool  // the last request was made
+	backlog backlog
+	acked   uint64 // what the present stream knows of answers that were received
+	see     int64  // a token that no request has carried yet
+	watches map[uint64]*Watch
+	stream  *stream
+	space   chan struct{} // callers wait on it for room in the backlog
+	life    vitals
+}
+
+// Options are what one session is like.
+type Options struct {
+	TTL   time.Duration
+	Level Level
+	// Revision is what causal reads show at least.
+	Revision int64
+	// Endpoints bind the session to members, if there are any.
+	Endpoints []string
+	// Refusal is for how long all members may refuse connections, if not 0.
+	Refusal time.Duration
+}
+
+// Options are those of sessions that don't ask for others.
+func (c *Client) Options() Options { return Options{TTL: c.cfg.TTL, Level: c.cfg.Level} }
+
+// Session opens a session. It tries until one is open or ctx ends.
+func (c *Client) Session(ctx context.Context, o Options) (*Session, error) {
+	s := &Session{
+		c:       c,
+		o:       o,
+		done:    make(chan struct{}),
+		stopped: make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		watches: map[uint64]*Watch{},
+		backlog: backlog{first: 1},
+	}
+	s.token.Store(o.Revision)
+	s.Reader = Reader{s: s, level: o.Level}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, s.cancel)
+	st, err := s.connect()
+	if err == nil && !stop() { // ctx ended at the last moment
+		st.close()
+		err = ctx.Err()
+	}
+	if err == nil {
+		if err = c.enlist(s); err != nil {
+			st.close()
+		}
+	}
+	if err != nil {
+		s.cancel()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+		}
+		return nil, fmt.Errorf("client: opening a session: %w", err)
+	}
+	s.attach(st)
+	go s.run(st)
+	return s, nil
+}
+
+// ID is the number of the session and of its lease: a key that is put with
+// clientv3.WithLease(s.ID()) goes when the session does.
+func (s *Session) ID() clientv3.LeaseID { return clientv3.LeaseID(s.id) }
+
+// TTL is how long the session outlives its last sign of life, as the cluster has
+// granted it.
+func (s *Session) TTL() time.Duration { return s.ttl }
+
+// Token is the highest revision of what the session has seen so far.
+func (s *Session) Token() int64 { return s.token.Load() }
+
+// See makes all later causal and strict reads of this session see what another
+// session has seen.
+func (s *Session) See(revision int64) {
+	s.saw(revision)
+	s.mu.Lock()
+	s.see = max(s.see, revision)
+	s.mu.Unlock()
+}
+
+func (s *Session) saw(revision int64) {
+	for {
+		now := s.token.Load()
+		if revision <= now || s.token.CompareAndSwap(now, revision) {
+			return
+		}
+	}
+}
+
+// Done is closed when the session has ended; Err tells why.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err is nil until the session has ended, then one of ErrSessionExpired,
+// ErrSessionClosed and ErrSessionTaken, or an error that says how client and
+// server misunderstood each other.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Member is the id of the member at the other end, 0 while there is none.
+func (s *Session) Member() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == nil {
+		return 0
+	}
+	return s.stream.from.member
+}
+
+// Close ends the session behind all its requests: its ephemeral keys are deleted
+// at one revision. If ctx ends first the session is given up, and the keys go when
+// its ttl is over.
+func (s *Session) Close(ctx context.Context) error {
+	last := new(revisionFuture[int64])
+	err := s.send(ctx, &request{kind: stoapb.Kind_CLOSE, to: last})
+	if err == nil {
+		_, err = last.Wait(ctx)
+	}
+	if errors.Is(err, ErrSessionClosed) {
+		err = nil
+	}
+	s.end(ErrSessionClosed)
+	<-s.stopped
+	if err != nil {
+		return fmt.Errorf("client: closing a session: %w", err)
+	}
+	return nil
+}
+
+// end is the end of the session for whatever reason. All that wait are told.
+func (s *Session) end(why error) {
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.err = why
+	sent := max(0, int(int64(s.backlog.carried)-int64(s.backlog.first)+1))
+	calls, watches := s.backlog.drain(), s.watches
+	s.watches = nil
+	s.life.stop()
+	s.makeRoom()
+	close(s.done)
+	s.mu.Unlock()
+	s.cancel()
+	unsent := fmt.Errorf("%w: %w", why, ErrNotSent)
+	for i, c := range calls {
+		if i < sent {
+			c.to.fail(why)
+		} else {
+			c.to.fail(unsent)
+		}
+	}
+	for _, w := range watches {
+		w.end(why)
+	}
+	s.c.delist(s)
+	if !errors.Is(why, ErrSessionClosed) {
+		s.c.cfg.Logger.Warn("session ended", zap.Int64("session", s.id), zap.Error(why))
+	}
+}
+
+// send gives a request its number and its place. It waits only for room.
+func (s *Session) send(ctx context.Context, r *request) error {
+	var seq uint64
+	return s.sendNumbered(ctx, r, &seq)
+}
+
+// sendAll is send for requests that shall come one behind the other.
+func (s *Session) sendAll(ctx context.Context, all []request) error {
+	for i := range all {
+		if err := s.check(&all[i]); err != nil {
+			return fmt.Errorf("request %d of %d: %w", i+1, len(all), err)
+		}
+	}
+	s.mu.Lock()
+	if err := s.waitForRoom(ctx); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	for i := range all {
+		s.enqueue(&all[i])
+	}
+	s.mu.Unlock()
+	s.stir()
+	return nil
+}
+
+// check refuses what no server could take in, before it has a number.
+func (s *Session) check(r *request) error {
+	if r.refused != nil {
+		return r.refused
+	}
+	if n := r.bodySize(); n > s.c.cfg.MaxRequestBytes {
+		return fmt.Errorf("%w: %d bytes of %d", ErrRequestTooLarge, n, s.c.cfg.MaxRequestBytes)
+	}
+	return nil
+}
+
+// enqueue needs the lock.
+func (s *Session) enqueue(r *request) {
+	revision := int64(0)
+	if s.see != 0 && r.level != Fast && isRead(r.kind) {
+		revision, s.see = s.see, 0
+	}
+	b := &s.backlog
+	b.room(r.bodySize() + requestOverhead)
+	before := len(b.log)
+	b.log = appendRequest(b.log, r, b.next(), revision)
+	b.push(call{to: r.to, kind: r.kind, level: r.level}, len(b.log)-before)
+	if r.kind == stoapb.Kind_CLOSE {
+		s.closing = true
+	}
+}
+
+func isRead(k stoapb.Kind) bool {
+	return k == stoapb.Kind_RANGE || k == stoapb.Kind_TXN || k == stoapb.Kind_SYNC || k == stoapb.Kind_WATCH
+}
+
+// waitForRoom returns when the session may take another request. It needs the
+// lock, and has it again when it returns.
+func (s *Session) waitForRoom(ctx context.Context) error {
+	for {
+		switch {
+		case s.err != nil:
+			return s.err
+		case s.closing:
+			return ErrSessionClosed
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.backlog.len() < s.c.cfg.Pending && s.backlog.bytes() < pendingBytes:
+			return nil
+		}
+		if s.space == nil {
+			s.space = make(chan struct{})
+		}
+		space := s.space
+		s.mu.Unlock()
+		select {
+		case <-space:
+		case <-ctx.Done():
+			s.mu.Lock()
+			return ctx.Err()
+		}
+		s.mu.Lock()
+	}
+}
+
+// makeRoom lets those go on who wait for room, once a quarter of it is free: not
+// one by one. It needs the lock.
+func (s *Session) makeRoom() {
+	if s.space == nil || s.backlog.len() > s.c.cfg.Pending*3/4 || s.backlog.bytes() > pendingBytes*3/4 {
+		return
+	}
+	close(s.space)
+	s.space = nil
+}
+
+// stir wakes the writer.
+func (s *Session) stir() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}

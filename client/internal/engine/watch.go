@@ -1,0 +1,312 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+// ErrWatchClosed: the watch was closed, or all watches of a feed have ended, and
+// there is nothing more to read.
+var ErrWatchClosed = errors.New("client: the watch is closed")
+
+// Watch brings the events of a key or a range, each once, in the order of their
+// revisions, over whatever streams the session has.
+type Watch struct {
+	s     *Session
+	level Level
+	ask   *pb.WatchCreateRequest
+	seq   uint64
+	to    Watching
+	// next is the revision from which a new stream has to go on. The session's
+	// reading goroutine has it.
+	next int64
+
+	mu    sync.Mutex
+	ended bool
+	err   error
+}
+
+// Watching takes what a watch brings. The session's reading goroutine calls it, in the
+// order in which things came; it must not wait.
+type Watching interface {
+	// Respond has the server's answer to the opening, and its announcement that the
+	// watch has ended.
+	Respond(*pb.WatchResponse)
+	// Bring has events or progress.
+	Bring(*pb.WatchResponse)
+	// End is called once, when the watch has ended.
+	End(error)
+}
+
+// AskFor is the request for a watch.
+func AskFor(key string, opts []clientv3.OpOption) *pb.WatchCreateRequest {
+	op := clientv3.OpWatch(key, opts...)
+	ask := &pb.WatchCreateRequest{
+		Key: op.KeyBytes(), RangeEnd: op.RangeBytes(), StartRevision: op.Rev(),
+		ProgressNotify: op.IsProgressNotify(), PrevKv: op.IsPrevKV(),
+	}
+	if op.IsFilterPut() {
+		ask.Filters = append(ask.Filters, pb.WatchCreateRequest_NOPUT)
+	}
+	if op.IsFilterDelete() {
+		ask.Filters = append(ask.Filters, pb.WatchCreateRequest_NODELETE)
+	}
+	return ask
+}
+
+// NewWatch makes a watch that isn't open.
+func (r Reader) NewWatch(ask *pb.WatchCreateRequest, to Watching) *Watch {
+	return &Watch{s: r.s, level: r.level, ask: ask, to: to}
+}
+
+// OpenWatch asks for a watch, once. The future has its value, opened, when it is open.
+func OpenWatch[T any](ctx context.Context, w *Watch, opened T) *Future[T] {
+	f := &watchFuture[T]{watch: w, opened: opened}
+	body, err := proto.Marshal(w.ask)
+	if err == nil {
+		// The number is noted before anything can be done with the watch.
+		err = w.s.sendNumbered(ctx, &request{kind: stoapb.Kind_WATCH, level: w.level, body: body, to: f}, &w.seq)
+	}
+	if err != nil {
+		f.fail(err)
+	}
+	return &f.Future
+}
+
+// sendNumbered is send for a request whose number is of interest.
+func (s *Session) sendNumbered(ctx context.Context, r *request, seq *uint64) error {
+	if err := s.check(r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if err := s.waitForRoom(ctx); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	*seq = s.backlog.next()
+	s.enqueue(r)
+	s.mu.Unlock()
+	s.stir()
+	return nil
+}
+
+// watchFuture is answered when the watch is open, or refused.
+type watchFuture[T any] struct {
+	Future[T]
+	watch  *Watch
+	opened T
+}
+
+func (f *watchFuture[T]) opens() *Watch { return f.watch }
+
+func (f *watchFuture[T]) answer(a *arrival) {
+	response, err := f.read(a)
+	if response != nil {
+		f.watch.to.Respond(response)
+	}
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	f.resolve(f.opened, nil)
+}
+
+func (f *watchFuture[T]) read(a *arrival) (*pb.WatchResponse, error) {
+	if err := a.err(); err != nil {
+		return nil, err
+	}
+	response, err := readWatchResponse(a)
+	if err != nil {
+		return nil, err
+	}
+	response.Events = nil // see begin
+	if response.Canceled {
+		err = canceled(response)
+	}
+	return response, err
+}
+
+func (f *watchFuture[T]) fail(err error) {
+	f.watch.gone(ErrWatchClosed) // whoever opened it learns why
+	f.Future.fail(err)
+}
+
+func readWatchResponse(a *arrival) (*pb.WatchResponse, error) {
+	response := new(pb.WatchResponse)
+	if err := proto.Unmarshal(a.body, response); err != nil {
+		return nil, malformed(err)
+	}
+	response.Header = a.header()
+	response.WatchId = int64(a.seq)
+	return response, nil
+}
+
+// canceled is why a server ended or refused a watch.
+func canceled(r *pb.WatchResponse) error {
+	switch {
+	case r.CompactRevision != 0:
+		return rpctypes.ErrCompacted
+	case r.CancelReason != "":
+		return fmt.Errorf("client: the watch was canceled: %s", r.CancelReason)
+	}
+	return ErrWatchClosed
+}
+
+// watchChanged keeps account of the watches that are open, when the reply to a
+// request has come. It needs the session's lock.
+func (s *Session) watchChanged(a *arrival) {
+	switch to := a.call.to.(type) {
+	case interface{ opens() *Watch }:
+		if a.code == 0 && s.watches != nil {
+			w := to.opens()
+			w.begin(a)
+			s.watches[w.seq] = w
+		}
+	case *cancelFuture:
+		delete(s.watches, to.watch.seq)
+	}
+}
+
+// begin notes what the watch wants, now that it is open, and from which revision on.
+// The server says so where an extension may have changed it.
+func (w *Watch) begin(a *arrival) {
+	var opened pb.WatchResponse
+	if proto.Unmarshal(a.body, &opened) != nil {
+		return // whoever reads the response will say so
+	}
+	switch {
+	case opened.Header != nil:
+		w.next = max(opened.Header.Revision+1, 1)
+	case w.ask.StartRevision == 0:
+		w.next = a.revision + 1
+	default:
+		w.next = max(w.ask.StartRevision, 1)
+	}
+	if len(opened.Events) > 0 {
+		w.ask.Key, w.ask.RangeEnd = opened.Events[0].GetKv().GetKey(), nil
+	}
+}
+
+// progressed notes that no event up to a revision is still to come. The session's
+// reading goroutine calls it, behind the events that came before.
+func (s *Session) progressed(revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		w.next = max(w.next, revision+1)
+	}
+}
+
+// events takes in what a watch brings. The session's reading goroutine calls it.
+func (w *Watch) events(a *arrival) {
+	response, err := readWatchResponse(a)
+	if e := a.err(); e != nil {
+		err = e
+	}
+	switch {
+	case err != nil:
+		w.gone(err)
+	case response.Canceled:
+		w.to.Respond(response)
+		w.gone(canceled(response))
+	case len(response.Events) > 0:
+		w.changed(response)
+	default:
+		w.next = max(w.next, a.revision+1)
+		if w.ask.ProgressNotify {
+			w.deliver(response)
+		}
+	}
+}
+
+// changed hands events on, without those that an earlier stream has brought.
+func (w *Watch) changed(r *pb.WatchResponse) {
+	seen := 0
+	for seen < len(r.Events) && r.Events[seen].Kv.ModRevision < w.next {
+		seen++
+	}
+	if r.Events = r.Events[seen:]; len(r.Events) == 0 {
+		return
+	}
+	w.next = r.Events[len(r.Events)-1].Kv.ModRevision + 1
+	w.deliver(r)
+}
+
+func (w *Watch) deliver(r *pb.WatchResponse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.to.Bring(r)
+	}
+}
+
+// gone ends a watch that the server has ended.
+func (w *Watch) gone(err error) {
+	w.s.mu.Lock()
+	delete(w.s.watches, w.seq)
+	w.s.mu.Unlock()
+	w.end(err)
+}
+
+// end is the end of the watch.
+func (w *Watch) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.ended, w.err = true, err
+	w.to.End(err)
+}
+
+// Err is nil until the watch has ended.
+func (w *Watch) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Close ends the watch: it brings nothing any more.
+func (w *Watch) Close() {
+	w.mu.Lock()
+	ended := w.ended
+	w.mu.Unlock()
+	if ended {
+		return
+	}
+	w.end(ErrWatchClosed)
+	w.s.cancelWatch(w)
+}
+
+func (s *Session) cancelWatch(w *Watch) *Future[struct{}] {
+	f := &cancelFuture{watch: w}
+	body, err := proto.Marshal(&pb.WatchCancelRequest{WatchId: int64(w.seq)})
+	if err == nil {
+		err = s.send(s.ctx, &request{kind: stoapb.Kind_CANCEL, body: body, to: f})
+	}
+	if err != nil {
+		f.fail(err)
+	}
+	return &f.Future
+}
+
+type cancelFuture struct {
+	Future[struct{}]
+	watch *Watch
+}
+
+func (f *cancelFuture) answer(a *arrival) { f.resolve(struct{}{}, a.err()) }
+
+func sortedKeys(m map[uint64]*Watch) []uint64 { return slices.Sorted(maps.Keys(m)) }
