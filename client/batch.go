@@ -30,40 +30,48 @@ func (r Reader) Batch(opts ...BatchOption) *Batch {
 	for _, o := range opts {
 		independent = independent || o.independent
 	}
-	return &Batch{r.e.Batch(independent)}
+	return &Batch{r.engine().Batch(independent)}
+}
+
+// engine makes a zero batch one of a session that has ended.
+func (b *Batch) engine() *engine.Batch {
+	if b.e == nil {
+		b.e = engine.NoBatch()
+	}
+	return b.e
 }
 
 // Len is the number of operations.
-func (b *Batch) Len() int { return b.e.Len() }
+func (b *Batch) Len() int { return b.engine().Len() }
 
 // Put adds a put.
 func (b *Batch) Put(key, val string, opts ...clientv3.OpOption) *Future[*clientv3.PutResponse] {
-	return future(b.e.Put(key, val, opts...))
+	return future(b.engine().Put(key, val, opts...))
 }
 
 // Get adds a read.
 func (b *Batch) Get(key string, opts ...clientv3.OpOption) *Future[*clientv3.GetResponse] {
-	return future(b.e.Get(key, opts...))
+	return future(b.engine().Get(key, opts...))
 }
 
 // Delete adds a deletion.
 func (b *Batch) Delete(key string, opts ...clientv3.OpOption) *Future[*clientv3.DeleteResponse] {
-	return future(b.e.Delete(key, opts...))
+	return future(b.engine().Delete(key, opts...))
 }
 
 // Txn adds a transaction.
 func (b *Batch) Txn(cmps []clientv3.Cmp, then, otherwise []clientv3.Op) *Future[*clientv3.TxnResponse] {
-	return future(b.e.Txn(cmps, then, otherwise))
+	return future(b.engine().Txn(cmps, then, otherwise))
 }
 
 // Do adds any operation.
-func (b *Batch) Do(op clientv3.Op) *Future[clientv3.OpResponse] { return future(b.e.Do(op)) }
+func (b *Batch) Do(op clientv3.Op) *Future[clientv3.OpResponse] { return future(b.engine().Do(op)) }
 
 // Send sends all of it. It waits only for room among the requests that are not
 // answered; if ctx ends meanwhile, or an operation is refused, nothing was sent and
 // no future gets an answer.
-func (b *Batch) Send(ctx context.Context) error { return b.e.Send(ctx) }
+func (b *Batch) Send(ctx context.Context) error { return b.engine().Send(ctx) }
 
 // Run sends the batch, unless that was done, and waits for all answers. The error
 // joins those of all operations that failed.
-func (b *Batch) Run(ctx context.Context) error { return b.e.Run(ctx) }
+func (b *Batch) Run(ctx context.Context) error { return b.engine().Run(ctx) }

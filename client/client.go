@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -11,12 +12,15 @@ import (
 )
 
 // Client is a client of one cluster: etcd's client, with one gRPC call per request,
-// and the sessions that are opened from it. New and Of make one. All methods may be
-// called by any number of goroutines at once.
+// and the sessions that are opened from it. All methods may be called by any number of
+// goroutines at once. New and Of make one; the zero Client connects to nothing, and has
+// no etcd client inside.
 type Client struct {
 	*clientv3.Client
 	e *engine.Client
 }
+
+var errZeroClient = errors.New("client: a zero Client connects to nothing; client.New and client.Of make one")
 
 // New makes a client. It returns before a connection stands, unless there is a
 // password to be exchanged. The client must be closed.
@@ -39,17 +43,30 @@ func Of(c *clientv3.Client) *Client {
 // Close closes all sessions of the client and all its connections. The leases of
 // sessions that were not closed by themselves, and so their ephemeral keys, go when
 // their TTL is over.
-func (c *Client) Close() error { return c.e.Close() }
+func (c *Client) Close() error {
+	if c.e == nil {
+		return nil
+	}
+	return c.e.Close()
+}
 
 // Partition is the partition in which a key lives as far as the client knows. It is
 // unknown, and ok is false, before the first session of the client was opened. Keys may
 // have moved since.
-func (c *Client) Partition(key string) (partition int, ok bool) { return c.e.Partition(key) }
+func (c *Client) Partition(key string) (partition int, ok bool) {
+	if c.e == nil {
+		return 0, false
+	}
+	return c.e.Partition(key)
+}
 
 // Partitions is the state of the partition groups on the server that happens to
 // answer; others may have applied more or less. A server of etcd's answers with the
 // gRPC code Unimplemented.
 func (c *Client) Partitions(ctx context.Context) (*stoapb.ListPartitionsResponse, error) {
+	if c.e == nil {
+		return nil, errZeroClient
+	}
 	return c.e.Partitions(ctx)
 }
 

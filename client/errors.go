@@ -31,4 +31,7 @@ var (
 	// ErrWatchClosed: the watch was closed, or all watches of a feed have ended, and
 	// there is nothing more to read.
 	ErrWatchClosed = engine.ErrWatchClosed
+	// ErrNoSession: there is no session to do it through. The zero Session has none; nor
+	// has a key that is put with Ephemeral through a Client itself.
+	ErrNoSession = engine.ErrNoSession
 )

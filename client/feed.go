@@ -37,6 +37,9 @@ func NewFeed() *Feed { return new(Feed) }
 // Next waits for the next notification. ErrWatchClosed: no watch fills the feed
 // any more.
 func (f *Feed) Next(ctx context.Context) (Notification, error) {
+	if f == nil {
+		return Notification{}, ErrWatchClosed
+	}
 	for {
 		f.mu.Lock()
 		n, ok := f.pop()
@@ -63,6 +66,9 @@ func (f *Feed) Next(ctx context.Context) (Notification, error) {
 // TryNext returns the next notification if there is one. What came before the
 // answer to a read that has been waited for is there.
 func (f *Feed) TryNext() (Notification, bool) {
+	if f == nil {
+		return Notification{}, false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.pop()
@@ -72,6 +78,9 @@ func (f *Feed) TryNext() (Notification, bool) {
 // watch fills the feed any more. It must be read to its end, and not be mixed with
 // Next.
 func (f *Feed) Chan() <-chan Notification {
+	if f == nil {
+		f = NewFeed()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.out == nil {

@@ -12,44 +12,52 @@ import (
 // Session.At makes one at another.
 type Reader struct{ e engine.Reader }
 
+// engine reads through a session in any case: a zero reader's has ended.
+func (r Reader) engine() engine.Reader {
+	if r.e == (engine.Reader{}) {
+		return engine.None().Reader
+	}
+	return r.e
+}
+
 // At reads at another level than the session's own. The order is still the
 // session's.
-func (r Reader) At(l Level) Reader { return Reader{r.e.At(engine.Level(l))} }
+func (r Reader) At(l Level) Reader { return Reader{r.engine().At(engine.Level(l))} }
 
 // GetAsync reads without waiting for the answer.
 func (r Reader) GetAsync(key string, opts ...clientv3.OpOption) *Future[*clientv3.GetResponse] {
-	return future(r.e.GetAsync(key, opts...))
+	return future(r.engine().GetAsync(key, opts...))
 }
 
 // Get reads a key, or the range that the options say. clientv3.WithSerializable is
 // the level Fast.
 func (r Reader) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return r.e.Get(ctx, key, opts...)
+	return r.engine().Get(ctx, key, opts...)
 }
 
 // DoAsync sends any operation, of etcd's type, without waiting for the answer.
 func (r Reader) DoAsync(op clientv3.Op) *Future[clientv3.OpResponse] {
-	return future(r.e.DoAsync(op))
+	return future(r.engine().DoAsync(op))
 }
 
 // Do is DoAsync and Wait.
 func (r Reader) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	return r.e.Do(ctx, op)
+	return r.engine().Do(ctx, op)
 }
 
 // TxnAsync sends a transaction without waiting for the answer: if all of cmps hold,
 // the operations of then are done, else those of otherwise, at one revision. The level
 // counts if none of them writes.
 func (r Reader) TxnAsync(cmps []clientv3.Cmp, then, otherwise []clientv3.Op) *Future[*clientv3.TxnResponse] {
-	return future(r.e.TxnAsync(cmps, then, otherwise))
+	return future(r.engine().TxnAsync(cmps, then, otherwise))
 }
 
 // Txn builds a transaction as etcd's clients do: If, Then, Else, Commit.
-func (r Reader) Txn(ctx context.Context) clientv3.Txn { return r.e.Txn(ctx) }
+func (r Reader) Txn(ctx context.Context) clientv3.Txn { return r.engine().Txn(ctx) }
 
 // KV is etcd's KV at the reader's level.
-func (r Reader) KV() clientv3.KV { return r.e.KV() }
+func (r Reader) KV() clientv3.KV { return r.engine().KV() }
 
 // Watcher is etcd's Watcher at the reader's level. Each of its watches has a channel
 // of its own, so it doesn't show the order among several watches; a Feed does.
-func (r Reader) Watcher() clientv3.Watcher { return r.e.Watcher() }
+func (r Reader) Watcher() clientv3.Watcher { return r.engine().Watcher() }

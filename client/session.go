@@ -22,6 +22,14 @@ type Session struct {
 	e *engine.Session
 }
 
+// engine is never nil: a zero session is one that has ended.
+func (s *Session) engine() *engine.Session {
+	if s == nil || s.e == nil {
+		return engine.None()
+	}
+	return s.e
+}
+
 // SessionOption changes one session from what Config says.
 type SessionOption struct{ set func(*engine.Options) }
 
@@ -59,6 +67,9 @@ func WithRefusal(after time.Duration) SessionOption {
 // Session opens a session. It tries until one is open or ctx ends; ctx is that of
 // opening alone.
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
+	if c == nil || c.e == nil {
+		return nil, errZeroClient
+	}
 	o := c.e.Options()
 	for _, opt := range opts {
 		if opt.set != nil {
@@ -74,35 +85,35 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 
 // ID is the number of the session and of its lease: a key that is put with
 // clientv3.WithLease(s.ID()) goes when the session does.
-func (s *Session) ID() clientv3.LeaseID { return s.e.ID() }
+func (s *Session) ID() clientv3.LeaseID { return s.engine().ID() }
 
 // TTL is how long the session outlives the last message that a member has had of it,
 // as the cluster has granted it.
-func (s *Session) TTL() time.Duration { return s.e.TTL() }
+func (s *Session) TTL() time.Duration { return s.engine().TTL() }
 
 // Token is all that the session has seen so far.
-func (s *Session) Token() Token { return Token(s.e.Token()) }
+func (s *Session) Token() Token { return Token(s.engine().Token()) }
 
 // See makes all later causal and strict reads of this session show what another
 // session has seen.
-func (s *Session) See(t Token) { s.e.See(int64(t)) }
+func (s *Session) See(t Token) { s.engine().See(int64(t)) }
 
 // Done is closed when the session has ended; Err tells why.
-func (s *Session) Done() <-chan struct{} { return s.e.Done() }
+func (s *Session) Done() <-chan struct{} { return s.engine().Done() }
 
 // Err is nil until the session has ended. Then it is one of ErrSessionExpired,
 // ErrSessionClosed, ErrSessionTaken and ErrRefused, or the error of a member that
 // can't go on with the session.
-func (s *Session) Err() error { return s.e.Err() }
+func (s *Session) Err() error { return s.engine().Err() }
 
 // Member is the ID of the member that the session is connected to, 0 while there is
 // none.
-func (s *Session) Member() uint64 { return s.e.Member() }
+func (s *Session) Member() uint64 { return s.engine().Member() }
 
 // Close ends the session behind all its requests: its ephemeral keys are deleted at one
 // revision. If ctx ends first, the session is given up, and the keys go when its TTL is
 // over.
-func (s *Session) Close(ctx context.Context) error { return s.e.Close(ctx) }
+func (s *Session) Close(ctx context.Context) error { return s.engine().Close(ctx) }
 
 // Ephemeral ties a key to the session through which it is put: it goes when the
 // session is closed or lost. Without a session the put fails: with ErrNoSession by a
@@ -112,48 +123,48 @@ func Ephemeral() clientv3.OpOption { return clientv3.WithLease(engine.OwnLease) 
 // PutAsync puts a key without waiting for the answer. It waits only when
 // Config.Pending requests are unanswered, as all …Async methods.
 func (s *Session) PutAsync(key, val string, opts ...clientv3.OpOption) *Future[*clientv3.PutResponse] {
-	return future(s.e.PutAsync(key, val, opts...))
+	return future(s.engine().PutAsync(key, val, opts...))
 }
 
 // Put puts a key.
 func (s *Session) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	return s.e.Put(ctx, key, val, opts...)
+	return s.engine().Put(ctx, key, val, opts...)
 }
 
 // DeleteAsync deletes without waiting for the answer.
 func (s *Session) DeleteAsync(key string, opts ...clientv3.OpOption) *Future[*clientv3.DeleteResponse] {
-	return future(s.e.DeleteAsync(key, opts...))
+	return future(s.engine().DeleteAsync(key, opts...))
 }
 
 // Delete deletes a key, or the range that the options say.
 func (s *Session) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	return s.e.Delete(ctx, key, opts...)
+	return s.engine().Delete(ctx, key, opts...)
 }
 
 // SyncAsync is a strict read of nothing: when it is answered, the session has seen all
 // that was acknowledged to any client before it was sent, and its causal reads show
 // that.
-func (s *Session) SyncAsync() *Future[Token] { return future(engine.SyncAsync[Token](s.e)) }
+func (s *Session) SyncAsync() *Future[Token] { return future(engine.SyncAsync[Token](s.engine())) }
 
 // Sync is SyncAsync and Wait.
 func (s *Session) Sync(ctx context.Context) (Token, error) {
-	revision, err := s.e.Sync(ctx)
+	revision, err := s.engine().Sync(ctx)
 	return Token(revision), err
 }
 
 // Progress returns a revision at or below which no event of any of the session's
 // watches is still to come. They are in the watches' feeds already.
 func (s *Session) Progress(ctx context.Context) (Token, error) {
-	revision, err := s.e.Progress(ctx)
+	revision, err := s.engine().Progress(ctx)
 	return Token(revision), err
 }
 
 // Lease is etcd's Lease, for leases beside the session's own. Grants and keep-alives
 // go to the cluster directly, revocations when all that the session has sent before
 // was answered; what the session reads later reflects them.
-func (s *Session) Lease() clientv3.Lease { return s.e.Lease() }
+func (s *Session) Lease() clientv3.Lease { return s.engine().Lease() }
 
 // Etcd is an etcd client whose KV, Watcher and Lease go through the session: for
 // code that takes a *clientv3.Client, as the packages below etcd's client/v3 do.
 // Closing it leaves session and client open; it ends with the session.
-func (s *Session) Etcd() *clientv3.Client { return s.e.Etcd() }
+func (s *Session) Etcd() *clientv3.Client { return s.engine().Etcd() }

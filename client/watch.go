@@ -23,12 +23,15 @@ type Watch struct {
 // clientv3.WithRev; it returns when the watch is open. ctx is that of opening: a
 // watch ends with Watch.Close or with its session.
 func (r Reader) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) (*Watch, error) {
-	return r.WatchInto(ctx, NewFeed(), key, opts...)
+	return r.WatchInto(ctx, nil, key, opts...)
 }
 
 // WatchInto is Watch with notifications that go to a feed, together with those of
-// other watches.
+// other watches; nil is a new feed.
 func (r Reader) WatchInto(ctx context.Context, f *Feed, key string, opts ...clientv3.OpOption) (*Watch, error) {
+	if f == nil {
+		f = NewFeed()
+	}
 	f.join() // so that the feed has not ended when an attempt has
 	defer f.push(Notification{}, true)
 	for {
@@ -51,8 +54,11 @@ func (r Reader) WatchAsync(f *Feed, key string, opts ...clientv3.OpOption) *Futu
 }
 
 func (r Reader) newWatch(f *Feed, key string, opts []clientv3.OpOption) *Watch {
+	if f == nil {
+		f = NewFeed()
+	}
 	w := &Watch{Feed: f}
-	w.e = r.e.NewWatch(engine.AskFor(key, opts), filler{w})
+	w.e = r.engine().NewWatch(engine.AskFor(key, opts), filler{w})
 	return w
 }
 
@@ -94,8 +100,17 @@ func (w *Watch) Next(ctx context.Context) (Notification, error) {
 }
 
 // Err is nil until the watch has ended.
-func (w *Watch) Err() error { return w.e.Err() }
+func (w *Watch) Err() error {
+	if w.e == nil {
+		return ErrWatchClosed
+	}
+	return w.e.Err()
+}
 
 // Close ends the watch. No notification comes any more; what waits in the feed stays
 // there.
-func (w *Watch) Close() { w.e.Close() }
+func (w *Watch) Close() {
+	if w.e != nil {
+		w.e.Close()
+	}
+}

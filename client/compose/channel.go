@@ -38,7 +38,8 @@ type quick struct {
 }
 
 func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, error) {
-	options := engine.Options{TTL: max(3*l.core.cfg.Timeout, 15*time.Second), Level: engine.Causal, Refusal: refusedFor}
+	ttl := max(3*l.core.cfg.Timeout, 15*time.Second) + time.Second - 1
+	options := engine.Options{TTL: ttl.Truncate(time.Second), Level: engine.Causal, Refusal: refusedFor}
 	if len(l.cluster.of.Near) > 0 {
 		options.Endpoints = l.cluster.members
 	}

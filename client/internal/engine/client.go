@@ -29,7 +29,7 @@ type Client struct {
 // New makes a client. It returns before a connection stands, unless there is a
 // password to be exchanged.
 func New(cfg Config) (*Client, error) {
-	if err := checkClientID(cfg.ClientID); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()

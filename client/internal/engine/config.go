@@ -2,6 +2,8 @@ package engine
 
 import (
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -65,17 +67,43 @@ const (
 	connWindow   = 8 << 20
 )
 
+// check refuses what makes no sense. Zero stands for a default.
+func (c Config) check() error {
+	switch {
+	case c.DialTimeout < 0:
+		return fmt.Errorf("client: a DialTimeout of %v", c.DialTimeout)
+	case c.Pending < 0:
+		return fmt.Errorf("client: Pending of %d", c.Pending)
+	case c.MaxRequestBytes < 0:
+		return fmt.Errorf("client: MaxRequestBytes of %d", c.MaxRequestBytes)
+	}
+	if c.TTL != 0 {
+		if err := CheckTTL(c.TTL); err != nil {
+			return err
+		}
+	}
+	return errors.Join(c.Level.check(), CheckClientID(c.ClientID))
+}
+
+// CheckTTL refuses what a lease can't have.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < time.Second || ttl%time.Second != 0 {
+		return fmt.Errorf("client: a TTL of %v: it is whole seconds, at least one", ttl)
+	}
+	return nil
+}
+
 func (c Config) withDefaults() Config {
-	if c.DialTimeout <= 0 {
+	if c.DialTimeout == 0 {
 		c.DialTimeout = defaultDialTimeout
 	}
-	if c.TTL <= 0 {
+	if c.TTL == 0 {
 		c.TTL = defaultTTL
 	}
-	if c.Pending <= 0 {
+	if c.Pending == 0 {
 		c.Pending = defaultPending
 	}
-	if c.MaxRequestBytes <= 0 {
+	if c.MaxRequestBytes == 0 {
 		c.MaxRequestBytes = defaultMaxRequest
 	}
 	if c.Logger == nil {
@@ -98,6 +126,7 @@ func (c Config) etcd() clientv3.Config {
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 	}
+	options = append(options, grpc.WithChainUnaryInterceptor(refuseEphemeral))
 	options = append(options, Identify(c.ClientID)...)
 	return clientv3.Config{
 		Endpoints:   c.Endpoints,
@@ -129,14 +158,9 @@ const (
 	Fast
 )
 
-func (l Level) String() string {
-	switch l {
-	case Strict:
-		return "strict"
-	case Causal:
-		return "causal"
-	case Fast:
-		return "fast"
+func (l Level) check() error {
+	if l > Fast {
+		return fmt.Errorf("client: Level(%d) is none of Strict, Causal and Fast", uint8(l))
 	}
-	return "unknown level"
+	return nil
 }

@@ -27,7 +27,7 @@ func Identify(id string) []grpc.DialOption {
 	if id == "" {
 		return nil
 	}
-	err := checkClientID(id)
+	err := CheckClientID(id)
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if err != nil {
@@ -44,8 +44,8 @@ func Identify(id string) []grpc.DialOption {
 	}
 }
 
-// checkClientID refuses what gRPC or a server would refuse in every call, or ignore.
-func checkClientID(id string) error {
+// CheckClientID refuses what gRPC or a server would refuse in every call, or ignore.
+func CheckClientID(id string) error {
 	if len(id) > maxClientID {
 		return fmt.Errorf("client: a ClientID of %d bytes; it has at most %d", len(id), maxClientID)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,11 +88,26 @@ type Options struct {
 	Refusal time.Duration
 }
 
+func (o Options) check() error {
+	switch {
+	case o.Revision < 0:
+		return fmt.Errorf("client: a token of %d", o.Revision)
+	case o.Refusal < 0:
+		return fmt.Errorf("client: a refusal of %v", o.Refusal)
+	case slices.Contains(o.Endpoints, ""):
+		return errors.New("client: an endpoint is empty")
+	}
+	return errors.Join(CheckTTL(o.TTL), o.Level.check())
+}
+
 // Options are those of sessions that don't ask for others.
 func (c *Client) Options() Options { return Options{TTL: c.cfg.TTL, Level: c.cfg.Level} }
 
 // Session opens a session. It tries until one is open or ctx ends.
 func (c *Client) Session(ctx context.Context, o Options) (*Session, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("client: opening a session: %w", err)
+	}
 	s := &Session{
 		c:       c,
 		o:       o,
@@ -261,6 +277,9 @@ func (s *Session) sendAll(ctx context.Context, all []request) error {
 func (s *Session) check(r *request) error {
 	if r.refused != nil {
 		return r.refused
+	}
+	if err := r.level.check(); err != nil {
+		return err
 	}
 	if n := r.bodySize(); n > s.c.cfg.MaxRequestBytes {
 		return fmt.Errorf("%w: %d bytes of %d", ErrRequestTooLarge, n, s.c.cfg.MaxRequestBytes)

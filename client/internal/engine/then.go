@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -94,7 +94,18 @@ func Message(op clientv3.Op) (proto.Message, error) {
 	return rec.asked, nil
 }
 
-var errNoSession = errors.New("client: an ephemeral key needs a session")
+var errEphemeral = fmt.Errorf("%w: a key that is Ephemeral is put through one", ErrNoSession)
+
+// refuseEphemeral is for calls that no session carries: no server knows what OwnLease
+// stands for.
+func refuseEphemeral(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if m, ok := req.(proto.Message); ok {
+		if _, err := Bind(m, 0); err != nil {
+			return err
+		}
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
 
 // Bind gives the keys of a message that are Ephemeral a lease, and tells whether there
 // are any. Without a lease, 0, they are refused.
@@ -105,7 +116,7 @@ func Bind(m proto.Message, lease int64) (bound bool, err error) {
 			return false, nil
 		}
 		if lease == 0 {
-			return false, errNoSession
+			return false, errEphemeral
 		}
 		m.Lease = lease
 		return true, nil
