@@ -89,7 +89,7 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 // waits; nil otherwise.
 func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *engine.Future[*clientv3.GetResponse]) {
 	k := read
-	if c.synced {
+	if c != nil && c.synced {
 		k = syncedRead
 	}
 	ch, r, act := c.shortcut(key, opts, k)
@@ -121,7 +121,7 @@ func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.
 // shortcut finds where a request for one key can go at once. It returns with core.mu
 // held, unless it can't: wait.
 func (c *Client) shortcut(key string, opts []clientv3.OpOption, k kind) (*channel, *route, action) {
-	if len(opts) > 0 || c.session != nil && c.session.Err() != nil {
+	if len(opts) > 0 || c.check() != nil || c.session != nil && c.session.Err() != nil {
 		return nil, nil, wait
 	}
 	r := c.core.routes.find(key)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
@@ -42,10 +43,10 @@ type shared struct {
 
 // New makes a client. It connects to a cluster when that is first used.
 func New(cfg Config) (*Client, error) {
-	cfg = cfg.withDefaults()
-	if len(cfg.Clusters) == 0 || len(cfg.Routes) == 0 {
-		return nil, errors.New("compose: a composition needs clusters and routes")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	names := slices.Sorted(maps.Keys(cfg.Clusters))
 	routes, err := newRouting(names, cfg.Routes)
 	if err != nil {
@@ -53,9 +54,6 @@ func New(cfg Config) (*Client, error) {
 	}
 	s := &shared{cfg: cfg, routes: routes, watch: newWatchdog(cfg.Timeout), forks: map[*core]struct{}{}}
 	for i, name := range names {
-		if len(cfg.Clusters[name].Endpoints) == 0 {
-			return nil, errors.New("compose: cluster " + name + " has no endpoints")
-		}
 		s.clusters = append(s.clusters, newCluster(name, i, cfg))
 	}
 	c := s.client()
@@ -73,11 +71,19 @@ func (s *shared) client() *Client {
 
 // Fork makes another logical client, with an order of its own, over the same
 // connections. Closing it leaves this one open.
-func (c *Client) Fork() *Client { return c.shared.client() }
+func (c *Client) Fork() *Client {
+	if c.check() != nil {
+		return &Client{}
+	}
+	return c.shared.client()
+}
 
 // Close ends the client, and if New made it, all its forks and connections. What
 // waits fails with ErrClosed.
 func (c *Client) Close() error {
+	if c.check() != nil {
+		return nil
+	}
 	s := c.shared
 	s.mu.Lock()
 	cores := []*core{c.core}
@@ -102,10 +108,18 @@ func (c *Client) Close() error {
 }
 
 // Stats counts what the client has done.
-func (c *Client) Stats() Stats { return c.core.stats() }
+func (c *Client) Stats() Stats {
+	if c.check() != nil {
+		return Stats{}
+	}
+	return c.core.stats()
+}
 
 // Route tells which cluster has a key, and what the key is called there.
 func (c *Client) Route(key string) (cluster, keyThere string, err error) {
+	if err := c.check(); err != nil {
+		return "", "", err
+	}
 	r, err := c.core.routes.of(key)
 	if err != nil {
 		return "", "", err
@@ -116,6 +130,9 @@ func (c *Client) Route(key string) (cluster, keyThere string, err error) {
 // Sync makes all later reads of a cluster reflect what was acknowledged to anybody
 // before. It is a request as any other: the order is kept, and counts it as a read.
 func (c *Client) Sync(ctx context.Context, cluster string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	at := slices.Index(c.core.routes.names, cluster)
 	if at < 0 {
 		return errors.New("compose: there is no cluster " + cluster)
@@ -129,6 +146,9 @@ func (c *Client) Sync(ctx context.Context, cluster string) error {
 // read is local then. A read that is just as new can be had by Sync before it, at the
 // price of one more request.
 func (c *Client) Synced() *Client {
+	if c.check() != nil {
+		return &Client{}
+	}
 	of := *c
 	of.root, of.synced = false, true
 	return &of
@@ -137,7 +157,11 @@ func (c *Client) Synced() *Client {
 // Etcd is an etcd client made of this one, for code that takes a *clientv3.Client,
 // as etcd's package concurrency. Closing it leaves this one open.
 func (c *Client) Etcd() *clientv3.Client {
-	e := clientv3.NewCtxClient(context.Background(), clientv3.WithZapLogger(c.core.cfg.Logger))
+	lg := zap.NewNop()
+	if c.check() == nil {
+		lg = c.core.cfg.Logger
+	}
+	e := clientv3.NewCtxClient(context.Background(), clientv3.WithZapLogger(lg))
 	e.KV, e.Watcher, e.Lease = c, stayOpen{c}, stayOpen{c}
 	return e
 }

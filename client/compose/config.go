@@ -2,10 +2,16 @@ package compose
 
 import (
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // Config says which clusters there are and which of them has which keys.
@@ -88,14 +94,50 @@ const (
 	defaultPending     = 8192
 )
 
+// check refuses what makes no sense. Zero stands for a default.
+func (c Config) check() error {
+	switch {
+	case len(c.Clusters) == 0:
+		return errors.New("compose: a composition needs clusters")
+	case len(c.Routes) == 0:
+		return errors.New("compose: a composition needs routes")
+	case c.Timeout < 0:
+		return fmt.Errorf("compose: a Timeout of %v", c.Timeout)
+	case c.DialTimeout < 0:
+		return fmt.Errorf("compose: a DialTimeout of %v", c.DialTimeout)
+	case c.Pending < 0:
+		return fmt.Errorf("compose: Pending of %d", c.Pending)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Clusters)) {
+		if err := c.Clusters[name].check(); err != nil {
+			return fmt.Errorf("compose: cluster %q: %w", name, err)
+		}
+	}
+	return engine.CheckClientID(c.ClientID)
+}
+
+func (c Cluster) check() error {
+	switch {
+	case len(c.Endpoints) == 0:
+		return errors.New("there are no endpoints")
+	case slices.Contains(c.Endpoints, ""):
+		return errors.New("an endpoint is empty")
+	case slices.Contains(c.Near, ""):
+		return errors.New("a member of Near is empty")
+	case c.Kind > Etcd:
+		return fmt.Errorf("Kind(%d) is none of Auto, Stoa and Etcd", c.Kind)
+	}
+	return nil
+}
+
 func (c Config) withDefaults() Config {
-	if c.Timeout <= 0 {
+	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
-	if c.DialTimeout <= 0 {
+	if c.DialTimeout == 0 {
 		c.DialTimeout = defaultDialTimeout
 	}
-	if c.Pending <= 0 {
+	if c.Pending == 0 {
 		c.Pending = defaultPending
 	}
 	if c.Logger == nil {

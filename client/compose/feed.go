@@ -78,6 +78,9 @@ var ErrFeedClosed = client.ErrWatchClosed
 
 // NewFeed makes an empty feed.
 func (c *Client) NewFeed() *Feed {
+	if c.check() != nil {
+		return &Feed{}
+	}
 	f := &Feed{c: c, parts: map[int]*part{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	c.core.mu.Lock()
@@ -110,6 +113,9 @@ func (c *core) depend(target int) {
 // one FeedWatch per route then. It returns when all are open; ctx is that of opening.
 // Without clientv3.WithRev a watch begins behind what the client has seen.
 func (f *Feed) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) ([]*FeedWatch, error) {
+	if err := f.c.check(); err != nil {
+		return nil, err
+	}
 	segments, err := f.segments(key, opts)
 	if err != nil {
 		return nil, err
@@ -337,6 +343,9 @@ func (f *Feed) Next(ctx context.Context) (Notification, error) {
 
 // Close ends all watches of the feed. What it has not given out is lost.
 func (f *Feed) Close() {
+	if f.c == nil {
+		return
+	}
 	f.c.core.mu.Lock()
 	delete(f.c.core.feeds, f)
 	f.c.core.mu.Unlock()
@@ -349,10 +358,18 @@ func (f *Feed) Close() {
 }
 
 // Cluster is where the watch watches.
-func (w *FeedWatch) Cluster() string { return w.tail.of.name }
+func (w *FeedWatch) Cluster() string {
+	if w.f == nil {
+		return ""
+	}
+	return w.tail.of.name
+}
 
 // Close ends the watch. What it has brought stays in the feed.
 func (w *FeedWatch) Close() {
+	if w.f == nil {
+		return
+	}
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
 	w.endWith(ErrFeedClosed)

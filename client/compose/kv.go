@@ -112,6 +112,9 @@ func inPlace[T any](do func() (T, error)) (T, error) {
 // prepare finds out where a message goes: to one cluster, or, if asked for, pieces of
 // it to several.
 func (c *Client) prepare(m proto.Message) (*request, *span, error) {
+	if err := c.check(); err != nil {
+		return nil, nil, err
+	}
 	lease := clientv3.LeaseID(0)
 	if c.session != nil {
 		if err := c.session.Err(); err != nil {
@@ -178,7 +181,7 @@ func await[T any](ctx context.Context, l *link, f *engine.Future[T], writes bool
 
 // expired looks after the session when a lease is gone.
 func (c *Client) expired(err error) error {
-	if err != nil && c.session != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if err != nil && c.check() == nil && c.session != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		c.session.look()
 	}
 	return err

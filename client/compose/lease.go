@@ -64,6 +64,9 @@ func first(errs []error) error {
 // Grant grants a lease, of one number, in all clusters; in none if one of them can't
 // be reached.
 func (c *Client) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	return c.core.grant(ctx, c.shared.clusters, ttl)
 }
 
@@ -88,6 +91,9 @@ func (c *core) grant(ctx context.Context, in []*cluster, ttl int64) (*clientv3.L
 // was answered. Its keys go at one revision in each cluster, but not in all clusters
 // at one time.
 func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	ctx, cancel, _ := c.behind(ctx) // a cluster that doesn't answer is no reason to leave it in the others
 	defer cancel()
 	errs := c.core.revoke(ctx, c.shared.clusters, id)
@@ -122,6 +128,9 @@ func (c *core) revoke(ctx context.Context, in []*cluster, id clientv3.LeaseID) [
 // TimeToLive is the shortest that the clusters say, -1 if one has lost the lease, with
 // the keys of all.
 func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	ctx, cancel, err := c.behind(ctx)
 	defer cancel()
 	if err != nil {
@@ -165,6 +174,9 @@ func (t *routing) here(cluster int, key []byte) []byte {
 
 // Leases are those that all clusters have.
 func (c *Client) Leases(ctx context.Context) (*clientv3.LeaseLeasesResponse, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	in := c.shared.clusters
 	answers := make([]*clientv3.LeaseLeasesResponse, len(in))
 	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
@@ -190,6 +202,9 @@ func (c *Client) Leases(ctx context.Context) (*clientv3.LeaseLeasesResponse, err
 // KeepAliveOnce keeps a lease alive in all clusters once. If one has lost it, it is
 // revoked in the others.
 func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	in := c.shared.clusters
 	ttls := make([]int64, len(in))
 	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {

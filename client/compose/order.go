@@ -286,6 +286,9 @@ func (c *Client) behind(ctx context.Context) (context.Context, context.CancelFun
 
 // flush waits until all that was sent before is answered.
 func (c *Client) flush(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	o := c.core
 	o.mu.Lock()
 	at := o.algo.last

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // Session is one virtual session over all clusters: a lease in each, of the same
@@ -60,15 +61,21 @@ const defaultTTL = 30 * time.Second
 
 // Session opens a session. It fails if one of its clusters can't be reached.
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	o := sessionOptions{ttl: defaultTTL}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if err := engine.CheckTTL(o.ttl); err != nil {
+		return nil, fmt.Errorf("compose: opening a session: %w", err)
 	}
 	in, err := c.shared.named(o.clusters)
 	if err != nil {
 		return nil, err
 	}
-	granted, err := c.core.grant(ctx, in, int64((o.ttl+time.Second-1)/time.Second))
+	granted, err := c.core.grant(ctx, in, int64(o.ttl/time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("compose: opening a session: %w", err)
 	}
@@ -134,11 +141,21 @@ func (s *Session) ID() clientv3.LeaseID { return s.id }
 func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Done is closed when the session has ended; Err tells why.
-func (s *Session) Done() <-chan struct{} { return s.done }
+func (s *Session) Done() <-chan struct{} {
+	if s.done == nil {
+		ended := make(chan struct{})
+		close(ended)
+		return ended
+	}
+	return s.done
+}
 
 // Err is nil until the session has ended. Then it is an ErrSessionExpired that names
 // the cluster which has lost it, client.ErrSessionClosed, or ErrClosed.
 func (s *Session) Err() error {
+	if s.done == nil {
+		return errZero
+	}
 	if err := s.err.Load(); err != nil {
 		return *err
 	}
@@ -151,6 +168,9 @@ func (s *Session) look() { s.keeper.lookNow() }
 // Close ends the session in all clusters, behind its client's requests. The error
 // names clusters that were not reached: there the lease runs out.
 func (s *Session) Close(ctx context.Context) error {
+	if s.done == nil {
+		return errZero
+	}
 	if s.Err() != nil {
 		<-s.kept
 		return nil

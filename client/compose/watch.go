@@ -59,6 +59,9 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 
 // watched is the one segment that a watch is about.
 func (c *Client) watched(key string, opts []clientv3.OpOption) (segment, error) {
+	if err := c.check(); err != nil {
+		return segment{}, err
+	}
 	op := clientv3.OpWatch(key, opts...)
 	return c.core.routes.whole(op.KeyBytes(), op.RangeBytes())
 }
@@ -69,6 +72,9 @@ func watchContext(ctx context.Context) context.Context { return clientv3.WithReq
 
 // RequestProgress asks for progress on all watches that were opened with Watch.
 func (c *Client) RequestProgress(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	return errors.Join(c.core.onAll(ctx, c.shared.clusters, func(ctx context.Context, _ int, by *clientv3.Client) error {
 		return by.RequestProgress(watchContext(ctx))
 	})...)

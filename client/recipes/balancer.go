@@ -11,7 +11,7 @@ import (
 
 // Balancer gives each caller the next of a set of servers.
 type Balancer struct {
-	kv         KV
+	kv         handle
 	root, name string
 }
 
@@ -23,7 +23,7 @@ type Server struct{ Name, Address string }
 
 // NewBalancer returns the balancer of a name.
 func NewBalancer(kv KV, root, name string) *Balancer {
-	return &Balancer{kv: kv, root: rootOf("balancer", root), name: name}
+	return &Balancer{kv: handle{kv: kv}, root: rootOf("balancer", root), name: name}
 }
 
 func (b *Balancer) servers() string { return b.root + "servers/" + b.name + "/" }

@@ -10,13 +10,13 @@ import (
 
 // Barrier lets nobody through before all have come.
 type Barrier struct {
-	client Client
+	client handle
 	root   string
 }
 
 // NewBarrier returns the barrier at a root.
 func NewBarrier(c Client, root string) *Barrier {
-	return &Barrier{client: c, root: rootOf("barrier", root)}
+	return &Barrier{client: handle{c, c}, root: rootOf("barrier", root)}
 }
 
 // SetThreshold says how many must come. It must have been said before the first Enter.

@@ -33,6 +33,45 @@ type Client interface {
 	Watcher
 }
 
+// handle is the client of a recipe. A zero value has none: its calls fail.
+type handle struct {
+	kv      KV
+	watcher Watcher
+}
+
+var errNoClient = errors.New("there is no client: a zero value, or one that was made without a client")
+
+func (h handle) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if h.kv == nil {
+		return nil, errNoClient
+	}
+	return h.kv.Get(ctx, key, opts...)
+}
+
+func (h handle) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	if h.kv == nil {
+		return nil, errNoClient
+	}
+	return h.kv.Put(ctx, key, value, opts...)
+}
+
+func (h handle) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	if h.kv == nil {
+		return nil, errNoClient
+	}
+	return h.kv.Delete(ctx, key, opts...)
+}
+
+func (h handle) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	if h.watcher == nil {
+		ch := make(chan clientv3.WatchResponse, 1)
+		ch <- clientv3.WatchResponse{Canceled: true, CancelReason: errNoClient.Error()}
+		close(ch)
+		return ch
+	}
+	return h.watcher.Watch(ctx, key, opts...)
+}
+
 // ErrUnhandled says that a call was taken for one on plain keys: the extension isn't
 // registered, or this client hasn't acknowledged it ([Register] does both).
 var ErrUnhandled = errors.New("no extension has handled the call")

@@ -8,7 +8,7 @@ import (
 
 // Counter is a number that any number of clients add to.
 type Counter struct {
-	kv          KV
+	kv          handle
 	key, adding string
 }
 
@@ -18,7 +18,7 @@ func NewCounter(kv KV, root, name string) *Counter {
 	if name != "" {
 		name = "/" + name
 	}
-	return &Counter{kv: kv, key: root + name, adding: root + "-increment" + name}
+	return &Counter{kv: handle{kv: kv}, key: root + name, adding: root + "-increment" + name}
 }
 
 // Add adds n, which may be negative, and returns the new number. A counter begins at 0.

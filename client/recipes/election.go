@@ -12,7 +12,7 @@ import (
 
 // Election has one leader at a time: the candidate that has waited longest.
 type Election struct {
-	client Client
+	client handle
 	root   string
 	id     string
 	lease  clientv3.LeaseID
@@ -24,7 +24,7 @@ var ErrNoLeader = errors.New("there is no leader")
 // NewElection returns the election at a root, for a candidate of this name whose life is
 // the lease.
 func NewElection(c Client, root, name string, lease clientv3.LeaseID) *Election {
-	return &Election{client: c, root: rootOf("election", root), id: fmt.Sprintf("%s-%x", name, int64(lease)), lease: lease}
+	return &Election{client: handle{c, c}, root: rootOf("election", root), id: fmt.Sprintf("%s-%x", name, int64(lease)), lease: lease}
 }
 
 // Leadership is what a won campaign comes to.
@@ -87,10 +87,20 @@ func (l *Leadership) guard(events []*clientv3.Event, ch clientv3.WatchChan) {
 // Lost is closed when the leadership has ended, for whatever reason. It is late by as long
 // as the news take: a leader that is cut off hears of it when it is back, so its own end is
 // its lease's.
-func (l *Leadership) Lost() <-chan struct{} { return l.lost }
+func (l *Leadership) Lost() <-chan struct{} {
+	if l.lost == nil {
+		never := make(chan struct{})
+		close(never)
+		return never
+	}
+	return l.lost
+}
 
 // Resign ends the leadership; the next candidate leads at the same revision.
 func (l *Leadership) Resign(ctx context.Context) error {
+	if l.e == nil {
+		return fmt.Errorf("recipes: resigning: %w", errNoClient)
+	}
 	if _, err := l.e.client.Delete(ctx, l.e.root+"candidates/"+l.e.id); err != nil {
 		return fmt.Errorf("recipes: resigning in %s: %w", l.e.root, err)
 	}

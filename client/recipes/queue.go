@@ -10,7 +10,7 @@ import (
 
 // Queue hands each element to one consumer, in the order in which they were added.
 type Queue struct {
-	client Client
+	client handle
 	root   string
 }
 
@@ -19,7 +19,7 @@ var ErrEmpty = errors.New("the queue is empty")
 
 // NewQueue returns the queue at a root.
 func NewQueue(c Client, root string) *Queue {
-	return &Queue{client: c, root: rootOf("queue", root)}
+	return &Queue{client: handle{c, c}, root: rootOf("queue", root)}
 }
 
 // Add appends an element and returns how many now lie in the queue: 0 if somebody was
@@ -89,16 +89,19 @@ var ErrNotYours = errors.New("it isn't the caller's any more")
 
 // Done says that the element has been dealt with.
 func (t *Task) Done(ctx context.Context) error {
-	return t.end(ctx, "finishing an element", t.q.root+"taken/"+t.id)
+	return t.end(ctx, "finishing an element", "taken/")
 }
 
 // Return puts the element back to the front of the queue.
 func (t *Task) Return(ctx context.Context) error {
-	return t.end(ctx, "giving an element back", t.q.root+"take/"+t.id)
+	return t.end(ctx, "giving an element back", "take/")
 }
 
-func (t *Task) end(ctx context.Context, what, key string) error {
-	resp, err := t.q.client.Delete(ctx, key)
+func (t *Task) end(ctx context.Context, what, under string) error {
+	if t.q == nil {
+		return fmt.Errorf("recipes: %s: %w", what, errNoClient)
+	}
+	resp, err := t.q.client.Delete(ctx, t.q.root+under+t.id)
 	if err == nil && resp.Deleted == 0 {
 		err = ErrNotYours
 	}

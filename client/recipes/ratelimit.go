@@ -11,7 +11,7 @@ import (
 // by the clients' clocks, which should agree to a fraction of a period: one that is behind
 // takes from the latest period that anybody has begun, one that is ahead begins it early.
 type RateLimiter struct {
-	kv         KV
+	kv         handle
 	root, name string
 	period     time.Duration
 	now        func() time.Time
@@ -20,7 +20,7 @@ type RateLimiter struct {
 // NewRateLimiter returns the rate limiter of a name. All its clients must give the same
 // period, of at least a millisecond.
 func NewRateLimiter(kv KV, root, name string, period time.Duration) *RateLimiter {
-	return &RateLimiter{kv: kv, root: rootOf("ratelimit", root), name: name, period: max(period, time.Millisecond), now: time.Now}
+	return &RateLimiter{kv: handle{kv: kv}, root: rootOf("ratelimit", root), name: name, period: max(period, time.Millisecond), now: time.Now}
 }
 
 // SetLimit says how many a period has. It must have been said before the first Take.
@@ -34,6 +34,9 @@ func (r *RateLimiter) SetLimit(ctx context.Context, n int64) error {
 // Take takes n of this period and tells how many are left, or that there aren't so many;
 // then it takes none.
 func (r *RateLimiter) Take(ctx context.Context, n int64) (left int64, ok bool, err error) {
+	if r.period <= 0 {
+		return 0, false, fmt.Errorf("recipes: taking: %w", errNoClient)
+	}
 	window := r.now().UnixMilli() / r.period.Milliseconds()
 	answer, err := call(ctx, r.kv, fmt.Sprintf("%stake/%s/%d", r.root, r.name, window), strconv.FormatInt(n, 10))
 	if err == nil && answer != nil && string(answer.Value) == "refused" {

@@ -29,7 +29,7 @@ func Register(ctx context.Context, kv KV, names ...string) error {
 		if source == "" {
 			return fmt.Errorf("recipes: there is no %q; there are %s", name, strings.Join(extensions.Names(), ", "))
 		}
-		if err := register(ctx, kv, name, source); err != nil {
+		if err := register(ctx, handle{kv: kv}, name, source); err != nil {
 			return fmt.Errorf("recipes: registering the %s: %w", name, err)
 		}
 	}
@@ -41,7 +41,7 @@ func Register(ctx context.Context, kv KV, names ...string) error {
 func RegisterAt(ctx context.Context, kv KV, name, recipe, root string) error {
 	source, err := extensions.SourceAt(recipe, root)
 	if err == nil {
-		err = register(ctx, kv, name, source)
+		err = register(ctx, handle{kv: kv}, name, source)
 	}
 	if err != nil {
 		return fmt.Errorf("recipes: registering the %s as %s: %w", recipe, name, err)

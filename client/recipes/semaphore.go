@@ -11,13 +11,13 @@ import (
 // Semaphore is held by at most so many at a time; with a limit of 1 it is a lock. Those
 // that wait get it in turn.
 type Semaphore struct {
-	client     Client
+	client     handle
 	root, name string
 }
 
 // NewSemaphore returns the semaphore of a name.
 func NewSemaphore(c Client, root, name string) *Semaphore {
-	return &Semaphore{client: c, root: rootOf("semaphore", root), name: name}
+	return &Semaphore{client: handle{c, c}, root: rootOf("semaphore", root), name: name}
 }
 
 // SetLimit says how many may hold the semaphore. Those that hold it keep it, even if the

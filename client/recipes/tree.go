@@ -7,12 +7,14 @@ import (
 
 // Tree is keys whose names are paths, such as a file system's.
 type Tree struct {
-	kv   KV
+	kv   handle
 	root string
 }
 
 // NewTree returns the tree below a root, which doesn't end in a slash ("/fs").
-func NewTree(kv KV, root string) *Tree { return &Tree{kv: kv, root: rootOf("rename", root)} }
+func NewTree(kv KV, root string) *Tree {
+	return &Tree{kv: handle{kv: kv}, root: rootOf("rename", root)}
+}
 
 // Rename moves a key, with everything below it, to another name, all at one revision, and
 // returns how many keys that were. Paths are relative to the root: "home/ann". A single

@@ -20,7 +20,7 @@ const Any = "\x00any"
 // several tuples that match a template, an operation takes the oldest with the lowest
 // first field.
 type TupleSpace struct {
-	client Client
+	client handle
 	root   string
 }
 
@@ -29,7 +29,7 @@ var ErrNoMatch = errors.New("no tuple matches")
 
 // NewTupleSpace returns the tuple space at a root.
 func NewTupleSpace(c Client, root string) *TupleSpace {
-	return &TupleSpace{client: c, root: rootOf("tuplespace", root)}
+	return &TupleSpace{client: handle{c, c}, root: rootOf("tuplespace", root)}
 }
 
 // Out adds a tuple, for as long as the lease lasts; 0 is for ever.
