@@ -29,8 +29,8 @@ type Config struct {
 	// calls, watches and sessions alike: up to 256 characters of printable ASCII.
 	// Empty: "anonymous", as all clients without a name.
 	ClientID string
-	// TTL is how long a session outlives the last message that a member has had of
-	// it: whole seconds, 30 s if 0.
+	// TTL is how long a session outlives its last sign of life, which each answered
+	// request is: whole seconds, 30 s if 0.
 	TTL time.Duration
 	// Level is that of reads and watches that don't ask for one. The zero value is
 	// Strict.

@@ -49,9 +49,9 @@
 // next one, to another member if need be. So an error is one of these:
 //
 //   - the server's refusal, the same error that etcd's client returns for it;
-//   - [ErrSessionExpired], when no member has heard of the session for its TTL, and
-//     the other ends of a session; Session.Err is the same. What had no answer then may
-//     have taken effect or not, unless the error is also [ErrNotSent];
+//   - [ErrSessionExpired], when no message has reached a member for the session's TTL,
+//     and the other ends of a session; Session.Err is the same. What had no answer then
+//     may have taken effect or not, unless the error is also [ErrNotSent];
 //   - [ErrOvertaken], of asynchronous reads, see above;
 //   - [ErrRequestTooLarge], and other mistakes in the request, which was not sent;
 //   - that of a context. A context bounds waiting only: when it ends, the request is
@@ -69,9 +69,9 @@
 //
 // # Defaults
 //
-// Every field of [Config] but Endpoints may be left out. Then a session lives for 30 s
-// after the last message that a member has had of it, its reads are strict, it has up
-// to 8,192 unanswered requests of up to 2 MiB, and it prefers the leader.
+// Every field of [Config] but Endpoints may be left out. Then a session lives for 30
+// seconds after its last sign of life, its reads are strict, it has up to 8,192
+// unanswered requests of up to 2 MiB, and it prefers the leader.
 //
 // # Code written for etcd
 //

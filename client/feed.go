@@ -20,8 +20,8 @@ type Notification struct {
 }
 
 // Feed is where notifications wait. One feed can take those of several watches of
-// a session, which is how to see ordered watches in their common order. It is
-// without bounds: a client that doesn't read a feed loses nothing but memory.
+// a session, which is how to see ordered watches in their common order. It is not
+// bounded: what isn't read takes memory. The zero Feed is empty, and ready for use.
 type Feed struct {
 	mu      sync.Mutex
 	waiting []Notification

@@ -87,8 +87,8 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 // clientv3.WithLease(s.ID()) goes when the session does.
 func (s *Session) ID() clientv3.LeaseID { return s.engine().ID() }
 
-// TTL is how long the session outlives the last message that a member has had of it,
-// as the cluster has granted it.
+// TTL is how long the session outlives its last sign of life, as the cluster has granted
+// it.
 func (s *Session) TTL() time.Duration { return s.engine().TTL() }
 
 // Token is all that the session has seen so far.

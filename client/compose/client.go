@@ -15,8 +15,9 @@ import (
 
 // Client is one logical client of a composition: all its requests, to whichever
 // clusters, have one order. It implements clientv3.KV, clientv3.Watcher and
-// clientv3.Lease. All methods may be called by any number of goroutines at once;
-// goroutines that need no common order should have a client each (Fork).
+// clientv3.Lease. New makes one; a zero Client fails every call. All methods may be
+// called by any number of goroutines at once; goroutines that need no common order
+// should have a client each (Fork).
 type Client struct {
 	core    *core
 	shared  *shared
@@ -127,8 +128,8 @@ func (c *Client) Route(key string) (cluster, keyThere string, err error) {
 	return c.core.routes.names[r.cluster], r.keyThere(key), nil
 }
 
-// Sync makes all later reads of a cluster reflect what was acknowledged to anybody
-// before. It is a request as any other: the order is kept, and counts it as a read.
+// Sync makes all later reads of a cluster show what was acknowledged to any client
+// before. It is a request like any other: the order is kept, and counts it as a read.
 func (c *Client) Sync(ctx context.Context, cluster string) error {
 	if err := c.check(); err != nil {
 		return err
@@ -142,9 +143,8 @@ func (c *Client) Sync(ctx context.Context, cluster string) error {
 }
 
 // Synced is this client, in the same order, with reads that are all synced: each shows
-// what was acknowledged to anybody before it was sent, whichever cluster it reads. No
-// read is local then. A read that is just as new can be had by Sync before it, at the
-// price of one more request.
+// what was acknowledged to any client before it was sent, whichever cluster it reads. No
+// read is local then.
 func (c *Client) Synced() *Client {
 	if c.check() != nil {
 		return &Client{}

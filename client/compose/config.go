@@ -14,7 +14,8 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Config says which clusters there are and which of them has which keys.
+// Config is which clusters there are, and which of them has which keys. Clusters and
+// Routes are needed; everything else has a default.
 type Config struct {
 	// Clusters by the names that routes, errors and Stats call them.
 	Clusters map[string]Cluster
@@ -35,26 +36,26 @@ type Config struct {
 	Timeout time.Duration
 	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
 	Pending int
-	// ClientID is who the client is to the extensions of stoa clusters: see
+	// ClientID is the name by which extensions of stoa clusters know the client: see
 	// client.Config.
 	ClientID string
 	// DialTimeout bounds one attempt to reach one member: 2 s if 0.
 	DialTimeout time.Duration
-	// Logger tells of lost clusters and sessions. Nil: silence.
+	// Logger has lost clusters and sessions. Nil: nothing is logged.
 	Logger *zap.Logger
 }
 
 // Cluster is one of the clusters: of stoa or of etcd.
 type Cluster struct {
-	// Endpoints are the voting members. A learner belongs into Near alone.
+	// Endpoints are the voting members. A learner belongs in Near alone.
 	Endpoints []string
-	// Near are the members that serve this client, those to prefer first: local
-	// reads are read there, and updates and syncs go through them. Behind them come
-	// those of Endpoints. Empty: Endpoints, in their order.
+	// Near are the members that serve this client, the preferred one first: they answer
+	// local reads, and updates and syncs go through them. Behind them come those of
+	// Endpoints. Empty: Endpoints, in their order.
 	Near []string
-	// Kind is what the members run. Auto asks one.
+	// Kind is what the members run. The zero value is Auto: one is asked.
 	Kind Kind
-	// TLS, if the endpoints want it.
+	// TLS, if the endpoints need it.
 	TLS *tls.Config
 	// Username and Password, as etcd's client takes them.
 	Username, Password string
@@ -75,6 +76,19 @@ const (
 	// update waits until those before it are answered.
 	Etcd
 )
+
+// String is the kind's name: auto, stoa or etcd.
+func (k Kind) String() string {
+	switch k {
+	case Auto:
+		return "auto"
+	case Stoa:
+		return "stoa"
+	case Etcd:
+		return "etcd"
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
 
 // Route sends the keys that begin with a prefix to a cluster.
 type Route struct {
@@ -125,7 +139,7 @@ func (c Cluster) check() error {
 	case slices.Contains(c.Near, ""):
 		return errors.New("a member of Near is empty")
 	case c.Kind > Etcd:
-		return fmt.Errorf("Kind(%d) is none of Auto, Stoa and Etcd", c.Kind)
+		return fmt.Errorf("%v is none of Auto, Stoa and Etcd", c.Kind)
 	}
 	return nil
 }

@@ -10,8 +10,18 @@
 //		},
 //		Routes: []compose.Route{{Prefix: "/eu/", Cluster: "eu"}, {Prefix: "/us/", Cluster: "us"}},
 //	})
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	_, err = c.Put(ctx, "/eu/db", "10.0.1.7")
+//	_, err = c.Get(ctx, "/us/db")                // another cluster: synced
+//	_, err = c.Get(ctx, "/us/lb")                // the same: local
 //
-// # What a composition promises
+// A [Client] is etcd's KV, Watcher and Lease, with asynchronous methods beside them. The
+// longest prefix of a key among [Config].Routes chooses its cluster.
+//
+// # What a composition guarantees
 //
 //  1. Updates are linearizable. All requests of all clients together, over all clusters,
 //     are as if they had been carried out one behind the other, in an order that keeps
@@ -33,17 +43,30 @@
 //     what takes effect of an asynchronous sequence is, in each cluster, a prefix.
 //     Requests to other clusters that wait behind them go on.
 //
-// An error with ClusterError.Unknown leaves open whether the update takes effect. The
-// order counts it as over. On a stoa cluster it is decided before the next request
-// there is carried out, since the session that carried it is ended first; on an etcd
-// cluster it may still take effect later, and is then, for the order, an update of
-// somebody else's.
+// # Errors
+//
+// A request that no cluster can take in fails with [ErrNoRoute], [ErrSpans] or
+// [ErrNotOverSpan]; what a cluster refuses fails with the error that etcd's client
+// returns for it. What has no answer fails with a *[ClusterError], which names the
+// cluster and unwraps to the cause: [ErrSilent], [ErrBehind], [client.ErrRefused],
+// [client.ErrOvertaken] or a context's error among them.
+//
+// ClusterError.Unknown leaves open whether the update takes effect. The order counts it
+// as over. On a stoa cluster it is decided before the next request there is carried
+// out, since the session that carried it is ended first; on an etcd cluster it may still
+// take effect later, and is then, for the order, another client's update.
+//
+// # Defaults
+//
+// Config needs clusters and routes. A cluster that keeps silent fails what goes to it
+// after 5 s, one attempt to reach a member takes 2 s at most, 8,192 asynchronous requests
+// may be kept back, and a Session lives for 30 s after its last sign of life.
 //
 // # One order, many goroutines
 //
 // A [Client] is one logical client. Goroutines that use it together have one order,
-// and wait for each other whenever they are about different clusters. Who needs no
-// common order takes a [Client.Fork] each: connections are shared, orders aren't.
+// and wait for each other whenever they are about different clusters. Goroutines that
+// need no common order take a [Client.Fork] each: connections are shared, orders aren't.
 //
 // Contexts bound waiting. A call whose context ends keeps its place, or, if its call
 // to an etcd cluster was being made, is broken off.
@@ -60,25 +83,4 @@
 // into an order that respects what the client itself has done. Taking an event counts
 // as having seen the state that it shows: later reads of other clusters are not older
 // than what the client did before.
-//
-// # Where things are
-//
-// A request comes in at kv.go or async.go, gets its cluster and its keys' names there
-// in routes.go and translate.go (span.go if it has several), and its place in order.go,
-// which asks algorithm.go. link.go counts it, and channel.go (stoa) or calls.go (etcd)
-// carry it; cluster.go has the connections. watchdog.go notices silence. lease.go,
-// keeper.go and session.go are the virtual session; watch.go, feed.go, progress.go and
-// merge.go the watches. DESIGN.md says why the syncs suffice.
-//
-// Invariants:
-//
-//  1. A request has its place, and is given to what carries it, under core.mu; nothing
-//     else decides the order.
-//  2. An answer never waits for core.mu: a request may be waiting for room with it, and
-//     answers make the room.
-//  3. A local answer is handed on only if its revision is not below what the client
-//     had seen when it asked; on stoa clusters the session's token sees to that.
-//  4. algorithm.go, merge.go, routes.go and translate.go know neither clock nor network.
-//
-// The package knows client, etcd's client libraries, and nothing of the server.
 package compose

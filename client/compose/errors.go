@@ -16,8 +16,8 @@ var (
 	// ErrNotOverSpan: a range over several clusters asks for what only one cluster
 	// can answer, such as a revision.
 	ErrNotOverSpan = errors.New("compose: not possible over several clusters")
-	// ErrBehind: an update that was sent before to the same cluster failed, and
-	// whoever sent this request could not know that yet. It was not sent.
+	// ErrBehind: a request that was sent before to the same cluster has failed, when
+	// this one had been accepted already. It was not sent.
 	ErrBehind = errors.New("compose: not sent, because an earlier request to the cluster has failed")
 	// ErrSilent: the cluster did not answer for Config.Timeout.
 	ErrSilent = errors.New("compose: no answer in time")

@@ -21,8 +21,8 @@ import (
 // cluster.
 //
 // A cluster that keeps silent for Config.Timeout ends its own watches, with an error
-// that names it, and holds the others back no longer. A feed is without bounds: who
-// doesn't read it loses nothing but memory.
+// that names it, and holds the others back no longer. A feed is not bounded: what isn't
+// read takes memory.
 type Feed struct {
 	c      *Client
 	ctx    context.Context

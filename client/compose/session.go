@@ -26,7 +26,7 @@ import (
 //
 // The keys go at one revision in each cluster. Between clusters there is no common
 // moment: a cluster that is cut off keeps its keys until the lease has run out there,
-// at most the TTL after the last time that it heard of the session.
+// at most the TTL after the session's last sign of life there.
 type Session struct {
 	*Client
 	id     clientv3.LeaseID
@@ -40,21 +40,23 @@ type Session struct {
 }
 
 // SessionOption changes one session.
-type SessionOption func(*sessionOptions)
+type SessionOption struct{ set func(*sessionOptions) }
 
 type sessionOptions struct {
 	ttl      time.Duration
 	clusters []string
 }
 
-// WithTTL sets how long the session outlives its last sign of life: 30 s else, whole
-// seconds.
-func WithTTL(ttl time.Duration) SessionOption { return func(o *sessionOptions) { o.ttl = ttl } }
+// WithTTL sets how long the session outlives its last sign of life: whole seconds, 30 s
+// without this option.
+func WithTTL(ttl time.Duration) SessionOption {
+	return SessionOption{func(o *sessionOptions) { o.ttl = ttl }}
+}
 
-// WithClusters restricts the session to some clusters: it has leases in no other,
-// and doesn't care for the loss of any other.
+// WithClusters restricts the session to some clusters: it has leases in no other, and
+// the loss of any other doesn't end it.
 func WithClusters(names ...string) SessionOption {
-	return func(o *sessionOptions) { o.clusters = names }
+	return SessionOption{func(o *sessionOptions) { o.clusters = names }}
 }
 
 const defaultTTL = 30 * time.Second
@@ -66,7 +68,9 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 	}
 	o := sessionOptions{ttl: defaultTTL}
 	for _, opt := range opts {
-		opt(&o)
+		if opt.set != nil {
+			opt.set(&o)
+		}
 	}
 	if err := engine.CheckTTL(o.ttl); err != nil {
 		return nil, fmt.Errorf("compose: opening a session: %w", err)

@@ -15,7 +15,7 @@ type Balancer struct {
 	root, name string
 }
 
-// ErrNoServer says that a balancer has no servers.
+// ErrNoServer: the balancer has no servers.
 var ErrNoServer = errors.New("there are no servers")
 
 // Server is one of a balancer's.

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Barrier lets nobody through before all have come.
+// Barrier holds its participants back until all have entered.
 type Barrier struct {
 	client handle
 	root   string

@@ -72,8 +72,8 @@ func (h handle) Watch(ctx context.Context, key string, opts ...clientv3.OpOption
 	return h.watcher.Watch(ctx, key, opts...)
 }
 
-// ErrUnhandled says that a call was taken for one on plain keys: the extension isn't
-// registered, or this client hasn't acknowledged it ([Register] does both).
+// ErrUnhandled: the call was taken for one on plain keys. The extension isn't
+// registered, or this client hasn't acknowledged it; [Register] does both.
 var ErrUnhandled = errors.New("no extension has handled the call")
 
 // metadataLease names the lease that a call comes with.

@@ -18,7 +18,7 @@ type Election struct {
 	lease  clientv3.LeaseID
 }
 
-// ErrNoLeader says that nobody leads.
+// ErrNoLeader: the election has no leader.
 var ErrNoLeader = errors.New("there is no leader")
 
 // NewElection returns the election at a root, for a candidate of this name whose life is
@@ -109,7 +109,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	return nil
 }
 
-// Leader returns the name of who leads, or ErrNoLeader.
+// Leader returns the name of the leader, or ErrNoLeader.
 func (e *Election) Leader(ctx context.Context) (string, error) {
 	resp, err := e.client.Get(ctx, e.root+"leader")
 	if err != nil {

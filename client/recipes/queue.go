@@ -14,7 +14,7 @@ type Queue struct {
 	root   string
 }
 
-// ErrEmpty says that a queue holds no element.
+// ErrEmpty: the queue holds no element.
 var ErrEmpty = errors.New("the queue is empty")
 
 // NewQueue returns the queue at a root.
@@ -22,7 +22,7 @@ func NewQueue(c Client, root string) *Queue {
 	return &Queue{client: handle{c, c}, root: rootOf("queue", root)}
 }
 
-// Add appends an element and returns how many now lie in the queue: 0 if somebody was
+// Add appends an element and returns how many now lie in the queue: 0 if a consumer was
 // waiting for it.
 func (q *Queue) Add(ctx context.Context, element string) (length int64, err error) {
 	n, err := callNumber(ctx, q.client, q.root+"add", element)
@@ -83,8 +83,8 @@ func (q *Queue) Take(ctx context.Context, id string, lease clientv3.LeaseID) (*T
 	return &Task{Element: string(kv.Value), q: q, id: id}, nil
 }
 
-// ErrNotYours says that what was to be given back isn't the caller's any more, because
-// its lease has ended: somebody else has it, or will.
+// ErrNotYours: what was to be given back isn't the caller's any more, because its lease
+// has ended. Another participant has it, or will.
 var ErrNotYours = errors.New("it isn't the caller's any more")
 
 // Done says that the element has been dealt with.

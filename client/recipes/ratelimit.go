@@ -9,7 +9,8 @@ import (
 
 // RateLimiter grants so many per period, to all clients together. The periods are counted
 // by the clients' clocks, which should agree to a fraction of a period: one that is behind
-// takes from the latest period that anybody has begun, one that is ahead begins it early.
+// takes from the latest period that any client has begun, one that is ahead begins it
+// early.
 type RateLimiter struct {
 	kv         handle
 	root, name string

@@ -19,7 +19,7 @@ const managerPrefix = "/em/"
 //
 //   - what isn't registered is, and the client is its owner;
 //   - what this client owns is replaced if it differs from the program in this package;
-//   - what somebody else owns stays as it is, and is acknowledged. To replace that,
+//   - what another client owns stays as it is, and is acknowledged. To replace it,
 //     delete it first.
 //
 // On a server without extensions it fails.

@@ -30,7 +30,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 }
 
 // TryAcquire tells whether the participant holds the semaphore now. It doesn't wait, and
-// it doesn't overtake those who do.
+// it doesn't overtake those that do.
 func (s *Semaphore) TryAcquire(ctx context.Context, id string, lease clientv3.LeaseID) (bool, error) {
 	key, err := s.asking(id, lease)
 	if err != nil {

@@ -24,7 +24,7 @@ type TupleSpace struct {
 	root   string
 }
 
-// ErrNoMatch says that no tuple matches a template.
+// ErrNoMatch: no tuple matches the template.
 var ErrNoMatch = errors.New("no tuple matches")
 
 // NewTupleSpace returns the tuple space at a root.
