@@ -134,7 +134,10 @@ func TestSynced(t *testing.T) {
 			func(c *compose.Client) error { _, err := c.Get(e.ctx, "/eu/a"); return err },
 			func(c *compose.Client) error { _, err := c.GetAsync("/eu/a").Wait(e.ctx); return err },
 			func(c *compose.Client) error { _, err := c.Get(e.ctx, "/eu/", clientv3.WithPrefix()); return err },
-			func(c *compose.Client) error { _, err := c.Txn(e.ctx).Then(clientv3.OpGet("/eu/a")).Commit(); return err },
+			func(c *compose.Client) error {
+				_, err := c.Txn(e.ctx).Then(clientv3.OpGet("/eu/a")).Commit()
+				return err
+			},
 			func(c *compose.Client) error { _, err := c.Etcd().Get(e.ctx, "/eu/a"); return err },
 		} {
 			require.EqualValues(t, 0, syncs(e.Client, read))
