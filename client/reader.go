@@ -8,8 +8,9 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Reader reads through a session at one level. A session is a Reader at its own;
-// Session.At makes one at another.
+// Reader is a session at one level, with those of its methods that may read. What they
+// write is written as by the session itself. A Session is a Reader at its own level; At
+// makes one at another.
 type Reader struct{ e engine.Reader }
 
 // engine reads through a session in any case: a zero reader's has ended.

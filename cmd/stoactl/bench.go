@@ -66,11 +66,11 @@ func (f *benchFlags) check() error {
 	}
 	for _, op := range f.ops {
 		if !slices.Contains(benchOps, op) {
-			return badArgs("--ops: %q is none of %s", op, strings.Join(benchOps, ", "))
+			return badFeature("--ops: %q is none of %s", op, strings.Join(benchOps, ", "))
 		}
 	}
 	if _, ok := benchLevels[f.level]; !ok {
-		return badArgs("--level: %q is none of strict, causal, fast", f.level)
+		return badFeature("--level: %q is none of strict, causal, fast", f.level)
 	}
 	if f.sessions == f.unary { // neither means both
 		f.sessions, f.unary = true, true

@@ -1,8 +1,8 @@
 // Package engine carries sessions: it gives requests their numbers, keeps those that
 // were not answered, sends them over a stream to one of the members, again when that
 // breaks, and hands replies and events out in the order of the session. Package client
-// is its face, package compose builds on it as well; what it promises to callers is
-// written there, and ../../DESIGN.md says why it is so.
+// is its public surface, and documents its guarantees; package compose builds on it as
+// well. ../../DESIGN.md says why it is as it is.
 //
 // A request comes in at calls.go, reader.go, batch.go or etcd.go, gets its number and its
 // encoding in session.go (backlog.go, encode.go), leaves in stream.go, and comes back
