@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -207,4 +208,29 @@ func TestClientIDs(t *testing.T) {
 	owner, err := c.Get(t.Context(), "/em/longest/owner")
 	require.NoError(t, err)
 	require.Equal(t, longest, string(owner.Kvs[0].Value))
+}
+
+// lagging is a client of a member that is behind: what has just been written is unknown
+// to it for a while.
+type lagging struct {
+	recipes.Client
+	behind int
+}
+
+func (l *lagging) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if op := clientv3.OpGet(key, opts...); op.Rev() > 0 && l.behind > 0 {
+		l.behind--
+		return nil, rpctypes.ErrFutureRev
+	}
+	return l.Client.Get(ctx, key, opts...)
+}
+
+func TestRegisterAtAMemberThatIsBehind(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l := &lagging{cli, 3}
+	require.NoError(t, recipes.RegisterAt(ctx, l, "behind", "counter", "/behind"))
+	require.Zero(t, l.behind)
+	_, err := recipes.NewCounter(l, "/behind", "").Add(ctx, 1)
+	require.NoError(t, err)
 }

@@ -2,9 +2,12 @@ package recipes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/extensions"
@@ -69,36 +72,54 @@ func register(ctx context.Context, kv KV, name, source string) error {
 
 // replace puts a new source in the place of one that this client owns.
 func replace(ctx context.Context, kv KV, name, source string) error {
-	me, err := acknowledge(ctx, kv, name)
-	if err != nil {
-		return err
-	}
-	resp, err := kv.Get(ctx, managerPrefix+name+"/owner")
-	if err != nil {
-		return err
-	}
-	if owner := one(resp); owner != nil && string(owner.Value) == me {
+	mine, err := acknowledge(ctx, kv, name)
+	if err == nil && mine {
 		_, err = kv.Put(ctx, managerPrefix+name, source)
 	}
 	return err
 }
 
-// acknowledge lets the extension handle this client's calls, and returns the name under
-// which the servers know the client: that of the key which the acknowledgement has made.
-func acknowledge(ctx context.Context, kv KV, name string) (me string, err error) {
-	acks := managerPrefix + name + "/ack"
-	put, err := kv.Put(ctx, acks, "")
+// acknowledge lets the extension handle this client's calls, and tells whether the client
+// is its owner. The name by which the servers know the client is that of the key which
+// the acknowledgement has made.
+func acknowledge(ctx context.Context, kv KV, name string) (mine bool, err error) {
+	home := managerPrefix + name + "/"
+	put, err := kv.Put(ctx, home+"ack", "")
 	if err != nil {
-		return "", err
+		return false, err
 	}
-	resp, err := kv.Get(ctx, acks+"/", clientv3.WithPrefix(), clientv3.WithRev(put.Header.Revision))
+	resp, err := getAt(ctx, kv, put.Header.Revision, home, clientv3.WithPrefix())
 	if err != nil {
-		return "", err
+		return false, err
 	}
-	for _, ack := range resp.Kvs {
-		if ack.ModRevision == put.Header.Revision {
-			return strings.TrimPrefix(string(ack.Key), acks+"/"), nil
+	owner, me := "", ""
+	for _, kv := range resp.Kvs {
+		switch key := strings.TrimPrefix(string(kv.Key), home); {
+		case key == "owner":
+			owner = string(kv.Value)
+		case kv.ModRevision == put.Header.Revision:
+			me, _ = strings.CutPrefix(key, "ack/")
 		}
 	}
-	return "", fmt.Errorf("%s names no client: %w", acks, ErrUnhandled)
+	if owner == "" {
+		return false, fmt.Errorf("%s has no owner: %w", managerPrefix+name, ErrUnhandled)
+	}
+	return me == owner, nil
+}
+
+// getAt reads at a revision that has been written. A client whose reads are answered by
+// whichever member, as they are, may have to wait until that one has it.
+func getAt(ctx context.Context, kv KV, revision int64, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	opts = append(opts, clientv3.WithRev(revision))
+	for {
+		resp, err := kv.Get(ctx, key, opts...)
+		if !errors.Is(err, rpctypes.ErrFutureRev) {
+			return resp, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
