@@ -81,7 +81,7 @@ func TestEphemeralOutsideASession(t *testing.T) {
 	require.ErrorContains(t, err, "Ephemeral")
 }
 
-// Zero values, as they come from a struct that somebody has forgotten to fill: every
+// Zero values, as they come from a struct that was not filled: every
 // method returns, and what has an error says that there is no session or client.
 func TestZeroValues(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -29,7 +29,7 @@ func readExpectation(line int, s string) (expectation, error) {
 
 // disappointed tells what the report of a request lacks of what its script expects,
 // and which of its failures it doesn't expect. Failures are expected by a part of their
-// text; with tolerant, by whoever looks at the output.
+// text; with tolerant, none has to be.
 func (s *scripted) disappointed(printed []item, report *rehearsal.Report, tolerant bool) (all []string) {
 	say := func(line int, format string, args ...any) {
 		all = append(all, fmt.Sprintf("%s:%d: %s", s.from, line, fmt.Sprintf(format, args...)))

@@ -29,7 +29,7 @@ type fakeServer struct {
 	stoapb.UnimplementedPartitionsServer
 	last     any
 	metadata metadata.MD // of the last call
-	expired  atomic.Bool // the lease 1f, for whoever asks after the first renewals
+	expired  atomic.Bool // the lease 1f, behind its first renewals
 }
 
 var header = &pb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 7, RaftTerm: 2}

@@ -139,7 +139,7 @@ func (f *watchFuture[T]) read(a *arrival) (*pb.WatchResponse, error) {
 }
 
 func (f *watchFuture[T]) fail(err error) {
-	f.watch.gone(ErrWatchClosed) // whoever opened it learns why
+	f.watch.gone(ErrWatchClosed) // the future has the reason
 	f.Future.fail(err)
 }
 

@@ -154,7 +154,7 @@ func (t *turns) ask(key string, how func(requester, string) func(context.Context
 		at = 1
 	}
 	if at != t.last && t.latest != nil {
-		_ = t.latest(context.Background()) // whoever waits for it reports the error
+		_ = t.latest(context.Background()) // its error is reported where it is waited for
 	}
 	t.last, t.latest = at, how(t.of[at], key)
 	return t.latest
