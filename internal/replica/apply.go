@@ -9,34 +9,74 @@ import (
 // apply runs committed entries until there are none or the next one is a
 // rendezvous that others have not reached.
 func (g *group) apply() (moved bool) {
-	n := 0
-	for n < len(g.committed) && !g.blocked {
-		if !g.applyOne(&g.committed[n]) {
+	for !g.blocked {
+		it := g.front()
+		if it == nil {
+			break
+		}
+		g.since.Store(g.r.now() + 1)
+		if !g.applyOne(it) {
 			g.blocked = true
 			break
 		}
-		g.committed[n] = item{}
-		n++
+		g.pop()
+		moved = true
 	}
-	if n == 0 {
+	g.since.Store(0)
+	if !moved {
 		return false
 	}
-	g.committed = g.committed[n:]
-	if len(g.committed) == 0 {
-		g.committed = nil
-	}
-	g.acknowledge(g.applied.Load())
 	if len(g.r.groups) == 1 || !g.r.seq.IsOpen() {
+		// Stamps increase along the log: what the store shows is closed.
+		g.store.RLock()
+		rev := g.store.Rev()
+		g.store.RUnlock()
+		g.r.closed[g.id].raise(rev)
 		g.settleClosed()
 	}
 	g.wait.check(g)
 	return true
 }
 
+// front is the entry to be applied next, or nil.
+func (g *group) front() *item {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.committed) == 0 {
+		return nil
+	}
+	return &g.committed[0]
+}
+
+func (g *group) pop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.committed[0] = item{}
+	if g.committed = g.committed[1:]; len(g.committed) == 0 {
+		g.committed = nil
+	}
+}
+
+// claim returns the writes that wait for an entry; from now on nothing else answers
+// them.
+func (g *group) claim(it *item) (writes []*Write, mine bool) {
+	if it.entry.Origin != g.r.cfg.Origin {
+		return nil, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if writes, mine = g.waiting[it.entry.Seq]; mine {
+		delete(g.waiting, it.entry.Seq)
+		g.open--
+	}
+	return writes, mine
+}
+
 // acknowledge tells Raft what has been applied, also of a batch whose rest waits
 // at a rendezvous: the log may be shortened up to what the stores have applied,
 // and Raft still looks at everything above what it was told.
-func (g *group) acknowledge(applied uint64) {
+func (g *group) acknowledge() {
+	applied := g.applied.Load()
 	for len(g.acks) > 0 {
 		whole := g.acks[0]
 		entries := whole.GetEntries()
@@ -69,18 +109,17 @@ func (g *group) applyOne(it *item) bool {
 	default: // executed by this group or by another participant
 		g.finished(it)
 		g.r.meet.leave(g.id, it)
-		if _, mine := g.waiting[it.entry.Seq]; mine && it.entry.Origin == g.r.cfg.Origin {
-			delete(g.waiting, it.entry.Seq)
-			g.open--
-		}
+		g.claim(it)
 		return true
 	}
 	g.finished(it)
 	return true
 }
 
-// finished publishes that an entry has been applied here.
+// finished publishes that an entry has been applied here: its index first, so that
+// whoever finds a stamp closed finds the index that holds it (closedHere).
 func (g *group) finished(it *item) {
+	g.applied.Store(it.index)
 	if n := it.entry.Stamps(); n > 0 && it.entry.Stamp > 0 {
 		stamp := it.entry.Stamp + int64(n) - 1
 		// On a server that isn't the leader this only keeps C above what its
@@ -88,30 +127,26 @@ func (g *group) finished(it *item) {
 		g.r.seq.Commit(stamp)
 		g.r.seq.Applied(g.id, stamp)
 	}
-	g.applied.Store(it.index)
-	if it.entry.Seq == 0 || it.entry.Origin != g.r.cfg.Origin {
-		return
-	}
-	if it.entry.Seq == g.barrier {
-		g.barrier = 0
-		g.r.lead.barrierApplied(g)
+	if it.entry.Origin == g.r.cfg.Origin && it.entry.Seq != 0 && g.barrier.CompareAndSwap(it.entry.Seq, 0) {
+		g.store.RLock()
+		rev := g.store.Rev()
+		g.store.RUnlock()
+		g.r.lead.barrierApplied(g, rev).run()
 	}
 }
 
 // applyLocal executes an entry of this partition alone. Those who wait are told
 // after everything is published and no lock is held.
 func (g *group) applyLocal(it *item) {
-	writes, mine := g.waiting[it.entry.Seq]
-	if !mine || it.entry.Origin != g.r.cfg.Origin {
+	writes, mine := g.claim(it)
+	if !mine {
 		g.r.cfg.Machine.Local(g.id, it.index, it.term, &it.entry, nil)
 		g.finished(it)
 		return
 	}
-	delete(g.waiting, it.entry.Seq)
 	results := make([]apply.Result, len(writes))
 	g.r.cfg.Machine.Local(g.id, it.index, it.term, &it.entry, func(i int, res apply.Result) { results[i] = res })
 	g.finished(it)
-	g.open--
 	answered := int64(0)
 	for i, w := range writes {
 		if w != nil {

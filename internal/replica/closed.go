@@ -120,12 +120,6 @@ func (g *group) settleClosed() {
 		return true
 	})
 	c.mu.Unlock()
-	if !g.r.seq.IsOpen() || len(g.r.groups) == 1 {
-		// Stamps increase along the log: what the store shows is closed.
-		g.store.RLock()
-		c.raise(g.store.Rev())
-		g.store.RUnlock()
-	}
 	g.r.announce(g.id)
 }
 
@@ -169,13 +163,9 @@ func (r *Replica) tellClosed(moved bool) {
 	}
 }
 
-// closedHere is the group's closed revision and an index that holds all of it.
-// The index is read later, and from the store: a rendezvous that another group
-// executed is there before this group has published it.
+// closedHere is the group's closed revision and an index that holds all of it, which
+// is read later. It takes no lock: the clock and the links come here.
 func (g *group) closedHere() Closed {
 	closed := g.r.Closed(g.id)
-	g.store.RLock()
-	index, _ := g.store.Applied()
-	g.store.RUnlock()
-	return Closed{Group: g.id, Index: index, Revision: closed}
+	return Closed{Group: g.id, Index: g.applied.Load(), Revision: closed}
 }

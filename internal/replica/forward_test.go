@@ -26,13 +26,13 @@ func TestWhatWentToANewLeaderIsNotGivenUp(t *testing.T) {
 	})
 	g := r.groups[1]
 	g.term, g.leader = 2, 1
-	r.lead.report(g)
+	r.lead.report(g).run()
 	require.NoError(t, failed)
 
 	// It is when the leader is another.
 	r.groups[0].leaderSeen.Store(3)
 	r.groups[0].term, r.groups[0].leader = 3, 3
-	r.lead.report(r.groups[0])
+	r.lead.report(r.groups[0]).run()
 	require.ErrorIs(t, failed, fault.TimeoutLeaderFail)
 }
 
@@ -76,7 +76,7 @@ func TestWhatIsForwardedOutlivesAReplica(t *testing.T) {
 	present := s.replace(1)
 	g := present.groups[1] // reports before group 0 has heard of anybody
 	g.term, g.leader = 2, 1
-	present.lead.report(g)
+	present.lead.report(g).run()
 	reply(old, 1) // had come when old was the present one
 	require.Zero(t, done, "they are told too early, or gave up: %v", answers)
 

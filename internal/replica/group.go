@@ -27,31 +27,41 @@ const (
 	MaxPendingWrites = 16384
 )
 
-// group is one partition's Raft group on this server.
+// group is one partition's Raft group on this server. It has two halves: one steps
+// Raft, the other applies what Raft has committed. Its loop runs both in turn; while an
+// apply takes long, others step Raft in its place (attend).
 type group struct {
 	r     *Replica
 	id    int
-	node  *raft.RawNode
 	log   *raftlog.Log
 	store *store.Store
 
 	in    inbox
 	queue []queued // stamped, to be proposed; under the sequencer's lane
 
-	// Owned by the caller of Work.
-	committed []item            // to be applied; the front may wait for its rendezvous
-	acks      []*raftpb.Message // to be given back to Raft once their entries are applied
-	blocked   bool
-	stamps    []stampAt           // of entries appended as the leader, until committed
-	open      int                 // own batches not yet applied
+	// Raft's half.
+	raft     sync.Mutex // held by the one that steps Raft
+	node     *raft.RawNode
+	acks     []*raftpb.Message // to be given back to Raft once their entries are applied
+	stamps   []stampAt         // of entries appended as the leader, until committed
+	term     uint64
+	leader   uint64
+	leading  bool
+	acked    acknowledged
+	catching map[uint64]*catchingUp // of the followers, by their ids
+	settled  uint64                 // commit index a tick ago
+	effects  effects                // of what is done under raft
+
+	// Between the halves.
+	mu        sync.Mutex
+	committed []item              // to be applied; the front may wait for its rendezvous
 	waiting   map[uint64][]*Write // by the Seq of their entry
-	term      uint64
-	leader    uint64
-	leading   bool
-	barrier   uint64 // Seq of the barrier entry under way, or 0
-	acked     acknowledged
-	catching  map[uint64]*catchingUp // of the followers, by their ids
-	settled   uint64                 // commit index a tick ago
+	open      int                 // own batches not yet applied
+	barrier   atomic.Uint64       // Seq of the barrier entry under way, or 0
+
+	// The half that applies, of the caller of Work alone.
+	blocked bool         // at a rendezvous
+	since   atomic.Int64 // the tick after that in which the apply under way began, or 0
 
 	// Published for others.
 	pending    atomic.Int64  // writes accepted and not yet answered
@@ -69,6 +79,7 @@ type inbox struct {
 	mu sync.Mutex
 	mail
 	writes  []*Write // stay until there is room for their entry
+	resumed bool     // the rendezvous at which the group waits has been executed
 	woken   bool
 	stopped bool // takes no more writes
 }
@@ -82,13 +93,12 @@ func (in *inbox) first(n int) []*Write {
 	return taken
 }
 
-// mail is what one Work takes.
+// mail is what one step of Raft takes.
 type mail struct {
 	ticks    int
 	messages []*raftpb.Message
 	durable  []*raftpb.Message
 	orders   []func(*group)
-	resumed  bool
 }
 
 func newGroup(r *Replica, id int) (*group, error) {
@@ -149,10 +159,17 @@ func (g *group) put(change func(*inbox)) {
 	}
 }
 
-func (g *group) tick() { g.put(func(in *inbox) { in.ticks++ }) }
+func (g *group) tick() {
+	g.put(func(in *inbox) { in.ticks++ })
+	g.attend()
+}
+
 func (g *group) receive(m *raftpb.Message) {
 	g.put(func(in *inbox) { in.messages = append(in.messages, m) })
+	g.attend()
 }
+
+// order has Raft's half do something soon. It may be called under locks.
 func (g *group) order(fn func(*group)) {
 	g.put(func(in *inbox) { in.orders = append(in.orders, fn) })
 }
@@ -161,6 +178,41 @@ func (g *group) wake()   { g.put(func(*inbox) {}) }
 
 // work is one turn of the group's loop.
 func (g *group) work() {
+	g.in.mu.Lock()
+	g.blocked = g.blocked && !g.in.resumed
+	g.in.resumed = false
+	g.in.mu.Unlock()
+	g.turn(g.step)
+	moved := g.apply()
+	g.turn(func() {
+		g.acknowledge()
+		g.propose()
+		g.ready()
+	})
+	if g.apply() {
+		moved = true
+		g.turn(g.acknowledge)
+	}
+	g.r.tellClosed(moved)
+}
+
+// turn does something in Raft's half, and then what follows from it elsewhere.
+func (g *group) turn(do func()) {
+	g.raft.Lock()
+	g.finish(do)
+}
+
+// finish is turn with raft held.
+func (g *group) finish(do func()) {
+	do()
+	e := g.effects
+	g.effects = nil
+	g.raft.Unlock()
+	e.run()
+}
+
+// step takes what has come and lets Raft act upon it.
+func (g *group) step() {
 	in := g.take()
 	for _, order := range in.orders {
 		order(g)
@@ -177,17 +229,31 @@ func (g *group) work() {
 	for _, m := range in.durable {
 		_ = g.node.Step(m)
 	}
-	if in.resumed {
-		g.blocked = false
-	}
 	if in.ticks > 0 {
 		g.noteNeeded()
 		g.expire(g.r.now())
 	}
 	g.ready()
-	moved := g.apply()
-	g.propose()
-	g.ready()
-	moved = g.apply() || moved
-	g.r.tellClosed(moved)
+}
+
+// attend steps Raft for a loop that an apply has held up for a tick: however long
+// scripts and large requests take, heartbeats go out and votes are answered. Its caller
+// has put something into the inbox, and holds no lock. Where raft is held already, its
+// holder looks into the inbox again after it.
+func (g *group) attend() {
+	for g.late() && g.hasMail() && g.raft.TryLock() {
+		g.finish(g.step)
+	}
+}
+
+// late says whether an apply has been under way since before the last tick.
+func (g *group) late() bool {
+	since := g.since.Load()
+	return since != 0 && since <= g.r.now()
+}
+
+func (g *group) hasMail() bool {
+	g.in.mu.Lock()
+	defer g.in.mu.Unlock()
+	return g.in.ticks+len(g.in.messages)+len(g.in.durable)+len(g.in.orders) > 0
 }

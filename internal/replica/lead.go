@@ -36,8 +36,7 @@ type leadership struct {
 	phase   phase
 	groups  []role
 	stopped bool
-	// effects are for after mu: see unlock.
-	effects []func()
+	effects effects // of what is done under mu
 
 	// published is the open epoch.
 	published atomic.Pointer[epoch]
@@ -68,6 +67,7 @@ type role struct {
 	leading      bool
 	committed    bool
 	applied      bool
+	rev          int64 // of the store, when the barrier was applied
 	unfinished   []*item
 	campaigned   int64 // tick of the last campaign asked for
 }
@@ -77,19 +77,16 @@ func (l *leadership) init(r *Replica, partitions int) {
 	l.groups = make([]role, partitions)
 }
 
-// unlock ends what was begun by locking mu, and carries out the effects that came up.
-// None of those runs under the lock: they answer clients, who may come back at once.
-func (l *leadership) unlock() {
-	effects := l.effects
+// do changes something under mu and returns the effects: they answer clients, who may
+// come back at once, so they are carried out under no lock.
+func (l *leadership) do(change func()) effects {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+	e := l.effects
 	l.effects = nil
-	l.mu.Unlock()
-	for _, f := range effects {
-		f()
-	}
+	return e
 }
-
-// after adds an effect. With mu held.
-func (l *leadership) after(f func()) { l.effects = append(l.effects, f) }
 
 // tell lets Config.Role know whether this server stamps. It goes by what is so now, so
 // that the last of several that tell at the same time tells what is so in the end.
@@ -114,11 +111,11 @@ func (l *leadership) tell() {
 	}
 }
 
-// report is called by a group's loop after its Raft state changed, before the
-// messages of that change leave.
-func (l *leadership) report(g *group) {
-	l.mu.Lock()
-	defer l.unlock()
+// report is called after a group's Raft state changed, before the messages of that
+// change leave.
+func (l *leadership) report(g *group) effects { return l.do(func() { l.reported(g) }) }
+
+func (l *leadership) reported(g *group) {
 	ro := &l.groups[g.id]
 	if ro.term == g.term && ro.leader == g.leader && ro.leading == g.leading {
 		return
@@ -127,13 +124,13 @@ func (l *leadership) report(g *group) {
 	*ro = role{term: g.term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned}
 	l.end()
 	if wasLeading {
-		l.after(g.failWaiting) // which is for this loop to do
+		l.effects.add(g.abandon())
 	}
 	if !l.stopped && l.leadsAll() {
 		l.begin()
 	}
 	l.gather()
-	l.after(l.r.calls.leaderChanged)
+	l.effects.add(l.r.calls.leaderChanged)
 }
 
 // leadsAll says whether this server leads every group.
@@ -158,16 +155,16 @@ func (l *leadership) end() {
 	}
 	l.r.seq.Close()
 	writes := l.r.multi.takeAll()
-	l.after(func() { failAll(writes, fault.LeaderChanged) })
+	l.effects.add(func() { failAll(writes, fault.LeaderChanged) })
 	unconfirmed := l.r.conf.end()
-	l.after(func() { failReads(unconfirmed, fault.LeaderChanged) })
+	l.effects.add(func() { failReads(unconfirmed, fault.LeaderChanged) })
 	for _, g := range l.r.groups {
 		reads := g.wait.end(ended)
-		l.after(func() { release(reads, fault.LeaderChanged) })
+		l.effects.add(func() { release(reads, fault.LeaderChanged) })
 		g.wake() // writes that have not been proposed go to the next leader
 	}
 	l.r.cfg.Logger.Info("stopped stamping: this server does not lead every group any more")
-	l.after(l.tell)
+	l.effects.add(l.tell)
 }
 
 // begin starts an attempt.
@@ -198,52 +195,52 @@ func (g *group) proposeBarrier(epoch uint64) {
 	g.node.TransferLeader(g.r.cfg.ID)
 	e := command.Entry{Origin: g.r.cfg.Origin, Seq: g.r.nextSeq.Add(1)}
 	if g.node.Propose(e.AppendTo(nil)) != nil {
-		g.r.lead.lost(epoch)
+		g.effects.add(g.r.lead.lost(epoch)...)
 		return
 	}
-	g.barrier = e.Seq
+	g.barrier.Store(e.Seq)
 }
 
 // current says whether epoch is the one under way.
 func (l *leadership) current(epoch uint64) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock() // there are no effects
+	defer l.mu.Unlock()
 	return l.epoch == epoch && l.phase != apart
 }
 
 // lost says that a proposal of an epoch didn't get into the log: the epoch has
 // a hole and must end. It begins anew at the next tick.
-func (l *leadership) lost(epoch uint64) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.epoch == epoch {
-		l.end()
-	}
+func (l *leadership) lost(epoch uint64) effects {
+	return l.do(func() {
+		if l.epoch == epoch {
+			l.end()
+		}
+	})
 }
 
-func (l *leadership) barrierCommitted(g *group, unfinished []*item) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.phase != settling {
-		return
-	}
-	ro := &l.groups[g.id]
-	ro.committed, ro.unfinished = true, unfinished
-	for i := range l.groups {
-		if !l.groups[i].committed {
+func (l *leadership) barrierCommitted(g *group, unfinished []*item) effects {
+	return l.do(func() {
+		if l.phase != settling {
 			return
 		}
-	}
-	l.phase = applying
-	l.recover()
-	l.maybeOpen()
+		ro := &l.groups[g.id]
+		ro.committed, ro.unfinished = true, unfinished
+		for i := range l.groups {
+			if !l.groups[i].committed {
+				return
+			}
+		}
+		l.phase = applying
+		l.recover()
+		l.maybeOpen()
+	})
 }
 
-func (l *leadership) barrierApplied(g *group) {
-	l.mu.Lock()
-	defer l.unlock()
-	l.groups[g.id].applied = true
-	l.maybeOpen()
+func (l *leadership) barrierApplied(g *group, rev int64) effects {
+	return l.do(func() {
+		l.groups[g.id].applied, l.groups[g.id].rev = true, rev
+		l.maybeOpen()
+	})
 }
 
 func (l *leadership) maybeOpen() {
@@ -261,10 +258,8 @@ func (l *leadership) maybeOpen() {
 // open starts stamping above everything that any log held.
 func (l *leadership) open() {
 	highest := int64(1)
-	for _, g := range l.r.groups {
-		g.store.RLock()
-		highest = max(highest, g.store.Rev())
-		g.store.RUnlock()
+	for i := range l.groups {
+		highest = max(highest, l.groups[i].rev)
 	}
 	l.phase = opened
 	e := &epoch{number: l.epoch}
@@ -275,8 +270,8 @@ func (l *leadership) open() {
 	l.published.Store(e) // now that C is what a read may build on
 	l.r.cfg.Logger.Info("stamping: this server leads every group",
 		zap.Uint64("term", e.terms[0]), zap.Int64("revision", highest))
-	l.after(l.tell)
-	l.after(l.r.calls.unpark)
+	l.effects.add(l.tell)
+	l.effects.add(l.r.calls.unpark)
 	for _, g := range l.r.groups {
 		g.wake()
 	}
@@ -324,7 +319,7 @@ func (l *leadership) recover() {
 			epoch := l.epoch
 			l.r.groups[p].order(func(g *group) {
 				if !l.current(epoch) || g.node.Propose(data) != nil {
-					l.lost(epoch)
+					g.effects.add(l.lost(epoch)...)
 				}
 			})
 		}
@@ -370,20 +365,20 @@ func (r *Replica) alive(id uint64) bool {
 	return h != nil && r.now()-h.Load() <= silence
 }
 
-func (l *leadership) tick() {
-	l.mu.Lock()
-	defer l.unlock()
-	if !l.stopped && l.phase == apart && l.leadsAll() {
-		l.begin()
-	}
-	l.gather()
+func (l *leadership) tick() effects {
+	return l.do(func() {
+		if !l.stopped && l.phase == apart && l.leadsAll() {
+			l.begin()
+		}
+		l.gather()
+	})
 }
 
-func (l *leadership) stop() {
-	l.mu.Lock()
-	defer l.unlock()
-	l.stopped = true
-	l.end()
+func (l *leadership) stop() effects {
+	return l.do(func() {
+		l.stopped = true
+		l.end()
+	})
 }
 
 // Leader is the server that leads group 0, as far as this one knows; 0 if none.

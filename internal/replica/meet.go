@@ -142,6 +142,8 @@ func (r *Replica) dated(k command.Kind, res apply.Result) apply.Result {
 // unfinished lists the rendezvous that this group's log has and has not
 // executed.
 func (g *group) unfinished() []*item {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var list []*item
 	for i := range g.committed {
 		if it := &g.committed[i]; it.entry.Parts != 0 {

@@ -120,7 +120,7 @@ func (g *group) propose() {
 	switch {
 	case !g.r.seq.IsOpen():
 		g.giveBack()
-	case g.leading && g.open < maxOpenEntries:
+	case g.leading && g.room():
 		if writes := g.nextBatch(); len(writes) > 0 {
 			g.stampBatch(writes)
 		}
@@ -132,14 +132,29 @@ func (g *group) propose() {
 	}
 }
 
+// room says whether another entry may be under way.
+func (g *group) room() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open < maxOpenEntries
+}
+
 // giveBack sends on the writes that wait here, where nothing is stamped any more.
 func (g *group) giveBack() {
 	g.in.mu.Lock()
 	writes := g.in.writes
 	g.in.writes = nil
 	g.in.mu.Unlock()
+	g.giveUp(writes)
+}
+
+// giveUp sends on writes that nothing has become of here.
+func (g *group) giveUp(writes []*Write) {
+	if len(writes) == 0 {
+		return
+	}
 	g.pending.Add(-int64(len(writes)))
-	g.r.resubmit(writes)
+	g.effects.add(func() { g.r.resubmit(writes) })
 }
 
 // nextBatch takes waiting writes, up to the bounds of an entry.
@@ -168,12 +183,12 @@ func (g *group) stampBatch(writes []*Write) {
 		parts |= w.Parts
 	}
 	err := g.r.stamp(parts, &e, writes, g.id)
-	if err != nil || parts.Len() > 1 {
-		g.pending.Add(-int64(len(writes)))
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		// Not stamping any more: nothing has happened, another server may do it.
-		g.r.resubmit(writes)
+		g.giveUp(writes)
+	case parts.Len() > 1:
+		g.pending.Add(-int64(len(writes)))
 	}
 }
 
@@ -225,33 +240,43 @@ func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, 
 func (g *group) proposeQueued(q *queued) {
 	if !g.r.lead.current(q.epoch) || g.node.Propose(q.data) != nil {
 		g.drop(q)
-		g.r.lead.lost(q.epoch)
+		g.effects.add(g.r.lead.lost(q.epoch)...)
 		return
 	}
-	if q.own {
+	if q.own { // before anything can be applied: this half delivers what is committed
+		g.mu.Lock()
 		g.waiting[q.seq] = q.writes
 		g.open++
+		g.mu.Unlock()
 	}
 }
 
-func (g *group) drop(q *queued) {
-	g.pending.Add(-int64(len(q.writes)))
-	failAll(q.writes, fault.LeaderChanged)
+func (g *group) drop(q *queued) { g.failing(q.writes, fault.LeaderChanged) }
+
+// failing adds the effect that writes fail.
+func (g *group) failing(writes []*Write, err error) {
+	if len(writes) == 0 {
+		return
+	}
+	g.pending.Add(-int64(len(writes)))
+	g.effects.add(func() { failAll(writes, err) })
 }
 
-// failWaiting tells those who wait for entries proposed here that the leader
-// changed: whether they took effect is for the next one to know.
-func (g *group) failWaiting() {
-	g.barrier = 0
+// abandon gives up those who wait for entries proposed here: whether they took effect is
+// for the next leader to know. It returns the effect.
+func (g *group) abandon() func() {
+	g.barrier.Store(0)
+	g.mu.Lock()
 	writes := g.takeWaiting(always)
 	clear(g.waiting)
 	g.open = 0
+	g.mu.Unlock()
 	g.pending.Add(-int64(len(writes)))
-	failAll(writes, fault.LeaderChanged)
+	return func() { failAll(writes, fault.LeaderChanged) }
 }
 
 // takeWaiting takes out writes that wait for entries in the log, in their order: a
-// simulation must repeat itself.
+// simulation must repeat itself. With mu held.
 func (g *group) takeWaiting(match func(*Write) bool) (taken []*Write) {
 	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) {
 		taken = append(taken, takeIf(g.waiting[seq], match)...)
@@ -261,7 +286,9 @@ func (g *group) takeWaiting(match func(*Write) bool) (taken []*Write) {
 
 // expire gives up writes that have waited too long, in the log or before it.
 func (g *group) expire(now int64) {
+	g.mu.Lock()
 	late := g.takeWaiting(func(w *Write) bool { return w.deadline <= now })
+	g.mu.Unlock()
 	g.in.mu.Lock()
 	g.in.writes = slices.DeleteFunc(g.in.writes, func(w *Write) bool {
 		if w.deadline > now {
@@ -271,8 +298,7 @@ func (g *group) expire(now int64) {
 		return true
 	})
 	g.in.mu.Unlock()
-	g.pending.Add(-int64(len(late)))
-	failAll(late, fault.Timeout)
+	g.failing(late, fault.Timeout)
 }
 
 // stop fails what waits here, but for writes that have not been proposed: nothing
@@ -281,16 +307,18 @@ func (g *group) stop(err error) {
 	g.in.mu.Lock()
 	g.in.stopped = true
 	g.in.mu.Unlock()
-	g.giveBack()
-	var queue []queued
-	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
-	for _, q := range queue {
-		g.pending.Add(-int64(len(q.writes)))
-		g.r.resubmit(q.writes)
-	}
-	writes := g.takeWaiting(always)
-	g.pending.Add(-int64(len(writes)))
-	failAll(writes, err)
+	g.turn(func() {
+		g.giveBack()
+		var queue []queued
+		g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
+		for i := range queue {
+			g.giveUp(queue[i].writes)
+		}
+		g.mu.Lock()
+		writes := g.takeWaiting(always)
+		g.mu.Unlock()
+		g.failing(writes, err)
+	})
 	g.wait.stop(err)
 }
 

@@ -35,7 +35,7 @@ func (g *group) ready() {
 			g.leaderSeen.Store(g.leader)
 		}
 		if rd.SoftState != nil || rd.HardState != nil {
-			g.r.lead.report(g)
+			g.effects.add(g.r.lead.report(g)...)
 		}
 		for _, m := range rd.Messages {
 			g.dispatch(m)
@@ -147,6 +147,7 @@ func (g *group) persisted(responses []*raftpb.Message) {
 	}
 	if len(own) > 0 {
 		g.put(func(in *inbox) { in.durable = append(in.durable, own...) })
+		g.attend()
 	}
 }
 
@@ -175,9 +176,11 @@ func (g *group) deliver(m *raftpb.Message) {
 			}
 			it.entry = c
 		}
+		g.mu.Lock()
 		g.committed = append(g.committed, it)
-		if g.barrier != 0 && it.entry.Seq == g.barrier && it.entry.Origin == g.r.cfg.Origin {
-			g.r.lead.barrierCommitted(g, g.unfinished())
+		g.mu.Unlock()
+		if b := g.barrier.Load(); b != 0 && it.entry.Seq == b && it.entry.Origin == g.r.cfg.Origin {
+			g.effects.add(g.r.lead.barrierCommitted(g, g.unfinished())...)
 		}
 	}
 	g.acks = append(g.acks, m.GetResponses()...)

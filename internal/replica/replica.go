@@ -170,7 +170,7 @@ func (r *Replica) Tick() {
 	for _, g := range r.groups {
 		g.tick()
 	}
-	r.lead.tick()
+	r.lead.tick().run()
 	r.conf.tick()
 	r.calls.tick(now)
 	r.reads.expire(now)
@@ -267,7 +267,7 @@ func (r *Replica) TransferAll(to uint64) {
 // writes that it has in its log. The rest, and all that comes later, is left to
 // Config.Calls. The callers of Work must have ended.
 func (r *Replica) Stop(err error) {
-	r.lead.stop()
+	r.lead.stop().run()
 	failReads(r.conf.end(), err)
 	for _, g := range r.groups {
 		g.stop(err)

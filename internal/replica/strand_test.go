@@ -142,7 +142,7 @@ func TestRequestsEndInTime(t *testing.T) {
 					r.reads.expire(now)
 					r.multi.expire(now)
 					for _, g := range r.groups {
-						g.expire(now)
+						g.turn(func() { g.expire(now) })
 						g.wait.expire(now)
 					}
 				}

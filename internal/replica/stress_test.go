@@ -90,6 +90,45 @@ func (l *rigLife) keeps() bool {
 	return l.multi.count+len(l.conf.next) > 0 || l.conf.current != nil
 }
 
+// A command whose execution takes ten election timeouts, on all servers: the one that
+// leads goes on to lead, since heartbeats and votes don't wait for it.
+func TestALongApplyDoesNotEndAnEpoch(t *testing.T) {
+	r := newRig(t, 3, 10, 1<<40)
+	r.tick = 30 * time.Millisecond
+	r.start()
+	put := func() (rev int64) {
+		for {
+			done := make(chan Outcome, 1)
+			w := r.write("a put", []string{"d"}, false, func(error) {})
+			acknowledged := w.Done
+			w.Done = func(out Outcome) { acknowledged(out); done <- out }
+			r.servers[0].life.Load().Submit(w)
+			if out := <-done; out.Err == nil {
+				return out.Rev
+			}
+		}
+	}
+	put()
+	terms := func() (all []uint64) {
+		for _, s := range r.servers {
+			all = append(all, s.life.Load().known()...)
+		}
+		return all
+	}
+	before, changes := terms(), r.counts.losses.Load()
+	r.stall.Store(int64(10 * 10 * r.tick))
+	begun := time.Now()
+	put()
+	require.GreaterOrEqual(t, time.Since(begun), 100*r.tick)
+	r.stall.Store(0)
+	require.Equal(t, before, terms())
+	require.Equal(t, changes, r.counts.losses.Load())
+	r.stop()
+}
+
+// Changes implements apply.Sink.
+func (r *rig) Changes(int, int64, []store.Change) { time.Sleep(time.Duration(r.stall.Load())) }
+
 const (
 	stressTick  = 4 * time.Millisecond
 	stressLimit = 10 * time.Second // in which everything ends, on a slow machine
@@ -97,7 +136,10 @@ const (
 
 type rig struct {
 	t       *testing.T
+	tick    time.Duration
 	servers []*rigServer
+	world   sync.WaitGroup
+	stall   atomic.Int64 // of each apply, in nanoseconds
 	ended   atomic.Bool
 	seen    atomic.Int64 // the highest revision that was acknowledged
 	revs    sync.Map     // acknowledged: revision → what
@@ -136,7 +178,7 @@ type rigLink struct {
 }
 
 func newRig(t *testing.T, servers, election int, ticks int64) *rig {
-	r := &rig{t: t}
+	r := &rig{t: t, tick: stressTick}
 	voters := []uint64{1, 2, 3}[:servers]
 	for _, id := range voters {
 		s := &rigServer{rig: r, id: id, calls: NewCalls(), origin: id << 32, links: map[uint64]*rigLink{}}
@@ -147,7 +189,7 @@ func newRig(t *testing.T, servers, election int, ticks int64) *rig {
 			st.SetApplied(1, 1)
 			s.stores = append(s.stores, st)
 		}
-		s.m = apply.New(apply.Config{Stores: s.stores, Leases: lease.NewTable(), Placement: m})
+		s.m = apply.New(apply.Config{Stores: s.stores, Leases: lease.NewTable(), Placement: m, Sink: r})
 		r.servers = append(r.servers, s)
 	}
 	for _, s := range r.servers {
@@ -277,20 +319,24 @@ func (l *rigLink) carry() {
 	}
 }
 
-func (r *rig) run(d time.Duration, trouble func()) {
-	var world, clients sync.WaitGroup
+func (r *rig) start() {
 	for _, s := range r.servers {
 		s.life.Load().begin()
 		for _, l := range s.links {
-			world.Go(l.carry)
+			r.world.Go(l.carry)
 		}
-		world.Go(func() {
+		r.world.Go(func() {
 			for !r.ended.Load() {
 				s.life.Load().Tick()
-				time.Sleep(stressTick)
+				time.Sleep(r.tick)
 			}
 		})
 	}
+}
+
+func (r *rig) run(d time.Duration, trouble func()) {
+	r.start()
+	var clients sync.WaitGroup
 	var quiet atomic.Bool
 	for i := range 128 {
 		clients.Go(func() {
@@ -304,6 +350,14 @@ func (r *rig) run(d time.Duration, trouble func()) {
 	}
 	quiet.Store(true)
 	clients.Wait()
+	r.stop()
+	c := &r.counts
+	r.t.Logf("%d requests done, %d failed, %d reads; leadership began or ended %d times, %d replicas replaced",
+		c.done.Load(), c.failed.Load(), c.reads.Load(), c.losses.Load(), c.replaced.Load())
+	require.Positive(r.t, c.done.Load())
+}
+
+func (r *rig) stop() {
 	for _, s := range r.servers {
 		s.calls.Stop(fault.Stopped)
 		l := s.life.Load()
@@ -317,14 +371,10 @@ func (r *rig) run(d time.Duration, trouble func()) {
 			l.queue <- nil
 		}
 	}
-	world.Wait()
+	r.world.Wait()
 	for _, s := range r.servers {
 		s.nothingWaits()
 	}
-	c := &r.counts
-	r.t.Logf("%d requests done, %d failed, %d reads; leadership began or ended %d times, %d replicas replaced",
-		c.done.Load(), c.failed.Load(), c.reads.Load(), c.losses.Load(), c.replaced.Load())
-	require.Positive(r.t, c.done.Load())
 }
 
 func (s *rigServer) nothingWaits() {
