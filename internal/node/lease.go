@@ -141,7 +141,7 @@ func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, err
 		case methodRenew:
 			n.renew(c, body, reply)
 		case methodTimeToLive:
-			reply(n.timeToLive(c, body))
+			go func() { reply(n.timeToLive(c, body)) }() // it reads the stores
 		default:
 			reply(nil, fault.Internal)
 		}
