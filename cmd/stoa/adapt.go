@@ -17,13 +17,7 @@ import (
 // health answers the health pages with what the node says.
 type health struct{ n *node.Node }
 
-func (h health) Alarms() []*pb.AlarmMember {
-	s, err := h.n.Status(context.Background())
-	if err != nil {
-		return nil
-	}
-	return s.Alarms
-}
+func (h health) Alarms() []*pb.AlarmMember { return h.n.ActiveAlarms() }
 
 func (h health) HasLeader() bool { return h.n.Leader() != 0 }
 func (h health) IsLearner() bool { return false }

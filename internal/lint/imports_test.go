@@ -63,6 +63,7 @@ var rules = []rule{
 		module + "internal/node", module + "internal/rpc", module + "internal/transport", module + "internal/backend", module + "internal/wal"})},
 	{dir: "internal/replica", why: "the replica is pure: disk, network and clock are given to it", never: slices.Concat(world, []string{grpcLibrary, bbolt,
 		module + "internal/transport", module + "internal/backend", module + "internal/node", module + "internal/rpc"})},
+	{dir: "internal/node", why: "a server doesn't know the services that stand in front of it", never: []string{module + "internal/rpc"}},
 	{dir: "internal/watch", why: "the hub knows stores through interfaces of its own", never: []string{raftLibrary, bbolt,
 		module + "internal/apply", module + "internal/node", module + "internal/backend", module + "internal/wal"}},
 	{dir: "internal/transport", why: "the transport carries what it doesn't understand", never: []string{bbolt,

@@ -6,15 +6,21 @@ import (
 	"slices"
 	"sync"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
-	"github.com/stoa-kv/stoa/internal/rpc"
 )
 
 // maxHashes is how many hashes of compactions are remembered, as in etcd.
 const maxHashes = 10
+
+// historyHash is the checksum of the revisions above compacted, through revision.
+type historyHash struct {
+	compacted, revision int64
+	sum                 uint32
+}
 
 // hashes are the checksums of the history that compactions have removed since:
 // etcd takes the sum when it compacts, and answers with it when a client asks
@@ -22,8 +28,8 @@ const maxHashes = 10
 // there. Nothing is removed before its sum is taken.
 type hashes struct {
 	mu      sync.Mutex
-	asked   []rpc.KVHash // compactions whose hash is still to be computed, in order
-	known   []rpc.KVHash
+	asked   []historyHash // compactions whose hash is still to be computed, in order
+	known   []historyHash
 	through int64 // compactions up to here have their hash, or never will
 	running bool
 }
@@ -35,9 +41,9 @@ func (h *hashes) compacted(rev int64) {
 	defer h.mu.Unlock()
 	previous := h.through
 	if n := len(h.asked); n > 0 {
-		previous = h.asked[n-1].HashRevision
+		previous = h.asked[n-1].revision
 	}
-	h.asked = append(h.asked, rpc.KVHash{HashRevision: rev, CompactRevision: previous})
+	h.asked = append(h.asked, historyHash{compacted: previous, revision: rev})
 }
 
 // hold tells up to which compaction a cut may be swept.
@@ -54,51 +60,51 @@ func (h *hashes) compute(n *Node, c *core, cut *backend.Cut) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	flushed := cut.Partitions[0].Compacted
-	if h.running || len(h.asked) == 0 || h.asked[0].HashRevision > flushed {
+	if h.running || len(h.asked) == 0 || h.asked[0].revision > flushed {
 		return
 	}
 	h.running = true
 	c.loops.Go(func() {
 		for next, ok := h.next(flushed); ok; next, ok = h.next(flushed) {
-			sum, err := c.backend.CompactionHash(next.HashRevision, next.CompactRevision, c.halted)
+			sum, err := c.backend.CompactionHash(next.revision, next.compacted, c.halted)
 			if n.damaged(err) != nil && !errors.Is(err, backend.ErrAborted) {
-				n.log.Warn("the hash of a compaction could not be computed", zap.Int64("revision", next.HashRevision), zap.Error(err))
+				n.log.Warn("the hash of a compaction could not be computed", zap.Int64("revision", next.revision), zap.Error(err))
 			}
-			next.Hash = sum
+			next.sum = sum
 			h.computed(next, err == nil)
 		}
 	})
 }
 
-func (h *hashes) next(flushed int64) (rpc.KVHash, bool) {
+func (h *hashes) next(flushed int64) (historyHash, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.asked) == 0 || h.asked[0].HashRevision > flushed {
+	if len(h.asked) == 0 || h.asked[0].revision > flushed {
 		h.running = false
-		return rpc.KVHash{}, false
+		return historyHash{}, false
 	}
 	return h.asked[0], true
 }
 
-func (h *hashes) computed(sum rpc.KVHash, ok bool) {
+func (h *hashes) computed(hash historyHash, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked = h.asked[1:]
-	h.through = sum.HashRevision
+	h.through = hash.revision
 	if !ok {
 		return
 	}
-	if h.known = append(h.known, sum); len(h.known) > maxHashes {
+	if h.known = append(h.known, hash); len(h.known) > maxHashes {
 		h.known = slices.Delete(h.known, 0, 1)
 	}
 }
 
-func (h *hashes) at(rev int64) (rpc.KVHash, bool) {
+func (h *hashes) at(rev int64) (historyHash, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.known, func(k rpc.KVHash) bool { return k.HashRevision == rev })
+	i := slices.IndexFunc(h.known, func(k historyHash) bool { return k.revision == rev })
 	if i < 0 {
-		return rpc.KVHash{}, false
+		return historyHash{}, false
 	}
 	return h.known[i], true
 }
@@ -113,26 +119,32 @@ func (c *core) halted() bool {
 	}
 }
 
-// HashKV is the checksum of the history through rev, 0 for all of it.
-func (n *Node) HashKV(_ context.Context, rev int64) (rpc.KVHash, error) {
+// HashKV is the checksum of the history through rev, 0 for all of it. The header's
+// revision is the current one.
+func (n *Node) HashKV(_ context.Context, rev int64) (*pb.HashKVResponse, error) {
 	c := n.current()
 	current, compacted := n.readableRevision(c), c.machine.Compacted()
-	if sum, ok := c.hashes.at(rev); ok {
-		sum.CurrentRevision = current
-		return sum, nil
+	if known, ok := c.hashes.at(rev); ok {
+		return known.response(current), nil
 	}
 	if rev == 0 {
 		rev = current
 	}
 	switch {
 	case rev < compacted:
-		return rpc.KVHash{}, fault.Compacted
+		return nil, fault.Compacted
 	case rev > current:
-		return rpc.KVHash{}, fault.FutureRevision
+		return nil, fault.FutureRevision
 	}
 	if err := n.flushNow(); err != nil {
-		return rpc.KVHash{}, err
+		return nil, err
 	}
-	h, err := n.core.Load().backend.HashKV(rev, compacted)
-	return rpc.KVHash{Hash: h, HashRevision: rev, CompactRevision: compacted, CurrentRevision: current}, n.damaged(err)
+	sum, err := n.core.Load().backend.HashKV(rev, compacted)
+	return historyHash{compacted, rev, sum}.response(current), n.damaged(err)
+}
+
+func (h historyHash) response(current int64) *pb.HashKVResponse {
+	return &pb.HashKVResponse{
+		Header: &pb.ResponseHeader{Revision: current}, Hash: h.sum, CompactRevision: h.compacted, HashRevision: h.revision,
+	}
 }

@@ -12,10 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
-	"github.com/stoa-kv/stoa/internal/rpc"
 )
-
-var _ rpc.Node = (*Node)(nil)
 
 // ClusterID, MemberID, RaftTerm, Leader and Revision go into every header.
 func (n *Node) ClusterID() uint64 { return n.cfg.ClusterID }
@@ -36,17 +33,20 @@ func (n *Node) LeaderChanges() int64 { return n.changes.Load() }
 func (n *Node) Revision() int64 { return n.core.Load().replica.Revision() }
 
 // Status tells about this server and its file.
-func (n *Node) Status(context.Context) (rpc.Status, error) {
+func (n *Node) Status(context.Context) (*pb.StatusResponse, error) {
 	c := n.core.Load()
-	s := rpc.Status{
-		Leader: n.Leader(), DBSize: c.backend.Size(), DBSizeInUse: c.backend.SizeInUse(),
-		DBSizeQuota: n.cfg.QuotaBytes, StorageVersion: backend.StorageVersion, Alarms: c.machine.Alarms(),
+	s := &pb.StatusResponse{
+		Leader: n.Leader(), DbSize: c.backend.Size(), DbSizeInUse: c.backend.SizeInUse(),
+		DbSizeQuota: n.cfg.QuotaBytes, StorageVersion: backend.StorageVersion,
+	}
+	for _, a := range n.ActiveAlarms() {
+		s.Errors = append(s.Errors, a.String())
 	}
 	// One figure for all groups: the entries of all logs together.
 	for p := range c.stores {
 		commit, applied := c.replica.Progress(p)
 		s.RaftIndex += commit
-		s.RaftApplied += applied
+		s.RaftAppliedIndex += applied
 	}
 	return s, nil
 }
@@ -70,6 +70,9 @@ func (n *Node) readableRevision(c *core) int64 {
 	return c.replica.Readable(c.machine.Placement().All())
 }
 
+// ActiveAlarms are the alarms that are raised.
+func (n *Node) ActiveAlarms() []*pb.AlarmMember { return n.core.Load().machine.Alarms() }
+
 // Alarm raises, lowers or lists alarms.
 func (n *Node) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	return submitSystem[*pb.AlarmResponse](ctx, n, command.Alarm, r)
@@ -88,14 +91,14 @@ func (n *Node) Defragment(ctx context.Context) error {
 }
 
 // Snapshot opens a copy of the file as it is now. Reading it takes longer while there
-// are writes, which it leaves room for.
-func (n *Node) Snapshot(context.Context) (rpc.Snapshot, error) {
+// are writes, which it leaves room for. It yields exactly size bytes.
+func (n *Node) Snapshot(context.Context) (content io.ReadCloser, size int64, version string, err error) {
 	if err := n.flushNow(); err != nil {
-		return rpc.Snapshot{}, err
+		return nil, 0, "", err
 	}
 	s, err := n.core.Load().backend.Snapshot()
 	if err != nil {
-		return rpc.Snapshot{}, err
+		return nil, 0, "", err
 	}
 	r, w := io.Pipe()
 	go func() {
@@ -103,7 +106,7 @@ func (n *Node) Snapshot(context.Context) (rpc.Snapshot, error) {
 		_ = s.Close()
 		w.CloseWithError(n.damaged(err))
 	}()
-	return rpc.Snapshot{ReadCloser: r, Size: s.Size, Version: backend.StorageVersion}, nil
+	return r, s.Size, backend.StorageVersion, nil
 }
 
 // written returns a function that tells whether there have been writes since it was

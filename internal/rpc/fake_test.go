@@ -206,10 +206,10 @@ func (n *fakeNode) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.E
 
 func (n *fakeNode) NewWatchStream(context.Context) *watch.Stream { return n.hub.NewStream("") }
 
-func (n *fakeNode) Status(context.Context) (Status, error) {
-	return Status{
-		Leader: n.leader.Load(), RaftIndex: 9, RaftApplied: 8, DBSize: 7, DBSizeInUse: 6, DBSizeQuota: 5, StorageVersion: "3.6.0",
-		Alarms: []*pb.AlarmMember{{MemberID: 22, Alarm: pb.AlarmType_NOSPACE}},
+func (n *fakeNode) Status(context.Context) (*pb.StatusResponse, error) {
+	return &pb.StatusResponse{
+		Leader: n.leader.Load(), RaftIndex: 9, RaftAppliedIndex: 8, DbSize: 7, DbSizeInUse: 6, DbSizeQuota: 5, StorageVersion: "3.6.0",
+		Errors: []string{(&pb.AlarmMember{MemberID: 22, Alarm: pb.AlarmType_NOSPACE}).String()},
 	}, n.begin(&pb.StatusRequest{})
 }
 
@@ -217,8 +217,9 @@ func (n *fakeNode) Hash(context.Context) (uint32, int64, error) {
 	return 77, 5, n.begin(&pb.HashRequest{})
 }
 
-func (n *fakeNode) HashKV(_ context.Context, rev int64) (KVHash, error) {
-	return KVHash{Hash: 78, HashRevision: rev, CompactRevision: 2, CurrentRevision: 6}, n.begin(&pb.HashKVRequest{Revision: rev})
+func (n *fakeNode) HashKV(_ context.Context, rev int64) (*pb.HashKVResponse, error) {
+	resp := &pb.HashKVResponse{Header: &pb.ResponseHeader{Revision: 6}, Hash: 78, HashRevision: rev, CompactRevision: 2}
+	return resp, n.begin(&pb.HashKVRequest{Revision: rev})
 }
 
 func (n *fakeNode) Alarm(_ context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
@@ -227,9 +228,9 @@ func (n *fakeNode) Alarm(_ context.Context, r *pb.AlarmRequest) (*pb.AlarmRespon
 
 func (n *fakeNode) Defragment(context.Context) error { return n.begin(&pb.DefragmentRequest{}) }
 
-func (n *fakeNode) Snapshot(context.Context) (Snapshot, error) {
+func (n *fakeNode) Snapshot(context.Context) (io.ReadCloser, int64, string, error) {
 	content := bytes.Repeat([]byte("stoa"), 20_000)
-	return Snapshot{io.NopCloser(bytes.NewReader(content)), int64(len(content)), "3.6.0"}, n.begin(&pb.SnapshotRequest{})
+	return io.NopCloser(bytes.NewReader(content)), int64(len(content)), "3.6.0", n.begin(&pb.SnapshotRequest{})
 }
 
 func (n *fakeNode) MoveLeader(_ context.Context, to uint64) error {

@@ -19,30 +19,14 @@ type maintenanceServer struct {
 }
 
 func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
-	st, err := s.m.Status(ctx)
+	resp, err := s.m.Status(ctx)
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	head := s.new()
-	resp := &pb.StatusResponse{
-		Header:           head,
-		Version:          version.Version,
-		Leader:           st.Leader,
-		RaftIndex:        st.RaftIndex,
-		RaftAppliedIndex: st.RaftApplied,
-		RaftTerm:         head.RaftTerm,
-		DbSize:           st.DBSize,
-		DbSizeInUse:      st.DBSizeInUse,
-		DbSizeQuota:      st.DBSizeQuota,
-		StorageVersion:   st.StorageVersion,
-		IsLearner:        st.IsLearner,
-		DowngradeInfo:    &pb.DowngradeInfo{},
-	}
-	if st.Leader == 0 {
-		resp.Errors = append(resp.Errors, rpctypes.ErrNoLeader.Error())
-	}
-	for _, a := range st.Alarms {
-		resp.Errors = append(resp.Errors, a.String())
+	resp.Header, resp.Version, resp.DowngradeInfo = s.new(), version.Version, &pb.DowngradeInfo{}
+	resp.RaftTerm = resp.Header.RaftTerm
+	if resp.Leader == 0 {
+		resp.Errors = append([]string{rpctypes.ErrNoLeader.Error()}, resp.Errors...)
 	}
 	return resp, nil
 }
@@ -57,15 +41,9 @@ func (s *maintenanceServer) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.Ha
 }
 
 func (s *maintenanceServer) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	h, err := s.m.HashKV(ctx, r.Revision)
+	resp, err := s.m.HashKV(ctx, r.Revision)
 	if err != nil {
 		return nil, toStatus(err)
-	}
-	resp := &pb.HashKVResponse{
-		Header:          &pb.ResponseHeader{Revision: h.CurrentRevision},
-		Hash:            h.Hash,
-		CompactRevision: h.CompactRevision,
-		HashRevision:    h.HashRevision,
 	}
 	return resp, s.fill(resp.Header)
 }

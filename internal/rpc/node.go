@@ -54,51 +54,23 @@ type Watcher interface {
 	OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (first *mvccpb.Event, err error)
 }
 
-// Status is what Maintenance.Status tells about this server and its file.
-type Status struct {
-	Leader         uint64
-	RaftIndex      uint64
-	RaftApplied    uint64
-	DBSize         int64
-	DBSizeInUse    int64
-	DBSizeQuota    int64
-	StorageVersion string
-	IsLearner      bool
-	// Alarms are the active ones; a server without a leader is reported by the
-	// service itself.
-	Alarms []*pb.AlarmMember
-}
-
 // Maintenance serves the operator.
 type Maintenance interface {
-	Status(ctx context.Context) (Status, error)
+	// Status tells about this server and its file; the active alarms stand in Errors.
+	// The service adds the versions, the term, and that there is no leader.
+	Status(ctx context.Context) (*pb.StatusResponse, error)
 	// Hash is etcd's checksum over the whole file, exact at revision rev.
 	Hash(ctx context.Context) (hash uint32, rev int64, err error)
 	// HashKV is etcd's checksum over the history up to rev (0: all of it).
-	HashKV(ctx context.Context, rev int64) (KVHash, error)
+	HashKV(ctx context.Context, rev int64) (*pb.HashKVResponse, error)
 	Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error)
 	Defragment(ctx context.Context) error
-	// Snapshot opens a consistent copy of the file; the caller closes it.
-	Snapshot(ctx context.Context) (Snapshot, error)
+	// Snapshot opens a consistent copy of the file; the caller closes it. It yields
+	// exactly size bytes; version is etcd's storage version, "3.6.0".
+	Snapshot(ctx context.Context) (content io.ReadCloser, size int64, version string, err error)
 	// MoveLeader hands the leadership of all groups to another member; it is
 	// called on the leader only.
 	MoveLeader(ctx context.Context, to uint64) error
-}
-
-// KVHash is the answer to HashKV.
-type KVHash struct {
-	Hash            uint32
-	HashRevision    int64 // the revision up to which the hash goes
-	CompactRevision int64
-	CurrentRevision int64
-}
-
-// Snapshot is a copy of the backend file on its way out. Size is exact: the
-// reader yields that many bytes.
-type Snapshot struct {
-	io.ReadCloser
-	Size    int64
-	Version string // etcd's storage version, "3.6.0"
 }
 
 // Cluster tells who is in the cluster.

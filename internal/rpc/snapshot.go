@@ -15,28 +15,28 @@ const snapshotChunk = 32 * 1024
 // Snapshot sends the file in chunks, then one more with its SHA-256, by which
 // etcdutl checks what it restores.
 func (s *maintenanceServer) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
-	snap, err := s.m.Snapshot(stream.Context())
+	content, size, version, err := s.m.Snapshot(stream.Context())
 	if err != nil {
 		return toStatus(err)
 	}
 	defer func() {
-		if err := snap.Close(); err != nil {
+		if err := content.Close(); err != nil {
 			s.lg.Warn("close snapshot", zap.Error(err))
 		}
 	}()
 	sum := sha256.New()
-	for left := snap.Size; left > 0; {
+	for left := size; left > 0; {
 		// Not reused: grpc may still be sending it when Send returns.
 		chunk := make([]byte, min(snapshotChunk, left))
-		if _, err := io.ReadFull(snap, chunk); err != nil {
-			return toStatus(fmt.Errorf("read snapshot with %d of %d bytes left: %w", left, snap.Size, err))
+		if _, err := io.ReadFull(content, chunk); err != nil {
+			return toStatus(fmt.Errorf("read snapshot with %d of %d bytes left: %w", left, size, err))
 		}
 		left -= int64(len(chunk))
 		sum.Write(chunk)
-		resp := &pb.SnapshotResponse{RemainingBytes: uint64(left), Blob: chunk, Version: snap.Version}
+		resp := &pb.SnapshotResponse{RemainingBytes: uint64(left), Blob: chunk, Version: version}
 		if err := stream.Send(resp); err != nil {
 			return err
 		}
 	}
-	return stream.Send(&pb.SnapshotResponse{Blob: sum.Sum(nil), Version: snap.Version})
+	return stream.Send(&pb.SnapshotResponse{Blob: sum.Sum(nil), Version: version})
 }
