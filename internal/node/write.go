@@ -117,14 +117,15 @@ func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind comma
 // What a key costs in the file beside its bytes, roughly; etcd counts the same.
 const keyOverhead = 512
 
+func (n *Node) hasRoom(c *core, bytes int) bool {
+	return n.cfg.QuotaBytes <= 0 || c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes
+}
+
 // admit refuses writes for which there is no room, and raises the alarm before
 // it does: the client may look for it.
 func (n *Node) admit(ctx context.Context, bytes int) error {
-	if n.cfg.QuotaBytes <= 0 {
-		return nil
-	}
 	c := n.current()
-	if c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes {
+	if n.hasRoom(c, bytes) {
 		return nil
 	}
 	n.alarming.Lock()

@@ -66,8 +66,8 @@ func (a around) Renew(id int64, done func(error)) {
 	a.l.renewSession(id, func(_ proto.Message, err error) { done(err) })
 }
 
-// Admit implements host.Server.
-func (a around) Admit(int) error { return nil }
+// Grows implements host.Server.
+func (a around) Grows(int) {}
 
 // Unreadable implements host.Server.
 func (a around) Unreadable(id int64, err error) {

@@ -51,9 +51,7 @@ func (d *driver) route(op *session.Op, r *session.Request) session.Plan {
 
 func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 	m := d.server.State().Machine
-	if err := d.server.Admit(len(r.Body)); err != nil {
-		return refuse(op, err)
-	}
+	d.server.Grows(len(r.Body))
 	if r.Message == nil {
 		if !m.Extensions().Concerns(r.Key) {
 			if d.tooLarge(r) {
@@ -79,9 +77,7 @@ func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
 	if apply.ReadOnly(txn) {
 		return d.planRead(command.Txn, r)
 	}
-	if err := d.server.Admit(len(r.Body)); err != nil {
-		return refuse(op, err)
-	}
+	d.server.Grows(len(r.Body))
 	return d.planWrite(op, command.Txn, r)
 }
 

@@ -25,8 +25,20 @@ type Server interface {
 	// Renew prolongs a session's lease. It doesn't wait for that; done says what came
 	// of it, and is never called if the server stops.
 	Renew(id int64, done func(error))
-	// Admit refuses a write of so many bytes if there is no room for it.
-	Admit(bytes int) error
+	// Grows is told of a write of so many bytes before it is proposed, and raises the
+	// NOSPACE alarm if it finds no room for it. It doesn't wait and doesn't refuse: that is
+	// the log's part, once the alarm is in it.
+	//
+	// A refusal here would be an outcome that nothing remembers. The session's next writes
+	// take effect; sent again on another stream, this one would come behind them, or a
+	// write that has taken effect already would be answered with an error. In the log it is
+	// an outcome as any other, kept by (session, number). The price is that the writes
+	// which are in flight until the alarm is applied may exceed the quota; each session has
+	// at most its window of them. A unary write, of etcd as of stoa, is checked at the same
+	// point against a size that lacks those in flight, and so exceeds it likewise.
+	// Without a leader the alarm doesn't get into the log, but writes don't either; an
+	// alarm that failed is raised again with the next write.
+	Grows(bytes int)
 	// Unreadable is told why history could not be read for a session's watches.
 	Unreadable(id int64, err error)
 }

@@ -49,7 +49,7 @@ import (
 //	cut, join         the servers say nothing to each other but Raft's messages
 //	elect SERVER      it stamps
 //	wait DURATION     let time pass
-//	fill, empty       writes are refused
+//	fill, empty       the log refuses writes, for there is no room
 //	renewed [gone] [failed]
 //	                  answer what is to be renewed
 //	drain, hangup, break, revoke [session=7]
@@ -164,7 +164,12 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 	case "elect":
 		s.elect(s.servers[number(t, d.CmdArgs[0].Key)-1])
 	case "fill", "empty":
-		sv.full = d.Cmd == "fill"
+		alarm := &pb.AlarmRequest{MemberID: 1, Alarm: pb.AlarmType_NOSPACE, Action: pb.AlarmRequest_ACTIVATE}
+		if d.Cmd == "empty" {
+			alarm.Action = pb.AlarmRequest_DEACTIVATE
+		}
+		s.commit(sv, command.Alarm, alarm, true)
+		s.settle()
 	case "drain":
 		c.session.Drain()
 	case "hangup":

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
@@ -52,7 +51,6 @@ type server struct {
 	asleep   bool          // nothing is done soon
 	soon     []func()
 	timers   []*timer
-	full     bool          // refuses writes
 	renewals []func(error) // not carried out yet
 }
 
@@ -144,13 +142,8 @@ func (s *server) Renew(id int64, done func(error)) {
 	s.renewals = append(s.renewals, done)
 }
 
-// Admit implements Server.
-func (s *server) Admit(int) error {
-	if s.full {
-		return fault.NoSpace
-	}
-	return nil
-}
+// Grows implements Server.
+func (s *server) Grows(int) {}
 
 // Unreadable implements Server.
 func (s *server) Unreadable(id int64, err error) { s.w.t.Errorf("session %d: %v", id, err) }
