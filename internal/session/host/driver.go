@@ -178,5 +178,5 @@ func (d *driver) Reply(op *session.Op) {
 
 func (d *driver) close() {
 	d.watches.close()
-	d.reads.stop()
+	d.stopReads()
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// lags are causal reads that wait for this server to catch up with what their
-// client has seen elsewhere.
+// lags are causal reads that wait for this server to catch up with a revision that their
+// client has seen elsewhere. Each ends once: by being taken off the list.
 type lags struct {
-	count atomic.Int32
+	count atomic.Int32 // of list: with none, an announcement costs no lock
 	mu    sync.Mutex
 	list  []*lag
 }
@@ -21,8 +21,8 @@ type lag struct {
 	state    *State
 	parts    placement.Set
 	revision int64
-	stop     func() // the clock
 	done     func(error)
+	stop     func() // the timer
 }
 
 var (
@@ -30,32 +30,57 @@ var (
 	errReplaced    = errors.New("another state has taken the place of the one that was to catch up")
 )
 
+// wait calls l.done once: with nil when this server has caught up, with errNotCaughtUp
+// after the limit, with errReplaced if that state is no longer the present one. Not if it
+// is dropped before.
 func (ls *lags) wait(server Server, limit time.Duration, l *lag) {
 	ls.mu.Lock()
+	l.stop = server.After(limit, func() { ls.end(errNotCaughtUp, func(o *lag) bool { return o == l }) })
 	ls.list = append(ls.list, l)
 	ls.count.Add(1)
-	l.stop = server.After(limit, func() { ls.give(errNotCaughtUp, func(o *lag) bool { return o == l }) })
 	ls.mu.Unlock()
-	ls.check()                     // it may have caught up before it was on the list
-	if server.State() != l.state { // or be left behind
-		ls.give(errReplaced, func(o *lag) bool { return o == l })
+	// Either may have happened before it was on the list.
+	ls.check()
+	if server.State() != l.state {
+		ls.end(errReplaced, func(o *lag) bool { return o == l })
 	}
 }
 
-// check lets go of those whose time has come.
+// check ends the waits of which the revision has been closed here.
 func (ls *lags) check() {
 	if ls.count.Load() > 0 {
-		ls.give(nil, func(l *lag) bool { return l.state.shows(l.parts) >= l.revision })
+		ls.end(nil, func(l *lag) bool { return l.state.closed(l.parts) >= l.revision })
 	}
 }
 
-func (ls *lags) give(err error, which func(*lag) bool) {
-	var ready []*lag
+// replaced ends the waits for another state than the present one.
+func (ls *lags) replaced(present *State) {
+	ls.end(errReplaced, func(l *lag) bool { return l.state != present })
+}
+
+// end ends waits, and tells them so after the lock is released.
+func (ls *lags) end(why error, which func(*lag) bool) {
+	for _, l := range ls.take(which) {
+		l.stop()
+		l.done(why)
+	}
+}
+
+// drop ends a wait that nothing is interested in any more.
+func (ls *lags) drop(l *lag) {
+	for range ls.take(func(o *lag) bool { return o == l }) {
+		l.stop()
+	}
+}
+
+// take takes waits off the list. which is called under the list's lock: it takes none.
+func (ls *lags) take(which func(*lag) bool) (taken []*lag) {
 	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	kept := ls.list[:0]
 	for _, l := range ls.list {
 		if which(l) {
-			ready = append(ready, l)
+			taken = append(taken, l)
 		} else {
 			kept = append(kept, l)
 		}
@@ -63,9 +88,5 @@ func (ls *lags) give(err error, which func(*lag) bool) {
 	clear(ls.list[len(kept):])
 	ls.list = kept
 	ls.count.Store(int32(len(kept)))
-	ls.mu.Unlock()
-	for _, l := range ready {
-		l.stop()
-		l.done(err)
-	}
+	return taken
 }

@@ -14,17 +14,29 @@ import (
 
 // reads is the run of reads that waits, or is being carried out.
 type reads struct {
-	wait  *arrivalWait // nil: nobody waits
+	wait  *arrivalWait // nil: none
 	known known
 	at    int64
 }
 
-// arrivalWait is one wait of a run: for a read point, then for a revision.
+// arrivalWait is one wait of a run: for a read point, then for a revision. While it is
+// being asked for a read point, known belongs to the goroutine that asks; its answer,
+// which comes through the inbox, gives it back to the driver.
 type arrivalWait struct {
 	parts    placement.Set
 	revision int64
-	deadline time.Time
+	deadline time.Time // of all its steps together; zero until one has to wait
 	known    known
+	lag      *lag // the last one
+}
+
+// left is how much of its time a wait has.
+func (d *driver) left(w *arrivalWait) time.Duration {
+	now := d.server.Now()
+	if w.deadline.IsZero() {
+		w.deadline = now.Add(d.cfg.RequestTimeout)
+	}
+	return w.deadline.Sub(now)
 }
 
 // arrival is the end of one step of a wait.
@@ -71,8 +83,7 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 			return false
 		}
 		st := d.server.State()
-		d.reads.known, d.reads.at = known{state: st}, st.Replica.Readable(plan.Parts)
-		if d.read(op, r, plan.Parts) {
+		if d.read(op, r, st, plan.Parts, st.Replica.Readable(plan.Parts)) {
 			op.Unseen, op.Reflects = true, false
 			return true
 		}
@@ -90,10 +101,12 @@ func (d *driver) Await(strict bool, parts placement.Set, revision int64) bool {
 	if strict {
 		d.ask(w)
 		// On a server that is alone the answer is here.
-		if err, ok := d.s.answered(w); !ok {
+		switch err, ok := d.s.answered(w); {
+		case !ok:
+			d.left(w) // its time runs from here
 			return false
-		} else if err != nil {
-			d.again(w, err)
+		case err != nil:
+			d.s.arrive(w, err) // the order takes it when it waits
 			return false
 		}
 	}
@@ -127,16 +140,16 @@ func (s *Session) arrive(w *arrivalWait, err error) {
 // again asks again after an error about leadership, as long as a read may take.
 func (d *driver) again(w *arrivalWait, err error) {
 	switch {
+	case errors.Is(err, fault.Stopped): // no answer: another server has one
+		d.reads.wait, d.lost = nil, err
+		d.order.Lost()
 	case !fault.Passing(err):
 		d.finish(err)
-		return
-	case w.deadline.IsZero():
-		w.deadline = d.server.Now().Add(d.cfg.RequestTimeout)
-	case d.server.Now().After(w.deadline):
+	case d.left(w) <= 0:
 		d.finish(fault.Timeout)
-		return
+	default:
+		d.server.After(pauseBetween, func() { d.ask(w) })
 	}
-	d.server.After(pauseBetween, func() { d.ask(w) })
 }
 
 // arrive goes on with a wait.
@@ -144,10 +157,10 @@ func (d *driver) arrive(a arrival) {
 	w := a.wait
 	switch {
 	case w != d.reads.wait:
-	case a.err != nil && errors.Is(a.err, errNotCaughtUp):
-		d.finish(fault.Timeout)
-	case errors.Is(a.err, errReplaced):
+	case errors.Is(a.err, errReplaced) && d.left(w) > 0:
 		d.ask(w) // for the new one, which need not have got where the old one was
+	case errors.Is(a.err, errReplaced), errors.Is(a.err, errNotCaughtUp):
+		d.finish(fault.Timeout)
 	case a.err != nil:
 		d.again(w, a.err)
 	case d.caughtUp(w):
@@ -169,8 +182,8 @@ func (d *driver) caughtUp(w *arrivalWait) bool {
 		return true
 	}
 	d.cfg.Counts.Lagging.Add(1)
-	l := &lag{state: st, parts: w.parts, revision: w.revision, done: func(err error) { d.s.arrive(w, err) }}
-	d.s.of.lags.wait(d.server, d.cfg.RequestTimeout, l)
+	w.lag = &lag{state: st, parts: w.parts, revision: w.revision, done: func(err error) { d.s.arrive(w, err) }}
+	d.s.of.lags.wait(d.server, d.left(w), w.lag)
 	return false
 }
 
@@ -194,29 +207,29 @@ func (d *driver) Read(op *session.Op) bool {
 		op.Reflects = true
 		return true
 	}
-	return d.read(op, r, 0)
+	return d.read(op, r, now.state, 0, d.reads.at)
 }
 
-// read evaluates a read at the revision of the run; parts are where it lies, 0 for
-// by the map of the run.
-func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) bool {
-	m, err := d.reads.known.state.Machine, error(nil)
+// read evaluates a read in a state, at a revision; parts are where it lies, 0 for by the
+// present map.
+func (d *driver) read(op *session.Op, r *session.Request, st *State, parts placement.Set, at int64) bool {
+	m, err := st.Machine, error(nil)
 	op.Reflects = true
 	d.cfg.Counts.Reads.Add(1)
 	if r.Message == nil {
-		r.Kv, op.Revision, err = m.Get(r.Key, m.Placement().Partition(r.Key), d.reads.at)
+		r.Kv, op.Revision, err = m.Get(r.Key, m.Placement().Partition(r.Key), at)
 	} else {
 		if parts == 0 {
 			parts = m.Parts(r.Message)
 		}
 		switch q := r.Message.(type) {
 		case *pb.RangeRequest:
-			if r.Found, err = m.Range(q, parts, d.reads.at); err == nil {
+			if r.Found, err = m.Range(q, parts, at); err == nil {
 				op.Revision = r.Found.Header.GetRevision()
 			}
 		case *pb.TxnRequest:
 			var resp *pb.TxnResponse
-			if resp, err = m.ReadTxn(q, parts, d.reads.at); err == nil {
+			if resp, err = m.ReadTxn(q, parts, at); err == nil {
 				r.Response, op.Revision = resp, resp.Header.GetRevision()
 			}
 		}
@@ -225,13 +238,19 @@ func (d *driver) read(op *session.Op, r *session.Request, parts placement.Set) b
 	case errors.Is(err, fault.Moved):
 		d.cfg.Counts.Rerouted.Add(1)
 		return false
-	case err != nil && d.server.State() != d.reads.known.state:
+	case err != nil && d.server.State() != st:
 		return false // it had to read from a file that has been closed
 	case err == nil:
-		err = d.overtaken(d.reads.known.state, op)
+		err = d.overtaken(st, op)
 	}
 	op.Err = err
 	return true
 }
 
-func (r *reads) stop() { r.wait = nil }
+// stopReads ends the wait: the session has ended.
+func (d *driver) stopReads() {
+	if w := d.reads.wait; w != nil && w.lag != nil {
+		d.s.of.lags.drop(w.lag)
+	}
+	d.reads.wait = nil
+}

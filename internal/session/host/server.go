@@ -50,13 +50,24 @@ type State struct {
 	Stores  []*store.Store
 }
 
-// shows is the revision that all of the partitions show here.
+// shows is the revision that all of the partitions show here. It waits for an apply that
+// holds a store's lock.
 func (s *State) shows(parts placement.Set) int64 {
 	rev := int64(everything)
 	for p := range parts.Each() {
 		s.Stores[p].RLock()
 		rev = min(rev, s.Replica.Visible(p))
 		s.Stores[p].RUnlock()
+	}
+	return rev
+}
+
+// closed is the revision through which all of the partitions are closed here. It may be
+// below what they show already, for a moment. It takes no lock.
+func (s *State) closed(parts placement.Set) int64 {
+	rev := int64(everything)
+	for p := range parts.Each() {
+		rev = min(rev, s.Replica.Closed(p))
 	}
 	return rev
 }

@@ -79,14 +79,12 @@ func (ss *Sessions) Revoked(id int64) {
 	}
 }
 
-// Advanced must be called whenever a partition shows more.
+// Advanced must be called after a partition's closed revision has risen. It takes no
+// store's lock, so the replica's clock and links may call it during an apply.
 func (ss *Sessions) Advanced() { ss.lags.check() }
 
 // Replaced must be called when another state has taken the place of the one before.
-func (ss *Sessions) Replaced() {
-	present := ss.server.State()
-	ss.lags.give(errReplaced, func(l *lag) bool { return l.state != present })
-}
+func (ss *Sessions) Replaced() { ss.lags.replaced(ss.server.State()) }
 
 // everything is a revision that holds nothing up.
 const everything = math.MaxInt64

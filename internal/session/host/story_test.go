@@ -55,8 +55,11 @@ import (
 //	drain, hangup, break, revoke [session=7]
 //	                  the server stops; the stream ends; it can't be written to any
 //	                  more; the lease is revoked
+//	stop [server=1]   its replica stops
 //	where KEY         its partition
-//	watchers          how many there are
+//	watchers, lagging [server=1]
+//	                  how many watchers there are, and reads that wait for the server to
+//	                  catch up
 //	waiting [session=7]
 //	                  requests and bytes that the window counts
 func TestStories(t *testing.T) {
@@ -179,6 +182,11 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 	case "where":
 		key := d.CmdArgs[0].Key
 		s.say("%s lies in partition %d", key, sv.state.Machine.Placement().Partition([]byte(key)))
+	case "stop":
+		sv.calls.Stop(fault.Stopped)
+		sv.state.Replica.Stop(fault.Stopped)
+	case "lagging":
+		s.say("%d", len(sv.sessions.lags.list))
 	case "watchers":
 		s.say("%d", sv.hub.Stats().Watchers)
 	case "waiting":

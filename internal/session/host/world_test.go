@@ -43,6 +43,7 @@ type server struct {
 	w        *world
 	id       uint64
 	state    State
+	calls    *replica.Calls
 	hub      *watch.Hub
 	feed     *watch.Feed
 	sessions *Sessions
@@ -88,7 +89,7 @@ func newWorld(t *testing.T, servers int, cfg Config) *world {
 }
 
 func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
-	s := &server{w: w, id: id}
+	s := &server{w: w, id: id, calls: replica.NewCalls()}
 	m := placement.New(partitions)
 	var logs []*raftlog.Log
 	for p := range partitions {
@@ -105,7 +106,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 	var err error
 	s.state.Replica, err = replica.New(replica.Config{
 		ID: id, Voters: voters, Origin: id * 1000, ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
-		Logs: logs, Stores: s.state.Stores, Map: m, Machine: s.state.Machine,
+		Logs: logs, Stores: s.state.Stores, Map: m, Machine: s.state.Machine, Calls: s.calls,
 		Network: wire{s}, Disk: sound{}, Wake: func(p int) { s.woken |= placement.Of(p) },
 		Closed: func(p int, rev int64) {
 			s.feed.Advance(p, rev)
