@@ -38,3 +38,29 @@ func TestAnnouncementsDoNotWaitForAnApply(t *testing.T) {
 	require.Empty(t, ended, "the other revision is not closed")
 	require.Len(t, s.sessions.lags.list, 1)
 }
+
+// A wait ends once: when its state is replaced, before or after it began, or after its
+// limit.
+func TestWaitsEndOnce(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	s := w.servers[0]
+	before := s.state
+	var ended []error
+	wait := func(st *State) {
+		s.sessions.lags.wait(s, time.Second, &lag{
+			state: st, parts: placement.Of(0), revision: 100, done: func(err error) { ended = append(ended, err) },
+		})
+	}
+	wait(&before)
+	require.Equal(t, []error{errReplaced}, ended)
+	wait(&s.state)
+	s.sessions.Replaced()
+	require.Len(t, ended, 1, "the present state is the one that it waits for")
+	s.sessions.lags.replaced(&before)
+	require.Equal(t, []error{errReplaced, errReplaced}, ended)
+	wait(&s.state)
+	w.wait(time.Second)
+	require.Equal(t, []error{errReplaced, errReplaced, errNotCaughtUp}, ended)
+	require.Empty(t, s.sessions.lags.list)
+	require.Empty(t, s.timers)
+}

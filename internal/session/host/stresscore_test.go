@@ -1,0 +1,234 @@
+package host
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/wal"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// rigCore is one life of the replicated state: from its load to the next one.
+type rigCore struct {
+	State
+	p       *rigProcess
+	file    *backend.Backend
+	placed  *placement.Map
+	leases  *lease.Table
+	feed    *watch.Feed
+	stale   atomic.Bool
+	wake    []chan struct{}
+	disk    chan func()
+	halt    chan struct{}
+	wg      sync.WaitGroup
+	flushed []uint64
+}
+
+// load loads the state from a file. The log is applied again from there.
+func (p *rigProcess) load(file *backend.Backend) *rigCore {
+	t := p.s.rig.t
+	c := &rigCore{p: p, file: file, disk: make(chan func(), 4096), halt: make(chan struct{})}
+	meta, err := file.Meta()
+	require.NoError(t, err)
+	c.placed, err = recovery.Placement(&meta)
+	require.NoError(t, err)
+	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed)
+	require.NoError(t, err)
+	for i, st := range c.Stores {
+		index, term := st.Applied()
+		c.flushed = append(c.flushed, index)
+		p.s.logs[i].SetApplied(raftlog.Position{Index: index, Term: term}) // the rest is applied again
+		c.wake = append(c.wake, make(chan struct{}, 1))
+	}
+	c.Machine = apply.New(apply.Config{
+		Stores: c.Stores, Leases: c.leases, Placement: c.placed, Sink: c, Observer: rigObserver{c},
+		Visible: func(i int) int64 { return c.Replica.Visible(i) },
+	})
+	c.Machine.LoadAlarms(meta.Alarms)
+	require.NoError(t, c.Machine.LoadSessions(meta.Blobs))
+	c.Replica, err = replica.New(replica.Config{
+		ID: p.s.id, Voters: stressVoters, Origin: stressOrigin.Add(1), ElectionTicks: 10, HeartbeatTicks: 1,
+		RequestTicks: int64(stressTimeout / stressTick),
+		Logs:         p.s.logs, Stores: c.Stores, Map: c.placed, Machine: c.Machine, Calls: p.calls, Network: c, Disk: c,
+		Wake: func(i int) {
+			select {
+			case c.wake[i] <- struct{}{}:
+			default:
+			}
+		},
+		Closed: func(i int, rev int64) {
+			c.feed.Advance(i, rev)
+			p.sessions.Advanced()
+		},
+		Role: func(leads bool) {
+			p.s.rig.counts.led.Add(1)
+			if !leads {
+				p.expirer.Demote()
+			} else if p.core.Load() == c {
+				p.expirer.Promote(time.Now(), c.leases, 10*stressTick)
+			}
+		},
+		Serve: func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
+	})
+	require.NoError(t, err)
+	return c
+}
+
+func (c *rigCore) begin() {
+	for i := range c.wake {
+		c.wg.Go(func() {
+			for {
+				select {
+				case <-c.wake[i]:
+					c.Replica.Work(i)
+				case <-c.halt:
+					return
+				}
+			}
+		})
+	}
+	c.wg.Go(func() {
+		for {
+			select {
+			case durable := <-c.disk:
+				durable()
+			case <-c.halt:
+				return
+			}
+		}
+	})
+	c.Replica.Start()
+}
+
+// end stops the loops. Nothing is applied after it.
+func (c *rigCore) end() {
+	c.stale.Store(true)
+	close(c.halt)
+	c.wg.Wait()
+}
+
+// flush puts a cut into the file and shortens the logs.
+func (c *rigCore) flush() {
+	t := c.p.s.rig.t
+	cut := &backend.Cut{Partitions: make([]store.Cut, partitions)}
+	for _, st := range c.Stores {
+		st.Lock()
+	}
+	changed, gone := c.leases.Cut()
+	for _, l := range changed {
+		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+	}
+	cut.System.LeasesRevoked = gone
+	if cut.System.AlarmsOn = c.Machine.Alarms(); len(cut.System.AlarmsOn) == 0 {
+		cut.System.AlarmsOff = []*pb.AlarmMember{noSpace}
+	}
+	sessions := c.Machine.CutSessions()
+	for i, st := range c.Stores {
+		cut.Partitions[i] = st.Cut()
+	}
+	for _, st := range c.Stores {
+		st.Unlock()
+	}
+	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
+	require.NoError(t, c.file.Flush(cut))
+	for i, st := range c.Stores {
+		st.Release(cut.Partitions[i])
+		c.p.s.logs[i].SetApplied(raftlog.Position{Index: cut.Partitions[i].Index, Term: cut.Partitions[i].Term})
+		c.p.s.logs[i].Shorten(raftlog.Tail{Entries: 5000, Bytes: math.MaxInt64, Needed: c.Replica.Needed(i), Held: math.MaxInt64})
+	}
+}
+
+func (c *rigCore) propose(kind command.Kind, req proto.Message, done func(replica.Outcome)) {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		panic(err)
+	}
+	c.Replica.Submit(&replica.Write{
+		Command: command.Command{Kind: kind, Body: body}, Parts: c.placed.All(), System: true, Done: done,
+	})
+}
+
+// renew renews a lease on the leader.
+func (c *rigCore) renew(body []byte, reply func([]byte, error)) {
+	id, _ := binary.Varint(body)
+	c.Replica.ReadPoint(placement.Of(0), func(err error) {
+		if err != nil {
+			reply(nil, err)
+			return
+		}
+		r, err := c.p.expirer.Renew(id, time.Now())
+		reply(binary.AppendVarint(nil, r.TTL), err)
+	})
+}
+
+// Changes implements apply.Sink.
+func (c *rigCore) Changes(i int, rev int64, changes []store.Change) { c.feed.Changes(i, rev, changes) }
+
+// rigObserver implements apply.Observer.
+type rigObserver struct{ *rigCore }
+
+func (o rigObserver) LeaseGranted(l lease.Lease) { o.p.expirer.Granted(l, time.Now()) }
+
+func (o rigObserver) LeaseRevoked(id int64) {
+	o.p.expirer.Revoked(id)
+	o.p.sessions.Revoked(id)
+}
+
+func (o rigObserver) Compacted(rev int64) { o.p.hub.Compacted(rev) }
+
+func (o rigObserver) Moved(int64, *placement.Map) {}
+
+// Append implements replica.Disk.
+func (c *rigCore) Append(_ int, _ []wal.Record, durable func()) {
+	if durable == nil {
+		return
+	}
+	select {
+	case c.disk <- durable:
+	case <-c.halt:
+	}
+}
+
+// Raft implements replica.Network.
+func (c *rigCore) Raft(to uint64, group int, m *raftpb.Message) {
+	m = proto.CloneOf(m)
+	c.send(to, func(r *replica.Replica) { r.ReceiveRaft(group, m) })
+}
+
+// Send implements replica.Network.
+func (c *rigCore) Send(to uint64, packet replica.Packet) bool {
+	return c.send(to, func(r *replica.Replica) { r.Receive(c.p.s.id, packet) })
+}
+
+// Snapshot implements replica.Network. The logs are long enough that none is needed.
+func (c *rigCore) Snapshot(to uint64) { c.p.s.rig.t.Errorf("server %d needs a snapshot", to) }
+
+func (c *rigCore) send(to uint64, deliver func(*replica.Replica)) bool {
+	l := c.p.s.links[to]
+	if l == nil {
+		return false
+	}
+	select {
+	case l.queue <- deliver:
+		return true
+	default:
+		return false
+	}
+}

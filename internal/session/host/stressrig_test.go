@@ -1,0 +1,314 @@
+package host
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// rig is three servers with the goroutines that package node starts: a loop for each
+// group, a log writer, a ticker, a hub, a link to each peer. Files and connections are in
+// memory.
+type rig struct {
+	t        *testing.T
+	servers  []*rigServer
+	nextID   atomic.Int64 // of sessions
+	reached  []reached    // oldest first
+	sessions Counts       // of all servers
+	counts   struct{ answered, late, broken, expired, closed, led, replaced, restarted, events atomic.Int64 }
+}
+
+// rigServer is a server, over its restarts.
+type rigServer struct {
+	rig  *rig
+	id   uint64
+	logs []*raftlog.Log
+
+	rebuild sync.Mutex
+	process atomic.Pointer[rigProcess]
+	links   map[uint64]*rigLink
+}
+
+// rigLink carries messages from one server to another, in order.
+type rigLink struct {
+	from, to *rigServer
+	queue    chan func(*replica.Replica) // nil ends it
+	cut      atomic.Bool
+}
+
+const (
+	stressTick    = 4 * time.Millisecond
+	stressTimeout = 2 * time.Second   // of a request, on the server
+	stressSilence = 5 * stressTimeout // in which a stream replies or ends; a slow machine's several steps
+	stressLimit   = time.Minute       // in which a request is replied to, over all streams
+	stressMethod  = replica.MethodFirstFree
+)
+
+var (
+	stressVoters = []uint64{1, 2, 3}
+	stressOrigin atomic.Uint64
+	noSpace      = &pb.AlarmMember{MemberID: 1, Alarm: pb.AlarmType_NOSPACE}
+)
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t}
+	for _, id := range stressVoters {
+		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(partitions, stressVoters), links: map[uint64]*rigLink{}}
+		for _, l := range s.logs {
+			_, err := l.Recover(raftlog.Bootstrap)
+			require.NoError(t, err)
+		}
+		r.servers = append(r.servers, s)
+	}
+	for _, s := range r.servers {
+		for _, to := range r.servers {
+			s.links[to.id] = &rigLink{from: s, to: to, queue: make(chan func(*replica.Replica), 1024)}
+		}
+		s.start(backend.NewMem(s.identity()))
+	}
+	return r
+}
+
+func (s *rigServer) identity() backend.Identity {
+	return backend.Identity{Cluster: 77, Server: s.id, Partitions: partitions}
+}
+
+// start starts a process.
+func (s *rigServer) start(file *backend.Backend) {
+	p := &rigProcess{s: s, calls: replica.NewCalls(), expirer: lease.NewExpirer(), halt: make(chan struct{})}
+	p.sessions = New(p, Config{RequestTimeout: stressTimeout, FlushBytes: 20, MergeBytes: 4 << 10, Counts: &s.rig.sessions})
+	p.hub = watch.NewHub(partitions, p.history, watch.Options{
+		Parts: placement.New(partitions).Range, RecentRevisions: 64, QueueResponses: 16, BatchEvents: 20,
+	})
+	c := p.load(file)
+	c.feed = p.hub.Reset(recovery.Published(c.Stores))
+	p.core.Store(c)
+	s.process.Store(p)
+	c.begin()
+	p.every(stressTick, func() { p.core.Load().Replica.Tick() })
+	p.every(20*time.Millisecond, p.expire)
+	p.every(30*time.Millisecond, func() {
+		s.rebuild.Lock()
+		defer s.rebuild.Unlock()
+		if !p.down.Load() { // else the file is another process's
+			p.core.Load().flush()
+		}
+	})
+	p.wg.Go(func() {
+		for !p.down.Load() {
+			p.hub.Step()
+			time.Sleep(rand.N(200 * time.Microsecond))
+		}
+	})
+}
+
+// replace does what the installation of a snapshot does: the state is loaded from the
+// file and takes the place of the one before. Here the file is the server's own, so the new
+// state is behind the old one until the log has been applied again, which is harder for
+// sessions than a leader's snapshot, which is ahead.
+func (s *rigServer) replace() {
+	s.rebuild.Lock()
+	defer s.rebuild.Unlock()
+	p := s.process.Load()
+	old := p.core.Load()
+	old.end()
+	c := p.load(old.file)
+	old.Replica.Stop(fault.TimeoutLeaderFail)
+	published, compacted := recovery.Published(c.Stores)
+	c.feed = p.hub.Install(c.placed.Wide, false, published, compacted)
+	p.core.Store(c)
+	p.sessions.Replaced()
+	c.begin()
+	s.rig.counts.replaced.Add(1)
+}
+
+// restart stops the process and starts another from its file.
+func (s *rigServer) restart() {
+	s.rebuild.Lock()
+	defer s.rebuild.Unlock()
+	old := s.process.Load()
+	old.stop()
+	s.start(old.core.Load().file)
+	s.rig.counts.restarted.Add(1)
+}
+
+// carry delivers until the rig ends. While the link is cut messages are lost, which
+// is reported to the sender.
+func (l *rigLink) carry() {
+	for deliver := range l.queue {
+		if deliver == nil {
+			return
+		}
+		if l.cut.Load() || l.to.process.Load().down.Load() {
+			l.from.process.Load().core.Load().Replica.Unreachable(l.to.id)
+			continue
+		}
+		deliver(l.to.process.Load().core.Load().Replica)
+	}
+}
+
+// stop ends everything.
+func (r *rig) stop(world *sync.WaitGroup) {
+	for _, s := range r.servers {
+		s.rebuild.Lock()
+		p := s.process.Load()
+		p.stop()
+		s.rebuild.Unlock()
+		p.wg.Wait()
+	}
+	for _, s := range r.servers {
+		for _, l := range s.links {
+			l.queue <- nil
+		}
+	}
+	world.Wait()
+}
+
+// rigProcess is one process of a server: the Server of its sessions.
+type rigProcess struct {
+	s        *rigServer
+	calls    *replica.Calls
+	hub      *watch.Hub
+	sessions *Sessions
+	expirer  *lease.Expirer
+	core     atomic.Pointer[rigCore]
+	down     atomic.Bool
+	halt     chan struct{}
+	wg       sync.WaitGroup
+}
+
+func (p *rigProcess) every(d time.Duration, do func()) {
+	p.wg.Go(func() {
+		ticker := time.NewTicker(d)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				do()
+			case <-p.halt:
+				return
+			}
+		}
+	})
+}
+
+// stop is what Node.Stop does, once the services have drained the sessions.
+func (p *rigProcess) stop() {
+	p.down.Store(true)
+	p.sessions.mu.Lock()
+	var all []*Session
+	for _, s := range p.sessions.byID {
+		all = append(all, s)
+	}
+	p.sessions.mu.Unlock()
+	for _, s := range all {
+		s.Drain()
+	}
+	time.Sleep(rand.N(10 * time.Millisecond))
+	for _, s := range all {
+		s.Close()
+	}
+	close(p.halt)
+	c := p.core.Load()
+	p.calls.Stop(fault.Stopped)
+	c.end()
+	c.Replica.Stop(fault.Stopped)
+}
+
+// expire revokes what has run out, on the leader.
+func (p *rigProcess) expire() {
+	c := p.core.Load()
+	if !c.Replica.Leading() {
+		return
+	}
+	for _, id := range p.expirer.Due(time.Now(), 100) {
+		c.propose(command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(out replica.Outcome) {
+			if out.Err == nil {
+				p.s.rig.counts.expired.Add(1)
+			}
+		})
+	}
+}
+
+// renewed has the leader renew a lease, and waits.
+func (p *rigProcess) renewed(id int64) (ttl int64, err error) {
+	body := binary.AppendVarint(nil, id)
+	for begun := time.Now(); time.Since(begun) < stressTimeout && !p.down.Load(); time.Sleep(time.Millisecond) {
+		type answer struct {
+			body []byte
+			err  error
+		}
+		answers := make(chan answer, 1)
+		reply := func(body []byte, err error) { answers <- answer{body, err} }
+		p.State().Replica.CallLeader(stressMethod, body, func() { p.core.Load().renew(body, reply) }, reply)
+		a := <-answers
+		if !fault.Passing(a.err) {
+			ttl, _ = binary.Varint(a.body)
+			return ttl, a.err
+		}
+	}
+	return 0, fault.Timeout
+}
+
+// State implements Server.
+func (p *rigProcess) State() *State {
+	c := p.core.Load()
+	if c.stale.Load() && !p.down.Load() {
+		p.s.rebuild.Lock()
+		defer p.s.rebuild.Unlock()
+		c = p.core.Load()
+	}
+	return &c.State
+}
+
+// Hub implements Server.
+func (p *rigProcess) Hub() *watch.Hub { return p.hub }
+
+// Now implements Server.
+func (p *rigProcess) Now() time.Time { return time.Now() }
+
+// Go implements Server.
+func (p *rigProcess) Go(f func()) { go f() }
+
+// After implements Server.
+func (p *rigProcess) After(d time.Duration, f func()) (stop func()) {
+	t := time.AfterFunc(d, f)
+	return func() { t.Stop() }
+}
+
+// Renew implements Server.
+func (p *rigProcess) Renew(id int64, done func(error)) {
+	go func() {
+		_, err := p.renewed(id)
+		done(err)
+	}()
+}
+
+// Grows implements Server.
+func (p *rigProcess) Grows(int) {}
+
+// Unreadable implements Server.
+func (p *rigProcess) Unreadable(id int64, err error) {
+	p.s.rig.t.Errorf("session %d at server %d: %v", id, p.s.id, err)
+}
+
+func (p *rigProcess) history(i int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
+	return p.State().Stores[i].Changes(key, end, from, to, limit, prev)
+}
