@@ -18,6 +18,7 @@
 // Invariants:
 //
 //  1. One goroutine at a time drives a session, and only that one touches its driver.
+//     DESIGN.md says who may call what, and under which locks.
 //  2. Nothing that a session waits for blocks its driver, save Sink.Flush, for as long
 //     as its own client doesn't read, and Server.State, while a snapshot is installed.
 //  3. A read is answered by the state, the placement and the extensions that it was
