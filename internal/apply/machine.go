@@ -57,15 +57,6 @@ type Config struct {
 	// part of the state: its data can't be read, or contradicts its log. It should not
 	// return; if it does, the execution of the log ends there. nil: it panics.
 	Fatal func(error)
-
-	// Mutations switch off single safety rules. Only the simulation sets them, to
-	// show that its checks notice.
-	Mutations Mutations
-}
-
-// Mutations are seeded bugs.
-type Mutations struct {
-	ForgetKey bool // a step of a transit leaves its first key where it was
 }
 
 // Machine executes commands.

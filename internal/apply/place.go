@@ -66,9 +66,6 @@ func (x *execution) move(body []byte) Result {
 		return x.moved()
 	}
 	for _, span := range t.Ahead(bound) {
-		if m.Mutations.ForgetKey && bytes.Equal(span.Key, t.Cursor) {
-			span.Key = append(bytes.Clone(span.Key), 0)
-		}
 		store.Move(m.Stores, span.Key, span.End, t.To.Partition)
 	}
 	if !step.Last {

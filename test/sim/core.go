@@ -58,9 +58,8 @@ func (l *life) open() (*core, error) {
 	}
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
-		Visible:   func(p int) int64 { return c.replica.Visible(p) },
-		Fatal:     func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
-		Mutations: s.c.mutation.Apply,
+		Visible: func(p int) int64 { return c.replica.Visible(p) },
+		Fatal:   func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
 	if !s.c.mutation.ForgetExtensions {
 		if err := c.machine.LoadExtensions(); err != nil {

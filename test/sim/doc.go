@@ -4,7 +4,7 @@
 //
 //	go test ./test/sim -run TestSim -seed=1 -runs=100
 //	go test ./test/sim -run TestSim -seed=4711 -runs=1 -events    # tell everything
-//	go test ./test/sim -run TestSim -seed=1 -runs=1 -mutation=ack-before-sync
+//	go test ./test/sim -run TestSim -seed=7 -runs=1 -mutation=flush-apart
 //
 // # What is real and what is not
 //
@@ -52,8 +52,15 @@
 //     ordered watches speak in one order, and before replies that reflect events; a
 //     session outlives each request that was answered by its ttl.
 //
-// mutation.go lists seeded bugs; a test shows that each is noticed. DESIGN.md has the
-// how, and what was found.
+// TestMutations shows that each of a list of seeded bugs is noticed. Those of the
+// simulation's own servers are in mutation.go. Those of the code that servers run are edits
+// of it, in mutations/*.txt (package mutate has the format): the test compiles them into a
+// binary of its own, which -mutants=FILE keeps, to be run in this directory:
+//
+//	go test ./test/sim -run TestMutations -mutants=/tmp/mutants.test
+//	cd test/sim && /tmp/mutants.test -test.run=TestSim -seed=5 -runs=1 -mutation=read-without-confirm
+//
+// DESIGN.md has the how, and what was found.
 //
 // The package is used by its own tests alone and may import anything of stoa but
 // node, rpc and what lies above them.

@@ -1,18 +1,11 @@
 package sim
 
-import (
-	"github.com/stoa-kv/stoa/internal/apply"
-	"github.com/stoa-kv/stoa/internal/session/host"
-)
-
 // Mutation is a seeded bug: one safety rule that is switched off, to show that
 // the checks notice. Those that have no field here are in the code that servers run,
 // and in a build with the overlay of package mutate alone.
 type Mutation struct {
-	Name    string
-	Seed    uint64 // known to fail; a change of the code may move it
-	Session host.Mutations
-	Apply   apply.Mutations
+	Name string
+	Seed uint64 // known to fail; a change of the code may move it
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.
@@ -45,7 +38,6 @@ type Mutation struct {
 
 // Mutations are those of the simulation's own servers.
 func Mutations() []Mutation {
-	type sessions = host.Mutations
 	return []Mutation{
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
@@ -55,19 +47,10 @@ func Mutations() []Mutation {
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
 		{Name: "forget-cursor", Seed: 1, ForgetCursor: true},
-		{Name: "forget-key", Seed: 1, Apply: apply.Mutations{ForgetKey: true}},
 		{Name: "narrow-watches", Seed: 1, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
 		{Name: "call-twice", Seed: 3, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
-		{Name: "without-home", Seed: 4, Session: sessions{WithoutHome: true}},
-		{Name: "without-pred", Seed: 44, Session: sessions{WithoutPred: true}},
-		{Name: "without-numbers", Seed: 4, Session: sessions{WithoutNumbers: true}},
-		{Name: "causal-without-wait", Seed: 4, Session: sessions{CausalWithoutWait: true}},
-		{Name: "read-ahead", Seed: 4, Session: sessions{ReadAhead: true}},
-		{Name: "read-overtaken", Seed: 20, Session: sessions{ReadOvertaken: true}},
-		{Name: "reply-before-events", Seed: 4, Session: sessions{ReplyBeforeEvents: true}},
-		{Name: "merge-without-wait", Seed: 12, Session: sessions{MergeWithoutWait: true}},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
 	}
 }

@@ -28,7 +28,6 @@ func (l *life) newSessions() *host.Sessions {
 			l.sv.c.loop.printf("session %d ends on server %d: %v", st.id, l.sv.id, why)
 			st.down([]said{{end: true, err: why}})
 		},
-		Mutations: l.sv.c.mutation.Session,
 	})
 }
 

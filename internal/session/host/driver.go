@@ -152,7 +152,7 @@ func (d *driver) accept(op *session.Op) {
 	if r.Kind == stoapb.Kind_WATCH {
 		op.Opens, op.Unseen = true, r.Level == stoapb.Level_FAST
 	}
-	if !op.Done && (r.Level == stoapb.Level_FAST || d.cfg.Mutations.ReadAhead && r.Level == stoapb.Level_CAUSAL) {
+	if !op.Done && r.Level == stoapb.Level_FAST {
 		op.Done = d.readNow(op, r)
 	}
 	d.order.Take(op)

@@ -21,9 +21,6 @@ func (d *driver) Plan(op *session.Op) session.Plan {
 	if p.Class == session.Read && d.sentBefore(op) {
 		p.Parts = d.server.State().Machine.Placement().All()
 	}
-	if d.cfg.Mutations.WithoutHome && p.Class == session.Write && !p.Alone {
-		p.Parts = placement.Of(0)
-	}
 	return p
 }
 

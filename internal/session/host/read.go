@@ -48,7 +48,7 @@ type arrival struct {
 // sentBefore tells whether a request was sent before, over another stream, and others behind
 // it: writes that may have taken effect.
 func (d *driver) sentBefore(op *session.Op) bool {
-	return op.Seq < d.before && !d.cfg.Mutations.ReadOvertaken
+	return op.Seq < d.before
 }
 
 // overtaken says why a request has lost its place, if it has: writes that its session
@@ -94,9 +94,6 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 // Await implements session.Host.
 func (d *driver) Await(strict bool, parts placement.Set, revision int64) bool {
 	w := &arrivalWait{parts: parts, revision: revision, known: d.known()}
-	if d.cfg.Mutations.CausalWithoutWait {
-		w.revision = 0
-	}
 	d.reads.wait = w
 	if strict {
 		d.ask(w)

@@ -82,10 +82,6 @@ type Config struct {
 	Counts          *Counts
 	// Ended hears, once, that the session that speaks to a sink has ended here.
 	Ended func(sink session.Sink, why error)
-
-	// Mutations switch off single safety rules. Only the simulation sets them, to show
-	// that its checks notice.
-	Mutations Mutations
 }
 
 func (c *Config) setDefaults() {
@@ -110,17 +106,4 @@ type Counts struct {
 	Pipelined atomic.Int64 // writes sent while the one before was under way
 	Rerouted  atomic.Int64 // requests whose keys had moved
 	Lagging   atomic.Int64 // runs of reads that had to wait for this server
-}
-
-// Mutations are seeded bugs, one for each rule that the simulation must be able to see
-// broken.
-type Mutations struct {
-	WithoutHome       bool // writes to several partitions are under way, each in its own log alone
-	WithoutPred       bool // writes go without their predecessors
-	WithoutNumbers    bool // writes go as anybody's
-	CausalWithoutWait bool // read whatever the server has
-	ReadAhead         bool // answer causal reads before the writes in front of them
-	ReadOvertaken     bool // answer a read that is sent again though later writes have taken effect
-	ReplyBeforeEvents bool // replies leave before the events that they reflect
-	MergeWithoutWait  bool // hand events over as they come from each watch
 }

@@ -209,12 +209,8 @@ func (d *driver) deliverOrdered() (more bool) {
 // emit hands over, in their order, the events up to through.
 func (d *driver) emit() (all bool) {
 	w := &d.watches
-	through := w.through
-	if d.cfg.Mutations.MergeWithoutWait {
-		through = everything
-	}
 	for !d.Full() {
-		id, r, ok := w.merge.Pop(through)
+		id, r, ok := w.merge.Pop(w.through)
 		if !ok {
 			w.out = w.through
 			return true
@@ -267,9 +263,6 @@ func (d *driver) Ready(op *session.Op) bool {
 // handed over, and for PROGRESS the others too.
 func (d *driver) delivered(op *session.Op) bool {
 	w := &d.watches
-	if d.cfg.Mutations.ReplyBeforeEvents {
-		return true
-	}
 	if w.ordered != nil && w.out < op.Revision {
 		if d.deliverOrdered(); w.out < op.Revision {
 			w.ordered.Await(op.Revision)

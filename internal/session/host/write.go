@@ -54,19 +54,13 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	if pred != 0 {
 		f.pipelined++
 	}
-	r, mut := op.Request.(*session.Request), &d.cfg.Mutations
+	r := op.Request.(*session.Request)
 	w := replica.Write{Parts: parts, Home: home, Session: true}
 	if r.Kind == stoapb.Kind_CLOSE {
 		d.s.leave()
 		body, _ := proto.Marshal(&pb.LeaseRevokeRequest{ID: d.s.id})
 		w.Command, w.Session, w.System = command.Command{Kind: command.LeaseRevoke, Body: body}, false, true
 	} else {
-		if mut.WithoutHome {
-			w.Parts, w.Home = d.plan.Parts, d.plan.Parts.First()
-		}
-		if mut.WithoutHome || mut.WithoutPred {
-			pred = 0
-		}
 		w.Command = d.command(op, r, pred)
 	}
 	f.legs = append(f.legs, leg{op: op, write: w})
@@ -84,9 +78,6 @@ func (d *driver) command(op *session.Op, r *session.Request, pred uint64) comman
 		kind = kinds[r.Kind]
 	}
 	c := d.plan.Command(kind, r.Body)
-	if d.cfg.Mutations.WithoutNumbers {
-		return c
-	}
 	q := command.Sequenced{Session: d.s.id, Seq: op.Seq, Pred: pred, Answered: min(d.answered, op.Seq-1), Kind: c.Kind, Body: c.Body}
 	return command.Command{Kind: command.InSession, Body: d.flight.encode(&q)}
 }
@@ -118,12 +109,6 @@ func (d *driver) launch() {
 		batch[i] = &l.write
 	}
 	d.cfg.Counts.Pipelined.Add(f.pipelined)
-	if d.cfg.Mutations.WithoutHome { // a run has one way
-		for _, w := range batch {
-			f.known.state.Replica.Submit(w)
-		}
-		return
-	}
 	f.known.state.Replica.SubmitRun(batch)
 }
 
