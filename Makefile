@@ -13,10 +13,10 @@ UNIT        := ./api/... ./client/... ./cmd/... ./examples/... ./extensions/... 
 
 .DEFAULT_GOAL := help
 
-## build: bin/stoa, bin/stoactl, bin/waldump
+## build: bin/stoa, bin/stoactl, bin/waldump, static binaries
 .PHONY: build
 build:
-	$(GO) build -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
 ## run: a server on 127.0.0.1:2379 with its data in ./default.stoa (ARGS="--partitions 4")
 .PHONY: run

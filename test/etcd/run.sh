@@ -22,7 +22,7 @@ tests=${TESTS:-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|Verif
 
 go run ./test/peers
 if [ "$server" = bin/stoa ]; then
-	go build -o bin/stoa ./cmd/stoa
+	CGO_ENABLED=0 go build -o bin/stoa ./cmd/stoa
 fi
 
 work=$root/bin/etcd-tests
