@@ -75,7 +75,7 @@ func measureCores(p *plan) (s section, err error) {
 			control[i] = append(control[i], rate)
 		}
 	}
-	s.notes = append(s.notes, fmt.Sprintf("What the machine itself gives: arithmetic in registers on 2 cores beside 1: %v.", ratioOf(control[1], control[0])))
+	s.notes = append(s.notes, fmt.Sprintf("The capacity of the machine itself: arithmetic in registers on 2 cores beside 1: %v.", ratioOf(control[1], control[0])))
 	for _, op := range []string{"put", "get"} {
 		got, err := engineRounds(p, g, op)
 		if err != nil {
@@ -84,7 +84,7 @@ func measureCores(p *plan) (s section, err error) {
 		rates := got.rates
 		s.rows = append(s.rows, got.rows(op)...)
 		two := ratioOf(rates[1], rates[0])
-		s.notes = append(s.notes, fmt.Sprintf("%s, of what the machine gives: 2 cores with P = 2 do %v of what two engines with P = 1 on a core each do, which share nothing but the machine.",
+		s.notes = append(s.notes, fmt.Sprintf("%s, relative to the machine's capacity: 2 cores with P = 2 do %v of what two engines with P = 1 on a core each do, which share nothing but the machine.",
 			op, got.ofMachine()))
 		if op == "put" {
 			s.notes = append(s.notes, fmt.Sprintf("put, without waiting for the disk (files in %s): 2 cores with P = 2 do %v of what 1 core with P = 1 does so.", inMemory, got.withoutDisk()))
@@ -96,7 +96,7 @@ func measureCores(p *plan) (s section, err error) {
 	}
 	s.text = fmt.Sprintf("`BenchmarkEngine` of internal/node: 512 goroutines call a server's engine, without gRPC: log, groups, stores, the waiting for answers; values of 256 B. One core is "+
 		"one that the process is bound to. Two engines that share nothing are two processes at the same time, each with one partition, bound to a core of its own: what they "+
-		"do together is what the machine gives. %d interleaved rounds of about %v on one core.\n\n"+
+		"do together is the machine's capacity. %d interleaved rounds of about %v on one core.\n\n"+
 		"The model is Gunther's Universal Scalability Law. Its serial part is measured: of the goroutines of which a server has one, the one that takes most CPU time of an operation, from a profile "+
 		"of P = 2 on 2 cores. What two cores lack beyond that is taken as crosstalk, which grows with the square of the cores: the pessimistic line. The optimistic one leaves crosstalk out. "+
 		"Neither goes above what the serial goroutine, or the loops of %d partitions, can do. Nothing above 2 cores has been measured here.", p.rounds, p.length, mostPartitions)

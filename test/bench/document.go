@@ -31,7 +31,7 @@ Written by ` + "`make bench` (`bin/bench -write docs/benchmarks.md -img docs/img
 ZooKeeper 3.9.4 and stoa side by side, in one run, on one machine, under one load. Rounds are interleaved, figures are
 medians over the rounds, ratios those of each round over the round beside it, with their spread in brackets. CPU is that
 of all servers of a cluster together, from ` + "`/proc/PID/stat`" + `, per operation. The load generator runs on the same machine;
-what it used itself stands beside. Absolute figures drift from day to day and from machine to machine: the ratios count.
+its own CPU time is given separately. Absolute figures drift from day to day and from machine to machine; compare the ratios.
 
 All reports together take an hour and a quarter on 2 cores. ` + "`-rounds`, `-length`, `-clients`, `-sessions`, `-depths`" + ` make more of it.
 `
@@ -136,7 +136,7 @@ func goalsOf(text string) string {
 	if len(missed)+len(met) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n## %s\n\n%d met, %d missed, as the sections below have them. Those of the recipes (counter, queue, barrier, election) are in "+
+	return fmt.Sprintf("\n## %s\n\n%d met, %d missed, with details in the sections below. Those of the recipes (counter, queue, barrier, election) are in "+
 		"[benchmarks-recipes.md](benchmarks-recipes.md), those of composed clusters in [benchmarks-compose.md](benchmarks-compose.md).\n\n%s\n| --- | --- | --- | --- |\n%s",
 		goalsTitle, len(met), len(missed), verdictHead, strings.Join(append(missed, met...), ""))
 }

@@ -56,8 +56,8 @@ func measureFailover(p *plan) (s section, err error) {
 	own, base := gaps[1].median(), gaps[0].median()
 	s.verdicts = []verdict{{goal: "failover, leader killed: time without acknowledged writes, beside etcd", asked: "≤ 1.00x",
 		measured: fmt.Sprintf("%s: %v beside %v", ratioText(float64(own)/float64(base)), gaps[1], gaps[0]), missed: own > base}}
-	s.text = fmt.Sprintf("%d nodes, heartbeats and elections by default (100 ms, 1 s) on both; a put every %v to each server in turn, whatever became of those before. "+
-		"The leader is killed with -9; what is measured is the longest time between two acknowledgements from then on. %d rounds.", failoverNodes, failoverGap, rounds)
+	s.text = fmt.Sprintf("%d nodes, heartbeats and elections by default (100 ms, 1 s) on both; a put every %v to each server in turn, regardless of the outcome of earlier ones. "+
+		"The leader is killed with -9; the result is the longest time between two acknowledgements from then on. %d rounds.", failoverNodes, failoverGap, rounds)
 	return s, nil
 }
 

@@ -101,7 +101,7 @@ func isolationText(p *plan, nodes int) string {
 		"session and a directory of its own. %d rounds of %v, each of them over all paces. Goal: the reader's p50 within %.0f %% of what it is alone, until the machine is saturated.\n\n"+
 		"Servers and clients share the machine, and a reader must queue for a core long before all of its CPU time is in use. How long, is measured beside each row: the same reader, while as many writers "+
 		"write to another cluster on the same machine, which shares nothing else with the reader's. Where that alone takes the p50 beyond %.0f %%, or %.0f %% of the CPU time is in use, the machine counts as saturated. "+
-		"The second goal asks for more: what the writers add on the reader's own cluster, as long as less than %.0f %% is in use. etcd and ZooKeeper stand beside for comparison, at shares of their own most. "+
+		"The second goal asks for more: what the writers add on the reader's own cluster, as long as less than %.0f %% is in use. etcd and ZooKeeper are given for comparison, at shares of their own maximum. "+
 		"etcd's reader asks the leader, as stoa's does; ZooKeeper's reads are local.",
 		reader.pace, nodes, writers.sessions, p.value, p.rounds, p.length, (unchanged-1)*100, (unchanged-1)*100, saturated*100, saturated*100)
 }

@@ -30,7 +30,7 @@ func measureLatency(p *plan) (s section, err error) {
 		steps = []work{steps[0], steps[1], steps[3], steps[5]}
 	}
 	chart := plot.Chart{Title: fmt.Sprintf("Latency against throughput, %d nodes, %d B", nodes, p.value)}
-	s.rows = [][]string{{"work", "under way", "server", "ops/s", "p50", "p99", "CPU/op"}}
+	s.rows = [][]string{{"work", "in flight", "server", "ops/s", "p50", "p99", "CPU/op"}}
 	for _, op := range []string{"put", "get"} {
 		panel := plot.Panel{Title: opText[op], X: "operations/s", Y: "median latency, ms"}
 		for _, step := range steps {
@@ -45,7 +45,7 @@ func measureLatency(p *plan) (s section, err error) {
 		chart.Panels = append(chart.Panels, panel)
 	}
 	s.charts = map[string]plot.Chart{"bench-latency.svg": chart}
-	s.text = fmt.Sprintf("Figure 8 of AGORA: the load grows step by step, from 1 request under way to %d, on a cluster of %d, values of %d B. stoa and ZooKeeper: "+
+	s.text = fmt.Sprintf("Figure 8 of AGORA: the load grows step by step, from 1 request in flight to %d, on a cluster of %d, values of %d B. stoa and ZooKeeper: "+
 		"1 to 16 sessions of depth 1 to 256, each with a directory of its own; unary calls: as many clients as requests, at most %d. %d rounds of %v.",
 		steps[len(steps)-1].sessions*steps[len(steps)-1].depth, nodes, p.value, most, p.rounds, p.length)
 	return s, nil

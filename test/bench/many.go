@@ -33,7 +33,7 @@ func measureMany(p *plan) (s section, err error) {
 	}
 	s.text = fmt.Sprintf("One server of each kind, three for the large values, new for each part. %d leases, granted by 100 clients; %d watchers over etcd's API, %d streams on each of %d connections, "+
 		"first all on one directory (one put: every watcher has an event), then spread over %d keys (each put once); %d connections with a client each, of which each puts every other second; values of 1 MiB. "+
-		"Memory is what the server's resident memory grew by, the least of some seconds.",
+		"Memory is the growth of the server's resident memory, the least of some seconds.",
 		p.leases, p.watchers, watchStreams, maxConns, p.keys, p.conns)
 	return s, nil
 }

@@ -66,9 +66,9 @@ func measureMemory(p *plan) (s section, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.notes = append(s.notes, fmt.Sprintf("Then every key was put once: %d events, one for each watcher, had come after %v.", events, round(took)))
-	s.text = fmt.Sprintf("%d sessions on %d connections to one server, then %d watchers of a key each, evenly over the sessions. Memory is looked at once it has "+
-		"stopped shrinking; heap and stacks are what Go's runtime says is in use.", idle, min(idle, maxConns), watchers)
+	s.notes = append(s.notes, fmt.Sprintf("Then every key was put once: %d events, one for each watcher, had arrived after %v.", events, round(took)))
+	s.text = fmt.Sprintf("%d sessions on %d connections to one server, then %d watchers of a key each, evenly over the sessions. Memory is measured once it has stopped "+
+		"shrinking; heap and stacks are as reported by Go's runtime.", idle, min(idle, maxConns), watchers)
 	return s, nil
 }
 

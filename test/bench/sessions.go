@@ -41,9 +41,9 @@ func measureSessions(p *plan) (section, error) {
 	if p.spread {
 		where = "spread over the servers"
 	}
-	s.text = fmt.Sprintf("%d rounds of %v, %d keys, values of %d B. A session keeps as many requests under way as its depth says, and sends a new one for every "+
+	s.text = fmt.Sprintf("%d rounds of %v, %d keys, values of %d B. A session keeps as many requests in flight as its depth, and sends a new one for every "+
 		"answer, those for the answers of one message in one message. stoa's sessions are %s and share at most %d connections; ZooKeeper's are "+
-		"spread over its servers, with a connection each and as many requests pipelined; its reads are local ones, which may be old, stoa's are strict. "+
+		"spread over its servers, with a connection each and as many requests pipelined; its reads are local and may be stale, stoa's are strict. "+
 		"Keys are random; with its own directory (one of 100) a session's writes are all in one partition, otherwise every other one is a rendezvous. The empty stream is a bare gRPC server that answers each message with one of as many replies of the same size. "+
 		"Unary: %d clients that wait for each answer, on %d connections.",
 		p.rounds, p.length, p.keys, p.value, where, maxConns, unaryClients, maxConns)

@@ -27,10 +27,10 @@ var stallArgs = []string{"--snapshot-count=1000", "--snapshot-catchup-entries=10
 
 // largeNote says what puts wait for beside large ones, as measured by stages of a put, by
 // perf, and by a program that only writes and syncs as much.
-const largeNote = "What puts wait for beside those of 1 MiB, where that was looked into (2 cores, virtual): the quiet load alone takes 80 to 85 % of the machine. " +
+const largeNote = "The delay of puts beside those of 1 MiB, as investigated on 2 virtual cores: the quiet load alone takes 80 to 85 % of the machine. " +
 	"A put of 1 MiB takes the three servers 35 to 50 ms of CPU time, about a third of it for memory that is touched for the first time (1 ms per MiB) and a fifth for copies into the page cache, " +
 	"of the log and of the backend file, on each server. It is the log's next entry for as long as it is written, sent and synced, which takes 10 to 25 ms; what comes behind it in its partition, and in the same log, waits. " +
-	"The disk is not what is short: beside 6 files with 20 MiB/s of synced writes each, a sync of 600 B has its p99 at 5 to 7 ms, as it has alone (2 to 8 ms)."
+	"The disk is not the bottleneck: beside 6 files with 20 MiB/s of synced writes each, a sync of 600 B has its p99 at 5 to 7 ms, as it has alone (2 to 8 ms)."
 
 // staller is a cluster under a steady load of small puts.
 type staller struct {

@@ -60,8 +60,8 @@ func measureSwitches(p *plan) (s section, err error) {
 	if p.spread {
 		where = "spread over the servers"
 	}
-	s.text = fmt.Sprintf("Figure 9 of AGORA: %d sessions of depth %d, %s, on a cluster of %d with %d partitions, values of %d B; each session asks for keys of one "+
-		"partition so many times before it goes on to the next. %d rounds of %v. AGORA, on three servers of 8 cores with 4 to 8 partitions and 500 clients: "+
+	s.text = fmt.Sprintf("Figure 9 of AGORA: %d sessions of depth %d, %s, on a cluster of %d with %d partitions, values of %d B; each session makes the given number of requests "+
+		"for keys of one partition before it changes to the next. %d rounds of %v. AGORA, on three servers of 8 cores with 4 to 8 partitions and 500 clients: "+
 		"92,000–106,000/s with a change at each request, with 10 requests per change 146,000–206,000 reads/s and 111,000–151,000 writes/s.",
 		switchSessions, switchDepth, where, nodes, p.parts, switchValue, p.rounds, p.length)
 	return s, nil

@@ -141,12 +141,12 @@ func (r *report) text(w io.Writer) {
 // what says what is measured of a recipe.
 var what = map[string]string{
 	"counter": "Every client increments one counter, again and again (figures 5 and 6 of the paper). The traditional recipe reads and " +
-		"writes back under the condition that nobody wrote meanwhile.",
+		"writes back under the condition that the counter is unchanged.",
 	"queue": "Every client adds an element and then removes the head (figures 7 and 8); elements are their ids of ten bytes and have no other data. " +
 		"An operation is one element, added and removed; p50 and p99 are those of the removal.",
 	"barrier": "All clients enter a barrier at once (figures 9 and 10); it is closed again and reset, which is not part of the time. " +
 		"An operation is one client's entrance; throughput is entrances per time that a meeting lasts. The CPU includes the reset.",
-	"election": "Whoever is elected resigns at once and stands again (figures 11 and 12). An operation is a change of leader; " +
+	"election": "The elected client resigns at once and campaigns again (figures 11 and 12). An operation is a leader change; " +
 		"p50 and p99 are from the beginning of the old leader's resignation until the new leader knows.",
 }
 
@@ -156,7 +156,7 @@ func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "Written by `make bench-recipes` on %s.\n\n", r.started.Format("2006-01-02"))
 	fmt.Fprintf(w, "The traditional recipes over real etcd 3.7.3, over ZooKeeper 3.9.4 (`-Xmx512m`, all else by default) and over stoa, "+
 		"and stoa's extensions, side by side in one run: %d interleaved rounds of %v of each cell after a warm-up, every client with a connection of its "+
-		"own and one operation under way, spread over the servers; the load generator runs on the same machine, with each service's "+
+		"own and one operation in flight, spread over the servers; the load generator runs on the same machine, with each service's "+
 		"usual Go client. \"stoa, extension\" is called by etcd's client, at whichever server it is connected to; \"stoa, extension, session\" is the same "+
 		"extension called over a session of stoa's own client, which goes to the leader by itself, as its users' sessions do. Figures are medians over the rounds. Calls are requests; retries are attempts in vain because another client was "+
 		"faster; sent is what the clients wrote to their sockets; CPU is that of all servers together, from `/proc`. Ratios beside "+

@@ -143,7 +143,7 @@ func TestReport(t *testing.T) {
 	r.markdown(&out)
 	text := out.String()
 	for _, line := range []string{
-		"| stoa, local work, 50 % reads, 1 request under way, composed : plain | throughput ≥ 0.95x | 0.98x (0.90–3.00), p50 1.00x | met |",
+		"| stoa, local work, 50 % reads, 1 request in flight, composed : plain | throughput ≥ 0.95x | 0.98x (0.90–3.00), p50 1.00x | met |",
 		"| stoa, reads alone, 400 requests | syncs = switches | 21 switches, 21 to a read, 21 syncs, 0 others | met |",
 		"| stoa, west, 50 % reads, all local, 3 clients, 3 in the east; composed : stretched | throughput ≥ 7x | 8.00x | met |",
 		"| 50 % | any | stretched | 100 | 1ms / 2ms | 100 | 1ms / 2ms |  |  |",

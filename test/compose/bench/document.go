@@ -16,15 +16,15 @@ func (r *report) markdown(w io.Writer) {
 		"held back by the benchmark itself between two TUN devices, since netem is not in every kernel (`test/compose/region`). "+
 		"Within a region nothing is delayed, and nothing bounds the bandwidth. "+
 		"Each region has a cluster: three voters at home and one member in the other region for the reads there, a learner with etcd, with stoa a fourth voter "+
-		"without which the three at home are a majority. %d clients in each region, with up to %d requests under way each, of %d B; "+
+		"without which the three at home are a majority. %d clients in each region, with up to %d requests in flight each, of %d B; "+
 		"clients are spread over the voters of their region, and their reads at home are local to one. A client sends a *burst* of requests to one cluster, then chooses a cluster again: its own "+
 		"region's with the probability *local*. All clients are of `client/compose`:\n\n", p.oneWay, 2*p.oneWay, p.clients, p.window, valueSize)
 	fmt.Fprintf(w, "- **composed**: the algorithm's syncs\n- **never-sync**: a client for each cluster, asked in turns: no syncs, hence inconsistent; what composed would be if consistency were free\n"+
 		"- **sync-all**: every read is synced\n- **stretched**: all keys are in the eastern cluster; western clients read at its member in the west\n"+
 		"- **plain**: no composition, a session of stoa's client with causal reads, or an etcd client with serializable ones\n\n")
 	fmt.Fprintf(w, "Rounds of %v after %v, one of each cell (%d pairs where composed and plain are compared; of their ratios the median counts, and the quartiles are given), "+
-		"the ways in turn. All servers, eight at a time, and the load generator share the machine: where it has no CPU to spare, throughput says what all of that "+
-		"costs together, and a region can gain what the other loses. Syncs and switches are of whole rounds; what they ought to be is counted by the load. "+
+		"the ways in turn. All servers, eight at a time, and the load generator share the machine: where it has no CPU to spare, throughput reflects the cost of all "+
+		"of that together, and a region can gain what the other loses. Syncs and switches are of whole rounds; what they ought to be is counted by the load. "+
 		"A sync is needed only where the first request to a cluster is a read; updates lead by themselves.\n\n", p.length, p.warmup, p.rounds)
 	if r.broken != nil {
 		fmt.Fprintf(w, "**Not complete:** %v.\n\n", r.broken)

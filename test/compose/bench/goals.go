@@ -74,9 +74,9 @@ func (r *report) localReads() []int {
 
 func underWay(window int) string {
 	if window == 1 {
-		return "1 request under way"
+		return "1 request in flight"
 	}
-	return fmt.Sprintf("%d under way", window)
+	return fmt.Sprintf("%d in flight", window)
 }
 
 // syncGoals count, beside the composition's own numbers, what the load was: a switch to
