@@ -1,4 +1,4 @@
-# Everything needs Go alone. What is built goes to bin/.
+# Go is the only requirement, except where a target names others. Binaries go to bin/.
 
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -28,12 +28,12 @@ run:
 test:
 	$(GO) test $(UNIT)
 
-## test-race: unit tests under the race detector
+## test-race: unit tests under the race detector (needs a C compiler)
 .PHONY: test-race
 test-race:
 	$(GO) test -race $(UNIT)
 
-## stress: real goroutines under the race detector for DURATION (5m) in each package
+## stress: stress tests with goroutines under the race detector, DURATION (5m) for each package (needs a C compiler)
 .PHONY: stress
 stress:
 	$(GO) test -race -v -count=1 -timeout 0 -run '^TestStress' $$(grep -rl '"stress", ' internal --include='*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -stress=$(DURATION)
@@ -55,13 +55,13 @@ peers:
 peers-zookeeper:
 	$(GO) run ./test/peers zookeeper
 
-## test-compat: end to end against real etcdctl and clientv3, and side by side with etcd
+## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
 	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
-## test-differential: new operations drawn at every run, ROUNDS times
+## test-differential: random operations on stoa and etcd, ROUNDS times (10)
 .PHONY: test-differential
 test-differential: build peers
 	$(GO) test -count=$(ROUNDS) -timeout 600m ./test/compat/differential -run Drawn
@@ -71,12 +71,12 @@ test-differential: build peers
 test-etcd: build peers
 	./test/etcd/run.sh
 
-## test-faults: kill, pause and cut real servers under load
+## test-faults: kill, pause and disconnect real servers under load
 .PHONY: test-faults
 test-faults: build
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
 
-## test-compose: many clients of several clusters, of stoa and of etcd, under faults (LOAD=1m for each case)
+## test-compose: many clients of several clusters, of stoa and of etcd, under faults (LOAD=1m per case)
 .PHONY: test-compose
 test-compose: build peers
 	$(GO) test -v -count=1 -timeout 120m ./test/compose -all -load=$(LOAD) $(ARGS)
@@ -86,20 +86,20 @@ test-compose: build peers
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
 
-## bench: every goal, side by side with etcd and ZooKeeper (an hour on 2 cores; needs java and root); writes docs/benchmarks*.md and docs/img
+## bench: all goals, side by side with etcd and ZooKeeper (an hour on 2 cores; needs java and root); writes docs/benchmarks*.md and docs/img
 .PHONY: bench
 bench: build peers peers-zookeeper
 	$(GO) build -o bin/ ./test/bench
 	bin/bench -write docs/benchmarks.md -img docs/img $(ARGS)
 	$(MAKE) bench-recipes bench-compose ARGS=
 
-## bench-quick: short rounds of fewer cells, for a look (under five minutes); nothing is written
+## bench-quick: a short run of fewer cells (under five minutes); writes no files
 .PHONY: bench-quick
 bench-quick: build peers
 	$(GO) build -o bin/ ./test/bench
 	exec bin/bench -quick $(ARGS)
 
-## bench-sessions: what sessions are about, into docs/benchmarks.md
+## bench-sessions: the sections about sessions; writes docs/benchmarks.md
 .PHONY: bench-sessions
 bench-sessions: build peers
 	$(GO) build -o bin/bench ./test/bench
@@ -125,12 +125,12 @@ fuzz:
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
 
-## proto: regenerate the code of stoa's own protos
+## proto: regenerate the code of stoa's own .proto files
 .PHONY: proto
 proto:
 	./api/generate.sh
 
-## ci: what runs on every change
+## ci: the checks that every change has to pass
 .PHONY: ci
 ci:
 	.ci/run
