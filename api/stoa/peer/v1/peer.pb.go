@@ -21,6 +21,293 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Refusal int32
+
+const (
+	Refusal_NONE Refusal = 0
+	// The two have different clusters: --initial-cluster or its token differs.
+	Refusal_OTHER_CLUSTER Refusal = 1
+	// The answering server is not the one that was looked for at this address.
+	Refusal_OTHER_MEMBER Refusal = 2
+	// The asking server is not in the list of members.
+	Refusal_NO_MEMBER Refusal = 3
+	// The asking member has been met with another data directory.
+	Refusal_OTHER_DATA Refusal = 4
+	// The asking member has been met with later data than it has now.
+	Refusal_OLDER_DATA Refusal = 5
+	// The two have different numbers of partitions, and neither has been admitted.
+	Refusal_OTHER_PARTITIONS Refusal = 6
+)
+
+// Enum value maps for Refusal.
+var (
+	Refusal_name = map[int32]string{
+		0: "NONE",
+		1: "OTHER_CLUSTER",
+		2: "OTHER_MEMBER",
+		3: "NO_MEMBER",
+		4: "OTHER_DATA",
+		5: "OLDER_DATA",
+		6: "OTHER_PARTITIONS",
+	}
+	Refusal_value = map[string]int32{
+		"NONE":             0,
+		"OTHER_CLUSTER":    1,
+		"OTHER_MEMBER":     2,
+		"NO_MEMBER":        3,
+		"OTHER_DATA":       4,
+		"OLDER_DATA":       5,
+		"OTHER_PARTITIONS": 6,
+	}
+)
+
+func (x Refusal) Enum() *Refusal {
+	p := new(Refusal)
+	*p = x
+	return p
+}
+
+func (x Refusal) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Refusal) Descriptor() protoreflect.EnumDescriptor {
+	return file_stoa_peer_v1_peer_proto_enumTypes[0].Descriptor()
+}
+
+func (Refusal) Type() protoreflect.EnumType {
+	return &file_stoa_peer_v1_peer_proto_enumTypes[0]
+}
+
+func (x Refusal) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Refusal.Descriptor instead.
+func (Refusal) EnumDescriptor() ([]byte, []int) {
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+// Introduction is how a server shows itself to another, in the question and in the
+// answer.
+type Introduction struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Protocol uint64                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// What the sender takes for the cluster's ID, its own and the receiver's.
+	Cluster uint64 `protobuf:"fixed64,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	From    uint64 `protobuf:"fixed64,3,opt,name=from,proto3" json:"from,omitempty"`
+	To      uint64 `protobuf:"fixed64,4,opt,name=to,proto3" json:"to,omitempty"`
+	// The sender's data directory: its ID, how often a server was started on it, and
+	// the present start.
+	Data   uint64 `protobuf:"fixed64,5,opt,name=data,proto3" json:"data,omitempty"`
+	Starts uint64 `protobuf:"varint,6,opt,name=starts,proto3" json:"starts,omitempty"`
+	Start  uint64 `protobuf:"fixed64,7,opt,name=start,proto3" json:"start,omitempty"`
+	// The number of partition groups that the sender has, or will have.
+	Partitions uint32 `protobuf:"varint,8,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// The sender takes part in the cluster.
+	Admitted bool `protobuf:"varint,9,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	// In an answer: when the two met, neither of them had been admitted.
+	Fresh bool `protobuf:"varint,10,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// The other members that have the sender's data directory in their records.
+	Recorders []*Recorder `protobuf:"bytes,15,rep,name=recorders,proto3" json:"recorders,omitempty"`
+	// For messages: the sender's name and what it was started with.
+	Name                string `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`
+	InitialCluster      string `protobuf:"bytes,12,opt,name=initial_cluster,json=initialCluster,proto3" json:"initial_cluster,omitempty"`
+	InitialClusterToken string `protobuf:"bytes,13,opt,name=initial_cluster_token,json=initialClusterToken,proto3" json:"initial_cluster_token,omitempty"`
+	// In an answer: why the asking server is refused.
+	Refusal       Refusal `protobuf:"varint,14,opt,name=refusal,proto3,enum=stoa.peer.v1.Refusal" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Introduction) Reset() {
+	*x = Introduction{}
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Introduction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Introduction) ProtoMessage() {}
+
+func (x *Introduction) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Introduction.ProtoReflect.Descriptor instead.
+func (*Introduction) Descriptor() ([]byte, []int) {
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Introduction) GetProtocol() uint64 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *Introduction) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
+	}
+	return 0
+}
+
+func (x *Introduction) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Introduction) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *Introduction) GetData() uint64 {
+	if x != nil {
+		return x.Data
+	}
+	return 0
+}
+
+func (x *Introduction) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *Introduction) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *Introduction) GetPartitions() uint32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *Introduction) GetAdmitted() bool {
+	if x != nil {
+		return x.Admitted
+	}
+	return false
+}
+
+func (x *Introduction) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+func (x *Introduction) GetRecorders() []*Recorder {
+	if x != nil {
+		return x.Recorders
+	}
+	return nil
+}
+
+func (x *Introduction) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Introduction) GetInitialCluster() string {
+	if x != nil {
+		return x.InitialCluster
+	}
+	return ""
+}
+
+func (x *Introduction) GetInitialClusterToken() string {
+	if x != nil {
+		return x.InitialClusterToken
+	}
+	return ""
+}
+
+func (x *Introduction) GetRefusal() Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return Refusal_NONE
+}
+
+// Recorder is a member with its data directory.
+type Recorder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        uint64                 `protobuf:"fixed64,1,opt,name=member,proto3" json:"member,omitempty"`
+	Data          uint64                 `protobuf:"fixed64,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recorder) Reset() {
+	*x = Recorder{}
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recorder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recorder) ProtoMessage() {}
+
+func (x *Recorder) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recorder.ProtoReflect.Descriptor instead.
+func (*Recorder) Descriptor() ([]byte, []int) {
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Recorder) GetMember() uint64 {
+	if x != nil {
+		return x.Member
+	}
+	return 0
+}
+
+func (x *Recorder) GetData() uint64 {
+	if x != nil {
+		return x.Data
+	}
+	return 0
+}
+
 // Batch is all that was waiting for a peer when the link could send. Within
 // one kind, items keep the order in which they were sent.
 type Batch struct {
@@ -44,7 +331,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -56,7 +343,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -69,7 +356,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Batch) GetRaft() [][]byte {
@@ -143,7 +430,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -155,7 +442,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -168,7 +455,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Confirm) GetRound() uint64 {
@@ -196,7 +483,7 @@ type ConfirmAck struct {
 
 func (x *ConfirmAck) Reset() {
 	*x = ConfirmAck{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -208,7 +495,7 @@ func (x *ConfirmAck) String() string {
 func (*ConfirmAck) ProtoMessage() {}
 
 func (x *ConfirmAck) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -221,7 +508,7 @@ func (x *ConfirmAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmAck.ProtoReflect.Descriptor instead.
 func (*ConfirmAck) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ConfirmAck) GetRound() uint64 {
@@ -251,7 +538,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +550,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,7 +563,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Closed) GetGroup() uint32 {
@@ -316,7 +603,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +615,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +628,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Call) GetId() uint64 {
@@ -385,7 +672,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +684,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +697,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Reply) GetId() uint64 {
@@ -444,7 +731,7 @@ type Pulse struct {
 
 func (x *Pulse) Reset() {
 	*x = Pulse{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +743,7 @@ func (x *Pulse) String() string {
 func (*Pulse) ProtoMessage() {}
 
 func (x *Pulse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +756,7 @@ func (x *Pulse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pulse.ProtoReflect.Descriptor instead.
 func (*Pulse) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Pulse) GetPong() uint64 {
@@ -491,7 +778,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +790,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +803,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Position) GetGroup() uint32 {
@@ -551,7 +838,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +850,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +863,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotHeader) GetPositions() []*Position {
@@ -610,7 +897,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +909,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +922,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Chunk) GetHeader() *SnapshotHeader {
@@ -681,7 +968,7 @@ type Installed struct {
 
 func (x *Installed) Reset() {
 	*x = Installed{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +980,7 @@ func (x *Installed) String() string {
 func (*Installed) ProtoMessage() {}
 
 func (x *Installed) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,14 +993,36 @@ func (x *Installed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Installed.ProtoReflect.Descriptor instead.
 func (*Installed) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 var File_stoa_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xc5\x02\n" +
+	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xd4\x03\n" +
+	"\fIntroduction\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\x04R\bprotocol\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\x06R\acluster\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x06R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x06R\x02to\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\x06R\x04data\x12\x16\n" +
+	"\x06starts\x18\x06 \x01(\x04R\x06starts\x12\x14\n" +
+	"\x05start\x18\a \x01(\x06R\x05start\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\b \x01(\rR\n" +
+	"partitions\x12\x1a\n" +
+	"\badmitted\x18\t \x01(\bR\badmitted\x12\x14\n" +
+	"\x05fresh\x18\n" +
+	" \x01(\bR\x05fresh\x124\n" +
+	"\trecorders\x18\x0f \x03(\v2\x16.stoa.peer.v1.RecorderR\trecorders\x12\x12\n" +
+	"\x04name\x18\v \x01(\tR\x04name\x12'\n" +
+	"\x0finitial_cluster\x18\f \x01(\tR\x0einitialCluster\x122\n" +
+	"\x15initial_cluster_token\x18\r \x01(\tR\x13initialClusterToken\x12/\n" +
+	"\arefusal\x18\x0e \x01(\x0e2\x15.stoa.peer.v1.RefusalR\arefusal\"6\n" +
+	"\bRecorder\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\x06R\x06member\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\x06R\x04data\"\xc5\x02\n" +
 	"\x05Batch\x12\x12\n" +
 	"\x04raft\x18\x01 \x03(\fR\x04raft\x12/\n" +
 	"\aconfirm\x18\x02 \x01(\v2\x15.stoa.peer.v1.ConfirmR\aconfirm\x129\n" +
@@ -760,10 +1069,21 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x1b\n" +
 	"\ttotal_crc\x18\x05 \x01(\aR\btotalCrc\"\v\n" +
-	"\tInstalled2w\n" +
+	"\tInstalled*}\n" +
+	"\aRefusal\x12\b\n" +
+	"\x04NONE\x10\x00\x12\x11\n" +
+	"\rOTHER_CLUSTER\x10\x01\x12\x10\n" +
+	"\fOTHER_MEMBER\x10\x02\x12\r\n" +
+	"\tNO_MEMBER\x10\x03\x12\x0e\n" +
+	"\n" +
+	"OTHER_DATA\x10\x04\x12\x0e\n" +
+	"\n" +
+	"OLDER_DATA\x10\x05\x12\x14\n" +
+	"\x10OTHER_PARTITIONS\x10\x062\xbc\x01\n" +
 	"\x04Peer\x124\n" +
 	"\x04Link\x12\x13.stoa.peer.v1.Batch\x1a\x13.stoa.peer.v1.Pulse(\x010\x01\x129\n" +
-	"\aInstall\x12\x13.stoa.peer.v1.Chunk\x1a\x17.stoa.peer.v1.Installed(\x01B1Z/github.com/stoa-kv/stoa/api/stoa/peer/v1;peerpbb\x06proto3"
+	"\aInstall\x12\x13.stoa.peer.v1.Chunk\x1a\x17.stoa.peer.v1.Installed(\x01\x12C\n" +
+	"\tIntroduce\x12\x1a.stoa.peer.v1.Introduction\x1a\x1a.stoa.peer.v1.IntroductionB1Z/github.com/stoa-kv/stoa/api/stoa/peer/v1;peerpbb\x06proto3"
 
 var (
 	file_stoa_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -777,37 +1097,45 @@ func file_stoa_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_stoa_peer_v1_peer_proto_rawDescData
 }
 
-var file_stoa_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_stoa_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_stoa_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_stoa_peer_v1_peer_proto_goTypes = []any{
-	(*Batch)(nil),          // 0: stoa.peer.v1.Batch
-	(*Confirm)(nil),        // 1: stoa.peer.v1.Confirm
-	(*ConfirmAck)(nil),     // 2: stoa.peer.v1.ConfirmAck
-	(*Closed)(nil),         // 3: stoa.peer.v1.Closed
-	(*Call)(nil),           // 4: stoa.peer.v1.Call
-	(*Reply)(nil),          // 5: stoa.peer.v1.Reply
-	(*Pulse)(nil),          // 6: stoa.peer.v1.Pulse
-	(*Position)(nil),       // 7: stoa.peer.v1.Position
-	(*SnapshotHeader)(nil), // 8: stoa.peer.v1.SnapshotHeader
-	(*Chunk)(nil),          // 9: stoa.peer.v1.Chunk
-	(*Installed)(nil),      // 10: stoa.peer.v1.Installed
+	(Refusal)(0),           // 0: stoa.peer.v1.Refusal
+	(*Introduction)(nil),   // 1: stoa.peer.v1.Introduction
+	(*Recorder)(nil),       // 2: stoa.peer.v1.Recorder
+	(*Batch)(nil),          // 3: stoa.peer.v1.Batch
+	(*Confirm)(nil),        // 4: stoa.peer.v1.Confirm
+	(*ConfirmAck)(nil),     // 5: stoa.peer.v1.ConfirmAck
+	(*Closed)(nil),         // 6: stoa.peer.v1.Closed
+	(*Call)(nil),           // 7: stoa.peer.v1.Call
+	(*Reply)(nil),          // 8: stoa.peer.v1.Reply
+	(*Pulse)(nil),          // 9: stoa.peer.v1.Pulse
+	(*Position)(nil),       // 10: stoa.peer.v1.Position
+	(*SnapshotHeader)(nil), // 11: stoa.peer.v1.SnapshotHeader
+	(*Chunk)(nil),          // 12: stoa.peer.v1.Chunk
+	(*Installed)(nil),      // 13: stoa.peer.v1.Installed
 }
 var file_stoa_peer_v1_peer_proto_depIdxs = []int32{
-	1,  // 0: stoa.peer.v1.Batch.confirm:type_name -> stoa.peer.v1.Confirm
-	2,  // 1: stoa.peer.v1.Batch.confirm_ack:type_name -> stoa.peer.v1.ConfirmAck
-	3,  // 2: stoa.peer.v1.Batch.closed:type_name -> stoa.peer.v1.Closed
-	4,  // 3: stoa.peer.v1.Batch.calls:type_name -> stoa.peer.v1.Call
-	5,  // 4: stoa.peer.v1.Batch.replies:type_name -> stoa.peer.v1.Reply
-	7,  // 5: stoa.peer.v1.SnapshotHeader.positions:type_name -> stoa.peer.v1.Position
-	8,  // 6: stoa.peer.v1.Chunk.header:type_name -> stoa.peer.v1.SnapshotHeader
-	0,  // 7: stoa.peer.v1.Peer.Link:input_type -> stoa.peer.v1.Batch
-	9,  // 8: stoa.peer.v1.Peer.Install:input_type -> stoa.peer.v1.Chunk
-	6,  // 9: stoa.peer.v1.Peer.Link:output_type -> stoa.peer.v1.Pulse
-	10, // 10: stoa.peer.v1.Peer.Install:output_type -> stoa.peer.v1.Installed
-	9,  // [9:11] is the sub-list for method output_type
-	7,  // [7:9] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	2,  // 0: stoa.peer.v1.Introduction.recorders:type_name -> stoa.peer.v1.Recorder
+	0,  // 1: stoa.peer.v1.Introduction.refusal:type_name -> stoa.peer.v1.Refusal
+	4,  // 2: stoa.peer.v1.Batch.confirm:type_name -> stoa.peer.v1.Confirm
+	5,  // 3: stoa.peer.v1.Batch.confirm_ack:type_name -> stoa.peer.v1.ConfirmAck
+	6,  // 4: stoa.peer.v1.Batch.closed:type_name -> stoa.peer.v1.Closed
+	7,  // 5: stoa.peer.v1.Batch.calls:type_name -> stoa.peer.v1.Call
+	8,  // 6: stoa.peer.v1.Batch.replies:type_name -> stoa.peer.v1.Reply
+	10, // 7: stoa.peer.v1.SnapshotHeader.positions:type_name -> stoa.peer.v1.Position
+	11, // 8: stoa.peer.v1.Chunk.header:type_name -> stoa.peer.v1.SnapshotHeader
+	3,  // 9: stoa.peer.v1.Peer.Link:input_type -> stoa.peer.v1.Batch
+	12, // 10: stoa.peer.v1.Peer.Install:input_type -> stoa.peer.v1.Chunk
+	1,  // 11: stoa.peer.v1.Peer.Introduce:input_type -> stoa.peer.v1.Introduction
+	9,  // 12: stoa.peer.v1.Peer.Link:output_type -> stoa.peer.v1.Pulse
+	13, // 13: stoa.peer.v1.Peer.Install:output_type -> stoa.peer.v1.Installed
+	1,  // 14: stoa.peer.v1.Peer.Introduce:output_type -> stoa.peer.v1.Introduction
+	12, // [12:15] is the sub-list for method output_type
+	9,  // [9:12] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_stoa_peer_v1_peer_proto_init() }
@@ -820,13 +1148,14 @@ func file_stoa_peer_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stoa_peer_v1_peer_proto_rawDesc), len(file_stoa_peer_v1_peer_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   11,
+			NumEnums:      1,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_stoa_peer_v1_peer_proto_goTypes,
 		DependencyIndexes: file_stoa_peer_v1_peer_proto_depIdxs,
+		EnumInfos:         file_stoa_peer_v1_peer_proto_enumTypes,
 		MessageInfos:      file_stoa_peer_v1_peer_proto_msgTypes,
 	}.Build()
 	File_stoa_peer_v1_peer_proto = out.File

@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_Link_FullMethodName    = "/stoa.peer.v1.Peer/Link"
-	Peer_Install_FullMethodName = "/stoa.peer.v1.Peer/Install"
+	Peer_Link_FullMethodName      = "/stoa.peer.v1.Peer/Link"
+	Peer_Install_FullMethodName   = "/stoa.peer.v1.Peer/Install"
+	Peer_Introduce_FullMethodName = "/stoa.peer.v1.Peer/Introduce"
 )
 
 // PeerClient is the client API for Peer service.
@@ -36,13 +37,17 @@ type PeerClient interface {
 	// pulses: they only show that the other side still listens.
 	//
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
-	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol); who accepts
-	// checks it before it sends its header, and refuses with FAILED_PRECONDITION
-	// and a text for the log of the other side.
+	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
+	// stoa-starts); who accepts checks it before it sends its header, and refuses
+	// with FAILED_PRECONDITION and a text for the log of the other side, or with
+	// DATA_LOSS if the dialler's data is not what it was: that server must stop.
 	Link(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Batch, Pulse], error)
 	// Install carries one snapshot of the whole server. The answer comes after
 	// the receiver has stored it durably.
 	Install(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Chunk, Installed], error)
+	// Introduce is called by a server that has no data yet, to find out whether it
+	// may take part in the cluster (package bootstrap).
+	Introduce(ctx context.Context, in *Introduction, opts ...grpc.CallOption) (*Introduction, error)
 }
 
 type peerClient struct {
@@ -79,6 +84,16 @@ func (c *peerClient) Install(ctx context.Context, opts ...grpc.CallOption) (grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_InstallClient = grpc.ClientStreamingClient[Chunk, Installed]
 
+func (c *peerClient) Introduce(ctx context.Context, in *Introduction, opts ...grpc.CallOption) (*Introduction, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Introduction)
+	err := c.cc.Invoke(ctx, Peer_Introduce_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -92,13 +107,17 @@ type PeerServer interface {
 	// pulses: they only show that the other side still listens.
 	//
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
-	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol); who accepts
-	// checks it before it sends its header, and refuses with FAILED_PRECONDITION
-	// and a text for the log of the other side.
+	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
+	// stoa-starts); who accepts checks it before it sends its header, and refuses
+	// with FAILED_PRECONDITION and a text for the log of the other side, or with
+	// DATA_LOSS if the dialler's data is not what it was: that server must stop.
 	Link(grpc.BidiStreamingServer[Batch, Pulse]) error
 	// Install carries one snapshot of the whole server. The answer comes after
 	// the receiver has stored it durably.
 	Install(grpc.ClientStreamingServer[Chunk, Installed]) error
+	// Introduce is called by a server that has no data yet, to find out whether it
+	// may take part in the cluster (package bootstrap).
+	Introduce(context.Context, *Introduction) (*Introduction, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -114,6 +133,9 @@ func (UnimplementedPeerServer) Link(grpc.BidiStreamingServer[Batch, Pulse]) erro
 }
 func (UnimplementedPeerServer) Install(grpc.ClientStreamingServer[Chunk, Installed]) error {
 	return status.Error(codes.Unimplemented, "method Install not implemented")
+}
+func (UnimplementedPeerServer) Introduce(context.Context, *Introduction) (*Introduction, error) {
+	return nil, status.Error(codes.Unimplemented, "method Introduce not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -150,13 +172,36 @@ func _Peer_Install_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_InstallServer = grpc.ClientStreamingServer[Chunk, Installed]
 
+func _Peer_Introduce_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Introduction)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Introduce(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Introduce_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Introduce(ctx, req.(*Introduction))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Peer_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "stoa.peer.v1.Peer",
 	HandlerType: (*PeerServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Introduce",
+			Handler:    _Peer_Introduce_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Link",

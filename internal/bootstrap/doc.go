@@ -1,0 +1,29 @@
+// Package bootstrap decides whether a server may take part in its cluster: vote,
+// acknowledge, lead.
+//
+// A server whose data directory is empty is one of two things. Either it has never
+// been part of its cluster: then it may take part, from an empty log. Or it has lost its
+// data: then it must never vote again, because it has forgotten what it voted for and
+// acknowledged, and the others count on it. The server itself can't tell which. Its
+// peers can, and this package asks them.
+//
+// Each data directory gets a random data ID when it is first used, and every member keeps
+// a record ([Record], a small file in the data directory) of the data IDs under which it
+// has met the others. Servers show each other their data IDs when a server without data
+// introduces itself ([Registry.Join] asks, [Registry.Introduce] answers) and at the
+// handshake of every link ([Registry.Meet]). The rule by which a server is admitted, and
+// the argument that it is safe, are in DESIGN.md.
+//
+// Invariants:
+//
+//  1. What a member says or hears of data IDs is in its record, durably, before anything
+//     is done with it: before the answer leaves, before the link carries a message, before
+//     Join returns.
+//  2. A data ID that is in the record of a member is never replaced there by another. The
+//     only way back for a member that lost its data is one that gives it a new member ID.
+//  3. A server that has not been admitted has no Raft state and sends no Raft message.
+//  4. All admitted servers of a cluster have the same number of partitions.
+//
+// The package knows neither Raft nor the network: the calls to peers are given to Join.
+// A server comes in through Open; package transport calls Introduce and Meet.
+package bootstrap

@@ -1,0 +1,158 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+)
+
+// Ask introduces this server to a member and returns the answer.
+type Ask func(ctx context.Context, to Member, q *peerpb.Introduction) (*peerpb.Introduction, error)
+
+// How often the others are asked, and when the operator is told who is missing.
+const (
+	firstPause  = 50 * time.Millisecond
+	maxPause    = time.Second
+	reportAfter = 3 * time.Second
+)
+
+// Join returns when this server may take part in its cluster, with the number of
+// partitions, or with an error that says why it never may. It asks as long as that isn't
+// known.
+func (r *Registry) Join(ctx context.Context, ask Ask) (partitions int, err error) {
+	began, told := time.Now(), ""
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		if partitions, ok, err := r.admit(); ok || err != nil {
+			return partitions, err
+		}
+		missing, err := r.askAll(ctx, ask)
+		if err != nil {
+			return 0, err
+		}
+		if partitions, ok, err := r.admit(); ok || err != nil {
+			return partitions, err
+		}
+		if now := strings.Join(missing, "; "); now != told && time.Since(began) > reportAfter {
+			told = now
+			r.log.Warn("waiting for other members, before this one may take part in the cluster",
+				zap.Int("members", len(r.self.Members)), zap.Strings("missing", missing))
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-r.news:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// admit applies the rule to what is known, and makes the outcome durable.
+func (r *Registry) admit() (partitions int, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begins := !r.self.Existing && founds(r.rec, len(r.self.Members))
+	if !begins && len(r.vouched) < vouchersNeeded(len(r.self.Members)) {
+		return 0, false, nil
+	}
+	rec := r.rec.clone()
+	rec.Admitted, rec.Partitions = true, r.self.Partitions
+	if err := r.write(&rec); err != nil {
+		return 0, false, err
+	}
+	r.log.Info("admitted to the cluster", zap.Stringer("cluster-id", rec.Cluster), zap.Stringer("local-member-id", rec.Member),
+		zap.Int("partitions", rec.Partitions), zap.Bool("begins-the-cluster", begins), zap.Int("vouchers", len(r.vouched)))
+	return rec.Partitions, true, nil
+}
+
+// askAll asks all others once. It returns what is missing of each that doesn't count, or
+// the refusal that ends the matter.
+func (r *Registry) askAll(ctx context.Context, ask Ask) (missing []string, err error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, m := range r.self.Members {
+		if m.ID == r.self.Member {
+			continue
+		}
+		all.Go(func() {
+			e := r.askOne(ctx, ask, m)
+			if e == nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var never *never
+			if errors.As(e, &never) && err == nil {
+				err = e
+			}
+			missing = append(missing, fmt.Sprintf("%s: %v", m, e))
+		})
+	}
+	all.Wait()
+	slices.Sort(missing)
+	return missing, err
+}
+
+func (r *Registry) askOne(ctx context.Context, ask Ask, m Member) error {
+	r.mu.Lock()
+	q := r.own(m.ID)
+	r.mu.Unlock()
+	a, err := ask(ctx, m, q)
+	if err != nil {
+		return err
+	}
+	return r.learn(m, a)
+}
+
+// never is a refusal that no waiting will change.
+type never struct{ text string }
+
+func (e *never) Error() string { return e.text }
+
+// refusedBy says what a refusal means to the operator of this server.
+func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
+	dir := r.dir
+	switch a.GetRefusal() {
+	case peerpb.Refusal_OTHER_DATA:
+		return &never{fmt.Sprintf("member %s has already been bootstrapped: %s has met %s with another data directory than %s. "+
+			"Put its data back; a member that has lost its data must not vote again", r.rec.Member, by, r.self.Name, dir)}
+	case peerpb.Refusal_OLDER_DATA:
+		return &never{fmt.Sprintf("%s is an older copy of the data directory of member %s: %s has met it with a later one. "+
+			"Put the latest back", dir, r.rec.Member, by)}
+	case peerpb.Refusal_NO_MEMBER:
+		return &never{fmt.Sprintf("member %s (%s) is not in the list of members that %s has", r.rec.Member, r.self.Name, by)}
+	case peerpb.Refusal_OTHER_MEMBER:
+		return fmt.Errorf("member %s (%s) answers there: --initial-cluster gives it the wrong URL", ID(a.GetFrom()), a.GetName())
+	case peerpb.Refusal_OTHER_PARTITIONS:
+		return fmt.Errorf("it was started with --partitions=%d and this member with --partitions=%d: new members need the same number",
+			a.GetPartitions(), r.self.Partitions)
+	case peerpb.Refusal_OTHER_CLUSTER:
+		err := fmt.Errorf("%s", r.otherCluster(a))
+		if a.GetAdmitted() {
+			return &never{fmt.Sprintf("%s is of another cluster: %v", by, err)}
+		}
+		return err
+	}
+	return fmt.Errorf("it refuses for a reason that this version doesn't know (%d)", a.GetRefusal())
+}
+
+// otherCluster names the flag that differs.
+func (r *Registry) otherCluster(a *peerpb.Introduction) string {
+	switch {
+	case a.GetInitialCluster() == "": // started again since it was bootstrapped
+		return fmt.Sprintf("its cluster is %s and this member's is %s: --initial-cluster and --initial-cluster-token must be those that it was bootstrapped with",
+			ID(a.GetCluster()), r.rec.Cluster)
+	case a.GetInitialClusterToken() != r.self.Token:
+		return fmt.Sprintf("it was started with --initial-cluster-token=%s and this member with --initial-cluster-token=%s",
+			a.GetInitialClusterToken(), r.self.Token)
+	}
+	return fmt.Sprintf("it was started with --initial-cluster=%s and this member with --initial-cluster=%s",
+		a.GetInitialCluster(), r.self.InitialCluster)
+}

@@ -1,0 +1,133 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ID is a cluster's, a member's or a data directory's; hexadecimal wherever it is seen.
+type ID uint64
+
+func (id ID) String() string { return strconv.FormatUint(uint64(id), 16) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *ID) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 16, 64)
+	*id = ID(v)
+	return err
+}
+
+// Record is what a data directory says of its server's part in the cluster.
+type Record struct {
+	Cluster ID `json:"cluster-id"`
+	Member  ID `json:"member-id"`
+	Data    ID `json:"data-id"`
+	// Starts is how often a server has been started on this directory.
+	Starts uint64 `json:"starts"`
+	// Partitions is the number of partition groups that has been agreed on, 0 before.
+	Partitions int `json:"partitions,omitempty"`
+	// Admitted: the server may take part. Begun: its state file and its log exist.
+	Admitted bool `json:"admitted"`
+	Begun    bool `json:"begun"`
+	// Adopted: the data had no record, so this one may lack members that were met before.
+	Adopted bool `json:"adopted,omitempty"`
+	// Members are the founding members.
+	Members []Member `json:"members,omitempty"`
+	// Peers are the other members that this one has met.
+	Peers map[ID]Peer `json:"peers,omitempty"`
+}
+
+// Member is a founding member.
+type Member struct {
+	ID       ID       `json:"id"`
+	Name     string   `json:"name"`
+	PeerURLs []string `json:"peer-urls"`
+}
+
+func (m Member) String() string {
+	return fmt.Sprintf("%s (%s)", m.Name, strings.Join(m.PeerURLs, ","))
+}
+
+// Peer is how another member was met last.
+type Peer struct {
+	Data   ID     `json:"data-id"`
+	Starts uint64 `json:"starts"`
+	Start  ID     `json:"start-id"` // the process, of those that counted Starts so far
+	// Fresh: neither of the two had been admitted when they met, and they agreed on the
+	// number of partitions.
+	Fresh bool `json:"fresh,omitempty"`
+	// Recorded: this member is in the record of the other, which it has asked before it was
+	// admitted.
+	Recorded bool `json:"recorded,omitempty"`
+	// Recorders are the members that have the other in their records, by what it said,
+	// with the data IDs that they had.
+	Recorders map[ID]ID `json:"recorders,omitempty"`
+}
+
+func (p *Peer) equal(o *Peer) bool {
+	return p.Data == o.Data && p.Starts == o.Starts && p.Start == o.Start && p.Fresh == o.Fresh &&
+		p.Recorded == o.Recorded && maps.Equal(p.Recorders, o.Recorders)
+}
+
+func (r *Record) clone() Record {
+	c := *r
+	c.Peers = maps.Clone(r.Peers)
+	return c
+}
+
+// fileName is the record's, in the member directory.
+const fileName = "bootstrap.json"
+
+// load returns nil if there is no record.
+func load(path string) (*Record, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(Record)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	return r, nil
+}
+
+// save replaces the file by one that is on the disk.
+func save(path string, r *Record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

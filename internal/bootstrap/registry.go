@@ -1,0 +1,247 @@
+package bootstrap
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/vfs"
+)
+
+// Self is what a server was started with, as far as it matters to one without data.
+type Self struct {
+	Cluster, Member ID
+	Name            string
+	// Members are all founding members, this one included.
+	Members []Member
+	// Partitions is the number that was asked for. Members that are admitted already
+	// have the last word.
+	Partitions int
+	// Existing rules out that this server is among those that begin the cluster.
+	Existing bool
+	// InitialCluster and Token are for messages.
+	InitialCluster, Token string
+}
+
+// Registry is a server's record of itself and the others. It is safe for concurrent use.
+type Registry struct {
+	dir  string // the member directory
+	log  *zap.Logger
+	lock io.Closer
+	// save makes a record durable. Tests replace it.
+	save func(*Record) error
+
+	mu      sync.Mutex
+	rec     *Record // nil before Begin, in a new directory
+	start   ID
+	self    Self
+	members []ID // of the cluster; nil: not known yet
+	vouched map[ID]bool
+	news    chan struct{} // somebody has introduced himself
+}
+
+// Open takes the member directory for this process and reads its record, if there is one.
+func Open(dir string, lg *zap.Logger) (*Registry, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"))
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("%s is in use by another process: stop that, or choose another --data-dir", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("taking the data directory: %w", err)
+	}
+	path := filepath.Join(dir, fileName)
+	rec, err := load(path)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	r := newRegistry(dir, lg, rec, func(rec *Record) error { return save(path, rec) })
+	r.lock = lock
+	return r, nil
+}
+
+func newRegistry(dir string, lg *zap.Logger, rec *Record, save func(*Record) error) *Registry {
+	return &Registry{dir: dir, log: lg, save: save, rec: rec, vouched: map[ID]bool{}, news: make(chan struct{}, 1)}
+}
+
+// Close gives the directory back.
+func (r *Registry) Close() error { return r.lock.Close() }
+
+// Record returns the record of a directory whose server has been admitted.
+func (r *Registry) Record() (Record, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rec == nil || !r.rec.Admitted {
+		return Record{}, false
+	}
+	return r.rec.clone(), true
+}
+
+// Adopt makes a record for data that has none: whose they are, they say themselves.
+func (r *Registry) Adopt(cluster, member ID, partitions int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.write(&Record{
+		Cluster: cluster, Member: member, Data: draw(), Partitions: partitions,
+		Admitted: true, Begun: true, Adopted: true,
+	})
+}
+
+// Resume counts a start on a directory whose server has been admitted.
+func (r *Registry) Resume() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count(r.rec.clone())
+}
+
+// Begin counts a start on a directory whose server has not been admitted. What it was
+// started with replaces what an earlier start noted.
+func (r *Registry) Begin(self Self) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := Record{Data: draw()}
+	if r.rec != nil {
+		rec = r.rec.clone()
+	}
+	if rec.Cluster != self.Cluster || rec.Member != self.Member {
+		rec = Record{Cluster: self.Cluster, Member: self.Member, Data: rec.Data, Starts: rec.Starts}
+	}
+	rec.Members = self.Members
+	if rec.Partitions != 0 && rec.Partitions != self.Partitions {
+		r.log.Warn("--partitions is not obeyed: the number has been agreed on with other members",
+			zap.Int("partitions", rec.Partitions), zap.Int("asked-for", self.Partitions))
+		self.Partitions = rec.Partitions
+	}
+	r.self = self
+	r.members = nil
+	for _, m := range self.Members {
+		r.members = append(r.members, m.ID)
+	}
+	return r.count(rec)
+}
+
+// count makes rec the record of a new start.
+func (r *Registry) count(rec Record) error {
+	rec.Starts++
+	r.start = draw()
+	return r.write(&rec)
+}
+
+// write makes the record durable first (invariant 1).
+func (r *Registry) write(rec *Record) error {
+	if err := r.save(rec); err != nil {
+		return fmt.Errorf("writing %s: %w", filepath.Join(r.dir, fileName), err)
+	}
+	r.rec = rec
+	return nil
+}
+
+// Begun notes that the server's files exist. From now on they must.
+func (r *Registry) Begun() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rec.Begun {
+		return nil
+	}
+	rec := r.rec.clone()
+	rec.Begun = true
+	return r.write(&rec)
+}
+
+// SetMembers says which members the cluster has.
+func (r *Registry) SetMembers(ids []ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members = ids
+}
+
+// Mark is how a server shows its data directory to another.
+type Mark struct {
+	Data   ID
+	Starts uint64
+	Start  ID
+}
+
+// Mark is this server's.
+func (r *Registry) Mark() Mark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Mark{r.rec.Data, r.rec.Starts, r.start}
+}
+
+// Refused is why a server must not take part with the data that it has.
+type Refused struct {
+	Why  peerpb.Refusal
+	text string
+}
+
+func (e *Refused) Error() string { return e.text }
+
+// Meet notes a member that this server has a link with, and returns a *Refused if its
+// data is not what it was.
+func (r *Registry) Meet(peer ID, m Mark) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.meet(peer, m, func(*Peer) {})
+}
+
+// meet notes a member, and what change adds to that.
+func (r *Registry) meet(peer ID, m Mark, change func(*Peer)) error {
+	before, known := r.rec.Peers[peer]
+	if known {
+		if err := compare(peer, before, m); err != nil {
+			return err
+		}
+	}
+	after := before
+	after.Data, after.Starts, after.Start = m.Data, m.Starts, m.Start
+	change(&after)
+	if known && after.equal(&before) {
+		return nil
+	}
+	rec := r.rec.clone()
+	if rec.Peers == nil {
+		rec.Peers = map[ID]Peer{}
+	}
+	rec.Peers[peer] = after
+	if after.Fresh && !rec.Admitted {
+		rec.Partitions = r.self.Partitions
+	}
+	return r.write(&rec)
+}
+
+func compare(peer ID, before Peer, now Mark) error {
+	if before.Data != now.Data {
+		return &Refused{peerpb.Refusal_OTHER_DATA, fmt.Sprintf(
+			"member %s has already been bootstrapped, with another data directory (data ID %s, now %s)", peer, before.Data, now.Data)}
+	}
+	if now.Starts < before.Starts || now.Starts == before.Starts && now.Start != before.Start {
+		return &Refused{peerpb.Refusal_OLDER_DATA, fmt.Sprintf(
+			"member %s comes with an older copy of its data directory: by its count this is start %d of it, and start %d has been met already",
+			peer, now.Starts, before.Starts)}
+	}
+	return nil
+}
+
+// isMember says whether the cluster has a member; ok is false if that is not known yet.
+func (r *Registry) isMember(id ID) (is, ok bool) {
+	return slices.Contains(r.members, id), r.members != nil
+}
+
+// draw returns a random number, not 0.
+func draw() ID {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // it never fails, by its documentation
+	return ID(binary.LittleEndian.Uint64(b[:]) | 1)
+}
