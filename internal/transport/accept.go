@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,10 +81,27 @@ func (t *Transport) Link(stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pu
 	return status.Error(codes.Unavailable, err.Error())
 }
 
+// maxRefusals bounds how many refusals are remembered.
+const maxRefusals = 1000
+
+// logRefusal logs a refusal once: who is refused comes back several times a second.
 func (t *Transport) logRefusal(ctx context.Context, err error) {
-	if status.Code(err) != codes.Unavailable {
-		t.o.Logger.Error("refused a link", zap.String("from", addressOf(ctx)), zap.Error(err))
+	if status.Code(err) == codes.Unavailable {
+		return
 	}
+	from := addressOf(ctx)
+	host, _, _ := net.SplitHostPort(from)
+	t.refused.Lock()
+	defer t.refused.Unlock()
+	why := host + " " + err.Error()
+	if t.refused.told[why] {
+		return
+	}
+	if t.refused.told == nil || len(t.refused.told) >= maxRefusals {
+		t.refused.told = map[string]bool{}
+	}
+	t.refused.told[why] = true
+	t.o.Logger.Warn("refused a link", zap.String("remote-addr", from), zap.String("error", status.Convert(err).Message()))
 }
 
 // listenTo makes r the peer's link. A newer link of the same process takes over

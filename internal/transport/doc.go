@@ -20,11 +20,14 @@
 //     there and every checksum right.
 //  6. Each peer has at most one call of Receive at a time, and none runs or
 //     begins once Close has returned.
+//  7. A link carries nothing before both sides have noted whose data directory the
+//     other has (Options.Meet).
 //
 // A message goes out through Send (transport.go) into a queue (queue.go), from
 // which the peer's goroutine (peer.go) writes to the link that it dialled
 // (dial.go). It comes in through Link (accept.go), after the dialler's identity
-// was checked (identity.go), to Handler.Receive.
+// was checked (identity.go), to Handler.Receive. A server without data introduces itself
+// (introduce.go), for package bootstrap.
 //
 // The package knows groups only as numbers and Raft messages only as bytes
 // (package raftwire). It must not import anything else of stoa but api.

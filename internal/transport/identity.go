@@ -13,7 +13,7 @@ import (
 
 // protocol changes when neighbouring versions could no longer understand each
 // other.
-const protocol = 2
+const protocol = 3
 
 // The metadata of a link or a snapshot, in both directions.
 const (
@@ -23,12 +23,18 @@ const (
 	keyTo          = "stoa-to"
 	keyIncarnation = "stoa-incarnation"
 	keyPartitions  = "stoa-partitions"
+	keyData        = "stoa-data"
+	keyStarts      = "stoa-starts"
 )
 
 // identity is who one side of a link claims to be.
 type identity struct {
-	protocol, cluster, from, to, incarnation, partitions uint64
+	protocol, cluster, from, to, incarnation, partitions, data, starts uint64
 }
+
+// Mark is how a server shows its data directory: the directory's random ID, and how often
+// a server has been started on it.
+type Mark struct{ Data, Starts uint64 }
 
 func (t *Transport) identity(to uint64) metadata.MD {
 	hex := func(v uint64) string { return strconv.FormatUint(v, 16) }
@@ -39,6 +45,8 @@ func (t *Transport) identity(to uint64) metadata.MD {
 		keyTo, hex(to),
 		keyIncarnation, hex(t.incarnation),
 		keyPartitions, hex(uint64(t.o.Partitions)),
+		keyData, hex(t.o.Mark.Data),
+		keyStarts, hex(t.o.Mark.Starts),
 	)
 }
 
@@ -46,6 +54,7 @@ func parseIdentity(md metadata.MD) (identity, error) {
 	var id identity
 	for key, field := range map[string]*uint64{
 		keyProtocol: &id.protocol, keyCluster: &id.cluster, keyFrom: &id.from, keyTo: &id.to, keyIncarnation: &id.incarnation, keyPartitions: &id.partitions,
+		keyData: &id.data, keyStarts: &id.starts,
 	} {
 		values := md.Get(key)
 		if len(values) != 1 {
@@ -67,9 +76,9 @@ func (t *Transport) check(who identity) error {
 	case who.protocol != protocol:
 		return fmt.Errorf("server %x speaks peer protocol %d, server %x speaks %d", who.from, who.protocol, t.o.ID, protocol)
 	case who.cluster != t.o.ClusterID:
-		return fmt.Errorf("server %x belongs to cluster %x, server %x belongs to cluster %x", who.from, who.cluster, t.o.ID, t.o.ClusterID)
+		return fmt.Errorf("server %x belongs to cluster %x, server %x belongs to cluster %x: two clusters use one peer URL", who.from, who.cluster, t.o.ID, t.o.ClusterID)
 	case who.partitions != uint64(t.o.Partitions):
-		return fmt.Errorf("server %x has %d partitions, server %x has %d: start all servers with the same --partitions", who.from, who.partitions, t.o.ID, t.o.Partitions)
+		return fmt.Errorf("server %x has %d partitions, server %x has %d: they can't be of one cluster", who.from, who.partitions, t.o.ID, t.o.Partitions)
 	case who.from == t.o.ID:
 		return fmt.Errorf("two servers have the id %x: the one that dials and the one that is dialled", t.o.ID)
 	case who.to != t.o.ID:
@@ -88,6 +97,11 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	if err := t.check(who); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
+	if t.peer(who.from) != nil { // strangers are refused below
+		if err := t.met(who); err != nil {
+			return nil, status.Error(codes.DataLoss, err.Error())
+		}
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if !t.started || t.closed {
@@ -101,6 +115,14 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	// everybody who got past it.
 	t.running.Add(1)
 	return &remote{peer: p, incarnation: who.incarnation, from: addressOf(ctx)}, nil
+}
+
+// met tells the owner of this transport whose data the other side has.
+func (t *Transport) met(who identity) error {
+	if t.o.Meet == nil || who.data == 0 {
+		return nil
+	}
+	return t.o.Meet(who.from, Mark{who.data, who.starts}, who.incarnation)
 }
 
 func addressOf(ctx context.Context) string {

@@ -7,12 +7,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -87,6 +90,71 @@ func TestOtherNumberOfPartitionsIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "server 2 has 7 partitions")
 }
 
+// A peer whose data is not what it was is told so, and stops; the log of the one that
+// refuses it says so once.
+func TestPeerWithOtherDataIsExpelled(t *testing.T) {
+	a := start(t, setup{id: 1, mark: Mark{Data: 0xa, Starts: 3}, meet: func(peer uint64, m Mark, start uint64) error {
+		require.Equal(t, Mark{Data: 0xb, Starts: 5}, m)
+		require.NotZero(t, start)
+		return fmt.Errorf("server %d has lost its data", peer)
+	}})
+	told := make(chan error, 100)
+	start(t, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{Data: 0xb, Starts: 5}, expelled: func(err error) { told <- err }})
+	require.NoError(t, a.UpdatePeer(2, []string{"http://127.0.0.1:1"}))
+	require.EqualError(t, <-told, "server 2 has lost its data")
+	md := a.identity(1)
+	md.Set(keyFrom, "2")
+	md.Set(keyData, "b")
+	md.Set(keyStarts, "5")
+	for range 3 { // it comes back
+		require.Equal(t, codes.DataLoss, status.Code(linkWith(t, a, md)))
+	}
+	require.Equal(t, 1, a.logs.FilterMessage("refused a link").Len())
+	require.False(t, a.Connected(2))
+}
+
+// The one that dials looks, too.
+func TestPeerWithOtherDataIsNotUsed(t *testing.T) {
+	a := start(t, setup{id: 1, mark: Mark{Data: 0xa, Starts: 3}})
+	b := start(t, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, meet: func(peer uint64, m Mark, _ uint64) error {
+		return fmt.Errorf("server %d has data %x", peer, m.Data)
+	}})
+	require.NoError(t, a.UpdatePeer(2, []string{"http://" + b.addr}))
+	b.awaitLog(t, "server 1 has data a")
+	require.False(t, b.Connected(1))
+}
+
+func TestIntroductions(t *testing.T) {
+	s := grpc.NewServer(ServerOptions()...)
+	door := NewDoor(s, func(q *peerpb.Introduction) (*peerpb.Introduction, error) {
+		if q.From == 9 {
+			return nil, errors.New("too early")
+		}
+		return &peerpb.Introduction{From: q.To, To: q.From}, nil
+	})
+	l := listen(t, "")
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	urls := []string{"http://127.0.0.1:1", "http://" + l.Addr().String()}
+	a, err := Introduce(t.Context(), urls, nil, &peerpb.Introduction{From: 2, To: 1})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, a.From)
+	_, err = Introduce(t.Context(), urls, nil, &peerpb.Introduction{From: 9, To: 1})
+	require.ErrorContains(t, err, "too early")
+	require.ErrorContains(t, err, "connection refused")
+	_, err = Introduce(t.Context(), []string{"ftp://x"}, nil, &peerpb.Introduction{})
+	require.ErrorContains(t, err, "ftp")
+
+	// Links wait until there is a transport behind the door.
+	b := start(t, setup{id: 2, peers: map[uint64]string{1: urls[1]}})
+	b.awaitLog(t, "the server is starting")
+	inside, err := New(Options{ID: 1, ClusterID: testCluster, Handler: newInbox(), Peers: map[uint64][]string{2: {"http://" + b.addr}}, Silence: 2 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(inside.Close)
+	door.Open(inside)
+	b.awaitLink(t, 1)
+}
+
 func TestUnidentifiedDiallerIsRefused(t *testing.T) {
 	a := start(t, setup{id: 1})
 	require.Equal(t, codes.InvalidArgument, status.Code(linkWith(t, a, metadata.MD{})))
@@ -111,11 +179,11 @@ func client(t *testing.T, s *server) peerpb.PeerClient {
 }
 
 func FuzzParseIdentity(f *testing.F) {
-	f.Add("1", "c1", "2", "3", "ffffffffffffffff", "4")
-	f.Add("", "-1", "x", "10000000000000000", "+1", "")
-	f.Fuzz(func(t *testing.T, protocol, cluster, from, to, incarnation, partitions string) {
+	f.Add("1", "c1", "2", "3", "ffffffffffffffff", "4", "a", "5")
+	f.Add("", "-1", "x", "10000000000000000", "+1", "", "", "")
+	f.Fuzz(func(t *testing.T, protocol, cluster, from, to, incarnation, partitions, data, starts string) {
 		md := metadata.Pairs(keyProtocol, protocol, keyCluster, cluster, keyFrom, from, keyTo, to,
-			keyIncarnation, incarnation, keyPartitions, partitions)
+			keyIncarnation, incarnation, keyPartitions, partitions, keyData, data, keyStarts, starts)
 		who, err := parseIdentity(md)
 		if err != nil {
 			require.Zero(t, who)

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -57,7 +58,7 @@ func newPeer(t *Transport, id uint64, addrs []addr) *peer {
 	p := &peer{
 		t:       t,
 		id:      id,
-		log:     t.o.Logger.With(zap.String("peer", fmt.Sprintf("%x", id))),
+		log:     t.o.Logger.With(zap.String("remote-peer-id", fmt.Sprintf("%x", id))),
 		metrics: t.o.Metrics.of(t.o.ID, id),
 		queue:   newQueue(t.o.QueueBytes),
 		hurry:   make(chan struct{}, 1),
@@ -131,9 +132,13 @@ func (p *peer) report(err error, reported string) string {
 	if err.Error() == reported {
 		return reported
 	}
-	if status.Code(err) == codes.FailedPrecondition {
-		p.log.Error("the peer refuses this server", zap.Error(err))
-	} else {
+	var expelled *expelledError
+	switch {
+	case errors.As(err, &expelled) && p.t.o.Expelled != nil:
+		p.t.o.Expelled(expelled)
+	case status.Code(err) == codes.FailedPrecondition:
+		p.log.Warn("the peer refuses this server", zap.Error(err))
+	default:
 		p.log.Warn("no link to the peer", zap.Error(err))
 	}
 	return err.Error()
@@ -191,10 +196,30 @@ func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc
 		if _, err = stream.Recv(); err == nil || err == io.EOF {
 			err = fmt.Errorf("no stoa server answers there")
 		}
+		if status.Code(err) == codes.DataLoss {
+			return nil, &expelledError{status.Convert(err).Message()}
+		}
 		return nil, causeOr(ctx, err)
 	}
-	return stream, nil
+	return stream, p.recognise(md)
 }
+
+// recognise makes sure that the peer is the one that was dialled, with its data.
+func (p *peer) recognise(md metadata.MD) error {
+	who, err := parseIdentity(md)
+	if err != nil {
+		return err
+	}
+	if err := p.t.check(who); err != nil {
+		return err
+	}
+	return p.t.met(who)
+}
+
+// expelledError is a peer's word that this server's data is not what it was.
+type expelledError struct{ text string }
+
+func (e *expelledError) Error() string { return e.text }
 
 // causeOr prefers the reason for which ctx was ended here to gRPC's.
 func causeOr(ctx context.Context, err error) error {

@@ -40,6 +40,9 @@ type setup struct {
 	silence      time.Duration
 	queueBytes   int
 	tls, tlsDial *tls.Config
+	mark         Mark
+	meet         func(peer uint64, m Mark, start uint64) error
+	expelled     func(error)
 }
 
 func listen(t testing.TB, addr string) net.Listener {
@@ -83,7 +86,7 @@ func startOn(t testing.TB, l net.Listener, s setup) *server {
 	}
 	tr, err := New(Options{
 		ID: s.id, ClusterID: s.cluster, Peers: urls, TLS: s.tlsDial, Handler: in, Logger: zap.New(core),
-		Silence: s.silence, QueueBytes: s.queueBytes,
+		Silence: s.silence, QueueBytes: s.queueBytes, Mark: s.mark, Meet: s.meet, Expelled: s.expelled,
 	})
 	require.NoError(t, err)
 	opts := ServerOptions()

@@ -41,6 +41,18 @@ type Options struct {
 	ClusterID uint64
 	// Partitions is how many groups each server of the cluster must have.
 	Partitions int
+	// Mark is this server's data directory, as it shows it to the others; zero: it
+	// shows none. Meet is called with that of each peer, before a link with it is used
+	// for anything, and its error refuses the link. It may wait for the disk. start names
+	// the peer's process.
+	Mark Mark
+	Meet func(peer uint64, m Mark, start uint64) error
+	// Expelled is called when a peer refuses this server because its data is not what
+	// it was. It should end the process.
+	Expelled func(error)
+	// Incarnation tells this process from any other that claims the same id; 0: a
+	// random number.
+	Incarnation uint64
 	// Peers are the other servers and their URLs: http, https, unix or unixs. An
 	// entry for ID itself is ignored.
 	Peers map[uint64][]string
@@ -84,6 +96,11 @@ type Transport struct {
 	// Everything that may call the handler.
 	running sync.WaitGroup
 
+	refused struct {
+		sync.Mutex
+		told map[string]bool // what the log says already
+	}
+
 	mu      sync.RWMutex
 	started bool
 	closed  bool
@@ -96,11 +113,12 @@ func New(o Options) (*Transport, error) {
 		return nil, errors.New("transport: an id and a handler are needed")
 	}
 	o.setDefaults()
-	var seed [8]byte
-	if _, err := rand.Read(seed[:]); err != nil {
-		return nil, fmt.Errorf("transport: draw an incarnation number: %w", err)
+	if o.Incarnation == 0 {
+		var seed [8]byte
+		rand.Read(seed[:]) //nolint:errcheck // it never fails, by its documentation
+		o.Incarnation = binary.LittleEndian.Uint64(seed[:]) | 1
 	}
-	t := &Transport{o: o, incarnation: binary.LittleEndian.Uint64(seed[:]), peers: map[uint64]*peer{}}
+	t := &Transport{o: o, incarnation: o.Incarnation, peers: map[uint64]*peer{}}
 	t.life, t.end = context.WithCancel(context.Background())
 	for _, id := range slices.Sorted(maps.Keys(o.Peers)) {
 		if id == o.ID {
