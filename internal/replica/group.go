@@ -50,6 +50,7 @@ type group struct {
 	acked    acknowledged
 	catching map[uint64]*catchingUp // of the followers, by their ids
 	settled  uint64                 // commit index a tick ago
+	failed   bool                   // the log contradicts the leader's: nothing more is done
 	effects  effects                // of what is done under raft
 
 	// Between the halves.
@@ -202,9 +203,13 @@ func (g *group) turn(do func()) {
 	g.finish(do)
 }
 
-// finish is turn with raft held.
+// finish is turn with raft held. A group that has failed drops what comes.
 func (g *group) finish(do func()) {
-	do()
+	if g.failed {
+		g.take()
+	} else {
+		do()
+	}
 	e := g.effects
 	g.effects = nil
 	g.raft.Unlock()
@@ -222,9 +227,9 @@ func (g *group) step() {
 		g.node.Tick()
 	}
 	for _, m := range in.messages {
-		// An error only says that the message is not for the current
-		// configuration or is of a kind that peers don't send.
-		_ = g.node.Step(m)
+		if g.receiveRaft(m); g.failed {
+			return
+		}
 	}
 	for _, m := range in.durable {
 		_ = g.node.Step(m)

@@ -1,6 +1,12 @@
 package replica
 
-import "go.uber.org/zap"
+import (
+	"fmt"
+	"strings"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+)
 
 // raftLogger gives Raft's words to zap, its routine ones at debug level: P
 // groups would fill an operator's log with them.
@@ -10,3 +16,38 @@ func (l raftLogger) Info(v ...any)                    { l.SugaredLogger.Debug(v.
 func (l raftLogger) Infof(format string, v ...any)    { l.Debugf(format, v...) }
 func (l raftLogger) Warning(v ...any)                 { l.Warn(v...) }
 func (l raftLogger) Warningf(format string, v ...any) { l.Warnf(format, v...) }
+
+// Panicf is how Raft gives up. Two of its reasons are not mistakes in a program: this
+// server's log is not what it was, or another history has been made without it.
+func (l raftLogger) Panicf(format string, v ...any) {
+	for _, reason := range []string{"tocommit(", "entry %d conflict with committed entry"} {
+		if strings.HasPrefix(format, reason) {
+			text, _, _ := strings.Cut(fmt.Sprintf(format, v...), ".")
+			panic(contradiction(text))
+		}
+	}
+	l.SugaredLogger.Panicf(format, v...)
+}
+
+// contradiction is what Raft says of a log that contradicts the leader's.
+type contradiction string
+
+// receiveRaft gives a peer's message to Raft.
+func (g *group) receiveRaft(m *raftpb.Message) {
+	defer func() {
+		x := recover()
+		c, ok := x.(contradiction)
+		if !ok {
+			if x != nil {
+				panic(x)
+			}
+			return
+		}
+		g.failed = true
+		g.r.cfg.Fatal(fmt.Errorf("the log of group %d contradicts that of the leader, %x: it has lost entries that this member had acknowledged, "+
+			"or is an older copy (Raft: %s)", g.id, m.GetFrom(), string(c)))
+	}()
+	// An error only says that the message is not for the current configuration or is
+	// of a kind that peers don't send.
+	_ = g.node.Step(m)
+}

@@ -73,6 +73,10 @@ type Config struct {
 	// Role says that this server began or ceased to stamp.
 	Role func(open bool)
 
+	// Fatal is called when this server can't go on: its log contradicts the leader's. It
+	// should end the process. nil: panic.
+	Fatal func(error)
+
 	Logger *zap.Logger
 }
 
@@ -102,6 +106,9 @@ type Replica struct {
 func New(cfg Config) (*Replica, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Fatal == nil {
+		cfg.Fatal = func(err error) { panic(err) }
 	}
 	r := &Replica{
 		cfg:    cfg,
