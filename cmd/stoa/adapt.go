@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -27,13 +28,22 @@ func (h health) Read(ctx context.Context, serializable bool) error {
 	return err
 }
 
-// members shows the peer pages who is there.
-type members struct{ n *node.Node }
+// members shows the peer pages the list of members, once there is a node.
+type members struct{ n atomic.Pointer[node.Node] }
 
-func (m members) ClusterID() uint64 { return m.n.ClusterID() }
+func (m *members) ClusterID() uint64 {
+	if n := m.n.Load(); n != nil {
+		return n.ClusterID()
+	}
+	return 0
+}
 
-func (m members) Members() []*pb.Member {
-	list, err := m.n.Members(context.Background(), false)
+func (m *members) Members() []*pb.Member {
+	n := m.n.Load()
+	if n == nil {
+		return nil
+	}
+	list, err := n.Members(context.Background(), false)
 	if err != nil {
 		return nil
 	}

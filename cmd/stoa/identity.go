@@ -7,85 +7,176 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.uber.org/zap"
 
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/config"
-	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
-	ptransport "github.com/stoa-kv/stoa/internal/transport"
+	"github.com/stoa-kv/stoa/internal/transport"
 )
 
-// identity is who this server is, and with whom.
-type identity struct {
-	id, cluster uint64
-	members     []backend.Member
+// identify finds out which member of which cluster this server is: by its data, or, if
+// it has none, by its settings and what the other members say.
+func (s *server) identify(ctx context.Context) (bootstrap.Record, error) {
+	if err := s.adoptData(); err != nil {
+		return bootstrap.Record{}, err
+	}
+	if rec, in := s.registry.Record(); in {
+		s.lg.Info("server has already been initialized", zap.String("data-dir", s.cfg.DataDir), zap.String("dir-type", "member"),
+			zap.Stringer("cluster-id", rec.Cluster), zap.Stringer("local-member-id", rec.Member))
+		s.reportIgnored(rec)
+		return rec, s.registry.Resume()
+	}
+	if err := s.join(ctx); err != nil {
+		return bootstrap.Record{}, err
+	}
+	rec, _ := s.registry.Record()
+	return rec, nil
 }
 
-// identify finds this server among the founders of its cluster.
-func identify(ctx context.Context, cfg *config.Config) (identity, error) {
-	_, err := os.Stat(filepath.Join(cfg.DataDir, "member", "snap", "db"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if err := cfg.CheckBootstrap(ctx); err != nil {
-			return identity{}, err
-		}
-	case err != nil:
-		return identity{}, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
+// adoptData makes a record for a data directory that has only the data.
+func (s *server) adoptData() error {
+	if _, in := s.registry.Record(); in {
+		return nil
 	}
+	path := filepath.Join(s.cfg.DataDir, "member", "snap", "db")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("--data-dir %s: %w", s.cfg.DataDir, err)
+	}
+	b, err := backend.Open(path, backend.Options{Logger: s.lg})
+	if err != nil {
+		return err
+	}
+	id := b.Identity()
+	if err := b.Close(); err != nil {
+		return err
+	}
+	s.lg.Warn("the data has no record of its member; a new one is made", zap.String("data-dir", s.cfg.DataDir))
+	return s.registry.Adopt(bootstrap.ID(id.Cluster), bootstrap.ID(id.Server), id.Partitions)
+}
+
+// join has this server admitted to its cluster, which begins with it or is there already.
+func (s *server) join(ctx context.Context) error {
+	if err := s.cfg.CheckBootstrap(ctx); err != nil {
+		return err
+	}
+	self := founding(s.cfg)
+	if err := s.registry.Begin(self); err != nil {
+		return err
+	}
+	s.lg.Info("bootstrapping this member", zap.Stringer("cluster-id", self.Cluster), zap.Stringer("local-member-id", self.Member),
+		zap.String("initial-cluster", self.InitialCluster), zap.String("initial-cluster-token", self.Token), zap.Int("partitions", self.Partitions))
+	tls, err := s.ports.peerTLSInfo.ClientConfig()
+	if err != nil {
+		return fmt.Errorf("peer TLS: %w", err)
+	}
+	_, err = s.registry.Join(ctx, func(ctx context.Context, to bootstrap.Member, q *peerpb.Introduction) (*peerpb.Introduction, error) {
+		return transport.Introduce(ctx, to.PeerURLs, tls, q)
+	})
+	return err
+}
+
+// founding is what the settings say of this server and its cluster.
+func founding(cfg *config.Config) bootstrap.Self {
 	founders, cluster := cfg.Founders()
-	me := identity{cluster: cluster}
+	self := bootstrap.Self{
+		Cluster: bootstrap.ID(cluster), Name: cfg.Name, Partitions: cfg.Partitions, Existing: !cfg.NewCluster,
+		InitialCluster: cfg.InitialCluster.String(), Token: cfg.InitialClusterToken,
+	}
 	for _, f := range founders {
 		if f.Name == cfg.Name {
-			me.id = f.ID
+			self.Member = bootstrap.ID(f.ID)
 		}
-		// The same list on every founder: client URLs come later, by the log.
-		me.members = append(me.members, backend.Member{ID: f.ID, Name: f.Name, PeerURLs: f.PeerURLs})
+		self.Members = append(self.Members, bootstrap.Member{ID: bootstrap.ID(f.ID), Name: f.Name, PeerURLs: f.PeerURLs})
 	}
-	if me.id == 0 {
-		return me, fmt.Errorf("couldn't find local name %q in the initial cluster configuration (--name, --initial-cluster)", cfg.Name)
-	}
-	return me, nil
+	return self
 }
 
-func nodeConfig(cfg *config.Config, me identity, peerTLS *transport.TLSInfo, m *metrics.Metrics, lg *zap.Logger) (node.Config, error) {
-	links := ptransport.NewMetrics()
-	m.Registry.MustRegister(links)
+// reportIgnored says which settings the data overrules, if they say something else.
+func (s *server) reportIgnored(rec bootstrap.Record) {
+	c := s.cfg
+	if c.Given("partitions") && c.Partitions != rec.Partitions {
+		s.lg.Warn("--partitions is ignored: the data has another number", zap.Int("partitions", rec.Partitions), zap.Int("asked-for", c.Partitions))
+	}
+	if !c.Given("initial-cluster") && !c.Given("initial-cluster-token") || c.InitialCluster == nil {
+		return
+	}
+	if self := founding(c); self.Cluster != rec.Cluster || self.Member != rec.Member {
+		s.lg.Warn("--initial-cluster and --initial-cluster-token are ignored, and describe another cluster or member than the data does: is this the right --data-dir?",
+			zap.String("data-dir", c.DataDir), zap.Stringer("cluster-id", rec.Cluster), zap.Stringer("local-member-id", rec.Member))
+	}
+}
+
+// noteMembers takes the members that the data has for the cluster's, and says so if this
+// one announces other peer URLs than are there.
+func (s *server) noteMembers() {
+	members, _ := s.node.Members(context.Background(), false) // not linearizable: it can't fail
+	var ids []bootstrap.ID
+	for _, m := range members {
+		ids = append(ids, bootstrap.ID(m.ID))
+		if m.ID == s.node.MemberID() && s.cfg.Given("initial-advertise-peer-urls") {
+			s.comparePeerURLs(m.PeerURLs)
+		}
+	}
+	s.registry.SetMembers(ids)
+}
+
+func (s *server) comparePeerURLs(known []string) {
+	asked := slices.Sorted(slices.Values(types.URLs(s.cfg.AdvertisePeerURLs).StringSlice()))
+	if !slices.Equal(slices.Sorted(slices.Values(known)), asked) {
+		s.lg.Warn("--initial-advertise-peer-urls is ignored: the other members look for this one at the peer URLs that the list of members has",
+			zap.Strings("initial-advertise-peer-urls", asked), zap.Strings("member-peer-urls", known))
+	}
+}
+
+func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
+	cfg := s.cfg
+	links := transport.NewMetrics()
+	s.metrics.Registry.MustRegister(links)
 	n := node.Config{
-		ID: me.id, ClusterID: me.cluster, Members: me.members,
-		Name: cfg.Name, ClientURLs: types.URLs(cfg.AdvertiseClientURLs).StringSlice(),
-		DataDir: cfg.DataDir, WALDir: cfg.WALDir, DefaultPartitions: cfg.Partitions,
+		ID: uint64(rec.Member), ClusterID: uint64(rec.Cluster), Registry: s.registry, Begun: rec.Begun,
+		ClientURLs: types.URLs(cfg.AdvertiseClientURLs).StringSlice(),
+		DataDir:    cfg.DataDir, WALDir: cfg.WALDir, Partitions: rec.Partitions,
 		Tick: cfg.HeartbeatInterval, Election: cfg.ElectionTimeout,
 		FlushInterval: cfg.BackendBatchInterval, CatchUpEntries: cfg.SnapshotCatchUpEntries,
 		QuotaBytes: cfg.QuotaBackendBytes, MaxRequestBytes: int(cfg.MaxRequestBytes),
 		Compaction: node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		Caller:     rpc.Caller,
-		Logger:     lg,
+		Logger:     s.lg,
 		Fatal: func(err error) {
 			// Not through stop: after a failed sync nothing may be written.
-			lg.Error("stoa can't go on", zap.Error(err))
-			_ = lg.Sync()
+			s.lg.Error("stoa can't go on", zap.Error(err))
+			_ = s.lg.Sync()
 			os.Exit(1)
 		},
 		Observe: node.Observe{
-			WALSync:       func(d time.Duration) { m.Disk.WALFsync.Observe(d.Seconds()) },
-			BackendCommit: func(d time.Duration) { m.Disk.BackendCommit.Observe(d.Seconds()) },
+			WALSync:       func(d time.Duration) { s.metrics.Disk.WALFsync.Observe(d.Seconds()) },
+			BackendCommit: func(d time.Duration) { s.metrics.Disk.BackendCommit.Observe(d.Seconds()) },
 			Transport:     links,
 			ExtensionCalled: func(c node.ExtensionCall) {
-				m.Extensions.Called(c.Name, c.Took, c.Steps, c.Writes, c.Failed)
+				s.metrics.Extensions.Called(c.Name, c.Took, c.Steps, c.Writes, c.Failed)
 			},
 		},
 	}
-	if cfg.PartitionsGiven {
-		n.Partitions = cfg.Partitions
+	// A restart without --name keeps the name that the cluster knows.
+	if !rec.Begun || cfg.Given("name") {
+		n.Name = cfg.Name
+	}
+	// The same list on every founder: client URLs come later, by the log.
+	for _, m := range rec.Members {
+		n.Members = append(n.Members, backend.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
 	}
 	var err error
-	if n.PeerTLS, err = peerTLS.ClientConfig(); err != nil {
+	if n.PeerTLS, err = s.ports.peerTLSInfo.ClientConfig(); err != nil {
 		return n, fmt.Errorf("peer TLS: %w", err)
 	}
 	return n, nil

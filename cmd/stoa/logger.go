@@ -12,6 +12,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/config"
 )
 
+// onlyPanicsHaveStacks: an error is for the operator, who can't do anything with a stack.
+var onlyPanicsHaveStacks = zap.AddStacktrace(zapcore.DPanicLevel)
+
 // newLogger logs in etcd's form, which tools and etcd's own tests read.
 func newLogger(o config.Log) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(o.Level)
@@ -32,7 +35,7 @@ func newLogger(o config.Log) (*zap.Logger, error) {
 		c.OutputPaths = append(c.OutputPaths, out)
 	}
 	c.ErrorOutputPaths = c.OutputPaths
-	lg, err := logutil.MergeOutputPaths(c).Build()
+	lg, err := logutil.MergeOutputPaths(c).Build(onlyPanicsHaveStacks)
 	if err != nil {
 		return nil, fmt.Errorf("--log-outputs %q: %w", o.Outputs, err)
 	}
@@ -66,5 +69,5 @@ func defaultLogger() *zap.Logger {
 	if err != nil {
 		return zap.NewExample()
 	}
-	return lg
+	return lg.WithOptions(onlyPanicsHaveStacks)
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/experimental"
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
@@ -68,10 +70,12 @@ func main() {
 
 // server is the parts of a running server.
 type server struct {
-	cfg   *config.Config
-	lg    *zap.Logger
-	node  *node.Node
-	ports *ports
+	cfg      *config.Config
+	lg       *zap.Logger
+	ports    *ports
+	registry *bootstrap.Registry
+	metrics  *metrics.Metrics
+	node     *node.Node
 }
 
 func run(cfg *config.Config, lg *zap.Logger) error {
@@ -81,6 +85,10 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 	go tendHeap(signals)
 	s, err := start(signals, cfg, lg)
 	if err != nil {
+		if signals.Err() != nil && errors.Is(err, context.Canceled) {
+			lg.Info("stopped before this member was bootstrapped")
+			return nil
+		}
 		return err
 	}
 	err = s.serve(signals)
@@ -88,38 +96,60 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 	return errors.Join(err, s.stop())
 }
 
-// start opens the ports before it touches the data: whoever starts a server
-// twice is told so by the port.
+// start brings the parts up, but for what serve opens.
 func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, error) {
-	me, err := identify(ctx, cfg)
-	if err != nil {
+	s := &server{cfg: cfg, lg: lg, metrics: metrics.New()}
+	if err := s.up(ctx); err != nil {
+		s.giveUp()
 		return nil, err
 	}
-	s := &server{cfg: cfg, lg: lg}
-	if s.ports, err = openPorts(cfg, lg); err != nil {
-		return nil, err
-	}
-	m := metrics.New()
-	settings, err := nodeConfig(cfg, me, &s.ports.peerTLSInfo, m, lg)
-	if err != nil {
-		s.ports.close()
-		return nil, err
-	}
-	if s.node, err = node.Start(settings); err != nil {
-		s.ports.close()
-		return nil, fmt.Errorf("starting with the data in %s: %w", cfg.DataDir, err)
-	}
-	observe(m, s.node)
-	s.ports.build(s.node, m)
 	return s, nil
 }
 
-// serve answers peers at once, and clients when there is a leader. It returns
-// when ctx ends or a port fails.
-func (s *server) serve(ctx context.Context) error {
-	if err := s.ports.servePeers(); err != nil {
+// up opens the ports before it touches the data: whoever starts a server twice is told
+// so by the port.
+func (s *server) up(ctx context.Context) (err error) {
+	if s.ports, err = openPorts(s.cfg, s.lg); err != nil {
 		return err
 	}
+	if s.registry, err = bootstrap.Open(filepath.Join(s.cfg.DataDir, "member"), s.lg); err != nil {
+		return err
+	}
+	// The other members are answered from now on: new ones need each other to begin.
+	if err = s.ports.servePeers(s.registry.Introduce); err != nil {
+		return err
+	}
+	rec, err := s.identify(ctx)
+	if err != nil {
+		return err
+	}
+	settings, err := s.nodeConfig(&rec)
+	if err != nil {
+		return err
+	}
+	if s.node, err = node.Start(settings); err != nil {
+		return fmt.Errorf("starting with the data in %s: %w", s.cfg.DataDir, err)
+	}
+	s.noteMembers()
+	observe(s.metrics, s.node)
+	s.ports.build(s.node, s.metrics)
+	return nil
+}
+
+// giveUp closes what a start that failed has opened.
+func (s *server) giveUp() {
+	if s.ports != nil {
+		s.ports.close()
+	}
+	if s.registry != nil {
+		_ = s.registry.Close()
+	}
+}
+
+// serve lets peers in at once, and clients when there is a leader. It returns
+// when ctx ends or a port fails.
+func (s *server) serve(ctx context.Context) error {
+	s.ports.letPeersIn(s.node)
 	if err := s.ports.serveMetrics(); err != nil {
 		return err
 	}
@@ -155,7 +185,7 @@ func (s *server) stop() error {
 		s.ports.stopClients(drainLimit)
 		err := s.node.Stop(ctx)
 		s.ports.stopPeers()
-		done <- err
+		done <- errors.Join(err, s.registry.Close())
 	}()
 	select {
 	case err := <-done:
@@ -172,8 +202,7 @@ func (s *server) stop() error {
 func report(cfg *config.Config, lg *zap.Logger) {
 	lg.Info("starting stoa", zap.String("stoa-version", version.Stoa), zap.String("etcd-version", version.Etcd),
 		zap.String("git-sha", version.Commit()), zap.Strings("args", os.Args), zap.String("name", cfg.Name),
-		zap.String("data-dir", cfg.DataDir), zap.Int("partitions", cfg.Partitions),
-		zap.Stringer("initial-cluster", cfg.InitialCluster), zap.String("initial-cluster-token", cfg.InitialClusterToken),
+		zap.String("data-dir", cfg.DataDir),
 		zap.Duration("heartbeat-interval", cfg.HeartbeatInterval), zap.Duration("election-timeout", cfg.ElectionTimeout),
 		zap.Uint64("snapshot-count", cfg.SnapshotCount), zap.Uint64("snapshot-catchup-entries", cfg.SnapshotCatchUpEntries),
 		zap.Int64("quota-backend-bytes", cfg.QuotaBackendBytes))

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
@@ -30,6 +31,8 @@ type ports struct {
 	clientTLS, peerTLS            *serve.TLS
 	client, http, metrics, peer   []*serve.Port
 	rpc                           *rpc.Server
+	door                          *ptransport.Door
+	members                       members
 	clients, pages, meters, peers *serve.Server // pages is for --listen-client-http-urls
 	failed                        chan error
 }
@@ -129,19 +132,25 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 	}
 	p.clients = serve.New(client)
 	p.meters = serve.New(serve.Options{HTTP: serve.MetricsPages(shown), TLS: p.clientTLS, Logger: p.lg})
-
-	peers := grpc.NewServer(append(ptransport.ServerOptions(), grpc.Creds(serve.Credentials()))...)
-	n.RegisterPeer(peers)
-	p.peers = serve.New(serve.Options{GRPC: peers, HTTP: serve.PeerPages(members{n}), TLS: p.peerTLS, Logger: p.lg})
 }
 
 // requestTimeout is etcd's: time for a disk, and for an election to fail and
 // one to succeed.
 func requestTimeout(c *config.Config) time.Duration { return 5*time.Second + 2*c.ElectionTimeout }
 
-func (p *ports) servePeers() error {
+// servePeers answers introductions. Links are refused until letPeersIn.
+func (p *ports) servePeers(introduce func(*peerpb.Introduction) (*peerpb.Introduction, error)) error {
+	peers := grpc.NewServer(append(ptransport.ServerOptions(), grpc.Creds(serve.Credentials()))...)
+	p.door = ptransport.NewDoor(peers, introduce)
+	p.peers = serve.New(serve.Options{GRPC: peers, HTTP: serve.PeerPages(&p.members), TLS: p.peerTLS, Logger: p.lg})
 	p.lg.Info("serving peer traffic", zap.Stringer("urls", types.URLs(p.cfg.ListenPeerURLs)))
 	return p.start(p.peers, p.peer)
+}
+
+// letPeersIn begins the links with the other members.
+func (p *ports) letPeersIn(n *node.Node) {
+	p.members.n.Store(n)
+	n.OpenDoor(p.door)
 }
 
 func (p *ports) serveMetrics() error {
@@ -211,8 +220,11 @@ func (p *ports) stopPeers() {
 	serve.CloseAll(p.peer)
 }
 
-// close closes what is open and not being served.
+// close ends a start that failed: no port is served but, perhaps, those of the peers.
 func (p *ports) close() {
+	if p.peers != nil {
+		p.stopPeers()
+	}
 	for _, open := range [][]*serve.Port{p.client, p.http, p.metrics, p.peer} {
 		serve.CloseAll(open)
 	}

@@ -119,12 +119,38 @@ func TestWhatStopsAStart(t *testing.T) {
 	}
 }
 
-func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
+// What the data says counts.
+func TestAnotherNumberOfPartitionsIsIgnored(t *testing.T) {
+	dir := t.TempDir()
+	addr, down := up(t, settings(t, dir))
+	_, err := client(t, addr).Put(t.Context(), "a", "1")
+	require.NoError(t, err)
+	down()
+	addr, _ = up(t, settings(t, dir, "--partitions=3"))
+	require.Contains(t, page(t, "http://"+addr+"/metrics"), "\nstoa_partitions 2\n")
+	r, err := client(t, addr).Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Count)
+}
+
+// A directory of an earlier version has the data and no record.
+func TestDataWithoutARecord(t *testing.T) {
 	dir := t.TempDir()
 	_, down := up(t, settings(t, dir))
 	down()
-	_, err := start(t.Context(), settings(t, dir, "--partitions=3"), zap.NewNop())
-	require.ErrorContains(t, err, "partitions")
+	require.NoError(t, os.Remove(filepath.Join(dir, "member", "bootstrap.json")))
+	_, down = up(t, settings(t, dir, "--initial-cluster=", "--name=other"))
+	down()
+	_, err := os.Stat(filepath.Join(dir, "member", "bootstrap.json"))
+	require.NoError(t, err)
+}
+
+// The one that waits for others ends like any other.
+func TestStopBeforeTheMemberIsBootstrapped(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err := start(ctx, settings(t, t.TempDir(), "--initial-cluster=default=http://localhost:2380,other=http://127.0.0.1:1"), zap.NewNop())
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestSeparatePortsForHTTPAndMetrics(t *testing.T) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -12,11 +13,27 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// CheckBootstrap checks what only a server without data needs: that this server
-// is one of the founders, under the URLs that it advertises. A server with
-// data doesn't look at these settings, so that the same command line starts it
-// again whatever has become of the cluster.
+// readInitialCluster keeps an error for CheckBootstrap.
+func (c *Config) readInitialCluster() {
+	if c.initialCluster == "" {
+		c.initialClusterErr = errors.New("--initial-cluster is empty: name at least this member")
+		return
+	}
+	cluster, err := types.NewURLsMap(c.initialCluster)
+	if err != nil {
+		c.initialClusterErr = fmt.Errorf("--initial-cluster %q: %w", c.initialCluster, err)
+		return
+	}
+	c.InitialCluster = cluster
+}
+
+// CheckBootstrap checks what only a server without data needs: that this server is one of
+// the founding members, under the URLs that it advertises. A server with data doesn't look
+// at these settings, as in etcd: they may say anything, or be left out.
 func (c *Config) CheckBootstrap(ctx context.Context) error {
+	if c.initialClusterErr != nil {
+		return c.initialClusterErr
+	}
 	own := c.InitialCluster[c.Name]
 	if own == nil {
 		return fmt.Errorf("couldn't find local name %q in the initial cluster configuration (--name, --initial-cluster)", c.Name)

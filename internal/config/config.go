@@ -15,6 +15,11 @@ import (
 // MaxPartitions bounds --partitions.
 const MaxPartitions = 16
 
+// DefaultPartitions is what --partitions=0 means. It is the same on every machine, so that
+// servers that are started with the same command line fit together; docs/operations.md
+// says why it is this number.
+const DefaultPartitions = 4
+
 // DefaultQuotaBytes is what --quota-backend-bytes=0 means.
 const DefaultQuotaBytes = 2 << 30
 
@@ -35,18 +40,16 @@ type Config struct {
 	AdvertisePeerURLs    []url.URL
 	ListenMetricsURLs    []url.URL
 
-	// InitialCluster is who founds the cluster, by name. It matters only to a
-	// server without data: see CheckBootstrap.
+	// InitialCluster is the founding members by name. It matters only to a server
+	// without data, and nil if what was given can't be read: CheckBootstrap says so.
 	InitialCluster      types.URLsMap
 	InitialClusterToken string
 	NewCluster          bool // --initial-cluster-state is new
 	StrictReconfigCheck bool
 
-	// Partitions is never 0. PartitionsGiven tells whether somebody asked for
-	// this number: a server that has data keeps the number that the data has,
-	// and refuses only a different one that was asked for.
-	Partitions      int
-	PartitionsGiven bool
+	// Partitions is never 0. A server that has data, or that joins a cluster that has
+	// begun, takes the cluster's number instead.
+	Partitions int
 
 	HeartbeatInterval          time.Duration
 	ElectionTimeout            time.Duration
@@ -90,18 +93,21 @@ type Config struct {
 	Unused  []string
 	Notices []Notice
 
+	given map[string]bool // by name: by flag, environment or file
+
 	// As given; finish makes the fields above of them.
-	initialCluster  string
-	clusterState    string
-	retention       string
-	compactionMode  string
-	tlsMin, tlsMax  string
-	cipherSuites    []string
-	featureGates    string
-	discovery       discovery
-	forceNewCluster bool
-	fallback        string
-	logger          string
+	initialCluster    string
+	initialClusterErr error
+	clusterState      string
+	retention         string
+	compactionMode    string
+	tlsMin, tlsMax    string
+	cipherSuites      []string
+	featureGates      string
+	discovery         discovery
+	forceNewCluster   bool
+	fallback          string
+	logger            string
 }
 
 // AutoCompaction is off when both numbers are 0.
@@ -150,6 +156,9 @@ type discovery struct {
 	keepAliveLimit  time.Duration
 	insecure, noTLS bool
 }
+
+// Given tells whether a setting was given, in whichever way.
+func (c *Config) Given(name string) bool { return c.given[name] }
 
 // ErrHelp is returned for --help: HelpText is what was asked for.
 var ErrHelp = flag.ErrHelp

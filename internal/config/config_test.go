@@ -35,7 +35,7 @@ func TestDefaultsAreEtcds(t *testing.T) {
 	require.Equal(t, []string{"default"}, c.Log.Outputs)
 	require.Zero(t, c.AutoCompaction.Period)
 	require.Positive(t, c.Partitions)
-	require.False(t, c.PartitionsGiven)
+	require.False(t, c.Given("partitions"))
 	require.NoError(t, c.CheckBootstrap(t.Context()))
 }
 
@@ -83,7 +83,6 @@ func TestBadCommandLines(t *testing.T) {
 		{"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls is required"},
 		{"--advertise-client-urls=http://:2379", "--advertise-client-urls"},
 		{"--initial-advertise-peer-urls=http://:2380", "--initial-advertise-peer-urls"},
-		{"--initial-cluster=a", "--initial-cluster"},
 		{"--initial-cluster-state=maybe", "initial-cluster-state"},
 		{"--initial-cluster=default=http://localhost:2380 --discovery-srv=example.com", "multiple discovery or bootstrap flags"},
 		{"--discovery-token=x", "both --discovery-token and --discovery-endpoints"},
@@ -149,7 +148,7 @@ func TestEnvironment(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 7, c.SnapshotCount)
 		require.Equal(t, 3, c.Partitions)
-		require.True(t, c.PartitionsGiven)
+		require.True(t, c.Given("partitions"))
 		require.Equal(t, "a.stoa", c.DataDir)
 	})
 	t.Run("STOA beats ETCD", func(t *testing.T) {
@@ -197,6 +196,8 @@ func TestCheckBootstrap(t *testing.T) {
 		{"--name=b " + three + "http://127.0.0.1:2,http://127.0.0.1:9", "missing from --initial-cluster"},
 		{"--name=a --initial-cluster=a=http://127.0.0.1:1,b=http://127.0.0.1:1 --initial-advertise-peer-urls=http://127.0.0.1:1", "duplicate url"},
 		{"--name=a --initial-cluster=a=http://localhost:1 --initial-advertise-peer-urls=http://127.0.0.1:1", ""},
+		{"--initial-cluster=a", "--initial-cluster"},
+		{"--initial-cluster=", "--initial-cluster is empty"},
 	} {
 		c, err := parse(t, tc.line)
 		require.NoError(t, err, tc.line)

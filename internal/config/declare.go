@@ -127,7 +127,7 @@ func (d *declaration) member() {
 
 func (d *declaration) partitions() {
 	d.group = "Partitions (stoa)"
-	num(d, "partitions", &d.cfg.Partitions, 0, "Number of partition groups, 1 to 16; fixed when the cluster is founded, the same on all members (0: the number of cores, at most 16).")
+	num(d, "partitions", &d.cfg.Partitions, 0, "Number of partition groups, 1 to 16; fixed when the cluster is bootstrapped, the same on all members (0: 4).")
 }
 
 func (d *declaration) limits() {
@@ -149,7 +149,7 @@ func (d *declaration) clustering() {
 	c := d.cfg
 	d.group = "Clustering"
 	d.urls("initial-advertise-peer-urls", &c.AdvertisePeerURLs, defaultPeerURL, "List of this member's peer URLs to advertise to the rest of the cluster.")
-	d.text("initial-cluster", &c.initialCluster, defaultCluster, "Founding members: name=url,name=url...")
+	d.text("initial-cluster", &c.initialCluster, defaultCluster, "Founding members: name=url,name=url... Ignored by a server that has data, like the other --initial flags.")
 	d.choice("initial-cluster-state", &c.clusterState, "Whether the cluster is to be founded ('new') or joined ('existing'). Ignored by a server that has data.", "new", "existing")
 	d.text("initial-cluster-token", &c.InitialClusterToken, "etcd-cluster", "Token that keeps clusters founded with equal members apart.")
 	d.urls("advertise-client-urls", &c.AdvertiseClientURLs, defaultClientURL, "List of this member's client URLs to advertise to the public.")

@@ -76,7 +76,7 @@ enable-v2: true
 	require.True(t, c.SocketOpts.ReusePort)
 	require.Equal(t, []string{"stdout", "stderr"}, c.Log.Outputs)
 	require.Equal(t, 4, c.Partitions)
-	require.True(t, c.PartitionsGiven)
+	require.True(t, c.Given("partitions"))
 	require.Equal(t, []string{"max-wals", "snapshot-count", "strict-reconfig-check"}, c.Unused)
 	var unknown []string
 	for _, n := range c.Notices {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,11 +32,8 @@ func (d *declaration) finish() (*Config, error) {
 	if c.initialCluster == defaultCluster && c.Name != defaultName {
 		c.initialCluster = c.ownCluster()
 	}
-	cluster, err := types.NewURLsMap(c.initialCluster)
-	if err != nil {
-		return nil, fmt.Errorf("--initial-cluster %q: %w", c.initialCluster, err)
-	}
-	c.InitialCluster = cluster
+	c.readInitialCluster()
+	c.given = d.given
 	c.NewCluster = c.clusterState == "new"
 	if c.DataDir == "" {
 		c.DataDir = c.Name + ".stoa"
@@ -63,7 +59,6 @@ func (d *declaration) reportUnused() {
 	if d.given["v2-deprecation"] {
 		d.note(true, "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring user input.", "v2-deprecation", "")
 	}
-	d.cfg.PartitionsGiven = d.given["partitions"] && d.cfg.Partitions != 0
 }
 
 // ownCluster is a cluster of this server alone.
@@ -182,8 +177,6 @@ func (c *Config) checkCluster() error {
 		return errors.New("--discovery-srv: stoa doesn't do DNS discovery; name the members in --initial-cluster")
 	case c.forceNewCluster:
 		return errors.New("--force-new-cluster: not supported by stoa")
-	case c.initialCluster == "":
-		return errors.New("--initial-cluster is empty: name at least this member")
 	}
 	return nil
 }
@@ -303,7 +296,7 @@ func (c *Config) finishPartitions() error {
 		return fmt.Errorf("--partitions %d: want 1 to %d", c.Partitions, MaxPartitions)
 	}
 	if c.Partitions == 0 {
-		c.Partitions = min(runtime.GOMAXPROCS(0), MaxPartitions)
+		c.Partitions = DefaultPartitions
 	}
 	return nil
 }

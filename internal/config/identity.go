@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Founder is a member of a cluster that is being founded.
+// Founder is a member of a cluster that is being bootstrapped.
 type Founder struct {
 	ID       uint64
 	Name     string

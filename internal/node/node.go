@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -31,9 +32,15 @@ type Config struct {
 	// Members are the servers of the cluster when it was bootstrapped, this one
 	// included. A data directory that holds a cluster already knows its own.
 	Members []backend.Member
-	// Name and ClientURLs are announced to the cluster once there is a leader.
+	// Name and ClientURLs are announced to the cluster once there is a leader. With an
+	// empty Name the member keeps the one that it has.
 	Name       string
 	ClientURLs []string
+	// Registry is the record of this data directory and of those of the other members;
+	// nil: there is none. Begun says, by that record, that the server has taken part in
+	// its cluster: its file and its log must exist.
+	Registry *bootstrap.Registry
+	Begun    bool
 
 	DataDir string // holds member/snap/db
 	WALDir  string // empty: member/wal in DataDir
@@ -162,6 +169,9 @@ func Start(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := n.begun(); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
 	n.core.Store(c)
 	n.startHub(c)
 	if err := n.startTransport(c); err != nil {
@@ -206,11 +216,15 @@ func (n *Node) startTransport(c *core) error {
 			peers[m.ID] = m.PeerURLs
 		}
 	}
-	t, err := transport.New(transport.Options{
+	o := transport.Options{
 		ID: n.cfg.ID, ClusterID: n.cfg.ClusterID, Partitions: len(c.stores), Peers: peers, TLS: n.cfg.PeerTLS,
 		Handler: handler{n}, Logger: n.log, Metrics: n.cfg.Observe.Transport,
 		Silence: n.cfg.Election,
-	})
+	}
+	if n.cfg.Registry != nil {
+		n.identifyTo(&o)
+	}
+	t, err := transport.New(o)
 	if err != nil {
 		return fmt.Errorf("starting the transport: %w", err)
 	}
@@ -236,6 +250,9 @@ func (n *Node) RegisterPeer(s *grpc.Server) {
 	n.transport.Register(s)
 	n.transport.Start()
 }
+
+// OpenDoor is RegisterPeer for a peer port that answered before there was a node.
+func (n *Node) OpenDoor(d *transport.Door) { d.Open(n.transport) }
 
 // Ready is closed when this server first knows of a leader that serves.
 func (n *Node) Ready() <-chan struct{} { return n.ready }

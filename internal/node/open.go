@@ -87,7 +87,7 @@ func (n *Node) open() (_ *core, err error) {
 	if err := n.loadStores(c, &meta); err != nil {
 		return nil, err
 	}
-	if err := n.openLog(c, !isNew && started(&meta)); err != nil {
+	if err := n.openLog(c, n.cfg.Begun || !isNew && started(&meta)); err != nil {
 		return nil, err
 	}
 	return c, n.assemble(c, &meta)
@@ -101,6 +101,9 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 	}
 	_, err = os.Stat(path)
 	isNew = errors.Is(err, fs.ErrNotExist)
+	if isNew && n.cfg.Begun {
+		return false, fmt.Errorf("%s is missing, though this member has taken part in its cluster: put it back; without it the member must not start", path)
+	}
 	partitions := n.cfg.Partitions
 	if isNew && partitions == 0 {
 		partitions = n.cfg.DefaultPartitions
@@ -116,19 +119,6 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 		n.cfg.Partitions = c.backend.Identity().Partitions
 	}
 	return isNew, err
-}
-
-// adopt takes the members from the file, or, if it has none yet, those that the
-// cluster is founded with.
-func (n *Node) adopt(c *core, meta *backend.Meta) error {
-	if c.members = meta.Members; len(c.members) > 0 {
-		return nil
-	}
-	c.members = n.cfg.Members
-	if len(c.members) == 0 {
-		return errors.New("the cluster has no members")
-	}
-	return nil
 }
 
 func (c *core) voters() []uint64 {
@@ -224,6 +214,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		},
 		Role:   func(leads bool) { n.role(c, leads) },
 		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
+		Fatal:  n.outdated,
 		Logger: n.log,
 	})
 	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}

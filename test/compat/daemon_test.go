@@ -70,22 +70,6 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-func TestRefusesAnotherNumberOfPartitions(t *testing.T) {
-	if !underTest(t).Stoa {
-		t.Skip("etcd has one")
-	}
-	dir := t.TempDir()
-	c := process.StartT(t, process.Spec{Partitions: 2, Args: []string{"--data-dir=" + dir}})
-	_, _, err := c.Servers[0].Stop()
-	require.NoError(t, err)
-	other := process.NewT(t, process.Spec{Partitions: 3, Args: []string{"--data-dir=" + dir}})
-	require.NoError(t, other.Servers[0].Start())
-	code, err := other.Servers[0].Wait(10 * time.Second)
-	require.NoError(t, err)
-	require.NotZero(t, code)
-	require.Contains(t, other.Servers[0].LogTail(2000), "partitions")
-}
-
 // Each way of giving a setting: --flag=v, --flag v, a repeated flag, a flag that
 // stoa has no use for, the environment (also unknown variables), a file.
 func TestWaysToConfigure(t *testing.T) {

@@ -53,6 +53,22 @@ func (s *Server) With(flags ...string) *Server {
 		LogFile: s.LogFile + ".2", bin: s.bin, args: append(slices.Clone(s.args), flags...), env: s.env, readyLine: s.readyLine, enter: s.enter}
 }
 
+// Env is the same server with more in its environment.
+func (s *Server) Env(vars ...string) *Server {
+	o := s.With()
+	o.env = append(slices.Clone(s.env), vars...)
+	return o
+}
+
+// Without is the same server without the flags that begin with one of the prefixes.
+func (s *Server) Without(prefixes ...string) *Server {
+	o := s.With()
+	o.args = slices.DeleteFunc(o.args, func(arg string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(arg, p) })
+	})
+	return o
+}
+
 // Start launches the process and returns at once; WaitReady waits for it.
 func (s *Server) Start() error {
 	s.mu.Lock()

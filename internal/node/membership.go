@@ -1,0 +1,70 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/transport"
+)
+
+// adopt takes the members from the file, or, if it has none yet, those that the
+// cluster is bootstrapped with.
+func (n *Node) adopt(c *core, meta *backend.Meta) error {
+	if c.members = meta.Members; len(c.members) == 0 {
+		c.members = n.cfg.Members
+	}
+	if len(c.members) == 0 {
+		return errors.New("the cluster has no members")
+	}
+	for _, m := range c.members {
+		if m.ID == n.cfg.ID {
+			return n.checkName(m.Name, c.members)
+		}
+	}
+	return nil
+}
+
+// checkName refuses the data of one member to another. A name that no member has is a new
+// name, as in etcd.
+func (n *Node) checkName(known string, members []backend.Member) error {
+	if n.cfg.Name == "" {
+		n.cfg.Name = known
+	}
+	for _, m := range members {
+		if m.ID != n.cfg.ID && m.Name == n.cfg.Name && n.cfg.Name != known {
+			return fmt.Errorf("it is that of member %s (%x), and --name=%s is another member of that cluster: is this the right --data-dir?",
+				known, n.cfg.ID, n.cfg.Name)
+		}
+	}
+	return nil
+}
+
+// begun notes that this server's files exist, before it takes part: from now on they must.
+func (n *Node) begun() error {
+	n.cfg.Begun = true
+	if n.cfg.Registry == nil {
+		return nil
+	}
+	return n.cfg.Registry.Begun()
+}
+
+// identifyTo has the links show this server's data directory, and note those of others.
+func (n *Node) identifyTo(o *transport.Options) {
+	mark := n.cfg.Registry.Mark()
+	o.Mark = transport.Mark{Data: uint64(mark.Data), Starts: mark.Starts}
+	o.Incarnation = uint64(mark.Start)
+	o.Meet = func(peer uint64, m transport.Mark, start uint64) error {
+		return n.cfg.Registry.Meet(bootstrap.ID(peer), bootstrap.Mark{
+			Data: bootstrap.ID(m.Data), Starts: m.Starts, Start: bootstrap.ID(start),
+		})
+	}
+	o.Expelled = func(err error) { n.outdated(fmt.Errorf("a peer refuses this member: %w", err)) }
+}
+
+// outdated ends a server whose data is not what it was.
+func (n *Node) outdated(err error) {
+	n.fatal(fmt.Errorf("the data in %s is not what this member had before: %w; put its latest data directory back, "+
+		"or leave it stopped: a member that has lost data must not vote", n.cfg.DataDir, err))
+}
