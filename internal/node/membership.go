@@ -60,11 +60,18 @@ func (n *Node) identifyTo(o *transport.Options) {
 			Data: bootstrap.ID(m.Data), Starts: m.Starts, Start: bootstrap.ID(start),
 		})
 	}
-	o.Expelled = func(err error) { n.outdated(fmt.Errorf("a peer refuses this member: %w", err)) }
+	o.Expelled = func(err error) {
+		err = fmt.Errorf("a peer refuses this member: %w", err)
+		if errors.Is(err, transport.ErrTwin) {
+			n.fatal(fmt.Errorf("%w: stop one of the two, and never start two servers on copies of one data directory", err))
+			return
+		}
+		n.outdated(err)
+	}
 }
 
 // outdated ends a server whose data is not what it was.
 func (n *Node) outdated(err error) {
-	n.fatal(fmt.Errorf("the data in %s is not what this member had before: %w; put its latest data directory back, "+
+	n.fatal(fmt.Errorf("the data in %s is not the latest of this member: %w. Put its latest data directory back, "+
 		"or leave it stopped: a member that has lost data must not vote", n.cfg.DataDir, err))
 }

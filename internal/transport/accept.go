@@ -29,6 +29,7 @@ type incoming struct {
 // remote is the far end of an incoming call that was admitted.
 type remote struct {
 	peer        *peer
+	who         identity
 	incarnation uint64
 	from        string
 
@@ -59,6 +60,11 @@ func (t *Transport) Link(stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pu
 		return err
 	}
 	defer p.forget(r)
+	if err := t.met(r.who); err != nil {
+		err = status.Error(codes.DataLoss, err.Error())
+		t.logRefusal(stream.Context(), err)
+		return err
+	}
 	if err := stream.SendHeader(t.identity(p.id)); err != nil {
 		return fmt.Errorf("accept the link of server %x: %w", p.id, err)
 	}
@@ -90,10 +96,9 @@ func (t *Transport) logRefusal(ctx context.Context, err error) {
 		return
 	}
 	from := addressOf(ctx)
-	host, _, _ := net.SplitHostPort(from)
 	t.refused.Lock()
 	defer t.refused.Unlock()
-	why := host + " " + err.Error()
+	why := hostOf(from) + " " + err.Error()
 	if t.refused.told[why] {
 		return
 	}
@@ -104,6 +109,14 @@ func (t *Transport) logRefusal(ctx context.Context, err error) {
 	t.o.Logger.Warn("refused a link", zap.String("remote-addr", from), zap.String("error", status.Convert(err).Message()))
 }
 
+// hostOf leaves out the port of a dialler, which is another at each attempt.
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
+}
+
 // listenTo makes r the peer's link. A newer link of the same process takes over
 // from the older one; one of another process has to wait until the older one
 // has ended, since there must not be two under one id.
@@ -112,7 +125,7 @@ func (p *peer) listenTo(r *remote) error {
 	defer p.linkMu.Unlock()
 	if old := p.remote; old != nil {
 		if old.incarnation != r.incarnation && !old.silent(time.Now()) {
-			return status.Errorf(codes.FailedPrecondition, "two servers have the id %x: one at %s is connected already, another dials from %s", p.id, old.from, r.from)
+			return status.Errorf(codes.AlreadyExists, "two servers have the id %x: one at %s is connected already, another dials from %s", p.id, old.from, hostOf(r.from))
 		}
 		old.end(errReplaced)
 	}

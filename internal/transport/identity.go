@@ -97,11 +97,6 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	if err := t.check(who); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	if t.peer(who.from) != nil { // strangers are refused below
-		if err := t.met(who); err != nil {
-			return nil, status.Error(codes.DataLoss, err.Error())
-		}
-	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if !t.started || t.closed {
@@ -114,10 +109,11 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	// Under the lock, so that Close, which sets closed under it, waits for
 	// everybody who got past it.
 	t.running.Add(1)
-	return &remote{peer: p, incarnation: who.incarnation, from: addressOf(ctx)}, nil
+	return &remote{peer: p, who: who, incarnation: who.incarnation, from: addressOf(ctx)}, nil
 }
 
-// met tells the owner of this transport whose data the other side has.
+// met tells the owner of this transport whose data the other side has. It comes last: what
+// is refused for another reason, such as a copy of a server that runs, is not noted.
 func (t *Transport) met(who identity) error {
 	if t.o.Meet == nil || who.data == 0 {
 		return nil

@@ -41,12 +41,41 @@ func TestSecondServerWithOneIDIsRefused(t *testing.T) {
 	}
 	require.False(t, second.Connected(1))
 	require.True(t, servers[2].Connected(1), "the first one is left alone")
+	md := second.identity(1)
+	for range 3 { // it comes back, from other ports
+		require.Equal(t, codes.AlreadyExists, status.Code(linkWith(t, servers[1], md)))
+	}
+	require.Equal(t, 1, servers[1].logs.FilterMessage("refused a link").Len())
 
 	// Once the first is gone there is no reason to refuse any more.
 	servers[2].kill()
 	second.awaitLink(t, 1)
 	require.True(t, second.Send(1, call(5)))
 	eventually(t, func() bool { return len(servers[1].calls(2)) == 1 }, "the second one is heard")
+}
+
+// A server that was killed and started again may find itself connected still, but not for
+// long. A copy finds that every time, and its data is not noted.
+func TestACopyOfAServerThatRunsIsExpelled(t *testing.T) {
+	marks := make(chan Mark, 100)
+	a := start(t, setup{id: 1, silence: 100 * time.Millisecond, meet: func(_ uint64, m Mark, _ uint64) error { marks <- m; return nil }})
+	b := start(t, setup{id: 2, silence: 100 * time.Millisecond, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{0xb, 1}})
+	require.NoError(t, a.UpdatePeer(2, []string{"http://" + b.addr}))
+	b.awaitLink(t, 1)
+	told := make(chan error, 1)
+	start(t, setup{id: 2, silence: 100 * time.Millisecond, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{0xb, 2}, expelled: func(err error) {
+		select {
+		case told <- err:
+		default:
+		}
+	}})
+	err := <-told
+	require.ErrorIs(t, err, ErrTwin)
+	require.ErrorContains(t, err, "two servers have the id 2")
+	require.True(t, b.Connected(1))
+	for len(marks) > 0 {
+		require.Equal(t, Mark{0xb, 1}, <-marks)
+	}
 }
 
 func TestOwnIDOnTheOtherSideIsRefused(t *testing.T) {

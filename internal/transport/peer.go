@@ -26,6 +26,10 @@ const (
 
 	// How long a peer may take to accept a link, in units of Options.Silence.
 	handshakeSilences = 5
+
+	// How long a peer may say, in the same units, that another server with this one's
+	// id is connected, until that can't be this server's last life any more.
+	twinSilences = 10
 )
 
 // peer is another server: the link to it, and the link from it.
@@ -103,11 +107,13 @@ func (p *peer) seen() {
 func (p *peer) run() {
 	backoff := minBackoff
 	var reported string
+	var twin time.Time // since when there has been another server with this one's id
 	for p.life.Err() == nil {
 		wasUp, err := p.converse()
 		if p.life.Err() != nil {
 			return
 		}
+		twin, err = p.noteTwin(twin, err)
 		if lost := p.queue.clear(); lost || wasUp {
 			p.t.o.Handler.Unreachable(p.id)
 			p.metrics.sendFailures.Inc()
@@ -127,6 +133,20 @@ func (p *peer) run() {
 	}
 }
 
+// noteTwin takes the word of a peer that another server with this one's id is connected for
+// true when it has said so for a while.
+func (p *peer) noteTwin(since time.Time, err error) (time.Time, error) {
+	switch {
+	case status.Code(err) != codes.AlreadyExists:
+		return time.Time{}, err
+	case since.IsZero():
+		return time.Now(), err
+	case time.Since(since) > twinSilences*p.t.o.Silence:
+		return since, &expelledError{text: status.Convert(err).Message(), cause: ErrTwin}
+	}
+	return since, err
+}
+
 // report logs why there is no link, once per reason.
 func (p *peer) report(err error, reported string) string {
 	if err.Error() == reported {
@@ -136,7 +156,7 @@ func (p *peer) report(err error, reported string) string {
 	switch {
 	case errors.As(err, &expelled) && p.t.o.Expelled != nil:
 		p.t.o.Expelled(expelled)
-	case status.Code(err) == codes.FailedPrecondition:
+	case status.Code(err) == codes.FailedPrecondition || status.Code(err) == codes.AlreadyExists:
 		p.log.Warn("the peer refuses this server", zap.Error(err))
 	default:
 		p.log.Warn("no link to the peer", zap.Error(err))
@@ -197,7 +217,7 @@ func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc
 			err = fmt.Errorf("no stoa server answers there")
 		}
 		if status.Code(err) == codes.DataLoss {
-			return nil, &expelledError{status.Convert(err).Message()}
+			return nil, &expelledError{text: status.Convert(err).Message()}
 		}
 		return nil, causeOr(ctx, err)
 	}
@@ -216,10 +236,18 @@ func (p *peer) recognise(md metadata.MD) error {
 	return p.t.met(who)
 }
 
-// expelledError is a peer's word that this server's data is not what it was.
-type expelledError struct{ text string }
+// expelledError is a peer's word that this server must not go on: its data is not what it
+// was, or another server runs with a copy of it.
+type expelledError struct {
+	text  string
+	cause error
+}
 
 func (e *expelledError) Error() string { return e.text }
+func (e *expelledError) Unwrap() error { return e.cause }
+
+// ErrTwin says that another server runs under this one's id.
+var ErrTwin = errors.New("another server has the same id")
 
 // causeOr prefers the reason for which ctx was ended here to gRPC's.
 func causeOr(ctx context.Context, err error) error {

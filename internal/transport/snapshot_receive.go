@@ -28,6 +28,11 @@ func (t *Transport) Install(stream grpc.ClientStreamingServer[peerpb.Chunk, peer
 		return err
 	}
 	defer t.running.Done()
+	if err := t.met(from.who); err != nil {
+		err = status.Error(codes.DataLoss, err.Error())
+		t.logRefusal(stream.Context(), err)
+		return err
+	}
 	p, m, name := from.peer, t.o.Metrics, label(from.peer.id)
 	m.snapshotsReceiving.WithLabelValues(name).Inc()
 	defer m.snapshotsReceiving.WithLabelValues(name).Dec()

@@ -48,7 +48,7 @@ type Options struct {
 	Mark Mark
 	Meet func(peer uint64, m Mark, start uint64) error
 	// Expelled is called when a peer refuses this server because its data is not what
-	// it was. It should end the process.
+	// it was, or because another server runs under its id. It should end the process.
 	Expelled func(error)
 	// Incarnation tells this process from any other that claims the same id; 0: a
 	// random number.

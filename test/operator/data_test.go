@@ -83,6 +83,22 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	put(t, c.Servers[0], "second", 5)
 }
 
+// A copy of a directory, beside the member that it was copied from.
+func TestTwoServersOnCopies(t *testing.T) {
+	c := cluster(t)
+	s := c.Servers[2]
+	require.NoError(t, s.Pause())
+	copyDir(t, s.DataDir, s.DataDir+".copy")
+	require.NoError(t, s.Resume())
+	plan := process.NewT(t, process.Spec{}).Servers[0]
+	refuses(t, s.With("--data-dir="+s.DataDir+".copy", "--listen-client-urls="+plan.ClientURL, "--listen-peer-urls="+plan.PeerURL),
+		"two servers have the id", "stop one of the two")
+	put(t, s, "second", 5)
+	require.NoError(t, s.Kill()) // nor has the copy done harm
+	require.NoError(t, c.Restart(t.Context(), s))
+	requireKeys(t, s, "second", 5)
+}
+
 // A restored disk image has lost what the member has said since.
 func TestOlderDirectoryPutBack(t *testing.T) {
 	back := func(t *testing.T, s *process.Server, image string) {
