@@ -142,20 +142,19 @@ func (p *peer) noteTwin(since time.Time, err error) (time.Time, error) {
 	case since.IsZero():
 		return time.Now(), err
 	case time.Since(since) > twinSilences*p.t.o.Silence:
-		return since, &expelledError{text: status.Convert(err).Message(), cause: ErrTwin}
+		return since, &expelledError{text: err.Error(), cause: ErrTwin}
 	}
 	return since, err
 }
 
 // report logs why there is no link, once per reason.
 func (p *peer) report(err error, reported string) string {
-	if err.Error() == reported {
-		return reported
-	}
 	var expelled *expelledError
-	switch {
-	case errors.As(err, &expelled) && p.t.o.Expelled != nil:
+	if errors.As(err, &expelled) && p.t.o.Expelled != nil {
 		p.t.o.Expelled(expelled)
+	}
+	switch {
+	case err.Error() == reported:
 	case status.Code(err) == codes.FailedPrecondition || status.Code(err) == codes.AlreadyExists:
 		p.log.Warn("the peer refuses this server", zap.Error(err))
 	default:
