@@ -204,7 +204,7 @@ func report(cfg *config.Config, lg *zap.Logger) {
 		zap.String("git-sha", version.Commit()), zap.Strings("args", os.Args), zap.String("name", cfg.Name),
 		zap.String("data-dir", cfg.DataDir),
 		zap.Duration("heartbeat-interval", cfg.HeartbeatInterval), zap.Duration("election-timeout", cfg.ElectionTimeout),
-		zap.Uint64("snapshot-count", cfg.SnapshotCount), zap.Uint64("snapshot-catchup-entries", cfg.SnapshotCatchUpEntries),
+		zap.Uint64("snapshot-catchup-entries", cfg.SnapshotCatchUpEntries),
 		zap.Int64("quota-backend-bytes", cfg.QuotaBackendBytes))
 	for _, n := range cfg.Notices {
 		log := lg.Info
@@ -212,8 +212,5 @@ func report(cfg *config.Config, lg *zap.Logger) {
 			log = lg.Warn
 		}
 		log(n.Text, zap.String("setting", n.Setting), zap.String("value", n.Value))
-	}
-	for _, name := range cfg.Unused {
-		lg.Info("accepted for etcd's sake, without effect", zap.String("flag", name))
 	}
 }

@@ -13,33 +13,39 @@ import (
 // parsed into variables that nobody reads, so that a mistake in them is found
 // all the same.
 func (d *declaration) acceptedOnly() {
-	first := len(d.settings)
 	d.group = "Known from etcd, without effect here"
-	num(d, "max-snapshots", new(uint), 5, "A server has one snapshot, its backend file.")
-	num(d, "max-wals", new(uint), 5, "Log segments are deleted when nobody needs them.")
-	num(d, "backend-batch-limit", new(int), 0, "The backend is flushed by time.")
-	d.duration("raft-read-timeout", new(time.Duration), 5*time.Second, "Peer streams are watched by gRPC keepalives.").flagOnly()
-	d.duration("raft-write-timeout", new(time.Duration), 5*time.Second, "Peer streams are watched by gRPC keepalives.").flagOnly()
-	d.bool("enable-grpc-gateway", new(bool), true, "There is no JSON gateway.")
-	d.duration("corrupt-check-time", new(time.Duration), 0, "State hashes are compared on demand.")
-	d.duration("compact-hash-check-time", new(time.Duration), time.Minute, "State hashes are compared on demand.")
-	num(d, "compaction-batch-limit", new(int), 0, "Compaction goes on in small steps.")
-	d.duration("compaction-sleep-interval", new(time.Duration), 0, "Compaction goes on in small steps.")
-	d.duration("downgrade-check-time", new(time.Duration), 5*time.Second, "There is nothing to downgrade to.")
-	d.bool("memory-mlock", new(bool), false, "Reads don't touch the backend's pages.")
-	num(d, "bootstrap-defrag-threshold-megabytes", new(uint), 0, "Defragment on demand.")
-	d.bool("enable-distributed-tracing", new(bool), false, "There is no tracing.")
-	d.text("distributed-tracing-address", new(string), "localhost:4317", "There is no tracing.")
-	d.text("distributed-tracing-service-name", new(string), "etcd", "There is no tracing.")
-	d.text("distributed-tracing-instance-id", new(string), "", "There is no tracing.")
-	num(d, "distributed-tracing-sampling-rate", new(int), 0, "There is no tracing.")
-	d.text("feature-gates", &d.cfg.featureGates, "", "Gate=true|false,...: etcd's gates are checked by name.")
-	d.choice("v2-deprecation", new(string), "There is no v2 store.", "write-only", "write-only-skip-check", "write-only-drop-data", "gone")
-	for _, s := range d.settings[first:] {
-		s.unused = true
-	}
+	const byHand = "members' states are compared only by hand: etcdctl endpoint hashkv --cluster"
+	const streams = "streams between members are watched by pulses and gRPC keepalives"
+	const steps = "compactions are always carried out in small steps"
+	const tracing = "there is no tracing"
+	d.knob(num(d, "max-snapshots", new(uint), 5, ""), "a server has one snapshot, its state file")
+	d.knob(num(d, "max-wals", new(uint), 5, ""), "log segments are removed as soon as they are not needed")
+	d.knob(num(d, "backend-batch-limit", new(int), 0, ""), "the state file is written by time alone")
+	d.knob(d.duration("raft-read-timeout", new(time.Duration), 5*time.Second, "").flagOnly(), streams)
+	d.knob(d.duration("raft-write-timeout", new(time.Duration), 5*time.Second, "").flagOnly(), streams)
+	d.knob(d.bool("enable-grpc-gateway", new(bool), true, ""), "there is no JSON gateway", "false")
+	d.knob(d.duration("corrupt-check-time", new(time.Duration), 0, ""), byHand)
+	d.knob(d.duration("compact-hash-check-time", new(time.Duration), time.Minute, ""), byHand)
+	d.knob(num(d, "compaction-batch-limit", new(int), 0, ""), steps)
+	d.knob(d.duration("compaction-sleep-interval", new(time.Duration), 0, ""), steps)
+	d.knob(d.duration("downgrade-check-time", new(time.Duration), 5*time.Second, ""), "there is nothing to downgrade to")
+	d.knob(d.bool("memory-mlock", new(bool), false, ""), "memory is not locked, and may be swapped out")
+	d.knob(d.bool("enable-distributed-tracing", new(bool), false, ""), tracing)
+	d.knob(d.text("distributed-tracing-address", new(string), "localhost:4317", ""), tracing)
+	d.knob(d.text("distributed-tracing-service-name", new(string), "etcd", ""), tracing)
+	d.knob(d.text("distributed-tracing-instance-id", new(string), "", ""), tracing)
+	d.knob(num(d, "distributed-tracing-sampling-rate", new(int), 0, ""), tracing)
+	d.knob(d.choice("v2-deprecation", new(string), "", "write-only", "write-only-skip-check", "write-only-drop-data", "gone"),
+		"there is no v2 store", "write-only", "write-only-skip-check", "write-only-drop-data", "gone")
+	d.text("feature-gates", &d.cfg.featureGates, "", "Gate=true|false,...: etcd's gates are known by name; a warning says which are not obeyed.")
 	d.refused()
 	d.longIgnored()
+}
+
+// knob declares a setting that is there for the sake of etcd's command lines alone.
+func (d *declaration) knob(s *setting, missing string, harmless ...string) {
+	s.usage = strings.ToUpper(missing[:1]) + missing[1:] + "."
+	s.noEffect(missing, harmless...)
 }
 
 // refused declares what must not be ignored and isn't there: finish stops when
@@ -78,15 +84,8 @@ func (d *declaration) longIgnored() {
 		"max-result-buffer", "max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout",
 		"retry-interval", "snapshot", "v", "vv", "test.coverprofile", "test.outputdir",
 	} {
-		s := d.add(name, nothing{}, "").flagOnly()
-		s.hidden, s.unused = true, true
+		d.add(name, nothing{}, "").flagOnly().noEffect("etcd ignores it, too", "never").hidden = true
 	}
-}
-
-// featureGates are the names that etcd 3.7 knows.
-var featureGates = []string{
-	"AllAlpha", "AllBeta", "CompactHashCheck", "FastLeaseKeepAlive", "InitialCorruptCheck", "LeaseCheckpoint",
-	"LeaseCheckpointPersist", "PriorityRequest", "SetMemberLocalAddr", "StopGRPCServiceOnDefrag", "TxnModeWriteWithSharedBuffer",
 }
 
 // origins is the value of --cors: URLs, or * for all.

@@ -45,26 +45,20 @@ type Config struct {
 	InitialCluster      types.URLsMap
 	InitialClusterToken string
 	NewCluster          bool // --initial-cluster-state is new
-	StrictReconfigCheck bool
 
 	// Partitions is never 0. A server that has data, or that joins a cluster that has
 	// begun, takes the cluster's number instead.
 	Partitions int
 
-	HeartbeatInterval          time.Duration
-	ElectionTimeout            time.Duration
-	InitialElectionTickAdvance bool
-	PreVote                    bool
-	SnapshotCount              uint64
-	SnapshotCatchUpEntries     uint64
-	UnsafeNoFsync              bool
+	HeartbeatInterval        time.Duration
+	ElectionTimeout          time.Duration
+	SnapshotCatchUpEntries   uint64
+	DefragThresholdMegabytes uint
 
 	QuotaBackendBytes           int64 // > 0, or 0 for no quota
 	BackendBatchInterval        time.Duration
-	BackendFreelistType         string
 	AutoCompaction              AutoCompaction
 	WatchProgressNotifyInterval time.Duration // 0: the default of the watch hub
-	MaxLearners                 int
 
 	MaxTxnOps            uint
 	MaxRequestBytes      uint
@@ -85,12 +79,8 @@ type Config struct {
 	EnablePprof   bool
 	Metrics       string // basic or extensive
 
-	Auth Auth
-	Log  Log
+	Log Log
 
-	// Unused lists the settings that were given, are known from etcd, and
-	// change nothing here.
-	Unused  []string
 	Notices []Notice
 
 	given map[string]bool // by name: by flag, environment or file
@@ -104,6 +94,7 @@ type Config struct {
 	tlsMin, tlsMax    string
 	cipherSuites      []string
 	featureGates      string
+	freelist          string
 	discovery         discovery
 	forceNewCluster   bool
 	fallback          string
@@ -120,13 +111,6 @@ type AutoCompaction struct {
 // KeepAlive is what the gRPC server does about silent or pinging clients.
 type KeepAlive struct {
 	MinTime, Interval, Timeout time.Duration
-}
-
-// Auth is read by the auth service; without it the values are only checked.
-type Auth struct {
-	Token      string
-	BcryptCost uint
-	TokenTTL   uint
 }
 
 // Log says where log lines go, and in which form.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,16 +58,16 @@ func TestEveryEtcdFlagIsKnown(t *testing.T) {
 
 func TestFormsOfFlags(t *testing.T) {
 	for _, line := range []string{
-		"--name=a --snapshot-count=5 --strict-reconfig-check=false",
-		"--name a --snapshot-count 5 -strict-reconfig-check=false",
-		"-name a -snapshot-count=0x5 --strict-reconfig-check=0",
-		"--name b --name a --snapshot-count=4 --snapshot-count=5 --strict-reconfig-check=f",
+		"--name=a --max-txn-ops=5 --auto-tls=false",
+		"--name a --max-txn-ops 5 -auto-tls=false",
+		"-name a -max-txn-ops=0x5 --auto-tls=0",
+		"--name b --name a --max-txn-ops=4 --max-txn-ops=5 --auto-tls=f",
 	} {
 		c, err := parse(t, line)
 		require.NoError(t, err, line)
 		require.Equal(t, "a", c.Name, line)
-		require.EqualValues(t, 5, c.SnapshotCount, line)
-		require.False(t, c.StrictReconfigCheck, line)
+		require.EqualValues(t, 5, c.MaxTxnOps, line)
+		require.False(t, c.ClientAutoTLS, line)
 	}
 }
 
@@ -136,17 +137,59 @@ func TestUnreadableCommandLineIsAUsageError(t *testing.T) {
 	require.True(t, c.ShowVersion)
 }
 
-func TestUnusedFlagsAreReported(t *testing.T) {
-	c, err := parse(t, "--max-snapshots=3 --enable-grpc-gateway=false --pre-vote=false --name=a", "ETCD_MAX_WALS=4")
+// warnings are what the log will say of settings, by their names.
+func warnings(c *Config) map[string]string {
+	all := map[string]string{}
+	for _, n := range c.Notices {
+		if n.Warn {
+			all[n.Setting] = n.Text
+		}
+	}
+	return all
+}
+
+// Whatever is asked for and not done is a warning that says what is missing.
+func TestWhatIsNotDoneIsAWarning(t *testing.T) {
+	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --enable-grpc-gateway=true --pre-vote=false --auth-token=jwt,pub-key=x --v"+
+		" --corrupt-check-time=1h --unsafe-no-fsync --feature-gates=InitialCorruptCheck=true,LeaseCheckpoint=false,PriorityRequest=false", "ETCD_MAX_WALS=4")
 	require.NoError(t, err)
-	require.Equal(t, []string{"enable-grpc-gateway", "max-snapshots", "max-wals", "pre-vote"}, c.Unused)
+	got := warnings(c)
+	for name, missing := range map[string]string{
+		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments", "enable-grpc-gateway": "there is no JSON gateway",
+		"pre-vote": "the pre-vote phase is always on", "auth-token": "there is no authentication", "corrupt-check-time": "etcdctl endpoint hashkv",
+		"unsafe-no-fsync": "every write is synced", "InitialCorruptCheck": "not compared", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
+	} {
+		require.Contains(t, got[name], missing, name)
+		delete(got, name)
+	}
+	require.Empty(t, got)
+
+	// What the server does anyway needs no warning.
+	c, err = parse(t, "--name=a --data-dir=d --enable-grpc-gateway=false --pre-vote=true --auth-token=simple --max-wals=5 --corrupt-check-time=0"+
+		" --feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=false --backend-bbolt-freelist-type=map --v2-deprecation=gone")
+	require.NoError(t, err)
+	require.Equal(t, []string{"v2-deprecation"}, slices.Collect(maps.Keys(warnings(c))))
+
+	c, err = parse(t, "--name=a --data-dir=d --feature-gates=AllAlpha=true,PriorityRequest=false")
+	require.NoError(t, err)
+	require.Equal(t, []string{"CompactHashCheck", "InitialCorruptCheck", "SetMemberLocalAddr", "StopGRPCServiceOnDefrag"},
+		slices.Sorted(maps.Keys(warnings(c))))
+}
+
+// Every setting is either read by somebody or says what is missing without it.
+func TestNoSettingIsSilentlyWithoutEffect(t *testing.T) {
+	for _, s := range declare().settings {
+		if s.unused {
+			require.NotEmpty(t, s.missing, s.name)
+		}
+	}
 }
 
 func TestEnvironment(t *testing.T) {
 	t.Run("sets what no flag sets", func(t *testing.T) {
-		c, err := parse(t, "--name=a", "ETCD_SNAPSHOT_COUNT=7", "STOA_PARTITIONS=3", "PATH=/bin", "ETCD_DATA_DIR=")
+		c, err := parse(t, "--name=a", "ETCD_MAX_TXN_OPS=7", "STOA_PARTITIONS=3", "PATH=/bin", "ETCD_DATA_DIR=")
 		require.NoError(t, err)
-		require.EqualValues(t, 7, c.SnapshotCount)
+		require.EqualValues(t, 7, c.MaxTxnOps)
 		require.Equal(t, 3, c.Partitions)
 		require.True(t, c.Given("partitions"))
 		require.Equal(t, "a.stoa", c.DataDir)

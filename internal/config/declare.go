@@ -45,8 +45,15 @@ func (s *setting) in(key string) *setting { s.key = key; return s }
 // flagOnly marks a setting that etcd's file has no key for.
 func (s *setting) flagOnly() *setting { s.key = ""; return s }
 
-// noEffect marks a setting that the server doesn't look at (yet).
-func (s *setting) noEffect() *setting { s.unused = true; return s }
+// noEffect marks a setting that the server doesn't look at. missing says what is not done
+// by that, but for the values with which nothing is missing; none given: the default.
+func (s *setting) noEffect(missing string, harmless ...string) *setting {
+	if len(harmless) == 0 {
+		harmless = []string{s.value.String()}
+	}
+	s.unused, s.missing, s.harmless = true, missing, harmless
+	return s
+}
 
 func (d *declaration) text(name string, p *string, def, usage string) *setting {
 	*p = def
@@ -114,13 +121,13 @@ func (d *declaration) member() {
 	d.urls("listen-client-http-urls", &c.ListenClientHTTPURLs, "", "List of URLs to listen on for HTTP alone; removes HTTP from --listen-client-urls.")
 	d.urls("listen-peer-urls", &c.ListenPeerURLs, defaultPeerURL, "List of URLs to listen on for peer traffic.")
 	d.urls("listen-metrics-urls", &c.ListenMetricsURLs, "", "List of URLs to listen on for the metrics and health endpoints.")
-	num(d, "snapshot-count", &c.SnapshotCount, 10000, "Number of log entries that a server keeps applying before it considers to cut its log.").noEffect()
+	num(d, "snapshot-count", new(uint64), 10000, "Number of log entries that a server keeps applying before it considers to cut its log.").noEffect("the log is cut as soon as the state file holds it")
 	num(d, "snapshot-catchup-entries", &c.SnapshotCatchUpEntries, 5000, "Number of log entries kept for followers that lag.")
 	c.HeartbeatInterval, c.ElectionTimeout = 100*time.Millisecond, time.Second
 	d.add("heartbeat-interval", milliseconds{&c.HeartbeatInterval}, "Time (in milliseconds) of a heartbeat interval.")
 	d.add("election-timeout", milliseconds{&c.ElectionTimeout}, "Time (in milliseconds) for an election to time out.")
-	d.bool("initial-election-tick-advance", &c.InitialElectionTickAdvance, true, "Whether to fast-forward initial election ticks on boot for faster election.").noEffect()
-	d.bool("pre-vote", &c.PreVote, true, "Enable the Raft pre-vote phase.").noEffect()
+	d.bool("initial-election-tick-advance", new(bool), true, "Whether to fast-forward initial election ticks on boot for faster election.").noEffect("election ticks are not fast-forwarded; a server that is alone needs no election timeout", "false")
+	d.bool("pre-vote", new(bool), true, "Enable the Raft pre-vote phase.").noEffect("the pre-vote phase is always on")
 	d.bool("socket-reuse-port", &c.SocketOpts.ReusePort, false, "Set SO_REUSEPORT on listeners.").in("reuse-port").section = "socket-options"
 	d.bool("socket-reuse-address", &c.SocketOpts.ReuseAddress, false, "Set SO_REUSEADDR on listeners.").in("reuse-address").section = "socket-options"
 }
@@ -135,14 +142,14 @@ func (d *declaration) limits() {
 	d.group = "Limits"
 	num(d, "quota-backend-bytes", &c.QuotaBackendBytes, 0, "Size at which the backend raises the space alarm and refuses writes (0: 2 GiB, negative: none).")
 	d.duration("backend-batch-interval", &c.BackendBatchInterval, 0, "Maximum time between two flushes of the backend (0: 100ms).")
-	d.text("backend-bbolt-freelist-type", &c.BackendFreelistType, "", "Freelist of the backend: array or map.").noEffect()
+	d.text("backend-bbolt-freelist-type", &c.freelist, "", "Freelist of the backend: array or map.").noEffect("the freelist is always a map", "", "map")
 	num(d, "max-txn-ops", &c.MaxTxnOps, 128, "Maximum number of operations in a transaction.")
 	num(d, "max-request-bytes", &c.MaxRequestBytes, 1536*1024, "Maximum client request size in bytes.")
 	num(d, "max-concurrent-streams", &c.MaxConcurrentStreams, math.MaxUint32, "Maximum concurrent streams of one client connection.")
 	d.duration("grpc-keepalive-min-time", &c.KeepAlive.MinTime, 5*time.Second, "Minimum interval at which a client may ping the server.")
 	d.duration("grpc-keepalive-interval", &c.KeepAlive.Interval, 2*time.Hour, "Interval at which the server pings a silent client (0 to disable).")
 	d.duration("grpc-keepalive-timeout", &c.KeepAlive.Timeout, 20*time.Second, "Wait for the answer to such a ping before the connection is closed (0 to disable).")
-	num(d, "max-learners", &c.MaxLearners, 1, "Maximum number of learners in the cluster.").noEffect()
+	num(d, "max-learners", new(int), 1, "Maximum number of learners in the cluster.").noEffect("there are no learners yet")
 }
 
 func (d *declaration) clustering() {
@@ -153,7 +160,7 @@ func (d *declaration) clustering() {
 	d.choice("initial-cluster-state", &c.clusterState, "Whether the cluster is to be founded ('new') or joined ('existing'). Ignored by a server that has data.", "new", "existing")
 	d.text("initial-cluster-token", &c.InitialClusterToken, "etcd-cluster", "Token that keeps clusters founded with equal members apart.")
 	d.urls("advertise-client-urls", &c.AdvertiseClientURLs, defaultClientURL, "List of this member's client URLs to advertise to the public.")
-	d.bool("strict-reconfig-check", &c.StrictReconfigCheck, true, "Reject reconfiguration requests that would cause quorum loss.").noEffect()
+	d.bool("strict-reconfig-check", new(bool), true, "Reject reconfiguration requests that would cause quorum loss.").noEffect("members can't be changed yet")
 	d.text("auto-compaction-retention", &c.retention, "0", "History to keep: hours or a duration (periodic), or a number of revisions (revision). 0 disables auto compaction.")
 	d.text("auto-compaction-mode", &c.compactionMode, "periodic", "What the retention counts: periodic or revision.")
 }
@@ -168,9 +175,9 @@ func (d *declaration) security() {
 	d.set("host-whitelist", &c.HostWhitelist, "*", "Comma-separated host names accepted in plain HTTP requests (empty or * allows all).")
 	d.add("cors", origins{&c.CORS}, "Comma-separated origins accepted by CORS (empty or * allows all).")
 	c.CORS = []string{"*"}
-	d.text("auth-token", &c.Auth.Token, "simple", "Kind of the auth token, with options.").noEffect()
-	num(d, "bcrypt-cost", &c.Auth.BcryptCost, 10, "Cost of bcrypt for password hashes.").noEffect()
-	num(d, "auth-token-ttl", &c.Auth.TokenTTL, 300, "Life of a simple auth token in seconds.").noEffect()
+	d.text("auth-token", new(string), "simple", "Kind of the auth token, with options.").noEffect(noAuth)
+	num(d, "bcrypt-cost", new(uint), 10, "Cost of bcrypt for password hashes.").noEffect(noAuth)
+	num(d, "auth-token-ttl", new(uint), 300, "Life of a simple auth token in seconds.").noEffect(noAuth)
 }
 
 func (d *declaration) clientTLS() {
@@ -179,8 +186,8 @@ func (d *declaration) clientTLS() {
 	defer func() { d.section = "" }()
 	d.text("cert-file", &t.CertFile, "", "Path to the client server TLS cert file.")
 	d.text("key-file", &t.KeyFile, "", "Path to the client server TLS key file.")
-	d.text("client-cert-file", &t.ClientCertFile, "", "Cert file for the server's own client connections, if not the server's cert.")
-	d.text("client-key-file", &t.ClientKeyFile, "", "Key file for the server's own client connections.")
+	d.text("client-cert-file", &t.ClientCertFile, "", "Cert file for the server's own client connections, if not the server's cert.").noEffect("a server makes no connections to client ports")
+	d.text("client-key-file", &t.ClientKeyFile, "", "Key file for the server's own client connections.").noEffect("a server makes no connections to client ports")
 	d.bool("client-cert-auth", &t.ClientCertAuth, false, "Demand a certificate of clients.")
 	d.text("client-crl-file", &t.CRLFile, "", "Path to the client certificate revocation list file.").flagOnly()
 	d.list("client-cert-allowed-hostname", &t.AllowedHostnames, "Host names of which a client certificate has to carry one.").in("allowed-hostname")
@@ -212,20 +219,23 @@ func (d *declaration) logging() {
 	d.set("log-outputs", &l.Outputs, "default", "Comma-separated: stdout, stderr, systemd/journal, or paths of files.")
 	d.text("log-level", &l.Level, "info", "debug, info, warn, error, panic, or fatal.")
 	d.text("log-format", &l.Format, "json", "json or console.")
-	d.bool("enable-log-rotation", &l.Rotate, false, "Rotate the one file that --log-outputs names.").noEffect()
-	d.text("log-rotation-config-json", &l.RotationConfig, defaultRotation, "How to rotate it.").noEffect()
+	d.bool("enable-log-rotation", &l.Rotate, false, "Rotate the one file that --log-outputs names.")
+	d.text("log-rotation-config-json", &l.RotationConfig, defaultRotation, "How to rotate it: maxsize (MiB), maxage (days), maxbackups, localtime, compress.")
 }
 
 func (d *declaration) upkeep() {
 	c := d.cfg
 	d.group = "Monitoring and upkeep"
-	d.choice("metrics", &c.Metrics, "Detail of exported metrics: basic, or extensive to include gRPC latency histograms.", "basic", "extensive").noEffect()
+	d.choice("metrics", &c.Metrics, "Detail of exported metrics: basic, or extensive to include gRPC latency histograms.", "basic", "extensive")
 	d.bool("enable-pprof", &c.EnablePprof, false, "Serve profiles at the client URL + /debug/pprof/.")
 	d.duration("watch-progress-notify-interval", &c.WatchProgressNotifyInterval, 0, "Interval of periodic watch progress notifications (0: 10m).")
-	d.duration("warning-apply-duration", &c.WarningApplyDuration, 100*time.Millisecond, "Time after which a slow apply is logged.").noEffect()
-	d.duration("warning-unary-request-duration", &c.WarningUnaryDuration, 300*time.Millisecond, "Time after which a slow request is logged.").noEffect()
-	d.bool("unsafe-no-fsync", &c.UnsafeNoFsync, false, "Disable fsync: loses data in a crash.").noEffect()
+	d.duration("warning-apply-duration", &c.WarningApplyDuration, 100*time.Millisecond, "Time after which a slow read or apply is logged.")
+	d.duration("warning-unary-request-duration", &c.WarningUnaryDuration, 300*time.Millisecond, "Time after which a slow unary request is logged.")
+	num(d, "bootstrap-defrag-threshold-megabytes", &c.DefragThresholdMegabytes, 0, "Defragment the backend at the start if that frees as many megabytes (0: never).")
+	d.bool("unsafe-no-fsync", new(bool), false, "Disable fsync: loses data in a crash.").noEffect("every write is synced all the same")
 }
+
+const noAuth = "there is no authentication yet: everybody who reaches a client port may do everything"
 
 const (
 	defaultName      = "default"

@@ -22,7 +22,7 @@ func (d *declaration) finish() (*Config, error) {
 	d.reportUnused()
 	for _, step := range []func() error{
 		c.checkLogging, c.checkURLs, c.checkCluster, c.checkTimes, c.finishCompaction,
-		c.checkFeatureGates, c.finishTLS, c.finishPartitions, c.checkLimits,
+		d.readFeatureGates, c.finishTLS, c.finishPartitions, c.checkLimits,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -46,13 +46,13 @@ func (d *declaration) finish() (*Config, error) {
 	return c, nil
 }
 
+// reportUnused warns of what was asked for and is not done.
 func (d *declaration) reportUnused() {
 	for _, s := range d.settings {
-		if s.unused && d.given[s.name] {
-			d.cfg.Unused = append(d.cfg.Unused, s.name)
+		if s.unused && d.given[s.name] && !slices.Contains(s.harmless, s.value.String()) {
+			d.note(true, "--"+s.name+" has no effect: "+s.missing, s.name, s.value.String())
 		}
 	}
-	slices.Sort(d.cfg.Unused)
 	if d.given["max-snapshots"] {
 		d.note(true, "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8.", "max-snapshots", "")
 	}
@@ -237,28 +237,6 @@ func (c *Config) finishCompaction() error {
 	return nil
 }
 
-func (c *Config) checkFeatureGates() error {
-	if c.featureGates == "" {
-		return nil
-	}
-	for _, gate := range strings.Split(c.featureGates, ",") {
-		name, v, ok := strings.Cut(strings.TrimSpace(gate), "=")
-		if name == "" && !ok {
-			continue
-		}
-		if !ok {
-			return fmt.Errorf("--feature-gates: missing bool value for %s", name)
-		}
-		if _, err := strconv.ParseBool(strings.TrimSpace(v)); err != nil {
-			return fmt.Errorf("--feature-gates: invalid value of %s=%s", name, v)
-		}
-		if !slices.Contains(featureGates, strings.TrimSpace(name)) {
-			return fmt.Errorf("--feature-gates: unrecognized feature gate: %s", name)
-		}
-	}
-	return nil
-}
-
 func (c *Config) finishTLS() error {
 	lowest, err := tlsutil.GetTLSVersion(c.tlsMin)
 	if err != nil {
@@ -311,7 +289,7 @@ func (c *Config) checkLimits() error {
 	if c.MaxRequestBytes == 0 || c.MaxRequestBytes > 1<<31-1-grpcOverhead {
 		return fmt.Errorf("--max-request-bytes %d: want 1 to %d", c.MaxRequestBytes, 1<<31-1-grpcOverhead)
 	}
-	if f := c.BackendFreelistType; f != "" && f != "array" && f != "map" {
+	if f := c.freelist; f != "" && f != "array" && f != "map" {
 		return fmt.Errorf("--backend-bbolt-freelist-type %q: want array or map", f)
 	}
 	return nil

@@ -21,9 +21,13 @@ type setting struct {
 	section string // key of the enclosing map in the file, if any
 	key     string // key in the file; empty if the file can't set it
 	usage   string
-	unused  bool // known from etcd, changes nothing here
 	hidden  bool // not in the help text
-	value   value
+	// unused settings are known from etcd and change nothing here. missing says what is not
+	// done. With one of the harmless values the server does what was asked for all the same.
+	unused   bool
+	missing  string
+	harmless []string
+	value    value
 }
 
 // value parses what is given for a setting into the variable that it was made

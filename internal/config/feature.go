@@ -1,0 +1,64 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Feature is one of etcd's feature gates.
+type Feature struct {
+	Name, Stage string // Stage is ALPHA or BETA, as in etcd
+	// On tells whether the server does what the gate stands for. No gate changes that.
+	On      bool
+	missing string // what is not done, or, if On, what is always done
+}
+
+// Features are the gates of etcd 3.7, sorted by name.
+var Features = []Feature{
+	{"AllAlpha", "ALPHA", false, ""},
+	{"AllBeta", "BETA", false, ""},
+	{"CompactHashCheck", "ALPHA", false, "the members' states are not compared after compactions; use etcdctl endpoint hashkv --cluster"},
+	{"FastLeaseKeepAlive", "BETA", false, "a lease is renewed by a leader that has confirmed that it leads"},
+	{"InitialCorruptCheck", "ALPHA", false, "a member's state is not compared with the others' before it serves; use etcdctl endpoint hashkv --cluster"},
+	{"LeaseCheckpoint", "ALPHA", true, "the remaining time of leases is always checkpointed"},
+	{"LeaseCheckpointPersist", "ALPHA", true, "checkpoints of leases are always stored"},
+	{"PriorityRequest", "ALPHA", false, "no request has priority over others"},
+	{"SetMemberLocalAddr", "ALPHA", false, "the operating system chooses the address from which peers are called"},
+	{"StopGRPCServiceOnDefrag", "ALPHA", false, "clients are served during a defragmentation"},
+	{"TxnModeWriteWithSharedBuffer", "BETA", false, "transactions don't read through a buffer"},
+}
+
+// readFeatureGates notes the gates that ask for something else than the server does.
+func (d *declaration) readFeatureGates() error {
+	asked := map[string]bool{}
+	for _, gate := range strings.Split(d.cfg.featureGates, ",") {
+		name, v, ok := strings.Cut(strings.TrimSpace(gate), "=")
+		if name = strings.TrimSpace(name); name == "" && !ok {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("--feature-gates: missing bool value for %s", name)
+		}
+		on, err := strconv.ParseBool(strings.TrimSpace(v))
+		if err != nil {
+			return fmt.Errorf("--feature-gates: invalid value of %s=%s", name, v)
+		}
+		if !slices.ContainsFunc(Features, func(f Feature) bool { return f.Name == name }) {
+			return fmt.Errorf("--feature-gates: unrecognized feature gate: %s", name)
+		}
+		asked[name] = on
+	}
+	for _, f := range Features {
+		all := asked["AllAlpha"] && f.Stage == "ALPHA" || asked["AllBeta"] && f.Stage == "BETA"
+		on, ok := asked[f.Name]
+		if !ok {
+			on, ok = true, all
+		}
+		if ok && on != f.On && f.missing != "" {
+			d.note(true, "--feature-gates: "+f.missing, f.Name, strconv.FormatBool(on))
+		}
+	}
+	return nil
+}
