@@ -26,11 +26,7 @@ func newJournal(socket string, c zap.Config) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	enc := zapcore.NewJSONEncoder(c.EncoderConfig)
-	if c.Encoding == "console" {
-		enc = zapcore.NewConsoleEncoder(c.EncoderConfig)
-	}
-	return &journal{c.Level, enc, conn}, nil
+	return &journal{c.Level, encoder(c), conn}, nil
 }
 
 func (j *journal) With(fields []zapcore.Field) zapcore.Core {

@@ -2,12 +2,15 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zapgrpc"
 	"google.golang.org/grpc/grpclog"
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/stoa-kv/stoa/internal/config"
 )
@@ -34,13 +37,41 @@ func newLogger(o config.Log) (*zap.Logger, error) {
 		}
 		c.OutputPaths = append(c.OutputPaths, out)
 	}
-	c.ErrorOutputPaths = c.OutputPaths
-	lg, err := logutil.MergeOutputPaths(c).Build(onlyPanicsHaveStacks)
+	lg, err := outputLogger(c, o.Rotation)
 	if err != nil {
 		return nil, fmt.Errorf("--log-outputs %q: %w", o.Outputs, err)
 	}
 	redirectGRPC(lg)
 	return lg, nil
+}
+
+// outputLogger writes to the outputs. The one that is a file is rotated if r isn't nil.
+func outputLogger(c zap.Config, r *config.Rotation) (*zap.Logger, error) {
+	var rotated []zapcore.WriteSyncer
+	if r != nil {
+		c.OutputPaths = slices.DeleteFunc(c.OutputPaths, func(out string) bool { return out == r.File })
+		file := &lumberjack.Logger{Filename: r.File, MaxSize: r.MaxSize, MaxAge: r.MaxAge, MaxBackups: r.MaxBackups, LocalTime: r.LocalTime, Compress: r.Compress}
+		if _, err := file.Write(nil); err != nil { // opens it: a path that is no good is an error at the start
+			return nil, err
+		}
+		rotated = append(rotated, zapcore.AddSync(file))
+	}
+	c = logutil.MergeOutputPaths(c)
+	plain, _, err := zap.Open(c.OutputPaths...)
+	if err != nil {
+		return nil, err
+	}
+	sink := zapcore.NewMultiWriteSyncer(append(rotated, plain)...)
+	core := zapcore.NewCore(encoder(c), sink, c.Level)
+	core = zapcore.NewSamplerWithOptions(core, time.Second, c.Sampling.Initial, c.Sampling.Thereafter)
+	return zap.New(core, zap.ErrorOutput(sink), zap.AddCaller(), onlyPanicsHaveStacks), nil
+}
+
+func encoder(c zap.Config) zapcore.Encoder {
+	if c.Encoding == "console" {
+		return zapcore.NewConsoleEncoder(c.EncoderConfig)
+	}
+	return zapcore.NewJSONEncoder(c.EncoderConfig)
 }
 
 func journalLogger(c zap.Config) (*zap.Logger, error) {

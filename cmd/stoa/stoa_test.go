@@ -199,6 +199,31 @@ func TestLogger(t *testing.T) {
 	require.ErrorContains(t, err, "--log-level")
 }
 
+func TestLogRotation(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stoa.log")
+	cfg := settings(t, dir, "--enable-log-rotation", "--log-outputs="+path, `--log-rotation-config-json={"maxsize": 1, "maxbackups": 2}`)
+	lg, err := newLogger(cfg.Log)
+	require.NoError(t, err)
+	line := strings.Repeat("x", 64<<10)
+	for i := range 90 { // below what the sampler lets through
+		lg.Info(line, zap.Int("i", i))
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "stoa*.log"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 2, "5.6 MiB in files of 1 MiB")
+	for _, f := range files {
+		st, err := os.Stat(f)
+		require.NoError(t, err)
+		require.LessOrEqual(t, st.Size(), int64(1<<20))
+	}
+	// One file beside other outputs is rotated, and they have the lines too.
+	cfg = settings(t, dir, "--enable-log-rotation", "--log-outputs=stderr,"+path)
+	require.Equal(t, config.Rotation{File: path, MaxSize: 100}, *cfg.Log.Rotation)
+	_, err = newLogger(config.Log{Level: "info", Format: "json", Rotation: &config.Rotation{File: "/dev/null/x/log"}})
+	require.ErrorContains(t, err, "--log-outputs")
+}
+
 func TestNotifySystemd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

@@ -94,6 +94,8 @@ type Config struct {
 	tlsMin, tlsMax    string
 	cipherSuites      []string
 	featureGates      string
+	rotate            bool
+	rotation          string
 	freelist          string
 	discovery         discovery
 	forceNewCluster   bool
@@ -115,10 +117,19 @@ type KeepAlive struct {
 
 // Log says where log lines go, and in which form.
 type Log struct {
-	Level, Format  string
-	Outputs        []string
-	Rotate         bool
-	RotationConfig string
+	Level, Format string
+	Outputs       []string
+	Rotation      *Rotation // nil: none
+}
+
+// Rotation is of the one file among the outputs.
+type Rotation struct {
+	File       string `json:"-"`
+	MaxSize    int    `json:"maxsize"` // MiB; 0: 100
+	MaxAge     int    `json:"maxage"`  // days; 0: for ever
+	MaxBackups int    `json:"maxbackups"`
+	LocalTime  bool   `json:"localtime"`
+	Compress   bool   `json:"compress"`
 }
 
 // Notice is something to be logged once there is a logger.

@@ -176,6 +176,25 @@ func TestWhatIsNotDoneIsAWarning(t *testing.T) {
 		slices.Sorted(maps.Keys(warnings(c))))
 }
 
+func TestLogRotation(t *testing.T) {
+	for _, tc := range []struct{ line, want string }{
+		{"--enable-log-rotation", "--enable-log-rotation"},
+		{"--enable-log-rotation --log-outputs=stderr,stdout", "--enable-log-rotation"},
+		{"--enable-log-rotation --log-outputs=a,b", "--enable-log-rotation"},
+		{"--enable-log-rotation --log-outputs=a --log-rotation-config-json={", "--log-rotation-config-json"},
+		{"--enable-log-rotation --log-outputs=a --log-rotation-config-json={\"maxsize\":\"1\"}", "--log-rotation-config-json"},
+	} {
+		_, err := parse(t, tc.line)
+		require.ErrorContains(t, err, tc.want, tc.line)
+	}
+	c, err := parse(t, "--enable-log-rotation --log-outputs=stderr,/var/log/x --log-rotation-config-json={\"maxage\":3,\"compress\":true}")
+	require.NoError(t, err)
+	require.Equal(t, &Rotation{File: "/var/log/x", MaxAge: 3, Compress: true}, c.Log.Rotation)
+	c, err = parse(t, "--log-outputs=/var/log/x")
+	require.NoError(t, err)
+	require.Nil(t, c.Log.Rotation)
+}
+
 // Every setting is either read by somebody or says what is missing without it.
 func TestNoSettingIsSilentlyWithoutEffect(t *testing.T) {
 	for _, s := range declare().settings {

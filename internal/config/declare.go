@@ -219,8 +219,8 @@ func (d *declaration) logging() {
 	d.set("log-outputs", &l.Outputs, "default", "Comma-separated: stdout, stderr, systemd/journal, or paths of files.")
 	d.text("log-level", &l.Level, "info", "debug, info, warn, error, panic, or fatal.")
 	d.text("log-format", &l.Format, "json", "json or console.")
-	d.bool("enable-log-rotation", &l.Rotate, false, "Rotate the one file that --log-outputs names.")
-	d.text("log-rotation-config-json", &l.RotationConfig, defaultRotation, "How to rotate it: maxsize (MiB), maxage (days), maxbackups, localtime, compress.")
+	d.bool("enable-log-rotation", &d.cfg.rotate, false, "Rotate the one file that --log-outputs names.")
+	d.text("log-rotation-config-json", &d.cfg.rotation, defaultRotation, "How to rotate it: maxsize (MiB), maxage (days), maxbackups, localtime, compress.")
 }
 
 func (d *declaration) upkeep() {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -91,6 +92,27 @@ func (c *Config) checkLogging() error {
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error", "dpanic", "panic", "fatal"}, strings.ToLower(c.Log.Level)) {
 		return fmt.Errorf("--log-level: unknown level %q, supported values debug, info, warn, error, panic, fatal", c.Log.Level)
+	}
+	return c.finishRotation()
+}
+
+// finishRotation follows etcd: exactly one of the outputs must be a file.
+func (c *Config) finishRotation() error {
+	if !c.rotate {
+		return nil
+	}
+	var files []string
+	for _, out := range c.Log.Outputs {
+		if !slices.Contains([]string{"default", "stdout", "stderr", "systemd/journal"}, out) {
+			files = append(files, out)
+		}
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("--enable-log-rotation: --log-outputs requires a single file path, not %q", c.Log.Outputs)
+	}
+	c.Log.Rotation = &Rotation{File: files[0]}
+	if err := json.Unmarshal([]byte(c.rotation), c.Log.Rotation); err != nil {
+		return fmt.Errorf("--log-rotation-config-json: %w", err)
 	}
 	return nil
 }
