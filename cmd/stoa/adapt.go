@@ -77,9 +77,9 @@ func observe(m *metrics.Metrics, n *node.Node) {
 		from, counts := n.State(), n.Counts()
 		s := metrics.State{
 			ServerID: n.MemberID(), HasLeader: n.Leader() != 0, IsLeader: n.Leader() == n.MemberID(),
-			LeaderChanges: n.LeaderChanges(), KnownPeers: from.Members,
+			LeaderChanges: n.LeaderChanges(), Peers: from.Peers, Alarms: from.Alarms,
 			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases,
-			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(),
+			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(), BackendReaders: from.BackendReaders,
 			WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,
 			WatchStreams: from.Watch.Streams, Watchers: from.Watch.Watchers, SlowWatchers: from.Watch.Slow, WatchEvents: from.Watch.Events,
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.uber.org/zap"
@@ -149,9 +148,11 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		Tick: cfg.HeartbeatInterval, Election: cfg.ElectionTimeout,
 		FlushInterval: cfg.BackendBatchInterval, CatchUpEntries: cfg.SnapshotCatchUpEntries,
 		QuotaBytes: cfg.QuotaBackendBytes, MaxRequestBytes: int(cfg.MaxRequestBytes),
-		Compaction: node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
-		Caller:     rpc.Caller,
-		Logger:     s.lg,
+		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
+		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
+		Caller:  rpc.Caller,
+		Logger:  s.lg,
+		Metrics: s.metrics,
 		Fatal: func(err error) {
 			// Not through stop: after a failed sync nothing may be written.
 			s.lg.Error("stoa can't go on", zap.Error(err))
@@ -159,9 +160,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 			os.Exit(1)
 		},
 		Observe: node.Observe{
-			WALSync:       func(d time.Duration) { s.metrics.Disk.WALFsync.Observe(d.Seconds()) },
-			BackendCommit: func(d time.Duration) { s.metrics.Disk.BackendCommit.Observe(d.Seconds()) },
-			Transport:     links,
+			Transport: links,
 			ExtensionCalled: func(c node.ExtensionCall) {
 				s.metrics.Extensions.Called(c.Name, c.Took, c.Steps, c.Writes, c.Failed)
 			},

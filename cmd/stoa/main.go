@@ -132,6 +132,9 @@ func (s *server) up(ctx context.Context) (err error) {
 	}
 	s.noteMembers()
 	observe(s.metrics, s.node)
+	for _, f := range config.Features {
+		s.metrics.Feature(f.Name, f.Stage, f.On)
+	}
 	s.ports.build(s.node, s.metrics)
 	return nil
 }

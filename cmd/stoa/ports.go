@@ -110,7 +110,8 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 		MaxRequestBytes: int(c.MaxRequestBytes), MaxTxnOps: int(c.MaxTxnOps), MaxConcurrentStreams: c.MaxConcurrentStreams,
 		KeepAliveMinTime: c.KeepAlive.MinTime, KeepAliveInterval: c.KeepAlive.Interval, KeepAliveTimeout: c.KeepAlive.Timeout,
 		ProgressInterval: c.WatchProgressNotifyInterval, ElectionTimeout: c.ElectionTimeout,
-		Creds: serve.Credentials(), Metrics: m.Registry, Logger: p.lg,
+		WarningUnary: c.WarningUnaryDuration,
+		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Logger: p.lg,
 	})
 	p.rpc.ServePartitions(partitions{n})
 	p.rpc.ServeSessions(n)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +223,26 @@ func TestLogRotation(t *testing.T) {
 	require.Equal(t, config.Rotation{File: path, MaxSize: 100}, *cfg.Log.Rotation)
 	_, err = newLogger(config.Log{Level: "info", Format: "json", Rotation: &config.Rotation{File: "/dev/null/x/log"}})
 	require.ErrorContains(t, err, "--log-outputs")
+}
+
+// Every setting that isn't reported as without effect is read by this program.
+func TestEverySettingIsRead(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var code strings.Builder
+	for _, f := range files {
+		if !strings.HasSuffix(f, "_test.go") {
+			b, err := os.ReadFile(f)
+			require.NoError(t, err)
+			code.Write(b)
+		}
+	}
+	of := reflect.TypeFor[config.Config]()
+	for i := range of.NumField() {
+		if f := of.Field(i); f.IsExported() && f.Name != "File" { // File is for messages
+			require.True(t, strings.Contains(code.String(), "."+f.Name), "%s is not read", f.Name)
+		}
+	}
 }
 
 func TestNotifySystemd(t *testing.T) {

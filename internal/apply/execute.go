@@ -31,7 +31,9 @@ type execution struct {
 	// it, in the order in which a walk comes by them; see check.
 	past []found
 
-	// The command at work: its revision if it writes, and what it changed.
+	// The command under way: its kind (that of the inner one for a session's), its
+	// revision if it writes, and its changes.
+	kind    command.Kind
 	rev     int64
 	stamped bool
 	sub     int64
@@ -69,10 +71,13 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 	x.commands = len(e.Commands)
 	x.checkStamp(e)
 	stamp := e.Stamp
+	var tally Tally
+	began := x.m.began()
 	for i := range e.Commands {
 		c := &e.Commands[i]
 		x.begin(stamp)
 		r := x.command(c)
+		tally.count(x.kind, r.Err)
 		if x.touched {
 			x.managed()
 		}
@@ -91,7 +96,17 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 			results = append(results, r)
 		}
 	}
+	if x.m.Meter != nil {
+		x.m.Meter.Applied(e, tally, x.m.Meter.Now()-began)
+	}
 	return results
+}
+
+func (t *Tally) count(k command.Kind, err error) {
+	t.All[k]++
+	if err != nil {
+		t.Failed[k]++
+	}
 }
 
 // begin fixes a command's revision: its stamp, which is above every revision here, or
@@ -205,6 +220,10 @@ func (x *execution) record(p int, c store.Change) {
 
 // command executes one command.
 func (x *execution) command(c *command.Command) Result {
+	x.kind = c.Kind
+	if x.kind >= command.Kinds {
+		x.kind = 0
+	}
 	if c.Kind == command.InSession {
 		return x.inSession(c.Body)
 	}

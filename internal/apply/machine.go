@@ -33,12 +33,18 @@ type Observer interface {
 	Moved(through int64, to *placement.Map)
 }
 
-// Meter learns what extensions cost. It is called under the locks of the partitions
-// at work, so it must be quick; nothing that it does reaches the state.
+// Meter measures commands and extensions. It is called under the locks of the
+// partitions at work, so it must be quick; nothing that it does reaches the state.
 type Meter interface {
 	Now() int64 // nanoseconds, of any clock
 	Called(name string, nanoseconds int64, out *extension.Outcome, err error)
+	// Applied reports the time that all commands of an entry took together.
+	Applied(e *command.Entry, t Tally, nanoseconds int64)
 }
+
+// Tally counts commands by their kinds, and those of them that failed. A session's command
+// counts by the kind inside; 0 stands for unknown kinds.
+type Tally struct{ All, Failed [command.Kinds]uint32 }
 
 // Config is what a machine works on.
 type Config struct {

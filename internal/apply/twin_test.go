@@ -28,6 +28,8 @@ type twins struct {
 // of its machine.
 type cost struct{ calls []string }
 
+func (c *cost) Applied(*command.Entry, Tally, int64) {}
+
 func (c *cost) Now() int64 { return 0 }
 
 func (c *cost) Called(name string, _ int64, out *extension.Outcome, err error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
@@ -208,6 +209,33 @@ func (b *Backend) Size() int64 {
 func (b *Backend) SizeInUse() int64 {
 	_, inUse := b.eng.size()
 	return inUse
+}
+
+// Readers is the number of read transactions that are open.
+func (b *Backend) Readers() int {
+	if f, ok := b.eng.(*file); ok {
+		return f.stats().OpenTxN
+	}
+	return 0
+}
+
+// CommitTimes are the times of the parts of all of bbolt's commits since the file was
+// opened or defragmented.
+type CommitTimes struct{ Rebalance, Spill, Write time.Duration }
+
+// CommitTimes returns zero for a backend in memory.
+func (b *Backend) CommitTimes() CommitTimes {
+	f, ok := b.eng.(*file)
+	if !ok {
+		return CommitTimes{}
+	}
+	tx := f.stats().TxStats
+	return CommitTimes{Rebalance: tx.GetRebalanceTime(), Spill: tx.GetSpillTime(), Write: tx.GetWriteTime()}
+}
+
+// Since is the difference to an earlier reading.
+func (t CommitTimes) Since(before CommitTimes) CommitTimes {
+	return CommitTimes{max(0, t.Rebalance-before.Rebalance), max(0, t.Spill-before.Spill), max(0, t.Write-before.Write)}
 }
 
 // Defragment rewrites the file without its free pages. Flushes wait for it,

@@ -138,6 +138,12 @@ func (f *file) update(fn func(writer) error) error {
 	return nil
 }
 
+func (f *file) stats() bolt.Stats {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.db.Stats()
+}
+
 func (f *file) size() (total, inUse int64) { return f.total.Load(), f.inUse.Load() }
 
 // measure notes the sizes after whatever may have changed them, so that asking

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.uber.org/zap"
@@ -25,6 +26,9 @@ func (f *file) defragment() error {
 	if f.failed != nil {
 		return f.failed
 	}
+	began, before, beforeInUse := time.Now(), f.total.Load(), f.inUse.Load()
+	f.lg.Info("defragmenting", zap.String("path", f.path),
+		zap.Int64("current-db-size-bytes", before), zap.Int64("current-db-size-in-use-bytes", beforeInUse))
 	tmp := f.path + ".defrag"
 	if err := f.copyTo(tmp); err != nil {
 		os.Remove(tmp) //nolint:errcheck // the next attempt writes over it
@@ -51,6 +55,11 @@ func (f *file) defragment() error {
 		return f.failed
 	}
 	f.measure()
+	after, afterInUse := f.size()
+	f.lg.Info("finished defragmenting directory", zap.String("path", f.path),
+		zap.Int64("current-db-size-bytes-diff", after-before), zap.Int64("current-db-size-bytes", after),
+		zap.Int64("current-db-size-in-use-bytes-diff", afterInUse-beforeInUse), zap.Int64("current-db-size-in-use-bytes", afterInUse),
+		zap.Duration("took", time.Since(began)))
 	return nil
 }
 

@@ -23,6 +23,9 @@ const (
 	InSession                       // a Sequenced
 	Move                            // a Step
 	SessionOpen                     // LeaseGrantRequest, whose lease is that of a session
+
+	// Kinds is above all of them.
+	Kinds
 )
 
 var kindNames = [...]string{

@@ -39,7 +39,7 @@ func (h *Histogram) ObserveMany(d time.Duration, n uint64) {
 	h.sum.Add(ns * n)
 }
 
-// snapshot is what prometheus wants to know.
+// snapshot returns the arguments of prometheus.MustNewConstHistogram.
 func (h *Histogram) snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
 	buckets = map[float64]uint64{}
 	for i := range h.buckets {
@@ -71,7 +71,7 @@ type member struct {
 }
 
 // NewFamily returns a family whose first bucket ends at least, with so many buckets beside
-// that for what is longer than all.
+// the one without a bound.
 func NewFamily(name, help string, least time.Duration, buckets int, labels ...string) *Family {
 	return &Family{desc: prometheus.NewDesc(name, help, labels, nil), least: least, buckets: buckets}
 }

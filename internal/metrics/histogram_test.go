@@ -48,7 +48,7 @@ func text(t require.TestingT, c prometheus.Collector) map[string]uint64 {
 	return counts
 }
 
-func TestFamilyShowsWhatHasCounted(t *testing.T) {
+func TestFamilyShowsOnlyHistogramsWithObservations(t *testing.T) {
 	f := NewFamily("f", "help", time.Millisecond, 14, "type", "success")
 	f.With("Put", "true").Observe(time.Second)
 	f.With("Put", "false")

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"syscall"
@@ -16,7 +15,8 @@ type State struct {
 	IsLeader        bool
 	IsLearner       bool
 	LeaderChanges   int64
-	KnownPeers      int
+	Peers           []uint64 // other members
+	Alarms          []Alarm
 	Revision        int64
 	CompactRevision int64
 	Keys            int64
@@ -25,6 +25,7 @@ type State struct {
 	BackendBytes      int64
 	BackendBytesInUse int64
 	BackendQuota      int64
+	BackendReaders    int // open read transactions
 	WALBytes          int64
 	WALSegments       int
 	Moving            bool
@@ -36,6 +37,12 @@ type State struct {
 
 	Counts     Counts
 	Partitions []Partition
+}
+
+// Alarm is one that is raised.
+type Alarm struct {
+	Member uint64
+	Type   string // etcd's name of it
 }
 
 // Counts only grow while the server runs.
@@ -110,7 +117,7 @@ var serverLines = []line{
 	serverLine("etcd_server_proposals_committed_total", "Entries committed in all groups.", sum(func(p *Partition) float64 { return float64(p.Committed) })),
 	serverLine("etcd_server_proposals_applied_total", "Entries applied in all groups.", sum(func(p *Partition) float64 { return float64(p.Applied) })),
 	serverLine("etcd_server_quota_backend_bytes", "Size at which the space alarm is raised.", func(s *State) float64 { return float64(s.BackendQuota) }),
-	serverLine("etcd_network_known_peers", "Members that this one knows of, itself included.", func(s *State) float64 { return float64(s.KnownPeers) }),
+	serverLine("etcd_mvcc_db_open_read_transactions", "Read transactions of the backend that are open.", func(s *State) float64 { return float64(s.BackendReaders) }),
 	serverLine("etcd_mvcc_db_total_size_in_bytes", "Size of the backend file.", func(s *State) float64 { return float64(s.BackendBytes) }),
 	serverLine("etcd_mvcc_db_total_size_in_use_in_bytes", "Part of the backend file that is in use.", func(s *State) float64 { return float64(s.BackendBytesInUse) }),
 	serverLine("etcd_debugging_mvcc_current_revision", "The current revision.", func(s *State) float64 { return float64(s.Revision) }),
@@ -148,10 +155,17 @@ var partitionLines = []partitionLine{
 	perPartition("log_bytes", "Bytes of log entries that the partition holds in memory.", func(p *Partition) float64 { return float64(p.LogBytes) }),
 }
 
+var (
+	knownPeers = prometheus.NewDesc("etcd_network_known_peers", "1 for each other member that this one knows of.", []string{"Local", "Remote"}, nil)
+	alarms     = prometheus.NewDesc("etcd_debugging_server_alarms", "1 for each alarm that is raised.", []string{"server_id", "alarm_type"}, nil)
+)
+
 var serverID = prometheus.NewDesc("etcd_server_id", "This member's ID as a label, in hexadecimal.", []string{"server_id"}, nil)
 
 func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- serverID
+	out <- knownPeers
+	out <- alarms
 	for _, l := range serverLines {
 		out <- l.desc
 	}
@@ -162,7 +176,13 @@ func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	s := c.state()
-	out <- prometheus.MustNewConstMetric(serverID, prometheus.GaugeValue, 1, fmt.Sprintf("%x", s.ServerID))
+	out <- prometheus.MustNewConstMetric(serverID, prometheus.GaugeValue, 1, hex(s.ServerID))
+	for _, id := range s.Peers {
+		out <- prometheus.MustNewConstMetric(knownPeers, prometheus.GaugeValue, 1, hex(s.ServerID), hex(id))
+	}
+	for _, a := range s.Alarms {
+		out <- prometheus.MustNewConstMetric(alarms, prometheus.GaugeValue, 1, hex(a.Member), a.Type)
+	}
 	for _, l := range serverLines {
 		out <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(&s))
 	}
@@ -172,6 +192,8 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 }
+
+func hex(id uint64) string { return strconv.FormatUint(id, 16) }
 
 func truth(b bool) float64 {
 	if b {

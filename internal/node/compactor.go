@@ -73,10 +73,17 @@ func (c *compactor) step() {
 	}
 	ctx, cancel := context.WithTimeout(c.n.life, c.n.cfg.requestTimeout())
 	defer cancel()
+	began := time.Now()
 	_, err := c.n.Compact(ctx, &pb.CompactionRequest{Revision: target})
-	if err != nil && !errors.Is(err, fault.Compacted) {
-		c.n.log.Warn("automatic compaction failed", zap.Int64("revision", target), zap.Error(err))
-		return
+	mode, fields := "periodic", []zap.Field{zap.Int64("revision", target), zap.Duration("compact-period", c.n.cfg.Compaction.Period)}
+	if c.n.cfg.Compaction.Revisions > 0 {
+		mode, fields[1] = "revision", zap.Int64("revision-compaction-retention", c.n.cfg.Compaction.Revisions)
 	}
-	c.n.log.Info("compacted automatically", zap.Int64("revision", target))
+	switch {
+	case errors.Is(err, fault.Compacted): // nothing has been written since
+	case err != nil:
+		c.n.log.Warn("failed auto "+mode+" compaction", append(fields, zap.Error(err))...)
+	default:
+		c.n.log.Info("completed auto "+mode+" compaction", append(fields, zap.Duration("took", time.Since(began)))...)
+	}
 }

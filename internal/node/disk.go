@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
@@ -13,6 +14,7 @@ import (
 type disk struct {
 	log     *wal.WAL
 	fatal   func(error)
+	metrics *metrics.Disk
 	observe func(time.Duration)
 
 	mu      sync.Mutex
@@ -22,8 +24,8 @@ type disk struct {
 	stopped bool
 }
 
-func newDisk(log *wal.WAL, fatal func(error), observe func(time.Duration)) *disk {
-	d := &disk{log: log, fatal: fatal, observe: observe}
+func newDisk(log *wal.WAL, fatal func(error), m *metrics.Disk, observe func(time.Duration)) *disk {
+	d := &disk{log: log, fatal: fatal, metrics: m, observe: observe}
 	d.some.L = &d.mu
 	return d
 }
@@ -76,13 +78,18 @@ func (d *disk) write(records []wal.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
+	began, before := time.Now(), d.log.Written()
 	if err := d.log.Append(records); err != nil {
 		return err
 	}
-	began := time.Now()
+	written := time.Now()
 	err := d.log.Sync()
+	synced := time.Since(written)
+	d.metrics.WALWrite.Observe(written.Sub(began).Seconds())
+	d.metrics.WALBytes.Add(float64(d.log.Written() - before))
+	d.metrics.WALFsync.Observe(synced.Seconds())
 	if d.observe != nil {
-		d.observe(time.Since(began))
+		d.observe(synced)
 	}
 	return err
 }

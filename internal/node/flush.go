@@ -45,21 +45,16 @@ func (n *Node) flush(c *core) error {
 		return nil
 	}
 	c.system.complete(&cut.System)
-	began := time.Now()
+	began, before := time.Now(), c.backend.CommitTimes()
 	if err := c.backend.Flush(cut); err != nil {
 		return err
 	}
-	if n.cfg.Observe.BackendCommit != nil {
-		n.cfg.Observe.BackendCommit(time.Since(began))
-	}
+	n.observeFlush(c, cut, time.Since(began), before)
 	c.hashes.compute(n, c, cut)
 	c.hashes.hold(cut)
-	for p, s := range c.stores {
-		s.Release(cut.Partitions[p])
-		c.flushed[p] = cut.Partitions[p].Index
-	}
+	n.release(c, cut)
 	c.system.written()
-	c.noteSwept(cut)
+	n.noteSwept(c, cut)
 	return n.shortenLog(c, cut)
 }
 
@@ -121,15 +116,6 @@ func (n *Node) tail(c *core, p int) raftlog.Tail {
 		Entries: n.cfg.CatchUpEntries, Bytes: maxLogBytes / groups,
 		Needed: c.replica.Needed(p), Held: maxHeldBytes / groups,
 	}
-}
-
-// noteSwept remembers how far compaction has been carried out in the file.
-func (c *core) noteSwept(cut *backend.Cut) {
-	swept := cut.Partitions[0].Swept
-	for p := range cut.Partitions {
-		swept = min(swept, cut.Partitions[p].Swept)
-	}
-	c.swept.Store(swept)
 }
 
 // flushNow flushes and returns when everything that was applied before the call

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
@@ -139,7 +140,9 @@ func (n *Node) HashKV(_ context.Context, rev int64) (*pb.HashKVResponse, error) 
 	if err := n.flushNow(); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	sum, err := n.core.Load().backend.HashKV(rev, compacted)
+	n.cfg.Metrics.Store.HashRevision.Observe(time.Since(began).Seconds())
 	return historyHash{compacted, rev, sum}.response(current), n.damaged(err)
 }
 

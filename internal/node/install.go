@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -51,11 +52,19 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 	}
 	path := filepath.Join(filepath.Dir(n.dbPath()), "incoming.snap")
 	defer os.Remove(path)
+	began := time.Now()
 	if err := receive(path, r); err != nil {
 		return fmt.Errorf("receiving a snapshot from %x: %w", from, err)
 	}
-	n.log.Info("received a snapshot", zap.Uint64("from", from), zap.Uint64("bytes", head.GetSize()))
-	return n.replace(path)
+	n.log.Info("received and saved database snapshot", memberID("remote-snapshot-sender-id", from),
+		zap.Uint64("incoming-snapshot-size-bytes", head.GetSize()), zap.Duration("download-took", time.Since(began)))
+	n.cfg.Metrics.Server.SnapshotInstalls.Set(1)
+	defer n.cfg.Metrics.Server.SnapshotInstalls.Set(0)
+	if err := n.replace(path); err != nil {
+		return err
+	}
+	n.log.Info("applied snapshot", memberID("remote-snapshot-sender-id", from), zap.Int64("revision", n.Revision()))
+	return nil
 }
 
 // fits says whether a cut brings any group forward, and whether the log reaches
@@ -115,7 +124,10 @@ func (n *Node) replace(path string) error {
 		n.fatal(err)
 		return err
 	}
-	if err := backend.Install(n.dbPath(), f); err != nil {
+	began := time.Now()
+	err = backend.Install(n.dbPath(), f)
+	n.cfg.Metrics.Disk.SnapshotSave.Observe(time.Since(began).Seconds())
+	if err != nil {
 		err = fmt.Errorf("installing a snapshot: %w", err)
 		n.fatal(err)
 		return err
@@ -160,7 +172,7 @@ func (n *Node) sendSnapshot(to uint64) {
 		delete(n.snapshots.to, to)
 		n.snapshots.mu.Unlock()
 		if err != nil {
-			n.log.Warn("sending a snapshot failed", zap.Uint64("to", to), zap.Error(err))
+			n.log.Warn("sending a snapshot failed", memberID("remote-peer-id", to), zap.Error(err))
 		}
 		n.core.Load().replica.SnapshotSent(to)
 	})
@@ -179,13 +191,19 @@ func (n *Node) streamSnapshot(to uint64) error {
 	for p, at := range s.Positions {
 		head.Positions = append(head.Positions, &peerpb.Position{Group: uint32(p), Index: at.Index, Term: at.Term})
 	}
-	n.log.Info("sending a snapshot", zap.Uint64("to", to), zap.Int64("bytes", s.Size))
+	began := time.Now()
+	n.log.Info("sending database snapshot", memberID("remote-peer-id", to), zap.Int64("bytes", s.Size))
 	r, w := io.Pipe()
 	go func() {
 		_, err := s.WriteTo(w)
 		_ = s.Close()
+		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
 		w.CloseWithError(n.damaged(err))
 	}()
 	defer r.Close()
-	return n.transport.SendSnapshot(n.life, to, head, r)
+	if err := n.transport.SendSnapshot(n.life, to, head, r); err != nil {
+		return err
+	}
+	n.log.Info("sent database snapshot", memberID("remote-peer-id", to), zap.Int64("bytes", s.Size), zap.Duration("took", time.Since(began)))
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/bootstrap"
 )
 
 // begin starts the goroutines of a core: one per group.
@@ -60,14 +62,30 @@ func (n *Node) tick() {
 // noteLeader keeps what is told about leadership up to date.
 func (n *Node) noteLeader(c *core) {
 	leader := c.replica.Leader()
-	if old := n.lastLeader.Swap(leader); old != leader && leader != 0 {
-		n.changes.Add(1)
-		n.log.Info("leader", zap.Uint64("id", leader), zap.Uint64("term", c.replica.Term()))
+	if old := n.lastLeader.Swap(leader); old != leader {
+		n.logLeader(old, leader, c.replica.Term())
 	}
 	if leader != 0 && (leader != n.cfg.ID || c.replica.Leading()) {
 		n.readied.Do(func() { close(n.ready) })
 	}
 }
+
+// logLeader logs and counts a leader change.
+func (n *Node) logLeader(old, leader, term uint64) {
+	fields := []zap.Field{memberID("local-member-id", n.cfg.ID), zap.Uint64("term", term)}
+	if old == 0 {
+		n.log.Info("elected leader", append(fields, memberID("leader-member-id", leader))...)
+	} else if leader == 0 {
+		n.log.Warn("lost leader", append(fields, memberID("former-leader-member-id", old))...)
+		return // changes are counted when there is another
+	} else {
+		n.log.Info("changed leader", append(fields, memberID("leader-member-id", leader), memberID("former-leader-member-id", old))...)
+	}
+	n.changes.Add(1)
+}
+
+// memberID is how logs name members, as etcd's do.
+func memberID(key string, id uint64) zap.Field { return zap.Stringer(key, bootstrap.ID(id)) }
 
 // role is told by the replica when this server begins or ceases to stamp. It
 // runs on a group's loop.

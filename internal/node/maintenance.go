@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -57,8 +58,9 @@ func (n *Node) Hash(context.Context) (uint32, int64, error) {
 		return 0, 0, err
 	}
 	c := n.core.Load()
-	rev := n.Revision()
+	rev, began := n.Revision(), time.Now()
 	h, err := c.backend.Hash()
+	n.cfg.Metrics.Store.Hash.Observe(time.Since(began).Seconds())
 	return h, rev, n.damaged(err)
 }
 
@@ -87,7 +89,25 @@ func (n *Node) Defragment(ctx context.Context) error {
 	}
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
-	return n.core.Load().backend.Defragment()
+	return n.defragment(n.core.Load())
+}
+
+func (n *Node) defragment(c *core) error {
+	began, m := time.Now(), &n.cfg.Metrics.Disk
+	m.Defragmenting.Set(1)
+	defer m.Defragmenting.Set(0)
+	err := c.backend.Defragment()
+	m.Defragment.Observe(time.Since(began).Seconds())
+	return err
+}
+
+// defragmentAtStart defragments the file if that frees enough.
+func (n *Node) defragmentAtStart(c *core) error {
+	free := c.backend.Size() - c.backend.SizeInUse()
+	if n.cfg.DefragmentAt <= 0 || free < n.cfg.DefragmentAt {
+		return nil
+	}
+	return n.defragment(c)
 }
 
 // Snapshot opens a copy of the file as it is now. Reading it takes longer while there
@@ -101,9 +121,11 @@ func (n *Node) Snapshot(context.Context) (content io.ReadCloser, size int64, ver
 		return nil, 0, "", err
 	}
 	r, w := io.Pipe()
+	began := time.Now()
 	go func() {
 		_, err := s.Backup(w, n.written())
 		_ = s.Close()
+		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
 		w.CloseWithError(n.damaged(err))
 	}()
 	return r, s.Size, backend.StorageVersion, nil

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"io"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
@@ -14,9 +15,15 @@ import (
 )
 
 // network implements replica.Network over the transport.
-type network struct{ n *Node }
+type network struct {
+	n     *Node
+	beats []heartbeats // of each group
+}
 
 func (w network) Raft(to uint64, group int, m *raftpb.Message) {
+	if m.GetType() == raftpb.MsgHeartbeat {
+		w.beats[group].note(w.n, group, m, time.Now())
+	}
 	w.n.transport.Send(to, &peerpb.Batch{Raft: raftwire.Append(nil, uint32(group), m)})
 }
 
@@ -54,7 +61,7 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 	for rest := b.GetRaft(); len(rest) > 0; {
 		group, m, next, err := raftwire.Next(rest)
 		if err != nil {
-			h.n.log.Warn("a peer sent a Raft message that can't be read", zap.Uint64("peer", from), zap.Error(err))
+			h.n.log.Warn("a peer sent a Raft message that can't be read", memberID("remote-peer-id", from), zap.Error(err))
 			break
 		}
 		if m.GetFrom() == from {

@@ -18,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
@@ -57,8 +58,14 @@ type Config struct {
 
 	QuotaBytes      int64 // of the backend file; <= 0: no quota
 	MaxRequestBytes int
+	// DefragmentAt is how many bytes a defragmentation must free for the file to be
+	// defragmented at the start; 0: never.
+	DefragmentAt int64
 
 	Compaction AutoCompaction
+	// WarningApply is the time beyond which a read, or the application of an entry, is
+	// logged as slow; <= 0: none is.
+	WarningApply time.Duration
 
 	PeerTLS *tls.Config
 
@@ -70,13 +77,15 @@ type Config struct {
 	// process. nil: the error is logged, and nothing more is written.
 	Fatal   func(error)
 	Logger  *zap.Logger
+	Metrics *metrics.Metrics // nil: kept, and not shown
 	Observe Observe
 }
 
-// Observe receives durations for the metrics. Fields may be nil.
+// Observe has callbacks for tests and metrics. Fields may be nil.
 type Observe struct {
-	WALSync, BackendCommit func(time.Duration)
-	Transport              *transport.Metrics
+	// WALSync is called after each sync of the log. The log waits for it.
+	WALSync   func(time.Duration)
+	Transport *transport.Metrics
 	// ExtensionCalled must be quick: the partitions that the call concerns wait.
 	ExtensionCalled func(ExtensionCall)
 }
@@ -96,6 +105,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
+	}
+	if c.Metrics == nil {
+		c.Metrics = metrics.New()
 	}
 	if c.DefaultPartitions == 0 {
 		c.DefaultPartitions = 1
@@ -140,6 +152,11 @@ type Node struct {
 	installed  atomic.Int64 // snapshots of other servers
 	lastLeader atomic.Uint64
 	counts     counters
+	lines      *lines
+	since      time.Time // of clock
+	requests   byKind    // how long those took that came here
+	ranges     *[2]*metrics.Histogram
+	readTxns   *[2]*metrics.Histogram
 	moving     chan struct{} // keys begin to move
 	sessions   *host.Sessions
 
@@ -158,8 +175,10 @@ func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
-		ready: make(chan struct{}), moving: make(chan struct{}, 1),
+		ready: make(chan struct{}), moving: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 	}
+	requests := cfg.Metrics.Server.Requests
+	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
 	n.life, n.end = context.WithCancel(context.Background())
 	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
@@ -169,7 +188,11 @@ func Start(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.begun(); err != nil {
+	err = n.begun()
+	if err == nil {
+		err = n.defragmentAtStart(c)
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	n.core.Store(c)
@@ -179,6 +202,7 @@ func Start(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.begin(c)
+	n.running.Go(func() { n.lines.run(n.life, n.log) })
 	n.running.Go(n.tick)
 	n.running.Go(n.flushLoop)
 	n.running.Go(n.leaseLoop)
@@ -271,6 +295,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	c := n.halt()
 	n.transport.Close()
 	n.running.Wait()
+	n.lines.drain(n.log)
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
 	if err := n.flush(c); err != nil {
@@ -306,7 +331,7 @@ func (n *Node) handOver(ctx context.Context) {
 	if to == 0 {
 		return
 	}
-	n.log.Info("handing leadership over", zap.Uint64("to", to))
+	n.log.Info("handing leadership over", memberID("to", to))
 	// The peer may be stopping too; who is left will elect somebody.
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
 	defer cancel()

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -54,6 +53,8 @@ type core struct {
 	system   systemState
 	swept    atomic.Int64 // compactions up to here are finished in the file
 	hashes   hashes
+
+	compactions compactions
 }
 
 func (n *Node) dbPath() string { return filepath.Join(n.cfg.DataDir, "member", "snap", "db") }
@@ -148,6 +149,9 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 	}
 	c.swept.Store(meta.Finished)
 	c.hashes.through = meta.Compacted // what was compacted before is past hashing
+	if meta.Compacted > meta.Finished {
+		c.compactions.asked(meta.Compacted)
+	}
 	return nil
 }
 
@@ -178,7 +182,7 @@ func (n *Node) walMetadata() []byte {
 
 // assemble puts the parts together.
 func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
-	c.disk = newDisk(c.wal, n.fatal, n.cfg.Observe.WALSync)
+	c.disk = newDisk(c.wal, n.fatal, &n.cfg.Metrics.Disk, n.cfg.Observe.WALSync)
 	for range c.stores {
 		c.wake = append(c.wake, make(chan struct{}, 1))
 	}
@@ -187,9 +191,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Sink: sink{n, c}, Observer: observer{n, c},
 		Visible: func(p int) int64 { return c.replica.Visible(p) },
 		Fatal:   n.fatal,
-	}
-	if tell := n.cfg.Observe.ExtensionCalled; tell != nil {
-		state.Meter = meter{time.Now(), tell}
+		Meter:   &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
 	}
 	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)
@@ -207,7 +209,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		ElectionTicks: ticks, HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
 		Logs:         c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
-		Network: network{n}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
+		Network: network{n, make([]heartbeats, len(c.stores))}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
 		Closed: func(p int, rev int64) {
 			c.feed.Advance(p, rev)
 			n.sessions.Advanced()

@@ -20,6 +20,13 @@ const newest = 0
 // Range reads: strictly, unless the request is serializable.
 func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	n.counts.ranges.Add(1)
+	began := n.clock()
+	resp, err := n.find(ctx, r)
+	n.noteRange(r, resp, began, err)
+	return resp, err
+}
+
+func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	return routed(ctx, n, func(c *core) (*kvwire.RangeResponse, error) {
 		if p, handled := n.handled(ctx, c, command.Range, r); handled {
 			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
@@ -35,8 +42,9 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 				return nil, fault.Moved // this server has just learned of it
 			}
 		}
-		floor := n.hub.Floor()
+		floor, began := n.hub.Floor(), n.clock()
 		resp, err := c.machine.Range(r, parts, newest)
+		n.cfg.Metrics.Server.Ranged(time.Duration(n.clock()-began), err == nil)
 		if err == nil && resp.Header.GetRevision() < floor {
 			return nil, fault.Moved // see watch.Hub.Floor: until this server is back where it was
 		}
@@ -55,6 +63,13 @@ func (c *core) elsewhere(err error) error {
 
 // readTxn evaluates a transaction without writes.
 func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	began := n.clock()
+	resp, err := n.evaluate(ctx, r)
+	n.noteReadTxn(r, resp, began, err)
+	return resp, err
+}
+
+func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return routed(ctx, n, func(c *core) (*pb.TxnResponse, error) {
 		if p, handled := n.handled(ctx, c, command.Txn, r); handled {
 			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p)
@@ -87,6 +102,7 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 	if err == nil {
 		return c, nil
 	}
+	n.cfg.Metrics.Server.ReadIndexesFailed.Inc()
 	ctx, cancel := n.limited(ctx)
 	defer cancel()
 	// A read can be tried again without harm: another leader may answer it.
@@ -120,6 +136,12 @@ func (n *Node) readPoint(ctx context.Context, c *core, parts placement.Set) erro
 		return err
 	default:
 	}
+	began := n.clock()
+	defer func() {
+		if n.clock()-began > int64(slowReadPoint) {
+			n.cfg.Metrics.Server.SlowReadIndexes.Inc()
+		}
+	}()
 	select {
 	case err := <-answer:
 		answers.Put(answer)
@@ -128,6 +150,9 @@ func (n *Node) readPoint(ctx context.Context, c *core, parts placement.Set) erro
 		return context.Cause(ctx)
 	}
 }
+
+// slowReadPoint is the time after which etcd asks for a read point again.
+const slowReadPoint = 500 * time.Millisecond
 
 // shortly is when something that is bound to change soon is looked at again.
 const shortly = 10 * time.Millisecond

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -8,11 +9,13 @@ import (
 // State is how the server stands, for those who look at it from outside:
 // metrics and operators. It takes each store's read lock for a moment.
 type State struct {
-	Members         int
+	Peers           []uint64 // the other members
+	Alarms          []metrics.Alarm
 	Leases          int
 	CompactRevision int64
 
 	BackendBytes, BackendBytesInUse int64
+	BackendReaders                  int // open read transactions
 	WALBytes                        int64
 	WALSegments                     int
 	Moving                          bool // keys go from partition to partition
@@ -34,10 +37,18 @@ type PartitionState struct {
 func (n *Node) State() State {
 	c := n.core.Load()
 	s := State{
-		Members: len(c.members), Leases: c.leases.Len(), Watch: n.hub.Stats(),
+		Leases: c.leases.Len(), Watch: n.hub.Stats(), BackendReaders: c.backend.Readers(),
 		BackendBytes: c.backend.Size(), BackendBytesInUse: c.backend.SizeInUse(),
 		WALBytes: c.wal.Size(), WALSegments: c.wal.Segments(),
 		Moving: c.machine.Placement().Transit() != nil,
+	}
+	for _, m := range c.members {
+		if m.ID != n.cfg.ID {
+			s.Peers = append(s.Peers, m.ID)
+		}
+	}
+	for _, a := range c.machine.Alarms() {
+		s.Alarms = append(s.Alarms, metrics.Alarm{Member: a.GetMemberID(), Type: a.GetAlarm().String()})
 	}
 	for p, st := range c.stores {
 		st.RLock()

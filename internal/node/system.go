@@ -108,6 +108,7 @@ type observer struct {
 
 func (o observer) LeaseGranted(l lease.Lease) {
 	o.n.counts.granted.Add(1)
+	o.n.cfg.Metrics.Store.LeaseTTL.Observe(float64(l.TTL))
 	o.n.expirer.Granted(l, now())
 }
 
@@ -128,5 +129,6 @@ func (o observer) Moved(through int64, to *placement.Map) {
 
 func (o observer) Compacted(rev int64) {
 	o.c.hashes.compacted(rev)
+	o.c.compactions.asked(rev)
 	o.n.hub.Compacted(rev)
 }

@@ -87,9 +87,17 @@ func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Ki
 	return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, true)
 }
 
-// carryOut sends a command on the way that was planned for it, and waits for what
-// becomes of it; system says that it concerns what all partitions share.
+// carryOut is carry, timed.
 func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
+	began := n.clock()
+	resp, err := carry[R](ctx, n, c, kind, req, p, system)
+	n.requests[kind][success(err)].Observe(time.Duration(n.clock() - began))
+	return resp, err
+}
+
+// carry sends a command on the way that was planned for it, and waits for what
+// becomes of it; system says that it concerns what all partitions share.
+func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
 	var none R
 	body, err := proto.Marshal(req)
 	if err != nil {

@@ -3,6 +3,8 @@ package rehearsal
 import (
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -59,6 +61,9 @@ func (w witness) Changes(_ int, _ int64, changes []store.Change) {
 
 // Now implements apply.Meter: time is no part of a rehearsal.
 func (w witness) Now() int64 { return 0 }
+
+// Applied implements apply.Meter.
+func (w witness) Applied(*command.Entry, apply.Tally, int64) {}
 
 // Called implements apply.Meter.
 func (w witness) Called(name string, _ int64, out *extension.Outcome, err error) {

@@ -62,7 +62,7 @@ func (s *maintenanceServer) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.
 // Defragment answers without a header, as etcd does.
 func (s *maintenanceServer) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	if err := s.m.Defragment(ctx); err != nil {
-		s.lg.Warn("defragment", zap.Error(err))
+		s.lg.Warn("failed to defragment", zap.Error(err))
 		return nil, toStatus(err)
 	}
 	return &pb.DefragmentResponse{}, nil

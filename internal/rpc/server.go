@@ -32,11 +32,14 @@ type Options struct {
 	KeepAliveTimeout     time.Duration // 20 s
 	ProgressInterval     time.Duration // 10 min; at least 100 ms
 	ElectionTimeout      time.Duration // 1 s: how often streams that demand a leader are checked
+	WarningUnary         time.Duration // unary requests that take longer are logged; 0: none
 
 	Creds   credentials.TransportCredentials // nil: none
 	Metrics prometheus.Registerer            // nil: not counted
-	Logger  *zap.Logger
-	GRPC    []grpc.ServerOption // appended, so they win
+	// Extensive adds to the metrics how long calls take.
+	Extensive bool
+	Logger    *zap.Logger
+	GRPC      []grpc.ServerOption // appended, so they win
 }
 
 func (o Options) withDefaults() Options {
@@ -81,6 +84,7 @@ type Server struct {
 	health *health.Server
 	guard  *leaderGuard
 	calls  *calls
+	since  time.Time // of clock
 	unpark func()
 
 	drain   chan struct{} // closed when no requests are taken any more
@@ -91,7 +95,7 @@ type Server struct {
 // Serve is called.
 func NewServer(n Node, o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics), unpark: parkStacks(), drain: make(chan struct{})}
+	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics, o.Extensive), since: time.Now(), unpark: parkStacks(), drain: make(chan struct{})}
 	s.Server = grpc.NewServer(s.options()...)
 	h := header{n}
 	s.register(kvService(), &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes})

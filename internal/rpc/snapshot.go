@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
@@ -24,6 +25,8 @@ func (s *maintenanceServer) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenanc
 			s.lg.Warn("close snapshot", zap.Error(err))
 		}
 	}()
+	began, bytes := time.Now(), zap.Int64("total-bytes", size)
+	s.lg.Info("sending database snapshot to client", bytes, zap.String("storage-version", version))
 	sum := sha256.New()
 	for left := size; left > 0; {
 		// Not reused: grpc may still be sending it when Send returns.
@@ -38,5 +41,10 @@ func (s *maintenanceServer) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenanc
 			return err
 		}
 	}
-	return stream.Send(&pb.SnapshotResponse{Blob: sum.Sum(nil), Version: version})
+	if err := stream.Send(&pb.SnapshotResponse{Blob: sum.Sum(nil), Version: version}); err != nil {
+		return err
+	}
+	s.lg.Info("successfully sent database snapshot to client", bytes, zap.Duration("took", time.Since(began)),
+		zap.String("storage-version", version))
+	return nil
 }

@@ -54,6 +54,7 @@ type WAL struct {
 	// The writer's own.
 	file    vfs.File
 	buf     []byte
+	written int64
 	chain   uint32
 	durable int64 // offset in the last segment
 
@@ -109,6 +110,7 @@ func (w *WAL) write(s *segment, b []byte, kind frameType) error {
 		return w.die(fmt.Errorf("writing %d bytes at offset %d of %s: %w", len(b), s.end, s.path, err))
 	}
 	w.chain = chain
+	w.written += int64(len(b))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.end += int64(len(b))
@@ -179,6 +181,9 @@ func (w *WAL) Close() error {
 	w.die(errClosed)
 	return errors.Join(err, w.file.Close(), w.lock.Close())
 }
+
+// Written is the number of bytes that this WAL has written; for the goroutine that appends.
+func (w *WAL) Written() int64 { return w.written }
 
 // Size is the number of bytes of all segments that hold something.
 func (w *WAL) Size() int64 {

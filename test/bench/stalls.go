@@ -203,10 +203,7 @@ func (s *staller) window(failed *atomic.Int64, do func() error) (*histogram, err
 
 // snapshotsSent counts what the servers' logs tell of snapshots to followers.
 func snapshotsSent(c *process.Cluster) (n int, err error) {
-	line := "sending database snapshot"
-	if c.Spec.Binary.Stoa {
-		line = "sending a snapshot"
-	}
+	const line = "sending database snapshot" // of etcd, too
 	for _, s := range c.Servers {
 		text, err := os.ReadFile(s.LogFile)
 		if err != nil {

@@ -35,7 +35,7 @@ func TestPutsBesideASnapshot(t *testing.T) {
 			require.Eventually(t, func() bool { lead = leaderOf(t.Context(), c); return lead >= 0 }, 10*time.Second, 50*time.Millisecond)
 			away := c.Servers[(lead+1)%3]
 			term := termOf(t, c.Servers[lead])
-			const taken = "received a snapshot"
+			const taken = "received and saved database snapshot"
 			for range rounds {
 				require.NoError(t, away.Kill())
 				putMany(t, c.Servers[lead].ClientURL, keys)

@@ -1,0 +1,78 @@
+package rpc
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc/metadata"
+)
+
+func TestSlowCallsAreLogged(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	_, c := client(t, Options{WarningUnary: 1, Logger: zap.New(core)})
+	ctx := testContext(t)
+	_, err := c.Put(ctx, "k", "secret")
+	require.NoError(t, err)
+	_, err = c.Get(ctx, "k")
+	require.NoError(t, err)
+	slow := logs.FilterMessage("request stats").All()
+	require.Len(t, slow, 2)
+	put, get := slow[0].ContextMap(), slow[1].ContextMap()
+	require.Equal(t, "/etcdserverpb.KV/Put", put["response type"])
+	require.EqualValues(t, 1, put["request count"])
+	require.Contains(t, put["request content"], `key:"k"`)
+	require.NotContains(t, fmt.Sprint(put), "secret")
+	require.Equal(t, "/etcdserverpb.KV/Range", get["response type"])
+	require.EqualValues(t, 1, get["response count"])
+	require.Positive(t, get["time spent"])
+	for _, key := range []string{"start time", "remote", "request size", "response size"} {
+		require.Contains(t, put, key)
+	}
+}
+
+func TestCallsThatAreNotSlowAreNotLogged(t *testing.T) {
+	for _, limit := range []time.Duration{0, time.Hour} {
+		core, logs := observer.New(zap.WarnLevel)
+		_, c := client(t, Options{WarningUnary: limit, Logger: zap.New(core)})
+		_, err := c.Put(testContext(t), "k", "v")
+		require.NoError(t, err)
+		require.Empty(t, logs.All())
+	}
+}
+
+// The version is a client's text: no number of them fills the server's memory.
+func TestVersionsOfClientsAreBounded(t *testing.T) {
+	calls := newCalls(nil, false)
+	for i := range 2 * maxVersions {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(rpctypes.MetadataClientAPIVersionKey, fmt.Sprintf("9.%d", i)))
+		calls.unary.count(ctx)
+	}
+	calls.unary.count(t.Context())
+	shown := make(chan prometheus.Metric, 3*maxVersions)
+	calls.unary.of.Collect(shown)
+	require.LessOrEqual(t, len(shown), maxVersions+1)
+	require.Greater(t, len(shown), maxVersions-2)
+}
+
+// BenchmarkAddedToACall is the measuring of a unary call, as wrapUnary does it.
+func BenchmarkAddedToACall(b *testing.B) {
+	calls := newCalls(nil, false)
+	c := calls.of("s", "m", "unary")
+	s := &Server{since: time.Now()}
+	ctx := testContext(b)
+	for b.Loop() {
+		calls.unary.count(ctx)
+		began := s.clock()
+		in := captures.Get().(*capture)
+		c.received.Inc()
+		c.sent.Inc()
+		_ = s.clock() - began
+		in.release()
+	}
+}
