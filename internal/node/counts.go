@@ -35,10 +35,11 @@ func (n *Node) Counts() Counts {
 	}
 }
 
-// changed counts the changes of one revision.
-func (c *counters) changed(changes []store.Change) {
+// changed counts the changes of one revision, and reports whether any concerns extensions.
+func (c *counters) changed(changes []store.Change) (managing bool) {
 	var puts, deletes, bytes int64
 	for i := range changes {
+		managing = managing || manages(changes[i].Kv.Key())
 		if changes[i].Delete {
 			deletes++
 			continue
@@ -56,4 +57,5 @@ func (c *counters) changed(changes []store.Change) {
 	if deletes > 0 {
 		c.deletes.Add(deletes)
 	}
+	return managing
 }

@@ -12,7 +12,9 @@ import (
 
 // Changes implements apply.Sink.
 func (s sink) Changes(partition int, rev int64, changes []store.Change) {
-	s.n.counts.changed(changes)
+	if s.n.counts.changed(changes) {
+		s.n.managed(rev, changes)
+	}
 	s.c.feed.Changes(partition, rev, changes)
 }
 
