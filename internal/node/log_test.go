@@ -85,6 +85,31 @@ func TestALostLeaderIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// A leader that loses its quorum leads no partition any more, and says so once.
+func TestALostQuorumIsLoggedOnce(t *testing.T) {
+	var kept logged
+	c := newCluster(t, 3, 4, kept.keep)
+	c.ready()
+	c.put(0, "k", "v") // all partitions are led
+	leader := int(c.nodes[0].Leader()) - 1
+	id := c.configs[leader].ID
+	kept[leader].TakeAll()
+	for i := range c.nodes {
+		if i != leader {
+			c.nodes[i].core.Load().stopLoops() // a crash: nothing is handed over
+			c.servers[i].Stop()
+			c.nodes[i].transport.Close()
+		}
+	}
+	require.Equal(t, bootstrap.ID(id).String(), kept.line(t, leader, "lost leader")["former-leader-member-id"])
+	require.Eventually(t, func() bool { // all groups have
+		r := c.nodes[leader].core.Load().replica
+		return !slices.ContainsFunc([]int{0, 1, 2, 3}, func(g int) bool { return r.Standing(g).Leader == id })
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Equal(t, 1, kept[leader].FilterMessageSnippet("stepped down to follower").Len())
+	require.Equal(t, 1, kept[leader].FilterMessage("lost leader").Len())
+}
+
 func TestSlowRequestsAreLogged(t *testing.T) {
 	var kept logged
 	c := newCluster(t, 1, 1, kept.keep, func(c *Config) { c.WarningApply = 1 })

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -319,7 +320,7 @@ func (r *Replica) answer(from uint64, c *Call) {
 	case methodWrite:
 		w, err := decodeWrite(c.Body, r.cfg.Map.All())
 		if err != nil {
-			r.cfg.Logger.Warn("a peer forwarded a write that can't be read", zap.Uint64("peer", from), zap.Error(err))
+			r.cfg.Logger.Warn("a peer forwarded a write that can't be read", zap.String("remote-peer-id", strconv.FormatUint(from, 16)), zap.Error(err))
 			reply(nil, fault.Internal)
 			return
 		}

@@ -125,7 +125,7 @@ func newGroup(r *Replica, id int) (*group, error) {
 		CheckQuorum:               true,
 		PreVote:                   true,
 		DisableProposalForwarding: true,
-		Logger:                    raftLogger{r.cfg.Logger.Sugar().With("group", id)},
+		Logger:                    raftLogger{r.cfg.Logger.Sugar().With("group", id), id},
 	})
 	if err != nil {
 		return nil, err

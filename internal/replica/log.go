@@ -10,12 +10,23 @@ import (
 
 // raftLogger gives Raft's words to zap, its routine ones at debug level: P
 // groups would fill an operator's log with them.
-type raftLogger struct{ *zap.SugaredLogger }
+type raftLogger struct {
+	*zap.SugaredLogger
+	group int
+}
 
-func (l raftLogger) Info(v ...any)                    { l.SugaredLogger.Debug(v...) }
-func (l raftLogger) Infof(format string, v ...any)    { l.Debugf(format, v...) }
-func (l raftLogger) Warning(v ...any)                 { l.Warn(v...) }
-func (l raftLogger) Warningf(format string, v ...any) { l.Warnf(format, v...) }
+func (l raftLogger) Info(v ...any)                 { l.SugaredLogger.Debug(v...) }
+func (l raftLogger) Infof(format string, v ...any) { l.Debugf(format, v...) }
+func (l raftLogger) Warning(v ...any)              { l.Warn(v...) }
+
+// Warningf logs for one group what all of them have to say when a leader loses its quorum.
+func (l raftLogger) Warningf(format string, v ...any) {
+	if l.group != 0 && strings.HasSuffix(format, "stepped down to follower since quorum is not active") {
+		l.Debugf(format, v...)
+		return
+	}
+	l.Warnf(format, v...)
+}
 
 // Panicf is how Raft gives up. Two of its reasons are not mistakes in a program: this
 // server's log is not what it was, or another history has been made without it.
