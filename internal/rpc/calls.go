@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 )
 
 // calls counts clients' requests, under the names that etcd's servers use.
@@ -21,6 +21,7 @@ type calls struct {
 	started, received, sent, handled *prometheus.CounterVec
 	handling                         *prometheus.HistogramVec // nil unless asked for
 	unary, streams                   versions
+	byMethod                         map[string]*versions
 }
 
 func newCalls(r prometheus.Registerer, extensive bool) *calls {
@@ -33,6 +34,7 @@ func newCalls(r prometheus.Registerer, extensive bool) *calls {
 		return v
 	}
 	c := &calls{
+		byMethod: map[string]*versions{},
 		started:  counter("grpc_server_started_total", "Total number of RPCs started on the server.", labels...),
 		received: counter("grpc_server_msg_received_total", "Total number of RPC messages received on the server.", labels...),
 		sent:     counter("grpc_server_msg_sent_total", "Total number of RPC messages sent by the server.", labels...),
@@ -71,6 +73,9 @@ func (c *calls) of(service, method, kind string) *call {
 	}
 	if c.handling != nil {
 		m.handling = c.handling.WithLabelValues(kind, service, method)
+	}
+	if c.byMethod[m.name] = &c.streams; kind == "unary" {
+		c.byMethod[m.name] = &c.unary
 	}
 	return m
 }
@@ -123,9 +128,19 @@ type versions struct {
 	known atomic.Pointer[map[string]prometheus.Counter] // replaced as a whole
 }
 
-func (v *versions) count(ctx context.Context) {
+// arrived is a tap.ServerInHandle: there a header that is missing costs one look into a
+// map, where metadata.ValueFromIncomingContext compares it with all that are there. Calls
+// that come by way of net/http, of clients that offer HTTP/1 as well, don't count.
+func (c *calls) arrived(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if v := c.byMethod[call.FullMethodName]; v != nil {
+		v.count(call.Header[rpctypes.MetadataClientAPIVersionKey])
+	}
+	return ctx, nil
+}
+
+func (v *versions) count(claimed []string) {
 	version := "unknown"
-	if claimed := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataClientAPIVersionKey); len(claimed) > 0 {
+	if len(claimed) > 0 {
 		version = claimed[0]
 	}
 	if known := v.known.Load(); known != nil {

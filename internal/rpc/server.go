@@ -149,6 +149,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(s.o.MaxConcurrentStreams),
+		grpc.InTapHandle(s.calls.arrived),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.o.KeepAliveMinTime}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.o.KeepAliveInterval, Timeout: s.o.KeepAliveTimeout}),
 	}

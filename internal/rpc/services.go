@@ -35,7 +35,6 @@ type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, inte
 func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		c.started.Inc()
-		s.calls.unary.count(ctx)
 		began := s.clock()
 		if err := s.guard.check(ctx); err != nil {
 			c.ended(err, s.clock()-began)
@@ -61,7 +60,6 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
 		c.started.Inc()
-		s.calls.streams.count(stream.Context())
 		began := s.clock()
 		err := s.guard.check(stream.Context())
 		if err == nil {
