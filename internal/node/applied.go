@@ -149,11 +149,9 @@ func (n *Node) noteRange(r *pb.RangeRequest, resp *kvwire.RangeResponse, began i
 	if n.cfg.WarningApply <= 0 || took <= n.cfg.WarningApply {
 		return
 	}
-	size := ""
-	if err == nil {
-		size = fmt.Sprintf("range_response_count:%d size:%d", len(resp.Kvs), resp.Size())
-	}
-	n.warnOfSlowRead("read-only range ", r, size, took, err)
+	n.warnOfSlowRead("read-only range ", r, took, err, func() string {
+		return fmt.Sprintf("range_response_count:%d size:%d", len(resp.Kvs), resp.Size())
+	})
 }
 
 // noteReadTxn is noteRange for a transaction.
@@ -163,17 +161,24 @@ func (n *Node) noteReadTxn(r *pb.TxnRequest, resp *pb.TxnResponse, began int64, 
 	if n.cfg.WarningApply <= 0 || took <= n.cfg.WarningApply {
 		return
 	}
-	size := ""
-	if err == nil {
-		size = fmt.Sprintf("responses:%d size:%d", len(resp.Responses), proto.Size(resp))
-	}
-	n.warnOfSlowRead("read-only txn ", pb.NewLoggableTxnRequest(r), size, took, err)
+	n.warnOfSlowRead("read-only txn ", pb.NewLoggableTxnRequest(r), took, err, func() string {
+		return fmt.Sprintf("responses:%d size:%d", len(resp.Responses), proto.Size(resp))
+	})
 }
 
-func (n *Node) warnOfSlowRead(prefix string, request fmt.Stringer, response string, took time.Duration, err error) {
+// warnOfSlowRead renders the request and its response only if the log takes the line.
+func (n *Node) warnOfSlowRead(prefix string, request fmt.Stringer, took time.Duration, err error, response func() string) {
 	n.cfg.Metrics.Server.SlowApplies.Inc()
-	n.log.Warn("apply request took too long", zap.Duration("took", took), zap.Duration("expected-duration", n.cfg.WarningApply),
-		zap.String("prefix", prefix), zap.String("request", request.String()), zap.String("response", response), zap.Error(err))
+	line := n.log.Check(zap.WarnLevel, "apply request took too long")
+	if line == nil {
+		return
+	}
+	size := ""
+	if err == nil {
+		size = response()
+	}
+	line.Write(zap.Duration("took", took), zap.Duration("expected-duration", n.cfg.WarningApply),
+		zap.String("prefix", prefix), zap.String("request", request.String()), zap.String("response", size), zap.Error(err))
 }
 
 // success is the index into a pair of histograms.
