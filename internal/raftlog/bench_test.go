@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
-// What the log costs a group's loop for each entry: noting it, making the
-// records of it and of the hard state, and forgetting it again later.
+// The log's cost to a group's loop for each entry: appending it, encoding its
+// record and the hard state's, and compacting it later.
 func BenchmarkAppend(b *testing.B) {
 	l := newLog()
 	data := make([]byte, 300)

@@ -14,8 +14,8 @@ import (
 // Position is a place in a Raft log.
 type Position struct{ Index, Term uint64 }
 
-// Bootstrap is the place that all servers of a new cluster start from, as if
-// from a snapshot; index 0 would make Raft think that there is none.
+// Bootstrap is the position that all servers of a new cluster start from, as
+// if from a snapshot; index 0 would make Raft think that there is none.
 var Bootstrap = Position{Index: 1, Term: 1}
 
 // entryOverhead is about what an entry costs in memory beside its data.
@@ -40,8 +40,7 @@ type Log struct {
 	began bool
 }
 
-// New returns the log of a group in which nothing has happened yet, with conf
-// as its configuration.
+// New returns the empty log of a new group with the configuration conf.
 func New(group uint32, conf *pb.ConfState) *Log {
 	return &Log{
 		group:   group,
@@ -52,14 +51,14 @@ func New(group uint32, conf *pb.ConfState) *Log {
 	}
 }
 
-// Append puts entries behind those it keeps of its own, as Raft demands, notes
-// the hard state unless it is nil or empty, and returns the records that must
-// be durable before Raft is told so. It keeps the entries.
+// Append appends entries, truncating a conflicting suffix as Raft demands,
+// records the hard state unless it is nil or empty, and returns the records
+// that must be durable before Raft is told so. It retains the entries.
 //
-// A commit index that moves alone gives no record: a restarted server learns
-// it again, from the state machine's file or from a leader. Entries always
-// bring the hard state along, so that no record of it, lost or left out, can
-// leave the log with entries of a later term than its own.
+// An advance of the commit index alone produces no record: a restarted server
+// learns it again, from the state machine's file or from a leader. Entries
+// always bring the hard state along, so that no record of it, lost or left
+// out, can leave the log with entries of a later term than its own.
 func (l *Log) Append(hs *pb.HardState, ents []*pb.Entry) []wal.Record {
 	return l.AppendTo(nil, hs, ents)
 }
@@ -81,8 +80,8 @@ func (l *Log) AppendTo(recs []wal.Record, hs *pb.HardState, ents []*pb.Entry) []
 	}
 	first := ents[0].GetIndex()
 	if first <= l.base.Index || first > l.last()+1 {
-		// Raft has broken its contract; going on would write a log that can't
-		// be replayed.
+		// Raft has broken its contract; continuing would write a log that
+		// can't be replayed.
 		panic(fmt.Sprintf("raft log of group %d: entry %d doesn't follow the log from %d to %d", l.group, first, l.base.Index+1, l.last()))
 	}
 	l.truncate(first)
@@ -96,8 +95,8 @@ func (l *Log) AppendTo(recs []wal.Record, hs *pb.HardState, ents []*pb.Entry) []
 	return recs
 }
 
-// truncate takes away the entries from index on. The full slice expression
-// makes the next push copy, since others may still read what was there.
+// truncate removes the entries from index on. The full slice expression makes
+// the next push copy, since readers may still hold the old array.
 func (l *Log) truncate(index uint64) {
 	keep := index - l.base.Index - 1
 	if keep == uint64(len(l.ents)) {
@@ -116,31 +115,31 @@ func (l *Log) push(e *pb.Entry) {
 
 func cost(e *pb.Entry) int64 { return int64(len(e.Data)) + entryOverhead }
 
-// SetApplied tells how far the state machine is, which is what Snapshot offers.
+// SetApplied records the applied position, which Snapshot returns.
 func (l *Log) SetApplied(p Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.applied = p
 }
 
-// SetConfState notes the configuration at the applied position.
+// SetConfState records the configuration at the applied position.
 func (l *Log) SetConfState(conf *pb.ConfState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conf = proto.CloneOf(conf)
 }
 
-// Bytes is about what the entries in memory cost.
+// Bytes is the approximate memory used by the entries, in bytes.
 func (l *Log) Bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bytes
 }
 
-// HardStateRecord is the current hard state, for wal.Options.Head. It may come
-// into the write-ahead log before the entries that go with it, so its commit
-// index is only that of the state machine's file: a higher one would commit, if
-// the server dies there, the entries that those were to replace.
+// HardStateRecord is the current hard state, for wal.Options.Head. It may be
+// logged before the entries that it belongs with, so its commit index is only
+// that of the state machine's file: a higher one would, if the server crashes
+// at that point, commit the entries that were to be overwritten.
 func (l *Log) HardStateRecord() wal.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +148,7 @@ func (l *Log) HardStateRecord() wal.Record {
 	return hardStateRecord(l.group, h)
 }
 
-// ResetRecord says that the log begins anew at its base. It is logged after
+// ResetRecord records that the log restarts at its base. It is logged after
 // Recover has reported a change.
 func (l *Log) ResetRecord() wal.Record {
 	l.mu.Lock()

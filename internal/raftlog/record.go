@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
-// Kinds of records. What a wal.Record carries anyway is used, so that an entry
-// needs no encoding of its own and its data is not copied:
+// Kinds of records. The fields of wal.Record are used, so that an entry needs
+// no encoding of its own and its data is not copied:
 //
 //	kind             index     note    data
 //	kindHardState    0         term    uvarint vote, uvarint commit
@@ -105,8 +105,7 @@ func uvarints(b []byte, n int) (v [3]uint64, err error) {
 	return v, nil
 }
 
-// Describe says in one line what a record of a group's log means, for
-// cmd/waldump.
+// Describe describes a record of a group's log in one line, for cmd/waldump.
 func Describe(r wal.Record) string {
 	switch {
 	case r.Kind == kindHardState:

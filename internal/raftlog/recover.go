@@ -48,10 +48,10 @@ func (l *Log) replayEntry(rec wal.Record) error {
 	if rec.Index == 0 || rec.Note == 0 {
 		return fmt.Errorf("entry with index %d of term %d", rec.Index, rec.Note)
 	}
-	// What was before the first entry has been released, and the term of the
-	// base is not known before Recover. Of entries that were replaced before
-	// they were committed, the released part may have begun earlier: then a
-	// replacement goes back behind the base.
+	// The records before the first entry have been released, and the term of
+	// the base is not known before Recover. Of entries that were overwritten
+	// before they were committed, the released part may have begun earlier:
+	// then the overwriting entries start at or below the base.
 	if !l.began || l.base.Term == 0 && rec.Index <= l.base.Index {
 		l.reset(Position{Index: rec.Index - 1})
 		if l.base.Index == Bootstrap.Index {
@@ -72,11 +72,11 @@ func (l *Log) reset(at Position) {
 }
 
 // Recover is called once after the replay, with the position of the state
-// machine as its file has it. Entries up to there stay, for followers that are
-// behind, until Shorten; Raft must be told to apply only what follows. A log
-// that ends before the position, or has another entry there, is one that a
-// received snapshot has overtaken: it is reset, and changed tells the caller to
-// log ResetRecord before anything else. A log that begins after it has a gap,
+// machine as its file has it. Entries up to there stay, for followers that
+// are behind, until Shorten; Raft must be told to apply only what follows. A
+// log that ends before the position, or has another entry there, is behind a
+// received snapshot: it is reset, and changed tells the caller to log
+// ResetRecord before anything else. A log that begins after it has a gap,
 // which is an error.
 func (l *Log) Recover(applied Position) (changed bool, err error) {
 	l.mu.Lock()

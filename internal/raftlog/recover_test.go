@@ -61,7 +61,7 @@ func TestRecoverWithoutARecord(t *testing.T) {
 	require.False(t, changed)
 	requireState(t, state(1, 0, 1), l)
 
-	// All that is left of a group that had nothing to do: a segment's head.
+	// An idle group whose only remaining record is in a segment's head.
 	l = replayed(t, []wal.Record{hardStateRecord(group, hardState{5, 2, 80})})
 	changed, err = l.Recover(Position{80, 4})
 	require.NoError(t, err)
@@ -138,8 +138,8 @@ func TestRecoverAfterOldSegmentsAreGone(t *testing.T) {
 	require.EqualError(t, err, "raft log of group 3: the state machine is at index 4, and the log begins after 5: entries in between are lost")
 }
 
-// Entries 3 to 9 of term 2 began in a segment that is gone; what is left begins
-// with 6, and then replaces everything from 4 on.
+// Entries 3 to 9 of term 2 began in a released segment; the retained records
+// begin with 6, and then overwrite everything from 4 on.
 func TestReplayGoesBackBehindItsFirstEntry(t *testing.T) {
 	w := newLog()
 	recs := w.Append(state(2, 1, 2), run(2, 9, 2))[5:]

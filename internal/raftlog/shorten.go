@@ -2,21 +2,23 @@ package raftlog
 
 import pb "go.etcd.io/raft/v3/raftpb"
 
-// Tail says what a log keeps of what is applied, for followers that lag.
+// Tail bounds the applied entries that a log keeps for lagging followers.
 type Tail struct {
-	// Entries, at least one, and Bytes bound what is kept for whoever may come.
+	// Entries, at least one, and Bytes bound the entries kept although no
+	// follower is known to need them.
 	Entries uint64
 	Bytes   int64
-	// Needed, unless it is 0, is the first entry that somebody is known to need. What
-	// follows it stays, as long as the log costs no more than Held bytes.
+	// Needed, unless it is 0, is the first entry that a follower is known to
+	// need. It and its successors stay, as long as the log costs no more than
+	// Held bytes.
 	Needed uint64
 	Held   int64
 }
 
-// Shorten takes out of memory what the tail has no room for, and returns the index
-// of the entry before those that it has left. What has not been applied stays, and
-// so does the last entry that has. The write-ahead log is shortened separately, by
-// wal.Release.
+// Shorten compacts the entries that exceed the tail's bounds, and returns the
+// index of the last one removed. Entries that have not been applied stay, and
+// so does the last applied one. The write-ahead log is shortened separately,
+// by wal.Release.
 func (l *Log) Shorten(t Tail) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,8 +33,8 @@ func (l *Log) Shorten(t Tail) uint64 {
 	return l.base.Index
 }
 
-// excess is how far the log would have to go for the rest to cost no more than some
-// bytes.
+// excess is the index up to which the log must be compacted for the remainder
+// to take at most limit bytes.
 func (l *Log) excess(most int64) uint64 {
 	index, left := l.base.Index, l.bytes
 	for index+1 < min(l.applied.Index, l.last()+1) && left > most {
@@ -42,9 +44,9 @@ func (l *Log) excess(most int64) uint64 {
 	return index
 }
 
-// compactTo takes entries up to index out of memory. It copies what stays: readers
-// may hold the old array, and an array that is only sliced would keep every entry
-// alive.
+// compactTo removes entries up to index from memory. It copies the remaining
+// ones: readers may hold the old array, and an array that is only sliced
+// would keep every entry alive.
 func (l *Log) compactTo(index uint64) {
 	if index <= l.base.Index {
 		return

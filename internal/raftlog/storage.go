@@ -58,9 +58,9 @@ func (l *Log) entry(index uint64) (*pb.Entry, error) {
 	return l.ents[index-l.base.Index-1], nil
 }
 
-// Entries implements raft.Storage. Sizes are reckoned as Bytes does, not by
-// the protobuf encoding: the limit is there to bound a message, and reckoning
-// it exactly would mean walking through every entry's encoding.
+// Entries implements raft.Storage. Sizes are computed as by Bytes, not by the
+// protobuf encoding: the limit is there to bound a message, and an exact size
+// would cost a pass over every entry's encoding.
 func (l *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,8 @@ func (l *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 }
 
 // Snapshot implements raft.Storage with the position that is applied and no
-// data: what is sent is the whole server's file, and the caller fetches it.
+// data: the snapshot that is sent is the server's backend file, which the
+// caller obtains.
 func (l *Log) Snapshot() (*pb.Snapshot, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

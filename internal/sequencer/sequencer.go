@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// ErrClosed is returned by Reserve outside of an epoch.
+// ErrClosed is returned by Reserve outside an epoch.
 var ErrClosed = errors.New("sequencer: not the leader of every group")
 
 // nothing is the floor of a lane in which no stamp is outstanding.
@@ -23,8 +23,8 @@ type Sequencer struct {
 	last      atomic.Int64 // the highest stamp given out
 	committed atomic.Int64
 	lanes     []lane
-	// moved, if set, runs right after the counter has moved: where a test lets
-	// others in.
+	// moved, if set, runs right after the counter has moved: a hook for tests
+	// of concurrent reservations.
 	moved func()
 }
 
@@ -37,7 +37,7 @@ type lane struct {
 	// outstanding holds the last stamp of each reservation not yet applied,
 	// with its first: a FIFO, since a lane's stamps are applied in order.
 	outstanding []span
-	_           [24]byte // keeps neighbouring lanes off one cache line
+	_           [24]byte // padding against false sharing between lanes
 }
 
 type span struct{ first, last int64 }
@@ -66,9 +66,9 @@ func (s *Sequencer) Open(epoch uint64, highest int64) {
 	s.epoch.Store(epoch)
 }
 
-// Close ends the epoch, if one is open. Reservations that are under way
-// finish first. The floors stay: what was reserved and not applied remains
-// undecided until the next Open.
+// Close ends the epoch, if one is open. Reservations in progress finish
+// first. The floors stay: what was reserved and not applied remains undecided
+// until the next Open.
 func (s *Sequencer) Close() {
 	s.lockAll()
 	defer s.unlockAll()
@@ -178,7 +178,7 @@ func (s *Sequencer) Applied(p int, stamp int64) {
 	l.floor.Store(l.outstanding[0].first)
 }
 
-// Closed returns the closed revision of partition p, and false outside of an
+// Closed returns the closed revision of partition p, and false outside an
 // epoch.
 func (s *Sequencer) Closed(p int) (revision int64, ok bool) {
 	epoch := s.epoch.Load()

@@ -38,8 +38,8 @@ func TestReservesOnlyInsideAnEpoch(t *testing.T) {
 	require.ErrorIs(t, s.Reserve(placement.Of(0), 1, fail), ErrClosed)
 }
 
-// A stamp that was reserved but not committed dies with its epoch. Nothing may
-// have been closed through it, since the next leader gives it out again.
+// A stamp that was reserved but not committed is lost with its epoch. Nothing
+// may have been closed through it, since the next leader gives it out again.
 func TestClosedFollowsWhatIsCommittedNotTheCounter(t *testing.T) {
 	s := New(2)
 	s.Open(1, 10)
@@ -136,8 +136,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestNothingComesBelowAClosedRevision runs lanes and readers at once: what a
-// reader was told is closed must never be added to.
+// TestNothingComesBelowAClosedRevision runs lanes and readers at once: no
+// write may be stamped at or below a revision that a reader saw closed.
 func TestNothingComesBelowAClosedRevision(t *testing.T) {
 	const parts, entries = 3, 3000
 	s := New(parts)

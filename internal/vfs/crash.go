@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Restart returns what a process finds that is started again on the same
-// machine: everything written is there, no lock is held. The old Mem and its
-// files are dead.
+// Restart returns the file system as a restarted process on the same machine
+// finds it: everything written is there, no lock is held. The old Mem and its
+// files return ErrCrashed.
 func (m *Mem) Restart() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -18,9 +18,9 @@ func (m *Mem) Restart() *Mem {
 	return next
 }
 
-// Crash returns what is on the disk after the machine has lost its power:
-// all that is durable, and of the rest what rng leaves. The old Mem and its
-// files are dead, though Crash may be called again to see another outcome.
+// Crash returns the disk's content after a power failure: everything durable,
+// and of the rest a part chosen by rng. The old Mem and its files return
+// ErrCrashed, though Crash may be called again for another outcome.
 // Everything runs in sorted order: a crash depends on nothing but the seed.
 func (m *Mem) Crash(rng *rand.Rand) *Mem {
 	m.mu.Lock()
@@ -37,7 +37,7 @@ func (m *Mem) Crash(rng *rand.Rand) *Mem {
 	return next
 }
 
-// crash returns the names that a power failure leaves: those that are
+// crash returns the names that survive a power failure: those that are
 // durable, with none, all or any combination of the changes since.
 func (d *memDir) crash(rng *rand.Rand) map[string]*memInode {
 	const none, all = 0, 1
@@ -51,7 +51,7 @@ func (d *memDir) crash(rng *rand.Rand) map[string]*memInode {
 	return names
 }
 
-// crash turns an inode into what a power failure leaves of it.
+// crash returns the inode as it is after a power failure.
 func (n *memInode) crash(rng *rand.Rand) *memInode {
 	d := n.durable()
 	if len(n.undo) == 0 && n.size == n.durableSize {
@@ -63,7 +63,7 @@ func (n *memInode) crash(rng *rand.Rand) *memInode {
 		d.size = n.durableSize + rng.Int64N(n.size-n.durableSize+1)
 	}
 	switch rng.IntN(4) {
-	case 0: // nothing of it
+	case 0: // none of it
 	case 1:
 		n.keepSome(d, rng, func() sectorFate { return sectorKept })
 	case 2:
@@ -76,8 +76,8 @@ func (n *memInode) crash(rng *rand.Rand) *memInode {
 	return d
 }
 
-// keepPrefix leaves the first writes whole, the next in part, as a disk does
-// that writes in order.
+// keepPrefix keeps the first writes in full and the next in part, as a disk
+// does that writes in order.
 func (n *memInode) keepPrefix(d *memInode, rng *rand.Rand) {
 	if len(n.writes) == 0 {
 		return
@@ -91,7 +91,7 @@ func (n *memInode) keepPrefix(d *memInode, rng *rand.Rand) {
 	n.keep(d, torn)
 }
 
-// keep copies what n has now in an extent into d, up to d's size.
+// keep copies n's present content of an extent into d, up to d's size.
 func (n *memInode) keep(d *memInode, w extent) {
 	w.end = min(w.end, d.size)
 	if w.off >= w.end {

@@ -35,7 +35,7 @@ func read(t require.TestingT, m *Mem, name string) (string, error) {
 	return string(b), nil
 }
 
-// outcomes crashes m with many seeds and counts what is left.
+// outcomes crashes m with many seeds and counts the surviving states.
 func outcomes(m *Mem, look func(*Mem) string) map[string]int {
 	seen := map[string]int{}
 	for seed := range uint64(300) {
@@ -142,8 +142,8 @@ func TestAFailedSyncIsForgotten(t *testing.T) {
 	require.Contains(t, outcomes(m, look), "abc", "and the data may be lost all the same")
 }
 
-// Whatever is written, synced and crashed: every byte of the survivor is what
-// was durable there, or what was written there since.
+// After any sequence of writes, syncs and a crash, every byte is either the
+// durable one or one written there since.
 func TestCrashKeepsInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewMem()

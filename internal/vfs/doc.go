@@ -1,14 +1,14 @@
 // Package vfs is the small piece of a file system that the write-ahead log
-// stands on, so that a test can take the floor away.
+// uses, so that tests can inject errors and crashes.
 //
-// OS is the real one. Mem is a strict one in memory: it gives a program only
-// what the durability contract of a file system promises, and takes
-// everything else away at Crash.
+// OS is the real one. Mem is a strict one in memory: it guarantees only the
+// durability that a file system promises, and Crash may discard everything
+// else.
 //
 // Invariants:
 //
 //  1. What a File's Sync covered survives Crash byte for byte, under whatever
-//     names SyncDir covered. Nothing else is certain to survive.
+//     names SyncDir covered. Nothing else is guaranteed to survive.
 //  2. A Rename is atomic: after a crash one name or the other is there, never
 //     both and never neither.
 //  3. A write past the durable content of a file never harms bytes that were
@@ -16,7 +16,6 @@
 //     with the same beginning leaves that beginning as it was, whether the
 //     write arrives or not.
 //
-// The package imports nothing of stoa. Calls come in from internal/wal (and
-// from tests and the simulation); they leave into the operating system or
-// end in memory.
+// The package imports nothing of stoa. It is called by internal/wal, tests
+// and the simulation.
 package vfs

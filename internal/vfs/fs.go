@@ -11,19 +11,19 @@ type FS interface {
 	Open(name string) (File, error)
 	// OpenRead opens an existing file for reading only.
 	OpenRead(name string) (File, error)
-	// Rename replaces what is at newname; durable only after SyncDir.
+	// Rename replaces the file newname; durable only after SyncDir.
 	Rename(oldname, newname string) error
 	// Remove is durable only after SyncDir.
 	Remove(name string) error
 	// List returns the names of the files in dir, sorted, without dir.
 	List(dir string) ([]string, error)
-	// MkdirAll makes dir and what is missing above it.
+	// MkdirAll makes dir and its missing parents.
 	MkdirAll(dir string) error
 	// SyncDir makes the names in dir durable.
 	SyncDir(dir string) error
 	// Lock takes the file name, creating it, for this process alone until
-	// Close, or fails at once with ErrLocked. The death of the process
-	// releases it.
+	// Close, or fails at once with ErrLocked. It is released when the process
+	// exits.
 	Lock(name string) (io.Closer, error)
 }
 
@@ -39,7 +39,7 @@ type File interface {
 	// do that. It must not be called with less than the present size.
 	Preallocate(size int64) error
 	// Sync makes the content and the length durable (fdatasync). After an
-	// error nobody knows what is durable, and a further Sync may succeed
-	// although data is lost: the caller must give up.
+	// error the durable state is unknown, and a further Sync may succeed
+	// although data is lost: the caller must not write any more.
 	Sync() error
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Both file systems keep the same contract as long as nothing crashes.
+// Both file systems behave alike as long as nothing crashes.
 func TestContract(t *testing.T) {
 	t.Run("os", func(t *testing.T) { testContract(t, OS(), t.TempDir()) })
 	t.Run("mem", func(t *testing.T) { testContract(t, NewMem(), "/tmp/x") })

@@ -50,7 +50,7 @@ func NewMem() *Mem {
 
 // Inject makes every call ask hook first, and fail with the hook's error if
 // it returns one. The hook runs under the file system's lock and must not
-// call into it. nil takes the hook away.
+// call into it. nil removes the hook.
 func (m *Mem) Inject(hook func(op Op, name string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,8 +63,8 @@ type memDir struct {
 	pending []dirChange // since the last SyncDir, in order
 }
 
-// dirChange takes away removed, if not empty, and puts node at added, if not
-// empty; both at once, so that a rename is atomic.
+// dirChange removes the name removed, if not empty, and adds node as added,
+// if not empty; both at once, so that a rename is atomic.
 type dirChange struct {
 	removed, added string
 	node           *memInode

@@ -19,11 +19,11 @@ type memInode struct {
 	size        int64
 	pages       map[int64][]byte
 	durableSize int64
-	// undo holds what the disk has of every page written since the last Sync;
-	// nil for zeros.
+	// undo holds the durable content of every page written since the last
+	// Sync; nil for zeros.
 	undo   map[int64][]byte
 	writes []extent // since the last Sync, in order
-	// forgotten are pages in undo that a failed Sync has left behind: as in a
+	// forgotten are pages in undo that a failed Sync has not written: as in a
 	// kernel they count as clean, and no further Sync writes them unless they
 	// are written to again.
 	forgotten map[int64]bool
@@ -77,7 +77,7 @@ func (n *memInode) sync() {
 	n.writes = nil
 }
 
-// failSync is what a disk error makes of a Sync.
+// failSync simulates a Sync that a disk error fails.
 func (n *memInode) failSync() {
 	for i := range n.undo {
 		n.forgotten[i] = true
@@ -85,8 +85,8 @@ func (n *memInode) failSync() {
 	n.writes = nil
 }
 
-// durable returns a new inode with what the disk has for certain. Pages are
-// shared: nothing writes to a page that is not in undo.
+// durable returns a new inode with the durable content. Pages are shared:
+// nothing writes to a page that is not in undo.
 func (n *memInode) durable() *memInode {
 	d := newMemInode()
 	d.size, d.durableSize = n.durableSize, n.durableSize

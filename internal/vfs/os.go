@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// ErrLocked says that another process holds a lock.
+// ErrLocked is returned when another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
 // OS returns the file system of the operating system.
@@ -91,8 +91,8 @@ func (f osFile) Sync() error {
 func (f osFile) Preallocate(size int64) error {
 	err := fallocate(f.File, size)
 	if errors.Is(err, errors.ErrUnsupported) {
-		// A sparse file costs a write that may find the disk full later;
-		// the log dies of that as it dies of any failed write.
+		// In a sparse file a later write may find the disk full; the log
+		// fails then as it does after any failed write.
 		err = f.Truncate(size)
 	}
 	if err != nil {

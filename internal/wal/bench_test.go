@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// One round of the writer: what all groups have pending, appended as one
+// One round of the writer: the pending records of all groups, appended as one
 // frame, then one sync.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, c := range []struct{ groups, size int }{
@@ -21,7 +21,7 @@ func BenchmarkAppendSync(b *testing.B) {
 	}
 }
 
-// What a frame costs the processor.
+// The CPU cost of a frame.
 func BenchmarkAppend(b *testing.B) {
 	for _, groups := range []int{1, 64} {
 		b.Run(fmt.Sprintf("groups=%d/bytes=300", groups), func(b *testing.B) {
@@ -45,7 +45,7 @@ func benchmarkAppend(b *testing.B, groups, size int, sync bool) {
 			b.Fatal(err)
 		}
 		if !sync {
-			if w.Segments() > 2 { // the disk isn't what is measured
+			if w.Segments() > 2 { // the disk isn't measured
 				require.NoError(b, w.Release(make([]uint64, groups)))
 			}
 			continue
@@ -58,8 +58,8 @@ func benchmarkAppend(b *testing.B, groups, size int, sync bool) {
 	require.NoError(b, w.Close())
 }
 
-// How fast a log of 256 MiB comes back, and what an empty one costs, which is
-// the reading of a preallocated segment.
+// The time to open a log of 256 MiB, and an empty one, whose cost is the
+// reading of a preallocated segment.
 func BenchmarkRecovery(b *testing.B) {
 	for _, total := range []int{0, 256 << 20} {
 		b.Run(fmt.Sprintf("MiB=%d", total>>20), func(b *testing.B) {

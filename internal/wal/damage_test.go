@@ -14,9 +14,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// grown returns a log of three segments, closed, and the offsets at which the
-// frames of each end.
-func grown(t *testing.T) (f *fixture, ends map[uint64][]int64, want []string) {
+// threeSegments returns a log of three segments, closed, and the offsets at
+// which the frames of each end.
+func threeSegments(t *testing.T) (f *fixture, ends map[uint64][]int64, want []string) {
 	f = newFixture(t)
 	w := f.open()
 	ends = map[uint64][]int64{}
@@ -42,7 +42,7 @@ func damage(t *testing.T, err error) *DamageError {
 }
 
 func TestBitFlipInTheMiddle(t *testing.T) {
-	f, ends, _ := grown(t)
+	f, ends, _ := threeSegments(t)
 	f.flip(2, ends[2][1]+40)
 	err := f.openFails("the checksum of the records is wrong", "go on to offset")
 	require.Equal(t, segmentPath(2), damage(t, err).File)
@@ -51,14 +51,14 @@ func TestBitFlipInTheMiddle(t *testing.T) {
 }
 
 func TestBitFlipInTheLastSegmentIsNoTornTail(t *testing.T) {
-	f, ends, _ := grown(t)
+	f, ends, _ := threeSegments(t)
 	f.flip(3, ends[3][0]+40)
 	err := f.openFails("the checksum of the records is wrong", "it is not a torn tail")
 	require.Equal(t, &DamageError{segmentPath(3), ends[3][0], damage(t, err).Reason}, damage(t, err))
 }
 
 func TestAClosedLogProvesItsLastFrame(t *testing.T) {
-	f, ends, _ := grown(t)
+	f, ends, _ := threeSegments(t)
 	last := ends[3][len(ends[3])-2] // where the last frame begins
 	f.flip(3, last+40)
 	require.Equal(t, last, damage(t, f.openFails("not a torn tail")).Offset)
@@ -78,7 +78,7 @@ func TestAFrameThatNothingProvesIsTakenForTorn(t *testing.T) {
 
 func TestTruncatedSegment(t *testing.T) {
 	for _, segment := range []uint64{1, 2, 3} {
-		f, ends, _ := grown(t)
+		f, ends, _ := threeSegments(t)
 		f.truncate(segment, ends[segment][1]+11)
 		err := f.openFails("the file is 3", "and was made 1024 bytes long")
 		require.Equal(t, segmentPath(segment), damage(t, err).File)
@@ -92,7 +92,7 @@ func TestTruncatedSegment(t *testing.T) {
 }
 
 func TestZeroedRestOfASegment(t *testing.T) {
-	f, ends, _ := grown(t)
+	f, ends, _ := threeSegments(t)
 	_, err := f.file(2).WriteAt(make([]byte, 1024-ends[2][2]), ends[2][2])
 	require.NoError(t, err)
 	err = f.openFails("the checksum of the frame head is wrong", "go on to offset")
@@ -104,7 +104,7 @@ func TestMissingSegment(t *testing.T) {
 		2: "0000000000000001.wal and 0000000000000003.wal are there",
 		3: "0000000000000002.wal was sealed",
 	} {
-		f, _, _ := grown(t)
+		f, _, _ := threeSegments(t)
 		require.NoError(t, f.fs.Remove(segmentPath(segment)))
 		err := f.openFails("the file is missing", why)
 		require.Equal(t, segmentPath(segment), damage(t, err).File)
@@ -121,7 +121,7 @@ func TestMissingLog(t *testing.T) {
 }
 
 func TestExchangedSegments(t *testing.T) {
-	f, _, _ := grown(t)
+	f, _, _ := threeSegments(t)
 	require.NoError(t, f.fs.Rename(segmentPath(1), testDir+"/x"))
 	require.NoError(t, f.fs.Rename(segmentPath(2), segmentPath(1)))
 	require.NoError(t, f.fs.Rename(testDir+"/x", segmentPath(2)))
@@ -130,9 +130,9 @@ func TestExchangedSegments(t *testing.T) {
 }
 
 // A segment of the same server and number from another time, a restored
-// backup for example, doesn't fit its neighbours.
+// backup for example, doesn't fit the segments before and after it.
 func TestASegmentOfAnotherHistory(t *testing.T) {
-	f, _, _ := grown(t)
+	f, _, _ := threeSegments(t)
 	other := newFixture(t)
 	w := other.open()
 	for i := range 16 {
@@ -147,7 +147,7 @@ func TestASegmentOfAnotherHistory(t *testing.T) {
 }
 
 func TestForeignMetadata(t *testing.T) {
-	f, _, _ := grown(t)
+	f, _, _ := threeSegments(t)
 	f.o.Metadata = []byte("cluster 1, server 3")
 	err := f.openFails(segmentPath(1), `"cluster 1, server 2"`, `"cluster 1, server 3"`)
 	require.ErrorIs(t, err, ErrMetadataMismatch)
@@ -156,7 +156,7 @@ func TestForeignMetadata(t *testing.T) {
 }
 
 func TestAnotherVersion(t *testing.T) {
-	f, _, _ := grown(t)
+	f, _, _ := threeSegments(t)
 	_, err := f.file(1).WriteAt([]byte{9}, 7)
 	require.NoError(t, err)
 	f.openFails(segmentPath(1), "not a segment of this version", `stoawal\t`)
@@ -186,7 +186,7 @@ func TestTornTailIsCutWithALine(t *testing.T) {
 }
 
 func TestAnUnfinishedSegmentIsRemoved(t *testing.T) {
-	f, _, want := grown(t)
+	f, _, want := threeSegments(t)
 	file, err := f.fs.Create(segmentPath(4) + tempSuffix)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
@@ -197,13 +197,13 @@ func TestAnUnfinishedSegmentIsRemoved(t *testing.T) {
 	require.NotContains(t, names, segmentName(4)+tempSuffix)
 }
 
-// Every single byte of the log is damaged once. Open must either name the file
-// and a place at or before the damage, or come up with nothing lost; in
+// Every single byte of the log is damaged once. Open must either name the
+// file and a place at or before the damage, or succeed with nothing lost; in
 // padding and behind the end there is nothing to lose.
 func TestEveryByte(t *testing.T) {
 	for segment := uint64(1); segment <= 3; segment++ {
 		for at := range int64(1024) {
-			f, ends, want := grown(t)
+			f, ends, want := threeSegments(t)
 			f.flip(segment, at)
 			_, err := f.tryOpen()
 			if err == nil {

@@ -32,7 +32,7 @@ const (
 	frameRecords frameType = 1
 	// frameMark has no records. Close writes one for its durable offset.
 	frameMark frameType = 2
-	// frameSeal says that the next segment is durable: a sealed segment
+	// frameSeal records that the next segment is durable: a sealed segment
 	// without a successor means that a file was lost.
 	frameSeal frameType = 3
 )
@@ -44,15 +44,15 @@ type frame struct {
 	durable int64
 }
 
-// size is what the frame takes up in the segment.
+// size is the frame's length in the segment, padding included.
 func (f frame) size() int64 { return align(frameHeadBytes + int64(f.length)) }
 
 func align(n int64) int64 { return (n + frameAlign - 1) &^ (frameAlign - 1) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// finishFrame fills in the head of b, which has room for one in front of the
-// records, pads b, and returns it with the new chain value.
+// finishFrame fills in the head of b, reserved in front of the records, pads
+// b, and returns it with the new chain value.
 func finishFrame(b []byte, kind frameType, seed, chain uint32, durable int64) ([]byte, uint32) {
 	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)-frameHeadBytes))
 	b[12], b[13], b[14], b[15] = byte(kind), 0, 0, 0
@@ -66,8 +66,8 @@ func finishFrame(b []byte, kind frameType, seed, chain uint32, durable int64) ([
 	return b, chain
 }
 
-// decodeFrameHead tells whether b starts with the head of a frame of the
-// segment with this seed.
+// decodeFrameHead decodes the head of a frame of the segment with this seed
+// from the beginning of b, or returns false.
 func decodeFrameHead(b []byte, seed uint32) (frame, bool) {
 	if len(b) < frameHeadBytes {
 		return frame{}, false
@@ -78,7 +78,7 @@ func decodeFrameHead(b []byte, seed uint32) (frame, bool) {
 		chain:   binary.LittleEndian.Uint32(b[4:]),
 		durable: int64(binary.LittleEndian.Uint64(b[16:])),
 	}
-	// The cheap test first: the search for a proof asks at every 8 bytes.
+	// The cheap test first: judge tries this at every 8 bytes.
 	if f.kind < frameRecords || f.kind > frameSeal || b[13]|b[14]|b[15] != 0 {
 		return frame{}, false
 	}
@@ -86,7 +86,7 @@ func decodeFrameHead(b []byte, seed uint32) (frame, bool) {
 	return f, sum == binary.LittleEndian.Uint32(b) && f.durable >= 0
 }
 
-// checkChain tells whether b, head and records of f, continues the chain.
+// checkChain reports whether b, head and records of f, continues the chain.
 func checkChain(b []byte, f frame, chain uint32) bool {
 	return crc32.Update(chain, castagnoli, b[8:]) == f.chain
 }

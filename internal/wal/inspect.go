@@ -8,7 +8,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// SegmentInfo describes a segment to a reader of the log.
+// SegmentInfo describes a segment.
 type SegmentInfo struct {
 	File     string
 	Number   uint64
@@ -16,21 +16,21 @@ type SegmentInfo struct {
 	Metadata []byte
 }
 
-// FrameInfo describes what one Append has written.
+// FrameInfo describes a frame, the unit written by one Append.
 type FrameInfo struct {
 	File    string
 	Offset  int64
 	Size    int64
 	Kind    string // "records", "mark" or "seal"
-	Durable int64  // what had been synced of the segment when it was written
+	Durable int64  // offset up to which the segment was synced when it was written
 }
 
-// Inspection is what Inspect tells as it goes. The records' data is valid only
+// Inspection holds the callbacks of Inspect. The records' data is valid only
 // during the call.
 type Inspection struct {
 	Segment func(SegmentInfo) error
 	Frame   func(FrameInfo, []Record) error
-	// Torn tells of a tail that Open would cut.
+	// Torn reports a tail that Open would cut.
 	Torn func(file string, offset, bytes int64, why string) error
 }
 

@@ -17,8 +17,8 @@ var errPower = errors.New("power failure")
 
 const headKind = 99
 
-// model is what the log has promised: of all, the records up to synced must
-// come back, except those that Release was told are not needed.
+// model is the expected content of the log: of all, the records up to synced
+// must come back, except those that Release was told are not needed.
 type model struct {
 	fs     *vfs.Mem
 	w      *WAL
@@ -51,8 +51,8 @@ func (m *model) open(t *rapid.T) {
 	m.check(t, got)
 }
 
-// check finds what was replayed in what was appended: without a gap, with all
-// that was synced and is needed.
+// check compares the replayed records with the appended ones: they have no
+// gap and include all that were synced and are needed.
 func (m *model) check(t *rapid.T, got []string) {
 	all := shows(append(slices.Clone(m.all), m.pending...))
 	begin := 0
@@ -69,8 +69,9 @@ func (m *model) check(t *rapid.T, got []string) {
 	for _, r := range m.all[:begin] {
 		require.Less(t, r.Index, m.keep[r.Group], "released though needed")
 	}
-	// What Open has replayed is durable, and what would follow will never come.
-	// Released records may come back: a crash can undo the removal of a file.
+	// Replayed records are durable, and records behind them are lost for
+	// good. Released records may come back: a crash can undo the removal of a
+	// file.
 	m.all = append(m.all, m.pending...)[:end]
 	m.synced, m.pending = len(m.all), nil
 }
@@ -104,7 +105,7 @@ func (m *model) sync() error {
 
 func (m *model) release(t *rapid.T) error {
 	for g := range m.keep {
-		// Only what is durable may be given up.
+		// Only durable records may be released.
 		for _, r := range m.all[:m.synced] {
 			if int(r.Group) == g && rapid.Bool().Draw(t, "keep") {
 				m.keep[g] = max(m.keep[g], r.Index)
@@ -126,7 +127,7 @@ func (m *model) step(t *rapid.T) error {
 }
 
 // life runs the log until the power fails in one of its calls into the file
-// system, or until it is closed, killed or switched off between two calls.
+// system, or until it is closed, killed or loses power between two calls.
 func (m *model) life(t *rapid.T) {
 	left := rapid.IntRange(0, 60).Draw(t, "calls before the power fails")
 	m.fs.Inject(func(vfs.Op, string) error {
@@ -152,8 +153,8 @@ func (m *model) life(t *rapid.T) {
 	}
 }
 
-// Whatever happens, everything synced is recovered and nothing garbled, out of
-// order or out of nowhere.
+// After any crash everything synced is recovered, and nothing garbled,
+// reordered or never appended.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{fs: vfs.NewMem(), keep: make([]uint64, 3)}

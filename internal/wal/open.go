@@ -75,7 +75,7 @@ func (w *WAL) open(replay func(Record) error) error {
 	return w.recoverTail(last, replay)
 }
 
-// takeDir makes the directory if need be, and takes it for this process.
+// takeDir makes the directory if necessary, and locks it for this process.
 func (w *WAL) takeDir() error {
 	if err := w.o.FS.MkdirAll(w.o.Dir); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (w *WAL) takeDir() error {
 	return err
 }
 
-// begin makes the first segment of a new log.
+// begin creates the first segment of a new log.
 func (w *WAL) begin() error {
 	if w.o.MustExist {
 		return ErrMissing
@@ -103,8 +103,8 @@ func (w *WAL) begin() error {
 	return nil
 }
 
-// openSegment opens the next segment in line, which Open closes if anything
-// goes wrong from here on.
+// openSegment opens the next segment, which Open closes if anything goes
+// wrong from here on.
 func (w *WAL) openSegment(number uint64) (*reader, error) {
 	name := path.Join(w.o.Dir, segmentName(number))
 	f, err := w.o.FS.Open(name)
@@ -123,8 +123,9 @@ func (w *WAL) openSegment(number uint64) (*reader, error) {
 }
 
 // recoverTail reads the last segment, cuts its torn tail, and makes what it
-// has replayed durable: it may have come from the page cache of a machine that
-// lives on after the server was killed, or whose disk has refused it.
+// has replayed durable: it may have been read from the page cache, on a
+// machine that kept running after the server was killed or whose disk failed
+// to write it.
 func (w *WAL) recoverTail(r *reader, replay func(Record) error) error {
 	torn, why, err := r.readTail(r.replaying(replay))
 	if err != nil {
@@ -146,11 +147,12 @@ func (w *WAL) recoverTail(r *reader, replay func(Record) error) error {
 	return nil
 }
 
-// rewrite writes again what no later frame proves to be on the disk, then
-// zeros up to torn, and syncs. Writing again matters after a failed sync: the
-// kernel drops the dirty marks of pages that it couldn't write, so that syncing
-// alone would succeed and leave them lost. The zeros matter because frames
-// behind the end must not come back after the next crash.
+// rewrite writes again the frames that no later frame proves to be on the
+// disk, then zeros up to torn, and syncs. Writing again matters after a
+// failed sync: the kernel drops the dirty marks of pages that it couldn't
+// write, so that syncing alone would succeed and leave them lost. The zeros
+// matter because frames behind the end must not come back after the next
+// crash.
 func (r *reader) rewrite(torn int64) error {
 	for at := r.durable; at < r.end; {
 		b, err := r.win.bytes(at, min(windowBytes, r.end-at))

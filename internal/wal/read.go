@@ -10,7 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// DamageError says that something that was durable isn't what was written.
+// DamageError reports that durable data isn't the data that was written.
 type DamageError struct {
 	File   string
 	Offset int64
@@ -63,8 +63,9 @@ func openReader(f vfs.File, name string) (*reader, error) {
 	return r, nil
 }
 
-// next returns the frame at r.end and the bytes of its records, and goes on
-// behind it; or says why there is no frame, and stays.
+// next returns the frame at r.end and the bytes of its records, and advances
+// behind it; or returns the reason why there is no frame, and doesn't
+// advance.
 func (r *reader) next() (f frame, recs []byte, why string, err error) {
 	head, err := r.win.bytes(r.end, frameHeadBytes)
 	if err != nil {
@@ -92,7 +93,7 @@ func (r *reader) next() (f frame, recs []byte, why string, err error) {
 	return f, b[frameHeadBytes:], "", nil
 }
 
-// replaying passes the records of each frame on.
+// replaying passes the records of each frame to fn.
 func (r *reader) replaying(replay func(Record) error) eachFrame {
 	return func(at int64, _ frame, recs []byte) error { return r.visit(at, recs, replay) }
 }
@@ -113,8 +114,8 @@ func (r *reader) visit(at int64, recs []byte, replay func(Record) error) error {
 	return nil
 }
 
-// readWhole reads a segment that has a successor: it must go exactly to where
-// the successor says.
+// readWhole reads a segment that has a successor: it must end exactly at the
+// offset that the successor names.
 func (r *reader) readWhole(next *segmentHead, each eachFrame) error {
 	for r.end < next.prevEnd {
 		at := r.end
@@ -157,9 +158,9 @@ func (r *reader) readTail(each eachFrame) (torn int64, why string, err error) {
 	}
 }
 
-// judge decides about bytes at r.end that aren't a frame, for the reason why.
-// They are a torn tail unless some frame behind them was written after a Sync
-// had covered them.
+// judge classifies bytes at r.end that aren't a frame, given the reason why
+// not. They are a torn tail unless some frame behind them was written after a
+// Sync had covered them.
 func (r *reader) judge(why string) (torn int64, reason string, err error) {
 	torn, err = r.win.lastNonZero(r.end)
 	if err != nil || torn == r.end {

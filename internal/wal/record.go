@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// Record is the unit that callers write and get back.
+// Record is the unit that callers append and replay.
 type Record struct {
 	Group uint32
-	// Kind means what the caller wants it to mean.
+	// Kind is defined by the caller.
 	Kind uint8
 	// Index tells Release when the record can go: it is needed while
 	// keep[Group] <= Index. 0: never needed for its own sake, because
-	// Options.Head repeats what it says.
+	// Options.Head repeats its content.
 	Index uint64
 	// Note is a second number of the caller's, kept with the record; a Raft
 	// log puts the entry's term here and spares itself a copy of the data.

@@ -6,14 +6,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Release deletes old segments in which no record is needed: of group g, those
-// with an index of at least keep[g] are. A group that keep doesn't reach is
-// needed whole. Only a prefix of the log goes, so a segment that is not needed
-// stays behind one that is.
+// Release deletes old segments in which no record is needed: of group g,
+// those with an index of at least keep[g] are. All records of a group beyond
+// keep's length are needed. Only a prefix of the log goes, so a segment that
+// is not needed stays behind one that is.
 func (w *WAL) Release(keep []uint64) error {
 	w.releasing.Lock()
 	defer w.releasing.Unlock()
-	if err := w.alive(); err != nil {
+	if err := w.failed(); err != nil {
 		return err
 	}
 	for {
@@ -27,7 +27,7 @@ func (w *WAL) Release(keep []uint64) error {
 		// One sync for each: of several unsynced removals a crash may undo the
 		// first and not the second, which would look like a lost segment.
 		if err := w.o.FS.SyncDir(w.o.Dir); err != nil {
-			return w.die(fmt.Errorf("removing log segment %s: %w", s.path, err))
+			return w.fail(fmt.Errorf("removing log segment %s: %w", s.path, err))
 		}
 		w.mu.Lock()
 		w.segments = w.segments[1:]

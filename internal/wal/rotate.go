@@ -6,11 +6,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// rotate begins a new segment with room for a frame of need bytes. The order
-// is what recovery builds on: everything before is durable before the new
-// segment gets its name (so damage in a segment with a successor is never a
-// torn tail), and the old segment is sealed after (so a seal without a
-// successor is never a crash).
+// rotate begins a new segment with room for a frame of need bytes. Recovery
+// relies on the order: everything before is durable before the new segment
+// gets its name (so damage in a segment with a successor is never a torn
+// tail), and the old segment is sealed after (so a seal without a successor
+// is never a crash).
 func (w *WAL) rotate(need int64) (*segment, error) {
 	old := w.tail()
 	if err := w.Sync(); err != nil {
@@ -57,7 +57,8 @@ func (w *WAL) rotate(need int64) (*segment, error) {
 	return s, nil
 }
 
-// seal tells a later Open that old has a successor. Records leave room for it.
+// seal marks for a later Open that old has a successor. Records leave room
+// for it.
 func (w *WAL) seal(old *segment) error {
 	b, _ := finishFrame(make([]byte, frameHeadBytes), frameSeal, old.seed, w.chain, w.durable)
 	if _, err := w.file.WriteAt(b, old.end); err != nil {

@@ -82,20 +82,21 @@ func decodeSegmentHead(b []byte) (h segmentHead, seed uint32, err error) {
 	return h, seed, nil
 }
 
-// segment is one file of the log and what Release must know of it.
+// segment is one file of the log, with the indexes that Release needs.
 type segment struct {
 	segmentHead
 	path string
 	seed uint32
 	end  int64 // of the frames; the next one goes here
 	last map[uint32]uint64
-	// zeroed is up to where zeros were written ahead, ahead how many the next time.
-	// The writer's own, and no more than hints.
+	// zeroed is the offset up to which zeros were written ahead, ahead the
+	// number to write the next time. Only the writer uses them; they are
+	// hints.
 	zeroed int64
 	ahead  int
 }
 
-// note remembers the highest index of each group in the segment.
+// note records the highest index of each group in the segment.
 func (s *segment) note(r *Record) {
 	if r.Index > s.last[r.Group] {
 		s.last[r.Group] = r.Index

@@ -11,16 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStories tells what the log does as a reader of its files sees it. The
-// commands:
+// TestStories runs the scripts in testdata against a log. The commands:
 //
-//	open                          open the log and print what is replayed
+//	open                          open the log and print the replayed records
 //	append                        append one frame; a record per line: group index data [xN]
 //	sync, close
 //	release keep=(1,2)            the lowest index that each group needs
-//	kill                          the process dies, the machine lives on
+//	kill                          kill the process, the machine keeps running
 //	flip segment=N at=OFFSET      invert a bit
-//	zero segment=N from=A to=B    lose a piece
+//	zero segment=N from=A to=B    zero a range of bytes
 //	remove segment=N
 //	dump                          the files as Inspect shows them
 func TestStories(t *testing.T) {

@@ -12,34 +12,35 @@ import (
 )
 
 // DefaultSegmentBytes is large enough to make a rotation rare, and small
-// enough that a log whose records are all needed no more is mostly gone.
+// enough that a log without needed records can be mostly deleted.
 const DefaultSegmentBytes = 64 << 20
 
 // keepBuffer bounds the encoding buffer that outlives an Append.
 const keepBuffer = 4 << 20
 
-// ErrMetadataMismatch says that the log belongs to another server.
+// ErrMetadataMismatch is returned for a log that belongs to another server.
 var ErrMetadataMismatch = errors.New("the log belongs to another server or cluster")
 
-// ErrMissing says that there is no log where Options.MustExist promised one.
+// ErrMissing is returned when Options.MustExist is set and there is no log.
 var ErrMissing = errors.New("the log is missing")
 
-// errClosed is what a closed log is dead of.
+// errClosed is the error of a closed log.
 var errClosed = errors.New("the log is closed")
 
-// Options say where the log is and whose it is.
+// Options configure Open.
 type Options struct {
 	FS           vfs.FS // the operating system's if nil
 	Dir          string
 	SegmentBytes int64 // DefaultSegmentBytes if 0
 	// Metadata is written at the head of every segment and compared at Open.
 	Metadata []byte
-	// MustExist: the rest of the server's state says that a log was begun
-	// here; don't begin a new one, which would forget votes and entries.
+	// MustExist: the server has state that was written along with a log;
+	// without it fail with ErrMissing, since a new log would have lost votes
+	// and entries.
 	MustExist bool
 	// Head returns the records that are repeated at the head of each new
 	// segment, so that the old ones need not be kept. It is called inside
-	// Append. What it says may be ahead of what has been appended.
+	// Append. The records may be ahead of those appended so far.
 	Head   func() []Record
 	Logger *zap.Logger // none if nil
 }
@@ -51,7 +52,7 @@ type WAL struct {
 	log  *zap.Logger
 	lock io.Closer
 
-	// The writer's own.
+	// Used by the writer only.
 	file    vfs.File
 	buf     []byte
 	written int64
@@ -62,13 +63,13 @@ type WAL struct {
 
 	mu       sync.Mutex
 	segments []*segment // never empty; the last is written to
-	err      error      // what the log died of
+	err      error      // the first error, returned by all later calls
 }
 
-// Append writes recs behind all before them, with one write. They are durable
-// after the next Sync. The data is not retained.
+// Append appends recs with one write. They are durable after the next Sync.
+// The data is not retained.
 func (w *WAL) Append(recs []Record) error {
-	if err := w.alive(); err != nil || len(recs) == 0 {
+	if err := w.failed(); err != nil || len(recs) == 0 {
 		return err
 	}
 	b := append(w.buf[:0], make([]byte, frameHeadBytes)...)
@@ -76,7 +77,7 @@ func (w *WAL) Append(recs []Record) error {
 		b = appendRecord(b, &recs[i])
 	}
 	if int64(len(b)) > maxFrameBytes {
-		return w.die(fmt.Errorf("a batch of %d bytes is more than a frame can hold", len(b)))
+		return w.fail(fmt.Errorf("a batch of %d bytes is more than a frame can hold", len(b)))
 	}
 	if cap(b) <= keepBuffer {
 		w.buf = b
@@ -85,7 +86,7 @@ func (w *WAL) Append(recs []Record) error {
 	if need := align(int64(len(b))); s.end+need+frameHeadBytes > s.size {
 		next, err := w.rotate(need)
 		if err != nil {
-			return w.die(fmt.Errorf("going on after segment %s: %w", s.path, err))
+			return w.fail(fmt.Errorf("going on after segment %s: %w", s.path, err))
 		}
 		s = next
 	}
@@ -107,7 +108,7 @@ func (w *WAL) Append(recs []Record) error {
 func (w *WAL) write(s *segment, b []byte, kind frameType) error {
 	b, chain := finishFrame(b, kind, s.seed, w.chain, w.durable)
 	if _, err := w.file.WriteAt(b, s.end); err != nil {
-		return w.die(fmt.Errorf("writing %d bytes at offset %d of %s: %w", len(b), s.end, s.path, err))
+		return w.fail(fmt.Errorf("writing %d bytes at offset %d of %s: %w", len(b), s.end, s.path, err))
 	}
 	w.chain = chain
 	w.written += int64(len(b))
@@ -117,10 +118,11 @@ func (w *WAL) write(s *segment, b []byte, kind frameType) error {
 	return nil
 }
 
-// zeroAhead writes zeros behind the last frame, of n bytes, when it is the first
-// behind those written before. The room there is allocated, but a file system notes
-// in its journal which of it has been written for the first time, and a sync that
-// has to wait for that takes twice as long: let one sync in many.
+// zeroAhead writes zeros behind the last frame, of n bytes, when it is the
+// first behind those written before. The room there is allocated, but a file
+// system notes in its journal which of it has been written for the first
+// time, and a sync that has to wait for that takes twice as long: therefore
+// only one sync in many does.
 func (w *WAL) zeroAhead(s *segment, n int) error {
 	if n > maxZeroAhead { // it pays for its journal entry
 		s.ahead = minZeroAhead
@@ -131,7 +133,7 @@ func (w *WAL) zeroAhead(s *segment, n int) error {
 	}
 	ahead := min(int64(max(s.ahead, minZeroAhead)), s.size-s.end)
 	if _, err := w.file.WriteAt(zeros[:ahead], s.end); err != nil {
-		return w.die(fmt.Errorf("writing %d zeros at offset %d of %s: %w", ahead, s.end, s.path, err))
+		return w.fail(fmt.Errorf("writing %d zeros at offset %d of %s: %w", ahead, s.end, s.path, err))
 	}
 	s.zeroed = s.end + ahead
 	s.ahead = min(2*int(ahead), len(zeros))
@@ -139,9 +141,9 @@ func (w *WAL) zeroAhead(s *segment, n int) error {
 }
 
 // Behind a frame of up to maxZeroAhead bytes zeros are written ahead, first
-// minZeroAhead of them and then twice as many each time, up to all of them, until
-// a large frame comes again: it writes over what is left of them, and among large
-// frames the log would be written twice.
+// minZeroAhead of them and then twice as many each time, up to all of them,
+// until a large frame comes again: it overwrites the remaining ones, and
+// among large frames the log would be written twice.
 const (
 	minZeroAhead = 32 << 10
 	maxZeroAhead = 64 << 10
@@ -149,7 +151,7 @@ const (
 
 // Sync returns when all that was appended is durable.
 func (w *WAL) Sync() error {
-	if err := w.alive(); err != nil {
+	if err := w.failed(); err != nil {
 		return err
 	}
 	s := w.tail()
@@ -157,7 +159,7 @@ func (w *WAL) Sync() error {
 		return nil
 	}
 	if err := w.file.Sync(); err != nil {
-		return w.die(fmt.Errorf("syncing %s up to offset %d: %w", s.path, s.end, err))
+		return w.fail(fmt.Errorf("syncing %s up to offset %d: %w", s.path, s.end, err))
 	}
 	w.durable = s.end
 	return nil
@@ -178,7 +180,7 @@ func (w *WAL) Close() error {
 	if errors.Is(err, errClosed) {
 		return nil
 	}
-	w.die(errClosed)
+	w.fail(errClosed)
 	return errors.Join(err, w.file.Close(), w.lock.Close())
 }
 
@@ -209,15 +211,15 @@ func (w *WAL) tail() *segment {
 	return w.segments[len(w.segments)-1]
 }
 
-func (w *WAL) alive() error {
+func (w *WAL) failed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// die makes err the log's last word, unless it is dead already, and returns
-// what it died of.
-func (w *WAL) die(err error) error {
+// fail makes err the error of all later calls, unless there is one already,
+// and returns that error.
+func (w *WAL) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {

@@ -48,8 +48,8 @@ func (w *window) load(off, n int64) error {
 	return nil
 }
 
-// lastNonZero returns the offset behind the last byte from off that isn't
-// zero, off if all are.
+// lastNonZero returns the offset after the last non-zero byte from off on, or
+// off if all are zero.
 func (w *window) lastNonZero(off int64) (int64, error) {
 	last := off
 	for off < w.size {

@@ -8,7 +8,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// counting counts what is written to the files opened through it.
+// counting counts the bytes written to the files opened through it.
 type counting struct {
 	vfs.FS
 	written *int
