@@ -13,7 +13,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Why a file can't be used. The errors that wrap these name the file.
+// Reasons for which a file can't be used. The errors that wrap these name the
+// file.
 var (
 	ErrDamaged = errors.New("file is damaged")
 	ErrForeign = errors.New("file is not this cluster's")
@@ -21,10 +22,10 @@ var (
 	ErrAborted = errors.New("given up")
 )
 
-// Identity is whose file it is. It is written when the file is made and
-// compared whenever it is opened. The file of another server of the same
-// cluster is accepted (a snapshot is one) and becomes this server's. Partitions
-// 0 accepts what an existing file has.
+// Identity names the server, cluster and partition count of a file. It is
+// written when the file is made and compared whenever it is opened. The file
+// of another server of the same cluster is accepted (a snapshot is one) and
+// becomes this server's. Partitions 0 accepts what an existing file has.
 type Identity struct {
 	Cluster, Server uint64
 	Partitions      int
@@ -36,10 +37,10 @@ type Options struct {
 	Identity Identity
 	Quota    int64 // bytes that the file may reach, 0 if there is no bound
 	Logger   *zap.Logger
-	NoSync   bool // for tests that don't care about crashes
+	NoSync   bool // for tests without crashes
 }
 
-// Position is how far the file holds one partition's log.
+// Position is the applied position of one partition's log in the file.
 type Position struct {
 	Index, Term uint64
 	Rev         int64
@@ -63,8 +64,8 @@ type Cut struct {
 	System     System
 }
 
-// System is the part of a cut that belongs to no partition. What is nil or
-// empty has not changed.
+// System is the part of a cut that belongs to no partition. Nil and empty
+// fields have not changed.
 type System struct {
 	Leases        []Lease // granted or checkpointed
 	LeasesRevoked []int64
@@ -87,8 +88,8 @@ type Meta struct {
 	Blobs               map[string][]byte
 }
 
-// Backend is the file, or its twin in memory. Flush has one caller at a time;
-// everything may run beside everything else.
+// Backend is the file, or its counterpart in memory. Flush has one caller at
+// a time; all methods may run concurrently.
 type Backend struct {
 	eng  engine
 	path string
@@ -125,7 +126,7 @@ func Open(path string, o Options) (*Backend, error) {
 }
 
 // createFile makes the file under another name first, so that a crash leaves
-// either no file or a whole one.
+// either no file or a complete one.
 func createFile(path string, o Options) error {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -145,7 +146,8 @@ func createFile(path string, o Options) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// identify checks whose file it is, and takes over another server's.
+// identify checks the file's identity, and rewrites that of another server of
+// the cluster.
 func (b *Backend) identify(want Identity) error {
 	err := b.eng.view(func(r reader) (err error) {
 		b.id, err = readIdentity(r)
@@ -164,18 +166,18 @@ func (b *Backend) identify(want Identity) error {
 	return b.eng.update(func(w writer) error { return w.put(bucketStoa, stoaServer, be64(want.Server)) })
 }
 
-// NewMem returns a backend without a file, for the simulation: what was flushed
-// outlives a crash of the server that used it, a flush is there in full or not
-// at all, and Close does nothing.
+// NewMem returns a backend without a file, for the simulation: flushed state
+// survives a crash of the server that used it, a flush is atomic, and Close
+// does nothing.
 func NewMem(id Identity) *Backend {
 	t := memTx{}
 	if err := initialise(t, id); err != nil {
-		panic(err) // memTx has no way to fail
+		panic(err) // memTx can't fail
 	}
 	return &Backend{eng: &mem{data: t}, id: id, path: "memory"}
 }
 
-// Identity tells whose file it is.
+// Identity returns the file's identity.
 func (b *Backend) Identity() Identity { return b.id }
 
 // Close closes the file. It waits for readers, but not long: an open snapshot

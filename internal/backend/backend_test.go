@@ -204,7 +204,7 @@ func TestSnapshotInstall(t *testing.T) {
 	require.NoError(t, backend.Install(path, bytes.NewReader(b.Bytes())))
 	require.Equal(t, want, dump(t, open(t, path)))
 
-	// One that is cut short is refused, and the old file stays.
+	// A truncated one is refused, and the old file stays.
 	third := filepath.Join(dir, "third")
 	require.NoError(t, open(t, third).Close())
 	err = backend.Install(third, bytes.NewReader(b.Bytes()[:b.Len()-4096]))
@@ -213,7 +213,8 @@ func TestSnapshotInstall(t *testing.T) {
 	require.Empty(t, dump(t, open(t, third)))
 }
 
-// A backup is the same, whether or not it has rested, and asks after each piece.
+// A backup has the same content with and without pauses, and calls busy after
+// each piece.
 func TestBackup(t *testing.T) {
 	s := newServer(open(t, filepath.Join(t.TempDir(), "db")))
 	for range 4 {

@@ -40,8 +40,8 @@ func flush(tb testing.TB, be *backend.Backend, s []*store.Store) {
 	}
 }
 
-// BenchmarkFlush makes 5,000 puts of 256 bytes durable, what 100 ms of a busy
-// server come to.
+// BenchmarkFlush makes 5,000 puts of 256 bytes durable, about the load of 100
+// ms on a busy server.
 func BenchmarkFlush(b *testing.B) {
 	id := backend.Identity{Cluster: 1, Server: 1, Partitions: 2}
 	be, err := backend.Open(filepath.Join(b.TempDir(), "db"), backend.Options{Identity: id})

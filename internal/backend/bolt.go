@@ -29,8 +29,8 @@ const lockTimeout = time.Second
 // that was made with another size, as etcd's are, keeps it until it is defragmented.
 const largePage = 16 << 10
 
-// pageSize leaves a file of which the quota allows few pages its small ones: an
-// empty file alone is five.
+// pageSize keeps the small pages for a file with a small quota: an empty file
+// alone is five.
 func pageSize(quota int64) int {
 	if quota > 0 && quota < 1024*largePage {
 		return os.Getpagesize()
@@ -48,7 +48,7 @@ type file struct {
 	flushing sync.Mutex   // one update or defragmentation at a time
 	mu       sync.RWMutex // guards db itself, held no longer than to begin a transaction
 	db       *bolt.DB
-	failed   error // closed, or lost by a defragmentation
+	failed   error // closed, or could not be reopened after a defragmentation
 
 	total, inUse atomic.Int64
 }
@@ -64,7 +64,7 @@ func (f *file) options() *bolt.Options {
 	}
 }
 
-// openFile opens an existing file that check has found whole.
+// openFile opens an existing file that has passed check.
 func openFile(path string, o Options) (*file, error) {
 	f := &file{path: path, page: pageSize(o.Quota), noSync: o.NoSync, lg: o.Logger}
 	err := guard(path, nil, func() (err error) {
@@ -146,8 +146,8 @@ func (f *file) stats() bolt.Stats {
 
 func (f *file) size() (total, inUse int64) { return f.total.Load(), f.inUse.Load() }
 
-// measure notes the sizes after whatever may have changed them, so that asking
-// for them costs nothing: quotas are checked for every write.
+// measure records the sizes after each operation that may have changed them,
+// so that reading them is cheap: quotas are checked for every write.
 func (f *file) measure() {
 	tx, err := f.db.Begin(false)
 	if err != nil {
@@ -158,12 +158,13 @@ func (f *file) measure() {
 	f.inUse.Store(tx.Size() - int64(f.db.Stats().FreePageN)*int64(f.db.Info().PageSize))
 }
 
-// closePatience is how long close waits for readers.
-const closePatience = 500 * time.Millisecond
+// closeTimeout bounds the time that close waits for readers.
+const closeTimeout = 500 * time.Millisecond
 
-// close lets no new reader in and waits a little for the ones there are. A
-// snapshot on its way to a slow peer must not hold up a shutdown or the
-// installation of another file; it keeps the old one until it ends.
+// close refuses new readers and waits for the present ones up to
+// closeTimeout. A snapshot being sent to a slow peer must not hold up a
+// shutdown or the installation of another file; it keeps the old one until it
+// ends.
 func (f *file) close() error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()
@@ -180,7 +181,7 @@ func (f *file) close() error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(closePatience):
+	case <-time.After(closeTimeout):
 		f.lg.Warn("the backend file is still being read; it is closed when that ends", zap.String("path", f.path))
 		return nil
 	}

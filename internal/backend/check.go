@@ -14,11 +14,11 @@ import (
 
 // bbolt's file format (its internal/common): two meta pages, then a tree of
 // branch and leaf pages for each bucket. bbolt walks the tree when it opens a
-// file, but it trusts the bounds that it reads, and even after an error that it
-// finds its goroutine runs on and may crash where nobody can catch it. So
-// everything that it would stumble over is checked here first, by plain reads:
-// page numbers, kinds, bounds of every element, order of keys, no page in two
-// places, nothing beyond the end of the file.
+// file, but it trusts the bounds that it reads, and even after an error that
+// it finds its goroutine runs on and may panic where it can't be recovered.
+// So everything that could make it fail is checked here first, by plain
+// reads: page numbers, kinds, bounds of every element, order of keys, no page
+// in two places, nothing beyond the end of the file.
 const (
 	pageHeader    = 16
 	elementSize   = 16
@@ -77,7 +77,7 @@ type checker struct {
 	seen     []bool
 }
 
-// meta is what we need of a meta page.
+// meta holds the needed fields of a meta page.
 type metaPage struct {
 	pageSize          uint32
 	root, pages, txid uint64
@@ -137,8 +137,7 @@ func (c *checker) meta(offset int64) (m metaPage, ok bool) {
 	return m, ok
 }
 
-// bounds are what the keys below a branch must lie in: from least, below end.
-// nil is no bound.
+// bounds limit the keys below a branch: least <= key < end. nil is no bound.
 type bounds struct{ least, end []byte }
 
 // tree checks the page id and all below it.
@@ -230,7 +229,7 @@ func (c *checker) page(b []byte, offset, length int64, in bounds) error {
 	return nil
 }
 
-// element is one of a page's.
+// element is one element of a page.
 type element struct {
 	key         []byte
 	child       uint64 // of a branch

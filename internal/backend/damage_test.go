@@ -44,7 +44,7 @@ func newest(raw []byte) int {
 
 func pages(raw []byte) int { return int(binary.LittleEndian.Uint64(raw[newest(raw)+16+40:])) }
 
-// use opens a file and reads all of it. It must fail or work, never crash.
+// use opens a file and reads all of it. It must fail or succeed, never panic.
 func use(t testing.TB, raw []byte) (string, error) {
 	path := filepath.Join(t.TempDir(), "db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
@@ -78,13 +78,13 @@ func TestTruncatedFile(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrDamaged, "cut at %d of %d", size, len(raw))
 		require.ErrorContains(t, err, "offset")
 	}
-	// An empty file is what a crash of bbolt itself could leave; ours is renamed
-	// into place, so an empty one is damage too.
+	// A crash of bbolt itself could leave an empty file; ours is renamed into
+	// place, so an empty one is damaged too.
 	_, err = use(t, nil)
 	require.ErrorIs(t, err, backend.ErrDamaged)
 }
 
-// A record that is not what the revision's must be is damage, not an answer.
+// A record that doesn't belong to its revision is damage, not an answer.
 func TestDamagedRecord(t *testing.T) {
 	for name, record := range map[string][]byte{
 		"no key-value":       []byte("garbage"),
@@ -151,8 +151,8 @@ func TestBrokenPages(t *testing.T) {
 	require.Greater(t, refused, pages(raw)/4, "free pages may be anything, but few are free")
 }
 
-// Bits that flip in values can't be seen in this format; anywhere else they are
-// found, and in no case does the process die.
+// Bits that flip in values can't be seen in this format; anywhere else they
+// are found, and the process never crashes.
 func TestFlippedBits(t *testing.T) {
 	raw := sample(t, 300)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -172,7 +172,7 @@ func TestFlippedBits(t *testing.T) {
 const killEnv = "STOA_TEST_KILL_PATH"
 
 // TestKill kills a process that flushes as fast as it can, over and over, and
-// looks at what it left: a state of both partitions at one cut.
+// checks that the file holds a state of both partitions at one cut.
 func TestKill(t *testing.T) {
 	if path := os.Getenv(killEnv); path != "" {
 		flushForever(t, path)

@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// A defragmentation copies the file in pieces: what has been copied goes to the disk,
-// and then it rests.
+// A defragmentation copies the file in pieces, and after each syncs the copy
+// and pauses.
 const (
-	copyPiece = 1 << 20 // bytes
-	copyRests = 1
+	copyPiece  = 1 << 20 // bytes
+	copyPauses = 1
 )
 
 // defragment copies the file while reads go on, and swaps the copy in. Readers
@@ -50,7 +50,8 @@ func (f *file) defragment() error {
 		f.db, err = bolt.Open(f.path, 0o600, f.options())
 	}
 	if err != nil {
-		// The old file is unlinked: to write to it would lose what is acknowledged.
+		// The old file is unlinked: writing to it would lose acknowledged
+		// writes.
 		f.failed = fmt.Errorf("reopen %s after defragmentation: %w", f.path, err)
 		return f.failed
 	}
@@ -81,14 +82,14 @@ func (f *file) copyTo(path string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// copyAll writes what a file has into an empty one, its pages full.
+// copyAll writes the content of a file into an empty one, with full pages.
 func copyAll(dst, src *bolt.DB) error {
 	return src.View(func(from *bolt.Tx) error {
 		to, err := dst.Begin(true)
 		if err != nil {
 			return err
 		}
-		c := &copier{dst: dst, to: to, pace: begin(copyRests, longestRest)}
+		c := &copier{dst: dst, to: to, pace: begin(copyPauses, longestPause)}
 		defer func() { c.to.Rollback() }() //nolint:errcheck // committed, or given up
 		err = from.ForEach(func(name []byte, b *bolt.Bucket) error {
 			if err := c.copy(name, b); err != nil {
@@ -107,7 +108,7 @@ func copyAll(dst, src *bolt.DB) error {
 type copier struct {
 	dst  *bolt.DB
 	to   *bolt.Tx
-	size int // of what is not yet on the disk
+	size int // bytes not yet synced
 	pace *pace
 }
 
@@ -125,7 +126,7 @@ func (c *copier) copy(name []byte, from *bolt.Bucket) error {
 			return fmt.Errorf("%w: bucket %q in a bucket", ErrForeign, k)
 		}
 		if c.size >= copyPiece {
-			if err := c.rest(); err != nil {
+			if err := c.sync(); err != nil {
 				return err
 			}
 			to = c.to.Bucket(name)
@@ -136,15 +137,16 @@ func (c *copier) copy(name []byte, from *bolt.Bucket) error {
 	})
 }
 
-// rest begins another transaction once what was copied is on the disk.
-func (c *copier) rest() error {
+// sync makes the copied piece durable, pauses, and begins the next
+// transaction.
+func (c *copier) sync() error {
 	if err := c.to.Commit(); err != nil {
 		return err
 	}
 	if err := c.dst.Sync(); err != nil {
 		return err
 	}
-	c.pace.rest()
+	c.pace.pause()
 	to, err := c.dst.Begin(true)
 	if err != nil {
 		return err

@@ -20,20 +20,21 @@
 //
 //  1. A flush is in the file in full or not at all, all partitions at one cut:
 //     no part of a rendezvous without the rest (I3).
-//  2. What Flush has returned nil for survives a crash (I5). After an error
-//     nothing is known about the file, and the server must stop.
+//  2. A flush that returned nil survives a crash (I5). After an error nothing
+//     is known about the file, and the server must stop.
 //  3. etcd reads the file: `etcdutl snapshot status` and restore work on it,
 //     and Hash and HashKV are what etcd computes for the same content.
 //  4. HashKV depends on its two revisions and the log, not on how far the
 //     physical part of a compaction has come, so servers can be compared (I6).
-//  5. A file that is cut short or whose structure is broken is refused with an
-//     error that names it and the offset; it never crashes the process. (bbolt
-//     has no checksums on its pages: a bit that flips in a value is not seen
-//     here but by comparing HashKV between servers.)
+//  5. A file that is truncated or whose structure is damaged is refused with
+//     an error that names it and the offset; it never crashes the process.
+//     (bbolt has no checksums on its pages: a bit that flips in a value is
+//     not seen here but by comparing HashKV between servers.)
 //
 // The schema is written on a small engine interface with two implementations:
 // bbolt, and trees in memory for the simulation (NewMem), which hold the same
 // bytes and give the same hashes.
 //
-// Of stoa the package imports only internal/store, internal/fault and internal/kvwire.
+// Of stoa's packages it imports only internal/store, internal/fault and
+// internal/kvwire.
 package backend

@@ -2,11 +2,11 @@ package backend
 
 import "io"
 
-// engine is what the schema is written on: buckets of ordered keys, changed in
-// transactions. bolt is the real one, mem its twin for the simulation.
+// engine is the storage below the schema: buckets of ordered keys, changed in
+// transactions. bolt is the real one, mem the one of the simulation.
 type engine interface {
-	// view runs fn on one consistent state. What a reader returns may be used
-	// until fn returns.
+	// view runs fn on one consistent state. Slices returned by the reader are
+	// valid until fn returns.
 	view(fn func(reader) error) error
 	// update runs fn and makes what it wrote durable, all of it or nothing.
 	// There is one caller at a time.

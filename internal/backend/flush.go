@@ -49,7 +49,8 @@ func writeChanges(w writer, parts []store.Cut) error {
 	return nil
 }
 
-// writePartitions writes how far each partition and the compaction have come.
+// writePartitions writes the positions of the partitions and of the
+// compaction.
 func writePartitions(w writer, parts []store.Cut) error {
 	compacted, swept := int64(-1), int64(1<<62)
 	for i := range parts {
@@ -59,7 +60,7 @@ func writePartitions(w writer, parts []store.Cut) error {
 		}
 		compacted, swept = max(compacted, p.Compacted), min(swept, p.Swept)
 	}
-	// etcd has one log; what it would read as its position is the first group's.
+	// etcd has one log; its consistent_index is the first group's position.
 	if len(parts) > 0 && parts[0].Index > 0 {
 		if err := w.put(bucketMeta, metaIndex, be64(parts[0].Index)); err != nil {
 			return err
@@ -73,7 +74,8 @@ func writePartitions(w writer, parts []store.Cut) error {
 			return err
 		}
 	}
-	// A compaction is finished once every partition's dead are out of the file.
+	// A compaction is finished once every partition's compacted revisions are
+	// out of the file.
 	if swept >= 0 && swept != readCompaction(w, metaFinished) {
 		return w.put(bucketMeta, metaFinished, appendRev(nil, store.Revision{Main: swept}, false))
 	}

@@ -39,7 +39,7 @@ func (b *Backend) Hash() (sum uint32, err error) {
 	return sum, err
 }
 
-// private tells what is not part of Hash.
+// private reports whether a key is excluded from Hash.
 func private(bucket string, key []byte) bool {
 	return bucket == bucketMeta &&
 		(bytes.Equal(key, metaIndex) || bytes.Equal(key, metaTerm) || bytes.Equal(key, metaVersion))
@@ -47,10 +47,10 @@ func private(bucket string, key []byte) bool {
 
 // HashKV is etcd's checksum over history through rev, as a reader may see it
 // after a compaction at compacted (-1: none). It depends on the two numbers
-// and the log, not on how far compaction has got in removing things, so
-// servers can be compared by it. Everything through rev must have been flushed.
-// It fails with fault.Compacted if a later compaction has got into the file
-// meanwhile: what that removed would be missing from the sum.
+// and the log, not on the progress of the physical compaction, so servers can
+// be compared by it. Everything through rev must have been flushed. It fails
+// with fault.Compacted if a later compaction has reached the file meanwhile:
+// the revisions that it removed would be missing from the sum.
 func (b *Backend) HashKV(rev, compacted int64) (sum uint32, err error) {
 	err = b.eng.view(func(r reader) error {
 		if readCompaction(r, metaScheduled) > compacted {
@@ -63,13 +63,13 @@ func (b *Backend) HashKV(rev, compacted int64) (sum uint32, err error) {
 }
 
 // CompactionHash is what HashKV(rev, previous) was before a compaction at rev
-// that follows one at previous. The file must hold everything through rev, and
-// nothing that the compaction at rev kills may have been removed yet: see
-// store.Cut's Sweep. It takes its time, and gives up with ErrAborted when stop says
-// so.
+// that follows one at previous. The file must hold everything through rev,
+// and no revision that the compaction at rev drops may have been removed yet:
+// see store.Cut's Sweep. It runs throttled, and returns ErrAborted once stop
+// returns true.
 func (b *Backend) CompactionHash(rev, previous int64, stop func() bool) (sum uint32, err error) {
 	err = b.eng.view(func(r reader) error {
-		sum, err = b.hashKV(&patient{r, stop, begin(hashRests, longestRest)}, rev, previous)
+		sum, err = b.hashKV(&pausingReader{r, stop, begin(hashPauses, longestPause)}, rev, previous)
 		if stop() {
 			return ErrAborted
 		}
@@ -78,25 +78,26 @@ func (b *Backend) CompactionHash(rev, previous int64, stop func() bool) (sum uin
 	return sum, err
 }
 
-// patient walks with rests, and ends a walk early.
-type patient struct {
+// pausingReader pauses during a walk, and ends it early once stop returns
+// true.
+type pausingReader struct {
 	reader
 	stop func() bool
 	pace *pace
 }
 
-// hashRests: all servers take the sum of a compaction at the same time, and nobody
-// waits for it.
-const hashRests = 3
+// hashPauses throttles the hash: all servers compute that of a compaction at
+// the same time, and no request waits for it.
+const hashPauses = 3
 
-func (p *patient) ascend(bucket string, from []byte, fn func(k, v []byte) bool) {
+func (p *pausingReader) ascend(bucket string, from []byte, fn func(k, v []byte) bool) {
 	n := 0
 	p.reader.ascend(bucket, from, func(k, v []byte) bool {
 		if n++; n%1024 == 0 {
 			if p.stop() {
 				return false
 			}
-			p.pace.rest()
+			p.pace.pause()
 		}
 		return fn(k, v)
 	})
@@ -123,10 +124,10 @@ func (b *Backend) hashKV(r reader, rev, compacted int64) (uint32, error) {
 	return h.Sum32(), nil
 }
 
-// readable returns the revisions at or below the compaction that belong to the
-// hash. etcd takes those that are still their key's newest at rev; but if no
-// key exists at rev, it takes all that its compaction has left, and so those
-// that were their key's newest at the compaction.
+// readable returns the revisions at or below the compaction that belong to
+// the hash. etcd takes those that are still their key's newest at rev; but if
+// no key exists at rev, it takes all that its compaction retained, that is
+// those that were their key's newest at the compaction.
 func readable(r reader, rev, compacted int64) (map[store.Revision]struct{}, error) {
 	if compacted < 0 {
 		return nil, nil
@@ -184,5 +185,5 @@ func newest(r reader, rev int64) (map[string]store.Revision, error) {
 	return keys, err
 }
 
-// Current is the revision for HashKV that takes in everything.
+// Current is the revision with which HashKV covers everything.
 const Current int64 = math.MaxInt64

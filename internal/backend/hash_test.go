@@ -114,7 +114,7 @@ func TestHashKVIsEtcds(t *testing.T) {
 				s.remove(key)
 			}
 		}
-		if seed%4 == 3 { // no key is left
+		if seed%4 == 3 { // no key exists
 			for key := 'a'; key < 'a'+12; key++ {
 				s.remove(string(key))
 			}
@@ -144,7 +144,7 @@ func TestHashKVIsEtcds(t *testing.T) {
 	}
 }
 
-// What `etcdutl snapshot status` computes must be there to compute.
+// The file holds all that `etcdutl snapshot status` reads.
 func TestSnapshotStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	s := newServer(open(t, path))

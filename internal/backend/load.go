@@ -8,7 +8,7 @@ import (
 )
 
 // Load fills new stores, one a partition, with the keys of the file, and sets
-// where they stand. route tells in which store a key belongs.
+// their positions. route returns the store of a key.
 func (b *Backend) Load(stores []*store.Store, route func(key []byte) int) error {
 	if len(stores) != b.id.Partitions {
 		return fmt.Errorf("load %s: %d stores for %d partitions", b.path, len(stores), b.id.Partitions)

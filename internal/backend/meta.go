@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// initialise makes a new file's buckets and says whose it is.
+// initialise creates a new file's buckets and writes its identity.
 func initialise(w writer, id Identity) error {
 	for _, name := range allBuckets {
 		if err := w.create(name); err != nil {
@@ -51,7 +51,7 @@ func readIdentity(r reader) (Identity, error) {
 	}, nil
 }
 
-// accept compares a file's identity with the one that it should have.
+// accept compares a file's identity with the expected one.
 func accept(have, want Identity) error {
 	switch {
 	case want == Identity{}:
@@ -100,7 +100,7 @@ func readPositions(r reader, partitions int) ([]Position, error) {
 	return ps, nil
 }
 
-// readCompaction returns -1 for a compaction that never was.
+// readCompaction returns -1 if there was no compaction.
 func readCompaction(r reader, key []byte) int64 {
 	rev, _, ok := parseRev(r.get(bucketMeta, key))
 	if !ok {
@@ -160,7 +160,7 @@ func readMeta(r reader, id Identity) (m Meta, err error) {
 	return m, nil
 }
 
-// writeSystem writes what belongs to no partition.
+// writeSystem writes the state that belongs to no partition.
 func writeSystem(w writer, s *System) error {
 	for _, l := range s.Leases {
 		if err := w.put(bucketLease, be64(uint64(l.ID)), encodeLease(l)); err != nil {
@@ -246,8 +246,8 @@ func writeMembers(w writer, members []Member) error {
 	return w.put(bucketMeta, metaConfState, v)
 }
 
-// encodeLease writes etcd's leasepb.Lease, which lives in a package of its
-// server that isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3.
+// encodeLease writes etcd's leasepb.Lease, whose package in etcd's server
+// isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3.
 func encodeLease(l Lease) []byte {
 	var b []byte
 	for i, v := range []int64{l.ID, l.TTL, l.Remaining} {

@@ -2,11 +2,12 @@ package backend
 
 import "time"
 
-// longestRest bounds a rest: a disk that hangs makes what works on it slow enough.
-const longestRest = 100 * time.Millisecond
+// longestPause bounds a pause: on a stalled disk the work is slow enough
+// already.
+const longestPause = 100 * time.Millisecond
 
-// pace is for work that goes on beside puts, which need the same processors and the
-// same disk: it rests so many times as long as it works.
+// pace throttles background work, which competes with puts for CPU and disk:
+// it pauses times as long as it has worked.
 type pace struct {
 	times   int
 	longest time.Duration
@@ -17,10 +18,10 @@ func begin(times int, longest time.Duration) *pace {
 	return &pace{times: times, longest: longest, since: time.Now()}
 }
 
-func (p *pace) rest() {
+func (p *pace) pause() {
 	time.Sleep(min(time.Duration(p.times)*time.Since(p.since), p.longest))
-	p.goOn()
+	p.restart()
 }
 
-// goOn is instead of a rest, where nobody else is at work.
-func (p *pace) goOn() { p.since = time.Now() }
+// restart begins a new period of work without a pause, for an idle server.
+func (p *pace) restart() { p.since = time.Now() }

@@ -33,7 +33,8 @@ var (
 	metaVersion   = []byte("storageVersion")
 )
 
-// StorageVersion is that of the etcd whose schema this is.
+// StorageVersion is the storage version of the etcd release whose schema the
+// file has.
 const StorageVersion = "3.7.0"
 
 // Keys of our own bucket.

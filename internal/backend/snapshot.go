@@ -12,13 +12,13 @@ import (
 // Snapshot is one consistent state of the file, readable while flushes go on.
 // Pages that it sees can't be used again before Close.
 type Snapshot struct {
-	Size      int64 // of what WriteTo writes
+	Size      int64 // bytes that WriteTo writes
 	Positions []Position
 
 	eng engineSnapshot
 }
 
-// Snapshot opens a snapshot of what was flushed last.
+// Snapshot opens a snapshot of the last flushed state.
 func (b *Backend) Snapshot() (*Snapshot, error) {
 	eng, err := b.eng.snapshot()
 	if err != nil {
@@ -35,42 +35,43 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 // in memory, what ReadMem can).
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) { return s.eng.WriteTo(w) }
 
-// A backup rests after each piece, in bytes, so many times as long as it took. Much of
-// that may have been its reader's time: a slow one is not to be made slower.
+// A backup pauses after each piece, in bytes, backupPauses times as long as
+// that took, up to longestBackupPause: much of the time may be the reader's,
+// and a slow reader should not be made slower.
 const (
-	backupPiece       = 512 << 10
-	backupRests       = 2
-	longestBackupRest = 5 * time.Millisecond
+	backupPiece        = 512 << 10
+	backupPauses       = 2
+	longestBackupPause = 5 * time.Millisecond
 )
 
-// Backup is WriteTo for somebody who keeps a copy and can wait: it rests between
-// pieces whenever busy says that there are others to be served.
+// Backup is WriteTo at a lower priority: it pauses between pieces while busy
+// reports other requests.
 func (s *Snapshot) Backup(w io.Writer, busy func() bool) (int64, error) {
-	return s.WriteTo(&patientWriter{Writer: w, busy: busy, pace: begin(backupRests, longestBackupRest)})
+	return s.WriteTo(&pausingWriter{Writer: w, busy: busy, pace: begin(backupPauses, longestBackupPause)})
 }
 
-// patientWriter rests between pieces of what is written, while others are busy.
-type patientWriter struct {
+// pausingWriter pauses between the pieces written, while busy returns true.
+type pausingWriter struct {
 	io.Writer
 	busy func() bool
 	pace *pace
-	size int // of the piece
+	size int // bytes of the present piece
 }
 
-func (p *patientWriter) Write(b []byte) (int, error) {
+func (p *pausingWriter) Write(b []byte) (int, error) {
 	if p.size >= backupPiece {
 		p.size = 0
 		if p.busy() {
-			p.pace.rest()
+			p.pace.pause()
 		} else {
-			p.pace.goOn()
+			p.pace.restart()
 		}
 	}
 	p.size += len(b)
 	return p.Writer.Write(b)
 }
 
-// Close lets the pages go.
+// Close releases the pages.
 func (s *Snapshot) Close() error { return s.eng.close() }
 
 // Install replaces the file at path by a received snapshot: written beside it,

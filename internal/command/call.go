@@ -5,14 +5,15 @@ import (
 	"fmt"
 )
 
-// Call is a request that concerns extensions: it says whose it is, and which
-// extension handles it as far as the server knew that took it in.
+// Call is a request handled by an extension: with the client's name, and the
+// extension as the server that received the request found it.
 type Call struct {
 	Kind   Kind // of the request: Put, DeleteRange, Txn, Range or Watch
 	Client string
-	Lease  int64 // that the client's keys can be tied to, 0 for none
-	// Name is the extension that is to handle the request, "" for none. It was
-	// found in the registry of revision Version: by another one it may be wrong.
+	Lease  int64 // to which the client's keys can be attached, 0 for none
+	// Name is the extension that is to handle the request, "" for none. It
+	// was found in the registry of revision Version: in another revision of
+	// the registry it may be wrong.
 	Name    string
 	Version int64
 	Body    []byte // the marshalled request

@@ -18,8 +18,8 @@ const version = 1
 // The origin is random, so that a varint would be longer than its 8 bytes.
 const originBytes = 8
 
-// maxStamp leaves room to count on from a stamp: nobody will get there by
-// writing, only by damage.
+// maxStamp leaves room for arithmetic on stamps: writes never reach it, only
+// a damaged log could.
 const maxStamp = math.MaxInt64 / 2
 
 var errShort = errors.New("ends early")

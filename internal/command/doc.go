@@ -1,5 +1,5 @@
-// Package command says what an entry of a partition's log may contain, and how
-// it is written down.
+// Package command defines the content of an entry of a partition's log, and
+// its encoding.
 //
 // An [Entry] is a batch: the commands of many clients under one stamp, applied
 // one after the other. It is local to one partition, or a rendezvous of several
@@ -8,14 +8,14 @@
 //
 // Invariants:
 //
-//  1. What [Entry.AppendTo] writes, [Decode] reads back as it was; anything else
-//     Decode refuses or reads as an entry that can be written again. It never
-//     panics and never allocates more than in proportion to its input.
+//  1. [Decode] is the inverse of [Entry.AppendTo]; any other input Decode
+//     refuses or reads as an entry that can be encoded again. It never panics
+//     and never allocates more than in proportion to its input.
 //  2. Kinds are part of the log format: append, never renumber.
 //  3. Command i's own stamp follows from the entry alone ([Entry.StampOf]), so
 //     every replica gives the same command the same revision.
 //
-// Entry in: the group's loop encodes what clients asked for. Out: apply decodes
-// it on every replica. The package imports placement for its sets and nothing
-// else of stoa.
+// Entry in: the group's loop encodes clients' requests. Out: apply decodes
+// them on every replica. The package imports placement for its sets and
+// nothing else of stoa.
 package command

@@ -2,7 +2,7 @@ package command
 
 import "github.com/stoa-kv/stoa/internal/placement"
 
-// Kind is what a command does.
+// Kind is the type of a command.
 type Kind uint8
 
 // The kinds of commands. The body of each is the marshalled message named here,
@@ -43,9 +43,10 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// MayWrite tells whether a command of this kind may change a key, and so takes
-// a stamp of its own. A move changes none, but closed revisions must say whether it
-// has been applied: who has seen a write behind it must find the key in its new place.
+// MayWrite reports whether a command of this kind may change a key, and so
+// takes a stamp of its own. A move changes none, but closed revisions must
+// say whether it has been applied: a client that has seen a write after it
+// must find the key in its new partition.
 func (k Kind) MayWrite() bool {
 	switch k {
 	case Put, DeleteRange, Txn, LeaseRevoke, Extended, InSession, Move:
@@ -60,7 +61,7 @@ type Command struct {
 	Body []byte
 }
 
-// Entry is what one log entry says.
+// Entry is the content of one log entry.
 type Entry struct {
 	// Stamp is the first revision reserved for this entry's commands. 0 with a
 	// single partition, where revisions follow from the log alone. An entry
@@ -69,14 +70,14 @@ type Entry struct {
 	Stamp int64
 	// Parts are the participants of a rendezvous, 0 for a local entry.
 	Parts placement.Set
-	// Origin and Seq name the proposal: who waits finds its answer by them.
-	// They never reach replicated state.
+	// Origin and Seq name the proposal: waiters are found by them. They never
+	// reach replicated state.
 	Origin, Seq uint64
 	Commands    []Command
 }
 
-// Stamps is how many stamps the entry takes: one for each command that may
-// write.
+// Stamps is the number of stamps that the entry takes: one for each command
+// that may write.
 func (e *Entry) Stamps() int { return e.mayWriteBefore(len(e.Commands)) }
 
 // StampOf is the stamp of command i: 0 if the entry has none.

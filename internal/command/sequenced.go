@@ -6,19 +6,20 @@ import (
 	"fmt"
 )
 
-// Sequenced is a write of a session: it takes effect once however often it is
-// sent, and in the session's order.
+// Sequenced is a write of a session: it takes effect exactly once even if it
+// is sent again, and in the session's order.
 type Sequenced struct {
 	// Session is the session's id, which is its lease's.
 	Session int64
 	// Seq is the request's number in the session, from 1.
 	Seq uint64
 	// Pred is the number of the write before it that was sent to the same
-	// partition and may not have taken effect yet: without that one this one must
-	// not either. 0 says that everything before it has been answered.
+	// partition and may not have taken effect yet: this one must not take
+	// effect before that one. 0 means that everything before it has been
+	// answered.
 	Pred uint64
-	// Answered says that the client has the answers up to this number: their
-	// results may be forgotten.
+	// Answered is the number up to which the client has received the answers:
+	// their results may be dropped.
 	Answered uint64
 	// Kind and Body are the command inside: a Put, DeleteRange, Txn or Extended.
 	Kind Kind

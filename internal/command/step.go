@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Step is a piece of the way of keys from one placement to another: those between
-// two cursors move. Whoever finds another cursor than From does nothing: somebody
-// else has made the step.
+// Step moves the keys between two cursors from one placement to another. It
+// does nothing if the cursor isn't at From: then the step has already been
+// made.
 type Step struct {
 	From, To []byte
 	Last     bool // with all keys from From on; there is no To

@@ -2,7 +2,7 @@ package kvwire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// bytesField takes a field off the front of s, if it is there.
+// bytesField consumes a field at the front of s, if it is there.
 func bytesField(s string, tag byte) (v, rest string) {
 	if len(s) < 2 || s[0] != tag {
 		return "", s
@@ -15,7 +15,7 @@ func bytesField(s string, tag byte) (v, rest string) {
 	return s[from:to], s[to:]
 }
 
-// number takes a number off the front of s, if it is there.
+// number consumes a number at the front of s, if it is there.
 func number(s string, tag byte) (v int64, rest string) {
 	if len(s) < 2 || s[0] != tag {
 		return 0, s

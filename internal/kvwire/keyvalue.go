@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// KeyValue is a key-value that exists, or the tombstone of one, which has nothing
-// but the key. The zero KeyValue is none at all.
+// KeyValue is a key-value that exists, or a tombstone, which has nothing but
+// the key. The zero KeyValue is none.
 //
-// An accessor steps over what comes before its field, which takes some
-// nanoseconds; none of them copies or allocates.
+// An accessor skips the fields before its own, which takes some nanoseconds;
+// none of them copies or allocates.
 type KeyValue struct{ wire string }
 
-// Fields is what a KeyValue has beside key and value.
+// Fields are the fields of a KeyValue other than key and value.
 type Fields struct{ CreateRevision, ModRevision, Version, Lease int64 }
 
 // The tags, in the order of the fields.
@@ -27,8 +27,9 @@ const (
 	tagLease   = 6<<3 | byte(protowire.VarintType)
 )
 
-// Make encodes a KeyValue, in one allocation of exactly its size. The key is there
-// even if it is empty, as no client's can be: so a tombstone is never none.
+// Make encodes a KeyValue, in one allocation of exactly its size. The key
+// field is encoded even if it is empty, as no client's key can be: so a
+// tombstone is never the zero KeyValue.
 func Make(key, value []byte, f Fields) KeyValue {
 	size := 1 + protowire.SizeBytes(len(key)) + sizeNumber(f.CreateRevision) + sizeNumber(f.ModRevision) +
 		sizeNumber(f.Version) + sizeBytes(value) + sizeNumber(f.Lease)
@@ -51,10 +52,10 @@ func Of(m *mvccpb.KeyValue) KeyValue {
 // Tombstone is the KeyValue of a key that was deleted, as etcd's file has it.
 func Tombstone(key []byte) KeyValue { return Make(key, nil, Fields{}) }
 
-// Exists tells a KeyValue from none.
+// Exists reports whether k is not the zero KeyValue.
 func (kv KeyValue) Exists() bool { return kv.wire != "" }
 
-// IsTombstone tells whether there is nothing but a key.
+// IsTombstone reports whether there is nothing but a key.
 func (kv KeyValue) IsTombstone() bool {
 	_, rest := bytesField(kv.wire, tagKey)
 	return rest == "" && kv.wire != ""
@@ -63,7 +64,7 @@ func (kv KeyValue) IsTombstone() bool {
 // Wire is the encoding.
 func (kv KeyValue) Wire() []byte { return bytesOf(kv.wire) }
 
-// String is the message's.
+// String formats like the message.
 func (kv KeyValue) String() string { return kv.Message().String() }
 
 // Len is the length of the encoding.
@@ -75,7 +76,7 @@ func (kv KeyValue) Key() []byte {
 	return bytesOf(key)
 }
 
-// CreateRevision returns the revision at which the key came into being.
+// CreateRevision returns the revision at which the key was created.
 func (kv KeyValue) CreateRevision() int64 {
 	_, rest := bytesField(kv.wire, tagKey)
 	v, _ := number(rest, tagCreate)
@@ -90,7 +91,7 @@ func (kv KeyValue) ModRevision() int64 {
 	return v
 }
 
-// Version returns how often it was written since it came into being.
+// Version returns the number of writes since the key was created.
 func (kv KeyValue) Version() int64 {
 	f, _ := kv.numbers()
 	return f.Version
@@ -160,15 +161,15 @@ func (kv KeyValue) Clone() KeyValue {
 	return alias(append(make([]byte, 0, len(kv.wire)), kv.wire...))
 }
 
-// WithoutValue returns the KeyValue as if its value were empty, in the same memory.
-// What it is attached to is left out too.
+// WithoutValue returns the KeyValue as if its value were empty, in the same
+// memory. The lease is left out too.
 func (kv KeyValue) WithoutValue() KeyValue {
 	_, rest := kv.numbers()
 	return KeyValue{kv.wire[:len(kv.wire)-len(rest)]}
 }
 
-// Pointer takes a KeyValue apart, for those who have room for 12 bytes and not for
-// 16; At puts it together again.
+// Pointer returns the address and length of the encoding, for structures with
+// room for 12 bytes and not for 16; At is its inverse.
 func (kv KeyValue) Pointer() (*byte, uint32) { return unsafe.StringData(kv.wire), uint32(len(kv.wire)) }
 
 // At is the KeyValue of Pointer.

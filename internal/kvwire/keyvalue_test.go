@@ -89,14 +89,14 @@ func FuzzParse(f *testing.F) {
 		got, err := Parse(raw)
 		var want mvccpb.KeyValue
 		if proto.Unmarshal(raw, &want) != nil || len(want.Key) == 0 {
-			return // we may read a key that protobuf takes for bad; never the other way
+			return // we may accept a key that protobuf refuses; never the other way
 		}
 		require.NoError(t, err)
 		want.ProtoReflect().SetUnknown(nil)
 		require.True(t, proto.Equal(&want, got.Message()))
 		key, err := Key(raw)
 		require.NoError(t, err)
-		if raw[0] == tagKey { // a writer that repeats the key is not ours
+		if raw[0] == tagKey { // a key field is never repeated by our writer
 			require.NotEmpty(t, key)
 		}
 	})

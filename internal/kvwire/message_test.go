@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is read by hand is what protobuf reads.
+// Messages decoded by hand equal those decoded by protobuf.
 func FuzzReadRequests(f *testing.F) {
 	for _, m := range []proto.Message{
 		&pb.RangeRequest{
@@ -46,8 +46,8 @@ func agree[M proto.Message](t *testing.T, raw []byte, read func([]byte, M) bool,
 	require.True(t, proto.Equal(theirs, mine), "%v is not %v", mine, theirs)
 }
 
-// What clients send is read by hand: the way around protobuf would otherwise be
-// lost without a sign.
+// Requests of real clients are decoded by hand: a silent fallback to protobuf
+// would go unnoticed otherwise.
 func TestReadRequestsOfClients(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64())

@@ -11,8 +11,8 @@ import (
 
 var errRecord = errors.New("record is not a KeyValue")
 
-// Parse reads a KeyValue with a key, whoever encoded it. It shares the bytes of raw,
-// unless their fields are in another order than everybody's.
+// Parse reads a KeyValue with a key, of any encoder. It shares the bytes of
+// raw, unless their fields are not in ascending order.
 func Parse(raw []byte) (KeyValue, error) {
 	if ordered(raw) {
 		return alias(raw), nil
@@ -27,7 +27,7 @@ func Parse(raw []byte) (KeyValue, error) {
 	return Of(&m), nil
 }
 
-// Key returns the key of an encoded KeyValue without a look at the rest.
+// Key returns the key of an encoded KeyValue without decoding the rest.
 func Key(raw []byte) ([]byte, error) {
 	if len(raw) > 0 && raw[0] == tagKey {
 		if key, n := protowire.ConsumeBytes(raw[1:]); n > 0 && len(key) > 0 {
@@ -38,7 +38,7 @@ func Key(raw []byte) ([]byte, error) {
 	return kv.Key(), err
 }
 
-// ordered tells whether invariant 1 holds for raw, and that there is a key.
+// ordered reports whether invariant 1 holds for raw and it has a key.
 func ordered(raw []byte) bool {
 	last := byte(0)
 	for at := raw; len(at) > 0; {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Put is a PutRequest without a message's overhead: most of what a busy server takes in
-// and applies are puts.
+// Put is a PutRequest without a message's overhead: most requests of a busy
+// server are puts.
 type Put struct {
 	Key, Value                       []byte
 	Lease                            int64
@@ -27,9 +27,10 @@ const (
 
 var errFieldNumber = errors.New("field number out of range")
 
-// ReadPut reads a marshalled PutRequest exactly as proto.Unmarshal does (a fuzz
-// test compares them), but without a message and without copying: the slices
-// alias b. The services read with it what comes in, and all replicas what they apply.
+// ReadPut reads a marshalled PutRequest exactly as proto.Unmarshal does (a
+// fuzz test compares them), but without a message and without copying: the
+// slices alias b. The services decode requests with it, and all replicas the
+// commands that they apply.
 func ReadPut(b []byte) (p Put, err error) {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -51,7 +52,7 @@ func ReadPut(b []byte) (p Put, err error) {
 			if v, n = protowire.ConsumeVarint(b); n >= 0 {
 				p.setNumber(number, v)
 			}
-		default: // of a newer client
+		default: // field of a newer client
 			n = protowire.ConsumeFieldValue(number, kind, b)
 		}
 		if n < 0 {
@@ -83,7 +84,7 @@ func (p *Put) setNumber(number protowire.Number, v uint64) {
 	}
 }
 
-// Plain tells whether the put asks for nothing but that a key is written.
+// Plain reports whether the put has no options and no lease.
 func (p *Put) Plain() bool { return !p.PrevKv && !p.IgnoreValue && !p.IgnoreLease }
 
 // PutOf returns the put that a message asks for. They share key and value.
@@ -101,7 +102,7 @@ func (p *Put) Message() *pb.PutRequest {
 	return m
 }
 
-// Into makes a new message say what the put says.
+// Into sets the fields of a new message.
 func (p *Put) Into(m *pb.PutRequest) {
 	m.Key, m.Value, m.Lease = p.Key, p.Value, p.Lease
 	m.PrevKv, m.IgnoreValue, m.IgnoreLease = p.PrevKv, p.IgnoreValue, p.IgnoreLease

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The reader of puts must take exactly what proto.Unmarshal takes, and
-// understand it alike: a leader of another version may use either.
+// The decoder of puts must accept exactly the inputs that proto.Unmarshal
+// accepts, with the same result: a leader of another version may use either.
 func FuzzReadPut(f *testing.F) {
 	whole, err := proto.Marshal(&pb.PutRequest{Key: []byte("k"), Value: []byte("v"), Lease: -7, PrevKv: true, IgnoreValue: true, IgnoreLease: true})
 	require.NoError(f, err)

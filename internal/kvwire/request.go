@@ -7,9 +7,9 @@ import (
 
 // The fields of a range have numbers below 16, so their tags are bytes.
 
-// ReadRange reads a RangeRequest whose fields are all known into m, which is new. Its
-// keys alias b. It returns false for anything else: protobuf has to read that, or to say
-// what is wrong with it.
+// ReadRange reads a RangeRequest whose fields are all known into m, which is
+// new. Its keys alias b. It returns false for anything else: protobuf has to
+// decode that, or to report the error.
 func ReadRange(b []byte, m *pb.RangeRequest) bool {
 	return eachField(b, func(f field) bool {
 		switch f.tag {
@@ -46,8 +46,8 @@ func ReadRange(b []byte, m *pb.RangeRequest) bool {
 	})
 }
 
-// ReadGet returns the key of a RangeRequest that says nothing else, false for any other.
-// The key aliases b.
+// ReadGet returns the key of a RangeRequest that has no other field, false
+// for any other. The key aliases b.
 func ReadGet(b []byte) (key []byte, ok bool) {
 	if len(b) == 0 || b[0] != 1<<3|bytesType {
 		return nil, len(b) == 0
@@ -65,8 +65,8 @@ type field struct {
 	number uint64
 }
 
-// eachField hands all fields of a message to take. It returns false as soon as there is
-// something else, or a field that take doesn't know.
+// eachField passes all fields of a message to take. It returns false at the
+// first malformed field or one that take doesn't know.
 func eachField(b []byte, take func(field) bool) bool {
 	for len(b) > 0 {
 		f, rest, ok := nextField(b)
@@ -78,8 +78,8 @@ func eachField(b []byte, take func(field) bool) bool {
 	return true
 }
 
-// nextField takes a field off the front of b, if its tag is one byte and its type a
-// number or bytes.
+// nextField consumes a field at the front of b, if its tag is one byte and
+// its type a number or bytes.
 func nextField(b []byte) (f field, rest []byte, ok bool) {
 	f.tag = b[0]
 	n := 0

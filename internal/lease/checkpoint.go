@@ -7,8 +7,8 @@ type Checkpoint struct{ ID, Remaining int64 }
 
 // A lease is checkpointed when less than half of it is left, and then each
 // eighth. A client that keeps its lease alive renews at a third, so it never
-// costs a log entry; a lease that nobody renews costs at most five; and a change
-// of leader prolongs a lease by at most half of it.
+// costs a log entry; a lease that is not renewed costs at most five; and a
+// change of leader prolongs a lease by at most half of it.
 const (
 	recordBelow = 2
 	recordEach  = 8
@@ -18,8 +18,8 @@ const (
 func (t *timer) firstRecord(now time.Time) time.Time {
 	half := t.end.Add(-t.ttl / recordBelow)
 	if half.Before(now) {
-		// A new leader has taken over in the second half, and knows no more
-		// than the table does.
+		// A new leader has taken over in the second half, and knows only the
+		// table's value.
 		return t.nextRecord(now)
 	}
 	return half
@@ -29,7 +29,7 @@ func (t *timer) nextRecord(now time.Time) time.Time {
 	return now.Add(max(t.ttl/recordEach, recordPause))
 }
 
-// Checkpoints returns up to limit checkpoints that it is time to log.
+// Checkpoints returns up to limit checkpoints that are due to be logged.
 func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,7 +47,7 @@ func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 		e.records.put(t, t.nextRecord(now))
 		remaining := int64((left + time.Second - 1) / time.Second)
 		if seconds(remaining) >= t.ttl {
-			continue // rounds up to all of it: nothing to say
+			continue // rounds up to all of it: no checkpoint
 		}
 		t.issued++
 		out = append(out, Checkpoint{ID: t.id, Remaining: remaining})

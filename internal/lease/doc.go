@@ -1,23 +1,24 @@
-// Package lease keeps leases: which there are ([Table]), and on the leader when
-// they end ([Expirer]).
+// Package lease keeps the table of leases ([Table]) and, on the leader, the
+// times at which they expire ([Expirer]).
 //
-// The two are apart because they differ in kind. The table is replicated state:
-// it changes only by commands from the log and knows seconds, no clock. The
-// expirer is the leader's soft state: it is built from the table when the
-// server begins to lead, and thrown away when it stops. It only ever proposes
-// (a revocation, a checkpoint); what becomes of that is decided by the log.
+// The two are apart because they differ in kind. The table is replicated
+// state: it changes only by commands from the log and knows seconds, no
+// clock. The expirer is the leader's soft state: it is built from the table
+// when the server begins to lead, and discarded when it stops. It only
+// proposes (a revocation, a checkpoint); the log decides.
 //
 // Invariants:
 //
 //  1. The table is a function of the log alone.
-//  2. No lease ends early: not before its TTL has passed since the grant or the
-//     last acknowledged renewal, whoever leads when. A new leader knows less, so
-//     it errs to the long side: it counts from when it began to lead, and from
-//     the remaining time of the last checkpoint, which is rounded up.
+//  2. No lease ends early: not before its TTL has passed since the grant or
+//     the last acknowledged renewal, across changes of leader. A new leader
+//     knows less, so it errs to the long side: it counts from when it began
+//     to lead, and from the remaining time of the last checkpoint, which is
+//     rounded up.
 //  3. A renewal is acknowledged only when no checkpoint from before it can still
 //     shorten the lease under another leader. Hence [Renewal.Reset].
 //
-// In: apply changes the table; the node renews, and asks what is due. Out:
-// lease ids to revoke and checkpoints to log. The package imports fault and
-// nothing else of stoa; it never asks for the time itself.
+// In: apply changes the table; the node renews, and asks for the leases due.
+// Out: lease ids to revoke and checkpoints to log. The package imports fault
+// and nothing else of stoa; it reads no clock.
 package lease

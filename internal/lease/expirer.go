@@ -16,11 +16,11 @@ type Expirer struct {
 	mu      sync.Mutex
 	leads   bool
 	timers  map[int64]*timer
-	ends    queue // by when to propose the revocation
-	records queue // by when to propose the next checkpoint
+	ends    queue // ordered by the time of the revocation to propose
+	records queue // ordered by the time of the next checkpoint to propose
 }
 
-// NewExpirer returns an expirer of a server that doesn't lead.
+// NewExpirer returns an expirer that is not leading.
 func NewExpirer() *Expirer {
 	e := &Expirer{}
 	e.forget()
@@ -34,7 +34,7 @@ func (e *Expirer) forget() {
 	e.records = queue{slot: 1}
 }
 
-// timer is what the leader knows about one lease.
+// timer is the leader's state of one lease.
 type timer struct {
 	id       int64
 	ttl      time.Duration
@@ -49,9 +49,9 @@ type timer struct {
 	pos  [2]int       // per queue; -1: not in it
 }
 
-// Promote begins to lead: the leases of the table get the time that the table
-// says is left of them, and extend on top, so that clients can find the new
-// leader. It must be called when the server has applied everything that earlier
+// Promote begins to lead: the leases of the table get their remaining time of
+// the table, and extend in addition, so that clients can find the new leader.
+// It must be called when the server has applied everything that earlier
 // leaders can have logged, or a checkpoint of theirs could still come.
 func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
 	// The table is read under our lock: a lease that is granted or revoked at
@@ -77,8 +77,8 @@ func (e *Expirer) Demote() {
 	e.forget()
 }
 
-// Granted takes up a lease that was just granted. On a server that doesn't lead
-// it does nothing, like all that follow.
+// Granted adds a lease that was just granted. On a server that doesn't lead
+// it does nothing, like the methods below.
 func (e *Expirer) Granted(l Lease, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,7 +87,7 @@ func (e *Expirer) Granted(l Lease, now time.Time) {
 	}
 }
 
-// Revoked drops a lease that is gone.
+// Revoked removes a lease.
 func (e *Expirer) Revoked(id int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -102,13 +102,13 @@ func (e *Expirer) remove(id int64) {
 	}
 }
 
-// Renewal is what has become of a request to renew a lease.
+// Renewal is the result of a request to renew a lease.
 type Renewal struct {
 	TTL int64 // in seconds
 	// Reset, if not 0, demands that a checkpoint with nothing remaining is
 	// logged and applied before the renewal is acknowledged; then Cleared is
-	// called with this number. Resets and what Checkpoints returned must be
-	// proposed in the order in which the expirer gave them out.
+	// called with this number. Resets and the checkpoints of Checkpoints must
+	// be proposed in the order in which the expirer returned them.
 	Reset uint64
 }
 
@@ -120,8 +120,9 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 		return Renewal{}, fault.NotLeader
 	}
 	t := e.timers[id]
-	// A lease whose time is over is as good as revoked, though the log doesn't
-	// say so yet: a client that was told otherwise would be cheated soon after.
+	// A lease whose time is over is as good as revoked, though the log
+	// doesn't say so yet: a renewal acknowledged now would be followed by its
+	// revocation.
 	if t == nil || t.revoking || !now.Before(t.end) {
 		return Renewal{}, fault.LeaseNotFound
 	}
@@ -148,8 +149,8 @@ func (e *Expirer) Cleared(id int64, reset uint64) {
 	}
 }
 
-// Due returns up to limit leases whose time is over, to be revoked. One that is
-// still there after a while is returned again.
+// Due returns up to limit expired leases, to be revoked. One that still
+// exists after revokeRetry is returned again.
 func (e *Expirer) Due(now time.Time, limit int) []int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -167,8 +168,9 @@ func (e *Expirer) Due(now time.Time, limit int) []int64 {
 	return due
 }
 
-// Remaining is how much time a lease has left, negative when it is over and
-// not yet revoked. False if there is no such lease or the server doesn't lead.
+// Remaining is the remaining time of a lease, negative when it has expired
+// and is not yet revoked. False if there is no such lease or the server
+// doesn't lead.
 func (e *Expirer) Remaining(id int64, now time.Time) (time.Duration, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 
 var start = time.Unix(1_000_000, 0)
 
-// at is a moment of a story, in seconds after its start.
+// at is a point in time, in seconds after the test's start.
 func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
 func leading(t *testing.T, leases ...Lease) (*Expirer, *Table) {
@@ -37,7 +37,7 @@ func TestLeaseEndsWhenNobodyRenewsIt(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, 9*time.Second, left)
 
-	// The revocation is proposed again if nothing comes of it.
+	// The revocation is proposed again if the lease remains.
 	require.Empty(t, e.Due(at(12.9), 10))
 	require.Equal(t, []int64{1}, e.Due(at(13), 10))
 	e.Revoked(1)
@@ -167,9 +167,9 @@ func TestRenewalUndoesTheCheckpoint(t *testing.T) {
 	require.Equal(t, time.Minute, left)
 }
 
-// Invariant 2, through changes of leader at any moment, with a log that applies
-// late and loses what was not committed: nothing is due before its TTL has
-// passed since the grant or the last acknowledged renewal.
+// Invariant 2, through changes of leader at any moment, with a log that
+// applies late and loses what was not committed: no lease is due before its
+// TTL has passed since the grant or the last acknowledged renewal.
 func TestNoLeaseEndsEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ttl := rapid.Int64Range(2, 120).Draw(t, "ttl")
@@ -177,7 +177,7 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 		table.Load(Lease{ID: 1, TTL: ttl})
 		e := NewExpirer()
 		e.Promote(at(0), table, 0)
-		now, alive := start, start // alive: when the last acknowledged renewal was asked for
+		now, renewed := start, start // renewed: when the last acknowledged renewal was asked for
 		var log []func(leads bool) // proposed, not yet applied
 
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -189,13 +189,13 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 				switch {
 				case err != nil:
 				case r.Reset == 0:
-					alive = asked
+					renewed = asked
 				default:
 					log = append(log, func(leads bool) {
 						table.Checkpoint(1, 0)
 						if leads {
 							e.Cleared(1, r.Reset)
-							alive = asked
+							renewed = asked
 						}
 					})
 				}
@@ -221,7 +221,7 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 			}
 			left, ok := e.Remaining(1, now)
 			require.True(t, ok)
-			if lives := now.Add(left).Sub(alive); lives < time.Duration(ttl)*time.Second {
+			if lives := now.Add(left).Sub(renewed); lives < time.Duration(ttl)*time.Second {
 				t.Fatalf("a lease of %d s is to end %v after it was renewed", ttl, lives)
 			}
 			if len(e.Due(now, 1)) > 0 {

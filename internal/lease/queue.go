@@ -8,7 +8,7 @@ import (
 // queue orders timers by when they must be looked at. A timer may be in several
 // queues and knows its place in each, so that it can move without a search.
 type queue struct {
-	slot   int // which of a timer's places is ours
+	slot   int // index of this queue in timer's places
 	timers []*timer
 }
 

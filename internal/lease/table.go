@@ -16,11 +16,11 @@ const MaxTTL = 9_000_000_000
 type Lease struct {
 	ID  int64
 	TTL int64
-	// Remaining is what was left of it at the last checkpoint; 0 means all.
+	// Remaining is its remaining time at the last checkpoint; 0 means all.
 	Remaining int64
 }
 
-// left is what the table knows to be left of the lease.
+// left is the remaining time of the lease as far as the table knows.
 func (l Lease) left() int64 {
 	if l.Remaining > 0 {
 		return l.Remaining
@@ -28,8 +28,8 @@ func (l Lease) left() int64 {
 	return l.TTL
 }
 
-// Table is the set of leases. Apply changes it while no other apply runs;
-// anyone may read it at any time.
+// Table is the set of leases. Apply changes it while no other apply runs; any
+// goroutine may read it at any time.
 type Table struct {
 	mu     sync.RWMutex
 	leases map[int64]Lease
@@ -70,7 +70,7 @@ func (t *Table) Grant(id, ttl int64) (Lease, error) {
 	return l, nil
 }
 
-// Revoke removes a lease. Its keys are the caller's to delete.
+// Revoke removes a lease. The caller deletes its keys.
 func (t *Table) Revoke(id int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +83,8 @@ func (t *Table) Revoke(id int64) error {
 }
 
 // Checkpoint notes how much of a lease remains; 0 for all of it. A lease that
-// has gone meanwhile is no error: checkpoints and revocations cross.
+// has been revoked meanwhile is no error: checkpoints and revocations can
+// overtake each other.
 func (t *Table) Checkpoint(id, remaining int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +99,7 @@ func (t *Table) set(l Lease) {
 	t.dirty[l.ID] = struct{}{}
 }
 
-// Has tells whether there is such a lease.
+// Has reports whether the lease exists.
 func (t *Table) Has(id int64) bool {
 	_, ok := t.Get(id)
 	return ok
@@ -126,9 +127,9 @@ func (t *Table) List() []Lease {
 	return slices.SortedFunc(maps.Values(t.leases), func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Cut returns what changed since the last cut, in the order of ids: the leases
-// as they are now, and those that have gone. To be at one cut with the stores,
-// it is called while all of them are locked.
+// Cut returns the changes since the last cut, in the order of ids: the leases
+// as they are now, and the revoked ones. To be at one cut with the stores, it
+// is called while all of them are locked.
 func (t *Table) Cut() (changed []Lease, gone []int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -35,7 +35,7 @@ func TestCutTellsWhatChangedSinceTheLastOne(t *testing.T) {
 		_, err := table.Grant(id, 10*id)
 		require.NoError(t, err)
 	}
-	require.NoError(t, table.Revoke(3)) // came and went between two cuts
+	require.NoError(t, table.Revoke(3)) // granted and revoked between two cuts
 	require.NoError(t, table.Revoke(9))
 	table.Checkpoint(8, 1)
 	table.Checkpoint(7, 1) // isn't there
@@ -43,7 +43,7 @@ func TestCutTellsWhatChangedSinceTheLastOne(t *testing.T) {
 	require.Equal(t, []Lease{{1, 10, 0}, {2, 20, 0}, {4, 40, 0}, {5, 50, 0}, {8, 5, 1}}, changed)
 	require.Equal(t, []int64{3, 9}, gone)
 
-	table.Checkpoint(8, 1) // says nothing new
+	table.Checkpoint(8, 1) // changes nothing
 	changed, gone = table.Cut()
 	require.Empty(t, changed)
 	require.Empty(t, gone)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryPackageSaysWhatItIsFor wants one package comment per package.
-func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+// TestEveryPackageIsDocumented wants one package comment per package.
+func TestEveryPackageIsDocumented(t *testing.T) {
 	said := map[string][]string{}
 	for _, s := range sources(t) {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", s.path), nil, parser.PackageClauseOnly|parser.ParseComments)

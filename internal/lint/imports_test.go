@@ -16,13 +16,13 @@ import (
 
 const module = "github.com/stoa-kv/stoa/"
 
-// A rule says what the packages below a directory must not import, directly.
-// Names that end in /... stand for everything below.
+// A rule lists the packages that those below a directory must not import
+// directly. Names that end in /... stand for everything below.
 type rule struct {
 	dir    string
 	why    string
 	never  []string
-	except []string // directories below dir that the rule spares
+	except []string // directories below dir that are exempt
 }
 
 var (
@@ -30,7 +30,8 @@ var (
 	bbolt       = "go.etcd.io/bbolt/..."
 	grpcLibrary = "google.golang.org/grpc/..."
 	internals   = module + "internal/..."
-	// What would make two replicas differ, or a simulation not repeat itself.
+	// Packages that would make two replicas differ, or a simulation not
+	// repeat itself.
 	world = []string{"net/...", "os/...", "math/rand/...", "crypto/rand", "syscall", "golang.org/x/sys/..."}
 	clock = []string{"time"}
 )
@@ -69,7 +70,7 @@ var rules = []rule{
 	{dir: "internal/transport", why: "the transport carries what it doesn't understand", never: []string{bbolt,
 		module + "internal/apply", module + "internal/store", module + "internal/node", module + "internal/replica"}},
 	{dir: "internal/config", why: "settings know nothing of the server", never: []string{internals}},
-	{dir: "internal/fault", why: "faults are everybody's", never: []string{internals}},
+	{dir: "internal/fault", why: "errors are shared by all packages", never: []string{internals}},
 	{dir: "internal/serve", why: "ports know nothing of what is served", never: []string{raftLibrary, bbolt,
 		module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
 	{dir: "cmd/stoactl", why: "stoactl is a client", never: []string{internals}, except: nil},

@@ -134,11 +134,11 @@ func TestShortenKeepsATail(t *testing.T) {
 		{"the oldest go, for their number", Tail{Entries: 3, Bytes: 20 * each}, 10},
 		{"the oldest go, for their size", Tail{Entries: 10, Bytes: 8*each + 1}, 8},
 		{"the last that is applied stays, and all behind it", Tail{Entries: 1}, 12},
-		{"somebody needs more", Tail{Entries: 1, Needed: 5, Held: 20 * each}, 5},
-		{"somebody needs more than there is room for", Tail{Entries: 1, Needed: 5, Held: 8 * each}, 8},
-		{"somebody needs less", Tail{Entries: 3, Bytes: 20 * each, Needed: 11, Held: 20 * each}, 10},
-		{"somebody needs what has not been applied", Tail{Entries: 1, Needed: 14, Held: 20 * each}, 12},
-		{"somebody needs what is gone", Tail{Entries: 1, Needed: 1, Held: 20 * each}, 2},
+		{"a follower needs more", Tail{Entries: 1, Needed: 5, Held: 20 * each}, 5},
+		{"a follower needs more than Held", Tail{Entries: 1, Needed: 5, Held: 8 * each}, 8},
+		{"a follower needs less", Tail{Entries: 3, Bytes: 20 * each, Needed: 11, Held: 20 * each}, 10},
+		{"a follower needs unapplied entries", Tail{Entries: 1, Needed: 14, Held: 20 * each}, 12},
+		{"a follower needs compacted entries", Tail{Entries: 1, Needed: 1, Held: 20 * each}, 2},
 	} {
 		l := newLog()
 		for i := uint64(2); i <= 15; i++ {

@@ -1,10 +1,11 @@
-// Package recovery brings a server's state back from its backend file and its
+// Package recovery restores a server's state from its backend file and its
 // write-ahead log, and makes the two agree. It is the same for a start, for a
 // snapshot that was installed, and in the simulation.
 //
-// The order: [Load] fills the stores and leases from the file; [NewLogs] makes
-// the logs, which [Replay] fills while wal.Open reads; [Align] cuts or resets
-// them to where the stores stand. After that a replica can be made of the parts.
+// The order: [Load] fills the stores and leases from the file; [NewLogs]
+// makes the logs, which [Replay] fills while wal.Open reads; [Align]
+// truncates or resets them to the stores' positions. After that a replica can
+// be made of the parts.
 //
 // The package opens nothing itself: file, log and file system are its caller's.
 package recovery

@@ -11,7 +11,7 @@ import (
 // is of a cluster in which keys have never moved.
 const placementBlob = "placement"
 
-// Placement is the map by which the file's keys belong into partitions.
+// Placement is the partition map of the file's keys.
 func Placement(meta *backend.Meta) (*placement.Map, error) {
 	b, moved := meta.Blobs[placementBlob]
 	if !moved {
@@ -19,10 +19,10 @@ func Placement(meta *backend.Meta) (*placement.Map, error) {
 	}
 	m, err := placement.Decode(b)
 	if err != nil {
-		return nil, fmt.Errorf("where the keys belong: %w", err)
+		return nil, fmt.Errorf("partition map: %w", err)
 	}
 	if m.Partitions() != meta.Identity.Partitions {
-		return nil, fmt.Errorf("where the keys belong: a map of %d partitions in a file of %d", m.Partitions(), meta.Identity.Partitions)
+		return nil, fmt.Errorf("partition map: a map of %d partitions in a file of %d", m.Partitions(), meta.Identity.Partitions)
 	}
 	return m, nil
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// A cut has keys and map together; what is loaded from it lies by that map.
+// A cut has keys and map together; keys are loaded into the stores of that
+// map.
 func TestTheFileSaysWhereKeysBelong(t *testing.T) {
 	b := backend.NewMem(backend.Identity{Cluster: 1, Server: 1, Partitions: 2})
 	meta, err := b.Meta()
@@ -48,7 +49,7 @@ func TestTheFileSaysWhereKeysBelong(t *testing.T) {
 
 	meta.Blobs[placementBlob] = []byte{9}
 	_, err = Placement(&meta)
-	require.ErrorContains(t, err, "where the keys belong")
+	require.ErrorContains(t, err, "partition map")
 	meta.Blobs[placementBlob] = placement.New(3).Encode()
 	_, err = Placement(&meta)
 	require.ErrorContains(t, err, "a map of 3 partitions in a file of 2")

@@ -14,7 +14,7 @@ import (
 )
 
 // Load returns the stores, one to a partition, and the leases as the file has
-// them. Stores of a new cluster stand where its logs begin.
+// them. Stores of a new cluster are at the position at which its logs begin.
 func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map) ([]*store.Store, *lease.Table, error) {
 	var stores []*store.Store
 	for range m.Partitions() {
@@ -44,7 +44,7 @@ func NewLogs(groups int, voters []uint64) []*raftlog.Log {
 	return logs
 }
 
-// Replay returns what wal.Open is to do with each record.
+// Replay returns the function that wal.Open calls with each record.
 func Replay(logs []*raftlog.Log) func(wal.Record) error {
 	return func(r wal.Record) error {
 		if int(r.Group) >= len(logs) {
@@ -54,7 +54,8 @@ func Replay(logs []*raftlog.Log) func(wal.Record) error {
 	}
 }
 
-// Head returns what a new segment of the log begins with, for wal.Options.
+// Head returns the records at the head of a new segment of the log, for
+// wal.Options.
 func Head(logs []*raftlog.Log) func() []wal.Record {
 	return func() []wal.Record {
 		var recs []wal.Record
@@ -65,8 +66,8 @@ func Head(logs []*raftlog.Log) func() []wal.Record {
 	}
 }
 
-// Align brings the replayed logs to where the stores stand. Logs that an
-// installed snapshot has overtaken begin anew, durably.
+// Align brings the replayed logs to the stores' positions. Logs that are
+// behind an installed snapshot are reset, durably.
 func Align(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) error {
 	var resets []wal.Record
 	for p, l := range logs {
@@ -88,8 +89,8 @@ func Align(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) error {
 	return w.Sync()
 }
 
-// Published is what a watch hub must know of stores that were loaded: how far
-// each of them is, and the last compaction.
+// Published returns the published revision of each loaded store and the last
+// compaction, for a watch hub.
 func Published(stores []*store.Store) (revs []int64, compacted int64) {
 	for _, s := range stores {
 		s.RLock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// helloTimeout is how long a new connection may take to say what it speaks,
+// helloTimeout bounds the time until a new connection has shown its protocol,
 // TLS handshake included.
 const helloTimeout = 30 * time.Second
 
@@ -19,7 +19,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 const tlsHandshakeByte = 0x16
 
-// conn is a connection whose first bytes have been looked at.
+// conn is a connection whose first bytes have been read ahead.
 type conn struct {
 	net.Conn
 	head     []byte // read, but not yet handed out
@@ -65,7 +65,8 @@ func (c *conn) peek(n int) error {
 }
 
 // isHTTP2 reads as far as the connection follows the preface, and no further:
-// whoever doesn't speak HTTP/2 may be waiting for an answer to a short request.
+// a client of another protocol may be waiting for an answer to a short
+// request.
 func (c *conn) isHTTP2() (bool, error) {
 	for n := 1; n <= len(preface); n++ {
 		if err := c.peek(n); err != nil {
@@ -79,7 +80,7 @@ func (c *conn) isHTTP2() (bool, error) {
 }
 
 // handOver is the listener that a server accepts from: connections come from
-// the goroutines that have looked at them.
+// the goroutines that have detected their protocol.
 type handOver struct {
 	addr  net.Addr
 	conns chan net.Conn

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// guard keeps web pages of strangers from using a browser to talk to a server
+// guard prevents foreign web pages from using a browser to reach a server
 // that only the browser can reach: DNS rebinding (CVE-2018-5702) by the Host
 // header of plain requests, other sites by CORS.
 type guard struct {

@@ -13,19 +13,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// Health is what the health pages ask a server. The methods may be called at
-// any time and from several goroutines.
+// Health is the server's part of the health pages. The methods may be called
+// at any time and from several goroutines.
 type Health interface {
 	Alarms() []*pb.AlarmMember
-	// HasLeader tells whether the server knows of a leader.
+	// HasLeader reports whether the server knows a leader.
 	HasLeader() bool
-	// Read does the smallest read there is: of what this server has applied if
-	// serializable, else of what the cluster agrees on.
+	// Read does a minimal read, serializable or linearizable.
 	Read(ctx context.Context, serializable bool) error
 	IsLearner() bool
 }
 
-// HealthCounter is told the result of each check; kind is health, livez or
+// HealthCounter counts the result of each check; kind is health, livez or
 // readyz, and name that of the check inside the latter two.
 type HealthCounter interface {
 	HealthChecked(kind, name string, ok bool)
@@ -101,7 +100,7 @@ func (h *healthPages) serveHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // unhealthy returns why the server isn't, or nothing. ?exclude=ALARM skips
-// alarms, ?serializable=true asks for this server alone.
+// alarms, ?serializable=true checks this server alone.
 func (h *healthPages) unhealthy(r *http.Request) string {
 	excluded := querySet(r, "exclude")
 	for _, a := range h.server.Alarms() {

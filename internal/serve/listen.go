@@ -19,7 +19,8 @@ type Port struct {
 	ln     net.Listener
 }
 
-// Addr is where the port really is: a URL with port 0 lets the system choose.
+// Addr is the port's actual address: a URL with port 0 lets the system
+// choose.
 func (p *Port) Addr() net.Addr { return p.ln.Addr() }
 
 // Close closes a port that is not being served.
@@ -55,7 +56,7 @@ func CloseAll(ports []*Port) {
 	}
 }
 
-// Secure tells whether any of the ports wants TLS.
+// Secure reports whether any of the ports uses TLS.
 func Secure(ports []*Port) bool {
 	for _, p := range ports {
 		if p.secure {
@@ -86,8 +87,8 @@ func open(scheme, addr string, opts transport.SocketOpts) (net.Listener, error) 
 	return ln, nil
 }
 
-// reservedFiles are kept for the log, the backend and peers when clients take
-// all the file descriptors they can get.
+// reservedFiles are kept for the log, the backend and peers when clients use
+// up file descriptors.
 const reservedFiles = 150
 
 func openFiles() int {

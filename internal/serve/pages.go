@@ -14,7 +14,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// Pages says what the HTTP pages of a server show.
+// Pages configures the HTTP pages of a server.
 type Pages struct {
 	Health        Health
 	HealthCounter HealthCounter
@@ -55,7 +55,7 @@ func (p Pages) observe(mux *http.ServeMux) {
 	h.register(mux)
 }
 
-// Members is what the pages of a peer port show.
+// Members is the membership that the pages of a peer port show.
 type Members interface {
 	ClusterID() uint64
 	Members() []*pb.Member
@@ -92,7 +92,7 @@ func membersOf(ms []*pb.Member) []member {
 	return out
 }
 
-// versions is etcd's answer to /version, and who is really there.
+// versions is etcd's answer to /version, with stoa's own version added.
 type versions struct {
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`

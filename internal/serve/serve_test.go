@@ -175,7 +175,7 @@ func TestSecurePortWithoutCertificate(t *testing.T) {
 	require.ErrorContains(t, err, "must be provided")
 }
 
-// Whoever says little or nothing must neither hold up others nor outlive Stop.
+// A silent or slow connection must neither delay others nor outlive Stop.
 func TestSilentAndSlowConnections(t *testing.T) {
 	r := start(t, "http://127.0.0.1:0")
 	dial := func() net.Conn {
@@ -204,7 +204,7 @@ func TestSilentAndSlowConnections(t *testing.T) {
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A watch never ends by itself: Stop has to cut it.
+// A watch never ends by itself: Stop has to close it.
 func TestStopCutsStreams(t *testing.T) {
 	r := start(t, "http://127.0.0.1:0")
 	c, err := grpc.NewClient(r.port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

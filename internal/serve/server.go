@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Options is what a Server serves. Without GRPC a port carries HTTP alone, and
-// the other way round.
+// Options configure a Server. Without GRPC a port carries HTTP alone, and the
+// other way round.
 type Options struct {
 	GRPC       *grpc.Server // made with Credentials
 	HTTP       http.Handler
@@ -42,7 +42,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	ports []*Port
-	fresh map[net.Conn]struct{} // connections that haven't said what they speak
+	fresh map[net.Conn]struct{} // connections of unknown protocol yet
 	inner []*handOver
 }
 
@@ -104,7 +104,7 @@ func (s *Server) Serve(ports ...*Port) error {
 	return nil
 }
 
-// Err yields the first error that ended a port though nobody called Stop.
+// Err yields the first error that closed a port without a call of Stop.
 func (s *Server) Err() <-chan error { return s.errs }
 
 func (s *Server) run(f func() error) {
@@ -145,7 +145,8 @@ func (s *Server) accept(p *Port, forGRPC, forHTTP *handOver) error {
 	}
 }
 
-// route finds out what a connection speaks and gives it to who speaks it, too.
+// route detects a connection's protocol and hands it to the server of that
+// protocol.
 func (s *Server) route(p *Port, raw net.Conn, forGRPC, forHTTP *handOver) error {
 	if err := raw.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return err
@@ -204,8 +205,9 @@ func (s *Server) untrack(c net.Conn) {
 	delete(s.fresh, c)
 }
 
-// Stop refuses new connections, lets requests that are being served finish
-// until ctx ends, and then cuts what is left: watches never end by themselves.
+// Stop is a graceful shutdown: it refuses new connections, lets requests
+// finish until ctx ends, and then closes the remaining connections: watches
+// never end by themselves.
 func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.cancel()

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// TLS is how the secure ports of a server shake hands.
+// TLS configures the secure ports of a server.
 type TLS struct {
 	config *tls.Config
 	verify func(context.Context, *tls.Conn) error
@@ -27,7 +27,7 @@ type TLS struct {
 func ClientTLS(info transport.TLSInfo) (*TLS, error) { return newTLS(info, "client") }
 
 // PeerTLS is the TLS of peer ports. In addition to the chain, a peer's
-// certificate has to be one for the address that the peer calls from.
+// certificate must be valid for the address that the peer connects from.
 func PeerTLS(info transport.TLSInfo) (*TLS, error) {
 	t, err := newTLS(info, "peer")
 	if err == nil && !info.SkipClientSANVerify {
@@ -85,7 +85,7 @@ func (t *TLS) handshake(ctx context.Context, c *conn, lg *zap.Logger) *tls.Conn 
 }
 
 // checkPeerAddress demands that the certificate, if it names addresses or
-// hosts at all, names the one that the peer calls from.
+// hosts at all, names the one that the peer connects from.
 func checkPeerAddress(ctx context.Context, c *tls.Conn) error {
 	certs := c.ConnectionState().PeerCertificates
 	if len(certs) == 0 {

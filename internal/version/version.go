@@ -13,9 +13,9 @@ import (
 // Stoa is the version of this program.
 const Stoa = "0.1.0"
 
-// Etcd is the version of the etcd API that a client finds here; Cluster is the
-// version that members agree on, which leaves the patch level out; Storage is
-// the version of the schema of the backend file.
+// Etcd is the version of the etcd API that this server provides; Cluster is
+// the version that members agree on, which leaves the patch level out;
+// Storage is the version of the schema of the backend file.
 const (
 	Etcd    = "3.7.3"
 	Cluster = "3.7.0"
@@ -23,7 +23,7 @@ const (
 )
 
 // Commit is the commit that the program was built from, as far as the Go
-// toolchain has noted it.
+// toolchain has recorded it.
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -41,8 +41,9 @@ func Commit() string {
 	return commit + dirty
 }
 
-// Print writes what --version shows of a program. The line with etcd's version
-// is what etcd's own tests look for to learn what a server can do.
+// Print writes the output of a program's --version. The line with etcd's
+// version is the one that etcd's own tests look for to learn a server's
+// version.
 func Print(w io.Writer, program string) {
 	fmt.Fprintf(w, "%s Version: %s\n", program, Stoa)
 	fmt.Fprintf(w, "etcd Version: %s\n", Etcd)

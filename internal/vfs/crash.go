@@ -12,7 +12,7 @@ import (
 func (m *Mem) Restart() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dead = true
+	m.crashed = true
 	next := NewMem()
 	next.dirs = m.dirs
 	return next
@@ -25,7 +25,7 @@ func (m *Mem) Restart() *Mem {
 func (m *Mem) Crash(rng *rand.Rand) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dead = true
+	m.crashed = true
 	next := NewMem()
 	for _, name := range slices.Sorted(maps.Keys(m.dirs)) {
 		names := m.dirs[name].crash(rng)

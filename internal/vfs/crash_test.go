@@ -115,7 +115,7 @@ func TestAfterACrashTheOldOneIsDead(t *testing.T) {
 	require.ErrorIs(t, err, ErrCrashed)
 	s, err := read(t, next, "/d/f")
 	require.NoError(t, err)
-	require.Equal(t, "x", s, "a process that dies takes nothing with it")
+	require.Equal(t, "x", s, "a killed process loses nothing that was written")
 	_, err = next.Lock("/d/LOCK")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())

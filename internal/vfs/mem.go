@@ -36,11 +36,11 @@ const (
 // they are made; names in them are not before SyncDir, contents not before
 // Sync.
 type Mem struct {
-	mu    sync.Mutex
-	dirs  map[string]*memDir
-	locks map[string]bool
-	hook  func(op Op, name string) error
-	dead  bool
+	mu      sync.Mutex
+	dirs    map[string]*memDir
+	locks   map[string]bool
+	hook    func(op Op, name string) error
+	crashed bool
 }
 
 // NewMem returns an empty file system.
@@ -88,7 +88,7 @@ func (d *memDir) change(c dirChange) {
 func (m *Mem) enter(op Op, name string) error {
 	var err error
 	switch {
-	case m.dead:
+	case m.crashed:
 		err = ErrCrashed
 	case m.hook != nil:
 		err = m.hook(op, name)

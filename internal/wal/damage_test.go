@@ -250,7 +250,7 @@ func (f *fixture) failing(op vfs.Op, suffix string, err error) {
 	})
 }
 
-func TestAnErrorIsTheEnd(t *testing.T) {
+func TestAnErrorIsPermanent(t *testing.T) {
 	big := rec(0, 3, strings.Repeat("x", 2000))
 	small := rec(0, 3, "three")
 	for name, c := range map[string]struct {
@@ -261,7 +261,7 @@ func TestAnErrorIsTheEnd(t *testing.T) {
 		says   string
 	}{
 		"disk full at a write":           {vfs.OpWrite, ".wal", syscall.ENOSPC, []Record{small}, "writing 40 bytes at offset 128 of " + segmentPath(1)},
-		"disk full at a new segment":     {vfs.OpPreallocate, ".wal.tmp", syscall.ENOSPC, []Record{big}, "going on after segment " + segmentPath(1)},
+		"disk full at a new segment":     {vfs.OpPreallocate, ".wal.tmp", syscall.ENOSPC, []Record{big}, "continuing after segment " + segmentPath(1)},
 		"sync error":                     {vfs.OpSync, ".wal", syscall.EIO, []Record{small}, "syncing " + segmentPath(1) + " up to offset 168"},
 		"sync error before a rotation":   {vfs.OpSync, "1.wal", syscall.EIO, []Record{small, big}, "syncing " + segmentPath(1)},
 		"sync error of a new segment":    {vfs.OpSync, "2.wal.tmp", syscall.EIO, []Record{big}, "creating log segment " + segmentPath(2)},

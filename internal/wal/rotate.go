@@ -49,7 +49,7 @@ func (w *WAL) rotate(need int64) (*segment, error) {
 	if err := w.seal(old); err != nil {
 		return nil, err
 	}
-	w.log.Debug("began a log segment", zap.String("file", s.path), zap.Int64("bytes", s.size))
+	w.log.Debug("created a log segment", zap.String("file", s.path), zap.Int64("bytes", s.size))
 	w.file, w.chain, w.durable = f, chain, s.end
 	w.mu.Lock()
 	defer w.mu.Unlock()

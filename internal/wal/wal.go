@@ -86,7 +86,7 @@ func (w *WAL) Append(recs []Record) error {
 	if need := align(int64(len(b))); s.end+need+frameHeadBytes > s.size {
 		next, err := w.rotate(need)
 		if err != nil {
-			return w.fail(fmt.Errorf("going on after segment %s: %w", s.path, err))
+			return w.fail(fmt.Errorf("continuing after segment %s: %w", s.path, err))
 		}
 		s = next
 	}
