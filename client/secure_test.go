@@ -90,8 +90,8 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestNobodyThere gives up opening with the context, and says what was wrong.
-func TestNobodyThere(t *testing.T) {
+// TestUnreachableServer gives up opening with the context, and says what was wrong.
+func TestUnreachableServer(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}})
 	require.NoError(t, err)
 	defer c.Close()

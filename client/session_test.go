@@ -278,7 +278,7 @@ func TestContextEndsWaitingOnly(t *testing.T) {
 	require.Len(t, got.Kvs, 1, "it took effect all the same, before the read")
 }
 
-func TestRoom(t *testing.T) {
+func TestWindow(t *testing.T) {
 	f := newFake(t, 1)
 	gate := make(chan struct{})
 	f.before = func(*stoapb.Request) { <-gate }

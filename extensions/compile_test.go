@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 )
 
-func TestEveryRecipeCompilesWhereverItsRootLies(t *testing.T) {
+func TestEveryRecipeCompilesUnderAnyRoot(t *testing.T) {
 	require.Equal(t, []string{"balancer", "barrier", "counter", "election", "queue", "ratelimit", "rename", "semaphore", "tuplespace"}, Names())
 	for _, name := range Names() {
 		source := Source(name)
@@ -32,7 +32,7 @@ func TestEveryRecipeCompilesWhereverItsRootLies(t *testing.T) {
 	}
 }
 
-func TestRootsThatCannotBe(t *testing.T) {
+func TestInvalidRoots(t *testing.T) {
 	for name, root := range map[string]string{"queue": "/jobs", "counter": "/ctr/", "barrier": "b/", "election": "/", "rename": `/a"b`, "none": "/x/"} {
 		_, err := SourceAt(name, root)
 		require.Error(t, err, "%s at %s", name, root)

@@ -32,7 +32,7 @@ func TestMergerHoldsBack(t *testing.T) {
 }
 
 // A watch that ends gives out what it has, and holds nobody back any more.
-func TestMergerLetsGo(t *testing.T) {
+func TestMergerReleases(t *testing.T) {
 	var m merger
 	eu, us := m.add(0, 0), m.add(1, 0)
 	m.depend(dependency{cluster: 1, from: 1, needs: []int64{7, 0}})

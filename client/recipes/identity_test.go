@@ -18,7 +18,7 @@ import (
 
 // A client says once who it is, and every recipe knows it: by gRPC calls and watches of
 // stoa's client and of etcd's, and by a session of either.
-func TestEveryRecipeKnowsWhoTheClientIs(t *testing.T) {
+func TestRecipesSendTheClientID(t *testing.T) {
 	of := func(t *testing.T, id string) *client.Client {
 		c, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: id})
 		require.NoError(t, err)

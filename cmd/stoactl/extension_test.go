@@ -109,7 +109,7 @@ func TestClientAndLeaseGoWithEveryRequest(t *testing.T) {
 	require.Contains(t, errs, "bad lease ID")
 }
 
-func TestExtensionsAreListedByWhatTheirKeysSay(t *testing.T) {
+func TestExtensionsAreListedByTheirKeys(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join("testdata", "queue.lua"))
 	require.NoError(t, err)
 	kv := func(key, value string, rev int64) *mvccpb.KeyValue {

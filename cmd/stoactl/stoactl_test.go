@@ -180,7 +180,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestRequestsSayWhatTheFlagsSay(t *testing.T) {
+func TestRequestsFollowTheFlags(t *testing.T) {
 	f, addr := startFake(t)
 	ask := func(stdin, args string) any {
 		code, _, errs := call(stdin, nil, append(strings.Fields(args), "--endpoints="+addr)...)

@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 	require.Contains(t, out, "0 records in 0 frames")
 }
 
-func TestThereMustBeALog(t *testing.T) {
+func TestMissingLog(t *testing.T) {
 	_, err := dump(vfs.NewMem())
 	require.ErrorIs(t, err, wal.ErrMissing)
 	require.ErrorContains(t, err, dir)

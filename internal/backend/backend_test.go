@@ -266,7 +266,7 @@ func TestCloseDoesNotWaitForASlowSnapshot(t *testing.T) {
 	}, 5*time.Second, 10*time.Millisecond)
 }
 
-func TestMemIsATwin(t *testing.T) {
+func TestMemMatchesTheFile(t *testing.T) {
 	file, mem := newServer(open(t, filepath.Join(t.TempDir(), "db"))), newServer(backend.NewMem(identity))
 	for _, s := range []*server{file, mem} {
 		s.fill(t, 50)

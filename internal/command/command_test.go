@@ -23,7 +23,7 @@ func TestStampsFollowFromTheEntry(t *testing.T) {
 	require.Zero(t, e.StampOf(2), "with one partition nothing is stamped")
 }
 
-func TestWhatIsWrittenIsReadBack(t *testing.T) {
+func TestEntriesAreReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := Entry{
 			Stamp:  rapid.Int64Range(0, maxStamp).Draw(t, "stamp"),

@@ -23,7 +23,7 @@ func leading(t *testing.T, leases ...Lease) (*Expirer, *Table) {
 	return e, table
 }
 
-func TestLeaseEndsWhenNobodyRenewsIt(t *testing.T) {
+func TestLeaseExpiresWithoutRenewal(t *testing.T) {
 	e, _ := leading(t)
 	e.Granted(Lease{ID: 1, TTL: 10}, at(0))
 	e.Granted(Lease{ID: 2, TTL: 10}, at(0))
@@ -74,7 +74,7 @@ func TestOnlyALeaderExpires(t *testing.T) {
 	require.Empty(t, e.Checkpoints(at(100), 10))
 }
 
-func TestANewLeaderGoesOnFromTheCheckpoint(t *testing.T) {
+func TestANewLeaderContinuesFromTheCheckpoint(t *testing.T) {
 	table, e := NewTable(), NewExpirer()
 	table.Load(Lease{ID: 1, TTL: 100, Remaining: 30}, Lease{ID: 2, TTL: 100})
 	e.Promote(at(0), table, 2*time.Second)
@@ -178,7 +178,7 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 		e := NewExpirer()
 		e.Promote(at(0), table, 0)
 		now, renewed := start, start // renewed: when the last acknowledged renewal was asked for
-		var log []func(leads bool) // proposed, not yet applied
+		var log []func(leads bool)   // proposed, not yet applied
 
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, int(ttl)*300).Draw(t, "ms")) * time.Millisecond)

@@ -8,7 +8,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-func TestGrantRefusesWhatEtcdRefuses(t *testing.T) {
+func TestGrantRefusesAsEtcd(t *testing.T) {
 	table := NewTable()
 	_, err := table.Grant(0, 10)
 	require.ErrorIs(t, err, fault.LeaseNotFound)
@@ -24,7 +24,7 @@ func TestGrantRefusesWhatEtcdRefuses(t *testing.T) {
 	require.False(t, table.Has(1))
 }
 
-func TestCutTellsWhatChangedSinceTheLastOne(t *testing.T) {
+func TestCutHasTheChangesSinceTheLastOne(t *testing.T) {
 	table := NewTable()
 	table.Load(Lease{ID: 9, TTL: 5}, Lease{ID: 8, TTL: 5, Remaining: 2})
 	changed, gone := table.Cut()

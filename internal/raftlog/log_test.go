@@ -76,7 +76,7 @@ func TestANewLogStartsFromTheBootstrapPosition(t *testing.T) {
 	require.Empty(t, contents(t, l))
 }
 
-func TestEntriesStayAsTheyWereRead(t *testing.T) {
+func TestReturnedEntriesAreImmutable(t *testing.T) {
 	l := newLog()
 	l.Append(nil, run(2, 6, 1))
 	l.SetApplied(Position{3, 1})
@@ -95,7 +95,7 @@ func TestEntriesStayAsTheyWereRead(t *testing.T) {
 	require.Equal(t, "4/2 EntryNormal \"4 of term 2\"", show(e))
 }
 
-func TestOnlyWhatMustBeDurableIsLogged(t *testing.T) {
+func TestOnlyDurableStateIsLogged(t *testing.T) {
 	l := newLog()
 	kinds := func(recs []wal.Record) (k []uint8) {
 		for _, r := range recs {
@@ -168,7 +168,7 @@ func TestAGapInAnAppendIsABug(t *testing.T) {
 	require.Panics(t, func() { l.Append(nil, append(run(2, 3, 1), run(5, 5, 1)...)) })
 }
 
-func TestSnapshotOffersWhatIsApplied(t *testing.T) {
+func TestSnapshotIsTheAppliedPosition(t *testing.T) {
 	l := newLog()
 	l.Append(nil, run(2, 6, 4))
 	l.SetApplied(Position{5, 4})

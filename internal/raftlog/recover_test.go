@@ -32,7 +32,7 @@ func requireState(t *testing.T, want *pb.HardState, l *Log) {
 	require.True(t, proto.Equal(want, hardStateOf(t, l)), hardStateOf(t, l))
 }
 
-func TestRecoverKeepsTheWholeLogForOthers(t *testing.T) {
+func TestRecoverKeepsTheLogForFollowers(t *testing.T) {
 	w := newLog()
 	recs := w.Append(state(2, 1, 1), run(2, 5, 2))
 	recs = append(recs, w.Append(state(3, 2, 4), run(5, 8, 3))...)
@@ -72,7 +72,7 @@ func TestRecoverWithoutARecord(t *testing.T) {
 	l.Append(nil, run(81, 82, 5))
 }
 
-func TestRecoverAfterASnapshotHasOvertakenTheLog(t *testing.T) {
+func TestRecoverOfALogBehindTheSnapshot(t *testing.T) {
 	w := newLog()
 	recs := w.Append(state(2, 1, 3), run(2, 5, 2))
 	l := replayed(t, recs)
@@ -113,7 +113,7 @@ func TestRecoverDropsEntriesThatASnapshotContradicts(t *testing.T) {
 	requireState(t, state(4, 0, 6), l)
 }
 
-func TestRecoverAfterOldSegmentsAreGone(t *testing.T) {
+func TestRecoverAfterOldSegmentsWereReleased(t *testing.T) {
 	w := newLog()
 	recs := w.Append(state(2, 1, 3), run(2, 9, 2))
 	tail := append([]wal.Record{w.HardStateRecord()}, recs[5:]...) // from entry 6
@@ -140,7 +140,7 @@ func TestRecoverAfterOldSegmentsAreGone(t *testing.T) {
 
 // Entries 3 to 9 of term 2 began in a released segment; the retained records
 // begin with 6, and then overwrite everything from 4 on.
-func TestReplayGoesBackBehindItsFirstEntry(t *testing.T) {
+func TestReplayOverwritesBelowItsFirstEntry(t *testing.T) {
 	w := newLog()
 	recs := w.Append(state(2, 1, 2), run(2, 9, 2))[5:]
 	recs = append(recs, w.Append(state(4, 1, 3), run(4, 7, 4))...)

@@ -12,7 +12,7 @@ import (
 
 // A cut has keys and map together; keys are loaded into the stores of that
 // map.
-func TestTheFileSaysWhereKeysBelong(t *testing.T) {
+func TestThePlacementIsInTheFile(t *testing.T) {
 	b := backend.NewMem(backend.Identity{Cluster: 1, Server: 1, Partitions: 2})
 	meta, err := b.Meta()
 	require.NoError(t, err)

@@ -33,20 +33,20 @@ func ask(t *testing.T, s *story) (packets int, confirms bool) {
 	return packets, confirms
 }
 
-func TestTheAskersWordIsAVote(t *testing.T) {
+func TestTheAskersConfirmationCounts(t *testing.T) {
 	packets, confirms := ask(t, leading(t, 3))
 	require.Equal(t, 2, packets, "a question and its answer")
 	require.False(t, confirms)
 }
 
-func TestTheAskersWordIsNotAMajority(t *testing.T) {
+func TestTheAskersConfirmationIsNotAMajority(t *testing.T) {
 	_, confirms := ask(t, leading(t, 5))
 	require.True(t, confirms)
 }
 
 // Another server may lead in a later term, and have acknowledged what this leader
 // doesn't know of.
-func TestAnAskerThatKnowsALaterTermDoesNotVote(t *testing.T) {
+func TestAnAskerThatKnowsALaterTermDoesNotConfirm(t *testing.T) {
 	for group := range 2 {
 		s := leading(t, 3)
 		s.replicas[1].groups[group].curTerm.Add(1)
@@ -55,7 +55,7 @@ func TestAnAskerThatKnowsALaterTermDoesNotVote(t *testing.T) {
 	}
 }
 
-func TestWhoseWordCounts(t *testing.T) {
+func TestConfirmationsThatCount(t *testing.T) {
 	s := leading(t, 3)
 	l := s.replicas[0]
 	e := l.lead.published.Load()

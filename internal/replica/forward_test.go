@@ -15,7 +15,7 @@ import (
 // A server has just begun, as after a snapshot, and its groups hear of their leaders at
 // once. Group 0 has published its own and not reported it when group 1 reports: what has
 // been sent to the leader in between is under way.
-func TestWhatWentToANewLeaderIsNotGivenUp(t *testing.T) {
+func TestCallsToANewLeaderAreNotFailed(t *testing.T) {
 	s := newStory(t, 3)
 	r := s.replicas[1]
 	var failed error
@@ -52,7 +52,7 @@ func (s *story) replace(server int) *Replica {
 // A snapshot has put another replica in the place of the one that forwarded a write. The
 // leader's answer is for the new one, which waits until it has applied the write, as the
 // old one would have done.
-func TestWhatIsForwardedOutlivesAReplica(t *testing.T) {
+func TestForwardedCallsOutliveAReplica(t *testing.T) {
 	s := newStory(t, 3)
 	old := s.replicas[1]
 	for _, g := range old.groups {
@@ -133,7 +133,7 @@ func TestWritesThatWereNotProposedOutliveAReplica(t *testing.T) {
 
 // An answer to what a server asked in an earlier life may still come, and must not pass
 // for one to what it has asked in this.
-func TestAnswersToAnEarlierLifeAreNotTaken(t *testing.T) {
+func TestAnswersToAnEarlierIncarnationAreIgnored(t *testing.T) {
 	s := newStory(t, 3)
 	cfg := s.replicas[1].cfg
 	for life := range 2 {
@@ -157,7 +157,7 @@ func TestAnswersToAnEarlierLifeAreNotTaken(t *testing.T) {
 
 // A step of moving keys may find that another server leads by now, and is told by that
 // one what became of it.
-func TestTheOutcomeOfAMoveTravels(t *testing.T) {
+func TestTheOutcomeOfAMoveIsForwarded(t *testing.T) {
 	sent := Outcome{Result: apply.Result{Rev: 7, Response: &pb.CompactionResponse{Header: &pb.ResponseHeader{Revision: 7}}}, Index: 5}
 	body, err := encodeOutcome(sent)
 	require.NoError(t, err)

@@ -158,7 +158,7 @@ func TestRequestsEndInTime(t *testing.T) {
 
 // A read raises a closed revision that nothing has announced, and this server ceases to
 // stamp. The watch hub must hear of it all the same: what is told later isn't higher.
-func TestWhatAReaderClosedIsAnnounced(t *testing.T) {
+func TestRevisionsClosedByAReaderAreAnnounced(t *testing.T) {
 	s := leading(t, 3)
 	r := s.replicas[0]
 	announced := int64(0)
@@ -173,7 +173,7 @@ func TestWhatAReaderClosedIsAnnounced(t *testing.T) {
 
 // An answer that the network doesn't take costs its asker a tick, not all the time that
 // a request has.
-func TestAnAskerIsToldOfLostAnswers(t *testing.T) {
+func TestLostAnswersAreReported(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, s *story){
 		"refused by the network": func(t *testing.T, s *story) {
 			n := s.replicas[0].cfg.Network
@@ -213,7 +213,7 @@ type refusing struct{ Network }
 func (n refusing) Send(to uint64, p Packet) bool { return p.Reply == nil && n.Network.Send(to, p) }
 
 // A call that the network doesn't take has not begun: it is made again.
-func TestACallThatIsNotTakenIsMadeAgain(t *testing.T) {
+func TestACallThatWasNotSentIsRetried(t *testing.T) {
 	s := leading(t, 3)
 	r := s.replicas[1]
 	n := r.cfg.Network
@@ -233,7 +233,7 @@ type deaf struct{ Network }
 func (deaf) Send(uint64, Packet) bool { return false }
 
 // Role hears beginnings and ends in turn, whoever tells it.
-func TestRoleIsToldInOrder(t *testing.T) {
+func TestRoleIsReportedInOrder(t *testing.T) {
 	s := newStory(t, 3)
 	told := ""
 	s.replicas[0].cfg.Role = func(open bool) { told += fmt.Sprint(open, " ") }

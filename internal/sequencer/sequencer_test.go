@@ -40,7 +40,7 @@ func TestReservesOnlyInsideAnEpoch(t *testing.T) {
 
 // A stamp that was reserved but not committed is lost with its epoch. Nothing
 // may have been closed through it, since the next leader gives it out again.
-func TestClosedFollowsWhatIsCommittedNotTheCounter(t *testing.T) {
+func TestClosedFollowsTheCommittedWatermarkNotTheCounter(t *testing.T) {
 	s := New(2)
 	s.Open(1, 10)
 	reserve(t, s, placement.Of(0), 5) // 11 … 15

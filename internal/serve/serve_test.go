@@ -219,7 +219,7 @@ func TestStopCutsStreams(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestErrTellsOfALostPort(t *testing.T) {
+func TestErrReportsALostPort(t *testing.T) {
 	r := start(t, "http://127.0.0.1:0")
 	r.port.ln.Close()
 	select {

@@ -18,7 +18,7 @@ import (
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 )
 
-func TestWhatIsSentArrivesInOrder(t *testing.T) {
+func TestMessagesArriveInOrder(t *testing.T) {
 	servers := cluster(t, 3, nil)
 	const each = 2000
 	var senders sync.WaitGroup
@@ -55,7 +55,7 @@ func TestWhatIsSentArrivesInOrder(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsIsBatched(t *testing.T) {
+func TestQueuedMessagesAreBatched(t *testing.T) {
 	servers := cluster(t, 2, nil)
 	servers[2].shut()
 	const sent = 5000

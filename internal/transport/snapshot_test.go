@@ -63,7 +63,7 @@ func requireNoneWhole(t *testing.T, done <-chan result) {
 	}
 }
 
-func TestSnapshotArrivesWhole(t *testing.T) {
+func TestSnapshotArrivesComplete(t *testing.T) {
 	servers := cluster(t, 2, nil)
 	done := servers[2].keep()
 	for _, size := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3*chunkBytes + 77} {

@@ -44,7 +44,7 @@ func outcomes(m *Mem, look func(*Mem) string) map[string]int {
 	return seen
 }
 
-func TestACrashTakesWhatNothingSynced(t *testing.T) {
+func TestACrashDiscardsUnsyncedData(t *testing.T) {
 	look := func(m *Mem) string {
 		s, err := read(t, m, "/d/f")
 		if err != nil {
@@ -102,7 +102,7 @@ func TestARenameIsAtomic(t *testing.T) {
 	require.Len(t, seen, 2)
 }
 
-func TestAfterACrashTheOldOneIsDead(t *testing.T) {
+func TestAfterACrashTheOldFileSystemFails(t *testing.T) {
 	m := NewMem()
 	f := create(t, m, "/d/f", "x")
 	l, err := m.Lock("/d/LOCK")

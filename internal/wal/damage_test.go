@@ -65,7 +65,7 @@ func TestAClosedLogProvesItsLastFrame(t *testing.T) {
 }
 
 // DESIGN.md, "The one case that can't be told".
-func TestAFrameThatNothingProvesIsTakenForTorn(t *testing.T) {
+func TestAnUnprovenFrameIsTakenForTorn(t *testing.T) {
 	f := newFixture(t)
 	w := f.open()
 	ends := put(t, w, rec(0, 1, "one"), rec(0, 2, "two"))
@@ -162,7 +162,7 @@ func TestAnotherVersion(t *testing.T) {
 	f.openFails(segmentPath(1), "not a segment of this version", `stoawal\t`)
 }
 
-func TestTornTailIsCutWithALine(t *testing.T) {
+func TestTornTailIsCutAndLogged(t *testing.T) {
 	f := newFixture(t)
 	w := f.open()
 	ends := put(t, w, rec(0, 1, "one"))
@@ -300,7 +300,7 @@ func TestAnErrorIsPermanent(t *testing.T) {
 
 // The page cache of a machine whose disk has failed once shows data that the
 // disk doesn't have. Open must not believe it.
-func TestWhatOpenReplaysIsDurable(t *testing.T) {
+func TestReplayedRecordsAreDurable(t *testing.T) {
 	f := newFixture(t)
 	w := f.open()
 	put(t, w, rec(0, 1, "one"))

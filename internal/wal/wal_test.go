@@ -126,7 +126,7 @@ func put(t *testing.T, w *WAL, recs ...Record) (ends []int64) {
 	return ends
 }
 
-func TestWhatWasSyncedIsReplayedInOrder(t *testing.T) {
+func TestSyncedRecordsAreReplayedInOrder(t *testing.T) {
 	f := newFixture(t)
 	w := f.open()
 	require.Empty(t, f.got)
@@ -153,7 +153,7 @@ func TestWhatWasSyncedIsReplayedInOrder(t *testing.T) {
 	require.Zero(t, f.logs.Len(), "nothing was torn")
 }
 
-func TestALogHasOneUser(t *testing.T) {
+func TestALogIsLocked(t *testing.T) {
 	f := newFixture(t)
 	w := f.open()
 	_, err := f.tryOpen()
@@ -162,7 +162,7 @@ func TestALogHasOneUser(t *testing.T) {
 	require.NoError(t, f.open().Close())
 }
 
-func TestRotationRepeatsTheHeadAndReleaseLetsOldSegmentsGo(t *testing.T) {
+func TestRotationRepeatsTheHeadAndReleaseDeletesOldSegments(t *testing.T) {
 	f := newFixture(t)
 	state := "none"
 	f.o.Head = func() []Record { return []Record{{Group: 5, Kind: 1, Data: []byte(state)}} }

@@ -11,7 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// catchUp reads on for a lagging watcher, on the goroutine that receives. It
+// catchUp reads history for a lagging watcher, on the receiving goroutine. It
 // returns the next response for it, or nil when the watcher needs nothing more
 // than live delivery (or is gone).
 func (h *Hub) catchUp(w *watcher) (*item, error) {
@@ -47,12 +47,12 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 
 		h.mu.Lock()
 		if resets != h.resets && w.state != gone {
-			// The stores were replaced meanwhile, or keys have begun or ceased to move
-			// between them: what was read may have holes, or the same twice.
+			// The stores were replaced meanwhile, or keys have begun or ceased
+			// to move between them: the batch may have gaps or duplicates.
 			h.mu.Unlock()
 			continue
 		}
-		it, again, err := h.settle(w, b, err)
+		it, again, err := h.commit(w, b, err)
 		h.mu.Unlock()
 		if !again {
 			return it, err
@@ -67,8 +67,8 @@ func (h *Hub) read(w *watcher, g *group, views []view, recent bool, from, to int
 	return h.readHistory(w, g, from, to, moving)
 }
 
-// settle takes note of what was read without the lock.
-func (h *Hub) settle(w *watcher, b batch, err error) (it *item, again bool, _ error) {
+// commit records the result of a read that was done without the lock.
+func (h *Hub) commit(w *watcher, b batch, err error) (it *item, again bool, _ error) {
 	switch {
 	case w.state == gone:
 		return nil, false, nil
@@ -88,8 +88,8 @@ func (h *Hub) settle(w *watcher, b batch, err error) (it *item, again bool, _ er
 	return b.item(w), false, nil
 }
 
-// finish hands a watcher that has read everything over to live delivery. The
-// response is made first: progress that the watcher held up comes after it.
+// finish hands a watcher that has caught up over to live delivery. The response
+// is made first: progress that the watcher held up comes after it.
 func (h *Hub) finish(w *watcher, b batch) *item {
 	var it *item
 	if len(b.events) > 0 {
@@ -111,8 +111,8 @@ func (h *Hub) rejoin(w *watcher) {
 	w.stream.reconsider()
 }
 
-// cancelCompacted ends a watcher whose next revision is gone. The header has no
-// revision, as in etcd.
+// cancelCompacted cancels a watcher whose next revision is compacted. The
+// header has no revision, as in etcd.
 func (h *Hub) cancelCompacted(w *watcher) *item {
 	it := newItem(w, w.id, 0)
 	it.resp.Canceled = true
@@ -122,7 +122,7 @@ func (h *Hub) cancelCompacted(w *watcher) *item {
 	return it
 }
 
-// gap counts recent revisions from one on.
+// gap is the number of recent revisions from a given one on.
 func gap(g *group, views []view, from int64) int {
 	n := 0
 	for p := range g.set.Each() {
@@ -131,11 +131,11 @@ func gap(g *group, views []view, from int64) int {
 	return n
 }
 
-// batch is whole revisions on their way into one response.
+// batch is a run of complete revisions for one response.
 type batch struct {
 	events  []*mvccpb.Event
 	bytes   int
-	through int64 // everything up to here is in it
+	through int64 // complete up to here
 }
 
 func (b *batch) item(w *watcher) *item {
@@ -170,12 +170,13 @@ func (h *Hub) readRecent(w *watcher, g *group, views []view, from, to int64) bat
 	return b
 }
 
-// readHistory asks each partition in turn, each only as far as the ones before
-// it got, so that the batch ends at a revision that is whole in all of them.
+// readHistory reads each partition in turn, each only up to the revision that
+// the ones before it reached, so that the batch ends at a revision that is
+// complete in all of them.
 //
-// While keys move, each of them once, all but the last are asked again in the end:
-// so any two are asked in either order, and a key that goes from the one to the other
-// is found before it goes or after it has come, or both times.
+// While keys move, each of them once, all but the last are read again at the
+// end: so any two are read in both orders, and a key that moves between them is
+// found before its move or after it, or both times.
 func (h *Hub) readHistory(w *watcher, g *group, from, to int64, moving bool) (batch, error) {
 	parts := slices.Collect(g.set.Each())
 	if moving && len(parts) > 1 {

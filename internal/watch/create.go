@@ -9,22 +9,22 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Why a watcher was not created. Clients see these texts as cancel reasons;
-// they are etcd's.
+// Reasons for which a watcher was not created. Clients see these texts as
+// cancel reasons; they are etcd's.
 var (
 	ErrEmptyRange  = errors.New("mvcc: watcher range is empty")
 	ErrDuplicateID = errors.New("mvcc: duplicate watch ID provided on the WatchStream")
 )
 
-// noID is the watch id of responses that are about no one watcher.
+// noID is the watch id of responses that concern no single watcher.
 const noID = -1
 
-// maxControls is how many responses without events may wait in a stream before
-// Admit holds its client up.
+// maxControls is the number of responses without events that may be queued in a
+// stream before Admit blocks.
 const maxControls = 64
 
-// Admit waits until the stream can take one more request: a client that sends
-// requests and reads nothing stops here.
+// Admit waits until the stream can take one more request: it throttles a client
+// that sends requests without reading responses.
 func (s *Stream) Admit(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -49,10 +49,10 @@ func (s *Stream) Admit(ctx context.Context) error {
 // before the first event. An empty key means the smallest one, as in etcd.
 func (s *Stream) Create(r *pb.WatchCreateRequest) { s.CreateWith(r, nil) }
 
-// CreateWith is Create for a watcher whose first event is known: an extension has
-// answered the request. The event comes before all that the watcher finds itself. It
-// returns whether the answer has to wait, for partitions to show what the server has
-// reached; see Hasten.
+// CreateWith is Create for a watcher whose first event is known: an extension
+// has answered the request. That event is delivered before all others of the
+// watcher. It reports whether the answer has to wait until all partitions show
+// the revision that the server has reached; see Hasten.
 func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (waits bool) {
 	h := s.hub
 	w := newWatcher(s, r)
@@ -71,7 +71,7 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 	return w.state == opening
 }
 
-// Refuse answers a request to create a watcher with the reason why not.
+// Refuse answers a request to create a watcher with a cancel reason.
 func (s *Stream) Refuse(reason string) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Stream) refuse(reason string) {
 	s.hub.answerOrQueue(s, answer{refused: reason})
 }
 
-// admit makes a watcher one of its stream's.
+// admit adds a watcher to its stream.
 func (h *Hub) admit(w *watcher) {
 	w.group = h.join(h.o.Parts(w.key, w.rangeEnd()), w.stream)
 	w.stream.watchers[w.id] = w
@@ -90,7 +90,7 @@ func (h *Hub) admit(w *watcher) {
 	h.stats.watchers.Add(1)
 }
 
-// begin sets an admitted watcher going.
+// begin starts an admitted watcher.
 func (h *Hub) begin(w *watcher) {
 	w.next = w.start
 	if w.next > w.group.at {
@@ -103,8 +103,8 @@ func (h *Hub) begin(w *watcher) {
 	w.stream.addLagging(w)
 }
 
-// Cancel ends a watcher. An id that isn't there is ignored, as in etcd. What
-// was already queued for it still comes, then the answer, then nothing.
+// Cancel ends a watcher. An unknown id is ignored, as in etcd. Responses
+// already queued for it are still delivered, then the answer.
 func (s *Stream) Cancel(id int64) {
 	h := s.hub
 	h.mu.Lock()
@@ -123,7 +123,7 @@ func (s *Stream) Cancel(id int64) {
 	s.reconsider()
 }
 
-// drop takes a watcher out of everything but its stream's queue.
+// drop removes a watcher from everything but its stream's queue.
 func (h *Hub) drop(w *watcher) {
 	s := w.stream
 	switch w.state {
@@ -178,7 +178,7 @@ func newWatcher(s *Stream, r *pb.WatchCreateRequest) *watcher {
 	return w
 }
 
-// assign gives a watcher the id that was asked for, or the next free one for 0.
+// assign gives a watcher the requested id, or the next free one for 0.
 func (s *Stream) assign(w *watcher, id int64) error {
 	if w.end != nil && bytes.Compare(w.key, w.end) >= 0 {
 		return ErrEmptyRange

@@ -8,7 +8,7 @@ import (
 
 // look takes a view of every partition. The closed revision and the changes of
 // one partition are read together; those of different partitions need not be,
-// because each only ever says more than before.
+// because a later view only adds to an earlier one.
 func (h *Hub) look() {
 	for i, p := range h.parts {
 		h.views[i] = p.view()
@@ -16,26 +16,26 @@ func (h *Hub) look() {
 }
 
 func (h *Hub) step() {
-	h.stirred.Store(false) // before looking: what comes after stirs again
+	h.stirred.Store(false) // before looking: later changes set it again
 	h.look()
-	h.raise(final(h.all, h.views)) // streams are about to hear of it
+	h.raise(final(h.all, h.views)) // streams are about to announce it
 	h.openReady()
 	for _, g := range h.groups {
 		h.deliver(g)
 	}
-	clear(h.views) // don't pin what is trimmed
+	clear(h.views) // don't retain trimmed changes
 	h.answerProgress()
 }
 
-// deliver hands the synced watchers of a group everything up to its target.
+// deliver delivers everything up to a group's target to its synced watchers.
 func (h *Hub) deliver(g *group) {
 	to := g.target(h.views)
 	if to <= g.at {
 		return
 	}
 	if floor := g.floor(h.views); floor > g.at {
-		// What lies in (at, floor] isn't all here any more. Watchers that want
-		// some of it read it from history.
+		// Some revisions in (at, floor] have been trimmed. Watchers of keys in
+		// it read them from history.
 		for i := g.synced.len() - 1; i >= 0; i-- { // lag moves the last one to i
 			if w := g.synced.all[i]; w.next <= floor {
 				h.lag(w, max(w.next, g.at+1))
@@ -53,7 +53,7 @@ func (h *Hub) deliver(g *group) {
 }
 
 // merge calls fn for every revision in [from, to] of the group's partitions, in
-// order, with all its changes in order. It stops when fn says false.
+// order, with all its changes in order. It stops when fn returns false.
 func merge(views []view, g *group, from, to int64, fn func(rev int64, changes []*store.Change) bool) {
 	var heads [64]int
 	for p := range g.set.Each() {
@@ -84,8 +84,8 @@ func merge(views []view, g *group, from, to int64, fn func(rev int64, changes []
 	}
 }
 
-// addChanges adds the changes that one more partition made at the same
-// revision, in their place by sub-revision. Both are ascending.
+// addChanges merges in the changes of another partition at the same revision,
+// by sub-revision. Both are ascending.
 func addChanges(to []*store.Change, more []store.Change) []*store.Change {
 	disjoint := len(to) == 0 || len(more) == 0 || to[len(to)-1].Sub < more[0].Sub
 	for i := range more {
@@ -110,8 +110,8 @@ func seek(recent []entry, rev int64) int {
 	return lo
 }
 
-// revision hands one revision to the group's watchers: all its events for one
-// watcher in one response.
+// revision delivers one revision to the group's watchers: all its events for
+// one watcher in one response.
 func (h *Hub) revision(g *group, rev int64, changes []*store.Change) {
 	for _, c := range changes {
 		ev := event{change: c}
@@ -139,8 +139,8 @@ func (h *Hub) revision(g *group, rev int64, changes []*store.Change) {
 	h.touched = h.touched[:0]
 }
 
-// lag takes a synced watcher out of live delivery; its stream's receiver reads
-// on for it from next.
+// lag removes a synced watcher from live delivery; its stream's receiver reads
+// history for it from next on.
 func (h *Hub) lag(w *watcher, next int64) {
 	w.group.synced.remove(w)
 	w.state, w.next = lagging, next

@@ -12,38 +12,39 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// History reads what happened in one partition to keys of a range, as
+// History reads the changes in one partition to keys of a range, as
 // [store.Store.Changes] does: changes from revision from on, ascending by
-// (revision, sub), whole revisions, through a revision that it names and that
-// is at most to. It may stop early once it has limit changes. With prev, the
-// previous values are there. It answers fault.Compacted when from is gone.
+// (revision, sub), complete revisions, through a revision that it returns and
+// that is at most to. It may stop early once it has limit changes. With prev,
+// the previous values are there. It fails with fault.Compacted when from is
+// compacted.
 //
 // The hub asks only for revisions that were published to it, so the store has
-// them. It calls without holding any lock of its own, from the goroutine that
-// receives on a stream; calls may run at the same time.
+// them. It is called without any lock of the hub held, from the goroutine that
+// receives on a stream; calls may run concurrently.
 type History func(partition int, key, end []byte, from, to int64, limit int, prev bool) (changes []store.Change, through int64, err error)
 
 // Options bound the hub. The zero value of a bound means its default.
 type Options struct {
-	// Parts says which partitions a range may touch, until [Hub.Moved]; nil: all
-	// of them. It is called under the hub's lock.
+	// Parts returns the partitions that a range may touch, until [Hub.Moved];
+	// nil: all of them. It is called under the hub's lock.
 	Parts func(key, end []byte) placement.Set
-	// Moving says that keys may move between the partitions that Parts names for them,
-	// each of them once, until [Hub.Moved].
+	// Moving reports that keys may move between the partitions that Parts
+	// returns, each of them once, until [Hub.Moved].
 	Moving bool
 
-	// RecentRevisions and RecentBytes bound, per partition, what the hub keeps
-	// of the last changes (4,096 and 8 MiB).
+	// RecentRevisions and RecentBytes bound, per partition, the recent changes
+	// that the hub keeps (4,096 and 8 MiB).
 	RecentRevisions int
 	RecentBytes     int
 
-	// QueueResponses and QueueBytes bound what may wait in one stream (512 and
-	// 2 MiB); a watcher that doesn't fit any more goes back to history.
+	// QueueResponses and QueueBytes bound the queue of one stream (512 and 2
+	// MiB); a watcher that doesn't fit any more goes back to history.
 	QueueResponses int
 	QueueBytes     int
 
-	// BatchEvents and BatchBytes are where a response of catching up ends, at
-	// the next whole revision (1,000 and 1 MiB).
+	// BatchEvents and BatchBytes are the size at which a response of catching
+	// up ends, at the next whole revision (1,000 and 1 MiB).
 	BatchEvents int
 	BatchBytes  int
 
@@ -75,12 +76,12 @@ func (o Options) withDefaults(partitions int) Options {
 	return o
 }
 
-// Hub takes in the changes of all partitions and hands each watcher the ones
-// that it asked for. There is one per server.
+// Hub receives the changes of all partitions and delivers to each watcher those
+// of its range. There is one per server.
 //
 // Locks are taken in the order Hub.mu, Stream.mu, partition.mu. A store's lock
-// may be held on the way in (Changes takes only partition.mu); none is taken
-// while one of these is held.
+// may be held by the caller of Changes (which takes only partition.mu); none is
+// taken while one of these is held.
 type Hub struct {
 	o       Options
 	history History
@@ -88,11 +89,11 @@ type Hub struct {
 	all     placement.Set
 
 	mu        sync.Mutex   // guards the fields below and every watcher's state
-	groups    []*group     // in the order in which they came up
-	feed      *Feed        // the one that is listened to
+	groups    []*group     // in the order of their creation
+	feed      *Feed        // the current one; calls of others are ignored
 	streams   list.List    // of *Stream, in the order in which they were opened
-	resets    int          // how often the stores were replaced, or keys moved
-	waiting   []*Stream    // streams that are owed a progress notification
+	resets    int          // counts replacements of the stores and moves of keys
+	waiting   []*Stream    // streams with a pending progress notification
 	opening   []*Stream    // streams with watchers that are about to open
 	views     []view       // scratch of Step
 	matched   []*watcher   // scratch of Step
@@ -101,18 +102,19 @@ type Hub struct {
 	compacted atomic.Int64
 	floor     atomic.Int64 // see Floor
 
-	stirred atomic.Bool   // something came in that Step hasn't seen
-	wake    chan struct{} // tells Run so
+	stirred atomic.Bool   // changes since the last Step
+	wake    chan struct{} // wakes Run
 
-	// A gap of so few recent revisions is closed while holding mu, so that
-	// catching up ends however fast changes come in.
+	// A gap of at most this many recent revisions is read while holding mu, so
+	// that catching up ends even under a high rate of changes.
 	shortGap int
 
 	stats counters
 }
 
-// NewHub makes a hub that has seen nothing. Call [Hub.Reset] with the state of
-// the stores before the first watcher, and run [Hub.Run], or [Hub.Step] by hand.
+// NewHub makes a hub without any published state. Call [Hub.Reset] with the
+// state of the stores before the first watcher, and run [Hub.Run], or
+// [Hub.Step] by hand.
 func NewHub(partitions int, history History, o Options) *Hub {
 	h := &Hub{
 		o:       o.withDefaults(partitions),
@@ -142,7 +144,7 @@ func (h *Hub) Run(ctx context.Context) {
 	}
 }
 
-// Step delivers all that has come in so far. Run calls it; a simulation calls
+// Step delivers all that was published so far. Run calls it; a simulation calls
 // it itself and so decides when delivery happens.
 func (h *Hub) Step() {
 	h.mu.Lock()
@@ -150,16 +152,16 @@ func (h *Hub) Step() {
 	h.step()
 }
 
-// Feed is by what one life of the stores, from a load to the next, tells the hub of
-// their changes. Once the stores have been replaced the hub takes no more of it: what
-// was closed in the old ones may come again in the new.
+// Feed publishes the changes of one generation of the stores, from a load to
+// the next. Once the stores have been replaced the hub ignores it: revisions
+// that were closed in the old ones may be published again by the new.
 type Feed struct{ h *Hub }
 
 // Changes publishes the changes of one revision in one partition: in revision
 // order per partition, once for each revision that changed something there. It
 // may be called under the store's write lock: it takes one short lock and never
-// waits for a watcher. The slice may be reused after the call, the key-values
-// in it never change.
+// waits for a watcher. The slice may be reused after the call, but the
+// key-values in it must not change.
 func (f *Feed) Changes(partition int, rev int64, changes []store.Change) {
 	if f.h.parts[partition].publish(f, rev, changes) {
 		f.h.stir()
@@ -174,8 +176,9 @@ func (f *Feed) Advance(partition int, closed int64) {
 	}
 }
 
-// Compacted says that history below rev is going. Call it before the stores
-// compact, so that a watcher that finds history gone is told why.
+// Compacted announces a compaction at rev. Call it before the stores compact,
+// so that a watcher that finds history compacted is cancelled with the right
+// revision.
 func (h *Hub) Compacted(rev int64) {
 	for {
 		old := h.compacted.Load()
@@ -185,13 +188,13 @@ func (h *Hub) Compacted(rev int64) {
 	}
 }
 
-// Reset says that the stores were loaded, from a file or from another server's
-// snapshot, without passing through Changes: partition p now stands at
+// Reset announces that the stores were loaded, from a file or from another
+// server's snapshot, without passing through Changes: partition p is now at
 // published[p]. That may be behind where it was: a snapshot that brings one
-// partition forward can take another one back, which then comes through the same
-// changes again. Watchers go on from where they were. The history function must
-// not read the new stores before Reset has returned. It returns the feed for their
-// changes.
+// partition forward can take another one back, which then comes through the
+// same changes again. Watchers continue from their positions. The history
+// function must not read the new stores before Reset has returned. It returns
+// the feed for their changes.
 func (h *Hub) Reset(published []int64, compacted int64) *Feed {
 	h.Compacted(compacted)
 	h.mu.Lock()
@@ -214,8 +217,8 @@ func (h *Hub) reset(published []int64) *Feed {
 	return h.feed
 }
 
-// goBack takes a group back to what its partitions now have. What its watchers
-// were given doesn't come to them again.
+// goBack takes a group back to the position of its partitions. Its watchers
+// don't get delivered events again.
 func (h *Hub) goBack(g *group) {
 	to := g.target(h.views)
 	if to >= g.at {

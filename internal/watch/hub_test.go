@@ -203,8 +203,8 @@ func TestMergeWaitsForClosed(t *testing.T) {
 	require.Equal(t, []string{"1:a@4", "2:a@4", "2:b@4", "2:c@4"}, drain())
 }
 
-// What a stream of etcd's API announces, reads of any partition show: the revision that
-// a watcher begins behind, events, and progress.
+// Reads of any partition show the revisions that a stream of etcd's API
+// announces: the revision that a watcher begins behind, events, and progress.
 func TestAnnouncedIsShown(t *testing.T) {
 	h := NewHub(2, newJournal(2).read, Options{Parts: func(key, _ []byte) placement.Set { return placement.Of(int(key[0]) % 2) }})
 	f := h.Reset([]int64{1, 1}, 0)
@@ -242,7 +242,8 @@ func TestAnnouncedIsShown(t *testing.T) {
 	f.Advance(0, 4)
 	require.Equal(t, []string{"1@4 created=false canceled=false events=1"}, drain())
 
-	// Cut off, nothing closes any more: what is opened begins behind what is shown.
+	// On a partitioned server nothing closes any more: new watchers begin after
+	// the shown revision.
 	f.Changes(1, 6, []store.Change{put("a", 6, 0)})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 4})
@@ -305,7 +306,7 @@ func TestHistoryFails(t *testing.T) {
 	require.ErrorIs(t, err, j.err)
 }
 
-func TestAdmitHoldsAFloodUp(t *testing.T) {
+func TestAdmitBlocksAFlood(t *testing.T) {
 	h := NewHub(1, newJournal(1).read, Options{})
 	s := h.NewStream("")
 	ctx := context.Background()
@@ -331,7 +332,7 @@ func TestAdmitHoldsAFloodUp(t *testing.T) {
 }
 
 // Answers that wait for partitions count.
-func TestAdmitCountsWhatWaits(t *testing.T) {
+func TestAdmitCountsWaitingAnswers(t *testing.T) {
 	h := NewHub(2, newJournal(2).read, Options{})
 	h.Reset([]int64{1, 3}, 0)
 	s := h.NewStream("")

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIndex compares the index with asking every watcher.
+// TestIndex compares the index with a scan of all watchers.
 func TestIndex(t *testing.T) {
 	key := rapid.StringOfN(rapid.RuneFrom([]rune("abc")), 0, 3, -1)
 	rapid.Check(t, func(t *rapid.T) {

@@ -20,9 +20,9 @@ import (
 // The model is a leader in miniature: operations get stamps, wait in the queues
 // of their partitions, are applied in queue order (an operation of several
 // partitions when it is at the head of all of them), and partitions are closed
-// by the rule of the sequencer. Now and then keys move to other partitions, at an
-// operation of all of them. What watchers receive is compared with the list
-// of everything that was applied.
+// by the rule of the sequencer. Now and then keys move to other partitions, at
+// an operation of all of them. The watchers' events are compared with the list
+// of all applied operations.
 
 var modelKeys = []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 
@@ -30,12 +30,12 @@ type op struct {
 	rev     int64
 	parts   placement.Set
 	changes map[int][]store.Change // by partition; empty: a hole
-	// Of a move: where keys are from it on, and whether its changes were published
-	// by the old map.
+	// Of a move: the homes of keys from it on, and whether its changes were
+	// published by the old map.
 	homes    homes
 	oldFirst bool
-	// Of one that begins a transit: where keys go, and where they come from. Of a step
-	// of it that isn't the last: the hub doesn't hear of it.
+	// Of one that begins a transit: the keys' targets and sources. Of a step
+	// that isn't the last: the hub isn't told of it.
 	to, from homes
 	silent   bool
 }
@@ -87,7 +87,7 @@ func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev 
 		return nil, 0, fmt.Errorf("model: %w", fault.Compacted)
 	}
 	if rapid.IntRange(0, 3).Draw(m.t, "meanwhile") == 0 {
-		// Nothing is locked: keys may move between the reads of two partitions.
+		// Without locks: keys may move between the reads of two partitions.
 		if m.aheadTo != nil && !m.settling {
 			m.transit(rapid.SliceOfNDistinct(rapid.SampledFrom(modelKeys), 1, 4, rapid.ID[string]).Draw(m.t, "now"), 0)
 		}
@@ -282,7 +282,7 @@ func (m *model) shown() int64 {
 
 func (m *model) reached() int64 { return max(slices.Max(m.published), slices.Max(m.closed)) }
 
-// reader is a client of one stream and what it knows.
+// reader is a client of one stream and its expectations.
 type reader struct {
 	m       *model
 	stream  *Stream
@@ -296,7 +296,7 @@ type reader struct {
 // asked is a watcher as its client sees it.
 type asked struct {
 	req       *pb.WatchCreateRequest
-	at        int64 // what the server had reached when it was asked, or showed when it was hastened
+	at        int64 // revision that the server had reached at the request, or showed when hastened
 	start     int64
 	next      int64 // lowest revision that may still come
 	progress  int64
@@ -377,8 +377,8 @@ func (a *asked) progressed(m *model, rev int64) {
 	a.progress = rev
 }
 
-// take checks that a response continues the watch: whole revisions, in order,
-// nothing left out, nothing that progress had ruled out.
+// take checks that a response continues the watch: complete revisions, in
+// order, without gaps, none at or below announced progress.
 func (a *asked) take(m *model, resp Response) {
 	last := resp.Events[len(resp.Events)-1].Kv.ModRevision
 	require.Greater(m.t, resp.Events[0].Kv.ModRevision, a.progress, "event at or below a progress notification")
@@ -476,7 +476,7 @@ func (m *model) create(r *reader) {
 	r.stream.Create(req)
 }
 
-func (m *model) someone() *reader {
+func (m *model) anyReader() *reader {
 	if len(m.streams) == 0 {
 		m.t.Skip("no stream")
 	}
@@ -519,9 +519,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				m.streams = append(m.streams, r)
 			}
 		},
-		"create": func(*rapid.T) { m.create(m.someone()) },
+		"create": func(*rapid.T) { m.create(m.anyReader()) },
 		"cancel": func(*rapid.T) {
-			r := m.someone()
+			r := m.anyReader()
 			for id := range int64(6) {
 				if a := r.watches[id]; a != nil && !a.cancelled {
 					a.cancelled = true
@@ -531,20 +531,20 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"progress": func(*rapid.T) {
-			r := m.someone()
+			r := m.anyReader()
 			r.owed++
 			r.stream.RequestProgress()
 		},
 		"hasten": func(*rapid.T) {
-			r := m.someone()
+			r := m.anyReader()
 			for _, a := range r.asked {
 				a.at = min(a.at, m.hub.shown())
 			}
 			r.stream.Hasten()
 		},
-		"tick": func(*rapid.T) { m.someone().stream.Tick() },
+		"tick": func(*rapid.T) { m.anyReader().stream.Tick() },
 		"receive": func(*rapid.T) {
-			r := m.someone()
+			r := m.anyReader()
 			for range rapid.IntRange(1, 6).Draw(m.t, "responses") {
 				r.receive()
 			}
@@ -558,7 +558,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"close stream": func(*rapid.T) {
 			if rapid.IntRange(0, 3).Draw(m.t, "really") == 0 {
-				r := m.someone()
+				r := m.anyReader()
 				r.stream.Close()
 				m.streams = slices.DeleteFunc(m.streams, func(o *reader) bool { return o == r })
 			}
@@ -593,8 +593,8 @@ func (m *model) applyAll(publish bool) {
 	}
 }
 
-// settle lets everything arrive and checks that nothing is missing.
-func (m *model) settle() {
+// quiesce delivers everything and checks that nothing is missing.
+func (m *model) quiesce() {
 	m.settling = true
 	m.applyAll(true)
 	for p := range m.partitions {
@@ -625,7 +625,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(m.actions())
-		m.settle()
+		m.quiesce()
 		for _, r := range m.streams {
 			r.stream.Close()
 		}

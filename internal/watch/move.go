@@ -7,15 +7,16 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Moved says that keys begin to move between partitions, or have moved: from now on
-// parts says which of them a range may touch, and moving whether keys go from one of
-// these to another meanwhile, each of them once. Every change of every partition at
-// or below through has been published, none such will come, and what comes later is
-// published where parts says. It is called while all stores are locked, so that
-// whoever reads history finds keys where it says.
+// Moved announces that keys begin to move between partitions, or have moved:
+// from now on parts returns the partitions that a range may touch, and moving
+// reports whether keys move between these meanwhile, each of them once. Every
+// change of every partition at or below through has been published, none such
+// will follow, and later changes are published in the partitions that parts
+// returns. It is called while all stores are locked, so that readers of history
+// find keys there.
 //
-// Watchers of other partitions than before go on behind what they have seen. That
-// waits for no watcher, but for the hub's lock.
+// Watchers whose partitions change continue after their last event. Moved waits
+// for no watcher, only for the hub's lock.
 func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, moving bool) {
 	h := f.h
 	h.mu.Lock()
@@ -26,8 +27,8 @@ func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, m
 	for _, p := range h.parts {
 		p.advance(f, through)
 	}
-	h.step() // everything has come through there, and all groups with it
-	// What is left of recent changes is told by the old map.
+	h.step() // everything is published through there, and all groups have reached it
+	// The remaining recent changes are stored by the old map.
 	for _, p := range h.parts {
 		p.forget(through)
 	}
@@ -35,7 +36,8 @@ func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, m
 	h.stir()
 }
 
-// Install is Reset for stores in which keys may lie in other partitions, or move.
+// Install is Reset for stores in which keys may be in other partitions, or
+// moving.
 func (h *Hub) Install(parts func(key, end []byte) placement.Set, moving bool, published []int64, compacted int64) *Feed {
 	h.Compacted(compacted)
 	h.mu.Lock()
@@ -46,8 +48,8 @@ func (h *Hub) Install(parts func(key, end []byte) placement.Set, moving bool, pu
 }
 
 // regroup brings each watcher to the group of the partitions that its range
-// touches now. Reads of history that are under way begin again: they may have
-// looked for keys on both sides of a move.
+// touches now. Reads of history in progress begin again: they may have read
+// before and after a move.
 func (h *Hub) regroup(parts func(key, end []byte) placement.Set, moving bool) {
 	h.o.Parts, h.o.Moving = parts, moving
 	h.resets++
@@ -63,8 +65,8 @@ func (h *Hub) regroup(parts func(key, end []byte) placement.Set, moving bool) {
 	clear(h.views)
 }
 
-// transfer puts a watcher into another group. If that is ahead of what the watcher
-// has seen, the rest comes from history.
+// transfer puts a watcher into another group. If that is ahead of the watcher,
+// the difference is read from history.
 func (h *Hub) transfer(w *watcher, set placement.Set) {
 	old := w.group
 	if w.state == synced {
@@ -75,7 +77,7 @@ func (h *Hub) transfer(w *watcher, set placement.Set) {
 	h.leave(old)
 	switch {
 	case w.state == opening:
-	case w.state == lagging: // its receiver reads on for it
+	case w.state == lagging: // its receiver reads history for it
 	case w.next > w.group.at:
 		w.group.synced.add(w)
 	default:

@@ -7,23 +7,23 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// What a client of etcd's API has been told by a watch, a serializable read of the same
-// server must show, of whichever key. So a stream of that API says nothing of a revision
-// before all partitions show it here: its groups wait for all of them, and so does the
-// answer to the creation of a watcher, which names the revision that the server has
-// reached in any.
+// A serializable read must show the revisions that a watch of etcd's API on the
+// same server has announced, for any key. So a stream of that API announces a
+// revision only once all partitions show it here: its groups wait for all of
+// them, and so does the answer to the creation of a watcher, which names the
+// revision that the server has reached in any.
 
-// answer is one to a request to create a watcher.
+// answer is the answer to a request to create a watcher.
 type answer struct {
 	w       *watcher // nil: refused
 	refused string
-	rev     int64 // that it names
+	rev     int64 // in its header
 	first   *mvccpb.Event
 }
 
-// answerOrQueue answers a request once all partitions show the revision that the answer
-// names, and after those before it: clients take the answers in the order of their
-// requests.
+// answerOrQueue answers a request once all partitions show the revision in the
+// answer's header, and after the requests before it: clients match the answers
+// to their requests by order.
 func (h *Hub) answerOrQueue(s *Stream, a answer) {
 	if len(s.openings) > 0 || a.rev > h.shown() {
 		if len(s.openings) == 0 {
@@ -36,14 +36,14 @@ func (h *Hub) answerOrQueue(s *Stream, a answer) {
 	h.answer(s, a)
 }
 
-// wait counts answers that wait.
+// wait counts queued answers.
 func (s *Stream) wait(by int) {
 	s.mu.Lock()
 	s.waiting += by
 	s.mu.Unlock()
 }
 
-// openReady answers what can be answered now.
+// openReady sends the answers that need not wait any longer.
 func (h *Hub) openReady() {
 	if len(h.opening) == 0 {
 		return
@@ -59,10 +59,11 @@ func (h *Hub) openReady() {
 	})
 }
 
-// Hasten opens the watchers that wait for partitions to show what the server has reached
-// elsewhere. One from now on begins behind what all of them show then, and may repeat
-// what its client has heard otherwise. It is for a server that has been cut off, where
-// they might wait for long.
+// Hasten opens the watchers that wait until all partitions show the revision
+// that the server has reached. A watcher from "now" on then begins after the
+// revision that all partitions show, and may repeat events that its client
+// knows from elsewhere. It is for a server that is partitioned from its leader,
+// where they might wait for long.
 func (s *Stream) Hasten() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -78,7 +79,7 @@ func (h *Hub) openAll(s *Stream) {
 	s.openings = nil
 }
 
-// answer says that a watcher is open, or refused, and sets it going.
+// answer announces that a watcher was created or refused, and starts it.
 func (h *Hub) answer(s *Stream, a answer) {
 	if a.w == nil {
 		it := newItem(nil, noID, h.shown())
@@ -98,7 +99,7 @@ func (h *Hub) answer(s *Stream, a answer) {
 	h.begin(a.w)
 }
 
-// newFirst is the event that an extension has answered a request with.
+// newFirst is the event with which an extension has answered a request.
 func newFirst(w *watcher, rev int64, first *mvccpb.Event) *item {
 	it := newItem(w, w.id, rev)
 	it.resp.Events = []*mvccpb.Event{first}
@@ -127,7 +128,7 @@ func (h *Hub) raise(shown int64) {
 	}
 }
 
-// Floor is a revision that no read of this server may be below: streams may have
-// announced as much. All partitions show it, unless a snapshot has just taken one of
-// them back.
+// Floor is the lowest revision allowed for reads of this server: streams may
+// have announced it. All partitions show it, unless a snapshot has just taken
+// one of them back.
 func (h *Hub) Floor() int64 { return h.floor.Load() }

@@ -7,24 +7,24 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// A receiver can put the events of all watchers of its stream into the order of
-// their revisions, and know when all of a revision are out: [Stream.Through] says up
-// to where nothing is still to come. See DESIGN.md.
+// A receiver can sort the events of all watchers of its stream by revision:
+// [Stream.Through] is the revision up to which all events have been queued. See
+// DESIGN.md.
 
-// NewNotifiedStream is NewStream for a receiver that polls, and that hears of a
-// partition's changes as soon as they are there, before other partitions show as much.
-// notify is called, under the hub's lock, whenever there is something to receive or the
-// revision of [Stream.Await] is reached. It must not block or call the hub.
+// NewNotifiedStream is NewStream for a receiver that polls, and that gets a
+// partition's changes at once, before other partitions show the same revision.
+// notify is called, under the hub's lock, whenever there is something to
+// receive or the revision of [Stream.Await] is reached. It must not block or
+// call the hub.
 func (h *Hub) NewNotifiedStream(client string, notify func()) *Stream {
 	s := h.NewStream(client)
 	s.notify, s.eager = notify, true
 	return s
 }
 
-// Open is CreateWith for a receiver that wants the answer at once: no response
-// says that the watcher was created. The revision is the one that this server has
-// reached; a watcher from "now" on begins behind it, and behind after, which then
-// counts too.
+// Open is CreateWith for a receiver that wants the answer at once, without a
+// response for the creation. The revision is the one that this server has
+// reached; a watcher from "now" on begins after it, and after the given one.
 func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64) (rev int64, err error) {
 	w := newWatcher(s, r)
 	h := s.hub
@@ -49,10 +49,9 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 	return rev, nil
 }
 
-// Through is a revision at or below which nothing is still to come to a receiver
-// that now takes what is there: the queue may hold more, and nothing else does. A
-// stream without watchers is through with everything. Only the receiver may call
-// it.
+// Through is a revision at or below which all events are in the queue, or have
+// been received. A stream without watchers is through with everything. Only the
+// receiver may call it.
 func (s *Stream) Through() int64 {
 	h := s.hub
 	h.mu.Lock()
@@ -72,8 +71,8 @@ func (s *Stream) through() int64 {
 	return through
 }
 
-// Await asks for notify to be called once Through has come to a revision; of
-// several, to the lowest.
+// Await requests a call of notify once Through reaches a revision; of several,
+// the lowest.
 func (s *Stream) Await(rev int64) {
 	h := s.hub
 	h.mu.Lock()
@@ -88,8 +87,9 @@ func (s *Stream) Await(rev int64) {
 	h.step()
 }
 
-// Behind reads on for the watcher that is furthest behind, and returns what it
-// finds; false if none is, or what was queued for it has not been received.
+// Behind reads history for the watcher that is furthest behind, and returns the
+// response; false if none is, or if responses queued for it have not been
+// received.
 func (s *Stream) Behind() (Response, bool, error) {
 	for {
 		s.mu.Lock()
@@ -116,9 +116,9 @@ func (s *Stream) Behind() (Response, bool, error) {
 	}
 }
 
-// Collect takes all that waits in the queue and calls take with it. Nothing at or
-// below through is still to come then; at is the same without those that lag: what
-// has been collected is at or below it.
+// Collect calls take with all queued responses. After it no event at or below
+// through is still to come; at is the same without lagging watchers: the
+// collected events are at or below it.
 func (s *Stream) Collect(take func(Response)) (through, at int64) {
 	h := s.hub
 	h.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// What has come through of watchers in several partitions is in one order.
+// Events of watchers in several partitions are received in one order.
 func TestThrough(t *testing.T) {
 	h := NewHub(2, func(int, []byte, []byte, int64, int64, int, bool) ([]store.Change, int64, error) {
 		t.Fatal("nothing is so far behind")
@@ -52,7 +52,8 @@ func TestThrough(t *testing.T) {
 	require.EqualValues(t, 3, at)
 	require.ElementsMatch(t, []int64{2, 3}, revs)
 
-	// One that begins in the past holds the others up until it has been read for.
+	// A watcher that begins in the past holds the others up until it has caught
+	// up.
 	_, err = s.Open(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5, StartRevision: 2}, nil, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, s.Through())

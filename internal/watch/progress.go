@@ -1,10 +1,9 @@
 package watch
 
-// RequestProgress owes the stream one notification for all its watchers
-// together (watch id -1). It comes when they all stand at one revision: none of
-// them is behind, and none has been told of anything later. Requests that come
-// before the answer are answered with it; a stream without watchers gets none,
-// as in etcd.
+// RequestProgress requests one notification for all watchers of the stream
+// (watch id -1). It is sent when they are all at one revision: none of them is
+// behind, and none has been sent anything later. Requests that come before the
+// answer are answered with it; a stream without watchers gets none, as in etcd.
 func (s *Stream) RequestProgress() {
 	h := s.hub
 	h.mu.Lock()
@@ -14,11 +13,11 @@ func (s *Stream) RequestProgress() {
 	}
 	s.owed = true
 	h.await(s)
-	h.step() // so that the answer holds what was published before the question
+	h.step() // so that the answer covers changes published before the request
 }
 
-// Tick owes a notification to each watcher that asked for periodic ones and
-// has had no event since the last Tick.
+// Tick requests a notification for each watcher that asked for periodic ones
+// and has had no event since the last Tick.
 func (s *Stream) Tick() {
 	h := s.hub
 	h.mu.Lock()
@@ -50,7 +49,7 @@ func (h *Hub) await(s *Stream) {
 	}
 }
 
-// forget strikes a closed stream off the list.
+// forget removes a closed stream from the list.
 func (h *Hub) forget(s *Stream) {
 	if !s.waits {
 		return
@@ -65,7 +64,7 @@ func (h *Hub) forget(s *Stream) {
 	}
 }
 
-// reconsider answers a stream whose last hindrance may just have gone.
+// reconsider answers a stream whose watchers may just have become level.
 func (s *Stream) reconsider() {
 	if s.waits && s.answer() {
 		s.hub.forget(s)
@@ -89,8 +88,8 @@ func (h *Hub) answerProgress() {
 	h.waiting = still
 }
 
-// answer sends what progress it can and reports whether nothing is owed any
-// more.
+// answer sends the progress notifications that are due and reports whether none
+// is pending any more.
 func (s *Stream) answer() bool {
 	if s.owed {
 		rev, ok := s.together()
@@ -119,7 +118,7 @@ func (s *Stream) answer() bool {
 }
 
 // together is the revision that all watchers of the stream have reached and
-// none has been told to be beyond.
+// none has been sent anything beyond.
 func (s *Stream) together() (rev int64, ok bool) {
 	high := s.told
 	first := true

@@ -6,26 +6,26 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// entry is what one revision did to one partition. Immutable.
+// entry is the changes of one revision in one partition. Immutable.
 type entry struct {
 	rev     int64
 	changes []store.Change
 	bytes   int
 }
 
-// partition is where the apply loop of one partition leaves its changes. The
-// last of them stay here for a while: a watcher that is a little behind, and one
-// that has to wait for other partitions to close, read them here and not from
+// partition receives the changes of one partition from its apply loop, and
+// keeps the most recent ones: a watcher that is a little behind, and one that
+// has to wait for other partitions to close, read them here and not from
 // history.
 type partition struct {
 	maxRevisions, maxBytes int
 
 	mu   sync.Mutex
 	feed *Feed // the one that is listened to
-	// recent holds every revision in (floor, published] that changed
-	// something. Its elements are never written again, so a view of it stays
-	// good after the lock is gone; trimming moves the start, and append drops
-	// what was trimmed when it moves the slice.
+	// recent holds every revision in (floor, published] that changed something.
+	// Its elements are never written again, so a view of it stays valid after
+	// the lock is released; trimming moves the start, and append drops the
+	// trimmed elements when it moves the slice.
 	recent    []entry
 	bytes     int
 	floor     int64
@@ -45,7 +45,7 @@ type view struct {
 	closed    int64
 }
 
-// publish reports whether anybody needs to look at it now.
+// publish reports whether a Step is needed now.
 func (p *partition) publish(f *Feed, rev int64, changes []store.Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,8 @@ func (p *partition) publish(f *Feed, rev int64, changes []store.Change) bool {
 	return p.singles > 0
 }
 
-// keep copies changes into memory of ours, many revisions to one allocation.
+// keep copies changes into the partition's own memory, many revisions to one
+// allocation.
 func (p *partition) keep(changes []store.Change) []store.Change {
 	if len(p.spare) < len(changes) {
 		p.spare = make([]store.Change, max(128, len(changes)))
@@ -96,7 +97,7 @@ func (p *partition) reset(f *Feed, rev int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if rev < p.published {
-		p.closed = rev // what was closed above it comes again
+		p.closed = rev // revisions closed above it will be published again
 	}
 	p.feed, p.published, p.closed = f, rev, max(p.closed, rev)
 	p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil

@@ -12,9 +12,8 @@ import (
 )
 
 // A snapshot that brings one partition forward may take another one back. A
-// watcher that begins before the changes have come again must not take what
-// the store doesn't have yet for nothing, and one that has had them must not
-// get them twice.
+// watcher that begins before the changes are published again must not skip
+// them, and one that has had them must not get them twice.
 func TestResetTakesAPartitionBack(t *testing.T) {
 	j := newJournal(1)
 	h := NewHub(1, j.read, Options{})
@@ -57,10 +56,10 @@ func TestResetTakesAPartitionBack(t *testing.T) {
 	require.Equal(t, []int64{3, 4, 5}, got(late))
 }
 
-// A snapshot takes partition 0 back from revision 12 to 8 and brings partition 1 forward.
-// What is said by the replica that it has replaced, which had closed partition 0 through
-// 12, must not let the watchers pass by 10 and 12, which come again.
-func TestWhatAReplacedReplicaSaysIsIgnored(t *testing.T) {
+// A snapshot takes partition 0 back from revision 12 to 8 and brings partition
+// 1 forward. The replaced replica, which had closed partition 0 through 12,
+// must not make the watchers skip 10 and 12, which are published again.
+func TestAReplacedReplicaIsIgnored(t *testing.T) {
 	j := newJournal(2)
 	h := NewHub(2, j.read, Options{})
 	old := h.Reset([]int64{1, 1}, 0)

@@ -12,12 +12,12 @@ type counters struct {
 	streams, watchers, slow, events atomic.Int64
 }
 
-// Stats is what the hub counts.
+// Stats are the hub's counts.
 type Stats struct {
 	Streams  int64
 	Watchers int64
 	Slow     int64 // watchers that are behind
-	Events   int64 // events handed to watchers since the start
+	Events   int64 // events delivered to watchers since the start
 }
 
 // Stats returns the hub's counts.

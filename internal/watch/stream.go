@@ -15,14 +15,15 @@ import (
 // ErrClosed is what Recv returns on a closed stream.
 var ErrClosed = errors.New("watch stream is closed")
 
-// Response is what one stream sends next. The header holds the revision only.
+// Response is the next response of a stream. The header holds the revision
+// only.
 type Response struct {
 	*pb.WatchResponse
 	// Fragment: the watcher allows a large response to be sent in pieces.
 	Fragment bool
 }
 
-// item is a response and what it needs, in one allocation.
+// item is a response with its parts, in one allocation.
 type item struct {
 	watcher *watcher // nil: a notification for the whole stream
 	bytes   int
@@ -54,14 +55,14 @@ func (it *item) response() Response {
 type Stream struct {
 	hub    *Hub
 	client string
-	eager  bool          // hears of what not all partitions show yet
+	eager  bool          // gets changes that not all partitions show yet
 	place  *list.Element // in Hub.streams; Hub.mu
 
 	// watchers and nextID are guarded by Hub.mu and mu together: either is
 	// enough to read them.
 	watchers map[int64]*watcher
 	nextID   int64
-	owed     bool     // somebody asked for progress of all watchers; Hub.mu
+	owed     bool     // progress of all watchers was requested; Hub.mu
 	waits    bool     // is in Hub.waiting; Hub.mu
 	openings []answer // to creations, in their order; Hub.mu
 	told     int64    // highest progress announced for all watchers; Hub.mu
@@ -79,16 +80,16 @@ type Stream struct {
 	closed   bool // Hub.mu and mu: either is enough to read it
 
 	wanted int64  // notify when Through comes to it, 0 for nothing; Hub.mu
-	notify func() // instead of signal, if it is there
+	notify func() // instead of signal, if not nil
 
 	signal chan struct{} // something to receive
 	drain  chan struct{} // something was received
 	done   chan struct{}
 }
 
-// NewStream opens a stream without watchers, which says nothing of a revision that a
-// read of some partition doesn't show yet. The client is whom extensions may keep
-// changes from.
+// NewStream opens a stream without watchers, which announces a revision only
+// once reads of all partitions show it. Extensions may hide changes from the
+// given client.
 func (h *Hub) NewStream(client string) *Stream {
 	h.stats.streams.Add(1)
 	s := &Stream{
@@ -118,8 +119,8 @@ func (s *Stream) Close() {
 	s.closed = true
 	s.queue, s.lagging, s.bytes, s.events, s.controls, s.head = nil, nil, 0, 0, 0, 0
 	s.mu.Unlock()
-	// In order: taking a watcher out of an index moves another, and a simulation
-	// must repeat itself.
+	// In order: removing a watcher from an index moves another, and a
+	// simulation must be repeatable.
 	for _, id := range slices.Sorted(maps.Keys(s.watchers)) {
 		h.drop(s.watchers[id])
 	}
@@ -170,9 +171,9 @@ func (s *Stream) TryRecv() (Response, bool, error) {
 
 // take removes either the next response in the queue or a lagging watcher to
 // read for: by turns when there are both, so that neither starves the other. A
-// watcher that still has something in the queue isn't ready: what is read now
-// comes after it. Neither is any while progress of all watchers is in the queue:
-// overtaken, it would go back.
+// watcher with queued responses isn't ready: those must be received first. None
+// is ready while progress of all watchers is in the queue: events read later
+// would be overtaken by it.
 func (s *Stream) take() (*item, *watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,9 +229,9 @@ func (s *Stream) pop() *item {
 	return it
 }
 
-// A reader that is this many responses behind gets the waiting revisions of a
-// watcher in one response, up to so many events. One that keeps up gets each
-// revision for itself, as from etcd.
+// A reader that is this many responses behind gets the queued revisions of a
+// watcher in one response, up to this many events. One that keeps up gets each
+// revision in a response of its own, as from etcd.
 const (
 	gatherFrom = 16
 	gatherMax  = 512
@@ -262,7 +263,8 @@ func (s *Stream) gather(first *item) *item {
 	return first
 }
 
-// push queues the events of one revision for a watcher; false: there is no room.
+// push queues the events of one revision for a watcher; false: the queue is
+// full.
 func (s *Stream) push(w *watcher, rev int64, events []*mvccpb.Event, bytes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,7 +289,7 @@ func (s *Stream) push(w *watcher, rev int64, events []*mvccpb.Event, bytes int) 
 	return true
 }
 
-// sent notes what a watcher has been told; progress never goes below it.
+// sent records the revision sent to a watcher; progress never goes below it.
 func (w *watcher) sent(rev int64) {
 	w.high = max(w.high, rev)
 	w.quiet = false

@@ -18,10 +18,10 @@ import (
 
 var stress = flag.Duration("stress", time.Second, "how long the stress test runs")
 
-// Two apply loops publish while snapshots take partitions back and forward, replicas
-// that were replaced speak on, and readers of both partitions come, lag, ask for
-// progress and go. Every reader gets every revision once, in order, and no progress
-// that leaves one out.
+// Two apply loops publish while snapshots take partitions back and forward,
+// replaced replicas still publish, and readers of both partitions open, lag,
+// request progress and close. Every reader gets every revision once, in order,
+// and no progress that leaves one out.
 func TestStress(t *testing.T) {
 	w := &publishers{journal: newJournal(2), applied: []int64{1, 1}, rev: 1}
 	h := NewHub(2, w.journal.read, Options{RecentRevisions: 64, QueueResponses: 16, BatchEvents: 50})
@@ -36,7 +36,7 @@ func TestStress(t *testing.T) {
 			for n := 0; !quiet.Load(); n++ {
 				w.apply(p)
 				if n%100 == 0 {
-					time.Sleep(time.Millisecond) // the readers are to keep up on the whole
+					time.Sleep(time.Millisecond) // the readers are to keep up on average
 				}
 			}
 		})
@@ -45,7 +45,7 @@ func TestStress(t *testing.T) {
 		for !quiet.Load() {
 			time.Sleep(rand.N(20 * time.Millisecond))
 			w.install()
-			w.speakOn()
+			w.repeatClosed()
 		}
 	})
 	var goal, events atomic.Int64
@@ -55,7 +55,7 @@ func TestStress(t *testing.T) {
 	time.Sleep(*stress)
 	quiet.Store(true)
 	loops.Wait()
-	goal.Store(w.settle())
+	goal.Store(w.quiesce())
 	readers.Wait()
 	cancel()
 	background.Wait()
@@ -105,8 +105,8 @@ func (w *publishers) again(p int) bool {
 	return true
 }
 
-// close says how far the partitions are closed: through everything, or up to what they
-// have still to apply.
+// close advances the closed revisions: through everything, or up to the first
+// revision still to apply.
 func (w *publishers) close() {
 	for p := range w.log {
 		closed := w.rev
@@ -122,7 +122,7 @@ func (w *publishers) install() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := rand.IntN(2)
-	w.journal.mu.Lock() // nobody reads the new stores before the hub knows of them
+	w.journal.mu.Lock() // the new stores are not read before the hub knows of them
 	defer w.journal.mu.Unlock()
 	keep := max(0, len(w.journal.changes[p])-rand.IntN(30))
 	w.journal.changes[p] = w.journal.changes[p][:keep:keep]
@@ -133,8 +133,8 @@ func (w *publishers) install() {
 	w.feeds = append(w.feeds, w.hub.Install(both, false, append([]int64(nil), w.applied...), 0))
 }
 
-// speakOn has a replica say what it had closed before it was replaced.
-func (w *publishers) speakOn() {
+// repeatClosed repeats a closed revision of a replica that was replaced.
+func (w *publishers) repeatClosed() {
 	w.mu.Lock()
 	rev, n := w.rev, len(w.feeds)
 	w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *publishers) speakOn() {
 	}
 }
 
-func (w *publishers) settle() int64 {
+func (w *publishers) quiesce() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.log {

@@ -27,23 +27,23 @@ type watcher struct {
 	id     int64
 
 	key, end []byte // end nil: the key alone
-	toEnd    bool   // every key from key on
+	toEnd    bool   // all keys >= key
 
-	start    int64 // the first revision that it asked for
+	start    int64 // the first revision requested
 	prevKv   bool
 	noPut    bool
 	noDelete bool
 	fragment bool
-	periodic bool // wants a progress notification now and then
+	periodic bool // wants periodic progress notifications
 
 	state state
 	// next is the lowest revision that may still have to be delivered. For a
-	// synced watcher it only says where it begins: its group knows the rest.
+	// synced watcher it is only the start: later positions are its group's.
 	next int64
 
-	high  int64 // highest revision that it was told, by events or progress
+	high  int64 // highest revision sent, by events or progress
 	quiet bool  // no events since the last periodic progress
-	due   bool  // is owed a periodic progress
+	due   bool  // a periodic progress notification is pending
 
 	queued int // responses in the stream's queue; Stream.mu
 
@@ -65,7 +65,7 @@ func (w *watcher) covers(key []byte) bool {
 	}
 }
 
-// rangeEnd is the end in the form in which etcd's requests name it.
+// rangeEnd is the end as etcd's requests encode it.
 func (w *watcher) rangeEnd() []byte {
 	if w.toEnd {
 		return []byte{0}
@@ -83,8 +83,8 @@ func (w *watcher) wants(c *store.Change) bool {
 	return !w.noPut
 }
 
-// event builds the event of a change, and shares it between all watchers that
-// want it in the same form.
+// event builds the event of a change, shared between all watchers with the same
+// options.
 type event struct {
 	change         *store.Change
 	bare, withPrev *mvccpb.Event
@@ -113,7 +113,7 @@ func newEvent(c *store.Change, prev bool) *mvccpb.Event {
 	c.Kv.Into(ev.Kv)
 	if c.Delete {
 		ev.Type = mvccpb.Event_DELETE
-		ev.Kv.ModRevision = c.Main // which a tombstone doesn't say
+		ev.Kv.ModRevision = c.Main // which a tombstone doesn't have
 	}
 	// As in etcd, an event that creates a key has none, though the same
 	// transaction may have deleted the key before.
@@ -127,19 +127,20 @@ func newEvent(c *store.Change, prev bool) *mvccpb.Event {
 // revision, because they wait for the same partitions.
 type group struct {
 	set placement.Set
-	// wait are the partitions that must be closed through what is handed over: set, or
-	// for streams that announce only what all partitions show, all of them.
+	// wait are the partitions that must be closed through a delivered revision:
+	// set, or for streams that announce only what all partitions show, all of
+	// them.
 	wait placement.Set
-	// at: everything of these partitions at or below it has been handed to the
-	// synced watchers, and nothing at or below it is still to come.
+	// at: everything of these partitions at or below it has been delivered to
+	// the synced watchers, and nothing at or below it is still to come.
 	at     int64
 	synced index
 	size   int // watchers, lagging ones too
 }
 
-// target is how far a group may be delivered. One partition publishes in
-// revision order, so what it published is final up to there; of several, a
-// revision is final once all of them are closed through it.
+// target is the revision up to which a group may be delivered. One partition
+// publishes in revision order, so its published revision is final; of several,
+// a revision is final once all of them are closed through it.
 func (g *group) target(views []view) int64 { return final(g.wait, views) }
 
 func final(of placement.Set, views []view) int64 {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEnginesAreComparedWithOnesThatShareNothing(t *testing.T) {
+func TestEnginesAreComparedWithIsolatedOnes(t *testing.T) {
 	r := engineRates{
 		rates:  [][]float64{{100, 110, 90}, {130, 143, 117}, {90, 90, 90}, {150, 150, 150}, {200, 200, 200}, {380, 400, 390}},
 		allocs: []float64{16, 17, 17, 16, 16, 17},

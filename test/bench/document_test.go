@@ -10,7 +10,7 @@ import (
 )
 
 // A run replaces what it measured, in its place, and keeps the rest as it is.
-func TestDocumentKeepsWhatWasNotMeasured(t *testing.T) {
+func TestDocumentKeepsResultsThatWereNotRepeated(t *testing.T) {
 	first := merge("", "img", []section{
 		{title: "Sessions", text: "one", rows: [][]string{{"a", "b"}, {"1", "2"}}, notes: []string{"note"}},
 		{title: "Isolation", text: "other"},

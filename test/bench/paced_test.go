@@ -70,7 +70,7 @@ func serveStalling(t *testing.T) (*stallingServer, string) {
 
 // All that a stall holds up is counted with the time that it was held up, not only one
 // request per connection.
-func TestAPacedLoadSeesTheWholeStall(t *testing.T) {
+func TestAPacedLoadMeasuresTheFullStall(t *testing.T) {
 	s, at := serveStalling(t)
 	l, err := newLoad([]string{at}, 10, 16)
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestAPacedLoadSeesTheWholeStall(t *testing.T) {
 }
 
 // An answer that is an error ends a load, unless it is to be counted.
-func TestAPacedLoadCountsWhatFails(t *testing.T) {
+func TestAPacedLoadCountsFailures(t *testing.T) {
 	s, at := serveStalling(t)
 	s.refuse.Store(true)
 	l, err := newLoad([]string{at}, 10, 16)

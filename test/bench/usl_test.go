@@ -8,7 +8,7 @@ import (
 
 // The model goes through both measured points, and never promises more than the serial
 // part allows.
-func TestUSLGoesThroughWhatWasMeasured(t *testing.T) {
+func TestUSLFitsTheMeasurements(t *testing.T) {
 	u := fitUSL(100_000, 170_000, 0.05)
 	require.InDelta(t, 100_000, u.at(1), 1)
 	require.InDelta(t, 170_000, u.at(2), 1)

@@ -70,7 +70,7 @@ func TestCompactReachesEveryServer(t *testing.T) {
 	})
 }
 
-func TestWatchOfWhatIsCompacted(t *testing.T) {
+func TestWatchOfCompactedRevisions(t *testing.T) {
 	matrix(t, func(t *testing.T, e *env) {
 		keys, revs := e.fill(1)
 		_, err := e.cli.Compact(e.ctx, revs[6])

@@ -16,9 +16,9 @@ import (
 // program is a file in a text in Markdown: its first line names it.
 var program = regexp.MustCompile("(?ms)^```lua\n(-- ([a-z0-9]+\\.lua):.*?)^```$")
 
-// TestTheTutorialOfExtensionsIsTrue runs the console blocks of docs/extensions.md,
+// TestTheTutorialOfExtensionsIsCorrect runs the console blocks of docs/extensions.md,
 // against an empty cluster, with its programs as files.
-func TestTheTutorialOfExtensionsIsTrue(t *testing.T) {
+func TestTheTutorialOfExtensionsIsCorrect(t *testing.T) {
 	needExtensions(t)
 	text, err := os.ReadFile("../../docs/extensions.md")
 	require.NoError(t, err)

@@ -23,9 +23,9 @@ type step struct {
 	waits   bool // in a second terminal, until what it waits for happens
 }
 
-// TestRecipesDoWhatTheirReadmeSays runs the console blocks of extensions/README.md in
+// TestRecipesFollowTheirReadme runs the console blocks of extensions/README.md in
 // one shell, against an empty cluster.
-func TestRecipesDoWhatTheirReadmeSays(t *testing.T) {
+func TestRecipesFollowTheirReadme(t *testing.T) {
 	needExtensions(t)
 	dir, err := filepath.Abs("../../extensions")
 	require.NoError(t, err)

@@ -152,7 +152,7 @@ func TestRecipeBarrier(t *testing.T) {
 }
 
 // A participant counts as long as its lease lasts, and as long as it waits.
-func TestRecipeBarrierWithoutTheDead(t *testing.T) {
+func TestRecipeBarrierWithoutFailedMembers(t *testing.T) {
 	extended(t, 3, func(t *testing.T, e *env, clients []*clientv3.Client) {
 		ctx, root := e.ctx, e.recipe("barrier")
 		b := recipes.NewBarrier(e.cli, root)

@@ -113,7 +113,7 @@ func TestWatchPrevKVAndFilters(t *testing.T) {
 	})
 }
 
-func TestWatchGivesARevisionAsAWhole(t *testing.T) {
+func TestWatchDeliversARevisionInOneResponse(t *testing.T) {
 	matrix(t, func(t *testing.T, e *env) {
 		rev := e.put(e.key("a", 0), "start")
 		live := e.cli.Watch(e.ctx, e.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1), clientv3.WithCreatedNotify())
@@ -255,7 +255,7 @@ func TestWatchFragments(t *testing.T) {
 	})
 }
 
-func TestSlowWatcherHurtsNobody(t *testing.T) {
+func TestSlowWatcherDoesNotDelayOthers(t *testing.T) {
 	matrix(t, func(t *testing.T, e *env) {
 		// Never read until the end: its window fills and the server has to hold back.
 		slow := e.watchStream(0)

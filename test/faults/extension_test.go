@@ -212,9 +212,9 @@ var hostileSources = []struct{ name, body string }{
 	{"writes within the limits", `for i = 1, 900 do put("/h/" .. i, r.value) end`},
 }
 
-// TestHostileExtensionsAndOthers prints how long a plain client waits while a script
+// TestHostileExtensionsDoNotHarmOthers prints how long a plain client waits while a script
 // at its limits runs again and again, from several clients at once.
-func TestHostileExtensionsAndOthers(t *testing.T) {
+func TestHostileExtensionsDoNotHarmOthers(t *testing.T) {
 	requireStoa(t)
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 4})
 	conn, err := dial(c.Servers[0].ClientURL)

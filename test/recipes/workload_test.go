@@ -165,7 +165,7 @@ func TestHonestServicesPass(t *testing.T) {
 }
 
 // The checks see what they are there to see.
-func TestBrokenPromisesAreSeen(t *testing.T) {
+func TestBrokenGuaranteesAreDetected(t *testing.T) {
 	for _, c := range []struct{ recipe, fault, message string }{
 		{"counter", "same value twice", "came twice"},
 		{"counter", "lost increment", "came twice"},

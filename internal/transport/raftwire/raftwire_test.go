@@ -66,7 +66,7 @@ func drawMessage(t *rapid.T) *raftpb.Message {
 	return m
 }
 
-func TestEveryMessageSurvivesTheWay(t *testing.T) {
+func TestEveryMessageIsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type item struct {
 			group uint32
@@ -104,7 +104,7 @@ func TestTruncatedInputIsRefused(t *testing.T) {
 	}
 }
 
-func TestEntryCountIsNotBelieved(t *testing.T) {
+func TestEntryCountIsNotTrusted(t *testing.T) {
 	// A mask with entries only, and a count of 2^40 in front of nothing.
 	_, _, _, err := Next([][]byte{{0, 0x80, 0x20, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20}})
 	require.ErrorIs(t, err, ErrMalformed)

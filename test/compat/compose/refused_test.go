@@ -103,8 +103,8 @@ func TestRefusedByAll(t *testing.T) {
 	})
 }
 
-// TestNoSuchName has a cluster whose members' names mean nothing.
-func TestNoSuchName(t *testing.T) {
+// TestUnknownName has a cluster whose members' names mean nothing.
+func TestUnknownName(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []compose.Kind{compose.Auto, compose.Stoa, compose.Etcd} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {

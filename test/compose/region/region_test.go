@@ -49,7 +49,7 @@ func echo(t *testing.T, at *Region) string {
 	return l.Addr().String()
 }
 
-func TestTheWayBetweenRegionsTakesItsTime(t *testing.T) {
+func TestLatencyBetweenRegions(t *testing.T) {
 	const oneWay = 15 * time.Millisecond
 	w := world(t, oneWay)
 	addr := echo(t, w.Regions[0])
@@ -72,7 +72,7 @@ func TestTheWayBetweenRegionsTakesItsTime(t *testing.T) {
 }
 
 // More than a window, and more than a packet, arrives as it was sent.
-func TestMuchArrivesInOrder(t *testing.T) {
+func TestBulkDataArrivesInOrder(t *testing.T) {
 	w := world(t, 2*time.Millisecond)
 	c, err := w.Regions[1].Dial(soon(t), echo(t, w.Regions[0]))
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func FuzzServerBatch(f *testing.F) {
 	})
 }
 
-func TestWhatIsWrittenByHandIsReadByGeneratedCode(t *testing.T) {
+func TestHandWrittenEncodingMatchesGeneratedCode(t *testing.T) {
 	body := rapid.SliceOfN(rapid.Byte(), 0, 300)
 	codec := Codec()
 	rapid.Check(t, func(t *rapid.T) {
