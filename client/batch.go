@@ -8,8 +8,8 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Batch collects operations that are sent at once, one behind the other: others of
-// the same session come before all or after all of them. A batch is not a
+// Batch collects operations that are sent together, in order: others of the
+// same session come before all or after all of them. A batch is not a
 // transaction; each operation takes effect by itself.
 //
 // A batch is for one goroutine and is sent once. Its futures have answers only after
@@ -19,9 +19,9 @@ type Batch struct{ e *engine.Batch }
 // BatchOption changes a batch.
 type BatchOption struct{ independent bool }
 
-// Independent gives up the order among the operations of the batch, not the one
-// between them and what is sent before and after. They are sent partition by
-// partition then, which spares the server a rendezvous at each change.
+// Independent gives up the order among the operations of the batch, not the
+// order between them and the requests before and after. They are sent partition
+// by partition then, which saves a rendezvous at each change of partition.
 func Independent() BatchOption { return BatchOption{independent: true} }
 
 // Batch starts a batch whose reads are at the reader's level.
@@ -33,7 +33,7 @@ func (r Reader) Batch(opts ...BatchOption) *Batch {
 	return &Batch{r.engine().Batch(independent)}
 }
 
-// engine makes a zero batch one of a session that has ended.
+// engine returns the batch; for a zero Batch, one of an ended session.
 func (b *Batch) engine() *engine.Batch {
 	if b.e == nil {
 		b.e = engine.NoBatch()
@@ -67,9 +67,9 @@ func (b *Batch) Txn(cmps []clientv3.Cmp, then, otherwise []clientv3.Op) *Future[
 // Do adds any operation.
 func (b *Batch) Do(op clientv3.Op) *Future[clientv3.OpResponse] { return future(b.engine().Do(op)) }
 
-// Send sends all of it. It waits only for room among the requests that are not
-// answered; if ctx ends meanwhile, or an operation is refused, nothing was sent and
-// no future gets an answer.
+// Send sends all of it. It waits only while Config.Pending requests are
+// unanswered; if ctx ends meanwhile, or an operation is refused, nothing was
+// sent and no future gets an answer.
 func (b *Batch) Send(ctx context.Context) error { return b.engine().Send(ctx) }
 
 // Run sends the batch, unless that was done, and waits for all answers. The error

@@ -22,8 +22,8 @@ type Client struct {
 
 var errZeroClient = errors.New("client: a zero Client connects to nothing; client.New and client.Of make one")
 
-// New makes a client. It returns before a connection stands, unless there is a
-// password to be exchanged. The client must be closed.
+// New makes a client. It returns before a connection is established, unless
+// there is a password to be exchanged. The client must be closed.
 func New(cfg Config) (*Client, error) {
 	e, err := engine.New(cfg.engine())
 	if err != nil {
@@ -40,9 +40,9 @@ func Of(c *clientv3.Client) *Client {
 	return &Client{Client: c, e: e}
 }
 
-// Close closes all sessions of the client and all its connections. The leases of
-// sessions that were not closed by themselves, and so their ephemeral keys, go when
-// their TTL is over.
+// Close closes all sessions of the client and all its connections. The leases
+// of sessions that were not closed before, and with them their ephemeral keys,
+// expire after their TTL.
 func (c *Client) Close() error {
 	if c.e == nil {
 		return nil
@@ -50,9 +50,9 @@ func (c *Client) Close() error {
 	return c.e.Close()
 }
 
-// Partition is the partition in which a key lives as far as the client knows. It is
-// unknown, and ok is false, before the first session of the client was opened. Keys may
-// have moved since.
+// Partition is the partition of a key as far as the client knows. It is
+// unknown, and ok is false, before the first session of the client was opened.
+// Keys may have moved since.
 func (c *Client) Partition(key string) (partition int, ok bool) {
 	if c.e == nil {
 		return 0, false
@@ -60,8 +60,8 @@ func (c *Client) Partition(key string) (partition int, ok bool) {
 	return c.e.Partition(key)
 }
 
-// Partitions is the state of the partition groups on the server that happens to
-// answer; others may have applied more or less. A server of etcd's answers with the
+// Partitions is the state of the partition groups on the server that answers;
+// others may have applied more or less. A server of etcd's answers with the
 // gRPC code Unimplemented.
 func (c *Client) Partitions(ctx context.Context) (*stoapb.ListPartitionsResponse, error) {
 	if c.e == nil {

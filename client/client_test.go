@@ -20,7 +20,7 @@ func TestPartitions(t *testing.T) {
 	require.EqualValues(t, 1, r.Partitions[0].Leader)
 }
 
-// TestOf opens a session on an etcd client that somebody else has made.
+// TestOf opens a session on an existing etcd client.
 func TestOf(t *testing.T) {
 	f := newFake(t, 2)
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: f.endpoints()})

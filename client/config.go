@@ -11,8 +11,8 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Config is how to reach a cluster, and what its sessions are like unless a
-// SessionOption says otherwise. Endpoints are needed; everything else has a default.
+// Config configures a client, and the defaults of its sessions, which
+// SessionOptions override. Endpoints are needed; everything else has a default.
 type Config struct {
 	// Endpoints are the addresses of members, with or without http:// or https://.
 	// One is enough to start with. A session goes to another of them when its member
@@ -29,15 +29,15 @@ type Config struct {
 	// calls, watches and sessions alike: up to 256 characters of printable ASCII.
 	// Empty: "anonymous", as all clients without a name.
 	ClientID string
-	// TTL is how long a session outlives its last sign of life, which each answered
-	// request is: whole seconds, 30 s if 0.
+	// TTL is the time for which a session survives without contact to a member,
+	// counted from its last answered request: whole seconds, 30 s if 0.
 	TTL time.Duration
 	// Level is that of reads and watches that don't ask for one. The zero value is
 	// Strict.
 	Level Level
 
-	// Pending bounds the unanswered requests of a session: 8,192 if 0. Calls wait for
-	// room beyond it.
+	// Pending bounds the unanswered requests of a session: 8,192 if 0. Further
+	// calls block.
 	Pending int
 	// MaxRequestBytes bounds one request of a session: just below 2 MiB if 0, which is
 	// what a server with default settings can read at all. Larger ones fail with
@@ -46,7 +46,7 @@ type Config struct {
 
 	// DialOptions are given to gRPC, behind those of the package.
 	DialOptions []grpc.DialOption
-	// Logger has lost connections and sessions. Nil: nothing is logged.
+	// Logger logs lost connections and sessions. Nil: nothing is logged.
 	Logger *zap.Logger
 }
 
@@ -58,22 +58,22 @@ func (c Config) engine() engine.Config {
 	}
 }
 
-// Level is how much of what has happened a read, or a watch, must show.
+// Level is the consistency level of a read or a watch.
 type Level uint8
 
 const (
 	// Strict reads show all that was acknowledged to any client before they were sent:
 	// they are linearizable over all keys. A strict watch is ordered, as a causal one.
 	Strict Level = iota
-	// Causal reads show all that this session has seen, its own writes included, and
-	// what it was told of with See. The member that the session is connected to
-	// answers them by itself. A causal watch is ordered: the events of all ordered
-	// watches of a session come in the order of their revisions, and before the answer
-	// to any later read that reflects them.
+	// Causal reads show all that this session has seen, its own writes
+	// included, and the tokens given to See. The member that the session is
+	// connected to answers them by itself. A causal watch is ordered: the
+	// events of all ordered watches of a session come in the order of their
+	// revisions, and before the answer to any later read that reflects them.
 	Causal
-	// Fast reads show what the member has at the moment, possibly without the
-	// session's own writes. A fast watch has events as soon as the member has them, in
-	// order only among those of the same watch.
+	// Fast reads show the member's present state, possibly without the
+	// session's own writes. A fast watch has events as soon as the member has
+	// them, in order only among those of the same watch.
 	Fast
 )
 
@@ -90,6 +90,7 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", uint8(l))
 }
 
-// Token is all that a session has seen: the highest revision of it. Another session
-// that is given it (WithToken, Session.See) shows as much in its causal reads.
+// Token is the highest revision that a session has seen. Another session that
+// is given it (WithToken, Session.See) reflects that revision in its causal
+// reads.
 type Token int64

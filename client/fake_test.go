@@ -23,9 +23,9 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// fake is a cluster in this process, as far as a session can tell: several members
-// over one state that knows numbers, duplicates, leases and watches. Its streams
-// break when a test wants them to.
+// fake is a cluster in this process, as seen by a session: several members over
+// one state that knows numbers, duplicates, leases and watches. Tests break its
+// streams.
 type fake struct {
 	t       testing.TB
 	members []*fakeMember
@@ -43,13 +43,13 @@ type fake struct {
 	// chance that a stream breaks at one of the places where it may.
 	breaks float64
 	random *rand.Rand
-	// stuck makes members swallow everything and say nothing.
+	// stuck makes members accept requests and never answer.
 	stuck bool
-	// full makes members open no more sessions.
+	// full makes members refuse new sessions.
 	full bool
-	// asked is what reads were asked for.
+	// asked are the requested reads.
 	asked []*stoapb.Request
-	// mute loses all replies.
+	// mute drops all replies.
 	mute bool
 	// before, if set, is called for each request without the lock.
 	before func(*stoapb.Request)
@@ -71,7 +71,7 @@ type fakeMember struct {
 	opens  int
 }
 
-// fakeSession is what the cluster remembers of a session.
+// fakeSession is the cluster's state of a session.
 type fakeSession struct {
 	id      int64
 	last    uint64
@@ -164,7 +164,7 @@ func (f *fake) cut(id int64) {
 	f.set(func() { f.sessions[id].stream.die(status.Error(codes.Unavailable, "cut")) })
 }
 
-// expire takes a session's lease away.
+// expire expires a session's lease.
 func (f *fake) expire(id int64) {
 	f.set(func() {
 		s := f.sessions[id]

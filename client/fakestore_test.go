@@ -14,8 +14,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// What the fake does with requests: a store without compaction, of which a session
-// can't see that it is no cluster's.
+// The fake's store: without compaction, otherwise indistinguishable from a
+// cluster's for a session.
 
 // handle does one request. It needs the lock, as all below.
 func (f *fake) handle(s *fakeSession, st *fakeStream, r *stoapb.Request) {
@@ -212,7 +212,7 @@ func (f *fake) watch(st *fakeStream, r *stoapb.Request) {
 		st.push(f.reply(r.Seq, &pb.WatchResponse{Created: true, Canceled: true, CompactRevision: 5}))
 		return
 	}
-	if string(c.Key) == "extended" { // an extension answers, and makes the client wait for something else
+	if string(c.Key) == "extended" { // an extension answers, and makes the client wait for another key
 		c.Key = []byte("behind")
 		kv := &mvccpb.KeyValue{Key: c.Key, ModRevision: f.revision - 1, Version: 1}
 		st.push(f.reply(r.Seq, &pb.WatchResponse{

@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Notification is what a watch brings at one time: all its events of one or more
+// Notification is one delivery of a watch: all its events of one or more
 // revisions.
 type Notification struct {
 	Watch *Watch
@@ -15,18 +15,19 @@ type Notification struct {
 	// below Revision is still to come.
 	Events   []*clientv3.Event
 	Revision int64
-	// Err is why the watch has ended: its last notification.
+	// Err is the reason for which the watch has ended, in its last
+	// notification.
 	Err error
 }
 
-// Feed is where notifications wait. One feed can take those of several watches of
-// a session, which is how to see ordered watches in their common order. It is not
-// bounded: what isn't read takes memory. The zero Feed is empty, and ready for use.
+// Feed is a queue of notifications. Several watches of a session can share a
+// feed, which shows ordered watches in their common order. It is not bounded:
+// unread notifications take memory. The zero Feed is empty, and ready for use.
 type Feed struct {
 	mu      sync.Mutex
 	waiting []Notification
 	head    int
-	ready   chan struct{} // closed when there is something; nil if nobody waits
+	ready   chan struct{} // closed on arrival of a notification; nil without waiters
 	left    int           // watches that haven't ended
 	out     chan Notification
 }
@@ -63,8 +64,8 @@ func (f *Feed) Next(ctx context.Context) (Notification, error) {
 	}
 }
 
-// TryNext returns the next notification if there is one. What came before the
-// answer to a read that has been waited for is there.
+// TryNext returns the next notification if there is one. Notifications that
+// precede the answer to a read are available once that answer is.
 func (f *Feed) TryNext() (Notification, bool) {
 	if f == nil {
 		return Notification{}, false
@@ -74,9 +75,9 @@ func (f *Feed) TryNext() (Notification, bool) {
 	return f.pop()
 }
 
-// Chan hands the notifications out through a channel, which is closed when no
-// watch fills the feed any more. It must be read to its end, and not be mixed with
-// Next.
+// Chan delivers the notifications through a channel, which is closed when no
+// watch fills the feed any more. It must be read to its end, and not be mixed
+// with Next.
 func (f *Feed) Chan() <-chan Notification {
 	if f == nil {
 		f = NewFeed()
@@ -115,7 +116,7 @@ func (f *Feed) pop() (Notification, bool) {
 	return n, true
 }
 
-// push adds a notification; last is the watch's last word.
+// push adds a notification; last marks the watch's last one.
 func (f *Feed) push(n Notification, last bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,7 @@ func future[T any](f *engine.Future[T]) *Future[T] { return (*Future[T])(f) }
 // Done is closed when there is an answer.
 func (f *Future[T]) Done() <-chan struct{} { return (*engine.Future[T])(f).Done() }
 
-// Wait waits for the answer. When ctx ends first, it stops waiting and nothing else:
-// the request is still on its way, whether it takes effect is unknown, and the future
-// may be waited for again.
+// Wait waits for the answer. When ctx ends first, it only stops waiting: the
+// request is still in flight, whether it takes effect is unknown, and the
+// future may be waited for again.
 func (f *Future[T]) Wait(ctx context.Context) (T, error) { return (*engine.Future[T])(f).Wait(ctx) }

@@ -46,7 +46,7 @@ func TestSettingsAreChecked(t *testing.T) {
 	require.Equal(t, 2*time.Second, s.TTL())
 }
 
-// A level that there isn't is refused where it would be used.
+// An unknown level is refused where it would be used.
 func TestUnknownLevel(t *testing.T) {
 	f := newFake(t, 1)
 	r := f.session().At(9)
@@ -81,8 +81,8 @@ func TestEphemeralOutsideASession(t *testing.T) {
 	require.ErrorContains(t, err, "Ephemeral")
 }
 
-// Zero values, as they come from a struct that was not filled: every
-// method returns, and what has an error says that there is no session or client.
+// Zero values, as they come from a struct that was not filled: every method
+// returns, and errors say that there is no session or client.
 func TestZeroValues(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

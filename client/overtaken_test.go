@@ -32,8 +32,8 @@ func (f *fake) lose(s *client.Session, send ...func()) {
 	})
 }
 
-// TestOvertaken loses the answers to reads between updates: what is sent again is
-// answered in its place, or refused.
+// TestOvertaken loses the answers to reads between updates: resent requests are
+// answered in their place, or refused.
 func TestOvertaken(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session()
@@ -66,8 +66,8 @@ func TestOvertaken(t *testing.T) {
 	require.Equal(t, "1", string(got.Kvs[0].Value))
 }
 
-// TestNotOvertaken: what was sent behind a read and has not taken effect does it no
-// harm.
+// TestNotOvertaken: updates that were sent after a read and have not taken
+// effect don't overtake it.
 func TestNotOvertaken(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session()
@@ -98,8 +98,8 @@ func TestNotOvertaken(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestOvertakenWatch: a watch that would lack events of its session's later updates is
-// refused, and opened again for who waits for it.
+// TestOvertakenWatch: a watch that would lack events of its session's later
+// updates is refused, and opened again for a synchronous caller.
 func TestOvertakenWatch(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session()
@@ -113,8 +113,8 @@ func TestOvertakenWatch(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrWatchClosed)
 }
 
-// TestOvertakenCallers: who waits for an answer gets one, whatever others have sent
-// meanwhile.
+// TestOvertakenCallers: synchronous callers get an answer, independent of
+// requests that others have sent meanwhile.
 func TestOvertakenCallers(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session()

@@ -8,12 +8,12 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Reader is a session at one level, with those of its methods that may read. What they
-// write is written as by the session itself. A Session is a Reader at its own level; At
-// makes one at another.
+// Reader is a session at one level, with those of its methods that may read.
+// Writes are the session's. A Session is a Reader at its own level; At makes
+// one at another.
 type Reader struct{ e engine.Reader }
 
-// engine reads through a session in any case: a zero reader's has ended.
+// engine returns the reader; for a zero Reader, one of an ended session.
 func (r Reader) engine() engine.Reader {
 	if r.e == (engine.Reader{}) {
 		return engine.None().Reader

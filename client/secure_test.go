@@ -24,7 +24,7 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// guard is a member that wants TLS and a token.
+// guard is a member that requires TLS and a token.
 type guard struct {
 	*fakeMember
 	pb.UnimplementedAuthServer
@@ -90,7 +90,8 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestUnreachableServer gives up opening with the context, and says what was wrong.
+// TestUnreachableServer gives up opening with the context, and returns the
+// cause.
 func TestUnreachableServer(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}})
 	require.NoError(t, err)
@@ -102,7 +103,7 @@ func TestUnreachableServer(t *testing.T) {
 	require.ErrorContains(t, err, "127.0.0.1:1")
 }
 
-// TestOnlyEtcd says at once that there are no sessions.
+// TestOnlyEtcd: opening a session fails at once.
 func TestOnlyEtcd(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Session is one ordered stream of requests to the cluster, over whichever member it
-// is connected to at the time; the package's documentation lists its guarantees.
-// Client.Session opens one.
+// Session is one ordered stream of requests to the cluster, over the member to
+// which it is connected at the time; the package's documentation lists its
+// guarantees. Client.Session opens one.
 //
 // All methods may be called by any number of goroutines at once. The order of a
 // session is the order in which the methods that send were called: the …Async ones,
@@ -22,7 +22,7 @@ type Session struct {
 	e *engine.Session
 }
 
-// engine is never nil: a zero session is one that has ended.
+// engine is never nil: a zero session has ended.
 func (s *Session) engine() *engine.Session {
 	if s == nil || s.e == nil {
 		return engine.None()
@@ -30,12 +30,12 @@ func (s *Session) engine() *engine.Session {
 	return s.e
 }
 
-// SessionOption changes one session from what Config says.
+// SessionOption overrides a default of Config for one session.
 type SessionOption struct{ set func(*engine.Options) }
 
-// WithTTL sets how long the session outlives its last sign of life, which each answered
-// request is: whole seconds; at least so long, and at most a quarter longer unless a
-// leader changes.
+// WithTTL sets the time for which the session survives without contact to a
+// member, counted from its last answered request: whole seconds; at least so
+// long, and at most a quarter longer unless a leader changes.
 func WithTTL(ttl time.Duration) SessionOption {
 	return SessionOption{func(o *engine.Options) { o.TTL = ttl }}
 }
@@ -84,40 +84,40 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 }
 
 // ID is the number of the session and of its lease: a key that is put with
-// clientv3.WithLease(s.ID()) goes when the session does.
+// clientv3.WithLease(s.ID()) is deleted with the session.
 func (s *Session) ID() clientv3.LeaseID { return s.engine().ID() }
 
-// TTL is how long the session outlives its last sign of life, as the cluster has granted
-// it.
+// TTL is the session's time to live, as granted by the cluster.
 func (s *Session) TTL() time.Duration { return s.engine().TTL() }
 
-// Token is all that the session has seen so far.
+// Token is the highest revision that the session has seen so far.
 func (s *Session) Token() Token { return Token(s.engine().Token()) }
 
 // See makes all later causal and strict reads of this session show what another
 // session has seen.
 func (s *Session) See(t Token) { s.engine().See(int64(t)) }
 
-// Done is closed when the session has ended; Err tells why.
+// Done is closed when the session has ended; Err has the reason.
 func (s *Session) Done() <-chan struct{} { return s.engine().Done() }
 
 // Err is nil until the session has ended. Then it is one of ErrSessionExpired,
-// ErrSessionClosed, ErrSessionTaken and ErrRefused, or the error of a member that
-// can't go on with the session.
+// ErrSessionClosed, ErrSessionTaken and ErrRefused, or the error with which a
+// member has ended the session.
 func (s *Session) Err() error { return s.engine().Err() }
 
 // Member is the ID of the member that the session is connected to, 0 while there is
 // none.
 func (s *Session) Member() uint64 { return s.engine().Member() }
 
-// Close ends the session behind all its requests: its ephemeral keys are deleted at one
-// revision. If ctx ends first, the session is given up, and the keys go when its TTL is
-// over.
+// Close ends the session after all its requests: its ephemeral keys are deleted
+// at one revision. If ctx ends first, the session is abandoned, and the keys
+// are deleted when its TTL has passed.
 func (s *Session) Close(ctx context.Context) error { return s.engine().Close(ctx) }
 
-// Ephemeral ties a key to the session through which it is put: it goes when the
-// session is closed or lost. Without a session the put fails: with ErrNoSession by a
-// Client, and by etcd's own client with etcd's error for a lease that isn't there.
+// Ephemeral ties a key to the session through which it is put: it is deleted
+// when the session is closed or lost. Without a session the put fails: with
+// ErrNoSession by a Client, and by etcd's own client with etcd's error for a
+// lease that isn't there.
 func Ephemeral() clientv3.OpOption { return clientv3.WithLease(engine.OwnLease) }
 
 // PutAsync puts a key without waiting for the answer. It waits only when
@@ -159,9 +159,9 @@ func (s *Session) Progress(ctx context.Context) (Token, error) {
 	return Token(revision), err
 }
 
-// Lease is etcd's Lease, for leases beside the session's own. Grants and keep-alives
-// go to the cluster directly, revocations when all that the session has sent before
-// was answered; what the session reads later reflects them.
+// Lease is etcd's Lease, for leases beside the session's own. Grants and
+// keep-alives go to the cluster directly, revocations when all earlier requests
+// of the session were answered; later reads of the session reflect them.
 func (s *Session) Lease() clientv3.Lease { return s.engine().Lease() }
 
 // Etcd is an etcd client whose KV, Watcher and Lease go through the session: for

@@ -189,7 +189,7 @@ func TestExpiry(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrWatchClosed)
 }
 
-// TestSilence has a session expire by its own clock when nobody is there.
+// TestSilence: a session expires by its own clock when no member answers.
 func TestSilence(t *testing.T) {
 	f := newFake(t, 2)
 	s := f.session(client.WithTTL(time.Second))
@@ -205,8 +205,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestRefusal has a session end, if it was told so, when nobody accepts connections.
-// What it had not sent is known to be without effect.
+// TestRefusal: a session with WithRefusal ends when no member accepts
+// connections. Requests that it had not sent have no effect.
 func TestRefusal(t *testing.T) {
 	f := newFake(t, 2)
 	ctx := testContext(t)
@@ -241,7 +241,8 @@ func TestRefusal(t *testing.T) {
 	require.NoError(t, patient.Err(), "the others wait")
 }
 
-// TestDeadConnection goes on elsewhere when the server is there but says nothing.
+// TestDeadConnection: the session moves to another member when its server is
+// connected but silent.
 func TestDeadConnection(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session(client.WithTTL(4 * time.Second))
@@ -302,7 +303,8 @@ func TestWindow(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrRequestTooLarge)
 }
 
-// TestFollowsTheLeader opens at the leader, and goes where it goes.
+// TestFollowsTheLeader: a session is opened at the leader, and follows leader
+// changes.
 func TestFollowsTheLeader(t *testing.T) {
 	f := newFake(t, 3)
 	f.leader = 2
@@ -327,7 +329,8 @@ func TestFollowsTheLeader(t *testing.T) {
 	require.EqualValues(t, 2, bound.Member())
 }
 
-// TestMovesToTheLeader finds that the leader is elsewhere though nothing broke.
+// TestMovesToTheLeader: a session moves after a leader change without a broken
+// stream.
 func TestMovesToTheLeader(t *testing.T) {
 	f := newFake(t, 2)
 	f.leader = 0 // at first there is none
@@ -383,7 +386,8 @@ func TestLevelsAndTokens(t *testing.T) {
 	require.Equal(t, []int64{0, 0, 0, 0, 50, 0}, revisions)
 }
 
-// TestFastIsNotSeen: what a fast read shows is no part of what the session has seen.
+// TestFastIsNotSeen: a fast read doesn't raise the revision that the session
+// has seen.
 func TestFastIsNotSeen(t *testing.T) {
 	f := newFake(t, 1)
 	s := f.session()
@@ -397,7 +401,8 @@ func TestFastIsNotSeen(t *testing.T) {
 	require.EqualValues(t, 2, s.Token())
 }
 
-// A cluster that has as many sessions as it may says so, and waiting doesn't help.
+// A cluster at its limit of sessions refuses with that reason, and the client
+// doesn't retry.
 func TestNoMoreSessions(t *testing.T) {
 	f := newFake(t, 3)
 	f.set(func() { f.full = true })

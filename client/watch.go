@@ -12,9 +12,10 @@ import (
 )
 
 // Watch brings the events of a key or a range, each once, in the order of their
-// revisions, for as long as the session lasts, whatever happens to its connections.
+// revisions, for as long as the session lasts, also over broken connections.
 type Watch struct {
-	// Feed has what the watch brings, and what others that share it bring.
+	// Feed receives the notifications of the watch, and of others that share
+	// it.
 	*Feed
 	e *engine.Watch
 }
@@ -32,7 +33,7 @@ func (r Reader) WatchInto(ctx context.Context, f *Feed, key string, opts ...clie
 	if f == nil {
 		f = NewFeed()
 	}
-	f.join() // so that the feed has not ended when an attempt has
+	f.join() // so that the feed does not end with an attempt
 	defer f.push(Notification{}, true)
 	for {
 		w := r.newWatch(f, key, opts)
@@ -47,8 +48,8 @@ func (r Reader) WatchInto(ctx context.Context, f *Feed, key string, opts ...clie
 	}
 }
 
-// WatchAsync asks for a watch without waiting until it is open. It shows what takes
-// effect after all that the session has sent before.
+// WatchAsync asks for a watch without waiting until it is open. It shows the
+// events after all earlier requests of the session.
 func (r Reader) WatchAsync(f *Feed, key string, opts ...clientv3.OpOption) *Future[*Watch] {
 	return r.newWatch(f, key, opts).open(context.Background())
 }
@@ -67,7 +68,7 @@ func (w *Watch) open(ctx context.Context) *Future[*Watch] {
 	return future(engine.OpenWatch(ctx, w.e, w))
 }
 
-// filler puts what a watch brings into its feed.
+// filler puts the notifications of a watch into its feed.
 type filler struct{ w *Watch }
 
 func (f filler) Respond(*pb.WatchResponse) {}
@@ -80,7 +81,7 @@ func (f filler) Bring(r *pb.WatchResponse) {
 	f.w.push(Notification{Watch: f.w, Events: events, Revision: r.Header.Revision}, false)
 }
 
-// End is told to those who read the feed, unless they know it.
+// End is delivered to readers of the feed, unless it was already.
 func (f filler) End(err error) {
 	n := Notification{Watch: f.w}
 	if !errors.Is(err, ErrWatchClosed) {
@@ -107,8 +108,8 @@ func (w *Watch) Err() error {
 	return w.e.Err()
 }
 
-// Close ends the watch. No notification comes any more; what waits in the feed stays
-// there.
+// Close ends the watch. No further notification is delivered; those in the feed
+// stay there.
 func (w *Watch) Close() {
 	if w.e != nil {
 		w.e.Close()

@@ -1,19 +1,19 @@
 package compose
 
-// algorithm is Algorithm 1 of the paper (§3.1), as a state machine that does
-// nothing by itself: it is told of requests, answers and failures, and says what to
-// do with a request. Whoever drives it keeps the requests that have to wait, in
-// their order.
+// algorithm is Algorithm 1 of the paper (§3.1), as a pure state machine: its
+// inputs are requests, answers and failures, its output is the action for a
+// request. Its caller keeps the requests that have to wait, in their order.
 //
 // Invariants:
 //
 //  1. Requests are outstanding to one cluster at a time: last.
 //  2. If a request waits, all that arrive behind it wait.
 //  3. A read that is the first request to another cluster is synced; one that
-//     follows a switch is not, unless what led the switch has failed (unled).
+//     follows a switch is not, unless the update that led the switch has failed
+//     (unled).
 //
-// Beyond the paper it knows that a leading request can fail, and that the client may
-// learn of another cluster's state otherwise than by a request (saw).
+// Beyond the paper it knows that a leading request can fail, and that the
+// client may learn another cluster's state other than by a request (saw).
 type algorithm struct {
 	// last is lastService: where the latest request went, -1 at first.
 	last int
@@ -28,18 +28,18 @@ type algorithm struct {
 	reads, updates, switches, syncs, resyncs, waits int64
 }
 
-// action is what to do with a request.
+// action is the action for a request.
 type action uint8
 
 const (
-	// wait until the requests to another cluster, and those that wait before, are
-	// answered; then ask retry.
+	// wait until the requests to another cluster, and those that wait before,
+	// are answered; then call retry.
 	wait action = iota
 	// send it: a read is local.
 	send
 	// sendSynced: the read, or a sync before it.
 	sendSynced
-	// sendLeading: the update, which local reads behind it rely on.
+	// sendLeading: the update, on which local reads after it rely.
 	sendLeading
 )
 
@@ -47,13 +47,13 @@ func (a action) String() string {
 	return [...]string{"wait", "send", "sendSynced", "sendLeading"}[a]
 }
 
-// kind tells requests apart as far as the order goes.
+// kind is the kind of a request as far as the order is concerned.
 type kind uint8
 
 const (
 	read kind = iota
 	update
-	// syncedRead is a read whose caller wants it synced, whatever came before.
+	// syncedRead is a read that is always synced.
 	syncedRead
 )
 
@@ -73,7 +73,7 @@ func (a *algorithm) arrive(target int, k kind) action {
 	return act
 }
 
-// retry asks again for the first of the requests that wait.
+// retry decides again on the first waiting request.
 func (a *algorithm) retry(target int, k kind) action {
 	act := a.admit(target, k)
 	if act != wait {
@@ -133,11 +133,11 @@ func (a *algorithm) admit(target int, k kind) action {
 // responded is onResponse, for n answers at once.
 func (a *algorithm) responded(n int) { a.outstanding -= n }
 
-// failed: a request to a cluster got an error. If it led, nothing has led.
+// failed: a request to a cluster got an error. If it led, the cluster is unled.
 func (a *algorithm) failed(target int) { a.unled[target] = true }
 
-// saw: the client has been shown a state of a cluster that was not an answer. What
-// it reads next of another must not be older than that.
+// saw: the client has seen a state of a cluster other than by an answer. Its
+// next read of another cluster must not be older.
 func (a *algorithm) saw(target int) {
 	if a.last >= 0 && a.last != target {
 		a.unled[a.last] = true

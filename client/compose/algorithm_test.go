@@ -39,7 +39,8 @@ func (d *driver) went(q asked) {
 	d.sent, d.under = append(d.sent, q), append(d.under, q)
 }
 
-// answer answers the first request that is under way; what waited for it goes.
+// answer answers the first request in flight, and sends those that waited for
+// it.
 func (d *driver) answer(failed bool) (went []asked) {
 	q := d.under[0]
 	d.under = d.under[1:]
@@ -65,8 +66,8 @@ func (q asked) String() string {
 	return fmt.Sprintf("%s %s: %s", [...]string{"read", "update", "synced-read"}[q.kind], clusterNames[q.target], q.act)
 }
 
-// TestAlgorithm tells stories: each line is a request, an answer (of the oldest under
-// way), a failure of it, or an event that was seen.
+// TestAlgorithm runs scripts: each line is a request, an answer (of the oldest
+// in flight), a failure of it, or an event that was seen.
 func TestAlgorithm(t *testing.T) {
 	datadriven.RunTest(t, "testdata/algorithm.txt", func(t *testing.T, d *datadriven.TestData) string {
 		run := &driver{a: newAlgorithm(len(clusterNames))}

@@ -52,7 +52,7 @@ func (c *Client) DoAsync(op clientv3.Op) *client.Future[clientv3.OpResponse] {
 	return async(c, op, opResponse)
 }
 
-// public is a future as callers know it.
+// public returns a future's public type.
 func public[T any](f *engine.Future[T]) *client.Future[T] { return (*client.Future[T])(f) }
 
 // async sends an operation; turn makes what its future has of the answer.
@@ -85,7 +85,7 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 	return public(&f.Future)
 }
 
-// quickGet reads one key without a detour, if its cluster has a session and nothing
+// quickGet reads one key directly, if its cluster has a session and no request
 // waits; nil otherwise.
 func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *engine.Future[*clientv3.GetResponse]) {
 	k := read
@@ -118,8 +118,8 @@ func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.
 	return ch.l, f
 }
 
-// shortcut finds where a request for one key can go at once. It returns with core.mu
-// held, unless it can't: wait.
+// shortcut finds the session on which a request for one key can be sent at
+// once. It returns with core.mu held, unless it can't: wait.
 func (c *Client) shortcut(key string, opts []clientv3.OpOption, k kind) (*channel, *route, action) {
 	if len(opts) > 0 || c.check() != nil || c.session != nil && c.session.Err() != nil {
 		return nil, nil, wait

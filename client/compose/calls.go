@@ -21,11 +21,11 @@ import (
 
 // calls carries requests to an etcd cluster, each as a gRPC call.
 //
-// Nothing keeps two calls in order that are under way at once. So an update is called
-// when all before it have been answered, and what is behind it when it has been.
-// Reads that follow each other are called together; one whose answer is of a lower
-// revision than that of an earlier one is read again. Callers that wait for their
-// answers make their calls themselves, unless asynchronous ones are before them.
+// Concurrent calls have no order. So an update is called when all before it
+// have been answered, and later requests when it has been. Reads that follow
+// each other are called together; one whose answer is of a lower revision than
+// that of an earlier one is read again. Callers that wait for their answers
+// make their calls themselves, unless asynchronous ones are before them.
 type calls struct {
 	l *link
 
@@ -46,7 +46,7 @@ func (e *calls) close()      {}
 // hurry has nothing to do: each call has its time.
 func (e *calls) hurry(time.Time) {}
 
-// idle tells that no asynchronous request is before one that comes now.
+// idle reports that no asynchronous request is queued.
 func (e *calls) idle() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,7 +109,7 @@ func (e *calls) doAll(run []*request) {
 	}
 }
 
-// now makes the call of a request that nobody has to wait for.
+// now makes the call of a request at once.
 func (e *calls) now(ctx context.Context, r *request) (proto.Message, error) {
 	m, err := e.do(ctx, r)
 	if err != nil && ctx.Err() != nil {
@@ -125,7 +125,7 @@ func (e *calls) finish(r *request, m proto.Message, err error) (proto.Message, e
 			r.back(m)
 		}
 	}
-	if err = e.l.settle(r.kind, err); err != nil {
+	if err = e.l.finish(r.kind, err); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -148,7 +148,7 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 	case err == nil && revisionOf(m) >= floor:
 		return m, nil
 	case err == nil:
-		e.l.core.stale.Add(1) // a member that is behind what was seen
+		e.l.core.stale.Add(1) // a member that is behind the revision seen
 	case ctx.Err() != nil || !isCutOff(err) || errors.Is(err, client.ErrRefused):
 		return nil, err
 	default:
@@ -167,7 +167,7 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 	if r.kind != update {
 		setLocal(r.message, false)
 	}
-	refused := false // by a learner, which several requests may find out at once
+	refused := false // by a learner, which several requests may detect at once
 	for try := 0; ; try++ {
 		by, err := e.l.cluster.deciding()
 		if err != nil {
@@ -193,7 +193,7 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 	}
 }
 
-// isLearner tells that a member of etcd's takes local reads only.
+// isLearner reports that a member of an etcd cluster serves local reads only.
 func isLearner(err error) bool {
 	return rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner) ||
 		err.Error() == rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner)
@@ -239,7 +239,8 @@ func (e *calls) attempt(ctx context.Context, by *clientv3.Client, r *request, la
 	return nil, err
 }
 
-// giveUp ends a call that finds nobody: etcd's client tries reads again and again.
+// giveUp ends a call that reaches no member: etcd's client retries reads
+// indefinitely.
 func giveUp(ctx context.Context, by *clientv3.Client, refuse context.CancelCauseFunc) *time.Timer {
 	return time.AfterFunc(refusedFor, func() {
 		switch {
@@ -291,7 +292,8 @@ func setLocal(m proto.Message, local bool) {
 	}
 }
 
-// hasReads tells whether etcd sees a read that isn't serializable in a transaction.
+// hasReads reports whether a transaction has a read that isn't serializable to
+// etcd.
 func hasReads(t *pb.TxnRequest) bool { return len(t.Success)+len(t.Failure) > 0 }
 
 func revisionOf(m proto.Message) int64 {

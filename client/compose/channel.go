@@ -30,8 +30,7 @@ type channel struct {
 	closed atomic.Bool
 }
 
-// quick are the functions that have the answers to requests that need no memory of
-// their own.
+// quick are the callbacks for answers to requests without state of their own.
 type quick struct {
 	get func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error)
 	put func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)
@@ -64,8 +63,9 @@ func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, er
 	return ch, nil
 }
 
-// fence ends the session that was used before, if it was lost: what of its updates
-// has not taken effect by now never will, so none can come behind later ones.
+// fence ends the session that was used before, if it was lost: its updates that
+// have not taken effect by now never will, so none can take effect after later
+// ones.
 func (ch *channel) fence(ctx context.Context, near *engine.Client) error {
 	old, ok := ch.l.by.(*channel)
 	if !ok {
@@ -113,7 +113,7 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 	if r.act == sendSynced {
 		reader = ch.s.At(engine.Strict)
 	}
-	setLocal(r.message, false) // what etcd calls serializable is less than causal
+	setLocal(r.message, false) // etcd's serializable is weaker than causal
 	err := reader.SendThen(ctx, r.message, func(m proto.Message, err error) {
 		if err = ch.answered(r.kind, r.act, err); err != nil {
 			r.done(nil, err)
@@ -156,7 +156,7 @@ func (ch *channel) withdrawn(err error) error {
 	return ch.refused(err)
 }
 
-// refused names what a session has not sent.
+// refused wraps the error of a request that a session has not sent.
 func (ch *channel) refused(err error) error {
 	if err == nil || !isCutOff(err) || errors.Is(err, client.ErrRequestTooLarge) {
 		return err
@@ -164,10 +164,11 @@ func (ch *channel) refused(err error) error {
 	return ch.l.cluster.named(plain(err), false)
 }
 
-// answered notes an answer. The session calls it in the order of the requests.
+// answered records an answer. The session calls it in the order of the
+// requests.
 //
-// When the update or read that led is refused, nothing has led the local reads that
-// were sent behind it meanwhile: they may have been read from the past, and fail.
+// When the update or read that led is refused, the local reads that were sent
+// after it have no leading request: they may be stale, and fail.
 func (ch *channel) answered(k kind, act action, err error) error {
 	l := ch.l
 	n := l.got.Load() + 1
@@ -177,7 +178,7 @@ func (ch *channel) answered(k kind, act action, err error) error {
 	case err == nil && k != update && act == send && n <= l.unled.Load():
 		err = fmt.Errorf("%w: %w", ErrBehind, errUnled)
 	}
-	return l.settle(k, err)
+	return l.finish(k, err)
 }
 
 var errUnled = errors.New("it relied on the one before, to be as new")
@@ -193,5 +194,5 @@ func (ch *channel) close() {
 	ch.l.core.watch.remove(ch)
 	ctx, cancel := context.WithTimeout(context.Background(), ch.l.core.cfg.Timeout)
 	defer cancel()
-	_ = ch.s.Close(ctx) // else its lease runs out
+	_ = ch.s.Close(ctx) // else its lease expires
 }

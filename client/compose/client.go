@@ -22,7 +22,7 @@ type Client struct {
 	core    *core
 	shared  *shared
 	root    bool     // New made it
-	session *Session // whose client it is; nil: none
+	session *Session // the session's client, nil without one
 	synced  bool     // all reads are
 }
 
@@ -32,7 +32,7 @@ var (
 	_ clientv3.Lease   = (*Client)(nil)
 )
 
-// shared is what a client has in common with its forks.
+// shared is the state common to a client and its forks.
 type shared struct {
 	cfg      Config
 	routes   *routing
@@ -79,8 +79,8 @@ func (c *Client) Fork() *Client {
 	return c.shared.client()
 }
 
-// Close ends the client, and if New made it, all its forks and connections. What
-// waits fails with ErrClosed.
+// Close ends the client, and if New made it, all its forks and connections.
+// Waiting requests fail with ErrClosed.
 func (c *Client) Close() error {
 	if c.check() != nil {
 		return nil
@@ -108,7 +108,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Stats counts what the client has done.
+// Stats returns the client's counters.
 func (c *Client) Stats() Stats {
 	if c.check() != nil {
 		return Stats{}
@@ -116,7 +116,7 @@ func (c *Client) Stats() Stats {
 	return c.core.stats()
 }
 
-// Route tells which cluster has a key, and what the key is called there.
+// Route returns the cluster of a key, and the key's name there.
 func (c *Client) Route(key string) (cluster, keyThere string, err error) {
 	if err := c.check(); err != nil {
 		return "", "", err
@@ -128,8 +128,8 @@ func (c *Client) Route(key string) (cluster, keyThere string, err error) {
 	return c.core.routes.names[r.cluster], r.keyThere(key), nil
 }
 
-// Sync makes all later reads of a cluster show what was acknowledged to any client
-// before. It is a request like any other: the order is kept, and counts it as a read.
+// Sync makes all later reads of a cluster show what was acknowledged to any
+// client before. It is ordered like any other request, as a read.
 func (c *Client) Sync(ctx context.Context, cluster string) error {
 	if err := c.check(); err != nil {
 		return err

@@ -24,10 +24,10 @@ import (
 
 // cluster is the connections to one cluster, which all forks of a client share.
 //
-// There is one connection for nearly everything, to the first of the preferred
-// members that is there: reads, updates, syncs, leases and watches go through one
-// member, whose state only moves on. Only a learner of etcd's, which takes nothing
-// but local reads, has voters beside it.
+// Nearly everything goes over one connection, to the first available member in
+// the order of preference: reads, updates, syncs, leases and watches go through
+// one member, whose state never goes back. Only for a learner of etcd, which
+// serves only local reads, other requests go to voters.
 type cluster struct {
 	name string
 	at   int
@@ -41,7 +41,7 @@ type cluster struct {
 	near   *engine.Client
 	kind   Kind
 	voters *clientv3.Client
-	away   *time.Timer // brings the preferred member back
+	away   *time.Timer // stops the attempts to return to the preferred member
 	closed bool
 }
 
@@ -60,8 +60,8 @@ func newCluster(name string, at int, cfg Config) *cluster {
 // client does.
 const pickFirst = `{"loadBalancingConfig":[{"pick_first":{}}]}`
 
-// connect makes the client, and finds out what the members run, unless that is
-// known. Forks that connect at one time ask at one time.
+// connect makes the client, and detects the kind of the members, unless that is
+// known. Forks that connect at the same time share the detection.
 func (c *cluster) connect(ctx context.Context) (*engine.Client, Kind, error) {
 	near, kind, err := c.dialled()
 	if err != nil || kind != Auto {
@@ -76,7 +76,7 @@ func (c *cluster) connect(ctx context.Context) (*engine.Client, Kind, error) {
 	return near, kind, nil
 }
 
-// dialled makes the client. With a password, that takes an answer of a member.
+// dialled makes the client. With a password, that needs an answer of a member.
 func (c *cluster) dialled() (*engine.Client, Kind, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,16 +102,19 @@ func (c *cluster) dialled() (*engine.Client, Kind, error) {
 	return near, c.kind, nil
 }
 
-// refusedFor is how long all members of a cluster may refuse connections before what
-// goes to it fails: a member that is replaced, and gone for a moment, does no harm.
+// refusedFor is the time for which all members of a cluster may refuse
+// connections before requests to it fail: a short restart of a member does no
+// harm.
 const refusedFor = 500 * time.Millisecond
 
-// refuses tells that a client has tried all members in vain. It tries on.
+// refuses reports that all members have refused a client's connections. The
+// client keeps trying.
 func refuses(c *clientv3.Client) bool {
 	return c.ActiveConnection().GetState() == connectivity.TransientFailure
 }
 
-// ask asks a member what it runs, until one answers, or all refuse.
+// ask detects the members' kind by asking one after the other, until one
+// answers or all refuse.
 func ask(ctx context.Context, c *engine.Client) (Kind, error) {
 	for began := time.Now(); ; {
 		_, err := c.Partitions(ctx)
@@ -135,7 +138,7 @@ func ask(ctx context.Context, c *engine.Client) (Kind, error) {
 	}
 }
 
-// deciding is the client for what must reach the voters.
+// deciding is the client for requests that need a voter.
 func (c *cluster) deciding() (*clientv3.Client, error) {
 	if !c.learner.Load() {
 		return c.nearest(), nil
@@ -166,8 +169,8 @@ func (c *cluster) nearest() *clientv3.Client {
 
 const backAfter = 5 * time.Second
 
-// leave goes to another member, because the present one keeps silent, and comes back
-// when that one answers again.
+// leave switches to another member, because the present one doesn't answer, and
+// returns when it answers again.
 func (c *cluster) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +204,7 @@ func (c *cluster) comeBack() {
 	}
 }
 
-// answers tells whether the preferred member serves again.
+// answers reports whether the preferred member serves again.
 func (c *cluster) answers(near *engine.Client) bool {
 	conn, err := near.Dial(c.members[0])
 	if err != nil {
@@ -230,7 +233,7 @@ func (c *cluster) close() {
 	}
 }
 
-// named gives an error the cluster's name.
+// named adds the cluster's name to an error.
 func (c *cluster) named(err error, unknown bool) error {
 	return &ClusterError{Cluster: c.name, Unknown: unknown, Err: err}
 }

@@ -14,34 +14,35 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Config is which clusters there are, and which of them has which keys. Clusters and
+// Config lists the clusters of a composition and their keys. Clusters and
 // Routes are needed; everything else has a default.
 type Config struct {
-	// Clusters by the names that routes, errors and Stats call them.
+	// Clusters by the names used in routes, errors and Stats.
 	Clusters map[string]Cluster
-	// Routes say where keys live: the longest prefix of a key decides. A key
+	// Routes map keys to clusters: the longest prefix of a key decides. A key
 	// without a route is refused with ErrNoRoute.
 	Routes []Route
 	// SpanRanges lets Get read a range that lies in several clusters: piece by
-	// piece, in the order of the keys, as Algorithm 1 demands. The pieces are of
-	// different moments. Without it such a range is refused with ErrSpans.
+	// piece, in the order of the keys, as Algorithm 1 demands. The pieces are
+	// read at different times. Without it such a range is refused with
+	// ErrSpans.
 	SpanRanges bool
-	// Timeout bounds the time that a cluster may keep silent on a request, connecting to
-	// it and other members' attempts included, before the request fails with a
-	// *ClusterError: 5 s if 0. It counts from when the request waits for no other
-	// cluster. On an etcd cluster it bounds each call; the requests of a session of a stoa
-	// cluster are given up together, when nothing was answered for nearly so long (a
-	// sixteenth less, at most). A cluster all of whose members refuse connections isn't
-	// waited for so long.
+	// Timeout bounds the time that a cluster may take to answer a request,
+	// connecting and attempts at other members included, before the request
+	// fails with a *ClusterError: 5 s if 0. It counts from when the request
+	// waits for no other cluster. On an etcd cluster it bounds each call; the
+	// requests of a session of a stoa cluster fail together, when nothing was
+	// answered for nearly that time (a sixteenth less, at most). Requests to a
+	// cluster whose members all refuse connections fail earlier.
 	Timeout time.Duration
-	// Pending bounds the asynchronous requests that are kept back: 8,192 if 0.
+	// Pending bounds the asynchronous requests that are held back: 8,192 if 0.
 	Pending int
 	// ClientID is the name by which extensions of stoa clusters know the client: see
 	// client.Config.
 	ClientID string
 	// DialTimeout bounds one attempt to reach one member: 2 s if 0.
 	DialTimeout time.Duration
-	// Logger has lost clusters and sessions. Nil: nothing is logged.
+	// Logger logs lost clusters and sessions. Nil: nothing is logged.
 	Logger *zap.Logger
 }
 
@@ -53,7 +54,8 @@ type Cluster struct {
 	// local reads, and updates and syncs go through them. Behind them come those of
 	// Endpoints. Empty: Endpoints, in their order.
 	Near []string
-	// Kind is what the members run. The zero value is Auto: one is asked.
+	// Kind is the software of the members. The zero value is Auto: one is
+	// asked.
 	Kind Kind
 	// TLS, if the endpoints need it.
 	TLS *tls.Config
@@ -63,16 +65,16 @@ type Cluster struct {
 	DialOptions []grpc.DialOption
 }
 
-// Kind is what the members of a cluster run.
+// Kind is the software of a cluster's members.
 type Kind uint8
 
 const (
 	// Auto asks a member when the cluster is first used.
 	Auto Kind = iota
-	// Stoa clusters are spoken to over a session: asynchronous requests are
+	// Stoa clusters are accessed over a session: asynchronous requests are
 	// pipelined.
 	Stoa
-	// Etcd clusters are spoken to with a gRPC call per request: an asynchronous
+	// Etcd clusters are accessed with a gRPC call per request: an asynchronous
 	// update waits until those before it are answered.
 	Etcd
 )
@@ -108,7 +110,7 @@ const (
 	defaultPending     = 8192
 )
 
-// check refuses what makes no sense. Zero stands for a default.
+// check refuses invalid settings. Zero stands for a default.
 func (c Config) check() error {
 	switch {
 	case len(c.Clusters) == 0:

@@ -1,7 +1,8 @@
-// Package compose makes one client of several clusters, of stoa or of etcd: each keeps
-// its own keys, and the client keeps one order over all of them. It is the modular
-// composition of Lev-Ari, Bortnikov, Keidar and Shraer (ZooNet), with what the paper
-// left open: one session over all clusters, and watches merged into one order.
+// Package compose makes one client of several clusters, of stoa or of etcd:
+// each keeps its own keys, and the client keeps one order over all of them. It
+// is the modular composition of Lev-Ari, Bortnikov, Keidar and Shraer (ZooNet),
+// with additions to the paper: one session over all clusters, and watches
+// merged into one order.
 //
 //	c, err := compose.New(compose.Config{
 //		Clusters: map[string]compose.Cluster{
@@ -23,64 +24,69 @@
 //
 // # What a composition guarantees
 //
-//  1. Updates are linearizable. All requests of all clients together, over all clusters,
-//     are as if they had been carried out one behind the other, in an order that keeps
-//     that of each client (ordered sequential consistency). It holds among clients
-//     that all use this package, or that use one cluster each.
-//  2. Reads are local: the near member answers. Only the first read behind a change of
-//     cluster is a synced one, and what replaces a sync that was lost (Stats counts).
-//     What stays in one cluster costs what a single client costs.
+//  1. Updates are linearizable. All requests of all clients together, over all
+//     clusters, are as if they had been carried out one after the other, in an
+//     order that keeps that of each client (ordered sequential consistency). It
+//     holds among clients that all use this package, or that use one cluster
+//     each.
+//  2. Reads are local: the near member answers. Only the first read after a
+//     change of cluster is a synced one, and those that replace a lost sync
+//     (Stats counts them). Requests within one cluster cost no more than with a
+//     client of that cluster.
 //  3. Asynchronous requests take effect in the order in which they were sent,
-//     whichever clusters they go to. Those to another cluster are kept back until
-//     the ones before are answered. A read that lost its place, because its connection
-//     broke and updates sent behind it have taken effect, fails with
-//     [client.ErrOvertaken].
-//  4. What a client has seen of a cluster it never sees older again, whichever member
-//     answers.
-//  5. A cluster that is cut off fails what goes to it, within Config.Timeout, or within
-//     moments if it refuses connections, with a *[ClusterError] that names it. Requests
-//     to it that were sent before that was known fail too, unsent, with [ErrBehind]:
-//     what takes effect of an asynchronous sequence is, in each cluster, a prefix.
-//     Requests to other clusters that wait behind them go on.
+//     whichever clusters they go to. Those to another cluster are held back
+//     until the ones before are answered. A read that lost its place, because
+//     its connection broke and updates sent behind it have taken effect, fails
+//     with [client.ErrOvertaken].
+//  4. Reads of a cluster never go back to an older state than the client has
+//     seen of it, whichever member answers.
+//  5. Requests to a cluster that is cut off fail, within Config.Timeout, or
+//     almost at once if it refuses connections, with a *[ClusterError] that
+//     names it. Requests to it that were sent before that was known fail too,
+//     unsent, with [ErrBehind]: of an asynchronous sequence, a prefix takes
+//     effect in each cluster. Requests to other clusters that wait behind them
+//     are sent.
 //
 // # Errors
 //
-// A request that no cluster can take in fails with [ErrNoRoute], [ErrSpans] or
-// [ErrNotOverSpan]; what a cluster refuses fails with the error that etcd's client
-// returns for it. What has no answer fails with a *[ClusterError], which names the
-// cluster and unwraps to the cause: [ErrSilent], [ErrBehind], [client.ErrRefused],
-// [client.ErrOvertaken] or a context's error among them.
+// A request that no cluster can serve fails with [ErrNoRoute], [ErrSpans] or
+// [ErrNotOverSpan]; a refusal by a cluster is the error that etcd's client
+// returns for it. An unanswered request fails with a *[ClusterError], which
+// names the cluster and unwraps to the cause: [ErrSilent], [ErrBehind],
+// [client.ErrRefused], [client.ErrOvertaken] or a context's error among them.
 //
-// ClusterError.Unknown leaves open whether the update takes effect. The order counts it
-// as over. On a stoa cluster it is decided before the next request there is carried
-// out, since the session that carried it is ended first; on an etcd cluster it may still
-// take effect later, and is then, for the order, another client's update.
+// ClusterError.Unknown leaves open whether the update takes effect. In the
+// order it counts as completed. On a stoa cluster it is decided before the next
+// request there is carried out, since the session that carried it is ended
+// first; on an etcd cluster it may still take effect later, and is then, for
+// the order, another client's update.
 //
 // # Defaults
 //
-// Config needs clusters and routes. A cluster that keeps silent fails what goes to it
-// after 5 s, one attempt to reach a member takes 2 s at most, 8,192 asynchronous requests
-// may be kept back, and a Session lives for 30 s after its last sign of life.
+// Config needs clusters and routes. Requests to a silent cluster fail after 5
+// s, one attempt to reach a member takes 2 s at most, 8,192 asynchronous
+// requests may be held back, and a Session has a TTL of 30 s.
 //
 // # One order, many goroutines
 //
-// A [Client] is one logical client. Goroutines that use it together have one order,
-// and wait for each other whenever they are about different clusters. Goroutines that
-// need no common order take a [Client.Fork] each: connections are shared, orders aren't.
+// A [Client] is one logical client. Goroutines that use it together have one
+// order, and wait for each other whenever they use different clusters.
+// Goroutines that need no common order take a [Client.Fork] each: connections
+// are shared, orders aren't.
 //
-// Contexts bound waiting. A call whose context ends keeps its place, or, if its call
-// to an etcd cluster was being made, is broken off.
+// Contexts bound waiting. A call whose context ends keeps its place, or, if its
+// call to an etcd cluster was in progress, is cancelled.
 //
 // # Sessions and leases
 //
-// A lease of a composition has the same number in all clusters. [Client.Session] keeps
-// one alive; its loss in one cluster ends it in all. See [Session] for what isn't
-// promised: that keys go everywhere at once.
+// A lease of a composition has the same number in all clusters.
+// [Client.Session] keeps one alive; its loss in one cluster ends it in all. Its
+// keys are not deleted everywhere at once: see [Session].
 //
 // # Watches
 //
-// [Client.Watch] is etcd's Watch in one cluster. A [Feed] merges watches of several
-// into an order that respects what the client itself has done. Taking an event counts
-// as having seen the state that it shows: later reads of other clusters are not older
-// than what the client did before.
+// [Client.Watch] is etcd's Watch in one cluster. A [Feed] merges watches of
+// several into an order that respects the client's own requests. Taking an
+// event counts as having seen the state that it shows: later reads of other
+// clusters reflect the client's earlier requests.
 package compose

@@ -10,11 +10,12 @@ import (
 var (
 	// ErrNoRoute: no route has the key, or a part of the range.
 	ErrNoRoute = errors.New("compose: no route for the key")
-	// ErrSpans: the request is about keys of several clusters, or of routes of one
-	// cluster between which there are others. The error's text names the routes.
+	// ErrSpans: the request has keys of several clusters, or of routes of one
+	// cluster between which there are others. The error's text names the
+	// routes.
 	ErrSpans = errors.New("compose: the request spans several routes")
-	// ErrNotOverSpan: a range over several clusters asks for what only one cluster
-	// can answer, such as a revision.
+	// ErrNotOverSpan: a range over several clusters has an option that only one
+	// cluster can serve, such as a revision.
 	ErrNotOverSpan = errors.New("compose: not possible over several clusters")
 	// ErrBehind: a request that was sent before to the same cluster has failed, when
 	// this one had been accepted already. It was not sent.
@@ -23,12 +24,13 @@ var (
 	ErrSilent = errors.New("compose: no answer in time")
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("compose: the client is closed")
-	// ErrSessionExpired is what all calls of a session fail with once its lease was
-	// lost in one cluster. It is client.ErrSessionExpired.
+	// ErrSessionExpired is the error of all calls of a session once its lease
+	// was lost in one cluster. It is client.ErrSessionExpired.
 	ErrSessionExpired = client.ErrSessionExpired
 )
 
-// ClusterError says which cluster a request has failed in. It unwraps to the cause.
+// ClusterError names the cluster in which a request has failed. It unwraps to
+// the cause.
 type ClusterError struct {
 	Cluster string
 	// Unknown: an update that was sent, and may or may not take effect. One that was

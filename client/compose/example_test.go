@@ -128,7 +128,8 @@ func ExampleClient_Route() {
 	// us /config <nil>
 }
 
-// What refers to another region's keys is written behind them, and read as such.
+// A key that refers to another region's keys is written after them, and is
+// never seen before them.
 func ExampleClient_PutAsync() {
 	c := connect()
 	defer c.Close()
@@ -209,8 +210,8 @@ func ExampleClient_Session() {
 	// 0 <nil>
 }
 
-// One feed of all regions' configurations, in an order that respects what this client
-// has done.
+// One feed of all regions' configurations, in an order that respects this
+// client's requests.
 func ExampleFeed() {
 	ctx := context.Background()
 	c := connect()

@@ -10,19 +10,20 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// Feed merges watches over several clusters into one order: no event comes before one
-// of another cluster that it causally depends on through this client's own requests,
-// made since the feed was. If the client had seen an event of one cluster, and then
-// made an update in another, every event from that update on comes behind the first.
-// What has been taken from the feed, the client has seen.
+// Feed merges watches over several clusters into one order: no event comes
+// before one of another cluster that it causally depends on through this
+// client's own requests, made since the feed was created. If the client had
+// seen an event of one cluster, and then made an update in another, every event
+// from that update on comes after the first. Events taken from the feed count
+// as seen by the client.
 //
-// Not promised: an order between events that other clients' requests connect, for
-// nothing in the clusters tells of it; and the order among several watches of one
-// cluster.
+// Not guaranteed: an order between events that depend on each other through
+// other clients' requests, which the clusters don't record; and the order among
+// several watches of one cluster.
 //
-// A cluster that keeps silent for Config.Timeout ends its own watches, with an error
-// that names it, and holds the others back no longer. A feed is not bounded: what isn't
-// read takes memory.
+// The watches of a cluster that doesn't answer for Config.Timeout end, with an
+// error that names it, and hold the others back no longer. A feed is not
+// bounded: unread notifications take memory.
 type Feed struct {
 	c      *Client
 	ctx    context.Context
@@ -32,11 +33,11 @@ type Feed struct {
 	merger  merger
 	parts   map[int]*part
 	ready   []Notification
-	arrived chan struct{} // closed when ready has something; nil if nobody waits
+	arrived chan struct{} // closed when ready has something; nil without waiters
 	closed  bool
 }
 
-// Notification is what a watch brings of one revision.
+// Notification has a watch's events of one revision.
 type Notification struct {
 	Watch   *FeedWatch
 	Cluster string
@@ -44,7 +45,8 @@ type Notification struct {
 	// is still to come.
 	Events   []*clientv3.Event
 	Revision int64 // of Cluster
-	// Err is why the watch has ended: its last notification.
+	// Err is the reason for which the watch has ended, in its last
+	// notification.
 	Err error
 }
 
@@ -60,7 +62,7 @@ type FeedWatch struct {
 	err    error
 }
 
-// part is what a feed has of one cluster: its watches go over one stream.
+// part is a feed's watches of one cluster, which share one stream.
 type part struct {
 	f     *Feed
 	of    *cluster
@@ -93,7 +95,8 @@ func (c *Client) NewFeed() *Feed {
 	return f
 }
 
-// depend tells the feeds that an update is about to go to a cluster. It needs mu.
+// depend tells the feeds that an update is about to be sent to a cluster. It
+// needs mu.
 func (c *core) depend(target int) {
 	c.led = true
 	d := dependency{cluster: target, from: c.links[target].seen() + 1, needs: make([]int64, len(c.links))}
@@ -109,9 +112,10 @@ func (c *core) depend(target int) {
 	}
 }
 
-// Watch adds a watch of a key or range. The range may lie in several clusters: there is
-// one FeedWatch per route then. It returns when all are open; ctx is that of opening.
-// Without clientv3.WithRev a watch begins behind what the client has seen.
+// Watch adds a watch of a key or range. The range may lie in several clusters:
+// there is one FeedWatch per route then. It returns when all are open; ctx is
+// that of opening. Without clientv3.WithRev a watch begins after the highest
+// revision that the client has seen.
 func (f *Feed) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) ([]*FeedWatch, error) {
 	if err := f.c.check(); err != nil {
 		return nil, err
@@ -141,7 +145,7 @@ func (f *Feed) segments(key string, opts []clientv3.OpOption) ([]segment, error)
 			return all, nil
 		}
 	}
-	seg, err := f.c.core.routes.whole(op.KeyBytes(), op.RangeBytes())
+	seg, err := f.c.core.routes.single(op.KeyBytes(), op.RangeBytes())
 	return []segment{seg}, err
 }
 
@@ -179,7 +183,7 @@ func (f *Feed) open(ctx context.Context, seg segment, opts []clientv3.OpOption) 
 	return w, nil
 }
 
-// join makes the watch one of those that the feed has of its cluster.
+// join adds the watch to those that the feed has of its cluster.
 func (f *Feed) join(ctx context.Context, w *FeedWatch) error {
 	of := w.tail.of
 	ctx, cancel := context.WithTimeout(ctx, f.c.core.cfg.Timeout)
@@ -207,7 +211,7 @@ func (f *Feed) join(ctx context.Context, w *FeedWatch) error {
 	return nil
 }
 
-// run takes in what the watch brings.
+// run processes the events of the watch.
 func (w *FeedWatch) run(ctx context.Context, opened func()) {
 	err := w.tail.run(ctx, func(r clientv3.WatchResponse) bool {
 		w.f.mu.Lock()
@@ -245,7 +249,7 @@ func (w *FeedWatch) wantsProgress() bool {
 	return clientv3.OpWatch(w.seg.from, w.tail.opts...).IsProgressNotify()
 }
 
-// bringEvents takes events apart by revision.
+// bringEvents splits events by revision.
 func (w *FeedWatch) bringEvents(events []*clientv3.Event) {
 	for len(events) > 0 {
 		n, revision := 1, events[0].Kv.ModRevision
@@ -289,7 +293,7 @@ func (w *FeedWatch) endWith(err error) {
 	}
 }
 
-// give moves what may be given out to those who read. It needs mu.
+// give releases events to the readers. It needs mu.
 func (f *Feed) give() {
 	for _, it := range f.merger.take() {
 		if !it.quiet {
@@ -307,7 +311,7 @@ func (f *Feed) give() {
 	}
 }
 
-// over tells that nothing will come any more. It needs mu.
+// over reports that no notification will come any more. It needs mu.
 func (f *Feed) over() bool { return f.closed || len(f.parts) == 0 && len(f.merger.lanes) == 0 }
 
 // Next waits for the next notification. ErrFeedClosed: no watch fills the feed.
@@ -341,7 +345,7 @@ func (f *Feed) Next(ctx context.Context) (Notification, error) {
 	}
 }
 
-// Close ends all watches of the feed. What it has not given out is lost.
+// Close ends all watches of the feed. Unreleased events are lost.
 func (f *Feed) Close() {
 	if f.c == nil {
 		return
@@ -357,7 +361,7 @@ func (f *Feed) Close() {
 	f.give()
 }
 
-// Cluster is where the watch watches.
+// Cluster is the watch's cluster.
 func (w *FeedWatch) Cluster() string {
 	if w.f == nil {
 		return ""
@@ -365,7 +369,7 @@ func (w *FeedWatch) Cluster() string {
 	return w.tail.of.name
 }
 
-// Close ends the watch. What it has brought stays in the feed.
+// Close ends the watch. Its notifications stay in the feed.
 func (w *FeedWatch) Close() {
 	if w.f == nil {
 		return

@@ -11,8 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// keeper keeps a lease alive in several clusters, each for itself, so that one that
-// keeps silent doesn't cost the others their lease before it has cost its own.
+// keeper keeps a lease alive in several clusters, each for itself, so that a
+// silent cluster doesn't cost the others their lease before its own has
+// expired.
 type keeper struct {
 	core *core
 	in   []*cluster
@@ -25,9 +26,8 @@ type keeper struct {
 	look chan struct{}
 }
 
-// keep returns when ctx has ended, nil, or when one cluster has lost the lease, or
-// has not confirmed it for so long that it must be taken for lost: an error that
-// names the cluster.
+// keep returns when ctx has ended, nil, or when one cluster has lost the lease,
+// or has not confirmed it for the TTL: an error that names the cluster.
 func (k *keeper) keep(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

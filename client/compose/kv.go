@@ -99,8 +99,8 @@ func (c *Client) ask(ctx context.Context, m proto.Message) (proto.Message, error
 	return c.wait(ctx, r)
 }
 
-// inPlace does what its caller waits for: a read that was overtaken is done again, in a
-// new place. Its caller has sent nothing behind the old one.
+// inPlace does a synchronous operation: a read that was overtaken is sent
+// again, in a new place. Its caller has sent nothing after the old one.
 func inPlace[T any](do func() (T, error)) (T, error) {
 	for {
 		if v, err := do(); !errors.Is(err, client.ErrOvertaken) {
@@ -109,8 +109,8 @@ func inPlace[T any](do func() (T, error)) (T, error) {
 	}
 }
 
-// prepare finds out where a message goes: to one cluster, or, if asked for, pieces of
-// it to several.
+// prepare routes a message: to one cluster, or, if asked for, pieces of it to
+// several.
 func (c *Client) prepare(m proto.Message) (*request, *span, error) {
 	if err := c.check(); err != nil {
 		return nil, nil, err
@@ -179,7 +179,7 @@ func await[T any](ctx context.Context, l *link, f *engine.Future[T], writes bool
 	return v, err
 }
 
-// expired looks after the session when a lease is gone.
+// expired checks the session when a lease has expired.
 func (c *Client) expired(err error) error {
 	if err != nil && c.check() == nil && c.session != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		c.session.look()

@@ -15,7 +15,7 @@ import (
 )
 
 // A lease of a composition is a lease of the same number in each cluster: so a
-// number that a caller passes on with WithLease means the same everywhere.
+// number passed with WithLease names the same lease everywhere.
 
 // onAll does something in several clusters at once and waits for all. The errors
 // name their clusters.
@@ -35,7 +35,7 @@ func (c *core) onAll(ctx context.Context, in []*cluster, do func(context.Context
 	return errs
 }
 
-// with does something that only voters do.
+// with does an operation that only voters serve.
 func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) error {
 	if _, _, err := c.connect(ctx); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) err
 		if err = do(by); err == nil || !isLearner(err) || refused {
 			return err
 		}
-		c.learner.Store(true) // as another request may have found out meanwhile
+		c.learner.Store(true) // as another request may have detected meanwhile
 	}
 }
 
@@ -81,15 +81,15 @@ func (c *core) grant(ctx context.Context, in []*cluster, ttl int64) (*clientv3.L
 		return clientv3.ContextError(ctx, err)
 	})
 	if err := first(errs); err != nil {
-		go c.revoke(context.WithoutCancel(ctx), in, clientv3.LeaseID(id)) // what isn't reached runs out
+		go c.revoke(context.WithoutCancel(ctx), in, clientv3.LeaseID(id)) // leases in unreachable clusters expire
 		return nil, err
 	}
 	return &clientv3.LeaseGrantResponse{ResponseHeader: &pb.ResponseHeader{}, ID: clientv3.LeaseID(id), TTL: slices.Min(granted)}, nil
 }
 
-// Revoke revokes a lease in all clusters, when all that this client has sent before
-// was answered. Its keys go at one revision in each cluster, but not in all clusters
-// at one time.
+// Revoke revokes a lease in all clusters, when all earlier requests of this
+// client were answered. Its keys are deleted at one revision in each cluster,
+// but not in all clusters at once.
 func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (c *core) revoke(ctx context.Context, in []*cluster, id clientv3.LeaseID) [
 	return errs
 }
 
-// TimeToLive is the shortest that the clusters say, -1 if one has lost the lease, with
-// the keys of all.
+// TimeToLive is the shortest of all clusters, -1 if one has lost the lease,
+// with the keys of all.
 func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -158,8 +158,8 @@ func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...cl
 	return all, nil
 }
 
-// here is a key of a cluster in the words of the composition, by the first of the
-// routes that brings it there.
+// here translates a cluster's key into the composition's, by the first of its
+// routes.
 func (t *routing) here(cluster int, key []byte) []byte {
 	for i := range t.routes {
 		r := &t.routes[i]
@@ -236,7 +236,7 @@ func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *cl
 	k.kept = func() {
 		select {
 		case out <- a:
-		default: // who doesn't read them doesn't want them
+		default: // responses that aren't read are dropped
 		}
 	}
 	go func() {

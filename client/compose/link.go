@@ -15,22 +15,22 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// link is one logical client's way to one cluster.
+// link is the connection of one logical client to one cluster.
 type link struct {
 	core    *core
 	cluster *cluster
 	// by is nil until the cluster was used. It changes under core.mu.
 	by carrier
 
-	// sent counts requests that were given to the carrier, got their answers, in the
-	// same order on a session; taken those that the algorithm knows of.
+	// sent counts requests that were given to the carrier, got their answers,
+	// in the same order on a session; taken those passed to the algorithm.
 	sent, got, taken atomic.Int64
 	// failed: a request got an error since the algorithm was last told.
 	failed atomic.Bool
-	// epoch counts failures after which what was asked for before must not be sent.
+	// epoch counts failures after which earlier requests must not be sent.
 	epoch atomic.Uint64
-	// floor is the highest revision that the client has seen of the cluster, but for
-	// what a session knows by itself.
+	// floor is the highest revision that the client has seen of the cluster,
+	// except revisions tracked by a session itself.
 	floor atomic.Int64
 	// lead is the number of the request that leads the present run of requests; up to
 	// unled, local reads were sent behind one that was refused.
@@ -39,12 +39,12 @@ type link struct {
 
 // carrier carries requests to a cluster in the order in which it is given them.
 type carrier interface {
-	// alive tells whether it takes requests; else another has to be opened.
+	// alive reports whether it accepts requests; else another has to be opened.
 	alive() bool
-	// send takes a request on; it may wait for room, not for an answer. An error
-	// means that it was not sent, and done will not be called.
+	// send accepts a request; it may wait for space, not for an answer. An
+	// error means that it was not sent, and done will not be called.
 	send(ctx context.Context, r *request) error
-	// saw makes what is read later at least as new as a revision; seen is the highest
+	// saw makes later reads at least as new as a revision; seen is the highest
 	// that was read.
 	saw(revision int64)
 	seen() int64
@@ -104,9 +104,9 @@ func (l *link) open(by time.Time) error {
 	return nil
 }
 
-// settle notes an answer, and gives an error its name. It needs no lock, and is
-// called before whoever waits for the answer hears of it.
-func (l *link) settle(k kind, err error) error {
+// finish records an answer, and adds the cluster's name to an error. It needs
+// no lock, and is called before the answer reaches its waiter.
+func (l *link) finish(k kind, err error) error {
 	if err != nil {
 		err = l.judge(k, err)
 	}
@@ -120,7 +120,8 @@ func (l *link) settle(k kind, err error) error {
 	return err
 }
 
-// judge tells a refusal, which is the answer, from a cluster that is cut off.
+// judge distinguishes a refusal, which is an answer, from a cluster that is cut
+// off.
 func (l *link) judge(k kind, err error) error {
 	l.failed.Store(true)
 	var left *callerLeft
@@ -137,7 +138,8 @@ func (l *link) judge(k kind, err error) error {
 	return l.cluster.named(plain(err), k == update && !errors.Is(err, client.ErrNotSent))
 }
 
-// callerLeft is a caller's context that ended: no fault of the cluster's.
+// callerLeft reports that the caller's context ended, which is no failure of
+// the cluster.
 type callerLeft struct {
 	why  error
 	sent bool
@@ -145,13 +147,13 @@ type callerLeft struct {
 
 func (e *callerLeft) Error() string { return e.why.Error() }
 
-// lost: what was asked for up to now must not be sent any more.
+// lost: requests up to now must not be sent any more.
 func (l *link) lost() {
 	l.failed.Store(true)
 	l.epoch.Add(1)
 }
 
-// raise notes a revision that was seen.
+// raise records a revision that was seen.
 func (l *link) raise(revision int64) {
 	for {
 		now := l.floor.Load()
@@ -161,7 +163,8 @@ func (l *link) raise(revision int64) {
 	}
 }
 
-// saw notes a revision that was seen beside the carrier. It needs core.mu.
+// saw records a revision that was seen other than through the carrier. It needs
+// core.mu.
 func (l *link) saw(revision int64) {
 	l.raise(revision)
 	if l.by != nil {
@@ -186,7 +189,7 @@ func (l *link) close() {
 	}
 }
 
-// isCutOff tells errors that say nothing about the request, only that no answer came.
+// isCutOff reports errors that mean only that no answer came.
 func isCutOff(err error) bool {
 	for _, ended := range []error{
 		client.ErrSessionExpired, client.ErrSessionClosed, client.ErrSessionTaken,

@@ -5,25 +5,26 @@ import (
 	"slices"
 )
 
-// merger is the order of a feed: it takes what the watches of several clusters bring
-// and gives it out so that nothing comes before what it depends on. It does nothing by
-// itself, and knows no time.
+// merger is the order of a feed: it takes the events of the watches of several
+// clusters and releases each after those on which it depends. It is a pure
+// state machine without a clock.
 //
-// A dependency says: what cluster C shows from revision `from` on may be the effect of
-// a request of this client, and before that request the client had seen cluster A up
-// to revision needs[A]. So no event of C at or above `from` is given out before every
-// watch of A is past needs[A]: has given out all its events up to there, and is known to
-// have no others.
+// A dependency means: events of cluster C from revision `from` on may be
+// effects of a request of this client, and before that request the client had
+// seen cluster A up to revision needs[A]. So no event of C at or above `from`
+// is released before every watch of A is past needs[A]: all its events up to
+// there are released, and it is known to have no others.
 //
-// Why a feed goes on: number the dependencies in the order in which they were made, and
-// take the first that holds anything back. A watch of A isn't past needs[A]. Either it
-// has nothing waiting, and is asked how far it is (lacking), or an event at or below
-// needs[A] waits there. That was seen before the dependency was made; so what holds it
-// back has a `from` at or below what had been seen, and is an earlier one, which the
-// first has none of. Events are taken apart revision by revision for that. And what a
-// watch is known not to have counts at once, whether or not the event or the progress
-// that tells it is held back itself: two watches may both be held back until the other is
-// past a revision at which neither has anything.
+// Why a feed makes progress: number the dependencies in the order in which they
+// were made, and take the first that holds anything back. A watch of A isn't
+// past needs[A]. Either it has nothing waiting, and is asked for progress
+// (lacking), or an event at or below needs[A] waits there. That was seen before
+// the dependency was made; so a dependency that holds it back has a `from` at
+// or below the revision seen, and is an earlier one, which contradicts the
+// choice of the first. For that, events are split by revision. And the absence
+// of events of a watch counts at once, even if the event or the progress that
+// implies it is held back itself: two watches may both be held back until the
+// other is past a revision at which neither has anything.
 type merger struct {
 	lanes []*lane
 	deps  []dependency
@@ -32,18 +33,18 @@ type merger struct {
 // lane is one watch.
 type lane struct {
 	cluster int
-	past    int64 // all up to here was given out, or there was nothing; see reached
+	past    int64 // all events up to here were released; see reached
 	waiting []item
-	ended   bool // waiting is all that will come
+	ended   bool // no further items will be added
 }
 
-// item is what a watch brings of one revision, or its progress.
+// item is a watch's events of one revision, or its progress.
 type item struct {
 	lane     *lane
 	revision int64
 	what     Notification
 	progress bool
-	quiet    bool // progress that nobody asked for
+	quiet    bool // progress that was not requested
 }
 
 type dependency struct {
@@ -67,8 +68,8 @@ func (m *merger) bring(l *lane, it item) {
 	l.waiting = append(l.waiting, it)
 }
 
-// reached is the revision up to which all events of a watch have been given out, and
-// there are no others.
+// reached is the revision up to which all events of a watch have been released,
+// and there are no others.
 func (l *lane) reached() int64 {
 	at := l.past
 	for i := range l.waiting {
@@ -82,12 +83,12 @@ func (l *lane) reached() int64 {
 	return at
 }
 
-// idle tells that no event of a watch waits.
+// idle reports that no event of a watch waits.
 func (l *lane) idle() bool {
 	return !slices.ContainsFunc(l.waiting, func(it item) bool { return !it.progress && it.revision != atEnd })
 }
 
-// end lets a lane go once all that it has brought is given out.
+// end removes a lane once all its items are released.
 func (m *merger) end(l *lane) { l.ended = true }
 
 // depend adds a dependency; later ones have higher numbers.
@@ -97,7 +98,7 @@ func (m *merger) depend(d dependency) {
 	}
 }
 
-// take gives out what may be given out now, in order.
+// take releases the items that are free now, in order.
 func (m *merger) take() (out []item) {
 	for {
 		before := len(out)
@@ -119,8 +120,8 @@ func (m *merger) take() (out []item) {
 	return out
 }
 
-// free tells whether what a lane brings of a revision depends on nothing that is still
-// to come.
+// free reports whether a lane's events of a revision depend on no event that is
+// still to come.
 func (m *merger) free(l *lane, revision int64) bool {
 	for i := range m.deps {
 		d := &m.deps[i]
@@ -145,8 +146,8 @@ func (m *merger) forget() {
 	m.deps = slices.DeleteFunc(m.deps, func(d dependency) bool { return m.met(&d) })
 }
 
-// lacking are the clusters whose watches hold others back: they should say how far they
-// are.
+// lacking are the clusters whose watches hold others back: they are asked for
+// progress.
 func (m *merger) lacking() (clusters []int) {
 	for i := range m.deps {
 		d := &m.deps[i]
@@ -166,6 +167,6 @@ func (m *merger) lacking() (clusters []int) {
 	return clusters
 }
 
-// atEnd is the revision of an item that comes behind all events of its watch, and
-// depends on nothing: why it has ended.
+// atEnd is the revision of the item with the reason of a watch's end, which
+// comes after all its events and depends on nothing.
 const atEnd = math.MinInt64

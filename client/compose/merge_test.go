@@ -31,7 +31,7 @@ func TestMergerHoldsBack(t *testing.T) {
 	require.Empty(t, m.lacking())
 }
 
-// A watch that ends gives out what it has, and holds nobody back any more.
+// A watch that ends releases its events, and holds no other back any more.
 func TestMergerReleases(t *testing.T) {
 	var m merger
 	eu, us := m.add(0, 0), m.add(1, 0)
@@ -44,16 +44,16 @@ func TestMergerReleases(t *testing.T) {
 	require.Equal(t, []*lane{us}, m.lanes)
 }
 
-// TestMergerDrawn has a client write, and others between, to three clusters, whose
-// events come as they like. The client's own writes come out in the order in which they
-// were made, each behind all that the client had seen elsewhere; and everything comes
-// out in the end.
+// TestMergerDrawn has a client and others write to three clusters, whose events
+// arrive in any interleaving. The client's own writes are released in the order
+// in which they were made, each after all that the client had seen of other
+// clusters; and everything is released in the end.
 func TestMergerDrawn(t *testing.T) {
 	const clusters = 3
 	type event struct {
 		cluster int
 		rev     int64
-		own     int // 0: somebody else's; else its place in the client's order
+		own     int // 0: another client's; else its place in the client's order
 		needs   []int64
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -65,7 +65,7 @@ func TestMergerDrawn(t *testing.T) {
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			c := rapid.IntRange(0, clusters-1).Draw(t, "cluster")
 			switch rapid.IntRange(0, 2).Draw(t, "step") {
-			case 0: // somebody else writes
+			case 0: // another client writes
 				revs[c]++
 				logs[c] = append(logs[c], event{cluster: c, rev: revs[c]})
 				continue
@@ -143,9 +143,9 @@ func TestMergerDrawn(t *testing.T) {
 	})
 }
 
-// TestMergerGoesOn has a client read and write in turns in several clusters, where others
-// write too, mostly to keys that nobody watches. Watches say how far they are when they
-// are asked, and not else. What has been brought comes out, in the order that the
+// TestMergerGoesOn has a client read and write in turns in several clusters,
+// where others write too, mostly to keys that are not watched. Watches send
+// progress only on request. All events are released, in the order that the
 // client's requests demand.
 func TestMergerGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -161,7 +161,7 @@ func TestMergerGoesOn(t *testing.T) {
 			lane     *lane
 			revision int64
 		}
-		var under []event // not brought yet, in the order in which they happened
+		var under []event // not delivered yet, in the order in which they happened
 		var deps []dependency
 		var out []item
 		var known []int // dependencies when each of them came out
@@ -209,7 +209,7 @@ func TestMergerGoesOn(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			c := rapid.IntRange(0, clusters-1).Draw(t, "cluster")
 			switch rapid.IntRange(0, 4).Draw(t, "step") {
-			case 0, 1: // somebody else writes
+			case 0, 1: // another client writes
 				change(c)
 			case 2: // the client writes
 				d := dependency{cluster: c, from: seen[c] + 1, needs: slices.Clone(seen)}

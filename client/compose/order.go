@@ -12,10 +12,10 @@ import (
 // core is one logical client: it drives the algorithm, and keeps the requests that
 // have to wait.
 //
-// Whoever sends a request holds mu from asking the algorithm until the request has
-// its place at its link. Answers never take mu, because a send may wait for room in
-// a session while holding it, and room comes from answers; they leave numbers behind
-// (link) that the next who holds mu collects.
+// A sender holds mu from asking the algorithm until the request has its place
+// at its link. Answers never take mu, because a send may wait for space in a
+// session while holding it, and answers free that space; they update counters
+// (link) that the next holder of mu collects.
 type core struct {
 	cfg    Config
 	routes *routing
@@ -35,23 +35,23 @@ type core struct {
 	closed  bool
 	feeds   map[*Feed]struct{}
 	ran     *link         // where the latest request went
-	led     bool          // the feeds know of the present run of updates
-	space   chan struct{} // callers wait on it for room in the queue
+	led     bool          // the present run of updates was passed to the feeds
+	space   chan struct{} // callers wait on it for space in the queue
 }
 
-// request is one that needs more than a place in a session: because it waits, or
-// because its answer has to be dealt with.
+// request is one that needs more than a place in a session: because it waits,
+// or because its answer has to be processed.
 type request struct {
 	placement
 	kind  kind
 	act   action // once it is sent
 	epoch uint64
-	// by is when its cluster must have answered, from when the request waits for nothing
-	// else than that cluster; zero as long as it waits for others.
+	// by is the deadline for its cluster's answer, set when the request waits
+	// for that cluster alone; zero as long as it waits for others.
 	by time.Time
-	// session, if it goes through one: it is not sent when that has ended.
+	// session, if it goes through one: it is not sent once that has ended.
 	session *Session
-	// done has the answer. It is called once, and must not wait.
+	// done has the answer. It is called once, and must not block.
 	done func(proto.Message, error)
 }
 
@@ -67,7 +67,7 @@ func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) 
 	return c
 }
 
-// collect tells the algorithm what answers have left behind. It needs mu.
+// collect passes the counted answers to the algorithm. It needs mu.
 func (c *core) collect(target int) {
 	if last := c.algo.last; last >= 0 && (last != target || c.algo.waiting > 0) {
 		c.algo.responded(c.links[last].takeAnswers())
@@ -131,7 +131,7 @@ func (c *core) direct(r *request) *calls {
 	return e
 }
 
-// sending notes where a request goes, for the feeds. It needs mu.
+// sending records the cluster of a request, for the feeds. It needs mu.
 func (c *core) sending(l *link, k kind) {
 	if c.ran != l {
 		c.ran, c.led = l, false
@@ -141,8 +141,8 @@ func (c *core) sending(l *link, k kind) {
 	}
 }
 
-// quick gives a request of one key its place in a session, if it needn't wait: act
-// tells how to send it, and mu is held if it isn't wait.
+// quick gives a request of one key its place in a session, if it needn't wait:
+// act is the way to send it, and mu is held if it isn't wait.
 func (c *core) quick(r *route, k kind) (ch *channel, act action) {
 	c.mu.Lock()
 	ch, ok := c.links[r.cluster].by.(*channel)
@@ -167,7 +167,7 @@ func (c *core) enqueue(r *request) {
 	}
 }
 
-// pump sends what waits, one behind the other, until nothing does.
+// pump sends the waiting requests, one after the other, until none waits.
 func (c *core) pump() {
 	for {
 		c.mu.Lock()
@@ -203,7 +203,8 @@ func (c *core) pump() {
 	}
 }
 
-// next tries to send the first of those that wait. It needs mu, and gives it back.
+// next tries to send the first of those that wait. It needs mu, and releases
+// it.
 func (c *core) next(r *request, l *link) {
 	c.collect(r.cluster)
 	r.act = c.algo.retry(r.cluster, r.kind)
@@ -226,8 +227,8 @@ func (c *core) next(r *request, l *link) {
 	}
 }
 
-// drop ends the first request that waits without sending it. It needs mu, and gives
-// it back.
+// drop ends the first request that waits without sending it. It needs mu, and
+// releases it.
 func (c *core) drop(r *request, why error) {
 	c.algo.dropped()
 	c.shift()
@@ -273,9 +274,9 @@ func (c *core) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// behind is for what concerns all clusters, and comes behind all that was sent before. It
-// waits for that, at most for half of the time that a cluster has for an answer; the
-// context has what is left of it.
+// behind is for operations on all clusters, which come after all earlier
+// requests. It waits for those, at most for half of the time that a cluster has
+// for an answer; the context gets the remaining time.
 func (c *Client) behind(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	timeout := c.core.cfg.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -284,7 +285,7 @@ func (c *Client) behind(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, cancel, c.flush(half)
 }
 
-// flush waits until all that was sent before is answered.
+// flush waits until all earlier requests are answered.
 func (c *Client) flush(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
@@ -303,7 +304,8 @@ func (c *Client) flush(ctx context.Context) error {
 	return err
 }
 
-// saw notes that the client was shown a state of a cluster that was no answer.
+// saw records that the client has seen a state of a cluster other than by an
+// answer.
 func (c *core) saw(target int, revision int64) {
 	c.mu.Lock()
 	c.links[target].saw(revision)

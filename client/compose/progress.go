@@ -8,12 +8,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// askAgain is how often a cluster is asked how far it is while others wait for it.
+// askAgain is the interval at which a cluster is asked for progress while
+// others wait for it.
 const askAgain = 20 * time.Millisecond
 
-// ask asks a cluster of a feed how far its watches are: whenever others wait for it,
-// and, so that its silence is noticed, now and then. It ends the part that keeps
-// silent.
+// ask requests progress of a cluster of a feed: whenever others wait for it,
+// and, to detect silence, periodically. It ends a part that doesn't answer.
 func (p *part) ask() {
 	defer func() { _ = p.by.Close() }()
 	timeout := p.f.c.core.cfg.Timeout
@@ -51,7 +51,7 @@ func (p *part) ask() {
 	}
 }
 
-// hurry makes ask ask.
+// hurry triggers a request for progress.
 func (p *part) hurry() {
 	select {
 	case p.nudge <- struct{}{}:
@@ -59,7 +59,7 @@ func (p *part) hurry() {
 	}
 }
 
-// fail ends the watches of a cluster that keeps silent.
+// fail ends the watches of a silent cluster.
 func (p *part) fail() {
 	p.f.c.core.cfg.Logger.Warn("the watches of a cluster have ended", zap.String("cluster", p.of.name))
 	p.f.mu.Lock()

@@ -76,8 +76,8 @@ type segment struct {
 	from, to string // "" as to: no end
 }
 
-// segments cuts a range into what its routes have of it, in the order of the keys.
-// gaps tells whether there are parts without a route. to "" means no end.
+// segments cuts a range into the parts of its routes, in the order of the keys.
+// gaps reports whether there are parts without a route. to "" means no end.
 func (t *routing) segments(from, to string) (all []segment, gaps bool) {
 	cuts := []string{from}
 	for i := range t.routes {
@@ -112,8 +112,9 @@ func (s *segment) joins(r *route) bool {
 	return s.route == r || s.cluster == r.cluster && !s.strip && !r.strip
 }
 
-// whole is the one segment of a range, or the reason why there isn't one.
-func (t *routing) whole(key, end []byte) (segment, error) {
+// single is the only segment of a range, or an error if there isn't exactly
+// one.
+func (t *routing) single(key, end []byte) (segment, error) {
 	if len(end) == 0 {
 		r, err := t.of(string(key))
 		return segment{route: r, from: string(key)}, err
@@ -139,7 +140,7 @@ func bounds(key, end []byte) (from, to string) {
 	return string(key), string(end)
 }
 
-// there is a segment in the words of its cluster.
+// there translates a segment into its cluster's keys.
 func (s *segment) there() (key, end []byte) {
 	from, to := s.from, s.to
 	if s.strip {
@@ -159,7 +160,7 @@ func (s *segment) there() (key, end []byte) {
 	return []byte(from), []byte(to)
 }
 
-// here is a key of the route's cluster in the words of the composition.
+// here translates a key of the route's cluster into the composition's.
 func (r *route) here(key []byte) []byte {
 	if !r.strip {
 		return key
@@ -167,7 +168,7 @@ func (r *route) here(key []byte) []byte {
 	return append(append(make([]byte, 0, len(r.prefix)+len(key)), r.prefix...), key...)
 }
 
-// keyThere is one key in the words of its cluster.
+// keyThere translates one key into its cluster's.
 func (r *route) keyThere(key string) string {
 	if r.strip {
 		return key[len(r.prefix):]

@@ -37,8 +37,9 @@ func TestLongestPrefix(t *testing.T) {
 	require.ErrorContains(t, err, "two routes")
 }
 
-// TestSegmentsDrawn cuts ranges up and asks of every key near the cuts whether it is in
-// the segment that its own route says, and in the range there if it is in the one here.
+// TestSegmentsDrawn cuts ranges and checks that every key near the cuts is in
+// the segment of its own route, and in the translated range if it is in the
+// original one.
 func TestSegmentsDrawn(t *testing.T) {
 	alphabet := rapid.StringOfN(rapid.RuneFrom([]rune("ab\xff")), 0, 3, 3)
 	rapid.Check(t, func(t *rapid.T) {
@@ -159,7 +160,7 @@ func TestMergeDrawn(t *testing.T) {
 	})
 }
 
-// answerTo is what etcd would answer. Equals are in the order of their keys.
+// answerTo is etcd's answer. Equals are in the order of their keys.
 func answerTo(s *span, kvs []*mvccpb.KeyValue) *pb.RangeResponse {
 	kvs = append([]*mvccpb.KeyValue(nil), kvs...)
 	(&span{asked: &pb.RangeRequest{}}).sort(kvs)

@@ -24,9 +24,9 @@ import (
 // ErrSessionExpired. A key that is put with client.Ephemeral(), or with
 // clientv3.WithLease of the session's ID, goes with the session.
 //
-// The keys go at one revision in each cluster. Between clusters there is no common
-// moment: a cluster that is cut off keeps its keys until the lease has run out there,
-// at most the TTL after the session's last sign of life there.
+// The keys go at one revision in each cluster. The clusters don't delete at the
+// same time: a cluster that is cut off keeps its keys until the lease has
+// expired there, at most the TTL after the session's last contact there.
 type Session struct {
 	*Client
 	id     clientv3.LeaseID
@@ -36,7 +36,7 @@ type Session struct {
 	err    atomic.Pointer[error]
 	once   sync.Once
 	done   chan struct{}
-	kept   chan struct{} // closed when nobody keeps the leases any more
+	kept   chan struct{} // closed when the leases are not kept alive any more
 }
 
 // SessionOption changes one session.
@@ -47,8 +47,8 @@ type sessionOptions struct {
 	clusters []string
 }
 
-// WithTTL sets how long the session outlives its last sign of life: whole seconds, 30 s
-// without this option.
+// WithTTL sets the time for which the session survives without contact to a
+// cluster: whole seconds, 30 s without this option.
 func WithTTL(ttl time.Duration) SessionOption {
 	return SessionOption{func(o *sessionOptions) { o.ttl = ttl }}
 }
@@ -112,7 +112,7 @@ func (s *shared) named(names []string) ([]*cluster, error) {
 	return in, nil
 }
 
-// keep is the session's life.
+// keep runs for the life of the session.
 func (s *Session) keep(ctx context.Context) {
 	defer close(s.kept)
 	defer context.AfterFunc(s.core.ctx, func() { s.end(ErrClosed) })()
@@ -133,7 +133,7 @@ func (s *Session) end(why error) {
 	})
 }
 
-// in tells whether the session has a lease in a cluster.
+// in reports whether the session has a lease in a cluster.
 func (s *Session) in(at int) bool {
 	return slices.ContainsFunc(s.keeper.in, func(of *cluster) bool { return of.at == at })
 }
@@ -141,10 +141,10 @@ func (s *Session) in(at int) bool {
 // ID is the number of the session's leases, the same in every cluster.
 func (s *Session) ID() clientv3.LeaseID { return s.id }
 
-// TTL is how long the session outlives its last sign of life.
+// TTL is the session's time to live.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
-// Done is closed when the session has ended; Err tells why.
+// Done is closed when the session has ended; Err has the reason.
 func (s *Session) Done() <-chan struct{} {
 	if s.done == nil {
 		ended := make(chan struct{})
@@ -166,11 +166,11 @@ func (s *Session) Err() error {
 	return nil
 }
 
-// look asks the clusters whether they still have the lease, without waiting.
+// look checks the lease in all clusters, without waiting.
 func (s *Session) look() { s.keeper.lookNow() }
 
-// Close ends the session in all clusters, behind its client's requests. The error
-// names clusters that were not reached: there the lease runs out.
+// Close ends the session in all clusters, after its client's requests. The
+// error names clusters that were not reached: there the lease expires.
 func (s *Session) Close(ctx context.Context) error {
 	if s.done == nil {
 		return errZero
@@ -184,7 +184,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.end(client.ErrSessionClosed)
 	<-s.kept
 	errs := slices.DeleteFunc(s.core.revoke(ctx, s.keeper.in, s.id), func(err error) bool {
-		return errors.Is(err, rpctypes.ErrLeaseNotFound) // it has just run out
+		return errors.Is(err, rpctypes.ErrLeaseNotFound) // it has just expired
 	})
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("compose: closing a session: %w", err)

@@ -14,17 +14,17 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// span is a read of a range over several routes, as a read of each, in the order of
-// the keys. They are requests as all others: each that changes cluster is synced, and
-// waits for the one before. So the answer is not of one moment, but what any client
-// would have found that read piece by piece.
+// span is a read of a range over several routes, as a read of each, in the
+// order of the keys. They are requests as all others: each that changes cluster
+// is synced, and waits for the one before. So the answer is not of one point in
+// time, but that of a client that reads piece by piece.
 type span struct {
 	asked  *pb.RangeRequest
 	pieces []segment
 	kind   kind // of the reads of the pieces
 }
 
-// span cuts a read up. Nil: there is nothing to cut.
+// span cuts a read up. Nil: no cut is needed.
 func (t *routing) span(q *pb.RangeRequest) (*span, error) {
 	from, to := bounds(q.Key, q.RangeEnd)
 	pieces, gaps := t.segments(from, to)
@@ -120,7 +120,7 @@ func (s *span) merge(answers []*pb.RangeResponse) *pb.RangeResponse {
 	return all
 }
 
-// sort does what etcd does: by keys unless asked otherwise, upwards unless asked
+// sort sorts as etcd does: by keys unless asked otherwise, upwards unless asked
 // otherwise.
 func (s *span) sort(kvs []*mvccpb.KeyValue) {
 	by := func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) }

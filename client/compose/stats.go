@@ -1,14 +1,14 @@
 package compose
 
-// Stats counts what a client has done since it was made.
+// Stats are a client's counters since it was made.
 type Stats struct {
 	// Reads and Updates that callers asked for and that were sent.
 	Reads, Updates int64
 	// Switches to another cluster than that of the request before; the first
 	// request of all is one.
 	Switches int64
-	// Syncs are reads that were synced because they were the first behind a switch,
-	// or because Sync or Synced wanted it.
+	// Syncs are reads that were synced because they were the first after a
+	// switch, or because of Sync or Synced.
 	Syncs int64
 	// Resyncs are syncs for other reasons: a failure before, or an event that was
 	// delivered of another cluster.

@@ -9,15 +9,15 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// placement is a message in the words of its cluster.
+// placement is a message translated for its cluster.
 type placement struct {
 	cluster int
 	message proto.Message
-	// back turns the answer into the composition's words. Nil: it needs none.
+	// back translates the answer into the composition's keys. Nil: not needed.
 	back func(proto.Message)
 }
 
-// place turns a message into the words of its cluster. It may change the message.
+// place translates a message for its cluster. It may change the message.
 func (t *routing) place(m proto.Message) (placement, error) {
 	var r *route
 	var err error
@@ -39,7 +39,7 @@ func (t *routing) place(m proto.Message) (placement, error) {
 	return placement{cluster: r.cluster, message: m, back: r.back()}, nil
 }
 
-// rename turns a key or range into the words of its cluster.
+// rename translates a key or range for its cluster.
 func (t *routing) rename(key, end *[]byte) (*route, error) {
 	if end == nil || len(*end) == 0 {
 		r, err := t.of(string(*key))
@@ -48,7 +48,7 @@ func (t *routing) rename(key, end *[]byte) (*route, error) {
 		}
 		return r, err
 	}
-	s, err := t.whole(*key, *end)
+	s, err := t.single(*key, *end)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (t *routing) rename(key, end *[]byte) (*route, error) {
 	return s.route, nil
 }
 
-// placed is a transaction's way through the routes: all its keys must live in one
+// placed collects the routes of a transaction: all its keys must live in one
 // cluster, each with a route of its own.
 type placed struct {
 	t        *routing
@@ -133,7 +133,7 @@ func (p *placed) key(key, end *[]byte) (*route, error) {
 	return r, nil
 }
 
-// backTxn turns the answers of the branch that was taken.
+// backTxn translates the answers of the branch that was taken.
 func (p *placed) backTxn(m *pb.TxnRequest, a *pb.TxnResponse) {
 	ops := m.Failure
 	if a.Succeeded {
@@ -191,7 +191,7 @@ func (r *route) turnOne(kv *mvccpb.KeyValue) {
 	}
 }
 
-// kindOf is what a message is to the order.
+// kindOf is a message's kind for the order.
 func kindOf(m proto.Message) kind {
 	switch m := m.(type) {
 	case *pb.RangeRequest:

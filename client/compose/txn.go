@@ -9,14 +9,14 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// txn is etcd's way of building a transaction, over a composition. The error is kept
-// beside it: etcd's client would take a cluster's name off it.
+// txn is etcd's way of building a transaction, over a composition. The error is
+// kept beside it: etcd's client would remove a cluster's name from it.
 type txn struct {
 	inner clientv3.Txn
 	over  *txnOver
 }
 
-// txnOver is as much of etcd's KV service as a transaction needs.
+// txnOver is the part of etcd's KV service that a transaction needs.
 type txnOver struct {
 	pb.KVClient
 	c   *Client

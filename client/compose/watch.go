@@ -14,10 +14,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Watch watches a key, or a range that lies in one cluster, as etcd's Watcher does. It
-// begins behind all that the client has seen, and what it delivers, the client has
-// seen. The order of its events and those of other clusters is not its to keep: that
-// is a Feed's.
+// Watch watches a key, or a range that lies in one cluster, as etcd's Watcher
+// does. It begins after the revision that the client has seen, and its events
+// count as seen. It doesn't order its events with those of other clusters: a
+// Feed does.
 func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	seg, err := c.watched(key, opts)
 	if err != nil {
@@ -57,13 +57,13 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 	return out
 }
 
-// watched is the one segment that a watch is about.
+// watched is the segment of a watch.
 func (c *Client) watched(key string, opts []clientv3.OpOption) (segment, error) {
 	if err := c.check(); err != nil {
 		return segment{}, err
 	}
 	op := clientv3.OpWatch(key, opts...)
-	return c.core.routes.whole(op.KeyBytes(), op.RangeBytes())
+	return c.core.routes.single(op.KeyBytes(), op.RangeBytes())
 }
 
 // watchContext is the same for all watches of one stream: progress is asked for, and
@@ -88,8 +88,8 @@ type tail struct {
 	opts []clientv3.OpOption
 	// next is the revision to go on with, 0 as long as it is that of the opening.
 	next int64
-	// after is what the client had seen when it asked: no event at or below it is
-	// news, unless it was asked for.
+	// after is the revision that the client had seen at the request: no event
+	// at or below it is delivered, unless it was requested.
 	after int64
 	// by carries it; nil: the cluster's client.
 	by     clientv3.Watcher
@@ -107,9 +107,10 @@ func (c *core) tail(seg segment, opts []clientv3.OpOption) *tail {
 	return w
 }
 
-// run hands over what comes until deliver says no, nil, or the cluster could not be
-// brought to serve the watch for Config.Timeout: an error that names it. An end that the
-// server wanted, as for a revision that is compacted, is handed over, and is the end.
+// run delivers responses until deliver returns false: nil, or until the cluster
+// has not served the watch for Config.Timeout: an error that names it. A
+// cancellation by the server, as for a compacted revision, is delivered, and
+// ends it.
 func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
 	began := time.Now() // to open the watch
 	for {
@@ -147,7 +148,8 @@ type watchEnded struct{ last clientv3.WatchResponse }
 
 func (e *watchEnded) Error() string { return "the watch has ended: " + e.last.Err().Error() }
 
-// open opens the watch, by a time, and reads it until it ends: nil if deliver said no.
+// open opens the watch, by a time, and reads it until it ends: nil if deliver
+// returned false.
 func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.WatchResponse) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -192,8 +194,8 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 
 var errWatchBroken = errors.New("the watch was broken off")
 
-// turn puts a response into the words of the composition, and tells whether nothing
-// of it is left.
+// turn translates a response into the composition's keys, and reports whether
+// it is empty then.
 func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	switch {
 	case r.Created:
@@ -218,7 +220,7 @@ func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	return len(news) == 0
 }
 
-// event puts an event, which is nobody else's, into the words of the composition.
+// event translates an event, which is not shared, into the composition's keys.
 func (r *route) event(e *clientv3.Event) *clientv3.Event {
 	if r.strip {
 		r.turnOne(e.Kv)
@@ -227,8 +229,8 @@ func (r *route) event(e *clientv3.Event) *clientv3.Event {
 	return e
 }
 
-// refused is a watch that ends with an error. Only etcd's client can make the response
-// that says so.
+// refused is a watch that ends with an error. Only etcd's client can make such
+// a response.
 func refused(ctx context.Context, err error) clientv3.WatchChan {
 	w := clientv3.NewWatchFromWatchClient(refuser{err}, clientv3.NewCtxClient(ctx))
 	return w.Watch(ctx, "refused")
@@ -240,7 +242,7 @@ func (r refuser) Watch(context.Context, ...grpc.CallOption) (grpc.BidiStreamingC
 	return nil, &final{r.err}
 }
 
-// final is an error that etcd's watcher doesn't take for a reason to try again.
+// final is an error on which etcd's watcher doesn't retry.
 type final struct{ error }
 
 func (f *final) GRPCStatus() *status.Status {

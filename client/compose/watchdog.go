@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watchdog notices clusters that keep silent on what a session has sent them: the
-// session would wait for as long as it lives. One serves all forks of a client, so
+// watchdog detects clusters that don't answer the requests of a session: the
+// session itself would wait for its TTL. One serves all forks of a client, so
 // that a request costs no timer.
 type watchdog struct {
 	silence time.Duration
@@ -16,8 +16,8 @@ type watchdog struct {
 	running  bool
 }
 
-// looks within the time of silence. A channel is given up between two of them before that
-// time is over and its end.
+// looks within the timeout. A channel is abandoned at most one interval between
+// looks before the timeout ends.
 const looks = 32
 
 func newWatchdog(silence time.Duration) *watchdog {
@@ -41,8 +41,8 @@ func (w *watchdog) remove(ch *channel) {
 	w.mu.Unlock()
 }
 
-// hurry has a channel given up by a time, if it keeps silent until then: it was waited for
-// before it was opened.
+// hurry sets the time by which a silent channel is abandoned: part of the
+// timeout was spent before it was opened.
 func (w *watchdog) hurry(ch *channel, by time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,14 +77,14 @@ func (w *watchdog) run() {
 	}
 }
 
-// silence is for how long nothing has been answered though something was asked, as far as
-// looks from time to time tell. It is rather thought longer than it is.
+// silence is the time without an answer to an outstanding request, estimated by
+// periodic looks. The estimate is never too short.
 type silence struct {
 	since time.Time // not after it began
 	got   int64     // answers by then
 }
 
-// look is told what has been sent and answered up to now, and when it was last told so.
+// look updates the estimate with the counts of sent and answered requests.
 func (s *silence) look(before, now time.Time, sent, got int64) time.Duration {
 	switch {
 	case sent <= got:

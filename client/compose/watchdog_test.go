@@ -8,15 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What looks from time to time tell of a silence is not shorter than it is, and at most
-// two pauses between looks longer.
+// The estimate of a silence is never too short, and at most two intervals
+// between looks too long.
 func TestSilence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const pause = 10 * time.Millisecond
 		now := time.Unix(1000, 0)
 		looked, silent := now, silence{since: now}
 		var sent, got int64
-		began := now // the silence, if something is owed
+		began := now // the silence, if a request is outstanding
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			next := looked.Add(pause)
 			at := now.Add(time.Duration(rapid.Int64Range(0, int64(next.Sub(now))).Draw(t, "later")))

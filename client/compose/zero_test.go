@@ -12,7 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// Zero values say that they are: no method panics, or waits for ever.
+// Zero values return errors: no method panics, or waits for ever.
 func TestZeroValues(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Barrier holds its participants back until all have entered.
+// Barrier blocks its participants until all have entered.
 type Barrier struct {
 	client handle
 	root   string
@@ -19,7 +19,8 @@ func NewBarrier(c Client, root string) *Barrier {
 	return &Barrier{client: handle{c, c}, root: rootOf("barrier", root)}
 }
 
-// SetThreshold says how many must come. It must have been said before the first Enter.
+// SetThreshold sets the number of participants. It must be called before the
+// first Enter.
 func (b *Barrier) SetThreshold(ctx context.Context, n int) error {
 	if _, err := b.client.Put(ctx, b.root+"threshold", strconv.Itoa(n)); err != nil {
 		return fmt.Errorf("recipes: setting up the barrier %s: %w", b.root, err)
@@ -27,9 +28,9 @@ func (b *Barrier) SetThreshold(ctx context.Context, n int) error {
 	return nil
 }
 
-// Enter waits until as many as the threshold are here. A participant counts once, however
-// often it enters, as long as its lease lasts. When the context ends first, it doesn't
-// count any longer.
+// Enter waits until as many participants as the threshold have entered. A
+// participant counts once, however often it enters, as long as its lease lasts.
+// When the context ends first, it doesn't count any longer.
 func (b *Barrier) Enter(ctx context.Context, id string, lease clientv3.LeaseID) error {
 	who, err := participant(id, lease)
 	if err == nil {
@@ -56,8 +57,8 @@ func (b *Barrier) Leave(ctx context.Context, id string) error {
 	return nil
 }
 
-// Close closes the barrier for those who come later, without asking who is here: the
-// other way to use it again.
+// Close closes the barrier for later participants, without waiting for the
+// present ones: the other way to reuse it.
 func (b *Barrier) Close(ctx context.Context) error {
 	_, err := b.client.Delete(ctx, b.root+"here/", clientv3.WithPrefix())
 	if err == nil {

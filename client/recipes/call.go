@@ -72,17 +72,18 @@ func (h handle) Watch(ctx context.Context, key string, opts ...clientv3.OpOption
 	return h.watcher.Watch(ctx, key, opts...)
 }
 
-// ErrUnhandled: the call was taken for one on plain keys. The extension isn't
+// ErrUnhandled: the call was executed on plain keys. The extension isn't
 // registered, or this client hasn't acknowledged it; [Register] does both.
 var ErrUnhandled = errors.New("no extension has handled the call")
 
 // metadataLease names the lease that a call comes with.
 const metadataLease = "stoa-lease"
 
-// WithLease gives a lease to every gRPC call and watch made with the context, for
-// extensions that tie keys to the client (monitor) when a request itself has no lease, as
-// watches have none. The recipes of this package don't need it: they take the lease as an
-// argument. Nor do sessions: what goes over one comes with the session's lease.
+// WithLease gives a lease to every gRPC call and watch made with the context,
+// for extensions that tie keys to the client (monitor) when a request itself
+// has no lease, as watches have none. The recipes of this package don't need
+// it: they take the lease as an argument. Nor do sessions: their requests carry
+// the session's lease.
 func WithLease(ctx context.Context, lease clientv3.LeaseID) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy
 	if md == nil {
@@ -99,8 +100,8 @@ func rootOf(recipe, root string) string {
 	return root
 }
 
-// call makes a put that an extension handles and returns the value that it answers, nil
-// if it answers none.
+// call makes a put that an extension handles and returns the value of its
+// answer, nil if it has none.
 func call(ctx context.Context, kv KV, key, value string, opts ...clientv3.OpOption) (*mvccpb.KeyValue, error) {
 	resp, err := kv.Put(ctx, key, value, opts...)
 	if err != nil {
@@ -149,12 +150,13 @@ func await(ctx context.Context, w Watcher, key string) (*mvccpb.KeyValue, error)
 	return kv, err
 }
 
-// patience is how long a call goes on for tidiness after its context has ended.
-const patience = 2 * time.Second
+// cleanupTimeout bounds the cleanup of a call after its context has ended.
+const cleanupTimeout = 2 * time.Second
 
-// open opens a watch, which doesn't end with the context. It doesn't return before the
-// server has answered, even if the context ends: otherwise what forget does could overtake
-// the opening, and the server would keep a place for somebody who is gone.
+// open opens a watch, which doesn't end with the context. It doesn't return
+// before the server has answered, even if the context ends: otherwise the
+// deletes of forget could overtake the opening, and the server would keep a
+// place for a participant that has left.
 func open(ctx context.Context, w Watcher, key string, opts ...clientv3.OpOption) (clientv3.WatchChan, context.CancelFunc, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -169,14 +171,14 @@ func open(ctx context.Context, w Watcher, key string, opts ...clientv3.OpOption)
 	}
 	select {
 	case <-opened:
-	case <-time.After(patience):
+	case <-time.After(cleanupTimeout):
 	}
 	stop()
 	return nil, nil, ctx.Err()
 }
 
-// first returns the first key-value that a watch is given, and the events that came with
-// it.
+// first returns the first key-value that a watch delivers, and the events of
+// the same response.
 func first(ctx context.Context, ch clientv3.WatchChan) (*mvccpb.KeyValue, []*clientv3.Event, error) {
 	for {
 		select {
@@ -198,17 +200,17 @@ func first(ctx context.Context, ch clientv3.WatchChan) (*mvccpb.KeyValue, []*cli
 	}
 }
 
-// forget is what a call that waits does for tidiness after it has failed: nobody waits any
-// more. The lease does the same if this can't.
+// forget deletes the keys of a waiting call after it has failed. If it fails
+// too, the lease's expiry deletes them.
 func forget(ctx context.Context, kv KV, keys ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	for _, key := range keys {
 		kv.Delete(ctx, key)
 	}
 }
 
-// participant is the end of a key that says who calls, and by which lease.
+// participant is the suffix of a key that names the participant and its lease.
 func participant(id string, lease clientv3.LeaseID) (string, error) {
 	if err := checkName("id", id); err != nil {
 		return "", err

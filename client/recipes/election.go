@@ -21,16 +21,17 @@ type Election struct {
 // ErrNoLeader: the election has no leader.
 var ErrNoLeader = errors.New("there is no leader")
 
-// NewElection returns the election at a root, for a candidate of this name whose life is
-// the lease.
+// NewElection returns the election at a root, for a candidate of this name with
+// this lease.
 func NewElection(c Client, root, name string, lease clientv3.LeaseID) *Election {
 	return &Election{client: handle{c, c}, root: rootOf("election", root), id: fmt.Sprintf("%s-%x", name, int64(lease)), lease: lease}
 }
 
-// Leadership is what a won campaign comes to.
+// Leadership is the result of a won campaign.
 type Leadership struct {
-	// Revision grows from leader to leader. What a leader writes elsewhere can carry it,
-	// to be refused after a later one's.
+	// Revision grows from leader to leader. It can fence a leader's writes to
+	// other systems: those of an earlier leader are refused after a later
+	// one's.
 	Revision int64
 
 	lost chan struct{}
@@ -71,7 +72,8 @@ func (e *Election) stand(ctx context.Context) (clientv3.WatchChan, context.Cance
 	return ch, stop, err
 }
 
-// guard waits for the end of the leadership, or for not being able to see it.
+// guard waits for the end of the leadership, or of the watch that would show
+// it.
 func (l *Leadership) guard(events []*clientv3.Event, ch clientv3.WatchChan) {
 	defer close(l.lost)
 	defer l.stop()
@@ -84,9 +86,9 @@ func (l *Leadership) guard(events []*clientv3.Event, ch clientv3.WatchChan) {
 	}
 }
 
-// Lost is closed when the leadership has ended, for whatever reason. It is late by as long
-// as the news take: a leader that is cut off hears of it when it is back, so its own end is
-// its lease's.
+// Lost is closed when the leadership has ended, for any reason. It is delayed
+// by the notification: a leader that is partitioned from the cluster learns of
+// it after reconnecting, so it must stop when its lease has expired.
 func (l *Leadership) Lost() <-chan struct{} {
 	if l.lost == nil {
 		never := make(chan struct{})

@@ -52,7 +52,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// begin is what every example does first: register what it uses.
+// begin registers the recipes of an example.
 func begin(names ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	if err := recipes.Register(ctx, cli, names...); err != nil {
@@ -164,9 +164,9 @@ func ExampleBarrier_Close() {
 	fmt.Println(b.Enter(ctx, "b", 0)) // it is open
 
 	fmt.Println(b.Close(ctx))
-	impatient, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
-	fmt.Println(errors.Is(b.Enter(impatient, "c", 0), context.DeadlineExceeded)) // closed, and a and b don't count any more
+	fmt.Println(errors.Is(b.Enter(short, "c", 0), context.DeadlineExceeded)) // closed, and a and b don't count any more
 	fmt.Println(b.Close(ctx))
 	// Output:
 	// <nil>
@@ -217,7 +217,7 @@ func ExampleElection() {
 	select {
 	case <-leadership.Lost():
 		log.Fatal("lost at once")
-	default: // lead, and tell others leadership.Revision
+	default: // lead, and pass on leadership.Revision
 	}
 	fmt.Println(leadership.Resign(ctx))
 	_, err = e.Leader(ctx)

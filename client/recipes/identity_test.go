@@ -16,8 +16,8 @@ import (
 	"github.com/stoa-kv/stoa/client/recipes"
 )
 
-// A client says once who it is, and every recipe knows it: by gRPC calls and watches of
-// stoa's client and of etcd's, and by a session of either.
+// A client is named once, and every recipe uses that name: by gRPC calls and
+// watches of stoa's client and of etcd's, and by a session of either.
 func TestRecipesSendTheClientID(t *testing.T) {
 	of := func(t *testing.T, id string) *client.Client {
 		c, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: id})
@@ -161,7 +161,8 @@ func tryEveryRecipe(ctx context.Context, t *testing.T, owner, other recipes.Clie
 	}
 }
 
-// A program is replaced by its owner alone; everybody who registers it may use it.
+// A program is replaced by its owner alone; every client that registers it may
+// use it.
 func TestRegisterReplacesWhatTheClientOwns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -210,8 +211,7 @@ func TestClientIDs(t *testing.T) {
 	require.Equal(t, longest, string(owner.Kvs[0].Value))
 }
 
-// lagging is a client of a member that is behind: what has just been written is unknown
-// to it for a while.
+// lagging is a client of a member that is behind: it sees recent writes late.
 type lagging struct {
 	recipes.Client
 	behind int

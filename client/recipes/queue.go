@@ -22,7 +22,7 @@ func NewQueue(c Client, root string) *Queue {
 	return &Queue{client: handle{c, c}, root: rootOf("queue", root)}
 }
 
-// Add appends an element and returns how many now lie in the queue: 0 if a consumer was
+// Add appends an element and returns the queue's length: 0 if a consumer was
 // waiting for it.
 func (q *Queue) Add(ctx context.Context, element string) (length int64, err error) {
 	n, err := callNumber(ctx, q.client, q.root+"add", element)
@@ -32,7 +32,7 @@ func (q *Queue) Add(ctx context.Context, element string) (length int64, err erro
 	return n, nil
 }
 
-// Length is how many elements lie in the queue.
+// Length is the number of elements in the queue.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	resp, err := q.client.Get(ctx, q.root+"length")
 	if err != nil {
@@ -45,8 +45,8 @@ func (q *Queue) Length(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// Remove removes the oldest element and returns it, or ErrEmpty. If the answer is lost on
-// the way, so is the element; Take is for where that must not be.
+// Remove removes the oldest element and returns it, or ErrEmpty. If the answer
+// is lost, so is the element; use Take where that must not happen.
 func (q *Queue) Remove(ctx context.Context) (string, error) {
 	answer, err := call(ctx, q.client, q.root+"head", "")
 	if err == nil && answer == nil {
@@ -58,7 +58,7 @@ func (q *Queue) Remove(ctx context.Context) (string, error) {
 	return string(answer.Value), nil
 }
 
-// Task is an element in the hands of a consumer.
+// Task is an element held by a consumer.
 type Task struct {
 	Element string
 
@@ -66,10 +66,11 @@ type Task struct {
 	id string
 }
 
-// Take waits for an element, in turn with others who wait. The element is this consumer's
-// until it calls Done, calls Return, or its lease ends. If the consumer has one already
-// (an earlier Take failed on the way back), it gets that one again. When the context ends
-// first, the consumer doesn't wait any longer.
+// Take waits for an element, in turn with others who wait. The element is this
+// consumer's until it calls Done, calls Return, or its lease ends. If the
+// consumer has one already (the answer of an earlier Take was lost), it gets
+// that one again. When the context ends first, the consumer doesn't wait any
+// longer.
 func (q *Queue) Take(ctx context.Context, id string, lease clientv3.LeaseID) (*Task, error) {
 	who, err := participant(id, lease)
 	if err != nil {
@@ -83,11 +84,11 @@ func (q *Queue) Take(ctx context.Context, id string, lease clientv3.LeaseID) (*T
 	return &Task{Element: string(kv.Value), q: q, id: id}, nil
 }
 
-// ErrNotYours: what was to be given back isn't the caller's any more, because its lease
-// has ended. Another participant has it, or will.
+// ErrNotYours: the element or hold isn't the caller's any more, because its
+// lease has ended. Another participant has it, or will.
 var ErrNotYours = errors.New("it isn't the caller's any more")
 
-// Done says that the element has been dealt with.
+// Done removes the element after it has been processed.
 func (t *Task) Done(ctx context.Context) error {
 	return t.end(ctx, "finishing an element", "taken/")
 }

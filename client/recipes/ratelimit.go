@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// RateLimiter grants so many per period, to all clients together. The periods are counted
-// by the clients' clocks, which should agree to a fraction of a period: one that is behind
-// takes from the latest period that any client has begun, one that is ahead begins it
-// early.
+// RateLimiter grants a number of permits per period, to all clients together.
+// The periods are counted by the clients' clocks, which should agree to a
+// fraction of a period: one that is behind takes from the latest period that
+// any client has begun, one that is ahead begins it early.
 type RateLimiter struct {
 	kv         handle
 	root, name string
@@ -24,7 +24,8 @@ func NewRateLimiter(kv KV, root, name string, period time.Duration) *RateLimiter
 	return &RateLimiter{kv: handle{kv: kv}, root: rootOf("ratelimit", root), name: name, period: max(period, time.Millisecond), now: time.Now}
 }
 
-// SetLimit says how many a period has. It must have been said before the first Take.
+// SetLimit sets the number of permits per period. It must be called before the
+// first Take.
 func (r *RateLimiter) SetLimit(ctx context.Context, n int64) error {
 	if _, err := r.kv.Put(ctx, r.root+"limit/"+r.name, strconv.FormatInt(n, 10)); err != nil {
 		return fmt.Errorf("recipes: setting the limit of %s%s: %w", r.root, r.name, err)
@@ -32,8 +33,8 @@ func (r *RateLimiter) SetLimit(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Take takes n of this period and tells how many are left, or that there aren't so many;
-// then it takes none.
+// Take takes n permits of this period and returns how many remain, or that
+// there aren't n; then it takes none.
 func (r *RateLimiter) Take(ctx context.Context, n int64) (left int64, ok bool, err error) {
 	if r.period <= 0 {
 		return 0, false, fmt.Errorf("recipes: taking: %w", errNoClient)

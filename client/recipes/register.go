@@ -107,8 +107,8 @@ func acknowledge(ctx context.Context, kv KV, name string) (mine bool, err error)
 	return me == owner, nil
 }
 
-// getAt reads at a revision that has been written. A client whose reads are answered by
-// whichever member, as they are, may have to wait until that one has it.
+// getAt reads at a revision that has been written. A client's reads may be
+// answered by a member that has to catch up first.
 func getAt(ctx context.Context, kv KV, revision int64, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	opts = append(opts, clientv3.WithRev(revision))
 	for {

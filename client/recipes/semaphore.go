@@ -20,8 +20,8 @@ func NewSemaphore(c Client, root, name string) *Semaphore {
 	return &Semaphore{client: handle{c, c}, root: rootOf("semaphore", root), name: name}
 }
 
-// SetLimit says how many may hold the semaphore. Those that hold it keep it, even if the
-// limit is now lower.
+// SetLimit sets the number of participants that may hold the semaphore. Those
+// that hold it keep it, even if the limit is now lower.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if _, err := s.client.Put(ctx, s.root+"limit/"+s.name, strconv.Itoa(n)); err != nil {
 		return s.failed("setting the limit of", err)
@@ -29,8 +29,8 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return nil
 }
 
-// TryAcquire tells whether the participant holds the semaphore now. It doesn't wait, and
-// it doesn't overtake those that do.
+// TryAcquire reports whether the participant holds the semaphore now. It
+// doesn't wait, and it doesn't overtake those that do.
 func (s *Semaphore) TryAcquire(ctx context.Context, id string, lease clientv3.LeaseID) (bool, error) {
 	key, err := s.asking(id, lease)
 	if err != nil {
@@ -46,9 +46,9 @@ func (s *Semaphore) TryAcquire(ctx context.Context, id string, lease clientv3.Le
 	return string(answer.Value) == "true", nil
 }
 
-// Acquire waits until the participant holds the semaphore. The revision grows with each
-// hold of a lock: what its holder writes elsewhere can be fenced by it. When the context
-// ends first, the participant doesn't wait any longer.
+// Acquire waits until the participant holds the semaphore. The revision grows
+// with each hold of a lock: it can fence its holder's writes to other systems.
+// When the context ends first, the participant doesn't wait any longer.
 func (s *Semaphore) Acquire(ctx context.Context, id string, lease clientv3.LeaseID) (revision int64, err error) {
 	key, err := s.asking(id, lease)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Semaphore) Acquire(ctx context.Context, id string, lease clientv3.Lease
 	return kv.CreateRevision, nil
 }
 
-// Release gives the semaphore back, or fails with ErrNotYours.
+// Release releases the semaphore, or fails with ErrNotYours.
 func (s *Semaphore) Release(ctx context.Context, id string) error {
 	resp, err := s.client.Delete(ctx, s.keyOf("holders/", id))
 	if err == nil && resp.Deleted == 0 {

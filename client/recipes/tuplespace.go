@@ -103,7 +103,7 @@ func (s *TupleSpace) Inp(ctx context.Context, template Tuple) (Tuple, error) {
 	return parseTuple(answer), nil
 }
 
-// Cas adds a tuple unless one matches the template, and tells whether it has.
+// Cas adds a tuple unless one matches the template, and reports whether it has.
 func (s *TupleSpace) Cas(ctx context.Context, template, t Tuple) (bool, error) {
 	text, err := t.tuple()
 	if err != nil {
@@ -151,8 +151,9 @@ func (s *TupleSpace) failed(doing string, t Tuple, err error) error {
 	return fmt.Errorf("recipes: %s of %q in %s: %w", doing, []string(t), s.root, err)
 }
 
-// In the text of a tuple fields are separated by commas, and "*" is Any. What could be
-// taken for either, or for a part of the path, is written as in URLs.
+// In the text of a tuple fields are separated by commas, and "*" is Any.
+// Characters that could be confused with these, or with a part of the path, are
+// escaped as in URLs.
 var (
 	escape   = strings.NewReplacer("%", "%25", ",", "%2C", "/", "%2F", "*", "%2A")
 	unescape = strings.NewReplacer("%2C", ",", "%2F", "/", "%2A", "*", "%25", "%")

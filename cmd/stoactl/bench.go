@@ -20,7 +20,7 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// benchFlags say what load to put on.
+// benchFlags describe the load.
 type benchFlags struct {
 	clients, depth  int
 	ops             []string
@@ -30,7 +30,7 @@ type benchFlags struct {
 	level           string
 }
 
-// benchOps are what can be measured.
+// benchOps are the operations that can be measured.
 var benchOps = []string{"put", "get"}
 
 var benchLevels = map[string]client.Level{"strict": client.Strict, "causal": client.Causal, "fast": client.Fast}
@@ -161,7 +161,7 @@ func (r benchResult) cells() []string {
 	return []string{r.Op, r.Way, fmt.Sprint(r.Clients), fmt.Sprint(r.Depth), fmt.Sprintf("%.0f", r.Rate), short(r.P50), short(r.P99), short(r.Most)}
 }
 
-// short is a duration as people read it.
+// short formats a duration for humans.
 func short(d time.Duration) string {
 	if d > 10*time.Millisecond {
 		return d.Round(100 * time.Microsecond).String()
@@ -171,7 +171,7 @@ func short(d time.Duration) string {
 
 func (b *benchmark) key(client, i int) string { return fmt.Sprintf("%s%d/%d", b.root, client, i) }
 
-// perTxn is how many operations a transaction may have on any server.
+// perTxn is the number of operations that every server allows in a transaction.
 const perTxn = 100
 
 // fill puts all keys once.
@@ -254,7 +254,7 @@ func (b *benchmark) overSessions(ctx context.Context, op string, t *tally) error
 	return each(len(all), func(i int) error { return b.pipeline(ctx, all[i], i, op, t) })
 }
 
-// sent is a request whose answer isn't known.
+// sent is an unanswered request.
 type sent struct {
 	at   time.Time
 	wait func(context.Context) error
@@ -286,7 +286,7 @@ func (b *benchmark) pipeline(ctx context.Context, s *client.Session, i int, op s
 	}
 }
 
-// callByCall: every request under way is a call of its own, on one connection.
+// callByCall: every request in flight is a call of its own, on one connection.
 func (b *benchmark) callByCall(ctx context.Context, op string, t *tally) error {
 	return each(b.f.clients*b.f.depth, func(i int) error {
 		var mine latencies
@@ -334,7 +334,7 @@ func each(n int, do func(i int) error) error {
 
 type latencies []time.Duration
 
-// tally is what all clients together did.
+// tally is the sum of all clients' results.
 type tally struct {
 	count atomic.Int64
 	mu    sync.Mutex
@@ -358,7 +358,7 @@ func (t *tally) result(r benchResult, took time.Duration) (benchResult, error) {
 	return r, nil
 }
 
-// terminal is w if somebody looks at it, else nil.
+// terminal is w if it is a terminal, else nil.
 func terminal(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
@@ -370,7 +370,7 @@ func terminal(w io.Writer) io.Writer {
 
 const barWidth = 30
 
-// showProgress draws a bar until ctx ends, and wipes it out.
+// showProgress draws a bar until ctx ends, and erases it.
 func showProgress(ctx context.Context, w io.Writer, what string, length time.Duration, count *atomic.Int64) {
 	if w == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// store is what commands on keys and leases work with: one cluster, or a
+// store is the target of commands on keys and leases: one cluster, or a
 // composition of several.
 type store interface {
 	clientv3.KV
@@ -19,7 +19,7 @@ type store interface {
 	clientv3.Lease
 }
 
-// perCluster are the flags that the file of --compose takes the place of.
+// perCluster are the flags that the file of --compose replaces.
 var perCluster = []string{
 	"endpoints", "insecure-transport", "insecure-skip-tls-verify", "cert", "key", "cacert", "user", "password", "lease",
 }
@@ -37,7 +37,8 @@ func (a *app) checkCompose(cmd *cobra.Command) error {
 	return nil
 }
 
-// open connects to what --compose says, or else to the one cluster of --endpoints.
+// open connects to the composition of --compose, or else to the cluster of
+// --endpoints.
 func (a *app) open() (store, error) {
 	if a.o.compose == "" {
 		return a.connect()
@@ -73,8 +74,8 @@ func (a *app) withStore(f func(context.Context, store) error) error {
 	return explained(s, f(ctx, s))
 }
 
-// explained is an error with what is known of why there was no answer; a composition
-// says it itself.
+// explained adds the known reason of a missing answer to an error; a
+// composition's errors have it already.
 func explained(s store, err error) error {
 	if c, ok := s.(*connection); ok {
 		return c.explain(err)
@@ -82,16 +83,17 @@ func explained(s store, err error) error {
 	return err
 }
 
-// happening is what a watch brings. In a composition, a revision is a cluster's.
+// happening is a delivery of a watch. In a composition, a revision is a
+// cluster's.
 type happening struct {
 	Cluster string `json:",omitempty"`
 	clientv3.WatchResponse
 	err error // why the watch has ended
 }
 
-// openWatch opens a watch and returns how to wait for what it brings: nil at its
-// end. Over a composition, a range may lie in several clusters; the events are
-// merged then.
+// openWatch opens a watch and returns the function that waits for its next
+// delivery: nil at its end. Over a composition, a range may lie in several
+// clusters; the events are merged then.
 func openWatch(ctx context.Context, s store, key string, opts []clientv3.OpOption) (func() *happening, error) {
 	c, composed := s.(*compose.Client)
 	if !composed {
@@ -120,7 +122,7 @@ func openWatch(ctx context.Context, s store, key string, opts []clientv3.OpOptio
 		if err == nil {
 			err = n.Err
 		}
-		// Without one of its parts the watch isn't what was asked for.
+		// If one of its parts ends, the watch is incomplete.
 		ended = err != nil
 		return &happening{Cluster: n.Cluster, err: err, WatchResponse: clientv3.WatchResponse{
 			Header: &pb.ResponseHeader{Revision: n.Revision}, Events: n.Events, Canceled: ended,

@@ -56,12 +56,13 @@ func describe(cfg compose.Config) string {
 	return out.String()
 }
 
-// unreached: gRPC says that nobody is there now in these words, now in those.
+// unreached: gRPC has several error texts for an unreachable server.
 var unreached = regexp.MustCompile(`(cluster "cut": ).*?( \(whether it took effect is unknown\))?\n`)
 
-// The stories in testdata/compose/commands: every line is called on two clusters that
-// answer as stoactl_test.go says, "eu" with all keys of /eu/ and "us" with those of
-// /us/, stripped of it; there is none behind "cut". What they were asked comes first.
+// The stories in testdata/compose/commands: every line is called on two
+// clusters that answer as stoactl_test.go says, "eu" with all keys of /eu/ and
+// "us" with those of /us/, stripped of it; there is none behind "cut". The
+// requests that they received come first.
 func TestComposedCommands(t *testing.T) {
 	eu, euAddr := startFake(t)
 	us, usAddr := startFake(t)
@@ -102,7 +103,7 @@ routes:
 	})
 }
 
-// asked is a request in a few words.
+// asked formats a request briefly.
 func asked(m any) string {
 	switch r := m.(type) {
 	case *pb.RangeRequest:

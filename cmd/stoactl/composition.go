@@ -44,8 +44,8 @@ type routeEntry struct {
 	Strip   bool    `json:"strip"`
 }
 
-// readComposition makes a configuration of a composition file. What it refuses it
-// calls by file and field.
+// readComposition makes a configuration of a composition file. Its errors name
+// the file and the field.
 func readComposition(path string, lg *zap.Logger) (compose.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *routeEntry) route(cfg compose.Config) (compose.Route, error) {
 	return compose.Route{Prefix: *r.Prefix, Cluster: r.Cluster, Strip: r.Strip}, nil
 }
 
-// decodeEntry reads one map of the file; where is how errors call it.
+// decodeEntry reads one map of the file; where names it in errors.
 func decodeEntry(raw []byte, where string, to any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

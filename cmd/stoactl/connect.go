@@ -17,12 +17,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// connection is a client that can say why it has no answers.
+// connection is a client that records why it gets no answers.
 type connection struct {
 	*clientv3.Client
 	endpoints []string
-	// failed is why the latest attempt to reach an endpoint has failed, as gRPC says
-	// it; etcd's client keeps only that the time was over.
+	// failed is gRPC's error of the latest attempt to reach an endpoint; etcd's
+	// client returns only that the deadline was exceeded.
 	failed atomic.Pointer[error]
 }
 
@@ -95,8 +95,8 @@ func (a *app) logger() *zap.Logger {
 	return lg
 }
 
-// observe notes why attempts fail. It is inside of etcd's own interceptors, which try
-// again.
+// observe records why attempts fail. It is inside of etcd's own interceptors,
+// which try again.
 func (c *connection) observe() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -118,7 +118,7 @@ func (c *connection) note(err error) {
 	}
 }
 
-// ready tells whether there is a connection within some time.
+// ready reports whether there is a connection within some time.
 func (c *connection) ready(within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(c.Ctx(), within)
 	defer cancel()
@@ -135,7 +135,8 @@ func (c *connection) ready(within time.Duration) bool {
 	}
 }
 
-// isUnreachable tells errors that no server has sent: a server's begin with its name.
+// isUnreachable reports errors that no server has sent: a server's begin with
+// its name.
 func isUnreachable(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
@@ -145,8 +146,8 @@ func isUnreachable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// explain adds to an error that says only that there was no answer from where, and
-// why.
+// explain adds the endpoint and the reason to an error that has only the
+// missing answer.
 func (c *connection) explain(err error) error {
 	var known *unanswered
 	if !isUnreachable(err) || errors.As(err, &known) {
@@ -159,7 +160,7 @@ func (c *connection) explain(err error) error {
 	return &unanswered{fmt.Sprintf("no answer from %s: %s", strings.Join(c.endpoints, ", "), why), err}
 }
 
-// unanswered is an error whose text says more.
+// unanswered is an error with a more detailed text.
 type unanswered struct {
 	text string
 	err  error
@@ -168,8 +169,8 @@ type unanswered struct {
 func (e *unanswered) Error() string { return e.text }
 func (e *unanswered) Unwrap() error { return e.err }
 
-// reason is the part that says why of gRPC's text for a failed connection; "" if the
-// text is another.
+// reason is the cause in gRPC's text for a failed connection; "" if the text
+// has another form.
 func reason(err error) string {
 	_, text, _ := strings.Cut(status.Convert(err).Message(), "desc = ")
 	text = strings.TrimPrefix(strings.Trim(text, `"`), "transport: ")

@@ -85,8 +85,8 @@ func (a *app) endpointHealth(cluster bool) error {
 	return nil
 }
 
-// checkEndpoint wants a linearizable read and no alarm. A refusal to show the
-// key proves as much as the key.
+// checkEndpoint requires a linearizable read and no alarm. A refusal to show
+// the key proves as much as the key.
 func (a *app) checkEndpoint(ep string) error {
 	c, err := a.connect(ep)
 	if err != nil {

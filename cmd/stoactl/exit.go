@@ -19,7 +19,7 @@ func (e *exit) Unwrap() error { return e.err }
 const (
 	exitBadConnection = 2
 	exitInvalidInput  = 3
-	exitBadFeature    = 4 // a flag's value is none of those that there are
+	exitBadFeature    = 4 // unknown value of a flag
 	exitInterrupted   = 5
 	exitBadArgs       = 128
 )
@@ -36,7 +36,7 @@ func badFeature(format string, args ...any) error {
 	return &exit{exitBadFeature, fmt.Errorf(format, args...)}
 }
 
-// badConnection is what etcdctl exits with when a command on leases fails.
+// badConnection is etcdctl's exit status for a failed command on leases.
 func badConnection(err error) error { return &exit{exitBadConnection, err} }
 
 // argsAre refuses a wrong number of arguments with the status for that.

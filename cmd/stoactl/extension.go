@@ -50,7 +50,8 @@ func (a *app) extensionRegister() *cobra.Command {
 	}
 }
 
-// extensionAckKey is the key that acknowledges for whoever puts it.
+// extensionAckKey is the key whose put acknowledges an extension for its
+// client.
 func extensionAckKey(name string) []byte { return []byte(extension.Root + name + "/ack") }
 
 func (a *app) extensionAck() *cobra.Command {

@@ -34,7 +34,7 @@ func (a *app) callerOptions() ([]grpc.DialOption, error) {
 		})), nil
 }
 
-// leaseNamed reads a lease's ID as people write it.
+// leaseNamed parses a lease's ID.
 func leaseNamed(s string) (int64, error) {
 	id, err := strconv.ParseInt(s, 16, 64)
 	if err != nil {

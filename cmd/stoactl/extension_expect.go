@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/rehearsal"
 )
 
-// expectation is a line of a script that says what becomes of the request above it:
-// the word and the text of a line that is printed for it.
+// expectation is a line of a script with an expected result of the request
+// above it: the keyword and the text of a line that is printed for it.
 type expectation struct {
 	line       int
 	word, text string
@@ -27,8 +27,8 @@ func readExpectation(line int, s string) (expectation, error) {
 	return expectation{line, word, strings.TrimSpace(text)}, nil
 }
 
-// disappointed tells what the report of a request lacks of what its script expects,
-// and which of its failures it doesn't expect. Failures are expected by a part of their
+// disappointed lists the expectations that the report of a request doesn't
+// meet, and its unexpected failures. Failures are expected by a part of their
 // text; with tolerant, none has to be.
 func (s *scripted) disappointed(printed []item, report *rehearsal.Report, tolerant bool) (all []string) {
 	say := func(line int, format string, args ...any) {
@@ -55,7 +55,7 @@ func (s *scripted) disappointed(printed []item, report *rehearsal.Report, tolera
 	return all
 }
 
-// failuresOf are why a request failed, or handlers that ran because of it.
+// failuresOf are the errors of a request and of the handlers that it triggered.
 func failuresOf(report *rehearsal.Report) (all []error) {
 	if report.Err != nil {
 		all = append(all, report.Err)

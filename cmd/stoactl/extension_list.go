@@ -14,7 +14,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 )
 
-// registered is what the keys under /em/ say of an extension.
+// registered is an extension as described by its keys under /em/.
 type registered struct {
 	Name          string   `json:"name"`
 	Owner         string   `json:"owner"`
@@ -119,8 +119,8 @@ func gather(kvs []*mvccpb.KeyValue, l extension.Limits) []*registered {
 	return all
 }
 
-// describe says what a source subscribes to. One that this version of the language
-// can't read is left undescribed.
+// describe returns the subscriptions of a source, none for one that this
+// version of the language can't parse.
 func (e *registered) describe(kv *mvccpb.KeyValue, l extension.Limits) {
 	compiled, err := extension.Compile(e.Name, kv.Value, kv.ModRevision, l)
 	if err != nil {

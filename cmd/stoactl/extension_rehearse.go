@@ -92,7 +92,8 @@ func (a *app) rehearse(f *rehearseFlags, files []string) error {
 	return err
 }
 
-// carryOut carries out and reports one request, and returns what of it was not expected.
+// carryOut carries out and reports one request, and returns its unexpected
+// results.
 func (p *reporter) carryOut(r *rehearsal.Rehearsal, s *scripted, tolerant bool) []string {
 	var report *rehearsal.Report
 	if w, ok := s.req.(*pb.WatchCreateRequest); ok {
@@ -136,8 +137,8 @@ func (a *app) script(f *rehearseFlags, as rehearsal.Caller) (all []*scripted, er
 	return all, nil
 }
 
-// prepare sets limits and keys, and registers the extensions: in this order, so that
-// no extension sees what was there before it.
+// prepare sets limits and keys, and registers the extensions: in this order, so
+// that no extension handles the initial keys.
 func (a *app) prepare(f *rehearseFlags, as rehearsal.Caller, files []string) (*rehearsal.Rehearsal, error) {
 	r := rehearsal.New()
 	if f.limits != "" {
@@ -197,8 +198,8 @@ func grantMissing(r *rehearsal.Rehearsal, lease int64) error {
 	return r.Do(&pb.LeaseGrantRequest{ID: lease, TTL: grantTTL}, rehearsal.Caller{}).Err
 }
 
-// compare wants the output to be what a file says, and points to the first line
-// that isn't.
+// compare compares the output with a file, and reports the first line that
+// differs.
 func (a *app) compare(file, out string) error {
 	if file == "" {
 		return nil

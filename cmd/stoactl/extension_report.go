@@ -12,15 +12,14 @@ import (
 	"github.com/stoa-kv/stoa/internal/rehearsal"
 )
 
-// reporter prints what has become of requests. Every line says by its first word
-// what it is about.
+// reporter prints the results of requests. Every line begins with a keyword.
 type reporter struct {
 	*printer
 	usage bool
 	items []item // of the latest request
 }
 
-// item is a line of a report, without what counts steps and bytes.
+// item is a line of a report, without counts of steps and bytes.
 type item struct{ word, text string }
 
 func (p *reporter) request(s *scripted) {
@@ -34,7 +33,7 @@ func (p *reporter) item(word, format string, args ...any) {
 	p.itemWith("", word, format, args...)
 }
 
-// itemWith is item with something behind it that nothing should rely on.
+// itemWith is item with a suffix that scripts can't expect.
 func (p *reporter) itemWith(usage, word, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	p.items = append(p.items, item{word, text})

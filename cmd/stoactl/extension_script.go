@@ -18,9 +18,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/rehearsal"
 )
 
-// scripted is one request of a script: a line as one would type it after stoactl,
-// and whose it is. The lines of a txn follow its first one, indented. What is expected
-// of it follows behind "=".
+// scripted is one request of a script: the arguments of stoactl, and the client
+// that sends it. The lines of a txn follow its first one, indented. Its
+// expected results follow after "=".
 type scripted struct {
 	text   string
 	from   string // the file
@@ -162,8 +162,8 @@ func txnOf(lines string) (proto.Message, error) {
 	return messageOf(clientv3.OpTxn(cmps, success, failure)), nil
 }
 
-// messageOf is the request that etcd's client makes of an operation: it goes to a
-// server that only looks at it.
+// messageOf is the request that etcd's client makes of an operation: it is
+// captured by a server that doesn't execute it.
 func messageOf(op clientv3.Op) proto.Message {
 	s := &onlooker{}
 	_, _ = clientv3.NewKVFromKVClient(s, nil).Do(context.Background(), op)

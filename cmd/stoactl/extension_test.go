@@ -18,7 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/rehearsal"
 )
 
-// counted is what changes with the version of the language.
+// counted matches the counts that change with the version of the language.
 var counted = regexp.MustCompile(`\d+( of \d+)? steps, \d+( of \d+)? bytes|"steps":\d+,"bytes":\d+`)
 
 // The stories in testdata/extension:
@@ -130,7 +130,7 @@ func TestExtensionsAreListedByTheirKeys(t *testing.T) {
 		"-- scope: /queue/\n-- acknowledged: bob (once); eve\n-- revision: 5\n"+string(source), out.String())
 }
 
-// FuzzScripts: whatever can be read as requests can be carried out.
+// FuzzScripts: every script that can be parsed can be carried out.
 func FuzzScripts(f *testing.F) {
 	f.Add("get /a\n\n--client bob --lease 1f put /a b\nwatch --prefix /a/\nexpire 1f\ntxn\n  mod(\"/a\") > \"0\"\n\n  put /a 1\n\n  get --prefix /\n")
 	f.Add("# nothing\ngrant 5\nput \"a\\x00b\" 'c d' --lease=5\ndel --from-key \"\"")

@@ -57,7 +57,7 @@ func (a *app) limits(file string) (extension.Limits, error) {
 	return l, nil
 }
 
-// nameOf is the name that a file's extension gets where nobody names it.
+// nameOf is the default name of a file's extension.
 func nameOf(file string) string {
 	name := strings.TrimSuffix(filepath.Base(file), ".lua")
 	if extension.CheckName(name) != nil {
@@ -75,7 +75,7 @@ func (a *app) compile(file string, l extension.Limits) (e *extension.Extension, 
 	return e, len(source), placed(file, err)
 }
 
-// placed says of a refusal where in the file the reason is, as compilers do.
+// placed adds the position in the file to a refusal, as compilers do.
 func placed(file string, err error) error {
 	var r *extension.Refused
 	switch {

@@ -175,8 +175,8 @@ func (a *app) leaseKeepAliveCommand() *cobra.Command {
 	return cmd
 }
 
-// keepAlive renews a lease until it ends. Etcd's client stops as well when it hears
-// nothing of the lease for too long, so a server is asked which of the two it is.
+// keepAlive renews a lease until it ends. Etcd's client also stops when it gets
+// no answer for too long, so a server is asked which of the two it is.
 func (a *app) keepAlive(s store, id clientv3.LeaseID) error {
 	for {
 		renewals, err := s.KeepAlive(context.Background(), id)

@@ -1,4 +1,4 @@
-// Stoactl talks to stoa (and to etcd) from a command line.
+// Stoactl is the command-line client of stoa (and of etcd).
 //
 // Where etcdctl has a command, stoactl's has its flags, its output forms and its
 // exit codes. There is one file per subcommand; what they share is here (global
@@ -106,7 +106,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// checkGlobals refuses global flags that make no sense.
+// checkGlobals refuses invalid global flags.
 func (a *app) checkGlobals(cmd *cobra.Command) error {
 	for name, v := range map[string]string{"cert": a.o.cert, "key": a.o.key, "cacert": a.o.ca} {
 		if cmd.Root().PersistentFlags().Changed(name) && v == "" {

@@ -76,7 +76,7 @@ func memberView(r *clientv3.MemberListResponse, hex bool) view {
 	}
 }
 
-// hexMembers has the IDs as people know them from everywhere else.
+// hexMembers has the IDs in hex, as everywhere else.
 func hexMembers(r *clientv3.MemberListResponse) any {
 	type header struct {
 		ClusterID string `json:"cluster_id"`

@@ -12,8 +12,8 @@ import (
 // opFlags are the flags of a request that stands alone or in a txn.
 type opFlags interface {
 	declare(*pflag.FlagSet)
-	// op builds the request; in is where a value that is missing comes from,
-	// nil if it can't come from anywhere.
+	// op builds the request; in is the source of a missing value, nil if there
+	// is none.
 	op(args []string, in io.Reader) (clientv3.Op, error)
 }
 

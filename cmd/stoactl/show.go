@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// view is an answer in the forms that it can be shown in. A form that is nil
-// doesn't exist for this answer.
+// view is an answer in its output forms. A form that is nil doesn't exist for
+// this answer.
 type view struct {
 	json     any
 	protobuf proto.Message
@@ -56,7 +56,7 @@ func (a *app) show(v view) error {
 	return nil
 }
 
-// printer writes the pieces that answers have in common.
+// printer writes the common parts of answers.
 type printer struct {
 	io.Writer
 	hex bool
@@ -149,7 +149,7 @@ func (p *printer) table(head []string, rows [][]string) {
 	rule("└", "┴", "┘")
 }
 
-// bytesOf is a size as people read it: 20 kB, 2.1 GB.
+// bytesOf formats a size for humans: 20 kB, 2.1 GB.
 func bytesOf(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
 	v, u := float64(n), 0

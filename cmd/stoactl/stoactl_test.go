@@ -19,8 +19,8 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// fakeServer answers with the request that it got, so that a test sees what was
-// asked, and with fixed values, so that it sees how they are shown.
+// fakeServer answers with the request that it got, so that a test sees the
+// request, and with fixed values, so that it sees their output form.
 type fakeServer struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedClusterServer
@@ -98,7 +98,7 @@ func (s *fakeServer) LeaseLeases(context.Context, *pb.LeaseLeasesRequest) (*pb.L
 	return &pb.LeaseLeasesResponse{Header: header, Leases: []*pb.LeaseStatus{{ID: 0x1f}, {ID: 0x20}}}, nil
 }
 
-// LeaseKeepAlive renews a lease once; then it is gone.
+// LeaseKeepAlive renews a lease once; then it has expired.
 func (s *fakeServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	for ttl := int64(1); ; ttl = 0 {
 		r, err := stream.Recv()

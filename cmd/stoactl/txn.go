@@ -74,8 +74,8 @@ func (a *app) readTxn(prompt bool) (cmps []clientv3.Cmp, success, failure []clie
 	return cmps, success, failure, err
 }
 
-// paragraph reads lines up to an empty one. A transaction that ends before it may have
-// been cut off, so it is refused.
+// paragraph reads lines up to an empty one. A transaction that ends before it
+// may be truncated, so it is refused.
 func (a *app) paragraph(title string, each func(string) error) error {
 	for {
 		line, err := a.in.ReadString('\n')

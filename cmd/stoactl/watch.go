@@ -59,8 +59,8 @@ func (a *app) watchCommand() *cobra.Command {
 	return cmd
 }
 
-// withWatcher runs f on what open opens, for as long as it takes. A server that isn't
-// there is waited for; stderr says so.
+// withWatcher runs f on what open opens, without a timeout. It waits for an
+// unreachable server, with a message on stderr.
 func (a *app) withWatcher(f func(context.Context, store) error) error {
 	s, err := a.open()
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *watchFlags) options(keys []string) (key string, opts []clientv3.OpOptio
 	return keys[0], opts, nil
 }
 
-// follow shows what happens until the server ends the watch, or the user does.
+// follow prints events until the server or the user ends the watch.
 func (a *app) follow(ctx context.Context, next func() *happening, command []string) error {
 	for r := next(); r != nil; r = next() {
 		if r.Canceled {

@@ -14,8 +14,8 @@ import (
 // reading is a future that fills the response in it from the reply.
 type reading interface{ read(*arrival) error }
 
-// settle gives a future its answer: the response that is read, or why there is none.
-func settle[T any](f *Future[T], r reading, a *arrival, response T) {
+// complete resolves a future with its response or an error.
+func complete[T any](f *Future[T], r reading, a *arrival, response T) {
 	err := a.err()
 	if err == nil {
 		err = r.read(a)
@@ -34,7 +34,7 @@ type putFuture struct {
 }
 
 func (f *putFuture) answer(a *arrival) {
-	settle(&f.Future, f, a, (*clientv3.PutResponse)(&f.response))
+	complete(&f.Future, f, a, (*clientv3.PutResponse)(&f.response))
 }
 
 func (f *putFuture) read(a *arrival) error {
@@ -55,7 +55,7 @@ type getFuture struct {
 }
 
 func (f *getFuture) answer(a *arrival) {
-	settle(&f.Future, f, a, (*clientv3.GetResponse)(&f.response))
+	complete(&f.Future, f, a, (*clientv3.GetResponse)(&f.response))
 }
 
 func (f *getFuture) read(a *arrival) error {
@@ -82,7 +82,7 @@ type deleteFuture struct {
 }
 
 func (f *deleteFuture) answer(a *arrival) {
-	settle(&f.Future, f, a, (*clientv3.DeleteResponse)(&f.response))
+	complete(&f.Future, f, a, (*clientv3.DeleteResponse)(&f.response))
 }
 
 func (f *deleteFuture) read(a *arrival) error {
@@ -105,7 +105,7 @@ type txnFuture struct {
 }
 
 func (f *txnFuture) answer(a *arrival) {
-	settle(&f.Future, f, a, (*clientv3.TxnResponse)(&f.response))
+	complete(&f.Future, f, a, (*clientv3.TxnResponse)(&f.response))
 }
 
 func (f *txnFuture) read(a *arrival) error {

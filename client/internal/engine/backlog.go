@@ -4,15 +4,14 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// backlog holds a session's requests that were not answered yet, encoded as they
-// go over the wire, in the order of their numbers. It is what a new stream begins
-// with when the old one broke.
+// backlog holds a session's unanswered requests, encoded as on the wire, in the
+// order of their numbers. A new stream resends them after the old one broke.
 //
 // Invariants:
 //
 //  1. calls[head:] have the numbers first, first+1, … without gaps.
 //  2. log[logHead:] is the concatenation of their encodings.
-//  3. The first sent of them were given to the present stream, and none behind
+//  3. The first sent of them were written to the present stream, and none after
 //     carried to any.
 type backlog struct {
 	calls     []call
@@ -22,7 +21,7 @@ type backlog struct {
 	first     uint64
 	sent      int
 	sentBytes int
-	carried   uint64 // the highest number that a stream was given
+	carried   uint64 // the highest number written to any stream
 }
 
 // call is a request that waits for its reply.
@@ -33,10 +32,10 @@ type call struct {
 	level Level
 }
 
-// answerable is whoever waits for a reply.
+// answerable is a waiter for a reply.
 type answerable interface {
-	// answer is called by the session's reading goroutine. The arrival and the
-	// memory behind it are the callee's only until it returns.
+	// answer is called by the session's reading goroutine. The arrival and its
+	// memory are valid only until it returns.
 	answer(a *arrival)
 	fail(err error)
 }
@@ -56,8 +55,8 @@ func (b *backlog) push(c call, size int) {
 	b.calls = append(b.calls, c)
 }
 
-// room makes space for n more bytes of log without growing it when what was
-// answered takes up half of it.
+// room makes space for n more bytes of log without growing it when answered
+// requests take up half of it.
 func (b *backlog) room(n int) {
 	if len(b.log)+n <= cap(b.log) || b.logHead < len(b.log)/2 {
 		return
@@ -67,8 +66,8 @@ func (b *backlog) room(n int) {
 }
 
 // take appends to dst the encodings of requests that the stream hasn't carried
-// yet: up to about limit bytes, and so many that no more than window requests and
-// windowBytes bytes are on their way. One is always let through.
+// yet: up to about limit bytes, and so many that no more than window requests
+// and windowBytes bytes are in flight. One is always allowed.
 func (b *backlog) take(dst []byte, limit, window, windowBytes int) []byte {
 	from := b.sentBytes
 	for b.sent < b.len() {
@@ -99,7 +98,7 @@ func (b *backlog) pop() call {
 	return c
 }
 
-// bigLog is more than what a session that has come to rest keeps.
+// bigLog is the size above which an idle session releases its log.
 const bigLog = 256 << 10
 
 func (b *backlog) tidy() {

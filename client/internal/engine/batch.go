@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Batch collects operations that are sent at once, one behind the other: others
-// of the same session come before all or after all of them. A batch is not a
+// Batch collects operations that are sent together, in order: others of the
+// same session come before all or after all of them. A batch is not a
 // transaction; each operation takes effect by itself.
 //
 // A batch is for one goroutine and is sent once. Its futures have answers only
@@ -72,7 +72,7 @@ func (b *Batch) add(r request, key string, oneKey bool) {
 	if !b.independent {
 		return
 	}
-	place := ^uint32(0) // several partitions, maybe: behind all others
+	place := ^uint32(0) // several partitions, maybe: after all others
 	if oneKey {
 		place, _ = b.r.s.c.placement.partition([]byte(key))
 	}
@@ -87,9 +87,9 @@ func await[T any](b *Batch, f *Future[T]) *Future[T] {
 	return f
 }
 
-// Send sends all of it. It waits only for room among the requests that are not
-// answered; if ctx ends meanwhile, or an operation is refused, nothing was sent
-// and no future gets an answer.
+// Send sends all of it. It waits only while Config.Pending requests are
+// unanswered; if ctx ends meanwhile, or an operation is refused, nothing was
+// sent and no future gets an answer.
 func (b *Batch) Send(ctx context.Context) error {
 	if b.sent {
 		return errSentTwice

@@ -21,8 +21,8 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// echo answers whatever it is asked with canned bodies: what is left of the time is
-// the client's (and gRPC's, where that lies between).
+// echo answers all requests with canned bodies: the remaining time is the
+// client's (and gRPC's, where it is used).
 type echo struct {
 	put, get []byte
 	requests chan mem.Buffer
@@ -160,7 +160,7 @@ func wireSession(tb testing.TB) *Session {
 	return must(c.Session(context.Background(), c.Options()))
 }
 
-// BenchmarkPipeline keeps depth requests on their way. "bare" is what the client
+// BenchmarkPipeline keeps depth requests in flight. "bare" is what the client
 // costs without gRPC, with the making of the canned answers; "wire" is client,
 // gRPC on both sides and the server that echoes.
 func BenchmarkPipeline(b *testing.B) {

@@ -69,10 +69,10 @@ func (s *Session) deleteRequest(f *deleteFuture, key string, opts []clientv3.OpO
 	return request{kind: stoapb.Kind_DELETE_RANGE, key: key, plain: true, to: f}
 }
 
-// SyncAsync is a strict read of nothing: when it is answered, the session has seen
-// all that was acknowledged to anybody before it was sent, and its causal reads
-// reflect that. The events of its ordered watches up to there have come. The answer is
-// the revision that the session has seen.
+// SyncAsync is a strict read of nothing: when it is answered, the session has
+// seen all that was acknowledged to any client before it was sent, and its
+// causal reads reflect that. The events of its ordered watches up to there have
+// come. The answer is the revision that the session has seen.
 func SyncAsync[T ~int64](s *Session) *Future[T] {
 	return empty[T](context.Background(), s, stoapb.Kind_SYNC)
 }
@@ -157,7 +157,7 @@ func (s *Session) resolve(t *pb.TxnRequest) (writes bool) {
 	return writes
 }
 
-// recorder is a KV service that notes what it is asked.
+// recorder is a KV service that records requests.
 type recorder struct {
 	pb.KVClient // for what Do never calls
 	asked       proto.Message

@@ -26,8 +26,8 @@ type Client struct {
 	closed   bool
 }
 
-// New makes a client. It returns before a connection stands, unless there is a
-// password to be exchanged.
+// New makes a client. It returns before a connection is established, unless
+// there is a password to be exchanged.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -77,14 +77,14 @@ func (c *Client) Close() error {
 	return c.Client.Close()
 }
 
-// Partitions tells how the partition groups stand on the server that happens to
-// answer; others may have applied more or less. A server of etcd's answers with
-// the gRPC code Unimplemented.
+// Partitions is the state of the partition groups on the server that answers;
+// others may have applied more or less. A server of etcd's answers with the
+// gRPC code Unimplemented.
 func (c *Client) Partitions(ctx context.Context) (*stoapb.ListPartitionsResponse, error) {
 	return c.partitions.List(ctx, &stoapb.ListPartitionsRequest{})
 }
 
-// askMember asks one endpoint who it is and whom it takes for the leader.
+// askMember asks one endpoint for its member ID and the leader's.
 func (c *Client) askMember(ctx context.Context, endpoint string) (*stoapb.ListPartitionsResponse, error) {
 	conn, err := c.conns.acquire(endpoint)
 	if err != nil {

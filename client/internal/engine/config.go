@@ -15,31 +15,31 @@ import (
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 )
 
-// Config says how to reach a cluster, and what its sessions are like unless they
-// are told otherwise.
+// Config configures a client, and the defaults of its sessions.
 type Config struct {
 	// Endpoints are the addresses of members, with or without http:// or https://.
 	// One is enough to start with; the others are where a session goes when its
 	// member fails.
 	Endpoints []string
-	// TLS, if the endpoints want it.
+	// TLS, if the endpoints need it.
 	TLS *tls.Config
 	// Username and Password are exchanged for a token, as etcd's client does it.
 	Username, Password string
 	// DialTimeout bounds one attempt to reach one endpoint: 5 s if 0.
 	DialTimeout time.Duration
 
-	// ClientID is who the client is to the cluster's extensions, in calls, watches and
-	// sessions alike: up to 256 characters of printable ASCII. Empty: "anonymous".
+	// ClientID is the name by which the cluster's extensions know the client,
+	// in calls, watches and sessions alike: up to 256 characters of printable
+	// ASCII. Empty: "anonymous".
 	ClientID string
-	// TTL is how long a session outlives its last sign of life: 30 s if 0, whole
-	// seconds.
+	// TTL is the time for which a session survives without contact to a member:
+	// 30 s if 0, whole seconds.
 	TTL time.Duration
 	// Level is that of reads and watches that don't ask for one: Strict.
 	Level Level
 
-	// Pending bounds what one session keeps that was not answered yet: 8,192
-	// requests if 0. Calls wait for room beyond it.
+	// Pending bounds the unanswered requests of one session: 8,192 if 0.
+	// Further calls block.
 	Pending int
 	// MaxRequestBytes bounds one request: just below 2 MiB if 0, which is what a
 	// server with default settings can read at all.
@@ -47,7 +47,7 @@ type Config struct {
 
 	// DialOptions are given to gRPC, behind those of the package.
 	DialOptions []grpc.DialOption
-	// Logger tells of lost connections and sessions. Nil: silence.
+	// Logger logs lost connections and sessions. Nil: nothing is logged.
 	Logger *zap.Logger
 }
 
@@ -55,14 +55,13 @@ const (
 	defaultDialTimeout = 5 * time.Second
 	defaultTTL         = 30 * time.Second
 	defaultPending     = 8192
-	// What a server reads is bounded by 1.5 MiB for the request and 512 KiB for
-	// what is around it.
+	// A server accepts 1.5 MiB for the request and 512 KiB for its envelope.
 	defaultMaxRequest = 2<<20 - 64<<10
-	// pendingBytes bounds the same as Config.Pending, in bytes; one request may
-	// always be there.
+	// pendingBytes bounds the same as Config.Pending, in bytes; one request is
+	// always allowed.
 	pendingBytes = 16 << 20
 
-	// What may be on its way here, on a stream and on a connection.
+	// Flow-control windows of a stream and of a connection.
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
 )
@@ -85,7 +84,7 @@ func (c Config) check() error {
 	return errors.Join(c.Level.check(), CheckClientID(c.ClientID))
 }
 
-// CheckTTL refuses what a lease can't have.
+// CheckTTL refuses TTLs that a lease can't have.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl%time.Second != 0 {
 		return fmt.Errorf("client: a TTL of %v: it is whole seconds, at least one", ttl)
@@ -114,7 +113,7 @@ func (c Config) withDefaults() Config {
 
 // etcd is the configuration of the etcd client inside. Its connections back off
 // for no more than a second: a session tries other members meanwhile, and must
-// get back to one that was restarted well within its ttl.
+// reconnect to a restarted one well within its ttl.
 func (c Config) etcd() clientv3.Config {
 	back := backoff.DefaultConfig
 	back.BaseDelay, back.MaxDelay = 50*time.Millisecond, time.Second
@@ -139,22 +138,22 @@ func (c Config) etcd() clientv3.Config {
 	}
 }
 
-// Level says what a read, or a watch, must have seen.
+// Level is the consistency level of a read or a watch.
 type Level uint8
 
 const (
-	// Strict: all that was acknowledged to anybody before. Linearizable over all
-	// keys. A watch: ordered, as Causal.
+	// Strict: all that was acknowledged to any client before. Linearizable over
+	// all keys. A watch: ordered, as Causal.
 	Strict Level = iota
-	// Causal: all that this session has seen, its own writes included, and what it
-	// was told of with See. Served by the member at the other end without asking
-	// others. A watch: ordered; the events of all ordered watches of a session come
-	// in the order of their revisions, and before the answer to any later read that
-	// reflects them.
+	// Causal: all that this session has seen, its own writes included, and the
+	// tokens given to See. Served by the connected member by itself. A watch:
+	// ordered; the events of all ordered watches of a session come in the order
+	// of their revisions, and before the answer to any later read that reflects
+	// them.
 	Causal
-	// Fast: whatever the member at the other end has now; it may lack the session's
-	// own writes. A watch: events as soon as the member has them, in order only
-	// among those of the same watch.
+	// Fast: the present state of the connected member, which may lack the
+	// session's own writes. A watch: events as soon as the member has them, in
+	// order only among those of the same watch.
 	Fast
 )
 

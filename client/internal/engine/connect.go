@@ -20,31 +20,31 @@ import (
 )
 
 const (
-	firstRest = 20 * time.Millisecond
-	longRest  = time.Second
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = time.Second
 )
 
-// rest waits before the n-th attempt in a row, not at all before the first.
-func (s *Session) rest(n int) {
+// backoff waits before the n-th attempt in a row, not at all before the first.
+func (s *Session) backoff(n int) {
 	if n == 0 {
 		return
 	}
-	d := min(firstRest<<min(n-1, 10), longRest)
-	d = d/2 + rand.N(d)/2 // not all sessions at once
+	d := min(minBackoff<<min(n-1, 10), maxBackoff)
+	d = d/2 + rand.N(d)/2 // jitter
 	select {
 	case <-time.After(d):
 	case <-s.ctx.Done():
 	}
 }
 
-// connect opens a stream on one of the members, trying them in turn. It fails only
-// when there is no point in going on, or, if the session is so impatient, when they
-// have all refused for a while.
+// connect opens a stream on one of the members, trying them in turn. It fails
+// only when the session has ended or can't be opened, or, with WithRefusal,
+// when all members have refused for that time.
 func (s *Session) connect() (*stream, error) {
 	var last error
-	since := time.Now() // what was known before may be why we are here
+	since := time.Now() // the previous order may have led to the failed member
 	for round := 0; ; round++ {
-		s.rest(round)
+		s.backoff(round)
 		refused := s.o.Refusal > 0
 		for _, endpoint := range s.candidates(since) {
 			if s.ctx.Err() != nil {
@@ -85,7 +85,7 @@ func (s *Session) candidates(since time.Time) []string {
 	return s.c.roster.order(s.ctx, since)
 }
 
-// hopeless tells that what one member has refused no other will grant.
+// hopeless reports errors that every other member would return too.
 func (s *Session) hopeless(err error) bool {
 	switch status.Code(err) {
 	case codes.NotFound, codes.Aborted:
@@ -93,14 +93,15 @@ func (s *Session) hopeless(err error) bool {
 	case codes.InvalidArgument:
 		return true
 	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
-		return s.id == 0 // afterwards it was granted once
+		return s.id == 0 // later it has been accepted once
 	case codes.ResourceExhausted:
 		return s.id == 0 && strings.HasPrefix(status.Convert(err).Message(), tooMany)
 	}
 	return errors.Is(err, errMalformed)
 }
 
-// tooMany begins what servers say when no more sessions can be opened in the cluster.
+// tooMany is the prefix of the servers' error for a cluster at its limit of
+// sessions.
 const tooMany = "stoa: too many sessions"
 
 var errNoAnswer = status.Error(codes.Unavailable, "client: no answer in time")
@@ -150,7 +151,7 @@ func (s *Session) attempt(endpoint string) (st *stream, err error) {
 	return st, nil
 }
 
-// attemptFor bounds one attempt: who has a session to lose tries several members
+// attemptFor bounds one attempt: a resuming session tries several members
 // within its ttl.
 func (s *Session) attemptFor() time.Duration {
 	d := s.c.cfg.DialTimeout
@@ -216,7 +217,7 @@ func (s *Session) welcome(st *stream) error {
 	return nil
 }
 
-// resume asks for a watch again, behind what it has brought.
+// resume requests a watch again, after its last event.
 func (w *Watch) resume(seq uint64) *stoapb.Request {
 	ask := proto.Clone(w.ask).(*pb.WatchCreateRequest)
 	ask.StartRevision = w.next

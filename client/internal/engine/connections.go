@@ -8,13 +8,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// linger is how long a connection is kept that nobody uses: a session that has lost
-// its stream may be back at once.
+// linger is the time for which an idle connection is kept: a session that has
+// lost its stream may reconnect at once.
 const linger = 10 * time.Second
 
-// connections holds one gRPC connection per endpoint, shared by all streams to it,
-// for as long as somebody uses it, and a while longer. A connection is per endpoint, and not balanced
-// over all as that of the etcd client, because a session chooses its member.
+// connections holds one gRPC connection per endpoint, shared by all streams to
+// it, while it is used, and for linger after. A connection is per endpoint, and
+// not balanced over all as that of the etcd client, because a session chooses
+// its member.
 type connections struct {
 	dial func(endpoint string) (*grpc.ClientConn, error)
 	mu   sync.Mutex
@@ -72,7 +73,7 @@ func (c *connection) closeIdle() {
 	}
 }
 
-// close closes what is idle. What is in use closes itself later.
+// close closes idle connections. Those in use are closed by their last user.
 func (p *connections) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

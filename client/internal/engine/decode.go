@@ -17,8 +17,8 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// arrival is a reply, or the events of a watch, as it came. Its body lies in the
-// batch that it came with.
+// arrival is a received reply, or the events of a watch. Its body aliases the
+// batch.
 type arrival struct {
 	seq      uint64
 	event    bool
@@ -29,10 +29,10 @@ type arrival struct {
 	from     *origin
 
 	call  call   // the request that it answers
-	watch *Watch // whose events it brings; nil if that one is gone
+	watch *Watch // whose events it has; nil if that one is closed
 }
 
-// origin is what all headers of a stream have in common.
+// origin has the header fields that are constant in a stream.
 type origin struct {
 	cluster, member, term uint64
 }
@@ -47,8 +47,7 @@ func (a *arrival) fillHeader(h *pb.ResponseHeader) {
 	h.ClusterId, h.MemberId, h.RaftTerm, h.Revision = a.from.cluster, a.from.member, a.from.term, a.revision
 }
 
-// err is the error that the reply brings: the same that etcd's client returns for
-// it.
+// err is the reply's error: the same that etcd's client returns for it.
 func (a *arrival) err() error {
 	switch {
 	case a.code == codes.OK:
@@ -59,7 +58,8 @@ func (a *arrival) err() error {
 	return rpctypes.Error(status.Error(a.code, a.message))
 }
 
-// overtaken is what servers say instead of answering a read in the wrong place.
+// overtaken is the servers' error for a read that can't be answered in its
+// place.
 const overtaken = "read was sent again after later writes of its session took effect"
 
 var errMalformed = errors.New("client: the server sent what can't be read")
@@ -174,9 +174,9 @@ func readKeyValue(data []byte, kv *mvccpb.KeyValue) error {
 	})
 }
 
-// readKeyValues reads the KeyValues that a message has under one field, into one if
-// there is one, and hands the other fields to rest. Their bytes are copied: the
-// batch that they came in is used again.
+// readKeyValues reads the KeyValues that a message has under one field, into
+// one if there is one, and passes the other fields to rest. Their bytes are
+// copied: the batch's memory is reused.
 func readKeyValues(data []byte, under protowire.Number, one *keyValue, rest fieldFunc) ([]*mvccpb.KeyValue, error) {
 	count := 0
 	var only []byte

@@ -28,9 +28,9 @@ const (
 	rangeSerializable = protowire.Number(7)
 )
 
-// request is what a call asks for, before it has a number. The body is either
-// marshalled already or, for a put, get or delete of one key without options, made
-// of key, value and lease.
+// request is a request before it has a number. The body is either marshalled
+// already or, for a put, get or delete of one key without options, made of key,
+// value and lease.
 type request struct {
 	kind       stoapb.Kind
 	level      Level
@@ -39,7 +39,7 @@ type request struct {
 	body       []byte
 	plain      bool // made of key, value and lease
 	to         answerable
-	refused    error // why it can't be sent
+	refused    error // set if it can't be sent
 }
 
 func (r *request) bodySize() int {

@@ -25,8 +25,8 @@ func (s *Session) Etcd() *clientv3.Client {
 // KV is etcd's KV at the reader's level.
 func (r Reader) KV() clientv3.KV { return clientv3.NewKVFromKVClient(kvOver{r}, nil) }
 
-// kvOver is etcd's KV service over a session: below it is the session, above it
-// all that etcd's client makes of the service.
+// kvOver is etcd's KV service over a session: etcd's client is built on this
+// service.
 type kvOver struct{ r Reader }
 
 func (k kvOver) Range(ctx context.Context, in *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
@@ -113,8 +113,8 @@ func (streamOver) SendMsg(any) error            { return errNotGRPC }
 func (streamOver) RecvMsg(any) error            { return errNotGRPC }
 
 // Lease is etcd's Lease, for leases beside the session's own. Grants and
-// keep-alives go to the cluster directly, revocations when all that the session
-// has sent before was answered; what the session reads later reflects them.
+// keep-alives go to the cluster directly, revocations when all earlier requests
+// of the session were answered; later reads of the session reflect them.
 func (s *Session) Lease() clientv3.Lease {
 	return &leaseOver{Lease: clientv3.NewLease(s.c.Client), s: s}
 }
@@ -143,8 +143,8 @@ func (l *leaseOver) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.
 	return revoked, err
 }
 
-// TimeToLive waits for what the session has sent, which may be the keys that it
-// lists.
+// TimeToLive waits for the session's earlier requests, which may put the keys
+// that it lists.
 func (l *leaseOver) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
 	if _, err := l.s.Sync(ctx); err != nil {
 		return nil, err

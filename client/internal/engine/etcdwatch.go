@@ -18,9 +18,9 @@ import (
 
 var errNotGRPC = errors.New("client: a session's stream isn't gRPC's")
 
-// Watcher is etcd's Watcher at the reader's level. Events come through channels of
-// their own, one per watch, so the order among several watches is Feed's to see,
-// not theirs.
+// Watcher is etcd's Watcher at the reader's level. Events come through channels
+// of their own, one per watch, so only a Feed shows the order among several
+// watches.
 func (r Reader) Watcher() clientv3.Watcher {
 	logger := clientv3.WithZapLogger(r.s.c.GetLogger())
 	return clientv3.NewWatchFromWatchClient(watchOver{r}, clientv3.NewCtxClient(r.s.ctx, logger))
@@ -39,7 +39,7 @@ func (w watchOver) Watch(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiSt
 	return t, nil
 }
 
-// gone is an error that etcd's watcher doesn't take for a reason to try again.
+// gone is an error on which etcd's watcher doesn't retry.
 func gone(err error) error { return status.Error(codes.FailedPrecondition, err.Error()) }
 
 type watchStream struct {
@@ -52,7 +52,7 @@ type watchStream struct {
 	watches map[int64]*Watch
 }
 
-// Send takes what etcd's watcher asks for.
+// Send handles a request of etcd's watcher.
 func (t *watchStream) Send(in *pb.WatchRequest) error {
 	switch u := in.RequestUnion.(type) {
 	case *pb.WatchRequest_CreateRequest:
@@ -114,7 +114,7 @@ func (t *watchStream) take(w *Watch, r *pb.WatchResponse) {
 	}
 	t.mu.Unlock()
 	if r.Created && r.CompactRevision != 0 {
-		// etcd says the one behind the other, and its watcher understands no other way.
+		// etcd sends the one after the other, and its watcher relies on that.
 		t.push(&pb.WatchResponse{Header: r.Header, WatchId: r.WatchId, Created: true})
 		r.Created = false
 	}
@@ -141,7 +141,7 @@ func (t *watchStream) stop(id int64) {
 	t.push(&pb.WatchResponse{Header: &pb.ResponseHeader{Revision: t.r.s.Token()}, WatchId: id, Canceled: true})
 }
 
-// leave closes what is open when etcd's watcher has done with the stream.
+// leave closes the open watches when etcd's watcher has closed the stream.
 func (t *watchStream) leave() {
 	t.mu.Lock()
 	left := t.watches

@@ -8,14 +8,14 @@ import (
 // Future is the answer to a request that was sent without waiting for it. It may
 // be waited for by any number of goroutines, any number of times.
 type Future[T any] struct {
-	// nil: nobody waits; resolved: there is an answer; else what waiters wait on.
-	// Most futures of a pipeline are resolved before anybody asks, and then cost no
-	// channel.
+	// nil: no waiters; resolved: there is an answer; else the channel of the
+	// waiters. Most futures of a pipeline are resolved before they are waited
+	// for, and then need no channel.
 	gate  atomic.Pointer[chan struct{}]
 	value T
 	err   error
-	// then, if set, has the answer before anybody who waits, and may change it. It
-	// must not wait for anything.
+	// then, if set, gets the answer before the waiters do, and may change it.
+	// It must not block.
 	then func(T, error) (T, error)
 }
 
@@ -38,9 +38,9 @@ func (f *Future[T]) Done() <-chan struct{} {
 	return *f.gate.Load()
 }
 
-// Wait waits for the answer. When ctx ends first, it stops waiting and nothing
-// else: the request is still on its way, whether it takes effect is unknown, and
-// the future may be waited for again.
+// Wait waits for the answer. When ctx ends first, it only stops waiting: the
+// request is still in flight, whether it takes effect is unknown, and the
+// future may be waited for again.
 func (f *Future[T]) Wait(ctx context.Context) (T, error) {
 	if f.gate.Load() != resolved {
 		select {

@@ -15,14 +15,16 @@ const metadataClient = "stoa-client-id"
 
 const maxClientID = 256
 
-// Identify makes a client of etcd's package say who it is to extensions, in all its
-// calls, in its watches, and in sessions that are opened over it (Of):
+// Identify gives a client of etcd's package the name by which extensions know
+// it, in all its calls, in its watches, and in sessions that are opened over it
+// (Of):
 //
 //	clientv3.New(clientv3.Config{Endpoints: …, DialOptions: client.Identify("worker-7")})
 //
-// Config.ClientID does the same for a client of this package. An ID has up to 256
-// characters of printable ASCII; with another one every call fails with the gRPC code
-// InvalidArgument. The empty one is that of all clients that don't say: "anonymous".
+// Config.ClientID does the same for a client of this package. An ID has up to
+// 256 characters of printable ASCII; with another one every call fails with the
+// gRPC code InvalidArgument. The empty one is that of all unnamed clients:
+// "anonymous".
 func Identify(id string) []grpc.DialOption {
 	if id == "" {
 		return nil
@@ -44,7 +46,8 @@ func Identify(id string) []grpc.DialOption {
 	}
 }
 
-// CheckClientID refuses what gRPC or a server would refuse in every call, or ignore.
+// CheckClientID refuses names that gRPC or a server would refuse in every call,
+// or ignore.
 func CheckClientID(id string) error {
 	if len(id) > maxClientID {
 		return fmt.Errorf("client: a ClientID of %d bytes; it has at most %d", len(id), maxClientID)

@@ -10,8 +10,8 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// atlas is what the client knows of where keys live: a hint for putting requests
-// into an order that costs the servers less. A stale one costs time, nothing else.
+// atlas is the client's copy of the partition map: a hint for ordering requests
+// by partition. A stale one only costs time.
 type atlas struct {
 	mu  sync.RWMutex
 	now *stoapb.PartitionMap
@@ -34,14 +34,14 @@ func (a *atlas) learn(m *stoapb.PartitionMap) {
 	}
 }
 
-// Partition is where a key lives as far as the client knows; false before its first
-// session was opened. Keys may have moved since.
+// Partition is the partition of a key as far as the client knows; false before
+// its first session was opened. Keys may have moved since.
 func (c *Client) Partition(key string) (int, bool) {
 	p, ok := c.placement.partition([]byte(key))
 	return int(p), ok
 }
 
-// partition is where a key lives, as far as is known; 0 if nothing is.
+// partition is the partition of a key as far as is known; 0 if nothing is.
 func (a *atlas) partition(key []byte) (uint32, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -77,8 +77,9 @@ func (a *atlas) ruled(key []byte) (uint32, bool) {
 	return 0, false
 }
 
-// placementPrefix is what of a key is hashed: its directory with the slash, two
-// levels deep at the most, or all of it if it has no slash behind the first byte.
+// placementPrefix is the part of a key that is hashed: its directory with the
+// slash, two levels deep at the most, or all of it if it has no slash behind
+// the first byte.
 func placementPrefix(key []byte) []byte {
 	if len(key) == 0 {
 		return key

@@ -31,8 +31,8 @@ func (r Reader) Get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 	return inPlace(ctx, func() *Future[*clientv3.GetResponse] { return r.get(ctx, key, opts) })
 }
 
-// inPlace does what its caller waits for. A read that was overtaken is done again, in a
-// new place: its caller has sent nothing behind the old one.
+// inPlace does a synchronous operation. A read that was overtaken is sent
+// again, in a new place: its caller has sent nothing after the old one.
 func inPlace[T any](ctx context.Context, do func() *Future[T]) (T, error) {
 	for {
 		if v, err := do().Wait(ctx); !errors.Is(err, ErrOvertaken) {

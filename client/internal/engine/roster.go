@@ -8,7 +8,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// roster knows which endpoint leads to the leader, for all sessions of a client.
+// roster tracks the endpoint of the leader, for all sessions of a client.
 type roster struct {
 	endpoints func() []string
 	ask       func(ctx context.Context, endpoint string) (*stoapb.ListPartitionsResponse, error)
@@ -18,7 +18,7 @@ type roster struct {
 	best    []string // endpoints, the leader's first, those that don't answer last
 	leader  uint64   // 0 if none is known whose endpoint is
 	turn    int
-	missed  chan struct{} // somebody was looking for a leader and found none
+	missed  chan struct{} // a search for the leader found none
 	stopped chan struct{}
 	once    sync.Once // follow
 	end     sync.Once // stop
@@ -60,7 +60,7 @@ func (r *roster) order(ctx context.Context, since time.Time) []string {
 	return append([]string(nil), r.best...)
 }
 
-// member is what an endpoint has said.
+// member is the answer of an endpoint.
 type member struct {
 	endpoint string
 	id       uint64
@@ -89,7 +89,7 @@ func (r *roster) survey(ctx context.Context, all []string) {
 			leader, term = m.leader, m.term
 		}
 		if m.leader == m.id && m.id != 0 && 2*len(there) > len(all) {
-			break // nobody knows better than a majority
+			break // a majority agrees on the leader
 		}
 	}
 	r.arrange(all, there, leader)

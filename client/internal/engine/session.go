@@ -18,22 +18,22 @@ import (
 )
 
 var (
-	// ErrSessionExpired: the session's lease is gone, and its ephemeral keys with
-	// it; or nothing was heard of any member for longer than its ttl. What was not
-	// answered may have taken effect or not.
+	// ErrSessionExpired: the session's lease is gone, and its ephemeral keys
+	// with it; or no member answered for longer than its ttl. Unanswered
+	// requests may have taken effect or not.
 	ErrSessionExpired = errors.New("client: the session has expired")
 	// ErrSessionClosed: Close was called, of the session or its client.
 	ErrSessionClosed = errors.New("client: the session is closed")
-	// ErrSessionTaken: somebody else has gone on with the session.
+	// ErrSessionTaken: another client has resumed the session.
 	ErrSessionTaken = errors.New("client: the session is used elsewhere")
-	// ErrOvertaken: a read, or the opening of a watch, was on its way when the
+	// ErrOvertaken: a read, or the opening of a watch, was in flight when the
 	// connection broke. Updates that the session had sent behind it have taken
-	// effect, so it can't be answered in its place any more. Nothing has happened;
-	// who still wants to know asks again, and sees those updates. Only what is sent
-	// without waiting fails so. Its code is Unavailable.
+	// effect, so it can't be answered in its place any more. The read had no
+	// effect; a new read shows those updates. Only asynchronous requests fail
+	// with it. Its code is Unavailable.
 	ErrOvertaken error = status.Error(codes.Unavailable, "client: the read was overtaken by later updates of its session when the connection broke; ask again")
-	// ErrRefused: no member accepts connections, or their names can't be resolved.
-	// Only sessions with WithRefusal end for that.
+	// ErrRefused: no member accepts connections, or their names can't be
+	// resolved. Only sessions with WithRefusal end with it.
 	ErrRefused = errors.New("client: no connection")
 	// ErrNotSent comes with the reason for which a session has ended, of a request
 	// that was never sent: it has not taken effect and never will.
@@ -43,8 +43,8 @@ var (
 	ErrRequestTooLarge = errors.New("client: the request is too large")
 )
 
-// Session is one FIFO channel to the cluster, whichever member is at the other
-// end. See the package's documentation for what it promises.
+// Session is one FIFO channel to the cluster, over the member to which it is
+// connected. See package client for its guarantees.
 //
 // All methods may be called by any number of goroutines at once. The order of a
 // session is the order in which the methods that send (…Async, Batch.Send, and
@@ -56,35 +56,36 @@ type Session struct {
 	o      Options
 	id     int64
 	ttl    time.Duration
-	ctx    context.Context // of everything that goes on in the background
+	ctx    context.Context // of the background goroutines
 	cancel context.CancelFunc
 	done   chan struct{} // closed with err set
 	// stopped is closed when run has returned.
 	stopped chan struct{}
-	wake    chan struct{} // the writer has something to do
+	wake    chan struct{} // wakes the writer
 	token   atomic.Int64
 
 	mu      sync.Mutex
-	err     error // why the session has ended
+	err     error // the reason for which the session has ended
 	closing bool  // the last request was made
 	backlog backlog
-	acked   uint64 // what the present stream knows of answers that were received
+	acked   uint64 // number up to which the present stream has acknowledged replies
 	see     int64  // a token that no request has carried yet
 	watches map[uint64]*Watch
 	stream  *stream
-	space   chan struct{} // callers wait on it for room in the backlog
+	space   chan struct{} // callers wait on it for space in the backlog
 	life    vitals
 }
 
-// Options are what one session is like.
+// Options configure a session.
 type Options struct {
 	TTL   time.Duration
 	Level Level
-	// Revision is what causal reads show at least.
+	// Revision is the lowest revision of causal reads.
 	Revision int64
 	// Endpoints bind the session to members, if there are any.
 	Endpoints []string
-	// Refusal is for how long all members may refuse connections, if not 0.
+	// Refusal is the time for which all members may refuse connections, if not
+	// 0.
 	Refusal time.Duration
 }
 
@@ -144,11 +145,10 @@ func (c *Client) Session(ctx context.Context, o Options) (*Session, error) {
 }
 
 // ID is the number of the session and of its lease: a key that is put with
-// clientv3.WithLease(s.ID()) goes when the session does.
+// clientv3.WithLease(s.ID()) is deleted with the session.
 func (s *Session) ID() clientv3.LeaseID { return clientv3.LeaseID(s.id) }
 
-// TTL is how long the session outlives its last sign of life, as the cluster has
-// granted it.
+// TTL is the session's time to live, as granted by the cluster.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Token is the highest revision of what the session has seen so far.
@@ -172,12 +172,11 @@ func (s *Session) saw(revision int64) {
 	}
 }
 
-// Done is closed when the session has ended; Err tells why.
+// Done is closed when the session has ended; Err has the reason.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Err is nil until the session has ended, then one of ErrSessionExpired,
-// ErrSessionClosed and ErrSessionTaken, or an error that says how client and
-// server misunderstood each other.
+// ErrSessionClosed and ErrSessionTaken, or a protocol error.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,9 +193,9 @@ func (s *Session) Member() uint64 {
 	return s.stream.from.member
 }
 
-// Close ends the session behind all its requests: its ephemeral keys are deleted
-// at one revision. If ctx ends first the session is given up, and the keys go when
-// its ttl is over.
+// Close ends the session after all its requests: its ephemeral keys are deleted
+// at one revision. If ctx ends first the session is abandoned, and the keys are
+// deleted when its ttl has passed.
 func (s *Session) Close(ctx context.Context) error {
 	last := new(revisionFuture[int64])
 	err := s.send(ctx, &request{kind: stoapb.Kind_CLOSE, to: last})
@@ -214,7 +213,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return nil
 }
 
-// end is the end of the session for whatever reason. All that wait are told.
+// end ends the session and fails everything that waits.
 func (s *Session) end(why error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -247,13 +246,14 @@ func (s *Session) end(why error) {
 	}
 }
 
-// send gives a request its number and its place. It waits only for room.
+// send gives a request its number and its place. It waits only for space in the
+// backlog.
 func (s *Session) send(ctx context.Context, r *request) error {
 	var seq uint64
 	return s.sendNumbered(ctx, r, &seq)
 }
 
-// sendAll is send for requests that shall come one behind the other.
+// sendAll is send for requests with consecutive numbers.
 func (s *Session) sendAll(ctx context.Context, all []request) error {
 	for i := range all {
 		if err := s.check(&all[i]); err != nil {
@@ -273,7 +273,7 @@ func (s *Session) sendAll(ctx context.Context, all []request) error {
 	return nil
 }
 
-// check refuses what no server could take in, before it has a number.
+// check refuses requests that no server accepts, before they have a number.
 func (s *Session) check(r *request) error {
 	if r.refused != nil {
 		return r.refused
@@ -336,8 +336,8 @@ func (s *Session) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// makeRoom lets those go on who wait for room, once a quarter of it is free: not
-// one by one. It needs the lock.
+// makeRoom wakes callers that wait for space once a quarter of it is free,
+// rather than one by one. It needs the lock.
 func (s *Session) makeRoom() {
 	if s.space == nil || s.backlog.len() > s.c.cfg.Pending*3/4 || s.backlog.bytes() > pendingBytes*3/4 {
 		return

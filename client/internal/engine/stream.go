@@ -30,7 +30,7 @@ type stream struct {
 	windowBytes int
 	opened      time.Time
 	answers     int      // replies that it has brought
-	first       *inbound // came with the opening, nil if that was alone
+	first       *inbound // replies received with the opening, nil if none
 	written     chan struct{}
 }
 
@@ -51,7 +51,7 @@ func (s *Session) run(st *stream) {
 			return
 		}
 		s.c.cfg.Logger.Info("session lost its connection", zap.Int64("session", s.id), zap.String("endpoint", st.conn.endpoint), zap.Error(err))
-		s.rest(fruitless)
+		s.backoff(fruitless)
 		if st, err = s.connect(); err != nil {
 			s.over(err)
 			s.end(err) // if that was no reason in itself
@@ -61,8 +61,7 @@ func (s *Session) run(st *stream) {
 	}
 }
 
-// over decides what the end of a stream, or of the attempt to open one, means for
-// the session.
+// over handles the end of a stream, or of the attempt to open one.
 func (s *Session) over(err error) bool {
 	s.mu.Lock()
 	ended := s.err != nil
@@ -117,7 +116,7 @@ func (s *Session) detach(st *stream) {
 	st.conn.release()
 }
 
-// close is for a stream that was never attached.
+// close closes a stream that was never attached.
 func (st *stream) close() {
 	st.cancel(nil)
 	st.conn.release()
@@ -127,11 +126,11 @@ func (st *stream) close() {
 type frame struct{ data mem.BufferSlice }
 
 // writeAtOnce bounds the requests of one message, in bytes. Larger ones would
-// save nothing, and keep the first of them waiting.
+// save nothing, and delay the first of them.
 const writeAtOnce = 64 << 10
 
-// write sends what there is as soon as there is something. What comes while a
-// message is being written goes with the next.
+// write sends pending requests as soon as there are any. Those that come while
+// a message is being written go with the next.
 func (s *Session) write(st *stream) {
 	defer close(st.written)
 	for {
@@ -140,7 +139,7 @@ func (s *Session) write(st *stream) {
 		case <-st.ctx.Done():
 			return
 		}
-		// Who woke us may be in the middle of a series.
+		// The waking caller may be in the middle of a series.
 		runtime.Gosched()
 		for {
 			f := s.nextFrame(st)
@@ -148,13 +147,14 @@ func (s *Session) write(st *stream) {
 				break
 			}
 			if err := st.SendMsg(f); err != nil {
-				return // the reader hears why
+				return // the reader gets the reason
 			}
 		}
 	}
 }
 
-// nextFrame is the next message for the stream, nil if there is nothing to say.
+// nextFrame is the next message for the stream, nil if there is nothing to
+// send.
 func (s *Session) nextFrame(st *stream) *frame {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *Session) nextFrame(st *stream) *frame {
 	return &frame{mem.BufferSlice{mem.NewBuffer(buf, sessionwire.Pool)}}
 }
 
-// read takes in what the server says until the stream ends.
+// read processes the server's messages until the stream ends.
 func (s *Session) read(st *stream) error {
 	var batch serverBatch
 	for {
@@ -205,7 +205,7 @@ func (s *Session) read(st *stream) error {
 	}
 }
 
-// receive matches replies with requests under the lock, and hands them out, in
+// receive matches replies with requests under the lock, and delivers them, in
 // their order, without it.
 func (s *Session) receive(st *stream, batch *serverBatch) error {
 	if batch.atlas != nil {
@@ -243,7 +243,7 @@ func (s *Session) receive(st *stream, batch *serverBatch) error {
 
 var errOutOfOrder = errors.New("client: the server has answered out of order")
 
-// match finds what each arrival answers, up to the first that makes no sense. It
+// match finds the request of each arrival, up to the first invalid one. It
 // needs the lock.
 func (s *Session) match(arrivals []arrival) (int, error) {
 	for i := range arrivals {
@@ -269,7 +269,7 @@ func (s *Session) match(arrivals []arrival) (int, error) {
 	return len(arrivals), nil
 }
 
-// inbound is a message as it came, whose memory is used again.
+// inbound is a received message, whose memory is reused.
 type inbound struct{ data mem.Buffer }
 
 // rawCodec leaves frames alone: the session's messages are written and read by

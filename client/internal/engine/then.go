@@ -13,19 +13,18 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// What a client needs that is built over sessions of this one, as compose is: to
-// have answers before those who wait for them, to see what options mean, and to give
-// a session up.
+// Functions for clients built over sessions, as compose is: to get answers
+// before their waiters do, to inspect options, and to abandon a session.
 
-// Promise is a future whose answer somebody else gives than a session.
+// Promise is a future that is not resolved by a session.
 type Promise[T any] struct{ Future[T] }
 
-// Resolve gives the answer, once.
+// Resolve resolves the future, once.
 func (p *Promise[T]) Resolve(value T, err error) { p.resolve(value, err) }
 
-// GetThen is GetAsync of one key, whose answer then has before anybody who waits,
-// and may change. It is called in the order of the answers and must not wait. An
-// error means that nothing was sent, and then is not called.
+// GetThen is GetAsync of one key, whose answer then gets before the waiters do,
+// and may change. It is called in the order of the answers and must not block.
+// An error means that nothing was sent, and then is not called.
 func (r Reader) GetThen(ctx context.Context, key string, then func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error)) (*Future[*clientv3.GetResponse], error) {
 	f := new(getFuture)
 	f.then = then
@@ -81,8 +80,8 @@ func (r Reader) SendThen(ctx context.Context, m proto.Message, then func(proto.M
 	return r.s.send(ctx, &q)
 }
 
-// Abandon ends the session without a word to the servers: what isn't answered fails
-// with why, and may have taken effect or not. The lease runs out by itself.
+// Abandon ends the session without telling the servers: unanswered requests
+// fail with why, and may have taken effect or not. The lease expires by itself.
 func (s *Session) Abandon(why error) { s.end(why) }
 
 // Message is the message of etcd's KV service that an operation stands for.
@@ -96,8 +95,8 @@ func Message(op clientv3.Op) (proto.Message, error) {
 
 var errEphemeral = fmt.Errorf("%w: a key that is Ephemeral is put through one", ErrNoSession)
 
-// refuseEphemeral is for calls that no session carries: no server knows what OwnLease
-// stands for.
+// refuseEphemeral is for calls outside of a session: OwnLease has no meaning
+// for servers.
 func refuseEphemeral(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if m, ok := req.(proto.Message); ok {
 		if _, err := Bind(m, 0); err != nil {

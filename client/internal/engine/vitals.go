@@ -7,28 +7,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// vitals is how a session knows that it and its connection are alive, under the
-// session's lock. One timer serves for all: the sign of life that the server wants
-// every third of the ttl, finding out that a connection is dead though nobody said
-// so, and the end of a session that has no connection.
+// vitals checks the liveness of a session and its connection, under the
+// session's lock. One timer serves for all: the keep-alive every third of the
+// ttl, the detection of silent connections, and the expiry of a session without
+// a connection.
 type vitals struct {
 	timer *time.Timer
 	due   time.Time // when the timer fires
 	wrote time.Time
 	heard time.Time
-	// ping asks the writer for a message even if there is nothing to say; asked is
-	// when it was asked for, zero if the server has been heard since.
+	// ping asks the writer for a message even if no request is pending; asked
+	// is the time of it, zero if the server has sent anything since.
 	ping  bool
 	asked time.Time
-	// moving: the session goes to another member once nothing is on its way.
+	// moving: the session goes to another member once no request is in flight.
 	moving bool
 }
 
-// A server that owes an answer is asked for a sign of life after probe, and given
-// up patience after that.
+// A server with unanswered requests is pinged after probe, and its connection
+// closed answerTimeout after that.
 const (
-	probe    = time.Second
-	patience = 2 * time.Second
+	probe         = time.Second
+	answerTimeout = 2 * time.Second
 )
 
 var (
@@ -49,7 +49,7 @@ func (v *vitals) detached(s *Session) {
 	v.arm(s, now, v.heard.Add(s.ttl).Sub(now))
 }
 
-// sent notes that a message is about to be written.
+// sent records that a message is about to be written.
 func (v *vitals) sent(s *Session) {
 	v.wrote, v.ping = time.Now(), false
 	if s.backlog.sent > 0 && v.due.Sub(v.wrote) > probe {
@@ -78,7 +78,7 @@ func (v *vitals) stop() {
 	}
 }
 
-// tick looks after the session when its timer fires.
+// tick runs when the session's timer fires.
 func (s *Session) tick() {
 	s.mu.Lock()
 	now, v := time.Now(), &s.life
@@ -99,15 +99,15 @@ func (s *Session) tick() {
 	next := v.wrote.Add(s.ttl / 3)
 	owed := s.backlog.sent > 0
 	switch {
-	case !v.asked.IsZero() && now.Sub(v.asked) >= min(patience, s.ttl/3):
+	case !v.asked.IsZero() && now.Sub(v.asked) >= min(answerTimeout, s.ttl/3):
 		s.stream.cancel(errSilent)
 		next = v.heard.Add(s.ttl)
 	case !v.asked.IsZero():
-		next = v.asked.Add(min(patience, s.ttl/3))
+		next = v.asked.Add(min(answerTimeout, s.ttl/3))
 	case !now.Before(next), owed && now.Sub(v.heard) >= probe:
 		v.ping, v.asked = true, now
 		s.stir()
-		next = now.Add(min(patience, s.ttl/3))
+		next = now.Add(min(answerTimeout, s.ttl/3))
 	case owed:
 		next = minTime(next, now.Add(probe))
 	}
@@ -122,7 +122,7 @@ func minTime(a, b time.Time) time.Time {
 }
 
 // moveTo sends the session to the leader, unless it is bound to other members.
-// First what is on its way is waited for, so that nothing needs to be sent twice.
+// First requests in flight are waited for, so that none need to be sent twice.
 func (s *Session) moveTo(leader uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,10 +135,10 @@ func (s *Session) moveTo(leader uint64) {
 	}
 	s.life.moving = true
 	st := s.stream
-	time.AfterFunc(patience, func() {
+	time.AfterFunc(answerTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.stream == st { // something takes long; better stay
+		if s.stream == st { // a request takes long: stay
 			s.life.moving = false
 			s.stir()
 		}

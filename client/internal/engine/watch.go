@@ -21,16 +21,16 @@ import (
 // there is nothing more to read.
 var ErrWatchClosed = errors.New("client: the watch is closed")
 
-// Watch brings the events of a key or a range, each once, in the order of their
-// revisions, over whatever streams the session has.
+// Watch delivers the events of a key or a range, each once, in the order of
+// their revisions, over all streams of the session.
 type Watch struct {
 	s     *Session
 	level Level
 	ask   *pb.WatchCreateRequest
 	seq   uint64
 	to    Watching
-	// next is the revision from which a new stream has to go on. The session's
-	// reading goroutine has it.
+	// next is the revision from which a new stream resumes. Only the session's
+	// reading goroutine uses it.
 	next int64
 
 	mu    sync.Mutex
@@ -38,8 +38,8 @@ type Watch struct {
 	err   error
 }
 
-// Watching takes what a watch brings. The session's reading goroutine calls it, in the
-// order in which things came; it must not wait.
+// Watching receives the events of a watch. The session's reading goroutine
+// calls it, in the order of arrival; it must not block.
 type Watching interface {
 	// Respond has the server's answer to the opening, and its announcement that the
 	// watch has ended.
@@ -153,7 +153,7 @@ func readWatchResponse(a *arrival) (*pb.WatchResponse, error) {
 	return response, nil
 }
 
-// canceled is why a server ended or refused a watch.
+// canceled is the reason for which a server ended or refused a watch.
 func canceled(r *pb.WatchResponse) error {
 	switch {
 	case r.CompactRevision != 0:
@@ -164,8 +164,8 @@ func canceled(r *pb.WatchResponse) error {
 	return ErrWatchClosed
 }
 
-// watchChanged keeps account of the watches that are open, when the reply to a
-// request has come. It needs the session's lock.
+// watchChanged updates the set of open watches on the reply to a request. It
+// needs the session's lock.
 func (s *Session) watchChanged(a *arrival) {
 	switch to := a.call.to.(type) {
 	case interface{ opens() *Watch }:
@@ -179,12 +179,12 @@ func (s *Session) watchChanged(a *arrival) {
 	}
 }
 
-// begin notes what the watch wants, now that it is open, and from which revision on.
-// The server says so where an extension may have changed it.
+// begin records the key and start revision of an opened watch. They are in the
+// response where an extension may have changed them.
 func (w *Watch) begin(a *arrival) {
 	var opened pb.WatchResponse
 	if proto.Unmarshal(a.body, &opened) != nil {
-		return // whoever reads the response will say so
+		return // reported by the reader of the response
 	}
 	switch {
 	case opened.Header != nil:
@@ -199,8 +199,8 @@ func (w *Watch) begin(a *arrival) {
 	}
 }
 
-// progressed notes that no event up to a revision is still to come. The session's
-// reading goroutine calls it, behind the events that came before.
+// progressed records that no event up to a revision is still to come. The
+// session's reading goroutine calls it, after the events that came before.
 func (s *Session) progressed(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,8 @@ func (s *Session) progressed(revision int64) {
 	}
 }
 
-// events takes in what a watch brings. The session's reading goroutine calls it.
+// events processes the events of a watch. The session's reading goroutine calls
+// it.
 func (w *Watch) events(a *arrival) {
 	response, err := readWatchResponse(a)
 	if e := a.err(); e != nil {
@@ -231,7 +232,7 @@ func (w *Watch) events(a *arrival) {
 	}
 }
 
-// changed hands events on, without those that an earlier stream has brought.
+// changed delivers events, without those that an earlier stream has delivered.
 func (w *Watch) changed(r *pb.WatchResponse) {
 	seen := 0
 	for seen < len(r.Events) && r.Events[seen].Kv.ModRevision < w.next {
@@ -278,7 +279,7 @@ func (w *Watch) Err() error {
 	return w.err
 }
 
-// Close ends the watch: it brings nothing any more.
+// Close ends the watch: no event is delivered after it.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	ended := w.ended

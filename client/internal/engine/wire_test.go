@@ -101,7 +101,7 @@ func TestDecoding(t *testing.T) {
 		last := batch.arrivals[3]
 		require.True(t, last.event)
 		require.ErrorContains(t, last.err(), "no")
-		clear(data) // nothing may point into what is used again
+		clear(data) // nothing may point into reused memory
 		get.Header = &pb.ResponseHeader{ClusterId: 1, MemberId: 2, RaftTerm: 3, Revision: 5}
 		put.Header = &pb.ResponseHeader{ClusterId: 1, MemberId: 2, RaftTerm: 3, Revision: 6}
 		del.Header = &pb.ResponseHeader{ClusterId: 1, MemberId: 2, RaftTerm: 3, Revision: 7}
@@ -119,7 +119,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// FuzzDecoding has anything at all come from a server.
+// FuzzDecoding decodes arbitrary messages of a server.
 func FuzzDecoding(f *testing.F) {
 	f.Add(must(proto.Marshal(&stoapb.ServerBatch{Replies: []*stoapb.Reply{{Seq: 1, Body: []byte("x"), Revision: 2}}})))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -136,7 +136,7 @@ func FuzzDecoding(f *testing.F) {
 	})
 }
 
-// TestPlacement compares with where the server puts keys.
+// TestPlacement compares with the server's placement.
 func TestPlacement(t *testing.T) {
 	m := placement.New(4).WithRules([]placement.Rule{{Key: "/a/b/", Slot: 5}, {Key: "/a/b/c/", Slot: 6}, {Key: "/x", Slot: 7}})
 	var a atlas

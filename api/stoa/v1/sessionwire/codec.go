@@ -8,14 +8,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Encoded is a message that is encoded already, in memory from [NewEncoded].
+// Encoded is an encoded message, in memory from [NewEncoded].
 type Encoded struct{ Bytes *[]byte }
 
-// Received is a message as it came: one piece of memory, the receiver's own.
+// Received is an undecoded message, owned by the receiver.
 type Received struct{ Bytes []byte }
 
 // NewEncoded returns empty memory to encode a message of about the given size
-// into. Sending it with [Codec] gives it back.
+// into. Sending it with [Codec] returns it to the pool.
 func NewEncoded(size int) Encoded {
 	b := Pool.Get(size)
 	*b = (*b)[:0]
@@ -48,7 +48,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return nil, fmt.Errorf("encoding a batch: %w", err)
 	}
 	if mem.IsBelowBufferPoolingThreshold(len(*e.Bytes)) {
-		// gRPC counts no references of what is so small, and never frees it.
+		// gRPC doesn't count references to such small buffers, and never frees
+		// them.
 		small := append([]byte(nil), *e.Bytes...)
 		Pool.Put(e.Bytes)
 		return mem.BufferSlice{mem.SliceBuffer(small)}, nil

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Pool is memory for gRPC's messages, used again as it is. Whoever gets a buffer
-// writes it before reading it, as gRPC and its codecs do: what is in it belongs to an
+// Pool is memory for gRPC's messages, reused without clearing. A buffer's user
+// must write it before reading it, as gRPC and its codecs do: it contains an
 // earlier message, perhaps of another client.
 //
 // gRPC's own pool has few sizes and clears a buffer, all of it, each time that it
@@ -43,8 +43,8 @@ func (p *pool) Get(n int) *[]byte {
 	return b
 }
 
-// Put implements mem.BufferPool. A buffer that has been replaced by a larger one
-// comes back to where its capacity suffices.
+// Put implements mem.BufferPool. A buffer goes to the largest size class that
+// its capacity suffices for.
 func (p *pool) Put(b *[]byte) {
 	exp := bits.Len(uint(cap(*b))) - 1
 	if exp < leastBuffer || exp > largestBuffer {

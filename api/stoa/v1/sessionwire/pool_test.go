@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is asked for, and whatever was put back before, a buffer has the length
-// asked for and belongs to nobody else.
+// For any sequence of Get and Put, a buffer has the requested length and a
+// single owner.
 func TestPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := new(pool)
