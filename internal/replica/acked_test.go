@@ -48,11 +48,11 @@ func TestALostAcknowledgementIsRepeated(t *testing.T) {
 			s.carry(true, 1, 2, -1)
 			s.work(s.replicas[1], -1)
 			s.carry(false, 2, 1, -1)
-			s.settle()
+			s.quiesce()
 			require.NotContains(t, s.said.String(), "put of a")
 			later(s)
 			s.replicas[0].Tick()
-			s.settle()
+			s.quiesce()
 			require.Contains(t, s.said.String(), "put of a at 1: revision 2")
 		})
 	}

@@ -32,7 +32,7 @@ func (g *group) apply() (moved bool) {
 		rev := g.store.Rev()
 		g.store.RUnlock()
 		g.r.closed[g.id].raise(rev)
-		g.settleClosed()
+		g.raiseClosed()
 	}
 	g.wait.check(g)
 	return true
@@ -78,18 +78,18 @@ func (g *group) claim(it *item) (writes []*Write, mine bool) {
 func (g *group) acknowledge() {
 	applied := g.applied.Load()
 	for len(g.acks) > 0 {
-		whole := g.acks[0]
-		entries := whole.GetEntries()
+		ack := g.acks[0]
+		entries := ack.GetEntries()
 		switch first := entries[0].GetIndex(); {
 		case first > applied:
 			return
 		case applied-first+1 >= uint64(len(entries)):
 			g.acks = g.acks[1:]
-			_ = g.node.Step(whole)
+			_ = g.node.Step(ack)
 		default:
 			n := applied - first + 1
-			whole.Entries = entries[n:]
-			_ = g.node.Step(&raftpb.Message{Type: whole.Type, To: whole.To, From: whole.From, Term: whole.Term, Entries: entries[:n]})
+			ack.Entries = entries[n:]
+			_ = g.node.Step(&raftpb.Message{Type: ack.Type, To: ack.To, From: ack.From, Term: ack.Term, Entries: entries[:n]})
 			return
 		}
 	}

@@ -103,12 +103,12 @@ func (r *Replica) learnClosed(m Closed) {
 	}
 	c.pending = append(c.pending, m)
 	c.mu.Unlock()
-	r.groups[m.Group].settleClosed()
+	r.groups[m.Group].raiseClosed()
 }
 
-// settleClosed raises the closed revision to what has been applied and announces
+// raiseClosed raises the closed revision to what has been applied and announces
 // it.
-func (g *group) settleClosed() {
+func (g *group) raiseClosed() {
 	c := &g.r.closed[g.id]
 	applied := g.applied.Load()
 	c.mu.Lock()

@@ -68,19 +68,19 @@ type round struct {
 
 func (c *confirmer) init(r *Replica) { c.r, c.rounds = r, r.numbering() }
 
-// vote is a server's word that it knew of no later terms than these, one for each
+// confirmation is a server's statement that it knew of no later terms than these, one for each
 // group, after the reads began for which it asks.
-type vote struct {
+type confirmation struct {
 	from  uint64
 	terms []uint64
 }
 
-// confirm calls done with a read point that is later than this call. The vote is
+// confirm calls done with a read point that is later than this call. The confirmation is
 // that of the server on whose behalf it is called, if it isn't this one: it counts
 // for the reads that it was given with, however late it comes.
-func (c *confirmer) confirm(asker vote, deadline int64, done func(readPoint, error)) {
+func (c *confirmer) confirm(asker confirmation, deadline int64, done func(readPoint, error)) {
 	e := c.r.lead.published.Load()
-	if e != nil && (c.r.single || c.settled(e, asker)) {
+	if e != nil && (c.r.single || c.confirmedBy(e, asker)) {
 		done(c.r.point(e), nil)
 		return
 	}
@@ -94,9 +94,9 @@ func (c *confirmer) confirm(asker vote, deadline int64, done func(readPoint, err
 	failReads(failed, fault.LeaderChanged)
 }
 
-// settled tells whether the asker and this leader are a majority, and both know
+// confirmedBy reports whether the asker and this leader are a majority, and both know
 // nobody later.
-func (c *confirmer) settled(e *epoch, asker vote) bool {
+func (c *confirmer) confirmedBy(e *epoch, asker confirmation) bool {
 	if len(c.r.cfg.Voters) > 3 || asker.from == c.r.cfg.ID || !slices.Contains(c.r.cfg.Voters, asker.from) {
 		return false
 	}

@@ -60,10 +60,10 @@ func TestConfirmationsThatCount(t *testing.T) {
 	l := s.replicas[0]
 	e := l.lead.published.Load()
 	terms := e.terms
-	require.True(t, l.conf.settled(e, vote{2, terms}))
-	require.False(t, l.conf.settled(e, vote{}), "nobody's")
-	require.False(t, l.conf.settled(e, vote{1, terms}), "the leader's own, twice")
-	require.False(t, l.conf.settled(e, vote{9, terms}), "not a voter's")
-	require.False(t, l.conf.settled(e, vote{2, terms[:1]}), "not about all groups")
-	require.False(t, l.conf.settled(e, vote{2, nil}), "an older server's, which says nothing")
+	require.True(t, l.conf.confirmedBy(e, confirmation{2, terms}))
+	require.False(t, l.conf.confirmedBy(e, confirmation{}), "no server's")
+	require.False(t, l.conf.confirmedBy(e, confirmation{1, terms}), "the leader's own, twice")
+	require.False(t, l.conf.confirmedBy(e, confirmation{9, terms}), "not a voter's")
+	require.False(t, l.conf.confirmedBy(e, confirmation{2, terms[:1]}), "not about all groups")
+	require.False(t, l.conf.confirmedBy(e, confirmation{2, nil}), "an older server's, which says nothing")
 }

@@ -100,7 +100,7 @@ func (b *readBatch) leading() {
 	there := b.r.calls.r.Load() == b.r
 	for _, read := range b.take() {
 		if there {
-			b.r.readPoint(read.parts, vote{}, read.deadline, read.done)
+			b.r.readPoint(read.parts, confirmation{}, read.deadline, read.done)
 		} else {
 			read.done(fault.TimeoutLeaderFail)
 		}
@@ -138,7 +138,7 @@ func (b *readBatch) answered(parts placement.Set, body []byte, err error) {
 }
 
 // reached makes a closed revision this server's own, its index having been
-// applied. It is not left to settleClosed: the group's loop publishes the index
+// applied. It is not left to raiseClosed: the group's loop publishes the index
 // first and settles a moment later, and a read must not slip in between.
 func (r *Replica) reached(m Closed) {
 	r.closed[m.Group].raise(m.Revision)
@@ -153,7 +153,7 @@ func (r *Replica) answerReadPoint(from uint64, body []byte, reply func([]byte, e
 		reply(nil, fault.Internal)
 		return
 	}
-	r.readPoint(parts, vote{from, known}, r.deadline(), func(err error) {
+	r.readPoint(parts, confirmation{from, known}, r.deadline(), func(err error) {
 		if err != nil {
 			reply(nil, err)
 			return

@@ -40,18 +40,18 @@ type group struct {
 	queue []queued // stamped, to be proposed; under the sequencer's lane
 
 	// Raft's half.
-	raft     sync.Mutex // held by the one that steps Raft
-	node     *raft.RawNode
-	acks     []*raftpb.Message // to be given back to Raft once their entries are applied
-	stamps   []stampAt         // of entries appended as the leader, until committed
-	term     uint64
-	leader   uint64
-	leading  bool
-	acked    acknowledged
-	catching map[uint64]*catchingUp // of the followers, by their ids
-	settled  uint64                 // commit index a tick ago
-	failed   bool                   // the log contradicts the leader's: nothing more is done
-	effects  effects                // of what is done under raft
+	raft         sync.Mutex // held by the one that steps Raft
+	node         *raft.RawNode
+	acks         []*raftpb.Message // to be given back to Raft once their entries are applied
+	stamps       []stampAt         // of entries appended as the leader, until committed
+	term         uint64
+	leader       uint64
+	leading      bool
+	acked        acknowledged
+	catching     map[uint64]*catchingUp // of the followers, by their ids
+	commitAtTick uint64                 // commit index a tick ago
+	failed       bool                   // the log contradicts the leader's: no further processing
+	effects      effects                // of what is done under raft
 
 	// Between the halves.
 	mu        sync.Mutex

@@ -5,9 +5,9 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// patience is how many election timeouts the log is kept for a follower that has
+// silentTimeouts is how many election timeouts the log is kept for a follower that has
 // fallen silent on the way: it reads the snapshot's file meanwhile, or is gone.
-const patience = 30
+const silentTimeouts = 30
 
 // catchingUp is a follower that gets a snapshot. Until it has taken that in and
 // heard of all that was written meanwhile, its groups' logs are kept from where it
@@ -58,8 +58,8 @@ func (g *group) noteNeeded() {
 		if c == nil {
 			return
 		}
-		there := c.taken && pr.State == tracker.StateReplicate && pr.Match >= g.settled
-		if there || now-g.r.heard[id].Load() > int64(patience*g.r.cfg.ElectionTicks) {
+		there := c.taken && pr.State == tracker.StateReplicate && pr.Match >= g.commitAtTick
+		if there || now-g.r.heard[id].Load() > int64(silentTimeouts*g.r.cfg.ElectionTicks) {
 			delete(g.catching, id)
 			return
 		}
@@ -67,6 +67,6 @@ func (g *group) noteNeeded() {
 			first = from
 		}
 	})
-	g.settled = g.commit.Load()
+	g.commitAtTick = g.commit.Load()
 	g.needed.Store(first)
 }

@@ -38,7 +38,7 @@ import (
 //	deliver [from=1] [to=2] [group=0]
 //	                           let messages arrive, once, in order
 //	drop [from=1] [to=2] [group=0]
-//	settle                     work and deliver until all is quiet
+//	quiesce                    work and deliver until all is quiet
 //	read server=2 key=a        a strict read
 //	status                     what each server shows
 func TestStories(t *testing.T) {
@@ -178,8 +178,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 		s.work(r, group)
 	case "deliver", "drop":
 		s.carry(d.Cmd == "deliver", uint64(from), uint64(to), group)
-	case "settle":
-		s.settle()
+	case "quiesce":
+		s.quiesce()
 	case "read":
 		s.read(r, key)
 	case "status":
@@ -194,7 +194,7 @@ func (s *story) elect(r *Replica) {
 	for _, g := range r.groups {
 		g.order(campaign)
 	}
-	s.settle()
+	s.quiesce()
 	require.True(s.t, r.Leading())
 }
 
@@ -290,7 +290,7 @@ func (s *story) carry(deliver bool, from, to uint64, group int) {
 	}
 }
 
-func (s *story) settle() {
+func (s *story) quiesce() {
 	for n := 0; n < 200; n++ {
 		for _, r := range s.replicas {
 			s.work(r, -1)

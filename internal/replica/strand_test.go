@@ -55,7 +55,7 @@ func TestAWriteThatComesAsTheEpochEnds(t *testing.T) {
 	w := newPut(t, &ofSession)
 	w.Session = true
 	r.groups[0].accept(w)
-	s.settle()
+	s.quiesce()
 	require.Equal(t, answers{1, nil}, plain, "the leader carries it out")
 	require.Equal(t, answers{1, fault.LeaderChanged}, ofSession)
 	require.Zero(t, r.groups[0].pending.Load())
@@ -178,7 +178,7 @@ func TestLostAnswersAreReported(t *testing.T) {
 		"refused by the network": func(t *testing.T, s *story) {
 			n := s.replicas[0].cfg.Network
 			s.replicas[0].cfg.Network = refusing{n}
-			s.settle()
+			s.quiesce()
 			s.replicas[0].cfg.Network = n
 		},
 		"lost on the way": func(t *testing.T, s *story) {
@@ -191,7 +191,7 @@ func TestLostAnswersAreReported(t *testing.T) {
 			}
 			s.carry(false, 1, 2, -1)
 			s.replicas[0].Unreachable(2)
-			s.settle()
+			s.quiesce()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestLostAnswersAreReported(t *testing.T) {
 			lose(t, s)
 			require.Zero(t, a.count)
 			s.replicas[0].Tick()
-			s.settle()
+			s.quiesce()
 			require.Equal(t, answers{1, fault.TimeoutConnLost}, a)
 		})
 	}
@@ -220,11 +220,11 @@ func TestACallThatWasNotSentIsRetried(t *testing.T) {
 	r.cfg.Network = deaf{n}
 	var a answers
 	r.Submit(newPut(t, &a))
-	s.settle()
+	s.quiesce()
 	require.Zero(t, a.count)
 	r.cfg.Network = n
 	r.Tick()
-	s.settle()
+	s.quiesce()
 	require.Equal(t, answers{1, nil}, a)
 }
 

@@ -35,7 +35,7 @@ var stress = flag.Duration("stress", time.Second, "how long each stress test run
 func TestStress(t *testing.T) {
 	// One run shows that requests end without anything giving up on them, the other
 	// that what gives up doesn't answer twice.
-	for name, ticks := range map[string]int64{"patient": 1 << 40, "impatient": 8} {
+	for name, ticks := range map[string]int64{"without timeouts": 1 << 40, "with timeouts": 8} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 3, 10, ticks)
 			r.run(*stress, r.trouble)

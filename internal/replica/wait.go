@@ -119,11 +119,11 @@ func release(list []waiter, err error) {
 // before this call. done may be called from any goroutine and must not block.
 // An error means that nothing is known; the caller may try again.
 func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
-	r.readPoint(parts, vote{}, r.deadline(), done)
+	r.readPoint(parts, confirmation{}, r.deadline(), done)
 }
 
 // readPoint is ReadPoint; asker is whose question it is, if another server's.
-func (r *Replica) readPoint(parts placement.Set, asker vote, deadline int64, done func(error)) {
+func (r *Replica) readPoint(parts placement.Set, asker confirmation, deadline int64, done func(error)) {
 	if !r.seq.IsOpen() {
 		r.reads.readPoint(forwardedRead{parts, deadline, done})
 		return

@@ -101,16 +101,16 @@ func (cl *client) send(r request) *op {
 	})
 	c.loop.after(clientTimeout, "timeout", sv.id, uint64(cl.id), func() {
 		if cl.current == o {
-			cl.finish(o, unknown, nil, errPatience)
+			cl.finish(o, unknown, nil, errClientTimeout)
 		}
 	})
 	return o
 }
 
 var (
-	errDown     = errors.New("nobody listens")
-	errLost     = errors.New("the connection broke")
-	errPatience = errors.New("the client's patience is at its end")
+	errDown          = errors.New("nobody listens")
+	errLost          = errors.New("the connection broke")
+	errClientTimeout = errors.New("the client's timeout expired")
 )
 
 // answer is the server's; it takes a while to come.

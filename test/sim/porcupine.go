@@ -15,8 +15,8 @@ import (
 // all keys together, with the revisions that the answers carry, and each key as
 // a register, without them.
 
-// patience bounds the search; a run that takes longer counts as undecided.
-const patience = 5 * time.Second
+// searchTimeout bounds the search; a run that takes longer counts as undecided.
+const searchTimeout = 5 * time.Second
 
 // place is a state of the model of all keys: how many of the revisions have
 // been. Revisions come one after the other, so an order that skips one can be
@@ -161,7 +161,7 @@ func (c *cluster) operation(o *op, in any) porcupine.Operation {
 
 func (c *cluster) porcupine(what string, m porcupine.Model, ops []porcupine.Operation) {
 	c.stats.PorcupineOperations += len(ops)
-	switch porcupine.CheckOperationsTimeout(m, ops, patience) {
+	switch porcupine.CheckOperationsTimeout(m, ops, searchTimeout) {
 	case porcupine.Illegal:
 		c.fail("I2", "porcupine finds no order of the %d requests to %s", len(ops), what)
 	case porcupine.Unknown:

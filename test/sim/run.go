@@ -76,7 +76,7 @@ func (c *cluster) run() {
 	c.quiet = true
 	c.heal()
 	c.calm()
-	c.settle()
+	c.quiesce()
 	if c.failure == nil {
 		c.check()
 	}
@@ -131,9 +131,9 @@ func (c *cluster) calm() {
 	}
 }
 
-// settle: all servers come to be equal, all requests are answered, and all
+// quiesce: all servers come to be equal, all requests are answered, and all
 // watches hear that there is nothing more.
-func (c *cluster) settle() {
+func (c *cluster) quiesce() {
 	if !c.waitFor(equalAfter, c.sessionsDone) {
 		c.fail("liveness", "%v after everything has healed, sessions wait for replies", equalAfter)
 		return
