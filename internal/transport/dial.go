@@ -101,9 +101,9 @@ func parseURL(raw string, conf *tls.Config) (addr, error) {
 }
 
 // dial makes a connection for one attempt. Attempts don't share connections:
-// each has its own URL, its own error, and no back-off but the peer's. patience
+// each has its own URL, its own error, and no back-off but the peer's. connectTimeout
 // is for the connect of the socket alone.
-func (a addr) dial(patience time.Duration) (*grpc.ClientConn, error) {
+func (a addr) dial(connectTimeout time.Duration) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if a.tls != nil {
 		creds = credentials.NewTLS(a.tls)
@@ -116,7 +116,7 @@ func (a addr) dial(patience time.Duration) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		// Also keeps proxies of the environment out of the cluster's inside.
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: patience}).DialContext(ctx, a.network, a.host)
+			return (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, a.network, a.host)
 		}),
 	}
 	target := a.host

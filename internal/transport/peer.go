@@ -199,8 +199,8 @@ func (p *peer) converse() (wasUp bool, err error) {
 func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc.ClientConn) (grpc.BidiStreamingClient[peerpb.Batch, peerpb.Pulse], error) {
 	// More than the connect is given: a TLS handshake with a server that has no
 	// CPU to spare must not be begun again and again.
-	impatience := time.AfterFunc(handshakeSilences*p.t.o.Silence, func() { cut(errNoAnswer) })
-	defer impatience.Stop()
+	timeout := time.AfterFunc(handshakeSilences*p.t.o.Silence, func() { cut(errNoAnswer) })
+	defer timeout.Stop()
 	ctx = metadata.NewOutgoingContext(ctx, p.t.identity(p.id))
 	stream, err := peerpb.NewPeerClient(conn).Link(ctx)
 	if err != nil {

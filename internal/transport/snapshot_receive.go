@@ -115,8 +115,8 @@ func newChunkReader(ctx context.Context, recv func() (*peerpb.Chunk, error), sta
 }
 
 func (r *chunkReader) next() (*peerpb.Chunk, error) {
-	patience := time.NewTimer(r.stalled)
-	defer patience.Stop()
+	timeout := time.NewTimer(r.stalled)
+	defer timeout.Stop()
 	select {
 	case got := <-r.chunks:
 		if got.err == io.EOF {
@@ -126,7 +126,7 @@ func (r *chunkReader) next() (*peerpb.Chunk, error) {
 		return got.chunk, got.err
 	case <-r.ctx.Done():
 		return nil, context.Cause(r.ctx)
-	case <-patience.C:
+	case <-timeout.C:
 		return nil, errStalled
 	}
 }

@@ -153,7 +153,7 @@ func TestStalledSnapshotIsGivenUp(t *testing.T) {
 		return 0, io.EOF
 	}))
 	go a.SendSnapshot(t.Context(), 2, header(4*chunkBytes), source)
-	// Either side may be the first to lose patience.
+	// Either side may be the first to time out.
 	got := <-done
 	require.Error(t, got.err)
 	require.NotErrorIs(t, got.err, io.EOF)

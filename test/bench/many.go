@@ -52,7 +52,7 @@ func (p *plan) manyPart(nodes int, do func(*scaler) error) (_ []*scaleRow, err e
 // grown measures what a server's memory grows by, for each of so many.
 func (sc *scaler) grown(i int, what string, n int, do func(*process.Server) error) error {
 	server := sc.both[i].cluster.Servers[0]
-	before, err := sc.settled(server)
+	before, err := sc.leastMemory(server)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (sc *scaler) grown(i int, what string, n int, do func(*process.Server) erro
 		return fmt.Errorf("%d %s, %s: %w", n, what, sc.both[i].subject.name, err)
 	}
 	sc.add(i, sc.row(fmt.Sprintf("%d %s, time", n, what), asDurations), float64(time.Since(began)))
-	after, err := sc.settled(server)
+	after, err := sc.leastMemory(server)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (sc *scaler) grown(i int, what string, n int, do func(*process.Server) erro
 
 func asKiB(v []float64) string { return kib(v[len(v)-1]) }
 
-func (sc *scaler) settled(s *process.Server) (least memoryOf, err error) {
+func (sc *scaler) leastMemory(s *process.Server) (least memoryOf, err error) {
 	for range 4 {
 		time.Sleep(time.Second)
 		m, err := residentOf(s)

@@ -192,11 +192,11 @@ func kib(bytes float64) string { return fmt.Sprintf("%.2f KiB", bytes/1024) }
 // memory waits until the server's heap has been collected, and is as small as it gets
 // in some seconds.
 func (a *arena) memory() (least footprint, err error) {
-	patience := 6
+	attempts := 6
 	if a.p.quick {
-		patience = 2
+		attempts = 2
 	}
-	for range patience {
+	for range attempts {
 		time.Sleep(time.Second)
 		var f footprint
 		if f.resident, err = a.stoa.cluster.Servers[0].Resident(); err != nil {

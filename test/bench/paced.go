@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// patience is how long answers may be missing once a paced load has been stopped.
-const patience = 30 * time.Second
+// drainTimeout is how long answers may be missing once a paced load has been stopped.
+const drainTimeout = 30 * time.Second
 
 // driveAt sends requests at a pace, per second, whether or not earlier ones have been
 // answered: what a stall holds up has all its time counted, as it would be for clients
@@ -20,9 +20,9 @@ func (w *wire) driveAt(pace float64, message func() []byte, done func(*call), st
 		switch now := time.Now(); {
 		case ended.IsZero() && stop():
 			ended = now
-			next = now.Add(patience)
+			next = now.Add(drainTimeout)
 		case !ended.IsZero() && now.After(next):
-			return fmt.Errorf("%d requests were not answered within %v", len(w.open), patience)
+			return fmt.Errorf("%d requests were not answered within %v", len(w.open), drainTimeout)
 		}
 		if !ended.IsZero() && len(w.open) == 0 {
 			return w.out.Flush()

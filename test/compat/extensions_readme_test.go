@@ -48,7 +48,7 @@ func (e *env) follow(steps []step, sh *shell) {
 	t := e.t
 	waiting := map[step]string{}
 	for _, s := range steps {
-		e.settle() // what moves takes revisions, and these are part of what is printed
+		e.waitForMoves() // what moves takes revisions, and these are part of what is printed
 		if !s.waits {
 			require.Equalf(t, s.prints, sh.run(s.command), "line %d: %s", s.line, s.command)
 			continue
@@ -70,8 +70,8 @@ func (e *env) follow(steps []step, sh *shell) {
 	}
 }
 
-// settle waits until the keys are where the registered extensions want them.
-func (e *env) settle() {
+// waitForMoves waits until the keys are where the registered extensions want them.
+func (e *env) waitForMoves() {
 	require.Eventually(e.t, func() bool {
 		for _, s := range e.Servers {
 			moving, err := s.KeysMoving(e.ctx)

@@ -94,7 +94,7 @@ func TestRecipeQueueServesInTurn(t *testing.T) {
 		// Whoever gives up waits no longer, and what comes back is at the front.
 		waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		_, err = q.Take(waiting, "impatient", 0)
+		_, err = q.Take(waiting, "timed-out", 0)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		for i, element := range []string{"three", "four"} {
 			n, err = q.Add(ctx, element)
@@ -157,9 +157,9 @@ func TestRecipeBarrierWithoutFailedMembers(t *testing.T) {
 		ctx, root := e.ctx, e.recipe("barrier")
 		b := recipes.NewBarrier(e.cli, root)
 		require.NoError(t, b.SetThreshold(ctx, 2))
-		impatient, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, b.Enter(impatient, "impatient", 0), context.DeadlineExceeded)
+		require.ErrorIs(t, b.Enter(short, "timed-out", 0), context.DeadlineExceeded)
 
 		dead, through := e.session(60), make(chan error, 3)
 		ending, stop := context.WithCancel(ctx)
@@ -312,7 +312,7 @@ func TestRecipeSemaphore(t *testing.T) {
 		require.False(t, ok)
 		waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		_, err = s.Acquire(waiting, "impatient", 0)
+		_, err = s.Acquire(waiting, "timed-out", 0)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		acquire := func(id string) {
 			go func() {

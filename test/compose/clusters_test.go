@@ -185,7 +185,7 @@ func (all clusters) told(t *testing.T) []osc.Told {
 // check judges what the clients saw; nil if one order explains it.
 func (all clusters) check(t *testing.T, h *osc.History) error {
 	t.Helper()
-	ops, err := osc.Settle(h.Ops(), all.told(t))
+	ops, err := osc.Resolve(h.Ops(), all.told(t))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func TestFeedGoesOn(t *testing.T) {
 func goesOn(t *testing.T, all clusters, round int) {
 	c := all.compose(t, func(c *cluster) *process.Server { return c.voters[1] })
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 	defer cancel()
 	f := c.NewFeed()
 	defer f.Close()

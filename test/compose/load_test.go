@@ -15,8 +15,8 @@ import (
 	"github.com/stoa-kv/stoa/test/compose/osc"
 )
 
-// patience is how long a test waits for an answer: far longer than compose does.
-const patience = 30 * time.Second
+// answerTimeout is how long a test waits for an answer: far longer than compose does.
+const answerTimeout = 30 * time.Second
 
 // worker is one client whose operations are recorded.
 type worker struct {
@@ -116,7 +116,7 @@ func await[T any](w *worker, o *osc.Op, f *client.Future[T], fill func(T)) <-cha
 	done := make(chan struct{})
 	w.underWay.Go(func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 		defer cancel()
 		r, err := f.Wait(ctx)
 		if err == nil {

@@ -136,7 +136,7 @@ func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder
 	require.NoError(t, live.wait(ctx, stop))
 	require.NoError(t, live.told.same(history), "the watch that lived through the faults")
 
-	ops, err := settle(rec.ops, history)
+	ops, err := resolve(rec.ops, history)
 	answered, unknown := 0, 0
 	for _, op := range rec.ops {
 		if op.Output.(answer).unknown {

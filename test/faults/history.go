@@ -88,9 +88,9 @@ func (h told) same(o told) error {
 	return errors.Join(errs[:min(len(errs), 10)]...)
 }
 
-// settle decides by the told history what became of the writes without an answer, and
+// resolve decides by the told history what became of the writes without an answer, and
 // checks that those with one are in it whole. What never happened is left out.
-func settle(ops []porcupine.Operation, h told) ([]porcupine.Operation, error) {
+func resolve(ops []porcupine.Operation, h told) ([]porcupine.Operation, error) {
 	wrote := map[int64]int64{} // id → revision
 	for rev, changes := range h {
 		for _, id := range changes {
@@ -129,15 +129,15 @@ func settle(ops []porcupine.Operation, h told) ([]porcupine.Operation, error) {
 			errs = append(errs, fmt.Errorf("%v was acknowledged at revision %d, but is in the history at %d", in, ans.rev, rev))
 		}
 		if happened {
-			errs = append(errs, whole(in, h[rev]))
+			errs = append(errs, checkComplete(in, h[rev]))
 		}
 		out = append(out, op)
 	}
 	return out, errors.Join(errs...)
 }
 
-// whole checks that a revision holds all of a write and nothing else.
-func whole(in request, changes map[int]int64) error {
+// checkComplete checks that a revision holds all of a write and nothing else.
+func checkComplete(in request, changes map[int]int64) error {
 	want := map[int]int64{}
 	for i, k := range in.keys {
 		want[k] = in.id
@@ -154,7 +154,7 @@ func whole(in request, changes map[int]int64) error {
 	return fmt.Errorf("HALF: %v changed %v", in, changes)
 }
 
-// check runs porcupine over the settled history.
+// check runs porcupine over the resolved history.
 func check(ops []porcupine.Operation, atMost time.Duration) porcupine.CheckResult {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	return porcupine.CheckOperationsTimeout(model, ops, atMost)

@@ -54,10 +54,10 @@ func TestCheckerFindsViolations(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestResolve(t *testing.T) {
 	h := told{2: {0: 1}, 3: {0: 0, 1: 2}}
 	move := request{kind: opMove, id: 2, keys: []int{0, 1}, mods: map[int]int64{0: 2}}
-	ops, err := settle([]porcupine.Operation{
+	ops, err := resolve([]porcupine.Operation{
 		op(1, 2, put(0, 1), answer{rev: 2}),
 		op(3, 4, move, answer{unknown: true}),
 		op(5, 6, put(3, 9), answer{unknown: true}),
@@ -67,12 +67,12 @@ func TestSettle(t *testing.T) {
 	require.Len(t, ops, 2)
 	require.EqualValues(t, 3, ops[1].Output.(answer).rev)
 
-	_, err = settle([]porcupine.Operation{op(1, 2, put(3, 9), answer{rev: 7})}, h)
+	_, err = resolve([]porcupine.Operation{op(1, 2, put(3, 9), answer{rev: 7})}, h)
 	require.ErrorContains(t, err, "LOST")
-	_, err = settle([]porcupine.Operation{op(1, 2, put(0, 1), answer{rev: 5})}, h)
+	_, err = resolve([]porcupine.Operation{op(1, 2, put(0, 1), answer{rev: 5})}, h)
 	require.ErrorContains(t, err, "acknowledged at revision 5")
-	_, err = settle([]porcupine.Operation{op(1, 2, request{kind: opMulti, id: 1, keys: []int{0, 4}}, answer{rev: 2})}, h)
+	_, err = resolve([]porcupine.Operation{op(1, 2, request{kind: opMulti, id: 1, keys: []int{0, 4}}, answer{rev: 2})}, h)
 	require.ErrorContains(t, err, "HALF")
-	_, err = settle(nil, told{2: {0: 1}, 5: {1: 1}})
+	_, err = resolve(nil, told{2: {0: 1}, 5: {1: 1}})
 	require.ErrorContains(t, err, "twice")
 }

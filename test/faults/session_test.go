@@ -145,30 +145,30 @@ func (r *rig) live(ctx context.Context, i int, seed uint64) {
 	}
 }
 
-// patience is how long a session may take to answer what it was asked, when the faults
+// answerTimeout is how long a session may take to answer what it was asked, when the faults
 // are over.
-const patience = time.Minute
+const answerTimeout = time.Minute
 
 // drive sends bursts of requests without waiting for answers, over whatever partitions.
 // It looks at answers in the order of the requests, when many are under way, and when
 // the session has ended.
 func (r *rig) drive(ctx context.Context, s *stoa.Session, l *life, rnd *rand.Rand) {
-	collect, cancel := context.WithTimeout(context.Background(), *loadTime+patience)
+	collect, cancel := context.WithTimeout(context.Background(), *loadTime+answerTimeout)
 	defer cancel()
 	var under []pending
-	most := []int{1, 20, 200}[rnd.IntN(3)] // how impatient the session is
+	most := []int{1, 20, 200}[rnd.IntN(3)] // requests in flight at most
 	for ctx.Err() == nil && s.Err() == nil {
 		for range 1 + rnd.IntN(most) {
 			under = append(under, r.ask(s, l, rnd))
 		}
 		for len(under) > most {
-			r.settle(collect, l, under[0])
+			r.collect(collect, l, under[0])
 			under = under[1:]
 		}
 		time.Sleep(time.Duration(rnd.IntN(10*most)) * time.Millisecond / 4)
 	}
 	for _, p := range under {
-		r.settle(collect, l, p)
+		r.collect(collect, l, p)
 	}
 	if err := s.Err(); err != nil {
 		r.t.Logf("session %s ended: %v", l.name, err)
@@ -178,7 +178,7 @@ func (r *rig) drive(ctx context.Context, s *stoa.Session, l *life, rnd *rand.Ran
 	_ = s.Close(closing)
 }
 
-func (r *rig) settle(ctx context.Context, l *life, p pending) {
+func (r *rig) collect(ctx context.Context, l *life, p pending) {
 	s := &l.steps[p.at]
 	if err := p.wait(ctx, s); err != nil {
 		return // not answered: it took effect or not
@@ -396,7 +396,7 @@ func (w *watcher) wait(stop int64) []sighting {
 	w.stop.Store(stop)
 	select {
 	case <-w.done:
-	case <-time.After(patience):
+	case <-time.After(answerTimeout):
 		w.r.complain("the watcher doesn't come to revision %d", stop)
 	}
 	w.mu.Lock()

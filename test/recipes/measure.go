@@ -97,13 +97,13 @@ func (c *cell) round(ctx context.Context, p *plan, subjects []*subject) error {
 	return nil
 }
 
-// patience is how long a round may take longer than planned before it counts as stuck.
-const patience = 30 * time.Second
+// roundGrace is how long a round may take longer than planned before it counts as stuck.
+const roundGrace = 30 * time.Second
 
 // round puts the clients to work for a while, measures the middle of it and checks
 // what came of all of it.
 func (s *subject) round(ctx context.Context, p *plan, name string, clients int) (sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.warmup+p.length+patience)
+	ctx, cancel := context.WithTimeout(ctx, p.warmup+p.length+roundGrace)
 	defer cancel()
 	w := newWorkload(name)
 	if err := w.begin(ctx, s.referee, s.kits[:clients]); err != nil {

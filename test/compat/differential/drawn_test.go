@@ -141,7 +141,7 @@ func perform(p *pair, st step) error {
 	}
 	// What etcd answers from what the asked server knows: leases, transactions that
 	// only read and say serializable, if only by reading nothing.
-	if err := p.settle(st.server); err != nil {
+	if err := p.catchUp(st.server); err != nil {
 		return err
 	}
 	if err := p.do(st.server, st.request); err != nil {

@@ -68,9 +68,9 @@ func (p *pair) findNow(server int, req proto.Message) error {
 	return nil
 }
 
-// settle brings a server to where the writes are, by a strict read, for requests that
+// catchUp brings a server to where the writes are, by a strict read, for requests that
 // etcd answers from what the asked server knows.
-func (p *pair) settle(server int) error {
+func (p *pair) catchUp(server int) error {
 	return p.do(server, &pb.RangeRequest{Key: []byte("start"), CountOnly: true})
 }
 

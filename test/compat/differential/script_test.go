@@ -130,7 +130,7 @@ func TestScript(t *testing.T) {
 			require.NoError(t, p.ask(w, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
 				CreateRequest: &pb.WatchCreateRequest{Key: b("\x00"), RangeEnd: b("\x00"), PrevKv: true}}}))
 			for i, req := range script {
-				require.NoError(t, p.settle(i%s.nodes))
+				require.NoError(t, p.catchUp(i%s.nodes))
 				require.NoError(t, p.do(i%s.nodes, req))
 			}
 			require.NoError(t, p.compareWatches())

@@ -81,7 +81,7 @@ func (p *pair) stopWatches() {
 // creations and cancellations come in one order on both.
 func (p *pair) ask(w *watchPair, req *pb.WatchRequest) error {
 	p.log = append(p.log, fmt.Sprintf("server %d: watch %v", w.server, req))
-	if err := p.settle(w.server); err != nil {
+	if err := p.catchUp(w.server); err != nil {
 		return err
 	}
 	if err := p.findNow(w.server, req); err != nil {
@@ -119,7 +119,7 @@ func (p *pair) compareWatches() error {
 		}
 	}
 	for _, w := range p.watches {
-		if err := p.settle(w.server); err != nil {
+		if err := p.catchUp(w.server); err != nil {
 			return err
 		}
 		if err := w.ref.catchUp(p.revs.current(), func(r int64) int64 { return r }); err != nil {

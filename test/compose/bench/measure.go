@@ -210,12 +210,12 @@ func (b *bench) again(ctx context.Context, m mix, ways ...string) error {
 	return nil
 }
 
-// patience is how long a round may take longer than planned.
-const patience = 60 * time.Second
+// roundGrace is how long a round may take longer than planned.
+const roundGrace = 60 * time.Second
 
 // round lets both regions' clients work and measures the middle of it.
 func (b *bench) round(ctx context.Context, t *team, m mix) (sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.p.warmup+b.p.length+patience)
+	ctx, cancel := context.WithTimeout(ctx, b.p.warmup+b.p.length+roundGrace)
 	defer cancel()
 	var s sample
 	before := t.total()

@@ -31,7 +31,7 @@ var reasons = map[string]string{
 	"before":   "this shows what was there before that",
 }
 
-// Check says whether a history that was settled is consistent. The error is a *Violation,
+// Check says whether a history that was resolved is consistent. The error is a *Violation,
 // or tells of a version that can't have been read or written.
 func Check(ops []*Op) error {
 	g, err := build(ops)

@@ -109,7 +109,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestResolve(t *testing.T) {
 	told := Told{}
 	told.Add("x", "5", 2)
 	told.Add("y", "6", 2)
@@ -118,7 +118,7 @@ func TestSettle(t *testing.T) {
 		return &Op{Client: 1, Update: true, Keys: map[string]Version{"x": {Value: "5"}, "y": {Value: value}}, Revision: revision}
 	}
 	unknown := failed(put(1, 0, "x", "7", 0, 0, never))
-	ops, err := Settle([]*Op{both("6", 2), failed(get(1, 0, "x", "", 0, 0, never)), failed(put(1, 0, "x", "8", 0, 0, never)), unknown}, []Told{told})
+	ops, err := Resolve([]*Op{both("6", 2), failed(get(1, 0, "x", "", 0, 0, never)), failed(put(1, 0, "x", "8", 0, 0, never)), unknown}, []Told{told})
 	require.NoError(t, err)
 	require.Len(t, ops, 2)
 	require.EqualValues(t, 3, unknown.Revision)
@@ -127,11 +127,11 @@ func TestSettle(t *testing.T) {
 		"LOST": put(1, 0, "x", "8", 4, 0, 10), "MOVED": put(1, 0, "x", "7", 4, 0, 10), "HALF": both("7", 2),
 		"GHOST": {Update: true, Keys: map[string]Version{"x": {Value: "7"}}, Failed: true, Refused: true},
 	} {
-		_, err := Settle([]*Op{o}, []Told{told})
+		_, err := Resolve([]*Op{o}, []Told{told})
 		require.ErrorContains(t, err, says)
 	}
 	told.Add("y", "9", 3)
-	_, err = Settle([]*Op{both("9", 2)}, []Told{told})
+	_, err = Resolve([]*Op{both("9", 2)}, []Told{told})
 	require.ErrorContains(t, err, "HALF")
 }
 

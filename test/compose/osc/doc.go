@@ -19,7 +19,7 @@
 // # How
 //
 // Keys are compared by the revision of the update that a read found (its mod revision),
-// and each update's revision is known: it was in the answer, or Settle has found it in
+// and each update's revision is known: it was in the answer, or Resolve has found it in
 // the cluster's history. So the order of each key's versions is no guess, and the check
 // needs no search. The operations are the nodes of a graph with the edges
 //
@@ -51,7 +51,7 @@
 // its client: the client didn't know that it was over. If the history doesn't have it,
 // it never happened, and neither it nor any read without an answer is part of the
 // history. (Both are what completing a history means in the definition.) Therefore
-// histories are to be read, by Settle, when nothing is under way any more.
+// histories are to be read, by Resolve, when nothing is under way any more.
 //
 // Deletions are not known here: a key that is not there has no revision, so which of its
 // absences was read would be a guess.

@@ -21,7 +21,7 @@ type graph struct {
 
 func (g *graph) add(from, to int) { g.out[from] = append(g.out[from], to) }
 
-// build makes the graph of a history that was settled. An error says what was read or
+// build makes the graph of a history that was resolved. An error says what was read or
 // written that can't have been.
 func build(ops []*Op) (*graph, error) {
 	g := &graph{ops: ops, out: make([][]int, len(ops))}

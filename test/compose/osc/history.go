@@ -122,16 +122,16 @@ func (t Told) Add(key, value string, revision int64) {
 	t[key][value] = revision
 }
 
-// Settle completes a history with what each cluster tells of itself. The operations
+// Resolve completes a history with what each cluster tells of itself. The operations
 // that remain are those that happened. An error says that a cluster and a client
 // contradict each other: an acknowledged update that is not there, or at another
 // revision, or in part, or one that is there and was refused.
-func Settle(ops []*Op, clusters []Told) ([]*Op, error) {
-	var settled []*Op
+func Resolve(ops []*Op, clusters []Told) ([]*Op, error) {
+	var resolved []*Op
 	for _, o := range ops {
 		if !o.Update {
 			if !o.Failed {
-				settled = append(settled, o)
+				resolved = append(resolved, o)
 			}
 			continue
 		}
@@ -159,7 +159,7 @@ func Settle(ops []*Op, clusters []Told) ([]*Op, error) {
 			return nil, fmt.Errorf("MOVED: %v: the cluster has it at revision %d", o, found)
 		}
 		o.Revision = found
-		settled = append(settled, o)
+		resolved = append(resolved, o)
 	}
-	return settled, nil
+	return resolved, nil
 }
