@@ -32,8 +32,8 @@ func TestAcknowledgementsAreNotRepeated(t *testing.T) {
 	require.Contains(t, s.said.String(), "put of a at 1: revision 4")
 }
 
-// What was lost is said again when the leader asks, a tick later; and at once where
-// the follower knows that it may be lost.
+// A lost acknowledgement is repeated when the leader asks, a tick later; and at
+// once where the follower knows that it may be lost.
 func TestALostAcknowledgementIsRepeated(t *testing.T) {
 	for name, later := range map[string]func(s *story){
 		"a tick later": func(s *story) { s.replicas[1].Tick() },

@@ -6,8 +6,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 )
 
-// apply runs committed entries until there are none or the next one is a
-// rendezvous that others have not reached.
+// apply executes committed entries until there are none or the next one is a
+// rendezvous that other participants have not reached.
 func (g *group) apply() (moved bool) {
 	for !g.blocked {
 		it := g.front()
@@ -27,7 +27,7 @@ func (g *group) apply() (moved bool) {
 		return false
 	}
 	if len(g.r.groups) == 1 || !g.r.seq.IsOpen() {
-		// Stamps increase along the log: what the store shows is closed.
+		// Stamps increase along the log: the store's revision is closed.
 		g.store.RLock()
 		rev := g.store.Rev()
 		g.store.RUnlock()
@@ -57,8 +57,8 @@ func (g *group) pop() {
 	}
 }
 
-// claim returns the writes that wait for an entry; from now on nothing else answers
-// them.
+// claim returns the writes that wait for an entry; afterwards only the caller
+// answers them.
 func (g *group) claim(it *item) (writes []*Write, mine bool) {
 	if it.entry.Origin != g.r.cfg.Origin {
 		return nil, false
@@ -72,9 +72,9 @@ func (g *group) claim(it *item) (writes []*Write, mine bool) {
 	return writes, mine
 }
 
-// acknowledge tells Raft what has been applied, also of a batch whose rest waits
-// at a rendezvous: the log may be shortened up to what the stores have applied,
-// and Raft still looks at everything above what it was told.
+// acknowledge reports applied entries to Raft, also of a batch whose remaining
+// entries wait at a rendezvous: the log may be shortened up to what the stores
+// have applied, and Raft considers everything above as not applied.
 func (g *group) acknowledge() {
 	applied := g.applied.Load()
 	for len(g.acks) > 0 {
@@ -116,8 +116,8 @@ func (g *group) applyOne(it *item) bool {
 	return true
 }
 
-// finished publishes that an entry has been applied here: its index first, so that
-// whoever finds a stamp closed finds the index that holds it (closedHere).
+// finished publishes that an entry has been applied here: its index first, so
+// that the index is visible before a closed stamp (closedHere).
 func (g *group) finished(it *item) {
 	g.applied.Store(it.index)
 	if n := it.entry.Stamps(); n > 0 && it.entry.Stamp > 0 {
@@ -135,7 +135,7 @@ func (g *group) finished(it *item) {
 	}
 }
 
-// applyLocal executes an entry of this partition alone. Those who wait are told
+// applyLocal executes an entry of this partition alone. Waiters are answered
 // after everything is published and no lock is held.
 func (g *group) applyLocal(it *item) {
 	writes, mine := g.claim(it)

@@ -9,30 +9,30 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Closed says: once index of the group is applied, every change of its
-// partition at or below Revision has been.
+// Closed promises: once index of the group is applied, every change of its
+// partition at or below Revision is.
 type Closed struct {
 	Group    int
 	Index    uint64
 	Revision int64
 }
 
-// closedRevision is what a server knows of one partition's closed revision.
+// closedRevision is a server's state of one partition's closed revision.
 type closedRevision struct {
 	revision  atomic.Int64 // never goes back
-	announced atomic.Int64 // the highest that Config.Closed was told
+	announced atomic.Int64 // the highest passed to Config.Closed
 	mu        sync.Mutex
-	pending   []Closed // told by the leader, to be applied first
+	pending   []Closed // received from the leader, until their index is applied
 }
 
-// maxPendingClosed bounds what a follower that lags keeps in mind.
+// maxPendingClosed bounds pending for a lagging follower.
 const maxPendingClosed = 256
 
 // Visible returns the revision at which partition p can be read. The caller
 // holds p's store lock, and the store's present content is exactly the state
 // at that revision.
 //
-// A store may show a stamp before the closed revision says so, so the larger
+// A store may show a stamp before the closed revision covers it, so the larger
 // of the two counts: stamps increase along the log.
 func (r *Replica) Visible(p int) int64 {
 	return max(r.Closed(p), r.cfg.Stores[p].Rev(), 1)
@@ -61,8 +61,9 @@ func (r *Replica) Readable(parts placement.Set) int64 {
 	}
 	rev := int64(math.MaxInt64)
 	for p := range parts.Each() {
-		// With what the store shows: a follower's group settles its closed revision
-		// a moment after it has applied, and a client may come back in between.
+		// Including the store's revision: a follower's group raises its closed
+		// revision slightly after it has applied, and a client may read in
+		// between.
 		r.groups[p].store.RLock()
 		rev = min(rev, r.Visible(p))
 		r.groups[p].store.RUnlock()
@@ -70,8 +71,8 @@ func (r *Replica) Readable(parts placement.Set) int64 {
 	return rev
 }
 
-// AllClosed notes that all partitions are closed through a revision: keys begin to move
-// there, or have moved, while all stores are locked.
+// AllClosed records that all partitions are closed through a revision: keys
+// begin to move there, or have moved, while all stores are locked.
 func (r *Replica) AllClosed(revision int64) {
 	for p := range r.closed {
 		r.closed[p].raise(revision)
@@ -90,8 +91,8 @@ func (c *closedRevision) raise(revision int64) int64 {
 	}
 }
 
-// learnClosed takes what the leader says. It stays true whatever becomes of
-// the leader: the next one stamps above it.
+// learnClosed takes the leader's closed revision. It stays valid after a leader
+// change: the next leader stamps above it.
 func (r *Replica) learnClosed(m Closed) {
 	if m.Group < 0 || m.Group >= len(r.groups) {
 		return
@@ -123,8 +124,9 @@ func (g *group) raiseClosed() {
 	g.r.announce(g.id)
 }
 
-// announce tells the watch hub, unless it has been told. Whoever raises a closed
-// revision need not announce it: the next one does, or the next tick.
+// announce passes the closed revision to the watch hub, unless that was done. A
+// raise need not be announced at once: the next one is, or the next tick
+// announces it.
 func (r *Replica) announce(p int) {
 	rev, c := r.Closed(p), &r.closed[p]
 	for {
@@ -142,8 +144,8 @@ func (r *Replica) announce(p int) {
 }
 
 // tellClosed announces the closed revisions here and, on the leader, to the
-// followers: along with every batch that moved C or was applied, and with each
-// tick, for what was lost on the way.
+// followers: with every batch that moved C or was applied, and with each tick,
+// since messages may be lost.
 func (r *Replica) tellClosed(moved bool) {
 	if len(r.groups) == 1 || !r.seq.IsOpen() {
 		return
@@ -163,8 +165,9 @@ func (r *Replica) tellClosed(moved bool) {
 	}
 }
 
-// closedHere is the group's closed revision and an index that holds all of it, which
-// is read later. It takes no lock: the clock and the links come here.
+// closedHere is the group's closed revision and an index that holds all of it,
+// which is read later. It takes no lock: it is called by the clock and the
+// links.
 func (g *group) closedHere() Closed {
 	closed := g.r.Closed(g.id)
 	return Closed{Group: g.id, Index: g.applied.Load(), Revision: closed}

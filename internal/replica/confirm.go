@@ -9,10 +9,11 @@ import (
 
 // A strict read must know that no other server has stamped since the read
 // began. Raft's ReadIndex asks that per group; here one question per peer
-// covers all groups: a majority that says, after the read began, that it knows
-// of no later term in any group, has not elected anybody else in any of them.
-// Everything acknowledged before that was stamped by this leader or one before
-// it, and is at or below the C that was taken when the question was asked.
+// covers all groups: a majority that confirms, after the read began, that it
+// knows no later term in any group, has not elected another leader in any of
+// them. Everything acknowledged before that was stamped by this leader or one
+// before it, and is at or below the C that was taken when the question was
+// sent.
 
 // Confirm asks a peer whether it knows a later term in any group.
 type Confirm struct {
@@ -26,7 +27,7 @@ type ConfirmAck struct {
 	OK    bool
 }
 
-// confirmer runs one round at a time; reads that come meanwhile share the next.
+// confirmer runs one round at a time; later reads share the next.
 type confirmer struct {
 	r       *Replica
 	mu      sync.Mutex
@@ -94,8 +95,8 @@ func (c *confirmer) confirm(asker confirmation, deadline int64, done func(readPo
 	failReads(failed, fault.LeaderChanged)
 }
 
-// confirmedBy reports whether the asker and this leader are a majority, and both know
-// nobody later.
+// confirmedBy reports whether the asker and this leader are a majority, and
+// neither knows a later term.
 func (c *confirmer) confirmedBy(e *epoch, asker confirmation) bool {
 	if len(c.r.cfg.Voters) > 3 || asker.from == c.r.cfg.ID || !slices.Contains(c.r.cfg.Voters, asker.from) {
 		return false
@@ -103,7 +104,8 @@ func (c *confirmer) confirmedBy(e *epoch, asker confirmation) bool {
 	return noneLater(asker.terms, e.terms)
 }
 
-// noneLater tells whether known, of one server, has no term beyond those of a leader.
+// noneLater reports whether known, of one server, has no term beyond those of a
+// leader.
 func noneLater(known, terms []uint64) bool {
 	ok := len(known) == len(terms)
 	for i := 0; ok && i < len(terms); i++ {
@@ -122,8 +124,8 @@ func (r *Replica) known() []uint64 {
 	return terms
 }
 
-// point is taken before the question leaves: what was acknowledged before is
-// in it.
+// point is taken before the question is sent: it covers everything acknowledged
+// before.
 func (r *Replica) point(e *epoch) readPoint {
 	p := readPoint{epoch: e.number, committed: r.seq.Committed(), indexes: make([]uint64, len(r.groups))}
 	for i, g := range r.groups {
@@ -132,8 +134,8 @@ func (r *Replica) point(e *epoch) readPoint {
 	return p
 }
 
-// begin starts a round for all who wait, or returns them if this server doesn't stamp
-// any more. With mu held.
+// begin starts a round for all waiting reads, or returns them if this server
+// doesn't stamp any more. With mu held.
 func (c *confirmer) begin() (failed []unconfirmed) {
 	waiting := c.next
 	c.next = nil
@@ -192,8 +194,8 @@ func (c *confirmer) count(from uint64, a *ConfirmAck) (confirmed *round, failed 
 	return cur, failed
 }
 
-// tick asks again what may have been lost, and gives up reads that have waited too
-// long.
+// tick repeats questions that may have been lost, and fails reads that have
+// timed out.
 func (c *confirmer) tick() {
 	now := c.r.now()
 	c.mu.Lock()
@@ -212,7 +214,7 @@ func (c *confirmer) tick() {
 	failReads(late, fault.Timeout)
 }
 
-// divide tells the reads that have waited too long from the others.
+// divide separates the reads that have timed out from the others.
 func divide(reads []unconfirmed, now int64) (rest, late []unconfirmed) {
 	rest = slices.DeleteFunc(reads, func(u unconfirmed) bool {
 		if u.deadline > now {
@@ -224,7 +226,7 @@ func divide(reads []unconfirmed, now int64) (rest, late []unconfirmed) {
 	return rest, late
 }
 
-// end takes out all reads. Those that come later find that this server doesn't stamp.
+// end removes all reads. Later ones find that this server doesn't stamp.
 func (c *confirmer) end() []unconfirmed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,8 +244,9 @@ func failReads(reads []unconfirmed, err error) {
 	}
 }
 
-// answerConfirm promises nothing about the future: it says what was true after
-// the question came. Terms are published before votes leave (invariant 3).
+// answerConfirm promises nothing about the future: it states the terms known
+// after the question arrived. Terms are published before votes leave (invariant
+// 3).
 func (r *Replica) answerConfirm(ask *Confirm) *ConfirmAck {
 	return &ConfirmAck{Round: ask.Round, OK: noneLater(r.known(), ask.Terms)}
 }

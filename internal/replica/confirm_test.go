@@ -8,14 +8,14 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// leading returns a story in which server 1 stamps and everybody knows.
+// leading returns a story in which server 1 stamps and all servers know.
 func leading(t *testing.T, servers int) *story {
 	s := newStory(t, servers)
 	s.elect(s.replicas[0])
 	return s
 }
 
-// ask has server 2 ask for a read point and returns what then goes over the wire.
+// ask has server 2 ask for a read point and returns the messages sent.
 func ask(t *testing.T, s *story) (packets int, confirms bool) {
 	done := false
 	s.replicas[1].ReadPoint(placement.Of(0), func(err error) {
@@ -44,8 +44,8 @@ func TestTheAskersConfirmationIsNotAMajority(t *testing.T) {
 	require.True(t, confirms)
 }
 
-// Another server may lead in a later term, and have acknowledged what this leader
-// doesn't know of.
+// Another server may lead in a later term, and have acknowledged writes unknown
+// to this leader.
 func TestAnAskerThatKnowsALaterTermDoesNotConfirm(t *testing.T) {
 	for group := range 2 {
 		s := leading(t, 3)

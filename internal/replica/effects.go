@@ -1,7 +1,8 @@
 package replica
 
-// effects are calls that leave the package: answers to clients above all, who may come
-// back at once. They come up under locks and are carried out under none.
+// effects are calls out of the package, mostly answers to clients, whose
+// callbacks may call back at once. They are collected under locks and run
+// without any.
 type effects []func()
 
 func (e *effects) add(f ...func()) { *e = append(*e, f...) }

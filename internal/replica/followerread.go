@@ -8,15 +8,15 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// readBatch asks the leader for read points, one question at a time: reads
-// that come while one is under way share the next. A question carries the terms
-// that this server knows, as the answer to a Confirm does: among three servers, that
-// and the leader's own word are a majority, and one round trip is all it takes.
+// readBatch asks the leader for read points, one question at a time: reads that
+// come while one is in flight share the next. A question carries the terms that
+// this server knows, as the answer to a Confirm does: among three servers, that
+// and the leader's own terms are a majority, and one round trip suffices.
 type readBatch struct {
 	r     *Replica
 	mu    sync.Mutex
-	busy  bool            // a question is under way
-	asked []forwardedRead // for whom it is
+	busy  bool            // a question is in flight
+	asked []forwardedRead // the reads that it is for
 	next  []forwardedRead
 }
 
@@ -37,7 +37,7 @@ func (b *readBatch) readPoint(read forwardedRead) {
 	}
 }
 
-// ask sends one question for all that wait, if any do.
+// ask sends one question for all waiting reads, if there are any.
 func (b *readBatch) ask() {
 	b.mu.Lock()
 	b.asked, b.next = b.next, nil
@@ -65,7 +65,7 @@ func (b *readBatch) ask() {
 	})
 }
 
-// take returns the reads for which the question was that has been answered.
+// take returns the reads of the question that was answered.
 func (b *readBatch) take() []forwardedRead {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *readBatch) take() []forwardedRead {
 	return reads
 }
 
-// expire gives up reads that have waited too long.
+// expire fails reads that have timed out.
 func (b *readBatch) expire(now int64) {
 	var late []forwardedRead
 	is := func(read forwardedRead) bool {
@@ -93,9 +93,9 @@ func (b *readBatch) expire(now int64) {
 	}
 }
 
-// leading takes up the reads of a server that has become the leader itself. If a
-// snapshot has put another replica in this one's place, which never leads, they are
-// to be asked there.
+// leading serves the reads of a server that has become the leader itself. If a
+// snapshot has replaced this replica, which then never leads, they are asked by
+// the new one.
 func (b *readBatch) leading() {
 	there := b.r.calls.r.Load() == b.r
 	for _, read := range b.take() {
@@ -107,7 +107,7 @@ func (b *readBatch) leading() {
 	}
 }
 
-// answered waits until what the leader named has been applied here.
+// answered waits until the leader's read point has been applied here.
 func (b *readBatch) answered(parts placement.Set, body []byte, err error) {
 	reads := b.take()
 	var points []Closed
@@ -139,7 +139,8 @@ func (b *readBatch) answered(parts placement.Set, body []byte, err error) {
 
 // reached makes a closed revision this server's own, its index having been
 // applied. It is not left to raiseClosed: the group's loop publishes the index
-// first and settles a moment later, and a read must not slip in between.
+// first and raises the closed revision later, and a read in between must not
+// see the old one.
 func (r *Replica) reached(m Closed) {
 	r.closed[m.Group].raise(m.Revision)
 	r.announce(m.Group)

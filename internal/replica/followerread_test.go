@@ -8,9 +8,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// The group's loop publishes an applied index first and settles its closed
-// revision a moment later. A read that waits for the index is let go in between,
-// and must see the closed revision that came with it.
+// The group's loop publishes an applied index first and raises its closed
+// revision later. A read that waits for the index is released in between, and
+// must see the closed revision that came with it.
 func TestAForwardedReadSeesItsPointAtOnce(t *testing.T) {
 	s := newStory(t, 3)
 	r := s.replicas[1]

@@ -35,26 +35,25 @@ type Reply struct {
 	Err  error
 }
 
-// Calls sends to the leader what only the leader can do, and keeps what waits for
-// one. It outlives a replica: when a snapshot has put another in its place, what is
-// under way at the leader is answered as if nothing had happened, and what waits for
-// a leader waits on.
+// Calls forwards requests to the leader, and holds them while there is none. It
+// outlives a replica: when a snapshot has replaced the replica, calls in flight
+// are answered as before, and those that wait for a leader keep waiting.
 type Calls struct {
 	r       atomic.Pointer[Replica] // the present one
 	now     atomic.Int64            // the server's clock, in ticks
 	mu      sync.Mutex
 	nextID  uint64
-	calls   map[uint64]*call // under way, by their number
-	parked  []*call          // for want of a leader
-	owing   map[uint64]bool  // peers whose answers may be lost, and that don't know
+	calls   map[uint64]*call // in flight, by their number
+	parked  []*call          // waiting for a leader
+	owing   map[uint64]bool  // peers whose answers may be lost, to be told so
 	stopped error
 }
 
-// NewCalls returns what the replicas of one server share, one after the other.
+// NewCalls returns the calls that successive replicas of one server share.
 func NewCalls() *Calls { return &Calls{calls: map[uint64]*call{}, owing: map[uint64]bool{}} }
 
-// attach makes a replica the present one. Who leads, it knows from the one before:
-// or else it would give up, on the first report of any group, what is under way there.
+// attach makes a replica the present one. It takes over the known leader:
+// otherwise the first report of any group would fail the calls in flight there.
 func (f *Calls) attach(r *Replica) {
 	old := f.r.Load()
 	if old == nil {
@@ -69,7 +68,7 @@ func (f *Calls) attach(r *Replica) {
 	f.r.Store(r)
 }
 
-// call is a request for the leader, whoever that will be.
+// call is a request for the present or the next leader.
 type call struct {
 	method   uint32
 	body     []byte
@@ -79,9 +78,8 @@ type call struct {
 	local    func() // runs instead, once this server leads
 }
 
-// Submit sends a write on its way: into this server's own groups if it
-// stamps, else to the server that does, now or once there is one. Either Done
-// is called once.
+// Submit routes a write: into this server's own groups if it stamps, else to
+// the server that does, now or once there is one. Either Done is called once.
 func (r *Replica) Submit(w *Write) {
 	if r.seq.IsOpen() {
 		switch {
@@ -117,7 +115,7 @@ func (r *Replica) Submit(w *Write) {
 }
 
 // landed answers a write that another server has carried out, once this one has
-// applied it: the client may read here what it wrote at once.
+// applied it: the client's reads here then reflect it.
 func (f *Calls) landed(w *Write, out Outcome) {
 	r := f.r.Load()
 	r.awaitApplied(out.Group, out.Index, w.deadline, func(err error) {
@@ -133,7 +131,7 @@ func (f *Calls) landed(w *Write, out Outcome) {
 }
 
 // CallLeader sends a call to the leader, now or once there is one. local runs
-// instead if that is this server; by then another replica may be in this one's place.
+// instead if that is this server; by then this replica may have been replaced.
 func (r *Replica) CallLeader(method uint32, body []byte, local func(), done func([]byte, error)) {
 	if r.seq.IsOpen() {
 		local()
@@ -152,7 +150,7 @@ func (f *Calls) start(c *call) {
 	f.send(sends)
 }
 
-// admit gives a call its place, if there is one.
+// admit gives a call a number, unless too many wait.
 func (f *Calls) admit(c *call) (sends []sending, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,14 +163,14 @@ func (f *Calls) admit(c *call) (sends []sending, err error) {
 	return f.route(c, nil), nil
 }
 
-// sending is a call that has been routed, to be sent once mu is free.
+// sending is a routed call, to be sent once mu is released.
 type sending struct {
 	to   uint64
 	call *Call
 }
 
-// route finds out where a call has to go, and adds it to what is to be sent. With mu
-// held.
+// route determines the target of a call, and adds it to those to be sent. With
+// mu held.
 func (f *Calls) route(c *call, sends []sending) []sending {
 	r := f.r.Load()
 	leader := r.Leader()
@@ -186,8 +184,8 @@ func (f *Calls) route(c *call, sends []sending) []sending {
 	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body}})
 }
 
-// send sends what has been routed. A call that the network doesn't take has not begun,
-// and waits.
+// send sends routed calls. A call that the network doesn't accept has not
+// begun, and waits.
 func (f *Calls) send(sends []sending) {
 	r := f.r.Load()
 	for _, s := range sends {
@@ -208,7 +206,7 @@ func (f *Calls) park(id uint64) {
 	}
 }
 
-// replied takes the answer to a call.
+// replied handles the answer to a call.
 func (f *Calls) replied(m *Reply) {
 	if fault.CodeOf(m.Err) == fault.NotLeader.Code() {
 		f.park(m.ID)
@@ -223,16 +221,18 @@ func (f *Calls) replied(m *Reply) {
 	}
 }
 
-// leaderChanged gives up what was sent to another leader than the present one:
-// whether it took effect is unknown. The present one is what route goes by, asked for
-// under the same lock: group 0 publishes its leader before it reports it, and what has
-// gone there meanwhile must not be given up because another group reports first.
+// leaderChanged fails calls that were sent to another leader than the present
+// one: whether they took effect is unknown. The present one is read under the
+// same lock, as by route: group 0 publishes its leader before it reports it,
+// and calls sent there meanwhile must not fail because another group reports
+// first.
 func (f *Calls) leaderChanged() {
 	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != f.r.Load().Leader() })
 	f.unpark()
 }
 
-// lost gives up what was sent to a peer: it, or the answer, may not have arrived.
+// lost fails calls that were sent to a peer: they, or the answers, may not have
+// arrived.
 func (f *Calls) lost(peer uint64) {
 	f.fail(fault.TimeoutConnLost, func(c *call) bool { return c.to == peer })
 }
@@ -243,8 +243,8 @@ func (f *Calls) fail(err error, match func(*call) bool) {
 	}
 }
 
-// take removes the calls under way that match, in the order in which they were made, so
-// that a simulation repeats itself.
+// take removes the calls in flight that match, in the order in which they were
+// made, so that a simulation repeats itself.
 func (f *Calls) take(match func(*call) bool) (taken []*call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -257,15 +257,15 @@ func (f *Calls) take(match func(*call) bool) (taken []*call) {
 	return taken
 }
 
-// tick gives up what has waited too long.
+// tick fails calls that have timed out.
 func (f *Calls) tick(now int64) {
 	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= now })
 	f.unpark()
-	f.confess()
+	f.reportLost()
 }
 
-// unpark routes again what waits for a leader, and runs it here if that is this
-// server.
+// unpark routes the calls that wait for a leader again, and runs them here if
+// that is this server.
 func (f *Calls) unpark() {
 	late, local, sends := f.sort()
 	for _, c := range local {
@@ -277,7 +277,7 @@ func (f *Calls) unpark() {
 	}
 }
 
-// sort empties the parking place.
+// sort routes the parked calls.
 func (f *Calls) sort() (late, local []*call, sends []sending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -309,7 +309,7 @@ func (f *Calls) Stop(err error) {
 	}
 }
 
-// answer does for another server what it asks for.
+// answer serves a call of another server.
 func (r *Replica) answer(from uint64, c *Call) {
 	reply := func(body []byte, err error) { r.reply(from, &Reply{ID: c.ID, Body: body, Err: err}) }
 	if !r.seq.IsOpen() {
@@ -336,24 +336,24 @@ func (r *Replica) answer(from uint64, c *Call) {
 	}
 }
 
-// reply sends an answer. If the network doesn't take it, the asker is told that answers
-// are lost, as soon as that can be said.
+// reply sends an answer. If the network doesn't accept it, the caller is told
+// that answers are lost, as soon as a message gets through.
 func (r *Replica) reply(to uint64, m *Reply) {
 	if !r.cfg.Network.Send(to, Packet{Reply: m}) {
 		r.calls.answersLost(to)
 	}
 }
 
-// answersLost says that answers to a peer's calls may be lost.
+// answersLost records that answers to a peer's calls may be lost.
 func (f *Calls) answersLost(peer uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.owing[peer] = true
 }
 
-// confess tells the peers whose answers may be lost so, that they needn't wait until
-// their calls have taken too long.
-func (f *Calls) confess() {
+// reportLost tells the peers whose answers may be lost, so that they needn't
+// wait until their calls time out.
+func (f *Calls) reportLost() {
 	f.mu.Lock()
 	peers := slices.Sorted(maps.Keys(f.owing))
 	clear(f.owing)

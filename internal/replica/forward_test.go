@@ -12,9 +12,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// A server has just begun, as after a snapshot, and its groups hear of their leaders at
-// once. Group 0 has published its own and not reported it when group 1 reports: what has
-// been sent to the leader in between is under way.
+// A server has just begun, as after a snapshot, and its groups hear of their
+// leaders at once. Group 0 has published its own and not reported it when group
+// 1 reports: calls sent to the leader in between stay in flight.
 func TestCallsToANewLeaderAreNotFailed(t *testing.T) {
 	s := newStory(t, 3)
 	r := s.replicas[1]
@@ -29,14 +29,14 @@ func TestCallsToANewLeaderAreNotFailed(t *testing.T) {
 	r.lead.report(g).run()
 	require.NoError(t, failed)
 
-	// It is when the leader is another.
+	// They fail when the leader is another.
 	r.groups[0].leaderSeen.Store(3)
 	r.groups[0].term, r.groups[0].leader = 3, 3
 	r.lead.report(r.groups[0]).run()
 	require.ErrorIs(t, failed, fault.TimeoutLeaderFail)
 }
 
-// replace puts another replica in a server's place, as a snapshot does.
+// replace replaces a server's replica, as a snapshot does.
 func (s *story) replace(server int) *Replica {
 	old := s.replicas[server]
 	cfg := old.cfg
@@ -49,8 +49,8 @@ func (s *story) replace(server int) *Replica {
 	return present
 }
 
-// A snapshot has put another replica in the place of the one that forwarded a write. The
-// leader's answer is for the new one, which waits until it has applied the write, as the
+// A snapshot has replaced the replica that forwarded a write. The leader's
+// answer is for the new one, which waits until it has applied the write, as the
 // old one would have done.
 func TestForwardedCallsOutliveAReplica(t *testing.T) {
 	s := newStory(t, 3)
@@ -74,7 +74,7 @@ func TestForwardedCallsOutliveAReplica(t *testing.T) {
 	reply(old, 0) // it waits to be applied
 
 	present := s.replace(1)
-	g := present.groups[1] // reports before group 0 has heard of anybody
+	g := present.groups[1] // reports before group 0 knows a leader
 	g.term, g.leader = 2, 1
 	present.lead.report(g).run()
 	reply(old, 1) // had come when old was the present one
@@ -85,16 +85,17 @@ func TestForwardedCallsOutliveAReplica(t *testing.T) {
 	require.Equal(t, 2, done)
 	require.Equal(t, []error{nil, nil}, answers)
 
-	// What comes to the old one late is done all the same; a read is to ask the new one.
+	// Late inputs of the old one are still processed; a read has to ask the new
+	// one.
 	old.Submit(&Write{Command: command.Command{Kind: command.Put}, Parts: placement.Of(0)})
 	require.NotNil(t, s.wire[len(s.wire)-1].packet.Call)
 	old.AwaitApplied(0, 6, func(err error) { require.ErrorIs(t, err, fault.TimeoutLeaderFail); done++ })
 	require.Equal(t, 3, done)
 }
 
-// A read waits for a leader when a snapshot puts another replica in the place of the one
-// that was asked, and then this server leads: the read is to be asked again, at the one
-// that does.
+// A read waits for a leader when a snapshot replaces the replica that was
+// asked, and then this server leads: the read has to be asked again, at the new
+// replica.
 func TestAReadThatWaitsForALeaderEndsWithItsReplica(t *testing.T) {
 	s := newStory(t, 3)
 	old := s.replicas[1]
@@ -109,8 +110,8 @@ func TestAReadThatWaitsForALeaderEndsWithItsReplica(t *testing.T) {
 	require.Empty(t, old.calls.parked)
 }
 
-// A leader that takes in a snapshot knows nothing of what was in its log; what was not
-// there yet is not lost.
+// A leader that installs a snapshot doesn't know the outcome of writes in its
+// log; those that were not there yet are not lost.
 func TestWritesThatWereNotProposedOutliveAReplica(t *testing.T) {
 	s := newStory(t, 3)
 	r := s.replicas[0]
@@ -131,8 +132,8 @@ func TestWritesThatWereNotProposedOutliveAReplica(t *testing.T) {
 	require.Equal(t, []error{fault.TimeoutLeaderFail, fault.Stopped}, errs)
 }
 
-// An answer to what a server asked in an earlier life may still come, and must not pass
-// for one to what it has asked in this.
+// An answer to a call of an earlier incarnation may still come, and must not be
+// taken for one to a call of this.
 func TestAnswersToAnEarlierIncarnationAreIgnored(t *testing.T) {
 	s := newStory(t, 3)
 	cfg := s.replicas[1].cfg
@@ -155,8 +156,8 @@ func TestAnswersToAnEarlierIncarnationAreIgnored(t *testing.T) {
 	require.NotEqual(t, s.wire[0].packet.Call.ID, s.wire[1].packet.Call.ID)
 }
 
-// A step of moving keys may find that another server leads by now, and is told by that
-// one what became of it.
+// A step of moving keys may find that another server leads by now, and gets its
+// outcome from that one.
 func TestTheOutcomeOfAMoveIsForwarded(t *testing.T) {
 	sent := Outcome{Result: apply.Result{Rev: 7, Response: &pb.CompactionResponse{Header: &pb.ResponseHeader{Revision: 7}}}, Index: 5}
 	body, err := encodeOutcome(sent)

@@ -14,22 +14,22 @@ import (
 // Bounds of one group.
 const (
 	maxMessageBytes  = 1 << 20 // of entries in one MsgApp
-	maxInflight      = 256     // MsgApps on their way to a follower
+	maxInflight      = 256     // MsgApps in flight to a follower
 	maxInflightBytes = 64 << 20
 	maxEntryCommands = 2048    // commands batched into one entry
 	maxEntryBytes    = 1 << 20 // unless a single command is larger
 	maxOpenEntries   = 2       // own batches proposed and not yet applied
-	// Partitions to meet for writes that are batched; one write may have more. Each
-	// logs the whole batch.
+	// Participants of a batch; one write may have more. Each logs the entire
+	// batch.
 	maxBatchParts = 4
-	// MaxPendingWrites is how many writes may wait in one group before clients
-	// are told "too many requests".
+	// MaxPendingWrites is the number of writes that may wait in one group
+	// before further ones fail with "too many requests".
 	MaxPendingWrites = 16384
 )
 
-// group is one partition's Raft group on this server. It has two halves: one steps
-// Raft, the other applies what Raft has committed. Its loop runs both in turn; while an
-// apply takes long, others step Raft in its place (attend).
+// group is one partition's Raft group on this server. It has two halves: one
+// steps Raft, the other applies what Raft has committed. Its loop runs both in
+// turn; while an apply takes long, other goroutines step Raft instead (attend).
 type group struct {
 	r     *Replica
 	id    int
@@ -51,20 +51,20 @@ type group struct {
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	commitAtTick uint64                 // commit index a tick ago
 	failed       bool                   // the log contradicts the leader's: no further processing
-	effects      effects                // of what is done under raft
+	effects      effects                // collected under raft
 
 	// Between the halves.
 	mu        sync.Mutex
 	committed []item              // to be applied; the front may wait for its rendezvous
 	waiting   map[uint64][]*Write // by the Seq of their entry
 	open      int                 // own batches not yet applied
-	barrier   atomic.Uint64       // Seq of the barrier entry under way, or 0
+	barrier   atomic.Uint64       // Seq of the barrier entry in flight, or 0
 
 	// The half that applies, of the caller of Work alone.
 	blocked bool         // at a rendezvous
-	since   atomic.Int64 // the tick after that in which the apply under way began, or 0
+	since   atomic.Int64 // the tick after that in which the present apply began, or 0
 
-	// Published for others.
+	// Read by other goroutines.
 	pending    atomic.Int64  // writes accepted and not yet answered
 	curTerm    atomic.Uint64 // invariant 3
 	commit     atomic.Uint64
@@ -75,7 +75,7 @@ type group struct {
 	wait waiters
 }
 
-// inbox is what has come for a group since its last Work.
+// inbox has the inputs of a group since its last Work.
 type inbox struct {
 	mu sync.Mutex
 	mail
@@ -94,7 +94,7 @@ func (in *inbox) first(n int) []*Write {
 	return taken
 }
 
-// mail is what one step of Raft takes.
+// mail is the input of one step of Raft.
 type mail struct {
 	ticks    int
 	messages []*raftpb.Message
@@ -148,7 +148,7 @@ func (g *group) take() mail {
 	return m
 }
 
-// put changes the inbox and sees to it that Work will run.
+// put changes the inbox and wakes Work.
 func (g *group) put(change func(*inbox)) {
 	g.in.mu.Lock()
 	change(&g.in)
@@ -170,7 +170,7 @@ func (g *group) receive(m *raftpb.Message) {
 	g.attend()
 }
 
-// order has Raft's half do something soon. It may be called under locks.
+// order has Raft's half run fn soon. It may be called under locks.
 func (g *group) order(fn func(*group)) {
 	g.put(func(in *inbox) { in.orders = append(in.orders, fn) })
 }
@@ -216,7 +216,7 @@ func (g *group) finish(do func()) {
 	e.run()
 }
 
-// step takes what has come and lets Raft act upon it.
+// step passes the inputs to Raft.
 func (g *group) step() {
 	in := g.take()
 	for _, order := range in.orders {
@@ -251,7 +251,7 @@ func (g *group) attend() {
 	}
 }
 
-// late says whether an apply has been under way since before the last tick.
+// late reports whether an apply has been running since before the last tick.
 func (g *group) late() bool {
 	since := g.since.Load()
 	return since != 0 && since <= g.r.now()

@@ -19,7 +19,7 @@ import (
 //
 //	this server leads every group
 //	  → a barrier entry is proposed in every group
-//	  → barriers committed: what is before them in the logs is settled for ever;
+//	  → barriers committed: what is before them in the logs is final;
 //	    each group lists the rendezvous before its barrier that are unfinished
 //	  → rendezvous that some participants' logs lack are proposed to those,
 //	    with their old stamps, in their old order
@@ -36,13 +36,13 @@ type leadership struct {
 	phase   phase
 	groups  []role
 	stopped bool
-	effects effects // of what is done under mu
+	effects effects // collected under mu
 
 	// published is the open epoch.
 	published atomic.Pointer[epoch]
 
-	tellMu sync.Mutex // held while Config.Role runs, so that it hears things in order
-	told   uint64     // the epoch that Config.Role has been told of, or 0
+	tellMu sync.Mutex // held while Config.Role runs, so that its calls are in order
+	told   uint64     // the epoch last passed to Config.Role, or 0
 }
 
 // epoch is a time in which this server stamps, and the terms in which it leads the
@@ -55,13 +55,13 @@ type epoch struct {
 type phase uint8
 
 const (
-	apart    phase = iota // some group is led elsewhere, or by nobody
+	apart    phase = iota // some group has another leader, or none
 	settling              // waiting for barriers to be committed
 	applying              // waiting for barriers to be applied
 	opened
 )
 
-// role is what leadership knows of one group.
+// role is leadership's state of one group.
 type role struct {
 	term, leader uint64
 	leading      bool
@@ -77,8 +77,8 @@ func (l *leadership) init(r *Replica, partitions int) {
 	l.groups = make([]role, partitions)
 }
 
-// do changes something under mu and returns the effects: they answer clients, who may
-// come back at once, so they are carried out under no lock.
+// do runs fn under mu and returns the effects: these answer clients, whose
+// callbacks may call back at once, so they run without any lock.
 func (l *leadership) do(change func()) effects {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +88,8 @@ func (l *leadership) do(change func()) effects {
 	return e
 }
 
-// tell lets Config.Role know whether this server stamps. It goes by what is so now, so
-// that the last of several that tell at the same time tells what is so in the end.
+// tell calls Config.Role with whether this server stamps. It reads the present
+// state, so that the last of several concurrent calls reports the final state.
 func (l *leadership) tell() {
 	if l.r.cfg.Role == nil {
 		return
@@ -111,8 +111,8 @@ func (l *leadership) tell() {
 	}
 }
 
-// report is called after a group's Raft state changed, before the messages of that
-// change leave.
+// report is called after a group's Raft state changed, before the messages of
+// that change are sent.
 func (l *leadership) report(g *group) effects { return l.do(func() { l.reported(g) }) }
 
 func (l *leadership) reported(g *group) {
@@ -133,7 +133,7 @@ func (l *leadership) reported(g *group) {
 	l.effects.add(l.r.calls.leaderChanged)
 }
 
-// leadsAll says whether this server leads every group.
+// leadsAll reports whether this server leads every group.
 func (l *leadership) leadsAll() bool {
 	for i := range l.groups {
 		if !l.groups[i].leading {
@@ -143,8 +143,9 @@ func (l *leadership) leadsAll() bool {
 	return true
 }
 
-// end closes the epoch or gives up the attempt. What waited for the epoch is taken out
-// here, so that it can't be taken for what waits for the next one, and told later.
+// end closes the epoch or abandons the attempt. The requests that waited for
+// the epoch are removed here, so that they aren't confused with those of the
+// next one, and failed later.
 func (l *leadership) end() {
 	was, ended := l.phase, l.epoch
 	l.epoch++
@@ -179,8 +180,8 @@ func (l *leadership) begin() {
 	}
 }
 
-// proposeBarrier empties the queue of what earlier epochs left and puts the
-// mark behind everything that is in the log.
+// proposeBarrier drops queued entries of earlier epochs and proposes the
+// barrier after everything that is in the log.
 func (g *group) proposeBarrier(epoch uint64) {
 	if !g.r.lead.current(epoch) {
 		return
@@ -190,8 +191,8 @@ func (g *group) proposeBarrier(epoch uint64) {
 	for i := range queue {
 		g.drop(&queue[i])
 	}
-	// A transfer that is still under way would have it refused: to oneself means
-	// none.
+	// A transfer in progress would have it refused: one to the server itself
+	// cancels it.
 	g.node.TransferLeader(g.r.cfg.ID)
 	e := command.Entry{Origin: g.r.cfg.Origin, Seq: g.r.nextSeq.Add(1)}
 	if g.node.Propose(e.AppendTo(nil)) != nil {
@@ -201,15 +202,15 @@ func (g *group) proposeBarrier(epoch uint64) {
 	g.barrier.Store(e.Seq)
 }
 
-// current says whether epoch is the one under way.
+// current reports whether epoch is the current one.
 func (l *leadership) current(epoch uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.epoch == epoch && l.phase != apart
 }
 
-// lost says that a proposal of an epoch didn't get into the log: the epoch has
-// a hole and must end. It begins anew at the next tick.
+// lost reports that a proposal of an epoch didn't get into the log: the epoch
+// has a gap and must end. A new attempt begins at the next tick.
 func (l *leadership) lost(epoch uint64) effects {
 	return l.do(func() {
 		if l.epoch == epoch {
@@ -255,7 +256,7 @@ func (l *leadership) maybeOpen() {
 	l.open()
 }
 
-// open starts stamping above everything that any log held.
+// open starts stamping above every stamp of any log.
 func (l *leadership) open() {
 	highest := int64(1)
 	for i := range l.groups {
@@ -267,7 +268,7 @@ func (l *leadership) open() {
 		e.terms = append(e.terms, l.groups[i].term)
 	}
 	l.r.seq.Open(e.number, highest)
-	l.published.Store(e) // now that C is what a read may build on
+	l.published.Store(e) // now that C is valid for reads
 	l.r.cfg.Logger.Info("stamping: this server leads every group",
 		zap.Uint64("term", e.terms[0]), zap.Int64("revision", highest))
 	l.effects.add(l.tell)
@@ -278,9 +279,9 @@ func (l *leadership) open() {
 }
 
 // recover proposes unfinished rendezvous to the participants whose logs lack
-// them. A log is a prefix of what its leader queued, and what was queued later
-// died with the epoch, so nothing that came after a missing entry can have got
-// in before it.
+// them. A log is a prefix of what its leader queued, and later queued entries
+// were dropped with the epoch, so nothing that came after a missing entry can
+// be in the log before it.
 func (l *leadership) recover() {
 	have := map[proposal]placement.Set{}
 	entries := map[proposal]command.Entry{}
@@ -291,7 +292,7 @@ func (l *leadership) recover() {
 			have[key] |= placement.Of(p)
 			entries[key] = it.entry
 			// A group may have listed an entry just before the last participant
-			// came and executed it; then no log lacks it.
+			// arrived and executed it; then no log lacks it.
 			executed[key] = executed[key] || l.r.meet.isExecuted(l.r.groups[p], it)
 		}
 		l.groups[p].unfinished = nil
@@ -326,8 +327,9 @@ func (l *leadership) recover() {
 	}
 }
 
-// gather brings the leaders of the other groups to where group 0 is led. Every
-// group elects by Raft's own rules; this only moves what was elected apart.
+// gather transfers the leadership of the other groups to the leader of group 0.
+// Every group elects by Raft's own rules; this only moves leaders elected on
+// different servers.
 func (l *leadership) gather() {
 	if l.stopped {
 		return
@@ -337,14 +339,14 @@ func (l *leadership) gather() {
 		ro := &l.groups[p]
 		switch {
 		case ro.leading && !first.leading && l.r.alive(first.leader):
-			// Not to one that has fallen silent: group 0 is about to elect
-			// another, and a group can't be written to while it is handed over.
+			// Not to a silent one: group 0 is about to elect another, and a
+			// group can't accept proposals during a transfer.
 			to := first.leader
 			l.r.groups[p].order(func(g *group) { g.node.TransferLeader(to) })
 		case first.leading && !ro.leading && !l.r.alive(ro.leader) &&
 			(ro.campaigned == 0 || now-ro.campaigned >= int64(l.r.cfg.ElectionTicks)):
-			// One that is alive hands the group over by itself, and would be
-			// refused by a server that campaigns at that moment.
+			// An active one transfers the group by itself, and a campaign at
+			// that moment would only disturb that.
 			ro.campaigned = now + 1
 			l.r.groups[p].order(func(g *group) {
 				if !g.leading {
@@ -355,11 +357,11 @@ func (l *leadership) gather() {
 	}
 }
 
-// silence is how many ticks an idle leader may not be heard of before it counts
-// as gone; it sends heartbeats with every tick.
+// silence is the number of ticks without a message after which a leader counts
+// as failed; it sends heartbeats with every tick.
 const silence = 3
 
-// alive says whether a server has been heard of lately.
+// alive reports whether a message of a server was received lately.
 func (r *Replica) alive(id uint64) bool {
 	h := r.heard[id]
 	return h != nil && r.now()-h.Load() <= silence
@@ -384,6 +386,6 @@ func (l *leadership) stop() effects {
 // Leader is the server that leads group 0, as far as this one knows; 0 if none.
 func (r *Replica) Leader() uint64 { return r.groups[0].leaderSeen.Load() }
 
-// Leading says whether this server stamps: leads every group, with nothing of
-// earlier leaders unfinished.
+// Leading reports whether this server stamps: it leads every group, with
+// nothing of earlier leaders pending.
 func (r *Replica) Leading() bool { return r.seq.IsOpen() }

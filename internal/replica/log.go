@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// raftLogger gives Raft's words to zap, its routine ones at debug level: P
+// raftLogger passes Raft's messages to zap, its routine ones at debug level: P
 // groups would fill an operator's log with them.
 type raftLogger struct {
 	*zap.SugaredLogger

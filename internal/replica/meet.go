@@ -13,11 +13,11 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// A rendezvous is logged in every participating group. On each server the
-// apply loops meet at it: a loop that arrives waits, the last one executes the
-// entry over all stores, and all go on. Two rendezvous can't wait for each
-// other: the sequencer put those that share a participant into all their logs
-// in one order (ZooFence, theorem 2).
+// A rendezvous is logged in every participating group. On each server the apply
+// loops meet at it: a loop that arrives waits, the last one executes the entry
+// over all stores, and all continue. Two rendezvous can't wait for each other:
+// the sequencer put those that share a participant into all their logs in one
+// order (ZooFence, theorem 2).
 
 // proposal names an entry over all groups and incarnations.
 type proposal struct{ origin, seq uint64 }
@@ -30,14 +30,14 @@ type meeting struct {
 
 type arrivals struct {
 	at       []apply.Arrival
-	here     placement.Set // who has arrived
+	here     placement.Set // participants that have arrived
 	executed bool
-	left     placement.Set // who has still to go on, once executed
+	left     placement.Set // participants that have not continued yet, once executed
 }
 
 func (m *meeting) init() { m.waiting = map[proposal]*arrivals{} }
 
-// passed says whether the entry was executed while the group waited at it.
+// passed reports whether the entry was executed while the group waited at it.
 func (m *meeting) passed(it *item) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,8 +58,8 @@ func (m *meeting) leave(p int, it *item) {
 	}
 }
 
-// arrive notes that group p has come to the entry and returns everybody's
-// place if p is the last.
+// arrive records that group p has reached the entry and returns all
+// participants' positions if p is the last.
 func (m *meeting) arrive(p int, it *item) []apply.Arrival {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +79,7 @@ func (m *meeting) arrive(p int, it *item) []apply.Arrival {
 	return a.at
 }
 
-// executed lets the participants go on.
+// executed releases the participants.
 func (m *meeting) executed(it *item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +88,7 @@ func (m *meeting) executed(it *item) {
 	a.left = it.entry.Parts
 }
 
-// isExecuted says whether a rendezvous that group g had listed as unfinished
+// isExecuted reports whether a rendezvous that group g had listed as unfinished
 // has been executed since. A participant publishes its applied index before it
 // leaves, so one of the two shows it.
 func (m *meeting) isExecuted(g *group, it *item) bool {
@@ -99,7 +99,7 @@ func (m *meeting) isExecuted(g *group, it *item) bool {
 }
 
 // arrive brings a group to a rendezvous. It returns false if others are
-// missing; the last to come executes the entry for all.
+// missing; the last to arrive executes the entry for all.
 func (r *Replica) arrive(g *group, it *item) bool {
 	at := r.meet.arrive(g.id, it)
 	if at == nil {
@@ -126,8 +126,8 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	return true
 }
 
-// dated gives the answer to a command without a stamp the committed watermark
-// for its header: it has no place of its own among the revisions.
+// dated sets the header of the answer to a command without a stamp to the
+// committed watermark: the command has no revision of its own.
 func (r *Replica) dated(k command.Kind, res apply.Result) apply.Result {
 	if len(r.groups) == 1 || k.MayWrite() || res.Err != nil {
 		return res
@@ -163,7 +163,7 @@ type multiWaiters struct {
 
 func (m *multiWaiters) init() { m.m = map[uint64][]*Write{} }
 
-// full says that no more may wait; those on their way in may still do.
+// full reports that no more may wait; those being added may still do.
 func (m *multiWaiters) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,8 +177,8 @@ func (m *multiWaiters) add(seq uint64, writes []*Write) {
 	m.count += len(writes)
 }
 
-// removeOwn returns the writes of an entry, if it was proposed here, in the places of
-// their commands. Those that have been given up are nil.
+// removeOwn returns the writes of an entry, if it was proposed here, in the
+// places of their commands. Those that have already failed are nil.
 func (m *multiWaiters) removeOwn(origin uint64, it *item) []*Write {
 	if it.entry.Origin != origin {
 		return nil
@@ -204,7 +204,7 @@ func (m *multiWaiters) takeAll() []*Write {
 	return all
 }
 
-// expire gives up writes that have waited too long.
+// expire fails writes that have timed out.
 func (m *multiWaiters) expire(now int64) {
 	m.mu.Lock()
 	late := m.take(func(w *Write) bool { return w.deadline <= now })
@@ -212,8 +212,8 @@ func (m *multiWaiters) expire(now int64) {
 	failAll(late, fault.Timeout)
 }
 
-// take takes out the writes that match, in the order of their entries: a simulation
-// must repeat itself. With mu held.
+// take removes the writes that match, in the order of their entries: a
+// simulation must repeat itself. With mu held.
 func (m *multiWaiters) take(match func(*Write) bool) (taken []*Write) {
 	for _, seq := range slices.Sorted(maps.Keys(m.m)) {
 		taken = append(taken, takeIf(m.m[seq], match)...)

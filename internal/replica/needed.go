@@ -5,13 +5,15 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// silentTimeouts is how many election timeouts the log is kept for a follower that has
-// fallen silent on the way: it reads the snapshot's file meanwhile, or is gone.
+// silentTimeouts is the number of election timeouts for which the log is kept
+// for a follower that has become silent: it is reading the snapshot's file, or
+// has failed.
 const silentTimeouts = 30
 
-// catchingUp is a follower that gets a snapshot. Until it has taken that in and
-// heard of all that was written meanwhile, its groups' logs are kept from where it
-// will go on: it would need another snapshot otherwise, and one more after that.
+// catchingUp is a follower that gets a snapshot. Until it has installed that
+// and received all later entries, its groups' logs are kept from the snapshot's
+// position on: it would need another snapshot otherwise, and one more after
+// that.
 type catchingUp struct {
 	index uint64 // of the snapshot
 	taken bool
@@ -21,8 +23,8 @@ type catchingUp struct {
 // taken in a snapshot, or 0.
 func (r *Replica) Needed(group int) uint64 { return r.groups[group].needed.Load() }
 
-// snapshotTo says that a follower needs a snapshot, which is one of all groups: for
-// its part in this one, at least the entries up to index.
+// snapshotTo says that a follower needs a snapshot, which is one of all groups:
+// for this group, at least the entries up to index.
 func (g *group) snapshotTo(peer, index uint64) {
 	if g.catching == nil {
 		g.catching = map[uint64]*catchingUp{}
@@ -36,10 +38,11 @@ func (g *group) snapshotTo(peer, index uint64) {
 	g.noteNeeded()
 }
 
-// snapshotSent tells Raft, if it waits for that. It is told that all went well
-// also if it didn't: then it asks the peer where it stands. Told of a failure it
-// would send the same again, to a peer that may have refused the whole server's
-// cut for the sake of another group and need nothing in this one.
+// snapshotSent reports the end of a snapshot to Raft, if it waits for that. It
+// reports success also after a failure: then Raft probes the peer. After a
+// reported failure it would send the same again, to a peer that may have
+// refused the server's cut because of another group and need nothing in this
+// one.
 func (g *group) snapshotSent(peer uint64) {
 	g.node.ReportSnapshot(peer, raft.SnapshotFinish)
 	if c := g.catching[peer]; c != nil {
@@ -47,7 +50,7 @@ func (g *group) snapshotSent(peer uint64) {
 	}
 }
 
-// noteNeeded looks how far those who catch up have come.
+// noteNeeded updates the progress of the followers that are catching up.
 func (g *group) noteNeeded() {
 	if !g.leading {
 		clear(g.catching)

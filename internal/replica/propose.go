@@ -10,7 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Write is a command on its way into the log.
+// Write is a command to be logged.
 type Write struct {
 	Command command.Command
 	// Parts are the partitions that it touches. More than one, or a command of
@@ -18,13 +18,13 @@ type Write struct {
 	Parts placement.Set
 	// System marks commands that change what all partitions share.
 	System bool
-	// Session marks a write whose order among others counts (command.InSession). It
-	// is never proposed again by the replica itself: once the epoch in which it was
-	// submitted has ended, it fails with LeaderChanged, whether or not it had got
-	// into the log, and its session starts anew from there.
+	// Session marks a write that is ordered among others (command.InSession).
+	// It is never proposed again by the replica itself: once the epoch in which
+	// it was submitted has ended, it fails with LeaderChanged, whether or not
+	// it had got into the log, and its session starts anew from there.
 	Session bool
-	// Home, of a session's write, is the participant in whose log it comes behind
-	// the session's writes before it.
+	// Home, of a session's write, is the participant in whose log it follows
+	// the session's earlier writes.
 	Home int
 	// Done is called once, from any goroutine, and must not block. An error of
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
@@ -34,7 +34,7 @@ type Write struct {
 	deadline int64 // tick; 0: not yet set
 }
 
-// limit sets a write's deadline, which stays when it is submitted again.
+// limit sets a write's deadline, unless it has one from an earlier submission.
 func (r *Replica) limit(w *Write) {
 	if w.deadline == 0 {
 		w.deadline = r.deadline()
@@ -48,7 +48,7 @@ type Outcome struct {
 	Index uint64
 }
 
-// resubmit sends a write that has not got into the log to whoever stamps now.
+// resubmit routes a write that is not in the log to the server that stamps now.
 func (r *Replica) resubmit(writes []*Write) {
 	for _, w := range writes {
 		if w.Session {
@@ -67,7 +67,7 @@ func failAll(writes []*Write, err error) {
 	}
 }
 
-// takeIf takes out the writes that match. The others keep their places, which are
+// takeIf removes the writes that match. The others keep their places, which are
 // those of their commands in an entry.
 func takeIf(writes []*Write, match func(*Write) bool) (taken []*Write) {
 	for i, w := range writes {
@@ -90,9 +90,9 @@ type queued struct {
 	writes []*Write // of an own one that is a local entry
 }
 
-// accept takes writes that pass through this group's log; they will be part of its
-// next entries. They are taken even if this server has ceased to stamp meanwhile: each
-// turn of the loop gives back what it can't propose.
+// accept takes writes that pass through this group's log; they will be part of
+// its next entries. They are accepted even if this server has stopped stamping
+// meanwhile: each turn of the loop routes those that it can't propose again.
 func (g *group) accept(writes ...*Write) {
 	n := int64(len(writes))
 	if g.pending.Add(n) > MaxPendingWrites {
@@ -115,7 +115,7 @@ func (g *group) accept(writes ...*Write) {
 	}
 }
 
-// propose turns what waits into entries and gives them to Raft.
+// propose batches waiting writes into entries and proposes them to Raft.
 func (g *group) propose() {
 	switch {
 	case !g.r.seq.IsOpen():
@@ -132,14 +132,15 @@ func (g *group) propose() {
 	}
 }
 
-// room says whether another entry may be under way.
+// room reports whether another entry may be in flight.
 func (g *group) room() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.open < maxOpenEntries
 }
 
-// giveBack sends on the writes that wait here, where nothing is stamped any more.
+// giveBack routes the waiting writes again, since this server doesn't stamp any
+// more.
 func (g *group) giveBack() {
 	g.in.mu.Lock()
 	writes := g.in.writes
@@ -148,7 +149,7 @@ func (g *group) giveBack() {
 	g.giveUp(writes)
 }
 
-// giveUp sends on writes that nothing has become of here.
+// giveUp routes writes again that were not proposed here.
 func (g *group) giveUp(writes []*Write) {
 	if len(writes) == 0 {
 		return
@@ -185,14 +186,15 @@ func (g *group) stampBatch(writes []*Write) {
 	err := g.r.stamp(parts, &e, writes, g.id)
 	switch {
 	case err != nil:
-		// Not stamping any more: nothing has happened, another server may do it.
+		// Not stamping any more: the writes had no effect, another server may
+		// propose them.
 		g.giveUp(writes)
 	case parts.Len() > 1:
 		g.pending.Add(-int64(len(writes)))
 	}
 }
 
-// nobody stands for the group whose batch an entry is, if it is none's.
+// nobody is the owner of an entry that is no group's batch.
 const nobody = -1
 
 // stamp stamps an entry and queues it in each of its partitions: as a local one, if
@@ -228,7 +230,7 @@ func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, 
 		return err
 	}
 	for p := range parts.Each() {
-		if p != home { // which is at work
+		if p != home { // which is running
 			r.groups[p].wake()
 		}
 	}
@@ -236,7 +238,7 @@ func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, 
 }
 
 // proposeQueued gives one stamped entry to Raft. An entry of an ended epoch
-// must not get into the log: the next epoch's recovery has looked at it.
+// must not get into the log: the next epoch's recovery has already read it.
 func (g *group) proposeQueued(q *queued) {
 	if !g.r.lead.current(q.epoch) || g.node.Propose(q.data) != nil {
 		g.drop(q)
@@ -262,8 +264,8 @@ func (g *group) failing(writes []*Write, err error) {
 	g.effects.add(func() { failAll(writes, err) })
 }
 
-// abandon gives up those who wait for entries proposed here: whether they took effect is
-// for the next leader to know. It returns the effect.
+// abandon fails the waiters for entries proposed here: whether those take
+// effect is decided by the next leader. It returns the effect.
 func (g *group) abandon() func() {
 	g.barrier.Store(0)
 	g.mu.Lock()
@@ -275,8 +277,8 @@ func (g *group) abandon() func() {
 	return func() { failAll(writes, fault.LeaderChanged) }
 }
 
-// takeWaiting takes out writes that wait for entries in the log, in their order: a
-// simulation must repeat itself. With mu held.
+// takeWaiting removes writes that wait for entries in the log, in their order:
+// a simulation must repeat itself. With mu held.
 func (g *group) takeWaiting(match func(*Write) bool) (taken []*Write) {
 	for _, seq := range slices.Sorted(maps.Keys(g.waiting)) {
 		taken = append(taken, takeIf(g.waiting[seq], match)...)
@@ -284,7 +286,7 @@ func (g *group) takeWaiting(match func(*Write) bool) (taken []*Write) {
 	return taken
 }
 
-// expire gives up writes that have waited too long, in the log or before it.
+// expire fails writes that have timed out, in the log or before it.
 func (g *group) expire(now int64) {
 	g.mu.Lock()
 	late := g.takeWaiting(func(w *Write) bool { return w.deadline <= now })
@@ -301,8 +303,8 @@ func (g *group) expire(now int64) {
 	g.failing(late, fault.Timeout)
 }
 
-// stop fails what waits here, but for writes that have not been proposed: nothing
-// can have become of those. No Work runs any more.
+// stop fails the writes that wait here, except those that have not been
+// proposed, which can't have taken effect. No Work runs any more.
 func (g *group) stop(err error) {
 	g.in.mu.Lock()
 	g.in.stopped = true
@@ -322,7 +324,7 @@ func (g *group) stop(err error) {
 	g.wait.stop(err)
 }
 
-// submitMulti stamps a write that concerns several partitions.
+// submitMulti stamps a write of several partitions.
 func (r *Replica) submitMulti(w *Write) {
 	if r.multi.full() {
 		w.fail(fault.TooManyRequests)

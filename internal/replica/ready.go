@@ -22,7 +22,7 @@ type item struct {
 	entry       command.Entry
 }
 
-// ready carries out what Raft wants done until it wants nothing more.
+// ready processes Raft's Readys until there is none.
 func (g *group) ready() {
 	for g.node.HasReady() {
 		rd := g.node.Ready()
@@ -72,7 +72,7 @@ func (g *group) dispatch(m *raftpb.Message) {
 
 func (g *group) send(m *raftpb.Message) {
 	if m.GetType() == raftpb.MsgSnap {
-		// Never one group's state: the whole server's cut (design: snapshots).
+		// Never one group's state, but the server's cut (design: snapshots).
 		peer := m.GetTo()
 		g.snapshotTo(peer, m.GetSnapshot().GetMetadata().GetIndex())
 		for _, other := range g.r.groups {
@@ -86,8 +86,8 @@ func (g *group) send(m *raftpb.Message) {
 	g.r.cfg.Network.Raft(m.GetTo(), g.id, m)
 }
 
-// append hands entries and hard state to the disk. The responses are for after
-// that; some of them are for other servers.
+// append hands entries and hard state to the disk. The responses are sent after
+// that; some of them go to other servers.
 func (g *group) append(m *raftpb.Message) {
 	var hs *raftpb.HardState
 	if m.Term != nil {
@@ -115,10 +115,11 @@ type acknowledged struct {
 	stale           bool // a tick has passed since, or it may be lost
 }
 
-// sparingly leaves out an acknowledgement that repeats the last one. Raft answers
-// every MsgApp, also those that only tell how far the leader has committed: half of
-// them, where writes come one by one. Once a tick the leader is told all the same,
-// since a follower's word may be lost, and it asks again when it has lost touch.
+// sparingly leaves out an acknowledgement that repeats the last one. Raft
+// answers every MsgApp, also those that only tell how far the leader has
+// committed: half of them, where writes come one by one. Once a tick it is sent
+// nevertheless, since an acknowledgement may be lost, and the leader asks again
+// after a gap.
 func (g *group) sparingly(responses []*raftpb.Message) []*raftpb.Message {
 	return slices.DeleteFunc(responses, func(m *raftpb.Message) bool {
 		if m.GetType() != raftpb.MsgAppResp || m.GetTo() == g.r.cfg.ID {
@@ -171,7 +172,8 @@ func (g *group) deliver(m *raftpb.Message) {
 			c, err := command.Decode(e.GetData())
 			if err != nil {
 				// The log is protected by checksums; this is a newer version's
-				// entry or a bug. Going on would fork the replicas (I6).
+				// entry or a bug. Continuing would make the replicas diverge
+				// (I6).
 				g.r.cfg.Logger.Sugar().Panicf("group %d: entry %d can't be decoded: %v", g.id, e.GetIndex(), err)
 			}
 			it.entry = c

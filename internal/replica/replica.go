@@ -15,12 +15,12 @@ import (
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
-// Network takes messages for other servers. It may lose and delay them; what
-// it delivers from one server arrives in order. Its methods don't block and don't call
-// back: some are called under locks.
+// Network takes messages for other servers. It may lose and delay them, but
+// keeps the order of those from one server. Its methods don't block and don't
+// call back: some are called under locks.
 type Network interface {
 	Raft(to uint64, group int, m *raftpb.Message)
-	// Send tells whether it took the packet. What it took and lost it says later, by
+	// Send reports whether it accepted the packet. It reports later losses by
 	// [Replica.Unreachable].
 	Send(to uint64, p Packet) bool
 	// Snapshot asks for the whole server's cut to be sent to a peer whose log
@@ -28,15 +28,15 @@ type Network interface {
 	Snapshot(to uint64)
 }
 
-// Disk makes log records durable, in order within each group. It doesn't
-// block; it calls durable, from any goroutine, once the records and all before
-// them are synced. With a nil durable nobody waits for them.
+// Disk makes log records durable, in order within each group. It doesn't block;
+// it calls durable, from any goroutine, once the records and all before them
+// are synced. With a nil durable the caller doesn't wait for them.
 type Disk interface {
 	Append(group int, records []wal.Record, durable func())
 }
 
-// Config is what a replica is made of. Stores, logs and machine have been
-// recovered; the replica is their only user from now on, but for readers.
+// Config has the parts of a replica. Stores, logs and machine have been
+// recovered; from now on only the replica changes them.
 type Config struct {
 	ID     uint64   // this server
 	Voters []uint64 // all servers, this one included
@@ -45,8 +45,8 @@ type Config struct {
 	Origin uint64
 
 	ElectionTicks, HeartbeatTicks int
-	// RequestTicks is how long a request may wait for a leader or for an answer
-	// of one.
+	// RequestTicks is the timeout of a request that waits for a leader or for
+	// its answer.
 	RequestTicks int64
 
 	Logs    []*raftlog.Log
@@ -55,22 +55,22 @@ type Config struct {
 	Map     *placement.Map
 	Network Network
 	Disk    Disk
-	// Calls are this server's, whichever replica is the present one; nil: this
+	// Calls are this server's, shared by its successive replicas; nil: this
 	// replica's own.
 	Calls *Calls
 
-	// Wake says that Work(group) should run soon. It doesn't block and doesn't
+	// Wake requests that Work(group) runs soon. It doesn't block and doesn't
 	// call back.
 	Wake func(group int)
-	// Closed says that a partition's closed revision has moved. It is called
-	// after the changes below it were given to the machine's sink; from several
-	// goroutines, so that a lower one may come behind a higher, and perhaps once more
-	// after Stop.
+	// Closed is called when a partition's closed revision has moved. It is
+	// called after the changes below it were given to the machine's sink; from
+	// several goroutines, so that a lower one may follow a higher, and perhaps
+	// once more after Stop.
 	Closed func(partition int, revision int64)
 	// Serve answers calls of other servers whose method is not the replica's
 	// own. It may answer later, from any goroutine.
 	Serve func(method uint32, body []byte, reply func(body []byte, err error))
-	// Role says that this server began or ceased to stamp.
+	// Role is called when this server has begun or stopped stamping.
 	Role func(open bool)
 
 	// Fatal is called when this server can't go on: its log contradicts the leader's. It
@@ -102,7 +102,7 @@ type Replica struct {
 	heard   map[uint64]*atomic.Int64 // the tick at which each other server was last heard of
 }
 
-// New returns a replica that has not done anything yet.
+// New returns a replica that is not started.
 func New(cfg Config) (*Replica, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
@@ -143,10 +143,10 @@ func New(cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// numbering is where this replica begins to number its rounds, and the first of a
-// server its calls. An answer to an earlier one may still come, after a restart or
-// after a snapshot was installed, and must not pass for one of ours: Origins
-// that lie beside each other end up far apart.
+// numbering is the first number of this replica's rounds, and of a server's
+// calls. An answer to an earlier incarnation may still come, after a restart or
+// after a snapshot was installed, and must not be taken for one of this:
+// neighbouring Origins give distant numbers.
 func (r *Replica) numbering() uint64 {
 	return r.cfg.Origin * 0x9e3779b97f4a7c15
 }
@@ -154,7 +154,7 @@ func (r *Replica) numbering() uint64 {
 // Partitions is the number of groups.
 func (r *Replica) Partitions() int { return len(r.groups) }
 
-// Start lets the groups begin. A server that is alone need not wait for its
+// Start starts the groups. A server that is alone need not wait for its
 // election timeout.
 func (r *Replica) Start() {
 	if !r.single {
@@ -168,7 +168,7 @@ func (r *Replica) Start() {
 // now is the clock, in ticks: the server's, which goes on from replica to replica.
 func (r *Replica) now() int64 { return r.calls.now.Load() }
 
-// deadline is the tick at which a request that comes now has waited too long.
+// deadline is the tick at which a request that comes now times out.
 func (r *Replica) deadline() int64 { return r.now() + r.cfg.RequestTicks }
 
 // Tick is one heartbeat interval.
@@ -189,22 +189,23 @@ func (r *Replica) Tick() {
 	r.tellClosed(true)
 }
 
-// Work lets a group do everything that waits for it.
+// Work runs a group until it has nothing to do.
 func (r *Replica) Work(group int) { r.groups[group].work() }
 
-// Packet is what servers say to each other beside Raft. A zero field is not
-// said.
+// Packet is a message between servers other than Raft's. Zero fields are
+// absent.
 type Packet struct {
 	Confirm    *Confirm
 	ConfirmAck *ConfirmAck
 	Closed     []Closed
 	Call       *Call
 	Reply      *Reply
-	// AnswersLost says that replies which were sent before may not have arrived.
+	// AnswersLost means that replies which were sent before may not have
+	// arrived.
 	AnswersLost bool
 }
 
-// Receive takes a packet from another server.
+// Receive handles a packet from another server.
 func (r *Replica) Receive(from uint64, p Packet) {
 	if p.Confirm != nil {
 		r.cfg.Network.Send(from, Packet{ConfirmAck: r.answerConfirm(p.Confirm)})
@@ -226,7 +227,7 @@ func (r *Replica) Receive(from uint64, p Packet) {
 	}
 }
 
-// ReceiveRaft takes a Raft message from another server.
+// ReceiveRaft handles a Raft message from another server.
 func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 	if group < 0 || group >= len(r.groups) || m.GetType() == raftpb.MsgSnap {
 		return
@@ -237,8 +238,8 @@ func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 	r.groups[group].receive(m)
 }
 
-// Unreachable says that the link to a peer broke or overflowed: some of what was sent
-// may be lost.
+// Unreachable reports that the link to a peer broke or overflowed: some
+// messages may be lost.
 func (r *Replica) Unreachable(peer uint64) {
 	for _, g := range r.groups {
 		g.order(func(g *group) {
@@ -250,16 +251,16 @@ func (r *Replica) Unreachable(peer uint64) {
 	r.calls.answersLost(peer)
 }
 
-// SnapshotSent says that the sending of a snapshot to a peer has ended, well or
-// not.
+// SnapshotSent reports that the sending of a snapshot to a peer has ended,
+// successfully or not.
 func (r *Replica) SnapshotSent(peer uint64) {
 	for _, g := range r.groups {
 		g.order(func(g *group) { g.snapshotSent(peer) })
 	}
 }
 
-// TransferAll asks every group that this server leads to hand its leadership
-// to a peer: the orderly way to stop.
+// TransferAll asks every group that this server leads to hand its leadership to
+// a peer: part of a graceful shutdown.
 func (r *Replica) TransferAll(to uint64) {
 	for _, g := range r.groups {
 		g.order(func(g *group) {
@@ -270,9 +271,9 @@ func (r *Replica) TransferAll(to uint64) {
 	}
 }
 
-// Stop ends what only this replica could have brought to an end, with err: reads, and
-// writes that it has in its log. The rest, and all that comes later, is left to
-// Config.Calls. The callers of Work must have ended.
+// Stop fails with err the requests that only this replica could have completed:
+// reads, and writes that it has in its log. All others, and later ones, are
+// left to Config.Calls. The callers of Work must have ended.
 func (r *Replica) Stop(err error) {
 	r.lead.stop().run()
 	failReads(r.conf.end(), err)
@@ -284,7 +285,8 @@ func (r *Replica) Stop(err error) {
 // Term is the term of group 0.
 func (r *Replica) Term() uint64 { return r.groups[0].curTerm.Load() }
 
-// Progress tells how far a group's log is committed and applied here.
+// Progress returns the indexes to which a group's log is committed and applied
+// here.
 func (r *Replica) Progress(group int) (commit, applied uint64) {
 	g := r.groups[group]
 	return g.commit.Load(), g.applied.Load()

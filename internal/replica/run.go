@@ -1,7 +1,7 @@
 package replica
 
-// SubmitRun is Submit for writes of one session with one home, in their order: what
-// they cost in locks and wake-ups, they cost together.
+// SubmitRun is Submit for writes of one session with one home, in their order,
+// with the locks and wake-ups of a single one.
 func (r *Replica) SubmitRun(writes []*Write) {
 	if len(writes) == 1 || !r.seq.IsOpen() {
 		for _, w := range writes {

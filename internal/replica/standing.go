@@ -1,6 +1,6 @@
 package replica
 
-// Standing is how one group stands on this server.
+// Standing is the status of one group on this server.
 type Standing struct {
 	Leader, Term       uint64 // Leader is 0 if this server knows of none
 	Committed, Applied uint64
@@ -8,8 +8,8 @@ type Standing struct {
 	Pending            int64 // writes that wait for their answer here
 }
 
-// Standing tells how a group stands. The numbers are read one after the other,
-// so they need not be those of one moment.
+// Standing returns the status of a group. The numbers are read one after the
+// other, so they need not be consistent.
 func (r *Replica) Standing(group int) Standing {
 	g := r.groups[group]
 	return Standing{

@@ -23,13 +23,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
-// TestStories tells what a few replicas do, step by step, when somebody decides
-// in which order messages arrive. Key d lies in partition 0, key a in 1.
+// TestStories runs the scripts in testdata: a few replicas, step by step, with
+// a given order of messages. Key d lies in partition 0, key a in 1.
 //
 //	new servers=3              start them, with two partitions
 //	campaign server=1 [group=0]
-//	kill server=1              from now on it neither works nor hears
-//	forget server=3            it stops believing in its leader, as after a timeout
+//	kill server=1              stop it: it neither works nor receives
+//	forget server=3            it forgets its leader, as after a timeout
 //	put server=1 key=a         submit; "both" writes d and a in one transaction
 //	grant server=1 session=7   grant a session its lease
 //	write server=1 key=a seq=2 [pred=1] [session=7]
@@ -67,7 +67,7 @@ type story struct {
 	said     strings.Builder
 }
 
-// envelope is one thing on its way.
+// envelope is one message in flight.
 type envelope struct {
 	from, to uint64
 	group    int // -1: not of a group
@@ -106,7 +106,7 @@ func newStory(t *testing.T, servers int) *story {
 	return s
 }
 
-// logger makes the servers' own words part of the story.
+// logger makes the servers' logs part of the output.
 func (s *story) logger(id uint64) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " "})
 	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(speaker{s, id}), zap.InfoLevel))
@@ -122,7 +122,7 @@ func (w speaker) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// wire keeps what is sent until the story lets it arrive.
+// wire keeps messages until the story delivers them.
 type wire struct {
 	s    *story
 	from uint64
@@ -139,7 +139,7 @@ func (w wire) Send(to uint64, p Packet) bool {
 
 func (w wire) Snapshot(to uint64) { fmt.Fprintf(&w.s.said, "%d: %d needs a snapshot\n", w.from, to) }
 
-// sound is a disk that is done at once.
+// sound is a disk whose writes are durable at once.
 type sound struct{}
 
 func (sound) Append(_ int, _ []wal.Record, durable func()) {

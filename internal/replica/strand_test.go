@@ -13,7 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// answers counts what a request was told.
+// answers counts the answers of a request.
 type answers struct {
 	count int
 	err   error
@@ -41,8 +41,9 @@ func (s *story) takeOver(by int) {
 	s.elect(s.replicas[by])
 }
 
-// Submit looks whether this server stamps, and then gives the write to the group. The
-// epoch may end in between, and the write is behind all that its end takes out.
+// Submit looks whether this server stamps, and then gives the write to the
+// group. The epoch may end in between, after which the write comes too late to
+// be removed by that end.
 func TestAWriteThatComesAsTheEpochEnds(t *testing.T) {
 	s := newStory(t, 3)
 	s.takeOver(0)
@@ -92,7 +93,7 @@ func TestAReadThatComesToWaitAsTheEpochEnds(t *testing.T) {
 	require.Equal(t, answers{1, fault.LeaderChanged}, read)
 }
 
-// Whatever a request waits for, it ends when its time is over.
+// Every request ends when its timeout is over.
 func TestRequestsEndInTime(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, s *story, a *answers){
 		"write without quorum": func(t *testing.T, s *story, a *answers) {
@@ -171,8 +172,8 @@ func TestRevisionsClosedByAReaderAreAnnounced(t *testing.T) {
 	require.EqualValues(t, 13, announced)
 }
 
-// An answer that the network doesn't take costs its asker a tick, not all the time that
-// a request has.
+// An answer that the network doesn't accept delays its caller by a tick, not by
+// a request's timeout.
 func TestLostAnswersAreReported(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, s *story){
 		"refused by the network": func(t *testing.T, s *story) {
@@ -207,12 +208,12 @@ func TestLostAnswersAreReported(t *testing.T) {
 	}
 }
 
-// refusing is a network that takes no replies.
+// refusing is a network that accepts no replies.
 type refusing struct{ Network }
 
 func (n refusing) Send(to uint64, p Packet) bool { return p.Reply == nil && n.Network.Send(to, p) }
 
-// A call that the network doesn't take has not begun: it is made again.
+// A call that the network doesn't accept has not begun: it is sent again.
 func TestACallThatWasNotSentIsRetried(t *testing.T) {
 	s := leading(t, 3)
 	r := s.replicas[1]
@@ -232,7 +233,7 @@ type deaf struct{ Network }
 
 func (deaf) Send(uint64, Packet) bool { return false }
 
-// Role hears beginnings and ends in turn, whoever tells it.
+// Role gets beginnings and ends alternately, from any goroutine.
 func TestRoleIsReportedInOrder(t *testing.T) {
 	s := newStory(t, 3)
 	told := ""

@@ -33,8 +33,8 @@ var stress = flag.Duration("stress", time.Second, "how long each stress test run
 // Each request is answered once, and in time; what is acknowledged shares its revision
 // with nothing, and is seen by each strict read that is begun later.
 func TestStress(t *testing.T) {
-	// One run shows that requests end without anything giving up on them, the other
-	// that what gives up doesn't answer twice.
+	// One run shows that requests end without timeouts, the other that timeouts
+	// don't answer twice.
 	for name, ticks := range map[string]int64{"without timeouts": 1 << 40, "with timeouts": 8} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 3, 10, ticks)
@@ -46,7 +46,7 @@ func TestStress(t *testing.T) {
 // A server that is alone loses its leadership and comes back hundreds of times a second,
 // and requests come at each instant of that.
 func TestStressEpochs(t *testing.T) {
-	r := newRig(t, 1, 1<<20, 1<<40) // which campaigns when it is told to
+	r := newRig(t, 1, 1<<20, 1<<40) // which campaigns on demand
 	l := r.servers[0].life.Load()
 	until := func(open bool, do func(*group)) {
 		for asked := (time.Time{}); l.seq.IsOpen() != open; time.Sleep(20 * time.Microsecond) {
@@ -62,7 +62,8 @@ func TestStressEpochs(t *testing.T) {
 		until(false, func(g *group) { // another server leads in a later term
 			_ = g.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0)})
 		})
-		// All that needs the epoch has gone elsewhere, or has failed.
+		// All requests that need the epoch were routed to another server, or
+		// have failed.
 		for begun := time.Now(); l.keeps(); time.Sleep(20 * time.Microsecond) {
 			require.Less(t, time.Since(begun), stressLimit, "something waits for the next epoch")
 		}
@@ -70,7 +71,7 @@ func TestStressEpochs(t *testing.T) {
 	})
 }
 
-// keeps tells whether anything waits for this server to stamp.
+// keeps reports whether anything waits for this server to stamp.
 func (l *rigLife) keeps() bool {
 	for _, g := range l.groups {
 		g.in.mu.Lock()
@@ -90,8 +91,8 @@ func (l *rigLife) keeps() bool {
 	return l.multi.count+len(l.conf.next) > 0 || l.conf.current != nil
 }
 
-// A command whose execution takes ten election timeouts, on all servers: the one that
-// leads goes on to lead, since heartbeats and votes don't wait for it.
+// A command whose execution takes ten election timeouts, on all servers: the
+// leader stays the leader, since heartbeats and votes don't wait for it.
 func TestALongApplyDoesNotEndAnEpoch(t *testing.T) {
 	r := newRig(t, 3, 10, 1<<40)
 	r.tick = 30 * time.Millisecond
@@ -170,7 +171,7 @@ type rigLife struct {
 	disk chan func()
 }
 
-// rigLink carries what one server says to another, in order.
+// rigLink carries the messages of one server to another, in order.
 type rigLink struct {
 	from, to *rigServer
 	queue    chan func(*Replica)
@@ -263,7 +264,7 @@ func (l *rigLife) begin() {
 	l.Start()
 }
 
-// replace puts another replica in the place of the present one, as a snapshot does.
+// replace replaces the present replica, as a snapshot does.
 func (s *rigServer) replace() {
 	s.rebuild.Lock()
 	defer s.rebuild.Unlock()
@@ -304,8 +305,8 @@ func (s *rigServer) send(to uint64, say func(*Replica)) bool {
 	}
 }
 
-// carry delivers until the rig ends. While the link is cut everything is lost, which
-// the sender hears.
+// carry delivers until the rig ends. While the link is cut everything is lost,
+// which is reported to the sender.
 func (l *rigLink) carry() {
 	for say := range l.queue {
 		if say == nil {
@@ -389,7 +390,7 @@ func (s *rigServer) nothingWaits() {
 	require.Empty(t, s.calls.calls)
 }
 
-// trouble is one fault, and the time for things to go on after it.
+// trouble is one fault, and the time to recover from it.
 func (r *rig) trouble() {
 	s := r.servers[rand.IntN(len(r.servers))]
 	switch rand.IntN(5) {
@@ -397,7 +398,7 @@ func (r *rig) trouble() {
 		s.life.Load().TransferAll(uint64(1 + rand.IntN(3)))
 	case 1:
 		s.replace()
-	case 2: // a leader that is heard of no more
+	case 2: // a leader that is partitioned
 		for _, other := range r.servers {
 			s.links[other.id].cut.Store(true)
 			other.links[s.id].cut.Store(true)

@@ -13,7 +13,7 @@ import (
 type waiters struct {
 	mu      sync.Mutex
 	list    []waiter
-	ended   uint64 // epochs up to it are over
+	ended   uint64 // epochs up to it have ended
 	stopped error
 }
 
@@ -23,18 +23,19 @@ type waiter struct {
 	done     func(error)
 }
 
-// until is what a partition must have reached.
+// until is the position that a partition must have reached.
 type until struct {
 	index uint64 // applied
 	stamp int64  // none up to it outstanding, if it isn't 0
-	// epoch is that of the stamp. Once it has ended nothing says any more when what
-	// was reserved in it is decided.
+	// epoch is that of the stamp. Once it has ended the outcome of its
+	// reservations is not tracked any more.
 	epoch uint64
 }
 
-// reached tells whether a read need not wait any more, and closes the partition through
-// what it waited for: if this server ceases to stamp before the read is evaluated, the
-// sequencer doesn't say so any more, and the answer would be at an older revision.
+// reached reports whether a read need not wait any more, and closes the
+// partition through the revision that it waited for: if this server stops
+// stamping before the read is evaluated, the sequencer has no closed revision
+// any more, and the answer would be at an older one.
 func (g *group) reached(u until) bool {
 	if g.applied.Load() < u.index || u.stamp > 0 && g.r.seq.Floor(g.id) <= u.stamp {
 		return false
@@ -43,16 +44,18 @@ func (g *group) reached(u until) bool {
 	return true
 }
 
-// after calls done once the group has reached u, or with the reason why it won't.
+// after calls done once the group has reached u, or with the reason for which
+// it won't.
 func (g *group) after(u until, deadline int64, done func(error)) {
 	if wait, err := g.wait.enter(g, waiter{u, deadline, done}); !wait {
 		done(err)
 	}
 }
 
-// enter tells whether there is something to wait for: then w.done will be called. All is
-// looked at under the lock. What lets waiters go (check, end, stop) changes the state
-// first and takes the lock then, so that none enters behind it.
+// enter reports whether there is something to wait for: then w.done will be
+// called. It checks under the lock. The callers that release waiters (check,
+// end, stop) change the state first and take the lock then, so that no waiter
+// enters after them.
 func (ws *waiters) enter(g *group, w waiter) (wait bool, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -68,7 +71,7 @@ func (ws *waiters) enter(g *group, w waiter) (wait bool, err error) {
 	return true, nil
 }
 
-// remove takes out the waiters that match.
+// remove removes the waiters that match.
 func (ws *waiters) remove(match func(*waiter) bool) (removed []waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -82,17 +85,17 @@ func (ws *waiters) remove(match func(*waiter) bool) (removed []waiter) {
 	return removed
 }
 
-// check lets go of those whose time has come.
+// check releases the waiters that have reached their position.
 func (ws *waiters) check(g *group) {
 	release(ws.remove(func(w *waiter) bool { return g.reached(w.until) }), nil)
 }
 
-// expire lets go of those that have waited too long.
+// expire fails the waiters that have timed out.
 func (ws *waiters) expire(now int64) {
 	release(ws.remove(func(w *waiter) bool { return w.deadline <= now }), fault.Timeout)
 }
 
-// end takes out those that wait for stamps of an epoch that has ended.
+// end fails those that wait for stamps of an epoch that has ended.
 func (ws *waiters) end(epoch uint64) []waiter {
 	ws.mu.Lock()
 	ws.ended = epoch
@@ -117,12 +120,13 @@ func release(list []waiter, err error) {
 // ReadPoint calls done, once, when the partitions can be read strictly on this
 // server: Visible of each is then at or above everything that was acknowledged
 // before this call. done may be called from any goroutine and must not block.
-// An error means that nothing is known; the caller may try again.
+// After an error the caller may try again.
 func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
 	r.readPoint(parts, confirmation{}, r.deadline(), done)
 }
 
-// readPoint is ReadPoint; asker is whose question it is, if another server's.
+// readPoint is ReadPoint; asker is the confirmation of the asking server, if it
+// is another one.
 func (r *Replica) readPoint(parts placement.Set, asker confirmation, deadline int64, done func(error)) {
 	if !r.seq.IsOpen() {
 		r.reads.readPoint(forwardedRead{parts, deadline, done})

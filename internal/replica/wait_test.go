@@ -9,9 +9,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/sequencer"
 )
 
-// A strict read is let go because its partition has applied what was outstanding, and
-// the server ceases to stamp before the read is evaluated: the partition must be closed
-// through what the read waited for, although the sequencer doesn't say so any more.
+// A strict read is released because its partition has applied the outstanding
+// entries, and the server stops stamping before the read is evaluated: the
+// partition must be closed through the revision that the read waited for,
+// although the sequencer has no closed revision any more.
 func TestReadPointOutlivesEpoch(t *testing.T) {
 	r := &Replica{seq: sequencer.New(2), closed: make([]closedRevision, 2), calls: NewCalls()}
 	for p := range 2 {
