@@ -15,15 +15,15 @@ import (
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 )
 
-// codec is protobuf's, but that a large batch's Raft messages are copied once less on
-// each side: to fetch a megabyte of memory for one costs more than all else that is
-// done with it. What is on the wire is the same.
+// codec is protobuf's, except that a large batch's Raft messages are copied
+// once less on each side: allocating a megabyte for one costs more than the
+// rest of its processing. The wire format is the same.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 const (
-	largeBatch  = 16 << 10 // bytes from which on it pays
+	largeBatch  = 16 << 10 // bytes from which it pays
 	largeString = 2 << 10
 	tagRaft     = 1<<3 | byte(protowire.BytesType) // of Batch.raft, which is a byte long
 )
@@ -43,7 +43,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 			own = append(own, s...)
 			continue
 		}
-		all = append(all, mem.SliceBuffer(own), mem.SliceBuffer(s)) // nobody changes what was sent
+		all = append(all, mem.SliceBuffer(own), mem.SliceBuffer(s)) // sent batches are never changed
 		own = nil
 	}
 	rest := &peerpb.Batch{Confirm: b.Confirm, ConfirmAck: b.ConfirmAck, Closed: b.Closed, Calls: b.Calls, Replies: b.Replies, Ping: b.Ping, AnswersLost: b.AnswersLost}

@@ -13,8 +13,8 @@ import (
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 )
 
-// What the codec writes protobuf reads, and the other way round, whatever the size and
-// however gRPC cuts it.
+// The codec and protobuf read each other's encoding, for any size and any
+// fragmentation by gRPC.
 func TestCodecIsProtobuf(t *testing.T) {
 	c := newCodec()
 	for _, size := range []int{0, 10, largeBatch - 1, largeBatch, 1 << 20} {
@@ -57,7 +57,7 @@ func TestCodecIsProtobuf(t *testing.T) {
 	}
 }
 
-// Whatever comes, it is read as protobuf would read it, or refused as well.
+// Any input is decoded as by protobuf, or refused by both.
 func FuzzCodec(f *testing.F) {
 	c := newCodec()
 	whole, err := proto.Marshal(&peerpb.Batch{Raft: [][]byte{{1}, {2, 3}, {}}, Ping: 9})

@@ -20,11 +20,11 @@ import (
 
 const (
 	// grpc-go does not ping more often than this; links have pulses of their
-	// own for what is faster.
+	// own for faster detection.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 
-	// The larger windows let a full batch be on its way while the next is made;
+	// The larger windows let a full batch be in flight while the next is made;
 	// fixed sizes also spare the pings with which grpc-go estimates the link.
 	streamWindow = 8 << 20
 	connWindow   = 16 << 20
@@ -101,8 +101,8 @@ func parseURL(raw string, conf *tls.Config) (addr, error) {
 }
 
 // dial makes a connection for one attempt. Attempts don't share connections:
-// each has its own URL, its own error, and no back-off but the peer's. connectTimeout
-// is for the connect of the socket alone.
+// each has its own URL, its own error, and no back-off but the peer's.
+// connectTimeout bounds the connect of the socket alone.
 func (a addr) dial(connectTimeout time.Duration) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if a.tls != nil {
@@ -114,7 +114,7 @@ func (a addr) dial(connectTimeout time.Duration) (*grpc.ClientConn, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		// Also keeps proxies of the environment out of the cluster's inside.
+		// Also bypasses proxies of the environment inside the cluster.
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, a.network, a.host)
 		}),

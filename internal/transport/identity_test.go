@@ -85,7 +85,7 @@ func TestACopyOfAServerThatRunsIsExpelled(t *testing.T) {
 
 func TestOwnIDOnTheOtherSideIsRefused(t *testing.T) {
 	a := start(t, setup{id: 1})
-	// Somebody configured with id 1 as well, who believes that a is server 2.
+	// A server configured with id 1 as well, for which a is server 2.
 	b := start(t, setup{id: 1, peers: map[uint64]string{2: "http://" + a.addr}})
 	for _, s := range []*server{a, b} {
 		s.awaitLog(t, "two servers have the id 1")

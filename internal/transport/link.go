@@ -12,8 +12,8 @@ import (
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 )
 
-// Each side of a link says something at least this many times per
-// Options.Silence, so that a late one is not yet taken for death.
+// Each side of a link sends something at least this many times per
+// Options.Silence, so that a single late message doesn't break it.
 const pulsesPerSilence = 5
 
 func (t *Transport) pulse() time.Duration { return t.o.Silence / pulsesPerSilence }
@@ -26,7 +26,7 @@ type link struct {
 	heard  atomic.Int64 // when the last pulse came, Unix nanoseconds
 }
 
-// send writes whatever the queue holds until the link ends.
+// send writes the queue's batches until the link ends.
 func (l *link) send(ctx context.Context) {
 	pulse := time.NewTicker(l.p.t.pulse())
 	defer pulse.Stop()
@@ -62,7 +62,7 @@ func (l *link) send(ctx context.Context) {
 }
 
 func (l *link) write(b *peerpb.Batch, bytes int) bool {
-	// When it fails, listen learns why.
+	// When it fails, listen gets the reason.
 	if err := l.stream.Send(b); err != nil {
 		return false
 	}
@@ -70,7 +70,7 @@ func (l *link) write(b *peerpb.Batch, bytes int) bool {
 	return true
 }
 
-// listen reads the pulses and is the one to notice that the stream has ended.
+// listen reads the pulses and detects the end of the stream.
 func (l *link) listen() {
 	for {
 		pulse, err := l.stream.Recv()
@@ -89,8 +89,8 @@ func (l *link) listen() {
 	}
 }
 
-// watch ends a link on which nothing is heard any more. A write that blocks on
-// a dead connection returns by that.
+// watch ends a silent link. A write that blocks on a dead connection returns
+// then.
 func (l *link) watch(ctx context.Context) {
 	tick := time.NewTicker(l.p.t.pulse())
 	defer tick.Stop()

@@ -59,7 +59,8 @@ func TestQueuedMessagesAreBatched(t *testing.T) {
 	servers := cluster(t, 2, nil)
 	servers[2].shut()
 	const sent = 5000
-	// With the receiver blocked, the window fills, and the rest has to wait.
+	// With the receiver blocked, the window fills, and further batches have to
+	// wait.
 	for i := range uint64(sent) {
 		b := call(i)
 		b.Raft = [][]byte{make([]byte, 4<<10)}
@@ -145,7 +146,7 @@ func TestSilentLinkIsCut(t *testing.T) {
 	a.awaitLink(t, 2)
 }
 
-// A handler that takes its time is not a dead link.
+// A slow handler is not a dead link.
 func TestBusyReceiverIsNotSilent(t *testing.T) {
 	servers := cluster(t, 2, func(s *setup) { s.silence = 200 * time.Millisecond })
 	servers[2].shut()
@@ -178,7 +179,7 @@ func TestPeerCanMoveAndBeRemoved(t *testing.T) {
 	require.Error(t, servers[1].UpdatePeer(2, nil))
 }
 
-// A peer with several URLs is reached by whichever works.
+// A peer with several URLs is reached by any that works.
 func TestSecondURLIsTried(t *testing.T) {
 	b := start(t, setup{id: 2})
 	dead := listen(t, "")

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are counted under etcd's names, so that dashboards made for etcd
-// show the same things. The caller registers them, once per process.
+// Metrics have etcd's names, so that dashboards made for etcd work. The caller
+// registers them, once per process.
 type Metrics struct {
 	active, snapshotsSending, snapshotsReceiving           *prometheus.GaugeVec
 	disconnected, sentBytes, receivedBytes, sendFailures   *prometheus.CounterVec
@@ -18,7 +18,7 @@ type Metrics struct {
 	all []prometheus.Collector
 }
 
-// NewMetrics makes metrics that nothing shows yet.
+// NewMetrics makes metrics that are not registered yet.
 func NewMetrics() *Metrics {
 	m := &Metrics{}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// Above this size a batch takes in no more: larger ones save nothing, and
-	// delay what comes behind them.
+	// Above this size nothing is added to a batch: larger ones save nothing,
+	// and delay later ones.
 	fullBatch = 1 << 20
-	// No batch may be larger, whatever the queue could hold.
+	// No batch may be larger, even if the queue has space.
 	maxBatch = 512 << 20
 )
 
-// queue holds what waits for one peer, already merged into batches.
+// queue holds the messages for one peer, already merged into batches.
 type queue struct {
 	limit int
 	// Holds a token while there may be something to take.
@@ -30,8 +30,8 @@ type queue struct {
 type waiting struct {
 	batch *peerpb.Batch
 	bytes int
-	// The batch was made here. What callers sent is never written to: they may
-	// have sent it to other peers too.
+	// The batch was made here. Callers' batches are never written to: they may
+	// have been sent to other peers too.
 	own bool
 }
 
@@ -39,8 +39,8 @@ func newQueue(limit int) *queue {
 	return &queue{limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// push takes all of b, or nothing. A batch larger than the whole limit is taken
-// when nothing else waits, since there will be no better moment.
+// push accepts all of b, or nothing. A batch larger than the whole limit is
+// taken when nothing else waits, since there will be no better moment.
 func (q *queue) push(b *peerpb.Batch) bool {
 	n := weight(b)
 	q.mu.Lock()
@@ -67,8 +67,8 @@ func (q *queue) push(b *peerpb.Batch) bool {
 	return true
 }
 
-// take returns the oldest batch, or nil, and whether anything had to be refused
-// since it was last called.
+// take returns the oldest batch, or nil, and whether anything was refused since
+// the last call.
 func (q *queue) take() (b *peerpb.Batch, bytes int, overflow bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,7 +86,7 @@ func (q *queue) take() (b *peerpb.Batch, bytes int, overflow bool) {
 	return w.batch, w.bytes, overflow
 }
 
-// clear drops everything and reports whether that was anything.
+// clear drops everything and reports whether there was anything.
 func (q *queue) clear() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,8 +98,8 @@ func (q *queue) clear() bool {
 // merge adds the items of src to dst, which must be this package's own.
 func merge(dst, src *peerpb.Batch) *peerpb.Batch {
 	dst.Raft = append(dst.Raft, src.Raft...)
-	// A later round covers the earlier ones; an older answer says nothing that
-	// the newer does not.
+	// A later round covers the earlier ones; an older answer has no more
+	// information than the newer.
 	if c := src.Confirm; c != nil && c.Round >= dst.Confirm.GetRound() {
 		dst.Confirm = c
 	}
@@ -126,7 +126,7 @@ func setClosed(list []*peerpb.Closed, c *peerpb.Closed) []*peerpb.Closed {
 	return append(list, c)
 }
 
-// weight is about what b costs in memory and on the wire.
+// weight is the approximate size of b in memory and on the wire.
 func weight(b *peerpb.Batch) int {
 	n := 32*len(b.Closed) + 8*len(b.Confirm.GetTerms())
 	for _, m := range b.Raft {

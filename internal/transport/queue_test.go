@@ -32,9 +32,9 @@ func drawBatch(t *rapid.T, n *uint64) *peerpb.Batch {
 	return b
 }
 
-// Whatever is pushed and taken in whatever order: each kind comes out in the
-// order in which it went in, only the latest of a kind may stand for earlier
-// ones, what callers sent is not written to, and the bound holds.
+// For any sequence of push and take: each kind keeps its order, only the latest
+// of a kind may replace earlier ones, callers' batches are not written to, and
+// the bound holds.
 func TestQueueKeepsOrderAndBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 4 << 10

@@ -102,8 +102,8 @@ func startOn(t testing.TB, l net.Listener, s setup) *server {
 	return srv
 }
 
-// stop is what a server does that ends in order; kill is as near to kill -9 as
-// one process can get.
+// stop is a graceful shutdown; kill is as near to kill -9 as one process can
+// get.
 func (s *server) stop() {
 	s.open()
 	s.Transport.Close()

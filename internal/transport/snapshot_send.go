@@ -16,16 +16,16 @@ import (
 
 const (
 	chunkBytes = 256 << 10
-	// A snapshot of which nothing moves for that long, in units of
-	// Options.Silence, is given up. (How long the receiver may take after the
-	// last byte is up to the caller's context.)
+	// A transfer without progress for that long, in units of Options.Silence,
+	// fails. (How long the receiver may take after the last byte is up to the
+	// caller's context.)
 	stalledAfter = 10
 )
 
 var errStalled = errors.New("nothing has moved for too long")
 
-// SendSnapshot sends what r delivers, h.Size bytes, and returns once the peer
-// has installed it. It has a connection of its own.
+// SendSnapshot sends h.Size bytes of r, and returns once the peer has installed
+// them. It has a connection of its own.
 func (t *Transport) SendSnapshot(ctx context.Context, to uint64, h *peerpb.SnapshotHeader, r io.Reader) error {
 	p := t.peer(to)
 	if p == nil {

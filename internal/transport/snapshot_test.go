@@ -52,9 +52,9 @@ type result struct {
 	err    error
 }
 
-// requireNoneWhole allows for a transfer that broke before the handler heard of
-// it.
-func requireNoneWhole(t *testing.T, done <-chan result) {
+// requireNoneComplete allows for a transfer that broke before the handler was
+// called.
+func requireNoneComplete(t *testing.T, done <-chan result) {
 	t.Helper()
 	select {
 	case got := <-done:
@@ -106,11 +106,11 @@ func TestSourceThatFailsIsNotMistakenForAnEnd(t *testing.T) {
 	boom := errors.New("boom")
 	err := servers[1].SendSnapshot(t.Context(), 2, header(len(data)), io.MultiReader(bytes.NewReader(data[:chunkBytes]), iotest.ErrReader(boom)))
 	require.ErrorIs(t, err, boom)
-	requireNoneWhole(t, done)
+	requireNoneComplete(t, done)
 
 	for _, announced := range []int{len(data) - 1, len(data) + 1} {
 		require.ErrorContains(t, servers[1].SendSnapshot(t.Context(), 2, header(announced), bytes.NewReader(data)), "announced")
-		requireNoneWhole(t, done)
+		requireNoneComplete(t, done)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestSnapshotEndsWithTheTransport(t *testing.T) {
 	require.ErrorContains(t, servers[1].SendSnapshot(t.Context(), 9, header(0), r), "no peer")
 }
 
-// A sender that lies, chunk by chunk.
+// A sender of invalid chunks.
 func TestDamagedChunksAreRefused(t *testing.T) {
 	a := start(t, setup{id: 1})
 	require.NoError(t, a.UpdatePeer(2, []string{"http://127.0.0.1:1"}))
@@ -235,7 +235,8 @@ func installWith(t *testing.T, s *server, chunks []*peerpb.Chunk) error {
 	return err
 }
 
-// Whatever chunks come, a reader that ends in order has read what was sent.
+// For any chunks, a reader that ends with io.EOF has read the data that was
+// sent.
 func FuzzChunks(f *testing.F) {
 	f.Add([]byte{3, 0, 1, 2}, []byte("hello"), uint8(0))
 	f.Add([]byte{1, 1}, []byte("x"), uint8(9))

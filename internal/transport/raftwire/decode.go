@@ -108,8 +108,8 @@ func (d *message) fields(r *reader, mask uint64) {
 
 func decodeEntries(r *reader) []*raftpb.Entry {
 	n := r.uvarint()
-	// An entry takes at least a byte, so a larger count is a lie that must not
-	// be believed with an allocation.
+	// An entry takes at least a byte, so a larger count is invalid, and must
+	// not cause an allocation.
 	if n > uint64(len(r.b)) {
 		r.bad = true
 		return nil
@@ -150,9 +150,9 @@ func (e *entry) decode(r *reader) {
 	}
 }
 
-// reader takes values off the front of a message's head, and off the data behind it.
-// Once something was wrong, bad stays set and everything reads as zero, so that
-// callers check once at the end.
+// reader consumes the values of a message's head, and the data after it. After
+// an error bad stays set and everything reads as zero, so that callers check
+// once at the end.
 type reader struct {
 	b    []byte
 	data [][]byte

@@ -1,14 +1,14 @@
-// Package raftwire is the form in which Raft messages travel between servers.
+// Package raftwire is the wire format of Raft messages between servers.
 //
 // raftpb.Message is a proto2 message whose every scalar is a pointer, so
 // protobuf allocates once per field. Nearly all messages are appends,
 // heartbeats and their answers; here each of them is decoded with one
-// allocation, plus two for the entries of an append. What the compact form
-// cannot express (snapshots, fields of a later raft version) is carried as
-// protobuf inside it.
+// allocation, plus two for the entries of an append. Messages that the compact
+// form cannot express (snapshots, fields of a later raft version) are carried
+// as protobuf inside it.
 //
-// The data of entries stands beside a message, not in it: who sends it refers to
-// the log's own bytes, and who receives it keeps no more of what came than that.
+// The data of entries is beside a message, not in it: a sender refers to the
+// log's own bytes, and a receiver retains only that data of the received batch.
 //
 // Invariants:
 //

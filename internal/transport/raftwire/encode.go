@@ -82,7 +82,7 @@ func appendHead(group uint32, m *raftpb.Message) []byte {
 	return b
 }
 
-// compact tells whether the compact form can hold all of m.
+// compact reports whether the compact form can hold all of m.
 func compact(m *raftpb.Message) bool {
 	if m.Snapshot != nil || len(m.Responses) > 0 || m.GetType() < 0 || len(m.ProtoReflect().GetUnknown()) > 0 {
 		return false

@@ -110,7 +110,7 @@ func TestEntryCountIsNotTrusted(t *testing.T) {
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
-// What was accepted must mean the same when it is encoded again.
+// Accepted input must be equal after encoding it again.
 func FuzzNext(f *testing.F) {
 	add := func(list [][]byte) { f.Add(join(list)) }
 	add(Append(nil, 1, appendOf(3, 10)))
@@ -214,7 +214,7 @@ func BenchmarkCodec(b *testing.B) {
 	}
 }
 
-// Who sends an entry doesn't copy it, nor does who receives it.
+// Entries are copied neither by the sender nor by the receiver.
 func TestEntriesAreNotCopied(t *testing.T) {
 	want := appendOf(3, 50)
 	wire := Append(nil, 1, want)
