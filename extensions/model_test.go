@@ -15,7 +15,7 @@ import (
 // consumer is one of the queue's, as the model knows it.
 type consumer struct{ id, lease string }
 
-// queueModel is a queue as one would write it down.
+// queueModel is a sequential queue.
 type queueModel struct {
 	returned, items []string
 	line            []consumer
@@ -93,7 +93,7 @@ func (m *queueModel) expire(lease string) {
 	}
 }
 
-// String is what the keys must say.
+// String is the expected content of the keys.
 func (m *queueModel) String() string {
 	var taken []string
 	for c, element := range m.taken {
@@ -190,11 +190,11 @@ func TestQueueIsAQueue(t *testing.T) {
 	})
 }
 
-// Whatever happens, the oldest candidate leads, alone, and all keys say so.
+// At any time the oldest candidate leads, alone, and all keys agree.
 func TestElectionHasOneLeader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newService("election")
-		var candidates []string // in the order of their coming
+		var candidates []string // in the order of their arrival
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			lease := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "lease")
 			id := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name") + "-" + lease
@@ -225,8 +225,8 @@ func TestElectionHasOneLeader(t *testing.T) {
 	})
 }
 
-// A semaphore has no more holders than its limit was when they came, nobody waits where
-// there is room, and nobody overtakes.
+// A semaphore has no more holders than its limit was at their arrival, none
+// waits while a permit is free, and none overtakes.
 func TestSemaphoreIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newService("semaphore")

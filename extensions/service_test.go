@@ -134,7 +134,7 @@ func (s *service) write(writes []extension.Write, gone extension.EventType) []*e
 	return events
 }
 
-// say is what a client is told.
+// say formats a client's answer.
 func (s *service) say(r *extension.Request, out *extension.Outcome) string {
 	var words []string
 	if r.Op == extension.Delete {

@@ -13,7 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// changes are what has changed lately, in any region, as one feed brings it.
+// changes are the latest changes, in any region, in the order of one feed.
 type changes struct {
 	feed *compose.Feed
 
@@ -22,7 +22,7 @@ type changes struct {
 	watches map[*compose.FeedWatch]*progress
 }
 
-// progress is how far a watch has come.
+// progress is a watch's position.
 type progress struct {
 	next  int64         // the revision to go on with
 	ended chan struct{} // closed when nothing comes any more
@@ -37,7 +37,7 @@ func newChanges(c *compose.Client) *changes {
 	return &changes{feed: c.NewFeed(), watches: map[*compose.FeedWatch]*progress{}}
 }
 
-// follow takes from the feed what the watches of keep bring.
+// follow reads the events of keep's watches from the feed.
 func (ch *changes) follow(ctx context.Context) {
 	for {
 		n, err := ch.feed.Next(ctx)
@@ -68,8 +68,8 @@ func (ch *changes) follow(ctx context.Context) {
 	}
 }
 
-// keep watches a prefix until ctx ends. When its cluster was cut off, it goes on where
-// it was, so nothing is left out.
+// keep watches a prefix until ctx ends. After its cluster was cut off, it
+// resumes at its position, so no event is missed.
 func (ch *changes) keep(ctx context.Context, prefix string) {
 	next := int64(0)
 	for ctx.Err() == nil {

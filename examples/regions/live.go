@@ -11,9 +11,10 @@ import (
 
 func livePrefix(region string) string { return "/" + region + "/live/" }
 
-// announce tells the clusters of both regions that this process lives, until ctx ends.
-// The keys hang on one session over both clusters: a process that one of them has not
-// heard of for the ttl is soon gone from both lists, and comes back to both.
+// announce registers this process in the clusters of both regions, until ctx
+// ends. The keys belong to one session over both clusters: a process without
+// contact to one of them for the ttl is removed from both lists, and registers
+// again in both.
 func announce(ctx context.Context, c *compose.Client, o options) {
 	defer c.Close()
 	for ctx.Err() == nil {
@@ -28,7 +29,7 @@ func announce(ctx context.Context, c *compose.Client, o options) {
 	}
 }
 
-// hold keeps the process on the lists until its session or ctx ends.
+// hold keeps the process registered until its session or ctx ends.
 func hold(ctx context.Context, s *compose.Session, o options) error {
 	err := func() error {
 		for region := range o.clusters {

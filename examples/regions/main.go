@@ -98,7 +98,7 @@ func run(ctx context.Context, o options) error {
 	case err = <-failed:
 	}
 	stop()
-	rest.Wait() // others are told at once that this process is gone
+	rest.Wait() // deletes the keys of this process at once
 	s.changes.feed.Close()
 	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -108,8 +108,8 @@ func TestTwoRegions(t *testing.T) {
 	eu.soon("/live", "eu/eu1\nus/us1\n")
 	us.soon("/live", "eu/eu1\nus/us1\n")
 
-	// Whoever sees a version sees the configuration that was written before it, though
-	// that lies in another cluster.
+	// A client that sees a version sees the configuration that was written
+	// before it, though that is in another cluster.
 	for version := 1; version <= 20; version++ {
 		us.put("/config/db", strconv.Itoa(version))
 		us.put("/global/version", strconv.Itoa(version))
@@ -123,7 +123,7 @@ func TestTwoRegions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNotFound, status, "it is us's")
 
-	// Reads that stay with a cluster cost no sync.
+	// Reads within one cluster need no sync.
 	eu.get("/global/version")
 	reads, _, switches, syncs := eu.stats()
 	for range 50 {
@@ -145,11 +145,12 @@ func TestTwoRegions(t *testing.T) {
 		require.Equal(t, 21, next)
 	}
 
-	// A process that is gone is soon gone from both lists.
+	// A process that has ended is soon removed from both lists.
 	require.NoError(t, us.cmd.Process.Kill())
 	eu.soon("/live", "eu/eu1\n")
 
-	// Without the other region, what is here goes on, and what is there fails by name.
+	// Without the other region, requests to this one are served, and errors
+	// name the other.
 	require.NoError(t, clusters["us"].Close())
 	for range 2 {
 		began := time.Now()
@@ -165,7 +166,7 @@ func TestTwoRegions(t *testing.T) {
 		time.Sleep(3 * time.Second) // the watches and the session have ended
 	}
 
-	// When it is back, so is the rest, and nothing was left out meanwhile.
+	// When it is back, everything works again, and no change was missed.
 	require.NoError(t, clusters["us"].Start(t.Context()))
 	us = startRegion(t, program, "us", clusters)
 	eu.soon("/live", "eu/eu1\nus/us1\n")

@@ -80,7 +80,7 @@ func (s *service) put(key func(*http.Request) string) http.HandlerFunc {
 	}
 }
 
-// live lists the processes of all regions, as the cluster of this one knows them.
+// live lists the processes of all regions, as registered in this one's cluster.
 func (s *service) live(w http.ResponseWriter, r *http.Request) {
 	prefix := livePrefix(s.region)
 	found, err := s.client.Get(r.Context(), prefix, clientv3.WithPrefix())
@@ -93,8 +93,8 @@ func (s *service) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail tells a region that can't be reached, which others don't suffer from, from
-// what is wrong with the request or this process.
+// fail distinguishes an unreachable region, which doesn't affect others, from
+// errors of the request or this process.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	var cut *compose.ClusterError

@@ -20,7 +20,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// admin is a connection for what is asked for once: maintenance, and requests too
+// admin is a connection for single requests: maintenance, and requests too
 // large for the hand-written load.
 type admin struct {
 	conn        *grpc.ClientConn
@@ -40,10 +40,10 @@ func openAdmin(s *process.Server) (*admin, error) {
 
 func (a *admin) close() { a.conn.Close() }
 
-// adminTime is what anything that is asked for once may take.
+// adminTime bounds single requests.
 const adminTime = 5 * time.Minute
 
-// once asks a server for something.
+// once sends a single request to a server.
 func once(s *process.Server, do func(context.Context, *admin) error) error {
 	a, err := openAdmin(s)
 	if err != nil {
@@ -55,7 +55,7 @@ func once(s *process.Server, do func(context.Context, *admin) error) error {
 	return do(ctx, a)
 }
 
-// compact compacts all history before now, and waits until it is gone.
+// compact compacts all history, and waits until that is finished.
 func compact(ctx context.Context, a *admin) error {
 	head, err := a.kv.Range(ctx, &pb.RangeRequest{Key: []byte("/"), CountOnly: true})
 	if err != nil {
@@ -74,7 +74,7 @@ func defragment(ctx context.Context, a *admin) error {
 	return nil
 }
 
-// snapshot takes a snapshot and throws it away.
+// snapshot takes a snapshot and discards it.
 func snapshot(ctx context.Context, a *admin) (bytes int64, err error) {
 	stream, err := a.maintenance.Snapshot(ctx, &pb.SnapshotRequest{})
 	for err == nil {
@@ -147,7 +147,7 @@ func leader(c *process.Cluster) (*process.Server, error) {
 	return nil, fmt.Errorf("the leader, %s, is none of the cluster's servers", at)
 }
 
-// follower is one that doesn't.
+// follower is a server that doesn't lead.
 func follower(c *process.Cluster) (*process.Server, error) {
 	l, err := leader(c)
 	if err != nil {
@@ -161,7 +161,7 @@ func follower(c *process.Cluster) (*process.Server, error) {
 	return nil, errors.New("there is no follower")
 }
 
-// revisionOf is what a server has applied, by its own account.
+// revisionOf is the revision that a server has applied.
 func revisionOf(s *process.Server) (rev int64, err error) {
 	err = once(s, func(ctx context.Context, a *admin) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -12,7 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// engine is what the engine is measured as.
+// engine is a configuration in which the engine is measured.
 type engine struct {
 	parts, cores int    // cores that the process may use
 	dir          string // of its files; "": where temporary files go
@@ -202,9 +202,9 @@ func engineRounds(p *plan, g *goBench, op string) (r engineRates, err error) {
 	return r, nil
 }
 
-// twoEngines runs a benchmark twice at the same time, in two processes on a core each,
-// and returns what both do per second. They have as many operations each, so that they
-// are at it for about the same time.
+// twoEngines runs a benchmark twice at the same time, in two processes on a
+// core each, and returns what both do per second. They have as many operations
+// each, so that they run for about the same time.
 func twoEngines(g *goBench, name, benchtime string) (sum float64, err error) {
 	cpus, err := usable()
 	if err != nil {
@@ -259,7 +259,7 @@ func costsOf(g *goBench, name string, operations int) (costs, error) {
 	return c, nil
 }
 
-// model says what more cores would give, by the costs on two.
+// model extrapolates the costs on two cores to more.
 func (s *section) model(g *goBench, op string, length time.Duration, one, two float64) error {
 	c, err := costsOf(g, fmt.Sprintf("Engine/%s/P=2", op), int(two*length.Seconds()))
 	if err != nil {

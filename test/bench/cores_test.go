@@ -21,7 +21,8 @@ func TestEnginesAreComparedWithIsolatedOnes(t *testing.T) {
 	require.Equal(t, "1.95x (1.90–2.00)", r.withoutDisk().String())
 }
 
-// A process that is bound has the cores that it was given, and who starts it keeps his.
+// A bound process has the cores that it was given, and its parent keeps its
+// own.
 func TestBoundProcessesHaveTheirCores(t *testing.T) {
 	cpus, err := usable()
 	require.NoError(t, err)

@@ -43,14 +43,15 @@ func onLeader(do func(context.Context, *admin) error) func(*staller) error {
 // overwrite makes history that a compaction has to remove: one revision for each key.
 func (s *staller) overwrite() error { return s.load.fill() }
 
-// behind is how many puts a follower misses: more than stallArgs let a log hold.
+// behind is the number of puts that a follower misses: more than stallArgs let
+// a log hold.
 const behind = 6000
 
 // keptLog is longer than etcd keeps its whole log after a snapshot to a follower.
 const keptLog = 35 * time.Second
 
-// leaveBehind kills a follower, and goes on without it until the log no longer holds
-// what it lacks.
+// leaveBehind kills a follower, and writes until the log no longer holds the
+// entries that it lacks.
 func (s *staller) leaveBehind() error {
 	time.Sleep(time.Until(s.sent.Add(keptLog)))
 	away, err := follower(s.cluster)
@@ -149,7 +150,7 @@ func (s *staller) moveSlots() error {
 	})(s)
 }
 
-// arrived waits until no server has keys on their way any more.
+// arrived waits until no server has moving keys any more.
 func (s *staller) arrived(ctx context.Context) error {
 	for _, server := range s.cluster.Servers {
 		for {

@@ -13,8 +13,8 @@ import (
 	"github.com/stoa-kv/stoa/test/sheet"
 )
 
-// section is one part of the report. A run replaces those that it measured and leaves
-// the others as they are in the file.
+// section is one part of the report. A run replaces those that it measured and
+// keeps the others of the file.
 type section struct {
 	title  string
 	text   string     // Markdown above the table

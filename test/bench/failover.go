@@ -24,7 +24,8 @@ const (
 	failoverCalm  = time.Second          // of puts that are answered, before and after
 )
 
-// measureFailover kills leaders and looks how long nobody's write is acknowledged.
+// measureFailover kills leaders and measures for how long no write is
+// acknowledged.
 func measureFailover(p *plan) (s section, err error) {
 	both, done, err := p.pair(failoverNodes, subject{}, subject{})
 	if err != nil {
@@ -51,8 +52,8 @@ func measureFailover(p *plan) (s section, err error) {
 		s.rows = append(s.rows, row)
 		fmt.Fprintln(os.Stderr, strings.Join(row, "  "))
 	}
-	// When a leader dies has nothing to do with when the other server's did: medians
-	// are compared, not rounds.
+	// The failovers of the two servers are independent: medians are compared,
+	// not rounds.
 	own, base := gaps[1].median(), gaps[0].median()
 	s.verdicts = []verdict{{goal: "failover, leader killed: time without acknowledged writes, beside etcd", asked: "≤ 1.00x",
 		measured: fmt.Sprintf("%s: %v beside %v", ratioText(float64(own)/float64(base)), gaps[1], gaps[0]), missed: own > base}}
@@ -83,7 +84,7 @@ func (a *acks) reset() {
 	a.longest, a.last = 0, time.Now()
 }
 
-// flowing tells whether writes have been acknowledged lately.
+// flowing reports whether writes have been acknowledged lately.
 func (a *acks) flowing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// verdict is how a measurement stands to what was asked of it.
+// verdict compares a measurement with its goal.
 type verdict struct {
 	goal, asked, measured string
 	missed                bool
@@ -35,9 +35,9 @@ func sameLatency(goal string, r ratio) verdict {
 	return v
 }
 
-// unaryGoals are what etcd's API must reach beside etcd, for values of 256 B. With many
-// clients throughput and the servers' CPU time per operation count; with one client
-// nobody may wait longer than on etcd.
+// unaryGoals are what etcd's API must reach beside etcd, for values of 256 B.
+// With many clients throughput and the servers' CPU time per operation count;
+// with one client the latency may not exceed etcd's.
 func unaryGoals(c cell, own, base []sample) []verdict {
 	name := "etcd API, " + c.name()
 	if c.clients == 1 && c.op != "sget" {

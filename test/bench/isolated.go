@@ -16,7 +16,8 @@ type isolated struct {
 // grown is what the goal is about.
 func (at isolated) grown() ratio { return compare(at.beside, at.alone, byP50) }
 
-// machine is what the machine alone makes of a reader: nobody writes to what it reads.
+// machine is the effect of the machine's load alone on a reader: its cluster
+// has no writers.
 func (at isolated) machine() ratio { return compare(at.apart, at.alone, byP50) }
 
 // own is what remains: writers on the reader's cluster beside as many on another.
@@ -24,8 +25,8 @@ func (at isolated) own() ratio { return compare(at.beside, at.apart, byP50) }
 
 func (at isolated) busy() float64 { return median(at.beside).busy }
 
-// free tells whether the machine leaves a reader whose cluster has no writers as it is
-// alone. Where it doesn't, it is saturated, as far as latency goes.
+// free reports whether a reader whose cluster has no writers is as fast as
+// alone. Where it isn't, the machine is saturated, as far as latency goes.
 func (at isolated) free() bool { return at.machine().mid <= unchanged && at.busy() < saturated }
 
 // word is the verdict of one row.
@@ -55,9 +56,10 @@ func (at isolated) row(l lonely) []string {
 	return row
 }
 
-// isolationGoals judges a reader twice, each time by its worst row: against itself alone
-// as long as the machine is free, and against itself with the writers on another cluster
-// as long as the machine isn't all in use. What gets slower there gets so in the servers.
+// isolationGoals judges a reader twice, each time by its worst row: against
+// itself alone as long as the machine is free, and against itself with the
+// writers on another cluster as long as the machine isn't all in use. The
+// slowdown there is the servers'.
 func isolationGoals(l lonely, all []isolated) []verdict {
 	if l.apart == nil {
 		return nil

@@ -32,7 +32,7 @@ type link struct {
 	streams map[uint32]*stream
 	window  int // what may be sent on the connection
 	initial int // window of a new stream
-	unread  int // bytes received that the server doesn't know of yet
+	unread  int // received bytes not yet returned to the server's window
 }
 
 // stream is one bidirectional call.
@@ -155,7 +155,7 @@ func (l *link) pending() bool { return l.in.Buffered() >= 9 }
 // await waits until there is something to read, at most until the given time.
 func (l *link) await(until time.Time) (bool, error) { return await(l.conn, l.in, 9, until) }
 
-// await looks ahead, so that nothing is lost when the time is over.
+// await peeks, so that nothing is lost at the timeout.
 func await(conn net.Conn, in *bufio.Reader, head int, until time.Time) (bool, error) {
 	if err := conn.SetReadDeadline(until); err != nil {
 		return false, err

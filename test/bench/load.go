@@ -70,8 +70,8 @@ func (l *load) fill() error {
 	return r.wait()
 }
 
-// start sets the clients to work: each asks for random keys, waits for the answer,
-// asks again, until the load is stopped.
+// start starts the clients: each requests random keys, one after the other,
+// until the load is stopped.
 func (l *load) start(op string, clients int) *running {
 	requests := l.requests[op]
 	rnds := make([]*rand.Rand, clients)

@@ -18,8 +18,8 @@ import (
 // idleTTL is longer than the measurement: idle sessions say nothing meanwhile.
 const idleTTL = 30 * time.Minute
 
-// measureMemory opens many sessions, and watchers on them, and looks how the server's
-// memory grows.
+// measureMemory opens many sessions, and watchers on them, and measures the
+// growth of the server's memory.
 func measureMemory(p *plan) (s section, err error) {
 	a, err := newArena(p, arenaOf{nodes: 1, value: p.value})
 	if err != nil {

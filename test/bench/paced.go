@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// drainTimeout is how long answers may be missing once a paced load has been stopped.
+// drainTimeout bounds the wait for answers once a paced load has been stopped.
 const drainTimeout = 30 * time.Second
 
-// driveAt sends requests at a pace, per second, whether or not earlier ones have been
-// answered: what a stall holds up has all its time counted, as it would be for clients
-// that don't know of each other.
+// driveAt sends requests at a pace, per second, whether or not earlier ones
+// have been answered: a stall counts for all requests that it delays, as it
+// would for independent clients.
 func (w *wire) driveAt(pace float64, message func() []byte, done func(*call), stop func() bool) error {
 	gap := time.Duration(float64(time.Second) / pace)
 	next := time.Now().Add(time.Duration(rand.Int64N(int64(gap))))

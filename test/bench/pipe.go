@@ -47,10 +47,11 @@ type driver struct {
 	err   error
 }
 
-// drive keeps depth requests of every session of a pipe under way until the load is
-// stopped; or, with a pace (requests per second of the whole pipe), at most as many. A
-// pace waits for no answer, so what is held up is counted; that requests leave late, since
-// Go's timers are up to a millisecond late, is the generator's fault and isn't.
+// drive keeps depth requests of every session of a pipe under way until the
+// load is stopped; or, with a pace (requests per second of the whole pipe), at
+// most as many. A pace waits for no answer, so delays of the server are
+// counted; those of the generator, since Go's timers are up to a millisecond
+// late, are not.
 func (c *connection) drive(r *running, p pipe, depth int, pace float64) error {
 	d := &driver{pipe: p, r: r, c: c, flows: make([]flow, p.sessions())}
 	var err error
@@ -97,8 +98,8 @@ func (d *driver) closed(depth int) error {
 	return nil
 }
 
-// pacedTick is how often a paced pipe sends at most: clients that don't know of each
-// other don't send all at once, but each time costs the generator something.
+// pacedTick is how often a paced pipe sends at most: independent clients don't
+// send all at once, but each send costs the generator something.
 const pacedTick = 2 * time.Millisecond
 
 func (d *driver) paced(depth int, pace float64) error {

@@ -22,7 +22,7 @@ type sessionPipe struct {
 	by      map[uint32]int   // stream → session
 	source  func(int) []byte // the next request of a session, without its number
 	atLeast int              // bytes in the body of a reply
-	echo    bool             // the server is the empty one, and ignorant of numbers
+	echo    bool             // the server is the empty one, which ignores numbers
 	buf     []byte
 	events  int64 // that watches have brought
 }

@@ -32,7 +32,7 @@ type wire struct {
 	stream uint32 // the next call's
 	open   map[uint32]*call
 	failed *atomic.Int64 // the load's, if it counts answers that are errors
-	unread int           // bytes received that the server does not know of yet
+	unread int           // received bytes not yet returned to the server's window
 }
 
 // call is one request on its way.

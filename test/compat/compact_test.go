@@ -75,7 +75,7 @@ func TestWatchOfCompactedRevisions(t *testing.T) {
 		keys, revs := e.fill(1)
 		_, err := e.cli.Compact(e.ctx, revs[6])
 		require.NoError(t, err)
-		for _, s := range e.Servers { // whichever the watch goes to has heard of it
+		for _, s := range e.Servers { // all servers know the compaction, also the watch's
 			_, err := e.client(s.ClientURL).Get(e.ctx, keys[0])
 			require.NoError(t, err)
 		}
@@ -86,7 +86,8 @@ func TestWatchOfCompactedRevisions(t *testing.T) {
 		require.Equal(t, revs[6], r.CompactRevision)
 		require.Equal(t, rpctypes.ErrCompacted, r.Err())
 
-		// Through a raw stream: created first, then cancelled; the stream lives on.
+		// Through a raw stream: created first, then cancelled; the stream stays
+		// open.
 		s := e.watchStream(0)
 		created := s.create(&pb.WatchCreateRequest{Key: []byte(keys[0]), StartRevision: revs[3]})
 		require.False(t, created.Canceled)

@@ -172,7 +172,7 @@ func composedWatches(t *testing.T, c *composed) {
 	require.Empty(t, errs.String())
 }
 
-// A cluster that is gone fails what goes to it, by name, and nothing else.
+// Only requests to a stopped cluster fail, with an error that names it.
 func composedAroundALostCluster(t *testing.T, c *composed) {
 	c.run("put", "/us/a", "1")
 	require.NoError(t, c.us.Servers[0].Kill())

@@ -37,7 +37,7 @@ func TestVersionFlag(t *testing.T) {
 	require.Contains(t, string(out), "--listen-client-urls")
 }
 
-// Each refusal names what it refuses.
+// Each refusal names the flag or file that it refuses.
 func TestRefusesToStart(t *testing.T) {
 	unwritable := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(unwritable, []byte("not a directory"), 0o600))
@@ -155,7 +155,7 @@ func TestTerminatesQuickly(t *testing.T) {
 		code, took, err := e.Servers[e.leader()].Stop()
 		require.NoError(t, err)
 		t.Logf("the leader ended after %v", took)
-		if underTest(t).Stoa { // etcd ends by the signal, and waits for its clients before
+		if underTest(t).Stoa { // etcd waits for its clients, and ends by the signal
 			require.Zero(t, code)
 			require.Less(t, took, 1500*time.Millisecond)
 		}

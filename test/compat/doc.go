@@ -12,7 +12,7 @@
 //  2. Tests of one configuration share one cluster; each has a prefix of its own,
 //     its keys lie in several directories, hence in several partitions, and it
 //     reckons revisions from those that the server handed to it. With several
-//     partitions revisions may have holes, so a test asks for equality only between
+//     partitions revisions may have gaps, so a test asks for equality only between
 //     revisions that the server promised to be equal.
 //  3. Tests that stop servers, fill quotas or depend on a fresh store start their own.
 //

@@ -74,8 +74,8 @@ func matrix(t *testing.T, test func(t *testing.T, e *env)) {
 	}
 }
 
-// waiting is matrix for a test that mostly waits. It must not mind what others do in
-// the same cluster below other roots.
+// waiting is matrix for a test that mostly waits. It must tolerate other tests
+// in the same cluster below other roots.
 func waiting(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
 	t.Parallel()
@@ -87,8 +87,8 @@ func waiting(t *testing.T, test func(t *testing.T, e *env)) {
 	}
 }
 
-// own runs a test on a cluster of its own for each shape that has so many servers. Such
-// tests run beside each other, a few at a time, when all others have ended.
+// own runs a test on a cluster of its own for each shape that has so many
+// servers. Such tests run in parallel, a few at a time, after all others.
 func own(t *testing.T, nodes int, args []string, test func(t *testing.T, e *env)) {
 	t.Helper()
 	t.Parallel()

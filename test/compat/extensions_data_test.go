@@ -100,7 +100,7 @@ func TestRecipeRateLimiter(t *testing.T) {
 	})
 }
 
-// A watcher sees a rename whole, and so does every read.
+// Watchers and reads see a rename atomically.
 func TestRecipeRenameIsAtomic(t *testing.T) {
 	extended(t, 1, func(t *testing.T, e *env, clients []*clientv3.Client) {
 		ctx, root := e.ctx, e.recipe("rename")
@@ -235,7 +235,7 @@ func TestRecipeTupleSpace(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []tuple{{"job", "2"}, {"job", "2"}, {"job", "3"}}, all)
 
-		// Of several that want the same, one gets it.
+		// Of several concurrent removals, one gets the tuple.
 		var won, taken atomic.Int64
 		together(t, len(clients), func(i int) error {
 			s := recipes.NewTupleSpace(clients[i], root)

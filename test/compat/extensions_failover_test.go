@@ -13,8 +13,9 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// Those who wait go on waiting when their server dies: the client's watch is opened
-// again, on another server, and is the same call. Everybody gets what it waits for once.
+// Waiting calls keep waiting when their server is killed: the client's watch is
+// opened again, on another server, and is the same call. Each gets its result
+// once.
 func TestRecipesWaitThroughAFailure(t *testing.T) {
 	needExtensions(t)
 	t.Parallel()
@@ -69,7 +70,7 @@ func TestRecipesWaitThroughAFailure(t *testing.T) {
 	waiter.SetEndpoints(e.Endpoints()...) // the streams that it has stay where they are
 	require.NoError(t, victim.Kill())
 	// Some of it happens while the client is between two servers.
-	retry(ctx, t, func() error { // what may happen twice, until there is a leader again
+	retry(ctx, t, func() error { // repeated until there is a leader again
 		_, err := others.Put(ctx, "any", "")
 		return err
 	})
@@ -104,7 +105,7 @@ func (e *env) without(victim *process.Server) []string {
 	return urls
 }
 
-// retry repeats what a cluster without a leader refuses.
+// retry repeats requests that a cluster without a leader refuses.
 func retry(ctx context.Context, t *testing.T, f func() error) {
 	t.Helper()
 	for {

@@ -15,7 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// step is a command of the README with what it says that the command prints.
+// step is a command of the README with its documented output.
 type step struct {
 	line    int
 	command string
@@ -48,7 +48,7 @@ func (e *env) follow(steps []step, sh *shell) {
 	t := e.t
 	waiting := map[step]string{}
 	for _, s := range steps {
-		e.waitForMoves() // what moves takes revisions, and these are part of what is printed
+		e.waitForMoves() // moves take revisions, and these are part of the output
 		if !s.waits {
 			require.Equalf(t, s.prints, sh.run(s.command), "line %d: %s", s.line, s.command)
 			continue
@@ -70,7 +70,8 @@ func (e *env) follow(steps []step, sh *shell) {
 	}
 }
 
-// waitForMoves waits until the keys are where the registered extensions want them.
+// waitForMoves waits until the keys are in the partitions of the registered
+// extensions' scopes.
 func (e *env) waitForMoves() {
 	require.Eventually(e.t, func() bool {
 		for _, s := range e.Servers {

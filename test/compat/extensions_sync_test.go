@@ -91,7 +91,8 @@ func TestRecipeQueueServesInTurn(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "c2 two", <-got)
 
-		// Whoever gives up waits no longer, and what comes back is at the front.
+		// A cancelled call waits no longer, and a returned element is at the
+		// front.
 		waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		_, err = q.Take(waiting, "timed-out", 0)
@@ -179,7 +180,7 @@ func TestRecipeBarrierWithoutFailedMembers(t *testing.T) {
 		require.NoError(t, recipes.NewBarrier(clients[2], root).Enter(ctx, "b", lease))
 		require.NoError(t, <-through)
 
-		// Who waits for the others to leave doesn't wait for the dead.
+		// Leave doesn't wait for participants whose lease has ended.
 		go func() { through <- recipes.NewBarrier(clients[1], root).Leave(ctx, "a") }()
 		require.Eventually(t, func() bool { return len(e.get(root+"here/a").Kvs) == 0 }, 10*time.Second, 5*time.Millisecond)
 		_, err = e.cli.Revoke(ctx, lease)
@@ -254,7 +255,7 @@ func TestRecipeElectionHandsOver(t *testing.T) {
 		require.Equal(t, "n1", second.name)
 		require.Greater(t, second.l.Revision, first.l.Revision)
 
-		// One that leads and whose lease nobody keeps alive.
+		// A leader whose lease is not kept alive.
 		require.NoError(t, second.l.Resign(ctx))
 		third := <-wins
 		require.Equal(t, "n3", third.name)

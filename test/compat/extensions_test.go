@@ -75,7 +75,7 @@ func (e *env) session(ttl int64) clientv3.LeaseID {
 	return l.ID
 }
 
-// exists waits for a key: by it a test knows that somebody waits.
+// exists waits for a key that shows that a call waits.
 func (e *env) exists(key string) {
 	e.t.Helper()
 	require.Eventually(e.t, func() bool { return len(e.get(key).Kvs) == 1 }, 10*time.Second, 5*time.Millisecond, key)

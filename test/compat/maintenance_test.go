@@ -92,7 +92,8 @@ func TestHashesAgree(t *testing.T) {
 	})
 }
 
-// What `etcdctl snapshot save` writes can be read by etcdutl and started by etcd.
+// The file of `etcdctl snapshot save` can be read by etcdutl and served by
+// etcd.
 func TestSnapshotIsEtcds(t *testing.T) {
 	matrix(t, func(t *testing.T, e *env) {
 		keys, _ := e.fill(2)
@@ -220,7 +221,7 @@ func TestQuotaRaisesNoSpace(t *testing.T) {
 		require.NotZero(t, del.Deleted)
 		_, err = e.cli.Compact(e.ctx, del.Header.Revision, clientv3.WithCompactPhysical())
 		require.NoError(t, err)
-		// A follower may not have got round to what was compacted yet.
+		// A follower may not have finished the compaction yet.
 		require.Eventually(t, func() bool {
 			for _, s := range e.Servers {
 				_, err := e.cli.Defragment(e.ctx, s.ClientURL)
@@ -234,8 +235,8 @@ func TestQuotaRaisesNoSpace(t *testing.T) {
 	})
 }
 
-// A client that demands a leader is told when there is none; reads that may be
-// stale are still served.
+// A client that requires a leader gets an error when there is none;
+// serializable reads are still served.
 func TestWithoutQuorum(t *testing.T) {
 	own(t, 3, nil, func(t *testing.T, e *env) {
 		k := e.key("a", 0)

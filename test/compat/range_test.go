@@ -189,7 +189,8 @@ func TestEveryServerAnswersStrictly(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, fmt.Sprint(i), string(got.Kvs[0].Value))
 				require.Equal(t, put.Header.Revision, got.Kvs[0].ModRevision)
-				// A key of elsewhere: the header never goes back in real time.
+				// A key of another partition: the header never goes back in
+				// real time.
 				got, err = clis[j].Get(e.ctx, e.key(dirs[(i+3)%len(dirs)], 0))
 				require.NoError(t, err)
 				require.GreaterOrEqual(t, got.Header.Revision, last)

@@ -107,8 +107,8 @@ func TestFollowerCatchesUp(t *testing.T) {
 	})
 }
 
-// A client's watch goes on over the death of the server that it was on: no event
-// is lost, none comes twice.
+// A client's watch continues after its server was killed: no event is lost,
+// none comes twice.
 func TestWatchGoesOnOverRestarts(t *testing.T) {
 	own(t, 3, nil, func(t *testing.T, e *env) {
 		w := e.cli.Watch(e.ctx, e.root, clientv3.WithPrefix(), clientv3.WithCreatedNotify())

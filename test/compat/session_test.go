@@ -18,7 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// sessions is matrix for tests of what etcd doesn't have.
+// sessions is matrix for tests of features that etcd doesn't have.
 func sessions(t *testing.T, test func(t *testing.T, e *env, c *client.Client)) {
 	t.Helper()
 	onlyStoa(t)
@@ -48,9 +48,9 @@ func (e *env) open(c *client.Client, opts ...client.SessionOption) *client.Sessi
 	return s
 }
 
-// TestSessionOrder sends without waiting, to keys of all partitions: what takes
-// effect does so in the order in which it was sent, and every read reflects what was
-// sent before it.
+// TestSessionOrder sends without waiting, to keys of all partitions: requests
+// take effect in the order in which they were sent, and every read reflects the
+// requests before it.
 func TestSessionOrder(t *testing.T) {
 	sessions(t, func(t *testing.T, e *env, c *client.Client) {
 		s := e.open(c)
@@ -140,7 +140,8 @@ func TestSessionOperations(t *testing.T) {
 	})
 }
 
-// TestSessionCausal reads at every member what another session has seen.
+// TestSessionCausal reads at every member the state that another session has
+// seen.
 func TestSessionCausal(t *testing.T) {
 	sessions(t, func(t *testing.T, e *env, c *client.Client) {
 		writer := e.open(c)
@@ -235,7 +236,7 @@ func TestSessionMutex(t *testing.T) {
 	})
 }
 
-// TestSessionEtcdPackages runs what else comes with etcd's client.
+// TestSessionEtcdPackages runs the other packages of etcd's client.
 func TestSessionEtcdPackages(t *testing.T) {
 	sessions(t, func(t *testing.T, e *env, c *client.Client) {
 		s := e.open(c)
@@ -292,8 +293,8 @@ func TestSessionEtcdPackages(t *testing.T) {
 	})
 }
 
-// TestSessionFailover kills the server at the other end, again and again, under a
-// session that doesn't wait: every write takes effect once, in order, and watches
+// TestSessionFailover kills the session's server, again and again, while it
+// sends without waiting: every write takes effect once, in order, and watches
 // see each once.
 func TestSessionFailover(t *testing.T) {
 	onlyStoa(t)
@@ -382,7 +383,7 @@ func (e *env) serverOf(s *client.Session) *process.Server {
 }
 
 // TestSessionLife leaves one session alone for longer than its ttl, and another
-// without anybody to keep it alive.
+// without keep-alives.
 func TestSessionLife(t *testing.T) {
 	onlyStoa(t)
 	waiting(t, func(t *testing.T, e *env) {
@@ -414,8 +415,8 @@ func TestSessionLife(t *testing.T) {
 	})
 }
 
-// TestSessionPlacement compares where the client believes keys to live with where the
-// servers count them.
+// TestSessionPlacement compares the client's partition of keys with the
+// servers' counts.
 func TestSessionPlacement(t *testing.T) {
 	sessions(t, func(t *testing.T, e *env, c *client.Client) {
 		s := e.open(c)

@@ -209,7 +209,7 @@ func TestTxnBadRequests(t *testing.T) {
 }
 
 // Money moved between accounts of different partitions: the sum never changes,
-// for readers of all partitions at once on whichever server.
+// for readers of all partitions at once on any server.
 func TestTxnsOverPartitionsAreAtomic(t *testing.T) {
 	matrix(t, func(t *testing.T, e *env) {
 		const each, moves = 100, 40
@@ -255,7 +255,7 @@ func TestTxnsOverPartitionsAreAtomic(t *testing.T) {
 	})
 }
 
-// move takes one from an account and gives it to another, if nobody came between.
+// move transfers one between two accounts, unless they have changed meanwhile.
 func (e *env) move(from, to string) error {
 	if from == to {
 		return nil

@@ -245,7 +245,8 @@ func TestWatchFragments(t *testing.T) {
 		require.Greater(t, pieces, 1)
 		require.Len(t, evs, n)
 
-		// The same through etcd's client, which puts the pieces together again, and whole.
+		// The same through etcd's client, which puts the pieces together again,
+		// and without fragments.
 		for _, opts := range [][]clientv3.OpOption{{clientv3.WithFragment()}, nil} {
 			opts = append(opts, clientv3.WithPrefix(), clientv3.WithRev(rev+1), clientv3.WithPrevKV())
 			got := next(t, e.cli.Watch(e.ctx, e.root, opts...))
@@ -363,7 +364,8 @@ func (s *wstream) progressThrough(rev int64) {
 	s.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		s.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
-		// A server some of whose watchers are not in step may leave a request unanswered.
+		// A server some of whose watchers are behind may leave a request
+		// unanswered.
 		select {
 		case r := <-s.in:
 			require.Empty(s.t, r.Events)

@@ -39,8 +39,7 @@ func TestBrokenConnections(t *testing.T) {
 	})
 }
 
-// broken lets clients work for a while over connections that break, and judges what they
-// saw.
+// broken runs clients over connections that break, and checks their history.
 func (all clusters) broken(t *testing.T, options ...grpc.DialOption) error {
 	seed := *seedFlag
 	if seed == 0 {
@@ -75,7 +74,7 @@ type wires struct {
 	open []*wire
 }
 
-// wire is a connection that can lose what comes.
+// wire is a connection that can lose incoming data.
 type wire struct {
 	net.Conn
 	deaf   atomic.Bool
@@ -125,8 +124,8 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// forget makes sessions say nothing of what earlier streams have carried, as if they
-// didn't know that reads can be overtaken.
+// forget makes sessions omit the requests of earlier streams from the opening,
+// so that reads can be overtaken.
 func forget(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := open(ctx, desc, cc, method, opts...)
 	return forgetful{s}, err

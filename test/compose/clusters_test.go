@@ -127,7 +127,7 @@ func orderPerCluster(c *compose.Client, clusters int) []*compose.Client {
 	return all
 }
 
-// leader of the voters, nil while nobody is known to be.
+// leader of the voters, nil while none is known.
 func (c *cluster) leader(t *testing.T) *process.Server {
 	for _, s := range c.voters {
 		cli := dial(t, s)
@@ -148,7 +148,7 @@ func (c *cluster) follower(t *testing.T) *process.Server {
 	return c.voters[(slices.Index(c.voters, lead)+1)%len(c.voters)]
 }
 
-// told is each cluster's own history, when nothing is under way any more.
+// told is each cluster's own history, when no request is in flight any more.
 func (all clusters) told(t *testing.T) []osc.Told {
 	t.Helper()
 	var told []osc.Told
@@ -182,7 +182,7 @@ func (all clusters) told(t *testing.T) []osc.Told {
 	return told
 }
 
-// check judges what the clients saw; nil if one order explains it.
+// check checks the clients' history; nil if it is consistent.
 func (all clusters) check(t *testing.T, h *osc.History) error {
 	t.Helper()
 	ops, err := osc.Resolve(h.Ops(), all.told(t))

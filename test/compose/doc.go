@@ -1,7 +1,8 @@
-// Package compose shows that a composition of clusters (client/compose) keeps the promise
-// of one cluster: many clients work on two and three real clusters, of stoa and of etcd,
-// members are stopped and killed meanwhile, and what every client saw is checked for
-// ordered sequential consistency (package osc, which says what that is).
+// Package compose shows that a composition of clusters (client/compose) keeps
+// the guarantees of one cluster: many clients work on two and three real
+// clusters, of stoa and of etcd, members are stopped and killed meanwhile, and
+// the recorded history is checked for ordered sequential consistency (defined
+// in package osc).
 //
 //	go test ./test/compose                         some seconds of each case
 //	go test ./test/compose -load=2m -all           all cases (make test-compose)
@@ -12,9 +13,9 @@
 //  1. With syncs no history is inconsistent (random_test.go), though near members lag and
 //     members fail; what an answer said of an update is what the cluster's own history
 //     says.
-//  2. With an order per cluster instead of one the same clients do see what no order explains:
-//     the paper's Figure 1 (figure1_test.go), and in random runs, too. So the checker
-//     and the runs find what they are for.
+//  2. With an order per cluster instead of one the same clients do see
+//     inconsistent histories: the paper's Figure 1 (figure1_test.go), and in
+//     random runs, too. So the checker and the runs detect violations.
 //  3. Connections that break all the time, with answers in them, change nothing of the
 //     order (broken_test.go): asynchronous reads with updates behind them stay in their
 //     places. With a session that doesn't tell the server what it had sent before, the

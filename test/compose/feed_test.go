@@ -12,8 +12,9 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// TestFeedGoesOn: others write all the time, mostly what isn't watched, while a client
-// updates in turns in two clusters. What happens last is given out all the same.
+// TestFeedGoesOn: others write all the time, mostly what isn't watched, while a
+// client updates in turns in two clusters. The last events are delivered
+// nevertheless.
 func TestFeedGoesOn(t *testing.T) {
 	for _, server := range []string{"stoa", "etcd"} {
 		t.Run(server, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/stoa-kv/stoa/test/compose/osc"
 )
 
-// answerTimeout is how long a test waits for an answer: far longer than compose does.
+// answerTimeout bounds the wait for an answer: far longer than compose's own
+// timeout.
 const answerTimeout = 30 * time.Second
 
 // worker is one client whose operations are recorded.
@@ -83,7 +84,8 @@ func (w *worker) getAll(cluster int) <-chan struct{} {
 	return await(w, o, w.by[cluster].GetAsync(prefix(cluster), clientv3.WithPrefix()), func(r *clientv3.GetResponse) { see(o, asked, r) })
 }
 
-// put writes a value that nobody else writes, in one key or, by a transaction, more.
+// put writes a value that no other request writes, in one key or, by a
+// transaction, more.
 func (w *worker) put(keys ...string) <-chan struct{} {
 	w.written++
 	value := fmt.Sprintf("%d-%d", w.id, w.written)
@@ -100,7 +102,8 @@ func (w *worker) put(keys ...string) <-chan struct{} {
 	return await(w, o, w.by[o.Cluster].TxnAsync(nil, puts, nil), func(r *clientv3.TxnResponse) { o.Revision = r.Header.Revision })
 }
 
-// see files what a read found; a key that it asked for and didn't find is empty.
+// see records the result of a read; a key that it asked for and didn't find is
+// empty.
 func see(o *osc.Op, asked []string, r *clientv3.GetResponse) {
 	o.Keys = map[string]osc.Version{}
 	for _, k := range asked {
@@ -128,7 +131,7 @@ func await[T any](w *worker, o *osc.Op, f *client.Future[T], fill func(T)) <-cha
 	return done
 }
 
-// failed keeps apart what may have happened from what did not, as the error tells it.
+// failed distinguishes by the error whether a request may have taken effect.
 func (w *worker) failed(o *osc.Op, err error) {
 	var of *compose.ClusterError
 	switch {

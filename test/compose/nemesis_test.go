@@ -10,8 +10,9 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// nemesis hurts one cluster: members lag, because they are stopped for a while, and
-// fail. A majority of the voters is there most of the time.
+// nemesis injects faults into one cluster: members lag, because they are
+// stopped for a while, and fail. A majority of the voters is there most of the
+// time.
 type nemesis struct {
 	*cluster
 	rnd *rand.Rand
@@ -29,7 +30,7 @@ func (n *nemesis) run(ctx context.Context, t *testing.T) error {
 		switch c := n.rnd.IntN(100); {
 		case c < 70: // lags
 			err = n.stopFor(ctx, s, n.between(20, 400))
-		case c < 80: // keeps silent for longer than elections take; maybe the leader
+		case c < 80: // stopped for longer than elections take; maybe the leader
 			n.say("%s of %s is stopped for seconds", s.Name, n.Spec.Dir)
 			err = n.stopFor(ctx, s, n.between(1500, 3000))
 		case c < 90:

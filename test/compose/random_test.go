@@ -39,7 +39,8 @@ var cases = []struct {
 	{server: "etcd", clusters: 3, learners: true},
 }
 
-// Many clients, several clusters, members that lag and fail: one order explains all.
+// Many clients, several clusters, members that lag and fail: the history is
+// consistent.
 func TestRandomRuns(t *testing.T) {
 	for _, c := range cases {
 		if !c.quick && !*allCases {
@@ -56,7 +57,7 @@ func TestRandomRuns(t *testing.T) {
 	}
 }
 
-// The same runs without syncs: what the checker is there to find happens.
+// The same runs without syncs: the checker finds violations.
 func TestRandomRunsWithoutSyncs(t *testing.T) {
 	if !*allCases {
 		t.Skip("asked for by -all; TestFigure1 shows it in less time")
@@ -76,7 +77,7 @@ func TestRandomRunsWithoutSyncs(t *testing.T) {
 	}
 }
 
-// random lets clients work for a while, under faults, and judges what they saw.
+// random runs clients under faults, and checks their history.
 func (all clusters) random(t *testing.T, order func(*compose.Client, int) []*compose.Client) error {
 	seed := *seedFlag
 	if seed == 0 {

@@ -17,9 +17,9 @@ import (
 
 const swallowTimeout = 2 * time.Second
 
-// A cluster whose packets are swallowed fails what goes to it within Config.Timeout:
-// whatever it is, whether or not the client was connected before, and however many
-// members there are to try.
+// Requests to a cluster whose packets are dropped fail within Config.Timeout:
+// for all kinds of requests, whether or not the client was connected before,
+// and with any number of members to try.
 func TestTimeoutIsKept(t *testing.T) {
 	for server, kind := range map[string]compose.Kind{"stoa": compose.Stoa, "etcd": compose.Etcd} {
 		t.Run(server, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestTimeoutIsKept(t *testing.T) {
 	}
 }
 
-// swallow makes the calls to a cluster while its packets are swallowed.
+// swallow makes the calls to a cluster while its packets are dropped.
 func (s *swallowing) swallow(ctx context.Context, here []string, there compose.Cluster) error {
 	h := &hole{}
 	there.DialOptions = []grpc.DialOption{grpc.WithContextDialer(h.dial)}
@@ -101,8 +101,8 @@ func getHere(ctx context.Context, c *compose.Client) error {
 
 func nothing(context.Context, *compose.Client) error { return nil }
 
-// swallowing is calls that are made one behind the other, and one before. The cluster
-// answers until then, if the client is to be connected to it.
+// swallowing is calls that are made one after the other, and one before. The
+// cluster answers until then, if the client is to be connected to it.
 type swallowing struct {
 	connected bool
 	before    call
@@ -143,8 +143,8 @@ func feedThere(ctx context.Context, c *compose.Client) error {
 	return err
 }
 
-// hole is a network that swallows what is sent once it is open. Connections stand, and
-// new ones are not made.
+// hole is a network that drops all packets once it is open. Established
+// connections stay, and new ones are not made.
 type hole struct {
 	mu     sync.Mutex
 	opened bool

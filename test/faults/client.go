@@ -180,7 +180,7 @@ func (a *answer) see(r request, kvs []*mvccpb.KeyValue) {
 func parse(kv *mvccpb.KeyValue) (int, version) {
 	id, err := strconv.ParseInt(string(kv.Value), 10, 64)
 	if err != nil && len(kv.Value) > 0 {
-		id = -1 // nobody wrote that
+		id = -1 // no client wrote that
 	}
 	return int(kv.Key[len("/faults/")] - 'a'), version{id: id, mod: kv.ModRevision}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// requireStoa skips what says more than etcd promises.
+// requireStoa skips tests of more than etcd guarantees.
 func requireStoa(t *testing.T) {
 	t.Helper()
 	bin, err := process.UnderTest()
@@ -101,7 +101,7 @@ func flip(t *testing.T, file string, offset int) {
 	require.NoError(t, err)
 }
 
-// requireRefuses starts a server that must stop by itself and say why.
+// requireRefuses starts a server that must exit with an error.
 func requireRefuses(t *testing.T, s *process.Server, says ...string) {
 	t.Helper()
 	before := len(s.LogTail(1 << 30))
@@ -128,7 +128,7 @@ func TestDamagedLog(t *testing.T) {
 		file, at := find(t, s.DataDir, "wal", value(50))
 		flip(t, file, at)
 		requireRefuses(t, s, filepath.Base(file), "offset")
-		// It stays refused, and what was flipped back is whole again.
+		// It stays refused, and starts once the bit is flipped back.
 		requireRefuses(t, s, filepath.Base(file))
 		flip(t, file, at)
 		require.NoError(t, c.Restart(t.Context(), s))

@@ -3,7 +3,7 @@
 //
 //	go test -tags faults ./test/faults                      stoa: P = 1 and 3, kills and pauses
 //	go test -tags faults ./test/faults -load=2m -seed=7
-//	go test -tags faults ./test/faults -run TestMutants -mutants    broken servers are found out
+//	go test -tags faults ./test/faults -run TestMutants -mutants    seeded bugs are detected
 //	STOA_COMPAT_SERVER=etcd go test -tags faults ./test/faults
 //
 // Clients write single keys and, by transactions, several keys of different
@@ -13,20 +13,22 @@
 //  1. Linearizable: one order explains all answers, of single-key and multi-key
 //     operations alike (porcupine, history.go and model.go). The model knows revisions:
 //     they grow with the order, and a read's content is the state at its header.
-//  2. No acknowledged write is lost: each is in the history that a watch from revision 1
-//     tells at the end, at the revision that its answer named, and whole.
-//  3. A watch that lives through all the faults tells the very same history, once, in
-//     order.
+//  2. No acknowledged write is lost: each is in the history that a watch from
+//     revision 1 delivers at the end, at the revision that its answer named,
+//     and in full.
+//  3. A watch that stays open through all the faults delivers the same history,
+//     once, in order.
 //  4. At the end all servers have the same content, by HashKV.
 //
 // A write whose answer never came is unknown: it may have happened or not. Whether, and
 // at which revision, is read from the final watch, which is what makes long histories
 // checkable; if the watch were wrong, the answers that others got would contradict it.
 //
-// Sessions (session_test.go, sessionhistory.go) send reads and writes of several
-// partitions without waiting, through stoa's own client, while servers are killed and
-// stopped and leaders move. Compared are what every session sent and was answered, and
-// the final history. Each checker is shown to catch a broken history:
+// Sessions (session_test.go, sessionhistory.go) send reads and writes of
+// several partitions without waiting, through stoa's own client, while servers
+// are killed and stopped and leaders move. Compared are what every session sent
+// and was answered, and the final history. Each checker is shown to detect a
+// broken history:
 //
 //  5. A session's writes take effect in the order in which they were sent, each once,
 //     and those that do are a prefix of those that were sent.
@@ -34,7 +36,9 @@
 //     the session has seen, sent and been told of, and nothing that it sent later.
 //  7. Events of ordered watches come in one order, completely, and before the answer
 //     to a read that reflects them.
-//  8. Who has read /ready reads the data that was made ready, on whichever server.
+//  8. A client that has read /ready reads the data that was made ready, on any
+//     server.
 //
-// Failover shows how long nobody's write is acknowledged when the leader is killed.
+// Failover shows for how long no write is acknowledged when the leader is
+// killed.
 package faults

@@ -203,7 +203,7 @@ func (l *ledgerLoad) judge(c *process.Cluster) {
 	requireSameHash(t, ctx, c, everything.Header.Revision)
 }
 
-// hostileSources are handlers that do all that they may, and are stopped.
+// hostileSources are handlers that exceed every limit, and are stopped.
 var hostileSources = []struct{ name, body string }{
 	{"steps", `while true do end`},
 	{"memory", `local t, i = {}, 0 while true do i = i + 1 t[i] = ("x"):rep(1000) end`},
@@ -212,8 +212,9 @@ var hostileSources = []struct{ name, body string }{
 	{"writes within the limits", `for i = 1, 900 do put("/h/" .. i, r.value) end`},
 }
 
-// TestHostileExtensionsDoNotHarmOthers prints how long a plain client waits while a script
-// at its limits runs again and again, from several clients at once.
+// TestHostileExtensionsDoNotHarmOthers prints the latency of a plain client
+// while a script at its limits runs again and again, from several clients at
+// once.
 func TestHostileExtensionsDoNotHarmOthers(t *testing.T) {
 	requireStoa(t)
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 4})

@@ -15,9 +15,9 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// TestFailover prints how long nobody's write is acknowledged once the leader is gone,
-// on etcd and on the server under test, with the default heartbeat (100 ms) and
-// election timeout (1 s).
+// TestFailover prints for how long no write is acknowledged once the leader has
+// ended, on etcd and on the server under test, with the default heartbeat (100
+// ms) and election timeout (1 s).
 func TestFailover(t *testing.T) {
 	under, err := process.UnderTest()
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func failover(t *testing.T, c *process.Cluster, end string) time.Duration {
 	default:
 		_, _, err := s.Stop()
 		require.NoError(t, err)
-		start = time.Now() // it hands its leadership over before it ends
+		start = time.Now() // it transfers its leadership before it exits
 	}
 	require.NoError(t, put(other))
 	gap := time.Since(start).Round(time.Millisecond)

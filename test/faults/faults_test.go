@@ -106,7 +106,7 @@ func drive(ctx context.Context, i int, cl *client, rec *recorder) {
 	}
 }
 
-// judge checks all that the package promises, once the faults are over.
+// judge checks all guarantees of the package comment, once the faults are over.
 func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder, live *liveWatch) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -120,7 +120,7 @@ func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder
 		return err == nil
 	}, 30*time.Second, 100*time.Millisecond, "writes don't resume")
 
-	// Each server tells the same history.
+	// Each server delivers the same history.
 	var history told
 	for _, s := range c.Servers {
 		one, err := clientv3.New(clientv3.Config{Endpoints: []string{s.ClientURL}, Logger: zap.NewNop()})
@@ -159,7 +159,7 @@ func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder
 	requireSameHash(t, ctx, c, stop)
 }
 
-// visualize leaves a picture of a history that nothing explains.
+// visualize writes a picture of a history that is not linearizable.
 func visualize(t *testing.T, ops []porcupine.Operation) {
 	t.Helper()
 	_, info := porcupine.CheckOperationsVerbose(model, ops, time.Minute)
@@ -183,7 +183,7 @@ func requireSameHash(t *testing.T, ctx context.Context, c *process.Cluster, rev 
 	require.Len(t, hashes, 1, "the servers' contents differ: %v", hashes)
 }
 
-// liveWatch is a client's watch that lives through the faults.
+// liveWatch is a client's watch that stays open through the faults.
 type liveWatch struct {
 	ch   clientv3.WatchChan
 	told told

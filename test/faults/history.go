@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// recorder collects what clients asked and were told.
+// recorder collects requests and answers of clients.
 type recorder struct {
 	start time.Time
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ func (r *recorder) add(client int, in request, call int64, out answer, ret int64
 	r.ops = append(r.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: ret})
 }
 
-// told is the history as a watch tells it: what each revision changed.
+// told is the history as a watch delivers it: the changes of each revision.
 type told map[int64]map[int]int64 // revision → key → id, 0 for a deletion
 
 func (h told) add(events []*clientv3.Event) error {
@@ -72,7 +72,7 @@ func watchAll(ctx context.Context, cli *clientv3.Client, stop int64) (told, erro
 	return h, fmt.Errorf("the watch ended at revision %d, before %d: %w", last, stop, ctx.Err())
 }
 
-// same compares two tellings of one history.
+// same compares two deliveries of one history.
 func (h told) same(o told) error {
 	var errs []error
 	for rev, changes := range h {
@@ -88,8 +88,9 @@ func (h told) same(o told) error {
 	return errors.Join(errs[:min(len(errs), 10)]...)
 }
 
-// resolve decides by the told history what became of the writes without an answer, and
-// checks that those with one are in it whole. What never happened is left out.
+// resolve determines the outcome of unanswered writes by the watched history,
+// and checks that the answered ones are in it in full. Writes that never took
+// effect are left out.
 func resolve(ops []porcupine.Operation, h told) ([]porcupine.Operation, error) {
 	wrote := map[int64]int64{} // id → revision
 	for rev, changes := range h {

@@ -43,7 +43,8 @@ type answer struct {
 	read    map[int]version
 }
 
-// state is what the model knows: all keys, and the highest revision that was shown.
+// state is the model's state: all keys, and the highest revision that was
+// shown.
 type state struct {
 	rev  int64
 	keys [keyCount]version
@@ -87,8 +88,8 @@ func (s state) step(in request, out answer) (bool, state) {
 	return true, s
 }
 
-// read checks an operation that only looks: its content is the state at its header's
-// revision, and that never goes back.
+// read checks an operation that only reads: its content is the state at its
+// header's revision, and that never goes back.
 func (s state) read(in request, out answer) (bool, state) {
 	if out.rev < s.rev {
 		return false, s

@@ -16,7 +16,7 @@ func put(k int, id int64) request { return request{kind: opPut, id: id, keys: []
 
 func get(k int) request { return request{kind: opGet, keys: []int{k}} }
 
-// The checker bites: each wrong history is told from the right one beside it.
+// The checker detects each wrong history, and accepts the right one beside it.
 func TestCheckerFindsViolations(t *testing.T) {
 	saw := func(rev int64, k int, v version) answer { return answer{rev: rev, read: map[int]version{k: v}} }
 	for name, tc := range map[string]struct {

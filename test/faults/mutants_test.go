@@ -19,7 +19,8 @@ import (
 
 var mutants = flag.Bool("mutants", false, "show that broken servers are found out (some minutes)")
 
-// mutant is a way to break a promise of sessions in the server's source.
+// mutant is a seeded bug in the server's source that breaks a guarantee of
+// sessions.
 type mutant struct {
 	name    string
 	file    string
@@ -61,7 +62,7 @@ var sessionMutants = []mutant{
 	}, faults: hurt, says: []string{"ORDER: the watcher"}},
 }
 
-// TestMutants breaks the server and wants to hear of it.
+// TestMutants runs broken servers, which the checkers must detect.
 func TestMutants(t *testing.T) {
 	if !*mutants {
 		t.Skip("asked for by -mutants")

@@ -11,7 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// nemesis hurts the servers of a cluster, one fault after the other.
+// nemesis injects faults into the servers of a cluster, one after the other.
 type nemesis struct {
 	cluster *process.Cluster
 	rnd     *rand.Rand
@@ -34,7 +34,8 @@ var faults = map[string]func(*nemesis, context.Context) error{
 	"pause one":        func(n *nemesis, ctx context.Context) error { return n.pause(n.any()) },
 	"pause the leader": func(n *nemesis, ctx context.Context) error { return n.pause(n.leader(ctx)) },
 	"pause two":        func(n *nemesis, ctx context.Context) error { return n.pause(n.others(n.any())...) },
-	// The old leader wakes up after another has taken over, and must not believe itself.
+	// The old leader continues after another has taken over, and must not act
+	// as the leader.
 	"pause the leader for long": func(n *nemesis, ctx context.Context) error {
 		return n.pauseFor(3*time.Second, n.leader(ctx))
 	},
@@ -66,7 +67,7 @@ func (n *nemesis) others(than *process.Server) []*process.Server {
 	return out
 }
 
-// leader asks the servers who leads; any of them if nobody knows.
+// leader asks the servers for the leader; any of them if none knows it.
 func (n *nemesis) leader(ctx context.Context) *process.Server {
 	if i := leaderOf(ctx, n.cluster); i >= 0 {
 		return n.cluster.Servers[i]
@@ -74,7 +75,7 @@ func (n *nemesis) leader(ctx context.Context) *process.Server {
 	return n.any()
 }
 
-// leaderOf is the index of the server that leads, -1 if nobody says so.
+// leaderOf is the index of the leader, -1 if no server knows it.
 func leaderOf(ctx context.Context, c *process.Cluster) int {
 	for i, s := range c.Servers {
 		conn, err := dial(s.ClientURL)
@@ -135,8 +136,8 @@ func (n *nemesis) pauseFor(d time.Duration, servers ...*process.Server) error {
 	return nil
 }
 
-// move asks the leader to hand over to another. Nothing dies; if it can't be done just
-// now, it isn't.
+// move asks the leader to transfer its leadership. No process ends; failures
+// are ignored.
 func (n *nemesis) move(ctx context.Context) error {
 	from := n.leader(ctx)
 	to := n.others(from)[n.rnd.IntN(len(n.cluster.Servers)-1)]
@@ -173,8 +174,8 @@ func moveLeader(ctx context.Context, from *process.Server, to uint64) error {
 
 func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.Int64N(int64(atMost)))) }
 
-// run does fault after fault until the context ends, and lets the servers come to
-// themselves in between.
+// run does fault after fault until the context ends, with time to recover in
+// between.
 func (n *nemesis) run(ctx context.Context, names []string) (count int, err error) {
 	for {
 		n.idle(1500 * time.Millisecond)

@@ -50,7 +50,7 @@ func newRig(t *testing.T, parts int, bin process.Binary) *rig {
 	return &rig{t: t, started: time.Now(), cluster: process.StartT(t, process.Spec{Binary: bin, Nodes: 3, Partitions: parts})}
 }
 
-// complain notes what is wrong, whoever sees it.
+// complain records an error; any goroutine may call it.
 func (r *rig) complain(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *rig) place(i int) []stoa.SessionOption {
 	return []stoa.SessionOption{stoa.WithEndpoints(r.cluster.Servers[i/2%len(r.cluster.Servers)].ClientURL)}
 }
 
-// nemesis hurts the cluster until ctx ends.
+// nemesis injects faults until ctx ends.
 func (r *rig) nemesis(ctx context.Context, seed uint64, names []string) {
 	n := &nemesis{cluster: r.cluster, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
 		r.t.Logf("%6.2fs %s", time.Since(r.started).Seconds(), fmt.Sprintf(f, a...))
@@ -185,7 +185,7 @@ func (r *rig) collect(ctx context.Context, l *life, p pending) {
 	}
 	s.answered, s.returned = true, r.now()
 	if s.write {
-		// Whoever has an answer may tell others of it.
+		// The client may have passed the answer's revision on.
 		for t := r.tokens.Load(); s.rev > t && !r.tokens.CompareAndSwap(t, s.rev); t = r.tokens.Load() {
 		}
 	}
@@ -271,7 +271,7 @@ func (r *rig) count(which func(step) bool) (n int) {
 	return n
 }
 
-// sessions has sessions at work while servers are hurt, and judges what they saw.
+// sessions runs sessions under faults, and checks their answers.
 func (r *rig) sessions(length time.Duration, names []string) error {
 	seed := seedOf(r.t)
 	ctx, cancel := context.WithTimeout(r.t.Context(), length)
@@ -420,7 +420,7 @@ func runReady(t *testing.T, parts int) {
 	require.Greater(t, rounds, 20, "hardly anything was done")
 }
 
-// ready has one session prepare and others look, and judges what they saw.
+// ready has one session prepare and others read, and checks their answers.
 func (r *rig) ready(length time.Duration) (rounds int, err error) {
 	seed := seedOf(r.t)
 	ctx, cancel := context.WithTimeout(r.t.Context(), length)

@@ -24,8 +24,8 @@ type step struct {
 	found    map[string]string // what a read found
 }
 
-// life is one session: its requests, in the order in which they were sent. Nobody
-// waited for an answer before the next was sent, or not always.
+// life is one session: its requests, in the order in which they were sent.
+// Requests may be sent before earlier ones are answered.
 type life struct {
 	name  string
 	steps []step
@@ -133,8 +133,8 @@ func checkFIFO(lives []life, r *record) error {
 	return bad.err()
 }
 
-// checkPrefix: of the writes of a session those that took effect are a prefix. Whatever
-// died meanwhile, none is missing before one that is there.
+// checkPrefix: of the writes of a session those that took effect are a prefix.
+// In spite of all faults, none is missing before one that is there.
 func checkPrefix(lives []life, r *record) error {
 	var bad complaints
 	for _, l := range lives {
@@ -210,8 +210,8 @@ func (c *complaints) future(l life, r *record) {
 	}
 }
 
-// checkStrict: a strict read sees every write that anybody had acknowledged before it
-// was sent.
+// checkStrict: a strict read sees every write that was acknowledged to any
+// client before it was sent.
 func checkStrict(lives []life) error {
 	type moment struct{ at, rev int64 }
 	var acknowledged []moment
@@ -297,7 +297,8 @@ type glimpse struct {
 	data  []int
 }
 
-// checkReady: who has seen that a round is ready sees its data, or later data.
+// checkReady: a client that has seen that a round is ready sees its data, or
+// later data.
 func checkReady(name string, saw []glimpse) error {
 	var bad complaints
 	last := 0

@@ -32,7 +32,7 @@ func story() ([]life, []effect) {
 	return []life{x, y}, effects
 }
 
-// Every checker is silent about the right history and speaks of the broken one.
+// Every checker accepts the right history and reports the broken one.
 func TestSessionCheckersSeeViolations(t *testing.T) {
 	once := func(l []life, e []effect) error { return checkOnce(l, newRecord(e)) }
 	acknowledged := func(l []life, e []effect) error { return checkAcknowledged(l, newRecord(e)) }

@@ -20,8 +20,8 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// A server of another cluster that knocks at this one's peer ports is refused, says so and
-// ends, and the cluster goes on.
+// A server of another cluster that takes a member's peer address is refused and exits with
+// an error, and the cluster keeps serving.
 func TestPeerOfAnotherCluster(t *testing.T) {
 	requireStoa(t)
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
@@ -71,7 +71,8 @@ func TestMalformedRequests(t *testing.T) {
 			require.Error(t, err, "%s %q", method, junk)
 		}
 	}
-	// A transaction nested deeper than anyone needs is refused, not followed into the ground.
+	// A transaction that is nested too deeply is refused, without exhausting
+	// the stack.
 	deep := &pb.TxnRequest{}
 	for range 3000 {
 		deep = &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: deep}}}}

@@ -18,9 +18,10 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// A server that finds at work that its file can't be read ends and says what it was
-// reading, whether for a client or for the log; the others have the data and go on. What
-// a transaction read there has become of no server's state: all that are left agree.
+// A running server whose file can't be read exits and names the record, whether
+// it was read for a client or for the log; the others have the data and keep
+// serving. A failed read in a transaction doesn't reach any server's state: the
+// remaining ones agree.
 func TestUnreadableHistory(t *testing.T) {
 	requireStoa(t)
 	key, old := []byte("/disk/a/key"), []byte("the first value, which only history has")
@@ -46,7 +47,7 @@ func TestUnreadableHistory(t *testing.T) {
 			kv := kvOf(t, s)
 			first, err := kv.Put(ctx, &pb.PutRequest{Key: key, Value: old})
 			require.NoError(t, err)
-			for range 100 { // until memory has let go of it
+			for range 100 { // until it is no longer in memory
 				_, err := kv.Put(ctx, &pb.PutRequest{Key: key, Value: make([]byte, 128<<10)})
 				require.NoError(t, err)
 			}
@@ -62,7 +63,7 @@ func TestUnreadableHistory(t *testing.T) {
 			require.NotContains(t, said[:len(said)-1], "\n", "it ends with one line")
 			require.Contains(t, said, fmt.Sprintf("read revision %d.0: %s: file is damaged", first.Header.Revision, filepath.Join(s.DataDir, "member", "snap", "db")))
 
-			// The others have it all, the write of the transaction too.
+			// The others have everything, the write of the transaction too.
 			others := kvOf(t, next)
 			require.Eventually(t, func() bool {
 				got, err := others.Range(ctx, &pb.RangeRequest{Key: key, Revision: first.Header.Revision})
@@ -83,7 +84,7 @@ func kvOf(t *testing.T, s *process.Server) pb.KVClient {
 	return pb.NewKVClient(conn)
 }
 
-// damage makes every copy of a record in a server's file one that says nothing, and tells
+// damage overwrites every copy of a record in a server's file, and reports
 // whether there was any.
 func damage(t *testing.T, s *process.Server, key, value []byte) bool {
 	path := filepath.Join(s.DataDir, "member", "snap", "db")

@@ -53,7 +53,8 @@ const (
 	header      = 66 // of the chart: title and legend
 )
 
-// colours are told apart by the colour-blind too, and the marks by anyone.
+// colours that are distinguishable with colour blindness, and marks that differ
+// in shape.
 var colours = []string{"#4477aa", "#cc6600", "#228833", "#aa3377", "#66ccee", "#bbbbbb"}
 
 // Write draws the chart.

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever was measured, an axis shows all of it and has ticks to read it by.
+// For any values, an axis covers all of them and has ticks.
 func TestAxesShowAllValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64Range(1e-3, 1e7), 1, 10).Draw(t, "values")

@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// Binary is a server program and what is to be known of it before it is started.
+// Binary is a server program with its kind.
 type Binary struct {
 	Path string
-	// Stoa tells that it takes stoa's own flags (--partitions) beside etcd's.
+	// Stoa means that it accepts stoa's own flags (--partitions) beside etcd's.
 	Stoa bool
 	// ClassPath makes it a ZooKeeper, with Path naming java.
 	ClassPath string
@@ -58,8 +58,8 @@ func build(result string, args ...string) (string, error) {
 	return filepath.Join(root, result), nil
 }
 
-// Peer builds, if need be, and names one of the programs of bin/peers: etcd,
-// etcdctl or etcdutl.
+// Peer returns the path of one of the programs of bin/peers, which it builds if
+// necessary: etcd, etcdctl or etcdutl.
 func Peer(name string) (string, error) {
 	dir, err := buildPeers()
 	if err != nil {

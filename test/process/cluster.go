@@ -72,9 +72,9 @@ func New(spec Spec) (*Cluster, error) {
 	return c, nil
 }
 
-// Joining plans a server that joins a cluster of etcd's that runs. Before its start
-// somebody has to tell the cluster of it (member add, with its PeerURL). It is one of
-// c.Servers then.
+// Joining plans a server that joins a cluster of etcd's that runs. Before its
+// start it has to be added to the cluster (member add, with its PeerURL). It is
+// one of c.Servers then.
 func (c *Cluster) Joining(name string, at Place) (*Server, error) {
 	ports, err := freePorts(2)
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *Cluster) Endpoints() []string {
 	return urls
 }
 
-// Close kills what still runs. It leaves the directories alone.
+// Close kills the running servers. It leaves the directories alone.
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, s := range c.Servers {
@@ -200,7 +200,7 @@ func (c *Cluster) CPU() (time.Duration, error) {
 	return sum, nil
 }
 
-// freePorts finds ports below the ephemeral range that nobody listens on now.
+// freePorts finds ports below the ephemeral range without a listener.
 func freePorts(n int) ([]int, error) {
 	const low, high = 12000, 32000
 	var ports []int

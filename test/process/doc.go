@@ -9,7 +9,8 @@
 //
 // Promises:
 //
-//  1. A server that was started here dies with the program that started it.
+//  1. A server that was started here is killed at the end of the program that
+//     started it.
 //  2. Ports are taken from outside the kernel's ephemeral range, so that a server
 //     that is restarted finds its own port free.
 //  3. Logs are appended to one file per server over all its restarts; a test that

@@ -31,14 +31,14 @@ type Server struct {
 	bin       Binary
 	args      []string
 	env       []string
-	readyLine string // what the log says once it serves
+	readyLine string // its log line once it serves
 	enter     func(start func() error) error
 
 	mu  sync.Mutex
 	run *run // nil while no process runs
 }
 
-// run is one life of the process.
+// run is one incarnation of the process.
 type run struct {
 	cmd    *exec.Cmd
 	ready  chan struct{}
@@ -136,8 +136,8 @@ func (r *run) follow(out io.ReadCloser, file, readyLine string) {
 	}
 }
 
-// WaitReady waits until the server serves; its death meanwhile is an error that
-// carries the end of its log.
+// WaitReady waits until the server serves; if it exits meanwhile, the error has
+// the end of its log.
 func (s *Server) WaitReady(ctx context.Context) error {
 	r := s.current()
 	if r == nil {
@@ -159,7 +159,7 @@ func (s *Server) current() *run {
 	return s.run
 }
 
-// Running tells whether the process lives.
+// Running reports whether the process is running.
 func (s *Server) Running() bool {
 	r := s.current()
 	if r == nil {
@@ -233,7 +233,7 @@ func (s *Server) stopped() (bool, error) {
 	return true, nil
 }
 
-// Resume lets the process go on.
+// Resume resumes the process.
 func (s *Server) Resume() error { return s.Signal(syscall.SIGCONT) }
 
 // Kill ends the process as kill -9 does and returns when it is gone.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ErrNoJava says that this machine cannot run a ZooKeeper.
+// ErrNoJava is returned on a machine that cannot run a ZooKeeper.
 var ErrNoJava = errors.New("skipped: no java in PATH, which ZooKeeper needs")
 
 // zooKeeperScheme begins ZooKeeper's client URLs. Its clients want the rest.

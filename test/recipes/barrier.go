@@ -42,8 +42,8 @@ func (w *meeting) run(ctx context.Context, rec *recorder) error {
 // late is how long the last one lets the others wait when the barrier is put to the test.
 const late = 50 * time.Millisecond
 
-// meet lets everybody enter once, the first of them late if asked. Nobody may be let
-// through before everybody has arrived.
+// meet has all participants enter once, the first of them late if asked. None
+// may be let through before all have arrived.
 func (w *meeting) meet(ctx context.Context, wait bool) ([]time.Duration, error) {
 	var arrived atomic.Int64
 	took := make([]time.Duration, len(w.kits))

@@ -10,9 +10,9 @@ import (
 	"github.com/stoa-kv/stoa/test/recipes/recipe"
 )
 
-// electing is the stress of §6.1.4: whoever is elected abdicates at once and stands
-// again. An operation is a change of leader, its latency the time from the old
-// leader's resignation until the new one knows of its election.
+// electing is the stress of §6.1.4: each elected leader resigns at once and
+// campaigns again. An operation is a change of leader, its latency the time
+// from the old leader's resignation until the new one knows of its election.
 type electing struct {
 	elections []recipe.Election
 	kits      []recipe.Kit

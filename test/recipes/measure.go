@@ -97,7 +97,8 @@ func (c *cell) round(ctx context.Context, p *plan, subjects []*subject) error {
 	return nil
 }
 
-// roundGrace is how long a round may take longer than planned before it counts as stuck.
+// roundGrace is the time that a round may take beyond its planned length before
+// it counts as stuck.
 const roundGrace = 30 * time.Second
 
 // round puts the clients to work for a while, measures the middle of it and checks

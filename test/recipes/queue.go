@@ -64,7 +64,7 @@ func (w *queueing) check(context.Context) error {
 	return w.inOrder()
 }
 
-// inOrder: whoever removes twice gets one client's elements in the order in which that
+// inOrder: a consumer gets one client's elements in the order in which that
 // client added them.
 func (w *queueing) inOrder() error {
 	for _, elements := range w.removed {

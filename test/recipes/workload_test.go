@@ -11,7 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/test/recipes/recipe"
 )
 
-// world is a service in memory that keeps its promises, except for the fault.
+// world is a correct service in memory, except for the fault.
 type world struct {
 	mu      sync.Mutex
 	fault   string
@@ -19,7 +19,7 @@ type world struct {
 	items   []string
 	here    int
 	open    chan struct{}
-	leader  chan struct{} // holds a token while nobody leads
+	leader  chan struct{} // holds a token while there is no leader
 	removed int
 }
 
@@ -164,7 +164,7 @@ func TestHonestServicesPass(t *testing.T) {
 	}
 }
 
-// The checks see what they are there to see.
+// The checks detect violations.
 func TestBrokenGuaranteesAreDetected(t *testing.T) {
 	for _, c := range []struct{ recipe, fault, message string }{
 		{"counter", "same value twice", "came twice"},

@@ -12,7 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// past is the history as a sequential etcd would have gone through it.
+// past is the history as a sequential etcd would have executed it.
 type past struct {
 	revisions []*revision
 	states    []state // states[i] is after revisions[:i]
@@ -77,7 +77,7 @@ func (s state) clone() state {
 	return c
 }
 
-// check judges what everybody was shown by the history that came of it.
+// check compares all answers and events with the committed history.
 func (c *cluster) check() {
 	p := c.ledger.past()
 	c.stats.Revisions = len(p.revisions)
@@ -132,7 +132,8 @@ func oldest(o *op) int64 {
 	return 0
 }
 
-// mayBeCompacted says whether somebody asked for a compaction at rev or later.
+// mayBeCompacted reports whether a client requested a compaction at rev or
+// later.
 func (c *cluster) mayBeCompacted(rev int64) bool {
 	for _, o := range c.history {
 		if r, is := o.req.(*pb.CompactionRequest); is && r.Revision >= rev {
@@ -142,7 +143,8 @@ func (c *cluster) mayBeCompacted(rev int64) bool {
 	return false
 }
 
-// mayBeRevoked says whether somebody else asked to revoke what o uses.
+// mayBeRevoked reports whether another client requested the revocation of a
+// lease that o uses.
 func (c *cluster) mayBeRevoked(o *op) bool {
 	ids := map[int64]bool{}
 	switch r := o.req.(type) {
@@ -151,7 +153,7 @@ func (c *cluster) mayBeRevoked(o *op) bool {
 	case *pb.LeaseRevokeRequest:
 		ids[r.ID] = true
 	case *pb.LeaseKeepAliveRequest:
-		return true // it may have run out and not be revoked yet
+		return true // it may have expired and not be revoked yet
 	case *pb.TxnRequest:
 		for _, s := range r.Success {
 			ids[s.GetRequestPut().GetLease()] = true

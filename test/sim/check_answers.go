@@ -32,13 +32,15 @@ func (c *cluster) checkAnswers(p *past) {
 	}
 }
 
-// explains says whether a revision is just what a request does if it comes there.
+// explains reports whether a revision is exactly the effect of a request at its
+// place.
 func (c *cluster) explains(p *past, o *op, r *revision) bool {
 	_, e := p.evaluate(r.rev-1, r.rev, o)
 	return len(e.changes) > 0 && sameChanges(e.changes, r.changes)
 }
 
-// wrote says whether a request's answer is right if it is the revision's origin.
+// wrote reports whether a request's answer is right if it is the revision's
+// origin.
 func (c *cluster) wrote(p *past, o *op, r *revision) bool {
 	want, _ := p.evaluate(r.rev-1, r.rev, o)
 	return c.explains(p, o, r) && proto.Equal(want, o.content)
@@ -58,9 +60,9 @@ func (c *cluster) what(rev int64) string {
 	return "nothing"
 }
 
-// checkOrigins: what was not acknowledged took effect at most once, and nothing
-// happened that nobody asked for. Deletions may have several possible origins,
-// so it takes a matching to find out whether all have one.
+// checkOrigins: unacknowledged requests took effect at most once, and every
+// revision has a request as its origin. Deletions may have several possible
+// origins, so it takes a matching to find out whether all have one.
 func (c *cluster) checkOrigins(p *past) {
 	var candidates []*op
 	for _, o := range c.history {
@@ -101,7 +103,7 @@ func (c *cluster) assign(p *past, r *revision, from []*op, match map[*op]*revisi
 	return false
 }
 
-// may says whether a request can be a revision's origin.
+// may reports whether a request can be a revision's origin.
 func (c *cluster) may(p *past, o *op, r *revision) bool {
 	switch {
 	case r.rev <= o.floor || r.latest < o.call:

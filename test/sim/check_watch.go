@@ -5,7 +5,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// checkWatch compares what a watch got with the history: everything of its
+// checkWatch compares a watch's events with the history: everything of its
 // range from its start to where it is, with the right content.
 func (c *cluster) checkWatch(d *watched) {
 	if d.start == 0 {
@@ -20,7 +20,7 @@ func (c *cluster) checkWatch(d *watched) {
 			if !inRange(ch.Kv.Key(), d.key, d.end) {
 				continue
 			}
-			if isNotice(ch) { // no part of the history: who catches up doesn't get it
+			if isNotice(ch) { // not part of the history: catching up doesn't deliver it
 				if n < len(d.events) && proto.Equal(d.events[n].Kv, ch.Kv.Message()) {
 					c.stats.Notices++
 					n++
@@ -40,11 +40,11 @@ func (c *cluster) checkWatch(d *watched) {
 				c.fail("I4", "%s got %s where %s was to come", d, name(got), name(want))
 				return
 			}
-			// What the change at a compaction's own revision replaced is gone.
+			// The value replaced at a compaction's own revision is compacted.
 			gone := got.PrevKv == nil && c.mayBeCompacted(r.rev)
 			prev := ch.Prev.Message()
 			if !ch.Delete && ch.Kv.CreateRevision() == ch.Kv.ModRevision() {
-				prev = nil // what creates a key replaces nothing
+				prev = nil // the creation of a key replaces no value
 			}
 			if d.prevKv && !gone && !proto.Equal(got.PrevKv, prev) {
 				c.fail("I4", "%s got %s with the previous value %v, not %v", d, name(got), got.PrevKv, prev)

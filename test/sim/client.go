@@ -12,7 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// op is one request of a client, and what became of it.
+// op is one request of a client, and its outcome.
 type op struct {
 	id, client int
 	server     uint64
@@ -20,14 +20,14 @@ type op struct {
 	strict     bool
 	who        string // the client, where extensions are to know it
 	call, ret  time.Duration
-	floor      int64 // the highest revision that anybody had been shown before
+	floor      int64 // the highest revision that any client had been shown before
 	state      outcome
 	resp       proto.Message
 	rev        int64 // the answer's header
 	err        error
 
 	told     *life // the process that it was sent to, and
-	shown    int64 // what watches there had announced by then
+	shown    int64 // highest revision that watches there had announced
 	life     *life // where it is being served
 	answered bool
 	effect   int64         // the revision that it wrote, once that is known
@@ -39,7 +39,7 @@ type outcome int
 const (
 	open    outcome = iota // not answered yet
 	ok                     // answered
-	refused                // answered with an error that says that nothing happened
+	refused                // answered with an error that means that it had no effect
 	unknown                // may have happened, may still happen
 )
 
@@ -49,7 +49,7 @@ type client struct {
 	id      int
 	pinned  bool // always talks to the same server
 	at      int  // of the servers
-	down    bool // nobody listened to the last request
+	down    bool // the last request's server didn't answer
 	current *op
 }
 
@@ -135,7 +135,7 @@ func (cl *client) answer(o *op, m proto.Message, err error) {
 	})
 }
 
-// harmless says that an error means that nothing was done.
+// harmless reports errors of requests without an effect.
 func harmless(err error) bool {
 	for _, f := range [...]error{
 		fault.Compacted, fault.FutureRevision, fault.KeyNotFound, fault.LeaseNotFound, fault.LeaseExists, fault.TooManyRequests,
@@ -148,7 +148,7 @@ func harmless(err error) bool {
 	return false
 }
 
-// lost ends what was waiting for a process that is gone.
+// lost ends requests to a process that has ended.
 func (cl *client) lost(l *life) {
 	if o := cl.current; o != nil && o.life == l {
 		cl.c.loop.after(cl.c.loop.between(0, 10*time.Millisecond), "connection lost", l.sv.id, uint64(cl.id), func() {
@@ -161,7 +161,7 @@ func (cl *client) lost(l *life) {
 
 type answered interface{ GetHeader() *pb.ResponseHeader }
 
-// finish ends a request. What it shows must not be older than what anybody was
+// finish ends a request. Its answer must not be older than what any client was
 // shown before it was sent (I1, I2).
 func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 	c := cl.c
@@ -194,7 +194,7 @@ func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 
 func (s outcome) String() string { return [...]string{"open", "ok", "refused", "unknown"}[s] }
 
-// reads says that a request can't write: of those that an extension may handle all
+// reads reports that a request can't write: all that an extension may handle
 // can.
 func (o *op) reads() bool { return o.who == "" && isRead(o.req) }
 

@@ -40,7 +40,7 @@ type cluster struct {
 	history    []*op
 	origins    uint64
 	quiet      bool  // no new faults, no new requests
-	floor      int64 // the highest revision that anybody was shown
+	floor      int64 // the highest revision that any client was shown
 	failure    error
 	stats      Stats
 	inSessions host.Counts
@@ -105,10 +105,10 @@ func (c *cluster) fail(check, format string, args ...any) {
 	c.loop.printf("FAILED %v", c.failure)
 }
 
-// see notes that somebody was shown a revision.
+// see records that a client was shown a revision.
 func (c *cluster) see(rev int64) { c.floor = max(c.floor, rev) }
 
-// lifeEnded tells everybody who talked to a process that it is gone.
+// lifeEnded notifies all clients and links of a process of its end.
 func (c *cluster) lifeEnded(l *life) {
 	for _, cl := range c.clients {
 		cl.lost(l)

@@ -6,8 +6,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
-// disk writes the log for all groups of one life, as the node's does: what
-// waits when a sync is done goes into the next one.
+// disk writes the log for all groups of one life, as the node's does: records
+// that wait when a sync is done go into the next one.
 type disk struct {
 	l       *life
 	core    *core
@@ -78,7 +78,7 @@ func (s *server) syncTime() time.Duration {
 	return d + s.slowDisk
 }
 
-// finish ends a write that is under way; what waits behind it is lost, as when
+// finish ends a write in progress; those waiting behind it are lost, as when
 // node stops its loops.
 func (d *disk) finish() {
 	if d.finishWrite != nil {

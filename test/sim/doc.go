@@ -1,5 +1,5 @@
 // Package sim runs whole clusters inside one goroutine, over simulated time,
-// network and disks, and judges what came of it. A seed is a whole run: every
+// network and disks, and checks the results. A seed is a whole run: every
 // delay, fault and request is drawn from it, and what failed once fails again.
 //
 //	go test ./test/sim -run TestSim -seed=1 -runs=100
@@ -8,22 +8,24 @@
 //
 // # What is real and what is not
 //
-// Each server is put together (server.go, core.go) as package node does it, from
-// the same parts: replica, sequencer, raft, raftlog, wal, store, apply, lease,
-// watch. Simulated are what the parts see of the world: the disk below the log
-// (vfs.Mem, which forgets and tears what was not synced), the file (backend.Mem),
-// the transport (network.go), the clock and the goroutines. The loop (loop.go)
-// decides what runs next: a group's turn, a message, a tick, the end of a sync, a
-// client's step, a fault (trouble.go). A group's turn is one step; what can go
-// wrong between two instructions of it is for the race detector elsewhere.
+// Each server is put together (server.go, core.go) as package node does it,
+// from the same parts: replica, sequencer, raft, raftlog, wal, store, apply,
+// lease, watch. Simulated is the environment of these parts: the disk below the
+// log (vfs.Mem, which forgets and tears what was not synced), the file
+// (backend.Mem), the transport (network.go), the clock and the goroutines. The
+// loop (loop.go) decides what runs next: a group's turn, a message, a tick, the
+// end of a sync, a client's step, a fault (trouble.go). A group's turn is one
+// step; what can go wrong between two instructions of it is for the race
+// detector elsewhere.
 //
 // # What is checked
 //
 // The ledger is the history as the first server to apply each piece saw it.
 //
-//   - I1: no two writes share a revision, with one partition revisions are dense;
-//     no strict answer has a header below what anybody was shown before it was
-//     asked for (answers, watch events, progress), and a write is above it.
+//   - I1: no two writes share a revision, with one partition revisions are
+//     dense; no strict answer has a header below a revision that any client was
+//     shown before the request was sent (answers, watch events, progress), and
+//     a write is above it.
 //   - I2: every answer is what a sequential etcd (model.go) would have said at the
 //     revision in its header; porcupine finds an order of all strict requests, and
 //     of those to each key without looking at revisions.
@@ -33,24 +35,25 @@
 //     once, in order, whole revisions; progress neither lies nor goes back nor
 //     stays away. A server's serializable answers are not older than what its watches
 //     had announced before.
-//   - I5: what was acknowledged is in the history, and in the end in every server
-//     that is left; what was not has happened once or not at all.
+//   - I5: acknowledged writes are in the history, and in the end in every live
+//     server; unacknowledged ones took effect once or not at all.
 //   - I6: every server applies the same, at any time, and is equal to the history
 //     after each restart, each installed snapshot and in the end.
-//   - Once everything has healed, every server takes writes and reads soon, all
-//     come to be equal, and nobody waits for ever.
+//   - Once everything has healed, every server serves writes and reads soon,
+//     all become equal, and no request waits for ever.
 //   - No request at a follower fails because a snapshot is installed there.
 //   - No lease is revoked by a leader before its time.
 //   - In every third run clients use extensions (extension.go): each call answers and
 //     changes what a model of it says, porcupine finds an order of the increments and
 //     of what goes through the queue, and all servers come to know the same extensions.
-//   - In every fourth run clients have sessions (session.go), lose their connections,
-//     come back anywhere and send again: what a session asks takes effect once, in
-//     order and without holes; replies come in order, each once; strict and causal
-//     reads see all that the session has seen, has been handed over, and what its
-//     watches begin behind, and no more than was asked before;
-//     ordered watches speak in one order, and before replies that reflect events; a
-//     session outlives each request that was answered by its ttl.
+//   - In every fourth run clients have sessions (session.go), lose their
+//     connections, come back anywhere and send again: what a session asks takes
+//     effect once, in order and without holes; replies come in order, each
+//     once; strict and causal reads see all that the session has seen, has been
+//     handed over, and what its watches begin behind, and no more than was
+//     asked before; ordered watches deliver in one order, and before replies
+//     that reflect events; a session outlives each request that was answered by
+//     its ttl.
 //
 // TestMutations shows that each of a list of seeded bugs is noticed. Those of the
 // simulation's own servers are in mutation.go. Those of the code that servers run are edits
@@ -60,7 +63,7 @@
 //	go test ./test/sim -run TestMutations -mutants=/tmp/mutants.test
 //	cd test/sim && /tmp/mutants.test -test.run=TestSim -seed=5 -runs=1 -mutation=read-without-confirm
 //
-// DESIGN.md has the how, and what was found.
+// DESIGN.md explains the design and lists the bugs found.
 //
 // The package is used by its own tests alone and may import anything of stoa but
 // node, rpc and what lies above them.

@@ -53,7 +53,7 @@ var extensions = map[string]string{
 // names are those of the extensions; a map has no order.
 var names = []string{"counter", "queue", "events", "hog"}
 
-// by makes a request one of a client that says who it is.
+// by makes a request one of a named client.
 func by(who string, r request) request {
 	r.who = who
 	return r

@@ -18,8 +18,8 @@ import (
 // handlers says which extension handles requests on which keys.
 var handlers = map[string]string{"/x/inc": "counter", "/x/push": "queue", "/x/pop": "queue", "/x/hog": "hog", "/x/tell": "hog"}
 
-// call is what a sequential server with extensions does for a client that says who
-// it is: the requests that extensions handle, and those that manage them.
+// call is the behaviour of a sequential server with extensions for a named
+// client: the requests that extensions handle, and those that manage them.
 func (e *evaluation) call(req proto.Message) proto.Message {
 	if e.who == "" {
 		return e.do(req)

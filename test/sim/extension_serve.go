@@ -15,8 +15,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
-// extended serves a client that says who it is, as node does: what an extension
-// handles goes through the log, a read too.
+// extended serves a named client, as node does: requests that an extension
+// handles go through the log, reads too.
 func (l *life) extended(o *op, reply func(proto.Message, error)) {
 	who := func() (string, int64) { return o.who, 0 }
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
@@ -52,20 +52,20 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 	try()
 }
 
-// errElsewhere says that a read is not to be answered from the keys.
-var errElsewhere = errors.New("an extension handles it")
+// errHandled means that a read must not be answered from the keys.
+var errHandled = errors.New("an extension handles it")
 
 // unhandled answers a read that no extension handles, unless the server has learned
 // of one by the time at which it may answer.
 func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func(), reply func(proto.Message, error)) {
 	l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
 		if _, handled := c.machine.PlanRead(command.Range, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
-			return nil, errElsewhere
+			return nil, errHandled
 		}
 		resp, err := c.machine.Range(r, parts, 0)
 		return resp.Message(), err
 	}, func(m proto.Message, err error) {
-		if errors.Is(err, errElsewhere) {
+		if errors.Is(err, errHandled) {
 			l.sv.c.stats.Rerouted++
 			again()
 			return

@@ -10,7 +10,7 @@ import (
 type keyspace struct {
 	single []string // written alone
 	dirs   []string // directories that hold most of them
-	// pairs are always written together, with one value: whoever sees different
+	// pairs are always written together, with one value: a reader of different
 	// ones has seen half of a write (I3). With several partitions the two keys
 	// of a pair lie in different ones.
 	pairs [][2]string

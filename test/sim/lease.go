@@ -33,7 +33,7 @@ func (l *life) role(c *core, leads bool) {
 	l.expirer.Promote(l.clock(), c.leases, electionTicks*tickInterval)
 }
 
-// leaseLoop revokes what has run out and checkpoints what is running out.
+// leaseLoop revokes expired leases and makes checkpoints.
 func (l *life) leaseLoop() {
 	l.after(leaseInterval, "leases", 0, l.leaseLoop)
 	c := l.core

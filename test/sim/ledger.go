@@ -144,8 +144,8 @@ func (g *ledger) compare(c *core) {
 	g.compareLeases(c)
 }
 
-// seenBy are the changes that a core has applied, in order. In which partition a
-// key lies is none of the ledger's business: it may change.
+// seenBy are the changes that a core has applied, in order. The ledger ignores
+// the partition of a key: it may change.
 func (g *ledger) seenBy(c *core) []store.Change {
 	var all []store.Change
 	for p := range c.stores {

@@ -14,7 +14,7 @@ type Mutation struct {
 	ReleaseEarly bool
 	// ForgetExtensions begins each life without the extensions.
 	ForgetExtensions bool
-	// CallTwice sends a call again of which nobody knows whether it was carried out.
+	// CallTwice sends a call again although it may have been carried out.
 	CallTwice bool
 	// ReadAsPlanned answers a read from the keys although an extension handles it, of
 	// which the server has just learned.
@@ -25,7 +25,8 @@ type Mutation struct {
 	KeepGroups bool
 	// ForgetSessions begins each life without the results of sessions.
 	ForgetSessions bool
-	// LoseCalls fails what is under way at the leader when a snapshot is installed.
+	// LoseCalls fails the calls in flight at the leader when a snapshot is
+	// installed.
 	LoseCalls bool
 	// ForgetMap loads the stores as if keys had never moved.
 	ForgetMap bool

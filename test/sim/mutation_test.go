@@ -22,8 +22,8 @@ var (
 	mutants       = flag.String("mutants", "", "leave the test binary that has the mutations of the production code here")
 )
 
-// The checks bite: every seeded bug is noticed. Those of the production code are looked
-// for by a test binary of their own, into which they are compiled.
+// Every seeded bug is detected by the checks. Those of the production code are
+// looked for by a test binary of their own, into which they are compiled.
 func TestMutations(t *testing.T) {
 	for _, m := range Mutations() {
 		t.Run(m.Name, func(t *testing.T) { notice(t, m) })
@@ -46,7 +46,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestMutant is how that binary is asked.
+// TestMutant runs in that binary.
 func TestMutant(t *testing.T) {
 	if *mutation == "" {
 		t.Skip("no -mutation")

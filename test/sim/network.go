@@ -11,8 +11,8 @@ import (
 )
 
 // network is a link for each ordered pair of servers. A link is first in, first
-// out, as the transport's streams are; what a break takes with it is reported
-// to the sender, a while later.
+// out, as the transport's streams are; messages lost by a break are reported to
+// the sender, a while later.
 type network struct {
 	c     *cluster
 	links map[[2]uint64]*link
@@ -98,7 +98,7 @@ func (n *network) enqueue(l *link, m message) {
 	})
 }
 
-// deliver gives the oldest message to the receiver, if it lives and runs.
+// deliver gives the oldest message to the receiver, if it is running.
 func (n *network) deliver(l *link) {
 	life := l.to.life
 	if life == nil {
@@ -111,7 +111,7 @@ func (n *network) deliver(l *link) {
 	life.now("receive", l.from.id, func() { life.receive(l.from.id, m) })
 }
 
-// breakLink loses what is under way.
+// breakLink loses the messages in flight.
 func (n *network) breakLink(l *link) {
 	l.epoch++
 	l.queue = nil
@@ -134,7 +134,8 @@ func (n *network) lost(l *link) {
 	})
 }
 
-// gone breaks all links of a server that has died. What it sent may still come.
+// gone breaks all links of a server that has ended. Its earlier messages may
+// still arrive.
 func (n *network) gone(s *server) {
 	n.each(func(l *link) {
 		if l.to == s || l.from == s && n.c.loop.chance(2) {

@@ -10,9 +10,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
-// Extensions that do nothing but have a scope: registering one brings the keys of
-// its scope into one partition, removing it lets them go where they belong. Nobody
-// may notice.
+// Extensions that do nothing but have a scope: registering one brings the keys
+// of its scope into one partition, removing it returns them to their own. No
+// client may notice.
 
 const manager = "/em/"
 
@@ -37,7 +37,7 @@ func (c *cluster) register() request {
 	return strictly(&pb.PutRequest{Key: []byte(pick(c.loop, placers)), Value: []byte(source)})
 }
 
-// unregister lets them go.
+// unregister removes the extension.
 func (c *cluster) unregister() request {
 	return strictly(&pb.DeleteRangeRequest{Key: []byte(pick(c.loop, placers))})
 }

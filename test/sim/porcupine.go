@@ -150,7 +150,7 @@ func (c *cluster) seen(r *pb.RangeRequest, resp *pb.RangeResponse) []access {
 }
 
 // operation is a request in porcupine's form. A write takes effect before any
-// server applies it: nobody is shown less after that.
+// server applies it: no client is shown less after that.
 func (c *cluster) operation(o *op, in any) porcupine.Operation {
 	end := o.ret
 	if o.effect != 0 {

@@ -14,10 +14,10 @@ type Options struct {
 	Seed                uint64
 	Servers, Partitions int // 0: the seed decides
 	Mutation            Mutation
-	Log                 io.Writer // gets every event; nil: nobody does
+	Log                 io.Writer // gets every event; may be nil
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Seed    uint64
 	Trace   uint64 // equal for equal runs
@@ -25,7 +25,7 @@ type Report struct {
 	Failure error // nil if all checks passed
 }
 
-// How long things may take once nothing goes wrong any more.
+// Time limits once all faults have ended.
 const (
 	calmAfter  = 5 * time.Second  // until every server takes writes
 	equalAfter = 10 * time.Second // until all servers and watches have everything
@@ -98,7 +98,7 @@ func (c *cluster) waitFor(d time.Duration, so func() bool) bool {
 	return c.failure == nil && so()
 }
 
-// alive are the servers that have come back.
+// alive are the servers that run.
 func (c *cluster) alive() []*server {
 	var all []*server
 	for _, s := range c.servers {
@@ -131,8 +131,8 @@ func (c *cluster) calm() {
 	}
 }
 
-// quiesce: all servers come to be equal, all requests are answered, and all
-// watches hear that there is nothing more.
+// quiesce: all servers become equal, all requests are answered, and all watches
+// get progress through the last revision.
 func (c *cluster) quiesce() {
 	if !c.waitFor(equalAfter, c.sessionsDone) {
 		c.fail("liveness", "%v after everything has healed, sessions wait for replies", equalAfter)

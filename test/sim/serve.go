@@ -81,8 +81,8 @@ func (l *life) write(kind command.Kind, req proto.Message, system bool, reply fu
 
 func anonymous() (client string, lease int64) { return "", 0 }
 
-// read evaluates a read once this server may, and tries again for a while if
-// leadership is in the way, or keys that move.
+// read evaluates a read once this server may, and retries for a while during
+// leader changes and moves of keys.
 func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (proto.Message, error), reply func(proto.Message, error)) {
 	var try func()
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
@@ -92,7 +92,7 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 			switch m, err := eval(c, parts); {
 			case errors.Is(err, fault.Moved):
 				l.sv.c.stats.Rerouted++
-				l.after(time.Millisecond, "read elsewhere", uint64(o.client), try)
+				l.after(time.Millisecond, "read again", uint64(o.client), try)
 			case err != nil:
 				reply(nil, err)
 			default:

@@ -13,7 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
-// server is a machine: what outlives the process on it.
+// server is a machine: the state that survives its process.
 type server struct {
 	c    *cluster
 	id   uint64
@@ -40,7 +40,7 @@ type life struct {
 	calls   *replica.Calls // of each core's replica
 
 	stirred   bool  // a step of the hub is planned
-	announced int64 // the highest revision that a client of etcd's API has heard of from a watch here
+	announced int64 // the highest revision announced by a watch of etcd's API here
 	streams   []*watcher
 	sessions  *host.Sessions
 	sending   map[uint64]bool // snapshots to these are on their way
@@ -87,7 +87,7 @@ func (s *server) start() {
 	l.moveLoop()
 }
 
-// end is the process's death: nothing of it ever runs again.
+// end ends the process: none of its events runs afterwards.
 func (l *life) end() {
 	if l.ended {
 		return
@@ -102,7 +102,7 @@ func (l *life) end() {
 	}
 }
 
-// kill ends the process; the machine lives on.
+// kill ends the process; the machine keeps running.
 func (s *server) kill() {
 	if s.life == nil {
 		return
@@ -132,7 +132,7 @@ func (s *server) inject(op vfs.Op, _ string) error {
 	return nil
 }
 
-// fatal is what the process does when its disk has failed.
+// fatal ends the process when its disk has failed.
 func (l *life) fatal(err error) {
 	l.sv.c.loop.printf("server %d: fatal: %v", l.sv.id, err)
 	if !l.ended {
@@ -151,8 +151,8 @@ func (l *life) tick() {
 	l.after(l.sv.tickTime(), "tick", 0, l.tick)
 }
 
-// after lets something happen in this process, unless it is dead by then. While
-// the process is paused it waits.
+// after runs something in this process, unless it has ended by then. While the
+// process is paused it waits.
 func (l *life) after(d time.Duration, what string, arg uint64, run func()) {
 	l.sv.c.loop.after(d, what, l.sv.id, arg, func() { l.now(what, arg, run) })
 }

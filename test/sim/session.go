@@ -31,7 +31,7 @@ func (l *life) newSessions() *host.Sessions {
 	})
 }
 
-// gatherReplies is how many words go out in one message.
+// gatherReplies is the number of replies in one message.
 const gatherReplies = 5
 
 // around is what surrounds the sessions of a process.

@@ -8,9 +8,8 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// checkSessions: what a session asked took effect in the order in which it was
-// asked, without holes; its reads are in their places. That nothing took effect
-// twice is what checkOrigins says.
+// checkSessions: a session's requests took effect in order, without gaps; its
+// reads are in their places. checkOrigins checks that none took effect twice.
 func (c *cluster) checkSessions(*past) {
 	ended := map[int64]time.Duration{}
 	for _, e := range c.ledger.systems {
@@ -51,8 +50,8 @@ func (c *cluster) checkSession(s *sessionPast) {
 	c.checkEarly(s)
 }
 
-// checkEarly: a read doesn't show what was asked after it, however often it was sent,
-// and a watch from now on doesn't begin behind that.
+// checkEarly: a read doesn't show later requests of its session, even if it was
+// sent again, and a watch from now on doesn't begin behind that.
 func (c *cluster) checkEarly(s *sessionPast) {
 	var first *asking // that took effect behind
 	for i := len(s.asked) - 1; i >= 0 && c.failure == nil; i-- {

@@ -77,7 +77,7 @@ func (cl *sessionClient) begin() {
 	c.history = append(c.history, s.grant)
 }
 
-// live is the client's life, step by step.
+// live runs the client, step by step.
 func (cl *sessionClient) live() {
 	c := cl.c
 	c.loop.after(c.loop.between(0, cl.pace), "session client", uint64(cl.id), 0, cl.live)
@@ -142,13 +142,13 @@ func (s *sessionPast) carried() uint64 {
 	return uint64(n)
 }
 
-// open is the server's word on connect.
+// open handles the server's answer to connect.
 func (cl *sessionClient) open(m proto.Message, err error) {
 	c, s := cl.c, cl.present
 	c.loop.printf("session %d is open: %v", s.id, err)
 	switch {
 	case errors.Is(err, fault.LeaseExists) && !s.granted:
-		s.granted = true // by the first attempt, of which nothing was heard
+		s.granted = true // by the first attempt, whose answer was lost
 		cl.lost()
 		return
 	case errors.Is(err, fault.LeaseNotFound):
@@ -170,7 +170,7 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 	}
 }
 
-// lost goes on elsewhere.
+// lost reconnects to any server.
 func (cl *sessionClient) lost() {
 	cl.stream.hangUp()
 	cl.stream, cl.opened = nil, false
@@ -259,10 +259,10 @@ func (a *asking) fill(it *session.Item, seq uint64) {
 	it.Message = proto.Clone(a.req)
 }
 
-// errForm is what the services say of a request that they don't hand on.
+// errForm is the services' error for an invalid request.
 var errForm = errors.New("the request is malformed")
 
-// hear takes what has come.
+// hear processes received messages.
 func (cl *sessionClient) hear(words []said) {
 	cl.heard = cl.c.loop.now
 	for _, w := range words {
@@ -324,7 +324,8 @@ func (cl *sessionClient) reply(w *said) bool {
 	return c.failure == nil
 }
 
-// judge holds a reply against what the session and others were shown before.
+// judge checks a reply against the revisions that the session and others were
+// shown before.
 func (cl *sessionClient) judge(a *asking, w *said) {
 	c, s := cl.c, cl.present
 	head := a.resp.(answered).GetHeader().GetRevision()
@@ -346,7 +347,7 @@ func (cl *sessionClient) judge(a *asking, w *said) {
 	c.see(a.rev)
 }
 
-// watching says that the request has to do with watches.
+// watching reports that the request concerns watches.
 func (a *asking) watching() bool {
 	switch a.kind {
 	case stoapb.Kind_WATCH, stoapb.Kind_CANCEL, stoapb.Kind_PROGRESS, stoapb.Kind_SYNC:

@@ -123,7 +123,7 @@ func (s *sessionPast) watch(seq uint64) *sessionWatch {
 	return nil
 }
 
-// unwatch forgets a watch; what it got will be judged.
+// unwatch removes a watch; its events will be checked.
 func (cl *sessionClient) unwatch(seq uint64) {
 	s := cl.present
 	for i, w := range s.watches {

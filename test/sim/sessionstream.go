@@ -65,7 +65,7 @@ func (st *sessionStream) ask(items []session.Item, answered uint64) {
 	})
 }
 
-// said is a word to the client: a reply, events, or with end the last.
+// said is a message to the client: a reply, events, or with end the last.
 type said struct {
 	seq      uint64
 	rev      int64
@@ -104,7 +104,7 @@ func (st *sessionStream) Event(seq uint64, r *pb.WatchResponse) {
 // Placement implements session.Sink. Clients here don't ask for it.
 func (st *sessionStream) Placement(*stoapb.PartitionMap) {}
 
-// Bytes implements session.Sink; a word is one.
+// Bytes implements session.Sink; a message counts as one.
 func (st *sessionStream) Bytes() int { return len(st.said) }
 
 // Flush implements session.Sink.
@@ -116,7 +116,7 @@ func (st *sessionStream) Flush() error {
 	return nil
 }
 
-// down sends words to the client.
+// down sends messages to the client.
 func (st *sessionStream) down(words []said) {
 	st.toClient.send(st.cl.c.loop, "session hears", st.life.sv.id, uint64(st.cl.id), func() {
 		if st.cl.stream == st && !st.life.ended {
@@ -125,8 +125,8 @@ func (st *sessionStream) down(words []said) {
 	})
 }
 
-// hangUp is the client's. The server may hear of it late, and of what was sent
-// before it, or not.
+// hangUp closes the client's side. The server may learn of it late, and may or
+// may not receive what was sent before it.
 func (st *sessionStream) hangUp() {
 	c := st.cl.c
 	if c.loop.chance(2) {

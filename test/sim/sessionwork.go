@@ -8,9 +8,9 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// What clients with sessions do: what others do; runs of writes to keys everywhere,
-// the last of which says that the others are there; and reads that look for it first
-// and for them then, at all levels, wherever the client is.
+// What clients with sessions do: what others do; runs of writes to keys
+// everywhere, the last of which announces the others; and reads that look for
+// it first and for them then, at all levels, wherever the client is.
 
 var sessionWorkload = []weighted{
 	{20, (*cluster).putSingle},

@@ -106,8 +106,8 @@ func (c *core) fits(at []backend.Position) (useful, fits bool) {
 	return useful, !behind
 }
 
-// leads says whether this server leads any group: then it may have writes in its log
-// of which nobody knows, after a snapshot, whether they took effect.
+// leads says whether this server leads any group: then it may have writes in
+// its log whose outcome is unknown after a snapshot.
 func (c *core) leads() bool {
 	for p := range c.stores {
 		if c.replica.Standing(p).Leader == c.l.sv.id {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Stats says what a run consisted of.
+// Stats counts the events of a run.
 type Stats struct {
 	Servers, Partitions         int
 	Requests, Answered, Unknown int

@@ -6,7 +6,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// trouble lets something go wrong, again and again, until the run is quiet.
+// trouble injects faults until the run is quiet.
 func (c *cluster) trouble() {
 	l := c.loop
 	l.after(l.between(0, 2*c.plan.pause), "trouble", 0, 0, func() {
@@ -56,16 +56,16 @@ var totalTrouble = func() (sum int) {
 	return sum
 }()
 
-func (c *cluster) anyone() *server { return pick(c.loop, c.servers) }
+func (c *cluster) anyServer() *server { return pick(c.loop, c.servers) }
 
-// leader is the server that stamps, or anyone.
+// leader is the server that stamps, or any.
 func (c *cluster) leader() *server {
 	for _, s := range c.servers {
 		if s.life != nil && s.life.core.replica.Leading() {
 			return s
 		}
 	}
-	return c.anyone()
+	return c.anyServer()
 }
 
 func (c *cluster) kill(s *server) {
@@ -76,10 +76,10 @@ func (c *cluster) kill(s *server) {
 	}
 }
 
-func (c *cluster) killOne()    { c.kill(c.anyone()) }
+func (c *cluster) killOne()    { c.kill(c.anyServer()) }
 func (c *cluster) killLeader() { c.kill(c.leader()) }
 
-func (c *cluster) powerOffOne() { c.powerOff(c.anyone()) }
+func (c *cluster) powerOffOne() { c.powerOff(c.anyServer()) }
 
 func (c *cluster) powerOff(s *server) {
 	up := s.life != nil
@@ -97,7 +97,7 @@ func (c *cluster) powerOffAll() {
 }
 
 func (c *cluster) badDisk() {
-	c.anyone().badDisk = pick(c.loop, []vfs.Op{
+	c.anyServer().badDisk = pick(c.loop, []vfs.Op{
 		vfs.OpSync, vfs.OpSync, vfs.OpWrite, vfs.OpCreate, vfs.OpPreallocate, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir,
 	})
 }
@@ -133,7 +133,7 @@ func (c *cluster) isolate(s *server) {
 	c.cut(links)
 }
 
-func (c *cluster) isolateOne()    { c.isolate(c.anyone()) }
+func (c *cluster) isolateOne()    { c.isolate(c.anyServer()) }
 func (c *cluster) isolateLeader() { c.isolate(c.leader()) }
 
 // split puts each server on one of two sides.
@@ -188,13 +188,13 @@ func (c *cluster) pause(s *server) {
 	}
 }
 
-func (c *cluster) pauseOne()    { c.pause(c.anyone()) }
+func (c *cluster) pauseOne()    { c.pause(c.anyServer()) }
 func (c *cluster) pauseLeader() { c.pause(c.leader()) }
 
 // stickGroup keeps one group of a server from working, so that another server
 // comes to lead it.
 func (c *cluster) stickGroup() {
-	s := c.anyone()
+	s := c.anyServer()
 	if c.loop.chance(2) {
 		s = c.leader()
 	}
@@ -221,22 +221,22 @@ func (c *cluster) halfPropose() {
 }
 
 func (c *cluster) slowDisk() {
-	s := c.anyone()
+	s := c.anyServer()
 	s.slowDisk = c.loop.between(10*time.Millisecond, 300*time.Millisecond)
 	c.forAWhile(func() { s.slowDisk = 0 })
 }
 
 func (c *cluster) handOver() {
 	if s := c.leader(); s.life != nil && s.life.paused <= c.loop.now {
-		to := c.anyone()
+		to := c.anyServer()
 		c.loop.printf("server %d hands over to %d", s.id, to.id)
 		s.life.core.replica.TransferAll(to.id)
 	}
 }
 
-func (c *cluster) skew() { c.anyone().rate = 0.7 + 0.8*c.loop.rng.Float64() }
+func (c *cluster) skew() { c.anyServer().rate = 0.7 + 0.8*c.loop.rng.Float64() }
 
-// heal ends all trouble. With lossy plans a minority never comes back.
+// heal ends all faults. With lossy plans a minority never restarts.
 func (c *cluster) heal() {
 	c.loop.printf("everything heals")
 	c.net.heal()

@@ -13,7 +13,7 @@ import (
 )
 
 // watcher is a client with a watch stream: one to three watches, which it
-// resumes elsewhere when its server dies.
+// resumes on another server when its server ends.
 type watcher struct {
 	c       *cluster
 	id      int
@@ -65,7 +65,7 @@ func (w *watcher) draw() *watched {
 	return d
 }
 
-// connect opens the stream on some server that lives.
+// connect opens the stream on a running server.
 func (w *watcher) connect() {
 	loop := w.c.loop
 	if w.life != nil {
@@ -92,13 +92,13 @@ func (d *watched) request(id int64) *pb.WatchCreateRequest {
 	return &pb.WatchCreateRequest{WatchId: id, Key: d.key, RangeEnd: d.end, StartRevision: d.next, PrevKv: d.prevKv, ProgressNotify: d.periodic}
 }
 
-// lost ends the stream: the server has died.
+// lost ends the stream: the server has ended.
 func (w *watcher) lost() {
 	w.life, w.stream = nil, nil
 	w.c.loop.after(w.c.loop.between(time.Millisecond, 100*time.Millisecond), "reconnect", uint64(w.id), 0, w.connect)
 }
 
-// poke plans the next reading of what the stream has.
+// poke schedules the next reading of the stream.
 func (w *watcher) poke() {
 	if w.polling || w.life == nil {
 		return

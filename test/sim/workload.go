@@ -221,7 +221,7 @@ func (c *cluster) listPairs() request {
 	return c.either(&pb.RangeRequest{Key: []byte(pairsFrom), RangeEnd: []byte(pairsTo)})
 }
 
-// readOld reads at a revision that somebody was shown.
+// readOld reads at a revision that a client was shown.
 func (c *cluster) readOld() request {
 	r := pick(c.loop, []func(*cluster) request{(*cluster).getSingle, (*cluster).listDir, (*cluster).listAll, (*cluster).listPairs})(c)
 	back := int64(c.loop.rng.IntN(40))

@@ -1,4 +1,5 @@
-// Package compose tests compositions of real clusters: two of stoa, two of etcd, one
-// of each. What the guarantees are is checked over recorded histories elsewhere; here
-// it is what callers see of single requests, sessions, watches and failures.
+// Package compose tests compositions of real clusters: two of stoa, two of
+// etcd, one of each. The guarantees are checked over recorded histories in
+// test/compose; the tests here are about single requests, sessions, watches and
+// failures.
 package compose

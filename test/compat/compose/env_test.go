@@ -12,8 +12,8 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// env is a composition of two clusters: eu keeps what begins with /eu/, under that
-// name, and us what begins with /us, without the prefix.
+// env is a composition of two clusters: eu has the keys that begin with /eu/,
+// under that name, and us those that begin with /us, without the prefix.
 type env struct {
 	*compose.Client
 	t      *testing.T
@@ -25,8 +25,8 @@ type env struct {
 // kinds are the pairs of servers that are composed.
 var kinds = [][2]string{{"stoa", "stoa"}, {"etcd", "etcd"}, {"stoa", "etcd"}}
 
-// pairs runs a test on two clusters of their own, of each kind. A few of them are there
-// at a time: most of it is waiting.
+// pairs runs a test on two clusters of their own, of each kind. A few of them
+// run at a time: they mostly wait.
 func pairs(t *testing.T, nodes int, test func(t *testing.T, e *env)) {
 	t.Helper()
 	if testing.Short() {
@@ -60,7 +60,7 @@ func start(t *testing.T, server string, nodes int) *process.Cluster {
 	return process.StartT(t, process.Spec{Binary: bin, Nodes: nodes})
 }
 
-// client makes a client of its own.
+// client makes a separate client.
 func (e *env) client(change ...func(*compose.Config)) *compose.Client {
 	e.t.Helper()
 	cfg := e.cfg

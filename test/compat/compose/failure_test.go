@@ -13,10 +13,9 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// TestCutOff stops a cluster: what goes to it fails, within the time that was set, with
-// an error that names it; what goes to the other doesn't. What was sent to it
-// asynchronously fails too, all of it, and what was sent behind that to the other
-// cluster takes effect.
+// TestCutOff stops a cluster: requests to it fail, within the timeout, with an
+// error that names it; requests to the other don't. All asynchronous requests
+// to it fail too, and those sent after them to the other cluster take effect.
 func TestCutOff(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		e.put("/eu/a", "")
@@ -79,8 +78,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestLosingTheNearMember kills, and pauses, the member that serves the local reads,
-// while another client writes: what is read never goes back.
+// TestLosingTheNearMember kills, and pauses, the member that serves the local
+// reads, while another client writes: reads never go back.
 func TestLosingTheNearMember(t *testing.T) {
 	pairs(t, 3, func(t *testing.T, e *env) {
 		near := e.us.Servers[2]

@@ -44,7 +44,7 @@ func TestKV(t *testing.T) {
 	})
 }
 
-// TestSpan reads a range over both clusters: in one order, as if it were one.
+// TestSpan reads a range over both clusters, in one order, as of one cluster.
 func TestSpan(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		for i := range 3 {
@@ -92,7 +92,7 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-// TestSyncs counts: a sync for each switch to a read, none for what stays.
+// TestSyncs counts: a sync for each switch to a read, none within a cluster.
 func TestSyncs(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		for range 10 {
@@ -118,8 +118,8 @@ func keys(got *clientv3.GetResponse) (all []string) {
 	return all
 }
 
-// TestSynced counts: every read of a synced client is a synced one, however it is asked,
-// and none of another.
+// TestSynced counts: every read of a synced client is a synced one, by any
+// method, and none of another.
 func TestSynced(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		e.put("/eu/a", "1")

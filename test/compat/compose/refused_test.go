@@ -13,11 +13,11 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// soon is when a request to a cluster that refuses connections has failed: long before
-// Config.Timeout, which is 3 s here.
+// soon bounds the time until a request to a cluster that refuses connections
+// fails: long before Config.Timeout, which is 3 s here.
 const soon = 2 * time.Second
 
-// failsSoon wants an error that names the cluster us, within moments.
+// failsSoon requires an error that names the cluster us, almost at once.
 func failsSoon(t *testing.T, what string, call func() error) *compose.ClusterError {
 	t.Helper()
 	began := time.Now()
@@ -31,7 +31,7 @@ func failsSoon(t *testing.T, what string, call func() error) *compose.ClusterErr
 	return in
 }
 
-// never wants that the error leaves nothing open.
+// never requires an error with a known outcome.
 func never(t *testing.T, what string, call func() error) {
 	t.Helper()
 	require.False(t, failsSoon(t, what, call).Unknown, "%s was never sent, so it has no effect for certain", what)
@@ -64,14 +64,14 @@ func everything(t *testing.T, ctx context.Context, c *compose.Client, value stri
 	require.NoError(t, err, "the other cluster has nothing to do with it")
 }
 
-// TestRefused kills a cluster: whatever goes to it fails at once, and what was never
-// sent says so.
+// TestRefused kills a cluster: all requests to it fail at once, and unsent ones
+// with that reason.
 func TestRefused(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		e.put("/eu/a", "before")
 		e.put("/us/a", "before")
 		require.NoError(t, e.us.Servers[0].Kill())
-		// The first to find out may have been on its way.
+		// The first to fail may have been in flight.
 		failsSoon(t, "first put", func() error { _, err := e.Put(e.ctx, "/us/first", ""); return err })
 		everything(t, e.ctx, e.Client, "late")
 		everything(t, e.ctx, e.client(), "late") // never was connected
@@ -103,7 +103,7 @@ func TestRefusedByAll(t *testing.T) {
 	})
 }
 
-// TestUnknownName has a cluster whose members' names mean nothing.
+// TestUnknownName has a cluster whose members' names can't be resolved.
 func TestUnknownName(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []compose.Kind{compose.Auto, compose.Stoa, compose.Etcd} {

@@ -18,7 +18,8 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// secured is a cluster of one server that is spoken to over TLS, and wants certificates.
+// secured is a cluster of one server that requires TLS with client
+// certificates.
 func secured(t *testing.T, server string, a *authority) *process.Cluster {
 	t.Helper()
 	bin, err := process.Choose(server)
@@ -28,7 +29,7 @@ func secured(t *testing.T, server string, a *authority) *process.Cluster {
 
 var twoRoutes = []compose.Route{{Prefix: "/eu/", Cluster: "eu"}, {Prefix: "/us/", Cluster: "us", Strip: true}}
 
-// works uses all ways on which a composition speaks to its clusters.
+// works uses all kinds of connections of a composition to its clusters.
 func works(t *testing.T, c *compose.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -137,8 +138,8 @@ routes:
 	require.Equal(t, "/eu/b\n1\n/us/b\n2\n", run("get", "--prefix", "/"))
 }
 
-// TestPassword composes a cluster of etcd that wants users to authenticate themselves
-// with one of stoa, which has no users.
+// TestPassword composes a cluster of etcd with authentication and one of stoa,
+// which has no users.
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	eu, us := start(t, "stoa", 1), start(t, "etcd", 1)

@@ -66,8 +66,8 @@ func TestSessionLost(t *testing.T) {
 	})
 }
 
-// TestSessionCutOff stops one cluster: the session ends when its time is over, in the
-// other one too.
+// TestSessionCutOff stops one cluster: the session expires after its TTL, in
+// the other one too.
 func TestSessionCutOff(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		s, err := e.Session(e.ctx, compose.WithTTL(3*time.Second))

@@ -29,8 +29,9 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestFeed has a client write to both clusters in turn, and read what it watches: its
-// writes come in the order in which they were made, though two clusters bring them.
+// TestFeed has a client write to both clusters in turn, and read the events:
+// they come in the order in which the writes were made, although they are of
+// two clusters.
 func TestFeed(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
 		f := e.NewFeed()

@@ -31,7 +31,7 @@ var leaseIDs = []int64{11, 12, 13}
 type drawing struct {
 	*rapid.T
 	current int64 // the reference's revision
-	dense   bool  // the server under test has no holes
+	dense   bool  // the server under test has no gaps
 }
 
 // step is one step of a sequence: a request, a watch, or, if it is neither, a look at
@@ -252,7 +252,7 @@ func (d *drawing) leaseRequest() proto.Message {
 
 func (d *drawing) watch(number int) *pb.WatchRequest {
 	r := &pb.WatchCreateRequest{PrevKv: d.flip(2, "with previous"), StartRevision: d.revision()}
-	if !d.dense { // behind the next write lie holes, and it isn't known how many
+	if !d.dense { // behind the next write lie gaps, and it isn't known how many
 		r.StartRevision = min(r.StartRevision, d.current+1)
 	}
 	r.Key, r.RangeEnd = d.keyRange()

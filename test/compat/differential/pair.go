@@ -12,7 +12,7 @@ import (
 type pair struct {
 	ref, sut *side
 	revs     *revisions
-	dense    bool // the server under test has one partition: no holes are forgiven
+	dense    bool // the server under test has one partition: no gaps are forgiven
 	watches  []*watchPair
 	furthest int64    // the highest revision that a watch starts from
 	log      []string // what was asked, for the report of a difference
@@ -55,7 +55,7 @@ func (p *pair) do(server int, req proto.Message) error {
 }
 
 // findNow asks for the current revision, where a request names the future: a write that
-// failed leaves a hole and tells no revision.
+// failed leaves a gap and tells no revision.
 func (p *pair) findNow(server int, req proto.Message) error {
 	if p.dense || !p.revs.future(req) {
 		return nil
@@ -68,8 +68,8 @@ func (p *pair) findNow(server int, req proto.Message) error {
 	return nil
 }
 
-// catchUp brings a server to where the writes are, by a strict read, for requests that
-// etcd answers from what the asked server knows.
+// catchUp brings a server up to date, by a strict read, for requests that etcd
+// answers from what the asked server knows.
 func (p *pair) catchUp(server int) error {
 	return p.do(server, &pb.RangeRequest{Key: []byte("start"), CountOnly: true})
 }
@@ -125,7 +125,7 @@ func (p *pair) empty(leases []int64) error {
 	if err := p.do(0, &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}); err != nil {
 		return err
 	}
-	// Something is written, so that the last revision isn't a hole's neighbour only.
+	// Something is written, so that the last revision isn't a gap's neighbour only.
 	if err := p.do(0, &pb.PutRequest{Key: []byte("start")}); err != nil {
 		return err
 	}

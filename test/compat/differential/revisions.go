@@ -6,7 +6,7 @@ import (
 )
 
 // revisions pairs the reference's revisions, which are dense, with those of the
-// server under test, which may have holes.
+// server under test, which may have gaps.
 type revisions struct {
 	// of[r] is what the server under test calls the reference's revision r.
 	of []int64

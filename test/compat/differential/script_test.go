@@ -52,14 +52,15 @@ func many(n int) *pb.TxnRequest {
 	return r
 }
 
-// A whole story from an empty store on: each answer is compared, also the errors.
+// A sequence of requests on an empty store: each answer is compared, also the
+// errors.
 var script = []proto.Message{
 	// Nothing was ever written.
 	rng("k", "", 0), rng("\x00", "\x00", 0), rng("k", "", 1), rng("k", "", 2), rng("k", "", -1),
 	del("k", ""), del("\x00", "\x00"), then(), then(rng("k", "", 0)), &pb.CompactionRequest{Revision: 2},
 	&pb.LeaseLeasesRequest{}, &pb.LeaseTimeToLiveRequest{ID: 1}, &pb.LeaseRevokeRequest{ID: 1},
 
-	// Single keys, and what is wrong with requests.
+	// Single keys, and invalid requests.
 	put("a", "1"), put("a", "2"), put("/d/e/f", ""), put("/d/e/g", "\x00\xff"),
 	&pb.PutRequest{Key: b("a"), PrevKv: true}, &pb.PutRequest{Key: b("none"), PrevKv: true},
 	&pb.PutRequest{}, &pb.RangeRequest{}, &pb.DeleteRangeRequest{}, &pb.PutRequest{Value: b("v")},

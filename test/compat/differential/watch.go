@@ -176,7 +176,7 @@ func (s *watchStream) catchUp(rev int64, translate func(int64) int64) error {
 		if err := s.stream.Send(progress); err != nil {
 			return fmt.Errorf("asking for progress: %w", err)
 		}
-		// Whoever is not in step may leave the request unanswered.
+		// A server that is behind may leave the request unanswered.
 		if err := s.wait(50*time.Millisecond, reached); err == nil {
 			return nil
 		}

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// command is a row: what is typed, and what comes of it.
+// command is a row: a command line, and its result.
 type command struct {
 	args  string // "" is an empty argument, SERVER the endpoint, LEASE the lease that was granted last
 	stdin string
 	env   string
 	code  int // the exit status
-	lines int // it goes on until it has printed so many lines, and is killed then
+	lines int // it runs until it has printed so many lines, and is killed then
 	// own: the text is about the program itself.
 	own bool
-	// differs is why etcdctl exits with another status, which is then etcdctl's.
+	// differs is the reason for which etcdctl's status differs.
 	differs string
 	etcdctl int
 }
@@ -253,7 +253,7 @@ var commands = []command{
 	{args: "get a --max-request-bytes 1", code: 1},
 }
 
-// other are commands on which the two differ, each for a reason.
+// other are commands on which the two differ, each with its reason.
 var other = []command{
 	{args: "member nonsense", code: 1, differs: "etcdctl shows the help"},
 	{args: "lease nonsense", code: 1, differs: "etcdctl shows the help"},
@@ -304,7 +304,7 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// What stoactl doesn't have it doesn't pass over in silence, on any level.
+// Unknown commands are errors, on any level.
 func TestUnknownCommands(t *testing.T) {
 	t.Parallel()
 	stoactl := build(t)

@@ -24,12 +24,12 @@ import (
 type tool struct {
 	path   string
 	server *process.Server
-	// names are what is different in what the two servers are called.
+	// names are the names and ids in which the two servers differ.
 	names *strings.Replacer
 	lease string // the one that was granted last
 }
 
-// result is what became of a command.
+// result is the result of a command.
 type result struct {
 	code        int
 	out, errout string
@@ -57,7 +57,7 @@ func start(t *testing.T) (etcdctl, stoactl *tool) {
 	return etcdctl, stoactl
 }
 
-// learn finds out what its server and cluster are called.
+// learn reads the ids of its server and cluster.
 func (x *tool) learn(t *testing.T) {
 	t.Helper()
 	var members struct {
@@ -125,7 +125,7 @@ func (l *lineCount) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// text is what was written, or so many lines of it.
+// text is the output, or so many lines of it.
 func (l *lineCount) text(lines int) string {
 	all := strings.SplitAfter(l.kept.String(), "\n")
 	if lines > 0 {
@@ -145,7 +145,7 @@ func both(t *testing.T, one, other *tool, c command) (result, result) {
 	return a, b
 }
 
-// What differs from run to run.
+// Fields that differ from run to run.
 var (
 	duration = regexp.MustCompile(`\b[0-9.]+(µs|ms|s)\b`)
 	leaseHex = regexp.MustCompile(`\b[0-9a-f]{16}\b`)

@@ -16,7 +16,8 @@ import (
 	"github.com/stoa-kv/stoa/test/sheet"
 )
 
-// enough is how many requests a fake takes before it stops its client.
+// enough is the number of requests that a fake accepts before it stops its
+// client.
 const enough = 20_000
 
 // fake notes what it is asked for.
@@ -156,7 +157,7 @@ func TestReport(t *testing.T) {
 	require.NoError(t, sheet.Draw(t.TempDir(), r.charts()))
 }
 
-// What goes wrong is called so.
+// Missed goals are reported as such.
 func TestMissedGoals(t *testing.T) {
 	r := made(t)
 	for c, all := range r.samples {

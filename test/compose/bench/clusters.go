@@ -37,8 +37,8 @@ func (c *cluster) away() *process.Server { return c.Servers[voters] }
 
 func place(r *region.Region) process.Place { return process.Place{Host: r.Addr, Enter: r.Do} }
 
-// found starts a region's cluster and its member in the other region.
-func found(ctx context.Context, bin process.Binary, home, other *region.Region) (*cluster, error) {
+// startCluster starts a region's cluster and its member in the other region.
+func startCluster(ctx context.Context, bin process.Binary, home, other *region.Region) (*cluster, error) {
 	dir, err := process.TempDir("compose")
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ type abroad struct {
 	from         *region.Region
 }
 
-// who asks the member abroad and one at home who they are.
+// who asks the member abroad and one at home for their IDs.
 func (c *cluster) who(ctx context.Context) (abroad, uint64, error) {
 	a := abroad{url: c.away().ClientURL, from: c.home}
 	cli, err := dialFrom(c.home, a.url)

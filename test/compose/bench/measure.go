@@ -64,7 +64,7 @@ func measure(ctx context.Context, p *plan, server string, world *region.World, r
 		}
 	}()
 	for i, home := range world.Regions {
-		if b.clusters[i], err = found(ctx, bin, home, world.Regions[1-i]); err != nil {
+		if b.clusters[i], err = startCluster(ctx, bin, home, world.Regions[1-i]); err != nil {
 			return fmt.Errorf("starting the cluster in the %s: %w", names[i], err)
 		}
 		// The eastern cluster has the keys of the western one too, for when it is the
@@ -128,7 +128,7 @@ func (b *bench) mix(read, east, west, burst int) mix {
 	return mix{reads: read, local: [2]int{east, west}, burst: burst, window: b.p.window, clients: [2]int{b.p.clients, b.p.clients}}
 }
 
-// heat makes all connections and lets the servers grow warm.
+// heat makes all connections and warms the servers up.
 func (b *bench) heat(ctx context.Context) error {
 	for _, t := range b.teams {
 		local := 50
@@ -210,7 +210,7 @@ func (b *bench) again(ctx context.Context, m mix, ways ...string) error {
 	return nil
 }
 
-// roundGrace is how long a round may take longer than planned.
+// roundGrace is the time that a round may take beyond its planned length.
 const roundGrace = 60 * time.Second
 
 // round lets both regions' clients work and measures the middle of it.

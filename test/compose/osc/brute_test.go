@@ -1,8 +1,9 @@
 package osc
 
-// explained is the definition itself, for histories of a few operations: is there a
-// sequence that is legal, keeps each client's order, and puts before an update whatever
-// was answered before it was sent? It knows no graph, and compares values.
+// explained is the definition itself, for histories of a few operations: is
+// there a sequence that is legal, keeps each client's order, and puts before an
+// update all operations that were answered before it was sent? It knows no
+// graph, and compares values.
 func explained(ops []*Op) bool {
 	s := search{ops: ops, done: make([]bool, len(ops)), now: map[place]string{}, revision: map[int]int64{}}
 	return s.from(0)

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Violation is a circle of operations each of which has to stand before the next.
+// Violation is a cycle of operations each of which has to precede the next.
 type Violation struct {
-	Circle []*Op
-	Why    []string // Why[i]: from Circle[i] to the next one
+	Cycle []*Op
+	Why   []string // Why[i]: from Cycle[i] to the next one
 }
 
 func (v *Violation) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "INCONSISTENT: no order explains these %d operations:", len(v.Circle))
-	for i, o := range v.Circle {
+	fmt.Fprintf(&b, "INCONSISTENT: no order explains these %d operations:", len(v.Cycle))
+	for i, o := range v.Cycle {
 		fmt.Fprintf(&b, "\n  %v\n    stands before the following (%s)", o, reasons[v.Why[i]])
 	}
 	fmt.Fprintf(&b, ", which is the first again")
@@ -42,11 +42,11 @@ func Check(ops []*Op) error {
 	if left == nil {
 		return nil
 	}
-	return g.circle(left)
+	return g.cycle(left)
 }
 
-// unordered takes away node after node that nothing stands before. What remains are the
-// nodes on circles or behind them; nil if none.
+// unordered takes away node after node that nothing stands before. What remains
+// are the nodes on cycles or behind them; nil if none.
 func (g *graph) unordered() []bool {
 	before := make([]int, len(g.out))
 	for _, edges := range g.out {
@@ -81,18 +81,19 @@ func (g *graph) unordered() []bool {
 	return left
 }
 
-// circle finds a short circle among the nodes that are left.
-func (g *graph) circle(left []bool) *Violation {
+// cycle finds a short cycle among the remaining nodes.
+func (g *graph) cycle(left []bool) *Violation {
 	v := &Violation{}
-	for _, s := range g.shrink(g.shortest(g.onCircle(left))) {
-		v.Circle, v.Why = append(v.Circle, g.ops[s.node]), append(v.Why, s.why)
+	for _, s := range g.shrink(g.shortest(g.onCycle(left))) {
+		v.Cycle, v.Why = append(v.Cycle, g.ops[s.node]), append(v.Why, s.why)
 	}
 	return v
 }
 
-// onCircle walks back from a node that is left. Something that is left stands before
-// each of them, so the walk comes to a node for the second time, and that is on a circle.
-func (g *graph) onCircle(left []bool) int {
+// onCycle walks back from a remaining node. Each of them has a remaining
+// predecessor, so the walk reaches a node for the second time, and that is on a
+// cycle.
+func (g *graph) onCycle(left []bool) int {
 	back := make([]int, len(g.out))
 	at := 0
 	for n, edges := range g.out {
@@ -110,13 +111,13 @@ func (g *graph) onCircle(left []bool) int {
 	return at
 }
 
-// step is a node of a circle and the reason for which it stands before the next one.
+// step is a node of a cycle and the reason for which it precedes the next one.
 type step struct {
 	node int
 	why  string
 }
 
-// shortest is the operations on the shortest circle through a node that is on one.
+// shortest is the operations on the shortest cycle through a node that is on one.
 func (g *graph) shortest(start int) []int {
 	came := make([]int, len(g.out)) // from where, one more than the node; 0: not yet
 	for queue := []int{start}; came[start] == 0; queue = queue[1:] {
@@ -127,25 +128,25 @@ func (g *graph) shortest(start int) []int {
 			}
 		}
 	}
-	var circle []int
+	var cycle []int
 	for at, first := start, true; first || at != start; first = false {
 		if at < len(g.ops) { // not a moment
-			circle = append(circle, at)
+			cycle = append(cycle, at)
 		}
 		at = came[at] - 1
 	}
-	slices.Reverse(circle)
-	return circle
+	slices.Reverse(cycle)
+	return cycle
 }
 
-// shrink makes the circle as short as it can be made of its operations: the edges of the
+// shrink makes the cycle as short as it can be made of its operations: the edges of the
 // graph lead to what is next, but a reason holds for all that comes behind that, too.
-func (g *graph) shrink(circle []int) []step {
-	best := g.through(circle[0], circle)
+func (g *graph) shrink(cycle []int) []step {
+	best := g.through(cycle[0], cycle)
 	for shorter := true; shorter; {
 		shorter = false
 		for _, s := range best {
-			if c := g.through(s.node, circle); len(c) < len(best) {
+			if c := g.through(s.node, cycle); len(c) < len(best) {
 				best, shorter = c, true
 			}
 		}
@@ -153,12 +154,12 @@ func (g *graph) shrink(circle []int) []step {
 	return best
 }
 
-// through is the shortest circle, by all that is a reason, of some of the operations of
-// a circle, one of them given.
-func (g *graph) through(start int, circle []int) []step {
+// through is the shortest cycle, by all that is a reason, of some of the operations of
+// a cycle, one of them given.
+func (g *graph) through(start int, cycle []int) []step {
 	came := map[int]step{}
 	for queue := []int{start}; came[start] == (step{}); queue = queue[1:] {
-		for _, to := range circle {
+		for _, to := range cycle {
 			if _, ok := came[to]; ok {
 				continue
 			}
@@ -177,7 +178,8 @@ func (g *graph) through(start int, circle []int) []step {
 	return way
 }
 
-// reason says why an operation stands before another, if one of the graph's reasons does.
+// reason returns the edge of the graph by which an operation precedes another,
+// if there is one.
 func (g *graph) reason(from, to int) string {
 	a, b := g.ops[from], g.ops[to]
 	switch {

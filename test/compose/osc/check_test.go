@@ -16,7 +16,7 @@ func get(client, cluster int, key, value string, mod, start, end int64) *Op {
 	return &Op{Client: client, Cluster: cluster, Keys: map[string]Version{key: {value, mod}}, Start: start, End: end}
 }
 
-// The stories of the paper and of the definition.
+// The examples of the paper and of the definition.
 var stories = []struct {
 	name string
 	ops  []*Op
@@ -102,8 +102,8 @@ func TestStories(t *testing.T) {
 			require.ErrorContains(t, err, s.says)
 			var v *Violation
 			if errors.As(err, &v) {
-				require.Len(t, v.Why, len(v.Circle))
-				require.False(t, explained(v.Circle), "the operations of the circle suffice")
+				require.Len(t, v.Why, len(v.Cycle))
+				require.False(t, explained(v.Cycle), "the operations of the cycle suffice")
 			}
 		})
 	}

@@ -74,14 +74,14 @@ func giveTimes(t *rapid.T, ops []*Op, end int64) {
 	}
 }
 
-// What a sequential execution explains is accepted.
+// Histories of sequential executions are accepted.
 func TestExecutionsAreAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		require.NoError(t, Check(execution(t, 40)))
 	})
 }
 
-// Whatever is done to a small history, the graph and the definition agree.
+// For any change of a small history, the graph and the definition agree.
 func TestGraphIsTheDefinition(t *testing.T) {
 	refused, accepted := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -135,7 +135,8 @@ func change(t *rapid.T, ops []*Op) {
 	}
 }
 
-// A long history with one stale read in it: it is found, quickly, and told in few words.
+// A long history with one stale read in it: it is found quickly, and reported
+// as a short cycle.
 func TestLongHistory(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const clusters, keys, n = 3, 5, 100_000
@@ -158,13 +159,13 @@ func TestLongHistory(t *testing.T) {
 	require.NoError(t, Check(ops))
 	require.Less(t, time.Since(begun), 10*time.Second)
 
-	at := n / 2 // a read that shows what is long gone, though its client knows better
+	at := n / 2 // a read of an old version, after its client has seen a later one
 	for ops[at].Update || ops[at].Keys["3"].Mod == 0 {
 		at++
 	}
 	ops[at].Keys["3"] = Version{}
 	var v *Violation
 	require.ErrorAs(t, Check(ops), &v)
-	require.LessOrEqual(t, len(v.Circle), 4, v.Error())
-	require.Contains(t, v.Circle, ops[at])
+	require.LessOrEqual(t, len(v.Cycle), 4, v.Error())
+	require.Contains(t, v.Cycle, ops[at])
 }

@@ -21,8 +21,8 @@ type graph struct {
 
 func (g *graph) add(from, to int) { g.out[from] = append(g.out[from], to) }
 
-// build makes the graph of a history that was resolved. An error says what was read or
-// written that can't have been.
+// build makes the graph of a history that was resolved. An error names an
+// impossible read or write.
 func build(ops []*Op) (*graph, error) {
 	g := &graph{ops: ops, out: make([][]int, len(ops))}
 	if err := g.versions(); err != nil {

@@ -22,9 +22,9 @@ type Op struct {
 	Revision int64
 	// Start is when it was sent, End when the answer came, on one clock for all.
 	Start, End int64
-	// Failed says that there was no answer that tells what happened.
+	// Failed marks an operation without an answer that determines its outcome.
 	Failed bool
-	// Refused says of an update that failed that, so the answer, it did not happen.
+	// Refused marks a failed update that, by its answer, did not take effect.
 	Refused bool
 }
 
@@ -34,7 +34,7 @@ type Version struct {
 	Mod   int64 // the revision of the update that wrote it; not used in an update
 }
 
-// never is the end of an operation that nobody knows to have ended.
+// never is the end of an operation without a known end.
 const never = math.MaxInt64
 
 func (o *Op) String() string {
@@ -122,10 +122,10 @@ func (t Told) Add(key, value string, revision int64) {
 	t[key][value] = revision
 }
 
-// Resolve completes a history with what each cluster tells of itself. The operations
-// that remain are those that happened. An error says that a cluster and a client
-// contradict each other: an acknowledged update that is not there, or at another
-// revision, or in part, or one that is there and was refused.
+// Resolve completes a history by each cluster's own. The remaining operations
+// are those that took effect. An error says that a cluster and a client
+// contradict each other: an acknowledged update that is not there, or at
+// another revision, or in part, or one that is there and was refused.
 func Resolve(ops []*Op, clusters []Told) ([]*Op, error) {
 	var resolved []*Op
 	for _, o := range ops {

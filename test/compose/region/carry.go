@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// packet is one on its way.
+// packet is a packet in flight.
 type packet struct {
 	due    time.Time
 	bytes  []byte
 	buffer *[]byte
 }
 
-// onTheWay bounds the packets of one direction; a window of TCP is far less.
+// onTheWay bounds the packets in flight in one direction; a window of TCP is
+// far less.
 const onTheWay = 1 << 16
 
 // carry begins to move packets between the regions, until ctx ends and the devices are
@@ -52,7 +53,7 @@ func collect(device *os.File, ways []chan packet, buffers *sync.Pool, oneWay tim
 		}
 		select {
 		case ways[to] <- p:
-		default: // lost, as on a wire that can't take more
+		default: // dropped, as by a full queue
 			buffers.Put(buffer)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotPermitted says that there can't be regions here.
+// ErrNotPermitted is returned where regions can't be made.
 var ErrNotPermitted = errors.New("regions need root (CAP_SYS_ADMIN, CAP_NET_ADMIN) and /dev/net/tun")
 
-// World is some regions and the ways between them.
+// World is some regions and the links between them.
 type World struct {
 	Regions []*Region
 	stop    context.CancelFunc
@@ -23,7 +23,7 @@ type World struct {
 
 // Region is one network namespace.
 type Region struct {
-	Addr string // its address, for all who are in it
+	Addr string // its address, from within
 
 	namespace *os.File
 	device    *os.File
@@ -46,7 +46,7 @@ func New(regions int, oneWay time.Duration) (*World, error) {
 	return w, nil
 }
 
-// Close cuts all ways. The namespaces go when the last process in them has ended.
+// Close cuts all links. The namespaces end with the last process in them.
 func (w *World) Close() {
 	w.stop()
 	for _, r := range w.Regions {
@@ -71,8 +71,9 @@ func (r *Region) Dial(ctx context.Context, addr string) (conn net.Conn, err erro
 	return conn, err
 }
 
-// inside takes a thread elsewhere, runs f on it and brings it back.
-func inside(elsewhere, f func() error) error {
+// inside moves a thread into another namespace by enter, runs f on it and moves
+// it back.
+func inside(enter, f func() error) error {
 	runtime.LockOSThread()
 	here, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
 	if err != nil {
@@ -80,7 +81,7 @@ func inside(elsewhere, f func() error) error {
 		return fmt.Errorf("opening the network namespace: %w", err)
 	}
 	defer here.Close()
-	if err := elsewhere(); err != nil {
+	if err := enter(); err != nil {
 		runtime.UnlockOSThread()
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 			err = fmt.Errorf("%w: %w", ErrNotPermitted, err)

@@ -88,8 +88,8 @@ func TestBulkDataArrivesInOrder(t *testing.T) {
 	require.True(t, bytes.Equal(sent, got))
 }
 
-// A region has nothing but its own: neither do others see it, nor does it see them but
-// over the way; and this program is where it was.
+// A region is isolated: regions reach each other only over their link; and this
+// program stays in its own namespace.
 func TestRegionsAreApart(t *testing.T) {
 	w := world(t, time.Millisecond)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -35,7 +35,7 @@ func (b *barrier) Enter(ctx context.Context) error {
 		return fmt.Errorf("counting at the barrier: %w", err)
 	}
 	if here.Count < int64(b.threshold) {
-		// Whoever completes the barrier does so after this count.
+		// The barrier is completed after this count.
 		return b.wait(ctx, b.root+readyKey, here.Header.Revision+1, clientv3.WithFilterDelete())
 	}
 	b.tally.Calls.Add(1)

@@ -19,7 +19,8 @@ type counter struct {
 
 func (k *Kit) Counter() recipe.Counter { return &counter{Kit: k, key: k.root + counterKey} }
 
-// Increment is figure 5 (top): read, add, write if nobody wrote meanwhile, or again.
+// Increment is figure 5 (top): read, add, write if there was no other write
+// meanwhile, or retry.
 func (c *counter) Increment(ctx context.Context) (int64, error) {
 	for {
 		n, rev, err := c.read(ctx)
