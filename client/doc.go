@@ -23,8 +23,8 @@
 //
 // # What a session guarantees
 //
-//  1. Requests take effect in the order in which they were sent, whichever keys
-//     they touch, whether or not anything waits for the answers.
+//  1. Requests take effect in the order in which they were sent, over all keys,
+//     whether or not anything waits for the answers.
 //  2. A read reflects all that the session has sent before it (except at the
 //     level Fast). The events of ordered watches come in the order of their
 //     revisions, and are in their Feed before the answer to any later read that

@@ -142,8 +142,7 @@ func ExampleSession_PutAsync() {
 	// Output: 3 <nil>
 }
 
-// A token carries what one session has seen to another, whichever member that one
-// talks to.
+// A token carries what one session has seen to another, also at another member.
 func ExampleSession_Token() {
 	ctx := context.Background()
 	c := connect()
@@ -154,7 +153,7 @@ func ExampleSession_Token() {
 	if _, err := writer.Put(ctx, "/config", "v2"); err != nil {
 		log.Fatal(err)
 	}
-	token := writer.Token() // travels over whatever the two have between them
+	token := writer.Token() // passed on by the application
 	reader.See(token)
 	r, err := reader.Get(ctx, "/config")
 	if err != nil {
@@ -185,7 +184,8 @@ func ExampleReader_At() {
 	// Output: ann ann
 }
 
-// A watch shows everything behind its opening, once, whatever happens to connections.
+// A watch shows everything behind its opening, once, also over broken
+// connections.
 func ExampleReader_Watch() {
 	ctx := context.Background()
 	c := connect()

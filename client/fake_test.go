@@ -356,4 +356,4 @@ func (f *fake) sendAll(g stoapb.Sessions_OpenServer, s *fakeSession, st *fakeStr
 	}
 }
 
-var statusAborted = status.Error(codes.Aborted, "opened elsewhere")
+var statusAborted = status.Error(codes.Aborted, "opened by another client")

@@ -56,8 +56,8 @@ func Root(name string) string {
 	return found[1]
 }
 
-// SourceAt returns the program of a recipe with its keys elsewhere. The root must begin
-// with a slash, and end in one if the recipe's own does.
+// SourceAt returns the program of a recipe with its keys below another root.
+// The root must begin with a slash, and end in one if the recipe's own does.
 func SourceAt(name, root string) (string, error) {
 	source, own := Source(name), Root(name)
 	switch {

@@ -134,7 +134,7 @@ func TestAlgorithmDrawn(t *testing.T) {
 			}
 			require.Equal(t, len(d.under), d.a.outstanding)
 			require.Equal(t, len(d.waiting), d.a.waiting)
-			require.False(t, len(d.waiting) > 0 && len(d.under) == 0, "somebody waits for nothing")
+			require.False(t, len(d.waiting) > 0 && len(d.under) == 0, "a request waits although none is in flight")
 		}
 		n := 0
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {

@@ -13,11 +13,11 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// Client is one logical client of a composition: all its requests, to whichever
+// Client is one logical client of a composition: all its requests, over all
 // clusters, have one order. It implements clientv3.KV, clientv3.Watcher and
-// clientv3.Lease. New makes one; a zero Client fails every call. All methods may be
-// called by any number of goroutines at once; goroutines that need no common order
-// should have a client each (Fork).
+// clientv3.Lease. New makes one; a zero Client fails every call. All methods
+// may be called by any number of goroutines at once; goroutines that need no
+// common order should have a client each (Fork).
 type Client struct {
 	core    *core
 	shared  *shared
@@ -142,9 +142,9 @@ func (c *Client) Sync(ctx context.Context, cluster string) error {
 	return err
 }
 
-// Synced is this client, in the same order, with reads that are all synced: each shows
-// what was acknowledged to any client before it was sent, whichever cluster it reads. No
-// read is local then.
+// Synced is this client, in the same order, with reads that are all synced:
+// each shows what was acknowledged to any client before it was sent, for any
+// cluster. No read is local then.
 func (c *Client) Synced() *Client {
 	if c.check() != nil {
 		return &Client{}

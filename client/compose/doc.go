@@ -34,12 +34,12 @@
 //     (Stats counts them). Requests within one cluster cost no more than with a
 //     client of that cluster.
 //  3. Asynchronous requests take effect in the order in which they were sent,
-//     whichever clusters they go to. Those to another cluster are held back
-//     until the ones before are answered. A read that lost its place, because
-//     its connection broke and updates sent behind it have taken effect, fails
-//     with [client.ErrOvertaken].
+//     over all clusters. Those to another cluster are held back until the ones
+//     before are answered. A read that lost its place, because its connection
+//     broke and updates sent behind it have taken effect, fails with
+//     [client.ErrOvertaken].
 //  4. Reads of a cluster never go back to an older state than the client has
-//     seen of it, whichever member answers.
+//     seen of it, also when another member answers.
 //  5. Requests to a cluster that is cut off fail, within Config.Timeout, or
 //     almost at once if it refuses connections, with a *[ClusterError] that
 //     names it. Requests to it that were sent before that was known fail too,

@@ -5,7 +5,7 @@
 // of package extensions.
 //
 //	cli, err := client.New(client.Config{            // or etcd's client, or a session
-//		Endpoints: endpoints, ClientID: "worker-7",  // who this is, in every call
+//		Endpoints: endpoints, ClientID: "worker-7",  // the client's name, in every call
 //	})
 //	err = recipes.Register(ctx, cli, "queue")        // once, at the start
 //	q := recipes.NewQueue(cli, "")

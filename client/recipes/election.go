@@ -115,11 +115,11 @@ func (l *Leadership) Resign(ctx context.Context) error {
 func (e *Election) Leader(ctx context.Context) (string, error) {
 	resp, err := e.client.Get(ctx, e.root+"leader")
 	if err != nil {
-		return "", fmt.Errorf("recipes: asking who leads %s: %w", e.root, err)
+		return "", fmt.Errorf("recipes: reading the leader of %s: %w", e.root, err)
 	}
 	kv := one(resp)
 	if kv == nil {
-		return "", fmt.Errorf("recipes: asking who leads %s: %w", e.root, ErrNoLeader)
+		return "", fmt.Errorf("recipes: reading the leader of %s: %w", e.root, ErrNoLeader)
 	}
 	name := string(kv.Value)
 	if dash := strings.LastIndexByte(name, '-'); dash >= 0 {

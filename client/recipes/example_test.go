@@ -87,12 +87,12 @@ func ExampleCounter() {
 	fmt.Println(visits.Add(ctx, 10))
 	fmt.Println(visits.Value(ctx))
 
-	stranger, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: "stranger"})
+	foreign, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: "another"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer stranger.Close()
-	_, err = recipes.NewCounter(stranger, "", "visits").Add(ctx, 1)
+	defer foreign.Close()
+	_, err = recipes.NewCounter(foreign, "", "visits").Add(ctx, 1)
 	fmt.Println(errors.Is(err, recipes.ErrUnhandled))
 	// Output:
 	// 1 <nil>

@@ -17,7 +17,7 @@ func TestBenchUnary(t *testing.T) {
 	env := []string{"STOACTL_ENDPOINTS=" + addr}
 	code, out, errs := call("", env, strings.Fields("bench --unary --clients 2 --depth 3 --duration 200ms -w json")...)
 	require.Zero(t, code, errs)
-	require.Empty(t, errs, "no progress where nobody looks")
+	require.Empty(t, errs, "no progress without a terminal")
 	var results []benchResult
 	require.NoError(t, json.Unmarshal([]byte(out), &results))
 	require.Len(t, results, 2)

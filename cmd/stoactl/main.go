@@ -97,7 +97,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.ca, "cacert", "", "verify servers with this CA bundle")
 	f.StringVar(&o.user, "user", "", "username[:password]")
 	f.StringVar(&o.password, "password", "", "password, if --user has none")
-	f.StringVar(&o.client, "client-id", "", "who asks, for extensions (stoa only)")
+	f.StringVar(&o.client, "client-id", "", "the client's name, for extensions (stoa only)")
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(), a.leaseCommand(),
 		a.endpointCommand(), a.memberCommand(), a.partitionCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())

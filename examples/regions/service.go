@@ -24,7 +24,7 @@ type service struct {
 //	GET, PUT /global/KEY     configuration of all regions
 //	GET, PUT /config/KEY     configuration of this region
 //	GET /regions/REGION/KEY  that of any region
-//	GET /live                who is live in all regions
+//	GET /live                live processes of all regions
 //	GET /changes             what has changed since the process started, in order
 //	GET /stats               how many requests were made and how many syncs they took
 func (s *service) handler() http.Handler {

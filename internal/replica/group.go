@@ -197,7 +197,7 @@ func (g *group) work() {
 	g.r.tellClosed(moved)
 }
 
-// turn does something in Raft's half, and then what follows from it elsewhere.
+// turn runs fn in Raft's half, and then its effects.
 func (g *group) turn(do func()) {
 	g.raft.Lock()
 	g.finish(do)

@@ -194,13 +194,13 @@ func (g *group) stampBatch(writes []*Write) {
 	}
 }
 
-// nobody is the owner of an entry that is no group's batch.
-const nobody = -1
+// noGroup is the owner of an entry that is no group's batch.
+const noGroup = -1
 
 // stamp stamps an entry and queues it in each of its partitions: as a local one, if
 // it is a batch of its only partition, else as a rendezvous.
 func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
-	local := home != nobody && parts.Len() == 1
+	local := home != noGroup && parts.Len() == 1
 	if !local {
 		e.Parts = parts
 	}
@@ -333,7 +333,7 @@ func (r *Replica) submitMulti(w *Write) {
 	r.limit(w)
 	writes := []*Write{w}
 	e := command.Entry{Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
-	if r.stamp(w.Parts, &e, writes, nobody) != nil {
+	if r.stamp(w.Parts, &e, writes, noGroup) != nil {
 		r.resubmit(writes)
 	}
 }

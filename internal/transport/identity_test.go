@@ -27,11 +27,11 @@ import (
 func TestPeerOfAnotherClusterIsRefused(t *testing.T) {
 	a := start(t, setup{id: 1})
 	require.NoError(t, a.UpdatePeer(2, []string{"http://127.0.0.1:1"}))
-	stranger := start(t, setup{id: 2, cluster: 0xbad, peers: map[uint64]string{1: "http://" + a.addr}})
-	for _, s := range []*server{a, stranger} {
+	foreign := start(t, setup{id: 2, cluster: 0xbad, peers: map[uint64]string{1: "http://" + a.addr}})
+	for _, s := range []*server{a, foreign} {
 		s.awaitLog(t, "server 2 belongs to cluster bad, server 1 belongs to cluster c1")
 	}
-	require.False(t, stranger.Connected(1))
+	require.False(t, foreign.Connected(1))
 }
 
 func TestSecondServerWithOneIDIsRefused(t *testing.T) {

@@ -62,8 +62,8 @@ func (h *Hub) openReady() {
 // Hasten opens the watchers that wait until all partitions show the revision
 // that the server has reached. A watcher from "now" on then begins after the
 // revision that all partitions show, and may repeat events that its client
-// knows from elsewhere. It is for a server that is partitioned from its leader,
-// where they might wait for long.
+// knows from another server. It is for a server that is partitioned from its
+// leader, where they might wait for long.
 func (s *Stream) Hasten() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()

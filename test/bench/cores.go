@@ -35,9 +35,9 @@ func (e engine) String() string {
 // moreCores are those that the model speaks of.
 var moreCores = []int{1, 2, 4, 8, 16, 32, 64}
 
-// serialSections are the goroutines of which a server has one, whatever its number of
-// partitions: an operation's time in one of them bounds what any number of cores can
-// do. A partition's own loop is one of P.
+// serialSections are the goroutines of which a server has one, for any number
+// of partitions: an operation's time in one of them bounds what any number of
+// cores can do. A partition's own loop is one of P.
 var serialSections = []struct{ name, function string }{
 	{"writing the log", "node.(*disk).run"},
 	{"flushing to the file", "node.(*Node).flushLoop"},

@@ -22,10 +22,10 @@ import (
 // goBench is a package's Go benchmarks, built once.
 type goBench struct {
 	binary, dir string
-	temp        string // where it puts temporary files; "": where everybody does
+	temp        string // where it puts temporary files; "": the system's default
 }
 
-// in is the same, with temporary files elsewhere.
+// in is the same, with another directory for temporary files.
 func (g *goBench) in(temp string) *goBench { return &goBench{binary: g.binary, dir: g.dir, temp: temp} }
 
 // buildBench builds the test binary of a package into a directory.

@@ -32,7 +32,7 @@ func TestReadersAreJudgedUntilTheMachineIsSaturated(t *testing.T) {
 	require.False(t, got[1].missed)
 	require.Equal(t, "1.08x at 200 puts/s", got[1].measured)
 
-	// What the servers add is seen whatever the machine adds.
+	// The servers' share is measured independently of the machine's.
 	got = isolationGoals(l, append(all, at(400, 260, 130, 0.8)))
 	require.False(t, got[0].missed)
 	require.True(t, got[1].missed)

@@ -41,7 +41,7 @@ func measureIsolation(p *plan) (s section, err error) {
 		{Title: "p99", X: "puts/s of the writers", Y: "p99 of the reader, ms"},
 	}
 	s.rows = [][]string{{"reader", "puts/s beside", "of their most", "p50", "p99", "machine's CPU in use", "p50 to alone", "p99 to alone",
-		"p50 to alone, writers elsewhere", "p50 to that with writers elsewhere", "goal"}}
+		"p50 to alone, writers on another cluster", "p50 to that with writers on another cluster", "goal"}}
 	for _, on := range []func(*plan, int, func(lonely) error) error{onStoa, onOthers} {
 		err := on(p, nodes, func(l lonely) error {
 			got, err := p.isolate(l)

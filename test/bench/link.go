@@ -289,7 +289,7 @@ func (s *stream) take(message func([]byte) error) error {
 			break
 		}
 		if rest[0] != 0 {
-			return errors.New("a compressed message, which nobody asked for")
+			return errors.New("an unrequested compressed message")
 		}
 		if err := message(rest[prefix : prefix+n]); err != nil {
 			return err

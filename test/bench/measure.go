@@ -19,7 +19,7 @@ type sample struct {
 	p50  time.Duration
 	p99  time.Duration
 	load time.Duration // CPU of the load generator, per operation
-	busy float64       // part of the machine's CPU time that anybody used
+	busy float64       // part of the machine's CPU time in use
 }
 
 // cell is one line of the report.

@@ -63,7 +63,7 @@ type arena struct {
 	etcd   *bench // unary calls
 	stoa   *bench
 	zk     *process.Cluster // nil if there is no java
-	empty  *process.Cluster // one server, whatever nodes is
+	empty  *process.Cluster // one server, for any number of nodes
 	leader string           // the address of stoa's leader
 }
 

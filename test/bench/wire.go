@@ -102,7 +102,7 @@ func (w *wire) greet(address, path string) error {
 			if err := w.out.Flush(); err != nil {
 				return err
 			}
-			for len(w.open) > 0 { // whatever it answers to a request without a key
+			for len(w.open) > 0 { // the answer to a request without a key doesn't matter
 				if _, err := w.next(); err != nil {
 					return err
 				}

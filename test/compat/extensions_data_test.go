@@ -69,10 +69,10 @@ func TestRecipesRegisteredByMany(t *testing.T) {
 			}
 			return nil
 		})
-		stranger := recipes.NewCounter(e.cli, root, "")
-		_, err := stranger.Add(e.ctx, 1)
+		foreign := recipes.NewCounter(e.cli, root, "")
+		_, err := foreign.Add(e.ctx, 1)
 		require.ErrorIs(t, err, recipes.ErrUnhandled)
-		n, err := stranger.Value(e.ctx)
+		n, err := foreign.Value(e.ctx)
 		require.NoError(t, err)
 		require.EqualValues(t, 3*len(clients), n)
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-const swallowTimeout = 2 * time.Second
+const dropTimeout = 2 * time.Second
 
 // Requests to a cluster whose packets are dropped fail within Config.Timeout:
 // for all kinds of requests, whether or not the client was connected before,
@@ -28,10 +28,10 @@ func TestTimeoutIsKept(t *testing.T) {
 			defer group.Wait()
 			for _, members := range []int{1, 3} {
 				for _, k := range []compose.Kind{compose.Auto, kind} {
-					for name, calls := range swallowed {
+					for name, calls := range dropped {
 						of := compose.Cluster{Endpoints: urls(all[1].voters[:members]), Kind: k}
 						group.Go(func() {
-							if err := calls.swallow(soon(t), urls(all[0].voters), of); err != nil {
+							if err := calls.dropPackets(soon(t), urls(all[0].voters), of); err != nil {
 								t.Errorf("%s, %d members, kind %d: %v", name, members, k, err)
 							}
 						})
@@ -42,14 +42,14 @@ func TestTimeoutIsKept(t *testing.T) {
 	}
 }
 
-// swallow makes the calls to a cluster while its packets are dropped.
-func (s *swallowing) swallow(ctx context.Context, here []string, there compose.Cluster) error {
+// dropPackets makes the calls to a cluster while its packets are dropped.
+func (s *dropping) dropPackets(ctx context.Context, here []string, there compose.Cluster) error {
 	h := &hole{}
 	there.DialOptions = []grpc.DialOption{grpc.WithContextDialer(h.dial)}
 	c, err := compose.New(compose.Config{
 		Clusters: map[string]compose.Cluster{"c0": {Endpoints: here}, "c1": there},
 		Routes:   []compose.Route{{Prefix: prefix(0), Cluster: "c0"}, {Prefix: prefix(1), Cluster: "c1"}},
-		Timeout:  swallowTimeout,
+		Timeout:  dropTimeout,
 	})
 	if err != nil {
 		return err
@@ -73,9 +73,9 @@ func (s *swallowing) swallow(ctx context.Context, here []string, there compose.C
 		switch {
 		case !errors.As(err, &named) || named.Cluster != "c1":
 			return fmt.Errorf("call %d: %v", i, err)
-		case took > swallowTimeout*5/4:
+		case took > dropTimeout*5/4:
 			return fmt.Errorf("call %d has taken %v (%w)", i, took, err)
-		case i == 0 && s.connected && took < swallowTimeout*3/4:
+		case i == 0 && s.connected && took < dropTimeout*3/4:
 			return fmt.Errorf("call %d was given up after %v (%w)", i, took, err)
 		}
 	}
@@ -101,15 +101,15 @@ func getHere(ctx context.Context, c *compose.Client) error {
 
 func nothing(context.Context, *compose.Client) error { return nil }
 
-// swallowing is calls that are made one after the other, and one before. The
+// dropping is calls that are made one after the other, and one before. The
 // cluster answers until then, if the client is to be connected to it.
-type swallowing struct {
+type dropping struct {
 	connected bool
 	before    call
 	calls     []call
 }
 
-var swallowed = map[string]*swallowing{
+var dropped = map[string]*dropping{
 	"put":         {true, nothing, []call{putThere, putThere, getThere}},
 	"local read":  {true, getThere, []call{getThere, getThere}},
 	"read behind": {true, getHere, []call{getThere, putThere}},
@@ -156,14 +156,14 @@ func (h *hole) open() {
 	h.mu.Unlock()
 }
 
-func (h *hole) swallows() bool {
+func (h *hole) drops() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.opened
 }
 
 func (h *hole) dial(ctx context.Context, addr string) (net.Conn, error) {
-	if h.swallows() {
+	if h.drops() {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -181,7 +181,7 @@ type leak struct {
 }
 
 func (l *leak) Write(b []byte) (int, error) {
-	if l.h.swallows() {
+	if l.h.drops() {
 		return len(b), nil
 	}
 	return l.Conn.Write(b)
@@ -190,7 +190,7 @@ func (l *leak) Write(b []byte) (int, error) {
 func (l *leak) Read(b []byte) (int, error) {
 	for {
 		n, err := l.Conn.Read(b)
-		if err != nil || !l.h.swallows() {
+		if err != nil || !l.h.drops() {
 			return n, err
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	opGetAll               // all keys, by one Range over all partitions
 	opPut                  // one key
 	opSwap                 // one key, if it is as the client last saw it
-	opMulti                // several keys at once, whatever they are
+	opMulti                // several keys at once, without a condition
 	opMove                 // deletes one key and writes another, if both are as last seen
 )
 

@@ -51,7 +51,7 @@ var sessionMutants = []mutant{
 	{name: "a read doesn't wait for the writes before it", file: "internal/session/read.go", replace: [][2]string{
 		{"if s.writes.count > 0 || r.waiting || r.ready {", "if r.waiting || r.ready {"},
 	}, faults: hurt, says: []string{"STALE"}},
-	{name: "a strict read asks nobody", file: "internal/session/read.go", replace: [][2]string{
+	{name: "a strict read without a confirmation", file: "internal/session/read.go", replace: [][2]string{
 		{"Await(r.strict,", "Await(false,"},
 	}, faults: hurt, says: []string{"STALE: strict"}},
 	{name: "a reply doesn't wait for events", file: "internal/session/session.go", replace: [][2]string{

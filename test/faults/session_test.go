@@ -149,9 +149,9 @@ func (r *rig) live(ctx context.Context, i int, seed uint64) {
 // are over.
 const answerTimeout = time.Minute
 
-// drive sends bursts of requests without waiting for answers, over whatever partitions.
-// It looks at answers in the order of the requests, when many are under way, and when
-// the session has ended.
+// drive sends bursts of requests without waiting for answers, over all
+// partitions. It looks at answers in the order of the requests, when many are
+// under way, and when the session has ended.
 func (r *rig) drive(ctx context.Context, s *stoa.Session, l *life, rnd *rand.Rand) {
 	collect, cancel := context.WithTimeout(context.Background(), *loadTime+answerTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ type Binary struct {
 	ClassPath string
 }
 
-// Root finds the repository, whatever directory the test runs in.
+// Root finds the repository from any directory of it.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -64,7 +64,7 @@ func (w *meeting) meet(ctx context.Context, wait bool) ([]time.Duration, error) 
 		return nil
 	})
 	if err == nil && wait && len(w.kits) > 1 && slices.Max(took) < late {
-		err = errors.New("WRONG: nobody waited for the last one")
+		err = errors.New("WRONG: no participant waited for the last one")
 	}
 	return took, err
 }

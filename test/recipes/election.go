@@ -73,7 +73,7 @@ func (w *electing) lead(ctx context.Context, i int, rec *recorder) error {
 
 func (w *electing) check(context.Context) error {
 	if w.changes.Load() == 0 {
-		return errors.New("nobody was ever elected")
+		return errors.New("no participant was ever elected")
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (k *inMemory) Remove(context.Context) (string, error) {
 	if k.fault != "element stays" || k.removed != 20 {
 		k.items = k.items[1:]
 	}
-	if k.fault == "element of nobody" && k.removed == 20 {
+	if k.fault == "element of no client" && k.removed == 20 {
 		return "c99-000000", nil
 	}
 	return head, nil
@@ -171,7 +171,7 @@ func TestBrokenGuaranteesAreDetected(t *testing.T) {
 		{"counter", "lost increment", "came twice"},
 		{"counter", "value is behind", "the counter stands at"},
 		{"queue", "element stays", "removed twice"},
-		{"queue", "element of nobody", "never added"},
+		{"queue", "element of no client", "never added"},
 		{"barrier", "opens early", "had arrived"},
 		{"election", "two leaders", "while client"},
 	} {

@@ -114,9 +114,9 @@ func (c *cluster) checkErrors(*past) {
 		case errors.Is(o.err, fault.LeaseExists):
 			c.fail("I1", "%s was carried out twice: its lease exists", o)
 		case errors.Is(o.err, fault.LeaseNotFound) && !c.mayBeRevoked(o):
-			c.fail("I5", "%s finds no lease, but nobody has revoked it", o)
+			c.fail("I5", "%s finds no lease, but no client has revoked it", o)
 		case errors.Is(o.err, fault.Compacted) && !c.mayBeCompacted(oldest(o)):
-			c.fail("I2", "%s is told that its revision is compacted; nobody has compacted it", o)
+			c.fail("I2", "%s is told that its revision is compacted; no client has compacted it", o)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (c *cluster) wrote(p *past, o *op, r *revision) bool {
 
 func (c *cluster) attribute(o *op, r *revision) {
 	if r.rev <= o.floor {
-		c.fail("I1", "%s took effect at revision %d, after somebody was shown revision %d", o, r.rev, o.floor)
+		c.fail("I1", "%s took effect at revision %d, after a client was shown revision %d", o, r.rev, o.floor)
 	}
 	r.by, o.effect = o, r.rev
 }

@@ -108,7 +108,7 @@ func (cl *client) send(r request) *op {
 }
 
 var (
-	errDown          = errors.New("nobody listens")
+	errDown          = errors.New("the server is down")
 	errLost          = errors.New("the connection broke")
 	errClientTimeout = errors.New("the client's timeout expired")
 )
@@ -175,7 +175,7 @@ func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 		o.content = bare(m)
 		c.loop.note(uint64(o.rev))
 		if o.strict && o.rev < o.floor {
-			c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", o, o.rev, o.floor)
+			c.fail("I1", "%s is answered at revision %d, after a client was shown revision %d", o, o.rev, o.floor)
 		}
 		if o.reads() && o.life == o.told && o.rev < o.shown {
 			c.fail("I4", "%s is answered at revision %d, after a watch there had announced revision %d", o, o.rev, o.shown)
@@ -183,7 +183,7 @@ func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 		c.see(o.rev)
 	case refused:
 		if r, is := o.req.(*pb.RangeRequest); is && o.strict && errors.Is(err, fault.FutureRevision) && r.Revision <= o.floor {
-			c.fail("I2", "%s calls revision %d a future one, after somebody was shown revision %d", o, r.Revision, o.floor)
+			c.fail("I2", "%s calls revision %d a future one, after a client was shown revision %d", o, r.Revision, o.floor)
 		}
 	case unknown:
 		c.stats.Unknown++

@@ -25,7 +25,7 @@ type evaluation struct {
 	rev     int64 // what is written now has it
 	changes []store.Change
 	old     func(rev int64) state // the state at an earlier revision
-	who     string                // whose request it is, where extensions know
+	who     string                // the client, for extensions
 	// recovered is an extension that has kept to its limits after it had not.
 	recovered string
 }

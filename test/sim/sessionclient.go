@@ -299,7 +299,7 @@ func (cl *sessionClient) reply(w *said) bool {
 	a.ret, s.alive = c.loop.now, a.sent
 	c.loop.note(w.seq, uint64(w.rev))
 	c.loop.printf("session %d hears about %s: revision %d, %v", s.id, a, w.rev, w.err)
-	defer func() { s.seen = max(s.seen, a.token) }() // later reads see it too, whatever became of this request
+	defer func() { s.seen = max(s.seen, a.token) }() // later reads see it too, also if this request fails
 	switch {
 	case a.kind == stoapb.Kind_CLOSE:
 	case a.watching() && w.err == nil:
@@ -333,7 +333,7 @@ func (cl *sessionClient) judge(a *asking, w *said) {
 	case head != w.rev:
 		c.fail("session", "%s is answered with revision %d, and %d in its header", a, w.rev, head)
 	case a.strict && a.rev < a.floor:
-		c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", a, a.rev, a.floor)
+		c.fail("I1", "%s is answered at revision %d, after a client was shown revision %d", a, a.rev, a.floor)
 	case a.level != stoapb.Level_FAST && a.rev < max(s.seen, a.seen, a.token) && (a.reads() || a.sends == 1):
 		c.fail("session", "%s of session %d, which has seen revision %d and asks for %d, is answered at revision %d", a, s.id, max(s.seen, a.seen), a.token, a.rev)
 	}

@@ -69,7 +69,7 @@ func (cl *sessionClient) watchReply(a *asking, rev int64) {
 		cl.unwatch(uint64(r.WatchId))
 	case *pb.WatchProgressRequest:
 		if rev < max(a.floor, a.seen) {
-			c.fail("I1", "%s is answered at revision %d, after somebody was shown revision %d", a, rev, max(a.floor, a.seen))
+			c.fail("I1", "%s is answered at revision %d, after a client was shown revision %d", a, rev, max(a.floor, a.seen))
 		}
 		s.shown, s.seen = max(s.shown, rev), max(s.seen, rev)
 		c.see(rev)

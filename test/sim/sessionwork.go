@@ -121,7 +121,7 @@ func (c *cluster) consume() []*asking {
 	return all
 }
 
-// causally reads one key, at whatever the session has been told.
+// causally reads one key, at the revision that the session has been told.
 func (c *cluster) causally() *asking {
 	return &asking{op: &op{req: &pb.RangeRequest{Key: c.single()}}, kind: stoapb.Kind_RANGE, level: stoapb.Level_CAUSAL}
 }

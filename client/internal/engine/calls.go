@@ -123,7 +123,7 @@ func (s *Session) marshalled(m proto.Message, level Level, to answerable) reques
 	case *pb.TxnRequest:
 		r.kind = stoapb.Kind_TXN
 		if s.resolve(m) {
-			r.level = Strict // it writes: its reply is seen, whatever the level of reads
+			r.level = Strict // it writes: its reply counts as seen at any level of reads
 		}
 	}
 	r.body, r.refused = proto.Marshal(m)

@@ -25,7 +25,7 @@ var (
 	// ErrSessionClosed: Close was called, of the session or its client.
 	ErrSessionClosed = errors.New("client: the session is closed")
 	// ErrSessionTaken: another client has resumed the session.
-	ErrSessionTaken = errors.New("client: the session is used elsewhere")
+	ErrSessionTaken = errors.New("client: the session was resumed by another client")
 	// ErrOvertaken: a read, or the opening of a watch, was in flight when the
 	// connection broke. Updates that the session had sent behind it have taken
 	// effect, so it can't be answered in its place any more. The read had no

@@ -14,8 +14,8 @@
 //
 //  1. Next(Append(list, g, m)) yields g and a message that proto.Equal calls equal
 //     to m, down to which fields are present.
-//  2. Next never panics and never allocates much more than a constant factor
-//     of its input, whatever the input.
+//  2. Next never panics and never allocates much more than a constant factor of
+//     any input.
 //
 // A batch of messages is a list of byte strings. Per message a head,
 //

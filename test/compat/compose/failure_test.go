@@ -108,7 +108,7 @@ func TestLosingTheNearMember(t *testing.T) {
 		read := func(what string) {
 			var since time.Time
 			for limit := time.Now().Add(20 * time.Second); since.IsZero() || time.Since(since) < time.Second; reads++ {
-				require.True(t, time.Now().Before(limit), "nobody serves %s", what)
+				require.True(t, time.Now().Before(limit), "no member serves %s", what)
 				got, err := c.Get(e.ctx, "/us/n")
 				if err != nil || len(got.Kvs) == 0 {
 					since = time.Time{}

@@ -10,8 +10,8 @@
 // same errors with the same texts. With several partitions revisions may have
 // gaps, and only that difference is allowed: a table pairs each of etcd's
 // revisions with the one that the other server gave to the same write, requests
-// are translated forth by it and answers back, and whatever then differs is a
-// difference.
+// are translated forth by it and answers back, and everything that then differs
+// is a difference.
 //
 // A workload is either a script, written for the corners that one thinks of, or drawn
 // by rapid, for those that one does not. A sequence that differs is shrunk on fresh

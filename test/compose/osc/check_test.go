@@ -63,7 +63,7 @@ var stories = []struct {
 		put(1, 1, "x", "5", 2, 0, 25), put(2, 2, "y", "6", 2, 20, 30),
 		get(3, 2, "y", "6", 2, 40, 60), get(3, 1, "x", "", 0, 40, 60),
 	}},
-	{name: "nobody reads what is written later", says: "INCONSISTENT", ops: []*Op{
+	{name: "no read of a later write", says: "INCONSISTENT", ops: []*Op{
 		get(2, 1, "x", "5", 2, 0, 10), put(1, 1, "x", "5", 2, 20, 30),
 	}},
 	{name: "a read of two keys is of one state", says: "INCONSISTENT", ops: []*Op{

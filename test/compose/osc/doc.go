@@ -11,8 +11,8 @@
 //
 //  1. it is legal: within each cluster updates come in the order of their revisions, and
 //     a read shows, for each of its keys, the last update before it;
-//  2. each client's operations stand in the order in which the client sent them,
-//     whichever clusters they went to;
+//  2. each client's operations stand in the order in which the client sent
+//     them, over all clusters;
 //  3. what was answered before an update was sent stands before that update. So updates
 //     are linearizable, over all clusters; reads may be as stale as they like.
 //

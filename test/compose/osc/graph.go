@@ -83,7 +83,7 @@ func (g *graph) readFrom(read int, key string, v Version, updates []int) error {
 	if v.Mod != 0 {
 		at, ok := slices.BinarySearchFunc(updates, v.Mod, func(u int, rev int64) int { return cmp.Compare(g.ops[u].Revision, rev) })
 		if !ok {
-			return fmt.Errorf("NOWHERE: %v: nobody wrote %s at revision %d", g.ops[read], key, v.Mod)
+			return fmt.Errorf("NOWHERE: %v: no update wrote %s at revision %d", g.ops[read], key, v.Mod)
 		}
 		if wrote := g.ops[updates[at]]; wrote.Keys[key].Value != v.Value {
 			return fmt.Errorf("ANOTHER: %v: that revision is %v", g.ops[read], wrote)

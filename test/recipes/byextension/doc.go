@@ -20,7 +20,7 @@
 //	Watch /barrier/enter/ID         makes /barrier/here/ID; if so many are here, makes
 //	                                /barrier/ready and answers at once, otherwise waits
 //	                                for /barrier/ready (block). The first event of the
-//	                                watch, a PUT of whatever key, lets ID through.
+//	                                watch, a PUT of any key, lets ID through.
 //	Delete /barrier/ready, /barrier/here/*   closes the barrier again
 //
 // Election (extensions/election.lua)
@@ -29,14 +29,14 @@
 //	                                /election/candidates/ID, tied to the lease (monitor),
 //	                                and waits for the key that is watched,
 //	                                /election/campaign/ID (block, as line E4 of figure 11).
-//	                                If nobody leads, ID leads at once. The first PUT
+//	                                If there is no leader, ID leads at once. The first PUT
 //	                                event of the watch says that ID leads.
 //	Delete /election/candidates/ID  resigns, or gives a candidacy up. In its event (deleted,
 //	                                or expired, of /election/candidates/) the extension
 //	                                removes /election/campaign/ID and, if ID was the
 //	                                leader, lets the candidate with the lowest create
 //	                                revision lead.
-//	/election/leader                ID of the leader, for whoever wants to know; missing
+//	/election/leader                ID of the leader, for readers; missing
 //	                                while there is none. "ID leads" is: put
 //	                                /election/leader ID and create /election/campaign/ID,
 //	                                both tied to its lease.

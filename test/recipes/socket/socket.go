@@ -1,5 +1,5 @@
-// Package socket counts the bytes that a client writes to and reads from its sockets:
-// everything above TCP, whatever protocol it is.
+// Package socket counts the bytes that a client writes to and reads from its
+// sockets: everything above TCP, of any protocol.
 package socket
 
 import (
