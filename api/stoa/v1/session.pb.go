@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Kind is what a request asks for. Its body, and that of its reply, are messages
+// Kind is the kind of a request. Its body, and that of its reply, are messages
 // of etcd's API (package etcdserverpb), marshalled.
 type Kind int32
 
@@ -46,11 +46,11 @@ const (
 	// WatchCancelRequest, WatchResponse with canceled. No event of the watch comes
 	// after the reply. It is no error if there is no such watch.
 	Kind_CANCEL Kind = 6
-	// Without bodies. The reply's revision R says that no event at or below R of
+	// Without bodies. The reply's revision R promises that no event at or below R of
 	// any watch of the session, FAST ones too, is still to come. Without those it is SYNC.
 	Kind_PROGRESS Kind = 7
 	// Without bodies. A strict read of nothing: the reply's revision is at or above
-	// all that was acknowledged to anybody before, and the session has seen it: no event
+	// all that was acknowledged to any client before, and the session has seen it: no event
 	// at or below it of an ordered watch is still to come. One that is sent again may be
 	// answered above later writes of its session.
 	Kind_SYNC Kind = 8
@@ -114,11 +114,11 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_stoa_v1_session_proto_rawDescGZIP(), []int{0}
 }
 
-// Level says what a read must have seen.
+// Level is the consistency level of a read.
 type Level int32
 
 const (
-	// All that was acknowledged to anybody before, and all of this session.
+	// All that was acknowledged to any client before, and all of this session.
 	// A watch: ordered, see below.
 	Level_STRICT Level = 0
 	// All that this session has seen (replies, events, what its ordered watches begin
@@ -127,8 +127,7 @@ const (
 	// A watch: ordered. Events of all ordered watches of a session come in the
 	// order of their revisions.
 	Level_CAUSAL Level = 1
-	// Whatever this server has now: the read doesn't wait for anything, also not
-	// for the session's own writes.
+	// The present state of this server: the read doesn't wait for anything, also not for the session's own writes.
 	// A watch: events come as soon as this server knows them; only those of one
 	// watch are in order among each other, and with replies in none.
 	Level_FAST Level = 2
@@ -175,10 +174,10 @@ func (Level) EnumDescriptor() ([]byte, []int) {
 	return file_stoa_v1_session_proto_rawDescGZIP(), []int{1}
 }
 
-// ClientBatch is what the client has to say at one time. One without requests is
-// a sign of life, and is answered by a batch, which may be empty. The session lasts
-// at least its ttl from when anything was sent that was answered, so a client sends
-// something at least every third of the ttl.
+// ClientBatch is a message of the client. One without requests is a sign of
+// life, and is answered by a batch, which may be empty. The session lasts at
+// least its ttl from when anything was sent that was answered, so a client
+// sends something at least every third of the ttl.
 type ClientBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first message, and only there. Requests may come with it.
@@ -259,8 +258,7 @@ type OpenSession struct {
 	// Of the session as far as the client has seen it, or of another session whose
 	// client has handed it over: causal reads see all that lies at or below.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Who the client is, for extensions. At most 256 bytes. Empty: what the stream's
-	// metadata say (stoa-client-id), as those of a call do; or else anonymous.
+	// The client's name, for extensions. At most 256 bytes. Empty: that of the stream's metadata (stoa-client-id), as for a call; or else anonymous.
 	Client string `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
 	// When a session is taken up again: the watches that it still has, as WATCH
 	// requests with their old numbers, start_revision being what comes after the
@@ -375,8 +373,7 @@ type Request struct {
 	// For reads and watches.
 	Level Level `protobuf:"varint,3,opt,name=level,proto3,enum=stoa.v1.Level" json:"level,omitempty"`
 	// The read sees at least this revision, and so do all later causal reads of the
-	// session, whatever becomes of the request: what another client has seen and told
-	// this one of.
+	// session, even if the request fails: a revision that another client has seen and passed on.
 	Revision      int64  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	Body          []byte `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -448,7 +445,7 @@ func (x *Request) GetBody() []byte {
 	return nil
 }
 
-// ServerBatch is what the server has to say at one time.
+// ServerBatch is a message of the server.
 type ServerBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first message.
@@ -624,11 +621,11 @@ func (x *Opened) GetPartitionMap() *PartitionMap {
 	return nil
 }
 
-// PartitionMap says where keys live. The slot of a key is that of the longest
-// rule that matches it, else the xxhash64 (seed 0) of its placement prefix, modulo
-// the number of slots; the placement prefix of a key is its directory, with the
-// slash, at most two levels deep ("/a/b/" for "/a/b/c/d"), or the key itself when
-// it has no slash behind the first byte.
+// PartitionMap maps keys to partitions. The slot of a key is that of the
+// longest rule that matches it, else the xxhash64 (seed 0) of its placement
+// prefix, modulo the number of slots; the placement prefix of a key is its
+// directory, with the slash, at most two levels deep ("/a/b/" for "/a/b/c/d"),
+// or the key itself when it has no slash behind the first byte.
 type PartitionMap struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Partitions uint32                 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`

@@ -31,34 +31,32 @@ const (
 //
 // What a session promises:
 //
-//  1. Its requests take effect in the order of their numbers, whichever
-//     partitions they touch, whether or not the client waits for replies.
+//  1. Its requests take effect in the order of their numbers, over all
+//     partitions, whether or not the client waits for replies.
 //  2. Replies come in the order of the requests. The events of its ordered
 //     watches come in the order of their revisions, and before the reply to any
 //     later read that reflects them.
 //  3. A write that is sent again after a broken connection takes effect once.
-//  4. Of the writes that were not answered when a leader died or a connection
+//  4. Of the writes that were not answered when a leader failed or a connection
 //     broke, those that took effect are a prefix.
 //
 // A session is a lease: its id is the lease's, keys may be tied to it, and they
-// go when it is closed or lost.
+// are deleted when it is closed or lost.
 type SessionsClient interface {
 	// Open carries one session. The first message of the client has open; the
 	// first of the server has opened. Any member serves any session.
 	//
-	// A stream that ends with Unavailable (the server stops, a leader changed while
-	// writes were under way) says nothing about the requests that were not
-	// answered: the client opens another, on any member, with the same session, and
+	// A stream that ends with Unavailable (the server stops, a leader changed while writes were in flight) leaves the outcome of unanswered requests open: the client opens another, on any member, with the same session, and
 	// sends them again with their numbers, in order, before any new ones. It has
 	// the session's ttl for it. A write that has taken effect is answered as it was
-	// (FailedPrecondition if its result is forgotten); a read is read again, unless
+	// (FailedPrecondition if its result was dropped); a read is read again, unless
 	// writes of the session that were sent behind it have taken effect since (see
 	// OpenSession.sent).
 	//
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
-	// this server; who opened that one goes on).
-	// InvalidArgument says that the client broke the rules below.
+	// this server, which continues the session).
+	// InvalidArgument means that the client broke the rules below.
 	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
 	// has as many as it may.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientBatch, ServerBatch], error)
@@ -94,34 +92,32 @@ type Sessions_OpenClient = grpc.BidiStreamingClient[ClientBatch, ServerBatch]
 //
 // What a session promises:
 //
-//  1. Its requests take effect in the order of their numbers, whichever
-//     partitions they touch, whether or not the client waits for replies.
+//  1. Its requests take effect in the order of their numbers, over all
+//     partitions, whether or not the client waits for replies.
 //  2. Replies come in the order of the requests. The events of its ordered
 //     watches come in the order of their revisions, and before the reply to any
 //     later read that reflects them.
 //  3. A write that is sent again after a broken connection takes effect once.
-//  4. Of the writes that were not answered when a leader died or a connection
+//  4. Of the writes that were not answered when a leader failed or a connection
 //     broke, those that took effect are a prefix.
 //
 // A session is a lease: its id is the lease's, keys may be tied to it, and they
-// go when it is closed or lost.
+// are deleted when it is closed or lost.
 type SessionsServer interface {
 	// Open carries one session. The first message of the client has open; the
 	// first of the server has opened. Any member serves any session.
 	//
-	// A stream that ends with Unavailable (the server stops, a leader changed while
-	// writes were under way) says nothing about the requests that were not
-	// answered: the client opens another, on any member, with the same session, and
+	// A stream that ends with Unavailable (the server stops, a leader changed while writes were in flight) leaves the outcome of unanswered requests open: the client opens another, on any member, with the same session, and
 	// sends them again with their numbers, in order, before any new ones. It has
 	// the session's ttl for it. A write that has taken effect is answered as it was
-	// (FailedPrecondition if its result is forgotten); a read is read again, unless
+	// (FailedPrecondition if its result was dropped); a read is read again, unless
 	// writes of the session that were sent behind it have taken effect since (see
 	// OpenSession.sent).
 	//
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
-	// this server; who opened that one goes on).
-	// InvalidArgument says that the client broke the rules below.
+	// this server, which continues the session).
+	// InvalidArgument means that the client broke the rules below.
 	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
 	// has as many as it may.
 	Open(grpc.BidiStreamingServer[ClientBatch, ServerBatch]) error
