@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Merge brings what several watches have to say into one order. The zero value is
+// Merge merges the events of several watches into one order. The zero value is
 // empty.
 type Merge struct {
 	items  []notice
@@ -15,7 +15,7 @@ type Merge struct {
 	bytes  int
 }
 
-// notice is what one watch says of one revision. One without events ends it.
+// notice has one watch's events of one revision. One without events ends it.
 type notice struct {
 	watch  uint64
 	rev    int64
@@ -23,7 +23,7 @@ type notice struct {
 	end    *pb.WatchResponse
 }
 
-// Bytes is how much is kept, roughly.
+// Bytes is the approximate size of the kept events.
 func (m *Merge) Bytes() int { return m.bytes }
 
 // Add takes events of a watch, which come in order for each of them.
@@ -38,8 +38,8 @@ func (m *Merge) Add(watch uint64, events []*mvccpb.Event) {
 	}
 }
 
-// End takes the last word of a watch that the server ends. It comes after all
-// that has been added.
+// End adds the last response of a watch that the server ends. It comes after
+// all that has been added.
 func (m *Merge) End(watch uint64, r *pb.WatchResponse) {
 	rev := int64(0)
 	for _, n := range m.items {
@@ -62,12 +62,12 @@ func eventBytes(e *mvccpb.Event) int {
 	return 64 + len(e.Kv.Key) + len(e.Kv.Value) + len(e.PrevKv.GetValue())
 }
 
-// Forget drops what a watch that was cancelled has still to say.
+// Forget drops the remaining events of a cancelled watch.
 func (m *Merge) Forget(watch uint64) {
 	m.items = slices.DeleteFunc(m.items, func(n notice) bool { return n.watch == watch })
 }
 
-// First is the revision of what comes next, 0 if there is nothing. Call it after
+// First is the revision of the next events, 0 if there are none. Call it after
 // Pop.
 func (m *Merge) First() int64 {
 	if len(m.items) == 0 {
@@ -76,9 +76,9 @@ func (m *Merge) First() int64 {
 	return m.items[0].rev
 }
 
-// Pop returns what comes next, if that is at or below through: all that one watch
-// says of one revision, and of those that follow, as long as no other watch has
-// anything to say in between.
+// Pop returns the next events, if they are at or below through: all of one
+// watch at one revision, and at the following ones, as long as no other watch
+// has events in between.
 func (m *Merge) Pop(through int64) (watch uint64, r *pb.WatchResponse, ok bool) {
 	if !m.sorted {
 		slices.SortStableFunc(m.items, func(a, b notice) int { return int(min(1, max(-1, a.rev-b.rev))) })
@@ -111,5 +111,5 @@ func (m *Merge) Pop(through int64) (watch uint64, r *pb.WatchResponse, ok bool) 
 	return last.watch, &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: last.rev}, Events: events}, true
 }
 
-// gatherMax bounds the revisions that one response speaks of.
+// gatherMax bounds the revisions of one response.
 const gatherMax = 256

@@ -11,18 +11,18 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// request is what the model's client asks for.
+// request is a request of the model's client.
 type request struct {
 	plan    Plan
 	fast    bool
 	refused bool  // for its form: it has its answer when it comes
 	opens   bool  // a watch, which begins behind the revision of its reply
 	wrote   int   // the session's writes that a read saw
-	since   int64 // what was acknowledged when the request came
+	since   int64 // revision acknowledged when the request came
 }
 
-// model is a server with partitions that take their time. What a session sends
-// through one partition arrives in order.
+// model is a server with delayed partitions. A session's writes through one
+// partition arrive in order.
 type model struct {
 	t *rapid.T
 	s *Session
@@ -42,7 +42,7 @@ type model struct {
 	told      int64   // the highest revision of a reply, as the client counts it
 	tokens    []int64 // of the requests, by number
 	unflushed int
-	moving    int // the writes to come that meet moved keys
+	moving    int // number of later writes whose keys have moved
 }
 
 type sent struct {
@@ -70,7 +70,8 @@ func (m *model) Write(op *Op, parts placement.Set, home int, pred uint64) {
 	m.inboxes[home] = append(m.inboxes[home], sent{op, parts, pred})
 }
 
-// behind tells whether none of the participants has seen a write's predecessor.
+// behind reports whether none of the participants has seen a write's
+// predecessor.
 func (m *model) behind(in sent) bool {
 	for p := range in.parts.Each() {
 		if m.last[p] >= in.pred {
@@ -186,7 +187,7 @@ func (m *model) advance() {
 	m.unflushed = 0
 }
 
-// step is one thing that happens.
+// step is one event.
 func (m *model) step(kind int) {
 	switch kind {
 	case 0, 1: // a partition works
@@ -224,7 +225,7 @@ func (m *model) step(kind int) {
 	}
 }
 
-func (m *model) settle() {
+func (m *model) quiesce() {
 	for range 10_000 {
 		if n, _ := m.s.Waiting(); n == 0 || m.s.Ended() {
 			return
@@ -301,7 +302,7 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 			m.moving = rapid.IntRange(0, 6).Draw(t, "moving") / 5
 			m.advance()
 		}
-		m.settle()
+		m.quiesce()
 		require.False(t, m.s.Ended())
 		checkAll(t, m, ops)
 	})
@@ -353,8 +354,8 @@ func TestWhatSurvivesALossIsAPrefix(t *testing.T) {
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			m.step(rapid.IntRange(0, 6).Draw(t, "kind"))
 		}
-		// A leader dies: some write that was under way is never heard of again, and
-		// none behind it in its partition passes.
+		// A leader fails: a write in flight is lost, and none after it in its
+		// partition passes.
 		for p := range m.inboxes {
 			if len(m.inboxes[p]) > 0 && !m.s.Ended() {
 				lost := m.inboxes[p][0].op
@@ -363,7 +364,7 @@ func TestWhatSurvivesALossIsAPrefix(t *testing.T) {
 			}
 		}
 		ended, replied := m.s.Ended(), len(m.replied)
-		m.settle()
+		m.quiesce()
 		if ended {
 			require.Len(t, m.replied, replied, "nothing is replied to after the loss")
 		}

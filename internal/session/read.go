@@ -1,8 +1,8 @@
 package session
 
 // join makes a read part of the next run. Writes before it have been answered
-// then, and those behind it wait until it has been carried out. A run that has
-// gone on its way takes nobody in: its read point may be older than the read.
+// then, and those after it wait until it has been carried out. A run in flight
+// accepts no more reads: its read point may be older than the read.
 func (s *Session) join(op *Op, plan Plan) bool {
 	r := &s.reads
 	if s.writes.count > 0 || r.waiting || r.ready {
@@ -14,8 +14,8 @@ func (s *Session) join(op *Op, plan Plan) bool {
 	return true
 }
 
-// read sends the run on its way, and carries out what has arrived. It returns
-// whether anything has moved.
+// read issues the run, and carries it out once its read point is reached. It
+// returns whether it made progress.
 func (s *Session) read() bool {
 	r := &s.reads
 	if len(r.ops) == 0 || r.waiting {
@@ -49,7 +49,7 @@ func (s *Session) begin() {
 	s.host.Begin(s.reads.parts)
 }
 
-// readAnew makes the rest of the run, from a read on, go on its way anew.
+// readAnew issues the run again, from a given read on.
 func (s *Session) readAnew(from *Op) {
 	for s.issued > s.head && s.queue[s.issued-1] != from {
 		s.issued--
@@ -58,8 +58,8 @@ func (s *Session) readAnew(from *Op) {
 	s.endRun()
 }
 
-// Reached says that the run which Await was called for can be carried out, or why
-// it never will be. Call Advance after it.
+// Reached reports that the run for which Await was called can be carried out,
+// or the reason why it can't. Call Advance after it.
 func (s *Session) Reached(err error) {
 	s.reads.waiting = false
 	if err == nil {

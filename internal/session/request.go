@@ -11,13 +11,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
-// Request is what an Op asks for, checked for its form, and then the answer. It is
-// what the services that decode and encode and the node that carries out share.
+// Request is the request of an Op, validated, and then its answer. The services
+// that decode and encode share it with the node that carries it out.
 type Request struct {
 	Kind  stoapb.Kind
 	Level stoapb.Level
-	// Body is the marshalled request, Message the same, nil while nobody needs it:
-	// for a put without flags and a get of one key, of which Key is enough.
+	// Body is the marshalled request, Message the same, nil until needed: for a
+	// put without flags and a get of one key, of which Key is enough.
 	Body    []byte
 	Message proto.Message
 	Key     []byte
@@ -44,31 +44,33 @@ func NewItems(n int) []Item {
 	return items
 }
 
-// Sink takes what a session has to say, in order. One goroutine at a time calls it.
+// Sink sends a session's replies and events, in order. One goroutine at a time
+// calls it.
 type Sink interface {
 	Reply(op *Op)
 	// Event hands over events of the watch that request seq created.
 	Event(seq uint64, r *pb.WatchResponse)
-	// Placement hands over where keys live now.
+	// Placement hands over the present partition map.
 	Placement(m *stoapb.PartitionMap)
-	// Bytes is how much waits to be sent.
+	// Bytes is the number of bytes that wait to be sent.
 	Bytes() int
-	// Flush sends it. It may take as long as the client does.
+	// Flush sends them. It blocks while the client doesn't read.
 	Flush() error
 }
 
 // Handle is a session on a server, for the stream that carries it.
 type Handle interface {
-	// Start lets it speak.
+	// Start allows calls of the Sink.
 	Start()
 	// Take takes the requests of one message and the number up to which replies
 	// have been received. It returns when there is room for more.
 	Take(ctx context.Context, items []Item, answered uint64) error
-	// Drain ends it once what it has taken is replied to.
+	// Drain ends it once its accepted requests are replied to.
 	Drain()
-	// Done is closed when it has ended; Err says why, nil if its client closed it.
+	// Done is closed when it has ended; Err is the reason, nil if its client
+	// closed it.
 	Done() <-chan struct{}
 	Err() error
-	// Close says that the stream has ended.
+	// Close reports that the stream has ended.
 	Close()
 }

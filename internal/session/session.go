@@ -2,11 +2,11 @@ package session
 
 import "github.com/stoa-kv/stoa/internal/placement"
 
-// Op is one request on its way.
+// Op is one request of a session.
 type Op struct {
 	Seq   uint64
-	Token int64 // what it and all behind it see includes this revision
-	Bytes int   // that it keeps in memory
+	Token int64 // it and all later reads reflect this revision
+	Bytes int   // kept in memory
 	// Request is the host's.
 	Request any
 
@@ -17,61 +17,63 @@ type Op struct {
 	// as seen, Reflects that the reply shows a state: events of it come first.
 	Revision         int64
 	Unseen, Reflects bool
-	// Opens: a watch that begins when the reply leaves, behind a revision that the host
-	// knows no earlier. Nothing behind it goes on its way before that.
+	// Opens: a watch that begins when the reply leaves, behind a revision that
+	// the host knows no earlier. No later request is issued before that.
 	Opens bool
-	// Err is why there is no other answer.
+	// Err is the error of the request.
 	Err error
 
 	sent  bool // as a write
-	moved bool // it had no effect because its keys are elsewhere
+	moved bool // it had no effect because its keys have moved
 }
 
-// Class is how a request is carried out.
+// Class is the way in which a request is carried out.
 type Class uint8
 
 // The classes.
 const (
 	Write Class = iota // goes through the log
-	Read               // answered from a state, with others before and behind it
+	Read               // answered from a state, together with neighbouring reads
 	Act                // carried out at once, when all before it has been replied to
 	None               // the host has done it, or refused it, while planning
 )
 
-// Plan is how a request is carried out, by what the server knows at the moment.
+// Plan is the way in which a request is carried out, by the server's present
+// state.
 type Plan struct {
 	Class  Class
 	Parts  placement.Set
-	Alone  bool // a write that must not be under way with others
-	Strict bool // a read that sees all that was acknowledged to anybody
+	Alone  bool // a write that must not be in flight with others
+	Strict bool // a read that sees all that was acknowledged to any client
 }
 
 // Host is the server, seen by a session. Its methods are called by Advance, and
 // don't block.
 type Host interface {
 	Plan(op *Op) Plan
-	// Write sends a write on its way, through the log of home, one of the parts, behind
-	// all that went there before. pred is the number of the write before it, if that
-	// hasn't been answered. Session.Wrote says what became of it, later.
+	// Write submits a write through the log of home, one of the parts, after
+	// all earlier ones there. pred is the number of the write before it, if
+	// that hasn't been answered. Session.Wrote reports its outcome later.
 	Write(op *Op, parts placement.Set, home int, pred uint64)
 	// Await waits until parts can be read at revision, and strictly if so asked. It
 	// returns true if they can be now; else Session.Reached is called later.
 	Await(strict bool, parts placement.Set, revision int64) bool
 	// Begin opens a run of reads of parts, which then all see one state.
 	Begin(parts placement.Set)
-	// Read carries out a read. It returns false if where its keys are has changed:
-	// then it is planned anew.
+	// Read carries out a read. It returns false if its keys have moved: then it
+	// is planned anew.
 	Read(op *Op) bool
-	// Act carries out what is neither.
+	// Act carries out requests of other classes.
 	Act(op *Op)
-	// Ready tells whether a reply may leave: if it Reflects a state, when all ordered
-	// events up to its revision have been handed over. If not, Advance is called again
-	// when it may.
+	// Ready reports whether a reply may be sent: if it Reflects a state, when
+	// all ordered events up to its revision have been handed over. If not,
+	// Advance is called again when it may.
 	Ready(op *Op) bool
 	// Reply hands over a reply. It opens the watch that the request Opens, and sets its
 	// Revision.
 	Reply(op *Op)
-	// Full says that what was handed over has to go out before there is more.
+	// Full reports that the replies handed over have to be sent before further
+	// ones.
 	Full() bool
 }
 
@@ -82,7 +84,7 @@ type Session struct {
 	lost bool
 
 	// queue[head:] has not been replied to, in order of numbers; of it,
-	// queue[:issued] is on its way or done.
+	// queue[:issued] is in flight or done.
 	queue        []*Op
 	head, issued int
 	next         uint64
@@ -92,7 +94,7 @@ type Session struct {
 	reads  run
 }
 
-// writes are those under way.
+// writes are those in flight.
 type writes struct {
 	count int
 	home  int    // the partition that all of them pass through
@@ -102,7 +104,7 @@ type writes struct {
 	anew  bool   // one of them has to be planned anew
 }
 
-// run is reads that went on their way together and have not been carried out.
+// run is reads that were issued together and have not been carried out.
 type run struct {
 	ops     []*Op
 	parts   placement.Set
@@ -123,20 +125,20 @@ func (s *Session) Next() uint64 { return s.next }
 // Seen is the highest revision that the session has seen.
 func (s *Session) Seen() int64 { return s.seen }
 
-// Saw notes a revision that the session has seen otherwise, by an event.
+// Saw records a revision that the session has seen by an event.
 func (s *Session) Saw(revision int64) { s.seen = max(s.seen, revision) }
 
-// Waiting is how many requests have no reply yet, and what they keep in memory.
+// Waiting is the number of unanswered requests, and the memory that they keep.
 func (s *Session) Waiting() (requests, bytes int) { return len(s.queue) - s.head, s.bytes }
 
-// Lost ends the session: what is under way may or may not take effect.
+// Lost ends the session: requests in flight may or may not take effect.
 func (s *Session) Lost() { s.lost = true }
 
-// Ended says that the session is lost.
+// Ended reports that the session is lost.
 func (s *Session) Ended() bool { return s.lost }
 
 // Take takes the next request. It may be done already: refused for its form, or
-// answered from whatever this server has. Call Advance after it.
+// answered from this server's present state. Call Advance after it.
 func (s *Session) Take(op *Op) {
 	if s.head > 0 && len(s.queue) == cap(s.queue) {
 		n := copy(s.queue, s.queue[s.head:])
@@ -148,8 +150,8 @@ func (s *Session) Take(op *Op) {
 	s.bytes += op.Bytes
 }
 
-// Advance does all that can be done. It returns true if the host is full: there is
-// more to do once what was handed over has gone out.
+// Advance does everything that is possible now. It returns true if the host is
+// full: there is more to do once its replies have been sent.
 func (s *Session) Advance() (more bool) {
 	for !s.lost {
 		s.issue()
@@ -165,7 +167,7 @@ func (s *Session) Advance() (more bool) {
 	return false
 }
 
-// issue sends on their way the requests that may go.
+// issue issues the requests that may be in flight now.
 func (s *Session) issue() {
 	for s.issued < len(s.queue) && !s.writes.anew && !s.opening() {
 		op := s.queue[s.issued]
@@ -177,7 +179,7 @@ func (s *Session) issue() {
 	}
 }
 
-// opening tells whether a watch is about to be opened.
+// opening reports whether a watch is about to be opened.
 func (s *Session) opening() bool { return s.issued > s.head && s.queue[s.issued-1].Opens }
 
 func (s *Session) send(op *Op) bool {
@@ -201,14 +203,14 @@ func (s *Session) send(op *Op) bool {
 	}
 }
 
-// actable tells whether the next request was only waiting for the replies to
+// actable reports whether the next request was only waiting for the replies to
 // those before it.
 func (s *Session) actable() bool {
 	return s.issued == s.head && s.issued < len(s.queue) && s.writes.count == 0 && len(s.reads.ops) == 0 && !s.queue[s.issued].Done
 }
 
-// reply hands over the replies that may leave. It returns whether a watch has been
-// opened: then what is behind it may go.
+// reply hands over the replies that may be sent. It returns whether a watch has
+// been opened: then the requests after it may be issued.
 func (s *Session) reply() (opened bool) {
 	for s.head < s.issued && s.queue[s.head].Done && !s.host.Full() {
 		op := s.queue[s.head]

@@ -2,22 +2,22 @@ package session
 
 import "github.com/stoa-kv/stoa/internal/placement"
 
-// Outcome is what became of a write.
+// Outcome is the outcome of a write.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Answered Outcome = iota // there is a reply, be it an error
-	Moved                   // it had no effect: its keys are elsewhere
+	Moved                   // it had no effect: its keys have moved
 	Gap                     // it had no effect: the one before it had none
 	Unknown                 // it may or may not have taken effect
 )
 
-// write sends a write on its way. Those that are under way together have a home, the
-// partition of the first: all of them pass through its log, in order, and those
-// whose keys live elsewhere are rendezvous with it. Each has its predecessor as its
-// condition, and home remembers whether that has taken effect; so a hole stays a hole
-// whatever happens to the messages.
+// write issues a write. Those in flight together have a home, the partition of
+// the first: all of them pass through its log, in order, and those with keys of
+// other partitions are rendezvous with it. Each has its predecessor as its
+// condition, and home remembers whether that has taken effect; so a gap is
+// never passed, even if messages are lost.
 func (s *Session) write(op *Op, plan Plan) bool {
 	w := &s.writes
 	switch {
@@ -41,12 +41,12 @@ func (s *Session) write(op *Op, plan Plan) bool {
 	return true
 }
 
-// maxAway is how many writes may go elsewhere, one behind the other, before the
-// session waits for all of them and moves its home: in the long run that is cheaper
-// than writing each of them into two logs.
+// maxAway is the number of consecutive writes without a key in the home, after
+// which the session waits for all of them and moves its home: in the long run
+// that is cheaper than writing each of them into two logs.
 const maxAway = 64
 
-// Wrote says what became of a write. Call Advance after it.
+// Wrote reports the outcome of a write. Call Advance after it.
 func (s *Session) Wrote(op *Op, what Outcome) {
 	s.writes.count--
 	switch what {
@@ -65,8 +65,8 @@ func (s *Session) Wrote(op *Op, what Outcome) {
 	}
 }
 
-// goBack makes the writes that had no effect go on their way anew. They are those
-// that went last, and the first of them says why. If it is otherwise, the order is
+// goBack issues the writes that had no effect again. They are the last ones,
+// and the outcome of the first is the reason. If it is otherwise, the order is
 // broken, or the one before the first was lost without a word.
 func (s *Session) goBack() {
 	s.writes.anew = false

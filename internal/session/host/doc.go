@@ -1,7 +1,7 @@
-// Package host carries out what a session asks: it plans requests by where their keys
-// are, sends writes into the log, waits for what reads need, opens watches, and hands
-// replies and events to the stream. The order in which it does so is package session's,
-// whose [session.Host] it is.
+// Package host carries out the requests of sessions: it plans requests by where
+// their keys are, sends writes into the log, waits for what reads need, opens
+// watches, and hands replies and events to the stream. The order in which it
+// does so is package session's, whose [session.Host] it is.
 //
 // It is one host for two worlds. What surrounds it is a [Server]: package node, with
 // goroutines, timers and a client that can be slow; and the simulation, where all of
@@ -9,11 +9,12 @@
 //
 // # From a message to its replies
 //
-// Whoever brings something in leaves it in the session's inbox (session.go): requests
-// (Take), outcomes of writes, ends of waits, the word that watches have something to
-// say. If nobody drives the session then, it is driven: by Take itself, and otherwise by
-// what Server.Go calls. A turn (driver.go) empties the inbox and lets the order advance:
-// Plan (plan.go), Write (write.go), Await and Read (read.go), Delivered (watch.go), Reply.
+// All inputs go through the session's inbox (session.go): requests (Take),
+// outcomes of writes, ends of waits, notifications of watches. If no goroutine
+// drives the session then, it is driven: by Take itself, and otherwise by what
+// Server.Go calls. A turn (driver.go) empties the inbox and lets the order
+// advance: Plan (plan.go), Write (write.go), Await and Read (read.go),
+// Delivered (watch.go), Reply.
 //
 // Invariants:
 //
@@ -23,8 +24,9 @@
 //     as its own client doesn't read, and Server.State, while a snapshot is installed.
 //  3. A read is answered by the state, the placement and the extensions that it was
 //     planned by; if one has changed, it is planned anew.
-//  4. The writes of a flight were planned by the same three; when one of them has to go
-//     elsewhere, the others are looked at with it, after all have come back.
+//  4. The writes of a batch were planned by the same three; when one of them
+//     has to be routed again, the others are examined with it, after all are
+//     done.
 //
 // The package knows no goroutine, timer, clock, file or network but through Server. It
 // must not import node, rpc, transport, backend or the log.

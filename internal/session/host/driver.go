@@ -11,8 +11,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
-// driver is what only the goroutine that drives a session touches. It is the
-// session's host.
+// driver is the state that only the goroutine that drives a session uses. It is
+// the session's host.
 type driver struct {
 	s        *Session
 	server   Server
@@ -22,27 +22,27 @@ type driver struct {
 	before   uint64         // requests up to here may have come over another stream
 	answered uint64
 	lost     error     // why the order has been lost
-	moved    time.Time // since when writes come back to be planned anew
+	moved    time.Time // since when writes have had to be planned anew
 	closing  bool      // the reply to CLOSE has been handed over
 
 	// The write that was planned last, and those that go out together.
-	plan   apply.Plan
-	flight *flight
+	plan  apply.Plan
+	batch *writeBatch
 
 	reads   reads
 	watches watches
 
-	renewed   time.Time // when the last renewal that has been acknowledged was asked for
+	renewed   time.Time // when the last acknowledged renewal was requested
 	uncovered []sign    // what is to be covered by the next
-	hello     bool      // the client wants a sign of life
+	hello     bool      // the client waits for an empty batch
 
 	replies, bytes int // handed over since the last flush
 
-	wantsMap bool           // its client wants to know where keys live
-	toldMap  *placement.Map // and has been told so
+	wantsMap bool           // its client requested the partition map
+	toldMap  *placement.Map // and has got it
 }
 
-// known is what requests are routed by.
+// known is the state by which requests are routed.
 type known struct {
 	state      *State
 	placed     *placement.Map
@@ -80,11 +80,11 @@ func (d *driver) tellMap() *stoapb.PartitionMap {
 // who says on whose behalf requests come.
 func (d *driver) who() (string, int64) { return d.s.client, d.s.id }
 
-// turn takes what has come, and does all that can be done.
+// turn takes the inputs, and does everything that is possible now.
 func (d *driver) turn(in *inbox) {
 	d.answered = max(d.answered, in.answered)
-	for _, f := range in.landed {
-		d.land(f)
+	for _, f := range in.finished {
+		d.finishWrites(f)
 	}
 	for _, a := range in.arrived {
 		d.arrive(a)
@@ -145,8 +145,8 @@ func (d *driver) flush() bool {
 	return err == nil
 }
 
-// accept takes a request in. A fast read is answered at once; nobody waits for it
-// nor does it for anybody.
+// accept takes a request in. A fast read is answered at once; it neither waits
+// for other requests nor delays them.
 func (d *driver) accept(op *session.Op) {
 	r := op.Request.(*session.Request)
 	if r.Kind == stoapb.Kind_WATCH {

@@ -9,8 +9,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// lags are causal reads that wait for this server to catch up with a revision that their
-// client has seen elsewhere. Each ends once: by being taken off the list.
+// lags are causal reads that wait for this server to catch up with a revision
+// that their client has seen on another server. Each ends once: by being taken
+// off the list.
 type lags struct {
 	count atomic.Int32 // of list: with none, an announcement costs no lock
 	mu    sync.Mutex
@@ -66,7 +67,7 @@ func (ls *lags) end(why error, which func(*lag) bool) {
 	}
 }
 
-// drop ends a wait that nothing is interested in any more.
+// drop removes a wait that is not needed any more.
 func (ls *lags) drop(l *lag) {
 	for range ls.take(func(o *lag) bool { return o == l }) {
 		l.stop()

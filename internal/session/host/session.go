@@ -18,9 +18,10 @@ const (
 
 // Session is one client's session on this server, for as long as its stream lives.
 //
-// Whoever brings something in, the client's requests or the completion of a write,
-// leaves it in the inbox; and drives the session if nobody does. So an idle session
-// has no goroutine here, and one whose client doesn't read waits for it alone.
+// All inputs, the client's requests and the completions of writes, are put into
+// the inbox; the goroutine that does so drives the session if no other does. So
+// an idle session has no goroutine here, and one whose client doesn't read
+// waits for it alone.
 type Session struct {
 	of     *Sessions
 	id     int64
@@ -47,7 +48,7 @@ type Session struct {
 type inbox struct {
 	batches  []batch
 	answered uint64
-	landed   []*flight
+	finished []*writeBatch
 	arrived  []arrival
 	renewals []renewal
 	stirred  bool // watches have something
@@ -61,7 +62,7 @@ type batch struct {
 }
 
 func (in *inbox) empty() bool {
-	return len(in.batches) == 0 && len(in.landed) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred
+	return len(in.batches) == 0 && len(in.finished) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred
 }
 
 // Start lets the session begin.
@@ -177,7 +178,7 @@ func (s *Session) end(err error) {
 	}
 	s.ended, s.err = true, err
 	driven := s.driven
-	s.driven = true // by nobody any more
+	s.driven = true // by no goroutine any more
 	s.mu.Unlock()
 	s.of.remove(s)
 	close(s.done)

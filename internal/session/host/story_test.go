@@ -38,7 +38,7 @@ import (
 //	put [server=1] key=K value=V
 //	                  somebody else's put
 //	register NAME     an extension of the source below; its scope's keys move
-//	settle [quiet]    let everything happen that doesn't need time; quiet: don't say
+//	quiesce [quiet]   let everything happen that doesn't need time; quiet: don't say
 //	                  what
 //	stick PARTITION [server=N]
 //	                  its loops don't run, on one server or on all, until
@@ -148,8 +148,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 // step are the commands of one line.
 func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client) {
 	switch d.Cmd {
-	case "settle":
-		s.settle()
+	case "quiesce":
+		s.quiesce()
 	case "stick", "free":
 		for _, o := range s.servers {
 			switch {
@@ -172,7 +172,7 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 			alarm.Action = pb.AlarmRequest_DEACTIVATE
 		}
 		s.commit(sv, command.Alarm, alarm, true)
-		s.settle()
+		s.quiesce()
 	case "drain":
 		c.session.Drain()
 	case "hangup":
@@ -206,7 +206,7 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	if !s.granted[id] {
 		s.granted[id] = true
 		s.commit(sv, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: LeaseTTL(ttl)}, true)
-		s.settle()
+		s.quiesce()
 	}
 	c := &client{w: s.world, id: id}
 	s.clients[id] = c

@@ -35,7 +35,7 @@ func (c *stressClient) live(quiet *atomic.Bool) {
 		c.step()
 	}
 	c.send(c.closing())
-	c.settle(0)
+	c.waitForReplies(0)
 }
 
 func (c *stressClient) begin() {
@@ -59,11 +59,11 @@ func (c *stressClient) step() {
 		return
 	case n < 15:
 		c.send(c.closing())
-		c.settle(0)
+		c.waitForReplies(0)
 		c.begin()
 		return
 	case n < 40:
-		c.settle(rand.IntN(10))
+		c.waitForReplies(rand.IntN(10))
 	case n < 60:
 		time.Sleep(rand.N(20 * time.Millisecond))
 	case n < 80:
@@ -78,7 +78,7 @@ func (c *stressClient) step() {
 		s.mu.Unlock()
 		c.send(some...)
 	}
-	c.settle(200)
+	c.waitForReplies(200)
 }
 
 // draw returns a request of a random kind.
@@ -243,10 +243,10 @@ func (c *stressClient) take(some []*stressAsk, sink *stressSink) {
 	_ = s.handle.Take(ctx, items, answered) // after an error the stream has ended, or is full
 }
 
-// settle waits until no more than so many requests are unanswered, and resumes the session
+// waitForReplies waits until no more than so many requests are unanswered, and resumes the session
 // on another server when the stream has ended. A stream that neither replies nor ends is
 // an error.
-func (c *stressClient) settle(left int) {
+func (c *stressClient) waitForReplies(left int) {
 	last, heard := -1, time.Now()
 	for {
 		s := c.stressSession

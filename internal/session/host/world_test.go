@@ -190,8 +190,8 @@ func (sound) Append(_ int, _ []wal.Record, durable func()) {
 	}
 }
 
-// settle lets everything happen that doesn't need time.
-func (w *world) settle() {
+// quiesce lets everything happen that doesn't need time.
+func (w *world) quiesce() {
 	for range 1000 {
 		moved := w.carry()
 		for _, s := range w.servers {
@@ -202,7 +202,7 @@ func (w *world) settle() {
 			return
 		}
 	}
-	w.t.Fatal("the servers don't come to rest")
+	w.t.Fatal("the servers don't become quiescent")
 }
 
 // moveOn brings keys on their way, once nothing else is to be done.
@@ -268,7 +268,7 @@ func (w *world) carry() (moved bool) {
 
 // wait lets time pass, and everything happen when it is due.
 func (w *world) wait(d time.Duration) {
-	for until := w.now.Add(d); ; w.settle() {
+	for until := w.now.Add(d); ; w.quiesce() {
 		due, next := until, func() bool { return false }
 		if at := w.ticked.Add(tick); !at.After(due) {
 			due, next = at, w.tick
@@ -305,12 +305,12 @@ func (s *server) fire(t *timer) bool {
 func (w *world) elect(s *server) {
 	if before := slices.IndexFunc(w.servers, func(o *server) bool { return o.state.Replica.Leading() }); before >= 0 {
 		w.servers[before].state.Replica.TransferAll(s.id)
-		w.settle()
+		w.quiesce()
 	}
 	s.state.Replica.Start()
 	for n := 0; n < 4*electionTicks && !s.state.Replica.Leading(); n++ {
 		s.state.Replica.Tick()
-		w.settle()
+		w.quiesce()
 	}
 	require.True(w.t, s.state.Replica.Leading())
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
-// flight is writes that go out together: through one partition, in order. The session
-// looks at what became of them when the last one has come back.
-type flight struct {
-	s     *Session
-	known known
-	legs  []leg
-	left  atomic.Int32
-	held  bool
-	more  int    // writes that were still to come when it was begun
-	arena []byte // that bodies are encoded in
+// writeBatch is writes that are submitted together: through one partition, in
+// order. The session processes their outcomes when all are known.
+type writeBatch struct {
+	s      *Session
+	known  known
+	writes []batchedWrite
+	left   atomic.Int32
+	held   bool
+	more   int    // requests that were waiting when it was begun
+	arena  []byte // that bodies are encoded in
 
-	pipelined int64 // how many didn't wait for the one before
+	pipelined int64 // number of writes submitted before the one before was answered
 }
 
-// leg is one write of a flight.
-type leg struct {
+// batchedWrite is one write of a writeBatch.
+type batchedWrite struct {
 	op    *session.Op
 	write replica.Write
 	out   replica.Outcome
@@ -42,14 +42,14 @@ type leg struct {
 // more would be held by the last of them for too long.
 const arenaBytes = 16 << 10
 
-// Write implements session.Host. The write was planned just now; it goes out with
-// its neighbours.
+// Write implements session.Host. The write was planned just now; it is
+// submitted with its neighbours.
 func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint64) {
-	f := d.flight
+	f := d.batch
 	if f == nil {
 		waiting, _ := d.order.Waiting()
-		f = &flight{s: d.s, known: d.known(), more: waiting, legs: make([]leg, 0, min(waiting, 64))}
-		d.flight = f
+		f = &writeBatch{s: d.s, known: d.known(), more: waiting, writes: make([]batchedWrite, 0, min(waiting, 64))}
+		d.batch = f
 	}
 	if pred != 0 {
 		f.pipelined++
@@ -63,7 +63,7 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	} else {
 		w.Command = d.command(op, r, pred)
 	}
-	f.legs = append(f.legs, leg{op: op, write: w})
+	f.writes = append(f.writes, batchedWrite{op: op, write: w})
 }
 
 var kinds = map[stoapb.Kind]command.Kind{
@@ -71,7 +71,7 @@ var kinds = map[stoapb.Kind]command.Kind{
 	stoapb.Kind_RANGE: command.Range, stoapb.Kind_WATCH: command.Watch,
 }
 
-// command is the write as it goes into the log.
+// command is the command of a write.
 func (d *driver) command(op *session.Op, r *session.Request, pred uint64) command.Command {
 	kind := command.Put
 	if r.Kind != stoapb.Kind_PUT {
@@ -79,13 +79,13 @@ func (d *driver) command(op *session.Op, r *session.Request, pred uint64) comman
 	}
 	c := d.plan.Command(kind, r.Body)
 	q := command.Sequenced{Session: d.s.id, Seq: op.Seq, Pred: pred, Answered: min(d.answered, op.Seq-1), Kind: c.Kind, Body: c.Body}
-	return command.Command{Kind: command.InSession, Body: d.flight.encode(&q)}
+	return command.Command{Kind: command.InSession, Body: d.batch.encode(&q)}
 }
 
-func (f *flight) encode(q *command.Sequenced) []byte {
+func (f *writeBatch) encode(q *command.Sequenced) []byte {
 	const head = 1 + 8 + 3*10 // of a sequenced write, at most
 	if need := head + len(q.Body); cap(f.arena)-len(f.arena) < need {
-		likely := need * (f.more - len(f.legs)) // if those to come are like this one
+		likely := need * (f.more - len(f.writes)) // if those to come are like this one
 		f.arena = make([]byte, 0, max(need, min(likely, arenaBytes)))
 	}
 	from := len(f.arena)
@@ -93,62 +93,62 @@ func (f *flight) encode(q *command.Sequenced) []byte {
 	return f.arena[from:len(f.arena):len(f.arena)]
 }
 
-// launch sends out what has been collected.
+// launch submits the collected writes.
 func (d *driver) launch() {
-	f := d.flight
+	f := d.batch
 	if f == nil {
 		return
 	}
-	d.flight = nil
+	d.batch = nil
 	f.arena = nil
-	f.left.Store(int32(len(f.legs)))
-	batch := make([]*replica.Write, len(f.legs))
-	for i := range f.legs {
-		l := &f.legs[i]
-		l.write.Done = func(out replica.Outcome) { f.back(l, out) }
+	f.left.Store(int32(len(f.writes)))
+	batch := make([]*replica.Write, len(f.writes))
+	for i := range f.writes {
+		l := &f.writes[i]
+		l.write.Done = func(out replica.Outcome) { f.done(l, out) }
 		batch[i] = &l.write
 	}
 	d.cfg.Counts.Pipelined.Add(f.pipelined)
 	f.known.state.Replica.SubmitRun(batch)
 }
 
-// back takes one write's outcome, on whatever goroutine.
-func (f *flight) back(l *leg, out replica.Outcome) {
+// done takes one write's outcome, on any goroutine.
+func (f *writeBatch) done(l *batchedWrite, out replica.Outcome) {
 	l.out = out
 	if f.left.Add(-1) == 0 {
-		f.s.put(func(in *inbox) { in.landed = append(in.landed, f) })
+		f.s.put(func(in *inbox) { in.finished = append(in.finished, f) })
 	}
 }
 
-// land tells the order what became of writes.
-func (d *driver) land(f *flight) {
+// finishWrites passes the outcomes of writes to the order.
+func (d *driver) finishWrites(f *writeBatch) {
 	if f.anew() && d.hold(f) {
 		return
 	}
-	for i := range f.legs {
-		l := &f.legs[i]
+	for i := range f.writes {
+		l := &f.writes[i]
 		d.order.Wrote(l.op, d.outcome(l.op, &l.out))
 	}
 }
 
-// anew tells whether writes of the flight have to be planned anew.
-func (f *flight) anew() bool {
-	for i := range f.legs {
-		if err := f.legs[i].out.Err; err != nil && (errors.Is(err, fault.Moved) || errors.Is(err, fault.TooManyRequests)) {
+// anew reports whether writes of the batch have to be planned anew.
+func (f *writeBatch) anew() bool {
+	for i := range f.writes {
+		if err := f.writes[i].out.Err; err != nil && (errors.Is(err, fault.Moved) || errors.Is(err, fault.TooManyRequests)) {
 			return true
 		}
 	}
 	return false
 }
 
-// hold keeps a flight back, once, that would have to go the same way again: this
-// server knows no other yet, or the way is full.
-func (d *driver) hold(f *flight) bool {
-	if f.held || d.known() != f.known && !errors.Is(f.legs[0].out.Err, fault.TooManyRequests) {
+// hold delays a batch, once, that would be routed to the same place again: this
+// server knows no other yet, or the queue there is full.
+func (d *driver) hold(f *writeBatch) bool {
+	if f.held || d.known() != f.known && !errors.Is(f.writes[0].out.Err, fault.TooManyRequests) {
 		return false
 	}
 	f.held = true
-	d.server.After(pauseBetween, func() { f.s.put(func(in *inbox) { in.landed = append(in.landed, f) }) })
+	d.server.After(pauseBetween, func() { f.s.put(func(in *inbox) { in.finished = append(in.finished, f) }) })
 	return true
 }
 
