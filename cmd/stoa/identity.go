@@ -84,7 +84,7 @@ func (s *server) join(ctx context.Context) error {
 	return err
 }
 
-// founding is what the settings say of this server and its cluster.
+// founding returns this server and its cluster as in the settings.
 func founding(cfg *config.Config) bootstrap.Self {
 	founders, cluster := cfg.Founders()
 	self := bootstrap.Self{
@@ -100,7 +100,7 @@ func founding(cfg *config.Config) bootstrap.Self {
 	return self
 }
 
-// reportIgnored says which settings the data overrules, if they say something else.
+// reportIgnored logs the settings that the data overrules, if they differ.
 func (s *server) reportIgnored(rec bootstrap.Record) {
 	c := s.cfg
 	if c.Given("partitions") && c.Partitions != rec.Partitions {

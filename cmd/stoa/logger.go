@@ -15,7 +15,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/config"
 )
 
-// onlyPanicsHaveStacks: an error is for the operator, who can't do anything with a stack.
+// onlyPanicsHaveStacks: errors are for operators, to whom a stack trace is of
+// no use.
 var onlyPanicsHaveStacks = zap.AddStacktrace(zapcore.DPanicLevel)
 
 // newLogger logs in etcd's form, which tools and etcd's own tests read.

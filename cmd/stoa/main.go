@@ -1,8 +1,8 @@
 // Stoa is the server.
 //
-// It is wiring and nothing else: read from top to bottom, start and serve are the
-// list of the parts in the order in which they come up, and stop in the order in
-// which they go down.
+// It contains only the wiring: read from top to bottom, start and serve list
+// the parts in the order in which they start, and stop in the order in which
+// they stop.
 package main
 
 import (
@@ -26,9 +26,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// How long a stop may take in all, and how much of it goes to requests that are
-// being served. etcd's operators expect a server to be gone in a second and a
-// half.
+// Bounds of a graceful shutdown, in all and for requests in progress. etcd's
+// operators expect a server to exit within a second and a half.
 const (
 	stopLimit  = 1400 * time.Millisecond
 	drainLimit = 200 * time.Millisecond
@@ -96,7 +95,7 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 	return errors.Join(err, s.stop())
 }
 
-// start brings the parts up, but for what serve opens.
+// start starts the parts, except those that serve opens.
 func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, error) {
 	s := &server{cfg: cfg, lg: lg, metrics: metrics.New()}
 	if err := s.up(ctx); err != nil {
@@ -106,8 +105,8 @@ func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, er
 	return s, nil
 }
 
-// up opens the ports before it touches the data: whoever starts a server twice is told
-// so by the port.
+// up opens the ports before it touches the data: a second start of a running
+// server fails at the port.
 func (s *server) up(ctx context.Context) (err error) {
 	if s.ports, err = openPorts(s.cfg, s.lg); err != nil {
 		return err
@@ -139,7 +138,7 @@ func (s *server) up(ctx context.Context) (err error) {
 	return nil
 }
 
-// giveUp closes what a start that failed has opened.
+// giveUp closes the parts of a failed start.
 func (s *server) giveUp() {
 	if s.ports != nil {
 		s.ports.close()
@@ -149,7 +148,7 @@ func (s *server) giveUp() {
 	}
 }
 
-// serve lets peers in at once, and clients when there is a leader. It returns
+// serve accepts peers at once, and clients when there is a leader. It returns
 // when ctx ends or a port fails.
 func (s *server) serve(ctx context.Context) error {
 	s.ports.letPeersIn(s.node)
@@ -175,8 +174,8 @@ func (s *server) serve(ctx context.Context) error {
 	}
 }
 
-// stop lets clients finish, hands leadership over, flushes, and closes the
-// ports of the peers last: the hand-over needs them.
+// stop is the graceful shutdown: it lets clients finish, transfers leadership,
+// flushes, and closes the ports of the peers last: the transfer needs them.
 func (s *server) stop() error {
 	began := time.Now()
 	s.lg.Info("stopping", zap.String("name", s.cfg.Name), zap.String("data-dir", s.cfg.DataDir))
@@ -201,7 +200,7 @@ func (s *server) stop() error {
 	}
 }
 
-// report logs what the settings have to say.
+// report logs the notices of the settings.
 func report(cfg *config.Config, lg *zap.Logger) {
 	lg.Info("starting stoa", zap.String("stoa-version", version.Stoa), zap.String("etcd-version", version.Etcd),
 		zap.String("git-sha", version.Commit()), zap.Strings("args", os.Args), zap.String("name", cfg.Name),

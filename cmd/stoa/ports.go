@@ -21,8 +21,8 @@ import (
 	ptransport "github.com/stoa-kv/stoa/internal/transport"
 )
 
-// ports are all that a server listens on. They are opened before anything
-// touches the data, and served one kind after the other.
+// ports are all listeners of a server. They are opened before anything touches
+// the data, and served one kind after the other.
 type ports struct {
 	cfg *config.Config
 	lg  *zap.Logger
@@ -162,7 +162,7 @@ func (p *ports) serveMetrics() error {
 	return p.start(p.meters, p.metrics)
 }
 
-// serveClients says so in the words that etcd's tests wait for.
+// serveClients logs the text that etcd's tests wait for.
 func (p *ports) serveClients() error {
 	p.rpc.SetServing(true)
 	if err := p.start(p.clients, p.client); err != nil {

@@ -120,7 +120,7 @@ func TestWhatStopsAStart(t *testing.T) {
 	}
 }
 
-// What the data says counts.
+// The data takes precedence.
 func TestAnotherNumberOfPartitionsIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	addr, down := up(t, settings(t, dir))

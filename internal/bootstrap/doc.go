@@ -1,11 +1,11 @@
 // Package bootstrap decides whether a server may take part in its cluster: vote,
 // acknowledge, lead.
 //
-// A server whose data directory is empty is one of two things. Either it has never
-// been part of its cluster: then it may take part, from an empty log. Or it has lost its
-// data: then it must never vote again, because it has forgotten what it voted for and
-// acknowledged, and the others count on it. The server itself can't tell which. Its
-// peers can, and this package asks them.
+// A server whose data directory is empty is one of two things. Either it has
+// never been part of its cluster: then it may take part, from an empty log. Or
+// it has lost its data: then it must never vote again, because it has forgotten
+// its votes and acknowledgements, on which the others rely. The server itself
+// can't distinguish the two. Its peers can, and this package asks them.
 //
 // Each data directory gets a random data ID when it is first used, and every member keeps
 // a record ([Record], a small file in the data directory) of the data IDs under which it
@@ -16,11 +16,12 @@
 //
 // Invariants:
 //
-//  1. What a member says or hears of data IDs is in its record, durably, before anything
-//     is done with it: before the answer leaves, before the link carries a message, before
-//     Join returns.
-//  2. A data ID that is in the record of a member is never replaced there by another. The
-//     only way back for a member that lost its data is one that gives it a new member ID.
+//  1. The data IDs that a member sends or receives are in its record, durably,
+//     before they are used: before the answer is sent, before the link carries
+//     a message, before Join returns.
+//  2. A data ID that is in the record of a member is never replaced there by
+//     another. A member that lost its data can only return under a new member
+//     ID.
 //  3. A server that has not been admitted has no Raft state and sends no Raft message.
 //  4. All admitted servers of a cluster have the same number of partitions.
 //

@@ -30,7 +30,7 @@ func (r *Registry) own(to ID) *peerpb.Introduction {
 	return m
 }
 
-// recordersOf is what the sender says of its recorders.
+// recordersOf decodes the sender's recorders.
 func recordersOf(m *peerpb.Introduction) map[ID]ID {
 	all := map[ID]ID{}
 	for _, r := range m.GetRecorders() {
@@ -43,11 +43,11 @@ func markOf(m *peerpb.Introduction) Mark {
 	return Mark{ID(m.GetData()), m.GetStarts(), ID(m.GetStart())}
 }
 
-// ErrNotReady says that this server can't answer yet.
+// ErrNotReady is returned while this server can't answer yet.
 var ErrNotReady = errors.New("the server is starting")
 
-// Introduce answers a server without data. The error says that this server can't answer;
-// a refusal is an answer.
+// Introduce answers a server without data. An error means that this server
+// can't answer; a refusal is an answer.
 func (r *Registry) Introduce(q *peerpb.Introduction) (*peerpb.Introduction, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,8 +89,8 @@ func (r *Registry) Introduce(q *peerpb.Introduction) (*peerpb.Introduction, erro
 	return a, nil
 }
 
-// vouch is meet for a server without data. A member whose record of the others was lost
-// can't say of any that it was never here.
+// vouch is meet for a server without data. A member whose record of the others
+// was lost can't exclude that a server was a member before.
 func (r *Registry) vouch(q *peerpb.Introduction, bothFresh bool) error {
 	id := ID(q.GetFrom())
 	if _, known := r.rec.Peers[id]; !known && r.rec.Adopted {
@@ -102,7 +102,8 @@ func (r *Registry) vouch(q *peerpb.Introduction, bothFresh bool) error {
 	})
 }
 
-// learn takes in a member's answer. The error says why it doesn't count.
+// learn processes a member's answer. The error is the reason for which it
+// doesn't count.
 func (r *Registry) learn(from Member, a *peerpb.Introduction) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

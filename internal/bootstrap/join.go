@@ -17,16 +17,17 @@ import (
 // Ask introduces this server to a member and returns the answer.
 type Ask func(ctx context.Context, to Member, q *peerpb.Introduction) (*peerpb.Introduction, error)
 
-// How often the others are asked, and when the operator is told who is missing.
+// The interval at which the others are asked, and the time after which missing
+// members are logged.
 const (
 	firstPause  = 50 * time.Millisecond
 	maxPause    = time.Second
 	reportAfter = 3 * time.Second
 )
 
-// Join returns when this server may take part in its cluster, with the number of
-// partitions, or with an error that says why it never may. It asks as long as that isn't
-// known.
+// Join returns when this server may take part in its cluster, with the number
+// of partitions, or with the error for which it never may. It asks until one of
+// these is known.
 func (r *Registry) Join(ctx context.Context, ask Ask) (partitions int, err error) {
 	began, told := time.Now(), ""
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -54,11 +55,11 @@ func (r *Registry) Join(ctx context.Context, ask Ask) (partitions int, err error
 	}
 }
 
-// admit applies the rule to what is known, and makes the outcome durable.
+// admit applies the rule to the record, and makes the outcome durable.
 func (r *Registry) admit() (partitions int, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	begins := !r.self.Existing && founds(r.rec, len(r.self.Members))
+	begins := !r.self.Existing && canBootstrap(r.rec, len(r.self.Members))
 	if !begins && len(r.vouched) < vouchersNeeded(len(r.self.Members)) {
 		return 0, false, nil
 	}
@@ -72,8 +73,8 @@ func (r *Registry) admit() (partitions int, ok bool, err error) {
 	return rec.Partitions, true, nil
 }
 
-// askAll asks all others once. It returns what is missing of each that doesn't count, or
-// the refusal that ends the matter.
+// askAll asks all others once. It returns the reason for each answer that
+// doesn't count, or a final refusal.
 func (r *Registry) askAll(ctx context.Context, ask Ask) (missing []string, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -116,7 +117,7 @@ type never struct{ text string }
 
 func (e *never) Error() string { return e.text }
 
-// refusedBy says what a refusal means to the operator of this server.
+// refusedBy explains a refusal to the operator of this server.
 func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
 	dir := r.dir
 	switch a.GetRefusal() {

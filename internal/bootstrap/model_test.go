@@ -15,18 +15,19 @@ type machine struct {
 	disk *Record // nil: empty
 	reg  *Registry
 
-	introduced bool // somebody may have this disk's data ID in his record
+	introduced bool // another member may have this disk's data ID in its record
 	lost       bool // an introduced disk was lost
-	everIn     bool // was admitted, on whichever disk
+	everIn     bool // was admitted, with any disk
 }
 
-// world is a cluster of machines that start, stop, lose their disks and introduce
-// themselves to each other, with every message lost or delivered as rapid wants it.
+// world is a cluster of machines that start, stop, lose their disks and
+// introduce themselves to each other, with every message lost or delivered as
+// drawn by rapid.
 type world struct {
-	t        *rapid.T
-	machines []*machine
-	founded  bool // a quorum has been admitted
-	promised bool // what DESIGN.md assumes still holds
+	t            *rapid.T
+	machines     []*machine
+	bootstrapped bool // a quorum has been admitted
+	promised     bool // what DESIGN.md assumes still holds
 }
 
 func (w *world) quorum() int { return len(w.machines)/2 + 1 }
@@ -72,7 +73,7 @@ func (w *world) stop(m *machine) { m.reg = nil }
 func (w *world) lose(m *machine) {
 	w.stop(m)
 	m.lost = m.lost || m.introduced
-	if m.introduced && !w.founded {
+	if m.introduced && !w.bootstrapped {
 		w.promised = false
 	}
 	m.disk, m.introduced = nil, false
@@ -80,8 +81,8 @@ func (w *world) lose(m *machine) {
 }
 
 func (w *world) check() {
-	w.founded = w.founded || w.steady() >= w.quorum()
-	if w.founded && w.steady() < w.quorum() {
+	w.bootstrapped = w.bootstrapped || w.steady() >= w.quorum()
+	if w.bootstrapped && w.steady() < w.quorum() {
 		w.promised = false
 	}
 }
@@ -129,7 +130,7 @@ func (w *world) admit(m *machine) {
 	if !ok {
 		return
 	}
-	if m.lost && m.everIn && w.promised && w.founded {
+	if m.lost && m.everIn && w.promised && w.bootstrapped {
 		w.t.Fatalf("member %s has lost its data and is admitted again", m.id)
 	}
 	m.everIn = true
@@ -144,8 +145,8 @@ func newWorld(t *rapid.T, size int) *world {
 	return w
 }
 
-// What DESIGN.md promises: as long as it holds what it assumes, no member that was
-// admitted and lost its disk is admitted again.
+// The guarantee of DESIGN.md: as long as its assumptions hold, no member that
+// was admitted and lost its disk is admitted again.
 func TestAMemberThatLostItsDataIsNeverAdmittedAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(2, 7).Draw(t, "members"))
@@ -153,7 +154,7 @@ func TestAMemberThatLostItsDataIsNeverAdmittedAgain(t *testing.T) {
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			m := any.Draw(t, "member")
 			switch step := rapid.IntRange(0, 19).Draw(t, "step"); {
-			case step == 0 && w.founded: // before that nothing is promised
+			case step == 0 && w.bootstrapped: // no guarantee before that
 				w.lose(m)
 			case step <= 2:
 				w.stop(m)
@@ -174,8 +175,8 @@ func TestAMemberThatLostItsDataIsNeverAdmittedAgain(t *testing.T) {
 	})
 }
 
-// Whatever has happened before, as long as nothing was lost: once all are up and hear
-// each other, all are admitted, with one number of partitions.
+// After any sequence of events without a lost disk: once all are up and
+// connected, all are admitted, with one number of partitions.
 func TestAllAreAdmittedInTheEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(1, 7).Draw(t, "members"))
@@ -196,7 +197,7 @@ func TestAllAreAdmittedInTheEnd(t *testing.T) {
 		for _, m := range w.machines {
 			if m.reg == nil {
 				partitions := 2
-				if w.founded { // the cluster's number counts
+				if w.bootstrapped { // the cluster's number counts
 					partitions = rapid.SampledFrom([]int{2, 4}).Draw(t, "partitions")
 				}
 				w.start(m, partitions)
@@ -225,7 +226,7 @@ func (w *world) askAround() {
 	}
 }
 
-// A majority is enough to begin, and the others come when they come.
+// A majority is enough to begin, and the others may join later.
 func TestAMajorityBegins(t *testing.T) {
 	for size := 1; size <= 7; size++ {
 		rapid.Check(t, func(t *rapid.T) {

@@ -27,7 +27,7 @@ func (id *ID) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Record is what a data directory says of its server's part in the cluster.
+// Record is the membership record of a data directory.
 type Record struct {
 	Cluster ID `json:"cluster-id"`
 	Member  ID `json:"member-id"`
@@ -41,13 +41,13 @@ type Record struct {
 	Begun    bool `json:"begun"`
 	// Adopted: the data had no record, so this one may lack members that were met before.
 	Adopted bool `json:"adopted,omitempty"`
-	// Members are the founding members.
+	// Members are the initial members.
 	Members []Member `json:"members,omitempty"`
 	// Peers are the other members that this one has met.
 	Peers map[ID]Peer `json:"peers,omitempty"`
 }
 
-// Member is a founding member.
+// Member is an initial member.
 type Member struct {
 	ID       ID       `json:"id"`
 	Name     string   `json:"name"`
@@ -58,7 +58,7 @@ func (m Member) String() string {
 	return fmt.Sprintf("%s (%s)", m.Name, strings.Join(m.PeerURLs, ","))
 }
 
-// Peer is how another member was met last.
+// Peer is the state in which another member was met last.
 type Peer struct {
 	Data   ID     `json:"data-id"`
 	Starts uint64 `json:"starts"`
@@ -69,8 +69,8 @@ type Peer struct {
 	// Recorded: this member is in the record of the other, which it has asked before it was
 	// admitted.
 	Recorded bool `json:"recorded,omitempty"`
-	// Recorders are the members that have the other in their records, by what it said,
-	// with the data IDs that they had.
+	// Recorders are the members that have the other in their records, by its
+	// own answer, with their data IDs.
 	Recorders map[ID]ID `json:"recorders,omitempty"`
 }
 
@@ -104,7 +104,7 @@ func load(path string) (*Record, error) {
 	return r, nil
 }
 
-// save replaces the file by one that is on the disk.
+// save replaces the file durably.
 func save(path string, r *Record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// Self is what a server was started with, as far as it matters to one without data.
+// Self has the settings that matter to a server without data.
 type Self struct {
 	Cluster, Member ID
 	Name            string
-	// Members are all founding members, this one included.
+	// Members are all initial members, this one included.
 	Members []Member
-	// Partitions is the number that was asked for. Members that are admitted already
-	// have the last word.
+	// Partitions is the number that was asked for. The number of members that
+	// are admitted already takes precedence.
 	Partitions int
 	// Existing rules out that this server is among those that begin the cluster.
 	Existing bool
@@ -46,10 +46,11 @@ type Registry struct {
 	self    Self
 	members []ID // of the cluster; nil: not known yet
 	vouched map[ID]bool
-	news    chan struct{} // somebody has introduced himself
+	news    chan struct{} // a server has introduced itself
 }
 
-// Open takes the member directory for this process and reads its record, if there is one.
+// Open locks the member directory for this process and reads its record, if
+// there is one.
 func Open(dir string, lg *zap.Logger) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
@@ -75,7 +76,7 @@ func newRegistry(dir string, lg *zap.Logger, rec *Record, save func(*Record) err
 	return &Registry{dir: dir, log: lg, save: save, rec: rec, vouched: map[ID]bool{}, news: make(chan struct{}, 1)}
 }
 
-// Close gives the directory back.
+// Close releases the directory.
 func (r *Registry) Close() error { return r.lock.Close() }
 
 // Record returns the record of a directory whose server has been admitted.
@@ -88,7 +89,8 @@ func (r *Registry) Record() (Record, bool) {
 	return r.rec.clone(), true
 }
 
-// Adopt makes a record for data that has none: whose they are, they say themselves.
+// Adopt makes a record for data without one: the data names its cluster and
+// member.
 func (r *Registry) Adopt(cluster, member ID, partitions int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +107,8 @@ func (r *Registry) Resume() error {
 	return r.count(r.rec.clone())
 }
 
-// Begin counts a start on a directory whose server has not been admitted. What it was
-// started with replaces what an earlier start noted.
+// Begin counts a start on a directory whose server has not been admitted. Its
+// settings replace those that an earlier start recorded.
 func (r *Registry) Begin(self Self) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,7 +149,7 @@ func (r *Registry) write(rec *Record) error {
 	return nil
 }
 
-// Begun notes that the server's files exist. From now on they must.
+// Begun records that the server's files exist. From now on they must.
 func (r *Registry) Begun() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,14 +161,14 @@ func (r *Registry) Begun() error {
 	return r.write(&rec)
 }
 
-// SetMembers says which members the cluster has.
+// SetMembers sets the members of the cluster.
 func (r *Registry) SetMembers(ids []ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.members = ids
 }
 
-// Mark is how a server shows its data directory to another.
+// Mark identifies a server's data directory to other servers.
 type Mark struct {
 	Data   ID
 	Starts uint64
@@ -180,7 +182,7 @@ func (r *Registry) Mark() Mark {
 	return Mark{r.rec.Data, r.rec.Starts, r.start}
 }
 
-// Refused is why a server must not take part with the data that it has.
+// Refused is the error of a server that must not take part with its data.
 type Refused struct {
 	Why  peerpb.Refusal
 	text string
@@ -188,15 +190,15 @@ type Refused struct {
 
 func (e *Refused) Error() string { return e.text }
 
-// Meet notes a member that this server has a link with, and returns a *Refused if its
-// data is not what it was.
+// Meet records a member that this server has a link with, and returns a
+// *Refused if its data is not what it was.
 func (r *Registry) Meet(peer ID, m Mark) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.meet(peer, m, func(*Peer) {})
 }
 
-// meet notes a member, and what change adds to that.
+// meet records a member, with the changes of change.
 func (r *Registry) meet(peer ID, m Mark, change func(*Peer)) error {
 	before, known := r.rec.Peers[peer]
 	if known {
@@ -234,7 +236,8 @@ func compare(peer ID, before Peer, now Mark) error {
 	return nil
 }
 
-// isMember says whether the cluster has a member; ok is false if that is not known yet.
+// isMember reports whether the cluster has a member; ok is false if that is not
+// known yet.
 func (r *Registry) isMember(id ID) (is, ok bool) {
 	return slices.Contains(r.members, id), r.members != nil
 }

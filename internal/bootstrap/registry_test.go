@@ -132,7 +132,7 @@ func TestAClusterBegins(t *testing.T) {
 				Members: p.self[0].Members, Peers: rec.Peers}, rec)
 			require.NoError(t, p.regs[ID(i+1)].Begun())
 		}
-		// At a restart nobody is asked.
+		// At a restart no member is asked.
 		p.stop(0)
 		rec, in := p.start(0).Record()
 		require.True(t, in)
@@ -171,7 +171,8 @@ func TestRefusals(t *testing.T) {
 	require.True(t, in)
 }
 
-// One voice is not enough, and nobody listens to one that has lost its record.
+// One answer is not enough, and that of a member without its record doesn't
+// count.
 func TestVouchers(t *testing.T) {
 	p := newPlace(t, 3)
 	p.start(0)
@@ -241,7 +242,7 @@ func TestNumberOfPartitions(t *testing.T) {
 	p.join(0, 2)
 	p.join(1) // with the number of the others
 
-	// What has been agreed on binds also one that hasn't been admitted.
+	// An agreed number also binds a member that hasn't been admitted.
 	p = newPlace(t, 5)
 	p.start(0)
 	p.start(1)
@@ -251,7 +252,8 @@ func TestNumberOfPartitions(t *testing.T) {
 	p.start(1)
 	require.Equal(t, 2, p.regs[2].self.Partitions)
 	require.Equal(t, 1, p.logs.FilterMessageSnippet("--partitions is not obeyed").Len())
-	// One that never heard the answer isn't bound, and isn't taken either.
+	// One that never received the answer isn't bound, and isn't admitted
+	// either.
 	_, err := p.regs[2].Introduce(p.start(2).own(2))
 	require.NoError(t, err)
 	p.stop(2)
@@ -291,7 +293,7 @@ func TestTheDirectoryIsTaken(t *testing.T) {
 	require.ErrorContains(t, err, filepath.Join(p.dirs[0], fileName)+" is damaged")
 }
 
-// What can't be made durable isn't said.
+// An ID that can't be made durable isn't sent.
 func TestAFullDisk(t *testing.T) {
 	p := newPlace(t, 2)
 	a, b := p.start(0), p.start(1)

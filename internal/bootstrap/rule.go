@@ -2,31 +2,33 @@ package bootstrap
 
 // A server is admitted when one of two things is known (DESIGN.md has the argument):
 //
-//   - as many other members as make a quorum with it have met it while neither of the two
-//     had been admitted, and all of these, each from each other, are in each other's
-//     records: a cluster may begin with them;
+//   - as many other members as make a quorum with it have met it while neither
+//     of the two had been admitted, and all of these, each from each other, are
+//     in each other's records: a cluster may be bootstrapped with them;
 //   - a majority of the other members, all of them admitted, have never met it with
 //     another data directory.
 
-// foundersNeeded is how many other members a cluster may begin with.
-func foundersNeeded(members int) int { return members / 2 }
+// bootstrapPeersNeeded is the number of other members with which a cluster may be
+// bootstrapped.
+func bootstrapPeersNeeded(members int) int { return members / 2 }
 
-// vouchersNeeded is how many other members must vouch.
+// vouchersNeeded is the number of other members that must vouch.
 func vouchersNeeded(members int) int { return (members-1)/2 + 1 }
 
-// founds says whether rec knows of enough members with which a cluster may begin.
-func founds(rec *Record, members int) bool {
+// canBootstrap reports whether rec has enough members with which a cluster may be
+// bootstrapped.
+func canBootstrap(rec *Record, members int) bool {
 	var able []ID
 	for id, p := range rec.Peers {
 		if p.Fresh && p.Recorded {
 			able = append(able, id)
 		}
 	}
-	return chooses(rec.Peers, nil, able, foundersNeeded(members))
+	return chooses(rec.Peers, nil, able, bootstrapPeersNeeded(members))
 }
 
-// chooses says whether n members of those that are left can be added to those that are
-// chosen so that all are in each other's records.
+// chooses reports whether n of the remaining members can be added to the chosen
+// ones so that all are in each other's records.
 func chooses(peers map[ID]Peer, chosen, left []ID, n int) bool {
 	if n == 0 {
 		return true

@@ -9,9 +9,9 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// acceptedOnly declares what etcd has and stoa has no use for. The values are
-// parsed into variables that nobody reads, so that a mistake in them is found
-// all the same.
+// acceptedOnly declares etcd's settings for which stoa has no use. The values
+// are parsed into unused variables, so that errors in them are reported
+// nevertheless.
 func (d *declaration) acceptedOnly() {
 	d.group = "Known from etcd, without effect here"
 	const byHand = "members' states are compared only by hand: etcdctl endpoint hashkv --cluster"
@@ -48,8 +48,8 @@ func (d *declaration) knob(s *setting, missing string, harmless ...string) {
 	s.noEffect(missing, harmless...)
 }
 
-// refused declares what must not be ignored and isn't there: finish stops when
-// one of them is asked for.
+// refused declares unimplemented settings that must not be ignored: finish
+// stops when one of them is asked for.
 func (d *declaration) refused() {
 	c, v := d.cfg, &d.cfg.discovery
 	first := len(d.settings)

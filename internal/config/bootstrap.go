@@ -27,9 +27,10 @@ func (c *Config) readInitialCluster() {
 	c.InitialCluster = cluster
 }
 
-// CheckBootstrap checks what only a server without data needs: that this server is one of
-// the founding members, under the URLs that it advertises. A server with data doesn't look
-// at these settings, as in etcd: they may say anything, or be left out.
+// CheckBootstrap checks what only a server without data needs: that this server
+// is one of the initial members, under the URLs that it advertises. A server
+// with data doesn't look at these settings, as in etcd: they may have any
+// value, or be left out.
 func (c *Config) CheckBootstrap(ctx context.Context) error {
 	if c.initialClusterErr != nil {
 		return c.initialClusterErr
@@ -68,7 +69,7 @@ func without(us, other []url.URL) []string {
 	return missing
 }
 
-// sameAddresses tells whether two lists name the same places, names and
+// sameAddresses reports whether two lists name the same addresses, names and
 // addresses being the same if DNS says so.
 func sameAddresses(ctx context.Context, a, b []url.URL) bool {
 	if len(a) != len(b) {
@@ -100,7 +101,7 @@ func resolved(ctx context.Context, us []url.URL) []string {
 }
 
 // advertiseRealHost replaces the default advertised host by this machine's
-// address when the server listens on all addresses: nobody elsewhere could use
+// address when the server listens on all addresses: other machines can't use
 // "localhost". It follows etcd, which does so for 0.0.0.0 alone.
 func (c *Config) advertiseRealHost(find func() string) {
 	replace := func(advertised *[]url.URL, def string, listen []url.URL) {

@@ -23,8 +23,8 @@ const DefaultPartitions = 4
 // DefaultQuotaBytes is what --quota-backend-bytes=0 means.
 const DefaultQuotaBytes = 2 << 30
 
-// Config is a server's validated settings. The comments say only what the
-// flag's own description (declare.go) does not.
+// Config is a server's validated settings. The comments add to the flags' own
+// descriptions (declare.go).
 type Config struct {
 	ShowVersion bool   // --version: nothing else was read
 	File        string // where the settings came from, if from a file
@@ -40,8 +40,9 @@ type Config struct {
 	AdvertisePeerURLs    []url.URL
 	ListenMetricsURLs    []url.URL
 
-	// InitialCluster is the founding members by name. It matters only to a server
-	// without data, and nil if what was given can't be read: CheckBootstrap says so.
+	// InitialCluster is the initial members by name. It matters only to a
+	// server without data, and nil if the setting can't be parsed:
+	// CheckBootstrap reports that.
 	InitialCluster      types.URLsMap
 	InitialClusterToken string
 	NewCluster          bool // --initial-cluster-state is new
@@ -110,12 +111,12 @@ type AutoCompaction struct {
 	Revisions int64         // revision: how many revisions are kept
 }
 
-// KeepAlive is what the gRPC server does about silent or pinging clients.
+// KeepAlive is the gRPC server's handling of silent or pinging clients.
 type KeepAlive struct {
 	MinTime, Interval, Timeout time.Duration
 }
 
-// Log says where log lines go, and in which form.
+// Log configures the outputs and the form of log lines.
 type Log struct {
 	Level, Format string
 	Outputs       []string
@@ -152,10 +153,10 @@ type discovery struct {
 	insecure, noTLS bool
 }
 
-// Given tells whether a setting was given, in whichever way.
+// Given reports whether a setting was given, by flag, environment or file.
 func (c *Config) Given(name string) bool { return c.given[name] }
 
-// ErrHelp is returned for --help: HelpText is what was asked for.
+// ErrHelp is returned for --help: print HelpText.
 var ErrHelp = flag.ErrHelp
 
 // UsageError is a command line that can't be read: etcd, and so stoa, exits
@@ -203,8 +204,8 @@ func Parse(args, environ []string) (*Config, error) {
 	return d.finish()
 }
 
-// dropDefaultsThatWereReplaced follows etcd: who says where to listen has to
-// say what to advertise.
+// dropDefaultsThatWereReplaced follows etcd: an explicit listen URL requires an
+// explicit advertised one.
 func (d *declaration) dropDefaultsThatWereReplaced() {
 	if d.given["listen-client-urls"] && !d.given["advertise-client-urls"] {
 		d.cfg.AdvertiseClientURLs = nil

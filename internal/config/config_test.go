@@ -71,8 +71,8 @@ func TestFormsOfFlags(t *testing.T) {
 	}
 }
 
-// What is wrong has to be named; the first column of each case is the command
-// line, the second what the error has to contain.
+// Errors name the setting; the first column of each case is the command line,
+// the second a part of the error.
 func TestBadCommandLines(t *testing.T) {
 	for _, tc := range []struct{ line, want string }{
 		{"--no-such-flag=1", "no-such-flag"},
@@ -137,7 +137,7 @@ func TestUnreadableCommandLineIsAUsageError(t *testing.T) {
 	require.True(t, c.ShowVersion)
 }
 
-// warnings are what the log will say of settings, by their names.
+// warnings are the log lines about settings, by their names.
 func warnings(c *Config) map[string]string {
 	all := map[string]string{}
 	for _, n := range c.Notices {
@@ -148,7 +148,7 @@ func warnings(c *Config) map[string]string {
 	return all
 }
 
-// Whatever is asked for and not done is a warning that says what is missing.
+// Every requested feature that is missing gives a warning that names it.
 func TestWhatIsNotDoneIsAWarning(t *testing.T) {
 	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --enable-grpc-gateway=true --pre-vote=false --auth-token=jwt,pub-key=x --v"+
 		" --corrupt-check-time=1h --unsafe-no-fsync --feature-gates=InitialCorruptCheck=true,LeaseCheckpoint=false,PriorityRequest=false", "ETCD_MAX_WALS=4")
@@ -164,7 +164,7 @@ func TestWhatIsNotDoneIsAWarning(t *testing.T) {
 	}
 	require.Empty(t, got)
 
-	// What the server does anyway needs no warning.
+	// Features that the server always has need no warning.
 	c, err = parse(t, "--name=a --data-dir=d --enable-grpc-gateway=false --pre-vote=true --auth-token=simple --max-wals=5 --corrupt-check-time=0"+
 		" --feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=false --backend-bbolt-freelist-type=map --v2-deprecation=gone")
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestLogRotation(t *testing.T) {
 	require.Nil(t, c.Log.Rotation)
 }
 
-// Every setting is either read by somebody or says what is missing without it.
+// Every setting is either used or declares what is missing without it.
 func TestNoSettingIsSilentlyWithoutEffect(t *testing.T) {
 	for _, s := range declare().settings {
 		if s.unused {

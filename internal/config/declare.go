@@ -13,7 +13,7 @@ type declaration struct {
 	cfg      *Config
 	file     string // --config-file
 	settings []*setting
-	given    map[string]bool // by anybody: flag, environment or file
+	given    map[string]bool // by flag, environment or file
 	group    string          // of the settings that are being declared
 	section  string          // in the file, likewise
 }
@@ -45,8 +45,9 @@ func (s *setting) in(key string) *setting { s.key = key; return s }
 // flagOnly marks a setting that etcd's file has no key for.
 func (s *setting) flagOnly() *setting { s.key = ""; return s }
 
-// noEffect marks a setting that the server doesn't look at. missing says what is not done
-// by that, but for the values with which nothing is missing; none given: the default.
+// noEffect marks a setting that the server ignores. missing names the missing
+// feature, except for the values with which nothing is missing; none given: the
+// default.
 func (s *setting) noEffect(missing string, harmless ...string) *setting {
 	if len(harmless) == 0 {
 		harmless = []string{s.value.String()}
@@ -157,8 +158,8 @@ func (d *declaration) clustering() {
 	d.group = "Clustering"
 	d.urls("initial-advertise-peer-urls", &c.AdvertisePeerURLs, defaultPeerURL, "List of this member's peer URLs to advertise to the rest of the cluster.")
 	d.text("initial-cluster", &c.initialCluster, defaultCluster, "Founding members: name=url,name=url... Ignored by a server that has data, like the other --initial flags.")
-	d.choice("initial-cluster-state", &c.clusterState, "Whether the cluster is to be founded ('new') or joined ('existing'). Ignored by a server that has data.", "new", "existing")
-	d.text("initial-cluster-token", &c.InitialClusterToken, "etcd-cluster", "Token that keeps clusters founded with equal members apart.")
+	d.choice("initial-cluster-state", &c.clusterState, "Whether the cluster is to be bootstrapped ('new') or joined ('existing'). Ignored by a server that has data.", "new", "existing")
+	d.text("initial-cluster-token", &c.InitialClusterToken, "etcd-cluster", "Token that keeps clusters bootstrapped with equal members apart.")
 	d.urls("advertise-client-urls", &c.AdvertiseClientURLs, defaultClientURL, "List of this member's client URLs to advertise to the public.")
 	d.bool("strict-reconfig-check", new(bool), true, "Reject reconfiguration requests that would cause quorum loss.").noEffect("members can't be changed yet")
 	d.text("auto-compaction-retention", &c.retention, "0", "History to keep: hours or a duration (periodic), or a number of revisions (revision). 0 disables auto compaction.")
@@ -235,7 +236,7 @@ func (d *declaration) upkeep() {
 	d.bool("unsafe-no-fsync", new(bool), false, "Disable fsync: loses data in a crash.").noEffect("every write is synced all the same")
 }
 
-const noAuth = "there is no authentication yet: everybody who reaches a client port may do everything"
+const noAuth = "there is no authentication yet: any client that reaches a client port has all permissions"
 
 const (
 	defaultName      = "default"

@@ -15,12 +15,11 @@
 //     a variable for a setting that is also given as a flag is an error, as in
 //     etcd; STOA_X beats ETCD_X.
 //  2. Every error names the setting that it is about.
-//  3. A setting that stoa doesn't use is parsed as strictly as any other. One that
-//     asks for something that stoa doesn't do gives a warning that says what is
-//     not done; if it must not be ignored (discovery, --force-new-cluster), an
-//     error.
-//  4. A *Config that Parse returned without an error is valid: whoever uses it
-//     checks nothing again.
+//  3. A setting that stoa doesn't use is parsed as strictly as any other. One
+//     that requests a missing feature gives a warning that names it; if it must
+//     not be ignored (discovery, --force-new-cluster), an error.
+//  4. A *Config that Parse returned without an error is valid: its users check
+//     nothing again.
 //  5. Nothing here opens a port, makes a directory or logs; what is to be
 //     logged is handed out as Notices, because the logger is made from the
 //     settings.

@@ -39,7 +39,7 @@ func (d *declaration) readYAML(b []byte) error {
 }
 
 // setAll sets what one map of the file says; section is the map's own key.
-// Keys that nobody knows do no harm, as in etcd.
+// Unknown keys are ignored, as in etcd.
 func (d *declaration) setAll(section string, m map[string]json.RawMessage) error {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		where := key

@@ -13,7 +13,7 @@ import (
 type Extensions struct {
 	mu     sync.RWMutex
 	series map[string]*extensionSeries
-	fresh  int // series begun since somebody looked
+	fresh  int // series begun since the last scrape
 	// registered says which there are, and whether each is disabled.
 	registered func() map[string]bool
 }
@@ -83,8 +83,9 @@ func (x *Extensions) Called(name string, took time.Duration, steps int64, writes
 	}
 }
 
-// maxUnseen bounds what is kept of extensions that come and go while nobody looks:
-// to ask who is registered, Called would need locks that its caller holds.
+// maxUnseen bounds the series of extensions that are registered and removed
+// between scrapes: to read the registered ones, Called would need locks that
+// its caller holds.
 const maxUnseen = 1000
 
 func (x *Extensions) seriesOf(name string) *extensionSeries {

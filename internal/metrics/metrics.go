@@ -112,7 +112,7 @@ func (m *Metrics) HealthChecked(kind, name string, ok bool) {
 	m.health.WithLabelValues(kind, name, status).Inc()
 }
 
-// Traffic shows counters of bytes that live elsewhere.
+// Traffic shows counters of bytes kept by other packages.
 func (m *Metrics) Traffic(received, sent func() uint64) {
 	for name, get := range map[string]func() uint64{"received": received, "sent": sent} {
 		m.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{

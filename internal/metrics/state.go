@@ -64,8 +64,8 @@ type Partition struct {
 	LogBytes         int64 // of entries in memory
 }
 
-// Watch shows the state that state returns, whenever somebody looks. state must
-// not block on anything that a request can hold for long.
+// Watch shows the state that state returns, at each scrape. state must not
+// block on anything that a request can hold for long.
 func (m *Metrics) Watch(state func() State) {
 	m.Registry.MustRegister(&stateCollector{state})
 }

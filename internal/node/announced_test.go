@@ -14,9 +14,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// What a member has announced in a watch, its serializable reads show, of whichever keys:
-// what the watch begins behind, its events, and its progress. Keys a and d lie in
-// different partitions.
+// A member's serializable reads show every revision that a watch on it has
+// announced, for all keys: the revision that the watch begins after, its
+// events, and its progress. Keys a and d lie in different partitions.
 func TestSerializableReadsShowWhatWatchesAnnounce(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.ready()

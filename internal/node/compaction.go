@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 )
 
-// compactions are those that the file has not carried out yet.
+// compactions are those not finished in the file yet.
 type compactions struct {
 	mu      sync.Mutex
 	pending []pendingCompaction // in order

@@ -12,7 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// AutoCompaction says what history to keep: the last Revisions, or that of the
+// AutoCompaction is the history to keep: the last Revisions, or that of the
 // last Period. Zero values keep all.
 type AutoCompaction struct {
 	Period    time.Duration

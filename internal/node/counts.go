@@ -7,8 +7,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// counters are what this server has done since it was started. Changes of keys
-// are counted when they are applied, so every member counts all of them.
+// counters count since the server's start. Changes of keys are counted when
+// they are applied, so every member counts all of them.
 type counters struct {
 	puts, deletes, putBytes            atomic.Int64
 	ranges, txns                       atomic.Int64
@@ -25,7 +25,7 @@ type Counts struct {
 	Granted, Revoked, Renewed, Expired int64 // leases
 }
 
-// Counts returns what this server has done since it was started.
+// Counts returns the counters since the server's start.
 func (n *Node) Counts() Counts {
 	c := &n.counts
 	return Counts{

@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
-// disk writes the log for all groups: whatever waits when the last sync is
-// done goes into the next one (group commit).
+// disk writes the log for all groups: records that wait when a sync is done go
+// into the next one (group commit).
 type disk struct {
 	log     *wal.WAL
 	fatal   func(error)
@@ -49,9 +49,9 @@ func (d *disk) run() {
 		for len(d.records) == 0 && len(d.durable) == 0 && !d.stopped {
 			d.some.Wait()
 		}
-		// Those who are about to add something run first: groups whose clients were
-		// answered together have their next records ready together, and one sync
-		// can do for all.
+		// Goroutines that are about to add records run first: groups whose
+		// clients were answered together have their next records ready
+		// together, and one sync can do for all.
 		d.mu.Unlock()
 		runtime.Gosched()
 		d.mu.Lock()

@@ -11,15 +11,15 @@
 // for all of them (disk.go), one that flushes the stores to the file
 // (flush.go), and the transport (network.go).
 //
-// # The way of a request
+// # The path of a request
 //
 // write.go hands writes to Replica.Submit and waits; read.go asks for a read
 // point, takes the read locks of the partitions concerned, and evaluates.
-// session.go gives package session/host what it needs to carry out sessions here.
-// A snapshot from the leader replaces the file and lets the node recover anew
-// from it (install.go), in the same process and by the same code as a restart. The
-// replica that comes up has the calls of the one before it, so that writes under way at
-// the leader are answered.
+// session.go gives package session/host what it needs to carry out sessions
+// here. A snapshot from the leader replaces the file and lets the node recover
+// anew from it (install.go), in the same process and by the same code as a
+// restart. The replica that comes up has the calls of the one before it, so
+// that writes in flight at the leader are answered.
 //
 // Errors carry a [fault.Fault]; package rpc knows their texts.
 //
@@ -29,6 +29,6 @@
 //     end the process through Config.Fatal; nothing is acknowledged after it (I5, I6).
 //  2. The write-ahead log is released only up to what the backend file holds
 //     durably.
-//  3. No request of a client fails because a follower takes in a snapshot.
+//  3. No client's request fails because a follower installs a snapshot.
 //  4. A flush takes all partitions at one cut, under all their locks.
 package node

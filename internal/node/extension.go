@@ -13,8 +13,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// handled tells whether an extension answers a request of this client that changes
-// nothing by itself, and how.
+// handled reports whether an extension answers a read-only request of this
+// client, and the plan for it.
 func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req proto.Message) (apply.Plan, bool) {
 	return c.machine.PlanRead(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
 }
@@ -25,9 +25,9 @@ func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind comma
 	return resp, once(err)
 }
 
-// once says of a request that an extension handled, and whose end is unknown, so
-// much: clients take such requests for harmless and repeat them by themselves
-// when they see an error about leadership.
+// once marks the error of a request that an extension handled and whose outcome
+// is unknown: clients take such requests for reads and retry them by themselves
+// after an error about leadership.
 func once(err error) error {
 	if fault.Passing(err) || errors.Is(err, fault.Timeout) {
 		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was handling the request: whether it took effect is unknown")

@@ -36,7 +36,7 @@ func BenchmarkExtension(b *testing.B) {
 				require.NoError(b, err)
 			}
 			if c.spread {
-				settle(b, n, register)
+				separate(b, n, register)
 			}
 			register("transfer", transferSource)
 			parallel(b, func() error {
@@ -47,9 +47,9 @@ func BenchmarkExtension(b *testing.B) {
 	}
 }
 
-// settle gives /a/ and /b/ to extensions in different partitions, where a third one
-// can't move them from.
-func settle(b *testing.B, n *Node, register func(name, source string)) {
+// separate gives /a/ and /b/ to extensions in different partitions, where a
+// third one can't move them from.
+func separate(b *testing.B, n *Node, register func(name, source string)) {
 	b.Helper()
 	settled := map[int]bool{}
 	for i, dir := range []string{"/a/", "/b/"} {

@@ -9,11 +9,11 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Bounds of what all groups together keep of their logs in memory for followers that
-// lag: who is further behind gets the file.
+// Bounds of the log entries that all groups together keep in memory for lagging
+// followers: one that is further behind gets the file.
 const (
-	maxLogBytes  = 32 << 20  // for whoever may come: more than a second of the fastest writing
-	maxHeldBytes = 512 << 20 // for one that takes in a snapshot, to go on from there
+	maxLogBytes  = 32 << 20  // for any follower: more than a second of the fastest writing
+	maxHeldBytes = 512 << 20 // for one that installs a snapshot, to continue from there
 )
 
 // flushLoop writes what has changed to the backend file.

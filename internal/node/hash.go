@@ -110,7 +110,7 @@ func (h *hashes) at(rev int64) (historyHash, bool) {
 	return h.known[i], true
 }
 
-// halted says whether the core is being stopped.
+// halted reports whether the core is being stopped.
 func (c *core) halted() bool {
 	select {
 	case <-c.halt:

@@ -25,7 +25,7 @@ import (
 // its own log from there again, which is why the log of a catch-up tail is
 // kept, and is not shortened while a snapshot is coming in.
 
-// installing is at most one snapshot on its way in.
+// installing is at most one snapshot being received.
 type installing struct {
 	mu     sync.Mutex
 	active atomic.Bool
@@ -105,7 +105,7 @@ func receive(path string, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace swaps the file and recovers from it: what a restart would do.
+// replace swaps the file and recovers from it, as a restart does.
 func (n *Node) replace(path string) error {
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
@@ -141,7 +141,7 @@ func (n *Node) replace(path string) error {
 	old.replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
-	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before anybody reads history from the new stores
+	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before history is read from the new stores
 	n.core.Store(c)
 	n.sessions.Replaced()
 	n.installed.Add(1)
@@ -149,7 +149,7 @@ func (n *Node) replace(path string) error {
 	return nil
 }
 
-// sending is the snapshots on their way out, one to a peer.
+// sending is the snapshots being sent, one to a peer.
 type sending struct {
 	mu sync.Mutex
 	to map[uint64]bool

@@ -18,10 +18,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
-// snapshots is a cluster of three of which one follower falls behind when it is told to.
+// snapshots is a cluster of three of which one follower falls behind on demand.
 type snapshots struct {
 	*cluster
-	disks    []sync.RWMutex // held by who wants nothing to be synced
+	disks    []sync.RWMutex // held to delay syncs
 	leader   int
 	follower int
 	term     uint64
@@ -40,7 +40,7 @@ func newSnapshots(t *testing.T, partitions int) *snapshots {
 		s.start(i)
 	}
 	s.ready()
-	s.put(0, "/d0/k", "first") // now it is known who leads
+	s.put(0, "/d0/k", "first") // now there is a leader
 	s.leader = int(s.nodes[0].Leader()) - 1
 	s.follower = (s.leader + 1) % 3
 	s.term = s.nodes[s.leader].RaftTerm()
@@ -91,7 +91,7 @@ func (s *snapshots) pending() (n int64) {
 	return n
 }
 
-// asked is a request under way.
+// asked is a request in flight.
 type asked struct {
 	what string
 	done chan error
@@ -107,8 +107,8 @@ func (s *snapshots) ask(what string, do func(context.Context, *Node) error) aske
 	return a
 }
 
-// answered waits for the answer; a leader that changes on a busy machine is no fault of
-// the snapshot's.
+// answered waits for the answer; a leader change on a busy machine is not
+// caused by the snapshot.
 func (s *snapshots) answered(a asked) {
 	if err := <-a.done; s.nodes[s.leader].RaftTerm() == s.term {
 		require.NoError(s.t, err, a.what)
@@ -207,7 +207,7 @@ func TestRequestsOutliveASnapshot(t *testing.T) {
 			for _, a := range append(writes, reads...) {
 				s.answered(a)
 			}
-			c.settle(0)
+			c.waitForReplies(0)
 			if s.nodes[s.leader].RaftTerm() == s.term {
 				require.Zero(t, c.resumed)
 				require.Equal(t, "behind the cut", c.replies[2].value)
@@ -271,7 +271,7 @@ func TestNobodyNoticesSnapshots(t *testing.T) {
 	over.Store(true)
 	writers.Wait()
 	for i := range clients {
-		s.put(s.leader, fmt.Sprintf("/c%d/k", i), "the end") // for those who watch
+		s.put(s.leader, fmt.Sprintf("/c%d/k", i), "the end") // for the watchers
 	}
 	watchers.Wait()
 }

@@ -59,7 +59,7 @@ func (n *Node) tick() {
 	}
 }
 
-// noteLeader keeps what is told about leadership up to date.
+// noteLeader updates the published leadership.
 func (n *Node) noteLeader(c *core) {
 	leader := c.replica.Leader()
 	if old := n.lastLeader.Swap(leader); old != leader {
@@ -87,7 +87,7 @@ func (n *Node) logLeader(old, leader, term uint64) {
 // memberID is how logs name members, as etcd's do.
 func memberID(key string, id uint64) zap.Field { return zap.Stringer(key, bootstrap.ID(id)) }
 
-// role is told by the replica when this server begins or ceases to stamp. It
+// role is called by the replica when this server begins or stops stamping. It
 // runs on a group's loop.
 func (n *Node) role(c *core, leads bool) {
 	if n.core.Load() != c && n.core.Load() != nil {

@@ -27,13 +27,13 @@ func (n *Node) RaftTerm() uint64 { return n.core.Load().replica.Term() }
 // Leader is the server that leads group 0, as far as this one knows.
 func (n *Node) Leader() uint64 { return n.core.Load().replica.Leader() }
 
-// LeaderChanges is how often this server has seen another leader.
+// LeaderChanges is the number of leader changes that this server has seen.
 func (n *Node) LeaderChanges() int64 { return n.changes.Load() }
 
 // Revision is the highest closed revision of any partition.
 func (n *Node) Revision() int64 { return n.core.Load().replica.Revision() }
 
-// Status tells about this server and its file.
+// Status is the status of this server and its file.
 func (n *Node) Status(context.Context) (*pb.StatusResponse, error) {
 	c := n.core.Load()
 	s := &pb.StatusResponse{
@@ -110,8 +110,8 @@ func (n *Node) defragmentAtStart(c *core) error {
 	return n.defragment(c)
 }
 
-// Snapshot opens a copy of the file as it is now. Reading it takes longer while there
-// are writes, which it leaves room for. It yields exactly size bytes.
+// Snapshot opens a copy of the file as it is now. Reading it is throttled while
+// there are writes. It yields exactly size bytes.
 func (n *Node) Snapshot(context.Context) (content io.ReadCloser, size int64, version string, err error) {
 	if err := n.flushNow(); err != nil {
 		return nil, 0, "", err

@@ -41,7 +41,8 @@ func (n *Node) checkName(known string, members []backend.Member) error {
 	return nil
 }
 
-// begun notes that this server's files exist, before it takes part: from now on they must.
+// begun records that this server's files exist, before it takes part: from now
+// on they must.
 func (n *Node) begun() error {
 	n.cfg.Begun = true
 	if n.cfg.Registry == nil {
@@ -62,7 +63,7 @@ func (n *Node) identifyTo(o *transport.Options) {
 	}
 	o.Expelled = func(err error) {
 		err = fmt.Errorf("a peer refuses this member: %w", err)
-		if errors.Is(err, transport.ErrTwin) {
+		if errors.Is(err, transport.ErrDuplicateID) {
 			n.fatal(fmt.Errorf("%w: stop one of the two, and never start two servers on copies of one data directory", err))
 			return
 		}

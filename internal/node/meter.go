@@ -14,7 +14,7 @@ type ExtensionCall struct {
 	Failed string // "", "limit", "space", or "script" for everything else
 }
 
-// ExtensionStanding is how a registered extension stands.
+// ExtensionStanding is the status of a registered extension.
 type ExtensionStanding struct {
 	Name     string
 	Disabled bool

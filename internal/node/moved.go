@@ -8,10 +8,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// routed carries out a request that was routed by what this server knows of where
-// keys live, and again if that has changed meanwhile: the answer fault.Moved says
-// that nothing has happened. A server that learns of the change later than the one
-// that answered tries until it has.
+// routed carries out a request that was routed by this server's partition map,
+// and again if that has changed meanwhile: fault.Moved means that the request
+// had no effect. A server that learns of the change later than the one that
+// answered tries until it has.
 func routed[R any](ctx context.Context, n *Node, do func(*core) (R, error)) (R, error) {
 	var deadline time.Time
 	for {

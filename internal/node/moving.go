@@ -9,9 +9,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
-// Keys that have to move do so in steps, each of which holds up everything: for as
-// long as stepKeys take, and as long as all partitions need to meet. What is left of
-// the time, at least two thirds, belongs to those who wait.
+// Keys that have to move do so in steps, each of which blocks all partitions,
+// until they meet and stepKeys are moved. The remaining time, at least two
+// thirds, is for other requests.
 const stepKeys = 250
 
 // moveLoop brings keys on their way, on the leader. Where they have got to is in the

@@ -53,7 +53,7 @@ func (w network) Send(to uint64, p replica.Packet) bool {
 	return w.n.transport.Send(to, b)
 }
 
-// handler gives the replica what other servers say.
+// handler passes messages of other servers to the replica.
 type handler struct{ n *Node }
 
 func (h handler) Receive(from uint64, b *peerpb.Batch) {

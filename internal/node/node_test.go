@@ -109,8 +109,8 @@ func (c *cluster) put(i int, key, value string) int64 {
 	for {
 		resp, err := c.nodes[i].Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
 		if err != nil && fault.Passing(err) && ctx.Err() == nil {
-			// On a busy machine a leader may change at any time. The put may have
-			// taken effect; whoever counts revisions reads first.
+			// On a busy machine a leader may change at any time. The put may
+			// have taken effect; a test that counts revisions reads first.
 			continue
 		}
 		require.NoError(c.t, err)

@@ -10,12 +10,12 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// plainWatch makes sure that a watch which no extension handles, as far as this server
-// knows, is one that no extension handles. The server may not have heard yet of what the
-// client has registered or acknowledged through another one, and a client that waits for
-// an extension's answer would wait for ever. Only clients that say who they are pay for
-// it, with a read of the partitions that they watch; a watch of anybody else opens at
-// once, also without a leader, as etcd's do.
+// plainWatch makes sure that a watch which no extension handles, as far as this
+// server knows, is one that no extension handles. The server may not have heard
+// yet of what the client has registered or acknowledged through another one,
+// and a client that waits for an extension's answer would wait for ever. Only
+// named clients pay for it, with a read of the partitions that they watch;
+// watches of others open at once, also without a leader, as in etcd.
 func (n *Node) plainWatch(ctx context.Context, c *core, r *pb.WatchCreateRequest) error {
 	if client, _ := n.cfg.Caller(ctx); client == "" {
 		return nil

@@ -48,13 +48,14 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 		if err == nil && resp.Header.GetRevision() < floor {
 			return nil, fault.Moved // see watch.Hub.Floor: until this server is back where it was
 		}
-		return resp, c.elsewhere(err)
+		return resp, c.retryIfReplaced(err)
 	})
 }
 
-// elsewhere says of a read that failed while a snapshot put another core in this one's
-// place that it is to be tried there: this one's file has been closed.
-func (c *core) elsewhere(err error) error {
+// retryIfReplaced turns the error of a read that failed while a snapshot
+// replaced this core into one that makes the caller retry on the new one: this
+// one's file has been closed.
+func (c *core) retryIfReplaced(err error) error {
 	if err != nil && c.stale.Load() {
 		return fault.Moved
 	}
@@ -89,7 +90,7 @@ func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 		if err == nil && resp.Header.GetRevision() < floor {
 			return nil, fault.Moved // until this server is back where it was
 		}
-		return resp, c.elsewhere(err)
+		return resp, c.retryIfReplaced(err)
 	})
 }
 

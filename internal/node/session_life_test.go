@@ -34,11 +34,11 @@ func TestEveryAnswerIsASignOfLife(t *testing.T) {
 		ttl := time.Duration(s.ttl) * time.Second
 		key := "/ephemeral/" + at.name
 		s.send(askEphemeral(key, s.id))
-		s.settle(0)
+		s.waitForReplies(0)
 		time.Sleep(ttl / 5)
 		sent := time.Now()
 		s.send(askGet(key, at.level))
-		s.settle(0)
+		s.waitForReplies(0)
 		require.NoError(t, s.replies[1].err)
 		s.handle.Close()
 		before()

@@ -22,7 +22,7 @@ func TestSessionRaisesNoSpace(t *testing.T) {
 	value := strings.Repeat("x", 100<<10)
 	require.Eventually(t, func() bool {
 		s.send(askPut("/a/k", value))
-		s.settle(0)
+		s.waitForReplies(0)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		err := s.replies[len(s.replies)-1].err

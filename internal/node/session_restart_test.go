@@ -55,8 +55,9 @@ func (c *cluster) grant(i int, id int64) {
 	require.NoError(c.t, err)
 }
 
-// A server dies after some of a session's writes were flushed, and others are only in
-// the log. Sent again, each is answered as before and none takes effect twice.
+// A server is killed after some of a session's writes were flushed, and others
+// are only in the log. Sent again, each is answered as before and none takes
+// effect twice.
 func TestSessionsOutliveAKill(t *testing.T) {
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {

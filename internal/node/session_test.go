@@ -123,8 +123,8 @@ func (s *sessionClient) send(asks ...func(*session.Item)) {
 	s.sendFrom(from)
 }
 
-// settle waits for all replies but behind, and comes back wherever it must.
-func (s *sessionClient) settle(behind int) {
+// waitForReplies waits for all replies but behind, and reconnects if necessary.
+func (s *sessionClient) waitForReplies(behind int) {
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		s.mu.Lock()
 		n := len(s.replies)
@@ -162,8 +162,8 @@ func newSessionClient(c *cluster, on int) *sessionClient {
 	return &sessionClient{c: c, on: on, ttl: 60, wake: make(chan struct{}, 1)}
 }
 
-// A session goes on over the deaths of leaders and of the server that it is on:
-// each write takes effect once, and in order.
+// A session survives failures of leaders and of its server: each write takes
+// effect once, and in order.
 func TestSessionOverDeaths(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.ready()
@@ -180,7 +180,7 @@ func TestSessionOverDeaths(t *testing.T) {
 	}
 	for range 3 {
 		round(100)
-		s.settle(150)
+		s.waitForReplies(150)
 		leader := int(c.nodes[s.alive()].Leader()) - 1
 		if leader < 0 || c.nodes[leader] == nil {
 			leader = s.alive()
@@ -188,7 +188,7 @@ func TestSessionOverDeaths(t *testing.T) {
 		round(50)
 		c.stop(leader)
 		round(50)
-		s.settle(0)
+		s.waitForReplies(0)
 		c.start(leader)
 	}
 	require.Positive(t, s.resumed)
@@ -214,12 +214,12 @@ func (s *sessionClient) alive() int {
 	return -1
 }
 
-// What one client has seen, another sees on any server, when it is told the
-// revision; the example of AGORA §II.
+// A client that is given another's revision sees the same state on any server;
+// the example of AGORA §II.
 func TestSessionCausalReads(t *testing.T) {
 	c := newCluster(t, 3, 4)
 	c.ready()
-	// The leader's server answers before the others have heard of it.
+	// The leader's server answers before the others have received it.
 	leader := int(c.nodes[0].Leader()) + 2
 	writer, readers := newSessionClient(c, leader), []*sessionClient{newSessionClient(c, leader+1), newSessionClient(c, leader+2)}
 	writer.open(0)
@@ -232,7 +232,7 @@ func TestSessionCausalReads(t *testing.T) {
 			writer.send(askPut(fmt.Sprintf("/data%d/x", part), value))
 		}
 		writer.send(askPut("/ready/x", value))
-		writer.settle(0)
+		writer.waitForReplies(0)
 		token := writer.replies[len(writer.replies)-1].rev
 		for _, r := range readers {
 			get := askGet(fmt.Sprintf("/data%d/x", i%4), stoapb.Level_CAUSAL)
@@ -240,7 +240,7 @@ func TestSessionCausalReads(t *testing.T) {
 				get(it)
 				it.Token = token
 			}, askGet("/ready/x", stoapb.Level_CAUSAL), askGet(fmt.Sprintf("/data%d/x", (i+1)%4), stoapb.Level_STRICT))
-			r.settle(0)
+			r.waitForReplies(0)
 			for _, reply := range r.replies[len(r.replies)-3:] {
 				require.NoError(t, reply.err)
 				require.Equal(t, value, reply.value)

@@ -59,8 +59,8 @@ func (c *cluster) hash(i int, rev int64) uint32 {
 	return h.Hash
 }
 
-// Watches live through the installation of a snapshot: nothing is missed and
-// nothing comes twice.
+// Watches continue over the installation of a snapshot: no event is missed or
+// delivered twice.
 func TestWatchLivesThroughASnapshot(t *testing.T) {
 	c := newCluster(t, 3, 2, shortLog)
 	c.ready()
@@ -124,7 +124,7 @@ func TestASnapshotIsFollowedByTheLog(t *testing.T) {
 	}
 }
 
-// A client's snapshot makes room for writes only while there are any.
+// A client's snapshot is throttled only while there are writes.
 func TestWritten(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	c.ready()

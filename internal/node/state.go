@@ -6,8 +6,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
-// State is how the server stands, for those who look at it from outside:
-// metrics and operators. It takes each store's read lock for a moment.
+// State is the server's status, for metrics and operators. It takes each
+// store's read lock for a moment.
 type State struct {
 	Peers           []uint64 // the other members
 	Alarms          []metrics.Alarm
@@ -33,7 +33,7 @@ type PartitionState struct {
 	LogBytes int64 // of entries in memory
 }
 
-// State tells how the server stands.
+// State returns the server's status.
 func (n *Node) State() State {
 	c := n.core.Load()
 	s := State{

@@ -22,11 +22,12 @@ import (
 
 var stress = flag.Duration("stress", 3*time.Second, "how long the stress test runs")
 
-// Three servers over real files and sockets lose and regain leadership, fall behind and
-// take in snapshots, stop and come back, while clients ask all of them for everything.
-// Each request ends in its time, though its client sets none. What is acknowledged has a
-// revision of its own and is seen by each strict read that begins later, and each
-// server's watch, resumed where it was cut, gets all of it, once and in order.
+// Three servers over real files and sockets lose and regain leadership, fall
+// behind and install snapshots, stop and restart, while clients send all kinds
+// of requests to all of them. Each request ends in its time, though its client
+// sets none. What is acknowledged has a revision of its own and is seen by each
+// strict read that begins later, and each server's watch, resumed where it was
+// cut, gets all of it, once and in order.
 func TestStress(t *testing.T) {
 	quiet := zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
 	s := &strain{cluster: newCluster(t, 3, 2, shortLog, func(c *Config) { c.Logger = quiet }), slow: make([]atomic.Int64, 3)}

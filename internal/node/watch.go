@@ -28,12 +28,13 @@ func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
 }
 
 // history reads for watchers that have to catch up. While a snapshot is being
-// installed it waits: the old stores don't have what the hub says there is.
+// installed it waits: the old stores don't have the revisions that the hub has
+// published.
 func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
 	for {
 		c := n.current()
 		changes, through, err := c.stores[partition].Changes(key, end, from, to, limit, prev)
-		if err = c.elsewhere(err); !errors.Is(err, fault.Moved) {
+		if err = c.retryIfReplaced(err); !errors.Is(err, fault.Moved) {
 			return changes, through, n.damaged(err)
 		}
 	}

@@ -57,9 +57,8 @@ func (n *Node) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compac
 	return resp, n.swept(ctx, r.GetRevision())
 }
 
-// swept waits until the file holds nothing any more that a compaction at rev
-// has killed. It helps the flusher on, but leaves four fifths of the time to those
-// who wait for a processor or the disk.
+// swept waits until the file holds no revision any more that a compaction at
+// rev has dropped. It flushes meanwhile, throttled to a fifth of the time.
 func (n *Node) swept(ctx context.Context, rev int64) error {
 	for n.current().swept.Load() < rev {
 		began := time.Now()
@@ -73,7 +72,7 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// submit sends a command on its way and waits for what becomes of it.
+// submit submits a command and waits for its outcome.
 func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	return routed(ctx, n, func(c *core) (R, error) {
 		p := c.machine.Plan(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
@@ -81,7 +80,7 @@ func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, re
 	})
 }
 
-// submitSystem is submit for what concerns all partitions.
+// submitSystem is submit for commands of all partitions.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	c := n.current()
 	return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, true)
@@ -95,8 +94,8 @@ func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind comma
 	return resp, err
 }
 
-// carry sends a command on the way that was planned for it, and waits for what
-// becomes of it; system says that it concerns what all partitions share.
+// carry submits a command as planned, and waits for its outcome; system marks
+// one that changes state shared by all partitions.
 func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
 	var none R
 	body, err := proto.Marshal(req)
@@ -122,15 +121,15 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 	}
 }
 
-// What a key costs in the file beside its bytes, roughly; etcd counts the same.
+// The approximate overhead of a key in the file; etcd counts the same.
 const keyOverhead = 512
 
 func (n *Node) hasRoom(c *core, bytes int) bool {
 	return n.cfg.QuotaBytes <= 0 || c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes
 }
 
-// admit refuses writes for which there is no room, and raises the alarm before
-// it does: the client may look for it.
+// admit refuses writes beyond the quota, and raises the alarm before that: the
+// client may look for it.
 func (n *Node) admit(ctx context.Context, bytes int) error {
 	c := n.current()
 	if n.hasRoom(c, bytes) {

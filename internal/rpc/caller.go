@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// What a client says of itself in a request's metadata, for extensions.
+// A client's metadata for extensions.
 const (
 	metadataClient = "stoa-client-id" // any name
 	metadataLease  = "stoa-lease"     // a lease in hexadecimal, that its keys can be tied to
@@ -16,8 +16,8 @@ const (
 // maxClientID bounds a name that becomes part of keys.
 const maxClientID = 256
 
-// Caller says who sends a request; "" and 0 stand for what it doesn't say, or not
-// in a form that can be used.
+// Caller returns the client's name and lease; "" and 0 stand for missing or
+// malformed ones.
 func Caller(ctx context.Context) (client string, lease int64) {
 	if v := metadata.ValueFromIncomingContext(ctx, metadataClient); len(v) > 0 && len(v[0]) <= maxClientID {
 		client = v[0]

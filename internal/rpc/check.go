@@ -7,7 +7,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The form of requests: what etcd refuses without asking its store.
+// Validation of requests: the errors that etcd returns without a look at its
+// store.
 
 func checkRange(r *pb.RangeRequest) error {
 	if len(r.GetKey()) == 0 {
@@ -57,11 +58,11 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// checkTxn allows a transaction room operations in its largest list; what that
-// leaves is the room of the transactions inside it.
-func checkTxn(r *pb.TxnRequest, room int) error {
+// checkTxn allows a transaction limit operations in its largest list; the
+// remainder is the limit of the transactions inside it.
+func checkTxn(r *pb.TxnRequest, limit int) error {
 	largest := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
-	if largest > room {
+	if largest > limit {
 		return rpctypes.ErrGRPCTooManyOps
 	}
 	for _, c := range r.GetCompare() {
@@ -71,7 +72,7 @@ func checkTxn(r *pb.TxnRequest, room int) error {
 	}
 	for _, ops := range [2][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
 		for _, op := range ops {
-			if err := checkOp(op, room-largest); err != nil {
+			if err := checkOp(op, limit-largest); err != nil {
 				return err
 			}
 		}
@@ -79,7 +80,7 @@ func checkTxn(r *pb.TxnRequest, room int) error {
 	return nil
 }
 
-func checkOp(op *pb.RequestOp, room int) error {
+func checkOp(op *pb.RequestOp, limit int) error {
 	switch r := op.GetRequest().(type) {
 	case *pb.RequestOp_RequestRange:
 		return checkRange(r.RequestRange)
@@ -88,7 +89,7 @@ func checkOp(op *pb.RequestOp, room int) error {
 	case *pb.RequestOp_RequestDeleteRange:
 		return checkDelete(r.RequestDeleteRange)
 	case *pb.RequestOp_RequestTxn:
-		return checkTxn(r.RequestTxn, room)
+		return checkTxn(r.RequestTxn, limit)
 	}
 	return rpctypes.ErrGRPCKeyNotFound // an empty operation, in etcd's words
 }

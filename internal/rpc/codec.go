@@ -10,8 +10,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
-// codec is sessionwire's, and so protobuf's, but for what clients ask most: puts and
-// ranges. Those it reads and writes by hand. The messages on the wire are the same.
+// codec is sessionwire's, and so protobuf's, except for the most frequent
+// requests: puts and ranges are encoded and decoded by hand. The wire format is
+// the same.
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

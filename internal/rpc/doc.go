@@ -1,8 +1,7 @@
-// Package rpc is what a client sees: etcd's gRPC services, one file each.
+// Package rpc has etcd's gRPC services, one file each.
 //
-// A service checks the form of a request, hands it to the [Node], fills in the
-// answer's header, and turns a fault into etcd's code and text. It decides
-// nothing else.
+// A service validates a request, hands it to the [Node], fills in the answer's
+// header, and turns a fault into etcd's code and text. It has no other logic.
 //
 // Invariants:
 //

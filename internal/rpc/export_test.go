@@ -2,7 +2,7 @@ package rpc
 
 import "google.golang.org/grpc"
 
-// OpenSession carries a session of a node over a stream that is no network's.
+// OpenSession carries a session of a node over a stream without a network.
 func OpenSession(n interface {
 	Node
 	Sessions

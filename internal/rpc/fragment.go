@@ -9,8 +9,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
-// sendWatch sends a response whole, or in pieces of less than limit bytes if
-// its watcher allows that and it is larger. A single event is never split.
+// sendWatch sends a response in one message, or in pieces of less than limit
+// bytes if its watcher allows that and it is larger. A single event is never
+// split.
 func sendWatch(r watch.Response, limit int, send func(*pb.WatchResponse) error) error {
 	if !r.Fragment || len(r.Events) < 2 || proto.Size(r.WatchResponse) < limit {
 		return send(r.WatchResponse)

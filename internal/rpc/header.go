@@ -6,10 +6,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// header fills in what the node leaves open in an answer's header.
+// header fills in the fields of an answer's header that the node leaves empty.
 type header struct{ info Info }
 
-// errNoHeader is a fault of this program: a node's answers have headers.
+// errNoHeader is a bug: a node's answers have headers.
 var errNoHeader = errors.New("answer without a header")
 
 // fill completes a header. An answer without a revision of its own gets the

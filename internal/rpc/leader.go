@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A client may demand in a request's metadata that the server it talks to has a
-// leader. A call is refused if there is none. A stream that is open is ended
-// only after the leader was missing at three checks in a row, one election
-// timeout apart: to connect again costs a client more than to wait.
+// A client may require in a request's metadata that its server has a leader. A
+// call is refused if there is none. A stream that is open is ended only after
+// the leader was missing at three checks in a row, one election timeout apart:
+// to connect again costs a client more than to wait.
 const missedChecks = 3
 
 type leaderGuard struct {

@@ -78,8 +78,8 @@ func (s *maintenanceServer) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequ
 	return &pb.MoveLeaderResponse{}, nil
 }
 
-// Downgrade knows of no older version to go to. Cancelling what never runs
-// succeeds, as in etcd.
+// There is no older version for Downgrade. Cancelling what never runs succeeds,
+// as in etcd.
 func (s *maintenanceServer) Downgrade(_ context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
 	if r.Action == pb.DowngradeRequest_CANCEL {
 		return &pb.DowngradeResponse{Header: s.new(), Version: version.APIVersion}, nil

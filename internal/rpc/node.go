@@ -11,14 +11,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
-// What the services need of the server that they stand in front of. Every
-// method may be called from any number of goroutines at once. Errors carry a
-// [fault.Fault] somewhere inside, or are the context's own; toStatus turns them
-// into etcd's codes and texts.
+// The services' interface of the server. Every method may be called from any
+// number of goroutines at once. Errors carry a [fault.Fault] somewhere inside,
+// or are the context's own; toStatus turns them into etcd's codes and texts.
 //
 // Answers carry a header with the revision only; the services fill in cluster,
-// member and term. A method takes the request over: the services don't look at
-// it again, and each call gets a request of its own.
+// member and term. A method owns its request: the services don't use it
+// afterwards, and each call gets a request of its own.
 
 // KV serves reads and writes of keys.
 type KV interface {
@@ -56,8 +55,9 @@ type Watcher interface {
 
 // Maintenance serves the operator.
 type Maintenance interface {
-	// Status tells about this server and its file; the active alarms stand in Errors.
-	// The service adds the versions, the term, and that there is no leader.
+	// Status is the status of this server and its file; the active alarms are
+	// in Errors. The service adds the versions, the term, and that there is no
+	// leader.
 	Status(ctx context.Context) (*pb.StatusResponse, error)
 	// Hash is etcd's checksum over the whole file, exact at revision rev.
 	Hash(ctx context.Context) (hash uint32, rev int64, err error)
@@ -73,20 +73,20 @@ type Maintenance interface {
 	MoveLeader(ctx context.Context, to uint64) error
 }
 
-// Cluster tells who is in the cluster.
+// Cluster lists the members.
 type Cluster interface {
 	// Members returns the members; linearizable asks for a list that is no
 	// older than the call.
 	Members(ctx context.Context, linearizable bool) ([]*pb.Member, error)
 }
 
-// Info is what every answer's header and the leader checks need. The methods
-// are called on every request: they must be no more than an atomic load.
+// Info has the fields of headers and leader checks. The methods are called on
+// every request: they must be no more than an atomic load.
 type Info interface {
 	ClusterID() uint64
 	MemberID() uint64
 	RaftTerm() uint64
-	// Leader is the server that leads, 0 if this server knows of none.
+	// Leader is the leader's id, 0 if this server knows of none.
 	Leader() uint64
 	// Revision is the highest revision that this server has applied. It goes
 	// into headers of answers that have none of their own.

@@ -6,7 +6,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// Partitions tells how this server's partitions stand.
+// Partitions returns the status of this server's partitions.
 type Partitions interface {
 	Partitions() []*stoapb.Partition
 }

@@ -108,8 +108,8 @@ func NewServer(n Node, o Options) *Server {
 	return s
 }
 
-// SetServing tells the health service whether requests are answered. Once they no
-// longer are, sessions end when what they have taken in is replied to.
+// SetServing sets the status of the health service. Once it is not serving,
+// sessions end when their accepted requests are replied to.
 func (s *Server) SetServing(ok bool) {
 	if !ok {
 		s.drained.Do(func() { close(s.drain) })
@@ -121,7 +121,7 @@ func (s *Server) SetServing(ok bool) {
 	s.health.SetServingStatus("", status)
 }
 
-// Close ends what the server runs beside grpc.
+// Close ends the server's goroutines other than grpc's.
 func (s *Server) Close() {
 	s.guard.close()
 	s.unpark()

@@ -42,8 +42,8 @@ type sessionServer struct {
 	drain    <-chan struct{} // closed when the server stops taking requests
 }
 
-// open carries one session. It receives on a goroutine of its own, which ends when
-// this method does.
+// open serves one session. It receives on a goroutine of its own, which ends
+// when this method does.
 func (s *sessionServer) open(stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	var received sessionwire.Received
@@ -90,7 +90,7 @@ func (s *sessionServer) carry(ctx context.Context, r *sessionReceiver) error {
 			return toStatus(r.handle.Err())
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
-				failed = nil // the client has said all, and waits for replies
+				failed = nil // the client has sent everything, and waits for replies
 				r.handle.Drain()
 				continue
 			}
@@ -119,7 +119,7 @@ func (s *sessionServer) watches(o *stoapb.OpenSession) ([]session.Item, error) {
 	return items, nil
 }
 
-// sessionReceiver takes in what the client sends.
+// sessionReceiver receives the client's messages.
 type sessionReceiver struct {
 	server *sessionServer
 	stream grpc.ServerStream

@@ -24,7 +24,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/rpc"
 )
 
-// A client of sessions that is as plain as can be, with the generated code.
+// A minimal client of sessions, with the generated code.
 
 type testSession struct {
 	t      testing.TB
@@ -424,14 +424,15 @@ func TestSessionStreams(t *testing.T) {
 	_, err = other.recv()
 	require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
 
-	// A sign of life is answered.
+	// An empty batch is answered.
 	alive := openSession(t, conn, &stoapb.OpenSession{Ttl: 60})
 	alive.send()
 	m, err := alive.stream.Recv()
 	require.NoError(t, err)
 	require.Empty(t, m.Replies)
 
-	// A client that doesn't read stops being read, and holds up nobody.
+	// A client that doesn't read is not read from any more, and delays no
+	// other.
 	stuck := openSession(t, conn, &stoapb.OpenSession{Ttl: 60})
 	value := strings.Repeat("v", 100_000)
 	stuck.send(stuck.put("big", value))
@@ -457,7 +458,7 @@ func TestSessionStreams(t *testing.T) {
 	stuck.cancel()
 	<-sent
 
-	// A server that stops says so, after it has answered.
+	// A stopping server ends the stream, after it has answered.
 	alive.send(alive.put("k", "w"))
 	alive.reply(3)
 	server.SetServing(false)

@@ -60,7 +60,8 @@ func checkSessionRange(r *session.Request) error {
 	})
 }
 
-// sessionSink encodes what a session says into one message until it is sent.
+// sessionSink encodes a session's replies and events into one message until it
+// is sent.
 type sessionSink struct {
 	stream  grpc.ServerStream
 	message sessionwire.Encoded

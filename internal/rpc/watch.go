@@ -105,13 +105,13 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 	}
 }
 
-// openWithin is how long a watch may wait until all partitions show what this server has
-// reached. With a leader that is a round trip; a server that has been cut off opens it
-// all the same, as etcd's do.
+// openWithin is how long a watch may wait until all partitions show what this
+// server has reached. With a leader that is a round trip; a partitioned server
+// opens it nevertheless, as etcd's do.
 const openWithin = time.Second
 
-// periodic ticks for the watchers that want to hear of progress now and then.
-// Streams without such watchers have no timer.
+// periodic ticks for the watchers with periodic progress notifications. Streams
+// without such watchers have no timer.
 type periodic struct {
 	interval time.Duration
 	tick     func()
@@ -127,8 +127,8 @@ func (p *periodic) start() {
 	if p.timer != nil || p.stopped {
 		return
 	}
-	// Up to a tenth more, so that clients which came together after a restart
-	// don't all hear at the same moment.
+	// Up to a tenth more, so that clients that reconnected together after a
+	// restart aren't all notified at the same time.
 	every := p.interval + rand.N(p.interval/10)
 	p.timer = time.AfterFunc(every, func() {
 		p.tick()

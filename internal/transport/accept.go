@@ -23,7 +23,7 @@ type incoming struct {
 	turn sync.Mutex
 
 	linkMu sync.Mutex
-	remote *remote // whose link is listened to; nil if none is
+	remote *remote // whose link is read; nil if none
 }
 
 // remote is the far end of an incoming call that was admitted.
@@ -34,7 +34,7 @@ type remote struct {
 	from        string
 
 	heard atomic.Int64 // when something came last, Unix nanoseconds
-	busy  atomic.Bool  // the handler has a batch: hearing nothing is our own doing
+	busy  atomic.Bool  // the handler has a batch: the silence is ours
 	end   context.CancelCauseFunc
 }
 
@@ -87,10 +87,11 @@ func (t *Transport) Link(stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pu
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// maxRefusals bounds how many refusals are remembered.
+// maxRefusals bounds the remembered refusals.
 const maxRefusals = 1000
 
-// logRefusal logs a refusal once: who is refused comes back several times a second.
+// logRefusal logs a refusal once: a refused server retries several times a
+// second.
 func (t *Transport) logRefusal(ctx context.Context, err error) {
 	if status.Code(err) == codes.Unavailable {
 		return
@@ -183,8 +184,8 @@ func (p *peer) deliver(r *remote, b *peerpb.Batch) bool {
 	return true
 }
 
-// pulseBack shows the dialler that it is heard, until the link ends or the
-// dialler is not heard any more.
+// pulseBack sends pulses to the dialler, until the link ends or the dialler is
+// silent.
 func (t *Transport) pulseBack(ctx context.Context, r *remote, stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pulse], pings <-chan uint64) {
 	tick := time.NewTicker(t.pulse())
 	defer tick.Stop()

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// protocol changes when neighbouring versions could no longer understand each
-// other.
+// protocol changes when successive versions are not compatible any more.
 const protocol = 3
 
 // The metadata of a link or a snapshot, in both directions.
@@ -27,13 +26,13 @@ const (
 	keyStarts      = "stoa-starts"
 )
 
-// identity is who one side of a link claims to be.
+// identity is the claimed identity of one side of a link.
 type identity struct {
 	protocol, cluster, from, to, incarnation, partitions, data, starts uint64
 }
 
-// Mark is how a server shows its data directory: the directory's random ID, and how often
-// a server has been started on it.
+// Mark identifies a server's data directory: the directory's random ID, and how
+// often a server has been started on it.
 type Mark struct{ Data, Starts uint64 }
 
 func (t *Transport) identity(to uint64) metadata.MD {
@@ -69,7 +68,7 @@ func parseIdentity(md metadata.MD) (identity, error) {
 	return id, nil
 }
 
-// check says why who must not be talked to, as seen by this server. The texts
+// check returns the reason for which a server is refused by this one. The texts
 // reach the logs of both sides.
 func (t *Transport) check(who identity) error {
 	switch {
@@ -87,7 +86,7 @@ func (t *Transport) check(who identity) error {
 	return nil
 }
 
-// admit decides whether the dialler of an incoming call is listened to.
+// admit decides whether an incoming call is accepted.
 func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	who, err := parseIdentity(md)
@@ -106,14 +105,15 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	if p == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "server %x is not a member of cluster %x that server %x knows of", who.from, t.o.ClusterID, t.o.ID)
 	}
-	// Under the lock, so that Close, which sets closed under it, waits for
-	// everybody who got past it.
+	// Under the lock, so that Close, which sets closed under it, waits for all
+	// calls admitted before.
 	t.running.Add(1)
 	return &remote{peer: p, who: who, incarnation: who.incarnation, from: addressOf(ctx)}, nil
 }
 
-// met tells the owner of this transport whose data the other side has. It comes last: what
-// is refused for another reason, such as a copy of a server that runs, is not noted.
+// met passes the other side's data directory to the owner of this transport. It
+// comes last: a server that is refused for another reason, such as a copy of a
+// running one, is not recorded.
 func (t *Transport) met(who identity) error {
 	if t.o.Meet == nil || who.data == 0 {
 		return nil

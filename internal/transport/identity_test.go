@@ -73,7 +73,7 @@ func TestACopyOfAServerThatRunsIsExpelled(t *testing.T) {
 	}})
 	select {
 	case err := <-told:
-		require.ErrorIs(t, err, ErrTwin)
+		require.ErrorIs(t, err, ErrDuplicateID)
 		require.ErrorContains(t, err, "two servers have the id 2")
 	case <-time.After(30 * time.Second):
 		require.Fail(t, "it is not told")

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// A server that is back must be heard within about 100 ms.
+	// A restarted server must be connected within about 100 ms.
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
 
-	// How long a peer may take to accept a link, in units of Options.Silence.
+	// The time limit for accepting a link, in units of Options.Silence.
 	handshakeSilences = 5
 
 	// How long a peer may say, in the same units, that another server with this one's
@@ -44,8 +44,7 @@ type peer struct {
 	stop context.CancelCauseFunc
 
 	connected atomic.Bool
-	// Holds a token when the peer was seen alive, so that waiting to dial it
-	// makes no sense.
+	// Holds a token when the peer was seen, so that the back-off is skipped.
 	hurry chan struct{}
 
 	mu    sync.Mutex
@@ -92,7 +91,7 @@ func (p *peer) attempt() (context.Context, context.CancelCauseFunc, addr) {
 	return ctx, cut, a
 }
 
-// seen is called when the peer has shown to be alive.
+// seen is called when the peer has been in contact.
 func (p *peer) seen() {
 	if p.connected.Load() {
 		return
@@ -113,7 +112,7 @@ func (p *peer) run() {
 		if p.life.Err() != nil {
 			return
 		}
-		twin, err = p.noteTwin(twin, err)
+		twin, err = p.noteDuplicate(twin, err)
 		if lost := p.queue.clear(); lost || wasUp {
 			p.t.o.Handler.Unreachable(p.id)
 			p.metrics.sendFailures.Inc()
@@ -133,16 +132,16 @@ func (p *peer) run() {
 	}
 }
 
-// noteTwin takes the word of a peer that another server with this one's id is connected for
-// true when it has said so for a while.
-func (p *peer) noteTwin(since time.Time, err error) (time.Time, error) {
+// noteDuplicate believes a peer's refusal that another server with this one's
+// id is connected once it has lasted for a while.
+func (p *peer) noteDuplicate(since time.Time, err error) (time.Time, error) {
 	switch {
 	case status.Code(err) != codes.AlreadyExists:
 		return time.Time{}, err
 	case since.IsZero():
 		return time.Now(), err
 	case time.Since(since) > twinSilences*p.t.o.Silence:
-		return since, &expelledError{text: err.Error(), cause: ErrTwin}
+		return since, &expelledError{text: err.Error(), cause: ErrDuplicateID}
 	}
 	return since, err
 }
@@ -190,7 +189,7 @@ func (p *peer) converse() (wasUp bool, err error) {
 	helpers.Go(l.listen)
 	helpers.Go(func() { l.watch(ctx) })
 	l.send(ctx)
-	// Whoever noticed first has given the reason.
+	// The first to detect the end has given the reason.
 	helpers.Wait()
 	return true, fmt.Errorf("link to %s: %w", a.url, context.Cause(ctx))
 }
@@ -235,8 +234,8 @@ func (p *peer) recognise(md metadata.MD) error {
 	return p.t.met(who)
 }
 
-// expelledError is a peer's word that this server must not go on: its data is not what it
-// was, or another server runs with a copy of it.
+// expelledError is a peer's refusal after which this server must exit: its data
+// is older than before, or another server runs with a copy of it.
 type expelledError struct {
 	text  string
 	cause error
@@ -245,8 +244,8 @@ type expelledError struct {
 func (e *expelledError) Error() string { return e.text }
 func (e *expelledError) Unwrap() error { return e.cause }
 
-// ErrTwin says that another server runs under this one's id.
-var ErrTwin = errors.New("another server has the same id")
+// ErrDuplicateID means that another server runs under this one's id.
+var ErrDuplicateID = errors.New("another server has the same id")
 
 // causeOr prefers the reason for which ctx was ended here to gRPC's.
 func causeOr(ctx context.Context, err error) error {

@@ -19,8 +19,8 @@ import (
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 )
 
-// Handler is told what the other servers say. Calls for different peers run at
-// the same time; calls of Receive for one peer never do.
+// Handler receives the messages of the other servers. Calls for different peers
+// run at the same time; calls of Receive for one peer never do.
 type Handler interface {
 	// Receive gets a batch, which it may keep. While it runs, the peer's link
 	// is not read: blocking here is what slows a peer down.
@@ -29,17 +29,18 @@ type Handler interface {
 	// It must read r to io.EOF, which alone means that the snapshot is whole.
 	// ctx ends when the sender gives up or the transport is closed.
 	InstallSnapshot(ctx context.Context, from uint64, h *peerpb.SnapshotHeader, r io.Reader) error
-	// Unreachable says that some of what was sent to peer is or may be lost.
-	// It runs on the peer's own goroutine and must not wait for the peer.
+	// Unreachable reports that messages to peer are or may be lost. It runs on
+	// the peer's own goroutine and must not wait for the peer.
 	Unreachable(peer uint64)
 }
 
-// Options are fixed for the life of a Transport. What is zero gets a default,
-// where one is named.
+// Options are fixed for the life of a Transport. Zero fields get their
+// defaults, where one is named.
 type Options struct {
 	ID        uint64
 	ClusterID uint64
-	// Partitions is how many groups each server of the cluster must have.
+	// Partitions is the number of groups that each server of the cluster must
+	// have.
 	Partitions int
 	// Mark is this server's data directory, as it shows it to the others; zero: it
 	// shows none. Meet is called with that of each peer, before a link with it is used
@@ -61,10 +62,10 @@ type Options struct {
 	Handler Handler
 	Logger  *zap.Logger
 	Metrics *Metrics
-	// Silence is how long a link may be silent before it is taken for dead:
-	// about an election timeout. Default 1 s.
+	// Silence is the time after which a silent link is closed: about an
+	// election timeout. Default 1 s.
 	Silence time.Duration
-	// QueueBytes bounds what waits for one peer. Default 64 MiB.
+	// QueueBytes bounds the queue of one peer. Default 64 MiB.
 	QueueBytes int
 }
 
@@ -162,9 +163,9 @@ func (t *Transport) launch(p *peer) {
 // transport is closed. b must not be changed afterwards; it may be sent to
 // other peers as well.
 //
-// What was taken goes out in order as soon as the link can take it. While there
-// is no link it waits for the outcome of the next attempt to dial, and is
-// dropped if that fails.
+// Accepted messages are sent in order as soon as the link is ready. Without a
+// link they wait for the outcome of the next attempt to dial, and are dropped
+// if that fails.
 func (t *Transport) Send(to uint64, b *peerpb.Batch) bool {
 	p := t.peer(to)
 	if p == nil {
@@ -177,7 +178,7 @@ func (t *Transport) Send(to uint64, b *peerpb.Batch) bool {
 	return true
 }
 
-// Connected tells whether a peer has accepted this server's link.
+// Connected reports whether a peer has accepted this server's link.
 func (t *Transport) Connected(id uint64) bool {
 	p := t.peer(id)
 	return p != nil && p.connected.Load()
@@ -238,7 +239,7 @@ func (t *Transport) peer(id uint64) *peer {
 	return t.peers[id]
 }
 
-// Why a link ended, where the network is not to blame.
+// Reasons for which a link is ended by this server.
 var (
 	errClosed   = errors.New("transport closed")
 	errRemoved  = errors.New("peer removed")
