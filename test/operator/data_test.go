@@ -22,7 +22,7 @@ func TestEmptyDirectoryOfAMember(t *testing.T) {
 	requireKeys(t, c.Servers[1], "first", 20)
 }
 
-// It must not vote either while there is nobody to ask, where etcd lets it.
+// It must not vote either while no other member answers, where etcd lets it.
 func TestEmptyDirectoryBeforeTheOthersAreUp(t *testing.T) {
 	c := cluster(t)
 	for _, s := range c.Servers {

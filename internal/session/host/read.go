@@ -51,12 +51,13 @@ func (d *driver) sentBefore(op *session.Op) bool {
 	return op.Seq < d.before
 }
 
-// overtaken says why a request has lost its place, if it has: writes that its session
-// sent behind it have taken effect in what it is carried out on. A write is remembered in each partition that it
-// changes, in one step with the change; so whoever asks after reading misses none that
-// the read can have shown. That also holds for a write which is still on its way from
-// the stream before: it is in the answer and is remembered, or neither. With the lease
-// all of them are forgotten.
+// overtaken says why a request has lost its place, if it has: writes that its
+// session sent behind it have taken effect in what it is carried out on. A
+// write is remembered in each partition that it changes, in one step with the
+// change; so a check after the read misses none that the read can have shown.
+// That also holds for a write which is still on its way from the stream before:
+// it is in the answer and is remembered, or neither. With the lease all of them
+// are forgotten.
 func (d *driver) overtaken(s *State, op *session.Op) error {
 	if !d.sentBefore(op) {
 		return nil
@@ -123,8 +124,8 @@ func (s *Session) answered(w *arrivalWait) (error, bool) {
 	return nil, false
 }
 
-// ask asks for a read point. On whatever goroutine: nobody else looks at the wait
-// meanwhile.
+// ask asks for a read point. It runs on any goroutine: the wait is not used by
+// another one meanwhile.
 func (d *driver) ask(w *arrivalWait) {
 	w.known = d.known()
 	w.known.state.Replica.ReadPoint(w.parts, func(err error) { d.s.arrive(w, err) })
