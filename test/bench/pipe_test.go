@@ -39,10 +39,12 @@ func TestTheReaderWaitsForNoAnswer(t *testing.T) {
 	p := &stallingPipe{until: time.Now().Add(300 * time.Millisecond)}
 	r := startPipes([]pipe{p}, reader.depth, reader.pace)
 	r.record()
+	began := time.Now()
 	time.Sleep(400 * time.Millisecond)
+	took := time.Since(began).Seconds() // more, on a machine with other work
 	h := r.recorded()
 	require.NoError(t, r.stop())
-	require.InDelta(t, 0.4*reader.pace, h.count, 0.15*reader.pace)
+	require.InDelta(t, took*reader.pace, h.count, 0.15*reader.pace)
 	require.Greater(t, h.quantile(0.5), 50*time.Millisecond, "three of four waited, evenly up to 300 ms")
 	require.Greater(t, h.longest, 200*time.Millisecond)
 }
