@@ -1,9 +1,13 @@
 package script
 
 // Version changes whenever the same source with the same limits could end
-// differently, or use more or fewer steps or bytes, than before. All replicas
-// of a cluster must run one version.
-const Version = 1
+// differently, use more or fewer steps or bytes, or keep more or less, than before.
+// A cluster says which version each of its extensions was written for, and every
+// replica must run it as that version does.
+const (
+	Version = 1 // that this package runs new extensions as
+	Oldest  = 1 // that it still knows
+)
 
 // Bounds are what a source may be. A field that is 0 means the default.
 type Bounds struct {

@@ -144,11 +144,11 @@ func (k *compiler) assignOne(s *assignStmt) runner {
 }
 
 func (k *compiler) storeName(e *nameExpr) func(f *frame, v Value) {
-	if n, at := e.capture, e.position; n >= 0 {
+	if n, at, name := e.capture, e.position, e.variable.name; n >= 0 {
 		return func(f *frame, v Value) {
 			c := f.fn.bound[n].cell
 			if c.loaded && !f.call.loading {
-				fail(at, "%s was made while the file was loaded, and nothing is kept between calls: use put", quoted(e.variable.name))
+				fail(at, "%s was made while the file was loaded, and nothing is kept between calls: use put", quoted(name))
 			}
 			c.value = v
 		}

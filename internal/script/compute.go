@@ -248,27 +248,38 @@ func (k *compiler) table(e *tableExpr) evaluator {
 // or their cells.
 func (k *compiler) closure(e *functionExpr) evaluator {
 	code := compileFunction(e.fn)
-	captures := e.fn.captures
-	size := int64(closureBytes + upvalueBytes*len(captures))
+	sources := make([]captured, len(e.fn.captures))
+	for i, c := range e.fn.captures {
+		sources[i] = captured{c.from, c.variable.slot, c.variable.boxed(), c.variable.self == e.fn}
+	}
+	size := int64(closureBytes + upvalueBytes*len(sources))
 	at := e.position
 	return func(f *frame) Value {
 		f.call.allocate(size, at)
 		fn := &closure{code: code, loaded: f.call.loading}
-		if len(captures) > 0 {
-			fn.bound = make([]upvalue, len(captures))
+		if len(sources) > 0 {
+			fn.bound = make([]upvalue, len(sources))
 		}
-		for i, c := range captures {
+		for i, c := range sources {
 			switch {
 			case c.from >= 0:
 				fn.bound[i] = f.fn.bound[c.from]
-			case c.variable.boxed():
-				fn.bound[i].cell = f.slots[c.variable.slot].cell()
-			case c.variable.self == e.fn:
+			case c.boxed:
+				fn.bound[i].cell = f.slots[c.slot].cell()
+			case c.self:
 				fn.bound[i].value = functionValue(fn)
 			default:
-				fn.bound[i].value = f.slots[c.variable.slot]
+				fn.bound[i].value = f.slots[c.slot]
 			}
 		}
 		return functionValue(fn)
 	}
+}
+
+// captured says where a function value has an outer variable from. It is all that is
+// left of the verifier's tree in what runs: a function that held on to a part of the
+// tree would hold on to all of it.
+type captured struct {
+	from, slot  int
+	boxed, self bool
 }

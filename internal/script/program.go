@@ -37,16 +37,20 @@ func plural(n int) string {
 
 // Program is a verified and compiled source.
 type Program struct {
-	main  *closure
-	calls sync.Pool
+	main *closure
+	kept int64 // bytes of its code; see kept.go
 }
 
-// Module is a program whose file has been run. It never changes, so that any
-// number of goroutines may call it at once.
+// Module is a program whose file has been run. It never changes after [Module.Keep],
+// and then any number of goroutines may call it at once.
 type Module struct {
-	program *Program
-	export  Value
+	export Value
+	kept   int64 // bytes of the program's code
 }
+
+// calls are those that are over, to be used again. All programs share them, for they
+// are made for none: each program's own would be kept for as long as the program.
+var calls = sync.Pool{New: func() any { return &Call{} }}
 
 // Compile verifies and compiles a source. The error is an *Error with the place
 // and the reason.
@@ -63,22 +67,20 @@ func Compile(source []byte, host []Function, b Bounds) (p *Program, err error) {
 	}
 	check(source, b)
 	file := verify(source, b, globals)
-	p = &Program{main: &closure{code: compileFunction(file)}}
-	p.calls.New = func() any { return &Call{} }
-	return p, nil
+	return &Program{main: &closure{code: compileFunction(file)}, kept: keptBySource(source) + keptByFunction(file)}, nil
 }
 
 // Load runs the file. Host functions can't be called then, and whatever it
 // makes can only be read afterwards.
 func (p *Program) Load(l Limits) (*Module, Usage, error) {
-	v, u, err := p.run(p.main, nil, l, nil, true)
+	v, u, err := run(p.main, nil, l, nil, true)
 	if err != nil {
 		return nil, u, err
 	}
-	return &Module{program: p, export: v}, u, nil
+	return &Module{v, p.kept}, u, nil
 }
 
-// Export is what the file has returned.
+// Export is what the file has returned, nil after [Module.Keep].
 func (m *Module) Export() Value { return m.export }
 
 // Callable tells whether a value is a function of the file, and not a builtin.
@@ -94,12 +96,12 @@ func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage,
 	if !m.Callable(fn) {
 		return Value{}, Usage{}, &Error{Reason: "not a function of this file"}
 	}
-	return m.program.run(fn.closure(), args, l, host, false)
+	return run(fn.closure(), args, l, host, false)
 }
 
-func (p *Program) run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, u Usage, err error) {
+func run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, u Usage, err error) {
 	l.Steps, l.Bytes, l.Depth = max(l.Steps, 0), max(l.Bytes, 0), min(l.Depth, MaxDepth)
-	c := p.calls.Get().(*Call)
+	c := calls.Get().(*Call)
 	c.limits, c.steps, c.bytes, c.host, c.loading = l, l.Steps, l.Bytes, host, loading
 	defer func() {
 		u = c.usage()
@@ -112,7 +114,7 @@ func (p *Program) run(fn *closure, args []Value, l Limits, host any, loading boo
 			}
 		}
 		c.reset()
-		p.calls.Put(c)
+		calls.Put(c)
 	}()
 	return c.invoke(fn, args, fn.code.at), u, nil
 }
