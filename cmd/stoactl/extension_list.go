@@ -68,24 +68,14 @@ func (a *app) registered(prefix string) (all []*registered, err error) {
 		if err != nil {
 			return err
 		}
-		limits, err := c.Get(ctx, extension.LimitsKey)
-		if err != nil {
-			return err
-		}
-		l := extension.Defaults
-		if len(limits.Kvs) > 0 {
-			if l, err = extension.ParseLimits(limits.Kvs[0].Value); err != nil {
-				l = extension.Defaults // of a newer server
-			}
-		}
-		all = gather(r.Kvs, l)
+		all = gather(r.Kvs)
 		return nil
 	})
 	return all, err
 }
 
 // gather makes one record of the keys of each extension.
-func gather(kvs []*mvccpb.KeyValue, l extension.Limits) []*registered {
+func gather(kvs []*mvccpb.KeyValue) []*registered {
 	byName := map[string]*registered{}
 	for _, kv := range kvs {
 		role, name, client := extension.Parse(kv.Key)
@@ -97,7 +87,7 @@ func gather(kvs []*mvccpb.KeyValue, l extension.Limits) []*registered {
 		switch role {
 		case extension.Source:
 			e.Source, e.Size, e.Revision = string(kv.Value), len(kv.Value), kv.ModRevision
-			e.describe(kv, l)
+			e.describe(kv)
 		case extension.Owner:
 			e.Owner = string(kv.Value)
 		case extension.AckOf:
@@ -121,12 +111,13 @@ func gather(kvs []*mvccpb.KeyValue, l extension.Limits) []*registered {
 
 // describe returns the subscriptions of a source, none for one that this
 // version of the language can't parse.
-func (e *registered) describe(kv *mvccpb.KeyValue, l extension.Limits) {
-	compiled, err := extension.Compile(e.Name, kv.Value, kv.ModRevision, l)
+func (e *registered) describe(kv *mvccpb.KeyValue) {
+	code, err := extension.CompileCode(extension.Language, kv.Value)
 	if err != nil {
 		e.Subscriptions, e.Scope = []string{"?"}, []string{"?"}
 		return
 	}
+	compiled := code.As(e.Name, kv.ModRevision)
 	e.Subscriptions = append(operationsOf(compiled), eventsOf(compiled)...)
 	e.Scope = scopeOf(compiled)
 }

@@ -14,7 +14,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/rehearsal"
 )
 
@@ -119,7 +118,7 @@ func TestExtensionsAreListedByTheirKeys(t *testing.T) {
 		kv("/em/.limits", "{}", 2), kv("/em/queue", string(source), 5), kv("/em/queue/ack/bob", "once", 7), kv("/em/queue/ack/eve", "", 8),
 		kv("/em/queue/owner", "alice", 5), kv("/em/queue/state", "disabled: by alice", 9),
 		kv("/em/newer", "return what", 6), kv("/em/orphan/owner", "x", 6),
-	}, extension.Defaults)
+	})
 	var out strings.Builder
 	a := &app{out: &out, errs: &out, o: globals{form: "simple"}}
 	require.NoError(t, a.show(extensionsView(all)))

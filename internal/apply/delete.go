@@ -18,23 +18,35 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 	if role, name, _ := extension.Parse(req.GetKey()); role == extension.Ack && len(req.GetRangeEnd()) == 0 {
 		req.Key = extension.AckKey(name, x.client)
 	}
-	if err := x.keepsOwners(req.GetKey(), req.GetRangeEnd()); err != nil {
+	if err := x.keepsExtensions(req.GetKey(), req.GetRangeEnd()); err != nil {
 		return nil, err
 	}
 	return x.deleteRange(req), nil
 }
 
-// keepsOwners refuses to delete an extension's owner without the extension, which
-// would be everybody's then.
-func (x *execution) keepsOwners(key, end []byte) error {
+// keepsExtensions refuses to delete an extension's owner without the extension, which
+// would be everybody's then, and limits without which what is registered doesn't fit.
+func (x *execution) keepsExtensions(key, end []byte) error {
 	if !extension.Touches(key, end) {
 		return nil
 	}
-	for _, e := range x.m.Extensions().All() {
-		if within(e.OwnerKey(), key, end) && !within(extension.SourceKey(e.Name), key, end) {
-			return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be deleted; delete %s to remove the extension",
-				e.OwnerKey(), extension.SourceKey(e.Name)))
+	reg := x.m.Extensions()
+	// Its source comes before its owner: a range that has only the latter begins in between.
+	for e := range reg.NamedLike(bytes.TrimPrefix(key, []byte(extension.Root))) {
+		for _, k := range [...][]byte{e.OwnerKey(), extension.LanguageKey(e.Name)} {
+			if within(k, key, end) && !within(extension.SourceKey(e.Name), key, end) {
+				return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be deleted; delete %s to remove the extension",
+					k, extension.SourceKey(e.Name)))
+			}
 		}
+	}
+	limits := []byte(extension.LimitsKey)
+	if !within(limits, key, end) || !(view{x}).Get(limits).Exists() {
+		return nil
+	}
+	err := reg.Hold(extension.Defaults, func(e *extension.Extension) bool { return within(extension.SourceKey(e.Name), key, end) })
+	if err != nil {
+		return fault.BadExtension.With(fmt.Sprintf("%v; without %s the limits are the defaults", err, limits))
 	}
 	return nil
 }

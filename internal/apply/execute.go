@@ -49,12 +49,15 @@ type execution struct {
 	decided bool
 	expired int64
 	fresh   *extension.Extension // the one that this command registers
+	// language is the version of the language that it is registered for.
+	language int
 	// Who has kept to the limits again, and who has not, in this command.
 	passing, failing []*extension.Extension
 	// wide says that the command needs every partition in which its keys may be during
 	// a transit: one of a session, whose copies must meet.
 	wide           bool
-	touched, renew bool // keys under /em/ were changed; so the registry must be
+	touched, renew bool     // keys under /em/ were changed; so the registry must be
+	renamed        []string // the extensions whose sources were put or deleted
 
 	// putAnswers are allocated for the whole entry and given out one by one.
 	putAnswers []putAnswer
@@ -118,7 +121,7 @@ func (x *execution) begin(stamp int64) {
 	}
 	x.sub = 0
 	x.past = nil
-	x.client, x.decided, x.expired, x.fresh = "", false, 0, nil
+	x.client, x.decided, x.expired, x.fresh, x.language = "", false, 0, nil, 1
 	x.wide = false
 }
 

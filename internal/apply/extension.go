@@ -12,7 +12,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
-	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // extended executes a request that a server found to concern extensions. Whether
@@ -31,7 +30,7 @@ func (x *execution) extended(body []byte) Result {
 	if req == nil || proto.Unmarshal(call.Body, req) != nil {
 		return x.failed(unreadable(call.Kind, call.Body))
 	}
-	x.client, x.decided = call.Client, true
+	x.client, x.decided, x.language = call.Client, true, max(call.Language, 1)
 	e, err := x.callee(&call, req)
 	if err != nil {
 		return x.failed(err)
@@ -129,7 +128,7 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	}
 	x.consumeAck(e, call.Client)
 	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) {
-		return e.Operation(view{x}, x.rev, toldOf(call, req))
+		return e.Operation(view{x}, &x.m.Extensions().Limits, x.rev, toldOf(call, req))
 	})
 	if err != nil {
 		return x.failed(err)
@@ -353,21 +352,6 @@ func (v view) Count(key, end []byte) int {
 }
 
 func (v view) HasLease(id int64) bool { return v.x.m.Leases.Has(id) }
-
-// reach is every partition that a call of an extension can touch: its home, its
-// scope, and those of the extensions that may react to what it writes; while a transit
-// lasts, wherever these may be.
-func (m *Machine) reach(e *extension.Extension) placement.Set {
-	var parts placement.Set
-	place := m.Placement()
-	for _, f := range m.Extensions().Reach(e) {
-		parts |= where(place, f.OwnerKey(), true)
-		for _, p := range f.Scope {
-			parts |= place.Wide(p.Bounds())
-		}
-	}
-	return parts
-}
 
 // began and called measure a call for the meter.
 func (m *Machine) began() int64 {

@@ -59,9 +59,7 @@ func TestExtensionStories(t *testing.T) {
 				before := r.registered()
 				err := r.LoadExtensions()
 				require.Equal(t, before, r.registered())
-				if err != nil {
-					return fmt.Sprintf("left out: %v\n", err)
-				}
+				require.NoError(t, err)
 				return ""
 			case "state":
 				return r.storyState()

@@ -78,9 +78,12 @@ type Machine struct {
 
 	extensions atomic.Pointer[extension.Registry]
 	audiences  audiences
-	// wanted are the rules by which keys should be placed; a field, so that tests can
-	// ask for others than extensions do.
-	wanted func() []placement.Rule
+	codes      codes
+	reaches    atomic.Pointer[reaches]
+	// ruled is what the map has rules for. wanted is the map by which keys should be placed;
+	// a field, so that tests can ask for others than extensions do.
+	ruled  extension.Ruled
+	wanted func(now *placement.Map) *placement.Map
 }
 
 // scratch is what a loop reuses from entry to entry.
@@ -100,7 +103,11 @@ func New(c Config) *Machine {
 	m.placed.Store(c.Placement)
 	m.LoadMembers(nil)
 	m.extensions.Store(extension.New(extension.Defaults, nil))
-	m.wanted = func() []placement.Rule { return m.Extensions().Rules(m.Placement().HashSlot) }
+	m.ruled = extension.RuledBy(c.Placement.Settled())
+	m.wanted = func(now *placement.Map) (next *placement.Map) {
+		next, m.ruled = m.Extensions().Place(now, m.ruled)
+		return next
+	}
 	return m
 }
 

@@ -3,6 +3,7 @@ package apply
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
@@ -21,12 +22,39 @@ import (
 func (m *Machine) Extensions() *extension.Registry { return m.extensions.Load() }
 
 // LoadExtensions builds the registry from the keys, after a start. Nobody else may
-// be at work.
+// be at work. An error says that this server can't do what the cluster has agreed on,
+// and must not go on.
 func (m *Machine) LoadExtensions() error {
 	x := execution{m: m, parts: m.Placement().All(), local: alone(m.Placement().All())}
-	reg, err := x.registry(x.settings())
+	reg := extension.New(x.settings(), nil)
+	for kv := range x.sources() {
+		_, name, _ := extension.Parse(kv.Key())
+		e, err := x.compile(name, kv)
+		if err != nil {
+			return err
+		}
+		reg = reg.With(e)
+	}
 	m.extensions.Store(reg)
-	return err
+	m.ruled = extension.RuledBy(m.Placement().Settled())
+	return nil
+}
+
+// compile makes an extension of a source that was registered, in the version of the
+// language that it was registered for.
+func (x *execution) compile(name string, source kvwire.KeyValue) (*extension.Extension, error) {
+	language := 1
+	if kv := (view{x}).Get(extension.LanguageKey(name)); kv.Exists() {
+		language, _ = strconv.Atoi(string(kv.Value()))
+	}
+	if err := extension.CheckLanguage(name, language); err != nil {
+		return nil, err
+	}
+	code, err := extension.CompileCode(language, source.Value())
+	if err != nil {
+		return nil, fmt.Errorf("an extension that was registered can't be compiled: %w", extension.Refuse(name, err))
+	}
+	return code.As(name, source.ModRevision()), nil
 }
 
 // manage prepares a put of a key under /em/: it may refuse it, or change it. The
@@ -38,18 +66,9 @@ func (x *execution) manage(p *put) error {
 	}
 	switch role {
 	case extension.Source:
-		var err error
-		x.fresh, err = extension.Compile(name, p.Value, x.rev, x.m.Extensions().Limits)
-		return err
+		return x.register(name, p.Value)
 	case extension.Settings:
-		l, err := extension.ParseLimits(p.Value)
-		if err == nil {
-			_, err = x.registry(l)
-		}
-		if err != nil {
-			return fault.BadExtension.With(err.Error())
-		}
-		return nil
+		return x.limit(p)
 	}
 	if name != "" && x.m.Extensions().Get(name) == nil {
 		return fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q; register it with: put %s SOURCE", name, extension.SourceKey(name)))
@@ -66,6 +85,39 @@ func (x *execution) manage(p *put) error {
 	}
 	return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be put: there are %sNAME (the source), %sNAME/ack, %sNAME/state and %s",
 		p.Key, extension.Root, extension.Root, extension.Root, extension.LimitsKey))
+}
+
+// register prepares the registration of a source.
+func (x *execution) register(name string, source []byte) error {
+	if err := extension.CheckLanguage(name, x.language); err != nil {
+		x.fatal(err)
+	}
+	reg := x.m.Extensions()
+	if err := reg.Limits.AdmitSource(name, len(source)); err != nil {
+		return err
+	}
+	code, err := x.m.codes.get(x.language, source)
+	if err != nil {
+		return extension.Refuse(name, err)
+	}
+	x.fresh = code.As(name, x.rev)
+	return reg.Admit(x.fresh)
+}
+
+// limit checks limits that are to be set. They have no lease: they would go without
+// anybody being told that what is registered doesn't fit any more.
+func (x *execution) limit(p *put) error {
+	l, err := extension.ParseLimits(p.Value)
+	if err == nil {
+		err = x.m.Extensions().Hold(l, func(*extension.Extension) bool { return false })
+	}
+	if err == nil && (p.Lease != 0 || p.IgnoreLease) {
+		err = fmt.Errorf("stoa: %s can't have a lease", p.Key)
+	}
+	if err != nil {
+		return fault.BadExtension.With(err.Error())
+	}
+	return nil
 }
 
 // changeStanding lets operators put the two words.
@@ -95,10 +147,10 @@ func (x *execution) managed() {
 			x.renew = true
 		case role != extension.Source:
 		case c.Delete:
-			x.renew = true
+			x.renew, x.renamed = true, append(x.renamed, name)
 			x.deleteBelow(extension.Home(name))
 		default:
-			x.renew = true
+			x.renew, x.renamed = true, append(x.renamed, name)
 			x.adopt(name, c.Prev.Exists() && bytes.Equal(c.Prev.Value(), c.Kv.Value()))
 		}
 	}
@@ -123,6 +175,11 @@ func (x *execution) adopt(name string, same bool) {
 	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
 		x.delete(extension.StateKey(name))
 	}
+	if key := extension.LanguageKey(name); x.language != 1 {
+		x.set(key, []byte(strconv.Itoa(x.language)), 0)
+	} else if (view{x}).Get(key).Exists() {
+		x.delete(key)
+	}
 }
 
 // deleteBelow deletes what begins with a prefix that ends in a slash.
@@ -136,8 +193,16 @@ func (x *execution) deleteBelow(prefix []byte) {
 // renewRegistry replaces the registry by what the keys say now, and sets out to bring
 // the keys of each extension together.
 func (x *execution) renewRegistry() {
-	x.renew = false
-	reg, _ := x.registry(x.settings())
+	reg := x.m.Extensions().Limited(x.settings())
+	for _, name := range x.renamed {
+		switch kv := (view{x}).Get(extension.SourceKey(name)); {
+		case !kv.Exists():
+			reg = reg.Without(name)
+		case x.fresh != nil && x.fresh.Name == name:
+			reg = reg.With(x.fresh)
+		}
+	}
+	x.renew, x.renamed = false, nil
 	x.m.extensions.Store(reg)
 	x.mergeSessions()
 	x.place()
@@ -151,33 +216,6 @@ func (x *execution) settings() extension.Limits {
 		}
 	}
 	return extension.Defaults
-}
-
-// registry compiles what is registered, or takes over what was compiled before.
-// What can't be compiled any more, because the limits have become tighter or the
-// language has changed, is left out, and the error is the first such.
-func (x *execution) registry(l extension.Limits) (*extension.Registry, error) {
-	var list []*extension.Extension
-	var failed error
-	old := x.m.Extensions()
-	for kv := range x.sources() {
-		_, name, _ := extension.Parse(kv.Key())
-		e := old.Get(name)
-		if f := x.fresh; f != nil && f.Name == name && old.Limits == l {
-			e = f // compiled when its put was checked
-		}
-		if e == nil || e.Order != kv.ModRevision() || old.Limits != l {
-			var err error
-			if e, err = extension.Compile(name, kv.Value(), kv.ModRevision(), l); err != nil {
-				if failed == nil {
-					failed = err
-				}
-				continue
-			}
-		}
-		list = append(list, e)
-	}
-	return extension.New(l, list), failed
 }
 
 // sources yields the keys that hold sources, skipping what lies below them.

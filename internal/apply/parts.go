@@ -83,10 +83,5 @@ func (m *Machine) operationParts(op *pb.RequestOp, wide bool) placement.Set {
 // event extensions, and the registry of extensions.
 func (m *Machine) writeParts(key, end []byte, wide bool) placement.Set {
 	parts := across(m.Placement(), key, end, wide) | m.managedParts(key, end)
-	if reg := m.Extensions(); reg.HasEvents() {
-		for _, e := range reg.EventsIn(key, end) {
-			parts |= m.reach(e)
-		}
-	}
-	return parts
+	return parts | m.reactions(key, end)
 }

@@ -24,7 +24,7 @@ func (x *execution) place() {
 	if now.Partitions() == 1 || now.Transit() != nil || x.covers(now.All()) != nil {
 		return
 	}
-	if next := now.WithRules(m.wanted()); !next.Equal(now) {
+	if next := m.wanted(now); next != now {
 		x.replace(now.Towards(next))
 	}
 }

@@ -42,7 +42,12 @@ func (r *rig) place(stamp int64, before []proto.Message, early bool, rules []pla
 	if early {
 		x.publish()
 	}
-	r.wanted = func() []placement.Rule { return rules }
+	r.wanted = func(now *placement.Map) *placement.Map {
+		if next := now.WithRules(rules); !next.Equal(now) {
+			return next
+		}
+		return now
+	}
 	x.place()
 	carryOut(after)
 	x.publish()

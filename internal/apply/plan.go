@@ -114,7 +114,7 @@ func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writ
 	if !concerned {
 		return nil, nil
 	}
-	call = &command.Call{Kind: kind, Version: reg.Version()}
+	call = &command.Call{Kind: kind, Version: reg.Version(), Language: extension.Language}
 	if call.Client, call.Lease = who(); call.Client == "" {
 		call.Client = Anonymous
 	}
@@ -150,15 +150,4 @@ func personal(key, end []byte) bool { return len(end) == 0 && extension.Touches(
 // undecided tells whether a plain write should have come as a call.
 func (x *execution) undecided(op extension.Op, key, end []byte) bool {
 	return !x.decided && (personal(key, end) || len(x.m.Extensions().Operation(op, key, end)) > 0)
-}
-
-// Verify says whether a put would be refused as the source of an extension: so a
-// server can look before the log has to.
-func (m *Machine) Verify(req *pb.PutRequest) error {
-	role, name, _ := extension.Parse(req.GetKey())
-	if role != extension.Source {
-		return nil
-	}
-	_, err := extension.Compile(name, req.GetValue(), 0, m.Extensions().Limits)
-	return err
 }

@@ -109,7 +109,7 @@ const writeSteps = 200
 
 // reactTo runs a handler and returns the steps that it took.
 func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, ev *extension.Event, sub int64) int64 {
-	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) { return e.Event(view{x}, x.rev, ev) })
+	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) { return e.Event(view{x}, &x.m.Extensions().Limits, x.rev, ev) })
 	if err == nil && out.Suppress {
 		x.hide(e, sub)
 	}

@@ -16,10 +16,13 @@ type Call struct {
 	// the registry it may be wrong.
 	Name    string
 	Version int64
-	Body    []byte // the marshalled request
+	// Language is the version of the language of extensions that the server speaks which
+	// took the request in. A source that the request registers means what it means there.
+	Language int
+	Body     []byte // the marshalled request
 }
 
-// The encoded call: kind (1 byte) | client | lease | name | version | body, where
+// The encoded call: kind (1 byte) | client | lease | name | version | language | body, where
 // strings are preceded by their length and numbers are unsigned varints.
 
 // AppendTo appends the encoded call to b.
@@ -31,6 +34,7 @@ func (c *Call) AppendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Name)))
 	b = append(b, c.Name...)
 	b = binary.AppendUvarint(b, uint64(c.Version))
+	b = binary.AppendUvarint(b, uint64(c.Language))
 	return append(b, c.Body...)
 }
 
@@ -45,6 +49,7 @@ func DecodeCall(b []byte) (Call, error) {
 	c.Lease = int64(r.uvarint())
 	c.Name = string(r.bytes(r.uvarint()))
 	c.Version = int64(r.uvarint())
+	c.Language = int(r.uvarint())
 	if r.err != nil {
 		return Call{}, fmt.Errorf("decode call of %d bytes: %w", len(b), r.err)
 	}

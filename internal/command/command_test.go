@@ -94,8 +94,8 @@ func TestCallsAreReadBack(t *testing.T) {
 			Client:  rapid.String().Draw(t, "client"),
 			Lease:   rapid.Int64().Draw(t, "lease"),
 			Name:    rapid.String().Draw(t, "name"),
-			Version: rapid.Int64().Draw(t, "version"),
-			Body:    rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
+			Version: rapid.Int64().Draw(t, "version"), Language: rapid.IntRange(0, 9).Draw(t, "language"),
+			Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
 		}
 		b := c.AppendTo(nil)
 		back, err := DecodeCall(b)

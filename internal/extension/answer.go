@@ -30,7 +30,7 @@ func (out *Outcome) answer(r *Request, v script.Value, c *call) (err error) {
 			return nil
 		}
 	}
-	if out.Kvs, err = keyValues(r.Key, v, c.e.limits.Bytes); err != nil {
+	if out.Kvs, err = keyValues(r.Key, v, c.limits.Bytes); err != nil {
 		return err
 	}
 	if r.Op == Delete {

@@ -58,6 +58,7 @@ type Outcome struct {
 // call is one running handler, the host of its script.
 type call struct {
 	e       *Extension
+	limits  *Limits
 	keys    overlay
 	client  string
 	lease   int64 // the request's, for monitor
@@ -69,11 +70,11 @@ type call struct {
 	hidden  bool
 }
 
-// Operation runs the extension instead of a request, as of revision rev. The error
+// Operation runs the extension instead of a request, within limits, as of revision rev. The error
 // is a [fault.ExtensionFailed] or [fault.ExtensionLimit].
-func (e *Extension) Operation(s State, rev int64, r *Request) (*Outcome, error) {
-	c := &call{e: e, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
-	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, e.limits.run(), c)
+func (e *Extension) Operation(s State, l *Limits, rev int64, r *Request) (*Outcome, error) {
+	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
+	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, l.run(), c)
 	out := &Outcome{Handler: r.Op.String(), Key: r.Key, Usage: used, Operations: c.used}
 	if err == nil {
 		err = out.answer(r, v, c)
@@ -81,11 +82,11 @@ func (e *Extension) Operation(s State, rev int64, r *Request) (*Outcome, error) 
 	return out, c.finish(out, err)
 }
 
-// Event runs the extension after a change.
-func (e *Extension) Event(s State, rev int64, ev *Event) (*Outcome, error) {
-	c := &call{e: e, keys: overlay{base: s, rev: rev}, client: ev.Client, event: true}
+// Event runs the extension after a change, within limits.
+func (e *Extension) Event(s State, l *Limits, rev int64, ev *Event) (*Outcome, error) {
+	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: ev.Client, event: true}
 	c.lease = ev.Prev.Lease()
-	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, e.limits.run(), c)
+	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, l.run(), c)
 	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key(), Usage: used, Operations: c.used}
 	return out, c.finish(out, err)
 }

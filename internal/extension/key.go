@@ -26,6 +26,7 @@ const (
 	Ack                   // /em/NAME/ack: acknowledges for the client that puts it
 	AckOf                 // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
 	Status                // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
+	Spoken                // /em/NAME/language: the version that the source was registered for, if not 1
 	Settings              // LimitsKey
 	Unknown               // nothing that may be put
 )
@@ -60,6 +61,8 @@ func Parse(key []byte) (role Role, name, client string) {
 		return AckOf, name, rest[len("ack/"):]
 	case rest == "state":
 		return Status, name, ""
+	case rest == "language":
+		return Spoken, name, ""
 	}
 	return Unknown, name, ""
 }
@@ -85,6 +88,9 @@ func CheckName(name string) error {
 func SourceKey(name string) []byte { return []byte(Root + name) }
 func OwnerKey(name string) []byte  { return []byte(Root + name + "/owner") }
 func StateKey(name string) []byte  { return []byte(Root + name + "/state") }
+func LanguageKey(name string) []byte {
+	return []byte(Root + name + "/language")
+}
 func AckKey(name, client string) []byte {
 	return []byte(Root + name + "/ack/" + client)
 }

@@ -1,10 +1,11 @@
 package extension
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/stoa-kv/stoa/internal/script"
 )
@@ -13,26 +14,31 @@ import (
 // [LimitsKey], or Defaults where there is none.
 type Limits struct {
 	// Of one call.
-	Steps      int64 `json:"steps"`       // expressions and statements evaluated, work of built-in functions
-	Bytes      int64 `json:"bytes"`       // allocated, in all
-	Depth      int   `json:"depth"`       // of calls inside the script
-	Operations int   `json:"operations"`  // on keys; a range counts each key that it returns
-	Keys       int   `json:"keys"`        // written
-	WriteBytes int   `json:"write_bytes"` // written, of keys and values
+	Steps      int64 // expressions and statements evaluated, work of built-in functions
+	Bytes      int64 // allocated, in all
+	Depth      int   // of calls inside the script
+	Operations int   // on keys; a range counts each key that it returns
+	Keys       int   // written
+	WriteBytes int   // written, of keys and values
 
 	// Of one request: how often event handlers run because of what event handlers
 	// have changed, and the steps of all of them, also of those that its own changes
 	// set off, with some for each key that they write; a handler that has begun may go
 	// on.
-	Events     int   `json:"events"`
-	EventSteps int64 `json:"event_steps"`
+	Events     int
+	EventSteps int64
 
 	// Of a source.
-	Source int `json:"source"` // bytes
+	Source int // bytes
+
+	// What extensions keep for as long as they are registered, in bytes: one of them, and
+	// all together.
+	Memory      int64
+	MemoryTotal int64
 
 	// Failures is how many calls in a row may exceed a limit before the extension
 	// is disabled; 0 never disables one.
-	Failures int `json:"failures"`
+	Failures int
 }
 
 // Defaults are the limits of a cluster that has set none. A call at all of them
@@ -40,51 +46,99 @@ type Limits struct {
 var Defaults = Limits{
 	Steps: 100_000, Bytes: 4 << 20, Depth: 64, Operations: 2000, Keys: 1000, WriteBytes: 1 << 20,
 	Events: 64, EventSteps: 2_000_000, Source: 64 << 10, Failures: 10,
+	Memory: 4 << 20, MemoryTotal: 64 << 20,
 }
 
 // ceilings are what no setting goes beyond.
 var ceilings = Limits{
 	Steps: 100_000_000, Bytes: 1 << 30, Depth: 200, Operations: 1_000_000, Keys: 100_000, WriteBytes: 64 << 20,
 	Events: 10_000, EventSteps: 1_000_000_000, Source: 1 << 20, Failures: 1_000_000,
+	Memory: 16 << 20, MemoryTotal: 256 << 20,
 }
 
 // ParseLimits reads the value of [LimitsKey]: a JSON object of the fields that
 // differ from the defaults.
 func ParseLimits(value []byte) (Limits, error) {
+	const want = "give a JSON object such as {\"steps\": 200000}"
+	refuse := func(format string, args ...any) (Limits, error) {
+		return Limits{}, fmt.Errorf("stoa: %s: %s; %s", LimitsKey, fmt.Sprintf(format, args...), want)
+	}
+	// The texts of the JSON package change with its version, and this one is an answer
+	// that all replicas have to give alike.
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(value, &fields) != nil || fields == nil {
+		return refuse("this is no JSON object")
+	}
 	l := Defaults
-	d := json.NewDecoder(bytes.NewReader(value))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&l); err != nil {
-		return Limits{}, fmt.Errorf("stoa: %s: %v; give a JSON object such as {\"steps\": 200000}", LimitsKey, err)
+	known := l.fields()
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		at := slices.IndexFunc(known, func(f field) bool { return f.name == name })
+		if at < 0 {
+			return refuse("there is no limit %.64q", name)
+		}
+		n, err := strconv.ParseInt(string(fields[name]), 10, 64)
+		if err != nil {
+			return refuse("%s must be an integer", name)
+		}
+		if err := known[at].set(n); err != nil {
+			return Limits{}, err
+		}
 	}
-	if bytes.TrimSpace(value)[0] != '{' {
-		return Limits{}, fmt.Errorf("stoa: %s: give a JSON object such as {\"steps\": 200000}", LimitsKey)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return Limits{}, fmt.Errorf("stoa: %s: there is more after the JSON object", LimitsKey)
-	}
-	return l, l.check()
+	return l, nil
 }
 
-func (l *Limits) check() error {
-	for _, f := range []struct {
-		name        string
-		v, min, max int64
-	}{
-		{"steps", l.Steps, 100, ceilings.Steps},
-		{"bytes", l.Bytes, 1 << 10, ceilings.Bytes},
-		{"depth", int64(l.Depth), 1, int64(ceilings.Depth)},
-		{"operations", int64(l.Operations), 1, int64(ceilings.Operations)},
-		{"keys", int64(l.Keys), 0, int64(ceilings.Keys)},
-		{"write_bytes", int64(l.WriteBytes), 0, int64(ceilings.WriteBytes)},
-		{"events", int64(l.Events), 0, int64(ceilings.Events)},
-		{"event_steps", l.EventSteps, 0, ceilings.EventSteps},
-		{"source", int64(l.Source), 1, int64(ceilings.Source)},
-		{"failures", int64(l.Failures), 0, int64(ceilings.Failures)},
-	} {
-		if f.v < f.min || f.v > f.max {
-			return fmt.Errorf("stoa: %s: %s is %d, want %d to %d", LimitsKey, f.name, f.v, f.min, f.max)
-		}
+// field is one of the limits: its name, what it may be, and where it is: *int or *int64.
+type field struct {
+	name     string
+	at       any
+	min, max int64
+}
+
+func (l *Limits) fields() []field {
+	return []field{
+		{"steps", &l.Steps, 100, ceilings.Steps},
+		{"bytes", &l.Bytes, 1 << 10, ceilings.Bytes},
+		{"depth", &l.Depth, 1, int64(ceilings.Depth)},
+		{"operations", &l.Operations, 1, int64(ceilings.Operations)},
+		{"keys", &l.Keys, 0, int64(ceilings.Keys)},
+		{"write_bytes", &l.WriteBytes, 0, int64(ceilings.WriteBytes)},
+		{"events", &l.Events, 0, int64(ceilings.Events)},
+		{"event_steps", &l.EventSteps, 0, ceilings.EventSteps},
+		{"source", &l.Source, 1, int64(ceilings.Source)},
+		{"memory", &l.Memory, 1 << 10, ceilings.Memory},
+		{"memory_total", &l.MemoryTotal, 0, ceilings.MemoryTotal},
+		{"failures", &l.Failures, 0, int64(ceilings.Failures)},
+	}
+}
+
+func (f *field) set(n int64) error {
+	if n < f.min || n > f.max {
+		return fmt.Errorf("stoa: %s: %s is %d, want %d to %d", LimitsKey, f.name, n, f.min, f.max)
+	}
+	switch at := f.at.(type) {
+	case *int:
+		*at = int(n)
+	case *int64:
+		*at = n
+	}
+	return nil
+}
+
+// AdmitSource refuses a source that is too long for an extension of this name.
+func (l *Limits) AdmitSource(name string, bytes int) error {
+	if bytes > l.Source {
+		return Refuse(name, fmt.Errorf("the source has %d bytes, the limit is %d", bytes, l.Source))
+	}
+	return nil
+}
+
+// admit refuses an extension that is beyond the limits of one.
+func (l *Limits) admit(e *Extension) error {
+	if err := l.AdmitSource(e.Name, e.Source); err != nil {
+		return err
+	}
+	if e.Memory > l.Memory {
+		return Refuse(e.Name, fmt.Errorf("it keeps %d bytes of memory for as long as it is registered, with what its functions use of the file's locals, the limit is %d", e.Memory, l.Memory))
 	}
 	return nil
 }

@@ -52,8 +52,8 @@ func exceeded(format string, limit int) error {
 
 // operations charges n operations on keys.
 func (c *call) operations(a arguments, n int) error {
-	if c.used += n; c.used > c.e.limits.Operations {
-		return exceeded("more than %d operations on keys", c.e.limits.Operations)
+	if c.used += n; c.used > c.limits.Operations {
+		return exceeded("more than %d operations on keys", c.limits.Operations)
 	}
 	return a.Charge(int64(n)*operationSteps, 0)
 }
@@ -168,7 +168,7 @@ func (c *call) write(a arguments, key string, value []byte, lease int64) error {
 
 // writing charges a write of a key.
 func (c *call) writing(a arguments, key string, bytes int) error {
-	if l := c.e.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[key] == nil {
+	if l := c.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[key] == nil {
 		return exceeded("more than %d keys written", l)
 	}
 	return c.sending(a, bytes)
@@ -176,7 +176,7 @@ func (c *call) writing(a arguments, key string, bytes int) error {
 
 // sending charges what a write or a notice takes.
 func (c *call) sending(a arguments, bytes int) error {
-	if l := c.e.limits.WriteBytes; c.keys.written+bytes > l {
+	if l := c.limits.WriteBytes; c.keys.written+bytes > l {
 		return exceeded("more than %d bytes written", l)
 	}
 	c.keys.written += bytes
@@ -303,7 +303,7 @@ func (c *call) fetch(a arguments) ([]kvwire.KeyValue, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	left := int64(c.e.limits.Operations - c.used)
+	left := int64(c.limits.Operations - c.used)
 	limit, err := a.number(1, left+1)
 	if err != nil {
 		return nil, "", err

@@ -2,101 +2,129 @@ package extension
 
 import (
 	"bytes"
-	"cmp"
-	"slices"
+	"encoding/binary"
 	"strings"
 
-	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/radix"
 )
 
-// Registry is all extensions of a cluster. Immutable; nil is an empty one.
+// Registry is all extensions of a cluster. Immutable; nil is an empty one. Registries
+// that follow on one another share all but what is different, so a change takes as long
+// as the extension is large, however many there are.
 type Registry struct {
 	Limits Limits
 
-	list     []*Extension // in the order of their registration
-	byName   map[string]*Extension
-	ops      [ops]index
-	events   [eventTypes]index
-	anyEvent index // of whatever type
-	reach    map[*Extension][]*Extension
-	patterns placement.Filter // of all subscriptions
-}
+	byName  radix.Tree[*Extension]
+	byOrder radix.Tree[*Extension]
+	ops     [ops]index
+	events  [eventTypes]index
+	// Of all types of events, of all subscriptions, and of the keys that need a rule of
+	// their own to be placed by: scopes and homes.
+	anyEvent, patterns, places index
 
-// index finds the extensions whose patterns cover a key: by the key itself and by
-// each of its directories, so that the number of extensions doesn't matter.
-type index map[string][]*Extension
+	memory int64 // that all of them keep
+}
 
 // New returns a registry of the given extensions.
 func New(l Limits, list []*Extension) *Registry {
-	r := &Registry{Limits: l, list: slices.Clone(list), byName: map[string]*Extension{}, reach: map[*Extension][]*Extension{}}
-	slices.SortFunc(r.list, func(a, b *Extension) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name))
-	})
-	for _, e := range r.list {
-		r.byName[e.Name] = e
-		for _, s := range e.Operations {
-			r.ops[s.Op].add(s.Pattern, e)
-			r.patterns.Add([]byte(s.Pattern))
-		}
-		for _, s := range e.Events {
-			r.events[s.Type].add(s.Pattern, e)
-			r.anyEvent.add(s.Pattern, e)
-			r.patterns.Add([]byte(s.Pattern))
-		}
-	}
-	for _, e := range r.list {
-		r.reach[e] = r.follow(e)
+	r := &Registry{Limits: l}
+	for _, e := range list {
+		r = r.With(e)
 	}
 	return r
 }
 
-// follow collects the extensions whose events a call of e can lead to, e first.
-func (r *Registry) follow(e *Extension) []*Extension {
-	reached := []*Extension{e}
-	for i := 0; i < len(reached); i++ {
-		for _, p := range reached[i].Scope {
-			for _, f := range r.EventsIn(p.Bounds()) {
-				if !slices.Contains(reached, f) {
-					reached = append(reached, f)
-				}
-			}
-		}
-	}
-	return reached
+// Limited is the registry with other limits.
+func (r *Registry) Limited(l Limits) *Registry {
+	next := *r
+	next.Limits = l
+	return &next
 }
 
-// Reach returns the extensions whose events a call of e can lead to, e first.
-func (r *Registry) Reach(e *Extension) []*Extension { return r.reach[e] }
+// With is the registry with an extension, instead of one of the same name.
+func (r *Registry) With(e *Extension) *Registry {
+	next := *r
+	if old := r.Get(e.Name); old != nil {
+		next = *r.Without(e.Name)
+	}
+	next.byName = next.byName.With(e.Name, e)
+	next.byOrder = next.byOrder.With(e.place(), e)
+	next.memory += e.Memory
+	next.each(e, func(x *index, p Pattern) { x.add(p, e) })
+	return &next
+}
+
+// Without is the registry without an extension.
+func (r *Registry) Without(name string) *Registry {
+	e := r.Get(name)
+	if e == nil {
+		return r
+	}
+	next := *r
+	next.byName = next.byName.Without(name)
+	next.byOrder = next.byOrder.Without(e.place())
+	next.memory -= e.Memory
+	next.each(e, func(x *index, p Pattern) { x.remove(p, e) })
+	return &next
+}
+
+// each visits the entries of an extension in the indexes.
+func (r *Registry) each(e *Extension, visit func(*index, Pattern)) {
+	for _, s := range e.Operations {
+		visit(&r.ops[s.Op], s.Pattern)
+		visit(&r.patterns, s.Pattern)
+	}
+	for _, s := range e.Events {
+		visit(&r.events[s.Type], s.Pattern)
+		visit(&r.anyEvent, s.Pattern)
+		visit(&r.patterns, s.Pattern)
+	}
+	visit(&r.places, Pattern(Home(e.Name)))
+	for _, p := range e.Scope {
+		visit(&r.places, p)
+	}
+}
+
+// place is the key of an extension among all in the order of their registration.
+func (e *Extension) place() string {
+	return string(binary.BigEndian.AppendUint64(nil, uint64(e.Order))) + e.Name
+}
 
 // Version is the revision of the latest registration among those that are there.
 func (r *Registry) Version() int64 {
-	if r == nil || len(r.list) == 0 {
+	if r == nil {
 		return 0
 	}
-	return r.list[len(r.list)-1].Order
+	if e, ok := r.byOrder.Last(); ok {
+		return e.Order
+	}
+	return 0
+}
+
+// Len is the number of extensions.
+func (r *Registry) Len() int {
+	if r == nil {
+		return 0
+	}
+	return r.byName.Len()
 }
 
 // Handles tells whether any extension subscribes to an operation.
-func (r *Registry) Handles(op Op) bool { return r != nil && len(r.ops[op]) > 0 }
+func (r *Registry) Handles(op Op) bool { return r != nil && r.ops[op].Len() > 0 }
 
 // HasEvents tells whether any extension subscribes to any change.
-func (r *Registry) HasEvents() bool { return r != nil && len(r.anyEvent) > 0 }
-
-func (x *index) add(p Pattern, e *Extension) {
-	if *x == nil {
-		*x = index{}
-	}
-	if at := (*x)[string(p)]; len(at) == 0 || at[len(at)-1] != e {
-		(*x)[string(p)] = append(at, e)
-	}
-}
+func (r *Registry) HasEvents() bool { return r != nil && r.anyEvent.Len() > 0 }
 
 // All returns the extensions in the order of their registration.
 func (r *Registry) All() []*Extension {
-	if r == nil {
+	if r.Len() == 0 {
 		return nil
 	}
-	return r.list
+	list := make([]*Extension, 0, r.Len())
+	for _, e := range r.byOrder.All() {
+		list = append(list, e)
+	}
+	return list
 }
 
 // Get returns an extension, or nil.
@@ -104,108 +132,66 @@ func (r *Registry) Get(name string) *Extension {
 	if r == nil {
 		return nil
 	}
-	return r.byName[name]
+	e, _ := r.byName.Get([]byte(name))
+	return e
 }
 
-// Concerns tells whether an extension may have to do with a key, or the extension
-// manager has; false is certain.
+// NamedLike yields the extensions whose names a text begins with.
+func (r *Registry) NamedLike(text []byte) func(yield func(*Extension) bool) {
+	return func(yield func(*Extension) bool) {
+		if r == nil {
+			return
+		}
+		for _, e := range r.byName.Above(text) {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Concerns tells whether an extension has to do with a key, or the extension manager
+// has.
 func (r *Registry) Concerns(key []byte) bool {
-	return bytes.HasPrefix(key, []byte(Root)) || r != nil && r.patterns.Has(key)
+	return bytes.HasPrefix(key, []byte(Root)) || r != nil && r.patterns.covers(key)
 }
 
 // Operation returns the extensions that subscribe to a request, the last
 // registered first. end is the request's range end: a range matches a prefix that
-// holds all of it.
+// holds all of it. The list is not to be written to.
 func (r *Registry) Operation(op Op, key, end []byte) []*Extension {
-	if r == nil || len(r.ops[op]) == 0 {
+	if r == nil {
 		return nil
 	}
-	list := r.ops[op].find(key)
-	if len(end) > 0 && len(list) > 0 {
-		list = slices.DeleteFunc(slices.Clone(list), func(e *Extension) bool { return !e.handlesRange(op, key, end) })
-	}
-	return list
+	return r.ops[op].find(key, end)
 }
 
 // Events returns the extensions that subscribe to a change of a key, the first
 // registered first.
 func (r *Registry) Events(t EventType, key []byte) []*Extension {
-	if r == nil || len(r.events[t]) == 0 {
+	if r == nil {
 		return nil
 	}
-	list := r.events[t].find(key)
-	if len(list) > 1 {
-		list = slices.Clone(list)
-		slices.Reverse(list)
+	found := r.events[t].find(key, nil)
+	if len(found) < 2 {
+		return found
+	}
+	list := make([]*Extension, len(found))
+	for i, e := range found {
+		list[len(found)-1-i] = e
 	}
 	return list
 }
 
-// EventsIn returns the extensions that subscribe to any change of any key in a
-// range, in no particular order.
-func (r *Registry) EventsIn(key, end []byte) []*Extension {
-	if !r.HasEvents() {
-		return nil
-	}
-	if len(end) == 0 {
-		return r.anyEvent.find(key)
-	}
-	var list []*Extension
-	for _, e := range r.list {
-		for _, s := range e.Events {
-			if s.Pattern.meets(key, end) {
-				list = append(list, e)
-				break
-			}
+// EventsIn yields the extensions that subscribe to any change of any key in a range,
+// in no particular order, some of them more than once.
+func (r *Registry) EventsIn(key, end []byte) func(yield func(*Extension) bool) {
+	return func(yield func(*Extension) bool) {
+		if !r.HasEvents() {
+			return
 		}
+		r.anyEvent.meeting(key, end, yield)
 	}
-	return list
-}
-
-// find returns who is registered for a key, the last registered first. A single
-// hit is not copied.
-func (x index) find(key []byte) []*Extension {
-	hit := x[string(key)]
-	copied := false
-	for i, c := range key[:min(len(key), maxPattern)] {
-		if c != '/' {
-			continue
-		}
-		more := x[string(key[:i+1])]
-		switch {
-		case len(more) == 0 || i+1 == len(key):
-		case len(hit) == 0:
-			hit = more
-		default:
-			if !copied {
-				hit, copied = slices.Clone(hit), true
-			}
-			for _, e := range more {
-				if !slices.Contains(hit, e) {
-					hit = append(hit, e)
-				}
-			}
-		}
-	}
-	if len(hit) > 1 {
-		if !copied {
-			hit = slices.Clone(hit)
-		}
-		slices.SortFunc(hit, func(a, b *Extension) int {
-			return cmp.Or(cmp.Compare(b.Order, a.Order), strings.Compare(b.Name, a.Name))
-		})
-	}
-	return hit
-}
-
-// meets tells whether a pattern covers any key of a range that isn't a point.
-func (p Pattern) meets(key, end []byte) bool {
-	open := len(end) == 1 && end[0] == 0
-	if !p.IsPrefix() {
-		return string(p) >= string(key) && (open || string(p) < string(end))
-	}
-	_, after := p.Bounds()
-	return string(after) > string(key) && (open || string(p) < string(end))
 }
 
 // holds tells whether a pattern covers every key of a range.
@@ -218,4 +204,9 @@ func (p Pattern) holds(key, end []byte) bool {
 	}
 	_, after := p.Bounds()
 	return string(key) >= string(p) && string(end) <= string(after)
+}
+
+// earlier tells whether e was registered before o.
+func (e *Extension) earlier(o *Extension) bool {
+	return e.Order < o.Order || e.Order == o.Order && strings.Compare(e.Name, o.Name) < 0
 }

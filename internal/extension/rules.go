@@ -1,60 +1,104 @@
 package extension
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/radix"
 )
 
-// Rules brings the keys of each extension together: every pattern of its scope,
-// and its own keys under /em/, into one slot (design §2). Where scopes of several
-// extensions overlap, they share a slot if they can; what an earlier one has
-// settled stays as it is. The rules are a function of the registered extensions,
-// in the order of their registration.
-func (r *Registry) Rules(slot func(key []byte) int) []placement.Rule {
-	var rules []placement.Rule
-	for _, e := range r.All() {
-		home := string(Home(e.Name))
-		target, found := settled(rules, e.Scope)
-		if !found {
-			target = slot([]byte(home))
-		}
-		rules = append(rules, placement.Rule{Key: home, Slot: target})
-		for _, p := range e.Scope {
-			if _, ok := covering(rules, p); !ok {
-				rules = append(rules, placement.Rule{Key: string(p), Slot: target})
-			}
-		}
+// Ruled are the keys that a map has rules for.
+type Ruled struct{ keys index }
+
+// RuledBy reads them from a map.
+func RuledBy(m *placement.Map) Ruled {
+	var r Ruled
+	for rule := range m.EachRule() {
+		r.keys.Tree = r.keys.With(rule.Key, nil)
 	}
-	slices.SortFunc(rules, func(a, b placement.Rule) int { return cmp.Compare(a.Key, b.Key) })
-	return rules
+	return r
 }
 
-// settled is the slot in which earlier rules hold a part of a scope.
-func settled(rules []placement.Rule, scope []Pattern) (slot int, ok bool) {
-	for _, p := range scope {
-		if slot, ok = covering(rules, p); ok {
+// Place is the map whose rules bring the keys of each extension together: every pattern
+// of its scope, and its own keys under /em/, in one slot (design §2). Each of these has
+// a rule for as long as an extension asks for it, and what is settled stays as it is: a
+// pattern goes to where a rule for a wider one puts it, if there is any, and an
+// extension to where rules put the first part of its scope. So the map follows from the
+// one before and from what has been registered and removed in between, and takes as long
+// as that is.
+func (r *Registry) Place(now *placement.Map, ruled Ruled) (*placement.Map, Ruled) {
+	var gone []string
+	added := map[*Extension]bool{}
+	for key := range radix.Diff(ruled.keys.Tree, r.places.Tree) {
+		holders, wanted := r.places.Get([]byte(key))
+		_, there := now.RuleFor(key)
+		switch {
+		case wanted && !there:
+			added[holders[len(holders)-1]] = true // the first that asks for it
+		case !wanted && there:
+			gone = append(gone, key)
+		}
+	}
+	if len(gone) > 0 {
+		now = now.Changed(nil, gone)
+	}
+	for _, e := range inOrder(added) {
+		now = now.Changed(e.rules(now), nil)
+	}
+	return now, Ruled{r.places}
+}
+
+func inOrder(set map[*Extension]bool) []*Extension {
+	list := make([]*Extension, 0, len(set))
+	for e := range set {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *Extension) int {
+		if a.earlier(b) {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// rules are those that a map lacks for an extension.
+func (e *Extension) rules(m *placement.Map) (list []placement.Rule) {
+	home := string(Home(e.Name))
+	slot, ok := m.RuleFor(home)
+	if !ok {
+		if slot, ok = e.settled(m); !ok {
+			slot = m.HashSlot([]byte(home))
+		}
+		list = append(list, placement.Rule{Key: home, Slot: slot})
+	}
+	for _, p := range e.Scope {
+		if _, ok := m.RuleFor(string(p)); ok {
+			continue
+		}
+		at, ok := m.RuleOver(string(p))
+		if !ok {
+			at = slot
+		}
+		list = append(list, placement.Rule{Key: string(p), Slot: at})
+	}
+	return list
+}
+
+// settled is the slot in which rules hold a part of the scope.
+func (e *Extension) settled(m *placement.Map) (slot int, ok bool) {
+	for _, p := range e.Scope {
+		if slot, ok = m.RuleOver(string(p)); ok {
 			return slot, true
 		}
 	}
-	for _, p := range scope {
-		for _, r := range rules {
-			if p.Covers(r.Key) {
-				return r.Slot, true
-			}
+	for _, p := range e.Scope {
+		if !p.IsPrefix() {
+			continue
+		}
+		if slot, ok = m.RuleUnder(string(p)); ok {
+			return slot, true
 		}
 	}
 	return 0, false
-}
-
-// covering is the narrowest rule for all of a pattern's keys.
-func covering(rules []placement.Rule, p Pattern) (slot int, ok bool) {
-	width := -1
-	for _, r := range rules {
-		if Pattern(r.Key).Covers(string(p)) && len(r.Key) > width {
-			slot, width, ok = r.Slot, len(r.Key), true
-		}
-	}
-	return slot, ok
 }

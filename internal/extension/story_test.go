@@ -12,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // The stories in testdata:
@@ -26,7 +27,8 @@ import (
 //	           NAME [scope=K,K] [OP=K,K] [EVENT=K,K]
 //	find       who is concerned by each line: OP KEY [END], EVENT KEY, any KEY [END],
 //	           reach NAME
-//	rules      the placement rules of the registry
+//	remove     the extension named below goes
+//	rules      the placement rules, after all registrations and removals so far
 //	state      the keys that there are: KEY VALUE [LEASE]
 //	handle     run the body below as the handler of op=OP (or of event=EVENT) for
 //	           key=K, with value=, client=, lease= and limits (steps=, keys=, …)
@@ -39,6 +41,9 @@ func TestStories(t *testing.T) {
 				return s.compile(d.Input)
 			case "registry":
 				s.register(d.Input)
+				return ""
+			case "remove":
+				s.reg = s.reg.Without(d.Input)
 				return ""
 			case "rules":
 				return s.rules()
@@ -60,13 +65,17 @@ type story struct {
 	t    *testing.T
 	reg  *Registry
 	keys *model
+
+	all    []*Extension // also those that were removed
+	placed *placement.Map
+	ruled  Ruled
 }
 
 func (s *story) line(d *datadriven.TestData, line string) string {
 	switch d.Cmd {
 	case "key":
 		role, name, client := Parse([]byte(line))
-		names := [...]string{"elsewhere", "source", "owner", "ack", "ack of", "status", "settings", "unknown"}
+		names := [...]string{"elsewhere", "source", "owner", "ack", "ack of", "status", "language", "settings", "unknown"}
 		return strings.TrimSpace(fmt.Sprintf("%s %s %s", names[role], name, client))
 	case "name":
 		line, err := strconv.Unquote(line)
@@ -136,7 +145,8 @@ func (s *story) register(lines string) {
 		}
 		list = append(list, e)
 	}
-	s.reg = New(Defaults, list)
+	s.reg, s.all = New(Defaults, list), list
+	s.forget()
 }
 
 func (s *story) find(f []string) string {
@@ -154,13 +164,14 @@ func (s *story) find(f []string) string {
 	case isEvent:
 		found = s.reg.Events(event, key)
 	case kind == "reach":
-		found = s.reg.Reach(s.reg.Get(f[1]))
+		found = s.reg.Reach(s.reg.Get(f[1])).Extensions
 	default:
-		found = s.reg.EventsIn(key, end)
+		found = slices.Collect(s.reg.EventsIn(key, end))
 	}
 	names := namesOf(found)
 	if kind == "any" || kind == "reach" { // in no particular order
 		slices.Sort(names)
+		names = slices.Compact(names)
 	}
 	if len(names) == 0 {
 		return "nobody"
@@ -176,14 +187,24 @@ func namesOf(list []*Extension) []string {
 	return names
 }
 
-// rules gives every key a slot of its own: its length, so that one can see whose it
-// was.
+// rules shows of each rule with whose home it puts its keys together.
 func (s *story) rules() string {
+	s.placed, s.ruled = s.reg.Place(s.placed, s.ruled)
+	homes := map[int]string{}
+	for _, e := range s.all {
+		homes[s.placed.HashSlot(Home(e.Name))] = e.Name
+	}
 	var out strings.Builder
-	for _, r := range s.reg.Rules(func(key []byte) int { return len(key) }) {
-		fmt.Fprintf(&out, "%s -> %d\n", r.Key, r.Slot)
+	for _, r := range s.placed.Rules() {
+		fmt.Fprintf(&out, "%s with %s\n", r.Key, homes[r.Slot])
 	}
 	return out.String()
+}
+
+// forget makes the placement map anew.
+func (s *story) forget() {
+	s.placed = placement.New(8)
+	s.ruled = RuledBy(s.placed)
 }
 
 func (s *story) handle(d *datadriven.TestData) string {
@@ -210,10 +231,10 @@ func (s *story) handle(d *datadriven.TestData) string {
 		if t != Created {
 			ev.Prev = s.keys.Get([]byte(key))
 		}
-		return formatOutcome(e.Event(s.keys, 9, ev))
+		return formatOutcome(e.Event(s.keys, &l, 9, ev))
 	}
 	o, _ := opNamed(op)
-	return formatOutcome(e.Operation(s.keys, 9, &Request{Op: o, Key: []byte(key), Value: []byte(value), Client: client, Lease: lease, StartRevision: 3}))
+	return formatOutcome(e.Operation(s.keys, &l, 9, &Request{Op: o, Key: []byte(key), Value: []byte(value), Client: client, Lease: lease, StartRevision: 3}))
 }
 
 func formatOutcome(out *Outcome, err error) string {

@@ -32,7 +32,7 @@ func (m *Map) Encode() []byte {
 	}
 	b = append(b, v, uint8(m.partitions))
 	b = append(b, m.slots[:]...)
-	b = appendRules(b, m.rules.sorted)
+	b = appendRules(b, m.Rules())
 	if t := m.rules.transit; t != nil {
 		b = append(appendRules(b, t.From.Rules()), t.Cursor...)
 	}
@@ -93,7 +93,7 @@ func Decode(b []byte) (*Map, error) {
 		if to.Equal(from) {
 			return nil, fmt.Errorf("decode placement map: it goes where it comes from")
 		}
-		to, rest = (&Transit{From: from, To: to}).at(bytes.Clone(rest)), nil
+		to, rest = (&Transit{From: from, To: to, spans: Difference(from, to)}).at(bytes.Clone(rest)), nil
 	}
 	if len(rest) > 0 {
 		return nil, fmt.Errorf("decode placement map: %d bytes too many", len(rest))

@@ -1,5 +1,7 @@
 package placement
 
+import "github.com/stoa-kv/stoa/internal/radix"
+
 // Span is a range of keys, written as in etcd's requests: an end of one zero
 // byte means every key from Key on.
 type Span struct{ Key, End []byte }
@@ -12,21 +14,34 @@ func Difference(from, to *Map) []Span {
 		return []Span{{nil, []byte{0}}}
 	}
 	var spans []Span
-	a, b := from.Rules(), to.Rules()
-	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].Key < b[0].Key:
-			spans, a = add(spans, a[0]), a[1:]
-		case len(a) == 0 || b[0].Key < a[0].Key:
-			spans, b = add(spans, b[0]), b[1:]
-		default:
-			if to.slots[a[0].Slot] != to.slots[b[0].Slot] {
-				spans = add(spans, a[0])
-			}
-			a, b = a[1:], b[1:]
+	for key := range radix.Diff(from.ruleTree(), to.ruleTree()) {
+		if r := (Rule{Key: key}); from.above(r) != to.above(r) {
+			spans = add(spans, r)
 		}
 	}
 	return spans
+}
+
+func (m *Map) ruleTree() radix.Tree[place] {
+	if m.rules == nil {
+		return radix.Tree[place]{}
+	}
+	return m.rules.tree
+}
+
+// above is where the keys of a rule lie that no deeper rule is for, whether or not the
+// map has the rule: all partitions if they spread.
+func (m *Map) above(r Rule) Set {
+	key := []byte(r.Key)
+	if m.rules != nil {
+		if slot, ok := m.rules.slot(key); ok {
+			return Of(int(m.slots[slot]))
+		}
+	}
+	if _, deep := levels(key); r.subtree() && deep == 0 {
+		return m.All()
+	}
+	return Of(int(m.slots[m.HashSlot(key)]))
 }
 
 // add adds the keys that a rule is for, unless they are there already: rules

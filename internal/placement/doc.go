@@ -20,5 +20,5 @@
 //     alone decides; all others are where both say.
 //
 // Request in: the router and apply ask with keys and ranges. Out: partition
-// numbers and sets of them. The package imports nothing of stoa.
+// numbers and sets of them. Of stoa the package imports radix only.
 package placement

@@ -1,10 +1,12 @@
 package placement
 
 import (
-	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+
+	"github.com/stoa-kv/stoa/internal/radix"
 )
 
 // Rule puts keys into a slot, whatever their hash says. A Key that ends in "/"
@@ -19,116 +21,152 @@ type Rule struct {
 func (r Rule) subtree() bool { return strings.HasSuffix(r.Key, "/") }
 
 // rules finds the one that a key falls under. Nearly all keys of a cluster fall
-// under none, and are to pay nothing for those that do: if no rule lies under a
-// key's first directory, none can match it, and a few instructions tell.
+// under none, and are to pay nothing for those that do: the tree tells in a few
+// instructions that no rule begins as they do.
 type rules struct {
-	sorted  []Rule
-	slots   map[string]uint16 // by Rule.Key
-	tops    Filter
-	root    bool // there is a rule for "/"
-	longest int  // bytes of a key
+	tree    radix.Tree[place]
 	transit *Transit
 }
+
+// place is where a rule puts its keys.
+type place struct {
+	slot uint16
+	in   Set // the slot's partition
+}
+
+func (p place) bits() uint64 { return uint64(p.in) }
 
 // WithRules is the map with other rules in the place of its own. No two may have
 // the same key, and none an empty one.
 func (m *Map) WithRules(list []Rule) *Map {
 	next := &Map{partitions: m.partitions, slots: m.slots}
-	if len(list) == 0 {
-		return next
+	changed := next.Changed(list, nil)
+	if changed.ruleTree().Len() != len(list) {
+		panic("placement: two rules for one key")
 	}
-	sorted := slices.Clone(list)
-	slices.SortFunc(sorted, func(a, b Rule) int { return strings.Compare(a.Key, b.Key) })
-	next.rules = index(sorted)
+	return changed
+}
+
+// Changed is the map with rules added, or replaced where there is one for the key, and
+// then others removed. It takes as long as there are changes, however many rules there
+// are.
+func (m *Map) Changed(add []Rule, remove []string) *Map {
+	tree := radix.Marked(place.bits)
+	if m.rules != nil {
+		tree = m.rules.tree
+	}
+	for _, r := range add {
+		if r.Slot < 0 || r.Slot >= Slots || r.Key == "" {
+			panic(fmt.Sprintf("placement: a rule for %q in slot %d", r.Key, r.Slot))
+		}
+		tree = tree.With(r.Key, place{uint16(r.Slot), Of(int(m.slots[r.Slot]))})
+	}
+	for _, key := range remove {
+		tree = tree.Without(key)
+	}
+	next := &Map{partitions: m.partitions, slots: m.slots}
+	if tree.Len() > 0 {
+		next.rules = &rules{tree: tree}
+	}
 	return next
 }
 
-func index(sorted []Rule) *rules {
-	rs := &rules{sorted: sorted, slots: make(map[string]uint16, len(sorted))}
-	for i, r := range sorted {
-		if r.Slot < 0 || r.Slot >= Slots || r.Key == "" || i > 0 && sorted[i-1].Key == r.Key {
-			panic(fmt.Sprintf("placement: rule %d for %q in slot %d", i, r.Key, r.Slot))
-		}
-		rs.slots[r.Key] = uint16(r.Slot)
-		rs.tops.Add([]byte(r.Key))
-		rs.root = rs.root || r.Key == "/"
-		rs.longest = max(rs.longest, len(r.Key))
-	}
-	return rs
+// Rules are the map's rules, ordered by key; of one in transit, those that it goes to.
+func (m *Map) Rules() []Rule {
+	return slices.Collect(m.EachRule())
 }
 
-// Rules are the map's rules, ordered by key; of one in transit, those that it goes
-// to. The caller must not change them.
-func (m *Map) Rules() []Rule {
-	if m.rules == nil {
-		return nil
+// EachRule yields what Rules returns.
+func (m *Map) EachRule() iter.Seq[Rule] {
+	return func(yield func(Rule) bool) {
+		if m.rules == nil {
+			return
+		}
+		for key, p := range m.rules.tree.All() {
+			if !yield(Rule{key, int(p.slot)}) {
+				return
+			}
+		}
 	}
-	return m.rules.sorted
+}
+
+// RuleFor returns the slot of the rule that has exactly this key.
+func (m *Map) RuleFor(key string) (slot int, ok bool) {
+	if m.rules == nil {
+		return 0, false
+	}
+	p, ok := m.rules.tree.Get([]byte(key))
+	return int(p.slot), ok
+}
+
+// RuleOver returns the slot that rules give to a key, or to all keys that begin with it
+// if it ends in a slash and no deeper rule is for them.
+func (m *Map) RuleOver(key string) (slot int, ok bool) {
+	if m.rules == nil {
+		return 0, false
+	}
+	return m.rules.slot([]byte(key))
+}
+
+// RuleUnder returns the slot of the first rule for keys that begin with a prefix.
+func (m *Map) RuleUnder(prefix string) (slot int, ok bool) {
+	if m.rules == nil {
+		return 0, false
+	}
+	for n := m.rules.tree.Below([]byte(prefix)); n != nil; {
+		if p, ok := n.Value(); ok {
+			return int(p.slot), true
+		}
+		for first := range n.Next() {
+			n = first
+			break
+		}
+	}
+	return 0, false
 }
 
 // slot is where a rule puts a key.
-func (rs *rules) slot(key []byte) (int, bool) {
-	if !rs.tops.Has(key) && !rs.root {
-		return 0, false
-	}
-	if s, ok := rs.slots[string(key)]; ok {
-		return int(s), true
-	}
-	return rs.above(key)
-}
-
-// above is the slot of all keys that begin with prefix, unless a deeper rule is
-// for them.
-func (rs *rules) above(prefix []byte) (int, bool) {
-	// No further than a rule's key can reach: a key of a million slashes would
-	// otherwise be hashed a million times.
-	for n := min(len(prefix), rs.longest); ; n-- {
-		if n = bytes.LastIndexByte(prefix[:n], '/') + 1; n == 0 {
-			return 0, false
-		}
-		if s, ok := rs.slots[string(prefix[:n])]; ok {
-			return int(s), true
+func (rs *rules) slot(key []byte) (slot int, ok bool) {
+	for k, p := range rs.tree.Above(key) {
+		if len(k) == len(key) || k[len(k)-1] == '/' {
+			slot, ok = int(p.slot), true
 		}
 	}
+	return slot, ok
 }
 
-// between are the rules that reach into [key, end) without holding all of it:
-// those whose own key lies there, and those that begin before the range and hold
+// above is where all keys are that begin with prefix, unless a deeper rule is for them.
+func (rs *rules) above(prefix []byte) (set Set) {
+	for k, p := range rs.tree.Above(prefix) {
+		if k[len(k)-1] == '/' {
+			set = p.in
+		}
+	}
+	return set
+}
+
+// between is where the rules put keys that reach into [key, end) without holding all of
+// it: those whose own key lies there, and those that begin before the range and hold
 // its first keys. All keys of the range begin with prefix.
-func (rs *rules) between(key, end, prefix []byte) []Rule {
-	from, _ := rs.search(key)
-	to, _ := rs.search(end)
-	inside := rs.sorted[from:to:to]
-	for n := len(prefix) + 1; n < min(len(key), rs.longest+1); n++ {
-		if key[n-1] != '/' {
-			continue
-		}
-		if s, ok := rs.slots[string(key[:n])]; ok {
-			inside = append(inside, Rule{string(key[:n]), int(s)})
+func (rs *rules) between(key, end, prefix []byte) Set {
+	set := Set(rs.tree.Bits(key, end))
+	for k, p := range rs.tree.Above(key) {
+		if len(k) > len(prefix) && len(k) < len(key) && k[len(k)-1] == '/' {
+			set |= p.in
 		}
 	}
-	return inside
-}
-
-// search is the place of the first rule at or above key.
-func (rs *rules) search(key []byte) (int, bool) {
-	return slices.BinarySearchFunc(rs.sorted, key, func(r Rule, k []byte) int { return strings.Compare(r.Key, string(k)) })
+	return set
 }
 
 // spread is the set of partitions of the keys in [key, end), more than one, of
 // a map with rules. All of them begin with prefix.
 func (m *Map) spread(key, end, prefix []byte) Set {
-	set := m.All()
-	if s, ok := m.rules.above(prefix); ok {
-		set = Of(int(m.slots[s]))
-	} else if _, deep := levels(prefix); deep > 0 {
+	set := m.rules.above(prefix)
+	if set == 0 {
+		if _, deep := levels(prefix); deep == 0 {
+			return m.All()
+		}
 		set = Of(int(m.slots[m.HashSlot(prefix)]))
 	}
-	if set == m.All() {
-		return set
-	}
-	for _, r := range m.rules.between(key, end, prefix) {
-		set |= Of(int(m.slots[r.Slot]))
-	}
-	return set
+	return set | m.rules.between(key, end, prefix)
 }

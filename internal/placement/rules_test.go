@@ -3,6 +3,8 @@ package placement
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +98,44 @@ func TestRulesAreFoundAsTheyAreTold(t *testing.T) {
 	})
 }
 
+// Changes one after the other come to the same as all rules at once.
+func TestChangedRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m, want := New(8), map[string]int{}
+		for range rapid.IntRange(0, 5).Draw(t, "changes") {
+			add := genRules.Draw(t, "add")
+			remove := rapid.SliceOfN(genRuleKey, 0, 3).Draw(t, "remove")
+			m = m.Changed(add, remove)
+			for _, r := range add {
+				want[r.Key] = r.Slot
+			}
+			for _, k := range remove {
+				delete(want, k)
+			}
+		}
+		var list []Rule
+		for _, k := range slices.Sorted(maps.Keys(want)) {
+			list = append(list, Rule{k, want[k]})
+		}
+		require.Equal(t, list, m.Rules())
+		require.True(t, m.Equal(New(8).WithRules(list)))
+		key := genRuleKey.Draw(t, "key")
+		slot, ok := m.RuleFor(key)
+		at, there := want[key]
+		require.Equal(t, there, ok)
+		require.Equal(t, at, slot)
+		slot, ok = m.RuleUnder(key)
+		i := slices.IndexFunc(list, func(r Rule) bool { return strings.HasPrefix(r.Key, key) })
+		require.Equal(t, i >= 0, ok)
+		if ok {
+			require.Equal(t, list[i].Slot, slot)
+		}
+		if slot, ok = m.RuleOver(key); ok {
+			require.Equal(t, slotNaively(list, []byte(key)), slot)
+		}
+	})
+}
+
 // Invariant 4.
 func TestDifferenceHoldsAllThatMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -123,26 +163,45 @@ func TestRulesCodec(t *testing.T) {
 		m := New(rapid.IntRange(1, 64).Draw(t, "partitions")).WithRules(genRules.Draw(t, "rules"))
 		back, err := Decode(m.Encode())
 		require.NoError(t, err)
-		require.Equal(t, m, back)
+		require.Equal(t, m.Rules(), back.Rules())
 		require.True(t, m.Equal(back))
 	})
 }
 
-// With 100 rules, keys that none of them is for pay next to nothing.
+// Keys that no rule is for pay next to nothing, however many rules there are.
 func BenchmarkPartitionWithRules(b *testing.B) {
-	var list []Rule
-	for i := range 100 {
-		list = append(list, Rule{fmt.Sprintf("/scope-%d/", i), i})
+	for _, n := range []int{100, 10_000} {
+		m := New(4).WithRules(scopes(n))
+		for name, key := range map[string]string{
+			"none": "/registry/pods/default/web-7d4b9c-x2x4z", "flat": "/key-123456", "under": "/scope-7/a/b/c",
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				k := []byte(key)
+				b.ReportAllocs()
+				for b.Loop() {
+					m.Partition(k)
+				}
+			})
+		}
 	}
-	m := New(4).WithRules(list)
-	for name, key := range map[string]string{
-		"none": "/registry/pods/default/web-7d4b9c-x2x4z", "flat": "/key-123456", "under": "/scope-7/a/b/c",
-	} {
-		b.Run(name, func(b *testing.B) {
-			k := []byte(key)
+}
+
+func scopes(n int) (list []Rule) {
+	for i := range n {
+		list = append(list, Rule{fmt.Sprintf("/scope-%d/", i), i % Slots})
+	}
+	return list
+}
+
+// BenchmarkChanged is what a registered extension costs: its rules, and what has to
+// move for them.
+func BenchmarkChanged(b *testing.B) {
+	for _, n := range []int{0, 100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := New(4).WithRules(scopes(n))
 			b.ReportAllocs()
 			for b.Loop() {
-				m.Partition(k)
+				m.Towards(m.Changed([]Rule{{"/new/", 1}, {"/em/new/", 1}}, nil))
 			}
 		})
 	}

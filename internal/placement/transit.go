@@ -8,6 +8,8 @@ import "bytes"
 type Transit struct {
 	From, To *Map
 	Cursor   []byte
+
+	spans []Span // where the two differ
 }
 
 // Towards is the map in transit to one with other rules, before the first key has
@@ -16,10 +18,11 @@ func (m *Map) Towards(to *Map) *Map {
 	if m.Transit() != nil || to.Transit() != nil || m.slots != to.slots || m.partitions != to.partitions {
 		panic("placement: only rules can be changed, one after the other")
 	}
-	if len(Difference(m, to)) == 0 {
+	spans := Difference(m, to)
+	if len(spans) == 0 {
 		return to
 	}
-	return (&Transit{From: m, To: to}).at(nil)
+	return (&Transit{From: m, To: to, spans: spans}).at(nil)
 }
 
 // Transit is where the map comes from and goes to, nil if it stays as it is.
@@ -40,20 +43,20 @@ func (m *Map) Settled() *Map {
 
 // Advance is the map after the keys below a cursor have moved.
 func (t *Transit) Advance(cursor []byte) *Map {
-	return (&Transit{From: t.From, To: t.To}).at(bytes.Clone(cursor))
+	return (&Transit{From: t.From, To: t.To, spans: t.spans}).at(bytes.Clone(cursor))
 }
 
 // at makes the map. Of its rules, nothing but the transit is used.
 func (t *Transit) at(cursor []byte) *Map {
 	t.Cursor = cursor
-	return &Map{partitions: t.To.partitions, slots: t.To.slots, rules: &rules{sorted: t.To.Rules(), transit: t}}
+	return &Map{partitions: t.To.partitions, slots: t.To.slots, rules: &rules{tree: t.To.ruleTree(), transit: t}}
 }
 
 // Ahead is where keys can be that have still to move and are below a bound; nil
 // stands for no bound.
 func (t *Transit) Ahead(bound []byte) []Span {
 	var ahead []Span
-	for _, s := range Difference(t.From, t.To) {
+	for _, s := range t.spans {
 		if bytes.Compare(s.Key, t.Cursor) < 0 {
 			s.Key = t.Cursor
 		}

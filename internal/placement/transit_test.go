@@ -118,8 +118,11 @@ func TestTransitCodec(t *testing.T) {
 func TestATransitOfNoKeys(t *testing.T) {
 	m := New(4)
 	to := m.WithRules([]Rule{{"/a/b/", m.HashSlot([]byte("/a/b/"))}})
-	require.NotNil(t, m.Towards(to).Transit(), "that the rule's keys lie there anyhow isn't looked for")
+	require.Same(t, to, m.Towards(to), "a rule that says what is so without it")
+	under := to.WithRules([]Rule{{"/a/b/", to.HashSlot([]byte("/a/b/"))}, {"/a/b/c/", to.HashSlot([]byte("/a/b/"))}})
+	require.Same(t, under, to.Towards(under), "one that says what the rule above it does")
 	other := to.WithRules([]Rule{{"/a/b/", m.HashSlot([]byte("/a/b/")) ^ 1}})
 	require.Same(t, other, to.Towards(other), "another slot of the same partition")
-	require.Panics(t, func() { m.Towards(to).Transit().Advance(nil).Towards(m) })
+	away := m.WithRules([]Rule{{"/a/b/", m.HashSlot([]byte("/a/b/")) ^ (Slots / 2)}})
+	require.Panics(t, func() { m.Towards(away).Transit().Advance(nil).Towards(m) })
 }

@@ -96,6 +96,11 @@ func (s state) checkQuestions(t *rapid.T, key, until string) {
 	}
 	require.Equal(t, within, found)
 	require.Equal(t, bits, s.tree.Bits([]byte(key), []byte(until)))
+	last, ok := s.tree.Last()
+	require.Equal(t, len(s.keys) > 0, ok)
+	if ok {
+		require.Equal(t, s.keys[slices.Max(slices.Collect(maps.Keys(s.keys)))], last)
+	}
 	n := s.tree.Below([]byte(key))
 	require.Equal(t, len(below) > 0, n != nil)
 	if n != nil {

@@ -58,6 +58,18 @@ func (t Tree[V]) Above(key []byte) iter.Seq2[string, V] {
 // All yields keys and values in order.
 func (t Tree[V]) All() iter.Seq2[string, V] { return t.Range(nil, nil) }
 
+// Last returns the value of the last key.
+func (t Tree[V]) Last() (v V, ok bool) {
+	n := t.root
+	for n != nil && len(n.edges) > 0 {
+		n = n.edges[len(n.edges)-1].to
+	}
+	if n == nil {
+		return v, false
+	}
+	return n.Value()
+}
+
 // Range yields the keys from one on up to, without, another in order. nil stands for
 // the end.
 func (t Tree[V]) Range(from, to []byte) iter.Seq2[string, V] {

@@ -48,7 +48,7 @@ type text struct {
 func (k *keeper) refer(v *Value) {
 	switch v.Kind() {
 	case StringKind:
-		if k.left -= stringKept + int64(v.size()); k.left < 0 {
+		if k.left -= keptByString(int64(v.size())); k.left < 0 {
 			return
 		}
 		at := text{v.p, v.size()}

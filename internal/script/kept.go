@@ -18,7 +18,7 @@ const (
 	nodeKept      = 72 // any other expression, a condition, a loop
 	textKept      = 32 // a text for errors, beside its bytes
 
-	stringKept  = 16 // beside its bytes
+	stringKept  = 16 // beside its bytes; see keptByString
 	tableKept   = 112
 	itemKept    = 20
 	fieldKept   = 40
@@ -29,6 +29,16 @@ const (
 )
 
 func keptBySource(source []byte) int64 { return sourceKept * int64(len(source)) }
+
+// keptByString is a string with what its allocation is rounded up by: an eighth, or to
+// whole pages if it is large.
+func keptByString(size int64) int64 {
+	const large, page = 32 << 10, 8 << 10
+	if size > large {
+		return stringKept + (size+page-1)/page*page
+	}
+	return stringKept + size + size/8
+}
 
 // keptByFunction is what a function's code takes, with the functions in it.
 func keptByFunction(f *function) int64 {

@@ -56,6 +56,8 @@ var keeps = map[string]string{
 	"unreachable code":    `local function no() local x ` + strings.Repeat("x=1 ", 3000) + ` end return { handler = function() end }`,
 	"unreachable values":  made(`("x"):rep(1000000)`, `nil`),
 	"a string":            made(`("x"):rep(1000000)`, `kept`),
+	"strings of 1025":     made(`listed(500, function(i) return ("x"):rep(1025) end)`, `kept`),
+	"strings of 33000":    made(`listed(50, function(i) return ("x"):rep(33000) end)`, `kept`),
 	"a part of a string":  made(`("x"):rep(4000000):sub(1, 100000)`, `kept`),
 	"a list":              made(`listed(10000, function(i) return i end)`, `kept`),
 	"a list of strings":   made(`listed(5000, function(i) return "s" .. i end)`, `kept`),

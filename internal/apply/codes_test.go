@@ -1,0 +1,116 @@
+package apply
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
+)
+
+// registering is the entry of a registration, as a server of a language proposes it.
+func registering(r *rig, name, source string, language int) (*command.Entry, Plan) {
+	req := sourcePut(name, source)
+	p := r.Plan(command.Put, req, func() (string, int64) { return "", 0 })
+	p.Call.Language = language
+	c := p.Command(command.Put, cmd(req).Body)
+	return &command.Entry{Commands: []command.Command{c}}, p
+}
+
+// Apply finds what was compiled ahead of it, and a change of the limits compiles nothing.
+func TestApplyCompilesNothing(t *testing.T) {
+	r := newRig(1)
+	e, p := registering(r, "a", handler(`return 1`), 1)
+	r.Expect(e)
+	ahead := r.codes.last[0].code
+	require.NotNil(t, ahead)
+	r.entry(e, p.Parts, nil)
+	a := r.Extensions().Get("a")
+	require.Same(t, &ahead.Operations[0], &a.Operations[0])
+
+	r.codes.last = nil
+	r.must(t, &pb.PutRequest{Key: []byte(extension.LimitsKey), Value: []byte(`{"steps": 500}`)})
+	require.Equal(t, int64(500), r.Extensions().Limits.Steps)
+	require.Same(t, a, r.Extensions().Get("a"))
+	require.Empty(t, r.codes.last)
+}
+
+// Sources are compiled once, however many ask for them at once, and those that were used
+// last are kept.
+func TestCodesAreBounded(t *testing.T) {
+	var c codes
+	var all sync.WaitGroup
+	for i := range 4 * maxCodes {
+		all.Go(func() {
+			source := []byte(handler(fmt.Sprint("return ", i%(2*maxCodes))))
+			get := c.ahead
+			if i%2 == 0 {
+				get = c.get
+			}
+			code, err := get(1, source)
+			require.NoError(t, err)
+			require.Equal(t, len(source), code.Source)
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, len(c.last), maxCodes)
+
+	large := handler(`local t = {} ` + strings.Repeat("t[1] = t[2] ", 2200))
+	for i := range 30 {
+		_, err := c.get(1, []byte(large+"--"+strconv.Itoa(i)))
+		require.NoError(t, err)
+	}
+	sum := int64(0)
+	for _, d := range c.last {
+		sum += d.size
+	}
+	require.LessOrEqual(t, sum, int64(maxCodesMemory))
+	require.Less(t, len(c.last), 30)
+	_, err := c.get(1, []byte("no source"))
+	require.Error(t, err)
+	_, again := c.get(1, []byte("no source"))
+	require.Same(t, err, again)
+}
+
+// A server that doesn't know the version of the language which an extension is
+// registered for doesn't apply it, and doesn't start with it.
+func TestAServerThatLacksTheLanguageEnds(t *testing.T) {
+	r := newRig(1)
+	var reason error
+	r.Fatal = func(err error) { reason = err }
+	e, p := registering(r, "a", handler(`return 1`), extension.Language+1)
+	done := make(chan struct{})
+	go func() { // the execution of the log ends
+		defer close(done)
+		r.entry(e, p.Parts, nil)
+	}()
+	<-done
+	require.ErrorContains(t, reason, `the extension "a" is registered for version 2 of the language of extensions, and this release of stoa knows 1 to 1`)
+	require.Nil(t, r.Extensions().Get("a"))
+
+	r = newRig(1)
+	r.must(t, sourcePut("a", handler(`return 1`)))
+	x := execution{m: r.Machine, parts: 1, local: 0, rev: 9}
+	x.set(extension.LanguageKey("a"), []byte("2"), 0)
+	require.ErrorContains(t, r.LoadExtensions(), "version 2 of the language")
+	x.rev = 10
+	x.set(extension.LanguageKey("a"), []byte("1"), 0)
+	require.NoError(t, r.LoadExtensions())
+	x.rev = 11
+	x.set(extension.SourceKey("a"), []byte("nothing"), 0)
+	require.ErrorContains(t, r.LoadExtensions(), `an extension that was registered can't be compiled: stoa: extension "a": line 1`)
+}
+
+// must plans and applies a request.
+func (r *rig) must(t *testing.T, req *pb.PutRequest) {
+	p := r.Plan(command.Put, req, func() (string, int64) { return "", 0 })
+	r.entry(&command.Entry{Commands: []command.Command{p.Command(command.Put, cmd(req).Body)}}, p.Parts, func(_ int, res Result) {
+		require.NoError(t, res.Err)
+	})
+}

@@ -1,0 +1,286 @@
+package extension
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/stoa-kv/stoa/internal/script"
+)
+
+// Code is a source that has been verified, compiled and loaded. Immutable. It is a
+// function of the source alone: neither the limits of a cluster nor its name or its
+// revision have to do with it, so that it can be made before the log says that it is
+// registered, and stays when the limits change.
+type Code struct {
+	Scope      []Pattern
+	Operations []OpSubscription
+	Events     []EventSubscription
+	// Source is the size of the source, Memory what the extension keeps for as long as
+	// it is registered; both in bytes.
+	Source int
+	Memory int64
+	// Loading is what running the top level of the file took.
+	Loading script.Usage
+
+	module   *script.Module
+	handlers [ops]script.Value
+	onEvent  script.Value
+}
+
+// Loading is what running the top level of a file may take. It belongs to the version
+// of the language: what was loaded once can be loaded always.
+var Loading = script.Limits{Steps: 100_000, Bytes: 4 << 20, Depth: 64}
+
+// maxSubscriptions bounds the lists of a file.
+const maxSubscriptions = 100
+
+// Language is the version of the language that this package compiles new extensions
+// for, and Oldest the first that it still knows: one that was registered for it means the
+// same for as long as it is registered.
+const (
+	Language = script.Version
+	Oldest   = script.Oldest
+)
+
+// CheckLanguage refuses a version of the language that this package doesn't know.
+func CheckLanguage(name string, version int) error {
+	if version >= Oldest && version <= Language {
+		return nil
+	}
+	return fmt.Errorf("the extension %q is registered for version %d of the language of extensions, and this release of stoa knows %d to %d: "+
+		"start this server with the release that the others run", name, version, Oldest, Language)
+}
+
+// CompileCode verifies, compiles and loads a source in a version of the language that
+// this package knows.
+func CompileCode(_ int, source []byte) (*Code, error) {
+	program, err := script.Compile(source, host, script.Bounds{Source: ceilings.Source})
+	if err != nil {
+		return nil, err
+	}
+	c := &Code{Source: len(source)}
+	if c.module, c.Loading, err = program.Load(Loading); err != nil {
+		return nil, err
+	}
+	if err := c.read(c.module.Export()); err != nil {
+		return nil, err
+	}
+	kept, err := c.module.Keep(ceilings.Memory, append(c.handlers[:], c.onEvent)...)
+	c.Memory = kept + c.indexed()
+	return c, err
+}
+
+// As is the extension that the code is when it is registered as name at revision order.
+func (c *Code) As(name string, order int64) *Extension {
+	return &Extension{Name: name, Order: order, Code: *c, owner: OwnerKey(name), state: StateKey(name)}
+}
+
+// read takes what the file returned.
+func (c *Code) read(exported script.Value) error {
+	t, ok := exported.AsTable()
+	if !ok {
+		return errors.New(`the file must end with: return { scope = {…}, operations = {…}, … }`)
+	}
+	for key := range t.All() {
+		name, ok := key.AsString()
+		if !ok || !known(name) {
+			return fmt.Errorf("the returned table has a field %s; known are scope, operations, events, read, put, delete, txn, block, event", shown(key))
+		}
+	}
+	if err := c.readScope(t.Field("scope")); err != nil {
+		return err
+	}
+	if err := c.readOperations(t.Field("operations")); err != nil {
+		return err
+	}
+	if err := c.readEvents(t.Field("events")); err != nil {
+		return err
+	}
+	if len(c.Operations)+len(c.Events) == 0 {
+		return errors.New(`the extension subscribes to nothing: give it operations = { { op = "read", key = "/…" } } or events = { { event = "deleted", prefix = "/…/" } }`)
+	}
+	return c.readHandlers(t)
+}
+
+func known(field string) bool {
+	switch field {
+	case "scope", "operations", "events", "event":
+		return true
+	}
+	_, ok := opNamed(field)
+	return ok
+}
+
+func opNamed(name string) (Op, bool) {
+	for op, n := range opNames {
+		if n == name {
+			return Op(op), true
+		}
+	}
+	return 0, false
+}
+
+func eventNamed(name string) (EventType, bool) {
+	for t, n := range eventNames {
+		if n == name {
+			return EventType(t), true
+		}
+	}
+	return 0, false
+}
+
+// isList tells whether a table has nothing but elements.
+func isList(t *script.Table) bool {
+	n := 0
+	for range t.All() {
+		n++
+	}
+	return n == t.Len()
+}
+
+// shown is a key of a table for an error.
+func shown(v script.Value) string {
+	text, err := plain(v)
+	if err != nil {
+		return "that is a " + v.Kind().String()
+	}
+	return strconv.Quote(string(text))
+}
+
+// elements returns the elements of a list, none for nil.
+func elements(v script.Value, what string) ([]script.Value, error) {
+	if v.IsNil() {
+		return nil, nil
+	}
+	t, ok := v.AsTable()
+	if !ok || !isList(t) {
+		return nil, fmt.Errorf("%s must be a list: %s = { …, … }", what, what)
+	}
+	if t.Len() > maxSubscriptions {
+		return nil, fmt.Errorf("%s has %d elements, %d are allowed", what, t.Len(), maxSubscriptions)
+	}
+	list := make([]script.Value, t.Len())
+	for i := range list {
+		list[i] = t.Index(i + 1)
+	}
+	return list, nil
+}
+
+func (c *Code) readScope(v script.Value) error {
+	list, err := elements(v, "scope")
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		s, ok := v.AsString()
+		if !ok {
+			return errors.New(`scope must be a list of keys, and of prefixes that end in "/": scope = { "/ctr", "/queue/" }`)
+		}
+		p, err := checkPattern(s)
+		if err != nil {
+			return fmt.Errorf("scope: %w", err)
+		}
+		c.Scope = append(c.Scope, p)
+	}
+	return nil
+}
+
+// subscription reads { kind = "…", key = "…" } or { kind = "…", prefix = "…/" }.
+func subscription(v script.Value, list, kind string) (name string, p Pattern, err error) {
+	t, ok := v.AsTable()
+	if !ok {
+		return "", "", fmt.Errorf("%s must be a list of tables: { %s = \"…\", key = \"…\" }", list, kind)
+	}
+	for k := range t.All() {
+		if s, _ := k.AsString(); s != kind && s != "key" && s != "prefix" {
+			return "", "", fmt.Errorf("%s: an element has a field %s; known are %s, key, prefix", list, shown(k), kind)
+		}
+	}
+	name, _ = t.Field(kind).AsString()
+	key, isKey := t.Field("key").AsString()
+	prefix, isPrefix := t.Field("prefix").AsString()
+	switch {
+	case isKey == isPrefix:
+		return "", "", fmt.Errorf("%s: give each element either key = \"…\" or prefix = \"…/\"", list)
+	case isPrefix && !Pattern(prefix).IsPrefix():
+		return "", "", fmt.Errorf("%s: prefix %q must end in \"/\"", list, prefix)
+	case isKey && Pattern(key).IsPrefix():
+		return "", "", fmt.Errorf("%s: key %q ends in \"/\"; write prefix = %q to mean what lies below it", list, key, key)
+	}
+	if p, err = checkPattern(key + prefix); err != nil {
+		err = fmt.Errorf("%s: %w", list, err)
+	}
+	return name, p, err
+}
+
+func (c *Code) readOperations(v script.Value) error {
+	list, err := elements(v, "operations")
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		name, p, err := subscription(v, "operations", "op")
+		if err != nil {
+			return err
+		}
+		op, ok := opNamed(name)
+		if !ok {
+			return fmt.Errorf("operations: op %q is not known; there are read, put, delete, txn, block", name)
+		}
+		c.Operations = append(c.Operations, OpSubscription{op, p})
+	}
+	return nil
+}
+
+func (c *Code) readEvents(v script.Value) error {
+	list, err := elements(v, "events")
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		name, p, err := subscription(v, "events", "event")
+		if err != nil {
+			return err
+		}
+		t, ok := eventNamed(name)
+		if !ok {
+			return fmt.Errorf("events: event %q is not known; there are created, modified, deleted, expired", name)
+		}
+		if !c.inScope(string(p)) {
+			return fmt.Errorf("events: %q is outside the extension's scope; add it to scope = {…}", p)
+		}
+		c.Events = append(c.Events, EventSubscription{t, p})
+	}
+	return nil
+}
+
+// readHandlers wants a handler for every kind of subscription, and no other.
+func (c *Code) readHandlers(t *script.Table) error {
+	for op := range ops {
+		v := t.Field(op.String())
+		subscribed := c.subscribes(op)
+		switch {
+		case v.IsNil() && subscribed:
+			return fmt.Errorf("a %s is subscribed to, but there is no handler: %s = function(request) … end", op, op)
+		case v.IsNil():
+			continue
+		case !c.module.Callable(v):
+			return fmt.Errorf("%s must be a function of this file", op)
+		case !subscribed:
+			return fmt.Errorf("there is a handler %s, but operations has no { op = %q, … }", op, op.String())
+		}
+		c.handlers[op] = v
+	}
+	v := t.Field("event")
+	switch {
+	case v.IsNil() && len(c.Events) > 0:
+		return errors.New("events are subscribed to, but there is no handler: event = function(event) … end")
+	case !v.IsNil() && !c.module.Callable(v):
+		return errors.New("event must be a function of this file")
+	case !v.IsNil() && len(c.Events) == 0:
+		return errors.New("there is a handler event, but events is empty")
+	}
+	c.onEvent = v
+	return nil
+}

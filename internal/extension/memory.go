@@ -1,0 +1,64 @@
+package extension
+
+import "fmt"
+
+// What a registry, and the map by which keys are placed, keep of an extension: an entry
+// in each of their trees, at most twice what it takes (memory_test.go).
+const (
+	extensionMemory = 1600
+	treeMemory      = 240 // an entry, beside the pattern
+)
+
+// indexed is what the entries of the code take in the indexes.
+func (c *Code) indexed() int64 {
+	sum := int64(extensionMemory)
+	for _, s := range c.Operations {
+		sum += 2 * patternMemory(s.Pattern)
+	}
+	for _, s := range c.Events {
+		sum += 3 * patternMemory(s.Pattern)
+	}
+	for _, p := range c.Scope {
+		sum += 3 * patternMemory(p)
+	}
+	return sum
+}
+
+func patternMemory(p Pattern) int64 { return treeMemory + 2*int64(len(p)) }
+
+// Admit refuses an extension that the limits have no room for, beside those that are
+// registered already; one of the same name it would replace.
+func (r *Registry) Admit(e *Extension) error {
+	if err := r.Limits.admit(e); err != nil {
+		return err
+	}
+	sum := r.memory + e.Memory
+	if old := r.Get(e.Name); old != nil {
+		if e.Memory <= old.Memory {
+			return nil
+		}
+		sum -= old.Memory
+	}
+	if sum > r.Limits.MemoryTotal {
+		return Refuse(e.Name, fmt.Errorf("it keeps %d bytes of memory for as long as it is registered, and all extensions together would keep %d, the limit is %d", e.Memory, sum, r.Limits.MemoryTotal))
+	}
+	return nil
+}
+
+// Hold refuses limits that what is registered, but for what is about to go, is beyond.
+func (r *Registry) Hold(l Limits, gone func(*Extension) bool) error {
+	sum := int64(0)
+	for _, e := range r.byName.All() {
+		if gone(e) {
+			continue
+		}
+		if err := l.admit(e); err != nil {
+			return err
+		}
+		sum += e.Memory
+	}
+	if sum > l.MemoryTotal {
+		return fmt.Errorf("stoa: %s: memory_total is %d, and the registered extensions keep %d bytes: remove some, or allow more", LimitsKey, l.MemoryTotal, sum)
+	}
+	return nil
+}
