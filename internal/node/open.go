@@ -15,6 +15,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
@@ -200,7 +201,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	c.machine.LoadMembers(fromBackend(c.members))
 	if err := c.machine.LoadExtensions(); err != nil {
-		n.log.Warn("an extension can't be used any more; register it again", zap.Error(err))
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	c.system.load(c, meta)
 	ticks := int(n.cfg.Election / n.cfg.Tick)
@@ -214,6 +215,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			c.feed.Advance(p, rev)
 			n.sessions.Advanced()
 		},
+		Expect: func(e *command.Entry) { go c.machine.Expect(e) },
 		Role:   func(leads bool) { n.role(c, leads) },
 		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
 		Fatal:  n.outdated,

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/sequencer"
@@ -70,6 +71,9 @@ type Config struct {
 	// Serve answers calls of other servers whose method is not the replica's
 	// own. It may answer later, from any goroutine.
 	Serve func(method uint32, body []byte, reply func(body []byte, err error))
+	// Expect says that an entry which may register extensions is in this server's log,
+	// and will be applied if it is committed. It must not take long; nil: it is not told.
+	Expect func(e *command.Entry)
 	// Role is called when this server has begun or stopped stamping.
 	Role func(open bool)
 
