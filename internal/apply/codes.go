@@ -100,7 +100,8 @@ func (c *codes) evict() {
 }
 
 // Verify says whether a put would be refused as the source of an extension: so a
-// server can look before the log has to. It takes as long as compiling does.
+// server can look before the log has to. It takes as long as compiling does,
+// and as [Config.Paced] makes it wait.
 func (m *Machine) Verify(req *pb.PutRequest) error {
 	role, name, _ := extension.Parse(req.GetKey())
 	if role != extension.Source {
@@ -110,7 +111,9 @@ func (m *Machine) Verify(req *pb.PutRequest) error {
 	if err := reg.Limits.AdmitSource(name, len(req.GetValue())); err != nil {
 		return err
 	}
-	code, err := m.codes.ahead(extension.Language, req.GetValue())
+	var code *extension.Code
+	var err error
+	m.Paced(func() { code, err = m.codes.ahead(extension.Language, req.GetValue()) })
 	if err != nil {
 		return extension.Refuse(name, err)
 	}

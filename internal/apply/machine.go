@@ -63,6 +63,10 @@ type Config struct {
 	// part of the state: its data can't be read, or contradicts its log. It should not
 	// return; if it does, the execution of the log ends there. nil: it panics.
 	Fatal func(error)
+
+	// Paced does work that a client asks for, of tens of milliseconds of processor time, when
+	// others have had their share. nil: at once.
+	Paced func(work func())
 }
 
 // Machine executes commands.
@@ -95,6 +99,9 @@ func New(c Config) *Machine {
 	m.bound(defaultSessionBounds)
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
+	}
+	if m.Paced == nil {
+		m.Paced = func(work func()) { work() }
 	}
 	if m.Fatal == nil {
 		m.Fatal = func(err error) { panic(err) }

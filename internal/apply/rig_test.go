@@ -57,6 +57,9 @@ func (r *rig) LeaseRevoked(id int64)      { r.see("revoked %d", id) }
 func (r *rig) Compacted(rev int64)        { r.see("compacted to %d", rev) }
 
 func (r *rig) Moved(through int64, to *placement.Map) {
+	if r.quiet {
+		return // to list the rules takes time
+	}
 	if t := to.Transit(); t != nil {
 		r.see("moving behind %d: %v to %v", through, t.From.Rules(), t.To.Rules())
 		return

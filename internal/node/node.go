@@ -148,6 +148,7 @@ type Node struct {
 	compactor  *compactor
 	alarming   sync.Mutex   // one alarm is raised at a time
 	raising    atomic.Bool  // the alarm, for a session
+	pacer      pacer        // of the sources that clients send
 	changes    atomic.Int64 // leader changes seen
 	installed  atomic.Int64 // snapshots of other servers
 	lastLeader atomic.Uint64

@@ -193,6 +193,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Visible: func(p int) int64 { return c.replica.Visible(p) },
 		Fatal:   n.fatal,
 		Meter:   &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
+		Paced:   n.pacer.do,
 	}
 	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)

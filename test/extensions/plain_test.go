@@ -1,0 +1,119 @@
+package extensions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// pace is how often the plain client puts.
+const pace = 5 * time.Millisecond
+
+// world is a cluster under attack.
+type world struct {
+	*process.Cluster
+	t   *testing.T
+	ctx context.Context
+	cli *clientv3.Client // the attacker's
+}
+
+func newWorld(t *testing.T, nodes int) *world {
+	c := process.StartT(t, process.Spec{Nodes: nodes, Partitions: 2})
+	w := &world{Cluster: c, t: t, ctx: t.Context()}
+	w.cli = w.client()
+	return w
+}
+
+func (w *world) client() *clientv3.Client {
+	cli, err := clientv3.New(clientv3.Config{Endpoints: w.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { cli.Close() })
+	return cli
+}
+
+// plain puts keys at its pace, whether or not earlier puts are answered, for as long as
+// do takes, and returns how long each took.
+func (w *world) plain(do func()) []time.Duration {
+	w.t.Helper()
+	cli := w.client()
+	stop := make(chan struct{})
+	var puts sync.WaitGroup
+	var mu sync.Mutex
+	var took []time.Duration
+	var failed error
+	put := func(i int) {
+		began := time.Now()
+		_, err := cli.Put(w.ctx, fmt.Sprintf("/plain/%d", i%100), "value")
+		mu.Lock()
+		defer mu.Unlock()
+		took, failed = append(took, time.Since(began)), errors.Join(failed, err)
+	}
+	puts.Go(func() {
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				puts.Go(func() { put(i) })
+			}
+		}
+	})
+	do()
+	close(stop)
+	puts.Wait()
+	require.NoError(w.t, failed)
+	slices.Sort(took)
+	return took
+}
+
+func percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
+}
+
+// term is the present leader and its term.
+func (w *world) term() [2]uint64 {
+	s, err := w.cli.Status(w.ctx, w.Endpoints()[0])
+	require.NoError(w.t, err)
+	return [2]uint64{s.Leader, s.RaftTerm}
+}
+
+// memory is the most that a server has resident.
+func (w *world) memory() int64 {
+	most := int64(0)
+	for _, s := range w.Servers {
+		n, err := s.Resident()
+		require.NoError(w.t, err)
+		most = max(most, n)
+	}
+	return most
+}
+
+// restart stops all servers and starts them again.
+func (w *world) restart() {
+	for _, s := range w.Servers {
+		require.NoError(w.t, s.Kill())
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
+	for _, s := range w.Servers {
+		require.NoError(w.t, s.Start())
+	}
+	for _, s := range w.Servers {
+		require.NoError(w.t, s.WaitReady(ctx))
+	}
+}
