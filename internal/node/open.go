@@ -216,7 +216,12 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			c.feed.Advance(p, rev)
 			n.sessions.Advanced()
 		},
-		Expect: func(e *command.Entry) { go c.machine.Expect(e) },
+		Expect: func(e *command.Entry, ready func()) {
+			go func() {
+				c.machine.Expect(e)
+				ready()
+			}()
+		},
 		Role:   func(leads bool) { n.role(c, leads) },
 		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
 		Fatal:  n.outdated,

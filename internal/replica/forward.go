@@ -328,7 +328,7 @@ func (r *Replica) answer(from uint64, c *Call) {
 			body, err := encodeOutcome(out)
 			reply(body, err)
 		}
-		r.Submit(w)
+		r.prepared(w, func() { r.Submit(w) })
 	case methodReadPoint:
 		r.answerReadPoint(from, c.Body, reply)
 	default:

@@ -1,14 +1,12 @@
 package replica
 
 import (
-	"bytes"
 	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/extension"
 )
 
 // stampAt remembers the highest stamp of an entry that this server, as the
@@ -166,23 +164,6 @@ func (g *group) noteStamps(entries []*raftpb.Entry) {
 		}
 	}
 }
-
-// expect tells of entries that can be prepared for while they are being committed: those that register extensions. Others are passed over by their bytes alone.
-func (g *group) expect(entries []*raftpb.Entry) {
-	if g.r.cfg.Expect == nil {
-		return
-	}
-	for _, e := range entries {
-		if !bytes.Contains(e.GetData(), registration) {
-			continue
-		}
-		if c, err := command.Decode(e.GetData()); err == nil {
-			g.r.cfg.Expect(&c)
-		}
-	}
-}
-
-var registration = []byte(extension.Root)
 
 // deliver queues committed entries for apply.
 func (g *group) deliver(m *raftpb.Message) {

@@ -71,9 +71,10 @@ type Config struct {
 	// Serve answers calls of other servers whose method is not the replica's
 	// own. It may answer later, from any goroutine.
 	Serve func(method uint32, body []byte, reply func(body []byte, err error))
-	// Expect says that an entry which may register extensions is in this server's log,
-	// and will be applied if it is committed. It must not take long; nil: it is not told.
-	Expect func(e *command.Entry)
+	// Expect says that an entry which may register extensions will probably be applied. It
+	// must not take long, and calls ready from any goroutine once this server is prepared
+	// for it. nil: it is not told.
+	Expect func(e *command.Entry, ready func())
 	// Role is called when this server has begun or stopped stamping.
 	Role func(open bool)
 
