@@ -58,7 +58,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/operator ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/extensions/... ./test/operator ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
@@ -104,6 +104,16 @@ bench-quick: build peers
 bench-sessions: build peers
 	$(GO) build -o bin/bench ./test/bench
 	exec bin/bench -what sessions,switches,latency,isolation,memory -write docs/benchmarks.md -img docs/img $(ARGS)
+
+## test-extensions: attacks by extensions on real servers (ARGS=-long: as large as the limits allow; needs an idle machine)
+.PHONY: test-extensions
+test-extensions: build
+	$(GO) test -count=1 -timeout 60m ./test/extensions -v $(ARGS)
+
+## bench-extensions: what 0 to 10,000 registered extensions cost, as a table (five minutes)
+.PHONY: bench-extensions
+bench-extensions: build
+	$(GO) run ./test/extensions/bench $(ARGS)
 
 ## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (eight minutes)
 .PHONY: bench-recipes
