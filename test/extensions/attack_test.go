@@ -25,9 +25,9 @@ func sized(short, full int) int {
 // What the plain client may wait. The figures that are promised need a machine that has
 // nothing else to do; a stall is seen on any.
 const (
-	promised    = 50 * time.Millisecond // of 99 in 100 puts, and no more than three times the quiet ones
-	longest     = 2 * time.Second       // of any put, in the short form
-	mostMemory  = 600 << 20             // resident bytes of a server
+	promised    = 50 * time.Millisecond  // of 99 in 100 puts, and no more than three times the quiet ones
+	longest     = 700 * time.Millisecond // of any put, in the short form
+	mostMemory  = 300 << 20              // resident bytes of a server
 	quietLength = 2 * time.Second
 )
 
