@@ -76,3 +76,37 @@ func TestNothingStaysAfterDeleteAndCompact(t *testing.T) {
 	require.Less(t, s.InMemory(), chunkChanges+1)
 	require.Equal(t, rev, s.Swept())
 }
+
+// What was taken back leaves nothing behind that would only cost memory.
+func TestUndoLeavesNothing(t *testing.T) {
+	s := New(nil)
+	for i := range byte(100) {
+		s.Put(Revision{Main: int64(i) + 2}, []byte{'k', i}, []byte("v"), 5)
+	}
+	type sizes struct {
+		chunks, bytes, live, graves, keys, leased int
+		next                                      position
+		last                                      Revision
+		rev, lastDelete                           int64
+	}
+	size := func() sizes {
+		return sizes{len(s.log.chunks), s.log.bytes, s.live.len(), s.graves.len(), s.keys.n, len(s.leases[5]),
+			s.log.next, s.log.last, s.rev, s.lastDelete}
+	}
+	before, mark := size(), s.Mark()
+	sub := int64(0)
+	for round := range byte(3) {
+		for i := range byte(200) {
+			s.Put(Revision{1000, sub}, []byte{'k', i}, []byte("w"), int64(round))
+			sub++
+			if _, ok := s.Delete(Revision{1000, sub}, []byte{'k', i + round}); ok {
+				sub++
+			}
+		}
+	}
+	require.NotEqual(t, before, size())
+	s.Undo(mark)
+	require.Equal(t, before, size())
+	require.Len(t, s.leases, 1)
+	s.Put(Revision{Main: 1000}, []byte("k"), nil, 0)
+}

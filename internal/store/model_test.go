@@ -146,7 +146,32 @@ var (
 // write makes some changes at one revision, over all stores.
 func (m *machine) write(t *rapid.T) {
 	m.rev += int64(rapid.IntRange(1, 3).Draw(t, "step"))
+	if rapid.IntRange(0, 3).Draw(t, "taken back") == 0 {
+		m.takeBack(t)
+	}
 	m.change(t, 0)
+}
+
+// takeBack makes changes, and takes them back again.
+func (m *machine) takeBack(t *rapid.T) {
+	before := m.model.clone()
+	marks := make([]store.Mark, len(m.stores))
+	for i, s := range m.stores {
+		marks[i] = s.Mark()
+	}
+	sub := int64(0)
+	for range rapid.IntRange(1, 3).Draw(t, "rounds") {
+		sub = m.change(t, sub)
+	}
+	for i, s := range m.stores {
+		s.Lock()
+		rev := s.Rev()
+		s.Undo(marks[i])
+		require.LessOrEqual(t, s.Rev(), rev)
+		require.Less(t, s.Rev(), m.rev)
+		s.Unlock()
+	}
+	m.model = before
 }
 
 func (m *machine) change(t *rapid.T, sub int64) int64 {
