@@ -1,9 +1,6 @@
 package fault
 
-import (
-	"errors"
-	"strings"
-)
+import "errors"
 
 // Fault is one way to fail. Compare with errors.Is; two faults are the same
 // fault if they are the same pointer.
@@ -96,17 +93,8 @@ type Detail struct {
 	Text  string
 }
 
-// maxText keeps a text that quotes what a client sent within the header in which it
-// goes back.
-const maxText = 2048
-
-// With returns the fault with a text that says more.
-func (f *Fault) With(text string) *Detail {
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
-	}
-	return &Detail{f, text}
-}
+// With returns the fault with a text that says more, made [Readable].
+func (f *Fault) With(text string) *Detail { return &Detail{f, Readable(text)} }
 
 func (d *Detail) Error() string { return d.Text }
 func (d *Detail) Unwrap() error { return d.Fault }

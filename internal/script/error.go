@@ -44,10 +44,11 @@ func fail(at position, format string, args ...any) {
 // maxReason bounds what a script can make of an error's text.
 const maxReason = 512
 
-// readable is a text from a script as it may go into an error.
+// readable is a text from a script as it may go into an error: of a long one the beginning
+// and the end, where the reason tends to stand.
 func readable(s string) string {
 	if len(s) > maxReason {
-		s = s[:maxReason] + "..."
+		s = s[:maxReason/2] + " ... " + s[len(s)-maxReason/2:]
 	}
 	return strings.ToValidUTF8(s, "?")
 }

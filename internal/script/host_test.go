@@ -191,3 +191,15 @@ func TestHugeTablesOfTheHost(t *testing.T) {
 		}
 	}
 }
+
+// The reason tends to stand at the end of a long error.
+func TestLongErrorsKeepTheirReason(t *testing.T) {
+	p, err := script.Compile([]byte(`return function() error(("x"):rep(5000) .. ": the queue is closed") end`), host, script.Bounds{})
+	require.NoError(t, err)
+	m, _, err := p.Load(roomy)
+	require.NoError(t, err)
+	_, _, err = m.Call(m.Export(), nil, roomy, nil)
+	require.ErrorContains(t, err, "line 1:19: xxxx")
+	require.ErrorContains(t, err, ": the queue is closed")
+	require.Less(t, len(err.Error()), 600)
+}
