@@ -31,6 +31,13 @@ func (a *audiences) forget(name string) {
 	delete(a.byName, name)
 }
 
+// forgetAll is for a command that was taken back.
+func (a *audiences) forgetAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.byName = nil
+}
+
 // of finds the users of an extension. The caller holds the lock of its home.
 func (a *audiences) of(keys extension.State, name string) *audience {
 	a.mu.Lock()

@@ -14,7 +14,9 @@
 //     answer: without a waiter the answer is not built, the state is the same.
 //  2. (I3) A command takes effect at one revision, whole or not at all: whatever
 //     can fail is checked before the first write, and readers of any of its
-//     partitions are locked out until it is done.
+//     partitions are locked out until it is done. Only whether its event handlers take
+//     more work than one command may be isn't known before: then it is taken back
+//     (follow.go), before the sink has heard of it.
 //  3. (I1) A command's revision is its stamp, or one more than the last revision
 //     of its partitions where it has none (P = 1). Without stamps a command that
 //     writes nothing takes no revision; a stamp is used up whether or not it was

@@ -51,8 +51,14 @@ type execution struct {
 	fresh   *extension.Extension // the one that this command registers
 	// language is the version of the language that it is registered for.
 	language int
-	// Who has kept to the limits again, and who has not, in this command.
-	passing, failing []*extension.Extension
+	// What extensions do for this command: how many of the changes are its own, why
+	// the others were made, and the state before it, of each partition.
+	tallies []*tally
+	tallyOf map[*extension.Extension]*tally // if there are many
+	own     int64
+	causes  []cause
+	marks   []store.Mark
+	ending  bool // it can't be refused: a lease has ended
 	// wide says that the command needs every partition in which its keys may be during
 	// a transit: one of a session, whose copies must meet.
 	wide           bool
@@ -79,15 +85,8 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 	for i := range e.Commands {
 		c := &e.Commands[i]
 		x.begin(stamp)
-		r := x.command(c)
+		r := x.whole(c)
 		tally.count(x.kind, r.Err)
-		if x.touched {
-			x.managed()
-		}
-		x.react()
-		if len(x.passing)+len(x.failing) > 0 {
-			x.recovered()
-		}
 		x.publish()
 		if x.renew {
 			x.renewRegistry()
@@ -122,7 +121,9 @@ func (x *execution) begin(stamp int64) {
 	x.sub = 0
 	x.past = nil
 	x.client, x.decided, x.expired, x.fresh, x.language = "", false, 0, nil, 1
-	x.wide = false
+	x.wide, x.ending = false, false
+	x.tallies, x.tallyOf = x.tallies[:0], nil
+	x.mark()
 }
 
 // lastRev is the highest revision written in the execution's partitions.
@@ -221,14 +222,19 @@ func (x *execution) record(p int, c store.Change) {
 	}
 }
 
-// command executes one command.
-func (x *execution) command(c *command.Command) Result {
-	x.kind = c.Kind
-	if x.kind >= command.Kinds {
-		x.kind = 0
-	}
+// whole executes one command with all that follows from it.
+func (x *execution) whole(c *command.Command) Result {
 	if c.Kind == command.InSession {
+		x.kind = c.Kind
 		return x.inSession(c.Body)
+	}
+	return x.followed(x.command(c))
+}
+
+// command executes what a client has asked for.
+func (x *execution) command(c *command.Command) Result {
+	if x.kind = c.Kind; x.kind >= command.Kinds {
+		x.kind = 0
 	}
 	if err := x.admit(c.Kind); err != nil {
 		return x.failed(err)

@@ -2,7 +2,6 @@ package apply
 
 import (
 	"fmt"
-	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -122,33 +121,31 @@ func (x *execution) done(resp proto.Message) Result {
 
 // callExtension runs an operation extension (EZK §3.7).
 func (x *execution) callExtension(e *extension.Extension, call *command.Call, req proto.Message) Result {
-	standing := standingOf(view{x}, e.StateKey())
-	if standing.Disabled {
-		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, standing.Reason)))
+	t := x.tally(e)
+	if t.standing.Disabled {
+		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, t.standing.Reason)))
 	}
-	x.consumeAck(e, call.Client)
-	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) {
+	out, err := x.supervise(t, func() (*extension.Outcome, error) {
 		return e.Operation(view{x}, &x.m.Extensions().Limits, x.rev, toldOf(call, req))
 	})
 	if err != nil {
 		return x.failed(err)
 	}
+	x.commit(out, nil)
+	x.consumeAck(e, call.Client)
 	return x.done(x.answer(req, out))
 }
 
-// supervise runs a handler, refuses what it may not do now, keeps count of its
-// failures and of its costs, and carries out what it has collected.
-func (x *execution) supervise(e *extension.Extension, standing extension.Standing, handler func() (*extension.Outcome, error)) (*extension.Outcome, error) {
+// supervise runs a handler, refuses what it may not do now, and notes what it cost and
+// whether it failed.
+func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, error)) (*extension.Outcome, error) {
 	began := x.m.began()
 	out, err := handler()
 	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
 		err = fault.NoSpace
 	}
-	x.rate(e, standing, err)
-	x.m.called(e.Name, began, out, err)
-	if err == nil {
-		x.commit(out)
-	}
+	t.note(err)
+	x.m.called(t.e.Name, began, out, err)
 	return out, err
 }
 
@@ -261,9 +258,13 @@ func takesSpace(writes []extension.Write) bool {
 	return false
 }
 
-// commit carries out what a handler has collected.
-func (x *execution) commit(out *extension.Outcome) {
+// commit carries out what a handler has collected, and tells for each change what was
+// there before.
+func (x *execution) commit(out *extension.Outcome, changed func(prev kvwire.KeyValue)) {
 	for _, w := range out.Writes {
+		if changed != nil {
+			changed((view{x}).Get(w.Key))
+		}
 		if w.Delete {
 			x.delete(w.Key)
 		} else {
@@ -271,32 +272,11 @@ func (x *execution) commit(out *extension.Outcome) {
 		}
 	}
 	for _, n := range out.Notices {
+		if changed != nil {
+			changed(kvwire.KeyValue{})
+		}
 		x.notice(n)
 	}
-}
-
-// rate keeps count of the requests in a row in which a call exceeded a limit, in a
-// key, so that all servers disable an extension at the same place in the log.
-func (x *execution) rate(e *extension.Extension, s extension.Standing, err error) {
-	switch {
-	case fault.CodeOf(err) == fault.ExtensionLimit.Code():
-		s = s.Fail(err.Error(), &x.m.Extensions().Limits)
-		x.set(e.StateKey(), []byte(s.String()), 0)
-		x.failing = append(x.failing, e)
-	case s.Failures > 0:
-		x.passing = append(x.passing, e)
-	}
-}
-
-// recovered ends the count of the extensions that have kept to their limits in all
-// that this command led to.
-func (x *execution) recovered() {
-	for i, e := range x.passing {
-		if !slices.Contains(x.failing, e) && !slices.Contains(x.passing[:i], e) {
-			x.set(e.StateKey(), []byte(extension.Standing{}.String()), 0)
-		}
-	}
-	x.passing, x.failing = nil, nil
 }
 
 // consumeAck uses up an acknowledgement that was good for once.

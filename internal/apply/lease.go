@@ -35,7 +35,7 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 	for _, key := range keys {
 		x.delete(key)
 	}
-	x.expired = x.sub
+	x.expired, x.ending = x.sub, true
 	if err := x.m.Leases.Revoke(id); err != nil {
 		return nil, err
 	}

@@ -1,57 +1,73 @@
 package apply
 
 import (
-	"bytes"
 	"fmt"
 	"sort"
 
 	"github.com/stoa-kv/stoa/internal/extension"
-	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
+// What event handlers are charged for beside the steps of the script. A step stands for
+// some 5 to 10 ns, whatever it is taken for.
+const (
+	// runSteps is a run that does nothing: finding the handler, its table, its frame.
+	runSteps = 200
+	// writeSteps is a key that is written, or a notice.
+	writeSteps = 200
+	// passSteps is an extension that is disabled.
+	passSteps = 5
+)
+
+// cause is why there is a change that the command has not made itself.
+type cause struct {
+	by   *tally
+	of   int64           // the change that it reacted to
+	prev kvwire.KeyValue // the value that it has replaced
+}
+
 // react runs the event extensions on what a command has changed, at the same
 // revision: change by change, those of a change in the order of their registration
-// (EZK §3.3), and then on what they have changed themselves. How often handlers set
-// off handlers is limited, and how much work all of them do for one request. A
-// handler that fails loses its own writes; the command and other handlers keep
-// theirs.
-func (x *execution) react() {
+// (EZK §3.3), and then on what they have changed themselves. A handler that fails loses
+// its own writes; the command and other handlers keep theirs. How far handlers set off
+// handlers is limited, and how much work all of them are for one command: the error is a
+// [fault.TooMuchWork], and then some have not run.
+func (x *execution) react() error {
 	reg := x.m.Extensions()
 	if x.sub == 0 || !reg.HasEvents() {
-		return
+		return nil
 	}
-	direct, chained, steps := x.sub, 0, int64(0)
+	x.own, x.causes = x.sub, x.causes[:0]
+	links, until, woken, steps := 0, x.own, int64(0), int64(0)
 	for sub := int64(0); sub < x.sub; sub++ {
+		if sub == until { // all behind it has been caused by those from the last link
+			links, until = links+1, x.sub
+		}
 		if c := x.changed(sub); !reg.Concerns(c.Kv.Key()) || isNotice(c) {
 			continue
 		}
-		c := *x.changed(sub) // handlers add changes behind it
-		t := x.eventType(c)
-		for _, e := range reg.Events(t, c.Kv.Key()) {
-			standing := standingOf(view{x}, e.StateKey())
-			if standing.Disabled {
-				continue
-			}
-			if sub >= direct {
-				chained++
-			}
+		ev := x.event(sub)
+		concerned := reg.Events(ev.Type, ev.Kv.Key())
+		if len(concerned) > 0 && sub < x.own {
+			woken++
+		}
+		for _, e := range concerned {
+			t := x.tally(e)
 			switch {
-			case chained > reg.Limits.Events:
-				x.stopEvents(e, standing, fmt.Sprintf("more than %d events follow from one request's own", reg.Limits.Events))
-				return
-			case steps >= reg.Limits.EventSteps:
-				x.stopEvents(e, standing, fmt.Sprintf("the events of one request took more than %d steps", reg.Limits.EventSteps))
-				return
+			case t.standing.Disabled:
+				steps += passSteps
+			case links > reg.Limits.Events:
+				return x.tooManyEvents(sub)
+			default:
+				steps += x.reactTo(t, ev, sub)
 			}
-			ev := &extension.Event{Type: t, Kv: c.Kv, Prev: c.Prev, Client: x.client}
-			if sub >= direct {
-				ev.Prev = x.previous(c)
+			if steps > reg.Limits.EventSteps {
+				return x.tooManySteps(woken)
 			}
-			steps += x.reactTo(e, standing, ev, c.Sub)
 		}
 	}
+	return nil
 }
 
 // changed is the command's change number sub. The pointer is good until the next
@@ -69,7 +85,18 @@ func (x *execution) changed(sub int64) *store.Change {
 	panic(fmt.Sprintf("apply: change %d.%d of this command is missing", x.rev, sub))
 }
 
-func (x *execution) eventType(c store.Change) extension.EventType {
+// event is what handlers are told of a change. The change itself knows what was there
+// before the command, but handlers may change a key more than once.
+func (x *execution) event(sub int64) *extension.Event {
+	c := x.changed(sub)
+	ev := &extension.Event{Type: x.eventType(c), Kv: c.Kv, Prev: c.Prev, Client: x.client}
+	if sub >= x.own {
+		ev.Prev = x.causes[sub-x.own].prev
+	}
+	return ev
+}
+
+func (x *execution) eventType(c *store.Change) extension.EventType {
 	switch {
 	case c.Delete && c.Sub < x.expired:
 		return extension.Expired
@@ -81,44 +108,16 @@ func (x *execution) eventType(c store.Change) extension.EventType {
 	return extension.Modified
 }
 
-// previous is what a handler's change has replaced. The change itself knows what was
-// there before the command, but handlers may change a key more than once.
-func (x *execution) previous(c store.Change) kvwire.KeyValue {
-	changes := x.changes[x.from:]
-	if x.local == several {
-		p, _ := x.store(c.Kv.Key())
-		changes = x.spread[p]
-	}
-	at := sort.Search(len(changes), func(i int) bool { return changes[i].Sub >= c.Sub })
-	for i := at - 1; i >= 0; i-- {
-		switch o := &changes[i]; {
-		case isNotice(o) || !bytes.Equal(o.Kv.Key(), c.Kv.Key()):
-		case o.Delete:
-			return kvwire.KeyValue{}
-		default:
-			return o.Kv
+// reactTo runs a handler and returns the steps that are charged for it.
+func (x *execution) reactTo(t *tally, ev *extension.Event, sub int64) int64 {
+	out, err := x.supervise(t, func() (*extension.Outcome, error) { return t.e.Event(view{x}, &x.m.Extensions().Limits, x.rev, ev) })
+	if err == nil {
+		x.commit(out, func(prev kvwire.KeyValue) { x.causes = append(x.causes, cause{by: t, of: sub, prev: prev}) })
+		if out.Suppress {
+			x.hide(t.e, sub)
 		}
 	}
-	return c.Prev
-}
-
-// writeSteps is what a write of a handler counts for in the steps of a request's
-// events, beside what the handler has paid itself: carrying it out, and looking for
-// those whom it concerns in turn.
-const writeSteps = 200
-
-// reactTo runs a handler and returns the steps that it took.
-func (x *execution) reactTo(e *extension.Extension, standing extension.Standing, ev *extension.Event, sub int64) int64 {
-	out, err := x.supervise(e, standing, func() (*extension.Outcome, error) { return e.Event(view{x}, &x.m.Extensions().Limits, x.rev, ev) })
-	if err == nil && out.Suppress {
-		x.hide(e, sub)
-	}
-	return out.Usage.Steps + int64(len(out.Writes))*writeSteps
-}
-
-// stopEvents lets the events that are left go unheard.
-func (x *execution) stopEvents(e *extension.Extension, standing extension.Standing, reason string) {
-	err := fault.ExtensionLimit.With(fmt.Sprintf("stoa: extension %q: %s", e.Name, reason))
-	x.rate(e, standing, err)
-	x.m.called(e.Name, x.m.began(), &extension.Outcome{}, err)
+	steps := runSteps + out.Usage.Steps + int64(len(out.Writes)+len(out.Notices))*writeSteps
+	t.steps += steps
+	return steps
 }

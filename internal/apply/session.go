@@ -61,7 +61,7 @@ func (x *execution) inSession(body []byte) Result {
 	}
 	answers := x.answers
 	x.wide = true
-	r := x.inner(&q)
+	r := x.followed(x.inner(&q))
 	x.answers = answers
 	if r.Err != nil && errors.Is(r.Err, fault.Moved) {
 		return r // nothing has happened; it will be sent again with its number

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -122,6 +121,3 @@ func reaction(body string) string {
 func sourcePut(name, text string) *pb.PutRequest {
 	return &pb.PutRequest{Key: extension.SourceKey(name), Value: []byte(text)}
 }
-
-// within a time that only a machine which does something else altogether exceeds.
-const patience = 20 * time.Second

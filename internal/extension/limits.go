@@ -21,10 +21,9 @@ type Limits struct {
 	Keys       int   // written
 	WriteBytes int   // written, of keys and values
 
-	// Of one request: how often event handlers run because of what event handlers
-	// have changed, and the steps of all of them, also of those that its own changes
-	// set off, with some for each key that they write; a handler that has begun may go
-	// on.
+	// Of one request: how many events may follow one from the other, and the steps of
+	// all event handlers, with some for each run and for each key that they write. A
+	// request that leads to more is refused.
 	Events     int
 	EventSteps int64
 
@@ -45,14 +44,15 @@ type Limits struct {
 // holds its partition up for about a millisecond.
 var Defaults = Limits{
 	Steps: 100_000, Bytes: 4 << 20, Depth: 64, Operations: 2000, Keys: 1000, WriteBytes: 1 << 20,
-	Events: 64, EventSteps: 2_000_000, Source: 64 << 10, Failures: 10,
+	Events: 64, EventSteps: 1_000_000, Source: 64 << 10, Failures: 10,
 	Memory: 4 << 20, MemoryTotal: 64 << 20,
 }
 
-// ceilings are what no setting goes beyond.
+// ceilings are what no setting goes beyond. A call at all of them, with all events that
+// it may lead to, holds its partition up for some 50 ms: less than others should notice.
 var ceilings = Limits{
-	Steps: 100_000_000, Bytes: 1 << 30, Depth: 200, Operations: 1_000_000, Keys: 100_000, WriteBytes: 64 << 20,
-	Events: 10_000, EventSteps: 1_000_000_000, Source: 1 << 20, Failures: 1_000_000,
+	Steps: 2_000_000, Bytes: 64 << 20, Depth: 200, Operations: 100_000, Keys: 10_000, WriteBytes: 8 << 20,
+	Events: 1000, EventSteps: 2_000_000, Source: 1 << 20, Failures: 1_000_000,
 	Memory: 16 << 20, MemoryTotal: 256 << 20,
 }
 

@@ -85,6 +85,10 @@ var (
 	ReadOvertaken = declare(39, "read was sent again after later writes of its session took effect")
 	// TooManySessions: no more can be opened.
 	TooManySessions = declare(40, "too many sessions")
+
+	// TooMuchWork: event handlers would have too much to do for the request. Nothing of
+	// it has taken effect.
+	TooMuchWork = declare(41, "event handlers would have too much work with the request")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

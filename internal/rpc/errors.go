@@ -56,6 +56,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.SessionTaken:      codes.Aborted,
 	fault.ReadOvertaken:     codes.Unavailable, // its client may ask anew
 	fault.TooManySessions:   codes.ResourceExhausted,
+	fault.TooMuchWork:       codes.ResourceExhausted,
 	fault.Internal:          codes.Internal,
 }
 

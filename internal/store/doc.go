@@ -4,9 +4,10 @@
 //
 // A write comes in through Put or Delete, from the apply loop, and goes out
 // twice: as the Change that is returned (to the watchers) and in the next Cut
-// (to the file). Before the lock is let go of, Undo can take writes back. A read comes in through Get, Range or Count under the read
-// lock, on whatever goroutine; what it needs from the file is fetched by
-// Resolve after the lock has been let go. Watchers that are late read Changes.
+// (to the file). Before the lock is released, Undo can take writes back. A read
+// comes in through Get, Range or Count under the read lock, on whatever goroutine;
+// what it needs from the file is fetched by Resolve after the lock has been
+// released. Watchers that are late read Changes.
 //
 // Invariants:
 //

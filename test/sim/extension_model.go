@@ -125,9 +125,6 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 	if standing.Disabled {
 		return nil, false
 	}
-	if ack := e.keys[e.ackKey(name)]; ack != nil && string(ack.Value) == "once" {
-		e.remove(ack)
-	}
 	if key == "/x/hog" && strings.HasPrefix(string(value), "loop") {
 		limits := extension.Defaults
 		e.write(stateKey(name), []byte(standing.Fail(hogFails, &limits).String()), 0)
@@ -136,6 +133,7 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 	if standing.Failures > 0 {
 		e.recovered = name
 	}
+	defer e.useUp(name)
 	switch key {
 	case "/x/inc":
 		value = e.increment("/x/ctr")
@@ -154,6 +152,13 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 		e.write("/x/hogged", value, 0)
 	}
 	return &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1}, true
+}
+
+// useUp ends an acknowledgement that was good for one call.
+func (e *evaluation) useUp(name string) {
+	if ack := e.keys[e.ackKey(name)]; ack != nil && string(ack.Value) == "once" {
+		e.remove(ack)
+	}
 }
 
 func (e *evaluation) increment(key string) []byte {

@@ -1,0 +1,120 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// tally is what an extension has done for one command.
+type tally struct {
+	e        *extension.Extension
+	standing extension.Standing // as the command found it
+	ran      bool
+	steps    int64 // of its event handler, with what is charged for runs and writes
+	failed   error // the last limit that it exceeded
+}
+
+// fewTallies is how many are searched one by one.
+const fewTallies = 8
+
+// tally finds or begins that of an extension.
+func (x *execution) tally(e *extension.Extension) *tally {
+	if len(x.tallies) <= fewTallies {
+		for _, t := range x.tallies {
+			if t.e == e {
+				return t
+			}
+		}
+	} else if t := x.tallyOf[e]; t != nil {
+		return t
+	}
+	t := &tally{e: e, standing: standingOf(view{x}, e.StateKey())}
+	x.tallies = append(x.tallies, t)
+	if len(x.tallies) > fewTallies {
+		x.indexTallies()
+	}
+	return t
+}
+
+func (x *execution) indexTallies() {
+	if x.tallyOf == nil {
+		x.tallyOf = map[*extension.Extension]*tally{}
+		for _, t := range x.tallies {
+			x.tallyOf[t.e] = t
+		}
+	}
+	last := x.tallies[len(x.tallies)-1]
+	x.tallyOf[last.e] = last
+}
+
+// note keeps the error of a run if it is that of a limit.
+func (t *tally) note(err error) {
+	t.ran = true
+	if fault.CodeOf(err) == fault.ExtensionLimit.Code() {
+		t.failed = err
+	}
+}
+
+// tooManySteps is the refusal of a command whose event handlers took too much, and counts
+// it as a failure of those to blame. A request with many changes is too large, and
+// the one who sent it pays by the refusal. So a run is measured by the changes of
+// the request itself that have woken handlers, and by how many extensions share the
+// steps: who took more than half of an equal share for each such change is to blame.
+// If nobody did, then one change by itself stays within half of the limit, and the
+// request can be made smaller.
+func (x *execution) tooManySteps(woken int64) error {
+	limit := x.m.Extensions().Limits.EventSteps
+	var most *tally
+	n := int64(0)
+	for _, t := range x.tallies {
+		if t.steps > 0 {
+			n++
+		}
+		if most == nil || t.steps > most.steps {
+			most = t
+		}
+	}
+	for _, t := range x.tallies {
+		if t.steps > 0 && t.steps/woken > limit/(2*n) && t.failed == nil {
+			t.failed = x.blame(t, "its event handler took %d of the %d steps that a request may lead to (event_steps)", t.steps, limit)
+		}
+	}
+	return fault.TooMuchWork.With(fmt.Sprintf("stoa: the request would take more than %d steps of event handlers (event_steps in %s), most of them of extension %q; "+
+		"nothing of it was done: change fewer keys at once", limit, extension.LimitsKey, most.e.Name))
+}
+
+// tooManyEvents is the refusal of a command whose event handlers set each other off too
+// often. Where extensions go round in a circle, the one that was registered last has
+// closed it, and is to blame.
+func (x *execution) tooManyEvents(sub int64) error {
+	limit := x.m.Extensions().Limits.Events
+	var chain []*tally
+	var last *tally
+	for sub >= x.own {
+		c := x.causes[sub-x.own]
+		if slices.Contains(chain, c.by) && (last == nil || c.by.e.Order > last.e.Order) {
+			last = c.by
+		}
+		chain = append(chain, c.by)
+		sub = c.of
+	}
+	if last != nil && last.failed == nil {
+		last.failed = x.blame(last, "more than %d events follow one from the other (events), and it was registered last of those in the circle", limit)
+	}
+	name := ""
+	if len(chain) > 0 {
+		name = fmt.Sprintf(", the last of them by extension %q", chain[0].e.Name)
+	}
+	return fault.TooMuchWork.With(fmt.Sprintf("stoa: the request would lead to more than %d events that follow one from the other (events in %s)%s; nothing of it was done",
+		limit, extension.LimitsKey, name))
+}
+
+// blame is a failure that is counted although no run of the extension has failed.
+func (x *execution) blame(t *tally, format string, args ...any) error {
+	err := fault.ExtensionLimit.With(fmt.Sprintf("stoa: extension %q: "+format, append([]any{t.e.Name}, args...)...))
+	x.m.called(t.e.Name, x.m.began(), &extension.Outcome{}, err)
+	return err
+}
