@@ -95,16 +95,20 @@ func verifiedView(file string, e *extension.Extension, size int, l extension.Lim
 			Scope      []string `json:"scope"`
 			Operations []string `json:"operations"`
 			Events     []string `json:"events"`
+			Strict     bool     `json:"strict,omitempty"`
 			Size       int      `json:"size"`
 			Memory     int64    `json:"memory"`
 			Steps      int64    `json:"steps"`
 			Bytes      int64    `json:"bytes"`
-		}{file, e.Name, scopeOf(e), operationsOf(e), eventsOf(e), size, e.Memory, e.Loading.Steps, e.Loading.Bytes},
+		}{file, e.Name, scopeOf(e), operationsOf(e), eventsOf(e), e.Strict, size, e.Memory, e.Loading.Steps, e.Loading.Bytes},
 		simple: func(p *printer) {
 			p.printf("%s: ok\n", file)
 			p.printf("  scope       %s\n", orNothing(scopeOf(e)))
 			p.printf("  operations  %s\n", orNothing(operationsOf(e)))
 			p.printf("  events      %s\n", orNothing(eventsOf(e)))
+			if e.Strict {
+				p.printf("  strict      yes\n")
+			}
 			p.printf("  size        %d of %d bytes\n", size, l.Source)
 			p.printf("  memory      %d of %d bytes\n", e.Memory, l.Memory)
 			p.printf("  loading     %d of %d steps, %d of %d bytes\n", e.Loading.Steps, extension.Loading.Steps, e.Loading.Bytes, extension.Loading.Bytes)

@@ -46,6 +46,7 @@ type execution struct {
 	// Of extensions: whose command it is, whether extensions have been asked, and
 	// how many of the changes, the first ones, are keys whose lease has ended.
 	client  string
+	lease   int64 // the client's, 0 for none
 	decided bool
 	expired int64
 	fresh   *extension.Extension // the one that this command registers
@@ -120,7 +121,7 @@ func (x *execution) begin(stamp int64) {
 	}
 	x.sub = 0
 	x.past = nil
-	x.client, x.decided, x.expired, x.fresh, x.language = "", false, 0, nil, 1
+	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
 	x.wide, x.ending = false, false
 	x.tallies, x.tallyOf = x.tallies[:0], nil
 	x.mark()

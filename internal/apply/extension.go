@@ -29,13 +29,16 @@ func (x *execution) extended(body []byte) Result {
 	if req == nil || proto.Unmarshal(call.Body, req) != nil {
 		return x.failed(unreadable(call.Kind, call.Body))
 	}
-	x.client, x.decided, x.language = call.Client, true, max(call.Language, 1)
+	x.client, x.lease, x.decided, x.language = call.Client, call.Lease, true, max(call.Language, 1)
 	e, err := x.callee(&call, req)
 	if err != nil {
 		return x.failed(err)
 	}
 	if e != nil {
 		return x.callExtension(e, &call, req)
+	}
+	if err := x.agreed(&call, req); err != nil {
+		return x.failed(err)
 	}
 	return x.ordinary(&call, req)
 }
@@ -62,12 +65,7 @@ func newRequest(k command.Kind) proto.Message {
 func (x *execution) callee(call *command.Call, req proto.Message) (*extension.Extension, error) {
 	reg := x.m.Extensions()
 	op, spots := subject(req, nil)
-	var list []*extension.Extension
-	for _, s := range spots {
-		list = append(list, reg.Operation(op, s.key, s.end)...)
-	}
-	latestFirst(list)
-	for _, e := range list {
+	for _, e := range handlersOf(reg, op, spots) {
 		if e.Order > call.Version || x.covers(x.m.home(e)) != nil {
 			return nil, fault.Moved // registered since, or keys were moved
 		}

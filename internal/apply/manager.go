@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -81,6 +78,9 @@ func (x *execution) manage(p *put) error {
 			return fault.BadExtension.With(fmt.Sprintf("stoa: %s: the value must be empty, or %q", p.Key, extension.Once))
 		}
 		p.Key = extension.AckKey(name, x.client)
+		if p.Lease == 0 {
+			p.Lease = x.lease
+		}
 		return nil
 	}
 	return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be put: there are %sNAME (the source), %sNAME/ack, %sNAME/state and %s",
@@ -241,48 +241,6 @@ func (x *execution) sources() func(yield func(kvwire.KeyValue) bool) {
 			}
 		}
 	}
-}
-
-// spot is a key or a range that a request names.
-type spot struct{ key, end []byte }
-
-// subject tells what kind of operation a request is, and on which keys. It appends
-// to spots, so that the usual request costs no allocation.
-func subject(req proto.Message, spots []spot) (extension.Op, []spot) {
-	switch r := req.(type) {
-	case *pb.PutRequest:
-		return extension.Put, append(spots, spot{r.GetKey(), nil})
-	case *pb.DeleteRangeRequest:
-		return extension.Delete, append(spots, spot{r.GetKey(), r.GetRangeEnd()})
-	case *pb.RangeRequest:
-		return extension.Read, append(spots, spot{r.GetKey(), r.GetRangeEnd()})
-	case *pb.WatchCreateRequest:
-		return extension.Block, append(spots, spot{r.GetKey(), r.GetRangeEnd()})
-	case *pb.TxnRequest:
-		return extension.Txn, txnSpots(r, spots)
-	}
-	return extension.Txn, nil
-}
-
-func txnSpots(r *pb.TxnRequest, spots []spot) []spot {
-	for _, c := range r.GetCompare() {
-		spots = append(spots, spot{c.GetKey(), c.GetRangeEnd()})
-	}
-	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
-		for _, op := range ops {
-			switch q := op.GetRequest().(type) {
-			case *pb.RequestOp_RequestRange:
-				spots = append(spots, spot{q.RequestRange.GetKey(), q.RequestRange.GetRangeEnd()})
-			case *pb.RequestOp_RequestPut:
-				spots = append(spots, spot{q.RequestPut.GetKey(), nil})
-			case *pb.RequestOp_RequestDeleteRange:
-				spots = append(spots, spot{q.RequestDeleteRange.GetKey(), q.RequestDeleteRange.GetRangeEnd()})
-			case *pb.RequestOp_RequestTxn:
-				spots = txnSpots(q.RequestTxn, spots)
-			}
-		}
-	}
-	return spots
 }
 
 // managedParts are the partitions that a write under /em/ needs beside that of its

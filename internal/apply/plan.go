@@ -101,32 +101,22 @@ func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writ
 	reg := m.Extensions()
 	var one [1]spot
 	op, spots := subject(req, one[:0])
-	var list []*extension.Extension
-	concerned := false
-	for _, s := range spots {
-		if !reg.Concerns(s.key) {
-			continue // a pattern that covers a range covers its first key
-		}
-		found := reg.Operation(op, s.key, s.end)
-		list = append(list, found...)
-		concerned = concerned || len(found) > 0 || writes && op != extension.Txn && personal(s.key, s.end)
-	}
-	if !concerned {
+	list, strict := handlersOf(reg, op, spots), strictOf(reg, spots)
+	if len(list)+len(strict) == 0 && !(writes && op != extension.Txn && personal(spots[0].key, spots[0].end)) {
 		return nil, nil
 	}
 	call = &command.Call{Kind: kind, Version: reg.Version(), Language: extension.Language}
 	if call.Client, call.Lease = who(); call.Client == "" {
 		call.Client = Anonymous
 	}
-	latestFirst(list)
 	for _, e := range list {
 		asked = append(asked, e)
 		if m.mayUse(e, call.Client) {
 			call.Name = e.Name
-			break
+			return call, asked
 		}
 	}
-	return call, asked
+	return call, append(asked, strict...)
 }
 
 // latestFirst puts extensions into the order in which they are asked.
@@ -149,5 +139,6 @@ func personal(key, end []byte) bool { return len(end) == 0 && extension.Touches(
 
 // undecided tells whether a plain write should have come as a call.
 func (x *execution) undecided(op extension.Op, key, end []byte) bool {
-	return !x.decided && (personal(key, end) || len(x.m.Extensions().Operation(op, key, end)) > 0)
+	reg := x.m.Extensions()
+	return !x.decided && (personal(key, end) || len(reg.Operation(op, key, end)) > 0 || len(reg.Strict(key, end)) > 0)
 }

@@ -35,11 +35,10 @@ func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
 // checkManaged refuses what an extension must handle and what only the extension
 // manager may do.
 func (x *execution) checkManaged(req *pb.TxnRequest) error {
-	if reg := x.m.Extensions(); !x.decided && reg.Handles(extension.Txn) {
-		for _, s := range txnSpots(req, nil) {
-			if len(reg.Operation(extension.Txn, s.key, s.end)) > 0 {
-				return fault.Moved
-			}
+	if reg := x.m.Extensions(); !x.decided && (reg.Handles(extension.Txn) || reg.HasStrict()) {
+		spots := txnSpots(req, nil)
+		if len(handlersOf(reg, extension.Txn, spots)) > 0 || len(strictOf(reg, spots)) > 0 {
+			return fault.Moved
 		}
 	}
 	if changesManaged(req) {

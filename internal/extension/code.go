@@ -16,6 +16,9 @@ type Code struct {
 	Scope      []Pattern
 	Operations []OpSubscription
 	Events     []EventSubscription
+	// Strict says that writes of the keys which operations name are refused to clients
+	// that may not use the extension, instead of being taken for ordinary ones.
+	Strict bool
 	// Source is the size of the source, Memory what the extension keeps for as long as
 	// it is registered; both in bytes.
 	Source int
@@ -85,7 +88,7 @@ func (c *Code) read(exported script.Value) error {
 	for key := range t.All() {
 		name, ok := key.AsString()
 		if !ok || !known(name) {
-			return fmt.Errorf("the returned table has a field %s; known are scope, operations, events, read, put, delete, txn, block, event", shown(key))
+			return fmt.Errorf("the returned table has a field %s; known are scope, operations, events, strict, read, put, delete, txn, block, event", shown(key))
 		}
 	}
 	if err := c.readScope(t.Field("scope")); err != nil {
@@ -97,6 +100,9 @@ func (c *Code) read(exported script.Value) error {
 	if err := c.readEvents(t.Field("events")); err != nil {
 		return err
 	}
+	if err := c.readStrict(t.Field("strict")); err != nil {
+		return err
+	}
 	if len(c.Operations)+len(c.Events) == 0 {
 		return errors.New(`the extension subscribes to nothing: give it operations = { { op = "read", key = "/…" } } or events = { { event = "deleted", prefix = "/…/" } }`)
 	}
@@ -105,7 +111,7 @@ func (c *Code) read(exported script.Value) error {
 
 func known(field string) bool {
 	switch field {
-	case "scope", "operations", "events", "event":
+	case "scope", "operations", "events", "event", "strict":
 		return true
 	}
 	_, ok := opNamed(field)
@@ -251,6 +257,20 @@ func (c *Code) readEvents(v script.Value) error {
 			return fmt.Errorf("events: %q is outside the extension's scope; add it to scope = {…}", p)
 		}
 		c.Events = append(c.Events, EventSubscription{t, p})
+	}
+	return nil
+}
+
+func (c *Code) readStrict(v script.Value) error {
+	if v.IsNil() {
+		return nil
+	}
+	var ok bool
+	if c.Strict, ok = v.AsBool(); !ok {
+		return errors.New("strict must be true or false")
+	}
+	if c.Strict && len(c.Operations) == 0 {
+		return errors.New("strict is about the keys that operations name, and operations is empty")
 	}
 	return nil
 }

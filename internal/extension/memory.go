@@ -12,8 +12,12 @@ const (
 // indexed is what the entries of the code take in the indexes.
 func (c *Code) indexed() int64 {
 	sum := int64(extensionMemory)
+	entries := int64(2)
+	if c.Strict {
+		entries = 3
+	}
 	for _, s := range c.Operations {
-		sum += 2 * patternMemory(s.Pattern)
+		sum += entries * patternMemory(s.Pattern)
 	}
 	for _, s := range c.Events {
 		sum += 3 * patternMemory(s.Pattern)

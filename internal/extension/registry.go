@@ -17,6 +17,7 @@ type Registry struct {
 	byName  radix.Tree[*Extension]
 	byOrder radix.Tree[*Extension]
 	ops     [ops]index
+	strict  index // of the operations of strict extensions
 	events  [eventTypes]index
 	// Of all types of events, of all subscriptions, and of the keys that need a rule of
 	// their own to be placed by: scopes and homes.
@@ -72,6 +73,9 @@ func (r *Registry) Without(name string) *Registry {
 func (r *Registry) each(e *Extension, visit func(*index, Pattern)) {
 	for _, s := range e.Operations {
 		visit(&r.ops[s.Op], s.Pattern)
+		if e.Strict {
+			visit(&r.strict, s.Pattern)
+		}
 		visit(&r.patterns, s.Pattern)
 	}
 	for _, s := range e.Events {
@@ -164,6 +168,19 @@ func (r *Registry) Operation(op Op, key, end []byte) []*Extension {
 		return nil
 	}
 	return r.ops[op].find(key, end)
+}
+
+// HasStrict tells whether any extension is strict.
+func (r *Registry) HasStrict() bool { return r != nil && r.strict.Len() > 0 }
+
+// Strict returns the strict extensions an operation of which, whichever it is, names a
+// key, or all keys of a range, the last registered first. The list is not to be written
+// to.
+func (r *Registry) Strict(key, end []byte) []*Extension {
+	if r == nil {
+		return nil
+	}
+	return r.strict.find(key, end)
 }
 
 // Events returns the extensions that subscribe to a change of a key, the first

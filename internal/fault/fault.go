@@ -89,6 +89,9 @@ var (
 	// TooMuchWork: event handlers would have too much to do for the request. Nothing of
 	// it has taken effect.
 	TooMuchWork = declare(41, "event handlers would have too much work with the request")
+	// Unacknowledged: a strict extension has to do with the key, and the client hasn't
+	// acknowledged it.
+	Unacknowledged = declare(42, "extension is not acknowledged")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -57,6 +57,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.ReadOvertaken:     codes.Unavailable, // its client may ask anew
 	fault.TooManySessions:   codes.ResourceExhausted,
 	fault.TooMuchWork:       codes.ResourceExhausted,
+	fault.Unacknowledged:    codes.FailedPrecondition,
 	fault.Internal:          codes.Internal,
 }
 
