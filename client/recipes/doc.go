@@ -34,8 +34,9 @@
 //  4. A participant's holds end with its lease. 0 stands for none where that
 //     makes sense; then they stay until they are released. The end of one lease
 //     is a single request to the servers, and one request may run no more than
-//     2,000,000 steps of event handlers (event_steps in /em/.limits): enough
-//     for some thousand things of one recipe.
+//     1,000,000 steps of event handlers (event_steps in /em/.limits): enough
+//     for more than a thousand things of one recipe. A lease that holds more
+//     ends in several steps.
 //  5. An error of the program in the server is a gRPC status FailedPrecondition (of a call
 //     that waits, an error with the same text): stoa: extension "NAME": line L, column C:
 //     reason. The program has then changed nothing.

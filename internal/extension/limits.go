@@ -35,8 +35,8 @@ type Limits struct {
 	Memory      int64
 	MemoryTotal int64
 
-	// Failures is how many calls in a row may exceed a limit before the extension
-	// is disabled; 0 never disables one.
+	// Failures is in how many requests in a row an extension may exceed a limit before
+	// it is disabled; 0 never disables one.
 	Failures int
 }
 

@@ -10,7 +10,7 @@ import (
 // an extension stands. A missing key means enabled.
 type Standing struct {
 	Disabled bool
-	Failures int    // in a row, of calls that exceeded a limit
+	Failures int    // of requests in a row in which it exceeded a limit
 	Reason   string // of the last failure, or why it is disabled
 }
 
@@ -40,11 +40,11 @@ func ParseStanding(value []byte) Standing {
 	return Standing{}
 }
 
-// Fail is the standing after one more call exceeded a limit.
+// Fail is the standing after it exceeded a limit in one more request.
 func (s Standing) Fail(reason string, l *Limits) Standing {
 	n := s.Failures + 1
 	if l.Failures > 0 && n >= l.Failures {
-		return Standing{Disabled: true, Reason: fmt.Sprintf("%d calls in a row exceeded a limit, the last: %s", n, reason)}
+		return Standing{Disabled: true, Reason: fmt.Sprintf("%d requests in a row exceeded a limit, the last: %s", n, reason)}
 	}
 	return Standing{Failures: n, Reason: reason}
 }

@@ -30,7 +30,7 @@ func TestExtensionsAreLogged(t *testing.T) {
 	}
 	disabled := kept.line(t, 0, "extension disabled")
 	require.Equal(t, "f", disabled["extension"])
-	require.Contains(t, disabled["reason"], "2 calls")
+	require.Contains(t, disabled["reason"], "2 requests")
 	c.put(0, "/em/f/state", "enabled")
 	require.Equal(t, "f", kept.line(t, 0, "extension enabled")["extension"])
 	c.put(0, "/em/f", failing) // as it was
