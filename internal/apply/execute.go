@@ -59,7 +59,9 @@ type execution struct {
 	own     int64
 	causes  []cause
 	marks   []store.Mark
-	ending  bool // it can't be refused: a lease has ended
+	told    int      // changes of its own all of whose events have been told
+	ending  int64    // the lease that the command ends, 0 for none
+	leased  [][]byte // its keys
 	// wide says that the command needs every partition in which its keys may be during
 	// a transit: one of a session, whose copies must meet.
 	wide           bool
@@ -122,7 +124,7 @@ func (x *execution) begin(stamp int64) {
 	x.sub = 0
 	x.past = nil
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
-	x.wide, x.ending = false, false
+	x.wide, x.ending, x.leased = false, 0, nil
 	x.tallies, x.tallyOf = x.tallies[:0], nil
 	x.mark()
 }

@@ -329,7 +329,7 @@ func (v view) Count(key, end []byte) int {
 	return n
 }
 
-func (v view) HasLease(id int64) bool { return v.x.m.Leases.Has(id) }
+func (v view) HasLease(id int64) bool { return id != v.x.ending && v.x.m.Leases.Has(id) }
 
 // began and called measure a call for the meter.
 func (m *Machine) began() int64 {

@@ -43,10 +43,11 @@ func TestGrownExtensions(t *testing.T) {
 	require.Greater(t, all.Limits, all.Calls/100)
 	require.Greater(t, all.Moved, 20)
 	require.Greater(t, all.Disabled, 2)
+	require.Greater(t, all.TakenBack, 5)
 }
 
 // counts say what a life consisted of.
-type counts struct{ Registered, Refused, Calls, Well, Failed, Limits, Disabled, Moved, Reloads int }
+type counts struct{ Registered, Refused, Calls, Well, Failed, Limits, Disabled, TakenBack, Moved, Reloads int }
 
 func (c *counts) add(o counts) {
 	c.Registered += o.Registered
@@ -56,6 +57,7 @@ func (c *counts) add(o counts) {
 	c.Failed += o.Failed
 	c.Limits += o.Limits
 	c.Disabled += o.Disabled
+	c.TakenBack += o.TakenBack
 	c.Moved += o.Moved
 	c.Reloads += o.Reloads
 }
@@ -81,7 +83,7 @@ func newFuzzed(t testing.TB, b []byte) *fuzzed {
 	return &fuzzed{twins: newTwins(t, 1+g.below(3)), growth: g}
 }
 
-const fuzzLimits = `{"steps": 3000, "bytes": 60000, "operations": 60, "keys": 12, "write_bytes": 1000, "events": 12, "depth": 8, "failures": 2}`
+const fuzzLimits = `{"steps": 3000, "bytes": 60000, "operations": 60, "keys": 12, "write_bytes": 1000, "events": 12, "event_steps": 20000, "depth": 8, "failures": 2}`
 
 func (w *fuzzed) live() {
 	if !w.chance(5) {
@@ -160,6 +162,8 @@ func (w *fuzzed) entries(e *command.Entry, parts placement.Set) {
 	w.first.entry(e, parts, func(i int, r Result) {
 		if results[i] = formatResult(r); strings.Contains(results[i], moved) {
 			w.counts.Moved++
+		} else if strings.Contains(results[i], "nothing of it was done") {
+			w.counts.TakenBack++
 		}
 	})
 	again := *e // as another server reads it from its log
@@ -186,7 +190,7 @@ func (w *fuzzed) count() {
 	for _, e := range w.first.events {
 		switch {
 		case !strings.HasPrefix(string(e.change.Kv.Key()), "/em/"):
-		case strings.HasPrefix(string(e.change.Kv.Value()), "disabled: 2 calls"):
+		case strings.HasPrefix(string(e.change.Kv.Value()), "disabled: 2 requests"):
 			w.counts.Disabled++
 		case strings.HasPrefix(string(e.change.Kv.Value()), "return"):
 			w.counts.Registered++

@@ -7,21 +7,30 @@ import (
 // followed carries out all that follows from a command: what the extension manager does
 // about keys under /em/, the event handlers, and the count of the failures of extensions.
 // If that is more work than one command may be, the command is taken back and refused
-// (invariant 2), unless it is one that can't be refused.
+// (invariant 2), but for the end of a lease, which is made smaller.
 func (x *execution) followed(r Result) Result {
-	if x.touched {
-		x.managed()
-	}
-	err := x.react()
-	if err != nil && !x.ending {
+	err := x.consequences()
+	switch {
+	case x.ending != 0:
+		r, err = x.finishLease(r, err), nil
+	case err != nil:
 		x.undo()
 		r = x.failed(err)
 	}
-	x.settle(err == nil || x.ending)
+	x.settle(err == nil)
 	if r.Err != nil && x.sub > 0 {
 		r.Rev = x.rev // the counts have been written
 	}
 	return r
+}
+
+// consequences are what the extension manager and event handlers do about a command. An
+// error says that it is too much, and that some of it has not been done.
+func (x *execution) consequences() error {
+	if x.touched {
+		x.managed()
+	}
+	return x.react()
 }
 
 // mark notes the state before a command, if it may have to be taken back.

@@ -20,11 +20,11 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 	return &pb.LeaseGrantResponse{Header: x.header(false), ID: l.ID, TTL: l.TTL}, nil
 }
 
-// leaseRevoke removes a lease and deletes its keys, of all partitions at one
-// revision and in key order.
+// leaseRevoke deletes the keys of a lease, of all partitions at one revision and in key
+// order. The lease goes when it is known that this isn't too much work; see finishLease.
 func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	id := req.GetID()
-	if !x.m.Leases.Has(id) {
+	if _, ok := x.m.Leases.Get(id); !ok {
 		return nil, fault.LeaseNotFound
 	}
 	var keys [][]byte
@@ -32,18 +32,44 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 		keys = append(keys, x.m.Stores[p].LeaseKeys(id)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)
+	x.ending, x.leased = id, keys
+	x.expire(keys)
+	return &pb.LeaseRevokeResponse{Header: x.header(true)}, nil
+}
+
+func (x *execution) expire(keys [][]byte) {
 	for _, key := range keys {
 		x.delete(key)
 	}
-	x.expired, x.ending = x.sub, true
-	if err := x.m.Leases.Revoke(id); err != nil {
-		return nil, err
+	x.expired = x.sub
+}
+
+// finishLease ends the lease whose keys the command has deleted. Its end can't be refused;
+// if the events of all its keys are too much work, it is done in several steps: this one
+// is taken back and deletes half as many keys as it had come to, or fewer if these lead to
+// too much as well; the lease is over, and is to be revoked again. Only the events of a single key that are too much by
+// themselves are left, those that haven't been told are not told.
+func (x *execution) finishLease(r Result, err error) Result {
+	id, n := x.ending, len(x.leased)
+	for part := 2; err != nil && n > 1; part *= 8 { // not halves: each attempt is work, too
+		n = max(1, min(x.told, n)/part)
+		x.undo()
+		x.expire(x.leased[:n])
+		err = x.consequences()
 	}
 	x.dropSession(id)
-	if o := x.m.Observer; o != nil {
+	o := x.m.Observer
+	if n < len(x.leased) {
+		x.m.Leases.End(id)
+		if o != nil {
+			o.LeaseEnding(id)
+		}
+		return Result{Err: fault.LeaseEnding, Rev: x.current()}
+	}
+	if x.m.Leases.Revoke(id) == nil && o != nil {
 		o.LeaseRevoked(id)
 	}
-	return &pb.LeaseRevokeResponse{Header: x.header(true)}, nil
+	return r
 }
 
 func (x *execution) leaseCheckpoint(req *pb.LeaseCheckpointRequest) (*pb.LeaseCheckpointResponse, error) {

@@ -25,6 +25,9 @@ type Sink interface {
 type Observer interface {
 	LeaseGranted(l lease.Lease)
 	LeaseRevoked(id int64)
+	// LeaseEnding says that the lease is over, and has to be revoked again, since the
+	// events of all its keys at once would be too much work.
+	LeaseEnding(id int64)
 	Compacted(rev int64)
 	// Moved says that a transit of keys between the stores has begun or ended. All
 	// changes of all partitions at or below the revision through have been given to

@@ -38,9 +38,13 @@ func (x *execution) react() error {
 	if x.sub == 0 || !reg.HasEvents() {
 		return nil
 	}
-	x.own, x.causes = x.sub, x.causes[:0]
+	x.own, x.causes, x.told = x.sub, x.causes[:0], 0
 	links, until, woken, steps := 0, x.own, int64(0), int64(0)
+	for _, t := range x.tallies {
+		t.steps = 0 // of an attempt that was taken back
+	}
 	for sub := int64(0); sub < x.sub; sub++ {
+		x.told = int(min(sub, x.own))
 		if sub == until { // all behind it has been caused by those from the last link
 			links, until = links+1, x.sub
 		}

@@ -173,6 +173,67 @@ func TestFailuresAreCountedByRequest(t *testing.T) {
 	})
 }
 
+// The end of a lease can't be refused: it is done in steps, each of them bounded, and all
+// of its keys' events are told. Meanwhile the lease is over.
+func TestALargeLeaseEndsInSteps(t *testing.T) {
+	each(t, func(t *testing.T, w *twins) {
+		const keys = 6000
+		w.register("counts", `return { scope = { "/x/", "/n" }, events = { { event = "expired", prefix = "/x/" } },
+			event = function(e) put("/n", (tonumber(get("/n")) or 0) + 1) end }`)
+		w.must("grant 7 60")
+		for i := range keys {
+			w.must(fmt.Sprintf("put /x/%d 1 lease:7", i))
+		}
+		steps := 1
+		for ; ; steps++ {
+			began := used(t)
+			r, _ := w.ask(who{}, requestOf("revoke 7"))
+			require.Less(t, used(t)-began, mayTake)
+			if r.Err == nil {
+				break
+			}
+			require.ErrorIs(t, r.Err, fault.LeaseEnding)
+			r, _ = w.ask(who{}, requestOf("put /x/late 1 lease:7"))
+			require.ErrorIs(t, r.Err, fault.LeaseNotFound)
+		}
+		require.Greater(t, steps, 1)
+		require.Less(t, steps, 20)
+		require.Zero(t, w.first.count(t, "/x/"))
+		_, s := (&execution{m: w.first.Machine, local: several}).store([]byte("/n"))
+		require.Equal(t, fmt.Sprint(keys), string(s.Get([]byte("/n")).Value()))
+		require.Equal(t, extension.Standing{}, w.standing("counts"))
+		w.requireEqual()
+	})
+}
+
+// If the events of a single key of it are too much, the others are told all the same, and
+// the extension that takes the steps is counted.
+func TestALeaseEndsWhateverItsEventsDo(t *testing.T) {
+	each(t, func(t *testing.T, w *twins) {
+		w.limit(`{"event_steps": 20000}`)
+		w.register("counts", `return { scope = { "/x/", "/n" }, events = { { event = "expired", prefix = "/x/" } },
+			event = function(e) put("/n", (tonumber(get("/n")) or 0) + 1) end }`)
+		w.register("burns", `return { scope = { "/x/" }, events = { { event = "expired", key = "/x/07" } }, event = function(e) while true do end end }`)
+		w.must("grant 7 60")
+		for i := range 15 {
+			w.must(fmt.Sprintf("put /x/%02d 1 lease:7", i))
+		}
+		steps := 1
+		for ; ; steps++ {
+			if r, _ := w.ask(who{}, requestOf("revoke 7")); r.Err == nil {
+				break
+			}
+			require.Less(t, steps, 15)
+		}
+		require.Zero(t, w.first.count(t, "/x/"))
+		_, s := (&execution{m: w.first.Machine, local: several}).store([]byte("/n"))
+		require.Equal(t, "15", string(s.Get([]byte("/n")).Value()))
+		require.NotZero(t, w.standing("burns").Failures)
+		require.Equal(t, extension.Standing{}, w.standing("counts"))
+		w.requireEqual()
+	})
+}
+
 // Of extensions that set each other off in a circle the one that has closed it is
 // counted, and the request is refused; one that only listens is not.
 func TestACircleIsRefused(t *testing.T) {

@@ -54,6 +54,7 @@ func (r *rig) Changes(p int, rev int64, changes []store.Change) {
 
 func (r *rig) LeaseGranted(l lease.Lease) { r.see("granted %d for %d s", l.ID, l.TTL) }
 func (r *rig) LeaseRevoked(id int64)      { r.see("revoked %d", id) }
+func (r *rig) LeaseEnding(id int64)       { r.see("ending %d", id) }
 func (r *rig) Compacted(rev int64)        { r.see("compacted to %d", rev) }
 
 func (r *rig) Moved(through int64, to *placement.Map) {

@@ -92,6 +92,9 @@ var (
 	// Unacknowledged: a strict extension has to do with the key, and the client hasn't
 	// acknowledged it.
 	Unacknowledged = declare(42, "extension is not acknowledged")
+	// LeaseEnding: some of the lease's keys are gone, and it can't be used any more; it
+	// has to be revoked again. Servers do so, no client sees this.
+	LeaseEnding = declare(43, "lease ends in several steps")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

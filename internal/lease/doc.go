@@ -17,6 +17,8 @@
 //     rounded up.
 //  3. A renewal is acknowledged only when no checkpoint from before it can still
 //     shorten the lease under another leader. Hence [Renewal.Reset].
+//  4. A lease whose end is too much work for one command is [Ending] from the
+//     first step on: no renewal, checkpoint or change of leader prolongs it.
 //
 // In: apply changes the table; the node renews, and asks for the leases due.
 // Out: lease ids to revoke and checkpoints to log. The package imports fault

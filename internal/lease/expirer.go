@@ -63,6 +63,10 @@ func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
 	e.leads = true
 	for _, l := range table.List() {
 		t := e.add(l)
+		if l.Remaining == Ending {
+			e.end(t, now)
+			continue
+		}
 		if l.Remaining > 0 {
 			t.issued = 1
 		}
@@ -85,6 +89,22 @@ func (e *Expirer) Granted(l Lease, now time.Time) {
 	if e.leads {
 		e.schedule(e.add(l), now, now.Add(seconds(l.left())))
 	}
+}
+
+// Ending says that a lease is over and has to be revoked again, as some of its keys are
+// still there.
+func (e *Expirer) Ending(id int64, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.timers[id]; t != nil {
+		e.end(t, now)
+	}
+}
+
+func (e *Expirer) end(t *timer, now time.Time) {
+	t.end, t.revoking = now, true
+	e.records.drop(t)
+	e.ends.put(t, now)
 }
 
 // Revoked removes a lease.

@@ -246,3 +246,27 @@ func BenchmarkRenew(b *testing.B) {
 		}
 	}
 }
+
+// A lease that ends in several steps can't be renewed, by whichever leader, and is due
+// again as soon as a step has been made.
+func TestAnEndingLeaseIsDueAtOnce(t *testing.T) {
+	e, table := leading(t, Lease{ID: 1, TTL: 100})
+	table.End(1)
+	e.Ending(1, at(5))
+	require.False(t, table.Has(1))
+	table.Checkpoint(1, 50)
+	require.False(t, table.Has(1), "a checkpoint that crosses it changes nothing")
+	_, err := e.Renew(1, at(5))
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+	require.Equal(t, []int64{1}, e.Due(at(5), 10))
+	e.Ending(1, at(6))
+	require.Equal(t, []int64{1}, e.Due(at(6), 10))
+	require.Empty(t, e.Checkpoints(at(60), 10))
+
+	next := NewExpirer()
+	next.Promote(at(10), table, 10*time.Second)
+	_, err = next.Renew(1, at(10))
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+	require.Equal(t, []int64{1}, next.Due(at(10), 10))
+	require.NoError(t, table.Revoke(1))
+}

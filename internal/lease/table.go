@@ -16,9 +16,13 @@ const MaxTTL = 9_000_000_000
 type Lease struct {
 	ID  int64
 	TTL int64
-	// Remaining is its remaining time at the last checkpoint; 0 means all.
+	// Remaining is its remaining time at the last checkpoint; 0 means all, and
+	// [Ending] that it is over, although some of its keys still exist.
 	Remaining int64
 }
+
+// Ending is the remaining time of a lease that ends in several steps.
+const Ending = -1
 
 // left is the remaining time of the lease as far as the table knows.
 func (l Lease) left() int64 {
@@ -82,13 +86,23 @@ func (t *Table) Revoke(id int64) error {
 	return nil
 }
 
+// End notes that a lease is over: it can't be used any more, and is to be revoked again.
+func (t *Table) End(id int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l, ok := t.leases[id]; ok && l.Remaining != Ending {
+		l.Remaining = Ending
+		t.set(l)
+	}
+}
+
 // Checkpoint notes how much of a lease remains; 0 for all of it. A lease that
 // has been revoked meanwhile is no error: checkpoints and revocations can
 // overtake each other.
 func (t *Table) Checkpoint(id, remaining int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l, ok := t.leases[id]; ok && l.Remaining != remaining {
+	if l, ok := t.leases[id]; ok && l.Remaining != remaining && l.Remaining != Ending {
 		l.Remaining = remaining
 		t.set(l)
 	}
@@ -99,10 +113,10 @@ func (t *Table) set(l Lease) {
 	t.dirty[l.ID] = struct{}{}
 }
 
-// Has reports whether the lease exists.
+// Has reports whether the lease exists and isn't ending.
 func (t *Table) Has(id int64) bool {
-	_, ok := t.Get(id)
-	return ok
+	l, ok := t.Get(id)
+	return ok && l.Remaining != Ending
 }
 
 // Get returns a lease.

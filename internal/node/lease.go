@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"time"
 
@@ -51,9 +52,24 @@ func (n *Node) minTTL() int64 {
 	return int64(math.Ceil((n.cfg.Election * 3 / 2).Seconds()))
 }
 
-// LeaseRevoke ends a lease and deletes its keys.
+// LeaseRevoke ends a lease and deletes its keys, in as many steps as that takes. The
+// leader goes on with them if this server can't.
 func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	return submitSystem[*pb.LeaseRevokeResponse](ctx, n, command.LeaseRevoke, r)
+	ended := false
+	for {
+		resp, err := submitSystem[*pb.LeaseRevokeResponse](ctx, n, command.LeaseRevoke, r)
+		switch {
+		case errors.Is(err, fault.LeaseEnding):
+			ended = true
+			if err := n.pause(ctx, shortly); err != nil {
+				return nil, err
+			}
+		case ended && errors.Is(err, fault.LeaseNotFound): // the leader was faster
+			return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}, nil
+		default:
+			return resp, err
+		}
+	}
 }
 
 // LeaseRenew gives a lease its full time again.

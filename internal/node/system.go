@@ -118,6 +118,8 @@ func (o observer) LeaseRevoked(id int64) {
 	o.n.sessions.Revoked(id)
 }
 
+func (o observer) LeaseEnding(id int64) { o.n.expirer.Ending(id, now()) }
+
 func (o observer) Moved(through int64, to *placement.Map) {
 	select {
 	case o.n.moving <- struct{}{}:

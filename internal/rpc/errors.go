@@ -58,6 +58,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.TooManySessions:   codes.ResourceExhausted,
 	fault.TooMuchWork:       codes.ResourceExhausted,
 	fault.Unacknowledged:    codes.FailedPrecondition,
+	fault.LeaseEnding:       codes.Unavailable,
 	fault.Internal:          codes.Internal,
 }
 

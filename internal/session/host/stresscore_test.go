@@ -191,6 +191,8 @@ func (o rigObserver) LeaseRevoked(id int64) {
 	o.p.sessions.Revoked(id)
 }
 
+func (o rigObserver) LeaseEnding(id int64) { o.p.expirer.Ending(id, time.Now()) }
+
 func (o rigObserver) Compacted(rev int64) { o.p.hub.Compacted(rev) }
 
 func (o rigObserver) Moved(int64, *placement.Map) {}

@@ -161,6 +161,7 @@ type observer struct{ *server }
 
 func (o observer) LeaseGranted(lease.Lease) {}
 func (o observer) LeaseRevoked(id int64)    { o.sessions.Revoked(id) }
+func (o observer) LeaseEnding(int64)        {}
 func (o observer) Compacted(rev int64)      { o.hub.Compacted(rev) }
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.state.Replica.AllClosed(through)

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// each runs a test on a cluster of one server and on one of three.
+func each(t *testing.T, test func(t *testing.T, c *cluster)) {
+	for _, size := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d servers", size), func(t *testing.T) {
+			c := newCluster(t, size, 2)
+			c.ready()
+			test(t, c)
+		})
+	}
+}
+
+// fill puts so many keys below /x/, 100 at a time.
+func (c *cluster) fill(keys int, lease int64) {
+	for i := 0; i < keys; i += 100 {
+		req := &pb.TxnRequest{}
+		for j := i; j < min(i+100, keys); j++ {
+			req.Success = append(req.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
+				RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "/x/%06d", j), Value: []byte("1"), Lease: lease},
+			}})
+		}
+		_, err := c.nodes[0].Txn(c.t.Context(), req)
+		require.NoError(c.t, err)
+	}
+}
+
+// What event handlers would have too much work with is refused, on whatever server, and
+// all of them go on as if it had not been.
+func TestTooMuchWorkIsRefusedEverywhere(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		c.fill(5000, 0)
+		for i := range 10 {
+			c.put(0, fmt.Sprintf("/em/e%d", i), `return { scope = { "/x/" }, events = { { event = "deleted", prefix = "/x/" } }, event = function(e) end }`)
+		}
+		for i, n := range c.nodes {
+			_, err := n.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("/x/"), RangeEnd: []byte("/x0")})
+			require.ErrorIs(t, err, fault.TooMuchWork)
+			require.ErrorContains(t, err, "event_steps in /em/.limits")
+			require.EqualValues(t, 5000, c.get(i, "/x/", "/x0").Count)
+		}
+		rev := c.put(0, "/others", "1")
+		for i := range c.nodes {
+			require.Eventually(t, func() bool { return c.nodes[i].Revision() >= rev }, time.Minute, 10*time.Millisecond)
+			require.Equal(t, c.hash(0, rev), c.hash(i, rev))
+		}
+	})
+}
+
+const countsExpired = `return { scope = { "/x/", "/n" }, events = { { event = "expired", prefix = "/x/" } },
+	event = function(e) put("/n", (tonumber(get("/n")) or 0) + 1) end }`
+
+// A client that revokes a lease of many keys waits until all of them are gone.
+func TestALargeLeaseIsRevokedInSteps(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 7, TTL: 600})
+		require.NoError(t, err)
+		c.put(0, "/em/counts", countsExpired)
+		c.fill(5000, 7)
+		_, err = c.nodes[len(c.nodes)-1].LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
+		require.NoError(t, err)
+		require.Zero(t, c.get(0, "/x/", "/x0").Count)
+		require.Equal(t, "5000", string(c.get(0, "/n", "").Kvs[0].Value))
+		_, err = c.nodes[0].LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
+		require.ErrorIs(t, err, fault.LeaseNotFound)
+	})
+}
+
+// One that runs out is revoked by the leader, which goes on until all keys are gone.
+func TestALargeLeaseRunsOutInSteps(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 7, TTL: 2})
+		require.NoError(t, err)
+		c.put(0, "/em/counts", countsExpired)
+		c.fill(5000, 7)
+		require.Eventually(t, func() bool { return c.get(0, "/x/", "/x0").Count == 0 }, time.Minute, 50*time.Millisecond)
+		require.Equal(t, "5000", string(c.get(0, "/n", "").Kvs[0].Value))
+		_, err = c.nodes[0].LeaseRenew(t.Context(), 7)
+		require.ErrorIs(t, err, fault.LeaseNotFound)
+	})
+}
