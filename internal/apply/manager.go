@@ -211,9 +211,7 @@ func (x *execution) renewRegistry() {
 // settings are the limits that the keys say.
 func (x *execution) settings() extension.Limits {
 	if kv := (view{x}).Get([]byte(extension.LimitsKey)); kv.Exists() {
-		if l, err := extension.ParseLimits(kv.Value()); err == nil {
-			return l
-		}
+		return extension.StoredLimits(kv.Value())
 	}
 	return extension.Defaults
 }

@@ -80,11 +80,26 @@ func ParseLimits(value []byte) (Limits, error) {
 		if err != nil {
 			return refuse("%s must be an integer", name)
 		}
-		if err := known[at].set(n); err != nil {
+		if err := known[at].check(n); err != nil {
 			return Limits{}, err
 		}
+		known[at].set(n)
 	}
 	return l, nil
+}
+
+// StoredLimits reads a value of [LimitsKey] that has been accepted, maybe by a release
+// that allowed more: a limit beyond the bounds of this one is taken for the nearest bound.
+func StoredLimits(value []byte) Limits {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(value, &fields)
+	l := Defaults
+	for _, f := range l.fields() {
+		if n, err := strconv.ParseInt(string(fields[f.name]), 10, 64); err == nil {
+			f.set(min(max(n, f.min), f.max))
+		}
+	}
+	return l
 }
 
 // field is one of the limits: its name, what it may be, and where it is: *int or *int64.
@@ -103,7 +118,7 @@ func (l *Limits) fields() []field {
 		{"keys", &l.Keys, 0, int64(ceilings.Keys)},
 		{"write_bytes", &l.WriteBytes, 0, int64(ceilings.WriteBytes)},
 		{"events", &l.Events, 0, int64(ceilings.Events)},
-		{"event_steps", &l.EventSteps, 0, ceilings.EventSteps},
+		{"event_steps", &l.EventSteps, 2000, ceilings.EventSteps},
 		{"source", &l.Source, 1, int64(ceilings.Source)},
 		{"memory", &l.Memory, 1 << 10, ceilings.Memory},
 		{"memory_total", &l.MemoryTotal, 0, ceilings.MemoryTotal},
@@ -111,17 +126,20 @@ func (l *Limits) fields() []field {
 	}
 }
 
-func (f *field) set(n int64) error {
+func (f *field) check(n int64) error {
 	if n < f.min || n > f.max {
 		return fmt.Errorf("stoa: %s: %s is %d, want %d to %d", LimitsKey, f.name, n, f.min, f.max)
 	}
+	return nil
+}
+
+func (f *field) set(n int64) {
 	switch at := f.at.(type) {
 	case *int:
 		*at = int(n)
 	case *int64:
 		*at = n
 	}
-	return nil
 }
 
 // AdmitSource refuses a source that is too long for an extension of this name.
