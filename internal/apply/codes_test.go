@@ -26,7 +26,7 @@ func registering(r *rig, name, source string, language int) (*command.Entry, Pla
 // Apply finds what was compiled ahead of it, and a change of the limits compiles nothing.
 func TestApplyCompilesNothing(t *testing.T) {
 	r := newRig(1)
-	e, p := registering(r, "a", handler(`return 1`), 1)
+	e, p := registering(r, "a", handler(`return 1`), extension.Language)
 	r.Expect(e)
 	ahead := r.codes.last[0].code
 	require.NotNil(t, ahead)
@@ -53,7 +53,7 @@ func TestCodesAreBounded(t *testing.T) {
 			if i%2 == 0 {
 				get = c.get
 			}
-			code, err := get(1, source)
+			code, err := get(extension.Language, source)
 			require.NoError(t, err)
 			require.Equal(t, len(source), code.Source)
 		})
@@ -72,9 +72,9 @@ func TestCodesAreBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, sum, int64(maxCodesMemory))
 	require.Less(t, len(c.last), 30)
-	_, err := c.get(1, []byte("no source"))
+	_, err := c.get(extension.Language, []byte("no source"))
 	require.Error(t, err)
-	_, again := c.get(1, []byte("no source"))
+	_, again := c.get(extension.Language, []byte("no source"))
 	require.Same(t, err, again)
 }
 
@@ -91,18 +91,21 @@ func TestAServerThatLacksTheLanguageEnds(t *testing.T) {
 		r.entry(e, p.Parts, nil)
 	}()
 	<-done
-	require.ErrorContains(t, reason, `the extension "a" is registered for version 2 of the language of extensions, and this release of stoa knows 1 to 1`)
+	require.ErrorContains(t, reason, `the extension "a" is registered for version 3 of the language of extensions, and this release of stoa knows 2 to 2`)
 	require.Nil(t, r.Extensions().Get("a"))
 
 	r = newRig(1)
 	r.must(t, sourcePut("a", handler(`return 1`)))
 	x := execution{m: r.Machine, parts: 1, local: 0, rev: 9}
-	x.set(extension.LanguageKey("a"), []byte("2"), 0)
-	require.ErrorContains(t, r.LoadExtensions(), "version 2 of the language")
+	x.set(extension.LanguageKey("a"), []byte("3"), 0)
+	require.ErrorContains(t, r.LoadExtensions(), "version 3 of the language")
 	x.rev = 10
-	x.set(extension.LanguageKey("a"), []byte("1"), 0)
-	require.NoError(t, r.LoadExtensions())
+	x.delete(extension.LanguageKey("a")) // as registrations for version 1 had none
+	require.ErrorContains(t, r.LoadExtensions(), "version 1 of the language")
 	x.rev = 11
+	x.set(extension.LanguageKey("a"), []byte("2"), 0)
+	require.NoError(t, r.LoadExtensions())
+	x.rev = 12
 	x.set(extension.SourceKey("a"), []byte("nothing"), 0)
 	require.ErrorContains(t, r.LoadExtensions(), `an extension that was registered can't be compiled: stoa: extension "a": line 1`)
 }

@@ -175,10 +175,9 @@ func (x *execution) adopt(name string, same bool) {
 	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
 		x.delete(extension.StateKey(name))
 	}
-	if key := extension.LanguageKey(name); x.language != 1 {
-		x.set(key, []byte(strconv.Itoa(x.language)), 0)
-	} else if (view{x}).Get(key).Exists() {
-		x.delete(key)
+	key, language := extension.LanguageKey(name), strconv.Itoa(x.language)
+	if kv := (view{x}).Get(key); !kv.Exists() || string(kv.Value()) != language {
+		x.set(key, []byte(language), 0)
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 	Ack                   // /em/NAME/ack: acknowledges for the client that puts it
 	AckOf                 // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
 	Status                // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
-	Spoken                // /em/NAME/language: the version that the source was registered for, if not 1
+	Spoken                // /em/NAME/language: the version of the language that the source was registered for
 	Settings              // LimitsKey
 	Unknown               // nothing that may be put
 )

@@ -62,12 +62,12 @@ var attacks = []struct{ name, source, want string }{
 	{"format with a width", "return string.format('%999999999d', 1)", "width is at most 100"},
 	{"format with many widths", "local f = ('%100d'):rep(100) local s = '' while true do s = s .. string.format('%100s%100s', 1, 2) end", "more than"},
 	{"format of a large string", "local s = ('x'):rep(600000) return string.format('%s', s)", "bytes of memory"},
-	{"format that is large itself", "return string.format(('%%'):rep(450000))", "bytes of memory"},
+	{"format that is large itself", "return string.format(('%%'):rep(450000))", "more than"},
 	{"upper of a large string", "local s = ('x'):rep(700000) return s:upper()", "bytes of memory"},
 	{"split into bytes", "return (','):rep(500000):split(',')", "bytes of memory"},
 	{"growing a sequence", "local t = {} while true do t[#t + 1] = t end", "bytes of memory"},
 	{"growing a table", "local t, i = {}, 0 while true do i = i + 2 t[i] = i end", "bytes of memory"},
-	{"growing by strings", "local t, i = {}, 0 while true do i = i + 1 t['k' .. i] = true end", "bytes of memory"},
+	{"growing by strings", "local t, i = {}, 0 while true do i = i + 1 t['k' .. i] = true end", "more than"},
 	{"growing and shrinking", "local t, i = {}, 0 while true do i = i + 1 t['k' .. i] = true t['k' .. i - 1] = nil end", "more than"},
 	{"huge index", "local t = {} t[67108862] = 1 t[9223372036854775807] = 1 t[-9223372036854775808] = 1 return t", ""},
 	{"huge indices", "local t = {} for i = 1, 100000 do t[i * 67108862] = 1 end", "bytes of memory"},
@@ -93,6 +93,11 @@ var attacks = []struct{ name, source, want string }{
 	{"parsing large strings", "local s = ('1'):rep(400000) while not tonumber(s) do end", "more than 200000 steps"},
 	{"length of prefixes", "local s = ('x'):rep(400000) while s:startswith(s) do end", "more than 200000 steps"},
 	{"length of suffixes", "local s = ('x'):rep(400000) while s:endswith(s) do end", "more than 200000 steps"},
+
+	{"rebuilding the index of long keys", "local k, t = {}, {} for i = 1, 8 do k[i] = ('x'):rep(30000) .. i end for i = 1, 8 do t[k[i]] = i end while true do t.a = 1 t.a = nil end", "more than 200000 steps"},
+	{"a format of %% only", "local f = ('%%'):rep(50000) while true do string.format(f) end", "more than"},
+	{"a format of zeros", "local f = '%' .. ('0'):rep(100000) .. 'd' while true do string.format(f, 1) end", "more than 200000 steps"},
+	{"searching with equal hashes", "local z = ('\\0'):rep(62) local s, p = (z .. 'ab'):rep(3000), z .. 'b' .. z .. 'a' while not s:find(p) do end", "more than 200000 steps"},
 
 	// Ways out.
 	{"pcall", "pcall(function() error('x') end)", "there is no pcall"},

@@ -5,8 +5,8 @@ package script
 // A cluster says which version each of its extensions was written for, and every
 // replica must run it as that version does.
 const (
-	Version = 1 // that this package runs new extensions as
-	Oldest  = 1 // that it still knows
+	Version = 2 // that this package runs new extensions as
+	Oldest  = 2 // that it still knows
 )
 
 // Bounds are what a source may be. A field that is 0 means the default.

@@ -169,6 +169,7 @@ func (k *compiler) local(s *localStmt) runner {
 		k.declare(v)
 		boxed[i] = v.boxed()
 	}
+	k.cost += int64(len(s.variables) - len(s.values)) // those that become nil
 	at := s.position
 	return func(f *frame) signal {
 		for i, value := range values {

@@ -252,12 +252,13 @@ func (k *compiler) closure(e *functionExpr) evaluator {
 	for i, c := range e.fn.captures {
 		sources[i] = captured{c.from, c.variable.slot, c.variable.boxed(), c.variable.self == e.fn}
 	}
-	size := int64(closureBytes + upvalueBytes*len(sources))
 	at := e.position
 	return func(f *frame) Value {
-		f.call.allocate(size, at)
+		f.call.allocate(closureBytes, at)
 		fn := &closure{code: code, loaded: f.call.loading}
 		if len(sources) > 0 {
+			f.call.spend(int64(len(sources)), at)
+			f.call.allocate(int64(len(sources))*upvalueBytes, at)
 			fn.bound = make([]upvalue, len(sources))
 		}
 		for i, c := range sources {

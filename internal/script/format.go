@@ -1,6 +1,7 @@
 package script
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -27,82 +28,116 @@ type directive struct {
 	width      int
 }
 
-// stringFormat knows %d %s %x %X %%, the flags 0 and -, and a width. It runs
-// over the format twice: to know the size, which is charged, and to write.
+// stringFormat knows %d %s %x %X %%, the flags 0 and -, and a width. It goes over the
+// format twice: to know the size, which is charged, and to write.
 func stringFormat(c *Call, args []Value) Value {
 	at, format := c.at, c.string("string.format", args, 0)
-	c.work(2*len(format), at)
-	size := int64(0)
-	c.eachDirective(format, args, func(literal, text string, d directive) {
-		size += int64(len(literal)) + int64(max(len(text), d.width))
-	})
+	c.scan(len(format), at)
+	size, next := int64(0), 1
+	for rest := format; rest != ""; {
+		literal, d, after := cutDirective(rest, at)
+		size += int64(len(literal))
+		rest = after
+		switch d.verb {
+		case 0:
+			continue
+		case '%':
+			size++
+		default:
+			if next == len(args) {
+				fail(at, "string.format has no argument for directive %d", next)
+			}
+			size += int64(max(c.formattedSize(d.verb, args, next), d.width))
+			next++
+		}
+		c.spend(directiveSteps, at)
+	}
 	return c.makeString(size, at, func(b []byte) []byte {
-		c.eachDirective(format, args, func(literal, text string, d directive) {
-			b = appendPadded(append(b, literal...), text, d)
-		})
+		next := 1
+		for rest := format; rest != ""; {
+			literal, d, after := cutDirective(rest, at)
+			b = append(b, literal...)
+			rest = after
+			switch d.verb {
+			case 0:
+			case '%':
+				b = append(b, '%')
+			default:
+				b = appendFormatted(b, d, args[next])
+				next++
+			}
+		}
 		return b
 	})
 }
 
-func (c *Call) eachDirective(format string, args []Value, do func(literal, text string, d directive)) {
-	next := 1
-	for format != "" {
-		i := strings.IndexByte(format, '%')
-		if i < 0 {
-			do(format, "", directive{})
-			return
-		}
-		d, rest := c.parseDirective(format[i+1:])
-		if d.verb == '%' {
-			do(format[:i], "%", d)
-		} else {
-			if next == len(args) {
-				fail(c.at, "string.format has no argument for directive %d", next)
-			}
-			do(format[:i], c.formatted(d.verb, args, next), d)
-			next++
-		}
-		format = rest
+// cutDirective takes what comes before the next directive, and that, off a format. The
+// verb is 0 if there is none.
+func cutDirective(format string, at position) (literal string, d directive, rest string) {
+	i := strings.IndexByte(format, '%')
+	if i < 0 {
+		return format, directive{}, ""
 	}
+	d, n, wrong := parseDirective(format[i+1:])
+	if wrong != "" {
+		fail(at, "%s", wrong)
+	}
+	return format[:i], d, format[i+1+n:]
 }
 
-func (c *Call) parseDirective(s string) (d directive, rest string) {
-	i := 0
-	for ; i < len(s) && (s[i] == '-' || s[i] == '0'); i++ {
-		d.left = d.left || s[i] == '-'
-		d.zero = d.zero || s[i] == '0'
+// parseDirective reads what follows a %, and says how long it is, or what is wrong with it.
+func parseDirective(s string) (d directive, n int, wrong string) {
+	for ; n < len(s) && (s[n] == '-' || s[n] == '0'); n++ {
+		d.left = d.left || s[n] == '-'
+		d.zero = d.zero || s[n] == '0'
 	}
-	for ; i < len(s) && s[i] >= '0' && s[i] <= '9' && d.width <= maxWidth; i++ {
-		d.width = 10*d.width + int(s[i]-'0')
+	for ; n < len(s) && s[n] >= '0' && s[n] <= '9' && d.width <= maxWidth; n++ {
+		d.width = 10*d.width + int(s[n]-'0')
 	}
 	if d.width > maxWidth {
-		fail(c.at, "string.format: a width is at most %d", maxWidth)
+		return d, n, "string.format: a width is at most " + strconv.Itoa(maxWidth)
 	}
-	if i == len(s) || strings.IndexByte("dsxX%", s[i]) < 0 || s[i] == '%' && i > 0 {
-		fail(c.at, "string.format knows %%d %%s %%x %%X %%%%, the flags 0 and -, and a width")
+	if n == len(s) || strings.IndexByte("dsxX%", s[n]) < 0 || s[n] == '%' && n > 0 {
+		return d, n, "string.format knows %d %s %x %X %%, the flags 0 and -, and a width"
 	}
-	d.verb = s[i]
+	d.verb = s[n]
 	d.zero = d.zero && !d.left && d.verb != 's'
-	return d, s[i+1:]
+	return d, n + 1, ""
 }
 
-func (c *Call) formatted(verb byte, args []Value, i int) string {
-	switch verb {
-	case 'd':
-		return strconv.FormatInt(c.int("string.format", args, i), 10)
-	case 'x':
-		return strconv.FormatUint(uint64(c.int("string.format", args, i)), 16)
-	case 'X':
-		return strings.ToUpper(strconv.FormatUint(uint64(c.int("string.format", args, i)), 16))
+// formattedSize is how many characters an argument takes. One that can't be formatted is
+// an error.
+func (c *Call) formattedSize(verb byte, args []Value, i int) int {
+	switch v := args[i]; {
+	case verb == 'd', verb == 's' && v.isInt():
+		c.spend(numberSteps, c.at)
+		return decimals(c.int("string.format", args, i))
+	case verb != 's':
+		return max(1, (bits.Len64(uint64(c.int("string.format", args, i)))+3)/4)
+	default:
+		s, ok := v.text()
+		if !ok {
+			fail(c.at, "a %s has no text", v.Kind())
+		}
+		return len(s)
 	}
-	s, ok := args[i].text()
-	if !ok {
-		fail(c.at, "a %s has no text", args[i].Kind())
-	}
-	return s
 }
 
-func appendPadded(b []byte, text string, d directive) []byte {
+func appendFormatted(b []byte, d directive, v Value) []byte {
+	var digits [20]byte
+	switch {
+	case d.verb == 'x':
+		return appendPadded(b, strconv.AppendUint(digits[:0], uint64(v.n), 16), d)
+	case d.verb == 'X':
+		return appendPadded(b, swapCase(strconv.AppendUint(digits[:0], uint64(v.n), 16), 'a'), d)
+	case v.isInt():
+		return appendPadded(b, strconv.AppendInt(digits[:0], v.n, 10), d)
+	}
+	text, _ := v.text()
+	return appendPadded(b, text, d)
+}
+
+func appendPadded[T string | []byte](b []byte, text T, d directive) []byte {
 	pad := d.width - len(text)
 	if d.zero && pad > 0 && text[0] == '-' {
 		b, text = append(b, '-'), text[1:]

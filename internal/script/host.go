@@ -16,7 +16,9 @@ func (c *Call) Charge(steps, bytes int64) (err error) {
 		}
 	}()
 	c.spend(max(steps, 0), c.at)
-	c.allocate(max(bytes, 0), c.at)
+	if bytes > 0 {
+		c.allocate(bytes, c.at)
+	}
 	return nil
 }
 

@@ -178,7 +178,7 @@ func TestHugeTablesOfTheHost(t *testing.T) {
 		}
 		return table.Value(), nil
 	}}}
-	for n, want := range map[string]string{"9223372036854775807": "line 1:28: more than 1048576 steps", "-5": ""} {
+	for n, want := range map[string]string{"9223372036854775807": "line 1:28: more than 16777216 bytes of memory", "-5": ""} {
 		p, err := script.Compile([]byte("return function()   return huge("+n+") end"), functions, script.Bounds{})
 		require.NoError(t, err)
 		m, _, err := p.Load(roomy)

@@ -103,14 +103,14 @@ func (k *keeper) table(t *Table) {
 		k.refer(&t.fields[i].value)
 	}
 	if t.index != nil && k.left >= 0 {
-		t.reindex() // by the keys that are kept
+		t.reindex() // for the room that there is now
 	}
 }
 
 // pack takes out tombstones and the room that is left.
 func (t *Table) pack() {
 	t.list = slices.Clip(slices.Clone(t.list))
-	live := make([]field, 0, len(t.fields)-t.dead)
+	live := make([]field, 0, len(t.fields)-int(t.dead))
 	for _, f := range t.fields {
 		if !f.value.IsNil() {
 			live = append(live, f)

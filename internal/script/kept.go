@@ -22,7 +22,7 @@ const (
 	tableKept   = 112
 	itemKept    = 20
 	fieldKept   = 40
-	indexKept   = 88 // per field, on top, where fields are found by an index
+	indexKept   = 25 // per field, on top, where fields are found by an index
 	closureKept = 64
 	boundKept   = 28 // a variable of an outer function
 	cellKept    = 32

@@ -68,6 +68,7 @@ var keeps = map[string]string{
 	"fields of a table":   made(`named(5000)`, `kept`),
 	"few fields":          made(`listed(1000, function(i) return { a = 1, b = 2, c = 3, d = 4, e = 5 } end)`, `kept`),
 	"nine fields":         made(`listed(500, function(i) return { a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8, i = 9 } end)`, `kept`),
+	"2049 fields":         made(`named(2049)`, `kept`), // the largest index for its fields
 	"integers as keys":    made(`numbers(5000)`, `kept`),
 	"room left":           made(`left()`, `kept`),
 	"closures":            made(`listed(3000, function(i) return function() return i end end)`, `kept`),

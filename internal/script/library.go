@@ -82,12 +82,13 @@ func baseToString(c *Call, args []Value) Value {
 	if args[0].isString() {
 		return args[0]
 	}
+	if args[0].isInt() {
+		c.spend(numberSteps, c.at)
+		c.allocate(int64(decimals(args[0].n))+stringBytes, c.at)
+	}
 	s, ok := args[0].text()
 	if !ok {
 		fail(c.at, "a %s has no text", args[0].Kind())
-	}
-	if args[0].isInt() {
-		c.allocate(int64(len(s))+stringBytes, c.at)
 	}
 	return String(s)
 }
@@ -108,7 +109,7 @@ func baseToNumber(c *Call, args []Value) Value {
 		return Value{}
 	}
 	s := args[0].str()
-	c.work(len(s), c.at)
+	c.scan(len(s), c.at)
 	n, ok := parseInt(strings.Trim(s, " \t\n\v\f\r"), base, len(args) == 1)
 	if !ok {
 		return Value{}

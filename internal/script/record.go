@@ -10,32 +10,30 @@ type Field struct {
 // and at no charge to it. Fields that are nil are left out; names must differ.
 func Record(fields ...Field) Value {
 	t := &Table{fields: make([]field, 0, len(fields))}
-	if len(fields) > smallTable {
-		t.index = &index{}
-	}
 	t.fill(fields)
 	return t.Value()
 }
 
 // NewRecord makes such a table inside a call, charged.
-func (c *Call) NewRecord(fields ...Field) (Value, error) {
-	t, err := c.NewTable(0, len(fields))
-	if err != nil {
-		return Value{}, err
-	}
+func (c *Call) NewRecord(fields ...Field) (v Value, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(r)
+		}
+	}()
+	c.allocate(tableBytes, c.at)
+	c.allocate(int64(len(fields))*fieldBytes, c.at)
+	t := &Table{fields: make([]field, 0, len(fields))}
 	t.fill(fields)
 	return t.Value(), nil
 }
 
-// fill adds fields for which there is room.
+// fill adds fields for which there is room. They are not indexed before a script adds
+// more: hosts' names are few and short.
 func (t *Table) fill(fields []Field) {
 	for _, f := range fields {
-		if f.Value.IsNil() {
-			continue
-		}
-		t.fields = append(t.fields, field{String(f.Name), f.Value})
-		if t.index != nil {
-			t.index.put(String(f.Name), len(t.fields)-1)
+		if !f.Value.IsNil() {
+			t.fields = append(t.fields, field{String(f.Name), f.Value})
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package script
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Call is one run of a script: of the file, or of a function of it. Host
 // functions get it to charge for what they do and to make tables.
@@ -60,40 +63,6 @@ type code struct {
 	body   block
 }
 
-const (
-	frameBytes   = 64
-	slotBytes    = 16
-	closureBytes = 64
-	upvalueBytes = 24
-	cellBytes    = 32
-	stringBytes  = 16 // on top of a new string's length
-	// workUnit is how many bytes are copied, compared or searched for a step.
-	workShift = 6
-)
-
-// spend takes steps.
-func (c *Call) spend(steps int64, at position) {
-	if c.steps -= steps; c.steps < 0 {
-		c.outOfSteps(at)
-	}
-}
-
-// allocate takes bytes, and the steps that it takes to fill them.
-func (c *Call) allocate(bytes int64, at position) {
-	c.spend(bytes>>workShift, at)
-	if c.bytes -= bytes; c.bytes < 0 {
-		c.bytes = 0
-		c.overLimit(at, "more than %d bytes of memory", c.limits.Bytes)
-	}
-}
-
-// work takes the steps of going through so many bytes.
-func (c *Call) work(bytes int, at position) {
-	if bytes >= 1<<workShift {
-		c.spend(int64(bytes)>>workShift, at)
-	}
-}
-
 func (c *Call) outOfSteps(at position) {
 	c.steps = 0
 	c.overLimit(at, "more than %d steps", c.limits.Steps)
@@ -129,7 +98,7 @@ func (c *Call) enter(fn *closure, at position) *frame {
 		f.paid = n + 1
 	}
 	if n > len(f.slots) {
-		f.slots = make([]Value, n)
+		f.slots = make([]Value, 1<<bits.Len(uint(n-1))) // so that growing bit by bit is no waste
 	}
 	f.fn = fn
 	return f

@@ -13,10 +13,10 @@ var stringFunctions = []Function{
 	{Name: "string.byte", Min: 1, Max: 2, builtin: stringByte},
 	{Name: "string.char", Min: 0, Max: -1, builtin: stringChar},
 	{Name: "string.upper", Min: 1, Max: 1, builtin: func(c *Call, args []Value) Value {
-		return c.mapBytes(c.string("string.upper", args, 0), 'a', 'z')
+		return c.changeCase(c.string("string.upper", args, 0), 'a')
 	}},
 	{Name: "string.lower", Min: 1, Max: 1, builtin: func(c *Call, args []Value) Value {
-		return c.mapBytes(c.string("string.lower", args, 0), 'A', 'Z')
+		return c.changeCase(c.string("string.lower", args, 0), 'A')
 	}},
 	{Name: "string.rep", Min: 2, Max: 2, builtin: stringRep},
 	{Name: "string.find", Min: 2, Max: 3, builtin: stringFind},
@@ -50,16 +50,19 @@ func (c *Call) join(parts []Value, separator, name string, at position) Value {
 	if len(parts) > 1 {
 		total = int64(len(separator)) * int64(len(parts)-1)
 	}
-	for _, p := range parts {
-		switch {
+	numbers := int64(0)
+	for i := range parts {
+		switch p := &parts[i]; {
 		case p.isString():
 			total += int64(p.size())
 		case p.isInt():
 			total += int64(decimals(p.n))
+			numbers++
 		default:
 			fail(at, "%s wants strings or numbers, not %s", name, p.Kind())
 		}
 	}
+	c.spend(numbers*numberSteps, at)
 	return c.makeString(total, at, func(b []byte) []byte {
 		for i, p := range parts {
 			if i > 0 {
@@ -122,18 +125,20 @@ func stringChar(c *Call, args []Value) Value {
 	})
 }
 
-// mapBytes changes the case of ASCII letters from a to z.
-func (c *Call) mapBytes(s string, a, z byte) Value {
-	return c.makeString(int64(len(s)), c.at, func(b []byte) []byte {
-		for i := range len(s) {
-			if ch := s[i]; ch >= a && ch <= z {
-				b = append(b, ch^0x20)
-			} else {
-				b = append(b, ch)
-			}
+// changeCase makes the other case of the ASCII letters that begin with first.
+func (c *Call) changeCase(s string, first byte) Value {
+	c.scan(len(s), c.at)
+	return c.makeString(int64(len(s)), c.at, func(b []byte) []byte { return swapCase(append(b, s...), first) })
+}
+
+// swapCase changes the case of the 26 letters from first in place.
+func swapCase(b []byte, first byte) []byte {
+	for i, ch := range b {
+		if ch-first < 26 {
+			b[i] = ch ^ 0x20
 		}
-		return b
-	})
+	}
+	return b
 }
 
 func stringRep(c *Call, args []Value) Value {
@@ -151,50 +156,4 @@ func stringRep(c *Call, args []Value) Value {
 		}
 		return b
 	})
-}
-
-// search charges for looking for sub bytes in so many, some times over. Go's
-// search for long strings compares hashes, of a kind for which equal ones are
-// easily made: every place may take a comparison of all of sub.
-func (c *Call) search(in, sub, times int) {
-	places := int64(max(in-sub, 0)) * int64(times)
-	c.work(in*times, c.at)
-	c.spend((places>>workShift)*(int64(sub)>>workShift), c.at)
-}
-
-// stringFind looks for plain text, and gives where it begins.
-func stringFind(c *Call, args []Value) Value {
-	s, sub, first := c.string("string.find", args, 0), c.string("string.find", args, 1), int64(1)
-	if len(args) == 3 {
-		if first = c.int("string.find", args, 2); first < 0 {
-			first += int64(len(s)) + 1
-		}
-		first = max(first, 1)
-	}
-	if first > int64(len(s))+1 {
-		return Value{}
-	}
-	rest := s[first-1:]
-	c.search(len(rest), len(sub), 1)
-	i := strings.Index(rest, sub)
-	if i < 0 {
-		return Value{}
-	}
-	return Int(first + int64(i))
-}
-
-func stringSplit(c *Call, args []Value) Value {
-	s, separator := c.string("string.split", args, 0), c.string("string.split", args, 1)
-	if separator == "" {
-		fail(c.at, "string.split wants a separator")
-	}
-	c.search(len(s), len(separator), 2)
-	n := strings.Count(s, separator) + 1
-	t := c.newTable(n, 0, c.at)
-	for range n {
-		piece, rest, _ := strings.Cut(s, separator)
-		t.list = append(t.list, String(piece))
-		s = rest
-	}
-	return tableValue(t)
 }

@@ -1,9 +1,6 @@
 package script
 
-import (
-	"iter"
-	"math"
-)
+import "iter"
 
 // A Table maps strings, integers and booleans to values, in an order that is
 // part of the language: 1..Len in sequence, then the others as they were
@@ -16,10 +13,10 @@ import (
 type Table struct {
 	list    []Value
 	fields  []field
-	index   *index // of fields, once there are more than smallTable
-	numbers int    // integer keys among the live fields
-	dead    int    // tombstones among fields
-	walks   int    // loops that are in the middle of it
+	index   index // of fields, where there is room for more than smallTable
+	numbers int32 // integer keys among the live fields
+	dead    int32 // tombstones among fields
+	walks   int32 // loops that are in the middle of it
 	// loaded tables were made while the file was loaded. Every call shares them,
 	// so none may write to them (nor to walks).
 	loaded bool
@@ -27,25 +24,13 @@ type Table struct {
 
 type field struct{ key, value Value }
 
-// smallTable is how many fields are searched one by one.
-const smallTable = 8
-
-// index finds fields. Go's maps are seeded at random, so that no script can make
-// all its keys collide; they are never iterated over.
-type index struct {
-	strings  map[string]int32
-	integers map[int64]int32
-	booleans [2]int32 // position + 1
-}
-
-// What tables cost. They are charged by capacity, which grows by our own rule
-// and not by that of Go's append.
 const (
-	tableBytes = 96
-	itemBytes  = 16
-	fieldBytes = 32
-	indexBytes = 64 // per field, on top
-	minItems   = 4
+	// smallTable is how many fields are searched one by one.
+	smallTable = 8
+	// minItems is the room that a sequence, or the fields, begin with.
+	minItems = 4
+	// maxFields keeps positions within their types.
+	maxFields = 1 << 27
 )
 
 // Value is t as a value.
@@ -96,7 +81,7 @@ func (t *Table) All() iter.Seq2[Value, Value] {
 // find is the position of a live field, or -1.
 func (t *Table) find(key Value) int {
 	if t.index != nil {
-		return t.index.find(key)
+		return t.lookup(key, hash(key))
 	}
 	for i := range t.fields {
 		f := &t.fields[i]
@@ -179,10 +164,7 @@ func (t *Table) trim() {
 }
 
 func (c *Call) addField(t *Table, key, v Value, at position) {
-	if len(t.fields) >= math.MaxInt32 {
-		fail(at, "the table is too large")
-	}
-	if len(t.fields) == cap(t.fields) || t.index == nil && len(t.fields) == smallTable {
+	if len(t.fields) == cap(t.fields) {
 		c.makeRoom(t, at)
 	}
 	t.fields = append(t.fields, field{key, v})
@@ -190,126 +172,88 @@ func (c *Call) addField(t *Table, key, v Value, at position) {
 		t.numbers++
 	}
 	if t.index != nil {
-		t.index.put(key, len(t.fields)-1)
+		t.enter(hash(key), len(t.fields)-1)
 	}
 }
 
 // makeRoom drops tombstones if they are half of the fields, and grows otherwise.
 func (c *Call) makeRoom(t *Table, at position) {
-	c.spend(int64(len(t.fields)), at)
-	room, cost := cap(t.fields), int64(0)
-	grow := t.walks > 0 || t.dead == 0 || t.dead*2 < len(t.fields)
-	if grow {
-		room = max(minItems, 2*len(t.fields))
-		cost = int64(room) * fieldBytes
+	n := len(t.fields)
+	c.spend(int64(n), at)
+	if t.walks > 0 || t.dead == 0 || 2*int(t.dead) < n {
+		c.grow(t, max(minItems, 2*n), at)
+		return
 	}
-	if room > smallTable {
-		cost += int64(room) * indexBytes
+	old := t.fields
+	t.fields = old[:0]
+	if t.index != nil {
+		clear(t.index[cap(old):])
 	}
-	c.allocate(cost, at)
+	t.take(old, t.index)
+	clear(old[len(t.fields):])
+}
 
-	old, into := t.fields, t.fields[:0]
-	if grow {
-		into = make([]field, 0, room)
+// grow moves the fields to where there is more room.
+func (c *Call) grow(t *Table, room int, at position) {
+	c.allocate(int64(room)*fieldBytes, at)
+	if room > maxFields {
+		fail(at, "the table is too large")
 	}
-	for _, f := range old {
-		if t.walks > 0 || !f.value.IsNil() {
-			into = append(into, f)
+	old, hashes := t.fields, t.index
+	t.fields = make([]field, 0, room)
+	if room > smallTable {
+		for i := 0; hashes == nil && i < len(old); i++ {
+			c.workOnKey(old[i].key, at)
 		}
+		c.allocate(indexBytes(room), at)
+		t.index = newIndex(room)
 	}
-	if !grow {
-		clear(old[len(into):])
+	t.take(old, hashes)
+}
+
+// take appends fields whose hashes may be known, without the tombstones unless these
+// keep somebody's place.
+func (t *Table) take(old []field, hashes index) {
+	for i, f := range old {
+		dead := f.value.IsNil()
+		if dead && t.walks == 0 {
+			continue
+		}
+		t.fields = append(t.fields, f)
+		switch {
+		case dead || t.index == nil:
+		case hashes == nil:
+			t.enter(hash(f.key), len(t.fields)-1)
+		default:
+			t.enter(hashes[i], len(t.fields)-1)
+		}
 	}
 	if t.walks == 0 {
 		t.dead = 0
 	}
-	t.fields = into
-	if room > smallTable {
-		t.reindex()
-	}
 }
 
 func (t *Table) kill(i int) {
-	f := &t.fields[i]
-	if f.key.isInt() {
+	if t.fields[i].key.isInt() {
 		t.numbers--
 	}
 	if t.index != nil {
-		t.index.remove(f.key)
+		t.strike(i)
 	}
-	f.value = Value{}
+	t.fields[i] = field{}
 	t.dead++
 }
 
-func (t *Table) reindex() {
-	t.index = &index{}
-	for i, f := range t.fields {
-		if !f.value.IsNil() {
-			t.index.put(f.key, i)
-		}
-	}
-}
-
-func (x *index) find(key Value) int {
-	i, ok := int32(0), false
-	switch key.Kind() {
-	case StringKind:
-		i, ok = x.strings[key.str()]
-	case IntKind:
-		i, ok = x.integers[key.n]
-	case BoolKind:
-		i = x.booleans[key.n] - 1
-		ok = i >= 0
-	}
-	if !ok {
-		return -1
-	}
-	return int(i)
-}
-
-func (x *index) put(key Value, i int) {
-	switch key.Kind() {
-	case StringKind:
-		if x.strings == nil {
-			x.strings = map[string]int32{}
-		}
-		x.strings[key.str()] = int32(i)
-	case IntKind:
-		if x.integers == nil {
-			x.integers = map[int64]int32{}
-		}
-		x.integers[key.n] = int32(i)
-	case BoolKind:
-		x.booleans[key.n] = int32(i) + 1
-	}
-}
-
-func (x *index) remove(key Value) {
-	switch key.Kind() {
-	case StringKind:
-		delete(x.strings, key.str())
-	case IntKind:
-		delete(x.integers, key.n)
-	case BoolKind:
-		x.booleans[key.n] = 0
-	}
-}
-
+// newTable makes a table with room for so many values in sequence and so many others.
 func (c *Call) newTable(items, fields int, at position) *Table {
-	cost := int64(tableBytes) + int64(items)*itemBytes + int64(fields)*fieldBytes
-	if fields > smallTable {
-		cost += int64(fields) * indexBytes
-	}
-	c.allocate(cost, at)
+	c.allocate(tableBytes, at)
 	t := &Table{loaded: c.loading}
 	if items > 0 {
+		c.allocate(int64(items)*itemBytes, at)
 		t.list = make([]Value, 0, items)
 	}
 	if fields > 0 {
-		t.fields = make([]field, 0, fields)
-	}
-	if fields > smallTable {
-		t.index = &index{}
+		c.grow(t, fields, at)
 	}
 	return t
 }
@@ -321,7 +265,13 @@ func (c *Call) checkKey(key Value, at position) {
 		fail(at, "nil can't be a key")
 	case TableKind, FunctionKind:
 		fail(at, "a %s can't be a key: use strings, numbers or booleans", key.Kind())
-	case StringKind:
+	}
+	c.workOnKey(key, at)
+}
+
+// workOnKey charges for hashing a key, or comparing it.
+func (c *Call) workOnKey(key Value, at position) {
+	if key.isString() {
 		c.work(key.size(), at)
 	}
 }

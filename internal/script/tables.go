@@ -76,7 +76,7 @@ func tableConcat(c *Call, args []Value) Value {
 	if first < 1 || last > int64(len(t.list)) {
 		fail(c.at, "table.concat wants places from 1 to %d, not %d to %d", len(t.list), first, last)
 	}
-	c.work(int(last-first+1)*itemBytes, c.at)
+	c.spend(last-first+1, c.at)
 	return c.join(t.list[first-1:last], separator, "table.concat", c.at)
 }
 
@@ -86,7 +86,7 @@ func tableSort(c *Call, args []Value) Value {
 	at, t := c.at, c.table("table.sort", args, 0)
 	c.writable(t, at)
 	less := func(a, b Value) bool {
-		c.spend(1, at)
+		c.spend(compareSteps, at)
 		return c.less(a, b, at)
 	}
 	if len(args) == 2 && !args[1].IsNil() {
@@ -99,13 +99,14 @@ func tableSort(c *Call, args []Value) Value {
 		}
 		pair := make([]Value, 2)
 		less = func(a, b Value) bool {
-			c.spend(1, at)
+			c.spend(compareSteps, at)
 			pair[0], pair[1] = a, b
 			return c.invoke(fn, pair, at).Truthy()
 		}
 	}
 	n := len(t.list)
-	c.allocate(2*int64(n)*itemBytes, at)
+	c.allocate(int64(n)*itemBytes, at)
+	c.allocate(int64(n)*itemBytes, at)
 	from, to := make([]Value, n), make([]Value, n)
 	for i, v := range t.list {
 		if v.IsNil() {

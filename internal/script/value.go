@@ -141,6 +141,14 @@ func (v Value) AsString() (string, bool) {
 	return v.str(), true
 }
 
+// AsBytes is v's bytes, if v is a string. They are shared: nobody may write to them.
+func (v Value) AsBytes() ([]byte, bool) {
+	if !v.isString() {
+		return nil, false
+	}
+	return unsafe.Slice((*byte)(v.p), v.size()), true
+}
+
 // AsTable is the table that v is, if it is one.
 func (v Value) AsTable() (*Table, bool) {
 	if v.n>>kindShift == int64(TableKind) && v.Kind() == TableKind {

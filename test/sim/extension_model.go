@@ -76,6 +76,9 @@ func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
 		if e.standing(name) != (extension.Standing{}) {
 			e.remove(e.keys[stateKey(name)])
 		}
+		if !registered {
+			e.write(manager+name+"/language", []byte(language), 0)
+		}
 	case !registered:
 		return nil
 	case rest == "ack":

@@ -60,8 +60,10 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 	}
 	e.keys[string(r.Key)] = kv
 	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
-	if owner := ownerOf(r.Key); registers(r.Key) && e.keys[string(owner)] == nil {
-		e.put(&pb.PutRequest{Key: owner, Value: []byte("anonymous")})
+	for _, n := range notesOf(r.Key) {
+		if e.keys[string(n.Key)] == nil {
+			e.put(n)
+		}
 	}
 	resp := &pb.PutResponse{}
 	if r.PrevKv {
@@ -98,8 +100,10 @@ func (e *evaluation) delete(r *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
 		e.remove(kv)
 	}
 	for _, kv := range kvs {
-		if owner := e.keys[string(ownerOf(kv.Key))]; registers(kv.Key) && owner != nil {
-			e.remove(owner)
+		for _, n := range slices.Backward(notesOf(kv.Key)) {
+			if note := e.keys[string(n.Key)]; note != nil {
+				e.remove(note)
+			}
 		}
 	}
 	resp := &pb.DeleteRangeResponse{Deleted: int64(len(kvs))}

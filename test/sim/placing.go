@@ -2,11 +2,13 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
@@ -59,11 +61,18 @@ func (l *life) moveLoop() {
 	}
 }
 
-// registers says whether a key is an extension's source. Putting it also notes its
-// owner, deleting it removes that.
-func registers(key []byte) bool {
-	name, ok := strings.CutPrefix(string(key), manager)
-	return ok && !strings.Contains(name, "/")
-}
+// language is the version that all servers register extensions for.
+var language = strconv.Itoa(extension.Language)
 
-func ownerOf(key []byte) []byte { return append(append([]byte(nil), key...), "/owner"...) }
+// notesOf are the keys that putting an extension's source also puts, if they aren't
+// there, and that deleting it deletes; none for any other key.
+func notesOf(key []byte) []*pb.PutRequest {
+	name, ok := strings.CutPrefix(string(key), manager)
+	if !ok || strings.Contains(name, "/") {
+		return nil
+	}
+	return []*pb.PutRequest{
+		{Key: []byte(manager + name + "/owner"), Value: []byte("anonymous")},
+		{Key: []byte(manager + name + "/language"), Value: []byte(language)},
+	}
+}

@@ -1,0 +1,69 @@
+package script
+
+// What things cost beside the step of each node. A step is some nanoseconds: the prices
+// are such that nothing takes many times as long for its steps as anything else, and
+// that nothing allocates much more than it is charged for. `make cost-model` measures
+// both, and DESIGN.md has the result.
+
+// Bytes, by the capacity that is allocated, which grows by our own rules and not by
+// those of Go's append.
+const (
+	tableBytes   = 96
+	itemBytes    = 16
+	fieldBytes   = 32
+	frameBytes   = 64
+	slotBytes    = 16
+	closureBytes = 64
+	upvalueBytes = 24
+	cellBytes    = 32
+	stringBytes  = 16 // on top of a new string's length
+)
+
+// Steps.
+const (
+	// allocSteps is for a new object, whatever its size.
+	allocSteps = 3
+	// numberSteps is for writing a number in decimal, directiveSteps for a directive of a
+	// format, findSteps for each place at which a search stops, compareSteps for each
+	// comparison of a sort.
+	numberSteps    = 3
+	directiveSteps = 4
+	findSteps      = 4
+	compareSteps   = 2
+	// allocShift, workShift and scanShift say how many bytes there are to a step: of
+	// memory that is allocated and filled, of strings that are compared, hashed or
+	// copied, and of strings that are looked at byte by byte.
+	allocShift = 5
+	workShift  = 6
+	scanShift  = 3
+)
+
+// spend takes steps.
+func (c *Call) spend(steps int64, at position) {
+	if c.steps -= steps; c.steps < 0 {
+		c.outOfSteps(at)
+	}
+}
+
+// allocate takes bytes for an object, and the steps that it takes to make and fill it.
+func (c *Call) allocate(bytes int64, at position) {
+	if c.bytes -= bytes; c.bytes < 0 {
+		c.bytes = 0
+		c.overLimit(at, "more than %d bytes of memory", c.limits.Bytes)
+	}
+	c.spend(allocSteps+bytes>>allocShift, at)
+}
+
+// work takes the steps of comparing, hashing or copying so many bytes.
+func (c *Call) work(bytes int, at position) {
+	if bytes >= 1<<workShift {
+		c.spend(int64(bytes)>>workShift, at)
+	}
+}
+
+// scan takes the steps of going through a string byte by byte.
+func (c *Call) scan(bytes int, at position) {
+	if bytes >= 1<<scanShift {
+		c.spend(int64(bytes)>>scanShift, at)
+	}
+}
