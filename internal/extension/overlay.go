@@ -29,16 +29,19 @@ type Write struct {
 
 // overlay is a state with the writes of a call on top, of each key the last.
 type overlay struct {
-	base    State
-	rev     int64 // at which the writes will take effect
-	writes  []*pending
-	byKey   map[string]*pending
-	written int // bytes
+	base     State
+	rev      int64 // at which the writes will take effect
+	writes   []*pending
+	byKey    map[string]*pending
+	written  int        // bytes
+	keyBytes int        // of all that are in writes
+	ordered  []*pending // the writes that were there at the last scan, by key
 }
 
 type pending struct {
 	Write
-	kv kvwire.KeyValue // as the call reads it back; none if deleted
+	stored kvwire.KeyValue // as it was before the call
+	kv     kvwire.KeyValue // as the call reads it back; none if deleted
 }
 
 func (o *overlay) get(key []byte) kvwire.KeyValue {
@@ -49,15 +52,15 @@ func (o *overlay) get(key []byte) kvwire.KeyValue {
 }
 
 func (o *overlay) put(key, value []byte, lease int64) {
+	w := o.pending(key)
 	fields := kvwire.Fields{CreateRevision: o.rev, ModRevision: o.rev, Version: 1, Lease: lease}
 	// The key is written once at this revision, whatever the call does to it on
 	// the way there.
-	if old := o.base.Get(key); old.Exists() {
-		fields.CreateRevision, fields.Version = old.CreateRevision(), old.Version()+1
+	if w.stored.Exists() {
+		fields.CreateRevision, fields.Version = w.stored.CreateRevision(), w.stored.Version()+1
 	}
-	w := o.pending(key)
-	w.Write = Write{Key: key, Value: value, Lease: lease}
 	w.kv = kvwire.Make(key, value, fields)
+	w.Write = Write{Key: w.kv.Key(), Value: w.kv.Value(), Lease: lease}
 }
 
 func (o *overlay) delete(key []byte) {
@@ -73,35 +76,82 @@ func (o *overlay) pending(key []byte) *pending {
 	if o.byKey == nil {
 		o.byKey = map[string]*pending{}
 	}
-	w := &pending{}
+	w := &pending{stored: o.base.Get(key)}
 	o.byKey[string(key)] = w
 	o.writes = append(o.writes, w)
+	o.keyBytes += len(key)
 	return w
 }
 
-// scan is base's Range with the writes on top.
-func (o *overlay) scan(key, end []byte, limit int) []kvwire.KeyValue {
-	if len(o.writes) == 0 {
-		return o.base.Range(key, end, limit)
+// order brings the writes since the last scan among the ordered ones.
+func (o *overlay) order() {
+	n := len(o.ordered)
+	if n == len(o.writes) {
+		return
 	}
-	list := slices.Clone(o.base.Range(key, end, limit+len(o.writes)))
-	list = slices.DeleteFunc(list, func(kv kvwire.KeyValue) bool { return o.byKey[string(kv.Key())] != nil })
-	for _, w := range o.writes {
-		if w.kv.Exists() && bytes.Compare(w.Key, key) >= 0 && bytes.Compare(w.Key, end) < 0 {
-			list = append(list, w.kv)
+	recent := slices.Clone(o.writes[n:])
+	slices.SortFunc(recent, func(a, b *pending) int { return bytes.Compare(a.Key, b.Key) })
+	merged := make([]*pending, 0, len(o.writes))
+	for _, w := range o.ordered {
+		for len(recent) > 0 && bytes.Compare(recent[0].Key, w.Key) < 0 {
+			merged, recent = append(merged, recent[0]), recent[1:]
 		}
+		merged = append(merged, w)
 	}
-	slices.SortFunc(list, func(a, b kvwire.KeyValue) int { return bytes.Compare(a.Key(), b.Key()) })
-	return list[:min(limit, len(list))]
+	o.ordered = append(merged, recent...)
 }
 
-func (o *overlay) count(key, end []byte) int {
-	n := o.base.Count(key, end)
-	for _, w := range o.writes {
-		if bytes.Compare(w.Key, key) < 0 || bytes.Compare(w.Key, end) >= 0 {
-			continue
+// within returns the writes in [key, end). They must be in order.
+func (o *overlay) within(key, end []byte) []*pending {
+	place := func(key []byte) int {
+		i, _ := slices.BinarySearchFunc(o.ordered, key, func(w *pending, key []byte) int { return bytes.Compare(w.Key, key) })
+		return i
+	}
+	return o.ordered[place(key):place(end)]
+}
+
+// scan is base's Range with the writes in it on top.
+func (o *overlay) scan(key, end []byte, limit int, written []*pending) []kvwire.KeyValue {
+	if len(written) == 0 {
+		return o.base.Range(key, end, limit)
+	}
+	var list []kvwire.KeyValue
+	for chunk := limit; ; chunk *= 2 {
+		stored := o.base.Range(key, end, chunk)
+		for _, kv := range stored {
+			for len(written) > 0 && bytes.Compare(written[0].Key, kv.Key()) < 0 {
+				list, written = appendLive(list, written[0]), written[1:]
+			}
+			if len(written) > 0 && bytes.Equal(written[0].Key, kv.Key()) {
+				list, written = appendLive(list, written[0]), written[1:]
+			} else {
+				list = append(list, kv)
+			}
 		}
-		if o.base.Get(w.Key).Exists() {
+		if len(stored) < chunk {
+			for _, w := range written {
+				list = appendLive(list, w)
+			}
+			return list[:min(limit, len(list))]
+		}
+		if len(list) >= limit {
+			return list[:limit]
+		}
+		key = append(bytes.Clone(stored[chunk-1].Key()), 0)
+	}
+}
+
+func appendLive(list []kvwire.KeyValue, w *pending) []kvwire.KeyValue {
+	if w.kv.Exists() {
+		list = append(list, w.kv)
+	}
+	return list
+}
+
+func (o *overlay) count(key, end []byte, written []*pending) int {
+	n := o.base.Count(key, end)
+	for _, w := range written {
+		if w.stored.Exists() {
 			n--
 		}
 		if w.kv.Exists() {
@@ -116,7 +166,7 @@ func (o *overlay) count(key, end []byte) int {
 func (o *overlay) result() []Write {
 	var list []Write
 	for _, w := range o.writes {
-		if w.Delete && !o.base.Get(w.Key).Exists() {
+		if w.Delete && !w.stored.Exists() {
 			continue
 		}
 		list = append(list, w.Write)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/script"
@@ -42,9 +41,15 @@ func do(f func(*call, arguments) (script.Value, error)) func(*script.Call, []scr
 	}
 }
 
-// Steps that an operation on a key costs, beside the step of the call itself: it
-// takes about as long.
-const operationSteps = 10
+// Prices in steps, beside those of the call and its arguments; see package script.
+const (
+	operationSteps = 10 // an operation on a key
+	rangeSteps     = 20 // finding where a range begins
+	scanSteps      = 8  // each key that the call has written itself, in a range
+	countSteps     = 1  // each of them in a count
+	sortSteps      = 2  // each comparison of such keys
+	scopeShift     = 2  // so many patterns of the scope to a step
+)
 
 func exceeded(format string, limit int) error {
 	return &script.Error{Reason: fmt.Sprintf(format, limit), Limit: true}
@@ -59,30 +64,32 @@ func (c *call) operations(a arguments, n int) error {
 }
 
 // name reads argument i as a key of the scope.
-func (c *call) name(a arguments, i int) (string, error) {
-	key, ok := a.list[i].AsString()
+//
+// It is the script's own memory, which may be a part of something large.
+func (c *call) name(a arguments, i int) ([]byte, error) {
+	key, ok := a.list[i].AsBytes()
 	switch {
 	case !ok:
-		return "", fmt.Errorf("argument %d must be a key, is a %s", i+1, a.list[i].Kind())
-	case key == "":
-		return "", fmt.Errorf("argument %d is an empty key", i+1)
+		return nil, fmt.Errorf("argument %d must be a key, is a %s", i+1, a.list[i].Kind())
+	case len(key) == 0:
+		return nil, fmt.Errorf("argument %d is an empty key", i+1)
 	}
-	if !c.e.inScope(key) {
-		return "", fmt.Errorf("%q is outside the extension's scope", key[:min(len(key), maxPattern)])
+	if err := a.Charge(int64(len(key)/64+len(c.e.Scope)>>scopeShift), 0); err != nil {
+		return nil, err
 	}
-	return key, a.work(len(key))
+	if text, _ := a.list[i].AsString(); !c.e.inScope(text) {
+		return nil, fmt.Errorf("%q is outside the extension's scope", text[:min(len(text), maxPattern)])
+	}
+	return key, nil
 }
 
 // work charges for looking at so many bytes, at what built-in functions charge.
 func (a arguments) work(bytes int) error { return a.Charge(int64(bytes/64), 0) }
 
-// text reads argument i as a value.
+// text reads argument i as a value, which may be the script's own memory.
 func (a arguments) text(i int) ([]byte, error) {
-	if s, ok := a.list[i].AsString(); ok {
-		if err := a.work(len(s)); err != nil {
-			return nil, err
-		}
-		return []byte(s), nil
+	if b, ok := a.list[i].AsBytes(); ok {
+		return b, a.work(len(b))
 	}
 	if n, ok := a.list[i].AsInt(); ok {
 		return strconv.AppendInt(nil, n, 10), nil
@@ -111,7 +118,7 @@ func (c *call) lookup(a arguments) (kvwire.KeyValue, error) {
 	if err := c.operations(a, 1); err != nil {
 		return kvwire.KeyValue{}, err
 	}
-	return c.keys.get([]byte(key)), nil
+	return c.keys.get(key), nil
 }
 
 func (c *call) get(a arguments) (script.Value, error) {
@@ -132,46 +139,40 @@ func (c *call) stat(a arguments) (script.Value, error) {
 
 // stat is a key-value as a table.
 func (a arguments) stat(kv kvwire.KeyValue) (script.Value, error) {
-	t, err := a.NewTable(0, 6)
-	if err != nil {
-		return script.Nil(), err
-	}
-	for _, f := range [...]script.Field{
-		{Name: "key", Value: text(kv.Key())},
-		{Name: "value", Value: text(kv.Value())},
-		{Name: "version", Value: script.Int(kv.Version())},
-		{Name: "create_revision", Value: script.Int(kv.CreateRevision())},
-		{Name: "mod_revision", Value: script.Int(kv.ModRevision())},
-		{Name: "lease", Value: script.Int(kv.Lease())},
-	} {
-		if err := t.Set(a.Call, script.String(f.Name), f.Value); err != nil {
-			return script.Nil(), err
-		}
-	}
-	return t.Value(), nil
+	return a.NewRecord(
+		script.Field{Name: "key", Value: text(kv.Key())},
+		script.Field{Name: "value", Value: text(kv.Value())},
+		script.Field{Name: "version", Value: script.Int(kv.Version())},
+		script.Field{Name: "create_revision", Value: script.Int(kv.CreateRevision())},
+		script.Field{Name: "mod_revision", Value: script.Int(kv.ModRevision())},
+		script.Field{Name: "lease", Value: script.Int(kv.Lease())},
+	)
 }
 
 // writeBytes is what a write costs beside its key and value.
 const writeBytes = 512
 
 // write puts a key after everything has been charged.
-func (c *call) write(a arguments, key string, value []byte, lease int64) error {
+func (c *call) write(a arguments, key, value []byte, lease int64) error {
 	if lease != 0 && !c.keys.base.HasLease(lease) {
 		return fmt.Errorf("lease %x does not exist", lease)
 	}
-	if err := c.writing(a, key, len(key)+len(value)); err != nil {
+	if err := c.writing(a, key, len(value)); err != nil {
 		return err
 	}
-	c.keys.put([]byte(key), value, lease)
+	c.keys.put(key, value, lease)
 	return nil
 }
 
-// writing charges a write of a key.
-func (c *call) writing(a arguments, key string, bytes int) error {
-	if l := c.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[key] == nil {
+// writing charges a write of a key. The overlay has the key twice.
+func (c *call) writing(a arguments, key []byte, value int) error {
+	if l := c.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[string(key)] == nil {
 		return exceeded("more than %d keys written", l)
 	}
-	return c.sending(a, bytes)
+	if err := a.Charge(0, int64(len(key))); err != nil {
+		return err
+	}
+	return c.sending(a, len(key)+value)
 }
 
 // sending charges what a write or a notice takes.
@@ -218,7 +219,7 @@ func (c *call) store(a arguments, lease int64, allowed func(old kvwire.KeyValue)
 	if err := c.operations(a, 1); err != nil {
 		return false, err
 	}
-	if !allowed(c.keys.get([]byte(key))) {
+	if !allowed(c.keys.get(key)) {
 		return false, nil
 	}
 	return true, c.write(a, key, value, lease)
@@ -238,7 +239,7 @@ func (c *call) cas(a arguments) (script.Value, error) {
 	if err := c.operations(a, 1); err != nil {
 		return script.Nil(), err
 	}
-	old := c.keys.get([]byte(key))
+	old := c.keys.get(key)
 	if a.list[1].IsNil() || !old.Exists() {
 		if old.Exists() || !a.list[1].IsNil() {
 			return script.Bool(false), nil
@@ -257,120 +258,11 @@ func (c *call) delete(a arguments) (script.Value, error) {
 	if err != nil || !kv.Exists() {
 		return script.Bool(false), err
 	}
-	if err := c.writing(a, string(kv.Key()), len(kv.Key())); err != nil {
+	if err := c.writing(a, kv.Key(), 0); err != nil {
 		return script.Nil(), err
 	}
 	c.keys.delete(kv.Key())
 	return script.Bool(true), nil
-}
-
-// below reads argument 0 as a prefix and returns its bounds.
-func (c *call) below(a arguments) (prefix string, end []byte, err error) {
-	if prefix, err = c.name(a, 0); err != nil {
-		return "", nil, err
-	}
-	end = []byte(prefix)
-	for i := len(end) - 1; i >= 0; i-- {
-		if end[i] < 0xff {
-			end[i]++
-			break
-		}
-		end = end[:i]
-	}
-	if !c.e.prefixInScope(prefix) {
-		return "", nil, fmt.Errorf("not all keys that begin with %q are in the extension's scope", prefix)
-	}
-	// What the call has written itself is looked through each time.
-	return prefix, end, a.Charge(int64(len(c.keys.writes))*scanSteps, 0)
-}
-
-// scanSteps is what each key that a call has written costs it in a scan.
-const scanSteps = 3
-
-// prefixInScope tells whether every key that begins so is in the scope.
-func (e *Extension) prefixInScope(prefix string) bool {
-	for _, p := range e.Scope {
-		if p.IsPrefix() && strings.HasPrefix(prefix, string(p)) {
-			return true
-		}
-	}
-	return false
-}
-
-// fetch reads up to the limit in argument 1 of the keys below a prefix.
-func (c *call) fetch(a arguments) ([]kvwire.KeyValue, string, error) {
-	prefix, end, err := c.below(a)
-	if err != nil {
-		return nil, "", err
-	}
-	left := int64(c.limits.Operations - c.used)
-	limit, err := a.number(1, left+1)
-	if err != nil {
-		return nil, "", err
-	}
-	if limit == 0 { // none, as in etcd
-		limit = left + 1
-	}
-	// One more than may be returned, to see that there are too many.
-	kvs := c.keys.scan([]byte(prefix), end, int(min(limit, left+1)))
-	return kvs, prefix, c.operations(a, max(1, len(kvs)))
-}
-
-// scan returns the keys below a prefix, in order (Table 2, subObjects).
-func (c *call) scan(a arguments) (script.Value, error) {
-	kvs, _, err := c.fetch(a)
-	if err != nil {
-		return script.Nil(), err
-	}
-	t, err := a.NewTable(len(kvs), 0)
-	if err != nil {
-		return script.Nil(), err
-	}
-	for _, kv := range kvs {
-		v, err := a.stat(kv)
-		if err != nil {
-			return script.Nil(), err
-		}
-		if err := t.Append(a.Call, v); err != nil {
-			return script.Nil(), err
-		}
-	}
-	return t.Value(), nil
-}
-
-// children returns the names one level below a prefix, each once.
-func (c *call) children(a arguments) (script.Value, error) {
-	kvs, prefix, err := c.fetch(a)
-	if err != nil {
-		return script.Nil(), err
-	}
-	t, err := a.NewTable(len(kvs), 0)
-	if err != nil {
-		return script.Nil(), err
-	}
-	var last []byte
-	for i, kv := range kvs {
-		name, _, _ := bytes.Cut(kv.Key()[len(prefix):], []byte("/"))
-		if i > 0 && bytes.Equal(name, last) {
-			continue
-		}
-		if err := t.Append(a.Call, text(name)); err != nil {
-			return script.Nil(), err
-		}
-		last = name
-	}
-	return t.Value(), nil
-}
-
-func (c *call) count(a arguments) (script.Value, error) {
-	prefix, end, err := c.below(a)
-	if err != nil {
-		return script.Nil(), err
-	}
-	if err := c.operations(a, 1); err != nil {
-		return script.Nil(), err
-	}
-	return script.Int(int64(c.keys.count([]byte(prefix), end))), nil
 }
 
 // waitForKey makes the client wait for a key's creation (Table 2, block). The
@@ -383,7 +275,7 @@ func (c *call) waitForKey(a arguments) (script.Value, error) {
 	if err != nil {
 		return script.Nil(), err
 	}
-	c.waitFor = []byte(key)
+	c.waitFor = bytes.Clone(key)
 	return script.Nil(), nil
 }
 
@@ -402,7 +294,7 @@ func (c *call) notify(a arguments) (script.Value, error) {
 	if err := c.sending(a, len(key)+len(value)); err != nil {
 		return script.Nil(), err
 	}
-	c.notices = append(c.notices, Notice{[]byte(key), value})
+	c.notices = append(c.notices, Notice{bytes.Clone(key), bytes.Clone(value)})
 	return script.Nil(), nil
 }
 
