@@ -9,7 +9,7 @@ ROUNDS      ?= 10
 SEED        ?= 1
 LOAD        ?= 1m
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/compose/bench/... ./test/compose/osc/... ./test/compose/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/compose/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -37,6 +37,11 @@ test-race:
 .PHONY: stress
 stress:
 	$(GO) test -race -v -count=1 -timeout 0 -run '^TestStress' $$(grep -rl '"stress", ' internal --include='*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -stress=$(DURATION)
+
+## cost-model: the time and the memory of a step of the extension language, by construct (ARGS="-search 1h" looks for worse ones)
+.PHONY: cost-model
+cost-model:
+	$(GO) run ./test/costs $(ARGS)
 
 ## lint: gofmt, go vet, staticcheck
 .PHONY: lint

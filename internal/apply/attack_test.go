@@ -62,7 +62,7 @@ var loops = []attack{
 	body("reads for ever", `while true do get("/x/a") end`, "more than 2000 operations"),
 	body("writes of one key for ever", `while true do put("/x/a", "1") end`, "more than 2000 operations"),
 	body("counting for ever", `while true do count("/x/") end`, "more than 2000 operations"),
-	body("scanning for ever", `while true do range("/x/") end`, "more than 2000 operations"),
+	body("scanning for ever", `while true do range("/x/") end`, "more than"),
 	body("asking for the revision for ever", `while true do revision() client() end`, "more than 100000 steps"),
 	body("recursion", `local function f(n) return f(n + 1) + 1 end return f(1)`, "nested more than 64"),
 	body("mutual recursion through a table", `local t = {} t.a = function() return t.b() end t.b = function() return t.a() end return t.a()`, "nested more than 64"),
@@ -74,7 +74,7 @@ var loops = []attack{
 }
 
 var memory = []attack{
-	body("doubling", `local s = "x" while true do s = s .. s end`, "bytes of memory"),
+	body("doubling", `local s = "x" while true do s = s .. s end`, "more than"),
 	body("rep", `return ("x"):rep(1000000000)`, "bytes of memory"),
 	body("tables", `local t = {} while true do t = { t } end`, "more than"),
 	body("a huge list", `local t, i = {}, 0 while true do i = i + 1 t[i] = i end`, "more than"),
@@ -87,7 +87,7 @@ var memory = []attack{
 	body("one value of a megabyte, never written", megabyte+`create("/x/a", "1") while true do create("/x/a", s) end`, "more than 100000 steps"),
 	body("one value of a megabyte, compared", megabyte+`create("/x/a", "1") while true do cas("/x/a", s, s) end`, "more than 100000 steps"),
 	body("a prefix of a megabyte", megabyte+`while true do count("/x/" .. s) end`, "more than"),
-	{name: "memory while the file is loaded", sources: one(`local function f() local s = "x" while true do s = s .. s end end return { scope = { f() } }`), refused: "bytes of memory"},
+	{name: "memory while the file is loaded", sources: one(`local function f() local s = "x" while true do s = s .. s end end return { scope = { f() } }`), refused: "more than"},
 }
 
 var reach = []attack{

@@ -116,7 +116,7 @@ func (o *overlay) scan(key, end []byte, limit int, written []*pending) []kvwire.
 		return o.base.Range(key, end, limit)
 	}
 	var list []kvwire.KeyValue
-	for chunk := limit; ; chunk *= 2 {
+	for chunk := limit; ; chunk = min(2*chunk, limit-len(list)+len(written)) {
 		stored := o.base.Range(key, end, chunk)
 		for _, kv := range stored {
 			for len(written) > 0 && bytes.Compare(written[0].Key, kv.Key()) < 0 {

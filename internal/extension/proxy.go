@@ -43,7 +43,8 @@ func do(f func(*call, arguments) (script.Value, error)) func(*script.Call, []scr
 
 // Prices in steps, beside those of the call and its arguments; see package script.
 const (
-	operationSteps = 10 // an operation on a key
+	operationSteps = 12 // an operation on a key
+	writeSteps     = 16 // a write or a notice
 	rangeSteps     = 20 // finding where a range begins
 	scanSteps      = 8  // each key that the call has written itself, in a range
 	countSteps     = 1  // each of them in a count
@@ -169,19 +170,19 @@ func (c *call) writing(a arguments, key []byte, value int) error {
 	if l := c.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[string(key)] == nil {
 		return exceeded("more than %d keys written", l)
 	}
-	if err := a.Charge(0, int64(len(key))); err != nil {
-		return err
-	}
-	return c.sending(a, len(key)+value)
+	return c.sending(a, len(key)+value, len(key))
 }
 
-// sending charges what a write or a notice takes.
-func (c *call) sending(a arguments, bytes int) error {
+// sending charges what a write or a notice takes, and what is kept of it twice.
+func (c *call) sending(a arguments, bytes, twice int) error {
 	if l := c.limits.WriteBytes; c.keys.written+bytes > l {
 		return exceeded("more than %d bytes written", l)
 	}
 	c.keys.written += bytes
-	return a.Charge(0, int64(bytes)+writeBytes)
+	if err := a.Charge(writeSteps, writeBytes); err != nil {
+		return err
+	}
+	return a.Allocate(int64(bytes + twice))
 }
 
 func (c *call) put(a arguments) (script.Value, error) {
@@ -291,7 +292,7 @@ func (c *call) notify(a arguments) (script.Value, error) {
 	if err := c.operations(a, 1); err != nil {
 		return script.Nil(), err
 	}
-	if err := c.sending(a, len(key)+len(value)); err != nil {
+	if err := c.sending(a, len(key)+len(value), 0); err != nil {
 		return script.Nil(), err
 	}
 	c.notices = append(c.notices, Notice{bytes.Clone(key), bytes.Clone(value)})

@@ -52,14 +52,17 @@ func behind(prefix []byte) []byte {
 // them.
 func (c *call) ordering(a arguments, prefix int) error {
 	recent, all := len(c.keys.writes)-len(c.keys.ordered), len(c.keys.writes)
-	memory := prefix
+	memory := prefix + spanBytes
 	steps := rangeSteps + bits.Len(uint(all))*(sortSteps+prefix/32)
 	if recent > 0 {
 		depth := bits.Len(uint(recent))
 		memory += (recent + all) * pointerBytes
 		steps += recent*depth*sortSteps + all + c.keys.keyBytes/64*(depth+1)
 	}
-	return a.Charge(int64(steps), int64(memory))
+	if err := a.Charge(int64(steps), 0); err != nil {
+		return err
+	}
+	return a.Allocate(int64(memory))
 }
 
 // prefixInScope tells whether every key that begins so is in the scope.
@@ -72,8 +75,8 @@ func (e *Extension) prefixInScope(prefix string) bool {
 	return false
 }
 
-// What the lists inside take.
-const pointerBytes, kvBytes = 8, 16
+// What finding a range takes, and the lists inside.
+const spanBytes, pointerBytes, kvBytes = 64, 8, 16
 
 // fetch reads up to the limit in argument 1 of the keys below a prefix.
 func (c *call) fetch(a arguments) (kvs []kvwire.KeyValue, prefix int, err error) {
@@ -81,7 +84,7 @@ func (c *call) fetch(a arguments) (kvs []kvwire.KeyValue, prefix int, err error)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := a.Charge(0, int64(len(s.written))*4*kvBytes); err != nil {
+	if err := a.Allocate(int64(len(s.written)) * 4 * kvBytes); err != nil {
 		return nil, 0, err
 	}
 	left := int64(c.limits.Operations - c.used)
@@ -97,7 +100,7 @@ func (c *call) fetch(a arguments) (kvs []kvwire.KeyValue, prefix int, err error)
 	if err := c.operations(a, max(1, len(kvs))); err != nil {
 		return nil, 0, err
 	}
-	return kvs, len(s.key), a.Charge(0, int64(len(kvs))*kvBytes)
+	return kvs, len(s.key), a.Allocate(int64(len(kvs)) * kvBytes)
 }
 
 // scan returns the keys below a prefix, in order (Table 2, subObjects).

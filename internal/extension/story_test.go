@@ -31,7 +31,8 @@ import (
 //	rules      the placement rules, after all registrations and removals so far
 //	state      the keys that there are: KEY VALUE [LEASE]
 //	handle     run the body below as the handler of op=OP (or of event=EVENT) for
-//	           key=K, with value=, client=, lease= and limits (steps=, keys=, …)
+//	           key=K, with value=, client=, lease= and limits (steps=, keys=, …);
+//	           with usage, also what it took
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &story{t: t, keys: &model{}}
@@ -231,10 +232,21 @@ func (s *story) handle(d *datadriven.TestData) string {
 		if t != Created {
 			ev.Prev = s.keys.Get([]byte(key))
 		}
-		return formatOutcome(e.Event(s.keys, &l, 9, ev))
+		return s.outcome(d)(e.Event(s.keys, &l, 9, ev))
 	}
 	o, _ := opNamed(op)
-	return formatOutcome(e.Operation(s.keys, &l, 9, &Request{Op: o, Key: []byte(key), Value: []byte(value), Client: client, Lease: lease, StartRevision: 3}))
+	return s.outcome(d)(e.Operation(s.keys, &l, 9, &Request{Op: o, Key: []byte(key), Value: []byte(value), Client: client, Lease: lease, StartRevision: 3}))
+}
+
+// outcome formats what a call came to, and what it took if the command has usage.
+func (s *story) outcome(d *datadriven.TestData) func(*Outcome, error) string {
+	return func(out *Outcome, err error) string {
+		text := formatOutcome(out, err)
+		if d.HasArg("usage") {
+			text += fmt.Sprintf("%d steps, %d bytes, %d operations\n", out.Usage.Steps, out.Usage.Bytes, out.Operations)
+		}
+		return text
+	}
 }
 
 func formatOutcome(out *Outcome, err error) string {

@@ -74,11 +74,11 @@ var attacks = []struct{ name, source, want string }{
 	{"insert at the front", "local t = {} while true do table.insert(t, 1, 1) end", "more than"},
 	{"remove from the front", "local t = {} for i = 1, 10000 do t[i] = i end while true do table.remove(t, 1) table.insert(t, 1) end", "more than"},
 	{"closures", "local t, i = {}, 0 while true do i = i + 1 local x = i t[i] = function() x = x + 1 return x end end", "bytes of memory"},
-	{"chain of closures", "local f = function() end while true do local g = f f = function() return g() end end", "bytes of memory"},
+	{"chain of closures", "local f = function() end while true do local g = f f = function() return g() end end", "more than"},
 	{"deep table", "local t = {} while true do t = { t } end", "bytes of memory"},
 	{"wide constructor again and again", "while true do local t = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, a = 1, b = 2, c = 3 } end", "more than"},
 	{"numbers as strings", "local t, i = {}, 1000000000 while true do i = i + 1 t[#t + 1] = tostring(i) end", "more than"},
-	{"parts of a large string", "local s, t = ('x'):rep(500000), {} for i = 1, 100000 do t[i] = s:sub(i) end", "bytes of memory"},
+	{"parts of a large string", "local s, t = ('x'):rep(500000), {} for i = 1, 100000 do t[i] = s:sub(i) end", "more than"},
 	{"the host's tables", "while true do local t = range(1000) end", "bytes of memory"},
 	{"frames", "local function f(n) local a, b, c, d, e = n, n, n, n, n if n == 0 then return 0 end return f(n - 1) end for i = 1, 1000000 do f(60) end", "more than 200000 steps"},
 

@@ -136,7 +136,7 @@ func (k *compiler) index(e *indexExpr) evaluator {
 			if !v.isTable() {
 				notIndexable(v, key, what, at)
 			}
-			f.call.work(key.size(), at)
+			f.call.workOnKey(key, at)
 			t := v.table()
 			if i := t.find(key); i >= 0 {
 				return t.fields[i].value

@@ -11,7 +11,7 @@ const maxNeedle = 63
 // is found many at a time.
 func (c *Call) search(in, sub int) {
 	if sub > 1 {
-		in *= 4
+		in *= 12
 	}
 	c.work(in, c.at)
 }

@@ -9,16 +9,25 @@ func (c *Call) Host() any { return c.host }
 // Charge takes steps and bytes from what is left. A host function must call it
 // before it does the work, and return the error; the call ends even if it
 // doesn't.
-func (c *Call) Charge(steps, bytes int64) (err error) {
+func (c *Call) Charge(steps, bytes int64) error {
+	return c.charge(func() {
+		c.hold(max(bytes, 0), c.at)
+		c.spend(max(steps, 0), c.at)
+	})
+}
+
+// Allocate is [Call.Charge] for an object of so many bytes, at the language's own price.
+func (c *Call) Allocate(bytes int64) error {
+	return c.charge(func() { c.allocate(max(bytes, 0), c.at) })
+}
+
+func (c *Call) charge(take func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = recovered(r)
 		}
 	}()
-	c.spend(max(steps, 0), c.at)
-	if bytes > 0 {
-		c.allocate(bytes, c.at)
-	}
+	take()
 	return nil
 }
 

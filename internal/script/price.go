@@ -22,19 +22,20 @@ const (
 // Steps.
 const (
 	// allocSteps is for a new object, whatever its size.
-	allocSteps = 3
+	allocSteps = 2
 	// numberSteps is for writing a number in decimal, directiveSteps for a directive of a
 	// format, findSteps for each place at which a search stops, compareSteps for each
 	// comparison of a sort.
 	numberSteps    = 3
 	directiveSteps = 4
-	findSteps      = 4
+	findSteps      = 6
 	compareSteps   = 2
-	// allocShift, workShift and scanShift say how many bytes there are to a step: of
-	// memory that is allocated and filled, of strings that are compared, hashed or
-	// copied, and of strings that are looked at byte by byte.
-	allocShift = 5
-	workShift  = 6
+	// These say how many bytes there are to a step: of memory that is allocated and
+	// filled, of what is compared or moved, of keys that are hashed or compared to some
+	// others, and of strings that are looked at byte by byte.
+	allocShift = 4
+	workShift  = 7
+	keyShift   = 5
 	scanShift  = 3
 )
 
@@ -47,17 +48,29 @@ func (c *Call) spend(steps int64, at position) {
 
 // allocate takes bytes for an object, and the steps that it takes to make and fill it.
 func (c *Call) allocate(bytes int64, at position) {
+	c.hold(bytes, at)
+	c.spend(allocSteps+bytes>>allocShift, at)
+}
+
+// hold takes bytes alone.
+func (c *Call) hold(bytes int64, at position) {
 	if c.bytes -= bytes; c.bytes < 0 {
 		c.bytes = 0
 		c.overLimit(at, "more than %d bytes of memory", c.limits.Bytes)
 	}
-	c.spend(allocSteps+bytes>>allocShift, at)
 }
 
-// work takes the steps of comparing, hashing or copying so many bytes.
+// work takes the steps of comparing or moving so many bytes.
 func (c *Call) work(bytes int, at position) {
 	if bytes >= 1<<workShift {
 		c.spend(int64(bytes)>>workShift, at)
+	}
+}
+
+// workOnKey takes the steps of finding a key.
+func (c *Call) workOnKey(key Value, at position) {
+	if key.isString() && key.size() >= 1<<keyShift {
+		c.spend(int64(key.size())>>keyShift, at)
 	}
 }
 

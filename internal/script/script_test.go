@@ -152,6 +152,7 @@ func compileAndRun(source string, b script.Bounds, l script.Limits) outcome {
 //
 //	file    the input is a whole file; its `run` is called
 //	body    the input is the body of run, from line 1
+//	bodies  each line is the body of a run
 //	eval    each line is an expression
 //	refuse  each line is a file of its own; \n stands for a line's end
 //
@@ -197,6 +198,13 @@ func story(t *testing.T, d *datadriven.TestData) string {
 		o := compileAndRun("return { run = function()\n"+d.Input+"\nend }", script.Bounds{}, l)
 		o.err.Line = max(o.err.Line-1, 0)
 		show(o)
+	case "bodies":
+		for line := range strings.SplitSeq(d.Input, "\n") {
+			o := compileAndRun("return { run = function()\n"+line+"\nend }", script.Bounds{}, l)
+			o.err.Line = max(o.err.Line-1, 0)
+			fmt.Fprintf(&out, "%s\n  ", line)
+			show(o)
+		}
 	case "eval":
 		const before = "return { run = function() return "
 		for line := range strings.SplitSeq(d.Input, "\n") {

@@ -268,10 +268,3 @@ func (c *Call) checkKey(key Value, at position) {
 	}
 	c.workOnKey(key, at)
 }
-
-// workOnKey charges for hashing a key, or comparing it.
-func (c *Call) workOnKey(key Value, at position) {
-	if key.isString() {
-		c.work(key.size(), at)
-	}
-}
