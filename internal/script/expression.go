@@ -184,6 +184,7 @@ func (v *verifier) call(e *ast.FuncCallExpr) *callExpr {
 		if reason := g.fn.native.counts(len(n.args)); reason != "" {
 			fail(n.position, "%s", reason)
 		}
+		checkConstants(g.fn.native, n.args)
 	}
 	return n
 }

@@ -178,7 +178,7 @@ func (g *grower) literal(kind byte) string {
 		}
 		return `"` + b.String() + `"`
 	}
-	return g.pick(`""`, `"a"`, `"key"`, `"1"`, `"12"`, `"%d"`, `"a,b"`, `","`)
+	return g.pick(`""`, `"a"`, `"key"`, `"1"`, `"12"`, `"%"`, `"a,b"`, `","`)
 }
 
 func (g *grower) expression(kind byte, depth int) string {

@@ -40,13 +40,20 @@ func check(source []byte, b Bounds) {
 	lines := lineStarts(source)
 	// operators[i] counts those of the expression that bracket or block i is in.
 	operators := make([]int, 1, b.Nesting+1)
+	var open brackets
+	var before ast.Token
 	for t := newTokens(source); ; {
 		tok, at, err := t.next()
 		if err != nil {
 			fail(at, "%s", scanReason(err))
 		}
+		if tok.Type == '/' && before.Type == '/' {
+			fail(at, "there is no //: / rounds down already, and comments begin with --")
+		}
+		before = tok
 		switch tok.Type {
 		case parse.EOF:
+			open.end(at)
 			return
 		case parse.TString:
 			checkEscapes(source[min(lines[at.line-1]+int(at.column)-1, len(source)):], at)
@@ -65,6 +72,7 @@ func check(source []byte, b Bounds) {
 		case ',', ';', '=', parse.TLocal, parse.TReturn, parse.TThen, parse.TElse, parse.TElseIf, parse.TWhile, parse.TFor, parse.TIn:
 			operators[len(operators)-1] = 0
 		}
+		open.take(tok, at)
 	}
 }
 
