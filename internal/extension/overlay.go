@@ -118,6 +118,7 @@ func (o *overlay) scan(key, end []byte, limit int, written []*pending) []kvwire.
 	var list []kvwire.KeyValue
 	for chunk := limit; ; chunk = min(2*chunk, limit-len(list)+len(written)) {
 		stored := o.base.Range(key, end, chunk)
+		list = slices.Grow(list, len(stored)+len(written))
 		for _, kv := range stored {
 			for len(written) > 0 && bytes.Compare(written[0].Key, kv.Key()) < 0 {
 				list, written = appendLive(list, written[0]), written[1:]
