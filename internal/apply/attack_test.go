@@ -149,15 +149,15 @@ var storms = []attack{
 // answers: what a handler returns.
 var answers = []attack{
 	body("a cycle", `local t = {} t.value = t return t`, "can't be a value"),
-	body("a list of itself", `local t = {} t[1] = t t[2] = t return t`, "can return one"),
-	body("a deep table", `local t = { "x" } for i = 1, 5000 do t = { t } end return t`, ""),
+	body("a list of itself", `local t = {} t[1] = t t[2] = t return t`, "known are"),
+	body("a deep table", `local t = { "x" } for i = 1, 5000 do t = { t } end return t`, "known are"),
 	body("a function", `return function() end`, "can't be a value"),
 	body("a host function", `return get`, "can't be a value"),
 	body("a negative version", `return { value = "1", version = -1 }`, "no number"),
 	body("a version that is text", `return { value = "1", mod_revision = "1" }`, "no number"),
 	body("a key that is a number", `return { key = 1 }`, "no string"),
-	body("keys of all kinds", `return { [true] = 1, [-1] = 2, [9223372036854775807] = 3, x = 4 }`, ""),
-	body("a list with a hole", `return { [1] = { key = "a" }, [3] = { key = "b" } }`, ""),
+	body("keys of all kinds", `local t = { [true] = 1, [-1] = 2, [9223372036854775807] = 3, x = 4 } return t`, "known are"),
+	body("a list with a hole", `return { [1] = { key = "a" }, [3] = { key = "b" } }`, "known are"),
 	{
 		name: "a huge list of one megabyte", sources: one(strings.ReplaceAll(handler(megabyte+
 			`local kv, t = { key = "/x/a", value = s }, {} for i = 1, 100 do t[i] = kv end return t`), "put", "delete")),
@@ -185,7 +185,7 @@ var remains = []attack{
 	{name: "a table of the file", sources: one(`local t = {} ` + handler(`t[#t + 1] = 1 return #t`)), asks: []string{"put /x/go 1"}, want: "nothing is kept between calls"},
 	{name: "a table of the file by a built-in", sources: one(`local t = { 2, 1 } ` + handler(`table.sort(t) return t[1]`)), asks: []string{"put /x/go 1"}, want: "nothing is kept between calls"},
 	body("a built-in replaced", `local string = { rep = 1 } return string.rep`, ""),
-	{name: "the request as a store", sources: one(handler(`request.count = (request.count or 0) + 1 return request.count`)), asks: []string{"put /x/go 1", "put /x/go 1"}},
+	{name: "the request as a store", sources: one(handler(`request.count = (request.count or 0) + 1 return request.count`)), asks: []string{"put /x/go 1", "put /x/go 1"}, want: "no field `count`"},
 	body("the order of a table", `local t, s = {}, "" for i = 1, 50 do t["k" .. i * 7 % 50] = i end for k, v in pairs(t) do s = s .. k end put("/x/order", s) return s`, ""),
 	body("the order after deletions", `local t, s = {}, "" for i = 1, 50 do t["k" .. i] = i end for i = 1, 50, 3 do t["k" .. i] = nil end for i = 1, 9 do t["n" .. i] = i end for k in pairs(t) do s = s .. k end put("/x/order", s)`, ""),
 	body("an order that sort doesn't define", `local t = {} for i = 1, 100 do t[i] = { i % 3, i } end table.sort(t, function(a, b) return a[1] < b[1] end) local s = "" for i, v in ipairs(t) do s = s .. v[2] .. "," end put("/x/order", s)`, ""),

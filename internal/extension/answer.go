@@ -89,6 +89,12 @@ const keyValueBytes = 128
 
 // keyValue reads a table like those that stat and range return.
 func keyValue(key []byte, t *script.Table) (*mvccpb.KeyValue, error) {
+	for k := range t.All() {
+		name, _ := k.AsString()
+		if wrong := answerShape.Wrong(name); wrong != "" {
+			return nil, fmt.Errorf("the returned value has a field %s; known are %s", shown(k), answerShape)
+		}
+	}
 	kv := &mvccpb.KeyValue{Key: key, Version: 1}
 	if v := t.Field("key"); !v.IsNil() {
 		s, ok := v.AsString()

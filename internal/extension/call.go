@@ -108,7 +108,7 @@ func (c *call) finish(out *Outcome, err error) error {
 }
 
 func (r *Request) table(rev int64) script.Value {
-	return script.Record(
+	return script.Record(requestShape,
 		script.Field{Name: "key", Value: text(r.Key)},
 		script.Field{Name: "value", Value: text(r.Value)},
 		script.Field{Name: "op", Value: script.String(r.Op.String())},
@@ -146,5 +146,5 @@ func (ev *Event) table(rev int64) script.Value {
 	if ev.Prev.Exists() {
 		fields = append(fields, script.Field{Name: "prev_value", Value: text(ev.Prev.Value())})
 	}
-	return script.Record(fields...)
+	return script.Record(eventShape, fields...)
 }

@@ -58,7 +58,7 @@ func CheckLanguage(name string, version int) error {
 // CompileCode verifies, compiles and loads a source in a version of the language that
 // this package knows.
 func CompileCode(_ int, source []byte) (*Code, error) {
-	program, err := script.Compile(source, host, script.Bounds{Source: ceilings.Source})
+	program, err := script.Compile(source, host, script.Bounds{Source: ceilings.Source, Handlers: handlers})
 	if err != nil {
 		return nil, err
 	}

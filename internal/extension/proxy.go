@@ -140,7 +140,7 @@ func (c *call) stat(a arguments) (script.Value, error) {
 
 // stat is a key-value as a table.
 func (a arguments) stat(kv kvwire.KeyValue) (script.Value, error) {
-	return a.NewRecord(
+	return a.NewRecord(stateShape,
 		script.Field{Name: "key", Value: text(kv.Key())},
 		script.Field{Name: "value", Value: text(kv.Value())},
 		script.Field{Name: "version", Value: script.Int(kv.Version())},

@@ -14,6 +14,9 @@ type Bounds struct {
 	Source  int // bytes
 	Nesting int // of brackets, blocks, operators and the syntax tree
 	Nodes   int // of the syntax tree
+
+	// Handlers are what the host calls, by name.
+	Handlers map[string]Handler
 }
 
 // Limits are what a run may use. All of them are exact.

@@ -141,6 +141,9 @@ func (k *compiler) index(e *indexExpr) evaluator {
 			if i := t.find(key); i >= 0 {
 				return t.fields[i].value
 			}
+			if t.shape != nil {
+				missing(t.shape, key, at)
+			}
 			return Value{}
 		}
 	}
@@ -156,7 +159,21 @@ func (k *compiler) index(e *indexExpr) evaluator {
 			return t.list[i.n-1]
 		}
 		f.call.readKey(i, at)
-		return t.Get(i)
+		value := t.Get(i)
+		if t.shape != nil && value.IsNil() {
+			missing(t.shape, i, at)
+		}
+		return value
+	}
+}
+
+// missing refuses to read a field that a table can't have.
+func missing(s *Shape, key Value, at position) {
+	if !key.isString() {
+		return
+	}
+	if wrong := s.Wrong(key.str()); wrong != "" {
+		fail(at, "%s", wrong)
 	}
 }
 

@@ -27,7 +27,11 @@ func (v *verifier) expression(e ast.Expr) expression {
 	case *ast.IdentExpr:
 		return v.name(e)
 	case *ast.AttrGetExpr:
-		return v.index(e)
+		index := v.index(e)
+		if from, ok := index.(*indexExpr); ok {
+			v.handlers.read(from)
+		}
+		return index
 	case *ast.FuncCallExpr:
 		return v.call(e)
 	case *ast.TableExpr:

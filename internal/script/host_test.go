@@ -77,7 +77,7 @@ func TestHostErrors(t *testing.T) {
 		{Name: "panics", Do: func(*script.Call, []script.Value) (script.Value, error) { panic("secret") }},
 		{Name: "record", Do: func(c *script.Call, _ []script.Value) (script.Value, error) {
 			require.Equal(t, "state", c.Host())
-			return c.NewRecord(script.Field{Name: "a", Value: script.Int(1)}, script.Field{Name: "none"}, script.Field{Name: "b", Value: script.Bool(true)})
+			return c.NewRecord(nil, script.Field{Name: "a", Value: script.Int(1)}, script.Field{Name: "none"}, script.Field{Name: "b", Value: script.Bool(true)})
 		}},
 	}
 	p, err := script.Compile([]byte("return { function() fail() end, function()\n  panics() end, function(t) local r = record() r.a = t.j .. r.a return r end }"), functions, script.Bounds{})
@@ -100,7 +100,7 @@ func TestHostErrors(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 		fields = append(fields, script.Field{Name: name, Value: script.String(name)})
 	}
-	v, u, err := m.Call(list.Index(3), []script.Value{script.Record(fields...)}, roomy, "state")
+	v, u, err := m.Call(list.Index(3), []script.Value{script.Record(nil, fields...)}, roomy, "state")
 	require.NoError(t, err)
 	require.Equal(t, `{"a": "j1", "b": true}`, show(v))
 	require.Positive(t, u.Bytes)

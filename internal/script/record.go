@@ -6,16 +6,16 @@ type Field struct {
 	Value Value
 }
 
-// Record makes a table to be an argument of one [Module.Call], before the call
-// and at no charge to it. Fields that are nil are left out; names must differ.
-func Record(fields ...Field) Value {
-	t := &Table{fields: make([]field, 0, len(fields))}
+// Record makes a table of a shape to be an argument of one [Module.Call], before the
+// call and at no charge to it. Fields that are nil are left out; names must differ.
+func Record(shape *Shape, fields ...Field) Value {
+	t := &Table{fields: make([]field, 0, len(fields)), shape: shape}
 	t.fill(fields)
 	return t.Value()
 }
 
 // NewRecord makes such a table inside a call, charged.
-func (c *Call) NewRecord(fields ...Field) (v Value, err error) {
+func (c *Call) NewRecord(shape *Shape, fields ...Field) (v Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = recovered(r)
@@ -23,7 +23,7 @@ func (c *Call) NewRecord(fields ...Field) (v Value, err error) {
 	}()
 	c.allocate(tableBytes, c.at)
 	c.allocate(int64(len(fields))*fieldBytes, c.at)
-	t := &Table{fields: make([]field, 0, len(fields))}
+	t := &Table{fields: make([]field, 0, len(fields)), shape: shape}
 	t.fill(fields)
 	return t.Value(), nil
 }

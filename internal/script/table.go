@@ -20,6 +20,7 @@ type Table struct {
 	// loaded tables were made while the file was loaded. Every call shares them,
 	// so none may write to them (nor to walks).
 	loaded bool
+	shape  *Shape // of a table of the host's that has one
 }
 
 type field struct{ key, value Value }

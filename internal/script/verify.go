@@ -18,6 +18,8 @@ type verifier struct {
 	nodes int
 	depth int
 	scope *scope
+
+	handlers handlers
 }
 
 // scope is a function that is being read.
@@ -106,6 +108,7 @@ func (v *verifier) file(statements []ast.Stmt) *function {
 	}
 	if n := len(f.body); n > 0 {
 		if r, ok := f.body[n-1].(*returnStmt); ok && r.value != nil {
+			v.handlers.check(f, v.bounds.Handlers)
 			return f
 		}
 	}
@@ -265,7 +268,11 @@ func (v *verifier) target(e ast.Expr) expression {
 		if name, ok := e.Object.(*ast.IdentExpr); ok && !v.known(name.Value) && libraries[name.Value] != nil {
 			fail(v.at, "%s can't be changed", name.Value)
 		}
-		return v.index(e)
+		index := v.index(e)
+		if to, ok := index.(*indexExpr); ok {
+			v.handlers.wrote(to)
+		}
+		return index
 	case *ast.IdentExpr:
 		at := v.take(parse.TIdent)
 		found, capture := v.resolve(v.scope, e.Value)
@@ -391,6 +398,7 @@ func (v *verifier) returnStatement(s *ast.ReturnStmt) statement {
 	}
 	if len(s.Exprs) == 1 {
 		n.value = v.expression(s.Exprs[0])
+		v.handlers.answered(v.scope.function, n.value)
 	}
 	return n
 }
