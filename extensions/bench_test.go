@@ -69,7 +69,7 @@ func BenchmarkCalls(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if i%(1<<14) == 0 { // nobody flushes: the history would only grow
+				if i%(1<<14) == 0 { // nothing flushes here: the history would only grow
 					b.StopTimer()
 					s = &shelf{Store: store.New(nil), rev: 1}
 					for range 100 {

@@ -16,7 +16,7 @@ type expectation struct {
 	word, text string
 }
 
-var expectable = []string{"answer", "error", "ran", "change", "notice", "watch"}
+var expectable = []string{"answer", "error", "ran", "log", "change", "notice", "watch"}
 
 // readExpectation reads the line behind its "=".
 func readExpectation(line int, s string) (expectation, error) {

@@ -127,6 +127,9 @@ func (p *reporter) run(run *rehearsal.Run, shown error) {
 		usage += "; failed: " + run.Err.Error()
 	}
 	p.itemWith(usage, "ran", "%s", what)
+	for _, line := range run.Log {
+		p.item("log", "%s", text([]byte(line)))
+	}
 }
 
 func (p *reporter) change(c *rehearsal.Change) {

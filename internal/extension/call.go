@@ -40,7 +40,8 @@ type Outcome struct {
 	Handler    string // "read" …, or "created" …
 	Key        []byte
 	Usage      script.Usage
-	Operations int // on keys
+	Operations int      // on keys
+	Log        []string // the lines of log: never of the state, nor replicated
 
 	// Of an operation: the key-values to answer with (of revision 0 where the handler
 	// names none), how many keys a delete
@@ -68,6 +69,7 @@ type call struct {
 	notices []Notice
 	waitFor []byte
 	hidden  bool
+	lines   []string // of log
 }
 
 // Operation runs the extension instead of a request, within limits, as of revision rev. The error
@@ -75,7 +77,7 @@ type call struct {
 func (e *Extension) Operation(s State, l *Limits, rev int64, r *Request) (*Outcome, error) {
 	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
 	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, l.run(), c)
-	out := &Outcome{Handler: r.Op.String(), Key: r.Key, Usage: used, Operations: c.used}
+	out := &Outcome{Handler: r.Op.String(), Key: r.Key, Usage: used, Operations: c.used, Log: c.lines}
 	if err == nil {
 		err = out.answer(r, v, c)
 	}
@@ -87,7 +89,7 @@ func (e *Extension) Event(s State, l *Limits, rev int64, ev *Event) (*Outcome, e
 	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: ev.Client, event: true}
 	c.lease = ev.Prev.Lease()
 	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, l.run(), c)
-	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key(), Usage: used, Operations: c.used}
+	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key(), Usage: used, Operations: c.used, Log: c.lines}
 	return out, c.finish(out, err)
 }
 
@@ -98,7 +100,7 @@ func (c *call) finish(out *Outcome, err error) error {
 		out.Block, out.Suppress = c.waitFor, c.hidden
 		return nil
 	}
-	*out = Outcome{Handler: out.Handler, Key: out.Key, Usage: out.Usage, Operations: out.Operations}
+	*out = Outcome{Handler: out.Handler, Key: out.Key, Usage: out.Usage, Operations: out.Operations, Log: out.Log}
 	f := fault.ExtensionFailed
 	var s *script.Error
 	if errors.As(err, &s) && s.Limit {

@@ -27,6 +27,7 @@ var host = []script.Function{
 	{Name: "suppress", Min: 0, Max: 0, Do: do((*call).suppress)},
 	{Name: "revision", Min: 0, Max: 0, Do: do((*call).revision)},
 	{Name: "client", Min: 0, Max: 0, Do: do((*call).clientID)},
+	{Name: "log", Min: 1, Max: -1, Do: do((*call).log)},
 }
 
 // arguments are those of one call of the proxy.

@@ -280,6 +280,9 @@ func formatOutcome(out *Outcome, err error) string {
 	if out.Suppress {
 		b.WriteString("suppressed\n")
 	}
+	for _, line := range out.Log {
+		fmt.Fprintf(&b, "log %q\n", line)
+	}
 	fmt.Fprintf(&b, "%d operations\n", out.Operations)
 	return b.String()
 }

@@ -30,6 +30,7 @@ type Run struct {
 	Handler, Key string
 	Steps, Bytes int64
 	Operations   int
+	Log          []string // the lines that it wrote with log
 	Err          error
 }
 
@@ -69,6 +70,6 @@ func (w witness) Applied(*command.Entry, apply.Tally, int64) {}
 func (w witness) Called(name string, _ int64, out *extension.Outcome, err error) {
 	w.r.report.Runs = append(w.r.report.Runs, Run{
 		Extension: name, Handler: out.Handler, Key: string(out.Key),
-		Steps: out.Usage.Steps, Bytes: out.Usage.Bytes, Operations: out.Operations, Err: err,
+		Steps: out.Usage.Steps, Bytes: out.Usage.Bytes, Operations: out.Operations, Log: out.Log, Err: err,
 	})
 }

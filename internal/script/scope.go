@@ -64,7 +64,7 @@ func (v *verifier) known(name string) bool {
 var absent = map[string]string{
 	"pcall":          "errors can't be caught: they end the call and undo its writes",
 	"xpcall":         "errors can't be caught: they end the call and undo its writes",
-	"print":          "there is nowhere to print to: return a value",
+	"print":          "use log, which `stoactl extension test` shows",
 	"next":           "use for k, v in pairs(t)",
 	"unpack":         "a function returns one value: return a table",
 	"select":         "there are no variable arguments: use a table",

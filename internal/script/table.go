@@ -7,9 +7,9 @@ import "iter"
 // inserted.
 //
 // The sequence may have holes but never ends in one, and Len()+1 is never among
-// the fields. A deleted field stays as a tombstone (a nil value) so that who
-// walks the table keeps his place; tombstones go when the fields must grow and
-// nobody walks.
+// the fields. A deleted field stays as a tombstone (a nil value) so that a
+// loop over the table keeps its place; tombstones go when the fields must grow and
+// no loop is in the middle.
 type Table struct {
 	list    []Value
 	fields  []field
@@ -213,7 +213,7 @@ func (c *Call) grow(t *Table, room int, at position) {
 }
 
 // take appends fields whose hashes may be known, without the tombstones unless these
-// keep somebody's place.
+// keep a loop's place.
 func (t *Table) take(old []field, hashes index) {
 	for i, f := range old {
 		dead := f.value.IsNil()

@@ -141,7 +141,7 @@ func (v Value) AsString() (string, bool) {
 	return v.str(), true
 }
 
-// AsBytes is v's bytes, if v is a string. They are shared: nobody may write to them.
+// AsBytes is v's bytes, if v is a string. They are shared and must not be written to.
 func (v Value) AsBytes() ([]byte, bool) {
 	if !v.isString() {
 		return nil, false
