@@ -100,7 +100,11 @@ func (c *call) fetch(a arguments) (kvs []kvwire.KeyValue, prefix int, err error)
 	if err := c.operations(a, max(1, len(kvs))); err != nil {
 		return nil, 0, err
 	}
-	return kvs, len(s.key), a.Allocate(int64(len(kvs)) * kvBytes)
+	lists := 1
+	if len(s.written) > 0 { // merged into another one
+		lists = 2
+	}
+	return kvs, len(s.key), a.Allocate(int64(lists*len(kvs)) * kvBytes)
 }
 
 // scan returns the keys below a prefix, in order (Table 2, subObjects).
