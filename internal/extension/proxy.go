@@ -44,7 +44,7 @@ func do(f func(*call, arguments) (script.Value, error)) func(*script.Call, []scr
 
 // Prices in steps, beside those of the call and its arguments; see package script.
 const (
-	operationSteps = 12 // an operation on a key
+	operationSteps = 16 // an operation on a key
 	writeSteps     = 16 // a write or a notice
 	rangeSteps     = 20 // finding where a range begins
 	scanSteps      = 8  // each key that the call has written itself, in a range
