@@ -197,7 +197,7 @@ var attacks = []struct{ name, source, want string }{
 	{"a byte order mark", "\xef\xbb\xbfreturn {}", "unexpected character"},
 	{"a number of 10,000 digits", "return " + strings.Repeat("9", 10_000), "does not fit"},
 	{"a name of 10,000 letters", "return " + strings.Repeat("x", 10_000), "unknown name"},
-	{"an error text of 100 KB", "error(('x'):rep(100000))", "xxx..."},
+	{"an error text of 100 KB", "error(('x'):rep(100000))", "xxx ... xxx"},
 }
 
 // manyCaptures is a function that uses 300 locals of two functions around it.
