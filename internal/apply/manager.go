@@ -58,7 +58,7 @@ func (x *execution) compile(name string, source kvwire.KeyValue) (*extension.Ext
 // put is then carried out like any other; managed follows.
 func (x *execution) manage(p *put) error {
 	role, name, client := extension.Parse(p.Key)
-	if role == extension.Elsewhere {
+	if role == extension.Outside {
 		return nil
 	}
 	switch role {

@@ -20,15 +20,15 @@ type Role int
 
 // The keys of the extension named NAME, and those of the manager itself.
 const (
-	Elsewhere Role = iota // not under Root
-	Source                // /em/NAME: the source; putting it registers, deleting it removes
-	Owner                 // /em/NAME/owner: the client that registered it
-	Ack                   // /em/NAME/ack: acknowledges for the client that puts it
-	AckOf                 // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
-	Status                // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
-	Spoken                // /em/NAME/language: the version of the language that the source was registered for
-	Settings              // LimitsKey
-	Unknown               // nothing that may be put
+	Outside  Role = iota // not under Root
+	Source               // /em/NAME: the source; putting it registers, deleting it removes
+	Owner                // /em/NAME/owner: the client that registered it
+	Ack                  // /em/NAME/ack: acknowledges for the client that puts it
+	AckOf                // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
+	Status               // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
+	Spoken               // /em/NAME/language: the version of the language that the source was registered for
+	Settings             // LimitsKey
+	Unknown              // nothing that may be put
 )
 
 // Once is the value of an acknowledgement that its first use consumes.
@@ -41,7 +41,7 @@ const maxName = 64
 // that of an AckOf.
 func Parse(key []byte) (role Role, name, client string) {
 	if !bytes.HasPrefix(key, []byte(Root)) {
-		return Elsewhere, "", ""
+		return Outside, "", ""
 	}
 	if string(key) == LimitsKey {
 		return Settings, "", ""

@@ -102,7 +102,7 @@ func (w *walk) log() {
 			if ch.Main > w.to {
 				return
 			}
-			if !w.wants(ch.Kv.Key()) || ch.Main <= w.store.departed && !w.store.has(ch) {
+			if !w.wants(ch.Kv.Key()) || ch.Main <= w.store.movedThrough && !w.store.has(ch) {
 				continue
 			}
 			if w.full(ch.Main) {

@@ -20,8 +20,8 @@ type sweep struct {
 	late   []Dead // of keys that came from other stores, otherwise like dead
 	done   int64  // every revision killed by this compaction is or was in dead or late
 
-	// elders are the sweeps of stores from which keys have come; see follow.
-	elders []*sweep
+	// inherited are the sweeps of stores from which keys have come; see follow.
+	inherited []*sweep
 
 	handed   int64    // Swept of the last cut
 	flushed  position // end of the last released cut
@@ -88,7 +88,7 @@ func (s *Store) sweepKeys(n int) bool {
 		}
 		var gone bool
 		if w.found, gone = e.compact(w.target, w.found); gone {
-			s.graves.remove(e)
+			s.tombstones.remove(e)
 			s.keys.remove(e)
 		} else if e.past != nil {
 			w.aged.push(e)

@@ -70,7 +70,7 @@ func TestNothingStaysAfterDeleteAndCompact(t *testing.T) {
 		s.Release(s.Cut())
 	}
 	require.Equal(t, 1, s.keys.n, "the tombstone at the compaction itself stays")
-	require.Equal(t, 1, s.graves.len())
+	require.Equal(t, 1, s.tombstones.len())
 	require.Zero(t, s.live.len())
 	require.Empty(t, s.leases)
 	require.Less(t, s.InMemory(), chunkChanges+1)
@@ -84,13 +84,13 @@ func TestUndoLeavesNothing(t *testing.T) {
 		s.Put(Revision{Main: int64(i) + 2}, []byte{'k', i}, []byte("v"), 5)
 	}
 	type sizes struct {
-		chunks, bytes, live, graves, keys, leased int
-		next                                      position
-		last                                      Revision
-		rev, lastDelete                           int64
+		chunks, bytes, live, tombstones, keys, leased int
+		next                                          position
+		last                                          Revision
+		rev, lastDelete                               int64
 	}
 	size := func() sizes {
-		return sizes{len(s.log.chunks), s.log.bytes, s.live.len(), s.graves.len(), s.keys.n, len(s.leases[5]),
+		return sizes{len(s.log.chunks), s.log.bytes, s.live.len(), s.tombstones.len(), s.keys.n, len(s.leases[5]),
 			s.log.next, s.log.last, s.rev, s.lastDelete}
 	}
 	before, mark := size(), s.Mark()

@@ -179,7 +179,7 @@ func (b *builder) finish() {
 	slices.SortFunc(names, func(x, y named) int { return strings.Compare(x.name, y.name) })
 	for _, n := range names {
 		if n.entry.deleted() {
-			s.graves.add(n.entry)
+			s.tombstones.add(n.entry)
 		} else {
 			s.live.add(n.entry)
 		}

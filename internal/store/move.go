@@ -16,7 +16,7 @@ func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 	moved := 0
 	leaving := make([][]*entry, len(stores))
 	for p, s := range stores {
-		for _, all := range [...]*ordered{&s.live, &s.graves} {
+		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
 			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
 				if to := route(e.key()); to != p {
 					leaving[to] = append(leaving[to], e)
@@ -48,7 +48,7 @@ func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int)
 	var ahead []load
 	for _, s := range stores {
 		s.RLock()
-		for _, all := range [...]*ordered{&s.live, &s.graves} {
+		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
 			sum, n := 0, 0
 			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
 				ahead = append(ahead, load{e.key(), e.costs()})
@@ -85,7 +85,7 @@ func (s *Store) adopt(from *Store, list []*entry) {
 	s.rev = max(s.rev, from.rev)
 	s.lastDelete = max(s.lastDelete, from.lastDelete)
 	s.arrivals.through = s.rev
-	from.departed = from.rev
+	from.movedThrough = from.rev
 	s.sweep.follow(&from.sweep)
 	recent := from.firstRecent()
 	var fresh []Change
@@ -125,7 +125,7 @@ func (s *Store) dismiss(e *entry) {
 		s.live.remove(e)
 		s.reattach(e, cur.Lease(), 0)
 	} else {
-		s.graves.remove(e)
+		s.tombstones.remove(e)
 	}
 	if e.past != nil {
 		s.sweep.leave(e)
@@ -149,7 +149,7 @@ func (s *Store) install(e *entry, dead []Dead) []Dead {
 		s.live.add(e)
 		s.reattach(e, 0, cur.Lease())
 	} else {
-		s.graves.add(e)
+		s.tombstones.add(e)
 	}
 	return dead
 }
@@ -239,8 +239,8 @@ func (s *Store) has(c *Change) bool {
 // the other's: what comes from there may have brought more dead.
 func (w *sweep) follow(from *sweep) {
 	w.handed = min(w.handed, from.handed)
-	if from.pending() && !slices.Contains(w.elders, from) {
-		w.elders = append(w.elders, from)
+	if from.pending() && !slices.Contains(w.inherited, from) {
+		w.inherited = append(w.inherited, from)
 	}
 }
 
@@ -250,9 +250,9 @@ func (w *sweep) pending() bool { return len(w.dead)+len(w.late)+len(w.found) > 0
 // bound is the revision from which on nothing may be handed over yet, because a
 // store that keys have come from must do so first. The locks of all stores are held.
 func (w *sweep) bound() (rev Revision, bounded bool) {
-	w.elders = slices.DeleteFunc(w.elders, func(o *sweep) bool { return !o.pending() })
+	w.inherited = slices.DeleteFunc(w.inherited, func(o *sweep) bool { return !o.pending() })
 	rev = Revision{math.MaxInt64, math.MaxInt64}
-	for _, o := range w.elders {
+	for _, o := range w.inherited {
 		if len(o.found) > 0 {
 			return Revision{}, true // these aren't in order yet
 		}
@@ -262,7 +262,7 @@ func (w *sweep) bound() (rev Revision, bounded bool) {
 			}
 		}
 	}
-	return rev, len(w.elders) > 0
+	return rev, len(w.inherited) > 0
 }
 
 // age queues a key that has a past now.

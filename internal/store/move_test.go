@@ -142,7 +142,7 @@ func TestPieces(t *testing.T) {
 		budget := rapid.IntRange(1, 10).Draw(t, "budget")
 		costs := func(key, end []byte) (sum, keys int) {
 			for _, s := range stores {
-				for _, o := range [...]*ordered{&s.live, &s.graves} {
+				for _, o := range [...]*ordered{&s.live, &s.tombstones} {
 					o.ascend(o.seek(key), o.below(end), func(e *entry) bool {
 						sum, keys = sum+e.costs(), keys+1
 						return true
@@ -166,7 +166,7 @@ func TestPieces(t *testing.T) {
 			Move(stores, key, end, func([]byte) int { return 1 })
 			key = end
 		}
-		require.Equal(t, all, stores[1].live.len()+stores[1].graves.len())
+		require.Equal(t, all, stores[1].live.len()+stores[1].tombstones.len())
 	})
 }
 

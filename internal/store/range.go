@@ -154,22 +154,22 @@ func before(key, end []byte) bool {
 // ascendAt visits the keys in [key, end) that may have existed at rev.
 func (s *Store) ascendAt(key, end []byte, rev int64, fn func(*entry) bool) {
 	from, to := s.live.seek(key), s.live.below(end)
-	if s.lastDelete <= rev || s.graves.len() == 0 {
+	if s.lastDelete <= rev || s.tombstones.len() == 0 {
 		s.live.ascend(from, to, fn) // whatever is dead now was dead then
 		return
 	}
-	grave, last := s.graves.seek(key), s.graves.below(end)
+	tombstone, last := s.tombstones.seek(key), s.tombstones.below(end)
 	stopped := false
 	s.live.ascend(from, to, func(e *entry) bool {
-		for ; grave.less(last) && view(s.graves.at(grave).key()) < view(e.key()); grave = s.graves.next(grave) {
-			if stopped = !fn(s.graves.at(grave)); stopped {
+		for ; tombstone.less(last) && view(s.tombstones.at(tombstone).key()) < view(e.key()); tombstone = s.tombstones.next(tombstone) {
+			if stopped = !fn(s.tombstones.at(tombstone)); stopped {
 				return false
 			}
 		}
 		stopped = !fn(e)
 		return !stopped
 	})
-	for ; !stopped && grave.less(last); grave = s.graves.next(grave) {
-		stopped = !fn(s.graves.at(grave))
+	for ; !stopped && tombstone.less(last); tombstone = s.tombstones.next(tombstone) {
+		stopped = !fn(s.tombstones.at(tombstone))
 	}
 }

@@ -77,24 +77,24 @@ type Store struct {
 	history History
 
 	// keys finds a key by hash: a search in the order costs ten times as much
-	// in a store of a million keys. live and graves order them: live has the
-	// keys that exist, graves those that only history remembers. These two are
+	// in a store of a million keys. live and tombstones order them: live has the
+	// keys that exist, tombstones those that only history remembers. These two are
 	// apart so that counting and ranging over what exists never wades through
 	// a queue's dead keys.
-	keys         table
-	live, graves ordered
-	leases       map[int64]map[*entry]struct{}
+	keys             table
+	live, tombstones ordered
+	leases           map[int64]map[*entry]struct{}
 
 	rev         int64
 	index, term uint64
-	lastDelete  int64 // no grave is newer than this
+	lastDelete  int64 // no tombstone is newer than this
 
-	log       changeLog
-	arrivals  arrivals
-	departed  int64 // keys that have moved away have no change above it in the log
-	compacted int64
-	sweep     sweep
-	bounds    bounds
+	log          changeLog
+	arrivals     arrivals
+	movedThrough int64 // keys that have moved away have no change above it in the log
+	compacted    int64
+	sweep        sweep
+	bounds       bounds
 }
 
 // New returns an empty store. An empty store is at revision 1 and never
@@ -169,7 +169,7 @@ func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 			fields.Version = prev.Version() + 1
 			s.supersede(e)
 		} else {
-			s.graves.remove(e)
+			s.tombstones.remove(e)
 		}
 	}
 	kv := kvwire.Make(key, value, fields)
@@ -204,7 +204,7 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	e.past.add(mark{main: at.Main, sub: uint32(at.Sub), tomb: true})
 	// Of its own: the front of what was deleted would keep the value in memory.
 	e.set(kvwire.Tombstone(prev.Key()))
-	s.graves.add(e)
+	s.tombstones.add(e)
 	s.lastDelete = at.Main
 	s.reattach(e, prev.Lease(), 0)
 	c := Change{Revision: at, Kv: e.kv(), Prev: before, Delete: true}

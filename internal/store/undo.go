@@ -36,7 +36,7 @@ func (s *Store) Undo(to Mark) {
 
 func (s *Store) undelete(c *Change) {
 	e := s.keys.get(c.Kv.Key())
-	s.graves.remove(e)
+	s.tombstones.remove(e)
 	e.past.drop() // the tombstone
 	s.reinstate(e, c)
 	s.live.add(e)
@@ -54,7 +54,7 @@ func (s *Store) unput(c *Change) {
 	case e.past != nil && len(e.past.marks) > 0: // it was deleted before
 		s.live.remove(e)
 		e.set(kvwire.Tombstone(c.Kv.Key()))
-		s.graves.add(e)
+		s.tombstones.add(e)
 	default: // the sweep may have it queued, and will find nothing to do
 		s.live.remove(e)
 		s.keys.remove(e)
