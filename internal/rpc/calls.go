@@ -18,79 +18,124 @@ import (
 
 // calls counts clients' requests, under the names that etcd's servers use.
 type calls struct {
-	started, received, sent, handled *prometheus.CounterVec
+	started, received, sent, handled *prometheus.Desc
 	handling                         *prometheus.HistogramVec // nil unless asked for
 	unary, streams                   versions
 	byMethod                         map[string]*versions
+
+	mu  sync.Mutex
+	all []*call
 }
 
 func newCalls(r prometheus.Registerer, extensive bool) *calls {
 	labels := []string{"grpc_type", "grpc_service", "grpc_method"}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-		if r != nil {
-			r.MustRegister(v)
-		}
-		return v
+	desc := func(name, help string, more ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append(labels[:3:3], more...), nil)
 	}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "etcd_server_client_requests_total", Help: "Requests by the API version that the client says it speaks.",
+	}, []string{"type", "client_api_version"})
 	c := &calls{
 		byMethod: map[string]*versions{},
-		started:  counter("grpc_server_started_total", "Total number of RPCs started on the server.", labels...),
-		received: counter("grpc_server_msg_received_total", "Total number of RPC messages received on the server.", labels...),
-		sent:     counter("grpc_server_msg_sent_total", "Total number of RPC messages sent by the server.", labels...),
-		handled: counter("grpc_server_handled_total", "Total number of RPCs completed on the server, regardless of success or failure.",
-			append(labels[:3:3], "grpc_code")...),
+		started:  desc("grpc_server_started_total", "Total number of RPCs started on the server."),
+		received: desc("grpc_server_msg_received_total", "Total number of RPC messages received on the server."),
+		sent:     desc("grpc_server_msg_sent_total", "Total number of RPC messages sent by the server."),
+		handled:  desc("grpc_server_handled_total", "Total number of RPCs completed on the server, regardless of success or failure.", "grpc_code"),
 	}
-	versions := counter("etcd_server_client_requests_total", "Requests by the API version that the client says it speaks.", "type", "client_api_version")
-	c.unary.of, c.streams.of = versions.MustCurryWith(prometheus.Labels{"type": "unary"}), versions.MustCurryWith(prometheus.Labels{"type": "stream"})
+	c.unary.of, c.streams.of = requests.MustCurryWith(prometheus.Labels{"type": "unary"}), requests.MustCurryWith(prometheus.Labels{"type": "stream"})
 	if extensive {
 		c.handling = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "grpc_server_handling_seconds", Help: "How long RPCs took on the server.", Buckets: prometheus.DefBuckets,
 		}, labels)
-		if r != nil {
+	}
+	if r != nil {
+		r.MustRegister(c, requests)
+		if extensive {
 			r.MustRegister(c.handling)
 		}
 	}
 	return c
 }
 
-// call is the counters of one method, looked up once.
+// Describe implements prometheus.Collector.
+func (c *calls) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.started, c.received, c.sent, c.handled} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *calls) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	all := c.all
+	c.mu.Unlock()
+	for _, m := range all {
+		show := func(d *prometheus.Desc, of func(*counts) *atomic.Uint64, labels ...string) {
+			var sum uint64
+			for i := range m.counts {
+				sum += of(&m.counts[i]).Load()
+			}
+			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(sum), append(m.labels[:3:3], labels...)...)
+		}
+		// What ends is counted before what begins, so no method shows more of the former.
+		for code := range codes.Unauthenticated + 1 {
+			show(c.handled, func(n *counts) *atomic.Uint64 { return &n.byCode[code] }, code.String())
+		}
+		show(c.sent, func(n *counts) *atomic.Uint64 { return &n.sent })
+		show(c.received, func(n *counts) *atomic.Uint64 { return &n.received })
+		show(c.started, func(n *counts) *atomic.Uint64 { return &n.started })
+	}
+}
+
+// stripes is how many calls of one method can be counted at once without writes to the same
+// cache line: with one counter for all cores, counting took 4 % of a get on two.
+const stripes = 16
+
+// counts are a part of the calls of one method, on cache lines of their own.
+type counts struct {
+	started, received, sent atomic.Uint64
+	byCode                  [codes.Unauthenticated + 1]atomic.Uint64
+	_                       [32]byte
+}
+
+// stripe numbers the parts in turn.
+var stripe atomic.Uint32
+
+func nextStripe() uint32 { return stripe.Add(1) % stripes }
+
+// call is the counters of one method.
 type call struct {
-	name                    string // as etcd logs it
-	started, received, sent prometheus.Counter
-	byCode                  [codes.Unauthenticated + 1]prometheus.Counter
-	handling                prometheus.Observer // may be nil
+	name     string // as etcd logs it
+	labels   []string
+	counts   [stripes]counts
+	handling prometheus.Observer // may be nil
 }
 
 func (c *calls) of(service, method, kind string) *call {
-	m := &call{
-		name:     "/" + service + "/" + method,
-		started:  c.started.WithLabelValues(kind, service, method),
-		received: c.received.WithLabelValues(kind, service, method), sent: c.sent.WithLabelValues(kind, service, method),
-	}
-	for code := range m.byCode {
-		m.byCode[code] = c.handled.WithLabelValues(kind, service, method, codes.Code(code).String())
-	}
+	m := &call{name: "/" + service + "/" + method, labels: []string{kind, service, method}}
 	if c.handling != nil {
-		m.handling = c.handling.WithLabelValues(kind, service, method)
+		m.handling = c.handling.WithLabelValues(m.labels...)
 	}
 	if c.byMethod[m.name] = &c.streams; kind == "unary" {
 		c.byMethod[m.name] = &c.unary
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, m)
 	return m
 }
 
-func (c *call) ended(err error, took time.Duration) {
+func (c *call) ended(n *counts, err error, took time.Duration) {
 	code := codes.OK
 	if err != nil {
 		if code = status.Code(err); code == codes.Unknown {
 			code = status.FromContextError(err).Code()
 		}
 	}
-	if int(code) >= len(c.byCode) {
+	if int(code) >= len(n.byCode) {
 		code = codes.Unknown
 	}
-	c.byCode[code].Inc()
+	n.byCode[code].Add(1)
 	if c.handling != nil {
 		c.handling.Observe(took.Seconds())
 	}
@@ -99,13 +144,13 @@ func (c *call) ended(err error, took time.Duration) {
 // counted counts a stream's messages.
 type counted struct {
 	grpc.ServerStream
-	c *call
+	n *counts
 }
 
 func (s *counted) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	if err == nil {
-		s.c.received.Inc()
+		s.n.received.Add(1)
 	}
 	return err
 }
@@ -113,7 +158,7 @@ func (s *counted) RecvMsg(m any) error {
 func (s *counted) SendMsg(m any) error {
 	err := s.ServerStream.SendMsg(m)
 	if err == nil {
-		s.c.sent.Inc()
+		s.n.sent.Add(1)
 	}
 	return err
 }

@@ -34,21 +34,23 @@ type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, inte
 
 func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		c.started.Inc()
+		in := captures.Get().(*capture)
+		n := &c.counts[in.stripe]
+		n.started.Add(1)
 		began := s.clock()
 		if err := s.guard.check(ctx); err != nil {
-			c.ended(err, s.clock()-began)
+			c.ended(n, err, s.clock()-began)
+			in.release()
 			return nil, err
 		}
-		in := captures.Get().(*capture)
 		in.dec = dec
 		resp, err := next(srv, ctx, in.fn, interceptor)
 		took := s.clock() - began
-		c.received.Inc()
+		n.received.Add(1)
 		if err == nil {
-			c.sent.Inc()
+			n.sent.Add(1)
 		}
-		c.ended(err, took)
+		c.ended(n, err, took)
 		if took > s.o.WarningUnary && s.o.WarningUnary > 0 {
 			s.warnOfSlow(ctx, c, took, in.req, resp)
 		}
@@ -59,15 +61,16 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 
 func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
-		c.started.Inc()
+		n := &c.counts[nextStripe()]
+		n.started.Add(1)
 		began := s.clock()
 		err := s.guard.check(stream.Context())
 		if err == nil {
-			guarded, release := s.guard.watch(&counted{stream, c})
+			guarded, release := s.guard.watch(&counted{stream, n})
 			err = next(srv, guarded)
 			release()
 		}
-		c.ended(err, s.clock()-began)
+		c.ended(n, err, s.clock()-began)
 		return err
 	}
 }

@@ -23,10 +23,14 @@ type capture struct {
 	dec func(any) error
 	req any
 	fn  func(any) error // keep
+
+	// The pool keeps a capture on the core that it was last used on, and with it the part
+	// of the counters that the core writes to.
+	stripe uint32
 }
 
 var captures = sync.Pool{New: func() any {
-	c := &capture{}
+	c := &capture{stripe: nextStripe()}
 	c.fn = c.keep
 	return c
 }}
