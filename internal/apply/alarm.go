@@ -11,7 +11,7 @@ import (
 )
 
 // alarms is the set of active alarms, immutable: it changes at a rendezvous of
-// all partitions, but anyone may look at it at any time.
+// all partitions, and may be read at any time without a lock.
 type alarms struct {
 	active           []*pb.AlarmMember // by alarm, then member
 	noSpace, corrupt bool
@@ -40,9 +40,9 @@ func (m *Machine) LoadAlarms(active []*pb.AlarmMember) {
 	m.alarms.Store(newAlarms(active))
 }
 
-// admit refuses what an alarm forbids. Without space, what would take some; in
-// a corrupt cluster, everything but what can help. For a transaction that needs
-// its body; see txnCommand.
+// admit refuses the commands that an alarm forbids: under NOSPACE those that take
+// space, under CORRUPT all but those that help to recover. For a transaction the
+// decision needs its body; see txnCommand.
 func (x *execution) admit(k command.Kind) error {
 	a := x.m.alarms.Load()
 	switch k {

@@ -19,7 +19,7 @@ func (a *audience) has(client string) bool {
 	return ok || client == a.owner
 }
 
-// audiences keeps what has been found, until an acknowledgement changes.
+// audiences caches the audiences computed so far, until an acknowledgement changes.
 type audiences struct {
 	mu     sync.Mutex
 	byName map[string]*audience
@@ -58,8 +58,8 @@ func (a *audiences) of(keys extension.State, name string) *audience {
 	return found
 }
 
-// hide keeps a change of this command from the watches of those who use e. It is
-// no part of the history: who reads the change from there sees it.
+// hide keeps a change of this command from the watches of the clients that use e. It is
+// no part of the history: a watch that reads the change from there delivers it.
 func (x *execution) hide(e *extension.Extension, sub int64) {
 	hides := x.m.audiences.of(view{x}, e.Name).has
 	c := x.changed(sub)

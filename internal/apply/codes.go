@@ -15,8 +15,8 @@ import (
 // Compiling a source takes up to tens of milliseconds, which the partitions are not to
 // wait for. So it happens beside apply: on the server that takes the put in before it is
 // proposed ([Machine.Verify]), on the others when the entry comes, before it is committed
-// ([Machine.Expect]). Apply finds the result here. If it doesn't, it compiles; what it
-// finds is the same, since the result is a function of the source.
+// ([Machine.Expect]). Apply finds the result here. If it doesn't, it compiles; the result
+// is the same, since it is a function of the source.
 
 // codes are the sources that were compiled last, by their hash. Any number of goroutines
 // may use it; no lock is held while a source is compiled but that of queue.
@@ -27,7 +27,7 @@ type codes struct {
 	last []*compilation // the latest used last
 }
 
-// Bounds of what is kept beside the registry.
+// Bounds of the compiled sources that are kept beside the registry.
 const (
 	maxCodes       = 64
 	maxCodesMemory = 16 << 20

@@ -6,7 +6,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// compact makes all partitions forget what lies below a revision. It takes no
+// compact compacts all partitions at a revision. It takes no
 // revision itself; the newest that it may name is the one before it.
 func (x *execution) compact(req *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	rev := req.GetRevision()

@@ -25,7 +25,8 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 }
 
 // keepsExtensions refuses to delete an extension's owner without the extension, which
-// would be everybody's then, and limits without which what is registered doesn't fit.
+// every client could replace then, and limits without which the registered extensions
+// don't fit.
 func (x *execution) keepsExtensions(key, end []byte) error {
 	if !extension.Touches(key, end) {
 		return nil

@@ -1,4 +1,4 @@
-// Package apply executes what the log says, and evaluates reads.
+// Package apply executes the log's entries, and evaluates reads.
 //
 // A [Machine] stands over the stores of all partitions and the state that the
 // server has once: leases, alarms, members. A local entry is executed by its partition's
@@ -10,10 +10,10 @@
 //
 //  1. (I6) The state after an entry is a function of the state before it and of
 //     the entry's bytes. Nothing here asks for the time, draws a random number,
-//     depends on map order, or lets it matter whether somebody waits for the
+//     depends on map order, or on whether a request waits for the
 //     answer: without a waiter the answer is not built, the state is the same.
-//  2. (I3) A command takes effect at one revision, whole or not at all: whatever
-//     can fail is checked before the first write, and readers of any of its
+//  2. (I3) A command takes effect at one revision, whole or not at all: all
+//     that can fail is checked before the first write, and readers of any of its
 //     partitions are locked out until it is done. Only whether its event handlers take
 //     more work than one command may be isn't known before: then it is taken back
 //     (follow.go), before the sink has heard of it.
@@ -27,18 +27,18 @@
 //     which must be one of all partitions.
 //  6. A write of a session takes effect at most once, and after the write that it
 //     names as its predecessor; its copies are answered alike as long as the client
-//     hasn't said that it has the answer. What is needed for that is state of the
+//     hasn't acknowledged the answer. The tables needed for that are state of the
 //     partitions that the write touches: it is cut, loaded and compared with the
 //     keys ([Machine.CutSessions], [Machine.LoadSessions], [Machine.SessionsDigest]).
 //     All of it together is bounded, by the same rule everywhere (sessions.go).
-//  7. (I6) A condition of this server alone never decides what becomes of a command. Only
+//  7. (I6) A condition of this server alone never decides the outcome of a command. Only
 //     the history is read from the disk, before the command's first write; if that fails,
 //     or the log contradicts the state, the server ends ([Config.Fatal]) with the stores
 //     locked, so that nothing of the command is seen or stored (fatal.go).
 //
 // Entry in: [Machine.Local], [Machine.Rendezvous], [Machine.Skip] from the group
-// loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to who
-// waits, changes to the [Sink] (watches), system changes to the [Observer].
+// loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to the
+// waiting requests, changes to the [Sink] (watches), system changes to the [Observer].
 //
 // The package must not import anything that has a clock, a network, a file or a
 // random source, nor raft, wal or watch.

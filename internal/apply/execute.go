@@ -23,12 +23,12 @@ type execution struct {
 	m       *Machine
 	parts   placement.Set
 	local   int  // the only partition, or several
-	answers bool // somebody waits for the responses
+	answers bool // a request waits for the responses
 	// at is the revision that reads see which ask for none: 0 for the newest.
 	at       int64
 	readOnly bool // outside of the log
-	// past is what the ranges of a transaction have found that look at a state before
-	// it, in the order in which a walk comes by them; see check.
+	// past holds the results of a transaction's ranges that read a state before it, in
+	// the order in which a walk reaches them; see check.
 	past []found
 
 	// The command under way: its kind (that of the inner one for a session's), its
@@ -43,7 +43,7 @@ type execution struct {
 	from    int
 	spread  [][]store.Change
 
-	// Of extensions: whose command it is, whether extensions have been asked, and
+	// Of extensions: the client of the command, whether extensions have been asked, and
 	// how many of the changes, the first ones, are keys whose lease has ended.
 	client  string
 	lease   int64 // the client's, 0 for none
@@ -52,14 +52,14 @@ type execution struct {
 	fresh   *extension.Extension // the one that this command registers
 	// language is the version of the language that it is registered for.
 	language int
-	// What extensions do for this command: how many of the changes are its own, why
+	// The work of extensions for this command: how many of the changes are its own, why
 	// the others were made, and the state before it, of each partition.
 	tallies []*tally
 	tallyOf map[*extension.Extension]*tally // if there are many
 	own     int64
 	causes  []cause
 	marks   []store.Mark
-	told    int      // changes of its own all of whose events have been told
+	told    int      // changes of its own whose events have all been delivered to handlers
 	ending  int64    // the lease that the command ends, 0 for none
 	leased  [][]byte // its keys
 	// wide says that the command needs every partition in which its keys may be during
@@ -153,7 +153,7 @@ func (x *execution) current() int64 {
 }
 
 // answerRev is the revision that the command answers with. One that could write
-// and didn't answers with its stamp, which nobody else will ever have.
+// and didn't answers with its stamp, which no other command ever gets.
 func (x *execution) answerRev(mayWrite bool) int64 {
 	if mayWrite && x.stamped {
 		return x.rev
@@ -187,7 +187,7 @@ func (x *execution) publish() {
 	}
 }
 
-// published tells whether the sink has all that the command has changed.
+// published tells whether the sink has all changes of the command.
 func (x *execution) published() bool {
 	pending := len(x.changes) - x.from
 	for _, changes := range x.spread {
@@ -234,7 +234,7 @@ func (x *execution) whole(c *command.Command) Result {
 	return x.followed(x.command(c))
 }
 
-// command executes what a client has asked for.
+// command executes a client's command.
 func (x *execution) command(c *command.Command) Result {
 	if x.kind = c.Kind; x.kind >= command.Kinds {
 		x.kind = 0
@@ -295,16 +295,16 @@ func (x *execution) failed(err error) Result {
 }
 
 // unreadable is the fault of a body that is no request. The server that
-// proposed it had read it, so it is nobody's mistake but ours. The decoder's own
-// words are left out: protobuf varies them from build to build on purpose.
+// proposed it had decoded it, so the cause is a bug of the server. The decoder's own
+// text is left out: protobuf varies it from build to build on purpose.
 func unreadable(k command.Kind, body []byte) error {
 	return fmt.Errorf("apply %v: its body of %d bytes is no request: %w", k, len(body), fault.Internal)
 }
 
-// covers guards what is not locked: a command that reaches into a partition that
-// doesn't take part was routed by a map that has been replaced since. System
-// commands reach into all of them, since system state has one copy and nobody may
-// be at work while it changes.
+// covers refuses access to stores that are not locked: a command that reaches into a
+// partition that doesn't take part was routed by a map that has been replaced since.
+// System commands need all of them, since system state has one copy and no other
+// command may execute while it changes.
 func (x *execution) covers(need placement.Set) error {
 	if need&^x.parts != 0 {
 		return fmt.Errorf("needs partitions %v, runs in %v: %w", need, x.parts, fault.Moved)

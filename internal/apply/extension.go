@@ -14,9 +14,9 @@ import (
 )
 
 // extended executes a request that a server found to concern extensions. Whether
-// what it found still holds is decided here, from the log alone: a call that was
-// routed by what has changed since is answered with fault.Moved, nothing happens,
-// and the server routes it anew.
+// that decision still holds is checked here, from the log alone: a call that was
+// routed by a registry or map replaced since is answered with fault.Moved, has no
+// effect, and the server routes it again.
 func (x *execution) extended(body []byte) Result {
 	call, err := command.DecodeCall(body)
 	if err != nil {
@@ -97,7 +97,7 @@ func (x *execution) ordinary(call *command.Call, req proto.Message) Result {
 	case *pb.RangeRequest:
 		return handle(x, c, r, x.rangeCommand)
 	}
-	return x.done(&pb.RangeResponse{Header: x.header(false)}) // a watch that nobody handles
+	return x.done(&pb.RangeResponse{Header: x.header(false)}) // a watch that no extension handles
 }
 
 // rangeCommand is a read that went through the log, or is part of a transaction.
@@ -134,8 +134,8 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	return x.done(x.answer(req, out))
 }
 
-// supervise runs a handler, refuses what it may not do now, and notes what it cost and
-// whether it failed.
+// supervise runs a handler, refuses the operations that it may not do now, and notes its
+// cost and whether it failed.
 func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, error)) (*extension.Outcome, error) {
 	began := x.m.began()
 	out, err := handler()
@@ -147,7 +147,7 @@ func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, erro
 	return out, err
 }
 
-// toldOf is what the handler is told about a request.
+// toldOf is the description of a request that its handler gets.
 func toldOf(call *command.Call, req proto.Message) *extension.Request {
 	r := &extension.Request{Client: call.Client, Lease: call.Lease}
 	switch q := req.(type) {
@@ -205,7 +205,7 @@ func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Mess
 }
 
 // responses are one for each operation of a transaction that an extension handled, as
-// clients expect. What the handler returned answers the first range, or comes behind
+// clients expect. The handler's return value answers the first range, or comes behind
 // the others if there is none.
 func (x *execution) responses(ops []*pb.RequestOp, kvs []*mvccpb.KeyValue) []*pb.ResponseOp {
 	found := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{
@@ -256,8 +256,8 @@ func takesSpace(writes []extension.Write) bool {
 	return false
 }
 
-// commit carries out what a handler has collected, and tells for each change what was
-// there before.
+// commit carries out the writes that a handler has collected, and passes the previous
+// key-value of each to changed.
 func (x *execution) commit(out *extension.Outcome, changed func(prev kvwire.KeyValue)) {
 	for _, w := range out.Writes {
 		if changed != nil {
@@ -288,13 +288,13 @@ func (x *execution) consumeAck(e *extension.Extension, client string) {
 	}
 }
 
-// mayUse says whether a client may call an extension: its owner may, and who has
-// acknowledged it (§3.6).
+// mayUse tells whether a client may call an extension: its owner may, and clients that
+// have acknowledged it (§3.6).
 func mayUse(keys extension.State, e *extension.Extension, client string) bool {
 	return ownerOf(keys, e.OwnerKey()) == client || keys.Get(extension.AckKey(e.Name, client)).Exists()
 }
 
-// Anonymous is the client that doesn't say who it is.
+// Anonymous is the id of clients that send none.
 const Anonymous = "anonymous"
 
 func ownerOf(keys extension.State, ownerKey []byte) string {

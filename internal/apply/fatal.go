@@ -11,7 +11,7 @@ import (
 )
 
 // A condition of this server alone, such as a disk that can't be read, must not become
-// part of the state, of an answer or of what is remembered of a session: the other
+// part of the state, of an answer or of a session's table: the other
 // replicas wouldn't have it (I6). It ends the server instead, before the command has
 // written anything.
 
@@ -36,7 +36,7 @@ func (x *execution) unread(err error) error {
 }
 
 // checkStamp holds invariant 3. Stamps increase along each log, and checksums protect
-// the log: an entry that is stamped with what has been given out already comes from a
+// the log: an entry with a stamp that has been given out already comes from a
 // bug, or from a log that has diverged from those of the other servers. Any revision that
 // this server would choose instead would make the replicas differ for good.
 func (x *execution) checkStamp(e *command.Entry) {

@@ -4,10 +4,10 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 )
 
-// followed carries out all that follows from a command: what the extension manager does
-// about keys under /em/, the event handlers, and the count of the failures of extensions.
-// If that is more work than one command may be, the command is taken back and refused
-// (invariant 2), but for the end of a lease, which is made smaller.
+// followed carries out the consequences of a command: the extension manager's work on
+// keys under /em/, the event handlers, and the count of the failures of extensions.
+// If that exceeds the work limit of one command, the command is rolled back and refused
+// (invariant 2), but for the end of a lease, which is split into smaller commands.
 func (x *execution) followed(r Result) Result {
 	err := x.consequences()
 	switch {
@@ -24,8 +24,8 @@ func (x *execution) followed(r Result) Result {
 	return r
 }
 
-// consequences are what the extension manager and event handlers do about a command. An
-// error says that it is too much, and that some of it has not been done.
+// consequences runs the extension manager and the event handlers on a command. An error
+// says that they exceed its work limit, and that some of them have not run.
 func (x *execution) consequences() error {
 	if x.touched {
 		x.managed()

@@ -46,9 +46,9 @@ func (x *execution) expire(keys [][]byte) {
 
 // finishLease ends the lease whose keys the command has deleted. Its end can't be refused;
 // if the events of all its keys are too much work, it is done in several steps: this one
-// is taken back and deletes half as many keys as it had come to, or fewer if these lead to
-// too much as well; the lease is over, and is to be revoked again. Only the events of a single key that are too much by
-// themselves are left, those that haven't been told are not told.
+// is rolled back and deletes half of the keys that it had processed, or fewer if these are
+// too much work as well; the lease is over, and is to be revoked again. If the events of a
+// single key are too much by themselves, those not yet delivered are dropped.
 func (x *execution) finishLease(r Result, err error) Result {
 	id, n := x.ending, len(x.leased)
 	for part := 2; err != nil && n > 1; part *= 8 { // not halves: each attempt is work, too

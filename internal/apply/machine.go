@@ -49,7 +49,7 @@ type Meter interface {
 // counts by the kind inside; 0 stands for unknown kinds.
 type Tally struct{ All, Failed [command.Kinds]uint32 }
 
-// Config is what a machine works on.
+// Config has the dependencies of a machine.
 type Config struct {
 	Stores    []*store.Store // one per partition
 	Leases    *lease.Table
@@ -79,7 +79,7 @@ type Machine struct {
 	members atomic.Pointer[[]*pb.Member]
 	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch                     // one per partition, used by that partition's loop only
-	// What each partition remembers of sessions, under its store's lock.
+	// The session table of each partition, under its store's lock.
 	sessions []sessions
 	bounds   sessionBounds
 
@@ -87,13 +87,13 @@ type Machine struct {
 	audiences  audiences
 	codes      codes
 	reaches    atomic.Pointer[reaches]
-	// ruled is what the map has rules for. wanted is the map by which keys should be placed;
+	// ruled has the keys that the map has rules for. wanted is the map by which keys should be placed;
 	// a field, so that tests can ask for others than extensions do.
 	ruled  extension.Ruled
 	wanted func(now *placement.Map) *placement.Map
 }
 
-// scratch is what a loop reuses from entry to entry.
+// scratch has the buffers that a loop reuses from entry to entry.
 type scratch struct{ results []Result }
 
 // New returns a machine over the given state.
@@ -121,7 +121,7 @@ func New(c Config) *Machine {
 	return m
 }
 
-// Result is what has become of a command.
+// Result is the outcome of a command.
 type Result struct {
 	// Response is the etcd response message, its header filled in as far as the
 	// revision.
@@ -142,8 +142,8 @@ type Arrival struct {
 	Index, Term uint64
 }
 
-// Local executes a local entry of partition p. With a nil reply nobody here
-// waits, and no answers are built. reply is called after the lock is released.
+// Local executes a local entry of partition p. With a nil reply no request of this
+// server waits, and no answers are built. reply is called after the lock is released.
 func (m *Machine) Local(p int, index, term uint64, e *command.Entry, reply Reply) {
 	s := m.Stores[p]
 	x := execution{m: m, parts: placement.Of(p), local: p, answers: reply != nil}
@@ -175,7 +175,7 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 
 // consume moves a store past the stamps of an entry, also past those that wrote
 // nothing: their headers have been shown to clients, so the next leader, which
-// stamps above what its stores have seen, must not give them out again (I1).
+// stamps above the newest that its stores have seen, must not give them out again (I1).
 func consume(s *store.Store, e *command.Entry) {
 	if n := e.Stamps(); n > 0 && e.Stamp > 0 {
 		s.SetRev(e.Stamp + int64(n) - 1)

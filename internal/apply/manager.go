@@ -14,13 +14,13 @@ import (
 // The extension manager: the keys under /em/ are ordinary keys, but putting and
 // deleting them has consequences (EZK §3.6).
 
-// Extensions returns what is registered. It never changes; the registry is
+// Extensions returns the current registry. It is immutable; the registry is
 // replaced as a whole, at a rendezvous of all partitions.
 func (m *Machine) Extensions() *extension.Registry { return m.extensions.Load() }
 
-// LoadExtensions builds the registry from the keys, after a start. Nobody else may
-// be at work. An error says that this server can't do what the cluster has agreed on,
-// and must not go on.
+// LoadExtensions builds the registry from the keys, after a start. The caller must have
+// exclusive access to the machine. An error says that this server can't carry out what
+// the log has committed, and must not go on.
 func (m *Machine) LoadExtensions() error {
 	x := execution{m: m, parts: m.Placement().All(), local: alone(m.Placement().All())}
 	reg := extension.New(x.settings(), nil)
@@ -104,8 +104,8 @@ func (x *execution) register(name string, source []byte) error {
 	return reg.Admit(x.fresh)
 }
 
-// limit checks limits that are to be set. They have no lease: they would go without
-// anybody being told that what is registered doesn't fit any more.
+// limit checks limits that are to be set. They must have no lease: it would delete them
+// without a check that the registered extensions still fit.
 func (x *execution) limit(p *put) error {
 	l, err := extension.ParseLimits(p.Value)
 	if err == nil {
@@ -133,7 +133,7 @@ func (x *execution) changeStanding(p *put) error {
 }
 
 // managed follows up on a command that changed keys under /em/: a new source gets
-// its owner, what belonged to an old one goes.
+// its owner, the keys of an old one are deleted.
 func (x *execution) managed() {
 	last := x.sub
 	for sub := range last {
@@ -157,10 +157,10 @@ func (x *execution) managed() {
 	x.touched = false
 }
 
-// adopt notes who has registered a source. Another owner's acknowledgements were
-// not given to this one.
+// adopt records the client that has registered a source as its owner. Acknowledgements
+// given to another owner's source don't count for this one.
 //
-// The same source again stays whose it was: clients that all register what they need
+// The same source again keeps its owner: clients that all register the same extension
 // when they start don't take it from each other.
 func (x *execution) adopt(name string, same bool) {
 	owner := x.client
@@ -181,7 +181,7 @@ func (x *execution) adopt(name string, same bool) {
 	}
 }
 
-// deleteBelow deletes what begins with a prefix that ends in a slash.
+// deleteBelow deletes the keys with a prefix that ends in a slash.
 func (x *execution) deleteBelow(prefix []byte) {
 	from, to := extension.Pattern(prefix).Bounds()
 	for _, kv := range x.newest(from, to, 0) {
@@ -189,8 +189,8 @@ func (x *execution) deleteBelow(prefix []byte) {
 	}
 }
 
-// renewRegistry replaces the registry by what the keys say now, and sets out to bring
-// the keys of each extension together.
+// renewRegistry rebuilds the registry from the current keys, and begins the transit that
+// brings the keys of each extension together.
 func (x *execution) renewRegistry() {
 	reg := x.m.Extensions().Limited(x.settings())
 	for _, name := range x.renamed {
@@ -215,7 +215,7 @@ func (x *execution) settings() extension.Limits {
 	return extension.Defaults
 }
 
-// sources yields the keys that hold sources, skipping what lies below them.
+// sources yields the keys that hold sources, skipping the keys below them.
 func (x *execution) sources() func(yield func(kvwire.KeyValue) bool) {
 	return func(yield func(kvwire.KeyValue) bool) {
 		next := []byte(extension.Root)

@@ -79,8 +79,8 @@ func (m *Machine) operationParts(op *pb.RequestOp, wide bool) placement.Set {
 	return 0
 }
 
-// writeParts is where the keys of a range are, and whatever their change leads to:
-// event extensions, and the registry of extensions.
+// writeParts are the partitions of a range's keys and of all that a change of them can
+// affect: event extensions, and the registry of extensions.
 func (m *Machine) writeParts(key, end []byte, wide bool) placement.Set {
 	parts := across(m.Placement(), key, end, wide) | m.managedParts(key, end)
 	return parts | m.reactions(key, end)

@@ -11,8 +11,8 @@ import (
 )
 
 // Placement is the map by which keys are placed now. It is replaced at a
-// rendezvous of all partitions, so whoever holds the lock of any store sees the
-// one that is true; whoever holds none must be ready for fault.Moved.
+// rendezvous of all partitions, so a holder of any store's lock sees the current
+// one; a caller without a lock must handle fault.Moved.
 func (m *Machine) Placement() *placement.Map { return m.placed.Load() }
 
 // place sets out for the map that the registered extensions ask for: from now on
@@ -44,8 +44,8 @@ func (x *execution) replace(to *placement.Map) {
 	}
 }
 
-// move makes a step of a transit: keys go where they belong, and nobody can tell but
-// by the map. It writes nothing.
+// move makes a step of a transit: keys go to the partitions where they belong. Only the
+// map shows it to clients; it makes no change and takes no revision.
 func (x *execution) move(body []byte) Result {
 	step, err := command.DecodeStep(body)
 	if err != nil {
@@ -86,8 +86,8 @@ func (x *execution) moved() Result {
 }
 
 // Ahead is the next step of the transit under way, nil if there is none: one that
-// has to do with about budget keys, so that nobody waits for it for long. Anybody may
-// ask, and the log then says what it was.
+// handles about budget keys, so that other commands don't wait for it for long. Any server
+// may propose it; the step that takes effect is the one in the log.
 func (m *Machine) Ahead(budget int) *command.Step {
 	t := m.Placement().Transit()
 	if t == nil {

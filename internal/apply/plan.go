@@ -15,7 +15,7 @@ import (
 // Plan is how a request gets into the log.
 type Plan struct {
 	Parts placement.Set
-	// Call is what the request is wrapped in, nil if extensions don't concern it.
+	// Call is the wrapper of the request, nil if it concerns no extension.
 	// Its body is still missing.
 	Call *command.Call
 }
@@ -29,11 +29,11 @@ func (p *Plan) Command(kind command.Kind, body []byte) command.Command {
 	return command.Command{Kind: command.Extended, Body: p.Call.AppendTo(nil)}
 }
 
-// Caller says who sends a request: the client's id, "" for [Anonymous], and a lease
-// that its keys can be tied to.
+// Caller identifies the client of a request: its id, "" for [Anonymous], and a lease
+// that its keys can be attached to.
 type Caller func() (client string, lease int64)
 
-// Plan routes a write by what this server knows. If that has changed when the
+// Plan routes a write by this server's registry and map. If these have changed when the
 // command is executed, the answer is fault.Moved, and the request has to be planned
 // again.
 func (m *Machine) Plan(kind command.Kind, req proto.Message, who Caller) Plan {
@@ -60,8 +60,8 @@ func (m *Machine) plan(kind command.Kind, req proto.Message, who Caller, wide bo
 }
 
 // PlanRead tells whether a read or a watch has to go through the log, because an
-// extension handles it. Whether the client uses that extension this server may not
-// have heard yet: the log knows, unless the read asks for no more than this server.
+// extension handles it. This server may not have applied the client's acknowledgement of
+// that extension yet: the log decides, unless the read is serializable.
 func (m *Machine) PlanRead(kind command.Kind, req proto.Message, who Caller) (Plan, bool) {
 	call, asked := m.concern(kind, req, who, false)
 	if call == nil {
@@ -133,7 +133,7 @@ func (m *Machine) mayUse(e *extension.Extension, client string) bool {
 	return mayUse(view{&x}, e, client)
 }
 
-// personal tells whether it matters whose write of a key it is: it registers, or
+// personal tells whether the effect of a write depends on its client: it registers, or
 // acknowledges.
 func personal(key, end []byte) bool { return len(end) == 0 && extension.Touches(key, nil) }
 

@@ -13,7 +13,7 @@ import (
 // put is a PutRequest that is carried out.
 type put struct {
 	kvwire.Put
-	// replaced is what the put found, if PrevKv asks.
+	// replaced is the previous key-value, if PrevKv asks for it.
 	replaced kvwire.KeyValue
 }
 
@@ -82,7 +82,7 @@ func (x *execution) checkPut(p *put) (prev kvwire.KeyValue, err error) {
 }
 
 // write carries out a put that has been checked. prev may only be missing, where
-// the put needs it, in a transaction that nobody validated and that deletes the
+// the put needs it, in a transaction that was not validated and that deletes the
 // key before it; then there is nothing to keep.
 func (x *execution) write(p *put, prev kvwire.KeyValue) {
 	value, lease := p.Value, p.Lease
@@ -99,7 +99,7 @@ func (x *execution) write(p *put, prev kvwire.KeyValue) {
 	x.record(at, s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.Key, value, lease))
 }
 
-// set writes a key, whatever there was before.
+// set writes a key, whether or not it exists.
 func (x *execution) set(key, value []byte, lease int64) {
 	x.write(&put{Put: kvwire.Put{Key: key, Value: value, Lease: lease}}, kvwire.KeyValue{})
 }

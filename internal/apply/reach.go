@@ -7,8 +7,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// reaches keeps what has been found for one registry and one map. It is a function of
-// the two, so that it doesn't matter which of them a replica has in it.
+// reaches caches the results of reach for one registry and one map. They are a function
+// of the two, so replicas may have different extensions in the cache.
 type reaches struct {
 	reg   *extension.Registry
 	place *placement.Map

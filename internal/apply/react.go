@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// What event handlers are charged for beside the steps of the script. A step stands for
-// some 5 to 10 ns, whatever it is taken for.
+// Charges of event handlers beside the steps of the script. A step stands for some 5 to
+// 10 ns, whatever it is charged for.
 const (
 	// runSteps is a run that does nothing: finding the handler, its table, its frame.
 	runSteps = 200
@@ -27,12 +27,12 @@ type cause struct {
 	prev kvwire.KeyValue // the value that it has replaced
 }
 
-// react runs the event extensions on what a command has changed, at the same
+// react runs the event extensions on the changes of a command, at the same
 // revision: change by change, those of a change in the order of their registration
-// (EZK §3.3), and then on what they have changed themselves. A handler that fails loses
-// its own writes; the command and other handlers keep theirs. How far handlers set off
-// handlers is limited, and how much work all of them are for one command: the error is a
-// [fault.TooMuchWork], and then some have not run.
+// (EZK §3.3), and then on the changes that they made themselves. A handler that fails loses
+// its own writes; the command and other handlers keep theirs. Both the depth to which
+// handlers trigger handlers and the work of all of them for one command are limited: the
+// error is a [fault.TooMuchWork], and then some have not run.
 func (x *execution) react() error {
 	reg := x.m.Extensions()
 	if x.sub == 0 || !reg.HasEvents() {
@@ -89,8 +89,8 @@ func (x *execution) changed(sub int64) *store.Change {
 	panic(fmt.Sprintf("apply: change %d.%d of this command is missing", x.rev, sub))
 }
 
-// event is what handlers are told of a change. The change itself knows what was there
-// before the command, but handlers may change a key more than once.
+// event is the event that handlers get for a change. The change itself has the key-value
+// from before the command, but handlers may change a key more than once.
 func (x *execution) event(sub int64) *extension.Event {
 	c := x.changed(sub)
 	ev := &extension.Event{Type: x.eventType(c), Kv: c.Kv, Prev: c.Prev, Client: x.client}

@@ -20,7 +20,7 @@ import (
 // through; 0 stands for the newest state that they are closed through, which is the
 // newest of all where there is one partition. parts are where the caller took the range
 // to lie: if keys of it have moved elsewhere since, the answer is fault.Moved. It takes
-// the read locks itself, once, and none while it fetches what has left memory.
+// the read locks itself, once, and none while it fetches values that are not in memory.
 func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*kvwire.RangeResponse, error) {
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at, readOnly: true}
@@ -107,7 +107,7 @@ func alone(parts placement.Set) int {
 	return several
 }
 
-// beginRead fixes what a read sees, under the locks. A revision below the last
+// beginRead fixes the state that a read sees, under the locks. A revision below the last
 // compaction is replaced by the compacted one: all partitions were closed
 // through that when the compaction was applied, so it is a state that a read
 // of the newest may see as well.
@@ -134,7 +134,7 @@ func (x *execution) beginRead() {
 // compacted is the compaction revision, the same in all partitions.
 func (x *execution) compacted() int64 { return x.m.Stores[x.parts.First()].Compacted() }
 
-// selection is what a range has found, in one partition or in several. Only
+// selection has the entries of a range, in one partition or in several. Only
 // making one needs the locks.
 type selection struct {
 	first source
@@ -148,7 +148,7 @@ type source struct {
 	found store.Found
 }
 
-// selection looks up what a request asks for, before filters, order and limit.
+// selection looks up the range of a request, before filters, order and limit.
 func (x *execution) selection(req *pb.RangeRequest) (selection, error) {
 	switch {
 	case req.Revision > x.current():
@@ -207,7 +207,7 @@ func (x *execution) within(key, end []byte) placement.Set {
 	return x.m.Placement().Range(key, end) & x.parts
 }
 
-// found is what a range has found, with its values.
+// found is the result of a range, with its values.
 type found struct {
 	kvs   []kvwire.KeyValue
 	count int
@@ -254,7 +254,7 @@ func (x *execution) inMemory(err error) {
 	}
 }
 
-// kvs returns what was found, in key order, with all values fetched.
+// kvs returns the key-values of the selection, in key order, with all values fetched.
 func (sel *selection) kvs() ([]kvwire.KeyValue, error) {
 	if sel.first.store != nil {
 		err := sel.first.store.Resolve(&sel.first.found)
@@ -323,7 +323,7 @@ type rangeAnswer struct {
 	header   pb.ResponseHeader
 }
 
-// assemble makes the response of what was found.
+// assemble builds the response from a range's result.
 func assemble(req *pb.RangeRequest, f found, rev int64) *kvwire.RangeResponse {
 	kvs := f.kvs
 	if filtered(req) {
@@ -351,9 +351,9 @@ func passes(kv kvwire.KeyValue, req *pb.RangeRequest) bool {
 		(req.MinCreateRevision == 0 || created >= req.MinCreateRevision)
 }
 
-// order sorts what is in key order already. A target other than the key without
-// an order means ascending, as in etcd. The sort isn't stable, and that is
-// etcd's too: both leave equal elements in the same places.
+// order sorts key-values that are in key order already. A target other than the key
+// without an order means ascending, as in etcd. The sort is not stable, but the
+// same as etcd's: both leave equal elements in the same places.
 func order(kvs []kvwire.KeyValue, req *pb.RangeRequest) {
 	dir := req.SortOrder
 	if dir == pb.RangeRequest_NONE && req.SortTarget != pb.RangeRequest_KEY {

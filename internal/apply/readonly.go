@@ -9,7 +9,7 @@ func ReadOnly(r *pb.TxnRequest) bool {
 
 // Serializable says that a transaction reads, and that none of its reads asks for more
 // than this server. One that only compares doesn't say so, and is strict. (etcd answers
-// that one from what the server has, which can be older than what its client wrote.)
+// that one from the server's own state, which can be older than its client's last write.)
 func Serializable(r *pb.TxnRequest) bool {
 	reads := false
 	return every(r, func(op *pb.RequestOp) bool {

@@ -22,7 +22,7 @@ import (
 // then all tables have been made equal in between; while it lasts, both go to all
 // partitions in which it may find the keys ([placement.Map.Wide]); or because another
 // extension handles it now, and then the home of that extension takes part in both.
-// So the copies share a table, and the second finds what became of the first.
+// So the copies share a table, and the second finds the result of the first.
 
 // openSession grants a session's lease and makes all partitions know the session, so
 // that there is room for it in all of them as long as it is open.
@@ -74,7 +74,7 @@ func (x *execution) inSession(body []byte) Result {
 }
 
 // inner executes the command inside. Its response is a part of the state, so it is
-// built whether or not somebody waits; but for that of a put which says nothing
+// built whether or not a request waits for it; but for that of a put with nothing
 // beside its revision.
 func (x *execution) inner(q *command.Sequenced) Result {
 	switch q.Kind {
@@ -95,7 +95,7 @@ func (x *execution) inner(q *command.Sequenced) Result {
 	return x.failed(unreadable(command.InSession, q.Body))
 }
 
-// traces are what the participants know of a session and of one of its writes.
+// traces are the participants' records of a session and of one of its writes.
 type traces struct {
 	known  bool // the session is open
 	last   uint64
@@ -126,7 +126,7 @@ func (f *traces) add(s *session, seq uint64) {
 	}
 }
 
-// remember notes what became of a write; local is what remembered has found.
+// remember records the outcome of a write; local is the record that remembered found.
 func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
 	if local != nil {
 		x.m.sessions[x.local].remember(local, q.Answered, o)
@@ -138,8 +138,9 @@ func (x *execution) remember(q *command.Sequenced, o outcome, local *session) {
 	}
 }
 
-// tell lets those participants know of a write, executed before, which were not among
-// them then: the session's next may be theirs, and look for its predecessor there.
+// tell copies the record of a write, executed before, to the participants that did not
+// take part then: the session's next write may be theirs, and look for its predecessor
+// there.
 func (x *execution) tell(q *command.Sequenced, o *outcome) {
 	if x.local != several {
 		return
@@ -194,7 +195,7 @@ func (x *execution) repeated(o *outcome) Result {
 	return r
 }
 
-// outcome is what became of a write, as it is remembered and stored.
+// outcome is the result of a write, as it is kept in the table and stored.
 type outcome struct {
 	seq    uint64
 	rev    int64
@@ -229,7 +230,7 @@ func newOutcome(q *command.Sequenced, r Result) outcome {
 
 func (o *outcome) failed() bool { return o.detail != nil && o.detail.code != 0 }
 
-// size is what a result keeps in memory beside itself.
+// size is the memory that a result refers to, in bytes.
 func (o *outcome) size() int {
 	if o.detail == nil {
 		return 0

@@ -7,16 +7,16 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Bounds of what is remembered of one session in one partition; beyond them the
-// oldest results are forgotten.
+// Bounds of the results kept of one session in one partition; beyond them the oldest
+// are dropped.
 const (
 	maxResults     = 1024
 	maxResultBytes = 256 << 10
 )
 
-// sessionBounds are what all sessions together may take; a field of the machine, so that
-// tests reach them with little. They are the same on all servers, as they decide what is
-// remembered.
+// sessionBounds bound all sessions together; a field of the machine, so that tests reach
+// them with little. They are the same on all servers, as they decide which results are
+// kept.
 type sessionBounds struct {
 	sessions int // open ones; more are refused
 	// bytes of results in each partition. Beyond them those sessions forget theirs
@@ -36,7 +36,7 @@ type sessions struct {
 	most    int        // bytes
 }
 
-// session is what one partition remembers of one session.
+// session is one partition's record of one session.
 type session struct {
 	id       int64
 	last     uint64 // the highest number that has taken effect here
@@ -48,10 +48,10 @@ type session struct {
 	changed bool // since the last cut
 }
 
-// resultBytes is what a result takes beside its body, roughly.
+// resultBytes is roughly the memory of a result beside its body.
 const resultBytes = 64
 
-// size is what the results take.
+// size is the memory of the results, in bytes.
 func (s *session) size() int { return len(s.results)*resultBytes + s.bytes }
 
 // bound empties the tables, and sets how much there may be in them.
@@ -121,7 +121,7 @@ func (t *sessions) touch(s *session) {
 	}
 }
 
-// drop forgets a session whose lease has ended.
+// drop removes a session whose lease has ended.
 func (t *sessions) drop(id int64) {
 	if s := t.byID[id]; s != nil {
 		t.bytes -= s.size()
@@ -191,7 +191,7 @@ func (x *execution) mergeSessions() {
 	}
 }
 
-// merger makes what the partitions remember of a session equal.
+// merger makes the partitions' records of a session equal.
 type merger struct {
 	all     []*session // one in each table
 	results []outcome
@@ -226,7 +226,7 @@ func (m *merger) merge(tables []sessions) {
 		}
 	}
 	clear(m.results)
-	// They are shared from here on; whoever adds one copies them.
+	// They are shared from here on; adding one copies them.
 	merged.results = slices.Clip(merged.results)
 	for p, s := range m.all {
 		if !s.same(&merged) {
@@ -235,13 +235,13 @@ func (m *merger) merge(tables []sessions) {
 	}
 }
 
-// same tells whether two partitions remember the same; a number stands for its result.
+// same tells whether two records are equal; a number stands for its result.
 func (s *session) same(o *session) bool {
 	return s.last == o.last && s.answered == o.answered &&
 		slices.EqualFunc(s.results, o.results, func(a, b outcome) bool { return a.seq == b.seq })
 }
 
-// become makes a session of the table what another is.
+// become replaces a session of the table by the content of another.
 func (t *sessions) become(s, o *session) {
 	t.touch(s)
 	t.bytes += o.size() - s.size()
@@ -255,8 +255,8 @@ func (x *execution) dropSession(id int64) {
 	}
 }
 
-// SessionLast tells how far a session has come in a partition, 0 if the partition has
-// not heard of it.
+// SessionLast returns the number of a session's last write in a partition, 0 if the
+// partition has no record of the session.
 func (m *Machine) SessionLast(p int, id int64) uint64 {
 	m.rlock(placement.Of(p))
 	defer m.runlock(placement.Of(p))

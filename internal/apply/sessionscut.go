@@ -13,7 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// What partitions remember of sessions is stored in named values beside the keys, one
+// The partitions' records of sessions are stored in named values beside the keys, one
 // for each session and partition:
 //
 //	session/PPP/ID   PPP the partition in decimal, ID the session in 16 hex digits
@@ -31,7 +31,7 @@ const (
 	plainPut       = command.Kind(0)
 )
 
-// SessionsCut is what partitions have come to remember since the last cut.
+// SessionsCut has the records of sessions that have changed since the last cut.
 type SessionsCut struct {
 	changed []sessionAt
 	gone    []sessionAt // of these, only the ids
@@ -73,14 +73,15 @@ func (c *SessionsCut) AddTo(values map[string][]byte) map[string][]byte {
 	for i := range c.gone {
 		values[nameOfSession(c.gone[i].partition, c.gone[i].id)] = nil
 	}
-	for i := range c.changed { // after what has gone: an id may have come again
+	for i := range c.changed { // after the deletions: an id may have been reused
 		s := &c.changed[i]
 		values[nameOfSession(s.partition, s.id)] = s.encode()
 	}
 	return values
 }
 
-// LoadSessions takes what was stored. Nobody else may be at work.
+// LoadSessions loads the stored records. The caller must have exclusive access to the
+// machine.
 func (m *Machine) LoadSessions(values map[string][]byte) error {
 	m.bound(m.bounds)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -107,7 +108,7 @@ func (m *Machine) LoadSessions(values map[string][]byte) error {
 	return nil
 }
 
-// SessionsDigest sums up what a partition remembers of sessions: it is the same on
+// SessionsDigest is a checksum of a partition's records of sessions: it is the same on
 // all replicas at the same place in the log.
 func (m *Machine) SessionsDigest(p int) uint64 {
 	m.rlock(placement.Of(p))

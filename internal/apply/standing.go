@@ -5,7 +5,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Standing tells how an extension stands now, for those who look from outside.
+// Standing returns the current standing of an extension, for status and metrics.
 func (m *Machine) Standing(e *extension.Extension) extension.Standing {
 	home := m.Placement().Partition(e.OwnerKey())
 	x := execution{m: m, parts: placement.Of(home), local: home}

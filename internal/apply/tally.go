@@ -8,12 +8,12 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// tally is what an extension has done for one command.
+// tally counts the work of an extension for one command.
 type tally struct {
 	e        *extension.Extension
 	standing extension.Standing // as the command found it
 	ran      bool
-	steps    int64 // of its event handler, with what is charged for runs and writes
+	steps    int64 // of its event handler, with the charges for runs and writes
 	failed   error // the last limit that it exceeded
 }
 
@@ -58,13 +58,13 @@ func (t *tally) note(err error) {
 	}
 }
 
-// tooManySteps is the refusal of a command whose event handlers took too much, and counts
-// it as a failure of those to blame. A request with many changes is too large, and
-// the one who sent it pays by the refusal. So a run is measured by the changes of
-// the request itself that have woken handlers, and by how many extensions share the
-// steps: who took more than half of an equal share for each such change is to blame.
-// If nobody did, then one change by itself stays within half of the limit, and the
-// request can be made smaller.
+// tooManySteps is the refusal of a command whose event handlers took too many steps, and
+// counts it as a failure of the extensions that caused it. A request with many changes may
+// be too large by itself; its client gets the refusal, and no extension is at fault. So the
+// steps are compared with the number of changes of the request itself that have triggered
+// handlers, and the number of extensions that share the steps: an extension that took more
+// than half of an equal share for each such change is at fault. If there is none, then one
+// change by itself stays within half of the limit, and the request can be made smaller.
 func (x *execution) tooManySteps(woken int64) error {
 	limit := x.m.Extensions().Limits.EventSteps
 	var most *tally
@@ -86,9 +86,9 @@ func (x *execution) tooManySteps(woken int64) error {
 		"nothing of it was done: change fewer keys at once", limit, extension.LimitsKey, most.e.Name))
 }
 
-// tooManyEvents is the refusal of a command whose event handlers set each other off too
-// often. Where extensions go round in a circle, the one that was registered last has
-// closed it, and is to blame.
+// tooManyEvents is the refusal of a command whose event handlers trigger each other too
+// often. If extensions trigger each other in a cycle, the one that was registered last has
+// closed it, and is at fault.
 func (x *execution) tooManyEvents(sub int64) error {
 	limit := x.m.Extensions().Limits.Events
 	var chain []*tally

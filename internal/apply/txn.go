@@ -32,8 +32,8 @@ func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return x.execute(req, path.restart()), nil
 }
 
-// checkManaged refuses what an extension must handle and what only the extension
-// manager may do.
+// checkManaged refuses operations that an extension must handle and operations that only
+// the extension manager may do.
 func (x *execution) checkManaged(req *pb.TxnRequest) error {
 	if reg := x.m.Extensions(); !x.decided && (reg.Handles(extension.Txn) || reg.HasStrict()) {
 		spots := txnSpots(req, nil)
@@ -256,7 +256,7 @@ func (x *execution) execute(req *pb.TxnRequest, path *branches) *pb.TxnResponse 
 }
 
 // operation carries out one operation. It returns nil if there is nothing to
-// answer, or nobody to answer to.
+// answer, or no request waits for the answer.
 func (x *execution) operation(op *pb.RequestOp, path *branches) *pb.ResponseOp {
 	switch r := op.GetRequest().(type) {
 	case *pb.RequestOp_RequestRange:

@@ -5,7 +5,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// WatchAnswer changes a request for a watch to what an extension has made of it,
+// WatchAnswer changes a request for a watch according to an extension's answer to it,
 // and returns the first event. From the call on, the watch is one of the key that
 // the answer is under: that of the answer itself, or the one whose creation the
 // client waits for.
