@@ -10,7 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
-// answer turns what a handler returned into what its request is answered with.
+// answer turns a handler's return value into the answer to its request.
 func (out *Outcome) answer(r *Request, v script.Value, c *call) (err error) {
 	if c.waitFor != nil && !v.IsNil() {
 		return errors.New("the handler called block and returned a value: it can do one of both")
@@ -44,9 +44,9 @@ func (out *Outcome) answer(r *Request, v script.Value, c *call) (err error) {
 
 // keyValues are the key-values that a handler's value stands for: none for nil, one
 // under the request's key for a plain value, one for a table with a key, one for
-// each element of a list. What the handler doesn't say of them is left out: their
+// each element of a list. Fields that the handler doesn't set are left out: their
 // revisions are the answer's. They are no larger than limit together, which the
-// memory of a call doesn't see to: one string can be the value of all of them.
+// memory limit of a call doesn't ensure: one string can be the value of all of them.
 func keyValues(key []byte, v script.Value, limit int64) ([]*mvccpb.KeyValue, error) {
 	if v.IsNil() {
 		return nil, nil
@@ -84,7 +84,7 @@ func keyValues(key []byte, v script.Value, limit int64) ([]*mvccpb.KeyValue, err
 	return kvs, nil
 }
 
-// keyValueBytes is about what a key-value takes beside its key and value.
+// keyValueBytes is about the memory of a key-value beside its key and value.
 const keyValueBytes = 128
 
 // keyValue reads a table like those that stat and range return.

@@ -10,7 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
-// Request is what an operation extension is called with.
+// Request is the argument of an operation handler.
 type Request struct {
 	Op                   Op
 	Key, RangeEnd, Value []byte
@@ -20,23 +20,23 @@ type Request struct {
 	StartRevision int64
 }
 
-// Event is what an event extension is called with.
+// Event is the argument of an event handler.
 type Event struct {
 	Type   EventType
 	Kv     kvwire.KeyValue // of a deletion a tombstone
 	Prev   kvwire.KeyValue // none if there was none
-	Client string          // whose request it was, "" if nobody's
+	Client string          // whose request caused it, "" if no client's
 }
 
 // Notice is an event that is sent to watchers without a key being written.
 type Notice struct{ Key, Value []byte }
 
-// Outcome is what a call came to.
+// Outcome is the result of a call.
 type Outcome struct {
 	Writes  []Write
 	Notices []Notice
 
-	// What ran, for whom, and what it took: there also after an error.
+	// The handler, the key it was called for and its usage: set also after an error.
 	Handler    string // "read" …, or "created" …
 	Key        []byte
 	Usage      script.Usage

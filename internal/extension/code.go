@@ -19,11 +19,11 @@ type Code struct {
 	// Strict says that writes of the keys which operations name are refused to clients
 	// that may not use the extension, instead of being taken for ordinary ones.
 	Strict bool
-	// Source is the size of the source, Memory what the extension keeps for as long as
+	// Source is the size of the source, Memory the memory that the extension takes while
 	// it is registered; both in bytes.
 	Source int
 	Memory int64
-	// Loading is what running the top level of the file took.
+	// Loading is the usage of running the top level of the file.
 	Loading script.Usage
 
 	module   *script.Module
@@ -31,8 +31,8 @@ type Code struct {
 	onEvent  script.Value
 }
 
-// Loading is what running the top level of a file may take. It belongs to the version
-// of the language: what was loaded once can be loaded always.
+// Loading limits running the top level of a file. It is a part of the language's
+// version: a source that was loaded once can always be loaded.
 var Loading = script.Limits{Steps: 100_000, Bytes: 4 << 20, Depth: 64}
 
 // maxSubscriptions bounds the lists of a file.
@@ -79,7 +79,7 @@ func (c *Code) As(name string, order int64) *Extension {
 	return &Extension{Name: name, Order: order, Code: *c, owner: OwnerKey(name), state: StateKey(name)}
 }
 
-// read takes what the file returned.
+// read takes the file's return value.
 func (c *Code) read(exported script.Value) error {
 	t, ok := exported.AsTable()
 	if !ok {

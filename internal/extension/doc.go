@@ -1,5 +1,6 @@
-// Package extension is the extension manager: what clients register under /em/,
-// which requests and changes concern it, and what a handler may do to keys.
+// Package extension is the extension manager: the extensions that clients register under
+// /em/, the requests and changes that concern them, and the operations of their handlers
+// on keys.
 //
 // The model is that of Extensible Distributed Coordination (Distler et al.,
 // EuroSys 2015, "EZK"): an operation extension is run instead of a request that
@@ -9,8 +10,8 @@
 //
 // Invariants:
 //
-//  1. (I6) What a call does follows from the extension's source, the limits, the
-//     request and the keys that it reads; nothing else is within its reach.
+//  1. (I6) A call is a function of the extension's source, the limits, the request and
+//     the keys that it reads; it has access to nothing else.
 //  2. A call's writes are collected ([Outcome]) and carried out by the caller, all
 //     of them or, after an error, none.
 //  3. An [Extension] and a [Registry] never change. A cluster's registry is a
@@ -19,7 +20,7 @@
 //  4. A handler touches only keys in its extension's scope, and none under /em/.
 //
 // Source in: [Compile]. Requests in: [Registry.Operation], [Registry.Events] find
-// who is concerned, [Extension.Operation], [Extension.Event] run it. Out: an
-// Outcome for internal/apply. The package knows no store: it reads through
+// the extensions concerned, [Extension.Operation], [Extension.Event] run them. Out: an
+// Outcome for internal/apply. The package doesn't depend on the store: it reads through
 // [State].
 package extension

@@ -24,8 +24,8 @@ func (e *Extension) OwnerKey() []byte { return e.owner }
 func (e *Extension) StateKey() []byte { return e.state }
 
 // Compile verifies and loads a source, as the extension name registered at
-// revision order. The error is a [fault.BadExtension], as a [Refused] if the source
-// is to blame.
+// revision order. The error is a [fault.BadExtension], as a [Refused] if it is in the
+// source.
 func Compile(name string, source []byte, order int64, l Limits) (*Extension, error) {
 	if err := CheckName(name); err != nil {
 		return nil, fault.BadExtension.With(err.Error())

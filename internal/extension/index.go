@@ -7,7 +7,7 @@ import (
 )
 
 // index finds the extensions whose patterns cover a key: its entries are the patterns,
-// each with those that name it, the last registered first.
+// each with the extensions that name it, the last registered first.
 type index struct{ radix.Tree[[]*Extension] }
 
 // add notes a pattern of an extension; one that is there already stays.
@@ -60,7 +60,7 @@ func (x index) find(key, end []byte) (found []*Extension) {
 	return found
 }
 
-// merge is what stands in any of two lists that are ordered alike.
+// merge is the union of two lists in the same order.
 func merge(a, b []*Extension) []*Extension {
 	switch {
 	case len(a) == 0:

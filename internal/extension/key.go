@@ -15,7 +15,7 @@ const (
 // LimitsKey holds the cluster's limits, as JSON; see [Limits].
 const LimitsKey = Root + ".limits"
 
-// Role is what a key under [Root] stands for.
+// Role is the meaning of a key under [Root].
 type Role int
 
 // The keys of the extension named NAME, and those of the manager itself.
@@ -37,7 +37,7 @@ const Once = "once"
 // maxName is the longest name of an extension, in bytes.
 const maxName = 64
 
-// Parse tells what a key stands for. The name is that of the extension; client is
+// Parse returns the role of a key. The name is that of the extension; client is
 // that of an AckOf.
 func Parse(key []byte) (role Role, name, client string) {
 	if !bytes.HasPrefix(key, []byte(Root)) {
@@ -67,8 +67,8 @@ func Parse(key []byte) (role Role, name, client string) {
 	return Unknown, name, ""
 }
 
-// CheckName refuses what can't be a name: letters, digits, '_', '-' and '.', not
-// beginning with a dot.
+// CheckName refuses invalid names. A name has letters, digits, '_', '-' and '.', and
+// doesn't begin with a dot.
 func CheckName(name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("stoa: a name of an extension has 1 to %d bytes", maxName)
@@ -99,7 +99,7 @@ func AckKey(name, client string) []byte {
 // partition, that in which its calls are decided.
 func Home(name string) []byte { return []byte(Root + name + "/") }
 
-// Touches tells whether a range holds any key that the manager minds. The range is
+// Touches tells whether a range holds any key that the manager handles. The range is
 // written as in etcd's requests.
 func Touches(key, end []byte) bool {
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
-// Limits bound what an extension may use. They are replicated state: the value of
+// Limits bound the resources of an extension. They are replicated state: the value of
 // [LimitsKey], or Defaults where there is none.
 type Limits struct {
 	// Of one call.
@@ -30,8 +30,8 @@ type Limits struct {
 	// Of a source.
 	Source int // bytes
 
-	// What extensions keep for as long as they are registered, in bytes: one of them, and
-	// all together.
+	// The memory of extensions while they are registered, in bytes: of one, and of all
+	// together.
 	Memory      int64
 	MemoryTotal int64
 
@@ -48,8 +48,9 @@ var Defaults = Limits{
 	Memory: 4 << 20, MemoryTotal: 64 << 20,
 }
 
-// ceilings are what no setting goes beyond. A call at all of them, with all events that
-// it may lead to, holds its partition up for some 50 ms: less than others should notice.
+// ceilings are the maxima of the settings. A call at all of them, with all events that
+// it may lead to, blocks its partition for some 50 ms: less than other clients should
+// notice.
 var ceilings = Limits{
 	Steps: 2_000_000, Bytes: 64 << 20, Depth: 200, Operations: 100_000, Keys: 10_000, WriteBytes: 8 << 20,
 	Events: 1000, EventSteps: 2_000_000, Source: 1 << 20, Failures: 1_000_000,
@@ -102,7 +103,7 @@ func StoredLimits(value []byte) Limits {
 	return l
 }
 
-// field is one of the limits: its name, what it may be, and where it is: *int or *int64.
+// field is one of the limits: its name, its range, and a pointer to it: *int or *int64.
 type field struct {
 	name     string
 	at       any

@@ -7,13 +7,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
-// A call keeps so many lines, of so many bytes; what is beyond is charged and dropped.
+// A call keeps so many lines, of so many bytes; the rest is charged and dropped.
 const (
 	maxLogLines = 100
 	maxLogLine  = 1000
 )
 
-// logSteps is what a line costs beside its text.
+// logSteps is the cost of a line beside its text.
 const logSteps = 10
 
 // log adds a line to the call's own log. It is no part of the state: it is charged
@@ -51,7 +51,7 @@ func logSize(v script.Value) int {
 	return 20
 }
 
-// logText shows also what has no text in the language, without its address.
+// logText shows also values without a text in the language, without their addresses.
 func logText(v script.Value) string {
 	if s, ok := v.AsString(); ok {
 		return s

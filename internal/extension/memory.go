@@ -2,14 +2,14 @@ package extension
 
 import "fmt"
 
-// What a registry, and the map by which keys are placed, keep of an extension: an entry
-// in each of their trees, at most twice what it takes (memory_test.go).
+// The memory of an extension in a registry and in the map by which keys are placed: an
+// entry in each of their trees, at most twice the measured size (memory_test.go).
 const (
 	extensionMemory = 1600
 	treeMemory      = 240 // an entry, beside the pattern
 )
 
-// indexed is what the entries of the code take in the indexes.
+// indexed is the memory of the code's entries in the indexes.
 func (c *Code) indexed() int64 {
 	sum := int64(extensionMemory)
 	entries := int64(2)
@@ -30,8 +30,8 @@ func (c *Code) indexed() int64 {
 
 func patternMemory(p Pattern) int64 { return treeMemory + 2*int64(len(p)) }
 
-// Admit refuses an extension that the limits have no room for, beside those that are
-// registered already; one of the same name it would replace.
+// Admit refuses an extension that would exceed the limits together with those that are
+// registered already; one of the same name is replaced and doesn't count.
 func (r *Registry) Admit(e *Extension) error {
 	if err := r.Limits.admit(e); err != nil {
 		return err
@@ -49,7 +49,8 @@ func (r *Registry) Admit(e *Extension) error {
 	return nil
 }
 
-// Hold refuses limits that what is registered, but for what is about to go, is beyond.
+// Hold refuses limits that the registered extensions exceed; those that gone selects are
+// about to be deleted and don't count.
 func (r *Registry) Hold(l Limits, gone func(*Extension) bool) error {
 	sum := int64(0)
 	for _, e := range r.byName.All() {

@@ -7,7 +7,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
-// State is the keys as a call finds them. What it returns is shared and not to be
+// State is the keys as a call finds them. Its results are shared and must not be
 // written to.
 type State interface {
 	// Get returns a key's present value, or none.
@@ -54,8 +54,8 @@ func (o *overlay) get(key []byte) kvwire.KeyValue {
 func (o *overlay) put(key, value []byte, lease int64) {
 	w := o.pending(key)
 	fields := kvwire.Fields{CreateRevision: o.rev, ModRevision: o.rev, Version: 1, Lease: lease}
-	// The key is written once at this revision, whatever the call does to it on
-	// the way there.
+	// The key is written once at this revision, however many times the call writes
+	// it.
 	if w.stored.Exists() {
 		fields.CreateRevision, fields.Version = w.stored.CreateRevision(), w.stored.Version()+1
 	}

@@ -85,7 +85,7 @@ func (c *call) name(a arguments, i int) ([]byte, error) {
 	return key, nil
 }
 
-// work charges for looking at so many bytes, at what built-in functions charge.
+// work charges for reading so many bytes, at the price of built-in functions.
 func (a arguments) work(bytes int) error { return a.Charge(int64(bytes/64), 0) }
 
 // text reads argument i as a value, which may be the script's own memory.
@@ -151,7 +151,7 @@ func (a arguments) stat(kv kvwire.KeyValue) (script.Value, error) {
 	)
 }
 
-// writeBytes is what a write costs beside its key and value.
+// writeBytes is the cost of a write beside its key and value.
 const writeBytes = 512
 
 // write puts a key after everything has been charged.
@@ -174,7 +174,7 @@ func (c *call) writing(a arguments, key []byte, value int) error {
 	return c.sending(a, len(key)+value, len(key))
 }
 
-// sending charges what a write or a notice takes, and what is kept of it twice.
+// sending charges for a write or a notice, and for the part of it that is kept twice.
 func (c *call) sending(a arguments, bytes, twice int) error {
 	if l := c.limits.WriteBytes; c.keys.written+bytes > l {
 		return exceeded("more than %d bytes written", l)
@@ -227,8 +227,8 @@ func (c *call) store(a arguments, lease int64, allowed func(old kvwire.KeyValue)
 	return true, c.write(a, key, value, lease)
 }
 
-// cas replaces a value by another one if it is what the caller thinks; nil stands
-// for a key that isn't there. The key keeps its lease.
+// cas replaces a value by another one if it equals the caller's expectation; nil stands
+// for a key that doesn't exist. The key keeps its lease.
 func (c *call) cas(a arguments) (script.Value, error) {
 	key, err := c.name(a, 0)
 	if err != nil {

@@ -75,7 +75,7 @@ func (e *Extension) prefixInScope(prefix string) bool {
 	return false
 }
 
-// What finding a range takes, and the lists inside.
+// The cost of finding a range, and of the lists inside.
 const spanBytes, pointerBytes, kvBytes = 64, 8, 16
 
 // fetch reads up to the limit in argument 1 of the keys below a prefix.

@@ -2,14 +2,14 @@ package extension
 
 import "slices"
 
-// Beyond these an extension's reach isn't followed any further: what it can lead to is
-// then taken to be everything. They bound the time that it takes to find out.
+// Beyond these an extension's reach isn't followed any further: it is then taken to be
+// everything. They bound the time of computing it.
 const (
 	maxReach      = 64     // extensions
 	maxReachSteps = 10_000 // patterns that are looked at
 )
 
-// Reach is what the changes of a call can lead to.
+// Reach is the set of possible consequences of a call's changes.
 type Reach struct {
 	Extensions []*Extension // whose handlers may run, that of the call first
 	Scope      []Pattern    // in which they may write

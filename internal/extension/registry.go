@@ -9,7 +9,7 @@ import (
 )
 
 // Registry is all extensions of a cluster. Immutable; nil is an empty one. Registries
-// that follow on one another share all but what is different, so a change takes as long
+// that follow on one another share all but their difference, so a change takes as long
 // as the extension is large, however many there are.
 type Registry struct {
 	Limits Limits
@@ -154,8 +154,7 @@ func (r *Registry) NamedLike(text []byte) func(yield func(*Extension) bool) {
 	}
 }
 
-// Concerns tells whether an extension has to do with a key, or the extension manager
-// has.
+// Concerns tells whether an extension or the extension manager handles a key.
 func (r *Registry) Concerns(key []byte) bool {
 	return bytes.HasPrefix(key, []byte(Root)) || r != nil && r.patterns.covers(key)
 }

@@ -21,11 +21,11 @@ func RuledBy(m *placement.Map) Ruled {
 
 // Place is the map whose rules bring the keys of each extension together: every pattern
 // of its scope, and its own keys under /em/, in one slot (design §2). Each of these has
-// a rule for as long as an extension asks for it, and what is settled stays as it is: a
+// a rule for as long as an extension asks for it, and existing rules stay as they are: a
 // pattern goes to where a rule for a wider one puts it, if there is any, and an
 // extension to where rules put the first part of its scope. So the map follows from the
-// one before and from what has been registered and removed in between, and takes as long
-// as that is.
+// one before and from the registrations and removals in between, and takes time in
+// proportion to these.
 func (r *Registry) Place(now *placement.Map, ruled Ruled) (*placement.Map, Ruled) {
 	var gone []string
 	added := map[*Extension]bool{}

@@ -2,8 +2,8 @@ package extension
 
 import "github.com/stoa-kv/stoa/internal/script"
 
-// The fields of what a handler is called with, reads and returns. A field that isn't
-// there this time is nil; one that never is, is an error.
+// The fields of a handler's argument, of the values that it reads and of its return value.
+// A field that is absent from a value is nil; one that no value has is an error.
 var (
 	requestShape = script.NewShape("a request", "key", "value", "op", "range_end", "lease", "limit", "client", "start_revision", "revision")
 	eventShape   = script.NewShape("an event", "type", "key", "value", "prev_value", "client", "revision", "lease", "version", "create_revision")

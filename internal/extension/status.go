@@ -25,8 +25,8 @@ func (s Standing) String() string {
 	return "enabled"
 }
 
-// ParseStanding reads the value of the key. What isn't there or can't be read
-// counts as enabled.
+// ParseStanding decodes the value of the key. A missing or invalid value counts as
+// enabled.
 func ParseStanding(value []byte) Standing {
 	word, reason, _ := strings.Cut(string(value), ": ")
 	switch {

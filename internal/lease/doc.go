@@ -2,7 +2,7 @@
 // times at which they expire ([Expirer]).
 //
 // The two are apart because they differ in kind. The table is replicated
-// state: it changes only by commands from the log and knows seconds, no
+// state: it changes only by commands from the log and has durations in seconds, no
 // clock. The expirer is the leader's soft state: it is built from the table
 // when the server begins to lead, and discarded when it stops. It only
 // proposes (a revocation, a checkpoint); the log decides.
@@ -12,8 +12,8 @@
 //  1. The table is a function of the log alone.
 //  2. No lease ends early: not before its TTL has passed since the grant or
 //     the last acknowledged renewal, across changes of leader. A new leader
-//     knows less, so it errs to the long side: it counts from when it began
-//     to lead, and from the remaining time of the last checkpoint, which is
+//     has no record of the renewals, so it errs to the long side: it counts from its start
+//     as leader, and from the remaining time of the last checkpoint, which is
 //     rounded up.
 //  3. A renewal is acknowledged only when no checkpoint from before it can still
 //     shorten the lease under another leader. Hence [Renewal.Reset].

@@ -140,8 +140,8 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 		return Renewal{}, fault.NotLeader
 	}
 	t := e.timers[id]
-	// A lease whose time is over is as good as revoked, though the log
-	// doesn't say so yet: a renewal acknowledged now would be followed by its
+	// A lease whose time is over counts as revoked, though its revocation
+	// is not in the log yet: a renewal acknowledged now would be followed by its
 	// revocation.
 	if t == nil || t.revoking || !now.Before(t.end) {
 		return Renewal{}, fault.LeaseNotFound

@@ -22,7 +22,7 @@ type Rehearsal struct {
 	report  *Report // of the request at work
 }
 
-// Caller is who sends a request, as the metadata of a client say it.
+// Caller identifies the client of a request, as its metadata do on a server.
 type Caller struct {
 	Client string // "" is apply.Anonymous
 	Lease  int64
@@ -106,7 +106,7 @@ func (r *Rehearsal) log(kind command.Kind, req proto.Message, p apply.Plan) {
 	})
 }
 
-// finish completes the report with what open watches see of the changes.
+// finish completes the report with the events that open watches get of the changes.
 func (r *Rehearsal) finish() *Report {
 	done := r.report
 	r.report = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Report is what has become of a request.
+// Report is the outcome of a request.
 type Report struct {
 	// Handler is the extension that handled the request, "" if none did.
 	Handler  string
@@ -25,7 +25,7 @@ type Report struct {
 // Run is one call of a handler.
 type Run struct {
 	Extension string
-	// Handler is an operation or an event type, and Key what it was called for;
+	// Handler is an operation or an event type, and Key the key that it was called for;
 	// both are "" of a run that the limit on events has prevented.
 	Handler, Key string
 	Steps, Bytes int64
@@ -40,8 +40,8 @@ type Change struct{ store.Change }
 // Notice tells whether the change is only an event: no key was written.
 func (c *Change) Notice() bool { return !c.Delete && c.Kv.Version() == 0 }
 
-// Hidden tells whether an extension keeps the change from the watches of those who
-// use it.
+// Hidden tells whether an extension keeps the change from the watches of its
+// clients.
 func (c *Change) Hidden() bool { return c.Hides != nil }
 
 // Event is a change that reached a watch.
@@ -50,7 +50,7 @@ type Event struct {
 	Change
 }
 
-// witness hears what the machine tells its surroundings.
+// witness records the machine's calls of its observer and sink.
 type witness struct{ r *Rehearsal }
 
 // Changes implements apply.Sink.

@@ -59,7 +59,7 @@ func (r *Rehearsal) Watch(req *pb.WatchCreateRequest, c Caller) *Report {
 	return report
 }
 
-// Watched is what watch number n is a watch of by now.
+// Watched is the current key or range of watch number n.
 func (r *Rehearsal) Watched(n int) (key, end []byte) {
 	w := r.watches[n-1]
 	return w.key, w.end
