@@ -56,7 +56,7 @@ var (
 	Unhealthy         = declare(26, "unhealthy cluster")
 	Internal          = declare(27, "internal error")
 	// Moved: the keys or the extensions that the request was routed by have changed
-	// since. Nothing has happened, and whoever routed it does so again; no client
+	// since. The request had no effect, and the server routes it again; no client
 	// sees this.
 	Moved = declare(28, "key has moved to another partition")
 
@@ -80,8 +80,8 @@ var (
 	ResultForgotten = declare(37, "result of a write that was sent before is forgotten")
 	// SessionTaken: the client has come back on another stream.
 	SessionTaken = declare(38, "session goes on on another stream")
-	// ReadOvertaken: the read was sent before, and what its session wrote behind it
-	// has taken effect since. Its place in the session's order is gone.
+	// ReadOvertaken: the read was sent before, and later writes of its session have
+	// taken effect since. It can't be evaluated at its place in the session's order.
 	ReadOvertaken = declare(39, "read was sent again after later writes of its session took effect")
 	// TooManySessions: no more can be opened.
 	TooManySessions = declare(40, "too many sessions")

@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// maxText keeps a text that quotes what a client sent within the header in which it
-// goes back.
+// maxText keeps a text that quotes a client's request within the header in which it
+// is returned.
 const maxText = 2048
 
 // Readable is a text of any origin as it may stand in an error, in the state of a replica
 // or on a terminal: control characters, those that turn the direction of writing, and
 // bytes that are no UTF-8 are written as Go escapes them, and of a long text the beginning
 // and the end are kept. The same on every server, whatever Unicode version it is built
-// with; what Readable returns, it leaves as it is.
+// with; Readable is idempotent.
 func Readable(text string) string {
 	if strings.IndexFunc(text, unreadable) >= 0 {
 		text = escaped(text)
@@ -54,8 +54,8 @@ func escaped(text string) string {
 	return b.String()
 }
 
-// elided leaves out the middle of a text that is too long: what happened tends to stand
-// at its end, and where at its beginning.
+// elided leaves out the middle of a text that is too long: the cause tends to be at its
+// end, and the place at its beginning.
 func elided(text string) string {
 	if len(text) <= maxText {
 		return text

@@ -52,7 +52,7 @@ func appendRules(b []byte, list []Rule) []byte {
 // Equal tells whether two maps are the same.
 func (m *Map) Equal(o *Map) bool { return m == o || bytes.Equal(m.Encode(), o.Encode()) }
 
-// Decode reads an encoded map. It takes nothing but what [Map.Encode] can have
+// Decode reads an encoded map. It refuses any input that [Map.Encode] can't have
 // written.
 func Decode(b []byte) (*Map, error) {
 	if len(b) == 0 {
@@ -104,7 +104,7 @@ func Decode(b []byte) (*Map, error) {
 	return to, nil
 }
 
-// decodeRules returns the rules at the front of b, and what comes behind them.
+// decodeRules returns the rules at the front of b, and the rest of b.
 func decodeRules(b []byte) ([]Rule, []byte, error) {
 	n, b, err := uvarint(b)
 	if err != nil {

@@ -7,8 +7,8 @@ import "github.com/stoa-kv/stoa/internal/radix"
 type Span struct{ Key, End []byte }
 
 // Difference is where keys can be that two maps put into different partitions,
-// in order and without overlap. Outside of it they agree, so that moving keys
-// costs what moves and not what there is.
+// in order and without overlap. Outside of it they agree, so that the cost of a move
+// depends on the keys moved, not on all keys.
 func Difference(from, to *Map) []Span {
 	if from.slots != to.slots || from.partitions != to.partitions {
 		return []Span{{nil, []byte{0}}}

@@ -1,4 +1,4 @@
-// Package placement says which partition a key lives in.
+// Package placement assigns keys to partitions.
 //
 // A key's placement prefix is its directory, at most two levels deep; the hash
 // of the prefix is its slot, one of [Slots]; a table gives each slot's
@@ -8,7 +8,7 @@
 //
 // Invariants:
 //
-//  1. A [Map] never changes once it is made; whoever holds one may use it from
+//  1. A [Map] is immutable and may be used from
 //     any goroutine. A new map is a new value.
 //  2. The same key has the same slot under the same rules on every server and in
 //     every version: the prefix and the hash are part of the data format.

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// Slots is how many slots the keys are hashed to. Fixed for good: it is
-	// what makes a slot the unit that can move between partitions.
+	// Slots is the number of slots that keys are hashed to. It never changes, so that
+	// a slot is the unit that can move between partitions.
 	Slots = 1024
 	// MaxPartitions is the width of a [Set].
 	MaxPartitions = 64

@@ -46,7 +46,7 @@ func levels(key []byte) (first, second int) {
 }
 
 // shared returns the longest prefix that every key of [key, end) is certain to
-// have. Besides what the two bounds have in common, it sees the usual way to
+// have. Besides the common prefix of the two bounds, it recognizes the usual way to
 // write "everything under p": an end that is p with its last byte incremented.
 func shared(key, end []byte) []byte {
 	n := 0

@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/radix"
 )
 
-// Rule puts keys into a slot, whatever their hash says. A Key that ends in "/"
+// Rule puts keys into a slot, regardless of their hash. A Key that ends in "/"
 // stands for every key that begins with it, any other for that one key alone.
 // Of the rules that match a key the longest counts.
 type Rule struct {
@@ -21,8 +21,8 @@ type Rule struct {
 func (r Rule) subtree() bool { return strings.HasSuffix(r.Key, "/") }
 
 // rules finds the one that a key falls under. Nearly all keys of a cluster fall
-// under none, and are to pay nothing for those that do: the tree tells in a few
-// instructions that no rule begins as they do.
+// under none, and should not pay for those that do: a lookup in the tree shows in a few
+// instructions that no rule has their prefix.
 type rules struct {
 	tree    radix.Tree[place]
 	transit *Transit
@@ -76,7 +76,7 @@ func (m *Map) Rules() []Rule {
 	return slices.Collect(m.EachRule())
 }
 
-// EachRule yields what Rules returns.
+// EachRule yields the result of Rules.
 func (m *Map) EachRule() iter.Seq[Rule] {
 	return func(yield func(Rule) bool) {
 		if m.rules == nil {

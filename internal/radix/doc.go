@@ -1,11 +1,11 @@
 // Package radix is an ordered map from strings to values that never changes: adding
 // and removing a key gives another map, which shares everything with the first but the
 // way to that key. So a state of many keys is replaced as a whole, by one pointer, at
-// the cost of what is different.
+// the cost of the difference.
 //
 // It is a radix tree over bytes. Beside a key it finds all keys that a given one begins
-// with, and the node under which exactly those lie that begin with a given one: what
-// prefixes and the keys below them ask for.
+// with, and the node under which exactly those lie that begin with a given one: the two
+// lookups that patterns with prefixes need.
 //
 // Invariants:
 //
@@ -13,8 +13,8 @@
 //     goroutines may read it.
 //  2. But for the root, a node has a key or at least two edges, and no two edges begin
 //     with the same byte: two trees of the same keys have the same shape.
-//  3. Labels own their bytes, so that a key that was removed isn't kept alive by what it
-//     shared its beginning with.
+//  3. Labels own their bytes, so that a removed key isn't kept in memory by keys that
+//     shared a prefix with it.
 //
 // The package imports nothing of stoa.
 package radix

@@ -49,8 +49,8 @@ func (t Tree[V]) Get(key []byte) (v V, ok bool) {
 	return n.entry.value, true
 }
 
-// follow goes along the edge that key goes on with, nil if there is none, and says what
-// is left of the key behind it.
+// follow returns the child along the edge that key continues with, nil if there is none,
+// and the rest of the key behind that edge.
 func (n *Node[V]) follow(key []byte) (*Node[V], []byte) {
 	i, ok := n.find(key[0])
 	if !ok {
@@ -136,7 +136,7 @@ func newEdge[V any](label string, to *Node[V]) edge[V] {
 	return edge[V]{first: label[0], label: strings.Clone(label), to: to}
 }
 
-// common is the length of what two strings begin with.
+// common is the length of the common prefix of two strings.
 func common(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {

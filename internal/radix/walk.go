@@ -80,7 +80,7 @@ func (t Tree[V]) Range(from, to []byte) iter.Seq2[string, V] {
 	}
 }
 
-// bounds are those of a range as they are seen from a node: what comes of the keys
+// bounds are those of a range as they are seen from a node: the part of the keys
 // behind the node, where the keys that lie there begin like the bound; nil, or open,
 // where all of them are within.
 type bounds struct {
@@ -159,7 +159,7 @@ func (t *Tree[V]) marks(n *Node[V], b bounds) (bits uint64) {
 }
 
 // Diff yields the keys that only one of two trees has, and those whose value was set
-// anew in between: in order, and without a look at what the trees share.
+// again in between: in order, and without visiting the nodes that the trees share.
 func Diff[V any](a, b Tree[V]) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		none := &Node[V]{}
@@ -210,7 +210,7 @@ func diff[V any](a, b *Node[V], yield func(string) bool) bool {
 	return true
 }
 
-// diffEdges compares what lies behind two edges that begin with the same byte. Where
+// diffEdges compares the subtrees behind two edges that begin with the same byte. Where
 // one is longer, or they part, nodes are put in between.
 func diffEdges[V any](a, b edge[V], yield func(string) bool) bool {
 	c := common(a.label, b.label)
