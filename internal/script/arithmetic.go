@@ -101,7 +101,7 @@ func multiply(x, y int64) (product int64, exact bool) {
 	return int64(lo), high == int64(lo)>>63
 }
 
-// hint helps who takes a key's value for a number.
+// hint is added to the error if a string, such as a key's value, is used as a number.
 func hint(v Value) string {
 	if v.isString() {
 		return ": use tonumber"

@@ -9,24 +9,24 @@ const (
 	Oldest  = 2 // that it still knows
 )
 
-// Bounds are what a source may be. A field that is 0 means the default.
+// Bounds limit a source. A field that is 0 means the default.
 type Bounds struct {
 	Source  int // bytes
 	Nesting int // of brackets, blocks, operators and the syntax tree
 	Nodes   int // of the syntax tree
 
-	// Handlers are what the host calls, by name.
+	// Handlers are the functions that the host calls, by name.
 	Handlers map[string]Handler
 }
 
-// Limits are what a run may use. All of them are exact.
+// Limits bound the resources of a run. All of them are exact.
 type Limits struct {
 	Steps int64 // nodes evaluated, turns of loops, and work in builtins by 64 bytes
 	Bytes int64 // allocated in total, whether or not they are still in use
 	Depth int   // of calls, at most MaxDepth
 }
 
-// Usage is what a run has used, never more than its limits.
+// Usage is the resource usage of a run, never more than its limits.
 type Usage struct {
 	Steps, Bytes int64
 }
@@ -37,7 +37,7 @@ const (
 	MaxDepth   = 1000
 
 	maxLocals = 200  // of one function, as in Lua
-	maxSlots  = 1000 // locals and what is in between, of one function
+	maxSlots  = 1000 // locals and intermediate values of one function
 )
 
 // defaultBounds are for sources that people write.

@@ -5,8 +5,8 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// brackets follows what is open at a token, so that one that isn't closed is named by the
-// place where it opens. Lua's grammar only knows the token at which it gives up.
+// brackets tracks the brackets and blocks open at a token, so that the error for an
+// unclosed one has the place where it opens. Lua's grammar only knows the token at which it gives up.
 type brackets struct {
 	open []bracket
 }
@@ -17,7 +17,7 @@ type bracket struct {
 	at   position
 }
 
-// closers are what closes each; words are the names of those that are no character.
+// closers are the closing tokens of each; words are the names of those that are no character.
 var (
 	closers = map[int]int{
 		'(': ')', '{': '}', '[': ']',

@@ -80,7 +80,7 @@ func (k *compiler) reserve() int {
 	return k.top - 1
 }
 
-// branch compiles what is not evaluated in any case, and gives its price apart.
+// branch compiles code that is evaluated conditionally, and returns its price separately.
 func (k *compiler) branch(compile func()) int64 {
 	outer := k.cost
 	k.cost = 0
@@ -97,7 +97,7 @@ func (k *compiler) block(body []statement) block {
 	return b
 }
 
-// openBlock leaves the block's locals where they are, for what follows it.
+// openBlock leaves the block's locals in scope, for the code that follows it.
 func (k *compiler) openBlock(body []statement) block {
 	b := make(block, 0, len(body))
 	for _, s := range body {

@@ -294,8 +294,8 @@ func (k *compiler) closure(e *functionExpr) evaluator {
 	}
 }
 
-// captured says where a function value has an outer variable from. It is all that is
-// left of the verifier's tree in what runs: a function that held on to a part of the
+// captured says where a function value has an outer variable from. Compiled code keeps
+// no other part of the verifier's tree: a function that held on to a part of the
 // tree would hold on to all of it.
 type captured struct {
 	from, slot  int

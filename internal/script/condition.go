@@ -2,8 +2,8 @@ package script
 
 var comparisons = map[string]bool{"==": true, "~=": true, "<": true, "<=": true, ">": true, ">=": true}
 
-// condition compiles an expression of which only the truth matters. It costs
-// what the expression costs.
+// condition compiles an expression of which only the truth value is used. Its price is
+// that of the expression.
 func (k *compiler) condition(e expression) tester {
 	switch e := e.(type) {
 	case *binaryExpr:
@@ -82,8 +82,8 @@ func (k *compiler) equality(e *binaryExpr, left, right evaluator) tester {
 		a := left(f)
 		b := right(f)
 		if a.n == b.n && a.isString() && b.isString() {
-			// Also if they share their memory: whether what the host gives does is
-			// not the same everywhere.
+			// Also if they share their memory: whether strings from the host do is
+			// not the same on all replicas.
 			f.call.work(a.size(), at)
 		}
 		return equal(a, b) == want

@@ -2,7 +2,8 @@ package script
 
 import "regexp"
 
-// patterns is what in a constant looks like one of Lua's patterns, where there are none.
+// patterns matches the parts of a constant that look like Lua patterns, which this subset
+// doesn't have.
 var patterns = regexp.MustCompile(`%[acdlpsuwxzACDLPSUWXZ.^$()*+?\[\]-]|\[\^|\[[^\]]-[^\]]\]|\.[*+-]|^\^.|[*+]\$$`)
 
 // checkConstants refuses arguments that are constants and that a builtin would refuse at

@@ -12,7 +12,7 @@ type Error struct {
 	Reason       string
 	// Limit says that a limit was exceeded, or that the host said so.
 	Limit bool
-	// Panic is what a host function, or this package, panicked with. It is for
+	// Panic is the value of a panic in a host function or in this package. It is for
 	// the log of this server alone: Reason says no more than that it happened.
 	Panic any
 
@@ -41,7 +41,7 @@ func fail(at position, format string, args ...any) {
 	panic(failure{&Error{Line: int(at.line), Column: int(at.column), Reason: fmt.Sprintf(format, args...)}})
 }
 
-// maxReason bounds what a script can make of an error's text.
+// maxReason bounds the text of an error, which a script can choose, in bytes.
 const maxReason = 512
 
 // readable is a text from a script as it may go into an error: of a long one the beginning
@@ -53,7 +53,7 @@ func readable(s string) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// recovered turns what recover returned into an error.
+// recovered turns the result of recover into an error.
 func recovered(r any) *Error {
 	if f, ok := r.(failure); ok {
 		return f.err

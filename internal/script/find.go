@@ -16,8 +16,8 @@ func (c *Call) search(in, sub int) {
 	c.work(in, c.at)
 }
 
-// index is where sub begins in s, or -1. Going through s was charged; what is compared
-// beyond the beginning of sub is charged here, place by place.
+// index is where sub begins in s, or -1. The caller has charged for the scan of s; the
+// bytes compared beyond the beginning of sub are charged here, place by place.
 func (c *Call) index(s, sub string) int {
 	if len(sub) <= maxNeedle {
 		return strings.Index(s, sub)

@@ -71,7 +71,7 @@ func stringFormat(c *Call, args []Value) Value {
 	})
 }
 
-// cutDirective takes what comes before the next directive, and that, off a format. The
+// cutDirective cuts the text before the next directive, and the directive, off a format. The
 // verb is 0 if there is none.
 func cutDirective(format string, at position) (literal string, d directive, rest string) {
 	i := strings.IndexByte(format, '%')
@@ -85,7 +85,8 @@ func cutDirective(format string, at position) (literal string, d directive, rest
 	return format[:i], d, format[i+1+n:]
 }
 
-// parseDirective reads what follows a %, and says how long it is, or what is wrong with it.
+// parseDirective parses the text after a %, and returns its length, or the reason why it is
+// invalid.
 func parseDirective(s string) (d directive, n int, wrong string) {
 	for ; n < len(s) && (s[n] == '-' || s[n] == '0'); n++ {
 		d.left = d.left || s[n] == '-'

@@ -1,13 +1,13 @@
 package script
 
-// What host functions do with a call: charge, and make tables. All of it comes
-// back as an error, also where inside the package it would be a panic.
+// The methods of a call for host functions: they charge, and create tables. Failures are
+// returned as errors, also where the package itself uses a panic.
 
-// Host is what [Module.Call] was given for host functions.
+// Host is the argument host of [Module.Call], for host functions.
 func (c *Call) Host() any { return c.host }
 
-// Charge takes steps and bytes from what is left. A host function must call it
-// before it does the work, and return the error; the call ends even if it
+// Charge takes steps and bytes from the rest of the call's limits. A host function must
+// call it before it does the work, and return the error; the call ends even if it
 // doesn't.
 func (c *Call) Charge(steps, bytes int64) error {
 	return c.charge(func() {
@@ -31,7 +31,7 @@ func (c *Call) charge(take func()) (err error) {
 	return nil
 }
 
-// Left is what the call may still use.
+// Left is the unused rest of the call's limits.
 func (c *Call) Left() Usage { return Usage{Steps: c.steps, Bytes: c.bytes} }
 
 // NewTable makes an empty table with room for so many values in sequence and so

@@ -7,8 +7,8 @@ import (
 
 // An index finds the fields of a table by the hashes of their keys. It is one array:
 // the hash of each field that there is room for, and behind these the slots, each with
-// the position of a field plus one. So it is rebuilt without a look at the keys, and
-// what it takes follows from the room alone. Nothing is ever iterated over.
+// the position of a field plus one. So it is rebuilt without access to the keys, and
+// its size is a function of the capacity alone. It is never iterated over.
 //
 // Hashes are seeded at random, so that no script can make its keys collide. Neither a
 // result nor a price depends on them.
@@ -23,7 +23,7 @@ var (
 	mask, factor = maphash.String(seed, "mask"), maphash.String(seed, "factor") | 1
 )
 
-// hash is what a key is found by.
+// hash is the hash of a key.
 func hash(key Value) uint32 {
 	if key.isString() {
 		return uint32(maphash.String(seed, key.str()))
@@ -38,7 +38,7 @@ func slotsFor(room int) int { return 1 << bits.Len(uint(2*room-1)) }
 
 func newIndex(room int) index { return make(index, room+slotsFor(room)) }
 
-// indexBytes is what an index takes.
+// indexBytes is the size of an index in bytes.
 func indexBytes(room int) int64 { return 4 * int64(room+slotsFor(room)) }
 
 // lookup is the position of the live field that has a key, of that hash, or -1.
@@ -75,7 +75,7 @@ func (t *Table) strike(at int) {
 	slots[s] = gone
 }
 
-// reindex makes the index of a table that has no tombstones anew.
+// reindex rebuilds the index of a table that has no tombstones.
 func (t *Table) reindex() {
 	t.index = newIndex(cap(t.fields))
 	for i, f := range t.fields {

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Keep lets go of everything that the file has made but what can be reached from
-// roots, which are values of this module, and says how many bytes the module keeps. If
+// Keep drops all objects that the file has created except those reachable from roots,
+// which are values of this module, and returns how many bytes the module keeps. If
 // they are more than limit that is an *Error, and the module is of no use any more. It
 // must be called before the first call.
 func (m *Module) Keep(limit int64, roots ...Value) (int64, error) {
@@ -28,8 +28,8 @@ func (m *Module) Keep(limit int64, roots ...Value) (int64, error) {
 	return limit - k.left, nil
 }
 
-// keeper counts what can be reached, and packs it: strings that are a part of larger
-// ones become strings of their own, tables lose the room that they have left.
+// keeper counts the reachable objects, and packs them: strings that are a part of larger
+// ones become strings of their own, tables lose their unused capacity.
 type keeper struct {
 	left    int64
 	seen    map[unsafe.Pointer]bool // tables, functions, cells
@@ -43,8 +43,9 @@ type text struct {
 	n int
 }
 
-// refer counts what a value refers to, and notes what has to be looked into. It must
-// not be copied, however little it is, before it has been counted.
+// refer counts the memory that a value refers to, and queues tables, functions and cells
+// for inside. The memory must not be copied, however little it is, before it has been
+// counted.
 func (k *keeper) refer(v *Value) {
 	switch v.Kind() {
 	case StringKind:
@@ -66,7 +67,7 @@ func (k *keeper) refer(v *Value) {
 	}
 }
 
-// inside counts a table, a function or a cell, and looks at what is in it.
+// inside counts a table, a function or a cell, and refers its content.
 func (k *keeper) inside(v Value) {
 	switch v.Kind() {
 	case TableKind:
@@ -103,11 +104,11 @@ func (k *keeper) table(t *Table) {
 		k.refer(&t.fields[i].value)
 	}
 	if t.index != nil && k.left >= 0 {
-		t.reindex() // for the room that there is now
+		t.reindex() // for the capacity that it has now
 	}
 }
 
-// pack takes out tombstones and the room that is left.
+// pack removes tombstones and unused capacity.
 func (t *Table) pack() {
 	t.list = slices.Clip(slices.Clone(t.list))
 	live := make([]field, 0, len(t.fields)-int(t.dead))

@@ -1,11 +1,11 @@
 package script
 
-// What a module keeps alive is counted, not measured: with weights for what there is,
-// so that it is the same number on every replica, with every version of Go. The weights
+// The memory that a module keeps is counted, not measured: with a weight for each kind of
+// object, so that it is the same number on every replica, with every version of Go. The weights
 // are at least what Go's allocator takes; kept_test.go compares the two.
 //
-// Of the code that is every node of the source, whether or not a function that is kept
-// can come to it. Of values it is what can be reached. A string counts wherever it is
+// Of the code, every node of the source counts, whether or not it can be reached from a
+// function that is kept. Of values, the reachable ones count. A string counts wherever it is
 // referred to: whether two references share their memory is not part of the language.
 
 const (
@@ -30,7 +30,7 @@ const (
 
 func keptBySource(source []byte) int64 { return sourceKept * int64(len(source)) }
 
-// keptByString is a string with what its allocation is rounded up by: an eighth, or to
+// keptByString is a string with the rounding of its allocation: up by an eighth, or to
 // whole pages if it is large.
 func keptByString(size int64) int64 {
 	const large, page = 32 << 10, 8 << 10
@@ -40,7 +40,7 @@ func keptByString(size int64) int64 {
 	return stringKept + size + size/8
 }
 
-// keptByFunction is what a function's code takes, with the functions in it.
+// keptByFunction is the memory of a function's code, with the functions in it.
 func keptByFunction(f *function) int64 {
 	return functionKept + partKept*int64(len(f.params)) + captureKept*int64(len(f.captures)) + keptByBlock(f.body)
 }
@@ -91,7 +91,7 @@ func keptByAll(list []expression) (sum int64) {
 	return sum
 }
 
-// keptByExpression is what an expression takes; nil is one that isn't there.
+// keptByExpression is the memory of an expression; nil is an absent one.
 func keptByExpression(e expression) int64 {
 	switch e := e.(type) {
 	case nil:

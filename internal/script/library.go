@@ -93,7 +93,7 @@ func baseToString(c *Call, args []Value) Value {
 	return String(s)
 }
 
-// baseToNumber gives nil for what is no 64-bit integer.
+// baseToNumber returns nil for a text that is not a 64-bit integer.
 func baseToNumber(c *Call, args []Value) Value {
 	base := int64(10)
 	if len(args) == 2 {

@@ -17,7 +17,7 @@ func (k *compiler) while(s *whileStmt) runner {
 	}
 }
 
-// after is what a signal that has ended a loop means for who stands around it.
+// after is the signal for the code around a loop that sig has ended.
 func after(sig signal) signal {
 	if sig == broke {
 		return onward
@@ -126,7 +126,7 @@ func (k *compiler) loopVariables(s *genericForStmt) func(f *frame, key, value Va
 	}
 }
 
-// sequenceFor is ipairs: it sees what its body does to the table, and ends at the
+// sequenceFor is ipairs: it sees its body's changes of the table, and ends at the
 // first hole.
 func (k *compiler) sequenceFor(s *genericForStmt) runner {
 	top, at := k.top, s.position
@@ -147,8 +147,8 @@ func (k *compiler) sequenceFor(s *genericForStmt) runner {
 	}
 }
 
-// pairsFor visits what was there when it began and still is when its turn
-// comes, in the table's order: nothing that the body adds.
+// pairsFor visits the keys that were there when it began and still are when their turn
+// comes, in the table's order: none that the body adds.
 func (k *compiler) pairsFor(s *genericForStmt) runner {
 	top, at := k.top, s.position
 	table := k.expression(s.table)

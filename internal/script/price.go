@@ -1,8 +1,8 @@
 package script
 
-// What things cost beside the step of each node. A step is some nanoseconds: the prices
-// are such that nothing takes many times as long for its steps as anything else, and
-// that nothing allocates much more than it is charged for. `make cost-model` measures
+// Prices beside the step of each node. A step is some nanoseconds: the prices are such
+// that no construct takes many times as long per step as another, and that none
+// allocates much more than it is charged for. `make cost-model` measures
 // both, and DESIGN.md has the result.
 
 // Bytes, by the capacity that is allocated, which grows by our own rules and not by
@@ -21,7 +21,7 @@ const (
 
 // Steps.
 const (
-	// allocSteps is for a new object, whatever its size.
+	// allocSteps is for a new object of any size.
 	allocSteps = 2
 	// numberSteps is for writing a number in decimal, directiveSteps for a directive of a
 	// format, findSteps for each place at which a search stops, compareSteps for each
@@ -31,8 +31,8 @@ const (
 	findSteps      = 6
 	compareSteps   = 2
 	// These say how many bytes there are to a step: of memory that is allocated and
-	// filled, of what is compared or moved, of keys that are hashed or compared to some
-	// others, and of strings that are looked at byte by byte.
+	// filled, of strings and items compared or moved, of keys that are hashed or compared to
+	// some others, and of strings that are read byte by byte.
 	allocShift = 4
 	workShift  = 7
 	keyShift   = 5

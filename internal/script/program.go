@@ -15,7 +15,7 @@ type Function struct {
 	builtin func(c *Call, args []Value) Value
 }
 
-// counts says what is wrong with calling f with n arguments, if anything is.
+// counts returns the error text for calling f with n arguments, "" if that is allowed.
 func (f *Function) counts(n int) string {
 	switch {
 	case n >= f.Min && (n <= f.Max || f.Max < 0):
@@ -70,8 +70,8 @@ func Compile(source []byte, host []Function, b Bounds) (p *Program, err error) {
 	return &Program{main: &closure{code: compileFunction(file)}, kept: keptBySource(source) + keptByFunction(file)}, nil
 }
 
-// Load runs the file. Host functions can't be called then, and whatever it
-// makes can only be read afterwards.
+// Load runs the file. Host functions can't be called then, and the objects
+// that it creates are read-only afterwards.
 func (p *Program) Load(l Limits) (*Module, Usage, error) {
 	v, u, err := run(p.main, nil, l, nil, true)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p *Program) Load(l Limits) (*Module, Usage, error) {
 	return &Module{v, p.kept}, u, nil
 }
 
-// Export is what the file has returned, nil after [Module.Keep].
+// Export is the return value of the file, nil after [Module.Keep].
 func (m *Module) Export() Value { return m.export }
 
 // Callable tells whether a value is a function of the file, and not a builtin.
@@ -88,10 +88,10 @@ func (m *Module) Callable(v Value) bool {
 	return v.isFunction() && v.closure().loaded && v.closure().code != nil
 }
 
-// Call calls a function that was made while the file was loaded. What it returns
-// may be read for as long as the caller likes, but must not go into another
-// call; nor must args come from one. host is what host functions get from
-// [Call.Host]. The error is an *Error.
+// Call calls a function that was made while the file was loaded. Its result
+// may be read at any time, but must not be passed to another call; nor must args
+// come from one. host is the result of [Call.Host] in host functions.
+// The error is an *Error.
 func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage, error) {
 	if !m.Callable(fn) {
 		return Value{}, Usage{}, &Error{Reason: "not a function of this file"}
@@ -110,7 +110,7 @@ func run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, 
 			v, err = Value{}, e
 			if e.Panic != nil {
 				c.blame(e)
-				return // c is not used again: who knows what state it is in
+				return // c is not reused: its state is undefined
 			}
 		}
 		c.reset()
@@ -119,7 +119,7 @@ func run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, 
 	return c.invoke(fn, args, fn.code.at), u, nil
 }
 
-// blame says which host function has panicked, if one has.
+// blame adds to e the host function that has panicked, if one has.
 func (c *Call) blame(e *Error) {
 	if c.inside != nil {
 		e.Line, e.Column = int(c.at.line), int(c.at.column)

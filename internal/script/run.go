@@ -6,16 +6,16 @@ import (
 )
 
 // Call is one run of a script: of the file, or of a function of it. Host
-// functions get it to charge for what they do and to make tables.
+// functions get it to charge for their work and to create tables.
 type Call struct {
-	// What is left. They are charged before the work is done, and never go below
-	// zero without ending the run.
+	// The unused rest of the limits. It is charged before the work is done, and the
+	// run ends when it would go below zero.
 	steps, bytes int64
 
 	limits  Limits
 	host    any
 	loading bool
-	ended   *Error // a limit that a host function was told about; can't be swallowed
+	ended   *Error // the error of a limit that a host function got; it can't be swallowed
 	at      position
 	inside  *Function // the host function that is running, called at that place
 	depth   int
@@ -23,7 +23,7 @@ type Call struct {
 	frames  []*frame
 }
 
-// frame is one function's locals, and what is in between in its expressions.
+// frame has one function's locals, and the intermediate values of its expressions.
 type frame struct {
 	call   *Call
 	fn     *closure
@@ -47,8 +47,8 @@ type upvalue struct {
 	cell  *cell
 }
 
-// cell holds a variable that two functions share. What was made while the file
-// was loaded is read only afterwards, for every call sees it.
+// cell holds a variable that two functions share. One created while the file
+// was loaded is read-only afterwards, since all calls share it.
 type cell struct {
 	value  Value
 	loaded bool
@@ -73,7 +73,7 @@ func (c *Call) overLimit(at position, format string, limit int64) {
 	panic(failure{c.ended})
 }
 
-// usage is what was used so far.
+// usage is the usage so far.
 func (c *Call) usage() Usage {
 	return Usage{Steps: c.limits.Steps - c.steps, Bytes: c.limits.Bytes - c.bytes}
 }

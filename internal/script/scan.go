@@ -9,9 +9,9 @@ import (
 )
 
 // tokens reads the source's tokens one by one, with the parser's own scanner.
-// They are read twice: before parsing, so that the parser never sees what would
-// make it large (its stack takes 350 bytes per open bracket), and beside the
-// tree, which has lines but no columns.
+// They are read twice: before parsing, so that the parser never gets a source that
+// would need much memory (its stack takes 350 bytes per open bracket), and in step with
+// the tree, which has lines but no columns.
 type tokens struct {
 	scanner *parse.Scanner
 	state   *parse.Lexer
@@ -32,7 +32,7 @@ func (t *tokens) next() (ast.Token, position, error) {
 	return tok, t.last, err
 }
 
-// check refuses what must not reach the parser, by its tokens alone.
+// check refuses sources that must not reach the parser, by their tokens alone.
 func check(source []byte, b Bounds) {
 	if len(source) > b.Source {
 		fail(position{}, "the source has %d bytes, the limit is %d", len(source), b.Source)
@@ -154,7 +154,7 @@ func parseSource(source []byte) []ast.Stmt {
 		panic("the parser failed")
 	}
 	// Where the scanner stood when the parser gave up is the end of the token
-	// that it could not use; its beginning is what helps.
+	// that it could not use; the error should have its beginning.
 	t := newTokens(source)
 	for {
 		tok, at, err := t.next()

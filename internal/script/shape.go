@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A Shape is what fields a table of the host's can have: reading any other one is an
-// error, since it is a slip of the author's and would be nil for ever.
+// A Shape is the set of fields that a table of the host can have: reading any other one is
+// an error, since it is a mistake in the source and would always be nil.
 type Shape struct {
 	what  string
 	names []string
 }
 
-// NewShape makes the shape of what, such as "a request".
+// NewShape creates a shape; what describes its tables in errors, such as "a request".
 func NewShape(what string, names ...string) *Shape { return &Shape{what, names} }
 
 // Wrong says why a table of the shape can't have a field, or "" if it can.
@@ -30,12 +30,12 @@ func (s *Shape) String() string { return strings.Join(s.names, ", ") }
 // returns.
 type Handler struct {
 	Argument *Shape // of its first argument, which is a table
-	Answer   *Shape // of what it returns, if that is a table with fields; nil is anything
+	Answer   *Shape // of its return value, if that is a table with fields; nil allows any
 }
 
-// handlers checks what the file's handlers do with their argument and return. It sees
-// what is plain: a field by its name of the parameter itself, and a table where it is
-// returned. The rest shows when it is run.
+// handlers checks how the file's handlers use their argument, and their return values. It
+// checks only direct uses: a field by its name of the parameter itself, and a table
+// constructor in a return. All others are checked when they run.
 type handlers struct {
 	reads   []*indexExpr
 	written map[*variable]map[string]bool
@@ -75,7 +75,7 @@ func (h *handlers) answered(by *function, e expression) {
 	}
 }
 
-// check fails for the first slip of the file, whose body it is given.
+// check fails for the first mistake of the file, whose body it is given.
 func (h *handlers) check(file *function, known map[string]Handler) {
 	parameters, answers := map[*variable]*Shape{}, map[*function]*Shape{}
 	for name, fn := range exported(file) {

@@ -194,7 +194,7 @@ func (c *Call) makeRoom(t *Table, at position) {
 	clear(old[len(t.fields):])
 }
 
-// grow moves the fields to where there is more room.
+// grow moves the fields to an array of a larger capacity.
 func (c *Call) grow(t *Table, room int, at position) {
 	c.allocate(int64(room)*fieldBytes, at)
 	if room > maxFields {
@@ -259,7 +259,7 @@ func (c *Call) newTable(items, fields int, at position) *Table {
 	return t
 }
 
-// checkKey refuses what can't be a key, and charges for hashing a long one.
+// checkKey refuses values that can't be keys, and charges for hashing a long one.
 func (c *Call) checkKey(key Value, at position) {
 	switch key.Kind() {
 	case NilKind:

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Kind is what a value is.
+// Kind is the type of a value.
 type Kind uint8
 
 // The kinds of values that scripts and host functions see.
@@ -54,7 +54,7 @@ type Value struct {
 	n int64
 }
 
-// Their addresses are what matters; nothing is ever written to them.
+// Only their addresses are used; they are never written to.
 var intTag, boolTag, emptyTag byte
 
 const kindShift = 56
@@ -98,7 +98,7 @@ func cellValue(c *cell) Value {
 	return Value{p: unsafe.Pointer(c), n: int64(cellKind) << kindShift}
 }
 
-// Kind says what v is.
+// Kind returns the type of v.
 func (v Value) Kind() Kind {
 	switch v.p {
 	case nil:
@@ -133,7 +133,7 @@ func (v Value) AsInt() (int64, bool) {
 }
 
 // AsString is v's bytes, if v is a string. They may be a part of a much larger
-// string: who keeps them clones them.
+// string: a caller that keeps them must clone them.
 func (v Value) AsString() (string, bool) {
 	if !v.isString() {
 		return "", false
@@ -186,8 +186,8 @@ func equal(a, b Value) bool {
 	return a.p == b.p || a.isString() && b.isString() && a.str() == b.str()
 }
 
-// text is what tostring makes of a value that has a text. Tables and functions
-// have none: all that could be said of them is an address.
+// text is the result of tostring for a value that has a text. Tables and functions
+// have none: they have no identity but an address.
 func (v Value) text() (string, bool) {
 	switch v.Kind() {
 	case NilKind:

@@ -5,8 +5,8 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// verifier turns the parser's tree into ours, in the order of the source, and
-// refuses whatever it doesn't know. It reads the tokens along to have columns.
+// verifier turns the parser's tree into that of tree.go, in the order of the source, and
+// refuses all nodes that it doesn't know. It reads the tokens in step, for the columns.
 type verifier struct {
 	bounds Bounds
 	tokens *tokens
@@ -60,8 +60,8 @@ func (v *verifier) advance() {
 	}
 }
 
-// take says where a token is, and goes on. That the tree has something else there
-// can't be: tokens also decide what the tree leaves open.
+// take returns the position of a token, and advances. The tree can't have another node
+// there: the tokens also resolve the ambiguities of the tree.
 func (v *verifier) take(kinds ...int) position {
 	at := v.at
 	for _, k := range kinds {
@@ -89,7 +89,7 @@ func (v *verifier) count(at position) {
 
 func (v *verifier) leave() { v.depth-- }
 
-// file allows at the top level only what can't keep anything between calls.
+// file allows at the top level only statements that can't keep state between calls.
 func (v *verifier) file(statements []ast.Stmt) *function {
 	f := &function{position: position{1, 1}}
 	v.scope = &scope{function: f}
