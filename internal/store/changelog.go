@@ -44,8 +44,8 @@ func (l *changeLog) append(c Change) {
 }
 
 // since returns a position's part of the log as whole chunks, of which the
-// first has skip changes too many at its front. Later appends don't touch what
-// was returned, if it is read only up to the position that was the end.
+// first has skip changes too many at its front. Later appends don't touch the
+// returned chunks, if they are read only up to the position that was the end.
 func (l *changeLog) since(p position) (chunks []*chunk, skip int) {
 	p = max(p, l.base)
 	i := int(p-l.base) / chunkChanges

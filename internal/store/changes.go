@@ -13,15 +13,15 @@ import (
 const scanLimit = 100_000
 
 // Changes returns the changes of the keys in [key, end) at revisions from …
-// through, ascending, where through <= to says how far it got: the caller goes
-// on at through+1. It stops early at the end of the revision in which it has
-// found limit changes (0: none), and where it has read long enough. A
-// revision is never split. Without prev, Prev may be nil though there was a
-// value before.
+// through, ascending, where through <= to is the last revision covered: the caller
+// continues at through+1. It stops early at the end of the revision in which it has
+// found limit changes (0: none), and at the bound on the records that one call reads.
+// A revision is never split. Without prev, Prev may be nil though there was a value
+// before.
 //
 // It takes the read lock itself. It fails with fault.Compacted if from is below
-// the compaction revision, as etcd's watches do. What happened at exactly that
-// revision has survived, but not what it replaced: Prev is nil there.
+// the compaction revision, as etcd's watches do. The changes at exactly that
+// revision are still there, but not the values they replaced: Prev is nil there.
 func (s *Store) Changes(key, end []byte, from, to int64, limit int, prev bool) (changes []Change, through int64, err error) {
 	s.RLock()
 	if from < s.compacted {
@@ -45,7 +45,7 @@ func (s *Store) Changes(key, end []byte, from, to int64, limit int, prev bool) (
 		s.RUnlock()
 	default:
 		w.through = min(to, floor)
-		w.memory() // before the file is read: what leaves memory is in it by then
+		w.memory() // before the file is read: changes removed from memory are in it by then
 		s.RUnlock()
 		if err := w.scan(); err != nil {
 			return nil, 0, err
@@ -69,7 +69,7 @@ type walk struct {
 	prev              bool
 
 	found []Change
-	held  []Change  // found in memory, beside what the file has
+	held  []Change  // found in memory, in addition to those of the file
 	kvs   []missing // values and previous values that are still to be fetched
 	prevs []missing
 }
@@ -155,8 +155,8 @@ func (w *walk) index() {
 	}
 }
 
-// previous finds, or remembers to fetch, what the change at place i of e's
-// revisions replaced.
+// previous finds, or queues for fetching, the value that the change at place i of
+// e's revisions replaced.
 func (w *walk) previous(e *entry, i, at int) {
 	if !w.prev {
 		return
@@ -173,8 +173,8 @@ func (w *walk) previous(e *entry, i, at int) {
 	}
 }
 
-// memory collects what of the walk's range may not be in the file yet, in no
-// order. There is any only after keys have moved here.
+// memory collects the changes of the walk's range that may not be in the file yet, in no
+// order. There are some only after keys have moved here.
 func (w *walk) memory() {
 	l := &w.store.log
 	for i, j := l.from(Revision{Main: w.from}); i < len(l.chunks); i, j = i+1, 0 {
@@ -186,8 +186,8 @@ func (w *walk) memory() {
 	w.hold(w.store.arrivals.cut)
 }
 
-// hold takes from changes that ascend, and tells whether they ended before the
-// walk does.
+// hold takes changes from an ascending sequence, and tells whether that ended before
+// the walk does.
 func (w *walk) hold(changes []Change) bool {
 	for i := range changes {
 		c := &changes[i]
@@ -201,7 +201,7 @@ func (w *walk) hold(changes []Change) bool {
 	return true
 }
 
-// scan reads a range's changes from the file, whatever partition they are of.
+// scan reads a range's changes of all partitions from the file.
 func (w *walk) scan() error {
 	last, read := int64(0), 0
 	err := w.store.history.Scan(w.from, w.through, func(rev Revision, kv kvwire.KeyValue, tombstone bool) bool {
@@ -257,8 +257,8 @@ func (w *walk) claim() {
 	}
 }
 
-// resolve fetches what is not in memory. A compaction may have overtaken the
-// walk meanwhile; then what it removed is not missed but reported.
+// resolve fetches the values that are not in memory. A compaction may have overtaken
+// the walk meanwhile; then the removed values are reported as compacted, not as missing.
 func (w *walk) resolve() error {
 	for _, m := range w.kvs {
 		kv, err := w.store.history.Get(m.rev)

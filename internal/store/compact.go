@@ -28,15 +28,15 @@ type sweep struct {
 	reported int64    // Swept of the last released cut
 }
 
-// Compact makes everything below rev unreadable, at once. What it kills is
-// removed later, a piece at each Release. The caller has checked rev against
+// Compact makes everything below rev unreadable, at once. The revisions that it
+// makes dead are removed later, a piece at each Release. The caller has checked rev against
 // the current revision; a compaction that is not above the last is ignored.
 func (s *Store) Compact(rev int64) {
 	s.compacted = max(s.compacted, rev)
 }
 
-// Swept is the newest compaction whose dead History no longer has: a physical
-// compaction waits for it.
+// Swept is the newest compaction whose dead revisions are no longer in History: a
+// physical compaction waits for it.
 func (s *Store) Swept() int64 { return s.sweep.reported }
 
 // sweepOn looks at as many keys as its budget allows: a piece bounds how long
@@ -70,7 +70,7 @@ func (s *Store) sweepOn() {
 	}
 }
 
-// sweepKeys looks at up to n keys and tells whether the pass has more to do.
+// sweepKeys visits up to n keys and tells whether the pass has more to do.
 func (s *Store) sweepKeys(n int) bool {
 	w := &s.sweep
 	if w.target == w.done {
@@ -99,7 +99,7 @@ func (s *Store) sweepKeys(n int) bool {
 
 func compareDead(a, b Dead) int { return a.Compare(b.Revision) }
 
-// finish ends a pass whose finds have been sorted.
+// finish ends a pass whose dead revisions have been sorted.
 func (w *sweep) finish() {
 	if w.target == w.done {
 		return
@@ -113,9 +113,9 @@ func (w *sweep) finish() {
 	w.found, w.done = nil, w.target
 }
 
-// Nobody waits for a compaction to be carried out, but all servers do it at the same
-// time, and puts have to share the processor with it: where much is to be done at
-// once, each flush does a share of it, which also keeps up with whatever comes.
+// No request waits for the physical part of a compaction, but all servers execute it at
+// the same time, and puts share the CPU with it. So each flush does a bounded share of the
+// work, which grows with the backlog and so keeps up with any rate of writes.
 const (
 	sweepShare = 64
 	deadShare  = 32

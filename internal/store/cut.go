@@ -2,7 +2,7 @@ package store
 
 import "iter"
 
-// Cut is what changed in a store between two cuts: what has to be made durable
+// Cut has the changes of a store between two cuts: those that have to be made durable
 // so that History holds everything up to here. It stays readable, without the
 // lock, until it is released.
 type Cut struct {
@@ -58,8 +58,8 @@ func (c *Cut) Changes() iter.Seq[*Change] {
 	}
 }
 
-// Cut hands over what changed since the last one, in constant time; a while after
-// keys have moved here, in that which it takes to go through what they bring along.
+// Cut returns the changes since the last one, in constant time; after keys have moved
+// here, in time linear in the changes that they bring along.
 // There is one cut at a time: it must be released before the next is made. The locks
 // of all stores between which keys move are held.
 func (s *Store) Cut() Cut {
@@ -95,7 +95,7 @@ func (s *Store) Release(c Cut) {
 // bounds are how much is done at once and how much stays in memory; fields, so
 // that tests reach the edges with little data.
 type bounds struct {
-	windowBytes, windowChunks int // of the change log, behind what is flushed
+	windowBytes, windowChunks int // of the change log, behind the flushed part
 	dead                      int // revisions in one cut, unless very many wait
 	piece, budget             int // keys swept under one lock, and at one Release, unless very many wait
 }

@@ -102,7 +102,7 @@ func (e *entry) before(i int, main int64) (Revision, bool) {
 	return Revision{}, false
 }
 
-// compact drops what compaction at revision c kills and appends it to dead:
+// compact drops the revisions that compaction at revision c makes dead and appends them to dead:
 // every revision that was superseded at or below c, and a tombstone below c
 // (one exactly at c stays until the next compaction, as in etcd since 3.5.15).
 // It reports whether the key is gone altogether.

@@ -27,8 +27,8 @@ type record struct {
 
 const loadBatch = 1024
 
-// NewLoader returns a loader for the partitions' new stores; route tells to
-// which of them a key belongs. Finish must be called, also after an error.
+// NewLoader returns a loader for the partitions' new stores; route returns
+// the one to which a key belongs. Finish must be called, also after an error.
 func NewLoader(stores []*Store, route func(key []byte) int) *Loader {
 	l := &Loader{route: route}
 	for _, s := range stores {
@@ -84,9 +84,9 @@ func (l *Loader) Finish() error {
 	return nil
 }
 
-// Restore sets where a loaded store stands, after Finish: what it has applied,
-// the last compaction that was asked for, and the last that was carried out in
-// full. What lies between the two is swept again.
+// Restore sets the progress of a loaded store, after Finish: the last entry applied,
+// the last compaction scheduled, and the last one finished. The revisions between the
+// two are swept again.
 func (s *Store) Restore(index, term uint64, rev, compacted, swept int64) {
 	s.index, s.term = index, term
 	s.rev = max(s.rev, rev, compacted)
@@ -155,7 +155,7 @@ func (b *builder) add(r *record) error {
 		e.sub = uint32(r.rev.Sub)
 		return nil
 	}
-	if e.past == nil { // compaction has taken what it deleted
+	if e.past == nil { // compaction has removed the value that it deleted
 		e.past = newPast()
 		s.sweep.age(e)
 	}

@@ -8,9 +8,9 @@ import (
 )
 
 // Move brings the keys of [key, end), an end of "\x00" being no bound, to the stores
-// in which route says that they belong, with all of their history, and returns how
-// many it moved. The caller holds the locks of all stores; what they hold is the same
-// state before and after. The time that it takes depends on the keys in the range and
+// to which route assigns them, with all of their history, and returns how many it
+// moved. The caller holds the locks of all stores; together they hold the same state
+// before and after. The time that it takes depends on the keys in the range and
 // on their history, not on how many others there are; see Piece.
 func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 	moved := 0
@@ -35,11 +35,11 @@ func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
 	return moved
 }
 
-// Piece says where to stop so that Move, from key on, takes on about budget keys of
-// [key, end), one with a long history counting as several: at the returned key, of
-// which it is the first time that Move would have to do with it. Nil stands for end,
-// and left is what of the budget isn't used then. It takes the read locks itself, one
-// after the other, so what it says is an estimate; budget is at least 1.
+// Piece returns a bound such that Move, from key to there, handles about budget keys of
+// [key, end), one with a long history counting as several. The bound is the first key that
+// is not part of the piece. Nil stands for end, and left is the unused budget then. It
+// takes the read locks itself, one after the other, so the result is an estimate; budget
+// is at least 1.
 func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int) {
 	type load struct {
 		key   []byte
@@ -68,7 +68,7 @@ func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int)
 	return nil, max(budget, 0)
 }
 
-// costs is what an entry counts for in a Piece.
+// costs is the weight of an entry in a Piece.
 func (e *entry) costs() int {
 	if e.past == nil {
 		return 1
@@ -132,8 +132,8 @@ func (s *Store) dismiss(e *entry) {
 	}
 }
 
-// install puts a key in. What this store's compactions have killed of others is
-// dead of this one too, and added to dead.
+// install adds a key. Its revisions that are dead at the target of this store's sweep are
+// added to dead, like those of other keys.
 func (s *Store) install(e *entry, dead []Dead) []Dead {
 	if e.past != nil {
 		var gone bool
@@ -234,9 +234,9 @@ func (s *Store) has(c *Change) bool {
 
 // A key may have dead revisions in the lists of the store that it leaves. They
 // must be gone from the file before its tombstone is (invariant 5), which from now
-// on this store will find. So while the other one has anything to hand over, this
-// one hands over nothing newer. Nor does it report a compaction as finished beyond
-// the other's: what comes from there may have brought more dead.
+// on this store will find. So while the other one has dead revisions to hand over, this
+// one hands over none that are newer. Nor does it report a compaction as finished beyond
+// the other's: keys from there may have brought more dead revisions.
 func (w *sweep) follow(from *sweep) {
 	w.handed = min(w.handed, from.handed)
 	if from.pending() && !slices.Contains(w.inherited, from) {
@@ -244,7 +244,7 @@ func (w *sweep) follow(from *sweep) {
 	}
 }
 
-// pending tells whether anything that was found has still to be handed over.
+// pending tells whether dead revisions that were found have still to be handed over.
 func (w *sweep) pending() bool { return len(w.dead)+len(w.late)+len(w.found) > 0 }
 
 // bound is the revision from which on nothing may be handed over yet, because a

@@ -119,7 +119,7 @@ func (o *ordered) ascend(from, to place, fn func(*entry) bool) {
 	}
 }
 
-// add puts in an entry whose key isn't there.
+// add inserts an entry whose key isn't there.
 func (o *ordered) add(e *entry) {
 	o.n++
 	if len(o.leaves) == 0 {
@@ -152,7 +152,7 @@ func (o *ordered) split(i int) *leaf {
 	return &o.leaves[i+1]
 }
 
-// insert doesn't leave it to append how much room a leaf takes.
+// insert grows a leaf by a fixed rule, not by that of append.
 func (l *leaf) insert(at int, e *entry) {
 	if n := len(l.entries); n == cap(l.entries) {
 		l.entries = append(make([]*entry, 0, min(leafMax, n+n/4+8)), l.entries...)

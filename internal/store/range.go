@@ -27,8 +27,8 @@ type missing struct {
 // not judge revisions in the future: with several partitions, a store whose
 // last write is older than rev may well be closed through rev.
 //
-// Values that have left memory are only referred to; call Resolve, after the
-// lock has been let go.
+// Values that are not in memory are only referred to; call Resolve, after the
+// lock has been released.
 func (s *Store) Range(key, end []byte, rev int64, limit int) (Found, error) {
 	f := Found{Rev: rev}
 	if err := s.readable(rev); err != nil {
@@ -89,7 +89,7 @@ func (s *Store) Count(key, end []byte, rev int64) (int, error) {
 	return n, nil
 }
 
-// Resolve fetches what Range only referred to. It needs no lock. It fails with
+// Resolve fetches the values that Range only referred to. It needs no lock. It fails with
 // ErrMissing if History no longer has it; see there. All other errors are History's.
 func (s *Store) Resolve(f *Found) error {
 	for _, m := range f.missing {
@@ -155,7 +155,7 @@ func before(key, end []byte) bool {
 func (s *Store) ascendAt(key, end []byte, rev int64, fn func(*entry) bool) {
 	from, to := s.live.seek(key), s.live.below(end)
 	if s.lastDelete <= rev || s.tombstones.len() == 0 {
-		s.live.ascend(from, to, fn) // whatever is dead now was dead then
+		s.live.ascend(from, to, fn) // all keys that are deleted now were deleted then
 		return
 	}
 	tombstone, last := s.tombstones.seek(key), s.tombstones.below(end)

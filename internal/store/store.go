@@ -38,12 +38,12 @@ type Change struct {
 	Kv     kvwire.KeyValue
 	Prev   kvwire.KeyValue // as of the revision before; none if the key was not there
 	Delete bool
-	// Hides says from which clients' watches an extension keeps the change; nil,
-	// as nearly always and everywhere in history, from nobody's.
+	// Hides tells from which clients' watches an extension keeps the change; nil,
+	// as nearly always and everywhere in history, means from none.
 	Hides func(client string) bool
 }
 
-// ErrMissing says that History hasn't what the index refers to. A compaction that has
+// ErrMissing says that a revision in the index is not in History. A compaction that has
 // overtaken the read explains it; if there was none, the file has lost data.
 var ErrMissing = errors.New("it is missing in the history")
 
@@ -51,7 +51,7 @@ var ErrMissing = errors.New("it is missing in the history")
 // has taken the place of the file. It says nothing about the data.
 var ErrClosed = errors.New("the history has been closed")
 
-// History answers for what has left memory: everything in cuts that were
+// History serves the changes that are no longer in memory: all those in cuts that were
 // released. Its methods may be called from any goroutine, also under the
 // store's read lock. Errors other than ErrClosed mean that the data can't be read;
 // they name the file and the revision.
@@ -78,9 +78,9 @@ type Store struct {
 
 	// keys finds a key by hash: a search in the order costs ten times as much
 	// in a store of a million keys. live and tombstones order them: live has the
-	// keys that exist, tombstones those that only history remembers. These two are
-	// apart so that counting and ranging over what exists never wades through
-	// a queue's dead keys.
+	// keys that exist, tombstones those that exist only in history. These two are
+	// separate so that counting and ranging over existing keys never scans the
+	// tombstones of a queue's elements.
 	keys             table
 	live, tombstones ordered
 	leases           map[int64]map[*entry]struct{}
@@ -202,7 +202,7 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	prev, before := e.kv(), s.prior(e, at.Main)
 	s.supersede(e)
 	e.past.add(mark{main: at.Main, sub: uint32(at.Sub), tomb: true})
-	// Of its own: the front of what was deleted would keep the value in memory.
+	// A copy: a part of the deleted KeyValue would keep its value in memory.
 	e.set(kvwire.Tombstone(prev.Key()))
 	s.tombstones.add(e)
 	s.lastDelete = at.Main
@@ -212,9 +212,9 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	return c, true
 }
 
-// prior is what e was before revision main. That is what it is now, unless the
-// same transaction has written it already: watchers compare with the revision
-// before, not with what nobody ever saw.
+// prior is the state of e before revision main. That is the current one, unless the
+// same transaction has written it already: watchers compare with the revision before,
+// not with a state that was never visible.
 func (s *Store) prior(e *entry, main int64) kvwire.KeyValue {
 	last := Revision{main, int64(e.sub)}
 	if cur := e.current(); cur.Exists() {

@@ -7,8 +7,8 @@ import "hash/maphash"
 // nearly always in use.
 //
 // It grows by linear hashing: one segment after the other is split in two, so that
-// a key put in never waits for more than its own segment and that which is split.
-// A segment is searched from where the hash points to until a place that is free.
+// inserting a key rehashes at most its own segment and the one being split. A segment is
+// probed linearly from the slot of the hash until a free one.
 type table struct {
 	seed     maphash.Seed
 	segments []segment
@@ -156,7 +156,7 @@ func (s *segment) remove(i int) {
 	}
 }
 
-// resize makes room for the keys that there are and a few more.
+// resize sets the capacity for the present keys and a few more.
 func (s *segment) resize() {
 	old := *s
 	s.room()
