@@ -31,7 +31,7 @@ func (a *audiences) forget(name string) {
 	delete(a.byName, name)
 }
 
-// forgetAll is for a command that was taken back.
+// forgetAll clears the cache, for a command that was rolled back.
 func (a *audiences) forgetAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,8 +70,8 @@ func (x *execution) hide(e *extension.Extension, sub int64) {
 	}
 }
 
-// notice shows watchers of a key an event without writing the key: a put of version
-// 0, which is no part of the history either. It takes a place at the command's
+// notice sends watchers of a key an event without writing the key: a put of version
+// 0, which is no part of the history either. It takes a sub-revision of the command's
 // revision, as a write does.
 func (x *execution) notice(n extension.Notice) {
 	p, s := x.store(n.Key)

@@ -12,8 +12,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
-// Compiling a source takes up to tens of milliseconds, which the partitions are not to
-// wait for. So it happens beside apply: on the server that takes the put in before it is
+// Compiling a source takes up to tens of milliseconds, and must not block the
+// partitions. So it happens beside apply: on the server that takes the put in before it is
 // proposed ([Machine.Verify]), on the others when the entry comes, before it is committed
 // ([Machine.Expect]). Apply finds the result here. If it doesn't, it compiles; the result
 // is the same, since it is a function of the source.
@@ -99,9 +99,9 @@ func (c *codes) evict() {
 	}
 }
 
-// Verify says whether a put would be refused as the source of an extension: so a
-// server can look before the log has to. It takes as long as compiling does,
-// and as [Config.Paced] makes it wait.
+// Verify says whether a put would be refused as the source of an extension, so
+// that a server can check it before it is proposed. It takes the time of compiling and of
+// the delays of [Config.Paced].
 func (m *Machine) Verify(req *pb.PutRequest) error {
 	role, name, _ := extension.Parse(req.GetKey())
 	if role != extension.Source {

@@ -1,27 +1,27 @@
 // Package apply executes the log's entries, and evaluates reads.
 //
-// A [Machine] stands over the stores of all partitions and the state that the
-// server has once: leases, alarms, members. A local entry is executed by its partition's
-// loop under that store's lock; a rendezvous by whichever loop arrives last,
+// A [Machine] has the stores of all partitions and the state that is not partitioned:
+// leases, alarms, members. A local entry is executed by its partition's
+// loop under that store's lock; a rendezvous by the loop that arrives last,
 // under the locks of all participants. Reads run on their own goroutines under
 // read locks, through the same evaluator as reads inside a transaction.
 //
 // Invariants:
 //
 //  1. (I6) The state after an entry is a function of the state before it and of
-//     the entry's bytes. Nothing here asks for the time, draws a random number,
-//     depends on map order, or on whether a request waits for the
-//     answer: without a waiter the answer is not built, the state is the same.
-//  2. (I3) A command takes effect at one revision, whole or not at all: all
-//     that can fail is checked before the first write, and readers of any of its
-//     partitions are locked out until it is done. Only whether its event handlers take
-//     more work than one command may be isn't known before: then it is taken back
-//     (follow.go), before the sink has heard of it.
+//     the entry's bytes. No code here reads the time, draws a random number, or depends
+//     on map order or on whether a request waits for the answer: without a waiter the
+//     answer is not built, and the state is the same.
+//  2. (I3) A command takes effect at one revision, whole or not at all: every
+//     condition that can fail is checked before the first write, and readers of any of its
+//     partitions are locked out until it is done. The one exception is work of its event
+//     handlers beyond the limit of one command: then the command is rolled back
+//     (follow.go), before the sink gets its changes.
 //  3. (I1) A command's revision is its stamp, or one more than the last revision
 //     of its partitions where it has none (P = 1). Without stamps a command that
 //     writes nothing takes no revision; a stamp is used up whether or not it was
 //     needed, for it has been answered with.
-//  4. Nothing that a log entry says makes it panic: a command that can't be read
+//  4. No content of a log entry makes it panic: a command that can't be decoded
 //     or executed is answered with an error, the same on all replicas.
 //  5. System state (leases, alarms, members, compaction) changes only at a rendezvous,
 //     which must be one of all partitions.

@@ -60,8 +60,8 @@ func newRequest(k command.Kind) proto.Message {
 }
 
 // callee returns the extension that the call names, nil if it names none: the last
-// registered of those that the client may use. fault.Moved says that it isn't, or
-// not any more.
+// registered of those that the client may use. fault.Moved says that it isn't that,
+// or not any more.
 func (x *execution) callee(call *command.Call, req proto.Message) (*extension.Extension, error) {
 	reg := x.m.Extensions()
 	op, spots := subject(req, nil)

@@ -11,9 +11,8 @@ import (
 )
 
 // A condition of this server alone, such as a disk that can't be read, must not become
-// part of the state, of an answer or of a session's table: the other
-// replicas wouldn't have it (I6). It ends the server instead, before the command has
-// written anything.
+// part of the state, of an answer or of a session's table: the other replicas wouldn't
+// have it (I6). It ends the server instead, before the command's first write.
 
 // fatal ends the server from within the execution of an entry. It does not return, and
 // the stores stay locked: no reader and no cut sees an entry of which a part is executed.
@@ -22,9 +21,9 @@ func (x *execution) fatal(err error) {
 	runtime.Goexit()
 }
 
-// unread handles that values could not be read from the history. In the log that ends
-// the server at this place; a read outside of it gets the error, if the server hasn't
-// ended by then. A file that was closed is no reason: another has taken its place.
+// unread handles a failure to read values from the history. In the execution of the log
+// it ends the server at this entry; a read outside of it gets the error, if the server hasn't
+// ended by then. A closed file does not end the server: another has replaced it.
 func (x *execution) unread(err error) error {
 	if !x.readOnly {
 		x.fatal(fmt.Errorf("apply a command in partitions %v at revision %d: %w", x.parts, x.rev, err))
@@ -35,7 +34,7 @@ func (x *execution) unread(err error) error {
 	return fmt.Errorf("%w: %w", fault.Internal, err)
 }
 
-// checkStamp holds invariant 3. Stamps increase along each log, and checksums protect
+// checkStamp enforces invariant 3. Stamps increase along each log, and checksums protect
 // the log: an entry with a stamp that has been given out already comes from a
 // bug, or from a log that has diverged from those of the other servers. Any revision that
 // this server would choose instead would make the replicas differ for good.

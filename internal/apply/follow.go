@@ -33,7 +33,7 @@ func (x *execution) consequences() error {
 	return x.react()
 }
 
-// mark notes the state before a command, if it may have to be taken back.
+// mark notes the state before a command, if it may have to be rolled back.
 func (x *execution) mark() {
 	x.marks = x.marks[:0]
 	if !x.m.Extensions().HasEvents() {
@@ -60,8 +60,8 @@ func (x *execution) undo() {
 
 // settle writes for each extension that ran whether it has kept to its limits: once for
 // a request, however often it ran. The key is replicated, so that all servers disable an
-// extension at the same place in the log. A request that was taken back is no evidence
-// that all is well again.
+// extension at the same place in the log. A request that was rolled back doesn't
+// reset the count of failures.
 func (x *execution) settle(stands bool) {
 	limits := &x.m.Extensions().Limits
 	for _, t := range x.tallies {

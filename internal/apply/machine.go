@@ -13,9 +13,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Sink learns of every change of keys. It is called under the write lock of the
+// Sink gets every change of keys. It is called under the write lock of the
 // partition's store, in revision order per partition; a rendezvous calls it for
-// each partition that it changed, before it lets go of any lock. The slice
+// each partition that it changed, before it releases any lock. The slice
 // belongs to the sink.
 type Sink interface {
 	Changes(partition int, rev int64, changes []store.Change)
@@ -32,12 +32,12 @@ type Observer interface {
 	// Moved says that a transit of keys between the stores has begun or ended. All
 	// changes of all partitions at or below the revision through have been given to
 	// the sink, and those that come from now on are where the new map's Wide says.
-	// The steps in between it doesn't hear of.
+	// It isn't called for the steps in between.
 	Moved(through int64, to *placement.Map)
 }
 
 // Meter measures commands and extensions. It is called under the locks of the
-// partitions at work, so it must be quick; nothing that it does reaches the state.
+// participating partitions, so it must be quick; its results never affect the state.
 type Meter interface {
 	Now() int64 // nanoseconds, of any clock
 	Called(name string, nanoseconds int64, out *extension.Outcome, err error)

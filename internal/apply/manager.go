@@ -19,8 +19,8 @@ import (
 func (m *Machine) Extensions() *extension.Registry { return m.extensions.Load() }
 
 // LoadExtensions builds the registry from the keys, after a start. The caller must have
-// exclusive access to the machine. An error says that this server can't carry out what
-// the log has committed, and must not go on.
+// exclusive access to the machine. An error says that this server can't run a
+// registered extension, and must not go on.
 func (m *Machine) LoadExtensions() error {
 	x := execution{m: m, parts: m.Placement().All(), local: alone(m.Placement().All())}
 	reg := extension.New(x.settings(), nil)

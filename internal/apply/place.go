@@ -15,9 +15,9 @@ import (
 // one; a caller without a lock must handle fault.Moved.
 func (m *Machine) Placement() *placement.Map { return m.placed.Load() }
 
-// place sets out for the map that the registered extensions ask for: from now on
-// there is a transit, and the steps of it bring the keys, with all of their history.
-// While one is under way there is nothing to do: its last step looks again.
+// place begins the transit to the map that the registered extensions ask for; its steps
+// move the keys, with all of their history. While a transit is under way it does nothing:
+// the last step calls it again.
 func (x *execution) place() {
 	m := x.m
 	now := m.Placement()
@@ -73,7 +73,7 @@ func (x *execution) move(body []byte) Result {
 		return x.moved()
 	}
 	x.replace(t.To)
-	x.place() // for what has been registered and removed meanwhile
+	x.place() // for registrations and removals during the transit
 	return x.moved()
 }
 

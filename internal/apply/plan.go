@@ -95,8 +95,8 @@ func (m *Machine) home(e *extension.Extension) placement.Set {
 }
 
 // concern returns the call for a request that extensions subscribe to, or that
-// writes their keys; nil for all others. asked are those that had to be asked to
-// find the one that handles it.
+// writes their keys; nil for all others. asked are the extensions that
+// were checked to find the one that handles it.
 func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writes bool) (call *command.Call, asked []*extension.Extension) {
 	reg := m.Extensions()
 	var one [1]spot
@@ -124,7 +124,7 @@ func latestFirst(list []*extension.Extension) {
 	slices.SortFunc(list, func(a, b *extension.Extension) int { return cmp.Compare(b.Order, a.Order) })
 }
 
-// mayUse asks the present keys.
+// mayUse decides by the current keys.
 func (m *Machine) mayUse(e *extension.Extension, client string) bool {
 	home := m.Placement().Partition(e.OwnerKey())
 	x := execution{m: m, parts: placement.Of(home), local: home}

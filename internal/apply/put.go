@@ -18,7 +18,7 @@ type put struct {
 }
 
 // putAnswersAtOnce bounds both the allocations that a batch of puts costs and
-// what a slow reader of one answer keeps alive.
+// the memory that a slow reader of one answer keeps in use.
 const putAnswersAtOnce = 32
 
 // putAnswer keeps a response and its header together.

@@ -16,7 +16,7 @@ type reaches struct {
 }
 
 // reach is every partition that a call of an extension can touch: its home, its
-// scope, and those of the extensions that may react to what it writes; while a transit
+// scope, and those of the extensions that may react to its writes; while a transit
 // lasts, wherever these may be.
 func (m *Machine) reach(e *extension.Extension) placement.Set {
 	place := m.Placement()

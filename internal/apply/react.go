@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Charges of event handlers beside the steps of the script. A step stands for some 5 to
-// 10 ns, whatever it is charged for.
+// Charges of event handlers beside the steps of the script. A step is some 5 to 10 ns
+// in all of them.
 const (
 	// runSteps is a run that does nothing: finding the handler, its table, its frame.
 	runSteps = 200
@@ -41,7 +41,7 @@ func (x *execution) react() error {
 	x.own, x.causes, x.told = x.sub, x.causes[:0], 0
 	links, until, woken, steps := 0, x.own, int64(0), int64(0)
 	for _, t := range x.tallies {
-		t.steps = 0 // of an attempt that was taken back
+		t.steps = 0 // of an attempt that was rolled back
 	}
 	for sub := int64(0); sub < x.sub; sub++ {
 		x.told = int(min(sub, x.own))

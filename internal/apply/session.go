@@ -153,9 +153,9 @@ func (x *execution) tell(q *command.Sequenced, o *outcome) {
 	}
 }
 
-// missing says why the participants don't know the result of a write that has been
-// passed by: it was sent to others than those that its keys have now, or they have
-// forgotten it.
+// missing returns the reason why the participants don't have the result of a write that
+// is not newer than the session's last: it was routed to other partitions than those of
+// its keys now, or the result has been dropped.
 func (x *execution) missing(q *command.Sequenced) error {
 	call := command.Call{Kind: q.Kind, Body: q.Body}
 	if q.Kind == command.Extended {

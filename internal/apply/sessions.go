@@ -84,8 +84,8 @@ func (t *sessions) remember(s *session, answered uint64, o outcome) {
 	}
 }
 
-// relieve makes room: the sessions that have been silent for the longest, by the
-// revision of their last result, forget all of theirs, until an eighth is free. Their
+// relieve frees memory: the results of the sessions idle for the longest, by the revision
+// of their last result, are dropped until an eighth is free. Their
 // clients have either received these results long ago or been disconnected since.
 //
 // The choice follows from the content of the table alone, so it is the same on all
@@ -155,8 +155,8 @@ func (s *session) forget(answered uint64) {
 
 func (s *session) add(o outcome) {
 	if len(s.results) == cap(s.results) {
-		// Room for some more, also where all but a few have been forgotten: append
-		// would double those few, and be back here at once.
+		// Capacity for some more, also where all but a few have been dropped: append
+		// would double those few, and have to grow again at once.
 		s.results = append(make([]outcome, 0, max(8, 2*len(s.results))), s.results...)
 	}
 	s.results = append(s.results, o)

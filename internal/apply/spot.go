@@ -17,7 +17,7 @@ type spot struct {
 	written  bool // put or deleted
 }
 
-// subject tells what kind of operation a request is, and on which keys. It appends
+// subject returns the kind of operation of a request, and its keys. It appends
 // to spots, so that the usual request costs no allocation.
 func subject(req proto.Message, spots []spot) (extension.Op, []spot) {
 	switch r := req.(type) {

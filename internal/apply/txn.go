@@ -177,7 +177,7 @@ func holds(c *pb.Compare, kv kvwire.KeyValue) bool {
 	return true // as etcd takes a result that it doesn't know
 }
 
-// check finds every reason for which an operation would fail. Ranges that look at a state
+// check finds every reason for which an operation would fail. Ranges that read a state
 // before the transaction are evaluated here: they may have to read the disk.
 func (x *execution) check(req *pb.TxnRequest, path *branches) error {
 	_, ops := path.follow(req)
