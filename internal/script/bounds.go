@@ -1,9 +1,9 @@
 package script
 
-// Version changes whenever the same source with the same limits could end
-// differently, use more or fewer steps or bytes, or keep more or less, than before.
-// A cluster says which version each of its extensions was written for, and every
-// replica must run it as that version does.
+// Version changes whenever the same source with the same limits could have
+// another result, use more or fewer steps or bytes, or keep more or less, than before.
+// A cluster stores the version of each of its extensions, and every replica must run
+// them with the semantics of that version.
 const (
 	Version = 2 // that this package runs new extensions as
 	Oldest  = 2 // that it still knows

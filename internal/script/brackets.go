@@ -6,7 +6,8 @@ import (
 )
 
 // brackets tracks the brackets and blocks open at a token, so that the error for an
-// unclosed one has the place where it opens. Lua's grammar only knows the token at which it gives up.
+// unclosed one has the place where it opens. Lua's parser only knows the token at which
+// it fails.
 type brackets struct {
 	open []bracket
 }

@@ -295,8 +295,8 @@ func (k *compiler) closure(e *functionExpr) evaluator {
 }
 
 // captured says where a function value has an outer variable from. Compiled code keeps
-// no other part of the verifier's tree: a function that held on to a part of the
-// tree would hold on to all of it.
+// no other part of the verifier's tree: a function that referred to a part of the
+// tree would keep all of it in memory.
 type captured struct {
 	from, slot  int
 	boxed, self bool

@@ -32,19 +32,19 @@
 //     maps' order in any of it, nor the capacity that Go's append chose, nor data
 //     that another call has left in a pool.
 //  2. Every step, byte and call is charged before it happens. A run never uses
-//     more than its [Limits], and nothing that a script can write catches the
+//     more than its [Limits], and no construct of the language catches the
 //     error of a limit; a host function that drops it doesn't either.
 //  3. Nothing is kept between calls: objects created while the file was loaded, the
 //     cells of variables too, are read-only afterwards, and a function that a
 //     call has created can't be called after it has ended. So one Module may be used
 //     by any number of goroutines at once.
 //  4. The Go stack is bounded: nesting in the source, times the depth of calls.
-//     Nothing walks anything a script has made by recursion.
+//     No code traverses a script's values by recursion.
 //  5. No source and no script makes this package panic outward. A panic in a host
 //     function or in here comes out as an [Error] with a fixed text, and with the
 //     panic's value for the log alone.
-//  6. The verifier refuses all nodes that it doesn't know. It has a case for each node that
-//     is allowed, never a list of those that aren't.
+//  6. The verifier refuses all nodes that it doesn't know. It has a case for each node
+//     that is allowed, never a list of those that aren't.
 //
 // Places in errors are lines and columns (in bytes, from 1): where a statement,
 // name or literal begins, the operator of an operation, the key of an index, the
@@ -55,5 +55,5 @@
 //
 // The package must not import anything that has a clock, a network, a file or a
 // random source, and of gopher-lua only parse and ast. It imports nothing of
-// stoa. DESIGN.md says how it is done and what was rejected.
+// stoa. DESIGN.md describes the implementation and rejected alternatives.
 package script

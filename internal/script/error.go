@@ -33,8 +33,8 @@ func (e *Error) Unwrap() error { return e.cause }
 type position struct{ line, column int32 }
 
 // failure is how an error leaves nested code: by panic, up to the one recover
-// at the way in. Returning it through every node would cost each of them a
-// comparison, and there is nothing in between that could want to handle it.
+// at the entry. Returning it through every node would cost each of them a comparison,
+// and no code in between handles it.
 type failure struct{ err *Error }
 
 func fail(at position, format string, args ...any) {

@@ -3,8 +3,8 @@ package script
 import "strings"
 
 // maxNeedle is how much of a text is searched for at once. Go's search for longer ones
-// compares hashes, of a kind for which equal ones are easily made: then it compares all
-// of the text at each place.
+// compares hashes, of a kind for which collisions are easily constructed: then it compares
+// all of the text at each place.
 const maxNeedle = 63
 
 // search charges for going through so many bytes in search of a text of so many. One byte

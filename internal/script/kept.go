@@ -1,12 +1,12 @@
 package script
 
 // The memory that a module keeps is counted, not measured: with a weight for each kind of
-// object, so that it is the same number on every replica, with every version of Go. The weights
-// are at least what Go's allocator takes; kept_test.go compares the two.
+// object, so that it is the same number on every replica, with every version of Go.
+// The weights are at least the sizes that Go's allocator uses; kept_test.go compares the two.
 //
 // Of the code, every node of the source counts, whether or not it can be reached from a
-// function that is kept. Of values, the reachable ones count. A string counts wherever it is
-// referred to: whether two references share their memory is not part of the language.
+// function that is kept. Of values, the reachable ones count. A string counts once
+// for each reference: whether two references share their memory is not part of the language.
 
 const (
 	sourceKept    = 2 // per byte: literals and, for the texts of errors, names

@@ -90,8 +90,7 @@ func (m *Module) Callable(v Value) bool {
 
 // Call calls a function that was made while the file was loaded. Its result
 // may be read at any time, but must not be passed to another call; nor must args
-// come from one. host is the result of [Call.Host] in host functions.
-// The error is an *Error.
+// come from one. host is the result of [Call.Host] in host functions. The error is an *Error.
 func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage, error) {
 	if !m.Callable(fn) {
 		return Value{}, Usage{}, &Error{Reason: "not a function of this file"}

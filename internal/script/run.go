@@ -161,7 +161,7 @@ func hostError(err error, at position) *Error {
 	return &placed
 }
 
-// reset lets go of everything that the run has left behind.
+// reset drops all references that the run has left.
 func (c *Call) reset() {
 	for _, f := range c.frames[:c.deepest] {
 		clear(f.slots[:min(len(f.slots), f.paid)])

@@ -80,7 +80,7 @@ func tableConcat(c *Call, args []Value) Value {
 	return c.join(t.list[first-1:last], separator, "table.concat", c.at)
 }
 
-// tableSort merges: a fixed number of comparisons whatever the comparator returns,
+// tableSort merges: a fixed number of comparisons for any results of the comparator,
 // and equal items stay in their order.
 func tableSort(c *Call, args []Value) Value {
 	at, t := c.at, c.table("table.sort", args, 0)

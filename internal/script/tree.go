@@ -1,8 +1,8 @@
 package script
 
 // The verifier's result: a tree in which every name is resolved and everything
-// has its place in the source. Nothing that the language doesn't have can be
-// said in it.
+// has its place in the source. It can represent only constructs of the
+// language.
 
 type expression interface{ pos() position }
 type statement interface{ pos() position }

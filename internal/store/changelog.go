@@ -2,9 +2,9 @@ package store
 
 import "sort"
 
-// changeLog is the newest part of history, in memory: everything that is not
-// yet in History, and behind that a window for watchers that are a little
-// late. It grows in chunks, so that neither an append nor a cut ever copies it.
+// changeLog is the newest part of history, in memory: all changes not yet
+// in History, and before these a window for watchers that lag slightly. It grows
+// in chunks, so that neither an append nor a cut ever copies it.
 type changeLog struct {
 	chunks []*chunk
 	base   position // of chunks[0]

@@ -2,8 +2,8 @@ package store
 
 import "slices"
 
-// sweep is the physical side of compaction: finding the revisions that a
-// compaction has killed and handing them to the backend, a piece at a time.
+// sweep is the physical part of compaction: it finds the revisions that a compaction has
+// made dead and hands them to the backend, a piece at a time.
 type sweep struct {
 	// aged has every key that has a past, each once: nothing else can have
 	// anything to compact.
@@ -14,11 +14,11 @@ type sweep struct {
 	allowed int64 // no pass works for a later compaction
 
 	target int64  // the compaction that the pass in progress works for
-	left   int    // keys that the pass has still to look at
+	left   int    // keys that the pass has still to visit
 	found  []Dead // by the pass in progress
 	dead   []Dead // by finished passes, ascending, not yet cut
 	late   []Dead // of keys that came from other stores, otherwise like dead
-	done   int64  // every revision killed by this compaction is or was in dead or late
+	done   int64  // every revision dead at this compaction is or was in dead or late
 
 	// inherited are the sweeps of stores from which keys have come; see follow.
 	inherited []*sweep
@@ -29,8 +29,8 @@ type sweep struct {
 }
 
 // Compact makes everything below rev unreadable, at once. The revisions that it
-// makes dead are removed later, a piece at each Release. The caller has checked rev against
-// the current revision; a compaction that is not above the last is ignored.
+// makes dead are removed later, a piece at each Release. The caller has checked rev
+// against the current revision; a compaction that is not above the last is ignored.
 func (s *Store) Compact(rev int64) {
 	s.compacted = max(s.compacted, rev)
 }
@@ -39,8 +39,8 @@ func (s *Store) Compact(rev int64) {
 // physical compaction waits for it.
 func (s *Store) Swept() int64 { return s.sweep.reported }
 
-// sweepOn looks at as many keys as its budget allows: a piece bounds how long
-// writers wait for it, the budget which part of the processor it takes from them.
+// sweepOn visits as many keys as its budget allows: the piece bounds the time for which
+// writers wait for it, the budget its share of the CPU.
 func (s *Store) sweepOn() {
 	s.RLock()
 	budget := max(s.bounds.budget, s.sweep.aged.len()/sweepShare)

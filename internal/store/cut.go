@@ -22,7 +22,7 @@ type Cut struct {
 	from, to position
 }
 
-// Dead is a revision that compaction has killed.
+// Dead is a revision that compaction has made dead: unreadable, and to be removed.
 type Dead struct {
 	Revision
 	Tombstone bool
@@ -59,9 +59,9 @@ func (c *Cut) Changes() iter.Seq[*Change] {
 }
 
 // Cut returns the changes since the last one, in constant time; after keys have moved
-// here, in time linear in the changes that they bring along.
-// There is one cut at a time: it must be released before the next is made. The locks
-// of all stores between which keys move are held.
+// here, in time linear in the changes that they bring along. There is one cut at a time:
+// it must be released before the next is made. The locks of all stores between which keys
+// move are held.
 func (s *Store) Cut() Cut {
 	c := Cut{
 		Index: s.index, Term: s.term, Rev: s.rev,

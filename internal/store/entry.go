@@ -102,8 +102,8 @@ func (e *entry) before(i int, main int64) (Revision, bool) {
 	return Revision{}, false
 }
 
-// compact drops the revisions that compaction at revision c makes dead and appends them to dead:
-// every revision that was superseded at or below c, and a tombstone below c
+// compact drops the revisions that compaction at revision c makes dead and appends them
+// to dead: every revision that was superseded at or below c, and a tombstone below c
 // (one exactly at c stays until the next compaction, as in etcd since 3.5.15).
 // It reports whether the key is gone altogether.
 func (e *entry) compact(c int64, dead []Dead) ([]Dead, bool) {

@@ -53,7 +53,7 @@ func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int)
 			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
 				ahead = append(ahead, load{e.key(), e.costs()})
 				sum, n = sum+e.costs(), n+1
-				return sum <= budget || n == 1 // the first is taken whatever it costs
+				return sum <= budget || n == 1 // the first is taken at any cost
 			})
 		}
 		s.RUnlock()
@@ -155,8 +155,8 @@ func (s *Store) install(e *entry, dead []Dead) []Dead {
 }
 
 // arrivals are changes of keys that have moved here which History may not have
-// yet. They stand in the logs of the stores that the keys come from, and get into
-// the file from there; until a cut that was made after the move has been released
+// yet. They are in the logs of the stores that the keys come from, and are flushed
+// from there; until a cut that was made after the move has been released
 // they are also kept here, for readers.
 type arrivals struct {
 	fresh   []Change // ascending, like cut

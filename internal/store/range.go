@@ -10,7 +10,7 @@ import (
 // Found is the answer to a Range, in key order.
 type Found struct {
 	Kvs   []kvwire.KeyValue // none where Resolve has still to fetch a value
-	Count int               // of all keys in the range, whatever the limit
+	Count int               // of all keys in the range, regardless of the limit
 	Rev   int64             // the revision that was asked for; 0 for the current one
 
 	missing []missing

@@ -232,9 +232,8 @@ func (s *Store) prior(e *entry, main int64) kvwire.KeyValue {
 	return s.change(last).Prev
 }
 
-// advance holds invariant 1. A revision out of order would silently break
-// every search in history and every replica's agreement, so it stops the
-// server instead.
+// advance enforces invariant 1. A revision out of order would silently break
+// searches in history and the equality of replicas, so it stops the server instead.
 func (s *Store) advance(at Revision) {
 	if at.Main < s.rev || !s.log.last.Less(at) || at.Sub > 1<<32-1 {
 		panic(fmt.Sprintf("store: write at %d.%d after revision %d (last change %d.%d)",

@@ -13,13 +13,13 @@ type Mark struct {
 	last            Revision
 }
 
-// Mark returns the present moment. It is of use until the lock is let go of.
+// Mark returns the current state for Undo. It is valid until the lock is released.
 func (s *Store) Mark() Mark {
 	return Mark{rev: s.rev, lastDelete: s.lastDelete, next: s.log.next, last: s.log.last}
 }
 
-// Undo takes back all changes made since a mark, as if they had never been made. That
-// takes about as long as making them did. The lock has been held since the mark, so
+// Undo rolls back all changes made since a mark. That takes about as long as making
+// them did. The lock has been held since the mark, so
 // that no reader, cut or move has seen any of them.
 func (s *Store) Undo(to Mark) {
 	for s.log.next > to.next {
