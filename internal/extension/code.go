@@ -9,9 +9,9 @@ import (
 )
 
 // Code is a source that has been verified, compiled and loaded. Immutable. It is a
-// function of the source alone: neither the limits of a cluster nor its name or its
-// revision have to do with it, so that it can be made before the log says that it is
-// registered, and stays when the limits change.
+// function of the source alone: it depends neither on the limits of a cluster nor on its
+// name or revision, so that it can be compiled before its registration is committed, and
+// stays when the limits change.
 type Code struct {
 	Scope      []Pattern
 	Operations []OpSubscription
@@ -39,8 +39,8 @@ var Loading = script.Limits{Steps: 100_000, Bytes: 4 << 20, Depth: 64}
 const maxSubscriptions = 100
 
 // Language is the version of the language that this package compiles new extensions
-// for, and Oldest the first that it still knows: one that was registered for it means the
-// same for as long as it is registered.
+// for, and Oldest the first that it still knows: an extension that was registered
+// for a version keeps its semantics for as long as it is registered.
 const (
 	Language = script.Version
 	Oldest   = script.Oldest

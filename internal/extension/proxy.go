@@ -67,7 +67,7 @@ func (c *call) operations(a arguments, n int) error {
 
 // name reads argument i as a key of the scope.
 //
-// It is the script's own memory, which may be a part of something large.
+// The result shares the script's memory, and may be a part of a larger string.
 func (c *call) name(a arguments, i int) ([]byte, error) {
 	key, ok := a.list[i].AsBytes()
 	switch {

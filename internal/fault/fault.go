@@ -70,7 +70,7 @@ var (
 
 	// Of sessions.
 	// SessionGone: the session's lease has ended, or is none that was granted for a
-	// session. Nothing has happened.
+	// session. The request had no effect.
 	SessionGone = declare(35, "session has ended")
 	// SessionGap: the write before this one has not taken effect, so this one must
 	// not. Nothing has happened; no client sees this.

@@ -13,8 +13,8 @@ const maxText = 2048
 // Readable is a text of any origin as it may stand in an error, in the state of a replica
 // or on a terminal: control characters, those that turn the direction of writing, and
 // bytes that are no UTF-8 are written as Go escapes them, and of a long text the beginning
-// and the end are kept. The same on every server, whatever Unicode version it is built
-// with; Readable is idempotent.
+// and the end are kept. The same on every server, regardless of the Unicode version it is
+// built with; Readable is idempotent.
 func Readable(text string) string {
 	if strings.IndexFunc(text, unreadable) >= 0 {
 		text = escaped(text)

@@ -51,12 +51,12 @@ type timer struct {
 
 // Promote begins to lead: the leases of the table get their remaining time of
 // the table, and extend in addition, so that clients can find the new leader.
-// It must be called when the server has applied everything that earlier
-// leaders can have logged, or a checkpoint of theirs could still come.
+// It must be called when the server has applied all entries that earlier
+// leaders can have logged, or a checkpoint of theirs could still be applied.
 func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
-	// The table is read under our lock: a lease that is granted or revoked at
-	// this moment is then either in the list, or its Granted or Revoked comes
-	// after us.
+	// The table is read under the expirer's lock: a lease that is granted or revoked
+	// concurrently is then either in the list, or its Granted or Revoked comes
+	// after Promote.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.forget()

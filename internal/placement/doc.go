@@ -8,8 +8,7 @@
 //
 // Invariants:
 //
-//  1. A [Map] is immutable and may be used from
-//     any goroutine. A new map is a new value.
+//  1. A [Map] is immutable and may be used from any goroutine. A new map is a new value.
 //  2. The same key has the same slot under the same rules on every server and in
 //     every version: the prefix and the hash are part of the data format.
 //  3. [Map.Range] names every partition that can hold a key of the range. It may

@@ -48,8 +48,7 @@ func (m *Map) WithRules(list []Rule) *Map {
 }
 
 // Changed is the map with rules added, or replaced where there is one for the key, and
-// then others removed. It takes as long as there are changes, however many rules there
-// are.
+// then others removed. Its cost depends on the number of changes, not on that of rules.
 func (m *Map) Changed(add []Rule, remove []string) *Map {
 	tree := radix.Marked(place.bits)
 	if m.rules != nil {

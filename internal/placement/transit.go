@@ -2,9 +2,9 @@ package placement
 
 import "bytes"
 
-// Transit is the way from one map to another, which keys go in their order: those
-// below Cursor are where To says, the others still where From says. Only the rules
-// of the two differ.
+// Transit is the state of a change from one map to another, in which keys move in their
+// order: those below Cursor are placed by To, the others still by From. The two differ
+// in their rules only.
 type Transit struct {
 	From, To *Map
 	Cursor   []byte
@@ -89,7 +89,7 @@ func (t *Transit) spread(key, end []byte) Set {
 	return t.To.Range(key, t.Cursor) | t.From.Range(t.Cursor, end)
 }
 
-// Wide is Range for as long as the transit lasts: whatever the cursor, the keys of
+// Wide is Range for as long as the transit lasts: wherever the cursor is, the keys of
 // the range are in these partitions. Without a transit it is the same as Range.
 func (m *Map) Wide(key, end []byte) Set {
 	if t := m.Transit(); t != nil {

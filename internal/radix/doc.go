@@ -1,6 +1,6 @@
 // Package radix is an ordered map from strings to values that never changes: adding
-// and removing a key gives another map, which shares everything with the first but the
-// way to that key. So a state of many keys is replaced as a whole, by one pointer, at
+// and removing a key gives another map, which shares all nodes with the first but those
+// on the path to that key. So a state of many keys is replaced as a whole, by one pointer, at
 // the cost of the difference.
 //
 // It is a radix tree over bytes. Beside a key it finds all keys that a given one begins
@@ -9,7 +9,7 @@
 //
 // Invariants:
 //
-//  1. Nothing that can be reached from a [Tree] is ever written to: any number of
+//  1. Nodes reachable from a [Tree] are never written to: any number of
 //     goroutines may read it.
 //  2. But for the root, a node has a key or at least two edges, and no two edges begin
 //     with the same byte: two trees of the same keys have the same shape.

@@ -1,7 +1,7 @@
 // Package rehearsal runs extensions as a server does, without a server: requests
-// one after the other against keys that are made up, on a developer's machine.
+// one after the other against test data, on a developer's machine.
 //
-// There is no second implementation of anything: a [Rehearsal] is an
+// It has no implementation of its own: a [Rehearsal] is an
 // [apply.Machine] over an empty store, to which every request goes as the command
 // that a server would have logged. The package adds only the observation: a [Report] has
 // the answer, the handlers that ran, their usage and the changes.

@@ -19,7 +19,7 @@ type Rehearsal struct {
 	machine *apply.Machine
 	index   uint64
 	watches []*watch
-	report  *Report // of the request at work
+	report  *Report // of the current request
 }
 
 // Caller identifies the client of a request, as its metadata do on a server.
