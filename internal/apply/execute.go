@@ -24,7 +24,7 @@ type execution struct {
 	parts   placement.Set
 	local   int  // the only partition, or several
 	answers bool // a request waits for the responses
-	// at is the revision that reads see which ask for none: 0 for the newest.
+	// at is the revision of reads that set none: 0 for the newest.
 	at       int64
 	readOnly bool // outside of the log
 	// past holds the results of a transaction's ranges that read a state before it, in
@@ -196,7 +196,7 @@ func (x *execution) published() bool {
 	return pending == 0
 }
 
-// store returns where a key lives among the execution's partitions.
+// store returns the store of a key among the execution's partitions.
 func (x *execution) store(key []byte) (int, *store.Store) {
 	p := x.local
 	if p == several {

@@ -21,7 +21,7 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 }
 
 // leaseRevoke deletes the keys of a lease, of all partitions at one revision and in key
-// order. The lease goes when it is known that this isn't too much work; see finishLease.
+// order. The lease is removed once it is known that this isn't too much work; see finishLease.
 func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	id := req.GetID()
 	if _, ok := x.m.Leases.Get(id); !ok {

@@ -87,8 +87,8 @@ type Machine struct {
 	audiences  audiences
 	codes      codes
 	reaches    atomic.Pointer[reaches]
-	// ruled has the keys that the map has rules for. wanted is the map by which keys should be placed;
-	// a field, so that tests can ask for others than extensions do.
+	// ruled has the keys that the map has rules for. wanted is the map by which keys should
+	// be placed; a field, so that tests can set others than those of extensions.
 	ruled  extension.Ruled
 	wanted func(now *placement.Map) *placement.Map
 }
@@ -135,7 +135,7 @@ type Result struct {
 // Reply hands over the result of an entry's command i.
 type Reply func(i int, r Result)
 
-// Arrival says that a partition's loop has come to a rendezvous, and at which
+// Arrival says that a partition's loop has arrived at a rendezvous, and at which
 // place in its log.
 type Arrival struct {
 	Partition   int

@@ -44,8 +44,8 @@ func (x *execution) replace(to *placement.Map) {
 	}
 }
 
-// move makes a step of a transit: keys go to the partitions where they belong. Only the
-// map shows it to clients; it makes no change and takes no revision.
+// move makes a step of a transit: keys go to the partitions where they belong. It
+// changes the map alone, no key-value, and takes no revision.
 func (x *execution) move(body []byte) Result {
 	step, err := command.DecodeStep(body)
 	if err != nil {

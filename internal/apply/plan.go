@@ -45,7 +45,7 @@ func (m *Machine) PlanInSession(kind command.Kind, req proto.Message, who Caller
 	return m.plan(kind, req, who, true)
 }
 
-// PutInSession is where a put of a key goes that no extension concerns.
+// PutInSession routes a put in a session of a key that no extension concerns.
 func (m *Machine) PutInSession(key []byte) placement.Set { return where(m.Placement(), key, true) }
 
 func (m *Machine) plan(kind command.Kind, req proto.Message, who Caller, wide bool) Plan {
@@ -89,7 +89,7 @@ func (m *Machine) planned(call *command.Call, asked []*extension.Extension, req 
 }
 
 // home is where an extension's own keys are, or may be while a transit lasts: a call
-// that a session sends again must come to where the first copy was.
+// that a session sends again must be routed to a partition of the first copy.
 func (m *Machine) home(e *extension.Extension) placement.Set {
 	return where(m.Placement(), e.OwnerKey(), true)
 }
@@ -119,7 +119,7 @@ func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writ
 	return call, append(asked, strict...)
 }
 
-// latestFirst puts extensions into the order in which they are asked.
+// latestFirst sorts extensions into the order in which they are checked.
 func latestFirst(list []*extension.Extension) {
 	slices.SortFunc(list, func(a, b *extension.Extension) int { return cmp.Compare(b.Order, a.Order) })
 }

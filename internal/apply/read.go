@@ -383,7 +383,7 @@ func comparison(target pb.RangeRequest_SortTarget) func(a, b kvwire.KeyValue) in
 }
 
 // withoutValues takes the values away, and the leases, too, unless the values were
-// needed for the order: etcd answers from its index, which doesn't know leases.
+// needed for the order: etcd answers from its index, which has no leases.
 func withoutValues(kvs []kvwire.KeyValue, req *pb.RangeRequest) {
 	for i, kv := range kvs {
 		lease := kv.Lease()

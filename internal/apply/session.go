@@ -24,7 +24,7 @@ import (
 // extension handles it now, and then the home of that extension takes part in both.
 // So the copies share a table, and the second finds the result of the first.
 
-// openSession grants a session's lease and makes all partitions know the session, so
+// openSession grants a session's lease and records the session in all partitions, so
 // that there is room for it in all of them as long as it is open.
 func (x *execution) openSession(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	if most := x.m.bounds.sessions; len(x.m.sessions[0].byID) >= most {

@@ -42,7 +42,7 @@ type session struct {
 	last     uint64 // the highest number that has taken effect here
 	answered uint64 // the client has these answers
 	// results are those above answered, ascending. Once it is in there an element
-	// never changes, so that a cut can be encoded while the session goes on.
+	// never changes, so that a cut can be encoded while the session is in use.
 	results []outcome
 	bytes   int  // of the results' bodies
 	changed bool // since the last cut

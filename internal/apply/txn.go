@@ -236,7 +236,7 @@ func (x *execution) checkWrite() error {
 }
 
 // execute carries out the chosen branches. Operations see those before them.
-// From here on there is no way back, and nothing in here fails.
+// From here on the writes can't be refused, and no step fails.
 func (x *execution) execute(req *pb.TxnRequest, path *branches) *pb.TxnResponse {
 	held, ops := path.follow(req)
 	if !x.answers {

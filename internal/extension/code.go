@@ -275,7 +275,7 @@ func (c *Code) readStrict(v script.Value) error {
 	return nil
 }
 
-// readHandlers wants a handler for every kind of subscription, and no other.
+// readHandlers requires a handler for every kind of subscription, and refuses all others.
 func (c *Code) readHandlers(t *script.Table) error {
 	for op := range ops {
 		v := t.Field(op.String())

@@ -163,7 +163,7 @@ func (o *overlay) count(key, end []byte, written []*pending) int {
 }
 
 // result returns the writes, in the order in which their keys were first written,
-// without those that come to nothing.
+// without those that have no effect.
 func (o *overlay) result() []Write {
 	var list []Write
 	for _, w := range o.writes {

@@ -89,7 +89,7 @@ var (
 	// TooMuchWork: event handlers would have too much to do for the request. Nothing of
 	// it has taken effect.
 	TooMuchWork = declare(41, "event handlers would have too much work with the request")
-	// Unacknowledged: a strict extension has to do with the key, and the client hasn't
+	// Unacknowledged: a strict extension concerns the key, and the client hasn't
 	// acknowledged it.
 	Unacknowledged = declare(42, "extension is not acknowledged")
 	// LeaseEnding: some of the lease's keys are gone, and it can't be used any more; it

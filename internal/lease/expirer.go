@@ -11,7 +11,7 @@ import (
 // the first proposal may have been lost.
 const revokeRetry = 3 * time.Second
 
-// Expirer knows on the leader when leases end. It is safe for concurrent use.
+// Expirer tracks the expiry of leases on the leader. It is safe for concurrent use.
 type Expirer struct {
 	mu      sync.Mutex
 	leads   bool

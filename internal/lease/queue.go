@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// queue orders timers by when they must be looked at. A timer may be in several
+// queue orders timers by the time of their next check. A timer may be in several
 // queues and knows its place in each, so that it can move without a search.
 type queue struct {
 	slot   int // index of this queue in timer's places

@@ -57,7 +57,7 @@ func (m *Map) Slot(key []byte) int {
 // HashSlot is the slot of a key that no rule is for.
 func (*Map) HashSlot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
 
-// Partition is where a key lives.
+// Partition is the partition of a key.
 func (m *Map) Partition(key []byte) int {
 	if m.partitions == 1 {
 		return 0

@@ -25,7 +25,7 @@ func (m *Map) Towards(to *Map) *Map {
 	return (&Transit{From: m, To: to, spans: spans}).at(nil)
 }
 
-// Transit is where the map comes from and goes to, nil if it stays as it is.
+// Transit returns the transit of the map, nil if there is none.
 func (m *Map) Transit() *Transit {
 	if m.rules == nil {
 		return nil

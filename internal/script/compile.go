@@ -1,7 +1,7 @@
 package script
 
-// The compiler turns the verifier's tree into Go closures. It knows where every
-// variable lives, so that at run time there are no names.
+// The compiler turns the verifier's tree into Go closures. It resolves every
+// variable to a slot or cell, so that at run time there are no names.
 
 type (
 	// evaluator gives an expression's value.
@@ -22,7 +22,7 @@ const (
 )
 
 // instruction is a statement with the price of all of its nodes that are
-// evaluated in any case. The block that it stands in charges for it.
+// evaluated in any case. The enclosing block charges for it.
 type instruction struct {
 	run  runner
 	cost int64

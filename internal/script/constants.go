@@ -32,7 +32,7 @@ func checkConstants(fn *Function, args []expression) {
 	}
 }
 
-// checkFormat wants known directives, with an argument for each.
+// checkFormat requires known directives, with an argument for each.
 func checkFormat(format string, args int, at position) {
 	n := 0
 	for rest := format; rest != ""; {

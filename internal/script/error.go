@@ -45,7 +45,7 @@ func fail(at position, format string, args ...any) {
 const maxReason = 512
 
 // readable is a text from a script as it may go into an error: of a long one the beginning
-// and the end, where the reason tends to stand.
+// and the end, where the reason tends to be.
 func readable(s string) string {
 	if len(s) > maxReason {
 		s = s[:maxReason/2] + " ... " + s[len(s)-maxReason/2:]

@@ -28,8 +28,8 @@ type directive struct {
 	width      int
 }
 
-// stringFormat knows %d %s %x %X %%, the flags 0 and -, and a width. It goes over the
-// format twice: to know the size, which is charged, and to write.
+// stringFormat knows %d %s %x %X %%, the flags 0 and -, and a width. It reads the
+// format twice: to compute the size, which is charged, and to write.
 func stringFormat(c *Call, args []Value) Value {
 	at, format := c.at, c.string("string.format", args, 0)
 	c.scan(len(format), at)

@@ -231,7 +231,7 @@ func (w *walk) claim() {
 	all := w.found
 	w.found = nil
 	if len(w.held) > 0 {
-		// The file's come last and so lose against equals: they know no previous
+		// The file's come last, so that their duplicates are dropped: they have no previous
 		// values.
 		all = append(w.held, all...)
 		slices.SortStableFunc(all, compareChanges)

@@ -79,7 +79,7 @@ func (s *Store) Dirty() bool {
 	return s.sweep.flushed < s.log.next || len(s.sweep.dead)+len(s.sweep.late) > 0 || s.sweep.reported < s.compacted
 }
 
-// Release forgets a cut that History now holds, and then goes on with the
+// Release drops a cut that History now holds, and then continues the
 // physical part of compaction. It takes the lock itself, in short pieces.
 func (s *Store) Release(c Cut) {
 	s.Lock()

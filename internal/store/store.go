@@ -48,7 +48,7 @@ type Change struct {
 var ErrMissing = errors.New("it is missing in the history")
 
 // ErrClosed is History's once it has been closed: the server is stopping, or a snapshot
-// has taken the place of the file. It says nothing about the data.
+// has taken the place of the file. It doesn't mean that data is lost.
 var ErrClosed = errors.New("the history has been closed")
 
 // History serves the changes that are no longer in memory: all those in cuts that were
