@@ -148,7 +148,7 @@ func BenchmarkCounter(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if i%(1<<16) == 0 { // nobody flushes: the history would only grow
+		if i%(1<<16) == 0 { // without a flush the history would only grow
 			b.StopTimer()
 			reg := m.extensions.Load()
 			m = benchMachine()
@@ -202,7 +202,7 @@ func BenchmarkGet(b *testing.B) {
 }
 
 // BenchmarkSequencedPuts measures what a put of a session costs beside the same put
-// of nobody's, for 64 sessions that each have 64 puts under way.
+// outside sessions, for 64 sessions that each have 64 puts under way.
 func BenchmarkSequencedPuts(b *testing.B) {
 	const sessions, window = 64, 64
 	reply := func(int, Result) {}

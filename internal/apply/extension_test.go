@@ -25,7 +25,7 @@ import (
 //	                            plan and apply each request below by itself; "watch KEY"
 //	                            and "get KEY" go through the log if an extension handles
 //	                            them; in=P: into that partition, wherever it belongs
-//	plain                       the same as commands that nobody has planned
+//	plain                       the same as commands without a plan
 //	reload                      build the registry anew from the keys
 //	plan [client=C]             where the requests below would go
 //	keys                        all keys, and what is registered

@@ -17,7 +17,7 @@ import (
 )
 
 // dying runs an entry that must end the server, in a loop of its own, and returns why it
-// did. The stores are still locked then, which unlocking them shows, and nobody has been
+// did. The stores are still locked then, which unlocking them shows, and no client has been
 // answered.
 func (r *rig) dying(t *testing.T, e *command.Entry, parts placement.Set) (why error) {
 	t.Helper()

@@ -17,7 +17,7 @@ func (x *execution) followed(r Result) Result {
 		x.undo()
 		r = x.failed(err)
 	}
-	x.settle(err == nil)
+	x.recordFailures(err == nil)
 	if r.Err != nil && x.sub > 0 {
 		r.Rev = x.rev // the counts have been written
 	}
@@ -58,11 +58,11 @@ func (x *execution) undo() {
 	x.m.audiences.forgetAll()
 }
 
-// settle writes for each extension that ran whether it has kept to its limits: once for
+// recordFailures writes for each extension that ran whether it has kept to its limits: once for
 // a request, however often it ran. The key is replicated, so that all servers disable an
 // extension at the same place in the log. A request that was rolled back doesn't
 // reset the count of failures.
-func (x *execution) settle(stands bool) {
+func (x *execution) recordFailures(stands bool) {
 	limits := &x.m.Extensions().Limits
 	for _, t := range x.tallies {
 		switch {

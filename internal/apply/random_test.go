@@ -18,7 +18,7 @@ import (
 
 // Every answer is the naive model's, at one partition without stamps and at
 // several with them, for batches of whatever there is. A second machine gets the
-// same entries from their bytes, with nobody waiting, and must end in the same
+// same entries from their bytes, with no client waiting, and must end in the same
 // state (invariant 1).
 func TestRandomHistoriesAgreeWithTheModel(t *testing.T) {
 	for _, partitions := range []int{1, 3} {

@@ -343,7 +343,7 @@ func (n *sessionNet) system(req proto.Message) {
 	}
 }
 
-// check compares what is left.
+// check compares the remaining state.
 func (n *sessionNet) check(t *rapid.T) {
 	all := &pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}
 	at := int64(0)

@@ -22,10 +22,10 @@ import (
 //
 //	new partitions=N
 //	send [session=7] [client=C] [in=P] [batch] [mute]
-//	             apply each write below, or all of them as one entry; mute: nobody
+//	             apply each write below, or all of them as one entry; mute: no client
 //	             waits. A line is "SEQ [after PRED] [answered N]: REQUEST"
 //	apply [client=C]
-//	             apply each request below, which is nobody's session's
+//	             apply each request below, which belongs to no session
 //	register NAME [client=C]
 //	             put the source below as an extension
 //	move KEY to=P
@@ -37,7 +37,7 @@ import (
 //	where        partitions of the keys below
 //
 // Each request gets the next stamp where there are several partitions. A second
-// machine gets every entry from its bytes, with nobody waiting, and must remember
+// machine gets every entry from its bytes, with no client waiting, and must remember
 // the same.
 func TestSessionStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/sessions", func(t *testing.T, path string) {
@@ -79,7 +79,7 @@ func TestSessionStories(t *testing.T) {
 	})
 }
 
-// sessionRig is a server whose clients wait, and one where nobody does.
+// sessionRig is a server whose clients wait, and one without waiting clients.
 type sessionRig struct {
 	leader, follower *rig
 	stored           map[string][]byte // what was cut

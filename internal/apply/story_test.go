@@ -21,7 +21,7 @@ import (
 //	                       fresh stores; held: keys that have to move wait for step
 //	entry [stamp=N] [in=P] [mute]
 //	                       apply the requests below as one entry, where they belong or in
-//	                       partition P; mute: nobody waits
+//	                       partition P; mute: no client waits
 //	read [at=N]            evaluate the range or txn below without the log
 //	raw kind=N             apply an entry with one command of this kind, the body below in Go's quotes
 //	place stamp=N [early]  requests, then lines "rule KEY pN" (or "no rules"), then requests, as one command:

@@ -14,7 +14,7 @@ import (
 )
 
 // Invariant 4: whatever stands in the log, apply goes on, and so does everyone
-// alike: a second machine for which nobody waits ends in the same state.
+// alike: a second machine with no waiting clients ends in the same state.
 func FuzzEntry(f *testing.F) {
 	seed := func(e command.Entry) { f.Add(e.AppendTo(nil)) }
 	seed(command.Entry{Stamp: 2, Commands: []command.Command{
@@ -64,7 +64,7 @@ func (r *rig) lift(e *command.Entry) {
 	}
 }
 
-// Invariant 2, for readers at work while a rendezvous is: nobody sees half of
+// Invariant 2, for readers at work while a rendezvous is: no reader sees half of
 // one, neither in one range nor in the ranges of one transaction.
 func TestReadersSeeWholeTransactions(t *testing.T) {
 	r := newRig(2)

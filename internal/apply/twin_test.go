@@ -14,7 +14,7 @@ import (
 )
 
 // twins are two machines that are told the same. The second one builds its registry
-// anew from the keys whenever it is asked to, and nobody waits for its answers: all
+// anew from the keys whenever it is asked to, and no client waits for its answers: all
 // the same both must come to the same state, at the same cost (I6).
 type twins struct {
 	t      testing.TB

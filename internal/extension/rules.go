@@ -67,7 +67,7 @@ func (e *Extension) rules(m *placement.Map) (list []placement.Rule) {
 	home := string(Home(e.Name))
 	slot, ok := m.RuleFor(home)
 	if !ok {
-		if slot, ok = e.settled(m); !ok {
+		if slot, ok = e.ruledSlot(m); !ok {
 			slot = m.HashSlot([]byte(home))
 		}
 		list = append(list, placement.Rule{Key: home, Slot: slot})
@@ -85,8 +85,8 @@ func (e *Extension) rules(m *placement.Map) (list []placement.Rule) {
 	return list
 }
 
-// settled is the slot in which rules hold a part of the scope.
-func (e *Extension) settled(m *placement.Map) (slot int, ok bool) {
+// ruledSlot is the slot in which rules hold a part of the scope.
+func (e *Extension) ruledSlot(m *placement.Map) (slot int, ok bool) {
 	for _, p := range e.Scope {
 		if slot, ok = m.RuleOver(string(p)); ok {
 			return slot, true

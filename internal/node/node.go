@@ -69,7 +69,7 @@ type Config struct {
 
 	PeerTLS *tls.Config
 
-	// Caller says who sends a request, for extensions; nil: nobody says.
+	// Caller returns the client ID of a request, for extensions; nil: all are anonymous.
 	Caller func(ctx context.Context) (client string, lease int64)
 
 	// Fatal is called, at most once, when the server can't go on: its disk

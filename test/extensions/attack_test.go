@@ -102,7 +102,7 @@ func (w *world) register(n int, source func(i int) string) {
 	}
 }
 
-// Nobody but the attacker notices.
+// No other client notices.
 func TestAttacks(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		for name, attack := range attacks {

@@ -1,5 +1,5 @@
 // Package extensions attacks real servers with extensions, within the limits that hold
-// where nobody has set any, while a plain client puts keys that no extension concerns.
+// where none have been set, while a plain client puts keys that no extension concerns.
 //
 // Each attack is a story of what some client does under /em/. Beside it the plain client
 // puts at a fixed pace; what it waited is compared with how long it waits while nothing

@@ -316,7 +316,7 @@ func (w *world) elect(s *server) {
 	require.True(w.t, s.state.Replica.Leading())
 }
 
-// commit has a request carried out that is nobody's session's.
+// commit carries out a request outside sessions.
 func (w *world) commit(s *server, kind command.Kind, req proto.Message, system bool) {
 	body, err := proto.Marshal(req)
 	require.NoError(w.t, err)
