@@ -58,6 +58,16 @@ func Decode(b []byte) (Entry, error) {
 	return e, nil
 }
 
+// PartsOf reads only the participants of an encoded entry, none if it is damaged.
+func PartsOf(b []byte) placement.Set {
+	if len(b) == 0 || b[0] != version {
+		return 0
+	}
+	r := reader{rest: b[1:]}
+	r.uvarint() // the stamp
+	return placement.Set(r.uvarint())
+}
+
 func decode(b []byte) (e Entry, err error) {
 	if len(b) == 0 {
 		return e, errShort

@@ -42,6 +42,7 @@ func TestEntriesAreReadBack(t *testing.T) {
 		back, err := Decode(b)
 		require.NoError(t, err)
 		require.Equal(t, e, back)
+		require.Equal(t, e.Parts, PartsOf(b))
 
 		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
 		_, err = Decode(b[:cut])
@@ -77,10 +78,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add((&Entry{Stamp: 300, Parts: 5, Origin: 1 << 60, Seq: 7, Commands: []Command{{Put, []byte("body")}, {Alarm, nil}}}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		parts := PartsOf(b)
 		e, err := Decode(b)
 		if err != nil {
 			return
 		}
+		require.Equal(t, e.Parts, parts)
 		again, err := Decode(e.AppendTo(nil))
 		require.NoError(t, err)
 		require.Equal(t, e, again)

@@ -11,7 +11,8 @@ import (
 
 // Compiling the source of an extension takes longer than everything else that a command
 // asks for. So the server is told of one as early as possible, and finds it done when
-// the command is applied. All other commands are passed over by their bytes alone.
+// the command is applied. All partitions take part in a registration; the other entries
+// are passed over by their first bytes, and with one partition by a search for its prefix.
 
 var registration = []byte(extension.Root)
 
@@ -21,7 +22,7 @@ func (g *group) expect(entries []*raftpb.Entry) {
 		return
 	}
 	for _, e := range entries {
-		if !bytes.Contains(e.GetData(), registration) {
+		if command.PartsOf(e.GetData()).Len() < len(g.r.groups) || !bytes.Contains(e.GetData(), registration) {
 			continue
 		}
 		if c, err := command.Decode(e.GetData()); err == nil {
