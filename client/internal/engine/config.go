@@ -15,40 +15,22 @@ import (
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 )
 
-// Config configures a client, and the defaults of its sessions.
+// Config is client.Config, which documents the fields and their defaults.
 type Config struct {
-	// Endpoints are the addresses of members, with or without http:// or https://.
-	// One is enough to start with; the others are where a session goes when its
-	// member fails.
-	Endpoints []string
-	// TLS, if the endpoints need it.
-	TLS *tls.Config
-	// Username and Password are exchanged for a token, as etcd's client does it.
+	Endpoints          []string
+	TLS                *tls.Config
 	Username, Password string
-	// DialTimeout bounds one attempt to reach one endpoint: 5 s if 0.
-	DialTimeout time.Duration
+	DialTimeout        time.Duration
 
-	// ClientID is the name by which the cluster's extensions know the client,
-	// in calls, watches and sessions alike: up to 256 characters of printable
-	// ASCII. Empty: "anonymous".
 	ClientID string
-	// TTL is the time for which a session survives without contact to a member:
-	// 30 s if 0, whole seconds.
-	TTL time.Duration
-	// Level is that of reads and watches that don't ask for one: Strict.
-	Level Level
+	TTL      time.Duration
+	Level    Level
 
-	// Pending bounds the unanswered requests of one session: 8,192 if 0.
-	// Further calls block.
-	Pending int
-	// MaxRequestBytes bounds one request: just below 2 MiB if 0, which is what a
-	// server with default settings can read at all.
+	Pending         int
 	MaxRequestBytes int
 
-	// DialOptions are given to gRPC, behind those of the package.
 	DialOptions []grpc.DialOption
-	// Logger logs lost connections and sessions. Nil: nothing is logged.
-	Logger *zap.Logger
+	Logger      *zap.Logger
 }
 
 const (
