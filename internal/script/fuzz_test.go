@@ -79,8 +79,9 @@ func twice(t *testing.T, source string) {
 	}
 	fn1, fn2 := handler(m1), handler(m2)
 	one := observe(t, m1, fn1, fuzzLimits, source)
+	profiled(t, m1, fn1, fuzzLimits, one, source)
 	for _, l := range []script.Limits{{Steps: 100, Bytes: 1000, Depth: 3}, fuzzLimits, {Steps: 1000, Bytes: 1 << 12, Depth: 10}} {
-		observe(t, m2, fn2, l, source)
+		profiled(t, m2, fn2, l, observe(t, m2, fn2, l, source), source)
 	}
 	require.Equal(t, one, observe(t, m2, fn2, fuzzLimits, source), source)
 	require.Equal(t, one, observe(t, m1, fn1, fuzzLimits, source), source)
@@ -94,8 +95,19 @@ func handler(m *script.Module) script.Value {
 }
 
 func observe(t *testing.T, m *script.Module, fn script.Value, l script.Limits, source string) outcome {
+	return observeIn(t, nil, m, fn, l, source)
+}
+
+// profiled wants a call with a profile to be like the one without.
+func profiled(t *testing.T, m *script.Module, fn script.Value, l script.Limits, want outcome, source string) {
+	var p script.Profile
+	require.Equal(t, want, observeIn(t, &p, m, fn, l, source), source)
+	require.Equal(t, want.usage.Steps, stepsOf(&p), source)
+}
+
+func observeIn(t *testing.T, p *script.Profile, m *script.Module, fn script.Value, l script.Limits, source string) outcome {
 	state := map[string]string{"/ctr": "41"}
-	v, u, err := m.Call(fn, []script.Value{script.Int(7), script.String("argument")}, l, state)
+	v, u, err := m.Profiled(p, fn, []script.Value{script.Int(7), script.String("argument")}, l, state)
 	require.LessOrEqual(t, u.Steps, l.Steps, source)
 	require.LessOrEqual(t, u.Bytes, l.Bytes, source)
 	within(t, u, err, source)

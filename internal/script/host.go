@@ -31,9 +31,6 @@ func (c *Call) charge(take func()) (err error) {
 	return nil
 }
 
-// Left is the unused rest of the call's limits.
-func (c *Call) Left() Usage { return Usage{Steps: c.steps, Bytes: c.bytes} }
-
 // NewTable makes an empty table with room for so many values in sequence and so
 // many others, charged.
 func (c *Call) NewTable(items, fields int) (t *Table, err error) {

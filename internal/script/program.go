@@ -73,7 +73,7 @@ func Compile(source []byte, host []Function, b Bounds) (p *Program, err error) {
 // Load runs the file. Host functions can't be called then, and the objects
 // that it creates are read-only afterwards.
 func (p *Program) Load(l Limits) (*Module, Usage, error) {
-	v, u, err := run(p.main, nil, l, nil, true)
+	v, u, err := run(p.main, nil, l, nil, true, nil)
 	if err != nil {
 		return nil, u, err
 	}
@@ -92,18 +92,30 @@ func (m *Module) Callable(v Value) bool {
 // may be read at any time, but must not be passed to another call; nor must args
 // come from one. host is the result of [Call.Host] in host functions. The error is an *Error.
 func (m *Module) Call(fn Value, args []Value, l Limits, host any) (Value, Usage, error) {
+	return m.Profiled(nil, fn, args, l, host)
+}
+
+// Profiled is [Module.Call], and counts the steps in p unless that is nil. The result,
+// the error and the usage are the same.
+func (m *Module) Profiled(p *Profile, fn Value, args []Value, l Limits, host any) (Value, Usage, error) {
 	if !m.Callable(fn) {
 		return Value{}, Usage{}, &Error{Reason: "not a function of this file"}
 	}
-	return run(fn.closure(), args, l, host, false)
+	return run(fn.closure(), args, l, host, false, p)
 }
 
-func run(fn *closure, args []Value, l Limits, host any, loading bool) (v Value, u Usage, err error) {
+func run(fn *closure, args []Value, l Limits, host any, loading bool, p *Profile) (v Value, u Usage, err error) {
 	l.Steps, l.Bytes, l.Depth = max(l.Steps, 0), max(l.Bytes, 0), min(l.Depth, MaxDepth)
 	c := calls.Get().(*Call)
 	c.limits, c.steps, c.bytes, c.host, c.loading = l, l.Steps, l.Bytes, host, loading
+	if p != nil {
+		c.beginProfile()
+	}
 	defer func() {
 		u = c.usage()
+		if p != nil {
+			p.add(c.profile.lines)
+		}
 		if r := recover(); r != nil {
 			e := recovered(r)
 			v, err = Value{}, e

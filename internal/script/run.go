@@ -9,7 +9,8 @@ import (
 // functions get it to charge for their work and to create tables.
 type Call struct {
 	// The unused rest of the limits. It is charged before the work is done, and the
-	// run ends when it would go below zero.
+	// run ends when it would go below zero. The steps of a profiled call are lower by a
+	// constant (profile.go).
 	steps, bytes int64
 
 	limits  Limits
@@ -21,6 +22,7 @@ type Call struct {
 	depth   int
 	deepest int
 	frames  []*frame
+	profile profiling
 }
 
 // frame has one function's locals, and the intermediate values of its expressions.
@@ -63,7 +65,11 @@ type code struct {
 	body   block
 }
 
+// outOfSteps handles a charge that has made the steps negative.
 func (c *Call) outOfSteps(at position) {
+	if c.profiled(at) {
+		return
+	}
 	c.steps = 0
 	c.overLimit(at, "more than %d steps", c.limits.Steps)
 }
@@ -75,7 +81,7 @@ func (c *Call) overLimit(at position, format string, limit int64) {
 
 // usage is the usage so far.
 func (c *Call) usage() Usage {
-	return Usage{Steps: c.limits.Steps - c.steps, Bytes: c.limits.Bytes - c.bytes}
+	return Usage{Steps: c.limits.Steps - (c.steps + c.profile.bias), Bytes: c.limits.Bytes - c.bytes}
 }
 
 // enter makes the frame of a function that is called.
@@ -167,7 +173,7 @@ func (c *Call) reset() {
 		clear(f.slots[:min(len(f.slots), f.paid)])
 		f.fn, f.result, f.paid = nil, Value{}, 0
 	}
-	c.host, c.ended, c.inside, c.loading, c.depth, c.deepest = nil, nil, nil, false, 0, 0
+	c.host, c.ended, c.inside, c.loading, c.depth, c.deepest, c.profile = nil, nil, nil, false, 0, 0, profiling{}
 	if len(c.frames) > keptFrames {
 		clear(c.frames[keptFrames:])
 		c.frames = c.frames[:keptFrames]

@@ -118,13 +118,30 @@ func load(t testing.TB, source string) *script.Module {
 	return m
 }
 
+// call calls the module's `run`, and once more with a profile, which must make no
+// difference.
 func call(m *script.Module, l script.Limits, args ...script.Value) outcome {
 	fn := m.Export()
 	if t, ok := fn.AsTable(); ok {
 		fn = t.Field("run")
 	}
 	v, u, err := m.Call(fn, args, l, map[string]string{"/ctr": "41"})
-	return result(show(v), u, err)
+	o := result(show(v), u, err)
+	var p script.Profile
+	v, u, err = m.Profiled(&p, fn, args, l, map[string]string{"/ctr": "41"})
+	if profiled := result(show(v), u, err); profiled != o || stepsOf(&p) != u.Steps {
+		panic(fmt.Sprintf("%+v; with a profile of %d steps: %+v", o, stepsOf(&p), profiled))
+	}
+	return o
+}
+
+// stepsOf are the steps of all lines of a profile.
+func stepsOf(p *script.Profile) (steps int64) {
+	_, lines := p.Usage()
+	for _, l := range lines {
+		steps += l.Steps
+	}
+	return steps
 }
 
 func result(v string, u script.Usage, err error) outcome {
