@@ -61,7 +61,7 @@ func BenchmarkCalls(b *testing.B) {
 			}
 			s := &shelf{}
 			serve := func(r *extension.Request) {
-				out, err := e.Operation(s, &extension.Defaults, s.rev+1, r)
+				out, err := e.Operation(s, &extension.Defaults, s.rev+1, r, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -62,7 +62,7 @@ func (s *service) do(r *extension.Request) (*extension.Outcome, error) {
 	switch {
 	case handled:
 		var err error
-		if out, err = s.e.Operation(s, &extension.Defaults, s.rev+1, r); err != nil {
+		if out, err = s.e.Operation(s, &extension.Defaults, s.rev+1, r, nil); err != nil {
 			return nil, err
 		}
 		writes = out.Writes
@@ -102,7 +102,7 @@ func (s *service) commit(writes []extension.Write, gone extension.EventType) err
 		if len(s.reg.Events(ev.Type, ev.Kv.Key())) == 0 {
 			continue
 		}
-		out, err := s.e.Event(s, &extension.Defaults, s.rev, ev)
+		out, err := s.e.Event(s, &extension.Defaults, s.rev, ev, nil)
 		if err != nil {
 			return err
 		}

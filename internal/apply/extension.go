@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/script"
 )
 
 // extended executes a request that a server found to concern extensions. Whether
@@ -124,7 +125,7 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, t.standing.Reason)))
 	}
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
-		return e.Operation(view{x}, &x.m.Extensions().Limits, x.rev, toldOf(call, req))
+		return e.Operation(view{x}, &x.m.Extensions().Limits, x.rev, toldOf(call, req), x.m.profile(e.Name))
 	})
 	if err != nil {
 		return x.failed(err)
@@ -331,7 +332,15 @@ func (v view) Count(key, end []byte) int {
 
 func (v view) HasLease(id int64) bool { return id != v.x.ending && v.x.m.Leases.Has(id) }
 
-// began and called measure a call for the meter.
+// profile, began and called are for the meter, if there is one.
+
+func (m *Machine) profile(name string) *script.Profile {
+	if m.Meter == nil {
+		return nil
+	}
+	return m.Meter.Profile(name)
+}
+
 func (m *Machine) began() int64 {
 	if m.Meter == nil {
 		return 0

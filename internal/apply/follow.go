@@ -14,7 +14,7 @@ func (x *execution) followed(r Result) Result {
 	case x.ending != 0:
 		r, err = x.finishLease(r, err), nil
 	case err != nil:
-		x.undo()
+		x.undo(err)
 		r = x.failed(err)
 	}
 	x.recordFailures(err == nil)
@@ -44,8 +44,13 @@ func (x *execution) mark() {
 	}
 }
 
-// undo takes the command back: nothing of it has been shown to the sink.
-func (x *execution) undo() {
+// undo takes the command back because of err: nothing of it has been shown to the sink.
+func (x *execution) undo(err error) {
+	for _, t := range x.tallies {
+		if t.ran && x.m.Meter != nil {
+			x.m.Meter.Undone(t.e.Name, x.rev, err)
+		}
+	}
 	i := 0
 	for p := range x.parts.Each() {
 		x.m.Stores[p].Undo(x.marks[i])

@@ -53,7 +53,7 @@ func (x *execution) finishLease(r Result, err error) Result {
 	id, n := x.ending, len(x.leased)
 	for part := 2; err != nil && n > 1; part *= 8 { // not halves: each attempt is work, too
 		n = max(1, min(x.told, n)/part)
-		x.undo()
+		x.undo(err)
 		x.expire(x.leased[:n])
 		err = x.consequences()
 	}

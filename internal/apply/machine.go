@@ -10,6 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/script"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -40,7 +41,16 @@ type Observer interface {
 // participating partitions, so it must be quick; its results never affect the state.
 type Meter interface {
 	Now() int64 // nanoseconds, of any clock
+	// Profile is where the steps of the next call of an extension are counted; nil:
+	// nowhere.
+	Profile(name string) *script.Profile
+	// Called reports a run of a handler. A run without a handler stands for a failure
+	// that is attributed to the extension though none of its runs has failed.
 	Called(name string, nanoseconds int64, out *extension.Outcome, err error)
+	// Undone says that the runs which were reported for a command of revision rev have no
+	// effect: the command was rolled back because of err. That of the end of a lease
+	// is then executed in smaller steps, at the same revision, by new runs.
+	Undone(name string, rev int64, err error)
 	// Applied reports the time that all commands of an entry took together.
 	Applied(e *command.Entry, t Tally, nanoseconds int64)
 }

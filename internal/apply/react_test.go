@@ -110,6 +110,30 @@ func TestManyEmptyHandlersAreBounded(t *testing.T) {
 	})
 }
 
+// The meter is told of each extension that ran for a command that was undone,
+// and of none for a command that stands.
+func TestUndoneRunsAreReported(t *testing.T) {
+	each(t, func(t *testing.T, w *twins) {
+		w.limit(`{"event_steps": 20000}`)
+		w.fill(200)
+		w.register("a", fmt.Sprintf(onDeletion, ""))
+		w.register("b", fmt.Sprintf(onDeletion, ""))
+		undone := func() (names []string) {
+			for _, c := range w.costs[0].calls {
+				if name, _, ok := strings.Cut(c, ": the runs of "); ok {
+					require.Contains(t, c, "event_steps in /em/.limits")
+					names = append(names, name)
+				}
+			}
+			return names
+		}
+		w.refuse("del /x/ /x0")
+		require.Equal(t, []string{"a", "b"}, undone())
+		w.must("del /x/00000 /x/00020")
+		require.Len(t, undone(), 2)
+	})
+}
+
 func (r *rig) count(t *testing.T, prefix string) int {
 	n := 0
 	from, to := extension.Pattern(prefix).Bounds()

@@ -115,6 +115,6 @@ func (x *execution) tooManyEvents(sub int64) error {
 // blame is a failure that is counted although no run of the extension has failed.
 func (x *execution) blame(t *tally, format string, args ...any) error {
 	err := fault.ExtensionLimit.With(fmt.Sprintf("stoa: extension %q: "+format, append([]any{t.e.Name}, args...)...))
-	x.m.called(t.e.Name, x.m.began(), &extension.Outcome{}, err)
+	x.m.called(t.e.Name, x.m.began(), &extension.Outcome{Rev: x.rev}, err)
 	return err
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/script"
 )
 
 // twins are two machines that are told the same. The second one builds its registry
-// anew from the keys whenever it is asked to, and no client waits for its answers: all
-// the same both must come to the same state, at the same cost (I6).
+// anew from the keys whenever it is asked to, no client waits for its answers, and its
+// calls are profiled: all the same both must come to the same state, at the same cost (I6).
 type twins struct {
 	t      testing.TB
 	first  *rig
@@ -25,7 +26,16 @@ type twins struct {
 
 // cost is what the extensions of a machine have used, call by call. It is the Meter
 // of its machine.
-type cost struct{ calls []string }
+type cost struct {
+	calls   []string
+	profile *script.Profile // of all calls; of the second machine only: it makes no difference
+}
+
+func (c *cost) Profile(string) *script.Profile { return c.profile }
+
+func (c *cost) Undone(name string, rev int64, err error) {
+	c.calls = append(c.calls, fmt.Sprintf("%s: the runs of %d are undone, %v", name, rev, err))
+}
 
 func (c *cost) Applied(*command.Entry, Tally, int64) {}
 
@@ -37,6 +47,7 @@ func (c *cost) Called(name string, _ int64, out *extension.Outcome, err error) {
 
 func newTwins(t testing.TB, partitions int) *twins {
 	w := &twins{t: t, first: newRig(partitions), second: newRig(partitions)}
+	w.costs[1].profile = &script.Profile{}
 	for i, r := range []*rig{w.first, w.second} {
 		r.quiet = true
 		r.Meter = &w.costs[i]

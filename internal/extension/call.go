@@ -36,7 +36,9 @@ type Outcome struct {
 	Writes  []Write
 	Notices []Notice
 
-	// The handler, the key it was called for and its usage: set also after an error.
+	// The revision of the call, the handler, the key it was called for and its usage: set
+	// also after an error.
+	Rev        int64
 	Handler    string // "read" …, or "created" …
 	Key        []byte
 	Usage      script.Usage
@@ -72,24 +74,25 @@ type call struct {
 	lines   []string // of log
 }
 
-// Operation runs the extension instead of a request, within limits, as of revision rev. The error
-// is a [fault.ExtensionFailed] or [fault.ExtensionLimit].
-func (e *Extension) Operation(s State, l *Limits, rev int64, r *Request) (*Outcome, error) {
+// Operation runs the extension instead of a request, within limits, as of revision rev, and
+// counts its steps in p unless that is nil. The error is a [fault.ExtensionFailed] or
+// [fault.ExtensionLimit].
+func (e *Extension) Operation(s State, l *Limits, rev int64, r *Request, p *script.Profile) (*Outcome, error) {
 	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
-	v, used, err := e.module.Call(e.handlers[r.Op], []script.Value{r.table(rev)}, l.run(), c)
-	out := &Outcome{Handler: r.Op.String(), Key: r.Key, Usage: used, Operations: c.used, Log: c.lines}
+	v, used, err := e.module.Profiled(p, e.handlers[r.Op], []script.Value{r.table(rev)}, l.run(), c)
+	out := &Outcome{Rev: rev, Handler: r.Op.String(), Key: r.Key, Usage: used, Operations: c.used, Log: c.lines}
 	if err == nil {
 		err = out.answer(r, v, c)
 	}
 	return out, c.finish(out, err)
 }
 
-// Event runs the extension after a change, within limits.
-func (e *Extension) Event(s State, l *Limits, rev int64, ev *Event) (*Outcome, error) {
+// Event runs the extension after a change, like Operation.
+func (e *Extension) Event(s State, l *Limits, rev int64, ev *Event, p *script.Profile) (*Outcome, error) {
 	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: ev.Client, event: true}
 	c.lease = ev.Prev.Lease()
-	_, used, err := e.module.Call(e.onEvent, []script.Value{ev.table(rev)}, l.run(), c)
-	out := &Outcome{Handler: ev.Type.String(), Key: ev.Kv.Key(), Usage: used, Operations: c.used, Log: c.lines}
+	_, used, err := e.module.Profiled(p, e.onEvent, []script.Value{ev.table(rev)}, l.run(), c)
+	out := &Outcome{Rev: rev, Handler: ev.Type.String(), Key: ev.Kv.Key(), Usage: used, Operations: c.used, Log: c.lines}
 	return out, c.finish(out, err)
 }
 
@@ -100,7 +103,7 @@ func (c *call) finish(out *Outcome, err error) error {
 		out.Block, out.Suppress = c.waitFor, c.hidden
 		return nil
 	}
-	*out = Outcome{Handler: out.Handler, Key: out.Key, Usage: out.Usage, Operations: out.Operations, Log: out.Log}
+	*out = Outcome{Rev: out.Rev, Handler: out.Handler, Key: out.Key, Usage: out.Usage, Operations: out.Operations, Log: out.Log}
 	f := fault.ExtensionFailed
 	var s *script.Error
 	if errors.As(err, &s) && s.Limit {

@@ -30,6 +30,7 @@ func (c *call) log(a arguments) (script.Value, error) {
 		return script.Nil(), err
 	}
 	var b strings.Builder
+	b.Grow(min(size, maxLogLine))
 	for i, v := range a.list {
 		if i > 0 {
 			b.WriteByte(' ')

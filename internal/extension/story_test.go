@@ -232,10 +232,10 @@ func (s *story) handle(d *datadriven.TestData) string {
 		if t != Created {
 			ev.Prev = s.keys.Get([]byte(key))
 		}
-		return s.outcome(d)(e.Event(s.keys, &l, 9, ev))
+		return s.outcome(d)(e.Event(s.keys, &l, 9, ev, nil))
 	}
 	o, _ := opNamed(op)
-	return s.outcome(d)(e.Operation(s.keys, &l, 9, &Request{Op: o, Key: []byte(key), Value: []byte(value), Client: client, Lease: lease, StartRevision: 3}))
+	return s.outcome(d)(e.Operation(s.keys, &l, 9, &Request{Op: o, Key: []byte(key), Value: []byte(value), Client: client, Lease: lease, StartRevision: 3}, nil))
 }
 
 // outcome formats what a call came to, and what it took if the command has usage.

@@ -95,6 +95,8 @@ var (
 	// LeaseEnding: some of the lease's keys are gone, and it can't be used any more; it
 	// has to be revoked again. Servers do so, no client sees this.
 	LeaseEnding = declare(43, "lease ends in several steps")
+	// TooManyProfiles: no more extensions can be profiled on this server, or this one is.
+	TooManyProfiles = declare(44, "too many profiles")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -11,20 +11,33 @@ import (
 
 // managed logs the extensions that the changes of one revision register, replace, remove,
 // disable or enable: a client's changes, and those by which the cluster disables one that
-// keeps failing. It is called while stores are locked.
+// keeps failing. What is observed of the calls of an earlier source ends. It is called while
+// stores are locked.
 func (n *Node) managed(rev int64, changes []store.Change) {
 	removed := map[string]bool{}
 	for i := range changes {
 		c := &changes[i]
 		role, name, _ := extension.Parse(c.Kv.Key())
-		if role == extension.Source && c.Delete {
-			removed[name] = true
+		if role == extension.Source {
+			n.sourceChanged(name, c)
+			removed[name] = c.Delete
 		}
 		if role == extension.Source || role == extension.Status && !removed[name] {
 			if write := extensionLine(role, c, zap.String("extension", name), zap.Int64("revision", rev)); write != nil {
 				n.lines.add(write)
 			}
 		}
+	}
+}
+
+// sourceChanged drops the log of an extension that is removed, and ends the profile of one
+// whose source is another: it counts by lines.
+func (n *Node) sourceChanged(name string, c *store.Change) {
+	if c.Delete {
+		n.callLog.Forget(name)
+	}
+	if c.Delete || !bytes.Equal(c.Prev.Value(), c.Kv.Value()) {
+		n.profiles.End(name)
 	}
 }
 

@@ -143,6 +143,8 @@ func (n *Node) replace(path string) error {
 	placed := c.machine.Placement()
 	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before history is read from the new stores
 	n.core.Store(c)
+	n.callLog.Retain(func(name string) bool { return c.machine.Extensions().Get(name) != nil })
+	n.profiles.EndAll()
 	n.sessions.Replaced()
 	n.installed.Add(1)
 	n.begin(c)

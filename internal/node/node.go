@@ -16,9 +16,11 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/calllog"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/metrics"
+	"github.com/stoa-kv/stoa/internal/profile"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
@@ -160,6 +162,8 @@ type Node struct {
 	readTxns   *[2]*metrics.Histogram
 	moving     chan struct{} // keys begin to move
 	sessions   *host.Sessions
+	callLog    *calllog.Log
+	profiles   profile.Set
 
 	life     context.Context
 	end      context.CancelFunc
@@ -177,6 +181,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
+		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")

@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/script"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -20,6 +21,8 @@ type Rehearsal struct {
 	index   uint64
 	watches []*watch
 	report  *Report // of the current request
+
+	profiles map[string]*script.Profile // of each extension that has run; nil: not wanted
 }
 
 // Caller identifies the client of a request, as its metadata do on a server.
@@ -41,6 +44,18 @@ func New() *Rehearsal {
 // Register puts a source, on behalf of its owner.
 func (r *Rehearsal) Register(name string, source []byte, owner Caller) error {
 	return r.Do(&pb.PutRequest{Key: extension.SourceKey(name), Value: source}, owner).Err
+}
+
+// Profiled has the steps of all further calls counted.
+func (r *Rehearsal) Profiled() { r.profiles = map[string]*script.Profile{} }
+
+// Profile returns the number of calls of an extension since [Rehearsal.Profiled], and
+// their steps by line.
+func (r *Rehearsal) Profile(name string) (calls int64, lines []script.LineUsage) {
+	if p := r.profiles[name]; p != nil {
+		return p.Usage()
+	}
+	return 0, nil
 }
 
 // Extensions are those that are registered.

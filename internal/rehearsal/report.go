@@ -6,6 +6,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/script"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -62,6 +63,18 @@ func (w witness) Changes(_ int, _ int64, changes []store.Change) {
 
 // Now implements apply.Meter: time is no part of a rehearsal.
 func (w witness) Now() int64 { return 0 }
+
+// Profile implements apply.Meter.
+func (w witness) Profile(name string) *script.Profile {
+	p := w.r.profiles
+	if p != nil && p[name] == nil {
+		p[name] = &script.Profile{}
+	}
+	return p[name]
+}
+
+// Undone implements apply.Meter: the request's error says it.
+func (w witness) Undone(string, int64, error) {}
 
 // Applied implements apply.Meter.
 func (w witness) Applied(*command.Entry, apply.Tally, int64) {}

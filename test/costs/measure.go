@@ -92,7 +92,7 @@ func (p *program) run() used {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began := processorTime()
-	out, err := p.e.Operation(p.keys, &p.limits, 100, request)
+	out, err := p.e.Operation(p.keys, &p.limits, 100, request, nil)
 	took := processorTime() - began
 	runtime.ReadMemStats(&after)
 	return used{

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/calllog"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/profile"
+	"github.com/stoa-kv/stoa/internal/script"
+)
+
+// observable is a registered extension whose calls a client asks to see. All requests
+// that show calls come through here, with the client in ctx: this is where a client that
+// may not see them is to be refused.
+func (n *Node) observable(_ context.Context, name string) (*extension.Extension, error) {
+	c := n.core.Load()
+	// Under this lock, the registry is what the sink has been told.
+	c.stores[0].RLock()
+	defer c.stores[0].RUnlock()
+	e := c.machine.Extensions().Get(name)
+	if e == nil {
+		return nil, fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q", name))
+	}
+	return e, nil
+}
+
+// ExtensionLog opens the log of an extension's calls on this server: of those that wrote
+// lines, and of those that failed. The cursor must be closed. The error is a
+// [fault.NoExtension].
+func (n *Node) ExtensionLog(ctx context.Context, name string) (*calllog.Cursor, error) {
+	// Opened before the registry is asked: a removal from then on ends it.
+	c := n.callLog.Open(name)
+	if _, err := n.observable(ctx, name); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// ProfileExtension begins to count the steps of an extension's calls on this server, by
+// line. The profile must be stopped. The error is a [fault.NoExtension] or a
+// [fault.TooManyProfiles].
+func (n *Node) ProfileExtension(ctx context.Context, name string) (*profile.Profile, error) {
+	if _, err := n.observable(ctx, name); err != nil {
+		return nil, err
+	}
+	p, err := n.profiles.Begin(name)
+	if err != nil {
+		return nil, err
+	}
+	// The revision is read afterwards: a change of the source from then on ends the profile.
+	e, err := n.observable(ctx, name)
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	p.Revision = e.Order
+	return p, nil
+}
+
+// logCall keeps the log lines and the failure of a call. Calls with neither, nearly all,
+// cost nothing. It is called while stores are locked.
+func (n *Node) logCall(name string, out *extension.Outcome, err error) {
+	if len(out.Log) == 0 && err == nil {
+		return
+	}
+	n.callLog.Add(name, calllog.Call{
+		Time: time.Now(), Rev: out.Rev, Handler: out.Handler, Lines: out.Log, Err: err,
+		Key: string(out.Key[:min(len(out.Key), calllog.MaxKey)]),
+	})
+}
+
+// Undone implements apply.Meter.
+func (m *meter) Undone(name string, rev int64, err error) {
+	m.n.callLog.Add(name, calllog.Call{Time: time.Now(), Rev: rev, Err: err, Undone: true})
+}
+
+// Profile implements apply.Meter.
+func (m *meter) Profile(name string) *script.Profile { return m.n.profiles.Of(name) }

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/calllog"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+const logging = `return {
+  scope = { "/l/" },
+  operations = { { op = "put", prefix = "/l/" } },
+  put = function(r)
+    log("put", r.value)
+    if r.value == "bad" then
+      error("a bad value")
+    end
+    put(r.key, r.value)
+  end,
+}`
+
+// requireLog waits until a server has the calls in its log of an extension.
+func (c *cluster) requireLog(i int, name string, want ...string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		cursor, err := c.nodes[i].ExtensionLog(c.t.Context(), name)
+		if err != nil {
+			return false // it hasn't been registered here yet
+		}
+		defer cursor.Close()
+		return slices.Equal(want, textsOf(cursor.Read().Calls))
+	}, time.Minute, 5*time.Millisecond)
+}
+
+func textsOf(calls []*calllog.Call) (all []string) {
+	for _, c := range calls {
+		text := fmt.Sprintf("%s %s: %s", c.Handler, c.Key, strings.Join(c.Lines, "/"))
+		if c.Err != nil {
+			text += "; " + c.Err.Error()
+		}
+		if c.Undone {
+			text += " (undone)"
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// Every server executes every call, and has its lines.
+func TestEachServerKeepsTheLogOfCalls(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		c.put(0, "/em/e", logging)
+		first := c.put(0, "/l/a", "one")
+		_, err := c.nodes[0].Put(t.Context(), &pb.PutRequest{Key: []byte("/l/a"), Value: []byte("bad")})
+		require.ErrorIs(t, err, fault.ExtensionFailed)
+		long := "/l/" + strings.Repeat("k", 300)
+		c.put(len(c.nodes)-1, long, "two")
+		for i, n := range c.nodes {
+			c.requireLog(i, "e", "put /l/a: put one", "put /l/a: put bad; "+err.Error(), "put "+long[:calllog.MaxKey]+": put two")
+			cursor, err := n.ExtensionLog(t.Context(), "e")
+			require.NoError(t, err)
+			require.Equal(t, first, cursor.Read().Calls[0].Rev)
+			cursor.Close()
+		}
+	})
+}
+
+func TestTheLogOfARemovedExtensionIsGone(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.put(0, "/em/e", logging)
+	c.put(0, "/l/a", "one")
+	c.requireLog(0, "e", "put /l/a: put one")
+	cursor, err := c.nodes[0].ExtensionLog(t.Context(), "e")
+	require.NoError(t, err)
+	defer cursor.Close()
+	_, err = c.nodes[0].DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("/em/e")})
+	require.NoError(t, err)
+	require.True(t, cursor.Read().Gone)
+	_, err = c.nodes[0].ExtensionLog(t.Context(), "e")
+	require.ErrorIs(t, err, fault.NoExtension)
+	c.put(0, "/em/e", logging)
+	c.requireLog(0, "e")
+}
+
+// The runs of a request that was refused as a whole are in the log, and that they have no
+// effect.
+func TestTheLogSaysThatCallsWereUndone(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.put(0, "/em/.limits", `{"event_steps": 20000}`)
+	c.put(0, "/em/e", `return { scope = { "/x/" }, events = { { event = "deleted", prefix = "/x/" } }, event = function(e) log(e.key) end }`)
+	c.fill(200, 0)
+	_, err := c.nodes[0].DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("/x/"), RangeEnd: []byte("/x0")})
+	require.ErrorIs(t, err, fault.TooMuchWork)
+	cursor, opening := c.nodes[0].ExtensionLog(t.Context(), "e")
+	require.NoError(t, opening)
+	defer cursor.Close()
+	calls := textsOf(cursor.Read().Calls)
+	require.Greater(t, len(calls), 50)
+	require.Equal(t, "deleted /x/000000: /x/000000", calls[0])
+	require.Equal(t, " : ; "+err.Error()+" (undone)", calls[len(calls)-1])
+}
+
+// A snapshot replaces what was applied: extensions that are removed in it have no log.
+func TestASnapshotEndsTheLogsOfRemovedExtensions(t *testing.T) {
+	s := newSnapshots(t, 2)
+	s.put(s.leader, "/em/gone", logging)
+	s.put(s.leader, "/em/stays", strings.ReplaceAll(logging, "/l/", "/m/"))
+	s.put(s.leader, "/m/a", "one")
+	s.requireLog(s.follower, "stays", "put /m/a: put one")
+	n := s.nodes[s.follower]
+	gone, err := n.ExtensionLog(t.Context(), "gone")
+	require.NoError(t, err)
+	defer gone.Close()
+	profile, err := n.ProfileExtension(t.Context(), "stays")
+	require.NoError(t, err)
+	defer profile.Stop()
+	s.leave()
+	_, err = s.nodes[s.leader].DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("/em/gone")})
+	require.NoError(t, err)
+	s.put(s.leader, "/m/b", "two")
+	s.install(s.cut())
+	require.True(t, gone.Read().Gone)
+	<-profile.Ended()
+	stays, err := n.ExtensionLog(t.Context(), "stays")
+	require.NoError(t, err)
+	defer stays.Close()
+	require.Equal(t, "put /m/a: put one", textsOf(stays.Read().Calls)[0])
+	_, err = n.ExtensionLog(t.Context(), "gone")
+	require.ErrorIs(t, err, fault.NoExtension)
+}
+
+// A profile counts the calls of its server, until the source is another.
+func TestProfileOfAServer(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		source := c.put(0, "/em/e", logging)
+		last := len(c.nodes) - 1
+		c.requireLog(last, "e")
+		n := c.nodes[last]
+		_, err := n.ProfileExtension(t.Context(), "f")
+		require.ErrorIs(t, err, fault.NoExtension)
+		p, err := n.ProfileExtension(t.Context(), "e")
+		require.NoError(t, err)
+		defer p.Stop()
+		require.Equal(t, source, p.Revision)
+		_, err = n.ProfileExtension(t.Context(), "e")
+		require.ErrorIs(t, err, fault.TooManyProfiles)
+		c.put(0, "/l/a", "one")
+		c.put(0, "/em/e", logging) // the same source
+		c.put(0, "/l/a", "two")
+		_, err = c.nodes[0].Put(t.Context(), &pb.PutRequest{Key: []byte("/l/a"), Value: []byte("bad")})
+		require.Error(t, err)
+		require.Eventually(t, func() bool { calls, _ := p.Usage(); return calls == 3 }, time.Minute, 5*time.Millisecond)
+		of := map[int]int64{}
+		_, lines := p.Usage()
+		for _, l := range lines {
+			of[l.Line] = l.Calls
+		}
+		require.Equal(t, map[int]int64{4: 3, 5: 3, 6: 3, 7: 1, 9: 2}, of)
+		c.put(0, "/em/e", logging+" ")
+		<-p.Ended()
+		c.put(0, "/l/a", "three")
+		calls, _ := p.Usage()
+		require.EqualValues(t, 3, calls)
+	})
+}
