@@ -115,6 +115,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 	})
 	p.rpc.ServePartitions(partitions{n})
 	p.rpc.ServeSessions(n)
+	p.rpc.ServeExtensions(n)
 	var traffic serve.Traffic
 	m.Traffic(traffic.Received.Load, traffic.Sent.Load)
 	shown := serve.Pages{

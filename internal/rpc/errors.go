@@ -59,6 +59,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.TooMuchWork:       codes.ResourceExhausted,
 	fault.Unacknowledged:    codes.FailedPrecondition,
 	fault.LeaseEnding:       codes.Unavailable,
+	fault.TooManyProfiles:   codes.ResourceExhausted,
 	fault.Internal:          codes.Internal,
 }
 
