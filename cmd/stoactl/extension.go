@@ -19,6 +19,7 @@ func (a *app) extensionCommand() *cobra.Command {
 		Long: "Verifies and tries out extensions, and manages those of a cluster. All of the latter\ncan be done with put, get and del under /em/ as well; see docs/extensions.md.",
 	}
 	cmd.AddCommand(a.extensionVerify(), a.extensionTest(), a.extensionRegister(), a.extensionList(), a.extensionShow(),
+		a.extensionLogs(), a.extensionProfile(),
 		a.extensionAck(), a.extensionPut("enable", "enabled", "Lets a disabled extension run again"),
 		a.extensionPut("disable", "disabled", "Stops an extension from running"),
 		a.extensionDelete("unack", "Takes back an acknowledgement", extensionAckKey, "there is no acknowledgement by this client"),

@@ -17,7 +17,7 @@ import (
 type rehearseFlags struct {
 	state, limits, script, expect, name, client string
 	requests                                    []string
-	usage, keys                                 bool
+	usage, keys, profile                        bool
 }
 
 func (a *app) extensionTest() *cobra.Command {
@@ -51,6 +51,7 @@ output instead, failures included.`,
 	s.StringVar(&f.expect, "expect", "", "file that the output must equal; nothing is printed if it does")
 	s.BoolVar(&f.usage, "usage", true, "print steps, bytes and operations; a new version of stoa may count differently")
 	s.BoolVar(&f.keys, "keys", false, "print all keys at the end")
+	s.BoolVar(&f.profile, "profile", false, "print at the end the steps of all calls by source line, as extension profile does")
 	return cmd
 }
 
@@ -63,9 +64,12 @@ func (a *app) rehearse(f *rehearseFlags, files []string) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.prepare(f, as, files)
+	r, sources, err := a.prepare(f, as, files)
 	if err != nil {
 		return err
+	}
+	if f.profile {
+		r.Profiled()
 	}
 	var out bytes.Buffer
 	to := reporter{printer: &printer{&out, a.o.hex}, usage: f.usage}
@@ -78,6 +82,9 @@ func (a *app) rehearse(f *rehearseFlags, files []string) error {
 	}
 	if f.keys {
 		to.keys(r)
+	}
+	if f.profile {
+		to.profiles(r, sources)
 	}
 	err = a.compare(f.expect, out.String())
 	if len(wrong) > 0 {
@@ -137,9 +144,36 @@ func (a *app) script(f *rehearseFlags, as rehearsal.Caller) (all []*scripted, er
 	return all, nil
 }
 
+// named is the source of an extension.
+type named struct{ name, source string }
+
 // prepare sets limits and keys, and registers the extensions: in this order, so
 // that no extension handles the initial keys.
-func (a *app) prepare(f *rehearseFlags, as rehearsal.Caller, files []string) (*rehearsal.Rehearsal, error) {
+func (a *app) prepare(f *rehearseFlags, as rehearsal.Caller, files []string) (*rehearsal.Rehearsal, []named, error) {
+	r, err := a.initial(f, as)
+	if err != nil {
+		return nil, nil, err
+	}
+	var sources []named
+	for _, file := range files {
+		source, err := a.readFile(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		name := nameOf(file)
+		if f.name != "" && len(files) == 1 {
+			name = f.name
+		}
+		if err := r.Register(name, source, as); err != nil {
+			return nil, nil, placed(file, err)
+		}
+		sources = append(sources, named{name, string(source)})
+	}
+	return r, sources, nil
+}
+
+// initial sets limits and keys.
+func (a *app) initial(f *rehearseFlags, as rehearsal.Caller) (*rehearsal.Rehearsal, error) {
 	r := rehearsal.New()
 	if f.limits != "" {
 		value, err := a.readFile(f.limits)
@@ -157,19 +191,6 @@ func (a *app) prepare(f *rehearseFlags, as rehearsal.Caller, files []string) (*r
 		}
 		if err := setState(r, string(text), as); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.state, err)
-		}
-	}
-	for _, file := range files {
-		source, err := a.readFile(file)
-		if err != nil {
-			return nil, err
-		}
-		name := nameOf(file)
-		if f.name != "" && len(files) == 1 {
-			name = f.name
-		}
-		if err := r.Register(name, source, as); err != nil {
-			return nil, placed(file, err)
 		}
 	}
 	return r, nil

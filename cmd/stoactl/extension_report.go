@@ -177,3 +177,15 @@ func (p *reporter) keys(r *rehearsal.Rehearsal) {
 		}
 	}
 }
+
+// profiles prints where the steps of each extension went.
+func (p *reporter) profiles(r *rehearsal.Rehearsal, sources []named) {
+	for _, s := range sources {
+		calls, lines := r.Profile(s.name)
+		all := profiled{Name: s.name, Calls: calls, source: s.source}
+		for _, l := range lines {
+			all.add(int64(l.Line), l.Calls, l.Steps)
+		}
+		all.list(p.printer)
+	}
+}

@@ -128,6 +128,7 @@ func startFake(t *testing.T) (*fakeServer, string) {
 	pb.RegisterMaintenanceServer(g, f)
 	pb.RegisterLeaseServer(g, f)
 	stoapb.RegisterPartitionsServer(g, f)
+	stoapb.RegisterExtensionsServer(g, &fakeExtensions{})
 	go g.Serve(ln)
 	t.Cleanup(g.Stop)
 	return f, ln.Addr().String()
