@@ -16,7 +16,7 @@ import (
 func (a *app) extensionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "extension <subcommand>", Short: "Extension related commands (stoa only)",
-		Long: "Verifies and tries out extensions, and manages those of a cluster. All of the latter\ncan be done with put, get and del under /em/ as well; see docs/extensions.md.",
+		Long: "Verifies and tries out extensions, and manages and observes those of a cluster. They can\nbe managed with put, get and del under /em/ as well; see docs/extensions.md.",
 	}
 	cmd.AddCommand(a.extensionVerify(), a.extensionTest(), a.extensionRegister(), a.extensionList(), a.extensionShow(),
 		a.extensionLogs(), a.extensionProfile(),

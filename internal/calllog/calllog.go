@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Bounds are the limits of a log. Bytes are those of lines, keys and errors, with what
-// the records themselves take.
+// Bounds are the limits of a log. Bytes are at least those of the memory that calls take.
 type Bounds struct {
 	Lines int // of each extension; a failure counts as a line
 	Bytes int // of each extension
 	Total int // bytes of all extensions
 }
 
-// Default has room for the longest log of one call (100 lines of 1,000 bytes) twice over,
-// and for 64 extensions with full rings.
-var Default = Bounds{Lines: 1000, Bytes: 256 << 10, Total: 16 << 20}
+// Default has room for the longest log of one call (100 lines of 1,000 bytes) five times
+// over, and for 32 extensions with full rings.
+var Default = Bounds{Lines: 1000, Bytes: 512 << 10, Total: 16 << 20}
 
 // MaxKey is how many bytes of a call's key are kept.
 const MaxKey = 256
@@ -34,22 +33,24 @@ type Call struct {
 	Undone bool
 }
 
-// What a record takes beside its texts: itself, and for each line a header, twice, since
-// the capacity of a slice is up to twice its length.
+// Memory beside the texts: a record with its error, a line's header (twice, since the
+// capacity of a slice is up to twice its length), and a ring with its place in the map.
+// Texts take up to an eighth more than their length, and short ones 16 bytes.
 const (
-	recordBytes = 256
-	lineBytes   = 32
+	recordBytes = 240
+	lineBytes   = 32 + 16
+	ringBytes   = 400
 )
 
 func (c *Call) size() int {
-	n := recordBytes + len(c.Key)
+	texts := len(c.Key)
 	if c.Err != nil {
-		n += len(c.Err.Error())
+		texts += len(c.Err.Error())
 	}
 	for _, l := range c.Lines {
-		n += lineBytes + len(l)
+		texts += len(l)
 	}
-	return n
+	return recordBytes + len(c.Lines)*lineBytes + texts + texts/8
 }
 
 func (c *Call) lines() int {
@@ -135,7 +136,7 @@ func (l *Log) Retain(registered func(name string) bool) {
 }
 
 func (l *Log) forget(g *ring) {
-	delete(l.rings, g.name)
+	l.remove(g)
 	for g.first != nil {
 		l.drop(g.first)
 	}
@@ -149,6 +150,7 @@ func (l *Log) ring(name string) *ring {
 	if g == nil {
 		g = &ring{name: name}
 		l.rings[name] = g
+		l.bytes += ringBytes
 	}
 	return g
 }
@@ -182,8 +184,13 @@ func (l *Log) drop(r *record) {
 // tidy removes a ring that holds nothing.
 func (l *Log) tidy(g *ring) {
 	if g.first == nil && g.readers == 0 && l.rings[g.name] == g {
-		delete(l.rings, g.name)
+		l.remove(g)
 	}
+}
+
+func (l *Log) remove(g *ring) {
+	delete(l.rings, g.name)
+	l.bytes -= ringBytes
 }
 
 func (g *ring) append(r *record) {

@@ -3,12 +3,16 @@ package calllog
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 func line(format string, args ...any) Call {
@@ -76,12 +80,12 @@ func TestOldCallsAreDropped(t *testing.T) {
 // The oldest calls of all extensions make room for the newest.
 func TestTheTotalIsBounded(t *testing.T) {
 	one := line("xxxxxxxxxx")
-	l := New(Bounds{Lines: 100, Bytes: 1 << 20, Total: 10 * one.size()})
+	l := New(Bounds{Lines: 100, Bytes: 1 << 20, Total: 10 * (one.size() + ringBytes)})
 	for i := range 100 {
 		l.Add(fmt.Sprintf("e%d", i%20), one)
 	}
 	require.Len(t, l.rings, 10, "rings without calls are removed")
-	require.Equal(t, 10*one.size(), l.bytes)
+	require.Equal(t, 10*(one.size()+ringBytes), l.bytes)
 	for i := range 20 {
 		c := l.Open(fmt.Sprintf("e%d", i))
 		require.Len(t, c.Read().Calls, i/10, i)
@@ -119,7 +123,7 @@ func TestAgainstModel(t *testing.T) {
 		seq  int
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		bounds := Bounds{Lines: 5, Bytes: 6 * recordBytes, Total: 10 * recordBytes}
+		bounds := Bounds{Lines: 5, Bytes: 6 * recordBytes, Total: 4*ringBytes + 10*recordBytes}
 		l := New(bounds)
 		var all []kept
 		of := func(name string) (list []kept, lines, bytes int) {
@@ -165,7 +169,7 @@ func TestAgainstModel(t *testing.T) {
 				}
 				return n
 			}
-			for len(all) > 1 && total() > bounds.Total {
+			for len(all) > 1 && 4*ringBytes+total() > bounds.Total {
 				remove(0)
 			}
 		}
@@ -199,7 +203,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){"add": add, "read": look, "forget": forget, "": func(t *rapid.T) {
-			bytes := 0
+			bytes := 4 * ringBytes
 			for _, k := range all {
 				bytes += k.call.size()
 			}
@@ -211,7 +215,7 @@ func TestAgainstModel(t *testing.T) {
 
 func TestReadersAndWritersAtOnce(t *testing.T) {
 	const calls = 3000
-	l := New(Bounds{Lines: 50, Bytes: 1 << 20, Total: 40 * recordBytes})
+	l := New(Bounds{Lines: 50, Bytes: 1 << 20, Total: 2*ringBytes + 40*recordBytes})
 	var writers, readers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
@@ -247,6 +251,49 @@ func TestReadersAndWritersAtOnce(t *testing.T) {
 	l.Add("e1", Call{Err: errors.New("end")})
 	readers.Wait()
 	require.LessOrEqual(t, l.bytes, l.bounds.Total)
+}
+
+// Whatever calls there are, a full log takes no more memory than its bound.
+func TestMemoryIsBounded(t *testing.T) {
+	text := func(n int) string { return strings.Clone(strings.Repeat("x", n)) }
+	lines := func(n, size int) (list []string) {
+		for range n {
+			list = append(list, text(size))
+		}
+		return list
+	}
+	for name, c := range map[string]func() Call{
+		"nothing":     func() Call { return Call{} },
+		"short lines": func() Call { return Call{Key: text(1), Lines: lines(65, 1)} },
+		"empty lines": func() Call { return Call{Lines: lines(65, 0)} },
+		"one line":    func() Call { return Call{Key: text(33), Lines: lines(1, 33)} },
+		"long lines":  func() Call { return Call{Key: text(257), Lines: lines(100, 1000)} },
+		"failures":    func() Call { return Call{Key: text(9), Err: fault.ExtensionFailed.With(text(100))} },
+	} {
+		for _, extensions := range []int{40, 1 << 20} {
+			t.Run(fmt.Sprintf("%s of %d", name, extensions), func(t *testing.T) {
+				before := heap()
+				l := New(Default)
+				for i, added := 0, 0; added < 2*Default.Total; i++ {
+					call := c()
+					added += call.size()
+					l.Add(strconv.Itoa(i%extensions), call)
+				}
+				taken := int(heap() - before)
+				t.Logf("%d bytes, %d counted", taken, l.bytes)
+				require.LessOrEqual(t, l.bytes, Default.Total)
+				require.Less(t, taken, Default.Total)
+				runtime.KeepAlive(l)
+			})
+		}
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func BenchmarkAdd(b *testing.B) {
