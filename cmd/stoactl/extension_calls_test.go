@@ -73,6 +73,9 @@ func TestExtensionProfile(t *testing.T) {
 	require.Equal(t, `{"name":"e","member_id":161,"revision":3,"seconds":10,"calls":2,"steps":40,"lines":[{"line":1,"calls":2,"steps":30},{"line":3,"calls":1,"steps":10}]}`+"\n", out)
 	code, _, _ = call("", nil, "extension", "profile", "e", "--duration", "-1s", "--endpoints", addr)
 	require.Equal(t, exitBadArgs, code)
+	code, out, _ = call("", nil, "extension", "profile", "e", "-w", "table", "--endpoints", addr)
+	require.Equal(t, exitBadFeature, code)
+	require.Empty(t, out)
 }
 
 // Without its source, a profile has the lines that calls reached.

@@ -24,6 +24,9 @@ endpoint that answers has executed them: every server executes every call. Each 
 with the time on that server, the revision of the call, the handler and its key. Servers keep
 up to 1,000 lines of each extension, in memory.`,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if err := a.textOrJSON(); err != nil {
+				return err
+			}
 			print := func(ctx context.Context, c *clientv3.Client) error { return a.printLogs(ctx, c, args[0], follow) }
 			if !follow {
 				return a.withClient(print)
@@ -39,6 +42,14 @@ up to 1,000 lines of each extension, in memory.`,
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with the calls to come")
 	return cmd
+}
+
+// textOrJSON refuses other forms before anything is waited for.
+func (a *app) textOrJSON() error {
+	if a.o.form != "simple" && a.o.form != "json" {
+		return badFeature("--write-out=%s is not supported here", a.o.form)
+	}
+	return nil
 }
 
 func (a *app) printLogs(ctx context.Context, c *clientv3.Client, name string, follow bool) error {

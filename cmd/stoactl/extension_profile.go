@@ -28,6 +28,9 @@ one profile at a time on a server.`,
 			if d <= 0 {
 				return badArgs("--duration must be positive, and is %v", d)
 			}
+			if err := a.textOrJSON(); err != nil {
+				return err
+			}
 			return a.profile(args[0], d)
 		},
 	}

@@ -109,6 +109,29 @@ func TestTheLogSaysThatCallsWereUndone(t *testing.T) {
 	require.Equal(t, " : ; "+err.Error()+" (undone)", calls[len(calls)-1])
 }
 
+// The end of a lease that is too much work is rolled back and split.
+func TestTheLogSaysThatTheEndOfALeaseWasSplit(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.put(0, "/em/.limits", `{"event_steps": 20000}`)
+	c.put(0, "/em/counts", countsExpired)
+	_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 7, TTL: 600})
+	require.NoError(t, err)
+	c.fill(200, 7)
+	_, err = c.nodes[0].LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
+	require.NoError(t, err)
+	require.Equal(t, "200", string(c.get(0, "/n", "").Kvs[0].Value))
+	cursor, err := c.nodes[0].ExtensionLog(t.Context(), "counts")
+	require.NoError(t, err)
+	defer cursor.Close()
+	calls := cursor.Read().Calls
+	require.NotEmpty(t, calls)
+	for _, call := range calls { // the handlers log nothing
+		require.True(t, call.Undone)
+		require.ErrorIs(t, call.Err, fault.TooMuchWork)
+	}
+}
+
 // A snapshot replaces what was applied: extensions that are removed in it have no log.
 func TestASnapshotEndsTheLogsOfRemovedExtensions(t *testing.T) {
 	s := newSnapshots(t, 2)

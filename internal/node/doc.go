@@ -21,6 +21,11 @@
 // restart. The replica that comes up has the calls of the one before it, so
 // that writes in flight at the leader are answered.
 //
+// # Beside requests
+//
+// The log lines and the steps of extensions' calls are kept for clients that ask for them
+// (calllog.go); they are no state.
+//
 // Errors carry a [fault.Fault]; package rpc knows their texts.
 //
 // Invariants:

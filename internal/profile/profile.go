@@ -27,8 +27,7 @@ const maxRunning = 16
 
 // Profile counts the steps of an extension's calls by line. It must be stopped.
 type Profile struct {
-	// Revision is that of the registration of the source; of whoever begins the profile to
-	// set.
+	// Revision is that of the registration of the source. The caller of Begin sets it.
 	Revision int64
 
 	name  string

@@ -12,7 +12,7 @@ func (c *Call) Host() any { return c.host }
 func (c *Call) Charge(steps, bytes int64) error {
 	return c.charge(func() {
 		c.hold(max(bytes, 0), c.at)
-		c.spend(max(steps, 0), c.at)
+		c.spend(min(max(steps, 0), profileBias), c.at) // which no limit allows
 	})
 }
 

@@ -52,8 +52,8 @@ func (p *Profile) add(steps []int64) {
 // negative: every charge then takes the branch of a charge that exceeds the limit
 // (outOfSteps), which counts it, and compares the actual steps with 0.
 //
-// The bias is more than any limit and than any single charge, and twice the bias doesn't
-// overflow.
+// The bias is more than any limit, at least as much as any single charge, and twice the bias
+// doesn't overflow.
 const profileBias = 1 << 62
 
 // profiling is the state of a call that is profiled. The zero value is that of others.

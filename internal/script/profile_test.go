@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"math"
 	"sync"
 	"testing"
 
@@ -58,6 +59,23 @@ func TestProfileOfACallThatExceedsTheLimit(t *testing.T) {
 		require.ErrorContains(t, err, "steps")
 		require.Equal(t, steps, u.Steps)
 		require.Equal(t, steps, stepsOf(&p))
+	}
+}
+
+// The largest charge that a host function can ask for is more than any limit, with a
+// profile too.
+func TestProfileOfAHugeCharge(t *testing.T) {
+	functions := []script.Function{{Name: "huge", Do: func(c *script.Call, _ []script.Value) (script.Value, error) {
+		return script.Nil(), c.Charge(math.MaxInt64, 0)
+	}}}
+	p, err := script.Compile([]byte(`return function() huge() end`), functions, script.Bounds{})
+	require.NoError(t, err)
+	m, _, err := p.Load(roomy)
+	require.NoError(t, err)
+	for _, profile := range []*script.Profile{nil, {}} {
+		_, u, err := m.Profiled(profile, m.Export(), nil, roomy, nil)
+		require.ErrorContains(t, err, "more than 1048576 steps")
+		require.Equal(t, roomy.Steps, u.Steps)
 	}
 }
 
