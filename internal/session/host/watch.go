@@ -183,7 +183,7 @@ func (d *driver) deliver() (more bool) {
 func (d *driver) deliverOrdered() (more bool) {
 	w := &d.watches
 	for {
-		full := w.merge.Bytes() >= d.cfg.MergeBytes
+		full := w.full(d.cfg.MergeBytes)
 		if full {
 			w.through = min(w.ordered.Through(), w.collected)
 		} else {
@@ -193,7 +193,7 @@ func (d *driver) deliverOrdered() (more bool) {
 			return true
 		}
 		r, ok, err := w.ordered.Behind()
-		if err != nil || !ok && !full {
+		if err != nil || !ok && (!full || w.full(d.cfg.MergeBytes)) {
 			d.complain(err)
 			if rev := w.merge.First(); rev > 0 {
 				w.ordered.Await(rev)
@@ -204,6 +204,16 @@ func (d *driver) deliverOrdered() (more bool) {
 			d.hear(r)
 		}
 	}
+}
+
+// full reports whether no more events are to be collected before some have been handed
+// over. If only the events that have not been collected hold these up, they are.
+func (w *watches) full(most int) bool {
+	if w.merge.Bytes() < most {
+		return false
+	}
+	first := w.merge.First()
+	return first <= w.collected || first > w.ordered.Through()
 }
 
 // emit hands over, in their order, the events up to through.
