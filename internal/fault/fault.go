@@ -97,6 +97,20 @@ var (
 	LeaseEnding = declare(43, "lease ends in several steps")
 	// TooManyProfiles: no more extensions can be profiled on this server, or this one is.
 	TooManyProfiles = declare(44, "too many profiles")
+
+	// Of changes of members.
+	MemberExists     = declare(45, "member ID already exists")
+	PeerURLExists    = declare(46, "peer URLs already exist")
+	BadPeerURLs      = declare(47, "given member URLs are invalid")
+	MemberNotLearner = declare(48, "can only promote a learner member")
+	LearnerNotReady  = declare(49, "can only promote a learner member which is in sync with leader")
+	TooManyLearners  = declare(50, "too many learner members in cluster")
+	NotEnoughStarted = declare(51, "re-configuration failed due to not enough started members")
+	// Reconfiguring: the groups have not followed the last change yet. The change has
+	// had no effect, and servers try again.
+	Reconfiguring = declare(52, "another change of members is under way")
+	// Learner: the member serves no such requests.
+	Learner = declare(53, "rpc not supported for learner")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

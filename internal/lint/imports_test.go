@@ -56,6 +56,7 @@ var rules = []rule{
 		raftLibrary, grpcLibrary, bbolt, module + "internal/watch", module + "internal/lease", module + "internal/apply", module + "internal/backend"})},
 	{dir: "internal/command", why: "what a log entry says is data", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
+	{dir: "internal/membership", why: "membership is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/sequencer", why: "the sequencer is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/session", why: "the order of a session is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt,
 		module + "internal/node", module + "internal/replica", module + "internal/apply", module + "internal/rpc", module + "internal/watch"}),
