@@ -46,7 +46,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		all = append(all, mem.SliceBuffer(own), mem.SliceBuffer(s)) // sent batches are never changed
 		own = nil
 	}
-	rest := &peerpb.Batch{Confirm: b.Confirm, ConfirmAck: b.ConfirmAck, Closed: b.Closed, Calls: b.Calls, Replies: b.Replies, Ping: b.Ping, AnswersLost: b.AnswersLost}
+	rest := &peerpb.Batch{Confirm: b.Confirm, ConfirmAck: b.ConfirmAck, Closed: b.Closed, Calls: b.Calls, Replies: b.Replies, Ping: b.Ping, AnswersLost: b.AnswersLost, Settled: b.Settled}
 	own, err := protobuf.MarshalOptions{}.MarshalAppend(own, rest)
 	if err != nil {
 		return nil, err

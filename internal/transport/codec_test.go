@@ -28,9 +28,9 @@ func TestCodecIsProtobuf(t *testing.T) {
 			Closed:     []*peerpb.Closed{{Group: 1, Index: 2, Revision: 3}},
 			Calls:      []*peerpb.Call{{Id: 1, Method: 8, Body: []byte("call")}},
 			Replies:    []*peerpb.Reply{{Id: 1, Body: []byte("reply")}},
-			Ping:       9, AnswersLost: true,
+			Ping:       9, AnswersLost: true, Settled: 7,
 		}
-		require.Equal(t, 8, b.ProtoReflect().Descriptor().Fields().Len(), "Marshal must know of every field, and they are all here")
+		require.Equal(t, 9, b.ProtoReflect().Descriptor().Fields().Len(), "Marshal must know of every field, and they are all here")
 
 		data, err := c.Marshal(b)
 		require.NoError(t, err)

@@ -15,7 +15,8 @@
 //  3. Whenever a message that Send accepted was or may have been lost, the
 //     handler is told by Unreachable.
 //  4. Messages are accepted only from identified servers of this cluster, and
-//     from one process per id at a time.
+//     from one process per id at a time. A server that isn't a peer yet becomes
+//     one when it dials; one that was removed from the cluster is refused.
 //  5. A reader of an incoming snapshot ends with io.EOF only if every byte was
 //     there and every checksum right.
 //  6. Each peer has at most one call of Receive at a time, and none runs or

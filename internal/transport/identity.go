@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
@@ -24,6 +25,7 @@ const (
 	keyPartitions  = "stoa-partitions"
 	keyData        = "stoa-data"
 	keyStarts      = "stoa-starts"
+	keyURLs        = "stoa-urls" // any number
 )
 
 // identity is the claimed identity of one side of a link.
@@ -37,7 +39,7 @@ type Mark struct{ Data, Starts uint64 }
 
 func (t *Transport) identity(to uint64) metadata.MD {
 	hex := func(v uint64) string { return strconv.FormatUint(v, 16) }
-	return metadata.Pairs(
+	md := metadata.Pairs(
 		keyProtocol, hex(protocol),
 		keyCluster, hex(t.o.ClusterID),
 		keyFrom, hex(t.o.ID),
@@ -47,6 +49,10 @@ func (t *Transport) identity(to uint64) metadata.MD {
 		keyData, hex(t.o.Mark.Data),
 		keyStarts, hex(t.o.Mark.Starts),
 	)
+	if t.o.URLs != nil {
+		md.Append(keyURLs, t.o.URLs()...)
+	}
+	return md
 }
 
 func parseIdentity(md metadata.MD) (identity, error) {
@@ -96,6 +102,9 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	if err := t.check(who); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
+	if err := t.acquaint(who, md.Get(keyURLs)); err != nil {
+		return nil, err
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if !t.started || t.closed {
@@ -109,6 +118,31 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	// calls admitted before.
 	t.running.Add(1)
 	return &remote{peer: p, who: who, incarnation: who.incarnation, from: addressOf(ctx)}, nil
+}
+
+// acquaint makes a peer of a server that dials and is not known: it may be a new member
+// that this server, which is behind, has not heard of, and that may be its leader.
+func (t *Transport) acquaint(who identity, urls []string) error {
+	t.mu.RLock()
+	known, up := t.peers[who.from] != nil, t.started && !t.closed
+	t.mu.RUnlock()
+	switch {
+	case known || !up:
+		return nil
+	case t.o.IsRemoved != nil && t.o.IsRemoved(who.from):
+		return status.Errorf(codes.NotFound, "server %x was removed from cluster %x", who.from, t.o.ClusterID)
+	case len(urls) == 0:
+		return nil // admit refuses it
+	}
+	if err := t.met(who); err != nil {
+		return status.Error(codes.DataLoss, err.Error())
+	}
+	if err := t.UpdatePeer(who.from, urls); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	t.o.Logger.Info("added a peer that isn't in the list of members yet", zap.String("remote-peer-id", strconv.FormatUint(who.from, 16)),
+		zap.Strings("remote-peer-urls", urls))
+	return nil
 }
 
 // met passes the other side's data directory to the owner of this transport. It

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type peer struct {
 	stop context.CancelCauseFunc
 
 	connected atomic.Bool
+	since     atomic.Int64 // when it was connected, in Unix nanoseconds; 0: it is not
 	// Holds a token when the peer was seen, so that the back-off is skipped.
 	hurry chan struct{}
 
@@ -74,6 +76,9 @@ func newPeer(t *Transport, id uint64, addrs []addr) *peer {
 func (p *peer) setAddrs(addrs []addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if slices.EqualFunc(addrs, p.addrs, func(a, b addr) bool { return a.url == b.url }) {
+		return
+	}
 	p.addrs, p.next = addrs, 0
 	if p.cut != nil {
 		p.cut(errMoved)
@@ -152,6 +157,9 @@ func (p *peer) report(err error, reported string) string {
 	if errors.As(err, &expelled) && p.t.o.Expelled != nil {
 		p.t.o.Expelled(expelled)
 	}
+	if errors.Is(err, errThisRemoved) && p.t.o.Removed != nil {
+		p.t.o.Removed()
+	}
 	switch {
 	case err.Error() == reported:
 	case status.Code(err) == codes.FailedPrecondition || status.Code(err) == codes.AlreadyExists:
@@ -176,10 +184,12 @@ func (p *peer) converse() (wasUp bool, err error) {
 		return false, fmt.Errorf("dial %s: %w", a.url, err)
 	}
 	p.connected.Store(true)
+	p.since.Store(time.Now().UnixNano())
 	p.metrics.active.Inc()
 	p.log.Info("link to the peer is up", zap.String("url", a.url))
 	defer func() {
 		p.connected.Store(false)
+		p.since.Store(0)
 		p.metrics.active.Dec()
 	}()
 
@@ -214,8 +224,11 @@ func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc
 		if _, err = stream.Recv(); err == nil || err == io.EOF {
 			err = fmt.Errorf("no stoa server answers there")
 		}
-		if status.Code(err) == codes.DataLoss {
+		switch status.Code(err) {
+		case codes.DataLoss:
 			return nil, &expelledError{text: status.Convert(err).Message()}
+		case codes.NotFound: // which no proxy's HTTP status is turned into
+			return nil, errThisRemoved
 		}
 		return nil, causeOr(ctx, err)
 	}
@@ -243,6 +256,8 @@ type expelledError struct {
 
 func (e *expelledError) Error() string { return e.text }
 func (e *expelledError) Unwrap() error { return e.cause }
+
+var errThisRemoved = errors.New("the peer says that this server was removed from the cluster")
 
 // ErrDuplicateID means that another server runs under this one's id.
 var ErrDuplicateID = errors.New("another server has the same id")

@@ -112,6 +112,7 @@ func merge(dst, src *peerpb.Batch) *peerpb.Batch {
 	dst.Calls = append(dst.Calls, src.Calls...)
 	dst.Replies = append(dst.Replies, src.Replies...)
 	dst.AnswersLost = dst.AnswersLost || src.AnswersLost
+	dst.Settled = max(dst.Settled, src.Settled)
 	return dst
 }
 

@@ -28,6 +28,7 @@ func drawBatch(t *rapid.T, n *uint64) *peerpb.Batch {
 	if rapid.Bool().Draw(t, "confirm") {
 		b.Confirm = &peerpb.Confirm{Round: *n}
 		b.ConfirmAck = &peerpb.ConfirmAck{Round: *n}
+		b.Settled = *n
 	}
 	return b
 }
@@ -111,4 +112,13 @@ func BenchmarkQueue(b *testing.B) {
 		}
 		q.take()
 	}
+}
+
+func TestAMergedBatchKeepsTheLatestSettledGeneration(t *testing.T) {
+	q := newQueue(1 << 20)
+	for _, g := range []uint64{4, 5, 0} {
+		require.True(t, q.push(&peerpb.Batch{Settled: g}))
+	}
+	b, _, _ := q.take()
+	require.EqualValues(t, 5, b.GetSettled())
 }

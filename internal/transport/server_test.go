@@ -43,6 +43,9 @@ type setup struct {
 	mark         Mark
 	meet         func(peer uint64, m Mark, start uint64) error
 	expelled     func(error)
+	urls         []string
+	isRemoved    func(uint64) bool
+	removed      func()
 }
 
 func listen(t testing.TB, addr string) net.Listener {
@@ -87,6 +90,7 @@ func startOn(t testing.TB, l net.Listener, s setup) *server {
 	tr, err := New(Options{
 		ID: s.id, ClusterID: s.cluster, Peers: urls, TLS: s.tlsDial, Handler: in, Logger: zap.New(core),
 		Silence: s.silence, QueueBytes: s.queueBytes, Mark: s.mark, Meet: s.meet, Expelled: s.expelled,
+		URLs: func() []string { return s.urls }, IsRemoved: s.isRemoved, Removed: s.removed,
 	})
 	require.NoError(t, err)
 	opts := ServerOptions()

@@ -51,6 +51,15 @@ type Options struct {
 	// Expelled is called when a peer refuses this server because its data is not what
 	// it was, or because another server runs under its id. It should end the process.
 	Expelled func(error)
+	// IsRemoved reports whether a server was removed from the cluster and is not needed
+	// any more; it is refused, and told why. nil: none was.
+	IsRemoved func(id uint64) bool
+	// Removed is called when a peer refuses this server because it was removed from the
+	// cluster. It should end the process, and may be called again.
+	Removed func()
+	// URLs returns those at which this server is reached by peers that don't know it yet:
+	// one that is behind doesn't have a new member in its list. nil: it names none.
+	URLs func() []string
 	// Incarnation tells this process from any other that claims the same id; 0: a
 	// random number.
 	Incarnation uint64
@@ -184,6 +193,19 @@ func (t *Transport) Connected(id uint64) bool {
 	return p != nil && p.connected.Load()
 }
 
+// ConnectedSince is when a peer accepted the present link of this server; zero: it has
+// none.
+func (t *Transport) ConnectedSince(id uint64) time.Time {
+	p := t.peer(id)
+	if p == nil {
+		return time.Time{}
+	}
+	if at := p.since.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
 // UpdatePeer adds a peer, or gives a known one other URLs.
 func (t *Transport) UpdatePeer(id uint64, urls []string) error {
 	addrs, err := parseURLs(urls, t.o.TLS)
@@ -205,6 +227,13 @@ func (t *Transport) UpdatePeer(id uint64, urls []string) error {
 		t.launch(p)
 	}
 	return nil
+}
+
+// Peers are the other servers, ascending.
+func (t *Transport) Peers() []uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Sorted(maps.Keys(t.peers))
 }
 
 // RemovePeer forgets a peer: its links are cut and it is refused from now on.

@@ -29,7 +29,8 @@ const (
 	Refusal_OTHER_CLUSTER Refusal = 1
 	// The answering server is not the one that was looked for at this address.
 	Refusal_OTHER_MEMBER Refusal = 2
-	// The asking server is not in the list of members.
+	// The asking server is not in the list of members, as far as the answering one
+	// knows it. It may be added yet.
 	Refusal_NO_MEMBER Refusal = 3
 	// The asking member has been met with another data directory.
 	Refusal_OTHER_DATA Refusal = 4
@@ -37,6 +38,8 @@ const (
 	Refusal_OLDER_DATA Refusal = 5
 	// The two have different numbers of partitions, and neither has been admitted.
 	Refusal_OTHER_PARTITIONS Refusal = 6
+	// The asking server was removed from the cluster. Its ID is never used again.
+	Refusal_REMOVED Refusal = 7
 )
 
 // Enum value maps for Refusal.
@@ -49,6 +52,7 @@ var (
 		4: "OTHER_DATA",
 		5: "OLDER_DATA",
 		6: "OTHER_PARTITIONS",
+		7: "REMOVED",
 	}
 	Refusal_value = map[string]int32{
 		"NONE":             0,
@@ -58,6 +62,7 @@ var (
 		"OTHER_DATA":       4,
 		"OLDER_DATA":       5,
 		"OTHER_PARTITIONS": 6,
+		"REMOVED":          7,
 	}
 )
 
@@ -110,6 +115,9 @@ type Introduction struct {
 	Fresh bool `protobuf:"varint,10,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	// The other members that have the sender's data directory in their records.
 	Recorders []*Recorder `protobuf:"bytes,15,rep,name=recorders,proto3" json:"recorders,omitempty"`
+	// In an answer of a server that takes part: the other members that it has met.
+	// The asking server records them too.
+	Met []*Met `protobuf:"bytes,16,rep,name=met,proto3" json:"met,omitempty"`
 	// For messages: the sender's name and what it was started with.
 	Name                string `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`
 	InitialCluster      string `protobuf:"bytes,12,opt,name=initial_cluster,json=initialCluster,proto3" json:"initial_cluster,omitempty"`
@@ -227,6 +235,13 @@ func (x *Introduction) GetRecorders() []*Recorder {
 	return nil
 }
 
+func (x *Introduction) GetMet() []*Met {
+	if x != nil {
+		return x.Met
+	}
+	return nil
+}
+
 func (x *Introduction) GetName() string {
 	if x != nil {
 		return x.Name
@@ -308,6 +323,76 @@ func (x *Recorder) GetData() uint64 {
 	return 0
 }
 
+// Met is a member with the data directory under which it was met, how often a
+// server was started on it, and the last of these starts.
+type Met struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        uint64                 `protobuf:"fixed64,1,opt,name=member,proto3" json:"member,omitempty"`
+	Data          uint64                 `protobuf:"fixed64,2,opt,name=data,proto3" json:"data,omitempty"`
+	Starts        uint64                 `protobuf:"varint,3,opt,name=starts,proto3" json:"starts,omitempty"`
+	Start         uint64                 `protobuf:"fixed64,4,opt,name=start,proto3" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Met) Reset() {
+	*x = Met{}
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Met) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Met) ProtoMessage() {}
+
+func (x *Met) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Met.ProtoReflect.Descriptor instead.
+func (*Met) Descriptor() ([]byte, []int) {
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Met) GetMember() uint64 {
+	if x != nil {
+		return x.Member
+	}
+	return 0
+}
+
+func (x *Met) GetData() uint64 {
+	if x != nil {
+		return x.Data
+	}
+	return 0
+}
+
+func (x *Met) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *Met) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
 // Batch is all that was waiting for a peer when the link could send. Within
 // one kind, items keep the order in which they were sent.
 type Batch struct {
@@ -324,14 +409,17 @@ type Batch struct {
 	Ping uint64 `protobuf:"varint,7,opt,name=ping,proto3" json:"ping,omitempty"`
 	// Replies to the receiver's calls that were sent before may not have arrived: what
 	// it still waits for, and doesn't find beside this, it need not wait for.
-	AnswersLost   bool `protobuf:"varint,8,opt,name=answers_lost,json=answersLost,proto3" json:"answers_lost,omitempty"`
+	AnswersLost bool `protobuf:"varint,8,opt,name=answers_lost,json=answersLost,proto3" json:"answers_lost,omitempty"`
+	// The generation of the list of members that all groups of the leader have followed;
+	// 0: it says nothing.
+	Settled       uint64 `protobuf:"varint,9,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -343,7 +431,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -356,7 +444,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Batch) GetRaft() [][]byte {
@@ -415,6 +503,13 @@ func (x *Batch) GetAnswersLost() bool {
 	return false
 }
 
+func (x *Batch) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
 // Confirm asks whether the sender still leads every group: one question for
 // all of them, in place of a ReadIndex round per group.
 type Confirm struct {
@@ -430,7 +525,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +537,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +550,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Confirm) GetRound() uint64 {
@@ -483,7 +578,7 @@ type ConfirmAck struct {
 
 func (x *ConfirmAck) Reset() {
 	*x = ConfirmAck{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +590,7 @@ func (x *ConfirmAck) String() string {
 func (*ConfirmAck) ProtoMessage() {}
 
 func (x *ConfirmAck) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +603,7 @@ func (x *ConfirmAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmAck.ProtoReflect.Descriptor instead.
 func (*ConfirmAck) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfirmAck) GetRound() uint64 {
@@ -538,7 +633,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +645,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +658,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Closed) GetGroup() uint32 {
@@ -603,7 +698,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +710,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +723,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Call) GetId() uint64 {
@@ -672,7 +767,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +779,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +792,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Reply) GetId() uint64 {
@@ -731,7 +826,7 @@ type Pulse struct {
 
 func (x *Pulse) Reset() {
 	*x = Pulse{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +838,7 @@ func (x *Pulse) String() string {
 func (*Pulse) ProtoMessage() {}
 
 func (x *Pulse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +851,7 @@ func (x *Pulse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pulse.ProtoReflect.Descriptor instead.
 func (*Pulse) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pulse) GetPong() uint64 {
@@ -778,7 +873,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +885,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +898,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Position) GetGroup() uint32 {
@@ -838,7 +933,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +945,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +958,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SnapshotHeader) GetPositions() []*Position {
@@ -897,7 +992,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1004,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1017,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Chunk) GetHeader() *SnapshotHeader {
@@ -968,7 +1063,7 @@ type Installed struct {
 
 func (x *Installed) Reset() {
 	*x = Installed{}
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1075,7 @@ func (x *Installed) String() string {
 func (*Installed) ProtoMessage() {}
 
 func (x *Installed) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_stoa_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,14 +1088,14 @@ func (x *Installed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Installed.ProtoReflect.Descriptor instead.
 func (*Installed) Descriptor() ([]byte, []int) {
-	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_stoa_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 var File_stoa_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xd4\x03\n" +
+	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xf9\x03\n" +
 	"\fIntroduction\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x04R\bprotocol\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\x06R\acluster\x12\x12\n" +
@@ -1015,14 +1110,20 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\badmitted\x18\t \x01(\bR\badmitted\x12\x14\n" +
 	"\x05fresh\x18\n" +
 	" \x01(\bR\x05fresh\x124\n" +
-	"\trecorders\x18\x0f \x03(\v2\x16.stoa.peer.v1.RecorderR\trecorders\x12\x12\n" +
+	"\trecorders\x18\x0f \x03(\v2\x16.stoa.peer.v1.RecorderR\trecorders\x12#\n" +
+	"\x03met\x18\x10 \x03(\v2\x11.stoa.peer.v1.MetR\x03met\x12\x12\n" +
 	"\x04name\x18\v \x01(\tR\x04name\x12'\n" +
 	"\x0finitial_cluster\x18\f \x01(\tR\x0einitialCluster\x122\n" +
 	"\x15initial_cluster_token\x18\r \x01(\tR\x13initialClusterToken\x12/\n" +
 	"\arefusal\x18\x0e \x01(\x0e2\x15.stoa.peer.v1.RefusalR\arefusal\"6\n" +
 	"\bRecorder\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\x06R\x06member\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\x06R\x04data\"\xc5\x02\n" +
+	"\x04data\x18\x02 \x01(\x06R\x04data\"_\n" +
+	"\x03Met\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\x06R\x06member\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\x06R\x04data\x12\x16\n" +
+	"\x06starts\x18\x03 \x01(\x04R\x06starts\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\x06R\x05start\"\xdf\x02\n" +
 	"\x05Batch\x12\x12\n" +
 	"\x04raft\x18\x01 \x03(\fR\x04raft\x12/\n" +
 	"\aconfirm\x18\x02 \x01(\v2\x15.stoa.peer.v1.ConfirmR\aconfirm\x129\n" +
@@ -1032,7 +1133,8 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x05calls\x18\x05 \x03(\v2\x12.stoa.peer.v1.CallR\x05calls\x12-\n" +
 	"\areplies\x18\x06 \x03(\v2\x13.stoa.peer.v1.ReplyR\areplies\x12\x12\n" +
 	"\x04ping\x18\a \x01(\x04R\x04ping\x12!\n" +
-	"\fanswers_lost\x18\b \x01(\bR\vanswersLost\"5\n" +
+	"\fanswers_lost\x18\b \x01(\bR\vanswersLost\x12\x18\n" +
+	"\asettled\x18\t \x01(\x04R\asettled\"5\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
 	"\x05terms\x18\x02 \x03(\x04R\x05terms\"2\n" +
@@ -1069,7 +1171,7 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x1b\n" +
 	"\ttotal_crc\x18\x05 \x01(\aR\btotalCrc\"\v\n" +
-	"\tInstalled*}\n" +
+	"\tInstalled*\x8a\x01\n" +
 	"\aRefusal\x12\b\n" +
 	"\x04NONE\x10\x00\x12\x11\n" +
 	"\rOTHER_CLUSTER\x10\x01\x12\x10\n" +
@@ -1079,7 +1181,8 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"OTHER_DATA\x10\x04\x12\x0e\n" +
 	"\n" +
 	"OLDER_DATA\x10\x05\x12\x14\n" +
-	"\x10OTHER_PARTITIONS\x10\x062\xbc\x01\n" +
+	"\x10OTHER_PARTITIONS\x10\x06\x12\v\n" +
+	"\aREMOVED\x10\a2\xbc\x01\n" +
 	"\x04Peer\x124\n" +
 	"\x04Link\x12\x13.stoa.peer.v1.Batch\x1a\x13.stoa.peer.v1.Pulse(\x010\x01\x129\n" +
 	"\aInstall\x12\x13.stoa.peer.v1.Chunk\x1a\x17.stoa.peer.v1.Installed(\x01\x12C\n" +
@@ -1098,44 +1201,46 @@ func file_stoa_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_stoa_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_stoa_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_stoa_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_stoa_peer_v1_peer_proto_goTypes = []any{
 	(Refusal)(0),           // 0: stoa.peer.v1.Refusal
 	(*Introduction)(nil),   // 1: stoa.peer.v1.Introduction
 	(*Recorder)(nil),       // 2: stoa.peer.v1.Recorder
-	(*Batch)(nil),          // 3: stoa.peer.v1.Batch
-	(*Confirm)(nil),        // 4: stoa.peer.v1.Confirm
-	(*ConfirmAck)(nil),     // 5: stoa.peer.v1.ConfirmAck
-	(*Closed)(nil),         // 6: stoa.peer.v1.Closed
-	(*Call)(nil),           // 7: stoa.peer.v1.Call
-	(*Reply)(nil),          // 8: stoa.peer.v1.Reply
-	(*Pulse)(nil),          // 9: stoa.peer.v1.Pulse
-	(*Position)(nil),       // 10: stoa.peer.v1.Position
-	(*SnapshotHeader)(nil), // 11: stoa.peer.v1.SnapshotHeader
-	(*Chunk)(nil),          // 12: stoa.peer.v1.Chunk
-	(*Installed)(nil),      // 13: stoa.peer.v1.Installed
+	(*Met)(nil),            // 3: stoa.peer.v1.Met
+	(*Batch)(nil),          // 4: stoa.peer.v1.Batch
+	(*Confirm)(nil),        // 5: stoa.peer.v1.Confirm
+	(*ConfirmAck)(nil),     // 6: stoa.peer.v1.ConfirmAck
+	(*Closed)(nil),         // 7: stoa.peer.v1.Closed
+	(*Call)(nil),           // 8: stoa.peer.v1.Call
+	(*Reply)(nil),          // 9: stoa.peer.v1.Reply
+	(*Pulse)(nil),          // 10: stoa.peer.v1.Pulse
+	(*Position)(nil),       // 11: stoa.peer.v1.Position
+	(*SnapshotHeader)(nil), // 12: stoa.peer.v1.SnapshotHeader
+	(*Chunk)(nil),          // 13: stoa.peer.v1.Chunk
+	(*Installed)(nil),      // 14: stoa.peer.v1.Installed
 }
 var file_stoa_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: stoa.peer.v1.Introduction.recorders:type_name -> stoa.peer.v1.Recorder
-	0,  // 1: stoa.peer.v1.Introduction.refusal:type_name -> stoa.peer.v1.Refusal
-	4,  // 2: stoa.peer.v1.Batch.confirm:type_name -> stoa.peer.v1.Confirm
-	5,  // 3: stoa.peer.v1.Batch.confirm_ack:type_name -> stoa.peer.v1.ConfirmAck
-	6,  // 4: stoa.peer.v1.Batch.closed:type_name -> stoa.peer.v1.Closed
-	7,  // 5: stoa.peer.v1.Batch.calls:type_name -> stoa.peer.v1.Call
-	8,  // 6: stoa.peer.v1.Batch.replies:type_name -> stoa.peer.v1.Reply
-	10, // 7: stoa.peer.v1.SnapshotHeader.positions:type_name -> stoa.peer.v1.Position
-	11, // 8: stoa.peer.v1.Chunk.header:type_name -> stoa.peer.v1.SnapshotHeader
-	3,  // 9: stoa.peer.v1.Peer.Link:input_type -> stoa.peer.v1.Batch
-	12, // 10: stoa.peer.v1.Peer.Install:input_type -> stoa.peer.v1.Chunk
-	1,  // 11: stoa.peer.v1.Peer.Introduce:input_type -> stoa.peer.v1.Introduction
-	9,  // 12: stoa.peer.v1.Peer.Link:output_type -> stoa.peer.v1.Pulse
-	13, // 13: stoa.peer.v1.Peer.Install:output_type -> stoa.peer.v1.Installed
-	1,  // 14: stoa.peer.v1.Peer.Introduce:output_type -> stoa.peer.v1.Introduction
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	3,  // 1: stoa.peer.v1.Introduction.met:type_name -> stoa.peer.v1.Met
+	0,  // 2: stoa.peer.v1.Introduction.refusal:type_name -> stoa.peer.v1.Refusal
+	5,  // 3: stoa.peer.v1.Batch.confirm:type_name -> stoa.peer.v1.Confirm
+	6,  // 4: stoa.peer.v1.Batch.confirm_ack:type_name -> stoa.peer.v1.ConfirmAck
+	7,  // 5: stoa.peer.v1.Batch.closed:type_name -> stoa.peer.v1.Closed
+	8,  // 6: stoa.peer.v1.Batch.calls:type_name -> stoa.peer.v1.Call
+	9,  // 7: stoa.peer.v1.Batch.replies:type_name -> stoa.peer.v1.Reply
+	11, // 8: stoa.peer.v1.SnapshotHeader.positions:type_name -> stoa.peer.v1.Position
+	12, // 9: stoa.peer.v1.Chunk.header:type_name -> stoa.peer.v1.SnapshotHeader
+	4,  // 10: stoa.peer.v1.Peer.Link:input_type -> stoa.peer.v1.Batch
+	13, // 11: stoa.peer.v1.Peer.Install:input_type -> stoa.peer.v1.Chunk
+	1,  // 12: stoa.peer.v1.Peer.Introduce:input_type -> stoa.peer.v1.Introduction
+	10, // 13: stoa.peer.v1.Peer.Link:output_type -> stoa.peer.v1.Pulse
+	14, // 14: stoa.peer.v1.Peer.Install:output_type -> stoa.peer.v1.Installed
+	1,  // 15: stoa.peer.v1.Peer.Introduce:output_type -> stoa.peer.v1.Introduction
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_stoa_peer_v1_peer_proto_init() }
@@ -1149,7 +1254,7 @@ func file_stoa_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stoa_peer_v1_peer_proto_rawDesc), len(file_stoa_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,8 +39,10 @@ type PeerClient interface {
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
 	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
 	// stoa-starts); who accepts checks it before it sends its header, and refuses
-	// with FAILED_PRECONDITION and a text for the log of the other side, or with
-	// DATA_LOSS if the dialler's data is not what it was: that server must stop.
+	// with FAILED_PRECONDITION and a text for the log of the other side, with
+	// DATA_LOSS if the dialler's data is not what it was, or with NOT_FOUND if
+	// the dialler was removed from the cluster: such a server must stop. A server
+	// that the accepting one doesn't know yet also names its peer URLs (stoa-urls).
 	Link(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Batch, Pulse], error)
 	// Install carries one snapshot of the whole server. The answer comes after
 	// the receiver has stored it durably.
@@ -109,8 +111,10 @@ type PeerServer interface {
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
 	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
 	// stoa-starts); who accepts checks it before it sends its header, and refuses
-	// with FAILED_PRECONDITION and a text for the log of the other side, or with
-	// DATA_LOSS if the dialler's data is not what it was: that server must stop.
+	// with FAILED_PRECONDITION and a text for the log of the other side, with
+	// DATA_LOSS if the dialler's data is not what it was, or with NOT_FOUND if
+	// the dialler was removed from the cluster: such a server must stop. A server
+	// that the accepting one doesn't know yet also names its peer URLs (stoa-urls).
 	Link(grpc.BidiStreamingServer[Batch, Pulse]) error
 	// Install carries one snapshot of the whole server. The answer comes after
 	// the receiver has stored it durably.
