@@ -20,8 +20,9 @@ type health struct{ n *node.Node }
 
 func (h health) Alarms() []*pb.AlarmMember { return h.n.ActiveAlarms() }
 
+func (h health) IsLearner() bool { return h.n.IsLearner() }
+
 func (h health) HasLeader() bool { return h.n.Leader() != 0 }
-func (h health) IsLearner() bool { return false }
 
 func (h health) Read(ctx context.Context, serializable bool) error {
 	_, err := h.n.Range(ctx, &pb.RangeRequest{Key: []byte("\x00"), KeysOnly: true, Limit: 1, Serializable: serializable})

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.uber.org/zap"
 
-	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/config"
@@ -63,27 +63,6 @@ func (s *server) adoptData() error {
 	return s.registry.Adopt(bootstrap.ID(id.Cluster), bootstrap.ID(id.Server), id.Partitions)
 }
 
-// join has this server admitted to its cluster, which begins with it or is there already.
-func (s *server) join(ctx context.Context) error {
-	if err := s.cfg.CheckBootstrap(ctx); err != nil {
-		return err
-	}
-	self := founding(s.cfg)
-	if err := s.registry.Begin(self); err != nil {
-		return err
-	}
-	s.lg.Info("bootstrapping this member", zap.Stringer("cluster-id", self.Cluster), zap.Stringer("local-member-id", self.Member),
-		zap.String("initial-cluster", self.InitialCluster), zap.String("initial-cluster-token", self.Token), zap.Int("partitions", self.Partitions))
-	tls, err := s.ports.peerTLSInfo.ClientConfig()
-	if err != nil {
-		return fmt.Errorf("peer TLS: %w", err)
-	}
-	_, err = s.registry.Join(ctx, func(ctx context.Context, to bootstrap.Member, q *peerpb.Introduction) (*peerpb.Introduction, error) {
-		return transport.Introduce(ctx, to.PeerURLs, tls, q)
-	})
-	return err
-}
-
 // founding returns this server and its cluster as in the settings.
 func founding(cfg *config.Config) bootstrap.Self {
 	founders, cluster := cfg.Founders()
@@ -115,18 +94,15 @@ func (s *server) reportIgnored(rec bootstrap.Record) {
 	}
 }
 
-// noteMembers takes the members that the data has for the cluster's, and says so if this
-// one announces other peer URLs than are there.
-func (s *server) noteMembers() {
+// checkPeerURLs says so if this server announces other peer URLs than the list of members
+// has.
+func (s *server) checkPeerURLs() {
 	members, _ := s.node.Members(context.Background(), false) // not linearizable: it can't fail
-	var ids []bootstrap.ID
 	for _, m := range members {
-		ids = append(ids, bootstrap.ID(m.ID))
 		if m.ID == s.node.MemberID() && s.cfg.Given("initial-advertise-peer-urls") {
 			s.comparePeerURLs(m.PeerURLs)
 		}
 	}
-	s.registry.SetMembers(ids)
 }
 
 func (s *server) comparePeerURLs(known []string) {
@@ -142,7 +118,8 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	links := transport.NewMetrics()
 	s.metrics.Registry.MustRegister(links)
 	n := node.Config{
-		ID: uint64(rec.Member), ClusterID: uint64(rec.Cluster), Registry: s.registry, Begun: rec.Begun,
+		ID: uint64(rec.Member), ClusterID: uint64(rec.Cluster), Registry: s.registry, Begun: rec.Begun, Joins: rec.Joined,
+		StrictReconfig: cfg.StrictReconfigCheck, MaxLearners: cfg.MaxLearners,
 		ClientURLs: types.URLs(cfg.AdvertiseClientURLs).StringSlice(),
 		DataDir:    cfg.DataDir, WALDir: cfg.WALDir, Partitions: rec.Partitions,
 		Tick: cfg.HeartbeatInterval, Election: cfg.ElectionTimeout,
@@ -159,6 +136,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 			_ = s.lg.Sync()
 			os.Exit(1)
 		},
+		Removed: func() { close(s.removed) },
 		Observe: node.Observe{
 			Transport: links,
 			ExtensionCalled: func(c node.ExtensionCall) {
@@ -170,9 +148,9 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	if !rec.Begun || cfg.Given("name") {
 		n.Name = cfg.Name
 	}
-	// The same list on every founder: client URLs come later, by the log.
+	// The same list on every initial member: client URLs come later, by the log.
 	for _, m := range rec.Members {
-		n.Members = append(n.Members, backend.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
+		n.Members = append(n.Members, &pb.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
 	}
 	var err error
 	if n.PeerTLS, err = s.ports.peerTLSInfo.ClientConfig(); err != nil {

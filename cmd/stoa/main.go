@@ -75,6 +75,7 @@ type server struct {
 	registry *bootstrap.Registry
 	metrics  *metrics.Metrics
 	node     *node.Node
+	removed  chan struct{} // closed once this member was removed from its cluster
 }
 
 func run(cfg *config.Config, lg *zap.Logger) error {
@@ -97,7 +98,7 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 
 // start starts the parts, except those that serve opens.
 func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, error) {
-	s := &server{cfg: cfg, lg: lg, metrics: metrics.New()}
+	s := &server{cfg: cfg, lg: lg, metrics: metrics.New(), removed: make(chan struct{})}
 	if err := s.up(ctx); err != nil {
 		s.giveUp()
 		return nil, err
@@ -129,7 +130,7 @@ func (s *server) up(ctx context.Context) (err error) {
 	if s.node, err = node.Start(settings); err != nil {
 		return fmt.Errorf("starting with the data in %s: %w", s.cfg.DataDir, err)
 	}
-	s.noteMembers()
+	s.checkPeerURLs()
 	observe(s.metrics, s.node)
 	for _, f := range config.Features {
 		s.metrics.Feature(f.Name, f.Stage, f.On)
@@ -149,7 +150,8 @@ func (s *server) giveUp() {
 }
 
 // serve accepts peers at once, and clients when there is a leader. It returns
-// when ctx ends or a port fails.
+// when ctx ends, a port fails, or this member was removed, which is no failure, as in
+// etcd.
 func (s *server) serve(ctx context.Context) error {
 	s.ports.letPeersIn(s.node)
 	if err := s.ports.serveMetrics(); err != nil {
@@ -158,6 +160,8 @@ func (s *server) serve(ctx context.Context) error {
 	select {
 	case <-s.node.Ready():
 	case <-ctx.Done():
+		return nil
+	case <-s.removed:
 		return nil
 	case err := <-s.ports.errs():
 		return err
@@ -168,6 +172,8 @@ func (s *server) serve(ctx context.Context) error {
 	notifySystemd(s.lg, "READY=1")
 	select {
 	case <-ctx.Done():
+		return nil
+	case <-s.removed:
 		return nil
 	case err := <-s.ports.errs():
 		return err

@@ -265,6 +265,8 @@ func (x *execution) command(c *command.Command) Result {
 		return handle(x, c, &pb.AlarmRequest{}, x.alarm)
 	case command.MemberPublish:
 		return handle(x, c, &pb.Member{}, x.memberPublish)
+	case command.MemberChange:
+		return x.memberChange(c.Body)
 	case command.Move:
 		return x.move(c.Body)
 	}

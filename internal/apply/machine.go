@@ -3,12 +3,12 @@ package apply
 import (
 	"sync/atomic"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/script"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -86,7 +86,7 @@ type Config struct {
 type Machine struct {
 	Config
 	alarms  atomic.Pointer[alarms]
-	members atomic.Pointer[[]*pb.Member]
+	members members
 	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch                     // one per partition, used by that partition's loop only
 	// The session table of each partition, under its store's lock.
@@ -121,7 +121,7 @@ func New(c Config) *Machine {
 	}
 	m.alarms.Store(&alarms{})
 	m.placed.Store(c.Placement)
-	m.LoadMembers(nil)
+	m.LoadMembership(membership.Of(), nil)
 	m.extensions.Store(extension.New(extension.Defaults, nil))
 	m.ruled = extension.RuledBy(c.Placement.Settled())
 	m.wanted = func(now *placement.Map) (next *placement.Map) {

@@ -1,36 +1,97 @@
 package apply
 
 import (
-	"slices"
+	"fmt"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
 )
 
-// Members returns the servers of the cluster. The slice and its elements are
-// shared and never change; like the alarms, the list is replaced as a whole.
-func (m *Machine) Members() []*pb.Member { return *m.members.Load() }
+// members are the servers of the cluster: the list, which only a rendezvous of all
+// partitions changes, and the configuration of each group, which changes under the lock
+// of its store together with the store's position.
+type members struct {
+	list    atomic.Pointer[membership.List]
+	configs []atomic.Pointer[membership.Config]
+}
 
-// LoadMembers sets the members after a restart or a bootstrap.
-func (m *Machine) LoadMembers(list []*pb.Member) {
-	list = slices.Clone(list)
-	m.members.Store(&list)
+// Membership returns the list of members, which never changes; it is replaced as a whole.
+func (m *Machine) Membership() *membership.List { return m.members.list.Load() }
+
+// Members returns the servers of the cluster. The slice and its elements are shared.
+func (m *Machine) Members() []*pb.Member { return m.Membership().Members }
+
+// Configuration returns the Raft configuration of a group as of the entries that have
+// been applied.
+func (m *Machine) Configuration(p int) *membership.Config { return m.members.configs[p].Load() }
+
+// Configurations returns those of all groups. Only with the locks of all stores they belong
+// to one cut.
+func (m *Machine) Configurations() []*membership.Config {
+	all := make([]*membership.Config, len(m.Stores))
+	for p := range all {
+		all[p] = m.Configuration(p)
+	}
+	return all
+}
+
+// LoadMembership sets the members after a restart or a bootstrap. Without configurations
+// they are those that a cluster begins with.
+func (m *Machine) LoadMembership(list *membership.List, configs []*membership.Config) {
+	m.members.list.Store(list)
+	m.members.configs = make([]atomic.Pointer[membership.Config], len(m.Stores))
+	for p := range m.members.configs {
+		if configs == nil {
+			m.members.configs[p].Store(membership.Initial(list))
+		} else {
+			m.members.configs[p].Store(configs[p])
+		}
+	}
+}
+
+// Configure notes that partition p has applied an entry that changes the configuration of
+// its group.
+func (m *Machine) Configure(p int, index, term uint64, next *membership.Config) {
+	s := m.Stores[p]
+	s.Lock()
+	s.SetApplied(index, term)
+	m.members.configs[p].Store(next)
+	s.Unlock()
 }
 
 // memberPublish notes under which name and URLs a member serves clients, which only
 // it knows, and only once it runs.
 func (x *execution) memberPublish(req *pb.Member) (*pb.MemberUpdateResponse, error) {
-	old := x.m.Members()
-	i := slices.IndexFunc(old, func(m *pb.Member) bool { return m.GetID() == req.GetID() })
-	if i < 0 {
-		return nil, fault.MemberNotFound
+	next, err := x.m.Membership().Publish(req.GetID(), req.GetName(), req.GetClientURLs())
+	if err != nil {
+		return nil, err
 	}
-	list := slices.Clone(old)
-	list[i] = &pb.Member{
-		ID: req.GetID(), Name: req.GetName(), ClientURLs: req.GetClientURLs(),
-		PeerURLs: old[i].GetPeerURLs(), IsLearner: old[i].GetIsLearner(),
-	}
-	x.m.members.Store(&list)
+	x.m.members.list.Store(next)
 	return &pb.MemberUpdateResponse{Header: x.header(false)}, nil
+}
+
+// memberChange changes the list of members. The groups follow later, and have followed
+// the change before it.
+func (x *execution) memberChange(body []byte) Result {
+	c, err := membership.Decode(body)
+	if err != nil {
+		return x.failed(unreadable(command.MemberChange, body))
+	}
+	if err := x.covers(x.m.Placement().All()); err != nil {
+		return x.failed(fmt.Errorf("apply %v: %w", command.MemberChange, err))
+	}
+	list := x.m.Membership()
+	if !membership.Settled(list, x.m.Configurations()) {
+		return x.failed(fault.Reconfiguring)
+	}
+	next, err := list.Next(c)
+	if err != nil {
+		return x.failed(err)
+	}
+	x.m.members.list.Store(next)
+	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: next.Members}}
 }

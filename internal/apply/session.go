@@ -279,6 +279,8 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.AlarmResponse)
 	case command.MemberPublish:
 		return new(pb.MemberUpdateResponse)
+	case command.MemberChange:
+		return new(pb.MemberListResponse)
 	case command.Range, command.Watch:
 		return new(pb.RangeResponse)
 	}

@@ -55,6 +55,7 @@ type Member struct {
 	ID                   uint64
 	Name                 string
 	PeerURLs, ClientURLs []string
+	IsLearner            bool
 }
 
 // Cut is one consistent state of the whole server, as the difference to the
@@ -71,8 +72,10 @@ type System struct {
 	LeasesRevoked []int64
 	AlarmsOn      []*etcdserverpb.AlarmMember
 	AlarmsOff     []*etcdserverpb.AlarmMember
-	Members       []Member          // the whole list, if it changed
-	Blobs         map[string][]byte // named values of the core; a nil one is removed
+	Members       []Member // the whole list, if it changed
+	// MembersRemoved are the IDs of earlier members, with Members.
+	MembersRemoved []uint64
+	Blobs          map[string][]byte // named values of the core; a nil one is removed
 }
 
 // Meta is everything in the file but keys and values.

@@ -186,7 +186,7 @@ func writeSystem(w writer, s *System) error {
 		}
 	}
 	if s.Members != nil {
-		if err := writeMembers(w, s.Members); err != nil {
+		if err := writeMembers(w, s.Members, s.MembersRemoved); err != nil {
 			return err
 		}
 	}
@@ -211,11 +211,12 @@ type memberJSON struct {
 	Name       string   `json:"name,omitempty"`
 	PeerURLs   []string `json:"peerURLs"`
 	ClientURLs []string `json:"clientURLs,omitempty"`
+	IsLearner  bool     `json:"isLearner,omitempty"`
 }
 
 // writeMembers replaces the list, and the Raft configuration that etcd would
 // derive from it.
-func writeMembers(w writer, members []Member) error {
+func writeMembers(w writer, members []Member, removed []uint64) error {
 	var old [][]byte
 	w.ascend(bucketMembers, nil, func(k, _ []byte) bool {
 		old = append(old, bytes.Clone(k))
@@ -227,7 +228,8 @@ func writeMembers(w writer, members []Member) error {
 		}
 	}
 	conf := struct {
-		Voters []uint64 `json:"voters,omitempty"`
+		Voters   []uint64 `json:"voters,omitempty"`
+		Learners []uint64 `json:"learners,omitempty"`
 	}{}
 	for _, m := range members {
 		v, err := json.Marshal(memberJSON(m))
@@ -237,7 +239,16 @@ func writeMembers(w writer, members []Member) error {
 		if err != nil {
 			return fmt.Errorf("member %x: %w", m.ID, err)
 		}
-		conf.Voters = append(conf.Voters, m.ID)
+		if m.IsLearner {
+			conf.Learners = append(conf.Learners, m.ID)
+		} else {
+			conf.Voters = append(conf.Voters, m.ID)
+		}
+	}
+	for _, id := range removed {
+		if err := w.put(bucketRemoved, []byte(strconv.FormatUint(id, 16)), []byte("removed")); err != nil {
+			return fmt.Errorf("removed member %x: %w", id, err)
+		}
 	}
 	v, err := json.Marshal(conf)
 	if err != nil {

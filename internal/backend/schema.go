@@ -15,12 +15,13 @@ const (
 	bucketAlarm   = "alarm"
 	bucketCluster = "cluster"
 	bucketMembers = "members"
+	bucketRemoved = "members_removed"
 	bucketStoa    = "stoa"
 )
 
 var allBuckets = []string{
 	bucketKey, bucketMeta, bucketLease, bucketAlarm, bucketCluster,
-	bucketMembers, "members_removed", "auth", "authUsers", "authRoles", bucketStoa,
+	bucketMembers, bucketRemoved, "auth", "authUsers", "authRoles", bucketStoa,
 }
 
 // Keys of etcd's meta bucket.

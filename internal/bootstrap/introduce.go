@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -26,6 +27,11 @@ func (r *Registry) own(to ID) *peerpb.Introduction {
 	}
 	for id, data := range recorders(r.rec.Peers) {
 		m.Recorders = append(m.Recorders, &peerpb.Recorder{Member: uint64(id), Data: uint64(data)})
+	}
+	if r.rec.Admitted {
+		for id, p := range r.rec.Peers {
+			m.Met = append(m.Met, &peerpb.Met{Member: uint64(id), Data: uint64(p.Data), Starts: p.Starts, Start: uint64(p.Start)})
+		}
 	}
 	return m
 }
@@ -64,6 +70,8 @@ func (r *Registry) Introduce(q *peerpb.Introduction) (*peerpb.Introduction, erro
 		a.Refusal = peerpb.Refusal_OTHER_CLUSTER
 	case q.GetTo() != a.GetFrom():
 		a.Refusal = peerpb.Refusal_OTHER_MEMBER
+	case slices.Contains(r.rec.Removed, ID(q.GetFrom())):
+		a.Refusal = peerpb.Refusal_REMOVED
 	case !is || q.GetFrom() == a.GetFrom():
 		a.Refusal = peerpb.Refusal_NO_MEMBER
 	case bothFresh && q.GetPartitions() != a.GetPartitions():
@@ -127,11 +135,38 @@ func (r *Registry) learn(from Member, a *peerpb.Introduction) error {
 		return err
 	}
 	if a.GetAdmitted() {
+		if err := r.inherit(a.GetMet()); err != nil {
+			return err
+		}
 		r.vouched[from.ID] = true
 	} else if r.self.Existing {
 		return errors.New("it has not been bootstrapped either, though --initial-cluster-state is existing")
 	}
 	return nil
+}
+
+// inherit records the members that an admitted one has met: this server may have to vouch
+// later, when those that have met them are not members any more. The other's record
+// takes precedence over what a server that isn't admitted has met itself.
+func (r *Registry) inherit(met []*peerpb.Met) error {
+	rec := r.rec.clone()
+	changed := false
+	for _, m := range met {
+		id, now := ID(m.GetMember()), Mark{ID(m.GetData()), m.GetStarts(), ID(m.GetStart())}
+		p := rec.Peers[id]
+		if id == rec.Member || p.Data == now.Data && p.Starts >= now.Starts {
+			continue
+		}
+		if p.Data != now.Data {
+			p = Peer{}
+		}
+		p.Data, p.Starts, p.Start = now.Data, now.Starts, now.Start
+		rec.Peers[id], changed = p, true
+	}
+	if !changed {
+		return nil
+	}
+	return r.write(&rec)
 }
 
 // takeOver makes the cluster's number of partitions, which an admitted member has, this

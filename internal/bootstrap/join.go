@@ -29,7 +29,7 @@ const (
 // of partitions, or with the error for which it never may. It asks until one of
 // these is known.
 func (r *Registry) Join(ctx context.Context, ask Ask) (partitions int, err error) {
-	began, told := time.Now(), ""
+	wait := waiting{r: r, began: time.Now()}
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		if partitions, ok, err := r.admit(); ok || err != nil {
 			return partitions, err
@@ -41,18 +41,34 @@ func (r *Registry) Join(ctx context.Context, ask Ask) (partitions int, err error
 		if partitions, ok, err := r.admit(); ok || err != nil {
 			return partitions, err
 		}
-		if now := strings.Join(missing, "; "); now != told && time.Since(began) > reportAfter {
-			told = now
-			r.log.Warn("waiting for other members, before this one may take part in the cluster",
-				zap.Int("members", len(r.self.Members)), zap.Strings("missing", missing))
-		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-r.news:
-		case <-time.After(pause):
+		if err := wait.pause(ctx, pause, missing); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// waiting is one wait for other members.
+type waiting struct {
+	r     *Registry
+	began time.Time
+	told  string // what is missing, as it was logged last
+}
+
+// pause waits until the others should be asked again, and logs what is missing if that has
+// lasted and has changed.
+func (w *waiting) pause(ctx context.Context, pause time.Duration, missing []string) error {
+	if now := strings.Join(missing, "; "); now != w.told && time.Since(w.began) > reportAfter {
+		w.told = now
+		w.r.log.Warn("waiting for other members, before this one may take part in the cluster",
+			zap.Int("members", len(w.r.self.Members)), zap.Strings("missing", missing))
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.r.news:
+	case <-time.After(pause):
+	}
+	return nil
 }
 
 // admit applies the rule to the record, and makes the outcome durable.
@@ -123,12 +139,15 @@ func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
 	switch a.GetRefusal() {
 	case peerpb.Refusal_OTHER_DATA:
 		return &never{fmt.Sprintf("member %s has already been bootstrapped: %s has met %s with another data directory than %s. "+
-			"Put its data back; a member that has lost its data must not vote again", r.rec.Member, by, r.self.Name, dir)}
+			"Put its data back, or remove the member and add it again; a member that has lost its data must not vote again", r.rec.Member, by, r.self.Name, dir)}
 	case peerpb.Refusal_OLDER_DATA:
 		return &never{fmt.Sprintf("%s is an older copy of the data directory of member %s: %s has met it with a later one. "+
-			"Put the latest back", dir, r.rec.Member, by)}
+			"Put the latest back, or remove the member and add it again", dir, r.rec.Member, by)}
 	case peerpb.Refusal_NO_MEMBER:
-		return &never{fmt.Sprintf("member %s (%s) is not in the list of members that %s has", r.rec.Member, r.self.Name, by)}
+		return fmt.Errorf("it doesn't have member %s (%s) in its list of members, or not yet", r.rec.Member, r.self.Name)
+	case peerpb.Refusal_REMOVED:
+		return &never{fmt.Sprintf("member %s (%s) was removed from the cluster, says %s: add it again (member add), and start it with an empty data directory instead of %s",
+			r.rec.Member, r.self.Name, by, dir)}
 	case peerpb.Refusal_OTHER_MEMBER:
 		return fmt.Errorf("member %s (%s) answers there: --initial-cluster gives it the wrong URL", ID(a.GetFrom()), a.GetName())
 	case peerpb.Refusal_OTHER_PARTITIONS:

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,7 @@ type machine struct {
 	introduced bool // another member may have this disk's data ID in its record
 	lost       bool // an introduced disk was lost
 	everIn     bool // was admitted, with any disk
+	joins      bool // isn't an initial member
 }
 
 // world is a cluster of machines that start, stop, lose their disks and
@@ -26,15 +28,17 @@ type machine struct {
 type world struct {
 	t            *rapid.T
 	machines     []*machine
-	bootstrapped bool // a quorum has been admitted
-	promised     bool // what DESIGN.md assumes still holds
+	bootstrapped bool         // a quorum has been admitted
+	promised     bool         // what DESIGN.md assumes still holds
+	lists        [][]*machine // that the cluster has had; the last is the present one
 }
 
-func (w *world) quorum() int { return len(w.machines)/2 + 1 }
+func (w *world) list() []*machine { return w.lists[len(w.lists)-1] }
+func (w *world) quorum() int      { return len(w.list())/2 + 1 }
 
 // steady counts the members that are admitted and have lost nothing.
 func (w *world) steady() (n int) {
-	for _, m := range w.machines {
+	for _, m := range w.list() {
 		if m.disk != nil && m.disk.Admitted && !m.lost {
 			n++
 		}
@@ -42,8 +46,8 @@ func (w *world) steady() (n int) {
 	return n
 }
 
-func (w *world) members() (all []Member) {
-	for _, m := range w.machines {
+func members(list []*machine) (all []Member) {
+	for _, m := range list {
 		all = append(all, Member{ID: m.id, Name: fmt.Sprint("s", m.id)})
 	}
 	return all
@@ -58,14 +62,25 @@ func (w *world) start(m *machine, partitions int) {
 	if _, in := m.reg.Record(); in {
 		require.NoError(w.t, m.reg.Resume())
 	} else {
-		require.NoError(w.t, m.reg.Begin(Self{Cluster: 7, Member: m.id, Members: w.members(), Partitions: partitions}))
+		list := w.lists[0]
+		if m.joins {
+			list = w.list()
+		}
+		require.NoError(w.t, m.reg.Begin(Self{Cluster: 7, Member: m.id, Members: members(list), Partitions: partitions, Existing: m.joins}))
 	}
-	var ids []ID
-	for _, o := range w.machines {
-		ids = append(ids, o.id)
-	}
-	m.reg.SetMembers(ids)
+	w.hear(m, len(w.lists)-1)
 	w.admit(m)
+}
+
+// hear lets a machine that runs know the i-th list.
+func (w *world) hear(m *machine, i int) {
+	var removed []ID
+	for _, o := range w.machines[:len(w.lists[0])] {
+		if !slices.Contains(w.lists[i], o) {
+			removed = append(removed, o.id)
+		}
+	}
+	require.NoError(w.t, m.reg.SetMembers(idsOf(members(w.lists[i])), removed))
 }
 
 func (w *world) stop(m *machine) { m.reg = nil }
@@ -142,6 +157,7 @@ func newWorld(t *rapid.T, size int) *world {
 	for i := range size {
 		w.machines = append(w.machines, &machine{id: ID(i + 1)})
 	}
+	w.lists = [][]*machine{w.machines}
 	return w
 }
 

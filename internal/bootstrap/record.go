@@ -41,13 +41,19 @@ type Record struct {
 	Begun    bool `json:"begun"`
 	// Adopted: the data had no record, so this one may lack members that were met before.
 	Adopted bool `json:"adopted,omitempty"`
-	// Members are the initial members.
+	// Joined: the cluster existed before this server, which gets its state from there.
+	Joined bool `json:"joined,omitempty"`
+	// Members are the members when this server was admitted: the initial ones, or those
+	// of the cluster that it joined.
 	Members []Member `json:"members,omitempty"`
+	// Removed are the members that this one knows to have been removed. Their IDs are never
+	// admitted again, and what was met of them stays in Peers.
+	Removed []ID `json:"removed,omitempty"`
 	// Peers are the other members that this one has met.
 	Peers map[ID]Peer `json:"peers,omitempty"`
 }
 
-// Member is an initial member.
+// Member is a member as far as a server without data has to know it.
 type Member struct {
 	ID       ID       `json:"id"`
 	Name     string   `json:"name"`

@@ -21,12 +21,14 @@ import (
 type Self struct {
 	Cluster, Member ID
 	Name            string
-	// Members are all initial members, this one included.
+	// Members are all members, this one included: the initial ones, or, with Existing,
+	// those of the cluster.
 	Members []Member
 	// Partitions is the number that was asked for. The number of members that
 	// are admitted already takes precedence.
 	Partitions int
-	// Existing rules out that this server is among those that begin the cluster.
+	// Existing: the cluster exists, so this server is not among those that begin it, and
+	// gets its state from there.
 	Existing bool
 	// InitialCluster and Token are for messages.
 	InitialCluster, Token string
@@ -118,8 +120,9 @@ func (r *Registry) Begin(self Self) error {
 	}
 	if rec.Cluster != self.Cluster || rec.Member != self.Member {
 		rec = Record{Cluster: self.Cluster, Member: self.Member, Data: rec.Data, Starts: rec.Starts}
+		r.vouched = map[ID]bool{}
 	}
-	rec.Members = self.Members
+	rec.Members, rec.Joined = self.Members, self.Existing
 	if rec.Partitions != 0 && rec.Partitions != self.Partitions {
 		r.log.Warn("--partitions is not obeyed: the number has been agreed on with other members",
 			zap.Int("partitions", rec.Partitions), zap.Int("asked-for", self.Partitions))
@@ -161,11 +164,22 @@ func (r *Registry) Begun() error {
 	return r.write(&rec)
 }
 
-// SetMembers sets the members of the cluster.
-func (r *Registry) SetMembers(ids []ID) {
+// SetMembers sets the members of the cluster, and those that have been removed from it,
+// which are recorded: a restart may begin with an earlier list.
+func (r *Registry) SetMembers(ids, removed []ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.members = ids
+	rec := r.rec.clone()
+	for _, id := range removed {
+		if !slices.Contains(rec.Removed, id) {
+			rec.Removed = append(rec.Removed[:len(rec.Removed):len(rec.Removed)], id)
+		}
+	}
+	if len(rec.Removed) == len(r.rec.Removed) {
+		return nil
+	}
+	return r.write(&rec)
 }
 
 // Mark identifies a server's data directory to other servers.

@@ -23,6 +23,7 @@ const (
 	InSession                       // a Sequenced
 	Move                            // a Step
 	SessionOpen                     // LeaseGrantRequest, whose lease is that of a session
+	MemberChange                    // a membership.Change
 
 	// Kinds is above all of them.
 	Kinds
@@ -34,6 +35,7 @@ var kindNames = [...]string{
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
+	MemberChange: "member-change",
 }
 
 func (k Kind) String() string {

@@ -84,6 +84,16 @@ func sameAddresses(ctx context.Context, a, b []url.URL) bool {
 	return slices.Equal(x, y)
 }
 
+// SameURLs is sameAddresses for URLs as members show them.
+func SameURLs(ctx context.Context, a, b []string) bool {
+	x, err := types.NewURLs(a)
+	if err != nil {
+		return false
+	}
+	y, err := types.NewURLs(b)
+	return err == nil && sameAddresses(ctx, x, y)
+}
+
 func resolved(ctx context.Context, us []url.URL) []string {
 	out := make([]string, len(us))
 	for i, u := range us {

@@ -46,6 +46,8 @@ type Config struct {
 	InitialCluster      types.URLsMap
 	InitialClusterToken string
 	NewCluster          bool // --initial-cluster-state is new
+	StrictReconfigCheck bool
+	MaxLearners         int
 
 	// Partitions is never 0. A server that has data, or that joins a cluster that has
 	// begun, takes the cluster's number instead.

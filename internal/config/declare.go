@@ -150,7 +150,7 @@ func (d *declaration) limits() {
 	d.duration("grpc-keepalive-min-time", &c.KeepAlive.MinTime, 5*time.Second, "Minimum interval at which a client may ping the server.")
 	d.duration("grpc-keepalive-interval", &c.KeepAlive.Interval, 2*time.Hour, "Interval at which the server pings a silent client (0 to disable).")
 	d.duration("grpc-keepalive-timeout", &c.KeepAlive.Timeout, 20*time.Second, "Wait for the answer to such a ping before the connection is closed (0 to disable).")
-	num(d, "max-learners", new(int), 1, "Maximum number of learners in the cluster.").noEffect("there are no learners yet")
+	num(d, "max-learners", &c.MaxLearners, 1, "Maximum number of learners in the cluster.")
 }
 
 func (d *declaration) clustering() {
@@ -161,7 +161,7 @@ func (d *declaration) clustering() {
 	d.choice("initial-cluster-state", &c.clusterState, "Whether the cluster is to be bootstrapped ('new') or joined ('existing'). Ignored by a server that has data.", "new", "existing")
 	d.text("initial-cluster-token", &c.InitialClusterToken, "etcd-cluster", "Token that keeps clusters bootstrapped with equal members apart.")
 	d.urls("advertise-client-urls", &c.AdvertiseClientURLs, defaultClientURL, "List of this member's client URLs to advertise to the public.")
-	d.bool("strict-reconfig-check", new(bool), true, "Reject reconfiguration requests that would cause quorum loss.").noEffect("members can't be changed yet")
+	d.bool("strict-reconfig-check", &c.StrictReconfigCheck, true, "Reject reconfiguration requests that would cause quorum loss.")
 	d.text("auto-compaction-retention", &c.retention, "0", "History to keep: hours or a duration (periodic), or a number of revisions (revision). 0 disables auto compaction.")
 	d.text("auto-compaction-mode", &c.compactionMode, "periodic", "What the retention counts: periodic or revision.")
 }

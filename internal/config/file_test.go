@@ -63,6 +63,7 @@ enable-v2: true
 	require.Len(t, c.ListenPeerURLs, 2)
 	require.Equal(t, "42", c.InitialClusterToken)
 	require.False(t, c.NewCluster)
+	require.False(t, c.StrictReconfigCheck)
 	require.EqualValues(t, 7, c.MaxTxnOps)
 	require.Equal(t, 10*time.Minute, c.KeepAlive.Interval)
 	require.NotEmpty(t, c.PeerTLS.CipherSuites)
@@ -74,7 +75,7 @@ enable-v2: true
 	require.Equal(t, []string{"stdout", "stderr"}, c.Log.Outputs)
 	require.Equal(t, 4, c.Partitions)
 	require.True(t, c.Given("partitions"))
-	for _, name := range []string{"max-wals", "snapshot-count", "strict-reconfig-check"} {
+	for _, name := range []string{"max-wals", "snapshot-count"} {
 		require.Contains(t, warnings(c)[name], "--"+name+" has no effect")
 	}
 	var unknown []string

@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"github.com/stoa-kv/stoa/internal/backend"
 )
 
 // BenchmarkEngine measures a single server without gRPC: the log, the groups,
@@ -86,7 +84,7 @@ func benchKey(i int64) []byte { return fmt.Appendf(nil, "/bench/dir%02d/key%06d"
 
 func benchNode(b *testing.B, partitions int) *Node {
 	n, err := Start(Config{
-		ID: 1, ClusterID: 1, Members: []backend.Member{{ID: 1}},
+		ID: 1, ClusterID: 1, Members: []*pb.Member{{ID: 1}},
 		DataDir: b.TempDir(), Partitions: partitions,
 		Fatal: func(err error) { panic(err) },
 	})

@@ -69,7 +69,9 @@ func (c *core) cut() (*backend.Cut, bool) {
 			s.Unlock()
 		}
 	}()
-	dirty := false
+	// The first cut is made at once: a peer that joins needs the members from it, perhaps
+	// before anything can be committed.
+	dirty := !c.system.stored && !c.joins()
 	for p, s := range c.stores {
 		index, _ := s.Applied()
 		dirty = dirty || s.Dirty() || index != c.flushed[p]
@@ -108,7 +110,7 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 }
 
 func (n *Node) tail(c *core, p int) raftlog.Tail {
-	if len(c.members) == 1 {
+	if len(c.replica.Peers()) == 0 {
 		return raftlog.Tail{Entries: 1}
 	}
 	groups := int64(len(c.logs))

@@ -148,6 +148,7 @@ func (n *Node) replace(path string) error {
 	n.sessions.Replaced()
 	n.installed.Add(1)
 	n.begin(c)
+	n.peersChanged()
 	return nil
 }
 

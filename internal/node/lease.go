@@ -22,6 +22,7 @@ import (
 const (
 	methodRenew      = replica.MethodFirstFree + iota // lease id → ttl
 	methodTimeToLive                                  // LeaseTimeToLiveRequest → Response
+	methodCaughtUp                                    // member id → nothing, or fault.LearnerNotReady
 )
 
 // How often the leader looks for leases to revoke or to checkpoint, and how
@@ -158,6 +159,8 @@ func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, err
 			n.renew(c, body, reply)
 		case methodTimeToLive:
 			go func() { reply(n.timeToLive(c, body)) }() // it reads the stores
+		case methodCaughtUp:
+			n.caughtUp(c, body, reply)
 		default:
 			reply(nil, fault.Internal)
 		}

@@ -148,8 +148,7 @@ func (n *Node) MoveLeader(ctx context.Context, to uint64) error {
 	if !c.replica.Leading() {
 		return fault.NotLeader
 	}
-	known := slices.ContainsFunc(c.members, func(m backend.Member) bool { return m.ID == to })
-	if !known || to == n.cfg.ID {
+	if m := c.machine.Membership().Find(to); m == nil || m.GetIsLearner() || to == n.cfg.ID {
 		return fault.BadLeaderTransfer
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.requestTimeout())

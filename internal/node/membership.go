@@ -4,36 +4,60 @@ import (
 	"errors"
 	"fmt"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/transport"
 )
 
 // adopt takes the members from the file, or, if it has none yet, those that the
-// cluster is bootstrapped with.
-func (n *Node) adopt(c *core, meta *backend.Meta) error {
-	if c.members = meta.Members; len(c.members) == 0 {
-		c.members = n.cfg.Members
-	}
-	if len(c.members) == 0 {
+// cluster is bootstrapped with. A server that joins a cluster has none before the cluster
+// has sent it its state.
+func (n *Node) adopt(c *core, meta *backend.Meta) (err error) {
+	if len(n.cfg.Members) == 0 && len(meta.Members) == 0 {
 		return errors.New("the cluster has no members")
 	}
-	for _, m := range c.members {
-		if m.ID == n.cfg.ID {
-			return n.checkName(m.Name, c.members)
-		}
+	begins := membership.Of()
+	if !n.cfg.Joins {
+		begins = membership.Of(n.cfg.Members...)
+	}
+	if c.members, err = recovery.ReadMembership(meta, begins); err != nil {
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
+	if m := c.members.List.Find(n.cfg.ID); m != nil {
+		return n.checkName(n.knownName(m), c.members.List.Members)
 	}
 	return nil
 }
 
+// knownName is the name that the cluster has for this server, or, if it has announced none
+// yet, the one with which it joined.
+func (n *Node) knownName(m *pb.Member) string {
+	if m.GetName() != "" {
+		return m.GetName()
+	}
+	for _, m := range n.cfg.Members {
+		if m.GetID() == n.cfg.ID {
+			return m.GetName()
+		}
+	}
+	return ""
+}
+
+// joins reports whether the server has no state of its cluster yet.
+func (c *core) joins() bool { return len(c.members.List.Members) == 0 }
+
 // checkName refuses the data of one member to another. A name that no member has is a new
 // name, as in etcd.
-func (n *Node) checkName(known string, members []backend.Member) error {
+func (n *Node) checkName(known string, members []*pb.Member) error {
 	if n.cfg.Name == "" {
 		n.cfg.Name = known
 	}
 	for _, m := range members {
-		if m.ID != n.cfg.ID && m.Name == n.cfg.Name && n.cfg.Name != known {
+		if m.GetID() != n.cfg.ID && m.GetName() == n.cfg.Name && n.cfg.Name != known {
 			return fmt.Errorf("it is that of member %s (%x), and --name=%s is another member of that cluster: is this the right --data-dir?",
 				known, n.cfg.ID, n.cfg.Name)
 		}

@@ -30,7 +30,7 @@ func (w network) Raft(to uint64, group int, m *raftpb.Message) {
 func (w network) Snapshot(to uint64) { w.n.sendSnapshot(to) }
 
 func (w network) Send(to uint64, p replica.Packet) bool {
-	b := &peerpb.Batch{AnswersLost: p.AnswersLost}
+	b := &peerpb.Batch{AnswersLost: p.AnswersLost, Settled: p.Settled}
 	if p.Confirm != nil {
 		b.Confirm = &peerpb.Confirm{Round: p.Confirm.Round, Terms: p.Confirm.Terms}
 	}
@@ -69,7 +69,7 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 		}
 		rest = next
 	}
-	var p replica.Packet
+	p := replica.Packet{Settled: b.GetSettled()}
 	if c := b.GetConfirm(); c != nil {
 		p.Confirm = &replica.Confirm{Round: c.GetRound(), Terms: c.GetTerms()}
 	}

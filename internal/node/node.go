@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -34,7 +35,14 @@ type Config struct {
 	ID, ClusterID uint64
 	// Members are the servers of the cluster when it was bootstrapped, this one
 	// included. A data directory that holds a cluster already knows its own.
-	Members []backend.Member
+	Members []*pb.Member
+	// Joins says that the cluster exists, Members are its present members, and that it
+	// sends its state to a server whose data directory is empty.
+	Joins bool
+	// StrictReconfig refuses changes of members that put the quorum at risk. MaxLearners
+	// bounds the members without a vote.
+	StrictReconfig bool
+	MaxLearners    int
 	// Name and ClientURLs are announced to the cluster once there is a leader. With an
 	// empty Name the member keeps the one that it has.
 	Name       string
@@ -77,7 +85,10 @@ type Config struct {
 	// Fatal is called, at most once, when the server can't go on: its disk
 	// failed, or its data contradicts itself. It should log the error and end the
 	// process. nil: the error is logged, and nothing more is written.
-	Fatal   func(error)
+	Fatal func(error)
+	// Removed is called, at most once, when the server was removed from its cluster. It
+	// should end the process in order. nil: that is only logged.
+	Removed func()
 	Logger  *zap.Logger
 	Metrics *metrics.Metrics // nil: kept, and not shown
 	Observe Observe
@@ -161,17 +172,20 @@ type Node struct {
 	ranges     *[2]*metrics.Histogram
 	readTxns   *[2]*metrics.Histogram
 	moving     chan struct{} // keys begin to move
+	linksStale chan struct{} // peers have changed
+	learner    atomic.Bool   // this member has no vote
 	sessions   *host.Sessions
 	callLog    *calllog.Log
 	profiles   profile.Set
 
-	life     context.Context
-	end      context.CancelFunc
-	running  sync.WaitGroup
-	failOnce sync.Once
-	stopping atomic.Bool
-	ready    chan struct{}
-	readied  sync.Once
+	life        context.Context
+	end         context.CancelFunc
+	running     sync.WaitGroup
+	failOnce    sync.Once
+	removedOnce sync.Once
+	stopping    atomic.Bool
+	ready       chan struct{}
+	readied     sync.Once
 }
 
 // Start recovers what the data directory holds, or begins a new cluster there,
@@ -180,7 +194,7 @@ func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
-		ready: make(chan struct{}), moving: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
+		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests
@@ -202,6 +216,7 @@ func Start(cfg Config) (*Node, error) {
 		return nil, errors.Join(err, c.close())
 	}
 	n.core.Store(c)
+	n.noteMembers(c)
 	n.startHub(c)
 	if err := n.startTransport(c); err != nil {
 		c.close()
@@ -214,6 +229,7 @@ func Start(cfg Config) (*Node, error) {
 	n.running.Go(n.leaseLoop)
 	n.running.Go(n.moveLoop)
 	n.running.Go(n.publish)
+	n.running.Go(n.followPeers)
 	n.startCompactor()
 	return n, nil
 }
@@ -241,15 +257,16 @@ func (n *Node) startHub(c *core) {
 
 func (n *Node) startTransport(c *core) error {
 	peers := map[uint64][]string{}
-	for _, m := range c.members {
-		if m.ID != n.cfg.ID {
-			peers[m.ID] = m.PeerURLs
+	for _, m := range n.addresses(c) {
+		if m.GetID() != n.cfg.ID {
+			peers[m.GetID()] = m.GetPeerURLs()
 		}
 	}
 	o := transport.Options{
 		ID: n.cfg.ID, ClusterID: n.cfg.ClusterID, Partitions: len(c.stores), Peers: peers, TLS: n.cfg.PeerTLS,
 		Handler: handler{n}, Logger: n.log, Metrics: n.cfg.Observe.Transport,
-		Silence: n.cfg.Election,
+		Silence: n.cfg.Election, URLs: n.ownURLs, IsRemoved: n.isRemoved,
+		Removed: func() { n.removed("a peer refuses this member") },
 	}
 	if n.cfg.Registry != nil {
 		n.identifyTo(&o)
@@ -284,7 +301,8 @@ func (n *Node) RegisterPeer(s *grpc.Server) {
 // OpenDoor is RegisterPeer for a peer port that answered before there was a node.
 func (n *Node) OpenDoor(d *transport.Door) { d.Open(n.transport) }
 
-// Ready is closed when this server first knows of a leader that serves.
+// Ready is closed when this server first knows of a leader that serves, and has the state
+// of the cluster that it joins.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 // Done is closed when the node stops.
@@ -349,9 +367,9 @@ func (n *Node) handOver(ctx context.Context) {
 // successor is a peer that is connected; Raft brings it up to date before it
 // lets it lead.
 func (n *Node) successor(c *core) uint64 {
-	for _, m := range c.members {
-		if m.ID != n.cfg.ID && n.transport.Connected(m.ID) {
-			return m.ID
+	for _, m := range c.machine.Members() {
+		if m.GetID() != n.cfg.ID && !m.GetIsLearner() && n.transport.Connected(m.GetID()) {
+			return m.GetID()
 		}
 	}
 	return 0

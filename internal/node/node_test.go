@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
 
-	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/transport"
 )
@@ -28,13 +27,13 @@ type cluster struct {
 
 func newCluster(t *testing.T, size, partitions int, set ...func(*Config)) *cluster {
 	c := &cluster{t: t, nodes: make([]*Node, size), servers: make([]*grpc.Server, size)}
-	var members []backend.Member
+	var members []*pb.Member
 	for i := range size {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		c.addrs = append(c.addrs, l.Addr().String())
 		require.NoError(t, l.Close())
-		members = append(members, backend.Member{
+		members = append(members, &pb.Member{
 			ID: uint64(i + 1), Name: fmt.Sprintf("n%d", i), PeerURLs: []string{"http://" + c.addrs[i]},
 		})
 	}

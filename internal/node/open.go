@@ -39,7 +39,7 @@ type core struct {
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
 	feed      *watch.Feed
-	members   []backend.Member
+	members   recovery.Membership // as of the recovery
 	disk      *disk
 
 	wake     []chan struct{}
@@ -123,14 +123,6 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 	return isNew, err
 }
 
-func (c *core) voters() []uint64 {
-	var ids []uint64
-	for _, m := range c.members {
-		ids = append(ids, m.ID)
-	}
-	return ids
-}
-
 // started says whether the state machine has ever moved, so that there must be
 // a log.
 func started(meta *backend.Meta) bool {
@@ -141,7 +133,7 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 	if c.placement, err = recovery.Placement(meta); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
-	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
+	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, c.joins()); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	for _, s := range c.stores {
@@ -158,7 +150,7 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 
 // openLog replays the write-ahead log and brings it together with the state.
 func (n *Node) openLog(c *core, mustExist bool) (err error) {
-	c.logs = recovery.NewLogs(len(c.stores), c.voters())
+	c.logs = recovery.NewLogs(c.members.Configs)
 	dir := n.walDir()
 	if err := makePrivateDir(filepath.Dir(dir)); err != nil {
 		return err
@@ -200,14 +192,14 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
-	c.machine.LoadMembers(fromBackend(c.members))
+	c.machine.LoadMembership(c.members.List, c.members.Configs)
 	if err := c.machine.LoadExtensions(); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	c.system.load(c, meta)
 	ticks := int(n.cfg.Election / n.cfg.Tick)
 	c.replica, err = replica.New(replica.Config{
-		ID: n.cfg.ID, Voters: c.voters(), Origin: n.nextOrigin(),
+		ID: n.cfg.ID, Origin: n.nextOrigin(),
 		ElectionTicks: ticks, HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
 		Logs:         c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
@@ -223,6 +215,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			}()
 		},
 		Role:   func(leads bool) { n.role(c, leads) },
+		Peers:  n.peersChanged,
 		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
 		Fatal:  n.outdated,
 		Logger: n.log,
@@ -230,7 +223,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
 	if err == nil {
 		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
-			zap.Int("members", len(c.members)), zap.Int64("wal-bytes", c.wal.Size()))
+			zap.Int("members", len(c.members.List.Members)), zap.Int64("wal-bytes", c.wal.Size()))
 	}
 	return err
 }

@@ -20,6 +20,12 @@ func (n *Node) publish() {
 		return
 	}
 	for !n.published() {
+		if n.core.Load().machine.Membership().Find(n.cfg.ID) == nil { // not yet, or not any more
+			if n.pause(n.life, shortly) != nil {
+				return
+			}
+			continue
+		}
 		ctx, cancel := context.WithTimeout(n.life, n.cfg.requestTimeout())
 		_, err := submitSystem[*pb.MemberUpdateResponse](ctx, n, command.MemberPublish, &pb.Member{
 			ID: n.cfg.ID, Name: n.cfg.Name, ClientURLs: n.cfg.ClientURLs,
@@ -37,10 +43,6 @@ func (n *Node) publish() {
 }
 
 func (n *Node) published() bool {
-	for _, m := range n.core.Load().machine.Members() {
-		if m.GetID() == n.cfg.ID {
-			return m.GetName() == n.cfg.Name && slices.Equal(m.GetClientURLs(), n.cfg.ClientURLs)
-		}
-	}
-	return true
+	m := n.core.Load().machine.Membership().Find(n.cfg.ID)
+	return m != nil && m.GetName() == n.cfg.Name && slices.Equal(m.GetClientURLs(), n.cfg.ClientURLs)
 }

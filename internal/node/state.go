@@ -42,11 +42,7 @@ func (n *Node) State() State {
 		WALBytes: c.wal.Size(), WALSegments: c.wal.Segments(),
 		Moving: c.machine.Placement().Transit() != nil,
 	}
-	for _, m := range c.members {
-		if m.ID != n.cfg.ID {
-			s.Peers = append(s.Peers, m.ID)
-		}
-	}
+	s.Peers = c.replica.Peers()
 	for _, a := range c.machine.Alarms() {
 		s.Alarms = append(s.Alarms, metrics.Alarm{Member: a.GetMemberID(), Type: a.GetAlarm().String()})
 	}

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"slices"
-
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,7 +16,7 @@ import (
 // partition, so that a cut carries the difference.
 type systemState struct {
 	alarms, nextAlarms   []*pb.AlarmMember
-	members, nextMembers []*pb.Member
+	members, nextMembers recovery.Membership
 	stored               bool // the file has members
 	placed, nextPlaced   *placement.Map
 	sessions             apply.SessionsCut // of the last cut, not yet encoded
@@ -26,7 +24,7 @@ type systemState struct {
 
 func (s *systemState) load(c *core, meta *backend.Meta) {
 	s.alarms = c.machine.Alarms()
-	s.members = c.machine.Members()
+	s.members = c.members
 	s.stored = len(meta.Members) > 0
 	s.placed = c.placement
 }
@@ -42,9 +40,9 @@ func (s *systemState) cut(c *core) backend.System {
 	s.nextAlarms = c.machine.Alarms()
 	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
 	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
-	s.nextMembers = c.machine.Members()
-	if !s.stored || !slices.Equal(s.members, s.nextMembers) {
-		sys.Members = toBackend(s.nextMembers)
+	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
+	if !s.stored || !s.nextMembers.Equal(s.members) {
+		s.nextMembers.Cut(&sys)
 	}
 	s.nextPlaced = c.machine.Placement()
 	recovery.CutPlacement(&sys, s.placed, s.nextPlaced)
@@ -61,22 +59,6 @@ func (s *systemState) complete(sys *backend.System) {
 // written is called when the last cut is in the file.
 func (s *systemState) written() {
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
-}
-
-func toBackend(members []*pb.Member) []backend.Member {
-	var list []backend.Member
-	for _, m := range members {
-		list = append(list, backend.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
-	}
-	return list
-}
-
-func fromBackend(members []backend.Member) []*pb.Member {
-	var list []*pb.Member
-	for _, m := range members {
-		list = append(list, &pb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
-	}
-	return list
 }
 
 // missingFrom returns what of list is not in base.

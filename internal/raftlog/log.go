@@ -42,6 +42,9 @@ type Log struct {
 
 // New returns the empty log of a new group with the configuration conf.
 func New(group uint32, conf *pb.ConfState) *Log {
+	if len(conf.GetVoters()) == 0 {
+		return &Log{group: group, conf: proto.CloneOf(conf)}
+	}
 	return &Log{
 		group:   group,
 		hs:      hardState{term: Bootstrap.Term, commit: Bootstrap.Index},

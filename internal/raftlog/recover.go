@@ -3,6 +3,8 @@ package raftlog
 import (
 	"fmt"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+
 	"github.com/stoa-kv/stoa/internal/wal"
 )
 
@@ -92,7 +94,8 @@ func (l *Log) Recover(applied Position) (changed bool, err error) {
 }
 
 func (l *Log) align(applied Position) (changed bool, err error) {
-	if applied.Index < Bootstrap.Index || applied.Term < Bootstrap.Term {
+	if joining := len(l.conf.GetVoters()) == 0; !(joining && applied == Position{}) &&
+		(applied.Index < Bootstrap.Index || applied.Term < Bootstrap.Term) {
 		return false, fmt.Errorf("the state machine claims to be at index %d of term %d", applied.Index, applied.Term)
 	}
 	l.applied = applied
@@ -138,6 +141,21 @@ func (l *Log) alignHardState() error {
 	if l.hs.term < last {
 		l.hs.term, l.hs.vote = last, 0
 	}
-	l.hs.commit = min(max(l.hs.commit, l.applied.Index), l.last())
+	l.hs.commit = min(max(l.hs.commit, l.applied.Index, l.changed()), l.last())
 	return nil
+}
+
+// changed is the index of the last but one change of the configuration, or 0. A leader
+// proposes a change only after it has applied the one before, so that one is committed,
+// also if the commit index that said so is lost. Raft relies on it: a server must not
+// campaign in a configuration that is two changes old, whose quorums may have no member in
+// common with those of the present one.
+func (l *Log) changed() (index uint64) {
+	last := uint64(0)
+	for _, e := range l.ents {
+		if t := e.GetType(); t == pb.EntryConfChange || t == pb.EntryConfChangeV2 {
+			index, last = last, e.GetIndex()
+		}
+	}
+	return index
 }

@@ -207,3 +207,67 @@ func TestDescribe(t *testing.T) {
 	require.Contains(t, Describe(wal.Record{Kind: kindHardState}), "malformed")
 	require.Contains(t, Describe(wal.Record{Kind: 9}), "unknown kind 9")
 }
+
+// A leader proposes a change of the configuration only after it has applied the one before.
+// So a server that has two of them in its log knows the first to be committed, and must not
+// campaign without it, though its log forgets commit indexes.
+func TestRecoverKnowsThatAllButTheLastChangeAreCommitted(t *testing.T) {
+	change := func(index uint64) *pb.Entry {
+		e := entry(index, 2, "change")
+		e.Type = new(pb.EntryConfChange)
+		return e
+	}
+	for _, tt := range []struct {
+		about   string
+		changes []uint64
+		commit  uint64
+	}{
+		{"none", nil, 3},
+		{"one may be uncommitted", []uint64{7}, 3},
+		{"of two the first is committed", []uint64{5, 7}, 5},
+		{"of three the second is", []uint64{4, 6, 9}, 6},
+		{"they are applied", []uint64{2, 3}, 3},
+	} {
+		w := newLog()
+		recs := w.Append(state(2, 1, 1), run(2, 9, 2))
+		for _, i := range tt.changes {
+			recs = append(recs, w.Append(nil, append([]*pb.Entry{change(i)}, run(i+1, 9, 2)...))...)
+		}
+		l := replayed(t, recs)
+		_, err := l.Recover(Position{3, 2})
+		require.NoError(t, err)
+		requireState(t, state(2, 1, tt.commit), l)
+	}
+}
+
+// The log of a server that joins a cluster begins with nothing, so that its leader finds no
+// entry in common and sends its state.
+func TestTheLogOfAServerThatJoinsIsEmpty(t *testing.T) {
+	l := New(group, &pb.ConfState{})
+	_, err := l.Recover(Position{})
+	require.NoError(t, err)
+	require.Empty(t, contents(t, l))
+	first, err := l.FirstIndex()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, first)
+	recs := l.Append(state(5, 3, 0), nil) // it may vote before it has anything
+
+	again := New(group, &pb.ConfState{})
+	for _, r := range recs {
+		require.NoError(t, again.Replay(r))
+	}
+	_, err = again.Recover(Position{})
+	require.NoError(t, err)
+	requireState(t, state(5, 3, 0), again)
+
+	installed := newLog() // with the configuration of the state that it was sent
+	for _, r := range recs {
+		require.NoError(t, installed.Replay(r))
+	}
+	_, err = installed.Recover(Position{40, 4})
+	require.NoError(t, err)
+	requireState(t, state(5, 3, 40), installed)
+	last, err := installed.LastIndex()
+	require.NoError(t, err)
+	require.EqualValues(t, 40, last)
+}

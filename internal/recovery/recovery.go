@@ -7,6 +7,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -14,8 +15,9 @@ import (
 )
 
 // Load returns the stores, one to a partition, and the leases as the file has
-// them. Stores of a new cluster are at the position at which its logs begin.
-func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map) ([]*store.Store, *lease.Table, error) {
+// them. Stores of a new cluster are at the position at which its logs begin; those of a
+// server that joins one are at none.
+func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map, joins bool) ([]*store.Store, *lease.Table, error) {
 	var stores []*store.Store
 	for range m.Partitions() {
 		stores = append(stores, store.New(b))
@@ -24,7 +26,7 @@ func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map) ([]*store.St
 		return nil, nil, err
 	}
 	for _, s := range stores {
-		if index, _ := s.Applied(); index == 0 {
+		if index, _ := s.Applied(); index == 0 && !joins {
 			s.SetApplied(raftlog.Bootstrap.Index, raftlog.Bootstrap.Term)
 		}
 	}
@@ -36,10 +38,10 @@ func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map) ([]*store.St
 }
 
 // NewLogs returns a log for each group, to be filled by Replay.
-func NewLogs(groups int, voters []uint64) []*raftlog.Log {
+func NewLogs(configs []*membership.Config) []*raftlog.Log {
 	var logs []*raftlog.Log
-	for p := range groups {
-		logs = append(logs, raftlog.New(uint32(p), &raftpb.ConfState{Voters: voters}))
+	for p, c := range configs {
+		logs = append(logs, raftlog.New(uint32(p), &raftpb.ConfState{Voters: c.Voters, Learners: c.Learners}))
 	}
 	return logs
 }

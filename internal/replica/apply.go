@@ -99,6 +99,9 @@ func (g *group) acknowledge() {
 func (g *group) applyOne(it *item) bool {
 	e := &it.entry
 	switch {
+	case it.step != nil:
+		g.applyStep(it)
+		return true
 	case len(e.Commands) == 0: // Raft's own, or a barrier
 		g.r.cfg.Machine.Skip(g.id, it.index, it.term)
 	case e.Parts == 0:

@@ -158,10 +158,8 @@ func (r *Replica) tellClosed(moved bool) {
 		all[p] = g.closedHere()
 		r.announce(p)
 	}
-	for _, peer := range r.cfg.Voters {
-		if peer != r.cfg.ID {
-			r.cfg.Network.Send(peer, Packet{Closed: all})
-		}
+	for _, peer := range r.Peers() {
+		r.cfg.Network.Send(peer, Packet{Closed: all})
 	}
 }
 

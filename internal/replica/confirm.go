@@ -81,7 +81,7 @@ type confirmation struct {
 // for the reads that it was given with, however late it comes.
 func (c *confirmer) confirm(asker confirmation, deadline int64, done func(readPoint, error)) {
 	e := c.r.lead.published.Load()
-	if e != nil && (c.r.single || c.confirmedBy(e, asker)) {
+	if e != nil && (c.r.alone() || c.confirmedBy(e, asker)) {
 		done(c.r.point(e), nil)
 		return
 	}
@@ -98,10 +98,10 @@ func (c *confirmer) confirm(asker confirmation, deadline int64, done func(readPo
 // confirmedBy reports whether the asker and this leader are a majority, and
 // neither knows a later term.
 func (c *confirmer) confirmedBy(e *epoch, asker confirmation) bool {
-	if len(c.r.cfg.Voters) > 3 || asker.from == c.r.cfg.ID || !slices.Contains(c.r.cfg.Voters, asker.from) {
+	if !noneLater(asker.terms, e.terms) {
 		return false
 	}
-	return noneLater(asker.terms, e.terms)
+	return c.r.quorum(func(id uint64) bool { return id == c.r.cfg.ID || id == asker.from })
 }
 
 // noneLater reports whether known, of one server, has no term beyond those of a
@@ -156,8 +156,8 @@ func (c *confirmer) begin() (failed []unconfirmed) {
 }
 
 func (c *confirmer) send() {
-	for _, peer := range c.r.cfg.Voters {
-		if peer != c.r.cfg.ID && !c.current.acks[peer] {
+	for _, peer := range c.r.Peers() {
+		if !c.current.acks[peer] {
 			ask := c.current.ask
 			c.r.cfg.Network.Send(peer, Packet{Confirm: &ask})
 		}
@@ -184,7 +184,7 @@ func (c *confirmer) count(from uint64, a *ConfirmAck) (confirmed *round, failed 
 		return nil, nil
 	}
 	cur.acks[from] = true
-	if len(cur.acks) <= len(c.r.cfg.Voters)/2 {
+	if !c.r.quorum(func(id uint64) bool { return cur.acks[id] }) {
 		return nil, nil
 	}
 	c.current = nil

@@ -22,7 +22,7 @@ func (g *group) expect(entries []*raftpb.Entry) {
 		return
 	}
 	for _, e := range entries {
-		if command.PartsOf(e.GetData()).Len() < len(g.r.groups) || !bytes.Contains(e.GetData(), registration) {
+		if e.GetType() != raftpb.EntryNormal || command.PartsOf(e.GetData()).Len() < len(g.r.groups) || !bytes.Contains(e.GetData(), registration) {
 			continue
 		}
 		if c, err := command.Decode(e.GetData()); err == nil {

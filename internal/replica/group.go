@@ -49,9 +49,10 @@ type group struct {
 	leading      bool
 	acked        acknowledged
 	catching     map[uint64]*catchingUp // of the followers, by their ids
-	commitAtTick uint64                 // commit index a tick ago
-	failed       bool                   // the log contradicts the leader's: no further processing
-	effects      effects                // collected under raft
+	change       reconfiguration
+	commitAtTick uint64  // commit index a tick ago
+	failed       bool    // the log contradicts the leader's: no further processing
+	effects      effects // collected under raft
 
 	// Between the halves.
 	mu        sync.Mutex
@@ -125,6 +126,7 @@ func newGroup(r *Replica, id int) (*group, error) {
 		CheckQuorum:               true,
 		PreVote:                   true,
 		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
 		Logger:                    raftLogger{r.cfg.Logger.Sugar().With("group", id), id},
 	})
 	if err != nil {

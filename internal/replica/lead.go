@@ -36,7 +36,12 @@ type leadership struct {
 	phase   phase
 	groups  []role
 	stopped bool
-	effects effects // collected under mu
+	// unled is the last tick at which group 0 had a leader that this server heard of.
+	unled int64
+	// resigned is the tick at which this server last handed its groups over, since it is
+	// not a member any more, or 0.
+	resigned int64
+	effects  effects // collected under mu
 
 	// published is the open epoch.
 	published atomic.Pointer[epoch]
@@ -271,6 +276,7 @@ func (l *leadership) open() {
 	l.published.Store(e) // now that C is valid for reads
 	l.r.cfg.Logger.Info("stamping: this server leads every group",
 		zap.Uint64("term", e.terms[0]), zap.Int64("revision", highest))
+	l.reconfigure()
 	l.effects.add(l.tell)
 	l.effects.add(l.r.calls.unpark)
 	for _, g := range l.r.groups {
@@ -335,9 +341,20 @@ func (l *leadership) gather() {
 		return
 	}
 	now, first := l.r.now(), l.groups[0]
+	if first.leading || l.r.alive(first.leader) {
+		l.unled = now
+	}
 	for p := 1; p < len(l.groups); p++ {
 		ro := &l.groups[p]
 		switch {
+		case ro.leading && !first.leading && now-l.unled >= 2*int64(l.r.cfg.ElectionTicks):
+			// Group 0 may have a leader that doesn't talk to this server, which has been
+			// removed there, or not been added yet. Others are in both groups.
+			l.r.groups[p].order(func(g *group) {
+				if to := g.longest(func(uint64) bool { return true }); to != 0 {
+					g.node.TransferLeader(to)
+				}
+			})
 		case ro.leading && !first.leading && l.r.alive(first.leader):
 			// Not to a silent one: group 0 is about to elect another, and a
 			// group can't accept proposals during a transfer.
@@ -363,8 +380,7 @@ const silence = 3
 
 // alive reports whether a message of a server was received lately.
 func (r *Replica) alive(id uint64) bool {
-	h := r.heard[id]
-	return h != nil && r.now()-h.Load() <= silence
+	return r.now()-r.peers.heard(id) <= silence
 }
 
 func (l *leadership) tick() effects {
@@ -373,6 +389,7 @@ func (l *leadership) tick() effects {
 			l.begin()
 		}
 		l.gather()
+		l.reconfigure()
 	})
 }
 

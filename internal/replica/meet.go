@@ -111,8 +111,13 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	if writes != nil {
 		reply = func(i int, res apply.Result) { results[i] = res }
 	}
+	members := r.cfg.Machine.Membership()
 	r.cfg.Machine.Rendezvous(at, &it.entry, reply)
 	r.meet.executed(it)
+	if r.cfg.Machine.Membership() != members {
+		r.reconfigured()
+		r.lead.follow().run()
+	}
 	for p := range it.entry.Parts.Each() {
 		if p != g.id {
 			r.groups[p].resume()

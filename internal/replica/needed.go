@@ -62,7 +62,7 @@ func (g *group) noteNeeded() {
 			return
 		}
 		there := c.taken && pr.State == tracker.StateReplicate && pr.Match >= g.commitAtTick
-		if there || now-g.r.heard[id].Load() > int64(silentTimeouts*g.r.cfg.ElectionTicks) {
+		if there || now-g.r.peers.heard(id) > int64(silentTimeouts*g.r.cfg.ElectionTicks) {
 			delete(g.catching, id)
 			return
 		}

@@ -87,6 +87,7 @@ type queued struct {
 	data   []byte
 	seq    uint64
 	own    bool     // made of this group's waiting writes
+	meets  bool     // a rendezvous
 	writes []*Write // of an own one that is a local entry
 }
 
@@ -117,9 +118,11 @@ func (g *group) accept(writes ...*Write) {
 
 // propose batches waiting writes into entries and proposes them to Raft.
 func (g *group) propose() {
+	holding := g.proposeStep()
 	switch {
 	case !g.r.seq.IsOpen():
 		g.giveBack()
+	case holding && g.queued():
 	case g.leading && g.room():
 		if writes := g.nextBatch(); len(writes) > 0 {
 			g.stampBatch(writes)
@@ -128,8 +131,19 @@ func (g *group) propose() {
 	var queue []queued
 	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
 	for i := range queue {
+		if holding && queue[i].meets && g.r.lead.current(queue[i].epoch) {
+			// In the order of stamps: everything behind it waits too.
+			g.r.seq.Queue(g.id, func() { g.queue = slices.Concat(queue[i:], g.queue) })
+			break
+		}
 		g.proposeQueued(&queue[i])
 	}
+}
+
+// queued reports whether stamped entries wait to be proposed.
+func (g *group) queued() (waiting bool) {
+	g.r.seq.Queue(g.id, func() { waiting = len(g.queue) > 0 })
+	return waiting
 }
 
 // room reports whether another entry may be in flight.
@@ -215,7 +229,7 @@ func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, 
 		if len(r.groups) > 1 {
 			e.Stamp = stamp
 		}
-		q := queued{epoch: epoch, data: e.AppendTo(make([]byte, 0, e.Size())), seq: e.Seq}
+		q := queued{epoch: epoch, data: e.AppendTo(make([]byte, 0, e.Size())), seq: e.Seq, meets: !local}
 		if local {
 			q.writes = writes
 		} else {

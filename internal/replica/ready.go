@@ -5,8 +5,10 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
 )
 
 // stampAt remembers the highest stamp of an entry that this server, as the
@@ -20,6 +22,7 @@ type stampAt struct {
 type item struct {
 	index, term uint64
 	entry       command.Entry
+	step        *membership.Step // of the group's configuration, nil in nearly all
 }
 
 // ready processes Raft's Readys until there is none.
@@ -49,6 +52,7 @@ func (g *group) hardState(hs *raftpb.HardState) {
 	if t := hs.GetTerm(); t != g.term {
 		g.term = t
 		g.stamps = nil
+		g.change = reconfiguration{}
 		g.curTerm.Store(t)
 	}
 	commit := hs.GetCommit()
@@ -93,8 +97,8 @@ func (g *group) append(m *raftpb.Message) {
 	if m.Term != nil {
 		hs = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 	}
-	if g.leading && len(g.r.groups) > 1 {
-		g.noteStamps(m.GetEntries())
+	if g.leading {
+		g.noteEntries(m.GetEntries())
 	}
 	g.expect(m.GetEntries())
 	records := g.log.Append(hs, m.GetEntries())
@@ -153,23 +157,47 @@ func (g *group) persisted(responses []*raftpb.Message) {
 	}
 }
 
-func (g *group) noteStamps(entries []*raftpb.Entry) {
+// noteEntries notes the stamps, the rendezvous and the changes of the configuration among
+// the entries that this leader appends.
+func (g *group) noteEntries(entries []*raftpb.Entry) {
 	for _, e := range entries {
-		if len(e.GetData()) == 0 {
+		if e.GetType() != raftpb.EntryNormal || len(g.r.groups) == 1 || len(e.GetData()) == 0 {
+			g.change.note(e, false)
 			continue
 		}
 		c, err := command.Decode(e.GetData())
-		if n := c.Stamps(); err == nil && n > 0 {
+		if err != nil {
+			continue
+		}
+		g.change.note(e, c.Parts != 0)
+		if n := c.Stamps(); n > 0 {
 			g.stamps = append(g.stamps, stampAt{e.GetIndex(), c.Stamp + int64(n) - 1})
 		}
 	}
+}
+
+// decodeStep reads a change of the configuration. One that can't be read is as an
+// entry of a newer version.
+func (g *group) decodeStep(e *raftpb.Entry) *membership.Step {
+	cc := new(raftpb.ConfChange)
+	err := proto.Unmarshal(e.GetData(), cc)
+	s := membership.Step{}
+	if err == nil {
+		s, err = membership.DecodeStep(cc.GetContext())
+	}
+	if err != nil {
+		g.r.cfg.Logger.Sugar().Panicf("group %d: entry %d can't be decoded: %v", g.id, e.GetIndex(), err)
+	}
+	return &s
 }
 
 // deliver queues committed entries for apply.
 func (g *group) deliver(m *raftpb.Message) {
 	for _, e := range m.GetEntries() {
 		it := item{index: e.GetIndex(), term: e.GetTerm()}
-		if len(e.GetData()) > 0 && e.GetType() == raftpb.EntryNormal {
+		if e.GetType() != raftpb.EntryNormal {
+			it.step = g.decodeStep(e)
+		} else if len(e.GetData()) > 0 {
 			c, err := command.Decode(e.GetData())
 			if err != nil {
 				// The log is protected by checksums; this is a newer version's

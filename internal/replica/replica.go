@@ -39,8 +39,7 @@ type Disk interface {
 // Config has the parts of a replica. Stores, logs and machine have been
 // recovered; from now on only the replica changes them.
 type Config struct {
-	ID     uint64   // this server
-	Voters []uint64 // all servers, this one included
+	ID uint64 // this server
 	// Origin names this incarnation of this server: no two proposals of any
 	// servers, at any time, may carry the same (Origin, Seq).
 	Origin uint64
@@ -77,6 +76,10 @@ type Config struct {
 	Expect func(e *command.Entry, ready func())
 	// Role is called when this server has begun or stopped stamping.
 	Role func(open bool)
+	// Peers is called when the list of members has changed, or the servers with which this
+	// one has links: the other members, and those that some group has still to let go.
+	// [Replica.Peers] has them. nil: it is not called.
+	Peers func()
 
 	// Fatal is called when this server can't go on: its log contradicts the leader's. It
 	// should end the process. nil: panic.
@@ -88,7 +91,6 @@ type Config struct {
 // Replica is one server's part of all groups.
 type Replica struct {
 	cfg    Config
-	single bool // the only voter
 	seq    *sequencer.Sequencer
 	groups []*group
 	meet   meeting
@@ -104,7 +106,8 @@ type Replica struct {
 
 	nextSeq atomic.Uint64
 	multi   multiWaiters
-	heard   map[uint64]*atomic.Int64 // the tick at which each other server was last heard of
+	peers   peers
+	settled settledWaiters
 }
 
 // New returns a replica that is not started.
@@ -117,20 +120,12 @@ func New(cfg Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg:    cfg,
-		single: len(cfg.Voters) == 1,
 		seq:    sequencer.New(len(cfg.Logs)),
 		calls:  cfg.Calls,
 		closed: make([]closedRevision, len(cfg.Logs)),
 	}
 	if r.calls == nil {
 		r.calls = NewCalls()
-	}
-	r.heard = map[uint64]*atomic.Int64{}
-	for _, id := range cfg.Voters {
-		if id != cfg.ID {
-			r.heard[id] = new(atomic.Int64)
-			r.heard[id].Store(r.now())
-		}
 	}
 	r.meet.init()
 	r.multi.init()
@@ -144,6 +139,7 @@ func New(cfg Config) (*Replica, error) {
 		}
 		r.groups = append(r.groups, g)
 	}
+	r.reconfigured()
 	r.calls.attach(r)
 	return r, nil
 }
@@ -162,7 +158,7 @@ func (r *Replica) Partitions() int { return len(r.groups) }
 // Start starts the groups. A server that is alone need not wait for its
 // election timeout.
 func (r *Replica) Start() {
-	if !r.single {
+	if !r.alone() {
 		return
 	}
 	for _, g := range r.groups {
@@ -187,6 +183,8 @@ func (r *Replica) Tick() {
 	r.calls.tick(now)
 	r.reads.expire(now)
 	r.multi.expire(now)
+	r.settled.expire(now)
+	r.tellSettled()
 	for p, g := range r.groups {
 		g.wait.expire(now)
 		r.announce(p)
@@ -208,6 +206,8 @@ type Packet struct {
 	// AnswersLost means that replies which were sent before may not have
 	// arrived.
 	AnswersLost bool
+	// Settled is the generation of members that all groups of the leader have reached.
+	Settled uint64
 }
 
 // Receive handles a packet from another server.
@@ -230,6 +230,9 @@ func (r *Replica) Receive(from uint64, p Packet) {
 	if p.AnswersLost {
 		r.calls.lost(from)
 	}
+	if p.Settled > 0 {
+		r.settled.reach(p.Settled)
+	}
 }
 
 // ReceiveRaft handles a Raft message from another server.
@@ -237,9 +240,7 @@ func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 	if group < 0 || group >= len(r.groups) || m.GetType() == raftpb.MsgSnap {
 		return
 	}
-	if h := r.heard[m.GetFrom()]; h != nil {
-		h.Store(r.now())
-	}
+	r.peers.hear(m.GetFrom(), r.now())
 	r.groups[group].receive(m)
 }
 
@@ -282,6 +283,7 @@ func (r *Replica) TransferAll(to uint64) {
 func (r *Replica) Stop(err error) {
 	r.lead.stop().run()
 	failReads(r.conf.end(), err)
+	r.settled.stop(err)
 	for _, g := range r.groups {
 		g.stop(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -92,10 +93,12 @@ func newStory(t *testing.T, servers int) *story {
 			st.SetApplied(1, 1)
 			stores = append(stores, st)
 		}
+		machine := apply.New(apply.Config{Stores: stores, Leases: lease.NewTable(), Placement: m})
+		machine.LoadMembership(membership.OfIDs(voters...), nil)
 		r, err := New(Config{
-			ID: id, Voters: voters, Origin: id * 1000, ElectionTicks: 10, HeartbeatTicks: 1, RequestTicks: 50,
+			ID: id, Origin: id * 1000, ElectionTicks: 10, HeartbeatTicks: 1, RequestTicks: 50,
 			Logs: logs, Stores: stores, Map: m,
-			Machine: apply.New(apply.Config{Stores: stores, Leases: lease.NewTable(), Placement: m}),
+			Machine: machine,
 			Network: wire{s, id}, Disk: sound{}, Wake: func(int) {},
 			Logger: s.logger(id),
 		})

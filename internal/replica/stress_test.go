@@ -19,6 +19,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -191,18 +192,19 @@ func newRig(t *testing.T, servers, election int, ticks int64) *rig {
 			s.stores = append(s.stores, st)
 		}
 		s.m = apply.New(apply.Config{Stores: s.stores, Leases: lease.NewTable(), Placement: m, Sink: r})
+		s.m.LoadMembership(membership.OfIDs(voters...), nil)
 		r.servers = append(r.servers, s)
 	}
 	for _, s := range r.servers {
 		for _, to := range r.servers {
 			s.links[to.id] = &rigLink{from: s, to: to, queue: make(chan func(*Replica), 1024)}
 		}
-		s.life.Store(s.open(voters, election, ticks))
+		s.life.Store(s.open(election, ticks))
 	}
 	return r
 }
 
-func (s *rigServer) open(voters []uint64, election int, ticks int64) *rigLife {
+func (s *rigServer) open(election int, ticks int64) *rigLife {
 	l := &rigLife{halt: make(chan struct{}), disk: make(chan func(), 4096)}
 	for range s.stores {
 		l.wake = append(l.wake, make(chan struct{}, 1))
@@ -210,7 +212,7 @@ func (s *rigServer) open(voters []uint64, election int, ticks int64) *rigLife {
 	s.origin++
 	var err error
 	l.Replica, err = New(Config{
-		ID: s.id, Voters: voters, Origin: s.origin, ElectionTicks: election, HeartbeatTicks: 1, RequestTicks: ticks,
+		ID: s.id, Origin: s.origin, ElectionTicks: election, HeartbeatTicks: 1, RequestTicks: ticks,
 		Logs: s.logs, Stores: s.stores, Map: s.m.Placement(), Machine: s.m, Calls: s.calls,
 		Network: s, Disk: l,
 		Wake: func(p int) {
@@ -271,7 +273,7 @@ func (s *rigServer) replace() {
 	old := s.life.Load()
 	close(old.halt)
 	old.wg.Wait()
-	l := s.open(old.cfg.Voters, old.cfg.ElectionTicks, old.cfg.RequestTicks)
+	l := s.open(old.cfg.ElectionTicks, old.cfg.RequestTicks)
 	old.Stop(fault.TimeoutLeaderFail)
 	s.life.Store(l)
 	l.begin()

@@ -107,12 +107,14 @@ func nextStripe() uint32 { return stripe.Add(1) % stripes }
 type call struct {
 	name     string // as etcd logs it
 	labels   []string
+	voters   bool // learners don't serve it
 	counts   [stripes]counts
 	handling prometheus.Observer // may be nil
 }
 
 func (c *calls) of(service, method, kind string) *call {
 	m := &call{name: "/" + service + "/" + method, labels: []string{kind, service, method}}
+	m.voters = forVoters(m.name)
 	if c.handling != nil {
 		m.handling = c.handling.WithLabelValues(m.labels...)
 	}

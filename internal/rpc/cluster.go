@@ -4,42 +4,57 @@ import (
 	"context"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
-// clusterServer lists the members. Changing them is not there yet.
+// clusterServer lists and changes the members. Headers have no revision, as in etcd.
 type clusterServer struct {
 	pb.UnsafeClusterServer
 	header
 	cluster Cluster
 }
 
-// MemberList's header has no revision, as in etcd.
+func (s *clusterServer) head() *pb.ResponseHeader {
+	h := &pb.ResponseHeader{}
+	s.identify(h)
+	return h
+}
+
 func (s *clusterServer) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	members, err := s.cluster.Members(ctx, r.Linearizable)
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	resp := &pb.MemberListResponse{Header: &pb.ResponseHeader{}, Members: members}
-	s.identify(resp.Header)
-	return resp, nil
+	return &pb.MemberListResponse{Header: s.head(), Members: members}, nil
 }
 
-var errMembership = status.Error(codes.Unimplemented, "stoa: changing the members of a cluster is not supported yet")
-
-func (s *clusterServer) MemberAdd(context.Context, *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
-	return nil, errMembership
+func (s *clusterServer) MemberAdd(ctx context.Context, r *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
+	added, members, err := s.cluster.MemberAdd(ctx, r.PeerURLs, r.IsLearner)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.MemberAddResponse{Header: s.head(), Member: added, Members: members}, nil
 }
 
-func (s *clusterServer) MemberRemove(context.Context, *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
-	return nil, errMembership
+func (s *clusterServer) MemberRemove(ctx context.Context, r *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
+	members, err := s.cluster.MemberRemove(ctx, r.ID)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.MemberRemoveResponse{Header: s.head(), Members: members}, nil
 }
 
-func (s *clusterServer) MemberUpdate(context.Context, *pb.MemberUpdateRequest) (*pb.MemberUpdateResponse, error) {
-	return nil, errMembership
+func (s *clusterServer) MemberUpdate(ctx context.Context, r *pb.MemberUpdateRequest) (*pb.MemberUpdateResponse, error) {
+	members, err := s.cluster.MemberUpdate(ctx, r.ID, r.PeerURLs)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.MemberUpdateResponse{Header: s.head(), Members: members}, nil
 }
 
-func (s *clusterServer) MemberPromote(context.Context, *pb.MemberPromoteRequest) (*pb.MemberPromoteResponse, error) {
-	return nil, errMembership
+func (s *clusterServer) MemberPromote(ctx context.Context, r *pb.MemberPromoteRequest) (*pb.MemberPromoteResponse, error) {
+	members, err := s.cluster.MemberPromote(ctx, r.ID)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.MemberPromoteResponse{Header: s.head(), Members: members}, nil
 }

@@ -40,6 +40,15 @@ var statuses = map[*fault.Fault]error{
 	fault.BadLeaderTransfer: rpctypes.ErrGRPCBadLeaderTransferee,
 	fault.Unhealthy:         rpctypes.ErrGRPCUnhealthy,
 	fault.SessionGone:       rpctypes.ErrGRPCLeaseNotFound,
+	fault.MemberExists:      rpctypes.ErrGRPCMemberExist,
+	fault.PeerURLExists:     rpctypes.ErrGRPCPeerURLExist,
+	fault.BadPeerURLs:       rpctypes.ErrGRPCMemberBadURLs,
+	fault.MemberNotLearner:  rpctypes.ErrGRPCMemberNotLearner,
+	fault.LearnerNotReady:   rpctypes.ErrGRPCLearnerNotReady,
+	fault.TooManyLearners:   rpctypes.ErrGRPCTooManyLearners,
+	fault.NotEnoughStarted:  rpctypes.ErrGRPCMemberNotEnoughStarted,
+	fault.Reconfiguring:     rpctypes.ErrGRPCUnhealthy,
+	fault.Learner:           rpctypes.ErrGRPCNotSupportedForLearner,
 }
 
 // codesOf are the codes of faults for which etcd has no text; theirs comes with

@@ -30,11 +30,12 @@ import (
 // fakeNode is a node with a sorted list of keys and nothing behind it. err, if
 // set, is the answer to everything.
 type fakeNode struct {
-	hub    *watch.Hub
-	feed   *watch.Feed
-	leader atomic.Uint64
-	err    atomic.Pointer[error]
-	open   atomic.Pointer[error] // what the next OpenWatch fails with
+	hub     *watch.Hub
+	feed    *watch.Feed
+	leader  atomic.Uint64
+	learner atomic.Bool
+	err     atomic.Pointer[error]
+	open    atomic.Pointer[error] // what the next OpenWatch fails with
 
 	mu      sync.Mutex
 	rev     int64
@@ -241,6 +242,24 @@ func (n *fakeNode) Members(_ context.Context, linearizable bool) ([]*pb.Member, 
 	return []*pb.Member{{ID: 22, Name: "a"}}, n.begin(&pb.MemberListRequest{Linearizable: linearizable})
 }
 
+func (n *fakeNode) MemberAdd(_ context.Context, urls []string, learner bool) (*pb.Member, []*pb.Member, error) {
+	m := &pb.Member{ID: 23, PeerURLs: urls, IsLearner: learner}
+	return m, []*pb.Member{{ID: 22, Name: "a"}, m}, n.begin(&pb.MemberAddRequest{PeerURLs: urls, IsLearner: learner})
+}
+
+func (n *fakeNode) MemberRemove(_ context.Context, id uint64) ([]*pb.Member, error) {
+	return []*pb.Member{{ID: 22}}, n.begin(&pb.MemberRemoveRequest{ID: id})
+}
+
+func (n *fakeNode) MemberUpdate(_ context.Context, id uint64, urls []string) ([]*pb.Member, error) {
+	return []*pb.Member{{ID: id, PeerURLs: urls}}, n.begin(&pb.MemberUpdateRequest{ID: id, PeerURLs: urls})
+}
+
+func (n *fakeNode) MemberPromote(_ context.Context, id uint64) ([]*pb.Member, error) {
+	return []*pb.Member{{ID: id}}, n.begin(&pb.MemberPromoteRequest{ID: id})
+}
+
+func (n *fakeNode) IsLearner() bool   { return n.learner.Load() }
 func (n *fakeNode) ClusterID() uint64 { return fakeCluster }
 func (n *fakeNode) MemberID() uint64  { return fakeMember }
 func (n *fakeNode) RaftTerm() uint64  { return fakeTerm }

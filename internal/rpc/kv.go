@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -50,6 +51,9 @@ func (s *kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResp
 func (s *kvServer) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if err := checkRange(r); err != nil {
 		return nil, err
+	}
+	if !r.Serializable && s.info.IsLearner() {
+		return nil, rpctypes.ErrGRPCNotSupportedForLearner
 	}
 	resp, err := s.kv.Range(ctx, r)
 	if err != nil {

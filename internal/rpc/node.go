@@ -73,11 +73,16 @@ type Maintenance interface {
 	MoveLeader(ctx context.Context, to uint64) error
 }
 
-// Cluster lists the members.
+// Cluster lists and changes the members. Changes return once all of the cluster has
+// followed them, with fault.MemberNotFound and the like.
 type Cluster interface {
 	// Members returns the members; linearizable asks for a list that is no
 	// older than the call.
 	Members(ctx context.Context, linearizable bool) ([]*pb.Member, error)
+	MemberAdd(ctx context.Context, peerURLs []string, learner bool) (added *pb.Member, members []*pb.Member, err error)
+	MemberRemove(ctx context.Context, id uint64) ([]*pb.Member, error)
+	MemberUpdate(ctx context.Context, id uint64, peerURLs []string) ([]*pb.Member, error)
+	MemberPromote(ctx context.Context, id uint64) ([]*pb.Member, error)
 }
 
 // Info has the fields of headers and leader checks. The methods are called on
@@ -91,6 +96,9 @@ type Info interface {
 	// Revision is the highest revision that this server has applied. It goes
 	// into headers of answers that have none of their own.
 	Revision() int64
+	// IsLearner reports whether this server is a member without a vote, which serves
+	// little.
+	IsLearner() bool
 }
 
 // Node is all of it: one server, seen from the network.

@@ -38,7 +38,11 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 		n := &c.counts[in.stripe]
 		n.started.Add(1)
 		began := s.clock()
-		if err := s.guard.check(ctx); err != nil {
+		err := s.guard.check(ctx)
+		if err == nil {
+			err = s.checkLearner(c)
+		}
+		if err != nil {
 			c.ended(n, err, s.clock()-began)
 			in.release()
 			return nil, err
@@ -65,6 +69,9 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 		n.started.Add(1)
 		began := s.clock()
 		err := s.guard.check(stream.Context())
+		if err == nil {
+			err = s.checkLearner(c)
+		}
 		if err == nil {
 			guarded, release := s.guard.watch(&counted{stream, n})
 			err = next(srv, guarded)

@@ -221,15 +221,49 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, want[:], sum)
 }
 
+// A learner refuses what etcd's do, and serves serializable reads.
+func TestALearnerServesLittle(t *testing.T) {
+	n, conn := serve(t, Options{})
+	n.learner.Store(true)
+	ctx := testContext(t)
+	_, err := pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+	require.NoError(t, err)
+	_, err = pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
+	require.NoError(t, err)
+	for what, refused := range map[string]func() error{
+		"range": func() error {
+			_, err := pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte("k")})
+			return err
+		},
+		"put":  func() error { _, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: []byte("k")}); return err },
+		"list": func() error { _, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{}); return err },
+		"watch": func() error {
+			w, err := pb.NewWatchClient(conn).Watch(ctx)
+			if err == nil {
+				_, err = w.Recv()
+			}
+			return err
+		},
+	} {
+		require.Equal(t, rpctypes.ErrGRPCNotSupportedForLearner.Error(), refused().Error(), what)
+	}
+}
+
 func TestClusterAndAuth(t *testing.T) {
-	_, conn := serve(t, Options{})
+	n, conn := serve(t, Options{})
 	ctx := testContext(t)
 	l, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
 	require.NoError(t, err)
 	requireHeader(t, l.Header, 0)
 	require.Len(t, l.Members, 1)
+	added, err := pb.NewClusterClient(conn).MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: []string{"http://b:1"}, IsLearner: true})
+	require.NoError(t, err)
+	requireHeader(t, added.Header, 0)
+	require.True(t, added.Member.IsLearner)
+	require.Len(t, added.Members, 2)
+	n.fail(fault.TooManyLearners)
 	_, err = pb.NewClusterClient(conn).MemberAdd(ctx, &pb.MemberAddRequest{})
-	require.Equal(t, codes.Unimplemented, status.Code(err))
+	require.Equal(t, rpctypes.ErrGRPCTooManyLearners.Error(), err.Error())
 	a := pb.NewAuthClient(conn)
 	s, err := a.AuthStatus(ctx, &pb.AuthStatusRequest{})
 	require.NoError(t, err)

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
-	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
 )
@@ -38,7 +37,7 @@ type testSession struct {
 
 func startServer(t testing.TB, partitions int) (*node.Node, *grpc.ClientConn, *rpc.Server) {
 	n, err := node.Start(node.Config{
-		ID: 1, ClusterID: 7, Members: []backend.Member{{ID: 1}}, DataDir: t.TempDir(), Partitions: partitions,
+		ID: 1, ClusterID: 7, Members: []*pb.Member{{ID: 1}}, DataDir: t.TempDir(), Partitions: partitions,
 		Fatal: func(err error) { panic(err) },
 	})
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ func PeerPages(m Members) http.Handler {
 		if !onlyGet(w, r) {
 			return
 		}
-		w.Header().Set("X-Etcd-Cluster-ID", fmt.Sprintf("%x", m.ClusterID()))
+		w.Header().Set(clusterHeader, fmt.Sprintf("%x", m.ClusterID()))
 		writeJSON(w, membersOf(m.Members()))
 	})
 	return mux

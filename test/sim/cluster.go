@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -30,7 +31,9 @@ type cluster struct {
 	extensions bool // clients use extensions
 	prepared   int  // how far they are with registering them
 	servers    []*server
+	begins     []*pb.Member // the members that the cluster begins with
 	net        *network
+	operator   *operator // nil: the members never change
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -88,14 +91,6 @@ func drawPlan(l *loop) plan {
 	}
 }
 
-func (c *cluster) voters() []uint64 {
-	var ids []uint64
-	for i := range c.servers {
-		ids = append(ids, c.servers[i].id)
-	}
-	return ids
-}
-
 // fail ends the run.
 func (c *cluster) fail(check, format string, args ...any) {
 	if c.failure != nil {
@@ -150,6 +145,13 @@ func newCluster(o Options, out io.Writer) *cluster {
 	c.keys = newKeyspace(partitions)
 	for i := range servers {
 		c.servers = append(c.servers, newServer(c, uint64(i+1)))
+	}
+	for _, s := range c.servers {
+		c.begins = append(c.begins, &pb.Member{ID: s.id})
+	}
+	if o.Members || o.Seed%10 == 6 || o.Seed%10 == 9 {
+		c.operator = newOperator(c)
+		c.plan.lossy = false // whoever is lost may be needed in a configuration of another time
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

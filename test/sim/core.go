@@ -7,6 +7,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -28,7 +29,8 @@ type core struct {
 	logs      []*raftlog.Log
 	stores    []*store.Store
 	leases    *lease.Table
-	placement *placement.Map // in the file
+	placement *placement.Map      // in the file
+	members   recovery.Membership // in the file, or being written
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
@@ -50,6 +52,13 @@ func (l *life) open() (*core, error) {
 	if err != nil {
 		return nil, err
 	}
+	begins := membership.Of(s.c.begins...)
+	if s.joins {
+		begins = membership.Of()
+	}
+	if c.members, err = recovery.ReadMembership(&meta, begins); err != nil {
+		return nil, err
+	}
 	if err := c.load(&meta); err != nil {
 		return nil, err
 	}
@@ -61,6 +70,7 @@ func (l *life) open() (*core, error) {
 		Visible: func(p int) int64 { return c.replica.Visible(p) },
 		Fatal:   func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
+	c.machine.LoadMembership(c.members.List, c.members.Configs)
 	if !s.c.mutation.ForgetExtensions {
 		if err := c.machine.LoadExtensions(); err != nil {
 			return nil, err
@@ -71,11 +81,12 @@ func (l *life) open() (*core, error) {
 			return nil, err
 		}
 	}
+	s.begun = true
 	c.disk = &disk{l: l, core: c}
 	c.stuck = make([]time.Duration, s.c.partitions)
 	s.c.origins += 2
 	c.replica, err = replica.New(replica.Config{
-		ID: s.id, Voters: s.c.voters(), Origin: s.c.origins,
+		ID: s.id, Origin: s.c.origins,
 		ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
 		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
 		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake,
@@ -107,7 +118,7 @@ func (c *core) load(meta *backend.Meta) error {
 	if c.l.sv.c.mutation.ForgetCursor {
 		c.placement = c.placement.Settled()
 	}
-	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement); err != nil {
+	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, len(c.members.List.Members) == 0); err != nil {
 		return err
 	}
 	for _, s := range c.stores {
@@ -120,7 +131,7 @@ func (c *core) load(meta *backend.Meta) error {
 // openLog replays the log and brings it together with the stores.
 func (c *core) openLog() error {
 	s := c.l.sv
-	c.logs = recovery.NewLogs(len(c.stores), s.c.voters())
+	c.logs = recovery.NewLogs(c.members.Configs)
 	var tail []wal.Record
 	replay := recovery.Replay(c.logs)
 	if s.c.mutation.ForgetTail {
@@ -133,7 +144,7 @@ func (c *core) openLog() error {
 	var err error
 	c.wal, err = wal.Open(wal.Options{
 		FS: s.fs, Dir: logDir, SegmentBytes: s.c.plan.segment, Metadata: fmt.Appendf(nil, "server %d", s.id),
-		MustExist: s.lives > 1, Head: recovery.Head(c.logs),
+		MustExist: s.begun, Head: recovery.Head(c.logs),
 	}, replay)
 	if err != nil {
 		return err

@@ -78,6 +78,11 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	cut.System.LeasesRevoked = gone
 	placed := c.machine.Placement()
 	recovery.CutPlacement(&cut.System, c.placement, placed)
+	members := recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
+	if !members.Equal(c.members) {
+		members.Cut(&cut.System)
+		c.members = members
+	}
 	sessions := c.machine.CutSessions()
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	for p, s := range c.stores {
@@ -99,7 +104,7 @@ func (c *core) shortenLog(cut *backend.Cut) error {
 			continue
 		}
 		tail := raftlog.Tail{Entries: 1, Bytes: math.MaxInt64}
-		if len(c.l.sv.c.servers) > 1 {
+		if len(c.replica.Peers()) > 0 {
 			tail.Entries = c.l.sv.c.plan.tail
 			tail.Needed, tail.Held = c.replica.Needed(p), c.l.sv.c.plan.held
 		}

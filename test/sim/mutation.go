@@ -6,6 +6,8 @@ package sim
 type Mutation struct {
 	Name string
 	Seed uint64 // known to fail; a change of the code may move it
+	// Members looks for it in runs in which the members change.
+	Members bool
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.

@@ -60,7 +60,7 @@ func notice(t *testing.T, m Mutation) {
 		if i == 0 {
 			s = m.Seed
 		}
-		if r := Run(Options{Seed: s, Mutation: m}); r.Failure != nil {
+		if r := Run(Options{Seed: s, Mutation: m, Members: m.Members}); r.Failure != nil {
 			fmt.Printf("%s is noticed after %d seeds: %.200s\n", m.Name, i+1, firstLine(r.Failure.Error()))
 			return
 		}
@@ -107,7 +107,7 @@ func chosenMutation(t *testing.T) Mutation {
 	for _, m := range product {
 		if m.Name == *mutation {
 			switchOn(m.Name)
-			return Mutation{Name: m.Name, Seed: m.Seed}
+			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members}
 		}
 	}
 	t.Fatalf("there is no mutation %q", *mutation)

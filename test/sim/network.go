@@ -47,6 +47,16 @@ func newNetwork(c *cluster) *network {
 	return n
 }
 
+// connect makes the links of a new server.
+func (n *network) connect(s *server) {
+	for _, o := range n.c.servers {
+		if o != s {
+			n.links[[2]uint64{s.id, o.id}] = &link{from: s, to: o}
+			n.links[[2]uint64{o.id, s.id}] = &link{from: o, to: s}
+		}
+	}
+}
+
 func (n *network) link(from, to uint64) *link { return n.links[[2]uint64{from, to}] }
 
 // each visits all links in order.
@@ -102,6 +112,11 @@ func (n *network) enqueue(l *link, m message) {
 func (n *network) deliver(l *link) {
 	life := l.to.life
 	if life == nil {
+		n.breakLink(l)
+		n.lost(l)
+		return
+	}
+	if n.c.operator != nil && life.hasRemoved(l.from.id) {
 		n.breakLink(l)
 		n.lost(l)
 		return

@@ -12,7 +12,8 @@ import (
 // Options say which run to make.
 type Options struct {
 	Seed                uint64
-	Servers, Partitions int // 0: the seed decides
+	Servers, Partitions int  // 0: the seed decides
+	Members             bool // the members change; false: the seed decides
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
 }
@@ -71,10 +72,14 @@ func (c *cluster) run() {
 		cl.live()
 	}
 	c.until(300 * time.Millisecond)
+	if c.operator != nil {
+		c.operator.think()
+	}
 	c.trouble()
 	c.until(c.plan.trouble)
 	c.quiet = true
 	c.heal()
+	c.settle()
 	c.calm()
 	c.quiesce()
 	if c.failure == nil {
@@ -102,7 +107,7 @@ func (c *cluster) waitFor(d time.Duration, so func() bool) bool {
 func (c *cluster) alive() []*server {
 	var all []*server
 	for _, s := range c.servers {
-		if !s.lost {
+		if !s.lost && (s.lives > 0 || s.due) {
 			all = append(all, s)
 		}
 	}
@@ -121,7 +126,7 @@ func (c *cluster) calm() {
 				if last == nil || last.state == unknown || last.state == refused {
 					last = cl.send(ask(c))
 				}
-				return last.state == ok
+				return last.state == ok || s.lost // removed meanwhile
 			})
 			if !done {
 				c.fail("liveness", "%v after everything has healed, server %d doesn't answer: %v", calmAfter, s.id, last)

@@ -26,6 +26,9 @@ type server struct {
 	slowDisk time.Duration // added to each sync, for a while
 	badDisk  vfs.Op        // the next such call fails
 	lost     bool          // never starts again
+	begun    bool          // its log has been made
+	joins    bool          // it was not there when the cluster began
+	due      bool          // it is about to start for the first time
 }
 
 // life is one process of a server: the counterpart of node.Node.
@@ -85,6 +88,7 @@ func (s *server) start() {
 	l.after(s.c.loop.between(0, s.c.plan.flush), "flush", 0, l.flushLoop)
 	l.after(leaseInterval, "leases", 0, l.leaseLoop)
 	l.moveLoop()
+	l.watchMembers()
 }
 
 // end ends the process: none of its events runs afterwards.

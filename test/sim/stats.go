@@ -17,6 +17,7 @@ type Stats struct {
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
+	MemberChanges               int // that have settled
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way

@@ -258,7 +258,7 @@ func (c *cluster) heal() {
 			s.kill()
 			s.lost = true
 			c.loop.printf("server %d is lost for good", s.id)
-		case s.life == nil:
+		case s.life == nil && (s.lives > 0 || !s.joins):
 			s.start()
 		}
 	}

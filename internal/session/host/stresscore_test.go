@@ -16,6 +16,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -49,7 +50,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 	require.NoError(t, err)
 	c.placed, err = recovery.Placement(&meta)
 	require.NoError(t, err)
-	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed)
+	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed, false)
 	require.NoError(t, err)
 	for i, st := range c.Stores {
 		index, term := st.Applied()
@@ -61,10 +62,11 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 		Stores: c.Stores, Leases: c.leases, Placement: c.placed, Sink: c, Observer: rigObserver{c},
 		Visible: func(i int) int64 { return c.Replica.Visible(i) },
 	})
+	c.Machine.LoadMembership(membership.OfIDs(stressVoters...), nil)
 	c.Machine.LoadAlarms(meta.Alarms)
 	require.NoError(t, c.Machine.LoadSessions(meta.Blobs))
 	c.Replica, err = replica.New(replica.Config{
-		ID: p.s.id, Voters: stressVoters, Origin: stressOrigin.Add(1), ElectionTicks: 10, HeartbeatTicks: 1,
+		ID: p.s.id, Origin: stressOrigin.Add(1), ElectionTicks: 10, HeartbeatTicks: 1,
 		RequestTicks: int64(stressTimeout / stressTick),
 		Logs:         p.s.logs, Stores: c.Stores, Map: c.placed, Machine: c.Machine, Calls: p.calls, Network: c, Disk: c,
 		Wake: func(i int) {

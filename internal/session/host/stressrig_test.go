@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -70,7 +72,8 @@ var (
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t}
 	for _, id := range stressVoters {
-		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(partitions, stressVoters), links: map[uint64]*rigLink{}}
+		config := membership.Initial(membership.OfIDs(stressVoters...))
+		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(slices.Repeat([]*membership.Config{config}, partitions)), links: map[uint64]*rigLink{}}
 		for _, l := range s.logs {
 			_, err := l.Recover(raftlog.Bootstrap)
 			require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -103,9 +104,10 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 	s.state.Machine = apply.New(apply.Config{
 		Stores: s.state.Stores, Leases: lease.NewTable(), Placement: m, Sink: s, Observer: observer{s},
 	})
+	s.state.Machine.LoadMembership(membership.OfIDs(voters...), nil)
 	var err error
 	s.state.Replica, err = replica.New(replica.Config{
-		ID: id, Voters: voters, Origin: id * 1000, ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
+		ID: id, Origin: id * 1000, ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
 		Logs: logs, Stores: s.state.Stores, Map: m, Machine: s.state.Machine, Calls: s.calls,
 		Network: wire{s}, Disk: sound{}, Wake: func(p int) { s.woken |= placement.Of(p) },
 		Closed: func(p int, rev int64) {

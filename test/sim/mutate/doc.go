@@ -14,7 +14,8 @@
 //	...lines to put in front of them
 //	end
 //
-// "replace" in the place of "insert" puts lines in the place of those found. A mutation
+// "members" behind the seed says that the bug is looked for in runs in which the members
+// change. "replace" in the place of "insert" puts lines in the place of those found. A mutation
 // may have several edits. Lines that are inserted ask mutant.Is("read-without-wait"),
 // of a package that only the overlay has.
 package mutate

@@ -11,9 +11,11 @@ import (
 
 // Mutation is a seeded bug.
 type Mutation struct {
-	Name  string
-	Seed  uint64 // known to show it; a change of the code may move it
-	edits []edit
+	Name string
+	Seed uint64 // known to show it; a change of the code may move it
+	// Members: it shows only in runs in which the members change.
+	Members bool
+	edits   []edit
 }
 
 // edit is a change of one file.
@@ -57,6 +59,7 @@ func parse(text string) (list []Mutation, err error) {
 			if _, err := fmt.Sscanf(rest, "%s seed=%d", &m.Name, &m.Seed); err != nil {
 				return nil, fmt.Errorf("line %d: a name and a seed are wanted: %w", n+1, err)
 			}
+			m.Members = strings.HasSuffix(rest, " members")
 			list = append(list, m)
 		case word == "file":
 			file = rest

@@ -1,0 +1,275 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+// The checks in front of a change of members are etcd's (server/etcdserver/server.go,
+// mayAddMember and those below it): they keep a cluster from losing its quorum by the
+// change. They look at this server's links, and nothing of them is in the log; what must
+// hold whatever the links say is checked where the change is applied (membership.List).
+
+// healthInterval is how long a member must have been connected to count as up.
+const healthInterval = 5 * time.Second
+
+// MemberAdd adds a member, with a vote or as a learner, and returns once all groups have
+// followed.
+func (n *Node) MemberAdd(ctx context.Context, peerURLs []string, learner bool) (*pb.Member, []*pb.Member, error) {
+	if err := checkPeerURLs(peerURLs); err != nil {
+		return nil, nil, err
+	}
+	id, err := drawMemberID()
+	if err != nil {
+		return nil, nil, err
+	}
+	list := n.core.Load().machine.Membership()
+	change := membership.Change{
+		Op: membership.Add, Member: &pb.Member{ID: id, PeerURLs: slices.Sorted(slices.Values(peerURLs))}, MaxLearners: n.cfg.MaxLearners,
+	}
+	if learner {
+		change.Op = membership.AddLearner
+	}
+	if err := n.mayAdd(list, change); err != nil {
+		return nil, nil, err
+	}
+	next, err := n.changeMembers(ctx, change)
+	if err != nil {
+		return nil, nil, err
+	}
+	return next.Find(id), next.Members, nil
+}
+
+// MemberPromote gives a learner a vote, once it is close behind the leader in all groups.
+func (n *Node) MemberPromote(ctx context.Context, id uint64) ([]*pb.Member, error) {
+	list := n.core.Load().machine.Membership()
+	change := membership.Change{Op: membership.Promote, Member: &pb.Member{ID: id}}
+	if _, err := list.Next(change); err != nil {
+		return nil, err
+	}
+	if _, err := n.callLeader(ctx, methodCaughtUp, binary.AppendUvarint(nil, id)); err != nil {
+		return nil, err
+	}
+	if n.cfg.StrictReconfig && !enoughStarted(voters(list), 1, 1) {
+		n.refusedChange(change, "not enough started members")
+		return nil, fault.NotEnoughStarted
+	}
+	next, err := n.changeMembers(ctx, change)
+	if err != nil {
+		return nil, err
+	}
+	return next.Members, nil
+}
+
+// MemberRemove removes a member, which may be this server. It stops by itself when all
+// groups have let it go.
+func (n *Node) MemberRemove(ctx context.Context, id uint64) ([]*pb.Member, error) {
+	list := n.core.Load().machine.Membership()
+	change := membership.Change{Op: membership.Remove, Member: &pb.Member{ID: id}}
+	if err := n.mayRemove(list, id); err != nil {
+		return nil, err
+	}
+	next, err := n.changeMembers(ctx, change)
+	if err != nil {
+		return nil, err
+	}
+	return next.Members, nil
+}
+
+// MemberUpdate changes the peer URLs of a member.
+func (n *Node) MemberUpdate(ctx context.Context, id uint64, peerURLs []string) ([]*pb.Member, error) {
+	if err := checkPeerURLs(peerURLs); err != nil {
+		return nil, err
+	}
+	next, err := n.changeMembers(ctx, membership.Change{
+		Op: membership.Update, Member: &pb.Member{ID: id, PeerURLs: slices.Sorted(slices.Values(peerURLs))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return next.Members, nil
+}
+
+// changeMembers has a change decided and waits until all groups have followed. While they
+// still follow the one before, it tries again.
+func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*membership.List, error) {
+	body, err := change.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encoding a change of members: %w: %w", err, fault.Internal)
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.requestTimeout())
+	defer cancel()
+	for {
+		c := n.current()
+		err := n.decide(ctx, c, body)
+		switch {
+		case err == nil:
+			list := c.machine.Membership()
+			n.log.Info("changed the members of the cluster", zap.Stringer("change", change.Op), memberID("changed-member-id", change.Member.GetID()),
+				zap.Uint64("generation", list.Generation), zap.Int("members", len(list.Members)))
+			return list, n.settled(ctx, c, list.Generation)
+		case !errors.Is(err, fault.Reconfiguring):
+			return nil, err
+		}
+		if n.pause(ctx, 10*time.Millisecond) != nil {
+			return nil, fault.Reconfiguring
+		}
+	}
+}
+
+func (n *Node) decide(ctx context.Context, c *core, body []byte) error {
+	done := make(chan error, 1)
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Done: func(out replica.Outcome) { done <- out.Err },
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// settled waits until all groups have followed a list of members.
+func (n *Node) settled(ctx context.Context, c *core, generation uint64) error {
+	done := make(chan error, 1)
+	c.replica.AwaitSettled(generation, func(err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mayAdd refuses another voter that would put the quorum at risk, and any member while the
+// present ones are not connected.
+func (n *Node) mayAdd(list *membership.List, change membership.Change) error {
+	if !n.cfg.StrictReconfig {
+		return nil
+	}
+	now := voters(list)
+	if change.Op == membership.Add && !enoughStarted(now, 1, 0) && !(len(now) == 1 && startedOf(now) == 1) {
+		n.refusedChange(change, "not enough started members")
+		return fault.NotEnoughStarted
+	}
+	if n.connected(now, time.Now().Add(-healthInterval)) < len(now) {
+		n.refusedChange(change, "the local member has not been connected to all voting members for long enough")
+		return fault.Unhealthy
+	}
+	return nil
+}
+
+// mayRemove refuses to remove a voter without which the others would have no quorum.
+func (n *Node) mayRemove(list *membership.List, id uint64) error {
+	m := list.Find(id)
+	if !n.cfg.StrictReconfig || m == nil || m.GetIsLearner() {
+		return nil
+	}
+	change := membership.Change{Op: membership.Remove, Member: m}
+	now := voters(list)
+	rest := slices.DeleteFunc(slices.Clone(now), func(m *pb.Member) bool { return m.GetID() == id })
+	if len(rest) == 0 || !enoughStarted(rest, 0, 0) {
+		n.refusedChange(change, "not enough started members")
+		return fault.NotEnoughStarted
+	}
+	if id != n.cfg.ID && n.transport.ConnectedSince(id).IsZero() {
+		return nil // it is down, and no part of the quorum
+	}
+	if active := n.connected(now, time.Now().Add(-healthInterval)); active-1 < 1+(len(now)-1)/2 {
+		n.refusedChange(change, "the local member is connected to too few voting members")
+		return fault.Unhealthy
+	}
+	return nil
+}
+
+func (n *Node) refusedChange(c membership.Change, why string) {
+	n.log.Warn("rejecting a change of members", zap.Stringer("change", c.Op), memberID("requested-member-id", c.Member.GetID()), zap.String("reason", why))
+}
+
+func voters(list *membership.List) []*pb.Member {
+	return slices.DeleteFunc(slices.Clone(list.Members), (*pb.Member).GetIsLearner)
+}
+
+// startedOf counts the members that have announced their names.
+func startedOf(list []*pb.Member) (n int) {
+	for _, m := range list {
+		if len(m.GetName()) > 0 || len(m.GetClientURLs()) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// enoughStarted reports whether the started ones would be a quorum with more members, of
+// which some are up.
+func enoughStarted(list []*pb.Member, more, up int) bool {
+	return startedOf(list)+up >= (len(list)+more)/2+1
+}
+
+// connected counts the members to which this server has had a link since a time, itself
+// included.
+func (n *Node) connected(list []*pb.Member, since time.Time) (active int) {
+	for _, m := range list {
+		at := n.transport.ConnectedSince(m.GetID())
+		if m.GetID() == n.cfg.ID || !at.IsZero() && at.Before(since) {
+			active++
+		}
+	}
+	return active
+}
+
+func checkPeerURLs(urls []string) error {
+	if len(urls) == 0 {
+		return fault.BadPeerURLs
+	}
+	for _, s := range urls {
+		if u, err := url.Parse(s); err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, u.Scheme) {
+			return fault.BadPeerURLs
+		}
+	}
+	return nil
+}
+
+func drawMemberID() (uint64, error) {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return 0, fmt.Errorf("drawing a member ID: %w", err)
+	}
+	return binary.BigEndian.Uint64(b[:]) | 1, nil // not 0
+}
+
+// IsLearner reports whether this server is a member without a vote.
+func (n *Node) IsLearner() bool { return n.learner.Load() }
+
+// caughtUp answers the server that is to promote a learner.
+func (n *Node) caughtUp(c *core, body []byte, reply func([]byte, error)) {
+	id, size := binary.Uvarint(body)
+	if size <= 0 {
+		reply(nil, fault.Internal)
+		return
+	}
+	c.replica.CaughtUp(id, func(ok bool) {
+		if !ok {
+			reply(nil, fault.LearnerNotReady)
+			return
+		}
+		reply(nil, nil)
+	})
+}

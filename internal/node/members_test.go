@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// join adds a member through server i and starts it.
+func (c *cluster) join(i int, learner bool) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(c.t, err)
+	c.addrs = append(c.addrs, l.Addr().String())
+	require.NoError(c.t, l.Close())
+	at := len(c.nodes)
+	var added *pb.Member
+	var list []*pb.Member
+	c.change(func(ctx context.Context) (err error) {
+		added, list, err = c.nodes[i].MemberAdd(ctx, []string{"http://" + c.addrs[at]}, learner)
+		return err
+	})
+	cfg := c.configs[0]
+	cfg.ID, cfg.Members, cfg.Joins, cfg.DataDir = added.ID, list, true, c.t.TempDir()
+	cfg.Logger = zaptest.NewLogger(c.t).Named(fmt.Sprintf("n%d", at))
+	c.configs = append(c.configs, cfg)
+	c.nodes, c.servers = append(c.nodes, nil), append(c.servers, nil)
+	c.start(at)
+	c.ready()
+	return at
+}
+
+// change repeats a change of members that a leader change has interrupted or that servers
+// refuse since they have been connected for a short time only.
+func (c *cluster) change(ask func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return
+		}
+		require.True(c.t, fault.Passing(err) || err == fault.Unhealthy || err == fault.NotEnoughStarted || err == fault.LearnerNotReady, "%v", err)
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A cluster grows from one server to three and shrinks again, always without the server
+// that it began with and others that lead; what was written is there throughout.
+func TestAClusterGrowsAndShrinks(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			c := newCluster(t, 1, partitions, func(cfg *Config) { cfg.MaxLearners = 1 })
+			c.ready()
+			keys := 0
+			put := func(i int) {
+				for range 20 {
+					c.put(i, fmt.Sprintf("k%03d", keys), "v")
+					keys++
+				}
+			}
+			put(0)
+			first := c.join(0, false)
+			put(first)
+			second := c.join(first, true)
+			_, err := c.nodes[second].Put(context.Background(), &pb.PutRequest{Key: []byte("k000"), Value: []byte("v")})
+			require.NoError(t, err, "the node forwards; it is the services in front of it that refuse")
+			c.change(func(ctx context.Context) error {
+				list, err := c.nodes[0].MemberPromote(ctx, c.configs[second].ID)
+				if err == nil {
+					require.Len(t, list, 3)
+				}
+				return err
+			})
+			put(second)
+			for i := range c.nodes {
+				require.Len(t, c.get(i, "k", "l").Kvs, keys, "server %d", i)
+			}
+			for _, gone := range []int{0, first} { // the leader, mostly
+				c.change(func(ctx context.Context) error {
+					_, err := c.nodes[second].MemberRemove(ctx, c.configs[gone].ID)
+					if err == fault.MemberNotFound {
+						return nil // an earlier try has had its effect
+					}
+					return err
+				})
+				c.stop(gone)
+				put(second)
+			}
+			require.Len(t, c.get(second, "k", "l").Kvs, keys)
+			require.Equal(t, []uint64{1, c.configs[first].ID}, c.nodes[second].core.Load().machine.Membership().Removed)
+
+			c.stop(second)
+			c.start(second)
+			c.ready()
+			require.Len(t, c.get(second, "k", "l").Kvs, keys, "after a restart")
+			require.Len(t, c.nodes[second].core.Load().machine.Members(), 1)
+			require.Empty(t, c.nodes[second].core.Load().replica.Peers())
+		})
+	}
+}

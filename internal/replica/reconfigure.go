@@ -1,0 +1,164 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/membership"
+)
+
+// A change of members is decided by a rendezvous of all groups (apply/member.go). The
+// groups follow one by one: with each tick, and after each step, the server that stamps
+// compares the configuration of each group with the list, and has the groups that differ
+// propose the next step. A successor does the same, and needs no memory of it.
+//
+// Raft lets no server campaign that knows of a committed step which it hasn't applied. So
+// nothing in front of a step may wait for another group, whose leader may be the one that
+// is missing (M2 of package membership): a group proposes a step only when no rendezvous in
+// its log is unapplied, and holds further ones back until the step is applied. Two groups
+// can't wait for each other here: of the rendezvous that some group holds back, consider
+// the first in the order of stamps. The group that holds it waits for earlier ones, in its
+// log; those are held back by no group.
+
+// reconfiguration is the step that a group is to propose, and the steps and rendezvous in
+// its log. In Raft's half.
+type reconfiguration struct {
+	wanted *membership.Step
+	epoch  uint64 // in which it is wanted
+	// Indexes of the last step and the last rendezvous that this leader has appended.
+	step, meeting uint64
+}
+
+// note notes what a leader appends.
+func (c *reconfiguration) note(e *raftpb.Entry, rendezvous bool) {
+	switch {
+	case e.GetType() != raftpb.EntryNormal:
+		c.step = e.GetIndex()
+	case rendezvous:
+		c.meeting = e.GetIndex()
+	}
+}
+
+// reconfigure has the groups propose the steps that are due. With mu held.
+func (l *leadership) reconfigure() {
+	if l.phase != opened {
+		return
+	}
+	list, configs := l.r.cfg.Machine.Membership(), l.r.cfg.Machine.Configurations()
+	if m := list.Find(l.r.cfg.ID); m == nil && !l.r.alone() {
+		l.resign(list)
+		return
+	}
+	epoch := l.epoch
+	for _, due := range membership.DueSteps(list, configs) {
+		l.r.groups[due.Group].order(func(g *group) {
+			g.change.wanted, g.change.epoch = &due.Step, epoch
+		})
+	}
+}
+
+// resign hands the groups to the voter whose log of group 0 is the longest, since this
+// server is not a member any more.
+func (l *leadership) resign(list *membership.List) {
+	now := l.r.now()
+	if l.resigned != 0 && now-l.resigned < int64(l.r.cfg.ElectionTicks) {
+		return
+	}
+	l.resigned = now
+	l.r.groups[0].order(func(g *group) {
+		if to := g.longest(func(id uint64) bool { return list.Find(id) != nil }); to != 0 {
+			l.r.TransferAll(to)
+		}
+	})
+}
+
+// longest is the other voter, of those that are suitable and not silent, whose log is the
+// longest, or 0. In Raft's half of the leader.
+func (g *group) longest(suitable func(id uint64) bool) (id uint64) {
+	match := uint64(0)
+	g.node.WithProgress(func(other uint64, typ raft.ProgressType, pr tracker.Progress) {
+		if typ == raft.ProgressTypePeer && other != g.r.cfg.ID && suitable(other) && g.r.alive(other) && (id == 0 || pr.Match > match) {
+			id, match = other, pr.Match
+		}
+	})
+	return id
+}
+
+// proposeStep proposes the wanted step once nothing that is unapplied in this group's log
+// waits for another group, and reports whether rendezvous have to stand back.
+func (g *group) proposeStep() (holding bool) {
+	applied := g.applied.Load()
+	c := &g.change
+	switch {
+	case !g.leading:
+		c.wanted = nil
+		return false
+	case c.step > applied:
+		return true
+	case c.wanted == nil:
+		return false
+	}
+	if !g.r.lead.current(c.epoch) || g.r.cfg.Machine.Configuration(g.id).Steps != c.wanted.Number {
+		c.wanted = nil
+		return false
+	}
+	if c.meeting > applied {
+		return true
+	}
+	s := c.wanted
+	c.wanted = nil
+	g.r.cfg.Logger.Info("proposing a change of a group's configuration", zap.Int("group", g.id),
+		zap.Stringer("step", s), zap.Uint64("generation", s.Generation))
+	if err := g.node.ProposeConfChange(confChange(s)); err != nil {
+		return false // the next tick asks again
+	}
+	g.ready() // notes its place; Raft may have put an empty entry there
+	return c.step > applied
+}
+
+func confChange(s *membership.Step) *raftpb.ConfChange {
+	kind := raftpb.ConfChangeRemoveNode
+	switch s.Kind {
+	case membership.AddVoter:
+		kind = raftpb.ConfChangeAddNode
+	case membership.AddNonvoter:
+		kind = raftpb.ConfChangeAddLearnerNode
+	}
+	return &raftpb.ConfChange{Type: &kind, NodeId: &s.ID, Context: s.Encode()}
+}
+
+// applyStep applies a change of this group's configuration: to Raft before Raft hears that
+// the entry is applied, and to the state together with the index.
+func (g *group) applyStep(it *item) {
+	machine := g.r.cfg.Machine
+	next, ok := machine.Configuration(g.id).Next(*it.step)
+	if !ok { // proposed twice, by two leaders
+		machine.Skip(g.id, it.index, it.term)
+		g.finished(it)
+		return
+	}
+	var conf *raftpb.ConfState
+	g.turn(func() { conf = g.node.ApplyConfChange(confChange(it.step)) })
+	g.log.SetConfState(conf)
+	machine.Configure(g.id, it.index, it.term, next)
+	g.finished(it)
+	g.r.cfg.Logger.Info("applied a change of a group's configuration", zap.Int("group", g.id), zap.Stringer("step", it.step),
+		zap.Uint64("generation", next.Generation), zap.Int("voters", len(next.Voters)), zap.Int("learners", len(next.Learners)))
+	g.r.reconfigured()
+	g.r.lead.follow().run()
+	g.wake() // rendezvous that stood back
+}
+
+// follow goes on with a change of members at once.
+func (l *leadership) follow() effects { return l.do(l.reconfigure) }
+
+// reconfigured is called after the list of members or a group's configuration has changed.
+func (r *Replica) reconfigured() {
+	before := r.peers.ids.Load()
+	r.tellSettledTo(before)
+	if r.peers.follow(r) && r.cfg.Peers != nil && before != nil {
+		r.cfg.Peers()
+	}
+}

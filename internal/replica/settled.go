@@ -1,0 +1,106 @@
+package replica
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
+)
+
+// A client's change of members is answered once all groups have followed it. The server
+// that stamps knows that, and tells the others with each tick, for as long as they may not
+// have heard.
+type settledWaiters struct {
+	reached atomic.Uint64 // the highest generation known to be settled
+	mu      sync.Mutex
+	waiting []settledWaiter
+}
+
+type settledWaiter struct {
+	generation uint64
+	deadline   int64
+	done       func(error)
+}
+
+// AwaitSettled calls done once all groups have followed the list of members of a
+// generation, or after RequestTicks with fault.Timeout; the change then goes on.
+func (r *Replica) AwaitSettled(generation uint64, done func(error)) {
+	w := &r.settled
+	w.mu.Lock()
+	there := w.reached.Load() >= generation
+	if !there {
+		w.waiting = append(w.waiting, settledWaiter{generation, r.deadline(), done})
+	}
+	w.mu.Unlock()
+	if there {
+		done(nil)
+	}
+}
+
+// Settled is the highest generation of members that is known to have been reached by all
+// groups.
+func (r *Replica) Settled() uint64 { return r.settled.reached.Load() }
+
+func (w *settledWaiters) reach(generation uint64) {
+	w.mu.Lock()
+	if generation <= w.reached.Load() {
+		w.mu.Unlock()
+		return
+	}
+	w.reached.Store(generation)
+	done := w.take(func(s settledWaiter) bool { return s.generation <= generation })
+	w.mu.Unlock()
+	for _, s := range done {
+		s.done(nil)
+	}
+}
+
+func (w *settledWaiters) expire(now int64) {
+	w.fail(func(s settledWaiter) bool { return s.deadline <= now }, fault.Timeout)
+}
+
+// stop fails those that wait; the change goes on.
+func (w *settledWaiters) stop(err error) {
+	w.fail(func(settledWaiter) bool { return true }, err)
+}
+
+func (w *settledWaiters) fail(match func(settledWaiter) bool, err error) {
+	w.mu.Lock()
+	failed := w.take(match)
+	w.mu.Unlock()
+	for _, s := range failed {
+		s.done(err)
+	}
+}
+
+// take removes those that match. With mu held.
+func (w *settledWaiters) take(match func(settledWaiter) bool) (taken []settledWaiter) {
+	w.waiting = slices.DeleteFunc(w.waiting, func(s settledWaiter) bool {
+		if match(s) {
+			taken = append(taken, s)
+			return true
+		}
+		return false
+	})
+	return taken
+}
+
+// tellSettled tells the peers, if this server stamps.
+func (r *Replica) tellSettled() { r.tellSettledTo(r.peers.ids.Load()) }
+
+// tellSettledTo tells the given peers, among which may be one that is let go.
+func (r *Replica) tellSettledTo(peers *[]uint64) {
+	if peers == nil || !r.seq.IsOpen() {
+		return
+	}
+	list := r.cfg.Machine.Membership()
+	if list.Generation == 0 || !membership.Settled(list, r.cfg.Machine.Configurations()) {
+		return
+	}
+	r.settled.reach(list.Generation)
+	for _, id := range *peers {
+		r.cfg.Network.Send(id, Packet{Settled: list.Generation})
+	}
+}

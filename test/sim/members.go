@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/replica"
+)
+
+// The bounds of a cluster that changes its members.
+const (
+	mostMembers = 6
+	mostServers = 12 // that a run ever has
+	mostLearner = 2
+)
+
+// operator changes the members of the cluster, one change after the other, whatever state
+// the servers are in. It is bold: it doesn't ask, as servers do for their clients, whether
+// the others are up or a learner has caught up.
+type operator struct {
+	c       *cluster
+	changes int                 // that were answered
+	configs map[configAt]string // each group's configuration after each of its steps
+}
+
+// configAt is a place in the history of a group's configurations.
+type configAt struct {
+	group  int
+	number uint64
+}
+
+func newOperator(c *cluster) *operator { return &operator{c: c, configs: map[configAt]string{}} }
+
+func (o *operator) think() {
+	l := o.c.loop
+	l.after(l.between(10*time.Millisecond, 600*time.Millisecond), "operator", 0, 0, o.change)
+}
+
+// change asks a member for a change and waits until it has settled, or for a while.
+func (o *operator) change() {
+	c := o.c
+	if c.quiet {
+		return
+	}
+	s := c.anyServer()
+	if s.life == nil || s.life.paused > c.loop.now {
+		o.think()
+		return
+	}
+	core, list := s.life.core, s.life.core.machine.Membership()
+	change, ok := o.draw(list)
+	if !ok {
+		o.think()
+		return
+	}
+	c.loop.printf("operator asks server %d: %v %d", s.id, change.Op, change.Member.GetID())
+	if c.loop.chance(3) { // a group of the leader sticks between the steps, if it so happens
+		c.loop.after(c.loop.between(0, 20*time.Millisecond), "trouble", 0, 0, c.halfPropose)
+	}
+	again := once(o.think)
+	c.loop.after(2*time.Second, "operator's timeout", 0, 0, again)
+	core.changeMembers(change, func(err error) {
+		c.loop.printf("operator: %v %d at server %d: %v", change.Op, change.Member.GetID(), s.id, err)
+		if err != nil {
+			again()
+			return
+		}
+		core.replica.AwaitSettled(core.machine.Membership().Generation, func(err error) {
+			if err == nil {
+				o.changes++
+				c.stats.MemberChanges++
+			}
+			again()
+		})
+	})
+}
+
+func once(fn func()) func() {
+	done := false
+	return func() {
+		if !done {
+			done = true
+			fn()
+		}
+	}
+}
+
+// draw draws a change that fits a list of members.
+func (o *operator) draw(list *membership.List) (change membership.Change, ok bool) {
+	l := o.c.loop
+	var learners []uint64
+	for _, m := range list.Members {
+		if m.GetIsLearner() {
+			learners = append(learners, m.GetID())
+		}
+	}
+	voters := list.Voters()
+	change.MaxLearners = mostLearner
+	of := func(op membership.Op, id uint64) (membership.Change, bool) {
+		change.Op, change.Member = op, &pb.Member{ID: id}
+		return change, true
+	}
+	switch n := l.rng.IntN(10); {
+	case len(voters) == 0:
+		return change, false // it has joined and knows nothing yet
+	case n < 3 && len(learners) > 0:
+		return of(membership.Promote, pick(l, learners))
+	case n < 6 && len(list.Members) < mostMembers && len(o.c.servers) < mostServers:
+		s := o.c.addServer()
+		op := pick(l, []membership.Op{membership.Add, membership.AddLearner})
+		return of(op, s.id)
+	case len(voters) > 1 && l.chance(3):
+		return of(membership.Remove, o.c.leader().id)
+	case len(voters) > 1 || len(learners) > 0:
+		id := pick(l, list.Members).GetID()
+		return of(membership.Remove, id)
+	}
+	return change, false
+}
+
+// changeMembers submits a change.
+func (c *core) changeMembers(change membership.Change, done func(error)) {
+	body, err := change.Encode()
+	if err != nil {
+		c.l.sv.c.fail("members", "%v", err)
+		return
+	}
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Done: func(out replica.Outcome) { done(out.Err) },
+	})
+}
+
+// addServer makes a machine. It starts once it is a member.
+func (c *cluster) addServer() *server {
+	s := newServer(c, uint64(len(c.servers)+1))
+	s.joins = true
+	c.servers = append(c.servers, s)
+	c.net.connect(s)
+	return s
+}
+
+// watchMembers checks what a server knows of the members, starts those that have been
+// added, and ends a server that was removed, as others tell it.
+func (l *life) watchMembers() {
+	c := l.sv.c
+	if c.operator == nil {
+		return
+	}
+	l.after(50*time.Millisecond, "members", 0, l.watchMembers)
+	list := l.core.machine.Membership()
+	for _, m := range list.Members {
+		if s := c.servers[m.GetID()-1]; s.life == nil && s.lives == 0 && !s.due {
+			s.due = true
+			c.restartLater(s)
+		}
+	}
+	for p := range l.core.stores {
+		config := l.core.machine.Configuration(p)
+		at, now := configAt{p, config.Steps}, fmt.Sprintf("%d %d %d", config.Voters, config.Learners, config.Generation)
+		if was, known := c.operator.configs[at]; known && was != now && list.Generation > 0 {
+			c.fail("I6", "after step %d of group %d server %d has the configuration %s, and another had %s", at.number, p, l.sv.id, now, was)
+		} else if list.Generation > 0 {
+			c.operator.configs[at] = now
+		}
+	}
+	for _, s := range c.servers {
+		if link := c.net.link(l.sv.id, s.id); s != l.sv && !link.cut && s.life != nil && s.life.hasRemoved(l.sv.id) {
+			l.removed()
+			return
+		}
+	}
+}
+
+// hasRemoved reports whether this server refuses another: one that all of its groups have
+// let go.
+func (l *life) hasRemoved(id uint64) bool {
+	return slices.Contains(l.core.machine.Membership().Removed, id) && !slices.Contains(l.core.replica.Peers(), id)
+}
+
+// removed ends a server for good.
+func (l *life) removed() {
+	l.sv.c.loop.printf("server %d hears that it was removed", l.sv.id)
+	l.sv.lost = true
+	l.sv.kill()
+}
+
+// settle: soon after everything has healed, all members have followed the last change, and
+// the servers that were removed have ended.
+func (c *cluster) settle() {
+	if c.operator == nil {
+		return
+	}
+	var why string
+	if !c.waitFor(equalAfter, func() bool { why = c.unsettled(); return why == "" }) {
+		c.fail("liveness", "%v after everything has healed, %s", equalAfter, why)
+	}
+}
+
+func (c *cluster) unsettled() string {
+	leader := c.leader()
+	if leader.life == nil || !leader.life.core.replica.Leading() {
+		return "no server stamps"
+	}
+	newest := leader.life.core.machine.Membership() // it has applied all that was acknowledged
+	for _, s := range c.alive() {
+		if s.life == nil {
+			return fmt.Sprintf("server %d doesn't run", s.id)
+		}
+		core := s.life.core
+		switch {
+		case newest.Find(s.id) == nil:
+			return fmt.Sprintf("server %d hasn't heard that it was removed", s.id)
+		case core.machine.Membership().Generation != newest.Generation || !membership.Settled(newest, core.machine.Configurations()):
+			return fmt.Sprintf("server %d has not followed generation %d of the members", s.id, newest.Generation)
+		}
+	}
+	for _, m := range newest.Members {
+		if s := c.servers[m.GetID()-1]; s.lost || s.life == nil {
+			return fmt.Sprintf("member %d doesn't run", s.id)
+		}
+	}
+	return ""
+}
