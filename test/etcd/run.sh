@@ -17,8 +17,8 @@ root=$PWD
 version=v3.7.3
 server=${SERVER:-bin/stoa}
 partitions=${PARTITIONS:-1 2}
-# All of the package that needs neither TLS, auth, a change of members nor an older etcd.
-tests=${TESTS:-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|MemberList|WaitLeader.*)$'}
+# All of the package that needs neither TLS, auth nor an older etcd.
+tests=${TESTS:-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*)$'}
 
 go run ./test/peers
 if [ "$server" = bin/stoa ]; then
