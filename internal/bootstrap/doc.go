@@ -23,7 +23,9 @@
 //     another. A member that lost its data can only return under a new member
 //     ID.
 //  3. A server that has not been admitted has no Raft state and sends no Raft message.
-//  4. All admitted servers of a cluster have the same number of partitions.
+//  4. The ID of a member that this one knows to have been removed is never admitted
+//     again.
+//  5. All admitted servers of a cluster have the same number of partitions.
 //
 // The package knows neither Raft nor the network: the calls to peers are given to Join.
 // A server comes in through Open; package transport calls Introduce and Meet.

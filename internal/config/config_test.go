@@ -327,3 +327,17 @@ func TestFoundersHaveEtcdsIDs(t *testing.T) {
 	require.Equal(t, []Founder{{ID: 0x8e9e05c52164694d, Name: "default", PeerURLs: []string{"http://localhost:2380"}}}, members)
 	require.EqualValues(t, uint64(0xcdf818194e3a8c32), cluster)
 }
+
+func TestSameURLs(t *testing.T) {
+	for _, tc := range []struct {
+		a, b []string
+		same bool
+	}{
+		{[]string{"http://127.0.0.1:1", "http://127.0.0.2:1"}, []string{"http://127.0.0.2:1", "http://127.0.0.1:1"}, true},
+		{[]string{"http://127.0.0.1:1"}, []string{"https://127.0.0.1:1"}, false},
+		{[]string{"http://127.0.0.1:1"}, []string{"http://127.0.0.1:1", "http://127.0.0.2:1"}, false},
+		{[]string{"http://127.0.0.1:1"}, nil, false},
+	} {
+		require.Equal(t, tc.same, SameURLs(t.Context(), tc.a, tc.b), "%v %v", tc.a, tc.b)
+	}
+}
