@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,12 +112,16 @@ func TestALongApplyDoesNotEndAnEpoch(t *testing.T) {
 		}
 	}
 	put()
-	terms := func() (all []uint64) {
+	terms := func() (all [][]uint64) {
 		for _, s := range r.servers {
-			all = append(all, s.life.Load().known()...)
+			all = append(all, s.life.Load().known())
 		}
 		return all
 	}
+	require.Eventually(t, func() bool { // a follower may learn of the other group's leader later
+		all := terms()
+		return slices.Equal(all[0], all[1]) && slices.Equal(all[0], all[2])
+	}, stressLimit, r.tick)
 	before, changes := terms(), r.counts.losses.Load()
 	r.stall.Store(int64(10 * 10 * r.tick))
 	begun := time.Now()
