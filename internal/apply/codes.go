@@ -1,9 +1,9 @@
 package apply
 
 import (
-	"crypto/sha256"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -13,15 +13,17 @@ import (
 )
 
 // Compiling a source takes up to tens of milliseconds, and must not block the
-// partitions. So it happens beside apply: on the server that takes the put in before it is
-// proposed ([Machine.Verify]), on the others when the entry comes, before it is committed
-// ([Machine.Expect]). Apply finds the result here. If it doesn't, it compiles; the result
-// is the same, since it is a function of the source.
+// partitions. So it happens beside apply, on all servers before the put is proposed
+// ([Machine.Verify], [Machine.Prepare]); on a server that couldn't be reached then, when the
+// entry comes, before it is committed ([Machine.Expect]). Apply finds the result here. If
+// it doesn't, it compiles; the result is the same, since it is a function of the source.
 
 // codes are the sources that were compiled last, by their hash. Any number of goroutines
 // may use it; no lock is held while a source is compiled but that of queue.
 type codes struct {
 	queue sync.Mutex // of those that can wait: one is compiled at a time
+
+	late atomic.Int64 // how often apply had to wait
 
 	mu   sync.Mutex
 	last []*compilation // the latest used last
@@ -34,21 +36,21 @@ const (
 )
 
 type compilation struct {
-	of   sourceHash
+	of   extension.SourceID
 	once sync.Once
+	done atomic.Bool
 	code *extension.Code
 	err  error
 	size int64 // once it is done; under the lock of codes
 }
 
-type sourceHash struct {
-	language int
-	sum      [sha256.Size]byte
-}
-
 // get is for apply: it doesn't wait for other sources.
 func (c *codes) get(language int, source []byte) (*extension.Code, error) {
-	return c.finish(c.find(language, source), language, source)
+	found := c.find(language, source)
+	if !found.done.Load() {
+		c.late.Add(1)
+	}
+	return c.finish(found, language, source)
 }
 
 // ahead compiles a source that apply may soon ask for.
@@ -60,7 +62,7 @@ func (c *codes) ahead(language int, source []byte) (*extension.Code, error) {
 }
 
 func (c *codes) find(language int, source []byte) *compilation {
-	of := sourceHash{language, sha256.Sum256(source)}
+	of := extension.SourceOf(language, source)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := slices.IndexFunc(c.last, func(d *compilation) bool { return d.of == of })
@@ -80,6 +82,7 @@ func (c *codes) finish(d *compilation, language int, source []byte) (*extension.
 		if d.code != nil {
 			size = d.code.Memory
 		}
+		d.done.Store(true)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		d.size = size
@@ -100,8 +103,8 @@ func (c *codes) evict() {
 }
 
 // Verify says whether a put would be refused as the source of an extension, so
-// that a server can check it before it is proposed. It takes the time of compiling and of
-// the delays of [Config.Paced].
+// that a server can check it before it is proposed. It takes the time of [Config.Precompile],
+// unless the extension is registered with the same source.
 func (m *Machine) Verify(req *pb.PutRequest) error {
 	role, name, _ := extension.Parse(req.GetKey())
 	if role != extension.Source {
@@ -111,21 +114,43 @@ func (m *Machine) Verify(req *pb.PutRequest) error {
 	if err := reg.Limits.AdmitSource(name, len(req.GetValue())); err != nil {
 		return err
 	}
-	var code *extension.Code
-	var err error
-	m.Paced(func() { code, err = m.codes.ahead(extension.Language, req.GetValue()) })
-	if err != nil {
-		return extension.Refuse(name, err)
+	code := registered(reg, name, extension.Language, req.GetValue())
+	if code == nil {
+		if err := m.Precompile(extension.Language, req.GetValue()); err != nil {
+			return err
+		}
+		var err error
+		if code, err = m.codes.ahead(extension.Language, req.GetValue()); err != nil {
+			return extension.Refuse(name, err)
+		}
 	}
-	return reg.Admit(code.As(name, 0))
+	return m.Extensions().Admit(code.As(name, 0))
 }
+
+// registered is the code of an extension that is registered with this very source, or nil.
+func registered(reg *extension.Registry, name string, language int, source []byte) *extension.Code {
+	if e := reg.Get(name); e != nil && e.Of == extension.SourceOf(language, source) {
+		return &e.Code
+	}
+	return nil
+}
+
+// Prepare compiles a source that may be registered soon; any goroutine may call it. An
+// error says that it would be refused.
+func (m *Machine) Prepare(language int, source []byte) error {
+	_, err := m.codes.ahead(language, source)
+	return err
+}
+
+// LateCompilations is how often apply had to wait for a source to be compiled.
+func (m *Machine) LateCompilations() int64 { return m.codes.late.Load() }
 
 // Expect prepares for an entry that will probably be executed soon. It takes as long as
 // compiling the sources does that the entry registers; any goroutine may call it.
 func (m *Machine) Expect(e *command.Entry) {
 	for i := range e.Commands {
 		if language, source := sourceIn(&e.Commands[i]); source != nil {
-			_, _ = m.codes.ahead(language, source)
+			_ = m.Prepare(language, source)
 		}
 	}
 }

@@ -77,9 +77,10 @@ type Config struct {
 	// return; if it does, the execution of the log ends there. nil: it panics.
 	Fatal func(error)
 
-	// Paced does work that a client asks for, of tens of milliseconds of processor time, when
-	// others have had their share. nil: at once.
-	Paced func(work func())
+	// Precompile prepares the servers for a source that a client wants to register, by
+	// [Machine.Prepare] on each of them. It may wait until other clients have had their
+	// share of the processor. An error refuses the registration. nil: nothing is prepared.
+	Precompile func(language int, source []byte) error
 }
 
 // Machine executes commands.
@@ -113,8 +114,8 @@ func New(c Config) *Machine {
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
 	}
-	if m.Paced == nil {
-		m.Paced = func(work func()) { work() }
+	if m.Precompile == nil {
+		m.Precompile = func(int, []byte) error { return nil }
 	}
 	if m.Fatal == nil {
 		m.Fatal = func(err error) { panic(err) }

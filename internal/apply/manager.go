@@ -96,9 +96,12 @@ func (x *execution) register(name string, source []byte) error {
 	if err := reg.Limits.AdmitSource(name, len(source)); err != nil {
 		return err
 	}
-	code, err := x.m.codes.get(x.language, source)
-	if err != nil {
-		return extension.Refuse(name, err)
+	code := registered(reg, name, x.language, source)
+	if code == nil {
+		var err error
+		if code, err = x.m.codes.get(x.language, source); err != nil {
+			return extension.Refuse(name, err)
+		}
 	}
 	x.fresh = code.As(name, x.rev)
 	return reg.Admit(x.fresh)

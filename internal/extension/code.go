@@ -1,6 +1,7 @@
 package extension
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
@@ -19,6 +20,8 @@ type Code struct {
 	// Strict says that writes of the keys which operations name are refused to clients
 	// that may not use the extension, instead of being taken for ordinary ones.
 	Strict bool
+	// Of is the source and its language.
+	Of SourceID
 	// Source is the size of the source, Memory the memory that the extension takes while
 	// it is registered; both in bytes.
 	Source int
@@ -29,6 +32,17 @@ type Code struct {
 	module   *script.Module
 	handlers [ops]script.Value
 	onEvent  script.Value
+}
+
+// SourceID tells sources in their languages apart.
+type SourceID struct {
+	language int
+	sum      [sha256.Size]byte
+}
+
+// SourceOf is the id of a source.
+func SourceOf(language int, source []byte) SourceID {
+	return SourceID{language, sha256.Sum256(source)}
 }
 
 // Loading limits running the top level of a file. It is a part of the language's
@@ -57,12 +71,12 @@ func CheckLanguage(name string, version int) error {
 
 // CompileCode verifies, compiles and loads a source in a version of the language that
 // this package knows.
-func CompileCode(_ int, source []byte) (*Code, error) {
+func CompileCode(language int, source []byte) (*Code, error) {
 	program, err := script.Compile(source, host, script.Bounds{Source: ceilings.Source, Handlers: handlers})
 	if err != nil {
 		return nil, err
 	}
-	c := &Code{Source: len(source)}
+	c := &Code{Of: SourceOf(language, source), Source: len(source)}
 	if c.module, c.Loading, err = program.Load(Loading); err != nil {
 		return nil, err
 	}

@@ -157,26 +157,26 @@ type Node struct {
 	incarnation uint64
 	leaseIDs    atomic.Uint64
 
-	snapshots  sending
-	compactor  *compactor
-	alarming   sync.Mutex   // one alarm is raised at a time
-	raising    atomic.Bool  // the alarm, for a session
-	pacer      pacer        // of the sources that clients send
-	changes    atomic.Int64 // leader changes seen
-	installed  atomic.Int64 // snapshots of other servers
-	lastLeader atomic.Uint64
-	counts     counters
-	lines      *lines
-	since      time.Time // of clock
-	requests   byKind    // how long those took that came here
-	ranges     *[2]*metrics.Histogram
-	readTxns   *[2]*metrics.Histogram
-	moving     chan struct{} // keys begin to move
-	linksStale chan struct{} // peers have changed
-	learner    atomic.Bool   // this member has no vote
-	sessions   *host.Sessions
-	callLog    *calllog.Log
-	profiles   profile.Set
+	snapshots    sending
+	compactor    *compactor
+	alarming     sync.Mutex   // one alarm is raised at a time
+	raising      atomic.Bool  // the alarm, for a session
+	changes      atomic.Int64 // leader changes seen
+	installed    atomic.Int64 // snapshots of other servers
+	lastLeader   atomic.Uint64
+	counts       counters
+	lines        *lines
+	since        time.Time // of clock
+	requests     byKind    // how long those took that came here
+	ranges       *[2]*metrics.Histogram
+	readTxns     *[2]*metrics.Histogram
+	moving       chan struct{} // keys begin to move
+	linksStale   chan struct{} // peers have changed
+	learner      atomic.Bool   // this member has no vote
+	sessions     *host.Sessions
+	callLog      *calllog.Log
+	profiles     profile.Set
+	compilations compilations
 
 	life        context.Context
 	end         context.CancelFunc

@@ -182,10 +182,10 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	state := apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n, c}, Observer: observer{n, c},
-		Visible: func(p int) int64 { return c.replica.Visible(p) },
-		Fatal:   n.fatal,
-		Meter:   &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
-		Paced:   n.pacer.do,
+		Visible:    func(p int) int64 { return c.replica.Visible(p) },
+		Fatal:      n.fatal,
+		Meter:      &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
+		Precompile: n.precompile,
 	}
 	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)
@@ -208,17 +208,13 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			c.feed.Advance(p, rev)
 			n.sessions.Advanced()
 		},
-		Expect: func(e *command.Entry, ready func()) {
-			go func() {
-				c.machine.Expect(e)
-				ready()
-			}()
-		},
-		Role:   func(leads bool) { n.role(c, leads) },
-		Peers:  n.peersChanged,
-		Serve:  func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
-		Fatal:  n.outdated,
-		Logger: n.log,
+		Announced: c.announced,
+		Expect:    func(e *command.Entry) { go c.machine.Expect(e) },
+		Role:      func(leads bool) { n.role(c, leads) },
+		Peers:     n.peersChanged,
+		Serve:     func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
+		Fatal:     n.outdated,
+		Logger:    n.log,
 	})
 	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
 	if err == nil {

@@ -10,8 +10,9 @@ import (
 )
 
 // Compiling the source of an extension takes longer than everything else that a command
-// asks for. So the server is told of one as early as possible, and finds it done when
-// the command is applied. All partitions take part in a registration; the other entries
+// asks for. So all servers are prepared for it before it is proposed (Announce). A server
+// that missed that begins when the entry comes into its log, a commit ahead of its
+// application. All partitions take part in a registration; the other entries
 // are passed over by their first bytes, and with one partition by a search for its prefix.
 
 var registration = []byte(extension.Root)
@@ -26,17 +27,7 @@ func (g *group) expect(entries []*raftpb.Entry) {
 			continue
 		}
 		if c, err := command.Decode(e.GetData()); err == nil {
-			g.r.cfg.Expect(&c, func() {})
+			g.r.cfg.Expect(&c)
 		}
 	}
-}
-
-// prepared goes on with a write of another server once this one is prepared for it, so
-// that no partition waits for that here. Those of a session come in their order.
-func (r *Replica) prepared(w *Write, proceed func()) {
-	if r.cfg.Expect == nil || w.Session || !bytes.Contains(w.Command.Body, registration) {
-		proceed()
-		return
-	}
-	r.cfg.Expect(&command.Entry{Commands: []command.Command{w.Command}}, proceed)
 }

@@ -18,6 +18,7 @@ import (
 const (
 	methodWrite uint32 = iota + 1
 	methodReadPoint
+	methodAnnounce
 	MethodFirstFree uint32 = 16
 )
 
@@ -68,12 +69,13 @@ func (f *Calls) attach(r *Replica) {
 	f.r.Store(r)
 }
 
-// call is a request for the present or the next leader.
+// call is a request for the present or the next leader, or for one server.
 type call struct {
 	method   uint32
 	body     []byte
 	deadline int64 // tick
 	to       uint64
+	only     bool // for to, whichever server leads
 	done     func([]byte, error)
 	local    func() // runs instead, once this server leads
 }
@@ -163,6 +165,24 @@ func (f *Calls) admit(c *call) (sends []sending, err error) {
 	return f.route(c, nil), nil
 }
 
+// ask sends a call to one server. It is never made again: done gets an error if the
+// network doesn't accept it, or may have lost it or its answer.
+func (f *Calls) ask(c *call) {
+	f.mu.Lock()
+	if err := f.stopped; err != nil {
+		f.mu.Unlock()
+		c.done(nil, err)
+		return
+	}
+	f.nextID++
+	id := f.nextID
+	f.calls[id] = c
+	f.mu.Unlock()
+	if !f.r.Load().cfg.Network.Send(c.to, Packet{Call: &Call{ID: id, Method: c.method, Body: c.body}}) {
+		f.fail(fault.TimeoutConnLost, func(other *call) bool { return other == c })
+	}
+}
+
 // sending is a routed call, to be sent once mu is released.
 type sending struct {
 	to   uint64
@@ -208,15 +228,15 @@ func (f *Calls) park(id uint64) {
 
 // replied handles the answer to a call.
 func (f *Calls) replied(m *Reply) {
-	if fault.CodeOf(m.Err) == fault.NotLeader.Code() {
-		f.park(m.ID)
-		return
-	}
 	f.mu.Lock()
 	c := f.calls[m.ID]
 	delete(f.calls, m.ID)
+	again := c != nil && !c.only && fault.CodeOf(m.Err) == fault.NotLeader.Code()
+	if again {
+		f.parked = append(f.parked, c)
+	}
 	f.mu.Unlock()
-	if c != nil {
+	if c != nil && !again {
 		c.done(m.Body, m.Err)
 	}
 }
@@ -227,7 +247,7 @@ func (f *Calls) replied(m *Reply) {
 // and calls sent there meanwhile must not fail because another group reports
 // first.
 func (f *Calls) leaderChanged() {
-	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.to != f.r.Load().Leader() })
+	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return !c.only && c.to != f.r.Load().Leader() })
 	f.unpark()
 }
 
@@ -312,6 +332,10 @@ func (f *Calls) Stop(err error) {
 // answer serves a call of another server.
 func (r *Replica) answer(from uint64, c *Call) {
 	reply := func(body []byte, err error) { r.reply(from, &Reply{ID: c.ID, Body: body, Err: err}) }
+	if c.Method == methodAnnounce {
+		r.announced(c.Body, reply)
+		return
+	}
 	if !r.seq.IsOpen() {
 		reply(nil, fault.NotLeader)
 		return
@@ -328,7 +352,7 @@ func (r *Replica) answer(from uint64, c *Call) {
 			body, err := encodeOutcome(out)
 			reply(body, err)
 		}
-		r.prepared(w, func() { r.Submit(w) })
+		r.Submit(w)
 	case methodReadPoint:
 		r.answerReadPoint(from, c.Body, reply)
 	default:

@@ -70,10 +70,12 @@ type Config struct {
 	// Serve answers calls of other servers whose method is not the replica's
 	// own. It may answer later, from any goroutine.
 	Serve func(method uint32, body []byte, reply func(body []byte, err error))
+	// Announced is called with what another server has passed to Announce. It must not take
+	// long, and calls ready from any goroutine once this server is prepared. nil: it always is.
+	Announced func(body []byte, ready func())
 	// Expect says that an entry which may register extensions will probably be applied. It
-	// must not take long, and calls ready from any goroutine once this server is prepared
-	// for it. nil: it is not told.
-	Expect func(e *command.Entry, ready func())
+	// must not take long. nil: it is not called.
+	Expect func(e *command.Entry)
 	// Role is called when this server has begun or stopped stamping.
 	Role func(open bool)
 	// Peers is called when the list of members has changed, or the servers with which this
