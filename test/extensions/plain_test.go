@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -22,30 +23,55 @@ const pace = 5 * time.Millisecond
 // world is a cluster under attack.
 type world struct {
 	*process.Cluster
-	t   *testing.T
-	ctx context.Context
-	cli *clientv3.Client // the attacker's
+	t       *testing.T
+	ctx     context.Context
+	setting setting
+	cli     *clientv3.Client // the attacker's
+	until   time.Time        // when an attack that has no end of its own is over
 }
 
-func newWorld(t *testing.T, nodes int) *world {
+func newWorld(t *testing.T, nodes int, s setting) *world {
 	c := process.StartT(t, process.Spec{Nodes: nodes, Partitions: 2})
-	w := &world{Cluster: c, t: t, ctx: t.Context()}
-	w.cli = w.client()
+	w := (&world{Cluster: c, setting: s}).on(t)
+	if s.limits != "" {
+		_, err := w.cli.Put(w.ctx, "/em/.limits", s.limits)
+		require.NoError(t, err)
+	}
 	return w
 }
 
-func (w *world) client() *clientv3.Client {
-	cli, err := clientv3.New(clientv3.Config{Endpoints: w.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+// on is the world for another test.
+func (w *world) on(t *testing.T) *world {
+	next := &world{Cluster: w.Cluster, t: t, ctx: t.Context(), setting: w.setting}
+	next.cli = next.clientAs("attacker")
+	return next
+}
+
+func (w *world) clientAs(id string) *clientv3.Client {
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints: w.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop(), DialOptions: client.Identify(id),
+	})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { cli.Close() })
 	return cli
+}
+
+// session is a session at one of the servers.
+func (w *world) session(server int) *client.Session {
+	endpoint := w.Endpoints()[server%len(w.Servers)]
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}, ClientID: "attacker"})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Session(w.ctx)
+	require.NoError(w.t, err)
+	return s
 }
 
 // plain puts keys at its pace, whether or not earlier puts are answered, for as long as
 // do takes, and returns how long each took.
 func (w *world) plain(do func()) []time.Duration {
 	w.t.Helper()
-	cli := w.client()
+	cli := w.clientAs("plain")
 	stop := make(chan struct{})
 	var puts sync.WaitGroup
 	var mu sync.Mutex
@@ -53,7 +79,7 @@ func (w *world) plain(do func()) []time.Duration {
 	var failed error
 	put := func(i int) {
 		began := time.Now()
-		_, err := cli.Put(w.ctx, fmt.Sprintf("/plain/%d", i%100), "value")
+		_, err := cli.Put(w.ctx, fmt.Sprintf("/plain/%d/key", i%100), "value") // of all partitions
 		mu.Lock()
 		defer mu.Unlock()
 		took, failed = append(took, time.Since(began)), errors.Join(failed, err)

@@ -1,0 +1,68 @@
+package extensions
+
+import (
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// calls aim at the time of one call.
+var calls = []attack{
+	loop("the index of a table", `local k, t = {}, {} for i = 1, 8 do k[i] = ("x"):rep(300000 + i) end
+		while true do for i = 1, 8 do t[k[i]] = i end for i = 1, 8 do t[k[i]] = nil end end`),
+	loop("a large table", `local t, i = {}, 0 while true do i = i + 1 t["k" .. i] = i end`),
+	loop("format", `local f = ("%%"):rep(100000) while true do local s = string.format(f) end`),
+	loop("sorting", `local t = {} while true do for i = 1, 2000 do t[i] = "x" .. (i * 7919) % 2000 end table.sort(t) end`),
+	loop("an empty loop", `while true do end`),
+	loop("garbage", `while true do local s = ("x"):rep(100000) end`),
+	loop("reads", `while true do range("/x/", 100) end`),
+	loop("writes", `local i = 0 while true do i = i + 1 put("/x/" .. i, "value") end`),
+	// As much as can be written, and no more.
+	{name: "large writes", do: func(w *world) {
+		w.put("/em/x", handler(`for i = 1, 990 do put("/x/" .. i, ("x"):rep(1000)) end`))
+		w.many(4, func(int) {
+			for w.lasts() {
+				w.call("/x/go")
+			}
+		})
+	}},
+	// Extensions that the client may not use have a say in none of its requests.
+	{name: "a transaction under extensions of others", do: func(w *world) {
+		other := w.clientAs("other")
+		for i := range sized(50, 300) {
+			_, _ = other.Put(w.ctx, fmt.Sprintf("/em/o%d", i), `return { scope={"/o/"}, operations={{op="txn",prefix="/o/"},{op="put",prefix="/o/"}}, txn=function() end, put=function() end }`)
+		}
+		ops := make([]clientv3.Op, 127)
+		for i := range ops {
+			ops[i] = clientv3.OpTxn(nil, []clientv3.Op{
+				clientv3.OpPut(fmt.Sprintf("/o/a%d", i), ""), clientv3.OpPut(fmt.Sprintf("/o/b%d", i), ""), clientv3.OpPut(fmt.Sprintf("/o/c%d", i), ""),
+			}, nil)
+		}
+		for w.lasts() {
+			_, _ = w.cli.Txn(w.ctx).Then(ops...).Commit()
+		}
+	}},
+	{name: "keys of slashes", do: func(w *world) {
+		w.put("/em/x", `return { scope={"/sl/"}, events={{event="created",prefix="/sl/none/"}}, event=function() end }`)
+		w.fill(sized(1000, 20_000), func(i int) string { return "/sl" + strings.Repeat("/", 990) + fmt.Sprint(i) })
+		_, _ = w.cli.Delete(w.ctx, "/sl/", clientv3.WithPrefix())
+	}},
+}
+
+// loop is a handler that runs until a limit ends it, called by four clients at once.
+func loop(name, body string) attack {
+	return attack{name: name, do: func(w *world) {
+		w.fill(200, func(i int) string { return fmt.Sprintf("/x/k%d", i) })
+		w.put("/em/x", handler(body))
+		w.many(4, func(int) {
+			for w.lasts() {
+				w.call("/x/go")
+			}
+		})
+	}}
+}
+
+func handler(body string) string {
+	return `return { scope={"/x/"}, operations={{op="put",key="/x/go"}}, put=function(request) ` + body + ` end }`
+}
