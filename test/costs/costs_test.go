@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // TestCosts wants the bounds that a machine busy with other tests can keep: a
@@ -32,19 +30,15 @@ func TestCosts(t *testing.T) {
 
 // TestSearch runs some of the scripts that the search would, for the bytes.
 func TestSearch(t *testing.T) {
-	s := store.New(nil)
-	filled(1000, "/k/%d", 100)(s)
-	g := &goal{name: "bytes/byte", score: used.perByte}
-	r := rand.New(rand.NewPCG(7, 7))
+	s := newSearch(7, 4)
+	g := s.goals[1]
 	scored := 0
 	for range 150 {
-		c := g.next(r)
-		c.measure(keys{s}, g)
+		c, _ := s.try(g)
 		if c.score > 0 {
 			scored++
 		}
 		require.Less(t, c.score, 2.0, c.body())
-		g.keep(c)
 	}
 	require.Greater(t, scored, 20)
 }

@@ -7,7 +7,8 @@
 //	costs -search 1h [-seed N]
 //
 // With -search it makes scripts of its own and changes those for which a step takes
-// longest, or a byte most memory; it prints the worst that it has found.
+// longest, or a byte most memory; it prints the worst that it has found, and ends with an
+// error if these are out of the same bounds.
 package main
 
 import (
@@ -23,11 +24,13 @@ func main() {
 	only := flag.String("only", "", "measure only the constructs whose names match")
 	runs := flag.Int("runs", 7, "measure each so often, and take the median")
 	factor := flag.Float64("factor", 4, "how far from the mean a construct may be")
-	search := flag.Duration("search", 0, "search for the worst script for so long")
+	duration := flag.Duration("search", 0, "search for the worst script for so long")
 	seed := flag.Uint64("seed", 1, "of the search")
 	flag.Parse()
-	if *search > 0 {
-		searchFor(*search, *seed)
+	if *duration > 0 {
+		if !newSearch(*seed, *factor).run(*duration) {
+			os.Exit(1)
+		}
 		return
 	}
 	names, err := regexp.Compile(*only)

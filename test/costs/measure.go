@@ -50,13 +50,10 @@ type used struct {
 // perStep is in nanoseconds.
 func (u used) perStep() float64 { return u.nanoseconds / float64(max(u.steps, 1)) }
 
-// perByte is how many bytes were allocated for each that was charged, or 0 if it is
-// hardly more than what every call takes.
+// perByte is how many bytes were allocated for each that was charged, beside those that
+// every call takes.
 func (u used) perByte() float64 {
-	if u.allocated < callBytes {
-		return 0
-	}
-	return u.allocated / float64(max(u.bytes, 1))
+	return max(0, u.allocated-callBytes) / float64(max(u.bytes, 1))
 }
 
 // callBytes is what a call takes whatever it does: frames, the request, the outcome.
@@ -107,6 +104,23 @@ func processorTime() int64 {
 		panic(err)
 	}
 	return t.Nano()
+}
+
+// against measures a program in turns with another one, which the same disturbances meet,
+// and returns the best run of each.
+func (p *program) against(other *program, runs int) (u, o used) {
+	best := func(p *program, so *used) {
+		now := p.run()
+		if so.steps > 0 {
+			now.nanoseconds, now.allocated = min(now.nanoseconds, so.nanoseconds), min(now.allocated, so.allocated)
+		}
+		*so = now
+	}
+	for range runs {
+		best(p, &u)
+		best(other, &o)
+	}
+	return u, o
 }
 
 // median is that of several runs: neither what disturbs one, nor a jump of the clock
