@@ -21,6 +21,9 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 	if err := x.keepsExtensions(req.GetKey(), req.GetRangeEnd()); err != nil {
 		return nil, err
 	}
+	if err := x.fewRemovals(req); err != nil {
+		return nil, err
+	}
 	return x.deleteRange(req), nil
 }
 
@@ -48,6 +51,34 @@ func (x *execution) keepsExtensions(key, end []byte) error {
 	err := reg.Hold(extension.Defaults, func(e *extension.Extension) bool { return within(extension.SourceKey(e.Name), key, end) })
 	if err != nil {
 		return fault.BadExtension.With(fmt.Sprintf("%v; without %s the limits are the defaults", err, limits))
+	}
+	return nil
+}
+
+// maxRemovals is how many extensions one command removes at most. Each takes some
+// 20 µs: its keys, and its entries in the registry and in the map.
+const maxRemovals = 250
+
+// fewRemovals refuses to remove more extensions than one request may.
+func (x *execution) fewRemovals(ranges ...*pb.DeleteRangeRequest) error {
+	reg := x.m.Extensions()
+	if reg.Len() <= maxRemovals {
+		return nil
+	}
+	n := 0
+	for _, r := range ranges {
+		key, end := r.GetKey(), r.GetRangeEnd()
+		if len(end) == 0 || !extension.Touches(key, end) {
+			continue
+		}
+		for _, e := range reg.All() {
+			if within(extension.SourceKey(e.Name), key, end) {
+				n++
+			}
+		}
+		if n > maxRemovals {
+			return fault.TooMuchWork.With(fmt.Sprintf("stoa: a request can remove %d extensions, and this would remove %d: delete them in smaller ranges", maxRemovals, n))
+		}
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ type execution struct {
 	told    int      // changes of its own whose events have all been delivered to handlers
 	ending  int64    // the lease that the command ends, 0 for none
 	leased  [][]byte // its keys
+	ended   int      // how many of them, from the first, are deleted by the command
 	// wide says that the command needs every partition in which its keys may be during
 	// a transit: one of a session, whose copies must meet.
 	wide           bool
@@ -124,7 +125,7 @@ func (x *execution) begin(stamp int64) {
 	x.sub = 0
 	x.past = nil
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
-	x.wide, x.ending, x.leased = false, 0, nil
+	x.wide, x.ending, x.leased, x.ended = false, 0, nil, 0
 	x.tallies, x.tallyOf = x.tallies[:0], nil
 	x.mark()
 }

@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -32,9 +33,23 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 		keys = append(keys, x.m.Stores[p].LeaseKeys(id)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)
-	x.ending, x.leased = id, keys
-	x.expire(keys)
+	x.ending, x.leased, x.ended = id, keys, withRemovals(keys)
+	x.expire(keys[:x.ended])
 	return &pb.LeaseRevokeResponse{Header: x.header(true)}, nil
+}
+
+// withRemovals is how many of a lease's keys, from the first, a command may delete: not more
+// than maxRemovals of them are sources of extensions.
+func withRemovals(keys [][]byte) int {
+	sources := 0
+	for i, key := range keys {
+		if role, _, _ := extension.Parse(key); role == extension.Source {
+			if sources++; sources > maxRemovals {
+				return i
+			}
+		}
+	}
+	return len(keys)
 }
 
 func (x *execution) expire(keys [][]byte) {
@@ -50,7 +65,7 @@ func (x *execution) expire(keys [][]byte) {
 // too much work as well; the lease is over, and is to be revoked again. If the events of a
 // single key are too much by themselves, those not yet delivered are dropped.
 func (x *execution) finishLease(r Result, err error) Result {
-	id, n := x.ending, len(x.leased)
+	id, n := x.ending, x.ended
 	for part := 2; err != nil && n > 1; part *= 8 { // not halves: each attempt is work, too
 		n = max(1, min(x.told, n)/part)
 		x.undo(err)

@@ -41,14 +41,20 @@ func (x *execution) checkManaged(req *pb.TxnRequest) error {
 			return fault.Moved
 		}
 	}
-	if changesManaged(req) {
+	var wide []*pb.DeleteRangeRequest
+	if changesManaged(req, &wide) {
 		return fault.BadExtension.With("stoa: keys under " + extension.Root +
 			" can't be changed in a transaction: put or delete each in a request of its own")
 	}
-	return nil
+	for _, r := range wide {
+		if err := x.keepsExtensions(r.GetKey(), r.GetRangeEnd()); err != nil {
+			return err
+		}
+	}
+	return x.fewRemovals(wide...)
 }
 
-func changesManaged(req *pb.TxnRequest) bool {
+func changesManaged(req *pb.TxnRequest, wide *[]*pb.DeleteRangeRequest) bool {
 	for _, ops := range [...][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
 		for _, op := range ops {
 			switch r := op.GetRequest().(type) {
@@ -57,11 +63,15 @@ func changesManaged(req *pb.TxnRequest) bool {
 					return true
 				}
 			case *pb.RequestOp_RequestDeleteRange:
-				if extension.Touches(r.RequestDeleteRange.GetKey(), nil) {
+				key, end := r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd()
+				if extension.Touches(key, nil) {
 					return true
 				}
+				if len(end) > 0 && extension.Touches(key, end) {
+					*wide = append(*wide, r.RequestDeleteRange)
+				}
 			case *pb.RequestOp_RequestTxn:
-				if changesManaged(r.RequestTxn) {
+				if changesManaged(r.RequestTxn, wide) {
 					return true
 				}
 			}
