@@ -45,13 +45,13 @@ func (s *systemState) cut(c *core) backend.System {
 		s.nextMembers.Cut(&sys)
 	}
 	s.nextPlaced = c.machine.Placement()
-	recovery.CutPlacement(&sys, s.placed, s.nextPlaced)
 	s.sessions = c.machine.CutSessions()
 	return sys
 }
 
 // complete adds to a cut what need not be done while the stores are locked.
 func (s *systemState) complete(sys *backend.System) {
+	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
 	sys.Blobs = s.sessions.AddTo(sys.Blobs)
 	s.sessions = apply.SessionsCut{}
 }

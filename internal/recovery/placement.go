@@ -28,9 +28,10 @@ func Placement(meta *backend.Meta) (*placement.Map, error) {
 }
 
 // CutPlacement adds the map to what a cut writes, if it isn't the one that the file
-// has. It is part of the same cut as the keys, so the two always fit.
+// has. now is that of the cut, so it fits the keys. A map of many rules takes
+// milliseconds to encode, so this is called after the stores were unlocked.
 func CutPlacement(sys *backend.System, file, now *placement.Map) {
-	if now == file || now.Equal(file) {
+	if now == file {
 		return
 	}
 	if sys.Blobs == nil {
