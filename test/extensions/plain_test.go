@@ -56,10 +56,12 @@ func (w *world) clientAs(id string) *clientv3.Client {
 	return cli
 }
 
-// session is a session at one of the servers.
-func (w *world) session(server int) *client.Session {
+// session is a session of the attacker at one of the servers.
+func (w *world) session(server int) *client.Session { return w.sessionAs("attacker", server) }
+
+func (w *world) sessionAs(id string, server int) *client.Session {
 	endpoint := w.Endpoints()[server%len(w.Servers)]
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}, ClientID: "attacker"})
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}, ClientID: id})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = c.Close() })
 	s, err := c.Session(w.ctx)
