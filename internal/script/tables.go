@@ -27,7 +27,7 @@ func tableInsert(c *Call, args []Value) Value {
 			fail(c.at, "table.insert wants a place from 1 to %d, not %d", n+1, i)
 		}
 	}
-	c.work(int(n+1-i)*itemBytes, c.at)
+	c.move(int(n+1-i), c.at)
 	c.push(t, v, c.at)
 	if i <= n {
 		copy(t.list[i:n+1], t.list[i-1:n])
@@ -50,7 +50,7 @@ func tableRemove(c *Call, args []Value) Value {
 	if i < 1 || i > n {
 		fail(c.at, "table.remove wants a place from 1 to %d, not %d", n, i)
 	}
-	c.work(int(n-i)*itemBytes, c.at)
+	c.move(int(n-i), c.at)
 	v := t.list[i-1]
 	copy(t.list[i-1:], t.list[i:])
 	t.list[n-1] = Value{}

@@ -243,6 +243,7 @@ var probes = []probe{
 	{name: "table.insert at the front of strings", setup: "local t = {} for i = 1, 10000 do t[i] = 'x' .. i end", unit: "table.insert(t, 1, 'x') table.remove(t)"},
 	{name: "table.remove", setup: "local t = { 1 }", unit: "t[1] = 1 table.remove(t)"},
 	{name: "table.remove at the front", setup: "local t = {} for i = 1, 10000 do t[i] = i end", unit: "table.remove(t, 1) t[10000] = 1"},
+	{name: "table.remove at the front of strings", setup: "local t = {} for i = 1, 10000 do t[i] = 'x' .. i end", unit: "table.remove(t, 1) t[10000] = 'y'"},
 	{name: "table.remove at the front of 4", setup: "local t = { 1, 2, 3, 4 }", unit: "table.remove(t, 1) t[4] = 1"},
 	{name: "table.concat of numbers", setup: "local t, c = {} for i = 1, 1000 do t[i] = -9223372036854775808 end", unit: "c = table.concat(t)"},
 	{name: "table.concat of nothing", setup: "local t, c = {} for i = 1, 1000 do t[i] = '' end", unit: "c = table.concat(t)"},
