@@ -48,12 +48,12 @@ var Defaults = Limits{
 	Memory: 4 << 20, MemoryTotal: 64 << 20,
 }
 
-// ceilings are the maxima of the settings. A call at all of them, with all events that
-// it may lead to, blocks its partition for some 50 ms: less than other clients should
+// ceilings are the maxima of the settings. A call at all of them blocks its partition for
+// some 2 ms, and all events that it may lead to for some 5 ms: less than other clients
 // notice.
 var ceilings = Limits{
-	Steps: 2_000_000, Bytes: 64 << 20, Depth: 200, Operations: 100_000, Keys: 10_000, WriteBytes: 8 << 20,
-	Events: 1000, EventSteps: 2_000_000, Source: 1 << 20, Failures: 1_000_000,
+	Steps: 500_000, Bytes: 64 << 20, Depth: 200, Operations: 100_000, Keys: 10_000, WriteBytes: 8 << 20,
+	Events: 1000, EventSteps: 1_000_000, Source: 1 << 20, Failures: 1_000_000,
 	Memory: 16 << 20, MemoryTotal: 256 << 20,
 }
 

@@ -17,7 +17,7 @@ func TestStoredLimitsStayWithinBounds(t *testing.T) {
 
 func TestEventStepsAllowARun(t *testing.T) {
 	_, err := ParseLimits([]byte(`{"event_steps": 1999}`))
-	require.ErrorContains(t, err, "event_steps is 1999, want 2000 to 2000000")
+	require.ErrorContains(t, err, "event_steps is 1999, want 2000 to 1000000")
 	l, err := ParseLimits([]byte(`{"event_steps": 2000}`))
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, l.EventSteps)

@@ -177,6 +177,7 @@ type Node struct {
 	callLog      *calllog.Log
 	profiles     profile.Set
 	compilations compilations
+	slow         callGate
 
 	life        context.Context
 	end         context.CancelFunc

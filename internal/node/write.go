@@ -108,6 +108,16 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 	}
 	done := make(chan replica.Outcome, 1)
 	w.Done = func(out replica.Outcome) { done <- out }
+	if p.Call != nil {
+		expected, err := n.slow.enter(ctx, p.Call.Name)
+		if err != nil {
+			return none, err
+		}
+		w.Done = func(out replica.Outcome) {
+			n.slow.leave(expected)
+			done <- out
+		}
+	}
 	c.replica.Submit(w)
 	select {
 	case out := <-done:

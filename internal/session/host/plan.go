@@ -83,7 +83,14 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 		return refuse(op, fault.RequestTooLarge)
 	}
 	d.plan = d.server.State().Machine.PlanInSession(kind, r.Message, d.who)
-	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
+	return d.planned()
+}
+
+// planned is the way of the write that was planned just now. Slow calls of extensions are
+// made one after the other: a session's window of them would stop a partition.
+func (d *driver) planned() session.Plan {
+	slow := d.cfg.Slow != nil && d.plan.Call != nil && d.plan.Call.Name != "" && d.cfg.Slow(d.plan.Call.Name)
+	return session.Plan{Class: session.Write, Parts: d.plan.Parts, Alone: slow}
 }
 
 func (d *driver) tooLarge(r *session.Request) bool {
@@ -124,7 +131,7 @@ func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
 	m := d.server.State().Machine
 	if p, handled := m.PlanRead(kind, r.Message, d.who); handled {
 		d.plan = p
-		return session.Plan{Class: session.Write, Parts: p.Parts}
+		return d.planned()
 	}
 	return session.Plan{Class: session.Read, Parts: m.Parts(r.Message), Strict: r.Level == stoapb.Level_STRICT}
 }
@@ -132,7 +139,7 @@ func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
 func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 	if p, handled := d.server.State().Machine.PlanRead(command.Watch, r.Message, d.who); handled {
 		d.plan = p
-		return session.Plan{Class: session.Write, Parts: p.Parts}
+		return d.planned()
 	}
 	return session.Plan{Class: session.Act}
 }

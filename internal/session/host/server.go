@@ -80,6 +80,9 @@ type Config struct {
 	FlushBytes      int // a message to the client ends about here
 	MergeBytes      int // of events that wait for a watch that is behind, before others are received
 	Counts          *Counts
+	// Slow tells whether calls of an extension take so long that a session makes one at a
+	// time. nil: none do.
+	Slow func(extension string) bool
 	// Ended hears, once, that the session that speaks to a sink has ended here.
 	Ended func(sink session.Sink, why error)
 }
