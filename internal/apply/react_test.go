@@ -167,6 +167,7 @@ func TestALargeRequestDisablesNothing(t *testing.T) {
 func TestWhoBurnsTheStepsPays(t *testing.T) {
 	burn := `for i = 1, 25000 do local x = i end`
 	each(t, func(t *testing.T, w *twins) {
+		w.limit(`{"event_steps": 1000000}`)
 		w.fill(30)
 		w.register("honest", fmt.Sprintf(onDeletion, `put("/x/n", "1")`))
 		for i := range 20 {
@@ -188,6 +189,7 @@ func TestWhoBurnsTheStepsPays(t *testing.T) {
 // Failures are counted by request: one that wakes a handler many times is one.
 func TestFailuresAreCountedByRequest(t *testing.T) {
 	each(t, func(t *testing.T, w *twins) {
+		w.limit(`{"event_steps": 1000000}`)
 		w.fill(40)
 		w.register("full", fmt.Sprintf(onDeletion, `for i = 1, 2000 do put("/x/n", ("x"):rep(10000)) end`))
 		for i := range 3 {

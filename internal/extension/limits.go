@@ -44,7 +44,7 @@ type Limits struct {
 // holds its partition up for about a millisecond.
 var Defaults = Limits{
 	Steps: 100_000, Bytes: 4 << 20, Depth: 64, Operations: 2000, Keys: 1000, WriteBytes: 1 << 20,
-	Events: 64, EventSteps: 1_000_000, Source: 64 << 10, Failures: 10,
+	Events: 64, EventSteps: 500_000, Source: 64 << 10, Failures: 10,
 	Memory: 4 << 20, MemoryTotal: 64 << 20,
 }
 
