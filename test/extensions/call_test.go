@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
 // calls aim at the time of one call.
@@ -18,6 +20,29 @@ var calls = []attack{
 	loop("garbage", `while true do local s = ("x"):rep(100000) end`),
 	loop("reads", `while true do range("/x/", 100) end`),
 	loop("writes", `local i = 0 while true do i = i + 1 put("/x/" .. i, "value") end`),
+	{name: "many slow calls at once", do: func(w *world) {
+		w.put("/em/x", handler(`for i = 1, 30000 do end`))
+		w.many(100, func(int) {
+			for w.lasts() {
+				w.call("/x/go")
+			}
+		})
+	}},
+	{name: "slow calls of sessions", do: func(w *world) {
+		w.put("/em/x", handler(`for i = 1, 30000 do end`))
+		w.many(4, func(i int) {
+			s := w.session(i)
+			for w.lasts() {
+				calls := make([]*client.Future[*clientv3.PutResponse], 100)
+				for j := range calls {
+					calls[j] = s.PutAsync("/x/go", "")
+				}
+				for _, c := range calls {
+					_, _ = c.Wait(w.ctx)
+				}
+			}
+		})
+	}},
 	// As much as can be written, and no more.
 	{name: "large writes", do: func(w *world) {
 		w.put("/em/x", handler(`for i = 1, 990 do put("/x/" .. i, ("x"):rep(1000)) end`))

@@ -75,7 +75,7 @@ func (w *world) length() time.Duration {
 	if *long {
 		return 8 * time.Second
 	}
-	return 400 * time.Millisecond
+	return 250 * time.Millisecond
 }
 
 // lasts tells whether such an attack goes on, from when it is called first.
