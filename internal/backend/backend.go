@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -38,6 +39,10 @@ type Options struct {
 	Quota    int64 // bytes that the file may reach, 0 if there is no bound
 	Logger   *zap.Logger
 	NoSync   bool // for tests without crashes
+	// Foreign accepts also a file that etcd wrote, with the zero Identity.
+	Foreign bool
+	// ReadOnly needs no right to write the file, and refuses Flush and Reset.
+	ReadOnly bool
 }
 
 // Position is the applied position of one partition's log in the file.
@@ -122,7 +127,11 @@ func Open(path string, o Options) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{eng: f, path: path}
-	if err := b.identify(o.Identity); err != nil {
+	err = b.identify(o.Identity)
+	if o.Foreign && errors.Is(err, ErrForeign) {
+		err = b.eng.view(isEtcds)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.close())
 	}
 	return b, nil
@@ -167,6 +176,17 @@ func (b *Backend) identify(want Identity) error {
 	}
 	b.id.Server = want.Server
 	return b.eng.update(func(w writer) error { return w.put(bucketStoa, stoaServer, be64(want.Server)) })
+}
+
+// isEtcds refuses a file that has nothing of etcd's schema.
+func isEtcds(r reader) error {
+	have := r.buckets()
+	for _, name := range []string{bucketKey, bucketMeta} {
+		if !slices.Contains(have, name) {
+			return fmt.Errorf("%w: neither stoa nor etcd has written it", ErrForeign)
+		}
+	}
+	return nil
 }
 
 // NewMem returns a backend without a file, for the simulation: flushed state

@@ -43,6 +43,7 @@ type file struct {
 	path   string
 	page   int // bytes, of a new file
 	noSync bool
+	ro     bool
 	lg     *zap.Logger
 
 	flushing sync.Mutex   // one update or defragmentation at a time
@@ -54,19 +55,23 @@ type file struct {
 }
 
 func (f *file) options() *bolt.Options {
-	return &bolt.Options{
-		Timeout:         lockTimeout,
-		PageSize:        f.page,
-		NoFreelistSync:  true, // it is rebuilt at open; writing it costs every flush
-		FreelistType:    bolt.FreelistMapType,
-		InitialMmapSize: mmapSize,
-		NoSync:          f.noSync,
+	o := &bolt.Options{
+		Timeout:        lockTimeout,
+		PageSize:       f.page,
+		NoFreelistSync: true, // it is rebuilt at open; writing it costs every flush
+		FreelistType:   bolt.FreelistMapType,
+		NoSync:         f.noSync,
+		ReadOnly:       f.ro,
 	}
+	if !f.ro {
+		o.InitialMmapSize = mmapSize
+	}
+	return o
 }
 
 // openFile opens an existing file that has passed check.
 func openFile(path string, o Options) (*file, error) {
-	f := &file{path: path, page: pageSize(o.Quota), noSync: o.NoSync, lg: o.Logger}
+	f := &file{path: path, page: pageSize(o.Quota), noSync: o.NoSync, ro: o.ReadOnly, lg: o.Logger}
 	err := guard(path, nil, func() (err error) {
 		f.db, err = bolt.Open(path, 0o600, f.options())
 		return err

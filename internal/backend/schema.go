@@ -17,12 +17,20 @@ const (
 	bucketMembers = "members"
 	bucketRemoved = "members_removed"
 	bucketStoa    = "stoa"
+
+	bucketAuth      = "auth"
+	bucketAuthUsers = "authUsers"
+	bucketAuthRoles = "authRoles"
 )
 
 var allBuckets = []string{
 	bucketKey, bucketMeta, bucketLease, bucketAlarm, bucketCluster,
-	bucketMembers, bucketRemoved, "auth", "authUsers", "authRoles", bucketStoa,
+	bucketMembers, bucketRemoved, bucketAuth, bucketAuthUsers, bucketAuthRoles, bucketStoa,
 }
+
+// authEnabled is the key in etcd's auth bucket that says whether clients are asked for
+// their rights.
+var authEnabled = []byte("authEnabled")
 
 // Keys of etcd's meta bucket.
 var (
