@@ -15,7 +15,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
-	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
 	"github.com/stoa-kv/stoa/internal/transport"
@@ -45,7 +44,10 @@ func (s *server) adoptData() error {
 	if _, in := s.registry.Record(); in {
 		return nil
 	}
-	path := filepath.Join(s.cfg.DataDir, "member", "snap", "db")
+	if _, restored := s.registry.Restored(); restored {
+		return nil
+	}
+	path := s.dbPath()
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -63,21 +65,25 @@ func (s *server) adoptData() error {
 	return s.registry.Adopt(bootstrap.ID(id.Cluster), bootstrap.ID(id.Server), id.Partitions)
 }
 
-// founding returns this server and its cluster as in the settings.
-func founding(cfg *config.Config) bootstrap.Self {
-	founders, cluster := cfg.Founders()
-	self := bootstrap.Self{
-		Cluster: bootstrap.ID(cluster), Name: cfg.Name, Partitions: cfg.Partitions, Existing: !cfg.NewCluster,
-		InitialCluster: cfg.InitialCluster.String(), Token: cfg.InitialClusterToken,
-	}
-	for _, f := range founders {
-		if f.Name == cfg.Name {
-			self.Member = bootstrap.ID(f.ID)
+// self returns this server and its cluster: of a restored directory as the snapshot was
+// restored, or else as in the settings.
+func (s *server) self(ctx context.Context) (bootstrap.Self, error) {
+	rec, restored := s.registry.Restored()
+	if !restored {
+		if err := s.cfg.CheckBootstrap(ctx); err != nil {
+			return bootstrap.Self{}, err
 		}
-		self.Members = append(self.Members, bootstrap.Member{ID: bootstrap.ID(f.ID), Name: f.Name, PeerURLs: f.PeerURLs})
+		return bootstrap.SelfOf(s.cfg), nil
 	}
-	return self
+	if _, err := os.Stat(s.dbPath()); err != nil {
+		return bootstrap.Self{}, fmt.Errorf("the state that was restored from a snapshot is gone (%w): remove the data directory, and restore it again", err)
+	}
+	s.lg.Info("the data directory was restored from a snapshot", zap.String("data-dir", s.cfg.DataDir))
+	s.reportIgnored(rec)
+	return rec.Self(), nil
 }
+
+func (s *server) dbPath() string { return filepath.Join(s.cfg.DataDir, "member", "snap", "db") }
 
 // reportIgnored logs the settings that the data overrules, if they differ.
 func (s *server) reportIgnored(rec bootstrap.Record) {
@@ -88,7 +94,11 @@ func (s *server) reportIgnored(rec bootstrap.Record) {
 	if !c.Given("initial-cluster") && !c.Given("initial-cluster-token") || c.InitialCluster == nil {
 		return
 	}
-	if self := founding(c); self.Cluster != rec.Cluster || self.Member != rec.Member {
+	self := bootstrap.SelfOf(c)
+	if rec.State != 0 {
+		self.Cluster = bootstrap.RestoredCluster(self.Cluster, rec.State)
+	}
+	if self.Cluster != rec.Cluster || self.Member != rec.Member {
 		s.lg.Warn("--initial-cluster and --initial-cluster-token are ignored, and describe another cluster or member than the data does: is this the right --data-dir?",
 			zap.String("data-dir", c.DataDir), zap.Stringer("cluster-id", rec.Cluster), zap.Stringer("local-member-id", rec.Member))
 	}

@@ -16,7 +16,8 @@ import (
 // join has this server admitted to its cluster, which begins with it or is there already.
 // The IDs of a cluster that is there already come from its members, not from the settings.
 func (s *server) join(ctx context.Context) error {
-	if err := s.cfg.CheckBootstrap(ctx); err != nil {
+	self, err := s.self(ctx)
+	if err != nil {
 		return err
 	}
 	tls, err := s.ports.peerTLSInfo.ClientConfig()
@@ -34,7 +35,6 @@ func (s *server) join(ctx context.Context) error {
 		}
 		return c, err
 	}
-	self := founding(s.cfg)
 	if self.Existing {
 		if self, err = s.registry.Find(ctx, self, look, config.SameURLs, ask); err != nil {
 			return err

@@ -27,6 +27,7 @@
 //     again.
 //  5. All admitted servers of a cluster have the same number of partitions.
 //
-// The package knows neither Raft nor the network: the calls to peers are given to Join.
+// The package knows neither Raft nor the network: the calls to peers are given to Join. Of
+// stoa's packages it imports config, for the flags that name a new cluster, and vfs.
 // A server comes in through Open; package transport calls Introduce and Meet.
 package bootstrap

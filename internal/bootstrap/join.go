@@ -165,9 +165,15 @@ func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
 
 // otherCluster names the flag that differs.
 func (r *Registry) otherCluster(a *peerpb.Introduction) string {
+	sameFlags := a.GetInitialCluster() == r.self.InitialCluster && a.GetInitialClusterToken() == r.self.Token
 	switch {
+	case r.rec.State != 0 || sameFlags:
+		return fmt.Sprintf("its cluster is %s and this member's is %s: one was restored from a snapshot, and the other was not, or differently. "+
+			"Restore all members from the same file, with the same --initial-cluster, --initial-cluster-token, --partitions and --bump-revision",
+			ID(a.GetCluster()), r.rec.Cluster)
 	case a.GetInitialCluster() == "": // started again since it was bootstrapped
-		return fmt.Sprintf("its cluster is %s and this member's is %s: --initial-cluster and --initial-cluster-token must be those that it was bootstrapped with",
+		return fmt.Sprintf("its cluster is %s and this member's is %s: --initial-cluster and --initial-cluster-token must be those that it was bootstrapped with, "+
+			"and if it was restored from a snapshot, this member must be restored from the same file",
 			ID(a.GetCluster()), r.rec.Cluster)
 	case a.GetInitialClusterToken() != r.self.Token:
 		return fmt.Sprintf("it was started with --initial-cluster-token=%s and this member with --initial-cluster-token=%s",

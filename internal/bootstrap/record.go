@@ -41,6 +41,11 @@ type Record struct {
 	Begun    bool `json:"begun"`
 	// Adopted: the data had no record, so this one may lack members that were met before.
 	Adopted bool `json:"adopted,omitempty"`
+	// State is the checksum of the state with which the cluster begins, 0 if that is the
+	// empty one. See [RestoredCluster].
+	State ID `json:"state,omitempty"`
+	// Token is the --initial-cluster-token of a directory with a State.
+	Token string `json:"initial-cluster-token,omitempty"`
 	// Joined: the cluster existed before this server, which gets its state from there.
 	Joined bool `json:"joined,omitempty"`
 	// Members are the members when this server was admitted: the initial ones, or those
@@ -91,8 +96,8 @@ func (r *Record) clone() Record {
 	return c
 }
 
-// fileName is the record's, in the member directory.
-const fileName = "bootstrap.json"
+// FileName is the record's, in the member directory.
+const FileName = "bootstrap.json"
 
 // load returns nil if there is no record.
 func load(path string) (*Record, error) {

@@ -64,7 +64,7 @@ func Open(dir string, lg *zap.Logger) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("taking the data directory: %w", err)
 	}
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, FileName)
 	rec, err := load(path)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -146,7 +146,7 @@ func (r *Registry) count(rec Record) error {
 // write makes the record durable first (invariant 1).
 func (r *Registry) write(rec *Record) error {
 	if err := r.save(rec); err != nil {
-		return fmt.Errorf("writing %s: %w", filepath.Join(r.dir, fileName), err)
+		return fmt.Errorf("writing %s: %w", filepath.Join(r.dir, FileName), err)
 	}
 	r.rec = rec
 	return nil

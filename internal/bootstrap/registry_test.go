@@ -162,11 +162,11 @@ func TestRefusals(t *testing.T) {
 	p.start(2)
 	p.join(2)
 	p.stop(2)
-	lost, err := os.ReadFile(filepath.Join(p.dirs[2], fileName))
+	lost, err := os.ReadFile(filepath.Join(p.dirs[2], FileName))
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(filepath.Join(p.dirs[2], fileName)))
+	require.NoError(t, os.Remove(filepath.Join(p.dirs[2], FileName)))
 	p.refused(2, "member 3 has already been bootstrapped", "(http://h", "has met s3 with another data directory than "+p.dirs[2])
-	require.NoError(t, os.WriteFile(filepath.Join(p.dirs[2], fileName), lost, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(p.dirs[2], FileName), lost, 0o600))
 	_, in := p.start(2).Record()
 	require.True(t, in)
 }
@@ -189,8 +189,8 @@ func TestVouchers(t *testing.T) {
 
 	p.stop(0)
 	p.stop(2)
-	require.NoError(t, os.Remove(filepath.Join(p.dirs[0], fileName)))
-	require.NoError(t, os.Remove(filepath.Join(p.dirs[2], fileName)))
+	require.NoError(t, os.Remove(filepath.Join(p.dirs[0], FileName)))
+	require.NoError(t, os.Remove(filepath.Join(p.dirs[2], FileName)))
 	one, err := Open(p.dirs[0], zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, one.Adopt(7, 1, 2))
@@ -288,9 +288,9 @@ func TestTheDirectoryIsTaken(t *testing.T) {
 	_, err := Open(p.dirs[0], zap.NewNop())
 	require.ErrorContains(t, err, p.dirs[0]+" is in use by another process")
 	p.stop(0)
-	require.NoError(t, os.WriteFile(filepath.Join(p.dirs[0], fileName), []byte("{"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(p.dirs[0], FileName), []byte("{"), 0o600))
 	_, err = Open(p.dirs[0], zap.NewNop())
-	require.ErrorContains(t, err, filepath.Join(p.dirs[0], fileName)+" is damaged")
+	require.ErrorContains(t, err, filepath.Join(p.dirs[0], FileName)+" is damaged")
 }
 
 // An ID that can't be made durable isn't sent.
