@@ -23,6 +23,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
+	"github.com/stoa-kv/stoa/internal/snapshot"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -110,6 +111,12 @@ func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, er
 // server fails at the port.
 func (s *server) up(ctx context.Context) (err error) {
 	if s.ports, err = openPorts(s.cfg, s.lg); err != nil {
+		return err
+	}
+	if err = snapshot.TakeOver(ctx, s.cfg.DataDir, s.cfg.WALDir, s.cfg.Partitions, s.lg); err != nil {
+		return err
+	}
+	if err = snapshot.Refuse(s.cfg.DataDir); err != nil {
 		return err
 	}
 	if s.registry, err = bootstrap.Open(filepath.Join(s.cfg.DataDir, "member"), s.lg); err != nil {

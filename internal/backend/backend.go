@@ -128,8 +128,8 @@ func Open(path string, o Options) (*Backend, error) {
 	}
 	b := &Backend{eng: f, path: path}
 	err = b.identify(o.Identity)
-	if o.Foreign && errors.Is(err, ErrForeign) {
-		err = b.eng.view(isEtcds)
+	if o.Foreign && (err == nil || errors.Is(err, ErrForeign)) {
+		err = b.eng.view(hasSchema)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.close())
@@ -178,12 +178,12 @@ func (b *Backend) identify(want Identity) error {
 	return b.eng.update(func(w writer) error { return w.put(bucketStoa, stoaServer, be64(want.Server)) })
 }
 
-// isEtcds refuses a file that has nothing of etcd's schema.
-func isEtcds(r reader) error {
+// hasSchema refuses a file that doesn't have etcd's schema.
+func hasSchema(r reader) error {
 	have := r.buckets()
 	for _, name := range []string{bucketKey, bucketMeta} {
 		if !slices.Contains(have, name) {
-			return fmt.Errorf("%w: neither stoa nor etcd has written it", ErrForeign)
+			return fmt.Errorf("%w: neither stoa nor etcd has written it: bucket %q is missing", ErrForeign, name)
 		}
 	}
 	return nil

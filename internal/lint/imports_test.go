@@ -84,6 +84,7 @@ var allowed = map[string]string{
 	"cmd/stoactl " + module + "internal/version":      "both programs have one version",
 
 	"cmd/stoactl " + module + "internal/extension": "a file is verified as the server does it",
+	"cmd/stoactl " + module + "internal/snapshot":  "a data directory is made as the server reads it",
 	"cmd/stoactl " + module + "internal/rehearsal": "extensions are tried out on the server's own state machine",
 }
 

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -37,5 +38,10 @@ func CutPlacement(sys *backend.System, file, now *placement.Map) {
 	if sys.Blobs == nil {
 		sys.Blobs = map[string][]byte{}
 	}
-	sys.Blobs[placementBlob] = now.Encode()
+	maps.Copy(sys.Blobs, PlacementBlob(now))
+}
+
+// PlacementBlob is the map as the file has it.
+func PlacementBlob(m *placement.Map) map[string][]byte {
+	return map[string][]byte{placementBlob: m.Encode()}
 }

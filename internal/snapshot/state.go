@@ -1,0 +1,115 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// state is what a new cluster begins with, beside the file's keys, leases and alarms.
+type state struct {
+	revision  int64 // the next write takes a higher one
+	compacted int64 // the last compaction
+	placement *placement.Map
+	sum       uint64 // of the file's content
+}
+
+// readState reads a backend file in full. It changes nothing.
+func readState(path string, partitions int, bump int64, lg *zap.Logger) (st state, err error) {
+	b, err := backend.Open(path, backend.Options{Foreign: true, ReadOnly: true, Logger: lg})
+	if err != nil {
+		return st, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	if on, err := b.AuthEnabled(); err != nil || on {
+		return st, errors.Join(err, fmt.Errorf("%s: its cluster has authentication enabled, which stoa doesn't have yet: its data would be open to every client. "+
+			"Disable it (etcdctl auth disable) and save another snapshot", path))
+	}
+	if st.sum, err = b.StateSum(); err != nil {
+		return st, fmt.Errorf("reading %s: %w", path, err)
+	}
+	meta, err := b.Meta()
+	if err != nil {
+		return st, err
+	}
+	last, extensions, err := readKeys(b)
+	if err != nil {
+		return st, fmt.Errorf("reading %s: %w", path, err)
+	}
+	st.revision = max(1, last, meta.Compacted)
+	for _, p := range meta.Positions { // of stoa: revisions that wrote nothing were seen by clients
+		st.revision = max(st.revision, p.Rev)
+	}
+	st.compacted = meta.Compacted
+	if bump > 0 {
+		st.revision += bump
+		st.compacted = st.revision
+	}
+	st.placement, err = place(extensions, &meta, partitions)
+	if err != nil {
+		return st, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return st, nil
+}
+
+// id is the checksum of all of the state.
+func (st *state) id() uint64 {
+	b := binary.BigEndian.AppendUint64(nil, st.sum)
+	b = binary.BigEndian.AppendUint64(b, uint64(st.revision))
+	b = binary.BigEndian.AppendUint64(b, uint64(st.compacted))
+	return xxhash.Sum64(append(b, st.placement.Encode()...)) | 1
+}
+
+// readKeys returns the revision of the last change, and a store of the keys of extensions.
+func readKeys(b *backend.Backend) (last int64, extensions *store.Store, err error) {
+	extensions = store.New(nil)
+	l := store.NewLoader([]*store.Store{extensions}, nil)
+	var failed error
+	err = b.Scan(0, backend.Current, func(rev store.Revision, kv kvwire.KeyValue, tombstone bool) bool {
+		last = rev.Main
+		if bytes.HasPrefix(kv.Key(), []byte(extension.Root)) {
+			failed = l.Add(rev, tombstone, bytes.Clone(kv.Wire()))
+		}
+		return failed == nil
+	})
+	return last, extensions, errors.Join(err, failed, l.Finish())
+}
+
+// place is the partition map of the new cluster: its slots are dealt out evenly, and the
+// extensions have the rules that they have in a cluster in which they are registered.
+// Rules that the file has stay as they are. The extensions are compiled for it, so that
+// one that this version can't run is found here.
+func place(extensions *store.Store, meta *backend.Meta, partitions int) (*placement.Map, error) {
+	machine := apply.New(apply.Config{
+		Stores: []*store.Store{extensions}, Leases: lease.NewTable(), Placement: placement.New(1),
+	})
+	if err := machine.LoadExtensions(); err != nil {
+		return nil, err
+	}
+	m := placement.New(partitions)
+	if partitions == 1 {
+		return m, nil // it has no use for rules
+	}
+	if meta.Identity.Partitions > 0 {
+		old, err := recovery.Placement(meta)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		m = m.WithRules(old.Rules())
+	}
+	m, _ = machine.Extensions().Place(m, extension.RuledBy(m))
+	return m, nil
+}
