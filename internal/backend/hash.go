@@ -166,8 +166,9 @@ func newest(r reader, rev int64) (map[string]store.Revision, error) {
 		if at.Main > rev {
 			return false
 		}
-		if len(v) == 0 {
-			return true // etcdutl's mark of a revision that it has moved forward
+		if len(v) == 0 { // the mark of a bumped revision, to etcd one of the empty key
+			keys[""] = at
+			return true
 		}
 		if v[0] != 0x0a {
 			err = fmt.Errorf("%w: revision %d.%d has no key", ErrDamaged, at.Main, at.Sub)

@@ -15,7 +15,10 @@ type Initial struct {
 	Position Position // of every partition
 	// Compacted is the last compaction, -1 if there was none.
 	Compacted int64
-	Blobs     map[string][]byte
+	// Bumped leaves the mark of a revision that was moved forward, as etcdutl does: an
+	// empty value under it.
+	Bumped bool
+	Blobs  map[string][]byte
 }
 
 // ownBuckets are the buckets whose content a new cluster doesn't take over: the members,
@@ -60,8 +63,10 @@ func writeInitial(w writer, i *Initial) error {
 			return err
 		}
 	}
-	if err := removeMarks(w); err != nil {
-		return err
+	if i.Bumped {
+		if err := w.put(bucketKey, appendRev(nil, store.Revision{Main: i.Position.Rev}, false), nil); err != nil {
+			return err
+		}
 	}
 	return writeSystem(w, &System{Members: i.Members, Blobs: i.Blobs})
 }
@@ -75,24 +80,6 @@ func empty(w writer, bucket string) error {
 	for _, k := range keys {
 		if err := w.remove(bucket, k); err != nil {
 			return fmt.Errorf("empty bucket %q: %w", bucket, err)
-		}
-	}
-	return nil
-}
-
-// removeMarks removes the empty values under which etcdutl notes a revision that it has
-// moved forward: the positions say it here.
-func removeMarks(w writer) error {
-	var marks [][]byte
-	w.ascend(bucketKey, nil, func(k, v []byte) bool {
-		if len(v) == 0 {
-			marks = append(marks, bytes.Clone(k))
-		}
-		return true
-	})
-	for _, k := range marks {
-		if err := w.remove(bucketKey, k); err != nil {
-			return fmt.Errorf("revision %x: %w", k, err)
 		}
 	}
 	return nil

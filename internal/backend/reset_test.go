@@ -125,8 +125,8 @@ func TestStateSum(t *testing.T) {
 	require.NotEqual(t, one, sum())
 }
 
-// The empty value that `etcdutl snapshot restore --bump-revision` writes under a revision is
-// no change of a key.
+// Beside the empty value that `etcdutl snapshot restore --bump-revision` writes under a
+// revision; etcd takes it for one of the empty key, the newest of which stays.
 func TestHashKVOfABumpedRevision(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	used(t, path)
@@ -134,15 +134,31 @@ func TestHashKVOfABumpedRevision(t *testing.T) {
 	want, err := be.HashKV(backend.Current, 20)
 	require.NoError(t, err)
 	require.NoError(t, be.Close())
-	db, err := bolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
-	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("key")).Put([]byte("\x00\x00\x00\x00\x00\x00\x00\x01_\x00\x00\x00\x00\x00\x00\x00\x00"), nil)
-	}))
-	require.NoError(t, db.Close())
-	got, err := open(t, path).HashKV(backend.Current, 20)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
+	hash := func(marks ...byte) uint32 {
+		db, err := bolt.Open(path, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+			for _, rev := range marks {
+				k := []byte("\x00\x00\x00\x00\x00\x00\x00\x00_\x00\x00\x00\x00\x00\x00\x00\x00")
+				k[7] = rev
+				if err := tx.Bucket([]byte("key")).Put(k, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		require.NoError(t, db.Close())
+		be, err := backend.Open(path, backend.Options{})
+		require.NoError(t, err)
+		defer be.Close()
+		h, err := be.HashKV(backend.Current, 20)
+		require.NoError(t, err)
+		return h
+	}
+	require.Equal(t, want, hash())
+	one := hash(1)
+	require.NotEqual(t, want, one)
+	require.Equal(t, one, hash(0), "an older one is compacted")
 }
 
 func TestReadOnly(t *testing.T) {

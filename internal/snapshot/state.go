@@ -23,6 +23,7 @@ import (
 type state struct {
 	revision  int64 // the next write takes a higher one
 	compacted int64 // the last compaction
+	bumped    bool  // the revision was moved forward here
 	placement *placement.Map
 	sum       uint64 // of the file's content
 }
@@ -54,7 +55,7 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 		st.revision = max(st.revision, p.Rev)
 	}
 	st.compacted = meta.Compacted
-	if bump > 0 {
+	if st.bumped = bump > 0; st.bumped {
 		st.revision += bump
 		st.compacted = st.revision
 	}

@@ -153,5 +153,5 @@ func TestDirectoryOfSomethingElse(t *testing.T) {
 	_, _, err = of.Servers[0].Stop()
 	require.NoError(t, err)
 	c := process.NewT(t, process.Spec{Args: []string{"--data-dir=" + of.Servers[0].DataDir}})
-	refuses(t, c.Servers[0], of.Servers[0].DataDir, "was not written by stoa")
+	refuses(t, c.Servers[0], of.Servers[0].DataDir, "is of etcd", "snapshot save", "snapshot restore")
 }
