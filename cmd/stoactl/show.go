@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -149,14 +150,14 @@ func (p *printer) table(head []string, rows [][]string) {
 	rule("└", "┴", "┘")
 }
 
-// bytesOf formats a size for humans: 20 kB, 2.1 GB.
+// bytesOf formats a size for humans: 20 kB, 2.1 GB. It rounds twice, as etcdctl's library does.
 func bytesOf(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
 	v, u := float64(n), 0
 	for v >= 1000 && u < len(units)-1 {
 		v, u = v/1000, u+1
 	}
-	if v < 10 && u > 0 {
+	if v = math.Floor(v*10+0.5) / 10; v < 10 && u > 0 {
 		return fmt.Sprintf("%.1f %s", v, units[u])
 	}
 	return fmt.Sprintf("%.0f %s", v, units[u])
