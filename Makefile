@@ -120,6 +120,11 @@ test-extensions: build
 bench-extensions: build
 	$(GO) run ./test/extensions/bench $(ARGS)
 
+## bench-restore: backup and restore of a million keys beside etcdctl and etcdutl, as a table (three minutes; ARGS="-keys 100000")
+.PHONY: bench-restore
+bench-restore: build peers
+	$(GO) run ./test/restore $(ARGS)
+
 ## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (eight minutes)
 .PHONY: bench-recipes
 bench-recipes: build peers peers-zookeeper

@@ -279,7 +279,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestBytes(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 20480: "20 kB", 1500: "1.5 kB", 2 << 30: "2.1 GB"} {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 20480: "20 kB", 1500: "1.5 kB", 2 << 30: "2.1 GB", 790528: "790 kB", 9960: "10 kB"} {
 		require.Equal(t, want, bytesOf(n))
 	}
 }

@@ -1,0 +1,212 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// book runs the command blocks of docs/operations.md, for three machines: their addresses
+// are loopback addresses here, their directories are below one of the test's.
+type book struct {
+	t        *testing.T
+	text     string
+	dir, net string
+	running  map[int]*exec.Cmd // servers by machine
+}
+
+func openBook(t *testing.T) *book {
+	t.Helper()
+	requireStoa(t)
+	root, err := process.Root()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	require.NoError(t, err)
+	b := &book{t: t, text: string(text), dir: t.TempDir(), running: map[int]*exec.Cmd{},
+		net: fmt.Sprintf("127.%d.%d.", 10+rand.IntN(200), 10+rand.IntN(200))}
+	require.NoError(t, os.Mkdir(filepath.Join(b.dir, "backup"), 0o700))
+	tools := filepath.Join(b.dir, "bin")
+	require.NoError(t, os.Mkdir(tools, 0o700))
+	for name, find := range map[string]func() (string, error){
+		"stoa":    func() (string, error) { bin, err := process.UnderTest(); return bin.Path, err },
+		"stoactl": stoactlPath,
+		"etcd":    func() (string, error) { return process.Peer("etcd") },
+		"etcdctl": func() (string, error) { return process.Peer("etcdctl") },
+		"etcdutl": func() (string, error) { return process.Peer("etcdutl") },
+	} {
+		path, err := find()
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(tools, name)))
+	}
+	t.Cleanup(b.stopServers)
+	return b
+}
+
+var block = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+
+// blocks are those of a section.
+func (b *book) blocks(section string) (list []string) {
+	b.t.Helper()
+	_, after, ok := strings.Cut(b.text, "\n## "+section+"\n")
+	require.True(b.t, ok, "there is no section %q", section)
+	after, _, _ = strings.Cut(after, "\n## ")
+	for _, found := range block.FindAllStringSubmatch(after, -1) {
+		list = append(list, found[1])
+	}
+	return list
+}
+
+var forMachine = regexp.MustCompile(`(?m)^N=1\b.*$`)
+
+// command is a block as it runs on a machine.
+func (b *book) command(text string, machine int) *exec.Cmd {
+	text = forMachine.ReplaceAllString(text, fmt.Sprint("N=", machine))
+	text = strings.NewReplacer("10.0.1.", b.net, "/var/lib/", fmt.Sprintf("%s/m%d/", b.dir, machine), "/backup/", b.dir+"/backup/").Replace(text)
+	cmd := exec.Command("bash", "-euc", text)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+var server = regexp.MustCompile(`(?m)^(stoa|etcd) `)
+
+// run runs a block: on each machine if it says N=1, else on the first; servers in the
+// background.
+func (b *book) run(text string) (out string) {
+	b.t.Helper()
+	machines := 1
+	if forMachine.MatchString(text) {
+		machines = 3
+	}
+	for m := 1; m <= machines; m++ {
+		require.NoError(b.t, os.MkdirAll(fmt.Sprintf("%s/m%d", b.dir, m), 0o700))
+		if server.MatchString(text) {
+			b.serve(m, server.ReplaceAllString(text, "exec $1 "))
+			continue
+		}
+		said, err := b.command(text, m).CombinedOutput()
+		require.NoError(b.t, err, "%s\n%s", text, said)
+		out += string(said)
+	}
+	if server.MatchString(text) {
+		b.await()
+	}
+	return out
+}
+
+func (b *book) serve(machine int, text string) {
+	b.t.Helper()
+	log, err := os.OpenFile(fmt.Sprintf("%s/m%d/log", b.dir, machine), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(b.t, err)
+	defer log.Close()
+	cmd := b.command(text, machine)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(b.t, cmd.Start())
+	b.running[machine] = cmd
+}
+
+func (b *book) client(machine int) *clientv3.Client {
+	b.t.Helper()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{fmt.Sprintf("http://%s%d:2379", b.net, machine)}, Logger: zap.NewNop()})
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { cli.Close() })
+	return cli
+}
+
+// await waits until every server serves.
+func (b *book) await() {
+	b.t.Helper()
+	for m := 1; m <= 3; m++ {
+		cli := b.client(m)
+		require.Eventually(b.t, func() bool {
+			ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := cli.Get(ctx, "/none")
+			return err == nil
+		}, time.Minute, 100*time.Millisecond, "machine %d", m)
+	}
+}
+
+func (b *book) stopServers() {
+	for m, cmd := range b.running {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		delete(b.running, m)
+	}
+}
+
+// keys writes some, and returns all that there are.
+func (b *book) keys(write int) string {
+	b.t.Helper()
+	cli := b.client(2)
+	for i := range write {
+		_, err := cli.Put(b.t.Context(), fmt.Sprintf("/book/%d/k", i), "v")
+		require.NoError(b.t, err)
+	}
+	r, err := cli.Get(b.t.Context(), "/", clientv3.WithPrefix())
+	require.NoError(b.t, err)
+	return fmt.Sprint(r.Kvs)
+}
+
+// An operator who copies the commands of the runbooks gets what they promise: a backup, its
+// restore, the move to etcd and the move back.
+func TestRunbooksOfBackups(t *testing.T) {
+	b := openBook(t)
+	backup, restore, out, in := b.blocks("Backup"), b.blocks("Restore"), b.blocks("Moving to etcd"), b.blocks("Moving from etcd")
+	require.Len(t, backup, 1)
+	require.Len(t, restore, 4)
+	require.Len(t, out, 4)
+	require.Len(t, in, 2)
+	start := restore[2]
+	require.Contains(t, start, "stoa --name")
+
+	// What there is before: a cluster that was bootstrapped empty.
+	b.run(strings.TrimRight(start, "\n") + ` \
+  --initial-advertise-peer-urls http://10.0.1.$N:2380 --partitions 2 \
+  --initial-cluster s1=http://10.0.1.1:2380,s2=http://10.0.1.2:2380,s3=http://10.0.1.3:2380
+`)
+	saved := b.keys(30)
+	require.Contains(t, b.run(backup[0]), "REVISION")
+	b.keys(31) // lost
+	b.stopServers()
+	for _, text := range restore {
+		b.run(text)
+	}
+	require.Equal(t, saved, b.keys(0))
+	p, err := b.client(1).Put(t.Context(), "/next", "v")
+	require.NoError(t, err)
+	require.Greater(t, p.Header.Revision, int64(1_000_000_000))
+	saved = b.keys(0)
+
+	b.run(out[0])
+	b.stopServers()
+	b.run(out[1])
+	b.run(out[2])
+	require.Equal(t, saved, b.keys(0))
+	hashes := map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(b.run(out[3])), "\n") {
+		hashes[strings.SplitN(line, ", ", 2)[1]] = true
+	}
+	require.Len(t, hashes, 1)
+
+	b.run(in[0])
+	b.stopServers()
+	b.run("N=1\nmv /var/lib/stoa /var/lib/stoa.second\n")
+	b.run(in[1])
+	b.run(start)
+	require.Equal(t, saved, b.keys(0))
+}
