@@ -30,6 +30,9 @@ func (s *server) identify(ctx context.Context) (bootstrap.Record, error) {
 		s.lg.Info("server has already been initialized", zap.String("data-dir", s.cfg.DataDir), zap.String("dir-type", "member"),
 			zap.Stringer("cluster-id", rec.Cluster), zap.Stringer("local-member-id", rec.Member))
 		s.reportIgnored(rec)
+		if err := s.checkRestored(rec); err != nil {
+			return rec, err
+		}
 		return rec, s.registry.Resume()
 	}
 	if err := s.join(ctx); err != nil {
@@ -75,12 +78,24 @@ func (s *server) self(ctx context.Context) (bootstrap.Self, error) {
 		}
 		return bootstrap.SelfOf(s.cfg), nil
 	}
-	if _, err := os.Stat(s.dbPath()); err != nil {
-		return bootstrap.Self{}, fmt.Errorf("the state that was restored from a snapshot is gone (%w): remove the data directory, and restore it again", err)
+	if err := s.checkRestored(rec); err != nil {
+		return bootstrap.Self{}, err
 	}
 	s.lg.Info("the data directory was restored from a snapshot", zap.String("data-dir", s.cfg.DataDir))
 	s.reportIgnored(rec)
 	return rec.Self(), nil
+}
+
+// checkRestored refuses a directory without the state that was restored into it: a server
+// that hasn't begun to use it would begin with an empty one.
+func (s *server) checkRestored(rec bootstrap.Record) error {
+	if rec.State == 0 || rec.Begun {
+		return nil
+	}
+	if _, err := os.Stat(s.dbPath()); err != nil {
+		return fmt.Errorf("the state that was restored from a snapshot is gone (%w): remove the data directory, and restore it again", err)
+	}
+	return nil
 }
 
 func (s *server) dbPath() string { return filepath.Join(s.cfg.DataDir, "member", "snap", "db") }
