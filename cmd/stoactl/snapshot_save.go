@@ -34,14 +34,17 @@ func (a *app) snapshotSaveCommand() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, a.o.command)
 				defer cancel()
 			}
-			return interrupted(ctx, a.snapshotSave(ctx, args[0]))
+			if err := a.snapshotSave(ctx, args[0]); err != nil {
+				return &exit{exitInterrupted, err} // etcdctl's, whatever the reason
+			}
+			return nil
 		},
 	}
 }
 
 func (a *app) snapshotSave(ctx context.Context, file string) error {
 	if len(a.o.endpoints) != 1 {
-		return badArgs("snapshot must be requested to one selected node, not multiple %v", a.o.endpoints)
+		return fmt.Errorf("snapshot must be requested to one selected node, not multiple %v", a.o.endpoints)
 	}
 	c, err := a.connect()
 	if err != nil {

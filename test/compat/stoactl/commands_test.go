@@ -251,6 +251,12 @@ var commands = []command{
 	{args: "get a --user root --password x"},
 	{args: "get a --max-request-bytes 100 --max-recv-bytes 1000"},
 	{args: "get a --max-request-bytes 1", code: 1},
+
+	{args: "snapshot save", code: 128},
+	{args: "snapshot save a b", code: 128},
+	{args: "snapshot save /nonexistent/x", code: 5},
+	{args: "snapshot save /nonexistent/x --endpoints 127.0.0.1:1,SERVER", code: 5},
+	{args: "snapshot save never --endpoints 127.0.0.1:1 --command-timeout 300ms", code: 5},
 }
 
 // other are commands on which the two differ, each with its reason.
@@ -309,7 +315,7 @@ func TestUnknownCommands(t *testing.T) {
 	t.Parallel()
 	stoactl := build(t)
 	for _, args := range []string{
-		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "partition move 1", "extension nosuch", "completion nosuch", "snapshot save x", "compaction 3",
+		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "partition move 1", "extension nosuch", "completion nosuch", "snapshot nosuch", "compaction 3",
 	} {
 		out, err := exec.Command(stoactl, strings.Fields(args)...).CombinedOutput()
 		var ended *exec.ExitError
@@ -325,7 +331,7 @@ func TestDeadEndpoints(t *testing.T) {
 	stoactl := build(t)
 	for _, args := range []string{
 		"get a", "put a 1", "txn", "del a", "lease grant 5", "lease list", "lease timetolive 5", "lease keep-alive 5", "lease keep-alive 5 --once", "member list",
-		"partition list", "extension list", "extension ack x", "endpoint status", "endpoint health", "endpoint health --cluster",
+		"partition list", "extension list", "extension ack x", "endpoint status", "endpoint health", "endpoint health --cluster", "snapshot save never",
 	} {
 		cmd := exec.Command(stoactl, append(strings.Fields(args), "--endpoints=http://127.0.0.1:1", "--command-timeout=300ms", "--dial-timeout=300ms")...)
 		cmd.Stdin = strings.NewReader("\n\n\n")
