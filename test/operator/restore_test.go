@@ -483,3 +483,24 @@ func TestRestoredByEtcdutl(t *testing.T) {
 	require.NoError(t, c.Start(t.Context()))
 	requireKeys(t, c.Servers[2], "more", 10)
 }
+
+// A member that is added to a restored cluster needs no snapshot: it gets the state from the
+// others.
+func TestMemberAddedToARestoredCluster(t *testing.T) {
+	c := cluster(t)
+	file := saveBy(t, "stoactl", c.Servers[0])
+	stop(t, c)
+	again := restored(t, "stoactl", partitions(3), file, "--partitions=3")
+	one := again.Servers[0]
+	two, err := again.Joining("s2", process.Place{Host: "127.0.0.1"})
+	require.NoError(t, err)
+	t.Cleanup(func() { two.Kill() })
+	_, err = client(t, one).MemberAdd(t.Context(), []string{two.PeerURL})
+	require.NoError(t, err)
+	require.NoError(t, two.Start())
+	ready(t, two)
+	put(t, two, "more", 10)
+	requireKeys(t, two, "first", 20)
+	rev := revision(t, two)
+	require.Equal(t, hashKV(t, one, rev), hashKV(t, two, rev))
+}
