@@ -182,7 +182,7 @@ func TestAMemberWithAnEmptyDirectoryIsReplaced(t *testing.T) {
 // A removed member exits by itself, and so does one that is started with its data later.
 func TestARemovedMemberExits(t *testing.T) {
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
-	one, gone := c.Servers[0], c.Servers[2]
+	one, gone, stoa := c.Servers[0], c.Servers[2], c.Spec.Binary.Stoa
 	put(t, one, "first", 20)
 	for _, down := range []bool{false, true} {
 		if down {
@@ -196,11 +196,13 @@ func TestARemovedMemberExits(t *testing.T) {
 		}
 		code, err := gone.Wait(30 * time.Second)
 		require.NoError(t, err)
-		require.Zero(t, code)
+		if !down || stoa { // etcd, started again, may end with 1
+			require.Zero(t, code)
+		}
 	}
 	times := strings.Count(said(gone, 0), "the member has been permanently removed from the cluster")
 	require.GreaterOrEqual(t, times, 2)
-	if bin, _ := process.UnderTest(); bin.Stoa { // etcd says it for each refused link
+	if stoa { // etcd says it for each refused link
 		require.Equal(t, 2, times)
 		requireNoTrace(t, said(gone, 0))
 	}
