@@ -22,7 +22,7 @@ func written(t *testing.T) *vfs.Mem {
 	w, err := wal.Open(wal.Options{FS: fs, Dir: dir, SegmentBytes: 512, Metadata: []byte("server 1")}, nil)
 	require.NoError(t, err)
 	for g := range uint32(2) {
-		l := raftlog.New(g, &raftpb.ConfState{})
+		l := raftlog.New(g, &raftpb.ConfState{Voters: []uint64{0xab}})
 		recs := l.Append(
 			&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(0xab)), Commit: new(uint64(1))},
 			[]*raftpb.Entry{{Index: new(uint64(2)), Term: new(uint64(2)), Type: new(raftpb.EntryNormal), Data: []byte("put\x00")}},
