@@ -55,6 +55,7 @@ func (n *Node) tick() {
 			c := n.core.Load()
 			c.replica.Tick()
 			n.noteLeader(c)
+			n.noteRemoved(c)
 		}
 	}
 }

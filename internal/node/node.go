@@ -173,6 +173,7 @@ type Node struct {
 	moving       chan struct{} // keys begin to move
 	linksStale   chan struct{} // peers have changed
 	learner      atomic.Bool   // this member has no vote
+	leaving      atomic.Bool   // this server knows that it was removed
 	sessions     *host.Sessions
 	callLog      *calllog.Log
 	profiles     profile.Set

@@ -2,6 +2,7 @@ package node
 
 import (
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -15,6 +16,23 @@ func (n *Node) removed(why string) {
 		if n.cfg.Removed != nil {
 			n.cfg.Removed()
 		}
+	})
+}
+
+// leaveAfter is how long a server that was removed still answers: its client may wait to
+// hear that it was.
+const leaveAfter = time.Second
+
+// noteRemoved ends this server once it knows by itself that all groups have let it go. One
+// that misses that is told by the others.
+func (n *Node) noteRemoved(c *core) {
+	list := c.machine.Membership()
+	if c.joins() || list.Find(n.cfg.ID) != nil || c.replica.Settled() < list.Generation || n.leaving.Swap(true) {
+		return
+	}
+	n.running.Go(func() {
+		_ = n.pause(n.life, leaveAfter)
+		n.removed("all groups have let it go")
 	})
 }
 
