@@ -1,9 +1,12 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/membership"
 
 	"github.com/stoa-kv/stoa/internal/placement"
 )
@@ -66,4 +69,26 @@ func TestConfirmationsThatCount(t *testing.T) {
 	require.False(t, l.conf.confirmedBy(e, confirmation{9, terms}), "not a voter's")
 	require.False(t, l.conf.confirmedBy(e, confirmation{2, terms[:1]}), "not about all groups")
 	require.False(t, l.conf.confirmedBy(e, confirmation{2, nil}), "an older server's, which says nothing")
+}
+
+// Groups that follow a change of members have different voters for a while, and a learner's
+// answer counts nowhere: a majority of the members may be a majority in no group.
+func TestConfirmationsAreCountedInEachGroup(t *testing.T) {
+	s := newStory(t, 3)
+	r := s.replicas[0]
+	list := membership.OfIDs(1, 2, 3, 4)
+	grown, old := membership.Initial(list), &membership.Config{Voters: []uint64{1, 2, 3}, Learners: []uint64{4, 5}}
+	r.cfg.Machine.LoadMembership(list, []*membership.Config{old, grown})
+	has := func(ids ...uint64) bool { return r.quorum(func(id uint64) bool { return slices.Contains(ids, id) }) }
+	require.False(t, has(1, 2), "group 1 has four voters")
+	require.False(t, has(1, 4, 5), "learners")
+	require.False(t, has(1, 2, 5))
+	require.True(t, has(1, 2, 3))
+	require.True(t, has(1, 2, 4))
+	require.False(t, r.alone())
+
+	r.cfg.Machine.LoadMembership(list, []*membership.Config{{Voters: []uint64{1}, Learners: []uint64{2}}, {Voters: []uint64{1}}})
+	require.True(t, r.alone())
+	r.cfg.Machine.LoadMembership(list, []*membership.Config{{Voters: []uint64{1}}, {Voters: []uint64{1, 2}}})
+	require.False(t, r.alone())
 }
