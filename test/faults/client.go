@@ -20,7 +20,7 @@ const opTimeout = 3 * time.Second
 
 // client is one client: it does one operation after the other, on any server.
 type client struct {
-	conns []*grpc.ClientConn
+	conns func() []*grpc.ClientConn // of the servers that there are now
 	rnd   *rand.Rand
 	ids   func() int64
 	known [keyCount]version // what it saw last: the ground of its conditions
@@ -81,7 +81,8 @@ func (c *client) next() request {
 func (c *client) do(r request) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	kv := pb.NewKVClient(c.conns[c.rnd.IntN(len(c.conns))])
+	conns := c.conns()
+	kv := pb.NewKVClient(conns[c.rnd.IntN(len(conns))])
 	out := answer{read: map[int]version{}}
 	switch r.kind {
 	case opGet, opGetAll:

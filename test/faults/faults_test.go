@@ -20,6 +20,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -68,12 +69,14 @@ func runFaults(t *testing.T, nodes, parts int, names []string) {
 	var work sync.WaitGroup
 	for i := range *clients {
 		cl := &client{rnd: rand.New(rand.NewPCG(seed, uint64(i))), ids: func() int64 { return ids.Add(1) }}
+		var conns []*grpc.ClientConn
 		for _, s := range c.Servers {
 			conn, err := dial(s.ClientURL)
 			require.NoError(t, err)
 			defer conn.Close()
-			cl.conns = append(cl.conns, conn)
+			conns = append(conns, conn)
 		}
+		cl.conns = func() []*grpc.ClientConn { return conns }
 		work.Add(1)
 		go func() {
 			defer work.Done()

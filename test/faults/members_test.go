@@ -1,0 +1,219 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// A cluster grows from one server to five and shrinks to one again, always without its
+// leader, under the load of the other tests and with servers that are killed in between.
+func TestMembers(t *testing.T) {
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	for _, parts := range []int{1, 4} {
+		if parts > 1 && !bin.Stoa {
+			continue
+		}
+		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) { growAndShrink(t, parts) })
+	}
+}
+
+// roster has the servers of a cluster whose members change.
+type roster struct {
+	t *testing.T
+	c *process.Cluster
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn
+}
+
+func (r *roster) list() []*grpc.ClientConn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*grpc.ClientConn
+	for _, s := range r.c.Servers {
+		if c := r.conns[s.Name]; c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (r *roster) serve(s *process.Server) {
+	conn, err := dial(s.ClientURL)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { conn.Close() })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns[s.Name] = conn
+}
+
+func growAndShrink(t *testing.T, parts int) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 98))
+	c := process.StartT(t, process.Spec{Nodes: 1, Partitions: parts})
+	r := &roster{t: t, c: c, conns: map[string]*grpc.ClientConn{}}
+	r.serve(c.Servers[0])
+
+	rec := &recorder{start: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var ids atomic.Int64
+	var work sync.WaitGroup
+	for i := range *clients {
+		cl := &client{rnd: rand.New(rand.NewPCG(seed, uint64(i))), ids: func() int64 { return ids.Add(1) }, conns: r.list}
+		work.Go(func() { drive(ctx, i, cl, rec) })
+	}
+	said := func(began int64, format string, a ...any) {
+		t.Logf("%6.2fs %s; the longest time without a write: %v", time.Since(rec.start).Seconds(), fmt.Sprintf(format, a...),
+			rec.gap(began).Round(time.Millisecond))
+	}
+	for n := 2; n <= 5; n++ {
+		began := rec.now()
+		s := r.grow(fmt.Sprintf("m%d", n))
+		said(began, "%s has joined", s.Name)
+		if n > 2 {
+			r.kill(rnd)
+		}
+	}
+	for len(c.Servers) > 1 {
+		began := rec.now()
+		gone := r.shrink()
+		said(began, "%s, the leader, has left", gone)
+		if len(c.Servers) > 2 {
+			r.kill(rnd)
+		}
+	}
+	cancel()
+	work.Wait()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer cli.Close()
+	judge(t, c, cli, rec, newLiveWatch(t, cli))
+}
+
+// gap is the longest time without an acknowledged write since a moment.
+func (r *recorder) gap(since int64) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	times := []int64{since, r.now()}
+	for _, op := range r.ops {
+		if k := op.Input.(request).kind; op.Return > since && k != opGet && k != opGetAll && !op.Output.(answer).unknown {
+			times = append(times, op.Return)
+		}
+	}
+	slices.Sort(times)
+	longest := int64(0)
+	for i := range times[1:] {
+		longest = max(longest, times[i+1]-times[i])
+	}
+	return time.Duration(longest)
+}
+
+// ask repeats a request to any of the servers until it succeeds. A change that has taken
+// effect without an answer is done, then.
+func (r *roster) ask(what string, ask func(context.Context, *clientv3.Client) error) {
+	r.t.Helper()
+	var last error
+	require.Eventually(r.t, func() bool {
+		cli, err := clientv3.New(clientv3.Config{Endpoints: r.c.Endpoints(), Logger: zap.NewNop(), DialTimeout: 2 * time.Second})
+		require.NoError(r.t, err)
+		defer cli.Close()
+		ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+		defer cancel()
+		last = ask(ctx, cli)
+		return last == nil
+	}, 3*time.Minute, 200*time.Millisecond, "%s: %v", what, &last)
+}
+
+func (r *roster) grow(name string) *process.Server {
+	r.mu.Lock()
+	s, err := r.c.Joining(name, process.Place{Host: "127.0.0.1"})
+	r.c.Servers = r.c.Servers[:len(r.c.Servers)-1] // not one to ask yet
+	r.mu.Unlock()
+	require.NoError(r.t, err)
+	r.ask("adding "+name, func(ctx context.Context, cli *clientv3.Client) error {
+		_, err := cli.MemberAdd(ctx, []string{s.PeerURL})
+		if err != nil && strings.Contains(err.Error(), "Peer URLs already exists") {
+			return nil
+		}
+		return err
+	})
+	require.NoError(r.t, s.Start())
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(r.t, s.WaitReady(ctx))
+	r.mu.Lock()
+	r.c.Servers = append(r.c.Servers, s)
+	r.mu.Unlock()
+	r.serve(s)
+	return s
+}
+
+// shrink removes the leader, which ends by itself.
+func (r *roster) shrink() (gone string) {
+	var id uint64
+	r.ask("looking for the leader", func(ctx context.Context, cli *clientv3.Client) error {
+		st, err := cli.Status(ctx, r.c.Servers[0].ClientURL)
+		if err != nil {
+			return err
+		}
+		list, err := cli.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range list.Members {
+			if id = m.ID; id == st.Leader && m.Name != "" {
+				gone = m.Name
+				return nil
+			}
+		}
+		return fmt.Errorf("there is no leader")
+	})
+	at := slices.IndexFunc(r.c.Servers, func(s *process.Server) bool { return s.Name == gone })
+	s := r.c.Servers[at]
+	r.ask("removing "+gone, func(ctx context.Context, cli *clientv3.Client) error {
+		_, err := cli.MemberRemove(ctx, id)
+		if err != nil && strings.Contains(err.Error(), "member not found") {
+			return nil
+		}
+		return err
+	})
+	r.mu.Lock()
+	r.c.Servers = slices.Delete(slices.Clone(r.c.Servers), at, at+1)
+	r.mu.Unlock()
+	code, err := s.Wait(30 * time.Second)
+	require.NoError(r.t, err, "%s doesn't end", gone)
+	require.Zero(r.t, code)
+	return gone
+}
+
+// kill kills a server and starts it again.
+func (r *roster) kill(rnd *rand.Rand) {
+	s := r.c.Servers[rnd.IntN(len(r.c.Servers))]
+	r.t.Logf("%s is killed", s.Name)
+	require.NoError(r.t, s.Kill())
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(r.t, r.c.Restart(ctx, s))
+}
