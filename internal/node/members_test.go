@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,4 +107,39 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 			require.Empty(t, c.nodes[second].core.Load().replica.Peers())
 		})
 	}
+}
+
+// The only server of a cluster is told that there will be a second one while its clients
+// write to several partitions at once. It answers, though nothing else can be committed
+// before the second one starts.
+func TestAMemberIsAddedBeforeItStarts(t *testing.T) {
+	c := newCluster(t, 1, 4)
+	c.ready()
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for i := range 8 {
+		load.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				txn := &pb.TxnRequest{}
+				for k := range 4 {
+					put := &pb.PutRequest{Key: fmt.Appendf(nil, "/%d/%d", k, i), Value: []byte("v")}
+					txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				_, _ = c.nodes[0].Txn(ctx, txn)
+				cancel()
+			}
+		})
+	}
+	time.Sleep(100 * time.Millisecond) // rendezvous are under way
+	_, list, err := c.nodes[0].MemberAdd(t.Context(), []string{"http://127.0.0.1:1"}, false)
+	close(stop)
+	load.Wait()
+	require.NoError(t, err)
+	require.Len(t, list, 2)
 }

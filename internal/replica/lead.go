@@ -156,6 +156,7 @@ func (l *leadership) end() {
 	l.epoch++
 	l.phase = apart
 	l.published.Store(nil)
+	l.hold(false)
 	if was != opened {
 		return
 	}

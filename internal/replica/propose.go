@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -118,11 +119,10 @@ func (g *group) accept(writes ...*Write) {
 
 // propose batches waiting writes into entries and proposes them to Raft.
 func (g *group) propose() {
-	holding := g.proposeStep()
+	g.proposeStep()
 	switch {
 	case !g.r.seq.IsOpen():
 		g.giveBack()
-	case holding && g.queued():
 	case g.leading && g.room():
 		if writes := g.nextBatch(); len(writes) > 0 {
 			g.stampBatch(writes)
@@ -131,19 +131,8 @@ func (g *group) propose() {
 	var queue []queued
 	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
 	for i := range queue {
-		if holding && queue[i].meets && g.r.lead.current(queue[i].epoch) {
-			// In the order of stamps: everything behind it waits too.
-			g.r.seq.Queue(g.id, func() { g.queue = slices.Concat(queue[i:], g.queue) })
-			break
-		}
 		g.proposeQueued(&queue[i])
 	}
-}
-
-// queued reports whether stamped entries wait to be proposed.
-func (g *group) queued() (waiting bool) {
-	g.r.seq.Queue(g.id, func() { waiting = len(g.queue) > 0 })
-	return waiting
 }
 
 // room reports whether another entry may be in flight.
@@ -199,6 +188,10 @@ func (g *group) stampBatch(writes []*Write) {
 	}
 	err := g.r.stamp(parts, &e, writes, g.id)
 	switch {
+	case errors.Is(err, errFollowing):
+		g.in.mu.Lock()
+		g.in.writes = append(writes, g.in.writes...) // in their order; a wake-up comes
+		g.in.mu.Unlock()
 	case err != nil:
 		// Not stamping any more: the writes had no effect, another server may
 		// propose them.
@@ -214,10 +207,14 @@ const noGroup = -1
 // stamp stamps an entry and queues it in each of its partitions: as a local one, if
 // it is a batch of its only partition, else as a rendezvous.
 func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
-	local := home != noGroup && parts.Len() == 1
-	if !local {
-		e.Parts = parts
+	if local := home != noGroup && parts.Len() == 1; local {
+		return r.stampEntry(parts, e, writes, home, true)
 	}
+	e.Parts = parts
+	return r.following.stamp(func() error { return r.stampEntry(parts, e, writes, home, false) })
+}
+
+func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Write, home int, local bool) error {
 	n := e.Stamps()
 	if len(r.groups) == 1 {
 		n = 0 // dense revisions follow from the log alone
@@ -347,7 +344,9 @@ func (r *Replica) submitMulti(w *Write) {
 	r.limit(w)
 	writes := []*Write{w}
 	e := command.Entry{Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
-	if r.stamp(w.Parts, &e, writes, noGroup) != nil {
+	switch err := r.stamp(w.Parts, &e, writes, noGroup); {
+	case errors.Is(err, errFollowing) && r.following.hold(w):
+	case err != nil:
 		r.resubmit(writes)
 	}
 }

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
@@ -16,11 +18,10 @@ import (
 //
 // Raft lets no server campaign that knows of a committed step which it hasn't applied. So
 // nothing in front of a step may wait for another group, whose leader may be the one that
-// is missing (M2 of package membership): a group proposes a step only when no rendezvous in
-// its log is unapplied, and holds further ones back until the step is applied. Two groups
-// can't wait for each other here: of the rendezvous that some group holds back, consider
-// the first in the order of stamps. The group that holds it waits for earlier ones, in its
-// log; those are held back by no group.
+// is missing (M2 of package membership): while groups follow, no rendezvous is stamped, and a
+// group proposes its step once it has none left. Nor may one come behind a step: a group
+// with a new voter that hasn't started yet may not be able to commit, and group 0 could not
+// follow before the others had committed their copies.
 
 // reconfiguration is the step that a group is to propose, and the steps and rendezvous in
 // its log. In Raft's half.
@@ -47,6 +48,7 @@ func (l *leadership) reconfigure() {
 		return
 	}
 	list, configs := l.r.cfg.Machine.Membership(), l.r.cfg.Machine.Configurations()
+	l.hold(!membership.Settled(list, configs))
 	if m := list.Find(l.r.cfg.ID); m == nil && !l.r.alone() {
 		l.resign(list)
 		return
@@ -86,36 +88,36 @@ func (g *group) longest(suitable func(id uint64) bool) (id uint64) {
 	return id
 }
 
-// proposeStep proposes the wanted step once nothing that is unapplied in this group's log
-// waits for another group, and reports whether rendezvous have to stand back.
-func (g *group) proposeStep() (holding bool) {
+// proposeStep proposes the wanted step once this group has no rendezvous left.
+func (g *group) proposeStep() {
 	applied := g.applied.Load()
 	c := &g.change
-	switch {
-	case !g.leading:
+	if !g.leading || c.wanted != nil && !g.wants(c.wanted) {
 		c.wanted = nil
-		return false
-	case c.step > applied:
-		return true
-	case c.wanted == nil:
-		return false
 	}
-	if !g.r.lead.current(c.epoch) || g.r.cfg.Machine.Configuration(g.id).Steps != c.wanted.Number {
-		c.wanted = nil
-		return false
+	if c.wanted == nil || c.step > applied || g.meets() {
+		return
 	}
 	if c.meeting > applied {
-		return true
+		return
 	}
 	s := c.wanted
 	c.wanted = nil
 	g.r.cfg.Logger.Info("proposing a change of a group's configuration", zap.Int("group", g.id),
 		zap.Stringer("step", s), zap.Uint64("generation", s.Generation))
-	if err := g.node.ProposeConfChange(confChange(s)); err != nil {
-		return false // the next tick asks again
-	}
-	g.ready() // notes its place; Raft may have put an empty entry there
-	return c.step > applied
+	// If Raft puts an empty entry in its place, the next tick asks again.
+	_ = g.node.ProposeConfChange(confChange(s))
+}
+
+// wants reports whether a step is still the next one.
+func (g *group) wants(s *membership.Step) bool {
+	return g.r.lead.current(g.change.epoch) && g.r.cfg.Machine.Configuration(g.id).Steps == s.Number
+}
+
+// meets reports whether stamped rendezvous wait to be proposed.
+func (g *group) meets() (waiting bool) {
+	g.r.seq.Queue(g.id, func() { waiting = slices.ContainsFunc(g.queue, func(q queued) bool { return q.meets }) })
+	return waiting
 }
 
 func confChange(s *membership.Step) *raftpb.ConfChange {
@@ -148,7 +150,6 @@ func (g *group) applyStep(it *item) {
 		zap.Uint64("generation", next.Generation), zap.Int("voters", len(next.Voters)), zap.Int("learners", len(next.Learners)))
 	g.r.reconfigured()
 	g.r.lead.follow().run()
-	g.wake() // rendezvous that stood back
 }
 
 // follow goes on with a change of members at once.

@@ -110,6 +110,8 @@ type Replica struct {
 	multi   multiWaiters
 	peers   peers
 	settled settledWaiters
+
+	following following
 }
 
 // New returns a replica that is not started.
@@ -186,6 +188,7 @@ func (r *Replica) Tick() {
 	r.reads.expire(now)
 	r.multi.expire(now)
 	r.settled.expire(now)
+	r.following.expire(now)
 	r.tellSettled()
 	for p, g := range r.groups {
 		g.wait.expire(now)

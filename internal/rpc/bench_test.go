@@ -23,6 +23,7 @@ func (instant) Range(context.Context, *pb.RangeRequest) (*kvwire.RangeResponse, 
 	return &kvwire.RangeResponse{Header: &pb.ResponseHeader{Revision: 5}, Kvs: []kvwire.KeyValue{kvwire.Make([]byte("a"), nil, kvwire.Fields{})}, Count: 1}, nil
 }
 
+func (instant) IsLearner() bool   { return false }
 func (instant) ClusterID() uint64 { return 1 }
 func (instant) MemberID() uint64  { return 2 }
 func (instant) RaftTerm() uint64  { return 3 }

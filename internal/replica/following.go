@@ -1,0 +1,81 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// following keeps rendezvous back while the groups follow a change of members: some
+// commits long. Its lock comes before those of the sequencer's lanes.
+type following struct {
+	mu   sync.RWMutex // held shared while a rendezvous is stamped
+	on   bool
+	held []*Write
+}
+
+// errFollowing: the rendezvous was not stamped.
+var errFollowing = errors.New("replica: the groups follow a change of members")
+
+// stamp runs fn, which stamps a rendezvous, unless these are kept back.
+func (f *following) stamp(fn func() error) error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.on {
+		return errFollowing
+	}
+	return fn()
+}
+
+// hold keeps a write until the groups have followed. It returns false if they have.
+func (f *following) hold(w *Write) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.on {
+		f.held = append(f.held, w)
+	}
+	return f.on
+}
+
+// set returns the writes that need not be kept any more. When it returns after on, no
+// rendezvous is stamped any more, and all that have been are in the queues of their groups.
+func (f *following) set(on bool) (freed []*Write, changed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed, f.on = f.on != on, on
+	if !on {
+		freed, f.held = f.held, nil
+	}
+	return freed, changed
+}
+
+// expire fails writes that have timed out.
+func (f *following) expire(now int64) {
+	f.mu.Lock()
+	var late []*Write
+	f.held = slices.DeleteFunc(f.held, func(w *Write) bool {
+		if w.deadline > now {
+			return false
+		}
+		late = append(late, w)
+		return true
+	})
+	f.mu.Unlock()
+	failAll(late, fault.Timeout)
+}
+
+// hold begins or ends to keep rendezvous back. With mu held.
+func (l *leadership) hold(on bool) {
+	freed, changed := l.r.following.set(on)
+	if !changed {
+		return
+	}
+	l.effects.add(func() { l.r.resubmit(freed) })
+	if !on {
+		for _, g := range l.r.groups {
+			g.wake() // those of sessions are in its inbox
+		}
+	}
+}
