@@ -41,9 +41,6 @@ func (s *systemState) cut(c *core) backend.System {
 	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
 	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
 	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
-	if !s.stored || !s.nextMembers.Equal(s.members) {
-		s.nextMembers.Cut(&sys)
-	}
 	s.nextPlaced = c.machine.Placement()
 	s.sessions = c.machine.CutSessions()
 	return sys
@@ -51,6 +48,9 @@ func (s *systemState) cut(c *core) backend.System {
 
 // complete adds to a cut what need not be done while the stores are locked.
 func (s *systemState) complete(sys *backend.System) {
+	if !s.stored || !s.nextMembers.Equal(s.members) {
+		s.nextMembers.Cut(sys)
+	}
 	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
 	sys.Blobs = s.sessions.AddTo(sys.Blobs)
 	s.sessions = apply.SessionsCut{}
