@@ -217,15 +217,8 @@ type memberJSON struct {
 // writeMembers replaces the list, and the Raft configuration that etcd would
 // derive from it.
 func writeMembers(w writer, members []Member, removed []uint64) error {
-	var old [][]byte
-	w.ascend(bucketMembers, nil, func(k, _ []byte) bool {
-		old = append(old, bytes.Clone(k))
-		return true
-	})
-	for _, k := range old {
-		if err := w.remove(bucketMembers, k); err != nil {
-			return fmt.Errorf("member %s: %w", k, err)
-		}
+	if err := empty(w, bucketMembers); err != nil {
+		return err
 	}
 	conf := struct {
 		Voters   []uint64 `json:"voters,omitempty"`
