@@ -207,14 +207,16 @@ const noGroup = -1
 // stamp stamps an entry and queues it in each of its partitions: as a local one, if
 // it is a batch of its only partition, else as a rendezvous.
 func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
-	if local := home != noGroup && parts.Len() == 1; local {
-		return r.stampEntry(parts, e, writes, home, true)
+	if home != noGroup && parts.Len() == 1 {
+		return r.stampEntry(parts, e, writes, home)
 	}
 	e.Parts = parts
-	return r.following.stamp(func() error { return r.stampEntry(parts, e, writes, home, false) })
+	return r.following.stamp(func() error { return r.stampEntry(parts, e, writes, home) })
 }
 
-func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Write, home int, local bool) error {
+// stampEntry is stamp of an entry that is a local one or not.
+func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
+	local := e.Parts == 0
 	n := e.Stamps()
 	if len(r.groups) == 1 {
 		n = 0 // dense revisions follow from the log alone

@@ -95,10 +95,7 @@ func (g *group) proposeStep() {
 	if !g.leading || c.wanted != nil && !g.wants(c.wanted) {
 		c.wanted = nil
 	}
-	if c.wanted == nil || c.step > applied || g.meets() {
-		return
-	}
-	if c.meeting > applied {
+	if c.wanted == nil || c.step > applied || c.meeting > applied || g.meets() {
 		return
 	}
 	s := c.wanted

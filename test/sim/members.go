@@ -24,7 +24,6 @@ const (
 // the others are up or a learner has caught up.
 type operator struct {
 	c       *cluster
-	changes int                 // that were answered
 	configs map[configAt]string // each group's configuration after each of its steps
 }
 
@@ -72,7 +71,6 @@ func (o *operator) change() {
 		}
 		core.replica.AwaitSettled(core.machine.Membership().Generation, func(err error) {
 			if err == nil {
-				o.changes++
 				c.stats.MemberChanges++
 			}
 			again()
