@@ -77,7 +77,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 	m.Watch(func() metrics.State {
 		from, counts := n.State(), n.Counts()
 		s := metrics.State{
-			ServerID: n.MemberID(), HasLeader: n.Leader() != 0, IsLeader: n.Leader() == n.MemberID(),
+			ServerID: n.MemberID(), HasLeader: n.Leader() != 0, IsLeader: n.Leader() == n.MemberID(), IsLearner: n.IsLearner(),
 			LeaderChanges: n.LeaderChanges(), Peers: from.Peers, Alarms: from.Alarms,
 			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases,
 			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(), BackendReaders: from.BackendReaders,

@@ -38,7 +38,7 @@ func (n *Node) Status(context.Context) (*pb.StatusResponse, error) {
 	c := n.core.Load()
 	s := &pb.StatusResponse{
 		Leader: n.Leader(), DbSize: c.backend.Size(), DbSizeInUse: c.backend.SizeInUse(),
-		DbSizeQuota: n.cfg.QuotaBytes, StorageVersion: backend.StorageVersion,
+		DbSizeQuota: n.cfg.QuotaBytes, StorageVersion: backend.StorageVersion, IsLearner: n.IsLearner(),
 	}
 	for _, a := range n.ActiveAlarms() {
 		s.Errors = append(s.Errors, a.String())

@@ -109,6 +109,24 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
+// A learner knows that it is one after a restart too, and says so.
+func TestALearnerRestarts(t *testing.T) {
+	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
+	c.ready()
+	at := c.join(0, true)
+	isLearner := func(i int) bool {
+		s, err := c.nodes[i].Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.nodes[i].IsLearner(), s.IsLearner)
+		return s.IsLearner
+	}
+	require.Eventually(t, func() bool { return isLearner(at) }, 10*time.Second, 10*time.Millisecond)
+	c.stop(at)
+	c.start(at)
+	require.True(t, isLearner(at), "from its first moment")
+	require.False(t, isLearner(0))
+}
+
 // The only server of a cluster is told that there will be a second one while its clients
 // write to several partitions at once. It answers, though nothing else can be committed
 // before the second one starts.

@@ -27,12 +27,14 @@ func (n *Node) ownURLs() []string {
 	return nil
 }
 
-// noteMembers has the registry follow the list, which decides about servers without data.
+// noteMembers notes whether this server has a vote, and has the registry follow the list,
+// which decides about servers without data.
 func (n *Node) noteMembers(c *core) {
+	list := c.machine.Membership()
+	n.learner.Store(list.Find(n.cfg.ID).GetIsLearner())
 	if n.cfg.Registry == nil || c.joins() {
 		return
 	}
-	list := c.machine.Membership()
 	var ids, removed []bootstrap.ID
 	for _, m := range list.Members {
 		ids = append(ids, bootstrap.ID(m.GetID()))
@@ -70,8 +72,6 @@ func (n *Node) followPeers() {
 // a member as soon as this server has caught up.
 func (n *Node) link() {
 	c := n.core.Load()
-	self := c.machine.Membership().Find(n.cfg.ID)
-	n.learner.Store(self.GetIsLearner())
 	list := n.addresses(c)
 	for _, m := range list {
 		if m.GetID() == n.cfg.ID {
