@@ -2,6 +2,7 @@ package membership
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -81,6 +82,20 @@ func (l *List) Next(c Change) (*List, error) {
 		next.Members[i] = with(l.Members[i], func(m *pb.Member) { m.PeerURLs = c.Member.GetPeerURLs() })
 	}
 	return next, nil
+}
+
+// TookEffect tells from the error with which a change is refused, that may have been decided
+// before, that it was.
+func (c Change) TookEffect(err error) bool {
+	switch c.Op {
+	case Add, AddLearner:
+		return errors.Is(err, fault.MemberExists) // nobody else has drawn this ID
+	case Promote:
+		return errors.Is(err, fault.MemberNotLearner)
+	case Remove:
+		return errors.Is(err, fault.MemberNotFound)
+	}
+	return false // the URLs of a member can be set twice
 }
 
 // Publish is the list with the name and client URLs that a member announces of itself.

@@ -62,7 +62,13 @@ func (n *Node) MemberPromote(ctx context.Context, id uint64) ([]*pb.Member, erro
 	if _, err := list.Next(change); err != nil {
 		return nil, err
 	}
-	if _, err := n.callLeader(ctx, methodCaughtUp, binary.AppendUvarint(nil, id)); err != nil {
+	asking, cancel := n.limited(ctx)
+	defer cancel()
+	err := n.retry(asking, func() error {
+		_, err := n.callLeader(asking, methodCaughtUp, binary.AppendUvarint(nil, id))
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	if n.cfg.StrictReconfig && !enoughStarted(voters(list), 1, 1) {
@@ -106,28 +112,47 @@ func (n *Node) MemberUpdate(ctx context.Context, id uint64, peerURLs []string) (
 }
 
 // changeMembers has a change decided and waits until all groups have followed. While they
-// still follow the one before, it tries again.
+// still follow the one before, it tries again, and also if it can't know whether the change
+// was decided: the leader may have been the member that it removes.
 func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*membership.List, error) {
 	body, err := change.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("encoding a change of members: %w: %w", err, fault.Internal)
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.requestTimeout())
+	ctx, cancel := n.limited(ctx)
 	defer cancel()
-	for {
+	list, err := n.decided(ctx, change, body)
+	if err != nil {
+		return nil, err
+	}
+	n.log.Info("changed the members of the cluster", zap.Stringer("change", change.Op), memberID("changed-member-id", change.Member.GetID()),
+		zap.Uint64("generation", list.Generation), zap.Int("members", len(list.Members)))
+	return list, n.retry(ctx, func() error { return n.settled(ctx, n.current(), list.Generation) })
+}
+
+// decided returns the list in which a change has taken effect.
+func (n *Node) decided(ctx context.Context, change membership.Change, body []byte) (list *membership.List, err error) {
+	proposed := false
+	err = n.retry(ctx, func() error {
 		c := n.current()
 		err := n.decide(ctx, c, body)
-		switch {
-		case err == nil:
-			list := c.machine.Membership()
-			n.log.Info("changed the members of the cluster", zap.Stringer("change", change.Op), memberID("changed-member-id", change.Member.GetID()),
-				zap.Uint64("generation", list.Generation), zap.Int("members", len(list.Members)))
-			return list, n.settled(ctx, c, list.Generation)
-		case !errors.Is(err, fault.Reconfiguring):
-			return nil, err
+		if err == nil || proposed && change.TookEffect(err) {
+			list = c.machine.Membership()
+			return nil
 		}
-		if n.pause(ctx, 10*time.Millisecond) != nil {
-			return nil, fault.Reconfiguring
+		proposed = proposed || fault.Passing(err)
+		return err
+	})
+	return list, err
+}
+
+// retry tries again after a leader change, and while groups follow an earlier list. Once ctx
+// has ended, it returns the last error.
+func (n *Node) retry(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if !fault.Passing(err) && !errors.Is(err, fault.Reconfiguring) || n.pause(ctx, shortly) != nil {
+			return err
 		}
 	}
 }
@@ -142,7 +167,7 @@ func (n *Node) decide(ctx context.Context, c *core, body []byte) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
@@ -154,7 +179,7 @@ func (n *Node) settled(ctx context.Context, c *core, generation uint64) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 

@@ -109,6 +109,38 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
+// Members change while the leader does, over and over. A server that can't know whether a
+// change was decided finds out, and its client hears of no error.
+func TestMembersChangeWhileLeadersDo(t *testing.T) {
+	c := newCluster(t, 3, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
+	c.ready()
+	ctx, stop := context.WithCancel(t.Context())
+	var churn sync.WaitGroup
+	churn.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			for _, n := range c.nodes {
+				moving, cancel := context.WithTimeout(ctx, time.Second)
+				_ = n.MoveLeader(moving, uint64(i%3+1)) // only the leader does
+				cancel()
+			}
+		}
+	})
+	defer churn.Wait()
+	defer stop()
+	for i := range 30 {
+		n := c.nodes[i%3]
+		added, list, err := n.MemberAdd(ctx, []string{"http://127.0.0.1:1"}, true)
+		require.NoError(t, err)
+		require.Len(t, list, 4)
+		list, err = n.MemberUpdate(ctx, added.ID, []string{fmt.Sprintf("http://127.0.0.1:%d", i+2)})
+		require.NoError(t, err)
+		require.Len(t, list, 4)
+		list, err = n.MemberRemove(ctx, added.ID)
+		require.NoError(t, err)
+		require.Len(t, list, 3)
+	}
+}
+
 // A learner knows that it is one after a restart too, and says so.
 func TestALearnerRestarts(t *testing.T) {
 	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
