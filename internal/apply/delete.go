@@ -24,6 +24,7 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 	if err := x.fewRemovals(req); err != nil {
 		return nil, err
 	}
+	x.deletion = deletionWork(req)
 	return x.deleteRange(req), nil
 }
 

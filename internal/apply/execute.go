@@ -31,9 +31,11 @@ type execution struct {
 	// the order in which a walk reaches them; see check.
 	past []found
 
-	// The command under way: its kind (that of the inner one for a session's), its
+	// The command under way: its kind (that of the inner one for a session's), that of the
+	// client's request inside, its
 	// revision if it writes, and its changes.
 	kind    command.Kind
+	asked   command.Kind
 	rev     int64
 	stamped bool
 	sub     int64
@@ -54,15 +56,20 @@ type execution struct {
 	language int
 	// The work of extensions for this command: how many of the changes are its own, why
 	// the others were made, and the state before it, of each partition.
-	tallies []*tally
-	tallyOf map[*extension.Extension]*tally // if there are many
-	own     int64
-	causes  []cause
-	marks   []store.Mark
-	told    int      // changes of its own whose events have all been delivered to handlers
-	ending  int64    // the lease that the command ends, 0 for none
-	leased  [][]byte // its keys
-	ended   int      // how many of them, from the first, are deleted by the command
+	handler   *extension.Extension // that handled the request
+	callSteps int64
+	working   int64 // since when extensions have run for the command, 0: none has
+	worked    int64 // until when
+	deletion  extension.Work
+	tallies   []*tally
+	tallyOf   map[*extension.Extension]*tally // if there are many
+	own       int64
+	causes    []cause
+	marks     []store.Mark
+	told      int      // changes of its own whose events have all been delivered to handlers
+	ending    int64    // the lease that the command ends, 0 for none
+	leased    [][]byte // its keys
+	ended     int      // how many of them, from the first, are deleted by the command
 	// wide says that the command needs every partition in which its keys may be during
 	// a transit: one of a session, whose copies must meet.
 	wide           bool
@@ -126,7 +133,7 @@ func (x *execution) begin(stamp int64) {
 	x.past = nil
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
 	x.wide, x.ending, x.leased, x.ended = false, 0, nil, 0
-	x.tallies, x.tallyOf = x.tallies[:0], nil
+	x.tallies, x.tallyOf, x.handler, x.callSteps, x.working = x.tallies[:0], nil, nil, 0, 0
 	x.mark()
 }
 
@@ -240,6 +247,7 @@ func (x *execution) command(c *command.Command) Result {
 	if x.kind = c.Kind; x.kind >= command.Kinds {
 		x.kind = 0
 	}
+	x.asked = x.kind
 	if err := x.admit(c.Kind); err != nil {
 		return x.failed(err)
 	}

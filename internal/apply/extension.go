@@ -30,6 +30,7 @@ func (x *execution) extended(body []byte) Result {
 	if req == nil || proto.Unmarshal(call.Body, req) != nil {
 		return x.failed(unreadable(call.Kind, call.Body))
 	}
+	x.asked = call.Kind
 	x.client, x.lease, x.decided, x.language = call.Client, call.Lease, true, max(call.Language, 1)
 	e, err := x.callee(&call, req)
 	if err != nil {
@@ -124,9 +125,11 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	if t.standing.Disabled {
 		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, t.standing.Reason)))
 	}
+	x.handler = e
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
 		return e.Operation(view{x}, &x.m.Extensions().Limits, x.rev, toldOf(call, req), x.m.profile(e.Name))
 	})
+	x.callSteps = out.Usage.Steps
 	if err != nil {
 		return x.failed(err)
 	}
@@ -139,12 +142,15 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 // cost and whether it failed.
 func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, error)) (*extension.Outcome, error) {
 	began := x.m.began()
+	if x.working == 0 {
+		x.working = began
+	}
 	out, err := handler()
 	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
 		err = fault.NoSpace
 	}
 	t.note(err)
-	x.m.called(t.e.Name, began, out, err)
+	x.worked = x.m.called(t.e.Name, began, out, err)
 	return out, err
 }
 
@@ -348,8 +354,10 @@ func (m *Machine) began() int64 {
 	return m.Meter.Now()
 }
 
-func (m *Machine) called(name string, began int64, out *extension.Outcome, err error) {
+func (m *Machine) called(name string, began int64, out *extension.Outcome, err error) (ended int64) {
 	if m.Meter != nil {
-		m.Meter.Called(name, m.Meter.Now()-began, out, err)
+		ended = m.Meter.Now()
+		m.Meter.Called(name, ended-began, out, err)
 	}
+	return ended
 }

@@ -18,6 +18,7 @@ func (x *execution) followed(r Result) Result {
 		r = x.failed(err)
 	}
 	x.recordFailures(err == nil)
+	x.noteWork()
 	if r.Err != nil && x.sub > 0 {
 		r.Rev = x.rev // the counts have been written
 	}

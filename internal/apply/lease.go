@@ -33,7 +33,7 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 		keys = append(keys, x.m.Stores[p].LeaseKeys(id)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)
-	x.ending, x.leased, x.ended = id, keys, withRemovals(keys)
+	x.ending, x.leased, x.ended = id, keys, x.withEvents(keys[:withRemovals(keys)])
 	x.expire(keys[:x.ended])
 	return &pb.LeaseRevokeResponse{Header: x.header(true)}, nil
 }
@@ -47,6 +47,22 @@ func withRemovals(keys [][]byte) int {
 			if sources++; sources > maxRemovals {
 				return i
 			}
+		}
+	}
+	return len(keys)
+}
+
+// withEvents is how many of a lease's keys, from the first, are tried at once: the handlers of
+// more would certainly or probably be too much work, and to find that out is work, too.
+func (x *execution) withEvents(keys [][]byte) int {
+	reg := x.m.Extensions()
+	if !reg.HasEvents() {
+		return len(keys)
+	}
+	left := reg.Limits.EventSteps / 2 // handlers do more than nothing
+	for i, key := range keys {
+		if left -= int64(len(reg.Events(extension.Expired, key))) * runSteps; left < 0 {
+			return max(i, 1)
 		}
 	}
 	return len(keys)

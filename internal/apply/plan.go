@@ -10,6 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // Plan is how a request gets into the log.
@@ -18,6 +19,13 @@ type Plan struct {
 	// Call is the wrapper of the request, nil if it concerns no extension.
 	// Its body is still missing.
 	Call *command.Call
+	Load Load
+}
+
+// Load is the expected work of extensions for a request.
+type Load struct {
+	Extension string // the one with most of it
+	throttle.Cost
 }
 
 // Command is the request as the plan has it in the log.
@@ -54,7 +62,7 @@ func (m *Machine) plan(kind command.Kind, req proto.Message, who Caller, wide bo
 	}
 	call, asked := m.concern(kind, req, who, true)
 	if call == nil {
-		return Plan{Parts: m.parts(req, wide)}
+		return Plan{Parts: m.parts(req, wide), Load: m.load("", req)}
 	}
 	return m.planned(call, asked, req)
 }
@@ -85,7 +93,7 @@ func (m *Machine) planned(call *command.Call, asked []*extension.Extension, req 
 	for _, e := range asked {
 		parts |= m.home(e)
 	}
-	return Plan{parts, call}
+	return Plan{parts, call, m.load(call.Name, req)}
 }
 
 // home is where an extension's own keys are, or may be while a transit lasts: a call

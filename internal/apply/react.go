@@ -58,6 +58,7 @@ func (x *execution) react() error {
 		}
 		for _, e := range concerned {
 			t := x.tally(e)
+			t.direct = t.direct || sub < x.own
 			switch {
 			case t.standing.Disabled:
 				steps += passSteps

@@ -79,6 +79,7 @@ func (x *execution) inSession(body []byte) Result {
 func (x *execution) inner(q *command.Sequenced) Result {
 	switch q.Kind {
 	case command.Put:
+		x.asked = q.Kind
 		if err := x.admit(q.Kind); err != nil {
 			return x.failed(err)
 		}

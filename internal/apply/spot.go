@@ -15,6 +15,7 @@ import (
 type spot struct {
 	key, end []byte
 	written  bool // put or deleted
+	deleted  bool
 }
 
 // subject returns the kind of operation of a request, and its keys. It appends
@@ -22,13 +23,13 @@ type spot struct {
 func subject(req proto.Message, spots []spot) (extension.Op, []spot) {
 	switch r := req.(type) {
 	case *pb.PutRequest:
-		return extension.Put, append(spots, spot{r.GetKey(), nil, true})
+		return extension.Put, append(spots, spot{key: r.GetKey(), written: true})
 	case *pb.DeleteRangeRequest:
-		return extension.Delete, append(spots, spot{r.GetKey(), r.GetRangeEnd(), true})
+		return extension.Delete, append(spots, spot{r.GetKey(), r.GetRangeEnd(), true, true})
 	case *pb.RangeRequest:
-		return extension.Read, append(spots, spot{r.GetKey(), r.GetRangeEnd(), false})
+		return extension.Read, append(spots, spot{key: r.GetKey(), end: r.GetRangeEnd()})
 	case *pb.WatchCreateRequest:
-		return extension.Block, append(spots, spot{r.GetKey(), r.GetRangeEnd(), false})
+		return extension.Block, append(spots, spot{key: r.GetKey(), end: r.GetRangeEnd()})
 	case *pb.TxnRequest:
 		return extension.Txn, txnSpots(r, spots)
 	}
@@ -37,17 +38,17 @@ func subject(req proto.Message, spots []spot) (extension.Op, []spot) {
 
 func txnSpots(r *pb.TxnRequest, spots []spot) []spot {
 	for _, c := range r.GetCompare() {
-		spots = append(spots, spot{c.GetKey(), c.GetRangeEnd(), false})
+		spots = append(spots, spot{key: c.GetKey(), end: c.GetRangeEnd()})
 	}
 	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
 		for _, op := range ops {
 			switch q := op.GetRequest().(type) {
 			case *pb.RequestOp_RequestRange:
-				spots = append(spots, spot{q.RequestRange.GetKey(), q.RequestRange.GetRangeEnd(), false})
+				spots = append(spots, spot{key: q.RequestRange.GetKey(), end: q.RequestRange.GetRangeEnd()})
 			case *pb.RequestOp_RequestPut:
-				spots = append(spots, spot{q.RequestPut.GetKey(), nil, true})
+				spots = append(spots, spot{key: q.RequestPut.GetKey(), written: true})
 			case *pb.RequestOp_RequestDeleteRange:
-				spots = append(spots, spot{q.RequestDeleteRange.GetKey(), q.RequestDeleteRange.GetRangeEnd(), true})
+				spots = append(spots, spot{q.RequestDeleteRange.GetKey(), q.RequestDeleteRange.GetRangeEnd(), true, true})
 			case *pb.RequestOp_RequestTxn:
 				spots = txnSpots(q.RequestTxn, spots)
 			}

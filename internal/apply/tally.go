@@ -13,6 +13,7 @@ type tally struct {
 	e        *extension.Extension
 	standing extension.Standing // as the command found it
 	ran      bool
+	direct   bool  // a change that the command made itself has woken it
 	steps    int64 // of its event handler, with the charges for runs and writes
 	failed   error // the last limit that it exceeded
 }

@@ -90,7 +90,7 @@ func CompileCode(language int, source []byte) (*Code, error) {
 
 // As is the extension that the code is when it is registered as name at revision order.
 func (c *Code) As(name string, order int64) *Extension {
-	return &Extension{Name: name, Order: order, Code: *c, owner: OwnerKey(name), state: StateKey(name)}
+	return &Extension{Name: name, Order: order, Code: *c, Costs: new(Costs), owner: OwnerKey(name), state: StateKey(name)}
 }
 
 // read takes the file's return value.

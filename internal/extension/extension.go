@@ -15,6 +15,7 @@ type Extension struct {
 	// request the one with the highest runs, events go in ascending order (§3.3).
 	Order int64
 	Code
+	Costs *Costs
 
 	owner, state []byte // the keys, for every call
 }

@@ -210,6 +210,15 @@ func (r *Registry) EventsIn(key, end []byte) func(yield func(*Extension) bool) {
 	}
 }
 
+// DeletionsIn yields the extensions that an explicit deletion of any key of a range may wake.
+func (r *Registry) DeletionsIn(key, end []byte) func(yield func(*Extension) bool) {
+	return func(yield func(*Extension) bool) {
+		if r.HasEvents() {
+			r.events[Deleted].meeting(key, end, yield)
+		}
+	}
+}
+
 // holds tells whether a pattern covers every key of a range.
 func (p Pattern) holds(key, end []byte) bool {
 	if len(end) == 0 {

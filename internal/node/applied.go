@@ -123,7 +123,6 @@ func describe(c *command.Command) string {
 // Called implements apply.Meter.
 func (m *meter) Called(name string, nanoseconds int64, out *extension.Outcome, err error) {
 	m.n.logCall(name, out, err)
-	m.n.slow.note(name, nanoseconds)
 	if tell := m.n.cfg.Observe.ExtensionCalled; tell != nil {
 		tell(extensionCall(name, nanoseconds, out, err))
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/transport"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -178,7 +179,7 @@ type Node struct {
 	callLog      *calllog.Log
 	profiles     profile.Set
 	compilations compilations
-	slow         callGate
+	lane         *throttle.Lane // of requests that are expensive to apply
 
 	life        context.Context
 	end         context.CancelFunc
@@ -202,6 +203,7 @@ func Start(cfg Config) (*Node, error) {
 	requests := cfg.Metrics.Server.Requests
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
 	n.life, n.end = context.WithCancel(context.Background())
+	n.lane = throttle.New(n.clock, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
 	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func gone(err error) error {
 func (n *Node) newSessions() *host.Sessions {
 	return host.New(around{n}, host.Config{
 		RequestTimeout: n.cfg.requestTimeout(), MaxRequestBytes: n.cfg.MaxRequestBytes, Counts: &n.counts.sessions,
-		Slow: func(extension string) bool { return n.slow.expected(extension) > 0 },
+		Lane: n.lane,
 	})
 }
 

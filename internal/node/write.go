@@ -14,6 +14,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // Put writes one key.
@@ -108,13 +109,13 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 	}
 	done := make(chan replica.Outcome, 1)
 	w.Done = func(out replica.Outcome) { done <- out }
-	if p.Call != nil {
-		expected, err := n.slow.enter(ctx, p.Call.Name)
-		if err != nil {
-			return none, err
-		}
+	turn, err := n.turn(ctx, &p.Load)
+	if err != nil {
+		return none, err
+	}
+	if turn != nil {
 		w.Done = func(out replica.Outcome) {
-			n.slow.leave(expected)
+			turn.End()
 			done <- out
 		}
 	}
@@ -128,6 +129,31 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 		return out.Response.(R), nil
 	case <-ctx.Done():
 		return none, ctx.Err()
+	}
+}
+
+// turn waits until a request for which extensions have work may be proposed. The turn is to be
+// ended with its outcome.
+func (n *Node) turn(ctx context.Context, load *apply.Load) (*throttle.Turn, error) {
+	if load.Extension == "" {
+		return nil, nil
+	}
+	admitted := make(chan struct{})
+	turn, now, err := n.lane.Enter(load.Extension, load.Cost, func() { close(admitted) })
+	switch {
+	case err != nil:
+		return nil, fault.TooManyRequests
+	case now:
+		return turn, nil
+	}
+	ctx, cancel := n.limited(ctx)
+	defer cancel()
+	select {
+	case <-admitted:
+		return turn, nil
+	case <-ctx.Done():
+		turn.End()
+		return nil, context.Cause(ctx)
 	}
 }
 

@@ -43,6 +43,7 @@ type model struct {
 	tokens    []int64 // of the requests, by number
 	unflushed int
 	moving    int // number of later writes whose keys have moved
+	holds     bool
 }
 
 type sent struct {
@@ -58,6 +59,9 @@ type await struct {
 }
 
 func (m *model) Plan(op *Op) Plan { return op.Request.(*request).plan }
+
+// Admit holds some writes back until something else has happened.
+func (m *model) Admit(*Op) bool { return !m.holds || rapid.IntRange(0, 4).Draw(m.t, "admit") > 0 }
 
 func (m *model) Write(op *Op, parts placement.Set, home int, pred uint64) {
 	require.Nil(m.t, m.awaited, "write %d left while reads were under way", op.Seq)
@@ -280,7 +284,7 @@ func newOp(m *model, r *request) *Op {
 func TestOrderIsKeptWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.IntRange(1, 3).Draw(t, "partitions")
-		m := &model{t: t, rev: 1, closed: make([]int64, partitions), inboxes: make([][]sent, partitions), last: map[int]uint64{}}
+		m := &model{t: t, rev: 1, closed: make([]int64, partitions), inboxes: make([][]sent, partitions), last: map[int]uint64{}, holds: true}
 		m.s = New(m, 1, 0)
 		var ops []*Op
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

@@ -51,6 +51,9 @@ type Plan struct {
 // don't block.
 type Host interface {
 	Plan(op *Op) Plan
+	// Admit is asked before a write. If it returns false, the write is planned anew, and
+	// Advance is called again when it may be admitted.
+	Admit(op *Op) bool
 	// Write submits a write through the log of home, one of the parts, after
 	// all earlier ones there. pred is the number of the write before it, if
 	// that hasn't been answered. Session.Wrote reports its outcome later.
@@ -102,6 +105,7 @@ type writes struct {
 	last  uint64 // the number of the last of them
 	alone bool   // nothing may follow
 	anew  bool   // one of them has to be planned anew
+	held  bool   // the next one has not been admitted
 }
 
 // run is reads that were issued together and have not been carried out.
@@ -169,6 +173,7 @@ func (s *Session) Advance() (more bool) {
 
 // issue issues the requests that may be in flight now.
 func (s *Session) issue() {
+	s.writes.held = false
 	for s.issued < len(s.queue) && !s.writes.anew && !s.opening() {
 		op := s.queue[s.issued]
 		if !op.Done && !s.send(op) {
@@ -206,7 +211,7 @@ func (s *Session) send(op *Op) bool {
 // actable reports whether the next request was only waiting for the replies to
 // those before it.
 func (s *Session) actable() bool {
-	return s.issued == s.head && s.issued < len(s.queue) && s.writes.count == 0 && len(s.reads.ops) == 0 && !s.queue[s.issued].Done
+	return s.issued == s.head && s.issued < len(s.queue) && s.writes.count == 0 && !s.writes.held && len(s.reads.ops) == 0 && !s.queue[s.issued].Done
 }
 
 // reply hands over the replies that may be sent. It returns whether a watch has

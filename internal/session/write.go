@@ -34,6 +34,9 @@ func (s *Session) write(op *Op, plan Plan) bool {
 			return false
 		}
 	}
+	if w.held = !s.host.Admit(op); w.held {
+		return false
+	}
 	pred := w.last
 	w.count, w.last, w.alone = w.count+1, op.Seq, plan.Alone
 	op.sent = true

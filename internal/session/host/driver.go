@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // driver is the state that only the goroutine that drives a session uses. It is
@@ -25,8 +26,10 @@ type driver struct {
 	moved    time.Time // since when writes have had to be planned anew
 	closing  bool      // the reply to CLOSE has been handed over
 
-	// The write that was planned last, and those that go out together.
+	// The write that was planned last, its turn if it has to wait for one, and those
+	// that go out together.
 	plan  apply.Plan
+	turn  *throttle.Turn
 	batch *writeBatch
 
 	reads   reads
@@ -80,8 +83,8 @@ func (d *driver) tellMap() *stoapb.PartitionMap {
 // who says on whose behalf requests come.
 func (d *driver) who() (string, int64) { return d.s.client, d.s.id }
 
-// turn takes the inputs, and does everything that is possible now.
-func (d *driver) turn(in *inbox) {
+// step takes the inputs, and does everything that is possible now.
+func (d *driver) step(in *inbox) {
 	d.answered = max(d.answered, in.answered)
 	for _, f := range in.finished {
 		d.finishWrites(f)
@@ -177,6 +180,7 @@ func (d *driver) Reply(op *session.Op) {
 }
 
 func (d *driver) close() {
+	d.turn.End()
 	d.watches.close()
 	d.stopReads()
 }

@@ -40,6 +40,7 @@ func (d *driver) route(op *session.Op, r *session.Request) session.Plan {
 	case stoapb.Kind_CANCEL:
 		return session.Plan{Class: session.Act}
 	case stoapb.Kind_CLOSE:
+		d.plan = apply.Plan{}
 		return session.Plan{Class: session.Write, Parts: d.server.State().Machine.Placement().All(), Alone: true}
 	default: // SYNC, PROGRESS
 		return session.Plan{Class: session.Read, Parts: d.server.State().Machine.Placement().All(), Strict: true}
@@ -86,11 +87,9 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 	return d.planned()
 }
 
-// planned is the way of the write that was planned just now. Slow calls of extensions are
-// made one after the other: a session's window of them would stop a partition.
+// planned is the way of the write that was planned just now.
 func (d *driver) planned() session.Plan {
-	slow := d.cfg.Slow != nil && d.plan.Call != nil && d.plan.Call.Name != "" && d.cfg.Slow(d.plan.Call.Name)
-	return session.Plan{Class: session.Write, Parts: d.plan.Parts, Alone: slow}
+	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 }
 
 func (d *driver) tooLarge(r *session.Request) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -80,9 +81,8 @@ type Config struct {
 	FlushBytes      int // a message to the client ends about here
 	MergeBytes      int // of events that wait for a watch that is behind, before others are received
 	Counts          *Counts
-	// Slow tells whether calls of an extension take so long that a session makes one at a
-	// time. nil: none do.
-	Slow func(extension string) bool
+	// Lane admits writes for which extensions have work. nil: they all go on.
+	Lane *throttle.Lane
 	// Ended hears, once, that the session that speaks to a sink has ended here.
 	Ended func(sink session.Sink, why error)
 }

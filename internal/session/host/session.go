@@ -52,6 +52,7 @@ type inbox struct {
 	arrived  []arrival
 	renewals []renewal
 	stirred  bool // watches have something
+	admitted bool // the write that waited for its turn
 }
 
 // batch is the requests of one message. One without any is a sign of life, and wants
@@ -62,7 +63,7 @@ type batch struct {
 }
 
 func (in *inbox) empty() bool {
-	return len(in.batches) == 0 && len(in.finished) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred
+	return len(in.batches) == 0 && len(in.finished) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred && !in.admitted
 }
 
 // Start lets the session begin.
@@ -205,6 +206,6 @@ func (s *Session) drive() {
 		in := s.in
 		s.in = inbox{answered: in.answered}
 		s.mu.Unlock()
-		s.driver.turn(&in)
+		s.driver.step(&in)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
@@ -38,6 +39,7 @@ import (
 //	put [server=1] key=K value=V
 //	                  somebody else's put
 //	register NAME     an extension of the source below; its scope's keys move
+//	cost NAME TIME    a call of the extension is expected to take so long
 //	quiesce [quiet]   let everything happen that doesn't need time; quiet: don't say
 //	                  what
 //	stick PARTITION [server=N]
@@ -128,6 +130,12 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 	case "register":
 		req := &pb.PutRequest{Key: []byte("/em/" + d.CmdArgs[0].Key), Value: []byte(d.Input + "\n")}
 		s.commit(sv, command.Put, req, false)
+	case "cost":
+		took, err := time.ParseDuration(d.CmdArgs[1].Key)
+		require.NoError(t, err)
+		for range 100 { // the mean of so many
+			sv.state.Machine.Extensions().Get(d.CmdArgs[0].Key).Costs[extension.Call].Note(int64(took), 1000)
+		}
 	case "wait":
 		took, err := time.ParseDuration(d.CmdArgs[0].Key)
 		require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/wal"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -100,6 +101,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 		s.state.Stores = append(s.state.Stores, st)
 	}
 	s.hub = watch.NewHub(partitions, s.history, watch.Options{Parts: m.Range})
+	cfg.Lane = throttle.New(func() int64 { return w.now.UnixNano() }, func(d time.Duration, f func()) { s.After(d, f) })
 	s.sessions = New(s, cfg)
 	s.state.Machine = apply.New(apply.Config{
 		Stores: s.state.Stores, Leases: lease.NewTable(), Placement: m, Sink: s, Observer: observer{s},

@@ -15,6 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // writeBatch is writes that are submitted together: through one partition, in
@@ -31,9 +32,31 @@ type writeBatch struct {
 	pipelined int64 // number of writes submitted before the one before was answered
 }
 
+// Admit implements session.Host.
+func (d *driver) Admit(*session.Op) bool {
+	load := &d.plan.Load
+	if load.Extension == "" || d.cfg.Lane == nil {
+		d.turn.End() // of a write whose extension has been removed meanwhile
+		d.turn = nil
+		return true
+	}
+	if d.turn != nil {
+		return d.turn.Admitted()
+	}
+	wake := func() { d.s.put(func(in *inbox) { in.admitted = true }) }
+	turn, now, err := d.cfg.Lane.Enter(load.Extension, load.Cost, wake)
+	if err != nil {
+		d.server.After(pauseBetween, wake)
+		return false
+	}
+	d.turn = turn
+	return now
+}
+
 // batchedWrite is one write of a writeBatch.
 type batchedWrite struct {
 	op    *session.Op
+	turn  *throttle.Turn
 	write replica.Write
 	out   replica.Outcome
 }
@@ -63,7 +86,8 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	} else {
 		w.Command = d.command(op, r, pred)
 	}
-	f.writes = append(f.writes, batchedWrite{op: op, write: w})
+	f.writes = append(f.writes, batchedWrite{op: op, turn: d.turn, write: w})
+	d.turn = nil
 }
 
 var kinds = map[stoapb.Kind]command.Kind{
@@ -114,6 +138,7 @@ func (d *driver) launch() {
 
 // done takes one write's outcome, on any goroutine.
 func (f *writeBatch) done(l *batchedWrite, out replica.Outcome) {
+	l.turn.End()
 	l.out = out
 	if f.left.Add(-1) == 0 {
 		f.s.put(func(in *inbox) { in.finished = append(in.finished, f) })

@@ -1,0 +1,209 @@
+package throttle
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// rig is a lane with a clock and timers that the test moves.
+type rig struct {
+	*Lane
+	time   int64
+	timers []timer
+}
+
+type timer struct {
+	at int64
+	f  func()
+}
+
+func newRig() *rig {
+	r := &rig{}
+	r.Lane = New(func() int64 { return r.time }, func(d time.Duration, f func()) {
+		r.timers = append(r.timers, timer{r.time + int64(d), f})
+	})
+	return r
+}
+
+func (r *rig) pass(ns int64) {
+	r.time += ns
+	for i := 0; i < len(r.timers); i++ {
+		if t := r.timers[i]; t.at <= r.time {
+			r.timers = slices.Delete(r.timers, i, i+1)
+			i--
+			t.f()
+		}
+	}
+}
+
+// request is one of the test's.
+type request struct {
+	name     string
+	cost     Cost
+	turn     *Turn
+	admitted bool
+	number   int
+}
+
+func (r *rig) enter(name string, c Cost) *request {
+	q := &request{name: name, cost: c}
+	var err error
+	var now bool
+	q.turn, now, err = r.Enter(name, c, func() { q.admitted = true })
+	if err != nil {
+		return nil
+	}
+	q.admitted = q.admitted || now
+	return q
+}
+
+// Whatever is sent: what is in the log stays within the budgets, or is a single request; slow
+// ones take a third of the time; those of one extension go in their order; all are admitted in
+// the end, and each turn is woken once.
+func TestTheLogHasRoom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRig()
+		var waiting, running []*request
+		var slowTime int64
+		check := func() {
+			likely, most := int64(0), int64(0)
+			last := map[string]int{}
+			for _, q := range slices.Clone(waiting) {
+				if q.admitted {
+					require.True(t, q.turn.Admitted())
+					require.GreaterOrEqual(t, q.number, last[q.name], "the order of an extension's requests")
+					waiting = slices.DeleteFunc(waiting, func(o *request) bool { return o == q })
+					running = append(running, q)
+					if q.cost.slow() {
+						slowTime += q.cost.Likely
+					}
+				} else if last[q.name] == 0 {
+					last[q.name] = 1 << 30 // none behind it may have been admitted
+				}
+			}
+			for _, q := range running {
+				likely, most = likely+q.cost.Likely, most+q.cost.Most
+			}
+			require.Equal(t, [2]int64{likely, most}, [2]int64{r.likely, r.most})
+			if len(running) > 1 {
+				require.LessOrEqual(t, likely, int64(likelyBudget))
+				require.LessOrEqual(t, most, int64(mostBudget))
+			}
+			require.Equal(t, len(waiting), r.waiting)
+		}
+		worst := int64(0)
+		n := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				c := Cost{Likely: rapid.Int64Range(0, 3_000_000).Draw(t, "likely")}
+				c.Most = c.Likely + rapid.Int64Range(1, 8_000_000).Draw(t, "most")
+				q := r.enter(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "name")), c)
+				if q == nil || q.turn == nil {
+					return
+				}
+				worst = max(worst, c.Likely)
+				n++
+				q.number = n
+				waiting = append(waiting, q)
+				check()
+			},
+			"end": func(t *rapid.T) {
+				if len(running) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(running)-1).Draw(t, "which")
+				q := running[i]
+				running = slices.Delete(running, i, i+1)
+				q.turn.End()
+				check()
+			},
+			"cancel": func(t *rapid.T) {
+				if len(waiting) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(waiting)-1).Draw(t, "which")
+				q := waiting[i]
+				waiting = slices.Delete(waiting, i, i+1)
+				q.turn.End()
+				check()
+			},
+			"time": func(t *rapid.T) {
+				r.pass(rapid.Int64Range(1, 20_000_000).Draw(t, "ns"))
+				check()
+				require.LessOrEqual(t, share*slowTime, r.time+likelyBudget+share*worst)
+			},
+		})
+		for len(running)+len(waiting) > 0 {
+			for _, q := range running {
+				q.turn.End()
+			}
+			running = nil
+			r.pass(1_000_000)
+			check()
+		}
+		require.Empty(t, r.ring)
+		require.Empty(t, r.lines)
+	})
+}
+
+// Requests of other extensions go before the second one of an extension with many.
+func TestExtensionsTakeTurns(t *testing.T) {
+	r := newRig()
+	c := Cost{Likely: 90_000, Most: mostBudget}
+	var hogs []*request
+	for range 100 {
+		hogs = append(hogs, r.enter("hog", c))
+	}
+	other := r.enter("other", c)
+	hogs[0].turn.End()
+	require.True(t, hogs[1].admitted, "it was first")
+	hogs[1].turn.End()
+	require.True(t, other.admitted)
+	require.False(t, hogs[2].admitted)
+}
+
+// While slow requests wait for their share of time, others go on.
+func TestOthersPassThoseThatWaitForTime(t *testing.T) {
+	r := newRig()
+	slow := Cost{Likely: 1_000_000, Most: 1_000_000}
+	r.enter("hog", slow).turn.End()
+	waits := r.enter("hog", slow)
+	require.False(t, waits.admitted)
+	require.True(t, r.enter("other", Cost{Likely: 40_000, Most: 40_000}).admitted)
+	r.pass(999_999)
+	require.False(t, waits.admitted)
+	r.pass(1)
+	require.True(t, waits.admitted)
+}
+
+// Cheap requests have no turn. Those that have not run yet may do their worst.
+func TestCheapRequestsPass(t *testing.T) {
+	r := newRig()
+	var h History
+	require.Equal(t, Cost{Most: 500_000 * stepTime}, h.Cost(500_000))
+	for range 100 {
+		h.Note(5000, 100)
+	}
+	require.Nil(t, r.enter("cheap", h.Cost(500_000)).turn)
+	h.Note(5000, 90_000)
+	for range 1000 {
+		h.Note(5000, 100)
+	}
+	require.NotNil(t, r.enter("cheap, mostly", h.Cost(500_000)).turn)
+}
+
+// Requests that would wait too long are refused, those of other extensions are not.
+func TestALineIsBounded(t *testing.T) {
+	r := newRig()
+	c := Cost{Most: mostBudget}
+	for range 1 + maxLine {
+		require.NotNil(t, r.enter("hog", c))
+	}
+	require.Nil(t, r.enter("hog", c))
+	require.NotNil(t, r.enter("other", c))
+}
