@@ -75,6 +75,14 @@ func (m *Map) Rules() []Rule {
 	return slices.Collect(m.EachRule())
 }
 
+// NumRules is the number of rules.
+func (m *Map) NumRules() int {
+	if m.rules == nil {
+		return 0
+	}
+	return m.rules.tree.Len()
+}
+
 // EachRule yields the result of Rules.
 func (m *Map) EachRule() iter.Seq[Rule] {
 	return func(yield func(Rule) bool) {

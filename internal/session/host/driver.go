@@ -43,6 +43,7 @@ type driver struct {
 
 	wantsMap bool           // its client requested the partition map
 	toldMap  *placement.Map // and has got it
+	toldAt   time.Time
 }
 
 // known is the state by which requests are routed.
@@ -63,21 +64,6 @@ func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item)
 	d.order = session.New(d, o.GetNext(), o.GetRevision())
 	d.watches.init()
 	d.wantsMap = o.GetPartitionMap()
-}
-
-// tellMap returns where keys live, if the client wants to know and doesn't. In a
-// transit that is where they go: by then most of a hint's use is ahead.
-func (d *driver) tellMap() *stoapb.PartitionMap {
-	m := d.server.State().Machine.Placement().Settled()
-	if !d.wantsMap || m == d.toldMap {
-		return nil
-	}
-	d.toldMap = m
-	told := &stoapb.PartitionMap{Partitions: uint32(m.Partitions()), Slots: m.Table()}
-	for _, r := range m.Rules() {
-		told.Rules = append(told.Rules, &stoapb.PlacementRule{Key: []byte(r.Key), Slot: uint32(r.Slot)})
-	}
-	return told
 }
 
 // who says on whose behalf requests come.

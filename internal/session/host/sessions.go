@@ -15,6 +15,7 @@ type Sessions struct {
 	server Server
 	cfg    Config
 	lags   lags
+	hints  hints
 
 	mu   sync.Mutex
 	byID map[int64]*Session
