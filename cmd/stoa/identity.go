@@ -144,7 +144,8 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	s.metrics.Registry.MustRegister(links)
 	n := node.Config{
 		ID: uint64(rec.Member), ClusterID: uint64(rec.Cluster), Registry: s.registry, Begun: rec.Begun, Joins: rec.Joined,
-		StrictReconfig: cfg.StrictReconfigCheck, MaxLearners: cfg.MaxLearners,
+		ForceNewCluster: cfg.ForceNewCluster,
+		StrictReconfig:  cfg.StrictReconfigCheck, MaxLearners: cfg.MaxLearners,
 		ClientURLs: types.URLs(cfg.AdvertiseClientURLs).StringSlice(),
 		DataDir:    cfg.DataDir, WALDir: cfg.WALDir, Partitions: rec.Partitions,
 		Tick: cfg.HeartbeatInterval, Election: cfg.ElectionTimeout,

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/protobuf/proto"
@@ -92,6 +93,7 @@ type Machine struct {
 	loops   []scratch                     // one per partition, used by that partition's loop only
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
+	epochs   []command.Epoch // of each partition, under its store's lock
 	bounds   sessionBounds
 
 	extensions atomic.Pointer[extension.Registry]
@@ -109,7 +111,7 @@ type scratch struct{ results []Result }
 
 // New returns a machine over the given state.
 func New(c Config) *Machine {
-	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores))}
+	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), epochs: make([]command.Epoch, len(c.Stores))}
 	m.bound(defaultSessionBounds)
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
@@ -161,7 +163,7 @@ func (m *Machine) Local(p int, index, term uint64, e *command.Entry, reply Reply
 	results := m.loops[p].results[:0]
 	s.Lock()
 	results = x.run(e, results)
-	consume(s, e)
+	m.consume(p, e)
 	s.SetApplied(index, term)
 	s.Unlock()
 	m.loops[p].results = deliver(results, reply)
@@ -177,7 +179,7 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 	m.lock(x.parts)
 	results := x.run(e, nil)
 	for _, a := range at {
-		consume(m.Stores[a.Partition], e)
+		m.consume(a.Partition, e)
 		m.Stores[a.Partition].SetApplied(a.Index, a.Term)
 	}
 	m.unlock(x.parts)
@@ -187,9 +189,12 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 // consume moves a store past the stamps of an entry, also past those that wrote
 // nothing: their headers have been shown to clients, so the next leader, which
 // stamps above the newest that its stores have seen, must not give them out again (I1).
-func consume(s *store.Store, e *command.Entry) {
+func (m *Machine) consume(p int, e *command.Entry) {
 	if n := e.Stamps(); n > 0 && e.Stamp > 0 {
-		s.SetRev(e.Stamp + int64(n) - 1)
+		m.Stores[p].SetRev(e.Stamp + int64(n) - 1)
+		if m.epochs[p].First == 0 {
+			m.epochs[p] = m.epochs[p].Note(e)
+		}
 	}
 }
 
@@ -200,6 +205,22 @@ func (m *Machine) Skip(p int, index, term uint64) {
 	s.SetApplied(index, term)
 	s.Unlock()
 }
+
+// Open notes that partition p has applied the barrier of an epoch.
+func (m *Machine) Open(p int, index, term uint64, epoch command.Epoch) {
+	s := m.Stores[p]
+	s.Lock()
+	s.SetApplied(index, term)
+	m.epochs[p] = epoch
+	s.Unlock()
+}
+
+// Epochs returns the epoch in which each partition is. Only with the locks of all stores they
+// belong to one cut.
+func (m *Machine) Epochs() []command.Epoch { return slices.Clone(m.epochs) }
+
+// LoadEpochs sets the epochs after a restart.
+func (m *Machine) LoadEpochs(epochs []command.Epoch) { copy(m.epochs, epochs) }
 
 // deliver hands out the results and returns the slice, emptied, for reuse.
 func deliver(results []Result, reply Reply) []Result {

@@ -85,6 +85,9 @@ func (x *execution) memberChange(body []byte) Result {
 		return x.failed(fmt.Errorf("apply %v: %w", command.MemberChange, err))
 	}
 	list := x.m.Membership()
+	if c.Op == membership.Reset {
+		return x.resetMembers(list, c)
+	}
 	if !membership.Settled(list, x.m.Configurations()) {
 		return x.failed(fault.Reconfiguring)
 	}
@@ -93,5 +96,19 @@ func (x *execution) memberChange(body []byte) Result {
 		return x.failed(err)
 	}
 	x.m.members.list.Store(next)
+	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: next.Members}}
+}
+
+// resetMembers leaves one member. The configurations of all groups have been reduced to it by
+// the entries in front of this one.
+func (x *execution) resetMembers(list *membership.List, c membership.Change) Result {
+	next, err := list.Next(c)
+	if err != nil {
+		return x.failed(err)
+	}
+	x.m.members.list.Store(next)
+	for p := range x.m.members.configs {
+		x.m.members.configs[p].Store(x.m.Configuration(p).Reached(next.Generation))
+	}
 	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: next.Members}}
 }

@@ -71,7 +71,6 @@ func (d *declaration) refused() {
 	d.text("discovery-srv", &v.srv, "", "")
 	d.text("discovery-srv-name", &v.srvName, "", "")
 	d.choice("discovery-fallback", &c.fallback, "", "exit", "proxy").flagOnly()
-	d.bool("force-new-cluster", &c.forceNewCluster, false, "")
 	for _, s := range d.settings[first:] {
 		s.hidden = true
 	}

@@ -46,6 +46,7 @@ type Config struct {
 	InitialCluster      types.URLsMap
 	InitialClusterToken string
 	NewCluster          bool // --initial-cluster-state is new
+	ForceNewCluster     bool
 	StrictReconfigCheck bool
 	MaxLearners         int
 
@@ -101,7 +102,6 @@ type Config struct {
 	rotation          string
 	freelist          string
 	discovery         discovery
-	forceNewCluster   bool
 	fallback          string
 	logger            string
 }

@@ -90,7 +90,6 @@ func TestBadCommandLines(t *testing.T) {
 		{"--discovery-token=x --discovery-endpoints=http://a:1", "--discovery-endpoints"},
 		{"--discovery-srv=example.com", "--discovery-srv"},
 		{"--discovery-fallback=proxy", "--discovery-fallback"},
-		{"--force-new-cluster", "--force-new-cluster"},
 		{"--heartbeat-interval=0", "--heartbeat-interval must be >0"},
 		{"--election-timeout=0", "--election-timeout must be >0"},
 		{"--heartbeat-interval=300", "--election-timeout[1000ms] should be at least as 5 times as --heartbeat-interval[300ms]"},

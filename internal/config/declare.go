@@ -161,6 +161,7 @@ func (d *declaration) clustering() {
 	d.choice("initial-cluster-state", &c.clusterState, "Whether the cluster is to be bootstrapped ('new') or joined ('existing'). Ignored by a server that has data.", "new", "existing")
 	d.text("initial-cluster-token", &c.InitialClusterToken, "etcd-cluster", "Token that keeps clusters bootstrapped with equal members apart.")
 	d.urls("advertise-client-urls", &c.AdvertiseClientURLs, defaultClientURL, "List of this member's client URLs to advertise to the public.")
+	d.bool("force-new-cluster", &c.ForceNewCluster, false, "Make this member the only one of its cluster, after the majority of the others is lost; start it without the flag once new members are added.")
 	d.bool("strict-reconfig-check", &c.StrictReconfigCheck, true, "Reject reconfiguration requests that would cause quorum loss.")
 	d.text("auto-compaction-retention", &c.retention, "0", "History to keep: hours or a duration (periodic), or a number of revisions (revision). 0 disables auto compaction.")
 	d.text("auto-compaction-mode", &c.compactionMode, "periodic", "What the retention counts: periodic or revision.")

@@ -17,7 +17,7 @@
 //  2. Every error names the setting that it is about.
 //  3. A setting that stoa doesn't use is parsed as strictly as any other. One
 //     that requests a missing feature gives a warning that names it; if it must
-//     not be ignored (discovery, --force-new-cluster), an error.
+//     not be ignored (discovery), an error.
 //  4. A *Config that Parse returned without an error is valid: its users check
 //     nothing again.
 //  5. Nothing here opens a port, makes a directory or logs; what is to be

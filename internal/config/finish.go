@@ -197,8 +197,6 @@ func (c *Config) checkCluster() error {
 		return errors.New("--discovery-endpoints: stoa doesn't do discovery; name the members in --initial-cluster")
 	case v.srv != "" || v.srvName != "":
 		return errors.New("--discovery-srv: stoa doesn't do DNS discovery; name the members in --initial-cluster")
-	case c.forceNewCluster:
-		return errors.New("--force-new-cluster: not supported by stoa")
 	}
 	return nil
 }

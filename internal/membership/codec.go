@@ -28,7 +28,7 @@ var errShort = errors.New("ends early")
 
 // Decode reads an encoded change.
 func Decode(b []byte) (c Change, err error) {
-	if b, err = head(b, byte(Update)); err != nil {
+	if b, err = head(b, byte(Reset)); err != nil {
 		return c, fmt.Errorf("decode change of members: %w", err)
 	}
 	most, n := binary.Uvarint(b[1:])

@@ -132,6 +132,32 @@ func (c *Config) Quorum(has func(id uint64) bool) bool {
 	return n > len(c.Voters)/2
 }
 
+// Alone returns the steps after which a server is the only one of the configuration. They reach
+// no generation: a list that has no other member follows them.
+func (c *Config) Alone(id uint64) (steps []Step) {
+	step := func(kind StepKind, of uint64) {
+		s := Step{Kind: kind, ID: of, Number: c.Steps, Generation: c.Generation}
+		c, _ = c.Next(s)
+		steps = append(steps, s)
+	}
+	if !slices.Contains(c.Voters, id) {
+		step(AddVoter, id)
+	}
+	for _, other := range c.servers() {
+		if other != id {
+			step(RemoveServer, other)
+		}
+	}
+	return steps
+}
+
+// Reached is the configuration in a list of another generation that asks for nothing else.
+func (c *Config) Reached(generation uint64) *Config {
+	next := *c
+	next.Generation = generation
+	return &next
+}
+
 // Due is a step that a group may propose now.
 type Due struct {
 	Group int

@@ -31,10 +31,13 @@ const (
 	Promote                  // a learner to a voter
 	Remove
 	Update // the peer URLs
+	// Reset leaves the member as the only one, with a vote, whatever it was before. It is in no
+	// request: package salvage puts it into the log.
+	Reset
 )
 
 func (o Op) String() string {
-	return [...]string{Add: "add", AddLearner: "add-learner", Promote: "promote", Remove: "remove", Update: "update"}[o]
+	return [...]string{Add: "add", AddLearner: "add-learner", Promote: "promote", Remove: "remove", Update: "update", Reset: "reset"}[o]
 }
 
 // Change is one change of a list.
@@ -80,8 +83,24 @@ func (l *List) Next(c Change) (*List, error) {
 	case Update: // which Raft needn't know
 		next.Generation = l.Generation
 		next.Members[i] = with(l.Members[i], func(m *pb.Member) { m.PeerURLs = c.Member.GetPeerURLs() })
+	case Reset:
+		next.Members, next.Removed = l.alone(c.Member)
 	}
 	return next, nil
+}
+
+// alone is the list with one member, and the IDs that are no members then.
+func (l *List) alone(m *pb.Member) (only []*pb.Member, removed []uint64) {
+	if known := l.Find(m.GetID()); known != nil {
+		m = known
+	}
+	removed = without(l.Removed, m.GetID())
+	for _, other := range l.Members {
+		if other.GetID() != m.GetID() {
+			removed = append(removed, other.GetID())
+		}
+	}
+	return []*pb.Member{with(m, func(m *pb.Member) { m.IsLearner = false })}, removed
 }
 
 // TookEffect tells from the error with which a change is refused, that may have been decided
@@ -112,6 +131,9 @@ func (l *List) Publish(id uint64, name string, clientURLs []string) (*List, erro
 
 func (l *List) check(c Change) error {
 	known := l.Find(c.Member.GetID())
+	if c.Op == Reset {
+		return nil
+	}
 	if slices.Contains(l.Removed, c.Member.GetID()) {
 		return fault.MemberNotFound
 	}

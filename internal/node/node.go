@@ -44,6 +44,8 @@ type Config struct {
 	// bounds the members without a vote.
 	StrictReconfig bool
 	MaxLearners    int
+	// ForceNewCluster makes a member that has taken part in its cluster the only one of it.
+	ForceNewCluster bool
 	// Name and ClientURLs are announced to the cluster once there is a leader. With an
 	// empty Name the member keeps the one that it has.
 	Name       string

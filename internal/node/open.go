@@ -40,6 +40,7 @@ type core struct {
 	state     host.State // the three that sessions need
 	feed      *watch.Feed
 	members   recovery.Membership // as of the recovery
+	epochs    []command.Epoch     // likewise
 	disk      *disk
 
 	wake     []chan struct{}
@@ -85,6 +86,9 @@ func (n *Node) open() (_ *core, err error) {
 	}
 	if err := n.adopt(c, &meta); err != nil {
 		return nil, err
+	}
+	if c.epochs, err = recovery.ReadEpochs(&meta); err != nil {
+		return nil, fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	if err := n.loadStores(c, &meta); err != nil {
 		return nil, err
@@ -162,7 +166,13 @@ func (n *Node) openLog(c *core, mustExist bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("opening the write-ahead log: %w", err)
 	}
-	return recovery.Align(c.wal, c.logs, c.stores)
+	if err := recovery.Align(c.wal, c.logs, c.stores); err != nil {
+		return err
+	}
+	if mustExist {
+		return n.force(c)
+	}
+	return nil
 }
 
 // walMetadata says whose log it is.
@@ -193,6 +203,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
+	c.machine.LoadEpochs(c.epochs)
 	if err := c.machine.LoadExtensions(); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -19,6 +20,7 @@ type systemState struct {
 	members, nextMembers recovery.Membership
 	stored               bool // the file has members
 	placed, nextPlaced   *placement.Map
+	epochs, nextEpochs   []command.Epoch
 	sessions             apply.SessionsCut // of the last cut, not yet encoded
 }
 
@@ -26,7 +28,7 @@ func (s *systemState) load(c *core, meta *backend.Meta) {
 	s.alarms = c.machine.Alarms()
 	s.members = c.members
 	s.stored = len(meta.Members) > 0
-	s.placed = c.placement
+	s.placed, s.epochs = c.placement, c.epochs
 }
 
 // cut is called while all stores are locked.
@@ -41,7 +43,7 @@ func (s *systemState) cut(c *core) backend.System {
 	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
 	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
 	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
-	s.nextPlaced = c.machine.Placement()
+	s.nextPlaced, s.nextEpochs = c.machine.Placement(), c.machine.Epochs()
 	s.sessions = c.machine.CutSessions()
 	return sys
 }
@@ -52,6 +54,7 @@ func (s *systemState) complete(sys *backend.System) {
 		s.nextMembers.Cut(sys)
 	}
 	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
+	recovery.CutEpochs(sys, s.epochs, s.nextEpochs)
 	sys.Blobs = s.sessions.AddTo(sys.Blobs)
 	s.sessions = apply.SessionsCut{}
 }
@@ -59,6 +62,7 @@ func (s *systemState) complete(sys *backend.System) {
 // written is called when the last cut is in the file.
 func (s *systemState) written() {
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
+	s.epochs = s.nextEpochs
 }
 
 // missingFrom returns what of list is not in base.

@@ -35,6 +35,9 @@ type Log struct {
 	ents    []*pb.Entry
 	bytes   int64
 	applied Position
+	// settled is an index up to which the durable entries are known to be committed, by what was
+	// durable before.
+	settled uint64
 	// began: Replay has seen an entry or a reset. Until then nothing in the
 	// write-ahead log contradicts any base.
 	began bool
@@ -141,13 +144,14 @@ func (l *Log) Bytes() int64 {
 
 // HardStateRecord is the current hard state, for wal.Options.Head. It may be
 // logged before the entries that it belongs with, so its commit index is only
-// that of the state machine's file: a higher one would, if the server crashes
-// at that point, commit the entries that were to be overwritten.
+// that of the state machine's file, or of what the log itself has had for long: a higher
+// one would, if the server crashes at that point, commit the entries that were to be
+// overwritten.
 func (l *Log) HardStateRecord() wal.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.hs
-	h.commit = min(h.commit, l.applied.Index)
+	h.commit = min(h.commit, max(l.applied.Index, l.settled))
 	return hardStateRecord(l.group, h)
 }
 

@@ -142,6 +142,7 @@ func (l *Log) alignHardState() error {
 		l.hs.term, l.hs.vote = last, 0
 	}
 	l.hs.commit = min(max(l.hs.commit, l.applied.Index, l.changed()), l.last())
+	l.settled = l.hs.commit
 	return nil
 }
 

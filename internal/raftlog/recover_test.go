@@ -271,3 +271,30 @@ func TestTheLogOfAServerThatJoinsIsEmpty(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 40, last)
 }
+
+// What a server has forced must not be undone by the hard state that is repeated at the head of
+// the next segment: without those entries its configuration has members that are gone.
+func TestForcedEntriesStayCommitted(t *testing.T) {
+	l := newLog()
+	recs := l.Append(state(2, 2, 3), run(2, 6, 2))
+	l = replayed(t, recs)
+	_, err := l.Recover(Position{3, 2})
+	require.NoError(t, err)
+	require.Equal(t, shows(run(4, 6, 2)), shows(l.Tail()))
+	require.EqualValues(t, 2, l.LastTerm())
+
+	forced := append(recs, l.Force(1, run(6, 8, 3))...)
+	want := append(shows(run(2, 5, 2)), shows(run(6, 8, 3))...)
+	for _, recs := range [][]wal.Record{forced, append(forced, l.HardStateRecord())} {
+		l := replayed(t, recs)
+		_, err := l.Recover(Position{3, 2})
+		require.NoError(t, err)
+		require.Equal(t, want, contents(t, l))
+		requireState(t, state(3, 1, 8), l)
+		// The same of a segment that begins after a restart.
+		again := replayed(t, append(recs, l.HardStateRecord()))
+		_, err = again.Recover(Position{3, 2})
+		require.NoError(t, err)
+		requireState(t, state(3, 1, 8), again)
+	}
+}

@@ -103,7 +103,11 @@ func (g *group) applyOne(it *item) bool {
 		g.applyStep(it)
 		return true
 	case len(e.Commands) == 0: // Raft's own, or a barrier
-		g.r.cfg.Machine.Skip(g.id, it.index, it.term)
+		if epoch, ok := e.Opens(); ok {
+			g.r.cfg.Machine.Open(g.id, it.index, it.term, epoch)
+		} else {
+			g.r.cfg.Machine.Skip(g.id, it.index, it.term)
+		}
 	case e.Parts == 0:
 		g.applyLocal(it)
 		return true

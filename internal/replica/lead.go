@@ -180,15 +180,15 @@ func (l *leadership) begin() {
 	for i := range l.groups {
 		l.groups[i].committed, l.groups[i].applied, l.groups[i].unfinished = false, false, nil
 	}
-	epoch := l.epoch
+	epoch, barrier := l.epoch, command.Barrier(l.groups[0].term, l.r.cfg.Origin, l.r.nextSeq.Add(1))
 	for _, g := range l.r.groups {
-		g.order(func(g *group) { g.proposeBarrier(epoch) })
+		g.order(func(g *group) { g.proposeBarrier(epoch, &barrier) })
 	}
 }
 
 // proposeBarrier drops queued entries of earlier epochs and proposes the
 // barrier after everything that is in the log.
-func (g *group) proposeBarrier(epoch uint64) {
+func (g *group) proposeBarrier(epoch uint64, barrier *command.Entry) {
 	if !g.r.lead.current(epoch) {
 		return
 	}
@@ -200,12 +200,11 @@ func (g *group) proposeBarrier(epoch uint64) {
 	// A transfer in progress would have it refused: one to the server itself
 	// cancels it.
 	g.node.TransferLeader(g.r.cfg.ID)
-	e := command.Entry{Origin: g.r.cfg.Origin, Seq: g.r.nextSeq.Add(1)}
-	if g.node.Propose(e.AppendTo(nil)) != nil {
+	if g.node.Propose(barrier.AppendTo(nil)) != nil {
 		g.effects.add(g.r.lead.lost(epoch)...)
 		return
 	}
-	g.barrier.Store(e.Seq)
+	g.barrier.Store(barrier.Seq)
 }
 
 // current reports whether epoch is the current one.

@@ -5,10 +5,10 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/raftlog"
 )
 
 // stampAt remembers the highest stamp of an entry that this server, as the
@@ -179,12 +179,7 @@ func (g *group) noteEntries(entries []*raftpb.Entry) {
 // decodeStep reads a change of the configuration. One that can't be read is as an
 // entry of a newer version.
 func (g *group) decodeStep(e *raftpb.Entry) *membership.Step {
-	cc := new(raftpb.ConfChange)
-	err := proto.Unmarshal(e.GetData(), cc)
-	s := membership.Step{}
-	if err == nil {
-		s, err = membership.DecodeStep(cc.GetContext())
-	}
+	s, err := raftlog.StepIn(e)
 	if err != nil {
 		g.r.cfg.Logger.Sugar().Panicf("group %d: entry %d can't be decoded: %v", g.id, e.GetIndex(), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/raftlog"
 )
 
 // A change of members is decided by a rendezvous of all groups (apply/member.go). The
@@ -103,7 +104,7 @@ func (g *group) proposeStep() {
 	g.r.cfg.Logger.Info("proposing a change of a group's configuration", zap.Int("group", g.id),
 		zap.Stringer("step", s), zap.Uint64("generation", s.Generation))
 	// If Raft puts an empty entry in its place, the next tick asks again.
-	_ = g.node.ProposeConfChange(confChange(s))
+	_ = g.node.ProposeConfChange(raftlog.ConfChange(s))
 }
 
 // wants reports whether a step is still the next one.
@@ -117,17 +118,6 @@ func (g *group) meets() (waiting bool) {
 	return waiting
 }
 
-func confChange(s *membership.Step) *raftpb.ConfChange {
-	kind := raftpb.ConfChangeRemoveNode
-	switch s.Kind {
-	case membership.AddVoter:
-		kind = raftpb.ConfChangeAddNode
-	case membership.AddNonvoter:
-		kind = raftpb.ConfChangeAddLearnerNode
-	}
-	return &raftpb.ConfChange{Type: &kind, NodeId: &s.ID, Context: s.Encode()}
-}
-
 // applyStep applies a change of this group's configuration: to Raft before Raft hears that
 // the entry is applied, and to the state together with the index.
 func (g *group) applyStep(it *item) {
@@ -139,7 +129,7 @@ func (g *group) applyStep(it *item) {
 		return
 	}
 	var conf *raftpb.ConfState
-	g.turn(func() { conf = g.node.ApplyConfChange(confChange(it.step)) })
+	g.turn(func() { conf = g.node.ApplyConfChange(raftlog.ConfChange(it.step)) })
 	g.log.SetConfState(conf)
 	machine.Configure(g.id, it.index, it.term, next)
 	g.finished(it)

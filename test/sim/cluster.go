@@ -42,8 +42,10 @@ type cluster struct {
 	finished   []*watched // watches that have ended
 	history    []*op
 	origins    uint64
-	quiet      bool  // no new faults, no new requests
-	floor      int64 // the highest revision that any client was shown
+	quiet      bool    // no new faults, no new requests
+	floor      int64   // the highest revision that any client was shown
+	force      bool    // the run ends with one server that is forced
+	survivor   *server // that one, once the others are gone
 	failure    error
 	stats      Stats
 	inSessions host.Counts
@@ -131,7 +133,7 @@ func (c *cluster) logger(id uint64) *zap.Logger {
 
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
-	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l)}
+	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), force: o.Force}
 	servers, partitions := pick(l, []int{1, 3, 3, 3, 3, 5, 5}), pick(l, []int{3, 3, 3, 3, 1, 2, 5})
 	if o.Servers > 0 {
 		servers = o.Servers

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -31,6 +32,7 @@ type core struct {
 	leases    *lease.Table
 	placement *placement.Map      // in the file
 	members   recovery.Membership // in the file, or being written
+	epochs    []command.Epoch     // likewise
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
@@ -62,7 +64,13 @@ func (l *life) open() (*core, error) {
 	if err := c.load(&meta); err != nil {
 		return nil, err
 	}
+	if c.epochs, err = recovery.ReadEpochs(&meta); err != nil {
+		return nil, err
+	}
 	if err := c.openLog(); err != nil {
+		return nil, err
+	}
+	if err := c.force(); err != nil {
 		return nil, err
 	}
 	c.machine = apply.New(apply.Config{
@@ -71,6 +79,7 @@ func (l *life) open() (*core, error) {
 		Fatal:   func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
+	c.machine.LoadEpochs(c.epochs)
 	if !s.c.mutation.ForgetExtensions {
 		if err := c.machine.LoadExtensions(); err != nil {
 			return nil, err

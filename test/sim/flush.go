@@ -83,6 +83,9 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 		members.Cut(&cut.System)
 		c.members = members
 	}
+	epochs := c.machine.Epochs()
+	recovery.CutEpochs(&cut.System, c.epochs, epochs)
+	c.epochs = epochs
 	sessions := c.machine.CutSessions()
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	for p, s := range c.stores {

@@ -20,6 +20,11 @@ type ledger struct {
 	parts     [][]*revision // what changed each partition, ascending
 	revisions map[int64]*revision
 	systems   map[uint64]systemEvent // by the place in group 0's log
+	// systemPlaces are the entries that these come from.
+	systemPlaces map[uint64]logPlace
+	// forced: one server is left, which may have entries that no other has applied. gaps: it lacks
+	// some that others have.
+	forced, gaps bool
 }
 
 // revision is all that happened at one revision.
@@ -27,10 +32,14 @@ type revision struct {
 	rev     int64
 	changes []store.Change // by sub-revision
 	in      map[int][]store.Change
+	places  map[int]logPlace
 	at      time.Duration // when it was first applied anywhere
 	latest  time.Duration // when it or a later one was first applied: it took effect before
 	by      *op           // the request whose effect it is
 }
+
+// logPlace is where an entry is in a group's log.
+type logPlace struct{ index, term uint64 }
 
 // systemEvent is a change of what all partitions share.
 type systemEvent struct {
@@ -44,7 +53,7 @@ type systemEvent struct {
 type reader struct{ next []int }
 
 func newLedger(c *cluster) *ledger {
-	return &ledger{c: c, parts: make([][]*revision, c.partitions), revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}}
+	return &ledger{c: c, parts: make([][]*revision, c.partitions), revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}, systemPlaces: map[uint64]logPlace{}}
 }
 
 // apply notes or compares what a server has applied.
@@ -53,6 +62,9 @@ func (g *ledger) apply(c *core, p int, rev int64, changes []store.Change) {
 	id := c.l.sv.id
 	g.c.loop.printf("server %d applies revision %d in partition %d: %s", id, rev, p, describe(changes))
 	at := c.seen.next[p]
+	if g.forced && at < len(g.parts[p]) && rev < g.parts[p][at].rev {
+		g.cut(c.seen)
+	}
 	c.seen.next[p]++
 	if at < len(g.parts[p]) {
 		if e := g.parts[p][at]; e.rev != rev || !sameChanges(e.in[p], changes) {
@@ -67,10 +79,10 @@ func (g *ledger) apply(c *core, p int, rev int64, changes []store.Change) {
 	}
 	e := g.revisions[rev]
 	if e == nil {
-		e = &revision{rev: rev, in: map[int][]store.Change{}, at: g.c.loop.now}
+		e = &revision{rev: rev, in: map[int][]store.Change{}, places: map[int]logPlace{}, at: g.c.loop.now}
 		g.revisions[rev] = e
 	}
-	e.in[p] = slices.Clone(changes)
+	e.in[p], e.places[p] = slices.Clone(changes), c.place(p)
 	e.changes = append(e.changes, changes...)
 	slices.SortFunc(e.changes, func(a, b store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
 	for i := range e.changes {
@@ -79,6 +91,16 @@ func (g *ledger) apply(c *core, p int, rev int64, changes []store.Change) {
 		}
 	}
 	g.parts[p] = append(g.parts[p], e)
+}
+
+// place is that of the entry that a partition executes.
+func (c *core) place(p int) logPlace {
+	before, _ := c.stores[p].Applied()
+	term, err := c.logs[p].Term(before + 1)
+	if err != nil {
+		c.l.sv.c.fail("log", "server %d has no entry %d in group %d, which it executes: %v", c.l.sv.id, before+1, p, err)
+	}
+	return logPlace{before + 1, term}
 }
 
 // system notes or compares a change of system state. Its place is the index
@@ -92,7 +114,7 @@ func (g *ledger) system(c *core, e systemEvent) {
 	if known && was != e {
 		g.c.fail("I6", "server %d applies %+v after index %d of group 0, another server applied %+v", c.l.sv.id, e, at, was)
 	}
-	g.systems[at] = e
+	g.systems[at], g.systemPlaces[at] = e, c.place(0)
 }
 
 // resume finds a recovered core's place, and compares what it has recovered.
@@ -101,6 +123,10 @@ func (g *ledger) resume(c *core) *reader {
 	for p, s := range c.stores {
 		rev := s.Rev()
 		r.next = append(r.next, sort.Search(len(g.parts[p]), func(i int) bool { return g.parts[p][i].rev > rev }))
+	}
+	if g.gaps {
+		g.cut(r)
+		g.gaps = false
 	}
 	c.seen = r
 	g.compare(c)

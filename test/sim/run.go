@@ -14,6 +14,7 @@ type Options struct {
 	Seed                uint64
 	Servers, Partitions int  // 0: the seed decides
 	Members             bool // the members change; false: the seed decides
+	Force               bool // one server is left at the end, and becomes a cluster of its own
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
 }
@@ -77,6 +78,10 @@ func (c *cluster) run() {
 	}
 	c.trouble()
 	c.until(c.plan.trouble)
+	if c.force {
+		c.survive()
+		return
+	}
 	c.quiet = true
 	c.heal()
 	c.settle()

@@ -28,6 +28,7 @@ type server struct {
 	lost     bool          // never starts again
 	begun    bool          // its log has been made
 	joins    bool          // it was not there when the cluster began
+	forced   bool          // it is started to be the only member
 	due      bool          // it is about to start for the first time
 }
 

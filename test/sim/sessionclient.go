@@ -80,6 +80,9 @@ func (cl *sessionClient) begin() {
 // live runs the client, step by step.
 func (cl *sessionClient) live() {
 	c := cl.c
+	if c.survivor != nil {
+		return
+	}
 	c.loop.after(c.loop.between(0, cl.pace), "session client", uint64(cl.id), 0, cl.live)
 	s := cl.present
 	switch {

@@ -39,6 +39,28 @@ func TestSim(t *testing.T) {
 	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
 }
 
+// One server of each run is forced to be a cluster of its own, and grows again.
+func TestForce(t *testing.T) {
+	var sum Stats
+	for i := range *runs {
+		o := options(t, *seed+uint64(i))
+		o.Force, o.Members = true, o.Members || o.Seed%2 == 0
+		if o.Servers == 0 {
+			o.Servers = []int{3, 5}[o.Seed%2]
+		}
+		if o.Partitions == 0 {
+			o.Partitions = []int{1, 2, 4, 4}[o.Seed/2%4]
+		}
+		r := Run(o)
+		if r.Failure != nil {
+			t.Error(r.Failure)
+		}
+		sum.add(r.Stats)
+	}
+	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
+	require.Positive(t, sum.Lost, "no survivor lacked anything")
+}
+
 // A seed is a whole run: what fails once fails again.
 func TestReplay(t *testing.T) {
 	for i := range 2 {

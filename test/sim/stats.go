@@ -18,6 +18,7 @@ type Stats struct {
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
 	MemberChanges               int // that have settled
+	Lost                        int // revisions in partitions that survivors never had
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way

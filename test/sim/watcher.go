@@ -68,7 +68,7 @@ func (w *watcher) draw() *watched {
 // connect opens the stream on a running server.
 func (w *watcher) connect() {
 	loop := w.c.loop
-	if w.life != nil {
+	if w.life != nil || w.c.survivor != nil {
 		return
 	}
 	sv := pick(loop, w.c.servers)

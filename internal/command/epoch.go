@@ -1,0 +1,54 @@
+package command
+
+// Epoch is a time in which one server stamps, as a group's log shows it: by the barrier
+// that the server proposes in every group, the same in all, before it stamps. Of two epochs that both came to
+// stamp, the one with the higher term of group 0 is the later, because a leader of an earlier term
+// can't commit its barrier in group 0 any more; with equal terms both are of one server, and
+// its barriers are numbered. So epochs can be compared that are seen in different logs.
+type Epoch struct {
+	Term   uint64 `json:"term"` // of group 0, 0 in the logs of earlier versions
+	Origin uint64 `json:"origin"`
+	Seq    uint64 `json:"seq"`
+	// First is the lowest stamp of the epoch that is known, 0 if none is. It is above every
+	// stamp of earlier epochs that was ever committed.
+	First int64 `json:"first,omitempty"`
+}
+
+// Barrier is the entry with which an epoch begins in a group's log.
+func Barrier(term, origin, seq uint64) Entry {
+	return Entry{Stamp: int64(term), Origin: origin, Seq: seq}
+}
+
+// Opens returns the epoch that begins with the entry, if it is a barrier.
+func (e *Entry) Opens() (epoch Epoch, ok bool) {
+	if len(e.Commands) > 0 || e.Seq == 0 {
+		return Epoch{}, false
+	}
+	return Epoch{Term: uint64(e.Stamp), Origin: e.Origin, Seq: e.Seq}, true
+}
+
+// Before reports whether an epoch is known to be earlier than another.
+func (e Epoch) Before(o Epoch) bool {
+	if e.Term != o.Term {
+		return e.Term < o.Term
+	}
+	return e.Origin == o.Origin && e.Seq < o.Seq
+}
+
+// Stamped reports whether an entry was stamped in the epoch. A rendezvous of an earlier one that
+// is completed in this one keeps its old stamp.
+func (e Epoch) Stamped(entry *Entry) bool {
+	return len(entry.Commands) > 0 && entry.Stamp > 0 && entry.Origin == e.Origin && entry.Seq > e.Seq
+}
+
+// Note returns the epoch with what an entry shows of its first stamp.
+func (e Epoch) Note(entry *Entry) Epoch {
+	if e.Stamped(entry) && (e.First == 0 || entry.Stamp < e.First) {
+		e.First = entry.Stamp
+	}
+	return e
+}
+
+// LastStamp is the highest stamp that the entry takes, or, if it takes none, the one before that
+// which it carries.
+func (e *Entry) LastStamp() int64 { return e.Stamp + int64(e.Stamps()) - 1 }

@@ -1,0 +1,45 @@
+package recovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
+)
+
+// epochsBlob is the name under which the file has the epoch of each partition. Files of earlier
+// versions lack it.
+const epochsBlob = "epochs"
+
+// ReadEpochs returns the epoch in which each partition is, by the file.
+func ReadEpochs(meta *backend.Meta) ([]command.Epoch, error) {
+	epochs := make([]command.Epoch, meta.Identity.Partitions)
+	blob, written := meta.Blobs[epochsBlob]
+	if !written {
+		return epochs, nil
+	}
+	if err := json.Unmarshal(blob, &epochs); err != nil {
+		return nil, fmt.Errorf("epochs: %w: %w", backend.ErrDamaged, err)
+	}
+	if len(epochs) != meta.Identity.Partitions {
+		return nil, fmt.Errorf("epochs: %w: those of %d partitions in a file of %d", backend.ErrDamaged, len(epochs), meta.Identity.Partitions)
+	}
+	return epochs, nil
+}
+
+// CutEpochs adds the epochs to what a cut writes, if they aren't those that the file has.
+func CutEpochs(sys *backend.System, file, now []command.Epoch) {
+	if slices.Equal(file, now) {
+		return
+	}
+	if sys.Blobs == nil {
+		sys.Blobs = map[string][]byte{}
+	}
+	blob, err := json.Marshal(now)
+	if err != nil {
+		panic(fmt.Sprintf("recovery: encoding numbers as JSON: %v", err)) // can't happen
+	}
+	sys.Blobs[epochsBlob] = blob
+}

@@ -1,0 +1,69 @@
+package recovery
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/salvage"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// Forced is a server that is made the only member of its cluster.
+type Forced struct {
+	Self    *pb.Member // as it is known; only the ID counts if it is in the list
+	Members Membership
+	Epochs  []command.Epoch
+	// Origin names the proposals that are made here. It has named none before.
+	Origin uint64
+	Logger *zap.Logger
+}
+
+// Force makes the server the only member, by its logs alone (package salvage): they say so
+// durably when it returns, and the state follows when they are applied. All groups change in
+// one record of the write-ahead log, so a crash leaves the logs as they were or as they shall
+// be. It does nothing if the server is alone already.
+func (f *Forced) Force(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) error {
+	var groups []salvage.Group
+	for p, l := range logs {
+		index, _ := stores[p].Applied()
+		groups = append(groups, salvage.Group{
+			Config: f.Members.Configs[p], Epoch: f.Epochs[p], Index: index, Revision: stores[p].Rev(), Tail: l.Tail(), Term: l.LastTerm(),
+		})
+	}
+	repairs, err := salvage.Plan(f.Self, f.Members.List, groups, f.Origin)
+	if err != nil {
+		return fmt.Errorf("--force-new-cluster: %w", err)
+	}
+	if repairs == nil {
+		f.Logger.Info("--force-new-cluster changes nothing: this member is the only one", id("local-member-id", f.Self.GetID()))
+		return nil
+	}
+	var records []wal.Record
+	for p, r := range repairs {
+		f.report(p, &r)
+		records = append(records, logs[p].Force(f.Self.GetID(), r.Entries)...)
+	}
+	if err := w.Append(records); err != nil {
+		return err
+	}
+	return w.Sync()
+}
+
+// report logs as etcd does, for each group.
+func (f *Forced) report(p int, r *salvage.Repair) {
+	last := r.Entries[len(r.Entries)-1].GetIndex()
+	if r.Dropped > 0 {
+		f.Logger.Warn("discarding uncommitted WAL entries", zap.Int("group", p), zap.Uint64("entry-index", r.Entries[0].GetIndex()),
+			zap.Int("entries", r.Dropped))
+	}
+	f.Logger.Info("forcing restart member", zap.Int("group", p), id("local-member-id", f.Self.GetID()),
+		zap.Uint64("commit-index", last), zap.Int("completed-rendezvous", r.Completed))
+}
+
+// id is a member's, as etcd writes it.
+func id(key string, id uint64) zap.Field { return zap.String(key, fmt.Sprintf("%x", id)) }

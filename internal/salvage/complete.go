@@ -1,0 +1,77 @@
+package salvage
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// proposal names an entry in all logs.
+type proposal struct{ origin, seq uint64 }
+
+func proposalOf(e *command.Entry) proposal { return proposal{e.Origin, e.Seq} }
+
+// rendezvous is one that is in the tail of some participants' logs. It is in no state, which
+// would have it in all partitions.
+type rendezvous struct {
+	entry command.Entry
+	in    placement.Set
+	epoch command.Epoch // the earliest in which it stands
+}
+
+func participants(logs []*log) map[proposal]*rendezvous {
+	all := map[proposal]*rendezvous{}
+	for p, l := range logs {
+		for i := range l.items {
+			it := &l.items[i]
+			if it.entry.Parts == 0 {
+				continue
+			}
+			r := all[proposalOf(&it.entry)]
+			if r == nil {
+				r = &rendezvous{entry: it.entry, epoch: it.epoch}
+				all[proposalOf(&it.entry)] = r
+			}
+			r.in |= placement.Of(p)
+			if it.epoch.Before(r.epoch) {
+				r.epoch = it.epoch
+			}
+		}
+	}
+	return all
+}
+
+// complete adds each rendezvous to the logs that lack it. They go behind everything: what an
+// epoch has put behind one of its rendezvous in a log, is not in the log without it, and a
+// later epoch has completed it or proven it stale.
+func complete(logs []*log) {
+	var order []*rendezvous
+	for _, r := range participants(logs) {
+		if r.in != r.entry.Parts {
+			order = append(order, r)
+		}
+	}
+	slices.SortFunc(order, earlier)
+	for _, r := range order {
+		for p := range (r.entry.Parts &^ r.in).Each() {
+			logs[p].missing = append(logs[p].missing, r.entry)
+		}
+	}
+}
+
+// earlier is the order of stamps. An entry that takes none comes before the one that takes the
+// number that it carries.
+func earlier(a, b *rendezvous) int {
+	if c := cmp.Or(cmp.Compare(a.entry.Stamp, b.entry.Stamp), cmp.Compare(a.entry.LastStamp(), b.entry.LastStamp())); c != 0 {
+		return c
+	}
+	switch {
+	case a.epoch.Before(b.epoch):
+		return -1
+	case b.epoch.Before(a.epoch):
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.entry.Seq, b.entry.Seq), cmp.Compare(a.entry.Origin, b.entry.Origin))
+}

@@ -1,0 +1,25 @@
+// Package salvage says what becomes of the logs of a member that is made a cluster of its own
+// (--force-new-cluster), after the others have been lost. It is pure: logs in, entries out.
+//
+// The member has a prefix of each group's committed log, and in some groups perhaps entries
+// behind it that were never committed. Where the one ends and the other begins is not known:
+// commit indexes are not durable. So [Plan] keeps everything, except what is proven not to
+// have been committed (stale.go) and would contradict the rest. It then completes the
+// rendezvous that some participants' logs lack (complete.go), and appends to each log the
+// steps that remove all other servers, and one rendezvous that resets the list of members.
+// The caller commits all of it.
+//
+// What may be relied on:
+//
+//  1. Every entry that was ever committed and that one of the member's logs has is kept at its
+//     place, with its stamp. A committed rendezvous takes effect in all of its partitions, if
+//     the log of one of them has it.
+//  2. In the logs that come out, stamps increase along each log and none is given twice, each
+//     rendezvous is in the logs of all its participants, and any two that share participants
+//     are in one order. So everything can be applied without an election, which a server that
+//     knows of a committed change of the configuration could not win.
+//  3. Planning again, from the logs that came out or from some of them, is correct; once the
+//     member is alone and everything is applied, it changes nothing.
+//
+// The package imports neither the store nor the write-ahead log.
+package salvage

@@ -1,0 +1,194 @@
+package salvage
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+)
+
+// Group is one group of the member: the state, which is one cut over all groups, and the log
+// behind it.
+type Group struct {
+	Config   *membership.Config // of the state, like the three that follow
+	Epoch    command.Epoch
+	Index    uint64
+	Revision int64
+	Tail     []*raftpb.Entry // behind Index, without a gap
+	Term     uint64          // the last in which the member has taken part
+}
+
+// Repair is what becomes of a group's log: the entries replace those from the index of the
+// first one on. There is always one.
+type Repair struct {
+	Entries []*raftpb.Entry
+	// Dropped is the number of entries that are given up, since they can't have been committed.
+	Dropped int
+	// Completed is the number of rendezvous that other groups' logs have, and this one lacked.
+	Completed int
+}
+
+// Plan returns the repair of each group's log, or nil if the member is alone already. origin
+// must never have named a proposal.
+func Plan(self *pb.Member, list *membership.List, groups []Group, origin uint64) ([]Repair, error) {
+	logs, err := read(groups)
+	if err != nil {
+		return nil, err
+	}
+	if alone(self.GetID(), list, logs) {
+		return nil, nil
+	}
+	if len(logs) > 1 {
+		dropStale(logs)
+		complete(logs)
+	}
+	reset, err := reset(self, logs, origin)
+	if err != nil {
+		return nil, err
+	}
+	repairs := make([]Repair, len(logs))
+	for p, l := range logs {
+		if repairs[p], err = l.repair(self.GetID(), reset); err != nil {
+			return nil, err
+		}
+	}
+	return repairs, nil
+}
+
+// log is a group's log while it is repaired.
+type log struct {
+	Group
+	items   []item
+	missing []command.Entry // to be appended
+}
+
+// item is an entry of a tail.
+type item struct {
+	entry command.Entry
+	step  *membership.Step // of the configuration; nil in nearly all
+	epoch command.Epoch    // in which the entry stands
+}
+
+func read(groups []Group) ([]*log, error) {
+	var logs []*log
+	for p, g := range groups {
+		l := &log{Group: g}
+		epoch := g.Epoch
+		for _, e := range g.Tail {
+			it, err := readItem(e)
+			if err != nil {
+				return nil, fmt.Errorf("entry %d of group %d: %w", e.GetIndex(), p, err)
+			}
+			if opened, ok := it.entry.Opens(); ok {
+				epoch = opened
+			}
+			it.epoch = epoch
+			l.items = append(l.items, it)
+		}
+		logs = append(logs, l)
+	}
+	return logs, nil
+}
+
+func readItem(e *raftpb.Entry) (it item, err error) {
+	switch {
+	case e.GetType() != raftpb.EntryNormal:
+		var step membership.Step
+		step, err = raftlog.StepIn(e)
+		it.step = &step
+	case len(e.GetData()) > 0:
+		it.entry, err = command.Decode(e.GetData())
+	}
+	return it, err
+}
+
+// config is the group's configuration behind its log.
+func (l *log) config() *membership.Config {
+	c := l.Config
+	for i := range l.items {
+		if s := l.items[i].step; s != nil {
+			c, _ = c.Next(*s)
+		}
+	}
+	return c
+}
+
+// alone reports whether there is no other member, and no change of them in any log: a step that
+// leaves one voter may stand there and need the other one to be committed.
+func alone(id uint64, list *membership.List, logs []*log) bool {
+	if len(list.Members) != 1 || list.Members[0].GetID() != id || list.Members[0].GetIsLearner() {
+		return false
+	}
+	for _, l := range logs {
+		if len(l.Config.Alone(id)) > 0 {
+			return false
+		}
+		for i := range l.items {
+			if l.items[i].step != nil || changesMembers(&l.items[i].entry) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func changesMembers(e *command.Entry) bool {
+	for _, c := range e.Commands {
+		if c.Kind == command.MemberChange {
+			return true
+		}
+	}
+	return false
+}
+
+// reset is the rendezvous that leaves one member.
+func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err error) {
+	change := membership.Change{Op: membership.Reset, Member: self}
+	body, err := change.Encode()
+	if err != nil {
+		return e, fmt.Errorf("reset of the members: %w", err)
+	}
+	e = command.Entry{Origin: origin, Seq: 1, Commands: []command.Command{{Kind: command.MemberChange, Body: body}}}
+	for p, l := range logs {
+		e.Parts |= placement.Of(p)
+		e.Stamp = max(e.Stamp, l.Revision+1)
+		for i := range l.items {
+			if entry := &l.items[i].entry; len(entry.Commands) > 0 {
+				e.Stamp = max(e.Stamp, entry.LastStamp()+1)
+			}
+		}
+		for i := range l.missing {
+			e.Stamp = max(e.Stamp, l.missing[i].LastStamp()+1)
+		}
+	}
+	if len(logs) == 1 {
+		e.Stamp = 0 // revisions follow from the log alone
+	}
+	return e, nil
+}
+
+func (l *log) repair(self uint64, reset command.Entry) (Repair, error) {
+	r := Repair{Dropped: len(l.Tail) - len(l.items), Completed: len(l.missing)}
+	next := l.Index + uint64(len(l.items)) + 1
+	add := func(kind raftpb.EntryType, data []byte) {
+		r.Entries = append(r.Entries, &raftpb.Entry{Type: &kind, Term: new(l.Term + 1), Index: new(next + uint64(len(r.Entries))), Data: data})
+	}
+	for i := range l.missing {
+		add(raftpb.EntryNormal, l.missing[i].AppendTo(nil))
+	}
+	for _, s := range l.config().Alone(self) {
+		data, err := proto.Marshal(raftlog.ConfChange(&s))
+		if err != nil {
+			return r, fmt.Errorf("encoding a change of a configuration: %w", err)
+		}
+		add(raftpb.EntryConfChange, data)
+	}
+	add(raftpb.EntryNormal, reset.AppendTo(nil))
+	return r, nil
+}

@@ -1,0 +1,207 @@
+package salvage
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+)
+
+const forcing = 999 // the origin of what is planned
+
+// made is an entry of a tail before it is encoded.
+type made struct {
+	entry command.Entry
+	step  *membership.Step
+}
+
+func put(origin uint64, stamp int64, seq uint64, parts ...int) made {
+	e := command.Entry{Origin: origin, Stamp: stamp, Seq: seq, Commands: []command.Command{{Kind: command.Put}}}
+	for _, p := range parts {
+		e.Parts |= placement.Of(p)
+	}
+	return made{entry: e}
+}
+
+// grant takes no stamp of its own.
+func grant(origin uint64, stamp int64, seq uint64, parts ...int) made {
+	m := put(origin, stamp, seq, parts...)
+	m.entry.Commands[0].Kind = command.LeaseGrant
+	return m
+}
+
+func barrier(term, origin, seq uint64) made {
+	return made{entry: command.Barrier(term, origin, seq)}
+}
+
+func step(s membership.Step) made { return made{step: &s} }
+
+// tail encodes entries that follow index 10.
+func tail(t *testing.T, entries ...made) (list []*raftpb.Entry) {
+	t.Helper()
+	for i, m := range entries {
+		e := &raftpb.Entry{Index: new(uint64(11 + i)), Term: new(uint64(3)), Type: new(raftpb.EntryNormal), Data: m.entry.AppendTo(nil)}
+		if m.step != nil {
+			data, err := proto.Marshal(raftlog.ConfChange(m.step))
+			require.NoError(t, err)
+			e.Type, e.Data = new(raftpb.EntryConfChange), data
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func group(t *testing.T, epoch command.Epoch, entries ...made) Group {
+	t.Helper()
+	return Group{
+		Config: membership.Initial(membership.OfIDs(1, 2, 3)), Epoch: epoch, Index: 10, Revision: 4, Tail: tail(t, entries...), Term: 5,
+	}
+}
+
+var self = &pb.Member{ID: 1, PeerURLs: []string{"http://a:1"}}
+
+// shape is what a repair does to a log.
+type shape struct {
+	kept, dropped int
+	completed     []uint64 // the Seqs
+	steps         []string
+}
+
+// plan plans, and checks what holds for every repair.
+func plan(t *testing.T, groups ...Group) (shapes []shape) {
+	t.Helper()
+	repairs, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
+	require.NoError(t, err)
+	require.Len(t, repairs, len(groups))
+	for p, r := range repairs {
+		first := r.Entries[0].GetIndex()
+		s := shape{kept: int(first) - 11, dropped: r.Dropped}
+		require.Equal(t, len(groups[p].Tail), s.kept+s.dropped)
+		for i, e := range r.Entries {
+			require.Equal(t, first+uint64(i), e.GetIndex())
+			require.EqualValues(t, 6, e.GetTerm())
+			it, err := readItem(e)
+			require.NoError(t, err)
+			switch {
+			case i == len(r.Entries)-1:
+				requireReset(t, &it.entry, len(groups))
+			case it.step != nil:
+				s.steps = append(s.steps, it.step.String())
+			default:
+				s.completed = append(s.completed, it.entry.Seq)
+			}
+		}
+		require.Len(t, s.completed, r.Completed)
+		shapes = append(shapes, s)
+	}
+	return shapes
+}
+
+func requireReset(t *testing.T, e *command.Entry, partitions int) {
+	t.Helper()
+	require.EqualValues(t, forcing, e.Origin)
+	require.Equal(t, partitions, e.Parts.Len())
+	c, err := membership.Decode(e.Commands[0].Body)
+	require.NoError(t, err)
+	require.Equal(t, membership.Reset, c.Op)
+	require.Equal(t, self.GetPeerURLs(), c.Member.GetPeerURLs())
+}
+
+var (
+	removals = []string{"remove 2", "remove 3"}
+	old      = command.Epoch{Term: 2, Origin: 20, Seq: 1, First: 2}
+)
+
+func TestTheWholeLogIsKept(t *testing.T) {
+	require.Equal(t, []shape{{kept: 2, steps: removals}}, plan(t, group(t, command.Epoch{}, put(20, 0, 5), put(20, 0, 6))))
+	// One group has gone on with the next leader; the other is only behind.
+	require.Equal(t, []shape{{kept: 1, steps: removals}, {kept: 2, steps: removals}},
+		plan(t, group(t, old, put(20, 5, 5)), group(t, old, barrier(3, 30, 1), put(30, 6, 2))))
+}
+
+func TestHalfProposedRendezvousAreCompleted(t *testing.T) {
+	a, b, c := put(20, 5, 5, 0, 1), grant(20, 6, 6, 0, 1, 2), put(20, 6, 7, 0, 2)
+	require.Equal(t, []shape{
+		{kept: 4, steps: removals},
+		{kept: 1, completed: []uint64{5, 6}, steps: removals},
+		{kept: 0, completed: []uint64{6, 7}, steps: removals},
+	}, plan(t, group(t, old, put(20, 5, 4), a, b, c), group(t, old, put(20, 4, 3)), group(t, old)))
+}
+
+// The next leader had not received the end of the log of group 0, and gives its stamps again.
+func TestAStampThatIsGivenTwiceIsNotCommitted(t *testing.T) {
+	stale := []made{put(20, 5, 5), put(20, 6, 6), put(20, 9, 9)}
+	want := []shape{{kept: 1, dropped: 2, steps: removals}, {kept: 2, steps: removals}}
+	require.Equal(t, want, plan(t, group(t, old, stale...), group(t, old, barrier(3, 30, 1), put(30, 6, 2))))
+	// The same server, in the same term of group 0.
+	require.Equal(t, want, plan(t, group(t, old, stale...), group(t, old, barrier(2, 20, 70), put(20, 6, 71))))
+	// All of the next leader's is in the state already, and gone from the log.
+	later := command.Epoch{Term: 3, Origin: 30, Seq: 1, First: 6}
+	want[1].kept = 0
+	require.Equal(t, want, plan(t, group(t, old, stale...), group(t, later)))
+	// It may have stamped nothing yet.
+	later.First = 0
+	require.Equal(t, []shape{{kept: 3, steps: removals}, {steps: removals}}, plan(t, group(t, old, stale...), group(t, later)))
+}
+
+// A leader completes what it finds before it stamps.
+func TestARendezvousThatALaterLeaderHasNotCompletedIsNotCommitted(t *testing.T) {
+	stale := []made{put(20, 4, 4), put(20, 5, 5, 0, 1), put(20, 5, 6)}
+	require.Equal(t, []shape{{kept: 1, dropped: 2, steps: removals}, {kept: 2, steps: removals}},
+		plan(t, group(t, old, stale...), group(t, old, barrier(3, 30, 1), put(30, 7, 2))))
+	// This one has.
+	require.Equal(t, []shape{{kept: 3, steps: removals}, {kept: 3, steps: removals}},
+		plan(t, group(t, old, stale...), group(t, old, barrier(3, 30, 1), put(20, 5, 5, 0, 1), put(30, 7, 2))))
+	// This one has not stamped.
+	require.Equal(t, []shape{{kept: 3, steps: removals}, {kept: 1, completed: []uint64{5}, steps: removals}},
+		plan(t, group(t, old, stale...), group(t, old, barrier(3, 30, 1))))
+	// The one that has gone on is the stale one.
+	require.Equal(t, []shape{{kept: 2, completed: []uint64{2}, steps: removals}, {kept: 0, dropped: 1, steps: removals}},
+		plan(t, group(t, old, barrier(3, 30, 1), put(30, 6, 3)), group(t, old, put(20, 7, 5, 1)), group(t, old, barrier(3, 30, 1), put(30, 5, 2, 0, 2)))[:2])
+}
+
+// The groups follow a change of members, one has, and there is a learner in the other.
+func TestStepsFollowFromEachLog(t *testing.T) {
+	learner := membership.Step{Kind: membership.AddNonvoter, ID: 4, Generation: 1}
+	g := []Group{group(t, old), group(t, old, step(learner))}
+	require.Equal(t, []shape{{steps: removals}, {kept: 1, steps: append(removals, "remove 4")}}, plan(t, g...))
+	g[0].Config = &membership.Config{Voters: []uint64{2, 3}, Learners: []uint64{1}}
+	require.Equal(t, []string{"add voter 1", "remove 2", "remove 3"}, plan(t, g...)[0].steps)
+}
+
+func TestNothingChangesForAMemberThatIsAlone(t *testing.T) {
+	lone := group(t, command.Epoch{}, put(20, 0, 5))
+	lone.Config = membership.Initial(membership.OfIDs(1))
+	list := membership.OfIDs(1)
+	repairs, err := Plan(self, list, []Group{lone}, forcing)
+	require.NoError(t, err)
+	require.Nil(t, repairs)
+	// A step may need a server that is gone.
+	two := group(t, command.Epoch{}, step(membership.Step{Kind: membership.RemoveServer, ID: 2}))
+	two.Config = membership.Initial(membership.OfIDs(1, 2))
+	repairs, err = Plan(self, list, []Group{two}, forcing)
+	require.NoError(t, err)
+	require.Len(t, repairs, 1)
+	// The log may have another member in store.
+	change := membership.Change{Op: membership.Add, Member: &pb.Member{ID: 2}}
+	body, err := change.Encode()
+	require.NoError(t, err)
+	lone.Tail = tail(t, made{entry: command.Entry{Origin: 20, Seq: 6, Parts: 1, Commands: []command.Command{{Kind: command.MemberChange, Body: body}}}})
+	repairs, err = Plan(self, list, []Group{lone}, forcing)
+	require.NoError(t, err)
+	require.Len(t, repairs, 1)
+}
+
+func TestAnEntryOfANewerVersionIsRefused(t *testing.T) {
+	g := group(t, old)
+	g.Tail = []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(3)), Data: []byte{99}}}
+	_, err := Plan(self, membership.OfIDs(1, 2, 3), []Group{g}, forcing)
+	require.ErrorContains(t, err, "entry 11 of group 0")
+}

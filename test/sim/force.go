@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// survive ends a run in the midst of its troubles: one server is left, as --force-new-cluster
+// is for. Whatever it has of the committed history must take effect, and nothing else may take
+// its place. Then the cluster grows again. What clients were answered isn't compared:
+// writes that the survivor never received are lost.
+func (c *cluster) survive() {
+	s := c.anyServer()
+	for s.lost || !s.hasState() {
+		s = c.anyServer()
+	}
+	c.loop.printf("server %d is the only one left", s.id)
+	c.quiet, c.survivor = true, s
+	for _, o := range c.servers {
+		if o != s {
+			o.kill()
+			o.lost = true
+		}
+	}
+	c.crash(s)
+	for _, cl := range c.clients {
+		cl.current = nil
+	}
+	c.clients, c.watchers, c.sessions, c.history, c.floor = nil, nil, nil, nil, 0
+	c.operator = newOperator(c)
+	c.net.heal()
+	s.slowDisk, s.badDisk, s.forced = 0, "", true
+	s.start()
+	for range c.loop.rng.IntN(4) { // a crash on the way, and the flag may be gone
+		c.until(c.loop.between(0, 400*time.Millisecond))
+		c.crash(s)
+		s.forced = c.loop.chance(2)
+		s.start()
+	}
+	if !c.waitFor(calmAfter, func() bool { return c.isAlone(s) }) {
+		c.fail("liveness", "%v after it was forced, server %d is not a cluster of its own", calmAfter, s.id)
+		return
+	}
+	s.forced = false
+	c.calm()
+	for range 2 {
+		c.grow(s)
+	}
+	c.settle()
+	c.calm()
+	c.quiesce()
+}
+
+// hasState reports whether the server has taken part, and so has the members.
+func (s *server) hasState() bool {
+	meta, err := s.file.Meta()
+	return err == nil && s.lives > 0 && (!s.joins || len(meta.Members) > 0)
+}
+
+func (c *cluster) crash(s *server) {
+	if c.loop.chance(2) {
+		s.powerOff()
+	} else {
+		s.kill()
+	}
+}
+
+func (c *cluster) isAlone(s *server) bool {
+	if s.life == nil || !s.life.core.replica.Leading() {
+		return false
+	}
+	list := s.life.core.machine.Membership()
+	return len(list.Members) == 1 && list.Find(s.id) != nil && membership.Settled(list, s.life.core.machine.Configurations())
+}
+
+// grow adds a member to the survivor's cluster.
+func (c *cluster) grow(s *server) {
+	if c.failure != nil {
+		return
+	}
+	added, done := c.addServer(), false
+	var ask func()
+	ask = func() {
+		change := membership.Change{Op: membership.Add, Member: &pb.Member{ID: added.id}}
+		s.life.core.changeMembers(change, func(err error) {
+			if done = err == nil || change.TookEffect(err); !done {
+				c.loop.after(50*time.Millisecond, "ask again", s.id, 0, ask)
+			}
+		})
+	}
+	ask()
+	settled := func() bool {
+		core := s.life.core
+		return done && membership.Settled(core.machine.Membership(), core.machine.Configurations())
+	}
+	if !c.waitFor(equalAfter, settled) {
+		c.fail("liveness", "server %d can't be added to the cluster of the survivor", added.id)
+	}
+}
+
+// force makes the server the only member, if it was started for that.
+func (c *core) force() error {
+	s := c.l.sv
+	if !s.forced || c.l.core != nil {
+		return nil
+	}
+	if len(c.members.List.Members) == 0 {
+		return fmt.Errorf("server %d has no state", s.id)
+	}
+	var had []entryAt
+	if !s.c.ledger.forced {
+		had = s.c.ledger.leave(c)
+	}
+	s.c.origins += 2
+	f := recovery.Forced{Self: &pb.Member{ID: s.id}, Members: c.members, Epochs: c.epochs, Origin: s.c.origins, Logger: s.c.logger(s.id)}
+	if err := f.Force(c.wal, c.logs, c.stores); err != nil {
+		return err
+	}
+	for _, e := range had {
+		if !c.has(e) {
+			s.c.fail("I5", "server %d gives up entry %d of group %d, which was committed", s.id, e.index, e.group)
+		}
+	}
+	return nil
+}
+
+// entryAt is a committed entry of a group.
+type entryAt struct {
+	group int
+	logPlace
+}
+
+// has reports whether the server has an entry, in its state or in its log.
+func (c *core) has(e entryAt) bool {
+	if applied, _ := c.stores[e.group].Applied(); e.index <= applied {
+		return true
+	}
+	term, err := c.logs[e.group].Term(e.index)
+	return err == nil && term == e.term
+}
+
+// leave reduces the committed history to what a server has of it, in the log of one of an entry's
+// partitions at least, and returns the entries that it has.
+func (g *ledger) leave(c *core) (had []entryAt) {
+	g.forced = true
+	kept := map[int64]bool{}
+	for rev, e := range g.revisions {
+		for p, at := range e.places {
+			if entry := (entryAt{p, at}); c.has(entry) {
+				kept[rev] = true
+				had = append(had, entry)
+			}
+		}
+	}
+	lost := 0
+	for p := range g.parts {
+		var rest []*revision
+		for _, e := range g.parts[p] {
+			if kept[e.rev] {
+				rest = append(rest, e)
+			} else {
+				lost++
+				delete(g.revisions, e.rev)
+			}
+		}
+		g.parts[p] = rest
+	}
+	for before := range g.systems {
+		if !c.has(entryAt{0, g.systemPlaces[before]}) {
+			delete(g.systems, before)
+		}
+	}
+	g.c.stats.Lost += lost
+	g.gaps = lost > 0
+	g.c.loop.printf("server %d has all but %d revisions of the history", c.l.sv.id, lost)
+	return had
+}
+
+// cut forgets what the only server has not applied: it may come to something else from
+// here on, since it lacks, or has, entries that others had not, or had.
+func (g *ledger) cut(r *reader) {
+	for p, next := range r.next {
+		for _, e := range g.parts[p][next:] {
+			delete(e.in, p)
+			if e.changes = nil; len(e.in) == 0 {
+				delete(g.revisions, e.rev)
+			}
+			for _, q := range slices.Sorted(maps.Keys(e.in)) {
+				e.changes = append(e.changes, e.in[q]...)
+			}
+			slices.SortFunc(e.changes, func(a, b store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
+		}
+		g.parts[p] = g.parts[p][:next]
+	}
+}
