@@ -147,6 +147,13 @@ func (r *roster) ask(what string, ask func(context.Context, *clientv3.Client) er
 }
 
 func (r *roster) grow(name string) *process.Server {
+	s := r.join(name)
+	r.serve(s)
+	return s
+}
+
+// join adds a member and waits until it serves.
+func (r *roster) join(name string) *process.Server {
 	r.mu.Lock()
 	s, err := r.c.Joining(name, process.Place{Host: "127.0.0.1"})
 	r.c.Servers = r.c.Servers[:len(r.c.Servers)-1] // not one to ask yet
@@ -166,7 +173,6 @@ func (r *roster) grow(name string) *process.Server {
 	r.mu.Lock()
 	r.c.Servers = append(r.c.Servers, s)
 	r.mu.Unlock()
-	r.serve(s)
 	return s
 }
 
