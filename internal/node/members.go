@@ -184,7 +184,7 @@ func (n *Node) settled(ctx context.Context, c *core, generation uint64) error {
 }
 
 // mayAdd refuses another voter that would put the quorum at risk, and any member while the
-// present ones are not connected.
+// present ones that are connected would be no quorum with it.
 func (n *Node) mayAdd(list *membership.List, change membership.Change) error {
 	if !n.cfg.StrictReconfig {
 		return nil
@@ -194,8 +194,9 @@ func (n *Node) mayAdd(list *membership.List, change membership.Change) error {
 		n.refusedChange(change, "not enough started members")
 		return fault.NotEnoughStarted
 	}
-	if n.connected(now, time.Now().Add(-healthInterval)) < len(now) {
-		n.refusedChange(change, "the local member has not been connected to all voting members for long enough")
+	// A learner counts too, since it is to get a vote.
+	if len(now) > 1 && n.connected(now, time.Now().Add(-healthInterval)) < (len(now)+1)/2+1 {
+		n.refusedChange(change, "the local member has not been connected for long enough to a quorum of the voting members and the new one, which is down")
 		return fault.Unhealthy
 	}
 	return nil

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Runs etcd's own tests (go.etcd.io/etcd/tests/v3, package common, over real
+# Runs etcd's own tests (go.etcd.io/etcd/tests/v3, packages common and e2e, over real
 # processes) on stoa: the daemon stands in etcd's place, beside the real etcdctl
 # and etcdutl.
 #
 #   test/etcd/run.sh                      bin/stoa at 1 and at 2 partitions
 #   SERVER=bin/peers/etcd test/etcd/run.sh   etcd itself, to prove the tests right
-#   PARTITIONS="1 2 4" TESTS='^TestKV' SKIP='Serializable' test/etcd/run.sh
+#   PARTITIONS="1 2 4" TESTS='^TestKV' SKIP='Serializable' E2E= test/etcd/run.sh
+#   TESTS= test/etcd/run.sh               only package e2e
+#   QUICK=1 test/etcd/run.sh              of e2e only what takes a minute
+#
+# TESTS and E2E are the tests of the two packages, as regular expressions; empty: none.
 #
 # The module comes from the Go proxy. It is copied to bin/etcd-tests, because the
 # replace directives of its go.mod point beside it and because one file is added:
@@ -17,8 +21,13 @@ root=$PWD
 version=v3.7.3
 server=${SERVER:-bin/stoa}
 partitions=${PARTITIONS:-1 2}
-# All of the package that needs neither TLS, auth nor an older etcd.
-tests=${TESTS:-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*)$'}
+# All of package common that needs neither TLS, auth nor an older etcd.
+tests=${TESTS-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*)$'}
+# The same of package e2e; docs/etcd-tests.md has all of its tests, with the reasons of those left out.
+quick='^Test(@QUICK@)$'
+slow='^Test(@SLOW@)$'
+e2e=${E2E-"$quick${QUICK:-|$slow}"}
+e2e=${e2e%|1}
 
 go run ./test/peers
 if [ "$server" = bin/stoa ]; then
@@ -32,7 +41,7 @@ exec 9>"$work/lock"
 flock 9
 
 stamp=$version-$(cat test/etcd/run.sh test/etcd/cases.go.txt | sha256sum | cut -c1-16)
-if [ ! -x "$work/common.test" ] || [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
+if [ ! -x "$work/common.test" ] || [ ! -x "$work/e2e.test" ] || [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 	echo "building etcd's tests $version" >&2
 	from=$(cd test/peers/etcd && GOWORK=off go mod download -json "go.etcd.io/etcd/tests/v3@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 	rm -rf "$work/tests"
@@ -44,27 +53,30 @@ if [ ! -x "$work/common.test" ] || [ "$(cat "$work/stamp" 2>/dev/null)" != "$sta
 		export GOWORK=off GOTOOLCHAIN=local
 		go mod edit -toolchain=none $(sed -n 's/^\t\(go.etcd.io[^ ]*\) => .*/-dropreplace=\1/p' go.mod)
 		go test -mod=mod -tags e2e -c -o "$work/common.test" ./common
+		go test -mod=mod -c -o "$work/e2e.test" ./e2e
 	)
 	echo "$stamp" >"$work/stamp"
 fi
 
 status=0
-for p in $partitions; do
-	bin=$work/bin-p$p
+# run PACKAGE TESTS PARTITIONS
+run() {
+	local bin=$work/bin-p$3 log=$work/$1-p$3.log verdict=ok
 	mkdir -p "$bin"
 	ln -sf "$(realpath "$server")" "$bin/etcd"
 	ln -sf "$root/bin/peers/etcdctl" "$root/bin/peers/etcdutl" "$bin/"
-	log=$work/p$p.log
-	echo "== $server, P = $p (log: $log)"
+	echo "== $server, package $1, P = $3 (log: $log)"
 	# The flag goes through the environment: the framework writes the command line.
-	if (cd "$work/tests/common" && STOA_PARTITIONS=$p "$work/common.test" \
-		-test.run "$tests" -test.skip "${SKIP:-^$}" -test.v -test.timeout 20m -bin-dir "$bin") >"$log" 2>&1; then
-		verdict=ok
-	else
+	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 "$work/$1.test" \
+		-test.run "$2" -test.skip "${SKIP:-^$}" -test.v -test.timeout 40m -bin-dir "$bin") >"$log" 2>&1; then
 		verdict=FAILED
 		status=1
 	fi
 	grep -E '^ *--- FAIL' "$log" || true
 	echo "$verdict: $(grep -cE '^ *--- PASS' "$log" || true) passed, $(grep -cE '^ *--- FAIL' "$log" || true) failed, $(grep -cE '^ *--- SKIP' "$log" || true) skipped"
+}
+for p in $partitions; do
+	if [ -n "$tests" ]; then run common "$tests" "$p"; fi
+	if [ -n "$e2e" ]; then run e2e "$e2e" "$p"; fi
 done
 exit $status
