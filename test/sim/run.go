@@ -17,6 +17,8 @@ type Options struct {
 	Force               bool // one server is left at the end, and becomes a cluster of its own
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
+
+	script func(*cluster) // in the place of the usual run
 }
 
 // Report is the result of a run.
@@ -53,7 +55,11 @@ func Run(o Options) (r Report) {
 			r.Failure = fmt.Errorf("seed %d (%d servers, %d partitions): %w", o.Seed, c.stats.Servers, c.stats.Partitions, c.failure)
 		}
 	}()
-	c.run()
+	if o.script != nil {
+		o.script(c)
+	} else {
+		c.run()
+	}
 	return r
 }
 

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// latencies are those of the puts of a time.
+type latencies []time.Duration
+
+// at is a quantile.
+func (l latencies) at(q float64) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(l))
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+// load puts at a fixed rate.
+type load struct {
+	stop context.CancelFunc
+	all  sync.WaitGroup
+	mu   sync.Mutex
+	took latencies
+	err  error
+}
+
+func connect(endpoints ...string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+}
+
+func (s *settings) begin(c *process.Cluster) (*load, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &load{stop: stop}
+	due := make(chan time.Time, s.rate*60)
+	for i := range s.clients {
+		cli, err := connect(c.Servers[i%len(c.Servers)].ClientURL)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		l.all.Go(func() {
+			defer cli.Close()
+			l.put(ctx, cli, due, s.keys)
+		})
+	}
+	l.all.Go(func() {
+		defer close(due)
+		next := time.Now()
+		for ctx.Err() == nil {
+			due <- next
+			next = next.Add(time.Second / time.Duration(s.rate))
+			time.Sleep(time.Until(next))
+		}
+	})
+	return l, nil
+}
+
+func (l *load) put(ctx context.Context, cli *clientv3.Client, due <-chan time.Time, keys int) {
+	value := string(make([]byte, 256))
+	for at := range due {
+		_, err := cli.Put(ctx, key(int(at.UnixNano()/1000)%keys), value)
+		if ctx.Err() != nil {
+			return
+		}
+		l.mu.Lock()
+		l.took, l.err = append(l.took, time.Since(at)), errors.Join(l.err, err)
+		l.mu.Unlock()
+	}
+}
+
+// take returns the latencies since the last time.
+func (l *load) take() latencies {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	took := l.took
+	l.took = nil
+	return took
+}
+
+func (l *load) end() error {
+	l.stop()
+	l.all.Wait()
+	return l.err
+}
+
+func key(i int) string { return fmt.Sprintf("/registry/ns-%03d/pod-%08d", i%500, i) }
+
+// fill puts the keys, many in a transaction.
+func fill(c *process.Cluster, keys int) error {
+	const workers, batch = 8, 100
+	cli, err := connect(c.Endpoints()...)
+	if err != nil {
+		return err
+	}
+	defer cli.Close()
+	var all sync.WaitGroup
+	errs := make([]error, workers)
+	value := string(make([]byte, 256))
+	for w := range workers {
+		all.Go(func() {
+			for first := w * batch; first < keys && errs[w] == nil; first += workers * batch {
+				var ops []clientv3.Op
+				for i := first; i < min(first+batch, keys); i++ {
+					ops = append(ops, clientv3.OpPut(key(i), value))
+				}
+				_, errs[w] = cli.Txn(context.Background()).Then(ops...).Commit()
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("filling the cluster: %w", err)
+	}
+	return nil
+}
+
+// join adds a member and promotes it as soon as that is accepted.
+func join(ctx context.Context, c *process.Cluster) (serves, votes time.Duration, err error) {
+	cli, err := connect(c.Endpoints()...)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer cli.Close()
+	s, err := c.Joining("s4", process.Place{Host: "127.0.0.1"})
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	added, err := cli.MemberAddAsLearner(ctx, []string{s.PeerURL})
+	if err != nil {
+		return 0, 0, fmt.Errorf("member add: %w", err)
+	}
+	if err := s.Start(); err != nil {
+		return 0, 0, err
+	}
+	if err := s.WaitReady(ctx); err != nil {
+		return 0, 0, err
+	}
+	serves = time.Since(began)
+	for {
+		if _, err = cli.MemberPromote(ctx, added.Member.ID); err == nil {
+			return serves, time.Since(began), nil
+		}
+		if time.Since(began) > 5*time.Minute {
+			return 0, 0, fmt.Errorf("member promote: %w", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
