@@ -42,19 +42,23 @@ type writes struct {
 	acked map[string]int64 // the revisions by key
 }
 
-func (w *writes) drive(ctx context.Context, client int, c *process.Cluster) {
-	cli, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop(), DialTimeout: 2 * time.Second})
-	if err != nil {
-		return
-	}
-	defer cli.Close()
+func (w *writes) drive(ctx context.Context, client int, endpoints func() []string) {
+	var cli *clientv3.Client
 	for i := 0; ctx.Err() == nil; i++ {
+		if cli == nil {
+			var err error
+			if cli, err = clientv3.New(clientv3.Config{Endpoints: endpoints(), Logger: zap.NewNop(), DialTimeout: 2 * time.Second}); err != nil {
+				return
+			}
+		}
 		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 		a, b := fmt.Sprintf("/force/%d/%06d", client, i), fmt.Sprintf("/pair/%d/%06d", client, i)
 		puts := []clientv3.Op{clientv3.OpPut(a, "of "+a), clientv3.OpPut(b, "of "+b)}[:1+i%3/2]
 		r, err := cli.Txn(asking).Then(puts...).Commit()
 		cancel()
-		if err != nil {
+		if err != nil { // the servers may be others now
+			cli.Close()
+			cli = nil
 			continue
 		}
 		w.mu.Lock()
@@ -62,6 +66,9 @@ func (w *writes) drive(ctx context.Context, client int, c *process.Cluster) {
 			w.acked[string(op.KeyBytes())] = r.Header.Revision
 		}
 		w.mu.Unlock()
+	}
+	if cli != nil {
+		cli.Close()
 	}
 }
 
@@ -72,7 +79,7 @@ func loseMajority(t *testing.T, parts int, leads bool) {
 	defer cancel()
 	var work sync.WaitGroup
 	for i := range *clients {
-		work.Go(func() { w.drive(ctx, i, c) })
+		work.Go(func() { w.drive(ctx, i, c.Endpoints) })
 	}
 	require.Eventually(t, func() bool {
 		w.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,7 @@ func TestMembers(t *testing.T) {
 		if parts > 1 && !bin.Stoa {
 			continue
 		}
-		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) { growAndShrink(t, parts) })
+		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) { growAndShrink(t, process.Spec{Partitions: parts}, true) })
 	}
 }
 
@@ -64,14 +65,45 @@ func (r *roster) serve(s *process.Server) {
 	r.conns[s.Name] = conn
 }
 
-func growAndShrink(t *testing.T, parts int) {
+// gap is the longest time without an acknowledged write in one step.
+type gap struct {
+	step string
+	time.Duration
+}
+
+// TestMemberGaps prints the gaps of each step beside etcd's for the same steps, without kills.
+func TestMemberGaps(t *testing.T) {
+	gaps := map[string][]gap{}
+	columns := []string{"stoa P=1", "stoa P=4", "etcd"}
+	for _, column := range columns {
+		kind, parts, _ := strings.Cut(column, " P=")
+		bin, err := process.Choose(kind)
+		require.NoError(t, err)
+		n, _ := strconv.Atoi(parts)
+		gaps[column] = growAndShrink(t, process.Spec{Binary: bin, Partitions: n}, false)
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "| the longest time without an acknowledged write | %s |\n| --- | --- | --- | --- |\n", strings.Join(columns, " | "))
+	for i, g := range gaps[columns[0]] {
+		fmt.Fprintf(&table, "| %s |", g.step)
+		for _, column := range columns {
+			fmt.Fprintf(&table, " %v |", gaps[column][i].Round(time.Millisecond))
+		}
+		table.WriteByte('\n')
+	}
+	fmt.Print(table.String())
+}
+
+// growAndShrink returns the gap of each step. With kills, a server is killed after each.
+func growAndShrink(t *testing.T, spec process.Spec, kills bool) (gaps []gap) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 98))
-	c := process.StartT(t, process.Spec{Nodes: 1, Partitions: parts})
+	spec.Nodes = 1
+	c := process.StartT(t, spec)
 	r := &roster{t: t, c: c, conns: map[string]*grpc.ClientConn{}}
 	r.serve(c.Servers[0])
 
@@ -84,23 +116,26 @@ func growAndShrink(t *testing.T, parts int) {
 		cl := &client{rnd: rand.New(rand.NewPCG(seed, uint64(i))), ids: func() int64 { return ids.Add(1) }, conns: r.list}
 		work.Go(func() { drive(ctx, i, cl, rec) })
 	}
-	said := func(began int64, format string, a ...any) {
-		t.Logf("%6.2fs %s; the longest time without a write: %v", time.Since(rec.start).Seconds(), fmt.Sprintf(format, a...),
-			rec.gap(began).Round(time.Millisecond))
+	said := func(began int64, step string) {
+		g := gap{step, rec.gap(began)}
+		gaps = append(gaps, g)
+		t.Logf("%6.2fs %s; the longest time without a write: %v", time.Since(rec.start).Seconds(), step, g.Round(time.Millisecond))
 	}
 	for n := 2; n <= 5; n++ {
 		began := rec.now()
 		s := r.grow(fmt.Sprintf("m%d", n))
-		said(began, "%s has joined", s.Name)
-		if n > 2 {
+		said(began, fmt.Sprintf("%d servers become %d", n-1, n))
+		t.Logf("%s has joined", s.Name)
+		if kills && n > 2 {
 			r.kill(rnd)
 		}
 	}
 	for len(c.Servers) > 1 {
 		began := rec.now()
 		gone := r.shrink()
-		said(began, "%s, the leader, has left", gone)
-		if len(c.Servers) > 2 {
+		said(began, fmt.Sprintf("%d servers become %d, without the leader", len(c.Servers)+1, len(c.Servers)))
+		t.Logf("%s, the leader, has left", gone)
+		if kills && len(c.Servers) > 2 {
 			r.kill(rnd)
 		}
 	}
@@ -110,6 +145,7 @@ func growAndShrink(t *testing.T, parts int) {
 	require.NoError(t, err)
 	defer cli.Close()
 	judge(t, c, cli, rec, newLiveWatch(t, cli))
+	return gaps
 }
 
 // gap is the longest time without an acknowledged write since a moment.
@@ -154,13 +190,22 @@ func (r *roster) grow(name string) *process.Server {
 
 // join adds a member and waits until it serves.
 func (r *roster) join(name string) *process.Server {
+	r.t.Helper()
+	return r.joinAs(name, func(ctx context.Context, cli *clientv3.Client, url string) error {
+		_, err := cli.MemberAdd(ctx, []string{url})
+		return err
+	})
+}
+
+func (r *roster) joinAs(name string, add func(ctx context.Context, cli *clientv3.Client, url string) error) *process.Server {
+	r.t.Helper()
 	r.mu.Lock()
 	s, err := r.c.Joining(name, process.Place{Host: "127.0.0.1"})
 	r.c.Servers = r.c.Servers[:len(r.c.Servers)-1] // not one to ask yet
 	r.mu.Unlock()
 	require.NoError(r.t, err)
 	r.ask("adding "+name, func(ctx context.Context, cli *clientv3.Client) error {
-		_, err := cli.MemberAdd(ctx, []string{s.PeerURL})
+		err := add(ctx, cli, s.PeerURL)
 		if err != nil && strings.Contains(err.Error(), "Peer URLs already exists") {
 			return nil
 		}
@@ -196,6 +241,13 @@ func (r *roster) shrink() (gone string) {
 		}
 		return fmt.Errorf("there is no leader")
 	})
+	r.remove(gone, id)
+	return gone
+}
+
+// remove removes a member, whose server ends by itself.
+func (r *roster) remove(gone string, id uint64) {
+	r.t.Helper()
 	at := slices.IndexFunc(r.c.Servers, func(s *process.Server) bool { return s.Name == gone })
 	s := r.c.Servers[at]
 	r.ask("removing "+gone, func(ctx context.Context, cli *clientv3.Client) error {
@@ -211,7 +263,6 @@ func (r *roster) shrink() (gone string) {
 	code, err := s.Wait(30 * time.Second)
 	require.NoError(r.t, err, "%s doesn't end", gone)
 	require.Zero(r.t, code)
-	return gone
 }
 
 // kill kills a server and starts it again.
