@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,7 +71,21 @@ func (b *book) blocks(section string) (list []string) {
 	return list
 }
 
-var forMachine = regexp.MustCompile(`(?m)^N=1\b.*$`)
+// A block that says N=1 is for each of the three machines, one that says another number for that
+// machine, and one without N for the first.
+var forMachine = regexp.MustCompile(`(?m)^N=(\d+)\b.*$`)
+
+func machinesOf(text string) []int {
+	switch found := forMachine.FindStringSubmatch(text); {
+	case found == nil:
+		return []int{1}
+	case found[1] == "1":
+		return []int{1, 2, 3}
+	default:
+		n, _ := strconv.Atoi(found[1])
+		return []int{n}
+	}
+}
 
 // command is a block as it runs on a machine.
 func (b *book) command(text string, machine int) *exec.Cmd {
@@ -83,15 +98,10 @@ func (b *book) command(text string, machine int) *exec.Cmd {
 
 var server = regexp.MustCompile(`(?m)^(stoa|etcd) `)
 
-// run runs a block: on each machine if it says N=1, else on the first; servers in the
-// background.
+// run runs a block, servers in the background.
 func (b *book) run(text string) (out string) {
 	b.t.Helper()
-	machines := 1
-	if forMachine.MatchString(text) {
-		machines = 3
-	}
-	for m := 1; m <= machines; m++ {
+	for _, m := range machinesOf(text) {
 		require.NoError(b.t, os.MkdirAll(fmt.Sprintf("%s/m%d", b.dir, m), 0o700))
 		if server.MatchString(text) {
 			b.serve(m, server.ReplaceAllString(text, "exec $1 "))
@@ -105,6 +115,17 @@ func (b *book) run(text string) (out string) {
 		b.await()
 	}
 	return out
+}
+
+// bootstrap starts what there is before: a cluster of three that begins empty.
+func (b *book) bootstrap() {
+	b.t.Helper()
+	start := b.blocks("Restore")[2]
+	require.Contains(b.t, start, "stoa --name")
+	b.run(strings.TrimRight(start, "\n") + ` \
+  --initial-advertise-peer-urls http://10.0.1.$N:2380 --partitions 2 \
+  --initial-cluster s1=http://10.0.1.1:2380,s2=http://10.0.1.2:2380,s3=http://10.0.1.3:2380
+`)
 }
 
 func (b *book) serve(machine int, text string) {
@@ -130,29 +151,38 @@ func (b *book) client(machine int) *clientv3.Client {
 // await waits until every server serves.
 func (b *book) await() {
 	b.t.Helper()
-	for m := 1; m <= 3; m++ {
+	for m := range b.running {
 		cli := b.client(m)
 		require.Eventually(b.t, func() bool {
 			ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := cli.Get(ctx, "/none")
-			return err == nil
-		}, time.Minute, 100*time.Millisecond, "machine %d", m)
+			return err == nil || strings.Contains(err.Error(), "not supported for learner")
+		}, time.Minute, 100*time.Millisecond, "machine %d, log: %s/m%d/log", m, b.dir, m)
 	}
 }
 
 func (b *book) stopServers() {
-	for m, cmd := range b.running {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		delete(b.running, m)
+	for m := range b.running {
+		b.stop(m, syscall.SIGTERM)
 	}
+}
+
+func (b *book) stop(machine int, by syscall.Signal) {
+	_ = b.running[machine].Process.Signal(by)
+	_ = b.running[machine].Wait()
+	delete(b.running, machine)
 }
 
 // keys writes some, and returns all that there are.
 func (b *book) keys(write int) string {
 	b.t.Helper()
-	cli := b.client(2)
+	return b.keysAt(2, write)
+}
+
+func (b *book) keysAt(machine, write int) string {
+	b.t.Helper()
+	cli := b.client(machine)
 	for i := range write {
 		_, err := cli.Put(b.t.Context(), fmt.Sprintf("/book/%d/k", i), "v")
 		require.NoError(b.t, err)
@@ -172,13 +202,7 @@ func TestRunbooksOfBackups(t *testing.T) {
 	require.Len(t, out, 4)
 	require.Len(t, in, 2)
 	start := restore[2]
-	require.Contains(t, start, "stoa --name")
-
-	// What there is before: a cluster that was bootstrapped empty.
-	b.run(strings.TrimRight(start, "\n") + ` \
-  --initial-advertise-peer-urls http://10.0.1.$N:2380 --partitions 2 \
-  --initial-cluster s1=http://10.0.1.1:2380,s2=http://10.0.1.2:2380,s3=http://10.0.1.3:2380
-`)
+	b.bootstrap()
 	saved := b.keys(30)
 	require.Contains(t, b.run(backup[0]), "REVISION")
 	b.keys(31) // lost
