@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/backend"
@@ -103,8 +105,13 @@ func (n *Node) defragment(c *core) error {
 
 // defragmentAtStart defragments the file if that frees enough.
 func (n *Node) defragmentAtStart(c *core) error {
-	free := c.backend.Size() - c.backend.SizeInUse()
-	if n.cfg.DefragmentAt <= 0 || free < n.cfg.DefragmentAt {
+	size, used := c.backend.Size(), c.backend.SizeInUse()
+	switch {
+	case n.cfg.DefragmentAt <= 0:
+		return nil
+	case size-used < n.cfg.DefragmentAt:
+		n.log.Info("Skipping defragmentation", zap.Int64("current-db-size-bytes", size),
+			zap.Int64("current-db-size-in-use-bytes", used), zap.Int64("bootstrap-defrag-threshold-bytes", n.cfg.DefragmentAt))
 		return nil
 	}
 	return n.defragment(c)
