@@ -125,6 +125,11 @@ bench-extensions: build
 bench-restore: build peers
 	$(GO) run ./test/restore $(ARGS)
 
+## bench-joiner: what a new member with a million keys costs, beside etcd's, as a table (ten minutes; ARGS="-keys 100000 -rounds 1")
+.PHONY: bench-joiner
+bench-joiner: build peers
+	$(GO) run ./test/joiner $(ARGS)
+
 ## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (eight minutes)
 .PHONY: bench-recipes
 bench-recipes: build peers peers-zookeeper
