@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -70,6 +71,9 @@ func (p *ports) prepareTLS() (err error) {
 	}
 	if p.peerTLSInfo, err = p.certificates(c.PeerTLS, c.PeerAutoTLS, "peer", c.ListenPeerURLs); err != nil {
 		return err
+	}
+	if serve.Secure(p.metrics) && clientInfo.Empty() {
+		return errors.New("client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url") // etcd's words
 	}
 	if serve.Secure(p.client) || serve.Secure(p.http) || serve.Secure(p.metrics) {
 		if p.clientTLS, err = serve.ClientTLS(clientInfo); err != nil {

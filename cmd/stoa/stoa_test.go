@@ -113,7 +113,7 @@ func TestWhatStopsAStart(t *testing.T) {
 		{[]string{"--initial-cluster=other=http://localhost:1"}, `couldn't find local name "default"`},
 		{[]string{"--listen-client-urls=https://127.0.0.1:0"}, "TLS key/cert"},
 		{[]string{"--listen-client-urls=https://127.0.0.1:0", "--cert-file=/no/such", "--key-file=/no/such"}, "/no/such"},
-		{[]string{"--listen-metrics-urls=https://127.0.0.1:0"}, "TLS key/cert"},
+		{[]string{"--listen-metrics-urls=https://127.0.0.1:0"}, "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"},
 	} {
 		_, err := start(t.Context(), settings(t, t.TempDir(), tc.args...), zap.NewNop())
 		require.ErrorContains(t, err, tc.want, "%v", tc.args)

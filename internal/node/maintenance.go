@@ -155,8 +155,11 @@ func (n *Node) MoveLeader(ctx context.Context, to uint64) error {
 	if !c.replica.Leading() {
 		return fault.NotLeader
 	}
-	if m := c.machine.Membership().Find(to); m == nil || m.GetIsLearner() || to == n.cfg.ID {
+	if m := c.machine.Membership().Find(to); m == nil || m.GetIsLearner() {
 		return fault.BadLeaderTransfer
+	}
+	if to == n.cfg.ID {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.requestTimeout())
 	defer cancel()

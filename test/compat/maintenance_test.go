@@ -168,6 +168,8 @@ func TestDefragmentAndMoveLeader(t *testing.T) {
 		_, err = m.MoveLeader(e.ctx, &pb.MoveLeaderRequest{TargetID: st.Header.MemberId})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return e.leader() == to }, 5*time.Second, 50*time.Millisecond)
+		_, err = pb.NewMaintenanceClient(e.dial(to)).MoveLeader(e.ctx, &pb.MoveLeaderRequest{TargetID: st.Header.MemberId})
+		require.NoError(t, err, "it leads already")
 		require.NotZero(t, e.put(keys[0], "goes on"))
 	})
 }
