@@ -51,6 +51,18 @@ func (m *members) Members() []*pb.Member {
 	return list
 }
 
+func (m *members) ClusterVersion() string {
+	if n := m.n.Load(); n != nil {
+		return clusterVersion(n)
+	}
+	return ""
+}
+
+func clusterVersion(n *node.Node) string {
+	v, _ := n.ClusterVersion()
+	return v.String()
+}
+
 // partitions shows operators how the partition groups stand.
 type partitions struct{ n *node.Node }
 
@@ -81,6 +93,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 			LeaderChanges: n.LeaderChanges(), Peers: from.Peers, Alarms: from.Alarms,
 			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases,
 			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(), BackendReaders: from.BackendReaders,
+			Level: float64(from.Level), Releases: from.Releases,
 			WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,
 			WatchStreams: from.Watch.Streams, Watchers: from.Watch.Watchers, SlowWatchers: from.Watch.Slow, WatchEvents: from.Watch.Events,
 		}

@@ -114,13 +114,14 @@ func (m *Machine) Verify(req *pb.PutRequest) error {
 	if err := reg.Limits.AdmitSource(name, len(req.GetValue())); err != nil {
 		return err
 	}
-	code := registered(reg, name, extension.Language, req.GetValue())
+	language := m.language()
+	code := registered(reg, name, language, req.GetValue())
 	if code == nil {
-		if err := m.Precompile(extension.Language, req.GetValue()); err != nil {
+		if err := m.Precompile(language, req.GetValue()); err != nil {
 			return err
 		}
 		var err error
-		if code, err = m.codes.ahead(extension.Language, req.GetValue()); err != nil {
+		if code, err = m.codes.ahead(language, req.GetValue()); err != nil {
 			return extension.Refuse(name, err)
 		}
 	}

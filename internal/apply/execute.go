@@ -276,6 +276,10 @@ func (x *execution) command(c *command.Command) Result {
 		return handle(x, c, &pb.Member{}, x.memberPublish)
 	case command.MemberChange:
 		return x.memberChange(c.Body)
+	case command.MemberAnnounce:
+		return x.memberAnnounce(c.Body)
+	case command.ClusterVersion:
+		return x.clusterVersion(c.Body)
 	case command.Move:
 		return x.move(c.Body)
 	}

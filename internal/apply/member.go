@@ -81,34 +81,35 @@ func (x *execution) memberChange(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.MemberChange, body))
 	}
-	if err := x.covers(x.m.Placement().All()); err != nil {
-		return x.failed(fmt.Errorf("apply %v: %w", command.MemberChange, err))
+	r := x.members(command.MemberChange, func(l *membership.List) (*membership.List, error) {
+		if c.Op != membership.Reset && !membership.Settled(l, x.m.Configurations()) {
+			return nil, fault.Reconfiguring
+		}
+		return l.Next(c)
+	})
+	if r.Err == nil && c.Op == membership.Reset {
+		x.configurationsReached()
 	}
-	list := x.m.Membership()
-	if c.Op == membership.Reset {
-		return x.resetMembers(list, c)
-	}
-	if !membership.Settled(list, x.m.Configurations()) {
-		return x.failed(fault.Reconfiguring)
-	}
-	next, err := list.Next(c)
-	if err != nil {
-		return x.failed(err)
-	}
-	x.m.members.list.Store(next)
-	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: next.Members}}
+	return r
 }
 
-// resetMembers leaves one member. The configurations of all groups have been reduced to it by
-// the entries in front of this one.
-func (x *execution) resetMembers(list *membership.List, c membership.Change) Result {
-	next, err := list.Next(c)
+// members replaces the list of members.
+func (x *execution) members(k command.Kind, next func(*membership.List) (*membership.List, error)) Result {
+	if err := x.covers(x.m.Placement().All()); err != nil {
+		return x.failed(fmt.Errorf("apply %v: %w", k, err))
+	}
+	list, err := next(x.m.Membership())
 	if err != nil {
 		return x.failed(err)
 	}
-	x.m.members.list.Store(next)
+	x.m.members.list.Store(list)
+	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: list.Members}}
+}
+
+// configurationsReached notes that all groups have followed the list. The entries in front of
+// this one have reduced them to its one member.
+func (x *execution) configurationsReached() {
 	for p := range x.m.members.configs {
-		x.m.members.configs[p].Store(x.m.Configuration(p).Reached(next.Generation))
+		x.m.members.configs[p].Store(x.m.Configuration(p).Reached(x.m.Membership().Generation))
 	}
-	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: next.Members}}
 }

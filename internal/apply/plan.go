@@ -113,7 +113,7 @@ func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writ
 	if len(list)+len(strict) == 0 && !(writes && op != extension.Txn && personal(spots[0].key, spots[0].end)) {
 		return nil, nil
 	}
-	call = &command.Call{Kind: kind, Version: reg.Version(), Language: extension.Language}
+	call = &command.Call{Kind: kind, Version: reg.Version(), Language: m.language()}
 	if call.Client, call.Lease = who(); call.Client == "" {
 		call.Client = Anonymous
 	}

@@ -280,7 +280,7 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.AlarmResponse)
 	case command.MemberPublish:
 		return new(pb.MemberUpdateResponse)
-	case command.MemberChange:
+	case command.MemberChange, command.ClusterVersion, command.MemberAnnounce:
 		return new(pb.MemberListResponse)
 	case command.Range, command.Watch:
 		return new(pb.RangeResponse)

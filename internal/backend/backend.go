@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Reasons for which a file can't be used. The errors that wrap these name the
@@ -78,6 +79,9 @@ type System struct {
 	AlarmsOn      []*etcdserverpb.AlarmMember
 	AlarmsOff     []*etcdserverpb.AlarmMember
 	Members       []Member // the whole list, if it changed
+	// Level is the version of the cluster, and so the format of the file; 0: it has not
+	// changed.
+	Level version.Level
 	// MembersRemoved are the IDs of earlier members, with Members.
 	MembersRemoved []uint64
 	Blobs          map[string][]byte // named values of the core; a nil one is removed
@@ -86,6 +90,7 @@ type System struct {
 // Meta is everything in the file but keys and values.
 type Meta struct {
 	Identity  Identity
+	Level     version.Level
 	Positions []Position
 	// Compacted is the last compaction that was asked for, Finished the last
 	// that was carried out in full; -1 if there was none.

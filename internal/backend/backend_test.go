@@ -16,6 +16,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 var identity = backend.Identity{Cluster: 0xc, Server: 0x5, Partitions: 2}
@@ -135,6 +136,7 @@ func TestMetaSurvives(t *testing.T) {
 	m.Alarms = nil
 	require.Equal(t, backend.Meta{
 		Identity:  identity,
+		Level:     version.Oldest,
 		Positions: []backend.Position{{Index: 10, Term: 3, Rev: 17}, {Index: 11, Term: 3, Rev: 17}},
 		Compacted: 5, Finished: 5,
 		Leases:  []backend.Lease{{ID: 1, TTL: 60}, {ID: -2, TTL: 10, Remaining: 4}},

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // initialise creates a new file's buckets and writes its identity.
@@ -22,7 +24,7 @@ func initialise(w writer, id Identity) error {
 	if err := w.put(bucketMeta, metaVersion, []byte(StorageVersion)); err != nil {
 		return err
 	}
-	if err := w.put(bucketStoa, stoaFormat, be64(formatVersion)); err != nil {
+	if err := w.put(bucketStoa, stoaFormat, be64(uint64(version.Oldest))); err != nil {
 		return err
 	}
 	if err := w.put(bucketStoa, stoaCluster, be64(id.Cluster)); err != nil {
@@ -34,15 +36,15 @@ func initialise(w writer, id Identity) error {
 	return w.put(bucketStoa, stoaServer, be64(id.Server))
 }
 
-// readIdentity fails if the file is not stoa's, or of a format this version
-// doesn't know.
+// readIdentity fails if the file is not stoa's, or of a level that this
+// program doesn't know.
 func readIdentity(r reader) (Identity, error) {
 	format := r.get(bucketStoa, stoaFormat)
 	if format == nil {
 		return Identity{}, fmt.Errorf("%w: it was not written by stoa", ErrForeign)
 	}
-	if v := readBE64(format); v != formatVersion {
-		return Identity{}, fmt.Errorf("format version %d is not known here", v)
+	if err := version.CheckData(version.Level(readBE64(format))); err != nil {
+		return Identity{}, err
 	}
 	return Identity{
 		Cluster:    readBE64(r.get(bucketStoa, stoaCluster)),
@@ -112,6 +114,7 @@ func readCompaction(r reader, key []byte) int64 {
 func readMeta(r reader, id Identity) (m Meta, err error) {
 	m = Meta{
 		Identity:  id,
+		Level:     version.Level(readBE64(r.get(bucketStoa, stoaFormat))),
 		Finished:  readCompaction(r, metaFinished),
 		Compacted: readCompaction(r, metaScheduled),
 		Blobs:     map[string][]byte{},
@@ -183,6 +186,11 @@ func writeSystem(w writer, s *System) error {
 			if err != nil {
 				return fmt.Errorf("alarm %v: %w", a, err)
 			}
+		}
+	}
+	if s.Level != 0 {
+		if err := w.put(bucketStoa, stoaFormat, be64(uint64(s.Level))); err != nil {
+			return err
 		}
 	}
 	if s.Members != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // used is a file with something of everything.
@@ -91,7 +92,7 @@ func TestReset(t *testing.T) {
 			m.Alarms = nil
 			at := initial.Position
 			require.Equal(t, backend.Meta{
-				Identity: initial.Identity, Positions: []backend.Position{at, at, at}, Compacted: 20, Finished: m.Finished,
+				Identity: initial.Identity, Level: version.Oldest, Positions: []backend.Position{at, at, at}, Compacted: 20, Finished: m.Finished,
 				Leases: []backend.Lease{{ID: 5, TTL: 60, Remaining: 10}}, Members: initial.Members, Blobs: initial.Blobs,
 			}, m)
 			index, err := be.ConsistentIndex()

@@ -55,8 +55,6 @@ var (
 	stoaBlob       = []byte("blob/")
 )
 
-const formatVersion = 1
-
 func stoaPosition(partition int) []byte { return fmt.Appendf(nil, "position/%03d", partition) }
 
 func be64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }

@@ -120,7 +120,7 @@ func grown(t *testing.T) *place {
 func (p *place) add(is ...int) {
 	for _, i := range is {
 		p.self[i].Members = p.self[2].Members
-		require.NoError(p.t, p.regs[ID(i+1)].SetMembers(idsOf(p.self[i].Members), nil))
+		require.NoError(p.t, p.regs[ID(i+1)].SetMembers(idsOf(p.self[i].Members), nil, 1))
 	}
 }
 
@@ -163,13 +163,13 @@ func TestARemovedMemberIsNeverAdmittedAgain(t *testing.T) {
 	p := grown(t)
 	p.add(0, 1)
 	for i := range 2 {
-		require.NoError(t, p.regs[ID(i+1)].SetMembers([]ID{1, 2}, []ID{3}))
+		require.NoError(t, p.regs[ID(i+1)].SetMembers([]ID{1, 2}, []ID{3}, 1))
 	}
 	p.stop(2)
 	p.refused(2, "member 3 (s3) was removed from the cluster", "add it again (member add)", "empty data directory")
 	// The list that a restart begins with may be an earlier one.
 	p.stop(0)
 	p.start(0)
-	require.NoError(t, p.regs[1].SetMembers([]ID{1, 2, 3}, nil))
+	require.NoError(t, p.regs[1].SetMembers([]ID{1, 2, 3}, nil, 1))
 	p.refused(2, "was removed from the cluster")
 }

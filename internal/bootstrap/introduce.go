@@ -8,10 +8,10 @@ import (
 	"go.uber.org/zap"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// protocol changes when neighbouring versions could no longer introduce themselves to
-// each other.
+// protocol never changes: the levels that a server knows say what it can read and do.
 const protocol = 1
 
 // own is this server's side of an introduction.
@@ -20,6 +20,7 @@ func (r *Registry) own(to ID) *peerpb.Introduction {
 		Protocol: protocol, Cluster: uint64(r.rec.Cluster), From: uint64(r.rec.Member), To: uint64(to),
 		Data: uint64(r.rec.Data), Starts: r.rec.Starts, Start: uint64(r.start),
 		Partitions: uint32(r.rec.Partitions), Admitted: r.rec.Admitted,
+		OldestLevel: uint64(version.Oldest), NewestLevel: uint64(version.Newest), ClusterLevel: uint64(r.level),
 		Name: r.self.Name, InitialCluster: r.self.InitialCluster, InitialClusterToken: r.self.Token,
 	}
 	if !r.rec.Admitted {
@@ -43,6 +44,14 @@ func recordersOf(m *peerpb.Introduction) map[ID]ID {
 		all[ID(r.GetMember())] = ID(r.GetData())
 	}
 	return all
+}
+
+// knownBy are the levels that the sender's program knows.
+func knownBy(m *peerpb.Introduction) version.Known {
+	if m.GetNewestLevel() == 0 {
+		return version.First
+	}
+	return version.Known{Oldest: version.Level(m.GetOldestLevel()), Newest: version.Level(m.GetNewestLevel())}
 }
 
 func markOf(m *peerpb.Introduction) Mark {
@@ -76,6 +85,12 @@ func (r *Registry) Introduce(q *peerpb.Introduction) (*peerpb.Introduction, erro
 		a.Refusal = peerpb.Refusal_NO_MEMBER
 	case bothFresh && q.GetPartitions() != a.GetPartitions():
 		a.Refusal = peerpb.Refusal_OTHER_PARTITIONS
+	}
+	if a.GetRefusal() == peerpb.Refusal_NONE {
+		if err := knownBy(q).CheckMember(r.level); err != nil {
+			r.log.Warn("refused a member", zap.String("remote-peer-name", q.GetName()), zap.Error(err))
+			a.Refusal = peerpb.Refusal_OTHER_VERSION
+		}
 	}
 	if a.GetRefusal() != peerpb.Refusal_NONE {
 		return a, nil
@@ -117,6 +132,11 @@ func (r *Registry) learn(from Member, a *peerpb.Introduction) error {
 	defer r.mu.Unlock()
 	if a.GetRefusal() != peerpb.Refusal_NONE {
 		return r.refusedBy(from, a)
+	}
+	if a.GetClusterLevel() != 0 {
+		if err := r.checkVersion(a); err != nil {
+			return err
+		}
 	}
 	if ID(a.GetFrom()) != from.ID || ID(a.GetCluster()) != r.rec.Cluster {
 		return fmt.Errorf("answers as member %s of cluster %s", ID(a.GetFrom()), ID(a.GetCluster()))

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Ask introduces this server to a member and returns the answer.
@@ -148,6 +149,10 @@ func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
 	case peerpb.Refusal_REMOVED:
 		return &never{fmt.Sprintf("member %s (%s) was removed from the cluster, says %s: add it again (member add), and start it with an empty data directory instead of %s",
 			r.rec.Member, r.self.Name, by, dir)}
+	case peerpb.Refusal_OTHER_VERSION:
+		if err := r.checkVersion(a); err != nil {
+			return err
+		}
 	case peerpb.Refusal_OTHER_MEMBER:
 		return fmt.Errorf("member %s (%s) answers there: --initial-cluster gives it the wrong URL", ID(a.GetFrom()), a.GetName())
 	case peerpb.Refusal_OTHER_PARTITIONS:
@@ -181,4 +186,12 @@ func (r *Registry) otherCluster(a *peerpb.Introduction) string {
 	}
 	return fmt.Sprintf("it was started with --initial-cluster=%s and this member with --initial-cluster=%s",
 		a.GetInitialCluster(), r.self.InitialCluster)
+}
+
+// checkVersion refuses to take part in a cluster whose version this program doesn't know.
+func (r *Registry) checkVersion(a *peerpb.Introduction) error {
+	if err := version.This.CheckMember(version.Level(a.GetClusterLevel())); err != nil {
+		return &never{fmt.Sprintf("stoa %s can't be member %s of the cluster of %s: %v", version.Stoa, r.rec.Member, a.GetName(), err)}
+	}
+	return nil
 }

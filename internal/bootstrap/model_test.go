@@ -80,7 +80,7 @@ func (w *world) hear(m *machine, i int) {
 			removed = append(removed, o.id)
 		}
 	}
-	require.NoError(w.t, m.reg.SetMembers(idsOf(members(w.lists[i])), removed))
+	require.NoError(w.t, m.reg.SetMembers(idsOf(members(w.lists[i])), removed, 1))
 }
 
 func (w *world) stop(m *machine) { m.reg = nil }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
@@ -46,7 +47,8 @@ type Registry struct {
 	rec     *Record // nil before Begin, in a new directory
 	start   ID
 	self    Self
-	members []ID // of the cluster; nil: not known yet
+	members []ID          // of the cluster; nil: not known yet
+	level   version.Level // of the cluster, as far as members are known
 	vouched map[ID]bool
 	news    chan struct{} // a server has introduced itself
 }
@@ -129,7 +131,7 @@ func (r *Registry) Begin(self Self) error {
 		self.Partitions = rec.Partitions
 	}
 	r.self = self
-	r.members = nil
+	r.members, r.level = nil, version.Oldest
 	for _, m := range self.Members {
 		r.members = append(r.members, m.ID)
 	}
@@ -164,12 +166,12 @@ func (r *Registry) Begun() error {
 	return r.write(&rec)
 }
 
-// SetMembers sets the members of the cluster, and those that have been removed from it,
-// which are recorded: a restart may begin with an earlier list.
-func (r *Registry) SetMembers(ids, removed []ID) error {
+// SetMembers sets the members of the cluster, its version, and the members that have been
+// removed from it, which are recorded: a restart may begin with an earlier list.
+func (r *Registry) SetMembers(ids, removed []ID, level version.Level) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members = ids
+	r.members, r.level = ids, level
 	rec := r.rec.clone()
 	for _, id := range removed {
 		if !slices.Contains(rec.Removed, id) {

@@ -49,7 +49,7 @@ func (p *place) start(i int) *Registry {
 	require.NoError(p.t, err)
 	if _, in := r.Record(); in {
 		require.NoError(p.t, r.Resume())
-		require.NoError(p.t, r.SetMembers(idsOf(p.self[i].Members), nil))
+		require.NoError(p.t, r.SetMembers(idsOf(p.self[i].Members), nil, 1))
 	} else {
 		require.NoError(p.t, r.Begin(p.self[i]))
 	}

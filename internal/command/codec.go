@@ -7,13 +7,16 @@ import (
 	"math"
 
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // The encoded entry; numbers are unsigned varints unless a width is given:
 //
-//	version (1 byte) | stamp | parts | origin (8 bytes) | seq | commands
+//	format (1 byte) | stamp | parts | origin (8 bytes) | seq | commands
 //	then for each command: kind (1 byte) | length | body
-const version = 1
+//
+// The format is the lowest level that a program must know to execute all commands. So a
+// program that is too old for one stops there and does not pass over it.
 
 // The origin is random, so that a varint would be longer than its 8 bytes.
 const originBytes = 8
@@ -35,7 +38,7 @@ func (e *Entry) Size() int {
 
 // AppendTo appends the encoded entry to b.
 func (e *Entry) AppendTo(b []byte) []byte {
-	b = append(b, version)
+	b = append(b, byte(e.needs()))
 	b = binary.AppendUvarint(b, uint64(e.Stamp))
 	b = binary.AppendUvarint(b, uint64(e.Parts))
 	b = binary.BigEndian.AppendUint64(b, e.Origin)
@@ -60,7 +63,7 @@ func Decode(b []byte) (Entry, error) {
 
 // PartsOf reads only the participants of an encoded entry, none if it is damaged.
 func PartsOf(b []byte) placement.Set {
-	if len(b) == 0 || b[0] != version {
+	if len(b) == 0 || checkFormat(b[0]) != nil {
 		return 0
 	}
 	r := reader{rest: b[1:]}
@@ -68,12 +71,28 @@ func PartsOf(b []byte) placement.Set {
 	return placement.Set(r.uvarint())
 }
 
+func (e *Entry) needs() version.Level {
+	level := version.Level(1)
+	for i := range e.Commands {
+		level = max(level, e.Commands[i].Needs())
+	}
+	return level
+}
+
+func checkFormat(b byte) error {
+	if b == 0 || version.Level(b) > version.Newest {
+		return fmt.Errorf("format %d, this is stoa %s, which reads up to cluster version %v: start a release that knows %v",
+			b, version.Stoa, version.Newest, version.Level(b))
+	}
+	return nil
+}
+
 func decode(b []byte) (e Entry, err error) {
 	if len(b) == 0 {
 		return e, errShort
 	}
-	if b[0] != version {
-		return e, fmt.Errorf("version %d, this program knows %d", b[0], version)
+	if err := checkFormat(b[0]); err != nil {
+		return e, err
 	}
 	r := reader{rest: b[1:]}
 	stamp := r.uvarint()

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 func TestStampsFollowFromTheEntry(t *testing.T) {
@@ -63,9 +65,9 @@ func TestDamageIsRefused(t *testing.T) {
 	head := good[:13]
 	for what, bad := range map[string][]byte{
 		"ends early":                   nil,
-		"version 7":                    {7},
+		"format 7":                     {7},
 		"bytes after the last command": append(bytes.Clone(good), 0),
-		"is no revision":               append(append([]byte{version}, bytes.Repeat([]byte{0xff}, 9)...), append([]byte{1}, good[2:]...)...),
+		"is no revision":               append(append([]byte{1}, bytes.Repeat([]byte{0xff}, 9)...), append([]byte{1}, good[2:]...)...),
 		"commands announced":           append(bytes.Clone(head[:12]), 0xff, 0xff, 0xff, 0x7f),
 		"command 0 of 1":               append(bytes.Clone(head), byte(Put), 2, 'x'),
 	} {
@@ -190,4 +192,27 @@ func BenchmarkDecode(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// A program that is too old for a command must not pass over it.
+func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
+	raise := membership.VersionChange{Op: membership.Raise, From: 1, To: 2}
+	lower := membership.VersionChange{Op: membership.Downgrade, To: 1}
+	cancel := membership.VersionChange{Op: membership.Cancel}
+	for want, commands := range map[byte][][]Command{
+		1: {nil, {{Put, nil}}, {{ClusterVersion, lower.Encode()}}, {{ClusterVersion, cancel.Encode()}}, {{ClusterVersion, nil}}},
+		2: {{{Put, nil}, {ClusterVersion, raise.Encode()}}, {{MemberAnnounce, nil}, {Put, nil}}},
+	} {
+		for _, c := range commands {
+			b := (&Entry{Commands: c}).AppendTo(nil)
+			require.Equal(t, want, b[0], "%v", c)
+			_, err := Decode(b)
+			require.NoError(t, err)
+		}
+	}
+	raise.To = version.Newest + 1
+	b := (&Entry{Parts: 3, Commands: []Command{{ClusterVersion, raise.Encode()}}}).AppendTo(nil)
+	_, err := Decode(b)
+	require.ErrorContains(t, err, "format 3, this is stoa "+version.Stoa+", which reads up to cluster version 0.2.0: start a release that knows level 3")
+	require.Zero(t, PartsOf(b))
 }

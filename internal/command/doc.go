@@ -12,10 +12,12 @@
 //     refuses or reads as an entry that can be encoded again. It never panics
 //     and never allocates more than in proportion to its input.
 //  2. Kinds are part of the log format: append, never renumber.
-//  3. Command i's own stamp follows from the entry alone ([Entry.StampOf]), so
+//  3. An entry that needs a later level than the program knows is refused, never read in
+//     part.
+//  4. Command i's own stamp follows from the entry alone ([Entry.StampOf]), so
 //     every replica gives the same command the same revision.
 //
 // Entry in: the group's loop encodes clients' requests. Out: apply decodes
-// them on every replica. The package imports placement for its sets and
-// nothing else of stoa.
+// them on every replica. The package imports placement for its sets,
+// membership and version for the level that a command needs, and nothing else of stoa.
 package command

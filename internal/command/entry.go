@@ -1,6 +1,10 @@
 package command
 
-import "github.com/stoa-kv/stoa/internal/placement"
+import (
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
+)
 
 // Kind is the type of a command.
 type Kind uint8
@@ -24,6 +28,8 @@ const (
 	Move                            // a Step
 	SessionOpen                     // LeaseGrantRequest, whose lease is that of a session
 	MemberChange                    // a membership.Change
+	ClusterVersion                  // a membership.VersionChange
+	MemberAnnounce                  // a membership.Announcement; from level 2
 
 	// Kinds is above all of them.
 	Kinds
@@ -35,7 +41,7 @@ var kindNames = [...]string{
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
-	MemberChange: "member-change",
+	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce",
 }
 
 func (k Kind) String() string {
@@ -61,6 +67,21 @@ func (k Kind) MayWrite() bool {
 type Command struct {
 	Kind Kind
 	Body []byte
+}
+
+// Needs is the lowest level that a program must know to execute the command: its entry can't
+// be decoded by others. Commands that a cluster's version rules out are not proposed, and
+// fail where they are executed.
+func (c *Command) Needs() version.Level {
+	switch c.Kind {
+	case ClusterVersion:
+		if v, err := membership.DecodeVersion(c.Body); err == nil {
+			return v.Needs()
+		}
+	case MemberAnnounce:
+		return 2
+	}
+	return 1
 }
 
 // Entry is the content of one log entry.

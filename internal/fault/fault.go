@@ -111,6 +111,14 @@ var (
 	Reconfiguring = declare(52, "another change of members is under way")
 	// Learner: the member serves no such requests.
 	Learner = declare(53, "rpc not supported for learner")
+
+	// Of the cluster's version.
+	BadDowngradeTarget = declare(54, "invalid downgrade target version")
+	DowngradeInProcess = declare(55, "cluster has a downgrade job in progress")
+	NoDowngrade        = declare(56, "no inflight downgrade job")
+	// VersionTooLow: the command needs a later version of the cluster. It had no effect, and
+	// servers do without it.
+	VersionTooLow = declare(57, "the cluster's version is too low for this")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -16,11 +16,11 @@ import (
 // The encoded step, in the context of Raft's change of a configuration:
 //
 //	version (1 byte) | kind (1 byte) | id | number | generation, unsigned varints
-const version = 1
+const encoding = 1
 
 // Encode returns the encoded change.
 func (c *Change) Encode() ([]byte, error) {
-	b := binary.AppendUvarint([]byte{version, byte(c.Op)}, uint64(c.MaxLearners))
+	b := binary.AppendUvarint([]byte{encoding, byte(c.Op)}, uint64(c.MaxLearners))
 	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, c.Member)
 }
 
@@ -47,8 +47,8 @@ func head(b []byte, most byte) (rest []byte, err error) {
 	switch {
 	case len(b) < 2:
 		return nil, errShort
-	case b[0] != version:
-		return nil, fmt.Errorf("version %d, this program knows %d", b[0], version)
+	case b[0] != encoding:
+		return nil, fmt.Errorf("version %d, this program knows %d", b[0], encoding)
 	case b[1] == 0 || b[1] > most:
 		return nil, fmt.Errorf("unknown type %d", b[1])
 	}
@@ -57,7 +57,7 @@ func head(b []byte, most byte) (rest []byte, err error) {
 
 // Encode returns the encoded step.
 func (s *Step) Encode() []byte {
-	b := []byte{version, byte(s.Kind)}
+	b := []byte{encoding, byte(s.Kind)}
 	for _, v := range []uint64{s.ID, s.Number, s.Generation} {
 		b = binary.AppendUvarint(b, v)
 	}

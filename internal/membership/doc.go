@@ -23,4 +23,13 @@
 //	    groups follow, there are no rendezvous. (Package replica sees to it.)
 //	M3. A group's configuration is a function of its applied index. It stands in the same
 //	    cut as the index does.
+//
+// # The cluster's version
+//
+// The list has the version of the cluster, too (version.go): what all members can read and
+// do. The leader proposes a later one once it is connected to all members in the list and each
+// says that it knows it; a program that doesn't know the version of the cluster is refused by
+// the others from then on. So the version is a function of the log, and a member that was
+// replaced by an earlier release in that very moment stops at the entry that raises it, which
+// that release can't decode.
 package membership

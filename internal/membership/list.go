@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // List has the members of a cluster at one place in its logs. It never changes; a change
@@ -19,6 +21,14 @@ type List struct {
 	Members    []*pb.Member // ascending by ID
 	// Removed are the IDs that members have had. They are never used again.
 	Removed []uint64
+
+	// Level is the version of the cluster; see version.go.
+	Level version.Level
+	// Downgrading holds the level down: the members are to be replaced by those of the
+	// release before.
+	Downgrading bool
+	// Releases are those that members have announced. Below level 2 there are none.
+	Releases map[uint64]string
 }
 
 // Op is the type of a change.
@@ -67,7 +77,8 @@ func (l *List) Next(c Change) (*List, error) {
 	if err := l.check(c); err != nil {
 		return nil, err
 	}
-	next := &List{Generation: l.Generation + 1, Members: slices.Clone(l.Members), Removed: l.Removed}
+	next := l.copy()
+	next.Generation++
 	i := l.index(c.Member.GetID())
 	switch c.Op {
 	case Add, AddLearner:
@@ -80,6 +91,7 @@ func (l *List) Next(c Change) (*List, error) {
 	case Remove:
 		next.Members = slices.Delete(next.Members, i, i+1)
 		next.Removed = append(slices.Clone(l.Removed), c.Member.GetID())
+		delete(next.Releases, c.Member.GetID())
 	case Update: // which Raft needn't know
 		next.Generation = l.Generation
 		next.Members[i] = with(l.Members[i], func(m *pb.Member) { m.PeerURLs = c.Member.GetPeerURLs() })
@@ -123,10 +135,15 @@ func (l *List) Publish(id uint64, name string, clientURLs []string) (*List, erro
 	if i < 0 {
 		return nil, fault.MemberNotFound
 	}
-	next := *l
-	next.Members = slices.Clone(l.Members)
+	next := l.copy()
 	next.Members[i] = with(l.Members[i], func(m *pb.Member) { m.Name, m.ClientURLs = name, clientURLs })
-	return &next, nil
+	return next, nil
+}
+
+func (l *List) copy() *List {
+	next := *l
+	next.Members, next.Releases = slices.Clone(l.Members), maps.Clone(l.Releases)
+	return &next
 }
 
 func (l *List) check(c Change) error {
@@ -201,11 +218,11 @@ func with(m *pb.Member, change func(*pb.Member)) *pb.Member {
 
 // Of is the list that a cluster is bootstrapped with.
 func Of(members ...*pb.Member) *List {
-	l := &List{Members: slices.Clone(members)}
+	l := &List{Members: slices.Clone(members), Level: version.Oldest}
 	slices.SortFunc(l.Members, byID)
 	return l
 }
 
 func (l *List) String() string {
-	return fmt.Sprintf("generation %d of %v, removed %x", l.Generation, l.Members, l.Removed)
+	return fmt.Sprintf("generation %d of %v, removed %x, version %v", l.Generation, l.Members, l.Removed, l.Level)
 }

@@ -29,6 +29,8 @@ type State struct {
 	WALBytes          int64
 	WALSegments       int
 	Moving            bool
+	Level             float64           // the cluster's version
+	Releases          map[uint64]string // of stoa, that members have announced, by their IDs
 
 	WatchStreams int64
 	Watchers     int64
@@ -130,6 +132,7 @@ var serverLines = []line{
 	serverLine("stoa_wal_bytes", "Size of the log on disk.", func(s *State) float64 { return float64(s.WALBytes) }),
 	serverLine("stoa_wal_segments", "Segments of the log on disk.", func(s *State) float64 { return float64(s.WALSegments) }),
 	serverLine("stoa_keys_moving", "Whether keys are on their way from partition to partition. 1 if they are, 0 otherwise.", func(s *State) float64 { return truth(s.Moving) }),
+	serverLine("stoa_cluster_level", "The version of the cluster, as the number of its level.", func(s *State) float64 { return s.Level }),
 	serverLine("stoa_partitions", "Partition groups.", func(s *State) float64 { return float64(len(s.Partitions)) }),
 	serverLine("os_fd_used", "Open file descriptors.", func(*State) float64 { return openFiles() }),
 	serverLine("os_fd_limit", "Limit of open file descriptors.", func(*State) float64 { return fileLimit() }),
@@ -157,6 +160,7 @@ var partitionLines = []partitionLine{
 
 var (
 	knownPeers = prometheus.NewDesc("etcd_network_known_peers", "1 for each other member that this one knows of.", []string{"Local", "Remote"}, nil)
+	releases   = prometheus.NewDesc("stoa_member_version", "1 for each member, with the release of stoa that it has announced.", []string{"member", "version"}, nil)
 	alarms     = prometheus.NewDesc("etcd_debugging_server_alarms", "1 for each alarm that is raised.", []string{"server_id", "alarm_type"}, nil)
 )
 
@@ -166,6 +170,7 @@ func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- serverID
 	out <- knownPeers
 	out <- alarms
+	out <- releases
 	for _, l := range serverLines {
 		out <- l.desc
 	}
@@ -182,6 +187,9 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, a := range s.Alarms {
 		out <- prometheus.MustNewConstMetric(alarms, prometheus.GaugeValue, 1, hex(a.Member), a.Type)
+	}
+	for id, release := range s.Releases {
+		out <- prometheus.MustNewConstMetric(releases, prometheus.GaugeValue, 1, hex(id), release)
 	}
 	for _, l := range serverLines {
 		out <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(&s))

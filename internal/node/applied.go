@@ -21,6 +21,7 @@ var etcdNames = [command.Kinds]string{
 	command.Put: "Put", command.DeleteRange: "DeleteRange", command.Txn: "Txn", command.Compact: "Compaction",
 	command.LeaseGrant: "LeaseGrant", command.SessionOpen: "LeaseGrant", command.LeaseRevoke: "LeaseRevoke",
 	command.LeaseCheckpoint: "LeaseCheckpoint", command.Alarm: "Alarm", command.MemberPublish: "ClusterMemberAttrSet",
+	command.MemberAnnounce: "ClusterMemberAttrSet", command.ClusterVersion: "ClusterVersionSet",
 }
 
 // meter implements apply.Meter.

@@ -135,7 +135,7 @@ func (n *Node) decided(ctx context.Context, change membership.Change, body []byt
 	proposed := false
 	err = n.retry(ctx, func() error {
 		c := n.current()
-		err := n.decide(ctx, c, body)
+		err := n.decide(ctx, c, command.Command{Kind: command.MemberChange, Body: body})
 		if err == nil || proposed && change.TookEffect(err) {
 			list = c.machine.Membership()
 			return nil
@@ -157,10 +157,11 @@ func (n *Node) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-func (n *Node) decide(ctx context.Context, c *core, body []byte) error {
+// decide has a command of the list of members carried out.
+func (n *Node) decide(ctx context.Context, c *core, cmd command.Command) error {
 	done := make(chan error, 1)
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Command: cmd, Parts: c.machine.Placement().All(), System: true,
 		Done: func(out replica.Outcome) { done <- out.Err },
 	})
 	select {

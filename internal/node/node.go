@@ -28,6 +28,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/transport"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -46,6 +47,9 @@ type Config struct {
 	MaxLearners    int
 	// ForceNewCluster makes a member that has taken part in its cluster the only one of it.
 	ForceNewCluster bool
+	// Known are the levels that this server says it knows; zero: those of this program. Tests
+	// set an earlier release's.
+	Known version.Known
 	// Name and ClientURLs are announced to the cluster once there is a leader. With an
 	// empty Name the member keeps the one that it has.
 	Name       string
@@ -116,6 +120,9 @@ func (c *Config) setDefaults() {
 	def(&c.Election, 10*c.Tick)
 	def(&c.FlushInterval, 100*time.Millisecond)
 	def(&c.StepPause, 5*time.Millisecond)
+	if c.Known == (version.Known{}) {
+		c.Known = version.This
+	}
 	if c.CatchUpEntries == 0 {
 		c.CatchUpEntries = 5000
 	}
@@ -175,7 +182,9 @@ type Node struct {
 	readTxns     *[2]*metrics.Histogram
 	moving       chan struct{} // keys begin to move
 	linksStale   chan struct{} // peers have changed
+	unpublished  chan struct{} // there may be something to publish
 	learner      atomic.Bool   // this member has no vote
+	level        atomic.Uint64 // the cluster's version that the log has told of
 	leaving      atomic.Bool   // this server knows that it was removed
 	sessions     *host.Sessions
 	callLog      *calllog.Log
@@ -199,7 +208,7 @@ func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
-		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
+		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests
@@ -235,6 +244,7 @@ func Start(cfg Config) (*Node, error) {
 	n.running.Go(n.leaseLoop)
 	n.running.Go(n.moveLoop)
 	n.running.Go(n.publish)
+	n.running.Go(n.watchVersions)
 	n.running.Go(n.followPeers)
 	n.startCompactor()
 	return n, nil
@@ -273,6 +283,8 @@ func (n *Node) startTransport(c *core) error {
 		Handler: handler{n}, Logger: n.log, Metrics: n.cfg.Observe.Transport,
 		Silence: n.cfg.Election, URLs: n.ownURLs, IsRemoved: n.isRemoved,
 		Removed: func() { n.removed("a peer refuses this member") },
+		Known:   n.cfg.Known,
+		Level:   func() version.Level { return n.core.Load().machine.Level() },
 	}
 	if n.cfg.Registry != nil {
 		n.identifyTo(&o)

@@ -208,6 +208,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	c.system.load(c, meta)
+	c.system.noteStored = n.noteStored
 	ticks := int(n.cfg.Election / n.cfg.Tick)
 	c.replica, err = replica.New(replica.Config{
 		ID: n.cfg.ID, Origin: n.nextOrigin(),

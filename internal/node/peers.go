@@ -32,6 +32,7 @@ func (n *Node) ownURLs() []string {
 func (n *Node) noteMembers(c *core) {
 	list := c.machine.Membership()
 	n.learner.Store(list.Find(n.cfg.ID).GetIsLearner())
+	n.noteVersion(list)
 	if n.cfg.Registry == nil || c.joins() {
 		return
 	}
@@ -42,7 +43,7 @@ func (n *Node) noteMembers(c *core) {
 	for _, id := range list.Removed {
 		removed = append(removed, bootstrap.ID(id))
 	}
-	if err := n.cfg.Registry.SetMembers(ids, removed); err != nil {
+	if err := n.cfg.Registry.SetMembers(ids, removed, list.Level); err != nil {
 		n.fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -19,6 +20,8 @@ type State struct {
 	WALBytes                        int64
 	WALSegments                     int
 	Moving                          bool // keys go from partition to partition
+	Level                           version.Level
+	Releases                        map[uint64]string // that members have announced
 
 	Watch      watch.Stats
 	Partitions []PartitionState
@@ -43,6 +46,8 @@ func (n *Node) State() State {
 		Moving: c.machine.Placement().Transit() != nil,
 	}
 	s.Peers = c.replica.Peers()
+	list := c.machine.Membership()
+	s.Level, s.Releases = list.Level, list.Releases
 	for _, a := range c.machine.Alarms() {
 		s.Alarms = append(s.Alarms, metrics.Alarm{Member: a.GetMemberID(), Type: a.GetAlarm().String()})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/recovery"
 )
@@ -19,6 +20,7 @@ type systemState struct {
 	alarms, nextAlarms   []*pb.AlarmMember
 	members, nextMembers recovery.Membership
 	stored               bool // the file has members
+	noteStored           func(before, now *membership.List)
 	placed, nextPlaced   *placement.Map
 	epochs, nextEpochs   []command.Epoch
 	sessions             apply.SessionsCut // of the last cut, not yet encoded
@@ -61,6 +63,9 @@ func (s *systemState) complete(sys *backend.System) {
 
 // written is called when the last cut is in the file.
 func (s *systemState) written() {
+	if s.noteStored != nil {
+		s.noteStored(s.members.List, s.nextMembers.List)
+	}
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
 	s.epochs = s.nextEpochs
 }

@@ -26,6 +26,9 @@ type membershipJSON struct {
 	Generation uint64               `json:"generation"`
 	Removed    []uint64             `json:"removed,omitempty"`
 	Groups     []*membership.Config `json:"groups"`
+
+	Downgrading bool              `json:"downgrading,omitempty"`
+	Releases    map[uint64]string `json:"releases,omitempty"`
 }
 
 // ReadMembership returns the membership in the file, or, if it has none, that of a
@@ -36,6 +39,7 @@ func ReadMembership(meta *backend.Meta, begins *membership.List) (Membership, er
 	if len(meta.Members) > 0 {
 		m.List = membership.Of(fromBackend(meta.Members)...)
 	}
+	m.List.Level = meta.Level
 	blob, changed := meta.Blobs[membershipBlob]
 	if !changed {
 		for range meta.Identity.Partitions {
@@ -51,6 +55,7 @@ func ReadMembership(meta *backend.Meta, begins *membership.List) (Membership, er
 		return m, fmt.Errorf("membership: %w: the configurations of %d groups in a file of %d", backend.ErrDamaged, len(j.Groups), meta.Identity.Partitions)
 	}
 	m.List.Generation, m.List.Removed, m.Configs = j.Generation, j.Removed, j.Groups
+	m.List.Downgrading, m.List.Releases = j.Downgrading, j.Releases
 	return m, nil
 }
 
@@ -65,10 +70,11 @@ func (m Membership) Equal(o Membership) bool {
 func (m Membership) Cut(sys *backend.System) {
 	sys.Members = toBackend(m.List.Members)
 	sys.MembersRemoved = m.List.Removed
+	sys.Level = m.List.Level
 	if sys.Blobs == nil {
 		sys.Blobs = map[string][]byte{}
 	}
-	blob, err := json.Marshal(membershipJSON{m.List.Generation, m.List.Removed, m.Configs})
+	blob, err := json.Marshal(membershipJSON{m.List.Generation, m.List.Removed, m.Configs, m.List.Downgrading, m.List.Releases})
 	if err != nil {
 		panic(fmt.Sprintf("recovery: encoding numbers as JSON: %v", err)) // can't happen
 	}

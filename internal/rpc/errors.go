@@ -49,6 +49,10 @@ var statuses = map[*fault.Fault]error{
 	fault.NotEnoughStarted:  rpctypes.ErrGRPCMemberNotEnoughStarted,
 	fault.Reconfiguring:     rpctypes.ErrGRPCUnhealthy,
 	fault.Learner:           rpctypes.ErrGRPCNotSupportedForLearner,
+
+	fault.BadDowngradeTarget: rpctypes.ErrGRPCInvalidDowngradeTargetVersion,
+	fault.DowngradeInProcess: rpctypes.ErrGRPCDowngradeInProcess,
+	fault.NoDowngrade:        rpctypes.ErrGRPCNoInflightDowngrade,
 }
 
 // codesOf are the codes of faults for which etcd has no text; theirs comes with

@@ -23,19 +23,22 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
 // fakeNode is a node with a sorted list of keys and nothing behind it. err, if
 // set, is the answer to everything.
 type fakeNode struct {
-	hub     *watch.Hub
-	feed    *watch.Feed
-	leader  atomic.Uint64
-	learner atomic.Bool
-	err     atomic.Pointer[error]
-	open    atomic.Pointer[error] // what the next OpenWatch fails with
+	hub         *watch.Hub
+	feed        *watch.Feed
+	leader      atomic.Uint64
+	learner     atomic.Bool
+	downgrading atomic.Bool
+	err         atomic.Pointer[error]
+	open        atomic.Pointer[error] // what the next OpenWatch fails with
 
 	mu      sync.Mutex
 	rev     int64
@@ -236,6 +239,25 @@ func (n *fakeNode) Snapshot(context.Context) (io.ReadCloser, int64, string, erro
 
 func (n *fakeNode) MoveLeader(_ context.Context, to uint64) error {
 	return n.begin(&pb.MoveLeaderRequest{TargetID: to})
+}
+
+func (n *fakeNode) ClusterVersion() (version.Level, bool) {
+	return version.Newest, n.downgrading.Load()
+}
+
+func (n *fakeNode) Downgrade(_ context.Context, action pb.DowngradeRequest_DowngradeAction, target version.Level) error {
+	list := membership.List{Level: version.Newest, Downgrading: n.downgrading.Load()}
+	var err error
+	switch action {
+	case pb.DowngradeRequest_CANCEL:
+		_, err = list.NextVersion(membership.VersionChange{Op: membership.Cancel})
+	default:
+		err = list.MayDowngrade(target)
+	}
+	if err == nil && action != pb.DowngradeRequest_VALIDATE {
+		n.downgrading.Store(!n.downgrading.Load())
+	}
+	return err
 }
 
 func (n *fakeNode) Members(_ context.Context, linearizable bool) ([]*pb.Member, error) {

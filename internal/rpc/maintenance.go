@@ -2,13 +2,12 @@ package rpc
 
 import (
 	"context"
-	"strconv"
-	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/api/v3/version"
 	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 type maintenanceServer struct {
@@ -23,7 +22,7 @@ func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*p
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	resp.Header, resp.Version, resp.DowngradeInfo = s.new(), version.Version, &pb.DowngradeInfo{}
+	resp.Header, resp.Version, resp.DowngradeInfo = s.new(), version.Etcd, s.downgradeInfo()
 	resp.RaftTerm = resp.Header.RaftTerm
 	if resp.Leader == 0 {
 		resp.Errors = append([]string{rpctypes.ErrNoLeader.Error()}, resp.Errors...)
@@ -76,18 +75,4 @@ func (s *maintenanceServer) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequ
 		return nil, toStatus(err)
 	}
 	return &pb.MoveLeaderResponse{}, nil
-}
-
-// There is no older version for Downgrade. Cancelling what never runs succeeds,
-// as in etcd.
-func (s *maintenanceServer) Downgrade(_ context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
-	if r.Action == pb.DowngradeRequest_CANCEL {
-		return &pb.DowngradeResponse{Header: s.new(), Version: version.APIVersion}, nil
-	}
-	for _, n := range strings.SplitN(r.Version, ".", 3) {
-		if _, err := strconv.ParseUint(n, 10, 32); err != nil {
-			return nil, rpctypes.ErrGRPCWrongDowngradeVersionFormat
-		}
-	}
-	return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
 }

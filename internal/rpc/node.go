@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -71,6 +72,11 @@ type Maintenance interface {
 	// MoveLeader hands the leadership of all groups to another member; it is
 	// called on the leader only.
 	MoveLeader(ctx context.Context, to uint64) error
+	// ClusterVersion is the version of the cluster, as a release of stoa, and whether a
+	// downgrade to it is under way.
+	ClusterVersion() (v version.Level, downgrading bool)
+	// Downgrade begins, cancels or validates a downgrade.
+	Downgrade(ctx context.Context, action pb.DowngradeRequest_DowngradeAction, target version.Level) error
 }
 
 // Cluster lists and changes the members. Changes return once all of the cluster has

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 func requireHeader(t *testing.T, h *pb.ResponseHeader, rev int64) {
@@ -192,13 +193,50 @@ func TestMaintenance(t *testing.T) {
 	requireHeader(t, a.Header, 1)
 	_, err = m.Defragment(ctx, &pb.DefragmentRequest{})
 	require.NoError(t, err)
+}
+
+func TestDowngrade(t *testing.T) {
+	_, conn := serve(t, Options{})
+	m := pb.NewMaintenanceClient(conn)
+	ask := func(a pb.DowngradeRequest_DowngradeAction, v string) (string, error) {
+		resp, err := m.Downgrade(testContext(t), &pb.DowngradeRequest{Action: a, Version: v})
+		return resp.GetVersion(), err
+	}
+	before, now := (version.Newest - 1).String(), version.Newest.String()
 	for v, want := range map[string]error{
 		"3.6": rpctypes.ErrGRPCInvalidDowngradeTargetVersion, "3.6.0": rpctypes.ErrGRPCInvalidDowngradeTargetVersion,
+		now: rpctypes.ErrGRPCInvalidDowngradeTargetVersion, "0.0": rpctypes.ErrGRPCInvalidDowngradeTargetVersion,
 		"": rpctypes.ErrGRPCWrongDowngradeVersionFormat, "three": rpctypes.ErrGRPCWrongDowngradeVersionFormat,
+		"0": rpctypes.ErrGRPCWrongDowngradeVersionFormat, "0.1.x": rpctypes.ErrGRPCWrongDowngradeVersionFormat,
+		"0.1-rc": rpctypes.ErrGRPCWrongDowngradeVersionFormat, "0.1.0.0": rpctypes.ErrGRPCWrongDowngradeVersionFormat,
 	} {
-		_, err = m.Downgrade(ctx, &pb.DowngradeRequest{Action: pb.DowngradeRequest_ENABLE, Version: v})
-		require.Equal(t, want.Error(), err.Error(), v)
+		for _, a := range []pb.DowngradeRequest_DowngradeAction{pb.DowngradeRequest_VALIDATE, pb.DowngradeRequest_ENABLE} {
+			_, err := ask(a, v)
+			require.EqualError(t, err, want.Error(), v)
+		}
 	}
+	for _, v := range []string{before, strings.TrimSuffix(before, ".0"), before + "-rc.1"} {
+		got, err := ask(pb.DowngradeRequest_VALIDATE, v)
+		require.NoError(t, err, v)
+		require.Equal(t, now, got)
+	}
+	_, err := ask(pb.DowngradeRequest_CANCEL, "")
+	require.NoError(t, err, "as in etcd, though there is none")
+	s, err := m.Status(testContext(t), &pb.StatusRequest{})
+	require.NoError(t, err)
+	require.False(t, s.DowngradeInfo.Enabled)
+
+	_, err = ask(pb.DowngradeRequest_ENABLE, before)
+	require.NoError(t, err)
+	_, err = ask(pb.DowngradeRequest_ENABLE, before)
+	require.EqualError(t, err, rpctypes.ErrGRPCDowngradeInProcess.Error())
+	s, err = m.Status(testContext(t), &pb.StatusRequest{})
+	require.NoError(t, err)
+	require.True(t, s.DowngradeInfo.Enabled)
+	_, err = ask(pb.DowngradeRequest_CANCEL, "")
+	require.NoError(t, err)
+	_, err = ask(77, before)
+	require.ErrorContains(t, err, "etcdserver: unknown method")
 }
 
 func TestSnapshot(t *testing.T) {

@@ -17,8 +17,9 @@ import (
 
 type noMembers struct{}
 
-func (noMembers) ClusterID() uint64     { return 0 }
-func (noMembers) Members() []*pb.Member { return nil }
+func (noMembers) ClusterID() uint64      { return 0 }
+func (noMembers) Members() []*pb.Member  { return nil }
+func (noMembers) ClusterVersion() string { return "" }
 
 func TestFetchMembers(t *testing.T) {
 	plain := httptest.NewServer(PeerPages(fakeMembers{}))

@@ -20,6 +20,7 @@ type Pages struct {
 	HealthCounter HealthCounter
 	HealthTimeout time.Duration // how long /health waits for its read
 	Metrics       http.Handler
+	Version       ClusterVersion
 	Pprof         bool
 	Hosts         []string // accepted in plain requests; "*" or none: all
 	Origins       []string // accepted by CORS; "*" or none: all
@@ -30,7 +31,7 @@ type Pages struct {
 func ClientPages(p Pages) http.Handler {
 	mux := http.NewServeMux()
 	p.observe(mux)
-	mux.HandleFunc("/version", serveVersion)
+	mux.HandleFunc("/version", p.Version.serve)
 	mux.Handle("/debug/vars", expvar.Handler())
 	if p.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -55,16 +56,21 @@ func (p Pages) observe(mux *http.ServeMux) {
 	h.register(mux)
 }
 
+// ClusterVersion returns the version of the cluster, as a release of stoa, "" if it isn't known
+// yet.
+type ClusterVersion func() string
+
 // Members is the membership that the pages of a peer port show.
 type Members interface {
 	ClusterID() uint64
 	Members() []*pb.Member
+	ClusterVersion() string
 }
 
 // PeerPages is the HTTP of a peer port.
 func PeerPages(m Members) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/version", serveVersion)
+	mux.HandleFunc("/version", ClusterVersion(m.ClusterVersion).serve)
 	mux.HandleFunc("/members", func(w http.ResponseWriter, r *http.Request) {
 		if !onlyGet(w, r) {
 			return
@@ -92,17 +98,19 @@ func membersOf(ms []*pb.Member) []member {
 	return out
 }
 
-// versions is etcd's answer to /version, with stoa's own version added.
+// versions is etcd's answer to /version, with stoa's own release and the version of the
+// cluster, as a release of stoa, added.
 type versions struct {
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`
 	Storage string `json:"storage"`
 	Stoa    string `json:"stoa"`
+	Agreed  string `json:"stoacluster"`
 }
 
-func serveVersion(w http.ResponseWriter, r *http.Request) {
+func (of ClusterVersion) serve(w http.ResponseWriter, r *http.Request) {
 	if onlyGet(w, r) {
-		writeJSON(w, versions{Server: version.Etcd, Cluster: version.Cluster, Storage: version.Storage, Stoa: version.Stoa})
+		writeJSON(w, versions{Server: version.Etcd, Cluster: version.Cluster, Storage: version.Storage, Stoa: version.Stoa, Agreed: of()})
 	}
 }
 

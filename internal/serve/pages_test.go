@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 type fakeHealth struct {
@@ -42,6 +44,7 @@ func get(h http.Handler, path string) *httptest.ResponseRecorder {
 
 func pages(f *fakeHealth) Pages {
 	return Pages{Health: f, HealthCounter: f, HealthTimeout: time.Second, Logger: zap.NewNop(),
+		Version: fakeMembers{}.ClusterVersion,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("metrics")) })}
 }
 
@@ -73,7 +76,7 @@ func TestHealthPages(t *testing.T) {
 		{&fakeHealth{}, "/readyz/nonsense", 404, "404 page not found\n"},
 
 		{&fakeHealth{}, "/metrics", 200, "metrics"},
-		{&fakeHealth{}, "/version", 200, `{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0","stoa":"0.1.0"}`},
+		{&fakeHealth{}, "/version", 200, `{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0","stoa":"` + version.Stoa + `","stoacluster":"0.1.0"}`},
 		{&fakeHealth{}, "/", 404, "404 page not found\n"},
 		{&fakeHealth{}, "/debug/pprof/", 404, "404 page not found\n"},
 	} {
@@ -128,7 +131,8 @@ func TestGuard(t *testing.T) {
 
 type fakeMembers struct{}
 
-func (fakeMembers) ClusterID() uint64 { return 0xabc }
+func (fakeMembers) ClusterID() uint64      { return 0xabc }
+func (fakeMembers) ClusterVersion() string { return "0.1.0" }
 func (fakeMembers) Members() []*pb.Member {
 	return []*pb.Member{{ID: 1, Name: "a", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2"}}, {ID: 2, PeerURLs: []string{"http://b:1"}, IsLearner: true}}
 }

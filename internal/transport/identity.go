@@ -10,9 +10,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// protocol changes when successive versions are not compatible any more.
+// protocol is compared by releases before 0.2 and never changes: the levels that a server
+// knows say what it can read and do.
 const protocol = 3
 
 // The metadata of a link or a snapshot, in both directions.
@@ -25,12 +28,16 @@ const (
 	keyPartitions  = "stoa-partitions"
 	keyData        = "stoa-data"
 	keyStarts      = "stoa-starts"
-	keyURLs        = "stoa-urls" // any number
+	keyURLs        = "stoa-urls"   // any number
+	keyOldest      = "stoa-oldest" // level, from release 0.2 on
+	keyNewest      = "stoa-newest"
 )
 
 // identity is the claimed identity of one side of a link.
 type identity struct {
 	protocol, cluster, from, to, incarnation, partitions, data, starts uint64
+	// levels are those that the server's program knows.
+	levels version.Known
 }
 
 // Mark identifies a server's data directory: the directory's random ID, and how
@@ -48,6 +55,8 @@ func (t *Transport) identity(to uint64) metadata.MD {
 		keyPartitions, hex(uint64(t.o.Partitions)),
 		keyData, hex(t.o.Mark.Data),
 		keyStarts, hex(t.o.Mark.Starts),
+		keyOldest, hex(uint64(t.o.Known.Oldest)),
+		keyNewest, hex(uint64(t.o.Known.Newest)),
 	)
 	if t.o.URLs != nil {
 		md.Append(keyURLs, t.o.URLs()...)
@@ -55,8 +64,7 @@ func (t *Transport) identity(to uint64) metadata.MD {
 	return md
 }
 
-func parseIdentity(md metadata.MD) (identity, error) {
-	var id identity
+func parseIdentity(md metadata.MD) (id identity, err error) {
 	for key, field := range map[string]*uint64{
 		keyProtocol: &id.protocol, keyCluster: &id.cluster, keyFrom: &id.from, keyTo: &id.to, keyIncarnation: &id.incarnation, keyPartitions: &id.partitions,
 		keyData: &id.data, keyStarts: &id.starts,
@@ -71,7 +79,27 @@ func parseIdentity(md metadata.MD) (identity, error) {
 		}
 		*field = v
 	}
-	return id, nil
+	id.levels, err = parseLevels(md)
+	return id, err
+}
+
+func parseLevels(md metadata.MD) (version.Known, error) {
+	oldest, newest := md.Get(keyOldest), md.Get(keyNewest)
+	if len(oldest) == 0 && len(newest) == 0 {
+		return version.First, nil
+	}
+	if len(oldest) != 1 || len(newest) != 1 {
+		return version.Known{}, fmt.Errorf("%d values of %s and %d of %s, want one of each", len(oldest), keyOldest, len(newest), keyNewest)
+	}
+	from, err := strconv.ParseUint(oldest[0], 16, 64)
+	if err != nil {
+		return version.Known{}, fmt.Errorf("parse %s: %w", keyOldest, err)
+	}
+	to, err := strconv.ParseUint(newest[0], 16, 64)
+	if err != nil {
+		return version.Known{}, fmt.Errorf("parse %s: %w", keyNewest, err)
+	}
+	return version.Known{Oldest: version.Level(from), Newest: version.Level(to)}, nil
 }
 
 // check returns the reason for which a server is refused by this one. The texts
@@ -88,6 +116,9 @@ func (t *Transport) check(who identity) error {
 		return fmt.Errorf("two servers have the id %x: the one that dials and the one that is dialled", t.o.ID)
 	case who.to != t.o.ID:
 		return fmt.Errorf("server %x was looking for server %x at this address and found server %x", who.from, who.to, t.o.ID)
+	}
+	if err := who.levels.CheckMember(t.o.Level()); err != nil {
+		return fmt.Errorf("server %x can't be a member: %w", who.from, err)
 	}
 	return nil
 }

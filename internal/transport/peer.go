@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 const (
@@ -45,7 +46,8 @@ type peer struct {
 	stop context.CancelCauseFunc
 
 	connected atomic.Bool
-	since     atomic.Int64 // when it was connected, in Unix nanoseconds; 0: it is not
+	since     atomic.Int64                  // when it was connected, in Unix nanoseconds; 0: it is not
+	known     atomic.Pointer[version.Known] // by the server that was dialled last
 	// Holds a token when the peer was seen, so that the back-off is skipped.
 	hurry chan struct{}
 
@@ -244,6 +246,7 @@ func (p *peer) recognise(md metadata.MD) error {
 	if err := p.t.check(who); err != nil {
 		return err
 	}
+	p.known.Store(&who.levels)
 	return p.t.met(who)
 }
 

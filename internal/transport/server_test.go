@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 const testCluster = 0xc1
@@ -46,6 +47,8 @@ type setup struct {
 	urls         []string
 	isRemoved    func(uint64) bool
 	removed      func()
+	known        version.Known
+	level        func() version.Level
 }
 
 func listen(t testing.TB, addr string) net.Listener {
@@ -90,7 +93,7 @@ func startOn(t testing.TB, l net.Listener, s setup) *server {
 	tr, err := New(Options{
 		ID: s.id, ClusterID: s.cluster, Peers: urls, TLS: s.tlsDial, Handler: in, Logger: zap.New(core),
 		Silence: s.silence, QueueBytes: s.queueBytes, Mark: s.mark, Meet: s.meet, Expelled: s.expelled,
-		URLs: func() []string { return s.urls }, IsRemoved: s.isRemoved, Removed: s.removed,
+		URLs: func() []string { return s.urls }, IsRemoved: s.isRemoved, Removed: s.removed, Known: s.known, Level: s.level,
 	})
 	require.NoError(t, err)
 	opts := ServerOptions()

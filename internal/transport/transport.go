@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Handler receives the messages of the other servers. Calls for different peers
@@ -60,6 +61,11 @@ type Options struct {
 	// URLs returns those at which this server is reached by peers that don't know it yet:
 	// one that is behind doesn't have a new member in its list. nil: it names none.
 	URLs func() []string
+	// Level is the version of the cluster, as far as this server knows: a server whose program
+	// doesn't know it is refused. nil: the oldest. Known is what this program knows; zero:
+	// [version.This].
+	Level func() version.Level
+	Known version.Known
 	// Incarnation tells this process from any other that claims the same id; 0: a
 	// random number.
 	Incarnation uint64
@@ -84,6 +90,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
+	}
+	if o.Level == nil {
+		o.Level = func() version.Level { return version.Oldest }
+	}
+	if o.Known == (version.Known{}) {
+		o.Known = version.This
 	}
 	if o.Silence <= 0 {
 		o.Silence = time.Second
@@ -191,6 +203,16 @@ func (t *Transport) Send(to uint64, b *peerpb.Batch) bool {
 func (t *Transport) Connected(id uint64) bool {
 	p := t.peer(id)
 	return p != nil && p.connected.Load()
+}
+
+// KnownBy are the levels that the program of a connected peer knows; not ok if the peer isn't
+// connected.
+func (t *Transport) KnownBy(id uint64) (k version.Known, ok bool) {
+	p := t.peer(id)
+	if p == nil || !p.connected.Load() {
+		return k, false
+	}
+	return *p.known.Load(), true
 }
 
 // ConnectedSince is when a peer accepted the present link of this server; zero: it has

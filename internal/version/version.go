@@ -1,4 +1,8 @@
-// Package version says which stoa this is, and which etcd it stands in for.
+// Package version says which stoa this is, which etcd it stands in for, and which levels of
+// the formats it knows ([Level]; docs/versions.md lists what is versioned where).
+//
+// Three numbers are independent of each other: the release of stoa, the etcd that clients
+// see, and the cluster's version, which is a [Level] and shown as the release that brought it.
 //
 // It imports nothing of stoa.
 package version
@@ -11,10 +15,10 @@ import (
 )
 
 // Stoa is the version of this program.
-const Stoa = "0.1.0"
+const Stoa = "0.2.0"
 
 // Etcd is the version of the etcd API that this server provides; Cluster is
-// the version that members agree on, which leaves the patch level out;
+// the cluster version that etcd's clients see, which leaves the patch level out;
 // Storage is the version of the schema of the backend file.
 const (
 	Etcd    = "3.7.3"
@@ -47,6 +51,7 @@ func Commit() string {
 func Print(w io.Writer, program string) {
 	fmt.Fprintf(w, "%s Version: %s\n", program, Stoa)
 	fmt.Fprintf(w, "etcd Version: %s\n", Etcd)
+	fmt.Fprintf(w, "Cluster Versions: %v to %v\n", Oldest, Newest)
 	fmt.Fprintf(w, "Git SHA: %s\n", Commit())
 	fmt.Fprintf(w, "Go Version: %s\n", runtime.Version())
 	fmt.Fprintf(w, "Go OS/Arch: %s/%s\n", runtime.GOOS, runtime.GOARCH)

@@ -40,6 +40,8 @@ const (
 	Refusal_OTHER_PARTITIONS Refusal = 6
 	// The asking server was removed from the cluster. Its ID is never used again.
 	Refusal_REMOVED Refusal = 7
+	// The asking server's program doesn't know the version of the cluster.
+	Refusal_OTHER_VERSION Refusal = 8
 )
 
 // Enum value maps for Refusal.
@@ -53,6 +55,7 @@ var (
 		5: "OLDER_DATA",
 		6: "OTHER_PARTITIONS",
 		7: "REMOVED",
+		8: "OTHER_VERSION",
 	}
 	Refusal_value = map[string]int32{
 		"NONE":             0,
@@ -63,6 +66,7 @@ var (
 		"OLDER_DATA":       5,
 		"OTHER_PARTITIONS": 6,
 		"REMOVED":          7,
+		"OTHER_VERSION":    8,
 	}
 )
 
@@ -123,7 +127,13 @@ type Introduction struct {
 	InitialCluster      string `protobuf:"bytes,12,opt,name=initial_cluster,json=initialCluster,proto3" json:"initial_cluster,omitempty"`
 	InitialClusterToken string `protobuf:"bytes,13,opt,name=initial_cluster_token,json=initialClusterToken,proto3" json:"initial_cluster_token,omitempty"`
 	// In an answer: why the asking server is refused.
-	Refusal       Refusal `protobuf:"varint,14,opt,name=refusal,proto3,enum=stoa.peer.v1.Refusal" json:"refusal,omitempty"`
+	Refusal Refusal `protobuf:"varint,14,opt,name=refusal,proto3,enum=stoa.peer.v1.Refusal" json:"refusal,omitempty"`
+	// The levels (package version) that the sender's program knows; 0: releases before 0.2,
+	// which know the first one.
+	OldestLevel uint64 `protobuf:"varint,17,opt,name=oldest_level,json=oldestLevel,proto3" json:"oldest_level,omitempty"`
+	NewestLevel uint64 `protobuf:"varint,18,opt,name=newest_level,json=newestLevel,proto3" json:"newest_level,omitempty"`
+	// In an answer: the version of the cluster; 0: it is not known, or the first one.
+	ClusterLevel  uint64 `protobuf:"varint,19,opt,name=cluster_level,json=clusterLevel,proto3" json:"cluster_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +278,27 @@ func (x *Introduction) GetRefusal() Refusal {
 		return x.Refusal
 	}
 	return Refusal_NONE
+}
+
+func (x *Introduction) GetOldestLevel() uint64 {
+	if x != nil {
+		return x.OldestLevel
+	}
+	return 0
+}
+
+func (x *Introduction) GetNewestLevel() uint64 {
+	if x != nil {
+		return x.NewestLevel
+	}
+	return 0
+}
+
+func (x *Introduction) GetClusterLevel() uint64 {
+	if x != nil {
+		return x.ClusterLevel
+	}
+	return 0
 }
 
 // Recorder is a member with its data directory.
@@ -1095,7 +1126,7 @@ var File_stoa_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xf9\x03\n" +
+	"\x17stoa/peer/v1/peer.proto\x12\fstoa.peer.v1\"\xe4\x04\n" +
 	"\fIntroduction\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x04R\bprotocol\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\x06R\acluster\x12\x12\n" +
@@ -1115,7 +1146,10 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x04name\x18\v \x01(\tR\x04name\x12'\n" +
 	"\x0finitial_cluster\x18\f \x01(\tR\x0einitialCluster\x122\n" +
 	"\x15initial_cluster_token\x18\r \x01(\tR\x13initialClusterToken\x12/\n" +
-	"\arefusal\x18\x0e \x01(\x0e2\x15.stoa.peer.v1.RefusalR\arefusal\"6\n" +
+	"\arefusal\x18\x0e \x01(\x0e2\x15.stoa.peer.v1.RefusalR\arefusal\x12!\n" +
+	"\foldest_level\x18\x11 \x01(\x04R\voldestLevel\x12!\n" +
+	"\fnewest_level\x18\x12 \x01(\x04R\vnewestLevel\x12#\n" +
+	"\rcluster_level\x18\x13 \x01(\x04R\fclusterLevel\"6\n" +
 	"\bRecorder\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\x06R\x06member\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\x06R\x04data\"_\n" +
@@ -1171,7 +1205,7 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x1b\n" +
 	"\ttotal_crc\x18\x05 \x01(\aR\btotalCrc\"\v\n" +
-	"\tInstalled*\x8a\x01\n" +
+	"\tInstalled*\x9d\x01\n" +
 	"\aRefusal\x12\b\n" +
 	"\x04NONE\x10\x00\x12\x11\n" +
 	"\rOTHER_CLUSTER\x10\x01\x12\x10\n" +
@@ -1182,7 +1216,8 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"OLDER_DATA\x10\x05\x12\x14\n" +
 	"\x10OTHER_PARTITIONS\x10\x06\x12\v\n" +
-	"\aREMOVED\x10\a2\xbc\x01\n" +
+	"\aREMOVED\x10\a\x12\x11\n" +
+	"\rOTHER_VERSION\x10\b2\xbc\x01\n" +
 	"\x04Peer\x124\n" +
 	"\x04Link\x12\x13.stoa.peer.v1.Batch\x1a\x13.stoa.peer.v1.Pulse(\x010\x01\x129\n" +
 	"\aInstall\x12\x13.stoa.peer.v1.Chunk\x1a\x17.stoa.peer.v1.Installed(\x01\x12C\n" +

@@ -38,7 +38,7 @@ type PeerClient interface {
 	//
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
 	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
-	// stoa-starts); who accepts checks it before it sends its header, and refuses
+	// stoa-starts, stoa-oldest, stoa-newest); who accepts checks it before it sends its header, and refuses
 	// with FAILED_PRECONDITION and a text for the log of the other side, with
 	// DATA_LOSS if the dialler's data is not what it was, or with NOT_FOUND if
 	// the dialler was removed from the cluster: such a server must stop. A server
@@ -110,7 +110,7 @@ type PeerServer interface {
 	//
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
 	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
-	// stoa-starts); who accepts checks it before it sends its header, and refuses
+	// stoa-starts, stoa-oldest, stoa-newest); who accepts checks it before it sends its header, and refuses
 	// with FAILED_PRECONDITION and a text for the log of the other side, with
 	// DATA_LOSS if the dialler's data is not what it was, or with NOT_FOUND if
 	// the dialler was removed from the cluster: such a server must stop. A server

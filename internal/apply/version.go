@@ -1,0 +1,31 @@
+package apply
+
+import (
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// Level is the version of the cluster.
+func (m *Machine) Level() version.Level { return m.Membership().Level }
+
+// language is the version of the language for which sources are registered.
+func (m *Machine) language() int { return m.Level().Language() }
+
+// clusterVersion changes the version of the cluster.
+func (x *execution) clusterVersion(body []byte) Result {
+	c, err := membership.DecodeVersion(body)
+	if err != nil {
+		return x.failed(unreadable(command.ClusterVersion, body))
+	}
+	return x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
+}
+
+// memberAnnounce is memberPublish with the member's release.
+func (x *execution) memberAnnounce(body []byte) Result {
+	a, err := membership.DecodeAnnouncement(body)
+	if err != nil {
+		return x.failed(unreadable(command.MemberAnnounce, body))
+	}
+	return x.members(command.MemberAnnounce, func(l *membership.List) (*membership.List, error) { return l.Announce(a) })
+}

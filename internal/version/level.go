@@ -1,0 +1,105 @@
+package version
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Level numbers the states of everything that members of one cluster, or successive
+// releases on one data directory, must agree on: the log, the file, the protocol between
+// servers, the meaning of extensions, the results of commands. A cluster has one level, which
+// is part of its replicated state. It begins at [Oldest], rises when all members know a
+// later one, and goes down only by a downgrade. What a level adds is used only by clusters
+// that have reached it.
+//
+// The level of a cluster is also the format of its members' files: a release that doesn't
+// know it can't read them.
+type Level uint64
+
+// The levels that this program knows: it writes data of every one, and can be a member of a
+// cluster at any of them.
+const (
+	Oldest Level = 1
+	Newest Level = 2
+)
+
+// levels are all that releases have had, from 1. A new one is appended with what it adds;
+// none is ever changed.
+var levels = [...]struct {
+	since    string // the first release that knows it, major.minor
+	language int    // of extensions that are registered
+	adds     string
+}{
+	{"0.1", 2, "the formats of the first release"},
+	{"0.2", 2, "log: entries of format 2, commands cluster-version and member-announce; file: format 2, the members' releases; peers: members below the cluster's level are refused"},
+}
+
+func (l Level) known() bool { return l >= 1 && int(l) <= len(levels) }
+
+// String is the level as a version: that of the first release that knows it, as in "0.2.0".
+func (l Level) String() string {
+	if !l.known() {
+		return fmt.Sprintf("level %d", uint64(l))
+	}
+	return levels[l-1].since + ".0"
+}
+
+// Language is the version of the language of extensions for which sources are registered in
+// a cluster at this level.
+func (l Level) Language() int { return levels[min(max(l, 1), Level(len(levels)))-1].language }
+
+// LevelOf is the level of a cluster version without its patch level, as in "0.2"; not ok if
+// there is none with this number.
+func LevelOf(cluster string) (l Level, ok bool) {
+	for i := range levels {
+		if levels[i].since == cluster {
+			return Level(i + 1), true
+		}
+	}
+	return 0, false
+}
+
+// Known are the levels that a program knows.
+type Known struct{ Oldest, Newest Level }
+
+// This is what this program knows. First is what releases before 0.2 know, which don't say
+// so.
+var (
+	This  = Known{Oldest, Newest}
+	First = Known{1, 1}
+)
+
+func (k Known) has(l Level) bool { return k.Oldest <= l && l <= k.Newest }
+
+// CheckMember returns the reason for which a program can't be a member of a cluster at a
+// level.
+func (k Known) CheckMember(cluster Level) error {
+	switch {
+	case k.Newest < cluster:
+		return fmt.Errorf("it is too old: the cluster's version is %v, and it knows none above %v. Start it with stoa %v or later", cluster, k.Newest, cluster)
+	case k.Oldest > cluster:
+		return fmt.Errorf("it is too new: the cluster's version is %v, and it knows none below %v. Upgrade all members to stoa %v first", cluster, k.Oldest, k.Oldest)
+	}
+	return nil
+}
+
+// CheckData returns the reason for which this program can't read a file of a level.
+func CheckData(file Level) error {
+	switch {
+	case file > Newest:
+		return fmt.Errorf("it was written at the cluster version %v, and this is stoa %s, which reads up to %v: start the release that wrote it, or a later one", file, Stoa, Newest)
+	case file < Oldest:
+		return fmt.Errorf("it was written at the cluster version %v, and this is stoa %s, which reads from %v: upgrade with a release in between first", file, Stoa, Oldest)
+	}
+	return nil
+}
+
+// Lowest returns the lowest of the newest levels that members know: the level that their
+// cluster can have. Not ok if one can't be a member at that level.
+func Lowest(members []Known) (l Level, ok bool) {
+	l = Newest
+	for _, k := range members {
+		l = min(l, k.Newest)
+	}
+	return l, l >= 1 && !slices.ContainsFunc(members, func(k Known) bool { return !k.has(l) })
+}
