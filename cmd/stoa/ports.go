@@ -125,7 +125,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 	shown := serve.Pages{
 		Health: health{n}, HealthCounter: m, HealthTimeout: requestTimeout(c), Metrics: m.Handler(),
 		Version: func() string { return clusterVersion(n) },
-		Pprof: c.EnablePprof || c.Log.Level == "debug", Hosts: c.HostWhitelist, Origins: c.CORS, Logger: p.lg,
+		Pprof:   c.EnablePprof || c.Log.Level == "debug", Hosts: c.HostWhitelist, Origins: c.CORS, Logger: p.lg,
 	}
 	client := serve.Options{
 		GRPC: p.rpc.Server, HTTP: serve.ClientPages(shown), TLS: p.clientTLS,

@@ -1,0 +1,67 @@
+package golden
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// What came with the levels above the first.
+
+const newest = int(version.Newest)
+
+var raise = membership.VersionChange{Op: membership.Raise, From: 1, To: 2}
+
+func announcement(t *testing.T) []byte {
+	a := membership.Announcement{Member: &pb.Member{ID: 1, Name: "one", ClientURLs: []string{"http://one:2379"}}, Release: "0.2.0"}
+	b, err := a.Encode()
+	require.NoError(t, err)
+	return b
+}
+
+// later are the commands that a level added.
+func later(t *testing.T, level int) (list []command.Command) {
+	if level >= 2 {
+		lower, cancel := membership.VersionChange{Op: membership.Downgrade, To: 1}, membership.VersionChange{Op: membership.Cancel}
+		list = append(list,
+			command.Command{Kind: command.ClusterVersion, Body: raise.Encode()},
+			command.Command{Kind: command.ClusterVersion, Body: lower.Encode()},
+			command.Command{Kind: command.ClusterVersion, Body: cancel.Encode()},
+			command.Command{Kind: command.MemberAnnounce, Body: announcement(t)})
+	}
+	return list
+}
+
+// laterMessages are those that a level added, or to which it added fields.
+func laterMessages(level int) (list []message) {
+	if level >= 2 {
+		list = append(list, message{"introduction with levels", &peerpb.Introduction{
+			Protocol: 1, Cluster: 0xc1, From: 1, To: 2, OldestLevel: 1, NewestLevel: 2, ClusterLevel: 2, Refusal: peerpb.Refusal_OTHER_VERSION,
+		}})
+	}
+	return list
+}
+
+// reach brings a new cluster to a level.
+func (s *state) reach(level int) {
+	if level >= 2 {
+		s.system(command.ClusterVersion, raise.Encode())
+		s.system(command.MemberAnnounce, announcement(s.t))
+	}
+}
+
+// requireLevel checks what a level added to the state.
+func requireLevel(t *testing.T, level int, list *membership.List) {
+	require.Equal(t, version.Level(level), list.Level)
+	if level >= 2 {
+		require.Equal(t, "0.2.0", list.Releases[1])
+	} else {
+		require.Empty(t, list.Releases)
+	}
+}
