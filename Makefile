@@ -81,6 +81,11 @@ test-etcd: build peers
 test-faults: build
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
 
+## test-upgrade: rolling upgrades from the release before and back, under load (four minutes; needs the history of this repository)
+.PHONY: test-upgrade
+test-upgrade: build
+	$(GO) test -v -count=1 -timeout 20m -tags faults ./test/faults -run '^TestUpgrade$$' $(ARGS)
+
 ## test-compose: many clients of several clusters, of stoa and of etcd, under faults (LOAD=1m per case)
 .PHONY: test-compose
 test-compose: build peers

@@ -60,6 +60,13 @@ func (s *Server) Env(vars ...string) *Server {
 	return o
 }
 
+// Use has the next start run another program.
+func (s *Server) Use(bin Binary) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bin = bin
+}
+
 // Without is the same server without the flags that begin with one of the prefixes.
 func (s *Server) Without(prefixes ...string) *Server {
 	o := s.With()
