@@ -58,7 +58,7 @@ func (n *Node) noteVersion(list *membership.List) {
 	if from == list.Level || from == 0 {
 		return
 	}
-	n.log.Info("updated cluster version", zap.Uint64("cluster-id", n.cfg.ClusterID), memberID("local-member-id", n.cfg.ID),
+	n.log.Info("updated cluster version", memberID("cluster-id", n.cfg.ClusterID), memberID("local-member-id", n.cfg.ID),
 		zap.Stringer("from", from), zap.Stringer("to", list.Level))
 	select {
 	case n.unpublished <- struct{}{}:

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"fmt"
+	"runtime"
 	"slices"
 
 	"go.etcd.io/raft/v3"
@@ -176,12 +178,19 @@ func (g *group) noteEntries(entries []*raftpb.Entry) {
 	}
 }
 
-// decodeStep reads a change of the configuration. One that can't be read is as an
-// entry of a newer version.
+// undecodable ends the server at an entry that it can't decode. The log is protected by
+// checksums, so this is an entry of a later release, or a bug. To go on would make the replicas
+// diverge (I6). It does not return.
+func (g *group) undecodable(e *raftpb.Entry, err error) {
+	g.r.cfg.Machine.Fatal(fmt.Errorf("group %d: entry %d can't be executed: %w", g.id, e.GetIndex(), err))
+	runtime.Goexit()
+}
+
+// decodeStep reads a change of the configuration.
 func (g *group) decodeStep(e *raftpb.Entry) *membership.Step {
 	s, err := raftlog.StepIn(e)
 	if err != nil {
-		g.r.cfg.Logger.Sugar().Panicf("group %d: entry %d can't be decoded: %v", g.id, e.GetIndex(), err)
+		g.undecodable(e, err)
 	}
 	return &s
 }
@@ -195,10 +204,7 @@ func (g *group) deliver(m *raftpb.Message) {
 		} else if len(e.GetData()) > 0 {
 			c, err := command.Decode(e.GetData())
 			if err != nil {
-				// The log is protected by checksums; this is a newer version's
-				// entry or a bug. Continuing would make the replicas diverge
-				// (I6).
-				g.r.cfg.Logger.Sugar().Panicf("group %d: entry %d can't be decoded: %v", g.id, e.GetIndex(), err)
+				g.undecodable(e, err)
 			}
 			it.entry = c
 		}

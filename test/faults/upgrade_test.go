@@ -227,3 +227,36 @@ func (r *rolling) downgrade(cli *clientv3.Client) {
 	}
 	r.awaitVersion("0.1.0")
 }
+
+// A server of the release before can't join a cluster whose version it doesn't know, and both
+// sides say so.
+func TestAnEarlierReleaseDoesNotJoin(t *testing.T) {
+	now, err := process.UnderTest()
+	require.NoError(t, err)
+	if !now.Stoa {
+		t.Skip("only stoa has an earlier release here")
+	}
+	before := earlierRelease(t)
+	c := process.StartT(t, process.Spec{Binary: now, Nodes: 1, Partitions: 2})
+	r := &rolling{t: t, c: c, rec: &recorder{start: time.Now()}}
+	r.awaitVersion("0.2.0")
+	first := c.Servers[0]
+	s, err := c.Joining("late", process.Place{Host: "127.0.0.1"})
+	require.NoError(t, err)
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{first.ClientURL}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer cli.Close()
+	_, err = cli.MemberAddAsLearner(t.Context(), []string{s.PeerURL})
+	require.NoError(t, err)
+	s.Use(before)
+	require.NoError(t, s.Start())
+	said := func(s *process.Server, text string) {
+		require.Eventually(t, func() bool { return strings.Contains(s.LogTail(1<<30), text) }, time.Minute, 50*time.Millisecond, text)
+	}
+	said(first, "it is too old: the cluster's version is 0.2.0, and it knows none above 0.1.0. Start it with stoa 0.2.0 or later")
+	said(s, "it refuses for a reason that this version doesn't know (8)")
+	require.NoError(t, s.Kill())
+	s.Use(now)
+	require.NoError(t, c.Restart(t.Context(), s))
+	r.awaitVersion("0.2.0")
+}
