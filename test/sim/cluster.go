@@ -34,6 +34,7 @@ type cluster struct {
 	begins     []*pb.Member // the members that the cluster begins with
 	net        *network
 	operator   *operator // nil: the members never change
+	upgrader   *upgrader // nil: nor does the version
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -154,6 +155,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	if o.Members || o.Seed%10 == 6 || o.Seed%10 == 9 {
 		c.operator = newOperator(c)
 		c.plan.lossy = false // whoever is lost may be needed in a configuration of another time
+	}
+	if o.Versions {
+		c.upgrader = &upgrader{c}
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

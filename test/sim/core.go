@@ -15,6 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/wal"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -60,6 +61,9 @@ func (l *life) open() (*core, error) {
 	}
 	if c.members, err = recovery.ReadMembership(&meta, begins); err != nil {
 		return nil, err
+	}
+	if s.c.mutation.ForgetVersion {
+		c.members.List.Level = version.Oldest
 	}
 	if err := c.load(&meta); err != nil {
 		return nil, err

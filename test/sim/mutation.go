@@ -34,6 +34,8 @@ type Mutation struct {
 	ForgetMap bool
 	// ForgetCursor loads the stores as if those that were moving had all arrived.
 	ForgetCursor bool
+	// ForgetVersion begins each life at the oldest version of the cluster; see TestVersions.
+	ForgetVersion bool
 	// NarrowWatches tells the watch hub where keys are when they begin to move, but not
 	// where they go.
 	NarrowWatches bool

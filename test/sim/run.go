@@ -15,6 +15,7 @@ type Options struct {
 	Servers, Partitions int  // 0: the seed decides
 	Members             bool // the members change; false: the seed decides
 	Force               bool // one server is left at the end, and becomes a cluster of its own
+	Versions            bool // the version of the cluster changes, too
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
 
@@ -82,6 +83,9 @@ func (c *cluster) run() {
 	if c.operator != nil {
 		c.operator.think()
 	}
+	if c.upgrader != nil {
+		c.upgrader.think()
+	}
 	c.trouble()
 	c.until(c.plan.trouble)
 	if c.force {
@@ -93,6 +97,7 @@ func (c *cluster) run() {
 	c.settle()
 	c.calm()
 	c.quiesce()
+	c.agree()
 	if c.failure == nil {
 		c.check()
 	}

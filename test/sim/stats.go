@@ -19,6 +19,7 @@ type Stats struct {
 	Expired                     int // leases
 	MemberChanges               int // that have settled
 	Lost                        int // revisions in partitions that survivors never had
+	VersionChanges              int // of the cluster, and announced releases
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way

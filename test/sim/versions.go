@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// upgrader changes the version of the cluster up and down at any time, and has servers
+// announce releases: as all of them run this program, each change is one that could be decided.
+// What one level adds meets, in the log, the command that takes it away.
+type upgrader struct{ c *cluster }
+
+func (u *upgrader) think() {
+	l := u.c.loop
+	l.after(l.between(5*time.Millisecond, 300*time.Millisecond), "upgrader", 0, 0, u.change)
+}
+
+func (u *upgrader) change() {
+	c := u.c
+	if c.quiet {
+		return
+	}
+	u.think()
+	s := c.anyServer()
+	if s.life == nil || s.life.paused > c.loop.now || s.life.core.joining() {
+		return
+	}
+	core, list := s.life.core, s.life.core.machine.Membership()
+	cmd := u.draw(s.id, list)
+	c.loop.printf("upgrader asks server %d at version %v: %v %x", s.id, list.Level, cmd.Kind, cmd.Body)
+	core.replica.Submit(&replica.Write{
+		Command: cmd, Parts: core.machine.Placement().All(), System: true,
+		Done: func(out replica.Outcome) {
+			c.loop.printf("upgrader: %v at server %d: %v", cmd.Kind, s.id, out.Err)
+			if out.Err == nil {
+				c.stats.VersionChanges++
+			}
+		},
+	})
+}
+
+func (c *core) joining() bool { return len(c.machine.Members()) == 0 }
+
+// draw draws a change, of which some don't fit the version.
+func (u *upgrader) draw(id uint64, list *membership.List) command.Command {
+	l := u.c.loop
+	change := membership.VersionChange{Op: membership.Raise, From: version.Oldest, To: version.Newest}
+	switch l.rng.IntN(5) {
+	case 0:
+		change = membership.VersionChange{Op: membership.Downgrade, To: version.Oldest}
+	case 1:
+		change = membership.VersionChange{Op: membership.Cancel}
+	case 2, 3:
+		a := membership.Announcement{Member: &pb.Member{ID: id, Name: fmt.Sprint("s", id)}, Release: fmt.Sprint("0.", l.rng.IntN(3))}
+		body, err := a.Encode()
+		if err != nil {
+			u.c.fail("versions", "%v", err)
+		}
+		return command.Command{Kind: command.MemberAnnounce, Body: body}
+	}
+	return command.Command{Kind: command.ClusterVersion, Body: change.Encode()}
+}
+
+// agree: once all have applied everything, all have the same version and releases, and so do
+// their files.
+func (c *cluster) agree() {
+	if c.upgrader == nil {
+		return
+	}
+	var lists []string
+	same := func() bool {
+		lists = nil
+		for _, s := range c.alive() {
+			if s.life == nil {
+				return false
+			}
+			list := s.life.core.machine.Membership()
+			meta, err := s.file.Meta()
+			if err != nil {
+				c.fail("versions", "%v", err)
+				return false
+			}
+			lists = append(lists, fmt.Sprintf("%v, file %v, downgrading %v, %v", list.Level, meta.Level, list.Downgrading, list.Releases))
+			if lists[0] != lists[len(lists)-1] || meta.Level != list.Level {
+				return false
+			}
+		}
+		return true
+	}
+	if !c.waitFor(equalAfter, same) {
+		c.fail("I6", "servers have different versions of the cluster: %q", lists)
+	}
+}
