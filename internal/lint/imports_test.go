@@ -40,6 +40,8 @@ var rules = []rule{
 	{dir: "", why: "nothing imports tests", never: []string{module + "test/..."}, except: []string{"test"}},
 	{dir: "", why: "main packages are ends, not parts", never: []string{module + "cmd/..."}},
 	{dir: "client", why: "the client knows only the API and etcd's client libraries", never: []string{internals}},
+	{dir: "client/mirror", why: "a mirror's order is pure: clusters, time and identity are given to it",
+		never: slices.Concat(world, clock, []string{grpcLibrary, "go.etcd.io/etcd/..."}), except: []string{"client/mirror/cluster"}},
 	{dir: "extensions", why: "the recipes are data", never: []string{internals, module + "client/..."}},
 	{dir: "api", why: "the API is a contract, not code", never: []string{internals}},
 

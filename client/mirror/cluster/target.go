@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client/mirror"
+)
+
+var _ mirror.Target = (*Target)(nil)
+
+// Target is a cluster that is written.
+type Target struct {
+	*pager
+	c    *clientv3.Client
+	mark string
+}
+
+// NewTarget returns the keys of a span as a target, whose mark is under the given key.
+func NewTarget(c *clientv3.Client, span Span, mark string) *Target {
+	return &Target{pager: newPager(c, span), c: c, mark: mark}
+}
+
+// Page implements mirror.Target.
+func (t *Target) Page(ctx context.Context, from []byte, revision int64) ([]mirror.KV, []byte, error) {
+	kvs, next, err := t.page(ctx, from, revision)
+	for i, kv := range kvs {
+		if string(kv.Key) == t.mark {
+			kvs = append(kvs[:i:i], kvs[i+1:]...)
+			break
+		}
+	}
+	return kvs, next, err
+}
+
+// Mark implements mirror.Target.
+func (t *Target) Mark(ctx context.Context) (value []byte, modRevision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	r, err := t.c.Get(ctx, t.mark)
+	if err != nil || len(r.Kvs) == 0 {
+		return nil, 0, err
+	}
+	return r.Kvs[0].Value, r.Kvs[0].ModRevision, nil
+}
+
+// Commit implements mirror.Target.
+func (t *Target) Commit(ctx context.Context, txn mirror.Txn) (mirror.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ops := make([]clientv3.Op, 0, len(txn.Ops)+1)
+	for _, op := range txn.Ops {
+		ops = append(ops, operation(op))
+	}
+	switch {
+	case txn.Finish:
+		ops = append(ops, clientv3.OpDelete(t.mark))
+	case txn.Mark != nil:
+		ops = append(ops, clientv3.OpPut(t.mark, string(txn.Mark)))
+	}
+	r, err := t.c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.mark), "=", txn.If)).Then(ops...).Else(clientv3.OpGet(t.mark)).Commit()
+	if err != nil {
+		return mirror.Result{}, err
+	}
+	result := mirror.Result{Revision: r.Header.Revision, Refused: !r.Succeeded}
+	if result.Refused {
+		if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			result.Mark, result.ModRevision = kvs[0].Value, kvs[0].ModRevision
+		}
+	}
+	return result, nil
+}
+
+func operation(op mirror.Op) clientv3.Op {
+	switch {
+	case op.Delete:
+		return clientv3.OpDelete(string(op.Key))
+	case op.Lease != 0:
+		return clientv3.OpPut(string(op.Key), "", clientv3.WithIgnoreValue(), clientv3.WithLease(clientv3.LeaseID(op.Lease)))
+	}
+	return clientv3.OpPut(string(op.Key), string(op.Value))
+}

@@ -1,0 +1,261 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Config is that of an executor.
+type Config struct {
+	Source Source
+	Target Target
+	// Owner names the executor in the mark. Two executors must not have the same.
+	Owner  string
+	Limits Limits
+	// Writers is the number of transactions that are in flight while it copies, 1 if 0.
+	Writers int
+	// Overwrite accepts a target that has keys and no mark: those that differ from the
+	// source are replaced or deleted.
+	Overwrite bool
+	// Retry is asked after a failed request whether to send it again, and pauses if so. It
+	// may be called by several goroutines. nil: never.
+	Retry func(ctx context.Context, err error) bool
+	// Compared is told the number of the source's keys that a copy has gone through, and
+	// the keys that it has written. It may be nil.
+	Compared func(keys, written int64)
+}
+
+// Executor keeps a target up to date. It is used by one goroutine.
+type Executor struct {
+	cfg     Config
+	mark    Mark
+	at      int64 // mod revision of the mark
+	feed    Feed  // nil: none is open
+	through int64 // the feed has returned all changes up to this revision
+}
+
+// Open takes over the mirror that the target has the mark of, or begins one in an empty
+// target.
+func Open(ctx context.Context, c Config) (*Executor, error) {
+	e := &Executor{cfg: c}
+	err := e.again(ctx, func() error { return e.takeOver(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Executor) takeOver(ctx context.Context) error {
+	source, err := e.cfg.Source.ID(ctx)
+	if err != nil {
+		return err
+	}
+	revision, err := e.cfg.Source.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	// The keys before the mark: an executor that begins beside this one writes the mark first.
+	kvs, _, err := e.cfg.Target.Page(ctx, []byte{}, 0)
+	if err != nil {
+		return err
+	}
+	value, at, err := e.cfg.Target.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	e.mark, e.at = Mark{Source: source, Phase: Copying, Revision: revision}, at
+	switch {
+	case at != 0:
+		if e.mark, err = ParseMark(value); err != nil {
+			return err
+		}
+	case len(kvs) > 0 && !e.cfg.Overwrite:
+		return fmt.Errorf("%w (%q is the first)", ErrNotEmpty, kvs[0].Key)
+	}
+	if e.mark.Source != source {
+		return fmt.Errorf("%w, %x; this source is %x", ErrOtherSource, e.mark.Source, source)
+	}
+	if revision < e.mark.Revision { // it was restored
+		e.mark.Phase, e.mark.Revision = Copying, revision
+	}
+	return e.write(ctx, nil, e.mark.Phase, e.mark.Revision)
+}
+
+// Mark is the one that was written last.
+func (e *Executor) Mark() Mark { return e.mark }
+
+// Place is where both sides are equal. It is valid while the mark is in phase At.
+func (e *Executor) Place() Place { return Place{Source: e.mark.Revision, Target: e.at} }
+
+// Next goes one step on: it copies, if the target isn't at a revision of the source; or
+// else it waits for changes, no longer than the context wait allows, and writes them. It
+// returns without an error if there are none.
+func (e *Executor) Next(ctx, wait context.Context) error {
+	if e.mark.Phase == Copying || e.mark.Phase == Leaving {
+		return e.copy(ctx)
+	}
+	if e.feed == nil {
+		from := e.mark.Revision + 1
+		if e.mark.Phase == Partial {
+			from = e.mark.Revision
+		}
+		e.feed = e.cfg.Source.Changes(ctx, from)
+	}
+	changes, through, err := e.feed.Next(wait)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrCompacted):
+		e.Repeat()
+		return nil
+	case wait.Err() != nil:
+		return ctx.Err()
+	default:
+		e.closeFeed()
+		if e.retry(ctx, err) {
+			return nil
+		}
+		return err
+	}
+	for _, s := range plan(changes, e.cfg.Limits) {
+		if err := e.write(ctx, s.ops, s.phase, s.revision); err != nil {
+			e.closeFeed() // it won't return these changes again
+			return err
+		}
+	}
+	e.through = max(e.through, through)
+	return nil
+}
+
+// Behind is the number of revisions of the source that haven't been mirrored, as far as is
+// known: 0 means that the target has all that had been written before the call.
+func (e *Executor) Behind(ctx context.Context) (n int64, err error) {
+	err = e.again(ctx, func() error {
+		revision, err := e.cfg.Source.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		if revision < e.mark.Revision {
+			e.Repeat()
+		}
+		n = max(revision-max(e.mark.Revision, e.through), 0)
+		if e.mark.Phase == Copying || e.mark.Phase == Partial {
+			n = max(n, 1)
+		}
+		if n > 0 && e.feed != nil {
+			return e.feed.Ask(ctx)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// Repeat makes the next step a copy.
+func (e *Executor) Repeat() {
+	e.mark.Phase = Copying
+	e.closeFeed()
+}
+
+// Leave says in the mark that leases are going to be attached to the keys.
+func (e *Executor) Leave(ctx context.Context) error {
+	return e.write(ctx, nil, Leaving, e.mark.Revision)
+}
+
+// Attach attaches leases to keys, in phase Leaving.
+func (e *Executor) Attach(ctx context.Context, keys []Op) error {
+	w := e.newWriters(ctx)
+	for _, ops := range chunks(keys, e.cfg.Limits) {
+		w.send(ops)
+	}
+	return w.wait()
+}
+
+// Finish deletes the mark. The target is an ordinary cluster then.
+func (e *Executor) Finish(ctx context.Context) error {
+	e.closeFeed()
+	_, err := e.commit(ctx, Txn{If: e.at, Finish: true})
+	return err
+}
+
+// Close ends an executor. The mark stays.
+func (e *Executor) Close() { e.closeFeed() }
+
+func (e *Executor) closeFeed() {
+	if e.feed != nil {
+		e.feed.Close()
+	}
+	e.feed, e.through = nil, 0
+}
+
+// write executes operations, and replaces the mark.
+func (e *Executor) write(ctx context.Context, ops []Op, phase Phase, revision int64) error {
+	next := Mark{Source: e.mark.Source, Phase: phase, Revision: revision, Owner: e.cfg.Owner, Number: 1}
+	if e.mark.Owner == next.Owner {
+		next.Number = e.mark.Number + 1
+	}
+	r, err := e.commit(ctx, Txn{If: e.at, Ops: ops, Mark: next.encode()})
+	if err != nil {
+		return err
+	}
+	e.mark, e.at = next, r.Revision
+	return nil
+}
+
+// commit executes a transaction, again while its answers are lost.
+func (e *Executor) commit(ctx context.Context, t Txn) (Result, error) {
+	lost := false
+	for {
+		r, err := e.cfg.Target.Commit(ctx, t)
+		if err != nil {
+			if !e.retry(ctx, err) {
+				return r, err
+			}
+			lost = true
+			continue
+		}
+		return outcome(t, r, lost)
+	}
+}
+
+// outcome is that of a transaction whose answers may have been lost before.
+func outcome(t Txn, r Result, lost bool) (Result, error) {
+	switch {
+	case !r.Refused:
+		return r, nil
+	case t.Mark != nil && bytes.Equal(t.Mark, r.Mark): // it has taken effect before
+		return Result{Revision: r.ModRevision}, nil
+	case r.ModRevision == 0 && t.Finish && lost:
+		return r, nil
+	case r.ModRevision == 0:
+		return r, ErrFinished
+	}
+	if m, err := ParseMark(r.Mark); err == nil {
+		return r, fmt.Errorf("%w: %s", ErrTakenOver, m.Owner)
+	}
+	return r, ErrTakenOver
+}
+
+func (e *Executor) retry(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && e.cfg.Retry != nil && e.cfg.Retry(ctx, err)
+}
+
+// again calls fn until it succeeds or its error isn't to be tried again.
+func (e *Executor) again(ctx context.Context, fn func() error) error {
+	for {
+		err := fn()
+		if err == nil || isFinal(err) || !e.retry(ctx, err) {
+			return err
+		}
+	}
+}
+
+// isFinal reports errors of executors and sources that no retry changes.
+func isFinal(err error) bool {
+	for _, f := range []error{ErrCompacted, ErrTakenOver, ErrFinished, ErrNotEmpty, ErrOtherSource} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,351 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var tiny = Limits{Ops: 3, Bytes: 200}
+
+// trial is one random history: executors that start and die, a source that is written and
+// compacted.
+type trial struct {
+	t      *rapid.T
+	w      *world
+	source *modelSource
+	target *modelTarget
+	runs   map[int]*run
+	next   int
+}
+
+// run is a running executor.
+type run struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+func (h *trial) config(id int) Config {
+	return Config{
+		Source: h.source.of(id), Target: targetOf{h.target, id}, Owner: fmt.Sprint(id), Limits: tiny, Writers: 2,
+		Retry: func(_ context.Context, err error) bool { return errors.Is(err, errLost) },
+	}
+}
+
+func (h *trial) start() {
+	id := h.next
+	h.next++
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &run{cancel: cancel, done: make(chan struct{})}
+	h.runs[id] = r
+	go func() {
+		defer close(r.done)
+		r.err = follow(ctx, h.config(id))
+	}()
+}
+
+func follow(ctx context.Context, c Config) error {
+	e, err := Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	for {
+		if err := e.Next(ctx, ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// reap forgets executors that have ended, which they may only for one reason.
+func (h *trial) reap() {
+	for id, r := range h.runs {
+		select {
+		case <-r.done:
+			r.cancel()
+			delete(h.runs, id)
+			require.ErrorIs(h.t, r.err, ErrTakenOver)
+			require.NotEqual(h.t, fmt.Sprintf("%s: %d", ErrTakenOver, id), r.err.Error(), "by itself")
+		default:
+		}
+	}
+}
+
+// check is invariant 1.
+func (h *trial) check() {
+	if h.target.at == 0 {
+		return
+	}
+	m, err := ParseMark(h.target.mark)
+	require.NoError(h.t, err)
+	if m.Phase == At {
+		require.Equal(h.t, h.source.states[m.Revision], h.target.state, "at %d", m.Revision)
+		require.Empty(h.t, h.target.leases)
+	}
+	require.LessOrEqual(h.t, h.target.ops, tiny.Ops)
+}
+
+func (h *trial) write() {
+	var changes []Change
+	for range rapid.SampledFrom([]int{1, 1, 1, 2, 5, 9}).Draw(h.t, "changes") {
+		c := Change{Key: []byte(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i"}).Draw(h.t, "key"))}
+		if c.Deleted = rapid.IntRange(0, 2).Draw(h.t, "deleted") == 0; !c.Deleted {
+			c.Value = fmt.Append(nil, h.source.revision()+1, len(changes))
+		}
+		changes = append(changes, c)
+	}
+	h.source.write(changes)
+}
+
+func (h *trial) act() {
+	waiting := h.w.sorted()
+	actions := []string{"write", "write", "compact", "start", "kill", "late"}
+	for range waiting {
+		actions = append(actions, "answer", "answer", "answer", "answer")
+	}
+	switch rapid.SampledFrom(actions).Draw(h.t, "action") {
+	case "write":
+		h.write()
+	case "compact":
+		h.source.compact(int64(rapid.IntRange(1, int(h.source.revision())).Draw(h.t, "at")))
+	case "start":
+		if len(h.runs) < 3 {
+			h.start()
+		}
+	case "kill":
+		for _, id := range slicesSorted(h.runs) {
+			if rapid.IntRange(0, 2).Draw(h.t, "killed") == 0 {
+				h.runs[id].cancel()
+				<-h.runs[id].done
+				delete(h.runs, id)
+			}
+		}
+	case "late":
+		if n := len(h.w.late); n > 0 {
+			i := rapid.IntRange(0, n-1).Draw(h.t, "late")
+			do := h.w.late[i]
+			h.w.late = append(h.w.late[:i:i], h.w.late[i+1:]...)
+			do()
+		}
+	case "answer":
+		r := rapid.SampledFrom(waiting).Draw(h.t, "request")
+		h.w.settle(r, rapid.SampledFrom([]string{"done", "done", "done", "done", "done", "done", "answer lost", "lost", "late"}).Draw(h.t, "verdict"))
+	}
+}
+
+func slicesSorted(runs map[int]*run) (ids []int) {
+	for id := range 1 << 16 {
+		if _, ok := runs[id]; ok {
+			ids = append(ids, id)
+		}
+		if len(ids) == len(runs) {
+			break
+		}
+	}
+	return ids
+}
+
+// end lets a last executor finish in peace: it must get the target to where the source is.
+func (h *trial) end() {
+	for _, r := range h.runs {
+		r.cancel()
+		<-r.done
+	}
+	h.w.calm = true
+	e, err := Open(context.Background(), h.config(h.next))
+	require.NoError(h.t, err)
+	for {
+		n, err := e.Behind(context.Background())
+		require.NoError(h.t, err)
+		if n == 0 {
+			break
+		}
+		require.NoError(h.t, e.Next(context.Background(), context.Background()))
+	}
+	require.Equal(h.t, h.source.states[h.source.revision()], h.target.state)
+	h.check()
+	for _, do := range h.w.late { // however late
+		do()
+		h.check()
+	}
+	require.NoError(h.t, e.Finish(context.Background()))
+	require.Zero(h.t, h.target.at)
+}
+
+func (h *trial) play(actions int) {
+	defer func() {
+		for _, r := range h.runs {
+			r.cancel()
+		}
+	}()
+	for range actions {
+		synctest.Wait()
+		h.reap()
+		h.check()
+		h.act()
+	}
+	synctest.Wait()
+	h.check()
+	h.end()
+}
+
+// Whatever crashes, is lost, comes late or is compacted, and however many executors there
+// are: wherever the mark says so the target is what the source was.
+func TestHistories(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &world{}
+		h := &trial{t: rt, w: w, source: newModelSource(w), target: newModelTarget(w), runs: map[int]*run{}}
+		for range rapid.IntRange(0, 12).Draw(rt, "keys before") {
+			h.write()
+		}
+		actions := rapid.IntRange(0, 250).Draw(rt, "actions")
+		var failed any
+		synctest.Test(t, func(*testing.T) {
+			defer func() { failed = recover() }() // rapid's own, on another goroutine
+			h.play(actions)
+		})
+		if failed != nil {
+			panic(failed)
+		}
+	})
+}
+
+// calm is a pair of clusters in which nothing fails.
+func calm(keys ...string) (*modelSource, *modelTarget) {
+	w := &world{calm: true}
+	s := newModelSource(w)
+	for _, k := range keys {
+		s.write([]Change{{Key: []byte(k), Value: []byte("v")}})
+	}
+	return s, newModelTarget(w)
+}
+
+func configOf(s *modelSource, t *modelTarget, owner string) Config {
+	return Config{Source: s.of(0), Target: targetOf{t, 0}, Owner: owner, Limits: tiny}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	ctx := t.Context()
+	t.Run("a target with keys", func(t *testing.T) {
+		s, target := calm("a")
+		target.state["x"] = "y"
+		c := configOf(s, target, "one")
+		_, err := Open(ctx, c)
+		require.ErrorIs(t, err, ErrNotEmpty)
+		require.ErrorContains(t, err, `"x"`)
+		c.Overwrite = true
+		e, err := Open(ctx, c)
+		require.NoError(t, err)
+		require.NoError(t, e.Next(ctx, ctx))
+		require.Equal(t, map[string]string{"a": "v"}, target.state)
+	})
+	t.Run("the mark of another source", func(t *testing.T) {
+		s, target := calm()
+		target.mark, target.at = Mark{Source: 8, Phase: At, Revision: 1}.encode(), 1
+		_, err := Open(ctx, configOf(s, target, "one"))
+		require.ErrorIs(t, err, ErrOtherSource)
+	})
+}
+
+func TestTakenOver(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a")
+	one, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, one.Next(ctx, ctx))
+	two, err := Open(ctx, configOf(s, target, "two"))
+	require.NoError(t, err)
+	s.write([]Change{{Key: []byte("b"), Value: []byte("v")}})
+	err = one.Next(ctx, ctx)
+	require.ErrorIs(t, err, ErrTakenOver)
+	require.ErrorContains(t, err, "two")
+	require.NoError(t, two.Next(ctx, ctx))
+	require.NoError(t, two.Finish(ctx))
+	require.ErrorIs(t, one.Finish(ctx), ErrFinished)
+	require.Equal(t, map[string]string{"a": "v", "b": "v"}, target.state)
+}
+
+// A source that was restored to an earlier state is copied again.
+func TestSourceGoesBack(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a", "b", "c")
+	e, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, e.Next(ctx, ctx))
+	s.states, s.changes = s.states[:3], s.changes[:1]
+	n, err := e.Behind(ctx)
+	require.NoError(t, err)
+	require.Positive(t, n)
+	require.NoError(t, e.Next(ctx, ctx))
+	require.Equal(t, map[string]string{"a": "v"}, target.state)
+
+	s.states = s.states[:2]
+	e, err = Open(ctx, configOf(s, target, "two"))
+	require.NoError(t, err)
+	require.NoError(t, e.Next(ctx, ctx))
+	require.Empty(t, target.state)
+}
+
+// Leases that were being attached when an executor died are detached by the next.
+func TestLeave(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a", "b", "c", "d", "e")
+	e, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, e.Next(ctx, ctx))
+	require.NoError(t, e.Leave(ctx))
+	var ops []Op
+	for k := range maps.Keys(target.state) {
+		ops = append(ops, Op{Key: []byte(k), Lease: 5})
+	}
+	require.NoError(t, e.Attach(ctx, ops))
+	require.Len(t, target.leases, 5)
+	delete(target.state, "b") // it has ended
+	e, err = Open(ctx, configOf(s, target, "two"))
+	require.NoError(t, err)
+	require.NoError(t, e.Next(ctx, ctx))
+	require.Empty(t, target.leases)
+	require.Len(t, target.state, 5)
+}
+
+func TestCompare(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a", "b", "c", "d", "e")
+	e, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, e.Next(ctx, ctx))
+	compare := func(leases bool) Comparison {
+		c, err := Compare(ctx, s.of(0), targetOf{target, 0}, e.Place(), leases)
+		require.NoError(t, err)
+		return c
+	}
+	c := compare(true)
+	require.Nil(t, c.Different)
+	require.Equal(t, c.Source, c.Target)
+	require.EqualValues(t, 5, c.Source.Keys)
+
+	target.leases["d"] = 3
+	require.Nil(t, compare(false).Different)
+	c = compare(true)
+	require.Equal(t, "d", string(c.Different))
+	require.NotEqual(t, c.Source.SHA256, c.Target.SHA256)
+	target.state["c"] = "w"
+	require.Equal(t, "c", string(compare(false).Different))
+	target.state["0"] = "w"
+	require.Equal(t, "0", string(compare(false).Different))
+	delete(target.state, "0")
+	delete(target.state, "a")
+	require.Equal(t, "a", string(compare(false).Different))
+	s.compact(6)
+	s.write([]Change{{Key: []byte("f")}})
+	s.compact(7)
+	_, err = Compare(ctx, s.of(0), targetOf{target, 0}, e.Place(), true)
+	require.ErrorIs(t, err, ErrCompacted)
+}

@@ -1,0 +1,113 @@
+package mirror
+
+// Limits bound a transaction of the target.
+type Limits struct {
+	Ops   int // operations, without the mark's
+	Bytes int // of keys and values; a single larger operation has a transaction of its own
+}
+
+// step is one transaction of the target, and the place at which the target is behind it.
+type step struct {
+	ops      []Op
+	phase    Phase
+	revision int64
+}
+
+// plan makes steps of changes of whole revisions, in order. A step has as many revisions as
+// fit; a revision that doesn't fit has several steps, all but the last of which are Partial.
+func plan(changes []Change, l Limits) (steps []step) {
+	cur := bundle{at: map[string]int{}}
+	flush := func() {
+		if len(cur.ops) > 0 {
+			steps = append(steps, step{cur.ops, At, cur.revision})
+			cur = bundle{at: map[string]int{}}
+		}
+	}
+	for len(changes) > 0 {
+		n := 1
+		for n < len(changes) && changes[n].Revision == changes[0].Revision {
+			n++
+		}
+		one := bundle{at: map[string]int{}}
+		one.add(changes[:n])
+		changes = changes[n:]
+		if !cur.fits(&one, l) {
+			flush()
+		}
+		if !cur.fits(&one, l) {
+			steps = append(steps, one.split(l)...)
+			continue
+		}
+		cur.merge(&one)
+	}
+	flush()
+	return steps
+}
+
+// bundle is the last change of each of some keys.
+type bundle struct {
+	ops      []Op
+	at       map[string]int // index in ops
+	bytes    int
+	revision int64
+}
+
+func (b *bundle) add(changes []Change) {
+	for _, c := range changes {
+		b.put(Op{Key: c.Key, Value: c.Value, Delete: c.Deleted})
+		b.revision = c.Revision
+	}
+}
+
+// put replaces an earlier change of the key: a transaction can't put a key twice.
+func (b *bundle) put(op Op) {
+	if op.Delete {
+		op.Value = nil
+	}
+	if i, ok := b.at[string(op.Key)]; ok {
+		b.bytes += op.size() - b.ops[i].size()
+		b.ops[i] = op
+		return
+	}
+	b.at[string(op.Key)] = len(b.ops)
+	b.ops = append(b.ops, op)
+	b.bytes += op.size()
+}
+
+// fits reports whether both together are one transaction, as if they had no key in common.
+func (b *bundle) fits(o *bundle, l Limits) bool {
+	n := len(b.ops) + len(o.ops)
+	return n <= 1 || n <= l.Ops && b.bytes+o.bytes <= l.Bytes
+}
+
+func (b *bundle) merge(o *bundle) {
+	for _, op := range o.ops {
+		b.put(op)
+	}
+	b.revision = o.revision
+}
+
+// split makes several steps of one revision.
+func (b *bundle) split(l Limits) (steps []step) {
+	for _, ops := range chunks(b.ops, l) {
+		steps = append(steps, step{ops, Partial, b.revision})
+	}
+	steps[len(steps)-1].phase = At
+	return steps
+}
+
+// chunks cuts operations into what one transaction may have each.
+func chunks(ops []Op, l Limits) (list [][]Op) {
+	from, bytes := 0, 0
+	for i, op := range ops {
+		if i > from && (i-from >= l.Ops || bytes+op.size() > l.Bytes) {
+			list = append(list, ops[from:i])
+			from, bytes = i, 0
+		}
+		bytes += op.size()
+	}
+	if from < len(ops) {
+		list = append(list, ops[from:])
+	}
+	return list
+}
