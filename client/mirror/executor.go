@@ -40,12 +40,22 @@ type Executor struct {
 // target.
 func Open(ctx context.Context, c Config) (*Executor, error) {
 	e := &Executor{cfg: c}
-	err := e.again(ctx, func() error { return e.takeOver(ctx) })
+	var err error
+	for range takeOvers {
+		err = e.again(ctx, func() error { return e.takeOver(ctx) })
+		if !errors.Is(err, ErrTakenOver) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
+
+// takeOvers bounds the attempts to take over from an executor that writes the mark all the
+// time, and that ends at the first that succeeds.
+const takeOvers = 1000
 
 func (e *Executor) takeOver(ctx context.Context) error {
 	source, err := e.cfg.Source.ID(ctx)

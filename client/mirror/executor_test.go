@@ -349,3 +349,37 @@ func TestCompare(t *testing.T) {
 	_, err = Compare(ctx, s.of(0), targetOf{target, 0}, e.Place(), true)
 	require.ErrorIs(t, err, ErrCompacted)
 }
+
+// busyTarget is a target whose mark is written by another executor just before the first
+// commits.
+type busyTarget struct {
+	targetOf
+	marks int
+}
+
+func (b *busyTarget) Commit(ctx context.Context, txn Txn) (Result, error) {
+	if b.marks > 0 {
+		b.marks--
+		m := Mark{Source: 7, Phase: At, Revision: 2, Owner: "one", Number: int64(100 - b.marks)}
+		b.apply(Txn{If: b.at, Mark: m.encode()})
+	}
+	return b.targetOf.Commit(ctx, txn)
+}
+
+// An executor takes over from one that is writing.
+func TestTakeOverFromOneThatWrites(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a")
+	one, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, one.Next(ctx, ctx))
+	c := configOf(s, target, "two")
+	c.Target = &busyTarget{targetOf{target, 0}, 20}
+	two, err := Open(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, At, two.Mark().Phase)
+	s.write([]Change{{Key: []byte("b"), Value: []byte("v")}})
+	require.ErrorIs(t, one.Next(ctx, ctx), ErrTakenOver)
+	require.NoError(t, two.Next(ctx, ctx))
+	require.Equal(t, s.states[3], target.state)
+}

@@ -1,0 +1,70 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/mirror/cluster"
+)
+
+// extensions are the keys by which extensions of stoa are registered.
+const extensions = "/em/"
+
+// check refuses clusters that can't be migrated, before anything is written.
+func (m *migration) check(ctx context.Context) error {
+	for {
+		err := m.checkOnce(ctx)
+		if err == nil || !cluster.Retry(m.Observer.Retrying)(ctx, err) {
+			return err
+		}
+	}
+}
+
+func (m *migration) checkOnce(ctx context.Context) error {
+	from, err := m.source.ID(ctx)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	to, err := cluster.NewSource(m.To, cluster.All).ID(ctx)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	if from == to {
+		return fmt.Errorf("%w, %x", ErrSame, from)
+	}
+	if has, err := m.sourceHas(ctx, MarkKey); err != nil || has {
+		if has {
+			err = fmt.Errorf("%w: it has the key %s, as the target of a migration that isn't finished: finish that one, or delete the key", ErrUnfit, MarkKey)
+		}
+		return err
+	}
+	return m.checkExtensions(ctx)
+}
+
+func (m *migration) sourceHas(ctx context.Context, key string, opts ...clientv3.OpOption) (bool, error) {
+	r, err := m.From.Get(ctx, key, append(opts, clientv3.WithLimit(1), clientv3.WithKeysOnly())...)
+	if err != nil {
+		return false, fmt.Errorf("source: %w", err)
+	}
+	return len(r.Kvs) > 0, nil
+}
+
+// checkExtensions refuses extensions for a target of stoa's: they would act on the keys that
+// are copied, a second time.
+func (m *migration) checkExtensions(ctx context.Context) error {
+	has, err := m.sourceHas(ctx, extensions, clientv3.WithPrefix())
+	if err != nil || !has {
+		return err
+	}
+	if _, err := client.Of(m.To).Partitions(ctx); err != nil {
+		if cluster.Transient(err) {
+			return fmt.Errorf("target: %w", err)
+		}
+		return nil // it isn't stoa
+	}
+	return fmt.Errorf("%w: it has keys under %s, which register extensions in the target, and these would act on the keys that are copied: "+
+		"move it by a snapshot (stoactl snapshot save, snapshot restore)", ErrUnfit, extensions)
+}
