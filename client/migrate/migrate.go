@@ -43,6 +43,9 @@ type Observer struct {
 	Following func(Status)
 	// Verified: both sides are equal at a place.
 	Verified func(mirror.Place, mirror.Sum)
+	// Unverified: the source has been compacted each time before both sides could be compared
+	// while it is written. They will be at the cut-over.
+	Unverified func()
 	// CuttingOver: the source is quiet.
 	CuttingOver func()
 	// Postponed: the cut-over was given up, for this reason, until the source is quiet again.
@@ -55,7 +58,7 @@ type Observer struct {
 type Status struct {
 	Revision int64 // of the source, that the target has
 	Behind   int64 // revisions that it doesn't have
-	Verified bool  // both sides have been compared
+	Verified bool  // both sides have been compared, or can't be while the source is written
 	Quiet    bool  // the source has had no write for Config.Quiet
 }
 
@@ -95,6 +98,7 @@ type migration struct {
 
 	total     int64 // keys in the source when the copy began
 	comparing chan comparison
+	compacted int // comparisons that failed since a side was compacted
 	verified  bool
 	told      time.Time
 	revision  int64 // that the target has
@@ -168,7 +172,7 @@ func (m *migration) copied(keys, written int64) {
 
 // step writes what has changed, and looks at what is next.
 func (m *migration) step(ctx context.Context) (r Result, done bool, err error) {
-	if m.e.Mark().Phase != mirror.At {
+	if m.total == 0 {
 		if err := m.count(ctx); err != nil {
 			return r, false, err
 		}
@@ -207,7 +211,7 @@ func (m *migration) step(ctx context.Context) (r Result, done bool, err error) {
 func (m *migration) count(ctx context.Context) error {
 	r, err := m.From.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
 	if err == nil {
-		m.total = r.Count
+		m.total = max(r.Count, 1)
 	} else if cluster.Transient(err) && ctx.Err() == nil {
 		err = nil // it is only shown
 	}
@@ -241,7 +245,11 @@ func (m *migration) verify(ctx context.Context) error {
 	select {
 	case c := <-m.comparing:
 		m.comparing = nil
-		if errors.Is(c.err, mirror.ErrCompacted) || cluster.Transient(c.err) && ctx.Err() == nil {
+		if errors.Is(c.err, mirror.ErrCompacted) {
+			m.tooSlow()
+			return nil
+		}
+		if c.err != nil && cluster.Transient(c.err) && ctx.Err() == nil {
 			return nil // again
 		}
 		if err := c.check(); err != nil {
@@ -254,6 +262,19 @@ func (m *migration) verify(ctx context.Context) error {
 	default:
 	}
 	return nil
+}
+
+// comparisons is how often both sides are compared in vain.
+const comparisons = 3
+
+func (m *migration) tooSlow() {
+	if m.compacted++; m.compacted < comparisons {
+		return
+	}
+	m.verified = true
+	if m.Observer.Unverified != nil {
+		m.Observer.Unverified()
+	}
 }
 
 func (c *comparison) check() error {

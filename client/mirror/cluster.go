@@ -27,8 +27,8 @@ type Source interface {
 	// Revision is the cluster's current revision, linearizable.
 	Revision(ctx context.Context) (int64, error)
 	// Page returns keys as they were at a revision, in order, from a key on, and the key at
-	// which the next page begins; nil behind the last. It fails with ErrCompacted if the
-	// revision is compacted.
+	// which the next page begins; nil behind the last. Revision 0 is the current one,
+	// linearizable. It fails with ErrCompacted if the revision is compacted.
 	Page(ctx context.Context, from []byte, revision int64) (kvs []KV, next []byte, err error)
 	// Changes begins to collect the changes from a revision on, until the feed is closed.
 	Changes(ctx context.Context, from int64) Feed
@@ -47,7 +47,7 @@ type Feed interface {
 
 // Target is the cluster that is written.
 type Target interface {
-	// Page is as Source's; revision 0 is the current one, linearizable. The mark isn't in it.
+	// Page is as Source's. The mark isn't in it.
 	Page(ctx context.Context, from []byte, revision int64) (kvs []KV, next []byte, err error)
 	// Mark returns the value of the mark and the revision of its last change, 0 if there is
 	// none, linearizable.

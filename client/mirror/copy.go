@@ -2,41 +2,55 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"sync"
 )
 
-// copy makes the target what the source is at its current revision: it reads both, and
-// writes the difference. A copy that was interrupted begins again, and then writes what was
-// still to be written. If the source compacts the revision meanwhile, it begins again with a
-// later one: there is less to write each time, so that it takes about as long as to read
-// both.
+// copy reads both sides and writes the difference. Each page of the source is of the revision
+// at which it is read, since the source may compact whatever revision they were all read at.
+// So the target is no state of the source yet; it is once the changes from before the first
+// page up to behind the last have been written as well, which follow does. A copy that was
+// interrupted begins again, and writes what still differs.
 func (e *Executor) copy(ctx context.Context) error {
 	e.closeFeed()
-	var revision int64
-	err := e.again(ctx, func() (err error) {
+	first, err := e.sourceRevision(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.write(ctx, nil, Copying, first); err != nil {
+		return err
+	}
+	feed := e.cfg.Source.Changes(ctx, first+1)
+	err = e.writeDifference(ctx)
+	if err == nil {
+		e.until, err = e.sourceRevision(ctx)
+	}
+	if err != nil {
+		feed.Close()
+		return err
+	}
+	e.feed, e.through = feed, first
+	return e.complete(ctx)
+}
+
+// complete ends a copy if all changes that it may have read in part have been written.
+func (e *Executor) complete(ctx context.Context) error {
+	if e.mark.Phase != Copying || e.through < e.until {
+		return nil
+	}
+	return e.write(ctx, nil, At, e.through)
+}
+
+func (e *Executor) sourceRevision(ctx context.Context) (revision int64, err error) {
+	err = e.again(ctx, func() (err error) {
 		revision, err = e.cfg.Source.Revision(ctx)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if err := e.write(ctx, nil, Copying, revision); err != nil {
-		return err
-	}
-	err = e.writeDifference(ctx, revision)
-	if errors.Is(err, ErrCompacted) {
-		return nil // still in phase Copying
-	}
-	if err != nil {
-		return err
-	}
-	return e.write(ctx, nil, At, revision)
+	return revision, err
 }
 
-func (e *Executor) writeDifference(ctx context.Context, revision int64) error {
-	source := newCursor(e.pages(e.cfg.Source.Page, revision))
-	target := newCursor(e.pages(e.cfg.Target.Page, 0))
+func (e *Executor) writeDifference(ctx context.Context) error {
+	source := newCursor(e.pages(e.cfg.Source.Page))
+	target := newCursor(e.pages(e.cfg.Target.Page))
 	w := e.newWriters(ctx)
 	var ops []Op
 	var bytes int
@@ -68,11 +82,11 @@ func (e *Executor) writeDifference(ctx context.Context, revision int64) error {
 	return err
 }
 
-// pages reads a side at a revision, again if a request fails.
-func (e *Executor) pages(read func(context.Context, []byte, int64) ([]KV, []byte, error), revision int64) page {
+// pages reads a side, again if a request fails.
+func (e *Executor) pages(read func(context.Context, []byte, int64) ([]KV, []byte, error)) page {
 	return func(ctx context.Context, from []byte) (kvs []KV, next []byte, err error) {
 		err = e.again(ctx, func() (err error) {
-			kvs, next, err = read(ctx, from, revision)
+			kvs, next, err = read(ctx, from, 0)
 			return err
 		})
 		return kvs, next, err

@@ -23,7 +23,8 @@
 // A revision with more keys than a transaction may have is written in several, under a mark
 // that says so ([Partial]); after a crash it is written again from its first key. If the
 // source has compacted changes that weren't mirrored yet, or was restored to an earlier
-// state, the executor copies again.
+// state, the executor copies again. A copy doesn't need any revision of the source to stay
+// readable, however often the source is compacted.
 //
 // The package is pure: clusters, time and identity are given to it. It must not import
 // gRPC or an etcd client; package cluster, below it, implements [Source] and [Target] with

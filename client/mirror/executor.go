@@ -33,7 +33,8 @@ type Executor struct {
 	mark    Mark
 	at      int64 // mod revision of the mark
 	feed    Feed  // nil: none is open
-	through int64 // the feed has returned all changes up to this revision
+	through int64 // all changes up to this revision have been returned by the feed, and written
+	until   int64 // while copying: the revision from which on the target is a state of the source
 }
 
 // Open takes over the mirror that the target has the mark of, or begins one in an empty
@@ -103,39 +104,45 @@ func (e *Executor) Place() Place { return Place{Source: e.mark.Revision, Target:
 // else it waits for changes, no longer than the context wait allows, and writes them. It
 // returns without an error if there are none.
 func (e *Executor) Next(ctx, wait context.Context) error {
-	if e.mark.Phase == Copying || e.mark.Phase == Leaving {
-		return e.copy(ctx)
-	}
-	if e.feed == nil {
-		from := e.mark.Revision + 1
-		if e.mark.Phase == Partial {
-			from = e.mark.Revision
+	if e.feed == nil || e.mark.Phase == Leaving {
+		switch e.mark.Phase {
+		case Copying, Leaving:
+			return e.copy(ctx)
+		case Partial:
+			e.feed = e.cfg.Source.Changes(ctx, e.mark.Revision)
+		default:
+			e.feed = e.cfg.Source.Changes(ctx, e.mark.Revision+1)
 		}
-		e.feed = e.cfg.Source.Changes(ctx, from)
 	}
 	changes, through, err := e.feed.Next(wait)
 	switch {
 	case err == nil:
+		return e.follow(ctx, changes, through)
 	case errors.Is(err, ErrCompacted):
 		e.Repeat()
 		return nil
 	case wait.Err() != nil:
 		return ctx.Err()
-	default:
-		e.closeFeed()
-		if e.retry(ctx, err) {
-			return nil
-		}
-		return err
 	}
+	e.closeFeed()
+	if e.retry(ctx, err) {
+		return nil
+	}
+	return err
+}
+
+func (e *Executor) follow(ctx context.Context, changes []Change, through int64) error {
 	for _, s := range plan(changes, e.cfg.Limits) {
+		if s.revision < e.until {
+			s.phase = Copying
+		}
 		if err := e.write(ctx, s.ops, s.phase, s.revision); err != nil {
 			e.closeFeed() // it won't return these changes again
 			return err
 		}
 	}
 	e.through = max(e.through, through)
-	return nil
+	return e.complete(ctx)
 }
 
 // Behind is the number of revisions of the source that haven't been mirrored, as far as is
@@ -195,7 +202,7 @@ func (e *Executor) closeFeed() {
 	if e.feed != nil {
 		e.feed.Close()
 	}
-	e.feed, e.through = nil, 0
+	e.feed, e.through, e.until = nil, 0, 0
 }
 
 // write executes operations, and replaces the mark.

@@ -202,6 +202,7 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{}
 		h := &trial{t: rt, w: w, source: newModelSource(w), target: newModelTarget(w), runs: map[int]*run{}}
+		h.source.lazy = rapid.Bool().Draw(rt, "lazy feeds")
 		for range rapid.IntRange(0, 12).Draw(rt, "keys before") {
 			h.write()
 		}
@@ -382,4 +383,34 @@ func TestTakeOverFromOneThatWrites(t *testing.T) {
 	require.ErrorIs(t, one.Next(ctx, ctx), ErrTakenOver)
 	require.NoError(t, two.Next(ctx, ctx))
 	require.Equal(t, s.states[3], target.state)
+}
+
+// busySource is written and compacted each time that a page is read.
+type busySource struct {
+	sourceOf
+	pages int
+}
+
+func (b *busySource) Page(ctx context.Context, from []byte, rev int64) ([]KV, []byte, error) {
+	b.pages++
+	b.write([]Change{{Key: []byte("a"), Value: fmt.Append(nil, b.pages)}, {Key: []byte("z"), Value: fmt.Append(nil, b.pages)}})
+	b.compact(b.revision())
+	return b.sourceOf.Page(ctx, from, rev)
+}
+
+// A copy ends however often the source is compacted.
+func TestCopyBesideCompactions(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+	c := configOf(s, target, "one")
+	busy := &busySource{sourceOf: s.of(0).(sourceOf)}
+	c.Source = busy
+	e, err := Open(ctx, c)
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, e.Next(ctx, ctx))
+	}
+	require.Equal(t, At, e.Mark().Phase)
+	require.Equal(t, s.states[s.revision()], target.state)
+	require.Equal(t, 4, busy.pages, "one copy")
 }

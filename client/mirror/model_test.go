@@ -19,6 +19,7 @@ type modelSource struct {
 	changes   []Change
 	states    []map[string]string // by revision
 	compacted int64
+	lazy      bool
 	wake      chan struct{} // closed at each change
 	w         *world
 }
@@ -83,6 +84,9 @@ func (s sourceOf) Page(ctx context.Context, from []byte, rev int64) (kvs []KV, n
 	err = s.w.call(ctx, s.executor, "source page", func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if rev == 0 {
+			rev = s.revision()
+		}
 		if gone = rev < s.compacted; !gone {
 			kvs, next = pageOf(s.states[rev], nil, from)
 		}
@@ -108,19 +112,27 @@ func pageOf(state map[string]string, leases map[string]int64, from []byte) (kvs 
 	return kvs, nil
 }
 
-func (s sourceOf) Changes(_ context.Context, from int64) Feed { return &modelFeed{s: s, next: from} }
+func (s sourceOf) Changes(_ context.Context, from int64) Feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &modelFeed{s: s, next: from, lost: from <= s.compacted}
+}
 
+// modelFeed loses what it hasn't returned when that is compacted, if feeds are lazy, or else
+// only what was compacted before it began.
 type modelFeed struct {
 	s    sourceOf
 	next int64
+	lost bool
 }
 
 // Next returns up to three revisions.
 func (f *modelFeed) Next(ctx context.Context) (changes []Change, through int64, err error) {
 	for {
 		f.s.mu.Lock()
-		wake, newest, compacted := f.s.wake, f.s.revision(), f.s.compacted
-		if f.next > compacted && newest >= f.next {
+		wake, newest := f.s.wake, f.s.revision()
+		f.lost = f.lost || f.s.lazy && f.next <= f.s.compacted
+		if !f.lost && newest >= f.next {
 			through = min(newest, f.next+2)
 			for _, c := range f.s.changes {
 				if c.Revision >= f.next && c.Revision <= through {
@@ -130,7 +142,7 @@ func (f *modelFeed) Next(ctx context.Context) (changes []Change, through int64, 
 		}
 		f.s.mu.Unlock()
 		switch {
-		case f.next <= compacted:
+		case f.lost:
 			return nil, 0, ErrCompacted
 		case through > 0:
 			f.next = through + 1

@@ -32,6 +32,9 @@ const linesEach = 10 * time.Second
 func (v *migrationView) observer() migrate.Observer {
 	return migrate.Observer{
 		Began: v.began, Copied: v.copied, Following: v.following, Verified: v.verified,
+		Unverified: func() {
+			v.line("Not compared yet: the source is compacted before all of it can be read. Both will be compared at the cut-over")
+		},
 		CuttingOver: func() {
 			v.line("The source has had no write for %s: cutting over", v.quiet)
 		},

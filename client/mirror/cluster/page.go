@@ -28,9 +28,9 @@ const requestTimeout = 30 * time.Second
 // Pages are of about so many bytes. A server looks at all keys behind a page to count
 // them, so that small pages of many keys take long.
 const (
-	pageBytes = 4 << 20
+	pageBytes = 16 << 20
 	firstPage = 64 // keys
-	maxPage   = 20_000
+	maxPage   = 100_000
 )
 
 // pager reads keys in pages whose size follows that of the keys.
