@@ -113,7 +113,7 @@ func (s *server) up(ctx context.Context) (err error) {
 	if s.ports, err = openPorts(s.cfg, s.lg); err != nil {
 		return err
 	}
-	if err = snapshot.TakeOver(ctx, s.cfg.DataDir, s.cfg.WALDir, s.cfg.Partitions, s.lg); err != nil {
+	if err = snapshot.TakeOver(ctx, s.cfg.DataDir, s.cfg.WALDir, s.cfg.Partitions, s.cfg.ConvertEtcdData, s.lg); err != nil {
 		return err
 	}
 	if err = snapshot.Refuse(s.cfg.DataDir); err != nil {

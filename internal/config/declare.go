@@ -21,7 +21,7 @@ type declaration struct {
 func declare() *declaration {
 	d := &declaration{cfg: &Config{}, given: map[string]bool{}}
 	d.member()
-	d.partitions()
+	d.stoa()
 	d.limits()
 	d.clustering()
 	d.security()
@@ -133,9 +133,10 @@ func (d *declaration) member() {
 	d.bool("socket-reuse-address", &c.SocketOpts.ReuseAddress, false, "Set SO_REUSEADDR on listeners.").in("reuse-address").section = "socket-options"
 }
 
-func (d *declaration) partitions() {
-	d.group = "Partitions (stoa)"
+func (d *declaration) stoa() {
+	d.group = "stoa"
 	num(d, "partitions", &d.cfg.Partitions, 0, "Number of partition groups, 1 to 16; fixed when the cluster is bootstrapped, the same on all members (0: 4).")
+	d.bool("convert-etcd-data", &d.cfg.ConvertEtcdData, false, "Convert a --data-dir of an etcd that was stopped with SIGTERM. Its files are kept in member.etcd. No effect on a directory of stoa's.")
 }
 
 func (d *declaration) limits() {

@@ -1,13 +1,13 @@
 package etcdwal
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -15,16 +15,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ErrUsed is returned for a log that a server has written to.
-var ErrUsed = errors.New("an etcd server has run on it since")
+// ErrDamaged is wrapped by the errors about a log that can't be read.
+var ErrDamaged = errors.New("etcd's log is damaged")
 
-// Log is the content of a restored directory's log.
+// Log describes a log.
 type Log struct {
 	Cluster, Member uint64
-	Last            uint64 // index of the last entry, which is committed
+	Last            uint64 // index of the last entry, committed or not
+	// Fresh means that no server has written to the log since `etcdutl snapshot restore` made
+	// it. All of its entries are committed.
+	Fresh bool
 }
 
-var segment = regexp.MustCompile(`^[0-9a-f]{16}-[0-9a-f]{16}\.wal$`)
+var segment = regexp.MustCompile(`^([0-9a-f]{16})-[0-9a-f]{16}\.wal$`)
 
 // firstSegment is the only one of a restored directory.
 const firstSegment = "0000000000000000-0000000000000000.wal"
@@ -35,6 +38,7 @@ func Found(dir string) (bool, error) {
 	return len(names) > 0, err
 }
 
+// segments are the files of a log, in order.
 func segments(dir string) (names []string, err error) {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -48,55 +52,87 @@ func segments(dir string) (names []string, err error) {
 	return names, err
 }
 
-// Read reads the log in a directory. It fails with ErrUsed if the log isn't as `etcdutl
-// snapshot restore` leaves it.
+// Read reads the log in a directory.
 func Read(dir string) (Log, error) {
 	names, err := segments(dir)
 	if err != nil {
 		return Log{}, fmt.Errorf("reading etcd's log: %w", err)
 	}
-	if len(names) != 1 || names[0] != firstSegment {
-		return Log{}, ErrUsed
+	if err := checkNames(names); err != nil {
+		return Log{}, err
 	}
-	f, err := os.Open(filepath.Join(dir, firstSegment))
-	if err != nil {
-		return Log{}, fmt.Errorf("reading etcd's log: %w", err)
+	c := content{fresh: names[0] == firstSegment && len(names) == 1}
+	d := decoder{}
+	for _, name := range names {
+		if err := c.readSegment(&d, filepath.Join(dir, name)); err != nil {
+			return Log{}, fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	defer f.Close()
-	return read(f)
+	return c.finish()
+}
+
+// checkNames looks for a missing segment. The first ones are removed as etcd goes on.
+func checkNames(names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: it has no segment", ErrDamaged)
+	}
+	var last uint64
+	for i, name := range names {
+		number, err := strconv.ParseUint(segment.FindStringSubmatch(name)[1], 16, 64)
+		if err != nil {
+			return err // never: the name has matched
+		}
+		if i > 0 && number != last+1 {
+			return fmt.Errorf("%w: a segment before %s is missing", ErrDamaged, name)
+		}
+		last = number
+	}
+	return nil
 }
 
 // content is a log while it is read.
 type content struct {
 	Log
 	identified bool
+	fresh      bool // nothing yet says otherwise
 	commit     uint64
 	snapshot   uint64 // index of the last snapshot
 }
 
-func read(r io.Reader) (Log, error) {
-	d, c := &decoder{r: bufio.NewReader(r)}, content{}
+func (c *content) readSegment(d *decoder, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading etcd's log: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("reading etcd's log: %w", err)
+	}
+	return c.read(d, f, info.Size())
+}
+
+func (c *content) read(d *decoder, r io.Reader, size int64) error {
+	d.open(r, size)
 	for {
 		rec, err := d.next()
 		if errors.Is(err, io.EOF) {
-			return c.finish()
+			return nil
 		}
 		if err == nil {
 			err = c.add(rec)
 		}
 		if err != nil {
-			return Log{}, err
+			return err
 		}
 	}
 }
 
 func (c *content) finish() (Log, error) {
-	switch {
-	case !c.identified:
-		return Log{}, fmt.Errorf("%w: it doesn't say whose it is", errDamaged)
-	case c.Last == 0 || c.commit != c.Last || c.snapshot != c.Last:
-		return Log{}, ErrUsed
+	if !c.identified {
+		return Log{}, fmt.Errorf("%w: it doesn't say whose it is", ErrDamaged)
 	}
+	c.Fresh = c.fresh && c.Last > 0 && c.commit == c.Last && c.snapshot == c.Last
 	return c.Log, nil
 }
 
@@ -105,26 +141,24 @@ func (c *content) add(rec record) error {
 	case typeMetadata:
 		m := &etcdserverpb.Metadata{}
 		if err := proto.Unmarshal(rec.data, m); err != nil {
-			return fmt.Errorf("%w: %w", errDamaged, err)
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		c.Cluster, c.Member, c.identified = m.GetClusterID(), m.GetNodeID(), true
 	case typeEntry:
 		e := &raftpb.Entry{}
 		if err := proto.Unmarshal(rec.data, e); err != nil {
-			return fmt.Errorf("%w: %w", errDamaged, err)
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		if e.GetType() != raftpb.EntryConfChange || e.GetTerm() != 1 || e.GetIndex() != c.Last+1 {
-			return ErrUsed
+			c.fresh = false
 		}
-		c.Last++
+		c.Last = e.GetIndex() // of entries that were replaced by another leader's, the later count
 	case typeState:
 		s := &raftpb.HardState{}
 		if err := proto.Unmarshal(rec.data, s); err != nil {
-			return fmt.Errorf("%w: %w", errDamaged, err)
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		if s.GetTerm() != 1 {
-			return ErrUsed
-		}
+		c.fresh = c.fresh && s.GetTerm() == 1
 		c.commit = s.GetCommit()
 	case typeSnapshot:
 		return eachField(rec.data, func(num protowire.Number, v uint64, _ []byte) {
@@ -134,7 +168,7 @@ func (c *content) add(rec record) error {
 		})
 	case typeCRC:
 	default:
-		return fmt.Errorf("%w: a record is of type %d", errDamaged, rec.kind)
+		return fmt.Errorf("%w: a record is of type %d", ErrDamaged, rec.kind)
 	}
 	return nil
 }

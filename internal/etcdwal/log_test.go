@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,9 +17,14 @@ import (
 )
 
 // segmentOf encodes records as etcd's encoder does.
-func segmentOf(recs ...record) []byte {
-	var b []byte
-	crc := uint32(0)
+func segmentOf(recs ...record) []byte { return appendRecords(nil, 0, recs) }
+
+// segmentAfter is one that follows records with a checksum.
+func segmentAfter(crc uint32, recs ...record) []byte {
+	return appendRecords(nil, crc, append([]record{crcRecord}, recs...))
+}
+
+func appendRecords(b []byte, crc uint32, recs []record) []byte {
 	for _, rec := range recs {
 		crc = crc32.Update(crc, castagnoli, rec.data)
 		r := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), rec.kind)
@@ -64,10 +70,19 @@ var (
 	restored  = []record{crcRecord, metadata, snapshotAt(0), entry(change, 1, 1), entry(change, 1, 2), hardState(1, 2), snapshotAt(2)}
 )
 
+// read reads one segment.
+func read(b []byte) (Log, error) {
+	c, d := content{fresh: true}, decoder{}
+	if err := c.read(&d, bytes.NewReader(b), int64(len(b))); err != nil {
+		return Log{}, err
+	}
+	return c.finish()
+}
+
 func TestRead(t *testing.T) {
-	log, err := read(bytes.NewReader(segmentOf(restored...)))
+	log, err := read(segmentOf(restored...))
 	require.NoError(t, err)
-	require.Equal(t, Log{Cluster: 0xc, Member: 0xa, Last: 2}, log)
+	require.Equal(t, Log{Cluster: 0xc, Member: 0xa, Last: 2, Fresh: true}, log)
 }
 
 // The log that etcdutl 3.7.3 has made for one of three members, and the same after a server
@@ -75,32 +90,38 @@ func TestRead(t *testing.T) {
 func TestReadEtcds(t *testing.T) {
 	f, err := os.ReadFile("testdata/restored.wal")
 	require.NoError(t, err)
-	log, err := read(bytes.NewReader(f))
+	log, err := read(f)
 	require.NoError(t, err)
-	require.Equal(t, uint64(3), log.Last)
-	require.Equal(t, uint64(0xed6ff169ebb7c738), log.Member)
-	require.Equal(t, uint64(0x0bd150597e07af1d), log.Cluster)
+	require.Equal(t, Log{Cluster: 0x0bd150597e07af1d, Member: 0xed6ff169ebb7c738, Last: 3, Fresh: true}, log)
 
 	f, err = os.ReadFile("testdata/used.wal")
 	require.NoError(t, err)
-	_, err = read(bytes.NewReader(f))
-	require.ErrorIs(t, err, ErrUsed)
+	log, err = read(f)
+	require.NoError(t, err)
+	require.False(t, log.Fresh)
+	require.Greater(t, log.Last, uint64(3))
 }
 
 func TestReadUsed(t *testing.T) {
 	with := func(more ...record) []record { return append(append([]record{}, restored...), more...) }
-	for name, recs := range map[string][]record{
-		"empty":                {crcRecord, metadata, snapshotAt(0)},
-		"a later term":         with(hardState(2, 2)),
-		"an entry":             with(entry(normal, 1, 3)),
-		"one overwritten":      with(entry(change, 1, 2)),
-		"not committed":        with(entry(change, 1, 3), snapshotAt(3)),
-		"without a snapshot":   with(entry(change, 1, 3), hardState(1, 3)),
-		"begins in the middle": {crcRecord, metadata, entry(change, 1, 3), hardState(1, 3), snapshotAt(3)},
+	for name, c := range map[string]struct {
+		recs []record
+		last uint64
+	}{
+		"empty":                {[]record{crcRecord, metadata, snapshotAt(0)}, 0},
+		"a later term":         {with(hardState(2, 2)), 2},
+		"an entry":             {with(entry(normal, 1, 3)), 3},
+		"one overwritten":      {with(entry(normal, 2, 3), entry(normal, 2, 4), entry(normal, 3, 3)), 3},
+		"not committed":        {with(entry(change, 1, 3), snapshotAt(3)), 3},
+		"without a snapshot":   {with(entry(change, 1, 3), hardState(1, 3)), 3},
+		"begins in the middle": {[]record{crcRecord, metadata, entry(change, 1, 3), hardState(1, 3), snapshotAt(3)}, 3},
+		"a large entry": {with(of(typeEntry, &raftpb.Entry{Type: &normal, Term: proto.Uint64(2), Index: proto.Uint64(3),
+			Data: make([]byte, 3<<20)})), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := read(bytes.NewReader(segmentOf(recs...)))
-			require.ErrorIs(t, err, ErrUsed)
+			log, err := read(segmentOf(c.recs...))
+			require.NoError(t, err)
+			require.Equal(t, Log{Cluster: 0xc, Member: 0xa, Last: c.last}, log)
 		})
 	}
 }
@@ -112,14 +133,15 @@ func TestReadDamaged(t *testing.T) {
 	for i := range end {
 		b := bytes.Clone(whole)
 		b[i] ^= 0x10
-		if log, err := read(bytes.NewReader(b)); err == nil {
-			require.Equal(t, Log{Cluster: 0xc, Member: 0xa, Last: 2}, log, "byte %d", i) // padding
+		if log, err := read(b); err == nil {
+			require.Equal(t, Log{Cluster: 0xc, Member: 0xa, Last: 2, Fresh: true}, log, "byte %d", i) // padding
 		}
-		_, err := read(bytes.NewReader(whole[:i]))
-		require.Error(t, err, "cut at %d", i)
+		if log, err := read(whole[:i]); err == nil {
+			require.False(t, log.Fresh, "cut at %d", i) // between records
+		}
 	}
-	_, err := read(bytes.NewReader(segmentOf(crcRecord, restored[3])))
-	require.ErrorIs(t, err, errDamaged)
+	_, err := read(segmentOf(crcRecord, restored[3]))
+	require.ErrorIs(t, err, ErrDamaged)
 }
 
 func TestFound(t *testing.T) {
@@ -133,25 +155,40 @@ func TestFound(t *testing.T) {
 	found, err := Found(dir)
 	require.NoError(t, err)
 	require.False(t, found)
+}
 
-	require.NoError(t, os.WriteFile(filepath.Join(dir, firstSegment), segmentOf(restored...), 0o600))
-	found, err = Found(dir)
+// A log of several segments, the first of which etcd has removed.
+func TestReadSegments(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, b []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+	}
+	one := segmentOf(crcRecord, metadata, snapshotAt(2), entry(normal, 2, 3), entry(normal, 2, 4))
+	sum := crc32.Checksum(slices.Concat(metadata.data, snapshotAt(2).data, entry(normal, 2, 3).data, entry(normal, 2, 4).data), castagnoli)
+	two := segmentAfter(sum, metadata, hardState(2, 4), entry(normal, 3, 4), entry(normal, 3, 5))
+	write("0000000000000003-0000000000000003.wal", one)
+	write("0000000000000004-0000000000000005.wal", two)
+	found, err := Found(dir)
 	require.NoError(t, err)
 	require.True(t, found)
 	log, err := Read(dir)
 	require.NoError(t, err)
-	require.EqualValues(t, 2, log.Last)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "0000000000000001-0000000000000003.wal"), nil, 0o600))
+	require.Equal(t, Log{Cluster: 0xc, Member: 0xa, Last: 5}, log)
+
+	write("0000000000000004-0000000000000005.wal", segmentAfter(sum+1, metadata, entry(normal, 3, 5)))
 	_, err = Read(dir)
-	require.ErrorIs(t, err, ErrUsed)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.NoError(t, os.Rename(filepath.Join(dir, "0000000000000004-0000000000000005.wal"), filepath.Join(dir, "0000000000000005-0000000000000005.wal")))
+	_, err = Read(dir)
+	require.ErrorContains(t, err, "missing")
 }
 
 func FuzzRead(f *testing.F) {
 	f.Add(segmentOf(restored...))
 	f.Add(segmentOf(crcRecord, metadata))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if log, err := read(bytes.NewReader(b)); err == nil && log.Last == 0 {
-			t.Fatal("accepted without an entry")
+		if log, err := read(b); err == nil && log.Fresh && log.Last == 0 {
+			t.Fatal("fresh without an entry")
 		}
 	})
 }

@@ -2,6 +2,7 @@ package etcdwal
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,12 +21,7 @@ const (
 	typeSnapshot = 5
 )
 
-// maxRecord is far more bytes than a restored directory's records have.
-const maxRecord = 1 << 20
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-var errDamaged = errors.New("etcd's log is damaged")
 
 type record struct {
 	kind uint64
@@ -33,35 +29,41 @@ type record struct {
 	data []byte
 }
 
-// decoder reads the records of one segment.
+// decoder reads the records of segments, one after the other.
 type decoder struct {
-	r   *bufio.Reader
-	crc uint32
+	r     *bufio.Reader
+	left  int64 // bytes of the segment
+	crc   uint32
+	begun bool // crc is that of the records before
 }
+
+func (d *decoder) open(r io.Reader, size int64) { d.r, d.left = bufio.NewReader(r), size }
 
 // next returns io.EOF behind the last record.
 func (d *decoder) next() (record, error) {
 	var frame [8]byte
 	if _, err := io.ReadFull(d.r, frame[:]); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("%w: it ends inside a length", errDamaged)
+			err = fmt.Errorf("%w: it ends inside a length", ErrDamaged)
 		}
 		return record{}, err
 	}
 	length := binary.LittleEndian.Uint64(frame[:])
 	if length == 0 {
-		return record{}, io.EOF
+		return record{}, d.rest()
 	}
 	size, padding := length&(1<<56-1), uint64(0)
 	if length>>63 == 1 {
 		padding = length >> 56 & 7
 	}
-	if size > maxRecord {
-		return record{}, fmt.Errorf("%w: it has a record of %d bytes", ErrUsed, size)
+	d.left -= int64(len(frame))
+	if size+padding > uint64(max(d.left, 0)) {
+		return record{}, fmt.Errorf("%w: it ends inside a record", ErrDamaged)
 	}
+	d.left -= int64(size + padding)
 	b := make([]byte, size+padding)
 	if _, err := io.ReadFull(d.r, b); err != nil {
-		return record{}, fmt.Errorf("%w: it ends inside a record", errDamaged)
+		return record{}, fmt.Errorf("%w: it ends inside a record", ErrDamaged)
 	}
 	rec, err := parseRecord(b[:size])
 	if err != nil {
@@ -70,14 +72,31 @@ func (d *decoder) next() (record, error) {
 	return rec, d.check(rec)
 }
 
-// check compares the checksum of a record. A record of the checksum begins a new sum.
+// rest is io.EOF if all that follows is the empty end of a segment.
+func (d *decoder) rest() error {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := d.r.Read(b)
+		if len(bytes.Trim(b[:n], "\x00")) > 0 {
+			return fmt.Errorf("%w: a record's length is 0", ErrDamaged)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// check compares the checksum of a record. Each segment begins with that of those before.
 func (d *decoder) check(rec record) error {
 	if rec.kind == typeCRC {
-		d.crc = rec.crc
+		if d.begun && d.crc != rec.crc {
+			return fmt.Errorf("%w: a segment isn't the continuation of the one before", ErrDamaged)
+		}
+		d.crc, d.begun = rec.crc, true
 		return nil
 	}
 	if d.crc = crc32.Update(d.crc, castagnoli, rec.data); d.crc != rec.crc {
-		return fmt.Errorf("%w: a record's checksum is %08x, not %08x", errDamaged, d.crc, rec.crc)
+		return fmt.Errorf("%w: a record's checksum is %08x, not %08x", ErrDamaged, d.crc, rec.crc)
 	}
 	return nil
 }
@@ -101,7 +120,7 @@ func eachField(b []byte, fn func(num protowire.Number, v uint64, data []byte)) e
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return fmt.Errorf("%w: %w", errDamaged, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrDamaged, protowire.ParseError(n))
 		}
 		b = b[n:]
 		var v uint64
@@ -115,7 +134,7 @@ func eachField(b []byte, fn func(num protowire.Number, v uint64, data []byte)) e
 			n = protowire.ConsumeFieldValue(num, typ, b)
 		}
 		if n < 0 {
-			return fmt.Errorf("%w: %w", errDamaged, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrDamaged, protowire.ParseError(n))
 		}
 		fn(num, v, data)
 		b = b[n:]

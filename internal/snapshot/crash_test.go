@@ -41,7 +41,7 @@ func TestKilledRestore(t *testing.T) {
 	err := Refuse(c.DataDir)
 	require.ErrorContains(t, err, "was interrupted")
 	require.ErrorContains(t, err, "remove the directory")
-	require.NoError(t, TakeOver(t.Context(), c.DataDir, "", 3, zap.NewNop()))
+	require.NoError(t, TakeOver(t.Context(), c.DataDir, "", 3, false, zap.NewNop()))
 	require.Error(t, Refuse(c.DataDir))
 	_, err = Restore(t.Context(), file, c)
 	require.ErrorContains(t, err, "remove it, and restore again")

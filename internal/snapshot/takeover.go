@@ -18,11 +18,12 @@ import (
 // retired is the name that a directory of etcd's gets. Nothing reads it any more.
 const retired = "member.etcd"
 
-// TakeOver makes a data directory that `etcdutl snapshot restore` has made, and that no
-// server has been started on, one of stoa's with a number of partitions; the files of
-// etcd's stay beside it. It does nothing to a directory without etcd's files, and fails for
-// all others of etcd's. After a crash it goes on where it was.
-func TakeOver(ctx context.Context, dataDir, walDir string, partitions int, lg *zap.Logger) error {
+// TakeOver makes a data directory of etcd's one of stoa's with a number of partitions: one
+// that `etcdutl snapshot restore` has made and that no server has been started on, or, if
+// convert says so, any whose server was stopped gracefully. The files of etcd's stay beside
+// it. It does nothing to a directory without etcd's files, and fails for all others of etcd's.
+// After a crash it goes on where it was.
+func TakeOver(ctx context.Context, dataDir, walDir string, partitions int, convert bool, lg *zap.Logger) error {
 	at := filepath.Join(dataDir, member)
 	if interrupted, err := wasInterrupted(dataDir); err != nil || interrupted {
 		if err == nil {
@@ -37,25 +38,37 @@ func TakeOver(ctx context.Context, dataDir, walDir string, partitions int, lg *z
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 		if found && dir != inside {
-			return notTaken(dir, errors.New("its log is not in the data directory"))
+			return fmt.Errorf("%s is of etcd, and stoa takes over only a log inside of the data directory: move its files to %s, and start without --wal-dir", dir, inside)
 		}
 		if found {
-			return takeOver(ctx, dataDir, partitions, lg)
+			return takeOver(ctx, dataDir, partitions, convert, lg)
 		}
 	}
 	return nil
 }
 
+// errUsed is the reason for which a directory isn't taken over unasked.
+var errUsed = errors.New("an etcd server has run on it")
+
 func notTaken(dir string, why error) error {
-	return fmt.Errorf("%s is of etcd (%w), and stoa takes over only what etcdutl snapshot restore has just made: start etcd on it, "+
-		"save a snapshot (etcdctl snapshot save FILE), and make a new data directory of that (stoactl snapshot restore FILE)", dir, why)
+	return fmt.Errorf("%s is of etcd (%w): stop etcd with SIGTERM, and convert the directory with --convert-etcd-data, or restore a snapshot into another one "+
+		"(etcdctl snapshot save FILE, stoactl snapshot restore FILE)", dir, why)
 }
 
-func takeOver(ctx context.Context, dataDir string, partitions int, lg *zap.Logger) error {
+// notComplete is for a directory whose log may have acknowledged writes that its state hasn't.
+func notComplete(dir string, log etcdwal.Log, index uint64) error {
+	return fmt.Errorf("%s can't be converted as it is: etcd's log ends at index %d, and its state file has the entries up to %d; "+
+		"start etcd on it again, stop it with SIGTERM, and try again", dir, log.Last, index)
+}
+
+func takeOver(ctx context.Context, dataDir string, partitions int, convert bool, lg *zap.Logger) error {
 	at := filepath.Join(dataDir, member)
 	log, err := etcdwal.Read(filepath.Join(at, "wal"))
 	if err != nil {
-		return notTaken(dataDir, err)
+		return fmt.Errorf("%s: %w", dataDir, err)
+	}
+	if !log.Fresh && !convert {
+		return notTaken(dataDir, errUsed)
 	}
 	if _, err := os.Stat(filepath.Join(dataDir, retired)); err == nil {
 		return fmt.Errorf("%s has another directory of etcd's, %s: move it away", dataDir, retired)
@@ -89,7 +102,7 @@ func takeOver(ctx context.Context, dataDir string, partitions int, lg *zap.Logge
 	if err := retire(dataDir); err != nil {
 		return err
 	}
-	lg.Info("took over a data directory that etcdutl has restored; its files can be removed",
+	lg.Info("took over a data directory of etcd's; its files can be removed",
 		zap.String("data-dir", dataDir), zap.String("files", filepath.Join(dataDir, retired)), zap.Int64("revision", r.Revision),
 		zap.Stringer("cluster-id", r.Cluster), zap.Stringer("local-member-id", r.Member), zap.Int("partitions", r.Partitions))
 	return dir.publish()
@@ -108,7 +121,7 @@ func memberOf(db string, log etcdwal.Log, partitions int) (self bootstrap.Self, 
 		return self, err
 	}
 	if index != log.Last {
-		return self, notTaken(db, fmt.Errorf("%w: its log ends at index %d, its state at %d", etcdwal.ErrUsed, log.Last, index))
+		return self, notComplete(db, log, index)
 	}
 	meta, err := b.Meta()
 	if err != nil {
@@ -117,11 +130,14 @@ func memberOf(db string, log etcdwal.Log, partitions int) (self bootstrap.Self, 
 	self = bootstrap.Self{Cluster: bootstrap.ID(log.Cluster), Member: bootstrap.ID(log.Member), Partitions: partitions}
 	found := false
 	for _, m := range meta.Members {
+		if m.IsLearner {
+			return self, fmt.Errorf("%s: its cluster has the learner %x: start etcd, promote or remove it, stop etcd, and try again", db, m.ID)
+		}
 		found = found || m.ID == log.Member
 		self.Members = append(self.Members, bootstrap.Member{ID: bootstrap.ID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
 	}
 	if !found {
-		return self, notTaken(db, fmt.Errorf("its list of members lacks %x", log.Member))
+		return self, fmt.Errorf("%s can't be taken over: its list of members lacks the one of its log, %x", db, log.Member)
 	}
 	return self, nil
 }

@@ -11,12 +11,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/etcdwal"
 )
 
 // The member and the cluster of the log in package etcdwal's testdata.
 const (
 	theMember  = uint64(0xed6ff169ebb7c738)
 	theCluster = 0x0bd150597e07af1d
+	usedMember = uint64(0x8e9e05c52164694d) // of used.wal
 )
 
 // etcdsDirectory is what `etcdutl snapshot restore` makes, with a log of package etcdwal's
@@ -61,7 +63,7 @@ func edit(t *testing.T, db string, fn func(tx *bolt.Tx) error) {
 
 func take(t *testing.T, dataDir string) error {
 	t.Helper()
-	return TakeOver(t.Context(), dataDir, "", 3, zap.NewNop())
+	return TakeOver(t.Context(), dataDir, "", 3, false, zap.NewNop())
 }
 
 func requireTaken(t *testing.T, dataDir string) {
@@ -114,39 +116,79 @@ func TestNothingToTakeOver(t *testing.T) {
 	}
 }
 
+// use makes the log that of a server that has run, and returns its last index.
+func use(t *testing.T, dataDir string) byte {
+	t.Helper()
+	content, err := os.ReadFile("../etcdwal/testdata/used.wal")
+	require.NoError(t, err)
+	wal := filepath.Join(dataDir, "member", "wal")
+	require.NoError(t, os.WriteFile(filepath.Join(wal, "0000000000000000-0000000000000000.wal"), content, 0o600))
+	log, err := etcdwal.Read(wal)
+	require.NoError(t, err)
+	require.Less(t, log.Last, uint64(256))
+	return byte(log.Last)
+}
+
+func setIndex(t *testing.T, db string, index byte) {
+	t.Helper()
+	edit(t, db, func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, index})
+	})
+}
+
 // Every other directory of etcd's is left as it is.
-func TestUsedDirectoryIsNotTakenOver(t *testing.T) {
-	for name, spoil := range map[string]func(t *testing.T, dataDir, db string) (walDir string){
-		"a log with more entries": func(t *testing.T, dataDir, _ string) string {
-			content, err := os.ReadFile("../etcdwal/testdata/used.wal")
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(dataDir, "member", "wal", "0000000000000000-0000000000000000.wal"), content, 0o600))
+func TestNotTakenOver(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		convert bool
+		says    string
+		spoil   func(t *testing.T, dataDir, db string) (walDir string)
+	}{
+		{"a log with more entries", false, "--convert-etcd-data", func(t *testing.T, dataDir, db string) string {
+			setIndex(t, db, use(t, dataDir))
 			return ""
-		},
-		"a state ahead of the log": func(t *testing.T, _, db string) string {
+		}},
+		{"a state that lacks an entry", true, "stop it with SIGTERM", func(t *testing.T, dataDir, db string) string {
+			setIndex(t, db, use(t, dataDir)-1)
+			return ""
+		}},
+		{"a state ahead of the log", false, "ends at index 3, and its state file has the entries up to 4", func(t *testing.T, _, db string) string {
+			setIndex(t, db, 4)
+			return ""
+		}},
+		{"a damaged log", true, "damaged", func(t *testing.T, dataDir, db string) string {
+			file := filepath.Join(dataDir, "member", "wal", "0000000000000000-0000000000000000.wal")
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			b[100] ^= 1
+			require.NoError(t, os.WriteFile(file, b, 0o600))
+			return ""
+		}},
+		{"a learner", true, "learner", func(t *testing.T, _, db string) string {
 			edit(t, db, func(tx *bolt.Tx) error {
-				return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 4})
+				m := fmt.Sprintf(`{"id":%d,"peerURLs":["http://127.0.0.1:9"],"isLearner":true}`, 9)
+				return tx.Bucket([]byte("members")).Put([]byte("9"), []byte(m))
 			})
 			return ""
-		},
-		"a log of a member that isn't in the list": func(t *testing.T, _, db string) string {
+		}},
+		{"a log of a member that isn't in the list", false, "lacks the one of its log", func(t *testing.T, dataDir, db string) string {
 			edit(t, db, func(tx *bolt.Tx) error { return tx.Bucket([]byte("members")).Delete(fmt.Appendf(nil, "%x", theMember)) })
 			return ""
-		},
-		"a log elsewhere": func(t *testing.T, dataDir, _ string) string {
+		}},
+		{"a log elsewhere", true, "--wal-dir", func(t *testing.T, dataDir, _ string) string {
 			walDir := filepath.Join(t.TempDir(), "wal")
 			require.NoError(t, os.Rename(filepath.Join(dataDir, "member", "wal"), walDir))
 			return walDir
-		},
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			dataDir := etcdsDirectory(t, "restored.wal")
 			db := filepath.Join(dataDir, "member", "snap", "db")
-			walDir := spoil(t, dataDir, db)
+			walDir := c.spoil(t, dataDir, db)
 			before, err := os.ReadFile(db)
 			require.NoError(t, err)
-			err = TakeOver(t.Context(), dataDir, walDir, 3, zap.NewNop())
-			require.ErrorContains(t, err, "snapshot save")
+			err = TakeOver(t.Context(), dataDir, walDir, 3, c.convert, zap.NewNop())
+			require.ErrorContains(t, err, c.says)
 			require.NotContains(t, err.Error(), "\n")
 			after, err := os.ReadFile(db)
 			require.NoError(t, err)
@@ -155,6 +197,24 @@ func TestUsedDirectoryIsNotTakenOver(t *testing.T) {
 			require.NoDirExists(t, filepath.Join(dataDir, retired))
 		})
 	}
+}
+
+// A directory that a server has run on is converted if its state has all of its log.
+func TestConvert(t *testing.T) {
+	dataDir := etcdsDirectory(t, "restored.wal")
+	db := filepath.Join(dataDir, "member", "snap", "db")
+	setIndex(t, db, use(t, dataDir))
+	edit(t, db, func(tx *bolt.Tx) error {
+		m := fmt.Sprintf(`{"id":%d,"peerURLs":["http://127.0.0.1:9"],"name":"used"}`, usedMember)
+		return tx.Bucket([]byte("members")).Put(fmt.Appendf(nil, "%x", usedMember), []byte(m))
+	})
+	require.NoError(t, TakeOver(t.Context(), dataDir, "", 3, true, zap.NewNop()))
+	rec := record(t, dataDir)
+	require.Equal(t, bootstrap.ID(usedMember), rec.Member)
+	require.Len(t, rec.Members, 4)
+	require.EqualValues(t, 350, meta(t, dataDir).Positions[0].Rev)
+	require.DirExists(t, filepath.Join(dataDir, retired, "wal"))
+	require.NoError(t, TakeOver(t.Context(), dataDir, "", 3, true, zap.NewNop()), "the flag stays")
 }
 
 func TestTakeOverKeepsAnEarlierDirectory(t *testing.T) {
