@@ -63,7 +63,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/extensions/... ./test/operator ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
@@ -134,6 +134,12 @@ bench-restore: build peers
 .PHONY: bench-joiner
 bench-joiner: build peers
 	$(GO) run ./test/joiner $(ARGS)
+
+## test-migrate: a million keys and 10,000 leases from etcd to stoa and back, under 1,000 writes/s, with kills (ARGS="-keys 100000")
+.PHONY: test-migrate
+test-migrate: build peers
+	$(GO) run ./test/migrate/big -from etcd -to stoa $(ARGS)
+	$(GO) run ./test/migrate/big -from stoa -to etcd $(ARGS)
 
 ## bench-recipes: counter, queue, barrier, election beside etcd and ZooKeeper (eight minutes)
 .PHONY: bench-recipes

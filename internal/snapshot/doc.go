@@ -1,6 +1,7 @@
 // Package snapshot makes the data directory of a new member out of a snapshot: the file
 // that `stoactl snapshot save` or `etcdctl snapshot save` has written, from stoa or etcd
-// ([Restore]), or a directory that `etcdutl snapshot restore` has made ([TakeOver]).
+// ([Restore]), or a directory that `etcdutl snapshot restore` has made or a stopped etcd has
+// left ([TakeOver]).
 //
 // A snapshot is the backend file, followed by its SHA-256. It isn't laid out by partition,
 // so a member may have any number of them.

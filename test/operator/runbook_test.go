@@ -1,8 +1,10 @@
 package operator
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -137,6 +139,9 @@ func (b *book) serve(machine int, text string) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(b.t, cmd.Start())
+	if strings.Contains(text, "10.0.1.1$N:") {
+		machine += 10
+	}
 	b.running[machine] = cmd
 }
 
@@ -233,4 +238,81 @@ func TestRunbooksOfBackups(t *testing.T) {
 	b.run(in[1])
 	b.run(start)
 	require.Equal(t, saved, b.keys(0))
+}
+
+// contents is what a migration keeps of keys.
+func (b *book) contents(machine int) string {
+	b.t.Helper()
+	r, err := b.client(machine).Get(b.t.Context(), "/", clientv3.WithPrefix())
+	require.NoError(b.t, err)
+	var list strings.Builder
+	for _, kv := range r.Kvs {
+		fmt.Fprintf(&list, "%s=%s %x\n", kv.Key, kv.Value, kv.Lease)
+	}
+	return list.String()
+}
+
+// follow runs a block that runs until it is interrupted, until it says something. It is left
+// running, and must end by itself.
+func (b *book) follow(text, until string) (ended func()) {
+	b.t.Helper()
+	cmd := b.command("exec "+text, 1)
+	out, err := cmd.StdoutPipe()
+	require.NoError(b.t, err)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(b.t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), until) {
+			return func() {
+				_, _ = io.Copy(io.Discard, out)
+				require.Error(b.t, cmd.Wait())
+			}
+		}
+	}
+	require.Fail(b.t, "it has ended", text)
+	return nil
+}
+
+// A running cluster moves from etcd to stoa and back, and then etcd's directories become
+// stoa's.
+func TestRunbooksOfMoving(t *testing.T) {
+	b := openBook(t)
+	live, convert := b.blocks("Moving a running cluster"), b.blocks("Converting a data directory of etcd's")
+	require.Len(t, live, 7)
+	require.Len(t, convert, 3)
+	toStoa, toEtcd := live[:4], live[4:]
+
+	b.run(toEtcd[0]) // etcd's first start is as its second
+	l, err := b.client(1).Grant(t.Context(), 600)
+	require.NoError(t, err)
+	_, err = b.client(1).Put(t.Context(), "/book/leased", "v", clientv3.WithLease(l.ID))
+	require.NoError(t, err)
+	b.run(toStoa[0])
+	ended := b.follow(toStoa[1], "Ready to cut over")
+	b.keysAt(1, 30)
+	saved := b.contents(1)
+	require.Contains(t, b.run(toStoa[2]), "Migrated 31 keys and 1 leases")
+	ended()
+	require.Equal(t, saved, b.contents(11))
+	require.Contains(t, b.run(toStoa[3]), b.net+"11:2379")
+
+	for m := 1; m <= 3; m++ {
+		b.stop(m, syscall.SIGTERM)
+	}
+	b.run("N=1\nrm -r /var/lib/etcd\n")
+	b.run(toEtcd[0])
+	ended = b.follow(toEtcd[1], "Ready to cut over")
+	b.keysAt(11, 35)
+	saved = b.contents(11)
+	require.Contains(t, b.run(toEtcd[2]), "Migrated 36 keys and 1 leases")
+	ended()
+	require.Equal(t, saved, b.contents(1))
+
+	whole := b.keys(40)
+	require.Contains(t, b.run(convert[0]), "RAFT APPLIED INDEX")
+	b.stopServers()
+	b.run(convert[1])
+	require.Equal(t, whole, b.keys(0))
+	b.run(convert[2])
 }
