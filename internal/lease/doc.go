@@ -11,7 +11,8 @@
 //
 //  1. The table is a function of the log alone.
 //  2. No lease ends early: not before its TTL has passed since the grant or
-//     the last acknowledged renewal, across changes of leader. A new leader
+//     the last acknowledged renewal, or the time that it was granted with if that was less,
+//     across changes of leader. A new leader
 //     has no record of the renewals, so it errs to the long side: it counts from its start
 //     as leader, and from the remaining time of the last checkpoint, which is
 //     rounded up.

@@ -160,6 +160,28 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 	return r, nil
 }
 
+// Shorten gives a lease that has just been granted less than its full time. If it says so,
+// a checkpoint of the remaining time must be logged; it and other checkpoints must be
+// proposed in the order in which the expirer returned them. It never prolongs a lease.
+func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.leads {
+		return false, fault.NotLeader
+	}
+	t := e.timers[id]
+	if t == nil || t.revoking || !now.Before(t.end) {
+		return false, fault.LeaseNotFound
+	}
+	end := now.Add(seconds(remaining))
+	if !end.Before(t.end) {
+		return false, nil
+	}
+	e.schedule(t, now, end)
+	t.issued++
+	return true, nil
+}
+
 // Cleared says that the reset that a renewal demanded has been applied.
 func (e *Expirer) Cleared(id int64, reset uint64) {
 	e.mu.Lock()

@@ -270,3 +270,35 @@ func TestAnEndingLeaseIsDueAtOnce(t *testing.T) {
 	require.Equal(t, []int64{1}, next.Due(at(10), 10))
 	require.NoError(t, table.Revoke(1))
 }
+
+// A lease that was granted with less than its full time ends then, also under another leader,
+// unless it is renewed.
+func TestShorten(t *testing.T) {
+	e, table := leading(t)
+	for id := int64(1); id <= 2; id++ {
+		l, err := table.Grant(id, 60)
+		require.NoError(t, err)
+		e.Granted(l, at(0))
+		log, err := e.Shorten(id, 5, at(1))
+		require.NoError(t, err)
+		require.True(t, log)
+		table.Checkpoint(id, 5)
+	}
+	log, err := e.Shorten(1, 30, at(1))
+	require.NoError(t, err)
+	require.False(t, log, "it isn't prolonged")
+	r, err := e.Renew(2, at(2))
+	require.NoError(t, err)
+	require.NotZero(t, r.Reset, "the log says that less remains")
+	require.Equal(t, []int64{1}, e.Due(at(6), 10))
+	_, err = e.Shorten(1, 1, at(6))
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+	_, err = e.Shorten(9, 1, at(6))
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+
+	other := NewExpirer()
+	_, err = other.Shorten(1, 1, at(6))
+	require.ErrorIs(t, err, fault.NotLeader)
+	other.Promote(at(3), table, 0)
+	require.Equal(t, []int64{1, 2}, other.Due(at(8), 10))
+}

@@ -23,6 +23,7 @@ const (
 	methodRenew      = replica.MethodFirstFree + iota // lease id → ttl
 	methodTimeToLive                                  // LeaseTimeToLiveRequest → Response
 	methodCaughtUp                                    // member id → nothing, or fault.LearnerNotReady
+	methodShorten                                     // lease id, seconds → nothing
 )
 
 // How often the leader looks for leases to revoke or to checkpoint, and how
@@ -84,6 +85,12 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 		return 0, fault.Internal
 	}
 	return ttl, nil
+}
+
+// LeaseShorten gives a lease that has just been granted less than its full time, in seconds.
+func (n *Node) LeaseShorten(ctx context.Context, id, remaining int64) error {
+	_, err := n.callLeader(ctx, methodShorten, binary.AppendVarint(binary.AppendVarint(nil, id), remaining))
+	return err
 }
 
 // LeaseTimeToLive tells how long a lease has left, and its keys if asked.
@@ -157,6 +164,8 @@ func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, err
 		switch method {
 		case methodRenew:
 			n.renew(c, body, reply)
+		case methodShorten:
+			n.shorten(c, body, reply)
 		case methodTimeToLive:
 			go func() { reply(n.timeToLive(c, body)) }() // it reads the stores
 		case methodCaughtUp:
@@ -195,6 +204,29 @@ func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
 			}
 			reply(ttl, err)
 		})
+}
+
+// shorten replies once the log says that less remains.
+func (n *Node) shorten(c *core, body []byte, reply func([]byte, error)) {
+	id, size := binary.Varint(body)
+	remaining, more := int64(0), 0
+	if size > 0 {
+		remaining, more = binary.Varint(body[size:])
+	}
+	if more <= 0 || remaining <= 0 {
+		reply(nil, fault.Internal)
+		return
+	}
+	n.checkpoints.Lock()
+	defer n.checkpoints.Unlock()
+	log, err := n.expirer.Shorten(id, remaining, now())
+	if err != nil || !log {
+		reply(nil, err)
+		return
+	}
+	n.propose(c, command.LeaseCheckpoint,
+		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id, Remaining_TTL: remaining}}},
+		func(err error) { reply(nil, err) })
 }
 
 func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {

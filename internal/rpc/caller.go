@@ -13,6 +13,19 @@ const (
 	metadataLease  = "stoa-lease"     // a lease in hexadecimal, that its keys can be tied to
 )
 
+// metadataRemaining is how much of a lease that is being granted remains, in seconds.
+const metadataRemaining = "stoa-remaining-ttl"
+
+// remainingTTL returns 0 for a missing or malformed value.
+func remainingTTL(ctx context.Context) int64 {
+	if v := metadata.ValueFromIncomingContext(ctx, metadataRemaining); len(v) > 0 {
+		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
 // maxClientID bounds a name that becomes part of keys.
 const maxClientID = 256
 

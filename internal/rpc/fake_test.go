@@ -174,6 +174,13 @@ func (n *fakeNode) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.L
 	return &pb.LeaseGrantResponse{Header: &pb.ResponseHeader{}, ID: r.ID, TTL: r.TTL}, nil
 }
 
+func (n *fakeNode) LeaseShorten(_ context.Context, id, remaining int64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leases[id] = remaining
+	return nil
+}
+
 func (n *fakeNode) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	return &pb.LeaseRevokeResponse{Header: n.head()}, n.begin(r)
 }

@@ -16,8 +16,13 @@ type leaseServer struct {
 	lessor Lessor
 }
 
+// LeaseGrant also takes the time that the lease has in the beginning, from metadata: for one
+// that moves from another cluster.
 func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	resp, err := s.lessor.LeaseGrant(ctx, r)
+	if remaining := remainingTTL(ctx); err == nil && remaining > 0 {
+		err = s.lessor.LeaseShorten(ctx, resp.ID, remaining)
+	}
 	if err != nil {
 		return nil, toStatus(err)
 	}

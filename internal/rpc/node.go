@@ -38,6 +38,8 @@ type KV interface {
 type Lessor interface {
 	LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error)
 	LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error)
+	// LeaseShorten gives a lease less than its full time, in seconds.
+	LeaseShorten(ctx context.Context, id, remaining int64) error
 	// LeaseRenew returns the renewed TTL in seconds, or fault.LeaseNotFound.
 	LeaseRenew(ctx context.Context, id int64) (ttl int64, err error)
 	// LeaseTimeToLive and LeaseLeases answer for a lease that isn't there with

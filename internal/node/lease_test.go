@@ -1,0 +1,38 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// A lease can begin with less than its full time, asked for at any member; a renewal gives it
+// all of it.
+func TestLeaseShorten(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.ready()
+	for i, n := range c.nodes {
+		id := int64(i + 1)
+		_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: id, TTL: 1000})
+		require.NoError(t, err)
+		require.NoError(t, n.LeaseShorten(t.Context(), id, 100))
+		require.NoError(t, n.LeaseShorten(t.Context(), id, 500), "as a repeated request")
+		left := func() int64 {
+			r, err := n.LeaseTimeToLive(t.Context(), &pb.LeaseTimeToLiveRequest{ID: id})
+			require.NoError(t, err)
+			require.EqualValues(t, 1000, r.GrantedTTL)
+			return r.TTL
+		}
+		require.LessOrEqual(t, left(), int64(100))
+		require.Eventually(t, func() bool {
+			l, ok := n.current().leases.Get(id)
+			return ok && l.Remaining == 100
+		}, time.Minute, 10*time.Millisecond, "it is in the log")
+		ttl, err := n.LeaseRenew(t.Context(), id)
+		require.NoError(t, err)
+		require.EqualValues(t, 1000, ttl)
+		require.Greater(t, left(), int64(900))
+	}
+}
