@@ -9,8 +9,9 @@
 //
 // Leases are granted at the cut-over and not before: in the target they would run out while
 // nobody there renews them. Until then the source decides; a key whose lease ends there is
-// deleted in the target as any other. In the target a lease has its ID and its full TTL, as
-// after a change of leader in etcd.
+// deleted in the target as any other. In the target a lease has its ID, its TTL and, if the
+// target is stoa, its remaining time; in etcd it has all of its TTL, as after a change of
+// leader.
 //
 // What isn't moved: history, revisions and versions of keys (unless the target was restored
 // from a snapshot of the source first, and only the difference is copied), users and roles,

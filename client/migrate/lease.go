@@ -5,20 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/stoa-kv/stoa/client/mirror"
 )
 
-// lease is one of the source's.
+// metadataRemaining tells stoa how much of a lease that is granted remains, in seconds. etcd
+// ignores it, and gives the lease its full time.
+const metadataRemaining = "stoa-remaining-ttl"
+
+// lease is one of the source's. Its times are in seconds.
 type lease struct {
-	id, ttl int64
-	keys    [][]byte
+	id, ttl, remaining int64
+	keys               [][]byte
 }
 
 // moveLeases gives the target the source's leases, and no others, and attaches them to
@@ -104,7 +110,7 @@ func (m *migration) look(ctx context.Context, l *lease) error {
 		if err != nil {
 			return err
 		}
-		l.ttl, l.keys = r.GrantedTTL, r.Keys
+		l.ttl, l.remaining, l.keys = r.GrantedTTL, max(r.TTL, 1), r.Keys
 		return nil
 	})
 }
@@ -130,8 +136,8 @@ func (m *migration) revoke(ctx context.Context, id int64) error {
 	})
 }
 
-// grant gives the target a lease with its full time. It may have it already, from a snapshot
-// or a cut-over that was interrupted.
+// grant gives the target a lease. It may have it already, from a snapshot or a cut-over that
+// was interrupted: then the lease gets its full time.
 func (m *migration) grant(ctx context.Context, l lease) error {
 	err := m.grantNew(ctx, l)
 	if !errors.Is(err, rpctypes.ErrLeaseExist) {
@@ -156,6 +162,7 @@ func (m *migration) grant(ctx context.Context, l lease) error {
 
 // grantNew doesn't use clientv3's Grant, which chooses the ID itself.
 func (m *migration) grantNew(ctx context.Context, l lease) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, metadataRemaining, strconv.FormatInt(l.remaining, 10))
 	return m.request(ctx, func(ctx context.Context) error {
 		_, err := pb.NewLeaseClient(m.To.ActiveConnection()).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: l.id, TTL: l.ttl})
 		return rpctypes.Error(err)

@@ -103,7 +103,7 @@ type Writer struct {
 }
 
 // writers is the number of clients that share a rate.
-const writers = 8
+const writers = 64
 
 // StartWriter starts one with so many requests a second.
 func StartWriter(c *clientv3.Client, s Shape, rate int) *Writer {

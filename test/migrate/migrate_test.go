@@ -60,6 +60,22 @@ func (p *pair) requireEqual(t *testing.T) {
 	require.Empty(t, Differences(source, target))
 }
 
+// requireRemaining wants leases of the target not to live longer than the source's.
+func (p *pair) requireRemaining(t *testing.T, stoa bool) {
+	t.Helper()
+	source, err := Read(t.Context(), p.source)
+	require.NoError(t, err)
+	target, err := Read(t.Context(), p.target)
+	require.NoError(t, err)
+	const slack = 3 // seconds between the reads of the source by the migrator and here
+	for id, l := range source.Leases {
+		require.Greater(t, target.Leases[id].Remaining, l.Remaining-slack)
+		if stoa {
+			require.LessOrEqual(t, target.Leases[id].Remaining, l.Remaining+slack)
+		}
+	}
+}
+
 func says(t *testing.T, tool *Tool, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(tool.Said(), text) }, patience, 20*time.Millisecond, "%q, but: %s", text, tool.Said())
@@ -108,6 +124,7 @@ func TestMigrate(t *testing.T) {
 			require.NoError(t, <-compacted)
 			require.Contains(t, over.Said(), "Migrated")
 			p.requireEqual(t)
+			p.requireRemaining(t, way.to == "stoa")
 			mark, err := p.target.Get(t.Context(), migrate.MarkKey)
 			require.NoError(t, err)
 			require.Empty(t, mark.Kvs)
