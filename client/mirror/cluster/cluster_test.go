@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/stoa-kv/stoa/client/mirror"
+)
+
+// fakeWatcher is a watch whose responses a test gives.
+type fakeWatcher struct {
+	clientv3.Watcher
+	responses chan clientv3.WatchResponse
+	asked     int
+}
+
+func (w *fakeWatcher) Watch(context.Context, string, ...clientv3.OpOption) clientv3.WatchChan {
+	return w.responses
+}
+
+func (w *fakeWatcher) RequestProgress(context.Context) error {
+	w.asked++
+	return nil
+}
+
+func put(rev int64, value string) clientv3.WatchResponse {
+	return clientv3.WatchResponse{Events: []*clientv3.Event{{Kv: &mvccpb.KeyValue{Key: []byte("k"), Value: []byte(value), ModRevision: rev}}}}
+}
+
+func newTestFeed(t *testing.T) (*fakeWatcher, *feed) {
+	w := &fakeWatcher{responses: make(chan clientv3.WatchResponse)}
+	f := newFeed(t.Context(), w, All, 5)
+	t.Cleanup(f.Close)
+	return w, f
+}
+
+// What came since the last Next is returned together.
+func TestFeed(t *testing.T) {
+	w, f := newTestFeed(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := f.Next(ended)
+	require.ErrorIs(t, err, context.Canceled)
+
+	w.responses <- put(7, "a")
+	w.responses <- put(8, "b")
+	w.responses <- clientv3.WatchResponse{} // both are taken now
+	changes, through, err := f.Next(ended)
+	require.NoError(t, err)
+	require.EqualValues(t, 8, through)
+	require.Equal(t, []mirror.Change{{Revision: 7, Key: []byte("k"), Value: []byte("a")}, {Revision: 8, Key: []byte("k"), Value: []byte("b")}}, changes)
+
+	require.NoError(t, f.Ask(t.Context()))
+	require.Equal(t, 1, w.asked)
+	w.responses <- put(9, "c")
+	w.responses <- clientv3.WatchResponse{CompactRevision: 20, Canceled: true}
+	changes, _, err = f.Next(t.Context())
+	require.NoError(t, err)
+	require.Len(t, changes, 1, "before the error")
+	for range 2 {
+		_, _, err = f.Next(t.Context())
+		require.ErrorIs(t, err, mirror.ErrCompacted)
+	}
+}
+
+// A feed whose watch ends says so, and it passes.
+func TestFeedEnds(t *testing.T) {
+	w, f := newTestFeed(t)
+	close(w.responses)
+	_, _, err := f.Next(t.Context())
+	require.True(t, Transient(err), "%v", err)
+}
+
+// A feed that nobody reads takes a bounded amount.
+func TestFeedIsBounded(t *testing.T) {
+	w, f := newTestFeed(t)
+	large := string(make([]byte, maxBuffered+1))
+	w.responses <- put(7, large)
+	select {
+	case w.responses <- put(8, "b"):
+		t.Fatal("it takes more")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_, through, err := f.Next(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 7, through)
+	w.responses <- put(8, "b")
+	_, through, err = f.Next(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 8, through)
+}
+
+func TestTransient(t *testing.T) {
+	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrTimeout, rpctypes.ErrLeaderChanged, rpctypes.ErrTooManyRequests,
+		context.DeadlineExceeded, status.Error(codes.Unavailable, "connection refused"), fmt.Errorf("reading: %w", rpctypes.ErrNoLeader)} {
+		require.True(t, Transient(err), "%v", err)
+	}
+	for _, err := range []error{rpctypes.ErrNoSpace, rpctypes.ErrKeyNotFound, rpctypes.ErrPermissionDenied, rpctypes.ErrTooManyOps,
+		context.Canceled, mirror.ErrCompacted, errors.New("other")} {
+		require.False(t, Transient(err), "%v", err)
+	}
+}
+
+// fakeKV is a cluster of so many keys of a size.
+type fakeKV struct {
+	clientv3.KV
+	keys, size int
+	limits     []int64
+}
+
+func (f *fakeKV) Get(_ context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	op := clientv3.OpGet(key, opts...)
+	f.limits = append(f.limits, op.Limit())
+	r := &clientv3.GetResponse{}
+	for i := range f.keys {
+		k := fmt.Sprintf("%08d", i)
+		if k < key {
+			continue
+		}
+		if int64(len(r.Kvs)) == op.Limit() {
+			r.More = true
+			break
+		}
+		r.Kvs = append(r.Kvs, &mvccpb.KeyValue{Key: []byte(k), Value: make([]byte, f.size)})
+	}
+	return r, nil
+}
+
+// All keys are read once, in pages that grow with small keys and shrink with large ones.
+func TestPages(t *testing.T) {
+	for _, c := range []struct {
+		keys, size int
+		largest    int64
+	}{{5000, 10, 4096}, {200, 1 << 20, 64}, {0, 0, 64}} {
+		kv := &fakeKV{keys: c.keys, size: c.size}
+		p := newPager(kv, All)
+		read, from := 0, []byte{}
+		for from != nil {
+			kvs, next, err := p.page(t.Context(), from, 0)
+			require.NoError(t, err)
+			for i, x := range kvs {
+				require.Equal(t, fmt.Sprintf("%08d", read+i), string(x.Key))
+			}
+			read, from = read+len(kvs), next
+		}
+		require.Equal(t, c.keys, read)
+		most := int64(0)
+		for _, l := range kv.limits {
+			most = max(most, l)
+		}
+		require.Equal(t, c.largest, most)
+		require.Less(t, len(kv.limits), 20)
+	}
+}
