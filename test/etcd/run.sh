@@ -23,11 +23,17 @@ server=${SERVER:-bin/stoa}
 partitions=${PARTITIONS:-1 2}
 # All of package common that needs neither TLS, auth nor an older etcd.
 tests=${TESTS-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*)$'}
-# The same of package e2e; docs/etcd-tests.md has all of its tests, with the reasons of those left out.
-quick='^Test(@QUICK@)$'
-slow='^Test(@SLOW@)$'
-e2e=${E2E-"$quick${QUICK:-|$slow}"}
-e2e=${e2e%|1}
+# Those of package e2e that pass; docs/etcd-tests.md has all of them, with the reasons of those left out.
+quick='CtlV3Member(List|ListWithHex|ListSerializable|Add|AddAsLearner|UpdateNoTLS)|CtlV3ConsistentMemberList|RemoveNonExistingMember|MemberReplace'
+quick+='|ForceNewCluster_MemberCount|Issue6361|RestoreCompactionRevBump|V3LearnerMetricRecover'
+slow='CtlV3MemberUpdate.*|CtlV3MemberAddAsLearnerWithOneMemberDown|MemberReplaceWithLearner|RuntimeReconfig.*|ForceNewCluster.*|Reproduce20340|V3LearnerMetric.*'
+slow+='|CtlV3(SerializableRead|LinearizableRead|CompletionBash|DefragOffline|Put.*|Get(Timeout|Format|Rev|MinMax.*|KeysOnly|CountOnly)|DelTimeout|LeaseKeepAlive.*)'
+slow+='|CtlV3(MakeMirror.*|MoveLeaderScenarios|RoleAddTimeout|Snapshot.*|Version|DialWithHTTPScheme|Watch.*)|UtlV3CompletionBash|ClusterVersion'
+slow+='|Etcd(MultiPeer|PeerCNAuth|PeerMultiCNAuth|PeerNameAuth|ListenMetricsURLsWithMissingClientTLSInfo|HealthyWithTinySnapshotCatchupEntries|TLSVersion|DeprecatedFlags|AdvertiseClientUnix)'
+slow+='|BootstrapDefragFlag|SnapshotCatchupEntriesFlag|GracefulShutdown|HTTPHealthHandler|NoErrorLogsDuringNormalOperations|V3Metrics.*|WarningApplyDuration'
+slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDrop_Issue18089|StartWatcherFromCompactedRevision|ServerJsonLogging|ConnectionRejectMessage|CurlV3CipherSuites.*'
+if [ -n "${QUICK:-}" ]; then slow='^$'; fi
+e2e=${E2E-"^Test($quick|$slow)\$"}
 
 go run ./test/peers
 if [ "$server" = bin/stoa ]; then

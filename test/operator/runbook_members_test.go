@@ -58,6 +58,7 @@ func (b *book) gone(machine int) {
 }
 
 func TestRunbookReplacingAMember(t *testing.T) {
+	t.Parallel()
 	b := openBook(t)
 	steps := b.blocks("Replacing a member")
 	require.Len(t, steps, 3)
@@ -76,6 +77,7 @@ func TestRunbookReplacingAMember(t *testing.T) {
 }
 
 func TestRunbookLostMajority(t *testing.T) {
+	t.Parallel()
 	b := openBook(t)
 	steps := b.blocks("Lost majority")
 	require.Len(t, steps, 7)
@@ -111,6 +113,7 @@ func TestRunbookLostMajority(t *testing.T) {
 }
 
 func TestRunbookMovingToOtherMachines(t *testing.T) {
+	t.Parallel()
 	b := openBook(t)
 	steps := b.blocks("Moving to other machines")
 	require.Len(t, steps, 3)
