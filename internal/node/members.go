@@ -64,11 +64,7 @@ func (n *Node) MemberPromote(ctx context.Context, id uint64) ([]*pb.Member, erro
 	}
 	asking, cancel := n.limited(ctx)
 	defer cancel()
-	err := n.retry(asking, func() error {
-		_, err := n.callLeader(asking, methodCaughtUp, binary.AppendUvarint(nil, id))
-		return err
-	})
-	if err != nil {
+	if err := n.awaitLearner(asking, id); err != nil {
 		return nil, err
 	}
 	if n.cfg.StrictReconfig && !enoughStarted(voters(list), 1, 1) {
@@ -80,6 +76,23 @@ func (n *Node) MemberPromote(ctx context.Context, id uint64) ([]*pb.Member, erro
 		return nil, err
 	}
 	return next.Members, nil
+}
+
+// learnerPatience is how long a promotion waits for a learner: one that has just begun to serve is
+// only a few messages behind.
+const learnerPatience = time.Second
+
+// awaitLearner returns nil once a learner is close behind the leader.
+func (n *Node) awaitLearner(ctx context.Context, id uint64) error {
+	for began := time.Now(); ; {
+		err := n.retry(ctx, func() error {
+			_, err := n.callLeader(ctx, methodCaughtUp, binary.AppendUvarint(nil, id))
+			return err
+		})
+		if !errors.Is(err, fault.LearnerNotReady) || time.Since(began) > learnerPatience || n.pause(ctx, shortly) != nil {
+			return err
+		}
+	}
 }
 
 // MemberRemove removes a member, which may be this server. It stops by itself when all
