@@ -20,6 +20,9 @@ import (
 // writes that the survivor never received are lost.
 func (c *cluster) survive() {
 	s := c.anyServer()
+	if c.loop.chance(2) {
+		s = c.fallBehind()
+	}
 	for s.lost || !s.hasState() {
 		s = c.anyServer()
 	}
@@ -58,6 +61,33 @@ func (c *cluster) survive() {
 	c.settle()
 	c.calm()
 	c.quiesce()
+}
+
+// fallBehind has a leader lose its place while it has writes in its logs that no other has. Then some of
+// its groups follow the next leader, and the others do nothing, so that its logs are of
+// different epochs.
+func (c *cluster) fallBehind() *server {
+	s := c.leader()
+	cut := func(broken bool) {
+		for _, o := range c.servers {
+			if o != s {
+				c.net.setCut(c.net.link(s.id, o.id), broken)
+				c.net.setCut(c.net.link(o.id, s.id), broken)
+			}
+		}
+	}
+	cut(true)
+	c.until(c.loop.between(200*time.Millisecond, 500*time.Millisecond))
+	if s.life != nil {
+		for p := range s.life.core.stuck {
+			if c.loop.chance(2) {
+				s.life.core.stuck[p] = c.loop.now + time.Second
+			}
+		}
+	}
+	cut(false)
+	c.until(c.loop.between(10*time.Millisecond, 300*time.Millisecond))
+	return s
 }
 
 // hasState reports whether the server has taken part, and so has the members.
