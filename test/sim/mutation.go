@@ -8,6 +8,8 @@ type Mutation struct {
 	Seed uint64 // known to fail; a change of the code may move it
 	// Members looks for it in runs in which the members change.
 	Members bool
+	// Force looks for it in runs at whose end one server is made a cluster of its own.
+	Force bool
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.

@@ -60,7 +60,11 @@ func notice(t *testing.T, m Mutation) {
 		if i == 0 {
 			s = m.Seed
 		}
-		if r := Run(Options{Seed: s, Mutation: m, Members: m.Members}); r.Failure != nil {
+		o := Options{Seed: s, Mutation: m, Members: m.Members}
+		if m.Force {
+			o = forced(o)
+		}
+		if r := Run(o); r.Failure != nil {
 			fmt.Printf("%s is noticed after %d seeds: %.200s\n", m.Name, i+1, firstLine(r.Failure.Error()))
 			return
 		}
@@ -107,7 +111,7 @@ func chosenMutation(t *testing.T) Mutation {
 	for _, m := range product {
 		if m.Name == *mutation {
 			switchOn(m.Name)
-			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members}
+			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members, Force: m.Force}
 		}
 	}
 	t.Fatalf("there is no mutation %q", *mutation)

@@ -43,15 +43,7 @@ func TestSim(t *testing.T) {
 func TestForce(t *testing.T) {
 	var sum Stats
 	for i := range *runs {
-		o := options(t, *seed+uint64(i))
-		o.Force, o.Members = true, o.Members || o.Seed%2 == 0
-		if o.Servers == 0 {
-			o.Servers = []int{3, 5}[o.Seed%2]
-		}
-		if o.Partitions == 0 {
-			o.Partitions = []int{1, 2, 4, 4}[o.Seed/2%4]
-		}
-		r := Run(o)
+		r := Run(forced(options(t, *seed+uint64(i))))
 		if r.Failure != nil {
 			t.Error(r.Failure)
 		}
@@ -59,6 +51,17 @@ func TestForce(t *testing.T) {
 	}
 	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
 	require.Positive(t, sum.Lost, "no survivor lacked anything")
+}
+
+func forced(o Options) Options {
+	o.Force, o.Members = true, o.Members || o.Seed%2 == 0
+	if o.Servers == 0 {
+		o.Servers = []int{3, 5}[o.Seed%2]
+	}
+	if o.Partitions == 0 {
+		o.Partitions = []int{1, 2, 4, 4}[o.Seed/2%4]
+	}
+	return o
 }
 
 // A seed is a whole run: what fails once fails again.

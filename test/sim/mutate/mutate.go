@@ -15,7 +15,9 @@ type Mutation struct {
 	Seed uint64 // known to show it; a change of the code may move it
 	// Members: it shows only in runs in which the members change.
 	Members bool
-	edits   []edit
+	// Force: it shows only in runs at whose end one server is made a cluster of its own.
+	Force bool
+	edits []edit
 }
 
 // edit is a change of one file.
@@ -59,7 +61,7 @@ func parse(text string) (list []Mutation, err error) {
 			if _, err := fmt.Sscanf(rest, "%s seed=%d", &m.Name, &m.Seed); err != nil {
 				return nil, fmt.Errorf("line %d: a name and a seed are wanted: %w", n+1, err)
 			}
-			m.Members = strings.HasSuffix(rest, " members")
+			m.Members, m.Force = strings.HasSuffix(rest, " members"), strings.HasSuffix(rest, " force")
 			list = append(list, m)
 		case word == "file":
 			file = rest
