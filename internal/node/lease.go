@@ -16,6 +16,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Calls that only the leader can answer: it alone knows when leases end.
@@ -87,8 +88,15 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 	return ttl, nil
 }
 
-// LeaseShorten gives a lease that has just been granted less than its full time, in seconds.
+// levelOfShortening is the first at which every leader knows methodShorten.
+const levelOfShortening version.Level = 2
+
+// LeaseShorten gives a lease that has just been granted less than its full time, in seconds. In
+// a cluster whose version is too early for it, the lease keeps its full time.
 func (n *Node) LeaseShorten(ctx context.Context, id, remaining int64) error {
+	if n.current().machine.Level() < levelOfShortening {
+		return nil
+	}
 	_, err := n.callLeader(ctx, methodShorten, binary.AppendVarint(binary.AppendVarint(nil, id), remaining))
 	return err
 }
