@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,4 +69,17 @@ func TestAServerOfTheFirstReleaseIsAPeer(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, codes.InvalidArgument, status.Code(linkWith(t, a, bad)))
 	}
+}
+
+// What releases before 0.2 compare must stay as it is: they refuse another protocol.
+func TestTheMetadataOfALinkDoesNotChange(t *testing.T) {
+	a := start(t, setup{id: 0x1a, mark: Mark{Data: 0xd1, Starts: 3}, urls: []string{"http://one:2380"}})
+	md := a.identity(2)
+	require.Len(t, md[keyIncarnation], 1)
+	md.Delete(keyIncarnation) // random
+	require.Equal(t, metadata.MD{
+		"stoa-protocol": {"3"}, "stoa-cluster": {"c1"}, "stoa-from": {"1a"}, "stoa-to": {"2"}, "stoa-partitions": {"0"},
+		"stoa-data": {"d1"}, "stoa-starts": {"3"}, "stoa-urls": {"http://one:2380"},
+		"stoa-oldest": {"1"}, "stoa-newest": {strconv.FormatUint(uint64(version.Newest), 16)},
+	}, md)
 }
