@@ -248,6 +248,9 @@ func (x *execution) command(c *command.Command) Result {
 		x.kind = 0
 	}
 	x.asked = x.kind
+	if c.Kind.Since() > x.m.Level() {
+		return x.failed(fault.VersionTooLow)
+	}
 	if err := x.admit(c.Kind); err != nil {
 		return x.failed(err)
 	}

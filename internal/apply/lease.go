@@ -56,7 +56,7 @@ func withRemovals(keys [][]byte) int {
 // more would certainly or probably be too much work, and to find that out is work, too.
 func (x *execution) withEvents(keys [][]byte) int {
 	reg := x.m.Extensions()
-	if !reg.HasEvents() {
+	if x.m.Level() < levelOfSmallSteps || !reg.HasEvents() {
 		return len(keys)
 	}
 	left := reg.Limits.EventSteps / 2 // handlers do more than nothing

@@ -12,6 +12,10 @@ func (m *Machine) Level() version.Level { return m.Membership().Level }
 // language is the version of the language for which sources are registered.
 func (m *Machine) language() int { return m.Level().Language() }
 
+// levelOfSmallSteps is the level from which on a lease whose keys wake event handlers ends in
+// smaller steps. How many keys a step deletes is a result, and so all members must agree on it.
+const levelOfSmallSteps version.Level = 2
+
 // clusterVersion changes the version of the cluster.
 func (x *execution) clusterVersion(body []byte) Result {
 	c, err := membership.DecodeVersion(body)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -194,14 +195,33 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+func TestEachKindSaysWhichLevelBroughtIt(t *testing.T) {
+	for k := Put; k < Kinds; k++ {
+		require.NotEqual(t, "unknown", k.String(), "%d", k)
+		require.NotZero(t, k.Since(), "%v", k)
+		require.LessOrEqual(t, k.Since(), version.Newest, "%v", k)
+		if k <= ClusterVersion {
+			require.Equal(t, version.Level(1), k.Since(), "%v", k)
+		} else {
+			require.Greater(t, k.Since(), version.Level(1), "%v: no release of the first level knows it", k)
+		}
+	}
+	require.Zero(t, Kinds.Since())
+}
+
 // A program that is too old for a command must not pass over it.
 func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 	raise := membership.VersionChange{Op: membership.Raise, From: 1, To: 2}
 	lower := membership.VersionChange{Op: membership.Downgrade, To: 1}
 	cancel := membership.VersionChange{Op: membership.Cancel}
+	change := func(op membership.Op) []byte {
+		b, err := (&membership.Change{Op: op, Member: &pb.Member{ID: 1}}).Encode()
+		require.NoError(t, err)
+		return b
+	}
 	for want, commands := range map[byte][][]Command{
-		1: {nil, {{Put, nil}}, {{ClusterVersion, lower.Encode()}}, {{ClusterVersion, cancel.Encode()}}, {{ClusterVersion, nil}}},
-		2: {{{Put, nil}, {ClusterVersion, raise.Encode()}}, {{MemberAnnounce, nil}, {Put, nil}}},
+		1: {nil, {{Put, nil}}, {{MemberChange, change(membership.Update)}}, {{ClusterVersion, lower.Encode()}}, {{ClusterVersion, cancel.Encode()}}, {{ClusterVersion, nil}}},
+		2: {{{MemberChange, change(membership.Reset)}}, {{Put, nil}, {ClusterVersion, raise.Encode()}}, {{MemberAnnounce, nil}, {Put, nil}}},
 	} {
 		for _, c := range commands {
 			b := (&Entry{Commands: c}).AppendTo(nil)

@@ -78,10 +78,29 @@ func (c *Command) Needs() version.Level {
 		if v, err := membership.DecodeVersion(c.Body); err == nil {
 			return v.Needs()
 		}
-	case MemberAnnounce:
-		return 2
+	case MemberChange:
+		if change, err := membership.Decode(c.Body); err == nil {
+			return change.Needs()
+		}
 	}
-	return 1
+	return max(c.Kind.Since(), 1)
+}
+
+// since are the levels that brought the kinds.
+var since = [Kinds]version.Level{
+	Put: 1, DeleteRange: 1, Txn: 1, Compact: 1, LeaseGrant: 1, LeaseRevoke: 1, LeaseCheckpoint: 1, Alarm: 1, MemberPublish: 1,
+	Extended: 1, Range: 1, Watch: 1, InSession: 1, Move: 1, SessionOpen: 1, MemberChange: 1,
+	ClusterVersion: 1, // see membership.VersionChange.Needs
+	MemberAnnounce: 2,
+}
+
+// Since is the level that brought the kind, 0 if it isn't known. A cluster below it neither
+// proposes nor executes such commands.
+func (k Kind) Since() version.Level {
+	if k >= Kinds {
+		return 0
+	}
+	return since[k]
 }
 
 // Entry is the content of one log entry.

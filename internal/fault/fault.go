@@ -118,7 +118,7 @@ var (
 	NoDowngrade        = declare(56, "no inflight downgrade job")
 	// VersionTooLow: the command needs a later version of the cluster. It had no effect, and
 	// servers do without it.
-	VersionTooLow = declare(57, "the cluster's version is too low for this")
+	VersionTooLow = declare(57, "the cluster's version is too low for this: upgrade all members")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -4,7 +4,8 @@
 // testdata has a directory for each level, written by the release that brought it; the texts
 // beside the binary files say what is in them. They are never written again: SHA256SUMS has
 // their checksums, and -write, which makes the files of the newest level, refuses a directory
-// that is there.
+// that is there. Only while no release has a level yet, its directory may be removed by hand,
+// with its lines in SHA256SUMS, and written anew.
 //
 //	commands.txt    each command of the log, in its entry
 //	peer.txt        each message between servers, the stream of a snapshot included

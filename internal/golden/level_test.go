@@ -7,8 +7,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -34,6 +36,10 @@ func later(t *testing.T, level int) (list []command.Command) {
 			command.Command{Kind: command.ClusterVersion, Body: lower.Encode()},
 			command.Command{Kind: command.ClusterVersion, Body: cancel.Encode()},
 			command.Command{Kind: command.MemberAnnounce, Body: announcement(t)})
+		reset := membership.Change{Op: membership.Reset, Member: &pb.Member{ID: 1, Name: "one", PeerURLs: []string{"http://one:2380"}}}
+		b, err := reset.Encode()
+		require.NoError(t, err)
+		list = append(list, command.Command{Kind: command.MemberChange, Body: b})
 	}
 	return list
 }
@@ -53,7 +59,16 @@ func (s *state) reach(level int) {
 	if level >= 2 {
 		s.system(command.ClusterVersion, raise.Encode())
 		s.system(command.MemberAnnounce, announcement(s.t))
+		for p := range s.stores {
+			s.index[p]++
+			s.machine.Open(p, s.index[p], 2, command.Epoch{Term: 2, Origin: 7, Seq: 1})
+		}
 	}
+}
+
+// cutEpochs adds the epochs to a cut.
+func (s *state) cutEpochs(cut *backend.System) {
+	recovery.CutEpochs(cut, make([]command.Epoch, len(s.stores)), recovery.StoredEpochs(s.machine.Epochs(), s.machine.Level()))
 }
 
 // requireLevel checks what a level added to the state.

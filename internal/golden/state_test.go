@@ -51,6 +51,9 @@ func restore(t *testing.T, be *backend.Backend) *state {
 	s.machine = apply.New(apply.Config{Stores: s.stores, Leases: s.leases, Placement: placed})
 	s.machine.LoadAlarms(meta.Alarms)
 	require.NoError(t, s.machine.LoadSessions(meta.Blobs))
+	epochs, err := recovery.ReadEpochs(&meta)
+	require.NoError(t, err)
+	s.machine.LoadEpochs(epochs)
 	s.machine.LoadMembership(m.List, m.Configs)
 	require.NoError(t, s.machine.LoadExtensions())
 	return s
@@ -151,6 +154,7 @@ func (s *state) flush() {
 	cut.System.LeasesRevoked, cut.System.AlarmsOn = gone, s.machine.Alarms()
 	(recovery.Membership{List: s.machine.Membership(), Configs: s.machine.Configurations()}).Cut(&cut.System)
 	recovery.CutPlacement(&cut.System, nil, s.machine.Placement())
+	s.cutEpochs(&cut.System)
 	sessions := s.machine.CutSessions()
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	require.NoError(s.t, s.be.Flush(cut))

@@ -35,6 +35,14 @@ type VersionChange struct {
 // at that level a cluster has no other version to note.
 func (c *VersionChange) Needs() version.Level { return max(c.To, 1) }
 
+// Needs is the lowest level that a program must know to carry out the change.
+func (c *Change) Needs() version.Level {
+	if c.Op == Reset {
+		return 2
+	}
+	return 1
+}
+
 // NextVersion is the list after a change of the version. The member with the later level
 // decides nothing here: whether all members know a level is up to the leader, before it
 // proposes the change, as in etcd (server/etcdserver/version, Monitor).

@@ -88,13 +88,13 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 	return ttl, nil
 }
 
-// levelOfShortening is the first at which every leader knows methodShorten.
-const levelOfShortening version.Level = 2
+// levelOfShorten is the level whose servers know methodShorten.
+const levelOfShorten version.Level = 2
 
 // LeaseShorten gives a lease that has just been granted less than its full time, in seconds. In
-// a cluster whose version is too early for it, the lease keeps its full time.
+// a cluster of an earlier version it keeps all of it, as one that etcd restores.
 func (n *Node) LeaseShorten(ctx context.Context, id, remaining int64) error {
-	if n.current().machine.Level() < levelOfShortening {
+	if n.current().machine.Level() < levelOfShorten {
 		return nil
 	}
 	_, err := n.callLeader(ctx, methodShorten, binary.AppendVarint(binary.AppendVarint(nil, id), remaining))

@@ -13,13 +13,15 @@ import (
 func TestLeaseShorten(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.ready()
-	require.NoError(t, grantShortened(t, c.nodes[0], 10, 7), "before the cluster's version allows it")
-	for _, n := range c.nodes {
-		require.Eventually(t, func() bool { return n.current().machine.Level() >= levelOfShortening }, time.Minute, 10*time.Millisecond)
-	}
+	_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 9, TTL: 1000})
+	require.NoError(t, err)
+	require.NoError(t, c.nodes[0].LeaseShorten(t.Context(), 9, 100))
+	c.agreed(2)
 	for i, n := range c.nodes {
 		id := int64(i + 1)
-		require.NoError(t, grantShortened(t, n, id, 100))
+		_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: id, TTL: 1000})
+		require.NoError(t, err)
+		require.NoError(t, n.LeaseShorten(t.Context(), id, 100))
 		require.NoError(t, n.LeaseShorten(t.Context(), id, 500), "as a repeated request")
 		left := func() int64 {
 			r, err := n.LeaseTimeToLive(t.Context(), &pb.LeaseTimeToLiveRequest{ID: id})
@@ -37,11 +39,4 @@ func TestLeaseShorten(t *testing.T) {
 		require.EqualValues(t, 1000, ttl)
 		require.Greater(t, left(), int64(900))
 	}
-}
-
-func grantShortened(t *testing.T, n *Node, id, remaining int64) error {
-	t.Helper()
-	_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: id, TTL: 1000})
-	require.NoError(t, err)
-	return n.LeaseShorten(t.Context(), id, remaining)
 }

@@ -45,7 +45,8 @@ func (s *systemState) cut(c *core) backend.System {
 	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
 	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
 	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
-	s.nextPlaced, s.nextEpochs = c.machine.Placement(), c.machine.Epochs()
+	s.nextPlaced = c.machine.Placement()
+	s.nextEpochs = recovery.StoredEpochs(c.machine.Epochs(), s.nextMembers.List.Level)
 	s.sessions = c.machine.CutSessions()
 	return sys
 }

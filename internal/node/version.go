@@ -55,6 +55,10 @@ func (n *Node) dueVersion(list *membership.List) (c membership.VersionChange, ne
 // noteVersion tells the operator that the version of the cluster has changed.
 func (n *Node) noteVersion(list *membership.List) {
 	from := version.Level(n.level.Swap(uint64(list.Level)))
+	if from == 0 && list.Downgrading {
+		n.log.Info("the cluster's version is held down by a downgrade; it rises once that is cancelled (etcdctl downgrade cancel)",
+			zap.Stringer("cluster-version", list.Level))
+	}
 	if from == list.Level || from == 0 {
 		return
 	}

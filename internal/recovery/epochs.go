@@ -7,6 +7,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // epochsBlob is the name under which the file has the epoch of each partition. Files of earlier
@@ -27,6 +28,19 @@ func ReadEpochs(meta *backend.Meta) ([]command.Epoch, error) {
 		return nil, fmt.Errorf("epochs: %w: those of %d partitions in a file of %d", backend.ErrDamaged, len(epochs), meta.Identity.Partitions)
 	}
 	return epochs, nil
+}
+
+// levelOfEpochs is the level from which on a file has epochs. One of the level before has
+// none: a server of an earlier release wouldn't keep them as they are, and a later one would
+// rely on them.
+const levelOfEpochs version.Level = 2
+
+// StoredEpochs are the epochs that the file of a cluster at a level has.
+func StoredEpochs(now []command.Epoch, level version.Level) []command.Epoch {
+	if level < levelOfEpochs {
+		return make([]command.Epoch, len(now))
+	}
+	return now
 }
 
 // CutEpochs adds the epochs to what a cut writes, if they aren't those that the file has.

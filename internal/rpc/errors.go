@@ -73,6 +73,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.Unacknowledged:    codes.FailedPrecondition,
 	fault.LeaseEnding:       codes.Unavailable,
 	fault.TooManyProfiles:   codes.ResourceExhausted,
+	fault.VersionTooLow:     codes.FailedPrecondition,
 	fault.Internal:          codes.Internal,
 }
 

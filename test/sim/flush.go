@@ -83,7 +83,7 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 		members.Cut(&cut.System)
 		c.members = members
 	}
-	epochs := c.machine.Epochs()
+	epochs := recovery.StoredEpochs(c.machine.Epochs(), members.List.Level)
 	recovery.CutEpochs(&cut.System, c.epochs, epochs)
 	c.epochs = epochs
 	sessions := c.machine.CutSessions()

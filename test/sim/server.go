@@ -9,6 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
+	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/vfs"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -192,9 +194,22 @@ func (l *life) stir() {
 	})
 }
 
+// reach gives a new file the version that its cluster has from the beginning, so that all that
+// this program can do is simulated.
+func (s *server) reach(level version.Level) {
+	cut := &backend.Cut{Partitions: make([]store.Cut, s.c.partitions), System: backend.System{Level: level}}
+	for p := range cut.Partitions {
+		cut.Partitions[p] = store.New(nil).Cut()
+	}
+	if err := s.file.Flush(cut); err != nil {
+		s.c.fail("versions", "%v", err)
+	}
+}
+
 func newServer(c *cluster, id uint64) *server {
 	s := &server{c: c, id: id, fs: vfs.NewMem(), rate: 0.8 + 0.4*c.loop.rng.Float64()}
 	s.file = backend.NewMem(s.identity())
+	s.reach(version.Newest)
 	s.fs.Inject(s.inject)
 	return s
 }

@@ -1,0 +1,77 @@
+package apply
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// system executes a command of the list of members.
+func (r *rig) system(k command.Kind, body []byte) Result {
+	var result Result
+	r.index++
+	e := command.Entry{Commands: []command.Command{{Kind: k, Body: body}}}
+	r.Local(0, r.index, 1, &e, func(_ int, res Result) { result = res })
+	return result
+}
+
+func (r *rig) version(op membership.VersionOp, to version.Level) Result {
+	c := membership.VersionChange{Op: op, From: r.Level(), To: to}
+	return r.system(command.ClusterVersion, c.Encode())
+}
+
+// What a level adds takes effect from the command on that raises the version, and no more from
+// the one on that lowers it.
+func TestCommandsFollowTheVersion(t *testing.T) {
+	r := newRig(1)
+	r.LoadMembership(membership.OfIDs(1), nil)
+	a := membership.Announcement{Member: &pb.Member{ID: 1, Name: "one"}, Release: "0.2.0"}
+	body, err := a.Encode()
+	require.NoError(t, err)
+	require.ErrorIs(t, r.system(command.MemberAnnounce, body).Err, fault.VersionTooLow)
+	require.Empty(t, r.Members()[0].GetName())
+	require.NoError(t, r.version(membership.Raise, 2).Err)
+	require.NoError(t, r.system(command.MemberAnnounce, body).Err)
+	require.Equal(t, "0.2.0", r.Membership().Releases[1])
+	require.NoError(t, r.version(membership.Downgrade, 1).Err)
+	require.Empty(t, r.Membership().Releases)
+	require.ErrorIs(t, r.system(command.MemberAnnounce, body).Err, fault.VersionTooLow)
+	for _, k := range []command.Kind{command.ClusterVersion, command.MemberAnnounce} {
+		require.Error(t, r.system(k, []byte{9}).Err)
+	}
+}
+
+// How many keys of a lease a command deletes is a result, which the first release has
+// otherwise.
+func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
+	const keys = 80
+	for level, left := range map[version.Level]int{1: 0, 2: 30} {
+		w := newTwins(t, 1)
+		for _, r := range []*rig{w.first, w.second} {
+			list := membership.OfIDs(1)
+			list.Level = level
+			r.LoadMembership(list, nil)
+		}
+		w.limit(`{"event_steps": 20000}`)
+		w.succeed(&pb.LeaseGrantRequest{ID: 7, TTL: 600})
+		w.succeed(sourcePut("e", `return { scope = { "/x/" }, events = { { event = "expired", prefix = "/x/" } }, event = function() end }`))
+		for i := range keys {
+			w.succeed(&pb.PutRequest{Key: fmt.Appendf(nil, "/x/%d", i), Lease: 7})
+		}
+		r, _ := w.ask(who{}, &pb.LeaseRevokeRequest{ID: 7})
+		if left == 0 {
+			require.NoError(t, r.Err)
+		} else {
+			require.ErrorIs(t, r.Err, fault.LeaseEnding)
+		}
+		require.Len(t, w.first.Stores[0].LeaseKeys(7), left, "level %d", level)
+		w.requireEqual()
+	}
+}
