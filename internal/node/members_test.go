@@ -122,6 +122,7 @@ func TestMembersChangeWhileLeadersDo(t *testing.T) {
 				moving, cancel := context.WithTimeout(ctx, time.Second)
 				_ = n.MoveLeader(moving, uint64(i%3+1)) // only the leader does
 				cancel()
+				time.Sleep(2 * time.Millisecond) // or there would be little but changes of leader
 			}
 		}
 	})
