@@ -78,7 +78,7 @@ test-etcd: build peers
 
 ## test-faults: kill, pause and disconnect real servers under load
 .PHONY: test-faults
-test-faults: build
+test-faults: build peers
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
 
 ## test-upgrade: rolling upgrades from the release before and back, under load (four minutes; needs the history of this repository)
