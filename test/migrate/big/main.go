@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,7 +139,7 @@ func (t *trial) run() error {
 		return err
 	}
 	defer over.Kill()
-	if err := t.await(over, "Equal at revision"); err != nil {
+	if err := t.await(over, "Equal at revision", "Not compared yet"); err != nil {
 		return err
 	}
 	if err := w.Stop(); err != nil {
@@ -173,10 +174,10 @@ func (t *trial) kill() error {
 	return nil
 }
 
-func (t *trial) await(tool *migrate.Tool, text string) error {
+func (t *trial) await(tool *migrate.Tool, texts ...string) error {
 	for range time.Tick(20 * time.Millisecond) {
 		said := tool.Said()
-		if strings.Contains(said, text) {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(said, text) }) {
 			if t.o.show {
 				fmt.Fprint(os.Stderr, said)
 			}
