@@ -219,6 +219,9 @@ func (m *migration) count(ctx context.Context) error {
 }
 
 func (m *migration) status(ctx context.Context) (Status, error) {
+	if err := m.e.Check(ctx); err != nil {
+		return Status{}, err
+	}
 	behind, err := m.e.Behind(ctx)
 	if err != nil {
 		return Status{}, err

@@ -168,6 +168,19 @@ func (e *Executor) Behind(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
+// Check fails with ErrTakenOver or ErrFinished if the mark isn't this executor's any more. An
+// executor finds that out with its next write, which it may never make.
+func (e *Executor) Check(ctx context.Context) error {
+	return e.again(ctx, func() error {
+		value, at, err := e.cfg.Target.Mark(ctx)
+		if err != nil || at == e.at {
+			return err
+		}
+		_, err = outcome(Txn{If: e.at}, Result{Refused: true, Mark: value, ModRevision: at}, false)
+		return err
+	})
+}
+
 // Repeat makes the next step a copy.
 func (e *Executor) Repeat() {
 	e.mark.Phase = Copying
