@@ -76,6 +76,11 @@ test-differential: build peers
 test-etcd: build peers
 	./test/etcd/run.sh
 
+## test-oracle: users and roles beside etcd's own store of them (REQUESTS=1000000)
+.PHONY: test-oracle
+test-oracle:
+	cd test/oracle && GOWORK=off $(GO) test -count=1 -v . -requests $(or $(REQUESTS),1000000) -seed $(SEED)
+
 ## test-faults: kill, pause and disconnect real servers under load
 .PHONY: test-faults
 test-faults: build peers

@@ -119,6 +119,30 @@ var (
 	// VersionTooLow: the command needs a later version of the cluster. It had no effect, and
 	// servers do without it.
 	VersionTooLow = declare(57, "the cluster's version is too low for this: upgrade all members")
+
+	// Of users and roles.
+	RootUserNotExist     = declare(70, "root user does not exist")
+	RootRoleNotExist     = declare(71, "root user does not have root role")
+	UserExists           = declare(72, "user name already exists")
+	UserEmpty            = declare(73, "user name is empty")
+	UserNotFound         = declare(74, "user name not found")
+	RoleExists           = declare(75, "role name already exists")
+	RoleNotFound         = declare(76, "role name not found")
+	RoleEmpty            = declare(77, "role name is empty")
+	AuthFailed           = declare(78, "authentication failed, invalid user ID or password")
+	PermissionNotGiven   = declare(79, "permission not given")
+	PermissionDenied     = declare(80, "permission denied")
+	RoleNotGranted       = declare(81, "role is not granted to the user")
+	PermissionNotGranted = declare(82, "permission is not granted to the role")
+	AuthNotEnabled       = declare(83, "authentication is not enabled")
+	InvalidAuthToken     = declare(84, "invalid auth token")
+	InvalidAuthMgmt      = declare(85, "invalid auth management")
+	// AuthOldRevision: the request's user was deleted, or its password changed, since the
+	// user authenticated. Clients authenticate again.
+	AuthOldRevision = declare(86, "revision of auth store is old")
+	NoPasswordUser  = declare(87, "auth: authentication failed, password was given for no password user")
+	// ForeignClient: the ID by which extensions are to know the client isn't its user's.
+	ForeignClient = declare(88, "client ID is another user's")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -53,6 +53,24 @@ var statuses = map[*fault.Fault]error{
 	fault.BadDowngradeTarget: rpctypes.ErrGRPCInvalidDowngradeTargetVersion,
 	fault.DowngradeInProcess: rpctypes.ErrGRPCDowngradeInProcess,
 	fault.NoDowngrade:        rpctypes.ErrGRPCNoInflightDowngrade,
+
+	fault.RootUserNotExist:     rpctypes.ErrGRPCRootUserNotExist,
+	fault.RootRoleNotExist:     rpctypes.ErrGRPCRootRoleNotExist,
+	fault.UserExists:           rpctypes.ErrGRPCUserAlreadyExist,
+	fault.UserEmpty:            rpctypes.ErrGRPCUserEmpty,
+	fault.UserNotFound:         rpctypes.ErrGRPCUserNotFound,
+	fault.RoleExists:           rpctypes.ErrGRPCRoleAlreadyExist,
+	fault.RoleNotFound:         rpctypes.ErrGRPCRoleNotFound,
+	fault.RoleEmpty:            rpctypes.ErrGRPCRoleEmpty,
+	fault.AuthFailed:           rpctypes.ErrGRPCAuthFailed,
+	fault.PermissionNotGiven:   rpctypes.ErrGRPCPermissionNotGiven,
+	fault.PermissionDenied:     rpctypes.ErrGRPCPermissionDenied,
+	fault.RoleNotGranted:       rpctypes.ErrGRPCRoleNotGranted,
+	fault.PermissionNotGranted: rpctypes.ErrGRPCPermissionNotGranted,
+	fault.AuthNotEnabled:       rpctypes.ErrGRPCAuthNotEnabled,
+	fault.InvalidAuthToken:     rpctypes.ErrGRPCInvalidAuthToken,
+	fault.InvalidAuthMgmt:      rpctypes.ErrGRPCInvalidAuthMgmt,
+	fault.AuthOldRevision:      rpctypes.ErrGRPCAuthOldRevision,
 }
 
 // codesOf are the codes of faults for which etcd has no text; theirs comes with
@@ -74,6 +92,8 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.LeaseEnding:       codes.Unavailable,
 	fault.TooManyProfiles:   codes.ResourceExhausted,
 	fault.VersionTooLow:     codes.FailedPrecondition,
+	fault.NoPasswordUser:    codes.Unknown,
+	fault.ForeignClient:     codes.PermissionDenied,
 	fault.Internal:          codes.Internal,
 }
 

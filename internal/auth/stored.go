@@ -1,0 +1,152 @@
+package auth
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Stored is the content of etcd's three buckets. What etcd has no field for (the numbers of
+// users, and [State.Since]) is in fields and keys that etcd keeps or passes over.
+type Stored struct {
+	Auth, Users, Roles map[string][]byte
+}
+
+// Keys of etcd's bucket auth, and one of ours.
+const (
+	keyEnabled  = "authEnabled"
+	keyRevision = "authRevision"
+	keySince    = "stoaSince"
+)
+
+// Fields of authpb.User that only stoa writes.
+const (
+	fieldID protowire.Number = iota + 1000
+	fieldCredential
+)
+
+// Stored is the state as it is kept.
+func (s *State) Stored() Stored {
+	out := Stored{Auth: map[string][]byte{}, Users: map[string][]byte{}, Roles: map[string][]byte{}}
+	enabled := byte(0)
+	if s.Enabled {
+		enabled = 1
+	}
+	out.Auth[keyEnabled] = []byte{enabled}
+	out.Auth[keyRevision] = binary.BigEndian.AppendUint64(nil, s.Revision)
+	out.Auth[keySince] = binary.BigEndian.AppendUint64(nil, s.Since)
+	for name, u := range s.users {
+		out.Users[name] = u.encoded()
+	}
+	for name, r := range s.roles {
+		out.Roles[name] = marshal(&authpb.Role{Name: []byte(r.Name), KeyPermission: r.Permissions})
+	}
+	return out
+}
+
+func (u *User) encoded() []byte {
+	b := marshal(&authpb.User{
+		Name: []byte(u.Name), Password: u.Password, Roles: u.Roles, Options: &authpb.UserAddOptions{NoPassword: u.NoPassword},
+	})
+	b = protowire.AppendVarint(protowire.AppendTag(b, fieldID, protowire.VarintType), u.ID)
+	return protowire.AppendVarint(protowire.AppendTag(b, fieldCredential, protowire.VarintType), u.Credential)
+}
+
+func marshal(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("auth: encoding %T: %v", m, err)) // names come from decoded messages
+	}
+	return b
+}
+
+// Load reads a state. With complete false it is one that etcd has written, at least in
+// part: users have been given numbers, in the order of their names, and all of the state has
+// to be stored before anything in it changes.
+func Load(in Stored) (s *State, complete bool, err error) {
+	s, complete = New(), true
+	s.Enabled = len(in.Auth[keyEnabled]) == 1 && in.Auth[keyEnabled][0] == 1
+	s.Revision = max(firstRevision, number(in.Auth[keyRevision]))
+	s.Since = number(in.Auth[keySince])
+	for name, b := range in.Roles {
+		r := new(authpb.Role)
+		if err := proto.Unmarshal(b, r); err != nil {
+			return nil, false, fmt.Errorf("role %q: %w", name, err)
+		}
+		s.roles[name] = &Role{Name: name, Permissions: r.GetKeyPermission()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Users)) {
+		u, err := decodeUser(name, in.Users[name])
+		if err != nil {
+			return nil, false, err
+		}
+		complete = complete && u.ID != 0
+		if u.ID == 0 {
+			u.Credential = 0
+		}
+		s.users[name] = u
+	}
+	s.number()
+	if !complete {
+		s.Since = s.Revision
+	}
+	return s, complete, nil
+}
+
+func decodeUser(name string, b []byte) (*User, error) {
+	m := new(authpb.User)
+	if err := proto.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("user %q: %w", name, err)
+	}
+	u := &User{Name: name, Roles: m.GetRoles(), Password: m.GetPassword(), NoPassword: m.GetOptions().GetNoPassword()}
+	slices.Sort(u.Roles)
+	for rest := []byte(m.ProtoReflect().GetUnknown()); len(rest) > 0; {
+		field, kind, n := protowire.ConsumeTag(rest)
+		size := protowire.ConsumeFieldValue(field, kind, rest[max(n, 0):])
+		if n < 0 || size < 0 {
+			return nil, fmt.Errorf("user %q: %w", name, protowire.ParseError(min(n, size)))
+		}
+		if v, _ := protowire.ConsumeVarint(rest[n:]); kind == protowire.VarintType {
+			switch field {
+			case fieldID:
+				u.ID = v
+			case fieldCredential:
+				u.Credential = v
+			}
+		}
+		rest = rest[n+size:]
+	}
+	return u, nil
+}
+
+// number gives the users that have none numbers that no other user has or will have: each
+// user took a revision when it was added, so there are enough at or below the present one.
+func (s *State) number() {
+	taken := map[uint64]bool{}
+	for _, u := range s.users {
+		taken[u.ID], taken[u.Credential] = true, true
+	}
+	free := uint64(firstRevision)
+	for _, name := range slices.Sorted(maps.Keys(s.users)) {
+		u := s.users[name]
+		if u.ID == 0 {
+			for free++; taken[free]; free++ {
+			}
+			u.ID, u.Credential = free, free
+		}
+		s.put(u)
+	}
+	s.Revision = max(s.Revision, free)
+}
+
+func number(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
