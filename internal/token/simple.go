@@ -1,0 +1,101 @@
+package token
+
+import (
+	"crypto/rand"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Simple are the tokens of one server. Each ends when it hasn't been used for a time.
+type Simple struct {
+	ttl time.Duration
+
+	mu     sync.RWMutex
+	tokens map[string]*simple
+	swept  time.Time
+}
+
+type simple struct {
+	credential uint64
+	end        atomic.Int64 // in nanoseconds of Unix time
+}
+
+// NewSimple returns a server's tokens: none.
+func NewSimple(ttl time.Duration) *Simple { return &Simple{ttl: ttl, tokens: map[string]*simple{}} }
+
+const (
+	letters      = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	prefixLength = 16
+)
+
+// Prefix draws the secret part of a token.
+func Prefix() (string, error) {
+	b := make([]byte, prefixLength)
+	for i := range b {
+		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
+		if err != nil {
+			return "", fmt.Errorf("drawing a token: %w", err)
+		}
+		b[i] = letters[n.Int64()]
+	}
+	return string(b), nil
+}
+
+// Text is the token with a secret part, assigned by the log's entry at an index: a server that
+// hasn't applied that entry doesn't know the token yet.
+func Text(prefix string, index uint64) string { return prefix + "." + strconv.FormatUint(index, 10) }
+
+// Index returns the index in a token.
+func Index(token string) (index uint64, ok bool) {
+	_, text, ok := strings.Cut(token, ".")
+	if !ok {
+		return 0, false
+	}
+	index, err := strconv.ParseUint(text, 10, 64)
+	return index, err == nil
+}
+
+// Assign makes a token the proof of a credential.
+func (s *Simple) Assign(token string, credential uint64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.swept) > s.ttl/4 {
+		s.sweep(now)
+	}
+	t := &simple{credential: credential}
+	t.end.Store(now.Add(s.ttl).UnixNano())
+	s.tokens[token] = t
+}
+
+func (s *Simple) sweep(now time.Time) {
+	s.swept = now
+	for token, t := range s.tokens {
+		if t.end.Load() < now.UnixNano() {
+			delete(s.tokens, token)
+		}
+	}
+}
+
+// Find returns the credential of a token, and gives the token its full time again.
+func (s *Simple) Find(token string, now time.Time) (credential uint64, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.tokens[token]
+	if t == nil || t.end.Load() < now.UnixNano() {
+		return 0, false
+	}
+	t.end.Store(now.Add(s.ttl).UnixNano())
+	return t.credential, true
+}
+
+// Clear forgets all tokens.
+func (s *Simple) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}
