@@ -25,8 +25,7 @@ func (h health) IsLearner() bool { return h.n.IsLearner() }
 func (h health) HasLeader() bool { return h.n.Leader() != 0 }
 
 func (h health) Read(ctx context.Context, serializable bool) error {
-	_, err := h.n.Range(ctx, &pb.RangeRequest{Key: []byte("\x00"), KeysOnly: true, Limit: 1, Serializable: serializable})
-	return err
+	return h.n.Health(ctx, serializable)
 }
 
 // members shows the peer pages the list of members, once there is a node.

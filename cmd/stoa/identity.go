@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -17,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
+	"github.com/stoa-kv/stoa/internal/token"
 	"github.com/stoa-kv/stoa/internal/transport"
 )
 
@@ -140,6 +142,10 @@ func (s *server) comparePeerURLs(known []string) {
 
 func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	cfg := s.cfg
+	tokens, err := token.Parse(cfg.AuthToken, time.Duration(cfg.AuthTokenTTL)*time.Second)
+	if err != nil {
+		return node.Config{}, err
+	}
 	links := transport.NewMetrics()
 	s.metrics.Registry.MustRegister(links)
 	n := node.Config{
@@ -153,7 +159,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		QuotaBytes: cfg.QuotaBackendBytes, MaxRequestBytes: int(cfg.MaxRequestBytes),
 		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
-		Caller:  rpc.Caller,
+		Caller: rpc.Caller, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
 		Logger:  s.lg,
 		Metrics: s.metrics,
 		Fatal: func(err error) {
@@ -178,7 +184,6 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	for _, m := range rec.Members {
 		n.Members = append(n.Members, &pb.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
 	}
-	var err error
 	if n.PeerTLS, err = s.ports.peerTLSInfo.ClientConfig(); err != nil {
 		return n, fmt.Errorf("peer TLS: %w", err)
 	}

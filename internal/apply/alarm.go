@@ -46,7 +46,7 @@ func (m *Machine) LoadAlarms(active []*pb.AlarmMember) {
 func (x *execution) admit(k command.Kind) error {
 	a := x.m.alarms.Load()
 	switch k {
-	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.MemberChange, command.ClusterVersion, command.Move:
+	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.MemberChange, command.ClusterVersion, command.Move, command.Auth:
 		return nil
 	}
 	if a.corrupt {
@@ -59,6 +59,11 @@ func (x *execution) admit(k command.Kind) error {
 }
 
 func (x *execution) alarm(req *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	if req.GetAction() != pb.AlarmRequest_GET {
+		if err := x.user.MustBeRoot(); err != nil {
+			return nil, err
+		}
+	}
 	resp := &pb.AlarmResponse{Header: x.header(false)}
 	active := x.m.Alarms()
 	want := &pb.AlarmMember{MemberID: req.GetMemberID(), Alarm: req.GetAlarm()}

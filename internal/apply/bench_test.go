@@ -195,7 +195,7 @@ func BenchmarkGet(b *testing.B) {
 	req := &pb.RangeRequest{Key: []byte("/registry/pods/key-0000777")}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := m.Range(req, placement.Of(0), 0); err != nil {
+		if _, err := m.Range(req, placement.Of(0), 0, 0); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -278,7 +278,7 @@ func BenchmarkRangeOfAll(b *testing.B) {
 			req := &pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}
 			b.ReportAllocs()
 			for b.Loop() {
-				resp, err := m.Range(req, placed.All(), 200_000)
+				resp, err := m.Range(req, placed.All(), 200_000, 0)
 				if err != nil || len(resp.Kvs) != 100_000 {
 					b.Fatal(len(resp.Kvs), err)
 				}

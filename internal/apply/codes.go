@@ -104,10 +104,14 @@ func (c *codes) evict() {
 
 // Verify says whether a put would be refused as the source of an extension, so
 // that a server can check it before it is proposed. It takes the time of [Config.Precompile],
-// unless the extension is registered with the same source.
-func (m *Machine) Verify(req *pb.PutRequest) error {
+// unless the extension is registered with the same source. The user is a credential, or 0.
+func (m *Machine) Verify(req *pb.PutRequest, user uint64) error {
 	role, name, _ := extension.Parse(req.GetKey())
 	if role != extension.Source {
+		return nil
+	}
+	// To compile takes long. The log decides; it refuses what isn't permitted without that.
+	if u, err := m.Auth().Authorize(user); err != nil || u.MayWrite(req.GetKey(), nil) != nil {
 		return nil
 	}
 	reg := m.Extensions()

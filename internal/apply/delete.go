@@ -12,6 +12,9 @@ import (
 )
 
 func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	if err := x.permit(req); err != nil {
+		return nil, err
+	}
 	if x.undecided(extension.Delete, req.GetKey(), req.GetRangeEnd()) {
 		return nil, fault.Moved
 	}
@@ -38,7 +41,7 @@ func (x *execution) keepsExtensions(key, end []byte) error {
 	reg := x.m.Extensions()
 	// Its source comes before its owner: a range that has only the latter begins in between.
 	for e := range reg.NamedLike(bytes.TrimPrefix(key, []byte(extension.Root))) {
-		for _, k := range [...][]byte{e.OwnerKey(), extension.LanguageKey(e.Name)} {
+		for _, k := range [...][]byte{e.OwnerKey(), extension.RegistrarKey(e.Name), extension.LanguageKey(e.Name)} {
 			if within(k, key, end) && !within(extension.SourceKey(e.Name), key, end) {
 				return fault.BadExtension.With(fmt.Sprintf("stoa: %s can't be deleted; delete %s to remove the extension",
 					k, extension.SourceKey(e.Name)))

@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -22,8 +23,13 @@ const several = -1
 type execution struct {
 	m       *Machine
 	parts   placement.Set
-	local   int  // the only partition, or several
-	answers bool // a request waits for the responses
+	local   int    // the only partition, or several
+	index   uint64 // of a local entry
+	answers bool   // a request waits for the responses
+	// user asks for the command under way; nil: everything is permitted.
+	user *auth.User
+	// runAs is the user as whom a handler of an extension runs.
+	runAs *auth.User
 	// at is the revision of reads that set none: 0 for the newest.
 	at       int64
 	readOnly bool // outside of the log
@@ -235,6 +241,10 @@ func (x *execution) record(p int, c store.Change) {
 
 // whole executes one command with all that follows from it.
 func (x *execution) whole(c *command.Command) Result {
+	if err := x.identify(c); err != nil {
+		x.kind = known(c.Kind)
+		return x.failed(err)
+	}
 	if c.Kind == command.InSession {
 		x.kind = c.Kind
 		return x.inSession(c.Body)
@@ -242,17 +252,28 @@ func (x *execution) whole(c *command.Command) Result {
 	return x.followed(x.command(c))
 }
 
+// known is a kind as it is counted: 0 for one of a later version.
+func known(k command.Kind) command.Kind {
+	if k >= command.Kinds {
+		return 0
+	}
+	return k
+}
+
 // command executes a client's command.
 func (x *execution) command(c *command.Command) Result {
-	if x.kind = c.Kind; x.kind >= command.Kinds {
-		x.kind = 0
-	}
+	x.kind = known(c.Kind)
 	x.asked = x.kind
 	if c.Kind.Since() > x.m.Level() {
 		return x.failed(fault.VersionTooLow)
 	}
 	if err := x.admit(c.Kind); err != nil {
 		return x.failed(err)
+	}
+	if administers(c.Kind) {
+		if err := x.user.MustBeRoot(); err != nil {
+			return x.failed(err)
+		}
 	}
 	switch c.Kind {
 	case command.Put:
@@ -285,6 +306,8 @@ func (x *execution) command(c *command.Command) Result {
 		return x.clusterVersion(c.Body)
 	case command.Move:
 		return x.move(c.Body)
+	case command.Auth:
+		return x.authCommand(c.Body)
 	}
 	return x.failed(fmt.Errorf("apply command of unknown kind %d: %w", c.Kind, fault.Internal))
 }

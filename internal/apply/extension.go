@@ -2,11 +2,14 @@ package apply
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -37,6 +40,9 @@ func (x *execution) extended(body []byte) Result {
 		return x.failed(err)
 	}
 	if e != nil {
+		if err := x.permit(req); err != nil {
+			return x.failed(err)
+		}
 		return x.callExtension(e, &call, req)
 	}
 	if err := x.agreed(&call, req); err != nil {
@@ -104,6 +110,9 @@ func (x *execution) ordinary(call *command.Call, req proto.Message) Result {
 
 // rangeCommand is a read that went through the log, or is part of a transaction.
 func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if err := x.permit(req); err != nil {
+		return nil, err
+	}
 	f, err := x.look(req)
 	if err != nil {
 		return nil, err
@@ -126,8 +135,9 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 		return x.failed(fault.ExtensionDisabled.With(fmt.Sprintf("stoa: extension %q is disabled: %s", e.Name, t.standing.Reason)))
 	}
 	x.handler = e
+	x.runAs = x.user
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
-		return e.Operation(view{x}, &x.m.Extensions().Limits, x.rev, toldOf(call, req), x.m.profile(e.Name))
+		return e.Operation(proxy{view{x}}, &x.m.Extensions().Limits, x.rev, toldOf(call, req), x.m.profile(e.Name))
 	})
 	x.callSteps = out.Usage.Steps
 	if err != nil {
@@ -337,6 +347,43 @@ func (v view) Count(key, end []byte) int {
 }
 
 func (v view) HasLease(id int64) bool { return id != v.x.ending && v.x.m.Leases.Has(id) }
+
+func (v view) Permits(_, _ []byte, _ bool) bool { return true }
+
+// proxy is the view of a handler, which runs as a user.
+type proxy struct{ view }
+
+func (p proxy) Permits(key, end []byte, write bool) bool {
+	if write {
+		return p.x.runAs.MayWrite(key, end) == nil
+	}
+	return p.x.runAs.MayRead(key, end) == nil
+}
+
+// HasLease shows a user its own leases: whether others allow more keys is known in all
+// partitions together alone.
+func (p proxy) HasLease(id int64) bool {
+	if !p.view.HasLease(id) {
+		return false
+	}
+	l, _ := p.x.m.Leases.Get(id)
+	return p.x.runAs.IsRoot() || l.Owner == p.x.runAs.ID
+}
+
+// registrar is the user as whom the event handler of an extension runs: the one who
+// registered it, with the rights of now. One that was registered while permissions
+// weren't enforced, or by a user who is gone, has none.
+func (x *execution) registrar(name string) *auth.User {
+	now := x.m.Auth()
+	if !now.Enabled {
+		return nil
+	}
+	id, user, _ := strings.Cut(string((view{x}).Get(extension.RegistrarKey(name)).Value()), " ")
+	if u := now.User(user); u != nil && strconv.FormatUint(u.ID, 10) == id {
+		return u
+	}
+	return new(auth.User)
+}
 
 // profile, began and called are for the meter, if there is one.
 

@@ -204,7 +204,7 @@ func (w *fuzzed) registration() *pb.PutRequest {
 	if w.chance(8) {
 		req.Lease = int64(1 + w.below(3))
 	}
-	if w.first.Verify(req) != nil {
+	if w.first.Verify(req, 0) != nil {
 		w.counts.Refused++
 	}
 	return req

@@ -111,24 +111,24 @@ func TestReadsReportAnUnreadableHistory(t *testing.T) {
 	key := []byte("foo")
 	reads := map[string]func(*rig) error{
 		"range": func(r *rig) error {
-			_, err := r.Range(&pb.RangeRequest{Key: key}, r.Placement().All(), 3)
+			_, err := r.Range(&pb.RangeRequest{Key: key}, r.Placement().All(), 3, 0)
 			return err
 		},
 		"range of a revision": func(r *rig) error {
-			_, err := r.Range(&pb.RangeRequest{Key: key, Revision: 3}, r.Placement().All(), 101)
+			_, err := r.Range(&pb.RangeRequest{Key: key, Revision: 3}, r.Placement().All(), 101, 0)
 			return err
 		},
 		"get": func(r *rig) error {
-			_, _, err := r.Get(key, r.Placement().Partition(key), 3)
+			_, _, err := r.Get(key, r.Placement().Partition(key), 3, 0)
 			return err
 		},
 		"compare": func(r *rig) error {
-			_, err := r.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{{Key: key, Target: pb.Compare_VERSION}}}, r.Placement().All(), 3)
+			_, err := r.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{{Key: key, Target: pb.Compare_VERSION}}}, r.Placement().All(), 3, 0)
 			return err
 		},
 		"transaction": func(r *rig) error {
 			_, err := r.ReadTxn(&pb.TxnRequest{Failure: []*pb.RequestOp{operationOf(&pb.RangeRequest{Key: key})},
-				Compare: []*pb.Compare{{Key: []byte("none"), Target: pb.Compare_VERSION, Result: pb.Compare_NOT_EQUAL}}}, r.Placement().All(), 3)
+				Compare: []*pb.Compare{{Key: []byte("none"), Target: pb.Compare_VERSION, Result: pb.Compare_NOT_EQUAL}}}, r.Placement().All(), 3, 0)
 			return err
 		},
 	}

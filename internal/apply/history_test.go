@@ -67,7 +67,7 @@ func TestReadsFetchWhatHasLeftMemory(t *testing.T) {
 	r, h := withHistory(t)
 	fetched := 0
 	h.onGet = func() { fetched++ }
-	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: 2}, r.Placement().All(), 101)
+	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: 2}, r.Placement().All(), 101, 0)
 	require.NoError(t, err)
 	require.Equal(t, 1, fetched, "the value was expected to have left memory")
 	require.Equal(t, int64(2), resp.Kvs[0].ModRevision())
@@ -94,7 +94,7 @@ func TestACompactionMayOvertakeARead(t *testing.T) {
 			require.NoError(t, results[0].Err)
 			clear(h.kvs)
 		}
-		resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: asked}, r.Placement().All(), 3)
+		resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo"), Revision: asked}, r.Placement().All(), 3, 0)
 		if asked > 0 {
 			require.ErrorIs(t, err, fault.Compacted, "who asks for a revision by name gets it or nothing")
 			continue

@@ -11,7 +11,11 @@ import (
 )
 
 func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	l, err := x.m.Leases.Grant(req.GetID(), req.GetTTL())
+	owner := uint64(0)
+	if x.user != nil {
+		owner = x.user.ID
+	}
+	l, err := x.m.Leases.Grant(req.GetID(), req.GetTTL(), owner)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +31,9 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 	id := req.GetID()
 	if _, ok := x.m.Leases.Get(id); !ok {
 		return nil, fault.LeaseNotFound
+	}
+	if err := x.mayWriteAll(id); err != nil {
+		return nil, err
 	}
 	var keys [][]byte
 	for p := range x.parts.Each() {

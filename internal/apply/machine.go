@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -36,6 +37,12 @@ type Observer interface {
 	// the sink, and those that come from now on are where the new map's Wide says.
 	// It isn't called for the steps in between.
 	Moved(through int64, to *placement.Map)
+	// AuthChanged says that users, roles or their permissions have changed, or whether they
+	// are enforced.
+	AuthChanged(now *auth.State)
+	// Authenticated says that a user has proved who it is, by the entry at that index of the
+	// log of partition 0. Only that store is locked.
+	Authenticated(index, credential uint64, token string)
 }
 
 // Meter measures commands and extensions. It is called under the locks of the
@@ -88,6 +95,7 @@ type Config struct {
 type Machine struct {
 	Config
 	alarms  atomic.Pointer[alarms]
+	auth    atomic.Pointer[auth.State]
 	members members
 	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch                     // one per partition, used by that partition's loop only
@@ -123,6 +131,7 @@ func New(c Config) *Machine {
 		m.Fatal = func(err error) { panic(err) }
 	}
 	m.alarms.Store(&alarms{})
+	m.auth.Store(auth.New())
 	m.placed.Store(c.Placement)
 	m.LoadMembership(membership.Of(), nil)
 	m.extensions.Store(extension.New(extension.Defaults, nil))
@@ -159,7 +168,7 @@ type Arrival struct {
 // server waits, and no answers are built. reply is called after the lock is released.
 func (m *Machine) Local(p int, index, term uint64, e *command.Entry, reply Reply) {
 	s := m.Stores[p]
-	x := execution{m: m, parts: placement.Of(p), local: p, answers: reply != nil}
+	x := execution{m: m, parts: placement.Of(p), local: p, index: index, answers: reply != nil}
 	results := m.loops[p].results[:0]
 	s.Lock()
 	results = x.run(e, results)

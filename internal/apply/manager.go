@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -104,7 +105,31 @@ func (x *execution) register(name string, source []byte) error {
 		}
 	}
 	x.fresh = code.As(name, x.rev)
+	if err := mayRegister(x.user, &x.fresh.Code); err != nil {
+		return err
+	}
 	return reg.Admit(x.fresh)
+}
+
+// mayRegister refuses a source whose handlers could do what its user may not, or see it.
+func mayRegister(u *auth.User, c *extension.Code) error {
+	for _, p := range c.Scope {
+		key, end := p.Bounds()
+		if err := u.MayChange(key, end, true); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.Operations {
+		if err := u.MayRead(s.Pattern.Bounds()); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.Events {
+		if err := u.MayRead(s.Pattern.Bounds()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // limit checks limits that are to be set. They must have no lease: it would delete them
@@ -175,12 +200,28 @@ func (x *execution) adopt(name string, same bool) {
 		x.deleteBelow(extension.AckKey(name, ""))
 		x.set(extension.OwnerKey(name), []byte(owner), 0)
 	}
+	x.noteRegistrar(name)
 	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
 		x.delete(extension.StateKey(name))
 	}
 	key, language := extension.LanguageKey(name), strconv.Itoa(x.language)
 	if kv := (view{x}).Get(key); !kv.Exists() || string(kv.Value()) != language {
 		x.set(key, []byte(language), 0)
+	}
+}
+
+// noteRegistrar records the user who has registered an extension, if there is one.
+func (x *execution) noteRegistrar(name string) {
+	key := extension.RegistrarKey(name)
+	kv := (view{x}).Get(key)
+	if x.user == nil {
+		if kv.Exists() {
+			x.delete(key)
+		}
+		return
+	}
+	if user := fmt.Sprintf("%d %s", x.user.ID, x.user.Name); string(kv.Value()) != user {
+		x.set(key, []byte(user), 0)
 	}
 }
 

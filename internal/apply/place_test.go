@@ -180,9 +180,9 @@ func compareReads(t *rapid.T, moving, still *rig, last int64) {
 		for _, req := range []*pb.RangeRequest{
 			{Key: []byte{0}, RangeEnd: []byte{0}}, {Key: []byte("/a/"), RangeEnd: []byte("/a0")}, {Key: []byte("foo")}, {Key: []byte("/b/y")},
 		} {
-			got, err := moving.Range(req, moving.Parts(req), at)
+			got, err := moving.Range(req, moving.Parts(req), at, 0)
 			require.NoError(t, err)
-			want, err := still.Range(req, still.Parts(req), at)
+			want, err := still.Range(req, still.Parts(req), at, 0)
 			require.NoError(t, err)
 			same(t, want.Message(), got.Message(), "%v at %d", req, at)
 		}
@@ -210,11 +210,11 @@ func TestRequestsByAnOlderMap(t *testing.T) {
 	old := r.Placement()
 	r.place(3, nil, false, []placement.Rule{{Key: "foo", Slot: slotIn(old, 1-home)}}, nil)
 
-	_, err := r.Range(&pb.RangeRequest{Key: []byte("foo")}, placement.Of(home), 3)
+	_, err := r.Range(&pb.RangeRequest{Key: []byte("foo")}, placement.Of(home), 3, 0)
 	require.ErrorIs(t, err, fault.Moved)
-	_, err = r.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("foo")}}}, placement.Of(home), 3)
+	_, err = r.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("foo")}}}, placement.Of(home), 3, 0)
 	require.ErrorIs(t, err, fault.Moved)
-	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo")}, old.All(), 2)
+	resp, err := r.Range(&pb.RangeRequest{Key: []byte("foo")}, old.All(), 2, 0)
 	require.NoError(t, err, "more partitions than needed do no harm")
 	require.Len(t, resp.Kvs, 1)
 }

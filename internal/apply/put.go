@@ -36,6 +36,9 @@ func (x *execution) putCommand(body []byte) Result {
 }
 
 func (x *execution) carryOutPut(p *put) Result {
+	if err := x.permitPut(p); err != nil {
+		return x.failed(err)
+	}
 	if err := x.admitPut(p); err != nil {
 		return x.failed(err)
 	}

@@ -87,14 +87,14 @@ func (h *history) read(t *rapid.T) {
 	}
 	req := rangeRequest(h).Draw(t, "read")
 	want, wantErr := h.model.read(now, req)
-	got, err := h.leader.Range(req, h.leader.Parts(req), at)
+	got, err := h.leader.Range(req, h.leader.Parts(req), at, 0)
 	require.Equal(t, wantErr, faultOf(err), "error of %v at %d", req, at)
 	if err == nil {
 		same(t, want, got.Message(), "%v at %d", req, at)
 	}
 	txn := &pb.TxnRequest{Compare: rapid.SliceOfN(compareRequest(h), 0, 2).Draw(t, "compare"), Success: []*pb.RequestOp{operationOf(req)}}
 	wantTxn, wantErr := h.readTxn(now, txn)
-	gotTxn, err := h.leader.ReadTxn(txn, h.leader.Parts(txn), at)
+	gotTxn, err := h.leader.ReadTxn(txn, h.leader.Parts(txn), at, 0)
 	require.Equal(t, wantErr, faultOf(err), "error of %v at %d", txn, at)
 	if err == nil {
 		same(t, wantTxn, gotTxn, "%v at %d", txn, at)

@@ -115,8 +115,9 @@ func (x *execution) eventType(c *store.Change) extension.EventType {
 
 // reactTo runs a handler and returns the steps that are charged for it.
 func (x *execution) reactTo(t *tally, ev *extension.Event, sub int64) int64 {
+	x.runAs = x.registrar(t.e.Name)
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
-		return t.e.Event(view{x}, &x.m.Extensions().Limits, x.rev, ev, x.m.profile(t.e.Name))
+		return t.e.Event(proxy{view{x}}, &x.m.Extensions().Limits, x.rev, ev, x.m.profile(t.e.Name))
 	})
 	if err == nil {
 		x.commit(out, func(prev kvwire.KeyValue) { x.causes = append(x.causes, cause{by: t, of: sub, prev: prev}) })

@@ -21,7 +21,8 @@ import (
 // newest of all where there is one partition. parts are where the caller took the range
 // to lie: if keys of it have moved elsewhere since, the answer is fault.Moved. It takes
 // the read locks itself, once, and none while it fetches values that are not in memory.
-func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*kvwire.RangeResponse, error) {
+// The permissions of the user, a credential or 0, are those that apply to the state read.
+func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64, user uint64) (*kvwire.RangeResponse, error) {
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at, readOnly: true}
 		m.rlock(parts)
@@ -30,7 +31,14 @@ func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64) (*k
 			return nil, fault.Moved
 		}
 		x.beginRead()
-		sel, err := x.selection(req)
+		var sel selection
+		err := x.readAs(user)
+		if err == nil {
+			err = x.permit(req)
+		}
+		if err == nil {
+			sel, err = x.selection(req)
+		}
 		m.runlock(parts)
 		if err != nil {
 			return nil, err
@@ -58,9 +66,19 @@ func (x *execution) revision(req *pb.RangeRequest) int64 {
 }
 
 // Get is Range for one key of partition p, as plain as a read can be.
-func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int64, err error) {
+func (m *Machine) Get(key []byte, p int, at int64, user uint64) (kv kvwire.KeyValue, rev int64, err error) {
 	s := m.Stores[p]
 	s.RLock()
+	if a := m.auth.Load(); a.Enabled {
+		u, err := a.Authorize(user)
+		if err == nil {
+			err = u.MayRead(key, nil)
+		}
+		if err != nil {
+			s.RUnlock()
+			return kv, 0, err
+		}
+	}
 	if m.Placement().Partition(key) != p {
 		s.RUnlock()
 		return kv, 0, fault.Moved
@@ -76,7 +94,7 @@ func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int6
 		return kv, at, nil
 	}
 	s.RUnlock()
-	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at)
+	resp, err := m.Range(&pb.RangeRequest{Key: key}, placement.Of(p), at, user)
 	if err != nil {
 		return kv, 0, err
 	}
@@ -88,7 +106,7 @@ func (m *Machine) Get(key []byte, p int, at int64) (kv kvwire.KeyValue, rev int6
 
 // ReadTxn evaluates a transaction that doesn't write, as of revision at; see
 // Range. All of it sees one state.
-func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64) (*pb.TxnResponse, error) {
+func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64, user uint64) (*pb.TxnResponse, error) {
 	x := execution{m: m, parts: parts, local: alone(parts), at: at, answers: true, readOnly: true}
 	m.rlock(parts)
 	defer m.runlock(parts)
@@ -96,7 +114,17 @@ func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64) (*p
 		return nil, fault.Moved
 	}
 	x.beginRead()
+	if err := x.readAs(user); err != nil {
+		return nil, err
+	}
 	return x.txnCommand(req)
+}
+
+// readAs finds the user of a read, under the locks: what it reads and what it may read are
+// of one moment.
+func (x *execution) readAs(user uint64) (err error) {
+	x.user, err = x.m.auth.Load().Authorize(user)
+	return err
 }
 
 // alone is the only partition of a set, or several.

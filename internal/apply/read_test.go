@@ -38,26 +38,26 @@ func TestTheNewestStateOfAPartition(t *testing.T) {
 			r.Stores[0].Compact(c.compacted)
 			r.Stores[1].Compact(c.compacted)
 		}
-		resp, err := r.Range(&pb.RangeRequest{Key: key}, one, 0)
+		resp, err := r.Range(&pb.RangeRequest{Key: key}, one, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, c.header, resp.Header.Revision)
 		require.Equal(t, int64(101), resp.Kvs[0].ModRevision())
 
-		kv, rev, err := r.Get(key, p, 0)
+		kv, rev, err := r.Get(key, p, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, c.header, rev)
 		require.Equal(t, int64(101), kv.ModRevision())
 
-		txn, err := r.ReadTxn(&pb.TxnRequest{Success: []*pb.RequestOp{operationOf(&pb.RangeRequest{Key: key})}}, one, 0)
+		txn, err := r.ReadTxn(&pb.TxnRequest{Success: []*pb.RequestOp{operationOf(&pb.RangeRequest{Key: key})}}, one, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, c.header, txn.Header.Revision)
 		require.Equal(t, int64(101), txn.Responses[0].GetResponseRange().Kvs[0].ModRevision)
 
 		// What is visible may also be asked for by its revision.
-		resp, err = r.Range(&pb.RangeRequest{Key: key, Revision: c.header}, one, 0)
+		resp, err = r.Range(&pb.RangeRequest{Key: key, Revision: c.header}, one, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, int64(101), resp.Kvs[0].ModRevision())
-		_, err = r.Range(&pb.RangeRequest{Key: key, Revision: c.header + 1}, one, 0)
+		_, err = r.Range(&pb.RangeRequest{Key: key, Revision: c.header + 1}, one, 0, 0)
 		require.Error(t, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestTheNewestStateOfSeveralPartitions(t *testing.T) {
 	through := []int64{90, 90}
 	through[p] = 120
 	closed(r, through...)
-	resp, err := r.Range(&pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("z")}, r.Placement().All(), 0)
+	resp, err := r.Range(&pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("z")}, r.Placement().All(), 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, int64(90), resp.Header.Revision)
 	require.Equal(t, int64(90), resp.Kvs[0].ModRevision())
@@ -97,7 +97,7 @@ func TestReadsAreWhatTheirHeadersSay(t *testing.T) {
 	const end = 6000
 	read := func(req *pb.RangeRequest, parts placement.Set, keys int) {
 		for last := int64(0); last < end; {
-			resp, err := r.Range(req, parts, 0)
+			resp, err := r.Range(req, parts, 0, 0)
 			if err != nil || len(resp.Kvs) != keys || resp.Header.Revision < last {
 				t.Errorf("after %d: %v, %v", last, resp.Message(), err)
 				return

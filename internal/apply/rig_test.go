@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -54,8 +55,14 @@ func (r *rig) Changes(p int, rev int64, changes []store.Change) {
 
 func (r *rig) LeaseGranted(l lease.Lease) { r.see("granted %d for %d s", l.ID, l.TTL) }
 func (r *rig) LeaseRevoked(id int64)      { r.see("revoked %d", id) }
-func (r *rig) LeaseEnding(id int64)       { r.see("ending %d", id) }
-func (r *rig) Compacted(rev int64)        { r.see("compacted to %d", rev) }
+func (r *rig) AuthChanged(now *auth.State) {
+	r.see("auth at revision %d, enabled %v", now.Revision, now.Enabled)
+}
+func (r *rig) Authenticated(index, credential uint64, token string) {
+	r.see("authenticated %d at %d: %s", credential, index, token)
+}
+func (r *rig) LeaseEnding(id int64) { r.see("ending %d", id) }
+func (r *rig) Compacted(rev int64)  { r.see("compacted to %d", rev) }
 
 func (r *rig) Moved(through int64, to *placement.Map) {
 	if r.quiet {

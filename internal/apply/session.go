@@ -47,6 +47,9 @@ func (x *execution) inSession(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.InSession, body))
 	}
+	if err := x.permitSession(q.Session); err != nil {
+		return x.failed(err)
+	}
 	before := x.remembered(&q)
 	switch {
 	case !before.known:
@@ -284,6 +287,8 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.MemberListResponse)
 	case command.Range, command.Watch:
 		return new(pb.RangeResponse)
+	case command.Auth:
+		return new(pb.AuthStatusResponse)
 	}
 	return nil
 }

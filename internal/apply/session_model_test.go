@@ -354,7 +354,7 @@ func (n *sessionNet) check(t *rapid.T) {
 	want, err := n.model.read(now, all)
 	require.NoError(t, err)
 	for _, r := range []*rig{n.leader, n.follower} {
-		got, err := r.Range(all, r.Placement().All(), at)
+		got, err := r.Range(all, r.Placement().All(), at, 0)
 		require.NoError(t, err)
 		same(t, want, got.Message(), "all keys at %d", now)
 	}

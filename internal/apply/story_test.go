@@ -108,10 +108,10 @@ func (r *rig) storyRead(d *datadriven.TestData) string {
 	switch req := (&parser{lines: strings.Split(d.Input, "\n")}).requests(0)[0].(type) {
 	case *pb.RangeRequest:
 		var found *kvwire.RangeResponse
-		found, err = r.Range(req, r.Parts(req), at)
+		found, err = r.Range(req, r.Parts(req), at, 0)
 		resp = found.Message()
 	case *pb.TxnRequest:
-		resp, err = r.ReadTxn(req, r.Parts(req), at)
+		resp, err = r.ReadTxn(req, r.Parts(req), at, 0)
 	}
 	if err != nil {
 		return fmt.Sprintf("error: %v\n", err)

@@ -85,7 +85,7 @@ func TestReadersSeeWholeTransactions(t *testing.T) {
 		readers.Go(func() {
 			for done.Load() < 500 {
 				at := done.Load()
-				all, err := r.Range(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}, r.Placement().All(), at)
+				all, err := r.Range(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}, r.Placement().All(), at, 0)
 				if err != nil || len(all.Kvs) != 2 || string(all.Kvs[0].Value()) != fmt.Sprint(at) || string(all.Kvs[1].Value()) != fmt.Sprint(at) {
 					t.Errorf("range at %d: %v %v", at, all, err)
 					return
@@ -94,7 +94,7 @@ func TestReadersSeeWholeTransactions(t *testing.T) {
 				txn, err := r.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{
 					{Key: a, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: at}},
 					{Key: b, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: at}},
-				}}, r.Placement().All(), at)
+				}}, r.Placement().All(), at, 0)
 				if err != nil || !txn.Succeeded {
 					t.Errorf("transaction at %d: %v %v", at, txn, err)
 					return

@@ -16,6 +16,9 @@ import (
 // branches, nested ones too, by the state before; check all operations of the
 // chosen branches by the state before; only then execute (invariant 2).
 func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if err := x.permit(req); err != nil {
+		return nil, err
+	}
 	if x.m.alarms.Load().noSpace && puts(req) {
 		return nil, fault.NoSpace
 	}

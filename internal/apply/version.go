@@ -2,6 +2,7 @@ package apply
 
 import (
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/version"
 )
@@ -22,7 +23,16 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.ClusterVersion, body))
 	}
+	if c.Op == membership.Downgrade && !x.m.MayLeaveUsers(c.To) {
+		return x.failed(fault.BadDowngradeTarget)
+	}
 	return x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
+}
+
+// MayLeaveUsers reports whether the cluster could go down to a level as far as users and
+// roles go: a release that knows of none would open everything to everybody.
+func (m *Machine) MayLeaveUsers(to version.Level) bool {
+	return to >= levelOfUsers || m.Auth().Empty()
 }
 
 // memberAnnounce is memberPublish with the member's release.

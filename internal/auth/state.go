@@ -67,6 +67,9 @@ func (s *State) ByCredential(c uint64) *User { return s.byCredential[c] }
 // Role returns a role, or nil.
 func (s *State) Role(name string) *Role { return s.roles[name] }
 
+// Empty reports whether there are no users and no roles. Then nothing is enforced, either.
+func (s *State) Empty() bool { return !s.Enabled && len(s.users) == 0 && len(s.roles) == 0 }
+
 // Users returns the names of all users in order.
 func (s *State) Users() []string { return slices.Sorted(maps.Keys(s.users)) }
 

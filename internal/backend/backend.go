@@ -53,8 +53,11 @@ type Position struct {
 }
 
 // Lease is one lease as it is stored. Remaining is the checkpointed remainder
-// in seconds, 0 for the full TTL.
-type Lease struct{ ID, TTL, Remaining int64 }
+// in seconds, 0 for the full TTL. Owner is the user who was granted it, 0 for none.
+type Lease struct {
+	ID, TTL, Remaining int64
+	Owner              uint64
+}
 
 // Member is a server as etcd lists it in its file.
 type Member struct {
@@ -85,7 +88,11 @@ type System struct {
 	// MembersRemoved are the IDs of earlier members, with Members.
 	MembersRemoved []uint64
 	Blobs          map[string][]byte // named values of the core; a nil one is removed
+	Auth           *Auth             // the whole content, if it changed
 }
+
+// Auth is the content of etcd's buckets auth, authUsers and authRoles.
+type Auth struct{ Auth, Users, Roles map[string][]byte }
 
 // Meta is everything in the file but keys and values.
 type Meta struct {
@@ -99,6 +106,7 @@ type Meta struct {
 	Alarms              []*etcdserverpb.AlarmMember
 	Members             []Member
 	Blobs               map[string][]byte
+	Auth                Auth
 }
 
 // Backend is the file, or its counterpart in memory. Flush has one caller at

@@ -8,7 +8,8 @@
 // Buckets of etcd's: key (revision → KeyValue; main as 8 bytes big-endian, '_',
 // sub likewise, and 't' for a tombstone), meta (consistent_index and term of
 // group 0, confState, storageVersion, scheduledCompactRev, finishedCompactRev),
-// lease, alarm, members; the others exist and are empty. Ours is stoa:
+// lease, alarm, members, auth, authUsers, authRoles; the others exist and are empty. Ours is
+// stoa:
 //
 //	format              8 bytes big-endian, 1
 //	cluster, server     ids, 8 bytes

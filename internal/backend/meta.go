@@ -160,6 +160,7 @@ func readMeta(r reader, id Identity) (m Meta, err error) {
 		}
 		return ok
 	})
+	m.Auth = readAuth(r)
 	return m, nil
 }
 
@@ -195,6 +196,11 @@ func writeSystem(w writer, s *System) error {
 	}
 	if s.Members != nil {
 		if err := writeMembers(w, s.Members, s.MembersRemoved); err != nil {
+			return err
+		}
+	}
+	if s.Auth != nil {
+		if err := writeAuth(w, s.Auth); err != nil {
 			return err
 		}
 	}
@@ -259,7 +265,8 @@ func writeMembers(w writer, members []Member, removed []uint64) error {
 }
 
 // encodeLease writes etcd's leasepb.Lease, whose package in etcd's server
-// isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3.
+// isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3. The owner is a field of
+// ours, which etcd passes over.
 func encodeLease(l Lease) []byte {
 	var b []byte
 	for i, v := range []int64{l.ID, l.TTL, l.Remaining} {
@@ -268,11 +275,19 @@ func encodeLease(l Lease) []byte {
 			b = protowire.AppendVarint(b, uint64(v))
 		}
 	}
+	if l.Owner != 0 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, leaseOwner, protowire.VarintType), l.Owner)
+	}
 	return b
 }
 
+const leaseOwner protowire.Number = 1000
+
 func decodeLease(b []byte) (l Lease, err error) {
 	fields := map[protowire.Number]*int64{1: &l.ID, 2: &l.TTL, 3: &l.Remaining}
+	var owner int64
+	fields[leaseOwner] = &owner
+	defer func() { l.Owner = uint64(owner) }()
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {

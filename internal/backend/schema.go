@@ -28,10 +28,6 @@ var allBuckets = []string{
 	bucketMembers, bucketRemoved, bucketAuth, bucketAuthUsers, bucketAuthRoles, bucketStoa,
 }
 
-// authEnabled is the key in etcd's auth bucket that says whether clients are asked for
-// their rights.
-var authEnabled = []byte("authEnabled")
-
 // Keys of etcd's meta bucket.
 var (
 	metaIndex     = []byte("consistent_index")

@@ -98,14 +98,3 @@ func writeSized(h *xxhash.Digest, b []byte) {
 	h.Write(size[:]) //nolint:errcheck // it never fails
 	h.Write(b)       //nolint:errcheck // as above
 }
-
-// AuthEnabled reports whether the file is of an etcd cluster that asks its clients for
-// their rights.
-func (b *Backend) AuthEnabled() (on bool, err error) {
-	err = b.eng.view(func(r reader) error {
-		v := r.get(bucketAuth, authEnabled)
-		on = len(v) == 1 && v[0] == 1
-		return nil
-	})
-	return on, err
-}

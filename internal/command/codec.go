@@ -13,13 +13,16 @@ import (
 // The encoded entry; numbers are unsigned varints unless a width is given:
 //
 //	format (1 byte) | stamp | parts | origin (8 bytes) | seq | commands
-//	then for each command: kind (1 byte) | length | body
+//	then for each command: kind (1 byte) | user, if the kind has the bit withUser | length | body
 //
 // The format is the lowest level that a program must know to execute all commands. So a
 // program that is too old for one stops there and does not pass over it.
 
 // The origin is random, so that a varint would be longer than its 8 bytes.
 const originBytes = 8
+
+// withUser is set in the byte of the kind if a user follows. Kinds are below it.
+const withUser = 0x80
 
 // maxStamp leaves room for arithmetic on stamps: writes never reach it, only
 // a damaged log could.
@@ -32,6 +35,9 @@ func (e *Entry) Size() int {
 	n := 1 + originBytes + 4*binary.MaxVarintLen64
 	for _, c := range e.Commands {
 		n += 1 + binary.MaxVarintLen32 + len(c.Body)
+		if c.User != 0 {
+			n += binary.MaxVarintLen64
+		}
 	}
 	return n
 }
@@ -45,7 +51,11 @@ func (e *Entry) AppendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, e.Seq)
 	b = binary.AppendUvarint(b, uint64(len(e.Commands)))
 	for _, c := range e.Commands {
-		b = append(b, byte(c.Kind))
+		if c.User == 0 {
+			b = append(b, byte(c.Kind))
+		} else {
+			b = binary.AppendUvarint(append(b, byte(c.Kind)|withUser), c.User)
+		}
 		b = binary.AppendUvarint(b, uint64(len(c.Body)))
 		b = append(b, c.Body...)
 	}
@@ -114,7 +124,10 @@ func decode(b []byte) (e Entry, err error) {
 	e.Commands = make([]Command, count)
 	for i := range e.Commands {
 		if kind := r.bytes(1); r.err == nil {
-			e.Commands[i].Kind = Kind(kind[0])
+			e.Commands[i].Kind = Kind(kind[0] &^ withUser)
+			if kind[0]&withUser != 0 {
+				e.Commands[i].User = r.uvarint()
+			}
 		}
 		e.Commands[i].Body = r.bytes(r.uvarint())
 		if r.err != nil {

@@ -35,7 +35,8 @@ func TestEntriesAreReadBack(t *testing.T) {
 			Seq:    rapid.Uint64().Draw(t, "seq"),
 			Commands: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Command {
 				return Command{
-					Kind: Kind(rapid.Uint8().Draw(t, "kind")),
+					Kind: Kind(rapid.Uint8Max(withUser-1).Draw(t, "kind")),
+					User: rapid.Uint64().Draw(t, "user"),
 					Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
 				}
 			}), 0, 5).Draw(t, "commands"),
@@ -54,7 +55,7 @@ func TestEntriesAreReadBack(t *testing.T) {
 }
 
 func TestBodiesDoNotRunIntoEachOther(t *testing.T) {
-	e := Entry{Commands: []Command{{Put, []byte("one")}, {Put, []byte("two")}}}
+	e := Entry{Commands: []Command{{Kind: Put, Body: []byte("one")}, {Kind: Put, Body: []byte("two")}}}
 	back, err := Decode(e.AppendTo(nil))
 	require.NoError(t, err)
 	_ = append(back.Commands[0].Body, "xxxxx"...)
@@ -62,7 +63,7 @@ func TestBodiesDoNotRunIntoEachOther(t *testing.T) {
 }
 
 func TestDamageIsRefused(t *testing.T) {
-	good := (&Entry{Stamp: 1, Commands: []Command{{Put, []byte("x")}}}).AppendTo(nil)
+	good := (&Entry{Stamp: 1, Commands: []Command{{Kind: Put, Body: []byte("x")}}}).AppendTo(nil)
 	head := good[:13]
 	for what, bad := range map[string][]byte{
 		"ends early":                   nil,
@@ -79,7 +80,7 @@ func TestDamageIsRefused(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add((&Entry{Stamp: 300, Parts: 5, Origin: 1 << 60, Seq: 7, Commands: []Command{{Put, []byte("body")}, {Alarm, nil}}}).AppendTo(nil))
+	f.Add((&Entry{Stamp: 300, Parts: 5, Origin: 1 << 60, Seq: 7, Commands: []Command{{Kind: Put, Body: []byte("body")}, {Kind: Alarm, User: 300}}}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		parts := PartsOf(b)
 		e, err := Decode(b)
@@ -184,7 +185,7 @@ func FuzzDecodeSequenced(f *testing.F) {
 func BenchmarkDecode(b *testing.B) {
 	e := Entry{Stamp: 1}
 	for range 256 {
-		e.Commands = append(e.Commands, Command{Put, make([]byte, 300)})
+		e.Commands = append(e.Commands, Command{Kind: Put, Body: make([]byte, 300)})
 	}
 	raw := e.AppendTo(nil)
 	b.ReportAllocs()

@@ -30,6 +30,7 @@ const (
 	MemberChange                    // a membership.Change
 	ClusterVersion                  // a membership.VersionChange
 	MemberAnnounce                  // a membership.Announcement; from level 2
+	Auth                            // InternalRaftRequest, with one of its requests about users and roles; from level 2
 
 	// Kinds is above all of them.
 	Kinds
@@ -41,7 +42,7 @@ var kindNames = [...]string{
 	LeaseCheckpoint: "lease-checkpoint", Alarm: "alarm",
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
-	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce",
+	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce", Auth: "auth",
 }
 
 func (k Kind) String() string {
@@ -66,6 +67,9 @@ func (k Kind) MayWrite() bool {
 // Command is one request as it goes through the log.
 type Command struct {
 	Kind Kind
+	// User is the credential of the user who asks for it (package auth): 0 for none, as
+	// while authentication is off.
+	User uint64
 	Body []byte
 }
 
@@ -73,6 +77,9 @@ type Command struct {
 // be decoded by others. Commands that a cluster's version rules out are not proposed, and
 // fail where they are executed.
 func (c *Command) Needs() version.Level {
+	if c.User != 0 {
+		return 2
+	}
 	switch c.Kind {
 	case ClusterVersion:
 		if v, err := membership.DecodeVersion(c.Body); err == nil {
@@ -91,7 +98,7 @@ var since = [Kinds]version.Level{
 	Put: 1, DeleteRange: 1, Txn: 1, Compact: 1, LeaseGrant: 1, LeaseRevoke: 1, LeaseCheckpoint: 1, Alarm: 1, MemberPublish: 1,
 	Extended: 1, Range: 1, Watch: 1, InSession: 1, Move: 1, SessionOpen: 1, MemberChange: 1,
 	ClusterVersion: 1, // see membership.VersionChange.Needs
-	MemberAnnounce: 2,
+	MemberAnnounce: 2, Auth: 2,
 }
 
 // Since is the level that brought the kind, 0 if it isn't known. A cluster below it neither

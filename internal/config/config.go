@@ -80,6 +80,10 @@ type Config struct {
 	PeerAutoTLS   bool
 	CertYears     uint // validity of the certificates that auto TLS makes
 
+	AuthToken    string
+	AuthTokenTTL uint // in seconds
+	BcryptCost   uint
+
 	HostWhitelist []string // "*" allows all
 	CORS          []string // "*" allows all
 	EnablePprof   bool

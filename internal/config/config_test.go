@@ -149,13 +149,13 @@ func warnings(c *Config) map[string]string {
 
 // Every requested feature that is missing gives a warning that names it.
 func TestWhatIsNotDoneIsAWarning(t *testing.T) {
-	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --enable-grpc-gateway=true --pre-vote=false --auth-token=jwt,pub-key=x --v"+
+	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --enable-grpc-gateway=true --pre-vote=false --v"+
 		" --corrupt-check-time=1h --unsafe-no-fsync --feature-gates=InitialCorruptCheck=true,LeaseCheckpoint=false,PriorityRequest=false", "ETCD_MAX_WALS=4")
 	require.NoError(t, err)
 	got := warnings(c)
 	for name, missing := range map[string]string{
 		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments", "enable-grpc-gateway": "there is no JSON gateway",
-		"pre-vote": "the pre-vote phase is always on", "auth-token": "there is no authentication", "corrupt-check-time": "etcdctl endpoint hashkv",
+		"pre-vote": "the pre-vote phase is always on", "corrupt-check-time": "etcdctl endpoint hashkv",
 		"unsafe-no-fsync": "every write is synced", "InitialCorruptCheck": "not compared", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
 	} {
 		require.Contains(t, got[name], missing, name)

@@ -178,9 +178,9 @@ func (d *declaration) security() {
 	d.set("host-whitelist", &c.HostWhitelist, "*", "Comma-separated host names accepted in plain HTTP requests (empty or * allows all).")
 	d.add("cors", origins{&c.CORS}, "Comma-separated origins accepted by CORS (empty or * allows all).")
 	c.CORS = []string{"*"}
-	d.text("auth-token", new(string), "simple", "Kind of the auth token, with options.").noEffect(noAuth)
-	num(d, "bcrypt-cost", new(uint), 10, "Cost of bcrypt for password hashes.").noEffect(noAuth)
-	num(d, "auth-token-ttl", new(uint), 300, "Life of a simple auth token in seconds.").noEffect(noAuth)
+	d.text("auth-token", &c.AuthToken, "simple", "Tokens of authenticated clients: 'simple', or 'jwt,pub-key=FILE,priv-key=FILE,sign-method=RS512,ttl=10m' (RS, PS, ES and HS methods, EdDSA).")
+	num(d, "bcrypt-cost", &c.BcryptCost, 10, "Cost of bcrypt for the hashes of passwords (4 to 31).")
+	num(d, "auth-token-ttl", &c.AuthTokenTTL, 300, "Seconds for which an unused simple token is good.")
 }
 
 func (d *declaration) clientTLS() {
@@ -237,8 +237,6 @@ func (d *declaration) upkeep() {
 	num(d, "bootstrap-defrag-threshold-megabytes", &c.DefragThresholdMegabytes, 0, "Defragment the backend at the start if that frees as many megabytes (0: never).")
 	d.bool("unsafe-no-fsync", new(bool), false, "Disable fsync: loses data in a crash.").noEffect("every write is synced all the same")
 }
-
-const noAuth = "there is no authentication yet: any client that reaches a client port has all permissions"
 
 const (
 	defaultName      = "default"

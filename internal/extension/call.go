@@ -72,11 +72,12 @@ type call struct {
 	waitFor []byte
 	hidden  bool
 	lines   []string // of log
+	denied  bool     // an operation that the user has no permission for was attempted
 }
 
 // Operation runs the extension instead of a request, within limits, as of revision rev, and
 // counts its steps in p unless that is nil. The error is a [fault.ExtensionFailed] or
-// [fault.ExtensionLimit].
+// [fault.ExtensionLimit], or fault.PermissionDenied.
 func (e *Extension) Operation(s State, l *Limits, rev int64, r *Request, p *script.Profile) (*Outcome, error) {
 	c := &call{e: e, limits: l, keys: overlay{base: s, rev: rev}, client: r.Client, lease: r.Lease, block: r.Op == Block}
 	v, used, err := e.module.Profiled(p, e.handlers[r.Op], []script.Value{r.table(rev)}, l.run(), c)
@@ -98,12 +99,18 @@ func (e *Extension) Event(s State, l *Limits, rev int64, ev *Event, p *script.Pr
 
 // finish completes an outcome, or empties it (invariant 2).
 func (c *call) finish(out *Outcome, err error) error {
+	if c.denied {
+		err = fault.PermissionDenied
+	}
 	if err == nil {
 		out.Writes, out.Notices = c.keys.result(), c.notices
 		out.Block, out.Suppress = c.waitFor, c.hidden
 		return nil
 	}
 	*out = Outcome{Rev: out.Rev, Handler: out.Handler, Key: out.Key, Usage: out.Usage, Operations: out.Operations, Log: out.Log}
+	if c.denied {
+		return err
+	}
 	f := fault.ExtensionFailed
 	var s *script.Error
 	if errors.As(err, &s) && s.Limit {

@@ -20,15 +20,16 @@ type Role int
 
 // The keys of the extension named NAME, and those of the manager itself.
 const (
-	Outside  Role = iota // not under Root
-	Source               // /em/NAME: the source; putting it registers, deleting it removes
-	Owner                // /em/NAME/owner: the client that registered it
-	Ack                  // /em/NAME/ack: acknowledges for the client that puts it
-	AckOf                // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
-	Status               // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
-	Spoken               // /em/NAME/language: the version of the language that the source was registered for
-	Settings             // LimitsKey
-	Unknown              // nothing that may be put
+	Outside   Role = iota // not under Root
+	Source                // /em/NAME: the source; putting it registers, deleting it removes
+	Owner                 // /em/NAME/owner: the client that registered it
+	Ack                   // /em/NAME/ack: acknowledges for the client that puts it
+	AckOf                 // /em/NAME/ack/CLIENT: that acknowledgement; "" or "once"
+	Status                // /em/NAME/state: "enabled", "failing N: …" or "disabled: …"
+	Registrar             // /em/NAME/registrar: the user who registered it, as whom its event handler runs
+	Spoken                // /em/NAME/language: the version of the language that the source was registered for
+	Settings              // LimitsKey
+	Unknown               // nothing that may be put
 )
 
 // Once is the value of an acknowledgement that its first use consumes.
@@ -61,6 +62,8 @@ func Parse(key []byte) (role Role, name, client string) {
 		return AckOf, name, rest[len("ack/"):]
 	case rest == "state":
 		return Status, name, ""
+	case rest == "registrar":
+		return Registrar, name, ""
 	case rest == "language":
 		return Spoken, name, ""
 	}
@@ -88,6 +91,9 @@ func CheckName(name string) error {
 func SourceKey(name string) []byte { return []byte(Root + name) }
 func OwnerKey(name string) []byte  { return []byte(Root + name + "/owner") }
 func StateKey(name string) []byte  { return []byte(Root + name + "/state") }
+func RegistrarKey(name string) []byte {
+	return []byte(Root + name + "/registrar")
+}
 func LanguageKey(name string) []byte {
 	return []byte(Root + name + "/language")
 }

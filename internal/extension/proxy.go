@@ -85,6 +85,18 @@ func (c *call) name(a arguments, i int) ([]byte, error) {
 	return key, nil
 }
 
+// permit refuses an operation that the call's user has no permission for. It ends the call:
+// the script can't go on as if the operation had found nothing.
+func (c *call) permit(key, end []byte, write bool) error {
+	if c.keys.base.Permits(key, end, write) {
+		return nil
+	}
+	c.denied = true
+	return errDenied
+}
+
+var errDenied = errors.New("permission denied")
+
 // work charges for reading so many bytes, at the price of built-in functions.
 func (a arguments) work(bytes int) error { return a.Charge(int64(bytes/64), 0) }
 
@@ -118,6 +130,9 @@ func (c *call) lookup(a arguments) (kvwire.KeyValue, error) {
 		return kvwire.KeyValue{}, err
 	}
 	if err := c.operations(a, 1); err != nil {
+		return kvwire.KeyValue{}, err
+	}
+	if err := c.permit(key, nil, false); err != nil {
 		return kvwire.KeyValue{}, err
 	}
 	return c.keys.get(key), nil
@@ -168,6 +183,9 @@ func (c *call) write(a arguments, key, value []byte, lease int64) error {
 
 // writing charges a write of a key. The overlay has the key twice.
 func (c *call) writing(a arguments, key []byte, value int) error {
+	if err := c.permit(key, nil, true); err != nil {
+		return err
+	}
 	if l := c.limits.Keys; len(c.keys.writes) >= l && c.keys.byKey[string(key)] == nil {
 		return exceeded("more than %d keys written", l)
 	}
@@ -187,7 +205,7 @@ func (c *call) sending(a arguments, bytes, twice int) error {
 }
 
 func (c *call) put(a arguments) (script.Value, error) {
-	_, err := c.store(a, 0, func(kvwire.KeyValue) bool { return true })
+	_, err := c.store(a, 0, nil)
 	return script.Nil(), err
 }
 
@@ -201,11 +219,11 @@ func (c *call) monitor(a arguments) (script.Value, error) {
 	if c.lease == 0 && (len(a.list) < 3 || a.list[2].IsNil()) {
 		return script.Nil(), errors.New("monitor needs a lease: the request has none; give it as the third argument, or call with a lease")
 	}
-	_, err := c.store(a, c.lease, func(kvwire.KeyValue) bool { return true })
+	_, err := c.store(a, c.lease, nil)
 	return script.Nil(), err
 }
 
-// store writes (key, value, lease) if the present value allows it.
+// store writes (key, value, lease) if the present value allows it; nil: whatever it is.
 func (c *call) store(a arguments, lease int64, allowed func(old kvwire.KeyValue) bool) (bool, error) {
 	key, err := c.name(a, 0)
 	if err != nil {
@@ -221,8 +239,13 @@ func (c *call) store(a arguments, lease int64, allowed func(old kvwire.KeyValue)
 	if err := c.operations(a, 1); err != nil {
 		return false, err
 	}
-	if !allowed(c.keys.get(key)) {
-		return false, nil
+	if allowed != nil {
+		if err := c.permit(key, nil, false); err != nil {
+			return false, err
+		}
+		if !allowed(c.keys.get(key)) {
+			return false, nil
+		}
 	}
 	return true, c.write(a, key, value, lease)
 }
@@ -239,6 +262,9 @@ func (c *call) cas(a arguments) (script.Value, error) {
 		return script.Nil(), err
 	}
 	if err := c.operations(a, 1); err != nil {
+		return script.Nil(), err
+	}
+	if err := c.permit(key, nil, false); err != nil {
 		return script.Nil(), err
 	}
 	old := c.keys.get(key)
@@ -277,6 +303,9 @@ func (c *call) waitForKey(a arguments) (script.Value, error) {
 	if err != nil {
 		return script.Nil(), err
 	}
+	if err := c.permit(key, nil, false); err != nil {
+		return script.Nil(), err
+	}
 	c.waitFor = bytes.Clone(key)
 	return script.Nil(), nil
 }
@@ -291,6 +320,9 @@ func (c *call) notify(a arguments) (script.Value, error) {
 		return script.Nil(), err
 	}
 	if err := c.operations(a, 1); err != nil {
+		return script.Nil(), err
+	}
+	if err := c.permit(key, nil, true); err != nil {
 		return script.Nil(), err
 	}
 	if err := c.sending(a, len(key)+len(value), 0); err != nil {

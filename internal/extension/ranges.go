@@ -27,6 +27,9 @@ func (c *call) below(a arguments, written int64) (s span, err error) {
 		return s, fmt.Errorf("not all keys that begin with %q are in the extension's scope", prefix)
 	}
 	s.key, s.end = prefix, behind(prefix)
+	if err := c.permit(s.key, s.end, false); err != nil {
+		return s, err
+	}
 	if err := c.ordering(a, len(prefix)); err != nil {
 		return s, err
 	}

@@ -76,7 +76,7 @@ func (s *story) line(d *datadriven.TestData, line string) string {
 	switch d.Cmd {
 	case "key":
 		role, name, client := Parse([]byte(line))
-		names := [...]string{"outside", "source", "owner", "ack", "ack of", "status", "language", "settings", "unknown"}
+		names := [...]string{"outside", "source", "owner", "ack", "ack of", "status", "registrar", "language", "settings", "unknown"}
 		return strings.TrimSpace(fmt.Sprintf("%s %s %s", names[role], name, client))
 	case "name":
 		line, err := strconv.Unquote(line)

@@ -16,6 +16,8 @@ const MaxTTL = 9_000_000_000
 type Lease struct {
 	ID  int64
 	TTL int64
+	// Owner is the ID of the user who was granted it, 0 without authentication.
+	Owner uint64
 	// Remaining is its remaining time at the last checkpoint; 0 means all, and
 	// [Ending] that it is over, although some of its keys still exist.
 	Remaining int64
@@ -56,8 +58,9 @@ func (t *Table) Load(leases ...Lease) {
 }
 
 // Grant adds a lease. The proposer has chosen the id and raised the TTL to the
-// least that its election timeout allows; here both are taken as they are.
-func (t *Table) Grant(id, ttl int64) (Lease, error) {
+// least that its election timeout allows; here both are taken as they are. owner is the ID
+// of the user, 0 for none.
+func (t *Table) Grant(id, ttl int64, owner uint64) (Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if id == 0 {
@@ -69,7 +72,7 @@ func (t *Table) Grant(id, ttl int64) (Lease, error) {
 	if _, ok := t.leases[id]; ok {
 		return Lease{}, fault.LeaseExists
 	}
-	l := Lease{ID: id, TTL: ttl}
+	l := Lease{ID: id, TTL: ttl, Owner: owner}
 	t.set(l)
 	return l, nil
 }

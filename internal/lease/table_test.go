@@ -10,14 +10,14 @@ import (
 
 func TestGrantRefusesAsEtcd(t *testing.T) {
 	table := NewTable()
-	_, err := table.Grant(0, 10)
+	_, err := table.Grant(0, 10, 0)
 	require.ErrorIs(t, err, fault.LeaseNotFound)
-	_, err = table.Grant(1, MaxTTL+1)
+	_, err = table.Grant(1, MaxTTL+1, 0)
 	require.ErrorIs(t, err, fault.LeaseTTLTooLarge)
-	l, err := table.Grant(1, MaxTTL)
+	l, err := table.Grant(1, MaxTTL, 0)
 	require.NoError(t, err)
 	require.Equal(t, Lease{ID: 1, TTL: MaxTTL}, l)
-	_, err = table.Grant(1, 10)
+	_, err = table.Grant(1, 10, 0)
 	require.ErrorIs(t, err, fault.LeaseExists)
 	require.ErrorIs(t, table.Revoke(2), fault.LeaseNotFound)
 	require.NoError(t, table.Revoke(1))
@@ -32,7 +32,7 @@ func TestCutHasTheChangesSinceTheLastOne(t *testing.T) {
 	require.Empty(t, gone)
 
 	for id := int64(5); id > 0; id-- {
-		_, err := table.Grant(id, 10*id)
+		_, err := table.Grant(id, 10*id, 0)
 		require.NoError(t, err)
 	}
 	require.NoError(t, table.Revoke(3)) // granted and revoked between two cuts
@@ -40,7 +40,7 @@ func TestCutHasTheChangesSinceTheLastOne(t *testing.T) {
 	table.Checkpoint(8, 1)
 	table.Checkpoint(7, 1) // isn't there
 	changed, gone = table.Cut()
-	require.Equal(t, []Lease{{1, 10, 0}, {2, 20, 0}, {4, 40, 0}, {5, 50, 0}, {8, 5, 1}}, changed)
+	require.Equal(t, []Lease{{ID: 1, TTL: 10}, {ID: 2, TTL: 20}, {ID: 4, TTL: 40}, {ID: 5, TTL: 50}, {ID: 8, TTL: 5, Remaining: 1}}, changed)
 	require.Equal(t, []int64{3, 9}, gone)
 
 	table.Checkpoint(8, 1) // changes nothing

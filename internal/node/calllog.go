@@ -13,16 +13,34 @@ import (
 )
 
 // observable is a registered extension whose calls a client asks to see. All requests
-// that show calls come through here, with the client in ctx: this is where a client that
-// may not see them is to be refused.
-func (n *Node) observable(_ context.Context, name string) (*extension.Extension, error) {
+// that show calls come through here, with the client in ctx.
+//
+// The lines and the failures of calls may hold what the handlers have read, so the client
+// must have the permission to read all of the scope.
+func (n *Node) observable(ctx context.Context, name string) (*extension.Extension, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c := n.core.Load()
+	u, err := c.machine.Auth().Authorize(who.user)
+	if err == nil {
+		err = u.MayRead(extension.SourceKey(name), nil)
+	}
+	if err != nil {
+		return nil, err
+	}
 	// Under this lock, the registry is what the sink has been told.
 	c.stores[0].RLock()
 	defer c.stores[0].RUnlock()
 	e := c.machine.Extensions().Get(name)
 	if e == nil {
 		return nil, fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q", name))
+	}
+	for _, p := range e.Scope {
+		if err := u.MayRead(p.Bounds()); err != nil {
+			return nil, err
+		}
 	}
 	return e, nil
 }

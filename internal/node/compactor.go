@@ -71,7 +71,7 @@ func (c *compactor) step() {
 	if target <= 0 || !c.n.core.Load().replica.Leading() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.n.life, c.n.cfg.requestTimeout())
+	ctx, cancel := context.WithTimeout(asServer(c.n.life), c.n.cfg.requestTimeout())
 	defer cancel()
 	began := time.Now()
 	_, err := c.n.Compact(ctx, &pb.CompactionRequest{Revision: target})

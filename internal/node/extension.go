@@ -11,17 +11,22 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // handled reports whether an extension answers a read-only request of this
-// client, and the plan for it.
-func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req proto.Message) (apply.Plan, bool) {
-	return c.machine.PlanRead(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
+// client, and the plan for it, or why the client is refused.
+func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req proto.Message, who identity) (p apply.Plan, handled bool, err error) {
+	p, handled = c.machine.PlanRead(kind, req, func() (id string, lease int64) {
+		id, lease, err = n.client(ctx, c, who.user)
+		return id, lease
+	})
+	return p, handled, err
 }
 
 // extended has an extension answer such a request.
-func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan) (R, error) {
-	resp, err := carryOut[R](ctx, n, c, kind, req, &p, false)
+func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan, who identity) (R, error) {
+	resp, err := carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
 	return resp, once(err)
 }
 
@@ -36,17 +41,40 @@ func once(err error) error {
 }
 
 // OpenWatch has an extension answer the opening of a watch, if one does for this
-// client (EZK §6.1.3): it may change what is watched, and give the first event.
-func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb.Event, error) {
+// client (EZK §6.1.3): it may change what is watched, and give the first event. It returns the
+// credential of the user for whom the watch is opened.
+func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
 	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
-		p, handled := n.handled(ctx, c, command.Watch, r)
-		if !handled {
-			return nil, n.plainWatch(ctx, c, r)
+		p, handled, err := n.handled(ctx, c, command.Watch, r, who)
+		switch {
+		case err != nil:
+			return nil, err
+		case !handled:
+			return nil, n.plainWatch(ctx, c, r, who)
 		}
-		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p)
+		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p, who)
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return apply.WatchAnswer(r, resp), nil
+	return apply.WatchAnswer(r, resp), who.user, n.mayWatch(ctx, r, &who)
+}
+
+// mayWatch makes sure that a refusal, which the hub decides by what this server has applied,
+// isn't for a permission that it hasn't applied yet.
+func (n *Node) mayWatch(ctx context.Context, r *pb.WatchCreateRequest, who *identity) error {
+	permit := permitted(n.current().machine.Auth())
+	key := r.GetKey()
+	if len(key) == 0 {
+		key = []byte{0}
+	}
+	if permit == nil || permit(who.user, key, r.GetRangeEnd()) == nil {
+		return nil
+	}
+	_, err := n.strict(ctx, placement.Of(0))
+	return err
 }

@@ -71,7 +71,7 @@ func (c *core) cut() (*backend.Cut, bool) {
 	}()
 	// The first cut is made at once: a peer that joins needs the members from it, perhaps
 	// before anything can be committed.
-	dirty := !c.system.stored && !c.joins()
+	dirty := (!c.system.stored || c.system.auth == nil) && !c.joins()
 	for p, s := range c.stores {
 		index, _ := s.Applied()
 		dirty = dirty || s.Dirty() || index != c.flushed[p]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -77,7 +78,28 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 
 // LeaseRenew gives a lease its full time again.
 func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
-	body, err := n.callLeader(ctx, methodRenew, binary.AppendVarint(nil, id))
+	who, err := n.identify(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ttl, err := n.renewAs(ctx, id, who.user, false)
+	if err != nil && n.unknown(ctx, &who, err) {
+		return n.renewAs(ctx, id, who.user, false)
+	}
+	return ttl, err
+}
+
+// renewAs renews a lease as a user, as that of a session if it is one, which only its owner
+// may do.
+func (n *Node) renewAs(ctx context.Context, id int64, user uint64, session bool) (int64, error) {
+	req := binary.AppendVarint(nil, id)
+	if user != 0 {
+		req = binary.AppendUvarint(req, user)
+	}
+	if user != 0 && session {
+		req = append(req, 1)
+	}
+	body, err := n.callLeader(ctx, methodRenew, req)
 	if err != nil {
 		return 0, err
 	}
@@ -103,9 +125,19 @@ func (n *Node) LeaseShorten(ctx context.Context, id, remaining int64) error {
 
 // LeaseTimeToLive tells how long a lease has left, and its keys if asked.
 func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.known(ctx, who); err != nil {
+		return nil, err
+	}
 	req, err := proto.Marshal(r)
 	if err != nil {
 		return nil, err
+	}
+	if who.user != 0 {
+		req = protowire.AppendVarint(protowire.AppendTag(req, fieldUser, protowire.VarintType), who.user)
 	}
 	body, err := n.callLeader(ctx, methodTimeToLive, req)
 	if err != nil {
@@ -118,14 +150,25 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 	return resp, nil
 }
 
-// LeaseLeases lists all leases.
+// fieldUser is the user in a LeaseTimeToLiveRequest from server to server.
+const fieldUser protowire.Number = 1000
+
+// LeaseLeases lists all leases, to a user who may read all their keys.
 func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c, err := n.strict(ctx, n.current().machine.Placement().All())
 	if err != nil {
 		return nil, err
 	}
+	list := c.leases.List()
+	if err := c.mayReadLeases(who.user, list); err != nil {
+		return nil, err
+	}
 	resp := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}
-	for _, l := range c.leases.List() {
+	for _, l := range list {
 		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: l.ID})
 	}
 	return resp, nil
@@ -191,6 +234,21 @@ func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
 		reply(nil, fault.Internal)
 		return
 	}
+	if !c.machine.Auth().Enabled {
+		n.renewPermitted(c, id, reply)
+		return
+	}
+	user, asSession := renewer(body[size:])
+	go func() { // it reads the stores
+		if err := c.mayRenew(id, user, asSession); err != nil {
+			reply(nil, err)
+			return
+		}
+		n.renewPermitted(c, id, reply)
+	}()
+}
+
+func (n *Node) renewPermitted(c *core, id int64, reply func([]byte, error)) {
 	n.counts.renewed.Add(1)
 	n.checkpoints.Lock()
 	defer n.checkpoints.Unlock()
@@ -246,6 +304,7 @@ func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 	if !ok {
 		return nil, fault.LeaseNotFound
 	}
+	var err error
 	left, ok := n.expirer.Remaining(req.GetID(), now())
 	if !ok {
 		return nil, fault.NotLeader
@@ -255,7 +314,9 @@ func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 		ID:     l.ID, TTL: int64(left.Seconds()), GrantedTTL: l.TTL,
 	}
 	if req.GetKeys() {
-		resp.Keys = c.leaseKeys(l.ID)
+		if resp.Keys, err = c.keysFor(userOf(req), l.ID); err != nil {
+			return nil, err
+		}
 	}
 	return proto.Marshal(resp)
 }
@@ -307,7 +368,7 @@ func (n *Node) propose(c *core, kind command.Kind, req proto.Message, done func(
 		return
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Command: command.Command{Kind: kind, User: own(c), Body: body}, Parts: c.machine.Placement().All(), System: true,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }

@@ -77,6 +77,12 @@ func (n *Node) readableRevision(c *core) int64 {
 // ActiveAlarms are the alarms that are raised.
 func (n *Node) ActiveAlarms() []*pb.AlarmMember { return n.core.Load().machine.Alarms() }
 
+// Health reads a key as the server itself, to find out whether it can.
+func (n *Node) Health(ctx context.Context, serializable bool) error {
+	_, err := n.find(asServer(ctx), &pb.RangeRequest{Key: []byte("\x00"), KeysOnly: true, Limit: 1, Serializable: serializable})
+	return err
+}
+
 // Alarm raises, lowers or lists alarms.
 func (n *Node) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	return submitSystem[*pb.AlarmResponse](ctx, n, command.Alarm, r)

@@ -128,13 +128,17 @@ func (n *Node) MemberUpdate(ctx context.Context, id uint64, peerURLs []string) (
 // still follow the one before, it tries again, and also if it can't know whether the change
 // was decided: the leader may have been the member that it removes.
 func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*membership.List, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
 	body, err := change.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("encoding a change of members: %w: %w", err, fault.Internal)
 	}
 	ctx, cancel := n.limited(ctx)
 	defer cancel()
-	list, err := n.decided(ctx, change, body)
+	list, err := n.decided(ctx, change, body, who)
 	if err != nil {
 		return nil, err
 	}
@@ -144,11 +148,11 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 }
 
 // decided returns the list in which a change has taken effect.
-func (n *Node) decided(ctx context.Context, change membership.Change, body []byte) (list *membership.List, err error) {
+func (n *Node) decided(ctx context.Context, change membership.Change, body []byte, who identity) (list *membership.List, err error) {
 	proposed := false
 	err = n.retry(ctx, func() error {
 		c := n.current()
-		err := n.decide(ctx, c, command.Command{Kind: command.MemberChange, Body: body})
+		err := n.decide(ctx, c, command.Command{Kind: command.MemberChange, User: who.user, Body: body})
 		if err == nil || proposed && change.TookEffect(err) {
 			list = c.machine.Membership()
 			return nil

@@ -7,12 +7,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
+	"golang.org/x/crypto/bcrypt"
 	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/backend"
@@ -27,6 +29,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/throttle"
+	"github.com/stoa-kv/stoa/internal/token"
 	"github.com/stoa-kv/stoa/internal/transport"
 	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -89,6 +92,14 @@ type Config struct {
 	// Caller returns the client ID of a request, for extensions; nil: all are anonymous.
 	Caller func(ctx context.Context) (client string, lease int64)
 
+	// Credentials returns how the client of a request proves who it is; nil: it doesn't.
+	Credentials func(ctx context.Context) Credentials
+	// Tokens are those that clients get for their passwords. With the zero value nobody can
+	// authenticate by a password.
+	Tokens token.Kind
+	// BcryptCost is the cost of the hashes of new passwords; 0: bcrypt's default.
+	BcryptCost int
+
 	// Fatal is called, at most once, when the server can't go on: its disk
 	// failed, or its data contradicts itself. It should log the error and end the
 	// process. nil: the error is logged, and nothing more is written.
@@ -137,6 +148,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.Caller == nil {
 		c.Caller = func(context.Context) (string, int64) { return "", 0 }
+	}
+	if c.Credentials == nil {
+		c.Credentials = func(context.Context) Credentials { return Credentials{} }
+	}
+	if c.BcryptCost == 0 {
+		c.BcryptCost = bcrypt.DefaultCost
 	}
 	if c.Observe.Transport == nil {
 		c.Observe.Transport = transport.NewMetrics()
@@ -191,6 +208,7 @@ type Node struct {
 	profiles     profile.Set
 	compilations compilations
 	lane         *throttle.Lane // of requests that are expensive to apply
+	hashing      chan struct{}  // as many passwords are hashed at once as fit in
 
 	life        context.Context
 	end         context.CancelFunc
@@ -209,7 +227,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
-		callLog: calllog.New(calllog.Default),
+		callLog: calllog.New(calllog.Default), hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	requests := cfg.Metrics.Server.Requests
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
@@ -268,6 +286,7 @@ func (n *Node) startHub(c *core) {
 		Logger: n.log,
 	})
 	c.feed = n.hub.Reset(recovery.Published(c.stores))
+	c.feed.Permit(permitted(c.machine.Auth()))
 	n.running.Go(func() { n.hub.Run(n.life) })
 }
 

@@ -41,7 +41,9 @@ type core struct {
 	feed      *watch.Feed
 	members   recovery.Membership // as of the recovery
 	epochs    []command.Epoch     // likewise
-	disk      *disk
+	// authStored says that the file had all that there is to users and roles then.
+	authStored bool
+	disk       *disk
 
 	wake     []chan struct{}
 	halt     chan struct{}
@@ -204,6 +206,12 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
 	c.machine.LoadEpochs(c.epochs)
+	users, stored, err := recovery.Auth(meta)
+	if err != nil {
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
+	c.machine.LoadAuth(users)
+	c.authStored = stored
 	if err := c.machine.LoadExtensions(); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}

@@ -16,18 +16,19 @@ import (
 // and a client that waits for an extension's answer would wait for ever. Only
 // named clients pay for it, with a read of the partitions that they watch;
 // watches of others open at once, also without a leader, as in etcd.
-func (n *Node) plainWatch(ctx context.Context, c *core, r *pb.WatchCreateRequest) error {
-	if client, _ := n.cfg.Caller(ctx); client == "" {
-		return nil
+func (n *Node) plainWatch(ctx context.Context, c *core, r *pb.WatchCreateRequest, who identity) error {
+	client, _, err := n.client(ctx, c, who.user)
+	if client == "" || err != nil {
+		return nil // the hub decides
 	}
-	c, err := n.strict(ctx, c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd()))
+	c, err = n.strict(ctx, c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd()))
 	if errors.Is(err, fault.Timeout) {
 		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was looked for")
 	}
 	if err != nil {
 		return err
 	}
-	if _, handled := n.handled(ctx, c, command.Watch, r); handled {
+	if _, handled, _ := n.handled(ctx, c, command.Watch, r, who); handled {
 		return fault.Moved // this server has just learned of it
 	}
 	return nil

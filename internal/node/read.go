@@ -27,9 +27,24 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 }
 
 func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := n.findAs(ctx, r, who)
+	if err != nil && n.unknown(ctx, &who, err) {
+		return n.findAs(ctx, r, who)
+	}
+	return resp, err
+}
+
+func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*kvwire.RangeResponse, error) {
 	return routed(ctx, n, func(c *core) (*kvwire.RangeResponse, error) {
-		if p, handled := n.handled(ctx, c, command.Range, r); handled {
-			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p)
+		if p, handled, err := n.handled(ctx, c, command.Range, r, who); handled {
+			if err != nil {
+				return nil, err
+			}
+			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p, who)
 			return kvwire.OfRange(resp), err
 		}
 		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
@@ -38,12 +53,12 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
 			}
-			if _, handled := n.handled(ctx, c, command.Range, r); handled {
+			if _, handled, _ := n.handled(ctx, c, command.Range, r, who); handled {
 				return nil, fault.Moved // this server has just learned of it
 			}
 		}
 		floor, began := n.hub.Floor(), n.clock()
-		resp, err := c.machine.Range(r, parts, newest)
+		resp, err := c.machine.Range(r, parts, newest, who.user)
 		n.cfg.Metrics.Server.Ranged(time.Duration(n.clock()-began), err == nil)
 		if err == nil && resp.Header.GetRevision() < floor {
 			return nil, fault.Moved // see watch.Hub.Floor: until this server is back where it was
@@ -71,9 +86,24 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 }
 
 func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := n.evaluateAs(ctx, r, who)
+	if err != nil && n.unknown(ctx, &who, err) {
+		return n.evaluateAs(ctx, r, who)
+	}
+	return resp, err
+}
+
+func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (*pb.TxnResponse, error) {
 	return routed(ctx, n, func(c *core) (*pb.TxnResponse, error) {
-		if p, handled := n.handled(ctx, c, command.Txn, r); handled {
-			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p)
+		if p, handled, err := n.handled(ctx, c, command.Txn, r, who); handled {
+			if err != nil {
+				return nil, err
+			}
+			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p, who)
 		}
 		parts := c.machine.Parts(r)
 		if !apply.Serializable(r) {
@@ -81,12 +111,12 @@ func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
 			}
-			if _, handled := n.handled(ctx, c, command.Txn, r); handled {
+			if _, handled, _ := n.handled(ctx, c, command.Txn, r, who); handled {
 				return nil, fault.Moved
 			}
 		}
 		floor := n.hub.Floor()
-		resp, err := c.machine.ReadTxn(r, parts, newest)
+		resp, err := c.machine.ReadTxn(r, parts, newest, who.user)
 		if err == nil && resp.Header.GetRevision() < floor {
 			return nil, fault.Moved // until this server is back where it was
 		}

@@ -20,6 +20,13 @@ import (
 // OpenSession opens a session, or takes one up again. Nothing is said to the sink
 // before Start.
 func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (session.Handle, *stoapb.Opened, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Client, err = n.sessionClient(ctx, o.GetClient(), who); err != nil {
+		return nil, nil, err
+	}
 	lease := host.Lease{ID: o.GetSession(), Renewed: now()}
 	if lease.ID == 0 {
 		granted, err := n.grant(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: host.LeaseTTL(max(o.GetTtl(), n.minTTL()))})
@@ -28,14 +35,25 @@ func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches [
 		}
 		lease.ID, lease.TTL = granted.GetID(), granted.GetTTL()
 	} else {
-		var err error
-		if lease.TTL, err = n.LeaseRenew(ctx, lease.ID); err != nil {
+		if lease.TTL, err = n.renewAs(ctx, lease.ID, who.user, true); err != nil {
 			return nil, nil, gone(err)
 		}
 	}
-	s, opened := n.sessions.Open(lease, o, watches, sink)
+	s, opened := n.sessions.Open(lease, host.User{Credential: who.user, Until: who.until}, o, watches, sink)
 	opened.Revision = n.Revision()
 	return s, opened, nil
+}
+
+// sessionClient is the ID that a session may have, and refuses clients who are no users.
+func (n *Node) sessionClient(ctx context.Context, sent string, who identity) (string, error) {
+	if err := n.known(ctx, who); err != nil {
+		return "", err
+	}
+	u, err := n.current().machine.Auth().Authorize(who.user)
+	if err != nil {
+		return "", err
+	}
+	return u.Client(sent)
 }
 
 // gone says of a missing lease what it means for its session.
@@ -75,11 +93,11 @@ func (a around) After(d time.Duration, f func()) (stop func()) {
 }
 
 // Renew implements host.Server.
-func (a around) Renew(id int64, done func(error)) {
+func (a around) Renew(id int64, user uint64, done func(error)) {
 	go func() {
 		ctx, cancel := context.WithTimeout(a.n.life, a.n.cfg.requestTimeout())
 		defer cancel()
-		_, err := a.n.LeaseRenew(ctx, id)
+		_, err := a.n.renewAs(ctx, id, user, true)
 		if err != nil && !errors.Is(err, fault.LeaseNotFound) {
 			a.n.log.Debug("a session's lease could not be renewed", zap.Int64("session", id), zap.Error(err))
 		}

@@ -1,17 +1,20 @@
 package node
 
 import (
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/recovery"
+	"github.com/stoa-kv/stoa/internal/token"
 )
 
 // systemState knows what the file holds of the state that belongs to no
@@ -23,6 +26,7 @@ type systemState struct {
 	noteStored           func(before, now *membership.List)
 	placed, nextPlaced   *placement.Map
 	epochs, nextEpochs   []command.Epoch
+	auth, nextAuth       *auth.State       // nil: the file hasn't all of it
 	sessions             apply.SessionsCut // of the last cut, not yet encoded
 }
 
@@ -31,6 +35,9 @@ func (s *systemState) load(c *core, meta *backend.Meta) {
 	s.members = c.members
 	s.stored = len(meta.Members) > 0
 	s.placed, s.epochs = c.placement, c.epochs
+	if c.authStored {
+		s.auth = c.machine.Auth()
+	}
 }
 
 // cut is called while all stores are locked.
@@ -38,7 +45,7 @@ func (s *systemState) cut(c *core) backend.System {
 	var sys backend.System
 	changed, gone := c.leases.Cut()
 	for _, l := range changed {
-		sys.Leases = append(sys.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+		sys.Leases = append(sys.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
 	}
 	sys.LeasesRevoked = gone
 	s.nextAlarms = c.machine.Alarms()
@@ -47,6 +54,7 @@ func (s *systemState) cut(c *core) backend.System {
 	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
 	s.nextPlaced = c.machine.Placement()
 	s.nextEpochs = recovery.StoredEpochs(c.machine.Epochs(), s.nextMembers.List.Level)
+	s.nextAuth = c.machine.Auth()
 	s.sessions = c.machine.CutSessions()
 	return sys
 }
@@ -58,6 +66,7 @@ func (s *systemState) complete(sys *backend.System) {
 	}
 	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
 	recovery.CutEpochs(sys, s.epochs, s.nextEpochs)
+	recovery.CutAuth(sys, s.auth, s.nextAuth)
 	sys.Blobs = s.sessions.AddTo(sys.Blobs)
 	s.sessions = apply.SessionsCut{}
 }
@@ -68,7 +77,7 @@ func (s *systemState) written() {
 		s.noteStored(s.members.List, s.nextMembers.List)
 	}
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
-	s.epochs = s.nextEpochs
+	s.epochs, s.auth = s.nextEpochs, s.nextAuth
 }
 
 // missingFrom returns what of list is not in base.
@@ -111,6 +120,23 @@ func (o observer) LeaseRevoked(id int64) {
 }
 
 func (o observer) LeaseEnding(id int64) { o.n.expirer.Ending(id, now()) }
+
+// AuthChanged ends what isn't permitted any more, before anything else is applied.
+func (o observer) AuthChanged(now *auth.State) {
+	o.c.feed.Permit(permitted(now))
+	if t := o.n.cfg.Tokens.Simple; t != nil && !now.Enabled {
+		t.Clear()
+	}
+	o.n.lines.add(func(lg *zap.Logger) {
+		lg.Info("users, roles or permissions have changed", zap.Bool("enabled", now.Enabled), zap.Uint64("auth-revision", now.Revision))
+	})
+}
+
+func (o observer) Authenticated(index, credential uint64, prefix string) {
+	if t := o.n.cfg.Tokens.Simple; t != nil {
+		t.Assign(token.Text(prefix, index), credential, now())
+	}
+}
 
 func (o observer) Moved(through int64, to *placement.Map) {
 	select {

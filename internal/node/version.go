@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/version"
 )
@@ -27,7 +28,7 @@ func (n *Node) watchVersions() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(n.life, n.cfg.requestTimeout())
-		err := n.decide(ctx, c, command.Command{Kind: command.ClusterVersion, Body: change.Encode()})
+		err := n.decide(ctx, c, command.Command{Kind: command.ClusterVersion, User: own(c), Body: change.Encode()})
 		cancel()
 		if err != nil && change.Op == membership.Raise && n.life.Err() == nil {
 			n.log.Warn("failed to update cluster version; trying again", zap.Error(err))
@@ -92,12 +93,21 @@ func (n *Node) Downgrade(ctx context.Context, action pb.DowngradeRequest_Downgra
 	}
 	change := membership.VersionChange{Op: membership.Cancel}
 	if action != pb.DowngradeRequest_CANCEL {
-		if err := n.core.Load().machine.Membership().MayDowngrade(target); err != nil || action == pb.DowngradeRequest_VALIDATE {
+		m := n.core.Load().machine
+		err := m.Membership().MayDowngrade(target)
+		if err == nil && !m.MayLeaveUsers(target) {
+			err = fault.BadDowngradeTarget
+		}
+		if err != nil || action == pb.DowngradeRequest_VALIDATE {
 			return err
 		}
 		change = membership.VersionChange{Op: membership.Downgrade, To: target}
 	}
 	ctx, cancel := n.limited(ctx)
 	defer cancel()
-	return n.decide(ctx, n.current(), command.Command{Kind: command.ClusterVersion, Body: change.Encode()})
+	who, err := n.identify(ctx)
+	if err != nil {
+		return err
+	}
+	return n.decide(ctx, n.current(), command.Command{Kind: command.ClusterVersion, User: who.user, Body: change.Encode()})
 }

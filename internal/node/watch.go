@@ -20,7 +20,10 @@ func (s sink) Changes(partition int, rev int64, changes []store.Change) {
 
 // NewWatchStream opens a stream of watches.
 func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
-	client, _ := n.cfg.Caller(ctx)
+	client := ""
+	if who, err := n.identify(ctx); err == nil {
+		client, _, _ = n.client(ctx, n.current(), who.user)
+	}
 	if client == "" {
 		client = apply.Anonymous
 	}

@@ -22,10 +22,14 @@ func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, erro
 	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
 		return nil, err
 	}
-	if err := n.current().machine.Verify(r); err != nil {
+	who, err := n.identify(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return submit[*pb.PutResponse](ctx, n, command.Put, r)
+	if err := n.current().machine.Verify(r, who.user); err != nil {
+		return nil, err
+	}
+	return submitAs[*pb.PutResponse](ctx, n, command.Put, r, who)
 }
 
 // DeleteRange deletes the keys of a range.
@@ -73,37 +77,78 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// submit submits a command and waits for its outcome.
+// submit submits a client's command and waits for its outcome.
 func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
-	return routed(ctx, n, func(c *core) (R, error) {
-		p := c.machine.Plan(kind, req, func() (string, int64) { return n.cfg.Caller(ctx) })
-		return carryOut[R](ctx, n, c, kind, req, &p, false)
-	})
+	who, err := n.identify(ctx)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return submitAs[R](ctx, n, kind, req, who)
+}
+
+func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
+	for {
+		resp, err := routed(ctx, n, func(c *core) (R, error) {
+			var none R
+			var foreign error
+			p := planned(c, c.machine.Plan(kind, req, func() (id string, lease int64) {
+				id, lease, foreign = n.client(ctx, c, who.user)
+				return id, lease
+			}), req, who.user)
+			if foreign != nil {
+				return none, foreign
+			}
+			if err := n.known(ctx, who); err != nil {
+				return none, err
+			}
+			return carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
+		})
+		if err == nil || !n.unknown(ctx, &who, err) {
+			return resp, err
+		}
+	}
 }
 
 // submitSystem is submit for commands of all partitions.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
-	c := n.current()
-	return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, true)
+	var none R
+	who, err := n.identify(ctx)
+	if err != nil {
+		return none, err
+	}
+	for {
+		if kind != command.MemberPublish {
+			if err := n.known(ctx, who); err != nil {
+				return none, err
+			}
+		}
+		c := n.current()
+		resp, err := carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, who.user, true)
+		if err == nil || !n.unknown(ctx, &who, err) {
+			return resp, err
+		}
+	}
 }
 
 // carryOut is carry, timed.
-func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
+func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool) (R, error) {
 	began := n.clock()
-	resp, err := carry[R](ctx, n, c, kind, req, p, system)
+	resp, err := carry[R](ctx, n, c, kind, req, p, user, system)
 	n.requests[kind][success(err)].Observe(time.Duration(n.clock() - began))
 	return resp, err
 }
 
-// carry submits a command as planned, and waits for its outcome; system marks
+// carry submits a command of a user as planned, and waits for its outcome; system marks
 // one that changes state shared by all partitions.
-func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, system bool) (R, error) {
+func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool) (R, error) {
 	var none R
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
 	}
 	w := &replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system}
+	w.Command.User = user
 	if n.cfg.MaxRequestBytes > 0 && len(w.Command.Body) > n.cfg.MaxRequestBytes {
 		return none, fault.RequestTooLarge
 	}
@@ -179,7 +224,7 @@ func (n *Node) admit(ctx context.Context, bytes int) error {
 	}
 	n.log.Warn("the backend file has reached its quota; raising the NOSPACE alarm",
 		zap.Int64("bytes", c.backend.Size()), zap.Int64("quota", n.cfg.QuotaBytes))
-	_, err := n.Alarm(ctx, &pb.AlarmRequest{
+	_, err := n.Alarm(asServer(n.life), &pb.AlarmRequest{
 		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: n.cfg.ID,
 	})
 	if err != nil {

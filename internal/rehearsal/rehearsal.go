@@ -79,7 +79,7 @@ func (r *Rehearsal) Do(req proto.Message, c Caller) *Report {
 		r.log(kind, req, p)
 	} else {
 		q := req.(*pb.RangeRequest)
-		resp, err := r.machine.Range(q, r.machine.Parts(q), 0)
+		resp, err := r.machine.Range(q, r.machine.Parts(q), 0, 0)
 		if r.report.Err = err; err == nil {
 			r.report.Response = resp.Message()
 		}

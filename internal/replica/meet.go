@@ -113,6 +113,9 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	}
 	members := r.cfg.Machine.Membership()
 	r.cfg.Machine.Rendezvous(at, &it.entry, reply)
+	for _, a := range at {
+		r.groups[a.Partition].met.Store(a.Index)
+	}
 	r.meet.executed(it)
 	if r.cfg.Machine.Membership() != members {
 		r.reconfigured()

@@ -20,6 +20,7 @@ var errShort = errors.New("replica: message ends too early")
 const (
 	flagSystem = 1 << iota
 	flagSession
+	flagUser // the command's user is named
 )
 
 func encodeWrite(w *Write) []byte {
@@ -31,10 +32,16 @@ func encodeWrite(w *Write) []byte {
 	if w.Session {
 		flags |= flagSession
 	}
+	if w.Command.User != 0 {
+		flags |= flagUser
+	}
 	b = binary.AppendUvarint(b, uint64(w.Command.Kind))
 	b = binary.AppendUvarint(b, flags)
 	b = binary.AppendUvarint(b, uint64(w.Parts))
 	b = binary.AppendUvarint(b, uint64(w.Home))
+	if w.Command.User != 0 {
+		b = binary.AppendUvarint(b, w.Command.User)
+	}
 	return append(b, w.Command.Body...)
 }
 
@@ -44,11 +51,17 @@ func decodeWrite(b []byte, all placement.Set) (*Write, error) {
 		return nil, err
 	}
 	parts, session := placement.Set(n[2]), n[1]&flagSession != 0
-	if n[0] > 255 || parts == 0 || parts&^all != 0 || session && (n[3] > 63 || !parts.Has(int(n[3]))) {
+	var user [4]uint64
+	if n[1]&flagUser != 0 {
+		if user, b, err = uvarints(b, 1); err != nil {
+			return nil, err
+		}
+	}
+	if n[0] > 127 || parts == 0 || parts&^all != 0 || session && (n[3] > 63 || !parts.Has(int(n[3]))) {
 		return nil, fmt.Errorf("replica: write of kind %d to partitions %v through %d", n[0], parts, n[3])
 	}
 	return &Write{
-		Command: command.Command{Kind: command.Kind(n[0]), Body: b},
+		Command: command.Command{Kind: command.Kind(n[0]), User: user[0], Body: b},
 		System:  n[1]&flagSystem != 0,
 		Session: session,
 		Parts:   parts,

@@ -3,8 +3,12 @@ package rpc
 import (
 	"context"
 	"strconv"
+	"strings"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 )
 
 // A client's metadata for extensions.
@@ -41,4 +45,37 @@ func Caller(ctx context.Context) (client string, lease int64) {
 		}
 	}
 	return client, lease
+}
+
+// Token returns the token of a request, in either of the two fields that etcd's clients and
+// gateway use; "" without one.
+func Token(ctx context.Context) string {
+	for _, field := range [...]string{rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger} {
+		if v := metadata.ValueFromIncomingContext(ctx, field); len(v) > 0 {
+			return strings.TrimPrefix(v[0], "Bearer ")
+		}
+	}
+	return ""
+}
+
+// metadataGateway marks requests that come through a gateway, over its own connection.
+const metadataGateway = "grpcgateway-accept"
+
+// CommonName returns that of the certificate with which the client has connected, if it was
+// verified; "" without one. The certificate of a gateway doesn't speak for its clients.
+func CommonName(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(metadata.ValueFromIncomingContext(ctx, metadataGateway)) > 0 {
+		return ""
+	}
+	for _, chain := range info.State.VerifiedChains {
+		if len(chain) > 0 {
+			return chain[0].Subject.CommonName
+		}
+	}
+	return ""
 }

@@ -108,13 +108,14 @@ type call struct {
 	name     string // as etcd logs it
 	labels   []string
 	voters   bool // learners don't serve it
+	right    right
 	counts   [stripes]counts
 	handling prometheus.Observer // may be nil
 }
 
 func (c *calls) of(service, method, kind string) *call {
 	m := &call{name: "/" + service + "/" + method, labels: []string{kind, service, method}}
-	m.voters = forVoters(m.name)
+	m.voters, m.right = forVoters(m.name), rights[m.name]
 	if c.handling != nil {
 		m.handling = c.handling.WithLabelValues(m.labels...)
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -39,6 +40,8 @@ type fakeNode struct {
 	downgrading atomic.Bool
 	err         atomic.Pointer[error]
 	open        atomic.Pointer[error] // what the next OpenWatch fails with
+	auth        atomic.Pointer[auth.State]
+	permit      atomic.Pointer[func(root bool) error]
 
 	mu      sync.Mutex
 	rev     int64
@@ -208,11 +211,11 @@ func (n *fakeNode) LeaseLeases(_ context.Context, r *pb.LeaseLeasesRequest) (*pb
 	return &pb.LeaseLeasesResponse{Header: n.head(), Leases: []*pb.LeaseStatus{{ID: 5}}}, n.begin(r)
 }
 
-func (n *fakeNode) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, error) {
+func (n *fakeNode) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {
 	if err := n.open.Swap(nil); err != nil {
-		return nil, *err
+		return nil, 0, *err
 	}
-	return nil, nil
+	return nil, 0, nil
 }
 
 func (n *fakeNode) NewWatchStream(context.Context) *watch.Stream { return n.hub.NewStream("") }

@@ -52,8 +52,26 @@ type Lessor interface {
 type Watcher interface {
 	NewWatchStream(ctx context.Context) *watch.Stream
 	// OpenWatch is called with every request for a watch before it is carried out:
-	// an extension may change what is watched and give the first event.
-	OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (first *mvccpb.Event, err error)
+	// an extension may change what is watched and give the first event. user is for whom
+	// the watch is to be created.
+	OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (first *mvccpb.Event, user uint64, err error)
+}
+
+// Auth serves users and roles.
+type Auth interface {
+	// AuthChange carries out one of the requests that change users, roles or permissions,
+	// or whether they are enforced. The response has the state after it.
+	AuthChange(ctx context.Context, r *pb.InternalRaftRequest) (*pb.AuthStatusResponse, error)
+	AuthStatus(ctx context.Context) (*pb.AuthStatusResponse, error)
+	// Authenticate takes the password out of the request.
+	Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error)
+	UserGet(ctx context.Context, r *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error)
+	UserList(ctx context.Context) (*pb.AuthUserListResponse, error)
+	RoleGet(ctx context.Context, r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error)
+	RoleList(ctx context.Context) (*pb.AuthRoleListResponse, error)
+	// Permit refuses, while permissions are enforced, clients who are no users, or, if root
+	// is asked for, don't have that role.
+	Permit(ctx context.Context, root bool) error
 }
 
 // Maintenance serves the operator.
@@ -116,5 +134,6 @@ type Node interface {
 	Watcher
 	Maintenance
 	Cluster
+	Auth
 	Info
 }

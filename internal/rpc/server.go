@@ -103,7 +103,7 @@ func NewServer(n Node, o Options) *Server {
 	s.register(pb.Lease_ServiceDesc, &leaseServer{header: h, lessor: n})
 	s.register(pb.Maintenance_ServiceDesc, &maintenanceServer{header: h, m: n, lg: o.Logger})
 	s.register(pb.Cluster_ServiceDesc, &clusterServer{header: h, cluster: n})
-	s.register(pb.Auth_ServiceDesc, &authServer{header: h})
+	s.register(pb.Auth_ServiceDesc, &authServer{header: h, auth: n})
 	healthpb.RegisterHealthServer(s, s.health)
 	return s
 }

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// What every method has in common (count it, refuse it without a leader) is put
+// What every method has in common (count it, refuse it without a leader or the right) is put
 // around the handlers in a service's description, once, and not into grpc's
 // interceptors: those cost a closure and two more allocations for each call.
 
@@ -42,6 +42,9 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 		if err == nil {
 			err = s.checkLearner(c)
 		}
+		if err == nil {
+			err = s.checkRight(ctx, c)
+		}
 		if err != nil {
 			c.ended(n, err, s.clock()-began)
 			in.release()
@@ -71,6 +74,9 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 		err := s.guard.check(stream.Context())
 		if err == nil {
 			err = s.checkLearner(c)
+		}
+		if err == nil {
+			err = s.checkRight(stream.Context(), c)
 		}
 		if err == nil {
 			guarded, release := s.guard.watch(&counted{stream, n})

@@ -302,14 +302,72 @@ func TestClusterAndAuth(t *testing.T) {
 	n.fail(fault.TooManyLearners)
 	_, err = pb.NewClusterClient(conn).MemberAdd(ctx, &pb.MemberAddRequest{})
 	require.Equal(t, rpctypes.ErrGRPCTooManyLearners.Error(), err.Error())
+}
+
+func TestUsersAndRoles(t *testing.T) {
+	n, conn := serve(t, Options{})
+	ctx := testContext(t)
 	a := pb.NewAuthClient(conn)
 	s, err := a.AuthStatus(ctx, &pb.AuthStatusRequest{})
 	require.NoError(t, err)
 	require.False(t, s.Enabled)
-	_, err = a.Authenticate(ctx, &pb.AuthenticateRequest{})
-	require.Equal(t, rpctypes.ErrGRPCAuthNotEnabled.Error(), err.Error())
-	_, err = a.UserAdd(ctx, &pb.AuthUserAddRequest{})
-	require.Equal(t, codes.Unimplemented, status.Code(err))
+	require.EqualValues(t, 1, s.AuthRevision)
+	requireHeader(t, s.Header, 1)
+	added, err := a.UserAdd(ctx, &pb.AuthUserAddRequest{Name: "root"})
+	require.NoError(t, err)
+	requireHeader(t, added.Header, 1)
+	_, err = a.UserAdd(ctx, &pb.AuthUserAddRequest{Name: "root"})
+	require.Equal(t, rpctypes.ErrGRPCUserAlreadyExist.Error(), err.Error())
+	_, err = a.AuthEnable(ctx, &pb.AuthEnableRequest{})
+	require.Equal(t, rpctypes.ErrGRPCRootRoleNotExist.Error(), err.Error())
+	n.fail(fault.AuthFailed)
+	_, err = a.Authenticate(ctx, &pb.AuthenticateRequest{Name: "root", Password: "x"})
+	require.Equal(t, rpctypes.ErrGRPCAuthFailed.Error(), err.Error())
+}
+
+// Every method of the services that change or show more than keys asks for a right, before
+// the node hears of it.
+func TestRightsOfMethods(t *testing.T) {
+	n, conn := serve(t, Options{})
+	ctx := testContext(t)
+	var asked []bool
+	deny := func(root bool) error {
+		asked = append(asked, root)
+		return fault.PermissionDenied
+	}
+	n.permit.Store(&deny)
+	m, c := pb.NewMaintenanceClient(conn), pb.NewClusterClient(conn)
+	for name, call := range map[string]func() error{
+		"defragment": func() error { _, err := m.Defragment(ctx, &pb.DefragmentRequest{}); return err },
+		"hash":       func() error { _, err := m.Hash(ctx, &pb.HashRequest{}); return err },
+		"hashkv":     func() error { _, err := m.HashKV(ctx, &pb.HashKVRequest{}); return err },
+		"moveleader": func() error { _, err := m.MoveLeader(ctx, &pb.MoveLeaderRequest{}); return err },
+		"downgrade":  func() error { _, err := m.Downgrade(ctx, &pb.DowngradeRequest{}); return err },
+		"snapshot": func() error {
+			s, err := m.Snapshot(ctx, &pb.SnapshotRequest{})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		},
+		"add":     func() error { _, err := c.MemberAdd(ctx, &pb.MemberAddRequest{}); return err },
+		"remove":  func() error { _, err := c.MemberRemove(ctx, &pb.MemberRemoveRequest{}); return err },
+		"update":  func() error { _, err := c.MemberUpdate(ctx, &pb.MemberUpdateRequest{}); return err },
+		"promote": func() error { _, err := c.MemberPromote(ctx, &pb.MemberPromoteRequest{}); return err },
+		"compact": func() error { _, err := pb.NewKVClient(conn).Compact(ctx, &pb.CompactionRequest{}); return err },
+	} {
+		asked = nil
+		require.ErrorContains(t, call(), "permission denied", name)
+		require.Equal(t, []bool{true}, asked, name)
+	}
+	for name, call := range map[string]func() error{
+		"status": func() error { _, err := m.Status(ctx, &pb.StatusRequest{}); return err },
+		"list":   func() error { _, err := c.MemberList(ctx, &pb.MemberListRequest{}); return err },
+	} {
+		asked = nil
+		require.ErrorContains(t, call(), "permission denied", name)
+		require.Equal(t, []bool{false}, asked, name)
+	}
 }
 
 func TestLeaderDemanded(t *testing.T) {

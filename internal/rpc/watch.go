@@ -45,6 +45,9 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 		r, err := hub.Recv(ctx)
 		if err == nil {
 			s.identify(r.Header)
+			if r.Cause != nil {
+				r.CancelReason = reason(r.Cause)
+			}
 			err = sendWatch(r, s.o.MaxRequestBytes+frameOverhead, stream.Send)
 		} else if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -77,16 +80,17 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				hub.Refuse(rpctypes.ErrCompacted.Error())
 				continue
 			}
-			first, err := s.watcher.OpenWatch(ctx, r.CreateRequest)
+			first, user, err := s.watcher.OpenWatch(ctx, r.CreateRequest)
 			if errors.Is(err, fault.Uncertain) {
 				// A refusal would be the end of a watch that may wait for long. Clients
 				// open it again after the end of a stream, as after any that they see.
 				return status.Error(codes.Unavailable, err.Error())
 			}
 			if err != nil {
-				hub.Refuse(status.Convert(toStatus(err)).Message())
+				hub.Refuse(reason(err))
 				continue
 			}
+			hub.As(user)
 			if hub.CreateWith(r.CreateRequest, first) {
 				time.AfterFunc(openWithin, hub.Hasten)
 			}
@@ -103,6 +107,22 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 			}
 		}
 	}
+}
+
+// reason is the text with which a watch is refused or cancelled. Those of authentication are
+// etcd's in full, by which clients know that they have to authenticate again.
+func reason(err error) string {
+	st := status.Convert(toStatus(err))
+	switch st.Code() {
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return st.Err().Error()
+	}
+	for _, f := range [...]error{fault.AuthOldRevision, fault.UserEmpty} {
+		if errors.Is(err, f) {
+			return st.Err().Error()
+		}
+	}
+	return st.Message()
 }
 
 // openWithin is how long a watch may wait until all partitions show what this

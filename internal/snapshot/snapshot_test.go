@@ -256,10 +256,10 @@ func TestRefusedFiles(t *testing.T) {
 		change func(tx *bolt.Tx) error
 		says   string
 	}{
-		"authentication is on": {func(tx *bolt.Tx) error { return tx.Bucket([]byte("auth")).Put([]byte("authEnabled"), []byte{1}) }, "etcdctl auth disable"},
-		"something else":       {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("key")) }, "bucket \"key\" is missing"},
-		"a key's revision":     {func(tx *bolt.Tx) error { return tx.Bucket([]byte("key")).Put([]byte("k"), []byte("v")) }, "is not a revision"},
-		"a value":              {func(tx *bolt.Tx) error { return tx.Bucket([]byte("key")).Put([]byte("01234567_01234567"), []byte("v")) }, "damaged"},
+		"a user":           {func(tx *bolt.Tx) error { return tx.Bucket([]byte("authUsers")).Put([]byte("u"), []byte("x")) }, "users and roles: file is damaged"},
+		"something else":   {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("key")) }, "bucket \"key\" is missing"},
+		"a key's revision": {func(tx *bolt.Tx) error { return tx.Bucket([]byte("key")).Put([]byte("k"), []byte("v")) }, "is not a revision"},
+		"a value":          {func(tx *bolt.Tx) error { return tx.Bucket([]byte("key")).Put([]byte("01234567_01234567"), []byte("v")) }, "damaged"},
 		"an extension": {func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("key")).Put([]byte("\x00\x00\x00\x00\x00\x00\x10\x00_\x00\x00\x00\x00\x00\x00\x00\x00"),
 				[]byte("\x0a\x05/em/x\x10\x80\x20\x18\x80\x20\x20\x01\x2a\x04oops"))

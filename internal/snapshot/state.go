@@ -35,16 +35,15 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 		return st, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if on, err := b.AuthEnabled(); err != nil || on {
-		return st, errors.Join(err, fmt.Errorf("%s: its cluster has authentication enabled, which stoa doesn't have yet: its data would be open to every client. "+
-			"Disable it (etcdctl auth disable) and save another snapshot", path))
-	}
 	if st.sum, err = b.StateSum(); err != nil {
 		return st, fmt.Errorf("reading %s: %w", path, err)
 	}
 	meta, err := b.Meta()
 	if err != nil {
 		return st, err
+	}
+	if _, _, err := recovery.Auth(&meta); err != nil {
+		return st, fmt.Errorf("reading %s: %w", path, err)
 	}
 	last, extensions, err := readKeys(b)
 	if err != nil {

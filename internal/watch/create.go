@@ -62,7 +62,12 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 		return false
 	}
 	if err := s.assign(w, r.WatchId); err != nil {
-		s.refuse(err.Error())
+		s.refuse(err.Error(), nil)
+		return false
+	}
+	w.user = s.user
+	if err := h.permitted(w); err != nil {
+		s.refuse(err.Error(), err)
 		return false
 	}
 	rev := h.Rev()
@@ -75,11 +80,11 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 func (s *Stream) Refuse(reason string) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	s.refuse(reason)
+	s.refuse(reason, nil)
 }
 
-func (s *Stream) refuse(reason string) {
-	s.hub.answerOrQueue(s, answer{refused: reason})
+func (s *Stream) refuse(reason string, cause error) {
+	s.hub.answerOrQueue(s, answer{refused: reason, cause: cause})
 }
 
 // admit adds a watcher to its stream.
@@ -113,14 +118,23 @@ func (s *Stream) Cancel(id int64) {
 	if w == nil || s.closed {
 		return
 	}
+	s.cancel(w, nil)
+	s.reconsider()
+}
+
+// cancel ends a watcher, and says why if there is a cause.
+func (s *Stream) cancel(w *watcher, cause error) {
+	h := s.hub
 	if w.state == opening {
 		h.openAll(s)
 	}
 	h.drop(w)
-	it := newItem(nil, id, h.shown())
+	it := newItem(nil, w.id, h.shown())
 	it.resp.Canceled = true
+	if cause != nil {
+		it.resp.CancelReason, it.cause = cause.Error(), cause
+	}
 	s.control(it)
-	s.reconsider()
 }
 
 // drop removes a watcher from everything but its stream's queue.

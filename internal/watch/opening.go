@@ -17,6 +17,7 @@ import (
 type answer struct {
 	w       *watcher // nil: refused
 	refused string
+	cause   error // of the refusal
 	rev     int64 // in its header
 	first   *mvccpb.Event
 }
@@ -84,6 +85,7 @@ func (h *Hub) answer(s *Stream, a answer) {
 	if a.w == nil {
 		it := newItem(nil, noID, h.shown())
 		it.resp.Created, it.resp.Canceled, it.resp.CancelReason = true, true, a.refused
+		it.cause = a.cause
 		s.control(it)
 		return
 	}

@@ -36,6 +36,10 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 	if err := s.assign(w, r.WatchId); err != nil {
 		return h.Rev(), err
 	}
+	w.user = s.user
+	if err := h.permitted(w); err != nil {
+		return h.Rev(), err
+	}
 	rev = h.Rev()
 	if w.start <= 0 {
 		rev = max(rev, after)

@@ -21,6 +21,8 @@ type Response struct {
 	*pb.WatchResponse
 	// Fragment: the watcher allows a large response to be sent in pieces.
 	Fragment bool
+	// Cause is why the watcher was refused or cancelled, if that is for lack of permission.
+	Cause error
 }
 
 // item is a response with its parts, in one allocation.
@@ -28,6 +30,7 @@ type item struct {
 	watcher *watcher // nil: a notification for the whole stream
 	bytes   int
 	events  bool
+	cause   error
 	resp    pb.WatchResponse
 	header  pb.ResponseHeader
 	one     [1]*mvccpb.Event
@@ -47,7 +50,7 @@ func (it *item) fence() bool {
 }
 
 func (it *item) response() Response {
-	return Response{&it.resp, it.watcher != nil && it.watcher.fragment}
+	return Response{&it.resp, it.watcher != nil && it.watcher.fragment, it.cause}
 }
 
 // Stream is the watchers of one client stream. Create, Cancel and
@@ -55,6 +58,7 @@ func (it *item) response() Response {
 type Stream struct {
 	hub    *Hub
 	client string
+	user   uint64        // for whom watchers are created; Hub.mu
 	eager  bool          // gets changes that not all partitions show yet
 	place  *list.Element // in Hub.streams; Hub.mu
 

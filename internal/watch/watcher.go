@@ -24,6 +24,7 @@ const (
 type watcher struct {
 	stream *Stream
 	group  *group
+	user   uint64 // for whom it was created
 	id     int64
 
 	key, end []byte // end nil: the key alone

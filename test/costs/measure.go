@@ -34,6 +34,8 @@ func (k keys) Count(key, end []byte) int {
 
 func (k keys) HasLease(int64) bool { return true }
 
+func (k keys) Permits(_, _ []byte, _ bool) bool { return true }
+
 // limits are such that a run ends by its steps, wherever it can.
 var limits = extension.Limits{
 	Steps: 1_000_000, Bytes: 1 << 30, Depth: 200, Operations: 1_000_000, Keys: 100_000, WriteBytes: 64 << 20,

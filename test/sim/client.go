@@ -19,6 +19,7 @@ type op struct {
 	req        proto.Message
 	strict     bool
 	who        string // the client, where extensions are to know it
+	user       uint64 // its credential
 	call, ret  time.Duration
 	floor      int64 // the highest revision that any client had been shown before
 	state      outcome
@@ -81,7 +82,7 @@ func (cl *client) send(r request) *op {
 	}
 	sv := c.servers[cl.at]
 	o := &op{
-		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who,
+		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who, user: c.own(),
 		call: c.loop.now, floor: c.floor,
 	}
 	if o.told = sv.life; sv.life != nil {

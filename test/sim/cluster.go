@@ -132,6 +132,12 @@ func (c *cluster) logger(id uint64) *zap.Logger {
 	return newLogger(c.loop, id)
 }
 
+// own is the user of whoever may do everything, including the servers. Without a keeper there
+// are no users: an earlier version of the cluster, at which a run may begin, knows of none.
+func (c *cluster) own() uint64 {
+	return 0
+}
+
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
 	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), force: o.Force}

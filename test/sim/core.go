@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -34,6 +35,7 @@ type core struct {
 	placement *placement.Map      // in the file
 	members   recovery.Membership // in the file, or being written
 	epochs    []command.Epoch     // likewise
+	auth      *auth.State         // likewise
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
@@ -84,6 +86,10 @@ func (l *life) open() (*core, error) {
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
 	c.machine.LoadEpochs(c.epochs)
+	if c.auth, _, err = recovery.Auth(&meta); err != nil {
+		return nil, err
+	}
+	c.machine.LoadAuth(c.auth)
 	if !s.c.mutation.ForgetExtensions {
 		if err := c.machine.LoadExtensions(); err != nil {
 			return nil, err
@@ -232,6 +238,24 @@ func (o observer) Moved(through int64, to *placement.Map) {
 		o.l.stir()
 	}
 }
+
+func (o observer) AuthChanged(now *auth.State) {
+	o.permit(now)
+	o.l.stir()
+}
+
+// permit tells the watch hub what users may watch.
+func (c *core) permit(now *auth.State) {
+	c.feed.Permit(func(user uint64, key, end []byte) error {
+		u, err := now.Authorize(user)
+		if err != nil {
+			return err
+		}
+		return u.MayRead(key, end)
+	})
+}
+
+func (o observer) Authenticated(uint64, uint64, string) {}
 
 func (o observer) Compacted(rev int64) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{compacted: rev})

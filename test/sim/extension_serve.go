@@ -39,14 +39,14 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 		switch r := o.req.(type) {
 		case *pb.RangeRequest:
 			if p, handled := l.core.machine.PlanRead(command.Range, r, who); handled {
-				l.submit(command.Range, r, p, false, done)
+				l.submit(command.Range, r, p, o.user, false, done)
 				return
 			}
 			l.unhandled(o, r, who, try, reply)
 		case *pb.PutRequest:
-			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), false, done)
+			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), o.user, false, done)
 		case *pb.DeleteRangeRequest:
-			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), false, done)
+			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), o.user, false, done)
 		}
 	}
 	try()
@@ -62,7 +62,7 @@ func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func
 		if _, handled := c.machine.PlanRead(command.Range, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
 			return nil, errHandled
 		}
-		resp, err := c.machine.Range(r, parts, 0)
+		resp, err := c.machine.Range(r, parts, 0, o.user)
 		return resp.Message(), err
 	}, func(m proto.Message, err error) {
 		if errors.Is(err, errHandled) {
@@ -74,8 +74,8 @@ func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func
 	})
 }
 
-// submit sends a request on the way that was planned for it.
-func (l *life) submit(kind command.Kind, req proto.Message, p apply.Plan, system bool, done func(replica.Outcome)) {
+// submit sends a request of a user on the way that was planned for it.
+func (l *life) submit(kind command.Kind, req proto.Message, p apply.Plan, user uint64, system bool, done func(replica.Outcome)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		panic(err)
@@ -86,5 +86,7 @@ func (l *life) submit(kind command.Kind, req proto.Message, p apply.Plan, system
 	if p.Parts.Len() > 1 {
 		l.sv.c.stats.MultiPartition++
 	}
-	l.core.replica.Submit(&replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system, Done: done})
+	w := &replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system, Done: done}
+	w.Command.User = user
+	l.core.replica.Submit(w)
 }

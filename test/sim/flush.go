@@ -73,7 +73,7 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores))}
 	changed, gone := c.leases.Cut()
 	for _, l := range changed {
-		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
 	}
 	cut.System.LeasesRevoked = gone
 	placed := c.machine.Placement()
@@ -86,6 +86,8 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	epochs := recovery.StoredEpochs(c.machine.Epochs(), members.List.Level)
 	recovery.CutEpochs(&cut.System, c.epochs, epochs)
 	c.epochs = epochs
+	recovery.CutAuth(&cut.System, c.auth, c.machine.Auth())
+	c.auth = c.machine.Auth()
 	sessions := c.machine.CutSessions()
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	for p, s := range c.stores {

@@ -61,7 +61,7 @@ func (c *core) propose(kind command.Kind, req proto.Message, done func(error)) {
 		panic(err)
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Command: command.Command{Kind: kind, User: c.l.sv.c.own(), Body: body}, Parts: c.machine.Placement().All(), System: true,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }

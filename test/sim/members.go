@@ -129,7 +129,7 @@ func (c *core) changeMembers(change membership.Change, done func(error)) {
 		return
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Command: command.Command{Kind: command.MemberChange, User: c.l.sv.c.own(), Body: body}, Parts: c.machine.Placement().All(), System: true,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }

@@ -31,35 +31,35 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
 		l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
-			resp, err := c.machine.Range(r, parts, 0)
+			resp, err := c.machine.Range(r, parts, 0, o.user)
 			return resp.Message(), err
 		}, reply)
 	case *pb.TxnRequest:
 		if apply.ReadOnly(r) {
 			l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
-				return c.machine.ReadTxn(r, parts, 0)
+				return c.machine.ReadTxn(r, parts, 0, o.user)
 			}, reply)
 			return
 		}
-		l.write(command.Txn, r, false, reply)
+		l.write(command.Txn, r, o.user, false, reply)
 	case *pb.PutRequest:
-		l.write(command.Put, r, false, reply)
+		l.write(command.Put, r, o.user, false, reply)
 	case *pb.DeleteRangeRequest:
-		l.write(command.DeleteRange, r, false, reply)
+		l.write(command.DeleteRange, r, o.user, false, reply)
 	case *pb.CompactionRequest:
-		l.write(command.Compact, r, true, reply)
+		l.write(command.Compact, r, o.user, true, reply)
 	case *pb.LeaseGrantRequest:
-		l.write(command.LeaseGrant, r, true, reply)
+		l.write(command.LeaseGrant, r, o.user, true, reply)
 	case *pb.LeaseKeepAliveRequest:
 		l.keepAlive(o, r.ID, reply)
 	case *pb.LeaseRevokeRequest:
-		l.write(command.LeaseRevoke, r, true, reply)
+		l.write(command.LeaseRevoke, r, o.user, true, reply)
 	}
 }
 
 // write sends a write on its way, and again for a while if its keys move
 // meanwhile.
-func (l *life) write(kind command.Kind, req proto.Message, system bool, reply func(proto.Message, error)) {
+func (l *life) write(kind command.Kind, req proto.Message, user uint64, system bool, reply func(proto.Message, error)) {
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
 	done := func(out replica.Outcome) {
@@ -75,7 +75,7 @@ func (l *life) write(kind command.Kind, req proto.Message, system bool, reply fu
 			reply(out.Response, nil)
 		}
 	}
-	try = func() { l.submit(kind, req, l.core.machine.Plan(kind, req, anonymous), system, done) }
+	try = func() { l.submit(kind, req, l.core.machine.Plan(kind, req, anonymous), user, system, done) }
 	try()
 }
 

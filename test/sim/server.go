@@ -86,6 +86,7 @@ func (s *server) start() {
 	l.core = c
 	l.hub = watch.NewHub(s.c.partitions, l.history, s.c.plan.hub(c.machine.Placement()))
 	c.feed = l.hub.Reset(recovery.Published(c.stores))
+	c.permit(c.auth)
 	c.begin()
 	l.after(s.tickTime(), "tick", 0, l.tick)
 	l.after(s.c.loop.between(0, s.c.plan.flush), "flush", 0, l.flushLoop)

@@ -61,7 +61,7 @@ func (a around) After(d time.Duration, f func()) (stop func()) {
 }
 
 // Renew implements host.Server.
-func (a around) Renew(id int64, done func(error)) {
+func (a around) Renew(id int64, _ uint64, done func(error)) {
 	a.l.renewSession(id, func(_ proto.Message, err error) { done(err) })
 }
 
@@ -84,12 +84,12 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, fresh bool,
 		case st.closed:
 			return
 		}
-		st.session, _ = l.sessions.Open(lease, o, watches, st)
+		st.session, _ = l.sessions.Open(lease, host.User{Credential: l.sv.c.own()}, o, watches, st)
 		done(m, nil)
 		st.session.Start()
 	}
 	if fresh {
-		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: lease.ID, TTL: lease.TTL}, true, opened)
+		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: lease.ID, TTL: lease.TTL}, l.sv.c.own(), true, opened)
 		return
 	}
 	l.renewSession(o.Session, opened)

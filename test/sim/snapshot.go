@@ -161,6 +161,7 @@ func (l *life) install(file []byte, done func()) {
 		placed := l.core.machine.Placement()
 		l.core.feed = l.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted)
 	}
+	l.core.permit(l.core.auth)
 	l.core.begin()
 	l.stir()
 	l.sessions.Replaced()

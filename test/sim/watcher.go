@@ -79,6 +79,7 @@ func (w *watcher) connect() {
 	w.life = sv.life
 	w.polling = false
 	w.stream = w.life.hub.NewStream("")
+	w.stream.As(w.c.own())
 	w.life.streams = append(w.life.streams, w)
 	loop.printf("watcher %d connects to server %d", w.id, sv.id)
 	for i, d := range w.watches {

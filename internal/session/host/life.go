@@ -50,7 +50,7 @@ func (l *life) due(now time.Time) bool {
 
 // renew prolongs the session's lease. The answer comes in through the inbox.
 func (s *Session) renew(asked time.Time) {
-	s.of.server.Renew(s.id, func(err error) {
+	s.of.server.Renew(s.id, s.user, func(err error) {
 		s.put(func(in *inbox) {
 			s.life.pending = false
 			in.renewals = append(in.renewals, renewal{asked, err})
@@ -84,6 +84,8 @@ func (d *driver) prolong(r renewal) {
 		d.uncovered = nil // nothing will be left
 	case errors.Is(r.err, fault.LeaseNotFound):
 		d.s.end(fault.SessionGone)
+	case errors.Is(r.err, fault.PermissionDenied), errors.Is(r.err, fault.AuthOldRevision), errors.Is(r.err, fault.UserEmpty):
+		d.s.end(r.err)
 	case len(d.uncovered) > 0:
 		d.s.end(fault.Timeout)
 	}

@@ -51,7 +51,7 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 	m := d.server.State().Machine
 	d.server.Grows(len(r.Body))
 	if r.Message == nil {
-		if !m.Extensions().Concerns(r.Key) {
+		if !m.Extensions().Concerns(r.Key) && !d.namesLease(m, r) {
 			if d.tooLarge(r) {
 				return refuse(op, fault.RequestTooLarge)
 			}
@@ -64,10 +64,20 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 		}
 		r.Message = p.Message()
 	}
-	if err := m.Verify(r.Message.(*pb.PutRequest)); err != nil {
+	if err := m.Verify(r.Message.(*pb.PutRequest), d.s.user); err != nil {
 		return refuse(op, err)
 	}
 	return d.planWrite(op, command.Put, r)
+}
+
+// namesLease tells whether the lease of a put may have keys in other partitions that have to
+// be looked at.
+func (d *driver) namesLease(m *apply.Machine, r *session.Request) bool {
+	if !m.Auth().Enabled {
+		return false
+	}
+	p, err := kvwire.ReadPut(r.Body)
+	return err != nil || p.Lease != 0
 }
 
 func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
@@ -83,7 +93,9 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 	if d.tooLarge(r) {
 		return refuse(op, fault.RequestTooLarge)
 	}
-	d.plan = d.server.State().Machine.PlanInSession(kind, r.Message, d.who)
+	m := d.server.State().Machine
+	d.plan = m.PlanInSession(kind, r.Message, d.who)
+	d.plan.Parts |= m.ForLeases(d.s.user, r.Message)
 	return d.planned()
 }
 

@@ -215,19 +215,19 @@ func (d *driver) read(op *session.Op, r *session.Request, st *State, parts place
 	op.Reflects = true
 	d.cfg.Counts.Reads.Add(1)
 	if r.Message == nil {
-		r.Kv, op.Revision, err = m.Get(r.Key, m.Placement().Partition(r.Key), at)
+		r.Kv, op.Revision, err = m.Get(r.Key, m.Placement().Partition(r.Key), at, d.s.user)
 	} else {
 		if parts == 0 {
 			parts = m.Parts(r.Message)
 		}
 		switch q := r.Message.(type) {
 		case *pb.RangeRequest:
-			if r.Found, err = m.Range(q, parts, at); err == nil {
+			if r.Found, err = m.Range(q, parts, at, d.s.user); err == nil {
 				op.Revision = r.Found.Header.GetRevision()
 			}
 		case *pb.TxnRequest:
 			var resp *pb.TxnResponse
-			if resp, err = m.ReadTxn(q, parts, at); err == nil {
+			if resp, err = m.ReadTxn(q, parts, at, d.s.user); err == nil {
 				r.Response, op.Revision = resp, resp.Header.GetRevision()
 			}
 		}

@@ -23,9 +23,9 @@ type Server interface {
 	Go(f func())
 	// After calls f in a while, in the same way, unless stop is called before.
 	After(d time.Duration, f func()) (stop func())
-	// Renew prolongs a session's lease. It doesn't wait for that; done says what came
+	// Renew prolongs a session's lease, as its user. It doesn't wait for that; done says what came
 	// of it, and is never called if the server stops.
-	Renew(id int64, done func(error))
+	Renew(id int64, user uint64, done func(error))
 	// Grows is told of a write of so many bytes before it is proposed, and raises the
 	// NOSPACE alarm if it finds no room for it. It doesn't wait and doesn't refuse: that is
 	// the log's part, once the alarm is in it.

@@ -26,6 +26,8 @@ type Session struct {
 	of     *Sessions
 	id     int64
 	client string
+	user   uint64    // the credential of the user who opened it, 0 without authentication
+	until  time.Time // the user's token is good until then; zero: no matter how long
 	sink   session.Sink
 	done   chan struct{}
 	room   chan struct{}
@@ -92,6 +94,9 @@ func (s *Session) Take(ctx context.Context, items []session.Item, answered uint6
 		return err
 	}
 	now := s.of.server.Now()
+	if !s.until.IsZero() && now.After(s.until) {
+		return fault.InvalidAuthToken
+	}
 	s.mu.Lock()
 	s.in.batches = append(s.in.batches, batch{items, now})
 	s.in.answered = max(s.in.answered, answered)

@@ -33,12 +33,19 @@ type Lease struct {
 	Renewed time.Time // when it was asked to be granted or renewed
 }
 
+// User is on whose behalf a session's requests are carried out. The zero value is that of a
+// cluster without authentication.
+type User struct {
+	Credential uint64    // see package auth
+	Until      time.Time // the session ends with the first request after it; zero: it doesn't
+}
+
 // Open opens a session, or takes one up again. One of the same id ends. Nothing is said
 // to the sink before Start, and what the host doesn't know is missing from the answer.
-func (ss *Sessions) Open(l Lease, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
+func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
 	ttl := SessionTTL(l.TTL)
 	s := &Session{
-		of: ss, id: l.ID, client: o.GetClient(), sink: sink,
+		of: ss, id: l.ID, client: o.GetClient(), user: u.Credential, until: u.Until, sink: sink,
 		done: make(chan struct{}), room: make(chan struct{}, 1),
 		life: life{slack: time.Duration(l.TTL-ttl) * time.Second, asked: l.Renewed},
 	}

@@ -219,7 +219,7 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	c := &client{w: s.world, id: id}
 	s.clients[id] = c
 	var opened *stoapb.Opened
-	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, o, requests(s.t, d.Input, 0), c)
+	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, User{}, o, requests(s.t, d.Input, 0), c)
 	if m := opened.PartitionMap; m != nil {
 		s.say("%d hears of %d partitions", id, m.Partitions)
 	}

@@ -69,7 +69,7 @@ func (r *rig) gone(all []*stressClient) {
 			require.Eventually(r.t, func() bool {
 				for _, s := range r.servers {
 					st := s.process.Load().State()
-					kv, _, err := st.Machine.Get(key, st.Machine.Placement().Partition(key), 0)
+					kv, _, err := st.Machine.Get(key, st.Machine.Placement().Partition(key), 0, 0)
 					if err != nil || kv.Exists() {
 						return false
 					}

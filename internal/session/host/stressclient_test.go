@@ -181,7 +181,7 @@ func (c *stressClient) open() {
 		watches := s.resumed()
 		again := s.asked[s.replied:]
 		s.mu.Unlock()
-		s.handle, _ = p.sessions.Open(Lease{s.id, ttl, asked}, o, watches, s.sink)
+		s.handle, _ = p.sessions.Open(Lease{s.id, ttl, asked}, User{}, o, watches, s.sink)
 		s.handle.Start()
 		c.take(again, s.sink)
 		return

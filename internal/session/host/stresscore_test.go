@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -196,6 +197,10 @@ func (o rigObserver) LeaseRevoked(id int64) {
 func (o rigObserver) LeaseEnding(id int64) { o.p.expirer.Ending(id, time.Now()) }
 
 func (o rigObserver) Compacted(rev int64) { o.p.hub.Compacted(rev) }
+
+func (o rigObserver) AuthChanged(*auth.State) {}
+
+func (o rigObserver) Authenticated(uint64, uint64, string) {}
 
 func (o rigObserver) Moved(int64, *placement.Map) {}
 

@@ -297,7 +297,7 @@ func (p *rigProcess) After(d time.Duration, f func()) (stop func()) {
 }
 
 // Renew implements Server.
-func (p *rigProcess) Renew(id int64, done func(error)) {
+func (p *rigProcess) Renew(id int64, _ uint64, done func(error)) {
 	go func() {
 		_, err := p.renewed(id)
 		done(err)

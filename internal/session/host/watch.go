@@ -45,11 +45,13 @@ func (d *driver) stream(level stoapb.Level) *watch.Stream {
 	if level == stoapb.Level_FAST {
 		if w.fast == nil {
 			w.fast = d.server.Hub().NewNotifiedStream(client, stir)
+			w.fast.As(d.s.user)
 		}
 		return w.fast
 	}
 	if w.ordered == nil {
 		w.ordered = d.server.Hub().NewNotifiedStream(client, stir)
+		w.ordered.As(d.s.user)
 	}
 	return w.ordered
 }

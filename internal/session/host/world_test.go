@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -142,7 +143,7 @@ func (s *server) After(d time.Duration, f func()) (stop func()) {
 }
 
 // Renew implements Server.
-func (s *server) Renew(id int64, done func(error)) {
+func (s *server) Renew(id int64, _ uint64, done func(error)) {
 	s.w.say("server %d is to renew %d", s.id, id)
 	s.renewals = append(s.renewals, done)
 }
@@ -163,10 +164,12 @@ func (s *server) Changes(p int, rev int64, changes []store.Change) { s.feed.Chan
 // observer implements apply.Observer.
 type observer struct{ *server }
 
-func (o observer) LeaseGranted(lease.Lease) {}
-func (o observer) LeaseRevoked(id int64)    { o.sessions.Revoked(id) }
-func (o observer) LeaseEnding(int64)        {}
-func (o observer) Compacted(rev int64)      { o.hub.Compacted(rev) }
+func (o observer) LeaseGranted(lease.Lease)            {}
+func (o observer) LeaseRevoked(id int64)               { o.sessions.Revoked(id) }
+func (o observer) LeaseEnding(int64)                   {}
+func (o observer) AuthChanged(now *auth.State)         {}
+func (o observer) Authenticated(_, _ uint64, _ string) {}
+func (o observer) Compacted(rev int64)                 { o.hub.Compacted(rev) }
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.state.Replica.AllClosed(through)
 	o.feed.Moved(through, to.Wide, to.Transit() != nil)

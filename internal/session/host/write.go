@@ -82,7 +82,7 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	if r.Kind == stoapb.Kind_CLOSE {
 		d.s.leave()
 		body, _ := proto.Marshal(&pb.LeaseRevokeRequest{ID: d.s.id})
-		w.Command, w.Session, w.System = command.Command{Kind: command.LeaseRevoke, Body: body}, false, true
+		w.Command, w.Session, w.System = command.Command{Kind: command.LeaseRevoke, User: d.s.user, Body: body}, false, true
 	} else {
 		w.Command = d.command(op, r, pred)
 	}
@@ -103,7 +103,7 @@ func (d *driver) command(op *session.Op, r *session.Request, pred uint64) comman
 	}
 	c := d.plan.Command(kind, r.Body)
 	q := command.Sequenced{Session: d.s.id, Seq: op.Seq, Pred: pred, Answered: min(d.answered, op.Seq-1), Kind: c.Kind, Body: c.Body}
-	return command.Command{Kind: command.InSession, Body: d.batch.encode(&q)}
+	return command.Command{Kind: command.InSession, User: d.s.user, Body: d.batch.encode(&q)}
 }
 
 func (f *writeBatch) encode(q *command.Sequenced) []byte {
@@ -205,7 +205,8 @@ func (d *driver) outcome(op *session.Op, out *replica.Outcome) session.Outcome {
 		return session.Moved
 	case errors.Is(err, fault.SessionGap):
 		return session.Gap
-	case fault.Passing(err), errors.Is(err, fault.Timeout), errors.Is(err, fault.Stopped), errors.Is(err, fault.SessionGone):
+	case fault.Passing(err), errors.Is(err, fault.Timeout), errors.Is(err, fault.Stopped), errors.Is(err, fault.SessionGone),
+		errors.Is(err, fault.UserEmpty), errors.Is(err, fault.AuthOldRevision):
 		d.lost = err
 		return session.Unknown
 	}

@@ -1,0 +1,218 @@
+package apply
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// Auth returns the users, roles and permissions. The state is immutable; it is replaced as a
+// whole at a rendezvous of all partitions, so the holder of any store's lock sees the one
+// that applies to what it finds in the store.
+func (m *Machine) Auth() *auth.State { return m.auth.Load() }
+
+// LoadAuth sets the users, roles and permissions after a start.
+func (m *Machine) LoadAuth(s *auth.State) { m.auth.Store(s) }
+
+// identify finds the user of a command. Rights are those of this place in the log, whatever
+// they were when the command was proposed.
+func (x *execution) identify(c *command.Command) (err error) {
+	x.user = nil
+	switch c.Kind {
+	case command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.Move:
+		return nil // no client can send these
+	}
+	x.user, err = x.m.auth.Load().Authorize(c.User)
+	return err
+}
+
+// administers reports whether a command demands the role root, whatever it contains.
+func administers(k command.Kind) bool {
+	return k == command.Compact || k == command.MemberChange || k == command.ClusterVersion
+}
+
+// levelOfUsers is the level of the cluster from which on there are users and roles.
+const levelOfUsers version.Level = 2
+
+// authCommand changes users, roles and permissions, or notes that a user has proved who it
+// is.
+func (x *execution) authCommand(body []byte) Result {
+	req := new(pb.InternalRaftRequest)
+	if proto.Unmarshal(body, req) != nil {
+		return x.failed(unreadable(command.Auth, body))
+	}
+	if req.Authenticate != nil {
+		return x.authenticated(req.Authenticate)
+	}
+	if err := x.covers(x.m.Placement().All()); err != nil {
+		return x.failed(fmt.Errorf("apply %v: %w", command.Auth, err))
+	}
+	if err := x.user.MustBeRoot(); err != nil {
+		return x.failed(err)
+	}
+	before := x.m.Auth()
+	after, err := before.Change(req)
+	if err != nil {
+		return x.failed(err)
+	}
+	if after != before {
+		x.m.auth.Store(after)
+		if o := x.m.Observer; o != nil {
+			o.AuthChanged(after)
+		}
+	}
+	return x.authResult(after)
+}
+
+// authenticated takes the token of a user: it is no state, and lost at a restart. The user is
+// that of the command, so it is refused if its password has changed since it was compared.
+func (x *execution) authenticated(req *pb.InternalAuthenticateRequest) Result {
+	now := x.m.Auth()
+	switch {
+	case !now.Enabled:
+		return x.failed(fault.AuthNotEnabled)
+	case x.user == nil || x.local != 0:
+		return x.failed(fmt.Errorf("authenticate: not as the user, or not in partition 0: %w", fault.Internal))
+	}
+	if o := x.m.Observer; o != nil {
+		o.Authenticated(x.index, x.user.Credential, req.GetSimpleToken())
+	}
+	return x.authResult(now)
+}
+
+func (x *execution) authResult(now *auth.State) Result {
+	r := Result{Rev: x.answerRev(false)}
+	if x.answers {
+		r.Response = &pb.AuthStatusResponse{Header: x.header(false), Enabled: now.Enabled, AuthRevision: now.Revision}
+	}
+	return r
+}
+
+// permit refuses a request that its user has no permission for. In an extension's place it
+// counts like the ordinary request.
+func (x *execution) permit(req proto.Message) error {
+	if x.user == nil {
+		return nil
+	}
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		p := requestedPut(r)
+		return x.permitPut(&p)
+	case *pb.DeleteRangeRequest:
+		return x.user.MayChange(r.GetKey(), r.GetRangeEnd(), r.GetPrevKv())
+	case *pb.RangeRequest:
+		return x.user.MayRead(r.GetKey(), r.GetRangeEnd())
+	case *pb.WatchCreateRequest:
+		return x.user.MayRead(r.GetKey(), r.GetRangeEnd())
+	case *pb.TxnRequest:
+		if err := x.user.MayTxn(r); err != nil {
+			return err
+		}
+		return eachLease(r, x.permitLease)
+	}
+	return fault.PermissionDenied
+}
+
+func (x *execution) permitPut(p *put) error {
+	if x.user == nil {
+		return nil
+	}
+	if err := x.user.MayChange(p.Key, nil, p.PrevKv); err != nil || p.Lease == 0 {
+		return err
+	}
+	return x.permitLease(p.Lease)
+}
+
+// permitLease refuses to attach a key to a lease with keys that the user may not write, and
+// could not delete with the lease. Those keys can be in any partition. The owner's puts
+// check their own partition alone, so that they stay local; everybody else's need all.
+func (x *execution) permitLease(id int64) error {
+	if x.user.IsRoot() {
+		return nil
+	}
+	l, ok := x.m.Leases.Get(id)
+	if !ok {
+		return nil // as it will turn out
+	}
+	if l.Owner != x.user.ID {
+		if err := x.covers(x.m.Placement().All()); err != nil {
+			return err
+		}
+	}
+	return x.mayWriteAll(id)
+}
+
+// mayWriteAll refuses a user who may not write all keys of a lease in the partitions that
+// take part.
+func (x *execution) mayWriteAll(id int64) error {
+	if x.user == nil || x.user.IsRoot() {
+		return nil
+	}
+	for p := range x.parts.Each() {
+		for _, key := range x.m.Stores[p].LeaseKeys(id) {
+			if err := x.user.MayWrite(key, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ForLeases returns the partitions that a write of a user needs for the leases that it names,
+// beside those of its keys.
+func (m *Machine) ForLeases(credential uint64, req proto.Message) (parts placement.Set) {
+	u, err := m.Auth().Authorize(credential)
+	if err != nil || u == nil || u.IsRoot() {
+		return 0
+	}
+	look := func(id int64) error {
+		if l, ok := m.Leases.Get(id); id != 0 && (!ok || l.Owner != u.ID) {
+			parts = m.Placement().All()
+		}
+		return nil
+	}
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		_ = look(r.GetLease())
+	case *pb.TxnRequest:
+		_ = eachLease(r, look)
+	}
+	return parts
+}
+
+// eachLease calls do with the lease of each put of a transaction, in all branches.
+func eachLease(r *pb.TxnRequest, do func(id int64) error) error {
+	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
+		for _, op := range ops {
+			var err error
+			if p := op.GetRequestPut(); p.GetLease() != 0 {
+				err = do(p.GetLease())
+			} else if t := op.GetRequestTxn(); t != nil {
+				err = eachLease(t, do)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// permitSession refuses writes in a session of another user: its answers are those to the
+// user who opened it.
+func (x *execution) permitSession(id int64) error {
+	if x.user == nil {
+		return nil
+	}
+	if l, ok := x.m.Leases.Get(id); ok && l.Owner != x.user.ID {
+		return fault.SessionGone
+	}
+	return nil
+}

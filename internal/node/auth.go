@@ -1,0 +1,276 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/crypto/bcrypt"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/token"
+)
+
+// AuthChange changes users, roles or permissions, or whether they are enforced. It takes the
+// passwords out of the request, and logs their hashes.
+func (n *Node) AuthChange(ctx context.Context, r *pb.InternalRaftRequest) (*pb.AuthStatusResponse, error) {
+	if err := n.hashPassword(ctx, r); err != nil {
+		return nil, err
+	}
+	return submitSystem[*pb.AuthStatusResponse](ctx, n, command.Auth, r)
+}
+
+// hashPassword does for the requests with a password what etcd's server does for each of the
+// two. Only for root: it takes a tenth of a second of a core.
+func (n *Node) hashPassword(ctx context.Context, r *pb.InternalRaftRequest) error {
+	var password, hash *string
+	if add := r.AuthUserAdd; add != nil && !add.GetOptions().GetNoPassword() {
+		password, hash = &add.Password, &add.HashedPassword
+	}
+	if change := r.AuthUserChangePassword; change != nil && change.Password != "" {
+		password, hash = &change.Password, &change.HashedPassword
+	}
+	if password == nil {
+		return nil
+	}
+	if err := n.Permit(ctx, true); err != nil {
+		return err
+	}
+	plain := []byte(*password)
+	*password = ""
+	return n.hash(ctx, func() error {
+		b, err := bcrypt.GenerateFromPassword(plain, n.cfg.BcryptCost)
+		*hash = base64.StdEncoding.EncodeToString(b)
+		return err
+	})
+}
+
+// hash runs bcrypt. Half of the cores at most are in it at once, so that a crowd of clients
+// that authenticate leaves the others to everybody else.
+func (n *Node) hash(ctx context.Context, run func() error) error {
+	select {
+	case n.hashing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-n.life.Done():
+		return fault.Stopped
+	}
+	defer func() { <-n.hashing }()
+	return run()
+}
+
+// Authenticate gives a user a token for its password. If the password is changed meanwhile
+// it is compared again.
+func (n *Node) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	password := []byte(r.GetPassword())
+	r.Password = "" // so that no log line has it
+	for {
+		c, err := n.strict(ctx, placement.Of(0))
+		if err != nil {
+			return nil, err
+		}
+		now := c.machine.Auth()
+		u, err := n.compare(ctx, now, r.GetName(), password)
+		if err != nil {
+			if !errors.Is(err, fault.AuthNotEnabled) {
+				n.log.Warn("invalid authentication was requested", zap.String("user", r.GetName()), zap.Error(err))
+			}
+			return nil, err
+		}
+		resp, err := n.tokenFor(ctx, c, now, u)
+		if !errors.Is(err, fault.AuthOldRevision) {
+			return resp, err
+		}
+	}
+}
+
+// compare returns the user whose password it is.
+func (n *Node) compare(ctx context.Context, now *auth.State, name string, password []byte) (*auth.User, error) {
+	if !now.Enabled {
+		return nil, fault.AuthNotEnabled
+	}
+	u := now.User(name)
+	switch {
+	case u == nil:
+		return nil, fault.AuthFailed
+	case u.NoPassword:
+		return nil, fault.NoPasswordUser
+	}
+	err := n.hash(ctx, func() error {
+		if bcrypt.CompareHashAndPassword(u.Password, password) != nil {
+			return fault.AuthFailed
+		}
+		return nil
+	})
+	return u, err
+}
+
+// tokenFor makes a token. A simple one goes through the log of partition 0, by which all
+// servers learn of it.
+func (n *Node) tokenFor(ctx context.Context, c *core, at *auth.State, u *auth.User) (*pb.AuthenticateResponse, error) {
+	head := &pb.ResponseHeader{Revision: n.Revision()}
+	if j := n.cfg.Tokens.JWT; j != nil {
+		text, err := j.Sign(u.Name, at.Revision, now())
+		return &pb.AuthenticateResponse{Header: head, Token: text}, err
+	}
+	prefix, err := token.Prefix()
+	if err != nil {
+		return nil, err
+	}
+	req := &pb.InternalRaftRequest{Authenticate: &pb.InternalAuthenticateRequest{Name: u.Name, SimpleToken: prefix}}
+	out, err := n.propose0(ctx, c, req, u.Credential)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthenticateResponse{Header: head, Token: token.Text(prefix, out.Index)}, nil
+}
+
+// propose0 submits a request to the log of partition 0, and waits until it was applied.
+func (n *Node) propose0(ctx context.Context, c *core, req *pb.InternalRaftRequest, user uint64) (replica.Outcome, error) {
+	began := n.clock()
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return replica.Outcome{}, err
+	}
+	done := make(chan replica.Outcome, 1)
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: command.Auth, User: user, Body: body}, Parts: placement.Of(0),
+		Done: func(out replica.Outcome) { done <- out },
+	})
+	select {
+	case out := <-done:
+		n.requests[command.Auth][success(out.Err)].Observe(time.Duration(n.clock() - began))
+		return out, out.Err
+	case <-ctx.Done():
+		return replica.Outcome{}, context.Cause(ctx)
+	}
+}
+
+// authState is the present state of users and roles, no older than the call, for a user of
+// it.
+func (n *Node) authState(ctx context.Context) (now *auth.State, u *auth.User, err error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := n.strict(ctx, placement.Of(0))
+	if err != nil {
+		return nil, nil, err
+	}
+	now = c.machine.Auth()
+	if u, err = now.Authorize(who.user); n.unknown(ctx, &who, err) {
+		u, err = now.Authorize(who.user)
+	}
+	return now, u, err
+}
+
+// AuthStatus says whether permissions are enforced, to everybody.
+func (n *Node) AuthStatus(ctx context.Context) (*pb.AuthStatusResponse, error) {
+	if _, err := n.identify(ctx); errors.Is(err, fault.InvalidAuthToken) {
+		return nil, err
+	}
+	c, err := n.strict(ctx, placement.Of(0))
+	if err != nil {
+		return nil, err
+	}
+	now := c.machine.Auth()
+	return &pb.AuthStatusResponse{Header: n.head(), Enabled: now.Enabled, AuthRevision: now.Revision}, nil
+}
+
+func (n *Node) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: n.Revision()} }
+
+// UserGet returns the roles of a user, to root and to the user itself.
+func (n *Node) UserGet(ctx context.Context, r *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error) {
+	now, asks, err := n.authState(ctx)
+	if err == nil {
+		err = asks.MaySee(r.GetName())
+	}
+	if err != nil {
+		return nil, err
+	}
+	u := now.User(r.GetName())
+	if u == nil {
+		return nil, fault.UserNotFound
+	}
+	return &pb.AuthUserGetResponse{Header: n.head(), Roles: u.Roles}, nil
+}
+
+// UserList returns the names of all users, to root.
+func (n *Node) UserList(ctx context.Context) (*pb.AuthUserListResponse, error) {
+	now, asks, err := n.authState(ctx)
+	if err == nil {
+		err = asks.MustBeRoot()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserListResponse{Header: n.head(), Users: now.Users()}, nil
+}
+
+// RoleGet returns the permissions of a role, to root and to the users who have it.
+func (n *Node) RoleGet(ctx context.Context, r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error) {
+	now, asks, err := n.authState(ctx)
+	if err == nil {
+		err = asks.MaySeeRole(r.GetRole())
+	}
+	if err != nil {
+		return nil, err
+	}
+	role := now.Role(r.GetRole())
+	if role == nil {
+		return nil, fault.RoleNotFound
+	}
+	resp := &pb.AuthRoleGetResponse{Header: n.head(), Perm: role.Permissions}
+	if role.Name == auth.Root { // which may do everything, whatever it was granted
+		resp.Perm = []*authpb.Permission{{PermType: authpb.Permission_READWRITE, RangeEnd: []byte{0}}}
+	}
+	return resp, nil
+}
+
+// RoleList returns the names of all roles, to root.
+func (n *Node) RoleList(ctx context.Context) (*pb.AuthRoleListResponse, error) {
+	now, asks, err := n.authState(ctx)
+	if err == nil {
+		err = asks.MustBeRoot()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthRoleListResponse{Header: n.head(), Roles: now.Roles()}, nil
+}
+
+// AuthRevision counts the changes of users and roles.
+func (n *Node) AuthRevision() uint64 { return n.core.Load().machine.Auth().Revision }
+
+// known refuses, before it costs a place in the log, a write of a client who is no user, if
+// permissions are enforced here and on the leader.
+func (n *Node) known(ctx context.Context, who identity) error {
+	if who.user != 0 || !n.current().machine.Auth().Enabled {
+		return nil
+	}
+	c, err := n.strict(ctx, placement.Of(0))
+	if err != nil {
+		return err
+	}
+	_, err = c.machine.Auth().Authorize(who.user)
+	return err
+}
+
+// planned adds the partitions of leases to the plan of a write.
+func planned(c *core, p apply.Plan, req proto.Message, user uint64) apply.Plan {
+	if user != 0 {
+		p.Parts |= c.machine.ForLeases(user, req)
+	}
+	return p
+}

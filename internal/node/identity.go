@@ -1,0 +1,195 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/token"
+	"github.com/stoa-kv/stoa/internal/watch"
+)
+
+// Credentials are how a client proves who it is: by a token, or else by the certificate with
+// which it has connected.
+type Credentials struct {
+	Token      string
+	CommonName string // of the certificate; "" without one
+}
+
+// identity is the user of a request.
+type identity struct {
+	user  uint64    // its credential; 0: none
+	until time.Time // when its token expires; zero: it doesn't by itself
+}
+
+// identify finds the user of a request. While permissions aren't enforced as far as this
+// server knows there is none, and no proof is looked at. What the user may do isn't decided
+// here, but where the request takes effect.
+func (n *Node) identify(ctx context.Context) (identity, error) {
+	c := n.current()
+	if !c.machine.Auth().Enabled {
+		return identity{}, nil
+	}
+	proof := n.cfg.Credentials(ctx)
+	switch {
+	case proof.Token == "" && proof.CommonName == "":
+		if ctx.Value(serverKey{}) != nil {
+			return identity{user: auth.Own}, nil
+		}
+		return identity{}, nil
+	case proof.Token == "":
+		return n.named(ctx, token.Claims{User: proof.CommonName, Revision: c.machine.Auth().Revision})
+	case n.cfg.Tokens.JWT != nil:
+		claims, err := n.cfg.Tokens.JWT.Verify(proof.Token, now())
+		if err != nil {
+			return identity{}, fault.InvalidAuthToken
+		}
+		return n.named(ctx, claims)
+	}
+	return n.holder(ctx, proof.Token)
+}
+
+// named is the user whom a client has proved to be at a revision. A server that hasn't
+// applied that revision, or that user, looks again once it has caught up.
+func (n *Node) named(ctx context.Context, claims token.Claims) (identity, error) {
+	now := n.current().machine.Auth()
+	if u := now.User(claims.User); u == nil || claims.Revision > now.Revision {
+		if _, err := n.strict(ctx, placement.Of(0)); err != nil {
+			return identity{}, err
+		}
+		now = n.current().machine.Auth()
+	}
+	u := now.User(claims.User)
+	switch {
+	case !now.Enabled:
+		return identity{}, nil
+	case u == nil:
+		return identity{}, fault.PermissionDenied
+	case claims.Revision < u.Credential || claims.Revision < now.Since:
+		return identity{}, fault.AuthOldRevision
+	}
+	return identity{u.Credential, claims.Expires}, nil
+}
+
+// holder is the user to whom a simple token was assigned.
+func (n *Node) holder(ctx context.Context, text string) (identity, error) {
+	index, ok := token.Index(text)
+	if n.cfg.Tokens.Simple == nil || !ok {
+		return identity{}, fault.InvalidAuthToken
+	}
+	c := n.current()
+	if _, applied := c.replica.Progress(0); applied < index {
+		if err := n.applied(ctx, c, index); err != nil {
+			return identity{}, err
+		}
+	}
+	credential, ok := n.cfg.Tokens.Simple.Find(text, now())
+	if !ok || n.current().machine.Auth().ByCredential(credential) == nil {
+		return identity{}, fault.InvalidAuthToken
+	}
+	return identity{user: credential}, nil
+}
+
+// applied waits until partition 0 has reached an index of its log.
+func (n *Node) applied(ctx context.Context, c *core, index uint64) error {
+	done := make(chan error, 1)
+	c.replica.AwaitApplied(0, index, func(err error) { done <- err })
+	select {
+	case err := <-done:
+		if errors.Is(err, fault.Timeout) {
+			return fault.InvalidAuthToken // there is no such index
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// serverKey marks the context of a server's own requests, which no client's has.
+type serverKey struct{}
+
+// own is the user of a server's own commands. Without users they have none: a cluster of an
+// earlier version knows of no users of commands.
+func own(c *core) uint64 {
+	if c.machine.Auth().Enabled {
+		return auth.Own
+	}
+	return 0
+}
+
+func asServer(ctx context.Context) context.Context { return context.WithValue(ctx, serverKey{}, true) }
+
+// unknown reports whether a request without a user was refused because permissions have
+// come to be enforced, and this server didn't know yet when it looked for the user. The
+// request had no effect.
+func (n *Node) unknown(ctx context.Context, who *identity, err error) bool {
+	if who.user != 0 || !errors.Is(err, fault.UserEmpty) {
+		return false
+	}
+	again, err := n.identify(ctx)
+	if err != nil || again.user == 0 {
+		return false
+	}
+	*who = again
+	return true
+}
+
+// client returns the ID by which extensions know the client of a request, and the lease
+// that it names.
+func (n *Node) client(ctx context.Context, c *core, user uint64) (id string, lease int64, err error) {
+	id, lease = n.cfg.Caller(ctx)
+	now := c.machine.Auth()
+	if !now.Enabled {
+		return id, lease, nil
+	}
+	u, err := now.Authorize(user)
+	if err == nil {
+		id, err = u.Client(id)
+	}
+	return id, lease, err
+}
+
+// Permit refuses a request of a client who is no user, while permissions are enforced, or,
+// if root is asked for, one without that role.
+func (n *Node) Permit(ctx context.Context, root bool) error {
+	if !n.current().machine.Auth().Enabled {
+		return nil
+	}
+	who, err := n.identify(ctx)
+	if err != nil {
+		return err
+	}
+	if err = n.permits(who, root); err == nil {
+		return nil
+	}
+	// This server may not have applied the right yet.
+	if _, late := n.strict(ctx, placement.Of(0)); late != nil {
+		return err
+	}
+	return n.permits(who, root)
+}
+
+func (n *Node) permits(who identity, root bool) error {
+	u, err := n.current().machine.Auth().Authorize(who.user)
+	if err == nil && root {
+		err = u.MustBeRoot()
+	}
+	return err
+}
+
+// permitted are the watches that are allowed in a state of users and roles.
+func permitted(now *auth.State) watch.Permit {
+	if !now.Enabled {
+		return nil
+	}
+	return func(user uint64, key, end []byte) error {
+		u, err := now.Authorize(user)
+		if err != nil {
+			return err
+		}
+		return u.MayRead(key, end)
+	}
+}

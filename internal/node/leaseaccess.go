@@ -1,0 +1,97 @@
+package node
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
+)
+
+// What a user may know of leases, and do to them, follows from its permissions for the keys
+// that are attached.
+
+// renewer reads the end of a request to renew a lease.
+func renewer(b []byte) (user uint64, session bool) {
+	user, n := binary.Uvarint(b)
+	return user, n > 0 && len(b) > n
+}
+
+// mayRenew refuses a user who may not write all keys of the lease, and everybody but the
+// owner if the lease is that of a session.
+func (c *core) mayRenew(id int64, user uint64, session bool) error {
+	u, err := c.machine.Auth().Authorize(user)
+	if err != nil || u == nil {
+		return err
+	}
+	if l, ok := c.leases.Get(id); ok && session && l.Owner != u.ID {
+		return fault.SessionGone
+	}
+	if u.IsRoot() {
+		return nil
+	}
+	for _, key := range c.leaseKeys(id) {
+		if err := u.MayWrite(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keysFor returns the keys of a lease to a user who may read all of them.
+func (c *core) keysFor(user uint64, id int64) ([][]byte, error) {
+	keys := c.leaseKeys(id)
+	u, err := c.machine.Auth().Authorize(user)
+	if err != nil {
+		return nil, err
+	}
+	return keys, mayReadAll(u, keys)
+}
+
+func mayReadAll(u *auth.User, keys [][]byte) error {
+	if u.IsRoot() {
+		return nil
+	}
+	for _, key := range keys {
+		if err := u.MayRead(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *core) mayReadLeases(user uint64, list []lease.Lease) error {
+	u, err := c.machine.Auth().Authorize(user)
+	if err != nil || u.IsRoot() {
+		return err
+	}
+	for _, l := range list {
+		if err := mayReadAll(u, c.leaseKeys(l.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// userOf is the user in a request from server to server.
+func userOf(r *pb.LeaseTimeToLiveRequest) uint64 {
+	for b := []byte(r.ProtoReflect().GetUnknown()); len(b) > 0; {
+		field, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0
+		}
+		size := protowire.ConsumeFieldValue(field, kind, b[n:])
+		if size < 0 {
+			return 0
+		}
+		if v, _ := protowire.ConsumeVarint(b[n:]); field == fieldUser && kind == protowire.VarintType {
+			return v
+		}
+		b = b[n+size:]
+	}
+	return 0
+}
