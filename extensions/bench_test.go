@@ -32,6 +32,8 @@ func (s *shelf) Count(key, end []byte) int {
 
 func (s *shelf) HasLease(int64) bool { return true }
 
+func (s *shelf) Permits(_, _ []byte, _ bool) bool { return true }
+
 func (s *shelf) commit(writes []extension.Write) {
 	s.rev++
 	for i, w := range writes {

@@ -54,6 +54,8 @@ func (s *service) Count(key, end []byte) int { return len(s.Range(key, end, 0)) 
 
 func (s *service) HasLease(id int64) bool { return s.leases[id] }
 
+func (s *service) Permits(_, _ []byte, _ bool) bool { return true }
+
 // do carries out one request: by the extension if it subscribes to it.
 func (s *service) do(r *extension.Request) (*extension.Outcome, error) {
 	handled := len(s.reg.Operation(r.Op, r.Key, r.RangeEnd)) > 0
