@@ -82,7 +82,7 @@ func (c *cluster) check() {
 	p := c.ledger.past()
 	c.stats.Revisions = len(p.revisions)
 	for _, step := range []func(*past){
-		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions,
+		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers,
 	} {
 		if c.failure == nil {
 			step(p)

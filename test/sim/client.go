@@ -20,6 +20,7 @@ type op struct {
 	strict     bool
 	who        string // the client, where extensions are to know it
 	user       uint64 // its credential
+	term       *term  // of the user; nil: it has all rights
 	call, ret  time.Duration
 	floor      int64 // the highest revision that any client had been shown before
 	state      outcome
@@ -69,7 +70,9 @@ func (cl *client) think() {
 	}
 	cl.c.loop.after(d, "client", uint64(cl.id), 0, func() {
 		if !cl.c.quiet {
-			cl.send(cl.c.request())
+			r := cl.c.request()
+			cl.c.someone(&r)
+			cl.send(r)
 		}
 	})
 }
@@ -82,8 +85,11 @@ func (cl *client) send(r request) *op {
 	}
 	sv := c.servers[cl.at]
 	o := &op{
-		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who, user: c.own(),
+		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who, user: c.own(), term: r.term,
 		call: c.loop.now, floor: c.floor,
+	}
+	if r.term != nil {
+		o.user = r.term.credential
 	}
 	if o.told = sv.life; sv.life != nil {
 		o.shown = sv.life.announced
@@ -141,6 +147,7 @@ func harmless(err error) bool {
 	for _, f := range [...]error{
 		fault.Compacted, fault.FutureRevision, fault.KeyNotFound, fault.LeaseNotFound, fault.LeaseExists, fault.TooManyRequests,
 		fault.BadExtension, fault.NoExtension, fault.ExtensionDisabled,
+		fault.PermissionDenied, fault.AuthOldRevision, fault.UserEmpty,
 	} {
 		if errors.Is(err, f) {
 			return true
@@ -172,6 +179,7 @@ func (cl *client) finish(o *op, state outcome, m proto.Message, err error) {
 	switch state {
 	case ok:
 		c.stats.Answered++
+		c.checkUser(o)
 		o.rev = m.(answered).GetHeader().GetRevision()
 		o.content = bare(m)
 		c.loop.note(uint64(o.rev))

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -35,6 +36,7 @@ type cluster struct {
 	net        *network
 	operator   *operator // nil: the members never change
 	upgrader   *upgrader // nil: nor does the version
+	keeper     *keeper   // nil: there are no users
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -135,6 +137,9 @@ func (c *cluster) logger(id uint64) *zap.Logger {
 // own is the user of whoever may do everything, including the servers. Without a keeper there
 // are no users: an earlier version of the cluster, at which a run may begin, knows of none.
 func (c *cluster) own() uint64 {
+	if c.keeper != nil {
+		return auth.Own
+	}
 	return 0
 }
 
@@ -164,6 +169,10 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if o.Versions {
 		c.upgrader = &upgrader{c}
+	}
+	if o.Users || o.Seed%11 == 10 && !o.Versions && !o.Force && o.script == nil {
+		c.keeper = &keeper{c: c}
+		c.extensions = false // handlers of those that were registered before would have no rights
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

@@ -58,6 +58,9 @@ func (l *life) open() (*core, error) {
 		return nil, err
 	}
 	begins := membership.Of(s.c.begins...)
+	if s.c.keeper != nil {
+		begins.Level = version.Newest // from the start, as there are users
+	}
 	if s.joins {
 		begins = membership.Of()
 	}

@@ -10,6 +10,13 @@ type Mutation struct {
 	Members bool
 	// Force looks for it in runs at whose end one server is made a cluster of its own.
 	Force bool
+	// Users looks for it in runs in which clients are users.
+	Users bool
+	// RightsAtArrival lets writes take effect with the rights of the moment at which they
+	// came in.
+	RightsAtArrival bool
+	// RightsBeforeRead looks at the rights of a read before it waits for its state.
+	RightsBeforeRead bool
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.
@@ -46,6 +53,8 @@ type Mutation struct {
 // Mutations are those of the simulation's own servers.
 func Mutations() []Mutation {
 	return []Mutation{
+		{Name: "rights-at-arrival", Seed: 13, Users: true, RightsAtArrival: true},
+		{Name: "rights-before-read", Seed: 52, Users: true, RightsBeforeRead: true},
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
 		{Name: "release-early", Seed: 12, ReleaseEarly: true},

@@ -16,6 +16,7 @@ type Options struct {
 	Members             bool // the members change; false: the seed decides
 	Force               bool // one server is left at the end, and becomes a cluster of its own
 	Versions            bool // the version of the cluster changes, too
+	Users               bool // clients are users, whose rights change; false: the seed decides
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
 
@@ -85,6 +86,9 @@ func (c *cluster) run() {
 	}
 	if c.upgrader != nil {
 		c.upgrader.think()
+	}
+	if c.keeper != nil {
+		c.keeper.begin()
 	}
 	c.trouble()
 	c.until(c.plan.trouble)

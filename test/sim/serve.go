@@ -28,32 +28,40 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 		l.extended(o, reply)
 		return
 	}
+	user := o.user
+	if reads := isRead(o.req); l.sv.c.mutation.RightsAtArrival && !reads || l.sv.c.mutation.RightsBeforeRead && reads {
+		var err error
+		if user, err = l.admitted(user, o.req); err != nil {
+			reply(nil, err)
+			return
+		}
+	}
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
 		l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
-			resp, err := c.machine.Range(r, parts, 0, o.user)
+			resp, err := c.machine.Range(r, parts, 0, user)
 			return resp.Message(), err
 		}, reply)
 	case *pb.TxnRequest:
 		if apply.ReadOnly(r) {
 			l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
-				return c.machine.ReadTxn(r, parts, 0, o.user)
+				return c.machine.ReadTxn(r, parts, 0, user)
 			}, reply)
 			return
 		}
-		l.write(command.Txn, r, o.user, false, reply)
+		l.write(command.Txn, r, user, false, reply)
 	case *pb.PutRequest:
-		l.write(command.Put, r, o.user, false, reply)
+		l.write(command.Put, r, user, false, reply)
 	case *pb.DeleteRangeRequest:
-		l.write(command.DeleteRange, r, o.user, false, reply)
+		l.write(command.DeleteRange, r, user, false, reply)
 	case *pb.CompactionRequest:
-		l.write(command.Compact, r, o.user, true, reply)
+		l.write(command.Compact, r, user, true, reply)
 	case *pb.LeaseGrantRequest:
-		l.write(command.LeaseGrant, r, o.user, true, reply)
+		l.write(command.LeaseGrant, r, user, true, reply)
 	case *pb.LeaseKeepAliveRequest:
 		l.keepAlive(o, r.ID, reply)
 	case *pb.LeaseRevokeRequest:
-		l.write(command.LeaseRevoke, r, o.user, true, reply)
+		l.write(command.LeaseRevoke, r, user, true, reply)
 	}
 }
 
@@ -75,7 +83,11 @@ func (l *life) write(kind command.Kind, req proto.Message, user uint64, system b
 			reply(out.Response, nil)
 		}
 	}
-	try = func() { l.submit(kind, req, l.core.machine.Plan(kind, req, anonymous), user, system, done) }
+	try = func() {
+		p := l.core.machine.Plan(kind, req, anonymous)
+		p.Parts |= l.forLeases(user, req)
+		l.submit(kind, req, p, user, system, done)
+	}
 	try()
 }
 

@@ -13,6 +13,7 @@ type request struct {
 	message proto.Message
 	strict  bool
 	who     string // the client, where extensions are to know it
+	term    *term  // that of the user who asks; nil: the servers' own
 }
 
 func strictly(m proto.Message) request { return request{message: m, strict: true} }

@@ -17,6 +17,8 @@ type Mutation struct {
 	Members bool
 	// Force: it shows only in runs at whose end one server is made a cluster of its own.
 	Force bool
+	// Users: it shows only in runs in which clients are users.
+	Users bool
 	edits []edit
 }
 
@@ -62,6 +64,7 @@ func parse(text string) (list []Mutation, err error) {
 				return nil, fmt.Errorf("line %d: a name and a seed are wanted: %w", n+1, err)
 			}
 			m.Members, m.Force = strings.HasSuffix(rest, " members"), strings.HasSuffix(rest, " force")
+			m.Users = strings.HasSuffix(rest, " users")
 			list = append(list, m)
 		case word == "file":
 			file = rest
