@@ -58,11 +58,11 @@ func (l *life) open() (*core, error) {
 		return nil, err
 	}
 	begins := membership.Of(s.c.begins...)
-	if s.c.keeper != nil {
-		begins.Level = version.Newest // from the start, as there are users
-	}
 	if s.joins {
 		begins = membership.Of()
+	}
+	if s.c.keeper != nil {
+		begins.Level = version.Newest // from the start, as there are users
 	}
 	if c.members, err = recovery.ReadMembership(&meta, begins); err != nil {
 		return nil, err
