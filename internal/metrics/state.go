@@ -21,6 +21,7 @@ type State struct {
 	CompactRevision int64
 	Keys            int64
 	Leases          int
+	AuthRevision    uint64
 
 	BackendBytes      int64
 	BackendBytesInUse int64
@@ -128,6 +129,7 @@ var serverLines = []line{
 	serverLine("etcd_debugging_mvcc_watch_stream_total", "Watch streams.", func(s *State) float64 { return float64(s.WatchStreams) }),
 	serverLine("etcd_debugging_mvcc_watcher_total", "Watchers.", func(s *State) float64 { return float64(s.Watchers) }),
 	serverLine("etcd_debugging_mvcc_slow_watcher_total", "Watchers that catch up from history.", func(s *State) float64 { return float64(s.SlowWatchers) }),
+	serverLine("etcd_debugging_auth_revision", "Changes of users, roles and permissions.", func(s *State) float64 { return float64(s.AuthRevision) }),
 	serverLine("stoa_leases", "Leases.", func(s *State) float64 { return float64(s.Leases) }),
 	serverLine("stoa_wal_bytes", "Size of the log on disk.", func(s *State) float64 { return float64(s.WALBytes) }),
 	serverLine("stoa_wal_segments", "Segments of the log on disk.", func(s *State) float64 { return float64(s.WALSegments) }),
