@@ -1,0 +1,201 @@
+package apply
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// guarded is a rig with the users root, a and b, who may read and write what is below /a/ and
+// /b/.
+type guarded struct {
+	*rig
+	t     *testing.T
+	stamp int64
+}
+
+func guard(t *testing.T, partitions int) *guarded {
+	g := &guarded{newRig(partitions), t, 1}
+	for _, u := range []string{"root", "a", "b"} {
+		g.admin(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: u}})
+		g.admin(&pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: u}})
+		g.admin(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: u, Role: u}})
+		g.allow(u, "/"+u+"/", "/"+u+"0")
+	}
+	g.admin(&pb.InternalRaftRequest{AuthEnable: &pb.AuthEnableRequest{}})
+	return g
+}
+
+func (g *guarded) allow(role, key, end string) {
+	g.admin(&pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
+		Name: role, Perm: &authpb.Permission{PermType: authpb.Permission_READWRITE, Key: []byte(key), RangeEnd: []byte(end)},
+	}})
+}
+
+func (g *guarded) admin(r *pb.InternalRaftRequest) {
+	require.NoError(g.t, g.do(auth.Own, command.Auth, r, g.Placement().All()).Err)
+}
+
+func (g *guarded) credential(user string) uint64 { return g.Auth().User(user).Credential }
+
+// do executes a command of a user in the given partitions.
+func (g *guarded) do(user uint64, kind command.Kind, req proto.Message, parts placement.Set) (out Result) {
+	body, err := proto.Marshal(req)
+	require.NoError(g.t, err)
+	e := &command.Entry{Commands: []command.Command{{Kind: kind, User: user, Body: body}}}
+	if len(g.Stores) > 1 {
+		g.stamp += 10
+		e.Stamp = g.stamp
+	}
+	g.entry(e, parts, func(_ int, r Result) { out = r })
+	return out
+}
+
+func (g *guarded) put(user string, r *pb.PutRequest) error {
+	parts := g.Parts(r) | g.ForLeases(g.credential(user), r)
+	return g.do(g.credential(user), command.Put, r, parts).Err
+}
+
+func TestRightsOfThePlaceInTheLog(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		g := guard(t, partitions)
+		a := g.credential("a")
+		write := &pb.PutRequest{Key: []byte("/a/1")}
+		require.NoError(t, g.put("a", write))
+		require.ErrorIs(t, g.put("b", write), fault.PermissionDenied)
+		require.ErrorIs(t, g.do(0, command.Put, write, g.Parts(write)).Err, fault.UserEmpty)
+		// Proposed before the user was deleted and added again, it comes behind it.
+		g.admin(&pb.InternalRaftRequest{AuthUserDelete: &pb.AuthUserDeleteRequest{Name: "a"}})
+		g.admin(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a"}})
+		g.admin(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}})
+		require.ErrorIs(t, g.do(a, command.Put, write, g.Parts(write)).Err, fault.AuthOldRevision)
+		require.NoError(t, g.put("a", write))
+		for kind, req := range map[command.Kind]proto.Message{
+			command.Compact: &pb.CompactionRequest{Revision: 1},
+			command.Auth:    &pb.InternalRaftRequest{AuthDisable: &pb.AuthDisableRequest{}},
+			command.Alarm:   &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE},
+		} {
+			require.ErrorIs(t, g.do(g.credential("a"), kind, req, g.Placement().All()).Err, fault.PermissionDenied, kind.String())
+		}
+		require.True(t, g.Auth().Enabled)
+	}
+}
+
+// The keys of a lease can be in any partition: the puts of its owner stay local, and those of
+// others need all.
+func TestLeasesHaveOwners(t *testing.T) {
+	g := guard(t, 3)
+	lease := func(id int64, user string) {
+		require.NoError(t, g.do(g.credential(user), command.LeaseGrant, &pb.LeaseGrantRequest{ID: id, TTL: 60}, g.Placement().All()).Err)
+	}
+	lease(1, "a")
+	own := &pb.PutRequest{Key: []byte("/a/1"), Lease: 1}
+	require.Zero(t, g.ForLeases(g.credential("a"), own), "local")
+	require.NoError(t, g.put("a", own))
+	others := &pb.PutRequest{Key: []byte("/b/1"), Lease: 1}
+	require.Equal(t, g.Placement().All(), g.ForLeases(g.credential("b"), others))
+	require.ErrorIs(t, g.do(g.credential("b"), command.Put, others, g.Parts(others)).Err, fault.Moved, "it has to come back to all partitions")
+	require.ErrorIs(t, g.put("b", others), fault.PermissionDenied)
+	txn := &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: others}}}}
+	parts := g.Parts(txn) | g.ForLeases(g.credential("b"), txn)
+	require.ErrorIs(t, g.do(g.credential("b"), command.Txn, txn, parts).Err, fault.PermissionDenied)
+	revoke := &pb.LeaseRevokeRequest{ID: 1}
+	require.ErrorIs(t, g.do(g.credential("b"), command.LeaseRevoke, revoke, g.Placement().All()).Err, fault.PermissionDenied)
+	lease(2, "a")
+	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Lease: 2}), "it has no keys yet")
+	require.ErrorIs(t, g.do(g.credential("a"), command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: 2}, g.Placement().All()).Err, fault.PermissionDenied)
+	require.NoError(t, g.do(auth.Own, command.LeaseRevoke, revoke, g.Placement().All()).Err, "the servers end leases")
+}
+
+// What a session's answers say is for its user alone, and a refused write is remembered.
+func TestSessionsHaveUsers(t *testing.T) {
+	g := guard(t, 1)
+	require.NoError(t, g.do(g.credential("a"), command.SessionOpen, &pb.LeaseGrantRequest{ID: 5, TTL: 60}, placement.Of(0)).Err)
+	write := func(user string, seq uint64, key string) Result {
+		body, err := proto.Marshal(&pb.PutRequest{Key: []byte(key), Value: []byte("v"), PrevKv: true})
+		require.NoError(t, err)
+		q := command.Sequenced{Session: 5, Seq: seq, Answered: 0, Kind: command.Put, Body: body}
+		var out Result
+		g.entry(&command.Entry{Commands: []command.Command{{Kind: command.InSession, User: g.credential(user), Body: q.AppendTo(nil)}}},
+			placement.Of(0), func(_ int, r Result) { out = r })
+		return out
+	}
+	require.NoError(t, write("a", 1, "/a/1").Err)
+	require.ErrorIs(t, write("b", 1, "/a/1").Err, fault.SessionGone)
+	require.ErrorIs(t, write("root", 1, "/a/1").Err, fault.SessionGone)
+	require.ErrorIs(t, write("a", 2, "/b/1").Err, fault.PermissionDenied)
+	g.allow("a", "/b/", "/b0")
+	require.ErrorIs(t, write("a", 2, "/b/1").Err, fault.PermissionDenied, "the same write has the same outcome")
+	require.NoError(t, write("a", 3, "/b/1").Err)
+}
+
+func TestReadsHaveTheRightsOfTheirState(t *testing.T) {
+	g := guard(t, 1)
+	require.NoError(t, g.put("a", &pb.PutRequest{Key: []byte("/a/1")}))
+	part := placement.Of(0)
+	for user, want := range map[string]error{"root": nil, "a": nil, "b": fault.PermissionDenied} {
+		c := g.credential(user)
+		_, err := g.Range(&pb.RangeRequest{Key: []byte("/a/1")}, part, 0, c)
+		require.ErrorIs(t, err, want)
+		_, _, err = g.Get([]byte("/a/1"), 0, 0, c)
+		require.ErrorIs(t, err, want)
+		_, err = g.ReadTxn(&pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("/a/1")}}}, part, 0, c)
+		require.ErrorIs(t, err, want)
+	}
+	_, _, err := g.Get([]byte("/a/1"), 0, 0, 0)
+	require.ErrorIs(t, err, fault.UserEmpty)
+}
+
+// An event handler runs with the rights of the user who registered it, as they are when it
+// runs, whatever the rights of the client are whose change it reacts to.
+func TestEventHandlersRunAsTheirRegistrar(t *testing.T) {
+	g := guard(t, 1)
+	g.allow("a", "/em/copy", "")
+	g.allow("b", "/em/copy", "")
+	source := `return {
+  scope = { "/a/", "/b/1" },
+  operations = {},
+  events = { { event = "created", key = "/b/1" }, { event = "modified", key = "/b/1" } },
+  event = function(e) put("/a/copy", e.value) end,
+}`
+	register := func(user string) error {
+		call := command.Call{Kind: command.Put, Client: user, Language: extension.Language}
+		body, err := proto.Marshal(&pb.PutRequest{Key: []byte("/em/copy"), Value: []byte(source)})
+		require.NoError(t, err)
+		call.Body = body
+		var out Result
+		g.entry(&command.Entry{Commands: []command.Command{{Kind: command.Extended, User: g.credential(user), Body: call.AppendTo(nil)}}},
+			placement.Of(0), func(_ int, r Result) { out = r })
+		return out.Err
+	}
+	require.ErrorIs(t, register("b"), fault.PermissionDenied, "of the scope")
+	require.ErrorIs(t, register("a"), fault.PermissionDenied, "of all of the scope")
+	g.allow("a", "/b/1", "")
+	require.NoError(t, register("a"))
+
+	copied := func() string { return string(g.Stores[0].Get([]byte("/a/copy")).Value()) }
+	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte("one")}))
+	require.Equal(t, "one", copied())
+	g.admin(&pb.InternalRaftRequest{AuthRoleRevokePermission: &pb.AuthRoleRevokePermissionRequest{Role: "a", Key: []byte("/a/"), RangeEnd: []byte("/a0")}})
+	for range 20 {
+		require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte("two")}), "the command itself is permitted")
+	}
+	require.Equal(t, "one", copied())
+	g.allow("a", "/a/", "/a0")
+	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte("three")}))
+	require.Equal(t, "three", copied(), "it was not disabled for the lack of a right")
+	g.admin(&pb.InternalRaftRequest{AuthUserDelete: &pb.AuthUserDeleteRequest{Name: "a"}})
+	g.admin(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a"}})
+	g.admin(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}})
+	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte("four")}))
+	require.Equal(t, "three", copied(), "another user of the same name")
+}

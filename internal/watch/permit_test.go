@@ -1,0 +1,86 @@
+package watch
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// A watcher whose user loses the permission gets what was published before, and nothing of
+// what is published afterwards, whether or not the hub had delivered it.
+func TestPermissionsOfWatchers(t *testing.T) {
+	errDenied := errors.New("denied")
+	j := newJournal(1)
+	h := NewHub(1, j.read, Options{})
+	feed := h.Reset([]int64{1}, 0)
+	write := func(rev int64) {
+		c := put("k", rev, 0)
+		j.add(0, c)
+		feed.Changes(0, rev, []store.Change{c})
+	}
+	lost := map[uint64]bool{}
+	permit := func(user uint64, key, _ []byte) error {
+		require.Equal(t, "k", string(key))
+		if lost[user] {
+			return errDenied
+		}
+		return nil
+	}
+	feed.Permit(permit)
+	streams := map[uint64]*Stream{}
+	for user := uint64(1); user <= 2; user++ {
+		s := h.NewStream("")
+		s.As(user)
+		s.Create(&pb.WatchCreateRequest{Key: []byte("k")})
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok && r.Created)
+		streams[user] = s
+	}
+	write(2)
+	h.Step()
+	write(3) // published, and not delivered yet
+	lost[1] = true
+	feed.Permit(permit)
+	write(4)
+	h.Step()
+
+	var revisions []int64
+	for {
+		r, ok, err := streams[1].TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok)
+		if r.Canceled {
+			require.ErrorIs(t, r.Cause, errDenied)
+			break
+		}
+		for _, ev := range r.Events {
+			revisions = append(revisions, ev.Kv.ModRevision)
+		}
+	}
+	require.Subset(t, []int64{2, 3}, revisions)
+	_, ok, err := streams[1].TryRecv()
+	require.NoError(t, err)
+	require.False(t, ok)
+
+	n := 0
+	for {
+		r, ok, err := streams[2].TryRecv()
+		require.NoError(t, err)
+		if !ok {
+			break
+		}
+		n += len(r.Events)
+	}
+	require.Equal(t, 3, n, "others get everything")
+
+	streams[1].Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
+	r, ok, err := streams[1].TryRecv()
+	require.NoError(t, err)
+	require.True(t, ok && r.Created && r.Canceled)
+	require.ErrorIs(t, r.Cause, errDenied)
+}
