@@ -221,8 +221,8 @@ func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 		return b
 	}
 	for want, commands := range map[byte][][]Command{
-		1: {nil, {{Put, nil}}, {{MemberChange, change(membership.Update)}}, {{ClusterVersion, lower.Encode()}}, {{ClusterVersion, cancel.Encode()}}, {{ClusterVersion, nil}}},
-		2: {{{MemberChange, change(membership.Reset)}}, {{Put, nil}, {ClusterVersion, raise.Encode()}}, {{MemberAnnounce, nil}, {Put, nil}}},
+		1: {nil, {{Kind: Put}}, {{Kind: MemberChange, Body: change(membership.Update)}}, {{Kind: ClusterVersion, Body: lower.Encode()}}, {{Kind: ClusterVersion, Body: cancel.Encode()}}, {{Kind: ClusterVersion}}},
+		2: {{{Kind: MemberChange, Body: change(membership.Reset)}}, {{Kind: Put}, {Kind: ClusterVersion, Body: raise.Encode()}}, {{Kind: MemberAnnounce}, {Kind: Put}}, {{Kind: Put, User: 7}}, {{Kind: Auth}}},
 	} {
 		for _, c := range commands {
 			b := (&Entry{Commands: c}).AppendTo(nil)
@@ -232,7 +232,7 @@ func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 		}
 	}
 	raise.To = version.Newest + 1
-	b := (&Entry{Parts: 3, Commands: []Command{{ClusterVersion, raise.Encode()}}}).AppendTo(nil)
+	b := (&Entry{Parts: 3, Commands: []Command{{Kind: ClusterVersion, Body: raise.Encode()}}}).AppendTo(nil)
 	_, err := Decode(b)
 	require.ErrorContains(t, err, "format 3, this is stoa "+version.Stoa+", which reads up to cluster version 0.2.0: start a release that knows level 3")
 	require.Zero(t, PartsOf(b))

@@ -276,7 +276,7 @@ func TestAnEndingLeaseIsDueAtOnce(t *testing.T) {
 func TestShorten(t *testing.T) {
 	e, table := leading(t)
 	for id := int64(1); id <= 2; id++ {
-		l, err := table.Grant(id, 60)
+		l, err := table.Grant(id, 60, 0)
 		require.NoError(t, err)
 		e.Granted(l, at(0))
 		log, err := e.Shorten(id, 5, at(1))

@@ -21,8 +21,10 @@ root=$PWD
 version=v3.7.3
 server=${SERVER:-bin/stoa}
 partitions=${PARTITIONS:-1 2}
-# All of package common that needs neither TLS, auth nor an older etcd.
-tests=${TESTS-'^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*)$'}
+# All of package common that needs neither TLS nor an older etcd.
+users='|Auth(Disable|WriteKey|RevokeWithDelete|JWTOnly|LeaseRevoke|RoleRevokeDuringOps|MemberList)|HashKVWithUserAuth'
+if [ -z "${QUICK:-}" ]; then users='|Auth[A-Z].*|User.*|Role.*|RootRole|.*With(No|Invalid|Root|User)Auth'; fi
+tests=${TESTS-"^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*$users)\$"}
 # Those of package e2e that pass; docs/etcd-tests.md has all of them, with the reasons of those left out.
 quick='CtlV3Member(List|ListWithHex|ListSerializable|Add|AddAsLearner|UpdateNoTLS)|CtlV3ConsistentMemberList|RemoveNonExistingMember|MemberReplace'
 quick+='|ForceNewCluster_MemberCount|Issue6361|RestoreCompactionRevBump|V3LearnerMetricRecover'
@@ -32,6 +34,8 @@ slow+='|CtlV3(MakeMirror.*|MoveLeaderScenarios|RoleAddTimeout|Snapshot.*|Version
 slow+='|Etcd(MultiPeer|PeerCNAuth|PeerMultiCNAuth|PeerNameAuth|ListenMetricsURLsWithMissingClientTLSInfo|HealthyWithTinySnapshotCatchupEntries|TLSVersion|DeprecatedFlags|AdvertiseClientUnix)'
 slow+='|BootstrapDefragFlag|SnapshotCatchupEntriesFlag|GracefulShutdown|HTTPHealthHandler|NoErrorLogsDuringNormalOperations|V3Metrics.*|WarningApplyDuration'
 slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDrop_Issue18089|StartWatcherFromCompactedRevision|ServerJsonLogging|ConnectionRejectMessage|CurlV3CipherSuites.*'
+slow+='|CtlV3Auth(CertCN|CertCNAndUsername|CertCNAndUsernameNoPassword|MemberUpdate|FromKeyPerm|AndWatch|AndWatchJWT|EndpointHealth|Snapshot|SnapshotJWT)'
+slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*'
 if [ -n "${QUICK:-}" ]; then slow='^$'; fi
 e2e=${E2E-"^Test($quick|$slow)\$"}
 
