@@ -12,6 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -25,6 +26,9 @@ type guarded struct {
 
 func guard(t *testing.T, partitions int) *guarded {
 	g := &guarded{newRig(partitions), t, 1}
+	list := *g.Membership()
+	list.Level = levelOfUsers
+	g.LoadMembership(&list, g.Configurations())
 	for _, u := range []string{"root", "a", "b"} {
 		g.admin(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: u}})
 		g.admin(&pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: u}})
@@ -198,4 +202,21 @@ func TestEventHandlersRunAsTheirRegistrar(t *testing.T) {
 	g.admin(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}})
 	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte("four")}))
 	require.Equal(t, "three", copied(), "another user of the same name")
+}
+
+// An earlier release knows of no users: it would open everything.
+func TestUsersHoldTheVersion(t *testing.T) {
+	g := guard(t, 2)
+	require.NoError(t, g.do(auth.Own, command.Auth, &pb.InternalRaftRequest{AuthDisable: &pb.AuthDisableRequest{}}, g.Placement().All()).Err)
+	require.ErrorIs(t, g.version(membership.Downgrade, 1).Err, fault.BadDowngradeTarget)
+	for _, u := range g.Auth().Users() {
+		g.admin(&pb.InternalRaftRequest{AuthUserDelete: &pb.AuthUserDeleteRequest{Name: u}})
+	}
+	require.ErrorIs(t, g.version(membership.Downgrade, 1).Err, fault.BadDowngradeTarget)
+	for _, r := range g.Auth().Roles() {
+		g.admin(&pb.InternalRaftRequest{AuthRoleDelete: &pb.AuthRoleDeleteRequest{Role: r}})
+	}
+	require.NoError(t, g.version(membership.Downgrade, 1).Err)
+	again := g.do(auth.Own, command.Auth, &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "x"}}, g.Placement().All())
+	require.ErrorIs(t, again.Err, fault.VersionTooLow)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Initial is the part of a file that a new cluster has of its own. The keys with their
@@ -19,6 +20,7 @@ type Initial struct {
 	// empty value under it.
 	Bumped bool
 	Blobs  map[string][]byte
+	Level  version.Level // 0: the lowest
 }
 
 // ownBuckets are the buckets whose content a new cluster doesn't take over: the members,
@@ -68,7 +70,7 @@ func writeInitial(w writer, i *Initial) error {
 			return err
 		}
 	}
-	return writeSystem(w, &System{Members: i.Members, Blobs: i.Blobs})
+	return writeSystem(w, &System{Members: i.Members, Blobs: i.Blobs, Level: i.Level})
 }
 
 func empty(w writer, bucket string) error {

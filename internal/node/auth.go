@@ -28,7 +28,14 @@ func (n *Node) AuthChange(ctx context.Context, r *pb.InternalRaftRequest) (*pb.A
 	if err := n.hashPassword(ctx, r); err != nil {
 		return nil, err
 	}
-	return submitSystem[*pb.AuthStatusResponse](ctx, n, command.Auth, r)
+	// A new cluster reaches its version within a moment of its start.
+	for end := n.clock() + int64(3*versionInterval); ; {
+		resp, err := submitSystem[*pb.AuthStatusResponse](ctx, n, command.Auth, r)
+		_, downgrading := n.ClusterVersion()
+		if !errors.Is(err, fault.VersionTooLow) || downgrading || n.clock() > end || n.pause(ctx, shortly) != nil {
+			return resp, err
+		}
+	}
 }
 
 // hashPassword does for the requests with a password what etcd's server does for each of the

@@ -84,7 +84,7 @@ func (d *directory) complete(st *state, self bootstrap.Self, lg *zap.Logger) (Re
 	initial := backend.Initial{
 		Identity: backend.Identity{Cluster: uint64(self.Cluster), Server: uint64(self.Member), Partitions: self.Partitions},
 		Position: backend.Position{Index: raftlog.Bootstrap.Index, Term: raftlog.Bootstrap.Term, Rev: st.revision},
-		Blobs:    recovery.PlacementBlob(st.placement), Compacted: st.compacted, Bumped: st.bumped,
+		Blobs:    recovery.PlacementBlob(st.placement), Compacted: st.compacted, Bumped: st.bumped, Level: st.level,
 	}
 	for _, m := range self.Members {
 		initial.Members = append(initial.Members, backend.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})

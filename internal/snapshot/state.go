@@ -17,6 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // state is what a new cluster begins with, beside the file's keys, leases and alarms.
@@ -26,7 +27,12 @@ type state struct {
 	bumped    bool  // the revision was moved forward here
 	placement *placement.Map
 	sum       uint64 // of the file's content
+	level     version.Level
 }
+
+// levelOfUsers is the version of the cluster from which on there are users and roles. One
+// that has them begins there: it must not be open until its version rises.
+const levelOfUsers version.Level = 2
 
 // readState reads a backend file in full. It changes nothing.
 func readState(path string, partitions int, bump int64, lg *zap.Logger) (st state, err error) {
@@ -42,8 +48,12 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 	if err != nil {
 		return st, err
 	}
-	if _, _, err := recovery.Auth(&meta); err != nil {
+	users, _, err := recovery.Auth(&meta)
+	if err != nil {
 		return st, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if !users.Empty() {
+		st.level = levelOfUsers
 	}
 	last, extensions, err := readKeys(b)
 	if err != nil {

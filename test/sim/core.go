@@ -61,11 +61,11 @@ func (l *life) open() (*core, error) {
 	if s.joins {
 		begins = membership.Of()
 	}
-	if s.c.keeper != nil {
-		begins.Level = version.Newest // from the start, as there are users
-	}
 	if c.members, err = recovery.ReadMembership(&meta, begins); err != nil {
 		return nil, err
+	}
+	if s.c.keeper != nil {
+		c.members.List.Level = version.Newest // from the start, as there are users
 	}
 	if s.c.mutation.ForgetVersion {
 		c.members.List.Level = version.Oldest
