@@ -206,7 +206,7 @@ func TestEventHandlersRunAsTheirRegistrar(t *testing.T) {
 
 // An earlier release knows of no users: it would open everything.
 func TestUsersHoldTheVersion(t *testing.T) {
-	g := guard(t, 2)
+	g := guard(t, 1)
 	require.NoError(t, g.do(auth.Own, command.Auth, &pb.InternalRaftRequest{AuthDisable: &pb.AuthDisableRequest{}}, g.Placement().All()).Err)
 	require.ErrorIs(t, g.version(membership.Downgrade, 1).Err, fault.BadDowngradeTarget)
 	for _, u := range g.Auth().Users() {
