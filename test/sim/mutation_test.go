@@ -22,6 +22,9 @@ var (
 	mutants       = flag.String("mutants", "", "leave the test binary that has the mutations of the production code here")
 )
 
+// rareSeeds is how many seeds a bug that is marked rare may take.
+const rareSeeds = 20_000
+
 // Every seeded bug is detected by the checks. Those of the production code are
 // looked for by a test binary of their own, into which they are compiled.
 func TestMutations(t *testing.T) {
@@ -36,6 +39,9 @@ func TestMutations(t *testing.T) {
 	binary := build(t, product)
 	for _, m := range product {
 		t.Run(m.Name, func(t *testing.T) {
+			if m.Rare && *mutationSeeds < rareSeeds {
+				t.Skipf("it takes up to -mutation-seeds %d", rareSeeds)
+			}
 			out, err := exec.Command(binary, "-test.run=^TestMutant$", "-mutation="+m.Name,
 				fmt.Sprint("-mutation-seeds=", *mutationSeeds)).CombinedOutput()
 			if err != nil {

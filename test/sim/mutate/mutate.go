@@ -19,6 +19,8 @@ type Mutation struct {
 	Force bool
 	// Users: it shows only in runs in which clients are users.
 	Users bool
+	// Rare: it takes thousands of seeds to notice it.
+	Rare  bool
 	edits []edit
 }
 
@@ -63,8 +65,9 @@ func parse(text string) (list []Mutation, err error) {
 			if _, err := fmt.Sscanf(rest, "%s seed=%d", &m.Name, &m.Seed); err != nil {
 				return nil, fmt.Errorf("line %d: a name and a seed are wanted: %w", n+1, err)
 			}
-			m.Members, m.Force = strings.HasSuffix(rest, " members"), strings.HasSuffix(rest, " force")
-			m.Users = strings.HasSuffix(rest, " users")
+			words := strings.Fields(rest)
+			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
+			m.Users, m.Rare = slices.Contains(words, "users"), slices.Contains(words, "rare")
 			list = append(list, m)
 		case word == "file":
 			file = rest
