@@ -75,6 +75,7 @@ type model struct {
 	applied   []*op // in order of application
 	top       int64 // C: highest applied stamp
 	published []int64
+	revs      []int64 // of the stores: past all that was applied, also what changed nothing there
 	closed    []int64
 	compacted int64
 
@@ -217,6 +218,9 @@ func (m *model) apply(p int, publish bool) bool {
 	}
 	for q := range o.parts.Each() {
 		m.queues[q] = m.queues[q][1:]
+	}
+	for q := range o.parts.Each() {
+		m.revs[q] = o.rev
 	}
 	m.applied = append(m.applied, o)
 	m.top = max(m.top, o.rev)
@@ -418,7 +422,7 @@ func newModel(t *rapid.T) *model {
 	n := rapid.IntRange(1, 4).Draw(t, "partitions")
 	m := &model{
 		t: t, partitions: n, stamp: 1, top: 1, values: map[string]kvwire.KeyValue{},
-		queues: make([][]*op, n), published: make([]int64, n), closed: make([]int64, n),
+		queues: make([][]*op, n), published: make([]int64, n), revs: make([]int64, n), closed: make([]int64, n),
 		homes: homes{},
 	}
 	for _, k := range modelKeys {
@@ -433,7 +437,7 @@ func newModel(t *rapid.T) *model {
 	})
 	m.hub.shortGap = rapid.IntRange(0, 3).Draw(t, "short gap")
 	for p := range n {
-		m.published[p], m.closed[p] = 1, 1
+		m.published[p], m.revs[p], m.closed[p] = 1, 1, 1
 	}
 	m.feed = m.hub.Reset(m.published, 0)
 	return m
@@ -569,6 +573,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 			m.applyAll(false)
 			m.stale = m.feed
+			m.published = slices.Clone(m.revs)
 			m.feed = m.hub.Install(m.parts, m.to != nil, m.published, m.compacted)
 		},
 		"stale": func(*rapid.T) {
