@@ -63,7 +63,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -p 4 -count=1 -timeout 20m ./test/operator $$($(GO) list ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
