@@ -69,7 +69,7 @@ func (s *settings) begin(c *process.Cluster) (*load, error) {
 func (l *load) put(ctx context.Context, cli *clientv3.Client, due <-chan time.Time, keys int) {
 	value := string(make([]byte, 256))
 	for at := range due {
-		_, err := cli.Put(ctx, key(int(at.UnixNano()/1000)%keys), value)
+		_, err := cli.Put(ctx, process.PodKey(int(at.UnixNano()/1000)%keys), value)
 		if ctx.Err() != nil {
 			return
 		}
@@ -92,37 +92,6 @@ func (l *load) end() error {
 	l.stop()
 	l.all.Wait()
 	return l.err
-}
-
-func key(i int) string { return fmt.Sprintf("/registry/ns-%03d/pod-%08d", i%500, i) }
-
-// fill puts the keys, many in a transaction.
-func fill(c *process.Cluster, keys int) error {
-	const workers, batch = 8, 100
-	cli, err := connect(c.Endpoints()...)
-	if err != nil {
-		return err
-	}
-	defer cli.Close()
-	var all sync.WaitGroup
-	errs := make([]error, workers)
-	value := string(make([]byte, 256))
-	for w := range workers {
-		all.Go(func() {
-			for first := w * batch; first < keys && errs[w] == nil; first += workers * batch {
-				var ops []clientv3.Op
-				for i := first; i < min(first+batch, keys); i++ {
-					ops = append(ops, clientv3.OpPut(key(i), value))
-				}
-				_, errs[w] = cli.Txn(context.Background()).Then(ops...).Commit()
-			}
-		})
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("filling the cluster: %w", err)
-	}
-	return nil
 }
 
 // join adds a member and promotes it as soon as that is accepted.

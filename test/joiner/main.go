@@ -86,7 +86,7 @@ func (s *settings) round(kind, dir string) (r result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := fill(c, s.keys); err != nil {
+	if err := process.Fill(s.keys, c.Endpoints()...); err != nil {
 		return r, err
 	}
 	time.Sleep(6 * time.Second) // flushes, compactions of the log, and the time after which members count as connected

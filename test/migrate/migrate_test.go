@@ -223,7 +223,7 @@ func TestRestoredTarget(t *testing.T) {
 
 func run(t *testing.T, args ...string) {
 	t.Helper()
-	path, err := stoactl()
+	path, err := process.Stoactl()
 	require.NoError(t, err)
 	out, err := exec.Command(path, args...).CombinedOutput()
 	require.NoError(t, err, "%s: %s", args, out)

@@ -6,27 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
-
-var stoactl = sync.OnceValues(func() (string, error) {
-	root, err := process.Root()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(root, "bin", "stoactl")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/stoactl")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building stoactl: %w\n%s", err, out)
-	}
-	return path, nil
-})
 
 // Tool is a running `stoactl migrate`.
 type Tool struct {
@@ -39,7 +24,7 @@ type Tool struct {
 
 // Start starts one.
 func Start(from, to *process.Server, args ...string) (*Tool, error) {
-	path, err := stoactl()
+	path, err := process.Stoactl()
 	if err != nil {
 		return nil, err
 	}

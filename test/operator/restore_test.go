@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,23 +19,9 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-var stoactlPath = sync.OnceValues(func() (string, error) {
-	root, err := process.Root()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(root, "bin", "stoactl")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/stoactl")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building stoactl: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
 func stoactl(t *testing.T, args ...string) {
 	t.Helper()
-	path, err := stoactlPath()
+	path, err := process.Stoactl()
 	require.NoError(t, err)
 	out, err := exec.Command(path, args...).CombinedOutput()
 	require.NoError(t, err, "stoactl %s: %s", args, out)

@@ -46,7 +46,7 @@ func openBook(t *testing.T) *book {
 	require.NoError(t, os.Mkdir(tools, 0o700))
 	for name, find := range map[string]func() (string, error){
 		"stoa":    func() (string, error) { bin, err := process.UnderTest(); return bin.Path, err },
-		"stoactl": stoactlPath,
+		"stoactl": process.Stoactl,
 		"etcd":    func() (string, error) { return process.Peer("etcd") },
 		"etcdctl": func() (string, error) { return process.Peer("etcdctl") },
 		"etcdutl": func() (string, error) { return process.Peer("etcdutl") },

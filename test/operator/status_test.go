@@ -51,7 +51,7 @@ func TestStatusIsEtcdutls(t *testing.T) {
 	requireStoa(t)
 	etcdutl, err := process.Peer("etcdutl")
 	require.NoError(t, err)
-	stoactl, err := stoactlPath()
+	stoactl, err := process.Stoactl()
 	require.NoError(t, err)
 	forms := []string{"simple", "json", "fields", "table"}
 	for seed := range uint64(100) {

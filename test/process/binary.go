@@ -41,6 +41,11 @@ var buildStoa = sync.OnceValues(func() (string, error) {
 	return build("bin/stoa", "build", "-o", "bin/stoa", "./cmd/stoa")
 })
 
+// Stoactl returns the path of stoactl, built from this checkout.
+var Stoactl = sync.OnceValues(func() (string, error) {
+	return build("bin/stoactl", "build", "-o", "bin/stoactl", "./cmd/stoactl")
+})
+
 var buildPeers = sync.OnceValues(func() (string, error) {
 	return build("bin/peers", "run", "./test/peers")
 })

@@ -21,7 +21,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"sync"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -74,7 +73,7 @@ func run(dir string, keys, rounds int) error {
 	}
 	defer c.Close()
 	b.server = c.Servers[0]
-	if err := fill(b.server, keys); err != nil {
+	if err := process.Fill(keys, b.server.ClientURL); err != nil {
 		return err
 	}
 	if b.hash, b.revision, err = hashKV(b.server, 0); err != nil {
@@ -231,33 +230,4 @@ func hashKV(s *process.Server, rev int64) (sum uint32, at int64, err error) {
 		return 0, 0, fmt.Errorf("asking for HashKV: %w", err)
 	}
 	return h.Hash, h.HashRevision, nil
-}
-
-// fill puts the keys, many in a transaction.
-func fill(s *process.Server, keys int) error {
-	const workers, batch = 8, 100
-	cli, err := connect(s)
-	if err != nil {
-		return err
-	}
-	defer cli.Close()
-	var all sync.WaitGroup
-	errs := make([]error, workers)
-	value := string(make([]byte, 256))
-	for w := range workers {
-		all.Go(func() {
-			for first := w * batch; first < keys && errs[w] == nil; first += workers * batch {
-				var ops []clientv3.Op
-				for i := first; i < min(first+batch, keys); i++ {
-					ops = append(ops, clientv3.OpPut(fmt.Sprintf("/registry/ns-%03d/pod-%08d", i%500, i), value))
-				}
-				_, errs[w] = cli.Txn(context.Background()).Then(ops...).Commit()
-			}
-		})
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("filling the server: %w", err)
-	}
-	return nil
 }
