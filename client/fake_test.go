@@ -239,12 +239,19 @@ func (m *fakeMember) open(g stoapb.Sessions_OpenServer, first *stoapb.ClientBatc
 	return s, st, g.Send(&stoapb.ServerBatch{Opened: opened})
 }
 
+// hook is what is done before a request, outside the lock.
+func (f *fake) hook() func(*stoapb.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.before
+}
+
 func (f *fake) receiveAll(g stoapb.Sessions_OpenServer, s *fakeSession, st *fakeStream, batch *stoapb.ClientBatch) error {
 	next := max(batch.Open.Next, 1)
 	for {
 		for _, r := range batch.Requests {
-			if f.before != nil {
-				f.before(r)
+			if before := f.hook(); before != nil {
+				before(r)
 			}
 			f.mu.Lock()
 			if r.Seq != next {
