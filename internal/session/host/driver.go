@@ -30,6 +30,7 @@ type driver struct {
 	// that go out together.
 	plan  apply.Plan
 	turn  *throttle.Turn
+	full  bool // no turn was to be had: a timer is running
 	batch *writeBatch
 
 	reads   reads
@@ -72,6 +73,7 @@ func (d *driver) who() (string, int64) { return d.s.client, d.s.id }
 // step takes the inputs, and does everything that is possible now.
 func (d *driver) step(in *inbox) {
 	d.answered = max(d.answered, in.answered)
+	d.full = d.full && !in.admitted
 	for _, f := range in.finished {
 		d.finishWrites(f)
 	}

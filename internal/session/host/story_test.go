@@ -20,6 +20,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // The stories in testdata are about what sessions are told, by servers whose every
@@ -86,6 +87,7 @@ const maxRequestBytes = 1000
 
 type story struct {
 	*world
+	crowd   []*throttle.Turn
 	granted map[int64]bool
 	clients map[int64]*client
 }
@@ -136,6 +138,20 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 		for range 100 { // the mean of so many
 			sv.state.Machine.Extensions().Get(d.CmdArgs[0].Key).Costs[extension.Call].Note(int64(took), 1000)
 		}
+	case "crowd": // others wait for the extension, as many as may; or no more
+		for _, t := range s.crowd {
+			t.End()
+		}
+		s.crowd = nil
+		for d.HasArg("of") {
+			t, _, err := sv.sessions.cfg.Lane.Enter(d.CmdArgs[0].Vals[0], throttle.Cost{Likely: 4_000_000, Most: 4_000_000}, func() {})
+			if err != nil {
+				break
+			}
+			s.crowd = append(s.crowd, t)
+		}
+	case "timers":
+		s.say("%d", len(sv.timers))
 	case "wait":
 		took, err := time.ParseDuration(d.CmdArgs[0].Key)
 		require.NoError(t, err)

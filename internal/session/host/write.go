@@ -40,12 +40,16 @@ func (d *driver) Admit(*session.Op) bool {
 		d.turn = nil
 		return true
 	}
-	if d.turn != nil {
+	switch {
+	case d.turn != nil:
 		return d.turn.Admitted()
+	case d.full:
+		return false
 	}
 	wake := func() { d.s.put(func(in *inbox) { in.admitted = true }) }
 	turn, now, err := d.cfg.Lane.Enter(load.Extension, load.Cost, wake)
 	if err != nil {
+		d.full = true
 		d.server.After(pauseBetween, wake)
 		return false
 	}
