@@ -27,6 +27,9 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 	if err := x.fewRemovals(req); err != nil {
 		return nil, err
 	}
+	if err := x.fewEvents(req); err != nil {
+		return nil, err
+	}
 	x.deletion = deletionWork(req)
 	return x.deleteRange(req), nil
 }
@@ -82,6 +85,31 @@ func (x *execution) fewRemovals(ranges ...*pb.DeleteRangeRequest) error {
 		}
 		if n > maxRemovals {
 			return fault.TooMuchWork.With(fmt.Sprintf("stoa: a request can remove %d extensions, and this would remove %d: delete them in smaller ranges", maxRemovals, n))
+		}
+	}
+	return nil
+}
+
+// fewEvents refuses to delete the keys of a range if their event handlers would take more steps
+// than a request may even if they did nothing. React would refuse it as well, but to delete
+// many keys and to take that back is work, too.
+func (x *execution) fewEvents(req *pb.DeleteRangeRequest) error {
+	reg := x.m.Extensions()
+	if x.m.Level() < levelOfSmallSteps || len(req.GetRangeEnd()) == 0 || !reg.WakenByDeletion(req.GetKey(), req.GetRangeEnd()) {
+		return nil
+	}
+	left := reg.Limits.EventSteps
+	for _, kv := range x.newest(req.GetKey(), req.GetRangeEnd(), 0) {
+		for _, e := range reg.Events(extension.Deleted, kv.Key()) {
+			if x.tally(e).standing.Disabled {
+				left -= passSteps
+			} else {
+				left -= runSteps
+			}
+		}
+		if left < 0 {
+			return fault.TooMuchWork.With(fmt.Sprintf("stoa: the event handlers of the keys to delete would take more than %d steps (event_steps in %s); "+
+				"nothing was deleted: delete fewer keys at once", reg.Limits.EventSteps, extension.LimitsKey))
 		}
 	}
 	return nil

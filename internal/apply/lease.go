@@ -66,7 +66,7 @@ func (x *execution) withEvents(keys [][]byte) int {
 	if x.m.Level() < levelOfSmallSteps || !reg.HasEvents() {
 		return len(keys)
 	}
-	left := reg.Limits.EventSteps / 2 // handlers do more than nothing
+	left := reg.Limits.EventSteps / 4 // handlers do more than nothing
 	for i, key := range keys {
 		if left -= int64(len(reg.Events(extension.Expired, key))) * runSteps; left < 0 {
 			return max(i, 1)

@@ -205,7 +205,9 @@ func (x *execution) check(req *pb.TxnRequest, path *branches) error {
 				err = x.checkWrite()
 			}
 		case *pb.RequestOp_RequestDeleteRange:
-			err = x.checkWrite()
+			if err = x.checkWrite(); err == nil {
+				err = x.fewEvents(r.RequestDeleteRange)
+			}
 		case *pb.RequestOp_RequestTxn:
 			if r.RequestTxn != nil {
 				err = x.check(r.RequestTxn, path)

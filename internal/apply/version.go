@@ -14,7 +14,8 @@ func (m *Machine) Level() version.Level { return m.Membership().Level }
 func (m *Machine) language() int { return m.Level().Language() }
 
 // levelOfSmallSteps is the level from which on a lease whose keys wake event handlers ends in
-// smaller steps. How many keys a step deletes is a result, and so all members must agree on it.
+// smaller steps, and a deletion of too many such keys is refused before a key is deleted. Both
+// change results, and so all members must agree on it.
 const levelOfSmallSteps version.Level = 2
 
 // clusterVersion changes the version of the cluster.

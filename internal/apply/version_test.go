@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -52,7 +53,7 @@ func TestCommandsFollowTheVersion(t *testing.T) {
 // otherwise.
 func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
 	const keys = 80
-	for level, left := range map[version.Level]int{1: 0, 2: 30} {
+	for level, left := range map[version.Level]int{1: 0, 2: 55} {
 		w := newTwins(t, 1)
 		for _, r := range []*rig{w.first, w.second} {
 			list := membership.OfIDs(1)
@@ -72,6 +73,37 @@ func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
 			require.ErrorIs(t, r.Err, fault.LeaseEnding)
 		}
 		require.Len(t, w.first.Stores[0].LeaseKeys(7), left, "level %d", level)
+		w.requireEqual()
+	}
+}
+
+// A deletion whose handlers would take too many steps even if they did nothing is refused before a
+// key is deleted, from level 2 on: the refusal of before names an extension. Fewer keys can be
+// deleted.
+func TestRefusedDeletionsFollowTheVersion(t *testing.T) {
+	for level, text := range map[version.Level]string{1: `most of them of extension "e"`, 2: "nothing was deleted: delete fewer keys at once"} {
+		w := newTwins(t, 1)
+		for _, r := range []*rig{w.first, w.second} {
+			list := membership.OfIDs(1)
+			list.Level = level
+			r.LoadMembership(list, nil)
+		}
+		w.limit(`{"event_steps": 2000}`)
+		w.succeed(sourcePut("e", `return { scope = { "/x/" }, events = { { event = "deleted", prefix = "/x/" } }, event = function() end }`))
+		for i := range 11 {
+			w.succeed(&pb.PutRequest{Key: fmt.Appendf(nil, "/x/%02d", i)})
+		}
+		all := &pb.DeleteRangeRequest{Key: []byte("/x/"), RangeEnd: []byte("/x0")}
+		inTxn := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: all}}}}
+		for _, req := range []proto.Message{all, inTxn} {
+			r, _ := w.ask(who{}, req)
+			require.ErrorIs(t, r.Err, fault.TooMuchWork)
+			require.ErrorContains(t, r.Err, text)
+		}
+		left, err := w.first.Range(&pb.RangeRequest{Key: []byte("/x/"), RangeEnd: []byte("/x0")}, w.first.Placement().All(), 0, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 11, left.Count)
+		w.succeed(&pb.DeleteRangeRequest{Key: []byte("/x/0"), RangeEnd: []byte("/x/04")})
 		w.requireEqual()
 	}
 }

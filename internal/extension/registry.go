@@ -219,6 +219,14 @@ func (r *Registry) DeletionsIn(key, end []byte) func(yield func(*Extension) bool
 	}
 }
 
+// WakenByDeletion reports whether there are any of [Registry.DeletionsIn].
+func (r *Registry) WakenByDeletion(key, end []byte) bool {
+	for range r.DeletionsIn(key, end) {
+		return true
+	}
+	return false
+}
+
 // holds tells whether a pattern covers every key of a range.
 func (p Pattern) holds(key, end []byte) bool {
 	if len(end) == 0 {

@@ -15,14 +15,15 @@ var events = []attack{
 		w.register(100, func(int) string {
 			return `return { scope={"/p/"}, events={{event="deleted",prefix="/p/"}}, event=function() end }`
 		})
-		key := func(i int) string { return fmt.Sprintf("/p/%d", i) }
-		w.fill(sized(2000, 19_900), key)
+		w.fill(sized(2000, 19_900), func(i int) string { return fmt.Sprintf("/p/%d", i) })
+		few := func(i int) string { return fmt.Sprintf("/p/few/%d", i) }
 		_, err := w.cli.Delete(w.ctx, "/p/", clientv3.WithPrefix())
 		require.ErrorContains(w.t, err, "event_steps")
 		for w.lasts() {
 			_, _ = w.cli.Delete(w.ctx, "/p/1", clientv3.WithRange("/p/1~"))
-			_, _ = w.cli.Delete(w.ctx, "/p/1000", clientv3.WithRange("/p/1020"))
-			w.fill(45, key)
+			_, err = w.cli.Delete(w.ctx, "/p/few/", clientv3.WithPrefix())
+			require.NoError(w.t, err)
+			w.fill(19, few)
 		}
 	}},
 	{name: "handlers that do all they may", do: func(w *world) {
