@@ -142,8 +142,7 @@ func (s *server) up(ctx context.Context) (err error) {
 	for _, f := range config.Features {
 		s.metrics.Feature(f.Name, f.Stage, f.On)
 	}
-	s.ports.build(s.node, s.metrics)
-	return nil
+	return s.ports.build(s.node, s.metrics)
 }
 
 // giveUp closes the parts of a failed start.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -12,9 +15,11 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	"github.com/stoa-kv/stoa/internal/config"
+	"github.com/stoa-kv/stoa/internal/gateway"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
@@ -32,6 +37,7 @@ type ports struct {
 	clientTLS, peerTLS            *serve.TLS
 	client, http, metrics, peer   []*serve.Port
 	rpc                           *rpc.Server
+	toGateway                     *grpc.ClientConn // nil: there is no gateway
 	door                          *ptransport.Door
 	members                       members
 	clients, pages, meters, peers *serve.Server // pages is for --listen-client-http-urls
@@ -108,7 +114,7 @@ func (p *ports) certificates(info transport.TLSInfo, auto bool, side string, url
 }
 
 // build makes the servers that will serve the ports.
-func (p *ports) build(n *node.Node, m *metrics.Metrics) {
+func (p *ports) build(n *node.Node, m *metrics.Metrics) error {
 	c := p.cfg
 	p.rpc = rpc.NewServer(n, rpc.Options{
 		MaxRequestBytes: int(c.MaxRequestBytes), MaxTxnOps: int(c.MaxTxnOps), MaxConcurrentStreams: c.MaxConcurrentStreams,
@@ -126,6 +132,13 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 		Health: health{n}, HealthCounter: m, HealthTimeout: requestTimeout(c), Metrics: m.Handler(),
 		Version: func() string { return clusterVersion(n) },
 		Pprof:   c.EnablePprof || c.Log.Level == "debug", Hosts: c.HostWhitelist, Origins: c.CORS, Logger: p.lg,
+		NamesCount: func() bool { return c.ClientTLS.ClientCertAuth && n.AuthEnabled() },
+	}
+	if c.EnableGateway {
+		var err error
+		if shown.Gateway, err = p.gateway(); err != nil {
+			return err
+		}
 	}
 	client := serve.Options{
 		GRPC: p.rpc.Server, HTTP: serve.ClientPages(shown), TLS: p.clientTLS,
@@ -139,6 +152,19 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) {
 	}
 	p.clients = serve.New(client)
 	p.meters = serve.New(serve.Options{HTTP: serve.MetricsPages(shown), TLS: p.clientTLS, Logger: p.lg})
+	return nil
+}
+
+// gateway translates JSON over HTTP into calls of the gRPC server, over a connection within
+// the process.
+func (p *ports) gateway() (_ http.Handler, err error) {
+	p.toGateway, err = grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.clients.Dial(ctx) }),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	if err != nil {
+		return nil, fmt.Errorf("connecting the gateway: %w", err)
+	}
+	return gateway.New(p.toGateway, p.rpc.MaxMessage())
 }
 
 // requestTimeout is etcd's: time for a disk, and for an election to fail and
@@ -214,6 +240,9 @@ func (p *ports) stopClients(drain time.Duration) {
 		}
 	}
 	p.rpc.Close()
+	if p.toGateway != nil {
+		p.toGateway.Close()
+	}
 	serve.CloseAll(p.client)
 	serve.CloseAll(p.http)
 	serve.CloseAll(p.metrics)

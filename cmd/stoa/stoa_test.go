@@ -36,6 +36,12 @@ func settings(t *testing.T, dir string, args ...string) *config.Config {
 // stops it.
 func up(t *testing.T, cfg *config.Config) (addr string, down func()) {
 	t.Helper()
+	s, down := started(t, cfg)
+	return s.ports.client[0].Addr().String(), down
+}
+
+func started(t *testing.T, cfg *config.Config) (s *server, down func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	s, err := start(ctx, cfg, zap.NewNop())
 	require.NoError(t, err)
@@ -59,7 +65,7 @@ func up(t *testing.T, cfg *config.Config) (addr string, down func()) {
 		require.Less(t, time.Since(began), 1500*time.Millisecond)
 	}
 	t.Cleanup(down)
-	return s.ports.client[0].Addr().String(), down
+	return s, down
 }
 
 func client(t *testing.T, addr string) *clientv3.Client {

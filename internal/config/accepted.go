@@ -23,7 +23,6 @@ func (d *declaration) acceptedOnly() {
 	d.knob(num(d, "backend-batch-limit", new(int), 0, ""), "the state file is written by time alone")
 	d.knob(d.duration("raft-read-timeout", new(time.Duration), 5*time.Second, "").flagOnly(), streams)
 	d.knob(d.duration("raft-write-timeout", new(time.Duration), 5*time.Second, "").flagOnly(), streams)
-	d.knob(d.bool("enable-grpc-gateway", new(bool), true, ""), "there is no JSON gateway", "false")
 	d.knob(d.duration("corrupt-check-time", new(time.Duration), 0, ""), byHand)
 	d.knob(d.duration("compact-hash-check-time", new(time.Duration), time.Minute, ""), byHand)
 	d.knob(num(d, "compaction-batch-limit", new(int), 0, ""), steps)

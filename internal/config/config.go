@@ -87,6 +87,7 @@ type Config struct {
 	HostWhitelist []string // "*" allows all
 	CORS          []string // "*" allows all
 	EnablePprof   bool
+	EnableGateway bool   // JSON over HTTP
 	Metrics       string // basic or extensive
 
 	Log Log

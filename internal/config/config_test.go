@@ -149,12 +149,12 @@ func warnings(c *Config) map[string]string {
 
 // Every requested feature that is missing gives a warning that names it.
 func TestWhatIsNotDoneIsAWarning(t *testing.T) {
-	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --enable-grpc-gateway=true --pre-vote=false --v"+
+	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --pre-vote=false --v"+
 		" --corrupt-check-time=1h --unsafe-no-fsync --feature-gates=InitialCorruptCheck=true,LeaseCheckpoint=false,PriorityRequest=false", "ETCD_MAX_WALS=4")
 	require.NoError(t, err)
 	got := warnings(c)
 	for name, missing := range map[string]string{
-		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments", "enable-grpc-gateway": "there is no JSON gateway",
+		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments",
 		"pre-vote": "the pre-vote phase is always on", "corrupt-check-time": "etcdctl endpoint hashkv",
 		"unsafe-no-fsync": "every write is synced", "InitialCorruptCheck": "not compared", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
 	} {
@@ -164,7 +164,7 @@ func TestWhatIsNotDoneIsAWarning(t *testing.T) {
 	require.Empty(t, got)
 
 	// Features that the server always has need no warning.
-	c, err = parse(t, "--name=a --data-dir=d --enable-grpc-gateway=false --pre-vote=true --auth-token=simple --max-wals=5 --corrupt-check-time=0"+
+	c, err = parse(t, "--name=a --data-dir=d --pre-vote=true --auth-token=simple --max-wals=5 --corrupt-check-time=0"+
 		" --feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=false --backend-bbolt-freelist-type=map --v2-deprecation=gone")
 	require.NoError(t, err)
 	require.Equal(t, []string{"v2-deprecation"}, slices.Collect(maps.Keys(warnings(c))))

@@ -129,6 +129,7 @@ func (d *declaration) member() {
 	d.add("election-timeout", milliseconds{&c.ElectionTimeout}, "Time (in milliseconds) for an election to time out.")
 	d.bool("initial-election-tick-advance", new(bool), true, "Whether to fast-forward initial election ticks on boot for faster election.").noEffect("election ticks are not fast-forwarded; a server that is alone needs no election timeout", "false")
 	d.bool("pre-vote", new(bool), true, "Enable the Raft pre-vote phase.").noEffect("the pre-vote phase is always on")
+	d.bool("enable-grpc-gateway", &c.EnableGateway, true, "Serve the API as JSON over HTTP, at the client URL + /v3/.")
 	d.bool("socket-reuse-port", &c.SocketOpts.ReusePort, false, "Set SO_REUSEPORT on listeners.").in("reuse-port").section = "socket-options"
 	d.bool("socket-reuse-address", &c.SocketOpts.ReuseAddress, false, "Set SO_REUSEADDR on listeners.").in("reuse-address").section = "socket-options"
 }

@@ -76,6 +76,8 @@ var rules = []rule{
 		module + "internal/apply", module + "internal/store", module + "internal/node", module + "internal/replica"}},
 	{dir: "internal/config", why: "settings know nothing of the server", never: []string{internals}},
 	{dir: "internal/fault", why: "errors are shared by all packages", never: []string{internals}},
+	{dir: "internal/gateway", why: "the gateway is a client of the services", never: []string{raftLibrary, bbolt,
+		module + "internal/serve", module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
 	{dir: "internal/serve", why: "ports know nothing of what is served", never: []string{raftLibrary, bbolt,
 		module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
 	{dir: "cmd/stoactl", why: "stoactl is a client", never: []string{internals}, except: nil},

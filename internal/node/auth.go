@@ -257,6 +257,9 @@ func (n *Node) RoleList(ctx context.Context) (*pb.AuthRoleListResponse, error) {
 	return &pb.AuthRoleListResponse{Header: n.head(), Roles: now.Roles()}, nil
 }
 
+// AuthEnabled reports whether permissions are enforced.
+func (n *Node) AuthEnabled() bool { return n.core.Load().machine.Auth().Enabled }
+
 // AuthRevision counts the changes of users and roles.
 func (n *Node) AuthRevision() uint64 { return n.core.Load().machine.Auth().Revision }
 

@@ -108,6 +108,9 @@ func NewServer(n Node, o Options) *Server {
 	return s
 }
 
+// MaxMessage is the size of the largest message that the server takes, in bytes.
+func (s *Server) MaxMessage() int { return s.o.MaxRequestBytes + frameOverhead }
+
 // SetServing sets the status of the health service. Once it is not serving,
 // sessions end when their accepted requests are replied to.
 func (s *Server) SetServing(ok bool) {
@@ -144,7 +147,7 @@ func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{sessionwire.Codec()}),
 		experimental.BufferPool(sessionwire.Pool),
-		grpc.MaxRecvMsgSize(s.o.MaxRequestBytes + frameOverhead),
+		grpc.MaxRecvMsgSize(s.MaxMessage()),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),

@@ -112,5 +112,11 @@ func (l *handOver) give(c net.Conn) error {
 	}
 }
 
+// memoryAddr is the address of connections within the process.
+type memoryAddr struct{}
+
+func (memoryAddr) Network() string { return "memory" }
+func (memoryAddr) String() string  { return "memory" }
+
 func (l *handOver) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *handOver) Addr() net.Addr { return l.addr }

@@ -12,6 +12,8 @@
 //	                       │               └─ other ► http.Server
 //	                       └─ other ────────────────► http.Server
 //
+// Dial is a way to the gRPC server from within the process, for the gateway.
+//
 // Invariants:
 //
 //  1. Listen opens all ports or none; an error names the flag and the URL.

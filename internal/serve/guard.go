@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 )
@@ -27,6 +28,9 @@ func newGuard(hosts, origins []string, lg *zap.Logger, next http.Handler) http.H
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/v3beta/"); ok { // for etcd's older clients
+		r.URL.Path = "/v3/" + rest
+	}
 	if r.TLS == nil && !g.anyHost {
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {

@@ -1,11 +1,14 @@
 package serve
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"expvar"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,9 +25,13 @@ type Pages struct {
 	Metrics       http.Handler
 	Version       ClusterVersion
 	Pprof         bool
-	Hosts         []string // accepted in plain requests; "*" or none: all
-	Origins       []string // accepted by CORS; "*" or none: all
-	Logger        *zap.Logger
+	Gateway       http.Handler // of /v3/; nil: none
+	// NamesCount reports whether clients are known by the names in their certificates,
+	// which the gateway can't tell its services. nil: never.
+	NamesCount func() bool
+	Hosts      []string // accepted in plain requests; "*" or none: all
+	Origins    []string // accepted by CORS; "*" or none: all
+	Logger     *zap.Logger
 }
 
 // ClientPages is the HTTP of a client port.
@@ -40,7 +47,28 @@ func ClientPages(p Pages) http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
+	if p.Gateway != nil {
+		mux.Handle("/v3/", p.gateway())
+	}
 	return newGuard(p.Hosts, p.Origins, p.Logger, mux)
+}
+
+// gateway refuses clients that would be taken for somebody by the name in their
+// certificate over gRPC, and for nobody here.
+func (p Pages) gateway() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && hasName(r.TLS) && p.NamesCount != nil && p.NamesCount() {
+			http.Error(w, "CommonName of client sending a request against gateway will be ignored and not used as expected", http.StatusBadRequest) // etcd's words
+			return
+		}
+		p.Gateway.ServeHTTP(w, r)
+	})
+}
+
+func hasName(s *tls.ConnectionState) bool {
+	return slices.ContainsFunc(s.VerifiedChains, func(chain []*x509.Certificate) bool {
+		return len(chain) > 0 && chain[0].Subject.CommonName != ""
+	})
 }
 
 // MetricsPages is the HTTP of a metrics port.

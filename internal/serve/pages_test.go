@@ -2,7 +2,11 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -127,6 +131,41 @@ func TestGuard(t *testing.T) {
 	ClientPages(pages(&fakeHealth{})).ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/health", nil))
 	require.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"))
 	require.Empty(t, w.Body.String())
+}
+
+func TestGateway(t *testing.T) {
+	p := pages(&fakeHealth{})
+	require.Equal(t, 404, get(ClientPages(p), "/v3/kv/range").Code)
+	p.Gateway = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "gateway ", r.URL.Path) })
+	h := ClientPages(p)
+	require.Equal(t, "gateway /v3/kv/range", get(h, "/v3/kv/range").Body.String())
+	require.Equal(t, "gateway /v3/kv/range", get(h, "/v3beta/kv/range").Body.String())
+	require.Equal(t, 404, get(h, "/v3alpha/kv/range").Code)
+	require.Equal(t, 200, get(h, "/health").Code)
+	require.Equal(t, 404, get(MetricsPages(p), "/v3/kv/range").Code)
+}
+
+// A client whose certificate says over gRPC what it may do is refused: it might take
+// itself for that user here, too.
+func TestGatewayKnowsNoNames(t *testing.T) {
+	enforced := true
+	p := pages(&fakeHealth{})
+	p.Gateway = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "gateway") })
+	p.NamesCount = func() bool { return enforced }
+	h := ClientPages(p)
+	ask := func(path, name string) int {
+		r := httptest.NewRequest(http.MethodPost, path, nil)
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	require.Equal(t, http.StatusBadRequest, ask("/v3/kv/range", "alice"))
+	require.Equal(t, http.StatusBadRequest, ask("/v3beta/kv/range", "alice"))
+	require.Equal(t, http.StatusOK, ask("/v3/kv/range", ""))
+	require.Equal(t, http.StatusMethodNotAllowed, ask("/health", "alice"))
+	enforced = false
+	require.Equal(t, http.StatusOK, ask("/v3/kv/range", "alice"))
 }
 
 type fakeMembers struct{}

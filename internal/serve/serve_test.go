@@ -159,6 +159,35 @@ func TestUnixSockets(t *testing.T) {
 	}
 }
 
+func TestDial(t *testing.T) {
+	r := start(t, "http://127.0.0.1:0")
+	c, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.Dial(ctx) }))
+	require.NoError(t, err)
+	defer c.Close()
+	answer, err := healthpb.NewHealthClient(c).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	require.Equal(t, healthpb.HealthCheckResponse_SERVING, answer.Status)
+	require.Equal(t, "insecure", (<-r.auth).AuthType())
+	require.Positive(t, r.traffic.Received.Load())
+
+	// A stream that is open must not hold up a stop.
+	w, err := healthpb.NewHealthClient(c).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	_, err = w.Recv()
+	require.NoError(t, err)
+	r.stop(t)
+	_, err = w.Recv()
+	require.Error(t, err)
+	_, err = r.Dial(t.Context())
+	require.ErrorIs(t, err, errClosed)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = New(Options{}).Dial(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestPortInUse(t *testing.T) {
 	r := start(t, "http://127.0.0.1:0")
 	_, err := Listen("listen-client-urls", parseURLs(t, "http://127.0.0.1:0", "http://"+r.port.Addr().String()), transport.SocketOpts{})

@@ -44,6 +44,8 @@ type Server struct {
 	ports []*Port
 	fresh map[net.Conn]struct{} // connections of unknown protocol yet
 	inner []*handOver
+
+	memory *handOver // connections within the process
 }
 
 // New makes a server; Serve opens it to connections.
@@ -51,7 +53,7 @@ func New(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	s := &Server{o: o, fresh: map[net.Conn]struct{}{}, errs: make(chan error, 1)}
+	s := &Server{o: o, fresh: map[net.Conn]struct{}{}, errs: make(chan error, 1), memory: newHandOver(memoryAddr{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if o.HTTP != nil {
 		s.http = &http.Server{
@@ -101,7 +103,24 @@ func (s *Server) Serve(ports ...*Port) error {
 		}
 		s.run(func() error { return s.accept(p, forGRPC, forHTTP) })
 	}
+	if s.o.GRPC != nil {
+		s.run(func() error { return s.o.GRPC.Serve(s.memory) })
+	}
 	return nil
+}
+
+// Dial connects to the gRPC server within the process, without a socket. It waits for
+// Serve.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case s.memory.conns <- &conn{Conn: server, traffic: s.o.Traffic}:
+		return client, nil
+	case <-s.memory.done:
+		return nil, errClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Err yields the first error that closed a port without a call of Stop.
@@ -233,7 +252,7 @@ func (s *Server) Stop(ctx context.Context) {
 	if s.o.GRPC != nil {
 		s.o.GRPC.Stop() // grpc-go can't drain what came through net/http
 	}
-	for _, l := range inner {
+	for _, l := range append(inner, s.memory) {
 		l.Close()
 	}
 	s.wg.Wait()

@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+)
+
+// jsonFactor is how much longer than on gRPC's wire a request may be in JSON.
+// Base64 makes it longer by a third; the rest is for names and white space.
+const jsonFactor = 2
+
+// bounded is a marshaler whose decoders read at most limit bytes for one
+// request. They have to hold it in memory as a whole to decode it, and anybody
+// can send them one, before any check of rights.
+type bounded struct {
+	runtime.Marshaler
+	limit int
+}
+
+// NewDecoder implements runtime.Marshaler. Each request of a stream has the
+// limit for itself.
+func (b bounded) NewDecoder(r io.Reader) runtime.Decoder {
+	in := &reader{Reader: r, limit: b.limit}
+	decoder := b.Marshaler.NewDecoder(in)
+	return runtime.DecoderFunc(func(v any) error {
+		in.left = in.limit
+		return decoder.Decode(v)
+	})
+}
+
+type reader struct {
+	io.Reader
+	limit, left int
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, fmt.Errorf("a request in JSON has at most %d bytes here (--max-request-bytes)", r.limit)
+	}
+	n, err := r.Reader.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
+}

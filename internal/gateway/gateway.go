@@ -1,0 +1,38 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// New returns the handler of all paths below /v3/. maxMessage is the size of the
+// largest message that conn's server takes, in bytes.
+func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
+	mux := runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, bounded{
+		Marshaler: &runtime.HTTPBodyMarshaler{Marshaler: &runtime.JSONPb{
+			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+		}},
+		limit: jsonFactor * maxMessage,
+	}))
+	ctx := context.Background()
+	for _, err := range []error{
+		gw.RegisterKVHandlerClient(ctx, mux, pb.NewKVClient(conn)),
+		gw.RegisterWatchHandlerClient(ctx, mux, pb.NewWatchClient(conn)),
+		gw.RegisterLeaseHandlerClient(ctx, mux, pb.NewLeaseClient(conn)),
+		gw.RegisterClusterHandlerClient(ctx, mux, pb.NewClusterClient(conn)),
+		gw.RegisterMaintenanceHandlerClient(ctx, mux, pb.NewMaintenanceClient(conn)),
+		gw.RegisterAuthHandlerClient(ctx, mux, pb.NewAuthClient(conn)),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return mux, nil
+}

@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// services answer puts and watches, and keep what they were asked.
+type services struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+	puts  chan *pb.PutRequest
+	token chan []string
+}
+
+func (s *services) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if len(r.Key) == 0 {
+		return nil, rpctypes.ErrGRPCEmptyKey
+	}
+	s.puts <- r
+	s.token <- metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)
+	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 1 << 60}, PrevKv: &mvccpb.KeyValue{Key: r.Key}}, nil
+}
+
+// Watch answers each request, until there are no more.
+func (s *services) Watch(stream pb.Watch_WatchServer) error {
+	for n := int64(1); ; n++ {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return rpctypes.ErrGRPCNoLeader
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.WatchResponse{WatchId: n, Created: r.GetCreateRequest() != nil}); err != nil {
+			return err
+		}
+	}
+}
+
+func start(t *testing.T, maxMessage int) (*services, http.Handler) {
+	l := bufconn.Listen(1 << 16)
+	g := grpc.NewServer()
+	s := &services{puts: make(chan *pb.PutRequest, 1), token: make(chan []string, 1)}
+	pb.RegisterKVServer(g, s)
+	pb.RegisterWatchServer(g, s)
+	go g.Serve(l)
+	t.Cleanup(g.Stop)
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	h, err := New(conn, maxMessage)
+	require.NoError(t, err)
+	return s, h
+}
+
+func post(h http.Handler, path string, body io.Reader) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, path, body)
+	r.Header.Set("Authorization", "secret.1")
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestUnary(t *testing.T) {
+	s, h := start(t, 1<<20)
+	w := post(h, "/v3/kv/put", strings.NewReader(`{"key": "YQ==", "lease": "9007199254740993", "ignore_value": true, "unknown": 1}`))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.JSONEq(t, `{"header": {"revision": "1152921504606846976"}, "prev_kv": {"key": "YQ=="}}`, w.Body.String())
+	got := <-s.puts
+	require.Equal(t, "a", string(got.Key))
+	require.EqualValues(t, 1<<53+1, got.Lease)
+	require.True(t, got.IgnoreValue)
+	require.Equal(t, []string{"secret.1"}, <-s.token)
+}
+
+func TestErrors(t *testing.T) {
+	_, h := start(t, 1<<20)
+	for _, tc := range []struct {
+		path, body string
+		code       int
+		want       string
+	}{
+		{"/v3/kv/put", `{}`, http.StatusBadRequest, `{"code": 3, "message": "etcdserver: key is not provided"}`},
+		{"/v3/kv/put", ``, http.StatusBadRequest, `{"code": 3, "message": "etcdserver: key is not provided"}`},
+		{"/v3/kv/put", `{`, http.StatusBadRequest, `{"code": 3, "message": "unexpected EOF"}`},
+		{"/v3/kv/nope", `{}`, http.StatusNotFound, `{"code": 5, "message": "Not Found"}`},
+		{"/v3/kv/compaction", `{}`, http.StatusNotImplemented, `{"code": 12, "message": "method Compact not implemented"}`},
+	} {
+		w := post(h, tc.path, strings.NewReader(tc.body))
+		require.Equal(t, tc.code, w.Code, tc)
+		require.JSONEq(t, tc.want, w.Body.String(), tc)
+	}
+}
+
+// Answers of a stream are lines; so is the error that ends it.
+func TestStream(t *testing.T) {
+	_, h := start(t, 1<<20)
+	w := post(h, "/v3/watch", strings.NewReader(`{"create_request": {"key": "YQ=="}} {"progress_request": {}}`))
+	lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+	require.Len(t, lines, 3)
+	require.JSONEq(t, `{"result": {"watch_id": "1", "created": true}}`, lines[0])
+	require.JSONEq(t, `{"result": {"watch_id": "2"}}`, lines[1])
+	require.JSONEq(t, `{"error": {"code": 14, "message": "etcdserver: no leader"}}`, lines[2])
+}
+
+// endless is a body that goes on as long as it is read.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, strings.Repeat("A", len(p)))
+	e.read += n
+	return n, nil
+}
+
+func TestARequestIsBounded(t *testing.T) {
+	const most = 1000
+	s, h := start(t, most)
+	fits := `{"key": "` + strings.Repeat("AAAA", most/3) + `"}`
+	require.Equal(t, http.StatusOK, post(h, "/v3/kv/put", strings.NewReader(fits)).Code)
+	require.Len(t, (<-s.puts).Key, most/3*3)
+	<-s.token
+
+	more := &endless{}
+	w := post(h, "/v3/kv/put", io.MultiReader(strings.NewReader(`{"key": "`), more))
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), "at most 2000 bytes")
+	require.LessOrEqual(t, more.read, jsonFactor*most)
+	require.Empty(t, s.puts)
+
+	// Each request of a stream is bounded by itself.
+	var body strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&body, `{"create_request": {"key": "YQ==", "watch_id": "%d"}}`, i)
+	}
+	w = post(h, "/v3/watch", strings.NewReader(body.String()))
+	require.Equal(t, 100, strings.Count(w.Body.String(), "created"))
+}
