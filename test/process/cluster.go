@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,25 +196,6 @@ func (c *Cluster) CPU() (time.Duration, error) {
 		sum += t
 	}
 	return sum, nil
-}
-
-// freePorts finds ports below the ephemeral range without a listener.
-func freePorts(n int) ([]int, error) {
-	const low, high = 12000, 32000
-	var ports []int
-	for tries := 0; len(ports) < n; tries++ {
-		if tries > 1000 {
-			return nil, errors.New("finding free ports: none after 1000 tries")
-		}
-		port := low + rand.IntN(high-low)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer l.Close() // held until all are found, so that none comes twice
-		ports = append(ports, port)
-	}
-	return ports, nil
 }
 
 // TempDir makes a directory for a cluster under the system's temporary directory.
