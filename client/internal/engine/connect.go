@@ -126,7 +126,6 @@ func (s *Session) attempt(endpoint string) (st *stream, err error) {
 		cancel(nil)
 		conn.release()
 	}()
-	conn.ResetConnectBackoff()
 	cs, err := conn.NewStream(ctx, streamDesc, stoapb.Sessions_Open_FullMethodName, streamOptions...)
 	if err != nil {
 		if conn.GetState() == connectivity.TransientFailure {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 )
 
 // linger is the time for which an idle connection is kept: a session that has
@@ -38,6 +39,13 @@ func (p *connections) acquire(endpoint string) (*connection, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.open[endpoint]
+	if c != nil && c.users == 0 && c.GetState() == connectivity.TransientFailure {
+		// A new one doesn't wait for the end of a back-off. (ResetConnectBackoff races with
+		// grpc-go's own goroutines.)
+		c.idle.Stop()
+		_ = c.Close()
+		c = nil
+	}
 	if c == nil {
 		conn, err := p.dial(endpoint)
 		if err != nil {
