@@ -1,0 +1,241 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/peer"
+)
+
+const (
+	defaultWindow = 64<<10 - 1 // RFC 9113 §6.9.2
+	helloTimeout  = 20 * time.Second
+
+	// maxUnsent is how much may wait for a client to read before no more is read from it, and
+	// senders of streams wait.
+	maxUnsent = 1 << 20
+	// maxAbandoned is how many handlers may run whose calls the client has cancelled before no
+	// more is read from it.
+	maxAbandoned = 250
+)
+
+// conn is a connection.
+type conn struct {
+	s   *Server
+	nc  net.Conn
+	ctx context.Context // ends with the connection
+	end context.CancelFunc
+
+	// The reader's.
+	base     context.Context // ctx with the peer
+	in       reader
+	hpack    *hpack.Decoder
+	headers  headers
+	lastPing time.Time
+	strikes  int
+
+	mu        sync.Mutex
+	room      sync.Cond // reading may go on; with mu
+	streams   map[uint32]*stream
+	lastID    uint32 // the client's highest
+	abandoned int
+	waiting   bool // the reader, for room
+	dead      bool
+	draining  bool   // no new streams
+	drained   []byte // the payload of the ping that is to be answered before
+	err       error
+
+	out     []byte // to be written
+	writing bool
+	corked  bool // the reader will write
+	sent    bool // something other than an answer to a ping, since the last ping
+
+	recvWindow, unacked int64 // of what the client sends
+	sendWindow          int64 // of what it takes
+	initialWindow       int64 // of its streams
+	frameLimit          int   // of its frames
+	blocked             queue // streams that wait for the connection's window or room in out
+	timer               *time.Timer
+	heard               time.Time // when a frame came last
+	began, idleSince    time.Time
+	pinged              bool
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{
+		s: s, nc: nc, streams: map[uint32]*stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
+		frameLimit: maxFrame, recvWindow: int64(max(s.o.ConnWindow, defaultWindow)),
+	}
+	c.room.L = &c.mu
+	c.ctx, c.end = context.WithCancel(context.Background())
+	c.began = time.Now()
+	c.heard, c.idleSince = c.began, c.began
+	return c
+}
+
+// serve reads until the connection ends. When it returns, all contexts are cancelled.
+func (c *conn) serve() {
+	err := c.open()
+	corked := true // there is something to write
+	for err == nil {
+		if corked && !c.in.ready() {
+			corked = false
+			c.uncork()
+		}
+		var f frame
+		if f, err = c.in.next(); err != nil {
+			break
+		}
+		if !corked {
+			corked = true
+			if err = c.cork(); err != nil {
+				break
+			}
+		}
+		err = c.handle(f)
+	}
+	c.fail(err)
+}
+
+// open does the handshakes.
+func (c *conn) open() error {
+	_ = c.nc.SetDeadline(time.Now().Add(helloTimeout))
+	info := &peer.Peer{Addr: c.nc.RemoteAddr(), LocalAddr: c.nc.LocalAddr()}
+	if creds := c.s.o.Creds; creds != nil {
+		nc, auth, err := creds.ServerHandshake(c.nc)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.nc, info.AuthInfo = nc, auth
+		c.mu.Unlock()
+	}
+	c.base = peer.NewContext(c.ctx, info)
+	c.in.from = c.nc
+	c.hpack = hpack.NewDecoder(4096, nil)
+	c.headers.init(c)
+	hello := make([]byte, len(preface))
+	if _, err := io.ReadFull(c.nc, hello); err != nil {
+		return err
+	}
+	if string(hello) != preface {
+		return fatal(protocolError, "the connection doesn't begin with HTTP/2's preface")
+	}
+	c.mu.Lock()
+	c.settings()
+	c.timer = time.AfterFunc(c.patience(), c.tick)
+	c.flush()
+	c.mu.Unlock()
+	f, err := c.in.next()
+	if err != nil {
+		return err
+	}
+	if f.typ != frameSettings || f.has(flagAck) {
+		return fatal(protocolError, "the first frame isn't SETTINGS")
+	}
+	if err := c.handle(f); err != nil {
+		return err
+	}
+	return c.nc.SetDeadline(time.Time{})
+}
+
+// settings sends this side's. With mu held.
+func (c *conn) settings() {
+	o := &c.s.o
+	var b []byte
+	if o.MaxStreams < 1<<32-1 {
+		b = appendSetting(b, settingMaxStreams, o.MaxStreams)
+	}
+	b = appendSetting(b, settingInitialWindow, uint32(o.StreamWindow))
+	b = appendSetting(b, settingMaxHeaderList, o.MaxHeaderList)
+	c.out = append(appendHeader(c.out, len(b), frameSettings, 0, 0), b...)
+	if more := c.recvWindow - defaultWindow; more > 0 {
+		c.out = appendWindow(c.out, 0, uint32(more))
+	}
+}
+
+// cork leaves writing to the reader until it has dealt with all that it has read. It waits while
+// the client makes this side hold too much.
+func (c *conn) cork() error {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = now
+	for !c.dead && (len(c.out) > maxUnsent || c.abandoned > maxAbandoned) {
+		c.waiting = true
+		c.room.Wait()
+	}
+	c.corked = true
+	if c.dead {
+		return c.err
+	}
+	return nil
+}
+
+func (c *conn) uncork() {
+	c.mu.Lock()
+	c.corked = false
+	c.flush()
+	c.mu.Unlock()
+}
+
+// fail ends the connection with a GOAWAY, and cancels its calls.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	if c.dead {
+		c.mu.Unlock()
+		return
+	}
+	c.dead, c.err, c.corked = true, err, false
+	all := c.streams
+	c.streams = map[uint32]*stream{}
+	var goAway *connError
+	last := []byte(nil)
+	if errors.As(err, &goAway) && !c.writing {
+		last = appendGoAway(c.out, c.lastID, goAway.code, goAway.text)
+	}
+	c.out = nil
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	nc := c.nc
+	c.room.Broadcast()
+	c.mu.Unlock()
+
+	if last != nil {
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = nc.Write(last)
+	}
+	nc.Close()
+	for _, st := range all {
+		st.cancel(context.Canceled)
+	}
+	c.end()
+}
+
+// drain announces that no new calls are taken, and ends the connection after the last. A first
+// GOAWAY lets calls that are under way still in; the answer to a ping says that there are none
+// left (RFC 9113 §6.8).
+func (c *conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead || c.draining || c.drained != nil {
+		return
+	}
+	c.drained = []byte("h2:drain")
+	c.out = appendGoAway(c.out, maxStreamID, noError, "")
+	c.out = appendPing(c.out, 0, c.drained)
+	c.flush()
+}
+
+// refuseMore is the second part of drain. With mu held.
+func (c *conn) refuseMore() {
+	c.draining = true
+	c.out = appendGoAway(c.out, c.lastID, noError, "")
+	c.flush()
+}

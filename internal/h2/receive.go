@@ -1,0 +1,197 @@
+package h2
+
+import (
+	"context"
+	"encoding/binary"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+)
+
+// message is one that has arrived.
+type message struct {
+	data       mem.Buffer
+	compressed bool
+	held       int64 // bytes of the stream's window that it takes until it is read
+}
+
+// incoming is what a stream has received. Guarded by conn.mu.
+type incoming struct {
+	prefix    [5]byte
+	have      int    // bytes of prefix
+	part      []byte // of a message that isn't complete
+	ready     []message
+	abandoned bool // the client has cancelled the call while the handler runs
+}
+
+func (in *incoming) take() (message, bool) {
+	if len(in.ready) == 0 {
+		return message{}, false
+	}
+	m := in.ready[0]
+	in.ready[0] = message{}
+	in.ready = in.ready[1:]
+	return m, true
+}
+
+// length is that of the message that has begun to arrive.
+func (in *incoming) length() int { return int(binary.BigEndian.Uint32(in.prefix[1:])) }
+
+// add takes bytes of a stream and returns how many needn't be held: those of a message that
+// isn't complete, which has to become so whatever the window is. The error is a gRPC status.
+func (in *incoming) add(b []byte, o *Options) (free int64, err error) {
+	for len(b) > 0 {
+		held := 0
+		if in.have < len(in.prefix) {
+			n := copy(in.prefix[in.have:], b)
+			in.have += n
+			b = b[n:]
+			held += n
+			if in.have < len(in.prefix) {
+				return free + int64(held), nil
+			}
+			if n := in.length(); n > o.MaxRecvMessage {
+				return free, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", n, o.MaxRecvMessage)
+			}
+			if in.prefix[0] > 1 {
+				return free, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", in.prefix[0])
+			}
+		}
+		n := min(in.length()-len(in.part), len(b))
+		held += n
+		if len(in.part)+n < in.length() {
+			in.part = append(in.part, b[:n]...)
+			return free + int64(held), nil
+		}
+		in.complete(b[:n], int64(held), o.BufferPool)
+		b = b[n:]
+	}
+	return free, nil
+}
+
+// complete adds the last bytes of a message.
+func (in *incoming) complete(b []byte, held int64, pool mem.BufferPool) {
+	m := message{compressed: in.prefix[0] == 1, held: held}
+	switch {
+	case len(in.part) > 0:
+		m.data = mem.SliceBuffer(append(in.part, b...))
+	case mem.IsBelowBufferPoolingThreshold(len(b)):
+		m.data = mem.SliceBuffer(append([]byte(nil), b...))
+	default:
+		buf := pool.Get(len(b))
+		copy(*buf, b)
+		m.data = mem.NewBuffer(buf, pool)
+	}
+	in.ready = append(in.ready, m)
+	in.part, in.have = nil, 0
+}
+
+// data takes a DATA frame.
+func (c *conn) data(f frame) error {
+	payload, ok := f.unpadded()
+	if f.stream == 0 || !ok {
+		return fatal(protocolError, "malformed DATA")
+	}
+	n := int64(len(f.payload))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.recvWindow -= n; c.recvWindow < 0 {
+		return fatal(flowControl, "more DATA than the connection's window allows")
+	}
+	if c.unacked += n; c.unacked >= int64(c.s.o.ConnWindow)/4 {
+		c.out = appendWindow(c.out, 0, uint32(c.unacked))
+		c.recvWindow += c.unacked
+		c.unacked = 0
+	}
+	st := c.streams[f.stream]
+	switch {
+	case st == nil && f.stream > c.lastID || f.stream%2 == 0:
+		return fatal(protocolError, "DATA of a stream that is idle")
+	case st == nil:
+		c.strayData(f)
+		return nil
+	case st.remoteEnded:
+		c.reset(st, streamClosed)
+		return nil
+	}
+	if st.recvWindow -= n; st.recvWindow < 0 {
+		c.reset(st, flowControl)
+		return nil
+	}
+	return c.received(st, payload, n-int64(len(payload)), f.has(flagEndStream))
+}
+
+// strayData answers DATA of a stream that is closed. Such may be on its way when a call ends; only
+// a client that doesn't know the protocol goes on for long. With mu held.
+func (c *conn) strayData(f frame) {
+	c.out = appendReset(c.out, f.stream, streamClosed)
+}
+
+// received adds the payload of a DATA frame to its stream. With mu held.
+func (c *conn) received(st *stream, payload []byte, free int64, last bool) error {
+	if st.failure == nil {
+		var err error
+		n, err := st.in.add(payload, &c.s.o)
+		free += n
+		st.failure = err
+	} else {
+		free += int64(len(payload))
+	}
+	if !last {
+		c.consumed(st, free)
+	} else {
+		c.ended(st)
+	}
+	if st.req.method != nil && st.req.method.unary != nil {
+		if !st.started && (len(st.in.ready) > 0 || st.failure != nil || last) {
+			st.started = true
+			go st.runUnary()
+		}
+		return nil
+	}
+	st.wake()
+	return nil
+}
+
+// ended notes the end of a client's messages. With mu held.
+func (c *conn) ended(st *stream) {
+	st.remoteEnded = true
+	if st.failure != nil {
+		return
+	}
+	switch {
+	case st.in.have > 0:
+		st.failure = status.Error(codes.Internal, "unexpected EOF")
+	case st.req.method.unary != nil && len(st.in.ready) == 0 && !st.started:
+		st.failure = status.Error(codes.Internal, "the request of a unary call is missing")
+	}
+}
+
+// consumed gives a stream's window back. With mu held.
+func (c *conn) consumed(st *stream, n int64) {
+	st.unacked += n
+	if st.unacked < int64(c.s.o.StreamWindow)/4 || st.remoteEnded || st.closed {
+		return
+	}
+	c.out = appendWindow(c.out, st.id, uint32(st.unacked))
+	st.recvWindow += st.unacked
+	st.unacked = 0
+	c.flush()
+}
+
+// reset ends a stream with RST_STREAM. With mu held.
+func (c *conn) reset(st *stream, code errorCode) {
+	c.out = appendReset(c.out, st.id, code)
+	c.abandon(st)
+}
+
+// abandon removes a stream that the client won't hear of. With mu held.
+func (c *conn) abandon(st *stream) {
+	if st.started && !st.in.abandoned {
+		st.in.abandoned = true
+		c.abandoned++
+	}
+	c.remove(st)
+	st.cancel(context.Canceled)
+}

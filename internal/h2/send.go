@@ -1,0 +1,137 @@
+package h2
+
+import (
+	"google.golang.org/grpc/mem"
+)
+
+// queue is streams in the order in which they take turns.
+type queue struct{ list []*stream }
+
+func (q *queue) push(st *stream) {
+	if !st.queued {
+		st.queued = true
+		q.list = append(q.list, st)
+	}
+}
+
+func (q *queue) pop() *stream {
+	if len(q.list) == 0 {
+		return nil
+	}
+	st := q.list[0]
+	q.list[0] = nil
+	q.list = q.list[1:]
+	if len(q.list) == 0 {
+		q.list = nil
+	}
+	st.queued = false
+	return st
+}
+
+// outgoing is a message on its way into out.
+type outgoing struct {
+	prefix [5]byte
+	rest   []byte // of the prefix, and then of the piece before next
+	pieces mem.BufferSlice
+	next   int
+	left   int // bytes, of all
+}
+
+func (m *outgoing) set(compressed bool, data mem.BufferSlice) {
+	n := data.Len()
+	m.prefix = [5]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+	if compressed {
+		m.prefix[0] = 1
+	}
+	m.rest, m.pieces, m.next, m.left = m.prefix[:], data, 0, n+len(m.prefix)
+}
+
+// appendTo moves n bytes of the message, which has them.
+func (m *outgoing) appendTo(b []byte, n int) []byte {
+	m.left -= n
+	for n > 0 {
+		if len(m.rest) == 0 {
+			m.rest = m.pieces[m.next].ReadOnlyData()
+			m.next++
+			continue
+		}
+		k := min(n, len(m.rest))
+		b = append(b, m.rest[:k]...)
+		m.rest, n = m.rest[k:], n-k
+	}
+	if m.left == 0 {
+		m.free()
+	}
+	return b
+}
+
+func (m *outgoing) free() {
+	m.pieces.Free()
+	m.pieces, m.rest, m.left = nil, nil, 0
+}
+
+// send moves of a stream's message as much into out as the windows and the room allow, one
+// frame at most if others wait too, and then its trailers. With mu held.
+func (c *conn) send(st *stream) {
+	for st.out.left > 0 {
+		n := min(int64(st.out.left), int64(c.frameLimit), st.sendWindow)
+		if n <= 0 {
+			return // until the client gives the stream more
+		}
+		if c.sendWindow <= 0 || len(c.out) > maxUnsent {
+			c.blocked.push(st)
+			return
+		}
+		n = min(n, c.sendWindow)
+		c.out = appendHeader(c.out, int(n), frameData, 0, st.id)
+		c.out = st.out.appendTo(c.out, int(n))
+		c.sendWindow -= n
+		st.sendWindow -= n
+		c.sent = true
+		if st.out.left > 0 && len(c.blocked.list) > 0 {
+			c.blocked.push(st)
+			return
+		}
+	}
+	if st.trailers != nil {
+		c.out = appendHeaders(c.out, st.trailers, flagEndStream, st.id, c.frameLimit)
+		c.sent = true
+		c.finished(st)
+	} else {
+		st.wake()
+	}
+}
+
+// pump lets the streams that wait for the connection take turns. With mu held.
+func (c *conn) pump() {
+	for c.sendWindow > 0 && len(c.out) <= maxUnsent {
+		st := c.blocked.pop()
+		if st == nil {
+			return
+		}
+		if !st.closed {
+			c.send(st)
+		}
+	}
+}
+
+// finished removes a stream whose trailers are in out. With mu held.
+func (c *conn) finished(st *stream) {
+	if !st.remoteEnded { // the rest of the request isn't wanted
+		c.out = appendReset(c.out, st.id, noError)
+	}
+	c.remove(st)
+}
+
+// remove forgets a stream. With mu held.
+func (c *conn) remove(st *stream) {
+	st.closed = true
+	delete(c.streams, st.id)
+	if st.out.left > 0 {
+		st.out.free()
+	}
+	if len(c.streams) == 0 {
+		c.idleSince = c.heard
+	}
+	st.wake()
+}

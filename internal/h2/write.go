@@ -1,0 +1,73 @@
+package h2
+
+import (
+	"io"
+	"runtime"
+	"sync"
+)
+
+// outBuffers are what connections write from. An idle connection holds none.
+var outBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }}
+
+const maxPooled = 256 << 10
+
+// flush writes what is in out, unless somebody else is going to: the goroutine that is writing
+// already, or the reader. Answers that others add meanwhile are written with it, by one call of
+// the system. With mu held, which it releases while it writes.
+func (c *conn) flush() {
+	if c.writing || c.corked || c.dead {
+		return
+	}
+	c.writing = true
+	var spare *[]byte
+	for len(c.out) > 0 && !c.corked && !c.dead {
+		c.mu.Unlock()
+		runtime.Gosched() // others may be about to answer
+		c.mu.Lock()
+		if c.dead {
+			break
+		}
+		b := c.out
+		if spare == nil {
+			spare = outBuffers.Get().(*[]byte)
+		}
+		c.out = (*spare)[:0]
+		nc := c.nc
+		c.mu.Unlock()
+		_, err := nc.Write(b)
+		*spare = b
+		if cap(b) > maxPooled {
+			spare = nil
+		}
+		c.mu.Lock()
+		if err != nil {
+			c.mu.Unlock()
+			c.fail(err)
+			c.mu.Lock()
+			break
+		}
+		c.unblock()
+	}
+	c.writing = false
+	if spare != nil {
+		*spare = (*spare)[:0]
+		outBuffers.Put(spare)
+	}
+	if len(c.out) == 0 && cap(c.out) > 0 && cap(c.out) <= maxPooled {
+		b := c.out
+		c.out = nil
+		outBuffers.Put(&b)
+	}
+	if c.draining && len(c.streams) == 0 && len(c.out) == 0 && !c.dead {
+		go c.fail(io.EOF)
+	}
+}
+
+// unblock goes on with what waited for room in out. With mu held.
+func (c *conn) unblock() {
+	if c.waiting && c.abandoned <= maxAbandoned && len(c.out) <= maxUnsent {
+		c.waiting = false
+		c.room.Signal()
+	}
+	c.pump()
+}
