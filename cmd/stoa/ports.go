@@ -144,9 +144,12 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) error {
 		GRPC: p.rpc.Server, HTTP: serve.ClientPages(shown), TLS: p.clientTLS,
 		MaxStreams: c.MaxConcurrentStreams, Traffic: &traffic, Logger: p.lg,
 	}
+	if c.GRPCTransport == "own" {
+		client.Direct = p.rpc.Own
+	}
 	if len(p.http) > 0 {
 		onlyPages := client
-		onlyPages.GRPC = nil
+		onlyPages.GRPC, onlyPages.Direct = nil, nil
 		p.pages = serve.New(onlyPages)
 		client.HTTP = nil
 	}

@@ -53,6 +53,8 @@ type Config struct {
 	// Partitions is never 0. A server that has data, or that joins a cluster that has
 	// begun, takes the cluster's number instead.
 	Partitions int
+	// GRPCTransport is grpc-go or own.
+	GRPCTransport string
 	// ConvertEtcdData makes a data directory of etcd's one of stoa's.
 	ConvertEtcdData bool
 

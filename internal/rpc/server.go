@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/h2"
 )
 
 // frameOverhead is what a request may have beyond its own size, as in etcd.
@@ -79,6 +80,8 @@ func (o Options) withDefaults() Options {
 // then Close.
 type Server struct {
 	*grpc.Server
+	// Own has the same services, on stoa's own transport.
+	Own    *h2.Server
 	node   Node
 	o      Options
 	health *health.Server
@@ -97,6 +100,7 @@ func NewServer(n Node, o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics, o.Extensive), since: time.Now(), unpark: parkStacks(), drain: make(chan struct{})}
 	s.Server = grpc.NewServer(s.options()...)
+	s.Own = h2.NewServer(s.ownOptions())
 	h := header{n}
 	s.register(kvService(), &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes})
 	s.register(pb.Watch_ServiceDesc, &watchServer{header: h, watcher: n, o: o})
@@ -106,6 +110,12 @@ func NewServer(n Node, o Options) *Server {
 	s.register(pb.Auth_ServiceDesc, &authServer{header: h, auth: n})
 	healthpb.RegisterHealthServer(s, s.health)
 	return s
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s *Server) RegisterService(d *grpc.ServiceDesc, impl any) {
+	s.Server.RegisterService(d, impl)
+	s.Own.RegisterService(d, impl)
 }
 
 // MaxMessage is the size of the largest message that the server takes, in bytes.
@@ -160,4 +170,13 @@ func (s *Server) options() []grpc.ServerOption {
 		opts = append(opts, grpc.Creds(s.o.Creds))
 	}
 	return append(opts, s.o.GRPC...)
+}
+
+// ownOptions are options, of the other transport.
+func (s *Server) ownOptions() h2.Options {
+	return h2.Options{
+		Codec: codec{sessionwire.Codec()}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
+		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
+		PingInterval: s.o.KeepAliveMinTime, KeepAliveInterval: s.o.KeepAliveInterval, KeepAliveTimeout: s.o.KeepAliveTimeout,
+	}
 }

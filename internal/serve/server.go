@@ -23,11 +23,19 @@ import (
 // other way round.
 type Options struct {
 	GRPC       *grpc.Server // made with Credentials
+	Direct     GRPC         // for connections that carry nothing but gRPC; nil: GRPC
 	HTTP       http.Handler
 	TLS        *TLS   // needed by secure ports
 	MaxStreams uint32 // per HTTP/2 connection
 	Traffic    *Traffic
 	Logger     *zap.Logger
+}
+
+// GRPC is a gRPC server.
+type GRPC interface {
+	Serve(net.Listener) error
+	GracefulStop()
+	Stop()
 }
 
 // A Server serves ports, all of them the same.
@@ -55,6 +63,9 @@ func New(o Options) *Server {
 	}
 	s := &Server{o: o, fresh: map[net.Conn]struct{}{}, errs: make(chan error, 1), memory: newHandOver(memoryAddr{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if o.Direct == nil && o.GRPC != nil {
+		s.o.Direct = o.GRPC
+	}
 	if o.HTTP != nil {
 		s.http = &http.Server{
 			Handler:           s.withGRPC(),
@@ -96,7 +107,7 @@ func (s *Server) Serve(ports ...*Port) error {
 		s.inner = append(s.inner, forGRPC, forHTTP)
 		s.mu.Unlock()
 		if s.o.GRPC != nil {
-			s.run(func() error { return s.o.GRPC.Serve(forGRPC) })
+			s.run(func() error { return s.o.Direct.Serve(forGRPC) })
 		}
 		if s.http != nil {
 			s.run(func() error { return s.http.Serve(forHTTP) })
@@ -245,8 +256,13 @@ func (s *Server) Stop(ctx context.Context) {
 			}
 		})
 	}
-	if s.o.GRPC != nil && !s.viaHTTP.Load() {
-		wg.Go(func() { stopGRPC(ctx, s.o.GRPC) })
+	if s.o.GRPC != nil {
+		if s.o.Direct != s.o.GRPC {
+			wg.Go(func() { stopGRPC(ctx, s.o.Direct) })
+		}
+		if !s.viaHTTP.Load() {
+			wg.Go(func() { stopGRPC(ctx, s.o.GRPC) })
+		}
 	}
 	wg.Wait()
 	if s.o.GRPC != nil {
@@ -258,7 +274,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.wg.Wait()
 }
 
-func stopGRPC(ctx context.Context, g *grpc.Server) {
+func stopGRPC(ctx context.Context, g GRPC) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
