@@ -53,7 +53,7 @@ func extensions(t *testing.T) (*fakeExtensions, *Server, stoapb.ExtensionsClient
 	s := NewServer(newFakeNode(), Options{})
 	s.ServeExtensions(f)
 	l := bufconn.Listen(1 << 20)
-	go func() { _ = s.Serve(l) }()
+	go func() { _ = Front(s).Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///bufnet", grpc.WithTransportCredentials(insecure.NewCredentials()), dial(l))
 	require.NoError(t, err)
 	t.Cleanup(func() {

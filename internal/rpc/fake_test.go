@@ -318,7 +318,7 @@ func listen(t testing.TB, o Options) (*fakeNode, *bufconn.Listener) {
 	hubDone := make(chan struct{})
 	go func() { n.hub.Run(ctx); close(hubDone) }()
 	l := bufconn.Listen(1 << 20)
-	go func() { _ = s.Serve(l) }()
+	go func() { _ = Front(s).Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
 		s.Close()

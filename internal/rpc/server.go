@@ -76,8 +76,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Server is the gRPC server of one node with all of etcd's services on it.
-// Serve, GracefulStop and the rest are grpc's; call Stop or GracefulStop, and
-// then Close.
+// Serve and the rest are grpc's; call Stop, and then Close.
 type Server struct {
 	*grpc.Server
 	// Own has the same services, on stoa's own transport.
@@ -116,6 +115,12 @@ func NewServer(n Node, o Options) *Server {
 func (s *Server) RegisterService(d *grpc.ServiceDesc, impl any) {
 	s.Server.RegisterService(d, impl)
 	s.Own.RegisterService(d, impl)
+}
+
+// Stop stops both transports.
+func (s *Server) Stop() {
+	s.Own.Stop()
+	s.Server.Stop()
 }
 
 // MaxMessage is the size of the largest message that the server takes, in bytes.

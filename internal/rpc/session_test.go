@@ -45,7 +45,7 @@ func startServer(t testing.TB, partitions int) (*node.Node, *grpc.ClientConn, *r
 	s := rpc.NewServer(n, rpc.Options{})
 	s.ServeSessions(n)
 	lis := bufconn.Listen(1 << 20)
-	go func() { _ = s.Serve(lis) }()
+	go func() { _ = rpc.Front(s).Serve(lis) }()
 	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return lis.Dial() }))
 	require.NoError(t, err)
