@@ -19,6 +19,8 @@ const (
 	// maxUnsent is how much may wait for a client to read before no more is read from it, and
 	// senders of streams wait.
 	maxUnsent = 1 << 20
+	// maxPending is how much may wait for a client's windows before new calls are refused.
+	maxPending = 64 << 20
 	// maxAbandoned is how many handlers may run whose calls the client has cancelled before no
 	// more is read from it.
 	maxAbandoned = 250
@@ -59,6 +61,7 @@ type conn struct {
 	sendWindow          int64 // of what it takes
 	initialWindow       int64 // of its streams
 	frameLimit          int   // of its frames
+	pending             int64 // bytes of messages that wait for windows or room
 	blocked             queue // streams that wait for the connection's window or room in out
 	timer               *time.Timer
 	heard               time.Time // when a frame came last

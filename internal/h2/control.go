@@ -108,7 +108,7 @@ func (c *conn) requested(f frame, block []byte) error {
 	}
 	c.lastID = f.stream
 	switch {
-	case c.draining || uint64(len(c.streams)) >= uint64(c.s.o.MaxStreams):
+	case c.draining || c.pending > maxPending || uint64(len(c.streams)) >= uint64(c.s.o.MaxStreams):
 		c.out = appendReset(c.out, f.stream, refusedStream)
 		return nil
 	case r.err != noError:

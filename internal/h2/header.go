@@ -56,7 +56,7 @@ type headers struct {
 func (h *headers) init(c *conn) {
 	h.c = c
 	c.hpack.SetEmitFunc(h.emit)
-	c.hpack.SetMaxStringLength(int(c.s.o.MaxHeaderList))
+	c.hpack.SetMaxStringLength(int(c.s.o.MaxHeaderList) + 2*maxFrame) // a longer one ends the connection
 	h.known = map[string]*request{}
 }
 

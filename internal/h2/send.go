@@ -87,6 +87,7 @@ func (c *conn) send(st *stream) {
 		c.out = st.out.appendTo(c.out, int(n))
 		c.sendWindow -= n
 		st.sendWindow -= n
+		c.pending -= n
 		c.sent = true
 		if st.out.left > 0 && len(c.blocked.list) > 0 {
 			c.blocked.push(st)
@@ -115,6 +116,21 @@ func (c *conn) pump() {
 	}
 }
 
+// put makes a message the next to be sent. With mu held.
+func (c *conn) put(st *stream, compressed bool, data mem.BufferSlice) {
+	st.out.set(compressed, data)
+	c.pending += int64(st.out.left)
+	c.send(st)
+}
+
+// discard drops what hasn't been sent. With mu held.
+func (c *conn) discard(st *stream) {
+	if st.out.left > 0 {
+		c.pending -= int64(st.out.left)
+		st.out.free()
+	}
+}
+
 // finished removes a stream whose trailers are in out. With mu held.
 func (c *conn) finished(st *stream) {
 	if !st.remoteEnded { // the rest of the request isn't wanted
@@ -127,9 +143,7 @@ func (c *conn) finished(st *stream) {
 func (c *conn) remove(st *stream) {
 	st.closed = true
 	delete(c.streams, st.id)
-	if st.out.left > 0 {
-		st.out.free()
-	}
+	c.discard(st)
 	if len(c.streams) == 0 {
 		c.idleSince = c.heard
 	}

@@ -298,8 +298,7 @@ func (st *stream) SendMsg(m any) error {
 	if !st.headersSent {
 		st.sendHeaders(st.req.encoding)
 	}
-	st.out.set(compressed, data)
-	c.send(st)
+	c.put(st, compressed, data)
 	c.flush()
 	for st.out.left > 0 && !st.closed {
 		if err := st.wait(st.maySend); err != nil {
@@ -345,9 +344,8 @@ func (st *stream) runUnary() {
 		if !st.headersSent {
 			st.sendHeaders(st.req.encoding)
 		}
-		st.out.set(compressed, data)
 		st.trailers = st.trailersOf(nil)
-		c.send(st)
+		c.put(st, compressed, data)
 	}
 	st.returned()
 	c.flush()
@@ -364,8 +362,7 @@ func (st *stream) finish(err error) {
 	c := st.c
 	c.mu.Lock()
 	if !st.closed {
-		if st.out.left > 0 && err != nil {
-			st.out.free() // the handler gave up waiting for the client to take it
+		if st.out.left > 0 && err != nil { // the handler has given up waiting for the client
 			c.reset(st, cancelled)
 		} else {
 			st.trailers = st.trailersOf(s)
