@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,6 +24,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
+
+	"github.com/stoa-kv/stoa/internal/h2"
 )
 
 // rig is a server that answers gRPC health checks, and "hello" to HTTP.
@@ -47,14 +50,20 @@ func start(t *testing.T, urls ...string) *rig {
 		secure, err = ClientTLS(info)
 		require.NoError(t, err)
 	}
-	g := grpc.NewServer(grpc.Creds(Credentials()), grpc.UnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			p, _ := peer.FromContext(ctx)
-			r.auth <- p.AuthInfo
-			return next(ctx, req)
-		}))
+	authInfo := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		p, _ := peer.FromContext(ctx)
+		r.auth <- p.AuthInfo
+		return next(ctx, req)
+	}
+	g := grpc.NewServer(grpc.Creds(Credentials()), grpc.UnaryInterceptor(authInfo))
 	healthpb.RegisterHealthServer(g, health.NewServer())
-	r.Server = New(Options{GRPC: g, TLS: secure, MaxStreams: 100, Traffic: &r.traffic,
+	var direct GRPC
+	if own {
+		s := h2.NewServer(h2.Options{Creds: Credentials(), Unary: authInfo})
+		healthpb.RegisterHealthServer(s, health.NewServer())
+		direct = s
+	}
+	r.Server = New(Options{GRPC: g, Direct: direct, TLS: secure, MaxStreams: 100, Traffic: &r.traffic,
 		HTTP: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello over ", r.Proto) })})
 	require.NoError(t, r.Serve(ports...))
 	t.Cleanup(func() { r.stop(t) })
@@ -68,6 +77,16 @@ func (r *rig) stop(t *testing.T) {
 	began := time.Now()
 	r.Stop(ctx)
 	require.Less(t, time.Since(began), time.Second)
+}
+
+// own says that connections are served by h2.
+var own bool
+
+// TestMain runs all tests with grpc-go's server and with h2's.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	own = true
+	os.Exit(max(code, m.Run()))
 }
 
 func parseURLs(t *testing.T, raw ...string) []url.URL {
