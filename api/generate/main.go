@@ -12,11 +12,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 
 	"github.com/bufbuild/protocompile"
+	_ "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
@@ -39,7 +43,10 @@ func main() {
 
 func generate(root string, files []string) error {
 	compiler := protocompile.Compiler{
-		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{root}},
+		Resolver: protocompile.CompositeResolver{
+			&protocompile.SourceResolver{ImportPaths: []string{root}},
+			protocompile.ResolverFunc(known),
+		},
 		SourceInfoMode: protocompile.SourceInfoStandard, // comments go into the Go code
 	}
 	compiled, err := compiler.Compile(context.Background(), files...)
@@ -50,11 +57,9 @@ func generate(root string, files []string) error {
 		FileToGenerate: files,
 		Parameter:      proto.String("paths=source_relative"),
 	}
+	added := map[string]bool{}
 	for _, f := range compiled {
-		if f.Imports().Len() > 0 {
-			return fmt.Errorf("%s: imports are not supported", f.Path())
-		}
-		req.ProtoFile = append(req.ProtoFile, protodesc.ToFileDescriptorProto(f))
+		add(req, f, added)
 	}
 	for _, p := range plugins {
 		if err := run(p, root, req); err != nil {
@@ -62,6 +67,33 @@ func generate(root string, files []string) error {
 		}
 	}
 	return nil
+}
+
+// known finds the files that come with etcd's API.
+func known(path string) (protocompile.SearchResult, error) {
+	f, err := protoregistry.GlobalFiles.FindFileByPath(path)
+	return protocompile.SearchResult{Desc: f}, err
+}
+
+// add adds a file and, before it, what it imports.
+func add(req *pluginpb.CodeGeneratorRequest, f protoreflect.FileDescriptor, added map[string]bool) {
+	if added[f.Path()] {
+		return
+	}
+	added[f.Path()] = true
+	content := protodesc.ToFileDescriptorProto(f)
+	for i := range f.Imports().Len() {
+		imported := f.Imports().Get(i).FileDescriptor
+		// etcd's files import each other under other names than those that they have.
+		if imported.IsPlaceholder() {
+			content.Dependency[i] = path.Base(imported.Path())
+			if found, err := protoregistry.GlobalFiles.FindFileByPath(content.Dependency[i]); err == nil {
+				imported = found
+			}
+		}
+		add(req, imported, added)
+	}
+	req.ProtoFile = append(req.ProtoFile, content)
 }
 
 func run(plugin, root string, req *pluginpb.CodeGeneratorRequest) error {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"mime"
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -29,10 +30,17 @@ func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
 		gw.RegisterClusterHandlerClient(ctx, mux, pb.NewClusterClient(conn)),
 		gw.RegisterMaintenanceHandlerClient(ctx, mux, pb.NewMaintenanceClient(conn)),
 		gw.RegisterAuthHandlerClient(ctx, mux, pb.NewAuthClient(conn)),
+		registerLocks(mux, conn),
 	} {
 		if err != nil {
 			return nil, err
 		}
 	}
-	return mux, nil
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// All requests are taken for JSON; without this each other one would be logged as an error.
+		if _, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		mux.ServeHTTP(w, r)
+	}), nil
 }

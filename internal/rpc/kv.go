@@ -42,7 +42,8 @@ func answer(resp *kvwire.RangeResponse, err error) (any, error) {
 	return resp, nil
 }
 
-// Range implements pb.KVServer. Clients' requests don't come here; see kvService.
+// Range implements pb.KVServer. Clients' requests don't come here, but those of locks and
+// elections; see kvService.
 func (s *kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	resp, err := s.find(ctx, r)
 	return resp.Message(), err

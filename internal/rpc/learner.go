@@ -23,5 +23,5 @@ func (s *Server) checkLearner(c *call) error {
 
 // forVoters reports whether only members with a vote serve a method.
 func forVoters(method string) bool {
-	return strings.HasPrefix(method, "/etcdserverpb.") && !onLearners[method]
+	return !strings.HasPrefix(method, "/stoa.") && !onLearners[method]
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 	"github.com/stoa-kv/stoa/internal/h2"
+	"github.com/stoa-kv/stoa/internal/lockpb"
 )
 
 // frameOverhead is what a request may have beyond its own size, as in etcd.
@@ -101,12 +102,16 @@ func NewServer(n Node, o Options) *Server {
 	s.Server = grpc.NewServer(s.options()...)
 	s.Own = h2.NewServer(s.ownOptions())
 	h := header{n}
-	s.register(kvService(), &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes})
+	kv := &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes}
+	s.register(kvService(), kv)
 	s.register(pb.Watch_ServiceDesc, &watchServer{header: h, watcher: n, o: o})
 	s.register(pb.Lease_ServiceDesc, &leaseServer{header: h, lessor: n})
 	s.register(pb.Maintenance_ServiceDesc, &maintenanceServer{header: h, m: n, lg: o.Logger})
 	s.register(pb.Cluster_ServiceDesc, &clusterServer{header: h, cluster: n})
 	s.register(pb.Auth_ServiceDesc, &authServer{header: h, auth: n})
+	q := &queues{kvServer: kv, watcher: n, lessor: n}
+	s.register(lockpb.Lock_ServiceDesc, &lockServer{queues: q})
+	s.register(lockpb.Election_ServiceDesc, &electionServer{queues: q})
 	healthpb.RegisterHealthServer(s, s.health)
 	return s
 }

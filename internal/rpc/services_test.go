@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lockpb"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -275,6 +276,10 @@ func TestALearnerServesLittle(t *testing.T) {
 		},
 		"put":  func() error { _, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: []byte("k")}); return err },
 		"list": func() error { _, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{}); return err },
+		"lock": func() error {
+			_, err := lockpb.NewLockClient(conn).Lock(ctx, &lockpb.LockRequest{})
+			return err
+		},
 		"watch": func() error {
 			w, err := pb.NewWatchClient(conn).Watch(ctx)
 			if err == nil {

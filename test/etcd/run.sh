@@ -28,12 +28,13 @@ tests=${TESTS-"^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|Verify
 # Those of package e2e that pass; docs/etcd-tests.md has all of them, with the reasons of those left out.
 quick='CtlV3Member(List|ListWithHex|ListSerializable|Add|AddAsLearner|UpdateNoTLS)|CtlV3ConsistentMemberList|RemoveNonExistingMember|MemberReplace'
 quick+='|ForceNewCluster_MemberCount|Issue6361|RestoreCompactionRevBump|V3LearnerMetricRecover'
+quick+='|CurlV3(KVBasicOperation|Watch|LockOperations|CampaignNoTLS)|ConnectionMultiplexing|CtlV3Elect'
 slow='CtlV3MemberUpdate.*|CtlV3MemberAddAsLearnerWithOneMemberDown|MemberReplaceWithLearner|RuntimeReconfig.*|ForceNewCluster.*|Reproduce20340|V3LearnerMetric.*'
 slow+='|CtlV3(SerializableRead|LinearizableRead|CompletionBash|DefragOffline|Put.*|Get(Timeout|Format|Rev|MinMax.*|KeysOnly|CountOnly)|DelTimeout|LeaseKeepAlive.*)'
 slow+='|CtlV3(MakeMirror.*|MoveLeaderScenarios|RoleAddTimeout|Snapshot.*|Version|DialWithHTTPScheme|Watch.*)|UtlV3CompletionBash|ClusterVersion'
 slow+='|Etcd(MultiPeer|PeerCNAuth|PeerMultiCNAuth|PeerNameAuth|ListenMetricsURLsWithMissingClientTLSInfo|HealthyWithTinySnapshotCatchupEntries|TLSVersion|DeprecatedFlags|AdvertiseClientUnix)'
 slow+='|BootstrapDefragFlag|SnapshotCatchupEntriesFlag|GracefulShutdown|HTTPHealthHandler|NoErrorLogsDuringNormalOperations|V3Metrics.*|WarningApplyDuration'
-slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDrop_Issue18089|StartWatcherFromCompactedRevision|ServerJsonLogging|ConnectionRejectMessage|CurlV3CipherSuites.*'
+slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDrop_Issue18089|StartWatcherFromCompactedRevision|ServerJsonLogging|ConnectionRejectMessage|CurlV3.*|CurlWatchIssue19509|ConnectionMultiplexing|CtlV3Lock.*|CtlV3Elect'
 slow+='|CtlV3Auth(CertCN|CertCNAndUsername|CertCNAndUsernameNoPassword|MemberUpdate|FromKeyPerm|AndWatch|AndWatchJWT|EndpointHealth|Snapshot|SnapshotJWT)'
 slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*'
 if [ -n "${QUICK:-}" ]; then slow='^$'; fi
