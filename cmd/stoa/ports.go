@@ -126,6 +126,11 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) error {
 	p.rpc.ServePartitions(partitions{n})
 	p.rpc.ServeSessions(n)
 	p.rpc.ServeExtensions(n)
+	if c.EnableReflection {
+		if err := p.rpc.ServeReflection(); err != nil {
+			return err
+		}
+	}
 	var traffic serve.Traffic
 	m.Traffic(traffic.Received.Load, traffic.Sent.Load)
 	shown := serve.Pages{

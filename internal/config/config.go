@@ -86,11 +86,12 @@ type Config struct {
 	AuthTokenTTL uint // in seconds
 	BcryptCost   uint
 
-	HostWhitelist []string // "*" allows all
-	CORS          []string // "*" allows all
-	EnablePprof   bool
-	EnableGateway bool   // JSON over HTTP
-	Metrics       string // basic or extensive
+	HostWhitelist    []string // "*" allows all
+	CORS             []string // "*" allows all
+	EnablePprof      bool
+	EnableGateway    bool // JSON over HTTP
+	EnableReflection bool
+	Metrics          string // basic or extensive
 
 	Log Log
 
