@@ -118,7 +118,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) error {
 	c := p.cfg
 	p.rpc = rpc.NewServer(n, rpc.Options{
 		MaxRequestBytes: int(c.MaxRequestBytes), MaxTxnOps: int(c.MaxTxnOps), MaxConcurrentStreams: c.MaxConcurrentStreams,
-		KeepAliveMinTime: c.KeepAlive.MinTime, KeepAliveInterval: c.KeepAlive.Interval, KeepAliveTimeout: c.KeepAlive.Timeout,
+		KeepAliveMinTime: unlessZero(c.KeepAlive.MinTime), KeepAliveInterval: unlessZero(c.KeepAlive.Interval), KeepAliveTimeout: unlessZero(c.KeepAlive.Timeout),
 		ProgressInterval: c.WatchProgressNotifyInterval, ElectionTimeout: c.ElectionTimeout,
 		WarningUnary: c.WarningUnaryDuration,
 		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Logger: p.lg,
@@ -173,6 +173,14 @@ func (p *ports) gateway() (_ http.Handler, err error) {
 		return nil, fmt.Errorf("connecting the gateway: %w", err)
 	}
 	return gateway.New(p.toGateway, p.rpc.MaxMessage())
+}
+
+// unlessZero has 0 mean "off", as in the settings, and not the default.
+func unlessZero(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }
 
 // requestTimeout is etcd's: time for a disk, and for an election to fail and

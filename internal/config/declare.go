@@ -151,7 +151,7 @@ func (d *declaration) limits() {
 	num(d, "max-txn-ops", &c.MaxTxnOps, 128, "Maximum number of operations in a transaction.")
 	num(d, "max-request-bytes", &c.MaxRequestBytes, 1536*1024, "Maximum client request size in bytes.")
 	num(d, "max-concurrent-streams", &c.MaxConcurrentStreams, math.MaxUint32, "Maximum concurrent streams of one client connection.")
-	d.duration("grpc-keepalive-min-time", &c.KeepAlive.MinTime, 5*time.Second, "Minimum interval at which a client may ping the server.")
+	d.duration("grpc-keepalive-min-time", &c.KeepAlive.MinTime, 5*time.Second, "Minimum interval at which a client may ping the server (0: none).")
 	d.duration("grpc-keepalive-interval", &c.KeepAlive.Interval, 2*time.Hour, "Interval at which the server pings a silent client (0 to disable).")
 	d.duration("grpc-keepalive-timeout", &c.KeepAlive.Timeout, 20*time.Second, "Wait for the answer to such a ping before the connection is closed (0 to disable).")
 	num(d, "max-learners", &c.MaxLearners, 1, "Maximum number of learners in the cluster.")

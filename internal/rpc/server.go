@@ -29,9 +29,9 @@ type Options struct {
 	MaxRequestBytes      int           // 1.5 MiB
 	MaxTxnOps            int           // 128
 	MaxConcurrentStreams uint32        // no limit
-	KeepAliveMinTime     time.Duration // 5 s: pings closer than this end the connection
-	KeepAliveInterval    time.Duration // 2 h
-	KeepAliveTimeout     time.Duration // 20 s
+	KeepAliveMinTime     time.Duration // 5 s: pings closer than this end the connection; negative: any may be
+	KeepAliveInterval    time.Duration // 2 h; negative: the server sends no pings
+	KeepAliveTimeout     time.Duration // 20 s; negative likewise
 	ProgressInterval     time.Duration // 10 min; at least 100 ms
 	ElectionTimeout      time.Duration // 1 s: how often streams that demand a leader are checked
 	WarningUnary         time.Duration // unary requests that take longer are logged; 0: none
@@ -54,13 +54,13 @@ func (o Options) withDefaults() Options {
 	if o.MaxConcurrentStreams == 0 {
 		o.MaxConcurrentStreams = math.MaxUint32
 	}
-	if o.KeepAliveMinTime <= 0 {
+	if o.KeepAliveMinTime == 0 {
 		o.KeepAliveMinTime = 5 * time.Second
 	}
-	if o.KeepAliveInterval <= 0 {
+	if o.KeepAliveInterval == 0 {
 		o.KeepAliveInterval = 2 * time.Hour
 	}
-	if o.KeepAliveTimeout <= 0 {
+	if o.KeepAliveTimeout == 0 {
 		o.KeepAliveTimeout = 20 * time.Second
 	}
 	if o.ProgressInterval <= 0 {
@@ -173,8 +173,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(s.o.MaxConcurrentStreams),
 		grpc.InTapHandle(s.calls.arrived),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.o.KeepAliveMinTime}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.o.KeepAliveInterval, Timeout: s.o.KeepAliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(s.o.enforcement()),
+		grpc.KeepaliveParams(s.o.pings()),
 	}
 	if s.o.Creds != nil {
 		opts = append(opts, grpc.Creds(s.o.Creds))
@@ -184,9 +184,21 @@ func (s *Server) options() []grpc.ServerOption {
 
 // ownOptions are options, of the other transport.
 func (s *Server) ownOptions() h2.Options {
+	pings := s.o.pings()
 	return h2.Options{
 		Codec: codec{sessionwire.Codec()}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
 		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
-		PingInterval: s.o.KeepAliveMinTime, KeepAliveInterval: s.o.KeepAliveInterval, KeepAliveTimeout: s.o.KeepAliveTimeout,
+		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,
 	}
+}
+
+func (o Options) enforcement() keepalive.EnforcementPolicy {
+	return keepalive.EnforcementPolicy{MinTime: max(o.KeepAliveMinTime, 1)} // 0 is grpc's own default
+}
+
+func (o Options) pings() keepalive.ServerParameters {
+	if o.KeepAliveInterval < 0 || o.KeepAliveTimeout < 0 {
+		return keepalive.ServerParameters{Time: math.MaxInt64}
+	}
+	return keepalive.ServerParameters{Time: o.KeepAliveInterval, Timeout: o.KeepAliveTimeout}
 }

@@ -214,6 +214,19 @@ func TestPortInUse(t *testing.T) {
 	require.ErrorContains(t, err, "address already in use")
 }
 
+func TestReusedPort(t *testing.T) {
+	opts := transport.SocketOpts{ReusePort: true, ReuseAddress: true}
+	first, err := Listen("listen-client-urls", parseURLs(t, "http://127.0.0.1:0"), opts)
+	require.NoError(t, err)
+	defer CloseAll(first)
+	url := "http://" + first[0].Addr().String()
+	second, err := Listen("listen-client-urls", parseURLs(t, url), opts)
+	require.NoError(t, err)
+	CloseAll(second)
+	_, err = Listen("listen-client-urls", parseURLs(t, url), transport.SocketOpts{ReuseAddress: true})
+	require.ErrorContains(t, err, "address already in use")
+}
+
 func TestSecurePortWithoutCertificate(t *testing.T) {
 	ports, err := Listen("listen-client-urls", parseURLs(t, "https://127.0.0.1:0"), transport.SocketOpts{})
 	require.NoError(t, err)
