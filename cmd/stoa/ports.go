@@ -168,7 +168,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics) error {
 func (p *ports) gateway() (_ http.Handler, err error) {
 	p.toGateway, err = grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.clients.Dial(ctx) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+		grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gateway: %w", err)
 	}
