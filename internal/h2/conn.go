@@ -103,6 +103,7 @@ func (c *conn) serve() {
 		err = c.handle(f)
 	}
 	c.fail(err)
+	c.linger()
 }
 
 // open does the handshakes.
@@ -210,15 +211,29 @@ func (c *conn) fail(err error) {
 	c.room.Broadcast()
 	c.mu.Unlock()
 
-	if last != nil {
-		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = nc.Write(last)
+	if last == nil || nc.SetDeadline(time.Now().Add(time.Second)) != nil || !written(nc, last) {
+		nc.Close()
 	}
-	nc.Close()
 	for _, st := range all {
 		st.cancel(context.Canceled)
 	}
 	c.end()
+}
+
+func written(nc net.Conn, b []byte) bool {
+	_, err := nc.Write(b)
+	return err == nil
+}
+
+// linger reads what a client still sends that has been told to go, before it closes the
+// connection: an operating system that has to discard it might discard what the client hasn't
+// read, too.
+func (c *conn) linger() {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, 1<<20)) // until the deadline of fail
+	c.nc.Close()
 }
 
 // drain announces that no new calls are taken, and ends the connection after the last. A first

@@ -11,7 +11,10 @@ const (
 	pingsWithout = 2 * time.Hour
 )
 
-var errSilent = errors.New("h2: the client has not answered a ping")
+var (
+	errSilent = errors.New("h2: the client has not answered a ping")
+	errOld    = errors.New("h2: the connection is too old")
+)
 
 // ping answers a ping, and ends connections that send too many (as grpc-go does: the third one
 // that comes early, with nothing sent in between).
@@ -81,7 +84,7 @@ func (c *conn) tick() {
 		return
 	case old && o.MaxAgeGrace > 0 && now.Sub(c.began) >= o.MaxAge+o.MaxAgeGrace:
 		c.mu.Unlock()
-		c.fail(fatal(noError, "max_age"))
+		c.fail(errOld)
 		return
 	}
 	next := c.patience()

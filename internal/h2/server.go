@@ -229,7 +229,7 @@ func (s *Server) GracefulStop() {
 // Stop closes all connections and cancels the contexts of their calls.
 func (s *Server) Stop() {
 	for _, c := range s.shut() {
-		c.fail(&connError{noError, "the server stops"})
+		c.fail(grpc.ErrServerStopped)
 	}
 	s.running.Wait()
 }
