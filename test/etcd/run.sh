@@ -37,7 +37,7 @@ slow+='|Etcd(MultiPeer|PeerCNAuth|PeerMultiCNAuth|PeerNameAuth|ListenMetricsURLs
 slow+='|BootstrapDefragFlag|SnapshotCatchupEntriesFlag|GracefulShutdown|HTTPHealthHandler|NoErrorLogsDuringNormalOperations|V3Metrics.*|WarningApplyDuration'
 slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDrop_Issue18089|StartWatcherFromCompactedRevision|ServerJsonLogging|ConnectionRejectMessage|CurlV3.*|CurlWatchIssue19509|ConnectionMultiplexing|CtlV3Lock.*|CtlV3Elect'
 slow+='|CtlV3Auth(CertCN|CertCNAndUsername|CertCNAndUsernameNoPassword|MemberUpdate|FromKeyPerm|AndWatch|AndWatchJWT|EndpointHealth|Snapshot|SnapshotJWT)'
-slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*'
+slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*|WatchWithLowPermissionUser|CtlV3GetRevokedCRL.*'
 if [ -n "${QUICK:-}" ]; then slow='^$'; fi
 e2e=${E2E-"^Test($quick|$slow)\$"}
 

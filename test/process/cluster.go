@@ -17,6 +17,7 @@ type Spec struct {
 	Partitions int      // given to stoa only; 0 leaves the server's default
 	Args       []string // more flags, for each server
 	TLS        bool     // clients come over TLS; Args name the files for it
+	PeerTLS    bool     // so do peers
 	Env        []string
 	Dir        string // where data and logs go
 	Timeout    time.Duration
@@ -89,14 +90,11 @@ func (c *Cluster) Joining(name string, at Place) (*Server, error) {
 }
 
 func (spec *Spec) server(name string, at Place, clientPort, peerPort int) *Server {
-	scheme := "http"
-	if spec.TLS {
-		scheme = "https"
-	}
+	scheme := map[bool]string{false: "http", true: "https"}
 	return &Server{
 		Name:      name,
-		ClientURL: fmt.Sprintf("%s://%s:%d", scheme, at.Host, clientPort),
-		PeerURL:   fmt.Sprintf("http://%s:%d", at.Host, peerPort),
+		ClientURL: fmt.Sprintf("%s://%s:%d", scheme[spec.TLS], at.Host, clientPort),
+		PeerURL:   fmt.Sprintf("%s://%s:%d", scheme[spec.PeerTLS], at.Host, peerPort),
 		DataDir:   filepath.Join(spec.Dir, name),
 		LogFile:   filepath.Join(spec.Dir, name+".log"),
 		bin:       spec.Binary,

@@ -20,11 +20,11 @@ import (
 
 // secured is a cluster of one server that requires TLS with client
 // certificates.
-func secured(t *testing.T, server string, a *authority) *process.Cluster {
+func secured(t *testing.T, server string, a *process.Authority) *process.Cluster {
 	t.Helper()
 	bin, err := process.Choose(server)
 	require.NoError(t, err)
-	return process.StartT(t, process.Spec{Binary: bin, TLS: true, Args: a.flags()})
+	return process.StartT(t, process.Spec{Binary: bin, TLS: true, Args: a.Flags("")})
 }
 
 var twoRoutes = []compose.Route{{Prefix: "/eu/", Cluster: "eu"}, {Prefix: "/us/", Cluster: "us", Strip: true}}
@@ -73,13 +73,13 @@ func TestTLS(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k[0]+"+"+k[1], func(t *testing.T) {
 			t.Parallel()
-			euAuthority, usAuthority := newAuthority(t), newAuthority(t)
+			euAuthority, usAuthority := process.NewAuthority(t), process.NewAuthority(t)
 			eu, us := secured(t, k[0], euAuthority), secured(t, k[1], usAuthority)
-			secure := func(a *authority, certified bool) *compose.Client {
+			secure := func(a *process.Authority, certificate string) *compose.Client {
 				c, err := compose.New(compose.Config{
 					Clusters: map[string]compose.Cluster{
-						"eu": {Endpoints: eu.Endpoints(), TLS: euAuthority.trusts(true)},
-						"us": {Endpoints: us.Endpoints(), TLS: a.trusts(certified)},
+						"eu": {Endpoints: eu.Endpoints(), TLS: euAuthority.Client("client")},
+						"us": {Endpoints: us.Endpoints(), TLS: a.Client(certificate)},
 					},
 					Routes: twoRoutes,
 				})
@@ -87,10 +87,10 @@ func TestTLS(t *testing.T) {
 				t.Cleanup(func() { _ = c.Close() })
 				return c
 			}
-			works(t, secure(usAuthority, true))
+			works(t, secure(usAuthority, "client"))
 
 			for what, c := range map[string]*compose.Client{
-				"of a server that isn't trusted": secure(euAuthority, true), "without a certificate of its own": secure(usAuthority, false),
+				"of a server that isn't trusted": secure(euAuthority, "client"), "without a certificate of its own": secure(usAuthority, ""),
 			} {
 				never(t, "a put "+what, func() error { _, err := c.Put(t.Context(), "/us/a", ""); return err })
 				_, err := c.Put(t.Context(), "/eu/a", "")
@@ -104,12 +104,12 @@ func TestTLS(t *testing.T) {
 }
 
 // composedBySecureStoactl does the same with stoactl and a file of --compose.
-func composedBySecureStoactl(t *testing.T, eu, us *process.Cluster, euAuthority, usAuthority *authority) {
+func composedBySecureStoactl(t *testing.T, eu, us *process.Cluster, euAuthority, usAuthority *process.Authority) {
 	dir := t.TempDir()
 	out, err := exec.Command("go", "build", "-o", dir, "../../../cmd/stoactl").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	// What is not absolute is relative to the file.
-	relative, err := filepath.Rel(dir, usAuthority.dir)
+	relative, err := filepath.Rel(dir, usAuthority.File(""))
 	require.NoError(t, err)
 	file := filepath.Join(dir, "compose.yaml")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
@@ -127,7 +127,7 @@ clusters:
 routes:
 - {prefix: /eu/, cluster: eu}
 - {prefix: /us/, cluster: us, strip: true}
-`, eu.Endpoints()[0], euAuthority.file("ca.pem"), euAuthority.file("client.pem"), euAuthority.file("client.key"), us.Endpoints()[0], relative), 0o600))
+`, eu.Endpoints()[0], euAuthority.File("ca.pem"), euAuthority.File("client.pem"), euAuthority.File("client.key"), us.Endpoints()[0], relative), 0o600))
 	run := func(args ...string) string {
 		out, err := exec.Command(filepath.Join(dir, "stoactl"), append([]string{"--compose", file}, args...)...).CombinedOutput()
 		require.NoError(t, err, "%v: %s", args, out)
