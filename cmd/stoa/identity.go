@@ -184,8 +184,6 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	for _, m := range rec.Members {
 		n.Members = append(n.Members, &pb.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
 	}
-	if n.PeerTLS, err = s.ports.peerTLSInfo.ClientConfig(); err != nil {
-		return n, fmt.Errorf("peer TLS: %w", err)
-	}
-	return n, nil
+	n.PeerTLS, err = s.ports.peerClientTLS()
+	return n, err
 }

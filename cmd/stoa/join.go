@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"go.uber.org/zap"
 
@@ -20,9 +19,9 @@ func (s *server) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tls, err := s.ports.peerTLSInfo.ClientConfig()
+	tls, err := s.ports.peerClientTLS()
 	if err != nil {
-		return fmt.Errorf("peer TLS: %w", err)
+		return err
 	}
 	ask := func(ctx context.Context, to bootstrap.Member, q *peerpb.Introduction) (*peerpb.Introduction, error) {
 		return transport.Introduce(ctx, to.PeerURLs, tls, q)

@@ -23,7 +23,7 @@ func (d *declaration) finish() (*Config, error) {
 	d.reportUnused()
 	for _, step := range []func() error{
 		c.checkLogging, c.checkURLs, c.checkCluster, c.checkTimes, c.finishCompaction,
-		d.readFeatureGates, c.finishTLS, c.finishPartitions, c.checkLimits,
+		d.readFeatureGates, c.finishTLS, d.noteUnguarded, c.finishPartitions, c.checkLimits,
 	} {
 		if err := step(); err != nil {
 			return nil, err
