@@ -160,6 +160,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
 		Caller: rpc.Caller, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
+		Tracer:  s.tracer,
 		Logger:  s.lg,
 		Metrics: s.metrics,
 		Fatal: func(err error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/snapshot"
+	"github.com/stoa-kv/stoa/internal/tracing"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -75,6 +76,7 @@ type server struct {
 	ports    *ports
 	registry *bootstrap.Registry
 	metrics  *metrics.Metrics
+	tracer   *tracing.Tracer
 	node     *node.Node
 	removed  chan struct{} // closed once this member was removed from its cluster
 }
@@ -130,6 +132,9 @@ func (s *server) up(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.tracer, err = newTracer(s.cfg.Tracing, s.lg); err != nil {
+		return err
+	}
 	settings, err := s.nodeConfig(&rec)
 	if err != nil {
 		return err
@@ -142,7 +147,7 @@ func (s *server) up(ctx context.Context) (err error) {
 	for _, f := range config.Features {
 		s.metrics.Feature(f.Name, f.Stage, f.On)
 	}
-	return s.ports.build(s.node, s.metrics)
+	return s.ports.build(s.node, s.metrics, s.tracer)
 }
 
 // giveUp closes the parts of a failed start.
@@ -153,6 +158,7 @@ func (s *server) giveUp() {
 	if s.registry != nil {
 		_ = s.registry.Close()
 	}
+	closeTracer(s.tracer)
 }
 
 // serve accepts peers at once, and clients when there is a leader. It returns
@@ -199,6 +205,7 @@ func (s *server) stop() error {
 		s.ports.stopClients(drainLimit)
 		err := s.node.Stop(ctx)
 		s.ports.stopPeers()
+		closeTracer(s.tracer)
 		done <- errors.Join(err, s.registry.Close())
 	}()
 	select {

@@ -24,6 +24,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
 	"github.com/stoa-kv/stoa/internal/serve"
+	"github.com/stoa-kv/stoa/internal/tracing"
 	ptransport "github.com/stoa-kv/stoa/internal/transport"
 )
 
@@ -114,14 +115,14 @@ func (p *ports) certificates(info transport.TLSInfo, auto bool, side string, url
 }
 
 // build makes the servers that will serve the ports.
-func (p *ports) build(n *node.Node, m *metrics.Metrics) error {
+func (p *ports) build(n *node.Node, m *metrics.Metrics, t *tracing.Tracer) error {
 	c := p.cfg
 	p.rpc = rpc.NewServer(n, rpc.Options{
 		MaxRequestBytes: int(c.MaxRequestBytes), MaxTxnOps: int(c.MaxTxnOps), MaxConcurrentStreams: c.MaxConcurrentStreams,
 		KeepAliveMinTime: unlessZero(c.KeepAlive.MinTime), KeepAliveInterval: unlessZero(c.KeepAlive.Interval), KeepAliveTimeout: unlessZero(c.KeepAlive.Timeout),
 		ProgressInterval: c.WatchProgressNotifyInterval, ElectionTimeout: c.ElectionTimeout,
 		WarningUnary: c.WarningUnaryDuration,
-		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Logger: p.lg,
+		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Tracer: t, Logger: p.lg,
 	})
 	p.rpc.ServePartitions(partitions{n})
 	p.rpc.ServeSessions(n)

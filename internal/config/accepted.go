@@ -17,7 +17,6 @@ func (d *declaration) acceptedOnly() {
 	const byHand = "members' states are compared only by hand: etcdctl endpoint hashkv --cluster"
 	const streams = "streams between members are watched by pulses and gRPC keepalives"
 	const steps = "compactions are always carried out in small steps"
-	const tracing = "there is no tracing"
 	d.knob(num(d, "max-snapshots", new(uint), 5, ""), "a server has one snapshot, its state file")
 	d.knob(num(d, "max-wals", new(uint), 5, ""), "log segments are removed as soon as they are not needed")
 	d.knob(num(d, "backend-batch-limit", new(int), 0, ""), "the state file is written by time alone")
@@ -29,11 +28,6 @@ func (d *declaration) acceptedOnly() {
 	d.knob(d.duration("compaction-sleep-interval", new(time.Duration), 0, ""), steps)
 	d.knob(d.duration("downgrade-check-time", new(time.Duration), 5*time.Second, ""), "there is nothing to downgrade to")
 	d.knob(d.bool("memory-mlock", new(bool), false, ""), "memory is not locked, and may be swapped out")
-	d.knob(d.bool("enable-distributed-tracing", new(bool), false, ""), tracing)
-	d.knob(d.text("distributed-tracing-address", new(string), "localhost:4317", ""), tracing)
-	d.knob(d.text("distributed-tracing-service-name", new(string), "etcd", ""), tracing)
-	d.knob(d.text("distributed-tracing-instance-id", new(string), "", ""), tracing)
-	d.knob(num(d, "distributed-tracing-sampling-rate", new(int), 0, ""), tracing)
 	d.knob(d.choice("v2-deprecation", new(string), "", "write-only", "write-only-skip-check", "write-only-drop-data", "gone"),
 		"there is no v2 store", "write-only", "write-only-skip-check", "write-only-drop-data", "gone")
 	d.text("feature-gates", &d.cfg.featureGates, "", "Gate=true|false,...: etcd's gates are known by name; a warning says which are not obeyed.")

@@ -93,6 +93,8 @@ type Config struct {
 	EnableReflection bool
 	Metrics          string // basic or extensive
 
+	Tracing Tracing
+
 	Log Log
 
 	Notices []Notice
@@ -126,6 +128,15 @@ type AutoCompaction struct {
 // KeepAlive is the gRPC server's handling of silent or pinging clients.
 type KeepAlive struct {
 	MinTime, Interval, Timeout time.Duration
+}
+
+// Tracing configures the spans of requests.
+type Tracing struct {
+	Enable     bool
+	Address    string // of an OTLP receiver
+	Service    string
+	Instance   string
+	PerMillion int // of a million requests, those that are sampled
 }
 
 // Log configures the outputs and the form of log lines.

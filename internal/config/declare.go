@@ -28,6 +28,7 @@ func declare() *declaration {
 	d.clientTLS()
 	d.peerTLS()
 	d.logging()
+	d.tracing()
 	d.upkeep()
 	d.acceptedOnly()
 	return d
@@ -227,6 +228,16 @@ func (d *declaration) logging() {
 	d.text("log-format", &l.Format, "json", "json or console.")
 	d.bool("enable-log-rotation", &d.cfg.rotate, false, "Rotate the one file that --log-outputs names.")
 	d.text("log-rotation-config-json", &d.cfg.rotation, defaultRotation, "How to rotate it: maxsize (MiB), maxage (days), maxbackups, localtime, compress.")
+}
+
+func (d *declaration) tracing() {
+	t := &d.cfg.Tracing
+	d.group = "Distributed tracing"
+	d.bool("enable-distributed-tracing", &t.Enable, false, "Export spans of sampled requests over OTLP.")
+	d.text("distributed-tracing-address", &t.Address, "localhost:4317", "Address of the collector: gRPC without TLS.")
+	d.text("distributed-tracing-service-name", &t.Service, "etcd", "Name of the service, the same for all members.")
+	d.text("distributed-tracing-instance-id", &t.Instance, "", "ID of this member in the spans, unique among the members (empty: none).")
+	num(d, "distributed-tracing-sampling-rate", &t.PerMillion, 0, "Samples per million requests, of those whose client sends no span of its own.")
 }
 
 func (d *declaration) upkeep() {

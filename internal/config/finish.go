@@ -23,7 +23,7 @@ func (d *declaration) finish() (*Config, error) {
 	d.reportUnused()
 	for _, step := range []func() error{
 		c.checkLogging, c.checkURLs, c.checkCluster, c.checkTimes, c.finishCompaction,
-		d.readFeatureGates, c.finishTLS, d.noteUnguarded, c.finishPartitions, c.checkLimits,
+		d.readFeatureGates, c.finishTLS, d.noteUnguarded, c.finishPartitions, c.checkLimits, c.checkTracing,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -295,6 +295,18 @@ func (c *Config) finishPartitions() error {
 	}
 	if c.Partitions == 0 {
 		c.Partitions = DefaultPartitions
+	}
+	return nil
+}
+
+// checkTracing has etcd's texts, and like etcd looks only at what is enabled.
+func (c *Config) checkTracing() error {
+	switch t := c.Tracing; {
+	case !t.Enable:
+	case t.PerMillion < 0:
+		return errors.New("--distributed-tracing-sampling-rate: tracing sampling rate must be positive")
+	case t.PerMillion > 1_000_000:
+		return errors.New("--distributed-tracing-sampling-rate: tracing sampling rate must be less than 1000000")
 	}
 	return nil
 }

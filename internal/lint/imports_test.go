@@ -76,6 +76,7 @@ var rules = []rule{
 	{dir: "internal/transport", why: "the transport carries what it doesn't understand", never: []string{bbolt,
 		module + "internal/apply", module + "internal/store", module + "internal/node", module + "internal/replica"}},
 	{dir: "internal/config", why: "settings know nothing of the server", never: []string{internals}},
+	{dir: "internal/tracing", why: "spans know nothing of what they show", never: []string{internals}},
 	{dir: "internal/fault", why: "errors are shared by all packages", never: []string{internals}},
 	{dir: "internal/gateway", why: "the gateway is a client of the services", never: []string{raftLibrary, bbolt,
 		module + "internal/serve", module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},

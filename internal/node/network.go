@@ -41,7 +41,7 @@ func (w network) Send(to uint64, p replica.Packet) bool {
 		b.Closed = append(b.Closed, &peerpb.Closed{Group: uint32(c.Group), Index: c.Index, Revision: c.Revision})
 	}
 	if p.Call != nil {
-		b.Calls = []*peerpb.Call{{Id: p.Call.ID, Method: p.Call.Method, Body: p.Call.Body}}
+		b.Calls = []*peerpb.Call{{Id: p.Call.ID, Method: p.Call.Method, Body: p.Call.Body, Trace: p.Call.Trace}}
 	}
 	if p.Reply != nil {
 		r := &peerpb.Reply{Id: p.Reply.ID, Fault: fault.CodeOf(p.Reply.Err), Body: p.Reply.Body}
@@ -81,7 +81,7 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 	}
 	r.Receive(from, p)
 	for _, c := range b.GetCalls() {
-		r.Receive(from, replica.Packet{Call: &replica.Call{ID: c.GetId(), Method: c.GetMethod(), Body: c.GetBody()}})
+		r.Receive(from, replica.Packet{Call: &replica.Call{ID: c.GetId(), Method: c.GetMethod(), Body: c.GetBody(), Trace: c.GetTrace()}})
 	}
 	for _, m := range b.GetReplies() {
 		reply := &replica.Reply{ID: m.GetId(), Body: m.GetBody()}

@@ -30,6 +30,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/token"
+	"github.com/stoa-kv/stoa/internal/tracing"
 	"github.com/stoa-kv/stoa/internal/transport"
 	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -110,6 +111,7 @@ type Config struct {
 	Logger  *zap.Logger
 	Metrics *metrics.Metrics // nil: kept, and not shown
 	Observe Observe
+	Tracer  *tracing.Tracer // nil: no request is traced
 }
 
 // Observe has callbacks for tests and metrics. Fields may be nil.

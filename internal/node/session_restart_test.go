@@ -27,7 +27,7 @@ func (c *cluster) sequenced(i int, seq, answered uint64, key, value string) repl
 		parts := core.machine.Parts(&pb.PutRequest{Key: []byte(key)})
 		core.replica.Submit(&replica.Write{
 			Command: command.Command{Kind: command.InSession, Body: q.AppendTo(nil)},
-			Parts:   parts, Home: parts.First(), Session: true,
+			Parts:   parts, Home: int32(parts.First()), Session: true,
 			Done: func(out replica.Outcome) { done <- out },
 		})
 		out := <-done

@@ -164,6 +164,9 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 			done <- out
 		}
 	}
+	if n.cfg.Tracer != nil {
+		w.Trace = follow(n.cfg.Tracer.Of(ctx))
+	}
 	c.replica.Submit(w)
 	select {
 	case out := <-done:

@@ -157,6 +157,7 @@ func (g *group) applyLocal(it *item) {
 	answered := int64(0)
 	for i, w := range writes {
 		if w != nil {
+			w.Trace.reached(Applied, g.id)
 			w.Done(Outcome{Result: results[i], Group: g.id, Index: it.index})
 			answered++
 		}

@@ -27,6 +27,7 @@ type Call struct {
 	ID     uint64
 	Method uint32
 	Body   []byte
+	Trace  []byte // of the write (Trace.Wire); nil: it isn't traced
 }
 
 // Reply answers the call with the same ID. Err holds a fault, if any.
@@ -73,6 +74,7 @@ func (f *Calls) attach(r *Replica) {
 type call struct {
 	method   uint32
 	body     []byte
+	trace    []byte
 	deadline int64 // tick
 	to       uint64
 	only     bool // for to, whichever server leads
@@ -84,6 +86,7 @@ type call struct {
 // the server that does, now or once there is one. Either Done is called once.
 func (r *Replica) Submit(w *Write) {
 	if r.seq.IsOpen() {
+		w.Trace.reached(Accepted, w.Parts.First())
 		switch {
 		case w.Session:
 			r.groups[w.Home].accept(w)
@@ -99,9 +102,11 @@ func (r *Replica) Submit(w *Write) {
 	f.start(&call{
 		method:   methodWrite,
 		body:     encodeWrite(w),
+		trace:    w.Trace.forward(),
 		deadline: w.deadline,
 		local:    func() { f.r.Load().Submit(w) },
 		done: func(body []byte, err error) {
+			w.Trace.reached(Answered, 0)
 			if err != nil {
 				w.fail(err)
 				return
@@ -127,6 +132,7 @@ func (f *Calls) landed(w *Write, out Outcome) {
 		case errors.Is(err, fault.Timeout):
 			w.fail(err)
 		default:
+			w.Trace.reached(Reflected, out.Group)
 			w.Done(out)
 		}
 	})
@@ -201,7 +207,7 @@ func (f *Calls) route(c *call, sends []sending) []sending {
 	f.nextID++
 	c.to = leader
 	f.calls[f.nextID] = c
-	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body}})
+	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body, Trace: c.trace}})
 }
 
 // send sends routed calls. A call that the network doesn't accept has not
@@ -351,6 +357,9 @@ func (r *Replica) answer(from uint64, c *Call) {
 		w.Done = func(out Outcome) {
 			body, err := encodeOutcome(out)
 			reply(body, err)
+		}
+		if len(c.Trace) > 0 && r.cfg.Trace != nil {
+			w.Trace = r.cfg.Trace(c.Trace)
 		}
 		r.Submit(w)
 	case methodReadPoint:

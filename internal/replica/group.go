@@ -50,7 +50,8 @@ type group struct {
 	acked        acknowledged
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration
-	commitAtTick uint64  // commit index a tick ago
+	commitAtTick uint64 // commit index a tick ago
+	traced       []traced
 	failed       bool    // the log contradicts the leader's: no further processing
 	effects      effects // collected under raft
 

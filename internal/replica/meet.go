@@ -128,6 +128,7 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	}
 	for i, w := range writes {
 		if w != nil {
+			w.Trace.reached(Applied, g.id)
 			w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
 		}
 	}

@@ -26,11 +26,13 @@ type Write struct {
 	Session bool
 	// Home, of a session's write, is the participant in whose log it follows
 	// the session's earlier writes.
-	Home int
+	Home int32
 	// Done is called once, from any goroutine, and must not block. An error of
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
 	// effect.
 	Done func(Outcome)
+	// Trace follows the write; nil, as nearly always: nothing does.
+	Trace *Trace
 
 	deadline int64 // tick; 0: not yet set
 }
@@ -90,6 +92,7 @@ type queued struct {
 	own    bool     // made of this group's waiting writes
 	meets  bool     // a rendezvous
 	writes []*Write // of an own one that is a local entry
+	traces *traces  // nil: none
 }
 
 // accept takes writes that pass through this group's log; they will be part of
@@ -221,6 +224,7 @@ func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Wr
 	if len(r.groups) == 1 {
 		n = 0 // dense revisions follow from the log alone
 	}
+	followed := tracesOf(writes)
 	err := r.seq.Reserve(parts, n, func(epoch uint64, stamp int64) {
 		// Numbered under the lanes, so that numbers follow the order of the logs:
 		// recover puts entries without a stamp of their own in order by them.
@@ -228,7 +232,10 @@ func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Wr
 		if len(r.groups) > 1 {
 			e.Stamp = stamp
 		}
-		q := queued{epoch: epoch, data: e.AppendTo(make([]byte, 0, e.Size())), seq: e.Seq, meets: !local}
+		q := queued{epoch: epoch, data: e.AppendTo(make([]byte, 0, e.Size())), seq: e.Seq, meets: !local, traces: followed}
+		if q.traces != nil {
+			q.traces.reached(Stamped, parts.First())
+		}
 		if local {
 			q.writes = writes
 		} else {
@@ -258,6 +265,7 @@ func (g *group) proposeQueued(q *queued) {
 		g.effects.add(g.r.lead.lost(q.epoch)...)
 		return
 	}
+	g.follow(q)
 	if q.own { // before anything can be applied: this half delivers what is committed
 		g.mu.Lock()
 		g.waiting[q.seq] = q.writes

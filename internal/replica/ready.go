@@ -54,6 +54,7 @@ func (g *group) hardState(hs *raftpb.HardState) {
 	if t := hs.GetTerm(); t != g.term {
 		g.term = t
 		g.stamps = nil
+		g.traced = nil
 		g.change = reconfiguration{}
 		g.curTerm.Store(t)
 	}
@@ -112,6 +113,15 @@ func (g *group) append(m *raftpb.Message) {
 			g.r.cfg.Disk.Append(g.id, records, nil)
 		}
 		return
+	}
+	if len(g.traced) > 0 {
+		if of := g.tracedIn(m.GetEntries()); of != nil {
+			g.r.cfg.Disk.Append(g.id, records, func() {
+				of.reached(Logged, g.id)
+				g.persisted(responses)
+			})
+			return
+		}
 	}
 	g.r.cfg.Disk.Append(g.id, records, func() { g.persisted(responses) })
 }
@@ -207,6 +217,9 @@ func (g *group) deliver(m *raftpb.Message) {
 				g.undecodable(e, err)
 			}
 			it.entry = c
+			if len(g.traced) > 0 {
+				g.tracedCommitted(&it.entry)
+			}
 		}
 		g.mu.Lock()
 		g.committed = append(g.committed, it)

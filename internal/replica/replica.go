@@ -82,6 +82,9 @@ type Config struct {
 	// one has links: the other members, and those that some group has still to let go.
 	// [Replica.Peers] has them. nil: it is not called.
 	Peers func()
+	// Trace returns what follows a write that another server has forwarded, of its Trace.Wire;
+	// nil: it is not followed. nil: none is.
+	Trace func(wire []byte) *Trace
 
 	// Fatal is called when this server can't go on: its log contradicts the leader's. It
 	// should end the process. nil: panic.

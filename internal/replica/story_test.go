@@ -253,7 +253,7 @@ func (s *story) session(r *Replica, d *datadriven.TestData, key string) {
 	d.MaybeScanArgs(s.t, "home", &home)
 	r.Submit(&Write{
 		Command: command.Command{Kind: command.InSession, Body: q.AppendTo(nil)},
-		Parts:   parts | placement.Of(home), Home: home, Session: true,
+		Parts:   parts | placement.Of(home), Home: int32(home), Session: true,
 		Done: func(out Outcome) {
 			if out.Err != nil {
 				fmt.Fprintf(&s.said, "write %d at %d: %v\n", seq, r.cfg.ID, out.Err)

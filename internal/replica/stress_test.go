@@ -490,7 +490,7 @@ func (r *rig) write(what string, keys []string, session bool, end func(error)) *
 	body, err := proto.Marshal(txn)
 	require.NoError(r.t, err)
 	return &Write{
-		Command: command.Command{Kind: command.Txn, Body: body}, Parts: parts, Home: parts.First(), Session: session,
+		Command: command.Command{Kind: command.Txn, Body: body}, Parts: parts, Home: int32(parts.First()), Session: session,
 		Done: func(out Outcome) {
 			if out.Err == nil {
 				r.acknowledged(what, out.Rev)

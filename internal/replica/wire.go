@@ -65,7 +65,7 @@ func decodeWrite(b []byte, all placement.Set) (*Write, error) {
 		System:  n[1]&flagSystem != 0,
 		Session: session,
 		Parts:   parts,
-		Home:    int(n[3]),
+		Home:    int32(n[3]),
 	}, nil
 }
 

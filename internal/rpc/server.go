@@ -18,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/lockpb"
+	"github.com/stoa-kv/stoa/internal/tracing"
 )
 
 // frameOverhead is what a request may have beyond its own size, as in etcd.
@@ -40,6 +41,7 @@ type Options struct {
 	Metrics prometheus.Registerer            // nil: not counted
 	// Extensive adds to the metrics how long calls take.
 	Extensive bool
+	Tracer    *tracing.Tracer // nil: no request is traced
 	Logger    *zap.Logger
 	GRPC      []grpc.ServerOption // appended, so they win
 }

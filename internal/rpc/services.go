@@ -38,6 +38,7 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 		n := &c.counts[in.stripe]
 		n.started.Add(1)
 		began := s.clock()
+		ctx, span := s.o.Tracer.Begin(ctx, c.name)
 		err := s.guard.check(ctx)
 		if err == nil {
 			err = s.checkLearner(c)
@@ -46,12 +47,14 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 			err = s.checkRight(ctx, c)
 		}
 		if err != nil {
+			span.End(err)
 			c.ended(n, err, s.clock()-began)
 			in.release()
 			return nil, err
 		}
 		in.dec = dec
 		resp, err := next(srv, ctx, in.fn, interceptor)
+		span.End(err)
 		took := s.clock() - began
 		n.received.Add(1)
 		if err == nil {

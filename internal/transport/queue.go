@@ -134,7 +134,7 @@ func weight(b *peerpb.Batch) int {
 		n += 24 + len(m)
 	}
 	for _, c := range b.Calls {
-		n += 64 + len(c.Body)
+		n += 64 + len(c.Body) + len(c.Trace)
 	}
 	for _, r := range b.Replies {
 		n += 64 + len(r.Body)

@@ -82,7 +82,7 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 		f.pipelined++
 	}
 	r := op.Request.(*session.Request)
-	w := replica.Write{Parts: parts, Home: home, Session: true}
+	w := replica.Write{Parts: parts, Home: int32(home), Session: true}
 	if r.Kind == stoapb.Kind_CLOSE {
 		d.s.leave()
 		body, _ := proto.Marshal(&pb.LeaseRevokeRequest{ID: d.s.id})

@@ -722,7 +722,10 @@ type Call struct {
 	Method uint32                 `protobuf:"varint,2,opt,name=method,proto3" json:"method,omitempty"`
 	Body   []byte                 `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
 	// How long the caller waits, from now. 0: no limit of its own.
-	TimeoutMs     int64 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	TimeoutMs int64 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// The span, in the form of W3C's traceparent, under which the callee shows its part of the
+	// call's way; none: the call is not traced.
+	Trace         []byte `protobuf:"bytes,5,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -783,6 +786,13 @@ func (x *Call) GetTimeoutMs() int64 {
 		return x.TimeoutMs
 	}
 	return 0
+}
+
+func (x *Call) GetTrace() []byte {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
 }
 
 type Reply struct {
@@ -1179,13 +1189,14 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x06Closed\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"w\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\rR\x06method\x12\x12\n" +
 	"\x04body\x18\x03 \x01(\fR\x04body\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x04 \x01(\x03R\ttimeoutMs\"A\n" +
+	"timeout_ms\x18\x04 \x01(\x03R\ttimeoutMs\x12\x14\n" +
+	"\x05trace\x18\x05 \x01(\fR\x05trace\"A\n" +
 	"\x05Reply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05fault\x18\x02 \x01(\rR\x05fault\x12\x12\n" +
