@@ -95,6 +95,7 @@ func (p *ports) prepareTLS() (err error) {
 
 func (p *ports) certificates(info transport.TLSInfo, auto bool, side string, urls []url.URL) (transport.TLSInfo, error) {
 	info.Logger = p.lg
+	checkRevoked(info.CRLFile, p.lg)
 	if !auto {
 		return info, nil
 	}

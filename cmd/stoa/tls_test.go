@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -315,4 +316,20 @@ func TestTLSFilesThatStopAStart(t *testing.T) {
 		_, err := openPorts(cfg, zap.NewNop())
 		require.Error(t, err, "%v", args)
 	}
+}
+
+// A list of revoked certificates that can't be read is a warning, and accepts none.
+func TestUnreadableListOfRevokedCertificates(t *testing.T) {
+	a := process.NewAuthority(t)
+	core, logs := observer.New(zap.WarnLevel)
+	checkRevoked(a.File("crl.der"), zap.New(core))
+	require.Len(t, logs.TakeAll(), 1)
+	port := secured(t, append(append(a.Flags(""), a.Flags("peer-")...), "--client-crl-file="+a.File("crl.der"))...).client[0]
+	_, err := visit(port, a.Client("client"))
+	require.Error(t, err)
+	a.Revoke()
+	checkRevoked(a.File("crl.der"), zap.New(core))
+	require.Zero(t, logs.Len())
+	_, err = visit(port, a.Client("client"))
+	require.NoError(t, err)
 }

@@ -3,6 +3,7 @@ package operator
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -23,21 +24,28 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// book runs the command blocks of docs/operations.md, for three machines: their addresses
+// book runs the command blocks of one of the documents, for three machines: their addresses
 // are loopback addresses here, their directories are below one of the test's.
 type book struct {
 	t        *testing.T
 	text     string
 	dir, net string
-	running  map[int]*exec.Cmd // servers by machine
+	running  map[int]*exec.Cmd  // servers by machine
+	exported []string           // by blocks, for those behind them
+	tls      func() *tls.Config // nil: clients have none
 }
 
 func openBook(t *testing.T) *book {
 	t.Helper()
+	return openBookOf(t, "operations.md")
+}
+
+func openBookOf(t *testing.T, document string) *book {
+	t.Helper()
 	requireStoa(t)
 	root, err := process.Root()
 	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", document))
 	require.NoError(t, err)
 	b := &book{t: t, text: string(text), dir: t.TempDir(), running: map[int]*exec.Cmd{},
 		net: fmt.Sprintf("127.%d.%d.", 10+rand.IntN(200), 10+rand.IntN(200))}
@@ -92,11 +100,15 @@ func machinesOf(text string) []int {
 // command is a block as it runs on a machine.
 func (b *book) command(text string, machine int) *exec.Cmd {
 	text = forMachine.ReplaceAllString(text, fmt.Sprint("N=", machine))
-	text = strings.NewReplacer("10.0.1.", b.net, "/var/lib/", fmt.Sprintf("%s/m%d/", b.dir, machine), "/backup/", b.dir+"/backup/").Replace(text)
-	cmd := exec.Command("bash", "-euc", text)
+	text = strings.NewReplacer("10.0.1.", b.net, "/var/lib/", fmt.Sprintf("%s/m%d/", b.dir, machine), "/backup/", b.dir+"/backup/",
+		"/etc/stoa", fmt.Sprintf("%s/m%d/etc", b.dir, machine), "/root/ca", b.dir+"/ca").Replace(text)
+	cmd := exec.Command("bash", "-euc", strings.Join(b.exported, "\n")+"\n"+text)
+	b.exported = append(b.exported, export.FindAllString(text, -1)...)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"))
 	return cmd
 }
+
+var export = regexp.MustCompile(`(?m)^export .*$`)
 
 var server = regexp.MustCompile(`(?m)^(stoa|etcd) `)
 
@@ -147,11 +159,19 @@ func (b *book) serve(machine int, text string) {
 
 func (b *book) client(machine int) *clientv3.Client {
 	b.t.Helper()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{fmt.Sprintf("http://%s%d:2379", b.net, machine)}, Logger: zap.NewNop()})
+	cfg := clientv3.Config{Endpoints: []string{fmt.Sprintf("http://%s%d:2379", b.net, machine)}, Logger: zap.NewNop()}
+	if b.tls != nil {
+		cfg.TLS = b.tls()
+		cfg.Endpoints[0] = strings.Replace(cfg.Endpoints[0], "http:", "https:", 1)
+	}
+	cli, err := clientv3.New(cfg)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { cli.Close() })
 	return cli
 }
+
+// served is what servers answer that serve, but not this request.
+var served = regexp.MustCompile("not supported for learner|user name|permission denied")
 
 // await waits until every server serves.
 func (b *book) await() {
@@ -162,7 +182,7 @@ func (b *book) await() {
 			ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := cli.Get(ctx, "/none")
-			return err == nil || strings.Contains(err.Error(), "not supported for learner")
+			return err == nil || served.MatchString(err.Error())
 		}, time.Minute, 100*time.Millisecond, "machine %d, log: %s/m%d/log", m, b.dir, m)
 	}
 }
