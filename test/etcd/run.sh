@@ -13,7 +13,7 @@
 #
 # The module comes from the Go proxy. It is copied to bin/etcd-tests, because the
 # replace directives of its go.mod point beside it and because one file is added:
-# cases.go.txt, the matrix of clusters without TLS.
+# cases.go.txt, the matrix of clusters: in the clear, and, unless QUICK, with TLS.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -21,9 +21,13 @@ root=$PWD
 version=v3.7.3
 server=${SERVER:-bin/stoa}
 partitions=${PARTITIONS:-1 2}
-# All of package common that needs neither TLS nor an older etcd.
+# All of package common that needs no older etcd.
 users='|Auth(Disable|WriteKey|RevokeWithDelete|JWTOnly|LeaseRevoke|RoleRevokeDuringOps|MemberList)|HashKVWithUserAuth'
-if [ -z "${QUICK:-}" ]; then users='|Auth[A-Z].*|User.*|Role.*|RootRole|.*With(No|Invalid|Root|User)Auth'; fi
+tls=
+if [ -z "${QUICK:-}" ]; then
+	users='|Auth[A-Z].*|User.*|Role.*|RootRole|.*With(No|Invalid|Root|User)Auth'
+	tls=1
+fi
 tests=${TESTS-"^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*$users)\$"}
 # Those of package e2e that pass; docs/etcd-tests.md has all of them, with the reasons of those left out.
 quick='CtlV3Member(List|ListWithHex|ListSerializable|Add|AddAsLearner|UpdateNoTLS)|CtlV3ConsistentMemberList|RemoveNonExistingMember|MemberReplace'
@@ -79,7 +83,7 @@ run() {
 	ln -sf "$root/bin/peers/etcdctl" "$root/bin/peers/etcdutl" "$bin/"
 	echo "== $server, package $1, P = $3 (log: $log)"
 	# The flag goes through the environment: the framework writes the command line.
-	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 "$work/$1.test" \
+	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 STOA_TLS=$tls "$work/$1.test" \
 		-test.run "$2" -test.skip "${SKIP:-^$}" -test.v -test.timeout 40m -bin-dir "$bin") >"$log" 2>&1; then
 		verdict=FAILED
 		status=1
