@@ -76,21 +76,34 @@ func (n *Node) named(ctx context.Context, claims token.Claims) (identity, error)
 
 // holder is the user to whom a simple token was assigned.
 func (n *Node) holder(ctx context.Context, text string) (identity, error) {
-	index, ok := token.Index(text)
-	if n.cfg.Tokens.Simple == nil || !ok {
+	if n.cfg.Tokens.Simple == nil {
 		return identity{}, fault.InvalidAuthToken
 	}
-	c := n.current()
-	if _, applied := c.replica.Progress(0); applied < index {
-		if err := n.applied(ctx, c, index); err != nil {
+	credential, ok := n.cfg.Tokens.Simple.Find(text, now())
+	if !ok {
+		if err := n.assigned(ctx, text); err != nil {
 			return identity{}, err
 		}
+		credential, ok = n.cfg.Tokens.Simple.Find(text, now())
 	}
-	credential, ok := n.cfg.Tokens.Simple.Find(text, now())
 	if !ok || n.current().machine.Auth().ByCredential(credential) == nil {
 		return identity{}, fault.InvalidAuthToken
 	}
 	return identity{user: credential}, nil
+}
+
+// assigned waits until this server has applied the entry by which a simple token was
+// assigned, according to its text.
+func (n *Node) assigned(ctx context.Context, text string) error {
+	index, ok := token.Index(text)
+	if !ok {
+		return fault.InvalidAuthToken
+	}
+	c := n.current()
+	if _, applied := c.replica.Progress(0); applied >= index {
+		return nil
+	}
+	return n.applied(ctx, c, index)
 }
 
 // applied waits until partition 0 has reached an index of its log.

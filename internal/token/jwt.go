@@ -22,6 +22,7 @@ type JWT struct {
 	sign   any // nil: tokens are verified only
 	verify any
 	ttl    time.Duration
+	valid  verified
 }
 
 // Claims are what a token says.
@@ -47,6 +48,18 @@ func (j *JWT) Sign(user string, revision uint64, now time.Time) (string, error) 
 
 // Verify returns the claims of a token that was signed with the key and hasn't expired.
 func (j *JWT) Verify(text string, now time.Time) (Claims, error) {
+	if c, ok := j.valid.find(text, now); ok {
+		return c, nil
+	}
+	c, err := j.read(text, now)
+	if err == nil {
+		j.valid.add(text, c)
+	}
+	return c, err
+}
+
+// read verifies a token, which takes longer than most requests.
+func (j *JWT) read(text string, now time.Time) (Claims, error) {
 	parser := jwt.NewParser(jwt.WithValidMethods([]string{j.method.Alg()}), jwt.WithTimeFunc(func() time.Time { return now }))
 	claims := jwt.MapClaims{}
 	if _, err := parser.ParseWithClaims(text, claims, func(*jwt.Token) (any, error) { return j.verify, nil }); err != nil {

@@ -13,11 +13,11 @@ import (
 
 // Simple are the tokens of one server. Each ends when it hasn't been used for a time.
 type Simple struct {
-	ttl time.Duration
+	ttl    time.Duration
+	tokens sync.Map // a text to its *simple: requests only read it
 
-	mu     sync.RWMutex
-	tokens map[string]*simple
-	swept  time.Time
+	mu    sync.Mutex // one adds tokens at a time
+	swept time.Time
 }
 
 type simple struct {
@@ -26,7 +26,7 @@ type simple struct {
 }
 
 // NewSimple returns a server's tokens: none.
-func NewSimple(ttl time.Duration) *Simple { return &Simple{ttl: ttl, tokens: map[string]*simple{}} }
+func NewSimple(ttl time.Duration) *Simple { return &Simple{ttl: ttl} }
 
 const (
 	letters      = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -69,33 +69,38 @@ func (s *Simple) Assign(token string, credential uint64, now time.Time) {
 	}
 	t := &simple{credential: credential}
 	t.end.Store(now.Add(s.ttl).UnixNano())
-	s.tokens[token] = t
+	s.tokens.Store(token, t)
 }
 
 func (s *Simple) sweep(now time.Time) {
 	s.swept = now
-	for token, t := range s.tokens {
-		if t.end.Load() < now.UnixNano() {
-			delete(s.tokens, token)
+	for text, t := range s.tokens.Range {
+		if t.(*simple).end.Load() < now.UnixNano() {
+			s.tokens.Delete(text)
 		}
 	}
 }
 
-// Find returns the credential of a token, and gives the token its full time again.
+// Find returns the credential of a token, and gives the token its full time again: a little
+// more, so that not every request writes to memory that all cores read.
 func (s *Simple) Find(token string, now time.Time) (credential uint64, ok bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.tokens[token]
-	if t == nil || t.end.Load() < now.UnixNano() {
+	found, ok := s.tokens.Load(token)
+	if !ok {
 		return 0, false
 	}
-	t.end.Store(now.Add(s.ttl).UnixNano())
+	t, at := found.(*simple), now.UnixNano()
+	end := t.end.Load()
+	if end < at {
+		return 0, false
+	}
+	if full := at + int64(s.ttl); end < full {
+		t.end.Store(full + int64(s.ttl)/extra)
+	}
 	return t.credential, true
 }
 
+// extra is the part of its time by which a token's end is set later than necessary.
+const extra = 64
+
 // Clear forgets all tokens.
-func (s *Simple) Clear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.tokens)
-}
+func (s *Simple) Clear() { s.tokens.Clear() }

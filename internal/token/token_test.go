@@ -31,11 +31,20 @@ func TestSimpleTokensEndWhenTheyAreNotUsed(t *testing.T) {
 		require.True(t, ok)
 		require.EqualValues(t, 7, c)
 	}
+	// An end that was set later than necessary is not set again, and holds for the full time.
+	s.Assign("often.4", 10, noon)
+	for _, at := range []time.Duration{0, 500 * time.Millisecond, 60*time.Second + 400*time.Millisecond} {
+		_, ok := s.Find("often.4", noon.Add(at))
+		require.True(t, ok, at)
+	}
+	_, ok := s.Find("often.4", noon.Add(122*time.Second))
+	require.False(t, ok)
 	later := noon.Add(200 * time.Second)
-	_, ok := s.Find("idle.2", later)
+	_, ok = s.Find("idle.2", later)
 	require.False(t, ok)
 	s.Assign("new.3", 9, later)
-	require.Len(t, s.tokens, 2, "those that have ended are removed")
+	_, kept := s.tokens.Load("idle.2")
+	require.False(t, kept, "those that have ended are removed")
 	s.Clear()
 	_, ok = s.Find("new.3", later)
 	require.False(t, ok)
@@ -55,7 +64,7 @@ func TestTokensNameTheirIndex(t *testing.T) {
 }
 
 // keys writes a pair of keys to files.
-func keys(t *testing.T, own crypto.Signer) (private, public string) {
+func keys(t testing.TB, own crypto.Signer) (private, public string) {
 	t.Helper()
 	dir := t.TempDir()
 	b, err := x509.MarshalPKCS8PrivateKey(own)
