@@ -41,6 +41,12 @@ func (u *User) MayWrite(key, end []byte) error {
 	return fault.PermissionDenied
 }
 
+// Touches reports whether there is a key of a range, or the key alone without an end, that the
+// user may read or write.
+func (u *User) Touches(key, end []byte) bool {
+	return u == nil || u.root || u.read.touch(key, end) || u.write.touch(key, end)
+}
+
 // MayTxn refuses a transaction of which any comparison or operation, in any branch, isn't
 // permitted. The leases of puts are not looked at.
 func (u *User) MayTxn(r *pb.TxnRequest) error {

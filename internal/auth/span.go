@@ -63,6 +63,15 @@ func (l spans) covers(key, end []byte) bool {
 	return i >= 0 && l[i].reaches(string(to))
 }
 
+// touch reports whether any key of a range is in the spans.
+func (l spans) touch(key, end []byte) bool {
+	if len(end) == 0 || l.has(key) {
+		return l.has(key)
+	}
+	next := l.last(key) + 1
+	return next < len(l) && (len(end) == 1 && end[0] == 0 || l[next].from < string(end))
+}
+
 // last is the last span that begins at or before a key, -1 for none.
 func (l spans) last(key []byte) int {
 	return sort.Search(len(l), func(i int) bool { return l[i].from > string(key) }) - 1

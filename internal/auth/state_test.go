@@ -109,8 +109,12 @@ func TestSpansAreTheUnionOfPermissions(t *testing.T) {
 	letter := rapid.StringMatching(`[a-e]`)
 	rapid.Check(t, func(t *rapid.T) {
 		var list []span
+		empty := false // a permission can't be, and what has one may be said to be touched
 		for range rapid.IntRange(0, 6).Draw(t, "n") {
 			list = append(list, spanOf([]byte(letter.Draw(t, "key")), []byte(rapid.SampledFrom([]string{"", "\x00", "b", "c", "d", "e", "f"}).Draw(t, "end"))))
+		}
+		for _, s := range list {
+			empty = empty || s.to != "" && s.to <= s.from
 		}
 		in := func(key string) bool {
 			for _, s := range list {
@@ -125,7 +129,7 @@ func TestSpansAreTheUnionOfPermissions(t *testing.T) {
 			require.Less(t, all[i-1].to, all[i].from)
 		}
 		from, to := letter.Draw(t, "from"), rapid.SampledFrom([]string{"", "\x00", "b", "c", "d", "e", "f"}).Draw(t, "to")
-		want := true
+		want, touched := true, false
 		// Between two of these points all permissions are alike.
 		for _, p := range []string{"a", "a\x00", "b", "b\x00", "c", "c\x00", "d", "d\x00", "e", "e\x00", "f", "z"} {
 			inside := p >= from && (to == "\x00" || p < to)
@@ -136,11 +140,15 @@ func TestSpansAreTheUnionOfPermissions(t *testing.T) {
 				inside = p >= to && p < from
 			}
 			want = want && (!inside || in(p))
+			touched = touched || inside && in(p)
 		}
 		if to == from {
 			return // no key at all
 		}
 		require.Equal(t, want, all.covers([]byte(from), []byte(to)), "%v covers [%q, %q)", all, from, to)
+		if !empty && (to == "" || to == "\x00" || to > from) {
+			require.Equal(t, touched, all.touch([]byte(from), []byte(to)), "%v touches [%q, %q)", all, from, to)
+		}
 	})
 }
 

@@ -20,6 +20,16 @@ type Rule struct {
 // subtree tells whether the rule is for all keys under its own.
 func (r Rule) subtree() bool { return strings.HasSuffix(r.Key, "/") }
 
+// Bounds are the keys that it is for, as etcd's requests write them: a key, or a range.
+func (r Rule) Bounds() (key, end []byte) {
+	if key = []byte(r.Key); !r.subtree() {
+		return key, nil
+	}
+	end = []byte(r.Key)
+	end[len(end)-1]++ // behind the slash
+	return key, end
+}
+
 // rules finds the one that a key falls under. Nearly all keys of a cluster fall
 // under none, and should not pay for those that do: a lookup in the tree shows in a few
 // instructions that no rule has their prefix.

@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -46,4 +49,40 @@ func TestLargeMapsAreToldNowAndThen(t *testing.T) {
 	require.Nil(t, one.tell(m))
 	w.now = w.now.Add(mapPause)
 	require.Len(t, one.tell(m).Rules, rules)
+}
+
+// A user is told the rules for keys that it may read or write: others name keys of others,
+// and tell of extensions.
+func TestUsersAreToldTheirRules(t *testing.T) {
+	s := auth.New()
+	for _, r := range []*pb.InternalRaftRequest{
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "root"}},
+		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "root"}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}},
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a"}},
+		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "a"}},
+		{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{Name: "a", Perm: &authpb.Permission{
+			PermType: authpb.Permission_WRITE, Key: []byte("/a/deep/"), RangeEnd: []byte("/a/deep0")}}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}},
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "nobody"}},
+		{AuthEnable: &pb.AuthEnableRequest{}},
+	} {
+		var err error
+		s, err = s.Change(r)
+		require.NoError(t, err)
+	}
+	m := placement.New(partitions).WithRules([]placement.Rule{{Key: "/a/", Slot: 1}, {Key: "/a/deep/key", Slot: 2}, {Key: "/a/other", Slot: 3}, {Key: "/b/", Slot: 4}})
+	var h hints
+	rules := func(u *auth.User) (keys []string) {
+		told := h.of(m, u)
+		require.Same(t, told, h.of(m, u), "not made again")
+		for _, r := range told.Rules {
+			keys = append(keys, string(r.Key))
+		}
+		return keys
+	}
+	require.Equal(t, []string{"/a/", "/a/deep/key", "/a/other", "/b/"}, rules(nil), "without users")
+	require.Equal(t, []string{"/a/", "/a/deep/key"}, rules(s.User("a")))
+	require.Equal(t, []string{"/a/", "/a/deep/key", "/a/other", "/b/"}, rules(s.User("root")))
+	require.Empty(t, rules(s.User("nobody")))
 }
