@@ -132,7 +132,8 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 	if err := n.known(ctx, who); err != nil {
 		return nil, err
 	}
-	req, err := proto.Marshal(r)
+	// Not the request itself: it may have fields that are unknown here, such as that of the user.
+	req, err := proto.Marshal(&pb.LeaseTimeToLiveRequest{ID: r.GetID(), Keys: r.GetKeys()})
 	if err != nil {
 		return nil, err
 	}
