@@ -101,23 +101,18 @@ func (x *execution) permit(req proto.Message) error {
 	if x.user == nil {
 		return nil
 	}
+	if err := x.user.May(req); err != nil {
+		return err
+	}
 	switch r := req.(type) {
 	case *pb.PutRequest:
-		p := requestedPut(r)
-		return x.permitPut(&p)
-	case *pb.DeleteRangeRequest:
-		return x.user.MayChange(r.GetKey(), r.GetRangeEnd(), r.GetPrevKv())
-	case *pb.RangeRequest:
-		return x.user.MayRead(r.GetKey(), r.GetRangeEnd())
-	case *pb.WatchCreateRequest:
-		return x.user.MayRead(r.GetKey(), r.GetRangeEnd())
-	case *pb.TxnRequest:
-		if err := x.user.MayTxn(r); err != nil {
-			return err
+		if r.GetLease() != 0 {
+			return x.permitLease(r.GetLease())
 		}
+	case *pb.TxnRequest:
 		return eachLease(r, x.permitLease)
 	}
-	return fault.PermissionDenied
+	return nil
 }
 
 func (x *execution) permitPut(p *put) error {

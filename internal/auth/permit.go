@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/fault"
 )
@@ -88,6 +89,27 @@ func (u *User) MayChange(key, end []byte, prev bool) error {
 		return err
 	}
 	return u.MayRead(key, end)
+}
+
+// May refuses a client's request for keys that the user has no permission for. Leases are not
+// looked at.
+func (u *User) May(req proto.Message) error {
+	if u == nil || u.root {
+		return nil
+	}
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		return u.MayChange(r.GetKey(), nil, r.GetPrevKv())
+	case *pb.DeleteRangeRequest:
+		return u.MayChange(r.GetKey(), r.GetRangeEnd(), r.GetPrevKv())
+	case *pb.RangeRequest:
+		return u.MayRead(r.GetKey(), r.GetRangeEnd())
+	case *pb.WatchCreateRequest:
+		return u.MayRead(r.GetKey(), r.GetRangeEnd())
+	case *pb.TxnRequest:
+		return u.MayTxn(r)
+	}
+	return fault.PermissionDenied
 }
 
 // MaySee refuses a user the description of another, unless it has the role root.

@@ -18,7 +18,7 @@ import (
 // client, and the plan for it, or why the client is refused.
 func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req proto.Message, who identity) (p apply.Plan, handled bool, err error) {
 	p, handled = c.machine.PlanRead(kind, req, func() (id string, lease int64) {
-		id, lease, err = n.client(ctx, c, who.user)
+		id, lease, err = n.asking(ctx, c, req, who.user)
 		return id, lease
 	})
 	return p, handled, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -161,6 +163,19 @@ func (n *Node) client(ctx context.Context, c *core, user uint64) (id string, lea
 	u, err := now.Authorize(user)
 	if err == nil {
 		id, err = u.Client(id)
+	}
+	return id, lease, err
+}
+
+// asking is client for a request that concerns extensions. If the client may not make the
+// request at all, a foreign ID is no reason to refuse it: there is none where there is no
+// extension, and the client would learn of it.
+func (n *Node) asking(ctx context.Context, c *core, req proto.Message, user uint64) (id string, lease int64, err error) {
+	id, lease, err = n.client(ctx, c, user)
+	if errors.Is(err, fault.ForeignClient) {
+		if u, unknown := c.machine.Auth().Authorize(user); unknown == nil && u.May(req) != nil {
+			err = fault.PermissionDenied
+		}
 	}
 	return id, lease, err
 }

@@ -93,7 +93,7 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 			var none R
 			var foreign error
 			p := planned(c, c.machine.Plan(kind, req, func() (id string, lease int64) {
-				id, lease, foreign = n.client(ctx, c, who.user)
+				id, lease, foreign = n.asking(ctx, c, req, who.user)
 				return id, lease
 			}), req, who.user)
 			if foreign != nil {
