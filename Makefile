@@ -3,6 +3,7 @@
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 10s
+FUZZED      ?= ./internal/... ./api/... ./cmd/...
 DURATION    ?= 5m
 RUNS        ?= 300
 ROUNDS      ?= 10
@@ -63,7 +64,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
@@ -80,6 +81,11 @@ test-etcd: build peers
 .PHONY: test-oracle
 test-oracle:
 	cd test/oracle && GOWORK=off $(GO) test -count=1 -v . -requests $(or $(REQUESTS),1000000) -seed $(SEED)
+
+## test-adversary: a client without rights tries everything that two servers offer (REQUESTS=20000 SEED=1)
+.PHONY: test-adversary
+test-adversary: build
+	$(GO) test -count=1 -v -timeout 60m ./test/adversary -requests $(or $(REQUESTS),20000) -seed $(SEED)
 
 ## test-faults: kill, pause and disconnect real servers under load
 .PHONY: test-faults
@@ -161,10 +167,16 @@ bench-compose: build peers
 ## fuzz: every fuzz target for FUZZTIME (10s)
 .PHONY: fuzz
 fuzz:
-	@for pkg in $$($(GO) list ./internal/... ./api/... ./cmd/...); do \
+	@for pkg in $$($(GO) list $(FUZZED)); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
+
+## fuzz-entrance: fuzz targets of what is decoded before a client or a peer is authenticated, for FUZZTIME (10m) each
+.PHONY: fuzz-entrance
+fuzz-entrance: FUZZTIME = 10m
+fuzz-entrance: FUZZED = ./api/... ./internal/bootstrap ./internal/kvwire ./internal/node ./internal/replica ./internal/rpc ./internal/serve ./internal/token ./internal/transport/...
+fuzz-entrance: fuzz
 
 ## proto: regenerate the code of stoa's own .proto files
 .PHONY: proto

@@ -39,6 +39,7 @@ type ports struct {
 	client, http, metrics, peer   []*serve.Port
 	rpc                           *rpc.Server
 	toGateway                     *grpc.ClientConn // nil: there is no gateway
+	peerRPC                       *grpc.Server
 	door                          *ptransport.Door
 	members                       members
 	clients, pages, meters, peers *serve.Server // pages is for --listen-client-http-urls
@@ -191,9 +192,9 @@ func requestTimeout(c *config.Config) time.Duration { return 5*time.Second + 2*c
 
 // servePeers answers introductions. Links are refused until letPeersIn.
 func (p *ports) servePeers(introduce func(*peerpb.Introduction) (*peerpb.Introduction, error)) error {
-	peers := grpc.NewServer(append(ptransport.ServerOptions(), grpc.Creds(serve.Credentials()))...)
-	p.door = ptransport.NewDoor(peers, introduce)
-	p.peers = serve.New(serve.Options{GRPC: peers, HTTP: serve.PeerPages(&p.members), TLS: p.peerTLS, Logger: p.lg})
+	p.peerRPC = grpc.NewServer(append(ptransport.ServerOptions(), grpc.Creds(serve.Credentials()))...)
+	p.door = ptransport.NewDoor(p.peerRPC, introduce)
+	p.peers = serve.New(serve.Options{GRPC: p.peerRPC, HTTP: serve.PeerPages(&p.members), TLS: p.peerTLS, Logger: p.lg})
 	p.lg.Info("serving peer traffic", zap.Stringer("urls", types.URLs(p.cfg.ListenPeerURLs)))
 	return p.start(p.peers, p.peer)
 }
