@@ -12,7 +12,7 @@ var three = []Member{{1, "s1", []string{"http://1"}}, {2, "s2", []string{"http:/
 const plainCluster = ID(7)
 
 // member starts a server on a new directory: restored with a state, or empty if that is 0.
-func startWith(t *testing.T, m Member, state ID) *Registry {
+func startWith(t testing.TB, m Member, state ID) *Registry {
 	t.Helper()
 	dir := t.TempDir()
 	self := Self{Cluster: plainCluster, Member: m.ID, Name: m.Name, Members: three, Partitions: 2,
