@@ -175,18 +175,18 @@ func revisionOf(s *process.Server) (rev int64, err error) {
 	return rev, err
 }
 
-// termOf is the term that the leader of a cluster is in.
-func termOf(c *process.Cluster) (term uint64, err error) {
-	l, err := leader(c)
-	if err != nil {
-		return 0, err
-	}
-	err = once(l, func(ctx context.Context, a *admin) error {
-		st, err := a.maintenance.Status(ctx, &pb.StatusRequest{})
-		if err == nil {
-			term = st.RaftTerm
+// elections counts the changes of leader that the servers of a cluster have seen: the most
+// that one of them has.
+func elections(c *process.Cluster) (most uint64, err error) {
+	for _, s := range c.Servers {
+		if !s.Running() {
+			continue
 		}
-		return err
-	})
-	return term, err
+		n, err := metricOf(s.ClientURL, "etcd_server_leader_changes_seen_total")
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, uint64(n))
+	}
+	return most, nil
 }

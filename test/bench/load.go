@@ -37,6 +37,7 @@ type load struct {
 	failed    *atomic.Int64       // counts answers that are errors, of a paced load; nil: one ends it
 	requests  map[string][][]byte // by operation: encoded, one for each key
 	value     int
+	token     string // of the clients' user; "": they are none
 }
 
 func newLoad(endpoints []string, keys, value int) (*load, error) {
@@ -111,7 +112,7 @@ func (l *load) run(op string, clients int, message func(client int) []byte, enou
 			defer r.done.Done()
 			c := &r.conns[i]
 			opening <- struct{}{}
-			w, err := openWire(l.addresses[i%len(l.addresses)], methods[op], l.buffer)
+			w, err := openWire(l.addresses[i%len(l.addresses)], methods[op], l.token, l.buffer)
 			<-opening
 			r.opened.Add(1)
 			if err != nil {

@@ -23,13 +23,16 @@
 //	scale      a million keys: memory, restart, snapshot, large ranges, compaction
 //	many       30,000 leases, 100,000 watchers, 10,000 connections, values of 1 MiB
 //	stalls     puts while something large goes on: compaction, a snapshot, a move of slots
+//	users      unary calls with users, beside stoa without and etcd with them
+//	logins     puts while 500 clients log in, and while users change
 //	failover   the leader is killed: how long no write is acknowledged
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
 //	           nothing, and a model of more
 //	extensions what clients that use none pay for those that are registered
 //
-// Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions.
+// Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions,
+// "stoa+auth" with users.
 // Stalls judge the second.
 // The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
 // on the machine hits both. How many there are is a matter of the part, unless -rounds
@@ -96,6 +99,7 @@ type subject struct {
 	name  string
 	bin   process.Binary
 	parts int // 0: the server's default
+	auth  bool
 	args  []string
 	env   []string
 }
@@ -118,6 +122,8 @@ var measurements = []measurement{
 	{"scale", "A million keys", 1, measureScale},
 	{"many", "Many leases, watchers, connections; large values", 2, measureMany},
 	{"stalls", "Puts beside large operations", 4, measureStalls},
+	{"users", "Users and roles", 5, measureUsers},
+	{"logins", "Puts beside logins and changes of users", 4, measureLogins},
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},
@@ -153,7 +159,7 @@ func parse(args []string) (*plan, error) {
 	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
 	lists := map[string]*string{
 		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
-		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary"),
+		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary; each with "+authSuffix+": with users"),
 		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and partitions; the rest has the most of these"),
 		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
 		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
@@ -250,6 +256,7 @@ func (p *plan) read(lists map[string]*string) error {
 
 func (p *plan) parseSubject(s string) (subject, error) {
 	sub := subject{name: s}
+	s, sub.auth = strings.CutSuffix(s, authSuffix)
 	path, parts, ok := strings.Cut(s, ":")
 	var err error
 	if ok {
@@ -257,6 +264,9 @@ func (p *plan) parseSubject(s string) (subject, error) {
 			return sub, fmt.Errorf("the partitions of %q: %w", s, err)
 		}
 		sub.name = fmt.Sprintf("%s P=%d", path, sub.parts)
+		if sub.auth {
+			sub.name += authSuffix
+		}
 	}
 	if path == "stoa" {
 		sub.bin = p.stoa

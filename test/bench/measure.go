@@ -31,7 +31,7 @@ type cell struct {
 
 // measureUnary measures etcd's API.
 func measureUnary(p *plan) (section, error) {
-	rep := &report{plan: p}
+	rep := &report{plan: p, goals: unaryGoals}
 	for _, n := range p.nodes {
 		if err := runNodes(p, n, rep); err != nil {
 			return section{}, err
@@ -90,6 +90,9 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 	if p.profiles != "" && s.bin.Stoa {
 		s.args = append(slices.Clone(s.args), pprofFlag)
 	}
+	if s.auth {
+		s.args = append(slices.Clone(s.args), authArgs...)
+	}
 	c, err := process.Start(context.Background(), process.Spec{Binary: s.bin, Nodes: nodes, Partitions: s.parts, Args: s.args, Env: s.env, Dir: dir})
 	if err != nil {
 		os.RemoveAll(dir)
@@ -99,6 +102,12 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 	if b.load, err = newLoad(c.Endpoints(), p.keys, p.value); err != nil {
 		b.close()
 		return nil, err
+	}
+	if s.auth {
+		if b.load.token, err = enableAuth(c); err != nil {
+			b.close()
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
 	}
 	if err := b.load.fill(); err != nil {
 		b.close()

@@ -2,10 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -217,26 +214,6 @@ func (a *arena) memory() (least footprint, err error) {
 
 // used is what Go's runtime says of its heap and stacks.
 func used(url string) (int64, error) {
-	resp, err := http.Get(url + "/metrics")
-	if err != nil {
-		return 0, fmt.Errorf("reading the server's metrics: %w", err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, fmt.Errorf("reading the server's metrics: %w", err)
-	}
-	var sum float64
-	for _, line := range strings.Split(string(text), "\n") {
-		name, value, _ := strings.Cut(line, " ")
-		if name != "go_memstats_heap_inuse_bytes" && name != "go_memstats_stack_inuse_bytes" {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the server's metrics: %w", err)
-		}
-		sum += n
-	}
-	return int64(sum), nil
+	n, err := metricOf(url, "go_memstats_heap_inuse_bytes", "go_memstats_stack_inuse_bytes")
+	return int64(n), err
 }

@@ -16,6 +16,7 @@ import (
 // report holds what was measured.
 type report struct {
 	plan   *plan
+	goals  func(c cell, own, base []sample) []verdict
 	cells  []cell
 	memory []memory
 }
@@ -83,7 +84,7 @@ func (r *report) rows() (rows [][]string, verdicts []verdict) {
 			for _, of := range []func(sample) float64{byRate, byCPU, byP50, byP99} {
 				row = append(row, compare(own, base, of).String())
 			}
-			judged := unaryGoals(c, own, base)
+			judged := r.goals(c, own, base)
 			rows = append(rows, append(row, verdictText(judged)))
 			if i == 1 {
 				verdicts = append(verdicts, judged...)

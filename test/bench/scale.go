@@ -285,7 +285,7 @@ func firstAnswer(s *process.Server) error {
 		if !s.Running() {
 			return fmt.Errorf("%s ended; its log: %s", s.Name, s.LogTail(2000))
 		}
-		w, err := openWire(address(s), methods["get"], 4<<10)
+		w, err := openWire(address(s), methods["get"], "", 4<<10)
 		if err != nil {
 			time.Sleep(2 * time.Millisecond)
 			continue

@@ -57,7 +57,9 @@ type stalled struct {
 }
 
 // measureStalls measures small puts while something large goes on.
-func measureStalls(p *plan) (s section, err error) {
+func measureStalls(p *plan) (section, error) { return p.stall(disturbances, stallNodes) }
+
+func (p *plan) stall(beside []disturbance, nodes int) (s section, err error) {
 	sized := *p
 	sized.keys = p.keysStalls
 	var all []*bench
@@ -65,7 +67,7 @@ func measureStalls(p *plan) (s section, err error) {
 	var stallers []*staller
 	for _, subject := range p.subjects {
 		subject.args = append(slices.Clone(subject.args), stallArgs...)
-		b, err := newBench(&sized, subject, stallNodes)
+		b, err := newBench(&sized, subject, nodes)
 		if err != nil {
 			return s, err
 		}
@@ -73,7 +75,7 @@ func measureStalls(p *plan) (s section, err error) {
 		stallers = append(stallers, &staller{bench: b, p: p})
 	}
 	s.rows = [][]string{{"beside", "server", "took", "p99 quiet", "p99 beside", "longest quiet", "longest beside", "elections", "failed puts", "p99 ratio"}}
-	for _, d := range disturbances {
+	for _, d := range beside {
 		if !strings.Contains(d.name, p.stalls) {
 			continue
 		}
@@ -103,7 +105,7 @@ func measureStalls(p *plan) (s section, err error) {
 	s.text = fmt.Sprintf("%d nodes, %d keys of %d B, %.0f puts per second over %d connections to all servers that run, each sent at its time whether or not others are answered. "+
 		"Each of %d rounds: %v quiet, then what goes on beside, for at least %v where it can be repeated; a put counts if it is answered before that ends or within %v. "+
 		"All servers with `%s`, so that a follower that was away needs a snapshot; that one was sent is checked.",
-		stallNodes, p.keysStalls, p.value, p.pace, stallConns, p.rounds, quietTime, leastTime, afterTime, strings.Join(stallArgs, " "))
+		nodes, p.keysStalls, p.value, p.pace, stallConns, p.rounds, quietTime, leastTime, afterTime, strings.Join(stallArgs, " "))
 	s.notes = []string{largeNote}
 	return s, nil
 }
@@ -128,12 +130,12 @@ const afterTime = 100 * time.Millisecond
 
 // round measures once, quiet and beside the disturbance.
 func (s *staller) round(d disturbance, into *stalled) error {
-	before, err := termOf(s.cluster)
+	before, err := elections(s.cluster)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if after, err := termOf(s.cluster); err == nil {
+		if after, err := elections(s.cluster); err == nil {
 			into.elections += after - before
 		}
 	}()

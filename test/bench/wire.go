@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -48,7 +49,7 @@ const (
 	streamWindow = 16 << 20
 )
 
-func openWire(address, path string, buffer int) (*wire, error) {
+func openWire(address, path, token string, buffer int) (*wire, error) {
 	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
@@ -64,7 +65,7 @@ func openWire(address, path string, buffer int) (*wire, error) {
 			w.note = f.Value
 		}
 	})
-	if err := w.greet(address, path); err != nil {
+	if err := w.greet(address, path, token); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("greeting %s: %w", address, err)
 	}
@@ -73,7 +74,7 @@ func openWire(address, path string, buffer int) (*wire, error) {
 
 // greet opens the connection and makes one empty call: afterwards the server's table
 // knows the headers, and each further call carries but their indexes.
-func (w *wire) greet(address, path string) error {
+func (w *wire) greet(address, path, token string) error {
 	if _, err := w.out.WriteString(http2.ClientPreface); err != nil {
 		return err
 	}
@@ -88,6 +89,9 @@ func (w *wire) greet(address, path string) error {
 	fields := []hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path},
 		{Name: ":authority", Value: address}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}
+	if token != "" {
+		fields = append(fields, hpack.HeaderField{Name: rpctypes.TokenFieldNameGRPC, Value: token})
 	}
 	for range 2 {
 		block.Reset()
