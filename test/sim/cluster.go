@@ -182,7 +182,7 @@ func newCluster(o Options, out io.Writer) *cluster {
 	for i := range c.plan.watchers {
 		c.watchers = append(c.watchers, newWatcher(c, i))
 	}
-	if o.Seed%4 == 0 {
+	if o.Seed%4 == 0 || o.Users && o.Seed%4 == 2 {
 		for i := range 1 + l.rng.IntN(3) {
 			c.sessions = append(c.sessions, c.newSessionClient(i))
 		}

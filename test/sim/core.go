@@ -243,7 +243,9 @@ func (o observer) Moved(through int64, to *placement.Map) {
 }
 
 func (o observer) AuthChanged(now *auth.State) {
-	o.permit(now)
+	if !o.l.sv.c.mutation.KeepWatches {
+		o.permit(now)
+	}
 	o.l.stir()
 }
 

@@ -17,6 +17,10 @@ type Mutation struct {
 	RightsAtArrival bool
 	// RightsBeforeRead looks at the rights of a read before it waits for its state.
 	RightsBeforeRead bool
+	// RightsAtOpening lets a session do what its user could do when it was opened.
+	RightsAtOpening bool
+	// KeepWatches doesn't tell the watch hub that rights have changed.
+	KeepWatches bool
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.
@@ -53,8 +57,10 @@ type Mutation struct {
 // Mutations are those of the simulation's own servers.
 func Mutations() []Mutation {
 	return []Mutation{
-		{Name: "rights-at-arrival", Seed: 13, Users: true, RightsAtArrival: true},
-		{Name: "rights-before-read", Seed: 52, Users: true, RightsBeforeRead: true},
+		{Name: "rights-at-arrival", Seed: 2, Users: true, RightsAtArrival: true},
+		{Name: "rights-before-read", Seed: 172, Users: true, RightsBeforeRead: true},
+		{Name: "rights-at-opening", Seed: 4, Users: true, RightsAtOpening: true},
+		{Name: "keep-watches", Seed: 1, Users: true, KeepWatches: true},
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
 		{Name: "release-early", Seed: 12, ReleaseEarly: true},

@@ -74,7 +74,7 @@ func (a around) Unreadable(id int64, err error) {
 }
 
 // openSession opens a session on this server, or takes one up again, as node does.
-func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, fresh bool, watches []session.Item, done func(proto.Message, error)) {
+func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, user uint64, fresh bool, watches []session.Item, done func(proto.Message, error)) {
 	lease := host.Lease{ID: o.Session, TTL: host.LeaseTTL(o.Ttl), Renewed: l.clock()}
 	opened := func(m proto.Message, err error) {
 		switch {
@@ -84,12 +84,15 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, fresh bool,
 		case st.closed:
 			return
 		}
-		st.session, _ = l.sessions.Open(lease, host.User{Credential: l.sv.c.own()}, o, watches, st)
+		if l.sv.c.mutation.RightsAtOpening {
+			user = l.sv.c.own()
+		}
+		st.session, _ = l.sessions.Open(lease, host.User{Credential: user}, o, watches, st)
 		done(m, nil)
 		st.session.Start()
 	}
 	if fresh {
-		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: lease.ID, TTL: lease.TTL}, l.sv.c.own(), true, opened)
+		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: lease.ID, TTL: lease.TTL}, user, true, opened)
 		return
 	}
 	l.renewSession(o.Session, opened)

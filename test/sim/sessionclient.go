@@ -30,6 +30,7 @@ type sessionClient struct {
 // sessionPast is a session as its client knows it.
 type sessionPast struct {
 	id, ttl int64
+	term    *term // that of the user whose session it is; nil: the servers' own
 	grant   *op
 	granted bool
 	asked   []*asking // by number, from 1
@@ -74,7 +75,18 @@ func (cl *sessionClient) begin() {
 		id: len(c.history), client: cl.id, req: &pb.LeaseGrantRequest{ID: s.id, TTL: host.LeaseTTL(s.ttl)}, strict: true,
 		call: c.loop.now, floor: c.floor, state: unknown,
 	}
+	if k := c.keeper; k != nil && k.now != nil && !c.quiet && c.loop.chance(2) {
+		s.term, s.grant.term = k.now, k.now
+	}
 	c.history = append(c.history, s.grant)
+}
+
+// user is the one whose session it is.
+func (s *sessionPast) user(c *cluster) uint64 {
+	if s.term != nil {
+		return s.term.credential
+	}
+	return c.own()
 }
 
 // live runs the client, step by step.
@@ -98,7 +110,7 @@ func (cl *sessionClient) live() {
 		cl.begin()
 	case c.quiet && !s.closing && s.replied == len(s.asked) && c.sessionWatchesAt(c.floor) != nil:
 		cl.hand(&asking{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: stoapb.Kind_PROGRESS})
-	case !c.quiet && !s.closing && c.loop.chance(8) && len(s.asked)-s.replied < sessionWindow:
+	case !c.quiet && !s.closing && s.term == nil && c.loop.chance(8) && len(s.asked)-s.replied < sessionWindow:
 		cl.hand(cl.watching()...)
 	case !c.quiet && !s.closing && len(s.asked)-s.replied < sessionWindow:
 		cl.ask()
@@ -122,10 +134,10 @@ func (cl *sessionClient) connect() {
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
 	ask := &stoapb.OpenSession{Session: s.id, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
-	fresh, watches := !s.granted, s.resumed()
+	fresh, watches, user := !s.granted, s.resumed(), s.user(c)
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
-			l.openSession(st, ask, fresh, watches, func(m proto.Message, err error) {
+			l.openSession(st, ask, user, fresh, watches, func(m proto.Message, err error) {
 				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
 					if cl.stream == st && !l.ended {
 						cl.open(m, err)
@@ -154,7 +166,7 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 		s.granted = true // by the first attempt, whose answer was lost
 		cl.lost()
 		return
-	case errors.Is(err, fault.LeaseNotFound):
+	case errors.Is(err, fault.LeaseNotFound), s.term != nil && noRights(err):
 		cl.gone()
 		return
 	case err != nil:
@@ -168,7 +180,7 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 	cl.opened, cl.heard = true, c.loop.now
 	c.stats.Resumed++
 	cl.send(s.asked[s.replied:])
-	if !c.quiet && !s.closing && s.replied == len(s.asked) && c.loop.chance(2) {
+	if !c.quiet && !s.closing && s.term == nil && s.replied == len(s.asked) && c.loop.chance(2) {
 		cl.hand(cl.watching()...) // of a server that may be behind
 	}
 }
@@ -204,6 +216,7 @@ func (cl *sessionClient) hand(list ...*asking) {
 	for _, a := range list {
 		o := a.op
 		o.id, o.client, o.call, o.floor, o.state = len(cl.c.history), cl.id, cl.c.loop.now, cl.c.floor, unknown
+		o.term, o.user = s.term, s.user(cl.c)
 		if !a.watching() {
 			cl.c.history = append(cl.c.history, o)
 		}
@@ -283,7 +296,7 @@ func (cl *sessionClient) hear(words []said) {
 
 func (cl *sessionClient) ended(err error) {
 	switch {
-	case err == nil || errors.Is(err, fault.SessionGone):
+	case err == nil || errors.Is(err, fault.SessionGone) || cl.present.term != nil && noRights(err):
 		cl.gone()
 	default:
 		cl.lost()
@@ -322,6 +335,7 @@ func (cl *sessionClient) reply(w *said) bool {
 	default:
 		c.stats.Answered++
 		a.state, a.resp, a.rev, a.content = ok, w.response, w.rev, bare(w.response)
+		c.checkUser(a.op)
 		cl.judge(a, w)
 	}
 	return c.failure == nil

@@ -20,6 +20,7 @@ type Stats struct {
 	MemberChanges               int // that have settled
 	Lost                        int // revisions in partitions that survivors never had
 	VersionChanges              int // of the cluster, and announced releases
+	UserEvents                  int // to watches of users
 	Revokes                     int // of the rights of a user
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got

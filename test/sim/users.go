@@ -22,8 +22,9 @@ import (
 // that there are, and begins anew with another user. Once it has been told that the right is
 // gone, no request of the user may succeed, and none may take effect that was under way.
 type keeper struct {
-	c   *cluster
-	now *term // nil: nobody is to be that user
+	c        *cluster
+	now      *term // nil: nobody is to be that user
+	watchers []*userWatcher
 }
 
 // term is the time of one user.
@@ -43,7 +44,14 @@ func (k *keeper) begin() {
 		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: auth.Root}},
 		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: auth.Root, Role: auth.Root}},
 		{AuthEnable: &pb.AuthEnableRequest{}},
-	}, true, func() { k.next(1) })
+	}, true, func() {
+		k.next(1)
+		for id := range 2 {
+			w := &userWatcher{c: k.c, id: 400 + id}
+			k.watchers = append(k.watchers, w)
+			w.live()
+		}
+	})
 }
 
 // next gives a user its time. If it isn't known whether one of the requests had an effect,
@@ -126,6 +134,11 @@ func (k *keeper) all(rest []*pb.InternalRaftRequest, again bool, done func(), gi
 			answered(unsure)
 		}
 	})
+}
+
+// noRights reports that a user may not do something, or is none any more.
+func noRights(err error) bool {
+	return errors.Is(err, fault.AuthOldRevision) || errors.Is(err, fault.PermissionDenied)
 }
 
 // isDone reports that a request which is made again was carried out before.
