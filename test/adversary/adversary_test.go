@@ -17,6 +17,7 @@ import (
 
 var (
 	requests = flag.Int("requests", 1000, "how many requests are generated")
+	more     = flag.String("args", "", "more flags of the servers, divided by spaces")
 	seed     = flag.Uint64("seed", 1, "of the generated requests")
 )
 

@@ -29,6 +29,7 @@ type call struct {
 	token    string // "": the adversary's own
 	none     bool   // no token at all
 	metadata []string
+	json     bool // through the gateway
 }
 
 func newCall(g generator, m *method) *call {
@@ -48,6 +49,7 @@ func newCall(g generator, m *method) *call {
 	if g.IntN(6) == 0 {
 		c.metadata = append(c.metadata, "hasleader", "true", "stoa-remaining-ttl", "1")
 	}
+	c.json = m.path != "" && !endless[m.name] && g.IntN(4) == 0
 	if m.onPeerPort {
 		for _, key := range []string{"stoa-protocol", "stoa-cluster", "stoa-from", "stoa-to", "stoa-incarnation", "stoa-partitions", "stoa-data", "stoa-starts", "stoa-oldest", "stoa-newest"} {
 			if g.IntN(5) > 0 {
@@ -60,7 +62,7 @@ func newCall(g generator, m *method) *call {
 
 func (c *call) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (token %q, none %v, %q)", c.method.name, c.token, c.none, c.metadata)
+	fmt.Fprintf(&b, "%s (token %q, none %v, %q, gateway %v)", c.method.name, c.token, c.none, c.metadata, c.json)
 	for _, r := range c.requests {
 		fmt.Fprintf(&b, "\n  {%s}", prototext.MarshalOptions{}.Format(r))
 	}
@@ -78,6 +80,9 @@ func (c *call) ask(t *testing.T, w *twin, idle time.Duration) string {
 	token := c.token
 	if token == "" {
 		token = w.token
+	}
+	if c.json {
+		return c.throughGateway(ctx, t, w, token)
 	}
 	if !c.none {
 		ctx = metadata.AppendToOutgoingContext(ctx, "token", token)

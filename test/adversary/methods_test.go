@@ -21,6 +21,7 @@ type method struct {
 	manyIn     bool
 	manyOut    bool
 	onPeerPort bool
+	path       string // at the gateway
 }
 
 // endless are the methods whose streams don't end when the client has sent everything.
@@ -51,7 +52,7 @@ func methods(t *testing.T) (all []method) {
 		require.NoError(t, err)
 		out, err := protoregistry.GlobalTypes.FindMessageByName(md.Output().FullName())
 		require.NoError(t, err)
-		all = append(all, method{name, in, out, md.IsStreamingClient(), md.IsStreamingServer(), port == "peer"})
+		all = append(all, method{name, in, out, md.IsStreamingClient(), md.IsStreamingServer(), port == "peer", pathOf(md)})
 	}
 	require.NotEmpty(t, all)
 	return all

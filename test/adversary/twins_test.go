@@ -42,7 +42,7 @@ type twin struct {
 func newTwins(t *testing.T) [2]*twin { return [2]*twin{newTwin(t, 0), newTwin(t, 1)} }
 
 func newTwin(t *testing.T, i int) *twin {
-	c := process.StartT(t, process.Spec{Partitions: 2, Args: []string{"--bcrypt-cost=4", "--max-request-bytes=65536"}})
+	c := process.StartT(t, process.Spec{Partitions: 2, Args: append(strings.Fields(*more), "--bcrypt-cost=4", "--max-request-bytes=65536")})
 	w := &twin{t: t, server: c.Servers[0]}
 	open, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
 	require.NoError(t, err)
