@@ -331,10 +331,10 @@ func TestManyAtOnce(t *testing.T) {
 	r := newRig(t, h2.Options{}, grpc.WithInitialWindowSize(65_536), grpc.WithInitialConnWindowSize(65_536))
 	clients := []grpc_testing.TestServiceClient{r.cli, grpc_testing.NewTestServiceClient(r.dial())}
 	var wg sync.WaitGroup
-	for i := range 64 {
+	for i := range 32 {
 		wg.Go(func() {
 			cli := clients[i%len(clients)]
-			for j := range 50 {
+			for j := range 30 {
 				size := (i*j*7919)%100_000 + 1
 				resp, err := cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{ResponseSize: int32(size), Payload: body(size / 2)})
 				if err != nil || len(resp.GetPayload().GetBody()) != size || resp.GetServerId() != fmt.Sprint(size/2) {
