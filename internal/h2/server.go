@@ -92,7 +92,6 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	draining  bool
-	stopped   bool
 	running   sync.WaitGroup // listeners and connections
 }
 
