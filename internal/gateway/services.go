@@ -38,55 +38,56 @@ type message[T any] interface {
 }
 
 func unary[Q any, A proto.Message, P message[Q]](mux *runtime.ServeMux, path, method string, call func(context.Context, P, ...grpc.CallOption) (A, error)) error {
-	return handle(mux, path, method, func(ctx context.Context, out runtime.Marshaler, w http.ResponseWriter, r *http.Request, request P) error {
+	return handle(mux, path, method, func(ctx context.Context, out runtime.Marshaler, w http.ResponseWriter, r *http.Request, request P) {
 		var md runtime.ServerMetadata
 		answer, err := call(ctx, request, grpc.Header(&md.HeaderMD), grpc.Trailer(&md.TrailerMD))
+		ctx = runtime.NewServerMetadataContext(ctx, md)
 		if err != nil {
-			return err
+			runtime.HTTPError(ctx, mux, out, w, r, err)
+			return
 		}
-		runtime.ForwardResponseMessage(runtime.NewServerMetadataContext(ctx, md), mux, out, w, r, answer, mux.GetForwardResponseOptions()...)
-		return nil
+		runtime.ForwardResponseMessage(ctx, mux, out, w, r, answer, mux.GetForwardResponseOptions()...)
 	})
 }
 
 func stream[Q, A any, P message[Q], M message[A]](mux *runtime.ServeMux, path, method string, call func(context.Context, P, ...grpc.CallOption) (grpc.ServerStreamingClient[A], error)) error {
-	return handle(mux, path, method, func(ctx context.Context, out runtime.Marshaler, w http.ResponseWriter, r *http.Request, request P) error {
+	return handle(mux, path, method, func(ctx context.Context, out runtime.Marshaler, w http.ResponseWriter, r *http.Request, request P) {
+		var md runtime.ServerMetadata
 		answers, err := call(ctx, request)
-		if err != nil {
-			return err
+		if err == nil {
+			md.HeaderMD, err = answers.Header()
 		}
-		header, err := answers.Header()
+		ctx = runtime.NewServerMetadataContext(ctx, md)
 		if err != nil {
-			return err
+			runtime.HTTPError(ctx, mux, out, w, r, err)
+			return
 		}
-		ctx = runtime.NewServerMetadataContext(ctx, runtime.ServerMetadata{HeaderMD: header})
 		recv := func() (proto.Message, error) {
 			answer, err := answers.Recv()
 			return M(answer), err
 		}
 		runtime.ForwardResponseStream(ctx, mux, out, w, r, recv, mux.GetForwardResponseOptions()...)
-		return nil
 	})
 }
 
-// handle decodes requests, and answers with the errors of do.
-func handle[Q any, P message[Q]](mux *runtime.ServeMux, path, method string, do func(context.Context, runtime.Marshaler, http.ResponseWriter, *http.Request, P) error) error {
+// handle decodes requests.
+func handle[Q any, P message[Q]](mux *runtime.ServeMux, path, method string, do func(context.Context, runtime.Marshaler, http.ResponseWriter, *http.Request, P)) error {
 	return mux.HandlePath(http.MethodPost, path, func(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		in, out := runtime.MarshalerForRequest(mux, r)
-		ctx, err := runtime.AnnotateContext(ctx, mux, r, method, runtime.WithHTTPPathPattern(path))
-		if err == nil {
-			request := P(new(Q))
-			if err = in.NewDecoder(r.Body).Decode(request); err != nil && !errors.Is(err, io.EOF) {
-				err = status.Error(codes.InvalidArgument, err.Error())
-			} else {
-				_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
-				err = do(ctx, out, w, r, request)
-			}
-		}
+		annotated, err := runtime.AnnotateContext(ctx, mux, r, method, runtime.WithHTTPPathPattern(path))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, out, w, r, err)
+			return
 		}
+		request := P(new(Q))
+		if err := in.NewDecoder(r.Body).Decode(request); err != nil && !errors.Is(err, io.EOF) {
+			ctx = runtime.NewServerMetadataContext(annotated, runtime.ServerMetadata{})
+			runtime.HTTPError(ctx, mux, out, w, r, status.Error(codes.InvalidArgument, err.Error()))
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
+		do(annotated, out, w, r, request)
 	})
 }

@@ -56,7 +56,7 @@ func mask(v any) any {
 	return v
 }
 
-// reply is a status code, the headers that a client looks at, and masked JSON, or text.
+// reply is a status code, headers, and masked JSON, or text.
 func (a jsonRequest) reply(ctx context.Context, url, token string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -72,7 +72,10 @@ func (a jsonRequest) reply(ctx context.Context, url, token string) (string, erro
 		return "", err
 	}
 	defer resp.Body.Close()
-	out := fmt.Sprintf("%d %q %q\n", resp.StatusCode, resp.Header["Content-Type"], resp.Header["Access-Control-Allow-Origin"])
+	for _, name := range []string{"Date", "Content-Length", "Location"} {
+		resp.Header.Del(name)
+	}
+	out := fmt.Sprintf("%d %q %q\n", resp.StatusCode, resp.Header, resp.TransferEncoding)
 	in := bufio.NewReader(resp.Body)
 	for n := 0; a.lines == 0 || n < a.lines; n++ {
 		line, err := in.ReadString('\n')
