@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -165,6 +166,20 @@ func TestWaiterThatGivesUp(t *testing.T) {
 	require.NoError(t, err)
 	r.giveUp("l", string(held.Key), func(ctx context.Context, lease int64) error {
 		_, err := r.lock.Lock(ctx, &lockpb.LockRequest{Name: []byte("l"), Lease: lease})
+		return err
+	})
+	held, err = r.lock.Lock(r.ctx, &lockpb.LockRequest{Name: []byte("h"), Lease: r.lease()})
+	require.NoError(t, err)
+	r.giveUp("h", string(held.Key), func(ctx context.Context, lease int64) error {
+		body := strings.NewReader(fmt.Sprintf(`{"name": "aA==", "lease": "%d"}`, lease))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.addr+"/v3/lock/lock", body)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
 		return err
 	})
 	led, err := r.elect.Campaign(r.ctx, &lockpb.CampaignRequest{Name: []byte("e"), Lease: r.lease()})

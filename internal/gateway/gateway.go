@@ -37,7 +37,7 @@ func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
 		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// All requests are taken for JSON; without this each other one would be logged as an error.
+		// A request that doesn't name its type is one in JSON; the library would log each as an error.
 		if _, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil {
 			r.Header.Set("Content-Type", "application/json")
 		}

@@ -114,7 +114,7 @@ func (s *electionServer) Observe(r *lockpb.LeaderRequest, stream lockpb.Election
 		if err := stream.Send(leader); err != nil {
 			return err
 		}
-		err = s.follow(ctx, &pb.WatchCreateRequest{Key: leader.Kv.Key, StartRevision: leader.Header.Revision + 1},
+		err = s.follow(ctx, &pb.WatchCreateRequest{Key: leader.Kv.GetKey(), StartRevision: leader.Header.Revision + 1},
 			func(h *pb.ResponseHeader, ev *mvccpb.Event) (gone bool, err error) {
 				if ev.Type == mvccpb.Event_DELETE {
 					return true, nil
@@ -142,7 +142,7 @@ func (s *electionServer) awaitLeader(ctx context.Context, name []byte) (*lockpb.
 		err = s.follow(ctx, &pb.WatchCreateRequest{
 			Key: p.prefix, RangeEnd: prefixEnd(p.prefix), StartRevision: resp.Header.Revision + 1, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NODELETE},
 		}, func(h *pb.ResponseHeader, ev *mvccpb.Event) (bool, error) {
-			h.Revision = ev.Kv.ModRevision // others may have come with it in one response
+			h.Revision = ev.Kv.GetModRevision() // others may have come with it in one response
 			leader = &lockpb.LeaderResponse{Header: h, Kv: ev.Kv}
 			return true, nil
 		})
