@@ -22,7 +22,7 @@ func askReflection(t *testing.T, on bool) grpc_reflection_v1.ServerReflection_Se
 		require.NoError(t, s.ServeReflection())
 	}
 	l := bufconn.Listen(1 << 20)
-	go func() { _ = s.Serve(l) }()
+	go func() { _ = Front(s).Serve(l) }()
 	t.Cleanup(func() { s.Stop(); s.Close() })
 	conn, err := grpc.NewClient("passthrough:///bufnet", grpc.WithTransportCredentials(insecure.NewCredentials()), dial(l))
 	require.NoError(t, err)
