@@ -15,8 +15,7 @@ import (
 var writeMethods = flag.Bool("write-methods", false, "write testdata/methods.txt")
 
 // TestMethods compares the methods of all gRPC services, on the ports of clients and peers,
-// with the list of those that the adversary (test/adversary) tries. A method that is missing
-// there, or in docs/security.md, is one whose rights nobody has thought of.
+// with the list of those that the adversary (test/adversary) tries: a new one belongs there.
 func TestMethods(t *testing.T) {
 	s, _ := started(t, settings(t, t.TempDir()))
 	var all []string
