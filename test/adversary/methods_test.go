@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	_ "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	_ "github.com/stoa-kv/stoa/internal/lockpb"
 )
 
 // method is one that a server has.
