@@ -48,24 +48,31 @@ func newLogger(o config.Log) (*zap.Logger, error) {
 
 // outputLogger writes to the outputs. The one that is a file is rotated if r isn't nil.
 func outputLogger(c zap.Config, r *config.Rotation) (*zap.Logger, error) {
-	var rotated []zapcore.WriteSyncer
+	var files []zapcore.WriteSyncer
 	if r != nil {
 		c.OutputPaths = slices.DeleteFunc(c.OutputPaths, func(out string) bool { return out == r.File })
-		file := &lumberjack.Logger{Filename: r.File, MaxSize: r.MaxSize, MaxAge: r.MaxAge, MaxBackups: r.MaxBackups, LocalTime: r.LocalTime, Compress: r.Compress}
-		if _, err := file.Write(nil); err != nil { // opens it: a path that is no good is an error at the start
+		file, err := rotated(r)
+		if err != nil {
 			return nil, err
 		}
-		rotated = append(rotated, zapcore.AddSync(file))
+		files = append(files, zapcore.AddSync(file))
 	}
 	c = logutil.MergeOutputPaths(c)
 	plain, _, err := zap.Open(c.OutputPaths...)
 	if err != nil {
 		return nil, err
 	}
-	sink := zapcore.NewMultiWriteSyncer(append(rotated, plain)...)
+	sink := zapcore.NewMultiWriteSyncer(append(files, plain)...)
 	core := zapcore.NewCore(encoder(c), sink, c.Level)
 	core = zapcore.NewSamplerWithOptions(core, time.Second, c.Sampling.Initial, c.Sampling.Thereafter)
 	return zap.New(core, zap.ErrorOutput(sink), zap.AddCaller(), onlyPanicsHaveStacks), nil
+}
+
+// rotated opens a file that is rotated: a path that is no good is an error at the start.
+func rotated(r *config.Rotation) (*lumberjack.Logger, error) {
+	file := &lumberjack.Logger{Filename: r.File, MaxSize: r.MaxSize, MaxAge: r.MaxAge, MaxBackups: r.MaxBackups, LocalTime: r.LocalTime, Compress: r.Compress}
+	_, err := file.Write(nil)
+	return file, err
 }
 
 func encoder(c zap.Config) zapcore.Encoder {

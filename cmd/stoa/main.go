@@ -115,6 +115,9 @@ func (s *server) up(ctx context.Context) (err error) {
 	if s.ports, err = openPorts(s.cfg, s.lg); err != nil {
 		return err
 	}
+	if s.ports.audit, err = openAudit(s.cfg, s.metrics.Registry, s.lg); err != nil {
+		return err
+	}
 	if err = snapshot.TakeOver(ctx, s.cfg.DataDir, s.cfg.WALDir, s.cfg.Partitions, s.cfg.ConvertEtcdData, s.lg); err != nil {
 		return err
 	}

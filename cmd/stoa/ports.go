@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/gateway"
 	"github.com/stoa-kv/stoa/internal/metrics"
@@ -40,6 +41,7 @@ type ports struct {
 	rpc                           *rpc.Server
 	toGateway                     *grpc.ClientConn // nil: there is no gateway
 	peerRPC                       *grpc.Server
+	audit                         *audit.Log // nil: none
 	door                          *ptransport.Door
 	members                       members
 	clients, pages, meters, peers *serve.Server // pages is for --listen-client-http-urls
@@ -124,6 +126,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics, t *tracing.Tracer) error
 		KeepAliveMinTime: unlessZero(c.KeepAlive.MinTime), KeepAliveInterval: unlessZero(c.KeepAlive.Interval), KeepAliveTimeout: unlessZero(c.KeepAlive.Timeout),
 		ProgressInterval: c.WatchProgressNotifyInterval, ElectionTimeout: c.ElectionTimeout,
 		WarningUnary: c.WarningUnaryDuration,
+		Audit:        p.audit,
 		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Tracer: t, Logger: p.lg,
 	})
 	p.rpc.ServePartitions(partitions{n})
@@ -261,6 +264,9 @@ func (p *ports) stopClients(drain time.Duration) {
 	p.rpc.Close()
 	if p.toGateway != nil {
 		p.toGateway.Close()
+	}
+	if p.audit != nil && !p.audit.Close(auditLimit) {
+		p.lg.Warn("stopped before the audit log was written", zap.String("path", p.cfg.AuditLog))
 	}
 	serve.CloseAll(p.client)
 	serve.CloseAll(p.http)

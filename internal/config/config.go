@@ -95,7 +95,10 @@ type Config struct {
 
 	Tracing Tracing
 
-	Log Log
+	Log      Log
+	AuditLog string // a file; "": none
+	// AuditRotation is of the audit log, as the server's; nil: none.
+	AuditRotation *Rotation
 
 	Notices []Notice
 
@@ -146,7 +149,7 @@ type Log struct {
 	Rotation      *Rotation // nil: none
 }
 
-// Rotation is of the one file among the outputs.
+// Rotation is of one file.
 type Rotation struct {
 	File       string `json:"-"`
 	MaxSize    int    `json:"maxsize"` // MiB; 0: 100

@@ -51,7 +51,7 @@ func TestEveryEtcdFlagIsKnown(t *testing.T) {
 	}
 	fs.VisitAll(func(f *flag.Flag) {
 		if !slices.Contains(strings.Fields(string(b)), f.Name) {
-			require.Contains(t, []string{"partitions", "grpc-transport", "convert-etcd-data", "enable-grpc-reflection"}, f.Name, "neither etcd's nor a known one of ours")
+			require.Contains(t, []string{"partitions", "grpc-transport", "convert-etcd-data", "enable-grpc-reflection", "audit-log"}, f.Name, "neither etcd's nor a known one of ours")
 		}
 	})
 }
@@ -192,6 +192,23 @@ func TestLogRotation(t *testing.T) {
 	c, err = parse(t, "--log-outputs=/var/log/x")
 	require.NoError(t, err)
 	require.Nil(t, c.Log.Rotation)
+	require.Nil(t, c.AuditRotation)
+}
+
+func TestAuditLogRotation(t *testing.T) {
+	c, err := parse(t, "--audit-log=a --enable-log-rotation --log-rotation-config-json={\"maxsize\":7}")
+	require.NoError(t, err, "the one file can be the audit log")
+	require.Nil(t, c.Log.Rotation)
+	require.Equal(t, &Rotation{File: "a", MaxSize: 7}, c.AuditRotation)
+	c, err = parse(t, "--audit-log=a --log-outputs=b --enable-log-rotation")
+	require.NoError(t, err)
+	require.Equal(t, "b", c.Log.Rotation.File)
+	require.Equal(t, "a", c.AuditRotation.File)
+	c, err = parse(t, "--audit-log=a")
+	require.NoError(t, err)
+	require.Nil(t, c.AuditRotation)
+	_, err = parse(t, "--audit-log=a --log-outputs=a")
+	require.ErrorContains(t, err, "--audit-log")
 }
 
 // Every setting is either used or declares what is missing without it.

@@ -227,6 +227,7 @@ func (d *declaration) logging() {
 	d.text("log-level", &l.Level, "info", "debug, info, warn, error, panic, or fatal.")
 	d.text("log-format", &l.Format, "json", "json or console.")
 	d.bool("enable-log-rotation", &d.cfg.rotate, false, "Rotate the one file that --log-outputs names.")
+	d.text("audit-log", &d.cfg.AuditLog, "", "File to which writes, administrative and refused requests are recorded, with their users; rotated with --enable-log-rotation.")
 	d.text("log-rotation-config-json", &d.cfg.rotation, defaultRotation, "How to rotate it: maxsize (MiB), maxage (days), maxbackups, localtime, compress.")
 }
 

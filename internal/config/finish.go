@@ -96,8 +96,12 @@ func (c *Config) checkLogging() error {
 	return c.finishRotation()
 }
 
-// finishRotation follows etcd: exactly one of the outputs must be a file.
+// finishRotation follows etcd: exactly one of the outputs must be a file, unless there is an
+// audit log to be rotated.
 func (c *Config) finishRotation() error {
+	if c.AuditLog != "" && slices.Contains(c.Log.Outputs, c.AuditLog) {
+		return fmt.Errorf("--audit-log: %q is one of --log-outputs", c.AuditLog)
+	}
 	if !c.rotate {
 		return nil
 	}
@@ -105,6 +109,15 @@ func (c *Config) finishRotation() error {
 	for _, out := range c.Log.Outputs {
 		if !slices.Contains([]string{"default", "stdout", "stderr", "systemd/journal"}, out) {
 			files = append(files, out)
+		}
+	}
+	if c.AuditLog != "" {
+		c.AuditRotation = &Rotation{File: c.AuditLog}
+		if err := json.Unmarshal([]byte(c.rotation), c.AuditRotation); err != nil {
+			return fmt.Errorf("--log-rotation-config-json: %w", err)
+		}
+		if len(files) == 0 {
+			return nil
 		}
 	}
 	if len(files) != 1 {

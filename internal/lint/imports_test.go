@@ -77,6 +77,8 @@ var rules = []rule{
 		module + "internal/apply", module + "internal/store", module + "internal/node", module + "internal/replica"}},
 	{dir: "internal/config", why: "settings know nothing of the server", never: []string{internals}},
 	{dir: "internal/tracing", why: "spans know nothing of what they show", never: []string{internals}},
+	{dir: "internal/audit", why: "the audit log knows nothing of the server", never: []string{raftLibrary, grpcLibrary, bbolt,
+		module + "internal/node", module + "internal/rpc", module + "internal/apply", module + "internal/store"}},
 	{dir: "internal/fault", why: "errors are shared by all packages", never: []string{internals}},
 	{dir: "internal/gateway", why: "the gateway is a client of the services", never: []string{raftLibrary, bbolt,
 		module + "internal/serve", module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},

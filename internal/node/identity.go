@@ -180,6 +180,32 @@ func (n *Node) asking(ctx context.Context, c *core, req proto.Message, user uint
 	return id, lease, err
 }
 
+// User is the name of the user whom a client has proved to be, as far as this server knows
+// without asking others; "" for none. It is for the audit log, not for decisions.
+func (n *Node) User(ctx context.Context) string {
+	state := n.current().machine.Auth()
+	proof := n.cfg.Credentials(ctx)
+	switch {
+	case !state.Enabled:
+		return ""
+	case proof.Token == "":
+		return proof.CommonName
+	case n.cfg.Tokens.JWT != nil:
+		claims, err := n.cfg.Tokens.JWT.Verify(proof.Token, now())
+		if err != nil {
+			return ""
+		}
+		return claims.User
+	case n.cfg.Tokens.Simple == nil:
+		return ""
+	}
+	credential, _ := n.cfg.Tokens.Simple.Find(proof.Token, now())
+	if u := state.ByCredential(credential); u != nil {
+		return u.Name
+	}
+	return ""
+}
+
 // Permit refuses a request of a client who is no user, while permissions are enforced, or,
 // if root is asked for, one without that role.
 func (n *Node) Permit(ctx context.Context, root bool) error {

@@ -1,11 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // Users and roles of the fake node: those of a machine without a log.
@@ -39,6 +41,9 @@ func (n *fakeNode) Authenticate(_ context.Context, r *pb.AuthenticateRequest) (*
 }
 
 func (n *fakeNode) UserGet(_ context.Context, r *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error) {
+	if err := n.begin(r); err != nil || n.users().User(r.GetName()) == nil {
+		return nil, cmp.Or(err, error(fault.UserNotFound))
+	}
 	return &pb.AuthUserGetResponse{Header: n.head(), Roles: n.users().User(r.GetName()).Roles}, nil
 }
 
@@ -47,12 +52,18 @@ func (n *fakeNode) UserList(context.Context) (*pb.AuthUserListResponse, error) {
 }
 
 func (n *fakeNode) RoleGet(_ context.Context, r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error) {
+	if err := n.begin(r); err != nil || n.users().Role(r.GetRole()) == nil {
+		return nil, cmp.Or(err, error(fault.RoleNotFound))
+	}
 	return &pb.AuthRoleGetResponse{Header: n.head(), Perm: n.users().Role(r.GetRole()).Permissions}, nil
 }
 
 func (n *fakeNode) RoleList(context.Context) (*pb.AuthRoleListResponse, error) {
 	return &pb.AuthRoleListResponse{Header: n.head(), Roles: n.users().Roles()}, nil
 }
+
+// User is the token.
+func (n *fakeNode) User(ctx context.Context) string { return Token(ctx) }
 
 // Permit refuses what the test says.
 func (n *fakeNode) Permit(_ context.Context, root bool) error {

@@ -69,6 +69,9 @@ type Auth interface {
 	UserList(ctx context.Context) (*pb.AuthUserListResponse, error)
 	RoleGet(ctx context.Context, r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error)
 	RoleList(ctx context.Context) (*pb.AuthRoleListResponse, error)
+	// User is the name of the user whom a client has proved to be, "" for none: for the
+	// audit log. Requests are not decided by it.
+	User(ctx context.Context) string
 	// Permit refuses, while permissions are enforced, clients who are no users, or, if root
 	// is asked for, don't have that role.
 	Permit(ctx context.Context, root bool) error

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/lockpb"
 	"github.com/stoa-kv/stoa/internal/tracing"
@@ -36,6 +37,10 @@ type Options struct {
 	ProgressInterval     time.Duration // 10 min; at least 100 ms
 	ElectionTimeout      time.Duration // 1 s: how often streams that demand a leader are checked
 	WarningUnary         time.Duration // unary requests that take longer are logged; 0: none
+
+	// Audit is where clients' requests are recorded; nil: nowhere. NewServer's caller
+	// closes it.
+	Audit *audit.Log
 
 	Creds   credentials.TransportCredentials // nil: none
 	Metrics prometheus.Registerer            // nil: not counted
@@ -89,6 +94,7 @@ type Server struct {
 	health *health.Server
 	guard  *leaderGuard
 	calls  *calls
+	audit  *auditor
 	since  time.Time // of clock
 	unpark func()
 
@@ -100,13 +106,13 @@ type Server struct {
 // Serve is called.
 func NewServer(n Node, o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics, o.Extensive), since: time.Now(), unpark: parkStacks(), drain: make(chan struct{})}
+	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics, o.Extensive), audit: newAuditor(o.Audit, n.User), since: time.Now(), unpark: parkStacks(), drain: make(chan struct{})}
 	s.Server = grpc.NewServer(s.options()...)
 	s.Own = h2.NewServer(s.ownOptions())
 	h := header{n}
 	kv := &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes}
 	s.register(kvService(), kv)
-	s.register(pb.Watch_ServiceDesc, &watchServer{header: h, watcher: n, o: o})
+	s.register(pb.Watch_ServiceDesc, &watchServer{header: h, watcher: n, o: o, audit: s.audit})
 	s.register(pb.Lease_ServiceDesc, &leaseServer{header: h, lessor: n})
 	s.register(pb.Maintenance_ServiceDesc, &maintenanceServer{header: h, m: n, lg: o.Logger})
 	s.register(pb.Cluster_ServiceDesc, &clusterServer{header: h, cluster: n})

@@ -39,6 +39,7 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 		n.started.Add(1)
 		began := s.clock()
 		ctx, span := s.o.Tracer.Begin(ctx, c.name)
+		record := s.audit.begin(ctx, c)
 		err := s.guard.check(ctx)
 		if err == nil {
 			err = s.checkLearner(c)
@@ -49,6 +50,7 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 		if err != nil {
 			span.End(err)
 			c.ended(n, err, s.clock()-began)
+			record.end(ctx, c, record.undone(next, srv, ctx, dec), nil, err)
 			in.release()
 			return nil, err
 		}
@@ -61,6 +63,7 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 			n.sent.Add(1)
 		}
 		c.ended(n, err, took)
+		record.end(ctx, c, in.req, resp, err)
 		if took > s.o.WarningUnary && s.o.WarningUnary > 0 {
 			s.warnOfSlow(ctx, c, took, in.req, resp)
 		}
@@ -74,6 +77,12 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 		n := &c.counts[nextStripe()]
 		n.started.Add(1)
 		began := s.clock()
+		record := s.audit.begin(stream.Context(), c)
+		var last *remembering
+		if record.a != nil {
+			last = &remembering{ServerStream: stream}
+			stream = last
+		}
 		err := s.guard.check(stream.Context())
 		if err == nil {
 			err = s.checkLearner(c)
@@ -87,6 +96,9 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 			release()
 		}
 		c.ended(n, err, s.clock()-began)
+		if last != nil {
+			record.end(stream.Context(), c, last.request(), nil, err)
+		}
 		return err
 	}
 }

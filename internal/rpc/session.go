@@ -24,7 +24,7 @@ type Sessions interface {
 
 // ServeSessions adds stoa's own service. It must be called before Serve.
 func (s *Server) ServeSessions(n Sessions) {
-	impl := &sessionServer{info: s.node, sessions: n, maxOps: s.o.MaxTxnOps, maxBytes: s.o.MaxRequestBytes, drain: s.drain}
+	impl := &sessionServer{info: s.node, sessions: n, maxOps: s.o.MaxTxnOps, maxBytes: s.o.MaxRequestBytes, drain: s.drain, audit: s.audit}
 	desc := stoapb.Sessions_ServiceDesc
 	desc.Streams = []grpc.StreamDesc{{
 		StreamName: desc.Streams[0].StreamName, ServerStreams: true, ClientStreams: true,
@@ -40,6 +40,7 @@ type sessionServer struct {
 	maxOps   int
 	maxBytes int
 	drain    <-chan struct{} // closed when the server stops taking requests
+	audit    *auditor
 }
 
 // open serves one session. It receives on a goroutine of its own, which ends
@@ -65,13 +66,14 @@ func (s *sessionServer) open(stream grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	sink := &sessionSink{stream: stream}
+	sink := &sessionSink{stream: stream, audit: s.audit.session(ctx)}
 	h, opened, err := s.sessions.OpenSession(ctx, o, watches, sink)
 	if err != nil {
 		return toStatus(err)
 	}
 	defer h.Close()
 	opened.ClusterId, opened.MemberId, opened.RaftTerm = s.info.ClusterID(), s.info.MemberID(), s.info.RaftTerm()
+	sink.audit.opened(opened.GetSession())
 	if err := stream.SendMsg(&sessionwire.ServerBatch{Opened: opened}); err != nil {
 		return err
 	}

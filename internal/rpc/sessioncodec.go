@@ -66,6 +66,7 @@ type sessionSink struct {
 	stream  grpc.ServerStream
 	message sessionwire.Encoded
 	usual   int // bytes of the message before
+	audit   *ofSession
 }
 
 // Messages begin with memory for a quarter more than the one before.
@@ -96,6 +97,7 @@ func (s *sessionSink) Flush() error {
 
 // Reply implements session.Sink.
 func (s *sessionSink) Reply(op *session.Op) {
+	s.audit.replied(op)
 	r := op.Request.(*session.Request)
 	head := sessionwire.Reply{Seq: op.Seq, Revision: op.Revision}
 	switch {
@@ -118,6 +120,7 @@ func (s *sessionSink) Reply(op *session.Op) {
 
 // Event implements session.Sink.
 func (s *sessionSink) Event(seq uint64, r *pb.WatchResponse) {
+	s.audit.event(r)
 	s.body(&sessionwire.Reply{Seq: seq, Event: true, Revision: r.GetHeader().GetRevision()}, r)
 }
 

@@ -22,6 +22,7 @@ type watchServer struct {
 	header
 	watcher Watcher
 	o       Options
+	audit   *auditor
 }
 
 // Watch sends on this goroutine and receives on another one, which ends when
@@ -47,6 +48,7 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 			s.identify(r.Header)
 			if r.Cause != nil {
 				r.CancelReason = reason(r.Cause)
+				s.audit.watch(ctx, r.Key, r.End, r.Cause)
 			}
 			err = sendWatch(r, s.o.MaxRequestBytes+frameOverhead, stream.Send)
 		} else if ctx.Err() != nil {
@@ -87,6 +89,7 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				return status.Error(codes.Unavailable, err.Error())
 			}
 			if err != nil {
+				s.audit.watch(ctx, r.CreateRequest.Key, r.CreateRequest.RangeEnd, err)
 				hub.Refuse(reason(err))
 				continue
 			}

@@ -62,12 +62,12 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 		return false
 	}
 	if err := s.assign(w, r.WatchId); err != nil {
-		s.refuse(err.Error(), nil)
+		s.refuse(answer{refused: err.Error()})
 		return false
 	}
 	w.user = s.user
 	if err := h.permitted(w); err != nil {
-		s.refuse(err.Error(), err)
+		s.refuse(answer{refused: err.Error(), cause: err, key: w.key, end: w.rangeEnd()})
 		return false
 	}
 	rev := h.Rev()
@@ -80,12 +80,10 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 func (s *Stream) Refuse(reason string) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	s.refuse(reason, nil)
+	s.refuse(answer{refused: reason})
 }
 
-func (s *Stream) refuse(reason string, cause error) {
-	s.hub.answerOrQueue(s, answer{refused: reason, cause: cause})
-}
+func (s *Stream) refuse(a answer) { s.hub.answerOrQueue(s, a) }
 
 // admit adds a watcher to its stream.
 func (h *Hub) admit(w *watcher) {
@@ -132,7 +130,7 @@ func (s *Stream) cancel(w *watcher, cause error) {
 	it := newItem(nil, w.id, h.shown())
 	it.resp.Canceled = true
 	if cause != nil {
-		it.resp.CancelReason, it.cause = cause.Error(), cause
+		it.resp.CancelReason, it.cause, it.key, it.end = cause.Error(), cause, w.key, w.rangeEnd()
 	}
 	s.control(it)
 }

@@ -17,7 +17,9 @@ import (
 type answer struct {
 	w       *watcher // nil: refused
 	refused string
-	cause   error // of the refusal
+	cause   error  // of the refusal
+	key     []byte // that was to be watched, with a cause
+	end     []byte
 	rev     int64 // in its header
 	first   *mvccpb.Event
 }
@@ -85,7 +87,7 @@ func (h *Hub) answer(s *Stream, a answer) {
 	if a.w == nil {
 		it := newItem(nil, noID, h.shown())
 		it.resp.Created, it.resp.Canceled, it.resp.CancelReason = true, true, a.refused
-		it.cause = a.cause
+		it.cause, it.key, it.end = a.cause, a.key, a.end
 		s.control(it)
 		return
 	}

@@ -23,6 +23,8 @@ type Response struct {
 	Fragment bool
 	// Cause is why the watcher was refused or cancelled, if that is for lack of permission.
 	Cause error
+	// Key and End are the range of the watcher, with a Cause.
+	Key, End []byte
 }
 
 // item is a response with its parts, in one allocation.
@@ -31,6 +33,8 @@ type item struct {
 	bytes   int
 	events  bool
 	cause   error
+	key     []byte // with a cause: the watcher's
+	end     []byte
 	resp    pb.WatchResponse
 	header  pb.ResponseHeader
 	one     [1]*mvccpb.Event
@@ -50,7 +54,7 @@ func (it *item) fence() bool {
 }
 
 func (it *item) response() Response {
-	return Response{&it.resp, it.watcher != nil && it.watcher.fragment, it.cause}
+	return Response{&it.resp, it.watcher != nil && it.watcher.fragment, it.cause, it.key, it.end}
 }
 
 // Stream is the watchers of one client stream. Create, Cancel and

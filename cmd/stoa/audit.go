@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/audit"
+	"github.com/stoa-kv/stoa/internal/config"
+)
+
+// auditLimit bounds how long a server that stops waits for the audit log's disk.
+const auditLimit = 300 * time.Millisecond
+
+// openAudit opens the audit log of the settings, nil if there is none. A path that is no good
+// is an error at the start.
+func openAudit(c *config.Config, m prometheus.Registerer, lg *zap.Logger) (*audit.Log, error) {
+	if c.AuditLog == "" {
+		return nil, nil
+	}
+	file, err := auditFile(c)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-log: %w", err)
+	}
+	l := audit.Open(file, audit.Options{Failed: func(dropped uint64, err error) {
+		lg.Warn("dropped lines of the audit log", zap.String("path", c.AuditLog), zap.Uint64("lines", dropped), zap.Error(err))
+	}})
+	for name, counter := range map[string]struct {
+		help string
+		get  func() uint64
+	}{
+		"stoa_audit_lines_total":         {"Lines that were written into the audit log.", l.Written},
+		"stoa_audit_dropped_lines_total": {"Lines that are missing in the audit log, since its file was full, failed or was too slow.", l.Dropped},
+	} {
+		m.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: counter.help},
+			func() float64 { return float64(counter.get()) }))
+	}
+	return l, nil
+}
+
+func auditFile(c *config.Config) (io.WriteCloser, error) {
+	if c.AuditRotation != nil {
+		return rotated(c.AuditRotation)
+	}
+	return os.OpenFile(c.AuditLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}

@@ -1,0 +1,283 @@
+package rpc
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/audit"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
+)
+
+// reads are the methods that change nothing and hand out nothing beyond what permissions on
+// keys allow: they are in the audit log only when they are refused. All others, also those
+// that come to be, always are.
+var reads = map[string]bool{
+	"/etcdserverpb.KV/Range":              true,
+	"/etcdserverpb.KV/RangeStream":        true,
+	"/etcdserverpb.Watch/Watch":           true,
+	"/etcdserverpb.Lease/LeaseKeepAlive":  true,
+	"/etcdserverpb.Lease/LeaseTimeToLive": true,
+	"/etcdserverpb.Lease/LeaseLeases":     true,
+	"/etcdserverpb.Cluster/MemberList":    true,
+	"/etcdserverpb.Maintenance/Status":    true,
+	"/etcdserverpb.Maintenance/Hash":      true,
+	"/etcdserverpb.Maintenance/HashKV":    true,
+	"/etcdserverpb.Auth/AuthStatus":       true,
+	"/etcdserverpb.Auth/UserGet":          true,
+	"/etcdserverpb.Auth/UserList":         true,
+	"/etcdserverpb.Auth/RoleGet":          true,
+	"/etcdserverpb.Auth/RoleList":         true,
+	"/stoa.v1.Partitions/List":            true,
+	"/stoa.v1.Extensions/Logs":            true,
+	"/stoa.v1.Extensions/Profile":         true,
+	"/v3electionpb.Election/Leader":       true,
+	"/v3electionpb.Election/Observe":      true,
+	methodOfSessions:                      true, // their requests are recorded one by one
+}
+
+const methodOfSessions = "/stoa.v1.Sessions/Open"
+
+// auditor adds the requests of clients to the audit log. A nil one does nothing.
+type auditor struct {
+	log  *audit.Log
+	user func(ctx context.Context) string
+	now  func() time.Time
+}
+
+func newAuditor(log *audit.Log, user func(ctx context.Context) string) *auditor {
+	if log == nil {
+		return nil
+	}
+	return &auditor{log, user, time.Now}
+}
+
+// audited is a call that may have to be recorded. The zero value is none.
+type audited struct {
+	a    *auditor
+	user string
+	// always: whether or not it is refused.
+	always bool
+}
+
+// begin looks for the user before the call: it may delete its own user.
+func (a *auditor) begin(ctx context.Context, c *call) audited {
+	if a == nil {
+		return audited{}
+	}
+	if reads[c.name] {
+		return audited{a: a}
+	}
+	return audited{a, a.user(ctx), true}
+}
+
+// undone decodes the request of a call that is not carried out. Handlers leave it to an
+// interceptor, if there is one, to carry a request out; that of Range, a read, doesn't.
+func (x audited) undone(next unaryHandler, srv any, ctx context.Context, dec func(any) error) (req any) {
+	if !x.always {
+		return nil
+	}
+	_, _ = next(srv, ctx, dec, func(_ context.Context, r any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+		req = r
+		return nil, nil
+	})
+	return req
+}
+
+// end records the call, if it is one to be recorded.
+func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
+	if x.a == nil {
+		return
+	}
+	code := codeOf(err)
+	if !x.always {
+		if !refused(code) {
+			return
+		}
+		x.user = x.a.user(ctx)
+	}
+	if t, ok := req.(*pb.TxnRequest); ok && audit.ReadOnly(t) && !refused(code) {
+		return
+	}
+	if m, ok := req.(*pb.AlarmRequest); ok && m.GetAction() == pb.AlarmRequest_GET && !refused(code) {
+		return
+	}
+	r := x.a.record(ctx, c.name, x.user, code)
+	r.Describe(req)
+	if g, ok := resp.(*pb.LeaseGrantResponse); ok && g != nil {
+		r.Lease = strconv.FormatInt(g.GetID(), 16) // the server may have chosen it
+	}
+	if h, ok := resp.(interface{ GetHeader() *pb.ResponseHeader }); ok && err == nil {
+		r.Revision = h.GetHeader().GetRevision()
+	}
+	x.a.log.Add(r)
+}
+
+func (a *auditor) record(ctx context.Context, method, user string, code codes.Code) *audit.Record {
+	r := &audit.Record{Time: a.now(), User: user, Method: method, Code: code.String()}
+	if p, ok := peer.FromContext(ctx); ok {
+		r.Client = p.Addr.String()
+	}
+	return r
+}
+
+// codeOf is the code that the client gets.
+func codeOf(err error) codes.Code {
+	if err == nil {
+		return codes.OK
+	}
+	if code := status.Code(err); code != codes.Unknown {
+		return code
+	}
+	return status.FromContextError(err).Code()
+}
+
+// refused tells a request that was refused from one that was carried out, or given up.
+func refused(code codes.Code) bool {
+	switch code {
+	case codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return false
+	}
+	return true
+}
+
+// remembering keeps the last request of a stream, by which its refusal is described.
+type remembering struct {
+	grpc.ServerStream
+	last atomic.Pointer[any]
+}
+
+func (s *remembering) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		s.last.Store(&m)
+	}
+	return err
+}
+
+func (s *remembering) request() any {
+	if last := s.last.Load(); last != nil {
+		return *last
+	}
+	return nil
+}
+
+// watch records that a watch was refused, or ended for lack of permission.
+func (a *auditor) watch(ctx context.Context, key, end []byte, err error) {
+	if a == nil {
+		return
+	}
+	r := a.record(ctx, "/etcdserverpb.Watch/Watch", a.user(ctx), codeOf(toStatus(err)))
+	r.Describe(&pb.WatchCreateRequest{Key: key, RangeEnd: end})
+	a.log.Add(r)
+}
+
+// ofSession is the auditor of one session, whose user stays the same.
+type ofSession struct {
+	*auditor
+	ctx  context.Context
+	user string
+	id   int64
+}
+
+func (a *auditor) session(ctx context.Context) *ofSession {
+	if a == nil {
+		return nil
+	}
+	return &ofSession{auditor: a, ctx: ctx, user: a.user(ctx)}
+}
+
+// opened names the session.
+func (s *ofSession) opened(id int64) {
+	if s != nil {
+		s.id = id
+	}
+}
+
+// replied records a request of the session with its answer.
+func (s *ofSession) replied(op *session.Op) {
+	if s == nil {
+		return
+	}
+	code := codeOf(toStatus(op.Err))
+	r := op.Request.(*session.Request)
+	if w, ok := r.Response.(*pb.WatchResponse); ok && op.Err == nil {
+		code = codeOfWatch(w)
+	}
+	if !refused(code) && !writes(r) {
+		return
+	}
+	line := s.record(s.ctx, methodOfSessions+"/"+r.Kind.String(), s.user, code)
+	line.Session = strconv.FormatInt(s.id, 16)
+	line.Describe(requestIn(r))
+	if op.Err == nil {
+		line.Revision = op.Revision
+	}
+	s.log.Add(line)
+}
+
+// event records that a watch of the session has ended for lack of permission.
+func (s *ofSession) event(w *pb.WatchResponse) {
+	if s == nil || !refused(codeOfWatch(w)) {
+		return
+	}
+	line := s.record(s.ctx, methodOfSessions+"/"+stoapb.Kind_WATCH.String(), s.user, codeOfWatch(w))
+	line.Session = strconv.FormatInt(s.id, 16)
+	s.log.Add(line)
+}
+
+// codeOfWatch is PermissionDenied for a watch that was refused, or cancelled, for that reason.
+func codeOfWatch(w *pb.WatchResponse) codes.Code {
+	if w.GetCanceled() && w.GetCancelReason() == fault.PermissionDenied.Error() {
+		return codes.PermissionDenied
+	}
+	return codes.OK
+}
+
+func writes(r *session.Request) bool {
+	switch r.Kind {
+	case stoapb.Kind_PUT, stoapb.Kind_DELETE_RANGE:
+		return true
+	case stoapb.Kind_TXN:
+		m, ok := requestIn(r).(*pb.TxnRequest)
+		return ok && !audit.ReadOnly(m)
+	}
+	return false
+}
+
+// requestIn decodes what the session's fast paths leave encoded.
+func requestIn(r *session.Request) any {
+	if r.Message != nil {
+		return r.Message
+	}
+	switch r.Kind {
+	case stoapb.Kind_PUT:
+		return &pb.PutRequest{Key: r.Key}
+	case stoapb.Kind_RANGE:
+		return &pb.RangeRequest{Key: r.Key}
+	case stoapb.Kind_DELETE_RANGE:
+		return decoded(r.Body, new(pb.DeleteRangeRequest))
+	case stoapb.Kind_TXN:
+		return decoded(r.Body, new(pb.TxnRequest))
+	case stoapb.Kind_WATCH:
+		return decoded(r.Body, new(pb.WatchCreateRequest))
+	}
+	return nil
+}
+
+func decoded(body []byte, m proto.Message) any {
+	if proto.Unmarshal(body, m) != nil {
+		return nil
+	}
+	return m
+}
