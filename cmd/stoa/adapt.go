@@ -96,6 +96,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 			WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,
 			WatchStreams: from.Watch.Streams, Watchers: from.Watch.Watchers, SlowWatchers: from.Watch.Slow, WatchEvents: from.Watch.Events,
 		}
+		s.Tenants = tenants(n)
 		s.Counts = metrics.Counts{
 			Puts: counts.Puts, Deletes: counts.Deletes, PutBytes: counts.PutBytes, Ranges: counts.Ranges, Txns: counts.Txns,
 			ProposalsFailed: counts.ProposalsFailed, LeasesGranted: counts.Granted, LeasesRevoked: counts.Revoked,

@@ -130,6 +130,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics, t *tracing.Tracer) error
 		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Tracer: t, Logger: p.lg,
 	})
 	p.rpc.ServePartitions(partitions{n})
+	p.rpc.ServeQuotas(quotas{n})
 	p.rpc.ServeSessions(n)
 	p.rpc.ServeExtensions(n)
 	if c.EnableReflection {

@@ -62,13 +62,20 @@ func (x *execution) authCommand(body []byte) Result {
 	if err != nil {
 		return x.failed(err)
 	}
-	if after != before {
-		x.m.auth.Store(after)
-		if o := x.m.Observer; o != nil {
-			o.AuthChanged(after)
-		}
-	}
+	x.m.replaceAuth(before, after)
 	return x.authResult(after)
+}
+
+// replaceAuth puts another state in place, whose locks are held.
+func (m *Machine) replaceAuth(before, after *auth.State) {
+	if after == before {
+		return
+	}
+	m.auth.Store(after)
+	m.recount(after)
+	if o := m.Observer; o != nil {
+		o.AuthChanged(after)
+	}
 }
 
 // authenticated takes the token of a user: it is no state, and lost at a restart. The user is

@@ -33,6 +33,11 @@ type execution struct {
 	// at is the revision of reads that set none: 0 for the newest.
 	at       int64
 	readOnly bool // outside of the log
+	// tenants are the quotas in force, nil for none; deltas the changes of the command to
+	// what is used of them.
+	tenants *tenants
+	deltas  []delta
+	deltaOf map[[2]int32]int // if there are many
 	// past holds the results of a transaction's ranges that read a state before it, in
 	// the order in which a walk reaches them; see check.
 	past []found
@@ -104,6 +109,7 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 		x.begin(stamp)
 		r := x.whole(c)
 		tally.count(x.kind, r.Err)
+		x.settle()
 		x.publish()
 		if x.renew {
 			x.renewRegistry()
@@ -137,6 +143,7 @@ func (x *execution) begin(stamp int64) {
 	}
 	x.sub = 0
 	x.past = nil
+	x.tenants = x.m.tenants.Load()
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
 	x.wide, x.ending, x.leased, x.ended = false, 0, nil, 0
 	x.tallies, x.tallyOf, x.handler, x.callSteps, x.working = x.tallies[:0], nil, nil, 0, 0
@@ -222,6 +229,9 @@ func (x *execution) store(key []byte) (int, *store.Store) {
 // delete removes a key, if it is there.
 func (x *execution) delete(key []byte) (store.Change, bool) {
 	p, s := x.store(key)
+	if x.tenants != nil {
+		x.account(p, key, sizeOf(s.Get(key)), -1)
+	}
 	c, ok := s.Delete(store.Revision{Main: x.rev, Sub: x.sub}, key)
 	if ok {
 		x.record(p, c)
@@ -308,6 +318,8 @@ func (x *execution) command(c *command.Command) Result {
 		return x.move(c.Body)
 	case command.Auth:
 		return x.authCommand(c.Body)
+	case command.Quota:
+		return x.quotaCommand(c.Body)
 	}
 	return x.failed(fmt.Errorf("apply command of unknown kind %d: %w", c.Kind, fault.Internal))
 }

@@ -159,6 +159,9 @@ func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, erro
 	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
 		err = fault.NoSpace
 	}
+	if err == nil {
+		err = x.affords(out.Writes)
+	}
 	t.note(err)
 	x.worked = x.m.called(t.e.Name, began, out, err)
 	return out, err

@@ -10,7 +10,13 @@ import (
 // (invariant 2), but for the end of a lease, which is split into smaller commands.
 func (x *execution) followed(r Result) Result {
 	err := x.consequences()
+	if err == nil && x.ending == 0 { // the end of a lease frees; its handlers are refused one by one
+		err = x.fits()
+	}
 	switch {
+	case again(err):
+		x.undo(err)
+		return x.failed(err)
 	case x.ending != 0:
 		r, err = x.finishLease(r, err), nil
 	case err != nil:
@@ -37,7 +43,7 @@ func (x *execution) consequences() error {
 // mark notes the state before a command, if it may have to be rolled back.
 func (x *execution) mark() {
 	x.marks = x.marks[:0]
-	if !x.m.Extensions().HasEvents() {
+	if x.tenants == nil && !x.m.Extensions().HasEvents() {
 		return
 	}
 	for p := range x.parts.Each() {
@@ -60,6 +66,7 @@ func (x *execution) undo(err error) {
 	x.sub = 0
 	x.changes = x.changes[:x.from]
 	clear(x.spread)
+	x.resetDeltas()
 	x.touched, x.renew, x.renamed, x.fresh = false, false, nil, nil
 	x.m.audiences.forgetAll()
 }

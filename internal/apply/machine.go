@@ -96,6 +96,7 @@ type Machine struct {
 	Config
 	alarms  atomic.Pointer[alarms]
 	auth    atomic.Pointer[auth.State]
+	tenants atomic.Pointer[tenants]
 	members members
 	placed  atomic.Pointer[placement.Map] // see place.go
 	loops   []scratch                     // one per partition, used by that partition's loop only

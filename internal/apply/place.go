@@ -66,7 +66,7 @@ func (x *execution) move(body []byte) Result {
 		return x.moved()
 	}
 	for _, span := range t.Ahead(bound) {
-		store.Move(m.Stores, span.Key, span.End, t.To.Partition)
+		m.carry(span.Key, span.End, func() { store.Move(m.Stores, span.Key, span.End, t.To.Partition) })
 	}
 	if !step.Last {
 		m.placed.Store(t.Advance(bound))

@@ -99,6 +99,9 @@ func (x *execution) write(p *put, prev kvwire.KeyValue) {
 	if p.PrevKv {
 		p.replaced = s.Get(p.Key)
 	}
+	if x.tenants != nil {
+		x.account(at, p.Key, sizeOf(s.Get(p.Key)), int64(len(p.Key)+len(value)))
+	}
 	x.record(at, s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.Key, value, lease))
 }
 

@@ -65,7 +65,11 @@ func (x *execution) react() error {
 			case links > reg.Limits.Events:
 				return x.tooManyEvents(sub)
 			default:
-				steps += x.reactTo(t, ev, sub)
+				n, err := x.reactTo(t, ev, sub)
+				if again(err) {
+					return err
+				}
+				steps += n
 			}
 			if steps > reg.Limits.EventSteps {
 				return x.tooManySteps(woken)
@@ -113,8 +117,8 @@ func (x *execution) eventType(c *store.Change) extension.EventType {
 	return extension.Modified
 }
 
-// reactTo runs a handler and returns the steps that are charged for it.
-func (x *execution) reactTo(t *tally, ev *extension.Event, sub int64) int64 {
+// reactTo runs a handler and returns the steps that are charged for it, and its error.
+func (x *execution) reactTo(t *tally, ev *extension.Event, sub int64) (int64, error) {
 	x.runAs = x.registrar(t.e.Name)
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
 		return t.e.Event(proxy{view{x}}, &x.m.Extensions().Limits, x.rev, ev, x.m.profile(t.e.Name))
@@ -127,5 +131,5 @@ func (x *execution) reactTo(t *tally, ev *extension.Event, sub int64) int64 {
 	}
 	steps := runSteps + out.Usage.Steps + int64(len(out.Writes)+len(out.Notices))*writeSteps
 	t.steps += steps
-	return steps
+	return steps, err
 }

@@ -287,7 +287,7 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.MemberListResponse)
 	case command.Range, command.Watch:
 		return new(pb.RangeResponse)
-	case command.Auth:
+	case command.Auth, command.Quota:
 		return new(pb.AuthStatusResponse)
 	}
 	return nil

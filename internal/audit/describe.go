@@ -1,12 +1,14 @@
 package audit
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -120,8 +122,19 @@ func (r *Record) administration(req any) {
 	case *pb.AlarmRequest:
 		r.Action = m.GetAction().String() + " " + m.GetAlarm().String()
 		r.member(m.GetMemberID())
+	case *stoapb.SetQuotaRequest:
+		r.quota(m.GetQuota().GetRole(), m.GetQuota().GetPrefix())
+		r.Limits = fmt.Sprintf("%d bytes, %d keys", m.GetQuota().GetMaxBytes(), m.GetQuota().GetMaxKeys())
+	case *stoapb.RemoveQuotaRequest:
+		r.quota(m.GetRole(), m.GetPrefix())
 	case *pb.DowngradeRequest:
 		r.Action = m.GetAction().String() + " " + m.GetVersion()
+	}
+}
+
+func (r *Record) quota(role string, prefix []byte) {
+	if r.Role = role; len(prefix) > 0 {
+		r.add("prefix", prefix, nil)
 	}
 }
 

@@ -31,7 +31,7 @@ type Record struct {
 
 // Range is a key or a range of keys of a request, as [Escape] writes them.
 type Range struct {
-	Op  string `json:"op"` // compare, delete, put, range or watch
+	Op  string `json:"op"` // compare, delete, put, range or watch; permission or prefix, of one that is changed
 	Key string `json:"key"`
 	End string `json:"range_end,omitempty"`
 }

@@ -16,6 +16,14 @@ import (
 // or whether they are enforced: the same state if the request has no effect. Whether its
 // user may make it is for the caller to check.
 func (s *State) Change(r *pb.InternalRaftRequest) (*State, error) {
+	n, err := s.change(r)
+	if err != nil || n == s {
+		return n, err
+	}
+	return n.indexed(), nil
+}
+
+func (s *State) change(r *pb.InternalRaftRequest) (*State, error) {
 	switch {
 	case r.AuthEnable != nil:
 		return s.enable()
@@ -198,6 +206,7 @@ func (s *State) roleDelete(r *pb.AuthRoleDeleteRequest) (*State, error) {
 	}
 	n := s.next()
 	delete(n.roles, r.GetRole())
+	n.quotas = withoutRole(s.quotas, r.GetRole())
 	for _, old := range s.users {
 		if u := old.without(r.GetRole()); u != old {
 			n.put(u)

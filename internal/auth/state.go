@@ -28,6 +28,9 @@ type State struct {
 	users        map[string]*User
 	roles        map[string]*Role
 	byCredential map[uint64]*User
+
+	quotas []Quota // in order
+	index  *Index  // of the quotas, while they are in force
 }
 
 // New returns the state of a new cluster: no users, no roles, not enabled.
@@ -67,8 +70,10 @@ func (s *State) ByCredential(c uint64) *User { return s.byCredential[c] }
 // Role returns a role, or nil.
 func (s *State) Role(name string) *Role { return s.roles[name] }
 
-// Empty reports whether there are no users and no roles. Then nothing is enforced, either.
-func (s *State) Empty() bool { return !s.Enabled && len(s.users) == 0 && len(s.roles) == 0 }
+// Empty reports whether there are no users, no roles and no quotas. Then nothing is enforced, either.
+func (s *State) Empty() bool {
+	return !s.Enabled && len(s.users) == 0 && len(s.roles) == 0 && len(s.quotas) == 0
+}
 
 // Users returns the names of all users in order.
 func (s *State) Users() []string { return slices.Sorted(maps.Keys(s.users)) }

@@ -17,11 +17,12 @@ type Stored struct {
 	Auth, Users, Roles map[string][]byte
 }
 
-// Keys of etcd's bucket auth, and one of ours.
+// Keys of etcd's bucket auth, and ours.
 const (
 	keyEnabled  = "authEnabled"
 	keyRevision = "authRevision"
 	keySince    = "stoaSince"
+	keyQuota    = "stoaQuota" // the beginning of the keys of quotas
 )
 
 // Fields of authpb.User that only stoa writes.
@@ -40,6 +41,7 @@ func (s *State) Stored() Stored {
 	out.Auth[keyEnabled] = []byte{enabled}
 	out.Auth[keyRevision] = binary.BigEndian.AppendUint64(nil, s.Revision)
 	out.Auth[keySince] = binary.BigEndian.AppendUint64(nil, s.Since)
+	s.storeQuotas(out.Auth)
 	for name, u := range s.users {
 		out.Users[name] = u.encoded()
 	}
@@ -91,7 +93,11 @@ func Load(in Stored) (s *State, complete bool, err error) {
 		}
 		s.users[name] = u
 	}
+	if err := s.loadQuotas(in.Auth); err != nil {
+		return nil, false, err
+	}
 	s.number()
+	s.indexed()
 	if !complete {
 		s.Since = s.Revision
 	}

@@ -31,6 +31,7 @@ const (
 	ClusterVersion                  // a membership.VersionChange
 	MemberAnnounce                  // a membership.Announcement; from level 2
 	Auth                            // InternalRaftRequest, with one of its requests about users and roles; from level 2
+	Quota                           // an auth.QuotaChange; from level 2
 
 	// Kinds is above all of them.
 	Kinds
@@ -43,6 +44,7 @@ var kindNames = [...]string{
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
 	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce", Auth: "auth",
+	Quota: "quota",
 }
 
 func (k Kind) String() string {
@@ -98,7 +100,7 @@ var since = [Kinds]version.Level{
 	Put: 1, DeleteRange: 1, Txn: 1, Compact: 1, LeaseGrant: 1, LeaseRevoke: 1, LeaseCheckpoint: 1, Alarm: 1, MemberPublish: 1,
 	Extended: 1, Range: 1, Watch: 1, InSession: 1, Move: 1, SessionOpen: 1, MemberChange: 1,
 	ClusterVersion: 1, // see membership.VersionChange.Needs
-	MemberAnnounce: 2, Auth: 2,
+	MemberAnnounce: 2, Auth: 2, Quota: 2,
 }
 
 // Since is the level that brought the kind, 0 if it isn't known. A cluster below it neither

@@ -143,6 +143,10 @@ var (
 	NoPasswordUser  = declare(87, "auth: authentication failed, password was given for no password user")
 	// ForeignClient: the ID by which extensions are to know the client isn't its user's.
 	ForeignClient = declare(88, "client ID is another user's")
+
+	// Of quotas. Clients see the text that comes with them.
+	QuotaExceeded = declare(89, "quota exceeded")
+	BadQuota      = declare(90, "no such quota, or an invalid one")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -38,6 +38,7 @@ type State struct {
 	SlowWatchers int64 // catching up from history
 	WatchEvents  int64 // sent since the start
 
+	Tenants    []Tenant
 	Counts     Counts
 	Partitions []Partition
 }
@@ -173,6 +174,9 @@ func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- knownPeers
 	out <- alarms
 	out <- releases
+	for _, l := range tenantLines {
+		out <- l.desc
+	}
 	for _, l := range serverLines {
 		out <- l.desc
 	}
@@ -193,6 +197,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	for id, release := range s.Releases {
 		out <- prometheus.MustNewConstMetric(releases, prometheus.GaugeValue, 1, hex(id), release)
 	}
+	collectTenants(s.Tenants, out)
 	for _, l := range serverLines {
 		out <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(&s))
 	}

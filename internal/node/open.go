@@ -43,6 +43,7 @@ type core struct {
 	epochs    []command.Epoch     // likewise
 	// authStored says that the file had all that there is to users and roles then.
 	authStored bool
+	grants     []byte // of quotas, that the file had then
 	disk       *disk
 
 	wake     []chan struct{}
@@ -212,6 +213,9 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	c.machine.LoadAuth(users)
 	c.authStored = stored
+	if c.grants, err = c.machine.LoadGrants(meta.Blobs); err != nil {
+		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
 	if err := c.machine.LoadExtensions(); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}

@@ -26,7 +26,8 @@ type systemState struct {
 	noteStored           func(before, now *membership.List)
 	placed, nextPlaced   *placement.Map
 	epochs, nextEpochs   []command.Epoch
-	auth, nextAuth       *auth.State       // nil: the file hasn't all of it
+	auth, nextAuth       *auth.State // nil: the file hasn't all of it
+	grants, nextGrants   []byte
 	sessions             apply.SessionsCut // of the last cut, not yet encoded
 }
 
@@ -34,7 +35,7 @@ func (s *systemState) load(c *core, meta *backend.Meta) {
 	s.alarms = c.machine.Alarms()
 	s.members = c.members
 	s.stored = len(meta.Members) > 0
-	s.placed, s.epochs = c.placement, c.epochs
+	s.placed, s.epochs, s.grants = c.placement, c.epochs, c.grants
 	if c.authStored {
 		s.auth = c.machine.Auth()
 	}
@@ -55,6 +56,7 @@ func (s *systemState) cut(c *core) backend.System {
 	s.nextPlaced = c.machine.Placement()
 	s.nextEpochs = recovery.StoredEpochs(c.machine.Epochs(), s.nextMembers.List.Level)
 	s.nextAuth = c.machine.Auth()
+	s.nextGrants = c.machine.CutGrants()
 	s.sessions = c.machine.CutSessions()
 	return sys
 }
@@ -67,7 +69,7 @@ func (s *systemState) complete(sys *backend.System) {
 	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
 	recovery.CutEpochs(sys, s.epochs, s.nextEpochs)
 	recovery.CutAuth(sys, s.auth, s.nextAuth)
-	sys.Blobs = s.sessions.AddTo(sys.Blobs)
+	sys.Blobs = s.sessions.AddTo(apply.AddGrants(sys.Blobs, s.grants, s.nextGrants))
 	s.sessions = apply.SessionsCut{}
 }
 
@@ -77,7 +79,7 @@ func (s *systemState) written() {
 		s.noteStored(s.members.List, s.nextMembers.List)
 	}
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
-	s.epochs, s.auth = s.nextEpochs, s.nextAuth
+	s.epochs, s.auth, s.grants = s.nextEpochs, s.nextAuth, s.nextGrants
 }
 
 // missingFrom returns what of list is not in base.

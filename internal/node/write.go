@@ -13,6 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/throttle"
 )
@@ -88,6 +89,7 @@ func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, re
 }
 
 func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
+	again := false
 	for {
 		resp, err := routed(ctx, n, func(c *core) (R, error) {
 			var none R
@@ -99,6 +101,8 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 			if foreign != nil {
 				return none, foreign
 			}
+			p.Parts |= forQuotas(c, req, again)
+			again = true
 			if err := n.known(ctx, who); err != nil {
 				return none, err
 			}
@@ -108,6 +112,21 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 			return resp, err
 		}
 	}
+}
+
+// forQuotas returns the partitions that a write needs because of quotas: all of them, if it
+// has come back from those of its keys.
+func forQuotas(c *core, req proto.Message, again bool) placement.Set {
+	if !c.machine.HasQuotas() {
+		return 0
+	}
+	if again {
+		return c.machine.Placement().All()
+	}
+	if put, ok := req.(*pb.PutRequest); ok {
+		return c.machine.ForQuotas(put.GetKey(), len(put.GetValue()))
+	}
+	return 0
 }
 
 // submitSystem is submit for commands of all partitions.

@@ -3,12 +3,14 @@ package rpc
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -39,6 +41,7 @@ var reads = map[string]bool{
 	"/etcdserverpb.Auth/RoleGet":          true,
 	"/etcdserverpb.Auth/RoleList":         true,
 	"/stoa.v1.Partitions/List":            true,
+	"/stoa.v1.Quotas/List":                true,
 	"/stoa.v1.Extensions/Logs":            true,
 	"/stoa.v1.Extensions/Profile":         true,
 	"/v3electionpb.Election/Leader":       true,
@@ -125,11 +128,27 @@ func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
 
 func (a *auditor) record(ctx context.Context, method, user string, code codes.Code) *audit.Record {
 	r := &audit.Record{Time: a.now(), User: user, Method: method, Code: code.String()}
-	if p, ok := peer.FromContext(ctx); ok {
-		r.Client = p.Addr.String()
-	}
+	r.Client = clientAddr(ctx)
 	return r
 }
+
+// clientAddr is the address of a client. The gateway's connection is in memory, and its
+// clients' addresses are in a header, to whose end it adds what it sees.
+func clientAddr(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	if p.Addr.Network() == networkInMemory {
+		if v := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(v) > 0 {
+			return strings.TrimSpace(v[len(v)-1][strings.LastIndexByte(v[len(v)-1], ',')+1:])
+		}
+	}
+	return p.Addr.String()
+}
+
+// networkInMemory is that of [net.Pipe].
+const networkInMemory = "pipe"
 
 // codeOf is the code that the client gets.
 func codeOf(err error) codes.Code {

@@ -94,6 +94,8 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.VersionTooLow:     codes.FailedPrecondition,
 	fault.NoPasswordUser:    codes.Unknown,
 	fault.ForeignClient:     codes.PermissionDenied,
+	fault.QuotaExceeded:     codes.ResourceExhausted,
+	fault.BadQuota:          codes.InvalidArgument,
 	fault.Internal:          codes.Internal,
 }
 

@@ -25,7 +25,11 @@ type Op struct {
 
 	sent  bool // as a write
 	moved bool // it had no effect because its keys have moved
+	back  bool // that has happened before
 }
+
+// Moved reports that the request has come back, without an effect, from where it was sent.
+func (op *Op) Moved() bool { return op.back }
 
 // Class is the way in which a request is carried out.
 type Class uint8

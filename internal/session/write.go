@@ -57,7 +57,7 @@ func (s *Session) Wrote(op *Op, what Outcome) {
 		op.Done = true
 		s.note(op)
 	case Moved:
-		op.moved, s.writes.anew = true, true
+		op.moved, op.back, s.writes.anew = true, true, true
 	case Gap:
 		s.writes.anew = true
 	default:

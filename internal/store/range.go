@@ -89,6 +89,16 @@ func (s *Store) Count(key, end []byte, rev int64) (int, error) {
 	return n, nil
 }
 
+// Sizes calls fn with the keys of [key, end) that exist, in order, and the bytes of each with
+// its value, which are good until fn returns.
+func (s *Store) Sizes(key, end []byte, fn func(key []byte, bytes int)) {
+	s.live.ascend(s.live.seek(key), s.live.below(end), func(e *entry) bool {
+		kv := e.kv()
+		fn(kv.Key(), len(kv.Key())+len(kv.Value()))
+		return true
+	})
+}
+
 // Resolve fetches the values that Range only referred to. It needs no lock. It fails with
 // ErrMissing if History no longer has it; see there. All other errors are History's.
 func (s *Store) Resolve(f *Found) error {

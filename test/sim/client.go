@@ -135,6 +135,7 @@ func (cl *client) answer(o *op, m proto.Message, err error) {
 		case err == nil:
 			cl.finish(o, ok, m, nil)
 		case harmless(err):
+			c.noteQuota(err)
 			cl.finish(o, refused, nil, err)
 		default:
 			cl.finish(o, unknown, nil, err)
@@ -148,6 +149,7 @@ func harmless(err error) bool {
 		fault.Compacted, fault.FutureRevision, fault.KeyNotFound, fault.LeaseNotFound, fault.LeaseExists, fault.TooManyRequests,
 		fault.BadExtension, fault.NoExtension, fault.ExtensionDisabled,
 		fault.PermissionDenied, fault.AuthOldRevision, fault.UserEmpty,
+		fault.QuotaExceeded,
 	} {
 		if errors.Is(err, f) {
 			return true

@@ -36,6 +36,7 @@ type core struct {
 	members   recovery.Membership // in the file, or being written
 	epochs    []command.Epoch     // likewise
 	auth      *auth.State         // likewise
+	grants    []byte              // of quotas, likewise
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
@@ -93,6 +94,9 @@ func (l *life) open() (*core, error) {
 		return nil, err
 	}
 	c.machine.LoadAuth(c.auth)
+	if c.grants, err = c.machine.LoadGrants(meta.Blobs); err != nil {
+		return nil, err
+	}
 	if !s.c.mutation.ForgetExtensions {
 		if err := c.machine.LoadExtensions(); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
@@ -88,6 +89,9 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	c.epochs = epochs
 	recovery.CutAuth(&cut.System, c.auth, c.machine.Auth())
 	c.auth = c.machine.Auth()
+	grants := c.machine.CutGrants()
+	cut.System.Blobs = apply.AddGrants(cut.System.Blobs, c.grants, grants)
+	c.grants = grants
 	sessions := c.machine.CutSessions()
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	for p, s := range c.stores {

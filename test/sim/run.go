@@ -2,11 +2,14 @@ package sim
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	mrand "math/rand/v2"
 	"runtime/debug"
 	"time"
+
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // Options say which run to make.
@@ -143,6 +146,9 @@ func (c *cluster) calm() {
 		for _, ask := range []func(*cluster) request{(*cluster).putSingle, (*cluster).putPair, (*cluster).listPairs} {
 			var last *op
 			done := c.waitFor(calmAfter, func() bool {
+				if last != nil && errors.Is(last.err, fault.QuotaExceeded) {
+					return true
+				}
 				if last == nil || last.state == unknown || last.state == refused {
 					last = cl.send(ask(c))
 				}
@@ -172,6 +178,7 @@ func (c *cluster) quiesce() {
 		c.ledger.compare(s.life.core)
 	}
 	c.compareRegistries()
+	c.compareQuotas()
 	c.compareSessions()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)

@@ -70,6 +70,7 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 func (l *life) write(kind command.Kind, req proto.Message, user uint64, system bool, reply func(proto.Message, error)) {
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
+	again := false
 	done := func(out replica.Outcome) {
 		switch {
 		case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline:
@@ -85,7 +86,8 @@ func (l *life) write(kind command.Kind, req proto.Message, user uint64, system b
 	}
 	try = func() {
 		p := l.core.machine.Plan(kind, req, anonymous)
-		p.Parts |= l.forLeases(user, req)
+		p.Parts |= l.forLeases(user, req) | l.forQuotas(req, again)
+		again = true
 		l.submit(kind, req, p, user, system, done)
 	}
 	try()

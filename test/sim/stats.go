@@ -22,6 +22,7 @@ type Stats struct {
 	VersionChanges              int // of the cluster, and announced releases
 	UserEvents                  int // to watches of users
 	Revokes                     int // of the rights of a user
+	Quotas, OverQuota           int // set or removed; requests that exceeded one
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way

@@ -51,6 +51,7 @@ func (k *keeper) begin() {
 			k.watchers = append(k.watchers, w)
 			w.live()
 		}
+		k.limit()
 	})
 }
 

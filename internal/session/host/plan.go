@@ -55,7 +55,7 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 			if d.tooLarge(r) {
 				return refuse(op, fault.RequestTooLarge)
 			}
-			d.plan = apply.Plan{Parts: m.PutInSession(r.Key)}
+			d.plan = apply.Plan{Parts: m.PutInSession(r.Key) | forQuotas(m, op, r.Key, len(r.Body)-len(r.Key))}
 			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 		}
 		p, err := kvwire.ReadPut(r.Body)
@@ -68,6 +68,20 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 		return refuse(op, err)
 	}
 	return d.planWrite(op, command.Put, r)
+}
+
+// forQuotas returns the partitions that a write needs because of quotas: all of them, if it
+// has come back from those of its keys.
+func forQuotas(m *apply.Machine, op *session.Op, key []byte, size int) placement.Set {
+	switch {
+	case !m.HasQuotas():
+		return 0
+	case op.Moved():
+		return m.Placement().All()
+	case key == nil:
+		return 0
+	}
+	return m.ForQuotas(key, size)
 }
 
 // namesLease tells whether the lease of a put may have keys in other partitions that have to
@@ -95,7 +109,7 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 	}
 	m := d.server.State().Machine
 	d.plan = m.PlanInSession(kind, r.Message, d.who)
-	d.plan.Parts |= m.ForLeases(d.s.user, r.Message)
+	d.plan.Parts |= m.ForLeases(d.s.user, r.Message) | forQuotas(m, op, nil, 0)
 	return d.planned()
 }
 

@@ -1,0 +1,392 @@
+package apply
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// Quotas are counted exactly: DESIGN.md says how, and why so.
+
+// tenants are the quotas in force with their counts. It is replaced at a rendezvous of all
+// partitions; nil stands for none.
+type tenants struct {
+	index *auth.Index
+	// shares are by partition, each under the lock of its store, and by quota.
+	shares [][]share
+}
+
+// amount is of keys and their bytes, with their values.
+type amount struct{ keys, bytes int64 }
+
+func (a amount) plus(b amount) amount  { return amount{a.keys + b.keys, a.bytes + b.bytes} }
+func (a amount) minus(b amount) amount { return amount{a.keys - b.keys, a.bytes - b.bytes} }
+
+// share is what a quota has in one partition.
+type share struct {
+	used amount
+	// granted is what used may grow to without the other partitions.
+	granted amount
+}
+
+// delta is what a command under way changes.
+type delta struct {
+	quota     int32
+	partition int32
+	amount
+}
+
+// account notes that a key of partition p is about to get size bytes, itself and its value;
+// less than none stands for its deletion.
+func (x *execution) account(p int, key []byte, before int64, after int64) {
+	if bytes.HasPrefix(key, []byte(extension.Root)) {
+		return // extensions and their states can't be refused where they are counted
+	}
+	list := x.tenants.index.Of(key)
+	if len(list) == 0 {
+		return
+	}
+	change := amount{bytes: max(after, 0) - max(before, 0)}
+	switch {
+	case before < 0 && after >= 0:
+		change.keys = 1
+	case before >= 0 && after < 0:
+		change.keys = -1
+	}
+	if change == (amount{}) {
+		return
+	}
+	for _, q := range list {
+		x.addDelta(q, int32(p), change)
+	}
+}
+
+// sizeOf is the size of a key-value for account.
+func sizeOf(kv kvwire.KeyValue) int64 {
+	if !kv.Exists() {
+		return -1
+	}
+	return int64(len(kv.Key()) + len(kv.Value()))
+}
+
+// fewDeltas are searched one by one.
+const fewDeltas = 8
+
+func (x *execution) addDelta(q, p int32, change amount) {
+	if len(x.deltas) <= fewDeltas {
+		for i := range x.deltas {
+			if d := &x.deltas[i]; d.quota == q && d.partition == p {
+				d.amount = d.plus(change)
+				return
+			}
+		}
+	} else if i, ok := x.deltaOf[[2]int32{q, p}]; ok {
+		x.deltas[i].amount = x.deltas[i].plus(change)
+		return
+	}
+	x.deltas = append(x.deltas, delta{q, p, change})
+	if len(x.deltas) > fewDeltas {
+		if x.deltaOf == nil {
+			x.deltaOf = map[[2]int32]int{}
+		}
+		if len(x.deltas) == fewDeltas+1 {
+			clear(x.deltaOf)
+			for i, d := range x.deltas {
+				x.deltaOf[[2]int32{d.quota, d.partition}] = i
+			}
+		}
+		x.deltaOf[[2]int32{q, p}] = len(x.deltas) - 1
+	}
+}
+
+// fits refuses the command under way if a quota doesn't allow its changes. Partitions of
+// which some don't take part decide by what they have been granted; if that isn't enough,
+// the command has to come again, with all.
+func (x *execution) fits() error {
+	t := x.tenants
+	if t == nil || len(x.deltas) == 0 {
+		return nil
+	}
+	if x.parts != x.m.Placement().All() {
+		for _, d := range x.deltas {
+			s := &t.shares[d.partition][d.quota]
+			if grows(t.index.Quotas[d.quota].Limits, d.amount, s.used, s.granted) {
+				return fmt.Errorf("beyond what is granted in partition %d of the quota of %v: %w", d.partition, &t.index.Quotas[d.quota], fault.Moved)
+			}
+		}
+		return nil
+	}
+	for q, sum := range x.sums() {
+		quota := &t.index.Quotas[q]
+		used := t.used(int(q))
+		if grows(quota.Limits, sum, used, amount{quota.Keys, quota.Bytes}) {
+			return exceeded(quota, used, sum)
+		}
+	}
+	return nil
+}
+
+// grows reports whether something that is limited would grow beyond a bound. What doesn't
+// grow is allowed, also where more is used than that.
+func grows(l auth.Limits, change, used, bound amount) bool {
+	return l.Keys > 0 && change.keys > 0 && used.keys+change.keys > bound.keys ||
+		l.Bytes > 0 && change.bytes > 0 && used.bytes+change.bytes > bound.bytes
+}
+
+func exceeded(q *auth.Quota, used, more amount) error {
+	limit, of, has, needs := q.Keys, "keys", used.keys, more.keys
+	if !grows(auth.Limits{Keys: q.Keys}, more, used, amount{keys: q.Keys}) {
+		limit, of, has, needs = q.Bytes, "bytes", used.bytes, more.bytes
+	}
+	return fault.QuotaExceeded.With(fmt.Sprintf("stoa: quota of %v exceeded: %d %s, of which %d are used, and the request needs %d more", q, limit, of, has, needs))
+}
+
+// sums calls the loop body with each quota that the command changes, in order.
+func (x *execution) sums() func(yield func(int32, amount) bool) {
+	return func(yield func(int32, amount) bool) {
+		if len(x.deltas) == 1 {
+			yield(x.deltas[0].quota, x.deltas[0].amount)
+			return
+		}
+		list := slices.Clone(x.deltas)
+		slices.SortStableFunc(list, func(a, b delta) int { return cmp.Compare(a.quota, b.quota) })
+		for i := 0; i < len(list); {
+			q, sum := list[i].quota, amount{}
+			for ; i < len(list) && list[i].quota == q; i++ {
+				sum = sum.plus(list[i].amount)
+			}
+			if !yield(q, sum) {
+				return
+			}
+		}
+	}
+}
+
+// used is what a quota's keys take in all partitions.
+func (t *tenants) used(q int) (sum amount) {
+	for p := range t.shares {
+		sum = sum.plus(t.shares[p][q].used)
+	}
+	return sum
+}
+
+// affords refuses the writes of a handler that don't fit beside the changes so far.
+func (x *execution) affords(writes []extension.Write) error {
+	if x.tenants == nil || len(writes) == 0 {
+		return nil
+	}
+	before := slices.Clone(x.deltas)
+	sizes := map[string]int64{}
+	for i := range writes {
+		w := &writes[i]
+		p, s := x.store(w.Key)
+		had, twice := sizes[string(w.Key)]
+		if !twice {
+			had = sizeOf(s.Get(w.Key))
+		}
+		size := int64(len(w.Key) + len(w.Value))
+		if w.Delete {
+			size = -1
+		}
+		x.account(p, w.Key, had, size)
+		sizes[string(w.Key)] = size
+	}
+	err := x.fits()
+	x.resetDeltas()
+	for _, d := range before {
+		x.addDelta(d.quota, d.partition, d.amount)
+	}
+	return err
+}
+
+func (x *execution) resetDeltas() {
+	x.deltas = x.deltas[:0]
+	clear(x.deltaOf)
+}
+
+// settle counts the changes of a command that stands. With all partitions at hand the rest
+// of each quota that it has changed is granted anew.
+func (x *execution) settle() {
+	t := x.tenants
+	if t == nil || len(x.deltas) == 0 {
+		return
+	}
+	for _, d := range x.deltas {
+		s := &t.shares[d.partition][d.quota]
+		s.used = s.used.plus(d.amount)
+	}
+	if x.parts == x.m.Placement().All() {
+		for q := range x.sums() {
+			t.grant(int(q))
+		}
+	}
+	x.resetDeltas()
+}
+
+// grant divides the rest of a quota among the partitions in equal parts. While more is used
+// than allowed none may grow.
+func (t *tenants) grant(q int) {
+	if len(t.shares) == 1 {
+		return // it decides by itself
+	}
+	used, limits := t.used(q), &t.index.Quotas[q].Limits
+	left := amount{limits.Keys, limits.Bytes}.minus(used)
+	n := int64(len(t.shares))
+	for p := range t.shares {
+		s := &t.shares[p][q]
+		s.granted = amount{part(s.used.keys, left.keys, n, int64(p)), part(s.used.bytes, left.bytes, n, int64(p))}
+	}
+}
+
+func part(used, left, n, p int64) int64 {
+	if left < 0 {
+		return 0
+	}
+	part := left / n
+	if p < left%n {
+		part++
+	}
+	return used + part
+}
+
+// ForQuotas returns the partitions that a put needs, beside that of its key, because its
+// partition may not grow by as much. Others find that out where they take effect, and come
+// again: see HasQuotas.
+func (m *Machine) ForQuotas(key []byte, size int) placement.Set {
+	t := m.tenants.Load()
+	if t == nil || len(t.shares) == 1 {
+		return 0
+	}
+	list := t.index.Of(key)
+	if len(list) == 0 {
+		return 0
+	}
+	p := m.Placement().Partition(key)
+	s := m.Stores[p]
+	s.RLock()
+	defer s.RUnlock()
+	before := sizeOf(s.Get(key))
+	change := amount{bytes: int64(len(key)+size) - max(before, 0)}
+	if before < 0 {
+		change.keys = 1
+	}
+	for _, q := range list {
+		if share := &t.shares[p][q]; grows(t.index.Quotas[q].Limits, change, share.used, share.granted) {
+			return m.Placement().All()
+		}
+	}
+	return 0
+}
+
+// HasQuotas reports whether writes may have to come again with all partitions, because that
+// of their keys may not grow by as much.
+func (m *Machine) HasQuotas() bool { t := m.tenants.Load(); return t != nil && len(t.shares) > 1 }
+
+// quotaCommand sets or removes a quota.
+func (x *execution) quotaCommand(body []byte) Result {
+	change, err := auth.DecodeQuotaChange(body)
+	if err != nil {
+		return x.failed(unreadable(command.Quota, body))
+	}
+	if err := x.covers(x.m.Placement().All()); err != nil {
+		return x.failed(fmt.Errorf("apply %v: %w", command.Quota, err))
+	}
+	if err := x.user.MustBeRoot(); err != nil {
+		return x.failed(err)
+	}
+	before := x.m.Auth()
+	after, err := before.ChangeQuota(change)
+	if err != nil {
+		return x.failed(err)
+	}
+	x.m.replaceAuth(before, after)
+	return x.authResult(after)
+}
+
+// recount brings the counts up to date with a state of users and roles. Only quotas that
+// are new, or for other keys than before, are counted; that takes the more time the more
+// keys they have. The locks of all stores are held, or nothing else uses them yet.
+func (m *Machine) recount(now *auth.State) {
+	index, old := now.Index(), m.tenants.Load()
+	if index == nil {
+		m.tenants.Store(nil)
+		return
+	}
+	t := &tenants{index: index, shares: make([][]share, len(m.Stores))}
+	for p := range t.shares {
+		t.shares[p] = make([]share, len(index.Quotas))
+	}
+	for q := range index.Quotas {
+		if old != nil {
+			if o, ok := old.index.Find(&index.Quotas[q]); ok && index.SameKeys(q, old.index, o) {
+				for p := range t.shares {
+					t.shares[p][q] = old.shares[p][o]
+				}
+				if index.Quotas[q] != old.index.Quotas[o] {
+					t.grant(q)
+				}
+				continue
+			}
+		}
+		for p := range t.shares {
+			t.shares[p][q].used = m.countQuota(index, q, p)
+		}
+		t.grant(q)
+	}
+	m.tenants.Store(t)
+}
+
+// countQuota counts the keys of a quota in a partition.
+func (m *Machine) countQuota(index *auth.Index, q, p int) (sum amount) {
+	index.Spans(q, func(key, end []byte) {
+		m.Stores[p].Sizes(key, end, func(key []byte, size int) {
+			if !bytes.HasPrefix(key, []byte(extension.Root)) {
+				sum = sum.plus(amount{1, int64(size)})
+			}
+		})
+	})
+	return sum
+}
+
+// carry calls move, which brings keys of a span to other partitions, and takes their counts
+// along. The locks of all stores are held.
+func (m *Machine) carry(key, end []byte, move func()) {
+	t := m.tenants.Load()
+	if t == nil {
+		move()
+		return
+	}
+	touched := map[int32]bool{}
+	add := func(sign int64) {
+		for p, s := range m.Stores {
+			s.Sizes(key, end, func(key []byte, size int) {
+				if bytes.HasPrefix(key, []byte(extension.Root)) {
+					return
+				}
+				for _, q := range t.index.Of(key) {
+					share := &t.shares[p][q]
+					share.used = share.used.plus(amount{sign, sign * int64(size)})
+					touched[q] = true
+				}
+			})
+		}
+	}
+	add(-1)
+	move()
+	add(1)
+	for q := range touched {
+		t.grant(int(q))
+	}
+}
+
+// again reports that the command has no effect here and comes again.
+func again(err error) bool { return errors.Is(err, fault.Moved) }

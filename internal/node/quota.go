@@ -1,0 +1,45 @@
+package node
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/command"
+)
+
+// QuotaChange sets or removes the quota of a role or a prefix.
+func (n *Node) QuotaChange(ctx context.Context, c *stoapb.QuotaChange) error {
+	_, err := submitSystem[*pb.AuthStatusResponse](ctx, n, command.Quota, c)
+	return err
+}
+
+// Quotas returns all quotas, in the order of roles and then of prefixes, to root, and whether
+// they are in force; only then they have what is used of them. It is no older than the call.
+func (n *Node) Quotas(ctx context.Context) (list []apply.QuotaUsage, enforced bool, err error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	c, err := n.strict(ctx, n.current().machine.Placement().All())
+	if err != nil {
+		return nil, false, err
+	}
+	now := c.machine.Auth()
+	u, err := now.Authorize(who.user)
+	if err == nil {
+		err = u.MustBeRoot()
+	}
+	if err != nil || now.Index() == nil {
+		for _, q := range now.Quotas() {
+			list = append(list, apply.QuotaUsage{Quota: q})
+		}
+		return list, now.Enabled, err
+	}
+	return c.machine.QuotasUsed(), true, nil
+}
+
+// QuotasUsed returns the quotas that are in force, as this server knows them.
+func (n *Node) QuotasUsed() []apply.QuotaUsage { return n.core.Load().machine.QuotasUsed() }

@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// limit sets and removes quotas of all kinds of prefixes, at random, also such as are below
+// what is used. What clients write is then refused at times.
+func (k *keeper) limit() {
+	c := k.c
+	if c.quiet {
+		return
+	}
+	change := &stoapb.QuotaChange{
+		Prefix:   []byte(pick(c.loop, []string{"/", "/a/", "/a/x/", "/b/", "s", "pair-", "pair-0"})),
+		MaxKeys:  int64(c.loop.rng.IntN(9)),
+		MaxBytes: int64(c.loop.rng.IntN(300)),
+		Remove:   c.loop.chance(20),
+	}
+	if s := c.anyServer(); s.life != nil {
+		c.loop.printf("keeper limits at server %d: %v", s.id, change)
+		s.life.write(command.Quota, change, auth.Own, true, func(_ proto.Message, err error) {
+			if err == nil {
+				c.stats.Quotas++
+			}
+		})
+	}
+	c.loop.after(c.loop.between(20*time.Millisecond, 300*time.Millisecond), "keeper limits", 0, 0, k.limit)
+}
+
+// forQuotas are the partitions that a write needs because of quotas, as in package node.
+func (l *life) forQuotas(req proto.Message, again bool) placement.Set {
+	m := l.core.machine
+	switch put, ok := req.(interface {
+		GetKey() []byte
+		GetValue() []byte
+	}); {
+	case !m.HasQuotas():
+		return 0
+	case again:
+		return m.Placement().All()
+	case ok:
+		return m.ForQuotas(put.GetKey(), len(put.GetValue()))
+	}
+	return 0
+}
+
+// noteQuota counts refusals.
+func (c *cluster) noteQuota(err error) {
+	if errors.Is(err, fault.QuotaExceeded) {
+		c.stats.OverQuota++
+	}
+}
+
+// compareQuotas: all servers count the same of each quota, and what its keys are; no more is
+// granted than allowed (I6).
+func (c *cluster) compareQuotas() {
+	if c.failure != nil {
+		return
+	}
+	counts := func(s *server) string { return fmt.Sprintf("%+v", s.life.core.machine.QuotasUsed()) }
+	all := c.alive()
+	equal := func() bool {
+		for _, s := range all {
+			if s.life == nil || counts(s) != counts(all[0]) {
+				return false
+			}
+		}
+		return true
+	}
+	if !c.waitFor(equalAfter, equal) {
+		for _, s := range all {
+			if s.life != nil {
+				c.loop.printf("server %d: quotas %s", s.id, counts(s))
+			}
+		}
+		c.fail("quotas", "the servers have counted differently")
+		return
+	}
+	for _, s := range all {
+		for _, u := range s.life.core.machine.QuotasUsed() {
+			c.recount(s.life.core, &u)
+		}
+	}
+}
+
+func (c *cluster) recount(core *core, u *apply.QuotaUsage) {
+	var found, granted auth.Limits
+	end := []byte(u.Prefix)
+	end[len(end)-1]++
+	for _, s := range core.stores {
+		s.Sizes([]byte(u.Prefix), end, func(key []byte, size int) {
+			if extension.Touches(key, nil) {
+				return
+			}
+			found.Keys++
+			found.Bytes += int64(size)
+		})
+	}
+	for _, g := range u.Granted {
+		granted.Keys += g.Keys
+		granted.Bytes += g.Bytes
+	}
+	switch several := len(core.stores) > 1; {
+	case found != u.Used:
+		c.fail("quotas", "server %d has counted %+v for %v, which has %+v", core.l.sv.id, u.Used, &u.Quota, found)
+	case several && (u.Keys > 0 && granted.Keys > u.Keys || u.Bytes > 0 && granted.Bytes > u.Bytes):
+		c.fail("quotas", "server %d has granted %+v of %v, whose limits are %+v", core.l.sv.id, granted, &u.Quota, u.Limits)
+	case several && (granted.Keys > 0 && u.Keys > 0 && found.Keys > u.Keys || granted.Bytes > 0 && u.Bytes > 0 && found.Bytes > u.Bytes):
+		c.fail("quotas", "server %d has more than it may of %v: %+v, with %+v granted of %+v", core.l.sv.id, &u.Quota, found, granted, u.Limits)
+	}
+}
