@@ -74,11 +74,11 @@ func TestQuotaChanges(t *testing.T) {
 	require.True(t, complete)
 	require.Equal(t, n.Quotas(), loaded.Quotas())
 	require.Equal(t, n.Index(), loaded.Index())
+	n.quotas = nil
 	for i := range maxQuotas {
-		if n, err = n.ChangeQuota(QuotaChange{Quota: Quota{Prefix: fmt.Sprintf("many%d/", i), Limits: Limits{Keys: 1}}}); err != nil {
-			break
-		}
+		n.quotas = append(n.quotas, Quota{Prefix: fmt.Sprintf("many%04d/", i), Limits: Limits{Keys: 1}})
 	}
+	_, err = n.ChangeQuota(QuotaChange{Quota: one})
 	require.ErrorIs(t, err, fault.BadQuota)
 	require.ErrorContains(t, err, "more than 1000")
 }
