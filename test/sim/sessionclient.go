@@ -315,7 +315,9 @@ func (cl *sessionClient) reply(w *said) bool {
 	a.ret, s.alive = c.loop.now, a.sent
 	c.loop.note(w.seq, uint64(w.rev))
 	c.loop.printf("session %d hears about %s: revision %d, %v", s.id, a, w.rev, w.err)
-	defer func() { s.seen = max(s.seen, a.token) }() // later reads see it too, also if this request fails
+	// Later reads see it too, also if this request fails, and over other streams: clients open them
+	// with the highest token that they were given.
+	defer func() { s.seen, s.shown = max(s.seen, a.token), max(s.shown, a.token) }()
 	switch {
 	case a.kind == stoapb.Kind_CLOSE:
 	case a.watching() && w.err == nil:
