@@ -142,6 +142,14 @@ func (l *Log) Bytes() int64 {
 	return l.bytes
 }
 
+// CommitRecord is the current hard state, to make its commit index durable: it has to follow all
+// entries that have been appended.
+func (l *Log) CommitRecord() wal.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return hardStateRecord(l.group, l.hs)
+}
+
 // HardStateRecord is the current hard state, for wal.Options.Head. It may be
 // logged before the entries that it belongs with, so its commit index is only
 // that of the state machine's file, or of what the log itself has had for long: a higher

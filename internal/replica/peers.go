@@ -20,8 +20,9 @@ type peers struct {
 }
 
 // Peers returns the servers with which this one has links, ascending: the members, and
-// those that the configuration of some group still has. A removed server leaves the groups
-// one by one, and until it has left the last its acknowledgements may be needed.
+// those that the configuration of some group still has, or may have again after a restart of this
+// server. A removed server leaves the groups one by one, and until it has left the last its
+// acknowledgements may be needed.
 func (r *Replica) Peers() []uint64 { return *r.peers.ids.Load() }
 
 // follow computes the peers again, and reports whether they or the list are others.
@@ -53,6 +54,11 @@ func (p *peers) follow(r *Replica) (changed bool) {
 		c := r.cfg.Machine.Configuration(q)
 		for _, id := range slices.Concat(c.Voters, c.Learners) {
 			add(id)
+		}
+		if p := r.groups[q].parting.Load(); p != nil {
+			for _, id := range p.ids {
+				add(id)
+			}
 		}
 	}
 	ids := slices.Sorted(maps.Keys(next))
