@@ -2,7 +2,9 @@ package migrate
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
+	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
@@ -32,7 +34,28 @@ func server(t *testing.T, binary string, partitions int, args ...string) (*proce
 	c, err := Connect(s)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
+	if bin.Stoa {
+		awaitVersion(t, s)
+	}
 	return s, c
+}
+
+// awaitVersion waits until a new cluster has the version of its members: only then are leases granted
+// with less than their time.
+func awaitVersion(t *testing.T, s *process.Server) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(s.ClientURL + "/version")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		var v struct {
+			Server  string `json:"stoa"`
+			Cluster string `json:"stoacluster"`
+		}
+		return json.NewDecoder(resp.Body).Decode(&v) == nil && v.Server != "" && v.Server == v.Cluster
+	}, patience, 50*time.Millisecond)
 }
 
 func between(t *testing.T, from, to string, partitions int) *pair {
