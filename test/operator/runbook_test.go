@@ -30,8 +30,9 @@ type book struct {
 	t        *testing.T
 	text     string
 	dir, net string
-	running  map[int]*exec.Cmd  // servers by machine
-	exported []string           // by blocks, for those behind them
+	running  map[int]*exec.Cmd // servers by machine
+	oneShell bool              // what a block exports holds for those behind it
+	exported []string
 	tls      func() *tls.Config // nil: clients have none
 }
 
@@ -103,7 +104,9 @@ func (b *book) command(text string, machine int) *exec.Cmd {
 	text = strings.NewReplacer("10.0.1.", b.net, "/var/lib/", fmt.Sprintf("%s/m%d/", b.dir, machine), "/backup/", b.dir+"/backup/",
 		"/etc/stoa", fmt.Sprintf("%s/m%d/etc", b.dir, machine), "/root/ca", b.dir+"/ca").Replace(text)
 	cmd := exec.Command("bash", "-euc", strings.Join(b.exported, "\n")+"\n"+text)
-	b.exported = append(b.exported, export.FindAllString(text, -1)...)
+	if b.oneShell {
+		b.exported = append(b.exported, export.FindAllString(text, -1)...)
+	}
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"))
 	return cmd
 }

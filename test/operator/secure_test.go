@@ -58,6 +58,7 @@ func TestRunbookOfSecurity(t *testing.T) {
 	require.Len(t, users, 2)
 	require.Len(t, tokens, 2)
 	authorities, members, clients, settings, start, client, revoke, revoked := secure[0], secure[1], secure[2], secure[3], secure[4], secure[5], secure[6], secure[7]
+	b.oneShell = true
 	b.tls = func() *tls.Config { return certified(t, filepath.Join(b.dir, "ca"), "admin") }
 
 	for _, text := range []string{authorities, members, clients, settings, start} {
