@@ -40,7 +40,6 @@ const (
 
 // The settings of RFC 9113 §6.5.2 that matter here.
 const (
-	settingTableSize     = 1
 	settingPush          = 2
 	settingMaxStreams    = 3
 	settingInitialWindow = 4
@@ -54,7 +53,6 @@ type errorCode uint32
 const (
 	noError         errorCode = 0
 	protocolError   errorCode = 1
-	internalError   errorCode = 2
 	flowControl     errorCode = 3
 	streamClosed    errorCode = 5
 	frameSize       errorCode = 6

@@ -238,13 +238,11 @@ func (r *request) arrived(o *Options) (context.Context, *status.Status) {
 }
 
 func (s *Server) unknown(path string) *status.Status {
-	service, name, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	if i := strings.LastIndexByte(path, '/'); i > 0 {
-		service, name = path[1:i], path[i+1:]
-	}
-	if !ok || path[0] != '/' {
+	last := strings.LastIndexByte(path, '/')
+	if last <= 0 || path[0] != '/' {
 		return status.Newf(codes.Unimplemented, "malformed method name: %q", path)
 	}
+	service, name := path[1:last], path[last+1:]
 	if _, known := s.services[service]; known {
 		return status.Newf(codes.Unimplemented, "unknown method %v for service %v", name, service)
 	}

@@ -116,8 +116,9 @@ func (c *conn) pump() {
 	}
 }
 
-// put makes a message the next to be sent. With mu held.
+// put makes a message the next to be sent, behind the headers. With mu held.
 func (c *conn) put(st *stream, compressed bool, data mem.BufferSlice) {
+	st.begin()
 	st.out.set(compressed, data)
 	c.pending += int64(st.out.left)
 	c.send(st)

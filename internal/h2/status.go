@@ -62,6 +62,13 @@ func appendMetadata(b []byte, md metadata.MD) []byte {
 	return b
 }
 
+// begin sends the headers of an answer with messages, if it hasn't been done. With conn.mu held.
+func (st *stream) begin() {
+	if !st.headersSent {
+		st.sendHeaders(st.req.encoding)
+	}
+}
+
 // sendHeaders begins an answer. With conn.mu held.
 func (st *stream) sendHeaders(encoding string) {
 	block := usualHeaders
@@ -81,8 +88,8 @@ func (st *stream) sendHeaders(encoding string) {
 // trailersOf returns the block that ends an answer. It has the headers too, if none have been sent
 // and the handler has set none. With conn.mu held.
 func (st *stream) trailersOf(s *status.Status) []byte {
-	if !st.headersSent && len(st.header) > 0 {
-		st.sendHeaders(st.req.encoding)
+	if len(st.header) > 0 {
+		st.begin()
 	}
 	if st.headersSent && s.Code() == codes.OK && len(st.trailer) == 0 {
 		return usualTrailers

@@ -295,9 +295,6 @@ func (st *stream) SendMsg(m any) error {
 		data.Free()
 		return status.Error(codes.Canceled, "the call has ended")
 	}
-	if !st.headersSent {
-		st.sendHeaders(st.req.encoding)
-	}
 	c.put(st, compressed, data)
 	c.flush()
 	for st.out.left > 0 && !st.closed {
@@ -341,16 +338,11 @@ func (st *stream) runUnary() {
 	if st.closed {
 		data.Free()
 	} else {
-		if !st.headersSent {
-			st.sendHeaders(st.req.encoding)
-		}
+		st.begin()
 		st.trailers = st.trailersOf(nil)
 		c.put(st, compressed, data)
 	}
 	st.returned()
-	c.flush()
-	c.mu.Unlock()
-	st.cancel(context.Canceled)
 }
 
 // finish ends a call with the error of its handler.
@@ -370,21 +362,20 @@ func (st *stream) finish(err error) {
 		}
 	}
 	st.returned()
+}
+
+// returned notes that the handler has, writes what it has left, and ends the context. With conn.mu
+// held, which it releases.
+func (st *stream) returned() {
+	c := st.c
+	if st.started && st.in.abandoned {
+		c.abandoned--
+		c.unblock()
+	}
+	st.started = false
 	c.flush()
 	c.mu.Unlock()
 	st.cancel(context.Canceled)
-}
-
-// returned notes that the handler has. With conn.mu held.
-func (st *stream) returned() {
-	if !st.started {
-		return
-	}
-	st.started = false
-	if st.in.abandoned {
-		st.c.abandoned--
-		st.c.unblock()
-	}
 }
 
 // decodeRequest is what the generated handler of a unary call asks for the request.
