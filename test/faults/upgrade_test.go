@@ -5,10 +5,8 @@ package faults
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -162,18 +160,11 @@ func (r *rolling) replace(bin process.Binary, members ...int) {
 }
 
 func (r *rolling) version(i int) string {
-	resp, err := http.Get(r.c.Servers[i].ClientURL + "/version")
+	_, cluster, err := r.c.Servers[i].Versions()
 	if err != nil {
 		return err.Error()
 	}
-	defer resp.Body.Close()
-	var v struct {
-		Cluster string `json:"stoacluster"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
-		return err.Error()
-	}
-	return v.Cluster
+	return cluster
 }
 
 func (r *rolling) requireVersion(want string, members ...int) {

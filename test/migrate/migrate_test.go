@@ -2,9 +2,7 @@ package migrate
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
-	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
@@ -45,16 +43,8 @@ func server(t *testing.T, binary string, partitions int, args ...string) (*proce
 func awaitVersion(t *testing.T, s *process.Server) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		resp, err := http.Get(s.ClientURL + "/version")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		var v struct {
-			Server  string `json:"stoa"`
-			Cluster string `json:"stoacluster"`
-		}
-		return json.NewDecoder(resp.Body).Decode(&v) == nil && v.Server != "" && v.Server == v.Cluster
+		release, cluster, err := s.Versions()
+		return err == nil && release != "" && release == cluster
 	}, patience, 50*time.Millisecond)
 }
 

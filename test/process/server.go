@@ -3,9 +3,11 @@ package process
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -299,4 +301,20 @@ func (s *Server) LogTail(bytes int) string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-bytes):])
+}
+
+// Versions returns the release of a stoa server and the version of its cluster, as its page
+// /version shows them.
+func (s *Server) Versions() (release, cluster string, err error) {
+	resp, err := http.Get(s.ClientURL + "/version")
+	if err != nil {
+		return "", "", err
+	}
+	defer resp.Body.Close()
+	var v struct {
+		Release string `json:"stoa"`
+		Cluster string `json:"stoacluster"`
+	}
+	err = json.NewDecoder(resp.Body).Decode(&v)
+	return v.Release, v.Cluster, err
 }
