@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/test/process"
@@ -40,7 +41,7 @@ func TestAuditLog(t *testing.T) {
 	denied(t, w.Err())
 	_, err = g.a.MemberRemove(g.ctx, 1)
 	denied(t, err)
-	_, err = clientv3.New(clientv3.Config{Endpoints: g.Endpoints(), Username: "a", Password: "SECRET", DialTimeout: 10 * time.Second})
+	_, err = clientv3.New(clientv3.Config{Endpoints: g.Endpoints(), Username: "a", Password: "SECRET", DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	require.ErrorContains(t, err, "authentication failed")
 	s := g.session("a", "")
 	_, err = s.Put(g.ctx, "/a/session", "SECRET")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/snapshot"
 	"github.com/stoa-kv/stoa/test/process"
@@ -72,7 +73,7 @@ func (g *guarded) moved(c *process.Cluster) {
 	require.NoError(g.t, err)
 	_, err = a.Put(g.ctx, "/b/1", "v")
 	denied(g.t, err)
-	_, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Username: "b", Password: "b", DialTimeout: 10 * time.Second})
+	_, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Username: "b", Password: "b", DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	require.ErrorContains(g.t, err, "authentication failed")
 	root := g.as("root", c.Endpoints()...)
 	list, err := root.UserList(g.ctx)

@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -54,7 +55,7 @@ func (g *guarded) as(user string, endpoints ...string) *clientv3.Client {
 	if endpoints == nil {
 		endpoints = g.Endpoints()
 	}
-	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Username: user, Password: user, DialTimeout: 10 * time.Second})
+	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Username: user, Password: user, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	require.NoError(g.t, err)
 	g.t.Cleanup(func() { _ = cli.Close() })
 	return cli
