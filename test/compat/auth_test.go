@@ -61,6 +61,16 @@ func (g *guarded) as(user string, endpoints ...string) *clientv3.Client {
 	return cli
 }
 
+// reconnected waits until clients have found servers again that were restarted: they repeat
+// reads until then, and no writes.
+func (g *guarded) reconnected(clients ...*clientv3.Client) {
+	g.t.Helper()
+	for _, c := range clients {
+		_, err := c.Get(g.ctx, "/a/")
+		require.NoError(g.t, err)
+	}
+}
+
 func (g *guarded) session(user, id string) *client.Session {
 	g.t.Helper()
 	c, err := client.New(client.Config{Endpoints: g.Endpoints(), Username: user, Password: user, ClientID: id})
@@ -380,6 +390,7 @@ func TestUsersSurvive(t *testing.T) {
 			require.Equal(t, authpb.Permission_READWRITE, got.Perm[0].PermType)
 		}
 		require.Len(t, revisions, 1)
+		g.reconnected(g.a)
 		_, err := g.a.Put(g.ctx, "/a/1", "v")
 		require.NoError(t, err, "clients authenticate again by themselves")
 		_, err = g.a.Put(g.ctx, "/b/1", "v")

@@ -26,6 +26,8 @@ func (g *guarded) setQuota(q *stoapb.Quota) {
 
 // used is what a role has used, by the quota and by its keys.
 func (g *guarded) used(role, prefix string) (counted, found auth.Limits) {
+	all, err := g.root.Get(g.ctx, prefix, clientv3.WithPrefix())
+	require.NoError(g.t, err)
 	r, err := stoapb.NewQuotasClient(g.root.ActiveConnection()).List(g.ctx, &stoapb.ListQuotasRequest{})
 	require.NoError(g.t, err)
 	for _, u := range r.Quotas {
@@ -33,8 +35,6 @@ func (g *guarded) used(role, prefix string) (counted, found auth.Limits) {
 			counted = auth.Limits{Bytes: u.Bytes, Keys: u.Keys}
 		}
 	}
-	all, err := g.root.Get(g.ctx, prefix, clientv3.WithPrefix())
-	require.NoError(g.t, err)
 	for _, kv := range all.Kvs {
 		found.Bytes += int64(len(kv.Key) + len(kv.Value))
 	}
@@ -128,6 +128,7 @@ func TestOneTenantExceedsEverything(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, c.Start(g.ctx))
+	g.reconnected(g.root, g.a)
 	same()
 	_, err = g.a.Put(g.ctx, "/a/large", large)
 	exhausted(t, err)
