@@ -119,18 +119,19 @@ func TestLeaseExpiry(t *testing.T) {
 
 func TestLeaseKeepAlive(t *testing.T) {
 	waiting(t, func(t *testing.T, e *env) {
-		l, err := e.cli.Grant(e.ctx, 2)
+		const ttl = 5 // s: more than a loaded machine stands still for
+		l, err := e.cli.Grant(e.ctx, ttl)
 		require.NoError(t, err)
 		k := e.key("a", 0)
 		_, err = e.cli.Put(e.ctx, k, "v", clientv3.WithLease(l.ID))
 		require.NoError(t, err)
 		// Through each server: a follower has to ask the leader.
-		until := time.Now().Add(4 * time.Second)
+		until := time.Now().Add((ttl + 2) * time.Second)
 		for i := 0; time.Now().Before(until); i++ {
 			cli := e.client(e.Servers[i%len(e.Servers)].ClientURL)
 			ka, err := cli.KeepAliveOnce(e.ctx, l.ID)
 			require.NoError(t, err)
-			require.EqualValues(t, 2, ka.TTL)
+			require.EqualValues(t, ttl, ka.TTL)
 			require.NotZero(t, ka.Revision)
 			cli.Close()
 			time.Sleep(500 * time.Millisecond)
