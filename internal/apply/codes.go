@@ -102,34 +102,30 @@ func (c *codes) evict() {
 	}
 }
 
-// Verify says whether a put would be refused as the source of an extension, so
-// that a server can check it before it is proposed. It takes the time of [Config.Precompile],
-// unless the extension is registered with the same source. The user is a credential, or 0.
+// Verify compiles the source of an extension before a put of it is proposed, and returns the
+// error if that fails. Everything else the log decides: this server may not have applied the
+// limits or the permissions yet that make the put a good one. What is refused by those that it
+// knows isn't compiled. It takes the time of [Config.Precompile], unless the extension is
+// registered with the same source. The user is a credential, or 0.
 func (m *Machine) Verify(req *pb.PutRequest, user uint64) error {
 	role, name, _ := extension.Parse(req.GetKey())
 	if role != extension.Source {
 		return nil
 	}
-	// To compile takes long. The log decides; it refuses what isn't permitted without that.
 	if u, err := m.Auth().Authorize(user); err != nil || u.MayWrite(req.GetKey(), nil) != nil {
 		return nil
 	}
-	reg := m.Extensions()
-	if err := reg.Limits.AdmitSource(name, len(req.GetValue())); err != nil {
+	reg, language := m.Extensions(), m.language()
+	if reg.Limits.AdmitSource(name, len(req.GetValue())) != nil || registered(reg, name, language, req.GetValue()) != nil {
+		return nil
+	}
+	if err := m.Precompile(language, req.GetValue()); err != nil {
 		return err
 	}
-	language := m.language()
-	code := registered(reg, name, language, req.GetValue())
-	if code == nil {
-		if err := m.Precompile(language, req.GetValue()); err != nil {
-			return err
-		}
-		var err error
-		if code, err = m.codes.ahead(language, req.GetValue()); err != nil {
-			return extension.Refuse(name, err)
-		}
+	if _, err := m.codes.ahead(language, req.GetValue()); err != nil {
+		return extension.Refuse(name, err)
 	}
-	return m.Extensions().Admit(code.As(name, 0))
+	return nil
 }
 
 // registered is the code of an extension that is registered with this very source, or nil.

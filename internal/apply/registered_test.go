@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -98,4 +99,18 @@ func BenchmarkRegistered(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A server that hasn't applied higher limits yet refuses no source because of those that it
+// knows: the log decides.
+func TestTheLogDecidesWhatFitsTheLimits(t *testing.T) {
+	w := newTwins(t, 1)
+	put := sourcePut("large", member(0, 0)+"--"+strings.Repeat("x", 100<<10))
+	require.NoError(t, w.first.Verify(put, 0))
+	r, _ := w.ask(who{}, put)
+	require.ErrorContains(t, r.Err, "the limit is 65536")
+	w.limit(`{"source": 131072}`)
+	w.succeed(put)
+	require.Error(t, w.first.Verify(sourcePut("bad", `return {`), 0))
+	w.requireEqual()
 }
