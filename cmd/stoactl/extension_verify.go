@@ -50,7 +50,7 @@ func (a *app) limits(file string) (extension.Limits, error) {
 	if err != nil {
 		return extension.Limits{}, err
 	}
-	l, err := extension.ParseLimits(value)
+	l, err := extension.Current.Parse(value)
 	if err != nil {
 		return l, fmt.Errorf("%s: %w", file, err)
 	}

@@ -55,7 +55,7 @@ func (x *execution) keepsExtensions(key, end []byte) error {
 	if !within(limits, key, end) || !(view{x}).Get(limits).Exists() {
 		return nil
 	}
-	err := reg.Hold(extension.Defaults, func(e *extension.Extension) bool { return within(extension.SourceKey(e.Name), key, end) })
+	err := reg.Hold(x.m.extensionBounds().Defaults, func(e *extension.Extension) bool { return within(extension.SourceKey(e.Name), key, end) })
 	if err != nil {
 		return fault.BadExtension.With(fmt.Sprintf("%v; without %s the limits are the defaults", err, limits))
 	}

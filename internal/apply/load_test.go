@@ -38,7 +38,7 @@ func TestTheLoadOfARequest(t *testing.T) {
 	unknown := func(name string, steps int64) Load {
 		return Load{name, new(throttle.History).Cost(steps)}
 	}
-	limits := extension.Defaults
+	limits := extension.First.Defaults
 	del := &pb.DeleteRangeRequest{Key: []byte("/w/"), RangeEnd: []byte("/w0")}
 	txn := &pb.TxnRequest{Success: []*pb.RequestOp{
 		{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("/z")}}},

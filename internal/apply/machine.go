@@ -135,7 +135,7 @@ func New(c Config) *Machine {
 	m.auth.Store(auth.New())
 	m.placed.Store(c.Placement)
 	m.LoadMembership(membership.Of(), nil)
-	m.extensions.Store(extension.New(extension.Defaults, nil))
+	m.extensions.Store(extension.New(m.extensionBounds().Defaults, nil))
 	m.ruled = extension.RuledBy(c.Placement.Settled())
 	m.wanted = func(now *placement.Map) (next *placement.Map) {
 		next, m.ruled = m.Extensions().Place(now, m.ruled)

@@ -135,7 +135,7 @@ func mayRegister(u *auth.User, c *extension.Code) error {
 // limit checks limits that are to be set. They must have no lease: it would delete them
 // without a check that the registered extensions still fit.
 func (x *execution) limit(p *put) error {
-	l, err := extension.ParseLimits(p.Value)
+	l, err := x.m.extensionBounds().Parse(p.Value)
 	if err == nil {
 		err = x.m.Extensions().Hold(l, func(*extension.Extension) bool { return false })
 	}
@@ -254,9 +254,9 @@ func (x *execution) renewRegistry() {
 // settings are the limits that the keys say.
 func (x *execution) settings() extension.Limits {
 	if kv := (view{x}).Get([]byte(extension.LimitsKey)); kv.Exists() {
-		return extension.StoredLimits(kv.Value())
+		return x.m.extensionBounds().Stored(kv.Value())
 	}
-	return extension.Defaults
+	return x.m.extensionBounds().Defaults
 }
 
 // sources yields the keys that hold sources, skipping the keys below them.

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -18,6 +19,18 @@ func (m *Machine) language() int { return m.Level().Language() }
 // change results, and so all members must agree on it.
 const levelOfSmallSteps version.Level = 2
 
+// levelOfLowerBounds is the level from which on the ceilings of the limits of extensions, and
+// their default of event_steps, are lower.
+const levelOfLowerBounds version.Level = 2
+
+// extensionBounds are the bounds of the limits of extensions.
+func (m *Machine) extensionBounds() extension.Bounds {
+	if m.Level() < levelOfLowerBounds {
+		return extension.First
+	}
+	return extension.Current
+}
+
 // clusterVersion changes the version of the cluster.
 func (x *execution) clusterVersion(body []byte) Result {
 	c, err := membership.DecodeVersion(body)
@@ -27,7 +40,9 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if c.Op == membership.Downgrade && !x.m.MayLeaveUsers(c.To) {
 		return x.failed(fault.BadDowngradeTarget)
 	}
-	return x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
+	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
+	x.renew = r.Err == nil // the bounds of the limits may be others
+	return r
 }
 
 // MayLeaveUsers reports whether the cluster could go down to a level as far as users and

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -106,4 +107,38 @@ func TestRefusedDeletionsFollowTheVersion(t *testing.T) {
 		w.succeed(&pb.DeleteRangeRequest{Key: []byte("/x/0"), RangeEnd: []byte("/x/04")})
 		w.requireEqual()
 	}
+}
+
+// The bounds of the limits of extensions are lower from level 2 on. Limits that were set before
+// stay in their key, and count again after a downgrade.
+func TestBoundsOfLimitsFollowTheVersion(t *testing.T) {
+	w := newTwins(t, 1)
+	for _, r := range []*rig{w.first, w.second} {
+		r.LoadMembership(membership.OfIDs(1), nil)
+	}
+	change := func(op membership.VersionOp, to version.Level) {
+		for _, r := range []*rig{w.first, w.second} {
+			require.NoError(t, r.version(op, to).Err)
+		}
+	}
+	limits := func() extension.Limits { return w.first.Extensions().Limits }
+	most := &pb.PutRequest{Key: []byte(extension.LimitsKey), Value: []byte(`{"event_steps": 1000000, "keys": 10000}`)}
+
+	require.Equal(t, extension.First.Defaults, limits())
+	change(membership.Raise, 2)
+	require.Equal(t, extension.Current.Defaults, limits())
+	r, _ := w.ask(who{}, most)
+	require.ErrorContains(t, r.Err, "event_steps is 1000000, want 2000 to 500000")
+	change(membership.Downgrade, 1)
+	require.Equal(t, extension.First.Defaults, limits())
+	w.succeed(most)
+	change(membership.Raise, 2)
+	require.EqualValues(t, 500_000, limits().EventSteps)
+	require.Equal(t, 2000, limits().Keys)
+	require.NoError(t, w.first.LoadExtensions())
+	require.EqualValues(t, 500_000, limits().EventSteps, "after a restart, too")
+	change(membership.Downgrade, 1)
+	require.EqualValues(t, 1_000_000, limits().EventSteps)
+	require.Equal(t, 10_000, limits().Keys)
+	w.requireEqual()
 }

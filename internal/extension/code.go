@@ -72,7 +72,7 @@ func CheckLanguage(name string, version int) error {
 // CompileCode verifies, compiles and loads a source in a version of the language that
 // this package knows.
 func CompileCode(language int, source []byte) (*Code, error) {
-	program, err := script.Compile(source, host, script.Bounds{Source: ceilings.Source, Handlers: handlers})
+	program, err := script.Compile(source, host, script.Bounds{Source: Current.Ceilings.Source, Handlers: handlers})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func CompileCode(language int, source []byte) (*Code, error) {
 	if err := c.read(c.module.Export()); err != nil {
 		return nil, err
 	}
-	kept, err := c.module.Keep(ceilings.Memory, append(c.handlers[:], c.onEvent)...)
+	kept, err := c.module.Keep(Current.Ceilings.Memory, append(c.handlers[:], c.onEvent)...)
 	c.Memory = kept + c.indexed()
 	return c, err
 }

@@ -40,26 +40,44 @@ type Limits struct {
 	Failures int
 }
 
-// Defaults are the limits of a cluster that has set none. A call at all of them
-// holds its partition up for about a millisecond.
+// Defaults are the limits of a cluster that has set none. A call at all of them blocks its
+// partition for about half a millisecond, all events that it may lead to for some 1.5 ms.
 var Defaults = Limits{
 	Steps: 100_000, Bytes: 4 << 20, Depth: 64, Operations: 2000, Keys: 1000, WriteBytes: 1 << 20,
-	Events: 64, EventSteps: 500_000, Source: 64 << 10, Failures: 10,
+	Events: 64, EventSteps: 250_000, Source: 64 << 10, Failures: 10,
 	Memory: 4 << 20, MemoryTotal: 64 << 20,
 }
 
 // ceilings are the maxima of the settings. A call at all of them blocks its partition for
-// some 2 ms, and all events that it may lead to for some 5 ms: less than other clients
-// notice.
+// some 2 ms, and so do all events that it may lead to: less than other clients notice.
 var ceilings = Limits{
-	Steps: 500_000, Bytes: 64 << 20, Depth: 200, Operations: 100_000, Keys: 10_000, WriteBytes: 8 << 20,
-	Events: 1000, EventSteps: 1_000_000, Source: 1 << 20, Failures: 1_000_000,
+	Steps: 500_000, Bytes: 16 << 20, Depth: 200, Operations: 20_000, Keys: 2000, WriteBytes: 2 << 20,
+	Events: 1000, EventSteps: 500_000, Source: 1 << 20, Failures: 1_000_000,
 	Memory: 16 << 20, MemoryTotal: 256 << 20,
 }
 
-// ParseLimits reads the value of [LimitsKey]: a JSON object of the fields that
-// differ from the defaults.
-func ParseLimits(value []byte) (Limits, error) {
+// Bounds are the limits of a cluster that has set none, and the maxima of its settings. All
+// members must apply the same, so they change only with the cluster's version.
+type Bounds struct{ Defaults, Ceilings Limits }
+
+// Current are the bounds of this release, and First those of clusters at level 1.
+var (
+	Current = Bounds{Defaults: Defaults, Ceilings: ceilings}
+	First   = firstBounds()
+)
+
+func firstBounds() Bounds {
+	b := Current
+	b.Defaults.EventSteps = 500_000
+	b.Ceilings.Bytes, b.Ceilings.Operations = 64<<20, 100_000
+	b.Ceilings.Keys, b.Ceilings.WriteBytes = 10_000, 8<<20
+	b.Ceilings.EventSteps = 1_000_000
+	return b
+}
+
+// Parse reads the value of [LimitsKey]: a JSON object of the fields that differ from the
+// defaults.
+func (b Bounds) Parse(value []byte) (Limits, error) {
 	const want = "give a JSON object such as {\"steps\": 200000}"
 	refuse := func(format string, args ...any) (Limits, error) {
 		return Limits{}, fmt.Errorf("stoa: %s: %s; %s", LimitsKey, fmt.Sprintf(format, args...), want)
@@ -70,8 +88,8 @@ func ParseLimits(value []byte) (Limits, error) {
 	if json.Unmarshal(value, &fields) != nil || fields == nil {
 		return refuse("this is no JSON object")
 	}
-	l := Defaults
-	known := l.fields()
+	l := b.Defaults
+	known := l.fields(&b.Ceilings)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		at := slices.IndexFunc(known, func(f field) bool { return f.name == name })
 		if at < 0 {
@@ -89,13 +107,13 @@ func ParseLimits(value []byte) (Limits, error) {
 	return l, nil
 }
 
-// StoredLimits reads a value of [LimitsKey] that has been accepted, maybe by a release
-// that allowed more: a limit beyond the bounds of this one is taken for the nearest bound.
-func StoredLimits(value []byte) Limits {
+// Stored reads a value of [LimitsKey] that has been accepted, maybe within other bounds: a
+// limit beyond these is taken for the nearest one.
+func (b Bounds) Stored(value []byte) Limits {
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(value, &fields)
-	l := Defaults
-	for _, f := range l.fields() {
+	l := b.Defaults
+	for _, f := range l.fields(&b.Ceilings) {
 		if n, err := strconv.ParseInt(string(fields[f.name]), 10, 64); err == nil {
 			f.set(min(max(n, f.min), f.max))
 		}
@@ -110,20 +128,20 @@ type field struct {
 	min, max int64
 }
 
-func (l *Limits) fields() []field {
+func (l *Limits) fields(most *Limits) []field {
 	return []field{
-		{"steps", &l.Steps, 100, ceilings.Steps},
-		{"bytes", &l.Bytes, 1 << 10, ceilings.Bytes},
-		{"depth", &l.Depth, 1, int64(ceilings.Depth)},
-		{"operations", &l.Operations, 1, int64(ceilings.Operations)},
-		{"keys", &l.Keys, 0, int64(ceilings.Keys)},
-		{"write_bytes", &l.WriteBytes, 0, int64(ceilings.WriteBytes)},
-		{"events", &l.Events, 0, int64(ceilings.Events)},
-		{"event_steps", &l.EventSteps, 2000, ceilings.EventSteps},
-		{"source", &l.Source, 1, int64(ceilings.Source)},
-		{"memory", &l.Memory, 1 << 10, ceilings.Memory},
-		{"memory_total", &l.MemoryTotal, 0, ceilings.MemoryTotal},
-		{"failures", &l.Failures, 0, int64(ceilings.Failures)},
+		{"steps", &l.Steps, 100, most.Steps},
+		{"bytes", &l.Bytes, 1 << 10, most.Bytes},
+		{"depth", &l.Depth, 1, int64(most.Depth)},
+		{"operations", &l.Operations, 1, int64(most.Operations)},
+		{"keys", &l.Keys, 0, int64(most.Keys)},
+		{"write_bytes", &l.WriteBytes, 0, int64(most.WriteBytes)},
+		{"events", &l.Events, 0, int64(most.Events)},
+		{"event_steps", &l.EventSteps, 2000, most.EventSteps},
+		{"source", &l.Source, 1, int64(most.Source)},
+		{"memory", &l.Memory, 1 << 10, most.Memory},
+		{"memory_total", &l.MemoryTotal, 0, most.MemoryTotal},
+		{"failures", &l.Failures, 0, int64(most.Failures)},
 	}
 }
 

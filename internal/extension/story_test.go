@@ -85,7 +85,7 @@ func (s *story) line(d *datadriven.TestData, line string) string {
 		}
 		return verdict("ok", err)
 	case "limits":
-		l, err := ParseLimits([]byte(line))
+		l, err := Current.Parse([]byte(line))
 		return verdict(fmt.Sprintf("%+v", l), err)
 	case "standing":
 		l := Defaults

@@ -58,8 +58,8 @@ type setting struct {
 
 var settings = []setting{
 	{name: "defaults", memory: 300 << 20},
-	{name: "ceilings", memory: 1 << 30, limits: `{"steps": 500000, "bytes": 67108864, "depth": 200, "operations": 100000, "keys": 10000,
-		"write_bytes": 8388608, "events": 1000, "event_steps": 1000000, "source": 1048576, "memory": 16777216, "memory_total": 268435456}`},
+	{name: "ceilings", memory: 1 << 30, limits: `{"steps": 500000, "bytes": 16777216, "depth": 200, "operations": 20000, "keys": 2000,
+		"write_bytes": 2097152, "events": 1000, "event_steps": 500000, "source": 1048576, "memory": 16777216, "memory_total": 268435456}`},
 }
 
 // No attack is noticed by another client: at the default limits and at the highest that can

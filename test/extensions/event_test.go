@@ -27,8 +27,12 @@ var events = []attack{
 		}
 	}},
 	{name: "handlers that do all they may", do: func(w *world) {
+		loops := 7000
+		if w.setting.limits != "" {
+			loops = 14_000
+		}
 		for i := range 10 {
-			w.put(fmt.Sprintf("/em/e%d", i), `return { scope={"/p/"}, events={{event="modified",key="/p/go"}}, event=function() for i = 1, 14000 do local x = i end end }`)
+			w.put(fmt.Sprintf("/em/e%d", i), fmt.Sprintf(`return { scope={"/p/"}, events={{event="modified",key="/p/go"}}, event=function() for i = 1, %d do local x = i end end }`, loops))
 		}
 		w.many(4, func(int) {
 			for w.lasts() {
