@@ -45,7 +45,7 @@ const (
 func (s *service) UnaryCall(ctx context.Context, r *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if v := md.Get(initialKey); len(v) > 0 {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(initialKey, v[0]))
+		_ = grpc.SendHeader(ctx, metadata.Pairs(initialKey, v[0]))
 	}
 	if v := md.Get(trailingKey); len(v) > 0 {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(trailingKey, v[0]))

@@ -62,16 +62,12 @@ func appendMetadata(b []byte, md metadata.MD) []byte {
 	return b
 }
 
-// begin sends the headers of an answer with messages, if it hasn't been done. With conn.mu held.
+// begin sends the headers of an answer, if it hasn't been done. With conn.mu held.
 func (st *stream) begin() {
-	if !st.headersSent {
-		st.sendHeaders(st.req.encoding)
+	if st.headersSent {
+		return
 	}
-}
-
-// sendHeaders begins an answer. With conn.mu held.
-func (st *stream) sendHeaders(encoding string) {
-	block := usualHeaders
+	block, encoding := usualHeaders, st.req.encoding
 	if st.req.subtype != "" || encoding != "" || len(st.header) > 0 {
 		block = appendField(appendStatus(nil, 200), "content-type", "application/grpc"+st.req.subtype)
 		if encoding != "" {

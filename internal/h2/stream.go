@@ -227,7 +227,7 @@ func (st *stream) SendHeader(md metadata.MD) error {
 	if st.headersSent || st.closed {
 		return errHeaderSent
 	}
-	st.sendHeaders("")
+	st.begin()
 	st.c.flush()
 	return nil
 }
