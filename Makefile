@@ -82,6 +82,11 @@ test-etcd: build peers
 test-oracle:
 	cd test/oracle && GOWORK=off $(GO) test -count=1 -v . -requests $(or $(REQUESTS),1000000) -seed $(SEED)
 
+## test-interop: grpc's interoperability cases, on the own gRPC transport
+.PHONY: test-interop
+test-interop:
+	cd test/interop && GOWORK=off $(GO) test -count=1 .
+
 ## test-adversary: a client without rights tries everything that two servers offer (REQUESTS=20000 SEED=1)
 .PHONY: test-adversary
 test-adversary: build
