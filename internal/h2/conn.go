@@ -46,6 +46,7 @@ type conn struct {
 	streams   map[uint32]*stream
 	lastID    uint32 // the client's highest
 	abandoned int
+	budget    budget
 	waiting   bool // the reader, for room
 	dead      bool
 	draining  bool   // no new streams
@@ -61,7 +62,7 @@ type conn struct {
 	sendWindow          int64 // of what it takes
 	initialWindow       int64 // of its streams
 	frameLimit          int   // of its frames
-	pending             int64 // bytes of messages that wait for windows or room
+	pending             int64 // bytes of messages that wait for windows or room, see weight
 	blocked             queue // streams that wait for the connection's window or room in out
 	timer               *time.Timer
 	heard               time.Time // when a frame came last
@@ -78,6 +79,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.began = time.Now()
 	c.heard, c.idleSince = c.began, c.began
+	c.budget = budget{left: maxBudget, filled: c.began}
 	return c
 }
 
@@ -163,21 +165,32 @@ func (c *conn) settings() {
 	}
 }
 
-// cork leaves writing to the reader until it has dealt with all that it has read. It waits while
-// the client makes this side hold too much.
+// cork leaves writing to the reader until it has dealt with all that it has read.
 func (c *conn) cork() error {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = now
-	for !c.dead && (len(c.out) > maxUnsent || c.abandoned > maxAbandoned) {
-		c.waiting = true
-		c.room.Wait()
+	c.budget.refill(now)
+	return c.makeRoom()
+}
+
+// full tells whether the client makes this side hold too much. With mu held.
+func (c *conn) full() bool { return len(c.out) > maxUnsent || c.abandoned > maxAbandoned }
+
+// makeRoom lets the reader wait until the connection isn't full any more. With mu held.
+func (c *conn) makeRoom() error {
+	for !c.dead && c.full() {
+		c.corked = false
+		if c.flush(); c.full() && !c.dead {
+			c.waiting = true
+			c.room.Wait()
+		}
 	}
-	c.corked = true
 	if c.dead {
 		return c.err
 	}
+	c.corked = true
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (c *conn) handle(f frame) error {
 			return fatal(protocolError, "malformed GOAWAY")
 		}
 	}
-	return nil // as §4.1 asks for types that aren't known
+	return c.useless() // types that aren't known are ignored, as §4.1 asks
 }
 
 // headersFrame begins a call, or ends a request.
@@ -95,25 +95,27 @@ func (c *conn) requested(f frame, block []byte) error {
 	if st := c.streams[f.stream]; st != nil { // trailers, which mean nothing
 		switch {
 		case st.remoteEnded:
-			c.reset(st, streamClosed)
+			return c.fault(st, streamClosed)
 		case !last:
 			return fatal(protocolError, "a request's second headers don't end it")
-		default:
-			return c.received(st, nil, 0, true)
 		}
+		c.received(st, nil, 0, true)
 		return nil
 	}
 	if f.stream <= c.lastID {
 		return fatal(streamClosed, "HEADERS of a stream that is closed")
 	}
 	c.lastID = f.stream
+	if err := c.makeRoom(); err != nil {
+		return err
+	}
 	switch {
-	case c.draining || c.pending > maxPending || uint64(len(c.streams)) >= uint64(c.s.o.MaxStreams):
+	case c.draining || c.pending > maxPending || uint64(len(c.streams)+c.abandoned) >= uint64(c.s.o.MaxStreams):
 		c.out = appendReset(c.out, f.stream, refusedStream)
-		return nil
+		return c.budget.spend(1)
 	case r.err != noError:
 		c.out = appendReset(c.out, f.stream, r.err)
-		return nil
+		return c.budget.spend(streamFault)
 	}
 	if refusal != nil {
 		b := appendStatus(nil, max(r.httpStatus, http.StatusOK))
@@ -122,15 +124,18 @@ func (c *conn) requested(f frame, block []byte) error {
 		if !last {
 			c.out = appendReset(c.out, f.stream, noError)
 		}
+		c.budget.earn(perCall)
 		return nil
 	}
-	return c.begin(f.stream, r, ctx, last)
+	c.begin(f.stream, r, ctx, last)
+	return nil
 }
 
 // begin makes a call. With mu held.
-func (c *conn) begin(id uint32, r *request, ctx context.Context, last bool) error {
+func (c *conn) begin(id uint32, r *request, ctx context.Context, last bool) {
 	st := &stream{c: c, id: id, req: r, base: ctx, sendWindow: c.initialWindow, recvWindow: int64(c.s.o.StreamWindow)}
 	c.streams[id] = st
+	c.budget.earn(perCall)
 	if r.timeout > 0 {
 		st.expireAt(time.Now().Add(r.timeout))
 	}
@@ -140,9 +145,8 @@ func (c *conn) begin(id uint32, r *request, ctx context.Context, last bool) erro
 		go st.run()
 	}
 	if last {
-		return c.received(st, nil, 0, true)
+		c.received(st, nil, 0, true)
 	}
-	return nil
 }
 
 func (c *conn) resetFrame(f frame) error {
@@ -157,10 +161,11 @@ func (c *conn) resetFrame(f frame) error {
 	if f.stream > c.lastID || f.stream%2 == 0 {
 		return fatal(protocolError, "RST_STREAM of a stream that is idle")
 	}
-	if st := c.streams[f.stream]; st != nil {
-		c.abandon(st)
-		c.flush()
+	st := c.streams[f.stream]
+	if st == nil {
+		return c.budget.spend(1)
 	}
+	c.abandon(st)
 	return nil
 }
 
@@ -171,18 +176,26 @@ func (c *conn) settingsFrame(f frame) error {
 	case f.has(flagAck) && len(f.payload) > 0 || len(f.payload)%6 != 0:
 		return fatal(frameSize, "malformed SETTINGS")
 	case f.has(flagAck):
-		return nil
+		return c.useless()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	window := c.initialWindow
 	for b := f.payload; len(b) > 0; b = b[6:] {
 		if err := c.setting(binary.BigEndian.Uint16(b), binary.BigEndian.Uint32(b[2:])); err != nil {
 			return err
 		}
 	}
+	cost := 1 + len(f.payload)/64
+	if c.initialWindow != window {
+		cost += len(c.streams) / streamsPerFrame
+		if err := c.widen(c.initialWindow - window); err != nil {
+			return err
+		}
+	}
 	c.out = appendHeader(c.out, 0, frameSettings, flagAck, 0)
 	c.pump()
-	return nil
+	return c.budget.spend(cost)
 }
 
 // setting takes one of the client's settings. With mu held.
@@ -201,15 +214,19 @@ func (c *conn) setting(id uint16, v uint32) error {
 		if v > maxWindow {
 			return fatal(flowControl, "SETTINGS_INITIAL_WINDOW_SIZE is out of range")
 		}
-		more := int64(v) - c.initialWindow
 		c.initialWindow = int64(v)
-		for _, st := range c.streams {
-			if st.sendWindow += more; st.sendWindow > maxWindow {
-				return fatal(flowControl, "a stream's window is too large")
-			}
-			if more > 0 && st.out.left > 0 {
-				c.blocked.push(st)
-			}
+	}
+	return nil
+}
+
+// widen changes the windows of all streams. With mu held.
+func (c *conn) widen(more int64) error {
+	for _, st := range c.streams {
+		if st.sendWindow += more; st.sendWindow > maxWindow {
+			return fatal(flowControl, "a stream's window is too large")
+		}
+		if more > 0 && st.out.left > 0 {
+			c.blocked.push(st)
 		}
 	}
 	return nil
@@ -227,23 +244,22 @@ func (c *conn) window(f frame) error {
 			return fatal(windowError(n), "WINDOW_UPDATE out of range")
 		}
 		c.pump()
-		return nil
+		return c.budget.spend(1)
 	}
 	st := c.streams[f.stream]
 	switch {
 	case st == nil && (f.stream > c.lastID || f.stream%2 == 0):
 		return fatal(protocolError, "WINDOW_UPDATE of a stream that is idle")
 	case st == nil:
-		return nil
+		return c.budget.spend(1)
 	}
 	if st.sendWindow += n; n == 0 || st.sendWindow > maxWindow {
-		c.reset(st, windowError(n))
-		return nil
+		return c.fault(st, windowError(n))
 	}
-	if st.out.left > 0 && !st.queued {
+	if st.out.left > 0 && !st.turn.queued {
 		c.send(st)
 	}
-	return nil
+	return c.budget.spend(1)
 }
 
 func windowError(n int64) errorCode {
@@ -262,5 +278,5 @@ func (c *conn) priority(f frame) error {
 	case binary.BigEndian.Uint32(f.payload)&maxStreamID == f.stream:
 		return fatal(protocolError, "a stream that depends on itself")
 	}
-	return nil
+	return c.useless()
 }

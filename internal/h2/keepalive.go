@@ -32,7 +32,7 @@ func (c *conn) ping(f frame) error {
 		if c.drained != nil && string(c.drained) == string(f.payload) && !c.draining {
 			c.refuseMore()
 		}
-		return nil
+		return c.budget.spend(1)
 	}
 	c.out = appendPing(c.out, flagAck, f.payload)
 	now := time.Now()
@@ -50,7 +50,7 @@ func (c *conn) ping(f frame) error {
 	if c.strikes > maxStrikes {
 		return fatal(enhanceYourCalm, "too_many_pings")
 	}
-	return nil
+	return c.budget.spend(1)
 }
 
 // patience is how often tick has to look.

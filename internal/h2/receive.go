@@ -109,27 +109,30 @@ func (c *conn) data(f frame) error {
 	case st == nil && f.stream > c.lastID || f.stream%2 == 0:
 		return fatal(protocolError, "DATA of a stream that is idle")
 	case st == nil:
-		c.strayData(f)
-		return nil
+		return c.strayData(f)
 	case st.remoteEnded:
-		c.reset(st, streamClosed)
-		return nil
+		return c.fault(st, streamClosed)
 	}
 	if st.recvWindow -= n; st.recvWindow < 0 {
-		c.reset(st, flowControl)
-		return nil
+		return c.fault(st, flowControl)
 	}
-	return c.received(st, payload, n-int64(len(payload)), f.has(flagEndStream))
+	if len(payload) == 0 && !f.has(flagEndStream) {
+		c.consumed(st, n)
+		return c.budget.spend(1)
+	}
+	c.received(st, payload, n-int64(len(payload)), f.has(flagEndStream))
+	return nil
 }
 
 // strayData answers DATA of a stream that is closed. Such may be on its way when a call ends; only
 // a client that doesn't know the protocol goes on for long. With mu held.
-func (c *conn) strayData(f frame) {
+func (c *conn) strayData(f frame) error {
 	c.out = appendReset(c.out, f.stream, streamClosed)
+	return c.budget.spend(1)
 }
 
 // received adds the payload of a DATA frame to its stream. With mu held.
-func (c *conn) received(st *stream, payload []byte, free int64, last bool) error {
+func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 	if st.failure == nil {
 		var err error
 		n, err := st.in.add(payload, &c.s.o)
@@ -148,10 +151,9 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) error
 			st.started = true
 			go st.runUnary()
 		}
-		return nil
+		return
 	}
 	st.wake()
-	return nil
 }
 
 // ended notes the end of a client's messages. With mu held.

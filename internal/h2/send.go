@@ -4,29 +4,58 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// queue is streams in the order in which they take turns.
-type queue struct{ list []*stream }
+// queue is streams in the order in which they take turns. They are linked, so that one that ends
+// leaves at once: a client that opens no window would have the queue keep all that it resets.
+type queue struct{ first, last *stream }
+
+// turn is a stream's place in a queue.
+type turn struct {
+	queued   bool
+	next     *stream
+	previous *stream
+}
 
 func (q *queue) push(st *stream) {
-	if !st.queued {
-		st.queued = true
-		q.list = append(q.list, st)
+	if st.turn.queued {
+		return
 	}
+	st.turn = turn{queued: true, previous: q.last}
+	if q.last == nil {
+		q.first = st
+	} else {
+		q.last.turn.next = st
+	}
+	q.last = st
 }
 
 func (q *queue) pop() *stream {
-	if len(q.list) == 0 {
-		return nil
+	st := q.first
+	if st != nil {
+		q.remove(st)
 	}
-	st := q.list[0]
-	q.list[0] = nil
-	q.list = q.list[1:]
-	if len(q.list) == 0 {
-		q.list = nil
-	}
-	st.queued = false
 	return st
 }
+
+func (q *queue) remove(st *stream) {
+	t := st.turn
+	if !t.queued {
+		return
+	}
+	if t.previous == nil {
+		q.first = t.next
+	} else {
+		t.previous.turn.next = t.next
+	}
+	if t.next == nil {
+		q.last = t.previous
+	} else {
+		t.next.turn.previous = t.previous
+	}
+	st.turn = turn{}
+}
+
+// weight is what a message that waits counts for beside its bytes: about what its stream takes.
+const weight = 1 << 10
 
 // outgoing is a message on its way into out.
 type outgoing struct {
@@ -88,8 +117,12 @@ func (c *conn) send(st *stream) {
 		c.sendWindow -= n
 		st.sendWindow -= n
 		c.pending -= n
+		if st.out.left == 0 {
+			c.pending -= weight
+		}
+		c.budget.earn(int(n / bytesEarn))
 		c.sent = true
-		if st.out.left > 0 && len(c.blocked.list) > 0 {
+		if st.out.left > 0 && c.blocked.first != nil {
 			c.blocked.push(st)
 			return
 		}
@@ -110,9 +143,7 @@ func (c *conn) pump() {
 		if st == nil {
 			return
 		}
-		if !st.closed {
-			c.send(st)
-		}
+		c.send(st)
 	}
 }
 
@@ -120,14 +151,15 @@ func (c *conn) pump() {
 func (c *conn) put(st *stream, compressed bool, data mem.BufferSlice) {
 	st.begin()
 	st.out.set(compressed, data)
-	c.pending += int64(st.out.left)
+	c.pending += int64(st.out.left) + weight
+	c.budget.earn(perMessage)
 	c.send(st)
 }
 
 // discard drops what hasn't been sent. With mu held.
 func (c *conn) discard(st *stream) {
 	if st.out.left > 0 {
-		c.pending -= int64(st.out.left)
+		c.pending -= int64(st.out.left) + weight
 		st.out.free()
 	}
 }
@@ -144,6 +176,7 @@ func (c *conn) finished(st *stream) {
 func (c *conn) remove(st *stream) {
 	st.closed = true
 	delete(c.streams, st.id)
+	c.blocked.remove(st)
 	c.discard(st)
 	if len(c.streams) == 0 {
 		c.idleSince = c.heard

@@ -31,7 +31,7 @@ type stream struct {
 	unacked     int64
 	remoteEnded bool // the client has sent all
 	closed      bool // it isn't in conn.streams
-	queued      bool // in conn.blocked
+	turn        turn // in conn.blocked
 	started     bool // its handler runs
 	headersSent bool
 	header      metadata.MD

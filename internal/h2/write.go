@@ -65,7 +65,7 @@ func (c *conn) flush() {
 
 // unblock goes on with what waited for room in out. With mu held.
 func (c *conn) unblock() {
-	if c.waiting && c.abandoned <= maxAbandoned && len(c.out) <= maxUnsent {
+	if c.waiting && !c.full() {
 		c.waiting = false
 		c.room.Signal()
 	}
