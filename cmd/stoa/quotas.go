@@ -26,8 +26,11 @@ func (q quotas) ListQuotas(ctx context.Context) (*stoapb.ListQuotasResponse, err
 		for _, u := range list {
 			if (u.Role != "") == roles {
 				resp.Quotas = append(resp.Quotas, &stoapb.QuotaUsage{
-					Quota: &stoapb.Quota{Role: u.Role, Prefix: []byte(u.Prefix), MaxBytes: u.Bytes, MaxKeys: u.Keys},
-					Bytes: u.Used.Bytes, Keys: u.Used.Keys,
+					Quota: &stoapb.Quota{
+						Role: u.Role, Prefix: []byte(u.Prefix),
+						MaxBytes: u.Bytes, MaxKeys: u.Keys, MaxWatchers: u.Watchers, MaxRate: u.Rate,
+					},
+					Bytes: u.Used.Bytes, Keys: u.Used.Keys, Watchers: u.Here.Watchers, Requests: u.Here.Requests,
 				})
 			}
 		}
@@ -41,7 +44,11 @@ func tenants(n *node.Node) (list []metrics.Tenant) {
 		if len(list) == metrics.MaxTenants {
 			break
 		}
-		t := metrics.Tenant{Kind: "role", Name: u.Role, Bytes: u.Used.Bytes, Keys: u.Used.Keys, MaxBytes: u.Bytes, MaxKeys: u.Keys}
+		t := metrics.Tenant{
+			Kind: "role", Name: u.Role, Bytes: u.Used.Bytes, Keys: u.Used.Keys, Watchers: u.Here.Watchers,
+			MaxBytes: u.Bytes, MaxKeys: u.Keys, MaxWatchers: u.Watchers, MaxRate: u.Rate,
+			RefusedWatchers: u.Here.RefusedWatches, RefusedRequests: u.Here.RefusedRequests,
+		}
 		if u.Role == "" {
 			t.Kind, t.Name = "prefix", audit.Escape([]byte(u.Prefix))
 		}

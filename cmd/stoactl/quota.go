@@ -22,8 +22,8 @@ func (a *app) quotaCommand() *cobra.Command {
 type limited struct{ role, prefix string }
 
 func (l *limited) declare(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.role, "role", "", "limit the keys that this role may write")
-	cmd.Flags().StringVar(&l.prefix, "prefix", "", "limit the keys with this prefix")
+	cmd.Flags().StringVar(&l.role, "role", "", "limit the keys that this role may write, and what its users ask")
+	cmd.Flags().StringVar(&l.prefix, "prefix", "", "limit the keys with this prefix, and what is asked of them")
 }
 
 func (l *limited) check(command string) error {
@@ -42,7 +42,7 @@ func (l *limited) String() string {
 
 func (a *app) quotaSetCommand() *cobra.Command {
 	var l limited
-	var keys, bytes int64
+	var q stoapb.Quota
 	cmd := &cobra.Command{
 		Use: "set", Short: "Sets the limits of a role or a prefix, in the place of those that it has", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -50,8 +50,8 @@ func (a *app) quotaSetCommand() *cobra.Command {
 				return err
 			}
 			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
-				q := &stoapb.Quota{Role: l.role, Prefix: []byte(l.prefix), MaxBytes: bytes, MaxKeys: keys}
-				r, err := stoapb.NewQuotasClient(c.ActiveConnection()).Set(ctx, &stoapb.SetQuotaRequest{Quota: q})
+				q.Role, q.Prefix = l.role, []byte(l.prefix)
+				r, err := stoapb.NewQuotasClient(c.ActiveConnection()).Set(ctx, &stoapb.SetQuotaRequest{Quota: &q})
 				if err != nil {
 					return err
 				}
@@ -60,8 +60,10 @@ func (a *app) quotaSetCommand() *cobra.Command {
 		},
 	}
 	l.declare(cmd)
-	cmd.Flags().Int64Var(&bytes, "bytes", 0, "how many bytes the keys and their values may have (0: any)")
-	cmd.Flags().Int64Var(&keys, "keys", 0, "how many keys there may be (0: any)")
+	cmd.Flags().Int64Var(&q.MaxBytes, "max-bytes", 0, "how many bytes the keys and their values may have (0: any)")
+	cmd.Flags().Int64Var(&q.MaxKeys, "max-keys", 0, "how many keys there may be (0: any)")
+	cmd.Flags().Int64Var(&q.MaxWatchers, "max-watchers", 0, "how many watches may be open on each member (0: any)")
+	cmd.Flags().Int64Var(&q.MaxRate, "max-rate", 0, "how many requests may come in a second on each member (0: any)")
 	return cmd
 }
 
@@ -141,8 +143,12 @@ func quotaView(r *stoapb.ListQuotasResponse) view {
 				p.printf("\"Role\" : %q\n\"Prefix\" : %q\n", u.Quota.GetRole(), u.Quota.GetPrefix())
 				p.line(`"MaxBytes" :`, u.Quota.GetMaxBytes())
 				p.line(`"MaxKeys" :`, u.Quota.GetMaxKeys())
+				p.line(`"MaxWatchers" :`, u.Quota.GetMaxWatchers())
+				p.line(`"MaxRate" :`, u.Quota.GetMaxRate())
 				p.line(`"Bytes" :`, u.Bytes)
 				p.line(`"Keys" :`, u.Keys)
+				p.line(`"Watchers" :`, u.Watchers)
+				p.line(`"Requests" :`, u.Requests)
 			}
 		},
 		table: func() ([]string, [][]string) {
@@ -152,9 +158,12 @@ func quotaView(r *stoapb.ListQuotasResponse) view {
 				if name == "" {
 					kind, name = "prefix", fmt.Sprintf("%q", u.Quota.GetPrefix())
 				}
-				rows = append(rows, []string{kind, name, of(u.Bytes, u.Quota.GetMaxBytes(), r.Enforced), of(u.Keys, u.Quota.GetMaxKeys(), r.Enforced)})
+				rows = append(rows, []string{
+					kind, name, of(u.Bytes, u.Quota.GetMaxBytes(), r.Enforced), of(u.Keys, u.Quota.GetMaxKeys(), r.Enforced),
+					ofLimit(u.Watchers, u.Quota.GetMaxWatchers(), r.Enforced), ofLimit(u.Requests, u.Quota.GetMaxRate(), r.Enforced),
+				})
 			}
-			return []string{"kind", "tenant", "bytes", "keys"}, rows
+			return []string{"kind", "tenant", "bytes", "keys", "watchers here", "requests/s here"}, rows
 		},
 	}
 }
@@ -169,4 +178,12 @@ func of(used, limit int64, enforced bool) string {
 		return "- of " + text
 	}
 	return fmt.Sprintf("%d of %s", used, text)
+}
+
+// ofLimit is of for something that is counted only where there is a limit.
+func ofLimit(used, limit int64, enforced bool) string {
+	if limit == 0 {
+		return "any"
+	}
+	return of(used, limit, enforced)
 }

@@ -2,62 +2,35 @@ package auth
 
 import (
 	"slices"
-	"sort"
-	"strings"
 )
 
 // Index finds the quotas that limit a key. It never changes.
 type Index struct {
 	Quotas []Quota
 	spans  []spans // of each quota
-	// The keys from bounds[i] to the next bound are those of the quotas of[i].
-	bounds []string
-	of     [][]int32
+	keys   segments
 }
 
 // Index returns the index of the quotas that are in force, nil for none.
 func (s *State) Index() *Index { return s.index }
 
-// indexed brings the index of a state that was made just now up to date.
+// indexed brings the indexes of a state that was made just now up to date.
 func (s *State) indexed() *State {
-	s.index = nil
+	s.index, s.rates, s.watches = nil, nil, nil
 	if s.Enabled && len(s.quotas) > 0 {
 		s.index = s.newIndex()
+		s.rates = s.newReach(func(l *Limits) int64 { return l.Rate })
+		s.watches = s.newReach(func(l *Limits) int64 { return l.Watchers })
 	}
 	return s
 }
 
 func (s *State) newIndex() *Index {
 	x := &Index{Quotas: s.quotas, spans: make([]spans, len(s.quotas))}
-	type bound struct {
-		at    string
-		quota int32
-		ends  bool
-	}
-	var all []bound
 	for i, q := range s.quotas {
 		x.spans[i] = s.limited(&q)
-		for _, sp := range x.spans[i] {
-			all = append(all, bound{sp.from, int32(i), false})
-			if sp.to != "" {
-				all = append(all, bound{sp.to, int32(i), true})
-			}
-		}
 	}
-	slices.SortStableFunc(all, func(a, b bound) int { return strings.Compare(a.at, b.at) })
-	var now []int32
-	for i, b := range all {
-		at, has := slices.BinarySearch(now, b.quota)
-		now = slices.Clone(now)
-		if b.ends && has {
-			now = slices.Delete(now, at, at+1)
-		} else if !b.ends && !has {
-			now = slices.Insert(now, at, b.quota)
-		}
-		if i+1 == len(all) || all[i+1].at != b.at {
-			x.bounds, x.of = append(x.bounds, b.at), append(x.of, now)
-		}
-	}
+	x.keys = newSegments(x.spans)
 	return x
 }
 
@@ -88,13 +61,7 @@ func prefixEnd(prefix string) string {
 }
 
 // Of returns the numbers of the quotas of a key, in order. It doesn't allocate.
-func (x *Index) Of(key []byte) []int32 {
-	i := sort.Search(len(x.bounds), func(i int) bool { return x.bounds[i] > string(key) }) - 1
-	if i < 0 {
-		return nil
-	}
-	return x.of[i]
-}
+func (x *Index) Of(key []byte) []int32 { return x.keys.at(key) }
 
 // Find returns the number of the quota for the same role or prefix as q.
 func (x *Index) Find(q *Quota) (int, bool) {

@@ -12,7 +12,8 @@ import (
 )
 
 // Quota limits the keys below a prefix, or those in the ranges that a role may write, however
-// they come to be. Quotas are in force while permissions are.
+// they come to be; and, on each server, the watches and requests of a role's users or for keys
+// below a prefix. Quotas are in force while permissions are.
 type Quota struct {
 	Role, Prefix string // one of the two
 	Limits
@@ -22,7 +23,13 @@ type Quota struct {
 type Limits struct {
 	Bytes int64 // of the keys that exist now and their values
 	Keys  int64
+	// On each server: watches that are open, and requests per second, at most MaxRate.
+	Watchers int64
+	Rate     int64
 }
+
+// MaxRate bounds the rate of a quota, so that whoever counts can do so in nanoseconds.
+const MaxRate = 1_000_000_000
 
 // Same reports whether two quotas are for the same role or prefix.
 func (q *Quota) Same(o *Quota) bool { return q.Role == o.Role && q.Prefix == o.Prefix }
@@ -84,8 +91,10 @@ func (s *State) checkQuota(c *QuotaChange) error {
 		return fault.BadQuota.With(fmt.Sprintf("stoa: the prefix of a quota can't be longer than %d bytes", maxPrefix))
 	case c.Remove:
 		return nil
-	case c.Bytes < 0 || c.Keys < 0:
+	case c.Bytes < 0 || c.Keys < 0 || c.Watchers < 0 || c.Rate < 0:
 		return fault.BadQuota.With("stoa: the limits of a quota can't be negative")
+	case c.Rate > MaxRate:
+		return fault.BadQuota.With(fmt.Sprintf("stoa: the rate of a quota can't be above %d requests per second", MaxRate))
 	case c.Limits == Limits{}:
 		return fault.BadQuota.With("stoa: a quota needs a limit")
 	case c.Role == Root:
@@ -111,6 +120,8 @@ const (
 	quotaBytes
 	quotaKeys
 	quotaRemove
+	quotaWatchers
+	quotaRate
 )
 
 // AppendTo appends the encoded change.
@@ -125,7 +136,8 @@ func (c *QuotaChange) AppendTo(b []byte) []byte {
 	if c.Remove {
 		b = appendNumber(b, quotaRemove, 1)
 	}
-	return b
+	b = appendNumber(b, quotaWatchers, uint64(c.Watchers))
+	return appendNumber(b, quotaRate, uint64(c.Rate))
 }
 
 func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
@@ -165,6 +177,10 @@ func DecodeQuotaChange(b []byte) (c QuotaChange, err error) {
 				c.Keys = int64(v)
 			case quotaRemove:
 				c.Remove = v != 0
+			case quotaWatchers:
+				c.Watchers = int64(v)
+			case quotaRate:
+				c.Rate = int64(v)
 			}
 		}
 		b = b[size:]

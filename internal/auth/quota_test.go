@@ -8,8 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -52,6 +54,9 @@ func TestQuotaChanges(t *testing.T) {
 		{QuotaChange{Quota: Quota{Role: "r", Prefix: "p", Limits: Limits{Keys: 1}}}, "for a role or for a prefix"},
 		{QuotaChange{Quota: Quota{Prefix: "p"}}, "needs a limit"},
 		{QuotaChange{Quota: Quota{Prefix: "p", Limits: Limits{Keys: -1}}}, "negative"},
+		{QuotaChange{Quota: Quota{Prefix: "p", Limits: Limits{Watchers: -1}}}, "negative"},
+		{QuotaChange{Quota: Quota{Prefix: "p", Limits: Limits{Rate: -1}}}, "negative"},
+		{QuotaChange{Quota: Quota{Prefix: "p", Limits: Limits{Rate: MaxRate + 1}}}, "can't be above 1000000000"},
 		{QuotaChange{Quota: Quota{Prefix: strings.Repeat("p", 1025), Limits: Limits{Keys: 1}}}, "longer than 1024"},
 		{QuotaChange{Quota: Quota{Role: Root, Limits: Limits{Keys: 1}}}, "root can't"},
 		{QuotaChange{Quota: Quota{Role: "none", Limits: Limits{Keys: 1}}}, "role name not found"},
@@ -60,7 +65,7 @@ func TestQuotaChanges(t *testing.T) {
 		_, err := s.ChangeQuota(tc.change)
 		require.ErrorContains(t, err, tc.want)
 	}
-	one := Quota{Prefix: "p", Limits: Limits{Keys: 1, Bytes: 2}}
+	one := Quota{Prefix: "p", Limits: Limits{Keys: 1, Bytes: 2, Watchers: 3, Rate: MaxRate}}
 	n := limited(t, s, one)
 	require.Equal(t, s.Revision+1, n.Revision)
 	same, err := n.ChangeQuota(QuotaChange{Quota: one})
@@ -126,9 +131,108 @@ func TestIndexModel(t *testing.T) {
 	})
 }
 
+// The service's message is what the log has; the encoding here reads and writes the same.
+func TestQuotaEncodingIsTheMessage(t *testing.T) {
+	c := QuotaChange{Quota: Quota{Prefix: "p", Limits: Limits{Keys: 1, Bytes: 2, Watchers: 3, Rate: 4}}, Remove: true}
+	m := &stoapb.QuotaChange{Prefix: []byte("p"), MaxKeys: 1, MaxBytes: 2, MaxWatchers: 3, MaxRate: 4, Remove: true}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	require.NoError(t, err)
+	require.Equal(t, b, c.AppendTo(nil))
+}
+
+// Requests count for the quotas of the user's roles and of the prefixes that they touch and
+// are permitted to.
+func TestReach(t *testing.T) {
+	s := enabled(t, [2]string{"a/", "c/"})
+	change := func(r *pb.InternalRaftRequest) {
+		var err error
+		s, err = s.Change(r)
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"member", "stranger"} {
+		change(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: name}})
+	}
+	change(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "member", Role: "r"}})
+	require.Nil(t, limited(t, s, Quota{Prefix: "a/", Limits: Limits{Keys: 1, Watchers: 1}}).Rates())
+	require.Nil(t, limited(t, s, Quota{Prefix: "a/", Limits: Limits{Keys: 1, Rate: 1}}).Watches())
+	s = limited(t, s,
+		Quota{Prefix: "a/", Limits: Limits{Rate: 1}}, Quota{Prefix: "a/x/", Limits: Limits{Rate: 1}},
+		Quota{Prefix: "b/", Limits: Limits{Rate: 1}}, Quota{Prefix: "unlimited/", Limits: Limits{Keys: 1}},
+		Quota{Role: "r", Limits: Limits{Rate: 1}})
+	x := s.Rates()
+	names := func(list []int32) (names []string) {
+		for _, q := range list {
+			names = append(names, x.Quotas[q].String())
+		}
+		return names
+	}
+	a, ax, b, r := `prefix "a/"`, `prefix "a/x/"`, `prefix "b/"`, `role "r"`
+	put := func(key string) *pb.PutRequest { return &pb.PutRequest{Key: []byte(key)} }
+	del := func(key, end string) *pb.DeleteRangeRequest {
+		return &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end)}
+	}
+	op := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put("b/k")}}
+	inner := &pb.TxnRequest{Failure: []*pb.RequestOp{op}}
+	txn := &pb.TxnRequest{Success: []*pb.RequestOp{
+		{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: del("a/x/1", "")}},
+		{Request: &pb.RequestOp_RequestTxn{RequestTxn: inner}},
+	}}
+	for _, tc := range []struct {
+		req  proto.Message
+		want []string
+	}{
+		{nil, []string{r}},
+		{&pb.LeaseGrantRequest{}, []string{r}},
+		{put("a/k"), []string{a, r}},
+		{put("a/x/k"), []string{a, ax, r}},
+		{put("b"), []string{r}},
+		{del("a/", "a/x/"), []string{a, r}},
+		{del("a/", "b/"), []string{a, ax, r}},
+		{del("a/k", "b/0"), []string{a, ax, b, r}},
+		{del("a/", "d/"), []string{r}}, // not permitted
+		{txn, []string{a, ax, b, r}},
+	} {
+		require.ElementsMatch(t, tc.want, names(x.Of(s.User("member"), tc.req)), "%v", tc.req)
+		require.Empty(t, x.Of(s.User("stranger"), tc.req), "%v", tc.req)
+		require.Empty(t, x.Of(s.User(Root), tc.req), "%v", tc.req)
+		require.Empty(t, x.Of(nil, tc.req), "%v", tc.req)
+	}
+	require.ElementsMatch(t, []string{a, ax, r}, names(x.OfPut(s.User("member"), []byte("a/x/k"))))
+	require.ElementsMatch(t, []string{r}, names(x.OfRead(s.User("member"), []byte("a/k"), nil)), "it may write, not read")
+	require.Empty(t, x.OfPut(s.User("stranger"), []byte("a/x/k")))
+}
+
+// The segments of a range are those of its keys.
+func TestTouchedModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[ab]{1,3}`)
+		var keys []spans
+		for range rapid.IntRange(0, 4).Draw(t, "prefixes") {
+			p := text.Draw(t, "prefix")
+			keys = append(keys, spans{{p, prefixEnd(p)}})
+		}
+		s := newSegments(keys)
+		from, to := text.Draw(t, "from"), rapid.SampledFrom([]string{"", "\x00", "ab", "b", "ba", "bbb", "c"}).Draw(t, "to")
+		var want []int32
+		for i, k := range keys {
+			if (spans)(k).touch([]byte(from), []byte(to)) {
+				want = append(want, int32(i))
+			}
+		}
+		if len(to) > 0 && to != "\x00" && to <= from {
+			return // no such request is carried out
+		}
+		require.Equal(t, want, s.touched(nil, []byte(from), []byte(to)))
+	})
+}
+
 func TestQuotaEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := QuotaChange{Quota: Quota{Prefix: rapid.String().Draw(t, "prefix"), Limits: Limits{Keys: rapid.Int64().Draw(t, "keys"), Bytes: rapid.Int64().Draw(t, "bytes")}}, Remove: rapid.Bool().Draw(t, "remove")}
+		limits := Limits{
+			Keys: rapid.Int64().Draw(t, "keys"), Bytes: rapid.Int64().Draw(t, "bytes"),
+			Watchers: rapid.Int64().Draw(t, "watchers"), Rate: rapid.Int64().Draw(t, "rate"),
+		}
+		c := QuotaChange{Quota: Quota{Prefix: rapid.String().Draw(t, "prefix"), Limits: limits}, Remove: rapid.Bool().Draw(t, "remove")}
 		got, err := DecodeQuotaChange(c.AppendTo(nil))
 		require.NoError(t, err)
 		require.Equal(t, c, got)

@@ -30,7 +30,9 @@ type State struct {
 	byCredential map[uint64]*User
 
 	quotas []Quota // in order
-	index  *Index  // of the quotas, while they are in force
+	// Of the quotas, while they are in force.
+	index          *Index
+	rates, watches *Reach
 }
 
 // New returns the state of a new cluster: no users, no roles, not enabled.

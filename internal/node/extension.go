@@ -48,6 +48,9 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := n.rated(ctx, who, r); err != nil {
+		return nil, 0, err
+	}
 	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
 		p, handled, err := n.handled(ctx, c, command.Watch, r, who)
 		switch {
@@ -55,6 +58,9 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 			return nil, err
 		case !handled:
 			return nil, n.plainWatch(ctx, c, r, who)
+		}
+		if err := n.hub.Room(who.user, r.GetKey(), r.GetRangeEnd()); err != nil {
+			return nil, err // before the extension has done something for a watch that can't be opened
 		}
 		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p, who)
 	})

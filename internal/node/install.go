@@ -142,7 +142,7 @@ func (n *Node) replace(path string) error {
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
 	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before history is read from the new stores
-	c.feed.Permit(permitted(c.machine.Auth()))
+	n.enforce(c, c.machine.Auth())
 	n.core.Store(c)
 	n.callLog.Retain(func(name string) bool { return c.machine.Extensions().Get(name) != nil })
 	n.profiles.EndAll()

@@ -38,10 +38,17 @@ const (
 // LeaseGrant makes a lease. A TTL below what an election takes could run out
 // without anybody having been able to renew it; it is raised, as in etcd.
 func (n *Node) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	return n.grant(ctx, command.LeaseGrant, r)
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.rated(ctx, who, nil); err != nil {
+		return nil, err
+	}
+	return n.grantAs(ctx, command.LeaseGrant, r, who)
 }
 
-func (n *Node) grant(ctx context.Context, kind command.Kind, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+func (n *Node) grantAs(ctx context.Context, kind command.Kind, r *pb.LeaseGrantRequest, who identity) (*pb.LeaseGrantResponse, error) {
 	if err := n.admit(ctx, keyOverhead); err != nil {
 		return nil, err
 	}
@@ -49,7 +56,7 @@ func (n *Node) grant(ctx context.Context, kind command.Kind, r *pb.LeaseGrantReq
 		r.ID = int64(n.leaseIDs.Add(1) & math.MaxInt64)
 	}
 	r.TTL = max(r.GetTTL(), n.minTTL())
-	return submitSystem[*pb.LeaseGrantResponse](ctx, n, kind, r)
+	return submitSystemAs[*pb.LeaseGrantResponse](ctx, n, kind, r, who)
 }
 
 func (n *Node) minTTL() int64 {
@@ -59,9 +66,16 @@ func (n *Node) minTTL() int64 {
 // LeaseRevoke ends a lease and deletes its keys, in as many steps as that takes. The
 // leader goes on with them if this server can't.
 func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.rated(ctx, who, nil); err != nil {
+		return nil, err
+	}
 	ended := false
 	for {
-		resp, err := submitSystem[*pb.LeaseRevokeResponse](ctx, n, command.LeaseRevoke, r)
+		resp, err := submitSystemAs[*pb.LeaseRevokeResponse](ctx, n, command.LeaseRevoke, r, who)
 		switch {
 		case errors.Is(err, fault.LeaseEnding):
 			ended = true
@@ -76,10 +90,14 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 	}
 }
 
-// LeaseRenew gives a lease its full time again.
+// LeaseRenew gives a lease its full time again. Above the rate of a quota it is delayed: a
+// tenant that asks for too much shouldn't lose its leases.
 func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 	who, err := n.identify(ctx)
 	if err != nil {
+		return 0, err
+	}
+	if err := n.reserved(ctx, who); err != nil {
 		return 0, err
 	}
 	ttl, err := n.renewAs(ctx, id, who.user, false)
@@ -129,6 +147,9 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 	if err != nil {
 		return nil, err
 	}
+	if err := n.rated(ctx, who, nil); err != nil {
+		return nil, err
+	}
 	if err := n.known(ctx, who); err != nil {
 		return nil, err
 	}
@@ -158,6 +179,9 @@ const fieldUser protowire.Number = 1000
 func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	who, err := n.identify(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := n.rated(ctx, who, nil); err != nil {
 		return nil, err
 	}
 	c, err := n.strict(ctx, n.current().machine.Placement().All())

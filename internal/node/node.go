@@ -28,6 +28,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/tenant"
 	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/token"
 	"github.com/stoa-kv/stoa/internal/tracing"
@@ -211,6 +212,7 @@ type Node struct {
 	compilations compilations
 	lane         *throttle.Lane // of requests that are expensive to apply
 	hashing      chan struct{}  // as many passwords are hashed at once as fit in
+	limits       *tenant.Limits
 
 	life        context.Context
 	end         context.CancelFunc
@@ -235,6 +237,7 @@ func Start(cfg Config) (*Node, error) {
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
 	n.life, n.end = context.WithCancel(context.Background())
 	n.lane = throttle.New(n.clock, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
+	n.limits = tenant.New(n.clock)
 	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
 		return nil, err
@@ -288,7 +291,7 @@ func (n *Node) startHub(c *core) {
 		Logger: n.log,
 	})
 	c.feed = n.hub.Reset(recovery.Published(c.stores))
-	c.feed.Permit(permitted(c.machine.Auth()))
+	n.enforce(c, c.machine.Auth())
 	n.running.Go(func() { n.hub.Run(n.life) })
 }
 

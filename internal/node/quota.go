@@ -8,6 +8,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // QuotaChange sets or removes the quota of a role or a prefix.
@@ -16,9 +17,15 @@ func (n *Node) QuotaChange(ctx context.Context, c *stoapb.QuotaChange) error {
 	return err
 }
 
+// QuotaUsage is a quota with what is used of it in the cluster, and on this server.
+type QuotaUsage struct {
+	apply.QuotaUsage
+	Here tenant.Usage
+}
+
 // Quotas returns all quotas, in the order of roles and then of prefixes, to root, and whether
 // they are in force; only then they have what is used of them. It is no older than the call.
-func (n *Node) Quotas(ctx context.Context) (list []apply.QuotaUsage, enforced bool, err error) {
+func (n *Node) Quotas(ctx context.Context) (list []QuotaUsage, enforced bool, err error) {
 	who, err := n.identify(ctx)
 	if err != nil {
 		return nil, false, err
@@ -34,12 +41,21 @@ func (n *Node) Quotas(ctx context.Context) (list []apply.QuotaUsage, enforced bo
 	}
 	if err != nil || now.Index() == nil {
 		for _, q := range now.Quotas() {
-			list = append(list, apply.QuotaUsage{Quota: q})
+			list = append(list, QuotaUsage{QuotaUsage: apply.QuotaUsage{Quota: q}})
 		}
 		return list, now.Enabled, err
 	}
-	return c.machine.QuotasUsed(), true, nil
+	return n.usage(c), true, nil
 }
 
 // QuotasUsed returns the quotas that are in force, as this server knows them.
-func (n *Node) QuotasUsed() []apply.QuotaUsage { return n.core.Load().machine.QuotasUsed() }
+func (n *Node) QuotasUsed() []QuotaUsage { return n.usage(n.core.Load()) }
+
+func (n *Node) usage(c *core) []QuotaUsage {
+	used := c.machine.QuotasUsed()
+	list := make([]QuotaUsage, len(used))
+	for i := range used {
+		list[i] = QuotaUsage{used[i], n.limits.Usage(&used[i].Quota)}
+	}
+	return list
+}

@@ -31,6 +31,9 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 	if err != nil {
 		return nil, err
 	}
+	if err := n.rated(ctx, who, r); err != nil {
+		return nil, err
+	}
 	resp, err := n.findAs(ctx, r, who)
 	if err != nil && n.unknown(ctx, &who, err) {
 		return n.findAs(ctx, r, who)
@@ -88,6 +91,9 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	who, err := n.identify(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := n.rated(ctx, who, r); err != nil {
 		return nil, err
 	}
 	resp, err := n.evaluateAs(ctx, r, who)

@@ -27,9 +27,12 @@ func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches [
 	if o.Client, err = n.sessionClient(ctx, o.GetClient(), who); err != nil {
 		return nil, nil, err
 	}
+	if err := n.reserved(ctx, who); err != nil {
+		return nil, nil, err
+	}
 	lease := host.Lease{ID: o.GetSession(), Renewed: now()}
 	if lease.ID == 0 {
-		granted, err := n.grant(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: host.LeaseTTL(max(o.GetTtl(), n.minTTL()))})
+		granted, err := n.grantAs(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: host.LeaseTTL(max(o.GetTtl(), n.minTTL()))}, who)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -67,7 +70,7 @@ func gone(err error) error {
 func (n *Node) newSessions() *host.Sessions {
 	return host.New(around{n}, host.Config{
 		RequestTimeout: n.cfg.requestTimeout(), MaxRequestBytes: n.cfg.MaxRequestBytes, Counts: &n.counts.sessions,
-		Lane: n.lane,
+		Lane: n.lane, Limits: n.limits,
 	})
 }
 

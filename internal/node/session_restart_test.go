@@ -51,7 +51,7 @@ func (c *cluster) sent(i int, first, last, answered uint64) map[uint64]string {
 func (c *cluster) grant(i int, id int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, err := c.nodes[i].grant(ctx, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: 600})
+	_, err := c.nodes[i].grantAs(ctx, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: 600}, identity{})
 	require.NoError(c.t, err)
 }
 

@@ -125,7 +125,7 @@ func (o observer) LeaseEnding(id int64) { o.n.expirer.Ending(id, now()) }
 
 // AuthChanged ends what isn't permitted any more, before anything else is applied.
 func (o observer) AuthChanged(now *auth.State) {
-	o.c.feed.Permit(permitted(now))
+	o.n.enforce(o.c, now)
 	if t := o.n.cfg.Tokens.Simple; t != nil && !now.Enabled {
 		t.Clear()
 	}

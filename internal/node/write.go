@@ -27,6 +27,9 @@ func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := n.rated(ctx, who, r); err != nil {
+		return nil, err
+	}
 	if err := n.current().machine.Verify(r, who.user); err != nil {
 		return nil, err
 	}
@@ -80,9 +83,12 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 
 // submit submits a client's command and waits for its outcome.
 func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
+	var none R
 	who, err := n.identify(ctx)
 	if err != nil {
-		var none R
+		return none, err
+	}
+	if err := n.rated(ctx, who, req); err != nil {
 		return none, err
 	}
 	return submitAs[R](ctx, n, kind, req, who)
@@ -131,11 +137,16 @@ func forQuotas(c *core, req proto.Message, again bool) placement.Set {
 
 // submitSystem is submit for commands of all partitions.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
-	var none R
 	who, err := n.identify(ctx)
 	if err != nil {
+		var none R
 		return none, err
 	}
+	return submitSystemAs[R](ctx, n, kind, req, who)
+}
+
+func submitSystemAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
+	var none R
 	for {
 		if kind != command.MemberPublish {
 			if err := n.known(ctx, who); err != nil {

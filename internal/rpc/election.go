@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/lockpb"
+	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // electionServer is etcd's service v3election.
@@ -35,6 +36,7 @@ func (s *electionServer) Campaign(ctx context.Context, r *lockpb.CampaignRequest
 	if err != nil {
 		return nil, textOnly(err)
 	}
+	ctx = tenant.WithCounted(ctx)
 	if !entered.Succeeded && !bytes.Equal(found(entered, 0)[0].GetValue(), r.Value) {
 		_, err = s.proclaim(ctx, &p, r.Value)
 	}
@@ -114,6 +116,7 @@ func (s *electionServer) Observe(r *lockpb.LeaderRequest, stream lockpb.Election
 		if err := stream.Send(leader); err != nil {
 			return err
 		}
+		ctx = tenant.WithCounted(ctx)
 		err = s.follow(ctx, &pb.WatchCreateRequest{Key: leader.Kv.GetKey(), StartRevision: leader.Header.Revision + 1},
 			func(h *pb.ResponseHeader, ev *mvccpb.Event) (gone bool, err error) {
 				if ev.Type == mvccpb.Event_DELETE {
@@ -135,6 +138,7 @@ func (s *electionServer) awaitLeader(ctx context.Context, name []byte) (*lockpb.
 		if err != nil {
 			return nil, err
 		}
+		ctx = tenant.WithCounted(ctx)
 		if len(resp.Kvs) > 0 {
 			return &lockpb.LeaderResponse{Header: resp.Header, Kv: resp.Kvs[0]}, nil
 		}

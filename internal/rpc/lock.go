@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/lockpb"
+	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // lockServer is etcd's service v3lock.
@@ -33,7 +34,7 @@ func (s *lockServer) Lock(ctx context.Context, r *lockpb.LockRequest) (*lockpb.L
 	if owner := found(entered, 1); len(owner) == 0 || owner[0].GetCreateRevision() == p.rev {
 		return resp, nil
 	}
-	if resp.Header, err = s.waitForLock(ctx, &p); err != nil {
+	if resp.Header, err = s.waitForLock(tenant.WithCounted(ctx), &p); err != nil {
 		return nil, textOnly(err)
 	}
 	return resp, nil

@@ -82,6 +82,9 @@ func prefixEnd(prefix []byte) []byte {
 	return end
 }
 
+// The requests that follow the first one of a call are a part of it: if they counted for the
+// rates of quotas themselves, a caller over its rate would leave its key behind.
+
 // enter puts the key, unless it is there already, and finds out its creation revision.
 // The first response of a failed transaction has the key that is there.
 func (q *queues) enter(ctx context.Context, p *place, value []byte, more ...*pb.RequestOp) (*pb.TxnResponse, error) {

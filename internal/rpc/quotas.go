@@ -24,7 +24,10 @@ type quotasServer struct {
 
 func (s *quotasServer) Set(ctx context.Context, r *stoapb.SetQuotaRequest) (*stoapb.SetQuotaResponse, error) {
 	q := r.GetQuota()
-	err := s.quotas.ChangeQuota(ctx, &stoapb.QuotaChange{Role: q.GetRole(), Prefix: q.GetPrefix(), MaxBytes: q.GetMaxBytes(), MaxKeys: q.GetMaxKeys()})
+	err := s.quotas.ChangeQuota(ctx, &stoapb.QuotaChange{
+		Role: q.GetRole(), Prefix: q.GetPrefix(),
+		MaxBytes: q.GetMaxBytes(), MaxKeys: q.GetMaxKeys(), MaxWatchers: q.GetMaxWatchers(), MaxRate: q.GetMaxRate(),
+	})
 	return &stoapb.SetQuotaResponse{}, toStatus(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // rangeChunk is a RangeStreamResponse.
@@ -32,6 +33,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		key, rev     = r.Key, r.Revision
 		serializable = r.Serializable
 		size         = int64(firstChunk)
+		ctx          = stream.Context()
 		sent, total  int64
 		head         *pb.ResponseHeader
 	)
@@ -40,7 +42,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		if r.Limit > 0 {
 			limit = min(limit, r.Limit-sent)
 		}
-		resp, err := s.kv.Range(stream.Context(), &pb.RangeRequest{
+		resp, err := s.kv.Range(ctx, &pb.RangeRequest{
 			Key: key, RangeEnd: r.RangeEnd, Limit: limit, Revision: rev, KeysOnly: r.KeysOnly, Serializable: serializable,
 		})
 		if err != nil {
@@ -58,6 +60,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 			// From here on every chunk is at a revision that this server has:
 			// asking the others again would change nothing.
 			serializable = true
+			ctx = tenant.WithCounted(ctx) // all chunks are one request
 		}
 		sent += int64(len(resp.Kvs))
 		out := &kvwire.RangeResponse{Kvs: resp.Kvs}

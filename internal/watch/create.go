@@ -66,7 +66,7 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 		return false
 	}
 	w.user = s.user
-	if err := h.permitted(w); err != nil {
+	if err := h.enter(w); err != nil {
 		s.refuse(answer{refused: err.Error(), cause: err, key: w.key, end: w.rangeEnd()})
 		return false
 	}
@@ -158,6 +158,9 @@ func (h *Hub) drop(w *watcher) {
 	h.leave(w.group)
 	delete(s.watchers, w.id)
 	h.stats.watchers.Add(-1)
+	if h.limiter != nil {
+		h.limiter.Leave(w.quotas)
+	}
 }
 
 func newWatcher(s *Stream, r *pb.WatchCreateRequest) *watcher {

@@ -37,7 +37,7 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 		return h.Rev(), err
 	}
 	w.user = s.user
-	if err := h.permitted(w); err != nil {
+	if err := h.enter(w); err != nil {
 		return h.Rev(), err
 	}
 	rev = h.Rev()

@@ -9,18 +9,28 @@ import (
 // if it may. It is called under the hub's lock.
 type Permit func(user uint64, key, end []byte) error
 
+// Limiter limits how many watches are open. It is called under the hub's lock.
+type Limiter interface {
+	// Enter counts a watch of a user, by its credential, for the quotas that it returns, or
+	// refuses it. With must it is open already, and isn't refused.
+	Enter(user uint64, key, end []byte, must bool) (quotas []int32, err error)
+	// Leave ends the count for these quotas.
+	Leave(quotas []int32)
+}
+
 // Permit announces that users have other permissions from now on, and cancels the watchers
 // that aren't permitted any more. It is called while all stores are locked: all that was
 // published so far was permitted, and nothing that is published afterwards reaches those
-// watchers.
-func (f *Feed) Permit(permit Permit) {
+// watchers. The others are counted by another limiter from now on, which may be nil; none is
+// cancelled because there are too many.
+func (f *Feed) Permit(permit Permit, limiter Limiter) {
 	h := f.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f != h.feed {
 		return
 	}
-	h.permit = permit
+	h.permit, h.limiter = permit, nil // the one before isn't needed any more
 	for e := h.streams.Front(); e != nil; e = e.Next() {
 		s := e.Value.(*Stream)
 		ended := false
@@ -35,6 +45,43 @@ func (f *Feed) Permit(permit Permit) {
 			s.reconsider()
 		}
 	}
+	h.limit(limiter)
+}
+
+// limit has a limiter count all watchers.
+func (h *Hub) limit(limiter Limiter) {
+	h.limiter = limiter
+	for e := h.streams.Front(); e != nil; e = e.Next() {
+		for _, w := range e.Value.(*Stream).watchers {
+			w.quotas = nil
+			if limiter != nil {
+				w.quotas, _ = limiter.Enter(w.user, w.key, w.rangeEnd(), true)
+			}
+		}
+	}
+}
+
+// enter counts a watcher that is about to be admitted, or says why it can't be.
+func (h *Hub) enter(w *watcher) (err error) {
+	if err = h.permitted(w); err == nil && h.limiter != nil {
+		w.quotas, err = h.limiter.Enter(w.user, w.key, w.rangeEnd(), false)
+	}
+	return err
+}
+
+// Room reports why no more watches of such a range can be opened for a user; nil if one can be
+// now.
+func (h *Hub) Room(user uint64, key, end []byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.limiter == nil {
+		return nil
+	}
+	quotas, err := h.limiter.Enter(user, key, end, false)
+	if err == nil {
+		h.limiter.Leave(quotas)
+	}
+	return err
 }
 
 func (h *Hub) permitted(w *watcher) error {

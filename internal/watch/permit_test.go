@@ -30,7 +30,7 @@ func TestPermissionsOfWatchers(t *testing.T) {
 		}
 		return nil
 	}
-	feed.Permit(permit)
+	feed.Permit(permit, nil)
 	streams := map[uint64]*Stream{}
 	for user := uint64(1); user <= 2; user++ {
 		s := h.NewStream("")
@@ -45,7 +45,7 @@ func TestPermissionsOfWatchers(t *testing.T) {
 	h.Step()
 	write(3) // published, and not delivered yet
 	lost[1] = true
-	feed.Permit(permit)
+	feed.Permit(permit, nil)
 	write(4)
 	h.Step()
 

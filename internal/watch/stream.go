@@ -21,7 +21,8 @@ type Response struct {
 	*pb.WatchResponse
 	// Fragment: the watcher allows a large response to be sent in pieces.
 	Fragment bool
-	// Cause is why the watcher was refused or cancelled, if that is for lack of permission.
+	// Cause is why the watcher was refused or cancelled, if that is for lack of permission or
+	// because of a quota.
 	Cause error
 	// Key and End are the range of the watcher, with a Cause.
 	Key, End []byte

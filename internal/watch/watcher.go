@@ -24,7 +24,8 @@ const (
 type watcher struct {
 	stream *Stream
 	group  *group
-	user   uint64 // for whom it was created
+	user   uint64  // for whom it was created
+	quotas []int32 // for which Hub.limiter has counted it
 	id     int64
 
 	key, end []byte // end nil: the key alone

@@ -261,7 +261,7 @@ func (c *core) permit(now *auth.State) {
 			return err
 		}
 		return u.MayRead(key, end)
-	})
+	}, nil)
 }
 
 func (o observer) Authenticated(uint64, uint64, string) {}

@@ -27,8 +27,11 @@ type Quota struct {
 	Role   string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// Limits; 0 is none.
-	MaxBytes      int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	MaxKeys       int64 `protobuf:"varint,4,opt,name=max_keys,json=maxKeys,proto3" json:"max_keys,omitempty"`
+	MaxBytes int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxKeys  int64 `protobuf:"varint,4,opt,name=max_keys,json=maxKeys,proto3" json:"max_keys,omitempty"`
+	// On each member: open watches, and requests per second.
+	MaxWatchers   int64 `protobuf:"varint,5,opt,name=max_watchers,json=maxWatchers,proto3" json:"max_watchers,omitempty"`
+	MaxRate       int64 `protobuf:"varint,6,opt,name=max_rate,json=maxRate,proto3" json:"max_rate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -87,6 +90,20 @@ func (x *Quota) GetMaxBytes() int64 {
 func (x *Quota) GetMaxKeys() int64 {
 	if x != nil {
 		return x.MaxKeys
+	}
+	return 0
+}
+
+func (x *Quota) GetMaxWatchers() int64 {
+	if x != nil {
+		return x.MaxWatchers
+	}
+	return 0
+}
+
+func (x *Quota) GetMaxRate() int64 {
+	if x != nil {
+		return x.MaxRate
 	}
 	return 0
 }
@@ -353,8 +370,12 @@ type QuotaUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Quota *Quota                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
 	// Of the keys that exist, and their values.
-	Bytes         int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Keys          int64 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Keys  int64 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	// On the member that answers: the open watches, and the requests of the last second that
+	// count for the rate. 0 without a limit.
+	Watchers      int64 `protobuf:"varint,4,opt,name=watchers,proto3" json:"watchers,omitempty"`
+	Requests      int64 `protobuf:"varint,5,opt,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -410,6 +431,20 @@ func (x *QuotaUsage) GetKeys() int64 {
 	return 0
 }
 
+func (x *QuotaUsage) GetWatchers() int64 {
+	if x != nil {
+		return x.Watchers
+	}
+	return 0
+}
+
+func (x *QuotaUsage) GetRequests() int64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
 // QuotaChange is a change as it stands in the log.
 type QuotaChange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -418,6 +453,8 @@ type QuotaChange struct {
 	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	MaxKeys       int64                  `protobuf:"varint,4,opt,name=max_keys,json=maxKeys,proto3" json:"max_keys,omitempty"`
 	Remove        bool                   `protobuf:"varint,5,opt,name=remove,proto3" json:"remove,omitempty"`
+	MaxWatchers   int64                  `protobuf:"varint,6,opt,name=max_watchers,json=maxWatchers,proto3" json:"max_watchers,omitempty"`
+	MaxRate       int64                  `protobuf:"varint,7,opt,name=max_rate,json=maxRate,proto3" json:"max_rate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,16 +524,32 @@ func (x *QuotaChange) GetRemove() bool {
 	return false
 }
 
+func (x *QuotaChange) GetMaxWatchers() int64 {
+	if x != nil {
+		return x.MaxWatchers
+	}
+	return 0
+}
+
+func (x *QuotaChange) GetMaxRate() int64 {
+	if x != nil {
+		return x.MaxRate
+	}
+	return 0
+}
+
 var File_stoa_v1_quota_proto protoreflect.FileDescriptor
 
 const file_stoa_v1_quota_proto_rawDesc = "" +
 	"\n" +
-	"\x13stoa/v1/quota.proto\x12\astoa.v1\"k\n" +
+	"\x13stoa/v1/quota.proto\x12\astoa.v1\"\xa9\x01\n" +
 	"\x05Quota\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x19\n" +
-	"\bmax_keys\x18\x04 \x01(\x03R\amaxKeys\"7\n" +
+	"\bmax_keys\x18\x04 \x01(\x03R\amaxKeys\x12!\n" +
+	"\fmax_watchers\x18\x05 \x01(\x03R\vmaxWatchers\x12\x19\n" +
+	"\bmax_rate\x18\x06 \x01(\x03R\amaxRate\"7\n" +
 	"\x0fSetQuotaRequest\x12$\n" +
 	"\x05quota\x18\x01 \x01(\v2\x0e.stoa.v1.QuotaR\x05quota\"\x12\n" +
 	"\x10SetQuotaResponse\"@\n" +
@@ -507,18 +560,22 @@ const file_stoa_v1_quota_proto_rawDesc = "" +
 	"\x11ListQuotasRequest\"]\n" +
 	"\x12ListQuotasResponse\x12\x1a\n" +
 	"\benforced\x18\x01 \x01(\bR\benforced\x12+\n" +
-	"\x06quotas\x18\x02 \x03(\v2\x13.stoa.v1.QuotaUsageR\x06quotas\"\\\n" +
+	"\x06quotas\x18\x02 \x03(\v2\x13.stoa.v1.QuotaUsageR\x06quotas\"\x94\x01\n" +
 	"\n" +
 	"QuotaUsage\x12$\n" +
 	"\x05quota\x18\x01 \x01(\v2\x0e.stoa.v1.QuotaR\x05quota\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
-	"\x04keys\x18\x03 \x01(\x03R\x04keys\"\x89\x01\n" +
+	"\x04keys\x18\x03 \x01(\x03R\x04keys\x12\x1a\n" +
+	"\bwatchers\x18\x04 \x01(\x03R\bwatchers\x12\x1a\n" +
+	"\brequests\x18\x05 \x01(\x03R\brequests\"\xc7\x01\n" +
 	"\vQuotaChange\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x19\n" +
 	"\bmax_keys\x18\x04 \x01(\x03R\amaxKeys\x12\x16\n" +
-	"\x06remove\x18\x05 \x01(\bR\x06remove2\xca\x01\n" +
+	"\x06remove\x18\x05 \x01(\bR\x06remove\x12!\n" +
+	"\fmax_watchers\x18\x06 \x01(\x03R\vmaxWatchers\x12\x19\n" +
+	"\bmax_rate\x18\a \x01(\x03R\amaxRate2\xca\x01\n" +
 	"\x06Quotas\x12:\n" +
 	"\x03Set\x12\x18.stoa.v1.SetQuotaRequest\x1a\x19.stoa.v1.SetQuotaResponse\x12C\n" +
 	"\x06Remove\x12\x1b.stoa.v1.RemoveQuotaRequest\x1a\x1c.stoa.v1.RemoveQuotaResponse\x12?\n" +

@@ -29,7 +29,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Quotas limits what tenants may keep in a cluster: how many keys, and how many bytes, there
-// are below a prefix or in the ranges that a role may write. All of it is root's.
+// are below a prefix or in the ranges that a role may write; and what they may ask of each
+// member: how many watches are open, and how many requests come in a second. All of it is
+// root's.
 type QuotasClient interface {
 	// Set sets the quota of a role or a prefix, in the place of the one that it has.
 	Set(ctx context.Context, in *SetQuotaRequest, opts ...grpc.CallOption) (*SetQuotaResponse, error)
@@ -82,7 +84,9 @@ func (c *quotasClient) List(ctx context.Context, in *ListQuotasRequest, opts ...
 // for forward compatibility.
 //
 // Quotas limits what tenants may keep in a cluster: how many keys, and how many bytes, there
-// are below a prefix or in the ranges that a role may write. All of it is root's.
+// are below a prefix or in the ranges that a role may write; and what they may ask of each
+// member: how many watches are open, and how many requests come in a second. All of it is
+// root's.
 type QuotasServer interface {
 	// Set sets the quota of a role or a prefix, in the place of the one that it has.
 	Set(context.Context, *SetQuotaRequest) (*SetQuotaResponse, error)

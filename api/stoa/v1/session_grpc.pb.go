@@ -58,7 +58,11 @@ type SessionsClient interface {
 	// this server, which continues the session).
 	// InvalidArgument means that the client broke the rules below.
 	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
-	// has as many as it may.
+	// has as many as it may. "stoa: quota of …" refuses it for now.
+	//
+	// A request is answered by ResourceExhausted "stoa: quota of …" if it exceeds a quota.
+	// Where that is a rate, so are those behind it, until ClientBatch.answered says that
+	// the client has the answer.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientBatch, ServerBatch], error)
 }
 
@@ -119,7 +123,11 @@ type SessionsServer interface {
 	// this server, which continues the session).
 	// InvalidArgument means that the client broke the rules below.
 	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
-	// has as many as it may.
+	// has as many as it may. "stoa: quota of …" refuses it for now.
+	//
+	// A request is answered by ResourceExhausted "stoa: quota of …" if it exceeds a quota.
+	// Where that is a rate, so are those behind it, until ClientBatch.answered says that
+	// the client has the answer.
 	Open(grpc.BidiStreamingServer[ClientBatch, ServerBatch]) error
 	mustEmbedUnimplementedSessionsServer()
 }

@@ -21,6 +21,7 @@ type driver struct {
 	order    *session.Session
 	resumed  []session.Item // watches to open first
 	before   uint64         // requests up to here may have come over another stream
+	refusals refusals
 	answered uint64
 	lost     error     // why the order has been lost
 	moved    time.Time // since when writes have had to be planned anew
@@ -62,6 +63,7 @@ func (d *driver) known() known {
 func (d *driver) init(s *Session, o *stoapb.OpenSession, watches []session.Item) {
 	d.s, d.server, d.cfg = s, s.of.server, &s.of.cfg
 	d.resumed, d.before = watches, o.GetSent()
+	d.refusals.again = min(d.before, max(o.GetNext(), 1)+windowRequests-1)
 	d.order = session.New(d, o.GetNext(), o.GetRevision())
 	d.watches.init()
 	d.wantsMap = o.GetPartitionMap()
@@ -142,6 +144,9 @@ func (d *driver) accept(op *session.Op) {
 	r := op.Request.(*session.Request)
 	if r.Kind == stoapb.Kind_WATCH {
 		op.Opens, op.Unseen = true, r.Level == stoapb.Level_FAST
+	}
+	if !op.Done {
+		d.limit(op, r)
 	}
 	if !op.Done && r.Level == stoapb.Level_FAST {
 		op.Done = d.readNow(op, r)

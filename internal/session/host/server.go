@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/tenant"
 	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -83,6 +84,8 @@ type Config struct {
 	Counts          *Counts
 	// Lane admits writes for which extensions have work. nil: they all go on.
 	Lane *throttle.Lane
+	// Limits are the rates of tenants. nil: there are none.
+	Limits *tenant.Limits
 	// Ended hears, once, that the session that speaks to a sink has ended here.
 	Ended func(sink session.Sink, why error)
 }

@@ -52,6 +52,8 @@ import (
 //	cut, join         the servers say nothing to each other but Raft's messages
 //	elect SERVER      it stamps
 //	wait DURATION     let time pass
+//	rate N            everybody is one user from now on, who may make N requests a second on
+//	                  each server, and with 0 as many as it likes
 //	fill, empty       the log refuses writes, for there is no room
 //	renewed [gone] [failed]
 //	                  answer what is to be renewed
@@ -197,6 +199,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 		}
 		s.commit(sv, command.Alarm, alarm, true)
 		s.quiesce()
+	case "rate":
+		s.rate(number(t, d.CmdArgs[0].Key))
 	case "drain":
 		c.session.Drain()
 	case "hangup":
@@ -235,7 +239,7 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	c := &client{w: s.world, id: id}
 	s.clients[id] = c
 	var opened *stoapb.Opened
-	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, User{}, o, requests(s.t, d.Input, 0), c)
+	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, User{Credential: s.user}, o, requests(s.t, d.Input, 0), c)
 	if m := opened.PartitionMap; m != nil {
 		s.say("%d hears of %d partitions", id, m.Partitions)
 	}

@@ -152,6 +152,7 @@ func (d *driver) resume() {
 	d.resumed = nil
 	for i := range items {
 		op, r := &items[i].Op, &items[i].Request
+		d.oweWatch(r)
 		_, err := d.open(op.Seq, r.Level, r.Message.(*pb.WatchCreateRequest))
 		if err != nil {
 			d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Canceled: true, CancelReason: err.Error()})

@@ -22,6 +22,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/tenant"
 	"github.com/stoa-kv/stoa/internal/throttle"
 	"github.com/stoa-kv/stoa/internal/wal"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -38,6 +39,7 @@ type world struct {
 	ticked  time.Time // the last tick of the servers
 	cut     bool      // servers say nothing to each other but Raft's messages
 	held    bool      // keys that should move don't
+	user    uint64    // on whose behalf everything is done
 	said    strings.Builder
 }
 
@@ -50,6 +52,7 @@ type server struct {
 	hub      *watch.Hub
 	feed     *watch.Feed
 	sessions *Sessions
+	limits   *tenant.Limits
 	woken    placement.Set // groups whose loops have something to do
 	stuck    placement.Set // those whose loops don't run
 	asleep   bool          // nothing is done soon
@@ -103,6 +106,8 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 	}
 	s.hub = watch.NewHub(partitions, s.history, watch.Options{Parts: m.Range})
 	cfg.Lane = throttle.New(func() int64 { return w.now.UnixNano() }, func(d time.Duration, f func()) { s.After(d, f) })
+	s.limits = tenant.New(func() int64 { return w.now.UnixNano() })
+	cfg.Limits = s.limits
 	s.sessions = New(s, cfg)
 	s.state.Machine = apply.New(apply.Config{
 		Stores: s.state.Stores, Leases: lease.NewTable(), Placement: m, Sink: s, Observer: observer{s},
@@ -328,8 +333,10 @@ func (w *world) commit(s *server, kind command.Kind, req proto.Message, system b
 	body, err := proto.Marshal(req)
 	require.NoError(w.t, err)
 	p := s.state.Machine.Plan(kind, req, func() (string, int64) { return "", 0 })
+	c := p.Command(kind, body)
+	c.User = w.user
 	s.state.Replica.Submit(&replica.Write{
-		Command: p.Command(kind, body), Parts: p.Parts, System: system,
+		Command: c, Parts: p.Parts, System: system,
 		Done: func(out replica.Outcome) {
 			switch {
 			case out.Err != nil:

@@ -1,0 +1,53 @@
+package node
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/tenant"
+)
+
+// enforce puts a state of users, roles and quotas in force: for watches, those already open
+// included, and for the rates of requests.
+func (n *Node) enforce(c *core, now *auth.State) {
+	if watches := n.limits.Change(now); watches != nil {
+		c.feed.Permit(permitted(now), watches)
+		return
+	}
+	c.feed.Permit(permitted(now), nil) // not an interface with a nil pointer in it
+}
+
+// limitedUser is the user whose requests may count for rates; false: none has one, the request
+// is a part of one that has been counted, or it is going to be refused in any case.
+func (n *Node) limitedUser(ctx context.Context, who identity) (*auth.User, bool) {
+	if !n.limits.Rated() || tenant.Counted(ctx) {
+		return nil, false
+	}
+	u, err := n.current().machine.Auth().Authorize(who.user)
+	return u, err == nil && u != nil
+}
+
+// rated counts a request for the rates of quotas, or refuses it. A request without keys may be
+// nil.
+func (n *Node) rated(ctx context.Context, who identity, req proto.Message) error {
+	if u, limited := n.limitedUser(ctx, who); limited {
+		return n.limits.Admit(u, tenant.Request{Message: req})
+	}
+	return nil
+}
+
+// reserved counts a request that is delayed rather than refused, and waits until the rates
+// allow it.
+func (n *Node) reserved(ctx context.Context, who identity) error {
+	u, limited := n.limitedUser(ctx, who)
+	if !limited {
+		return nil
+	}
+	wait, err := n.limits.Reserve(u)
+	if err != nil || wait == 0 {
+		return err
+	}
+	return n.pause(ctx, wait)
+}

@@ -1,0 +1,39 @@
+package host
+
+import (
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+)
+
+// rate gives all servers a state of users in which there is one who may do everything, but not
+// often.
+func (s *story) rate(perSecond int) {
+	now := auth.New()
+	for _, r := range []*pb.InternalRaftRequest{
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: auth.Root}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: auth.Root, Role: auth.Root}},
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a"}},
+		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "r"}},
+		{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: &authpb.Permission{
+			PermType: authpb.READWRITE, Key: []byte{0}, RangeEnd: []byte{0}}}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "r"}},
+		{AuthEnable: &pb.AuthEnableRequest{}},
+	} {
+		var err error
+		now, err = now.Change(r)
+		require.NoError(s.t, err)
+	}
+	s.user = now.User("a").Credential
+	if perSecond > 0 {
+		var err error
+		now, err = now.ChangeQuota(auth.QuotaChange{Quota: auth.Quota{Role: "r", Limits: auth.Limits{Rate: int64(perSecond)}}})
+		require.NoError(s.t, err)
+	}
+	for _, sv := range s.servers {
+		sv.state.Machine.LoadAuth(now)
+		sv.limits.Change(now)
+	}
+}
