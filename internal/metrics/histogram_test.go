@@ -28,24 +28,27 @@ func TestHistogramCountsAsPrometheusDoes(t *testing.T) {
 				theirs.Observe(d.Seconds())
 			}
 		}
-		require.Equal(t, text(t, theirs), text(t, family))
+		want, wantSum := text(t, theirs)
+		counts, sum := text(t, family)
+		require.Equal(t, want, counts)
+		require.InDelta(t, wantSum, sum, 1e-6) // they add up seconds, ours are nanoseconds
 	})
 }
 
-func text(t require.TestingT, c prometheus.Collector) map[string]uint64 {
+func text(t require.TestingT, c prometheus.Collector) (counts map[string]uint64, sum float64) {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(c)
 	got, err := r.Gather()
 	require.NoError(t, err)
-	counts := map[string]uint64{}
+	counts = map[string]uint64{}
 	for _, m := range got[0].Metric {
 		counts["count"] = m.Histogram.GetSampleCount()
-		counts["milliseconds"] = uint64(m.Histogram.GetSampleSum()*1000 + 0.5)
+		sum = m.Histogram.GetSampleSum()
 		for _, b := range m.Histogram.Bucket {
 			counts[prometheus.BuildFQName("le", "", time.Duration(b.GetUpperBound()*float64(time.Second)+0.5).String())] = b.GetCumulativeCount()
 		}
 	}
-	return counts
+	return counts, sum
 }
 
 func TestFamilyShowsOnlyHistogramsWithObservations(t *testing.T) {
