@@ -87,6 +87,11 @@ test-oracle:
 test-interop:
 	cd test/interop && GOWORK=off $(GO) test -count=1 .
 
+## test-differential-wire: generated frames, also malformed ones, to the own gRPC transport and to grpc-go's (SEQUENCES=100000; ten minutes)
+.PHONY: test-differential-wire
+test-differential-wire:
+	$(GO) test -count=1 -timeout 60m ./internal/h2 -run '^TestDifferential$$' -sequences $(or $(SEQUENCES),100000)
+
 ## test-adversary: a client without rights tries everything that two servers offer (REQUESTS=20000 SEED=1)
 .PHONY: test-adversary
 test-adversary: build

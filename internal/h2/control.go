@@ -119,7 +119,7 @@ func (c *conn) requested(f frame, block []byte) error {
 	}
 	if refusal != nil {
 		b := appendStatus(nil, max(r.httpStatus, http.StatusOK))
-		b = appendGRPCStatus(appendField(b, "content-type", "application/grpc"), refusal)
+		b = appendGRPCStatus(appendField(b, "content-type", "application/grpc"+r.subtype), refusal)
 		c.out = appendHeaders(c.out, b, flagEndStream, f.stream, c.frameLimit)
 		if !last {
 			c.out = appendReset(c.out, f.stream, noError)

@@ -166,8 +166,8 @@ func (r *request) field(f *hpack.HeaderField, contentType *string) bool {
 		return true
 	case "grpc-timeout":
 		var err error
-		if r.timeout, err = parseTimeout(f.Value); err != nil && r.refusal == nil {
-			r.refusal = status.Newf(codes.Internal, "malformed grpc-timeout: %v", err)
+		if r.timeout, err = parseTimeout(f.Value); err != nil {
+			r.malformed("malformed grpc-timeout: %v", err)
 		}
 		return true
 	}
@@ -180,8 +180,8 @@ func (r *request) field(f *hpack.HeaderField, contentType *string) bool {
 	v := f.Value
 	if strings.HasSuffix(f.Name, "-bin") {
 		b, err := decodeBinary(v)
-		if err != nil && r.refusal == nil {
-			r.refusal = status.Newf(codes.Internal, "malformed binary metadata %q in header %q: %v", v, f.Name, err)
+		if err != nil {
+			r.malformed("malformed binary metadata %q in header %q: %v", v, f.Name, err)
 		}
 		v = string(b)
 	}
@@ -189,25 +189,31 @@ func (r *request) field(f *hpack.HeaderField, contentType *string) bool {
 	return true
 }
 
+// malformed refuses a request with the first of its fields that can't be decoded.
+func (r *request) malformed(format string, args ...any) {
+	if r.refusal == nil {
+		r.httpStatus, r.refusal = http.StatusBadRequest, status.Newf(codes.Internal, format, args...)
+	}
+}
+
 // complete finds the method, or the reason why the request is refused.
 func (r *request) complete(c *conn, verb, contentType string) {
 	base := metadata.NewIncomingContext(c.base, r.md)
 	r.base = base
 	subtype, ok := strings.CutPrefix(strings.ToLower(contentType), "application/grpc")
+	if ok && subtype != "" && subtype[0] == '+' {
+		r.subtype = subtype
+	}
 	switch {
 	case !ok || subtype != "" && subtype[0] != '+' && subtype[0] != ';':
 		r.httpStatus = http.StatusUnsupportedMediaType
 		r.refusal = status.Newf(codes.InvalidArgument, "invalid gRPC request content-type %q", contentType)
 		return
+	case r.refusal != nil:
+		return
 	case verb != http.MethodPost:
 		r.httpStatus = http.StatusMethodNotAllowed
-		r.refusal = status.Newf(codes.Internal, "received a HEADERS frame with :method %q which should be POST", verb)
-		return
-	}
-	if subtype != "" && subtype[0] == '+' {
-		r.subtype = subtype
-	}
-	if r.refusal != nil {
+		r.refusal = status.Newf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", verb)
 		return
 	}
 	if r.method = c.s.methods[r.path]; r.method == nil {
@@ -270,15 +276,15 @@ func decodeBinary(v string) ([]byte, error) {
 func parseTimeout(v string) (time.Duration, error) {
 	units := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
 	if len(v) < 2 || len(v) > 9 {
-		return 0, fmt.Errorf("%q is not 1 to 8 digits and a unit", v)
+		return 0, fmt.Errorf("transport: timeout string is not 1 to 8 digits and a unit: %q", v)
 	}
 	unit, n := units[v[len(v)-1]], v[:len(v)-1]
 	if unit == 0 {
-		return 0, fmt.Errorf("%q has no unit", v)
+		return 0, fmt.Errorf("transport: timeout unit is not recognized: %q", v)
 	}
 	d, err := strconv.ParseUint(n, 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a number", n)
+		return 0, err
 	}
 	const most = 1<<63 - 1
 	if time.Duration(d) > most/unit {

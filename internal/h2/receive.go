@@ -3,6 +3,7 @@ package h2
 import (
 	"context"
 	"encoding/binary"
+	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -146,27 +147,25 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 	} else {
 		c.ended(st)
 	}
-	if st.req.method != nil && st.req.method.unary != nil {
-		if !st.started && (len(st.in.ready) > 0 || st.failure != nil || last) {
-			st.started = true
-			go st.runUnary()
-		}
-		return
+	if st.req.method.unary == nil {
+		st.wake()
+	} else if !st.started && (st.failure != nil || last) {
+		st.started = true
+		go st.runUnary()
 	}
-	st.wake()
 }
 
 // ended notes the end of a client's messages. With mu held.
 func (c *conn) ended(st *stream) {
 	st.remoteEnded = true
-	if st.failure != nil {
-		return
-	}
-	switch {
+	switch one := !st.req.method.info.IsClientStream; {
+	case st.failure != nil:
 	case st.in.have > 0:
-		st.failure = status.Error(codes.Internal, "unexpected EOF")
-	case st.req.method.unary != nil && len(st.in.ready) == 0 && !st.started:
-		st.failure = status.Error(codes.Internal, "the request of a unary call is missing")
+		st.failure = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
+	case one && len(st.in.ready) == 0:
+		st.failure = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+	case one && len(st.in.ready) > 1:
+		st.failure = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 	}
 }
 

@@ -255,7 +255,7 @@ func (st *stream) RecvMsg(m any) error {
 	c := st.c
 	c.mu.Lock()
 	for {
-		if msg, ok := st.in.take(); ok {
+		if msg, ok := st.next(); ok {
 			c.consumed(st, msg.held)
 			c.mu.Unlock()
 			return st.decode(msg, m)
@@ -280,6 +280,15 @@ func (st *stream) RecvMsg(m any) error {
 			return err
 		}
 	}
+}
+
+// next takes a message. If there may be one only, it is known to be so when the client has ended
+// its side. With conn.mu held.
+func (st *stream) next() (message, bool) {
+	if !st.req.method.info.IsClientStream && (!st.remoteEnded || st.failure != nil) {
+		return message{}, false
+	}
+	return st.in.take()
 }
 
 // SendMsg implements grpc.ServerStream. It returns when the message is on its way.
@@ -381,7 +390,7 @@ func (st *stream) returned() {
 // decodeRequest is what the generated handler of a unary call asks for the request.
 func (st *stream) decodeRequest(m any) error {
 	st.c.mu.Lock()
-	msg, ok := st.in.take()
+	msg, ok := st.next()
 	err := st.failure
 	st.c.mu.Unlock()
 	switch {
