@@ -12,4 +12,6 @@
 //	wal             a log of several segments with each kind of record, gzipped
 //	file-*.db.gz    state files: fresh; with everything in it; with keys on their way
 //	sessions.txt    the answers that the full one remembers of a session
+//	quotas.txt      the commands of users, roles and quotas, from level 2 on; file-quotas has
+//	                the state after them, and file-quotas-used.txt what is counted then
 package golden

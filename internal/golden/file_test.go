@@ -20,7 +20,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/membership"
 )
 
-var stateFiles = []string{"file-fresh", "file-full", "file-moving"}
+func stateFilesOf(level int) []string {
+	list := []string{"file-fresh", "file-full", "file-moving"}
+	if level >= levelOfQuotas {
+		list = append(list, "file-quotas")
+	}
+	return list
+}
 
 const counter = `return {
   scope = { "/c/" },
@@ -45,7 +51,11 @@ var sessionWrites = []struct {
 func (s *state) fill(name string, level int) (answers string) {
 	s.system(command.MemberPublish, marshal(s.t, &pb.Member{ID: 1, Name: "one", ClientURLs: []string{"http://one:2379"}}))
 	s.reach(level)
-	if name == "file-fresh" {
+	switch name {
+	case "file-fresh":
+		return ""
+	case "file-quotas":
+		s.fillQuotas()
 		return ""
 	}
 	for i := range 4 {
@@ -100,6 +110,9 @@ func stateFile(t *testing.T, level int, name string) files {
 	if answers != "" {
 		f["sessions.txt"] = []byte(answers)
 	}
+	if name == "file-quotas" {
+		f[name+"-used.txt"] = []byte(s.quotasUsed())
+	}
 	return f
 }
 
@@ -148,7 +161,7 @@ const etcdSchema = `meta "storageVersion"`
 
 func TestFiles(t *testing.T) {
 	each(t, func(t *testing.T, level int, read func(string) []byte) {
-		for _, name := range stateFiles {
+		for _, name := range stateFilesOf(level) {
 			path := unpack(t, read(name+".db.gz"))
 			want := string(read(name + ".txt"))
 			require.Equal(t, want, dump(t, path))
@@ -219,8 +232,8 @@ func TestAMoveGoesOn(t *testing.T) {
 }
 
 func TestADamagedFile(t *testing.T) {
-	each(t, func(t *testing.T, _ int, read func(string) []byte) {
-		for _, name := range stateFiles {
+	each(t, func(t *testing.T, level int, read func(string) []byte) {
+		for _, name := range stateFilesOf(level) {
 			whole := unzip(t, read(name+".db.gz"))
 			for what, b := range map[string][]byte{
 				"cut": whole[:8<<12], "cut in a page": whole[:8<<12+100], "nothing": {}, "zeros": make([]byte, len(whole)),

@@ -32,8 +32,11 @@ type files map[string][]byte
 func all(t *testing.T, level int) files {
 	f := files{"commands.txt": []byte(commandLines(t, level)), "peer.txt": []byte(peerLines(t, level))}
 	maps.Copy(f, walFiles(t, level))
-	for _, name := range stateFiles {
+	for _, name := range stateFilesOf(level) {
 		maps.Copy(f, stateFile(t, level, name))
+	}
+	if level >= levelOfQuotas {
+		f["quotas.txt"] = []byte(quotaLines(t))
 	}
 	return f
 }

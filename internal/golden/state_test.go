@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -55,6 +56,11 @@ func restore(t *testing.T, be *backend.Backend) *state {
 	require.NoError(t, err)
 	s.machine.LoadEpochs(epochs)
 	s.machine.LoadMembership(m.List, m.Configs)
+	users, _, err := recovery.Auth(&meta)
+	require.NoError(t, err)
+	s.machine.LoadAuth(users)
+	_, err = s.machine.LoadGrants(meta.Blobs)
+	require.NoError(t, err)
 	require.NoError(t, s.machine.LoadExtensions())
 	return s
 }
@@ -155,6 +161,10 @@ func (s *state) flush() {
 	(recovery.Membership{List: s.machine.Membership(), Configs: s.machine.Configurations()}).Cut(&cut.System)
 	recovery.CutPlacement(&cut.System, nil, s.machine.Placement())
 	s.cutEpochs(&cut.System)
+	if now := s.machine.Auth(); !now.Empty() {
+		recovery.CutAuth(&cut.System, auth.New(), now)
+	}
+	cut.System.Blobs = apply.AddGrants(cut.System.Blobs, nil, s.machine.CutGrants())
 	sessions := s.machine.CutSessions()
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	require.NoError(s.t, s.be.Flush(cut))
