@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,12 @@ import (
 
 // latencies are those of the puts of a time.
 type latencies []time.Duration
+
+// sample is a put that was answered.
+type sample struct {
+	at   time.Time
+	took time.Duration
+}
 
 // at is a quantile.
 func (l latencies) at(q float64) time.Duration {
@@ -31,7 +38,7 @@ type load struct {
 	stop context.CancelFunc
 	all  sync.WaitGroup
 	mu   sync.Mutex
-	took latencies
+	took []sample
 	err  error
 }
 
@@ -74,18 +81,39 @@ func (l *load) put(ctx context.Context, cli *clientv3.Client, due <-chan time.Ti
 			return
 		}
 		l.mu.Lock()
-		l.took, l.err = append(l.took, time.Since(at)), errors.Join(l.err, err)
+		now := time.Now()
+		l.took, l.err = append(l.took, sample{now, now.Sub(at)}), errors.Join(l.err, err)
 		l.mu.Unlock()
 	}
 }
 
-// take returns the latencies since the last time.
-func (l *load) take() latencies {
+// take returns the puts since the last time.
+func (l *load) take() []sample {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	took := l.took
 	l.took = nil
 	return took
+}
+
+func latenciesOf(all []sample) (l latencies) {
+	for _, s := range all {
+		l = append(l, s.took)
+	}
+	return l
+}
+
+// course writes the latencies of each step of a time, to find the cause of long ones beside
+// the servers' logs.
+func course(w io.Writer, all []sample, step time.Duration) {
+	slices.SortFunc(all, func(a, b sample) int { return a.at.Compare(b.at) })
+	for len(all) > 0 {
+		end := all[0].at.Truncate(step).Add(step)
+		n, _ := slices.BinarySearchFunc(all, end, func(s sample, t time.Time) int { return s.at.Compare(t) })
+		l := latenciesOf(all[:n])
+		fmt.Fprintf(w, "%s: %4d puts, p50 %v, p99 %v, longest %v\n", end.Format("15:04:05.000"), n, l.at(0.5), l.at(0.99), l.at(1))
+		all = all[n:]
+	}
 }
 
 func (l *load) end() error {

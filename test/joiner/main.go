@@ -23,7 +23,7 @@ import (
 
 type settings struct {
 	keys, rate, rounds, clients int
-	quiet                       time.Duration
+	quiet, course               time.Duration
 }
 
 func main() {
@@ -33,6 +33,7 @@ func main() {
 	flag.IntVar(&s.clients, "clients", 100, "puts under way at most")
 	flag.IntVar(&s.rounds, "rounds", 3, "measurements of each server")
 	flag.DurationVar(&s.quiet, "quiet", 15*time.Second, "how long the puts are measured before a member joins")
+	flag.DurationVar(&s.course, "course", 0, "write the latencies of each such step while the member joins to the standard error")
 	only := flag.String("only", "", "stoa or etcd alone")
 	flag.Parse()
 	kinds := []string{"stoa", "etcd"}
@@ -97,11 +98,15 @@ func (s *settings) round(kind, dir string) (r result, err error) {
 	time.Sleep(2 * time.Second) // until it is warm
 	load.take()
 	time.Sleep(s.quiet)
-	r.quiet = load.take()
+	r.quiet = latenciesOf(load.take())
 	began := time.Now()
 	r.serves, r.votes, err = join(ctx, c)
 	took := time.Since(began)
-	r.meanwhile = load.take()
+	puts := load.take()
+	r.meanwhile = latenciesOf(puts)
+	if s.course > 0 {
+		course(os.Stderr, puts, s.course)
+	}
 	if err := errors.Join(err, load.end()); err != nil {
 		return r, err
 	}
