@@ -15,26 +15,26 @@ const silentTimeouts = 30
 // position on: it would need another snapshot otherwise, and one more after
 // that.
 type catchingUp struct {
-	index uint64 // of the snapshot
-	taken bool
+	index uint64 // the snapshot has all entries up to it
+	taken bool   // its transfer has ended
 }
 
 // Needed is the first entry of a group that a follower will ask for once it has
 // taken in a snapshot, or 0.
 func (r *Replica) Needed(group int) uint64 { return r.groups[group].needed.Load() }
 
-// snapshotTo says that a follower needs a snapshot, which is one of all groups:
-// for this group, at least the entries up to index.
+// snapshotTo says that a follower needs a snapshot, which is one of all groups and has, of
+// this group, at least the entries up to index.
 func (g *group) snapshotTo(peer, index uint64) {
 	if g.catching == nil {
 		g.catching = map[uint64]*catchingUp{}
 	}
-	c := g.catching[peer]
-	if c == nil {
-		c = &catchingUp{}
-		g.catching[peer] = c
+	if c := g.catching[peer]; c != nil && !c.taken {
+		// It is being sent, perhaps since before entry index was flushed.
+		c.index = min(c.index, index)
+	} else {
+		g.catching[peer] = &catchingUp{index: index}
 	}
-	c.index, c.taken = max(c.index, index), false
 	g.noteNeeded()
 }
 
