@@ -44,6 +44,8 @@ type Options struct {
 	Foreign bool
 	// ReadOnly needs no right to write the file, and refuses Flush and Reset.
 	ReadOnly bool
+	// Checked says that Receive has just checked the file.
+	Checked bool
 }
 
 // Position is the applied position of one partition's log in the file.
@@ -132,8 +134,10 @@ func Open(path string, o Options) (*Backend, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
-	if err := check(path); err != nil {
-		return nil, err
+	if !o.Checked {
+		if err := check(path); err != nil {
+			return nil, err
+		}
 	}
 	f, err := openFile(path, o)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,16 +204,45 @@ func TestSnapshotInstall(t *testing.T) {
 
 	path := filepath.Join(dir, "other")
 	require.NoError(t, open(t, path).Close())
-	require.NoError(t, backend.Install(path, bytes.NewReader(b.Bytes())))
+	require.NoError(t, backend.Receive(path, bytes.NewReader(b.Bytes())))
+	require.NoError(t, backend.Install(path))
 	require.Equal(t, want, dump(t, open(t, path)))
 
-	// A truncated one is refused, and the old file stays.
+	// A truncated one is refused, and the old file stays, and nothing else.
 	third := filepath.Join(dir, "third")
 	require.NoError(t, open(t, third).Close())
-	err = backend.Install(third, bytes.NewReader(b.Bytes()[:b.Len()-4096]))
+	err = backend.Receive(third, bytes.NewReader(b.Bytes()[:b.Len()-4096]))
 	require.ErrorIs(t, err, backend.ErrDamaged)
 	require.ErrorContains(t, err, third)
+	require.ErrorIs(t, backend.Install(third), os.ErrNotExist)
 	require.Empty(t, dump(t, open(t, third)))
+}
+
+// A load that rests loads the same, in the same order.
+func TestLoadWithRests(t *testing.T) {
+	s := newServer(open(t, filepath.Join(t.TempDir(), "db")))
+	s.fill(t, 3000)
+	flush(t, s.be, s.stores)
+	var want, got [][]byte
+	var rests atomic.Int64
+	for _, rest := range []func(){nil, func() { rests.Add(1) }} {
+		want, got = got, nil
+		loaded := newServer(s.be)
+		require.NoError(t, s.be.Load(loaded.stores, benchRoute(2), rest))
+		for _, st := range loaded.stores {
+			for _, rev := range []int64{0, s.rev / 2} { // now, and history
+				found, err := st.Range([]byte{0}, []byte{0}, rev, 0)
+				require.NoError(t, err)
+				require.NoError(t, st.Resolve(&found))
+				for _, kv := range found.Kvs {
+					got = append(got, kv.Wire())
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, got)
+	require.Equal(t, want, got)
+	require.Greater(t, rests.Load(), int64(5))
 }
 
 // A backup has the same content with and without pauses, and calls busy after
@@ -337,5 +367,5 @@ func TestDefragmentInPieces(t *testing.T) {
 func TestFlushOfOtherPartitions(t *testing.T) {
 	be := backend.NewMem(identity)
 	require.ErrorContains(t, be.Flush(&backend.Cut{}), "partitions")
-	require.Error(t, be.Load(stores(1, be), benchRoute(1)))
+	require.Error(t, be.Load(stores(1, be), benchRoute(1), nil))
 }

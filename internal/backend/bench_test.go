@@ -89,7 +89,7 @@ func BenchmarkLoad(b *testing.B) {
 				be, err = backend.Open(path, backend.Options{})
 				require.NoError(b, err)
 				s = stores(p, be)
-				require.NoError(b, be.Load(s, benchRoute(p)))
+				require.NoError(b, be.Load(s, benchRoute(p), nil))
 				b.StopTimer()
 				require.NoError(b, be.Close())
 				b.StartTimer()

@@ -36,7 +36,13 @@ const (
 var le = binary.LittleEndian // bbolt writes the machine's order; every platform we build for is this
 
 // check walks the file's structure.
-func check(path string) error {
+func check(path string) error { return checkPaced(path, nil) }
+
+// checkPages is the number of pages between two pauses of a paced check.
+const checkPages = 32
+
+// checkPaced is check with pauses, unless pace is nil.
+func checkPaced(path string, pace *pace) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("check backend: %w", err)
@@ -49,7 +55,7 @@ func check(path string) error {
 	if err != nil {
 		return fmt.Errorf("check backend: %w", err)
 	}
-	c := checker{file: f, size: info.Size()}
+	c := checker{file: f, size: info.Size(), pace: pace}
 	if err := c.run(); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
 	}
@@ -75,6 +81,8 @@ type checker struct {
 	pageSize int64
 	pages    uint64 // high-water mark
 	seen     []bool
+	pace     *pace // nil: no pauses
+	since    int   // the last pause, pages
 }
 
 // meta holds the needed fields of a meta page.
@@ -150,6 +158,7 @@ func (c *checker) tree(id uint64, in bounds) error {
 		return fmt.Errorf("page %d at offset %d is in two places", id, offset)
 	}
 	c.seen[id] = true
+	c.rest()
 	page := make([]byte, c.pageSize)
 	if _, err := c.file.ReadAt(page, offset); err != nil {
 		return fmt.Errorf("page %d at offset %d: %w", id, offset, err)
@@ -171,6 +180,14 @@ func (c *checker) tree(id uint64, in bounds) error {
 		return fmt.Errorf("page %d at offset %d: %w", id, offset, err)
 	}
 	return nil
+}
+
+// rest pauses after every so many pages.
+func (c *checker) rest() {
+	if c.since++; c.pace != nil && c.since >= checkPages {
+		c.since = 0
+		c.pace.pause()
+	}
 }
 
 // page checks a page's elements. b is its beginning, the rest of its length

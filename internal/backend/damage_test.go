@@ -55,7 +55,7 @@ func use(t testing.TB, raw []byte) (string, error) {
 	}
 	defer be.Close()
 	s := newServer(be)
-	err = be.Load(s.stores, benchRoute(2))
+	err = be.Load(s.stores, benchRoute(2), nil)
 	if err != nil {
 		require.ErrorContains(t, err, path)
 		return "", err
@@ -190,7 +190,7 @@ func TestKill(t *testing.T) {
 
 		be := open(t, path)
 		s := newServer(be)
-		require.NoError(t, be.Load(s.stores, benchRoute(2)))
+		require.NoError(t, be.Load(s.stores, benchRoute(2), nil))
 		m, err := be.Meta()
 		require.NoError(t, err)
 		require.Equal(t, m.Positions[0].Index, m.Positions[1].Index)
@@ -211,7 +211,7 @@ func flushForever(t *testing.T, path string) {
 	be, err := backend.Open(path, backend.Options{})
 	require.NoError(t, err)
 	s := newServer(be)
-	require.NoError(t, be.Load(s.stores, benchRoute(2)))
+	require.NoError(t, be.Load(s.stores, benchRoute(2), nil))
 	s.rev = max(s.stores[0].Rev(), s.stores[1].Rev())
 	for {
 		index, _ := s.stores[0].Applied()

@@ -8,13 +8,14 @@ import (
 )
 
 // Load fills new stores, one a partition, with the keys of the file, and sets
-// their positions. route returns the store of a key.
-func (b *Backend) Load(stores []*store.Store, route func(key []byte) int) error {
+// their positions. route returns the store of a key. rest is nil or makes pauses, as for
+// store.NewLoader.
+func (b *Backend) Load(stores []*store.Store, route func(key []byte) int, rest func()) error {
 	if len(stores) != b.id.Partitions {
 		return fmt.Errorf("load %s: %d stores for %d partitions", b.path, len(stores), b.id.Partitions)
 	}
 	err := b.eng.view(func(r reader) error {
-		l := store.NewLoader(stores, route)
+		l := store.NewLoader(stores, route, rest)
 		// The loader reads the mapped file until Finish: finish inside the view.
 		return errors.Join(loadKeys(r, l), l.Finish())
 	})

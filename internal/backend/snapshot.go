@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -35,31 +36,46 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 // in memory, what ReadMem can).
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) { return s.eng.WriteTo(w) }
 
-// A backup pauses after each piece, in bytes, backupPauses times as long as
-// that took, up to longestBackupPause: much of the time may be the reader's,
-// and a slow reader should not be made slower.
-const (
-	backupPiece        = 512 << 10
-	backupPauses       = 2
-	longestBackupPause = 5 * time.Millisecond
+// A throttle pauses after each piece, in bytes, times as long as that took, up to longest:
+// much of the time may be the reader's, and a slow reader should not be made slower.
+type throttle struct {
+	piece   int
+	times   int
+	longest time.Duration
+}
+
+var (
+	forClient = throttle{512 << 10, 2, 5 * time.Millisecond}
+	// Another server writes and syncs what it gets, perhaps on the same machine.
+	forServer = throttle{256 << 10, 6, 8 * time.Millisecond}
 )
 
-// Backup is WriteTo at a lower priority: it pauses between pieces while busy
+// Backup is WriteTo at a lower priority, for a client: it pauses between pieces while busy
 // reports other requests.
 func (s *Snapshot) Backup(w io.Writer, busy func() bool) (int64, error) {
-	return s.WriteTo(&pausingWriter{Writer: w, busy: busy, pace: begin(backupPauses, longestBackupPause)})
+	return s.pausing(w, busy, forClient)
+}
+
+// Transfer is Backup for another server, which pauses longer.
+func (s *Snapshot) Transfer(w io.Writer, busy func() bool) (int64, error) {
+	return s.pausing(w, busy, forServer)
+}
+
+func (s *Snapshot) pausing(w io.Writer, busy func() bool, t throttle) (int64, error) {
+	return s.WriteTo(&pausingWriter{Writer: w, busy: busy, piece: t.piece, pace: begin(t.times, t.longest)})
 }
 
 // pausingWriter pauses between the pieces written, while busy returns true.
 type pausingWriter struct {
 	io.Writer
-	busy func() bool
-	pace *pace
-	size int // bytes of the present piece
+	busy  func() bool
+	pace  *pace
+	piece int
+	size  int // bytes of the present piece
 }
 
 func (p *pausingWriter) Write(b []byte) (int, error) {
-	if p.size >= backupPiece {
+	if p.size >= p.piece {
 		p.size = 0
 		if p.busy() {
 			p.pace.pause()
@@ -74,35 +90,62 @@ func (p *pausingWriter) Write(b []byte) (int, error) {
 // Close releases the pages.
 func (s *Snapshot) Close() error { return s.eng.close() }
 
-// Install replaces the file at path by a received snapshot: written beside it,
-// synced, checked, renamed. A crash leaves the old file or the new one. No
-// backend may have the file open.
-func Install(path string, r io.Reader) error {
-	tmp := path + ".received"
-	err := receive(tmp, r)
+// syncPiece is how much of a snapshot is written between two syncs, in bytes. One sync
+// of the whole would hold up those of the log, which are on the same disk.
+const syncPiece = 4 << 20
+
+// Receive stores a snapshot beside the file at path, for Install: synced and checked. The
+// file itself may be in use.
+func Receive(path string, r io.Reader) error {
+	tmp := received(path)
+	err := write(tmp, r)
 	if err == nil {
-		err = check(tmp)
+		err = checkPaced(tmp, begin(forServer.times, forServer.longest))
 	}
 	if err == nil {
-		err = os.Rename(tmp, path)
+		return nil
 	}
-	if err == nil {
-		return syncDir(filepath.Dir(path))
-	}
-	os.Remove(tmp) //nolint:errcheck // the next one writes over it
-	return fmt.Errorf("install snapshot as %s: %w", path, err)
+	return fmt.Errorf("receive snapshot for %s: %w", path, errors.Join(err, Discard(path)))
 }
 
-func receive(path string, r io.Reader) error {
+// Install replaces the file at path by the snapshot that was received for it. A crash
+// leaves the old file or the new one. No backend may have the file open.
+func Install(path string) error {
+	if err := os.Rename(received(path), path); err != nil {
+		return fmt.Errorf("install snapshot: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// Discard removes a snapshot that was received for the file at path, if there is one.
+func Discard(path string) error {
+	if err := os.Remove(received(path)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func received(path string) string { return path + ".received" }
+
+func write(path string, r io.Reader) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
-	if err == nil {
-		err = f.Sync()
+	return errors.Join(copySynced(f, r), f.Close())
+}
+
+func copySynced(f *os.File, r io.Reader) error {
+	for {
+		_, err := io.CopyN(f, r, syncPiece)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		last := err == io.EOF
+		if err := f.Sync(); err != nil || last {
+			return err
+		}
 	}
-	return errors.Join(err, f.Close())
 }
 
 // ReadMem returns a new backend in memory with a snapshot of another one: the

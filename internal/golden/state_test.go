@@ -42,7 +42,7 @@ func restore(t *testing.T, be *backend.Backend) *state {
 	require.NoError(t, err)
 	placed, err := recovery.Placement(&meta)
 	require.NoError(t, err)
-	s.stores, s.leases, err = recovery.Load(be, &meta, placed, false)
+	s.stores, s.leases, err = recovery.Load(be, &meta, placed, false, nil)
 	require.NoError(t, err)
 	for _, st := range s.stores {
 		at, _ := st.Applied()

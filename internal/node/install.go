@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +25,9 @@ import (
 
 // installing is at most one snapshot being received.
 type installing struct {
-	mu     sync.Mutex
-	active atomic.Bool
+	mu       sync.Mutex
+	active   atomic.Bool
+	received bool // the file is one just received; under Node.rebuild
 }
 
 var errBehind = errors.New("the snapshot is older than what this server's log can complete")
@@ -50,17 +49,17 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 		_, err := io.Copy(io.Discard, r)
 		return err
 	}
-	path := filepath.Join(filepath.Dir(n.dbPath()), "incoming.snap")
-	defer os.Remove(path)
 	began := time.Now()
-	if err := receive(path, r); err != nil {
+	err = backend.Receive(n.dbPath(), r)
+	n.cfg.Metrics.Disk.SnapshotSave.Observe(time.Since(began).Seconds())
+	if err != nil {
 		return fmt.Errorf("receiving a snapshot from %x: %w", from, err)
 	}
 	n.log.Info("received and saved database snapshot", memberID("remote-snapshot-sender-id", from),
 		zap.Uint64("incoming-snapshot-size-bytes", head.GetSize()), zap.Duration("download-took", time.Since(began)))
 	n.cfg.Metrics.Server.SnapshotInstalls.Set(1)
 	defer n.cfg.Metrics.Server.SnapshotInstalls.Set(0)
-	if err := n.replace(path); err != nil {
+	if err := n.replace(); err != nil {
 		return err
 	}
 	n.log.Info("applied snapshot", memberID("remote-snapshot-sender-id", from), zap.Int64("revision", n.Revision()))
@@ -96,27 +95,13 @@ func (c *core) fits(head *peerpb.SnapshotHeader) (useful bool, err error) {
 	return true, behind
 }
 
-func receive(path string, r io.Reader) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
-}
-
-// replace swaps the file and recovers from it, as a restart does.
-func (n *Node) replace(path string) error {
+// replace swaps the file for the one received and recovers from it, as a restart does.
+func (n *Node) replace() error {
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
 	if n.stopping.Load() {
-		return errors.New("the server is stopping")
+		return errors.Join(errors.New("the server is stopping"), backend.Discard(n.dbPath()))
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	old := n.core.Load()
 	old.stale.Store(true)
 	old.stopLoops()
@@ -124,15 +109,13 @@ func (n *Node) replace(path string) error {
 		n.fatal(err)
 		return err
 	}
-	began := time.Now()
-	err = backend.Install(n.dbPath(), f)
-	n.cfg.Metrics.Disk.SnapshotSave.Observe(time.Since(began).Seconds())
-	if err != nil {
-		err = fmt.Errorf("installing a snapshot: %w", err)
+	if err := backend.Install(n.dbPath()); err != nil {
 		n.fatal(err)
 		return err
 	}
+	n.spool.received = true
 	c, err := n.open()
+	n.spool.received = false
 	if err != nil {
 		err = fmt.Errorf("recovering from an installed snapshot: %w", err)
 		n.fatal(err)
@@ -153,28 +136,72 @@ func (n *Node) replace(path string) error {
 	return nil
 }
 
+// restWhileLoading is a rest of a load: a million keys take fifteen seconds, a quarter of
+// them on a processor.
+const restWhileLoading = time.Millisecond
+
+// loadRest returns the rests of the load of an installed snapshot, nil for none. The keys
+// of a large file take seconds of the processors' time, which others on this machine may
+// need more urgently than a learner that joins does. One that gets a second snapshot has
+// been too slow with the first.
+func (n *Node) loadRest(c *core) func() {
+	if !n.spool.received || !c.members.List.Find(n.cfg.ID).GetIsLearner() || n.installed.Load() > 0 {
+		return nil
+	}
+	var one sync.Mutex // so that the goroutines of all partitions together rest that often
+	return func() {
+		one.Lock()
+		defer one.Unlock()
+		_ = n.pause(n.life, restWhileLoading)
+	}
+}
+
+// hurryFor is how long further snapshots to a peer are sent without pauses: while it took
+// in the last one, the log has been shortened.
+const hurryFor = 10 * time.Minute
+
 // sending is the snapshots being sent, one to a peer.
 type sending struct {
-	mu sync.Mutex
-	to map[uint64]bool
+	mu  sync.Mutex
+	now map[uint64]bool
+	end map[uint64]time.Time // of the last one to a peer
+}
+
+// begin reports whether a snapshot is to be sent, because none is under way, and whether
+// without pauses.
+func (s *sending) begin(to uint64, at time.Time) (send, hurry bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now[to] {
+		return false, false
+	}
+	if s.now == nil {
+		s.now, s.end = map[uint64]bool{}, map[uint64]time.Time{}
+	}
+	s.now[to] = true
+	end, again := s.end[to]
+	return true, again && at.Sub(end) < hurryFor
+}
+
+func (s *sending) ended(to uint64, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.now, to)
+	s.end[to] = at
 }
 
 // sendSnapshot starts sending the file to a peer, unless that is under way.
 func (n *Node) sendSnapshot(to uint64) {
-	n.snapshots.mu.Lock()
-	defer n.snapshots.mu.Unlock()
-	if n.snapshots.to[to] || n.stopping.Load() {
+	if n.stopping.Load() {
 		return
 	}
-	if n.snapshots.to == nil {
-		n.snapshots.to = map[uint64]bool{}
+	send, hurry := n.snapshots.begin(to, time.Now())
+	if !send {
+		return
 	}
-	n.snapshots.to[to] = true
 	n.running.Go(func() { // asked for by a group's loop, which Stop ends before it waits
-		err := n.streamSnapshot(to)
-		n.snapshots.mu.Lock()
-		delete(n.snapshots.to, to)
-		n.snapshots.mu.Unlock()
+		err := n.streamSnapshot(to, hurry)
+		n.snapshots.ended(to, time.Now())
 		if err != nil {
 			n.log.Warn("sending a snapshot failed", memberID("remote-peer-id", to), zap.Error(err))
 		}
@@ -182,7 +209,8 @@ func (n *Node) sendSnapshot(to uint64) {
 	})
 }
 
-func (n *Node) streamSnapshot(to uint64) error {
+// streamSnapshot sends with pauses while there are writes, or without any.
+func (n *Node) streamSnapshot(to uint64, hurry bool) error {
 	// What is flushed now is what the peer's log must be able to go on from.
 	if err := n.flushNow(); err != nil {
 		return err
@@ -197,9 +225,13 @@ func (n *Node) streamSnapshot(to uint64) error {
 	}
 	began := time.Now()
 	n.log.Info("sending database snapshot", memberID("remote-peer-id", to), zap.Int64("bytes", s.Size))
+	busy := n.written() // without writes nothing has to be spared
+	if hurry {
+		busy = func() bool { return false }
+	}
 	r, w := io.Pipe()
 	go func() {
-		_, err := s.WriteTo(w)
+		_, err := s.Transfer(w, busy)
 		_ = s.Close()
 		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
 		w.CloseWithError(n.damaged(err))

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,14 @@ func (s *snapshots) cut() *backend.Snapshot {
 }
 
 func (s *snapshots) install(cut *backend.Snapshot) {
+	head, file := s.sent(cut)
+	n := s.nodes[s.follower]
+	require.NoError(s.t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file)))
+	require.EqualValues(s.t, 1, n.installed.Load())
+}
+
+// sent is what the leader sends of a cut.
+func (s *snapshots) sent(cut *backend.Snapshot) (*peerpb.SnapshotHeader, string) {
 	head := &peerpb.SnapshotHeader{Size: uint64(cut.Size)}
 	for p, at := range cut.Positions {
 		head.Positions = append(head.Positions, &peerpb.Position{Group: uint32(p), Index: at.Index, Term: at.Term})
@@ -77,9 +86,27 @@ func (s *snapshots) install(cut *backend.Snapshot) {
 	_, err := cut.WriteTo(&file)
 	require.NoError(s.t, err)
 	require.NoError(s.t, cut.Close())
+	return head, file.String()
+}
+
+// A snapshot that can't be used is refused while the server goes on from its own file.
+func TestADamagedSnapshotStopsNothing(t *testing.T) {
+	s := newSnapshots(t, 2)
 	n := s.nodes[s.follower]
-	require.NoError(s.t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file.String())))
-	require.EqualValues(s.t, 1, n.installed.Load())
+	s.leave()
+	s.put(s.leader, "/d0/k", "second")
+	head, file := s.sent(s.cut())
+
+	before := n.core.Load()
+	err := n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file[:len(file)/2]))
+	require.ErrorIs(t, err, backend.ErrDamaged)
+	require.Same(t, before, n.core.Load())
+	left, err := filepath.Glob(n.dbPath() + "?*")
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	require.NoError(t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file)))
+	require.Eventually(t, func() bool { return n.Revision() >= s.nodes[s.leader].Revision() }, 30*time.Second, 10*time.Millisecond)
 }
 
 // pending is how many writes of single partitions wait at the leader.
@@ -263,7 +290,7 @@ func TestNobodyNoticesSnapshots(t *testing.T) {
 		s.leave()
 		s.put(s.leader, "/d0/k", "ahead")
 		require.Eventually(t, func() bool {
-			require.NoError(t, s.nodes[s.leader].streamSnapshot(uint64(s.follower+1)))
+			require.NoError(t, s.nodes[s.leader].streamSnapshot(uint64(s.follower+1), true))
 			return n.installed.Load() > before
 		}, 10*time.Second, time.Millisecond)
 		time.Sleep(100 * time.Millisecond)
@@ -274,4 +301,22 @@ func TestNobodyNoticesSnapshots(t *testing.T) {
 		s.put(s.leader, fmt.Sprintf("/c%d/k", i), "the end") // for the watchers
 	}
 	watchers.Wait()
+}
+
+// A peer for which the pauses were too long is sent the next snapshot without them.
+func TestASecondSnapshotHurries(t *testing.T) {
+	var s sending
+	begin := func(to uint64, at time.Time, wantSend, wantHurry bool) {
+		t.Helper()
+		send, hurry := s.begin(to, at)
+		require.Equal(t, []bool{wantSend, wantHurry}, []bool{send, hurry})
+	}
+	now := time.Now()
+	begin(2, now, true, false)
+	begin(2, now, false, false) // under way
+	begin(3, now, true, false)
+	s.ended(2, now)
+	begin(2, now.Add(time.Second), true, true)
+	s.ended(2, now.Add(time.Minute))
+	begin(2, now.Add(time.Minute+hurryFor), true, false)
 }

@@ -123,6 +123,7 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 		Identity: backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID, Partitions: partitions},
 		Quota:    n.cfg.QuotaBytes,
 		Logger:   n.log,
+		Checked:  n.spool.received,
 	})
 	if err == nil {
 		n.cfg.Partitions = c.backend.Identity().Partitions
@@ -140,7 +141,7 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 	if c.placement, err = recovery.Placement(meta); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
-	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, c.joins()); err != nil {
+	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, c.joins(), n.loadRest(c)); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	for _, s := range c.stores {

@@ -20,7 +20,7 @@ func TestThePlacementIsInTheFile(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, old.Equal(placement.New(2)))
 
-	stores, _, err := Load(b, &meta, old, false)
+	stores, _, err := Load(b, &meta, old, false, nil)
 	require.NoError(t, err)
 	from := old.Partition([]byte("k"))
 	stores[from].Put(store.Revision{Main: 2}, []byte("k"), []byte("v"), 0)
@@ -42,7 +42,7 @@ func TestThePlacementIsInTheFile(t *testing.T) {
 	loaded, err := Placement(&meta)
 	require.NoError(t, err)
 	require.True(t, loaded.Equal(now))
-	stores, _, err = Load(b, &meta, loaded, false)
+	stores, _, err = Load(b, &meta, loaded, false, nil)
 	require.NoError(t, err)
 	require.False(t, stores[from].Get([]byte("k")).Exists())
 	require.True(t, stores[1-from].Get([]byte("k")).Exists())

@@ -16,13 +16,13 @@ import (
 
 // Load returns the stores, one to a partition, and the leases as the file has
 // them. Stores of a new cluster are at the position at which its logs begin; those of a
-// server that joins one are at none.
-func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map, joins bool) ([]*store.Store, *lease.Table, error) {
+// server that joins one are at none. rest is nil or makes pauses, as for store.NewLoader.
+func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map, joins bool, rest func()) ([]*store.Store, *lease.Table, error) {
 	var stores []*store.Store
 	for range m.Partitions() {
 		stores = append(stores, store.New(b))
 	}
-	if err := b.Load(stores, m.Partition); err != nil {
+	if err := b.Load(stores, m.Partition, rest); err != nil {
 		return nil, nil, err
 	}
 	for _, s := range stores {

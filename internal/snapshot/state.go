@@ -86,7 +86,7 @@ func (st *state) id() uint64 {
 // readKeys returns the revision of the last change, and a store of the keys of extensions.
 func readKeys(b *backend.Backend) (last int64, extensions *store.Store, err error) {
 	extensions = store.New(nil)
-	l := store.NewLoader([]*store.Store{extensions}, nil)
+	l := store.NewLoader([]*store.Store{extensions}, nil, nil)
 	var failed error
 	err = b.Scan(0, backend.Current, func(rev store.Revision, kv kvwire.KeyValue, tombstone bool) bool {
 		last = rev.Main

@@ -27,12 +27,17 @@ type record struct {
 
 const loadBatch = 1024
 
+// restAfter is the number of keys after which a builder rests.
+const restAfter = 400
+
 // NewLoader returns a loader for the partitions' new stores; route returns
-// the one to which a key belongs. Finish must be called, also after an error.
-func NewLoader(stores []*Store, route func(key []byte) int) *Loader {
+// the one to which a key belongs. rest, unless it is nil, is called about every
+// millisecond of work, by each store's goroutine. Finish must be called, also after an
+// error.
+func NewLoader(stores []*Store, route func(key []byte) int, rest func()) *Loader {
 	l := &Loader{route: route}
 	for _, s := range stores {
-		b := &builder{store: s, in: make(chan []record, 8)}
+		b := &builder{store: s, in: make(chan []record, 8), rest: rest}
 		l.builders = append(l.builders, b)
 		l.wg.Go(b.run)
 	}
@@ -101,6 +106,8 @@ func (s *Store) Restore(index, term uint64, rev, compacted, swept int64) {
 type builder struct {
 	store *Store
 	in    chan []record
+	rest  func() // nil: none
+	keys  int    // since the last rest
 	batch []record
 	err   error
 	all   []*entry // every key once, in order of first sight
@@ -114,6 +121,7 @@ type named struct {
 func (b *builder) run() {
 	for batch := range b.in {
 		for i := 0; i < len(batch) && b.err == nil; i++ {
+			b.pause()
 			if err := b.add(&batch[i]); err != nil {
 				r := batch[i].rev
 				b.err = fmt.Errorf("load revision %d.%d: %w", r.Main, r.Sub, err)
@@ -122,6 +130,14 @@ func (b *builder) run() {
 	}
 	if b.err == nil {
 		b.finish()
+	}
+}
+
+// pause is called for each key.
+func (b *builder) pause() {
+	if b.keys++; b.rest != nil && b.keys >= restAfter {
+		b.keys = 0
+		b.rest()
 	}
 }
 
@@ -165,19 +181,24 @@ func (b *builder) add(r *record) error {
 }
 
 // finish copies the values, in the order of the file, and then orders the keys,
-// which costs a fraction of inserting them one by one.
+// which costs a fraction of inserting them one by one. With rests they are inserted one
+// by one, because sorting has none.
 func (b *builder) finish() {
 	s := b.store
 	names := make([]named, len(b.all))
 	for i, e := range b.all {
+		b.pause()
 		kv := e.kv().Clone()
 		e.set(kv)
 		names[i] = named{view(kv.Key()), e}
 		s.reattach(e, 0, kv.Lease())
 	}
 	b.all = nil
-	slices.SortFunc(names, func(x, y named) int { return strings.Compare(x.name, y.name) })
+	if b.rest == nil {
+		slices.SortFunc(names, func(x, y named) int { return strings.Compare(x.name, y.name) })
+	}
 	for _, n := range names {
+		b.pause()
 		if n.entry.deleted() {
 			s.tombstones.add(n.entry)
 		} else {

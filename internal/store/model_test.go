@@ -297,7 +297,7 @@ func (m *machine) crash(t *rapid.T) {
 	}
 	m.empty()
 	m.homes = m.homesDurable
-	require.NoError(t, m.be.Load(m.stores, m.route))
+	require.NoError(t, m.be.Load(m.stores, m.route, nil))
 	m.model, m.rev = m.durable.clone(), max(1, m.durRev)
 	for i, s := range m.stores {
 		index, term := s.Applied()

@@ -144,7 +144,7 @@ func (c *core) load(meta *backend.Meta) error {
 	if c.l.sv.c.mutation.ForgetCursor {
 		c.placement = c.placement.Settled()
 	}
-	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, len(c.members.List.Members) == 0); err != nil {
+	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, len(c.members.List.Members) == 0, nil); err != nil {
 		return err
 	}
 	for _, s := range c.stores {

@@ -51,7 +51,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 	require.NoError(t, err)
 	c.placed, err = recovery.Placement(&meta)
 	require.NoError(t, err)
-	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed, false)
+	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed, false, nil)
 	require.NoError(t, err)
 	for i, st := range c.Stores {
 		index, term := st.Applied()
