@@ -6,7 +6,7 @@ package command
 // can't commit its barrier in group 0 any more; with equal terms both are of one server, and
 // its barriers are numbered. So epochs can be compared that are seen in different logs.
 type Epoch struct {
-	Term   uint64 `json:"term"` // of group 0, 0 in the logs of earlier versions
+	Term   uint64 `json:"term"` // of group 0; 0, unknown, in the logs of earlier versions
 	Origin uint64 `json:"origin"`
 	Seq    uint64 `json:"seq"`
 	// First is the lowest stamp of the epoch that is known, 0 if none is. It is above every
@@ -27,9 +27,10 @@ func (e *Entry) Opens() (epoch Epoch, ok bool) {
 	return Epoch{Term: uint64(e.Stamp), Origin: e.Origin, Seq: e.Seq}, true
 }
 
-// Before reports whether an epoch is known to be earlier than another.
+// Before reports whether an epoch is known to be earlier than another. One of which a file
+// of an earlier version says nothing may be any.
 func (e Epoch) Before(o Epoch) bool {
-	if e.Term != o.Term {
+	if e.Term != o.Term && e.Term > 0 && o.Term > 0 {
 		return e.Term < o.Term
 	}
 	return e.Origin == o.Origin && e.Seq < o.Seq

@@ -1,6 +1,7 @@
 package golden
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,4 +80,36 @@ func requireLevel(t *testing.T, level int, list *membership.List) {
 	} else {
 		require.Empty(t, list.Releases)
 	}
+}
+
+// A file of the first level says nothing of epochs. It is read as it is, has none either while
+// the cluster stays at its level, and gets them with the next one.
+func TestAFileWithoutEpochs(t *testing.T) {
+	each(t, func(t *testing.T, level int, read func(string) []byte) {
+		if level > 1 {
+			return
+		}
+		for _, name := range stateFilesOf(level) {
+			path := unpack(t, read(name+".db.gz"))
+			s := openGolden(t, path)
+			none := make([]command.Epoch, len(s.stores))
+			require.Equal(t, none, s.machine.Epochs())
+			for p := range s.stores {
+				s.index[p]++
+				s.machine.Open(p, s.index[p], 2, command.Epoch{Term: 2, Origin: 7, Seq: 1})
+			}
+			s.flush()
+			require.NoError(t, s.be.Close())
+			require.False(t, strings.Contains(dump(t, path), "epochs"), name)
+
+			s = openGolden(t, path)
+			require.Equal(t, none, s.machine.Epochs())
+			s.reach(newest)
+			s.flush()
+			now := s.machine.Epochs()
+			require.NoError(t, s.be.Close())
+			require.NotEqual(t, none, now)
+			require.Equal(t, now, openGolden(t, path).machine.Epochs(), name)
+		}
+	})
 }

@@ -151,6 +151,20 @@ func TestAStampThatIsGivenTwiceIsNotCommitted(t *testing.T) {
 	require.Equal(t, []shape{{kept: 3, steps: removals}, {steps: removals}}, plan(t, group(t, old, stale...), group(t, later)))
 }
 
+// A cluster at the first level has no epochs in its files. Here the cut was taken after the
+// barrier in group 0 and before it in group 1, so only group 1's log shows it.
+func TestNothingIsStaleInAnUnknownEpoch(t *testing.T) {
+	unknown := command.Epoch{}
+	require.Equal(t, []shape{{kept: 3, steps: removals}, {kept: 2, steps: removals}},
+		plan(t, group(t, unknown, put(20, 6, 3), put(20, 7, 4), put(20, 8, 5)), group(t, unknown, barrier(3, 20, 1), put(20, 5, 2))))
+	// A rendezvous of which group 1 has received nothing yet.
+	require.Equal(t, []shape{{kept: 1, steps: removals}, {kept: 2, completed: []uint64{3}, steps: removals}},
+		plan(t, group(t, unknown, put(20, 6, 3, 0, 1)), group(t, unknown, barrier(3, 20, 1), put(20, 5, 2))))
+	// Barriers of the first release have no term.
+	require.Equal(t, []shape{{kept: 2, steps: removals}, {kept: 2, steps: removals}},
+		plan(t, group(t, unknown, barrier(0, 20, 1), put(20, 6, 3)), group(t, unknown, barrier(3, 30, 1), put(30, 5, 2))))
+}
+
 // A leader completes what it finds before it stamps.
 func TestARendezvousThatALaterLeaderHasNotCompletedIsNotCommitted(t *testing.T) {
 	stale := []made{put(20, 4, 4), put(20, 5, 5, 0, 1), put(20, 5, 6)}
