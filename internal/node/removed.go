@@ -23,8 +23,8 @@ func (n *Node) removed(why string) {
 // hear that it was.
 const leaveAfter = time.Second
 
-// noteRemoved ends this server once it knows by itself that all groups have let it go. One
-// that misses that is told by the others.
+// noteRemoved ends this server once it has heard from the one that stamps that all groups have
+// let it go, which that has on its disk by then. One that misses that is told by the others.
 func (n *Node) noteRemoved(c *core) {
 	list := c.machine.Membership()
 	if c.joins() || list.Find(n.cfg.ID) != nil || c.replica.Settled() < list.Generation || n.leaving.Swap(true) {

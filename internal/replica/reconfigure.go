@@ -168,6 +168,12 @@ func (g *group) part(index uint64, ids []uint64) {
 	})
 }
 
+// parting reports whether some group may, after a restart of this server, have members again
+// that it has let go.
+func (r *Replica) parting() bool {
+	return slices.ContainsFunc(r.groups, func(g *group) bool { return g.parting.Load() != nil })
+}
+
 // follow goes on with a change of members at once.
 func (l *leadership) follow() effects { return l.do(l.reconfigure) }
 

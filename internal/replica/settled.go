@@ -10,7 +10,7 @@ import (
 )
 
 // A client's change of members is answered once all groups have followed it. The server
-// that stamps knows that, and tells the others with each tick, for as long as they may not
+// that stamps knows that, has it on its disk, and tells the others with each tick, for as long as they may not
 // have heard.
 type settledWaiters struct {
 	reached atomic.Uint64 // the highest generation known to be settled
@@ -96,7 +96,7 @@ func (r *Replica) tellSettledTo(peers *[]uint64) {
 		return
 	}
 	list := r.cfg.Machine.Membership()
-	if list.Generation == 0 || !membership.Settled(list, r.cfg.Machine.Configurations()) {
+	if list.Generation == 0 || !membership.Settled(list, r.cfg.Machine.Configurations()) || r.parting() {
 		return
 	}
 	r.settled.reach(list.Generation)

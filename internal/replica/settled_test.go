@@ -1,0 +1,83 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/wal"
+)
+
+// stalled is a disk that keeps commit indexes waiting, as one that stands still after the
+// entries does.
+type stalled struct {
+	on   bool
+	held []func()
+}
+
+func (d *stalled) Append(_ int, records []wal.Record, durable func()) {
+	commit := len(records) == 1 && records[0].Index == 0
+	switch {
+	case d.on && commit && durable != nil:
+		d.held = append(d.held, durable)
+	case durable != nil:
+		durable()
+	}
+}
+
+func (d *stalled) goOn() {
+	d.on = false
+	for _, durable := range d.held {
+		durable()
+	}
+	d.held = nil
+}
+
+// The removed one of two members hears that all groups have let it go, and ends, only when the
+// other one's disk has it: that would come back with both in a group's configuration otherwise,
+// and wait for its vote.
+func TestAMemberIsLetGoWhenItsRemovalIsDurable(t *testing.T) {
+	s := newStory(t, 2)
+	leader, leaves := s.replicas[0], s.replicas[1]
+	disk := &stalled{}
+	leader.cfg.Disk = disk
+	s.elect(leader)
+	disk.on = true
+
+	change := membership.Change{Op: membership.Remove, Member: &pb.Member{ID: 2}}
+	body, err := change.Encode()
+	require.NoError(t, err)
+	removed, settled := false, false
+	leader.Submit(&Write{
+		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: leader.cfg.Map.All(), System: true,
+		Done: func(out Outcome) {
+			require.NoError(t, out.Err)
+			removed = true
+		},
+	})
+	for range 20 {
+		s.quiesce()
+		leader.Tick()
+	}
+	s.quiesce()
+	require.True(t, removed)
+	generation := leader.cfg.Machine.Membership().Generation
+	require.True(t, membership.Settled(leader.cfg.Machine.Membership(), leader.cfg.Machine.Configurations()))
+	leader.AwaitSettled(generation, func(err error) {
+		require.NoError(t, err)
+		settled = true
+	})
+	require.NotEmpty(t, disk.held)
+	require.Zero(t, leaves.Settled())
+	require.False(t, settled)
+	require.Contains(t, leader.Peers(), uint64(2))
+
+	disk.goOn()
+	s.quiesce()
+	require.Equal(t, generation, leaves.Settled())
+	require.True(t, settled)
+	require.NotContains(t, leader.Peers(), uint64(2))
+}
