@@ -188,6 +188,12 @@ fuzz-entrance: FUZZTIME = 10m
 fuzz-entrance: FUZZED = ./api/... ./internal/bootstrap ./internal/kvwire ./internal/node ./internal/replica ./internal/rpc ./internal/serve ./internal/token ./internal/transport/...
 fuzz-entrance: fuzz
 
+## fuzz-wire: fuzz targets of the own gRPC transport (frames, header blocks, messages, beside x/net's decoders), for FUZZTIME (10m) each
+.PHONY: fuzz-wire
+fuzz-wire: FUZZTIME = 10m
+fuzz-wire: FUZZED = ./internal/h2
+fuzz-wire: fuzz
+
 ## proto: regenerate the code of stoa's own .proto files
 .PHONY: proto
 proto:

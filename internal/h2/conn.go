@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/peer"
 )
 
@@ -36,7 +35,6 @@ type conn struct {
 	// The reader's.
 	base     context.Context // ctx with the peer
 	in       reader
-	hpack    *hpack.Decoder
 	headers  headers
 	lastPing time.Time
 	strikes  int
@@ -123,7 +121,6 @@ func (c *conn) open() error {
 	}
 	c.base = peer.NewContext(c.ctx, info)
 	c.in.from = c.nc
-	c.hpack = hpack.NewDecoder(4096, nil)
 	c.headers.init(c)
 	hello := make([]byte, len(preface))
 	if _, err := io.ReadFull(c.nc, hello); err != nil {

@@ -81,7 +81,7 @@ func (c *conn) continuation(f frame) error {
 
 // requested takes a whole header block.
 func (c *conn) requested(f frame, block []byte) error {
-	r, err := c.headers.decode(block)
+	r, timeout, err := c.headers.decode(block)
 	if err != nil {
 		return err
 	}
@@ -127,17 +127,17 @@ func (c *conn) requested(f frame, block []byte) error {
 		c.budget.earn(perCall)
 		return nil
 	}
-	c.begin(f.stream, r, ctx, last)
+	c.begin(f.stream, r, ctx, timeout, last)
 	return nil
 }
 
 // begin makes a call. With mu held.
-func (c *conn) begin(id uint32, r *request, ctx context.Context, last bool) {
+func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Duration, last bool) {
 	st := &stream{c: c, id: id, req: r, base: ctx, sendWindow: c.initialWindow, recvWindow: int64(c.s.o.StreamWindow)}
 	c.streams[id] = st
 	c.budget.earn(perCall)
-	if r.timeout > 0 {
-		st.expireAt(time.Now().Add(r.timeout))
+	if timeout > 0 {
+		st.expireAt(time.Now().Add(timeout))
 	}
 	if r.method.unary == nil {
 		st.mayRecv, st.maySend = make(chan struct{}, 1), make(chan struct{}, 1)

@@ -1,7 +1,7 @@
 // Package h2 is a gRPC server with an HTTP/2 transport of its own, for servers that answer
 // many small calls.
 //
-// One goroutine reads a connection. It parses frames in place, remembers the header blocks that
+// One goroutine reads a connection. It parses frames in place, remembers the headers that
 // a client repeats, and starts a goroutine for a call when its message is complete. Answers are
 // appended to one buffer; the first goroutine to find no write under way writes all of it, those
 // of others included.

@@ -5,11 +5,11 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
@@ -17,13 +17,12 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// request is what a header block says. Calls with the same block share it.
+// request is what a header block says, but for the deadline. Calls with the same fields share it.
 type request struct {
 	path       string
 	method     *method // nil: there is none
 	base       context.Context
-	timeout    time.Duration // 0: none
-	encoding   string        // grpc-encoding, if it isn't identity
+	encoding   string // grpc-encoding, if it isn't identity
 	compressor encoding.Compressor
 	subtype    string // of application/grpc
 	md         metadata.MD
@@ -33,19 +32,24 @@ type request struct {
 }
 
 const (
-	maxRemembered    = 64 // header blocks of a connection
+	maxRemembered    = 64 // requests of a connection
 	maxContinuations = 16 // frames of a block
 )
 
 // headers decodes the header blocks of a connection.
 type headers struct {
-	c      *conn
-	fields []hpack.HeaderField
-	size   uint32
+	c       *conn
+	table   table
+	emit    func(entry) // add
+	fields  []entry     // of the block
+	size    uint32
+	timeout string // grpc-timeout's
 
-	// A block of nothing but references to the tables changes neither them nor, while they stay
-	// as they are, its meaning. Clients send one for most calls.
+	// Requests by the ids of their fields: most calls of a client have the same, but for the
+	// deadline. They are forgotten when the ids are given anew.
 	known map[string]*request
+	ids   []byte // of the block
+	epoch int
 
 	// Of a block in several frames.
 	block  []byte
@@ -54,64 +58,69 @@ type headers struct {
 }
 
 func (h *headers) init(c *conn) {
-	h.c = c
-	c.hpack.SetEmitFunc(h.emit)
-	c.hpack.SetMaxStringLength(int(c.s.o.MaxHeaderList) + 2*maxFrame) // a longer one ends the connection
-	h.known = map[string]*request{}
+	h.c, h.emit = c, h.add
+	h.table.limit = tableSize
+	h.table.longest = int(c.s.o.MaxHeaderList) + 2*maxFrame // a longer one ends the connection
 }
 
-func (h *headers) emit(f hpack.HeaderField) {
-	h.size += f.Size()
-	if h.size <= h.c.s.o.MaxHeaderList {
-		h.fields = append(h.fields, f)
+func (h *headers) add(e entry) {
+	h.size += uint32(e.size())
+	if h.size > h.c.s.o.MaxHeaderList {
+		return
+	}
+	h.fields = append(h.fields, e)
+	h.ids = append(h.ids, e.id)
+	if e.id == timeoutID {
+		h.timeout = e.value
 	}
 }
 
-// onlyReferences tells whether a block is indexed fields alone (RFC 7541 §6.1), each of one byte.
-func onlyReferences(block []byte) bool {
-	for _, b := range block {
-		if b <= 0x80 || b == 0xff {
-			return false
-		}
-	}
-	return true
-}
-
-// decode returns what a block says. The error ends the connection: its tables are out of step.
-func (h *headers) decode(block []byte) (*request, error) {
-	remember := onlyReferences(block)
-	if remember {
-		if r := h.known[string(block)]; r != nil {
-			return r, nil
-		}
-	} else {
-		clear(h.known)
-	}
-	h.fields, h.size = h.fields[:0], 0
-	if _, err := h.c.hpack.Write(block); err != nil {
-		return nil, fatal(compression, err.Error())
-	}
-	if err := h.c.hpack.Close(); err != nil {
-		return nil, fatal(compression, err.Error())
+// decode returns what a block says, and the call's timeout, 0 if it has none. The error ends the
+// connection: its tables are out of step.
+func (h *headers) decode(block []byte) (*request, time.Duration, error) {
+	h.fields, h.ids, h.size, h.timeout = h.fields[:0], h.ids[:0], 0, ""
+	epoch := h.table.epoch
+	if err := h.table.fields(block, h.emit); err != nil {
+		return nil, 0, fatal(compression, err.Error())
 	}
 	if h.size > h.c.s.o.MaxHeaderList {
-		return &request{err: enhanceYourCalm}, nil
+		return &request{err: enhanceYourCalm}, 0, nil
 	}
-	r := h.parse()
-	if remember && len(h.known) < maxRemembered {
-		h.known[string(block)] = r
+	if h.epoch != h.table.epoch {
+		h.epoch, h.known = h.table.epoch, nil
 	}
-	return r, nil
+	var timeout time.Duration
+	if slices.Contains(h.ids, timeoutID) {
+		var err error
+		if timeout, err = parseTimeout(h.timeout); err != nil {
+			return h.parse(err), 0, nil
+		}
+	}
+	if r := h.known[string(h.ids)]; r != nil {
+		return r, timeout, nil
+	}
+	r := h.parse(nil)
+	if epoch == h.epoch && len(h.known) < maxRemembered && !slices.Contains(h.ids, 0) {
+		if h.known == nil {
+			h.known = map[string]*request{}
+		}
+		h.known[string(h.ids)] = r
+	}
+	return r, timeout, nil
 }
 
-// parse checks the fields as RFC 9113 §8 and gRPC's protocol ask.
-func (h *headers) parse() *request {
+// parse checks the fields as RFC 9113 §8 and gRPC's protocol ask. It looks at no timeout: badTimeout
+// is the error of one that can't be read.
+func (h *headers) parse(badTimeout error) *request {
 	r := &request{md: make(metadata.MD, len(h.fields))}
+	if badTimeout != nil {
+		r.malformed("malformed grpc-timeout: %v", badTimeout)
+	}
 	var verb, scheme, authority, contentType string
 	regular, hasPath := false, false
 	for i := range h.fields {
 		f := &h.fields[i]
-		if !f.IsPseudo() {
+		if !strings.HasPrefix(f.name, ":") {
 			regular = true
 			if !r.field(f, &contentType) {
 				return &request{err: protocolError}
@@ -119,7 +128,7 @@ func (h *headers) parse() *request {
 			continue
 		}
 		var of *string
-		switch f.Name {
+		switch f.name {
 		case ":method":
 			of = &verb
 		case ":scheme":
@@ -132,7 +141,7 @@ func (h *headers) parse() *request {
 		if regular || of == nil || *of != "" {
 			return &request{err: protocolError}
 		}
-		*of = f.Value
+		*of = f.value
 	}
 	if verb == "" || scheme == "" || !hasPath || r.path == "" {
 		return &request{err: protocolError}
@@ -148,44 +157,40 @@ func (h *headers) parse() *request {
 }
 
 // field takes a field that isn't a pseudo-header, and reports whether it is permitted.
-func (r *request) field(f *hpack.HeaderField, contentType *string) bool {
-	switch f.Name {
+func (r *request) field(f *entry, contentType *string) bool {
+	switch f.name {
 	case "":
 		return false
 	case "content-type":
-		*contentType = f.Value
+		*contentType = f.value
 		return true
 	case "te":
-		return f.Value == "trailers"
+		return f.value == "trailers"
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 		return false
 	case "grpc-encoding":
-		if f.Value != encoding.Identity {
-			r.encoding = f.Value
+		if f.value != encoding.Identity {
+			r.encoding = f.value
 		}
 		return true
 	case "grpc-timeout":
-		var err error
-		if r.timeout, err = parseTimeout(f.Value); err != nil {
-			r.malformed("malformed grpc-timeout: %v", err)
-		}
 		return true
 	}
-	if strings.ContainsFunc(f.Name, func(c rune) bool { return c >= 'A' && c <= 'Z' }) {
+	if strings.ContainsFunc(f.name, func(c rune) bool { return c >= 'A' && c <= 'Z' }) {
 		return false
 	}
-	if reserved(f.Name) {
+	if reserved(f.name) {
 		return true
 	}
-	v := f.Value
-	if strings.HasSuffix(f.Name, "-bin") {
+	v := f.value
+	if strings.HasSuffix(f.name, "-bin") {
 		b, err := decodeBinary(v)
 		if err != nil {
-			r.malformed("malformed binary metadata %q in header %q: %v", v, f.Name, err)
+			r.malformed("malformed binary metadata %q in header %q: %v", v, f.name, err)
 		}
 		v = string(b)
 	}
-	r.md[f.Name] = append(r.md[f.Name], v)
+	r.md[f.name] = append(r.md[f.name], v)
 	return true
 }
 

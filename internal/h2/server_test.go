@@ -142,18 +142,18 @@ type server interface {
 type rig struct {
 	*service
 	server
-	t    *testing.T
+	t    testing.TB
 	addr string
 	cli  grpc_testing.TestServiceClient
 	conn *grpc.ClientConn
 	done chan error
 }
 
-func newRig(t *testing.T, o h2.Options, opts ...grpc.DialOption) *rig {
+func newRig(t testing.TB, o h2.Options, opts ...grpc.DialOption) *rig {
 	return serve(t, h2.NewServer(o), opts...)
 }
 
-func serve(t *testing.T, s server, opts ...grpc.DialOption) *rig {
+func serve(t testing.TB, s server, opts ...grpc.DialOption) *rig {
 	r := &rig{t: t, service: &service{}, server: s, done: make(chan error, 1)}
 	grpc_testing.RegisterTestServiceServer(s, r.service)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
