@@ -178,6 +178,48 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
+// A request of one message may end in a later frame, as grpc-java's do: its handler is called
+// once, and an answer that waits for the client's window is not given up at that end.
+func TestEndOfRequestAlone(t *testing.T) {
+	r := newRig(t, h2.Options{})
+	w := dialWire(t, r.addr)
+	require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+	m, err := proto.Marshal(&grpc_testing.SimpleRequest{ResponseSize: 1000})
+	require.NoError(t, err)
+	w.begin(1, "UnaryCall")
+	require.NoError(t, w.WriteData(1, false, append([]byte{0, 0, 0, 0, byte(len(m))}, m...)))
+
+	_ = w.SetReadDeadline(time.Now().Add(20 * time.Second))
+	got := 0
+	until := func(stream uint32) { // its call has ended
+		for {
+			f, err := w.ReadFrame()
+			require.NoError(t, err)
+			switch f := f.(type) {
+			case *http2.RSTStreamFrame:
+				t.Fatalf("RST_STREAM of %d with %v", f.StreamID, f.ErrCode)
+			case *http2.DataFrame:
+				if f.StreamID == 1 {
+					got += len(f.Data())
+				}
+			case *http2.HeadersFrame:
+				if f.StreamID == stream && f.StreamEnded() {
+					return
+				}
+			}
+		}
+	}
+	for id := uint32(3); id < 100; id += 2 { // time for a handler of the first call
+		w.begin(id, "EmptyCall")
+		require.NoError(t, w.WriteData(id, true, make([]byte, 5)))
+		until(id)
+	}
+	require.NoError(t, w.WriteData(1, true, nil))
+	require.NoError(t, w.WriteWindowUpdate(1, 1<<20))
+	until(1)
+	require.Greater(t, got, 1000)
+}
+
 // wait makes a call that has been begun wait in its handler.
 func wait(w *wire, stream uint32) {
 	m, err := proto.Marshal(&grpc_testing.SimpleRequest{FillUsername: true})
