@@ -77,6 +77,11 @@ test-differential: build peers
 test-etcd: build peers
 	./test/etcd/run.sh
 
+## test-clients: etcd clients in Python, JavaScript, Java and Rust, on both gRPC transports (LANGS="python rust"; needs their runtimes and package registries)
+.PHONY: test-clients
+test-clients: build
+	$(GO) test -count=1 -v -timeout 120m ./test/clients $(if $(LANGS),-langs "$(LANGS)") $(ARGS)
+
 ## test-oracle: users and roles beside etcd's own store of them (REQUESTS=1000000)
 .PHONY: test-oracle
 test-oracle:
