@@ -36,6 +36,8 @@ type share struct {
 	used amount
 	// granted is what used may grow to without the other partitions.
 	granted amount
+	// changed is no lower than the revision at which used changed last. It isn't stored.
+	changed int64
 }
 
 // delta is what a command under way changes.
@@ -222,7 +224,7 @@ func (x *execution) settle() {
 	}
 	for _, d := range x.deltas {
 		s := &t.shares[d.partition][d.quota]
-		s.used = s.used.plus(d.amount)
+		s.used, s.changed = s.used.plus(d.amount), x.rev
 	}
 	if x.parts == x.m.Placement().All() {
 		for q := range x.sums() {
@@ -338,7 +340,7 @@ func (m *Machine) recount(now *auth.State) {
 			}
 		}
 		for p := range t.shares {
-			t.shares[p][q].used = m.countQuota(index, q, p)
+			t.shares[p][q] = share{used: m.countQuota(index, q, p), changed: m.newest()}
 		}
 		t.grant(q)
 	}
@@ -374,7 +376,7 @@ func (m *Machine) carry(key, end []byte, move func()) {
 				}
 				for _, q := range t.index.Of(key) {
 					share := &t.shares[p][q]
-					share.used = share.used.plus(amount{sign, sign * int64(size)})
+					share.used, share.changed = share.used.plus(amount{sign, sign * int64(size)}), m.newest()
 					touched[q] = true
 				}
 			})

@@ -3,6 +3,7 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -329,6 +330,35 @@ func TestQuotasModel(t *testing.T) {
 	})
 }
 
+// A partition may show a put that has filled the quota while another one doesn't show the
+// deletion before it: then more seems to be used than ever was.
+func TestOverQuotaIsDecidedAtOneRevision(t *testing.T) {
+	g := guard(t, 4)
+	g.quota(auth.Quota{Prefix: "/t/", Limits: auth.Limits{Keys: 2}})
+	require.NoError(t, g.set("/t/a", "v"))
+	require.NoError(t, g.set("/t/b", "v"))
+	put := &pb.PutRequest{Key: []byte("/t/c"), Value: []byte("v")}
+	shown := g.newest()
+	g.Visible = func(int) int64 { return shown }
+	root := g.credential("root")
+	overQuota(t, g.OverQuota(put, root), `quota of prefix "/t/" exceeded: 2 keys, of which 2 are used, and the request needs 1 more`)
+	g.del("/t/a", "")
+	require.NoError(t, g.OverQuota(put, root), "there is room")
+	require.NoError(t, g.set("/t/d", "v"))
+	require.NoError(t, g.OverQuota(put, root), "not all partitions show what has changed")
+	require.NoError(t, g.set("/u", "v"))
+	shown = g.newest() - 1
+	overQuota(t, g.OverQuota(put, root), "2 are used") // what isn't shown isn't the quota's
+
+	require.NoError(t, g.OverQuota(&pb.PutRequest{Key: []byte("/t/d"), Value: []byte("longer")}, root), "it needs no more keys")
+	require.NoError(t, g.OverQuota(put, g.credential("a")), "it isn't permitted")
+	require.NoError(t, g.OverQuota(&pb.PutRequest{Key: []byte("/t/c"), Lease: 404}, root), "there is no such lease")
+	require.NoError(t, g.OverQuota(&pb.PutRequest{Key: []byte("/u")}, root), "it has no quota")
+	alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 1, Alarm: pb.AlarmType_NOSPACE}
+	require.NoError(t, g.do(auth.Own, command.Alarm, alarm, g.Placement().All()).Err)
+	require.NoError(t, g.OverQuota(put, root), "it is refused for another reason")
+}
+
 type quotaModel struct {
 	rt      *rapid.T
 	g, twin *guarded
@@ -451,7 +481,16 @@ func (m *quotaModel) used(q *auth.Quota, with map[string]int) (sum auth.Limits) 
 func (m *quotaModel) decide(req proto.Message, sizes map[string]int, lease int64) {
 	want := m.allowed(sizes)
 	m.both(func(g *guarded) {
+		early := error(nil)
+		if put, ok := req.(*pb.PutRequest); ok {
+			g.Visible = func(int) int64 { return math.MaxInt64 } // nothing else is on its way
+			early = g.OverQuota(put, g.credential("root"))
+			require.Equal(m.rt, !want && lease == 0 && g.Placement().Transit() == nil, early != nil, "%v", early)
+		}
 		err := g.write("root", req)
+		if early != nil {
+			require.EqualError(m.rt, err, early.Error(), "the log has the same answer")
+		}
 		if want {
 			require.NoError(m.rt, err)
 		} else {

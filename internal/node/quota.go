@@ -17,6 +17,24 @@ func (n *Node) QuotaChange(ctx context.Context, c *stoapb.QuotaChange) error {
 	return err
 }
 
+// overQuota refuses a put that doesn't fit into a quota, for the cost of a read: that it is as
+// strict as one makes sure that whatever was acknowledged before, a deletion say, counts.
+func (n *Node) overQuota(ctx context.Context, r *pb.PutRequest, who identity) error {
+	c := n.current()
+	if c.machine.OverQuota(r, who.user) == nil {
+		return nil
+	}
+	c, err := n.strict(ctx, c.machine.Placement().All())
+	if err != nil {
+		return err
+	}
+	if err := c.machine.OverQuota(r, who.user); err != nil {
+		n.counts.failed.Add(1)
+		return err
+	}
+	return nil
+}
+
 // QuotaUsage is a quota with what is used of it in the cluster, and on this server.
 type QuotaUsage struct {
 	apply.QuotaUsage

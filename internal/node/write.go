@@ -33,6 +33,9 @@ func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, erro
 	if err := n.current().machine.Verify(r, who.user); err != nil {
 		return nil, err
 	}
+	if err := n.overQuota(ctx, r, who); err != nil {
+		return nil, err
+	}
 	return submitAs[*pb.PutResponse](ctx, n, command.Put, r, who)
 }
 

@@ -1,0 +1,83 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// enforced enables authentication, and sets a quota.
+func (c *cluster) enforced(q *stoapb.QuotaChange) {
+	c.ready()
+	ctx := asServer(c.t.Context())
+	for _, r := range []*pb.InternalRaftRequest{
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "root", Options: &authpb.UserAddOptions{NoPassword: true}}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}},
+		{AuthEnable: &pb.AuthEnableRequest{}},
+	} {
+		_, err := c.nodes[0].AuthChange(ctx, r)
+		require.NoError(c.t, err)
+	}
+	require.NoError(c.t, c.nodes[0].QuotaChange(ctx, q))
+	for _, n := range c.nodes {
+		require.Eventually(c.t, func() bool { return len(n.QuotasUsed()) == 1 }, time.Minute, 10*time.Millisecond)
+	}
+}
+
+// decided repeats a request until it has taken effect or a quota has refused it: a machine with
+// too much to do loses its leader at times.
+func (c *cluster) decided(do func() error) (err error) {
+	require.Eventually(c.t, func() bool {
+		err = do()
+		return err == nil || errors.Is(err, fault.QuotaExceeded)
+	}, 2*time.Minute, time.Millisecond)
+	return err
+}
+
+// Attempts beyond a limit don't fill the logs, and as soon as there is room, by whichever
+// server, the next one succeeds.
+func TestAttemptsAtTheLimit(t *testing.T) {
+	for _, partitions := range []int{1, 2} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			c := newCluster(t, 3, partitions)
+			c.enforced(&stoapb.QuotaChange{Prefix: []byte("/t/"), MaxKeys: 2})
+			ctx := asServer(t.Context())
+			put := func(i int, key string) error {
+				return c.decided(func() error {
+					_, err := c.nodes[i%3].Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte("v")})
+					return err
+				})
+			}
+			require.NoError(t, put(0, "/t/a/0"))
+			require.NoError(t, put(0, "/t/b/0"))
+			logged := func() (entries uint64) {
+				for p := range partitions {
+					_, applied := c.nodes[0].current().replica.Progress(p)
+					entries += applied
+				}
+				return entries
+			}
+			before := logged()
+			for i := range 60 {
+				require.ErrorIs(t, put(i, fmt.Sprintf("/t/%d/k", i)), fault.QuotaExceeded)
+			}
+			require.Less(t, logged()-before, uint64(30), "entries of the log")
+			for i := range 10 {
+				require.NoError(t, c.decided(func() error {
+					_, err := c.nodes[i%3].DeleteRange(ctx, &pb.DeleteRangeRequest{Key: fmt.Appendf(nil, "/t/a/%d", i)})
+					return err
+				}))
+				require.NoError(t, put(i+1+i%2, fmt.Sprintf("/t/a/%d", i+1)), "there is room")
+				require.ErrorIs(t, put(i, "/t/c"), fault.QuotaExceeded)
+			}
+		})
+	}
+}
