@@ -27,12 +27,13 @@ func (n *Node) ownURLs() []string {
 	return nil
 }
 
-// noteMembers notes whether this server has a vote, and has the registry follow the list,
-// which decides about servers without data.
+// noteMembers notes how many members there are and whether this server has a vote, and has the
+// registry follow the list, which decides about servers without data.
 func (n *Node) noteMembers(c *core) {
 	list := c.machine.Membership()
 	n.learner.Store(list.Find(n.cfg.ID).GetIsLearner())
 	n.noteVersion(list)
+	n.lane.Servers(len(list.Members))
 	if n.cfg.Registry == nil || c.joins() {
 		return
 	}

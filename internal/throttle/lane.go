@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The bounds of one server.
+// The bounds of one server. Those of time are a cluster's: every server applies the requests
+// that any of them admits, so each admits an equal part.
 const (
 	likelyBudget = 2_000_000  // ns that the requests in the log are likely to take together
 	mostBudget   = 16_000_000 // ns that they may take if they do their worst
@@ -26,6 +27,7 @@ type Lane struct {
 	after func(time.Duration, func())
 
 	mu           sync.Mutex
+	servers      int64 // that admit requests
 	likely, most int64 // of those that are in the log
 	free         int64 // until when slow requests have used up their share of time
 	waking       bool  // the timer for that is running
@@ -51,7 +53,16 @@ type Turn struct {
 
 // New returns a lane with a clock and a timer.
 func New(now func() int64, after func(time.Duration, func())) *Lane {
-	return &Lane{now: now, after: after, lines: map[string]*line{}}
+	return &Lane{now: now, after: after, servers: 1, lines: map[string]*line{}}
+}
+
+// Servers sets how many servers admit requests, 1 by default.
+func (l *Lane) Servers(n int) {
+	l.mu.Lock()
+	l.servers = int64(max(n, 1))
+	woken := l.advance()
+	l.mu.Unlock()
+	wakeAll(woken)
 }
 
 // Enter has a request of an extension take its turn. It may go on now if the result is
@@ -168,10 +179,10 @@ func (l *Lane) advance() (admitted []*Turn) {
 }
 
 // hasTime reports whether slow requests have some of their share left.
-func (l *Lane) hasTime(now int64) bool { return l.free-now <= likelyBudget }
+func (l *Lane) hasTime(now int64) bool { return l.free-now <= likelyBudget/l.servers }
 
 func (l *Lane) hasRoom(c Cost) bool {
-	return l.most == 0 || l.likely+c.Likely <= likelyBudget && l.most+c.Most <= mostBudget
+	return l.most == 0 || l.likely+c.Likely <= likelyBudget/l.servers && l.most+c.Most <= mostBudget/l.servers
 }
 
 func (l *Lane) admit(t *Turn, now int64) {
@@ -180,13 +191,13 @@ func (l *Lane) admit(t *Turn, now int64) {
 	l.likely += t.cost.Likely
 	l.most += t.cost.Most
 	if t.cost.slow() {
-		l.free = max(l.free, now) + share*t.cost.Likely
+		l.free = max(l.free, now) + share*l.servers*t.cost.Likely
 	}
 }
 
 // wakeLater sets the timer if slow requests wait for nothing but time.
 func (l *Lane) wakeLater(now int64) {
-	wait := l.free - now - likelyBudget
+	wait := l.free - now - likelyBudget/l.servers
 	if l.waking || l.waiting == 0 || wait <= 0 {
 		return
 	}

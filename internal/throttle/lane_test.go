@@ -62,12 +62,14 @@ func (r *rig) enter(name string, c Cost) *request {
 	return q
 }
 
-// Whatever is sent: what is in the log stays within the budgets, or is a single request; slow
-// ones take a third of the time; those of one extension go in their order; all are admitted in
+// Whatever is sent: what is in the log stays within the server's part of the budgets, or is a
+// single request; slow ones take its part of a third of the time; those of one extension go in their order; all are admitted in
 // the end, and each turn is woken once.
 func TestTheLogHasRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRig()
+		servers := rapid.Int64Range(1, 5).Draw(t, "servers")
+		r.Servers(int(servers))
 		var waiting, running []*request
 		var slowTime int64
 		check := func() {
@@ -91,8 +93,8 @@ func TestTheLogHasRoom(t *testing.T) {
 			}
 			require.Equal(t, [2]int64{likely, most}, [2]int64{r.likely, r.most})
 			if len(running) > 1 {
-				require.LessOrEqual(t, likely, int64(likelyBudget))
-				require.LessOrEqual(t, most, int64(mostBudget))
+				require.LessOrEqual(t, likely, likelyBudget/servers)
+				require.LessOrEqual(t, most, mostBudget/servers)
 			}
 			require.Equal(t, len(waiting), r.waiting)
 		}
@@ -135,7 +137,7 @@ func TestTheLogHasRoom(t *testing.T) {
 			"time": func(t *rapid.T) {
 				r.pass(rapid.Int64Range(1, 20_000_000).Draw(t, "ns"))
 				check()
-				require.LessOrEqual(t, share*slowTime, r.time+likelyBudget+share*worst)
+				require.LessOrEqual(t, share*servers*slowTime, r.time+likelyBudget+share*servers*worst)
 			},
 		})
 		for len(running)+len(waiting) > 0 {

@@ -43,12 +43,15 @@ var calls = []attack{
 			}
 		})
 	}},
-	// As much as can be written, and no more.
+	// As much as can be written, and no more. One compacts, lest the database be full of it.
 	{name: "large writes", do: func(w *world) {
 		w.put("/em/x", handler(`for i = 1, 990 do put("/x/" .. i, ("x"):rep(1000)) end`))
-		w.many(4, func(int) {
-			for w.lasts() {
+		w.many(4, func(i int) {
+			for n := 0; w.lasts(); n++ {
 				w.call("/x/go")
+				if i == 0 && n%20 == 0 {
+					w.compact()
+				}
 			}
 		})
 	}},

@@ -51,6 +51,13 @@ func (w *world) fill(n int, key func(i int) string, opts ...clientv3.OpOption) {
 	}
 }
 
+// compact drops all history.
+func (w *world) compact() {
+	r, err := w.cli.Get(w.ctx, "/plain/")
+	require.NoError(w.t, err)
+	_, _ = w.cli.Compact(w.ctx, r.Header.Revision)
+}
+
 func (w *world) get(key string) string {
 	r, err := w.cli.Get(w.ctx, key)
 	require.NoError(w.t, err)
