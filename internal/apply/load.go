@@ -85,13 +85,32 @@ func wakes(reg *extension.Registry, s spot, visit func(*extension.Extension) boo
 	return true
 }
 
+// toWrite is the time, in ns, that the changes of the command are going to take outside of
+// apply, to be kept and to be written to the file. The bytes that an extension makes count as
+// its time, for they aren't in the log, whose size holds back other large writes.
+func (x *execution) toWrite() (ns int64) {
+	const perByte = 10
+	if x.local != several {
+		for _, c := range x.changes[x.from:] {
+			ns += perByte * int64(c.Kv.Len())
+		}
+		return ns
+	}
+	for _, changes := range x.spread {
+		for _, c := range changes {
+			ns += perByte * int64(c.Kv.Len())
+		}
+	}
+	return ns
+}
+
 // noteWork notes the time and the steps that the extensions took for a command: for the one
 // that handled it, or for those that its own changes woke.
 func (x *execution) noteWork() {
 	if x.working == 0 {
 		return
 	}
-	ns, steps := x.worked-x.working, x.callSteps
+	ns, steps := x.worked-x.working+x.toWrite(), x.callSteps
 	for _, t := range x.tallies {
 		steps += t.steps
 	}

@@ -66,3 +66,24 @@ func TestTheLoadOfARequest(t *testing.T) {
 	r.carry(t, del)
 	require.Less(t, load(del).Most, unknown("wakes", limits.EventSteps).Most)
 }
+
+// What a call writes counts as time, whether or not its partitions meet for it: the log, which
+// holds back other large writes, does not have it.
+func TestWritesAreLoad(t *testing.T) {
+	const written = 100 * 1000
+	for name, scope := range map[string]string{"in a partition": `"/c/"`, "in several": `"/c/", "/d/a/", "/e/a/", "/f/a/"`} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(2)
+			r.quiet, r.Meter = true, &ticking{}
+			r.carry(t, sourcePut("writes", `return { scope={`+scope+`}, operations={{op="put",key="/c/go"}},
+				put=function() for i=1,100 do put("/c/" .. i, ("x"):rep(1000)) end end }`))
+			req := &pb.PutRequest{Key: []byte("/c/go")}
+			for range 30 { // it is a mean of the last ones
+				r.carry(t, req)
+			}
+			load := r.Plan(kindOf(req), req, func() (string, int64) { return "alice", 0 }).Load
+			require.Greater(t, load.Likely, int64(8*written))
+			require.Less(t, load.Likely, int64(15*written))
+		})
+	}
+}
