@@ -90,7 +90,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 		s := metrics.State{
 			ServerID: n.MemberID(), HasLeader: n.Leader() != 0, IsLeader: n.Leader() == n.MemberID(), IsLearner: n.IsLearner(),
 			LeaderChanges: n.LeaderChanges(), Peers: from.Peers, Alarms: from.Alarms,
-			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases, AuthRevision: n.AuthRevision(),
+			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases, Sessions: from.Sessions, AuthRevision: n.AuthRevision(),
 			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(), BackendReaders: from.BackendReaders,
 			Level: float64(from.Level), Releases: from.Releases,
 			WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,

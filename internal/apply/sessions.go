@@ -266,6 +266,13 @@ func (m *Machine) SessionLast(p int, id int64) uint64 {
 	return 0
 }
 
+// OpenSessions is the number of sessions that are open.
+func (m *Machine) OpenSessions() int {
+	m.rlock(placement.Of(0))
+	defer m.runlock(placement.Of(0))
+	return len(m.sessions[0].byID)
+}
+
 // Sessions counts the sessions that are open, and the results remembered in all
 // partitions.
 func (m *Machine) Sessions() (sessions, results int) {

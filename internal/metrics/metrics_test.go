@@ -22,7 +22,7 @@ func page(m *Metrics) string {
 func TestPage(t *testing.T) {
 	m := New()
 	m.Watch(func() State {
-		return State{ServerID: 0xab, HasLeader: true, Revision: 9, BackendBytes: 4096, Counts: Counts{Puts: 1}, Partitions: []Partition{
+		return State{ServerID: 0xab, HasLeader: true, Revision: 9, Sessions: 3, BackendBytes: 4096, Counts: Counts{Puts: 1}, Partitions: []Partition{
 			{IsLeader: true, Committed: 3, Applied: 2, Closed: 8}, {Committed: 4, Applied: 4},
 		}}
 	})
@@ -33,7 +33,7 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{
 		`etcd_server_has_leader 1`, `etcd_server_is_leader 0`, `etcd_server_id{server_id="ab"} 1`,
 		`etcd_server_proposals_committed_total 7`, `etcd_server_proposals_applied_total 6`,
-		`etcd_debugging_mvcc_current_revision 9`, `etcd_mvcc_db_total_size_in_bytes 4096`, `etcd_mvcc_put_total 1`,
+		`etcd_debugging_mvcc_current_revision 9`, `etcd_mvcc_db_total_size_in_bytes 4096`, `etcd_mvcc_put_total 1`, `stoa_sessions 3`,
 		`stoa_partition_closed_revision{partition="0"} 8`, `stoa_partition_is_leader{partition="1"} 0`,
 		`etcd_server_version{server_version="3.7.3"} 1`, `etcd_cluster_version{cluster_version="3.7"} 1`,
 		`etcd_network_client_grpc_received_bytes_total 5`, `etcd_network_client_grpc_sent_bytes_total 7`,

@@ -21,6 +21,7 @@ type State struct {
 	CompactRevision int64
 	Keys            int64
 	Leases          int
+	Sessions        int
 	AuthRevision    uint64
 
 	BackendBytes      int64
@@ -132,6 +133,7 @@ var serverLines = []line{
 	serverLine("etcd_debugging_mvcc_slow_watcher_total", "Watchers that catch up from history.", func(s *State) float64 { return float64(s.SlowWatchers) }),
 	serverLine("etcd_debugging_auth_revision", "Changes of users, roles and permissions.", func(s *State) float64 { return float64(s.AuthRevision) }),
 	serverLine("stoa_leases", "Leases.", func(s *State) float64 { return float64(s.Leases) }),
+	serverLine("stoa_sessions", "Sessions that are open in the cluster.", func(s *State) float64 { return float64(s.Sessions) }),
 	serverLine("stoa_wal_bytes", "Size of the log on disk.", func(s *State) float64 { return float64(s.WALBytes) }),
 	serverLine("stoa_wal_segments", "Segments of the log on disk.", func(s *State) float64 { return float64(s.WALSegments) }),
 	serverLine("stoa_keys_moving", "Whether keys are on their way from partition to partition. 1 if they are, 0 otherwise.", func(s *State) float64 { return truth(s.Moving) }),

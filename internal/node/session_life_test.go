@@ -69,3 +69,21 @@ func askEphemeral(key string, lease int64) func(*session.Item) {
 		it.Kind, it.Key, it.Body, it.Message = stoapb.Kind_PUT, r.Key, mustMarshal(r), r
 	}
 }
+
+// Every server of the cluster counts the sessions that are open, whichever they are on.
+func TestOpenSessionsAreCounted(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.ready()
+	counted := func(want int) {
+		for _, n := range c.nodes {
+			require.Eventually(t, func() bool { return n.State().Sessions == want }, 30*time.Second, time.Millisecond)
+		}
+	}
+	counted(0)
+	for on := range c.nodes {
+		s := newSessionClient(c, on)
+		s.open(0)
+		defer s.handle.Close()
+	}
+	counted(3)
+}

@@ -13,6 +13,7 @@ type State struct {
 	Peers           []uint64 // the other members
 	Alarms          []metrics.Alarm
 	Leases          int
+	Sessions        int // open in the cluster
 	CompactRevision int64
 
 	BackendBytes, BackendBytesInUse int64
@@ -43,7 +44,7 @@ func (n *Node) State() State {
 		Leases: c.leases.Len(), Watch: n.hub.Stats(), BackendReaders: c.backend.Readers(),
 		BackendBytes: c.backend.Size(), BackendBytesInUse: c.backend.SizeInUse(),
 		WALBytes: c.wal.Size(), WALSegments: c.wal.Segments(),
-		Moving: c.machine.Placement().Transit() != nil,
+		Moving: c.machine.Placement().Transit() != nil, Sessions: c.machine.OpenSessions(),
 	}
 	s.Peers = c.replica.Peers()
 	list := c.machine.Membership()
