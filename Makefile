@@ -2,6 +2,7 @@
 
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 FUZZTIME    ?= 10s
 FUZZED      ?= ./internal/... ./api/... ./cmd/...
 DURATION    ?= 5m
@@ -10,7 +11,7 @@ ROUNDS      ?= 10
 SEED        ?= 1
 LOAD        ?= 1m
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/compose/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/compose/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -96,6 +97,17 @@ test-interop:
 .PHONY: test-differential-wire
 test-differential-wire:
 	$(GO) test -count=1 -timeout 60m ./internal/h2 -run '^TestDifferential$$' -sequences $(or $(SEQUENCES),100000)
+
+## dashboards: render the dashboards in deploy/grafana
+.PHONY: dashboards
+dashboards:
+	$(GO) run ./deploy/grafana
+
+## test-dashboards: rules and dashboards, ours and etcd's, by Prometheus' parser and promtool, on a running cluster (builds promtool: two minutes the first time)
+.PHONY: test-dashboards
+test-dashboards: build
+	GOBIN=$(CURDIR)/bin $(GO) install -tags remove_all_sd $(PROMTOOL)
+	cd test/dashboards && GOWORK=off $(GO) test -count=1 -v .
 
 ## test-adversary: a client without rights tries everything that two servers offer (REQUESTS=20000 SEED=1)
 .PHONY: test-adversary
