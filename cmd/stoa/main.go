@@ -40,6 +40,9 @@ const (
 func init() { experimental.SetDefaultBufferPool(sessionwire.Pool) }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "sidecar" {
+		os.Exit(sidecarMain(os.Args[2:], os.Environ()))
+	}
 	cfg, err := config.Parse(os.Args[1:], os.Environ())
 	var usage *config.UsageError
 	switch {

@@ -11,6 +11,7 @@ func HelpText() string {
 	b.WriteString(`Usage:
 
   stoa [flags]                 start a server
+  stoa sidecar [flags]         serve etcd's API beside an application (stoa sidecar --help)
   stoa --version               show the version
   stoa --config-file path      take all settings from a YAML file
 

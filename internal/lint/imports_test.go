@@ -85,6 +85,8 @@ var rules = []rule{
 		module + "internal/serve", module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
 	{dir: "internal/serve", why: "ports know nothing of what is served", never: []string{raftLibrary, bbolt,
 		module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
+	{dir: "internal/sidecar", why: "a sidecar is a client", never: []string{raftLibrary, bbolt,
+		module + "internal/node", module + "internal/rpc", module + "internal/replica", module + "internal/apply", module + "internal/store", module + "internal/session/..."}},
 	{dir: "cmd/stoactl", why: "stoactl is a client", never: []string{internals}, except: nil},
 }
 

@@ -1,0 +1,93 @@
+package sidecar
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/lockpb"
+)
+
+// services are those whose methods are known. Others are forwarded, too, as streams.
+func services() []grpc.ServiceDesc {
+	return []grpc.ServiceDesc{
+		pb.KV_ServiceDesc, pb.Watch_ServiceDesc, pb.Lease_ServiceDesc, pb.Cluster_ServiceDesc, pb.Maintenance_ServiceDesc,
+		pb.Auth_ServiceDesc, lockpb.Lock_ServiceDesc, lockpb.Election_ServiceDesc, healthpb.Health_ServiceDesc,
+		stoapb.Sessions_ServiceDesc, stoapb.Partitions_ServiceDesc, stoapb.Quotas_ServiceDesc, stoapb.Extensions_ServiceDesc,
+	}
+}
+
+// register has the methods of a service forwarded.
+func (s *Server) register(d grpc.ServiceDesc) {
+	var methods []grpc.MethodDesc
+	for _, m := range d.Methods {
+		methods = append(methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: s.unary("/" + d.ServiceName + "/" + m.MethodName)})
+	}
+	var streams []grpc.StreamDesc
+	for _, st := range d.Streams {
+		st.Handler = s.stream("/"+d.ServiceName+"/"+st.StreamName, st.ClientStreams)
+		streams = append(streams, st)
+	}
+	d.Methods, d.Streams = methods, streams
+	s.grpc.RegisterService(&d, nil)
+}
+
+type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)
+
+func (s *Server) unary(method string) unaryHandler {
+	counted := s.metrics.method(method)
+	return func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		in := new(frame)
+		if err := dec(in); err != nil {
+			return nil, err
+		}
+		done := s.begin(counted)
+		out, err := s.forward.unary(ctx, method, in)
+		done(err)
+		if err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
+}
+
+// stream handles a method's streams. Those whose requests are a stream, too, have no end of
+// their own: a shutdown doesn't wait for them.
+func (s *Server) stream(method string, endless bool) grpc.StreamHandler {
+	counted := s.metrics.method(method)
+	return func(_ any, st grpc.ServerStream) error {
+		if endless {
+			return s.endless(method, counted, st)
+		}
+		done := s.begin(counted)
+		err := s.forward.stream(st.Context(), method, st)
+		done(err)
+		return err
+	}
+}
+
+// other forwards methods that this release doesn't know.
+func (s *Server) other(_ any, st grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(st)
+	return s.endless(method, s.metrics.others, st)
+}
+
+// errStopping has the code upon which etcd's clients open a stream again.
+var errStopping = status.Error(codes.Unavailable, "stoa sidecar: "+errDraining.Error())
+
+func (s *Server) endless(method string, c *counted, st grpc.ServerStream) error {
+	ctx, cancel := context.WithCancelCause(st.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.streaming, func() { cancel(errStopping) })()
+	err := s.forward.stream(ctx, method, st)
+	if err != nil && context.Cause(ctx) == errStopping {
+		err = errStopping
+	}
+	c.ended(err)
+	return err
+}

@@ -1,0 +1,29 @@
+package process
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+)
+
+// Sidecar plans a `stoa sidecar` of the cluster, on a port of its own, which ClientURL names.
+// Its caller starts it; it is killed with the program that started it.
+func (c *Cluster) Sidecar(name string, flags ...string) (*Server, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	bin := c.Spec.Binary
+	if !bin.Stoa {
+		if bin, err = Choose("stoa"); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{
+		Name: name, ClientURL: "http://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(ports[0])),
+		LogFile: filepath.Join(c.Spec.Dir, name+".log"), bin: bin, readyLine: ReadyLine,
+	}
+	s.args = append([]string{"sidecar", "--endpoints=" + strings.Join(c.Endpoints(), ","), "--listen-client-urls=" + s.ClientURL}, flags...)
+	return s, nil
+}
