@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
 	"github.com/stoa-kv/stoa/internal/token"
@@ -159,7 +160,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		QuotaBytes: cfg.QuotaBackendBytes, MaxRequestBytes: int(cfg.MaxRequestBytes),
 		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
-		Caller: rpc.Caller, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
+		Caller: rpc.Caller, Detach: h2.Detach, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
 		Tracer:  s.tracer,
 		Logger:  s.lg,
 		Metrics: s.metrics,

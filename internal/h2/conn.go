@@ -38,6 +38,10 @@ type conn struct {
 	headers  headers
 	lastPing time.Time
 	strikes  int
+	holding  bool    // answers are held back: see cork
+	inline   *stream // its handler is to be called by the reader
+	inlined  int     // handlers that it has called
+	gone     func()  // called when the connection has ended
 
 	mu        sync.Mutex
 	room      sync.Cond // reading may go on; with mu
@@ -68,9 +72,9 @@ type conn struct {
 	pinged              bool
 }
 
-func newConn(s *Server, nc net.Conn) *conn {
+func newConn(s *Server, nc net.Conn, gone func()) *conn {
 	c := &conn{
-		s: s, nc: nc, streams: map[uint32]*stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
+		s: s, nc: nc, gone: gone, streams: map[uint32]*stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
 		frameLimit: maxFrame, recvWindow: int64(max(s.o.ConnWindow, defaultWindow)),
 	}
 	c.room.L = &c.mu
@@ -81,29 +85,43 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
-// serve reads until the connection ends. When it returns, all contexts are cancelled.
+// serve is the first goroutine of a connection.
 func (c *conn) serve() {
 	err := c.open()
-	corked := true // there is something to write
+	c.holding = true // there is something to write
+	c.readOn(err)
+}
+
+// readOn reads until the connection ends, or until a handler detaches: then another goroutine
+// has become the reader. When gone is called, all contexts are cancelled.
+func (c *conn) readOn(err error) {
 	for err == nil {
-		if corked && !c.in.ready() {
-			corked = false
-			c.uncork()
+		if err = c.step(); err == nil && c.inline != nil && !c.runInline() {
+			return
 		}
-		var f frame
-		if f, err = c.in.next(); err != nil {
-			break
-		}
-		if !corked {
-			corked = true
-			if err = c.cork(); err != nil {
-				break
-			}
-		}
-		err = c.handle(f)
 	}
 	c.fail(err)
 	c.linger()
+	c.gone()
+}
+
+// step deals with a frame. Before it waits for one it writes.
+func (c *conn) step() error {
+	if c.holding && !c.in.ready() {
+		c.holding = false
+		c.uncork()
+	}
+	f, err := c.in.next()
+	if err != nil {
+		return err
+	}
+	if !c.holding {
+		c.holding = true
+		if err := c.cork(); err != nil {
+			return err
+		}
+	}
+	return c.handle(f)
 }
 
 // open does the handshakes.

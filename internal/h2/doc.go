@@ -2,7 +2,8 @@
 // many small calls.
 //
 // One goroutine reads a connection. It parses frames in place, remembers the headers that
-// a client repeats, and starts a goroutine for a call when its message is complete. Answers are
+// a client repeats, and when the message of a call is complete it calls the handler if that
+// answers at once, and starts a goroutine for it otherwise. Answers are
 // appended to one buffer; the first goroutine to find no write under way writes all of it, those
 // of others included.
 //
@@ -19,7 +20,8 @@
 //
 //  1. What a peer can make a connection hold is bounded: by windows, by the limits in [Options],
 //     and by ending to read from a peer that doesn't read itself.
-//  2. No handler is called on a connection's reading goroutine, and none can hold it up.
+//  2. No handler holds up its connection: one that is called on the goroutine that reads
+//     ([Options].Inline) has another goroutine read before it waits.
 //  3. Of a connection, everything but its reader is guarded by conn.mu; no handler, codec or
 //     system call runs under it.
 //  4. After Stop no goroutine of this package is left but handlers that don't return.

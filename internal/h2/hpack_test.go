@@ -99,7 +99,7 @@ func TestFieldIDs(t *testing.T) {
 
 // BenchmarkHeaders decodes the headers of calls with deadlines that differ.
 func BenchmarkHeaders(b *testing.B) {
-	c := newConn(NewServer(Options{}), nil)
+	c := newConn(NewServer(Options{}), nil, func() {})
 	c.base = b.Context()
 	c.headers.init(c)
 	var block strings.Builder

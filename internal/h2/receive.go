@@ -151,7 +151,11 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 		st.wake()
 	} else if !st.started && (st.failure != nil || last) {
 		st.started = true
-		go st.runUnary()
+		if st.small() {
+			c.inline = st
+		} else {
+			go st.runUnary()
+		}
 	}
 }
 

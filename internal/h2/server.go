@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,10 @@ type Options struct {
 	Arrived tap.ServerInHandle
 	Unary   grpc.UnaryServerInterceptor
 	Stream  grpc.StreamServerInterceptor
+
+	// Inline names unary methods, as "/service/method", whose handlers call [Detach] before they
+	// wait for anything or take long. They save a goroutine for each call.
+	Inline []string
 }
 
 func (o Options) withDefaults() Options {
@@ -78,6 +83,7 @@ type method struct {
 	unary   func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)
 	stream  grpc.StreamHandler
 	info    grpc.StreamServerInfo // of a stream
+	inline  bool
 	service string
 }
 
@@ -118,7 +124,8 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, impl any) {
 	}
 	info := grpc.ServiceInfo{Metadata: d.Metadata}
 	for _, m := range d.Methods {
-		s.methods["/"+d.ServiceName+"/"+m.MethodName] = &method{impl: impl, unary: m.Handler, service: d.ServiceName}
+		path := "/" + d.ServiceName + "/" + m.MethodName
+		s.methods[path] = &method{impl: impl, unary: m.Handler, service: d.ServiceName, inline: slices.Contains(s.o.Inline, path)}
 		info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.MethodName})
 	}
 	for _, m := range d.Streams {
@@ -181,9 +188,15 @@ func (s *Server) forget(l net.Listener) bool {
 	return s.draining
 }
 
-// take serves a connection on a goroutine of its own.
+// take serves a connection.
 func (s *Server) take(nc net.Conn) {
-	c := newConn(s, nc)
+	var c *conn
+	c = newConn(s, nc, func() {
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		s.running.Done()
+	})
 	s.mu.Lock()
 	if s.draining {
 		s.mu.Unlock()
@@ -193,13 +206,7 @@ func (s *Server) take(nc net.Conn) {
 	s.conns[c] = struct{}{}
 	s.running.Add(1)
 	s.mu.Unlock()
-	go func() {
-		defer s.running.Done()
-		c.serve()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	}()
+	go c.serve()
 }
 
 // shut closes the listeners, and returns the connections.

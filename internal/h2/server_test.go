@@ -68,6 +68,7 @@ func (s *service) UnaryCall(ctx context.Context, r *grpc_testing.SimpleRequest) 
 func (s *service) untilItsEnd(ctx context.Context) error {
 	derived, cancel := context.WithCancel(ctx)
 	defer cancel()
+	h2.Detach(derived)
 	s.running.Add(1)
 	defer s.running.Add(-1)
 	if s.entered != nil {
@@ -149,7 +150,14 @@ type rig struct {
 	done chan error
 }
 
+// inline are the methods whose handlers may run on the reader; they do unless a test asks for
+// others.
+var inline = []string{"/grpc.testing.TestService/EmptyCall", "/grpc.testing.TestService/UnaryCall"}
+
 func newRig(t testing.TB, o h2.Options, opts ...grpc.DialOption) *rig {
+	if o.Inline == nil {
+		o.Inline = inline
+	}
 	return serve(t, h2.NewServer(o), opts...)
 }
 
@@ -318,6 +326,7 @@ var cases = map[string]func(t *testing.T, r *rig, opts ...grpc.CallOption){
 func TestInterop(t *testing.T) {
 	for name, run := range cases {
 		t.Run(name, func(t *testing.T) { run(t, newRig(t, h2.Options{})) })
+		t.Run(name+"/goroutines", func(t *testing.T) { run(t, newRig(t, h2.Options{Inline: []string{}})) })
 		t.Run(name+"/small windows", func(t *testing.T) {
 			run(t, newRig(t, h2.Options{StreamWindow: 1000, ConnWindow: 70_000}, grpc.WithInitialWindowSize(65_536), grpc.WithInitialConnWindowSize(65_536)))
 		})

@@ -40,7 +40,8 @@ type stream struct {
 	mayRecv     chan struct{} // of streaming calls: look again
 	maySend     chan struct{}
 
-	life life
+	onReader bool // the reader runs the handler, whose goroutine alone uses this
+	life     life
 }
 
 // life is the context's part of a stream.
@@ -98,8 +99,11 @@ func (st *stream) Err() error {
 
 // Value implements context.Context.
 func (st *stream) Value(key any) any {
-	if key == streamKey {
+	switch key {
+	case streamKey:
 		return transport{st}
+	case inlineKey{}:
+		return st
 	}
 	return st.base.Value(key)
 }
@@ -329,7 +333,7 @@ func (st *stream) run() {
 	st.finish(err)
 }
 
-// runUnary calls the handler of a unary call, on a goroutine of its own.
+// runUnary calls the handler of a unary call: on a goroutine of its own, or on the reader's.
 func (st *stream) runUnary() {
 	m := st.req.method
 	resp, err := m.unary(m.impl, st, st.decodeRequest, st.c.s.o.Unary)

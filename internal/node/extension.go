@@ -26,6 +26,7 @@ func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req prot
 
 // extended has an extension answer such a request.
 func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan, who identity) (R, error) {
+	n.cfg.Detach(ctx)
 	resp, err := carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
 	return resp, once(err)
 }

@@ -110,6 +110,7 @@ func (n *Node) assigned(ctx context.Context, text string) error {
 
 // applied waits until partition 0 has reached an index of its log.
 func (n *Node) applied(ctx context.Context, c *core, index uint64) error {
+	n.cfg.Detach(ctx)
 	done := make(chan error, 1)
 	c.replica.AwaitApplied(0, index, func(err error) { done <- err })
 	select {

@@ -96,6 +96,8 @@ type Config struct {
 
 	// Credentials returns how the client of a request proves who it is; nil: it doesn't.
 	Credentials func(ctx context.Context) Credentials
+	// Detach is called before a Range waits or takes long, with its context; nil: not at all.
+	Detach func(ctx context.Context)
 	// Tokens are those that clients get for their passwords. With the zero value nobody can
 	// authenticate by a password.
 	Tokens token.Kind
@@ -151,6 +153,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Caller == nil {
 		c.Caller = func(context.Context) (string, int64) { return "", 0 }
+	}
+	if c.Detach == nil {
+		c.Detach = func(context.Context) {}
 	}
 	if c.Credentials == nil {
 		c.Credentials = func(context.Context) Credentials { return Credentials{} }

@@ -27,6 +27,9 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 }
 
 func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 { // many keys, or a file
+		n.cfg.Detach(ctx)
+	}
 	who, err := n.identify(ctx)
 	if err != nil {
 		return nil, err
@@ -173,6 +176,7 @@ func (n *Node) readPoint(ctx context.Context, c *core, parts placement.Set) erro
 		return err
 	default:
 	}
+	n.cfg.Detach(ctx)
 	began := n.clock()
 	defer func() {
 		if n.clock()-began > int64(slowReadPoint) {
@@ -196,6 +200,7 @@ const shortly = 10 * time.Millisecond
 
 // pause waits, unless the caller or the server leaves.
 func (n *Node) pause(ctx context.Context, d time.Duration) error {
+	n.cfg.Detach(ctx)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
