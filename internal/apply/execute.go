@@ -316,6 +316,8 @@ func (x *execution) command(c *command.Command) Result {
 		return x.clusterVersion(c.Body)
 	case command.Move:
 		return x.move(c.Body)
+	case command.Place:
+		return x.wish(c.Body)
 	case command.Auth:
 		return x.authCommand(c.Body)
 	case command.Quota:

@@ -65,9 +65,14 @@ func (x *execution) move(body []byte) Result {
 	} else if bytes.Compare(bound, t.Cursor) <= 0 {
 		return x.moved()
 	}
+	quotas := m.carrier()
 	for _, span := range t.Ahead(bound) {
-		m.carry(span.Key, span.End, func() { store.Move(m.Stores, span.Key, span.End, t.To.Partition) })
+		if m.Level() < levelOfSlots {
+			quotas.touch(m.Stores, span.Key, span.End)
+		}
+		store.Move(m.Stores, span.Key, span.End, t.To.Run, quotas.moved())
 	}
+	quotas.grant()
 	if !step.Last {
 		m.placed.Store(t.Advance(bound))
 		return x.moved()
@@ -85,20 +90,20 @@ func (x *execution) moved() Result {
 	return r
 }
 
-// Ahead is the next step of the transit under way, nil if there is none: one that
-// handles about budget keys, so that other commands don't wait for it for long. Any server
+// Ahead is the next step of the transit under way, nil if there is none: one that keeps
+// about to a budget, so that other commands don't wait for it for long. Any server
 // may propose it; the step that takes effect is the one in the log.
-func (m *Machine) Ahead(budget int) *command.Step {
+func (m *Machine) Ahead(budget store.Budget) *command.Step {
 	t := m.Placement().Transit()
 	if t == nil {
 		return nil
 	}
 	for _, span := range t.Ahead(nil) {
-		if budget == 0 {
+		if budget.Keys == 0 || budget.Visits == 0 {
 			return &command.Step{From: t.Cursor, To: span.Key}
 		}
 		var stop []byte
-		if stop, budget = store.Piece(m.Stores, span.Key, span.End, budget); stop != nil {
+		if stop, budget = store.Piece(m.Stores, span.Key, span.End, t.To.Run, budget); stop != nil {
 			return &command.Step{From: t.Cursor, To: stop}
 		}
 	}

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func (r *rig) place(stamp int64, before []proto.Message, early bool, rules []pla
 		x.publish()
 	}
 	r.wanted = func(now *placement.Map) *placement.Map {
-		if next := now.WithRules(rules); !next.Equal(now) {
+		if next := now.Assigned(r.slots).WithRules(rules); !next.Equal(now) {
 			return next
 		}
 		return now
@@ -150,6 +151,13 @@ func moves(t *rapid.T, moving, still *rig, stamp int64) {
 	var rules []placement.Rule
 	for _, k := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"/a/", "/b/", "/", "foo", "/a/x", "/b/y"}), 0, 4, rapid.ID).Draw(t, "rules") {
 		rules = append(rules, placement.Rule{Key: k, Slot: rapid.IntRange(0, placement.Slots-1).Draw(t, "slot")})
+	}
+	moving.slots = nil
+	if rapid.Bool().Draw(t, "other slots") {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		for s := range placement.Slots {
+			moving.slots = append(moving.slots, placement.Assignment{Slot: s, Partition: rng.IntN(3)})
+		}
 	}
 	put := func(label string) []proto.Message {
 		if !rapid.Bool().Draw(t, label) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // Quotas are counted exactly: DESIGN.md says how, and why so.
@@ -359,34 +360,66 @@ func (m *Machine) countQuota(index *auth.Index, q, p int) (sum amount) {
 	return sum
 }
 
-// carry calls move, which brings keys of a span to other partitions, and takes their counts
-// along. The locks of all stores are held.
-func (m *Machine) carry(key, end []byte, move func()) {
+// carrier takes the counts of keys along that go to other partitions. The locks of all
+// stores are held. Nil if there are no quotas.
+type carrier struct {
+	tenants *tenants
+	rev     int64
+	touched map[int32]bool
+}
+
+func (m *Machine) carrier() *carrier {
 	t := m.tenants.Load()
 	if t == nil {
-		move()
-		return
+		return nil
 	}
-	touched := map[int32]bool{}
-	add := func(sign int64) {
-		for p, s := range m.Stores {
-			s.Sizes(key, end, func(key []byte, size int) {
-				if bytes.HasPrefix(key, []byte(extension.Root)) {
-					return
-				}
-				for _, q := range t.index.Of(key) {
-					share := &t.shares[p][q]
-					share.used, share.changed = share.used.plus(amount{sign, sign * int64(size)}), m.newest()
-					touched[q] = true
-				}
-			})
+	return &carrier{t, m.newest(), map[int32]bool{}}
+}
+
+// moved returns the function to be told of each key that moves.
+func (c *carrier) moved() store.Moved {
+	if c == nil {
+		return nil
+	}
+	return func(from, to int, key []byte, size int) {
+		if bytes.HasPrefix(key, []byte(extension.Root)) {
+			return
+		}
+		one := amount{1, int64(size)}
+		for _, q := range c.tenants.index.Of(key) {
+			s := &c.tenants.shares[from][q]
+			s.used, s.changed = s.used.minus(one), c.rev
+			s = &c.tenants.shares[to][q]
+			s.used, s.changed = s.used.plus(one), c.rev
+			c.touched[q] = true
 		}
 	}
-	add(-1)
-	move()
-	add(1)
-	for q := range touched {
-		t.grant(int(q))
+}
+
+// touch has the quotas of all keys of a range divided anew, whether or not these move.
+func (c *carrier) touch(stores []*store.Store, key, end []byte) {
+	if c == nil {
+		return
+	}
+	for _, s := range stores {
+		s.Sizes(key, end, func(key []byte, _ int) {
+			if bytes.HasPrefix(key, []byte(extension.Root)) {
+				return
+			}
+			for _, q := range c.tenants.index.Of(key) {
+				c.touched[q] = true
+			}
+		})
+	}
+}
+
+// grant divides the quotas concerned anew.
+func (c *carrier) grant() {
+	if c == nil {
+		return
+	}
+	for q := range c.touched {
+		c.tenants.grant(int(q))
 	}
 }
 

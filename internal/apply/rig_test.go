@@ -26,6 +26,7 @@ type rig struct {
 	events []event
 	held   bool // keys move only when a story says so
 	last   *command.Step
+	slots  []placement.Assignment // where slots go with the next move
 }
 
 type event struct {
@@ -143,7 +144,7 @@ func (r *rig) entry(e *command.Entry, parts placement.Set, reply Reply) {
 // step carries out the next step of a transit; without a stamp it takes no revision,
 // so that stories can leave them out.
 func (r *rig) step(stamp int64, budget int, reply Reply) {
-	if r.last = r.Ahead(budget); r.last == nil {
+	if r.last = r.Ahead(store.Budget{Keys: budget, Visits: budget}); r.last == nil {
 		r.last = &command.Step{}
 	}
 	r.move(stamp, reply)

@@ -23,6 +23,10 @@ const levelOfSmallSteps version.Level = 2
 // their default of event_steps, are lower.
 const levelOfLowerBounds version.Level = 2
 
+// levelOfSlots is the level from which on slots move and keys are pinned. A step of a transit
+// divides only the quotas anew of which it moves keys.
+const levelOfSlots version.Level = 3
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {
@@ -37,7 +41,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.ClusterVersion, body))
 	}
-	if c.Op == membership.Downgrade && !x.m.MayLeaveUsers(c.To) {
+	if c.Op == membership.Downgrade && !(x.m.MayLeaveUsers(c.To) && x.m.MayLeavePins(c.To)) {
 		return x.failed(fault.BadDowngradeTarget)
 	}
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })

@@ -222,6 +222,7 @@ func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 	}
 	for want, commands := range map[byte][][]Command{
 		1: {nil, {{Kind: Put}}, {{Kind: MemberChange, Body: change(membership.Update)}}, {{Kind: ClusterVersion, Body: lower.Encode()}}, {{Kind: ClusterVersion, Body: cancel.Encode()}}, {{Kind: ClusterVersion}}},
+		3: {{{Kind: Place}}, {{Kind: Auth}, {Kind: Place}}},
 		2: {{{Kind: MemberChange, Body: change(membership.Reset)}}, {{Kind: Put}, {Kind: ClusterVersion, Body: raise.Encode()}}, {{Kind: MemberAnnounce}, {Kind: Put}}, {{Kind: Put, User: 7}}, {{Kind: Auth}}},
 	} {
 		for _, c := range commands {
@@ -234,6 +235,6 @@ func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 	raise.To = version.Newest + 1
 	b := (&Entry{Parts: 3, Commands: []Command{{Kind: ClusterVersion, Body: raise.Encode()}}}).AppendTo(nil)
 	_, err := Decode(b)
-	require.ErrorContains(t, err, "format 3, this is stoa "+version.Stoa+", which reads up to cluster version 0.2.0: start a release that knows level 3")
+	require.ErrorContains(t, err, "format 4, this is stoa "+version.Stoa+", which reads up to cluster version 0.3.0: start a release that knows level 4")
 	require.Zero(t, PartsOf(b))
 }

@@ -32,6 +32,7 @@ const (
 	MemberAnnounce                  // a membership.Announcement; from level 2
 	Auth                            // InternalRaftRequest, with one of its requests about users and roles; from level 2
 	Quota                           // an auth.QuotaChange; from level 2
+	Place                           // a Wish; from level 3
 
 	// Kinds is above all of them.
 	Kinds
@@ -44,7 +45,7 @@ var kindNames = [...]string{
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
 	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce", Auth: "auth",
-	Quota: "quota",
+	Quota: "quota", Place: "place",
 }
 
 func (k Kind) String() string {
@@ -55,12 +56,12 @@ func (k Kind) String() string {
 }
 
 // MayWrite reports whether a command of this kind may change a key, and so
-// takes a stamp of its own. A move changes none, but closed revisions must
-// say whether it has been applied: a client that has seen a write after it
+// takes a stamp of its own. A move and its beginning change none, but closed revisions must
+// say whether they have been applied: a client that has seen a write after it
 // must find the key in its new partition.
 func (k Kind) MayWrite() bool {
 	switch k {
-	case Put, DeleteRange, Txn, LeaseRevoke, Extended, InSession, Move:
+	case Put, DeleteRange, Txn, LeaseRevoke, Extended, InSession, Move, Place:
 		return true
 	}
 	return false
@@ -100,7 +101,7 @@ var since = [Kinds]version.Level{
 	Put: 1, DeleteRange: 1, Txn: 1, Compact: 1, LeaseGrant: 1, LeaseRevoke: 1, LeaseCheckpoint: 1, Alarm: 1, MemberPublish: 1,
 	Extended: 1, Range: 1, Watch: 1, InSession: 1, Move: 1, SessionOpen: 1, MemberChange: 1,
 	ClusterVersion: 1, // see membership.VersionChange.Needs
-	MemberAnnounce: 2, Auth: 2, Quota: 2,
+	MemberAnnounce: 2, Auth: 2, Quota: 2, Place: 3,
 }
 
 // Since is the level that brought the kind, 0 if it isn't known. A cluster below it neither

@@ -25,7 +25,7 @@ func RuledBy(m *placement.Map) Ruled {
 // pattern goes to where a rule for a wider one puts it, if there is any, and an
 // extension to where rules put the first part of its scope. So the map follows from the
 // one before and from the registrations and removals in between, and takes time in
-// proportion to these.
+// proportion to these. The rules of pins stay, too.
 func (r *Registry) Place(now *placement.Map, ruled Ruled) (*placement.Map, Ruled) {
 	var gone []string
 	added := map[*Extension]bool{}
@@ -35,7 +35,7 @@ func (r *Registry) Place(now *placement.Map, ruled Ruled) (*placement.Map, Ruled
 		switch {
 		case wanted && !there:
 			added[holders[len(holders)-1]] = true // the first that asks for it
-		case !wanted && there:
+		case !wanted && there && !now.Pinned(key):
 			gone = append(gone, key)
 		}
 	}
@@ -60,6 +60,12 @@ func inOrder(set map[*Extension]bool) []*Extension {
 		return 1
 	})
 	return list
+}
+
+// Asks tells whether an extension wants a rule with this key.
+func (r *Registry) Asks(key string) bool {
+	_, ok := r.places.Get([]byte(key))
+	return ok
 }
 
 // rules are those that a map lacks for an extension.

@@ -147,6 +147,12 @@ var (
 	// Of quotas. Clients see the text that comes with them.
 	QuotaExceeded = declare(89, "quota exceeded")
 	BadQuota      = declare(90, "no such quota, or an invalid one")
+
+	// Of where keys are. Clients see the text that comes with BadPlacement.
+	BadPlacement = declare(91, "keys can't be placed like that")
+	// Moving: keys are on their way between partitions. The request has had no effect, and
+	// servers try again.
+	Moving = declare(92, "keys are being moved between partitions")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

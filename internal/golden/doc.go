@@ -14,4 +14,5 @@
 //	sessions.txt    the answers that the full one remembers of a session
 //	quotas.txt      the commands of users, roles and quotas, from level 2 on; file-quotas has
 //	                the state after them, and file-quotas-used.txt what is counted then
+//	file-slots      from level 3 on, pins, and slots on their way
 package golden

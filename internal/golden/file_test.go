@@ -25,6 +25,9 @@ func stateFilesOf(level int) []string {
 	if level >= levelOfQuotas {
 		list = append(list, "file-quotas")
 	}
+	if level >= levelOfSlots {
+		list = append(list, "file-slots")
+	}
 	return list
 }
 
@@ -57,6 +60,9 @@ func (s *state) fill(name string, level int) (answers string) {
 	case "file-quotas":
 		s.fillQuotas()
 		return ""
+	case "file-slots":
+		s.fillSlots()
+		return ""
 	}
 	for i := range 4 {
 		s.put(fmt.Sprintf("/c/%d", i), "in the scope", 0)
@@ -64,7 +70,7 @@ func (s *state) fill(name string, level int) (answers string) {
 	}
 	s.put("/em/counter", counter, 0)
 	if name == "file-moving" {
-		s.move(1, 4)
+		s.system(command.Move, (&command.Step{To: []byte("/c/below/0")}).AppendTo(nil))
 		return ""
 	}
 	for s.machine.Placement().Transit() != nil {

@@ -42,6 +42,11 @@ func later(t *testing.T, level int) (list []command.Command) {
 		require.NoError(t, err)
 		list = append(list, command.Command{Kind: command.MemberChange, Body: b})
 	}
+	if level >= levelOfSlots {
+		for _, w := range wishes() {
+			list = append(list, command.Command{Kind: command.Place, User: 7, Body: w.AppendTo(nil)})
+		}
+	}
 	return list
 }
 
@@ -64,6 +69,10 @@ func (s *state) reach(level int) {
 			s.index[p]++
 			s.machine.Open(p, s.index[p], 2, command.Epoch{Term: 2, Origin: 7, Seq: 1})
 		}
+	}
+	for l := 3; l <= level; l++ {
+		next := membership.VersionChange{Op: membership.Raise, From: version.Level(l - 1), To: version.Level(l)}
+		s.system(command.ClusterVersion, next.Encode())
 	}
 }
 

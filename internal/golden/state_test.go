@@ -140,7 +140,7 @@ func (s *state) change(op membership.Op, m *pb.Member) {
 func (s *state) move(steps, keys int) {
 	s.t.Helper()
 	for range steps {
-		step := s.machine.Ahead(keys)
+		step := s.machine.Ahead(store.Budget{Keys: keys, Visits: keys})
 		require.NotNil(s.t, step)
 		s.system(command.Move, step.AppendTo(nil))
 	}

@@ -7,12 +7,16 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Keys that have to move do so in steps, each of which blocks all partitions,
-// until they meet and stepKeys are moved. The remaining time, at least two
-// thirds, is for other requests.
-const stepKeys = 250
+// Keys that have to move do so in steps, each of which blocks all partitions, until they
+// meet, stepKeys are moved, and up to stepVisits other keys or directories are passed over.
+// The remaining time, at least two thirds, is for other requests.
+const (
+	stepKeys   = 250
+	stepVisits = 20_000
+)
 
 // moveLoop brings keys on their way, on the leader. Where they have got to is in the
 // log, so that another leader goes on from there.
@@ -38,7 +42,7 @@ func (n *Node) moveOn() bool {
 	if !c.replica.Leading() {
 		return false
 	}
-	step := c.machine.Ahead(stepKeys)
+	step := c.machine.Ahead(store.Budget{Keys: stepKeys, Visits: stepVisits})
 	if step == nil {
 		return false
 	}

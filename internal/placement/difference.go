@@ -1,16 +1,24 @@
 package placement
 
-import "github.com/stoa-kv/stoa/internal/radix"
+import (
+	"bytes"
+
+	"github.com/stoa-kv/stoa/internal/radix"
+)
 
 // Span is a range of keys, written as in etcd's requests: an end of one zero
 // byte means every key from Key on.
 type Span struct{ Key, End []byte }
 
+func (s Span) open() bool  { return len(s.End) == 1 && s.End[0] == 0 }
+func (s Span) empty() bool { return !s.open() && bytes.Compare(s.Key, s.End) >= 0 }
+
 // Difference is where keys can be that two maps put into different partitions,
 // in order and without overlap. Outside of it they agree, so that the cost of a move
-// depends on the keys moved, not on all keys.
+// depends on the keys moved, not on all keys. Slots have keys everywhere: [Map.Run] finds
+// those that move.
 func Difference(from, to *Map) []Span {
-	if from.slots != to.slots || from.partitions != to.partitions {
+	if from.slots != to.slots {
 		return []Span{{nil, []byte{0}}}
 	}
 	var spans []Span

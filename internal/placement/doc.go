@@ -4,7 +4,8 @@
 // of the prefix is its slot, one of [Slots]; a table gives each slot's
 // partition. So the keys of one directory lie together, a Range inside one
 // directory touches one partition, and flat keys spread. Rules put single keys
-// and whole subtrees into slots of their own; the longest that matches counts.
+// and whole subtrees into slots of their own; the longest that matches counts. Pins are
+// rules whose slots stay in one partition while others move.
 //
 // Invariants:
 //
@@ -17,6 +18,9 @@
 //  4. [Difference] holds every key that two maps put into different partitions. In a
 //     [Transit] such a key is where the one map or the other says, which the cursor
 //     alone decides; all others are where both say.
+//  5. All keys of a run ([Map.Run]) are in one partition.
+//  6. All keys under a pin are in one partition, but for those of deeper pins, and no change
+//     of other slots moves them.
 //
 // Request in: the router and apply ask with keys and ranges. Out: partition
 // numbers and sets of them. Of stoa the package imports radix only.

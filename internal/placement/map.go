@@ -62,13 +62,17 @@ func (m *Map) Partition(key []byte) int {
 	if m.partitions == 1 {
 		return 0
 	}
+	if t := m.Transit(); t != nil {
+		m = t.of(key)
+	}
 	return int(m.slots[m.Slot(key)])
 }
 
-// Table is the partition of every slot, in order.
+// Table is the partition of every slot, in order; of a map in transit, of the one that it
+// goes to.
 func (m *Map) Table() []byte { return bytes.Clone(m.slots[:]) }
 
-// SlotsOf is how many slots a partition has.
+// SlotsOf is how many slots a partition has; in transit, will have.
 func (m *Map) SlotsOf(partition int) int {
 	n := 0
 	for _, p := range m.slots {

@@ -35,6 +35,7 @@ func (r Rule) Bounds() (key, end []byte) {
 // instructions that no rule has their prefix.
 type rules struct {
 	tree    radix.Tree[place]
+	pins    []string // in order; never written to
 	transit *Transit
 }
 
@@ -46,8 +47,8 @@ type place struct {
 
 func (p place) bits() uint64 { return uint64(p.in) }
 
-// WithRules is the map with other rules in the place of its own. No two may have
-// the same key, and none an empty one.
+// WithRules is the map with other rules in the place of its own, and no pins. No two may
+// have the same key, and none an empty one.
 func (m *Map) WithRules(list []Rule) *Map {
 	next := &Map{partitions: m.partitions, slots: m.slots}
 	changed := next.Changed(list, nil)
@@ -58,11 +59,13 @@ func (m *Map) WithRules(list []Rule) *Map {
 }
 
 // Changed is the map with rules added, or replaced where there is one for the key, and
-// then others removed. Its cost depends on the number of changes, not on that of rules.
+// then others removed, none of which is a pin's. Its cost depends on the number of changes,
+// not on that of rules.
 func (m *Map) Changed(add []Rule, remove []string) *Map {
 	tree := radix.Marked(place.bits)
+	var pins []string
 	if m.rules != nil {
-		tree = m.rules.tree
+		tree, pins = m.rules.tree, m.rules.pins
 	}
 	for _, r := range add {
 		if r.Slot < 0 || r.Slot >= Slots || r.Key == "" {
@@ -75,7 +78,7 @@ func (m *Map) Changed(add []Rule, remove []string) *Map {
 	}
 	next := &Map{partitions: m.partitions, slots: m.slots}
 	if tree.Len() > 0 {
-		next.rules = &rules{tree: tree}
+		next.rules = &rules{tree: tree, pins: pins}
 	}
 	return next
 }
@@ -144,12 +147,18 @@ func (m *Map) RuleUnder(prefix string) (slot int, ok bool) {
 
 // slot is where a rule puts a key.
 func (rs *rules) slot(key []byte) (slot int, ok bool) {
-	for k, p := range rs.tree.Above(key) {
+	_, p, ok := rs.over(key)
+	return int(p.slot), ok
+}
+
+// over is the rule that counts for a key.
+func (rs *rules) over(key []byte) (rule string, p place, ok bool) {
+	for k, v := range rs.tree.Above(key) {
 		if len(k) == len(key) || k[len(k)-1] == '/' {
-			slot, ok = int(p.slot), true
+			rule, p, ok = k, v, true
 		}
 	}
-	return slot, ok
+	return rule, p, ok
 }
 
 // above is where all keys are that begin with prefix, unless a deeper rule is for them.

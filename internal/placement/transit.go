@@ -3,20 +3,19 @@ package placement
 import "bytes"
 
 // Transit is the state of a change from one map to another, in which keys move in their
-// order: those below Cursor are placed by To, the others still by From. The two differ
-// in their rules only.
+// order: those below Cursor are placed by To, the others still by From.
 type Transit struct {
 	From, To *Map
 	Cursor   []byte
 
-	spans []Span // where the two differ
+	spans []Span // where the two can differ
 }
 
-// Towards is the map in transit to one with other rules, before the first key has
+// Towards is the map in transit to one with other rules or slots, before the first key has
 // moved: keys are where they are. If no key has to move it is the other map.
 func (m *Map) Towards(to *Map) *Map {
-	if m.Transit() != nil || to.Transit() != nil || m.slots != to.slots || m.partitions != to.partitions {
-		panic("placement: only rules can be changed, one after the other")
+	if m.Transit() != nil || to.Transit() != nil || m.partitions != to.partitions {
+		panic("placement: only rules and slots can be changed, one after the other")
 	}
 	spans := Difference(m, to)
 	if len(spans) == 0 {
@@ -46,24 +45,31 @@ func (t *Transit) Advance(cursor []byte) *Map {
 	return (&Transit{From: t.From, To: t.To, spans: t.spans}).at(bytes.Clone(cursor))
 }
 
-// at makes the map. Of its rules, nothing but the transit is used.
+// at makes the map. Of its rules, nothing but the transit and the pins are used.
 func (t *Transit) at(cursor []byte) *Map {
 	t.Cursor = cursor
-	return &Map{partitions: t.To.partitions, slots: t.To.slots, rules: &rules{tree: t.To.ruleTree(), transit: t}}
+	next := &rules{tree: t.To.ruleTree(), transit: t}
+	if t.To.rules != nil {
+		next.pins = t.To.rules.pins
+	}
+	return &Map{partitions: t.To.partitions, slots: t.To.slots, rules: next}
 }
 
 // Ahead is where keys can be that have still to move and are below a bound; nil
 // stands for no bound.
 func (t *Transit) Ahead(bound []byte) []Span {
 	var ahead []Span
+	if len(bound) == 1 && bound[0] == 0 {
+		return nil // it would stand for every key, and none is below it
+	}
 	for _, s := range t.spans {
 		if bytes.Compare(s.Key, t.Cursor) < 0 {
 			s.Key = t.Cursor
 		}
-		if bound != nil && bytes.Compare(bound, s.End) < 0 {
+		if bound != nil && (s.open() || bytes.Compare(bound, s.End) < 0) {
 			s.End = bound
 		}
-		if bytes.Compare(s.Key, s.End) < 0 {
+		if !s.empty() {
 			ahead = append(ahead, s)
 		}
 	}

@@ -2,6 +2,8 @@ package placement
 
 import (
 	"bytes"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,13 +12,34 @@ import (
 
 // genTransit draws a map in transit, and how far it has come.
 var genTransit = rapid.Custom(func(t *rapid.T) *Map {
-	from := New(8).WithRules(genRules.Draw(t, "from"))
-	m := from.Towards(from.WithRules(genRules.Draw(t, "to")))
+	from := New(8).Assigned(genAssignments.Draw(t, "from slots")).WithRules(genRules.Draw(t, "from"))
+	to := from.Assigned(genAssignments.Draw(t, "to slots")).WithRules(genRules.Draw(t, "to"))
+	for _, key := range rapid.SliceOfN(genRuleKey, 0, 2).Draw(t, "pins") {
+		if pinned, err := to.Pin(key, rapid.IntRange(0, 7).Draw(t, "at"), nobody); err == nil {
+			to = pinned
+		}
+	}
+	m := from.Towards(to)
 	if tr := m.Transit(); tr != nil && rapid.Bool().Draw(t, "under way") {
 		m = tr.Advance(genAnyKey.Draw(t, "cursor"))
 	}
 	return m
 })
+
+// genAssignments are mostly none, or of many slots.
+var genAssignments = rapid.Custom(func(t *rapid.T) (list []Assignment) {
+	if rapid.Bool().Draw(t, "none") {
+		return nil
+	}
+	seed := rapid.Uint64().Draw(t, "seed")
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range rapid.SampledFrom([]int{1, 30, 1000}).Draw(t, "slots") {
+		list = append(list, Assignment{rng.IntN(Slots), rng.IntN(8)})
+	}
+	return list
+})
+
+func nobody(string) bool { return false }
 
 // Invariant 4.
 func TestTheCursorSaysWhichMapCounts(t *testing.T) {
@@ -64,7 +87,7 @@ func TestRangesInTransit(t *testing.T) {
 func TestWhatIsAhead(t *testing.T) {
 	in := func(spans []Span, key []byte) (n int) {
 		for _, s := range spans {
-			if bytes.Compare(key, s.Key) >= 0 && bytes.Compare(key, s.End) < 0 {
+			if bytes.Compare(key, s.Key) >= 0 && (s.open() || bytes.Compare(key, s.End) < 0) {
 				n++
 			}
 		}
@@ -73,8 +96,8 @@ func TestWhatIsAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, key, bound := genTransit.Draw(t, "map"), genAnyKey.Draw(t, "key"), genAnyKey.Draw(t, "bound")
 		tr := m.Transit()
-		if tr == nil {
-			return
+		if tr == nil || len(key) == 0 {
+			return // no key is empty
 		}
 		moves := tr.From.Partition(key) != tr.To.Partition(key)
 		require.LessOrEqual(t, in(tr.Ahead(nil), key), 1)
@@ -92,12 +115,42 @@ func TestWhatIsAhead(t *testing.T) {
 	})
 }
 
+func b4(m *Map) byte { return m.Encode()[0] }
+
+// A walk by runs finds each key where the map says that it is.
+func TestRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := genTransit.Draw(t, "map").Settled()
+		keys := rapid.SliceOfN(genAnyKey, 1, 30).Draw(t, "keys")
+		slices.SortFunc(keys, bytes.Compare)
+		for i, key := range keys {
+			p, end := m.Run(key)
+			require.Equal(t, m.Partition(key), p)
+			require.True(t, end == nil || bytes.Compare(key, end) < 0, "%q to %q", key, end)
+			for _, k := range keys[i:] {
+				if end != nil && bytes.Compare(k, end) < 0 {
+					require.Equal(t, p, m.Partition(k), "%q is in the run of %q to %q", k, key, end)
+				}
+			}
+		}
+	})
+	m := New(4).WithRules([]Rule{{"/a/b/k", 0}, {"/r/", 1}})
+	for key, want := range map[string]string{
+		"/a/b/c": "/a/b/k", "/a/b/k": "", "/a/b/l/m": "/a/b0", "/r/s/t": "/r0", "/a/x": "", "flat": "", "/q/r/": "/q/r0",
+	} {
+		_, end := m.Run([]byte(key))
+		require.Equal(t, want, string(end), "run of %q", key)
+	}
+}
+
 func TestTransitCodec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := genTransit.Draw(t, "map")
 		back, err := Decode(m.Encode())
 		require.NoError(t, err)
 		require.True(t, m.Equal(back))
+		require.Equal(t, m.Early(), b4(m) < versionSlots)
+		require.Equal(t, m.Pins(), back.Pins())
 		require.Equal(t, m.Transit() == nil, back.Transit() == nil)
 		key := genAnyKey.Draw(t, "key")
 		require.Equal(t, m.Partition(key), back.Partition(key))
@@ -112,6 +165,16 @@ func TestTransitCodec(t *testing.T) {
 	same = append(same[:len(same)-1], b[size:len(b)-1]...) // from the rules that it goes to
 	_, err := Decode(same)
 	require.ErrorContains(t, err, "it goes where it comes from")
+	pinned, err := m.Pin("/a/", 1, nobody)
+	require.NoError(t, err)
+	for _, m := range []*Map{pinned, m.Towards(m.Assigned([]Assignment{{0, 1}})), m.Towards(pinned.Assigned([]Assignment{{0, 1}, {1, 1}}))} {
+		b := m.Encode()
+		require.EqualValues(t, versionSlots, b[0])
+		for n := range len(b) {
+			_, err := Decode(b[:n])
+			require.Error(t, err, "%d bytes", n)
+		}
+	}
 }
 
 // Nothing has to move for a rule that says what is so.

@@ -96,6 +96,8 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.ForeignClient:     codes.PermissionDenied,
 	fault.QuotaExceeded:     codes.ResourceExhausted,
 	fault.BadQuota:          codes.InvalidArgument,
+	fault.BadPlacement:      codes.InvalidArgument,
+	fault.Moving:            codes.Unavailable,
 	fault.Internal:          codes.Internal,
 }
 

@@ -7,65 +7,127 @@ import (
 	"sort"
 )
 
+// Route tells to which store a key belongs, and how far the keys behind it do, too: all up
+// to end, without it, or the key alone if end is nil.
+type Route func(key []byte) (to int, end []byte)
+
+// Moved is told of a key that exists and goes to another store, and of the bytes of the key
+// with its value, which are good until it returns.
+type Moved func(from, to int, key []byte, bytes int)
+
 // Move brings the keys of [key, end), an end of "\x00" being no bound, to the stores
 // to which route assigns them, with all of their history, and returns how many it
 // moved. The caller holds the locks of all stores; together they hold the same state
-// before and after. The time that it takes depends on the keys in the range and
-// on their history, not on how many others there are; see Piece.
-func Move(stores []*Store, key, end []byte, route func(key []byte) int) int {
+// before and after. The time that it takes depends on the keys that move and
+// on their history, and on how often route has to be asked, not on how many others there
+// are; see Piece. each may be nil.
+func Move(stores []*Store, key, end []byte, route Route, each Moved) int {
 	moved := 0
 	leaving := make([][]*entry, len(stores))
 	for p, s := range stores {
 		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
-			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
-				if to := route(e.key()); to != p {
+			all.leave(p, key, end, route, func(e *entry, to int) bool {
+				if to != p {
 					leaving[to] = append(leaving[to], e)
 				}
 				return true
 			})
 		}
 		for to, list := range leaving {
-			if len(list) > 0 {
-				stores[to].adopt(s, list)
-				moved += len(list)
-				leaving[to] = nil
+			if len(list) == 0 {
+				continue
 			}
+			for _, e := range list {
+				if kv := e.current(); each != nil && kv.Exists() {
+					each(p, to, kv.Key(), len(kv.Key())+len(kv.Value()))
+				}
+			}
+			stores[to].adopt(s, list)
+			moved += len(list)
+			leaving[to] = nil
 		}
 	}
 	return moved
 }
 
-// Piece returns a bound such that Move, from key to there, handles about budget keys of
-// [key, end), one with a long history counting as several. The bound is the first key that
-// is not part of the piece. Nil stands for end, and left is the unused budget then. It
-// takes the read locks itself, one after the other, so the result is an estimate; budget
-// is at least 1.
-func Piece(stores []*Store, key, end []byte, budget int) (stop []byte, left int) {
+// leave visits the entries of [key, end) that leave store p, and of each run of those that
+// stay the first one, until visit returns false.
+func (o *ordered) leave(p int, key, end []byte, route Route, visit func(e *entry, to int) bool) {
+	stop := o.below(end)
+	for at := o.seek(key); at.less(stop); {
+		e := o.at(at)
+		to, until := route(e.key())
+		if !visit(e, to) {
+			return
+		}
+		at = o.next(at)
+		if to == p {
+			if until != nil && at.less(stop) && view(o.at(at).key()) < view(until) {
+				at = o.seek(until)
+			}
+			continue
+		}
+		for ; until != nil && at.less(stop) && view(o.at(at).key()) < view(until); at = o.next(at) {
+			if !visit(o.at(at), to) {
+				return
+			}
+		}
+	}
+}
+
+// Budget bounds a piece: the keys that move in it, one with a long history counting as
+// several, and how many others are looked at.
+type Budget struct{ Keys, Visits int }
+
+// Piece returns a bound such that Move, from key to there, keeps about to a budget. The bound
+// is the first key that is not part of the piece. Nil stands for end, and left is the unused
+// budget then. It takes the read locks itself, one after the other, so the result is an
+// estimate; both parts of the budget are at least 1.
+func Piece(stores []*Store, key, end []byte, route Route, budget Budget) (stop []byte, left Budget) {
 	type load struct {
 		key   []byte
 		costs int
 	}
 	var ahead []load
-	for _, s := range stores {
+	visits := max(1, budget.Visits/len(stores))
+	for p, s := range stores {
 		s.RLock()
+		visited := 0
 		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
-			sum, n := 0, 0
-			all.ascend(all.seek(key), all.below(end), func(e *entry) bool {
+			sum, n, stays := 0, 0, 0
+			all.leave(p, key, end, route, func(e *entry, to int) bool {
+				if to == p {
+					if stays >= visits && (stop == nil || view(e.key()) < view(stop)) {
+						stop = bytes.Clone(e.key())
+					}
+					stays++
+					return stays <= visits
+				}
 				ahead = append(ahead, load{e.key(), e.costs()})
 				sum, n = sum+e.costs(), n+1
-				return sum <= budget || n == 1 // the first is taken at any cost
+				return sum <= budget.Keys || n == 1 // the first is taken at any cost
 			})
+			visited += stays
 		}
+		left.Visits = max(left.Visits, visited)
 		s.RUnlock()
 	}
 	slices.SortFunc(ahead, func(a, b load) int { return bytes.Compare(a.key, b.key) })
+	left = Budget{budget.Keys, max(0, budget.Visits-left.Visits*len(stores))}
 	for i, l := range ahead {
-		if i > 0 && l.costs > budget {
-			return bytes.Clone(l.key), 0
+		if stop != nil && bytes.Compare(l.key, stop) >= 0 {
+			break
 		}
-		budget -= l.costs
+		if i > 0 && l.costs > left.Keys {
+			return bytes.Clone(l.key), Budget{}
+		}
+		left.Keys -= l.costs
 	}
-	return nil, max(budget, 0)
+	left.Keys = max(left.Keys, 0)
+	if stop != nil {
+		return stop, Budget{}
+	}
+	return nil, left
 }
 
 // costs is the weight of an entry in a Piece.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestAMovedKeyDoesNotComeBack(t *testing.T) {
 	}
 	require.Equal(t, int64(20), stores[0].sweep.dead[len(stores[0].sweep.dead)-1].Main)
 	compact(22)
-	require.Equal(t, 1, Move(stores, []byte("z"), []byte("z\x00"), func([]byte) int { return 1 }))
+	require.Equal(t, 1, Move(stores, []byte("z"), []byte("z\x00"), func([]byte) (int, []byte) { return 1, nil }, nil))
 	drain(stores, func(removed map[int64]bool, _ int64) {
 		require.False(t, removed[21] && !removed[20], "the tombstone goes before the value")
 	})
@@ -87,7 +88,7 @@ func TestMovedKeysHoldTheirCompaction(t *testing.T) {
 		stores[1].Release(stores[1].Cut())
 	}
 	require.Less(t, stores[0].Swept(), rev)
-	Move(stores, []byte{0}, []byte{0}, func([]byte) int { return 1 })
+	Move(stores, []byte{0}, []byte{0}, func([]byte) (int, []byte) { return 1, nil }, nil)
 	done := false
 	drain(stores, func(removed map[int64]bool, finished int64) {
 		if finished == rev {
@@ -104,7 +105,7 @@ func TestArrivalsAreLetGo(t *testing.T) {
 	stores[0].Put(Revision{Main: 2}, []byte("k"), []byte("old"), 0)
 	before := stores[0].Cut()
 	stores[0].Put(Revision{Main: 3}, []byte("k"), []byte("new"), 7)
-	Move(stores, []byte("k"), []byte("l"), func([]byte) int { return 1 })
+	Move(stores, []byte("k"), []byte("l"), func([]byte) (int, []byte) { return 1, nil }, nil)
 	f, err := stores[1].Range([]byte("k"), nil, 2, 0)
 	require.NoError(t, err)
 	require.True(t, f.Resolved(), "the cut with it isn't released")
@@ -119,11 +120,30 @@ func TestArrivalsAreLetGo(t *testing.T) {
 	require.Empty(t, stores[0].LeaseKeys(7))
 }
 
-// Pieces come to the end, each of as many keys as it may have, dead ones too.
+// Pieces come to the end, each of as many keys as it may have, dead ones too, and passes over
+// no more keys that stay than it may. Beside it a naive model: all keys, one by one.
 func TestPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stores := []*Store{New(nil), New(nil), New(nil)}
 		rev, all := int64(1), rapid.IntRange(0, 40).Draw(t, "keys")
+		runs := rapid.SliceOfN(rapid.IntRange(-1, 2), 5, 5).Draw(t, "runs") // of ten keys; -1: each for itself
+		to := func(i int) int {
+			if r := runs[i/10]; r >= 0 {
+				return r
+			}
+			return i % 3
+		}
+		asked := 0
+		route := func(key []byte) (int, []byte) {
+			var i int
+			_, err := fmt.Sscanf(string(key), "k%d", &i)
+			require.NoError(t, err)
+			asked++
+			if runs[i/10] >= 0 {
+				return to(i), fmt.Appendf(nil, "k%d", (i/10+1)*10)
+			}
+			return to(i), nil
+		}
 		for i := range all {
 			s := stores[rapid.IntRange(0, 2).Draw(t, "store")]
 			key := fmt.Appendf(nil, "k%02d", i)
@@ -139,34 +159,52 @@ func TestPieces(t *testing.T) {
 		for _, s := range stores {
 			s.SetRev(rev)
 		}
-		budget := rapid.IntRange(1, 10).Draw(t, "budget")
-		costs := func(key, end []byte) (sum, keys int) {
-			for _, s := range stores {
+		budget := Budget{rapid.IntRange(1, 10).Draw(t, "budget"), rapid.IntRange(1, 20).Draw(t, "visits")}
+		leave := func(key, end []byte) (costs, keys int) {
+			for p, s := range stores {
 				for _, o := range [...]*ordered{&s.live, &s.tombstones} {
 					o.ascend(o.seek(key), o.below(end), func(e *entry) bool {
-						sum, keys = sum+e.costs(), keys+1
+						if dest, _ := route(e.key()); dest != p {
+							costs, keys = costs+e.costs(), keys+1
+						}
 						return true
 					})
 				}
 			}
-			return sum, keys
+			return costs, keys
 		}
 		for key, more := []byte("k"), true; more; {
-			stop, left := Piece(stores, key, []byte("l"), budget)
+			stop, left := Piece(stores, key, []byte("l"), route, budget)
 			end := stop
 			if more = stop != nil; !more {
 				end = []byte("l")
 			}
-			sum, keys := costs(key, end)
-			require.True(t, keys <= 1 || sum <= budget, "%d keys that count for %d of %d", keys, sum, budget)
-			require.True(t, keys > 0 || !more, "a piece without keys")
+			costs, keys := leave(key, end)
+			require.True(t, keys <= 1 || costs <= budget.Keys, "%d keys that count for %d of %d", keys, costs, budget.Keys)
+			require.Positive(t, bytes.Compare(end, key), "a piece without keys")
 			if !more {
-				require.Equal(t, max(0, budget-sum), left)
+				require.Equal(t, max(0, budget.Keys-costs), left.Keys)
 			}
-			Move(stores, key, end, func([]byte) int { return 1 })
+			asked = 0
+			var told int
+			moved := Move(stores, key, end, route, func(from, to int, _ []byte, _ int) {
+				require.NotEqual(t, from, to)
+				told++
+			})
+			require.Equal(t, keys, moved)
+			require.LessOrEqual(t, told, moved)
+			require.LessOrEqual(t, asked, moved+6*(budget.Visits+1), "it passes over too many keys")
 			key = end
 		}
-		require.Equal(t, all, stores[1].live.len()+stores[1].tombstones.len())
+		for p, s := range stores {
+			for _, o := range [...]*ordered{&s.live, &s.tombstones} {
+				o.ascend(o.start(), o.end(), func(e *entry) bool {
+					dest, _ := route(e.key())
+					require.Equal(t, dest, p, "%s", e.key())
+					return true
+				})
+			}
+		}
 	})
 }
 
@@ -182,12 +220,13 @@ func BenchmarkPiece(b *testing.B) {
 	}
 	to, key := 0, []byte("/s/")
 	for b.Loop() {
-		stop, _ := Piece(stores, key, []byte("/s0"), 250)
+		route := func([]byte) (int, []byte) { return to, nil }
+		stop, _ := Piece(stores, key, []byte("/s0"), route, Budget{250, 20_000})
 		end := stop
 		if end == nil {
 			end = []byte("/s0")
 		}
-		Move(stores, key, end, func([]byte) int { return to })
+		Move(stores, key, end, route, nil)
 		if key = end; stop == nil {
 			key, to = []byte("/s/"), 1-to
 		}
@@ -205,7 +244,39 @@ func BenchmarkMove(b *testing.B) {
 	to := 0
 	for b.Loop() {
 		to = 1 - to
-		Move(stores, []byte("/s/"), []byte("/s0"), func([]byte) int { return to })
+		Move(stores, []byte("/s/"), []byte("/s0"), func([]byte) (int, []byte) { return to, nil }, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100_000, "ns/key")
+}
+
+// A step that passes over 20,000 flat keys which stay, and moves every thousandth.
+func BenchmarkPassOver(b *testing.B) {
+	const keys = 200_000
+	stores := []*Store{New(nil), New(nil)}
+	for i := range keys {
+		stores[0].Put(Revision{Main: int64(i + 2)}, fmt.Appendf(nil, "key-%06d", i), []byte("value"), 0)
+	}
+	for _, s := range stores {
+		s.SetRev(keys + 1)
+		s.Release(s.Cut())
+	}
+	to, key, n := 1, []byte{0}, 0
+	route := func(key []byte) (int, []byte) {
+		if bytes.HasSuffix(key, []byte("000")) {
+			return to, nil
+		}
+		return 0, nil
+	}
+	for b.Loop() {
+		stop, _ := Piece(stores, key, []byte{0}, route, Budget{250, 20_000})
+		end := stop
+		if end == nil {
+			end = []byte{0}
+		}
+		n += Move(stores, key, end, route, nil)
+		if key = end; stop == nil {
+			to = 1 - to
+		}
+	}
+	b.ReportMetric(float64(n)/float64(b.N), "keys/op")
 }

@@ -24,10 +24,10 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// earlier is the last commit that knows only the first cluster version. EarlierEnv names a
+// earlier is the last commit that knows no cluster version above 0.2. EarlierEnv names a
 // program to be taken instead of building it.
 const (
-	earlier    = "a7cff65c8336c97d251fcf332d77803a5cc71417"
+	earlier    = "9cf31902c5a3c4a94ba3719a383d9e382a5faad3"
 	EarlierEnv = "STOA_EARLIER"
 )
 
@@ -121,16 +121,16 @@ func rollForthAndBack(t *testing.T, before, now process.Binary, parts int) {
 	}
 
 	r.replace(now, 0, 1)
-	r.requireVersion("0.1.0", 0, 1)
+	r.requireVersion("0.2.0", 0, 1)
 	r.replace(before, 1, 0)
 	r.say("taken back before the version has moved")
 	r.replace(now, 0, 1, 2)
-	r.awaitVersion("0.2.0")
+	r.awaitVersion("0.3.0")
 	r.refused(before, 1, now)
 	r.downgrade(cli)
 	r.replace(before, 0, 1, 2)
 	r.replace(now, 2, 1, 0)
-	r.awaitVersion("0.2.0")
+	r.awaitVersion("0.3.0")
 
 	cancel()
 	work.Wait()
@@ -216,7 +216,7 @@ func (r *rolling) downgrade(cli *clientv3.Client) {
 	for i, s := range r.c.Servers {
 		require.Eventually(r.t, func() bool { return strings.Count(s.LogTail(1<<30), ready) > counts[i] }, time.Minute, 50*time.Millisecond, s.Name)
 	}
-	r.awaitVersion("0.1.0")
+	r.awaitVersion("0.2.0")
 }
 
 // A server of the release before can't join a cluster whose version it doesn't know, and both
@@ -230,7 +230,7 @@ func TestAnEarlierReleaseDoesNotJoin(t *testing.T) {
 	before := earlierRelease(t)
 	c := process.StartT(t, process.Spec{Binary: now, Nodes: 1, Partitions: 2})
 	r := &rolling{t: t, c: c, rec: &recorder{start: time.Now()}}
-	r.awaitVersion("0.2.0")
+	r.awaitVersion("0.3.0")
 	first := c.Servers[0]
 	s, err := c.Joining("late", process.Place{Host: "127.0.0.1"})
 	require.NoError(t, err)
@@ -244,10 +244,10 @@ func TestAnEarlierReleaseDoesNotJoin(t *testing.T) {
 	said := func(s *process.Server, text string) {
 		require.Eventually(t, func() bool { return strings.Contains(s.LogTail(1<<30), text) }, time.Minute, 50*time.Millisecond, text)
 	}
-	said(first, "it is too old: the cluster's version is 0.2.0, and it knows none above 0.1.0. Start it with stoa 0.2.0 or later")
+	said(first, "it is too old: the cluster's version is 0.3.0, and it knows none above 0.2.0. Start it with stoa 0.3.0 or later")
 	said(s, "it refuses for a reason that this version doesn't know (8)")
 	require.NoError(t, s.Kill())
 	s.Use(now)
 	require.NoError(t, c.Restart(t.Context(), s))
-	r.awaitVersion("0.2.0")
+	r.awaitVersion("0.3.0")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // Extensions that do nothing but have a scope: registering one brings the keys
@@ -52,7 +53,8 @@ func (l *life) moveLoop() {
 	if !c.replica.Leading() {
 		return
 	}
-	if step := c.machine.Ahead(1 + l.sv.c.loop.rng.IntN(3)); step != nil {
+	keys := 1 + l.sv.c.loop.rng.IntN(3)
+	if step := c.machine.Ahead(store.Budget{Keys: keys, Visits: 2 * keys}); step != nil {
 		l.sv.c.stats.Steps++
 		c.replica.Submit(&replica.Write{
 			Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},

@@ -51,10 +51,10 @@ func (c *core) joining() bool { return len(c.machine.Members()) == 0 }
 // draw draws a change, of which some don't fit the version.
 func (u *upgrader) draw(id uint64, list *membership.List) command.Command {
 	l := u.c.loop
-	change := membership.VersionChange{Op: membership.Raise, From: version.Oldest, To: version.Newest}
+	change := membership.VersionChange{Op: membership.Raise, From: list.Level, To: min(list.Level+1, version.Newest)}
 	switch l.rng.IntN(5) {
 	case 0:
-		change = membership.VersionChange{Op: membership.Downgrade, To: version.Oldest}
+		change = membership.VersionChange{Op: membership.Downgrade, To: list.Level - 1}
 	case 1:
 		change = membership.VersionChange{Op: membership.Cancel}
 	case 2, 3:

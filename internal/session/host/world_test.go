@@ -221,7 +221,7 @@ func (w *world) quiesce() {
 // moveOn brings keys on their way, once nothing else is to be done.
 func (w *world) moveOn() bool {
 	for _, s := range w.servers {
-		step := s.state.Machine.Ahead(1)
+		step := s.state.Machine.Ahead(store.Budget{Keys: 1, Visits: 1})
 		if step == nil || !s.state.Replica.Leading() || w.held {
 			continue
 		}

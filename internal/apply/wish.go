@@ -1,0 +1,70 @@
+package apply
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// wish carries out an operator's or the balancer's wish of where keys are to be: it begins
+// the transit to the map that the wish makes of the present one. There is one map, which
+// extensions' rules are in too, so that neither undoes the other's: an extension's keys stay
+// in one slot, wherever that is, and a pin's rule stays as long as the pin does. During a
+// transit wishes are refused; those of extensions follow from the registry and wait.
+func (x *execution) wish(body []byte) Result {
+	w, err := command.DecodeWish(body)
+	if err != nil {
+		return x.failed(unreadable(command.Place, body))
+	}
+	now := x.m.Placement()
+	if err := x.covers(now.All()); err != nil {
+		return x.failed(fmt.Errorf("apply %v: %w", command.Place, err))
+	}
+	if now.Transit() != nil {
+		return x.failed(fault.Moving)
+	}
+	next, err := x.wished(now, &w)
+	if err != nil {
+		return x.failed(fault.BadPlacement.With("stoa: " + err.Error()))
+	}
+	if next != now {
+		x.replace(now.Towards(next))
+	}
+	r := Result{Rev: x.answerRev(true)}
+	if x.answers {
+		r.Response = &pb.CompactionResponse{Header: x.header(true)}
+	}
+	return r
+}
+
+func (x *execution) wished(now *placement.Map, w *command.Wish) (*placement.Map, error) {
+	asked := x.m.Extensions().Asks
+	switch w.Op {
+	case command.MoveSlot:
+		return now.Moved(w.Key, w.Partition)
+	case command.Pin:
+		return now.Pin(w.Key, w.Partition, asked)
+	case command.Unpin:
+		if !now.Pinned(w.Key) {
+			return nil, fmt.Errorf("there is no pin %q", w.Key)
+		}
+		return now.Unpin(w.Key, asked), nil
+	}
+	for _, a := range w.Slots {
+		if a.Partition >= now.Partitions() {
+			return nil, fmt.Errorf("there is no partition %d: there are 0 to %d", a.Partition, now.Partitions()-1)
+		}
+	}
+	return now.Assigned(w.Slots), nil
+}
+
+// MayLeavePins reports whether the cluster could go down to a level as far as the map goes: a
+// release below knows no pins, and no slots on their way.
+func (m *Machine) MayLeavePins(to version.Level) bool {
+	return to >= levelOfSlots || m.Placement().Early()
+}
