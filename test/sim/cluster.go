@@ -37,6 +37,7 @@ type cluster struct {
 	operator   *operator // nil: the members never change
 	upgrader   *upgrader // nil: nor does the version
 	keeper     *keeper   // nil: there are no users
+	balancer   *balancer // nil: only extensions move keys
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -173,6 +174,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	if o.Users || o.Seed%11 == 10 && !o.Versions && !o.Force && o.script == nil {
 		c.keeper = &keeper{c: c}
 		c.extensions = false // handlers of those that were registered before would have no rights
+	}
+	if o.Balance || o.Versions || o.Seed%4 == 1 && o.script == nil {
+		c.balancer = &balancer{c}
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

@@ -141,6 +141,9 @@ func (c *core) load(meta *backend.Meta) error {
 	if c.l.sv.c.mutation.ForgetMap {
 		c.placement = placement.New(c.placement.Partitions())
 	}
+	if c.l.sv.c.mutation.StaleSlots && c.placement.Transit() == nil {
+		c.placement = placement.New(c.placement.Partitions()).WithRules(c.placement.Rules())
+	}
 	if c.l.sv.c.mutation.ForgetCursor {
 		c.placement = c.placement.Settled()
 	}

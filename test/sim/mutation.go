@@ -12,6 +12,8 @@ type Mutation struct {
 	Force bool
 	// Users looks for it in runs in which clients are users.
 	Users bool
+	// Balance looks for it in runs in which slots move at random.
+	Balance bool
 	// RightsAtArrival lets writes take effect with the rights of the moment at which they
 	// came in.
 	RightsAtArrival bool
@@ -47,6 +49,8 @@ type Mutation struct {
 	ForgetMap bool
 	// ForgetCursor loads the stores as if those that were moving had all arrived.
 	ForgetCursor bool
+	// StaleSlots loads the stores as if slots had never moved, only rules had.
+	StaleSlots bool
 	// ForgetVersion begins each life at the oldest version of the cluster; see TestVersions.
 	ForgetVersion bool
 	// NarrowWatches tells the watch hub where keys are when they begin to move, but not
@@ -69,6 +73,7 @@ func Mutations() []Mutation {
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
 		{Name: "forget-cursor", Seed: 1, ForgetCursor: true},
+		{Name: "stale-slots", Seed: 1, Balance: true, StaleSlots: true},
 		{Name: "narrow-watches", Seed: 1, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
 		{Name: "call-twice", Seed: 3, CallTwice: true},

@@ -19,6 +19,7 @@ type Options struct {
 	Members             bool // the members change; false: the seed decides
 	Force               bool // one server is left at the end, and becomes a cluster of its own
 	Versions            bool // the version of the cluster changes, too
+	Balance             bool // slots move at random; false: the seed decides
 	Users               bool // clients are users, whose rights change; false: the seed decides
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
@@ -92,6 +93,9 @@ func (c *cluster) run() {
 	}
 	if c.keeper != nil {
 		c.keeper.begin()
+	}
+	if c.balancer != nil {
+		c.balancer.think()
 	}
 	c.trouble()
 	c.until(c.plan.trouble)
@@ -179,6 +183,7 @@ func (c *cluster) quiesce() {
 	}
 	c.compareRegistries()
 	c.compareQuotas()
+	c.comparePlacements()
 	c.compareSessions()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)

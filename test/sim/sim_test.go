@@ -16,6 +16,7 @@ var (
 	servers = flag.Int("servers", 0, "servers in each run (default: as the seed says)")
 	parts   = flag.Int("partitions", 0, "partitions in each run (default: as the seed says)")
 	members = flag.Bool("members", false, "change the members in each run (default: as the seed says)")
+	balance = flag.Bool("balance", false, "move slots at random in each run (default: as the seed says)")
 	users   = flag.Bool("users", false, "let clients be users in each run (default: as the seed says)")
 	verbose = flag.Bool("events", false, "print every event of the run")
 )
@@ -25,7 +26,7 @@ func options(t *testing.T, seed uint64) Options {
 	if *verbose {
 		log = os.Stderr
 	}
-	return Options{Seed: seed, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Log: log, Mutation: chosenMutation(t)}
+	return Options{Seed: seed, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Log: log, Mutation: chosenMutation(t)}
 }
 
 func TestSim(t *testing.T) {

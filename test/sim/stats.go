@@ -13,6 +13,7 @@ type Stats struct {
 	Requests, Answered, Unknown int
 	Revisions, MultiPartition   int
 	Moves, Steps, Rerouted      int // transits begun and ended, their steps, and requests whose keys had moved
+	Wishes                      int // of the mad balancer, that took effect
 	Calls                       int // requests that concern extensions
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int

@@ -19,6 +19,8 @@ type Mutation struct {
 	Force bool
 	// Users: it shows only in runs in which clients are users.
 	Users bool
+	// Balance: it shows only in runs in which slots move at random.
+	Balance bool
 	// Rare: it takes thousands of seeds to notice it.
 	Rare  bool
 	edits []edit
@@ -67,6 +69,7 @@ func parse(text string) (list []Mutation, err error) {
 			}
 			words := strings.Fields(rest)
 			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
+			m.Balance = slices.Contains(words, "balance")
 			m.Users, m.Rare = slices.Contains(words, "users"), slices.Contains(words, "rare")
 			list = append(list, m)
 		case word == "file":
