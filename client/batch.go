@@ -5,6 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
@@ -66,6 +67,14 @@ func (b *Batch) Txn(cmps []clientv3.Cmp, then, otherwise []clientv3.Op) *Future[
 
 // Do adds any operation.
 func (b *Batch) Do(op clientv3.Op) *Future[clientv3.OpResponse] { return future(b.engine().Do(op)) }
+
+// Encoded adds a request that is encoded already, for programs that pass on the requests of
+// others: kind is PUT, RANGE, DELETE_RANGE or TXN, body the message of etcd's API. The future has
+// the encoded response. Reads are strict, unless the message says serializable; Ephemeral has
+// no encoding. body must not be changed before Send.
+func (b *Batch) Encoded(kind stoapb.Kind, body []byte) *Future[[]byte] {
+	return future(b.engine().Encoded(kind, body))
+}
 
 // Send sends all of it. It waits only while Config.Pending requests are
 // unanswered; if ctx ends meanwhile, or an operation is refused, nothing was

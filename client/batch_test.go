@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client"
@@ -60,4 +62,42 @@ func TestIndependent(t *testing.T) {
 		keys = append(keys, w.key)
 	}
 	require.Equal(t, []string{"/even/0", "/even/2", "/even/4", "/odd/1", "/odd/3", "/odd/5"}, keys)
+}
+
+// TestEncoded: a response is, encoded, the one that the session's own calls return.
+func TestEncoded(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	ctx := testContext(t)
+	encode := func(m proto.Message) []byte {
+		body, err := proto.Marshal(m)
+		require.NoError(t, err)
+		return body
+	}
+	key := []byte("/k/1")
+	b := s.Batch()
+	put := b.Encoded(stoapb.Kind_PUT, encode(&pb.PutRequest{Key: key, Value: []byte("v")}))
+	got := b.Encoded(stoapb.Kind_RANGE, encode(&pb.RangeRequest{Key: key}))
+	txn := b.Encoded(stoapb.Kind_TXN, encode(&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}}}}))
+	bad := b.Encoded(stoapb.Kind_PUT, encode(&pb.PutRequest{Key: []byte("refuse")}))
+	require.Error(t, b.Run(ctx), "one has failed")
+	same := func(want proto.Message, future *client.Future[[]byte]) {
+		t.Helper()
+		body, err := future.Wait(ctx)
+		require.NoError(t, err)
+		m := want.ProtoReflect().New().Interface()
+		require.NoError(t, proto.Unmarshal(body, m))
+		require.Truef(t, proto.Equal(want, m), "%v\n%v", want, m)
+	}
+	read, err := s.Get(ctx, string(key))
+	require.NoError(t, err)
+	require.NotZero(t, read.Header.ClusterId)
+	same(&pb.PutResponse{Header: read.Header}, put)
+	same((*pb.RangeResponse)(read), got)
+	done, err := s.Do(ctx, clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet(string(key))}, nil))
+	require.NoError(t, err)
+	same((*pb.TxnResponse)(done.Txn()), txn)
+	_, err = bad.Wait(ctx)
+	_, want := s.Put(ctx, "refuse", "")
+	require.Equal(t, want, err)
 }
