@@ -117,6 +117,7 @@ type sidecarFlags struct {
 	endpoints, listen, metrics, user, password  string
 	cacert, cert, key                           string
 	insecureSkipVerify, anyAddress, showVersion bool
+	batching                                    bool
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
 	logLevel, logFormat, logOutputs             string
@@ -145,6 +146,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.DurationVar(&f.keepAlive, "keepalive-time", 10*time.Second, "Silence after which a member is asked for a sign of life.")
 	fs.DurationVar(&f.keepAliveTimeout, "keepalive-timeout", 6*time.Second, "Time for that sign; then the connection ends.")
 	fs.DurationVar(&f.drain, "drain-timeout", 5*time.Second, "Time for calls in progress to end after SIGTERM.")
+	fs.BoolVar(&f.batching, "batching", true, "Send puts, gets and other requests of single keys in batches, over sessions, which are leases of the cluster. false: each as a call of its own.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error.")
 	fs.StringVar(&f.logFormat, "log-format", "json", "json or console.")
@@ -214,6 +216,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	up.DialTimeout, up.KeepAliveTime, up.KeepAliveTimeout = f.dial, f.keepAlive, f.keepAliveTimeout
 	up.Username, up.Password, _ = strings.Cut(f.user, ":")
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
+	c.sidecar.Unbatched = !f.batching
 	if up.Password == "" {
 		up.Password = f.password
 	}

@@ -91,7 +91,7 @@ func start(t *testing.T, o Upstream) (*Server, *grpc.ClientConn) {
 	o.DialTimeout, o.KeepAliveTime, o.KeepAliveTimeout = 5*time.Second, time.Minute, time.Minute
 	ports, err := serve.Listen("test", []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}, transport.SocketOpts{})
 	require.NoError(t, err)
-	s, err := New(Config{Upstream: o})
+	s, err := New(Config{Upstream: o, Unbatched: true})
 	require.NoError(t, err)
 	require.NoError(t, s.Serve(ports, nil))
 	t.Cleanup(func() {

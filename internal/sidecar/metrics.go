@@ -13,7 +13,11 @@ type metrics struct {
 	handled  *prometheus.CounterVec
 	inFlight prometheus.Gauge
 	checks   *prometheus.CounterVec
-	others   *counted // methods that this release doesn't know
+
+	sessions                   prometheus.Gauge
+	batches, batched, unshared prometheus.Counter
+
+	others *counted // methods that this release doesn't know
 }
 
 func newMetrics() *metrics {
@@ -28,9 +32,19 @@ func newMetrics() *metrics {
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stoa_sidecar_health_checks_total", Help: "Requests of /health and /readyz, by result.",
 		}, []string{"page", "ok"}),
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "stoa_sidecar_sessions", Help: "Open sessions with the cluster."}),
+		batches: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stoa_sidecar_session_batches_total", Help: "Batches of requests sent over sessions.",
+		}),
+		batched: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stoa_sidecar_session_requests_total", Help: "Requests sent over sessions.",
+		}),
+		unshared: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stoa_sidecar_unshared_requests_total", Help: "Requests that could have gone over a session, but were calls of their own: none was open, or it was slow, or refused the request.",
+		}),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.handled, m.inFlight, m.checks)
+		m.handled, m.inFlight, m.checks, m.sessions, m.batches, m.batched, m.unshared)
 	m.others = m.method("other")
 	return m
 }

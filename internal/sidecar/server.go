@@ -19,7 +19,9 @@ type Config struct {
 	// MaxConcurrentStreams bounds the calls in progress of one local connection; 0: no
 	// bound.
 	MaxConcurrentStreams uint32
-	Logger               *zap.Logger
+	// Unbatched has each request forwarded as a call of its own.
+	Unbatched bool
+	Logger    *zap.Logger
 }
 
 // maxMessage bounds a request, in bytes: no member takes one as large, so that the refusal of a
@@ -37,6 +39,7 @@ type Server struct {
 	lg       *zap.Logger
 	up       *upstream
 	forward  *forwarder
+	lanes    *lanes // nil: none
 	metrics  *metrics
 	grpc     *grpc.Server
 	clients  *serve.Server
@@ -74,6 +77,9 @@ func New(c Config) (*Server, error) {
 		// Local clients may ask for signs of life as often as they like.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}),
 	)
+	if !c.Unbatched {
+		s.lanes = openLanes(up, s.metrics, c.Logger)
+	}
 	for _, d := range services() {
 		s.register(d)
 	}
@@ -121,5 +127,8 @@ func (s *Server) Stop(ctx context.Context) {
 	}()
 	s.clients.Stop(ctx)
 	s.meters.Stop(ctx)
+	if s.lanes != nil {
+		s.lanes.close()
+	}
 	s.up.close()
 }

@@ -2,11 +2,13 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -41,19 +43,39 @@ type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, inte
 
 func (s *Server) unary(method string) unaryHandler {
 	counted := s.metrics.method(method)
+	carry := s.forward.unary
+	if kind, ok := kinds[method]; ok && s.lanes != nil {
+		carry = func(ctx context.Context, method string, in *frame) (*frame, error) {
+			return s.kv(ctx, method, kind, in)
+		}
+	}
 	return func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		in := new(frame)
 		if err := dec(in); err != nil {
 			return nil, err
 		}
 		done := s.begin(counted)
-		out, err := s.forward.unary(ctx, method, in)
+		out, err := carry(ctx, method, in)
 		done(err)
 		if err != nil {
 			return nil, err
 		}
 		return out, nil
 	}
+}
+
+// kv carries out a call of the KV service over a session, if it can.
+func (s *Server) kv(ctx context.Context, method string, kind stoapb.Kind, in *frame) (*frame, error) {
+	if md, _ := metadata.FromIncomingContext(ctx); ordinary(md) {
+		if r, ok := share(kind, in.data); ok {
+			answer, err := s.lanes.do(ctx, &r)
+			if !errors.Is(err, errNotTaken) {
+				return &frame{answer}, err
+			}
+			s.metrics.unshared.Inc()
+		}
+	}
+	return s.forward.unary(ctx, method, in)
 }
 
 // stream handles a method's streams. Those whose requests are a stream, too, have no end of

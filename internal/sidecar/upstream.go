@@ -41,7 +41,6 @@ type upstream struct {
 	plain *clientv3.Client
 
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
 
 	mu     sync.Mutex
 	own    *client.Client // with the sidecar's user; nil until that is authenticated
@@ -68,7 +67,7 @@ func connect(o Upstream, lg *zap.Logger) (*upstream, error) {
 		return u, nil
 	}
 	own.Username, own.Password = o.Username, o.Password
-	u.wg.Go(func() { u.signIn(ctx, own) })
+	go u.signIn(ctx, own)
 	return u, nil
 }
 
@@ -78,14 +77,18 @@ func (u *upstream) dialOptions() []grpc.DialOption {
 	})}
 }
 
-// signIn tries until the sidecar's user is authenticated.
+// signIn tries until the sidecar's user is authenticated. An attempt can't be cancelled: close
+// doesn't wait for it.
 func (u *upstream) signIn(ctx context.Context, c client.Config) {
 	for {
 		own, err := client.New(c)
-		u.mu.Lock()
-		u.own, u.reason = own, err
-		u.mu.Unlock()
-		if err == nil {
+		switch {
+		case !u.signedIn(ctx, own, err):
+			if err == nil {
+				_ = own.Close()
+			}
+			return
+		case err == nil:
 			u.lg.Info("authenticated the sidecar's user", zap.String("user-name", c.Username))
 			return
 		}
@@ -96,6 +99,17 @@ func (u *upstream) signIn(ctx context.Context, c client.Config) {
 			return
 		}
 	}
+}
+
+// signedIn takes the result of an attempt, unless ctx has ended.
+func (u *upstream) signedIn(ctx context.Context, own *client.Client, err error) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	u.own, u.reason = own, err
+	return true
 }
 
 // user is the client with the sidecar's user.
@@ -121,8 +135,9 @@ func (u *upstream) conn(token bool) (*grpc.ClientConn, error) {
 }
 
 func (u *upstream) close() {
+	u.mu.Lock()
 	u.cancel()
-	u.wg.Wait()
+	u.mu.Unlock()
 	if own, err := u.user(); err == nil {
 		_ = own.Close()
 	}

@@ -49,14 +49,55 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestSidecars: the clients connect to two sidecars, which are killed, too.
+func TestSidecars(t *testing.T) {
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	if !bin.Stoa {
+		t.Skip("a sidecar without sessions only forwards")
+	}
+	for _, parts := range []int{1, 3} {
+		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) {
+			runFaultsThrough(t, 2, 3, parts, []string{"kill one", "kill the leader", "kill all", "kill a sidecar", "pause the leader", "pause a sidecar"})
+		})
+	}
+}
+
 func runFaults(t *testing.T, nodes, parts int, names []string) {
+	runFaultsThrough(t, 0, nodes, parts, names)
+}
+
+// startSidecars starts sidecars of a cluster.
+func startSidecars(t *testing.T, c *process.Cluster, n int) (all []*process.Server) {
+	t.Helper()
+	for i := range n {
+		s, err := c.Sidecar(fmt.Sprintf("sidecar%d", i+1))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.Kill() })
+		require.NoError(t, s.Start())
+		require.NoError(t, s.WaitReady(t.Context()))
+		all = append(all, s)
+	}
+	return all
+}
+
+// runFaultsThrough has the clients use sidecars, if there are any.
+func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
 	c := process.StartT(t, process.Spec{Nodes: nodes, Partitions: parts})
-	cli, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop(),
+	asked := c.Servers
+	if sidecars > 0 {
+		asked = startSidecars(t, c, sidecars)
+	}
+	var endpoints []string
+	for _, s := range asked {
+		endpoints = append(endpoints, s.ClientURL)
+	}
+	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop(),
 		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second})
 	require.NoError(t, err)
 	defer cli.Close()
@@ -70,8 +111,8 @@ func runFaults(t *testing.T, nodes, parts int, names []string) {
 	for i := range *clients {
 		cl := &client{rnd: rand.New(rand.NewPCG(seed, uint64(i))), ids: func() int64 { return ids.Add(1) }}
 		var conns []*grpc.ClientConn
-		for _, s := range c.Servers {
-			conn, err := dial(s.ClientURL)
+		for _, url := range endpoints {
+			conn, err := dial(url)
 			require.NoError(t, err)
 			defer conn.Close()
 			conns = append(conns, conn)
@@ -83,7 +124,7 @@ func runFaults(t *testing.T, nodes, parts int, names []string) {
 			drive(ctx, i, cl, rec)
 		}()
 	}
-	nem := &nemesis{cluster: c, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+	nem := &nemesis{cluster: c, asked: asked, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
 		t.Logf("%6.2fs %s", time.Since(rec.start).Seconds(), fmt.Sprintf(f, a...))
 	}}
 	count, err := nem.run(ctx, names)

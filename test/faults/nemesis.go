@@ -14,6 +14,7 @@ import (
 // nemesis injects faults into the servers of a cluster, one after the other.
 type nemesis struct {
 	cluster *process.Cluster
+	asked   []*process.Server // what clients connect to: the servers, or sidecars
 	rnd     *rand.Rand
 	say     func(format string, args ...any)
 }
@@ -39,6 +40,8 @@ var faults = map[string]func(*nemesis, context.Context) error{
 	"pause the leader for long": func(n *nemesis, ctx context.Context) error {
 		return n.pauseFor(3*time.Second, n.leader(ctx))
 	},
+	"kill a sidecar":  func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.asked[n.rnd.IntN(len(n.asked))]) },
+	"pause a sidecar": func(n *nemesis, ctx context.Context) error { return n.pause(n.asked[n.rnd.IntN(len(n.asked))]) },
 	"move the leader": func(n *nemesis, ctx context.Context) error { return n.move(ctx) },
 	"pause one, kill another": func(n *nemesis, ctx context.Context) error {
 		s := n.any()

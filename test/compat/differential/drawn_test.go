@@ -14,7 +14,10 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-type shape struct{ nodes, parts int }
+type shape struct {
+	nodes, parts int
+	sidecar      bool // between the clients and the server under test
+}
 
 func (s shape) String() string { return fmt.Sprintf("%dx%d", s.nodes, s.parts) }
 
@@ -22,12 +25,12 @@ func shapes(t *testing.T) []shape {
 	t.Helper()
 	bin, err := process.UnderTest()
 	require.NoError(t, err)
-	all := []shape{{1, 1}, {1, 2}, {1, 4}, {3, 1}, {3, 3}}
+	all := []shape{{nodes: 1, parts: 1}, {nodes: 1, parts: 2}, {nodes: 1, parts: 4}, {nodes: 3, parts: 1}, {nodes: 3, parts: 3}}
 	switch {
 	case !bin.Stoa:
-		all = []shape{{1, 1}, {3, 1}}
+		all = []shape{{nodes: 1, parts: 1}, {nodes: 3, parts: 1}}
 	case testing.Short():
-		all = []shape{{1, 1}, {3, 3}}
+		all = []shape{{nodes: 1, parts: 1}, {nodes: 3, parts: 3}}
 	}
 	if asked := os.Getenv("STOA_COMPAT_MATRIX"); asked != "" {
 		all = nil
@@ -64,6 +67,9 @@ func startPair(t *testing.T, s shape) *pair {
 		require.NoError(t, err)
 		return side
 	}
+	if s.sidecar {
+		start = throughSidecar(t, start)
+	}
 	p := newPair(start("etcd", ref), start("sut", sut), s.parts == 1)
 	t.Cleanup(p.close)
 	return p
@@ -71,27 +77,29 @@ func startPair(t *testing.T, s shape) *pair {
 
 func TestDrawnOperations(t *testing.T) {
 	for _, s := range shapes(t) {
-		t.Run(s.String(), func(t *testing.T) {
-			operations := 0
-			var p *pair
-			rapid.Check(t, func(rt *rapid.T) {
-				if p == nil { // at first, and whenever the two have come apart
-					p = startPair(t, s)
-				}
-				ok := false
-				defer func() {
-					if !ok {
-						p.close()
-						p = nil
-					}
-				}()
-				n := sequence(rt, p, s)
-				operations += n
-				ok = true
-			})
-			t.Logf("%d operations", operations)
-		})
+		t.Run(s.String(), func(t *testing.T) { drawn(t, s) })
 	}
+}
+
+func drawn(t *testing.T, s shape) {
+	operations := 0
+	var p *pair
+	rapid.Check(t, func(rt *rapid.T) {
+		if p == nil { // at first, and whenever the two have come apart
+			p = startPair(t, s)
+		}
+		ok := false
+		defer func() {
+			if !ok {
+				p.close()
+				p = nil
+			}
+		}()
+		n := sequence(rt, p, s)
+		operations += n
+		ok = true
+	})
+	t.Logf("%d operations", operations)
 }
 
 // sequence draws and compares operations from a state without keys and leases.

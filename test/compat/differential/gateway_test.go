@@ -155,7 +155,7 @@ var gatewayScript = []jsonRequest{
 
 // The gateway's answers to the same requests: HTTP code, type, JSON.
 func TestGatewayScript(t *testing.T) {
-	p := startPair(t, shape{1, 1})
+	p := startPair(t, shape{nodes: 1, parts: 1})
 	tokens := map[*side]string{}
 	for i, a := range gatewayScript {
 		got := map[*side]string{}

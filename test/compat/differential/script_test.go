@@ -124,25 +124,26 @@ var script = []proto.Message{
 
 func TestScript(t *testing.T) {
 	for _, s := range shapes(t) {
-		t.Run(s.String(), func(t *testing.T) {
-			p := startPair(t, s)
-			w, err := p.openWatch(s.nodes - 1)
-			require.NoError(t, err)
-			require.NoError(t, p.ask(w, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
-				CreateRequest: &pb.WatchCreateRequest{Key: b("\x00"), RangeEnd: b("\x00"), PrevKv: true}}}))
-			for i, req := range script {
-				require.NoError(t, p.catchUp(i%s.nodes))
-				require.NoError(t, p.do(i%s.nodes, req))
-			}
-			require.NoError(t, p.compareWatches())
-		})
+		t.Run(s.String(), func(t *testing.T) { runScript(t, startPair(t, s), s) })
 	}
+}
+
+func runScript(t *testing.T, p *pair, s shape) {
+	w, err := p.openWatch(s.nodes - 1)
+	require.NoError(t, err)
+	require.NoError(t, p.ask(w, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{Key: b("\x00"), RangeEnd: b("\x00"), PrevKv: true}}}))
+	for i, req := range script {
+		require.NoError(t, p.catchUp(i%s.nodes))
+		require.NoError(t, p.do(i%s.nodes, req))
+	}
+	require.NoError(t, p.compareWatches())
 }
 
 // The hash that etcd's members compare among each other is the same for the same
 // content, revision by revision, also where a compaction has left a tombstone.
 func TestHashKVIsEtcds(t *testing.T) {
-	p := startPair(t, shape{1, 1})
+	p := startPair(t, shape{nodes: 1, parts: 1})
 	script := []proto.Message{
 		put("a", "1"), put("a", "2"), then(put("b", "1"), put("c", "1"), del("a", "")), del("b", "c"), put("a", "3"), del("c", ""), put("c", "4"),
 	}

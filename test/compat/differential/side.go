@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,25 +22,43 @@ type side struct {
 	name    string
 	cluster *process.Cluster
 	conns   []*grpc.ClientConn
+	between *process.Server // a sidecar, or nil
+	granted map[int64]bool  // leases; others are those of the sidecar's sessions
 }
 
 func newSide(name string, c *process.Cluster) (*side, error) {
-	s := &side{name: name, cluster: c}
-	for _, url := range c.Endpoints() {
+	s := &side{name: name, cluster: c, granted: map[int64]bool{}}
+	return s, s.connect(c.Endpoints())
+}
+
+func (s *side) connect(urls []string) error {
+	for _, url := range urls {
 		conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 		if err != nil {
-			return nil, fmt.Errorf("connecting to %s: %w", url, err)
+			return fmt.Errorf("connecting to %s: %w", url, err)
 		}
 		s.conns = append(s.conns, conn)
 	}
-	return s, nil
+	return nil
+}
+
+// through has all requests go through a sidecar from now on.
+func (s *side) through(between *process.Server) error {
+	for _, c := range s.conns {
+		c.Close()
+	}
+	s.conns, s.between = nil, between
+	return s.connect([]string{between.ClientURL})
 }
 
 func (s *side) close() {
 	for _, c := range s.conns {
 		c.Close()
+	}
+	if s.between != nil {
+		_ = s.between.Kill()
 	}
 	s.cluster.Close()
 }
@@ -66,7 +85,20 @@ func (s *side) call(server int, req proto.Message) answer {
 		st := status.Convert(err)
 		return answer{err: fmt.Sprintf("%v: %s", st.Code(), st.Message())}
 	}
+	if s.between != nil {
+		s.withoutSessions(msg)
+	}
 	return answer{msg: msg}
+}
+
+// withoutSessions removes leases from a list that are a sidecar's own.
+func (s *side) withoutSessions(msg proto.Message) {
+	switch m := msg.(type) {
+	case *pb.LeaseGrantResponse:
+		s.granted[m.ID] = true
+	case *pb.LeaseLeasesResponse:
+		m.Leases = slices.DeleteFunc(m.Leases, func(l *pb.LeaseStatus) bool { return !s.granted[l.ID] })
+	}
 }
 
 // streamed asks for a Range by RangeStream.

@@ -1,0 +1,86 @@
+package differential
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// throughSidecar puts a sidecar in front of the server under test. Sessions are open before
+// the first request.
+func throughSidecar(t *testing.T, start func(string, process.Binary) *side) func(string, process.Binary) *side {
+	return func(name string, bin process.Binary) *side {
+		s := start(name, bin)
+		if !bin.Stoa {
+			return s
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		between, err := s.cluster.Sidecar("sidecar")
+		require.NoError(t, err)
+		require.NoError(t, between.Start())
+		require.NoError(t, between.WaitReady(ctx))
+		require.NoError(t, s.through(between))
+		require.Eventually(t, func() bool { return metric(between, "stoa_sidecar_sessions") > 0 }, time.Minute, time.Millisecond)
+		return s
+	}
+}
+
+// metric is one of a sidecar's, 0 if it can't be had.
+func metric(s *process.Server, name string) float64 {
+	answer, err := http.Get(s.ClientURL + "/metrics")
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body)
+	found := regexp.MustCompile("(?m)^" + name + " (.*)$").FindSubmatch(body)
+	if found == nil {
+		return 0
+	}
+	value, _ := strconv.ParseFloat(string(found[1]), 64)
+	return value
+}
+
+// TestScriptThroughSidecar and TestDrawnThroughSidecar compare etcd with a sidecar in front of
+// stoa. The members' differences, which no table could allow for, are left out: there is one.
+func TestScriptThroughSidecar(t *testing.T) {
+	for _, parts := range sidecarParts(t) {
+		t.Run(fmt.Sprint("P=", parts), func(t *testing.T) {
+			s := shape{nodes: 1, parts: parts, sidecar: true}
+			p := startPair(t, s)
+			runScript(t, p, s)
+			require.Greater(t, metric(p.sut.between, "stoa_sidecar_session_requests_total"), 50.0)
+		})
+	}
+}
+
+func TestDrawnThroughSidecar(t *testing.T) {
+	checks := flag.Lookup("rapid.checks")
+	asked := checks.Value.String()
+	if asked == checks.DefValue {
+		require.NoError(t, checks.Value.Set("10")) // the servers' part is TestDrawnOperations'
+		t.Cleanup(func() { _ = checks.Value.Set(asked) })
+	}
+	parts := sidecarParts(t)
+	drawn(t, shape{nodes: 1, parts: parts[len(parts)-1], sidecar: true})
+}
+
+func sidecarParts(t *testing.T) []int {
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	if !bin.Stoa {
+		t.Skip("there are no sessions")
+	}
+	return []int{1, 3}
+}
