@@ -32,7 +32,7 @@
 //	extensions what clients that use none pay for those that are registered
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions,
-// "stoa+auth" with users.
+// "stoa+auth" with users, "stoa+sidecars" with clients that connect to ten sidecars.
 // Stalls judge the second.
 // The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
 // on the machine hits both. How many there are is a matter of the part, unless -rounds
@@ -96,12 +96,13 @@ type plan struct {
 
 // subject is one of the servers that are compared.
 type subject struct {
-	name  string
-	bin   process.Binary
-	parts int // 0: the server's default
-	auth  bool
-	args  []string
-	env   []string
+	name     string
+	bin      process.Binary
+	parts    int // 0: the server's default
+	auth     bool
+	sidecars bool // between clients and servers
+	args     []string
+	env      []string
 }
 
 // measurement is one part of a run, and a section of the report.
@@ -159,7 +160,7 @@ func parse(args []string) (*plan, error) {
 	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
 	lists := map[string]*string{
 		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
-		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary; each with "+authSuffix+": with users"),
+		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary; each with "+authSuffix+": with users; each with "+sidecarsSuffix+" behind that: through sidecars"),
 		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and partitions; the rest has the most of these"),
 		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
 		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
@@ -256,6 +257,7 @@ func (p *plan) read(lists map[string]*string) error {
 
 func (p *plan) parseSubject(s string) (subject, error) {
 	sub := subject{name: s}
+	s, sub.sidecars = strings.CutSuffix(s, sidecarsSuffix)
 	s, sub.auth = strings.CutSuffix(s, authSuffix)
 	path, parts, ok := strings.Cut(s, ":")
 	var err error
@@ -266,6 +268,9 @@ func (p *plan) parseSubject(s string) (subject, error) {
 		sub.name = fmt.Sprintf("%s P=%d", path, sub.parts)
 		if sub.auth {
 			sub.name += authSuffix
+		}
+		if sub.sidecars {
+			sub.name += sidecarsSuffix
 		}
 	}
 	if path == "stoa" {

@@ -80,6 +80,7 @@ type bench struct {
 	subject subject
 	cluster *process.Cluster
 	load    *load
+	between []*process.Server // sidecars
 }
 
 func newBench(p *plan, s subject, nodes int) (*bench, error) {
@@ -99,7 +100,14 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 		return nil, fmt.Errorf("starting %s: %w", s.name, err)
 	}
 	b := &bench{plan: p, subject: s, cluster: c}
-	if b.load, err = newLoad(c.Endpoints(), p.keys, p.value); err != nil {
+	endpoints := c.Endpoints()
+	if s.sidecars {
+		if b.between, endpoints, err = startSidecars(c); err != nil {
+			b.close()
+			return nil, fmt.Errorf("starting sidecars: %w", err)
+		}
+	}
+	if b.load, err = newLoad(endpoints, p.keys, p.value); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -117,6 +125,9 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 }
 
 func (b *bench) close() {
+	for _, s := range b.between {
+		_ = s.Kill()
+	}
 	b.cluster.Close()
 }
 
