@@ -20,6 +20,11 @@ UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./ex
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
+## release: dist/: archives for Linux (all) and macOS (stoactl), their checksums and bills of materials, reproducible (ARGS="-only linux/arm64")
+.PHONY: release
+release:
+	$(GO) run ./deploy/release $(ARGS)
+
 ## run: a server on 127.0.0.1:2379 with its data in ./default.stoa (ARGS="--partitions 4")
 .PHONY: run
 run:
