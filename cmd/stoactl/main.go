@@ -101,6 +101,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(), a.leaseCommand(),
 		a.endpointCommand(), a.memberCommand(), a.authCommand(), a.userCommand(), a.roleCommand(), a.quotaCommand(), a.partitionCommand(), a.snapshotCommand(), a.migrateCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
+	root.AddCommand(a.etcdctlCommands()...)
 	root.InitDefaultCompletionCmd()
 	refuseUnknown(root)
 	return root

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/test/process"
 )
 
 // command is a row: a command line, and its result.
@@ -322,6 +324,39 @@ var commands = []command{
 	{args: "role delete r", env: "ETCDCTL_USER=root:root"},
 	{args: "user get u", env: "ETCDCTL_USER=root:root"},
 	{args: "auth disable", env: "ETCDCTL_USER=root:root"},
+
+	{args: "alarm", own: true},
+	{args: "alarm list"},
+	{args: "alarm list x", code: 128},
+	{args: "alarm list -w json"},
+	{args: "alarm disarm"},
+	{args: "compaction", code: 128},
+	{args: "compaction x", code: 1},
+	{args: "compaction 100000", code: 1},
+	{args: "compaction 10"},
+	{args: "compaction 10", code: 1},
+	{args: "compaction 12 --physical"},
+	{args: "defrag"},
+	{args: "defrag --cluster"},
+	{args: "downgrade", own: true},
+	{args: "downgrade validate", code: 128},
+	{args: "downgrade validate 3.9", code: 1},
+	{args: "downgrade enable 0.0", code: 1},
+	{args: "move-leader", code: 128},
+	{args: "move-leader xyz", code: 128},
+	{args: "move-leader 77", code: 1},
+	{args: "lock", code: 128},
+	{args: "lock l echo locked"},
+	{args: "lock l false", code: 1},
+	{args: "elect", code: 128},
+	{args: "elect e", code: 128},
+	{args: "elect e v", lines: 2},
+	{args: "elect -l e x", code: 128},
+	{args: "check", own: true},
+	{args: "check perf --load=bad", code: 4},
+	{args: "check datascale --load=bad", code: 4},
+	{args: "make-mirror", code: 128},
+	{args: "make-mirror a b", code: 128},
 }
 
 // other are commands on which the two differ, each with its reason.
@@ -380,7 +415,7 @@ func TestUnknownCommands(t *testing.T) {
 	t.Parallel()
 	stoactl := build(t)
 	for _, args := range []string{
-		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "partition move 1", "extension nosuch", "completion nosuch", "snapshot nosuch", "compaction 3",
+		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "partition move 1", "extension nosuch", "completion nosuch", "snapshot nosuch", "alarm nosuch", "downgrade nosuch",
 	} {
 		out, err := exec.Command(stoactl, strings.Fields(args)...).CombinedOutput()
 		var ended *exec.ExitError
@@ -419,4 +454,20 @@ func TestDeadEndpoints(t *testing.T) {
 	text, err := bad.CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(text), "no answer from a.invalid:1, 127.0.0.1:1: ")
+}
+
+// etcdctl's own commands take STOACTL_* before ETCDCTL_*, as stoactl's do, and refuse the flags
+// that they would ignore.
+func TestMountedCommandsAreStoactls(t *testing.T) {
+	t.Parallel()
+	server := process.StartT(t, process.Spec{Partitions: 1}).Servers[0]
+	stoactl := &tool{path: build(t), server: server}
+	r := stoactl.run(t, command{args: "alarm list", env: "STOACTL_WRITE_OUT=json ETCDCTL_WRITE_OUT=fields"})
+	require.Zero(t, r.code, r.errout)
+	require.Contains(t, r.out, `{"header"`)
+	for _, flag := range []string{"compose", "client-id", "lease"} {
+		r = stoactl.run(t, command{args: "alarm list --" + flag + " x"})
+		require.Equal(t, 128, r.code)
+		require.Equal(t, "Error: stoactl alarm list has no --"+flag+"\n", r.errout)
+	}
 }
