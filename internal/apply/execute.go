@@ -81,6 +81,7 @@ type execution struct {
 	ending    int64    // the lease that the command ends, 0 for none
 	leased    [][]byte // its keys
 	ended     int      // how many of them, from the first, are deleted by the command
+	expiring  int      // and how many by the present attempt
 	// wide says that the command needs every partition in which its keys may be during
 	// a transit: one of a session, whose copies must meet.
 	wide           bool
@@ -145,7 +146,7 @@ func (x *execution) begin(stamp int64) {
 	x.past = nil
 	x.tenants = x.m.tenants.Load()
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
-	x.wide, x.ending, x.leased, x.ended = false, 0, nil, 0
+	x.wide, x.ending, x.leased, x.ended, x.expiring = false, 0, nil, 0, 0
 	x.tallies, x.tallyOf, x.handler, x.callSteps, x.working = x.tallies[:0], nil, nil, 0, 0
 	x.mark()
 }

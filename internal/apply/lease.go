@@ -66,7 +66,7 @@ func (x *execution) withEvents(keys [][]byte) int {
 	if x.m.Level() < levelOfSmallSteps || !reg.HasEvents() {
 		return len(keys)
 	}
-	left := reg.Limits.EventSteps / 4 // handlers do more than nothing
+	left := x.eventSteps(len(keys)) / 4 // handlers do more than nothing
 	for i, key := range keys {
 		if left -= int64(len(reg.Events(extension.Expired, key))) * runSteps; left < 0 {
 			return max(i, 1)
@@ -75,7 +75,22 @@ func (x *execution) withEvents(keys [][]byte) int {
 	return len(keys)
 }
 
+// endSteps are the steps of handlers that a step of a lease's end may take, whatever the limits
+// are: nobody waits for it.
+const endSteps = 125_000
+
+// eventSteps is how many steps the handlers of the command may take, if it ends a lease with so
+// many of its keys.
+func (x *execution) eventSteps(keys int) int64 {
+	limit := x.m.Extensions().Limits.EventSteps
+	if keys > 1 && x.m.Level() >= levelOfSmallEnds {
+		return min(limit, endSteps)
+	}
+	return limit
+}
+
 func (x *execution) expire(keys [][]byte) {
+	x.expiring = len(keys)
 	for _, key := range keys {
 		x.delete(key)
 	}

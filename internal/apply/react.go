@@ -39,7 +39,7 @@ func (x *execution) react() error {
 		return nil
 	}
 	x.own, x.causes, x.told = x.sub, x.causes[:0], 0
-	links, until, woken, steps := 0, x.own, int64(0), int64(0)
+	links, until, woken, steps, most := 0, x.own, int64(0), int64(0), x.eventSteps(x.expiring)
 	for _, t := range x.tallies {
 		t.steps = 0 // of an attempt that was rolled back
 	}
@@ -71,7 +71,7 @@ func (x *execution) react() error {
 				}
 				steps += n
 			}
-			if steps > reg.Limits.EventSteps {
+			if steps > most {
 				return x.tooManySteps(woken)
 			}
 		}

@@ -23,6 +23,10 @@ const levelOfSmallSteps version.Level = 2
 // their default of event_steps, are lower.
 const levelOfLowerBounds version.Level = 2
 
+// levelOfSmallEnds is the level from which on those steps are small whatever the limits of
+// extensions are.
+const levelOfSmallEnds version.Level = 3
+
 // levelOfSlots is the level from which on slots move and keys are pinned. A step of a transit
 // divides only the quotas anew of which it moves keys.
 const levelOfSlots version.Level = 3

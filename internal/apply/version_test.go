@@ -53,18 +53,25 @@ func TestCommandsFollowTheVersion(t *testing.T) {
 // How many keys of a lease a command deletes is a result, which the first release has
 // otherwise.
 func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
-	const keys = 80
-	for level, left := range map[version.Level]int{1: 0, 2: 55} {
+	for _, at := range []struct {
+		level       version.Level
+		limit       int
+		keys, after int // of the lease
+	}{
+		{1, 20_000, 80, 0}, {2, 20_000, 80, 55}, {3, 20_000, 80, 55},
+		{2, 400_000, 600, 100}, {3, 400_000, 600, 444},
+	} {
+		level, left := at.level, at.after
 		w := newTwins(t, 1)
 		for _, r := range []*rig{w.first, w.second} {
 			list := membership.OfIDs(1)
 			list.Level = level
 			r.LoadMembership(list, nil)
 		}
-		w.limit(`{"event_steps": 20000}`)
+		w.limit(fmt.Sprintf(`{"event_steps": %d}`, at.limit))
 		w.succeed(&pb.LeaseGrantRequest{ID: 7, TTL: 600})
 		w.succeed(sourcePut("e", `return { scope = { "/x/" }, events = { { event = "expired", prefix = "/x/" } }, event = function() end }`))
-		for i := range keys {
+		for i := range at.keys {
 			w.succeed(&pb.PutRequest{Key: fmt.Appendf(nil, "/x/%d", i), Lease: 7})
 		}
 		r, _ := w.ask(who{}, &pb.LeaseRevokeRequest{ID: 7})
