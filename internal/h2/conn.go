@@ -23,6 +23,8 @@ const (
 	// maxAbandoned is how many handlers may run whose calls the client has cancelled before no
 	// more is read from it.
 	maxAbandoned = 250
+	// maxLinger is how much is read of what a client sends that has been told to go.
+	maxLinger = 16 << 20
 )
 
 // conn is a connection.
@@ -57,8 +59,9 @@ type conn struct {
 
 	out     []byte // to be written
 	writing bool
-	corked  bool // the reader will write
-	sent    bool // something other than an answer to a ping, since the last ping
+	parting []byte // to be written last, by the goroutine that is writing when the connection ends
+	corked  bool   // the reader will write
+	sent    bool   // something other than an answer to a ping, since the last ping
 
 	recvWindow, unacked int64 // of what the client sends
 	sendWindow          int64 // of what it takes
@@ -228,8 +231,12 @@ func (c *conn) fail(err error) {
 	c.streams = map[uint32]*stream{}
 	var goAway *connError
 	last := []byte(nil)
-	if errors.As(err, &goAway) && !c.writing {
+	if errors.As(err, &goAway) {
 		last = appendGoAway(c.out, c.lastID, goAway.code, goAway.text)
+	}
+	parting := c.writing && last != nil
+	if parting {
+		c.parting = last
 	}
 	c.out = nil
 	if c.timer != nil {
@@ -239,7 +246,7 @@ func (c *conn) fail(err error) {
 	c.room.Broadcast()
 	c.mu.Unlock()
 
-	if last == nil || nc.SetDeadline(time.Now().Add(time.Second)) != nil || !written(nc, last) {
+	if last == nil || nc.SetDeadline(time.Now().Add(time.Second)) != nil || !parting && !written(nc, last) {
 		nc.Close()
 	}
 	for _, st := range all {
@@ -257,10 +264,15 @@ func written(nc net.Conn, b []byte) bool {
 // connection: an operating system that has to discard it might discard what the client hasn't
 // read, too.
 func (c *conn) linger() {
+	c.mu.Lock()
+	for c.writing {
+		c.room.Wait()
+	}
+	c.mu.Unlock()
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, 1<<20)) // until the deadline of fail
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, maxLinger)) // until the deadline of fail
 	c.nc.Close()
 }
 

@@ -48,7 +48,16 @@ func (c *conn) flush() {
 		}
 		c.unblock()
 	}
+	if last, nc := c.parting, c.nc; last != nil {
+		c.parting = nil
+		c.mu.Unlock()
+		written(nc, last)
+		c.mu.Lock()
+	}
 	c.writing = false
+	if c.dead {
+		c.room.Broadcast()
+	}
 	if spare != nil {
 		*spare = (*spare)[:0]
 		outBuffers.Put(spare)
