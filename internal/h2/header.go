@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
@@ -222,8 +223,9 @@ func (r *request) complete(c *conn, verb, contentType string) {
 		return
 	}
 	if r.method = c.s.methods[r.path]; r.method == nil {
-		r.refusal = c.s.unknown(r.path)
-		return
+		if r.method, r.refusal = c.s.unknown(r.path); r.refusal != nil {
+			return
+		}
 	}
 	if r.encoding != "" {
 		if r.compressor = encoding.GetCompressor(r.encoding); r.compressor == nil {
@@ -248,16 +250,21 @@ func (r *request) arrived(o *Options) (context.Context, *status.Status) {
 	return nil, s
 }
 
-func (s *Server) unknown(path string) *status.Status {
+// unknown is the handling of a method that isn't registered: Options.Unknown, or a refusal.
+func (s *Server) unknown(path string) (*method, *status.Status) {
 	last := strings.LastIndexByte(path, '/')
 	if last <= 0 || path[0] != '/' {
-		return status.Newf(codes.Unimplemented, "malformed method name: %q", path)
+		return nil, status.Newf(codes.Unimplemented, "malformed method name: %q", path)
 	}
 	service, name := path[1:last], path[last+1:]
-	if _, known := s.services[service]; known {
-		return status.Newf(codes.Unimplemented, "unknown method %v for service %v", name, service)
+	if s.o.Unknown != nil {
+		info := grpc.StreamServerInfo{FullMethod: path, IsClientStream: true, IsServerStream: true}
+		return &method{stream: s.o.Unknown, info: info, service: service}, nil
 	}
-	return status.Newf(codes.Unimplemented, "unknown service %v", service)
+	if _, known := s.services[service]; known {
+		return nil, status.Newf(codes.Unimplemented, "unknown method %v for service %v", name, service)
+	}
+	return nil, status.Newf(codes.Unimplemented, "unknown service %v", service)
 }
 
 // reserved are headers that are the transport's, not metadata.

@@ -46,6 +46,8 @@ type Options struct {
 	Arrived tap.ServerInHandle
 	Unary   grpc.UnaryServerInterceptor
 	Stream  grpc.StreamServerInterceptor
+	// Unknown handles calls of methods that aren't registered, as streams. nil: they are refused.
+	Unknown grpc.StreamHandler
 
 	// Inline names unary methods, as "/service/method", whose handlers call [Detach] before they
 	// wait for anything or take long. They save a goroutine for each call.
