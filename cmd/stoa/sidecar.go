@@ -118,6 +118,7 @@ type sidecarFlags struct {
 	cacert, cert, key                           string
 	insecureSkipVerify, anyAddress, showVersion bool
 	batching                                    bool
+	transport                                   string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
 	logLevel, logFormat, logOutputs             string
@@ -147,6 +148,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.DurationVar(&f.keepAliveTimeout, "keepalive-timeout", 6*time.Second, "Time for that sign; then the connection ends.")
 	fs.DurationVar(&f.drain, "drain-timeout", 5*time.Second, "Time for calls in progress to end after SIGTERM.")
 	fs.BoolVar(&f.batching, "batching", true, "Send puts, gets and other requests of single keys in batches, over sessions, which are leases of the cluster. false: each as a call of its own.")
+	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error.")
 	fs.StringVar(&f.logFormat, "log-format", "json", "json or console.")
@@ -216,7 +218,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	up.DialTimeout, up.KeepAliveTime, up.KeepAliveTimeout = f.dial, f.keepAlive, f.keepAliveTimeout
 	up.Username, up.Password, _ = strings.Cut(f.user, ":")
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
-	c.sidecar.Unbatched = !f.batching
+	c.sidecar.Unbatched, c.sidecar.OwnTransport = !f.batching, f.transport == "own"
 	if up.Password == "" {
 		up.Password = f.password
 	}
@@ -227,6 +229,8 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 		return nil, errors.New("--password is given, but no --user")
 	case up.Username != "" && up.Password == "":
 		return nil, errors.New("--user is given, but no password: --user name:password, or --password")
+	case f.transport != "grpc-go" && f.transport != "own":
+		return nil, fmt.Errorf("--grpc-transport %q: it is grpc-go or own", f.transport)
 	case f.logFormat != "json" && f.logFormat != "console":
 		return nil, fmt.Errorf("--log-format %q: it is json or console", f.logFormat)
 	}

@@ -49,6 +49,7 @@ func TestSidecarRefuses(t *testing.T) {
 		{args: []string{"--password=secret"}, want: "no --user"},
 		{args: []string{"--drain-timeout=0s"}, want: "longer than 0"},
 		{args: []string{"--dial-timeout=soon"}, want: "soon"},
+		{args: []string{"--grpc-transport=quic"}, want: "it is grpc-go or own"},
 		{args: []string{"--log-format=xml"}, want: "json or console"},
 		{env: "STOA_SIDECAR_DRAIN_TIMEOUT=soon", want: "STOA_SIDECAR_DRAIN_TIMEOUT in the environment"},
 	} {

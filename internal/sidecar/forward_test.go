@@ -86,12 +86,26 @@ func startMember(t *testing.T) (*member, string) {
 	return m, l.Addr().String()
 }
 
+// onBoth runs a test on each transport.
+func onBoth(t *testing.T, test func(t *testing.T)) {
+	for name, own := range map[string]bool{"grpc-go": false, "own": true} {
+		t.Run(name, func(t *testing.T) {
+			ownTransport = own
+			defer func() { ownTransport = false }()
+			test(t)
+		})
+	}
+}
+
+// ownTransport is that of start.
+var ownTransport bool
+
 // start returns a sidecar and a connection to it.
 func start(t *testing.T, o Upstream) (*Server, *grpc.ClientConn) {
 	o.DialTimeout, o.KeepAliveTime, o.KeepAliveTimeout = 5*time.Second, time.Minute, time.Minute
 	ports, err := serve.Listen("test", []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}, transport.SocketOpts{})
 	require.NoError(t, err)
-	s, err := New(Config{Upstream: o, Unbatched: true})
+	s, err := New(Config{Upstream: o, Unbatched: true, OwnTransport: ownTransport})
 	require.NoError(t, err)
 	require.NoError(t, s.Serve(ports, nil))
 	t.Cleanup(func() {
@@ -108,7 +122,9 @@ func start(t *testing.T, o Upstream) (*Server, *grpc.ClientConn) {
 
 const aUnary, aStream, anUnknown = "/etcdserverpb.KV/Compact", "/etcdserverpb.Watch/Watch", "/of.another.Release/Method"
 
-func TestForwardsAsItIs(t *testing.T) {
+func TestForwardsAsItIs(t *testing.T) { onBoth(t, testForwardsAsItIs) }
+
+func testForwardsAsItIs(t *testing.T) {
 	m, addr := startMember(t)
 	_, conn := start(t, Upstream{Endpoints: []string{addr}})
 	big := strings.Repeat("x", 5<<20) // more than gRPC's default of 4 MiB
@@ -128,7 +144,9 @@ func TestForwardsAsItIs(t *testing.T) {
 	}
 }
 
-func TestForwardsStreams(t *testing.T) {
+func TestForwardsStreams(t *testing.T) { onBoth(t, testForwardsStreams) }
+
+func testForwardsStreams(t *testing.T) {
 	_, addr := startMember(t)
 	s, conn := start(t, Upstream{Endpoints: []string{addr}})
 	for _, method := range []string{aStream, anUnknown} {
@@ -147,7 +165,9 @@ func TestForwardsStreams(t *testing.T) {
 	require.Contains(t, page(s, "/metrics"), `stoa_sidecar_handled_total{code="OK",method="other"} 1`)
 }
 
-func TestForwardsErrors(t *testing.T) {
+func TestForwardsErrors(t *testing.T) { onBoth(t, testForwardsErrors) }
+
+func testForwardsErrors(t *testing.T) {
 	_, addr := startMember(t)
 	_, conn := start(t, Upstream{Endpoints: []string{addr}})
 	same := func(err error) {
@@ -166,7 +186,9 @@ func TestForwardsErrors(t *testing.T) {
 }
 
 // TestDeadlineAndCancel: the member's call ends with the client's.
-func TestDeadlineAndCancel(t *testing.T) {
+func TestDeadlineAndCancel(t *testing.T) { onBoth(t, testDeadlineAndCancel) }
+
+func testDeadlineAndCancel(t *testing.T) {
 	m, addr := startMember(t)
 	defer close(m.hold)
 	_, conn := start(t, Upstream{Endpoints: []string{addr}})
@@ -201,7 +223,9 @@ func TestTokens(t *testing.T) {
 }
 
 // TestStop: a call in progress ends with its answer, an endless stream doesn't delay the stop.
-func TestStop(t *testing.T) {
+func TestStop(t *testing.T) { onBoth(t, testStop) }
+
+func testStop(t *testing.T) {
 	m, addr := startMember(t)
 	s, conn := start(t, Upstream{Endpoints: []string{addr}})
 	st, err := conn.NewStream(t.Context(), anyStream, aStream)

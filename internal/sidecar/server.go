@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/serve"
 )
 
@@ -21,7 +22,9 @@ type Config struct {
 	MaxConcurrentStreams uint32
 	// Unbatched has each request forwarded as a call of its own.
 	Unbatched bool
-	Logger    *zap.Logger
+	// OwnTransport serves connections of clients with package h2 instead of grpc-go.
+	OwnTransport bool
+	Logger       *zap.Logger
 }
 
 // maxMessage bounds a request, in bytes: no member takes one as large, so that the refusal of a
@@ -42,6 +45,7 @@ type Server struct {
 	lanes    *lanes // nil: none
 	metrics  *metrics
 	grpc     *grpc.Server
+	own      *h2.Server // the same services
 	clients  *serve.Server
 	meters   *serve.Server
 	inFlight atomic.Int64
@@ -65,7 +69,24 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{lg: c.Logger, up: up, metrics: newMetrics(), forward: &forwarder{up: up, options: callOptions()}}
 	s.streaming, s.endStreams = context.WithCancel(context.Background())
-	s.grpc = grpc.NewServer(
+	s.grpc, s.own = s.onGRPC(c), s.onOwn(c)
+	if !c.Unbatched {
+		s.lanes = openLanes(up, s.metrics, c.Logger)
+	}
+	for _, d := range services() {
+		s.register(d)
+	}
+	ports := serve.Options{GRPC: s.grpc, HTTP: s.pages(), MaxStreams: c.MaxConcurrentStreams, Logger: c.Logger}
+	if c.OwnTransport {
+		ports.Direct = s.own
+	}
+	s.clients = serve.New(ports)
+	s.meters = serve.New(serve.Options{HTTP: s.pages(), Logger: c.Logger})
+	return s, nil
+}
+
+func (s *Server) onGRPC(c Config) *grpc.Server {
+	return grpc.NewServer(
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnknownServiceHandler(s.other),
 		grpc.Creds(serve.Credentials()),
@@ -77,15 +98,14 @@ func New(c Config) (*Server, error) {
 		// Local clients may ask for signs of life as often as they like.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}),
 	)
-	if !c.Unbatched {
-		s.lanes = openLanes(up, s.metrics, c.Logger)
-	}
-	for _, d := range services() {
-		s.register(d)
-	}
-	s.clients = serve.New(serve.Options{GRPC: s.grpc, HTTP: s.pages(), MaxStreams: c.MaxConcurrentStreams, Logger: c.Logger})
-	s.meters = serve.New(serve.Options{HTTP: s.pages(), Logger: c.Logger})
-	return s, nil
+}
+
+func (s *Server) onOwn(c Config) *h2.Server {
+	return h2.NewServer(h2.Options{
+		Codec: newCodec(), Creds: serve.Credentials(), Unknown: s.other,
+		MaxRecvMessage: maxMessage, StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: c.MaxConcurrentStreams,
+		PingInterval: 1, PingsWithoutStreams: true,
+	})
 }
 
 // Serve starts to accept connections on the ports of clients and those for metrics, and

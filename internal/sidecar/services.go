@@ -37,6 +37,7 @@ func (s *Server) register(d grpc.ServiceDesc) {
 	}
 	d.Methods, d.Streams = methods, streams
 	s.grpc.RegisterService(&d, nil)
+	s.own.RegisterService(&d, nil)
 }
 
 type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)

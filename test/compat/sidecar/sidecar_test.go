@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -147,6 +148,8 @@ func TestClient(t *testing.T) {
 	require.Equal(t, []string{"PUTa", "PUTba", "DELETEb"}, events)
 	_, err = cli.Put(ctx, "k", "v", clientv3.WithLease(lease.ID))
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+	_, err = cli.Put(ctx, "k", "v", clientv3.WithLease(math.MinInt64)) // not that of a session of the sidecar's
+	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
 	_, err = cli.Put(ctx, "k", strings.Repeat("x", 1700<<10))
 	require.ErrorIs(t, err, rpctypes.ErrRequestTooLarge)
 	owner, err := concurrency.NewSession(cli, concurrency.WithTTL(60))
@@ -240,10 +243,24 @@ func TestStops(t *testing.T) {
 	cli := dial(t, s.ClientURL, clientv3.Config{})
 	watched := cli.Watch(soon(t), "k", clientv3.WithCreatedNotify())
 	<-watched
+	require.Eventually(t, func() bool {
+		_, err := cli.Put(soon(t), "kept", "v")
+		require.NoError(t, err)
+		return !strings.Contains(page(s.ClientURL+"/metrics"), "stoa_sidecar_session_requests_total 0\n")
+	}, limit, 10*time.Millisecond)
 	code, took, err := s.Stop()
 	require.NoError(t, err)
 	require.Zero(t, code)
 	require.Less(t, took, 30*time.Second)
+
+	// Its sessions are closed, and with them nothing was deleted that a client has put.
+	direct := dial(t, c.Servers[0].ClientURL, clientv3.Config{})
+	kept, err := direct.Get(soon(t), "kept")
+	require.NoError(t, err)
+	require.Len(t, kept.Kvs, 1)
+	leases, err := direct.Leases(soon(t))
+	require.NoError(t, err)
+	require.Empty(t, leases.Leases)
 
 	// The watch goes on when there is a sidecar again.
 	again(t, s)
