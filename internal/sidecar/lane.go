@@ -161,13 +161,10 @@ func (l *lane) carry(ctx context.Context, s carrier) {
 	}
 }
 
-// next is the next batch, which is under way then; nil if there is none or it has to wait.
+// next is the next batch, which is under way then; nil if nothing waits.
 func (l *lane) next() (batch []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.sent.IsZero() {
-		return nil
-	}
 	bytes, n := 0, 0
 	for ; n < len(l.waiting) && len(batch) < maxBatch && bytes < maxBatchBytes; n++ {
 		if r := l.waiting[n]; !r.gone {

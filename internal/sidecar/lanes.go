@@ -138,7 +138,7 @@ func (ls *lanes) do(ctx context.Context, r *shared) ([]byte, error) {
 	if l == nil {
 		return nil, errNotTaken
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, requestTimeout, rpctypes.ErrGRPCTimeout)
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer, err := l.do(limited, *r)
 	if err == nil {

@@ -18,6 +18,7 @@ var block = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
 // TestDocs runs the commands of docs/sidecar.md, on ports of the test.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	root, err := process.Root()
 	require.NoError(t, err)
 	_, err = process.Stoactl()

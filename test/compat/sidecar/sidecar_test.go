@@ -79,6 +79,7 @@ var logged = regexp.MustCompile(`(?m)^\{"level".*\n`)
 
 // TestEtcdctl: commands of the real etcdctl, through the sidecar and to a member, print the same.
 func TestEtcdctl(t *testing.T) {
+	t.Parallel()
 	etcdctl, err := process.Peer("etcdctl")
 	require.NoError(t, err)
 	c := process.StartT(t, process.Spec{Nodes: 1, Partitions: 2})
@@ -114,6 +115,7 @@ func TestEtcdctl(t *testing.T) {
 
 // TestClient: watches, leases, locks and transactions of clientv3, over a Unix socket.
 func TestClient(t *testing.T) {
+	t.Parallel()
 	c := process.StartT(t, process.Spec{Nodes: 1, Partitions: 2})
 	socket := "unix://" + filepath.Join(t.TempDir(), "etcd.sock")
 	s := beside(t, c, "sidecar", "--listen-client-urls="+socket, "--listen-metrics-urls=http://127.0.0.1:0")
@@ -163,6 +165,7 @@ func TestClient(t *testing.T) {
 // TestMembersFail: the sidecar goes on with the members that are up, and finds all of them again
 // after none was.
 func TestMembersFail(t *testing.T) {
+	t.Parallel()
 	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
 	s := beside(t, c, "sidecar")
 	cli := dial(t, s.ClientURL, clientv3.Config{})
@@ -191,6 +194,7 @@ func TestMembersFail(t *testing.T) {
 // TestUsers: a client without credentials has the rights of the sidecar's user, one with a
 // token its own. TLS is the sidecar's matter.
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	ca := process.NewAuthority(t)
 	c := process.NewT(t, process.Spec{Nodes: 1, Partitions: 2, TLS: true, Args: []string{
 		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server.key")}})
@@ -238,6 +242,7 @@ func TestUsers(t *testing.T) {
 
 // TestStops: SIGTERM ends a sidecar with an open watch, with exit code 0.
 func TestStops(t *testing.T) {
+	t.Parallel()
 	c := process.StartT(t, process.Spec{Nodes: 1})
 	s := beside(t, c, "sidecar", "--drain-timeout=1m")
 	cli := dial(t, s.ClientURL, clientv3.Config{})
