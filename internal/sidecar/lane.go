@@ -11,8 +11,7 @@ import (
 
 // A lane carries independent requests over one session. It sends them in batches: while one is
 // under way, those that come gather for the next. So batches grow with the load, and a request
-// that comes alone goes at once. (With two batches under way the servers need a tenth more CPU
-// per put.)
+// that comes alone goes at once. (With two batches under way, each is smaller.)
 //
 // mu guards all but the carrier, which belongs to carry. A batch is sent, and its answers are
 // received, without the lock.
