@@ -10,7 +10,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 
-	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 )
@@ -60,20 +59,6 @@ func (m *members) ClusterVersion() string {
 func clusterVersion(n *node.Node) string {
 	v, _ := n.ClusterVersion()
 	return v.String()
-}
-
-// partitions shows operators how the partition groups stand.
-type partitions struct{ n *node.Node }
-
-func (p partitions) Partitions() []*stoapb.Partition {
-	var out []*stoapb.Partition
-	for i, g := range p.n.State().Partitions {
-		out = append(out, &stoapb.Partition{
-			Id: uint32(i), Leader: g.Leader, Term: g.Term, CommittedIndex: g.Committed, AppliedIndex: g.Applied,
-			ClosedRevision: g.Closed, Revision: g.Revision, Slots: uint32(g.Slots), Keys: g.Keys,
-		})
-	}
-	return out
 }
 
 // observe shows on /metrics how the node stands.

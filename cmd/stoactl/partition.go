@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,7 +26,91 @@ func (a *app) partitionCommand() *cobra.Command {
 			})
 		},
 	})
+	cmd.AddCommand(a.partitionMoveCommand(), a.partitionPinCommand(), a.partitionUnpinCommand())
 	return cmd
+}
+
+// partitionTarget declares the flag --to; check reports that it is missing.
+func partitionTarget(cmd *cobra.Command) (to *uint32, check func() error) {
+	to = cmd.Flags().Uint32("to", 0, "the partition")
+	return to, func() error {
+		if !cmd.Flags().Changed("to") {
+			return badArgs("partition %s command requires --to", cmd.Name())
+		}
+		return nil
+	}
+}
+
+func (a *app) partitionMoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "move <prefix> --to N", Short: "Moves a key, or a directory, to a partition, with all other keys of its slot",
+		Args: argsAre(cobra.ExactArgs(1)),
+	}
+	to, check := partitionTarget(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := check(); err != nil {
+			return err
+		}
+		return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
+			return c.Move(ctx, &stoapb.MoveKeysRequest{Prefix: []byte(args[0]), Partition: *to})
+		}, "%q moves to partition %d", args[0], *to)
+	}
+	return cmd
+}
+
+func (a *app) partitionPinCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pin <prefix> --to N", Short: "Brings all keys of a prefix together in a partition, and keeps them there",
+		Args: argsAre(cobra.ExactArgs(1)),
+	}
+	to, check := partitionTarget(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := check(); err != nil {
+			return err
+		}
+		return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
+			return c.Pin(ctx, &stoapb.PinKeysRequest{Prefix: []byte(args[0]), Partition: *to})
+		}, "%q pinned to partition %d", args[0], *to)
+	}
+	return cmd
+}
+
+func (a *app) partitionUnpinCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "unpin <prefix>", Short: "Removes a pin: its keys may move again, and spread",
+		Args: argsAre(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
+				return c.Unpin(ctx, &stoapb.UnpinKeysRequest{Prefix: []byte(args[0])})
+			}, "%q unpinned", args[0])
+		},
+	}
+}
+
+// place has a request carried out that places keys, and says so.
+func (a *app) place(do func(context.Context, stoapb.PartitionsClient) (any, error), format string, args ...any) error {
+	return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+		r, err := do(ctx, stoapb.NewPartitionsClient(c.ActiveConnection()))
+		if err != nil {
+			return err
+		}
+		text := func(p *printer) { p.printf(format+"\n", args...) }
+		return a.show(view{json: r, simple: text, fields: text})
+	})
+}
+
+// pinsIn are the pins of a partition, for a table.
+func pinsIn(r *stoapb.ListPartitionsResponse, partition uint32) string {
+	var list []string
+	for _, pin := range r.Pins {
+		if pin.Partition == partition {
+			list = append(list, fmt.Sprintf("%q", pin.Prefix))
+		}
+	}
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.Join(list, " ")
 }
 
 func partitionView(r *stoapb.ListPartitionsResponse) view {
@@ -34,6 +119,12 @@ func partitionView(r *stoapb.ListPartitionsResponse) view {
 		fields: func(p *printer) {
 			p.line(`"ClusterID" :`, p.id(r.ClusterId))
 			p.line(`"MemberID" :`, p.id(r.MemberId))
+			p.line(`"Moving" :`, r.Moving)
+			for _, pin := range r.Pins {
+				p.line()
+				p.printf("\"Pin\" : %q\n", pin.Prefix)
+				p.line(`"Partition" :`, pin.Partition)
+			}
 			for _, g := range r.Partitions {
 				p.line()
 				p.line(`"Partition" :`, g.Id)
@@ -53,10 +144,10 @@ func partitionView(r *stoapb.ListPartitionsResponse) view {
 				rows = append(rows, []string{
 					fmt.Sprint(g.Id), fmt.Sprintf("%x", g.Leader), fmt.Sprint(g.Term),
 					fmt.Sprint(g.CommittedIndex), fmt.Sprint(g.AppliedIndex),
-					fmt.Sprint(g.Revision), fmt.Sprint(g.ClosedRevision), fmt.Sprint(g.Slots), fmt.Sprint(g.Keys),
+					fmt.Sprint(g.Revision), fmt.Sprint(g.ClosedRevision), fmt.Sprint(g.Slots), fmt.Sprint(g.Keys), pinsIn(r, g.Id),
 				})
 			}
-			return []string{"partition", "leader", "term", "committed", "applied", "revision", "closed", "slots", "keys"}, rows
+			return []string{"partition", "leader", "term", "committed", "applied", "revision", "closed", "slots", "keys", "pins"}, rows
 		},
 	}
 }

@@ -73,7 +73,20 @@ func (s *fakeServer) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse
 }
 
 func (s *fakeServer) List(context.Context, *stoapb.ListPartitionsRequest) (*stoapb.ListPartitionsResponse, error) {
-	return &stoapb.ListPartitionsResponse{Partitions: []*stoapb.Partition{{Id: 0, Leader: 0xa1, Term: 2, Slots: 512}, {Id: 1, Leader: 0xa1, Term: 2, Slots: 512, Keys: 3}}}, nil
+	return &stoapb.ListPartitionsResponse{Partitions: []*stoapb.Partition{{Id: 0, Leader: 0xa1, Term: 2, Slots: 512}, {Id: 1, Leader: 0xa1, Term: 2, Slots: 512, Keys: 3}},
+		Pins: []*stoapb.PinnedKeys{{Prefix: []byte("/p/"), Partition: 1}}}, nil
+}
+
+func (s *fakeServer) Move(context.Context, *stoapb.MoveKeysRequest) (*stoapb.MoveKeysResponse, error) {
+	return &stoapb.MoveKeysResponse{}, nil
+}
+
+func (s *fakeServer) Pin(context.Context, *stoapb.PinKeysRequest) (*stoapb.PinKeysResponse, error) {
+	return &stoapb.PinKeysResponse{}, nil
+}
+
+func (s *fakeServer) Unpin(context.Context, *stoapb.UnpinKeysRequest) (*stoapb.UnpinKeysResponse, error) {
+	return &stoapb.UnpinKeysResponse{}, nil
 }
 
 func (s *fakeServer) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
@@ -167,7 +180,10 @@ func TestCommands(t *testing.T) {
 		{"", "member list", "a1, started, n1, http://p, http://c, false\n"},
 		{"", "member list -w json --hex", `{"header":{"cluster_id":"c1","member_id":"a1","revision":7,"raft_term":2},"members":[{"ID":"a1","name":"n1","peerURLs":["http://p"],"clientURLs":["http://c"]}]}` + "\n"},
 		{"", "endpoint status", addr + ", a1, 3.7.3, , 20 kB, 16 kB, 20%, 2.1 GB, true, false, 2, 9, 9, , , false\n"},
-		{"", "partition list", "0, a1, 2, 0, 0, 0, 0, 512, 0\n1, a1, 2, 0, 0, 0, 0, 512, 3\n"},
+		{"", "partition list", "0, a1, 2, 0, 0, 0, 0, 512, 0, -\n1, a1, 2, 0, 0, 0, 0, 512, 3, \"/p/\"\n"},
+		{"", "partition move /a/b/ --to 1", "\"/a/b/\" moves to partition 1\n"},
+		{"", "partition pin /a/ --to 0", "\"/a/\" pinned to partition 0\n"},
+		{"", "partition unpin /a/", "\"/a/\" unpinned\n"},
 		{"", "member list -w table", "" +
 			"┌────┬─────────┬──────┬────────────┬──────────────┬────────────┐\n" +
 			"│ ID │ STATUS  │ NAME │ PEER ADDRS │ CLIENT ADDRS │ IS LEARNER │\n" +
@@ -250,7 +266,10 @@ func TestMistakes(t *testing.T) {
 		{"\nget a --nope\n", "txn", "nope", exitInvalidInput},
 		{"", "nonsense", "unknown command", 1},
 		{"", "member add x", `unknown command "add" for "stoactl member"`, 1},
-		{"", "partition move", "unknown command", 1},
+		{"", "partition grow", "unknown command", 1},
+		{"", "partition move /a/b/", "partition move command requires --to", exitBadArgs},
+		{"", "partition pin --to 1", "usage: stoactl partition pin <prefix> --to N", exitBadArgs},
+		{"", "partition unpin", "usage: stoactl partition unpin <prefix>", exitBadArgs},
 		{"", "put a", "stdin, which is empty", exitBadArgs},
 		{"", "get a -w bad", "unsupported output format", exitBadFeature},
 		{"", "get a --user root", "no password", exitBadArgs},

@@ -127,9 +127,20 @@ func (r *Record) administration(req any) {
 		r.Limits = fmt.Sprintf("%d bytes, %d keys", m.GetQuota().GetMaxBytes(), m.GetQuota().GetMaxKeys())
 	case *stoapb.RemoveQuotaRequest:
 		r.quota(m.GetRole(), m.GetPrefix())
+	case *stoapb.MoveKeysRequest:
+		r.placed("move", m.GetPrefix(), m.GetPartition())
+	case *stoapb.PinKeysRequest:
+		r.placed("pin", m.GetPrefix(), m.GetPartition())
+	case *stoapb.UnpinKeysRequest:
+		r.add("prefix", m.GetPrefix(), nil)
 	case *pb.DowngradeRequest:
 		r.Action = m.GetAction().String() + " " + m.GetVersion()
 	}
+}
+
+func (r *Record) placed(how string, prefix []byte, partition uint32) {
+	r.Action = fmt.Sprintf("%s to partition %d", how, partition)
+	r.add("prefix", prefix, nil)
 }
 
 func (r *Record) quota(role string, prefix []byte) {

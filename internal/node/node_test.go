@@ -18,14 +18,14 @@ import (
 
 // cluster is a number of nodes in this process, over real files and sockets.
 type cluster struct {
-	t       *testing.T
+	t       testing.TB
 	configs []Config
 	nodes   []*Node
 	servers []*grpc.Server
 	addrs   []string
 }
 
-func newCluster(t *testing.T, size, partitions int, set ...func(*Config)) *cluster {
+func newCluster(t testing.TB, size, partitions int, set ...func(*Config)) *cluster {
 	c := &cluster{t: t, nodes: make([]*Node, size), servers: make([]*grpc.Server, size)}
 	var members []*pb.Member
 	for i := range size {

@@ -6,9 +6,13 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// Partitions returns the status of this server's partitions.
+// Partitions returns the status of this server's partitions, and moves keys between them.
+// These methods return once the keys are on their way.
 type Partitions interface {
-	Partitions() []*stoapb.Partition
+	ListPartitions() *stoapb.ListPartitionsResponse
+	MoveKeys(ctx context.Context, r *stoapb.MoveKeysRequest) error
+	PinKeys(ctx context.Context, r *stoapb.PinKeysRequest) error
+	UnpinKeys(ctx context.Context, r *stoapb.UnpinKeysRequest) error
 }
 
 // ServePartitions adds stoa's own service. It must be called before Serve.
@@ -23,7 +27,19 @@ type partitionsServer struct {
 }
 
 func (s *partitionsServer) List(context.Context, *stoapb.ListPartitionsRequest) (*stoapb.ListPartitionsResponse, error) {
-	return &stoapb.ListPartitionsResponse{
-		ClusterId: s.info.ClusterID(), MemberId: s.info.MemberID(), Partitions: s.partitions.Partitions(),
-	}, nil
+	r := s.partitions.ListPartitions()
+	r.ClusterId, r.MemberId = s.info.ClusterID(), s.info.MemberID()
+	return r, nil
+}
+
+func (s *partitionsServer) Move(ctx context.Context, r *stoapb.MoveKeysRequest) (*stoapb.MoveKeysResponse, error) {
+	return &stoapb.MoveKeysResponse{}, toStatus(s.partitions.MoveKeys(ctx, r))
+}
+
+func (s *partitionsServer) Pin(ctx context.Context, r *stoapb.PinKeysRequest) (*stoapb.PinKeysResponse, error) {
+	return &stoapb.PinKeysResponse{}, toStatus(s.partitions.PinKeys(ctx, r))
+}
+
+func (s *partitionsServer) Unpin(ctx context.Context, r *stoapb.UnpinKeysRequest) (*stoapb.UnpinKeysResponse, error) {
+	return &stoapb.UnpinKeysResponse{}, toStatus(s.partitions.UnpinKeys(ctx, r))
 }

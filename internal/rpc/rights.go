@@ -28,6 +28,9 @@ var rights = map[string]right{
 	"/etcdserverpb.Cluster/MemberPromote":  forRoot,
 	"/etcdserverpb.KV/Compact":             forRoot,
 	"/stoa.v1.Partitions/List":             forRoot, // it tells how many keys there are
+	"/stoa.v1.Partitions/Move":             forRoot,
+	"/stoa.v1.Partitions/Pin":              forRoot,
+	"/stoa.v1.Partitions/Unpin":            forRoot,
 }
 
 func (s *Server) checkRight(ctx context.Context, c *call) error {

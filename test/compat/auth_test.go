@@ -181,6 +181,18 @@ func TestNobodyPasses(t *testing.T) {
 				_, err := stoapb.NewPartitionsClient(c.ActiveConnection()).List(g.ctx, &stoapb.ListPartitionsRequest{})
 				return err
 			},
+			"move keys": func(c *clientv3.Client) error {
+				_, err := stoapb.NewPartitionsClient(c.ActiveConnection()).Move(g.ctx, &stoapb.MoveKeysRequest{Prefix: []byte("/a/1")})
+				return err
+			},
+			"pin keys": func(c *clientv3.Client) error {
+				_, err := stoapb.NewPartitionsClient(c.ActiveConnection()).Pin(g.ctx, &stoapb.PinKeysRequest{Prefix: []byte("/a/")})
+				return err
+			},
+			"unpin keys": func(c *clientv3.Client) error {
+				_, err := stoapb.NewPartitionsClient(c.ActiveConnection()).Unpin(g.ctx, &stoapb.UnpinKeysRequest{Prefix: []byte("/a/")})
+				return err
+			},
 			"register": func(c *clientv3.Client) error { _, err := c.Put(g.ctx, "/em/x", "return {}"); return err },
 			"watch": func(c *clientv3.Client) error {
 				r := <-c.Watch(g.ctx, "/b/", clientv3.WithPrefix())

@@ -63,7 +63,11 @@ type ListPartitionsResponse struct {
 	// The server that answers.
 	MemberId uint64 `protobuf:"varint,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
 	// By partition number, none left out.
-	Partitions    []*Partition `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions []*Partition `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// Whether keys are on their way between partitions.
+	Moving bool `protobuf:"varint,4,opt,name=moving,proto3" json:"moving,omitempty"`
+	// In the order of their prefixes.
+	Pins          []*PinnedKeys `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -119,6 +123,331 @@ func (x *ListPartitionsResponse) GetPartitions() []*Partition {
 	return nil
 }
 
+func (x *ListPartitionsResponse) GetMoving() bool {
+	if x != nil {
+		return x.Moving
+	}
+	return false
+}
+
+func (x *ListPartitionsResponse) GetPins() []*PinnedKeys {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+type PinnedKeys struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Partition     uint32                 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinnedKeys) Reset() {
+	*x = PinnedKeys{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinnedKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinnedKeys) ProtoMessage() {}
+
+func (x *PinnedKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinnedKeys.ProtoReflect.Descriptor instead.
+func (*PinnedKeys) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PinnedKeys) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *PinnedKeys) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+type MoveKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A key, or a prefix that ends in "/" and whose keys are in one slot: a directory of two
+	// levels, or one that a pin or an extension keeps together.
+	Prefix        []byte `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Partition     uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveKeysRequest) Reset() {
+	*x = MoveKeysRequest{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveKeysRequest) ProtoMessage() {}
+
+func (x *MoveKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveKeysRequest.ProtoReflect.Descriptor instead.
+func (*MoveKeysRequest) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MoveKeysRequest) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *MoveKeysRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+type MoveKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveKeysResponse) Reset() {
+	*x = MoveKeysResponse{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveKeysResponse) ProtoMessage() {}
+
+func (x *MoveKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveKeysResponse.ProtoReflect.Descriptor instead.
+func (*MoveKeysResponse) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{4}
+}
+
+type PinKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A key, or a prefix that ends in "/".
+	Prefix        []byte `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Partition     uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinKeysRequest) Reset() {
+	*x = PinKeysRequest{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinKeysRequest) ProtoMessage() {}
+
+func (x *PinKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinKeysRequest.ProtoReflect.Descriptor instead.
+func (*PinKeysRequest) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PinKeysRequest) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *PinKeysRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+type PinKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinKeysResponse) Reset() {
+	*x = PinKeysResponse{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinKeysResponse) ProtoMessage() {}
+
+func (x *PinKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinKeysResponse.ProtoReflect.Descriptor instead.
+func (*PinKeysResponse) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{6}
+}
+
+type UnpinKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinKeysRequest) Reset() {
+	*x = UnpinKeysRequest{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinKeysRequest) ProtoMessage() {}
+
+func (x *UnpinKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinKeysRequest.ProtoReflect.Descriptor instead.
+func (*UnpinKeysRequest) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UnpinKeysRequest) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+type UnpinKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinKeysResponse) Reset() {
+	*x = UnpinKeysResponse{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinKeysResponse) ProtoMessage() {}
+
+func (x *UnpinKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinKeysResponse.ProtoReflect.Descriptor instead.
+func (*UnpinKeysResponse) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{8}
+}
+
 type Partition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -142,7 +471,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[2]
+	mi := &file_stoa_v1_partition_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -154,7 +483,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[2]
+	mi := &file_stoa_v1_partition_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -167,7 +496,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{2}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Partition) GetId() uint32 {
@@ -238,14 +567,31 @@ var File_stoa_v1_partition_proto protoreflect.FileDescriptor
 const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\n" +
 	"\x17stoa/v1/partition.proto\x12\astoa.v1\"\x17\n" +
-	"\x15ListPartitionsRequest\"\x88\x01\n" +
+	"\x15ListPartitionsRequest\"\xc9\x01\n" +
 	"\x16ListPartitionsResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x04R\tclusterId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\x04R\bmemberId\x122\n" +
 	"\n" +
 	"partitions\x18\x03 \x03(\v2\x12.stoa.v1.PartitionR\n" +
-	"partitions\"\x84\x02\n" +
+	"partitions\x12\x16\n" +
+	"\x06moving\x18\x04 \x01(\bR\x06moving\x12'\n" +
+	"\x04pins\x18\x05 \x03(\v2\x13.stoa.v1.PinnedKeysR\x04pins\"B\n" +
+	"\n" +
+	"PinnedKeys\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\"G\n" +
+	"\x0fMoveKeysRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\"\x12\n" +
+	"\x10MoveKeysResponse\"F\n" +
+	"\x0ePinKeysRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\"\x11\n" +
+	"\x0fPinKeysResponse\"*\n" +
+	"\x10UnpinKeysRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\"\x13\n" +
+	"\x11UnpinKeysResponse\"\x84\x02\n" +
 	"\tPartition\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\x04R\x06leader\x12\x12\n" +
@@ -255,10 +601,13 @@ const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\x0fclosed_revision\x18\x06 \x01(\x03R\x0eclosedRevision\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x14\n" +
 	"\x05slots\x18\b \x01(\rR\x05slots\x12\x12\n" +
-	"\x04keys\x18\t \x01(\x03R\x04keys2U\n" +
+	"\x04keys\x18\t \x01(\x03R\x04keys2\x8c\x02\n" +
 	"\n" +
 	"Partitions\x12G\n" +
-	"\x04List\x12\x1e.stoa.v1.ListPartitionsRequest\x1a\x1f.stoa.v1.ListPartitionsResponseB,Z*github.com/stoa-kv/stoa/api/stoa/v1;stoapbb\x06proto3"
+	"\x04List\x12\x1e.stoa.v1.ListPartitionsRequest\x1a\x1f.stoa.v1.ListPartitionsResponse\x12;\n" +
+	"\x04Move\x12\x18.stoa.v1.MoveKeysRequest\x1a\x19.stoa.v1.MoveKeysResponse\x128\n" +
+	"\x03Pin\x12\x17.stoa.v1.PinKeysRequest\x1a\x18.stoa.v1.PinKeysResponse\x12>\n" +
+	"\x05Unpin\x12\x19.stoa.v1.UnpinKeysRequest\x1a\x1a.stoa.v1.UnpinKeysResponseB,Z*github.com/stoa-kv/stoa/api/stoa/v1;stoapbb\x06proto3"
 
 var (
 	file_stoa_v1_partition_proto_rawDescOnce sync.Once
@@ -272,21 +621,35 @@ func file_stoa_v1_partition_proto_rawDescGZIP() []byte {
 	return file_stoa_v1_partition_proto_rawDescData
 }
 
-var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_stoa_v1_partition_proto_goTypes = []any{
 	(*ListPartitionsRequest)(nil),  // 0: stoa.v1.ListPartitionsRequest
 	(*ListPartitionsResponse)(nil), // 1: stoa.v1.ListPartitionsResponse
-	(*Partition)(nil),              // 2: stoa.v1.Partition
+	(*PinnedKeys)(nil),             // 2: stoa.v1.PinnedKeys
+	(*MoveKeysRequest)(nil),        // 3: stoa.v1.MoveKeysRequest
+	(*MoveKeysResponse)(nil),       // 4: stoa.v1.MoveKeysResponse
+	(*PinKeysRequest)(nil),         // 5: stoa.v1.PinKeysRequest
+	(*PinKeysResponse)(nil),        // 6: stoa.v1.PinKeysResponse
+	(*UnpinKeysRequest)(nil),       // 7: stoa.v1.UnpinKeysRequest
+	(*UnpinKeysResponse)(nil),      // 8: stoa.v1.UnpinKeysResponse
+	(*Partition)(nil),              // 9: stoa.v1.Partition
 }
 var file_stoa_v1_partition_proto_depIdxs = []int32{
-	2, // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
-	0, // 1: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
-	1, // 2: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	9, // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
+	2, // 1: stoa.v1.ListPartitionsResponse.pins:type_name -> stoa.v1.PinnedKeys
+	0, // 2: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
+	3, // 3: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
+	5, // 4: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
+	7, // 5: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
+	1, // 6: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
+	4, // 7: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
+	6, // 8: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
+	8, // 9: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
+	6, // [6:10] is the sub-list for method output_type
+	2, // [2:6] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_stoa_v1_partition_proto_init() }
@@ -300,7 +663,7 @@ func file_stoa_v1_partition_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stoa_v1_partition_proto_rawDesc), len(file_stoa_v1_partition_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

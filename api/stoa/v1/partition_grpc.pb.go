@@ -19,18 +19,31 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Partitions_List_FullMethodName = "/stoa.v1.Partitions/List"
+	Partitions_List_FullMethodName  = "/stoa.v1.Partitions/List"
+	Partitions_Move_FullMethodName  = "/stoa.v1.Partitions/Move"
+	Partitions_Pin_FullMethodName   = "/stoa.v1.Partitions/Pin"
+	Partitions_Unpin_FullMethodName = "/stoa.v1.Partitions/Unpin"
 )
 
 // PartitionsClient is the client API for Partitions service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Partitions shows how a server's keys are divided and how each part stands.
+// Partitions shows how a server's keys are divided and how each part stands, and moves keys from
+// one part to another. All of it is root's.
 type PartitionsClient interface {
 	// List answers for the server that was asked; other servers may have applied
 	// more or less.
 	List(ctx context.Context, in *ListPartitionsRequest, opts ...grpc.CallOption) (*ListPartitionsResponse, error)
+	// Move moves a key, or the keys that begin with a prefix, to a partition, together with all
+	// other keys of their slot. The balancer may move them again. It returns once the keys are
+	// on their way; ListPartitionsResponse.moving tells whether they have arrived.
+	Move(ctx context.Context, in *MoveKeysRequest, opts ...grpc.CallOption) (*MoveKeysResponse, error)
+	// Pin brings all keys that begin with a prefix together in a partition, and keeps them
+	// there. It returns once the keys are on their way.
+	Pin(ctx context.Context, in *PinKeysRequest, opts ...grpc.CallOption) (*PinKeysResponse, error)
+	// Unpin removes a pin.
+	Unpin(ctx context.Context, in *UnpinKeysRequest, opts ...grpc.CallOption) (*UnpinKeysResponse, error)
 }
 
 type partitionsClient struct {
@@ -51,15 +64,55 @@ func (c *partitionsClient) List(ctx context.Context, in *ListPartitionsRequest, 
 	return out, nil
 }
 
+func (c *partitionsClient) Move(ctx context.Context, in *MoveKeysRequest, opts ...grpc.CallOption) (*MoveKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MoveKeysResponse)
+	err := c.cc.Invoke(ctx, Partitions_Move_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *partitionsClient) Pin(ctx context.Context, in *PinKeysRequest, opts ...grpc.CallOption) (*PinKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PinKeysResponse)
+	err := c.cc.Invoke(ctx, Partitions_Pin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *partitionsClient) Unpin(ctx context.Context, in *UnpinKeysRequest, opts ...grpc.CallOption) (*UnpinKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnpinKeysResponse)
+	err := c.cc.Invoke(ctx, Partitions_Unpin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PartitionsServer is the server API for Partitions service.
 // All implementations must embed UnimplementedPartitionsServer
 // for forward compatibility.
 //
-// Partitions shows how a server's keys are divided and how each part stands.
+// Partitions shows how a server's keys are divided and how each part stands, and moves keys from
+// one part to another. All of it is root's.
 type PartitionsServer interface {
 	// List answers for the server that was asked; other servers may have applied
 	// more or less.
 	List(context.Context, *ListPartitionsRequest) (*ListPartitionsResponse, error)
+	// Move moves a key, or the keys that begin with a prefix, to a partition, together with all
+	// other keys of their slot. The balancer may move them again. It returns once the keys are
+	// on their way; ListPartitionsResponse.moving tells whether they have arrived.
+	Move(context.Context, *MoveKeysRequest) (*MoveKeysResponse, error)
+	// Pin brings all keys that begin with a prefix together in a partition, and keeps them
+	// there. It returns once the keys are on their way.
+	Pin(context.Context, *PinKeysRequest) (*PinKeysResponse, error)
+	// Unpin removes a pin.
+	Unpin(context.Context, *UnpinKeysRequest) (*UnpinKeysResponse, error)
 	mustEmbedUnimplementedPartitionsServer()
 }
 
@@ -72,6 +125,15 @@ type UnimplementedPartitionsServer struct{}
 
 func (UnimplementedPartitionsServer) List(context.Context, *ListPartitionsRequest) (*ListPartitionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedPartitionsServer) Move(context.Context, *MoveKeysRequest) (*MoveKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Move not implemented")
+}
+func (UnimplementedPartitionsServer) Pin(context.Context, *PinKeysRequest) (*PinKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Pin not implemented")
+}
+func (UnimplementedPartitionsServer) Unpin(context.Context, *UnpinKeysRequest) (*UnpinKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Unpin not implemented")
 }
 func (UnimplementedPartitionsServer) mustEmbedUnimplementedPartitionsServer() {}
 func (UnimplementedPartitionsServer) testEmbeddedByValue()                    {}
@@ -112,6 +174,60 @@ func _Partitions_List_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Partitions_Move_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PartitionsServer).Move(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Partitions_Move_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PartitionsServer).Move(ctx, req.(*MoveKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Partitions_Pin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PinKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PartitionsServer).Pin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Partitions_Pin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PartitionsServer).Pin(ctx, req.(*PinKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Partitions_Unpin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnpinKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PartitionsServer).Unpin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Partitions_Unpin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PartitionsServer).Unpin(ctx, req.(*UnpinKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Partitions_ServiceDesc is the grpc.ServiceDesc for Partitions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -122,6 +238,18 @@ var Partitions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "List",
 			Handler:    _Partitions_List_Handler,
+		},
+		{
+			MethodName: "Move",
+			Handler:    _Partitions_Move_Handler,
+		},
+		{
+			MethodName: "Pin",
+			Handler:    _Partitions_Pin_Handler,
+		},
+		{
+			MethodName: "Unpin",
+			Handler:    _Partitions_Unpin_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
