@@ -161,6 +161,7 @@ func (w *twin) state() string {
 	for _, p := range list.Partitions {
 		fmt.Fprintln(&b, p.Id, p.Slots, p.Keys)
 	}
+	fmt.Fprintln(&b, "pins", list.Pins)
 	return b.String()
 }
 
