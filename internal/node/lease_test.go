@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // A lease can begin with less than its full time, asked for at any member; a renewal gives it
@@ -16,7 +18,7 @@ func TestLeaseShorten(t *testing.T) {
 	_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 9, TTL: 1000})
 	require.NoError(t, err)
 	require.NoError(t, c.nodes[0].LeaseShorten(t.Context(), 9, 100))
-	c.agreed(2)
+	c.agreed(version.Newest)
 	for i, n := range c.nodes {
 		id := int64(i + 1)
 		_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: id, TTL: 1000})

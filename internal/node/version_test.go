@@ -62,6 +62,7 @@ func (c *cluster) downgrade(i int, a pb.DowngradeRequest_DowngradeAction, to ver
 // The version follows the last member that is upgraded, and a downgrade the first that goes
 // back; files and announcements follow the version.
 func TestTheVersionFollowsTheMembers(t *testing.T) {
+	second := version.Known{Oldest: 1, Newest: 2} // the release that brought announcements
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
 			c := newCluster(t, 3, partitions, func(cfg *Config) { cfg.Known = version.First })
@@ -71,7 +72,7 @@ func TestTheVersionFollowsTheMembers(t *testing.T) {
 				time.Sleep(2 * versionInterval) // it doesn't rise; if it did wrongly, later checks would fail as well
 				require.Equal(t, version.Level(1), c.list(i).Level)
 				require.Empty(t, c.list(i).Releases)
-				c.as(i, version.This)
+				c.as(i, second)
 				c.ready()
 			}
 			c.agreed(2)
@@ -110,7 +111,7 @@ func TestTheVersionFollowsTheMembers(t *testing.T) {
 			require.Equal(t, version.Level(1), c.list(0).Level)
 			c.put(0, "k", "w")
 			for i := range 3 {
-				c.as(i, version.This)
+				c.as(i, second)
 				c.ready()
 			}
 			c.agreed(2)
@@ -122,19 +123,19 @@ func TestTheVersionFollowsTheMembers(t *testing.T) {
 func TestACancelledDowngradeLetsTheVersionRise(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	c.ready()
-	c.agreed(2)
-	require.NoError(t, c.downgrade(0, pb.DowngradeRequest_ENABLE, 1))
+	c.agreed(version.Newest)
+	require.NoError(t, c.downgrade(0, pb.DowngradeRequest_ENABLE, version.Newest-1))
 	_, downgrading := c.nodes[0].ClusterVersion()
 	require.True(t, downgrading)
 	require.NoError(t, c.downgrade(0, pb.DowngradeRequest_CANCEL, 0))
-	c.agreed(2)
+	c.agreed(version.Newest)
 }
 
 // A member of a release that doesn't know the version can't take part, and hurts no other.
 func TestAMemberOfAnEarlierReleaseIsRefused(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.ready()
-	c.agreed(2)
+	c.agreed(version.Newest)
 	c.as(2, version.First)
 	require.Never(t, func() bool { return c.nodes[0].transport.Connected(3) || c.nodes[2].transport.Connected(1) }, 2*time.Second, 50*time.Millisecond)
 	c.put(0, "k", "v")
