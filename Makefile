@@ -114,6 +114,12 @@ test-dashboards: build
 	GOBIN=$(CURDIR)/bin $(GO) install -tags remove_all_sd $(PROMTOOL)
 	cd test/dashboards && GOWORK=off $(GO) test -count=1 -v .
 
+## test-kube: a kube-apiserver on stoa, and deploy/kubernetes applied to it (needs kubectl; builds kube-apiserver: ten minutes the first time)
+.PHONY: test-kube
+test-kube: build
+	cd test/kube/apiserver && GOWORK=off CGO_ENABLED=0 $(GO) build -o $(CURDIR)/bin/ k8s.io/kubernetes/cmd/kube-apiserver
+	$(GO) test -count=1 -v ./test/kube
+
 ## test-adversary: a client without rights tries everything that two servers offer (REQUESTS=20000 SEED=1)
 .PHONY: test-adversary
 test-adversary: build
