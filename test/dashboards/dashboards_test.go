@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,23 @@ import (
 func TestRules(t *testing.T) {
 	promtool(t, "check", "rules", "--lint-fatal", "../../deploy/prometheus/stoa.rules.yml")
 	promtool(t, "test", "rules", "../../deploy/prometheus/stoa.test.yml")
+}
+
+// Prometheus takes the settings that docs/operations.md shows.
+func TestDocumentedSettings(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	_, after, ok := strings.Cut(string(text), "\n## Alerts\n")
+	require.True(t, ok)
+	_, after, ok = strings.Cut(after, "```yaml\n")
+	require.True(t, ok)
+	settings, _, _ := strings.Cut(after, "```")
+	rules, err := os.ReadFile("../../deploy/prometheus/stoa.rules.yml")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stoa.rules.yml"), rules, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(settings), 0o600))
+	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
 }
 
 // One cluster goes from load to a full quota, to a member down, to no quorum. It shows all metrics
