@@ -40,7 +40,7 @@ func TestMoved(t *testing.T) {
 }
 
 func TestAPinHolds(t *testing.T) {
-	m, err := New(4).Pin("/a/", 2, nobody)
+	m, err := New(4).Pin("/a/", 2, unasked)
 	require.NoError(t, err)
 	require.Equal(t, []string{"/a/"}, m.Pins())
 	require.Equal(t, New(4).Table(), m.Table(), "a slot of the partition is there: no other key has to move")
@@ -58,21 +58,21 @@ func TestAPinHolds(t *testing.T) {
 	require.EqualError(t, err, `"/a/b/" is held in partition 2 by the pin "/a/": unpin that first, or pin it to partition 1`)
 
 	// A deeper one is an exception, whatever comes first.
-	m, err = m.Pin("/a/b/", 1, nobody)
+	m, err = m.Pin("/a/b/", 1, unasked)
 	require.NoError(t, err)
-	m, err = m.Pin("/a/", 3, nobody)
+	m, err = m.Pin("/a/", 3, unasked)
 	require.NoError(t, err)
 	require.Equal(t, 3, m.Partition([]byte("/a/c/d")))
 	require.Equal(t, 1, m.Partition([]byte("/a/b/d")))
 
 	// Into a partition without slots, it takes its own along.
-	m, err = other.Assigned(everywhere(3)).Pin("k", 0, nobody)
+	m, err = other.Assigned(everywhere(3)).Pin("k", 0, unasked)
 	require.NoError(t, err)
 	require.Equal(t, 0, m.Partition([]byte("k")))
 	require.Equal(t, 1, m.SlotsOf(0))
 
-	require.Same(t, m, m.Unpin("/none/", nobody))
-	m = m.Unpin("/a/", nobody)
+	require.Same(t, m, m.Unpin("/none/", unasked))
+	m = m.Unpin("/a/", unasked)
 	require.Equal(t, []string{"k"}, m.Pins())
 	require.Equal(t, 3, m.Assigned(everywhere(3)).Partition([]byte("/a/x/y")))
 }

@@ -15,7 +15,7 @@ var genTransit = rapid.Custom(func(t *rapid.T) *Map {
 	from := New(8).Assigned(genAssignments.Draw(t, "from slots")).WithRules(genRules.Draw(t, "from"))
 	to := from.Assigned(genAssignments.Draw(t, "to slots")).WithRules(genRules.Draw(t, "to"))
 	for _, key := range rapid.SliceOfN(genRuleKey, 0, 2).Draw(t, "pins") {
-		if pinned, err := to.Pin(key, rapid.IntRange(0, 7).Draw(t, "at"), nobody); err == nil {
+		if pinned, err := to.Pin(key, rapid.IntRange(0, 7).Draw(t, "at"), unasked); err == nil {
 			to = pinned
 		}
 	}
@@ -39,7 +39,7 @@ var genAssignments = rapid.Custom(func(t *rapid.T) (list []Assignment) {
 	return list
 })
 
-func nobody(string) bool { return false }
+func unasked(string) bool { return false }
 
 // Invariant 4.
 func TestTheCursorSaysWhichMapCounts(t *testing.T) {
@@ -165,7 +165,7 @@ func TestTransitCodec(t *testing.T) {
 	same = append(same[:len(same)-1], b[size:len(b)-1]...) // from the rules that it goes to
 	_, err := Decode(same)
 	require.ErrorContains(t, err, "it goes where it comes from")
-	pinned, err := m.Pin("/a/", 1, nobody)
+	pinned, err := m.Pin("/a/", 1, unasked)
 	require.NoError(t, err)
 	for _, m := range []*Map{pinned, m.Towards(m.Assigned([]Assignment{{0, 1}})), m.Towards(pinned.Assigned([]Assignment{{0, 1}, {1, 1}}))} {
 		b := m.Encode()
