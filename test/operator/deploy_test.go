@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoa-kv/stoa/internal/config"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -176,6 +177,12 @@ func contained(root string, env []string, command ...string) *exec.Cmd {
 	cmd.Dir, cmd.Env = "/", env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}, Pdeathsig: syscall.SIGKILL}
 	return cmd
+}
+
+// The manifests name the image of this release.
+func TestManifestsImage(t *testing.T) {
+	require.Contains(t, deployed(t, "kubernetes", "static-pod.yaml"), "image: stoa:"+version.Stoa+"\n")
+	require.Contains(t, deployed(t, "kubernetes", "kustomization.yaml"), "newTag: "+version.Stoa+" ")
 }
 
 // What the manifests start has the flags that they give it.
