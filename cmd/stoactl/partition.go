@@ -30,47 +30,31 @@ func (a *app) partitionCommand() *cobra.Command {
 	return cmd
 }
 
-// partitionTarget declares the flag --to; check reports that it is missing.
-func partitionTarget(cmd *cobra.Command) (to *uint32, check func() error) {
-	to = cmd.Flags().Uint32("to", 0, "the partition")
-	return to, func() error {
-		if !cmd.Flags().Changed("to") {
-			return badArgs("partition %s command requires --to", cmd.Name())
-		}
-		return nil
-	}
-}
-
 func (a *app) partitionMoveCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "move <prefix> --to N", Short: "Moves a key, or a directory, to a partition, with all other keys of its slot",
-		Args: argsAre(cobra.ExactArgs(1)),
-	}
-	to, check := partitionTarget(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if err := check(); err != nil {
-			return err
-		}
-		return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
-			return c.Move(ctx, &stoapb.MoveKeysRequest{Prefix: []byte(args[0]), Partition: *to})
-		}, "%q moves to partition %d", args[0], *to)
-	}
-	return cmd
+	return a.partitionToCommand("move", "Moves a key, or a directory, to a partition, with all other keys of its slot", "%q moves to partition %d",
+		func(ctx context.Context, c stoapb.PartitionsClient, prefix []byte, to uint32) (any, error) {
+			return c.Move(ctx, &stoapb.MoveKeysRequest{Prefix: prefix, Partition: to})
+		})
 }
 
 func (a *app) partitionPinCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "pin <prefix> --to N", Short: "Brings all keys of a prefix together in a partition, and keeps them there",
-		Args: argsAre(cobra.ExactArgs(1)),
-	}
-	to, check := partitionTarget(cmd)
+	return a.partitionToCommand("pin", "Brings all keys of a prefix together in a partition, and keeps them there", "%q pinned to partition %d",
+		func(ctx context.Context, c stoapb.PartitionsClient, prefix []byte, to uint32) (any, error) {
+			return c.Pin(ctx, &stoapb.PinKeysRequest{Prefix: prefix, Partition: to})
+		})
+}
+
+// partitionToCommand is a command that brings a prefix to the partition of its flag --to.
+func (a *app) partitionToCommand(name, short, said string, do func(_ context.Context, _ stoapb.PartitionsClient, prefix []byte, to uint32) (any, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: name + " <prefix> --to N", Short: short, Args: argsAre(cobra.ExactArgs(1))}
+	to := cmd.Flags().Uint32("to", 0, "the partition")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if err := check(); err != nil {
-			return err
+		if !cmd.Flags().Changed("to") {
+			return badArgs("partition %s command requires --to", name)
 		}
 		return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
-			return c.Pin(ctx, &stoapb.PinKeysRequest{Prefix: []byte(args[0]), Partition: *to})
-		}, "%q pinned to partition %d", args[0], *to)
+			return do(ctx, c, []byte(args[0]), *to)
+		}, said, args[0], *to)
 	}
 	return cmd
 }
