@@ -111,7 +111,6 @@ func (c *conn) readOn(err error) {
 // step deals with a frame. Before it waits for one it writes.
 func (c *conn) step() error {
 	if c.holding && !c.in.ready() {
-		c.holding = false
 		c.uncork()
 	}
 	f, err := c.in.next()
@@ -119,7 +118,6 @@ func (c *conn) step() error {
 		return err
 	}
 	if !c.holding {
-		c.holding = true
 		if err := c.cork(); err != nil {
 			return err
 		}
@@ -185,6 +183,7 @@ func (c *conn) settings() {
 
 // cork leaves writing to the reader until it has dealt with all that it has read.
 func (c *conn) cork() error {
+	c.holding = true
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,6 +212,7 @@ func (c *conn) makeRoom() error {
 }
 
 func (c *conn) uncork() {
+	c.holding = false
 	c.mu.Lock()
 	c.corked = false
 	c.flush()

@@ -36,16 +36,13 @@ func (st *stream) small() bool {
 func (c *conn) runInline() bool {
 	st := c.inline
 	c.inline = nil
-	c.inlined++
-	pause := c.inlined%inlineAnswers == 0
 	st.onReader = true
 	st.runUnary()
-	if !st.onReader {
+	if !st.onReader { // and the connection is another goroutine's
 		return false
 	}
 	st.onReader = false
-	if pause {
-		c.holding = false
+	if c.inlined++; c.inlined%inlineAnswers == 0 {
 		c.uncork()
 	}
 	return true
