@@ -64,16 +64,21 @@ func earlierRelease(t *testing.T) process.Binary {
 	return process.Binary{Path: filepath.Join(dir, "stoa-earlier"), Stoa: true}
 }
 
-// A cluster goes from the release before to this one, back before its version has moved, forth,
-// back by a downgrade, and forth again, one member after the other, under the load and with
-// the checks of the other tests.
-func TestUpgrade(t *testing.T) {
+// releases are the program of before and that of now.
+func releases(t *testing.T) (before, now process.Binary) {
 	now, err := process.UnderTest()
 	require.NoError(t, err)
 	if !now.Stoa {
 		t.Skip("only stoa has an earlier release here")
 	}
-	before := earlierRelease(t)
+	return earlierRelease(t), now
+}
+
+// A cluster goes from the release before to this one, back before its version has moved, forth,
+// back by a downgrade, and forth again, one member after the other, under the load and with
+// the checks of the other tests.
+func TestUpgrade(t *testing.T) {
+	before, now := releases(t)
 	for _, parts := range []int{1, 4} {
 		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) { rollForthAndBack(t, before, now, parts) })
 	}
@@ -222,12 +227,7 @@ func (r *rolling) downgrade(cli *clientv3.Client) {
 // A server of the release before can't join a cluster whose version it doesn't know, and both
 // sides say so.
 func TestAnEarlierReleaseDoesNotJoin(t *testing.T) {
-	now, err := process.UnderTest()
-	require.NoError(t, err)
-	if !now.Stoa {
-		t.Skip("only stoa has an earlier release here")
-	}
-	before := earlierRelease(t)
+	before, now := releases(t)
 	c := process.StartT(t, process.Spec{Binary: now, Nodes: 1, Partitions: 2})
 	r := &rolling{t: t, c: c, rec: &recorder{start: time.Now()}}
 	r.awaitVersion("0.3.0")

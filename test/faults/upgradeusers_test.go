@@ -29,12 +29,7 @@ const (
 // While members go to the next release and back, users have the rights that they have been
 // given, and tenants the room.
 func TestUpgradeWithUsers(t *testing.T) {
-	now, err := process.UnderTest()
-	require.NoError(t, err)
-	if !now.Stoa {
-		t.Skip("only stoa has an earlier release here")
-	}
-	before := earlierRelease(t)
+	before, now := releases(t)
 	c := process.StartT(t, process.Spec{Binary: before, Nodes: 3, Partitions: 2})
 	r := &rolling{t: t, c: c, rec: &recorder{start: time.Now()}}
 	r.awaitVersion("0.2.0")
