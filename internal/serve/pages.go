@@ -104,7 +104,7 @@ func PeerPages(m Members) http.Handler {
 			return
 		}
 		w.Header().Set(clusterHeader, fmt.Sprintf("%x", m.ClusterID()))
-		writeJSON(w, membersOf(m.Members()))
+		WriteJSON(w, http.StatusOK, membersOf(m.Members()))
 	})
 	return mux
 }
@@ -138,16 +138,18 @@ type versions struct {
 
 func (of ClusterVersion) serve(w http.ResponseWriter, r *http.Request) {
 	if onlyGet(w, r) {
-		writeJSON(w, versions{Server: version.Etcd, Cluster: version.Cluster, Storage: version.Storage, Stoa: version.Stoa, Agreed: of()})
+		WriteJSON(w, http.StatusOK, versions{Server: version.Etcd, Cluster: version.Cluster, Storage: version.Storage, Stoa: version.Stoa, Agreed: of()})
 	}
 }
 
-func writeJSON(w http.ResponseWriter, v any) {
+// WriteJSON answers a request for a page with JSON.
+func WriteJSON(w http.ResponseWriter, code int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
 	w.Write(body)
 }

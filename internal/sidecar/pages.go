@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -27,7 +27,7 @@ func (s *Server) pages() http.Handler {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"etcdserver": version.Etcd, "etcdcluster": version.Cluster, "stoa": version.Stoa})
+		serve.WriteJSON(w, http.StatusOK, map[string]string{"etcdserver": version.Etcd, "etcdcluster": version.Cluster, "stoa": version.Stoa})
 	})
 	return mux
 }
@@ -37,10 +37,10 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	err := s.probe(r.Context(), false)
 	s.metrics.checks.WithLabelValues("health", strconv.FormatBool(err == nil)).Inc()
 	if err != nil {
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"health": "false", "reason": "RANGE ERROR:" + err.Error()})
+		serve.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"health": "false", "reason": "RANGE ERROR:" + err.Error()})
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"health": "true", "reason": ""})
+	serve.WriteJSON(w, http.StatusOK, map[string]string{"health": "true", "reason": ""})
 }
 
 // readyz tells whether a member is reachable: a cluster without a quorum still answers
@@ -74,15 +74,4 @@ func (s *Server) probe(ctx context.Context, serializable bool) error {
 		return nil
 	}
 	return err
-}
-
-func writeJSON(w http.ResponseWriter, code int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(body)
 }
