@@ -35,9 +35,9 @@ type cluster struct {
 	begins     []*pb.Member // the members that the cluster begins with
 	net        *network
 	operator   *operator // nil: the members never change
-	upgrader   *upgrader // nil: nor does the version
+	upgrader   *meddler  // nil: nor does the version
 	keeper     *keeper   // nil: there are no users
-	balancer   *balancer // nil: only extensions move keys
+	balancer   *meddler  // nil: only extensions move keys
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -169,14 +169,14 @@ func newCluster(o Options, out io.Writer) *cluster {
 		c.plan.lossy = false // whoever is lost may be needed in a configuration of another time
 	}
 	if o.Versions {
-		c.upgrader = &upgrader{c}
+		c.upgrader = c.busyUpgrader()
 	}
 	if o.Users || o.Seed%11 == 10 && !o.Versions && !o.Force && o.script == nil {
 		c.keeper = &keeper{c: c}
 		c.extensions = false // handlers of those that were registered before would have no rights
 	}
 	if o.Balance || o.Versions || o.Seed%4 == 1 && o.script == nil {
-		c.balancer = &balancer{c}
+		c.balancer = c.madBalancer()
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

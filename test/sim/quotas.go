@@ -71,17 +71,8 @@ func (c *cluster) compareQuotas() {
 		return
 	}
 	counts := func(s *server) string { return fmt.Sprintf("%+v", s.life.core.machine.QuotasUsed()) }
-	all := c.alive()
-	equal := func() bool {
-		for _, s := range all {
-			if s.life == nil || counts(s) != counts(all[0]) {
-				return false
-			}
-		}
-		return true
-	}
-	if !c.waitFor(equalAfter, equal) {
-		for _, s := range all {
+	if !c.alike(counts) {
+		for _, s := range c.alive() {
 			if s.life != nil {
 				c.loop.printf("server %d: quotas %s", s.id, counts(s))
 			}
@@ -89,7 +80,7 @@ func (c *cluster) compareQuotas() {
 		c.fail("quotas", "the servers have counted differently")
 		return
 	}
-	for _, s := range all {
+	for _, s := range c.alive() {
 		for _, u := range s.life.core.machine.QuotasUsed() {
 			c.recount(s.life.core, &u)
 		}

@@ -1,9 +1,14 @@
 package sim
 
+import (
+	"fmt"
+	"strings"
+)
+
 // compareSessions: all servers remember the same of the clients' sessions, in every
 // partition (I6).
 func (c *cluster) compareSessions() {
-	if c.failure != nil || c.waitFor(equalAfter, c.sessionsEqual) {
+	if c.failure != nil || c.alike(sessionsOf) {
 		return
 	}
 	for _, s := range c.alive() {
@@ -14,14 +19,25 @@ func (c *cluster) compareSessions() {
 	c.fail("I6", "the servers don't remember the same of the sessions")
 }
 
-func (c *cluster) sessionsEqual() bool {
-	all := c.alive()
-	for p := range c.partitions {
+// sessionsOf is what a server remembers, in all partitions.
+func sessionsOf(s *server) string {
+	var b strings.Builder
+	for p := range s.life.core.stores {
+		fmt.Fprintf(&b, "%x ", s.life.core.machine.SessionsDigest(p))
+	}
+	return b.String()
+}
+
+// alike waits until all servers run and of them something is equal; it reports whether that
+// has come to be.
+func (c *cluster) alike(of func(s *server) string) bool {
+	return c.waitFor(equalAfter, func() bool {
+		all := c.alive()
 		for _, s := range all {
-			if s.life == nil || s.life.core.machine.SessionsDigest(p) != all[0].life.core.machine.SessionsDigest(p) {
+			if s.life == nil || of(s) != of(all[0]) {
 				return false
 			}
 		}
-	}
-	return true
+		return true
+	})
 }

@@ -2,55 +2,32 @@ package sim
 
 import (
 	"fmt"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
-	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // upgrader changes the version of the cluster up and down at any time, and has servers
 // announce releases: as all of them run this program, each change is one that could be decided.
 // What one level adds meets, in the log, the command that takes it away.
-type upgrader struct{ c *cluster }
-
-func (u *upgrader) think() {
-	l := u.c.loop
-	l.after(l.between(5*time.Millisecond, 300*time.Millisecond), "upgrader", 0, 0, u.change)
-}
-
-func (u *upgrader) change() {
-	c := u.c
-	if c.quiet {
-		return
-	}
-	u.think()
-	s := c.anyServer()
-	if s.life == nil || s.life.paused > c.loop.now || s.life.core.joining() {
-		return
-	}
-	core, list := s.life.core, s.life.core.machine.Membership()
-	cmd := u.draw(s.id, list)
-	c.loop.printf("upgrader asks server %d at version %v: %v %x", s.id, list.Level, cmd.Kind, cmd.Body)
-	core.replica.Submit(&replica.Write{
-		Command: cmd, Parts: core.machine.Placement().All(), System: true,
-		Done: func(out replica.Outcome) {
-			c.loop.printf("upgrader: %v at server %d: %v", cmd.Kind, s.id, out.Err)
-			if out.Err == nil {
+func (c *cluster) busyUpgrader() *meddler {
+	return &meddler{
+		c: c, name: "upgrader",
+		draw: func(s *server) command.Command { return c.drawUpgrade(s.id, s.life.core.machine.Membership()) },
+		done: func(err error) {
+			if err == nil {
 				c.stats.VersionChanges++
 			}
 		},
-	})
+	}
 }
 
-func (c *core) joining() bool { return len(c.machine.Members()) == 0 }
-
-// draw draws a change, of which some don't fit the version.
-func (u *upgrader) draw(id uint64, list *membership.List) command.Command {
-	l := u.c.loop
+// drawUpgrade draws a change, of which some don't fit the version.
+func (c *cluster) drawUpgrade(id uint64, list *membership.List) command.Command {
+	l := c.loop
 	change := membership.VersionChange{Op: membership.Raise, From: list.Level, To: min(list.Level+1, version.Newest)}
 	switch l.rng.IntN(5) {
 	case 0:
@@ -61,7 +38,7 @@ func (u *upgrader) draw(id uint64, list *membership.List) command.Command {
 		a := membership.Announcement{Member: &pb.Member{ID: id, Name: fmt.Sprint("s", id)}, Release: fmt.Sprint("0.", l.rng.IntN(3))}
 		body, err := a.Encode()
 		if err != nil {
-			u.c.fail("versions", "%v", err)
+			c.fail("versions", "%v", err)
 		}
 		return command.Command{Kind: command.MemberAnnounce, Body: body}
 	}
