@@ -202,6 +202,7 @@ func (s *Server) route(p *Port, raw net.Conn, forGRPC, forHTTP *handOver) error 
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
+	s.untrack(raw) // before it is in use: Stop closes those that aren't
 	if isGRPC {
 		c.traffic = s.o.Traffic
 		return forGRPC.give(out)
