@@ -121,6 +121,7 @@ func (n *Node) replace() error {
 		n.fatal(err)
 		return err
 	}
+	n.installed.Add(1)
 	old.replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
@@ -130,7 +131,6 @@ func (n *Node) replace() error {
 	n.callLog.Retain(func(name string) bool { return c.machine.Extensions().Get(name) != nil })
 	n.profiles.EndAll()
 	n.sessions.Replaced()
-	n.installed.Add(1)
 	n.begin(c)
 	n.peersChanged()
 	return nil
