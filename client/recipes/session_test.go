@@ -48,4 +48,5 @@ func TestElectionOverSessions(t *testing.T) {
 		require.Greater(t, l.Revision, leads.Revision)
 		leads = l
 	}
+	require.NoError(t, leads.Resign(ctx)) // sessions outlive their clients
 }
