@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
 )
 
@@ -54,6 +55,15 @@ func TestGatewayOnEveryKindOfPort(t *testing.T) {
 			code, body := post(t, &http.Client{Transport: tr}, tc.scheme+"://localhost/v3/kv/range", rangeA)
 			require.Equal(t, http.StatusOK, code, body)
 			require.Contains(t, body, `"revision":"1"`)
+
+			dialer := websocket.Dialer{NetDialContext: tr.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+			ws, _, err := dialer.Dial(strings.Replace(tc.scheme, "http", "ws", 1)+"://localhost/v3/kv/range", nil)
+			require.NoError(t, err)
+			defer ws.Close()
+			require.NoError(t, ws.WriteMessage(websocket.TextMessage, []byte(rangeA)))
+			_, message, err := ws.ReadMessage()
+			require.NoError(t, err)
+			require.Contains(t, string(message), `"revision":"1"`)
 		})
 	}
 }
@@ -67,7 +77,16 @@ func TestGatewayStops(t *testing.T) {
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, `"created":true`)
+	ws, _, err := websocket.DefaultDialer.Dial("ws://"+addr+"/v3/watch", nil)
+	require.NoError(t, err)
+	defer ws.Close()
+	require.NoError(t, ws.WriteMessage(websocket.TextMessage, []byte(`{"create_request": `+rangeA+`}`)))
+	_, created, err := ws.ReadMessage()
+	require.NoError(t, err)
+	require.Contains(t, string(created), `"created":true`)
 	down()
+	_, message, err := ws.ReadMessage()
+	require.True(t, websocket.IsCloseError(err, websocket.CloseGoingAway), "%s, %v", message, err)
 }
 
 func TestGatewayOff(t *testing.T) {

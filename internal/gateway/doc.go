@@ -4,7 +4,7 @@
 // The translation is grpc-gateway's, with etcd's routes and settings: names of
 // fields as in the .proto files, bytes in base64, 64-bit integers as strings,
 // errors as {"code", "message"} under the HTTP status of their gRPC code. An
-// answer of a stream is one line, {"result": ...}.
+// answer of a stream is one line, {"result": ...}. Over a websocket each line is a message.
 //
 // Invariants:
 //

@@ -36,11 +36,11 @@ func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return overWebsockets(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A request that doesn't name its type is one in JSON; the library would log each as an error.
 		if _, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil {
 			r.Header.Set("Content-Type", "application/json")
 		}
 		mux.ServeHTTP(w, r)
-	}), nil
+	})), nil
 }

@@ -42,10 +42,17 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if g.anyOrigin {
+	origin := r.Header.Get("Origin")
+	switch {
+	case g.anyOrigin:
 		allowOrigin(w, "*")
-	} else if origin := r.Header.Get("Origin"); slices.Contains(g.origins, origin) {
+	case slices.Contains(g.origins, origin):
 		allowOrigin(w, origin)
+	case origin != "" && upgrades(r):
+		// Browsers let any page read the messages of a websocket, whatever the header of the answer says.
+		g.lg.Warn("rejecting a websocket of a page of another origin", zap.String("origin", origin))
+		http.Error(w, fmt.Sprintf("the origin %q is not in --cors", origin), http.StatusForbidden)
+		return
 	}
 	if r.Method == http.MethodOptions {
 		return

@@ -127,6 +127,17 @@ func TestGuard(t *testing.T) {
 			require.Equal(t, "https://ui.example.com", w.Header().Get("Access-Control-Allow-Origin"))
 		}
 	}
+	for origin, code := range map[string]int{"https://ui.example.com": 200, "https://evil.example.com": 403, "": 200} {
+		r := httptest.NewRequest(http.MethodGet, "/version", nil)
+		r.Host = "db.example.com"
+		r.Header.Set("Upgrade", "websocket")
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, code, w.Code, origin)
+	}
 	w := httptest.NewRecorder()
 	ClientPages(pages(&fakeHealth{})).ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/health", nil))
 	require.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -334,4 +335,28 @@ func TestPeerWithoutCertificateIsRefused(t *testing.T) {
 	defer s.Stop(t.Context())
 	_, err = (&http.Client{Transport: &http.Transport{TLSClientConfig: trusting.Clone()}}).Get("https://" + ports[0].Addr().String())
 	require.ErrorContains(t, err, "certificate")
+}
+
+// Stop ends requests that have taken over their connections, and waits for them.
+func TestStopEndsUpgradedConnections(t *testing.T) {
+	r := start(t, "http://127.0.0.1:0")
+	entered, ended := make(chan struct{}), make(chan struct{})
+	h := r.followed(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(ended)
+	}))
+	in := httptest.NewRequest(http.MethodGet, "/", nil)
+	in.Header.Set("Upgrade", "websocket")
+	go h.ServeHTTP(httptest.NewRecorder(), in)
+	<-entered
+	r.stop(t)
+	select {
+	case <-ended:
+	default:
+		t.Fatal("it goes on")
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, in)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 }

@@ -67,6 +67,7 @@ func New(o Options) *Server {
 		s.o.Direct = o.GRPC
 	}
 	if o.HTTP != nil {
+		s.o.HTTP = s.followed(o.HTTP)
 		s.http = &http.Server{
 			Handler:           s.withGRPC(),
 			ReadHeaderTimeout: 5 * time.Minute,
@@ -238,7 +239,7 @@ func (s *Server) untrack(c net.Conn) {
 
 // Stop is a graceful shutdown: it refuses new connections, lets requests
 // finish until ctx ends, and then closes the remaining connections: watches
-// never end by themselves.
+// never end by themselves. Websockets end at once, and their clients are told.
 func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.cancel()
