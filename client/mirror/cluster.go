@@ -58,8 +58,11 @@ type Target interface {
 
 // Txn is a transaction of the target.
 type Txn struct {
-	// If is the mod revision that the mark must have, 0: there must be none.
+	// If is the mod revision that the mark must have, 0: there must be none. Was is the
+	// value that it must have: in a target that was restored, another mark may get the
+	// revision of one that was lost.
 	If  int64
+	Was []byte
 	Ops []Op
 	// Mark is the new value of the mark, nil: it stays as it is.
 	Mark []byte
@@ -101,4 +104,6 @@ var (
 	ErrNotEmpty = errors.New("the target has keys already")
 	// ErrOtherSource: the mark is of a mirror of another cluster.
 	ErrOtherSource = errors.New("the target is a mirror of another cluster")
+	// ErrOtherKeys: the mark is of a mirror of other keys of the cluster.
+	ErrOtherKeys = errors.New("the target is a mirror of other keys")
 )

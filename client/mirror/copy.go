@@ -108,14 +108,14 @@ type writers struct {
 func (e *Executor) newWriters(ctx context.Context) *writers {
 	w := &writers{e: e, work: make(chan []Op)}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
-	at := e.at
+	at, was := e.at, e.was
 	for range max(e.cfg.Writers, 1) {
 		w.done.Go(func() {
 			for ops := range w.work {
 				if w.ctx.Err() != nil {
 					continue
 				}
-				if _, err := e.commit(w.ctx, Txn{If: at, Ops: ops}); err != nil {
+				if _, err := e.commit(w.ctx, Txn{If: at, Was: was, Ops: ops}); err != nil {
 					w.once.Do(func() { w.failed = err })
 					w.cancel(err)
 				}

@@ -14,10 +14,18 @@ type Config struct {
 	// Owner names the executor in the mark. Two executors must not have the same.
 	Owner  string
 	Limits Limits
+	// Keys says which keys are mirrored. A mark that says otherwise is refused with
+	// ErrOtherKeys, unless Overwrite is set.
+	Keys string
+	// EveryChange makes the target's events tell every change of the source: changes of
+	// one key, and of revisions behind a deletion, are in transactions of their own.
+	EveryChange bool
+	// Now is the time for marks, in milliseconds since 1970. nil: they have none.
+	Now func() int64
 	// Writers is the number of transactions that are in flight while it copies, 1 if 0.
 	Writers int
-	// Overwrite accepts a target that has keys and no mark: those that differ from the
-	// source are replaced or deleted.
+	// Overwrite accepts a target that has keys and no mark, or one of other keys: those
+	// that differ from the source are replaced or deleted.
 	Overwrite bool
 	// Retry is asked after a failed request whether to send it again, and pauses if so. It
 	// may be called by several goroutines. nil: never.
@@ -31,10 +39,11 @@ type Config struct {
 type Executor struct {
 	cfg     Config
 	mark    Mark
-	at      int64 // mod revision of the mark
-	feed    Feed  // nil: none is open
-	through int64 // all changes up to this revision have been returned by the feed, and written
-	until   int64 // while copying: the revision from which on the target is a state of the source
+	at      int64  // mod revision of the mark
+	was     []byte // its value
+	feed    Feed   // nil: none is open
+	through int64  // all changes up to this revision have been returned by the feed, and written
+	until   int64  // while copying: the revision from which on the target is a state of the source
 }
 
 // Open takes over the mirror that the target has the mark of, or begins one in an empty
@@ -76,7 +85,7 @@ func (e *Executor) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.mark, e.at = Mark{Source: source, Phase: Copying, Revision: revision}, at
+	e.mark, e.at, e.was = Mark{Source: source, Phase: Copying, Revision: revision, Keys: e.cfg.Keys}, at, value
 	switch {
 	case at != 0:
 		if e.mark, err = ParseMark(value); err != nil {
@@ -87,6 +96,12 @@ func (e *Executor) takeOver(ctx context.Context) error {
 	}
 	if e.mark.Source != source {
 		return fmt.Errorf("%w, %x; this source is %x", ErrOtherSource, e.mark.Source, source)
+	}
+	if e.mark.Keys != e.cfg.Keys {
+		if !e.cfg.Overwrite {
+			return fmt.Errorf("%w: %s, and not %s", ErrOtherKeys, e.mark.Keys, e.cfg.Keys)
+		}
+		e.mark.Phase = Copying
 	}
 	if revision < e.mark.Revision { // it was restored
 		e.mark.Phase, e.mark.Revision = Copying, revision
@@ -132,7 +147,7 @@ func (e *Executor) Next(ctx, wait context.Context) error {
 }
 
 func (e *Executor) follow(ctx context.Context, changes []Change, through int64) error {
-	for _, s := range plan(changes, e.cfg.Limits) {
+	for _, s := range plan(changes, e.cfg.Limits, e.cfg.EveryChange) {
 		if s.revision < e.until {
 			s.phase = Copying
 		}
@@ -173,12 +188,21 @@ func (e *Executor) Behind(ctx context.Context) (n int64, err error) {
 func (e *Executor) Check(ctx context.Context) error {
 	return e.again(ctx, func() error {
 		value, at, err := e.cfg.Target.Mark(ctx)
-		if err != nil || at == e.at {
+		if err != nil || at == e.at && bytes.Equal(value, e.was) {
 			return err
 		}
-		_, err = outcome(Txn{If: e.at}, Result{Refused: true, Mark: value, ModRevision: at}, false)
+		_, err = outcome(Txn{If: e.at, Was: e.was}, Result{Refused: true, Mark: value, ModRevision: at}, false)
 		return err
 	})
+}
+
+// Advance moves the mark to the revision up to which all changes are known and written.
+// It does nothing if the mark is there.
+func (e *Executor) Advance(ctx context.Context) error {
+	if e.mark.Phase != At || e.through <= e.mark.Revision {
+		return nil
+	}
+	return e.write(ctx, nil, At, e.through)
 }
 
 // Repeat makes the next step a copy.
@@ -204,7 +228,7 @@ func (e *Executor) Attach(ctx context.Context, keys []Op) error {
 // Finish deletes the mark. The target is an ordinary cluster then.
 func (e *Executor) Finish(ctx context.Context) error {
 	e.closeFeed()
-	_, err := e.commit(ctx, Txn{If: e.at, Finish: true})
+	_, err := e.commit(ctx, Txn{If: e.at, Was: e.was, Finish: true})
 	return err
 }
 
@@ -220,15 +244,19 @@ func (e *Executor) closeFeed() {
 
 // write executes operations, and replaces the mark.
 func (e *Executor) write(ctx context.Context, ops []Op, phase Phase, revision int64) error {
-	next := Mark{Source: e.mark.Source, Phase: phase, Revision: revision, Owner: e.cfg.Owner, Number: 1}
+	next := Mark{Source: e.mark.Source, Phase: phase, Revision: revision, Owner: e.cfg.Owner, Number: 1, Keys: e.cfg.Keys}
+	if e.cfg.Now != nil {
+		next.Time = e.cfg.Now()
+	}
 	if e.mark.Owner == next.Owner {
 		next.Number = e.mark.Number + 1
 	}
-	r, err := e.commit(ctx, Txn{If: e.at, Ops: ops, Mark: next.encode()})
+	value := next.encode()
+	r, err := e.commit(ctx, Txn{If: e.at, Was: e.was, Ops: ops, Mark: value})
 	if err != nil {
 		return err
 	}
-	e.mark, e.at = next, r.Revision
+	e.mark, e.at, e.was = next, r.Revision, value
 	return nil
 }
 
@@ -282,7 +310,7 @@ func (e *Executor) again(ctx context.Context, fn func() error) error {
 
 // isFinal reports errors of executors and sources that no retry changes.
 func isFinal(err error) bool {
-	for _, f := range []error{ErrCompacted, ErrTakenOver, ErrFinished, ErrNotEmpty, ErrOtherSource} {
+	for _, f := range []error{ErrCompacted, ErrTakenOver, ErrFinished, ErrNotEmpty, ErrOtherSource, ErrOtherKeys} {
 		if errors.Is(err, f) {
 			return true
 		}

@@ -366,7 +366,7 @@ func (b *busyTarget) Commit(ctx context.Context, txn Txn) (Result, error) {
 	if b.marks > 0 {
 		b.marks--
 		m := Mark{Source: 7, Phase: At, Revision: 2, Owner: "one", Number: int64(100 - b.marks)}
-		b.apply(Txn{If: b.at, Mark: m.encode()})
+		b.apply(Txn{If: b.at, Was: b.mark, Mark: m.encode()})
 	}
 	return b.targetOf.Commit(ctx, txn)
 }
@@ -417,4 +417,68 @@ func TestCopyBesideCompactions(t *testing.T) {
 	require.Equal(t, At, e.Mark().Phase)
 	require.Equal(t, s.states[s.revision()], target.state)
 	require.Equal(t, 4, busy.pages, "one copy")
+}
+
+// An executor that is not the latest is refused even if the target was restored, and the
+// mark that another one wrote there has got the revision of its own.
+func TestMarkOfARestoredTarget(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a")
+	one, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, one.Next(ctx, ctx))
+	backup := modelTarget{state: maps.Clone(target.state), mark: target.mark, at: target.at, rev: target.rev}
+	s.write([]Change{{Key: []byte("b"), Value: []byte("v")}})
+	require.NoError(t, one.Next(ctx, ctx))
+	lost := target.at
+	target.state, target.mark, target.at, target.rev = backup.state, backup.mark, backup.at, backup.rev
+
+	two, err := Open(ctx, configOf(s, target, "two"))
+	require.NoError(t, err)
+	require.Equal(t, lost, target.at, "the same revision")
+	s.write([]Change{{Key: []byte("c"), Value: []byte("v")}})
+	require.ErrorIs(t, one.Check(ctx), ErrTakenOver)
+	require.ErrorIs(t, one.Next(ctx, ctx), ErrTakenOver)
+	require.NoError(t, two.Next(ctx, ctx))
+	require.Equal(t, map[string]string{"a": "v", "b": "v", "c": "v"}, target.state)
+}
+
+func TestOtherKeys(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a")
+	c := configOf(s, target, "one")
+	c.Keys, c.Now = "some", func() int64 { return 17 }
+	e, err := Open(ctx, c)
+	require.NoError(t, err)
+	require.NoError(t, e.Next(ctx, ctx))
+	require.Equal(t, "some", e.Mark().Keys)
+	require.EqualValues(t, 17, e.Mark().Time)
+	c.Owner, c.Keys = "two", "others"
+	_, err = Open(ctx, c)
+	require.ErrorIs(t, err, ErrOtherKeys)
+	require.NoError(t, e.Check(ctx))
+	c.Overwrite = true
+	e, err = Open(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, Copying, e.Mark().Phase)
+}
+
+// A mark follows revisions at which none of the keys has changed.
+func TestAdvance(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a")
+	e, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, e.Advance(ctx))
+	require.Equal(t, Copying, e.Mark().Phase)
+	require.NoError(t, e.Next(ctx, ctx))
+	s.write(nil)
+	s.write(nil)
+	require.NoError(t, e.Next(ctx, ctx))
+	require.EqualValues(t, 2, e.Mark().Revision)
+	require.NoError(t, e.Advance(ctx))
+	require.EqualValues(t, 4, e.Mark().Revision)
+	rev := target.rev
+	require.NoError(t, e.Advance(ctx))
+	require.Equal(t, rev, target.rev, "nothing to write")
 }

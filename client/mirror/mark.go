@@ -30,6 +30,10 @@ type Mark struct {
 	Revision int64  `json:"revision"` // of the source
 	Owner    string `json:"owner"`    // the executor that wrote it
 	Number   int64  `json:"number"`   // how many marks the owner wrote before
+	// Keys says which keys of the source are mirrored; the meaning is the caller's.
+	Keys string `json:"keys,omitempty"`
+	// Time is when it was written, by the owner's clock: milliseconds since 1970.
+	Time int64 `json:"time,omitempty"`
 }
 
 func (m Mark) encode() []byte {

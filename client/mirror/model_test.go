@@ -205,7 +205,7 @@ func (t targetOf) Commit(ctx context.Context, txn Txn) (r Result, err error) {
 func (t *modelTarget) apply(txn Txn) Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if txn.If != t.at {
+	if txn.If != t.at || !bytes.Equal(txn.Was, t.mark) {
 		return Result{Revision: t.rev, Refused: true, Mark: t.mark, ModRevision: t.at}
 	}
 	t.rev++

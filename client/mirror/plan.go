@@ -15,7 +15,11 @@ type step struct {
 
 // plan makes steps of changes of whole revisions, in order. A step has as many revisions as
 // fit; a revision that doesn't fit has several steps, all but the last of which are Partial.
-func plan(changes []Change, l Limits) (steps []step) {
+//
+// With every, no change is dropped because the step has a later one of its key, and the
+// deletions of a step are of its revision: so the target's own events tell each change of
+// the source, and the revision of those that have no value to tell it.
+func plan(changes []Change, l Limits, every bool) (steps []step) {
 	cur := bundle{at: map[string]int{}}
 	flush := func() {
 		if len(cur.ops) > 0 {
@@ -31,7 +35,7 @@ func plan(changes []Change, l Limits) (steps []step) {
 		one := bundle{at: map[string]int{}}
 		one.add(changes[:n])
 		changes = changes[n:]
-		if !cur.fits(&one, l) {
+		if !cur.fits(&one, l) || every && !cur.apart(&one) {
 			flush()
 		}
 		if !cur.fits(&one, l) {
@@ -78,6 +82,17 @@ func (b *bundle) put(op Op) {
 func (b *bundle) fits(o *bundle, l Limits) bool {
 	n := len(b.ops) + len(o.ops)
 	return n <= 1 || n <= l.Ops && b.bytes+o.bytes <= l.Bytes
+}
+
+// apart reports whether no change of the bundle is lost, or gets another revision, when a
+// later revision joins it.
+func (b *bundle) apart(o *bundle) bool {
+	for _, op := range b.ops {
+		if _, both := o.at[string(op.Key)]; both || op.Delete {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *bundle) merge(o *bundle) {

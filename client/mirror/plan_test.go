@@ -13,6 +13,7 @@ import (
 func TestPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limits{Ops: rapid.IntRange(1, 5).Draw(t, "ops"), Bytes: rapid.IntRange(40, 300).Draw(t, "bytes")}
+		every := rapid.Bool().Draw(t, "every change")
 		var changes []Change
 		states := map[int64]map[string]string{0: {}} // by revision
 		state := map[string]string{}
@@ -34,13 +35,14 @@ func TestPlan(t *testing.T) {
 			states[rev+1] = copied
 		}
 		got := map[string]string{}
-		last := int64(0)
-		for _, s := range plan(changes, l) {
+		last, told := int64(0), 0
+		for _, s := range plan(changes, l, every) {
 			size, seen := 0, map[string]bool{}
 			for _, op := range s.ops {
 				size += op.size()
 				require.False(t, seen[string(op.Key)], "a key twice in a transaction")
 				seen[string(op.Key)] = true
+				told++
 				if op.Delete {
 					delete(got, string(op.Key))
 				} else {
@@ -59,7 +61,34 @@ func TestPlan(t *testing.T) {
 			last = s.revision
 		}
 		require.Equal(t, state, got)
+		if every {
+			require.Equal(t, distinct(changes), told, "each change of a revision is written")
+			deletionsAtTheirRevision(t, changes, l)
+		}
 	})
+}
+
+// distinct counts the changes without those that a later one of the same revision replaces.
+func distinct(changes []Change) int {
+	seen := map[string]bool{}
+	for _, c := range changes {
+		seen[fmt.Sprint(c.Revision, string(c.Key))] = true
+	}
+	return len(seen)
+}
+
+func deletionsAtTheirRevision(t *rapid.T, changes []Change, l Limits) {
+	final := map[string]bool{} // by revision and key: it is deleted
+	for _, c := range changes {
+		final[fmt.Sprint(c.Revision, string(c.Key))] = c.Deleted
+	}
+	for _, s := range plan(changes, l, true) {
+		for _, op := range s.ops {
+			if op.Delete {
+				require.True(t, final[fmt.Sprint(s.revision, string(op.Key))], "%q is not deleted at %d", op.Key, s.revision)
+			}
+		}
+	}
 }
 
 func TestPlanBundles(t *testing.T) {
@@ -67,7 +96,7 @@ func TestPlanBundles(t *testing.T) {
 	for rev := range int64(10) {
 		changes = append(changes, Change{Revision: rev + 5, Key: fmt.Append(nil, rev)})
 	}
-	steps := plan(changes, Limits{Ops: 4, Bytes: 1000})
+	steps := plan(changes, Limits{Ops: 4, Bytes: 1000}, false)
 	require.Len(t, steps, 3)
 	require.EqualValues(t, 8, steps[0].revision)
 	require.EqualValues(t, 14, steps[2].revision)

@@ -59,7 +59,11 @@ func (t *Target) Commit(ctx context.Context, txn mirror.Txn) (mirror.Result, err
 	case txn.Mark != nil:
 		ops = append(ops, clientv3.OpPut(t.mark, string(txn.Mark)))
 	}
-	r, err := t.c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.mark), "=", txn.If)).Then(ops...).Else(clientv3.OpGet(t.mark)).Commit()
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(t.mark), "=", txn.If)}
+	if txn.If != 0 {
+		conditions = append(conditions, clientv3.Compare(clientv3.Value(t.mark), "=", string(txn.Was)))
+	}
+	r, err := t.c.Txn(ctx).If(conditions...).Then(ops...).Else(clientv3.OpGet(t.mark)).Commit()
 	if err != nil {
 		return mirror.Result{}, err
 	}
