@@ -45,6 +45,8 @@ type conn struct {
 	inlined  int     // handlers that it has called
 	gone     func()  // called when the connection has ended
 
+	answered bool // late answers wait to be written; of the goroutine that answers
+
 	mu        sync.Mutex
 	room      sync.Cond // reading may go on; with mu
 	streams   map[uint32]*stream
@@ -243,14 +245,14 @@ func (c *conn) fail(err error) {
 		c.timer.Stop()
 	}
 	nc := c.nc
+	for _, st := range all { // before the reader can see dead, and end
+		st.cancel(context.Canceled)
+	}
 	c.room.Broadcast()
 	c.mu.Unlock()
 
 	if last == nil || nc.SetDeadline(time.Now().Add(time.Second)) != nil || !parting && !written(nc, last) {
 		nc.Close()
-	}
-	for _, st := range all {
-		st.cancel(context.Canceled)
 	}
 	c.end()
 }

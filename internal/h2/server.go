@@ -50,7 +50,8 @@ type Options struct {
 	Unknown grpc.StreamHandler
 
 	// Inline names unary methods, as "/service/method", whose handlers call [Detach] before they
-	// wait for anything or take long. They save a goroutine for each call.
+	// wait for anything or take long, or return and answer by [Later]. They save a goroutine for
+	// each call.
 	Inline []string
 }
 
@@ -101,14 +102,17 @@ type Server struct {
 	conns     map[*conn]struct{}
 	draining  bool
 	running   sync.WaitGroup // listeners and connections
+	answers   answers
 }
 
 // NewServer makes a server without services.
 func NewServer(o Options) *Server {
-	return &Server{
+	s := &Server{
 		o: o.withDefaults(), services: map[string]grpc.ServiceInfo{}, methods: map[string]*method{},
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
+	s.answers.s = s
+	return s
 }
 
 // RegisterService implements grpc.ServiceRegistrar. As grpc-go's it panics if the service is

@@ -162,10 +162,15 @@ func newRig(t testing.TB, o h2.Options, opts ...grpc.DialOption) *rig {
 }
 
 func serve(t testing.TB, s server, opts ...grpc.DialOption) *rig {
-	r := &rig{t: t, service: &service{}, server: s, done: make(chan error, 1)}
-	grpc_testing.RegisterTestServiceServer(s, r.service)
+	impl := &service{}
+	grpc_testing.RegisterTestServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return serveOn(t, s, impl, l, opts...)
+}
+
+func serveOn(t testing.TB, s server, impl *service, l net.Listener, opts ...grpc.DialOption) *rig {
+	r := &rig{t: t, service: impl, server: s, done: make(chan error, 1)}
 	r.addr = l.Addr().String()
 	go func() { r.done <- s.Serve(l) }()
 	r.conn = r.dial(opts...)

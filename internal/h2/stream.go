@@ -52,6 +52,7 @@ type life struct {
 	after    map[*func()]struct{}
 	deadline time.Time
 	timer    *time.Timer
+	later    *later // nil: the handler answers by returning
 }
 
 // streamKey is what grpc-go looks its ServerTransportStream up by.
@@ -167,6 +168,9 @@ func (st *stream) cancel(err error) {
 	}
 	if l.timer != nil {
 		l.timer.Stop()
+	}
+	if l.later != nil {
+		st.answerWith(nil, err)
 	}
 	after := l.after
 	l.after = nil
@@ -337,6 +341,13 @@ func (st *stream) run() {
 func (st *stream) runUnary() {
 	m := st.req.method
 	resp, err := m.unary(m.impl, st, st.decodeRequest, st.c.s.o.Unary)
+	if st.life.later == nil {
+		st.answer(resp, err)
+	}
+}
+
+// answer ends a unary call.
+func (st *stream) answer(resp any, err error) {
 	if err != nil {
 		st.finish(err)
 		return
@@ -377,7 +388,7 @@ func (st *stream) finish(err error) {
 	st.returned()
 }
 
-// returned notes that the handler has, writes what it has left, and ends the context. With conn.mu
+// returned notes that the handler has done its work, writes what it has left, and ends the context. With conn.mu
 // held, which it releases.
 func (st *stream) returned() {
 	c := st.c
@@ -386,7 +397,9 @@ func (st *stream) returned() {
 		c.unblock()
 	}
 	st.started = false
-	c.flush()
+	if st.life.later == nil { // else for all together
+		c.flush()
+	}
 	c.mu.Unlock()
 	st.cancel(context.Canceled)
 }

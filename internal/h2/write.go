@@ -15,17 +15,27 @@ const maxPooled = 256 << 10
 // already, or the reader. Answers that others add meanwhile are written with it, by one call of
 // the system. With mu held, which it releases while it writes.
 func (c *conn) flush() {
-	if c.writing || c.corked || c.dead {
-		return
+	if c.mayWrite() {
+		c.writing = true
+		c.write(true)
 	}
-	c.writing = true
+}
+
+// mayWrite reports whether nobody else is going to write. With mu held.
+func (c *conn) mayWrite() bool { return !c.writing && !c.corked && !c.dead }
+
+// write writes as long as there is something to be written. With yield it lets others add to it
+// first. With mu held, and writing set, which it unsets.
+func (c *conn) write(yield bool) {
 	var spare *[]byte
 	for len(c.out) > 0 && !c.corked && !c.dead {
-		c.mu.Unlock()
-		runtime.Gosched() // others may be about to answer
-		c.mu.Lock()
-		if c.dead {
-			break
+		if yield {
+			c.mu.Unlock()
+			runtime.Gosched() // others may be about to answer
+			c.mu.Lock()
+			if c.dead {
+				break
+			}
 		}
 		b := c.out
 		if spare == nil {
