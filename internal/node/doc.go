@@ -13,7 +13,8 @@
 //
 // # The path of a request
 //
-// write.go hands writes to Replica.Submit and waits; read.go asks for a read
+// write.go hands writes to Replica.Submit and waits, writelater.go has the outcome given to
+// its caller instead; read.go asks for a read
 // point, takes the read locks of the partitions concerned, and evaluates.
 // session.go gives package session/host what it needs to carry out sessions
 // here. A snapshot from the leader replaces the file and lets the node recover

@@ -27,7 +27,7 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 }
 
 func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
-	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 { // many keys, or a file
+	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 || n.core.Load().stale.Load() { // many keys, or a file, or a snapshot that is being installed
 		n.cfg.Detach(ctx)
 	}
 	who, err := n.identify(ctx)

@@ -154,11 +154,12 @@ func (s *strain) request(n *Node, name string, floor int64) (what string, err er
 	key := keys[rand.IntN(3)]
 	switch rand.IntN(6) {
 	case 0, 1:
-		resp, err := n.Put(ctx, &pb.PutRequest{Key: []byte(key), Value: make([]byte, rand.IntN(2000))})
-		if header(resp.GetHeader(), err) == nil {
-			s.acknowledged(resp.Header.Revision, key)
+		resp, err := written(ctx, n, &pb.PutRequest{Key: []byte(key), Value: make([]byte, rand.IntN(2000))})
+		if err != nil {
+			return "put", err
 		}
-		return "put", err
+		s.acknowledged(resp.GetHeader().GetRevision(), key)
+		return "put", header(resp.GetHeader(), nil)
 	case 2:
 		txn := &pb.TxnRequest{}
 		for _, k := range keys {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -20,23 +21,38 @@ import (
 
 // Put writes one key.
 func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
-		return nil, err
-	}
-	who, err := n.identify(ctx)
+	who, err := n.admitPut(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.rated(ctx, who, r); err != nil {
-		return nil, err
-	}
-	if err := n.current().machine.Verify(r, who.user); err != nil {
-		return nil, err
-	}
-	if err := n.overQuota(ctx, r, who); err != nil {
-		return nil, err
-	}
 	return submitAs[*pb.PutResponse](ctx, n, command.Put, r, who)
+}
+
+// admitPut refuses a put for which nothing has to be executed to know that it is refused.
+func (n *Node) admitPut(ctx context.Context, r *pb.PutRequest) (identity, error) {
+	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
+		return identity{}, err
+	}
+	who, err := n.admitAs(ctx, r)
+	if err != nil {
+		return who, err
+	}
+	if role, _, _ := extension.Parse(r.GetKey()); role == extension.Source {
+		n.cfg.Detach(ctx) // it is compiled
+		if err := n.current().machine.Verify(r, who.user); err != nil {
+			return who, err
+		}
+	}
+	return who, n.overQuota(ctx, r, who)
+}
+
+// admitAs finds the user of a request, and counts it for that one's rates.
+func (n *Node) admitAs(ctx context.Context, r proto.Message) (identity, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return who, err
+	}
+	return who, n.rated(ctx, who, r)
 }
 
 // DeleteRange deletes the keys of a range.
@@ -51,12 +67,17 @@ func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	if apply.ReadOnly(r) {
 		return n.readTxn(ctx, r)
 	}
-	if n.cfg.QuotaBytes > 0 {
-		if err := n.admit(ctx, proto.Size(r)); err != nil {
-			return nil, err
-		}
+	if err := n.admitTxn(ctx, r); err != nil {
+		return nil, err
 	}
 	return submit[*pb.TxnResponse](ctx, n, command.Txn, r)
+}
+
+func (n *Node) admitTxn(ctx context.Context, r *pb.TxnRequest) error {
+	if n.cfg.QuotaBytes <= 0 {
+		return nil
+	}
+	return n.admit(ctx, proto.Size(r))
 }
 
 // Compact forgets the history below a revision. With Physical it returns when
@@ -86,12 +107,9 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 
 // submit submits a client's command and waits for its outcome.
 func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
-	var none R
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, req)
 	if err != nil {
-		return none, err
-	}
-	if err := n.rated(ctx, who, req); err != nil {
+		var none R
 		return none, err
 	}
 	return submitAs[R](ctx, n, kind, req, who)
@@ -101,18 +119,10 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 	again := false
 	for {
 		resp, err := routed(ctx, n, func(c *core) (R, error) {
-			var none R
-			var foreign error
-			p := planned(c, c.machine.Plan(kind, req, func() (id string, lease int64) {
-				id, lease, foreign = n.asking(ctx, c, req, who.user)
-				return id, lease
-			}), req, who.user)
-			if foreign != nil {
-				return none, foreign
-			}
-			p.Parts |= forQuotas(c, req, again)
+			p, err := n.plan(ctx, c, kind, req, who, again)
 			again = true
-			if err := n.known(ctx, who); err != nil {
+			if err != nil {
+				var none R
 				return none, err
 			}
 			return carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
@@ -121,6 +131,21 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 			return resp, err
 		}
 	}
+}
+
+// plan routes a write of a client, or refuses it; again says that it has come back from where it
+// was sent.
+func (n *Node) plan(ctx context.Context, c *core, kind command.Kind, req proto.Message, who identity, again bool) (apply.Plan, error) {
+	var foreign error
+	p := planned(c, c.machine.Plan(kind, req, func() (id string, lease int64) {
+		id, lease, foreign = n.asking(ctx, c, req, who.user)
+		return id, lease
+	}), req, who.user)
+	if foreign != nil {
+		return p, foreign
+	}
+	p.Parts |= forQuotas(c, req, again)
+	return p, n.known(ctx, who)
 }
 
 // forQuotas returns the partitions that a write needs because of quotas: all of them, if it
@@ -176,31 +201,11 @@ func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind comma
 // one that changes state shared by all partitions.
 func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool) (R, error) {
 	var none R
-	body, err := proto.Marshal(req)
-	if err != nil {
-		return none, fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
-	}
-	w := &replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system}
-	w.Command.User = user
-	if n.cfg.MaxRequestBytes > 0 && len(w.Command.Body) > n.cfg.MaxRequestBytes {
-		return none, fault.RequestTooLarge
-	}
 	done := make(chan replica.Outcome, 1)
-	w.Done = func(out replica.Outcome) { done <- out }
-	turn, err := n.turn(ctx, &p.Load)
+	err := n.submitPlanned(ctx, c, kind, req, p, user, system, func(out replica.Outcome) { done <- out })
 	if err != nil {
 		return none, err
 	}
-	if turn != nil {
-		w.Done = func(out replica.Outcome) {
-			turn.End()
-			done <- out
-		}
-	}
-	if n.cfg.Tracer != nil {
-		w.Trace = follow(n.cfg.Tracer.Of(ctx))
-	}
-	c.replica.Submit(w)
 	select {
 	case out := <-done:
 		if out.Err != nil {
@@ -211,6 +216,35 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
+}
+
+// submitPlanned submits such a command. Without an error its outcome is given to done, from any
+// goroutine.
+func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool, done func(replica.Outcome)) error {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
+	}
+	w := &replica.Write{Command: p.Command(kind, body), Parts: p.Parts, System: system, Done: done}
+	w.Command.User = user
+	if n.cfg.MaxRequestBytes > 0 && len(w.Command.Body) > n.cfg.MaxRequestBytes {
+		return fault.RequestTooLarge
+	}
+	turn, err := n.turn(ctx, &p.Load)
+	if err != nil {
+		return err
+	}
+	if turn != nil {
+		w.Done = func(out replica.Outcome) {
+			turn.End()
+			done(out)
+		}
+	}
+	if n.cfg.Tracer != nil {
+		w.Trace = follow(n.cfg.Tracer.Of(ctx))
+	}
+	c.replica.Submit(w)
+	return nil
 }
 
 // turn waits until a request for which extensions have work may be proposed. The turn is to be
@@ -227,6 +261,7 @@ func (n *Node) turn(ctx context.Context, load *apply.Load) (*throttle.Turn, erro
 	case now:
 		return turn, nil
 	}
+	n.cfg.Detach(ctx)
 	ctx, cancel := n.limited(ctx)
 	defer cancel()
 	select {
@@ -252,6 +287,7 @@ func (n *Node) admit(ctx context.Context, bytes int) error {
 	if n.hasRoom(c, bytes) {
 		return nil
 	}
+	n.cfg.Detach(ctx)
 	n.alarming.Lock()
 	defer n.alarming.Unlock()
 	alarm := &pb.AlarmMember{MemberID: n.cfg.ID, Alarm: pb.AlarmType_NOSPACE}

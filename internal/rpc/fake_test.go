@@ -42,6 +42,7 @@ type fakeNode struct {
 	open        atomic.Pointer[error] // what the next OpenWatch fails with
 	auth        atomic.Pointer[auth.State]
 	permit      atomic.Pointer[func(root bool) error]
+	commit      atomic.Pointer[chan struct{}] // writes wait until it is closed
 
 	mu      sync.Mutex
 	rev     int64
@@ -76,6 +77,9 @@ func (n *fakeNode) begin(m proto.Message) error {
 func (n *fakeNode) last() proto.Message {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if len(n.seen) == 0 {
+		return nil
+	}
 	return n.seen[len(n.seen)-1]
 }
 
@@ -126,9 +130,16 @@ func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*kvwire.RangeRe
 	return resp, nil
 }
 
-func (n *fakeNode) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+func (n *fakeNode) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	if err := n.begin(r); err != nil {
 		return nil, err
+	}
+	if commit := n.commit.Load(); commit != nil {
+		select {
+		case <-*commit:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -157,6 +168,21 @@ func (n *fakeNode) DeleteRange(_ context.Context, r *pb.DeleteRangeRequest) (*pb
 
 func (n *fakeNode) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return &pb.TxnResponse{Header: n.head()}, n.begin(r)
+}
+
+// Write answers on another goroutine.
+func (n *fakeNode) Write(ctx context.Context, r proto.Message, done func(Answer, error)) {
+	go func() {
+		ctx := context.WithoutCancel(ctx)
+		switch r := r.(type) {
+		case *pb.PutRequest:
+			done(n.Put(ctx, r))
+		case *pb.DeleteRangeRequest:
+			done(n.DeleteRange(ctx, r))
+		case *pb.TxnRequest:
+			done(n.Txn(ctx, r))
+		}
+	}()
 }
 
 func (n *fakeNode) Compact(_ context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {

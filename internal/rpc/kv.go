@@ -86,11 +86,7 @@ func (s *kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*
 }
 
 func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	if err := checkTxn(r, s.maxOps); err != nil {
-		return nil, err
-	}
-	// Only now, when the number of operations is known to be bounded.
-	if err := checkOverlaps(r); err != nil {
+	if err := s.checkTxn(r); err != nil {
 		return nil, err
 	}
 	resp, err := s.kv.Txn(ctx, r)
@@ -98,6 +94,13 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 		return nil, toStatus(err)
 	}
 	return resp, s.fill(resp.Header)
+}
+
+func (s *kvServer) checkTxn(r *pb.TxnRequest) error {
+	if err := checkTxn(r, s.maxOps); err != nil {
+		return err
+	}
+	return checkOverlaps(r) // only now, when the number of operations is known to be bounded
 }
 
 func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {

@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -32,6 +33,16 @@ type KV interface {
 	DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error)
 	Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error)
 	Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error)
+	// Write is Put, DeleteRange or Txn, by the type of the request, for callers that don't wait: it
+	// calls done, once and without blocking, with what those return. That may be on any goroutine,
+	// under locks, and before Write returns.
+	Write(ctx context.Context, r proto.Message, done func(resp Answer, err error))
+}
+
+// Answer is the answer to a write.
+type Answer = interface {
+	proto.Message
+	GetHeader() *pb.ResponseHeader
 }
 
 // Lessor serves leases.

@@ -196,7 +196,7 @@ func (s *Server) ownOptions() h2.Options {
 	return h2.Options{
 		Codec: codec{sessionwire.Codec()}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
 		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
-		Inline:       []string{pb.KV_Range_FullMethodName},
+		Inline:       []string{pb.KV_Range_FullMethodName, pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName},
 		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,
 	}
 }

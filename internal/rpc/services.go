@@ -2,8 +2,12 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/internal/h2"
+	"github.com/stoa-kv/stoa/internal/tracing"
 )
 
 // What every method has in common (count it, refuse it without a leader or the right) is put
@@ -12,10 +16,16 @@ import (
 
 // register adds a service with its methods wrapped.
 func (s *Server) register(desc grpc.ServiceDesc, impl any) {
-	methods := make([]grpc.MethodDesc, len(desc.Methods))
+	methods, ownMethods := make([]grpc.MethodDesc, len(desc.Methods)), make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
-		m.Handler = s.wrapUnary(m.Handler, s.calls.of(desc.ServiceName, m.MethodName, "unary"))
-		methods[i] = m
+		c := s.calls.of(desc.ServiceName, m.MethodName, "unary")
+		methods[i], ownMethods[i] = m, m
+		methods[i].Handler = s.wrapUnary(m.Handler, c)
+		if later := laters[c.name]; later != nil {
+			ownMethods[i].Handler = s.wrapLater(later, m.Handler, c)
+		} else {
+			ownMethods[i].Handler = methods[i].Handler
+		}
 	}
 	streams := make([]grpc.StreamDesc, len(desc.Streams))
 	for i, d := range desc.Streams {
@@ -27,49 +37,116 @@ func (s *Server) register(desc grpc.ServiceDesc, impl any) {
 		streams[i] = d
 	}
 	desc.Methods, desc.Streams = methods, streams
-	s.RegisterService(&desc, impl)
+	s.Server.RegisterService(&desc, impl)
+	own := desc
+	own.Methods = ownMethods
+	s.Own.RegisterService(&own, impl)
 }
 
 type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)
 
+// laterHandler is the handler of a unary call that may leave its answer to others: then it calls
+// later, and what it returns is ignored.
+type laterHandler = func(srv any, ctx context.Context, dec func(any) error, later func() ready) (any, error)
+
+// ready gives the answer to such a call; see h2.Later.
+type ready = func(answer func() (any, error))
+
 func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		in := captures.Get().(*capture)
-		n := &c.counts[in.stripe]
-		n.started.Add(1)
-		began := s.clock()
-		ctx, span := s.o.Tracer.Begin(ctx, c.name)
-		record := s.audit.begin(ctx, c)
-		err := s.guard.check(ctx)
-		if err == nil {
-			err = s.checkLearner(c)
-		}
-		if err == nil {
-			err = s.checkRight(ctx, c)
-		}
-		if err != nil {
-			span.End(err)
-			c.ended(n, err, s.clock()-began)
-			record.end(ctx, c, record.undone(next, srv, ctx, dec), nil, err)
-			in.release()
+		x := s.begin(ctx, c)
+		if err := s.permit(x.ctx, c); err != nil {
+			x.refused(err, next, srv, dec)
 			return nil, err
 		}
-		in.dec = dec
-		resp, err := next(srv, ctx, in.fn, interceptor)
-		span.End(err)
-		took := s.clock() - began
-		n.received.Add(1)
-		if err == nil {
-			n.sent.Add(1)
-		}
-		c.ended(n, err, took)
-		record.end(ctx, c, in.req, resp, err)
-		if took > s.o.WarningUnary && s.o.WarningUnary > 0 {
-			s.warnOfSlow(ctx, c, took, in.req, resp)
-		}
-		in.release()
+		x.in.dec = dec
+		resp, err := next(srv, x.ctx, x.in.fn, interceptor)
+		x.end(resp, err)
 		return resp, err
 	}
+}
+
+// wrapLater is wrapUnary for stoa's own transport. plain is the method's usual handler.
+func (s *Server) wrapLater(next laterHandler, plain unaryHandler, c *call) unaryHandler {
+	return func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		x := s.begin(ctx, c)
+		if err := s.permit(x.ctx, c); err != nil {
+			x.refused(err, plain, srv, dec)
+			return nil, err
+		}
+		x.in.dec = dec
+		resp, err := next(srv, x.ctx, x.in.fn, x.later)
+		if !x.postponed {
+			x.end(resp, err)
+		}
+		return resp, err
+	}
+}
+
+// permit refuses a call by what every method has in common.
+func (s *Server) permit(ctx context.Context, c *call) error {
+	if err := s.guard.check(ctx); err != nil {
+		return err
+	}
+	if err := s.checkLearner(c); err != nil {
+		return err
+	}
+	return s.checkRight(ctx, c)
+}
+
+// unary is a call while it is carried out.
+type unary struct {
+	s      *Server
+	c      *call
+	ctx    context.Context
+	in     *capture
+	n      *counts
+	span   *tracing.Span
+	record audited
+	began  time.Duration
+
+	postponed bool // it ends when it is answered
+}
+
+func (s *Server) begin(ctx context.Context, c *call) unary {
+	x := unary{s: s, c: c, in: captures.Get().(*capture)}
+	x.n = &c.counts[x.in.stripe]
+	x.n.started.Add(1)
+	x.began = s.clock()
+	x.ctx, x.span = s.o.Tracer.Begin(ctx, c.name)
+	x.record = s.audit.begin(x.ctx, c)
+	return x
+}
+
+// refused ends a call that is not carried out.
+func (x *unary) refused(err error, next unaryHandler, srv any, dec func(any) error) {
+	x.span.End(err)
+	x.c.ended(x.n, err, x.s.clock()-x.began)
+	x.record.end(x.ctx, x.c, x.record.undone(next, srv, x.ctx, dec), nil, err)
+	x.in.release()
+}
+
+// end ends a call that was carried out.
+func (x *unary) end(resp any, err error) {
+	x.span.End(err)
+	took := x.s.clock() - x.began
+	x.n.received.Add(1)
+	if err == nil {
+		x.n.sent.Add(1)
+	}
+	x.c.ended(x.n, err, took)
+	x.record.end(x.ctx, x.c, x.in.req, resp, err)
+	if limit := x.s.o.WarningUnary; took > limit && limit > 0 {
+		x.s.warnOfSlow(x.ctx, x.c, took, x.in.req, resp)
+	}
+	x.in.release()
+}
+
+// later has the call ended by its answer.
+func (x *unary) later() ready {
+	r, ok := h2.Later(x.ctx, x.end)
+	x.postponed = ok
+	return r
 }
 
 func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler {
@@ -83,13 +160,7 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 			last = &remembering{ServerStream: stream}
 			stream = last
 		}
-		err := s.guard.check(stream.Context())
-		if err == nil {
-			err = s.checkLearner(c)
-		}
-		if err == nil {
-			err = s.checkRight(stream.Context(), c)
-		}
+		err := s.permit(stream.Context(), c)
 		if err == nil {
 			guarded, release := s.guard.watch(&counted{stream, n})
 			err = next(srv, guarded)
