@@ -107,3 +107,63 @@ func (p *Put) Into(m *pb.PutRequest) {
 	m.Key, m.Value, m.Lease = p.Key, p.Value, p.Lease
 	m.PrevKv, m.IgnoreValue, m.IgnoreLease = p.PrevKv, p.IgnoreValue, p.IgnoreLease
 }
+
+// Size is how many bytes AppendTo appends.
+func (p *Put) Size() int {
+	n := sizeBytes(p.Key) + sizeBytes(p.Value) + sizeNumber(p.Lease)
+	for _, set := range [...]bool{p.PrevKv, p.IgnoreValue, p.IgnoreLease} {
+		if set {
+			n += 2
+		}
+	}
+	return n
+}
+
+// AppendTo appends the put as its message is marshalled.
+func (p *Put) AppendTo(b []byte) []byte {
+	b = appendBytes(b, byte(putKey)<<3|bytesType, p.Key)
+	b = appendBytes(b, byte(putValue)<<3|bytesType, p.Value)
+	b = appendNumber(b, byte(putLease)<<3, p.Lease)
+	for i, set := range [...]bool{p.PrevKv, p.IgnoreValue, p.IgnoreLease} {
+		if set {
+			b = append(b, (byte(putPrevKv)+byte(i))<<3, 1)
+		}
+	}
+	return b
+}
+
+// ReadPutAnswer reads a PutResponse with nothing but a header; nil stands for any other.
+func ReadPutAnswer(b []byte) *pb.PutResponse {
+	if len(b) == 0 {
+		return nil
+	}
+	f, rest, ok := nextField(b)
+	if !ok || f.tag != tagHeader || len(rest) > 0 {
+		return nil
+	}
+	one := new(struct { // one piece of memory
+		response pb.PutResponse
+		header   pb.ResponseHeader
+	})
+	h := &one.header
+	one.response.Header = h
+	ok = eachField(f.bytes, func(f field) bool {
+		switch f.tag {
+		case 1 << 3:
+			h.ClusterId = f.number
+		case 2 << 3:
+			h.MemberId = f.number
+		case 3 << 3:
+			h.Revision = int64(f.number)
+		case 4 << 3:
+			h.RaftTerm = f.number
+		default:
+			return false
+		}
+		return true
+	})
+	if !ok {
+		return nil
+	}
+	return &one.response
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -37,6 +38,33 @@ func FuzzReadPut(f *testing.F) {
 		}, got.Message()), "%v is not %v", got.Message(), &want)
 		again := PutOf(&want)
 		require.True(t, proto.Equal(got.Message(), again.Message()))
+		marshalled, err := proto.MarshalOptions{Deterministic: true}.Marshal(got.Message())
+		require.NoError(t, err)
+		require.Equal(t, string(marshalled), string(got.AppendTo(nil)))
+		require.Equal(t, len(marshalled), got.Size())
 		require.Equal(t, got.Plain(), !want.PrevKv && !want.IgnoreValue && !want.IgnoreLease)
+	})
+}
+
+// An answer to a put is read as protobuf does, if it is one without an earlier value.
+func FuzzReadPutAnswer(f *testing.F) {
+	for _, m := range []*pb.PutResponse{
+		{}, {Header: &pb.ResponseHeader{}}, {Header: &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 2, Revision: 1 << 40, RaftTerm: 4}},
+		{Header: &pb.ResponseHeader{Revision: 5}, PrevKv: &mvccpb.KeyValue{Key: []byte("k")}},
+	} {
+		raw, err := proto.Marshal(m)
+		require.NoError(f, err)
+		f.Add(raw)
+		f.Add(append(raw, raw...))
+		require.Equal(f, m.Header != nil && m.PrevKv == nil, ReadPutAnswer(raw) != nil)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got := ReadPutAnswer(raw)
+		if got == nil {
+			return
+		}
+		var want pb.PutResponse
+		require.NoError(t, proto.Unmarshal(raw, &want))
+		require.True(t, proto.Equal(&want, got), "%v is not %v", &want, got)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/throttle"
@@ -221,7 +222,7 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 // submitPlanned submits such a command. Without an error its outcome is given to done, from any
 // goroutine.
 func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool, done func(replica.Outcome)) error {
-	body, err := proto.Marshal(req)
+	body, err := marshalled(req)
 	if err != nil {
 		return fmt.Errorf("encoding the request: %w: %w", err, fault.Internal)
 	}
@@ -245,6 +246,15 @@ func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, re
 	}
 	c.replica.Submit(w)
 	return nil
+}
+
+// marshalled is proto.Marshal; puts, the most frequent commands, are encoded by hand.
+func marshalled(req proto.Message) ([]byte, error) {
+	if put, ok := req.(*pb.PutRequest); ok {
+		p := kvwire.PutOf(put)
+		return p.AppendTo(make([]byte, 0, p.Size())), nil
+	}
+	return proto.Marshal(req)
 }
 
 // turn waits until a request for which extensions have work may be proposed. The turn is to be

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -73,9 +75,18 @@ func encodeOutcome(out Outcome) ([]byte, error) {
 	if out.Err != nil {
 		return nil, out.Err
 	}
-	b := binary.AppendUvarint(nil, uint64(out.Group))
+	put, isPut := out.Response.(*pb.PutResponse)
+	isPut = isPut && put.PrevKv == nil // by far the most answers
+	size := 0
+	if isPut {
+		size = 3*binary.MaxVarintLen64 + kvwire.SizeHeader(put.Header)
+	}
+	b := binary.AppendUvarint(make([]byte, 0, size), uint64(out.Group))
 	b = binary.AppendUvarint(b, out.Index)
 	b = binary.AppendUvarint(b, uint64(out.Rev))
+	if isPut {
+		return kvwire.AppendHeader(b, put.Header), nil
+	}
 	return proto.MarshalOptions{}.MarshalAppend(b, out.Response)
 }
 
@@ -84,7 +95,14 @@ func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2]), Response: apply.NewResponse(k)}}
+	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2])}}
+	if k == command.Put {
+		if put := kvwire.ReadPutAnswer(b); put != nil {
+			out.Response = put
+			return out, nil
+		}
+	}
+	out.Response = apply.NewResponse(k)
 	if out.Response == nil {
 		return Outcome{}, fmt.Errorf("replica: no response is known for %v", k)
 	}
