@@ -138,7 +138,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.StringVar(&f.metrics, "listen-metrics-urls", "", "Comma-separated URLs for /metrics, /health, /livez and /readyz, in addition to those of clients.")
 	fs.BoolVar(&f.anyAddress, "insecure-listen", false, "Serve local clients on addresses that are not loopback ones: every host that can connect has the rights of --user.")
 	fs.StringVar(&f.user, "user", "", "User of calls that bring no token: username[:password].")
-	fs.StringVar(&f.password, "password", "", "Password of --user, if that has none; better in the environment.")
+	fs.StringVar(&f.password, "password", "", "Password of --user, all of which is the name then; better in the environment.")
 	fs.StringVar(&f.cacert, "cacert", "", "Certificates of the authorities (PEM) that the cluster's certificates are verified with.")
 	fs.StringVar(&f.cert, "cert", "", "Client certificate (PEM) for the cluster.")
 	fs.StringVar(&f.key, "key", "", "Key (PEM) of --cert.")
@@ -216,12 +216,12 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	up := &c.sidecar.Upstream
 	up.Endpoints = split(f.endpoints)
 	up.DialTimeout, up.KeepAliveTime, up.KeepAliveTimeout = f.dial, f.keepAlive, f.keepAliveTimeout
-	up.Username, up.Password, _ = strings.Cut(f.user, ":")
+	up.Username, up.Password = f.user, f.password
+	if f.password == "" { // as in etcdctl: with --password, all of --user is the name
+		up.Username, up.Password, _ = strings.Cut(f.user, ":")
+	}
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.OwnTransport = !f.batching, f.transport == "own"
-	if up.Password == "" {
-		up.Password = f.password
-	}
 	switch {
 	case len(up.Endpoints) == 0 || slices.Contains(up.Endpoints, ""):
 		return nil, fmt.Errorf("--endpoints %q: there is no address in it, or an empty one", f.endpoints)

@@ -25,6 +25,24 @@ func TestSidecarFlags(t *testing.T) {
 	require.Equal(t, []string{"STOA_SIDECAR_PORT is in the environment, but there is no such flag"}, c.notes)
 }
 
+// TestSidecarUser: the flags mean what they mean to etcdctl.
+func TestSidecarUser(t *testing.T) {
+	for _, tc := range []struct {
+		args           []string
+		name, password string
+	}{
+		{args: []string{"--user=a:b"}, name: "a", password: "b"},
+		{args: []string{"--user=a:b:c"}, name: "a", password: "b:c"},
+		{args: []string{"--user=a", "--password=c"}, name: "a", password: "c"},
+		{args: []string{"--user=a:b", "--password=c"}, name: "a:b", password: "c"},
+	} {
+		c, err := parseSidecar(tc.args, nil, io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, tc.name, c.sidecar.Upstream.Username, "%v", tc.args)
+		require.Equal(t, tc.password, c.sidecar.Upstream.Password, "%v", tc.args)
+	}
+}
+
 func TestSidecarRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
