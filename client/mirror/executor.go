@@ -245,6 +245,14 @@ func (e *Executor) closeFeed() {
 // write executes operations, and replaces the mark.
 func (e *Executor) write(ctx context.Context, ops []Op, phase Phase, revision int64) error {
 	next := Mark{Source: e.mark.Source, Phase: phase, Revision: revision, Owner: e.cfg.Owner, Number: 1, Keys: e.cfg.Keys}
+	if phase == At || phase == Partial {
+		switch e.mark.Phase {
+		case At:
+			next.After = e.mark.Revision
+		case Partial:
+			next.After = e.mark.After
+		}
+	}
 	if e.cfg.Now != nil {
 		next.Time = e.cfg.Now()
 	}

@@ -30,6 +30,9 @@ type Mark struct {
 	Revision int64  `json:"revision"` // of the source
 	Owner    string `json:"owner"`    // the executor that wrote it
 	Number   int64  `json:"number"`   // how many marks the owner wrote before
+	// After is the revision of the source that the target had before, in phases At and
+	// Partial; 0 in the first mark behind a copy.
+	After int64 `json:"after,omitempty"`
 	// Keys says which keys of the source are mirrored; the meaning is the caller's.
 	Keys string `json:"keys,omitempty"`
 	// Time is when it was written, by the owner's clock: milliseconds since 1970.

@@ -39,7 +39,7 @@ func put(rev int64, value string) clientv3.WatchResponse {
 
 func newTestFeed(t *testing.T) (*fakeWatcher, *feed) {
 	w := &fakeWatcher{responses: make(chan clientv3.WatchResponse)}
-	f := newFeed(t.Context(), w, All, 5)
+	f := newFeed(t.Context(), w, All, false, 5)
 	t.Cleanup(f.Close)
 	return w, f
 }

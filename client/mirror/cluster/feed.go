@@ -18,6 +18,8 @@ const maxBuffered = 64 << 20
 // feed collects the events of a watch, so that the changes that come while a transaction is
 // in flight are in the next one together.
 type feed struct {
+	span    Span
+	stamp   bool
 	watcher clientv3.Watcher
 	ctx     context.Context // the watch's: a request for its progress needs the same
 	cancel  context.CancelFunc
@@ -32,8 +34,8 @@ type feed struct {
 	err     error // of the watch, once the changes before are taken
 }
 
-func newFeed(ctx context.Context, w clientv3.Watcher, span Span, from int64) *feed {
-	f := &feed{watcher: w, more: make(chan struct{}, 1), room: make(chan struct{}, 1), through: from - 1, taken: from - 1}
+func newFeed(ctx context.Context, w clientv3.Watcher, span Span, stamp bool, from int64) *feed {
+	f := &feed{span: span, stamp: stamp, watcher: w, more: make(chan struct{}, 1), room: make(chan struct{}, 1), through: from - 1, taken: from - 1}
 	f.ctx, f.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
 	watch := w.Watch(f.ctx, span.From, clientv3.WithRange(span.End), clientv3.WithRev(from), clientv3.WithFragment())
 	go f.collect(watch)
@@ -70,10 +72,16 @@ func (f *feed) add(r *clientv3.WatchResponse) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range r.Events {
+		f.through = max(f.through, e.Kv.ModRevision)
+		if f.span.excepts(e.Kv.Key) {
+			continue
+		}
 		c := mirror.Change{Revision: e.Kv.ModRevision, Key: e.Kv.Key, Value: e.Kv.Value, Deleted: e.Type == clientv3.EventTypeDelete}
+		if f.stamp && !c.Deleted {
+			c.Value = Stamped(e.Kv)
+		}
 		f.changes = append(f.changes, c)
 		f.bytes += len(c.Key) + len(c.Value)
-		f.through = max(f.through, c.Revision)
 	}
 	if r.IsProgressNotify() {
 		f.through = max(f.through, r.Header.Revision)

@@ -17,6 +17,25 @@ import (
 // Span is a range of keys.
 type Span struct {
 	From, End string // as in a RangeRequest
+	// Except are the prefixes of keys in the range that are not in the span.
+	Except []string
+}
+
+// Prefix is the keys that begin with a prefix, but for some.
+func Prefix(prefix string, except ...string) Span {
+	if prefix == "" {
+		return Span{From: All.From, End: All.End, Except: except}
+	}
+	return Span{From: prefix, End: clientv3.GetPrefixRangeEnd(prefix), Except: except}
+}
+
+func (s *Span) excepts(key []byte) bool {
+	for _, p := range s.Except {
+		if len(key) >= len(p) && string(key[:len(p)]) == p {
+			return true
+		}
+	}
+	return false
 }
 
 // All is every key.
@@ -37,6 +56,7 @@ const (
 type pager struct {
 	kv    clientv3.KV
 	span  Span
+	stamp bool // values are those of stamped keys
 	limit atomic.Int64
 }
 
@@ -58,7 +78,14 @@ func (p *pager) page(ctx context.Context, from []byte, revision int64) (kvs []mi
 	}
 	kvs = make([]mirror.KV, 0, len(r.Kvs))
 	for _, kv := range r.Kvs {
-		kvs = append(kvs, mirror.KV{Key: kv.Key, Value: kv.Value, Lease: kv.Lease})
+		if p.span.excepts(kv.Key) {
+			continue
+		}
+		value := kv.Value
+		if p.stamp {
+			value = Stamped(kv)
+		}
+		kvs = append(kvs, mirror.KV{Key: kv.Key, Value: value, Lease: kv.Lease})
 	}
 	if r.More && len(r.Kvs) > 0 {
 		next = append(bytes.Clone(r.Kvs[len(r.Kvs)-1].Key), 0)

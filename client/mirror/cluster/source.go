@@ -21,6 +21,14 @@ func NewSource(c *clientv3.Client, span Span) *Source {
 	return &Source{pager: newPager(c, span), c: c}
 }
 
+// NewStampedSource is NewSource with values that have stamps: the target can tell then what
+// each key is in the source. Only readers that know of stamps can use it.
+func NewStampedSource(c *clientv3.Client, span Span) *Source {
+	s := NewSource(c, span)
+	s.stamp = true
+	return s
+}
+
 // ID implements mirror.Source.
 func (s *Source) ID(ctx context.Context) (uint64, error) {
 	r, err := head(ctx, s.c)
@@ -53,5 +61,5 @@ func (s *Source) Page(ctx context.Context, from []byte, revision int64) ([]mirro
 
 // Changes implements mirror.Source.
 func (s *Source) Changes(ctx context.Context, from int64) mirror.Feed {
-	return newFeed(ctx, s.c, s.span, from)
+	return newFeed(ctx, s.c, s.span, s.stamp, from)
 }

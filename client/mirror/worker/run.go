@@ -1,0 +1,197 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/stoa-kv/stoa/client/mirror"
+	"github.com/stoa-kv/stoa/client/mirror/cluster"
+)
+
+// Run mirrors until the context ends, nil, or an operator has to decide.
+func Run(ctx context.Context, c Config) error {
+	w := &worker{Config: c.withDefaults()}
+	for {
+		err := w.term(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case final(err):
+			return err
+		}
+		if w.Observer.Failed != nil {
+			w.Observer.Failed(err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// final reports errors that don't pass by themselves, and that only an operator can do
+// something about.
+func final(err error) bool {
+	for _, f := range []error{mirror.ErrNotEmpty, mirror.ErrOtherSource, mirror.ErrOtherKeys,
+		rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
+type worker struct {
+	Config
+	e     *mirror.Executor
+	total int64 // keys at home when a copy began, about
+	lag   lag
+}
+
+// term is from an election to the loss of the place.
+func (w *worker) term(ctx context.Context) error {
+	if w.Observer.Waiting != nil {
+		w.Observer.Waiting()
+	}
+	elected, leave, err := w.campaign(ctx)
+	if err != nil {
+		return fmt.Errorf("election in the target: %w", err)
+	}
+	defer leave()
+	if err := w.open(elected); err != nil {
+		return lostLease(ctx, elected, err)
+	}
+	defer w.e.Close()
+	return lostLease(ctx, elected, w.follow(elected))
+}
+
+var errLeaseLost = errors.New("the lease in the target is lost")
+
+// lostLease replaces the errors of requests that were cancelled because of it.
+func lostLease(ctx, elected context.Context, err error) error {
+	if ctx.Err() == nil && elected.Err() != nil {
+		return errLeaseLost
+	}
+	return err
+}
+
+// campaign waits until this worker is elected. The context that it returns ends with the
+// lease.
+func (w *worker) campaign(ctx context.Context) (elected context.Context, leave func(), err error) {
+	asking, cancel := context.WithTimeout(ctx, w.TTL)
+	granted, err := w.Target.Grant(asking, int64(w.TTL/time.Second))
+	cancel()
+	if err != nil {
+		return nil, nil, err
+	}
+	held, drop := context.WithCancel(context.WithoutCancel(ctx))
+	leave = func() {
+		drop()
+		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_, _ = w.Target.Revoke(giving, granted.ID) // else it expires
+	}
+	session, err := concurrency.NewSession(w.Target, concurrency.WithLease(granted.ID), concurrency.WithContext(held))
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	elected, end := context.WithCancel(ctx)
+	go func() {
+		<-session.Done()
+		end()
+	}()
+	if err := concurrency.NewElection(session, w.Keys.CandidatesKey()).Campaign(elected, owner()); err != nil {
+		leave()
+		return nil, nil, lostLease(ctx, elected, err)
+	}
+	return elected, leave, nil
+}
+
+// open takes over the mirror.
+func (w *worker) open(ctx context.Context) error {
+	source, target := cluster.NewMirror(w.Home, w.Target, w.Keys)
+	retry := cluster.Retry(w.Observer.Retrying)
+	c := mirror.Config{
+		Source: source, Target: target, Owner: owner(), Limits: w.limits(), Keys: w.Keys.String(), EveryChange: true,
+		Now: func() int64 { return time.Now().UnixMilli() }, Writers: inFlight, Overwrite: w.Overwrite, Retry: retry, Compared: w.copied,
+	}
+	var before mirror.Mark
+	value, at, err := target.Mark(ctx)
+	if err == nil && at != 0 {
+		before, err = mirror.ParseMark(value)
+	}
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	if w.e, err = mirror.Open(ctx, c); err != nil {
+		return err
+	}
+	w.lag = lag{}
+	if w.Observer.Elected != nil {
+		w.Observer.Elected(before, at != 0)
+	}
+	return nil
+}
+
+// follow mirrors until it fails or has lost its place.
+func (w *worker) follow(ctx context.Context) error {
+	var looked, checked time.Time
+	for {
+		if w.e.Mark().Phase == mirror.Copying {
+			w.count(ctx)
+		}
+		wait, cancel := context.WithTimeout(ctx, w.Interval)
+		err := w.e.Next(ctx, wait)
+		cancel()
+		if err == nil {
+			err = w.e.Advance(ctx)
+		}
+		if err == nil && time.Since(looked) >= w.Interval {
+			looked = time.Now()
+			err = w.look(ctx, looked)
+		}
+		if err == nil && time.Since(checked) >= checkEach {
+			checked = time.Now()
+			err = w.e.Check(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// look asks how far home is, so that the mark gets there.
+func (w *worker) look(ctx context.Context, now time.Time) error {
+	behind, err := w.e.Behind(ctx)
+	if err != nil || w.Observer.Following == nil {
+		return err
+	}
+	m := w.e.Mark()
+	w.Observer.Following(Status{Phase: m.Phase, Revision: m.Revision, Behind: behind, Lag: w.lag.look(now, m.Revision+behind, m.Revision)})
+	return nil
+}
+
+// count asks for the number of keys at home, for the progress of a copy.
+func (w *worker) count(ctx context.Context) {
+	span := w.Keys.Span()
+	ctx, cancel := context.WithTimeout(ctx, w.TTL)
+	defer cancel()
+	r, err := w.Home.Get(ctx, span.From, clientv3.WithRange(span.End), clientv3.WithCountOnly())
+	if w.total = 0; err == nil {
+		w.total = r.Count
+	}
+}
+
+func (w *worker) copied(keys, written int64) {
+	if w.Observer.Copied != nil {
+		w.Observer.Copied(keys, max(w.total, keys), written)
+	}
+}
