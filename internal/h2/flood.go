@@ -12,7 +12,7 @@ const (
 	perCall     = 10
 	perMessage  = 10 // that is sent
 	bytesEarn   = 256
-	streamFault = 50 // an error of the client that ends a stream
+	streamFault = 100 // an error of the client that ends a stream
 
 	// streamsPerFrame is how many streams' windows are changed in the time of one frame.
 	streamsPerFrame = 16

@@ -51,16 +51,17 @@ func (w *wire) drain() *drainer {
 	return d
 }
 
-// write sends frames until the server closes the connection.
-func (w *wire) write(frames []byte, times int) {
+// write sends frames until the server closes the connection, and reports whether it hasn't.
+func (w *wire) write(frames []byte, times int) bool {
 	_ = w.SetWriteDeadline(time.Now().Add(5 * time.Minute))
 	for range times {
 		if _, err := w.Conn.Write(frames); err != nil {
 			var ne net.Error
 			require.False(w.t, errors.As(err, &ne) && ne.Timeout(), "the server neither reads nor ends the connection")
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // frames are frames as bytes.
@@ -138,6 +139,37 @@ func calls(w *wire, first uint32, n int, method string) []byte {
 			block = known
 		}
 	})
+}
+
+// One that does so slowly is ended, too, before as many of its handlers run as make the server stop
+// to read.
+func TestMadeYouResetSlowly(t *testing.T) {
+	r := newRig(t, h2.Options{})
+	stuck := make(chan struct{})
+	r.stuck = stuck
+	defer close(stuck)
+	w := dialWire(t, r.addr)
+	d := w.drain()
+	block, known := w.block("UnaryCall"), w.block("UnaryCall")
+	for id := uint32(1); id < 600; id += 2 {
+		call := frames(func(f *http2.Framer) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
+			_ = f.WriteData(id, true, []byte{0, 0, 0, 0, 2, 0x20, 1}) // fill_username
+			_ = f.WriteWindowUpdate(id, 0)
+		})
+		block = known
+		if !w.write(call, 1) {
+			break
+		}
+		time.Sleep(15 * time.Millisecond)
+	}
+	select {
+	case <-d.done:
+	case <-time.After(time.Minute):
+		require.Fail(t, "the server doesn't end the connection")
+	}
+	require.Equal(t, http2.ErrCodeEnhanceYourCalm, d.goAway)
+	require.Less(t, r.running.Load(), int64(250))
 }
 
 // A client that makes the server reset its calls has no more handlers than one that resets them
