@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -35,10 +36,14 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+var roundsFlag = flag.Int("rounds", 1, "how often TestMemberGaps grows and shrinks each cluster")
+
 // roster has the servers of a cluster whose members change.
 type roster struct {
 	t *testing.T
 	c *process.Cluster
+
+	began time.Time // the last attempt to change the members
 
 	mu    sync.Mutex
 	conns map[string]*grpc.ClientConn
@@ -65,33 +70,61 @@ func (r *roster) serve(s *process.Server) {
 	r.conns[s.Name] = conn
 }
 
-// gap is the longest time without an acknowledged write in one step.
+// gap is the longest time without an acknowledged write in one step: from the request that
+// changes the members, for those before it are refused for seconds, until all members have been
+// connected for long enough, to a while after its answer, since etcd removes a leader before
+// another one is elected. quiet is the longest in half a second before.
 type gap struct {
 	step string
 	time.Duration
+	quiet time.Duration
 }
 
-// TestMemberGaps prints the gaps of each step beside etcd's for the same steps, without kills.
+const (
+	quietBefore = 500 * time.Millisecond
+	watchAfter  = 1500 * time.Millisecond
+)
+
+// TestMemberGaps prints the gaps of each step beside etcd's for the same steps, without kills: the
+// medians of -rounds, their range, and the median of the quiet ones.
 func TestMemberGaps(t *testing.T) {
-	gaps := map[string][]gap{}
+	gaps := map[string][][]gap{}
 	columns := []string{"stoa P=1", "stoa P=4", "etcd"}
-	for _, column := range columns {
-		kind, parts, _ := strings.Cut(column, " P=")
-		bin, err := process.Choose(kind)
-		require.NoError(t, err)
-		n, _ := strconv.Atoi(parts)
-		gaps[column] = growAndShrink(t, process.Spec{Binary: bin, Partitions: n}, false)
+	for range *roundsFlag {
+		for _, column := range columns {
+			t.Run(column, func(t *testing.T) {
+				kind, parts, _ := strings.Cut(column, " P=")
+				bin, err := process.Choose(kind)
+				require.NoError(t, err)
+				n, _ := strconv.Atoi(parts)
+				gaps[column] = append(gaps[column], growAndShrink(t, process.Spec{Binary: bin, Partitions: n}, false))
+			})
+		}
 	}
+	columns = slices.DeleteFunc(columns, func(column string) bool { return gaps[column] == nil })
+	if t.Failed() || len(columns) == 0 {
+		return
+	}
+	fmt.Print(gapTable(columns, gaps))
+}
+
+func gapTable(columns []string, gaps map[string][][]gap) string {
 	var table strings.Builder
-	fmt.Fprintf(&table, "| the longest time without an acknowledged write | %s |\n| --- | --- | --- | --- |\n", strings.Join(columns, " | "))
-	for i, g := range gaps[columns[0]] {
+	fmt.Fprintf(&table, "| the longest time without an acknowledged write, ms | %s |\n| --- |%s\n", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)))
+	for i, g := range gaps[columns[0]][0] {
 		fmt.Fprintf(&table, "| %s |", g.step)
 		for _, column := range columns {
-			fmt.Fprintf(&table, " %v |", gaps[column][i].Round(time.Millisecond))
+			var in, before []int64
+			for _, round := range gaps[column] {
+				in, before = append(in, round[i].Milliseconds()), append(before, round[i].quiet.Milliseconds())
+			}
+			slices.Sort(in)
+			slices.Sort(before)
+			fmt.Fprintf(&table, " %d (%d-%d; quiet %d) |", in[len(in)/2], in[0], in[len(in)-1], before[len(before)/2])
 		}
 		table.WriteByte('\n')
 	}
-	fmt.Print(table.String())
+	return table.String()
 }
 
 // growAndShrink returns the gap of each step. With kills, a server is killed after each.
@@ -116,24 +149,35 @@ func growAndShrink(t *testing.T, spec process.Spec, kills bool) (gaps []gap) {
 		cl := &client{rnd: rand.New(rand.NewPCG(seed, uint64(i))), ids: func() int64 { return ids.Add(1) }, conns: r.list}
 		work.Go(func() { drive(ctx, i, cl, rec) })
 	}
-	said := func(began int64, step string) {
-		g := gap{step, rec.gap(began)}
+	quiet := func() time.Duration {
+		if kills {
+			return 0
+		}
+		began := rec.now()
+		time.Sleep(quietBefore)
+		return rec.gap(began)
+	}
+	said := func(quiet time.Duration, step string) {
+		if !kills {
+			time.Sleep(watchAfter)
+		}
+		g := gap{step, rec.gap(int64(r.began.Sub(rec.start))), quiet}
 		gaps = append(gaps, g)
-		t.Logf("%6.2fs %s; the longest time without a write: %v", time.Since(rec.start).Seconds(), step, g.Round(time.Millisecond))
+		t.Logf("%6.2fs %s; the longest time without a write: %v (%v)", time.Since(rec.start).Seconds(), step, g.Round(time.Millisecond), g.quiet.Round(time.Millisecond))
 	}
 	for n := 2; n <= 5; n++ {
-		began := rec.now()
+		before := quiet()
 		s := r.grow(fmt.Sprintf("m%d", n))
-		said(began, fmt.Sprintf("%d servers become %d", n-1, n))
+		said(before, fmt.Sprintf("%d servers become %d", n-1, n))
 		t.Logf("%s has joined", s.Name)
 		if kills && n > 2 {
 			r.kill(rnd)
 		}
 	}
 	for len(c.Servers) > 1 {
-		began := rec.now()
+		before := quiet()
 		gone := r.shrink()
-		said(began, fmt.Sprintf("%d servers become %d, without the leader", len(c.Servers)+1, len(c.Servers)))
+		said(before, fmt.Sprintf("%d servers become %d, without the leader", len(c.Servers)+1, len(c.Servers)))
 		t.Logf("%s, the leader, has left", gone)
 		if kills && len(c.Servers) > 2 {
 			r.kill(rnd)
@@ -177,6 +221,7 @@ func (r *roster) ask(what string, ask func(context.Context, *clientv3.Client) er
 		defer cli.Close()
 		ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
 		defer cancel()
+		r.began = time.Now()
 		last = ask(ctx, cli)
 		return last == nil
 	}, 3*time.Minute, 200*time.Millisecond, "%s: %v", what, &last)
