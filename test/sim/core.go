@@ -256,8 +256,9 @@ func (o observer) AuthChanged(now *auth.State) {
 	o.l.stir()
 }
 
-// permit tells the watch hub what users may watch.
+// permit tells the watch hub what users may watch, and puts the rates of quotas in force.
 func (c *core) permit(now *auth.State) {
+	c.l.limits.Change(now)
 	c.feed.Permit(func(user uint64, key, end []byte) error {
 		u, err := now.Authorize(user)
 		if err != nil {

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -14,10 +15,11 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // limit sets and removes quotas of all kinds of prefixes, at random, also such as are below
-// what is used. What clients write is then refused at times.
+// what is used, some of them with a rate. What clients ask is then refused at times.
 func (k *keeper) limit() {
 	c := k.c
 	if c.quiet {
@@ -29,6 +31,9 @@ func (k *keeper) limit() {
 		MaxBytes: int64(c.loop.rng.IntN(300)),
 		Remove:   c.loop.chance(20),
 	}
+	if c.loop.chance(2) { // within the time that a user has, most rates are exceeded
+		change.MaxRate = 1 + int64(c.loop.rng.IntN(20))
+	}
 	if s := c.anyServer(); s.life != nil {
 		c.loop.printf("keeper limits at server %d: %v", s.id, change)
 		s.life.write(command.Quota, change, auth.Own, true, func(_ proto.Message, err error) {
@@ -38,6 +43,15 @@ func (k *keeper) limit() {
 		})
 	}
 	c.loop.after(c.loop.between(20*time.Millisecond, 300*time.Millisecond), "keeper limits", 0, 0, k.limit)
+}
+
+// rated refuses a request above the rate of a quota, as in package node.
+func (l *life) rated(user uint64, req proto.Message) error {
+	u, err := l.core.machine.Auth().Authorize(user)
+	if err != nil || u == nil {
+		return nil // it is refused where it takes effect, or has no limits
+	}
+	return l.limits.Admit(u, tenant.Request{Message: req})
 }
 
 // forQuotas are the partitions that a write needs because of quotas, as in package node.
@@ -59,7 +73,11 @@ func (l *life) forQuotas(req proto.Message, again bool) placement.Set {
 
 // noteQuota counts refusals.
 func (c *cluster) noteQuota(err error) {
-	if errors.Is(err, fault.QuotaExceeded) {
+	switch {
+	case !errors.Is(err, fault.QuotaExceeded):
+	case strings.Contains(err.Error(), "requests per second"):
+		c.stats.OverRate++
+	default:
 		c.stats.OverQuota++
 	}
 }

@@ -29,6 +29,10 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 		return
 	}
 	user := o.user
+	if err := l.rated(user, o.req); err != nil {
+		reply(nil, err)
+		return
+	}
 	if reads := isRead(o.req); l.sv.c.mutation.RightsAtArrival && !reads || l.sv.c.mutation.RightsBeforeRead && reads {
 		var err error
 		if user, err = l.admitted(user, o.req); err != nil {

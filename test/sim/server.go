@@ -10,6 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/tenant"
 	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/vfs"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -49,6 +50,7 @@ type life struct {
 	announced int64 // the highest revision announced by a watch of etcd's API here
 	streams   []*watcher
 	sessions  *host.Sessions
+	limits    *tenant.Limits
 	sending   map[uint64]bool // snapshots to these are on their way
 	receiving bool            // a snapshot is coming in
 	onEnd     []func()        // to be told of the end
@@ -67,6 +69,7 @@ func (s *server) start() {
 	}
 	s.lives++
 	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), calls: replica.NewCalls(), sending: map[uint64]bool{}}
+	l.limits = tenant.New(func() int64 { return int64(s.c.loop.now) })
 	l.sessions = l.newSessions()
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)

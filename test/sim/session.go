@@ -23,6 +23,7 @@ func (l *life) newSessions() *host.Sessions {
 		FlushBytes:     gatherReplies,
 		MergeBytes:     2 << 10, // little, so that watches have to wait for one that is behind
 		Counts:         &l.sv.c.inSessions,
+		Limits:         l.limits,
 		Ended: func(sink session.Sink, why error) {
 			st := sink.(*sessionStream)
 			l.sv.c.loop.printf("session %d ends on server %d: %v", st.id, l.sv.id, why)

@@ -331,6 +331,7 @@ func (cl *sessionClient) reply(w *said) bool {
 		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)
 		return false
 	case w.err != nil && harmless(w.err):
+		c.noteQuota(w.err)
 		a.state, a.err = refused, w.err
 	case w.err != nil:
 		a.err = w.err

@@ -24,6 +24,7 @@ type Stats struct {
 	UserEvents                  int // to watches of users
 	Revokes                     int // of the rights of a user
 	Quotas, OverQuota           int // set or removed; requests that exceeded one
+	OverRate                    int // or its rate
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way
