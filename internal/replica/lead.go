@@ -75,6 +75,7 @@ type role struct {
 	rev          int64 // of the store, when the barrier was applied
 	unfinished   []*item
 	campaigned   int64 // tick of the last campaign asked for
+	turned       int64 // tick at which the term began here
 }
 
 func (l *leadership) init(r *Replica, partitions int) {
@@ -126,7 +127,11 @@ func (l *leadership) reported(g *group) {
 		return
 	}
 	wasLeading := ro.leading && (ro.term != g.term || !g.leading)
-	*ro = role{term: g.term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned}
+	turned := ro.turned
+	if ro.term != g.term {
+		turned = l.r.now()
+	}
+	*ro = role{term: g.term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned, turned: turned}
 	l.end()
 	if wasLeading {
 		l.effects.add(g.abandon())
@@ -360,7 +365,7 @@ func (l *leadership) gather() {
 			// group can't accept proposals during a transfer.
 			to := first.leader
 			l.r.groups[p].order(func(g *group) { g.node.TransferLeader(to) })
-		case first.leading && !ro.leading && !l.r.alive(ro.leader) &&
+		case first.leading && !ro.leading && !l.r.alive(ro.leader) && !ro.voting(now) &&
 			(ro.campaigned == 0 || now-ro.campaigned >= int64(l.r.cfg.ElectionTicks)):
 			// An active one transfers the group by itself, and a campaign at
 			// that moment would only disturb that.
@@ -373,6 +378,12 @@ func (l *leadership) gather() {
 		}
 	}
 }
+
+// voting reports that a term has begun just now, and has no leader yet as far as this server
+// knows: one is being elected. It may be the one to which this server hands all groups over, and
+// group 0 comes later. A campaign at that moment could undo the election: those who have voted
+// would refuse both candidates for an election timeout.
+func (ro *role) voting(now int64) bool { return ro.leader == 0 && now-ro.turned <= silence }
 
 // silence is the number of ticks without a message after which a leader counts
 // as failed; it sends heartbeats with every tick.
