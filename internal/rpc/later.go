@@ -40,6 +40,9 @@ func later[T any, R interface {
 			return nil, err
 		}
 		ready := postpone()
+		if ready == nil { // not a call of that transport
+			return wait(s, ctx, r)
+		}
 		s.kv.Write(ctx, r, func(resp Answer, err error) {
 			ready(func() (any, error) { return s.completed(resp, err) })
 		})
