@@ -58,15 +58,23 @@ func (s *kvServer) completed(resp Answer, err error) (any, error) {
 	return resp, s.fill(resp.GetHeader())
 }
 
-// briefTxn reports whether a transaction's answer has a few keys at most: neither ranges nor
+// briefValues is how many values, of whatever size, the answer to a brief transaction has at most.
+const briefValues = 4
+
+// briefTxn reports whether a transaction's answer has a few values at most, and it has neither ranges nor
 // transactions inside.
 func briefTxn(r *pb.TxnRequest) bool {
+	values := 0
 	for _, ops := range [2][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
 		for _, op := range ops {
-			if op.GetRequestTxn() != nil || len(op.GetRequestRange().GetRangeEnd()) > 0 || len(op.GetRequestDeleteRange().GetRangeEnd()) > 0 {
+			get, del := op.GetRequestRange(), op.GetRequestDeleteRange()
+			if op.GetRequestTxn() != nil || len(get.GetRangeEnd()) > 0 || len(del.GetRangeEnd()) > 0 {
 				return false
+			}
+			if get != nil || del.GetPrevKv() || op.GetRequestPut().GetPrevKv() {
+				values++
 			}
 		}
 	}
-	return true
+	return values <= briefValues
 }

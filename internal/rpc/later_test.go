@@ -60,3 +60,27 @@ func TestWritesThatClientsGiveUp(t *testing.T) {
 	require.Equal(t, "Canceled", lines[0].Code)
 	require.Equal(t, []audit.Range{{Op: "put", Key: "a"}}, lines[0].Keys)
 }
+
+// The goroutine that makes all answers has none that may be large.
+func TestBriefTransactions(t *testing.T) {
+	get := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("a")}}}
+	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a")}}}
+	del := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("a"), PrevKv: true}}}
+	many := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b")}}}
+	all := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("a"), RangeEnd: []byte("b")}}}
+	for _, c := range []struct {
+		then, orElse []*pb.RequestOp
+		brief        bool
+	}{
+		{nil, nil, true},
+		{[]*pb.RequestOp{put}, []*pb.RequestOp{get}, true}, // an API server's
+		{[]*pb.RequestOp{put, put, put, put, put, put}, nil, true},
+		{[]*pb.RequestOp{get, get, del, get}, nil, true},
+		{[]*pb.RequestOp{get, get, del}, []*pb.RequestOp{get, get}, false},
+		{[]*pb.RequestOp{many}, nil, false},
+		{nil, []*pb.RequestOp{all}, false},
+		{[]*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{}}}}, nil, false},
+	} {
+		require.Equal(t, c.brief, briefTxn(&pb.TxnRequest{Success: c.then, Failure: c.orElse}), "%v else %v", c.then, c.orElse)
+	}
+}
