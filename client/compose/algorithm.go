@@ -6,22 +6,27 @@ package compose
 //
 // Invariants:
 //
-//  1. Requests are outstanding to one cluster at a time: last.
+//  1. Requests are outstanding to one target at a time: last.
 //  2. If a request waits, all that arrive behind it wait.
 //  3. A read that is the first request to another cluster is synced; one that
 //     follows a switch is not, unless the update that led the switch has failed
 //     (unled).
 //
-// Beyond the paper it knows that a leading request can fail, and that the
-// client may learn another cluster's state other than by a request (saw).
+// Beyond the paper it knows that a leading request can fail, that the client may
+// learn another cluster's state other than by a request (saw), and that a cluster
+// can have two targets: itself, and a mirror of some of its keys. Between those
+// requests wait as for a switch, so that their order is known, but no read has to
+// be synced: both show states of one cluster.
 type algorithm struct {
-	// last is lastService: where the latest request went, -1 at first.
+	// cluster is that of each target.
+	cluster []int
+	// last is lastService: the target of the latest request, -1 at first.
 	last int
 	// outstanding is numOutstanding: requests to last without an answer.
 	outstanding int
 	// waiting counts the requests that wait.
 	waiting int
-	// unled clusters have to be synced before the next local read, although no
+	// unled clusters, by target, have to be synced before the next local read, although no
 	// switch asks for it.
 	unled []bool
 
@@ -57,8 +62,8 @@ const (
 	syncedRead
 )
 
-func newAlgorithm(clusters int) *algorithm {
-	return &algorithm{last: -1, unled: make([]bool, clusters)}
+func newAlgorithm(cluster []int) *algorithm {
+	return &algorithm{cluster: cluster, last: -1, unled: make([]bool, len(cluster))}
 }
 
 // arrive is onUpdate and onRead: a request comes, behind all that came before.
@@ -100,19 +105,22 @@ func (a *algorithm) dropped() { a.waiting-- }
 
 // admit is lines 4 to 9 and 11 to 19.
 func (a *algorithm) admit(target int, k kind) action {
-	switched := target != a.last
-	if switched {
+	of := a.cluster[target]
+	switched := a.last < 0 || of != a.cluster[a.last]
+	if target != a.last {
 		if a.outstanding > 0 {
 			return wait
 		}
 		a.last = target
+	}
+	if switched {
 		a.switches++
 	}
 	a.outstanding++
 	if k == update {
 		a.updates++
-		if switched || a.unled[target] {
-			a.unled[target] = false
+		if switched || a.unled[of] {
+			a.unled[of] = false
 			return sendLeading
 		}
 		return send
@@ -121,12 +129,12 @@ func (a *algorithm) admit(target int, k kind) action {
 	switch {
 	case switched || k == syncedRead:
 		a.syncs++
-	case a.unled[target]:
+	case a.unled[of]:
 		a.resyncs++
 	default:
 		return send
 	}
-	a.unled[target] = false
+	a.unled[of] = false
 	return sendSynced
 }
 
@@ -134,12 +142,12 @@ func (a *algorithm) admit(target int, k kind) action {
 func (a *algorithm) responded(n int) { a.outstanding -= n }
 
 // failed: a request to a cluster got an error. If it led, the cluster is unled.
-func (a *algorithm) failed(target int) { a.unled[target] = true }
+func (a *algorithm) failed(target int) { a.unled[a.cluster[target]] = true }
 
 // saw: the client has seen a state of a cluster other than by an answer. Its
 // next read of another cluster must not be older.
 func (a *algorithm) saw(target int) {
-	if a.last >= 0 && a.last != target {
-		a.unled[a.last] = true
+	if a.last >= 0 && a.cluster[a.last] != a.cluster[target] {
+		a.unled[a.cluster[a.last]] = true
 	}
 }

@@ -60,7 +60,7 @@ func (d *driver) answer(failed bool) (went []asked) {
 	return went
 }
 
-var clusterNames = []string{"A", "B", "C"}
+var clusterNames = []string{"A", "B", "C", "V"}
 
 func (q asked) String() string {
 	return fmt.Sprintf("%s %s: %s", [...]string{"read", "update", "synced-read"}[q.kind], clusterNames[q.target], q.act)
@@ -70,11 +70,11 @@ func (q asked) String() string {
 // in flight), a failure of it, or an event that was seen.
 func TestAlgorithm(t *testing.T) {
 	datadriven.RunTest(t, "testdata/algorithm.txt", func(t *testing.T, d *datadriven.TestData) string {
-		run := &driver{a: newAlgorithm(len(clusterNames))}
+		run := &driver{a: newAlgorithm([]int{0, 1, 2, 0})}
 		var out strings.Builder
 		for i, line := range strings.Split(d.Input, "\n") {
 			verb, name, _ := strings.Cut(line, " ")
-			at := strings.Index("ABC", name)
+			at := strings.Index("ABCV", name)
 			switch verb {
 			case "read", "synced":
 				k := map[string]kind{"read": read, "synced": syncedRead}[verb]
@@ -112,15 +112,16 @@ func lastAct(d *driver) action {
 func TestAlgorithmDrawn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		faults := rapid.Bool().Draw(t, "faults")
-		d := &driver{a: newAlgorithm(3)}
+		cluster := []int{0, 1, 2, 1}
+		d := &driver{a: newAlgorithm(cluster)}
 		led := []bool{false, false, false} // something has led since the cluster was last left, failed, or overtaken
 		at, checked := -1, 0
 		check := func() {
 			for ; checked < len(d.sent); checked++ {
 				q := d.sent[checked]
 				require.Equal(t, checked, q.n, "the order of sending is the order of arrival")
-				if q.target != at {
-					led, at = []bool{false, false, false}, q.target
+				if cluster[q.target] != at {
+					led, at = []bool{false, false, false}, cluster[q.target]
 				}
 				switch q.act {
 				case sendSynced, sendLeading:
@@ -140,23 +141,23 @@ func TestAlgorithmDrawn(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0, 1, 2:
-				d.arrive(n, rapid.IntRange(0, 2).Draw(t, "cluster"), kind(rapid.IntRange(0, 1).Draw(t, "kind")))
+				d.arrive(n, rapid.IntRange(0, 3).Draw(t, "target"), kind(rapid.IntRange(0, 1).Draw(t, "kind")))
 				n++
 			case 3, 4:
 				if len(d.under) > 0 {
 					failed := faults && rapid.Bool().Draw(t, "failed")
 					if failed {
 						check()
-						led[d.under[0].target] = false
+						led[cluster[d.under[0].target]] = false
 					}
 					d.answer(failed)
 				}
 			case 5:
 				if faults {
 					check()
-					seen := rapid.IntRange(0, 2).Draw(t, "seen")
+					seen := rapid.IntRange(0, 3).Draw(t, "seen")
 					d.a.saw(seen)
-					if at >= 0 && at != seen {
+					if at >= 0 && at != cluster[seen] {
 						led[at] = false
 					}
 				}
@@ -171,7 +172,7 @@ func TestAlgorithmDrawn(t *testing.T) {
 		if !faults {
 			leads := int64(0)
 			for i, q := range d.sent {
-				if (i == 0 || d.sent[i-1].target != q.target) && q.kind == read {
+				if (i == 0 || cluster[d.sent[i-1].target] != cluster[q.target]) && q.kind == read {
 					leads++
 				}
 			}

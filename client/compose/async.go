@@ -125,7 +125,7 @@ func (c *Client) shortcut(key string, opts []clientv3.OpOption, k kind) (*channe
 		return nil, nil, wait
 	}
 	r := c.core.routes.find(key)
-	if r == nil {
+	if r == nil || k != update && r.view != noView {
 		return nil, nil, wait
 	}
 	ch, act := c.core.quick(r, k)

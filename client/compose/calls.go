@@ -141,6 +141,9 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 	if !r.isLocal() {
 		return e.decide(ctx, r)
 	}
+	if e.l.view != nil {
+		return e.viewed(ctx, r)
+	}
 	floor := e.l.floor.Load()
 	setLocal(r.message, true)
 	m, err := e.attempt(ctx, e.l.cluster.nearest(), r, false)
@@ -174,6 +177,9 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 			return nil, err
 		}
 		m, err := e.attemptSynced(ctx, by, r, try > 0)
+		if err == nil && e.l.view != nil {
+			e.l.view.home.Store(headerOf(m).GetClusterId())
+		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return m, err
@@ -296,9 +302,11 @@ func setLocal(m proto.Message, local bool) {
 // etcd.
 func hasReads(t *pb.TxnRequest) bool { return len(t.Success)+len(t.Failure) > 0 }
 
-func revisionOf(m proto.Message) int64 {
+func revisionOf(m proto.Message) int64 { return headerOf(m).GetRevision() }
+
+func headerOf(m proto.Message) *pb.ResponseHeader {
 	if of, ok := m.(interface{ GetHeader() *pb.ResponseHeader }); ok {
-		return of.GetHeader().GetRevision()
+		return of.GetHeader()
 	}
-	return 0
+	return nil
 }

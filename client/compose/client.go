@@ -49,7 +49,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg = cfg.withDefaults()
 	names := slices.Sorted(maps.Keys(cfg.Clusters))
-	routes, err := newRouting(names, cfg.Routes)
+	routes, err := newRouting(names, cfg.Routes, cfg.Local)
 	if err != nil {
 		return nil, err
 	}

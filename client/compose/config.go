@@ -22,6 +22,9 @@ type Config struct {
 	// Routes map keys to clusters: the longest prefix of a key decides. A key
 	// without a route is refused with ErrNoRoute.
 	Routes []Route
+	// Local names the cluster next to this client, if there is one: keys that are mirrored
+	// there are read there. Others, and all keys if it is empty, are read at their home.
+	Local string
 	// SpanRanges lets Get read a range that lies in several clusters: piece by
 	// piece, in the order of the keys, as Algorithm 1 demands. The pieces are
 	// read at different times. Without it such a range is refused with
@@ -102,6 +105,14 @@ type Route struct {
 	// Strip takes the prefix from the keys on their way to the cluster, and puts it
 	// before those in its answers and events.
 	Strip bool
+	// Mirrors are clusters that have a copy of the keys, which workers keep up to date
+	// (Client.Mirror, stoactl mirror). Cluster remains the keys' home: it orders and
+	// serves their updates. Clients read at the copy in Config.Local.
+	//
+	// Within a mirrored prefix, longer ones can have routes of their own, to some of
+	// the same clusters: their keys are mirrored less widely, or not at all. Keys that
+	// begin with /stoa/ are never mirrored. Not together with Strip.
+	Mirrors []string
 }
 
 const (

@@ -83,6 +83,20 @@
 // [Client.Session] keeps one alive; its loss in one cluster ends it in all. Its
 // keys are not deleted everywhere at once: see [Session].
 //
+// # Mirrors
+//
+// A [Route] can name mirrors: clusters that have a copy of its keys. Updates go to the
+// route's cluster, the keys' home. A client whose [Config].Local has a mirror reads the
+// keys there, with the same guarantees: such a read is a local read of home,
+// and shows what home had at the revision in its header, with home's revisions in its keys.
+// What the mirror can't answer, or not yet, is read at home (Stats.Mirrored counts what it
+// has). [Client.Mirror] runs the workers that keep mirrors up to date.
+//
+// Keys of a mirrored route have no lease in the mirror; they are deleted there when home
+// deletes them. Keys that begin with /stoa/ are not mirrored. Nothing else may write to the
+// prefix in a mirror's cluster, and clients without a composition can't read it there:
+// values have stamps behind them.
+//
 // # Watches
 //
 // [Client.Watch] is etcd's Watch in one cluster. A [Feed] merges watches of

@@ -19,6 +19,10 @@ import (
 type link struct {
 	core    *core
 	cluster *cluster
+	// view, if not nil, is where the cluster's mirrored keys are read. twin is the other
+	// link to the same cluster, if there are two: the one with the view, or without.
+	view *view
+	twin *link
 	// by is nil until the cluster was used. It changes under core.mu.
 	by carrier
 
@@ -89,7 +93,7 @@ func (l *link) open(by time.Time) error {
 		return err
 	}
 	var found carrier = newCalls(l)
-	if kind == Stoa {
+	if kind == Stoa && l.view == nil {
 		if found, err = newChannel(ctx, l, near); err != nil {
 			return err
 		}
@@ -174,6 +178,14 @@ func (l *link) saw(revision int64) {
 
 // seen is the highest revision that the client has seen. It needs core.mu.
 func (l *link) seen() int64 {
+	if l.twin != nil {
+		l.raise(l.twin.own())
+	}
+	return l.own()
+}
+
+// own is seen without what was seen over the twin alone. It needs core.mu.
+func (l *link) own() int64 {
 	if l.by != nil {
 		l.raise(l.by.seen())
 	}

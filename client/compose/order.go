@@ -27,6 +27,7 @@ type core struct {
 	ctx             context.Context // ends with close
 	end             context.CancelFunc
 	stale, failures atomic.Int64
+	mirrored        atomic.Int64
 
 	mu      sync.Mutex
 	algo    *algorithm
@@ -58,11 +59,16 @@ type request struct {
 func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) *core {
 	c := &core{
 		cfg: cfg, routes: routes, watch: watch, wake: make(chan struct{}, 1),
-		algo: newAlgorithm(len(clusters)),
+		algo: newAlgorithm(routes.targets()),
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	for _, of := range clusters {
 		c.links = append(c.links, &link{core: c, cluster: of})
+	}
+	for _, home := range routes.views {
+		l := &link{core: c, cluster: clusters[home], view: &view{of: clusters[routes.local]}, twin: c.links[home]}
+		l.twin.twin = l
+		c.links = append(c.links, l)
 	}
 	return c
 }
@@ -72,9 +78,14 @@ func (c *core) collect(target int) {
 	if last := c.algo.last; last >= 0 && (last != target || c.algo.waiting > 0) {
 		c.algo.responded(c.links[last].takeAnswers())
 	}
-	if l := c.links[target]; l.failed.Load() {
-		l.failed.Store(false)
-		c.algo.failed(target)
+	for l := c.links[target]; l != nil; l = l.twin {
+		if l.failed.Load() {
+			l.failed.Store(false)
+			c.algo.failed(target)
+		}
+		if l.twin == c.links[target] {
+			break
+		}
 	}
 }
 
@@ -131,10 +142,14 @@ func (c *core) direct(r *request) *calls {
 	return e
 }
 
-// sending records the cluster of a request, for the feeds. It needs mu.
+// sending records the cluster of a request, for the feeds and for the other way to the
+// same cluster. It needs mu.
 func (c *core) sending(l *link, k kind) {
 	if c.ran != l {
 		c.ran, c.led = l, false
+		if l.twin != nil {
+			l.saw(l.twin.own())
+		}
 	}
 	if k == update && !c.led && len(c.feeds) > 0 {
 		c.depend(l.cluster.at)
@@ -308,7 +323,11 @@ func (c *Client) flush(ctx context.Context) error {
 // answer.
 func (c *core) saw(target int, revision int64) {
 	c.mu.Lock()
-	c.links[target].saw(revision)
+	l := c.links[target]
+	l.saw(revision)
+	if l.twin != nil {
+		l.twin.saw(revision)
+	}
 	c.algo.saw(target)
 	c.led = false
 	c.mu.Unlock()
@@ -327,7 +346,7 @@ func (c *core) stats() Stats {
 	a := c.algo
 	return Stats{
 		Reads: a.reads, Updates: a.updates, Switches: a.switches, Syncs: a.syncs, Resyncs: a.resyncs, Waits: a.waits,
-		Stale: c.stale.Load(), Failures: c.failures.Load(),
+		Stale: c.stale.Load(), Mirrored: c.mirrored.Load(), Failures: c.failures.Load(),
 	}
 }
 

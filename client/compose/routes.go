@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
 )
 
 // routing finds the route of a key or a range. It never changes.
@@ -15,6 +17,9 @@ type routing struct {
 	routes []route // longest prefixes first
 	names  []string
 	strips bool // at least one
+	// local is the cluster whose mirrors are read, views the homes of their keys.
+	local int
+	views []int
 }
 
 // route is a Route with the number of its cluster.
@@ -23,10 +28,24 @@ type route struct {
 	end     string // the first key behind those with the prefix; "" if there is none
 	cluster int
 	strip   bool
+	mirrors []int
+	// view is the number of the target that the keys are read at instead of the cluster,
+	// or noView.
+	view int
+	// keys are those of its mirrors, mark and said their mark's key and what it says of them.
+	keys       mirrored.Mirrored
+	mark, said string
 }
 
-func newRouting(names []string, routes []Route) (*routing, error) {
-	t := &routing{names: names}
+const noView = -1
+
+// newRouting makes the table of the routes. Mirrors in the cluster named local are read
+// there.
+func newRouting(names []string, routes []Route, local string) (*routing, error) {
+	t := &routing{names: names, local: slices.Index(names, local)}
+	if local != "" && t.local < 0 {
+		return nil, fmt.Errorf("compose: %q, whose mirrors are to be read, is none of the clusters", local)
+	}
 	for _, r := range routes {
 		at := slices.Index(names, r.Cluster)
 		if at < 0 {
@@ -38,7 +57,11 @@ func newRouting(names []string, routes []Route) (*routing, error) {
 				end = ""
 			}
 		}
-		t.routes = append(t.routes, route{prefix: r.Prefix, end: end, cluster: at, strip: r.Strip && r.Prefix != ""})
+		one := route{prefix: r.Prefix, end: end, cluster: at, strip: r.Strip && r.Prefix != "", view: noView}
+		for _, name := range r.Mirrors {
+			one.mirrors = append(one.mirrors, slices.Index(names, name))
+		}
+		t.routes = append(t.routes, one)
 		t.strips = t.strips || r.Strip
 	}
 	slices.SortStableFunc(t.routes, func(a, b route) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
@@ -49,7 +72,7 @@ func newRouting(names []string, routes []Route) (*routing, error) {
 			}
 		}
 	}
-	return t, nil
+	return t, t.flatten()
 }
 
 // of is the route of one key.
@@ -74,6 +97,7 @@ func (t *routing) find(key string) *route {
 type segment struct {
 	*route
 	from, to string // "" as to: no end
+	several  bool   // of the cluster's routes; route is the first
 }
 
 // segments cuts a range into the parts of its routes, in the order of the keys.
@@ -100,6 +124,7 @@ func (t *routing) segments(from, to string) (all []segment, gaps bool) {
 			continue
 		}
 		if n := len(all); n > 0 && all[n-1].to == cut && all[n-1].joins(r) {
+			all[n-1].several = all[n-1].several || all[n-1].route != r
 			all[n-1].to = end
 			continue
 		}

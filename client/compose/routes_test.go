@@ -17,7 +17,7 @@ import (
 )
 
 func table(t require.TestingT, routes ...Route) *routing {
-	r, err := newRouting([]string{"eu", "us"}, routes)
+	r, err := newRouting([]string{"eu", "us"}, routes, "")
 	require.NoError(t, err)
 	return r
 }
@@ -31,9 +31,9 @@ func TestLongestPrefix(t *testing.T) {
 	}
 	_, err := table(t, Route{Prefix: "/eu", Cluster: "eu"}).of("/asia")
 	require.ErrorIs(t, err, ErrNoRoute)
-	_, err = newRouting([]string{"eu"}, []Route{{Prefix: "/", Cluster: "mars"}})
+	_, err = newRouting([]string{"eu"}, []Route{{Prefix: "/", Cluster: "mars"}}, "")
 	require.ErrorContains(t, err, "mars")
-	_, err = newRouting([]string{"eu"}, []Route{{Prefix: "/", Cluster: "eu"}, {Prefix: "/", Cluster: "eu"}})
+	_, err = newRouting([]string{"eu"}, []Route{{Prefix: "/", Cluster: "eu"}, {Prefix: "/", Cluster: "eu"}}, "")
 	require.ErrorContains(t, err, "two routes")
 }
 

@@ -99,7 +99,7 @@ func (s *span) request(i int) *request {
 	piece := &s.pieces[i]
 	q := proto.Clone(s.asked).(*pb.RangeRequest)
 	q.Key, q.RangeEnd = piece.there()
-	return &request{placement: placement{cluster: piece.cluster, message: q, back: piece.back()}, kind: s.kind}
+	return &request{placement: piece.read(q), kind: s.kind}
 }
 
 // merge makes one answer. Its header has no revision, unless there is one piece.

@@ -15,6 +15,8 @@ type Stats struct {
 	Resyncs int64
 	// Stale counts local answers that would have gone back, and were read again.
 	Stale int64
+	// Mirrored counts reads that a mirror has answered.
+	Mirrored int64
 	// Waits counts requests that waited until another cluster had answered.
 	Waits int64
 	// Failures counts requests that failed because a cluster did not answer.

@@ -15,19 +15,23 @@ type placement struct {
 	message proto.Message
 	// back translates the answer into the composition's keys. Nil: not needed.
 	back func(proto.Message)
+	// mirrored is the route of a read that goes to a view.
+	mirrored *route
 }
 
 // place translates a message for its cluster. It may change the message.
 func (t *routing) place(m proto.Message) (placement, error) {
-	var r *route
+	var s segment
 	var err error
 	switch m := m.(type) {
 	case *pb.RangeRequest:
-		r, err = t.rename(&m.Key, &m.RangeEnd)
+		if s, err = t.rename(&m.Key, &m.RangeEnd); err == nil {
+			return s.read(m), nil
+		}
 	case *pb.PutRequest:
-		r, err = t.rename(&m.Key, nil)
+		s, err = t.rename(&m.Key, nil)
 	case *pb.DeleteRangeRequest:
-		r, err = t.rename(&m.Key, &m.RangeEnd)
+		s, err = t.rename(&m.Key, &m.RangeEnd)
 	case *pb.TxnRequest:
 		return t.placeTxn(m)
 	default:
@@ -36,26 +40,24 @@ func (t *routing) place(m proto.Message) (placement, error) {
 	if err != nil {
 		return placement{}, err
 	}
-	return placement{cluster: r.cluster, message: m, back: r.back()}, nil
+	return placement{cluster: s.cluster, message: m, back: s.back()}, nil
 }
 
 // rename translates a key or range for its cluster.
-func (t *routing) rename(key, end *[]byte) (*route, error) {
+func (t *routing) rename(key, end *[]byte) (segment, error) {
 	if end == nil || len(*end) == 0 {
 		r, err := t.of(string(*key))
+		s := segment{route: r, from: string(*key)}
 		if err == nil && r.strip {
 			*key = (*key)[len(r.prefix):]
 		}
-		return r, err
+		return s, err
 	}
 	s, err := t.single(*key, *end)
-	if err != nil {
-		return nil, err
-	}
-	if s.strip {
+	if err == nil && s.strip {
 		*key, *end = s.there()
 	}
-	return s.route, nil
+	return s, err
 }
 
 // placed collects the routes of a transaction: all its keys must live in one
@@ -118,10 +120,11 @@ func (p *placed) op(op *pb.RequestOp) (err error) {
 }
 
 func (p *placed) key(key, end *[]byte) (*route, error) {
-	r, err := p.t.rename(key, end)
+	s, err := p.t.rename(key, end)
 	if err != nil {
 		return nil, fmt.Errorf("in a transaction: %w", err)
 	}
+	r := s.route
 	if p.first == nil {
 		p.first = r
 	}

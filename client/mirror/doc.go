@@ -12,9 +12,10 @@
 //
 //  1. While the mark is at revision r ([At]), the target's keys are the source's at r. In
 //     any other phase they are not to be read.
-//  2. A transaction takes effect only if the mark is the one that its executor wrote last.
-//     An executor takes over by writing the mark; the one before fails with [ErrTakenOver]
-//     at its next write, and none of its requests that are still on their way take effect.
+//  2. A transaction takes effect only if the mark is the one that its executor wrote last, in
+//     its revision and its value. An executor takes over by writing the mark; the one before
+//     fails with [ErrTakenOver] at its next write, and none of its requests that are still on
+//     their way take effect.
 //  3. A lost answer is resolved by reading the mark: each mark that an executor writes is
 //     different from all others.
 //  4. Keys have no lease in the target: the source decides when they end, and their deletion
@@ -28,5 +29,6 @@
 //
 // The package is pure: clusters, time and identity are given to it. It must not import
 // gRPC or an etcd client; package cluster, below it, implements [Source] and [Target] with
-// one. Package migrate moves a whole cluster with it.
+// one. Package migrate moves a whole cluster with it; package worker keeps mirrors of
+// prefixes, which clients of a composition read.
 package mirror

@@ -26,6 +26,7 @@ type worker struct {
 	h        *osc.History
 	rnd      *rand.Rand
 	clusters int
+	pause    time.Duration // between the operations of a burst, at most
 
 	written  int
 	underWay sync.WaitGroup
@@ -42,6 +43,9 @@ func (w *worker) run(ctx context.Context) {
 		for range 1 + w.rnd.IntN(5) {
 			if done := w.operation(cluster); await {
 				<-done
+			}
+			if w.pause > 0 {
+				time.Sleep(time.Duration(w.rnd.Int64N(int64(w.pause))))
 			}
 		}
 		if w.rnd.IntN(3) > 0 {

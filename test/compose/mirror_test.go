@@ -1,0 +1,294 @@
+package compose
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/client/compose"
+	"github.com/stoa-kv/stoa/client/mirror"
+	"github.com/stoa-kv/stoa/test/compose/osc"
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// startEach starts a cluster of one server of each kind.
+func startEach(t *testing.T, servers ...string) clusters {
+	t.Helper()
+	var all clusters
+	for _, server := range servers {
+		bin, err := process.Choose(server)
+		if server == "stoa" {
+			bin, err = process.UnderTest()
+		}
+		require.NoError(t, err)
+		c := process.NewT(t, process.Spec{Binary: bin, Partitions: 2})
+		require.NoError(t, c.Start(t.Context()))
+		all = append(all, &cluster{Cluster: c, voters: slices.Clone(c.Servers)})
+	}
+	return all
+}
+
+// mirrored is a composition in which each cluster is a mirror of the next one's keys.
+func (all clusters) mirrored(t *testing.T, local string, options ...grpc.DialOption) *compose.Client {
+	t.Helper()
+	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, Timeout: 2 * time.Second, SpanRanges: true, Local: local}
+	for i, c := range all {
+		cfg.Clusters[name(i)] = compose.Cluster{Endpoints: urls(c.voters), DialOptions: options}
+		mirrors := []string{name((i + len(all) - 1) % len(all))}
+		cfg.Routes = append(cfg.Routes, compose.Route{Prefix: prefix(i), Cluster: name(i), Mirrors: mirrors})
+	}
+	c, err := compose.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Clients write and read at home and at mirrors, while executors are killed, two at a time and
+// cut off: the history is consistent. Each cluster is the mirror of another one, of the other
+// kind; a transaction of two keys is more than some executors can write in one.
+func TestMirrors(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", seed)
+	all := startEach(t, "stoa", "etcd")
+	h := osc.NewHistory()
+	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
+	defer cancel()
+	var crew []*worker
+	for i := range *workers {
+		site := all.mirrored(t, []string{name(0), name(1), ""}[i%3])
+		crew = append(crew, &worker{
+			id: i, by: oneOrder(site, len(all)), h: h, clusters: len(all), rnd: rand.New(rand.NewPCG(seed, uint64(i))),
+			written: int(seed % 1e9 * 1e6), pause: 40 * time.Millisecond,
+		})
+	}
+	var work sync.WaitGroup
+	work.Go(func() { all.executors(t, ctx, rand.New(rand.NewPCG(seed, 1000))) })
+	for _, w := range crew {
+		work.Go(func() { w.run(ctx) })
+	}
+	work.Wait()
+	var sum compose.Stats
+	for _, w := range crew {
+		require.Empty(t, w.errs)
+		s := w.by[0].Stats()
+		sum.Reads, sum.Mirrored, sum.Stale, sum.Syncs = sum.Reads+s.Reads, sum.Mirrored+s.Mirrored, sum.Stale+s.Stale, sum.Syncs+s.Syncs
+	}
+	t.Logf("%+v", sum)
+	require.Positive(t, sum.Mirrored, "no read was answered by a mirror")
+	require.NoError(t, all.check(t, h))
+	for home := range all {
+		newMirrorTest(t, all, home).follow("in the end")
+	}
+}
+
+// executors runs one or two executors of all mirrors at a time, which come and go.
+func (all clusters) executors(t *testing.T, ctx context.Context, rnd *rand.Rand) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	run := func(life time.Duration) {
+		lines, most := &wires{}, []int{2, 64}[rnd.IntN(2)]
+		c := all.mirrored(t, "", grpc.WithContextDialer(lines.dial))
+		living, cancel := context.WithTimeout(ctx, life)
+		work.Go(func() {
+			defer cancel()
+			if err := c.Mirror(living, compose.MirrorOptions{MaxTxnOps: most}); err != nil {
+				t.Errorf("an executor has ended: %v", err)
+			}
+		})
+		cuts := rand.New(rand.NewPCG(rnd.Uint64(), 1))
+		work.Go(func() {
+			for sleep(living, time.Duration(50+cuts.IntN(400))*time.Millisecond) {
+				lines.cut(cuts)
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		run(time.Duration(200+rnd.IntN(800)) * time.Millisecond)
+		sleep(ctx, time.Duration(100+rnd.IntN(1400))*time.Millisecond) // two, or none for a while
+	}
+}
+
+// mirrorMutants are seeded bugs of mirrors, each of which the checker has to find.
+var mirrorMutants = []struct {
+	name  string
+	edits []seededEdit
+}{
+	{"the mark is not compared with what the client has seen", []seededEdit{
+		{"client/compose/view.go", "m != nil && m.Header.Revision >= floor:", "m != nil && floor >= 0:"},
+		{"client/compose/calls.go", "r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {", "r.isLocal() && e.l.view == nil && revisionOf(a.m) < e.l.floor.Load() {"},
+	}},
+	{"keys are read without their mark", []seededEdit{{
+		"client/compose/view.go",
+		"	a, err := clientv3.RetryKVClient(near.Client).Txn(ctx, atMark(r.mirrored.mark, asked), grpc.MaxCallRecvMsgSize(math.MaxInt32))\n",
+		"	both := atMark(r.mirrored.mark, asked)\n" +
+			"	a, err := clientv3.RetryKVClient(near.Client).Txn(ctx, &pb.TxnRequest{Success: both.Success[1:]}, grpc.MaxCallRecvMsgSize(math.MaxInt32))\n" +
+			"	if err == nil {\n" +
+			"		time.Sleep(5 * time.Millisecond)\n" +
+			"		var after *pb.TxnResponse\n" +
+			"		if after, err = clientv3.RetryKVClient(near.Client).Txn(ctx, &pb.TxnRequest{Success: both.Success[:1]}); err == nil {\n" +
+			"			a.Responses = append(after.Responses, a.Responses...)\n" +
+			"		}\n" +
+			"	}\n",
+	}}},
+	{"a split revision is read", []seededEdit{
+		{"client/compose/view.go", "!ok || m.Phase != mirror.At ||", "!ok || m.Phase != mirror.At && m.Phase != mirror.Partial ||"},
+	}},
+	{"a stale executor writes", []seededEdit{
+		{"client/mirror/cluster/target.go", "	r, err := t.c.Txn(ctx).If(conditions...)", "	_ = conditions\n	r, err := t.c.Txn(ctx).If()"},
+	}},
+}
+
+type seededEdit struct{ file, find, replace string }
+
+func TestMirrorMutants(t *testing.T) {
+	if !*allCases {
+		t.Skip("asked for by -all")
+	}
+	root, err := process.Root()
+	require.NoError(t, err)
+	for _, m := range mirrorMutants {
+		t.Run(m.name, func(t *testing.T) {
+			list := seed(t, root, m.edits)
+			for attempt := range 10 {
+				cmd := exec.Command("go", "test", "-count=1", "-overlay", list, "-run", "^TestMirrors$", "./test/compose", "-load=4s")
+				cmd.Dir = root
+				out, err := cmd.CombinedOutput()
+				if at := strings.Index(string(out), "INCONSISTENT"); err != nil && at >= 0 {
+					t.Logf("found at attempt %d: %.600s", attempt+1, out[at:])
+					return
+				}
+				require.NotContains(t, string(out), "[build failed]", "%s", out)
+				t.Logf("attempt %d: %.300s", attempt+1, out)
+			}
+			t.Error("not found")
+		})
+	}
+}
+
+// seed writes edited files, and what go test -overlay reads. The checkout stays as it is.
+func seed(t *testing.T, root string, edits []seededEdit) (list string) {
+	dir, replaced := t.TempDir(), map[string]string{}
+	for i, e := range edits {
+		file := filepath.Join(root, e.file)
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(source), e.find), "%s: %s", e.file, e.find)
+		replaced[file] = filepath.Join(dir, fmt.Sprintf("changed%d.go", i))
+		require.NoError(t, os.WriteFile(replaced[file], []byte(strings.Replace(string(source), e.find, e.replace, 1)), 0o644))
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	require.NoError(t, err)
+	list = filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(list, overlay, 0o644))
+	return list
+}
+
+// A mirror has what home had at its mark, whatever happens to both: compaction at home while no
+// executor runs, a target that loses its data, keys that are deleted meanwhile, revisions that
+// are larger than a transaction. Its readers get every key as home has it.
+func TestMirrorRecovers(t *testing.T) {
+	for _, kinds := range [][]string{{"stoa", "etcd"}, {"etcd", "stoa"}} {
+		t.Run(kinds[0]+" in "+kinds[1], func(t *testing.T) {
+			all := startEach(t, kinds...)
+			m := newMirrorTest(t, all, 0)
+			var puts []clientv3.Op
+			for i := range 100 {
+				puts = append(puts, clientv3.OpPut(fmt.Sprintf("%skey%02d", prefix(0), i), "first"))
+			}
+			_, err := m.home.Txn(t.Context()).Then(puts...).Commit()
+			require.NoError(t, err)
+			m.follow("base copy")
+
+			for i := range 50 {
+				_, err := m.home.Put(t.Context(), fmt.Sprintf("%skey%02d", prefix(0), i), "second")
+				require.NoError(t, err)
+			}
+			_, err = m.home.Txn(t.Context()).Then(puts[40:]...).Commit()
+			require.NoError(t, err)
+			m.follow("events, and a revision in several transactions")
+
+			deleted, err := m.home.Delete(t.Context(), prefix(0)+"key1", clientv3.WithPrefix())
+			require.NoError(t, err)
+			_, err = m.home.Compact(t.Context(), deleted.Header.Revision)
+			require.NoError(t, err)
+			m.follow("deletions, and compaction at home")
+
+			_, err = m.target.Delete(t.Context(), "", clientv3.WithPrefix())
+			require.NoError(t, err)
+			m.follow("an empty target")
+
+			_, err = m.target.Delete(t.Context(), m.mark())
+			require.NoError(t, err)
+			require.ErrorIs(t, m.client("").Mirror(t.Context(), compose.MirrorOptions{}), mirror.ErrNotEmpty)
+		})
+	}
+}
+
+// mirrorTest is a prefix of one cluster that is mirrored in another.
+type mirrorTest struct {
+	*testing.T
+	prefix       string
+	servers      [2][]string
+	home, target *clientv3.Client
+}
+
+// newMirrorTest is the prefix of one of two clusters.
+func newMirrorTest(t *testing.T, all clusters, home int) *mirrorTest {
+	h, target := all[home].voters, all[1-home].voters
+	return &mirrorTest{T: t, prefix: prefix(home), servers: [2][]string{urls(h), urls(target)}, home: dial(t, h...), target: dial(t, target...)}
+}
+
+func (m *mirrorTest) client(local string) *compose.Client {
+	cfg := compose.Config{
+		Clusters: map[string]compose.Cluster{"home": {Endpoints: m.servers[0]}, "target": {Endpoints: m.servers[1]}},
+		Routes:   []compose.Route{{Prefix: m.prefix, Cluster: "home", Mirrors: []string{"target"}}},
+		Local:    local,
+	}
+	c, err := compose.New(cfg)
+	require.NoError(m, err)
+	m.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (m *mirrorTest) mark() string { return "/stoa/mirror/mark/" + m.prefix }
+
+// follow runs an executor until the mirror is where home is, and compares.
+func (m *mirrorTest) follow(why string) {
+	m.Helper()
+	ctx, cancel := context.WithCancel(m.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.client("").Mirror(ctx, compose.MirrorOptions{MaxTxnOps: 32}) }()
+	reader := m.client("target")
+	require.Eventually(m, func() bool {
+		st, err := reader.MirrorStatus(ctx)
+		return err == nil && st[0].Usable && st[0].Behind == 0
+	}, 30*time.Second, 20*time.Millisecond, why)
+	cancel()
+	require.NoError(m, <-ended, why)
+
+	want, err := m.home.Get(m.Context(), m.prefix, clientv3.WithPrefix())
+	require.NoError(m, err)
+	_, err = reader.Get(m.Context(), m.prefix+"key00") // synced
+	require.NoError(m, err)
+	got, err := reader.Get(m.Context(), m.prefix, clientv3.WithPrefix())
+	require.NoError(m, err)
+	require.EqualValues(m, 1, reader.Stats().Mirrored, "%s: the mirror didn't answer: %+v", why, reader.Stats())
+	require.Equal(m, want.Count, got.Count, why)
+	require.Equal(m, fmt.Sprint(want.Kvs), fmt.Sprint(got.Kvs), why)
+}
