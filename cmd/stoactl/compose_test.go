@@ -51,7 +51,13 @@ func describe(cfg compose.Config) string {
 		if r.Strip {
 			out.WriteString(", stripped")
 		}
+		if len(r.Mirrors) > 0 {
+			fmt.Fprintf(&out, ", mirrored in %s", strings.Join(r.Mirrors, " and "))
+		}
 		out.WriteByte('\n')
+	}
+	if cfg.Local != "" {
+		fmt.Fprintf(&out, "reading at %s\n", cfg.Local)
 	}
 	return out.String()
 }

@@ -23,6 +23,7 @@ import (
 type compositionFile struct {
 	Clusters map[string]json.RawMessage `json:"clusters"`
 	Routes   []json.RawMessage          `json:"routes"`
+	Local    string                     `json:"local"`
 }
 
 type clusterEntry struct {
@@ -39,9 +40,10 @@ type clusterEntry struct {
 }
 
 type routeEntry struct {
-	Prefix  *string `json:"prefix"`
-	Cluster string  `json:"cluster"`
-	Strip   bool    `json:"strip"`
+	Prefix  *string  `json:"prefix"`
+	Cluster string   `json:"cluster"`
+	Strip   bool     `json:"strip"`
+	Mirrors []string `json:"mirrors"`
 }
 
 // readComposition makes a configuration of a composition file. Its errors name
@@ -96,6 +98,11 @@ func parseComposition(text []byte, dir string, lg *zap.Logger) (compose.Config, 
 			return cfg, fmt.Errorf("%s.%w", where, err)
 		}
 		cfg.Routes = append(cfg.Routes, route)
+	}
+	if cfg.Local = f.Local; cfg.Local != "" {
+		if _, ok := cfg.Clusters[cfg.Local]; !ok {
+			return cfg, unknownCluster("local", cfg.Local, cfg)
+		}
 	}
 	return cfg, nil
 }
@@ -159,10 +166,18 @@ func (r *routeEntry) route(cfg compose.Config) (compose.Route, error) {
 		return compose.Route{}, fmt.Errorf("prefix: there is a route for %q already", *r.Prefix)
 	}
 	if _, ok := cfg.Clusters[r.Cluster]; !ok {
-		names := strings.Join(slices.Sorted(maps.Keys(cfg.Clusters)), ", ")
-		return compose.Route{}, fmt.Errorf("cluster: there is none named %q, only %s", r.Cluster, names)
+		return compose.Route{}, unknownCluster("cluster", r.Cluster, cfg)
 	}
-	return compose.Route{Prefix: *r.Prefix, Cluster: r.Cluster, Strip: r.Strip}, nil
+	for _, name := range r.Mirrors {
+		if _, ok := cfg.Clusters[name]; !ok {
+			return compose.Route{}, unknownCluster("mirrors", name, cfg)
+		}
+	}
+	return compose.Route{Prefix: *r.Prefix, Cluster: r.Cluster, Strip: r.Strip, Mirrors: r.Mirrors}, nil
+}
+
+func unknownCluster(field, name string, cfg compose.Config) error {
+	return fmt.Errorf("%s: there is none named %q, only %s", field, name, strings.Join(slices.Sorted(maps.Keys(cfg.Clusters)), ", "))
 }
 
 // decodeEntry reads one map of the file; where names it in errors.

@@ -1,8 +1,11 @@
 package compat
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,7 +74,7 @@ func TestStoactlComposes(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *composed)
-	}{{"as documented", composedAsDocumented}, {"keys", composedKeys}, {"leases", composedLeases}, {"watches", composedWatches}, {"a lost cluster", composedAroundALostCluster}} {
+	}{{"as documented", composedAsDocumented}, {"keys", composedKeys}, {"leases", composedLeases}, {"watches", composedWatches}, {"mirrors", composedMirrors}, {"a lost cluster", composedAroundALostCluster}} {
 		t.Run(part.name, func(t *testing.T) {
 			own := *c
 			own.t = t
@@ -124,6 +127,72 @@ func composedKeys(t *testing.T, c *composed) {
 	out, err = c.try("", "get", "/as/a")
 	require.Error(t, err)
 	require.Contains(t, out, `no route for the key: "/as/a"`)
+}
+
+// A prefix of one cluster is mirrored in the other, until the worker is interrupted.
+func composedMirrors(t *testing.T, c *composed) {
+	path := filepath.Join(t.TempDir(), "mirrors.yaml")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `
+clusters:
+  eu: {endpoints: [%q]}
+  us: {endpoints: [%q]}
+routes:
+- {prefix: /all/, cluster: eu, mirrors: [us]}
+local: us
+`, c.eu.Servers[0].ClientURL, c.us.Servers[0].ClientURL), 0o600))
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command(filepath.Join(c.dir, "stoactl"), append([]string{"--compose", path}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("put", "/all/a", "1")
+	require.NoError(t, err, out)
+	out, err = run("mirror", "status")
+	require.NoError(t, err, out)
+	require.Regexp(t, `^/all/, eu, us, none, false, 0, \d+, 0\.0s, \n$`, out)
+
+	worker := exec.Command(filepath.Join(c.dir, "stoactl"), "--compose", path, "mirror", "run", "--target", "us", "--metrics-listen", "127.0.0.1:0")
+	errs, err := worker.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, worker.Start())
+	defer worker.Process.Kill()
+	said := bufio.NewReader(errs)
+	line, err := said.ReadString('\n')
+	require.NoError(t, err)
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "metrics at ")
+	require.True(t, ok, line)
+	line, err = said.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "\"/all/\" in us: copying from eu\n", line)
+	require.Eventually(t, func() bool {
+		out, err = run("mirror", "status")
+		return err == nil && regexp.MustCompile(`^/all/, eu, us, at, true, \d+, 0, 0\.0s, .+\n$`).MatchString(out)
+	}, 30*time.Second, 100*time.Millisecond, "%s", out)
+	require.Eventually(t, func() bool {
+		answer, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		return err == nil && strings.Contains(string(text), `stoa_mirror_behind_revisions{home="eu",prefix="/all/",target="us"} 0`)
+	}, 30*time.Second, 100*time.Millisecond)
+	require.NoError(t, worker.Process.Signal(os.Interrupt))
+	rest, err := io.ReadAll(said)
+	require.NoError(t, err)
+	require.NoError(t, worker.Wait(), "%s", rest)
+
+	there := newEnv(t, shape{1, 1}, c.us)
+	require.Equal(t, "/all/a", strings.TrimSpace(there.etcdctl("get", "--prefix", "--keys-only", "/all/")))
+	there.etcdctl("del", "--prefix", "/stoa/mirror/mark/")
+	out, err = run("mirror", "run")
+	require.Error(t, err)
+	require.Contains(t, out, "the target has keys already")
+	out, err = run("mirror", "run", "--target", "mars")
+	require.Error(t, err)
+	require.Contains(t, out, "mars")
+	there.etcdctl("del", "--prefix", "/all/")
+	out, err = run("del", "--prefix", "/all/")
+	require.NoError(t, err, out)
 }
 
 // A lease is one in both clusters.
