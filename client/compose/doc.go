@@ -86,8 +86,8 @@
 // # Mirrors
 //
 // A [Route] can name mirrors: clusters that have a copy of its keys. Updates go to the
-// route's cluster, the keys' home. A client whose [Config].Local has a mirror reads the
-// keys there, with the same guarantees: such a read is a local read of home,
+// route's cluster, the keys' home. A client whose [Config].Local has a mirror reads and
+// watches the keys there, with the same guarantees: such a read is a local read of home,
 // and shows what home had at the revision in its header, with home's revisions in its keys.
 // What the mirror can't answer, or not yet, is read at home (Stats.Mirrored counts what it
 // has). [Client.Mirror] runs the workers that keep mirrors up to date.

@@ -27,7 +27,7 @@ type core struct {
 	ctx             context.Context // ends with close
 	end             context.CancelFunc
 	stale, failures atomic.Int64
-	mirrored        atomic.Int64
+	mirrored, told  atomic.Int64 // reads answered by mirrors, events
 
 	mu      sync.Mutex
 	algo    *algorithm
@@ -346,7 +346,7 @@ func (c *core) stats() Stats {
 	a := c.algo
 	return Stats{
 		Reads: a.reads, Updates: a.updates, Switches: a.switches, Syncs: a.syncs, Resyncs: a.resyncs, Waits: a.waits,
-		Stale: c.stale.Load(), Mirrored: c.mirrored.Load(), Failures: c.failures.Load(),
+		Stale: c.stale.Load(), Mirrored: c.mirrored.Load(), MirroredEvents: c.told.Load(), Failures: c.failures.Load(),
 	}
 }
 

@@ -17,6 +17,8 @@ type Stats struct {
 	Stale int64
 	// Mirrored counts reads that a mirror has answered.
 	Mirrored int64
+	// MirroredEvents counts events that were watched at a mirror.
+	MirroredEvents int64
 	// Waits counts requests that waited until another cluster had answered.
 	Waits int64
 	// Failures counts requests that failed because a cluster did not answer.

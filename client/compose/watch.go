@@ -32,7 +32,7 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 			err = c.session.Err()
 		}
 		if err == nil {
-			err = w.run(ctx, func(r clientv3.WatchResponse) bool {
+			err = w.runAnywhere(ctx, func(r clientv3.WatchResponse) bool {
 				if len(r.Events) > 0 {
 					c.core.saw(seg.cluster, r.Events[len(r.Events)-1].Kv.ModRevision)
 				}
@@ -105,6 +105,14 @@ func (c *core) tail(seg segment, opts []clientv3.OpOption) *tail {
 		c.mu.Unlock()
 	}
 	return w
+}
+
+// runAnywhere is run, that begins at a mirror if there is one next to the client.
+func (w *tail) runAnywhere(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
+	if w.watchesView() && !w.runView(ctx, deliver) {
+		return nil
+	}
+	return w.run(ctx, deliver)
 }
 
 // run delivers responses until deliver returns false: nil, or until the cluster

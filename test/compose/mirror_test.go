@@ -278,7 +278,7 @@ func (m *mirrorTest) follow(why string) {
 	require.Eventually(m, func() bool {
 		st, err := reader.MirrorStatus(ctx)
 		return err == nil && st[0].Usable && st[0].Behind == 0
-	}, 30*time.Second, 20*time.Millisecond, why)
+	}, time.Minute, 20*time.Millisecond, why)
 	cancel()
 	require.NoError(m, <-ended, why)
 
