@@ -203,6 +203,7 @@ func (b *builder) finish() {
 			s.tombstones.add(n.entry)
 		} else {
 			s.live.add(n.entry)
+			s.bytes += int64(n.entry.kv().Len())
 		}
 	}
 }

@@ -366,7 +366,12 @@ func (m *machine) readRange(t *rapid.T) {
 		s.RLock()
 		f, err := s.Range([]byte(key), []byte(end), rev, limit)
 		n, cerr := s.Count([]byte(key), []byte(end), rev)
+		total := s.Bytes()
 		s.RUnlock()
+		for _, kv := range m.mine(m.model.scan("", "\x00", m.rev), p) {
+			total -= int64(kvwire.Of(kv).Len())
+		}
+		require.Zero(t, total, "bytes of the keys that exist")
 		if rev > 0 && rev < m.model.compacted {
 			require.ErrorIs(t, err, fault.Compacted)
 			require.ErrorIs(t, cerr, fault.Compacted)

@@ -185,6 +185,7 @@ func (s *Store) dismiss(e *entry) {
 	s.keys.remove(e)
 	if cur := e.current(); cur.Exists() {
 		s.live.remove(e)
+		s.bytes -= int64(cur.Len())
 		s.reattach(e, cur.Lease(), 0)
 	} else {
 		s.tombstones.remove(e)
@@ -209,6 +210,7 @@ func (s *Store) install(e *entry, dead []Dead) []Dead {
 	s.keys.add(e)
 	if cur := e.current(); cur.Exists() {
 		s.live.add(e)
+		s.bytes += int64(cur.Len())
 		s.reattach(e, 0, cur.Lease())
 	} else {
 		s.tombstones.add(e)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -97,6 +98,21 @@ func (s *Store) Sizes(key, end []byte, fn func(key []byte, bytes int)) {
 		fn(kv.Key(), len(kv.Key())+len(kv.Value()))
 		return true
 	})
+}
+
+// Walk calls fn with n keys that exist, or as many as there are, in order, from a key on. It
+// returns where to go on, if there are more. Keys are good until fn returns.
+func (s *Store) Walk(from []byte, n int, fn func(key []byte)) (next []byte, more bool) {
+	s.live.ascend(s.live.seek(from), s.live.end(), func(e *entry) bool {
+		if n == 0 {
+			next, more = bytes.Clone(e.key()), true
+			return false
+		}
+		n--
+		fn(e.key())
+		return true
+	})
+	return next, more
 }
 
 // Resolve fetches the values that Range only referred to. It needs no lock. It fails with

@@ -83,6 +83,7 @@ type Store struct {
 	// tombstones of a queue's elements.
 	keys             table
 	live, tombstones ordered
+	bytes            int64 // of live
 	leases           map[int64]map[*entry]struct{}
 
 	rev         int64
@@ -147,6 +148,9 @@ func (s *Store) Compacted() int64 { return s.compacted }
 // Keys is the number of keys that exist.
 func (s *Store) Keys() int { return s.live.len() }
 
+// Bytes is the size of the key-values that exist, encoded, keys included.
+func (s *Store) Bytes() int64 { return s.bytes }
+
 // Get returns key's current value, or none.
 func (s *Store) Get(key []byte) kvwire.KeyValue {
 	if e := s.keys.get(key); e != nil {
@@ -173,6 +177,7 @@ func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 		}
 	}
 	kv := kvwire.Make(key, value, fields)
+	s.bytes += int64(kv.Len() - prev.Len())
 	if e == nil {
 		e = &entry{}
 		e.set(kv)
@@ -200,6 +205,7 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	s.advance(at)
 	s.live.remove(e)
 	prev, before := e.kv(), s.prior(e, at.Main)
+	s.bytes -= int64(prev.Len())
 	s.supersede(e)
 	e.past.add(mark{main: at.Main, sub: uint32(at.Sub), tomb: true})
 	// A copy: a part of the deleted KeyValue would keep its value in memory.

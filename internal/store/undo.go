@@ -40,15 +40,18 @@ func (s *Store) undelete(c *Change) {
 	e.past.drop() // the tombstone
 	s.reinstate(e, c)
 	s.live.add(e)
+	s.bytes += int64(e.kv().Len())
 	s.reattach(e, 0, e.kv().Lease())
 }
 
 func (s *Store) unput(c *Change) {
 	e := s.keys.get(c.Kv.Key())
 	lease := c.Kv.Lease()
+	s.bytes -= int64(c.Kv.Len())
 	switch {
 	case c.Kv.Version() > 1:
 		s.reinstate(e, c)
+		s.bytes += int64(e.kv().Len())
 		s.reattach(e, lease, e.kv().Lease())
 		return
 	case e.past != nil && len(e.past.marks) > 0: // it was deleted before
