@@ -86,12 +86,13 @@ func observe(m *metrics.Metrics, n *node.Node) {
 			Puts: counts.Puts, Deletes: counts.Deletes, PutBytes: counts.PutBytes, Ranges: counts.Ranges, Txns: counts.Txns,
 			ProposalsFailed: counts.ProposalsFailed, LeasesGranted: counts.Granted, LeasesRevoked: counts.Revoked,
 			LeasesRenewed: counts.Renewed, LeasesExpired: counts.Expired,
+			Decisions: counts.Decisions, SlotsMoved: counts.SlotsMoved,
 		}
 		for _, p := range from.Partitions {
 			s.Keys += p.Keys
 			s.Partitions = append(s.Partitions, metrics.Partition{
 				IsLeader: p.Leader == n.MemberID(), Term: p.Term, Committed: p.Committed, Applied: p.Applied, Pending: p.Pending,
-				Revision: p.Revision, Closed: p.Closed, Keys: p.Keys, LogBytes: p.LogBytes,
+				Revision: p.Revision, Closed: p.Closed, Keys: p.Keys, Bytes: p.Bytes, LogBytes: p.LogBytes, Load: p.Load, Worked: p.Worked,
 			})
 		}
 		return s

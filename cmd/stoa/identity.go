@@ -152,7 +152,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	n := node.Config{
 		ID: uint64(rec.Member), ClusterID: uint64(rec.Cluster), Registry: s.registry, Begun: rec.Begun, Joins: rec.Joined,
 		ForceNewCluster: cfg.ForceNewCluster,
-		StrictReconfig:  cfg.StrictReconfigCheck, MaxLearners: cfg.MaxLearners,
+		StrictReconfig:  cfg.StrictReconfigCheck, MaxLearners: cfg.MaxLearners, Balance: cfg.Balance == "on",
 		ClientURLs: types.URLs(cfg.AdvertiseClientURLs).StringSlice(),
 		DataDir:    cfg.DataDir, WALDir: cfg.WALDir, Partitions: rec.Partitions,
 		Tick: cfg.HeartbeatInterval, Election: cfg.ElectionTimeout,

@@ -15,10 +15,15 @@ func (p partitions) ListPartitions() *stoapb.ListPartitionsResponse {
 	from := p.n.State()
 	r := &stoapb.ListPartitionsResponse{Moving: from.Moving}
 	for i, g := range from.Partitions {
-		r.Partitions = append(r.Partitions, &stoapb.Partition{
+		p := &stoapb.Partition{
 			Id: uint32(i), Leader: g.Leader, Term: g.Term, CommittedIndex: g.Committed, AppliedIndex: g.Applied,
-			ClosedRevision: g.Closed, Revision: g.Revision, Slots: uint32(g.Slots), Keys: g.Keys,
-		})
+			ClosedRevision: g.Closed, Revision: g.Revision, Slots: uint32(g.Slots), Keys: g.Keys, Bytes: g.Bytes,
+			Load: g.Load,
+		}
+		for _, h := range g.Hottest {
+			p.Hottest = append(p.Hottest, &stoapb.PrefixLoad{Prefix: []byte(h.Prefix), Load: h.Load})
+		}
+		r.Partitions = append(r.Partitions, p)
 	}
 	for _, pin := range p.n.Pins() {
 		r.Pins = append(r.Pins, &stoapb.PinnedKeys{Prefix: []byte(pin.Key), Partition: uint32(pin.Partition)})
@@ -43,4 +48,18 @@ func wish(op command.WishOp, r interface {
 	GetPartition() uint32
 }) command.Wish {
 	return command.Wish{Op: op, Key: string(r.GetPrefix()), Partition: int(r.GetPartition())}
+}
+
+func (p partitions) Balance(ctx context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error) {
+	d, err := p.n.Balance(ctx, r.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	resp := &stoapb.BalanceResponse{Reason: d.Why, Before: d.Before, After: d.After}
+	for _, m := range d.Moves {
+		resp.Moves = append(resp.Moves, &stoapb.SlotMove{
+			Slot: uint32(m.Slot), From: uint32(m.From), To: uint32(m.To), Load: m.Load, Keys: int64(m.Keys), Prefix: []byte(m.Prefix),
+		})
+	}
+	return resp, nil
 }

@@ -26,7 +26,7 @@ func (a *app) partitionCommand() *cobra.Command {
 			})
 		},
 	})
-	cmd.AddCommand(a.partitionMoveCommand(), a.partitionPinCommand(), a.partitionUnpinCommand())
+	cmd.AddCommand(a.partitionMoveCommand(), a.partitionPinCommand(), a.partitionUnpinCommand(), a.partitionBalanceCommand())
 	return cmd
 }
 
@@ -97,6 +97,21 @@ func pinsIn(r *stoapb.ListPartitionsResponse, partition uint32) string {
 	return strings.Join(list, " ")
 }
 
+// percent is a part of a loop's time.
+func percent(load float64) string { return fmt.Sprintf("%.0f%%", 100*load) }
+
+// hottestIn are the prefixes that cause most of a partition's load, for a table.
+func hottestIn(g *stoapb.Partition) string {
+	var list []string
+	for _, h := range g.Hottest {
+		list = append(list, fmt.Sprintf("%q %s", h.Prefix, percent(h.Load)))
+	}
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.Join(list, " ")
+}
+
 func partitionView(r *stoapb.ListPartitionsResponse) view {
 	return view{
 		json: r,
@@ -120,6 +135,11 @@ func partitionView(r *stoapb.ListPartitionsResponse) view {
 				p.line(`"ClosedRevision" :`, g.ClosedRevision)
 				p.line(`"Slots" :`, g.Slots)
 				p.line(`"Keys" :`, g.Keys)
+				p.line(`"Bytes" :`, g.Bytes)
+				p.printf("\"Load\" : %.3f\n", g.Load)
+				for _, h := range g.Hottest {
+					p.printf("\"Hottest\" : %q %.3f\n", h.Prefix, h.Load)
+				}
 			}
 		},
 		table: func() ([]string, [][]string) {
@@ -128,10 +148,10 @@ func partitionView(r *stoapb.ListPartitionsResponse) view {
 				rows = append(rows, []string{
 					fmt.Sprint(g.Id), fmt.Sprintf("%x", g.Leader), fmt.Sprint(g.Term),
 					fmt.Sprint(g.CommittedIndex), fmt.Sprint(g.AppliedIndex),
-					fmt.Sprint(g.Revision), fmt.Sprint(g.ClosedRevision), fmt.Sprint(g.Slots), fmt.Sprint(g.Keys), pinsIn(r, g.Id),
+					fmt.Sprint(g.Revision), fmt.Sprint(g.ClosedRevision), fmt.Sprint(g.Slots), fmt.Sprint(g.Keys), bytesOf(g.Bytes), percent(g.Load), hottestIn(g), pinsIn(r, g.Id),
 				})
 			}
-			return []string{"partition", "leader", "term", "committed", "applied", "revision", "closed", "slots", "keys", "pins"}, rows
+			return []string{"partition", "leader", "term", "committed", "applied", "revision", "closed", "slots", "keys", "size", "load", "hottest prefixes", "pins"}, rows
 		},
 	}
 }

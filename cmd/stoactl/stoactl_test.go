@@ -73,7 +73,8 @@ func (s *fakeServer) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse
 }
 
 func (s *fakeServer) List(context.Context, *stoapb.ListPartitionsRequest) (*stoapb.ListPartitionsResponse, error) {
-	return &stoapb.ListPartitionsResponse{Partitions: []*stoapb.Partition{{Id: 0, Leader: 0xa1, Term: 2, Slots: 512}, {Id: 1, Leader: 0xa1, Term: 2, Slots: 512, Keys: 3}},
+	return &stoapb.ListPartitionsResponse{Partitions: []*stoapb.Partition{{Id: 0, Leader: 0xa1, Term: 2, Slots: 512}, {Id: 1, Leader: 0xa1, Term: 2, Slots: 512, Keys: 3, Bytes: 20480, Load: 0.43,
+		Hottest: []*stoapb.PrefixLoad{{Prefix: []byte("/p/a/"), Load: 0.4}, {Prefix: []byte("/p/b"), Load: 0.02}}}},
 		Pins: []*stoapb.PinnedKeys{{Prefix: []byte("/p/"), Partition: 1}}}, nil
 }
 
@@ -87,6 +88,15 @@ func (s *fakeServer) Pin(context.Context, *stoapb.PinKeysRequest) (*stoapb.PinKe
 
 func (s *fakeServer) Unpin(context.Context, *stoapb.UnpinKeysRequest) (*stoapb.UnpinKeysResponse, error) {
 	return &stoapb.UnpinKeysResponse{}, nil
+}
+
+func (s *fakeServer) Balance(_ context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error) {
+	if !r.DryRun {
+		return &stoapb.BalanceResponse{Reason: "the loads are even", Before: []float64{0.5, 0.41}, After: []float64{0.5, 0.41}}, nil
+	}
+	return &stoapb.BalanceResponse{Reason: "it is uneven", Before: []float64{0.9, 0.1}, After: []float64{0.5, 0.5}, Moves: []*stoapb.SlotMove{
+		{Slot: 3, From: 0, To: 1, Load: 0.3, Keys: 17, Prefix: []byte("/a/b/")}, {Slot: 4, From: 0, To: 1, Load: 0.1, Keys: 2},
+	}}, nil
 }
 
 func (s *fakeServer) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
@@ -180,9 +190,12 @@ func TestCommands(t *testing.T) {
 		{"", "member list", "a1, started, n1, http://p, http://c, false\n"},
 		{"", "member list -w json --hex", `{"header":{"cluster_id":"c1","member_id":"a1","revision":7,"raft_term":2},"members":[{"ID":"a1","name":"n1","peerURLs":["http://p"],"clientURLs":["http://c"]}]}` + "\n"},
 		{"", "endpoint status", addr + ", a1, 3.7.3, , 20 kB, 16 kB, 20%, 2.1 GB, true, false, 2, 9, 9, , , false\n"},
-		{"", "partition list", "0, a1, 2, 0, 0, 0, 0, 512, 0, -\n1, a1, 2, 0, 0, 0, 0, 512, 3, \"/p/\"\n"},
+		{"", "partition list", "0, a1, 2, 0, 0, 0, 0, 512, 0, 0 B, 0%, -, -\n1, a1, 2, 0, 0, 0, 0, 512, 3, 20 kB, 43%, \"/p/a/\" 40% \"/p/b\" 2%, \"/p/\"\n"},
 		{"", "partition move /a/b/ --to 1", "\"/a/b/\" moves to partition 1\n"},
 		{"", "partition pin /a/ --to 0", "\"/a/\" pinned to partition 0\n"},
+		{"", "partition balance", "the loads are even\nload: 50%, 41%\n"},
+		{"", "partition balance --dry-run", "it is uneven\nload: 90% → 50%, 10% → 50%\n" +
+			"slot 3 would move from partition 0 to 1: load 30.00%, 17 keys, hottest \"/a/b/\"\nslot 4 would move from partition 0 to 1: load 10.00%, 2 keys\n"},
 		{"", "partition unpin /a/", "\"/a/\" unpinned\n"},
 		{"", "member list -w table", "" +
 			"┌────┬─────────┬──────┬────────────┬──────────────┬────────────┐\n" +

@@ -12,6 +12,7 @@ import (
 )
 
 func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	x.about = req.GetKey()
 	if err := x.permit(req); err != nil {
 		return nil, err
 	}

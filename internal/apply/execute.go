@@ -69,8 +69,9 @@ type execution struct {
 	// the others were made, and the state before it, of each partition.
 	handler   *extension.Extension // that handled the request
 	callSteps int64
-	working   int64 // since when extensions have run for the command, 0: none has
-	worked    int64 // until when
+	about     []byte // the first key of the request, for the meter
+	working   int64  // since when extensions have run for the command, 0: none has
+	worked    int64  // until when
 	deletion  extension.Work
 	tallies   []*tally
 	tallyOf   map[*extension.Extension]*tally // if there are many
@@ -105,6 +106,7 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 	stamp := e.Stamp
 	var tally Tally
 	began := x.m.began()
+	sampled, every := sampling(e)
 	for i := range e.Commands {
 		c := &e.Commands[i]
 		x.begin(stamp)
@@ -112,6 +114,10 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 		tally.count(x.kind, r.Err)
 		x.settle()
 		x.publish()
+		if i == sampled && x.m.Meter != nil {
+			x.sample(c, every)
+			sampled += every
+		}
 		if x.renew {
 			x.renewRegistry()
 		}
@@ -143,7 +149,7 @@ func (x *execution) begin(stamp int64) {
 		x.rev = x.lastRev() + 1
 	}
 	x.sub = 0
-	x.past = nil
+	x.past, x.about = nil, nil
 	x.tenants = x.m.tenants.Load()
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
 	x.wide, x.ending, x.leased, x.ended, x.expiring = false, 0, nil, 0, 0

@@ -33,7 +33,7 @@ func (x *execution) extended(body []byte) Result {
 	if req == nil || proto.Unmarshal(call.Body, req) != nil {
 		return x.failed(unreadable(call.Kind, call.Body))
 	}
-	x.asked = call.Kind
+	x.asked, x.about = call.Kind, keyOf(req)
 	x.client, x.lease, x.decided, x.language = call.Client, call.Lease, true, max(call.Language, 1)
 	e, err := x.callee(&call, req)
 	if err != nil {

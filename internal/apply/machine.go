@@ -61,6 +61,9 @@ type Meter interface {
 	Undone(name string, rev int64, err error)
 	// Applied reports the time that all commands of an entry took together.
 	Applied(e *command.Entry, t Tally, nanoseconds int64)
+	// Sampled reports one of an entry's commands, which stands for those that aren't: the spot of
+	// the key that it concerns, good until the return, and a measure of the work that it causes.
+	Sampled(at *placement.Spot, weight int64)
 }
 
 // Tally counts commands by their kinds, and those of them that failed. A session's command

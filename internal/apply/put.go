@@ -36,6 +36,7 @@ func (x *execution) putCommand(body []byte) Result {
 }
 
 func (x *execution) carryOutPut(p *put) Result {
+	x.about = p.Key
 	if err := x.permitPut(p); err != nil {
 		return x.failed(err)
 	}

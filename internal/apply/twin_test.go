@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
@@ -38,6 +39,8 @@ func (c *cost) Undone(name string, rev int64, err error) {
 }
 
 func (c *cost) Applied(*command.Entry, Tally, int64) {}
+
+func (c *cost) Sampled(*placement.Spot, int64) {}
 
 func (c *cost) Now() int64 { return 0 }
 

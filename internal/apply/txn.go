@@ -16,6 +16,7 @@ import (
 // branches, nested ones too, by the state before; check all operations of the
 // chosen branches by the state before; only then execute (invariant 2).
 func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	x.about = keyOfTxn(req)
 	if err := x.permit(req); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,7 @@ type Config struct {
 	NewCluster          bool // --initial-cluster-state is new
 	ForceNewCluster     bool
 	StrictReconfigCheck bool
+	Balance             string // on or off
 	MaxLearners         int
 
 	// Partitions is never 0. A server that has data, or that joins a cluster that has

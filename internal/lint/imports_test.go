@@ -62,6 +62,8 @@ var rules = []rule{
 	{dir: "internal/token", why: "tokens know nothing of stoa but its errors", never: []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"}},
 	{dir: "internal/tenant", why: "limits know nothing but keys and the clock that they are given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/watch"})},
 	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
+	{dir: "internal/load", why: "the load comes from counts and samples that it is given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},
+	{dir: "internal/balance", why: "a decision is a pure function of the load and the time", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},
 	{dir: "internal/membership", why: "membership is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/sequencer", why: "the sequencer is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/session", why: "the order of a session is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt,

@@ -20,12 +20,17 @@ func run(m *Meter, where *placement.Map, from, to time.Duration, busy []float64,
 			m.Worked(p, int64(b*5e8))
 			for range 200 {
 				if key := keys(p); key != nil {
-					m.Sample(where.Partition(key), where.Slot(key), key, 1)
+					sample(m, where, key)
 				}
 			}
 		}
 		m.Fold(int64(at), where)
 	}
+}
+
+func sample(m *Meter, where *placement.Map, key []byte) {
+	at := where.Spot(key)
+	m.Sample(&at, 1)
 }
 
 // keyIn draws keys of a directory that is in a partition.
@@ -129,13 +134,13 @@ func TestSampleAllocatesNothing(t *testing.T) {
 	key := []byte("/registry/pods/0")
 	for i := range 100 { // the names' buffers
 		key[len(key)-1], key[11] = byte(i), byte(i)
-		m.Sample(0, 1, key, 1)
+		sample(&m, where, key)
 	}
 	n := 0
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		n++
 		key[11] = byte(n)
-		m.Sample(where.Partition(key), where.Slot(key), key, 1)
+		sample(&m, where, key)
 		m.Worked(0, 1)
 	}))
 }
@@ -154,7 +159,7 @@ func BenchmarkSample(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				key[len(key)-1], key[len(key)-2] = byte(i), byte(i>>8)
-				m.Sample(where.Partition(key), where.Slot(key), key, 1)
+				sample(&m, where, key)
 			}
 		})
 	}

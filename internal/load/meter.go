@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -47,15 +45,13 @@ func (m *Meter) Time(partition int) time.Duration {
 	return time.Duration(m.loops[partition].worked.Load())
 }
 
-// Sample notes a command, or several like it that its weight stands for, which concerns a key in
-// a slot of a partition.
-func (m *Meter) Sample(partition, slot int, key []byte, weight int64) {
-	m.weights[slot].Add(weight)
-	prefix := placement.Prefix(key)
-	hash := xxhash.Sum64(prefix)
-	l := &m.loops[partition]
+// Sample notes a command, or several like it that its weight stands for, which concerns a key at
+// a spot.
+func (m *Meter) Sample(at *placement.Spot, weight int64) {
+	m.weights[at.Slot].Add(weight)
+	l := &m.loops[at.Partition]
 	l.mu.Lock()
-	l.hot.add(hash, prefix, float64(weight))
+	l.hot.add(at.Hash, at.Prefix, float64(weight))
 	l.mu.Unlock()
 }
 

@@ -23,7 +23,7 @@ func TestPage(t *testing.T) {
 	m := New()
 	m.Watch(func() State {
 		return State{ServerID: 0xab, HasLeader: true, Revision: 9, Sessions: 3, BackendBytes: 4096, Counts: Counts{Puts: 1}, Partitions: []Partition{
-			{IsLeader: true, Committed: 3, Applied: 2, Closed: 8}, {Committed: 4, Applied: 4},
+			{IsLeader: true, Committed: 3, Applied: 2, Closed: 8}, {Committed: 4, Applied: 4, Bytes: 77, Load: 0.25, Worked: 1500 * time.Millisecond},
 		}}
 	})
 	m.Traffic(func() uint64 { return 5 }, func() uint64 { return 7 })
@@ -35,6 +35,7 @@ func TestPage(t *testing.T) {
 		`etcd_server_proposals_committed_total 7`, `etcd_server_proposals_applied_total 6`,
 		`etcd_debugging_mvcc_current_revision 9`, `etcd_mvcc_db_total_size_in_bytes 4096`, `etcd_mvcc_put_total 1`, `stoa_sessions 3`,
 		`stoa_partition_closed_revision{partition="0"} 8`, `stoa_partition_is_leader{partition="1"} 0`,
+		`stoa_partition_bytes{partition="1"} 77`, `stoa_partition_load{partition="1"} 0.25`, `stoa_partition_loop_seconds_total{partition="1"} 1.5`,
 		`etcd_server_version{server_version="3.7.3"} 1`, `etcd_cluster_version{cluster_version="3.7"} 1`,
 		`etcd_network_client_grpc_received_bytes_total 5`, `etcd_network_client_grpc_sent_bytes_total 7`,
 		`etcd_server_health_success 1`, `etcd_server_healthchecks_total{name="linearizable_read",status="error",type="readyz"} 1`,

@@ -4,6 +4,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -55,6 +56,7 @@ type Counts struct {
 	Puts, Deletes, PutBytes, Ranges, Txns                      int64
 	ProposalsFailed                                            int64
 	LeasesGranted, LeasesRevoked, LeasesRenewed, LeasesExpired int64
+	Decisions, SlotsMoved                                      int64 // of the balancer
 }
 
 // Partition is how one partition group stands.
@@ -65,8 +67,10 @@ type Partition struct {
 	Applied          uint64
 	Pending          int64 // proposals that wait for their answer
 	Revision, Closed int64
-	Keys             int64
-	LogBytes         int64 // of entries in memory
+	Keys, Bytes      int64
+	LogBytes         int64         // of entries in memory
+	Load             float64       // of the loop, decayed
+	Worked           time.Duration // by the loop
 }
 
 // Watch shows the state that state returns, at each scrape. state must not
@@ -137,6 +141,8 @@ var serverLines = []line{
 	serverLine("stoa_wal_bytes", "Size of the log on disk.", func(s *State) float64 { return float64(s.WALBytes) }),
 	serverLine("stoa_wal_segments", "Segments of the log on disk.", func(s *State) float64 { return float64(s.WALSegments) }),
 	serverLine("stoa_keys_moving", "Whether keys are on their way from partition to partition. 1 if they are, 0 otherwise.", func(s *State) float64 { return truth(s.Moving) }),
+	serverCounter("stoa_balancer_decisions_total", "Decisions of this member, as the leader, to move slots between partitions.", func(s *State) float64 { return float64(s.Counts.Decisions) }),
+	serverCounter("stoa_balancer_slots_moved_total", "Slots that they have moved.", func(s *State) float64 { return float64(s.Counts.SlotsMoved) }),
 	serverLine("stoa_cluster_level", "The version of the cluster, as the number of its level.", func(s *State) float64 { return s.Level }),
 	serverLine("stoa_partitions", "Partition groups.", func(s *State) float64 { return float64(len(s.Partitions)) }),
 	serverLine("os_fd_used", "Open file descriptors.", func(*State) float64 { return openFiles() }),
@@ -145,11 +151,18 @@ var serverLines = []line{
 
 type partitionLine struct {
 	desc *prometheus.Desc
+	kind prometheus.ValueType
 	of   func(*Partition) float64
 }
 
 func perPartition(name, help string, of func(*Partition) float64) partitionLine {
-	return partitionLine{prometheus.NewDesc("stoa_partition_"+name, help, []string{"partition"}, nil), of}
+	return partitionLine{prometheus.NewDesc("stoa_partition_"+name, help, []string{"partition"}, nil), prometheus.GaugeValue, of}
+}
+
+func counterPerPartition(name, help string, of func(*Partition) float64) partitionLine {
+	l := perPartition(name, help, of)
+	l.kind = prometheus.CounterValue
+	return l
 }
 
 var partitionLines = []partitionLine{
@@ -160,6 +173,9 @@ var partitionLines = []partitionLine{
 	perPartition("revision", "Last revision that changed a key of the partition.", func(p *Partition) float64 { return float64(p.Revision) }),
 	perPartition("closed_revision", "Nothing at or below this revision is still to come in the partition.", func(p *Partition) float64 { return float64(p.Closed) }),
 	perPartition("keys", "Keys of the partition.", func(p *Partition) float64 { return float64(p.Keys) }),
+	perPartition("bytes", "Bytes of the keys of the partition with their values.", func(p *Partition) float64 { return float64(p.Bytes) }),
+	perPartition("load", "Part of the time that the partition's loop works, decayed with a time constant of 0.7 s.", func(p *Partition) float64 { return p.Load }),
+	counterPerPartition("loop_seconds_total", "Time that the partition's loop has worked.", func(p *Partition) float64 { return p.Worked.Seconds() }),
 	perPartition("log_bytes", "Bytes of log entries that the partition holds in memory.", func(p *Partition) float64 { return float64(p.LogBytes) }),
 }
 
@@ -205,7 +221,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for i := range s.Partitions {
 		for _, l := range partitionLines {
-			out <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, l.of(&s.Partitions[i]), strconv.Itoa(i))
+			out <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(&s.Partitions[i]), strconv.Itoa(i))
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/metrics"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // etcdNames are those under which etcd counts applied requests; "" stands for "unknown".
@@ -70,6 +71,9 @@ func (m *meter) Applied(e *command.Entry, t apply.Tally, nanoseconds int64) {
 		m.n.warnOfSlowEntry(e, time.Duration(nanoseconds))
 	}
 }
+
+// Sampled implements apply.Meter.
+func (m *meter) Sampled(at *placement.Spot, weight int64) { m.n.load.Sample(at, weight) }
 
 // warnOfSlowEntry describes the first request, and counts the others. The entry is not
 // kept: it is cleared once it has been applied.

@@ -14,6 +14,7 @@ type counters struct {
 	ranges, txns                       atomic.Int64
 	failed                             atomic.Int64
 	granted, revoked, renewed, expired atomic.Int64
+	decisions, slotsMoved              atomic.Int64 // of the balancer
 	sessions                           host.Counts
 }
 
@@ -23,6 +24,7 @@ type Counts struct {
 	Ranges, Txns                       int64 // asked of this member
 	ProposalsFailed                    int64
 	Granted, Revoked, Renewed, Expired int64 // leases
+	Decisions, SlotsMoved              int64 // of the balancer, here
 }
 
 // Counts returns the counters since the server's start.
@@ -32,6 +34,7 @@ func (n *Node) Counts() Counts {
 		Puts: c.puts.Load(), Deletes: c.deletes.Load(), PutBytes: c.putBytes.Load(),
 		Ranges: c.ranges.Load() + c.sessions.Reads.Load(), Txns: c.txns.Load(), ProposalsFailed: c.failed.Load() + c.sessions.Failed.Load(),
 		Granted: c.granted.Load(), Revoked: c.revoked.Load(), Renewed: c.renewed.Load(), Expired: c.expired.Load(),
+		Decisions: c.decisions.Load(), SlotsMoved: c.slotsMoved.Load(),
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	methodTimeToLive                                  // LeaseTimeToLiveRequest → Response
 	methodCaughtUp                                    // member id → nothing, or fault.LearnerNotReady
 	methodShorten                                     // lease id, seconds → nothing
+	methodBalance                                     // nothing → balance.Decision, in JSON
 )
 
 // How often the leader looks for leases to revoke or to checkpoint, and how
@@ -244,6 +245,8 @@ func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, err
 			n.shorten(c, body, reply)
 		case methodTimeToLive:
 			go func() { reply(n.timeToLive(c, body)) }() // it reads the stores
+		case methodBalance:
+			go n.answerBalance(c, reply) // it reads the stores
 		case methodCaughtUp:
 			n.caughtUp(c, body, reply)
 		default:

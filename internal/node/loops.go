@@ -15,7 +15,9 @@ func (n *Node) begin(c *core) {
 			for {
 				select {
 				case <-c.wake[p]:
+					began := n.clock()
 					c.replica.Work(p)
+					n.load.Worked(p, n.clock()-began)
 				case <-c.halt:
 					return
 				}

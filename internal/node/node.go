@@ -22,6 +22,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/calllog"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/load"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/profile"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -50,6 +51,8 @@ type Config struct {
 	// bounds the members without a vote.
 	StrictReconfig bool
 	MaxLearners    int
+	// Balance lets this server, while it leads, move slots between partitions to even out their load.
+	Balance bool
 	// ForceNewCluster makes a member that has taken part in its cluster the only one of it.
 	ForceNewCluster bool
 	// Known are the levels that this server says it knows; zero: those of this program. Tests
@@ -215,6 +218,7 @@ type Node struct {
 	callLog      *calllog.Log
 	profiles     profile.Set
 	compilations compilations
+	load         load.Meter
 	lane         *throttle.Lane // of requests that are expensive to apply
 	hashing      chan struct{}  // as many passwords are hashed at once as fit in
 	limits       *tenant.Limits
@@ -271,6 +275,7 @@ func Start(cfg Config) (*Node, error) {
 	n.running.Go(n.flushLoop)
 	n.running.Go(n.leaseLoop)
 	n.running.Go(n.moveLoop)
+	n.running.Go(n.loadLoop)
 	n.running.Go(n.publish)
 	n.running.Go(n.watchVersions)
 	n.running.Go(n.followPeers)

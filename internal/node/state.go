@@ -1,6 +1,9 @@
 package node
 
 import (
+	"time"
+
+	"github.com/stoa-kv/stoa/internal/load"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -33,8 +36,12 @@ type PartitionState struct {
 	replica.Standing
 	Revision int64 // of the last change of a key
 	Keys     int64
+	Bytes    int64 // of the key-values that exist
 	Slots    int
-	LogBytes int64 // of entries in memory
+	LogBytes int64         // of entries in memory
+	Load     float64       // of the partition's loop, decayed; 1 is all the time
+	Worked   time.Duration // by the loop, since the start
+	Hottest  []load.Prefix
 }
 
 // State returns the server's status.
@@ -52,14 +59,18 @@ func (n *Node) State() State {
 	for _, a := range c.machine.Alarms() {
 		s.Alarms = append(s.Alarms, metrics.Alarm{Member: a.GetMemberID(), Type: a.GetAlarm().String()})
 	}
+	where := c.machine.Placement()
+	now := n.load.Snapshot(where, hottest)
+	loops := now.Loops(where)
 	for p, st := range c.stores {
 		st.RLock()
-		rev, keys, compacted := st.Rev(), st.Keys(), st.Compacted()
+		rev, keys, bytes, compacted := st.Rev(), st.Keys(), st.Bytes(), st.Compacted()
 		st.RUnlock()
 		s.CompactRevision = max(s.CompactRevision, compacted)
 		s.Partitions = append(s.Partitions, PartitionState{
-			Standing: c.replica.Standing(p), Revision: rev, Keys: int64(keys),
-			Slots: c.machine.Placement().SlotsOf(p), LogBytes: c.logs[p].Bytes(),
+			Standing: c.replica.Standing(p), Revision: rev, Keys: int64(keys), Bytes: bytes,
+			Slots: where.SlotsOf(p), LogBytes: c.logs[p].Bytes(),
+			Load: loops[p], Worked: n.load.Time(p), Hottest: now.Hot[p],
 		})
 	}
 	return s

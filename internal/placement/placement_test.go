@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -188,5 +189,19 @@ func BenchmarkPartition(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Partition(key)
+	}
+}
+
+// A spot is what the other methods say, with rules and during a transit, too.
+func TestSpot(t *testing.T) {
+	from := New(4).WithRules([]Rule{{"/a/", 3}, {"b", 900}})
+	moved := from.Assigned([]Assignment{{3, 2}, {from.HashSlot([]byte("c")), 1}})
+	for _, m := range []*Map{New(1), New(4), from, moved, from.Towards(moved), from.Towards(moved).Transit().Advance([]byte("b"))} {
+		for _, key := range []string{"/a/x/y", "/z/x/y", "a", "b", "c", "d"} {
+			require.Equal(t, Spot{
+				Prefix: Prefix([]byte(key)), Hash: xxhash.Sum64(Prefix([]byte(key))),
+				Slot: m.Slot([]byte(key)), Partition: m.Partition([]byte(key)),
+			}, m.Spot([]byte(key)), key)
+		}
 	}
 }

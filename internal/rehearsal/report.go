@@ -6,6 +6,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/script"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -78,6 +79,8 @@ func (w witness) Undone(string, int64, error) {}
 
 // Applied implements apply.Meter.
 func (w witness) Applied(*command.Entry, apply.Tally, int64) {}
+
+func (witness) Sampled(*placement.Spot, int64) {}
 
 // Called implements apply.Meter.
 func (w witness) Called(name string, _ int64, out *extension.Outcome, err error) {

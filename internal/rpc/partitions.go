@@ -13,6 +13,7 @@ type Partitions interface {
 	MoveKeys(ctx context.Context, r *stoapb.MoveKeysRequest) error
 	PinKeys(ctx context.Context, r *stoapb.PinKeysRequest) error
 	UnpinKeys(ctx context.Context, r *stoapb.UnpinKeysRequest) error
+	Balance(ctx context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error)
 }
 
 // ServePartitions adds stoa's own service. It must be called before Serve.
@@ -42,4 +43,12 @@ func (s *partitionsServer) Pin(ctx context.Context, r *stoapb.PinKeysRequest) (*
 
 func (s *partitionsServer) Unpin(ctx context.Context, r *stoapb.UnpinKeysRequest) (*stoapb.UnpinKeysResponse, error) {
 	return &stoapb.UnpinKeysResponse{}, toStatus(s.partitions.UnpinKeys(ctx, r))
+}
+
+func (s *partitionsServer) Balance(ctx context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error) {
+	resp, err := s.partitions.Balance(ctx, r)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return resp, nil
 }

@@ -31,6 +31,7 @@ var rights = map[string]right{
 	"/stoa.v1.Partitions/Move":             forRoot,
 	"/stoa.v1.Partitions/Pin":              forRoot,
 	"/stoa.v1.Partitions/Unpin":            forRoot,
+	"/stoa.v1.Partitions/Balance":          forRoot,
 }
 
 func (s *Server) checkRight(ctx context.Context, c *call) error {

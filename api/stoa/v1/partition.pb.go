@@ -464,7 +464,14 @@ type Partition struct {
 	// Slots of the placement map that this partition holds.
 	Slots uint32 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`
 	// Keys that exist now.
-	Keys          int64 `protobuf:"varint,9,opt,name=keys,proto3" json:"keys,omitempty"`
+	Keys int64 `protobuf:"varint,9,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Their size with their values, as stored.
+	Bytes int64 `protobuf:"varint,10,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The part of the time that the partition's loop on this server works, decayed with a time
+	// constant of 0.7 s: 1 is all of it.
+	Load float64 `protobuf:"fixed64,11,opt,name=load,proto3" json:"load,omitempty"`
+	// The placement prefixes that cause the most of it, by samples; most first, at most five.
+	Hottest       []*PrefixLoad `protobuf:"bytes,12,rep,name=hottest,proto3" json:"hottest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -562,6 +569,279 @@ func (x *Partition) GetKeys() int64 {
 	return 0
 }
 
+func (x *Partition) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Partition) GetLoad() float64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
+func (x *Partition) GetHottest() []*PrefixLoad {
+	if x != nil {
+		return x.Hottest
+	}
+	return nil
+}
+
+type PrefixLoad struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Load          float64                `protobuf:"fixed64,2,opt,name=load,proto3" json:"load,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixLoad) Reset() {
+	*x = PrefixLoad{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixLoad) ProtoMessage() {}
+
+func (x *PrefixLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixLoad.ProtoReflect.Descriptor instead.
+func (*PrefixLoad) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PrefixLoad) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *PrefixLoad) GetLoad() float64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
+type BalanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only find the moves.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BalanceRequest) Reset() {
+	*x = BalanceRequest{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BalanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BalanceRequest) ProtoMessage() {}
+
+func (x *BalanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BalanceRequest.ProtoReflect.Descriptor instead.
+func (*BalanceRequest) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BalanceRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type BalanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why these moves, or none.
+	Reason string      `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Moves  []*SlotMove `protobuf:"bytes,2,rep,name=moves,proto3" json:"moves,omitempty"`
+	// The load of each partition, and what it will be.
+	Before        []float64 `protobuf:"fixed64,3,rep,packed,name=before,proto3" json:"before,omitempty"`
+	After         []float64 `protobuf:"fixed64,4,rep,packed,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BalanceResponse) Reset() {
+	*x = BalanceResponse{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BalanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BalanceResponse) ProtoMessage() {}
+
+func (x *BalanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BalanceResponse.ProtoReflect.Descriptor instead.
+func (*BalanceResponse) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BalanceResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BalanceResponse) GetMoves() []*SlotMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *BalanceResponse) GetBefore() []float64 {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *BalanceResponse) GetAfter() []float64 {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type SlotMove struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Slot  uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	From  uint32                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	To    uint32                 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	Load  float64                `protobuf:"fixed64,4,opt,name=load,proto3" json:"load,omitempty"`
+	Keys  int64                  `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Its hottest placement prefix, if it is among the hottest of its partition.
+	Prefix        []byte `protobuf:"bytes,6,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotMove) Reset() {
+	*x = SlotMove{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotMove) ProtoMessage() {}
+
+func (x *SlotMove) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotMove.ProtoReflect.Descriptor instead.
+func (*SlotMove) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SlotMove) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotMove) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *SlotMove) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *SlotMove) GetLoad() float64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
+func (x *SlotMove) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *SlotMove) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
 var File_stoa_v1_partition_proto protoreflect.FileDescriptor
 
 const file_stoa_v1_partition_proto_rawDesc = "" +
@@ -591,7 +871,7 @@ const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\x0fPinKeysResponse\"*\n" +
 	"\x10UnpinKeysRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\fR\x06prefix\"\x13\n" +
-	"\x11UnpinKeysResponse\"\x84\x02\n" +
+	"\x11UnpinKeysResponse\"\xdd\x02\n" +
 	"\tPartition\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\x04R\x06leader\x12\x12\n" +
@@ -601,13 +881,36 @@ const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\x0fclosed_revision\x18\x06 \x01(\x03R\x0eclosedRevision\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x14\n" +
 	"\x05slots\x18\b \x01(\rR\x05slots\x12\x12\n" +
-	"\x04keys\x18\t \x01(\x03R\x04keys2\x8c\x02\n" +
+	"\x04keys\x18\t \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\n" +
+	" \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04load\x18\v \x01(\x01R\x04load\x12-\n" +
+	"\ahottest\x18\f \x03(\v2\x13.stoa.v1.PrefixLoadR\ahottest\"8\n" +
+	"\n" +
+	"PrefixLoad\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x12\n" +
+	"\x04load\x18\x02 \x01(\x01R\x04load\")\n" +
+	"\x0eBalanceRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\x80\x01\n" +
+	"\x0fBalanceResponse\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12'\n" +
+	"\x05moves\x18\x02 \x03(\v2\x11.stoa.v1.SlotMoveR\x05moves\x12\x16\n" +
+	"\x06before\x18\x03 \x03(\x01R\x06before\x12\x14\n" +
+	"\x05after\x18\x04 \x03(\x01R\x05after\"\x82\x01\n" +
+	"\bSlotMove\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\rR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\rR\x02to\x12\x12\n" +
+	"\x04load\x18\x04 \x01(\x01R\x04load\x12\x12\n" +
+	"\x04keys\x18\x05 \x01(\x03R\x04keys\x12\x16\n" +
+	"\x06prefix\x18\x06 \x01(\fR\x06prefix2\xca\x02\n" +
 	"\n" +
 	"Partitions\x12G\n" +
 	"\x04List\x12\x1e.stoa.v1.ListPartitionsRequest\x1a\x1f.stoa.v1.ListPartitionsResponse\x12;\n" +
 	"\x04Move\x12\x18.stoa.v1.MoveKeysRequest\x1a\x19.stoa.v1.MoveKeysResponse\x128\n" +
 	"\x03Pin\x12\x17.stoa.v1.PinKeysRequest\x1a\x18.stoa.v1.PinKeysResponse\x12>\n" +
-	"\x05Unpin\x12\x19.stoa.v1.UnpinKeysRequest\x1a\x1a.stoa.v1.UnpinKeysResponseB,Z*github.com/stoa-kv/stoa/api/stoa/v1;stoapbb\x06proto3"
+	"\x05Unpin\x12\x19.stoa.v1.UnpinKeysRequest\x1a\x1a.stoa.v1.UnpinKeysResponse\x12<\n" +
+	"\aBalance\x12\x17.stoa.v1.BalanceRequest\x1a\x18.stoa.v1.BalanceResponseB,Z*github.com/stoa-kv/stoa/api/stoa/v1;stoapbb\x06proto3"
 
 var (
 	file_stoa_v1_partition_proto_rawDescOnce sync.Once
@@ -621,7 +924,7 @@ func file_stoa_v1_partition_proto_rawDescGZIP() []byte {
 	return file_stoa_v1_partition_proto_rawDescData
 }
 
-var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_stoa_v1_partition_proto_goTypes = []any{
 	(*ListPartitionsRequest)(nil),  // 0: stoa.v1.ListPartitionsRequest
 	(*ListPartitionsResponse)(nil), // 1: stoa.v1.ListPartitionsResponse
@@ -633,23 +936,31 @@ var file_stoa_v1_partition_proto_goTypes = []any{
 	(*UnpinKeysRequest)(nil),       // 7: stoa.v1.UnpinKeysRequest
 	(*UnpinKeysResponse)(nil),      // 8: stoa.v1.UnpinKeysResponse
 	(*Partition)(nil),              // 9: stoa.v1.Partition
+	(*PrefixLoad)(nil),             // 10: stoa.v1.PrefixLoad
+	(*BalanceRequest)(nil),         // 11: stoa.v1.BalanceRequest
+	(*BalanceResponse)(nil),        // 12: stoa.v1.BalanceResponse
+	(*SlotMove)(nil),               // 13: stoa.v1.SlotMove
 }
 var file_stoa_v1_partition_proto_depIdxs = []int32{
-	9, // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
-	2, // 1: stoa.v1.ListPartitionsResponse.pins:type_name -> stoa.v1.PinnedKeys
-	0, // 2: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
-	3, // 3: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
-	5, // 4: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
-	7, // 5: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
-	1, // 6: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
-	4, // 7: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
-	6, // 8: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
-	8, // 9: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	9,  // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
+	2,  // 1: stoa.v1.ListPartitionsResponse.pins:type_name -> stoa.v1.PinnedKeys
+	10, // 2: stoa.v1.Partition.hottest:type_name -> stoa.v1.PrefixLoad
+	13, // 3: stoa.v1.BalanceResponse.moves:type_name -> stoa.v1.SlotMove
+	0,  // 4: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
+	3,  // 5: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
+	5,  // 6: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
+	7,  // 7: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
+	11, // 8: stoa.v1.Partitions.Balance:input_type -> stoa.v1.BalanceRequest
+	1,  // 9: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
+	4,  // 10: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
+	6,  // 11: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
+	8,  // 12: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
+	12, // 13: stoa.v1.Partitions.Balance:output_type -> stoa.v1.BalanceResponse
+	9,  // [9:14] is the sub-list for method output_type
+	4,  // [4:9] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_stoa_v1_partition_proto_init() }
@@ -663,7 +974,7 @@ func file_stoa_v1_partition_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stoa_v1_partition_proto_rawDesc), len(file_stoa_v1_partition_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Partitions_List_FullMethodName  = "/stoa.v1.Partitions/List"
-	Partitions_Move_FullMethodName  = "/stoa.v1.Partitions/Move"
-	Partitions_Pin_FullMethodName   = "/stoa.v1.Partitions/Pin"
-	Partitions_Unpin_FullMethodName = "/stoa.v1.Partitions/Unpin"
+	Partitions_List_FullMethodName    = "/stoa.v1.Partitions/List"
+	Partitions_Move_FullMethodName    = "/stoa.v1.Partitions/Move"
+	Partitions_Pin_FullMethodName     = "/stoa.v1.Partitions/Pin"
+	Partitions_Unpin_FullMethodName   = "/stoa.v1.Partitions/Unpin"
+	Partitions_Balance_FullMethodName = "/stoa.v1.Partitions/Balance"
 )
 
 // PartitionsClient is the client API for Partitions service.
@@ -44,6 +45,10 @@ type PartitionsClient interface {
 	Pin(ctx context.Context, in *PinKeysRequest, opts ...grpc.CallOption) (*PinKeysResponse, error)
 	// Unpin removes a pin.
 	Unpin(ctx context.Context, in *UnpinKeysRequest, opts ...grpc.CallOption) (*UnpinKeysResponse, error)
+	// Balance finds the moves of slots that would even out the load of the leader's partitions,
+	// also if the balancer is off or has just moved others, and has them carried out. It returns
+	// once the keys are on their way.
+	Balance(ctx context.Context, in *BalanceRequest, opts ...grpc.CallOption) (*BalanceResponse, error)
 }
 
 type partitionsClient struct {
@@ -94,6 +99,16 @@ func (c *partitionsClient) Unpin(ctx context.Context, in *UnpinKeysRequest, opts
 	return out, nil
 }
 
+func (c *partitionsClient) Balance(ctx context.Context, in *BalanceRequest, opts ...grpc.CallOption) (*BalanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BalanceResponse)
+	err := c.cc.Invoke(ctx, Partitions_Balance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PartitionsServer is the server API for Partitions service.
 // All implementations must embed UnimplementedPartitionsServer
 // for forward compatibility.
@@ -113,6 +128,10 @@ type PartitionsServer interface {
 	Pin(context.Context, *PinKeysRequest) (*PinKeysResponse, error)
 	// Unpin removes a pin.
 	Unpin(context.Context, *UnpinKeysRequest) (*UnpinKeysResponse, error)
+	// Balance finds the moves of slots that would even out the load of the leader's partitions,
+	// also if the balancer is off or has just moved others, and has them carried out. It returns
+	// once the keys are on their way.
+	Balance(context.Context, *BalanceRequest) (*BalanceResponse, error)
 	mustEmbedUnimplementedPartitionsServer()
 }
 
@@ -134,6 +153,9 @@ func (UnimplementedPartitionsServer) Pin(context.Context, *PinKeysRequest) (*Pin
 }
 func (UnimplementedPartitionsServer) Unpin(context.Context, *UnpinKeysRequest) (*UnpinKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unpin not implemented")
+}
+func (UnimplementedPartitionsServer) Balance(context.Context, *BalanceRequest) (*BalanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Balance not implemented")
 }
 func (UnimplementedPartitionsServer) mustEmbedUnimplementedPartitionsServer() {}
 func (UnimplementedPartitionsServer) testEmbeddedByValue()                    {}
@@ -228,6 +250,24 @@ func _Partitions_Unpin_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Partitions_Balance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BalanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PartitionsServer).Balance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Partitions_Balance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PartitionsServer).Balance(ctx, req.(*BalanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Partitions_ServiceDesc is the grpc.ServiceDesc for Partitions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -250,6 +290,10 @@ var Partitions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Unpin",
 			Handler:    _Partitions_Unpin_Handler,
+		},
+		{
+			MethodName: "Balance",
+			Handler:    _Partitions_Balance_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
