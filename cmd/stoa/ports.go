@@ -27,6 +27,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/tracing"
 	ptransport "github.com/stoa-kv/stoa/internal/transport"
+	"github.com/stoa-kv/stoa/internal/ui"
 )
 
 // ports are all listeners of a server. They are opened before anything touches
@@ -146,10 +147,16 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics, t *tracing.Tracer) error
 		Pprof:   c.EnablePprof || c.Log.Level == "debug", Hosts: c.HostWhitelist, Origins: c.CORS, Logger: p.lg,
 		NamesCount: func() bool { return c.ClientTLS.ClientCertAuth && n.AuthEnabled() },
 	}
-	if c.EnableGateway {
-		var err error
-		if shown.Gateway, err = p.gateway(); err != nil {
+	if c.EnableGateway || c.EnableUI {
+		translated, err := p.gateway()
+		if err != nil {
 			return err
+		}
+		if c.EnableGateway {
+			shown.Gateway = translated
+		}
+		if c.EnableUI {
+			shown.UI = ui.New(ui.Options{Gateway: translated, Users: n.AuthEnabled})
 		}
 	}
 	client := serve.Options{
@@ -213,7 +220,7 @@ func (p *ports) serveMetrics() error {
 	if len(p.metrics) == 0 {
 		return nil
 	}
-	p.lg.Info("serving metrics", zap.Stringer("urls", types.URLs(p.cfg.ListenMetricsURLs)))
+	p.lg.Info("serving metrics", zap.Stringer("urls", types.URLs(p.cfg.ListenMetricsURLs)), zap.Bool("ui", p.cfg.EnableUI))
 	return p.start(p.meters, p.metrics)
 }
 

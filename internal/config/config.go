@@ -91,6 +91,7 @@ type Config struct {
 	CORS             []string // "*" allows all
 	EnablePprof      bool
 	EnableGateway    bool // JSON over HTTP
+	EnableUI         bool // the page for browsers, on the metrics port
 	EnableReflection bool
 	Metrics          string // basic or extensive
 

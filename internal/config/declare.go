@@ -247,6 +247,7 @@ func (d *declaration) upkeep() {
 	d.group = "Monitoring and upkeep"
 	d.choice("metrics", &c.Metrics, "Detail of exported metrics: basic, or extensive to include gRPC latency histograms.", "basic", "extensive")
 	d.bool("enable-pprof", &c.EnablePprof, false, "Serve profiles at the client URL + /debug/pprof/.")
+	d.bool("enable-ui", &c.EnableUI, false, "Serve a page for browsers at the URLs of --listen-metrics-urls + /ui/.")
 	d.duration("watch-progress-notify-interval", &c.WatchProgressNotifyInterval, 0, "Interval of periodic watch progress notifications (0: 10m).")
 	d.duration("warning-apply-duration", &c.WarningApplyDuration, 100*time.Millisecond, "Time after which a slow read or apply is logged.")
 	d.duration("warning-unary-request-duration", &c.WarningUnaryDuration, 300*time.Millisecond, "Time after which a slow unary request is logged.")

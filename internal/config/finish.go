@@ -23,7 +23,7 @@ func (d *declaration) finish() (*Config, error) {
 	d.reportUnused()
 	for _, step := range []func() error{
 		c.checkLogging, c.checkURLs, c.checkCluster, c.checkTimes, c.finishCompaction,
-		d.readFeatureGates, c.finishTLS, d.noteUnguarded, c.finishPartitions, c.checkLimits, c.checkTracing,
+		d.readFeatureGates, c.finishTLS, d.noteUnguarded, c.finishPartitions, c.checkLimits, c.checkTracing, c.checkUI,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -320,6 +320,22 @@ func (c *Config) checkTracing() error {
 		return errors.New("--distributed-tracing-sampling-rate: tracing sampling rate must be positive")
 	case t.PerMillion > 1_000_000:
 		return errors.New("--distributed-tracing-sampling-rate: tracing sampling rate must be less than 1000000")
+	}
+	return nil
+}
+
+// checkUI refuses to show the keys to clients that the client port doesn't let in.
+func (c *Config) checkUI() error {
+	if !c.EnableUI {
+		return nil
+	}
+	if len(c.ListenMetricsURLs) == 0 {
+		return errors.New("--enable-ui: the page is served on the metrics port; set --listen-metrics-urls")
+	}
+	for _, u := range c.ListenMetricsURLs {
+		if u.Scheme == "http" && (c.ClientTLS.ClientCertAuth || c.ClientTLS.TrustedCAFile != "") {
+			return fmt.Errorf("--enable-ui: with --client-cert-auth or --trusted-ca-file, --listen-metrics-urls %s must be https: the page would show the keys to clients without a certificate", u.String())
+		}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
 		gw.RegisterMaintenanceHandlerClient(ctx, mux, pb.NewMaintenanceClient(conn)),
 		gw.RegisterAuthHandlerClient(ctx, mux, pb.NewAuthClient(conn)),
 		registerLocks(mux, conn),
+		registerOwn(mux, conn),
 	} {
 		if err != nil {
 			return nil, err

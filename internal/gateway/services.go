@@ -12,10 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/lockpb"
 )
 
-// The services of package lockpb have no generated code for their routes. These
+// The services of package lockpb and stoa's own have no generated code for their routes. These
 // handlers do what that of etcd's API does.
 
 func registerLocks(mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
@@ -28,6 +29,16 @@ func registerLocks(mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
 		unary(mux, "/v3/election/leader", lockpb.Election_Leader_FullMethodName, election.Leader),
 		unary(mux, "/v3/election/resign", lockpb.Election_Resign_FullMethodName, election.Resign),
 		stream(mux, "/v3/election/observe", lockpb.Election_Observe_FullMethodName, election.Observe),
+	)
+}
+
+// registerOwn is for those of stoa's own services that have something to show.
+func registerOwn(mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+	partitions, quotas, extensions := stoapb.NewPartitionsClient(conn), stoapb.NewQuotasClient(conn), stoapb.NewExtensionsClient(conn)
+	return errors.Join(
+		unary(mux, "/v3/stoa/partitions/list", stoapb.Partitions_List_FullMethodName, partitions.List),
+		unary(mux, "/v3/stoa/quotas/list", stoapb.Quotas_List_FullMethodName, quotas.List),
+		stream(mux, "/v3/stoa/extensions/logs", stoapb.Extensions_Logs_FullMethodName, extensions.Logs),
 	)
 }
 

@@ -85,6 +85,7 @@ var rules = []rule{
 	{dir: "internal/fault", why: "errors are shared by all packages", never: []string{internals}},
 	{dir: "internal/gateway", why: "the gateway is a client of the services", never: []string{raftLibrary, bbolt,
 		module + "internal/serve", module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
+	{dir: "internal/ui", why: "the page knows nothing but HTTP", never: []string{internals, module + "api/...", grpcLibrary, raftLibrary, bbolt}},
 	{dir: "internal/serve", why: "ports know nothing of what is served", never: []string{raftLibrary, bbolt,
 		module + "internal/node", module + "internal/rpc", module + "internal/store", module + "internal/transport"}},
 	{dir: "internal/sidecar", why: "a sidecar is a client", never: []string{raftLibrary, bbolt,

@@ -31,16 +31,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if rest, ok := strings.CutPrefix(r.URL.Path, "/v3beta/"); ok { // for etcd's older clients
 		r.URL.Path = "/v3/" + rest
 	}
-	if r.TLS == nil && !g.anyHost {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		if !slices.Contains(g.hosts, host) {
-			g.lg.Warn("rejecting HTTP request to prevent DNS rebinding attacks", zap.String("host", host))
-			http.Error(w, fmt.Sprintf("the Host header %q is not in --host-whitelist: add it, or use https", host), http.StatusMisdirectedRequest)
-			return
-		}
+	if r.TLS == nil && !g.anyHost && !slices.Contains(g.hosts, hostOf(r)) {
+		rejectHost(w, r, g.lg)
+		return
 	}
 	origin := r.Header.Get("Origin")
 	switch {
@@ -55,6 +48,37 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodOptions {
+		return
+	}
+	g.next.ServeHTTP(w, r)
+}
+
+func hostOf(r *http.Request) string {
+	if h, _, err := net.SplitHostPort(r.Host); err == nil {
+		return h
+	}
+	return r.Host
+}
+
+func rejectHost(w http.ResponseWriter, r *http.Request, lg *zap.Logger) {
+	host := hostOf(r)
+	lg.Warn("rejecting HTTP request to prevent DNS rebinding attacks", zap.String("host", host))
+	http.Error(w, fmt.Sprintf("the Host header %q is not in --host-whitelist: add it, or use https", host), http.StatusMisdirectedRequest)
+}
+
+// hostGuard is stricter, for what is made for browsers: a plain request has to name an
+// address, localhost or a host of the list, in which "*" doesn't count. No page of another origin
+// may read the answers.
+type hostGuard struct {
+	hosts []string
+	lg    *zap.Logger
+	next  http.Handler
+}
+
+func (g *hostGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host := hostOf(r)
+	if r.TLS == nil && host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil && !slices.Contains(g.hosts, host) {
+		rejectHost(w, r, g.lg)
 		return
 	}
 	g.next.ServeHTTP(w, r)

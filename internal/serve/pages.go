@@ -26,6 +26,7 @@ type Pages struct {
 	Version       ClusterVersion
 	Pprof         bool
 	Gateway       http.Handler // of /v3/; nil: none
+	UI            http.Handler // of /ui and the paths below, on the metrics port; nil: none
 	// NamesCount reports whether clients are known by the names in their certificates,
 	// which the gateway can't tell its services. nil: never.
 	NamesCount func() bool
@@ -75,6 +76,11 @@ func hasName(s *tls.ConnectionState) bool {
 func MetricsPages(p Pages) http.Handler {
 	mux := http.NewServeMux()
 	p.observe(mux)
+	if p.UI != nil {
+		page := &hostGuard{hosts: p.Hosts, lg: p.Logger, next: p.UI}
+		mux.Handle("/ui", page)
+		mux.Handle("/ui/", page)
+	}
 	return mux
 }
 

@@ -195,3 +195,28 @@ func TestPeerPages(t *testing.T) {
 	require.Equal(t, 200, get(h, "/version").Code)
 	require.Equal(t, 404, get(h, "/raft").Code)
 }
+
+func TestPageForBrowsersGuardsItsHost(t *testing.T) {
+	p := pages(&fakeHealth{})
+	p.UI = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("page")) })
+	p.Hosts, p.Origins = []string{"*", "db.example.com"}, []string{"*"}
+	h := MetricsPages(p)
+	for host, code := range map[string]int{
+		"127.0.0.1:2381": 200, "[::1]:2381": 200, "[::1]": 200, "localhost": 200, "localhost:1": 200, "db.example.com:1": 200,
+		"evil.example": 421, "evil.example:2381": 421, "127.0.0.1.evil.example": 421, "": 421,
+	} {
+		for _, path := range []string{"/ui", "/ui/", "/ui/v3/kv/range"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Host = host
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Equal(t, code, w.Code, "%s at %s", path, host)
+			require.Empty(t, w.Header().Get("Access-Control-Allow-Origin"))
+			r.TLS = &tls.ConnectionState{}
+			w = httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Equal(t, 200, w.Code, "%s at %s over TLS", path, host)
+		}
+	}
+	require.Equal(t, 404, get(ClientPages(p), "/ui/").Code)
+}
