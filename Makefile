@@ -114,6 +114,12 @@ test-dashboards: build
 	GOBIN=$(CURDIR)/bin $(GO) install -tags remove_all_sd $(PROMTOOL)
 	cd test/dashboards && GOWORK=off $(GO) test -count=1 -v .
 
+## test-ui: the page for browsers in Chromium, with axe-core; writes docs/img/ui-*.png (needs chromium and npm; ARGS="-keys 1000000")
+.PHONY: test-ui
+test-ui: build
+	npm install --no-save --no-audit --no-fund --prefix bin/axe axe-core@4.14.1
+	cd test/ui && GOWORK=off $(GO) test -count=1 -v -timeout 20m . -pictures $(CURDIR)/docs/img $(ARGS)
+
 ## test-kube: a kube-apiserver on stoa, and deploy/kubernetes applied to it (needs kubectl; builds kube-apiserver: ten minutes the first time)
 .PHONY: test-kube
 test-kube: build

@@ -18,6 +18,7 @@ type Spec struct {
 	Args       []string // more flags, for each server
 	TLS        bool     // clients come over TLS; Args name the files for it
 	PeerTLS    bool     // so do peers
+	Metrics    bool     // each server has a metrics port, at its MetricsURL
 	Env        []string
 	Dir        string // where data and logs go
 	Timeout    time.Duration
@@ -64,6 +65,14 @@ func New(spec Spec) (*Cluster, error) {
 		s := spec.server(name, at, ports[2*i], ports[2*i+1])
 		initial = append(initial, name+"="+s.PeerURL)
 		c.Servers = append(c.Servers, s)
+	}
+	if spec.Metrics {
+		if ports, err = freePorts(spec.Nodes); err != nil {
+			return nil, err
+		}
+		for i, s := range c.Servers {
+			s.MetricsURL = fmt.Sprintf("http://127.0.0.1:%d", ports[i])
+		}
 	}
 	for _, s := range c.Servers {
 		s.args = spec.flags(s, initial, "new")
@@ -118,6 +127,9 @@ func (spec *Spec) flags(s *Server, initial []string, state string) []string {
 	}
 	if spec.Binary.Stoa && spec.Partitions > 0 {
 		flags = append(flags, fmt.Sprintf("--partitions=%d", spec.Partitions))
+	}
+	if s.MetricsURL != "" {
+		flags = append(flags, "--listen-metrics-urls="+s.MetricsURL)
 	}
 	return append(flags, spec.Args...)
 }

@@ -24,11 +24,12 @@ const ReadyLine = "ready to serve client requests"
 
 // Server is one server process and what it needs to be started again.
 type Server struct {
-	Name      string
-	ClientURL string
-	PeerURL   string
-	DataDir   string
-	LogFile   string
+	Name       string
+	ClientURL  string
+	PeerURL    string
+	MetricsURL string // "" without Spec.Metrics
+	DataDir    string
+	LogFile    string
 
 	bin       Binary
 	args      []string
