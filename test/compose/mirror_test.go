@@ -124,7 +124,9 @@ func (all clusters) executors(t *testing.T, ctx context.Context, rnd *rand.Rand)
 	}
 }
 
-// mirrorMutants are seeded bugs of mirrors, each of which the checker has to find.
+// mirrorMutants are seeded bugs of mirrors, each of which the checker has to find. A worker whose
+// writes don't compare the mark isn't among them: as the election leaves one at a time, these runs
+// don't find it. Package mirror's tests have several on a model of the target.
 var mirrorMutants = []struct {
 	name  string
 	edits []seededEdit
@@ -148,9 +150,6 @@ var mirrorMutants = []struct {
 	}}},
 	{"a split revision is read", []seededEdit{
 		{"client/compose/view.go", "!ok || m.Phase != mirror.At ||", "!ok || m.Phase != mirror.At && m.Phase != mirror.Partial ||"},
-	}},
-	{"a stale executor writes", []seededEdit{
-		{"client/mirror/cluster/target.go", "	r, err := t.c.Txn(ctx).If(conditions...)", "	_ = conditions\n	r, err := t.c.Txn(ctx).If()"},
 	}},
 }
 
