@@ -4,7 +4,8 @@
 // A request comes in at a gRPC server (services.go) and leaves through a connection to the
 // members (upstream.go): as a call of its own, which nothing decodes (forward.go), or, if it
 // touches single keys only (kv.go), in a batch over a session that all local clients share
-// (lane.go, lanes.go).
+// (lane.go, lanes.go). Watches follow few watches of the sidecar's (watches.go, question.go, and
+// package relay).
 //
 // Invariants:
 //

@@ -34,6 +34,20 @@ func ordinary(md metadata.MD) bool {
 	return true
 }
 
+// watchable reports whether watches of a stream may be coalesced: all that its metadata may ask for
+// is a leader.
+func watchable(md metadata.MD) (leader, ok bool) {
+	for name, values := range md {
+		switch {
+		case name == rpctypes.MetadataRequireLeaderKey:
+			leader = len(values) > 0 && values[0] == rpctypes.MetadataHasLeader
+		case name != rpctypes.MetadataClientAPIVersionKey && !ofConnection(name):
+			return false, false
+		}
+	}
+	return leader, true
+}
+
 // shared is a request that may go over a session.
 type shared struct {
 	kind  stoapb.Kind

@@ -5,6 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/stoa-kv/stoa/internal/sidecar/relay"
 )
 
 // metrics is what the sidecar shows on /metrics.
@@ -16,6 +18,8 @@ type metrics struct {
 
 	sessions                   prometheus.Gauge
 	batches, batched, unshared prometheus.Counter
+
+	rewatches, watchReceived, watchSent prometheus.Counter
 
 	others *counted // methods that this release doesn't know
 }
@@ -43,6 +47,16 @@ func newMetrics() *metrics {
 			Name: "stoa_sidecar_unshared_requests_total", Help: "Requests that could have gone over a session, but were calls of their own: none was open, or it was slow, or refused the request.",
 		}),
 	}
+	m.rewatches = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_watch_stream_failures_total", Help: "Ends of the streams to members that coalesced watches follow, and failures to open them.",
+	})
+	m.watchReceived = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_watch_upstream_events_total", Help: "Events received for coalesced watches.",
+	})
+	m.watchSent = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_watch_responses_total", Help: "Responses sent to coalesced watches of local clients.",
+	})
+	m.registry.MustRegister(m.rewatches, m.watchReceived, m.watchSent)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.handled, m.inFlight, m.checks, m.sessions, m.batches, m.batched, m.unshared)
 	m.others = m.method("other")
@@ -70,4 +84,25 @@ func (c *counted) ended(err error) {
 		code = codes.Unknown
 	}
 	c.of.WithLabelValues(code.String()).Inc()
+}
+
+// watch shows numbers of coalesced watches.
+func (m *metrics) watch(all []*watches) {
+	for _, g := range []struct {
+		name, help string
+		of         func(relay.Stats) int
+	}{
+		{"watch_streams", "Streams of local clients whose watches are coalesced.", func(s relay.Stats) int { return s.Streams }},
+		{"watchers", "Coalesced watches of local clients.", func(s relay.Stats) int { return s.Watchers }},
+		{"upstream_watchers", "Watches at members that coalesced watches follow.", func(s relay.Stats) int { return s.Upstream }},
+		{"catching_up_watchers", "Coalesced watches that catch up, each by a watch of its own at a member.", func(s relay.Stats) int { return s.Behind }},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stoa_sidecar_" + g.name, Help: g.help}, func() float64 {
+			n := 0
+			for _, ws := range all {
+				n += g.of(ws.stats())
+			}
+			return float64(n)
+		}))
+	}
 }

@@ -22,6 +22,8 @@ type Config struct {
 	MaxConcurrentStreams uint32
 	// Unbatched has each request forwarded as a call of its own.
 	Unbatched bool
+	// Uncoalesced has each watch forwarded as a watch of its own.
+	Uncoalesced bool
 	// OwnTransport serves connections of clients with package h2 instead of grpc-go.
 	OwnTransport bool
 	Logger       *zap.Logger
@@ -42,7 +44,8 @@ type Server struct {
 	lg       *zap.Logger
 	up       *upstream
 	forward  *forwarder
-	lanes    *lanes // nil: none
+	lanes    *lanes     // nil: none
+	watches  []*watches // without and with a required leader; none: each is forwarded
 	metrics  *metrics
 	grpc     *grpc.Server
 	own      *h2.Server // the same services
@@ -72,6 +75,11 @@ func New(c Config) (*Server, error) {
 	s.grpc, s.own = s.onGRPC(c), s.onOwn(c)
 	if !c.Unbatched {
 		s.lanes = openLanes(up, s.metrics, c.Logger)
+	}
+	if !c.Uncoalesced {
+		q := &question{up: up}
+		s.watches = []*watches{openWatches(s.forward, q, false, s.metrics, c.Logger), openWatches(s.forward, q, true, s.metrics, c.Logger)}
+		s.metrics.watch(s.watches)
 	}
 	for _, d := range services() {
 		s.register(d)
@@ -149,6 +157,9 @@ func (s *Server) Stop(ctx context.Context) {
 	s.meters.Stop(ctx)
 	if s.lanes != nil {
 		s.lanes.close()
+	}
+	for _, ws := range s.watches {
+		ws.close()
 	}
 	s.up.close()
 }

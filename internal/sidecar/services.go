@@ -107,10 +107,31 @@ func (s *Server) endless(method string, c *counted, st grpc.ServerStream) error 
 	ctx, cancel := context.WithCancelCause(st.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.streaming, func() { cancel(errStopping) })()
-	err := s.forward.stream(ctx, method, st)
+	carry := s.forward.stream
+	if method == pb.Watch_Watch_FullMethodName {
+		carry = s.watch
+	}
+	err := carry(ctx, method, st)
 	if err != nil && context.Cause(ctx) == errStopping {
 		err = errStopping
 	}
 	c.ended(err)
 	return err
+}
+
+// watch has a stream of watches follow those of others, if it can.
+func (s *Server) watch(ctx context.Context, method string, st grpc.ServerStream) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	leader, ok := watchable(md)
+	if ok && len(s.watches) > 0 {
+		ws := s.watches[0]
+		if leader {
+			ws = s.watches[1]
+		}
+		// If the cluster can't tell, a member may know what to say.
+		if a, err := ws.question.ask(ctx); err == nil && a.coalesce {
+			return ws.serve(ctx, st)
+		}
+	}
+	return s.forward.stream(ctx, method, st)
 }

@@ -61,6 +61,7 @@ func TestScriptThroughSidecar(t *testing.T) {
 			p := startPair(t, s)
 			runScript(t, p, s)
 			require.Greater(t, metric(p.sut.between, "stoa_sidecar_session_requests_total"), 50.0)
+			require.Positive(t, metric(p.sut.between, "stoa_sidecar_watch_responses_total"))
 		})
 	}
 }

@@ -1,0 +1,125 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A question asks the cluster, with one linearizable read for all that wait, for its revision, and
+// whether there are extensions, which may handle watches: those must not be coalesced.
+type question struct {
+	up *upstream
+
+	mu      sync.Mutex
+	running bool
+	next    *asking // not sent yet
+}
+
+type asking struct {
+	done   chan struct{}
+	answer cluster
+	err    error
+}
+
+// cluster is what the question tells.
+type cluster struct {
+	rev      int64
+	coalesce bool
+}
+
+// questionTimeout bounds a question: a watch doesn't wait for a cluster without a quorum for longer
+// than any request.
+const questionTimeout = requestTimeout
+
+// ask returns an answer to a question that was sent after the call.
+func (q *question) ask(ctx context.Context) (cluster, error) {
+	q.mu.Lock()
+	if q.next == nil {
+		q.next = &asking{done: make(chan struct{})}
+	}
+	a := q.next
+	if !q.running {
+		q.running = true
+		go q.run()
+	}
+	q.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.answer, a.err
+	case <-ctx.Done():
+		return cluster{}, ctx.Err()
+	}
+}
+
+func (q *question) run() {
+	for {
+		q.mu.Lock()
+		a := q.next
+		q.next = nil
+		if a == nil {
+			q.running = false
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock()
+		a.answer, a.err = q.read()
+		close(a.done)
+	}
+}
+
+// registry is where extensions are registered.
+func registry() *pb.RangeRequest {
+	return &pb.RangeRequest{Key: extensions, RangeEnd: []byte("/em0"), CountOnly: true}
+}
+
+// read asks once. The sidecar's user may not be allowed to see extensions: then there may be some.
+func (q *question) read() (cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), questionTimeout)
+	defer cancel()
+	r, err := q.get(ctx, registry())
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) || errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) {
+		return cluster{}, nil
+	}
+	if err != nil {
+		return cluster{}, err
+	}
+	return cluster{rev: r.Header.Revision, coalesce: r.Count == 0}, nil
+}
+
+// compacted tells whether a revision is.
+func (q *question) compacted(ctx context.Context, rev int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	r := registry()
+	r.Revision = rev
+	_, err := q.get(ctx, r)
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (q *question) get(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	conn, err := q.up.conn(false)
+	if err != nil {
+		return nil, err
+	}
+	out, err := pb.NewKVClient(conn).Range(ctx, r)
+	for pause := 10 * time.Millisecond; status.Code(err) == codes.Unavailable && ctx.Err() == nil; pause *= 2 {
+		select {
+		case <-time.After(pause):
+			out, err = pb.NewKVClient(conn).Range(ctx, r)
+		case <-ctx.Done():
+		}
+	}
+	return out, err
+}
+
+func unavailable(err error) error { return status.Error(codes.Unavailable, err.Error()) }
