@@ -29,6 +29,7 @@
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
 //	           nothing, and a model of more
+//	coalesced  10,000 watches of one prefix through ten sidecars, beside ten
 //	extensions what clients that use none pay for those that are registered
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions,
@@ -128,6 +129,7 @@ var measurements = []measurement{
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},
+	{"coalesced", "Watches through sidecars", 1, measureCoalesced},
 	{"extensions", "Clients beside extensions", 3, measureExtensions},
 }
 

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// coalescedWatchers is how many watches of one prefix there are; coalescedPuts the keys put under it.
+const coalescedWatchers, coalescedPuts = 10_000, 200
+
+// measureCoalesced compares what watches of one prefix cost the servers: few of them, and many
+// through sidecars.
+func measureCoalesced(p *plan) (s section, err error) {
+	s.rows = [][]string{{"watches of one prefix", "watchers at the servers", "the servers' CPU, puts without them", "with them", "added by an event of all watches"}}
+	for _, sidecars := range []bool{false, true} {
+		watchers := []int{sidecarCount}
+		if sidecars {
+			watchers = []int{sidecarCount, coalescedWatchers}
+		}
+		for _, n := range watchers {
+			row, err := p.coalesced(n, sidecars)
+			if err != nil {
+				return s, err
+			}
+			s.rows = append(s.rows, row)
+		}
+	}
+	s.text = fmt.Sprintf("Three servers; %d sidecars, with the watches evenly over them. %d puts, one after the other, each an event of every watch. CPU is that of the three servers for a put.",
+		sidecarCount, coalescedPuts)
+	return s, nil
+}
+
+func (p *plan) coalesced(watchers int, sidecars bool) (row []string, err error) {
+	b, err := newBench(p, subject{name: "stoa", bin: p.stoa, sidecars: sidecars}, 3)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end([]*bench{b}, &err) }()
+	without, err := b.puts(func(do func() error) error { return do() })
+	if err != nil {
+		return nil, err
+	}
+	to, name := b.cluster.Servers, fmt.Sprintf("%d, direct", watchers)
+	if sidecars {
+		to, name = b.between, fmt.Sprintf("%d, through sidecars", watchers)
+	}
+	var all []*watchLink
+	defer func() { closeWatches(all) }()
+	for i, s := range to {
+		n := watchers / len(to)
+		if i < watchers%len(to) {
+			n++
+		}
+		links, err := openWatches(s.ClientURL[len("http://"):], 1, n, func(int) (string, string) { return "/bench/00/", "/bench/000" })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, links...)
+	}
+	at := 0.0
+	for _, s := range b.cluster.Servers {
+		n, err := metricOf(s.ClientURL, "etcd_debugging_mvcc_watcher_total")
+		if err != nil {
+			return nil, err
+		}
+		at += n
+	}
+	with, err := b.puts(func(do func() error) error {
+		failed := make(chan error, 1)
+		go func() { failed <- do() }()
+		errs := make([]error, len(all))
+		each(len(all), func(i int) {
+			want := all[i].created * coalescedPuts
+			errs[i] = all[i].until(func() bool { return all[i].events >= want })
+		})
+		return errors.Join(append(errs, <-failed)...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []string{name, strconv.Itoa(int(at)), round(without).String(), round(with).String(), round(with - without).String()}, nil
+}
+
+// puts puts keys under the prefix, one after the other, and measures the servers' CPU for each.
+func (b *bench) puts(during func(do func() error) error) (each time.Duration, err error) {
+	before, err := b.cluster.CPU()
+	if err != nil {
+		return 0, err
+	}
+	err = during(func() error {
+		return once(b.cluster.Servers[0], func(ctx context.Context, a *admin) error {
+			for range coalescedPuts {
+				if _, err := a.kv.Put(ctx, &pb.PutRequest{Key: []byte(keyName(0)), Value: []byte("v")}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	after, err := b.cluster.CPU()
+	return (after - before) / coalescedPuts, err
+}
