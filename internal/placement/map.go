@@ -68,31 +68,6 @@ func (m *Map) Partition(key []byte) int {
 	return int(m.slots[m.Slot(key)])
 }
 
-// Spot is where a key is: its placement prefix with the hash of that, its slot, and its
-// partition.
-type Spot struct {
-	Prefix          []byte
-	Hash            uint64
-	Slot, Partition int
-}
-
-// Spot returns the spot of a key.
-func (m *Map) Spot(key []byte) Spot {
-	s := Spot{Prefix: Prefix(key)}
-	s.Hash = xxhash.Sum64(s.Prefix)
-	if t := m.Transit(); t != nil {
-		m = t.of(key)
-	}
-	s.Slot = int(s.Hash % Slots)
-	if m.rules != nil {
-		if ruled, ok := m.rules.slot(key); ok {
-			s.Slot = ruled
-		}
-	}
-	s.Partition = int(m.slots[s.Slot])
-	return s
-}
-
 // Table is the partition of every slot, in order; of a map in transit, of the one that it
 // goes to.
 func (m *Map) Table() []byte { return bytes.Clone(m.slots[:]) }
