@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -86,13 +87,18 @@ func linksOf(t *testing.T, root, page string) (all []link) {
 	return all
 }
 
-// headings are the anchors that GitHub makes of them.
+// headings are the anchors that GitHub makes of them: of the second with the same text, name-1.
 func headings(t *testing.T, root, page string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for _, m := range headline.FindAllStringSubmatch(textOf(t, root, page), -1) {
 		plain := dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(m[1])), "")
-		all[strings.ReplaceAll(plain, " ", "-")] = true
+		anchor := strings.ReplaceAll(plain, " ", "-")
+		name := anchor
+		for n := 1; all[name]; n++ {
+			name = fmt.Sprintf("%s-%d", anchor, n)
+		}
+		all[name] = true
 	}
 	return all
 }
