@@ -77,8 +77,8 @@ func New(c Config) (*Server, error) {
 		s.lanes = openLanes(up, s.metrics, c.Logger)
 	}
 	if !c.Uncoalesced {
-		q := &question{up: up}
-		s.watches = []*watches{openWatches(s.forward, q, false, s.metrics, c.Logger), openWatches(s.forward, q, true, s.metrics, c.Logger)}
+		q, t := &question{up: up}, newTurns(maxCatchUps)
+		s.watches = []*watches{openWatches(s.forward, q, t, false, s.metrics, c.Logger), openWatches(s.forward, q, t, true, s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
 	}
 	for _, d := range services() {

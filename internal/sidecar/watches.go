@@ -25,6 +25,7 @@ type watches struct {
 	m        *metrics
 	options  []grpc.CallOption
 	question *question
+	turns    *turns
 	// leader: the streams are to end when their member has no leader (clientv3.WithRequireLeader).
 	leader bool
 
@@ -40,8 +41,8 @@ type watches struct {
 // What is kept of recent events; see relay.Options. Members send fragments of about this size, too.
 var watchOptions = relay.Options{Entries: 1024, Bytes: 1 << 20, Total: 64 << 20, Fragment: 3 << 19}
 
-func openWatches(f *forwarder, q *question, leader bool, m *metrics, lg *zap.Logger) *watches {
-	ws := &watches{up: f.up, options: f.options, question: q, leader: leader, m: m, lg: lg, wake: make(chan struct{}, 1)}
+func openWatches(f *forwarder, q *question, t *turns, leader bool, m *metrics, lg *zap.Logger) *watches {
+	ws := &watches{up: f.up, options: f.options, question: q, turns: t, leader: leader, m: m, lg: lg, wake: make(chan struct{}, 1)}
 	ws.ctx, ws.cancel = context.WithCancel(context.Background())
 	ws.hub = relay.New(watchOptions, func() { signal(ws.wake) })
 	ws.wg.Go(ws.follow)
@@ -334,90 +335,5 @@ func (l *watchStream) open(o *relay.Opening, start, known int64) {
 		l.ws.hub.Fail(unavailable(errHistory))
 	default:
 		o.Answered(a.rev, compacted)
-	}
-}
-
-// catchUp feeds a watcher from a stream of its own. It is called with the lock.
-func (l *watchStream) catchUp(w *relay.Watcher) {
-	ctx, cancel := context.WithCancel(l.ctx)
-	hungry := make(chan struct{}, 1)
-	turn := 0
-	turn = w.CatchUp(func() {
-		signal(hungry)
-		if !w.Behind(turn) {
-			cancel()
-		}
-	})
-	go func() {
-		defer cancel()
-		for pause := minReopen; ctx.Err() == nil; pause = min(2*pause, maxRewatch) {
-			l.feed(ctx, w, turn, hungry)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-		}
-	}()
-}
-
-// feed carries one stream for a watcher that is behind.
-func (l *watchStream) feed(ctx context.Context, w *relay.Watcher, turn int, hungry chan struct{}) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ws := l.ws
-	remote, err := ws.connect(ctx)
-	if err != nil {
-		return
-	}
-	ws.mu.Lock()
-	if !w.Behind(turn) {
-		ws.mu.Unlock()
-		return
-	}
-	create := w.Request()
-	ws.mu.Unlock()
-	if remote.SendMsg(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}) != nil {
-		return
-	}
-	go askProgress(ctx, remote)
-	for {
-		r, err := receiveWatch(remote)
-		if err != nil {
-			return
-		}
-		ws.mu.Lock()
-		again := w.Feed(turn, r)
-		ws.mu.Unlock()
-		if again {
-			return
-		}
-		for {
-			ws.mu.Lock()
-			more, waits := w.Behind(turn), !w.Hungry()
-			ws.mu.Unlock()
-			if !more {
-				return
-			}
-			if !waits {
-				break
-			}
-			select {
-			case <-hungry:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
-// askProgress asks a member for progress again and again: it tells none while a watcher is behind.
-func askProgress(ctx context.Context, remote grpc.ClientStream) {
-	progress := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
-	for pause := minReopen; remote.SendMsg(progress) == nil; pause = min(2*pause, askAgain) {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
 	}
 }

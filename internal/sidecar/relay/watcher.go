@@ -194,6 +194,9 @@ func (w *Watcher) Behind(turn int) bool { return w.behind && !w.gone && turn == 
 // Hungry reports whether all that was fed was sent.
 func (w *Watcher) Hungry() bool { return len(w.fed) == 0 }
 
+// Whole reports whether no fragments of a response wait for the last one.
+func (w *Watcher) Whole() bool { return len(w.partial) == 0 }
+
 // Feed takes a response of the watcher that was created by Request, while it is Hungry. again: the
 // stream has to be opened again.
 func (w *Watcher) Feed(turn int, r *Response) (again bool) {

@@ -1,0 +1,165 @@
+package sidecar
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/sidecar/relay"
+)
+
+const (
+	// maxCatchUps bounds the watchers that catch up at a time: each has a stream to a member and
+	// a response in memory.
+	maxCatchUps = 32
+	// While others wait, a watcher gives way after maxTurn, and once its client has not taken a
+	// response for maxIdle.
+	maxTurn, maxIdle = time.Second, 50 * time.Millisecond
+	// maxSilence is how long a member may send nothing: it may be behind, or paused.
+	maxSilence = 5 * time.Second
+)
+
+// catchUp feeds a watcher from a stream of its own, turn by turn.
+type catchUp struct {
+	ws     *watches
+	w      *relay.Watcher
+	number int
+	hungry chan struct{} // the client has taken all, perhaps
+}
+
+// catchUp begins to feed a watcher. It is called with the lock.
+func (l *watchStream) catchUp(w *relay.Watcher) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	c := &catchUp{ws: l.ws, w: w, hungry: make(chan struct{}, 1)}
+	c.number = w.CatchUp(func() {
+		signal(c.hungry)
+		if !w.Behind(c.number) {
+			cancel()
+		}
+	})
+	go func() {
+		defer cancel()
+		c.run(ctx)
+	}()
+}
+
+func (c *catchUp) run(ctx context.Context) {
+	for pause := minReopen; ctx.Err() == nil; {
+		// A client that doesn't read needs no stream.
+		if !c.wait(ctx, nil) || c.ws.turns.take(ctx) != nil {
+			return
+		}
+		gaveWay := c.feed(ctx)
+		c.ws.turns.done()
+		if gaveWay {
+			pause = minReopen
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, maxRewatch)
+	}
+}
+
+// wait returns true once the client has taken all that was fed; false if the watcher has caught up,
+// or ctx or the time has ended.
+func (c *catchUp) wait(ctx context.Context, late <-chan time.Time) bool {
+	for {
+		c.ws.mu.Lock()
+		behind, hungry := c.w.Behind(c.number), c.w.Hungry()
+		c.ws.mu.Unlock()
+		if !behind || hungry {
+			return behind
+		}
+		select {
+		case <-c.hungry:
+		case <-late:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// feed carries one stream. It reports whether that has ended for others to have their turn.
+func (c *catchUp) feed(ctx context.Context) (gaveWay bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	remote, err := c.open(ctx)
+	if err != nil {
+		return false
+	}
+	go askProgress(ctx, remote)
+	silence := time.AfterFunc(maxSilence, cancel)
+	defer silence.Stop()
+	for began := time.Now(); ; {
+		r, err := receiveWatch(remote)
+		if err != nil {
+			return false
+		}
+		c.ws.mu.Lock()
+		again, whole := c.w.Feed(c.number, r), c.w.Whole()
+		c.ws.mu.Unlock()
+		if again {
+			return false
+		}
+		silence.Stop()
+		if !c.waitOrGiveWay(ctx) {
+			return true
+		}
+		if whole && r.Events() > 0 && time.Since(began) > maxTurn && c.ws.turns.wanted() {
+			return true
+		}
+		silence.Reset(maxSilence)
+	}
+}
+
+// waitOrGiveWay waits until the client has taken all. It returns false if the stream is to end.
+func (c *catchUp) waitOrGiveWay(ctx context.Context) bool {
+	for {
+		late := time.NewTimer(maxIdle)
+		ready := c.wait(ctx, late.C)
+		late.Stop()
+		c.ws.mu.Lock()
+		behind := c.w.Behind(c.number)
+		c.ws.mu.Unlock()
+		switch {
+		case ready:
+			return true
+		case !behind, ctx.Err() != nil, c.ws.turns.wanted():
+			return false
+		}
+	}
+}
+
+func (c *catchUp) open(ctx context.Context) (grpc.ClientStream, error) {
+	remote, err := c.ws.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.ws.mu.Lock()
+	if !c.w.Behind(c.number) {
+		c.ws.mu.Unlock()
+		return nil, context.Canceled
+	}
+	create := c.w.Request()
+	c.ws.mu.Unlock()
+	return remote, remote.SendMsg(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
+}
+
+// askProgress asks a member for progress again and again: it tells none while a watcher is behind.
+func askProgress(ctx context.Context, remote grpc.ClientStream) {
+	progress := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+	for pause := minReopen; remote.SendMsg(progress) == nil; pause = min(2*pause, askAgain) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package sidecar
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTurnsInOrder(t *testing.T) {
+	turn := newTurns(1)
+	require.NoError(t, turn.take(t.Context()))
+	require.False(t, turn.wanted())
+	waiting := func() int {
+		turn.mu.Lock()
+		defer turn.mu.Unlock()
+		return len(turn.waiting)
+	}
+	order := make(chan int, 3)
+	leave, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	for i := range 3 {
+		ctx := t.Context()
+		if i == 1 {
+			ctx = leave
+		}
+		go func() {
+			err := turn.take(ctx)
+			if i == 1 {
+				left <- err
+				return
+			}
+			order <- i
+		}()
+		require.Eventually(t, func() bool { return waiting() == i+1 }, time.Minute, time.Millisecond)
+	}
+	cancel()
+	require.Error(t, <-left)
+	require.True(t, turn.wanted())
+	turn.done()
+	require.Equal(t, 0, <-order)
+	turn.done()
+	require.Equal(t, 2, <-order, "one that has left gets no turn")
+	require.False(t, turn.wanted())
+	turn.done()
+	require.NoError(t, turn.take(t.Context()))
+}
+
+func TestTurnsBound(t *testing.T) {
+	const bound = 3
+	turn := newTurns(bound)
+	var now, most atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for n := range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if (i+n)%3 == 0 {
+					go cancel()
+				}
+				if turn.take(ctx) == nil {
+					if v := now.Add(1); v > most.Load() {
+						most.Store(v)
+					}
+					now.Add(-1)
+					turn.done()
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	require.LessOrEqual(t, most.Load(), int64(bound))
+	turn.mu.Lock()
+	defer turn.mu.Unlock()
+	require.Equal(t, bound, turn.free, "each turn was given back")
+}
