@@ -124,14 +124,31 @@ func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) 
 			drive(ctx, i, cl, rec)
 		}()
 	}
+	roam := new(roaming)
+	for i := range 3 * sidecars {
+		one, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoints[i%sidecars]}, Logger: zap.NewNop(),
+			DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second})
+		require.NoError(t, err)
+		defer one.Close()
+		work.Go(func() {
+			if err := roam.roam(ctx, one, rand.New(rand.NewPCG(seed, uint64(1000+i)))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	nem := &nemesis{cluster: c, asked: asked, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
 		t.Logf("%6.2fs %s", time.Since(rec.start).Seconds(), fmt.Sprintf(f, a...))
 	}}
 	count, err := nem.run(ctx, names)
 	require.NoError(t, err)
 	work.Wait()
-	judge(t, c, cli, rec, live)
-	t.Logf("%d faults", count)
+	history := judge(t, c, cli, rec, live)
+	events, err := roam.check(history)
+	require.NoError(t, err)
+	t.Logf("%d faults; %d watches told %d revisions", count, len(roam.all), events)
+	if sidecars > 0 {
+		require.Greater(t, events, 50, "hardly anything was watched")
+	}
 }
 
 // drive does operations until the time is over, not so fast that the history grows
@@ -150,8 +167,8 @@ func drive(ctx context.Context, i int, cl *client, rec *recorder) {
 	}
 }
 
-// judge checks all guarantees of the package comment, once the faults are over.
-func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder, live *liveWatch) {
+// judge checks all guarantees of the package comment, once the faults are over, and returns the history.
+func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder, live *liveWatch) (history told) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -165,7 +182,6 @@ func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder
 	}, 30*time.Second, 100*time.Millisecond, "writes don't resume")
 
 	// Each server delivers the same history.
-	var history told
 	for _, s := range c.Servers {
 		one, err := clientv3.New(clientv3.Config{Endpoints: []string{s.ClientURL}, Logger: zap.NewNop()})
 		require.NoError(t, err)
@@ -201,6 +217,7 @@ func judge(t *testing.T, c *process.Cluster, cli *clientv3.Client, rec *recorder
 	}
 	require.Equal(t, porcupine.Ok, result)
 	requireSameHash(t, ctx, c, stop)
+	return history
 }
 
 // visualize writes a picture of a history that is not linearizable.
