@@ -118,7 +118,7 @@ type sidecarFlags struct {
 	cacert, cert, key                           string
 	insecureSkipVerify, anyAddress, showVersion bool
 	batching, coalescing                        bool
-	transport                                   string
+	namespace, transport                        string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
 	logLevel, logFormat, logOutputs             string
@@ -149,6 +149,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.DurationVar(&f.drain, "drain-timeout", 5*time.Second, "Time for calls in progress to end after SIGTERM.")
 	fs.BoolVar(&f.batching, "batching", true, "Send puts, gets and other requests of single keys in batches, over sessions, which are leases of the cluster. false: each as a call of its own.")
 	fs.BoolVar(&f.coalescing, "coalesce-watches", true, "Have watches of the same keys follow one watch of the sidecar's. false: each as a watch of its own.")
+	fs.StringVar(&f.namespace, "namespace", "", "Prefix of the keys that local clients see, without it. Clients of stoa's that open sessions need one without.")
 	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error.")
@@ -221,6 +222,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	if f.password == "" { // as in etcdctl: with --password, all of --user is the name
 		up.Username, up.Password, _ = strings.Cut(f.user, ":")
 	}
+	c.sidecar.Namespace = f.namespace
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.Uncoalesced, c.sidecar.OwnTransport = !f.batching, !f.coalescing, f.transport == "own"
 	switch {

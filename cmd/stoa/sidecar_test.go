@@ -11,7 +11,7 @@ import (
 func TestSidecarFlags(t *testing.T) {
 	c, err := parseSidecar([]string{
 		"--endpoints=https://a:1,https://b:2", "--listen-client-urls=http://127.0.0.1:7,unix:///run/stoa.sock",
-		"--listen-metrics-urls=http://0.0.0.0:9", "--user=app:se:cret", "--drain-timeout=3s",
+		"--listen-metrics-urls=http://0.0.0.0:9", "--user=app:se:cret", "--drain-timeout=3s", "--namespace=/app/",
 	}, []string{"STOA_SIDECAR_DRAIN_TIMEOUT=9s", "STOA_SIDECAR_LOG_LEVEL=warn", "STOA_SIDECAR_PORT=tcp://10.0.0.1:1", "OTHER=1"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, []string{"https://a:1", "https://b:2"}, c.sidecar.Upstream.Endpoints)
@@ -20,6 +20,7 @@ func TestSidecarFlags(t *testing.T) {
 	require.Equal(t, "se:cret", c.sidecar.Upstream.Password)
 	require.Equal(t, 3*time.Second, c.drain, "a flag has precedence")
 	require.Equal(t, "warn", c.log.Level)
+	require.Equal(t, "/app/", c.sidecar.Namespace)
 	require.Len(t, c.listen, 2)
 	require.Len(t, c.metrics, 1)
 	require.Equal(t, []string{"STOA_SIDECAR_PORT is in the environment, but there is no such flag"}, c.notes)

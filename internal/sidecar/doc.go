@@ -5,7 +5,7 @@
 // members (upstream.go): as a call of its own, which nothing decodes (forward.go), or, if it
 // touches single keys only (kv.go), in a batch over a session that all local clients share
 // (lane.go, lanes.go). Watches follow few watches of the sidecar's (watches.go, question.go, and
-// package relay).
+// package relay). With a namespace, messages are translated before all that (namespaced.go).
 //
 // Invariants:
 //

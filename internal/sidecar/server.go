@@ -12,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/serve"
+	"github.com/stoa-kv/stoa/internal/sidecar/namespace"
 )
 
 // Config configures a Server.
@@ -24,6 +25,9 @@ type Config struct {
 	Unbatched bool
 	// Uncoalesced has each watch forwarded as a watch of its own.
 	Uncoalesced bool
+	// Namespace is a prefix of keys: local clients see only keys that begin with it, and without it.
+	// Empty: all keys.
+	Namespace string
 	// OwnTransport serves connections of clients with package h2 instead of grpc-go.
 	OwnTransport bool
 	Logger       *zap.Logger
@@ -41,18 +45,20 @@ const (
 
 // A Server serves local clients.
 type Server struct {
-	lg       *zap.Logger
-	up       *upstream
-	forward  *forwarder
-	lanes    *lanes     // nil: none
-	watches  []*watches // without and with a required leader; none: each is forwarded
-	metrics  *metrics
-	grpc     *grpc.Server
-	own      *h2.Server // the same services
-	clients  *serve.Server
-	meters   *serve.Server
-	inFlight atomic.Int64
-	draining atomic.Bool
+	lg      *zap.Logger
+	up      *upstream
+	forward *forwarder
+	// namespace is nil if clients see all keys.
+	namespace *translator
+	lanes     *lanes     // nil: none
+	watches   []*watches // without and with a required leader; none: each is forwarded
+	metrics   *metrics
+	grpc      *grpc.Server
+	own       *h2.Server // the same services
+	clients   *serve.Server
+	meters    *serve.Server
+	inFlight  atomic.Int64
+	draining  atomic.Bool
 	// streaming ends when streams without an end of their own have to.
 	streaming  context.Context
 	endStreams context.CancelFunc
@@ -80,6 +86,9 @@ func New(c Config) (*Server, error) {
 		q, t := &question{up: up}, newTurns(maxCatchUps)
 		s.watches = []*watches{openWatches(s.forward, q, t, false, s.metrics, c.Logger), openWatches(s.forward, q, t, true, s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
+	}
+	if c.Namespace != "" {
+		s.namespace = &translator{namespace.New(c.Namespace)}
 	}
 	for _, d := range services() {
 		s.register(d)

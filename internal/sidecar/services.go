@@ -50,6 +50,9 @@ func (s *Server) unary(method string) unaryHandler {
 			return s.kv(ctx, method, kind, in)
 		}
 	}
+	if s.namespace != nil {
+		carry = s.namespace.unary(method, carry)
+	}
 	return func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		in := new(frame)
 		if err := dec(in); err != nil {
@@ -83,20 +86,30 @@ func (s *Server) kv(ctx context.Context, method string, kind stoapb.Kind, in *fr
 // their own: a shutdown doesn't wait for them.
 func (s *Server) stream(method string, endless bool) grpc.StreamHandler {
 	counted := s.metrics.method(method)
-	return func(_ any, st grpc.ServerStream) error {
-		if endless {
-			return s.endless(method, counted, st)
-		}
-		done := s.begin(counted)
-		err := s.forward.stream(st.Context(), method, st)
-		done(err)
-		return err
+	carry := func(st grpc.ServerStream) error { return s.finite(method, counted, st) }
+	if endless {
+		carry = func(st grpc.ServerStream) error { return s.endless(method, counted, st) }
 	}
+	if s.namespace != nil {
+		translated, inner := s.namespace.stream(method), carry
+		carry = func(st grpc.ServerStream) error { return translated(st, inner) }
+	}
+	return func(_ any, st grpc.ServerStream) error { return carry(st) }
+}
+
+func (s *Server) finite(method string, c *counted, st grpc.ServerStream) error {
+	done := s.begin(c)
+	err := s.forward.stream(st.Context(), method, st)
+	done(err)
+	return err
 }
 
 // other forwards methods that this release doesn't know.
 func (s *Server) other(_ any, st grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(st)
+	if s.namespace != nil {
+		return errUnknownInNamespace
+	}
 	return s.endless(method, s.metrics.others, st)
 }
 

@@ -16,7 +16,8 @@ import (
 
 type shape struct {
 	nodes, parts int
-	sidecar      bool // between the clients and the server under test
+	sidecar      bool   // between the clients and the server under test
+	namespace    string // of the sidecar's clients
 }
 
 func (s shape) String() string { return fmt.Sprintf("%dx%d", s.nodes, s.parts) }
@@ -68,7 +69,7 @@ func startPair(t *testing.T, s shape) *pair {
 		return side
 	}
 	if s.sidecar {
-		start = throughSidecar(t, start)
+		start = throughSidecar(t, s, start)
 	}
 	p := newPair(start("etcd", ref), start("sut", sut), s.parts == 1)
 	t.Cleanup(p.close)
@@ -81,9 +82,8 @@ func TestDrawnOperations(t *testing.T) {
 	}
 }
 
-func drawn(t *testing.T, s shape) {
+func drawn(t *testing.T, s shape) (p *pair) {
 	operations := 0
-	var p *pair
 	rapid.Check(t, func(rt *rapid.T) {
 		if p == nil { // at first, and whenever the two have come apart
 			p = startPair(t, s)
@@ -100,6 +100,7 @@ func drawn(t *testing.T, s shape) {
 		ok = true
 	})
 	t.Logf("%d operations", operations)
+	return p
 }
 
 // sequence draws and compares operations from a state without keys and leases.

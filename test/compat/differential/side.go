@@ -53,6 +53,15 @@ func (s *side) through(between *process.Server) error {
 	return s.connect([]string{between.ClientURL})
 }
 
+// directly has all requests go to the servers again.
+func (s *side) directly() error {
+	for _, c := range s.conns {
+		c.Close()
+	}
+	s.conns = nil
+	return s.connect(s.cluster.Endpoints())
+}
+
 func (s *side) close() {
 	for _, c := range s.conns {
 		c.Close()

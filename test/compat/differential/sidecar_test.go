@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
 
 // throughSidecar puts a sidecar in front of the server under test. Sessions are open before
 // the first request.
-func throughSidecar(t *testing.T, start func(string, process.Binary) *side) func(string, process.Binary) *side {
+func throughSidecar(t *testing.T, shape shape, start func(string, process.Binary) *side) func(string, process.Binary) *side {
 	return func(name string, bin process.Binary) *side {
 		s := start(name, bin)
 		if !bin.Stoa {
@@ -26,7 +27,12 @@ func throughSidecar(t *testing.T, start func(string, process.Binary) *side) func
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		between, err := s.cluster.Sidecar("sidecar")
+		var flags []string
+		if shape.namespace != "" {
+			flags = append(flags, "--namespace="+shape.namespace)
+			putNeighbours(t, s, shape.namespace)
+		}
+		between, err := s.cluster.Sidecar("sidecar", flags...)
 		require.NoError(t, err)
 		require.NoError(t, between.Start())
 		require.NoError(t, between.WaitReady(ctx))
@@ -67,14 +73,59 @@ func TestScriptThroughSidecar(t *testing.T) {
 }
 
 func TestDrawnThroughSidecar(t *testing.T) {
+	fewer(t)
+	parts := sidecarParts(t)
+	drawn(t, shape{nodes: 1, parts: parts[len(parts)-1], sidecar: true})
+}
+
+// fewer has rapid check less.
+func fewer(t *testing.T) {
 	checks := flag.Lookup("rapid.checks")
 	asked := checks.Value.String()
 	if asked == checks.DefValue {
 		require.NoError(t, checks.Value.Set("10")) // the servers' part is TestDrawnOperations'
 		t.Cleanup(func() { _ = checks.Value.Set(asked) })
 	}
-	parts := sidecarParts(t)
-	drawn(t, shape{nodes: 1, parts: parts[len(parts)-1], sidecar: true})
+}
+
+// neighbours are keys around a namespace, and the one that is its prefix.
+func neighbours(namespace string) []string {
+	last := len(namespace) - 1
+	after := namespace[:last] + string(namespace[last]+1)
+	return []string{"a", namespace[:last], namespace, after, after + "a", "zzzz"}
+}
+
+func putNeighbours(t *testing.T, s *side, namespace string) {
+	for _, key := range neighbours(namespace) {
+		require.Empty(t, s.call(0, &pb.PutRequest{Key: []byte(key), Value: []byte("neighbour")}).err)
+	}
+}
+
+// TestNamespace: a sidecar with a namespace, among keys of others, is as an etcd with none but the
+// namespace's keys, without the prefix; and the others' keys stay.
+func TestNamespace(t *testing.T) {
+	sidecarParts(t)
+	s := shape{nodes: 1, parts: 3, sidecar: true, namespace: "/ns/"}
+	t.Run("script", func(t *testing.T) {
+		p := startPair(t, s)
+		runScript(t, p, s)
+		requireNeighbours(t, p.sut, s.namespace)
+	})
+	t.Run("drawn", func(t *testing.T) {
+		fewer(t)
+		requireNeighbours(t, drawn(t, s).sut, s.namespace)
+	})
+}
+
+func requireNeighbours(t *testing.T, s *side, namespace string) {
+	t.Helper()
+	require.NoError(t, s.directly())
+	for _, key := range neighbours(namespace) {
+		got := s.call(0, &pb.RangeRequest{Key: []byte(key)})
+		require.Empty(t, got.err)
+		require.Len(t, got.msg.(*pb.RangeResponse).Kvs, 1, key)
+		require.EqualValues(t, 1, got.msg.(*pb.RangeResponse).Kvs[0].Version, key)
+	}
 }
 
 func sidecarParts(t *testing.T) []int {
