@@ -23,6 +23,9 @@ func (p partitions) ListPartitions() *stoapb.ListPartitionsResponse {
 		for _, h := range g.Hottest {
 			p.Hottest = append(p.Hottest, &stoapb.PrefixLoad{Prefix: []byte(h.Prefix), Load: h.Load})
 		}
+		for _, s := range g.HotSlots {
+			p.HottestSlots = append(p.HottestSlots, &stoapb.SlotLoad{Slot: uint32(s.Slot), Load: s.Load, Prefix: []byte(s.Prefix)})
+		}
 		r.Partitions = append(r.Partitions, p)
 	}
 	for _, pin := range p.n.Pins() {

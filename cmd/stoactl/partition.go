@@ -140,6 +140,9 @@ func partitionView(r *stoapb.ListPartitionsResponse) view {
 				for _, h := range g.Hottest {
 					p.printf("\"Hottest\" : %q %.3f\n", h.Prefix, h.Load)
 				}
+				for _, s := range g.HottestSlots {
+					p.printf("\"HottestSlot\" : %d %.3f %q\n", s.Slot, s.Load, s.Prefix)
+				}
 			}
 		},
 		table: func() ([]string, [][]string) {

@@ -135,12 +135,7 @@ func count(s *Situation, moves []Move) {
 
 // name sets the hottest prefix of the slots that are moved.
 func name(s *Situation, moves []Move) {
-	hottest := map[int]string{}
-	for _, list := range s.Load.Hot {
-		for _, h := range slices.Backward(list) { // the hottest last
-			hottest[s.Where.Slot([]byte(h.Prefix))] = h.Prefix
-		}
-	}
+	hottest := s.Load.Prefixes(s.Where)
 	for i := range moves {
 		moves[i].Prefix = hottest[moves[i].Slot]
 	}

@@ -83,6 +83,41 @@ func TestLoadsOfSlotsAddUpToTheirLoop(t *testing.T) {
 	require.Empty(t, s.Hot[0], "an idle partition names nothing")
 }
 
+// The hottest slots are named by their hottest prefixes, and an idle slot is none of them.
+func TestHottestSlots(t *testing.T) {
+	where := placement.New(2)
+	var m Meter
+	one, two := keyIn(where, 1, 1), keyIn(where, 1, 2)
+	turn := 0
+	run(&m, where, 0, 40*time.Second, []float64{0, 0.4}, func(p int) []byte {
+		turn++
+		switch {
+		case p == 0:
+			return nil
+		case turn%4 == 0:
+			return two
+		}
+		return one
+	})
+	s := m.Snapshot(where, Counters)
+	slots := s.Hottest(5, where)
+	require.Empty(t, slots[0])
+	require.Len(t, slots[1], 2)
+	for i, key := range [][]byte{one, two} {
+		require.Equal(t, where.Slot(key), slots[1][i].Slot)
+		require.Equal(t, string(placement.Prefix(key)), slots[1][i].Prefix)
+	}
+	require.Greater(t, slots[1][0].Load, slots[1][1].Load)
+	require.InDelta(t, 0.4, slots[1][0].Load+slots[1][1].Load, 0.01)
+	require.Len(t, s.Hottest(1, where)[1], 1)
+
+	moved := where.Assigned([]placement.Assignment{{Slot: where.Slot(one), Partition: 0}})
+	require.Equal(t, where.Slot(one), s.Hottest(5, moved)[0][0].Slot, "a slot that moves takes its load along")
+
+	run(&m, where, 40*time.Second, 80*time.Second, []float64{0, 0}, func(int) []byte { return nil })
+	require.Empty(t, m.Snapshot(where, Counters).Hottest(5, where)[1])
+}
+
 // Work that comes without commands for keys, as Raft's own does, belongs to no slot.
 func TestWorkWithoutKeysIsNoSlots(t *testing.T) {
 	where := placement.New(1)

@@ -96,39 +96,6 @@ func (m *Meter) Fold(now int64, where *placement.Map) {
 	}
 }
 
-// Snapshot is the load at one moment. 1 is a loop that works all the time.
-type Snapshot struct {
-	Slots [placement.Slots]float64
-	Rest  []float64 // by partition: what no slot explains
-	Hot   [][]Prefix
-}
-
-// Prefix is a placement prefix with its load, which is estimated. Most loaded first.
-type Prefix struct {
-	Prefix string
-	Load   float64
-}
-
-// Of is the load of a partition: that of the slots that a map gives it, and of its rest.
-func (s *Snapshot) Of(partition int, where *placement.Map) float64 {
-	sum := s.Rest[partition]
-	for slot, p := range where.Table() {
-		if int(p) == partition {
-			sum += s.Slots[slot]
-		}
-	}
-	return sum
-}
-
-// Loops is the load of every partition.
-func (s *Snapshot) Loops(where *placement.Map) []float64 {
-	loops := append([]float64(nil), s.Rest...)
-	for slot, p := range where.Table() {
-		loops[p] += s.Slots[slot]
-	}
-	return loops
-}
-
 // Snapshot returns the load as of the last Fold, with the hottest prefixes of each partition.
 func (m *Meter) Snapshot(where *placement.Map, hottest int) *Snapshot {
 	m.mu.Lock()

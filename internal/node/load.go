@@ -6,7 +6,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/balance"
 )
 
-// hottest is how many prefixes of a partition are shown.
+// hottest is how many prefixes, and slots, of a partition are shown.
 const hottest = 5
 
 // loadLoop keeps the load of the partitions of this server up to date, and balances it.

@@ -42,6 +42,7 @@ type PartitionState struct {
 	Load     float64       // of the partition's loop, decayed; 1 is all the time
 	Worked   time.Duration // by the loop, since the start
 	Hottest  []load.Prefix
+	HotSlots []load.Slot
 }
 
 // State returns the server's status.
@@ -60,8 +61,8 @@ func (n *Node) State() State {
 		s.Alarms = append(s.Alarms, metrics.Alarm{Member: a.GetMemberID(), Type: a.GetAlarm().String()})
 	}
 	where := c.machine.Placement()
-	now := n.load.Snapshot(where, hottest)
-	loops := now.Loops(where)
+	now := n.load.Snapshot(where, load.Counters)
+	loops, slots := now.Loops(where), now.Hottest(hottest, where)
 	for p, st := range c.stores {
 		st.RLock()
 		rev, keys, bytes, compacted := st.Rev(), st.Keys(), st.Bytes(), st.Compacted()
@@ -70,7 +71,7 @@ func (n *Node) State() State {
 		s.Partitions = append(s.Partitions, PartitionState{
 			Standing: c.replica.Standing(p), Revision: rev, Keys: int64(keys), Bytes: bytes,
 			Slots: where.SlotsOf(p), LogBytes: c.logs[p].Bytes(),
-			Load: loops[p], Worked: n.load.Time(p), Hottest: now.Hot[p],
+			Load: loops[p], Worked: n.load.Time(p), Hottest: now.Hot[p][:min(hottest, len(now.Hot[p]))], HotSlots: slots[p],
 		})
 	}
 	return s

@@ -471,7 +471,9 @@ type Partition struct {
 	// constant of 0.7 s: 1 is all of it.
 	Load float64 `protobuf:"fixed64,11,opt,name=load,proto3" json:"load,omitempty"`
 	// The placement prefixes that cause the most of it, by samples; most first, at most five.
-	Hottest       []*PrefixLoad `protobuf:"bytes,12,rep,name=hottest,proto3" json:"hottest,omitempty"`
+	Hottest []*PrefixLoad `protobuf:"bytes,12,rep,name=hottest,proto3" json:"hottest,omitempty"`
+	// The slots with the highest loads; highest first, at most five.
+	HottestSlots  []*SlotLoad `protobuf:"bytes,13,rep,name=hottest_slots,json=hottestSlots,proto3" json:"hottest_slots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -590,6 +592,74 @@ func (x *Partition) GetHottest() []*PrefixLoad {
 	return nil
 }
 
+func (x *Partition) GetHottestSlots() []*SlotLoad {
+	if x != nil {
+		return x.HottestSlots
+	}
+	return nil
+}
+
+type SlotLoad struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Slot  uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Load  float64                `protobuf:"fixed64,2,opt,name=load,proto3" json:"load,omitempty"`
+	// Its hottest placement prefix, if samples tell it.
+	Prefix        []byte `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotLoad) Reset() {
+	*x = SlotLoad{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotLoad) ProtoMessage() {}
+
+func (x *SlotLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotLoad.ProtoReflect.Descriptor instead.
+func (*SlotLoad) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SlotLoad) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotLoad) GetLoad() float64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
+func (x *SlotLoad) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
 type PrefixLoad struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Prefix        []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
@@ -600,7 +670,7 @@ type PrefixLoad struct {
 
 func (x *PrefixLoad) Reset() {
 	*x = PrefixLoad{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	mi := &file_stoa_v1_partition_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +682,7 @@ func (x *PrefixLoad) String() string {
 func (*PrefixLoad) ProtoMessage() {}
 
 func (x *PrefixLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	mi := &file_stoa_v1_partition_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +695,7 @@ func (x *PrefixLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixLoad.ProtoReflect.Descriptor instead.
 func (*PrefixLoad) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{10}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PrefixLoad) GetPrefix() []byte {
@@ -652,7 +722,7 @@ type BalanceRequest struct {
 
 func (x *BalanceRequest) Reset() {
 	*x = BalanceRequest{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[11]
+	mi := &file_stoa_v1_partition_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +734,7 @@ func (x *BalanceRequest) String() string {
 func (*BalanceRequest) ProtoMessage() {}
 
 func (x *BalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[11]
+	mi := &file_stoa_v1_partition_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +747,7 @@ func (x *BalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceRequest.ProtoReflect.Descriptor instead.
 func (*BalanceRequest) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{11}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BalanceRequest) GetDryRun() bool {
@@ -701,7 +771,7 @@ type BalanceResponse struct {
 
 func (x *BalanceResponse) Reset() {
 	*x = BalanceResponse{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[12]
+	mi := &file_stoa_v1_partition_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +783,7 @@ func (x *BalanceResponse) String() string {
 func (*BalanceResponse) ProtoMessage() {}
 
 func (x *BalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[12]
+	mi := &file_stoa_v1_partition_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +796,7 @@ func (x *BalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceResponse.ProtoReflect.Descriptor instead.
 func (*BalanceResponse) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{12}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BalanceResponse) GetReason() string {
@@ -772,7 +842,7 @@ type SlotMove struct {
 
 func (x *SlotMove) Reset() {
 	*x = SlotMove{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[13]
+	mi := &file_stoa_v1_partition_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +854,7 @@ func (x *SlotMove) String() string {
 func (*SlotMove) ProtoMessage() {}
 
 func (x *SlotMove) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[13]
+	mi := &file_stoa_v1_partition_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +867,7 @@ func (x *SlotMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotMove.ProtoReflect.Descriptor instead.
 func (*SlotMove) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{13}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotMove) GetSlot() uint32 {
@@ -871,7 +941,7 @@ const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\x0fPinKeysResponse\"*\n" +
 	"\x10UnpinKeysRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\fR\x06prefix\"\x13\n" +
-	"\x11UnpinKeysResponse\"\xdd\x02\n" +
+	"\x11UnpinKeysResponse\"\x95\x03\n" +
 	"\tPartition\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\x04R\x06leader\x12\x12\n" +
@@ -885,7 +955,12 @@ const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\x05bytes\x18\n" +
 	" \x01(\x03R\x05bytes\x12\x12\n" +
 	"\x04load\x18\v \x01(\x01R\x04load\x12-\n" +
-	"\ahottest\x18\f \x03(\v2\x13.stoa.v1.PrefixLoadR\ahottest\"8\n" +
+	"\ahottest\x18\f \x03(\v2\x13.stoa.v1.PrefixLoadR\ahottest\x126\n" +
+	"\rhottest_slots\x18\r \x03(\v2\x11.stoa.v1.SlotLoadR\fhottestSlots\"J\n" +
+	"\bSlotLoad\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x12\n" +
+	"\x04load\x18\x02 \x01(\x01R\x04load\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\fR\x06prefix\"8\n" +
 	"\n" +
 	"PrefixLoad\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x12\n" +
@@ -924,7 +999,7 @@ func file_stoa_v1_partition_proto_rawDescGZIP() []byte {
 	return file_stoa_v1_partition_proto_rawDescData
 }
 
-var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_stoa_v1_partition_proto_goTypes = []any{
 	(*ListPartitionsRequest)(nil),  // 0: stoa.v1.ListPartitionsRequest
 	(*ListPartitionsResponse)(nil), // 1: stoa.v1.ListPartitionsResponse
@@ -936,31 +1011,33 @@ var file_stoa_v1_partition_proto_goTypes = []any{
 	(*UnpinKeysRequest)(nil),       // 7: stoa.v1.UnpinKeysRequest
 	(*UnpinKeysResponse)(nil),      // 8: stoa.v1.UnpinKeysResponse
 	(*Partition)(nil),              // 9: stoa.v1.Partition
-	(*PrefixLoad)(nil),             // 10: stoa.v1.PrefixLoad
-	(*BalanceRequest)(nil),         // 11: stoa.v1.BalanceRequest
-	(*BalanceResponse)(nil),        // 12: stoa.v1.BalanceResponse
-	(*SlotMove)(nil),               // 13: stoa.v1.SlotMove
+	(*SlotLoad)(nil),               // 10: stoa.v1.SlotLoad
+	(*PrefixLoad)(nil),             // 11: stoa.v1.PrefixLoad
+	(*BalanceRequest)(nil),         // 12: stoa.v1.BalanceRequest
+	(*BalanceResponse)(nil),        // 13: stoa.v1.BalanceResponse
+	(*SlotMove)(nil),               // 14: stoa.v1.SlotMove
 }
 var file_stoa_v1_partition_proto_depIdxs = []int32{
 	9,  // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
 	2,  // 1: stoa.v1.ListPartitionsResponse.pins:type_name -> stoa.v1.PinnedKeys
-	10, // 2: stoa.v1.Partition.hottest:type_name -> stoa.v1.PrefixLoad
-	13, // 3: stoa.v1.BalanceResponse.moves:type_name -> stoa.v1.SlotMove
-	0,  // 4: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
-	3,  // 5: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
-	5,  // 6: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
-	7,  // 7: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
-	11, // 8: stoa.v1.Partitions.Balance:input_type -> stoa.v1.BalanceRequest
-	1,  // 9: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
-	4,  // 10: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
-	6,  // 11: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
-	8,  // 12: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
-	12, // 13: stoa.v1.Partitions.Balance:output_type -> stoa.v1.BalanceResponse
-	9,  // [9:14] is the sub-list for method output_type
-	4,  // [4:9] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	11, // 2: stoa.v1.Partition.hottest:type_name -> stoa.v1.PrefixLoad
+	10, // 3: stoa.v1.Partition.hottest_slots:type_name -> stoa.v1.SlotLoad
+	14, // 4: stoa.v1.BalanceResponse.moves:type_name -> stoa.v1.SlotMove
+	0,  // 5: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
+	3,  // 6: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
+	5,  // 7: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
+	7,  // 8: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
+	12, // 9: stoa.v1.Partitions.Balance:input_type -> stoa.v1.BalanceRequest
+	1,  // 10: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
+	4,  // 11: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
+	6,  // 12: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
+	8,  // 13: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
+	13, // 14: stoa.v1.Partitions.Balance:output_type -> stoa.v1.BalanceResponse
+	10, // [10:15] is the sub-list for method output_type
+	5,  // [5:10] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_stoa_v1_partition_proto_init() }
@@ -974,7 +1051,7 @@ func file_stoa_v1_partition_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stoa_v1_partition_proto_rawDesc), len(file_stoa_v1_partition_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
