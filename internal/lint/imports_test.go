@@ -64,6 +64,7 @@ var rules = []rule{
 	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
 	{dir: "internal/load", why: "the load comes from counts and samples that it is given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},
 	{dir: "internal/balance", why: "a decision is a pure function of the load and the time", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},
+	{dir: "internal/top", why: "what is shown is a pure function of what servers have answered", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, internals})},
 	{dir: "internal/membership", why: "membership is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/sequencer", why: "the sequencer is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/session", why: "the order of a session is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt,
@@ -101,6 +102,7 @@ var allowed = map[string]string{
 
 	"cmd/stoactl " + module + "internal/extension": "a file is verified as the server does it",
 	"cmd/stoactl " + module + "internal/snapshot":  "a data directory is made as the server reads it",
+	"cmd/stoactl " + module + "internal/top":       "what top shows is tested without servers and terminals",
 	"cmd/stoactl " + module + "internal/rehearsal": "extensions are tried out on the server's own state machine",
 }
 
