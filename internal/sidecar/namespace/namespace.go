@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
@@ -25,20 +26,7 @@ type Namespace struct {
 
 // New makes the namespace of a prefix, which isn't empty.
 func New(prefix string) *Namespace {
-	return &Namespace{prefix: []byte(prefix), end: rangeEnd([]byte(prefix)), messages: map[protoreflect.FullName]*message{}}
-}
-
-// rangeEnd is the end of the range of all keys with a prefix: "\x00", the end of all keys, if it is
-// 0xff only.
-func rangeEnd(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 0xff {
-			e := bytes.Clone(prefix[:i+1])
-			e[i]++
-			return e
-		}
-	}
-	return []byte{0}
+	return &Namespace{prefix: []byte(prefix), end: []byte(clientv3.GetPrefixRangeEnd(prefix)), messages: map[protoreflect.FullName]*message{}}
 }
 
 // Method is the translation of a method's messages.

@@ -85,9 +85,9 @@ func TestRequests(t *testing.T) {
 }
 
 func TestRangeEnd(t *testing.T) {
-	require.Equal(t, []byte("b"), rangeEnd([]byte("a\xff")), "not b\\x00, which has the key b before it")
-	require.Equal(t, []byte("a/"), rangeEnd([]byte("a.")))
-	require.Equal(t, []byte{0}, rangeEnd([]byte("\xff\xff")))
+	require.Equal(t, []byte("b"), New("a\xff").end, "not b\\x00, which has the key b before it")
+	require.Equal(t, []byte("a/"), New("a.").end)
+	require.Equal(t, []byte{0}, New("\xff\xff").end)
 }
 
 func TestAnswers(t *testing.T) {
