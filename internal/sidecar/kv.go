@@ -27,11 +27,16 @@ const maxShared = 32 << 10
 // name that isn't known here may mean something to a member.
 func ordinary(md metadata.MD) bool {
 	for name := range md {
-		if name != rpctypes.MetadataClientAPIVersionKey && !ofConnection(name) {
+		if !meaningless(name) {
 			return false
 		}
 	}
 	return true
+}
+
+// meaningless tells metadata that asks for nothing.
+func meaningless(name string) bool {
+	return name == rpctypes.MetadataClientAPIVersionKey || ofConnection(name)
 }
 
 // watchable reports whether watches of a stream may be coalesced: all that its metadata may ask for
@@ -41,7 +46,7 @@ func watchable(md metadata.MD) (leader, ok bool) {
 		switch {
 		case name == rpctypes.MetadataRequireLeaderKey:
 			leader = len(values) > 0 && values[0] == rpctypes.MetadataHasLeader
-		case name != rpctypes.MetadataClientAPIVersionKey && !ofConnection(name):
+		case !meaningless(name):
 			return false, false
 		}
 	}
