@@ -58,10 +58,7 @@ func (c *catchUp) run(ctx context.Context) {
 			pause = minReopen
 			continue
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		rest(ctx, pause)
 		pause = min(2*pause, maxRewatch)
 	}
 }
@@ -155,11 +152,6 @@ func (c *catchUp) open(ctx context.Context) (grpc.ClientStream, error) {
 // askProgress asks a member for progress again and again: it tells none while a watcher is behind.
 func askProgress(ctx context.Context, remote grpc.ClientStream) {
 	progress := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
-	for pause := minReopen; remote.SendMsg(progress) == nil; pause = min(2*pause, askAgain) {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
+	for pause := minReopen; remote.SendMsg(progress) == nil && rest(ctx, pause); pause = min(2*pause, askAgain) {
 	}
 }

@@ -113,9 +113,7 @@ func (ls *lanes) keep(l *lane) {
 			return
 		}
 		ls.lg.Warn("lost a session, or failed to open one", zap.Error(err))
-		select {
-		case <-time.After(pause):
-		case <-ls.ctx.Done():
+		if !rest(ls.ctx, pause) {
 			return
 		}
 	}

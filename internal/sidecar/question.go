@@ -112,12 +112,8 @@ func (q *question) get(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 		return nil, err
 	}
 	out, err := pb.NewKVClient(conn).Range(ctx, r)
-	for pause := 10 * time.Millisecond; status.Code(err) == codes.Unavailable && ctx.Err() == nil; pause *= 2 {
-		select {
-		case <-time.After(pause):
-			out, err = pb.NewKVClient(conn).Range(ctx, r)
-		case <-ctx.Done():
-		}
+	for pause := 10 * time.Millisecond; status.Code(err) == codes.Unavailable && rest(ctx, pause); pause *= 2 {
+		out, err = pb.NewKVClient(conn).Range(ctx, r)
 	}
 	return out, err
 }

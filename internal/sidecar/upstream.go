@@ -93,11 +93,19 @@ func (u *upstream) signIn(ctx context.Context, c client.Config) {
 			return
 		}
 		u.lg.Warn("failed to authenticate the sidecar's user", zap.String("user-name", c.Username), zap.Error(err))
-		select {
-		case <-time.After(signInPause):
-		case <-ctx.Done():
+		if !rest(ctx, signInPause) {
 			return
 		}
+	}
+}
+
+// rest waits before another attempt; it returns false if ctx ends first.
+func rest(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -101,9 +101,7 @@ func (ws *watches) follow() {
 		}
 		ws.m.rewatches.Inc()
 		ws.lg.Warn("lost the stream of watches, or failed to open it", zap.Error(err))
-		select {
-		case <-time.After(pause):
-		case <-ws.ctx.Done():
+		if !rest(ws.ctx, pause) {
 			return
 		}
 	}
