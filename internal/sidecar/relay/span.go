@@ -1,6 +1,9 @@
 package relay
 
 import (
+	"cmp"
+	"slices"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -145,13 +148,6 @@ func (s *span) stir() {
 
 // seek is the number of the first entry with events at or above a revision.
 func (s *span) seek(rev int64) int {
-	lo, hi := 0, len(s.recent)
-	for lo < hi {
-		if mid := int(uint(lo+hi) >> 1); s.recent[mid].rev < rev {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return s.base + lo
+	at, _ := slices.BinarySearchFunc(s.recent, rev, func(e entry, rev int64) int { return cmp.Compare(e.rev, rev) })
+	return s.base + at
 }
