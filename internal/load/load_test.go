@@ -60,11 +60,11 @@ func TestLoadsOfSlotsAddUpToTheirLoop(t *testing.T) {
 	}
 	run(&m, where, 0, time.Second, []float64{0.8, 0.2}, keys)
 	s := m.Snapshot(where, 10)
-	require.InDelta(t, 0.8*(1-math.Exp(-float64(time.Second)/float64(Window))), s.Of(0, where), 0.001)
+	require.InDelta(t, 0.8*(1-math.Exp(-float64(time.Second)/float64(Window))), s.Loops(where)[0], 0.001)
 	run(&m, where, time.Second, 40*time.Second, []float64{0.8, 0.2}, keys)
 	s = m.Snapshot(where, 10)
-	require.InDelta(t, 0.8, s.Of(0, where), 0.001)
-	require.InDelta(t, 0.2, s.Of(1, where), 0.001)
+	require.InDelta(t, 0.8, s.Loops(where)[0], 0.001)
+	require.InDelta(t, 0.2, s.Loops(where)[1], 0.001)
 	hot := where.Slot(dirs[0][0])
 	require.InDelta(t, 0.4, s.Slots[hot], 0.01)
 	require.Equal(t, string(placement.Prefix(dirs[0][0])), s.Hot[0][0].Prefix)
@@ -73,13 +73,12 @@ func TestLoadsOfSlotsAddUpToTheirLoop(t *testing.T) {
 	require.Equal(t, 800*40*time.Millisecond, m.Time(0))
 
 	moved := where.Assigned([]placement.Assignment{{Slot: hot, Partition: 1}})
-	require.InDelta(t, 0.4, s.Of(0, moved), 0.01)
-	require.InDelta(t, 0.6, s.Of(1, moved), 0.01)
-	require.Equal(t, []float64{s.Of(0, moved), s.Of(1, moved)}, s.Loops(moved))
+	require.InDelta(t, 0.4, s.Loops(moved)[0], 0.01)
+	require.InDelta(t, 0.6, s.Loops(moved)[1], 0.01)
 
 	run(&m, where, 40*time.Second, 80*time.Second, []float64{0, 0}, func(int) []byte { return nil })
 	s = m.Snapshot(where, 10)
-	require.InDelta(t, 0, s.Of(0, where), 0.001)
+	require.InDelta(t, 0, s.Loops(where)[0], 0.001)
 	require.Empty(t, s.Hot[0], "an idle partition names nothing")
 }
 
@@ -125,7 +124,7 @@ func TestWorkWithoutKeysIsNoSlots(t *testing.T) {
 	run(&m, where, 0, 30*time.Second, []float64{0.1}, func(int) []byte { return nil })
 	s := m.Snapshot(where, 10)
 	require.InDelta(t, 0.1, s.Rest[0], 0.001)
-	require.InDelta(t, 0.1, s.Of(0, where), 0.001)
+	require.InDelta(t, 0.1, s.Loops(where)[0], 0.001)
 	require.Zero(t, s.Slots)
 }
 

@@ -20,18 +20,7 @@ type Prefix struct {
 	Load   float64
 }
 
-// Of is the load of a partition: that of the slots that a map gives it, and of its rest.
-func (s *Snapshot) Of(partition int, where *placement.Map) float64 {
-	sum := s.Rest[partition]
-	for slot, p := range where.Table() {
-		if int(p) == partition {
-			sum += s.Slots[slot]
-		}
-	}
-	return sum
-}
-
-// Loops is the load of every partition.
+// Loops is the load of every partition: that of the slots that a map gives it, and of its rest.
 func (s *Snapshot) Loops(where *placement.Map) []float64 {
 	loops := append([]float64(nil), s.Rest...)
 	for slot, p := range where.Table() {
