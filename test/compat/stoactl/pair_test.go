@@ -149,6 +149,7 @@ func both(t *testing.T, one, other *tool, c command) (result, result) {
 var (
 	duration = regexp.MustCompile(`\b[0-9.]+(µs|ms|s)\b`)
 	leaseHex = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+	elected  = regexp.MustCompile(`(?m)^e/[0-9a-f]{1,16}$`) // keys have leases without leading zeros
 	leaseID  = regexp.MustCompile(`("ID" ?: ?|"id":)[0-9]+`)
 	number   = regexp.MustCompile(`[0-9]+`)
 	rule     = regexp.MustCompile(`[─ ]+`)
@@ -161,6 +162,7 @@ func (x *tool) plain(out string, c command) string {
 	}
 	out = x.names.Replace(out)
 	out = duration.ReplaceAllString(out, "DURATION")
+	out = elected.ReplaceAllString(out, "e/LEASE")
 	out = leaseHex.ReplaceAllString(out, "LEASE")
 	out = leaseID.ReplaceAllString(out, "${1}LEASE")
 	if strings.Contains(c.args, "endpoint status") { // sizes, indexes
