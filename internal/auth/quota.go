@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // Quota limits the keys below a prefix, or those in the ranges that a role may write, however
@@ -149,41 +150,32 @@ func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
 
 // DecodeQuotaChange is the inverse of AppendTo.
 func DecodeQuotaChange(b []byte) (c QuotaChange, err error) {
-	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return c, protowire.ParseError(n)
+	for f, err := range protofield.All(b) {
+		if err != nil {
+			return c, err
 		}
-		b = b[n:]
-		size := protowire.ConsumeFieldValue(field, kind, b)
-		if size < 0 {
-			return c, protowire.ParseError(size)
-		}
-		switch kind {
+		switch f.Type {
 		case protowire.BytesType:
-			text, _ := protowire.ConsumeString(b)
-			switch field {
+			switch f.Number {
 			case quotaRole:
-				c.Role = text
+				c.Role = string(f.Bytes)
 			case quotaPrefix:
-				c.Prefix = text
+				c.Prefix = string(f.Bytes)
 			}
 		case protowire.VarintType:
-			v, _ := protowire.ConsumeVarint(b)
-			switch field {
+			switch f.Number {
 			case quotaBytes:
-				c.Bytes = int64(v)
+				c.Bytes = int64(f.Varint)
 			case quotaKeys:
-				c.Keys = int64(v)
+				c.Keys = int64(f.Varint)
 			case quotaRemove:
-				c.Remove = v != 0
+				c.Remove = f.Varint != 0
 			case quotaWatchers:
-				c.Watchers = int64(v)
+				c.Watchers = int64(f.Varint)
 			case quotaRate:
-				c.Rate = int64(v)
+				c.Rate = int64(f.Varint)
 			}
 		}
-		b = b[size:]
 	}
 	return c, nil
 }

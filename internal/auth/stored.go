@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/authpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // Stored is the content of etcd's three buckets. What etcd has no field for (the numbers of
@@ -111,21 +113,19 @@ func decodeUser(name string, b []byte) (*User, error) {
 	}
 	u := &User{Name: name, Roles: m.GetRoles(), Password: m.GetPassword(), NoPassword: m.GetOptions().GetNoPassword()}
 	slices.Sort(u.Roles)
-	for rest := []byte(m.ProtoReflect().GetUnknown()); len(rest) > 0; {
-		field, kind, n := protowire.ConsumeTag(rest)
-		size := protowire.ConsumeFieldValue(field, kind, rest[max(n, 0):])
-		if n < 0 || size < 0 {
-			return nil, fmt.Errorf("user %q: %w", name, protowire.ParseError(min(n, size)))
+	for f, err := range protofield.All(m.ProtoReflect().GetUnknown()) {
+		if err != nil {
+			return nil, fmt.Errorf("user %q: %w", name, err)
 		}
-		if v, _ := protowire.ConsumeVarint(rest[n:]); kind == protowire.VarintType {
-			switch field {
-			case fieldID:
-				u.ID = v
-			case fieldCredential:
-				u.Credential = v
-			}
+		if f.Type != protowire.VarintType {
+			continue
 		}
-		rest = rest[n+size:]
+		switch f.Number {
+		case fieldID:
+			u.ID = f.Varint
+		case fieldCredential:
+			u.Credential = f.Varint
+		}
 	}
 	return u, nil
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/protofield"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -288,25 +289,13 @@ func decodeLease(b []byte) (l Lease, err error) {
 	var owner int64
 	fields[leaseOwner] = &owner
 	defer func() { l.Owner = uint64(owner) }()
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, protowire.ParseError(n))
+	for f, err := range protofield.All(b) {
+		if err != nil {
+			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, err)
 		}
-		b = b[n:]
-		f := fields[num]
-		if f == nil || typ != protowire.VarintType {
-			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return l, fmt.Errorf("%w: lease: %w", ErrDamaged, protowire.ParseError(n))
-			}
-			b = b[n:]
-			continue
+		if at := fields[f.Number]; at != nil && f.Type == protowire.VarintType {
+			*at = int64(f.Varint)
 		}
-		v, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, protowire.ParseError(n))
-		}
-		*f, b = int64(v), b[n:]
 	}
 	return l, nil
 }

@@ -11,8 +11,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // ErrDamaged is wrapped by the errors about a log that can't be read.
@@ -161,11 +162,14 @@ func (c *content) add(rec record) error {
 		c.fresh = c.fresh && s.GetTerm() == 1
 		c.commit = s.GetCommit()
 	case typeSnapshot:
-		return eachField(rec.data, func(num protowire.Number, v uint64, _ []byte) {
-			if num == 1 {
-				c.snapshot = v
+		for f, err := range protofield.All(rec.data) {
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrDamaged, err)
 			}
-		})
+			if f.Number == 1 {
+				c.snapshot = f.Varint
+			}
+		}
 	case typeCRC:
 	default:
 		return fmt.Errorf("%w: a record is of type %d", ErrDamaged, rec.kind)

@@ -9,7 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // Types of records.
@@ -102,42 +102,18 @@ func (d *decoder) check(rec record) error {
 }
 
 func parseRecord(b []byte) (rec record, err error) {
-	err = eachField(b, func(num protowire.Number, v uint64, data []byte) {
-		switch num {
+	for f, err := range protofield.All(b) {
+		if err != nil {
+			return rec, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		switch f.Number {
 		case 1:
-			rec.kind = v
+			rec.kind = f.Varint
 		case 2:
-			rec.crc = uint32(v)
+			rec.crc = uint32(f.Varint)
 		case 3:
-			rec.data = data
+			rec.data = f.Bytes
 		}
-	})
-	return rec, err
-}
-
-// eachField calls fn with the numbers and the byte strings of a message.
-func eachField(b []byte, fn func(num protowire.Number, v uint64, data []byte)) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return fmt.Errorf("%w: %w", ErrDamaged, protowire.ParseError(n))
-		}
-		b = b[n:]
-		var v uint64
-		var data []byte
-		switch typ {
-		case protowire.VarintType:
-			v, n = protowire.ConsumeVarint(b)
-		case protowire.BytesType:
-			data, n = protowire.ConsumeBytes(b)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return fmt.Errorf("%w: %w", ErrDamaged, protowire.ParseError(n))
-		}
-		fn(num, v, data)
-		b = b[n:]
 	}
-	return nil
+	return rec, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // What a user may know of leases, and do to them, follows from its permissions for the keys
@@ -79,19 +80,10 @@ func (c *core) mayReadLeases(user uint64, list []lease.Lease) error {
 
 // userOf is the user in a request from server to server.
 func userOf(r *pb.LeaseTimeToLiveRequest) uint64 {
-	for b := []byte(r.ProtoReflect().GetUnknown()); len(b) > 0; {
-		field, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return 0
+	for f, err := range protofield.All(r.ProtoReflect().GetUnknown()) {
+		if err == nil && f.Number == fieldUser && f.Type == protowire.VarintType {
+			return f.Varint
 		}
-		size := protowire.ConsumeFieldValue(field, kind, b[n:])
-		if size < 0 {
-			return 0
-		}
-		if v, _ := protowire.ConsumeVarint(b[n:]); field == fieldUser && kind == protowire.VarintType {
-			return v
-		}
-		b = b[n+size:]
 	}
 	return 0
 }

@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // maxDepth bounds how deep messages may be nested: a transaction in another one is two deeper.
@@ -82,30 +84,22 @@ func (m *message) rewrite(out, b []byte, c change, depth int) ([]byte, error) {
 		return nil, ErrTooDeep
 	}
 	var seen protowire.Number // the numbers of fields with a role are small: a set of bits
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
+	for at, err := range protofield.All(b) {
+		if err != nil {
 			return nil, ErrMalformed
 		}
-		size := protowire.ConsumeFieldValue(number, kind, b[n:])
-		if size < 0 {
-			return nil, ErrMalformed
-		}
-		whole, value := b[:n+size], b[n:n+size]
-		b = b[n+size:]
-		f, ok := m.fields[number]
-		if !ok || !slices.Contains(f.types, kind) {
+		f, ok := m.fields[at.Number]
+		if !ok || !slices.Contains(f.types, at.Type) {
 			if err := c.unknown(); err != nil {
 				return nil, err
 			}
-			out = append(out, whole...)
+			out = append(out, at.Whole...)
 			continue
 		}
 		if f.role != other {
-			seen |= 1 << number
+			seen |= 1 << at.Number
 		}
-		var err error
-		if out, err = f.rewrite(out, number, whole, value, c, depth); err != nil {
+		if out, err = f.rewrite(out, at, c, depth); err != nil {
 			return nil, err
 		}
 	}
@@ -118,22 +112,20 @@ func (m *message) rewrite(out, b []byte, c change, depth int) ([]byte, error) {
 }
 
 // rewrite appends one field.
-func (f field) rewrite(out []byte, number protowire.Number, whole, value []byte, c change, depth int) ([]byte, error) {
+func (f field) rewrite(out []byte, at protofield.Field, c change, depth int) ([]byte, error) {
 	switch {
 	case f.role != other:
-		v, _ := protowire.ConsumeBytes(value)
-		v, keep, err := c.value(f.role, v)
+		v, keep, err := c.value(f.role, at.Bytes)
 		if err != nil || !keep {
 			return out, err
 		}
-		return appendField(out, number, v), nil
+		return appendField(out, at.Number, v), nil
 	case f.sub == nil || !f.sub.keys:
-		return append(out, whole...), nil
+		return append(out, at.Whole...), nil
 	}
-	v, _ := protowire.ConsumeBytes(value)
-	out = protowire.AppendTag(out, number, protowire.BytesType)
+	out = protowire.AppendTag(out, at.Number, protowire.BytesType)
 	begin := len(out)
-	out, err := f.sub.rewrite(out, v, c, depth-1)
+	out, err := f.sub.rewrite(out, at.Bytes, c, depth-1)
 	if err != nil {
 		return nil, err
 	}

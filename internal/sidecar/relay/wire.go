@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // Response is a member's WatchResponse. The events are not decoded, so that a field that this
@@ -44,52 +45,44 @@ var errMalformed = errors.New("relay: malformed watch response")
 // Read decodes a response. It refers to b.
 func Read(b []byte) (*Response, error) {
 	r := new(Response)
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
+	for f, err := range protofield.All(b) {
+		if err != nil {
 			return nil, errMalformed
 		}
-		size := protowire.ConsumeFieldValue(number, kind, b[n:])
-		if size < 0 {
-			return nil, errMalformed
-		}
-		if err := r.set(number, kind, b[:n+size:n+size], b[n:n+size]); err != nil {
+		if err := r.set(f); err != nil {
 			return nil, err
 		}
-		b = b[n+size:]
 	}
 	return r, nil
 }
 
-func (r *Response) set(number protowire.Number, kind protowire.Type, field, value []byte) error {
-	switch kind {
+func (r *Response) set(f protofield.Field) error {
+	switch f.Type {
 	case protowire.VarintType:
-		v, _ := protowire.ConsumeVarint(value)
-		switch number {
+		switch f.Number {
 		case fieldID:
-			r.ID = int64(v)
+			r.ID = int64(f.Varint)
 		case fieldCreated:
-			r.Created = v != 0
+			r.Created = f.Varint != 0
 		case fieldCanceled:
-			r.Canceled = v != 0
+			r.Canceled = f.Varint != 0
 		case fieldCompacted:
-			r.Compacted = int64(v)
+			r.Compacted = int64(f.Varint)
 		case fieldFragment:
-			r.partial = v != 0
+			r.partial = f.Varint != 0
 		}
 	case protowire.BytesType:
-		v, _ := protowire.ConsumeBytes(value)
-		switch number {
+		switch f.Number {
 		case fieldHeader:
-			return proto.Unmarshal(v, &r.Header)
+			return proto.Unmarshal(f.Bytes, &r.Header)
 		case fieldReason:
-			r.Reason = string(v)
+			r.Reason = string(f.Bytes)
 		case fieldEvents:
-			rev, ok := modRevision(v)
+			rev, ok := modRevision(f.Bytes)
 			if !ok {
 				return errMalformed
 			}
-			r.events = append(r.events, event{rev, field})
+			r.events = append(r.events, event{rev, f.Whole})
 		}
 	}
 	return nil
@@ -98,35 +91,22 @@ func (r *Response) set(number protowire.Number, kind protowire.Type, field, valu
 // modRevision is the revision of an event.
 func modRevision(event []byte) (rev int64, ok bool) {
 	const kv, mod = 2, 3
-	v, ok := find(event, kv, protowire.BytesType)
+	of, ok := find(event, kv, protowire.BytesType)
 	if !ok {
 		return 0, false
 	}
-	v, _ = protowire.ConsumeBytes(v)
-	if v, ok = find(v, mod, protowire.VarintType); !ok {
-		return 0, false
-	}
-	u, _ := protowire.ConsumeVarint(v)
-	return int64(u), true
+	at, ok := find(of.Bytes, mod, protowire.VarintType)
+	return int64(at.Varint), ok
 }
 
-// find is the value of a field.
-func find(b []byte, want protowire.Number, of protowire.Type) ([]byte, bool) {
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return nil, false
+// find is the first field of a number and a type, before anything that can't be read.
+func find(b []byte, number protowire.Number, kind protowire.Type) (protofield.Field, bool) {
+	for f, err := range protofield.All(b) {
+		if err == nil && f.Number == number && f.Type == kind {
+			return f, true
 		}
-		size := protowire.ConsumeFieldValue(number, kind, b[n:])
-		if size < 0 {
-			return nil, false
-		}
-		if number == want && kind == of {
-			return b[n : n+size], true
-		}
-		b = b[n+size:]
 	}
-	return nil, false
+	return protofield.Field{}, false
 }
 
 // answer is a response to a local client, without events.
