@@ -92,15 +92,33 @@ func journalLogger(c zap.Config) (*zap.Logger, error) {
 	return lg, nil
 }
 
-// redirectGRPC makes grpc-go's own log lines ours: it would write to stderr in
-// another form. It has only a global to set; connections that come and go, its
+// redirectGRPC makes the log lines of grpc-go and of the gateway's library ours: they would write to
+// stderr in another form. They have only a global to set; connections that come and go, their
 // main subject, are of interest when debugging only.
 func redirectGRPC(lg *zap.Logger) {
+	own := grpcLines{errors: lg.Named("grpc").Sugar()}
 	if !lg.Core().Enabled(zapcore.DebugLevel) {
 		lg = lg.WithOptions(zap.IncreaseLevel(zapcore.ErrorLevel))
 	}
-	grpclog.SetLoggerV2(zapgrpc.NewLogger(lg.Named("grpc")))
+	own.Logger = zapgrpc.NewLogger(lg.Named("grpc"))
+	grpclog.SetLoggerV2(own)
 }
+
+// grpcLines has the errors of these libraries as warnings: they are those of one request, which anybody
+// can make who reaches the port.
+type grpcLines struct {
+	*zapgrpc.Logger
+	errors *zap.SugaredLogger
+}
+
+// Error implements grpclog.LoggerV2.
+func (l grpcLines) Error(args ...any) { l.errors.Warn(args...) }
+
+// Errorln implements grpclog.LoggerV2.
+func (l grpcLines) Errorln(args ...any) { l.errors.Warnln(args...) }
+
+// Errorf implements grpclog.LoggerV2.
+func (l grpcLines) Errorf(format string, args ...any) { l.errors.Warnf(format, args...) }
 
 // defaultLogger is for what goes wrong before there is a logger.
 func defaultLogger() *zap.Logger {
