@@ -29,8 +29,17 @@ type call struct {
 	token    string // "": the adversary's own
 	none     bool   // no token at all
 	metadata []string
-	json     bool // through the gateway
+	way      way
 }
+
+// way is how a call comes to a server.
+type way string
+
+const (
+	overGRPC      way = "gRPC"
+	overHTTP      way = "HTTP" // as JSON
+	overWebsocket way = "a websocket"
+)
 
 func newCall(g generator, m *method) *call {
 	c := &call{method: m, requests: m.requests(g)}
@@ -49,7 +58,17 @@ func newCall(g generator, m *method) *call {
 	if g.IntN(6) == 0 {
 		c.metadata = append(c.metadata, "hasleader", "true", "stoa-remaining-ttl", "1")
 	}
-	c.json = m.path != "" && !endless[m.name] && g.IntN(4) == 0
+	c.way = overGRPC
+	switch g.IntN(8) {
+	case 0:
+		if m.path != "" && !endless[m.name] {
+			c.way = overHTTP
+		}
+	case 1:
+		if m.path != "" {
+			c.way = overWebsocket
+		}
+	}
 	if m.onPeerPort {
 		for _, key := range []string{"stoa-protocol", "stoa-cluster", "stoa-from", "stoa-to", "stoa-incarnation", "stoa-partitions", "stoa-data", "stoa-starts", "stoa-oldest", "stoa-newest"} {
 			if g.IntN(5) > 0 {
@@ -62,7 +81,7 @@ func newCall(g generator, m *method) *call {
 
 func (c *call) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (token %q, none %v, %q, gateway %v)", c.method.name, c.token, c.none, c.metadata, c.json)
+	fmt.Fprintf(&b, "%s (token %q, none %v, %q, over %s)", c.method.name, c.token, c.none, c.metadata, c.way)
 	for _, r := range c.requests {
 		fmt.Fprintf(&b, "\n  {%s}", prototext.MarshalOptions{}.Format(r))
 	}
@@ -81,8 +100,11 @@ func (c *call) ask(t *testing.T, w *twin, idle time.Duration) string {
 	if token == "" {
 		token = w.token
 	}
-	if c.json {
+	switch c.way {
+	case overHTTP:
 		return c.throughGateway(ctx, t, w, token)
+	case overWebsocket:
+		return c.throughWebsocket(ctx, w, token, idle)
 	}
 	if !c.none {
 		ctx = metadata.AppendToOutgoingContext(ctx, "token", token)

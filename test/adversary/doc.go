@@ -1,6 +1,6 @@
 // Package adversary has an authenticated client without any rights, and clients who are
 // nobody, try everything that a server offers: each method of each gRPC service, sessions,
-// extensions, watches, pages, and the port of the peers.
+// extensions, watches, JSON over HTTP and over websockets, pages, and the port of the peers.
 //
 // There are twins: two servers, alike but for the keys, leases' keys, extensions and history
 // that the client must not know of. It makes the same generated request of both. The answers
