@@ -26,6 +26,7 @@
 //  4. The ID of a member that this one knows to have been removed is never admitted
 //     again.
 //  5. All admitted servers of a cluster have the same number of partitions.
+//  6. A record that isn't what was written is refused with the file's name.
 //
 // The package knows neither Raft nor the network: the calls to peers are given to Join. Of
 // stoa's packages it imports config, for the flags that name a new cluster, and vfs.

@@ -1,13 +1,8 @@
 package bootstrap
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -94,51 +89,4 @@ func (r *Record) clone() Record {
 	c := *r
 	c.Peers = maps.Clone(r.Peers)
 	return c
-}
-
-// FileName is the record's, in the member directory.
-const FileName = "bootstrap.json"
-
-// load returns nil if there is no record.
-func load(path string) (*Record, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := new(Record)
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", path, err)
-	}
-	return r, nil
-}
-
-// save replaces the file durably.
-func save(path string, r *Record) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

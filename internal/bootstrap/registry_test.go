@@ -290,7 +290,7 @@ func TestTheDirectoryIsTaken(t *testing.T) {
 	p.stop(0)
 	require.NoError(t, os.WriteFile(filepath.Join(p.dirs[0], FileName), []byte("{"), 0o600))
 	_, err = Open(p.dirs[0], zap.NewNop())
-	require.ErrorContains(t, err, filepath.Join(p.dirs[0], FileName)+" is damaged")
+	require.ErrorContains(t, err, filepath.Join(p.dirs[0], FileName)+": the record of this member is damaged")
 }
 
 // An ID that can't be made durable isn't sent.
