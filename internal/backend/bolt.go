@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -72,10 +73,7 @@ func (f *file) options() *bolt.Options {
 // openFile opens an existing file that has passed check.
 func openFile(path string, o Options) (*file, error) {
 	f := &file{path: path, page: pageSize(o.Quota), noSync: o.NoSync, ro: o.ReadOnly, lg: o.Logger}
-	err := guard(path, nil, func() (err error) {
-		f.db, err = bolt.Open(path, 0o600, f.options())
-		return err
-	})
+	err := guard(path, nil, f.open)
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("open %s: %w", path, ErrInUse)
 	}
@@ -84,6 +82,27 @@ func openFile(path string, o Options) (*file, error) {
 	}
 	f.measure()
 	return f, nil
+}
+
+// open opens the file and makes sure that what is seen in it is on the disk, its name
+// included: a server may have been killed right after it had installed a snapshot.
+func (f *file) open() (err error) {
+	var raw *os.File
+	o := f.options()
+	o.OpenFile = func(name string, flag int, perm os.FileMode) (_ *os.File, err error) {
+		raw, err = os.OpenFile(name, flag, perm)
+		return raw, err
+	}
+	if f.db, err = bolt.Open(f.path, 0o600, o); err != nil || f.ro || f.noSync {
+		return err
+	}
+	if err = settle(raw); err == nil {
+		err = syncDir(filepath.Dir(f.path))
+	}
+	if err != nil {
+		return errors.Join(err, f.db.Close())
+	}
+	return nil
 }
 
 // guard turns bbolt's panics over a broken page, and faults in the mapped file
