@@ -89,8 +89,17 @@ type System struct {
 	Level version.Level
 	// MembersRemoved are the IDs of earlier members, with Members.
 	MembersRemoved []uint64
-	Blobs          map[string][]byte // named values of the core; a nil one is removed
-	Auth           *Auth             // the whole content, if it changed
+	// Log is a place that the server's log has reached, durably.
+	Log   LogPlace
+	Blobs map[string][]byte // named values of the core; a nil one is removed
+	Auth  *Auth             // the whole content, if it changed
+}
+
+// LogPlace is a place in the log of the server whose file it is: an offset in bytes in a
+// segment. The zero one is unknown.
+type LogPlace struct {
+	Segment uint64
+	Offset  int64
 }
 
 // Auth is the content of etcd's buckets auth, authUsers and authRoles.
@@ -104,6 +113,7 @@ type Meta struct {
 	// Compacted is the last compaction that was asked for, Finished the last
 	// that was carried out in full; -1 if there was none.
 	Compacted, Finished int64
+	Log                 LogPlace // zero also if another server has written it
 	Leases              []Lease
 	Alarms              []*etcdserverpb.AlarmMember
 	Members             []Member

@@ -369,3 +369,34 @@ func TestFlushOfOtherPartitions(t *testing.T) {
 	require.ErrorContains(t, be.Flush(&backend.Cut{}), "partitions")
 	require.Error(t, be.Load(stores(1, be), benchRoute(1), nil))
 }
+
+// The place in the log is the server's that wrote it: a file that has come as a snapshot
+// says nothing about the log beside it.
+func TestThePlaceInTheLogBelongsToItsServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	at := backend.LogPlace{Segment: 3, Offset: 1 << 20}
+	s := newServer(open(t, path))
+	cut := &backend.Cut{System: backend.System{Log: at}}
+	for _, st := range s.stores {
+		cut.Partitions = append(cut.Partitions, st.Cut())
+	}
+	require.NoError(t, s.be.Flush(cut))
+	flush(t, s.be, s.stores) // without one: it stays
+	m, err := s.be.Meta()
+	require.NoError(t, err)
+	require.Equal(t, at, m.Log)
+	id := s.be.Identity()
+	require.NoError(t, s.be.Close())
+
+	id.Server++
+	be, err := backend.Open(path, backend.Options{Identity: id})
+	require.NoError(t, err)
+	m, err = be.Meta()
+	require.NoError(t, err)
+	require.Zero(t, m.Log)
+	require.NoError(t, be.Close())
+	be = open(t, path)
+	m, err = be.Meta()
+	require.NoError(t, err)
+	require.Equal(t, at, m.Log, "it is there for its own server only")
+}

@@ -15,6 +15,8 @@
 //	cluster, server     ids, 8 bytes
 //	partitions          8 bytes
 //	position/NNN        of partition NNN: index, term, revision; 8 bytes each
+//	log                 a server's id, and a place that its log has reached: number of a
+//	                    segment, offset; 8 bytes each
 //	blob/NAME           a value of the core's
 //
 // Invariants:

@@ -19,6 +19,11 @@ func (b *Backend) Flush(c *Cut) error {
 		if err := writePartitions(w, c.Partitions); err != nil {
 			return err
 		}
+		if (c.System.Log != LogPlace{}) {
+			if err := writeLog(w, b.id.Server, c.System.Log); err != nil {
+				return err
+			}
+		}
 		return writeSystem(w, &c.System)
 	})
 	if err != nil {

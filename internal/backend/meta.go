@@ -90,6 +90,28 @@ func writePosition(w writer, partition int, p Position) error {
 	return w.put(bucketStoa, stoaPosition(partition), v)
 }
 
+// readLog returns the zero place for the one of another server's log: in a file that has
+// come as a snapshot. (A release before 0.4 may have taken it in and then written to it.)
+func readLog(r reader, server uint64) (LogPlace, error) {
+	v := r.get(bucketStoa, stoaLog)
+	if v == nil {
+		return LogPlace{}, nil
+	}
+	if len(v) != 24 {
+		return LogPlace{}, fmt.Errorf("%w: the place in the log has %d bytes", ErrDamaged, len(v))
+	}
+	if binary.BigEndian.Uint64(v) != server {
+		return LogPlace{}, nil
+	}
+	return LogPlace{Segment: binary.BigEndian.Uint64(v[8:]), Offset: int64(binary.BigEndian.Uint64(v[16:]))}, nil
+}
+
+func writeLog(w writer, server uint64, at LogPlace) error {
+	v := binary.BigEndian.AppendUint64(make([]byte, 0, 24), server)
+	v = binary.BigEndian.AppendUint64(v, at.Segment)
+	return w.put(bucketStoa, stoaLog, binary.BigEndian.AppendUint64(v, uint64(at.Offset)))
+}
+
 // readPositions reads one position a partition.
 func readPositions(r reader, partitions int) ([]Position, error) {
 	ps := make([]Position, partitions)
@@ -122,6 +144,9 @@ func readMeta(r reader, id Identity) (m Meta, err error) {
 	}
 	m.Compacted = max(m.Compacted, m.Finished)
 	if m.Positions, err = readPositions(r, id.Partitions); err != nil {
+		return m, err
+	}
+	if m.Log, err = readLog(r, id.Server); err != nil {
 		return m, err
 	}
 	r.ascend(bucketLease, nil, func(_, v []byte) bool {

@@ -48,6 +48,7 @@ var (
 	stoaCluster    = []byte("cluster")
 	stoaServer     = []byte("server")
 	stoaPartitions = []byte("partitions")
+	stoaLog        = []byte("log")
 	stoaBlob       = []byte("blob/")
 )
 

@@ -45,6 +45,7 @@ func (n *Node) flush(c *core) error {
 		return nil
 	}
 	c.system.complete(&cut.System)
+	cut.System.Log = backend.LogPlace(c.wal.Durable())
 	began, before := time.Now(), c.backend.CommitTimes()
 	if err := c.backend.Flush(cut); err != nil {
 		return err

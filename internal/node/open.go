@@ -96,7 +96,7 @@ func (n *Node) open() (_ *core, err error) {
 	if err := n.loadStores(c, &meta); err != nil {
 		return nil, err
 	}
-	if err := n.openLog(c, n.cfg.Begun || !isNew && started(&meta)); err != nil {
+	if err := n.openLog(c, &meta, n.cfg.Begun || !isNew && started(&meta)); err != nil {
 		return nil, err
 	}
 	return c, n.assemble(c, &meta)
@@ -157,14 +157,14 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 }
 
 // openLog replays the write-ahead log and brings it together with the state.
-func (n *Node) openLog(c *core, mustExist bool) (err error) {
+func (n *Node) openLog(c *core, meta *backend.Meta, mustExist bool) (err error) {
 	c.logs = recovery.NewLogs(c.members.Configs)
 	dir := n.walDir()
 	if err := makePrivateDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	c.wal, err = wal.Open(wal.Options{
-		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(), MustExist: mustExist,
+		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(), MustExist: mustExist, Reaches: wal.Place(meta.Log),
 		Head: recovery.Head(c.logs), Logger: n.log,
 	}, recovery.Replay(c.logs))
 	if err != nil {

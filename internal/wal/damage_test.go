@@ -64,7 +64,7 @@ func TestAClosedLogProvesItsLastFrame(t *testing.T) {
 	require.Equal(t, last, damage(t, f.openFails("not a torn tail")).Offset)
 }
 
-// DESIGN.md, "The one case that can't be told".
+// DESIGN.md, "What the log can't prove by itself".
 func TestAnUnprovenFrameIsTakenForTorn(t *testing.T) {
 	f := newFixture(t)
 	w := f.open()

@@ -14,8 +14,8 @@
 //     appended to it.
 //  3. Only records that no successful Sync covered are ever cut off, and the
 //     server's log says where. Any other damage fails Open with the file and
-//     the offset, as far as it can be told from a torn tail (DESIGN.md, "The
-//     one case that can't be told").
+//     the offset, as far as it can be told from a torn tail (DESIGN.md, "What
+//     the log can't prove by itself").
 //  4. After a failed write or sync the log has failed for good: every later
 //     call returns that first error (I5, a failed sync is never retried).
 //  5. A segment is begun only when everything before it is durable, and it

@@ -26,6 +26,7 @@ type model struct {
 	synced int
 	// pending is the frame that a failed Append may have left on the disk.
 	pending []Record
+	reached Place // that Durable has returned
 	keep    []uint64
 	next    [3]uint64
 	number  int
@@ -35,7 +36,7 @@ func (m *model) open(t *rapid.T) {
 	var got []string
 	heads := 0
 	w, err := Open(Options{
-		FS: m.fs, Dir: testDir, SegmentBytes: 2048, Metadata: []byte("me"),
+		FS: m.fs, Dir: testDir, SegmentBytes: 2048, Metadata: []byte("me"), Reaches: m.reached,
 		Head: func() []Record { return []Record{{Group: 1, Kind: headKind, Data: []byte("head")}} },
 	}, func(r Record) error {
 		if r.Kind == headKind {
@@ -100,6 +101,7 @@ func (m *model) sync() error {
 	if err == nil {
 		m.synced = len(m.all)
 	}
+	m.reached = m.w.Durable()
 	return err
 }
 

@@ -99,7 +99,8 @@ func (w *WAL) begin() error {
 		return err
 	}
 	w.file, w.segments = f, []*segment{s}
-	w.chain, w.durable = s.seed, s.end
+	w.chain = s.seed
+	w.setDurable(s)
 	return nil
 }
 
@@ -131,6 +132,9 @@ func (w *WAL) recoverTail(r *reader, replay func(Record) error) error {
 	if err != nil {
 		return err
 	}
+	if to := w.o.Reaches; (Place{r.number, r.end}).Less(to) {
+		return &DamageError{r.path, r.end, endsEarly(why, to)}
+	}
 	if torn > r.end {
 		w.log.Warn("cut a torn tail off the write-ahead log: its last write never finished, and nothing in it was acknowledged",
 			zap.String("file", r.path), zap.Int64("offset", r.end), zap.Int64("bytes", torn-r.end), zap.String("found", why))
@@ -143,8 +147,17 @@ func (w *WAL) recoverTail(r *reader, replay func(Record) error) error {
 	if err := w.o.FS.SyncDir(w.o.Dir); err != nil {
 		return err
 	}
-	w.chain, w.durable = r.chain, r.end
+	w.chain = r.chain
+	w.setDurable(r.segment)
 	return nil
+}
+
+func endsEarly(why string, to Place) string {
+	if why == "" {
+		why = "the log ends here"
+	}
+	return fmt.Sprintf("%s; the state file has seen it synced up to offset %d of %s. If nothing is wrong there, the log is an older copy",
+		why, to.Offset, segmentName(to.Segment))
 }
 
 // rewrite writes again the frames that no later frame proves to be on the

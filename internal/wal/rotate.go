@@ -50,7 +50,8 @@ func (w *WAL) rotate(need int64) (*segment, error) {
 		return nil, err
 	}
 	w.log.Debug("created a log segment", zap.String("file", s.path), zap.Int64("bytes", s.size))
-	w.file, w.chain, w.durable = f, chain, s.end
+	w.file, w.chain = f, chain
+	w.setDurable(s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.segments = append(w.segments, s)

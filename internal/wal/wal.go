@@ -38,6 +38,9 @@ type Options struct {
 	// without it fail with ErrMissing, since a new log would have lost votes
 	// and entries.
 	MustExist bool
+	// Reaches is a place that [WAL.Durable] has returned for this log: one that ends before
+	// it is damaged there, or an older copy. The zero Place is before all.
+	Reaches Place
 	// Head returns the records that are repeated at the head of each new
 	// segment, so that the old ones need not be kept. It is called inside
 	// Append. The records may be ahead of those appended so far.
@@ -45,8 +48,19 @@ type Options struct {
 	Logger *zap.Logger // none if nil
 }
 
+// Place is a place in the log: an offset in bytes in the file of a segment.
+type Place struct {
+	Segment uint64
+	Offset  int64
+}
+
+// Less reports whether p is before o.
+func (p Place) Less(o Place) bool {
+	return p.Segment < o.Segment || p.Segment == o.Segment && p.Offset < o.Offset
+}
+
 // WAL is the log. Append, Sync and Close are called by one goroutine; Release,
-// Size and Segments by any.
+// Durable, Size and Segments by any.
 type WAL struct {
 	o    Options
 	log  *zap.Logger
@@ -63,7 +77,8 @@ type WAL struct {
 
 	mu       sync.Mutex
 	segments []*segment // never empty; the last is written to
-	err      error      // the first error, returned by all later calls
+	synced   Place
+	err      error // the first error, returned by all later calls
 }
 
 // Append appends recs with one write. They are durable after the next Sync.
@@ -161,8 +176,23 @@ func (w *WAL) Sync() error {
 	if err := w.file.Sync(); err != nil {
 		return w.fail(fmt.Errorf("syncing %s up to offset %d: %w", s.path, s.end, err))
 	}
-	w.durable = s.end
+	w.setDurable(s)
 	return nil
+}
+
+// setDurable notes that a sync has covered all of s, the last segment.
+func (w *WAL) setDurable(s *segment) {
+	w.durable = s.end
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.synced = Place{s.number, s.end}
+}
+
+// Durable is the end of what is durable.
+func (w *WAL) Durable() Place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.synced
 }
 
 // Close syncs what was appended and leaves a mark that says so, by which the
