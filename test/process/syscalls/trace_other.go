@@ -1,0 +1,5 @@
+//go:build !linux || !amd64
+
+package syscalls
+
+func trace(*order) error { return ErrUnsupported }
