@@ -71,7 +71,8 @@ func (a *app) snapshotRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore <filename> [options]", Short: "Makes the data directory of a new member out of a snapshot of stoa or etcd",
 		Long: "Run it once for each member, with the same file and the same --initial-cluster, --initial-cluster-token, --partitions and --bump-revision.\n" +
-			"The members then begin a new cluster with the keys, their history, the leases and the alarms of the file.",
+			"The members then begin a new cluster with the keys, their history, the leases and the alarms of the file.\n" +
+			"Pins stay, but for those to partitions that the new cluster doesn't have: these are printed.",
 		Args: argsAre(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if compacted != (bump > 0) {
@@ -109,6 +110,9 @@ func (a *app) snapshotRestore(file string, c snapshot.Config) error {
 		return interrupted(ctx, err)
 	}
 	fmt.Fprintf(a.out, "Restored %s as member %s of cluster %s, at revision %d, with %d partitions\n", c.DataDir, r.Member, r.Cluster, r.Revision, r.Partitions)
+	for _, d := range r.DroppedPins {
+		fmt.Fprintln(a.out, d)
+	}
 	return nil
 }
 

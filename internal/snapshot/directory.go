@@ -104,7 +104,7 @@ func (d *directory) complete(st *state, self bootstrap.Self, lg *zap.Logger) (Re
 			return Result{}, fmt.Errorf("syncing %s: %w", dir, err)
 		}
 	}
-	return Result{Cluster: self.Cluster, Member: self.Member, Revision: st.revision, Partitions: self.Partitions}, nil
+	return Result{Cluster: self.Cluster, Member: self.Member, Revision: st.revision, Partitions: self.Partitions, DroppedPins: st.dropped}, nil
 }
 
 // publish gives the directory its name, durably.

@@ -46,6 +46,7 @@ type Result struct {
 	Cluster, Member bootstrap.ID
 	Revision        int64 // the next write takes a higher one
 	Partitions      int
+	DroppedPins     []DroppedPin // in the order of their keys
 }
 
 // Restore makes a data directory out of a snapshot.

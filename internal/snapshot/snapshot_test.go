@@ -27,17 +27,25 @@ const lastRevision = 301
 // been given out.
 func save(t *testing.T, path string) {
 	t.Helper()
+	saveMap(t, path, placement.New(2).WithRules([]placement.Rule{{Key: "/ruled/", Slot: 9}}))
+}
+
+// saveMap makes one of a cluster with another partition map.
+func saveMap(t *testing.T, path string, m *placement.Map) {
+	t.Helper()
 	db := path + ".db"
-	b, err := backend.Open(path+".server", backend.Options{Identity: backend.Identity{Cluster: 0xc, Server: 0x5, Partitions: 2}, NoSync: true, Quota: 1 << 20})
+	b, err := backend.Open(path+".server", backend.Options{Identity: backend.Identity{Cluster: 0xc, Server: 0x5, Partitions: m.Partitions()}, NoSync: true, Quota: 1 << 20})
 	require.NoError(t, err)
-	m := placement.New(2).WithRules([]placement.Rule{{Key: "/ruled/", Slot: 9}})
-	stores := []*store.Store{store.New(b), store.New(b)}
+	stores := make([]*store.Store, m.Partitions())
+	for p := range stores {
+		stores[p] = store.New(b)
+	}
 	for i := range lastRevision - 1 {
 		key := fmt.Appendf(nil, "/d%d/k%d", i%9, i%100)
 		stores[m.Partition(key)].Put(store.Revision{Main: int64(i + 2)}, key, fmt.Append(nil, i), 0)
 	}
 	stores[0].SetRev(350)
-	cut := &backend.Cut{Partitions: []store.Cut{stores[0].Cut(), stores[1].Cut()}, System: backend.System{
+	cut := &backend.Cut{System: backend.System{
 		Leases:   []backend.Lease{{ID: 7, TTL: 60, Remaining: 20}},
 		AlarmsOn: []*etcdserverpb.AlarmMember{{MemberID: 5, Alarm: etcdserverpb.AlarmType_NOSPACE}},
 		Members:  []backend.Member{{ID: 5, Name: "old", PeerURLs: []string{"http://old"}}},
@@ -45,6 +53,9 @@ func save(t *testing.T, path string) {
 	}}
 	for name, v := range recovery.PlacementBlob(m) {
 		cut.System.Blobs[name] = v
+	}
+	for _, s := range stores {
+		cut.Partitions = append(cut.Partitions, s.Cut())
 	}
 	require.NoError(t, b.Flush(cut))
 	snap, err := b.Snapshot()

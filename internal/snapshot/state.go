@@ -26,6 +26,7 @@ type state struct {
 	compacted int64 // the last compaction
 	bumped    bool  // the revision was moved forward here
 	placement *placement.Map
+	dropped   []DroppedPin
 	sum       uint64 // of the file's content
 	level     version.Level
 }
@@ -33,6 +34,10 @@ type state struct {
 // levelOfUsers is the version of the cluster from which on there are users and roles. One
 // that has them begins there: it must not be open until its version rises.
 const levelOfUsers version.Level = 2
+
+// levelOfPins is the version of the cluster from which on there are pins. As with users, a cluster
+// that has some begins there.
+const levelOfPins version.Level = 3
 
 // readState reads a backend file in full. It changes nothing.
 func readState(path string, partitions int, bump int64, lg *zap.Logger) (st state, err error) {
@@ -68,9 +73,15 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 		st.revision += bump
 		st.compacted = st.revision
 	}
-	st.placement, err = place(extensions, &meta, partitions)
+	st.placement, st.dropped, err = place(extensions, &meta, partitions)
 	if err != nil {
 		return st, fmt.Errorf("reading %s: %w", path, err)
+	}
+	for _, d := range st.dropped {
+		lg.Warn("dropping a pin", zap.String("prefix", d.Key), zap.Int("partition", d.Partition), zap.String("reason", d.Why))
+	}
+	if len(st.placement.Pins()) > 0 {
+		st.level = max(st.level, levelOfPins)
 	}
 	return st, nil
 }
@@ -100,26 +111,26 @@ func readKeys(b *backend.Backend) (last int64, extensions *store.Store, err erro
 
 // place is the partition map of the new cluster: its slots are dealt out evenly, and the
 // extensions have the rules that they have in a cluster in which they are registered.
-// Rules that the file has stay as they are. The extensions are compiled for it, so that
-// one that this version can't run is found here.
-func place(extensions *store.Store, meta *backend.Meta, partitions int) (*placement.Map, error) {
+// Rules that the file has stay as they are, and pins (pins.go). The extensions are compiled for it,
+// so that one that this version can't run is found here.
+func place(extensions *store.Store, meta *backend.Meta, partitions int) (m *placement.Map, dropped []DroppedPin, err error) {
 	machine := apply.New(apply.Config{
 		Stores: []*store.Store{extensions}, Leases: lease.NewTable(), Placement: placement.New(1),
 	})
 	if err := machine.LoadExtensions(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	m := placement.New(partitions)
-	if partitions == 1 {
-		return m, nil // it has no use for rules
-	}
+	old := placement.New(1)
 	if meta.Identity.Partitions > 0 {
-		old, err := recovery.Placement(meta)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		if old, err = recovery.Placement(meta); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		m = m.WithRules(old.Rules())
 	}
-	m, _ = machine.Extensions().Place(m, extension.RuledBy(m))
-	return m, nil
+	m = placement.New(partitions)
+	if partitions > 1 { // one has no use for rules
+		m = m.WithRules(old.Rules())
+		m, _ = machine.Extensions().Place(m, extension.RuledBy(m))
+	}
+	m, dropped = pin(m, old, machine.Extensions().Asks)
+	return m, dropped, nil
 }
