@@ -48,13 +48,15 @@ func Plan(self *pb.Member, list *membership.List, groups []Group, origin uint64)
 		dropStale(logs)
 		complete(logs)
 	}
+	logs[0].Term = max(logs[0].Term, latest(logs))
+	begin := command.Barrier(logs[0].Term+1, origin, 1)
 	reset, err := reset(self, logs, origin)
 	if err != nil {
 		return nil, err
 	}
 	repairs := make([]Repair, len(logs))
 	for p, l := range logs {
-		if repairs[p], err = l.repair(self.GetID(), reset); err != nil {
+		if repairs[p], err = l.repair(self.GetID(), begin, reset); err != nil {
 			return nil, err
 		}
 	}
@@ -147,6 +149,18 @@ func changesMembers(e *command.Entry) bool {
 	return false
 }
 
+// latest is the highest term of group 0 of which a log shows an epoch. Group 0's own log may not
+// have heard of it, when the member was lagging there.
+func latest(logs []*log) (term uint64) {
+	for _, l := range logs {
+		term = max(term, l.Epoch.Term)
+		for i := range l.items {
+			term = max(term, l.items[i].epoch.Term)
+		}
+	}
+	return term
+}
+
 // reset is the rendezvous that leaves one member.
 func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err error) {
 	change := membership.Change{Op: membership.Reset, Member: self}
@@ -154,7 +168,7 @@ func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err er
 	if err != nil {
 		return e, fmt.Errorf("reset of the members: %w", err)
 	}
-	e = command.Entry{Origin: origin, Seq: 1, Commands: []command.Command{{Kind: command.MemberChange, Body: body}}}
+	e = command.Entry{Origin: origin, Seq: 2, Commands: []command.Command{{Kind: command.MemberChange, Body: body}}}
 	for p, l := range logs {
 		e.Parts |= placement.Of(p)
 		e.Stamp = max(e.Stamp, l.Revision+1)
@@ -173,12 +187,13 @@ func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err er
 	return e, nil
 }
 
-func (l *log) repair(self uint64, reset command.Entry) (Repair, error) {
+func (l *log) repair(self uint64, begin, reset command.Entry) (Repair, error) {
 	r := Repair{Dropped: len(l.Tail) - len(l.items), Completed: len(l.missing)}
 	next := l.Index + uint64(len(l.items)) + 1
 	add := func(kind raftpb.EntryType, data []byte) {
 		r.Entries = append(r.Entries, &raftpb.Entry{Type: &kind, Term: new(l.Term + 1), Index: new(next + uint64(len(r.Entries))), Data: data})
 	}
+	add(raftpb.EntryNormal, begin.AppendTo(nil))
 	for i := range l.missing {
 		add(raftpb.EntryNormal, l.missing[i].AppendTo(nil))
 	}

@@ -82,14 +82,19 @@ func plan(t *testing.T, groups ...Group) (shapes []shape) {
 	require.Len(t, repairs, len(groups))
 	for p, r := range repairs {
 		first := r.Entries[0].GetIndex()
+		require.Greater(t, r.Entries[0].GetTerm(), groups[p].Term)
 		s := shape{kept: int(first) - 11, dropped: r.Dropped}
 		require.Equal(t, len(groups[p].Tail), s.kept+s.dropped)
 		for i, e := range r.Entries {
 			require.Equal(t, first+uint64(i), e.GetIndex())
-			require.EqualValues(t, 6, e.GetTerm())
+			require.EqualValues(t, r.Entries[0].GetTerm(), e.GetTerm())
 			it, err := readItem(e)
 			require.NoError(t, err)
 			switch {
+			case i == 0:
+				epoch, ok := it.entry.Opens()
+				require.True(t, ok)
+				require.Equal(t, command.Epoch{Term: repairs[0].Entries[0].GetTerm(), Origin: forcing, Seq: 1}, epoch)
 			case i == len(r.Entries)-1:
 				requireReset(t, &it.entry, len(groups))
 			case it.step != nil:
@@ -218,4 +223,59 @@ func TestAnEntryOfANewerVersionIsRefused(t *testing.T) {
 	g.Tail = []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(3)), Data: []byte{99}}}
 	_, err := Plan(self, membership.OfIDs(1, 2, 3), []Group{g}, forcing)
 	require.ErrorContains(t, err, "entry 11 of group 0")
+}
+
+// repaired are the groups with the logs that come out of a plan.
+func repaired(t *testing.T, groups ...Group) []Group {
+	t.Helper()
+	repairs, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
+	require.NoError(t, err)
+	for p, r := range repairs {
+		g := &groups[p]
+		g.Tail = append(g.Tail[:r.Entries[0].GetIndex()-11], r.Entries...)
+		g.Term = g.Tail[len(g.Tail)-1].GetTerm()
+	}
+	return groups
+}
+
+// write lets the member go on as a cluster of its own: the next epoch's barrier, in the next
+// term, and a write in each group.
+func write(t *testing.T, stamp int64, groups []Group) {
+	t.Helper()
+	term := groups[0].Term + 1
+	for p := range groups {
+		g := &groups[p]
+		for _, m := range []made{barrier(term, 40, 1), put(40, stamp+int64(p), uint64(2+p))} {
+			g.Tail = append(g.Tail, &raftpb.Entry{
+				Index: new(uint64(11 + len(g.Tail))), Term: new(g.Term + 1), Type: new(raftpb.EntryNormal), Data: m.entry.AppendTo(nil),
+			})
+		}
+		g.Term++
+	}
+}
+
+// The member dies before its state has what a plan has put into the logs, after it has written
+// something as a cluster of its own, and is forced again. Group 1 had not begun the epoch of
+// which group 0 has stamps.
+func TestWhatWasCompletedIsNotStale(t *testing.T) {
+	groups := repaired(t,
+		group(t, old, barrier(3, 30, 1), put(30, 6, 2), put(30, 7, 3, 0, 1)),
+		group(t, old, put(20, 5, 5)))
+	write(t, 20, groups)
+	for p, s := range plan(t, groups...) {
+		require.Equal(t, len(groups[p].Tail), s.kept, "group %d", p)
+		require.Empty(t, s.completed)
+		require.Empty(t, s.steps)
+	}
+}
+
+// The leader of term 9 of group 0 has stamped in group 1, and died before this member had
+// heard from it in group 0.
+func TestAPlanIsLaterThanEveryEpoch(t *testing.T) {
+	groups := repaired(t, group(t, old), group(t, old, barrier(9, 30, 1), put(30, 6, 2)))
+	require.EqualValues(t, 10, groups[0].Term)
+	write(t, 20, groups)
+	for p, s := range plan(t, groups...) {
+		require.Equal(t, len(groups[p].Tail), s.kept, "group %d", p)
+	}
 }

@@ -16,7 +16,8 @@ import (
 
 // survive ends a run in the midst of its troubles: one server is left, as --force-new-cluster
 // is for. Whatever it has of the committed history must take effect, and nothing else may take
-// its place. Then the cluster grows again. What clients were answered isn't compared:
+// its place, nor the place of what it then writes as a cluster of its own, when it crashes and is
+// forced again. Then the cluster grows again. What clients were answered isn't compared:
 // writes that the survivor never received are lost.
 func (c *cluster) survive() {
 	s := c.anyServer()
@@ -42,13 +43,25 @@ func (c *cluster) survive() {
 	c.operator = newOperator(c)
 	c.net.heal()
 	s.slowDisk, s.badDisk, s.forced = 0, "", true
+	each := c.plan.flush
+	if c.loop.chance(2) {
+		c.plan.flush = 10 * time.Second // a crash comes before the state has anything of this
+	}
 	s.start()
+	cl := &client{c: c, id: 200, pinned: true, at: int(s.id - 1)}
+	c.clients = append(c.clients, cl)
 	for range c.loop.rng.IntN(4) { // a crash on the way, and the flag may be gone
-		c.until(c.loop.between(0, 400*time.Millisecond))
+		for end := c.loop.now + c.loop.between(0, 400*time.Millisecond); c.failure == nil && c.loop.now < end; {
+			if cl.current == nil {
+				cl.send(pick(c.loop, []func(*cluster) request{(*cluster).putSingle, (*cluster).putPair})(c))
+			}
+			c.until(c.loop.between(0, 5*time.Millisecond))
+		}
 		c.crash(s)
 		s.forced = c.loop.chance(2)
 		s.start()
 	}
+	c.plan.flush = each
 	if !c.waitFor(calmAfter, func() bool { return c.isAlone(s) }) {
 		c.fail("liveness", "%v after it was forced, server %d is not a cluster of its own", calmAfter, s.id)
 		return
@@ -146,10 +159,7 @@ func (c *core) force() error {
 	if len(c.members.List.Members) == 0 {
 		return fmt.Errorf("server %d has no state", s.id)
 	}
-	var had []entryAt
-	if !s.c.ledger.forced {
-		had = s.c.ledger.leave(c)
-	}
+	had := s.c.ledger.leave(c)
 	s.c.origins += 2
 	f := recovery.Forced{Self: &pb.Member{ID: s.id}, Members: c.members, Epochs: c.epochs, Origin: s.c.origins, Logger: s.c.logger(s.id)}
 	if err := f.Force(c.wal, c.logs, c.stores); err != nil {
