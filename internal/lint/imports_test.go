@@ -42,6 +42,8 @@ var rules = []rule{
 	{dir: "client", why: "the client knows only the API and etcd's client libraries", never: []string{internals}},
 	{dir: "client/mirror", why: "a mirror's order is pure: clusters, time and identity are given to it",
 		never: slices.Concat(world, clock, []string{grpcLibrary, "go.etcd.io/etcd/..."}), except: []string{"client/mirror/cluster", "client/mirror/worker"}},
+	{dir: "client/compose/internal/commit", why: "the protocol of transactions is pure: clusters, time and names are given to it",
+		never: slices.Concat(world, clock, []string{grpcLibrary, "go.etcd.io/etcd/...", module + "client/..."})},
 	{dir: "extensions", why: "the recipes are data", never: []string{internals, module + "client/..."}},
 	{dir: "api", why: "the API is a contract, not code", never: []string{internals}},
 
