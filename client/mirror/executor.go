@@ -268,38 +268,8 @@ func (e *Executor) write(ctx context.Context, ops []Op, phase Phase, revision in
 	return nil
 }
 
-// commit executes a transaction, again while its answers are lost.
 func (e *Executor) commit(ctx context.Context, t Txn) (Result, error) {
-	lost := false
-	for {
-		r, err := e.cfg.Target.Commit(ctx, t)
-		if err != nil {
-			if !e.retry(ctx, err) {
-				return r, err
-			}
-			lost = true
-			continue
-		}
-		return outcome(t, r, lost)
-	}
-}
-
-// outcome is that of a transaction whose answers may have been lost before.
-func outcome(t Txn, r Result, lost bool) (Result, error) {
-	switch {
-	case !r.Refused:
-		return r, nil
-	case t.Mark != nil && bytes.Equal(t.Mark, r.Mark): // it has taken effect before
-		return Result{Revision: r.ModRevision}, nil
-	case r.ModRevision == 0 && t.Finish && lost:
-		return r, nil
-	case r.ModRevision == 0:
-		return r, ErrFinished
-	}
-	if m, err := ParseMark(r.Mark); err == nil {
-		return r, fmt.Errorf("%w: %s", ErrTakenOver, m.Owner)
-	}
-	return r, ErrTakenOver
+	return Commit(ctx, e.cfg.Target, t, e.retry)
 }
 
 func (e *Executor) retry(ctx context.Context, err error) bool {

@@ -20,11 +20,11 @@ type step struct {
 // deletions of a step are of its revision: so the target's own events tell each change of
 // the source, and the revision of those that have no value to tell it.
 func plan(changes []Change, l Limits, every bool) (steps []step) {
-	cur := bundle{at: map[string]int{}}
+	cur, revision := &Bundle{}, int64(0)
 	flush := func() {
 		if len(cur.ops) > 0 {
-			steps = append(steps, step{cur.ops, At, cur.revision})
-			cur = bundle{at: map[string]int{}}
+			steps = append(steps, step{cur.ops, At, revision})
+			cur = &Bundle{}
 		}
 	}
 	for len(changes) > 0 {
@@ -32,39 +32,39 @@ func plan(changes []Change, l Limits, every bool) (steps []step) {
 		for n < len(changes) && changes[n].Revision == changes[0].Revision {
 			n++
 		}
-		one := bundle{at: map[string]int{}}
-		one.add(changes[:n])
+		one, at := bundle(changes[:n]), changes[0].Revision
 		changes = changes[n:]
-		if !cur.fits(&one, l) || every && !cur.apart(&one) {
+		if !cur.Fits(one, l) || every && !cur.apart(one) {
 			flush()
 		}
-		if !cur.fits(&one, l) {
-			steps = append(steps, one.split(l)...)
+		if !cur.Fits(one, l) {
+			steps = append(steps, split(one.ops, at, l)...)
 			continue
 		}
-		cur.merge(&one)
+		cur.Merge(one)
+		revision = at
 	}
 	flush()
 	return steps
 }
 
-// bundle is the last change of each of some keys.
-type bundle struct {
-	ops      []Op
-	at       map[string]int // index in ops
-	bytes    int
-	revision int64
+// Bundle is the last change of each of some keys, for one transaction. The zero Bundle is empty.
+type Bundle struct {
+	ops   []Op
+	at    map[string]int // index in ops
+	bytes int
 }
 
-func (b *bundle) add(changes []Change) {
+func bundle(changes []Change) *Bundle {
+	b := &Bundle{}
 	for _, c := range changes {
-		b.put(Op{Key: c.Key, Value: c.Value, Delete: c.Deleted})
-		b.revision = c.Revision
+		b.Put(Op{Key: c.Key, Value: c.Value, Delete: c.Deleted})
 	}
+	return b
 }
 
-// put replaces an earlier change of the key: a transaction can't put a key twice.
-func (b *bundle) put(op Op) {
+// Put replaces an earlier change of the key: a transaction can't put a key twice.
+func (b *Bundle) Put(op Op) {
 	if op.Delete {
 		op.Value = nil
 	}
@@ -73,20 +73,33 @@ func (b *bundle) put(op Op) {
 		b.ops[i] = op
 		return
 	}
+	if b.at == nil {
+		b.at = map[string]int{}
+	}
 	b.at[string(op.Key)] = len(b.ops)
 	b.ops = append(b.ops, op)
 	b.bytes += op.size()
 }
 
-// fits reports whether both together are one transaction, as if they had no key in common.
-func (b *bundle) fits(o *bundle, l Limits) bool {
+// Ops are the changes, one of each key.
+func (b *Bundle) Ops() []Op { return b.ops }
+
+// Fits reports whether both together are one transaction, as if they had no key in common.
+func (b *Bundle) Fits(o *Bundle, l Limits) bool {
 	n := len(b.ops) + len(o.ops)
 	return n <= 1 || n <= l.Ops && b.bytes+o.bytes <= l.Bytes
 }
 
+// Merge adds later changes.
+func (b *Bundle) Merge(o *Bundle) {
+	for _, op := range o.ops {
+		b.Put(op)
+	}
+}
+
 // apart reports whether no change of the bundle is lost, or gets another revision, when a
 // later revision joins it.
-func (b *bundle) apart(o *bundle) bool {
+func (b *Bundle) apart(o *Bundle) bool {
 	for _, op := range b.ops {
 		if _, both := o.at[string(op.Key)]; both || op.Delete {
 			return false
@@ -95,17 +108,10 @@ func (b *bundle) apart(o *bundle) bool {
 	return true
 }
 
-func (b *bundle) merge(o *bundle) {
-	for _, op := range o.ops {
-		b.put(op)
-	}
-	b.revision = o.revision
-}
-
 // split makes several steps of one revision.
-func (b *bundle) split(l Limits) (steps []step) {
-	for _, ops := range chunks(b.ops, l) {
-		steps = append(steps, step{ops, Partial, b.revision})
+func split(ops []Op, revision int64, l Limits) (steps []step) {
+	for _, ops := range chunks(ops, l) {
+		steps = append(steps, step{ops, Partial, revision})
 	}
 	steps[len(steps)-1].phase = At
 	return steps

@@ -1,9 +1,6 @@
 package worker
 
 import (
-	"crypto/rand"
-	"fmt"
-	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -85,10 +82,4 @@ func (c *Config) limits() mirror.Limits {
 		l.Ops = max(c.MaxTxnOps-cluster.MarkOps, 1)
 	}
 	return l
-}
-
-// owner is a name that no other worker has.
-func owner() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("%s pid %d %s", host, os.Getpid(), rand.Text()[:8])
 }

@@ -8,8 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/stoa-kv/stoa/client/internal/elect"
 	"github.com/stoa-kv/stoa/client/mirror"
 	"github.com/stoa-kv/stoa/client/mirror/cluster"
 )
@@ -60,59 +60,16 @@ func (w *worker) term(ctx context.Context) error {
 	if w.Observer.Waiting != nil {
 		w.Observer.Waiting()
 	}
-	elected, leave, err := w.campaign(ctx)
+	elected, leave, err := elect.Campaign(ctx, w.Target, w.Keys.CandidatesKey(), w.TTL)
 	if err != nil {
 		return fmt.Errorf("election in the target: %w", err)
 	}
 	defer leave()
 	if err := w.open(elected); err != nil {
-		return lostLease(ctx, elected, err)
+		return elect.LeaseLost(ctx, elected, err)
 	}
 	defer w.e.Close()
-	return lostLease(ctx, elected, w.follow(elected))
-}
-
-var errLeaseLost = errors.New("the lease in the target is lost")
-
-// lostLease replaces the errors of requests that were cancelled because of it.
-func lostLease(ctx, elected context.Context, err error) error {
-	if ctx.Err() == nil && elected.Err() != nil {
-		return errLeaseLost
-	}
-	return err
-}
-
-// campaign waits until this worker is elected. The context that it returns ends with the
-// lease.
-func (w *worker) campaign(ctx context.Context) (elected context.Context, leave func(), err error) {
-	asking, cancel := context.WithTimeout(ctx, w.TTL)
-	granted, err := w.Target.Grant(asking, int64(w.TTL/time.Second))
-	cancel()
-	if err != nil {
-		return nil, nil, err
-	}
-	held, drop := context.WithCancel(context.WithoutCancel(ctx))
-	leave = func() {
-		drop()
-		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		_, _ = w.Target.Revoke(giving, granted.ID) // else it expires
-	}
-	session, err := concurrency.NewSession(w.Target, concurrency.WithLease(granted.ID), concurrency.WithContext(held))
-	if err != nil {
-		leave()
-		return nil, nil, err
-	}
-	elected, end := context.WithCancel(ctx)
-	go func() {
-		<-session.Done()
-		end()
-	}()
-	if err := concurrency.NewElection(session, w.Keys.CandidatesKey()).Campaign(elected, owner()); err != nil {
-		leave()
-		return nil, nil, lostLease(ctx, elected, err)
-	}
-	return elected, leave, nil
+	return elect.LeaseLost(ctx, elected, w.follow(elected))
 }
 
 // open takes over the mirror.
@@ -120,7 +77,7 @@ func (w *worker) open(ctx context.Context) error {
 	source, target := cluster.NewMirror(w.Home, w.Target, w.Keys)
 	retry := cluster.Retry(w.Observer.Retrying)
 	c := mirror.Config{
-		Source: source, Target: target, Owner: owner(), Limits: w.limits(), Keys: w.Keys.String(), EveryChange: true,
+		Source: source, Target: target, Owner: elect.Name(), Limits: w.limits(), Keys: w.Keys.String(), EveryChange: true,
 		Now: func() int64 { return time.Now().UnixMilli() }, Writers: inFlight, Overwrite: w.Overwrite, Retry: retry, Compared: w.copied,
 	}
 	var before mirror.Mark

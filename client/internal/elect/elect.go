@@ -1,0 +1,66 @@
+// Package elect elects one of several processes by a lease in a cluster. It is to save work and
+// no protection: what a process that lost its lease still writes must be refused by other means.
+package elect
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+)
+
+// ErrLeaseLost is the error of a process whose lease has ended.
+var ErrLeaseLost = errors.New("the lease of the elected process is lost")
+
+// Campaign waits until this process is elected among those that campaign with the same prefix
+// of keys. The context that it returns ends with the lease, whose TTL is in whole seconds; leave
+// gives it back.
+func Campaign(ctx context.Context, c *clientv3.Client, prefix string, ttl time.Duration) (elected context.Context, leave func(), err error) {
+	asking, cancel := context.WithTimeout(ctx, ttl)
+	granted, err := c.Grant(asking, int64(ttl/time.Second))
+	cancel()
+	if err != nil {
+		return nil, nil, err
+	}
+	held, drop := context.WithCancel(context.WithoutCancel(ctx))
+	leave = func() {
+		drop()
+		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_, _ = c.Revoke(giving, granted.ID) // else it expires
+	}
+	session, err := concurrency.NewSession(c, concurrency.WithLease(granted.ID), concurrency.WithContext(held))
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	elected, end := context.WithCancel(ctx)
+	go func() {
+		<-session.Done()
+		end()
+	}()
+	if err := concurrency.NewElection(session, prefix).Campaign(elected, Name()); err != nil {
+		leave()
+		return nil, nil, LeaseLost(ctx, elected, err)
+	}
+	return elected, leave, nil
+}
+
+// LeaseLost replaces the errors of requests that were cancelled because the lease has ended.
+func LeaseLost(ctx, elected context.Context, err error) error {
+	if ctx.Err() == nil && elected.Err() != nil {
+		return ErrLeaseLost
+	}
+	return err
+}
+
+// Name is one that no other process and no other call has: host, pid and chance.
+func Name() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s pid %d %s", host, os.Getpid(), rand.Text()[:8])
+}
