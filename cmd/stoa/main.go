@@ -21,6 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/config"
+	"github.com/stoa-kv/stoa/internal/memory"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/snapshot"
@@ -79,6 +80,7 @@ type server struct {
 	ports    *ports
 	registry *bootstrap.Registry
 	metrics  *metrics.Metrics
+	memory   *memory.Budget // nil: no limit
 	tracer   *tracing.Tracer
 	node     *node.Node
 	removed  chan struct{} // closed once this member was removed from its cluster
@@ -104,7 +106,8 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 
 // start starts the parts, except those that serve opens.
 func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, error) {
-	s := &server{cfg: cfg, lg: lg, metrics: metrics.New(), removed: make(chan struct{})}
+	s := &server{cfg: cfg, lg: lg, metrics: metrics.New(), memory: limitMemory(cfg, lg), removed: make(chan struct{})}
+	go weigh(ctx, s.memory)
 	if err := s.up(ctx); err != nil {
 		s.giveUp()
 		return nil, err
@@ -153,7 +156,10 @@ func (s *server) up(ctx context.Context) (err error) {
 	for _, f := range config.Features {
 		s.metrics.Feature(f.Name, f.Stage, f.On)
 	}
-	return s.ports.build(s.node, s.metrics, s.tracer)
+	if s.memory != nil {
+		s.metrics.Memory(s.memory)
+	}
+	return s.ports.build(s.node, s.metrics, s.memory, s.tracer)
 }
 
 // giveUp closes the parts of a failed start.

@@ -21,6 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/gateway"
+	"github.com/stoa-kv/stoa/internal/memory"
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
@@ -120,13 +121,14 @@ func (p *ports) certificates(info transport.TLSInfo, auto bool, side string, url
 }
 
 // build makes the servers that will serve the ports.
-func (p *ports) build(n *node.Node, m *metrics.Metrics, t *tracing.Tracer) error {
+func (p *ports) build(n *node.Node, m *metrics.Metrics, b *memory.Budget, t *tracing.Tracer) error {
 	c := p.cfg
 	p.rpc = rpc.NewServer(n, rpc.Options{
 		MaxRequestBytes: int(c.MaxRequestBytes), MaxTxnOps: int(c.MaxTxnOps), MaxConcurrentStreams: c.MaxConcurrentStreams,
 		KeepAliveMinTime: unlessZero(c.KeepAlive.MinTime), KeepAliveInterval: unlessZero(c.KeepAlive.Interval), KeepAliveTimeout: unlessZero(c.KeepAlive.Timeout),
 		ProgressInterval: c.WatchProgressNotifyInterval, ElectionTimeout: c.ElectionTimeout,
 		WarningUnary: c.WarningUnaryDuration,
+		Memory:       b,
 		Audit:        p.audit,
 		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Tracer: t, Logger: p.lg,
 	})

@@ -56,6 +56,8 @@ type Config struct {
 	Partitions int
 	// GRPCTransport is grpc-go or own.
 	GRPCTransport string
+	// MemoryLimit is in bytes; 0: that of the control group or the machine; < 0: none.
+	MemoryLimit int64
 	// ConvertEtcdData makes a data directory of etcd's one of stoa's.
 	ConvertEtcdData bool
 

@@ -51,7 +51,7 @@ func TestEveryEtcdFlagIsKnown(t *testing.T) {
 	}
 	fs.VisitAll(func(f *flag.Flag) {
 		if !slices.Contains(strings.Fields(string(b)), f.Name) {
-			require.Contains(t, []string{"partitions", "grpc-transport", "convert-etcd-data", "enable-grpc-reflection", "audit-log", "balance", "enable-ui"}, f.Name, "neither etcd's nor a known one of ours")
+			require.Contains(t, []string{"partitions", "grpc-transport", "convert-etcd-data", "enable-grpc-reflection", "audit-log", "balance", "enable-ui", "memory-limit"}, f.Name, "neither etcd's nor a known one of ours")
 		}
 	})
 }

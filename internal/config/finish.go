@@ -350,11 +350,17 @@ func (c *Config) checkLimits() error {
 	if c.MaxRequestBytes == 0 || c.MaxRequestBytes > 1<<31-1-grpcOverhead {
 		return fmt.Errorf("--max-request-bytes %d: want 1 to %d", c.MaxRequestBytes, 1<<31-1-grpcOverhead)
 	}
+	if m := c.MemoryLimit; m > 0 && m < MinMemoryLimit {
+		return fmt.Errorf("--memory-limit %d: want bytes, at least %d", m, int64(MinMemoryLimit))
+	}
 	if f := c.freelist; f != "" && f != "array" && f != "map" {
 		return fmt.Errorf("--backend-bbolt-freelist-type %q: want array or map", f)
 	}
 	return nil
 }
+
+// MinMemoryLimit is what an idle server can be told to make do with, in bytes.
+const MinMemoryLimit = 128 << 20
 
 // grpcOverhead is what a request may be larger on the wire than the limit.
 const grpcOverhead = 512 * 1024

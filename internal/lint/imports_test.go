@@ -53,6 +53,7 @@ var rules = []rule{
 	{dir: "internal/wal", why: "the log knows only bytes and group numbers", never: append([]string{internals, raftLibrary, grpcLibrary, bbolt}, "google.golang.org/protobuf/..."),
 		except: nil},
 	{dir: "internal/h2", why: "a gRPC server knows nothing of stoa", never: []string{internals}},
+	{dir: "internal/memory", why: "the bound of memory knows nothing of what it bounds", never: []string{internals}},
 	{dir: "internal/vfs", why: "the file system knows nothing of stoa", never: []string{internals}},
 	{dir: "internal/apply", why: "what is applied must not depend on clock, network, file or chance", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/rehearsal", why: "a rehearsal is the same at every run", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},

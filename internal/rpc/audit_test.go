@@ -28,27 +28,27 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
-// memory is a file in memory.
-type memory struct {
+// inMemory is a file in memory.
+type inMemory struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (m *memory) Write(b []byte) (int, error) {
+func (m *inMemory) Write(b []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.b.Write(b)
 }
-func (m *memory) Close() error { return nil }
+func (m *inMemory) Close() error { return nil }
 
-func (m *memory) String() string {
+func (m *inMemory) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.b.String()
 }
 
 // lines closes the log and returns its records.
-func (m *memory) lines(t *testing.T, l *audit.Log) (list []audit.Record) {
+func (m *inMemory) lines(t *testing.T, l *audit.Log) (list []audit.Record) {
 	require.True(t, l.Close(time.Minute))
 	for d := json.NewDecoder(strings.NewReader(m.String())); ; {
 		var r audit.Record
@@ -62,7 +62,7 @@ func (m *memory) lines(t *testing.T, l *audit.Log) (list []audit.Record) {
 }
 
 func TestAuditLog(t *testing.T) {
-	m := new(memory)
+	m := new(inMemory)
 	log := audit.Open(m, audit.Options{})
 	n, c := client(t, Options{Audit: log})
 	ctx := metadata.AppendToOutgoingContext(testContext(t), "token", "alice")
@@ -165,7 +165,7 @@ func drawn(rng *rand.Rand, f protoreflect.FieldDescriptor, zero protoreflect.Val
 // password and no other content of an unknown field gets into the log, or out of it in an
 // error.
 func TestTheAuditLogHasAllMethodsAndNoSecrets(t *testing.T) {
-	m := new(memory)
+	m := new(inMemory)
 	log := audit.Open(m, audit.Options{})
 	n, conn := serve(t, Options{Audit: log, MaxTxnOps: 1000})
 	ctx := metadata.AppendToOutgoingContext(testContext(t), "token", "alice")

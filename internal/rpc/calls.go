@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/stoa-kv/stoa/internal/memory"
 )
 
 // calls counts clients' requests, under the names that etcd's servers use.
@@ -22,12 +24,13 @@ type calls struct {
 	handling                         *prometheus.HistogramVec // nil unless asked for
 	unary, streams                   versions
 	byMethod                         map[string]*versions
+	memory                           *memory.Budget
 
 	mu  sync.Mutex
 	all []*call
 }
 
-func newCalls(r prometheus.Registerer, extensive bool) *calls {
+func newCalls(r prometheus.Registerer, extensive bool, m *memory.Budget) *calls {
 	labels := []string{"grpc_type", "grpc_service", "grpc_method"}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append(labels[:3:3], more...), nil)
@@ -37,6 +40,7 @@ func newCalls(r prometheus.Registerer, extensive bool) *calls {
 	}, []string{"type", "client_api_version"})
 	c := &calls{
 		byMethod: map[string]*versions{},
+		memory:   m,
 		started:  desc("grpc_server_started_total", "Total number of RPCs started on the server."),
 		received: desc("grpc_server_msg_received_total", "Total number of RPC messages received on the server."),
 		sent:     desc("grpc_server_msg_sent_total", "Total number of RPC messages sent by the server."),
@@ -89,7 +93,7 @@ func (c *calls) Collect(out chan<- prometheus.Metric) {
 
 // stripes is how many calls of one method can be counted at once without writes to the same
 // cache line: with one counter for all cores, counting took 4 % of a get on two.
-const stripes = 16
+const stripes = memory.Stripes
 
 // counts are a part of the calls of one method, on cache lines of their own.
 type counts struct {
@@ -183,7 +187,7 @@ func (c *calls) arrived(ctx context.Context, call *tap.Info) (context.Context, e
 	if v := c.byMethod[call.FullMethodName]; v != nil {
 		v.count(call.Header[rpctypes.MetadataClientAPIVersionKey])
 	}
-	return ctx, nil
+	return ctx, c.refuse(call.FullMethodName)
 }
 
 func (v *versions) count(claimed []string) {

@@ -5,48 +5,68 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/memory"
 )
 
 // codec is sessionwire's, and so protobuf's, except for the most frequent
 // requests: puts and ranges are encoded and decoded by hand. The wire format is
 // the same.
-type codec struct{ encoding.CodecV2 }
+type codec struct {
+	encoding.CodecV2
+	memory *memory.Budget
+}
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *kvwire.RangeResponse:
-		return encoded(m.Size(), m.AppendTo), nil
+		return c.encoded(m.Size(), m.AppendTo), nil
 	case rangeChunk: // its only field, the first, is the response
 		size := m.Size()
-		return encoded(1+protowire.SizeBytes(size), func(b []byte) []byte {
+		return c.encoded(1+protowire.SizeBytes(size), func(b []byte) []byte {
 			b = protowire.AppendVarint(append(b, 1<<3|byte(protowire.BytesType)), uint64(size))
 			return m.AppendTo(b)
 		}), nil
 	case *pb.PutResponse:
 		if m.PrevKv == nil {
-			return encoded(kvwire.SizeHeader(m.Header), func(b []byte) []byte { return kvwire.AppendHeader(b, m.Header) }), nil
+			return c.encoded(kvwire.SizeHeader(m.Header), func(b []byte) []byte { return kvwire.AppendHeader(b, m.Header) }), nil
 		}
+	}
+	if m, ok := v.(proto.Message); ok {
+		return c.other(m)
 	}
 	return c.CodecV2.Marshal(v)
 }
 
+// other encodes as grpc-go's codec does, but that the memory is counted.
+func (c codec) other(m proto.Message) (mem.BufferSlice, error) {
+	var err error
+	data := c.encoded(proto.Size(m), func(b []byte) []byte {
+		b, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
+		return b
+	})
+	return data, err
+}
+
 // encoded returns what appendTo appends to memory of the size.
-func encoded(size int, appendTo func([]byte) []byte) mem.BufferSlice {
+func (c codec) encoded(size int, appendTo func([]byte) []byte) mem.BufferSlice {
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		return mem.BufferSlice{mem.SliceBuffer(appendTo(make([]byte, 0, size)))}
 	}
 	b := sessionwire.Pool.Get(size)
 	*b = appendTo((*b)[:0])
-	return mem.BufferSlice{mem.NewBuffer(b, sessionwire.Pool)}
+	return mem.BufferSlice{c.memory.Lend(b, sessionwire.Pool)}
 }
 
 // Unmarshal implements encoding.CodecV2. Keys and values share one piece of memory.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
+	case *capture:
+		return m.decode(c, data)
 	case *pb.PutRequest:
 		if p, err := kvwire.ReadPut(data.Materialize()); err == nil {
 			p.Into(m)

@@ -47,7 +47,7 @@ func FuzzSessionMessage(f *testing.F) {
 // FuzzCodec decodes requests as the server's codec does. What it accepts protobuf accepts, too,
 // and means the same but for fields that nobody knows, which puts don't keep.
 func FuzzCodec(f *testing.F) {
-	c := codec{sessionwire.Codec()}
+	c := codec{CodecV2: sessionwire.Codec()}
 	for _, m := range []proto.Message{&pb.PutRequest{Key: []byte("k"), Value: []byte("v"), PrevKv: true}, &pb.RangeRequest{Key: []byte("k"), Limit: 5}} {
 		b, err := proto.Marshal(m)
 		require.NoError(f, err)

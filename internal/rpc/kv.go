@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/memory"
 )
 
 type kvServer struct {
@@ -17,6 +18,7 @@ type kvServer struct {
 	kv     KV
 	maxOps int // in one level of a transaction
 	chunk  int // bytes that a chunk of RangeStream aims at
+	memory *memory.Budget
 }
 
 // kvService is etcd's, but for a Range that is answered by a kvwire.RangeResponse.
@@ -59,6 +61,9 @@ func (s *kvServer) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeR
 	resp, err := s.kv.Range(ctx, r)
 	if err != nil {
 		return nil, toStatus(err)
+	}
+	if s.memory.Level() != memory.Open && !s.memory.Fits(int64(resp.Size())) {
+		return nil, rpctypes.ErrGRPCRequestTooManyRequests
 	}
 	return resp, s.fill(resp.Header)
 }

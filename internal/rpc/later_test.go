@@ -17,7 +17,7 @@ import (
 // A write whose client doesn't wait for its commit is counted and recorded as one that has ended so,
 // once, whatever becomes of it.
 func TestWritesThatClientsGiveUp(t *testing.T) {
-	reg, m := prometheus.NewRegistry(), new(memory)
+	reg, m := prometheus.NewRegistry(), new(inMemory)
 	log := audit.Open(m, audit.Options{})
 	n, conn := serve(t, Options{Metrics: reg, Audit: log})
 	commit := make(chan struct{})

@@ -19,6 +19,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/lockpb"
+	"github.com/stoa-kv/stoa/internal/memory"
 	"github.com/stoa-kv/stoa/internal/tracing"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	ElectionTimeout      time.Duration // 1 s: how often streams that demand a leader are checked
 	WarningUnary         time.Duration // unary requests that take longer are logged; 0: none
 
+	// Memory is what calls may hold together; nil: any amount.
+	Memory *memory.Budget
 	// Audit is where clients' requests are recorded; nil: nowhere. NewServer's caller
 	// closes it.
 	Audit *audit.Log
@@ -106,11 +109,11 @@ type Server struct {
 // Serve is called.
 func NewServer(n Node, o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics, o.Extensive), audit: newAuditor(o.Audit, n.User), since: time.Now(), unpark: parkStacks(), drain: make(chan struct{})}
+	s := &Server{node: n, o: o, health: health.NewServer(), guard: newLeaderGuard(n, o.ElectionTimeout), calls: newCalls(o.Metrics, o.Extensive, o.Memory), audit: newAuditor(o.Audit, n.User), since: time.Now(), unpark: parkStacks(), drain: make(chan struct{})}
 	s.Server = grpc.NewServer(s.options()...)
 	s.Own = h2.NewServer(s.ownOptions())
 	h := header{n}
-	kv := &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes}
+	kv := &kvServer{header: h, kv: n, maxOps: o.MaxTxnOps, chunk: o.MaxRequestBytes, memory: o.Memory}
 	s.register(kvService(), kv)
 	s.register(pb.Watch_ServiceDesc, &watchServer{header: h, watcher: n, o: o, audit: s.audit})
 	s.register(pb.Lease_ServiceDesc, &leaseServer{header: h, lessor: n})
@@ -173,7 +176,7 @@ const (
 // 8 and 64 KiB.
 func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{sessionwire.Codec()}),
+		grpc.ForceServerCodecV2(codec{sessionwire.Codec(), s.o.Memory}),
 		experimental.BufferPool(sessionwire.Pool),
 		grpc.MaxRecvMsgSize(s.MaxMessage()),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -194,7 +197,7 @@ func (s *Server) options() []grpc.ServerOption {
 func (s *Server) ownOptions() h2.Options {
 	pings := s.o.pings()
 	return h2.Options{
-		Codec: codec{sessionwire.Codec()}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
+		Codec: codec{sessionwire.Codec(), s.o.Memory}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
 		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
 		Inline:       []string{pb.KV_Range_FullMethodName, pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName},
 		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,

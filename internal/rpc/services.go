@@ -110,6 +110,8 @@ type unary struct {
 
 func (s *Server) begin(ctx context.Context, c *call) unary {
 	x := unary{s: s, c: c, in: captures.Get().(*capture)}
+	x.in.memory = s.o.Memory
+	x.in.memory.Begin(x.in.stripe)
 	x.n = &c.counts[x.in.stripe]
 	x.n.started.Add(1)
 	x.began = s.clock()
@@ -153,6 +155,8 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 	return func(srv any, stream grpc.ServerStream) error {
 		n := &c.counts[nextStripe()]
 		n.started.Add(1)
+		s.o.Memory.BeginStream()
+		defer s.o.Memory.EndStream()
 		began := s.clock()
 		record := s.audit.begin(stream.Context(), c)
 		var last *remembering

@@ -7,22 +7,28 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/memory"
 )
 
 // clock is nanoseconds since the server was made. It costs half as much as time.Now.
 func (s *Server) clock() time.Duration { return time.Since(s.since) }
 
-// capture keeps the request that a handler decodes, for a warning that it was slow. A
-// closure in its place would be allocated for each call.
+// capture keeps the request that a handler decodes, for a warning that it was slow, and holds
+// the memory that it takes. A closure in its place would be allocated for each call.
 type capture struct {
 	dec func(any) error
 	req any
 	fn  func(any) error // keep
+
+	memory  *memory.Budget
+	held    int64 // bytes of memory
+	refused bool  // they weren't there
 
 	// The pool keeps a capture on the core that it was last used on, and with it the part
 	// of the counters that the core writes to.
@@ -37,11 +43,18 @@ var captures = sync.Pool{New: func() any {
 
 func (c *capture) keep(m any) error {
 	c.req = m
-	return c.dec(m)
+	err := c.dec(c) // comes back to decode
+	if c.refused {
+		c.req = nil
+		return rpctypes.ErrGRPCRequestTooManyRequests
+	}
+	return err
 }
 
 func (c *capture) release() {
-	c.dec, c.req = nil, nil
+	c.memory.Give(c.held)
+	c.memory.End(c.stripe)
+	c.dec, c.req, c.memory, c.held, c.refused = nil, nil, nil, 0, false
 	captures.Put(c)
 }
 

@@ -49,7 +49,7 @@ func TestCallsThatAreNotSlowAreNotLogged(t *testing.T) {
 
 // The version is a client's text: no number of them fills the server's memory.
 func TestVersionsOfClientsAreBounded(t *testing.T) {
-	calls := newCalls(nil, false)
+	calls := newCalls(nil, false, nil)
 	for i := range 2 * maxVersions {
 		calls.unary.count([]string{fmt.Sprintf("9.%d", i)})
 	}
@@ -68,7 +68,7 @@ func BenchmarkAddedToACall(b *testing.B) {
 		"version=none": md, "version=3.7": metadata.Join(md, metadata.Pairs(rpctypes.MetadataClientAPIVersionKey, "3.7.3")),
 	} {
 		b.Run(name, func(b *testing.B) {
-			calls := newCalls(nil, false)
+			calls := newCalls(nil, false, nil)
 			c := calls.of("s", "m", "unary")
 			s := &Server{since: time.Now()}
 			info := &tap.Info{FullMethodName: c.name, Header: md}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/config"
+	"github.com/stoa-kv/stoa/internal/memory"
+)
+
+// limitMemory bounds the memory of this process. GOMEMLIMIT in the environment is left in force,
+// and is the limit if no flag says otherwise.
+func limitMemory(cfg *config.Config, lg *zap.Logger) *memory.Budget {
+	ofCollector := debug.SetMemoryLimit(-1)
+	given := os.Getenv("GOMEMLIMIT") != "" && ofCollector < math.MaxInt64
+	limit := cfg.MemoryLimit
+	switch {
+	case limit < 0:
+		return nil
+	case limit == 0 && given:
+		limit = ofCollector
+	case limit == 0:
+		limit = memory.Default(os.DirFS("/"))
+	}
+	if limit == 0 {
+		lg.Warn("the memory of this machine is unknown: --memory-limit bounds that of requests")
+		return nil
+	}
+	limit = max(limit, config.MinMemoryLimit)
+	if !given {
+		debug.SetMemoryLimit(limit)
+	}
+	lg.Info("memory is limited", zap.Int64("memory-limit", limit))
+	if q := cfg.QuotaBackendBytes; q == 0 || q > limit/2 {
+		lg.Warn("keys up to the quota may take more than half of the memory limit: all of them are in memory",
+			zap.Int64("quota-backend-bytes", q), zap.Int64("memory-limit", limit))
+	}
+	return memory.NewBudget(limit)
+}
+
+// weigh keeps the budget in step with what is alive.
+func weigh(ctx context.Context, b *memory.Budget) {
+	if b == nil {
+		return
+	}
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	ticker := time.NewTicker(memory.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		metrics.Read(live)
+		b.Weigh(int64(live[0].Value.Uint64()))
+	}
+}

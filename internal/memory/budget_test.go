@@ -1,0 +1,132 @@
+package memory
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/mem"
+	"pgregory.net/rapid"
+)
+
+const mib = 1 << 20
+
+// Whatever calls do, the budget has what they hold, and never more than its room by what is
+// taken, but for one request that is larger than that.
+func TestBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBudget(64 * mib)
+		var held []int64
+		var calls, streams, live int64
+		sum := func() (n int64) {
+			for _, h := range held {
+				n += h
+			}
+			return n
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				require.Equal(t, sum()+calls*PerCall+streams*PerStream, b.Used())
+			},
+			"take": func(t *rapid.T) {
+				n := rapid.Int64Range(1, 20*mib).Draw(t, "n")
+				before := sum()
+				if b.Take(n) {
+					held = append(held, n)
+					require.True(t, before == 0 || before+n <= b.Room())
+				} else {
+					require.Greater(t, before+n, b.Room())
+				}
+			},
+			"give": func(t *rapid.T) {
+				if len(held) > 0 {
+					b.Give(held[0])
+					held = held[1:]
+				}
+			},
+			"call":   func(t *rapid.T) { b.Begin(uint32(calls % Stripes)); calls++ },
+			"stream": func(t *rapid.T) { b.BeginStream(); streams++ },
+			"return": func(t *rapid.T) {
+				if calls > 0 {
+					calls--
+					b.End(uint32(calls % Stripes))
+				}
+			},
+			"weigh": func(t *rapid.T) {
+				live = rapid.Int64Range(0, 100*mib).Draw(t, "live")
+				b.Weigh(live)
+				require.LessOrEqual(t, b.Room(), int64(64*mib/most))
+				require.GreaterOrEqual(t, b.Room(), int64(64*mib/least))
+				require.Equal(t, b.Used() <= b.Room(), b.Level() == Open)
+				require.Equal(t, b.Used() > 2*b.Room(), b.Level() == Over)
+			},
+		})
+	})
+}
+
+// The keys leave less and less.
+func TestRoomBesideKeys(t *testing.T) {
+	b := NewBudget(64 * mib)
+	for keys, room := range map[int64]int64{0: 16, 32 * mib: 16, 48 * mib: 8, 60 * mib: 4, 80 * mib: 4} {
+		b.Weigh(keys)
+		require.Equal(t, room*mib, b.Room(), "%d MiB of keys", keys/mib)
+	}
+}
+
+func TestNoBudgetBoundsNothing(t *testing.T) {
+	b := NewBudget(0)
+	b.Begin(0)
+	b.End(0)
+	b.BeginStream()
+	b.EndStream()
+	require.True(t, b.Take(1<<60))
+	require.True(t, b.Fits(1<<60))
+	b.Give(1 << 60)
+	require.Equal(t, Open, b.Level())
+	require.Nil(t, b)
+}
+
+// An answer counts until it is freed, or forgotten.
+func TestLoans(t *testing.T) {
+	pool := mem.DefaultBufferPool()
+	b := NewBudget(64 * mib)
+	buf := b.Lend(pool.Get(mib), pool)
+	require.EqualValues(t, mib, b.Used())
+	buf.Ref()
+	buf.Free()
+	require.EqualValues(t, mib, b.Used())
+	buf.Free()
+	require.Zero(t, b.Used())
+
+	require.NotNil(t, b.Lend(pool.Get(mib), pool))
+	require.EqualValues(t, mib, b.Used())
+	require.Eventually(t, func() bool { runtime.GC(); return b.Used() == 0 }, 10*time.Second, time.Millisecond, "a buffer that nothing refers to")
+
+	buf = b.Lend(pool.Get(200), pool)
+	require.Zero(t, b.Used(), "small ones don't count")
+	buf.Free()
+}
+
+func TestLoansAtOnce(t *testing.T) {
+	pool := mem.DefaultBufferPool()
+	b := NewBudget(64 * mib)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 1000 {
+				buf := b.Lend(pool.Get(32<<10), pool)
+				if i%10 > 0 {
+					buf.Free()
+				}
+				if b.Take(mib) {
+					b.Give(mib)
+				}
+				b.Weigh(int64(i) * mib / 10)
+			}
+		})
+	}
+	wg.Wait()
+	require.Eventually(t, func() bool { runtime.GC(); return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+}

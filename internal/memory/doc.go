@@ -1,0 +1,23 @@
+// Package memory bounds what clients can make a server hold: their requests in progress, their
+// streams, and the answers that they haven't taken yet.
+//
+// A server has a limit of memory ([Default], --memory-limit). Go's collector works the harder
+// the nearer the server comes to it; but what is alive can't be collected. Keys and values are
+// bounded by the quota of the backend. All else that grows with the clients is bounded here, by
+// one [Budget]: a quarter of the limit, or less if the keys have left less. Once it is used up,
+// new requests are refused at once, so that those in progress end.
+//
+// Invariants:
+//
+//  1. What has entered a Budget leaves it, once, whether the call ends well, badly or never
+//     ran; an answer also if gRPC drops it with its connection.
+//  2. A small call costs the Budget no memory that another core writes to: counters are
+//     striped, and added up fifty times a second.
+//  3. However much memory the keys take, a sixteenth of the limit is left to requests: a
+//     server that is full can still be asked to delete.
+//
+// A nil *Budget has no bounds. The package imports nothing of stoa and of gRPC only its
+// buffers; time and the heap's size are injected.
+//
+// In: rpc's calls and codec. Out: the refusals.
+package memory

@@ -1,0 +1,26 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Memory is what requests take of a server's memory, in bytes.
+type Memory interface {
+	Limit() int64 // of the server
+	Room() int64  // that requests may take at present
+	Used() int64
+	Refused() uint64 // requests, since the start
+}
+
+// Memory shows the memory of requests.
+func (m *Metrics) Memory(of Memory) {
+	gauge := func(name, help string, f func() int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
+	}
+	m.Registry.MustRegister(
+		gauge("stoa_memory_limit_bytes", "The memory that the server may use.", of.Limit),
+		gauge("stoa_memory_requests_max_bytes", "What requests, streams and answers may take of it at present.", of.Room),
+		gauge("stoa_memory_requests_bytes", "What they take.", of.Used),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "stoa_memory_refused_total", Help: "Requests refused because those in progress take all the memory that there is for them.",
+		}, func() float64 { return float64(of.Refused()) }),
+	)
+}

@@ -1,0 +1,130 @@
+package rpc
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
+	"github.com/stoa-kv/stoa/internal/memory"
+)
+
+// A request that finds no memory is refused at once with etcd's error; when one that holds
+// memory has been answered, the next is carried out.
+func TestLargeRequestsWaitForNothing(t *testing.T) {
+	b := memory.NewBudget(8 << 20)
+	n, c := client(t, Options{Memory: b})
+	ctx := testContext(t)
+	commit := make(chan struct{})
+	n.commit.Store(&commit)
+	large := strings.Repeat("x", 600<<10) // three copies are most of a quarter of 8 MiB
+	put := func() chan error {
+		done := make(chan error, 1)
+		go func() { _, err := c.Put(ctx, "large", large); done <- err }()
+		return done
+	}
+	first := put()
+	require.Eventually(t, func() bool { return b.Used() > 1<<20 }, 10*time.Second, time.Millisecond)
+	began := time.Now()
+	require.ErrorIs(t, <-put(), rpctypes.ErrTooManyRequests)
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.NotZero(t, b.Refused())
+	_, err := c.Get(ctx, "small")
+	require.NoError(t, err, "small requests go on")
+	close(commit)
+	require.NoError(t, <-first)
+	require.NoError(t, <-put())
+	require.Eventually(t, func() bool { b.Weigh(0); return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// What is full keeps leases alive and can be looked into; what is over takes nothing new.
+func TestRefusedByLevel(t *testing.T) {
+	b := memory.NewBudget(8 << 20)
+	n, c := client(t, Options{Memory: b})
+	ctx := testContext(t)
+	n.leases[7] = 100
+	maintenance, cluster := pb.NewMaintenanceClient(c.ActiveConnection()), pb.NewClusterClient(c.ActiveConnection())
+	alive := func() error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		stream, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&pb.LeaseKeepAliveRequest{ID: 7}))
+		_, err = stream.Recv()
+		return rpctypes.Error(err)
+	}
+	look := func() error {
+		if _, err := maintenance.Status(ctx, &pb.StatusRequest{}); err != nil {
+			return rpctypes.Error(err)
+		}
+		_, err := cluster.MemberList(ctx, &pb.MemberListRequest{})
+		return rpctypes.Error(err)
+	}
+	use := func() error { _, err := c.Get(ctx, "a"); return err }
+
+	b.Weigh(0)
+	require.NoError(t, use())
+	taken := b.Room()
+	require.True(t, b.Take(taken))
+	b.BeginStream()
+	b.Weigh(0)
+	require.ErrorIs(t, use(), rpctypes.ErrTooManyRequests)
+	require.NoError(t, alive())
+	require.NoError(t, look())
+
+	for range taken / memory.PerStream {
+		b.BeginStream()
+	}
+	b.Weigh(0)
+	require.ErrorIs(t, use(), rpctypes.ErrTooManyRequests)
+	require.ErrorIs(t, alive(), rpctypes.ErrTooManyRequests)
+	require.ErrorIs(t, look(), rpctypes.ErrTooManyRequests)
+
+	b.Give(taken)
+	for range taken/memory.PerStream + 1 {
+		b.EndStream()
+	}
+	b.Weigh(0)
+	require.NoError(t, use())
+}
+
+// Answers count while the client doesn't take them, and no longer than its connection is there.
+func TestAnswersThatAreNotRead(t *testing.T) {
+	b := memory.NewBudget(8 << 20)
+	_, c := client(t, Options{Memory: b})
+	_, err := c.Put(testContext(t), "a", strings.Repeat("x", 512<<10))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+	// A stream takes one message; what follows waits for the client's window.
+	for range 32 {
+		_, err := pb.NewKVClient(c.ActiveConnection()).RangeStream(testContext(t), &pb.RangeRequest{Key: []byte("a"), SortTarget: pb.RangeRequest_VALUE})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { b.Weigh(0); return b.Level() != memory.Open }, 10*time.Second, time.Millisecond)
+	_, err = c.Get(testContext(t), "a")
+	require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { runtime.GC(); return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// Messages that are counted are those that would have been sent without it.
+func TestCountedMessages(t *testing.T) {
+	b := memory.NewBudget(64 << 20)
+	m := &pb.DeleteRangeResponse{Deleted: 1, PrevKvs: []*mvccpb.KeyValue{{Key: []byte("a"), Value: make([]byte, 100<<10)}}}
+	want, err := proto.Marshal(m)
+	require.NoError(t, err)
+	data, err := codec{sessionwire.Codec(), b}.Marshal(m)
+	require.NoError(t, err)
+	require.Equal(t, want, data.Materialize())
+	require.Greater(t, b.Used(), int64(100<<10))
+	data.Free()
+	require.Zero(t, b.Used())
+}
