@@ -63,6 +63,7 @@ var rules = []rule{
 	{dir: "internal/command", why: "what a log entry says is data", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/auth", why: "who may do what is a pure function", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
 	{dir: "internal/token", why: "tokens know nothing of stoa but its errors", never: []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"}},
+	{dir: "internal/password", why: "what matches is a pure function", never: slices.Concat(world, []string{internals})},
 	{dir: "internal/tenant", why: "limits know nothing but keys and the clock that they are given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/watch"})},
 	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
 	{dir: "internal/load", why: "the load comes from counts and samples that it is given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},

@@ -17,6 +17,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/password"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/token"
@@ -41,21 +42,21 @@ func (n *Node) AuthChange(ctx context.Context, r *pb.InternalRaftRequest) (*pb.A
 // hashPassword does for the requests with a password what etcd's server does for each of the
 // two. Only for root: it takes a tenth of a second of a core.
 func (n *Node) hashPassword(ctx context.Context, r *pb.InternalRaftRequest) error {
-	var password, hash *string
+	var text, hash *string
 	if add := r.AuthUserAdd; add != nil && !add.GetOptions().GetNoPassword() {
-		password, hash = &add.Password, &add.HashedPassword
+		text, hash = &add.Password, &add.HashedPassword
 	}
 	if change := r.AuthUserChangePassword; change != nil && change.Password != "" {
-		password, hash = &change.Password, &change.HashedPassword
+		text, hash = &change.Password, &change.HashedPassword
 	}
-	if password == nil {
+	if text == nil {
 		return nil
 	}
 	if err := n.Permit(ctx, true); err != nil {
 		return err
 	}
-	plain := []byte(*password)
-	*password = ""
+	plain := []byte(*text)
+	*text = ""
 	return n.hash(ctx, func() error {
 		b, err := bcrypt.GenerateFromPassword(plain, n.cfg.BcryptCost)
 		*hash = base64.StdEncoding.EncodeToString(b)
@@ -80,7 +81,7 @@ func (n *Node) hash(ctx context.Context, run func() error) error {
 // Authenticate gives a user a token for its password. If the password is changed meanwhile
 // it is compared again.
 func (n *Node) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
-	password := []byte(r.GetPassword())
+	given := []byte(r.GetPassword())
 	r.Password = "" // so that no log line has it
 	for {
 		c, err := n.strict(ctx, placement.Of(0))
@@ -88,7 +89,7 @@ func (n *Node) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb
 			return nil, err
 		}
 		now := c.machine.Auth()
-		u, err := n.compare(ctx, now, r.GetName(), password)
+		u, err := n.compare(ctx, now, r.GetName(), given)
 		if err != nil {
 			if !errors.Is(err, fault.AuthNotEnabled) {
 				n.log.Warn("invalid authentication was requested", zap.String("user", r.GetName()), zap.Error(err))
@@ -103,7 +104,7 @@ func (n *Node) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb
 }
 
 // compare returns the user whose password it is.
-func (n *Node) compare(ctx context.Context, now *auth.State, name string, password []byte) (*auth.User, error) {
+func (n *Node) compare(ctx context.Context, now *auth.State, name string, given []byte) (*auth.User, error) {
 	if !now.Enabled {
 		return nil, fault.AuthNotEnabled
 	}
@@ -115,7 +116,7 @@ func (n *Node) compare(ctx context.Context, now *auth.State, name string, passwo
 		return nil, fault.NoPasswordUser
 	}
 	err := n.hash(ctx, func() error {
-		if bcrypt.CompareHashAndPassword(u.Password, password) != nil {
+		if !password.Matches(u.Password, given) {
 			return fault.AuthFailed
 		}
 		return nil
