@@ -44,6 +44,8 @@ var rules = []rule{
 		never: slices.Concat(world, clock, []string{grpcLibrary, "go.etcd.io/etcd/..."}), except: []string{"client/mirror/cluster", "client/mirror/worker"}},
 	{dir: "client/compose/internal/commit", why: "the protocol of transactions is pure: clusters, time and names are given to it",
 		never: slices.Concat(world, clock, []string{grpcLibrary, "go.etcd.io/etcd/...", module + "client/..."})},
+	{dir: "client/commands", why: "the order of a queue is pure: clusters, time and identity are given to it",
+		never: slices.Concat(world, clock, []string{grpcLibrary, "go.etcd.io/etcd/..."}), except: []string{"client/commands/queue"}},
 	{dir: "extensions", why: "the recipes are data", never: []string{internals, module + "client/..."}},
 	{dir: "api", why: "the API is a contract, not code", never: []string{internals}},
 
