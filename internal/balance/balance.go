@@ -87,7 +87,7 @@ func (d *Decision) Keys() (n int) {
 type Controller struct {
 	acted    bool
 	last     time.Duration // when it decided last
-	hold     time.Duration // from last to the next, if that is longer than Pause
+	hold     time.Duration // from last to the next; 0, or at least Hold
 	uneven   int           // how many times in a row
 	relapsed bool          // the load has been uneven within Pause after the last decision
 	again    time.Duration // moves that weren't worth it aren't considered before
@@ -114,7 +114,7 @@ func (c *Controller) Decide(s *Situation) Decision {
 			c.relapsed = true
 			c.hold = min(max(2*c.hold, Hold), MaxHold)
 		}
-		if wait := max(c.hold, Pause) - since; wait > 0 {
+		if wait := c.hold - since; wait > 0 { // within Pause, hold is longer than that
 			d.Why = fmt.Sprintf("the last decision was %v ago, and the next comes in %v at the earliest", since.Round(time.Second), wait.Round(time.Second))
 			return d
 		}

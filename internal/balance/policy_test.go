@@ -21,6 +21,7 @@ type world struct {
 	meter      load.Meter
 	controller Controller
 	where      *placement.Map
+	keys       int // of each slot
 	now        time.Duration
 	decided    []time.Duration
 	moved      int
@@ -50,8 +51,14 @@ func (w *world) run(until time.Duration, of func(now time.Duration, slot int) fl
 		}
 		w.meter.Fold(int64(w.now), w.where)
 		d := w.controller.Decide(&Situation{
-			Now: w.now, Load: w.meter.Snapshot(w.where, 0), Where: w.where, Total: 10_000,
-			Keys: func(int) *[placement.Slots]int { return &[placement.Slots]int{} },
+			Now: w.now, Load: w.meter.Snapshot(w.where, 0), Where: w.where, Total: 10_000 + w.keys*placement.Slots,
+			Keys: func(int) *[placement.Slots]int {
+				var counts [placement.Slots]int
+				for slot := range counts {
+					counts[slot] = w.keys
+				}
+				return &counts
+			},
 		})
 		require.NotEmpty(w.t, d.Why)
 		if len(d.Moves) > 0 {
@@ -110,6 +117,103 @@ func TestHotSetThatJumpsIsNotChased(t *testing.T) {
 		require.GreaterOrEqual(t, w.decided[i]-w.decided[i-1], time.Minute)
 	}
 	require.LessOrEqual(t, len(w.decided), 20, "in an hour: the time between two is doubled")
+}
+
+// While all of the load jumps from one partition to the next, wherever the slots are by now, the
+// time between two decisions doubles.
+func TestTheTimeBetweenDecisionsDoubles(t *testing.T) {
+	w := newWorld(t, 4)
+	table, of := w.where.Table(), w.where
+	w.run(33*time.Minute, func(now time.Duration, slot int) float64 {
+		if of != w.where {
+			table, of = w.where.Table(), w.where
+		}
+		if int(table[slot]) != int(now/(5*time.Second))%4 {
+			return 0
+		}
+		return 1.0 / 256
+	})
+	require.GreaterOrEqual(t, len(w.decided), 4)
+	for i, wait := 1, Hold; i < len(w.decided); i, wait = i+1, 2*wait {
+		require.GreaterOrEqual(t, w.decided[i]-w.decided[i-1], min(wait, MaxHold), "decision %d", i)
+	}
+}
+
+// A load that becomes uneven again when the last decision has lasted for a while is followed at
+// once; just before that, not until the pause is over.
+func TestDecisionsAreAPauseApart(t *testing.T) {
+	for again, want := range map[time.Duration]time.Duration{Pause / 2: Hold, Pause + time.Second: Pause} {
+		w := newWorld(t, 4)
+		first := func(_ time.Duration, slot int) float64 {
+			if slot < 256 {
+				return 1.0 / 256
+			}
+			return 0
+		}
+		w.run(5*time.Second, first)
+		require.Len(t, w.decided, 1)
+		w.run(w.decided[0]+again, first)
+		table := w.where.Table()
+		w.run(w.now+2*Hold, func(_ time.Duration, slot int) float64 {
+			if table[slot] == 2 {
+				return 1.0 / 256
+			}
+			return 0
+		})
+		require.Len(t, w.decided, 2, "again after %v", again)
+		require.GreaterOrEqual(t, w.decided[1]-w.decided[0], want)
+		require.Less(t, w.decided[1]-w.decided[0], want+10*time.Second)
+	}
+}
+
+// Nothing waits for a loop that is idle most of the time, however idle the others are.
+func TestALoopThatIsNotBusyKeepsItsSlots(t *testing.T) {
+	w := newWorld(t, 4)
+	of := func(busy float64) func(time.Duration, int) float64 {
+		return func(_ time.Duration, slot int) float64 {
+			if slot < 256 {
+				return busy / 256
+			}
+			return 0
+		}
+	}
+	w.run(10*time.Minute, of(0.9*Busy))
+	require.Empty(t, w.decided)
+	w.run(w.now+time.Minute, of(1.2*Busy))
+	require.Len(t, w.decided, 1)
+}
+
+// All partitions wait while keys move: many keys stay where a small difference doesn't pay for them.
+func TestMovesThatCostTooMuchAreNotMade(t *testing.T) {
+	for keys, decisions := range map[int]int{100: 1, 10_000: 0} {
+		w := newWorld(t, 4)
+		w.keys = keys
+		w.run(10*time.Minute, func(_ time.Duration, slot int) float64 {
+			if slot < 256 {
+				return 0.5 / 256
+			}
+			return 0.2 / 256
+		})
+		require.Len(t, w.decided, decisions, "%d keys in each slot", keys)
+	}
+}
+
+// What extensions bring together, here two directories in one slot, is in one partition wherever
+// the load brings it.
+func TestKeysOfOneSlotMoveTogether(t *testing.T) {
+	w := newWorld(t, 4)
+	w.where = w.where.WithRules([]placement.Rule{{Key: "/jobs/", Slot: 7}, {Key: "/workers/", Slot: 7}, {Key: "/other/", Slot: 8}})
+	of := func(_ time.Duration, slot int) float64 {
+		if slot == 7 || slot == 8 {
+			return 0.45
+		}
+		return 0.02 / placement.Slots
+	}
+	w.run(time.Minute, of)
+	require.NotEmpty(t, w.decided)
+	jobs := w.where.Partition([]byte("/jobs/1"))
+	require.Equal(t, jobs, w.where.Partition([]byte("/workers/1")))
+	require.NotEqual(t, jobs, w.where.Partition([]byte("/other/1")))
 }
 
 // A static skew is balanced by one or a few decisions, and then nothing moves any more.
