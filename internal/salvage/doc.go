@@ -4,10 +4,11 @@
 // The member has a prefix of each group's committed log, and in some groups perhaps entries
 // behind it that were never committed. Where the one ends and the other begins is not known:
 // commit indexes are not durable. So [Plan] keeps everything, except what is proven not to
-// have been committed (stale.go) and would contradict the rest. To each log it appends, as a leader
-// does, the barrier of an epoch, then the rendezvous that this log lacks and other participants'
-// have (complete.go), the steps that remove all other servers, and one rendezvous that resets the
-// list of members. The caller commits all of it.
+// have been committed (stale.go) and would contradict the rest: a single group has no rest, and
+// keeps all of its log. To each log it appends, as a leader does, the barrier of an epoch, then the
+// rendezvous that this log lacks and other participants' have (complete.go), the steps that remove
+// all other servers, and one rendezvous that resets the list of members. The caller commits all
+// of it.
 //
 // The epoch is later than every one that a log shows. Without it, what is appended to a log that
 // hasn't come to the latest of these would stand in an earlier one, with stamps above those of the
