@@ -2,6 +2,7 @@ package compose
 
 import (
 	"context"
+	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -74,6 +75,8 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 	switch {
 	case err != nil:
 		done(nil, err)
+	case r != nil && r.locked || pieces != nil && pieces.locked():
+		done(nil, fmt.Errorf("%w: an asynchronous request", ErrTransactions))
 	case pieces != nil:
 		c.core.readSpan(context.Background(), pieces, done)
 	default:
@@ -125,7 +128,7 @@ func (c *Client) shortcut(key string, opts []clientv3.OpOption, k kind) (*channe
 		return nil, nil, wait
 	}
 	r := c.core.routes.find(key)
-	if r == nil || k != update && r.view != noView {
+	if r == nil || r.locks || k != update && r.view != noView {
 		return nil, nil, wait
 	}
 	ch, act := c.core.quick(r, k)

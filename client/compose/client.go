@@ -38,6 +38,7 @@ type shared struct {
 	routes   *routing
 	clusters []*cluster
 	watch    *watchdog
+	locker   *locker
 	mu       sync.Mutex
 	forks    map[*core]struct{}
 }
@@ -57,6 +58,7 @@ func New(cfg Config) (*Client, error) {
 	for i, name := range names {
 		s.clusters = append(s.clusters, newCluster(name, i, cfg))
 	}
+	s.locker = newLocker(cfg, s.clusters)
 	c := s.client()
 	c.root = true
 	return c, nil
@@ -101,6 +103,7 @@ func (c *Client) Close() error {
 	}
 	all.Wait()
 	if c.root {
+		s.locker.close()
 		for _, of := range s.clusters {
 			of.close()
 		}

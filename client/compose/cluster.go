@@ -35,7 +35,8 @@ type cluster struct {
 	of   Cluster
 	// members in the order of preference.
 	members []string
-	learner atomic.Bool // the near member takes local reads only
+	id      atomic.Uint64 // of the cluster, 0: not known yet
+	learner atomic.Bool   // the near member takes local reads only
 
 	mu     sync.Mutex
 	near   *engine.Client

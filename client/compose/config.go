@@ -113,6 +113,12 @@ type Route struct {
 	// the same clusters: their keys are mirrored less widely, or not at all. Keys that
 	// begin with /stoa/ are never mirrored. Not together with Strip.
 	Mirrors []string
+	// Transactions makes transactions over several clusters possible, among keys whose
+	// routes all have it. All clients that use the keys have to go through such a route:
+	// others don't see which keys are locked. Each access checks that, in the same request;
+	// it waits for the transaction that has a key. The keys can have no leases, and
+	// no asynchronous requests. Not together with Mirrors.
+	Transactions bool
 }
 
 const (

@@ -97,6 +97,14 @@
 // prefix in a mirror's cluster, and clients without a composition can't read it there:
 // values have stamps behind them.
 //
+// # Transactions
+//
+// Keys of routes with [Route].Transactions can be compared and written in one transaction,
+// though they are in several clusters ([Client.Txn], [Client.STM]). It is atomic whatever fails,
+// and strictly serializable together with all updates of such keys by clients of such routes. It
+// has a place in the client's order, as an update. Reads and updates of a locked key wait
+// for the transaction that has it, or complete it. Package internal/commit is the protocol.
+//
 // # Watches
 //
 // [Client.Watch] is etcd's Watch in one cluster. A [Feed] merges watches of

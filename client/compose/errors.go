@@ -17,6 +17,9 @@ var (
 	// ErrNotOverSpan: a range over several clusters has an option that only one
 	// cluster can serve, such as a revision.
 	ErrNotOverSpan = errors.New("compose: not possible over several clusters")
+	// ErrTransactions: not possible with keys of a route that has Transactions, or in a
+	// transaction over several clusters.
+	ErrTransactions = errors.New("compose: not possible with transactions over clusters")
 	// ErrBehind: a request that was sent before to the same cluster has failed, when
 	// this one had been accepted already. It was not sent.
 	ErrBehind = errors.New("compose: not sent, because an earlier request to the cluster has failed")

@@ -68,6 +68,9 @@ func (t *routing) checkMirrors(r *route) error {
 	if len(r.mirrors) == 0 {
 		return nil
 	}
+	if r.locks {
+		return fmt.Errorf("compose: the route of %q is mirrored and can't have transactions: a mirror doesn't have the locks", r.prefix)
+	}
 	if r.strip {
 		return fmt.Errorf("compose: the route of %q is mirrored and can't be stripped: keys have the same names in all its clusters", r.prefix)
 	}
@@ -110,7 +113,7 @@ func (r *route) clusters() []int { return append([]int{r.cluster}, r.mirrors...)
 // read is where a read of the segment goes: to a view, if that has all the keys and can
 // answer it.
 func (s *segment) read(q *pb.RangeRequest) placement {
-	p := placement{cluster: s.cluster, message: q, back: s.back()}
+	p := placement{cluster: s.cluster, message: q, back: s.back(), locked: s.locked}
 	if s.view != noView && !s.several && isPresent(q) && !touchesReserved(q) {
 		p.cluster, p.mirrored = s.view, s.route
 	}

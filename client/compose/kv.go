@@ -71,7 +71,10 @@ func (c *Client) Compact(context.Context, int64, ...clientv3.CompactOption) (*cl
 	return nil, fmt.Errorf("%w: compaction; a revision is one cluster's, ask that cluster's client", ErrNotOverSpan)
 }
 
-// Txn builds a transaction, whose keys must all live in one cluster.
+// Txn builds a transaction. If its keys live in several clusters, their routes must all have
+// Transactions, and only comparisons and operations of single keys are possible, without
+// leases, at most 60 keys in each cluster. It is atomic, whatever fails: if the error is a
+// *ClusterError with Unknown set, it takes effect in all clusters or in none.
 func (c *Client) Txn(ctx context.Context) clientv3.Txn { return newTxn(ctx, c) }
 
 // do does an operation and waits for its answer.
@@ -85,16 +88,27 @@ func (c *Client) do(ctx context.Context, op clientv3.Op) (proto.Message, error) 
 
 // ask sends a message and waits for its answer.
 func (c *Client) ask(ctx context.Context, m proto.Message) (proto.Message, error) {
+	if x, err := c.across(m); x != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return c.transact(ctx, x)
+	}
 	r, pieces, err := c.prepare(m)
 	switch {
 	case err != nil:
 		return nil, err
+	case pieces != nil && pieces.locked():
+		return c.readPieces(ctx, pieces)
 	case pieces != nil:
 		return inPlace(func() (proto.Message, error) {
 			f := new(engine.Promise[proto.Message])
 			c.core.readSpan(ctx, pieces, f.Resolve)
 			return f.Wait(ctx)
 		})
+	}
+	if r.locked {
+		return c.guarded(ctx, r)
 	}
 	return c.wait(ctx, r)
 }

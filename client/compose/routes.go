@@ -17,6 +17,7 @@ type routing struct {
 	routes []route // longest prefixes first
 	names  []string
 	strips bool // at least one
+	locks  bool // at least one has Transactions
 	// local is the cluster whose mirrors are read, views the homes of their keys.
 	local int
 	views []int
@@ -28,6 +29,7 @@ type route struct {
 	end     string // the first key behind those with the prefix; "" if there is none
 	cluster int
 	strip   bool
+	locks   bool // Transactions
 	mirrors []int
 	// view is the number of the target that the keys are read at instead of the cluster,
 	// or noView.
@@ -57,12 +59,12 @@ func newRouting(names []string, routes []Route, local string) (*routing, error) 
 				end = ""
 			}
 		}
-		one := route{prefix: r.Prefix, end: end, cluster: at, strip: r.Strip && r.Prefix != "", view: noView}
+		one := route{prefix: r.Prefix, end: end, cluster: at, strip: r.Strip && r.Prefix != "", locks: r.Transactions, view: noView}
 		for _, name := range r.Mirrors {
 			one.mirrors = append(one.mirrors, slices.Index(names, name))
 		}
 		t.routes = append(t.routes, one)
-		t.strips = t.strips || r.Strip
+		t.strips, t.locks = t.strips || r.Strip, t.locks || r.Transactions
 	}
 	slices.SortStableFunc(t.routes, func(a, b route) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	for i := 1; i < len(t.routes); i++ {
@@ -98,6 +100,7 @@ type segment struct {
 	*route
 	from, to string // "" as to: no end
 	several  bool   // of the cluster's routes; route is the first
+	locked   bool   // some of the keys may be locked
 }
 
 // segments cuts a range into the parts of its routes, in the order of the keys.
@@ -125,10 +128,11 @@ func (t *routing) segments(from, to string) (all []segment, gaps bool) {
 		}
 		if n := len(all); n > 0 && all[n-1].to == cut && all[n-1].joins(r) {
 			all[n-1].several = all[n-1].several || all[n-1].route != r
+			all[n-1].locked = all[n-1].locked || r.locks
 			all[n-1].to = end
 			continue
 		}
-		all = append(all, segment{route: r, from: cut, to: end})
+		all = append(all, segment{route: r, from: cut, to: end, locked: r.locks})
 	}
 	return all, gaps
 }
@@ -137,12 +141,17 @@ func (s *segment) joins(r *route) bool {
 	return s.route == r || s.cluster == r.cluster && !s.strip && !r.strip
 }
 
+// one is the segment of one key.
+func (t *routing) one(key []byte) (segment, error) {
+	r, err := t.of(string(key))
+	return segment{route: r, from: string(key), locked: err == nil && r.locks}, err
+}
+
 // single is the only segment of a range, or an error if there isn't exactly
 // one.
 func (t *routing) single(key, end []byte) (segment, error) {
 	if len(end) == 0 {
-		r, err := t.of(string(key))
-		return segment{route: r, from: string(key)}, err
+		return t.one(key)
 	}
 	from, to := bounds(key, end)
 	all, gaps := t.segments(from, to)

@@ -53,6 +53,10 @@ func (t *routing) span(q *pb.RangeRequest) (*span, error) {
 	return &span{asked: q, pieces: pieces, kind: read}, nil
 }
 
+func (s *span) locked() bool {
+	return slices.ContainsFunc(s.pieces, func(p segment) bool { return p.locked })
+}
+
 // readSpan reads all pieces, none between them, and hands over the merged answer, or
 // the first error.
 func (c *core) readSpan(ctx context.Context, s *span, done func(proto.Message, error)) {

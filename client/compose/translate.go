@@ -17,6 +17,8 @@ type placement struct {
 	back func(proto.Message)
 	// mirrored is the route of a read that goes to a view.
 	mirrored *route
+	// locked: some of the keys may be locked by transactions over clusters.
+	locked bool
 }
 
 // place translates a message for its cluster. It may change the message.
@@ -40,16 +42,15 @@ func (t *routing) place(m proto.Message) (placement, error) {
 	if err != nil {
 		return placement{}, err
 	}
-	return placement{cluster: s.cluster, message: m, back: s.back()}, nil
+	return placement{cluster: s.cluster, message: m, back: s.back(), locked: s.locked}, nil
 }
 
 // rename translates a key or range for its cluster.
 func (t *routing) rename(key, end *[]byte) (segment, error) {
 	if end == nil || len(*end) == 0 {
-		r, err := t.of(string(*key))
-		s := segment{route: r, from: string(*key)}
-		if err == nil && r.strip {
-			*key = (*key)[len(r.prefix):]
+		s, err := t.one(*key)
+		if err == nil && s.strip {
+			*key = (*key)[len(s.prefix):]
 		}
 		return s, err
 	}
@@ -66,6 +67,7 @@ type placed struct {
 	t        *routing
 	first    *route
 	stripped bool
+	locked   bool
 	routes   map[*pb.RequestOp]*route
 }
 
@@ -80,7 +82,7 @@ func (t *routing) placeTxn(m *pb.TxnRequest) (placement, error) {
 	if p.first == nil {
 		return placement{}, fmt.Errorf("%w: a transaction without any key", ErrNoRoute)
 	}
-	at := placement{cluster: p.first.cluster, message: m}
+	at := placement{cluster: p.first.cluster, message: m, locked: p.locked}
 	if p.stripped {
 		at.back = func(a proto.Message) { p.backTxn(m, a.(*pb.TxnResponse)) }
 	}
@@ -132,7 +134,7 @@ func (p *placed) key(key, end *[]byte) (*route, error) {
 		return nil, fmt.Errorf("%w: a transaction has %q (cluster %s) and %q (cluster %s)", ErrSpans,
 			p.first.prefix, p.t.names[p.first.cluster], r.prefix, p.t.names[r.cluster])
 	}
-	p.stripped = p.stripped || r.strip
+	p.stripped, p.locked = p.stripped || r.strip, p.locked || s.locked
 	return r, nil
 }
 

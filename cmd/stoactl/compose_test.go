@@ -51,6 +51,9 @@ func describe(cfg compose.Config) string {
 		if r.Strip {
 			out.WriteString(", stripped")
 		}
+		if r.Transactions {
+			out.WriteString(", with transactions")
+		}
 		if len(r.Mirrors) > 0 {
 			fmt.Fprintf(&out, ", mirrored in %s", strings.Join(r.Mirrors, " and "))
 		}

@@ -40,10 +40,11 @@ type clusterEntry struct {
 }
 
 type routeEntry struct {
-	Prefix  *string  `json:"prefix"`
-	Cluster string   `json:"cluster"`
-	Strip   bool     `json:"strip"`
-	Mirrors []string `json:"mirrors"`
+	Prefix       *string  `json:"prefix"`
+	Cluster      string   `json:"cluster"`
+	Strip        bool     `json:"strip"`
+	Transactions bool     `json:"transactions"`
+	Mirrors      []string `json:"mirrors"`
 }
 
 // readComposition makes a configuration of a composition file. Its errors name
@@ -173,7 +174,7 @@ func (r *routeEntry) route(cfg compose.Config) (compose.Route, error) {
 			return compose.Route{}, unknownCluster("mirrors", name, cfg)
 		}
 	}
-	return compose.Route{Prefix: *r.Prefix, Cluster: r.Cluster, Strip: r.Strip, Mirrors: r.Mirrors}, nil
+	return compose.Route{Prefix: *r.Prefix, Cluster: r.Cluster, Strip: r.Strip, Mirrors: r.Mirrors, Transactions: r.Transactions}, nil
 }
 
 func unknownCluster(field, name string, cfg compose.Config) error {

@@ -1,0 +1,304 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/peer"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
+)
+
+// locker sends the requests of transactions over clusters and of their recoveries, for a client
+// and its forks. They have no place in the order of a client, whose transaction as a whole has
+// one.
+type locker struct {
+	cfg      Config
+	clusters []*cluster
+	ctx      context.Context // ends with close
+	end      context.CancelFunc
+	work     sync.WaitGroup // attempts
+	sweeping sync.Once
+	sweeper  sync.WaitGroup
+	// revisions are the highest that answers had, by cluster.
+	revisions []atomic.Int64
+
+	mu     sync.Mutex
+	leases map[*cluster]*txnLease
+}
+
+// txnLease is the lease of this client in one cluster, for transactions whose home that is.
+type txnLease struct {
+	of    *cluster
+	id    clientv3.LeaseID
+	names atomic.Int64 // of transactions
+	drop  context.CancelFunc
+}
+
+// txnTTL is the time, in seconds, after which the transactions of a client that has died, and
+// were not decided, don't block others any more.
+const txnTTL = 10
+
+var (
+	errNoLease   = errors.New("the lease of the transaction's client has expired")
+	errNoCluster = errors.New("compose: none of the clusters is the home of a transaction that was met, or has a part of it")
+)
+
+func newLocker(cfg Config, clusters []*cluster) *locker {
+	l := &locker{cfg: cfg, clusters: clusters, revisions: make([]atomic.Int64, len(clusters)), leases: map[*cluster]*txnLease{}}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// close waits for transactions that are being completed, and revokes the leases.
+func (l *locker) close() {
+	ended := make(chan struct{})
+	go func() {
+		l.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(l.cfg.Timeout):
+	}
+	l.end()
+	l.sweeper.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all sync.WaitGroup
+	for _, one := range l.leases {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Timeout)
+			defer cancel()
+			_ = one.revoke(ctx) // else it expires
+		})
+	}
+	all.Wait()
+}
+
+// lease is the client's lease at home.
+func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one := l.leases[home]; one != nil {
+		return one, nil
+	}
+	if l.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	one := &txnLease{of: home, id: clientv3.LeaseID(rand.Int64N(1<<62) + 1)}
+	err := home.with(ctx, func(by *clientv3.Client) error {
+		_, err := clientv3.RetryLeaseClient(by).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(one.id), TTL: txnTTL})
+		return clientv3.ContextError(ctx, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var alive context.Context
+	alive, one.drop = context.WithCancel(l.ctx)
+	k := &keeper{in: []*cluster{home}, id: one.id, ttl: txnTTL * time.Second}
+	go func() {
+		if k.keep(alive) != nil {
+			l.retire(one)
+		}
+	}()
+	l.leases[home] = one
+	return one, nil
+}
+
+// retire ends a lease: its pending transactions are abandoned, now or when it expires.
+func (l *locker) retire(one *txnLease) {
+	l.mu.Lock()
+	first := l.leases[one.of] == one
+	if first {
+		delete(l.leases, one.of)
+	}
+	l.mu.Unlock()
+	if !first {
+		return
+	}
+	one.drop()
+	l.work.Go(func() {
+		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.Timeout)
+		defer cancel()
+		_ = one.revoke(ctx)
+	})
+}
+
+func (t *txnLease) revoke(ctx context.Context) error {
+	return t.of.with(ctx, func(by *clientv3.Client) error {
+		_, err := by.Revoke(ctx, t.id)
+		return err
+	})
+}
+
+// identity is the cluster's ID.
+func (c *cluster) identity(ctx context.Context) (uint64, error) {
+	if id := c.id.Load(); id != 0 {
+		return id, nil
+	}
+	err := c.with(ctx, func(by *clientv3.Client) error {
+		a, err := by.Get(ctx, "\x00", clientv3.WithCountOnly(), clientv3.WithLimit(1), clientv3.WithSerializable())
+		if err == nil {
+			c.id.Store(a.Header.GetClusterId())
+		}
+		return err
+	})
+	return c.id.Load(), err
+}
+
+// by finds the cluster with an ID.
+func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
+	var failed error
+	for _, c := range l.clusters {
+		asking, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+		got, err := c.identity(asking)
+		cancel()
+		switch {
+		case err != nil:
+			failed = c.named(plain(err), false)
+		case got == id:
+			return c, nil
+		}
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	return nil, fmt.Errorf("%w (cluster ID %x)", errNoCluster, id)
+}
+
+// send sends requests at once and waits for all answers.
+func (l *locker) send(ctx context.Context, rs []commit.Request) []commit.Answer {
+	answers := make([]commit.Answer, len(rs))
+	var all sync.WaitGroup
+	for i, r := range rs[1:] {
+		all.Go(func() { answers[i+1] = l.call(ctx, r) })
+	}
+	answers[0] = l.call(ctx, rs[0])
+	all.Wait()
+	for _, a := range answers {
+		if a.Err != nil && !a.Refused {
+			time.Sleep(retryPause) // most requests are sent again
+			break
+		}
+	}
+	return answers
+}
+
+const retryPause = 50 * time.Millisecond
+
+func (l *locker) call(ctx context.Context, r commit.Request) commit.Answer {
+	of, err := l.by(ctx, r.Cluster)
+	if err != nil {
+		return commit.Answer{Err: err, Refused: true}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	var to peer.Peer
+	var a *pb.TxnResponse
+	err = of.with(ctx, func(by *clientv3.Client) error {
+		defer giveUp(ctx, by, refuse).Stop()
+		m, err := invoke(ctx, clientv3.RetryKVClient(by), messageOf(r), &to)
+		a, _ = m.(*pb.TxnResponse)
+		return clientv3.ContextError(ctx, err)
+	})
+	if err == nil {
+		return l.took(of, a)
+	}
+	if errors.Is(context.Cause(ctx), client.ErrRefused) {
+		err = client.ErrRefused
+	}
+	answer := commit.Answer{Refused: to.Addr == nil || !isCutOff(err), Err: of.named(plain(err), false)}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		answer.NoLease, answer.Err = true, errNoLease
+	}
+	if ctx.Err() != nil {
+		of.leave()
+	}
+	return answer
+}
+
+func (l *locker) took(of *cluster, a *pb.TxnResponse) commit.Answer {
+	if id := a.Header.GetClusterId(); id != of.id.Load() {
+		of.id.Store(id)
+		return commit.Answer{Err: of.named(errors.New("it is another cluster than before"), false)}
+	}
+	for had := l.revisions[of.at].Load(); had < a.Header.Revision; had = l.revisions[of.at].Load() {
+		l.revisions[of.at].CompareAndSwap(had, a.Header.Revision)
+	}
+	answer := commit.Answer{Succeeded: a.Succeeded}
+	for _, r := range a.Responses {
+		if got := r.GetResponseRange(); got != nil {
+			var kv *commit.KV
+			if len(got.Kvs) > 0 {
+				kv = fromKV(got.Kvs[0])
+			}
+			answer.KVs = append(answer.KVs, kv)
+		}
+	}
+	return answer
+}
+
+// seen are the highest revisions of answers, by cluster; 0 if there were none.
+func (l *locker) seen() []int64 {
+	all := make([]int64, len(l.revisions))
+	for i := range l.revisions {
+		all[i] = l.revisions[i].Load()
+	}
+	return all
+}
+
+// messageOf is a request as etcd has it.
+func messageOf(r commit.Request) *pb.TxnRequest {
+	t := &pb.TxnRequest{}
+	for _, c := range r.If {
+		m := &pb.Compare{Key: []byte(c.Key), Result: pb.Compare_EQUAL}
+		switch c.Test {
+		case commit.Absent:
+			m.Target, m.TargetUnion = pb.Compare_CREATE, &pb.Compare_CreateRevision{}
+		case commit.Is:
+			m.Target, m.TargetUnion = pb.Compare_VALUE, &pb.Compare_Value{Value: c.Value}
+		case commit.IsAt:
+			m.Target, m.TargetUnion = pb.Compare_MOD, &pb.Compare_ModRevision{ModRevision: c.Mod}
+		}
+		t.Compare = append(t.Compare, m)
+	}
+	t.Success, t.Failure = opsOf(r.Then), opsOf(r.Else)
+	return t
+}
+
+func opsOf(ops []commit.Op) (all []*pb.RequestOp) {
+	for _, op := range ops {
+		key := []byte(op.Key)
+		switch op.Do {
+		case commit.Get:
+			all = append(all, opOf(&pb.RangeRequest{Key: key}))
+		case commit.Put:
+			all = append(all, opOf(&pb.PutRequest{Key: key, Value: op.Value, Lease: op.Lease}))
+		case commit.Delete:
+			all = append(all, opOf(&pb.DeleteRangeRequest{Key: key}))
+		}
+	}
+	return all
+}
+
+func metIn(of *cluster, kvs []*mvccpb.KeyValue) []commit.Met {
+	var all []*commit.KV
+	for _, kv := range kvs {
+		all = append(all, fromKV(kv))
+	}
+	return commit.MetIn(of.id.Load(), all)
+}

@@ -1,0 +1,140 @@
+package compose
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
+)
+
+// resolve deals with locks that were met. It returns when it is worth trying again: at once if
+// they are gone, after a while if their transactions are pending. attempt counts from 0.
+func (l *locker) resolve(ctx context.Context, met []commit.Met, attempt int) error {
+	waits := len(met) == 0 // another reason to begin anew: the lease has expired
+	for len(met) > 0 {
+		if met[0].Err != nil {
+			return met[0].Err
+		}
+		var of, others []commit.Met
+		for _, m := range met {
+			if m.Err == nil && m.Lock == met[0].Lock && m.Cluster == met[0].Cluster {
+				of = append(of, m)
+			} else {
+				others = append(others, m)
+			}
+		}
+		r := commit.Recover(of[0].Lock.Txn, of[0].Lock.Home, of)
+		l.recover(ctx, r)
+		if r.Found() == commit.Failed {
+			return r.Err()
+		}
+		waits, met = waits || r.Found() == commit.Waits, others
+	}
+	if !waits && attempt < impatient {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(pauseBefore(attempt)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// impatient is the number of attempts in a row that may follow without a pause.
+const impatient = 3
+
+// pauseBefore is random, so that of two transactions that meet each other one goes first.
+func pauseBefore(attempt int) time.Duration {
+	most := 4 * time.Millisecond << min(attempt, 6) // 256 ms
+	return most/4 + rand.N(most)
+}
+
+func (l *locker) recover(ctx context.Context, r *commit.Recovery) {
+	for rs := r.Next(nil); len(rs) > 0; {
+		rs = r.Next(l.send(ctx, rs))
+	}
+}
+
+// start begins to look for locks and records that clients have left behind: those that no other
+// client happens to meet.
+func (l *locker) start() {
+	l.sweeping.Do(func() {
+		l.sweeper.Go(func() {
+			s := &sweep{locker: l, seen: map[string]int64{}}
+			for pause := sweepEvery / 10; ; pause = sweepEvery {
+				select {
+				case <-time.After(pause/2 + rand.N(pause)):
+					s.once(l.ctx)
+				case <-l.ctx.Done():
+					return
+				}
+			}
+		})
+	})
+}
+
+// sweepEvery is the mean time between two looks. What is there at two of them, unchanged, is
+// taken for left behind; if it isn't, nothing but time is lost.
+const sweepEvery = 10 * time.Second
+
+// sweepMost bounds the keys of one look in one cluster.
+const sweepMost = 1000
+
+type sweep struct {
+	*locker
+	seen map[string]int64 // by key: the revision at which the last look has found it
+}
+
+func (s *sweep) once(ctx context.Context) {
+	now := map[string]int64{}
+	for _, of := range s.clusters {
+		kvs := s.read(ctx, of)
+		for _, kv := range kvs {
+			key := of.name + "\x00" + string(kv.Key)
+			if now[key] = kv.ModRevision; s.seen[key] == kv.ModRevision {
+				s.left(ctx, of, kv)
+			}
+		}
+	}
+	s.seen = now
+}
+
+// read reads what transactions have in a cluster, at the near member.
+func (s *sweep) read(ctx context.Context, of *cluster) []*mvccpb.KeyValue {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	if _, err := of.identity(ctx); err != nil {
+		return nil
+	}
+	a, err := of.nearest().Get(ctx, commit.Prefix, clientv3.WithPrefix(), clientv3.WithLimit(sweepMost), clientv3.WithSerializable())
+	if err != nil {
+		return nil
+	}
+	return a.Kvs
+}
+
+// left resolves a lock, or completes a transaction that was committed.
+func (s *sweep) left(ctx context.Context, of *cluster, kv *mvccpb.KeyValue) {
+	var r *commit.Recovery
+	if txn, ok := strings.CutPrefix(string(kv.Key), commit.RecordPrefix); ok {
+		rec, err := commit.ParseRecord(kv.Value)
+		if err != nil || rec.Phase != commit.Committed {
+			return
+		}
+		r = commit.Recover(txn, of.id.Load(), nil)
+	} else if met := metIn(of, []*mvccpb.KeyValue{kv}); met[0].Err == nil {
+		r = commit.Recover(met[0].Lock.Txn, met[0].Lock.Home, met)
+	} else {
+		return
+	}
+	s.recover(ctx, r)
+}
