@@ -1,9 +1,12 @@
 // Regions is a configuration service for applications in two regions, one process in
 // each, over one composition of a cluster per region:
 //
-//	/global/…  configuration of all regions; lives in the cluster "eu"
+//	/global/…  configuration of all regions; lives in the cluster "eu", mirrored in "us"
 //	/eu/…      configuration of the region eu, in the cluster "eu"
 //	/us/…      configuration of the region us, in the cluster "us"
+//
+// The capacity of both regions, below /eu/capacity/ and /us/capacity/, is changed in transactions
+// over both clusters.
 //
 // README.md beside it says how to run it on one machine.
 package main
@@ -71,10 +74,13 @@ func run(ctx context.Context, o options) error {
 	c, err := compose.New(compose.Config{
 		Clusters: o.clusters,
 		Routes: []compose.Route{
-			{Prefix: "/global/", Cluster: "eu"},
+			{Prefix: "/global/", Cluster: "eu", Mirrors: []string{"us"}},
 			{Prefix: "/eu/", Cluster: "eu"},
 			{Prefix: "/us/", Cluster: "us"},
+			{Prefix: "/eu/capacity/", Cluster: "eu", Transactions: true},
+			{Prefix: "/us/capacity/", Cluster: "us", Transactions: true},
 		},
+		Local:   o.region,
 		Timeout: 2 * time.Second,
 	})
 	if err != nil {
@@ -92,6 +98,13 @@ func run(ctx context.Context, o options) error {
 		rest.Go(func() { s.changes.keep(ctx, prefix) })
 	}
 	rest.Go(func() { announce(ctx, c.Fork(), o) })
+	if o.region == "us" { // the mirror is there
+		rest.Go(func() {
+			if err := c.Mirror(ctx, compose.MirrorOptions{}); err != nil {
+				log.Print(err) // reads are then answered by the cluster eu
+			}
+		})
+	}
 	log.Printf("region %s is served on http://%s", o.region, o.listen)
 	select {
 	case <-ctx.Done():

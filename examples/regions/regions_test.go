@@ -123,6 +123,22 @@ func TestTwoRegions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNotFound, status, "it is us's")
 
+	// Transactions over both clusters keep the sum.
+	eu.put("/capacity/eu", "10")
+	us.put("/capacity/us", "5")
+	for range 3 {
+		status, text, err := us.ask("POST", "/capacity/eu/us?n=3", "")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+	require.Equal(t, "/eu/capacity/machines 1\n/us/capacity/machines 14\n", eu.get("/capacity"))
+	status, _, err = us.ask("POST", "/capacity/eu/us?n=3", "")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusConflict, status)
+
+	// Reads of a mirrored prefix are answered next to the reader.
+	us.soon("/global/version", "20\n")
+
 	// Reads within one cluster need no sync.
 	eu.get("/global/version")
 	reads, _, switches, syncs := eu.stats()

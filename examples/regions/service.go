@@ -24,6 +24,8 @@ type service struct {
 //	GET, PUT /global/KEY     configuration of all regions
 //	GET, PUT /config/KEY     configuration of this region
 //	GET /regions/REGION/KEY  that of any region
+//	GET, PUT /capacity…      machines of both regions; PUT /capacity/REGION sets those of one
+//	POST /capacity/FROM/TO   moves n of them, in one transaction over both clusters
 //	GET /live                live processes of all regions
 //	GET /changes             what has changed since the process started, in order
 //	GET /stats               how many requests were made and how many syncs they took
@@ -38,6 +40,9 @@ func (s *service) handler() http.Handler {
 	mux.HandleFunc("GET /regions/{region}/{key}", s.get(func(r *http.Request) string {
 		return "/" + r.PathValue("region") + "/config/" + r.PathValue("key")
 	}))
+	mux.HandleFunc("GET /capacity", s.capacity)
+	mux.HandleFunc("PUT /capacity/{region}", s.put(func(r *http.Request) string { return capacityKey(r.PathValue("region")) }))
+	mux.HandleFunc("POST /capacity/{from}/{to}", s.moveCapacity)
 	mux.HandleFunc("GET /live", s.live)
 	mux.HandleFunc("GET /changes", func(w http.ResponseWriter, _ *http.Request) {
 		s.changes.mu.Lock()

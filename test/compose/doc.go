@@ -16,7 +16,9 @@
 //  2. With an order per cluster instead of one the same clients do see
 //     inconsistent histories: the paper's Figure 1 (figure1_test.go), and in
 //     random runs, too. So the checker and the runs detect violations.
-//  3. Connections that break all the time, with answers in them, change nothing of the
+//  3. Transactions over clusters are atomic and serializable while clients and servers are killed
+//     (txn_test.go; -txn=10m), at the latency that their round trips have.
+//  4. Connections that break all the time, with answers in them, change nothing of the
 //     order (broken_test.go): asynchronous reads with updates behind them stay in their
 //     places. With a session that doesn't tell the server what it had sent before, the
 //     checker finds those that don't.

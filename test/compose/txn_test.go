@@ -24,7 +24,7 @@ import (
 var txnTime = flag.Duration("txn", 8*time.Second, "time for which transactions run under kills")
 
 const (
-	accounts = 4 // in each cluster
+	accounts = 8 // in each cluster
 	opening  = 100
 	tellers  = 4 // processes
 )
@@ -41,9 +41,17 @@ type balance struct {
 func account(cluster, n int) string { return fmt.Sprintf("%sacc/%d", prefix(cluster), n) }
 
 func (all clusters) bank() compose.Config {
+	var members [][]string
+	for _, c := range all {
+		members = append(members, urls(c.voters))
+	}
+	return bankOf(members)
+}
+
+func bankOf(members [][]string) compose.Config {
 	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, Timeout: 2 * time.Second}
-	for i, c := range all {
-		cfg.Clusters[name(i)] = compose.Cluster{Endpoints: urls(c.voters)}
+	for i, endpoints := range members {
+		cfg.Clusters[name(i)] = compose.Cluster{Endpoints: endpoints}
 		cfg.Routes = append(cfg.Routes, compose.Route{Prefix: prefix(i), Cluster: name(i), Transactions: true})
 	}
 	return cfg
@@ -54,8 +62,7 @@ func (all clusters) bank() compose.Config {
 // lost, and a minute after the last kill no lock is left.
 func TestTransactions(t *testing.T) {
 	all := startEach(t, "stoa", "etcd", "stoa")
-	cfg := all.bank()
-	c, err := compose.New(cfg)
+	c, err := compose.New(all.bank())
 	require.NoError(t, err)
 	defer c.Close()
 	for i := range all {
@@ -67,7 +74,11 @@ func TestTransactions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), *txnTime)
 	defer cancel()
 	var work sync.WaitGroup
-	text, err := json.Marshal(cfg)
+	var members [][]string
+	for _, c := range all {
+		members = append(members, urls(c.voters))
+	}
+	text, err := json.Marshal(members)
 	require.NoError(t, err)
 	killed := make([]int, tellers)
 	for i := range tellers {
@@ -115,16 +126,16 @@ func audit(ctx context.Context, c *compose.Client, clusters int) (sum int, err e
 }
 
 // teller runs a process that transfers money, kills it, and runs another one.
-func teller(ctx context.Context, t *testing.T, id int, cfg string) (killed int) {
+func teller(ctx context.Context, t *testing.T, id int, members string) (killed int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestTeller$")
-		cmd.Env = append(os.Environ(), "STOA_TELLER="+fmt.Sprintf("%d.%d", id, n), "STOA_BANK="+cfg)
+		cmd.Env = append(os.Environ(), "STOA_TELLER="+fmt.Sprintf("%d.%d", id, n), "STOA_BANK="+members)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Error(err)
 			return killed
 		}
-		sleep(ctx, time.Duration(1000+rand.IntN(3000))*time.Millisecond)
+		sleep(ctx, time.Duration(1500+rand.IntN(4000))*time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		killed++
@@ -138,9 +149,9 @@ func TestTeller(t *testing.T) {
 	if me == "" {
 		t.Skip("the process of TestTransactions")
 	}
-	var cfg compose.Config
-	require.NoError(t, json.Unmarshal([]byte(os.Getenv("STOA_BANK")), &cfg))
-	c, err := compose.New(cfg)
+	var members [][]string
+	require.NoError(t, json.Unmarshal([]byte(os.Getenv("STOA_BANK")), &members))
+	c, err := compose.New(bankOf(members))
 	require.NoError(t, err)
 	var work sync.WaitGroup
 	for g := range 2 {
@@ -148,7 +159,7 @@ func TestTeller(t *testing.T) {
 			by := c.Fork()
 			for n := 0; ; n++ {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				_ = transfer(ctx, by, fmt.Sprintf("%s.%d.%d", me, g, n), len(cfg.Clusters))
+				_ = transfer(ctx, by, fmt.Sprintf("%s.%d.%d", me, g, n), len(members))
 				cancel()
 			}
 		})
@@ -191,7 +202,7 @@ func decodeBalance(s string) (b balance) {
 
 // killServers kills one server at a time and starts it again.
 func (all clusters) killServers(ctx context.Context, t *testing.T) {
-	for sleep(ctx, time.Duration(1000+rand.IntN(2000))*time.Millisecond) {
+	for sleep(ctx, time.Duration(2000+rand.IntN(6000))*time.Millisecond) { // a lease lives longer behind each
 		c := all[rand.IntN(len(all))]
 		s := c.Servers[0]
 		if err := s.Kill(); err != nil {
