@@ -151,7 +151,7 @@ func TestBrokenPages(t *testing.T) {
 	require.Greater(t, refused, pages(raw)/4, "free pages may be anything, but few are free")
 }
 
-// Bits that flip in values can't be seen in this format; anywhere else they
+// Bits that flip in values can't be seen in files of the first levels; anywhere else they
 // are found, and the process never crashes.
 func TestFlippedBits(t *testing.T) {
 	raw := sample(t, 300)

@@ -18,6 +18,7 @@
 //	log                 a server's id, and a place that its log has reached: number of a
 //	                    segment, offset; 8 bytes each
 //	blob/NAME           a value of the core's
+//	sums                checksums of the keys that exist (sums.go); from level 4 on
 //
 // Invariants:
 //
@@ -31,8 +32,9 @@
 //     physical part of a compaction has come, so servers can be compared (I6).
 //  5. A file that is truncated or whose structure is damaged is refused with
 //     an error that names it and the offset; it never crashes the process.
-//     (bbolt has no checksums on its pages: a bit that flips in a value is
-//     not seen here but by comparing HashKV between servers.)
+//     bbolt has no checksums on its pages; a bit that has changed in a key that exists, or
+//     in its value, is found by the file's sums when it is loaded, and while the server runs by
+//     [Backend.Compare]. History is compared between servers only, by HashKV.
 //
 // The schema is written on a small engine interface with two implementations:
 // bbolt, and trees in memory for the simulation (NewMem), which hold the same

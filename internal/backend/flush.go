@@ -24,7 +24,10 @@ func (b *Backend) Flush(c *Cut) error {
 				return err
 			}
 		}
-		return writeSystem(w, &c.System)
+		if err := writeSystem(w, &c.System); err != nil {
+			return err
+		}
+		return writeSums(w, c.Partitions)
 	})
 	if err != nil {
 		return fmt.Errorf("flush to %s: %w", b.path, err)

@@ -8,16 +8,23 @@ import (
 )
 
 // Load fills new stores, one a partition, with the keys of the file, and sets
-// their positions. route returns the store of a key. rest is nil or makes pauses, as for
+// their positions. It fails with ErrDamaged if the keys are not those of the file's checksums. route returns the store of a key. rest is nil or makes pauses, as for
 // store.NewLoader.
 func (b *Backend) Load(stores []*store.Store, route func(key []byte) int, rest func()) error {
 	if len(stores) != b.id.Partitions {
 		return fmt.Errorf("load %s: %d stores for %d partitions", b.path, len(stores), b.id.Partitions)
 	}
 	err := b.eng.view(func(r reader) error {
+		sums, err := readSums(r, len(stores))
+		if err != nil {
+			return err
+		}
 		l := store.NewLoader(stores, route, rest)
 		// The loader reads the mapped file until Finish: finish inside the view.
-		return errors.Join(loadKeys(r, l), l.Finish())
+		if err := errors.Join(loadKeys(r, l), l.Finish()); err != nil {
+			return err
+		}
+		return checkSums(sums, stores)
 	})
 	if err != nil {
 		return fmt.Errorf("load %s: %w", b.path, err)

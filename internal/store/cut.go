@@ -8,6 +8,7 @@ import "iter"
 type Cut struct {
 	Index, Term uint64
 	Rev         int64
+	Sums        Sums
 	// Compacted is the store's compaction revision (-1: never); Swept is the
 	// newest compaction revision for which every dead revision is in this cut's
 	// Dead or an earlier one's.
@@ -64,7 +65,7 @@ func (c *Cut) Changes() iter.Seq[*Change] {
 // move are held.
 func (s *Store) Cut() Cut {
 	c := Cut{
-		Index: s.index, Term: s.term, Rev: s.rev,
+		Index: s.index, Term: s.term, Rev: s.rev, Sums: s.sums,
 		Compacted: s.compacted, Sweep: s.compacted,
 		from: s.sweep.flushed, to: s.log.next,
 	}

@@ -1,5 +1,7 @@
 package store
 
+import "github.com/stoa-kv/stoa/internal/kvwire"
+
 // Tighten makes a store keep and do as little at once as it can, so that a
 // test of a few hundred changes goes through the file, and through a
 // compaction in many pieces.
@@ -16,3 +18,9 @@ func (s *Store) Slow() {
 
 // InMemory is how many changes the log holds.
 func (s *Store) InMemory() int { return int(s.log.next - s.log.base) }
+
+// With adds a key.
+func (s *Sums) With(kv kvwire.KeyValue) { s.change(kv.Key(), kvwire.KeyValue{}, kv) }
+
+// Replace changes a key's value.
+func (s *Sums) Replace(before, after kvwire.KeyValue) { s.change(before.Key(), before, after) }

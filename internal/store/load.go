@@ -204,6 +204,7 @@ func (b *builder) finish() {
 		} else {
 			s.live.add(n.entry)
 			s.bytes += int64(n.entry.kv().Len())
+			s.sums.change(n.entry.key(), kvwire.KeyValue{}, n.entry.kv())
 		}
 	}
 }

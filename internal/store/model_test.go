@@ -362,6 +362,7 @@ func (m *machine) readRange(t *rapid.T) {
 	if rev == 0 {
 		at = m.rev
 	}
+	m.checkSums(t)
 	for p, s := range m.stores {
 		s.RLock()
 		f, err := s.Range([]byte(key), []byte(end), rev, limit)
@@ -391,6 +392,21 @@ func (m *machine) readRange(t *rapid.T) {
 			equal(t, want[i], f.Kvs[i])
 		}
 	}
+}
+
+// checkSums compares the sums of all stores together with those of the keys that exist.
+func (m *machine) checkSums(t *rapid.T) {
+	var have, want store.Sums
+	for _, s := range m.stores {
+		s.RLock()
+		sums := s.Sums()
+		s.RUnlock()
+		have.Add(&sums)
+	}
+	for _, kv := range m.model.scan("", "\x00", m.rev) {
+		want.With(kvwire.Of(kv))
+	}
+	require.Equal(t, want, have)
 }
 
 func (m *machine) mine(kvs []*mvccpb.KeyValue, p int) (out []*mvccpb.KeyValue) {

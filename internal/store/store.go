@@ -84,6 +84,7 @@ type Store struct {
 	keys             table
 	live, tombstones ordered
 	bytes            int64 // of live
+	sums             Sums  // of live, but for moves
 	leases           map[int64]map[*entry]struct{}
 
 	rev         int64
@@ -178,6 +179,7 @@ func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 	}
 	kv := kvwire.Make(key, value, fields)
 	s.bytes += int64(kv.Len() - prev.Len())
+	s.sums.change(key, prev, kv)
 	if e == nil {
 		e = &entry{}
 		e.set(kv)
@@ -206,6 +208,7 @@ func (s *Store) Delete(at Revision, key []byte) (Change, bool) {
 	s.live.remove(e)
 	prev, before := e.kv(), s.prior(e, at.Main)
 	s.bytes -= int64(prev.Len())
+	s.sums.change(key, prev, kvwire.KeyValue{})
 	s.supersede(e)
 	e.past.add(mark{main: at.Main, sub: uint32(at.Sub), tomb: true})
 	// A copy: a part of the deleted KeyValue would keep its value in memory.

@@ -41,6 +41,7 @@ func (s *Store) undelete(c *Change) {
 	s.reinstate(e, c)
 	s.live.add(e)
 	s.bytes += int64(e.kv().Len())
+	s.sums.change(e.key(), kvwire.KeyValue{}, e.kv())
 	s.reattach(e, 0, e.kv().Lease())
 }
 
@@ -52,6 +53,7 @@ func (s *Store) unput(c *Change) {
 	case c.Kv.Version() > 1:
 		s.reinstate(e, c)
 		s.bytes += int64(e.kv().Len())
+		s.sums.change(c.Kv.Key(), c.Kv, e.kv())
 		s.reattach(e, lease, e.kv().Lease())
 		return
 	case e.past != nil && len(e.past.marks) > 0: // it was deleted before
@@ -62,6 +64,7 @@ func (s *Store) unput(c *Change) {
 		s.live.remove(e)
 		s.keys.remove(e)
 	}
+	s.sums.change(c.Kv.Key(), c.Kv, kvwire.KeyValue{})
 	s.reattach(e, lease, 0)
 }
 

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/stoa-kv/stoa/internal/kvwire"
+)
+
+// SumClasses is how many classes keys are divided into, by a hash: damage is looked for in
+// those alone whose sums differ.
+const SumClasses = 64
+
+// Sums are checksums of the keys that exist, with their values, revisions and leases. They
+// depend on nothing else: not on the order of writes, on history, or on how far a compaction
+// has come. So they are equal on all replicas at the same place in the logs, and equal to what
+// a file holds that was flushed there.
+//
+// A store's own are those of the changes that were made in it. Moves of keys change none, so
+// only the sums of all stores together say something about keys.
+type Sums [SumClasses]Sum
+
+// Sum is that of one class. Content is Σ h over its keys, modulo 2^64, and Place Σ h·p, where h
+// is a hash of the KeyValue and p one of the key. Adding and not XOR: two equal differences
+// don't cancel each other. Place says where a single difference is (Names).
+type Sum struct{ Content, Place uint64 }
+
+// change replaces a key's value, of which one may be none.
+func (s *Sums) change(key []byte, before, after kvwire.KeyValue) {
+	hash := uint64(0)
+	if after.Exists() {
+		hash += xxhash.Sum64(after.Wire())
+	}
+	if before.Exists() {
+		hash -= xxhash.Sum64(before.Wire())
+	}
+	p := placeOf(key)
+	sum := &s[p>>(64-6)]
+	sum.Content += hash
+	sum.Place += hash * p
+}
+
+// placeOf is odd, so that no difference is lost in the product.
+func placeOf(key []byte) uint64 { return xxhash.Sum64(key) | 1 }
+
+// Add adds the sums of another store.
+func (s *Sums) Add(o *Sums) {
+	for i := range o {
+		s[i].Content += o[i].Content
+		s[i].Place += o[i].Place
+	}
+}
+
+// Less returns the difference to other sums.
+func (s *Sums) Less(o *Sums) (d Sums) {
+	for i := range s {
+		d[i] = Sum{s[i].Content - o[i].Content, s[i].Place - o[i].Place}
+	}
+	return d
+}
+
+// Of returns the sum of the class of a key.
+func (s *Sums) Of(key []byte) Sum { return s[placeOf(key)>>(64-6)] }
+
+// Names reports whether a difference of two sums is one of this key's values alone.
+func (d Sum) Names(key []byte) bool { return d != Sum{} && d.Content*placeOf(key) == d.Place }
+
+// Sums returns the store's sums.
+func (s *Store) Sums() Sums { return s.sums }
