@@ -37,6 +37,7 @@ type Disk struct {
 	Defragment, Snapshot                   prometheus.Histogram
 	Defragmenting                          prometheus.Gauge
 	SnapshotSave                           prometheus.Histogram // of another server's
+	Scrubs                                 prometheus.Counter   // passes
 }
 
 // New makes the metrics of one server.
@@ -83,6 +84,7 @@ func (m *Disk) declare(f factory) {
 	m.Defragment = f.histogram("etcd_disk_backend_defrag_duration_seconds", "Duration of defragmentations of the backend.", prometheus.ExponentialBuckets(.1, 2, 13))
 	m.Defragmenting = f.gauge("etcd_disk_defrag_inflight", "1 while the backend is being defragmented.")
 	m.Snapshot = f.histogram("etcd_disk_backend_snapshot_duration_seconds", "How long a snapshot of the backend was open.", prometheus.ExponentialBuckets(.01, 2, 17))
+	m.Scrubs = f.counter("stoa_scrubs_total", "How often all keys in memory have been compared with the state file.")
 	m.SnapshotSave = f.histogram("etcd_snap_db_save_total_duration_seconds", "How long it took to store a snapshot of another server.", prometheus.ExponentialBuckets(0.1, 2, 10))
 }
 

@@ -87,6 +87,9 @@ type Config struct {
 	// defragmented at the start; 0: never.
 	DefragmentAt int64
 
+	// ScrubPass is the time between two comparisons of memory and file; <= 0: 10 s.
+	ScrubPass time.Duration
+
 	Compaction AutoCompaction
 	// WarningApply is the time beyond which a read, or the application of an entry, is
 	// logged as slow; <= 0: none is.
@@ -139,6 +142,7 @@ func (c *Config) setDefaults() {
 	def(&c.Election, 10*c.Tick)
 	def(&c.FlushInterval, 100*time.Millisecond)
 	def(&c.StepPause, 5*time.Millisecond)
+	def(&c.ScrubPass, 10*time.Second)
 	if c.Known == (version.Known{}) {
 		c.Known = version.This
 	}
@@ -274,6 +278,7 @@ func Start(cfg Config) (*Node, error) {
 	n.running.Go(n.tick)
 	n.running.Go(n.flushLoop)
 	n.running.Go(n.leaseLoop)
+	n.running.Go(n.scrubLoop)
 	n.running.Go(n.moveLoop)
 	n.running.Go(n.loadLoop)
 	n.running.Go(n.publish)
