@@ -53,6 +53,7 @@ func (c *core) flush(done func()) {
 			s.Release(cut.Partitions[p])
 			c.flushed[p] = cut.Partitions[p].Index
 		}
+		c.scrub()
 		c.placement = placed
 		if err := c.shortenLog(cut); err != nil {
 			c.l.fatal(err)

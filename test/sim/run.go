@@ -185,6 +185,7 @@ func (c *cluster) quiesce() {
 	c.compareQuotas()
 	c.comparePlacements()
 	c.compareSessions()
+	c.compareSums()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)
 		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)

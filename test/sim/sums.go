@@ -1,0 +1,43 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// compareSums: all servers have the same keys, by the sums of their stores (I6), whatever has
+// been moved, taken back, compacted, loaded and installed on one of them alone.
+func (c *cluster) compareSums() {
+	if c.failure != nil || c.alike(sumsOf) {
+		return
+	}
+	for _, s := range c.alive() {
+		c.loop.printf("server %d: sums %s", s.id, sumsOf(s))
+	}
+	c.fail("I6", "the servers' sums of keys differ")
+}
+
+func sumsOf(s *server) string {
+	var all store.Sums
+	for _, st := range s.life.core.stores {
+		sums := st.Sums()
+		all.Add(&sums)
+	}
+	return fmt.Sprintf("%x", all)
+}
+
+// scrub compares memory with the file, as node's scrubber does.
+func (c *core) scrub() {
+	for _, s := range c.stores {
+		var from []byte
+		for more := true; more; more = from != nil {
+			next, err := c.backend.Compare(s, from, 1<<20)
+			if err != nil {
+				c.l.sv.c.fail("scrub", "server %d: %v", c.l.sv.id, err)
+				return
+			}
+			from = next
+		}
+	}
+}
