@@ -107,7 +107,6 @@ func run(cfg *config.Config, lg *zap.Logger) error {
 // start starts the parts, except those that serve opens.
 func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, error) {
 	s := &server{cfg: cfg, lg: lg, metrics: metrics.New(), memory: limitMemory(cfg, lg), removed: make(chan struct{})}
-	go weigh(ctx, s.memory)
 	if err := s.up(ctx); err != nil {
 		s.giveUp()
 		return nil, err
@@ -159,7 +158,13 @@ func (s *server) up(ctx context.Context) (err error) {
 	if s.memory != nil {
 		s.metrics.Memory(s.memory)
 	}
-	return s.ports.build(s.node, s.metrics, s.memory, s.tracer)
+	if err := s.ports.build(s.node, s.metrics, s.memory, s.tracer); err != nil {
+		return err
+	}
+	if s.memory != nil {
+		go s.weigh(ctx)
+	}
+	return nil
 }
 
 // giveUp closes the parts of a failed start.

@@ -44,21 +44,35 @@ func limitMemory(cfg *config.Config, lg *zap.Logger) *memory.Budget {
 	return memory.NewBudget(limit)
 }
 
-// weigh keeps the budget in step with what is alive.
-func weigh(ctx context.Context, b *memory.Budget) {
-	if b == nil {
-		return
-	}
+// leastShed is how much a connection must have brought to be closed when memory runs out, in
+// bytes.
+const leastShed = 1 << 20
+
+// weigh keeps the budget in step with what is alive, and closes connections when nothing else
+// helps, one after each collection.
+func (s *server) weigh(ctx context.Context) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	ticker := time.NewTicker(memory.Interval)
 	defer ticker.Stop()
-	for {
+	for before := int64(0); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 		metrics.Read(live)
-		b.Weigh(int64(live[0].Value.Uint64()))
+		now := int64(live[0].Value.Uint64())
+		s.memory.Weigh(now)
+		switch exhausted := s.memory.Exhausted(now); {
+		case !exhausted || now == before:
+		case !s.memory.Exhausted(before):
+			s.ports.clients.Shed(math.MaxInt64) // what was sent before isn't what matters
+		default:
+			if client := s.ports.clients.Shed(leastShed); client != nil {
+				s.lg.Warn("memory runs out: closed the connection that has sent the most", zap.Stringer("client", client),
+					zap.Int64("alive", now), zap.Int64("memory-limit", s.memory.Limit()))
+			}
+		}
+		before = now
 	}
 }

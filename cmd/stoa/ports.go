@@ -163,7 +163,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics, b *memory.Budget, t *tra
 	}
 	client := serve.Options{
 		GRPC: p.rpc.Server, HTTP: serve.ClientPages(shown), TLS: p.clientTLS,
-		MaxStreams: c.MaxConcurrentStreams, Traffic: &traffic, Logger: p.lg,
+		MaxStreams: c.MaxConcurrentStreams, Traffic: &traffic, Scarce: b.Scarce, Logger: p.lg,
 	}
 	if c.GRPCTransport == "own" {
 		client.Direct = p.rpc.Own

@@ -14,8 +14,15 @@ const (
 
 // Parts of the limit.
 const (
-	most  = 4  // the budget is one of so many parts of the limit
-	least = 16 // and this many at least, whatever the keys take
+	share = 4  // requests, and answers, each have one of so many parts of what keys leave of the limit
+	least = 16 // and one of so many parts of the limit at least
+)
+
+// What is alive, in parts of the limit.
+const (
+	scarceOf  = 100
+	scarce    = 80
+	exhausted = 90
 )
 
 // Stripes is how many calls can be counted at once without writes to the same cache line.
@@ -27,22 +34,26 @@ type Level int32
 const (
 	// Open: nothing is.
 	Open Level = iota
-	// Full: the budget is used up. What serves to come out of that is not refused.
+	// Full: the room is used up. What serves to come out of that is not refused.
 	Full
-	// Over: twice the budget is used up. Everything new is refused.
+	// Over: twice the room is used up. Everything new of the kind is refused.
 	Over
 )
 
-// Budget counts what is in use by what can be refused. Its methods may be called by any number of
-// goroutines.
+// Budget counts what is in use by what can be refused: by unary calls with their requests, and by
+// streams and answers. These are apart, so that clients that don't read keep no others from
+// writing. Its methods may be called by any number of goroutines.
 type Budget struct {
-	limit   int64
-	room    atomic.Int64 // that may be in use now
-	bytes   atomic.Int64 // of large requests and answers
-	streams atomic.Int64
-	calls   [Stripes]counter
-	level   atomic.Int32
-	refused atomic.Uint64
+	limit    int64
+	room     atomic.Int64 // that may be in use now, by either
+	requests atomic.Int64 // bytes of large ones
+	answers  atomic.Int64 // likewise
+	streams  atomic.Int64
+	calls    [Stripes]counter
+	unary    atomic.Int32 // a Level, as the next
+	streamed atomic.Int32
+	live     atomic.Int64 // at the last Weigh
+	refused  atomic.Uint64
 }
 
 // counter is on a cache line of its own.
@@ -57,7 +68,7 @@ func NewBudget(limit int64) *Budget {
 		return nil
 	}
 	b := &Budget{limit: limit}
-	b.room.Store(limit / most)
+	b.room.Store(limit / share)
 	return b
 }
 
@@ -89,26 +100,30 @@ func (b *Budget) EndStream() {
 	}
 }
 
-// Take takes n bytes, to be given back, unless there is no room for them. What is larger than
-// the budget may be taken while nothing else is.
+// Take takes n bytes for a request, to be given back, unless there is no room for them. What is
+// larger than that may be taken while nothing else is.
 func (b *Budget) Take(n int64) bool {
 	if b == nil {
 		return true
 	}
-	if used := b.bytes.Add(n); used > b.room.Load() && used > n {
-		b.bytes.Add(-n)
+	if used := b.requests.Add(n); used > b.room.Load() && used > n {
+		b.requests.Add(-n)
 		b.refused.Add(1)
 		return false
 	}
 	return true
 }
 
-// Fits reports whether n bytes more could be taken.
+// Tight reports whether answers take so much that each has to be asked for by Fits: most never
+// have to find out their size before they are encoded.
+func (b *Budget) Tight() bool { return b != nil && b.answers.Load() > b.room.Load()/2 }
+
+// Fits reports whether there is room for an answer of n bytes.
 func (b *Budget) Fits(n int64) bool {
 	if b == nil {
 		return true
 	}
-	if used := b.bytes.Load(); used+n > b.room.Load() && used > 0 {
+	if used := b.answers.Load(); used+n > b.room.Load() && used > 0 {
 		b.refused.Add(1)
 		return false
 	}
@@ -118,31 +133,52 @@ func (b *Budget) Fits(n int64) bool {
 // Give gives back what was taken.
 func (b *Budget) Give(n int64) {
 	if b != nil && n != 0 {
-		b.bytes.Add(-n)
+		b.requests.Add(-n)
 	}
 }
 
-// Level is what was found at the last [Budget.Weigh].
-func (b *Budget) Level() Level {
+// Unary is the level of unary calls, as found at the last [Budget.Weigh].
+func (b *Budget) Unary() Level {
 	if b == nil {
 		return Open
 	}
-	return Level(b.level.Load())
+	return Level(b.unary.Load())
 }
+
+// Streamed is the level of streams and answers, likewise.
+func (b *Budget) Streamed() Level {
+	if b == nil {
+		return Open
+	}
+	return Level(b.streamed.Load())
+}
+
+// Scarce reports whether those that ask for more should be held up: the room is used up, or
+// what is alive comes near to the limit.
+func (b *Budget) Scarce() bool {
+	return b != nil && (b.Unary() != Open || b.Streamed() != Open || b.live.Load() > b.limit/scarceOf*scarce)
+}
+
+// Exhausted reports whether what is alive, in bytes, is so near to the limit that connections
+// have to be closed: of messages that are arriving nothing is known before they are complete.
+func (b *Budget) Exhausted(live int64) bool { return live > b.limit/scarceOf*exhausted }
 
 // Refuse counts a refusal because of the level.
 func (b *Budget) Refuse() { b.refused.Add(1) }
 
-// Used is the bytes in use.
-func (b *Budget) Used() int64 {
+// Requests is the bytes that unary calls have in use.
+func (b *Budget) Requests() int64 {
 	calls := int64(0)
 	for i := range b.calls {
 		calls += b.calls[i].Load()
 	}
-	return b.bytes.Load() + calls*PerCall + b.streams.Load()*PerStream
+	return b.requests.Load() + calls*PerCall
 }
 
-// Room is the bytes that may be in use.
+// Answers is the bytes that streams and answers have in use.
+func (b *Budget) Answers() int64 { return b.answers.Load() + b.streams.Load()*PerStream }
+
+// Room is the bytes that either may have in use.
 func (b *Budget) Room() int64 { return b.room.Load() }
 
 // Refused is how often something was refused.
@@ -154,20 +190,25 @@ func (b *Budget) Limit() int64 { return b.limit }
 // Weigh finds the level. live is what the last garbage collection found alive, in bytes, requests
 // included.
 func (b *Budget) Weigh(live int64) {
-	used := b.Used()
-	// Half of what is left, so that the collector has room to work. Of what is alive the
-	// requests are a part, though perhaps others than those of now.
-	left := b.limit - max(live-used, 0)
-	room := max(min(b.limit/most, left/2), b.limit/least)
+	requests, answers := b.Requests(), b.Answers()
+	// Of what is alive these are a part, though perhaps others than those of now. They get half
+	// of what is left, so that the collector has room to work.
+	left := b.limit - max(live-requests-answers, 0)
+	room := max(left/share, b.limit/least)
 	b.room.Store(room)
-	level := Open
+	b.live.Store(live)
+	b.unary.Store(int32(level(requests, room)))
+	b.streamed.Store(int32(level(answers, room)))
+}
+
+func level(used, room int64) Level {
 	switch {
 	case used > 2*room:
-		level = Over
+		return Over
 	case used > room:
-		level = Full
+		return Full
 	}
-	b.level.Store(int32(level))
+	return Open
 }
 
 // Interval is that between two calls of Weigh: in it a client can't begin more calls than

@@ -28,7 +28,8 @@ func TestBudget(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				require.Equal(t, sum()+calls*PerCall+streams*PerStream, b.Used())
+				require.Equal(t, sum()+calls*PerCall, b.Requests())
+				require.Equal(t, streams*PerStream, b.Answers())
 			},
 			"take": func(t *rapid.T) {
 				n := rapid.Int64Range(1, 20*mib).Draw(t, "n")
@@ -57,10 +58,11 @@ func TestBudget(t *testing.T) {
 			"weigh": func(t *rapid.T) {
 				live = rapid.Int64Range(0, 100*mib).Draw(t, "live")
 				b.Weigh(live)
-				require.LessOrEqual(t, b.Room(), int64(64*mib/most))
+				require.LessOrEqual(t, b.Room(), int64(64*mib/share))
 				require.GreaterOrEqual(t, b.Room(), int64(64*mib/least))
-				require.Equal(t, b.Used() <= b.Room(), b.Level() == Open)
-				require.Equal(t, b.Used() > 2*b.Room(), b.Level() == Over)
+				require.Equal(t, b.Requests() <= b.Room(), b.Unary() == Open)
+				require.Equal(t, b.Answers() <= b.Room(), b.Streamed() == Open)
+				require.Equal(t, b.Requests() > 2*b.Room(), b.Unary() == Over)
 			},
 		})
 	})
@@ -69,7 +71,7 @@ func TestBudget(t *testing.T) {
 // The keys leave less and less.
 func TestRoomBesideKeys(t *testing.T) {
 	b := NewBudget(64 * mib)
-	for keys, room := range map[int64]int64{0: 16, 32 * mib: 16, 48 * mib: 8, 60 * mib: 4, 80 * mib: 4} {
+	for keys, room := range map[int64]int64{0: 16, 32 * mib: 8, 48 * mib: 4, 60 * mib: 4, 80 * mib: 4} {
 		b.Weigh(keys)
 		require.Equal(t, room*mib, b.Room(), "%d MiB of keys", keys/mib)
 	}
@@ -84,7 +86,8 @@ func TestNoBudgetBoundsNothing(t *testing.T) {
 	require.True(t, b.Take(1<<60))
 	require.True(t, b.Fits(1<<60))
 	b.Give(1 << 60)
-	require.Equal(t, Open, b.Level())
+	require.Equal(t, Open, b.Unary())
+	require.Equal(t, Open, b.Streamed())
 	require.Nil(t, b)
 }
 
@@ -93,19 +96,19 @@ func TestLoans(t *testing.T) {
 	pool := mem.DefaultBufferPool()
 	b := NewBudget(64 * mib)
 	buf := b.Lend(pool.Get(mib), pool)
-	require.EqualValues(t, mib, b.Used())
+	require.EqualValues(t, mib, b.Answers())
 	buf.Ref()
 	buf.Free()
-	require.EqualValues(t, mib, b.Used())
+	require.EqualValues(t, mib, b.Answers())
 	buf.Free()
-	require.Zero(t, b.Used())
+	require.Zero(t, b.Answers())
 
 	require.NotNil(t, b.Lend(pool.Get(mib), pool))
-	require.EqualValues(t, mib, b.Used())
-	require.Eventually(t, func() bool { runtime.GC(); return b.Used() == 0 }, 10*time.Second, time.Millisecond, "a buffer that nothing refers to")
+	require.EqualValues(t, mib, b.Answers())
+	require.Eventually(t, func() bool { runtime.GC(); return b.Answers() == 0 }, 10*time.Second, time.Millisecond, "a buffer that nothing refers to")
 
 	buf = b.Lend(pool.Get(200), pool)
-	require.Zero(t, b.Used(), "small ones don't count")
+	require.Zero(t, b.Answers(), "small ones don't count")
 	buf.Free()
 }
 
@@ -128,5 +131,16 @@ func TestLoansAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Eventually(t, func() bool { runtime.GC(); return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { runtime.GC(); return b.Answers() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+func TestScarce(t *testing.T) {
+	b := NewBudget(100 * mib)
+	b.Weigh(79 * mib)
+	require.False(t, b.Scarce())
+	b.Weigh(81 * mib)
+	require.True(t, b.Scarce())
+	require.False(t, b.Exhausted(89*mib))
+	require.True(t, b.Exhausted(91*mib))
+	require.False(t, (*Budget)(nil).Scarce())
 }

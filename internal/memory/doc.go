@@ -4,8 +4,9 @@
 // A server has a limit of memory ([Default], --memory-limit). Go's collector works the harder
 // the nearer the server comes to it; but what is alive can't be collected. Keys and values are
 // bounded by the quota of the backend. All else that grows with the clients is bounded here, by
-// one [Budget]: a quarter of the limit, or less if the keys have left less. Once it is used up,
-// new requests are refused at once, so that those in progress end.
+// one [Budget]: requests may take a quarter of what the keys have left of the limit, and so may
+// streams and answers. Once it is used up, new ones are refused at once, so that those in progress
+// end.
 //
 // Invariants:
 //

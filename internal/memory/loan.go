@@ -18,7 +18,7 @@ func (b *Budget) Lend(buf *[]byte, pool mem.BufferPool) mem.Buffer {
 	}
 	l := &loan{debt: &debt{b: b}, pool: pool}
 	l.n.Store(int64(cap(*buf)))
-	b.bytes.Add(l.n.Load())
+	b.answers.Add(l.n.Load())
 	// gRPC forgets buffers of connections that break, and leaves them to the collector.
 	l.forgotten = runtime.AddCleanup(l, (*debt).pay, l.debt)
 	return mem.NewBuffer(buf, l)
@@ -30,7 +30,7 @@ type debt struct {
 	n atomic.Int64
 }
 
-func (d *debt) pay() { d.b.Give(d.n.Swap(0)) }
+func (d *debt) pay() { d.b.answers.Add(-d.n.Swap(0)) }
 
 // loan is the pool to which one buffer is returned.
 type loan struct {

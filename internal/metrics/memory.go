@@ -5,8 +5,9 @@ import "github.com/prometheus/client_golang/prometheus"
 // Memory is what requests take of a server's memory, in bytes.
 type Memory interface {
 	Limit() int64 // of the server
-	Room() int64  // that requests may take at present
-	Used() int64
+	Room() int64  // that requests may take at present, and answers the same
+	Requests() int64
+	Answers() int64
 	Refused() uint64 // requests, since the start
 }
 
@@ -17,8 +18,9 @@ func (m *Metrics) Memory(of Memory) {
 	}
 	m.Registry.MustRegister(
 		gauge("stoa_memory_limit_bytes", "The memory that the server may use.", of.Limit),
-		gauge("stoa_memory_requests_max_bytes", "What requests, streams and answers may take of it at present.", of.Room),
-		gauge("stoa_memory_requests_bytes", "What they take.", of.Used),
+		gauge("stoa_memory_requests_max_bytes", "What requests may take of it at present, and streams and answers once more.", of.Room),
+		gauge("stoa_memory_requests_bytes", "What requests take.", of.Requests),
+		gauge("stoa_memory_answers_bytes", "What streams take, and answers that clients haven't taken yet.", of.Answers),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "stoa_memory_refused_total", Help: "Requests refused because those in progress take all the memory that there is for them.",
 		}, func() float64 { return float64(of.Refused()) }),

@@ -62,10 +62,19 @@ func (s *kvServer) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeR
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	if s.memory.Level() != memory.Open && !s.memory.Fits(int64(resp.Size())) {
-		return nil, rpctypes.ErrGRPCRequestTooManyRequests
+	if err := s.fits(resp); err != nil {
+		return nil, err
 	}
 	return resp, s.fill(resp.Header)
+}
+
+// fits refuses an answer for which there is no memory. It exists only as references to the keys
+// yet.
+func (s *kvServer) fits(resp *kvwire.RangeResponse) error {
+	if s.memory.Tight() && !s.memory.Fits(int64(resp.Size())) {
+		return rpctypes.ErrGRPCRequestTooManyRequests
+	}
+	return nil
 }
 
 func (s *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {

@@ -29,7 +29,10 @@ var refusable = map[string]bool{
 
 // refuse refuses a call of which only the headers have come, if its request would find no memory.
 func (c *calls) refuse(method string) error {
-	level := c.memory.Level()
+	level := c.memory.Unary()
+	if streamed := c.memory.Streamed(); level != streamed && c.byMethod[method] == &c.streams {
+		level = streamed
+	}
 	if level == memory.Open || level == memory.Full && !refusable[method] {
 		return nil
 	}

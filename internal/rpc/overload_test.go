@@ -32,7 +32,7 @@ func TestLargeRequestsWaitForNothing(t *testing.T) {
 		return done
 	}
 	first := put()
-	require.Eventually(t, func() bool { return b.Used() > 1<<20 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Requests() > 1<<20 }, 10*time.Second, time.Millisecond)
 	began := time.Now()
 	require.ErrorIs(t, <-put(), rpctypes.ErrTooManyRequests)
 	require.Less(t, time.Since(began), 5*time.Second)
@@ -42,7 +42,7 @@ func TestLargeRequestsWaitForNothing(t *testing.T) {
 	close(commit)
 	require.NoError(t, <-first)
 	require.NoError(t, <-put())
-	require.Eventually(t, func() bool { b.Weigh(0); return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.Weigh(0); return b.Requests() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // What is full keeps leases alive and can be looked into; what is over takes nothing new.
@@ -68,31 +68,53 @@ func TestRefusedByLevel(t *testing.T) {
 		_, err := cluster.MemberList(ctx, &pb.MemberListRequest{})
 		return rpctypes.Error(err)
 	}
+	watch := func() error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		stream, err := pb.NewWatchClient(c.ActiveConnection()).Watch(ctx)
+		require.NoError(t, err)
+		_ = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("a")}}})
+		_, err = stream.Recv()
+		return rpctypes.Error(err)
+	}
 	use := func() error { _, err := c.Get(ctx, "a"); return err }
 
 	b.Weigh(0)
 	require.NoError(t, use())
-	taken := b.Room()
-	require.True(t, b.Take(taken))
-	b.BeginStream()
+	require.NoError(t, watch())
+
+	require.True(t, b.Take(b.Room()))
+	b.Begin(0)
 	b.Weigh(0)
 	require.ErrorIs(t, use(), rpctypes.ErrTooManyRequests)
 	require.NoError(t, alive())
 	require.NoError(t, look())
 
-	for range taken / memory.PerStream {
+	calls := 1 + b.Room()/memory.PerCall
+	for range calls {
+		b.Begin(0)
+	}
+	b.Weigh(0)
+	require.ErrorIs(t, look(), rpctypes.ErrTooManyRequests)
+	require.NoError(t, alive(), "it is a stream")
+	b.Give(b.Room())
+	for range calls + 1 {
+		b.End(0)
+	}
+
+	streams := 1 + b.Room()/memory.PerStream
+	for range streams {
 		b.BeginStream()
 	}
 	b.Weigh(0)
-	require.ErrorIs(t, use(), rpctypes.ErrTooManyRequests)
-	require.ErrorIs(t, alive(), rpctypes.ErrTooManyRequests)
-	require.ErrorIs(t, look(), rpctypes.ErrTooManyRequests)
-
-	b.Give(taken)
-	for range taken/memory.PerStream + 1 {
-		b.EndStream()
+	require.NoError(t, use(), "streams that don't read keep no others from writing")
+	require.ErrorIs(t, watch(), rpctypes.ErrTooManyRequests)
+	require.NoError(t, alive())
+	for range streams {
+		b.BeginStream()
 	}
 	b.Weigh(0)
+	require.ErrorIs(t, alive(), rpctypes.ErrTooManyRequests)
 	require.NoError(t, use())
 }
 
@@ -102,17 +124,19 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 	_, c := client(t, Options{Memory: b})
 	_, err := c.Put(testContext(t), "a", strings.Repeat("x", 512<<10))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Answers() == 0 }, 10*time.Second, time.Millisecond)
 	// A stream takes one message; what follows waits for the client's window.
 	for range 32 {
 		_, err := pb.NewKVClient(c.ActiveConnection()).RangeStream(testContext(t), &pb.RangeRequest{Key: []byte("a"), SortTarget: pb.RangeRequest_VALUE})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { b.Weigh(0); return b.Level() != memory.Open }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.Weigh(0); return b.Streamed() != memory.Open }, 10*time.Second, time.Millisecond)
 	_, err = c.Get(testContext(t), "a")
 	require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
+	_, err = c.Put(testContext(t), "b", "small")
+	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { runtime.GC(); return b.Used() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { runtime.GC(); return b.Answers() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // Messages that are counted are those that would have been sent without it.
@@ -124,7 +148,7 @@ func TestCountedMessages(t *testing.T) {
 	data, err := codec{sessionwire.Codec(), b}.Marshal(m)
 	require.NoError(t, err)
 	require.Equal(t, want, data.Materialize())
-	require.Greater(t, b.Used(), int64(100<<10))
+	require.Greater(t, b.Answers(), int64(100<<10))
 	data.Free()
-	require.Zero(t, b.Used())
+	require.Zero(t, b.Answers())
 }

@@ -51,6 +51,9 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		if resp.Header == nil {
 			return errNoHeader
 		}
+		if err := s.fits(resp); err != nil {
+			return err
+		}
 		if head == nil {
 			head, total = resp.Header, resp.Count
 			s.identify(head)

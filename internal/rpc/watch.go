@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -50,6 +51,9 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 				r.CancelReason = reason(r.Cause)
 				s.audit.watch(ctx, r.Key, r.End, r.Cause)
 			}
+			if s.o.Memory.Tight() && !s.o.Memory.Fits(int64(proto.Size(r.WatchResponse))) {
+				return errWatchFull
+			}
 			err = sendWatch(r, s.o.MaxRequestBytes+frameOverhead, stream.Send)
 		} else if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -62,6 +66,10 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 		}
 	}
 }
+
+// errWatchFull ends a stream whose next response finds no memory. Clients open it again after
+// this code, and miss nothing.
+var errWatchFull = status.Error(codes.Unavailable, rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests))
 
 func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, hub *watch.Stream, p *periodic) error {
 	for {

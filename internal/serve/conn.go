@@ -25,6 +25,10 @@ type conn struct {
 	head     []byte // read, but not yet handed out
 	grpcOnly bool   // by the TLS hello: nothing but gRPC is offered
 	traffic  *Traffic
+	scarce   Scarce        // nil: memory never is
+	writes   atomic.Uint64 // begun and ended, together: odd while one is under way
+	received atomic.Int64  // bytes, since the last Shed
+	forget   func(*conn)   // called once it is closed; nil: nothing is
 }
 
 // Traffic counts the bytes of gRPC connections, as they are on the wire.
@@ -36,19 +40,33 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.head = c.head[n:]
 		return n, nil
 	}
+	if c.scarce != nil {
+		c.hold()
+	}
 	n, err := c.Conn.Read(b)
 	if c.traffic != nil {
 		c.traffic.Received.Add(uint64(n))
+		c.received.Add(int64(n))
 	}
 	return n, err
 }
 
 func (c *conn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
 	n, err := c.Conn.Write(b)
+	c.writes.Add(1)
 	if c.traffic != nil {
 		c.traffic.Sent.Add(uint64(n))
 	}
 	return n, err
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	if c.forget != nil {
+		c.forget(c)
+	}
+	return c.Conn.Close()
 }
 
 // peek makes sure that n bytes are in head.

@@ -21,7 +21,9 @@
 //     never delays accepting another one.
 //  3. gRPC connections are handed to the gRPC server itself, never through
 //     net/http, unless a client offers both over TLS.
-//  4. After Stop no goroutine of this package is left.
+//  4. While memory is scarce, a connection whose client doesn't read isn't read. Shed closes the
+//     one that has sent the most.
+//  5. After Stop no goroutine of this package is left.
 //
 // The pages get their data through the small interfaces Health and Members.
 // The package must not import any other package of stoa than version.

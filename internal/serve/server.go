@@ -28,6 +28,7 @@ type Options struct {
 	TLS        *TLS   // needed by secure ports
 	MaxStreams uint32 // per HTTP/2 connection
 	Traffic    *Traffic
+	Scarce     Scarce // of gRPC connections; nil: memory never is
 	Logger     *zap.Logger
 }
 
@@ -52,6 +53,7 @@ type Server struct {
 	ports []*Port
 	fresh map[net.Conn]struct{} // connections of unknown protocol yet
 	inner []*handOver
+	grpc  map[*conn]struct{} // connections that carry gRPC
 
 	memory *handOver // connections within the process
 }
@@ -61,7 +63,7 @@ func New(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	s := &Server{o: o, fresh: map[net.Conn]struct{}{}, errs: make(chan error, 1), memory: newHandOver(memoryAddr{})}
+	s := &Server{o: o, fresh: map[net.Conn]struct{}{}, grpc: map[*conn]struct{}{}, errs: make(chan error, 1), memory: newHandOver(memoryAddr{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if o.Direct == nil && o.GRPC != nil {
 		s.o.Direct = o.GRPC
@@ -205,7 +207,8 @@ func (s *Server) route(p *Port, raw net.Conn, forGRPC, forHTTP *handOver) error 
 	}
 	s.untrack(raw) // before it is in use: Stop closes those that aren't
 	if isGRPC {
-		c.traffic = s.o.Traffic
+		c.traffic, c.scarce = s.o.Traffic, s.o.Scarce
+		s.remember(c)
 		return forGRPC.give(out)
 	}
 	return forHTTP.give(out)
