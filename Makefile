@@ -70,7 +70,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/overload ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
@@ -174,6 +174,11 @@ bench-sessions: build peers
 .PHONY: test-extensions
 test-extensions: build
 	$(GO) test -count=1 -timeout 60m ./test/extensions -v $(ARGS)
+
+## test-overload: more than a server has memory for, asked for by clients in good faith and in bad (five minutes)
+.PHONY: test-overload
+test-overload: build
+	$(GO) test -count=1 -v -timeout 20m ./test/overload -long
 
 ## bench-extensions: what 0 to 10,000 registered extensions cost, as a table (five minutes)
 .PHONY: bench-extensions

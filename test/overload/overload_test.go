@@ -1,0 +1,289 @@
+package overload
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+var long = flag.Bool("long", false, "attacks as large as clients can be")
+
+// scale is n, or as many as the short tests have.
+func scale(short, n int) int {
+	if *long {
+		return n
+	}
+	return short
+}
+
+const (
+	mib   = 1 << 20
+	limit = 256 * mib
+	// slack is what the kernel counts as resident beside what Go was told of: the program, the
+	// mapped part of the state file, and what Go's limit isn't sharp by.
+	slack = 96 * mib
+)
+
+// target is a cluster with a limit of memory, and a client that is to be served meanwhile.
+type target struct {
+	*process.Cluster
+	beside *clientv3.Client
+
+	mu      sync.Mutex
+	peak    int64           // resident bytes, of any server
+	took    []time.Duration // by the client's requests, answers and refusals
+	refused int
+	failed  error // anything else
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// start starts servers and watches them until the test ends.
+func start(t *testing.T, nodes int) *target {
+	t.Helper()
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := process.Start(ctx, process.Spec{
+		Binary: bin, Nodes: nodes, Dir: t.TempDir(), Partitions: 2,
+		Args: []string{fmt.Sprintf("--memory-limit=%d", limit)},
+	})
+	require.NoError(t, err)
+	x := &target{Cluster: c, stop: cancel}
+	x.beside = x.client(t)
+	_, err = x.beside.Put(ctx, "beside", "x")
+	require.NoError(t, err)
+	x.wg.Go(func() { x.measure(ctx) })
+	x.wg.Go(func() { x.use(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		x.wg.Wait()
+		_ = c.Close()
+	})
+	return x
+}
+
+func (x *target) client(t *testing.T) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: x.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// conn is a connection of its own.
+func (x *target) conn(t *testing.T, o ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(strings.TrimPrefix(x.Servers[0].ClientURL, "http://"), append(o, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (x *target) measure(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, s := range x.Servers {
+			n, err := s.Resident()
+			x.mu.Lock()
+			x.peak = max(x.peak, n)
+			x.mu.Unlock()
+			if err != nil && ctx.Err() == nil {
+				x.fail(err)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (x *target) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.failed = errors.Join(x.failed, err)
+}
+
+// use does small requests, as the client beside.
+func (x *target) use(ctx context.Context) {
+	for i := 0; ctx.Err() == nil; i++ {
+		began := time.Now()
+		_, err := x.beside.Put(ctx, "beside", fmt.Sprint(i))
+		took := time.Since(began)
+		x.mu.Lock()
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, rpctypes.ErrTooManyRequests):
+			x.refused++
+			x.took = append(x.took, took)
+		case err == nil:
+			x.took = append(x.took, took)
+		default:
+			x.failed = errors.Join(x.failed, err)
+		}
+		x.mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// check checks what holds in every overload, and that it is over soon after.
+func (x *target) check(t *testing.T, term uint64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := x.beside.Put(ctx, "after", "x")
+		return err == nil
+	}, 30*time.Second, 20*time.Millisecond, "it is served again")
+	x.stop()
+	x.wg.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	slices.Sort(x.took)
+	p99 := x.took[len(x.took)*99/100]
+	t.Logf("peak %d MiB; beside: %d requests, %d refused, p99 %v, longest %v", x.peak/mib, len(x.took), x.refused, p99, x.took[len(x.took)-1])
+	require.NoError(t, x.failed, "the client beside is served or refused")
+	require.Less(t, x.peak, int64(limit+slack), "resident bytes")
+	require.Equal(t, term, x.term(t), "no election")
+}
+
+func (x *target) term(t *testing.T) uint64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	st, err := x.client(t).Status(ctx, x.Servers[0].ClientURL)
+	require.NoError(t, err)
+	return st.RaftTerm
+}
+
+// Many clients, each with a connection of its own, put values of the largest size at once.
+func TestLargestRequests(t *testing.T) {
+	x := start(t, 1)
+	term := x.term(t)
+	var done, refused, other atomic.Int64
+	value := strings.Repeat("x", 3*mib/2-1000)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(scale(5, 30))*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range scale(150, 1000) {
+		kv := pb.NewKVClient(x.conn(t))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, err := kv.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "large/%d", i%8), Value: []byte(value)})
+				switch {
+				case err == nil:
+					done.Add(1)
+				case ctx.Err() != nil:
+				case errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests):
+					refused.Add(1)
+					time.Sleep(20 * time.Millisecond)
+				default:
+					if other.Add(1) == 1 {
+						t.Log(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d carried out, %d refused, %d failed otherwise", done.Load(), refused.Load(), other.Load())
+	require.NotZero(t, done.Load())
+	x.check(t, term)
+}
+
+// A client asks for large values, and never reads the answers.
+func TestAnswersNeverRead(t *testing.T) {
+	x := start(t, 1)
+	term := x.term(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range 8 {
+		_, err := x.beside.Put(ctx, fmt.Sprintf("large/%d", i), strings.Repeat("x", mib))
+		require.NoError(t, err)
+	}
+	for range scale(4, 100) {
+		kv := pb.NewKVClient(x.conn(t))
+		for range 200 {
+			_, err := kv.RangeStream(ctx, &pb.RangeRequest{Key: []byte("large/"), RangeEnd: []byte("large0"), SortTarget: pb.RangeRequest_VALUE})
+			require.NoError(t, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	time.Sleep(2 * time.Second)
+	cancel()
+	x.check(t, term)
+}
+
+// A client opens watches on streams of their own without end.
+func TestStreamsWithoutEnd(t *testing.T) {
+	x := start(t, 1)
+	term := x.term(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var opened, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		w := pb.NewWatchClient(x.conn(t))
+		wg.Go(func() {
+			for range scale(2000, 50_000) {
+				stream, err := w.Watch(ctx)
+				if err == nil {
+					err = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("w")}}})
+				}
+				if err == nil {
+					opened.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(time.Second)
+	cancel()
+	t.Logf("%d streams opened, %d refused", opened.Load(), refused.Load())
+	x.check(t, term)
+}
+
+// Watches that never read, of keys with large values that change.
+func TestWatchesNeverRead(t *testing.T) {
+	x := start(t, 1)
+	term := x.term(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w := pb.NewWatchClient(x.conn(t))
+	for range scale(300, 2000) {
+		stream, err := w.Watch(ctx)
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("w")}}}))
+	}
+	value := strings.Repeat("x", 256<<10)
+	writer := x.client(t)
+	var refused int
+	for range scale(200, 1000) {
+		_, err := writer.Put(ctx, "w", value)
+		if errors.Is(err, rpctypes.ErrTooManyRequests) {
+			refused++
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		require.NoError(t, err)
+	}
+	t.Logf("%d of the writes refused", refused)
+	cancel()
+	x.check(t, term)
+}
