@@ -25,6 +25,8 @@
 //	stalls     puts while something large goes on: compaction, a snapshot, a move of slots
 //	users      unary calls with users, beside stoa without and etcd with them
 //	logins     puts while 500 clients log in, and while users change
+//	tenants    gets of one tenant beside 12 attackers of another, without a quota and with one
+//	tracing    unary calls with tracing, of which none is sampled
 //	failover   the leader is killed: how long no write is acknowledged
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
@@ -126,6 +128,8 @@ var measurements = []measurement{
 	{"stalls", "Puts beside large operations", 4, measureStalls},
 	{"users", "Users and roles", 5, measureUsers},
 	{"logins", "Puts beside logins and changes of users", 4, measureLogins},
+	{"tenants", "A tenant beside attackers", 5, measureTenants},
+	{"tracing", "Tracing", 5, measureTracing},
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},

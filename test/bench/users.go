@@ -187,8 +187,8 @@ func (s *staller) changeUsers() error {
 	})
 }
 
-func (s *staller) asRoot(do func(context.Context, *clientv3.Client) error) error {
-	c, err := dial(s.cluster, "root")
+func (b *bench) asRoot(do func(context.Context, *clientv3.Client) error) error {
+	c, err := dial(b.cluster, "root")
 	if err != nil {
 		return err
 	}
