@@ -94,7 +94,6 @@ type modelTarget struct {
 	value   []byte // of the mark
 	at      int64
 	had     map[place]int64 // commands, and the revisions at which they had effect
-	next    int             // of the concerned commands of the queue, in order
 	ops     int             // most of a transaction
 }
 

@@ -27,6 +27,9 @@ func (s *Sender) Add(c Command) { s.waiting = append(s.waiting, c.append(nil)) }
 // Waiting is the number of commands that have no answer.
 func (s *Sender) Waiting() int { return len(s.waiting) }
 
+// Flying is the number of commands of the batch on its way: the first of those that wait.
+func (s *Sender) Flying() int { return s.flying }
+
 // Batch is the one on its way, or if there is none the next: the same until it is answered.
 // It is false if no command waits.
 func (s *Sender) Batch() (number int64, value []byte, ok bool) {

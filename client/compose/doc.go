@@ -105,6 +105,13 @@
 // has a place in the client's order, as an update. Reads and updates of a locked key wait
 // for the transaction that has it, or complete it. Package internal/commit is the protocol.
 //
+// # Commands over several clusters
+//
+// [Client.Commands] opens a queue of commands: puts and deletions of keys in several clusters. Each
+// command is carried out once in every cluster, in the queue's order, also if its client dies
+// after it was told that the command is taken. A command isn't visible in all clusters at one
+// moment. [Client.CarryOut] runs the executor, in one process or several.
+//
 // # Watches
 //
 // [Client.Watch] is etcd's Watch in one cluster. A [Feed] merges watches of

@@ -22,6 +22,8 @@
 //     order (broken_test.go): asynchronous reads with updates behind them stay in their
 //     places. With a session that doesn't tell the server what it had sent before, the
 //     checker finds those that don't.
+//  4. Commands over several clusters are carried out once in each, in one order, though their clients,
+//     executors and servers are killed (commands_test.go).
 //
 // test/compose/bench measures what the syncs cost over distances (test/compose/region).
 package compose
