@@ -121,6 +121,9 @@ func (s *Commands) op(op clientv3.Op) (one commands.Op, err error) {
 	if err != nil {
 		return one, err
 	}
+	if at.locked { // executors look at no locks
+		return one, fmt.Errorf("%w: a command", ErrTransactions)
+	}
 	if one.Cluster = slices.Index(s.at, at.cluster); one.Cluster < 0 {
 		return one, fmt.Errorf("%w: cluster %q is not in the queue's set", ErrSpans, s.c.core.routes.names[at.cluster])
 	}
