@@ -96,12 +96,13 @@ func (a *attempt) run(ctx context.Context) {
 		}
 		if m.Outcome() != commit.Open && !told {
 			a.ended(m)
-			until = time.Now().Add(completeFor)
+			until = time.Now().Add(a.cfg.Timeout)
 			if a.err != nil || a.answer != nil { // else it begins anew, when its locks are gone
+				until = time.Now().Add(completeFor)
 				tell()
 			}
 		}
-		if told && time.Now().After(until) {
+		if m.Outcome() != commit.Open && (time.Now().After(until) || a.ctx.Err() != nil) {
 			return
 		}
 	}

@@ -16,7 +16,10 @@ import (
 // one cluster deal with locks that a dead client has left.
 func TestTransactionAnswers(t *testing.T) {
 	all := startEach(t, "stoa", "etcd")
-	c, err := compose.New(all.bank())
+	cfg := all.bank()
+	cfg.Clusters["cut"] = compose.Cluster{Endpoints: []string{"127.0.0.1:1"}}
+	cfg.Routes = append(cfg.Routes, compose.Route{Prefix: "/cut/", Cluster: "cut", Transactions: true})
+	c, err := compose.New(cfg)
 	require.NoError(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -40,10 +43,18 @@ func TestTransactionAnswers(t *testing.T) {
 	}
 	_, err = c.PutAsync("/c0/a", "2").Wait(ctx)
 	require.ErrorIs(t, err, compose.ErrTransactions)
-	lease, err := c.Grant(ctx, 60)
-	require.NoError(t, err)
-	_, err = c.Put(ctx, "/c0/a", "2", clientv3.WithLease(lease.ID))
+	_, err = c.Put(ctx, "/c0/a", "2", clientv3.WithLease(7))
 	require.ErrorIs(t, err, compose.ErrTransactions)
+
+	// A cluster that is not reached.
+	_, err = c.Txn(ctx).Then(clientv3.OpPut("/c0/b", "1"), clientv3.OpPut("/cut/b", "1")).Commit()
+	var cut *compose.ClusterError
+	require.ErrorAs(t, err, &cut)
+	require.Equal(t, "cut", cut.Cluster)
+	require.False(t, cut.Unknown)
+	g, err := c.Get(ctx, "/c0/b")
+	require.NoError(t, err)
+	require.Empty(t, g.Kvs)
 
 	// A lock without a record: its client has died before it has committed.
 	raw := dial(t, all[1].voters...)
@@ -51,7 +62,7 @@ func TestTransactionAnswers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Put(ctx, "/c1/a", "2")
 	require.NoError(t, err)
-	g, err := c.Get(ctx, "/c1/", clientv3.WithPrefix())
+	g, err = c.Get(ctx, "/c1/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Equal(t, "2", string(g.Kvs[0].Value))
 
