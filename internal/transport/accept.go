@@ -33,13 +33,13 @@ type remote struct {
 	incarnation uint64
 	from        string
 
-	heard atomic.Int64 // when something came last, Unix nanoseconds
+	heard atomic.Int64 // when something came last, by uptime
 	busy  atomic.Bool  // the handler has a batch: the silence is ours
 	end   context.CancelCauseFunc
 }
 
-func (r *remote) silent(now time.Time) bool {
-	return !r.busy.Load() && now.Sub(time.Unix(0, r.heard.Load())) > r.peer.t.o.Silence
+func (r *remote) silent() bool {
+	return !r.busy.Load() && uptime()-r.heard.Load() > int64(r.peer.t.o.Silence)
 }
 
 // Link serves the link of a dialling peer.
@@ -54,7 +54,7 @@ func (t *Transport) Link(stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pu
 	ctx, end := context.WithCancelCause(p.life)
 	defer end(nil)
 	r.end = end
-	r.heard.Store(time.Now().UnixNano())
+	r.heard.Store(uptime())
 	if err := p.listenTo(r); err != nil {
 		t.logRefusal(stream.Context(), err)
 		return err
@@ -125,7 +125,7 @@ func (p *peer) listenTo(r *remote) error {
 	p.linkMu.Lock()
 	defer p.linkMu.Unlock()
 	if old := p.remote; old != nil {
-		if old.incarnation != r.incarnation && !old.silent(time.Now()) {
+		if old.incarnation != r.incarnation && !old.silent() {
 			return status.Errorf(codes.AlreadyExists, "two servers have the id %x: one at %s is connected already, another dials from %s", p.id, old.from, hostOf(r.from))
 		}
 		old.end(errReplaced)
@@ -155,7 +155,7 @@ func (p *peer) receive(r *remote, stream grpc.BidiStreamingServer[peerpb.Batch, 
 		if err != nil {
 			return err
 		}
-		r.heard.Store(time.Now().UnixNano())
+		r.heard.Store(uptime())
 		if b.Ping != 0 {
 			select {
 			case pings <- b.Ping:
@@ -165,7 +165,7 @@ func (p *peer) receive(r *remote, stream grpc.BidiStreamingServer[peerpb.Batch, 
 		}
 		r.busy.Store(true)
 		ok := p.deliver(r, b)
-		r.heard.Store(time.Now().UnixNano())
+		r.heard.Store(uptime())
 		r.busy.Store(false)
 		if !ok {
 			return errReplaced
@@ -195,8 +195,8 @@ func (t *Transport) pulseBack(ctx context.Context, r *remote, stream grpc.BidiSt
 		case <-ctx.Done():
 			return
 		case pulse.Pong = <-pings:
-		case now := <-tick.C:
-			if r.silent(now) {
+		case <-tick.C:
+			if r.silent() {
 				r.end(errSilent)
 				return
 			}

@@ -23,7 +23,7 @@ type link struct {
 	p      *peer
 	stream grpc.BidiStreamingClient[peerpb.Batch, peerpb.Pulse]
 	cut    context.CancelCauseFunc
-	heard  atomic.Int64 // when the last pulse came, Unix nanoseconds
+	heard  atomic.Int64 // when the last pulse came, by uptime
 }
 
 // send writes the queue's batches until the link ends.
@@ -35,7 +35,7 @@ func (l *link) send(ctx context.Context) {
 		// First, so that a busy link is pinged too.
 		select {
 		case <-pulse.C:
-			if !l.write(&peerpb.Batch{Ping: uint64(time.Now().UnixNano())}, 0) {
+			if !l.write(&peerpb.Batch{Ping: uint64(uptime())}, 0) {
 				return
 			}
 		default:
@@ -52,8 +52,8 @@ func (l *link) send(ctx context.Context) {
 		}
 		select {
 		case <-q.wake:
-		case now := <-pulse.C:
-			if !l.write(&peerpb.Batch{Ping: uint64(now.UnixNano())}, 0) {
+		case <-pulse.C:
+			if !l.write(&peerpb.Batch{Ping: uint64(uptime())}, 0) {
 				return
 			}
 		case <-ctx.Done():
@@ -81,7 +81,7 @@ func (l *link) listen() {
 			l.cut(err)
 			return
 		}
-		now := time.Now().UnixNano()
+		now := uptime()
 		l.heard.Store(now)
 		if sent := int64(pulse.Pong); sent != 0 {
 			l.p.metrics.roundTrip.Observe(time.Duration(now - sent).Seconds())
@@ -98,8 +98,8 @@ func (l *link) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
-			if now.Sub(time.Unix(0, l.heard.Load())) > l.p.t.o.Silence {
+		case <-tick.C:
+			if uptime()-l.heard.Load() > int64(l.p.t.o.Silence) {
 				l.cut(errSilent)
 				return
 			}

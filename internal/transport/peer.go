@@ -46,7 +46,7 @@ type peer struct {
 	stop context.CancelCauseFunc
 
 	connected atomic.Bool
-	since     atomic.Int64                  // when it was connected, in Unix nanoseconds; 0: it is not
+	since     atomic.Int64                  // when it was connected, by uptime; 0: it is not
 	known     atomic.Pointer[version.Known] // by the server that was dialled last
 	// Holds a token when the peer was seen, so that the back-off is skipped.
 	hurry chan struct{}
@@ -186,7 +186,7 @@ func (p *peer) converse() (wasUp bool, err error) {
 		return false, fmt.Errorf("dial %s: %w", a.url, err)
 	}
 	p.connected.Store(true)
-	p.since.Store(time.Now().UnixNano())
+	p.since.Store(uptime())
 	p.metrics.active.Inc()
 	p.log.Info("link to the peer is up", zap.String("url", a.url))
 	defer func() {
@@ -196,7 +196,7 @@ func (p *peer) converse() (wasUp bool, err error) {
 	}()
 
 	l := &link{p: p, stream: stream, cut: cut}
-	l.heard.Store(time.Now().UnixNano())
+	l.heard.Store(uptime())
 	var helpers sync.WaitGroup
 	helpers.Go(l.listen)
 	helpers.Go(func() { l.watch(ctx) })

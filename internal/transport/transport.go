@@ -223,7 +223,7 @@ func (t *Transport) ConnectedSince(id uint64) time.Time {
 		return time.Time{}
 	}
 	if at := p.since.Load(); at != 0 {
-		return time.Unix(0, at)
+		return started.Add(time.Duration(at))
 	}
 	return time.Time{}
 }
