@@ -70,7 +70,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/extensions/... ./test/migrate/... ./test/operator ./test/overload ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/operator ./test/overload ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
@@ -135,6 +135,11 @@ test-adversary: build
 .PHONY: test-faults
 test-faults: build peers
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
+
+## test-crashpoints: kill servers at each system call between a request and its answer, and have calls fail (Linux on amd64; four minutes)
+.PHONY: test-crashpoints
+test-crashpoints: build
+	$(GO) test -count=1 -v -timeout 30m ./test/crashpoints -stride $(or $(STRIDE),1)
 
 ## test-upgrade: rolling upgrades from the release before and back, under load (four minutes; needs the history of this repository)
 .PHONY: test-upgrade

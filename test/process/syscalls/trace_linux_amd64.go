@@ -69,11 +69,12 @@ type tracer struct {
 	ending atomic.Bool
 	failed map[int]syscall.Errno // threads in calls that were not executed
 	after  map[int]bool          // threads to be killed behind the call
+	late   map[int]time.Time     // threads that wait, with the end of that
 }
 
 func trace(o *order) error {
 	runtime.LockOSThread()
-	t := &tracer{order: *o, failed: map[int]syscall.Errno{}, after: map[int]bool{}}
+	t := &tracer{order: *o, failed: map[int]syscall.Errno{}, after: map[int]bool{}, late: map[int]time.Time{}}
 	if err := t.seize(); err != nil {
 		return err
 	}
@@ -133,8 +134,12 @@ func ptrace(request, tid int, addr, data uintptr) error {
 func (t *tracer) run() error {
 	for {
 		var status unix.WaitStatus
-		tid, err := unix.Wait4(-1, &status, unix.WALL, nil)
+		tid, err := unix.Wait4(-1, &status, unix.WALL|t.wake(), nil)
 		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil && tid == 0 { // some are late
+			time.Sleep(time.Millisecond / 2)
 			continue
 		}
 		if errors.Is(err, unix.ECHILD) {
@@ -159,8 +164,25 @@ func (t *tracer) run() error {
 			_ = ptrace(unix.PTRACE_LISTEN, tid, 0, 0)
 			continue
 		}
-		_ = ptrace(unix.PTRACE_SYSCALL, tid, 0, uintptr(deliver)) // it may be gone
+		if _, waits := t.late[tid]; !waits {
+			_ = ptrace(unix.PTRACE_SYSCALL, tid, 0, uintptr(deliver)) // it may be gone
+		}
 	}
+}
+
+// wake lets threads go on whose delay is over. While there are others, the tracer must not
+// wait for longer than they do.
+func (t *tracer) wake() (options int) {
+	for tid, end := range t.late {
+		if time.Now().After(end) || t.ending.Load() {
+			delete(t.late, tid)
+			_ = ptrace(unix.PTRACE_SYSCALL, tid, 0, 0)
+		}
+	}
+	if len(t.late) > 0 {
+		return unix.WNOHANG
+	}
+	return 0
 }
 
 // stopped looks at the call at which a thread stands.
@@ -198,8 +220,7 @@ func (t *tracer) stopped(tid int) {
 func (t *tracer) act(tid int, c Call) {
 	p := t.Plan
 	if p.DelayMillis > 0 {
-		// The other threads' stops wait, too: it is a machine whose disk holds up all.
-		time.Sleep(time.Duration(p.DelayMillis) * time.Millisecond)
+		t.late[tid] = time.Now().Add(time.Duration(p.DelayMillis) * time.Millisecond)
 	}
 	if p.Short && c.Kind == Write {
 		t.change(tid, func(r *unix.PtraceRegs) { r.Rdx /= 2 })
