@@ -100,7 +100,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.client, "client-id", "", "the client's name, for extensions (stoa only)")
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(), a.leaseCommand(),
-		a.endpointCommand(), a.memberCommand(), a.authCommand(), a.userCommand(), a.roleCommand(), a.quotaCommand(), a.partitionCommand(), a.topCommand(), a.snapshotCommand(), a.migrateCommand(), a.mirrorCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
+		a.endpointCommand(), a.memberCommand(), a.authCommand(), a.userCommand(), a.roleCommand(), a.quotaCommand(), a.partitionCommand(), a.topCommand(), a.snapshotCommand(), a.migrateCommand(), a.mirrorCommand(), a.commandsCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
 	root.AddCommand(a.etcdctlCommands()...)
 	root.InitDefaultCompletionCmd()
 	refuseUnknown(root)

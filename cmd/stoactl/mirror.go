@@ -53,7 +53,7 @@ func (a *app) mirrorRunCommand() *cobra.Command {
 // composition opens the composition of --compose.
 func (a *app) composition() (*compose.Client, error) {
 	if a.o.compose == "" {
-		return nil, badArgs("--compose is missing: the file says what is mirrored")
+		return nil, badArgs("--compose is missing: the file says which clusters there are")
 	}
 	s, err := a.open()
 	if err != nil {

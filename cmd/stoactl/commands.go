@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stoa-kv/stoa/client/commands/queue"
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+func (a *app) commandsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "commands <subcommand>", Short: "Carries out the commands over several clusters of a composition (needs --compose)"}
+	cmd.AddCommand(a.commandsRunCommand(), a.commandsStatusCommand())
+	return cmd
+}
+
+func (a *app) commandsRunCommand() *cobra.Command {
+	var sets []string
+	var o compose.CarryOutOptions
+	cmd := &cobra.Command{
+		Use: "run [options]", Short: "Runs the executors of queues until it is interrupted",
+		Long: "Carries out the commands of queues in their clusters.\n" +
+			"Any number of processes may run for the same queues: for each, one of them is elected, and another one takes over when that ends.\n" +
+			"It is best run next to the first cluster of each set, by name. It can be interrupted or killed at any point.",
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if o.MaxTxnOps < 2 {
+				return badArgs("--max-txn-ops=%d: at least 2 are needed", o.MaxTxnOps)
+			}
+			o.Sets = setsOf(sets)
+			return a.runCommands(o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&sets, "set", nil, "the clusters of a queue, as eu,us; can be given several times (default the queue of all clusters)")
+	f.IntVar(&o.MaxTxnOps, "max-txn-ops", 128, "the clusters' --max-txn-ops")
+	return cmd
+}
+
+func setsOf(sets []string) (all [][]string) {
+	for _, set := range sets {
+		all = append(all, strings.Split(set, ","))
+	}
+	return all
+}
+
+func (a *app) runCommands(o compose.CarryOutOptions) error {
+	c, err := a.composition()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o.Observe = a.observeCommands
+	return c.CarryOut(ctx, o)
+}
+
+// observeCommands prints a line for what happens, and of troubles one at intervals.
+func (a *app) observeCommands(set []string) queue.Observer {
+	called := strings.Join(set, ",")
+	var mu sync.Mutex
+	failed := map[string]time.Time{}
+	line := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(a.errs, "%s: %s\n", called, text)
+	}
+	trouble := func(cluster string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(failed[cluster]) < linesEach {
+			return
+		}
+		failed[cluster] = time.Now()
+		if cluster == "" {
+			cluster = "the queue"
+		}
+		fmt.Fprintf(a.errs, "%s: %s: trying again: %v\n", called, cluster, err)
+	}
+	return queue.Observer{
+		Waiting: func() { line("waiting for the election") },
+		Elected: func() { line("carrying out commands") },
+		Failed:  trouble, Retrying: trouble,
+	}
+}
+
+func (a *app) commandsStatusCommand() *cobra.Command {
+	var sets []string
+	cmd := &cobra.Command{
+		Use: "status", Short: "Prints how far the clusters of a queue are", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.composition()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), a.o.command+a.o.dial)
+			defer cancel()
+			names := setsOf(sets)
+			if len(names) == 0 {
+				names = [][]string{nil}
+			}
+			var all []queue.Status
+			for _, set := range names {
+				st, err := c.CommandStatus(ctx, set...)
+				if err != nil {
+					return err
+				}
+				all = append(all, st)
+			}
+			return a.show(commandsStatus(all))
+		},
+	}
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "the clusters of a queue, as eu,us; can be given several times (default the queue of all clusters)")
+	return cmd
+}
+
+// commandsStatus is what commands status prints: a row for each cluster of each queue.
+func commandsStatus(all []queue.Status) view {
+	type row struct {
+		Set     string `json:"set"`
+		Cluster string `json:"cluster"`
+		Waiting int64  `json:"waitingBatches"`
+		Clients int64  `json:"clients"`
+		Done    int64  `json:"done"`
+		Mark    int64  `json:"mark"`
+		Worker  string `json:"executor"`
+	}
+	rows := []row{}
+	for _, st := range all {
+		for i, name := range st.Clusters {
+			m := st.Marks[i]
+			rows = append(rows, row{strings.Join(st.Clusters, ","), name, st.Entries, st.Clients, st.Done.Entry, m.Entry, m.Owner})
+		}
+	}
+	return view{
+		json: rows,
+		table: func() (head []string, lines [][]string) {
+			for _, r := range rows {
+				lines = append(lines, []string{
+					r.Set, r.Cluster, strconv.FormatInt(r.Waiting, 10), strconv.FormatInt(r.Clients, 10),
+					strconv.FormatInt(r.Done, 10), strconv.FormatInt(r.Mark, 10), r.Worker,
+				})
+			}
+			return []string{"Set", "Cluster", "Waiting", "Clients", "Done", "Mark", "Executor"}, lines
+		},
+		fields: func(p *printer) {
+			for _, r := range rows {
+				p.printf("\"Set\" : %q\n\"Cluster\" : %q\n", r.Set, r.Cluster)
+				p.line(`"Waiting" :`, r.Waiting)
+				p.line(`"Clients" :`, r.Clients)
+				p.line(`"Done" :`, r.Done)
+				p.line(`"Mark" :`, r.Mark)
+				p.printf("\"Executor\" : %q\n", r.Worker)
+				p.line("")
+			}
+		},
+	}
+}
