@@ -86,7 +86,6 @@ func TestMirrorsRefused(t *testing.T) {
 			{Prefix: "/all/", Cluster: "us", Mirrors: []string{"eu"}}, {Prefix: "/all/asia/", Cluster: "asia"}}},
 		{"in which it lies", []Route{
 			{Prefix: "/all/", Cluster: "us", Mirrors: []string{"eu"}}, {Prefix: "/all/x/", Cluster: "us", Mirrors: []string{"asia"}}}},
-		{"can't have transactions", []Route{{Prefix: "/a/", Cluster: "us", Mirrors: []string{"eu"}, Transactions: true}}},
 		{"can't be stripped", []Route{{Prefix: "/a/", Cluster: "us", Mirrors: []string{"eu"}, Strip: true}}},
 		{"is in none of the clusters", []Route{{Prefix: "/a/", Cluster: "us", Mirrors: []string{"mars"}}}},
 		{"is the home of", []Route{{Prefix: "/a/", Cluster: "us", Mirrors: []string{"us"}}}},

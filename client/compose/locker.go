@@ -160,11 +160,6 @@ func (c *cluster) identity(ctx context.Context) (uint64, error) {
 
 // by finds the cluster with an ID.
 func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
-	for _, c := range l.clusters {
-		if c.id.Load() == id {
-			return c, nil
-		}
-	}
 	var failed error
 	for _, c := range l.clusters {
 		asking, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
@@ -193,7 +188,7 @@ func (l *locker) send(ctx context.Context, rs []commit.Request) []commit.Answer 
 	answers[0] = l.call(ctx, rs[0])
 	all.Wait()
 	for _, a := range answers {
-		if a.Err != nil {
+		if a.Err != nil && !a.Refused {
 			time.Sleep(retryPause) // most requests are sent again
 			break
 		}

@@ -96,13 +96,12 @@ func (a *attempt) run(ctx context.Context) {
 		}
 		if m.Outcome() != commit.Open && !told {
 			a.ended(m)
-			until = time.Now().Add(a.cfg.Timeout)
+			until = time.Now().Add(completeFor)
 			if a.err != nil || a.answer != nil { // else it begins anew, when its locks are gone
-				until = time.Now().Add(completeFor)
 				tell()
 			}
 		}
-		if m.Outcome() != commit.Open && (time.Now().After(until) || a.ctx.Err() != nil) {
+		if told && time.Now().After(until) {
 			return
 		}
 	}

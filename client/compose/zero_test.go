@@ -41,8 +41,6 @@ func TestZeroValues(t *testing.T) {
 		fails(err)
 		_, err = c.TxnAsync(nil, nil, nil).Wait(ctx)
 		fails(err)
-		_, err = c.STM(ctx, nil)
-		fails(err)
 		_, err = c.Compact(ctx, 1)
 		require.Error(t, err)
 		refused := <-c.Watch(ctx, "k")

@@ -46,7 +46,7 @@ func (m *Machine) LoadAlarms(active []*pb.AlarmMember) {
 func (x *execution) admit(k command.Kind) error {
 	a := x.m.alarms.Load()
 	switch k {
-	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.MemberChange, command.ClusterVersion, command.Move, command.Place, command.Auth, command.Quota:
+	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.MemberChange, command.ClusterVersion, command.Move, command.Place, command.Resize, command.Auth, command.Quota:
 		return nil
 	}
 	if a.corrupt {

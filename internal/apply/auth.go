@@ -35,7 +35,7 @@ func (x *execution) identify(c *command.Command) (err error) {
 
 // administers reports whether a command demands the role root, whatever it contains.
 func administers(k command.Kind) bool {
-	return k == command.Compact || k == command.MemberChange || k == command.ClusterVersion || k == command.Place
+	return k == command.Compact || k == command.MemberChange || k == command.ClusterVersion || k == command.Place || k == command.Resize
 }
 
 // levelOfUsers is the level of the cluster from which on there are users and roles.

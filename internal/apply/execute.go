@@ -325,6 +325,8 @@ func (x *execution) command(c *command.Command) Result {
 		return x.move(c.Body)
 	case command.Place:
 		return x.wish(c.Body)
+	case command.Resize:
+		return x.resize(c.Body)
 	case command.Auth:
 		return x.authCommand(c.Body)
 	case command.Quota:

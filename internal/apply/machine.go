@@ -102,7 +102,8 @@ type Machine struct {
 	tenants atomic.Pointer[tenants]
 	members members
 	placed  atomic.Pointer[placement.Map] // see place.go
-	loops   []scratch                     // one per partition, used by that partition's loop only
+	resizes resizing
+	loops   []scratch // one per partition, used by that partition's loop only
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
 	epochs   []command.Epoch // of each partition, under its store's lock
@@ -137,6 +138,7 @@ func New(c Config) *Machine {
 	m.alarms.Store(&alarms{})
 	m.auth.Store(auth.New())
 	m.placed.Store(c.Placement)
+	m.LoadGroups(membership.FirstGroups(len(c.Stores)))
 	m.LoadMembership(membership.Of(), nil)
 	m.extensions.Store(extension.New(m.extensionBounds().Defaults, nil))
 	m.ruled = extension.RuledBy(c.Placement.Settled())

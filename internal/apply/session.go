@@ -271,7 +271,7 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.DeleteRangeResponse)
 	case command.Txn:
 		return new(pb.TxnResponse)
-	case command.Compact, command.Move, command.Place:
+	case command.Compact, command.Move, command.Place, command.Resize:
 		return new(pb.CompactionResponse)
 	case command.LeaseGrant, command.SessionOpen:
 		return new(pb.LeaseGrantResponse)

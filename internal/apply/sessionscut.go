@@ -242,3 +242,25 @@ func (r *fields) bytes(n uint64) []byte {
 	r.take(int(n))
 	return v
 }
+
+// ResizeSessions puts among the named values to be stored what makes the records of a number
+// of partitions, from, those of another. They have all been made equal before.
+func ResizeSessions(values, stored map[string][]byte, from, to int) {
+	for name, value := range stored {
+		if !strings.HasPrefix(name, sessionName) {
+			continue
+		}
+		p, s, err := readSession(name, value)
+		if err != nil {
+			continue // LoadSessions reports it
+		}
+		if p >= to {
+			values[name] = nil
+		}
+		if p == 0 {
+			for q := from; q < to; q++ {
+				values[nameOfSession(q, s.id)] = value
+			}
+		}
+	}
+}

@@ -45,7 +45,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.ClusterVersion, body))
 	}
-	if c.Op == membership.Downgrade && !(x.m.MayLeaveUsers(c.To) && x.m.MayLeavePins(c.To)) {
+	if c.Op == membership.Downgrade && !(x.m.MayLeaveUsers(c.To) && x.m.MayLeavePins(c.To) && x.m.MayLeaveGroups(c.To)) {
 		return x.failed(fault.BadDowngradeTarget)
 	}
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })

@@ -33,6 +33,12 @@ type Identity struct {
 	Partitions      int
 }
 
+// Any is the identity with any number of partitions.
+func (id Identity) Any() Identity {
+	id.Partitions = 0
+	return id
+}
+
 // Options of Open. With the zero Identity any file of stoa is accepted, and
 // none is made.
 type Options struct {

@@ -33,6 +33,7 @@ const (
 	Auth                            // InternalRaftRequest, with one of its requests about users and roles; from level 2
 	Quota                           // an auth.QuotaChange; from level 2
 	Place                           // a Wish; from level 3
+	Resize                          // a number of partitions; from level 4
 
 	// Kinds is above all of them.
 	Kinds
@@ -45,7 +46,7 @@ var kindNames = [...]string{
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
 	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce", Auth: "auth",
-	Quota: "quota", Place: "place",
+	Quota: "quota", Place: "place", Resize: "resize",
 }
 
 func (k Kind) String() string {
@@ -101,7 +102,7 @@ var since = [Kinds]version.Level{
 	Put: 1, DeleteRange: 1, Txn: 1, Compact: 1, LeaseGrant: 1, LeaseRevoke: 1, LeaseCheckpoint: 1, Alarm: 1, MemberPublish: 1,
 	Extended: 1, Range: 1, Watch: 1, InSession: 1, Move: 1, SessionOpen: 1, MemberChange: 1,
 	ClusterVersion: 1, // see membership.VersionChange.Needs
-	MemberAnnounce: 2, Auth: 2, Quota: 2, Place: 3,
+	MemberAnnounce: 2, Auth: 2, Quota: 2, Place: 3, Resize: 4,
 }
 
 // Since is the level that brought the kind, 0 if it isn't known. A cluster below it neither
@@ -112,6 +113,10 @@ func (k Kind) Since() version.Level {
 	}
 	return since[k]
 }
+
+// Resizes tells whether the entry changes the number of partitions: then it is the last that its
+// leader stamps.
+func (e *Entry) Resizes() bool { return len(e.Commands) == 1 && e.Commands[0].Kind == Resize }
 
 // Entry is the content of one log entry.
 type Entry struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/raftlog"
+	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -104,7 +105,7 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 		// server in some group is completed from there (install.go).
 		keep[p] = l.Shorten(n.tail(c, p)) + 1
 	}
-	if err := c.wal.Release(keep); err != nil {
+	if err := c.wal.Release(recovery.Keep(c.groups, keep)); err != nil {
 		return fmt.Errorf("releasing log segments: %w", err)
 	}
 	return nil

@@ -59,7 +59,7 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 		zap.Uint64("incoming-snapshot-size-bytes", head.GetSize()), zap.Duration("download-took", time.Since(began)))
 	n.cfg.Metrics.Server.SnapshotInstalls.Set(1)
 	defer n.cfg.Metrics.Server.SnapshotInstalls.Set(0)
-	if err := n.replace(); err != nil {
+	if err := n.replace(head.GetGeneration()); err != nil {
 		return err
 	}
 	n.log.Info("applied snapshot", memberID("remote-snapshot-sender-id", from), zap.Int64("revision", n.Revision()))
@@ -69,14 +69,22 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 // fits says whether a cut brings any group forward, and whether the log reaches
 // back to it in the groups that it brings backward.
 func (c *core) fits(head *peerpb.SnapshotHeader) (useful bool, err error) {
-	if len(head.GetPositions()) != len(c.stores) {
+	switch {
+	case head.GetGeneration() < c.groups.Generation:
+		return false, nil
+	case head.GetGeneration() > c.groups.Generation:
+		useful = true
+	case len(head.GetPositions()) != len(c.stores):
 		return false, fmt.Errorf("the snapshot has %d partitions, this server %d", len(head.GetPositions()), len(c.stores))
 	}
 	var behind error
 	for _, at := range head.GetPositions() {
-		p := int(at.GetGroup())
-		if p >= len(c.logs) {
-			return false, fmt.Errorf("the snapshot has a partition %d", p)
+		p, here := c.groups.Partition(at.GetGroup())
+		if !here && head.GetGeneration() > c.groups.Generation {
+			continue
+		}
+		if !here {
+			return false, fmt.Errorf("the snapshot has a group %d", at.GetGroup())
 		}
 		first, err := c.logs[p].FirstIndex()
 		if err != nil {
@@ -95,14 +103,18 @@ func (c *core) fits(head *peerpb.SnapshotHeader) (useful bool, err error) {
 	return true, behind
 }
 
-// replace swaps the file for the one received and recovers from it, as a restart does.
-func (n *Node) replace() error {
+// replace swaps the file for the one received, of a generation of groups, and recovers from it, as
+// a restart does. This server may have gone on to a later generation meanwhile.
+func (n *Node) replace(generation uint32) error {
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
 	if n.stopping.Load() {
 		return errors.Join(errors.New("the server is stopping"), backend.Discard(n.dbPath()))
 	}
 	old := n.core.Load()
+	if generation < old.groups.Generation {
+		return backend.Discard(n.dbPath())
+	}
 	old.stale.Store(true)
 	old.stopLoops()
 	if err := old.close(); err != nil {
@@ -122,6 +134,12 @@ func (n *Node) replace() error {
 		return err
 	}
 	n.installed.Add(1)
+	n.succeed(old, c, false)
+	return nil
+}
+
+// succeed puts a recovered core in the place of another, which has been closed.
+func (n *Node) succeed(old, c *core, led bool) {
 	old.replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
@@ -131,9 +149,8 @@ func (n *Node) replace() error {
 	n.callLog.Retain(func(name string) bool { return c.machine.Extensions().Get(name) != nil })
 	n.profiles.EndAll()
 	n.sessions.Replaced()
-	n.begin(c)
+	n.begin(c, led)
 	n.peersChanged()
-	return nil
 }
 
 // restWhileLoading is a rest of a load: a million keys take fifteen seconds, a quarter of
@@ -215,13 +232,14 @@ func (n *Node) streamSnapshot(to uint64, hurry bool) error {
 	if err := n.flushNow(); err != nil {
 		return err
 	}
-	s, err := n.core.Load().backend.Snapshot()
+	c := n.core.Load()
+	s, err := c.backend.Snapshot()
 	if err != nil {
 		return err
 	}
-	head := &peerpb.SnapshotHeader{Size: uint64(s.Size)}
+	head := &peerpb.SnapshotHeader{Size: uint64(s.Size), Generation: c.groups.Generation}
 	for p, at := range s.Positions {
-		head.Positions = append(head.Positions, &peerpb.Position{Group: uint32(p), Index: at.Index, Term: at.Term})
+		head.Positions = append(head.Positions, &peerpb.Position{Group: c.groups.Number(p), Index: at.Index, Term: at.Term})
 	}
 	began := time.Now()
 	n.log.Info("sending database snapshot", memberID("remote-peer-id", to), zap.Int64("bytes", s.Size))

@@ -8,8 +8,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/bootstrap"
 )
 
-// begin starts the goroutines of a core: one per group.
-func (n *Node) begin(c *core) {
+// begin starts the goroutines of a core: one per group. led says that this server led all
+// groups until now.
+func (n *Node) begin(c *core, led bool) {
 	for p := range c.wake {
 		c.loops.Go(func() {
 			for {
@@ -25,7 +26,7 @@ func (n *Node) begin(c *core) {
 		})
 	}
 	c.loops.Go(c.disk.run)
-	c.replica.Start()
+	c.replica.Start(led)
 	for p := range c.wake {
 		c.wakeUp(p)
 	}

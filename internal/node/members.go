@@ -174,8 +174,19 @@ func (n *Node) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// decide has a command of the list of members carried out.
+// decide has a command carried out that concerns what all partitions share, as the list of
+// members, and again if their number has changed meanwhile.
 func (n *Node) decide(ctx context.Context, c *core, cmd command.Command) error {
+	for {
+		err := n.decideOn(ctx, c, cmd)
+		if !errors.Is(err, fault.Moved) || n.pause(ctx, shortly) != nil {
+			return err
+		}
+		c = n.current()
+	}
+}
+
+func (n *Node) decideOn(ctx context.Context, c *core, cmd command.Command) error {
 	done := make(chan error, 1)
 	c.replica.Submit(&replica.Write{
 		Command: cmd, Parts: c.machine.Placement().All(), System: true,

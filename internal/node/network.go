@@ -10,6 +10,7 @@ import (
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/transport/raftwire"
 )
@@ -22,7 +23,8 @@ type network struct {
 
 func (w network) Raft(to uint64, group int, m *raftpb.Message) {
 	if m.GetType() == raftpb.MsgHeartbeat {
-		w.beats[group].note(w.n, group, m, time.Now())
+		p := membership.PartitionOf(uint32(group))
+		w.beats[p].note(w.n, p, m, time.Now())
 	}
 	w.n.transport.Send(to, &peerpb.Batch{Raft: raftwire.Append(nil, uint32(group), m)})
 }
@@ -32,7 +34,7 @@ func (w network) Snapshot(to uint64) { w.n.sendSnapshot(to) }
 func (w network) Send(to uint64, p replica.Packet) bool {
 	b := &peerpb.Batch{AnswersLost: p.AnswersLost, Settled: p.Settled}
 	if p.Confirm != nil {
-		b.Confirm = &peerpb.Confirm{Round: p.Confirm.Round, Terms: p.Confirm.Terms}
+		b.Confirm = &peerpb.Confirm{Round: p.Confirm.Round, Terms: p.Confirm.Terms, Generation: p.Confirm.Generation}
 	}
 	if p.ConfirmAck != nil {
 		b.ConfirmAck = &peerpb.ConfirmAck{Round: p.ConfirmAck.Round, Ok: p.ConfirmAck.OK}
@@ -41,7 +43,7 @@ func (w network) Send(to uint64, p replica.Packet) bool {
 		b.Closed = append(b.Closed, &peerpb.Closed{Group: uint32(c.Group), Index: c.Index, Revision: c.Revision})
 	}
 	if p.Call != nil {
-		b.Calls = []*peerpb.Call{{Id: p.Call.ID, Method: p.Call.Method, Body: p.Call.Body, Trace: p.Call.Trace}}
+		b.Calls = []*peerpb.Call{{Id: p.Call.ID, Method: p.Call.Method, Body: p.Call.Body, Trace: p.Call.Trace, Generation: p.Call.Generation}}
 	}
 	if p.Reply != nil {
 		r := &peerpb.Reply{Id: p.Reply.ID, Fault: fault.CodeOf(p.Reply.Err), Body: p.Reply.Body}
@@ -71,7 +73,7 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 	}
 	p := replica.Packet{Settled: b.GetSettled()}
 	if c := b.GetConfirm(); c != nil {
-		p.Confirm = &replica.Confirm{Round: c.GetRound(), Terms: c.GetTerms()}
+		p.Confirm = &replica.Confirm{Round: c.GetRound(), Terms: c.GetTerms(), Generation: c.GetGeneration()}
 	}
 	if a := b.GetConfirmAck(); a != nil {
 		p.ConfirmAck = &replica.ConfirmAck{Round: a.GetRound(), OK: a.GetOk()}
@@ -81,7 +83,7 @@ func (h handler) Receive(from uint64, b *peerpb.Batch) {
 	}
 	r.Receive(from, p)
 	for _, c := range b.GetCalls() {
-		r.Receive(from, replica.Packet{Call: &replica.Call{ID: c.GetId(), Method: c.GetMethod(), Body: c.GetBody(), Trace: c.GetTrace()}})
+		r.Receive(from, replica.Packet{Call: &replica.Call{ID: c.GetId(), Method: c.GetMethod(), Body: c.GetBody(), Trace: c.GetTrace(), Generation: c.GetGeneration()}})
 	}
 	for _, m := range b.GetReplies() {
 		reply := &replica.Reply{ID: m.GetId(), Body: m.GetBody()}

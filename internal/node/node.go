@@ -273,7 +273,7 @@ func Start(cfg Config) (*Node, error) {
 		c.close()
 		return nil, err
 	}
-	n.begin(c)
+	n.begin(c, false)
 	n.running.Go(func() { n.lines.run(n.life, n.log) })
 	n.running.Go(n.tick)
 	n.running.Go(n.flushLoop)

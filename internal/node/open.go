@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -39,6 +42,7 @@ type core struct {
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
 	feed      *watch.Feed
+	groups    *membership.Groups
 	members   recovery.Membership // as of the recovery
 	epochs    []command.Epoch     // likewise
 	// authStored says that the file had all that there is to users and roles then.
@@ -83,9 +87,15 @@ func (n *Node) open() (_ *core, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := recovery.Resize(c.backend); err != nil {
+		return nil, err
+	}
 	meta, err := c.backend.Meta()
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", n.dbPath(), err)
+	}
+	if c.groups, err = recovery.ReadGroups(&meta); err != nil {
+		return nil, fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	if err := n.adopt(c, &meta); err != nil {
 		return nil, err
@@ -113,21 +123,18 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 	if isNew && n.cfg.Begun {
 		return false, fmt.Errorf("%s is missing, though this member has taken part in its cluster: put it back; without it the member must not start", path)
 	}
-	partitions := n.cfg.Partitions
-	if isNew && partitions == 0 {
-		partitions = n.cfg.DefaultPartitions
+	// 0 takes what an existing file has: its number may have changed since the member was
+	// admitted, and the same command line on another machine has another default.
+	partitions := 0
+	if isNew {
+		partitions = cmp.Or(n.cfg.Partitions, n.cfg.DefaultPartitions)
 	}
-	// 0 takes what an existing file has: the same command line on another machine
-	// has another default.
 	c.backend, err = backend.Open(path, backend.Options{
 		Identity: backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID, Partitions: partitions},
 		Quota:    n.cfg.QuotaBytes,
 		Logger:   n.log,
 		Checked:  n.spool.received,
 	})
-	if err == nil {
-		n.cfg.Partitions = c.backend.Identity().Partitions
-	}
 	return isNew, err
 }
 
@@ -158,15 +165,15 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 
 // openLog replays the write-ahead log and brings it together with the state.
 func (n *Node) openLog(c *core, meta *backend.Meta, mustExist bool) (err error) {
-	c.logs = recovery.NewLogs(c.members.Configs)
+	c.logs = recovery.NewLogs(c.groups, c.members.Configs)
 	dir := n.walDir()
 	if err := makePrivateDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	c.wal, err = wal.Open(wal.Options{
-		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(), MustExist: mustExist, Reaches: wal.Place(meta.Log),
+		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(len(c.stores)), Own: n.ownWAL, MustExist: mustExist, Reaches: wal.Place(meta.Log),
 		Head: recovery.Head(c.logs), Logger: n.log,
-	}, recovery.Replay(c.logs))
+	}, recovery.Replay(c.groups, c.logs))
 	if err != nil {
 		return fmt.Errorf("opening the write-ahead log: %w", err)
 	}
@@ -179,12 +186,18 @@ func (n *Node) openLog(c *core, meta *backend.Meta, mustExist bool) (err error) 
 	return nil
 }
 
-// walMetadata says whose log it is.
-func (n *Node) walMetadata() []byte {
+// ownWAL recognizes this server's log. Its number of partitions may have changed.
+func (n *Node) ownWAL(metadata []byte) bool {
+	own := n.walMetadata(0)
+	return len(metadata) == len(own) && bytes.Equal(metadata[:len(own)-1], own[:len(own)-1])
+}
+
+// walMetadata says whose log it is, and how many partitions there are.
+func (n *Node) walMetadata(partitions int) []byte {
 	b := []byte("stoa1")
 	b = binary.LittleEndian.AppendUint64(b, n.cfg.ClusterID)
 	b = binary.LittleEndian.AppendUint64(b, n.cfg.ID)
-	return append(b, byte(n.cfg.Partitions))
+	return append(b, byte(partitions))
 }
 
 // assemble puts the parts together.
@@ -208,6 +221,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
 	c.machine.LoadEpochs(c.epochs)
+	c.machine.LoadGroups(c.groups)
 	users, stored, err := recovery.Auth(meta)
 	if err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
@@ -233,6 +247,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			c.feed.Advance(p, rev)
 			n.sessions.Advanced()
 		},
+		Resized:   func() { n.resized(c) },
 		Announced: c.announced,
 		Expect:    func(e *command.Entry) { go c.machine.Expect(e) },
 		Role:      func(leads bool) { n.role(c, leads) },

@@ -26,6 +26,7 @@ type systemState struct {
 	noteStored           func(before, now *membership.List)
 	placed, nextPlaced   *placement.Map
 	epochs, nextEpochs   []command.Epoch
+	groups, nextGroups   *membership.Groups
 	auth, nextAuth       *auth.State // nil: the file hasn't all of it
 	grants, nextGrants   []byte
 	sessions             apply.SessionsCut // of the last cut, not yet encoded
@@ -35,7 +36,7 @@ func (s *systemState) load(c *core, meta *backend.Meta) {
 	s.alarms = c.machine.Alarms()
 	s.members = c.members
 	s.stored = len(meta.Members) > 0
-	s.placed, s.epochs, s.grants = c.placement, c.epochs, c.grants
+	s.placed, s.epochs, s.groups, s.grants = c.placement, c.epochs, c.groups, c.grants
 	if c.authStored {
 		s.auth = c.machine.Auth()
 	}
@@ -53,7 +54,7 @@ func (s *systemState) cut(c *core) backend.System {
 	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
 	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
 	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
-	s.nextPlaced = c.machine.Placement()
+	s.nextPlaced, s.nextGroups = c.machine.StoredPlacement(), c.machine.Groups()
 	s.nextEpochs = recovery.StoredEpochs(c.machine.Epochs(), s.nextMembers.List.Level)
 	s.nextAuth = c.machine.Auth()
 	s.nextGrants = c.machine.CutGrants()
@@ -68,6 +69,7 @@ func (s *systemState) complete(sys *backend.System) {
 	}
 	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
 	recovery.CutEpochs(sys, s.epochs, s.nextEpochs)
+	recovery.CutGroups(sys, s.groups, s.nextGroups)
 	recovery.CutAuth(sys, s.auth, s.nextAuth)
 	sys.Blobs = s.sessions.AddTo(apply.AddGrants(sys.Blobs, s.grants, s.nextGrants))
 	s.sessions = apply.SessionsCut{}
@@ -79,7 +81,7 @@ func (s *systemState) written() {
 		s.noteStored(s.members.List, s.nextMembers.List)
 	}
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
-	s.epochs, s.auth, s.grants = s.nextEpochs, s.nextAuth, s.nextGrants
+	s.epochs, s.groups, s.auth, s.grants = s.nextEpochs, s.nextGroups, s.nextAuth, s.nextGrants
 }
 
 // missingFrom returns what of list is not in base.

@@ -106,7 +106,7 @@ func (s *server) step(t *rapid.T) {
 				Needed:  rapid.Uint64Range(0, s.commit).Draw(t, "needed"),
 				Held:    rapid.Int64Range(0, 2000).Draw(t, "held"),
 			})
-			require.NoError(t, s.w.Release([]uint64{0, 0, 0, s.applied.Index + 1}))
+			require.NoError(t, s.w.Release(map[uint32]uint64{0: 0, 1: 0, 2: 0, 3: s.applied.Index + 1}))
 		}
 	case 5:
 		s.term += rapid.Uint64Range(0, 1).Draw(t, "term")

@@ -38,22 +38,36 @@ func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map, joins bool, 
 }
 
 // NewLogs returns a log for each group, to be filled by Replay.
-func NewLogs(configs []*membership.Config) []*raftlog.Log {
+func NewLogs(groups *membership.Groups, configs []*membership.Config) []*raftlog.Log {
 	var logs []*raftlog.Log
 	for p, c := range configs {
-		logs = append(logs, raftlog.New(uint32(p), &raftpb.ConfState{Voters: c.Voters, Learners: c.Learners}))
+		logs = append(logs, raftlog.New(groups.Number(p), &raftpb.ConfState{Voters: c.Voters, Learners: c.Learners}))
 	}
 	return logs
 }
 
-// Replay returns the function that wal.Open calls with each record.
-func Replay(logs []*raftlog.Log) func(wal.Record) error {
+// Replay returns the function that wal.Open calls with each record. Those of groups that are
+// gone are passed over.
+func Replay(groups *membership.Groups, logs []*raftlog.Log) func(wal.Record) error {
 	return func(r wal.Record) error {
-		if int(r.Group) >= len(logs) {
-			return fmt.Errorf("a record of group %d in a log of %d partitions", r.Group, len(logs))
+		p, is := groups.Partition(r.Group)
+		switch {
+		case is:
+			return logs[p].Replay(r)
+		case groups.Gone(r.Group):
+			return nil
 		}
-		return logs[r.Group].Replay(r)
+		return fmt.Errorf("a record of group %d in a log of %d partitions", r.Group, len(logs))
 	}
+}
+
+// Keep is what wal.Release takes: indexes, one to a partition, by the numbers of the groups.
+func Keep(groups *membership.Groups, indexes []uint64) map[uint32]uint64 {
+	keep := map[uint32]uint64{}
+	for p, index := range indexes {
+		keep[groups.Number(p)] = index
+	}
+	return keep
 }
 
 // Head returns the records at the head of a new segment of the log, for

@@ -9,7 +9,7 @@ import (
 // apply executes committed entries until there are none or the next one is a
 // rendezvous that other participants have not reached.
 func (g *group) apply() (moved bool) {
-	for !g.blocked {
+	for !g.blocked && !g.r.resized.halted.Load() {
 		it := g.front()
 		if it == nil {
 			break

@@ -12,7 +12,7 @@ import (
 // Closed promises: once index of the group is applied, every change of its
 // partition at or below Revision is.
 type Closed struct {
-	Group    int
+	Group    int // between servers, its number (membership.Groups)
 	Index    uint64
 	Revision int64
 }
@@ -94,9 +94,11 @@ func (c *closedRevision) raise(revision int64) int64 {
 // learnClosed takes the leader's closed revision. It stays valid after a leader
 // change: the next leader stamps above it.
 func (r *Replica) learnClosed(m Closed) {
-	if m.Group < 0 || m.Group >= len(r.groups) {
+	p, is := r.resized.groups.Partition(uint32(m.Group))
+	if !is {
 		return
 	}
+	m.Group = p
 	c := &r.closed[m.Group]
 	c.mu.Lock()
 	if len(c.pending) == maxPendingClosed {
@@ -156,6 +158,7 @@ func (r *Replica) tellClosed(moved bool) {
 	all := make([]Closed, len(r.groups))
 	for p, g := range r.groups {
 		all[p] = g.closedHere()
+		all[p].Group = g.number()
 		r.announce(p)
 	}
 	for _, peer := range r.Peers() {

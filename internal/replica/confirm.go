@@ -19,6 +19,8 @@ import (
 type Confirm struct {
 	Round uint64
 	Terms []uint64
+	// Generation is that of the groups. A server in another one doesn't answer.
+	Generation uint32
 }
 
 // ConfirmAck answers the Confirm of the same round.
@@ -145,7 +147,7 @@ func (c *confirmer) begin() (failed []unconfirmed) {
 	}
 	c.rounds++
 	c.current = &round{
-		ask:     Confirm{Round: c.rounds, Terms: e.terms},
+		ask:     Confirm{Round: c.rounds, Terms: e.terms, Generation: c.r.generation()},
 		asked:   c.r.now(),
 		acks:    map[uint64]bool{c.r.cfg.ID: true},
 		point:   c.r.point(e),
@@ -248,5 +250,5 @@ func failReads(reads []unconfirmed, err error) {
 // after the question arrived. Terms are published before votes leave (invariant
 // 3).
 func (r *Replica) answerConfirm(ask *Confirm) *ConfirmAck {
-	return &ConfirmAck{Round: ask.Round, OK: noneLater(r.known(), ask.Terms)}
+	return &ConfirmAck{Round: ask.Round, OK: ask.Generation == r.generation() && noneLater(r.known(), ask.Terms)}
 }

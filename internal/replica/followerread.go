@@ -149,7 +149,7 @@ func (r *Replica) reached(m Closed) {
 // answerReadPoint waits here, so that the asking server needs to know one
 // index and one closed revision per partition.
 func (r *Replica) answerReadPoint(from uint64, body []byte, reply func([]byte, error)) {
-	parts, known, err := decodeQuestion(body, r.cfg.Map.All())
+	parts, known, err := decodeQuestion(body, r.all())
 	if err != nil {
 		reply(nil, fault.Internal)
 		return

@@ -19,6 +19,7 @@ const (
 	methodWrite uint32 = iota + 1
 	methodReadPoint
 	methodAnnounce
+	methodBehind
 	MethodFirstFree uint32 = 16
 )
 
@@ -28,6 +29,8 @@ type Call struct {
 	Method uint32
 	Body   []byte
 	Trace  []byte // of the write (Trace.Wire); nil: it isn't traced
+	// Generation is that of the caller's groups. A server in another one can't answer.
+	Generation uint32
 }
 
 // Reply answers the call with the same ID. Err holds a fault, if any.
@@ -61,7 +64,10 @@ func (f *Calls) attach(r *Replica) {
 	if old == nil {
 		f.nextID = r.numbering()
 	} else {
-		for p, g := range old.groups {
+		for p, g := range old.groups[:min(len(old.groups), len(r.groups))] {
+			if g.number() != r.groups[p].number() {
+				continue
+			}
 			if leader := g.leaderSeen.Load(); leader != r.cfg.ID {
 				r.groups[p].leaderSeen.Store(leader)
 			}
@@ -85,6 +91,10 @@ type call struct {
 // Submit routes a write: into this server's own groups if it stamps, else to
 // the server that does, now or once there is one. Either Done is called once.
 func (r *Replica) Submit(w *Write) {
+	if w.Parts&^r.all() != 0 { // routed before the number of partitions changed
+		w.fail(fault.Moved)
+		return
+	}
 	if r.seq.IsOpen() {
 		w.Trace.reached(Accepted, w.Parts.First())
 		switch {
@@ -125,6 +135,10 @@ func (r *Replica) Submit(w *Write) {
 // applied it: the client's reads here then reflect it.
 func (f *Calls) landed(w *Write, out Outcome) {
 	r := f.r.Load()
+	if out.Group >= len(r.groups) { // of an earlier generation, whose end has been applied here
+		w.Done(out)
+		return
+	}
 	r.awaitApplied(out.Group, out.Index, w.deadline, func(err error) {
 		switch {
 		case f.r.Load() != r: // and the one in its place may be behind it
@@ -184,7 +198,7 @@ func (f *Calls) ask(c *call) {
 	id := f.nextID
 	f.calls[id] = c
 	f.mu.Unlock()
-	if !f.r.Load().cfg.Network.Send(c.to, Packet{Call: &Call{ID: id, Method: c.method, Body: c.body}}) {
+	if !f.r.Load().cfg.Network.Send(c.to, Packet{Call: &Call{ID: id, Method: c.method, Body: c.body, Generation: f.r.Load().generation()}}) {
 		f.fail(fault.TimeoutConnLost, func(other *call) bool { return other == c })
 	}
 }
@@ -207,7 +221,7 @@ func (f *Calls) route(c *call, sends []sending) []sending {
 	f.nextID++
 	c.to = leader
 	f.calls[f.nextID] = c
-	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body, Trace: c.trace}})
+	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body, Trace: c.trace, Generation: r.generation()}})
 }
 
 // send sends routed calls. A call that the network doesn't accept has not
@@ -342,14 +356,22 @@ func (r *Replica) answer(from uint64, c *Call) {
 		r.announced(c.Body, reply)
 		return
 	}
-	if !r.seq.IsOpen() {
+	if c.Method == methodBehind {
+		r.helped(from, c.Generation, reply)
+		return
+	}
+	if !r.seq.IsOpen() || c.Generation != r.generation() {
 		reply(nil, fault.NotLeader)
 		return
 	}
 	switch c.Method {
 	case methodWrite:
-		w, err := decodeWrite(c.Body, r.cfg.Map.All())
+		w, err := decodeWrite(c.Body, r.all())
 		if err != nil {
+			if errors.Is(err, fault.Moved) {
+				reply(nil, fault.Moved)
+				return
+			}
 			r.cfg.Logger.Warn("a peer forwarded a write that can't be read", zap.String("remote-peer-id", strconv.FormatUint(from, 16)), zap.Error(err))
 			reply(nil, fault.Internal)
 			return

@@ -29,6 +29,7 @@ type meeting struct {
 }
 
 type arrivals struct {
+	since    int64 // the tick of the first
 	at       []apply.Arrival
 	here     placement.Set // participants that have arrived
 	executed bool
@@ -60,13 +61,13 @@ func (m *meeting) leave(p int, it *item) {
 
 // arrive records that group p has reached the entry and returns all
 // participants' positions if p is the last.
-func (m *meeting) arrive(p int, it *item) []apply.Arrival {
+func (m *meeting) arrive(p int, it *item, now int64) []apply.Arrival {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := proposal{it.entry.Origin, it.entry.Seq}
 	a := m.waiting[key]
 	if a == nil {
-		a = &arrivals{}
+		a = &arrivals{since: now}
 		m.waiting[key] = a
 	}
 	if !a.here.Has(p) {
@@ -77,6 +78,18 @@ func (m *meeting) arrive(p int, it *item) []apply.Arrival {
 		return nil
 	}
 	return a.at
+}
+
+// oldest is the tick since which participants wait for others, or now if none do.
+func (m *meeting) oldest(now int64) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.waiting {
+		if !a.executed {
+			now = min(now, a.since)
+		}
+	}
+	return now
 }
 
 // executed releases the participants.
@@ -101,7 +114,7 @@ func (m *meeting) isExecuted(g *group, it *item) bool {
 // arrive brings a group to a rendezvous. It returns false if others are
 // missing; the last to arrive executes the entry for all.
 func (r *Replica) arrive(g *group, it *item) bool {
-	at := r.meet.arrive(g.id, it)
+	at := r.meet.arrive(g.id, it, r.now())
 	if at == nil {
 		return false
 	}
@@ -116,6 +129,7 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	for _, a := range at {
 		r.groups[a.Partition].met.Store(a.Index)
 	}
+	r.resized.executed(r, it) // before other groups go on
 	r.meet.executed(it)
 	if r.cfg.Machine.Membership() != members {
 		r.reconfigured()

@@ -241,6 +241,9 @@ func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Wr
 		} else {
 			r.multi.add(e.Seq, writes)
 		}
+		if e.Resizes() {
+			r.seq.Seal()
+		}
 		for p := range parts.Each() {
 			q.own = p == home
 			r.groups[p].queue = append(r.groups[p].queue, q)

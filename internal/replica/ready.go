@@ -90,7 +90,7 @@ func (g *group) send(m *raftpb.Message) {
 		g.r.cfg.Network.Snapshot(peer)
 		return
 	}
-	g.r.cfg.Network.Raft(m.GetTo(), g.id, m)
+	g.r.cfg.Network.Raft(m.GetTo(), g.number(), m)
 }
 
 // append hands entries and hard state to the disk. The responses are sent after

@@ -20,6 +20,7 @@ import (
 // keeps the order of those from one server. Its methods don't block and don't
 // call back: some are called under locks.
 type Network interface {
+	// Raft sends a message of the group with this number (membership.Groups).
 	Raft(to uint64, group int, m *raftpb.Message)
 	// Send reports whether it accepted the packet. It reports later losses by
 	// [Replica.Unreachable].
@@ -55,6 +56,10 @@ type Config struct {
 	Map     *placement.Map
 	Network Network
 	Disk    Disk
+	// Resized is called once nothing more is executed here, since the cluster goes on with
+	// another number of partitions: the state has to be stored, and a replica made of what
+	// recovery.Resize makes of it. It must not block and must not call back.
+	Resized func()
 	// Calls are this server's, shared by its successive replicas; nil: this
 	// replica's own.
 	Calls *Calls
@@ -113,6 +118,7 @@ type Replica struct {
 	multi   multiWaiters
 	peers   peers
 	settled settledWaiters
+	resized resized
 
 	following following
 }
@@ -134,6 +140,7 @@ func New(cfg Config) (*Replica, error) {
 	if r.calls == nil {
 		r.calls = NewCalls()
 	}
+	r.resized.groups = cfg.Machine.Groups()
 	r.meet.init()
 	r.multi.init()
 	r.lead.init(r, len(cfg.Logs))
@@ -163,13 +170,23 @@ func (r *Replica) numbering() uint64 {
 func (r *Replica) Partitions() int { return len(r.groups) }
 
 // Start starts the groups. A server that is alone need not wait for its
-// election timeout.
-func (r *Replica) Start() {
-	if !r.alone() {
-		return
+// election timeout, nor does one that led all groups before their number changed.
+func (r *Replica) Start(led bool) {
+	if led {
+		r.resized.eager = r.now() + 2*int64(r.cfg.ElectionTicks)
 	}
+	if led || r.alone() {
+		r.campaign()
+	}
+}
+
+func (r *Replica) campaign() {
 	for _, g := range r.groups {
-		g.order(func(g *group) { _ = g.node.Campaign() })
+		g.order(func(g *group) {
+			if g.leader == 0 {
+				_ = g.node.Campaign()
+			}
+		})
 	}
 }
 
@@ -192,6 +209,7 @@ func (r *Replica) Tick() {
 	r.multi.expire(now)
 	r.settled.expire(now)
 	r.following.expire(now)
+	r.resized.tick(r, now)
 	r.tellSettled()
 	for p, g := range r.groups {
 		g.wait.expire(now)
@@ -243,13 +261,15 @@ func (r *Replica) Receive(from uint64, p Packet) {
 	}
 }
 
-// ReceiveRaft handles a Raft message from another server.
+// ReceiveRaft handles a Raft message from another server. Those for groups of another
+// generation are dropped.
 func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
-	if group < 0 || group >= len(r.groups) || m.GetType() == raftpb.MsgSnap {
+	p, is := r.resized.groups.Partition(uint32(group))
+	if !is || m.GetType() == raftpb.MsgSnap {
 		return
 	}
 	r.peers.hear(m.GetFrom(), r.now())
-	r.groups[group].receive(m)
+	r.groups[p].receive(m)
 }
 
 // Unreachable reports that the link to a peer broke or overflowed: some

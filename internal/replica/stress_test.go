@@ -268,7 +268,7 @@ func (l *rigLife) begin() {
 			}
 		}
 	})
-	l.Start()
+	l.Start(false)
 }
 
 // replace replaces the present replica, as a snapshot does.

@@ -122,6 +122,10 @@ func release(list []waiter, err error) {
 // before this call. done may be called from any goroutine and must not block.
 // After an error the caller may try again.
 func (r *Replica) ReadPoint(parts placement.Set, done func(error)) {
+	if parts&^r.all() != 0 { // routed before the number of partitions changed
+		done(fault.Moved)
+		return
+	}
 	r.readPoint(parts, confirmation{}, r.deadline(), done)
 }
 
@@ -169,8 +173,8 @@ func (r *Replica) await(parts placement.Set, point func(p int) until, deadline i
 // AwaitApplied calls done when this server has applied an index of a group, or with
 // fault.Timeout if that takes longer than a request may.
 func (r *Replica) AwaitApplied(group int, index uint64, done func(error)) {
-	if group < 0 || group >= len(r.groups) {
-		done(fault.Internal)
+	if group >= len(r.groups) { // of an earlier generation, whose end has been applied here
+		done(nil)
 		return
 	}
 	r.awaitApplied(group, index, r.deadline(), done)

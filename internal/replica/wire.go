@@ -10,6 +10,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
@@ -59,7 +60,10 @@ func decodeWrite(b []byte, all placement.Set) (*Write, error) {
 			return nil, err
 		}
 	}
-	if n[0] > 127 || parts == 0 || parts&^all != 0 || session && (n[3] > 63 || !parts.Has(int(n[3]))) {
+	if parts&^all != 0 { // routed before the number of partitions changed
+		return nil, fault.Moved
+	}
+	if n[0] > 127 || parts == 0 || session && (n[3] > 63 || !parts.Has(int(n[3]))) {
 		return nil, fmt.Errorf("replica: write of kind %d to partitions %v through %d", n[0], parts, n[3])
 	}
 	return &Write{

@@ -75,6 +75,10 @@ func (s *Sequencer) Close() {
 	s.epoch.Store(0)
 }
 
+// Seal ends the epoch with the entry that is being enqueued: nothing is stamped after it. It is
+// called by the enqueue of an entry of all partitions, whose lanes are locked therefore.
+func (s *Sequencer) Seal() { s.epoch.Store(0) }
+
 func (s *Sequencer) lockAll() {
 	for p := range s.lanes {
 		s.lanes[p].mu.Lock()

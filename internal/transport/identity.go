@@ -110,8 +110,6 @@ func (t *Transport) check(who identity) error {
 		return fmt.Errorf("server %x speaks peer protocol %d, server %x speaks %d", who.from, who.protocol, t.o.ID, protocol)
 	case who.cluster != t.o.ClusterID:
 		return fmt.Errorf("server %x belongs to cluster %x, server %x belongs to cluster %x: two clusters use one peer URL", who.from, who.cluster, t.o.ID, t.o.ClusterID)
-	case who.partitions != uint64(t.o.Partitions):
-		return fmt.Errorf("server %x has %d partitions, server %x has %d: they can't be of one cluster", who.from, who.partitions, t.o.ID, t.o.Partitions)
 	case who.from == t.o.ID:
 		return fmt.Errorf("two servers have the id %x: the one that dials and the one that is dialled", t.o.ID)
 	case who.to != t.o.ID:

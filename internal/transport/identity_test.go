@@ -114,16 +114,6 @@ func TestOtherProtocolIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "protocol 127")
 }
 
-func TestOtherNumberOfPartitionsIsRefused(t *testing.T) {
-	a := start(t, setup{id: 1})
-	md := a.identity(1)
-	md.Set(keyFrom, "2")
-	md.Set(keyPartitions, "7")
-	err := linkWith(t, a, md)
-	require.Equal(t, codes.FailedPrecondition, status.Code(err))
-	require.ErrorContains(t, err, "server 2 has 7 partitions")
-}
-
 // A peer whose data is not what it was is told so, and stops; the log of the one that
 // refuses it says so once.
 func TestPeerWithOtherDataIsExpelled(t *testing.T) {

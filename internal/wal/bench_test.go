@@ -46,7 +46,7 @@ func benchmarkAppend(b *testing.B, groups, size int, sync bool) {
 		}
 		if !sync {
 			if w.Segments() > 2 { // the disk isn't measured
-				require.NoError(b, w.Release(make([]uint64, groups)))
+				require.NoError(b, w.Release(needs(make([]uint64, groups)...)))
 			}
 			continue
 		}
@@ -99,7 +99,7 @@ func BenchmarkRotate(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		require.NoError(b, w.Release(nil))
+		require.NoError(b, w.Release(needs(0)))
 		b.StartTimer()
 	}
 	require.NoError(b, w.Close())

@@ -289,7 +289,7 @@ func TestAnErrorIsPermanent(t *testing.T) {
 			f.fs.Inject(nil)
 			require.Equal(t, err, w.Append(c.recs), "the first error is the last word")
 			require.Equal(t, err, w.Sync())
-			require.Equal(t, err, w.Release([]uint64{9}))
+			require.Equal(t, err, w.Release(needs(9)))
 			require.ErrorIs(t, w.Close(), c.cause)
 
 			f.restart()

@@ -114,7 +114,7 @@ func (m *model) release(t *rapid.T) error {
 			}
 		}
 	}
-	return m.w.Release(m.keep)
+	return m.w.Release(needs(m.keep...))
 }
 
 func (m *model) step(t *rapid.T) error {

@@ -75,6 +75,13 @@ func (w *WAL) open(replay func(Record) error) error {
 	return w.recoverTail(last, replay)
 }
 
+func (w *WAL) own(metadata []byte) bool {
+	if w.o.Own != nil {
+		return w.o.Own(metadata)
+	}
+	return bytes.Equal(metadata, w.o.Metadata)
+}
+
 // takeDir makes the directory if necessary, and locks it for this process.
 func (w *WAL) takeDir() error {
 	if err := w.o.FS.MkdirAll(w.o.Dir); err != nil {
@@ -113,7 +120,7 @@ func (w *WAL) openSegment(number uint64) (*reader, error) {
 		return nil, fmt.Errorf("opening log segment: %w", err)
 	}
 	r, err := openReader(f, name)
-	if err == nil && !bytes.Equal(r.metadata, w.o.Metadata) {
+	if err == nil && !w.own(r.metadata) {
 		err = fmt.Errorf("%w: %s was written by %q, this is %q", ErrMetadataMismatch, name, r.metadata, w.o.Metadata)
 	}
 	if err != nil {

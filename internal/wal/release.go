@@ -7,10 +7,10 @@ import (
 )
 
 // Release deletes old segments in which no record is needed: of group g,
-// those with an index of at least keep[g] are. All records of a group beyond
-// keep's length are needed. Only a prefix of the log goes, so a segment that
+// those with an index of at least keep[g] are, and none of a group that
+// isn't in keep. Only a prefix of the log goes, so a segment that
 // is not needed stays behind one that is.
-func (w *WAL) Release(keep []uint64) error {
+func (w *WAL) Release(keep map[uint32]uint64) error {
 	w.releasing.Lock()
 	defer w.releasing.Unlock()
 	if err := w.failed(); err != nil {
@@ -36,7 +36,7 @@ func (w *WAL) Release(keep []uint64) error {
 	}
 }
 
-func (w *WAL) firstIfFree(keep []uint64) *segment {
+func (w *WAL) firstIfFree(keep map[uint32]uint64) *segment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first := w.segments[0]
@@ -44,7 +44,7 @@ func (w *WAL) firstIfFree(keep []uint64) *segment {
 		return nil
 	}
 	for group, last := range first.last {
-		if int64(group) >= int64(len(keep)) || last >= keep[group] {
+		if needed, is := keep[group]; is && last >= needed {
 			return nil
 		}
 	}

@@ -70,7 +70,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData, out *strings.Builder) 
 	case "release":
 		var keep []uint64
 		d.ScanArgs(t, "keep", &keep)
-		err = s.w.Release(keep)
+		err = s.w.Release(needs(keep...))
 	case "kill":
 		s.fs = s.fs.Restart()
 	case "flip":

@@ -34,6 +34,9 @@ type Options struct {
 	SegmentBytes int64 // DefaultSegmentBytes if 0
 	// Metadata is written at the head of every segment and compared at Open.
 	Metadata []byte
+	// Own tells whether the metadata at the head of a segment is this server's; nil: if it
+	// is equal to Metadata.
+	Own func(metadata []byte) bool
 	// MustExist: the server has state that was written along with a log;
 	// without it fail with ErrMissing, since a new log would have lost votes
 	// and entries.

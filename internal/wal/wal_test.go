@@ -183,12 +183,12 @@ func TestRotationRepeatsTheHeadAndReleaseDeletesOldSegments(t *testing.T) {
 	require.Equal(t, want, f.got)
 
 	size := w.Size()
-	require.NoError(t, w.Release(nil), "a group that isn't mentioned needs everything")
-	require.NoError(t, w.Release([]uint64{1}))
+	require.NoError(t, w.Release(needs(0)))
+	require.NoError(t, w.Release(needs(1)))
 	require.Equal(t, 5, w.Segments())
-	require.NoError(t, w.Release([]uint64{8}))
+	require.NoError(t, w.Release(needs(8)))
 	require.Equal(t, 4, w.Segments(), "the first holds 1 to 7")
-	require.NoError(t, w.Release([]uint64{1 << 62}))
+	require.NoError(t, w.Release(needs(1<<62)))
 	require.Equal(t, 1, w.Segments(), "the last is written to")
 	require.Less(t, w.Size(), size)
 
@@ -214,7 +214,7 @@ func TestReleaseRunsBesideTheWriter(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		for n := range written {
-			if err := w.Release([]uint64{n}); err != nil {
+			if err := w.Release(needs(n)); err != nil {
 				done <- err
 				return
 			}
@@ -231,10 +231,32 @@ func TestReleaseRunsBesideTheWriter(t *testing.T) {
 	}
 	close(written)
 	require.NoError(t, <-done)
-	require.NoError(t, w.Release([]uint64{301}))
+	require.NoError(t, w.Release(needs(301)))
 	require.Equal(t, 1, w.Segments())
 	f.restart()
 	require.Equal(t, show(rec(0, 300, "some more bytes than few")), f.got[len(f.got)-1])
+}
+
+// needs is what Release takes: of each group, from the first, the index from which it needs
+// records.
+func needs(from ...uint64) map[uint32]uint64 {
+	keep := map[uint32]uint64{}
+	for group, index := range from {
+		keep[uint32(group)] = index
+	}
+	return keep
+}
+
+func TestAGroupThatIsGoneNeedsNothing(t *testing.T) {
+	f := newFixture(t)
+	w := f.open()
+	for i := range uint64(30) {
+		put(t, w, rec(0, i+1, "of one that goes on"), rec(1, i+1, "of one that is gone"))
+	}
+	require.NoError(t, w.Release(needs(0, 0)))
+	require.Greater(t, w.Segments(), 1)
+	require.NoError(t, w.Release(needs(31)))
+	require.Equal(t, 1, w.Segments())
 }
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

@@ -22,7 +22,7 @@ func (h *Hub) catchUp(w *watcher) (*item, error) {
 			h.mu.Unlock()
 			return nil, nil
 		}
-		for i, p := range h.parts {
+		for i, p := range h.present() {
 			views[i] = p.view()
 		}
 		g, from, to, resets, moving := w.group, w.next, w.group.at, h.resets, h.o.Moving

@@ -10,7 +10,7 @@ import (
 // one partition are read together; those of different partitions need not be,
 // because a later view only adds to an earlier one.
 func (h *Hub) look() {
-	for i, p := range h.parts {
+	for i, p := range h.present() {
 		h.views[i] = p.view()
 	}
 }

@@ -85,22 +85,23 @@ func (o Options) withDefaults(partitions int) Options {
 type Hub struct {
 	o       Options
 	history History
-	parts   []*partition
-	all     placement.Set
+	parts   []*partition // the first count of them are in use
+	count   atomic.Int32
 
-	mu        sync.Mutex   // guards the fields below and every watcher's state
-	groups    []*group     // in the order of their creation
-	feed      *Feed        // the current one; calls of others are ignored
-	permit    Permit       // nil: every watch is permitted
-	limiter   Limiter      // nil: watches aren't counted
-	streams   list.List    // of *Stream, in the order in which they were opened
-	resets    int          // counts replacements of the stores and moves of keys
-	waiting   []*Stream    // streams with a pending progress notification
-	opening   []*Stream    // streams with watchers that are about to open
-	views     []view       // scratch of Step
-	matched   []*watcher   // scratch of Step
-	touched   []*watcher   // scratch of Step
-	owed      atomic.Int32 // len(waiting)
+	mu        sync.Mutex    // guards the fields below and every watcher's state
+	all       placement.Set // those in use
+	groups    []*group      // in the order of their creation
+	feed      *Feed         // the current one; calls of others are ignored
+	permit    Permit        // nil: every watch is permitted
+	limiter   Limiter       // nil: watches aren't counted
+	streams   list.List     // of *Stream, in the order in which they were opened
+	resets    int           // counts replacements of the stores and moves of keys
+	waiting   []*Stream     // streams with a pending progress notification
+	opening   []*Stream     // streams with watchers that are about to open
+	views     []view        // scratch of Step
+	matched   []*watcher    // scratch of Step
+	touched   []*watcher    // scratch of Step
+	owed      atomic.Int32  // len(waiting)
 	compacted atomic.Int64
 	floor     atomic.Int64 // see Floor
 
@@ -121,18 +122,33 @@ func NewHub(partitions int, history History, o Options) *Hub {
 	h := &Hub{
 		o:       o.withDefaults(partitions),
 		history: history,
-		parts:   make([]*partition, partitions),
-		views:   make([]view, partitions),
+		parts:   make([]*partition, max(partitions, mostPartitions)),
+		views:   make([]view, max(partitions, mostPartitions)),
 		wake:    make(chan struct{}, 1),
 
 		shortGap: 64,
 	}
 	for p := range h.parts {
 		h.parts[p] = &partition{maxRevisions: h.o.RecentRevisions, maxBytes: h.o.RecentBytes}
-		h.all |= placement.Of(p)
 	}
+	h.use(partitions)
 	return h
 }
+
+// mostPartitions is how many there can be once their number has changed.
+const mostPartitions = 16
+
+// use sets how many partitions there are. With mu held, or before the hub is used.
+func (h *Hub) use(partitions int) {
+	h.count.Store(int32(partitions))
+	h.all = 0
+	for p := range partitions {
+		h.all |= placement.Of(p)
+	}
+}
+
+// present are the partitions in use.
+func (h *Hub) present() []*partition { return h.parts[:h.count.Load()] }
 
 // Run delivers until ctx ends.
 func (h *Hub) Run(ctx context.Context) {
@@ -236,7 +252,7 @@ func (h *Hub) goBack(g *group) {
 // write that starts after Rev returned has a higher one.
 func (h *Hub) Rev() int64 {
 	var rev int64
-	for _, p := range h.parts {
+	for _, p := range h.present() {
 		rev = max(rev, p.reached())
 	}
 	return rev

@@ -24,12 +24,12 @@ func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, m
 	if f != h.feed {
 		return
 	}
-	for _, p := range h.parts {
+	for _, p := range h.present() {
 		p.advance(f, through)
 	}
 	h.step() // everything is published through there, and all groups have reached it
 	// The remaining recent changes are stored by the old map.
-	for _, p := range h.parts {
+	for _, p := range h.present() {
 		p.forget(through)
 	}
 	h.regroup(parts, moving)
@@ -37,11 +37,12 @@ func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, m
 }
 
 // Install is Reset for stores in which keys may be in other partitions, or
-// moving.
+// moving; there may be another number of them.
 func (h *Hub) Install(parts func(key, end []byte) placement.Set, moving bool, published []int64, compacted int64) *Feed {
 	h.Compacted(compacted)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.use(len(published))
 	f := h.reset(published)
 	h.regroup(parts, moving)
 	return f
@@ -57,7 +58,7 @@ func (h *Hub) regroup(parts func(key, end []byte) placement.Set, moving bool) {
 		s := e.Value.(*Stream)
 		for _, id := range slices.Sorted(maps.Keys(s.watchers)) {
 			w := s.watchers[id]
-			if set := parts(w.key, w.rangeEnd()); set != w.group.set {
+			if set := parts(w.key, w.rangeEnd()); set != w.group.set || h.waits(set, s) != w.group.wait {
 				h.transfer(w, set)
 			}
 		}

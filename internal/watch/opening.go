@@ -112,11 +112,12 @@ func newFirst(w *watcher, rev int64, first *mvccpb.Event) *item {
 
 // shown is the revision that reads of all partitions show.
 func (h *Hub) shown() int64 {
-	if len(h.parts) == 1 {
-		return h.parts[0].reached()
+	parts := h.present()
+	if len(parts) == 1 {
+		return parts[0].reached()
 	}
 	shown := int64(math.MaxInt64)
-	for _, p := range h.parts {
+	for _, p := range parts {
 		shown = min(shown, p.view().closed)
 	}
 	h.raise(shown)

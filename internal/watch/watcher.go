@@ -170,10 +170,7 @@ func (g *group) floor(views []view) int64 {
 
 // join finds or makes the group of a set of partitions, for a stream.
 func (h *Hub) join(set placement.Set, s *Stream) *group {
-	wait := h.all
-	if s.eager {
-		wait = set
-	}
+	wait := h.waits(set, s)
 	for _, g := range h.groups {
 		if g.set == set && g.wait == wait {
 			g.size++
@@ -187,6 +184,14 @@ func (h *Hub) join(set placement.Set, s *Stream) *group {
 	h.look()
 	g.at = g.target(h.views)
 	return g
+}
+
+// waits are the partitions for which a stream's watchers of a set wait.
+func (h *Hub) waits(set placement.Set, s *Stream) placement.Set {
+	if s.eager {
+		return set
+	}
+	return h.all
 }
 
 func (h *Hub) leave(g *group) {

@@ -38,6 +38,7 @@ type cluster struct {
 	upgrader   *meddler  // nil: nor does the version
 	keeper     *keeper   // nil: there are no users
 	balancer   *meddler  // nil: only extensions move keys
+	resizer    *meddler  // nil: the number of partitions never changes
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -177,6 +178,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if o.Balance || o.Versions || o.Seed%4 == 1 && o.script == nil {
 		c.balancer = c.madBalancer()
+	}
+	if o.Resize || o.Seed%8 == 3 && !o.Force && !o.Versions && o.script == nil {
+		c.resizer = c.madResizer()
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

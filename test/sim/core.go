@@ -34,9 +34,11 @@ type core struct {
 	leases    *lease.Table
 	placement *placement.Map      // in the file
 	members   recovery.Membership // in the file, or being written
-	epochs    []command.Epoch     // likewise
-	auth      *auth.State         // likewise
-	grants    []byte              // of quotas, likewise
+	groups    *membership.Groups
+	stored    *membership.Groups // in the file, or being written
+	epochs    []command.Epoch    // likewise
+	auth      *auth.State        // likewise
+	grants    []byte             // of quotas, likewise
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
@@ -54,10 +56,17 @@ const logDir = "/wal"
 func (l *life) open() (*core, error) {
 	s := l.sv
 	c := &core{l: l, backend: s.file, shown: map[placement.Set]int64{}}
+	if err := recovery.Resize(c.backend); err != nil {
+		return nil, err
+	}
 	meta, err := c.backend.Meta()
 	if err != nil {
 		return nil, err
 	}
+	if c.groups, err = recovery.ReadGroups(&meta); err != nil {
+		return nil, err
+	}
+	c.stored = c.groups
 	begins := membership.Of(s.c.begins...)
 	if s.joins {
 		begins = membership.Of()
@@ -90,6 +99,7 @@ func (l *life) open() (*core, error) {
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
 	c.machine.LoadEpochs(c.epochs)
+	c.machine.LoadGroups(c.groups)
 	if c.auth, _, err = recovery.Auth(&meta); err != nil {
 		return nil, err
 	}
@@ -109,13 +119,13 @@ func (l *life) open() (*core, error) {
 	}
 	s.begun = true
 	c.disk = &disk{l: l, core: c}
-	c.stuck = make([]time.Duration, s.c.partitions)
+	c.stuck = make([]time.Duration, len(c.stores))
 	s.c.origins += 2
 	c.replica, err = replica.New(replica.Config{
 		ID: s.id, Origin: s.c.origins,
 		ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
 		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
-		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake,
+		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake, Resized: func() { c.after(time.Microsecond, "resize", 0, func() { l.resize(c) }) },
 		Closed: func(p int, rev int64) {
 			c.feed.Advance(p, rev)
 			l.stir()
@@ -160,9 +170,9 @@ func (c *core) load(meta *backend.Meta) error {
 // openLog replays the log and brings it together with the stores.
 func (c *core) openLog() error {
 	s := c.l.sv
-	c.logs = recovery.NewLogs(c.members.Configs)
+	c.logs = recovery.NewLogs(c.groups, c.members.Configs)
 	var tail []wal.Record
-	replay := recovery.Replay(c.logs)
+	replay := recovery.Replay(c.groups, c.logs)
 	if s.c.mutation.ForgetTail {
 		replay = func(r wal.Record) error {
 			r.Data = append([]byte(nil), r.Data...)
@@ -179,15 +189,15 @@ func (c *core) openLog() error {
 		return err
 	}
 	for _, r := range tail[:len(tail)-min(len(tail), 3)] {
-		if err := c.logs[r.Group].Replay(r); err != nil {
+		if err := recovery.Replay(c.groups, c.logs)(r); err != nil {
 			return err
 		}
 	}
 	return recovery.Align(c.wal, c.logs, c.stores)
 }
 
-func (c *core) begin() {
-	c.replica.Start()
+func (c *core) begin(led bool) {
+	c.replica.Start(led)
 	for p := range c.stores {
 		c.wake(p)
 	}

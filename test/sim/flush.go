@@ -78,7 +78,7 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
 	}
 	cut.System.LeasesRevoked = gone
-	placed := c.machine.Placement()
+	placed := c.machine.StoredPlacement()
 	recovery.CutPlacement(&cut.System, c.placement, placed)
 	members := recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
 	if !members.Equal(c.members) {
@@ -87,6 +87,8 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	}
 	epochs := recovery.StoredEpochs(c.machine.Epochs(), members.List.Level)
 	recovery.CutEpochs(&cut.System, c.epochs, epochs)
+	recovery.CutGroups(&cut.System, c.stored, c.machine.Groups())
+	c.stored = c.machine.Groups()
 	c.epochs = epochs
 	recovery.CutAuth(&cut.System, c.auth, c.machine.Auth())
 	c.auth = c.machine.Auth()
@@ -120,5 +122,5 @@ func (c *core) shortenLog(cut *backend.Cut) error {
 		}
 		keep[p] = l.Shorten(tail) + 1
 	}
-	return c.wal.Release(keep)
+	return c.wal.Release(recovery.Keep(c.groups, keep))
 }

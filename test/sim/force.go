@@ -195,7 +195,7 @@ func (g *ledger) leave(c *core) (had []entryAt) {
 	kept := map[int64]bool{}
 	for rev, e := range g.revisions {
 		for p, at := range e.places {
-			if entry := (entryAt{p, at}); c.has(entry) {
+			if entry := (entryAt{int(p), at}); c.has(entry) {
 				kept[rev] = true
 				had = append(had, entry)
 			}

@@ -17,7 +17,7 @@ import (
 // a snapshot.
 type ledger struct {
 	c         *cluster
-	parts     [][]*revision // what changed each partition, ascending
+	parts     map[uint32][]*revision // what changed each group's partition, ascending, by its number
 	revisions map[int64]*revision
 	systems   map[uint64]systemEvent // by the place in group 0's log
 	// systemPlaces are the entries that these come from.
@@ -30,9 +30,9 @@ type ledger struct {
 // revision is all that happened at one revision.
 type revision struct {
 	rev     int64
-	changes []store.Change // by sub-revision
-	in      map[int][]store.Change
-	places  map[int]logPlace
+	changes []store.Change            // by sub-revision
+	in      map[uint32][]store.Change // by the group's number
+	places  map[uint32]logPlace
 	at      time.Duration // when it was first applied anywhere
 	latest  time.Duration // when it or a later one was first applied: it took effect before
 	by      *op           // the request whose effect it is
@@ -50,15 +50,16 @@ type systemEvent struct {
 }
 
 // reader is a core's place in the ledger.
-type reader struct{ next []int }
+type reader struct{ next map[uint32]int }
 
 func newLedger(c *cluster) *ledger {
-	return &ledger{c: c, parts: make([][]*revision, c.partitions), revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}, systemPlaces: map[uint64]logPlace{}}
+	return &ledger{c: c, parts: map[uint32][]*revision{}, revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}, systemPlaces: map[uint64]logPlace{}}
 }
 
 // apply notes or compares what a server has applied.
-func (g *ledger) apply(c *core, p int, rev int64, changes []store.Change) {
-	c.l.sv.c.loop.note(uint64(p), uint64(rev), uint64(len(changes)))
+func (g *ledger) apply(c *core, partition int, rev int64, changes []store.Change) {
+	c.l.sv.c.loop.note(uint64(partition), uint64(rev), uint64(len(changes)))
+	p := c.groups.Number(partition)
 	id := c.l.sv.id
 	g.c.loop.printf("server %d applies revision %d in partition %d: %s", id, rev, p, describe(changes))
 	at := c.seen.next[p]
@@ -79,10 +80,10 @@ func (g *ledger) apply(c *core, p int, rev int64, changes []store.Change) {
 	}
 	e := g.revisions[rev]
 	if e == nil {
-		e = &revision{rev: rev, in: map[int][]store.Change{}, places: map[int]logPlace{}, at: g.c.loop.now}
+		e = &revision{rev: rev, in: map[uint32][]store.Change{}, places: map[uint32]logPlace{}, at: g.c.loop.now}
 		g.revisions[rev] = e
 	}
-	e.in[p], e.places[p] = slices.Clone(changes), c.place(p)
+	e.in[p], e.places[p] = slices.Clone(changes), c.place(partition)
 	e.changes = append(e.changes, changes...)
 	slices.SortFunc(e.changes, func(a, b store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
 	for i := range e.changes {
@@ -119,10 +120,15 @@ func (g *ledger) system(c *core, e systemEvent) {
 
 // resume finds a recovered core's place, and compares what it has recovered.
 func (g *ledger) resume(c *core) *reader {
-	r := &reader{}
-	for p, s := range c.stores {
-		rev := s.Rev()
-		r.next = append(r.next, sort.Search(len(g.parts[p]), func(i int) bool { return g.parts[p][i].rev > rev }))
+	r := &reader{next: map[uint32]int{}}
+	for p := range g.parts {
+		switch q, is := c.groups.Partition(p); {
+		case is:
+			rev := c.stores[q].Rev()
+			r.next[p] = sort.Search(len(g.parts[p]), func(i int) bool { return g.parts[p][i].rev > rev })
+		case c.groups.Gone(p): // all of it came before this generation
+			r.next[p] = len(g.parts[p])
+		}
 	}
 	if g.gaps {
 		g.cut(r)
@@ -174,7 +180,7 @@ func (g *ledger) compare(c *core) {
 // the partition of a key: it may change.
 func (g *ledger) seenBy(c *core) []store.Change {
 	var all []store.Change
-	for p := range c.stores {
+	for p := range g.parts {
 		for _, e := range g.parts[p][:c.seen.next[p]] {
 			all = append(all, e.in[p]...)
 		}

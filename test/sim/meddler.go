@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/command"
@@ -11,13 +12,14 @@ import (
 type meddler struct {
 	c    *cluster
 	name string
+	pace time.Duration // the most between two commands; 0: 300 ms
 	draw func(s *server) command.Command
 	done func(err error)
 }
 
 func (m *meddler) think() {
 	l := m.c.loop
-	l.after(l.between(5*time.Millisecond, 300*time.Millisecond), m.name, 0, 0, m.ask)
+	l.after(l.between(5*time.Millisecond, cmp.Or(m.pace, 300*time.Millisecond)), m.name, 0, 0, m.ask)
 }
 
 func (m *meddler) ask() {

@@ -12,7 +12,7 @@ func (c *cluster) compareSessions() {
 		return
 	}
 	for _, s := range c.alive() {
-		for p := range c.partitions {
+		for p := range s.life.core.stores {
 			c.loop.printf("server %d, partition %d: sessions %x", s.id, p, s.life.core.machine.SessionsDigest(p))
 		}
 	}

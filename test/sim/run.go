@@ -20,6 +20,7 @@ type Options struct {
 	Force               bool // one server is left at the end, and becomes a cluster of its own
 	Versions            bool // the version of the cluster changes, too
 	Balance             bool // slots move at random; false: the seed decides
+	Resize              bool // the number of partitions changes at random; false: the seed decides
 	Users               bool // clients are users, whose rights change; false: the seed decides
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
@@ -96,6 +97,9 @@ func (c *cluster) run() {
 	}
 	if c.balancer != nil {
 		c.balancer.think()
+	}
+	if c.resizer != nil {
+		c.resizer.think()
 	}
 	c.trouble()
 	c.until(c.plan.trouble)
@@ -207,8 +211,8 @@ func (c *cluster) equal() bool {
 		if s.life == nil {
 			return false
 		}
-		for p, next := range s.life.core.seen.next {
-			if next < len(c.ledger.parts[p]) {
+		for p := range c.ledger.parts {
+			if s.life.core.seen.next[p] < len(c.ledger.parts[p]) {
 				return false
 			}
 		}

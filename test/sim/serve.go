@@ -147,7 +147,7 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 			switch {
 			case err == nil:
 				l.after(l.between(time.Microsecond, 100*time.Microsecond), "read", uint64(o.client), func() { answer(c, parts) })
-			case !fault.Passing(err):
+			case !fault.Passing(err) && !errors.Is(err, fault.Moved):
 				reply(nil, err)
 			case l.sv.c.loop.now > deadline:
 				reply(nil, fault.Timeout)

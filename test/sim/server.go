@@ -87,10 +87,10 @@ func (s *server) start() {
 		return
 	}
 	l.core = c
-	l.hub = watch.NewHub(s.c.partitions, l.history, s.c.plan.hub(c.machine.Placement()))
+	l.hub = watch.NewHub(len(c.stores), l.history, s.c.plan.hub(c.machine.Placement()))
 	c.feed = l.hub.Reset(recovery.Published(c.stores))
 	c.permit(c.auth)
-	c.begin()
+	c.begin(false)
 	l.after(s.tickTime(), "tick", 0, l.tick)
 	l.after(s.c.loop.between(0, s.c.plan.flush), "flush", 0, l.flushLoop)
 	l.after(leaseInterval, "leases", 0, l.leaseLoop)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
@@ -38,6 +39,7 @@ func (l *life) sendSnapshot(to uint64) {
 
 func (l *life) streamSnapshot(to uint64, report func()) {
 	c := l.sv.c
+	groups := l.core.groups
 	s, err := l.core.backend.Snapshot()
 	if err != nil {
 		c.fail("snapshot", "server %d can't make one: %v", l.sv.id, err)
@@ -58,17 +60,17 @@ func (l *life) streamSnapshot(to uint64, report func()) {
 	c.stats.Snapshots++
 	receiver.onEnd = append(receiver.onEnd, report) // the stream breaks
 	receiver.after(l.between(0, 10*time.Millisecond), "snapshot begins", l.sv.id, func() {
-		receiver.take(link, s.Positions, file.Bytes(), report)
+		receiver.take(link, groups, s.Positions, file.Bytes(), report)
 	})
 }
 
 // take receives a snapshot, one at a time.
-func (l *life) take(from *link, at []backend.Position, file []byte, report func()) {
+func (l *life) take(from *link, groups *membership.Groups, at []backend.Position, file []byte, report func()) {
 	if l.receiving {
-		l.after(5*time.Millisecond, "snapshot waits", from.from.id, func() { l.take(from, at, file, report) })
+		l.after(5*time.Millisecond, "snapshot waits", from.from.id, func() { l.take(from, groups, at, file, report) })
 		return
 	}
-	useful, fits := l.core.fits(at)
+	useful, fits := l.core.fits(groups, at)
 	if !useful || !fits {
 		l.sv.c.loop.printf("server %d doesn't want the snapshot (useful %v, fits %v)", l.sv.id, useful, fits)
 		report()
@@ -81,7 +83,7 @@ func (l *life) take(from *link, at []backend.Position, file []byte, report func(
 			report()
 			return
 		}
-		l.install(file, func() {
+		l.install(groups.Generation, file, func() {
 			l.receiving = false
 			report()
 		})
@@ -90,9 +92,16 @@ func (l *life) take(from *link, at []backend.Position, file []byte, report func(
 
 // fits says whether a cut brings any group forward, and whether the log reaches
 // back to it in the groups that it brings backward.
-func (c *core) fits(at []backend.Position) (useful, fits bool) {
+func (c *core) fits(groups *membership.Groups, at []backend.Position) (useful, fits bool) {
+	if groups.Generation < c.groups.Generation {
+		return false, false
+	}
+	useful = groups.Generation > c.groups.Generation
 	behind := false
 	for p := range at {
+		if _, here := c.groups.Partition(groups.Number(p)); !here {
+			continue
+		}
 		first, err := c.logs[p].FirstIndex()
 		if err != nil {
 			return false, false
@@ -119,9 +128,13 @@ func (c *core) leads() bool {
 
 // install begins anew from a snapshot, in the same process. Clients of a follower must
 // not notice.
-func (l *life) install(file []byte, done func()) {
+func (l *life) install(generation uint32, file []byte, done func()) {
 	if l.core.flushing {
-		l.after(time.Millisecond, "install", 0, func() { l.install(file, done) })
+		l.after(time.Millisecond, "install", 0, func() { l.install(generation, file, done) })
+		return
+	}
+	if generation < l.core.groups.Generation && !l.sv.c.mutation.GoBack {
+		done()
 		return
 	}
 	l.replacing = !l.core.leads()
@@ -129,11 +142,9 @@ func (l *life) install(file []byte, done func()) {
 	c := l.sv.c
 	c.loop.printf("server %d installs a snapshot", l.sv.id)
 	old := l.core
-	old.disk.finish()
-	if l.ended {
+	if !old.end() {
 		return
 	}
-	old.ended = true
 	if c.mutation.LoseCalls {
 		l.calls.Stop(fault.TimeoutLeaderFail)
 		l.calls = replica.NewCalls()
@@ -143,16 +154,34 @@ func (l *life) install(file []byte, done func()) {
 		return
 	}
 	var err error
-	if l.sv.file, err = backend.ReadMem(l.sv.identity(), bytes.NewReader(file)); err != nil {
+	if l.sv.file, err = backend.ReadMem(l.sv.identity().Any(), bytes.NewReader(file)); err != nil {
 		c.fail("snapshot", "server %d can't install one: %v", l.sv.id, err)
 		return
 	}
+	l.succeed(old, false)
+	done()
+}
+
+// end ends what a core has in progress, and reports whether the process still lives.
+func (c *core) end() bool {
+	c.disk.finish()
+	if c.l.ended {
+		return false
+	}
+	c.ended = true
+	return true
+}
+
+// succeed recovers a core that takes the place of another, which has ended.
+func (l *life) succeed(old *core, led bool) {
+	c := l.sv.c
+	var err error
 	if l.core, err = l.open(); errors.Is(err, errDisk) {
 		l.core = old
 		l.fatal(err)
 		return
 	} else if err != nil {
-		c.fail("restart", "server %d can't recover from a snapshot: %v", l.sv.id, err)
+		c.fail("restart", "server %d can't recover in the same process: %v", l.sv.id, err)
 		return
 	}
 	old.replica.Stop(fault.TimeoutLeaderFail)
@@ -162,8 +191,7 @@ func (l *life) install(file []byte, done func()) {
 		l.core.feed = l.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted)
 	}
 	l.core.permit(l.core.auth)
-	l.core.begin()
+	l.core.begin(led)
 	l.stir()
 	l.sessions.Replaced()
-	done()
 }

@@ -14,6 +14,7 @@ type Stats struct {
 	Revisions, MultiPartition   int
 	Moves, Steps, Rerouted      int // transits begun and ended, their steps, and requests whose keys had moved
 	Wishes                      int // of the mad balancer, that took effect
+	Resizes                     int // of the number of partitions, asked for and answered
 	Calls                       int // requests that concern extensions
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int

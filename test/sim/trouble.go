@@ -199,7 +199,7 @@ func (c *cluster) stickGroup() {
 		s = c.leader()
 	}
 	if s.life != nil {
-		p := c.loop.rng.IntN(c.partitions)
+		p := c.loop.rng.IntN(len(s.life.core.stuck))
 		d := c.loop.between(10*time.Millisecond, 500*time.Millisecond)
 		c.loop.printf("group %d of server %d is stuck for %v", p, s.id, d)
 		s.life.core.stuck[p] = c.loop.now + d
@@ -213,7 +213,7 @@ func (c *cluster) halfPropose() {
 	if s.life == nil {
 		return
 	}
-	p := c.loop.rng.IntN(c.partitions)
+	p := c.loop.rng.IntN(len(s.life.core.stuck))
 	c.loop.printf("group %d of server %d is stuck until the server is taken away", p, s.id)
 	s.life.core.stuck[p] = c.loop.now + 200*time.Millisecond
 	away := pick(c.loop, []func(*server){c.kill, c.isolate, c.pause, c.powerOff})

@@ -117,7 +117,7 @@ func (c *rigCore) begin() {
 			}
 		}
 	})
-	c.Replica.Start()
+	c.Replica.Start(false)
 }
 
 // end stops the loops. Nothing is applied after it.

@@ -73,7 +73,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t}
 	for _, id := range stressVoters {
 		config := membership.Initial(membership.OfIDs(stressVoters...))
-		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(slices.Repeat([]*membership.Config{config}, partitions)), links: map[uint64]*rigLink{}}
+		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(membership.FirstGroups(partitions), slices.Repeat([]*membership.Config{config}, partitions)), links: map[uint64]*rigLink{}}
 		for _, l := range s.logs {
 			_, err := l.Recover(raftlog.Bootstrap)
 			require.NoError(t, err)

@@ -320,7 +320,7 @@ func (w *world) elect(s *server) {
 		w.servers[before].state.Replica.TransferAll(s.id)
 		w.quiesce()
 	}
-	s.state.Replica.Start()
+	s.state.Replica.Start(false)
 	for n := 0; n < 4*electionTicks && !s.state.Replica.Leading(); n++ {
 		s.state.Replica.Tick()
 		w.quiesce()

@@ -21,6 +21,8 @@ type Mutation struct {
 	Users bool
 	// Balance: it shows only in runs in which slots move at random.
 	Balance bool
+	// Resize: it shows only in runs in which the number of partitions changes.
+	Resize bool
 	// Rare: it takes thousands of seeds to notice it.
 	Rare  bool
 	edits []edit
@@ -70,6 +72,7 @@ func parse(text string) (list []Mutation, err error) {
 			words := strings.Fields(rest)
 			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
 			m.Balance = slices.Contains(words, "balance")
+			m.Resize = slices.Contains(words, "resize")
 			m.Users, m.Rare = slices.Contains(words, "users"), slices.Contains(words, "rare")
 			list = append(list, m)
 		case word == "file":

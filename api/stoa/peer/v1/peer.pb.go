@@ -548,8 +548,10 @@ type Confirm struct {
 	// Grows with every question of one sender. A later question covers the
 	// earlier ones, so only the latest is kept while it waits for the link.
 	Round uint64 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
-	// The sender's term in each group, by group number.
-	Terms         []uint64 `protobuf:"varint,2,rep,packed,name=terms,proto3" json:"terms,omitempty"`
+	// The sender's term in each group, by partition.
+	Terms []uint64 `protobuf:"varint,2,rep,packed,name=terms,proto3" json:"terms,omitempty"`
+	// The generation of the sender's groups. A server in another one doesn't confirm.
+	Generation    uint32 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,6 +598,13 @@ func (x *Confirm) GetTerms() []uint64 {
 		return x.Terms
 	}
 	return nil
+}
+
+func (x *Confirm) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 type ConfirmAck struct {
@@ -654,10 +663,11 @@ func (x *ConfirmAck) GetOk() bool {
 // Closed says: once `index` of this group is applied, everything up to
 // revision `revision` of its partition has been seen.
 type Closed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Revision      int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The group's number: the generation in which it began, times 256, plus its partition.
+	Group         uint32 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Index         uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Revision      int64  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -725,7 +735,9 @@ type Call struct {
 	TimeoutMs int64 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// The span, in the form of W3C's traceparent, under which the callee shows its part of the
 	// call's way; none: the call is not traced.
-	Trace         []byte `protobuf:"bytes,5,opt,name=trace,proto3" json:"trace,omitempty"`
+	Trace []byte `protobuf:"bytes,5,opt,name=trace,proto3" json:"trace,omitempty"`
+	// The generation of the caller's groups. A server in another one can't answer.
+	Generation    uint32 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -793,6 +805,13 @@ func (x *Call) GetTrace() []byte {
 		return x.Trace
 	}
 	return nil
+}
+
+func (x *Call) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 type Reply struct {
@@ -904,10 +923,11 @@ func (x *Pulse) GetPong() uint64 {
 
 // Position is the last entry of one group that a snapshot contains.
 type Position struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Closed.
+	Group         uint32 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Index         uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,7 +987,9 @@ type SnapshotHeader struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Positions []*Position            `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
 	// Bytes of the file.
-	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Size uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// The generation of its groups.
+	Generation    uint32 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1012,6 +1034,13 @@ func (x *SnapshotHeader) GetPositions() []*Position {
 func (x *SnapshotHeader) GetSize() uint64 {
 	if x != nil {
 		return x.Size
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
 	}
 	return 0
 }
@@ -1178,10 +1207,13 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\areplies\x18\x06 \x03(\v2\x13.stoa.peer.v1.ReplyR\areplies\x12\x12\n" +
 	"\x04ping\x18\a \x01(\x04R\x04ping\x12!\n" +
 	"\fanswers_lost\x18\b \x01(\bR\vanswersLost\x12\x18\n" +
-	"\asettled\x18\t \x01(\x04R\asettled\"5\n" +
+	"\asettled\x18\t \x01(\x04R\asettled\"U\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
-	"\x05terms\x18\x02 \x03(\x04R\x05terms\"2\n" +
+	"\x05terms\x18\x02 \x03(\x04R\x05terms\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\"2\n" +
 	"\n" +
 	"ConfirmAck\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x0e\n" +
@@ -1189,14 +1221,17 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\x06Closed\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"w\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\x97\x01\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\rR\x06method\x12\x12\n" +
 	"\x04body\x18\x03 \x01(\fR\x04body\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x04 \x01(\x03R\ttimeoutMs\x12\x14\n" +
-	"\x05trace\x18\x05 \x01(\fR\x05trace\"A\n" +
+	"\x05trace\x18\x05 \x01(\fR\x05trace\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\rR\n" +
+	"generation\"A\n" +
 	"\x05Reply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05fault\x18\x02 \x01(\rR\x05fault\x12\x12\n" +
@@ -1206,10 +1241,13 @@ const file_stoa_peer_v1_peer_proto_rawDesc = "" +
 	"\bPosition\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"Z\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"z\n" +
 	"\x0eSnapshotHeader\x124\n" +
 	"\tpositions\x18\x01 \x03(\v2\x16.stoa.peer.v1.PositionR\tpositions\x12\x12\n" +
-	"\x04size\x18\x02 \x01(\x04R\x04size\"\x94\x01\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\"\x94\x01\n" +
 	"\x05Chunk\x124\n" +
 	"\x06header\x18\x01 \x01(\v2\x1c.stoa.peer.v1.SnapshotHeaderR\x06header\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +

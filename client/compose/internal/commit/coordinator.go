@@ -57,8 +57,7 @@ type Coordinator struct {
 func New(t Txn) *Coordinator { return &Coordinator{txn: t, values: make([][]*KV, len(t.Parts))} }
 
 // Next takes the answers to the requests that were returned last and returns those to send
-// next, none at the beginning. Those without an answer it repeats for ever, but for the ones that are
-// sent once: the caller says when it is enough (Unknown). It returns none when the transaction is over, or when all keys
+// next, none at the beginning. It returns none when the transaction is over, or when all keys
 // are locked: then Commit or Abandon goes on. After the outcome is known, the caller may stop
 // at any time, and leave the rest to recoveries.
 func (c *Coordinator) Next(answers []Answer) []Request {
@@ -203,12 +202,14 @@ func (c *Coordinator) Commit(writes [][]Write) []Request {
 
 func (c *Coordinator) committed(a Answer) []Request {
 	switch {
-	case a.Err != nil && (c.lost || !a.Refused):
+	case a.Err != nil && !a.Refused:
 		c.lost = true
 		return c.send(c.sent...)
-	case a.Err != nil:
+	case a.Err != nil && !c.lost:
 		c.err = a.Err
 		return c.Abandon()
+	case a.Err != nil:
+		return c.Unknown(a.Err)
 	case a.Succeeded || a.KVs[0] != nil:
 		// A record that isn't pending any more has been committed by a request whose answer
 		// was lost.

@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// The number of partitions changes under a load, and back; nothing is lost, revisions only
+// grow, and watches get everything once. A member that was away meanwhile comes back, also if all
+// restart.
+func TestResizeUnderLoad(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	c.ready()
+	c.agreed(version.Newest)
+	w := c.nodes[1].NewWatchStream(context.Background())
+	defer w.Close()
+	w.Create(&pb.WatchCreateRequest{Key: []byte("\x00"), RangeEnd: []byte("\x00"), StartRevision: 1})
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var writers sync.WaitGroup
+	written := make([]map[string]string, 4)
+	var longest [4]time.Duration
+	for i := range written {
+		written[i] = map[string]string{}
+		writers.Go(func() {
+			last := int64(0)
+			for k := 0; ctx.Err() == nil; k++ {
+				key, value := fmt.Sprintf("/dir%d/%d/key%d", i, k%7, k%20), fmt.Sprint(k)
+				began := time.Now()
+				resp, err := c.nodes[i%2].Put(context.Background(), &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+				longest[i] = max(longest[i], time.Since(began))
+				if err != nil {
+					delete(written[i], key) // it may have been written or not
+					continue
+				}
+				if resp.Header.Revision <= last {
+					t.Errorf("revision %d after %d", resp.Header.Revision, last)
+				}
+				last, written[i][key] = resp.Header.Revision, value
+			}
+		})
+	}
+	for round, n := range []int{4, 2, 16, 1, 3} {
+		if round == 2 {
+			c.stop(2)
+		}
+		time.Sleep(200 * time.Millisecond)
+		resizing, done := context.WithTimeout(context.Background(), 20*time.Second)
+		require.NoError(t, c.nodes[round%2].Resize(resizing, n))
+		done()
+		require.Equal(t, n, c.nodes[round%2].Partitions())
+		if round == 3 {
+			c.start(2)
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	cancel()
+	writers.Wait()
+	t.Logf("the slowest puts took %v", longest)
+	check := func() {
+		c.ready()
+		for i := range c.nodes {
+			have := map[string]string{}
+			for _, kv := range c.get(i, "\x00", "\x00").Kvs {
+				have[string(kv.Key)] = string(kv.Value)
+			}
+			for _, m := range written {
+				for key, value := range m {
+					require.Equal(t, value, have[key], key)
+				}
+			}
+			require.Equal(t, 3, c.nodes[i].Partitions())
+		}
+	}
+	check()
+	rev := c.put(0, "last", "1")
+	seen := int64(0)
+	for seen < rev {
+		receiving, done := context.WithTimeout(context.Background(), 10*time.Second)
+		r, err := w.Recv(receiving)
+		done()
+		require.NoError(t, err)
+		for _, e := range r.Events {
+			require.Greater(t, e.Kv.ModRevision, seen)
+			seen = e.Kv.ModRevision
+		}
+	}
+	for i := range c.nodes {
+		c.stop(i)
+	}
+	for i := range c.nodes {
+		c.start(i)
+	}
+	check()
+}
