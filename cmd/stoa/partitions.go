@@ -8,7 +8,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/node"
 )
 
-// partitions shows operators how the partition groups stand, and moves keys between them.
+// partitions shows operators how the partition groups stand, moves keys between them, and changes their
+// number.
 type partitions struct{ n *node.Node }
 
 func (p partitions) ListPartitions() *stoapb.ListPartitionsResponse {
@@ -51,6 +52,10 @@ func wish(op command.WishOp, r interface {
 	GetPartition() uint32
 }) command.Wish {
 	return command.Wish{Op: op, Key: string(r.GetPrefix()), Partition: int(r.GetPartition())}
+}
+
+func (p partitions) Resize(ctx context.Context, r *stoapb.ResizeRequest) error {
+	return p.n.Resize(ctx, int(r.GetPartitions()))
 }
 
 func (p partitions) Balance(ctx context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,9 @@ func (a *app) partitionCommand() *cobra.Command {
 			})
 		},
 	})
-	cmd.AddCommand(a.partitionMoveCommand(), a.partitionPinCommand(), a.partitionUnpinCommand(), a.partitionBalanceCommand())
+	cmd.AddCommand(a.partitionMoveCommand(), a.partitionPinCommand(), a.partitionUnpinCommand(), a.partitionBalanceCommand(),
+		a.partitionResizeCommand("grow", "Adds partitions to a running cluster", func(now, to int) bool { return to > now }),
+		a.partitionResizeCommand("shrink", "Removes partitions from a running cluster; their keys go to the others", func(now, to int) bool { return to < now }))
 	return cmd
 }
 
@@ -67,6 +70,30 @@ func (a *app) partitionUnpinCommand() *cobra.Command {
 			return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
 				return c.Unpin(ctx, &stoapb.UnpinKeysRequest{Prefix: []byte(args[0])})
 			}, "%q unpinned", args[0])
+		},
+	}
+}
+
+// partitionResizeCommand changes the number of partitions, if it is on the side of the present
+// one that the command's name says.
+func (a *app) partitionResizeCommand(name, short string, fits func(now, to int) bool) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " <partitions>", Short: short, Args: argsAre(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			to, err := strconv.Atoi(args[0])
+			if err != nil || to < 1 {
+				return badArgs("bad number of partitions %q", args[0])
+			}
+			return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
+				list, err := c.List(ctx, &stoapb.ListPartitionsRequest{})
+				if err != nil {
+					return nil, err
+				}
+				if now := len(list.Partitions); now != to && !fits(now, to) {
+					return nil, fmt.Errorf("there are %d partitions: that would not %s their number to %d", now, name, to)
+				}
+				return c.Resize(ctx, &stoapb.ResizeRequest{Partitions: uint32(to)})
+			}, "%d partitions", to)
 		},
 	}
 }

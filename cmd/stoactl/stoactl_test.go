@@ -90,6 +90,10 @@ func (s *fakeServer) Unpin(context.Context, *stoapb.UnpinKeysRequest) (*stoapb.U
 	return &stoapb.UnpinKeysResponse{}, nil
 }
 
+func (s *fakeServer) Resize(context.Context, *stoapb.ResizeRequest) (*stoapb.ResizeResponse, error) {
+	return &stoapb.ResizeResponse{}, nil
+}
+
 func (s *fakeServer) Balance(_ context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error) {
 	if !r.DryRun {
 		return &stoapb.BalanceResponse{Reason: "the loads are even", Before: []float64{0.5, 0.41}, After: []float64{0.5, 0.41}}, nil
@@ -197,6 +201,8 @@ func TestCommands(t *testing.T) {
 		{"", "partition balance --dry-run", "it is uneven\nload: 90% → 50%, 10% → 50%\n" +
 			"slot 3 would move from partition 0 to 1: load 30.00%, 17 keys, hottest \"/a/b/\"\nslot 4 would move from partition 0 to 1: load 10.00%, 2 keys\n"},
 		{"", "partition unpin /a/", "\"/a/\" unpinned\n"},
+		{"", "partition grow 16", "16 partitions\n"},
+		{"", "partition shrink 1", "1 partitions\n"},
 		{"", "member list -w table", "" +
 			"┌────┬─────────┬──────┬────────────┬──────────────┬────────────┐\n" +
 			"│ ID │ STATUS  │ NAME │ PEER ADDRS │ CLIENT ADDRS │ IS LEARNER │\n" +
@@ -279,7 +285,8 @@ func TestMistakes(t *testing.T) {
 		{"\nget a --nope\n", "txn", "nope", exitInvalidInput},
 		{"", "nonsense", "unknown command", 1},
 		{"", "member add x", `unknown command "add" for "stoactl member"`, 1},
-		{"", "partition grow", "unknown command", 1},
+		{"", "partition grow", "usage: stoactl partition grow <partitions>", exitBadArgs},
+		{"", "partition grow x", "bad number of partitions \"x\"", exitBadArgs},
 		{"", "partition move /a/b/", "partition move command requires --to", exitBadArgs},
 		{"", "partition pin --to 1", "usage: stoactl partition pin <prefix> --to N", exitBadArgs},
 		{"", "partition unpin", "usage: stoactl partition unpin <prefix>", exitBadArgs},

@@ -133,6 +133,8 @@ func (r *Record) administration(req any) {
 		r.placed("pin", m.GetPrefix(), m.GetPartition())
 	case *stoapb.UnpinKeysRequest:
 		r.add("prefix", m.GetPrefix(), nil)
+	case *stoapb.ResizeRequest:
+		r.Action = fmt.Sprintf("%d partitions", m.GetPartitions())
 	case *pb.DowngradeRequest:
 		r.Action = m.GetAction().String() + " " + m.GetVersion()
 	}

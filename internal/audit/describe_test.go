@@ -17,4 +17,7 @@ func TestMovesOfKeysAreDescribed(t *testing.T) {
 	require.Equal(t, Record{Keys: keys, Subject: Subject{Action: "pin to partition 3"}}, pin)
 	unpin.Describe(&stoapb.UnpinKeysRequest{Prefix: []byte("/a/")})
 	require.Equal(t, Record{Keys: keys}, unpin)
+	var resize Record
+	resize.Describe(&stoapb.ResizeRequest{Partitions: 8})
+	require.Equal(t, Record{Subject: Subject{Action: "8 partitions"}}, resize)
 }

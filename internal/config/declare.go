@@ -137,7 +137,7 @@ func (d *declaration) member() {
 
 func (d *declaration) stoa() {
 	d.group = "stoa"
-	num(d, "partitions", &d.cfg.Partitions, 0, "Number of partition groups, 1 to 16; fixed when the cluster is bootstrapped, the same on all members (0: 4).")
+	num(d, "partitions", &d.cfg.Partitions, 0, "Number of partition groups with which a cluster is bootstrapped, 1 to 16, the same on all members (0: 4).")
 	d.choice("grpc-transport", &d.cfg.GRPCTransport, "How client connections are served: by grpc-go, or by stoa's own transport (experimental).", "grpc-go", "own")
 	d.choice("balance", &d.cfg.Balance, "Whether slots of keys move between partitions, while this member leads, to even out their load (experimental).", "off", "on")
 	d.bool("enable-grpc-reflection", &d.cfg.EnableReflection, false, "Describe the gRPC services to clients that ask (gRPC server reflection).")

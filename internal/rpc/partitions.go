@@ -6,14 +6,15 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
-// Partitions returns the status of this server's partitions, and moves keys between them.
-// These methods return once the keys are on their way.
+// Partitions returns the status of this server's partitions, moves keys between them, and changes
+// their number. Those that move keys return once the keys are on their way.
 type Partitions interface {
 	ListPartitions() *stoapb.ListPartitionsResponse
 	MoveKeys(ctx context.Context, r *stoapb.MoveKeysRequest) error
 	PinKeys(ctx context.Context, r *stoapb.PinKeysRequest) error
 	UnpinKeys(ctx context.Context, r *stoapb.UnpinKeysRequest) error
 	Balance(ctx context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error)
+	Resize(ctx context.Context, r *stoapb.ResizeRequest) error
 }
 
 // ServePartitions adds stoa's own service. It must be called before Serve.
@@ -43,6 +44,10 @@ func (s *partitionsServer) Pin(ctx context.Context, r *stoapb.PinKeysRequest) (*
 
 func (s *partitionsServer) Unpin(ctx context.Context, r *stoapb.UnpinKeysRequest) (*stoapb.UnpinKeysResponse, error) {
 	return &stoapb.UnpinKeysResponse{}, toStatus(s.partitions.UnpinKeys(ctx, r))
+}
+
+func (s *partitionsServer) Resize(ctx context.Context, r *stoapb.ResizeRequest) (*stoapb.ResizeResponse, error) {
+	return &stoapb.ResizeResponse{}, toStatus(s.partitions.Resize(ctx, r))
 }
 
 func (s *partitionsServer) Balance(ctx context.Context, r *stoapb.BalanceRequest) (*stoapb.BalanceResponse, error) {

@@ -193,6 +193,10 @@ func TestNobodyPasses(t *testing.T) {
 				_, err := stoapb.NewPartitionsClient(c.ActiveConnection()).Unpin(g.ctx, &stoapb.UnpinKeysRequest{Prefix: []byte("/a/")})
 				return err
 			},
+			"resize": func(c *clientv3.Client) error {
+				_, err := stoapb.NewPartitionsClient(c.ActiveConnection()).Resize(g.ctx, &stoapb.ResizeRequest{Partitions: 2})
+				return err
+			},
 			"register": func(c *clientv3.Client) error { _, err := c.Put(g.ctx, "/em/x", "return {}"); return err },
 			"watch": func(c *clientv3.Client) error {
 				r := <-c.Watch(g.ctx, "/b/", clientv3.WithPrefix())

@@ -49,6 +49,16 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestResize: the number of partitions changes, while servers are killed.
+func TestResize(t *testing.T) {
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	if !bin.Stoa {
+		t.Skip("it has no partitions")
+	}
+	runFaults(t, 3, 3, []string{"resize", "resize, kill one", "resize, kill the leader", "kill all"})
+}
+
 // TestSidecars: the clients connect to two sidecars, which are killed, too.
 func TestSidecars(t *testing.T) {
 	bin, err := process.UnderTest()

@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -40,9 +41,12 @@ var faults = map[string]func(*nemesis, context.Context) error{
 	"pause the leader for long": func(n *nemesis, ctx context.Context) error {
 		return n.pauseFor(3*time.Second, n.leader(ctx))
 	},
-	"kill a sidecar":  func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.asked[n.rnd.IntN(len(n.asked))]) },
-	"pause a sidecar": func(n *nemesis, ctx context.Context) error { return n.pause(n.asked[n.rnd.IntN(len(n.asked))]) },
-	"move the leader": func(n *nemesis, ctx context.Context) error { return n.move(ctx) },
+	"kill a sidecar":          func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.asked[n.rnd.IntN(len(n.asked))]) },
+	"pause a sidecar":         func(n *nemesis, ctx context.Context) error { return n.pause(n.asked[n.rnd.IntN(len(n.asked))]) },
+	"move the leader":         func(n *nemesis, ctx context.Context) error { return n.move(ctx) },
+	"resize":                  func(n *nemesis, ctx context.Context) error { return n.resize(ctx, nil) },
+	"resize, kill one":        func(n *nemesis, ctx context.Context) error { return n.resize(ctx, n.any()) },
+	"resize, kill the leader": func(n *nemesis, ctx context.Context) error { return n.resize(ctx, n.leader(ctx)) },
 	"pause one, kill another": func(n *nemesis, ctx context.Context) error {
 		s := n.any()
 		if err := s.Pause(); err != nil {
@@ -94,6 +98,36 @@ func leaderOf(ctx context.Context, c *process.Cluster) int {
 		}
 	}
 	return -1
+}
+
+// resize has the number of partitions changed, and kills a server meanwhile, if there is one. Like
+// any request, this may then fail, or have taken effect.
+func (n *nemesis) resize(ctx context.Context, killed *process.Server) error {
+	conn, err := dial(n.any().ClientURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	to := uint32(1 + n.rnd.IntN(6))
+	asked := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := stoapb.NewPartitionsClient(conn).Resize(ctx, &stoapb.ResizeRequest{Partitions: to})
+		asked <- err
+	}()
+	if killed != nil {
+		n.idle(time.Duration(1+n.rnd.IntN(60)) * time.Millisecond)
+		if err := n.kill(ctx, killed); err != nil {
+			return err
+		}
+	}
+	err = <-asked
+	n.say("to %d partitions: %v", to, err)
+	if killed == nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // kill ends servers with kill -9 and starts them again a little later.

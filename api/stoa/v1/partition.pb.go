@@ -21,6 +21,87 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ResizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 16.
+	Partitions    uint32 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ResizeRequest) GetPartitions() uint32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+type ResizeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeResponse) Reset() {
+	*x = ResizeResponse{}
+	mi := &file_stoa_v1_partition_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeResponse) ProtoMessage() {}
+
+func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stoa_v1_partition_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
+func (*ResizeResponse) Descriptor() ([]byte, []int) {
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{1}
+}
+
 type ListPartitionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -29,7 +110,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[0]
+	mi := &file_stoa_v1_partition_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -41,7 +122,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[0]
+	mi := &file_stoa_v1_partition_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -54,7 +135,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{0}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{2}
 }
 
 type ListPartitionsResponse struct {
@@ -74,7 +155,7 @@ type ListPartitionsResponse struct {
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[1]
+	mi := &file_stoa_v1_partition_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -86,7 +167,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[1]
+	mi := &file_stoa_v1_partition_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -99,7 +180,7 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{1}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListPartitionsResponse) GetClusterId() uint64 {
@@ -147,7 +228,7 @@ type PinnedKeys struct {
 
 func (x *PinnedKeys) Reset() {
 	*x = PinnedKeys{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[2]
+	mi := &file_stoa_v1_partition_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -159,7 +240,7 @@ func (x *PinnedKeys) String() string {
 func (*PinnedKeys) ProtoMessage() {}
 
 func (x *PinnedKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[2]
+	mi := &file_stoa_v1_partition_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -172,7 +253,7 @@ func (x *PinnedKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinnedKeys.ProtoReflect.Descriptor instead.
 func (*PinnedKeys) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{2}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PinnedKeys) GetPrefix() []byte {
@@ -201,7 +282,7 @@ type MoveKeysRequest struct {
 
 func (x *MoveKeysRequest) Reset() {
 	*x = MoveKeysRequest{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[3]
+	mi := &file_stoa_v1_partition_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +294,7 @@ func (x *MoveKeysRequest) String() string {
 func (*MoveKeysRequest) ProtoMessage() {}
 
 func (x *MoveKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[3]
+	mi := &file_stoa_v1_partition_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +307,7 @@ func (x *MoveKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveKeysRequest.ProtoReflect.Descriptor instead.
 func (*MoveKeysRequest) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{3}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MoveKeysRequest) GetPrefix() []byte {
@@ -251,7 +332,7 @@ type MoveKeysResponse struct {
 
 func (x *MoveKeysResponse) Reset() {
 	*x = MoveKeysResponse{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[4]
+	mi := &file_stoa_v1_partition_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +344,7 @@ func (x *MoveKeysResponse) String() string {
 func (*MoveKeysResponse) ProtoMessage() {}
 
 func (x *MoveKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[4]
+	mi := &file_stoa_v1_partition_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,7 +357,7 @@ func (x *MoveKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveKeysResponse.ProtoReflect.Descriptor instead.
 func (*MoveKeysResponse) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{4}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{6}
 }
 
 type PinKeysRequest struct {
@@ -290,7 +371,7 @@ type PinKeysRequest struct {
 
 func (x *PinKeysRequest) Reset() {
 	*x = PinKeysRequest{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[5]
+	mi := &file_stoa_v1_partition_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +383,7 @@ func (x *PinKeysRequest) String() string {
 func (*PinKeysRequest) ProtoMessage() {}
 
 func (x *PinKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[5]
+	mi := &file_stoa_v1_partition_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +396,7 @@ func (x *PinKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinKeysRequest.ProtoReflect.Descriptor instead.
 func (*PinKeysRequest) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{5}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PinKeysRequest) GetPrefix() []byte {
@@ -340,7 +421,7 @@ type PinKeysResponse struct {
 
 func (x *PinKeysResponse) Reset() {
 	*x = PinKeysResponse{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[6]
+	mi := &file_stoa_v1_partition_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +433,7 @@ func (x *PinKeysResponse) String() string {
 func (*PinKeysResponse) ProtoMessage() {}
 
 func (x *PinKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[6]
+	mi := &file_stoa_v1_partition_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +446,7 @@ func (x *PinKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinKeysResponse.ProtoReflect.Descriptor instead.
 func (*PinKeysResponse) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{6}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{8}
 }
 
 type UnpinKeysRequest struct {
@@ -377,7 +458,7 @@ type UnpinKeysRequest struct {
 
 func (x *UnpinKeysRequest) Reset() {
 	*x = UnpinKeysRequest{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[7]
+	mi := &file_stoa_v1_partition_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +470,7 @@ func (x *UnpinKeysRequest) String() string {
 func (*UnpinKeysRequest) ProtoMessage() {}
 
 func (x *UnpinKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[7]
+	mi := &file_stoa_v1_partition_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +483,7 @@ func (x *UnpinKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinKeysRequest.ProtoReflect.Descriptor instead.
 func (*UnpinKeysRequest) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{7}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UnpinKeysRequest) GetPrefix() []byte {
@@ -420,7 +501,7 @@ type UnpinKeysResponse struct {
 
 func (x *UnpinKeysResponse) Reset() {
 	*x = UnpinKeysResponse{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[8]
+	mi := &file_stoa_v1_partition_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +513,7 @@ func (x *UnpinKeysResponse) String() string {
 func (*UnpinKeysResponse) ProtoMessage() {}
 
 func (x *UnpinKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[8]
+	mi := &file_stoa_v1_partition_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +526,7 @@ func (x *UnpinKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinKeysResponse.ProtoReflect.Descriptor instead.
 func (*UnpinKeysResponse) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{8}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{10}
 }
 
 type Partition struct {
@@ -480,7 +561,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[9]
+	mi := &file_stoa_v1_partition_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -492,7 +573,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[9]
+	mi := &file_stoa_v1_partition_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -505,7 +586,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{9}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Partition) GetId() uint32 {
@@ -611,7 +692,7 @@ type SlotLoad struct {
 
 func (x *SlotLoad) Reset() {
 	*x = SlotLoad{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	mi := &file_stoa_v1_partition_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +704,7 @@ func (x *SlotLoad) String() string {
 func (*SlotLoad) ProtoMessage() {}
 
 func (x *SlotLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[10]
+	mi := &file_stoa_v1_partition_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +717,7 @@ func (x *SlotLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLoad.ProtoReflect.Descriptor instead.
 func (*SlotLoad) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{10}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SlotLoad) GetSlot() uint32 {
@@ -670,7 +751,7 @@ type PrefixLoad struct {
 
 func (x *PrefixLoad) Reset() {
 	*x = PrefixLoad{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[11]
+	mi := &file_stoa_v1_partition_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +763,7 @@ func (x *PrefixLoad) String() string {
 func (*PrefixLoad) ProtoMessage() {}
 
 func (x *PrefixLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[11]
+	mi := &file_stoa_v1_partition_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +776,7 @@ func (x *PrefixLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixLoad.ProtoReflect.Descriptor instead.
 func (*PrefixLoad) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{11}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PrefixLoad) GetPrefix() []byte {
@@ -722,7 +803,7 @@ type BalanceRequest struct {
 
 func (x *BalanceRequest) Reset() {
 	*x = BalanceRequest{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[12]
+	mi := &file_stoa_v1_partition_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +815,7 @@ func (x *BalanceRequest) String() string {
 func (*BalanceRequest) ProtoMessage() {}
 
 func (x *BalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[12]
+	mi := &file_stoa_v1_partition_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +828,7 @@ func (x *BalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceRequest.ProtoReflect.Descriptor instead.
 func (*BalanceRequest) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{12}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BalanceRequest) GetDryRun() bool {
@@ -771,7 +852,7 @@ type BalanceResponse struct {
 
 func (x *BalanceResponse) Reset() {
 	*x = BalanceResponse{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[13]
+	mi := &file_stoa_v1_partition_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +864,7 @@ func (x *BalanceResponse) String() string {
 func (*BalanceResponse) ProtoMessage() {}
 
 func (x *BalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[13]
+	mi := &file_stoa_v1_partition_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +877,7 @@ func (x *BalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceResponse.ProtoReflect.Descriptor instead.
 func (*BalanceResponse) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{13}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BalanceResponse) GetReason() string {
@@ -842,7 +923,7 @@ type SlotMove struct {
 
 func (x *SlotMove) Reset() {
 	*x = SlotMove{}
-	mi := &file_stoa_v1_partition_proto_msgTypes[14]
+	mi := &file_stoa_v1_partition_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +935,7 @@ func (x *SlotMove) String() string {
 func (*SlotMove) ProtoMessage() {}
 
 func (x *SlotMove) ProtoReflect() protoreflect.Message {
-	mi := &file_stoa_v1_partition_proto_msgTypes[14]
+	mi := &file_stoa_v1_partition_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +948,7 @@ func (x *SlotMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotMove.ProtoReflect.Descriptor instead.
 func (*SlotMove) Descriptor() ([]byte, []int) {
-	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{14}
+	return file_stoa_v1_partition_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotMove) GetSlot() uint32 {
@@ -916,7 +997,12 @@ var File_stoa_v1_partition_proto protoreflect.FileDescriptor
 
 const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\n" +
-	"\x17stoa/v1/partition.proto\x12\astoa.v1\"\x17\n" +
+	"\x17stoa/v1/partition.proto\x12\astoa.v1\"/\n" +
+	"\rResizeRequest\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x01 \x01(\rR\n" +
+	"partitions\"\x10\n" +
+	"\x0eResizeResponse\"\x17\n" +
 	"\x15ListPartitionsRequest\"\xc9\x01\n" +
 	"\x16ListPartitionsResponse\x12\x1d\n" +
 	"\n" +
@@ -978,14 +1064,15 @@ const file_stoa_v1_partition_proto_rawDesc = "" +
 	"\x02to\x18\x03 \x01(\rR\x02to\x12\x12\n" +
 	"\x04load\x18\x04 \x01(\x01R\x04load\x12\x12\n" +
 	"\x04keys\x18\x05 \x01(\x03R\x04keys\x12\x16\n" +
-	"\x06prefix\x18\x06 \x01(\fR\x06prefix2\xca\x02\n" +
+	"\x06prefix\x18\x06 \x01(\fR\x06prefix2\x85\x03\n" +
 	"\n" +
 	"Partitions\x12G\n" +
 	"\x04List\x12\x1e.stoa.v1.ListPartitionsRequest\x1a\x1f.stoa.v1.ListPartitionsResponse\x12;\n" +
 	"\x04Move\x12\x18.stoa.v1.MoveKeysRequest\x1a\x19.stoa.v1.MoveKeysResponse\x128\n" +
 	"\x03Pin\x12\x17.stoa.v1.PinKeysRequest\x1a\x18.stoa.v1.PinKeysResponse\x12>\n" +
 	"\x05Unpin\x12\x19.stoa.v1.UnpinKeysRequest\x1a\x1a.stoa.v1.UnpinKeysResponse\x12<\n" +
-	"\aBalance\x12\x17.stoa.v1.BalanceRequest\x1a\x18.stoa.v1.BalanceResponseB,Z*github.com/stoa-kv/stoa/api/stoa/v1;stoapbb\x06proto3"
+	"\aBalance\x12\x17.stoa.v1.BalanceRequest\x1a\x18.stoa.v1.BalanceResponse\x129\n" +
+	"\x06Resize\x12\x16.stoa.v1.ResizeRequest\x1a\x17.stoa.v1.ResizeResponseB,Z*github.com/stoa-kv/stoa/api/stoa/v1;stoapbb\x06proto3"
 
 var (
 	file_stoa_v1_partition_proto_rawDescOnce sync.Once
@@ -999,42 +1086,46 @@ func file_stoa_v1_partition_proto_rawDescGZIP() []byte {
 	return file_stoa_v1_partition_proto_rawDescData
 }
 
-var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_stoa_v1_partition_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_stoa_v1_partition_proto_goTypes = []any{
-	(*ListPartitionsRequest)(nil),  // 0: stoa.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil), // 1: stoa.v1.ListPartitionsResponse
-	(*PinnedKeys)(nil),             // 2: stoa.v1.PinnedKeys
-	(*MoveKeysRequest)(nil),        // 3: stoa.v1.MoveKeysRequest
-	(*MoveKeysResponse)(nil),       // 4: stoa.v1.MoveKeysResponse
-	(*PinKeysRequest)(nil),         // 5: stoa.v1.PinKeysRequest
-	(*PinKeysResponse)(nil),        // 6: stoa.v1.PinKeysResponse
-	(*UnpinKeysRequest)(nil),       // 7: stoa.v1.UnpinKeysRequest
-	(*UnpinKeysResponse)(nil),      // 8: stoa.v1.UnpinKeysResponse
-	(*Partition)(nil),              // 9: stoa.v1.Partition
-	(*SlotLoad)(nil),               // 10: stoa.v1.SlotLoad
-	(*PrefixLoad)(nil),             // 11: stoa.v1.PrefixLoad
-	(*BalanceRequest)(nil),         // 12: stoa.v1.BalanceRequest
-	(*BalanceResponse)(nil),        // 13: stoa.v1.BalanceResponse
-	(*SlotMove)(nil),               // 14: stoa.v1.SlotMove
+	(*ResizeRequest)(nil),          // 0: stoa.v1.ResizeRequest
+	(*ResizeResponse)(nil),         // 1: stoa.v1.ResizeResponse
+	(*ListPartitionsRequest)(nil),  // 2: stoa.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil), // 3: stoa.v1.ListPartitionsResponse
+	(*PinnedKeys)(nil),             // 4: stoa.v1.PinnedKeys
+	(*MoveKeysRequest)(nil),        // 5: stoa.v1.MoveKeysRequest
+	(*MoveKeysResponse)(nil),       // 6: stoa.v1.MoveKeysResponse
+	(*PinKeysRequest)(nil),         // 7: stoa.v1.PinKeysRequest
+	(*PinKeysResponse)(nil),        // 8: stoa.v1.PinKeysResponse
+	(*UnpinKeysRequest)(nil),       // 9: stoa.v1.UnpinKeysRequest
+	(*UnpinKeysResponse)(nil),      // 10: stoa.v1.UnpinKeysResponse
+	(*Partition)(nil),              // 11: stoa.v1.Partition
+	(*SlotLoad)(nil),               // 12: stoa.v1.SlotLoad
+	(*PrefixLoad)(nil),             // 13: stoa.v1.PrefixLoad
+	(*BalanceRequest)(nil),         // 14: stoa.v1.BalanceRequest
+	(*BalanceResponse)(nil),        // 15: stoa.v1.BalanceResponse
+	(*SlotMove)(nil),               // 16: stoa.v1.SlotMove
 }
 var file_stoa_v1_partition_proto_depIdxs = []int32{
-	9,  // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
-	2,  // 1: stoa.v1.ListPartitionsResponse.pins:type_name -> stoa.v1.PinnedKeys
-	11, // 2: stoa.v1.Partition.hottest:type_name -> stoa.v1.PrefixLoad
-	10, // 3: stoa.v1.Partition.hottest_slots:type_name -> stoa.v1.SlotLoad
-	14, // 4: stoa.v1.BalanceResponse.moves:type_name -> stoa.v1.SlotMove
-	0,  // 5: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
-	3,  // 6: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
-	5,  // 7: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
-	7,  // 8: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
-	12, // 9: stoa.v1.Partitions.Balance:input_type -> stoa.v1.BalanceRequest
-	1,  // 10: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
-	4,  // 11: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
-	6,  // 12: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
-	8,  // 13: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
-	13, // 14: stoa.v1.Partitions.Balance:output_type -> stoa.v1.BalanceResponse
-	10, // [10:15] is the sub-list for method output_type
-	5,  // [5:10] is the sub-list for method input_type
+	11, // 0: stoa.v1.ListPartitionsResponse.partitions:type_name -> stoa.v1.Partition
+	4,  // 1: stoa.v1.ListPartitionsResponse.pins:type_name -> stoa.v1.PinnedKeys
+	13, // 2: stoa.v1.Partition.hottest:type_name -> stoa.v1.PrefixLoad
+	12, // 3: stoa.v1.Partition.hottest_slots:type_name -> stoa.v1.SlotLoad
+	16, // 4: stoa.v1.BalanceResponse.moves:type_name -> stoa.v1.SlotMove
+	2,  // 5: stoa.v1.Partitions.List:input_type -> stoa.v1.ListPartitionsRequest
+	5,  // 6: stoa.v1.Partitions.Move:input_type -> stoa.v1.MoveKeysRequest
+	7,  // 7: stoa.v1.Partitions.Pin:input_type -> stoa.v1.PinKeysRequest
+	9,  // 8: stoa.v1.Partitions.Unpin:input_type -> stoa.v1.UnpinKeysRequest
+	14, // 9: stoa.v1.Partitions.Balance:input_type -> stoa.v1.BalanceRequest
+	0,  // 10: stoa.v1.Partitions.Resize:input_type -> stoa.v1.ResizeRequest
+	3,  // 11: stoa.v1.Partitions.List:output_type -> stoa.v1.ListPartitionsResponse
+	6,  // 12: stoa.v1.Partitions.Move:output_type -> stoa.v1.MoveKeysResponse
+	8,  // 13: stoa.v1.Partitions.Pin:output_type -> stoa.v1.PinKeysResponse
+	10, // 14: stoa.v1.Partitions.Unpin:output_type -> stoa.v1.UnpinKeysResponse
+	15, // 15: stoa.v1.Partitions.Balance:output_type -> stoa.v1.BalanceResponse
+	1,  // 16: stoa.v1.Partitions.Resize:output_type -> stoa.v1.ResizeResponse
+	11, // [11:17] is the sub-list for method output_type
+	5,  // [5:11] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
 	5,  // [5:5] is the sub-list for extension extendee
 	0,  // [0:5] is the sub-list for field type_name
@@ -1051,7 +1142,7 @@ func file_stoa_v1_partition_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stoa_v1_partition_proto_rawDesc), len(file_stoa_v1_partition_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	Partitions_Pin_FullMethodName     = "/stoa.v1.Partitions/Pin"
 	Partitions_Unpin_FullMethodName   = "/stoa.v1.Partitions/Unpin"
 	Partitions_Balance_FullMethodName = "/stoa.v1.Partitions/Balance"
+	Partitions_Resize_FullMethodName  = "/stoa.v1.Partitions/Resize"
 )
 
 // PartitionsClient is the client API for Partitions service.
@@ -49,6 +50,10 @@ type PartitionsClient interface {
 	// also if the balancer is off or has just moved others, and has them carried out. It returns
 	// once the keys are on their way.
 	Balance(ctx context.Context, in *BalanceRequest, opts ...grpc.CallOption) (*BalanceResponse, error)
+	// Resize changes the number of partitions. Other requests wait meanwhile, while all servers load
+	// their keys anew. It returns once the server that was asked goes on with that number; asked
+	// for what there is, it does nothing.
+	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 }
 
 type partitionsClient struct {
@@ -109,6 +114,16 @@ func (c *partitionsClient) Balance(ctx context.Context, in *BalanceRequest, opts
 	return out, nil
 }
 
+func (c *partitionsClient) Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResizeResponse)
+	err := c.cc.Invoke(ctx, Partitions_Resize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PartitionsServer is the server API for Partitions service.
 // All implementations must embed UnimplementedPartitionsServer
 // for forward compatibility.
@@ -132,6 +147,10 @@ type PartitionsServer interface {
 	// also if the balancer is off or has just moved others, and has them carried out. It returns
 	// once the keys are on their way.
 	Balance(context.Context, *BalanceRequest) (*BalanceResponse, error)
+	// Resize changes the number of partitions. Other requests wait meanwhile, while all servers load
+	// their keys anew. It returns once the server that was asked goes on with that number; asked
+	// for what there is, it does nothing.
+	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	mustEmbedUnimplementedPartitionsServer()
 }
 
@@ -156,6 +175,9 @@ func (UnimplementedPartitionsServer) Unpin(context.Context, *UnpinKeysRequest) (
 }
 func (UnimplementedPartitionsServer) Balance(context.Context, *BalanceRequest) (*BalanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Balance not implemented")
+}
+func (UnimplementedPartitionsServer) Resize(context.Context, *ResizeRequest) (*ResizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resize not implemented")
 }
 func (UnimplementedPartitionsServer) mustEmbedUnimplementedPartitionsServer() {}
 func (UnimplementedPartitionsServer) testEmbeddedByValue()                    {}
@@ -268,6 +290,24 @@ func _Partitions_Balance_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Partitions_Resize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PartitionsServer).Resize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Partitions_Resize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PartitionsServer).Resize(ctx, req.(*ResizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Partitions_ServiceDesc is the grpc.ServiceDesc for Partitions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -294,6 +334,10 @@ var Partitions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Balance",
 			Handler:    _Partitions_Balance_Handler,
+		},
+		{
+			MethodName: "Resize",
+			Handler:    _Partitions_Resize_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
