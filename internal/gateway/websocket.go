@@ -23,6 +23,10 @@ import (
 // closeTimeout bounds the time that a client has to read the rest and to answer a close frame.
 const closeTimeout = time.Second
 
+// takeTimeout bounds the time that a message waits to be taken. Behind one that can't be decoded none is: who
+// waits for that doesn't see the client leave.
+const takeTimeout = 5 * time.Second
+
 // streaming are the paths of methods that take more than one request.
 var streaming = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
 
@@ -121,9 +125,11 @@ func receive(conn *websocket.Conn, to *io.PipeWriter, one bool) {
 		if err != nil {
 			return
 		}
+		stuck := time.AfterFunc(takeTimeout, func() { to.CloseWithError(errEnded) })
 		if _, err = io.Copy(to, message); err == nil {
 			_, _ = to.Write([]byte{'\n'})
 		}
+		stuck.Stop()
 		if one {
 			to.Close()
 		}
