@@ -55,6 +55,9 @@ func BenchmarkHandler(b *testing.B) {
 			continue
 		}
 		dec := func(v any) error {
+			if c, ok := v.(*capture); ok { // as codec does
+				v = c.req
+			}
 			switch v := v.(type) {
 			case *pb.PutRequest:
 				v.Key = body.(*pb.PutRequest).Key
