@@ -185,6 +185,12 @@ test-extensions: build
 test-overload: build
 	$(GO) test -count=1 -v -timeout 20m ./test/overload -long
 
+## bench-balance: all load jumps onto one partition (three minutes); writes docs/benchmarks.md
+.PHONY: bench-balance
+bench-balance: build
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench -what balance -write docs/benchmarks.md -img docs/img $(ARGS)
+
 ## bench-extensions: what 0 to 10,000 registered extensions cost, as a table (five minutes)
 .PHONY: bench-extensions
 bench-extensions: build

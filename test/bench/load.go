@@ -161,6 +161,18 @@ func (r *running) recorded() *histogram {
 	return &sum
 }
 
+// recordedAnew returns what was recorded, and goes on with nothing.
+func (r *running) recordedAnew() *histogram {
+	sum := r.recorded()
+	for i := range r.conns {
+		c := &r.conns[i]
+		c.mu.Lock()
+		c.hist = histogram{}
+		c.mu.Unlock()
+	}
+	return sum
+}
+
 func (r *running) stop() error {
 	r.stopped.Store(true)
 	return r.wait()

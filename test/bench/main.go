@@ -31,6 +31,7 @@
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
 //	           nothing, and a model of more
+//	balance    all load jumps onto one partition: figure 10 of AGORA
 //	coalesced  10,000 watches of one prefix through ten sidecars, beside ten
 //	extensions what clients that use none pay for those that are registered
 //
@@ -77,7 +78,7 @@ type plan struct {
 	ops        []string
 	sessions   []int
 	depths     []int
-	parts      int // for switches
+	parts      int // for switches and balance
 	spread     bool
 	idle       int // sessions of memory
 	watchers   int
@@ -133,6 +134,7 @@ var measurements = []measurement{
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},
+	{"balance", "Balance", 2, measureBalance},
 	{"coalesced", "Watches through sidecars", 1, measureCoalesced},
 	{"extensions", "Clients beside extensions", 3, measureExtensions},
 }
@@ -176,7 +178,7 @@ func parse(args []string) (*plan, error) {
 	stoa := f.String("stoa", "stoa", "stoa's binary (default: built from this checkout)")
 	f.BoolVar(&p.zookeeper, "zookeeper", true, "measure ZooKeeper, if there is java")
 	f.BoolVar(&p.spread, "spread", false, "spread sessions over all servers; otherwise they are with the leader, where stoa's own client goes")
-	f.IntVar(&p.parts, "parts", 4, "partitions, for switches")
+	f.IntVar(&p.parts, "parts", 4, "partitions, for switches and balance")
 	f.IntVar(&p.idle, "idle", 10_000, "sessions, for memory")
 	f.IntVar(&p.watchers, "watchers", 100_000, "watchers, for memory and many")
 	f.IntVar(&p.keysScale, "keys-scale", 1_000_000, "number of keys, for scale")

@@ -67,6 +67,7 @@ type arena struct {
 type arenaOf struct {
 	nodes, parts, value int
 	etcd, zk, empty     bool
+	args                []string // of stoa
 }
 
 func newArena(p *plan, of arenaOf) (a *arena, err error) {
@@ -78,7 +79,7 @@ func newArena(p *plan, of arenaOf) (a *arena, err error) {
 	}()
 	sized := *p
 	sized.value = of.value
-	own := subject{name: "stoa", bin: p.stoa, parts: of.parts}
+	own := subject{name: "stoa", bin: p.stoa, parts: of.parts, args: of.args}
 	if a.stoa, err = newBench(&sized, own, of.nodes); err != nil {
 		return a, err
 	}
