@@ -15,4 +15,6 @@
 //	quotas.txt      the commands of users, roles and quotas, from level 2 on; file-quotas has
 //	                the state after them, and file-quotas-used.txt what is counted then
 //	file-slots      from level 3 on, pins, and slots on their way
+//	file-ending     from level 4 on, the end of a generation of groups, and file-resized, to which
+//	                it comes
 package golden

@@ -18,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/recovery"
 )
 
 func stateFilesOf(level int) []string {
@@ -27,6 +28,9 @@ func stateFilesOf(level int) []string {
 	}
 	if level >= levelOfSlots {
 		list = append(list, "file-slots")
+	}
+	if level >= levelOfResizing {
+		list = append(list, "file-ending", "file-resized")
 	}
 	return list
 }
@@ -62,6 +66,9 @@ func (s *state) fill(name string, level int) (answers string) {
 		return ""
 	case "file-slots":
 		s.fillSlots()
+		return ""
+	case "file-ending", "file-resized":
+		s.fillEnding()
 		return ""
 	}
 	for i := range 4 {
@@ -109,6 +116,9 @@ func stateFile(t *testing.T, level int, name string) files {
 	s := restore(t, be)
 	answers := s.fill(name, level)
 	s.flush()
+	if name == "file-resized" {
+		require.NoError(t, recovery.Resize(be))
+	}
 	require.NoError(t, be.Close())
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -154,9 +164,11 @@ func unpack(t *testing.T, packed []byte) (path string) {
 	return path
 }
 
+// openGolden recovers from a file as a server does.
 func openGolden(t *testing.T, path string) *state {
-	be, err := backend.Open(path, backend.Options{Identity: identity})
+	be, err := backend.Open(path, backend.Options{Identity: identity.Any()})
 	require.NoError(t, err)
+	require.NoError(t, recovery.Resize(be))
 	t.Cleanup(func() { be.Close() })
 	return restore(t, be)
 }

@@ -47,6 +47,9 @@ func later(t *testing.T, level int) (list []command.Command) {
 			list = append(list, command.Command{Kind: command.Place, User: 7, Body: w.AppendTo(nil)})
 		}
 	}
+	if level >= levelOfResizing {
+		list = append(list, command.Command{Kind: command.Resize, User: 7, Body: command.AppendResize(nil, 300)})
+	}
 	return list
 }
 
@@ -56,6 +59,9 @@ func laterMessages(level int) (list []message) {
 		list = append(list, message{"introduction with levels", &peerpb.Introduction{
 			Protocol: 1, Cluster: 0xc1, From: 1, To: 2, OldestLevel: 1, NewestLevel: 2, ClusterLevel: 2, Refusal: peerpb.Refusal_OTHER_VERSION,
 		}})
+	}
+	if level >= levelOfResizing {
+		list = append(list, resizingMessages()...)
 	}
 	return list
 }

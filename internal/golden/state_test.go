@@ -28,6 +28,7 @@ type state struct {
 	stores  []*store.Store
 	leases  *lease.Table
 	machine *apply.Machine
+	groups  *membership.Groups // in the file
 	stamp   int64
 	index   []uint64
 }
@@ -56,6 +57,9 @@ func restore(t *testing.T, be *backend.Backend) *state {
 	require.NoError(t, err)
 	s.machine.LoadEpochs(epochs)
 	s.machine.LoadMembership(m.List, m.Configs)
+	s.groups, err = recovery.ReadGroups(&meta)
+	require.NoError(t, err)
+	s.machine.LoadGroups(s.groups)
 	users, _, err := recovery.Auth(&meta)
 	require.NoError(t, err)
 	s.machine.LoadAuth(users)
@@ -159,7 +163,8 @@ func (s *state) flush() {
 	}
 	cut.System.LeasesRevoked, cut.System.AlarmsOn = gone, s.machine.Alarms()
 	(recovery.Membership{List: s.machine.Membership(), Configs: s.machine.Configurations()}).Cut(&cut.System)
-	recovery.CutPlacement(&cut.System, nil, s.machine.Placement())
+	recovery.CutPlacement(&cut.System, nil, s.machine.StoredPlacement())
+	recovery.CutGroups(&cut.System, s.groups, s.machine.Groups())
 	s.cutEpochs(&cut.System)
 	if now := s.machine.Auth(); !now.Empty() {
 		recovery.CutAuth(&cut.System, auth.New(), now)
