@@ -37,6 +37,9 @@ func TestMutations(t *testing.T) {
 	product, err := mutate.Load("mutations")
 	require.NoError(t, err)
 	binary := build(t, product)
+	out, err := exec.Command(binary, "-test.run=^TestNoMutation$", "-test.v").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), traces(), "a mutation that isn't chosen has an effect")
 	for _, m := range product {
 		t.Run(m.Name, func(t *testing.T) {
 			if m.Rare && *mutationSeeds < rareSeeds {
@@ -50,6 +53,28 @@ func TestMutations(t *testing.T) {
 			fmt.Print(firstLine(string(out)))
 		})
 	}
+}
+
+// TestNoMutation runs in that binary, which does the same as this one as long as no mutation is
+// chosen.
+func TestNoMutation(t *testing.T) {
+	if !seeded {
+		t.Skip("compared by TestMutations")
+	}
+	fmt.Println(traces())
+}
+
+// traces are those of some runs, in which most of what mutations change is executed.
+func traces() string {
+	s := "traces:"
+	for seed := range uint64(12) {
+		o := Options{Seed: seed, Resize: seed%2 == 0}
+		if seed%4 == 3 {
+			o = forced(o)
+		}
+		s += fmt.Sprintf(" %x", Run(o).Trace)
+	}
+	return s
 }
 
 // TestMutant runs in that binary.
