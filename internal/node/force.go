@@ -9,9 +9,10 @@ import (
 )
 
 // force makes this server the only member of its cluster, if it was started for that. It is
-// done for the first core alone, and, as in etcd, not for a new data directory.
+// done for the first core alone, unless that has to execute a change of the number of partitions
+// first, and, as in etcd, not for a new data directory.
 func (n *Node) force(c *core) error {
-	if !n.cfg.ForceNewCluster || n.core.Load() != nil {
+	if !n.cfg.ForceNewCluster || n.core.Load() != nil && !n.forcing {
 		return nil
 	}
 	if c.joins() {
@@ -24,5 +25,7 @@ func (n *Node) force(c *core) error {
 		}
 	}
 	f := recovery.Forced{Self: self, Members: c.members, Epochs: c.epochs, Origin: n.nextOrigin(), Logger: n.log}
-	return f.Force(c.wal, c.logs, c.stores)
+	done, err := f.Force(c.wal, c.logs, c.stores)
+	n.forcing = !done
+	return err
 }

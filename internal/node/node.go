@@ -190,6 +190,7 @@ type Node struct {
 	// core is the present life of the replicated state. install.go replaces it.
 	core    atomic.Pointer[core]
 	rebuild sync.Mutex
+	forcing bool // the next core is forced again; under rebuild
 	spool   installing
 	calls   *replica.Calls // of each core's replica
 

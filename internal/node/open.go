@@ -248,6 +248,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 			n.sessions.Advanced()
 		},
 		Resized:   func() { n.resized(c) },
+		Stops:     n.forcing,
 		Announced: c.announced,
 		Expect:    func(e *command.Entry) { go c.machine.Expect(e) },
 		Role:      func(leads bool) { n.role(c, leads) },

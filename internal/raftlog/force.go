@@ -26,6 +26,15 @@ func (l *Log) Force(id uint64, ents []*pb.Entry) []wal.Record {
 	return recs
 }
 
+// ForceCommit commits the log through an index, as Force does, and leaves it as it is.
+func (l *Log) ForceCommit(index uint64) []wal.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hs.commit = max(l.hs.commit, index)
+	l.settled = max(l.settled, index)
+	return []wal.Record{hardStateRecord(l.group, l.hs)}
+}
+
 // LastTerm is the last term in which this server has taken part.
 func (l *Log) LastTerm() uint64 {
 	l.mu.Lock()

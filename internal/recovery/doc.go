@@ -5,7 +5,8 @@
 // The order: [Load] fills the stores and leases from the file; [NewLogs]
 // makes the logs, which [Replay] fills while wal.Open reads; [Align]
 // truncates or resets them to the stores' positions. After that a replica can
-// be made of the parts. With --force-new-cluster, [Forced.Force] comes after Align, once.
+// be made of the parts. With --force-new-cluster, [Forced.Force] comes after Align, once, or again
+// after a change of the number of partitions that was under way.
 //
 // The package opens nothing itself: file, log and file system are its caller's.
 package recovery

@@ -27,7 +27,10 @@ type Forced struct {
 // durably when it returns, and the state follows when they are applied. All groups change in
 // one record of the write-ahead log, so a crash leaves the logs as they were or as they shall
 // be. It does nothing if the server is alone already.
-func (f *Forced) Force(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) error {
+//
+// If it isn't done, the logs first come to a change of the number of partitions: the replica has to
+// stop there (replica.Config.Stops), and the server to be forced again.
+func (f *Forced) Force(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) (done bool, err error) {
 	var groups []salvage.Group
 	for p, l := range logs {
 		index, _ := stores[p].Applied()
@@ -35,27 +38,35 @@ func (f *Forced) Force(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) e
 			Config: f.Members.Configs[p], Epoch: f.Epochs[p], Index: index, Revision: stores[p].Rev(), Tail: l.Tail(), Term: l.LastTerm(),
 		})
 	}
-	repairs, err := salvage.Plan(f.Self, f.Members.List, groups, f.Origin)
+	repairs, done, err := salvage.Plan(f.Self, f.Members.List, groups, f.Origin)
 	if err != nil {
-		return fmt.Errorf("--force-new-cluster: %w", err)
+		return false, fmt.Errorf("--force-new-cluster: %w", err)
 	}
 	if repairs == nil {
 		f.Logger.Info("--force-new-cluster changes nothing: this member is the only one", id("local-member-id", f.Self.GetID()))
-		return nil
+		return true, nil
 	}
 	var records []wal.Record
 	for p, r := range repairs {
 		f.report(p, &r)
+		if len(r.Entries) == 0 {
+			records = append(records, logs[p].ForceCommit(r.Commit)...)
+			continue
+		}
 		records = append(records, logs[p].Force(f.Self.GetID(), r.Entries)...)
 	}
 	if err := w.Append(records); err != nil {
-		return err
+		return false, err
 	}
-	return w.Sync()
+	return done, w.Sync()
 }
 
 // report logs as etcd does, for each group.
 func (f *Forced) report(p int, r *salvage.Repair) {
+	if len(r.Entries) == 0 {
+		f.Logger.Info("the number of partitions changes before the members do", zap.Int("group", p), zap.Uint64("commit-index", r.Commit))
+		return
+	}
 	last := r.Entries[len(r.Entries)-1].GetIndex()
 	if r.Dropped > 0 {
 		f.Logger.Warn("discarding uncommitted WAL entries", zap.Int("group", p), zap.Uint64("entry-index", r.Entries[0].GetIndex()),

@@ -60,6 +60,8 @@ type Config struct {
 	// another number of partitions: the state has to be stored, and a replica made of what
 	// recovery.Resize makes of it. It must not block and must not call back.
 	Resized func()
+	// Stops has Resized called also if the change is refused: the server is being forced.
+	Stops bool
 	// Calls are this server's, shared by its successive replicas; nil: this
 	// replica's own.
 	Calls *Calls

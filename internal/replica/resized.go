@@ -43,7 +43,7 @@ func (g *group) number() int { return int(g.r.resized.groups.Number(g.id)) }
 func (s *resized) executed(r *Replica, it *item) {
 	switch {
 	case !it.entry.Resizes():
-	case r.cfg.Machine.Groups().Next == 0:
+	case r.cfg.Machine.Groups().Next == 0 && !r.cfg.Stops:
 		r.lead.reopen().run()
 	default:
 		s.halted.Store(true)

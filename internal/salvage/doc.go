@@ -14,6 +14,10 @@
 // hasn't come to the latest of these would stand in an earlier one, with stamps above those of the
 // latest: the next plan would take it for stale, and all that was written behind it.
 //
+// A log may show a change of the number of partitions that the member hasn't executed. Then the plan
+// brings all groups to that point and no further, and the member plans again in the next
+// generation (ending.go).
+//
 // What may be relied on:
 //
 //  1. Every entry that was ever committed and that one of the member's logs has is kept at its

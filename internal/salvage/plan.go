@@ -25,9 +25,12 @@ type Group struct {
 }
 
 // Repair is what becomes of a group's log: the entries replace those from the index of the
-// first one on. There is always one.
+// first one on, and all are committed.
 type Repair struct {
 	Entries []*raftpb.Entry
+	// Commit is the index through which the log is committed if there are no entries: then it
+	// stays as it is.
+	Commit uint64
 	// Dropped is the number of entries that are given up, since they can't have been committed.
 	Dropped int
 	// Completed is the number of rendezvous that other groups' logs have, and this one lacked.
@@ -35,32 +38,41 @@ type Repair struct {
 }
 
 // Plan returns the repair of each group's log, or nil if the member is alone already. origin
-// must never have named a proposal.
-func Plan(self *pb.Member, list *membership.List, groups []Group, origin uint64) ([]Repair, error) {
+// must never have named a proposal. If it isn't done, the repairs only bring all groups to a change of
+// the number of partitions (ending.go): once that is executed, there has to be another plan.
+func Plan(self *pb.Member, list *membership.List, groups []Group, origin uint64) (repairs []Repair, done bool, err error) {
 	logs, err := read(groups)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if alone(self.GetID(), list, logs) {
-		return nil, nil
+		return nil, true, nil
+	}
+	top := latest(logs) // behind an end, too
+	for _, l := range logs {
+		l.split()
 	}
 	if len(logs) > 1 {
 		dropStale(logs)
 		complete(logs)
 	}
-	logs[0].Term = max(logs[0].Term, latest(logs))
+	logs[0].Term = max(logs[0].Term, top)
 	begin := command.Barrier(logs[0].Term+1, origin, 1)
+	if end(logs) {
+		repairs, err = toTheEnd(logs, begin)
+		return repairs, false, err
+	}
 	reset, err := reset(self, logs, origin)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	repairs := make([]Repair, len(logs))
+	repairs = make([]Repair, len(logs))
 	for p, l := range logs {
-		if repairs[p], err = l.repair(self.GetID(), begin, reset); err != nil {
-			return nil, err
+		if repairs[p], err = l.append(begin, l.config().Alone(self.GetID()), &reset); err != nil {
+			return nil, false, err
 		}
 	}
-	return repairs, nil
+	return repairs, true, nil
 }
 
 // log is a group's log while it is repaired.
@@ -187,7 +199,9 @@ func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err er
 	return e, nil
 }
 
-func (l *log) repair(self uint64, begin, reset command.Entry) (Repair, error) {
+// append is the repair that adds the barrier of an epoch, what the log lacks, the steps and, if
+// it isn't nil, the reset.
+func (l *log) append(begin command.Entry, steps []membership.Step, reset *command.Entry) (Repair, error) {
 	r := Repair{Dropped: len(l.Tail) - len(l.items), Completed: len(l.missing)}
 	next := l.Index + uint64(len(l.items)) + 1
 	add := func(kind raftpb.EntryType, data []byte) {
@@ -197,13 +211,15 @@ func (l *log) repair(self uint64, begin, reset command.Entry) (Repair, error) {
 	for i := range l.missing {
 		add(raftpb.EntryNormal, l.missing[i].AppendTo(nil))
 	}
-	for _, s := range l.config().Alone(self) {
+	for _, s := range steps {
 		data, err := proto.Marshal(raftlog.ConfChange(&s))
 		if err != nil {
 			return r, fmt.Errorf("encoding a change of a configuration: %w", err)
 		}
 		add(raftpb.EntryConfChange, data)
 	}
-	add(raftpb.EntryNormal, reset.AppendTo(nil))
+	if reset != nil {
+		add(raftpb.EntryNormal, reset.AppendTo(nil))
+	}
 	return r, nil
 }

@@ -77,7 +77,7 @@ type shape struct {
 // plan plans, and checks what holds for every repair.
 func plan(t *testing.T, groups ...Group) (shapes []shape) {
 	t.Helper()
-	repairs, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
+	repairs, _, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
 	require.NoError(t, err)
 	require.Len(t, repairs, len(groups))
 	for p, r := range repairs {
@@ -199,13 +199,13 @@ func TestNothingChangesForAMemberThatIsAlone(t *testing.T) {
 	lone := group(t, command.Epoch{}, put(20, 0, 5))
 	lone.Config = membership.Initial(membership.OfIDs(1))
 	list := membership.OfIDs(1)
-	repairs, err := Plan(self, list, []Group{lone}, forcing)
+	repairs, _, err := Plan(self, list, []Group{lone}, forcing)
 	require.NoError(t, err)
 	require.Nil(t, repairs)
 	// A step may need a server that is gone.
 	two := group(t, command.Epoch{}, step(membership.Step{Kind: membership.RemoveServer, ID: 2}))
 	two.Config = membership.Initial(membership.OfIDs(1, 2))
-	repairs, err = Plan(self, list, []Group{two}, forcing)
+	repairs, _, err = Plan(self, list, []Group{two}, forcing)
 	require.NoError(t, err)
 	require.Len(t, repairs, 1)
 	// The log may have another member in store.
@@ -213,7 +213,7 @@ func TestNothingChangesForAMemberThatIsAlone(t *testing.T) {
 	body, err := change.Encode()
 	require.NoError(t, err)
 	lone.Tail = tail(t, made{entry: command.Entry{Origin: 20, Seq: 6, Parts: 1, Commands: []command.Command{{Kind: command.MemberChange, Body: body}}}})
-	repairs, err = Plan(self, list, []Group{lone}, forcing)
+	repairs, _, err = Plan(self, list, []Group{lone}, forcing)
 	require.NoError(t, err)
 	require.Len(t, repairs, 1)
 }
@@ -221,14 +221,14 @@ func TestNothingChangesForAMemberThatIsAlone(t *testing.T) {
 func TestAnEntryOfANewerVersionIsRefused(t *testing.T) {
 	g := group(t, old)
 	g.Tail = []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(3)), Data: []byte{99}}}
-	_, err := Plan(self, membership.OfIDs(1, 2, 3), []Group{g}, forcing)
+	_, _, err := Plan(self, membership.OfIDs(1, 2, 3), []Group{g}, forcing)
 	require.ErrorContains(t, err, "entry 11 of group 0")
 }
 
 // repaired are the groups with the logs that come out of a plan.
 func repaired(t *testing.T, groups ...Group) []Group {
 	t.Helper()
-	repairs, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
+	repairs, _, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
 	require.NoError(t, err)
 	for p, r := range repairs {
 		g := &groups[p]

@@ -125,7 +125,7 @@ func (l *life) open() (*core, error) {
 		ID: s.id, Origin: s.c.origins,
 		ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
 		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
-		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake, Resized: func() { c.after(time.Microsecond, "resize", 0, func() { l.resize(c) }) },
+		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake, Stops: l.forcing, Resized: func() { c.after(time.Microsecond, "resize", 0, func() { l.resize(c) }) },
 		Closed: func(p int, rev int64) {
 			c.feed.Advance(p, rev)
 			l.stir()

@@ -24,6 +24,10 @@ func (c *cluster) survive() {
 	if c.loop.chance(2) {
 		s = c.fallBehind()
 	}
+	if c.resizer != nil {
+		c.resizer.ask()
+		c.until(c.loop.between(0, 20*time.Millisecond))
+	}
 	for s.lost || !s.hasState() {
 		s = c.anyServer()
 	}
@@ -57,8 +61,10 @@ func (c *cluster) survive() {
 			}
 			c.until(c.loop.between(0, 5*time.Millisecond))
 		}
+		// An operator takes the flag away once the member is alone, or is about to be.
+		onTheWay := s.life == nil || s.life.forcing
 		c.crash(s)
-		s.forced = c.loop.chance(2)
+		s.forced = c.loop.chance(2) || s.forced && onTheWay
 		s.start()
 	}
 	c.plan.flush = each
@@ -153,7 +159,7 @@ func (c *cluster) grow(s *server) {
 // force makes the server the only member, if it was started for that.
 func (c *core) force() error {
 	s := c.l.sv
-	if !s.forced || c.l.core != nil {
+	if !s.forced || c.l.core != nil && !c.l.forcing {
 		return nil
 	}
 	if len(c.members.List.Members) == 0 {
@@ -162,9 +168,11 @@ func (c *core) force() error {
 	had := s.c.ledger.leave(c)
 	s.c.origins += 2
 	f := recovery.Forced{Self: &pb.Member{ID: s.id}, Members: c.members, Epochs: c.epochs, Origin: s.c.origins, Logger: s.c.logger(s.id)}
-	if err := f.Force(c.wal, c.logs, c.stores); err != nil {
+	done, err := f.Force(c.wal, c.logs, c.stores)
+	if err != nil {
 		return err
 	}
+	c.l.forcing = !done
 	for _, e := range had {
 		if !c.has(e) {
 			s.c.fail("I5", "server %d gives up entry %d of group %d, which was committed", s.id, e.index, e.group)
@@ -173,18 +181,22 @@ func (c *core) force() error {
 	return nil
 }
 
-// entryAt is a committed entry of a group.
+// entryAt is a committed entry of a group, by its number.
 type entryAt struct {
-	group int
+	group uint32
 	logPlace
 }
 
 // has reports whether the server has an entry, in its state or in its log.
 func (c *core) has(e entryAt) bool {
-	if applied, _ := c.stores[e.group].Applied(); e.index <= applied {
+	p, is := c.groups.Partition(e.group)
+	if !is {
+		return c.groups.Gone(e.group) // all of it came before this generation
+	}
+	if applied, _ := c.stores[p].Applied(); e.index <= applied {
 		return true
 	}
-	term, err := c.logs[e.group].Term(e.index)
+	term, err := c.logs[p].Term(e.index)
 	return err == nil && term == e.term
 }
 
@@ -195,7 +207,7 @@ func (g *ledger) leave(c *core) (had []entryAt) {
 	kept := map[int64]bool{}
 	for rev, e := range g.revisions {
 		for p, at := range e.places {
-			if entry := (entryAt{int(p), at}); c.has(entry) {
+			if entry := (entryAt{p, at}); c.has(entry) {
 				kept[rev] = true
 				had = append(had, entry)
 			}

@@ -44,6 +44,7 @@ type life struct {
 	hub     *watch.Hub
 	expirer *lease.Expirer
 	core    *core
+	forcing bool           // the next core is forced again
 	calls   *replica.Calls // of each core's replica
 
 	stirred   bool  // a step of the hub is planned

@@ -58,6 +58,7 @@ func TestForce(t *testing.T) {
 
 func forced(o Options) Options {
 	o.Force, o.Members = true, o.Members || o.Seed%2 == 0
+	o.Resize = o.Resize || o.Seed%4 == 3
 	if o.Servers == 0 {
 		o.Servers = []int{3, 5}[o.Seed%2]
 	}

@@ -1,0 +1,56 @@
+package salvage
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
+)
+
+func resize(origin uint64, stamp int64, seq uint64, parts ...int) made {
+	m := grant(origin, stamp, seq, parts...)
+	m.entry.Commands[0] = command.Command{Kind: command.Resize, Body: command.AppendResize(nil, 3)}
+	return m
+}
+
+// A change of the number of partitions that some logs have is completed, and nothing more: what
+// is behind it, here a rendezvous with a partition that is yet to come, stays for the next plan.
+func TestAPlanGoesToTheEndOfTheGeneration(t *testing.T) {
+	groups := []Group{
+		group(t, old, put(20, 5, 1), resize(20, 7, 3, 0, 1), barrier(6, 30, 1), put(30, 9, 2, 0, 2)),
+		group(t, old, put(20, 6, 2)),
+	}
+	repairs, done, err := Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
+	require.NoError(t, err)
+	require.False(t, done)
+	require.Equal(t, Repair{Commit: 12}, repairs[0])
+	require.Len(t, repairs[1].Entries, 2)
+	require.EqualValues(t, 12, repairs[1].Entries[0].GetIndex(), "nothing is replaced")
+	begin, err := readItem(repairs[1].Entries[0])
+	require.NoError(t, err)
+	epoch, opens := begin.entry.Opens()
+	require.True(t, opens)
+	require.Greater(t, epoch.Term, uint64(6), "also than what is behind the end")
+	end, err := readItem(repairs[1].Entries[1])
+	require.NoError(t, err)
+	require.True(t, end.entry.Resizes())
+	require.EqualValues(t, 7, end.entry.Stamp)
+
+	// Again, after a crash: all logs have it.
+	groups[1].Tail = append(groups[1].Tail, repairs[1].Entries...)
+	repairs, done, err = Plan(self, membership.OfIDs(1, 2, 3), groups, forcing)
+	require.NoError(t, err)
+	require.False(t, done)
+	require.Equal(t, []Repair{{Commit: 12}, {Commit: 13}}, repairs)
+}
+
+// One that was never committed is given up, with all that is behind it.
+func TestAStaleEndIsNone(t *testing.T) {
+	shapes := plan(t,
+		group(t, old, put(20, 5, 1), resize(20, 7, 3, 0, 1), barrier(6, 30, 1)),
+		group(t, old, barrier(6, 30, 1), put(30, 6, 2)))
+	require.Equal(t, 1, shapes[0].kept)
+	require.Equal(t, 2, shapes[0].dropped)
+}
