@@ -24,7 +24,7 @@ func (n *Node) overQuota(ctx context.Context, r *pb.PutRequest, who identity) er
 	if c.machine.OverQuota(r, who.user) == nil {
 		return nil
 	}
-	c, err := n.strict(ctx, c.machine.Placement().All())
+	c, err := n.strictAll(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (n *Node) Quotas(ctx context.Context) (list []QuotaUsage, enforced bool, er
 	if err != nil {
 		return nil, false, err
 	}
-	c, err := n.strict(ctx, n.current().machine.Placement().All())
+	c, err := n.strictAll(ctx)
 	if err != nil {
 		return nil, false, err
 	}

@@ -158,6 +158,18 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 	return nil, err
 }
 
+// strictAll is strict for all partitions.
+func (n *Node) strictAll(ctx context.Context) (*core, error) {
+	return routed(ctx, n, func(asked *core) (*core, error) {
+		parts := asked.machine.Placement().All()
+		c, err := n.strict(ctx, parts)
+		if err == nil && c.machine.Placement().All() != parts {
+			return nil, fault.Moved
+		}
+		return c, err
+	})
+}
+
 // limited returns a context that ends, with fault.Timeout, once a request has taken too
 // long.
 func (n *Node) limited(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -150,6 +151,10 @@ func (r *Replica) reached(m Closed) {
 // index and one closed revision per partition.
 func (r *Replica) answerReadPoint(from uint64, body []byte, reply func([]byte, error)) {
 	parts, known, err := decodeQuestion(body, r.all())
+	if errors.Is(err, fault.Moved) {
+		reply(nil, fault.Moved)
+		return
+	}
 	if err != nil {
 		reply(nil, fault.Internal)
 		return

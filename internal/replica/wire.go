@@ -130,7 +130,10 @@ func decodeQuestion(b []byte, all placement.Set) (parts placement.Set, known []u
 	if err != nil {
 		return 0, nil, err
 	}
-	if parts = placement.Set(n[0]); parts == 0 || parts&^all != 0 {
+	if parts = placement.Set(n[0]); parts&^all != 0 { // routed before the number of partitions changed
+		return 0, nil, fault.Moved
+	}
+	if parts == 0 {
 		return 0, nil, fmt.Errorf("replica: read point of partitions %v", parts)
 	}
 	for len(b) > 0 {

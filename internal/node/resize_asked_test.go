@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// All that operators and metrics ask for goes on while the number of partitions changes, and
+// each answer is of one number.
+func TestAskedWhileResizing(t *testing.T) {
+	c := newCluster(t, 2, 2, func(cfg *Config) { cfg.Balance = true })
+	c.ready()
+	c.agreed(version.Newest)
+	ctx, cancel := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	ask := func(what string, do func(n *Node, k int) error) {
+		for i, n := range c.nodes {
+			asking.Go(func() {
+				answered := 0
+				for k := 0; ctx.Err() == nil; k++ {
+					err := do(n, k)
+					if err == nil {
+						answered++
+					} else if ctx.Err() == nil && !fault.Passing(err) {
+						t.Errorf("%s at server %d: %v", what, i, err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if answered == 0 {
+					t.Errorf("%s at server %d was never answered", what, i)
+				}
+			})
+		}
+	}
+	ask("put", func(n *Node, k int) error {
+		_, err := n.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "/dir%d/key", k%50), Value: []byte("v")})
+		return err
+	})
+	ask("state", func(n *Node, _ int) error {
+		s := n.State()
+		slots := 0
+		for _, p := range s.Partitions {
+			slots += p.Slots
+		}
+		if slots != 1024 {
+			return fmt.Errorf("%d partitions have %d slots", len(s.Partitions), slots)
+		}
+		return nil
+	})
+	ask("balance", func(n *Node, _ int) error {
+		_, err := n.Balance(ctx, true)
+		return err
+	})
+	ask("status", func(n *Node, _ int) error {
+		_, err := n.Status(ctx)
+		return err
+	})
+	ask("hash of keys", func(n *Node, _ int) error {
+		_, err := n.HashKV(ctx, 0)
+		return err
+	})
+	ask("hash", func(n *Node, _ int) error {
+		_, _, err := n.Hash(ctx)
+		return err
+	})
+	ask("leases", func(n *Node, _ int) error {
+		_, err := n.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+		return err
+	})
+	ask("quotas", func(n *Node, _ int) error {
+		n.QuotasUsed()
+		n.Extensions()
+		return n.Health(ctx, true)
+	})
+	ask("snapshot", func(n *Node, _ int) error {
+		content, _, _, err := n.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, content)
+		_ = content.Close()
+		return err
+	})
+	for _, n := range []int{5, 1, 3, 2, 4} {
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, c.nodes[n%2].Resize(context.Background(), n))
+	}
+	time.Sleep(300 * time.Millisecond)
+	cancel()
+	asking.Wait()
+}
