@@ -77,7 +77,7 @@ func Mutations() []Mutation {
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
 		{Name: "forget-cursor", Seed: 1, ForgetCursor: true},
-		{Name: "go-back", Seed: 1085, Resize: true, GoBack: true},
+		{Name: "go-back", Seed: 443, Resize: true, GoBack: true},
 		{Name: "stale-slots", Seed: 1, Balance: true, StaleSlots: true},
 		{Name: "narrow-watches", Seed: 1, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
