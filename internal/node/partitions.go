@@ -28,8 +28,12 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 		if err = n.known(ctx, who); err != nil {
 			return err
 		}
-		if n.Partitions() == partitions {
-			return nil
+		if n.Partitions() == partitions { // nothing that the log would have to decide
+			u, err := n.current().machine.Auth().Authorize(who.user)
+			if err == nil && !u.IsRoot() {
+				err = fault.PermissionDenied
+			}
+			return err
 		}
 		c := n.current()
 		if err = c.machine.MayResize(); err == nil {

@@ -415,7 +415,7 @@ func TestUnknownCommands(t *testing.T) {
 	t.Parallel()
 	stoactl := build(t)
 	for _, args := range []string{
-		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "partition grow 1", "extension nosuch", "completion nosuch", "snapshot nosuch", "alarm nosuch", "downgrade nosuch",
+		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "extension nosuch", "completion nosuch", "snapshot nosuch", "alarm nosuch", "downgrade nosuch",
 	} {
 		out, err := exec.Command(stoactl, strings.Fields(args)...).CombinedOutput()
 		var ended *exec.ExitError
