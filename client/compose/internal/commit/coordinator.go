@@ -255,16 +255,16 @@ func (c *Coordinator) abandoned(a Answer) []Request {
 	return c.release(1)
 }
 
-// release unlocks the parts from one on, of a transaction that won't commit.
+// release unlocks the parts from one on, of a transaction that won't commit. Each lock by itself:
+// recoveries may have removed some of them, and others have locked those keys.
 func (c *Coordinator) release(from int) []Request {
 	c.at = Release
 	var all []Request
 	for _, p := range c.txn.Parts[from:] {
-		r := Request{Step: Release, Cluster: p.Cluster, If: []Cond{heldBy(p.Keys[0], c.txn.ID, c.home())}}
 		for _, k := range p.Keys {
-			r.Then = append(r.Then, del(LockPrefix+k))
+			all = append(all, Request{Step: Release, Cluster: p.Cluster,
+				If: []Cond{heldBy(k, c.txn.ID, c.home())}, Then: []Op{del(LockPrefix + k)}})
 		}
-		all = append(all, r)
 	}
 	return c.send(all...)
 }

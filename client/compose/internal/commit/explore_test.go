@@ -32,12 +32,16 @@ func scenarios() map[string]*world {
 		for _, same := range []bool{false, true} {
 			add := func(what string, losses, crashes, expiries, recoveries int) {
 				w := newWorld(skew, same)
+				if strings.HasPrefix(what, "wide") {
+					w.widen()
+				}
 				w.losses, w.crashes, w.expiries, w.recoveries = losses, crashes, expiries, recoveries
 				all[fmt.Sprintf("skew=%t, same home=%t, %s", skew, same, what)] = w
 			}
 			add("a loss", 1, 0, 0, 0)
 			add("a crash", 0, 1, 0, 1)
 			add("an expiry", 0, 0, 1, 1)
+			add("wide, a loss", 1, 0, 0, 1)
 			if *exhaustive {
 				add("a crash and a loss", 1, 1, 0, 1)
 				add("an expiry and a loss", 1, 0, 1, 1)
@@ -268,7 +272,7 @@ func (w *world) finish(r *recovery) {
 func (w *world) wrong() string {
 	for i, c := range w.clusters {
 		for k, kv := range c.keys {
-			if k != x && !strings.Contains(string(kv.Value), string(Done)) {
+			if k != x && k != z && !strings.Contains(string(kv.Value), string(Done)) {
 				return fmt.Sprintf("in %d stays %s: %s", i, k, kv.Value)
 			}
 		}

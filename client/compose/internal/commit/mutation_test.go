@@ -13,6 +13,7 @@ var mutations = []struct {
 	name     string
 	skew     bool
 	sameHome bool
+	wide     bool
 	budget   func(*world)
 	mutate   func(*Request)
 }{
@@ -38,6 +39,11 @@ var mutations = []struct {
 			r.If = nil
 		}
 	}},
+	{name: "all locks are released if the first is there", wide: true, sameHome: true, budget: lossAndMeeting, mutate: func(r *Request) {
+		if r.Step == Release && r.If[0].Test == Is && r.If[0].Key == LockPrefix+z {
+			r.Then = append(r.Then, del(LockPrefix+x))
+		}
+	}},
 	{name: "roll forward doesn't look at the lock", budget: meeting, mutate: at(RollForward, noConditions)},
 	{name: "the record is removed with the commit", budget: crash, mutate: at(Commit, func(r *Request) {
 		r.Then[0] = del(r.Then[0].Key)
@@ -58,6 +64,9 @@ func TestMutations(t *testing.T) {
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			w := newWorld(m.skew, m.sameHome)
+			if m.wide {
+				w.widen()
+			}
 			if m.budget != nil {
 				m.budget(w)
 			}

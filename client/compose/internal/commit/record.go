@@ -107,8 +107,9 @@ func (w *Write) op() Op {
 	return put(string(w.Key), w.Value)
 }
 
-// heldBy holds while a transaction has its locks in a cluster: they are written together, and
-// a transaction that has a record removes them together.
+// heldBy holds while a transaction has a lock. While it has a record, it has all of its locks in
+// that cluster then: they are written together, and removed together. Without a record, recoveries
+// remove those that they meet.
 func heldBy(key, txn string, home uint64) Cond {
 	return Cond{Key: LockPrefix + key, Test: Is, Value: encode(Lock{Txn: txn, Home: home})}
 }

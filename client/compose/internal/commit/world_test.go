@@ -51,7 +51,10 @@ type calls struct {
 
 var errLost = errors.New("lost")
 
-const x = "x" // the key that transactions work on
+const (
+	x = "x" // the key that transactions work on
+	z = "z" // another one, in cluster 1, that the first client locks too in the scenario "wide"
+)
 
 func newWorld(skew, sameHome bool) *world {
 	w := &world{skew: skew}
@@ -68,6 +71,17 @@ func newWorld(skew, sameHome bool) *world {
 		}})
 	}
 	return w
+}
+
+// widen gives the first client a second key in cluster 1, before the other one.
+func (w *world) widen() {
+	w.clusters[1].keys[z] = KV{Key: z, Mod: 1}
+	parts := w.clients[0].txn.Parts
+	for i := range parts {
+		if parts[i].Cluster == 1 {
+			parts[i].Keys = []string{z, x}
+		}
+	}
 }
 
 func name(client int) string { return string(rune('1' + client)) }
@@ -244,7 +258,7 @@ func (w *world) decide(i int) []Request {
 	c := w.clients[i]
 	writes := make([][]Write, 2)
 	for part := range c.txn.Parts {
-		old := string(c.Values(part)[0].Value)
+		old := string(c.Values(part)[slices.Index(c.txn.Parts[part].Keys, x)].Value)
 		if w.skew && strings.Contains(old, name(1-i)) {
 			return c.Abandon()
 		}
