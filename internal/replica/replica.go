@@ -175,7 +175,7 @@ func (r *Replica) Partitions() int { return len(r.groups) }
 // election timeout, nor does one that led all groups before their number changed.
 func (r *Replica) Start(led bool) {
 	if led {
-		r.resized.eager = r.now() + 2*int64(r.cfg.ElectionTicks)
+		r.resized.eager.Store(r.now() + 2*int64(r.cfg.ElectionTicks))
 	}
 	if led || r.alone() {
 		r.campaign()

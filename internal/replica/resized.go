@@ -19,7 +19,7 @@ type resized struct {
 	groups *membership.Groups
 	halted atomic.Bool // the generation has ended here
 	// eager is the tick until which this server tries to lead.
-	eager int64
+	eager atomic.Int64
 }
 
 // Bounds, in ticks and election timeouts.
@@ -68,7 +68,7 @@ func (l *leadership) reopen() effects {
 // have gone on, and waits at a rendezvous with it, the last one at the latest. It asks them for
 // their state.
 func (s *resized) tick(r *Replica, now int64) {
-	if now < s.eager && now%eagerEvery == 0 && !r.seq.IsOpen() {
+	if now < s.eager.Load() && now%eagerEvery == 0 && !r.seq.IsOpen() {
 		r.campaign()
 	}
 	timeout := int64(r.cfg.ElectionTicks)
