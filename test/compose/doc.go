@@ -25,5 +25,5 @@
 //  4. Commands over several clusters are carried out once in each, in one order, though their clients,
 //     executors and servers are killed (commands_test.go).
 //
-// test/compose/bench measures what the syncs cost over distances (test/compose/region).
+// test/compose/bench measures what the syncs cost over distances (test/region).
 package compose

@@ -13,7 +13,7 @@ func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "Written by `make bench-compose` on %s. The figures are those of Lev-Ari et al., *Modular Composition of Coordination Services* (§5.3, §5.4), "+
 		"with `client/compose` over clusters of stoa and of etcd 3.7.3.\n\n", r.started.Format("2006-01-02"))
 	fmt.Fprintf(w, `Two regions, east and west, each a network namespace. A packet from one to the other takes %v each way, so %v there and back; it is `+
-		"held back by the benchmark itself between two TUN devices, since netem is not in every kernel (`test/compose/region`). "+
+		"held back by the benchmark itself between two TUN devices, since netem is not in every kernel (`test/region`). "+
 		"Within a region nothing is delayed, and nothing bounds the bandwidth. "+
 		"Each region has a cluster: three voters at home and one member in the other region for the reads there, a learner with etcd, with stoa a fourth voter "+
 		"without which the three at home are a majority. %d clients in each region, with up to %d requests in flight each, of %d B; "+

@@ -36,7 +36,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stoa-kv/stoa/test/compose/region"
+	"github.com/stoa-kv/stoa/test/region"
 	"github.com/stoa-kv/stoa/test/sheet"
 )
 

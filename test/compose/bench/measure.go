@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stoa-kv/stoa/test/compose/region"
+	"github.com/stoa-kv/stoa/test/region"
 	"github.com/stoa-kv/stoa/test/process"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/compose"
-	"github.com/stoa-kv/stoa/test/compose/region"
+	"github.com/stoa-kv/stoa/test/region"
 	"github.com/stoa-kv/stoa/test/process"
 )
 

@@ -18,6 +18,7 @@ var ErrNotPermitted = errors.New("regions need root (CAP_SYS_ADMIN, CAP_NET_ADMI
 // World is some regions and the links between them.
 type World struct {
 	Regions []*Region
+	links   [][]*Link // by the region from which they lead, and the one to which
 	stop    context.CancelFunc
 }
 
@@ -25,39 +26,72 @@ type World struct {
 type Region struct {
 	Addr string // its address, from within
 
-	namespace *os.File
+	namespace *os.File // nil for this program's own
 	device    *os.File
 }
 
 // New makes regions each of which is the same time away from every other: oneWay there
 // and oneWay back.
 func New(regions int, oneWay time.Duration) (*World, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	w := &World{stop: stop}
-	for i := range regions {
-		r, err := newRegion(i)
-		if err != nil {
-			w.Close()
-			return nil, fmt.Errorf("making region %d: %w", i+1, err)
-		}
-		w.Regions = append(w.Regions, r)
+	w := new(World)
+	if err := w.settle(regions); err != nil {
+		return nil, err
 	}
-	w.carry(ctx, oneWay)
+	w.carry(oneWay)
 	return w, nil
 }
 
+// Around is New, with the namespace of this program as one region more, the last one: what
+// runs there needs no Do. The program must be alone in its namespace ([Alone]).
+func Around(regions int, oneWay time.Duration) (*World, error) {
+	w := new(World)
+	if err := w.settle(regions); err != nil {
+		return nil, err
+	}
+	device, err := openDevice(address(regions))
+	if err != nil {
+		w.Close()
+		return nil, fmt.Errorf("making a region of this program's namespace: %w", err)
+	}
+	w.Regions = append(w.Regions, &Region{Addr: address(regions), device: device})
+	w.carry(oneWay)
+	return w, nil
+}
+
+// settle makes the regions that have a namespace of their own.
+func (w *World) settle(regions int) error {
+	for i := range regions {
+		r, err := newRegion(address(i))
+		if err != nil {
+			w.Close()
+			return fmt.Errorf("making region %d: %w", i+1, err)
+		}
+		w.Regions = append(w.Regions, r)
+	}
+	return nil
+}
+
+func address(index int) string { return fmt.Sprintf("10.77.%d.1", index+1) }
+
 // Close cuts all links. The namespaces end with the last process in them.
 func (w *World) Close() {
-	w.stop()
+	if w.stop != nil {
+		w.stop()
+	}
 	for _, r := range w.Regions {
 		r.device.Close()
-		r.namespace.Close()
+		if r.namespace != nil {
+			r.namespace.Close()
+		}
 	}
 }
 
 // Do runs a function on a thread that is in the region: the sockets that it opens and
 // the processes that it starts are there.
 func (r *Region) Do(f func() error) error {
+	if r.namespace == nil {
+		return f()
+	}
 	return inside(func() error { return unix.Setns(int(r.namespace.Fd()), unix.CLONE_NEWNET) }, f)
 }
 
@@ -98,8 +132,8 @@ func inside(enter, f func() error) error {
 }
 
 // newRegion makes a namespace whose loopback and TUN device are up.
-func newRegion(index int) (*Region, error) {
-	r := &Region{Addr: fmt.Sprintf("10.77.%d.1", index+1)}
+func newRegion(addr string) (*Region, error) {
+	r := &Region{Addr: addr}
 	err := inside(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
 		if r.namespace, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())); err != nil {
 			return fmt.Errorf("opening the new namespace: %w", err)

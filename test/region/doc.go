@@ -11,11 +11,13 @@
 // and without netem, which many kernels don't have. It needs CAP_SYS_ADMIN,
 // CAP_NET_ADMIN and /dev/net/tun; without them New fails with ErrNotPermitted.
 //
+// Each direction between two regions is a [Link], which can be cut, delay, lose and duplicate.
+//
 // Promises:
 //
 //  1. A packet to another region arrives no earlier than the delay after it was sent, and
-//     packets of one direction stay in order. None is lost unless a queue of thousands is
-//     full.
+//     packets of one direction stay in order. None is lost unless its link says so or a queue
+//     of thousands is full.
 //  2. Within a region nothing is delayed.
 //  3. The namespaces end with the program, or with Close: nothing has a name outside.
 //

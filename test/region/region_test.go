@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -107,4 +108,47 @@ func TestRegionsAreApart(t *testing.T) {
 		return err
 	}))
 	require.Contains(t, string(out), deviceName)
+}
+
+// exchange sends five bytes to an echo and waits for them, at most so long.
+func exchange(t *testing.T, c net.Conn, atMost time.Duration) error {
+	t.Helper()
+	require.NoError(t, c.SetDeadline(time.Now().Add(atMost)))
+	_, err := c.Write([]byte("hello"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 5))
+	return err
+}
+
+// A link that is cut in one direction lets nothing pass, the other direction included, as
+// far as it needs answers; both go on when it has healed.
+func TestALinkIsCut(t *testing.T) {
+	w := world(t, time.Millisecond)
+	c, err := w.Regions[1].Dial(soon(t), echo(t, w.Regions[0]))
+	require.NoError(t, err)
+	defer c.Close()
+	for _, way := range [][2]int{{0, 1}, {1, 0}} {
+		require.NoError(t, exchange(t, c, 5*time.Second))
+		w.Link(way[0], way[1]).Set(Quality{Cut: true})
+		require.ErrorIs(t, exchange(t, c, 300*time.Millisecond), os.ErrDeadlineExceeded)
+		w.Heal()
+		require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
+		_, err = io.ReadFull(c, make([]byte, 5))
+		require.NoError(t, err)
+	}
+}
+
+// What a bad link does to packets, TCP makes up for.
+func TestABadLinkDelaysAndLosesAndDuplicates(t *testing.T) {
+	w := world(t, time.Millisecond)
+	c, err := w.Regions[1].Dial(soon(t), echo(t, w.Regions[0]))
+	require.NoError(t, err)
+	defer c.Close()
+	const delay = 60 * time.Millisecond
+	w.Link(1, 0).Set(Quality{Delay: delay, Jitter: 10 * time.Millisecond, Loss: 0.2, Duplicate: 0.3})
+	began := time.Now()
+	for range 10 {
+		require.NoError(t, exchange(t, c, 20*time.Second))
+	}
+	require.Greater(t, time.Since(began), 10*delay)
 }
