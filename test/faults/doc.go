@@ -39,6 +39,18 @@
 //  8. A client that has read /ready reads the data that was made ready, on any
 //     server.
 //
+// Transactions over lists (appends.go) and locks with fencing tokens under leases (locks.go):
+//
+//  9. Transactions are strictly serializable (package elle).
+//  10. What is written with a lock's token is written by the lock's owner; a lease lives as
+//     long as it was promised to, and ends afterwards.
+//
+// With -network each server is in a network namespace of its own, and TestNetwork cuts, delays
+// and spoils the links between them and to the clients, in one or both directions (network.go),
+// beside kills and pauses: all of the above holds.
+//
+//	go test -tags faults ./test/faults -network -run TestNetwork     needs root
+//
 // Failover shows for how long no write is acknowledged when the leader is
 // killed.
 package faults

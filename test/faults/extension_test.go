@@ -108,17 +108,19 @@ func (l *ledgerLoad) run(ctx context.Context, rnd *rand.Rand) {
 func TestKillsUnderExtensions(t *testing.T) {
 	requireStoa(t)
 	for _, parts := range []int{1, 3} {
-		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) { runLedger(t, parts) })
+		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) {
+			runLedger(t, parts, []string{"kill one", "kill the leader", "kill the leader", "kill two", "kill all", "kill one twice"})
+		})
 	}
 }
 
-func runLedger(t *testing.T, parts int) {
+func runLedger(t *testing.T, parts int, names []string) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
-	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: parts})
+	c := start(t, process.Spec{Nodes: 3, Partitions: parts})
 	l := &ledgerLoad{t: t}
 	for _, s := range c.Servers {
 		conn, err := dial(s.ClientURL)
@@ -134,10 +136,10 @@ func runLedger(t *testing.T, parts int) {
 		work.Go(func() { l.run(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
 	started := time.Now()
-	nem := &nemesis{cluster: c, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+	nem := &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
 		t.Logf("%6.2fs %s", time.Since(started).Seconds(), fmt.Sprintf(f, a...))
 	}}
-	count, err := nem.run(ctx, []string{"kill one", "kill the leader", "kill the leader", "kill two", "kill all", "kill one twice"})
+	count, err := nem.run(ctx, names)
 	require.NoError(t, err)
 	work.Wait()
 	t.Logf("%d faults", count)

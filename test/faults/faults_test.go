@@ -98,7 +98,7 @@ func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) 
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
-	c := process.StartT(t, process.Spec{Nodes: nodes, Partitions: parts})
+	c := start(t, process.Spec{Nodes: nodes, Partitions: parts})
 	asked := c.Servers
 	if sidecars > 0 {
 		asked = startSidecars(t, c, sidecars)
@@ -146,7 +146,7 @@ func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) 
 			}
 		})
 	}
-	nem := &nemesis{cluster: c, asked: asked, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+	nem := &nemesis{cluster: c, asked: asked, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
 		t.Logf("%6.2fs %s", time.Since(rec.start).Seconds(), fmt.Sprintf(f, a...))
 	}}
 	count, err := nem.run(ctx, names)

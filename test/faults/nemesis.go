@@ -10,17 +10,19 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/region"
 )
 
 // nemesis injects faults into the servers of a cluster, one after the other.
 type nemesis struct {
 	cluster *process.Cluster
 	asked   []*process.Server // what clients connect to: the servers, or sidecars
+	world   *region.World     // where the servers are, nil if all are on this host
 	rnd     *rand.Rand
 	say     func(format string, args ...any)
 }
 
-// faults are what it may do, by name.
+// faults are what it may do, by name, on any network.
 var faults = map[string]func(*nemesis, context.Context) error{
 	"kill one":        func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.any()) },
 	"kill the leader": func(n *nemesis, ctx context.Context) error { return n.kill(ctx, n.leader(ctx)) },
@@ -138,6 +140,11 @@ func (n *nemesis) kill(ctx context.Context, servers ...*process.Server) error {
 		}
 	}
 	n.idle(1200 * time.Millisecond)
+	return n.revive(ctx, servers...)
+}
+
+// revive starts servers and waits until they serve.
+func (n *nemesis) revive(ctx context.Context, servers ...*process.Server) error {
 	for _, s := range servers {
 		if err := s.Start(); err != nil {
 			return err
@@ -221,7 +228,11 @@ func (n *nemesis) run(ctx context.Context, names []string) (count int, err error
 		}
 		name := names[n.rnd.IntN(len(names))]
 		n.say("%s", name)
-		if err := faults[name](n, context.WithoutCancel(ctx)); err != nil {
+		fault := faults[name]
+		if fault == nil {
+			fault = networkFaults[name]
+		}
+		if err := fault(n, context.WithoutCancel(ctx)); err != nil {
 			return count, fmt.Errorf("%s: %w", name, err)
 		}
 		count++

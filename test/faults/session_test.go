@@ -47,7 +47,7 @@ type rig struct {
 // newRig starts servers: those under test, or a given binary.
 func newRig(t *testing.T, parts int, bin process.Binary) *rig {
 	requireStoa(t)
-	return &rig{t: t, started: time.Now(), cluster: process.StartT(t, process.Spec{Binary: bin, Nodes: 3, Partitions: parts})}
+	return &rig{t: t, started: time.Now(), cluster: start(t, process.Spec{Binary: bin, Nodes: 3, Partitions: parts})}
 }
 
 // complain records an error; any goroutine may call it.
@@ -77,7 +77,7 @@ func (r *rig) place(i int) []stoa.SessionOption {
 
 // nemesis injects faults until ctx ends.
 func (r *rig) nemesis(ctx context.Context, seed uint64, names []string) {
-	n := &nemesis{cluster: r.cluster, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+	n := &nemesis{cluster: r.cluster, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
 		r.t.Logf("%6.2fs %s", time.Since(r.started).Seconds(), fmt.Sprintf(f, a...))
 	}}
 	count, err := n.run(ctx, names)

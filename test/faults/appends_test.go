@@ -1,0 +1,106 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/stoa-kv/stoa/test/elle"
+	"github.com/stoa-kv/stoa/test/process"
+)
+
+// TestTransactions: transactions over lists of several partitions are strictly serializable.
+func TestTransactions(t *testing.T) {
+	bin, err := process.UnderTest()
+	require.NoError(t, err)
+	for _, parts := range []int{1, 3} {
+		if parts > 1 && !bin.Stoa {
+			continue
+		}
+		t.Run(fmt.Sprintf("P=%d", parts), func(t *testing.T) {
+			runAppends(t, 3, parts, []string{"kill one", "kill the leader", "kill all", "pause the leader", "pause the leader for long", "move the leader"})
+		})
+	}
+}
+
+func runAppends(t *testing.T, nodes, parts int, names []string) {
+	seed := seedOf(t)
+	c := start(t, process.Spec{Nodes: nodes, Partitions: parts})
+	conns := connect(t, c.Endpoints())
+	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
+	defer cancel()
+	a := newAppends()
+	var work sync.WaitGroup
+	for i := range *clients {
+		work.Go(func() { a.run(ctx, i, conns, rand.New(rand.NewPCG(seed, uint64(i)))) })
+	}
+	count := disturb(t, ctx, c, seed, names)
+	work.Wait()
+	final := readLists(t, conns)
+	done, failed := 0, 0
+	for _, txn := range a.txns {
+		switch txn.Outcome {
+		case elle.OK:
+			done++
+		case elle.Failed:
+			failed++
+		}
+	}
+	t.Logf("%d faults; %d transactions answered, %d failed, %d without an answer; %d lists", count, done, failed, len(a.txns)-done-failed, len(final))
+	require.NoError(t, elle.Check(a.txns, final))
+	require.Greater(t, done, 50, "hardly anything was done")
+}
+
+// disturb injects faults until ctx ends, and returns how many.
+func disturb(t *testing.T, ctx context.Context, c *process.Cluster, seed uint64, names []string) int {
+	t.Helper()
+	began := time.Now()
+	n := &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+		t.Logf("%6.2fs %s", time.Since(began).Seconds(), fmt.Sprintf(f, a...))
+	}}
+	count, err := n.run(ctx, names)
+	require.NoError(t, err)
+	return count
+}
+
+// connect makes a connection to each server, that ends with the test.
+func connect(t *testing.T, urls []string) (conns []*grpc.ClientConn) {
+	t.Helper()
+	for _, url := range urls {
+		conn, err := dial(url)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+// readLists reads all lists, once requests are answered again.
+func readLists(t *testing.T, conns []*grpc.ClientConn) map[string][]int {
+	t.Helper()
+	final := map[string][]int{}
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), opTimeout)
+		defer cancel()
+		resp, err := pb.NewKVClient(conns[0]).Range(ctx, &pb.RangeRequest{Key: []byte(appendsRoot), RangeEnd: []byte("/lists0")})
+		if err != nil {
+			return false
+		}
+		for _, kv := range resp.Kvs {
+			final[string(kv.Key)], err = listFrom(&pb.RangeResponse{Kvs: resp.Kvs[:1]})
+			require.NoError(t, err)
+			resp.Kvs = resp.Kvs[1:]
+		}
+		return true
+	}, 30*time.Second, 100*time.Millisecond, "reads don't resume")
+	return final
+}
