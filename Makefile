@@ -11,7 +11,7 @@ ROUNDS      ?= 10
 SEED        ?= 1
 LOAD        ?= 1m
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/elle/... ./test/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -135,6 +135,11 @@ test-adversary: build
 .PHONY: test-faults
 test-faults: build peers
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
+
+## test-jepsen: servers in network namespaces, whose links are cut in every shape, slow and lossy, beside kills and pauses (LOAD=1m per case; needs root)
+.PHONY: test-jepsen
+test-jepsen: build peers
+	$(GO) test -count=1 -v -timeout 600m -tags faults ./test/faults -network -run '^TestNetwork$$' -load=$(LOAD) $(ARGS)
 
 ## test-crashpoints: kill servers at each system call between a request and its answer, and have calls fail (Linux on amd64; four minutes)
 .PHONY: test-crashpoints
