@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/stoa-kv/stoa/test/region"
 	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/region"
 )
 
 // names of the regions, and of the cluster that is at home in each.

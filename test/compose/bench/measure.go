@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stoa-kv/stoa/test/region"
 	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/region"
 )
 
 // sample is one round of a mix by one team.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/compose"
-	"github.com/stoa-kv/stoa/test/region"
 	"github.com/stoa-kv/stoa/test/process"
+	"github.com/stoa-kv/stoa/test/region"
 )
 
 // The ways that are compared.
