@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,13 +67,7 @@ type attempt struct {
 
 // run carries the attempt out, what remains to be done behind the outcome included.
 func (a *attempt) run(ctx context.Context) {
-	told := false
-	tell := func() {
-		if !told {
-			told = true
-			close(a.over)
-		}
-	}
+	tell := sync.OnceFunc(func() { close(a.over) })
 	defer tell()
 	lease, txn, err := a.name(ctx)
 	if err != nil {
@@ -82,6 +77,7 @@ func (a *attempt) run(ctx context.Context) {
 	m := commit.New(txn)
 	rs := m.Next(nil)
 	var until time.Time // of the commit, or of the work behind it
+	known := false
 	for len(rs) > 0 {
 		rs = m.Next(a.send(ctx, rs))
 		if m.Locked() {
@@ -94,14 +90,15 @@ func (a *attempt) run(ctx context.Context) {
 		if m.Retire() {
 			a.retire(lease)
 		}
-		if m.Outcome() != commit.Open && !told {
+		switch {
+		case m.Outcome() == commit.Open:
+		case !known:
+			known, until = true, time.Now().Add(completeFor)
 			a.ended(m)
-			until = time.Now().Add(completeFor)
 			if a.err != nil || a.answer != nil { // else it begins anew, when its locks are gone
 				tell()
 			}
-		}
-		if told && time.Now().After(until) {
+		case time.Now().After(until):
 			return
 		}
 	}
@@ -119,7 +116,7 @@ func (a *attempt) goOn(m *commit.Coordinator) []commit.Request {
 	answer, writes := a.decide()
 	if writes == nil {
 		a.answer = answer
-		return m.Abandon()
+		return m.CommitNothing()
 	}
 	if !a.phase.CompareAndSwap(locking, deciding) {
 		return m.Abandon()

@@ -28,7 +28,7 @@ type Outcome uint8
 const (
 	// Open: it isn't decided yet.
 	Open Outcome = iota
-	// IsCommitted: it takes effect.
+	// IsCommitted: it takes effect. If it changes nothing: its values were those of one moment.
 	IsCommitted
 	// IsAbandoned: it doesn't, and never will. Coordinator.Blockers, or else Err, say why.
 	IsAbandoned
@@ -58,7 +58,7 @@ func New(t Txn) *Coordinator { return &Coordinator{txn: t, values: make([][]*KV,
 
 // Next takes the answers to the requests that were returned last and returns those to send
 // next, none at the beginning. It returns none when the transaction is over, or when all keys
-// are locked: then Commit or Abandon goes on. After the outcome is known, the caller may stop
+// are locked: then the caller goes on. After the outcome is known, the caller may stop
 // at any time, and leave the rest to recoveries.
 func (c *Coordinator) Next(answers []Answer) []Request {
 	switch c.at {
@@ -71,6 +71,8 @@ func (c *Coordinator) Next(answers []Answer) []Request {
 		return c.prepared(answers)
 	case Commit:
 		return c.committed(answers[0])
+	case Confirm:
+		return c.confirmed(answers[0])
 	case RollForward:
 		return c.again(answers, Finish)
 	case Abandon:
@@ -81,7 +83,8 @@ func (c *Coordinator) Next(answers []Answer) []Request {
 	return nil
 }
 
-// Locked reports that all keys are locked and the caller has to decide.
+// Locked reports that all keys are locked and the caller has to decide: by Commit, CommitNothing
+// or Abandon.
 func (c *Coordinator) Locked() bool { return c.at == "locked" }
 
 // Values are the keys of a part, in its order, as they are while they are locked.
@@ -232,16 +235,40 @@ func (c *Coordinator) Unknown(err error) []Request {
 	return nil
 }
 
+// CommitNothing ends a transaction that changes nothing. Its values are of one moment only if all
+// its locks are in place still, which home knows.
+func (c *Coordinator) CommitNothing() []Request {
+	c.at = Confirm
+	return c.send(c.end(Confirm))
+}
+
+func (c *Coordinator) confirmed(a Answer) []Request {
+	switch {
+	case a.Err != nil: // it isn't sent again: if it was executed, the second answer would not say so
+		c.outcome, c.err = IsAbandoned, a.Err
+	case !a.Succeeded:
+		c.outcome, c.err = IsAbandoned, ErrExpired
+	default:
+		c.outcome = IsCommitted
+	}
+	return c.abandoned(a)
+}
+
 // Abandon unlocks all keys. It must not be called after Commit.
 func (c *Coordinator) Abandon() []Request {
 	c.outcome, c.at = IsAbandoned, Abandon
-	r := Request{Step: Abandon, Cluster: c.home(),
+	return c.send(c.end(Abandon))
+}
+
+// end removes a pending record, and home's locks.
+func (c *Coordinator) end(step Step) Request {
+	r := Request{Step: step, Cluster: c.home(),
 		If:   []Cond{{Key: c.recordKey(), Test: Is, Value: c.pending()}},
 		Then: []Op{del(c.recordKey())}}
 	for _, k := range c.txn.Parts[0].Keys {
 		r.Then = append(r.Then, del(LockPrefix+k))
 	}
-	return c.send(r)
+	return r
 }
 
 func (c *Coordinator) abandoned(a Answer) []Request {

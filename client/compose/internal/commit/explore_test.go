@@ -35,6 +35,7 @@ func scenarios() map[string]*world {
 				if strings.HasPrefix(what, "wide") {
 					w.widen()
 				}
+				w.reader = strings.HasPrefix(what, "reader")
 				w.losses, w.crashes, w.expiries, w.recoveries = losses, crashes, expiries, recoveries
 				all[fmt.Sprintf("skew=%t, same home=%t, %s", skew, same, what)] = w
 			}
@@ -42,6 +43,10 @@ func scenarios() map[string]*world {
 			add("a crash", 0, 1, 0, 1)
 			add("an expiry", 0, 0, 1, 1)
 			add("wide, a loss", 1, 0, 0, 1)
+			if !skew {
+				add("reader, a loss", 1, 0, 0, 1)
+				add("reader, an expiry", 0, 0, 1, 1)
+			}
 			if *exhaustive {
 				add("a crash and a loss", 1, 1, 0, 1)
 				add("an expiry and a loss", 1, 0, 1, 1)
@@ -192,13 +197,20 @@ func (e *explorer) meet(w *world) {
 }
 
 // visible says what is wrong if a client knows that it has committed, and others that honour
-// locks could read an older value; or if it doesn't know although its lease is alive.
+// locks could read an older value, or what it has read is of two moments; or if it doesn't know
+// although its lease is alive.
 func (w *world) visible() string {
 	for i, c := range w.clients {
 		if c.Outcome() == IsUnknown && !c.expired {
 			return fmt.Sprintf("%s doesn't know whether it has committed", name(i))
 		}
 		if c.Outcome() != IsCommitted {
+			continue
+		}
+		if w.onlyReads(i) {
+			if a, b := w.read(i, 0), w.read(i, 1); a != b {
+				return fmt.Sprintf("%s has read %q and %q", name(i), a, b)
+			}
 			continue
 		}
 		for part, p := range c.txn.Parts {
@@ -289,7 +301,7 @@ func (w *world) wrong() string {
 		switch {
 		case times > 1:
 			return fmt.Sprintf("%s has taken effect %d times: %q", name(i), times, a)
-		case c.Outcome() == IsCommitted && times == 0:
+		case c.Outcome() == IsCommitted && times == 0 && !w.onlyReads(i):
 			return fmt.Sprintf("%s has committed, and its write is lost: %q", name(i), a)
 		case c.Outcome() == IsAbandoned && times > 0:
 			return fmt.Sprintf("%s was abandoned, and has taken effect: %q", name(i), a)

@@ -14,6 +14,7 @@ var mutations = []struct {
 	skew     bool
 	sameHome bool
 	wide     bool
+	reader   bool
 	budget   func(*world)
 	mutate   func(*Request)
 }{
@@ -55,6 +56,7 @@ var mutations = []struct {
 		r.If = nil
 		r.Then = slices.DeleteFunc(r.Then, func(op Op) bool { return op.Do == Put })
 	})},
+	{name: "a reader doesn't look whether its record is there", reader: true, budget: expiryAndMeeting, mutate: at(Confirm, noConditions)},
 	{name: "roll forward unlocks before it writes", budget: crash, mutate: at(RollForward, func(r *Request) {
 		r.Then = slices.DeleteFunc(r.Then, func(op Op) bool { return op.Do == Put })
 	})},
@@ -67,6 +69,7 @@ func TestMutations(t *testing.T) {
 			if m.wide {
 				w.widen()
 			}
+			w.reader = m.reader
 			if m.budget != nil {
 				m.budget(w)
 			}

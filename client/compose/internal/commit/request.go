@@ -19,6 +19,7 @@ const (
 	Commit      Step = "commit"       // decides, and writes home's keys
 	RollForward Step = "roll forward" // writes another cluster's keys and unlocks them
 	Finish      Step = "finish"       // removes the record behind the last lock
+	Confirm     Step = "confirm"      // removes the record of a transaction without changes, if it is pending still
 	Abandon     Step = "abandon"      // removes a pending record
 	Release     Step = "release"      // removes locks of a transaction that won't commit
 	Look        Step = "look"         // reads the record

@@ -12,9 +12,11 @@ import (
 // that were met, and requests that are executed late. It is a value: exploring clones it.
 //
 // Each transaction reads key x of both clusters. In the scenario "append" it appends its number
-// to both; in "skew" only to that of its home, if the other transaction has not written.
+// to both; in "skew" only to that of its home, if the other transaction has not written. In the
+// scenario "reader" the second one writes nothing.
 type world struct {
 	skew   bool
+	reader bool
 	mutate func(*Request)
 	// mistake changes what a client asks next; it had these answers.
 	mistake  func(c *client, answers []Answer, next []Request) []Request
@@ -256,9 +258,12 @@ func (w *world) mutated(rs []Request) []Request {
 
 func (w *world) decide(i int) []Request {
 	c := w.clients[i]
+	if w.onlyReads(i) {
+		return c.CommitNothing()
+	}
 	writes := make([][]Write, 2)
 	for part := range c.txn.Parts {
-		old := string(c.Values(part)[slices.Index(c.txn.Parts[part].Keys, x)].Value)
+		old := w.read(i, part)
 		if w.skew && strings.Contains(old, name(1-i)) {
 			return c.Abandon()
 		}
@@ -267,6 +272,14 @@ func (w *world) decide(i int) []Request {
 		}
 	}
 	return c.Commit(writes)
+}
+
+func (w *world) onlyReads(i int) bool { return w.reader && i == 1 }
+
+// read is what a client has read.
+func (w *world) read(i, part int) string {
+	c := w.clients[i]
+	return string(c.Values(part)[slices.Index(c.txn.Parts[part].Keys, x)].Value)
 }
 
 func (w *world) stepRecovery(i int) {
