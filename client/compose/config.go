@@ -118,9 +118,6 @@ type Route struct {
 	// others don't see which keys are locked. Each access checks that, in the same request;
 	// it waits for the transaction that has a key. The keys can have no leases, and
 	// no asynchronous requests. Not together with Mirrors.
-	//
-	// Experimental: while clients and servers were killed, one transaction was seen to take
-	// effect in one of its clusters only (docs/composition.md). Don't rely on it yet.
 	Transactions bool
 }
 
