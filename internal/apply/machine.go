@@ -103,6 +103,8 @@ type Machine struct {
 	members members
 	placed  atomic.Pointer[placement.Map] // see place.go
 	resizes resizing
+	// retired says that the stores are another machine's; under their locks.
+	retired bool
 	loops   []scratch // one per partition, used by that partition's loop only
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
@@ -147,6 +149,16 @@ func New(c Config) *Machine {
 		return next
 	}
 	return m
+}
+
+// Retire ends the life of a machine whose stores another is to have, which goes on from the last
+// command of this one. Reads that still come are answered with fault.Moved: by the revisions that
+// this machine's replica knows of they would see too much.
+func (m *Machine) Retire() {
+	all := m.Placement().All()
+	m.lock(all)
+	defer m.unlock(all)
+	m.retired = true
 }
 
 // Result is the outcome of a command.

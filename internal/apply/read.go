@@ -26,7 +26,7 @@ func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64, use
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at, readOnly: true}
 		m.rlock(parts)
-		if m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
+		if m.retired || m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
 			m.runlock(parts)
 			return nil, fault.Moved
 		}
@@ -79,7 +79,7 @@ func (m *Machine) Get(key []byte, p int, at int64, user uint64) (kv kvwire.KeyVa
 			return kv, 0, err
 		}
 	}
-	if m.Placement().Partition(key) != p {
+	if m.retired || m.Placement().Partition(key) != p {
 		s.RUnlock()
 		return kv, 0, fault.Moved
 	}
@@ -110,7 +110,7 @@ func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64, use
 	x := execution{m: m, parts: parts, local: alone(parts), at: at, answers: true, readOnly: true}
 	m.rlock(parts)
 	defer m.runlock(parts)
-	if m.Parts(req)&^parts != 0 {
+	if m.retired || m.Parts(req)&^parts != 0 {
 		return nil, fault.Moved
 	}
 	x.beginRead()

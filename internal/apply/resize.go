@@ -57,7 +57,7 @@ func (m *Machine) MayResize() error {
 }
 
 // resize ends the generation: the cluster goes on with another number of partitions. It moves
-// no key itself; all of them are loaded anew by the next map.
+// no key itself, and need not: see following.
 func (x *execution) resize(body []byte) Result {
 	to, err := command.DecodeResize(body)
 	if err != nil {
@@ -76,7 +76,7 @@ func (x *execution) resize(body []byte) Result {
 	}
 	if to != now.Partitions() {
 		x.mergeSessions()
-		m.resizes.next.Store(m.mapOf(to))
+		m.resizes.next.Store(m.following(to))
 		m.LoadGroups(m.Groups().Ending(to))
 	}
 	r := Result{Rev: x.answerRev(false)}
@@ -84,6 +84,33 @@ func (x *execution) resize(body []byte) Result {
 		r.Response = &pb.CompactionResponse{Header: x.header(false)}
 	}
 	return r
+}
+
+// following is the map with which the next generation begins. With more partitions every key is
+// where it was, and the map is in transit to one that is even. With fewer it is so, too, if all keys
+// have left the partitions that go (command.Drain); otherwise those that haven't move at once, while
+// everything waits.
+func (m *Machine) following(to int) *placement.Map {
+	now := m.Placement().Settled()
+	switch {
+	case to > now.Partitions():
+		return now.Over(to).Towards(m.mapOf(to))
+	case to > 1 && now.Within(to):
+		return now.Over(to)
+	}
+	return m.mapOf(to)
+}
+
+// drained is the map by which the partitions from a number on have no keys any more.
+func (m *Machine) drained(to int) *placement.Map {
+	now := m.Placement()
+	switch {
+	case now.Within(to):
+		return now
+	case to == 1: // with all rules, as long as there are other partitions
+		return now.Resized(1).Over(now.Partitions())
+	}
+	return m.mapOf(to).Over(now.Partitions())
 }
 
 // mapOf is the map for another number of partitions: with the rules that extensions and pins

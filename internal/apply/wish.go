@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -29,6 +30,9 @@ func (x *execution) wish(body []byte) Result {
 		return x.failed(fault.Moving)
 	}
 	next, err := x.wished(now, &w)
+	if errors.Is(err, fault.VersionTooLow) {
+		return x.failed(err)
+	}
 	if err != nil {
 		return x.failed(fault.BadPlacement.With("stoa: " + err.Error()))
 	}
@@ -45,6 +49,14 @@ func (x *execution) wish(body []byte) Result {
 func (x *execution) wished(now *placement.Map, w *command.Wish) (*placement.Map, error) {
 	asked := x.m.Extensions().Asks
 	switch w.Op {
+	case command.Drain:
+		switch {
+		case x.m.Level() < levelOfResizing:
+			return nil, fault.VersionTooLow
+		case w.Partition < 1 || w.Partition > now.Partitions():
+			return nil, fmt.Errorf("%d partitions can't be left of %d", w.Partition, now.Partitions())
+		}
+		return x.m.drained(w.Partition), nil
 	case command.MoveSlot:
 		return now.Moved(w.Key, w.Partition)
 	case command.Pin:

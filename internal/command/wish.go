@@ -11,7 +11,7 @@ import (
 type Wish struct {
 	Op        WishOp
 	Key       string // whose slot is moved, or that is pinned or unpinned
-	Partition int    // where to, for MoveSlot and Pin
+	Partition int    // where to, for MoveSlot and Pin; how many stay, for Drain
 	Slots     []placement.Assignment
 }
 
@@ -24,6 +24,9 @@ const (
 	Pin                        // Pin
 	Unpin                      // Unpin
 	Assign                     // Assigned, with Slots
+	// Drain leaves keys in the first Partition partitions alone, before the others go. It needs
+	// the level of Resize.
+	Drain
 )
 
 // The encoded wish: op (1 byte) | partition | length of key | key | number of slots, then for
@@ -60,7 +63,7 @@ func decodeWish(b []byte) (w Wish, err error) {
 	switch {
 	case r.err != nil:
 		return w, r.err
-	case w.Op < MoveSlot || w.Op > Assign:
+	case w.Op < MoveSlot || w.Op > Drain:
 		return w, fmt.Errorf("unknown kind %d", w.Op)
 	case partition >= placement.MaxPartitions:
 		return w, fmt.Errorf("partition %d", partition)

@@ -28,6 +28,13 @@ func (k *compactions) asked(rev int64) {
 	k.pending = append(k.pending, pendingCompaction{rev, time.Now()})
 }
 
+// inherit takes over those of another core.
+func (k *compactions) inherit(from *compactions) {
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	k.pending, k.removed = from.pending, from.removed
+}
+
 // swept takes those that a cut has finished out, and returns them with the number of
 // revisions that were removed for them.
 func (k *compactions) swept(cut *backend.Cut, through int64) (done []pendingCompaction, removed int) {

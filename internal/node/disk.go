@@ -94,6 +94,16 @@ func (d *disk) write(records []wal.Record) error {
 	return err
 }
 
+// drain writes what came after the last write, when run has ended and nothing more comes: the logs
+// in memory have these records already. Nothing is told of it.
+func (d *disk) drain() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	records := d.records
+	d.records, d.durable = nil, nil
+	return d.write(records)
+}
+
 func (d *disk) stop() {
 	d.mu.Lock()
 	d.stopped = true

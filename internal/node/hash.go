@@ -47,6 +47,13 @@ func (h *hashes) compacted(rev int64) {
 	h.asked = append(h.asked, historyHash{compacted: previous, revision: rev})
 }
 
+// inherit takes over what another core knew and had still to do, whose goroutines have ended.
+func (h *hashes) inherit(from *hashes) {
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	h.asked, h.known, h.through = slices.Clone(from.asked), slices.Clone(from.known), from.through
+}
+
 // hold tells up to which compaction a cut may be swept.
 func (h *hashes) hold(cut *backend.Cut) {
 	h.mu.Lock()
@@ -61,7 +68,7 @@ func (h *hashes) compute(n *Node, c *core, cut *backend.Cut) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	flushed := cut.Partitions[0].Compacted
-	if h.running || len(h.asked) == 0 || h.asked[0].revision > flushed {
+	if c.halted() || h.running || len(h.asked) == 0 || h.asked[0].revision > flushed {
 		return
 	}
 	h.running = true

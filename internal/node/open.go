@@ -87,21 +87,9 @@ func (n *Node) open() (_ *core, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := recovery.Resize(c.backend); err != nil {
-		return nil, err
-	}
-	meta, err := c.backend.Meta()
+	meta, err := n.resume(c)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", n.dbPath(), err)
-	}
-	if c.groups, err = recovery.ReadGroups(&meta); err != nil {
-		return nil, fmt.Errorf("loading %s: %w", n.dbPath(), err)
-	}
-	if err := n.adopt(c, &meta); err != nil {
 		return nil, err
-	}
-	if c.epochs, err = recovery.ReadEpochs(&meta); err != nil {
-		return nil, fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	if err := n.loadStores(c, &meta); err != nil {
 		return nil, err
@@ -110,6 +98,26 @@ func (n *Node) open() (_ *core, err error) {
 		return nil, err
 	}
 	return c, n.assemble(c, &meta)
+}
+
+// resume brings the file into the generation in which the groups go on, and reads who they are.
+func (n *Node) resume(c *core) (meta backend.Meta, err error) {
+	if err := recovery.Resize(c.backend); err != nil {
+		return meta, err
+	}
+	if meta, err = c.backend.Meta(); err != nil {
+		return meta, fmt.Errorf("reading %s: %w", n.dbPath(), err)
+	}
+	if c.groups, err = recovery.ReadGroups(&meta); err != nil {
+		return meta, fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
+	if err := n.adopt(c, &meta); err != nil {
+		return meta, err
+	}
+	if c.epochs, err = recovery.ReadEpochs(&meta); err != nil {
+		return meta, fmt.Errorf("loading %s: %w", n.dbPath(), err)
+	}
+	return meta, nil
 }
 
 // openBackend makes the file if there is none.
@@ -151,16 +159,21 @@ func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
 	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, c.joins(), n.loadRest(c)); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
-	for _, s := range c.stores {
-		index, _ := s.Applied()
-		c.flushed = append(c.flushed, index)
-	}
-	c.swept.Store(meta.Finished)
+	c.took(meta)
 	c.hashes.through = meta.Compacted // what was compacted before is past hashing
 	if meta.Compacted > meta.Finished {
 		c.compactions.asked(meta.Compacted)
 	}
 	return nil
+}
+
+// took notes how far the file is.
+func (c *core) took(meta *backend.Meta) {
+	for _, s := range c.stores {
+		index, _ := s.Applied()
+		c.flushed = append(c.flushed, index)
+	}
+	c.swept.Store(meta.Finished)
 }
 
 // openLog replays the write-ahead log and brings it together with the state.

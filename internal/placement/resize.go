@@ -36,6 +36,25 @@ func (m *Map) Resized(partitions int) *Map {
 	return (&Map{partitions: partitions, slots: m.slots, rules: m.rules}).withSlots(slots)
 }
 
+// Over is the map over another number of partitions, with every key where it is. There have to be
+// all that have slots now (see Within), and no transit.
+func (m *Map) Over(partitions int) *Map {
+	if m.Transit() != nil || partitions > MaxPartitions || !m.Within(partitions) {
+		panic(fmt.Sprintf("placement: a map of %d partitions can't be one over %d", m.partitions, partitions))
+	}
+	return &Map{partitions: partitions, slots: m.slots, rules: m.rules}
+}
+
+// Within tells whether the first of the partitions have all slots; in transit, will have.
+func (m *Map) Within(partitions int) bool {
+	for _, p := range m.slots {
+		if int(p) >= partitions {
+			return false
+		}
+	}
+	return true
+}
+
 // share is how many slots a partition has if they are even.
 func share(p, partitions int) int {
 	if p < Slots%partitions {

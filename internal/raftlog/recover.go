@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/wal"
 )
@@ -143,6 +144,21 @@ func (l *Log) alignHardState() error {
 	}
 	l.hs.commit = min(max(l.hs.commit, l.applied.Index, l.changed()), l.last())
 	l.settled = l.hs.commit
+	return nil
+}
+
+// Resume is Recover for a log that was in use until now, all of whose entries are durable: another
+// raft.RawNode is to go on with it, in a configuration, from the position of the state machine.
+func (l *Log) Resume(applied Position, conf *pb.ConfState) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if applied.Index < l.base.Index || applied.Index > l.last() {
+		return fmt.Errorf("raft log of group %d: the state machine is at index %d, and the log has %d to %d", l.group, applied.Index, l.base.Index, l.last())
+	}
+	l.applied, l.conf = applied, proto.CloneOf(conf)
+	if err := l.alignHardState(); err != nil {
+		return fmt.Errorf("raft log of group %d: %w", l.group, err)
+	}
 	return nil
 }
 

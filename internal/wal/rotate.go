@@ -6,6 +6,10 @@ import (
 	"go.uber.org/zap"
 )
 
+// SetHead replaces Options.Head, for groups other than those with which the log was opened. It must
+// not be called during an Append.
+func (w *WAL) SetHead(head func() []Record) { w.o.Head = head }
+
 // rotate begins a new segment with room for a frame of need bytes. Recovery
 // relies on the order: everything before is durable before the new segment
 // gets its name (so damage in a segment with a successor is never a torn

@@ -53,7 +53,9 @@ type core struct {
 
 const logDir = "/wal"
 
-func (l *life) open() (*core, error) {
+// open recovers a core. With an old one, of the generation of groups that has ended, it inherits the
+// stores and the logs, as in node's resize.go.
+func (l *life) open(old *core) (*core, error) {
 	s := l.sv
 	c := &core{l: l, backend: s.file, shown: map[placement.Set]int64{}}
 	if err := recovery.Resize(c.backend); err != nil {
@@ -80,13 +82,15 @@ func (l *life) open() (*core, error) {
 	if s.c.mutation.ForgetVersion {
 		c.members.List.Level = version.Oldest
 	}
-	if err := c.load(&meta); err != nil {
-		return nil, err
-	}
 	if c.epochs, err = recovery.ReadEpochs(&meta); err != nil {
 		return nil, err
 	}
-	if err := c.openLog(); err != nil {
+	if old != nil {
+		err = c.inherit(old, &meta)
+	} else if err = c.load(&meta); err == nil {
+		err = c.openLog()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := c.force(); err != nil {
@@ -143,6 +147,30 @@ func (l *life) open() (*core, error) {
 	return c, nil
 }
 
+// inherit takes over what is large of the generation before.
+func (c *core) inherit(old *core, meta *backend.Meta) (err error) {
+	if c.placement, err = recovery.Placement(meta); err != nil {
+		return err
+	}
+	old.machine.Retire()
+	c.stores, c.leases = recovery.InheritStores(meta, old.stores, old.machine.Placement(), c.placement), old.leases
+	if c.logs, err = recovery.InheritLogs(c.groups, c.members.Configs, old.logs, c.stores); err != nil {
+		return err
+	}
+	c.wal = old.wal
+	c.wal.SetHead(recovery.Head(c.logs))
+	c.took()
+	return nil
+}
+
+// took notes how far the file is.
+func (c *core) took() {
+	for _, s := range c.stores {
+		index, _ := s.Applied()
+		c.flushed = append(c.flushed, index)
+	}
+}
+
 func (c *core) load(meta *backend.Meta) error {
 	var err error
 	if c.placement, err = recovery.Placement(meta); err != nil {
@@ -160,10 +188,7 @@ func (c *core) load(meta *backend.Meta) error {
 	if c.stores, c.leases, err = recovery.Load(c.backend, meta, c.placement, len(c.members.List.Members) == 0, nil); err != nil {
 		return err
 	}
-	for _, s := range c.stores {
-		index, _ := s.Applied()
-		c.flushed = append(c.flushed, index)
-	}
+	c.took()
 	return nil
 }
 

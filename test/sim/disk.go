@@ -85,3 +85,13 @@ func (d *disk) finish() {
 		d.finishWrite()
 	}
 }
+
+// drain writes those, as node does for the core that goes on with the logs.
+func (d *disk) drain() error {
+	records := d.records
+	d.records, d.durable = nil, nil
+	if err := d.core.wal.Append(records); err != nil {
+		return err
+	}
+	return d.core.wal.Sync()
+}

@@ -29,8 +29,8 @@ func (c *cluster) madResizer() *meddler {
 	}
 }
 
-// resize goes on with another number of partitions, as node's resize.go does: flush, and
-// recover from that in the same process.
+// resize goes on with another number of partitions, as node's resize.go does: flush, bring the
+// file into the next generation, and go on with the stores and the logs.
 func (l *life) resize(old *core) {
 	old.flush(func() {
 		c := l.sv.c
@@ -39,10 +39,16 @@ func (l *life) resize(old *core) {
 		if old.flushing || !old.end() {
 			return
 		}
-		if err := old.wal.Close(); err != nil {
+		err := error(nil)
+		if l.forcing { // the next core has to look into the log
+			err = old.wal.Close()
+		} else {
+			err = old.disk.drain()
+		}
+		if err != nil {
 			l.fatal(err)
 			return
 		}
-		l.succeed(old, led)
+		l.succeed(old, led, !l.forcing)
 	})
 }

@@ -74,7 +74,7 @@ func (s *server) start() {
 	l.sessions = l.newSessions()
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)
-	c, err := l.open()
+	c, err := l.open(nil)
 	if errors.Is(err, errDisk) {
 		s.c.loop.printf("server %d can't start: %v", s.id, err)
 		s.life = nil

@@ -158,7 +158,7 @@ func (l *life) install(generation uint32, file []byte, done func()) {
 		c.fail("snapshot", "server %d can't install one: %v", l.sv.id, err)
 		return
 	}
-	l.succeed(old, false)
+	l.succeed(old, false, false)
 	done()
 }
 
@@ -173,10 +173,14 @@ func (c *core) end() bool {
 }
 
 // succeed recovers a core that takes the place of another, which has ended.
-func (l *life) succeed(old *core, led bool) {
+func (l *life) succeed(old *core, led, inherits bool) {
 	c := l.sv.c
+	var from *core
+	if inherits {
+		from = old
+	}
 	var err error
-	if l.core, err = l.open(); errors.Is(err, errDisk) {
+	if l.core, err = l.open(from); errors.Is(err, errDisk) {
 		l.core = old
 		l.fatal(err)
 		return
