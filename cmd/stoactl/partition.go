@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -74,12 +75,20 @@ func (a *app) partitionUnpinCommand() *cobra.Command {
 	}
 }
 
+// resizeTimeout is for a change of the number of partitions: a million keys move in half a minute.
+const resizeTimeout = 10 * time.Minute
+
 // partitionResizeCommand changes the number of partitions, if it is on the side of the present
 // one that the command's name says.
 func (a *app) partitionResizeCommand(name, short string, fits func(now, to int) bool) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " <partitions>", Short: short, Args: argsAre(cobra.ExactArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error {
+		Long: short + ". It may take as long as it takes to move all keys of a partition, but for the " +
+			"time that --command-timeout gives.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("command-timeout") {
+				a.o.command = resizeTimeout
+			}
 			to, err := strconv.Atoi(args[0])
 			if err != nil || to < 1 {
 				return badArgs("bad number of partitions %q", args[0])

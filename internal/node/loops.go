@@ -102,5 +102,8 @@ func (n *Node) role(c *core, leads bool) {
 		return
 	}
 	n.expirer.Promote(time.Now(), c.leases, n.cfg.Election)
+	if c.machine.Placement().Transit() != nil {
+		n.moveSoon()
+	}
 	n.noteLeader(c)
 }

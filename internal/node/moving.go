@@ -35,6 +35,14 @@ func (n *Node) moveLoop() {
 	}
 }
 
+// moveSoon has the loop look for a step now.
+func (n *Node) moveSoon() {
+	select {
+	case n.moving <- struct{}{}:
+	default:
+	}
+}
+
 // moveOn makes a step if there is one to make here, and tells whether there may be
 // another.
 func (n *Node) moveOn() bool {

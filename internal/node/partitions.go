@@ -11,11 +11,9 @@ import (
 )
 
 // Resize changes the number of partitions of the cluster: for root alone. It returns once this
-// server goes on with it; other requests wait meanwhile. While members come or go, it waits
-// for them.
+// server goes on with it. While members come or go, it waits for them, and as long as it takes
+// while keys move: before partitions go, all keys leave them, beside other requests.
 func (n *Node) Resize(ctx context.Context, partitions int) error {
-	ctx, cancel := n.limited(ctx)
-	defer cancel()
 	who, err := n.identify(ctx)
 	if err != nil {
 		return err
@@ -23,8 +21,8 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 	if partitions < 1 || partitions > apply.MaxGroups {
 		return fault.BadPlacement.With(fmt.Sprintf("stoa: there can be 1 to %d partitions", apply.MaxGroups))
 	}
-	body := command.AppendResize(nil, partitions)
-	for end := n.clock() + int64(10*versionInterval); ; {
+	limit := int64(n.cfg.requestTimeout())
+	for early, late := n.clock()+int64(10*versionInterval), n.clock()+limit; ; {
 		if err = n.known(ctx, who); err != nil {
 			return err
 		}
@@ -36,19 +34,31 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 			return err
 		}
 		c := n.current()
-		if err = c.machine.MayResize(); err == nil {
-			err = n.decide(ctx, c, command.Command{Kind: command.Resize, User: who.user, Body: body})
+		if c.machine.Placement().Transit() != nil {
+			err, late = fault.Moving, n.clock()+limit
+		} else if err = c.machine.MayResize(); err == nil {
+			err = n.decide(ctx, c, toward(c, partitions, who.user))
 		}
 		_, downgrading := n.ClusterVersion()
-		early := errors.Is(err, fault.VersionTooLow) && !downgrading && n.clock() < end
+		wait := errors.Is(err, fault.VersionTooLow) && !downgrading && n.clock() < early ||
+			(errors.Is(err, fault.Moving) || fault.Passing(err)) && n.clock() < late
 		switch {
 		case n.unknown(ctx, &who, err):
-		case err != nil && !early && !errors.Is(err, fault.Moving) && !fault.Passing(err):
+		case err != nil && !wait:
 			return err
 		case n.pause(ctx, shortly) != nil:
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// toward is the next command of a change of the number of partitions.
+func toward(c *core, partitions int, user uint64) command.Command {
+	if !c.machine.Placement().Within(partitions) {
+		w := command.Wish{Op: command.Drain, Partition: partitions}
+		return command.Command{Kind: command.Place, User: user, Body: w.AppendTo(nil)}
+	}
+	return command.Command{Kind: command.Resize, User: user, Body: command.AppendResize(nil, partitions)}
 }
 
 // Partitions is their number, as far as this server knows.

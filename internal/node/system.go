@@ -143,10 +143,7 @@ func (o observer) Authenticated(index, credential uint64, prefix string) {
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {
-	select {
-	case o.n.moving <- struct{}{}:
-	default:
-	}
+	o.n.moveSoon()
 	o.c.replica.AllClosed(through)
 	o.c.feed.Moved(through, to.Wide, to.Transit() != nil)
 }
