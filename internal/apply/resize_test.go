@@ -1,13 +1,16 @@
 package apply
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -58,4 +61,70 @@ func TestResizeEndsTheGeneration(t *testing.T) {
 	require.Equal(t, 5, r.Groups().Next)
 	require.Equal(t, 5, r.StoredPlacement().Partitions())
 	require.Equal(t, 2, r.Placement().Partitions(), "as long as this machine lives")
+}
+
+// With more partitions no key moves at once; before there are fewer, all leave those that go.
+func TestKeysMoveBesideResizes(t *testing.T) {
+	r := wishing(2, levelOfResizing)
+	require.NoError(t, r.wish(command.Wish{Op: command.Pin, Key: "/p/", Partition: 1}).Err)
+	r.arrive()
+	var keys [][]byte
+	for i := range 50 {
+		keys = append(keys, fmt.Appendf(nil, "/d%d/e/k", i), fmt.Appendf(nil, "/p/%d/k", i))
+	}
+	where := func(m *placement.Map) (list []int) {
+		for _, key := range keys {
+			list = append(list, m.Partition(key))
+		}
+		return list
+	}
+	require.NoError(t, r.resize(5).Err)
+	grown := r.StoredPlacement()
+	require.NotNil(t, grown.Transit())
+	require.Equal(t, where(r.Placement()), where(grown))
+	require.Equal(t, []string{"/p/"}, grown.Pins())
+	require.NotZero(t, grown.Settled().SlotsOf(4))
+
+	for _, to := range []int{1, 2, 3} {
+		r = wishing(4, levelOfResizing)
+		require.NoError(t, r.wish(command.Wish{Op: command.Pin, Key: "/p/", Partition: 3}).Err)
+		r.arrive()
+		require.NoError(t, r.wish(command.Wish{Op: command.Drain, Partition: to}).Err)
+		require.NotNil(t, r.Placement().Transit())
+		r.arrive()
+		drained := r.Placement()
+		require.True(t, drained.Within(to))
+		require.NoError(t, r.wish(command.Wish{Op: command.Drain, Partition: to}).Err)
+		require.Same(t, drained, r.Placement(), "nothing is left to do")
+		require.NoError(t, r.resize(to).Err)
+		require.Equal(t, to, r.StoredPlacement().Partitions())
+		require.Nil(t, r.StoredPlacement().Transit())
+		require.Equal(t, where(drained), where(r.StoredPlacement()))
+	}
+	r = wishing(4, levelOfResizing)
+	for _, partitions := range []int{0, 5} {
+		require.ErrorIs(t, r.wish(command.Wish{Op: command.Drain, Partition: partitions}).Err, fault.BadPlacement)
+	}
+	r = wishing(4, levelOfResizing-1)
+	require.ErrorIs(t, r.wish(command.Wish{Op: command.Drain, Partition: 2}).Err, fault.VersionTooLow)
+}
+
+// A machine whose stores another has refuses reads: its replica knows nothing of what follows.
+func TestARetiredMachineDoesNotAnswer(t *testing.T) {
+	r := wishing(2, levelOfResizing)
+	key := []byte("k")
+	p := r.Placement().Partition(key)
+	read := func() []error {
+		_, _, err := r.Get(key, p, 0, 0)
+		_, ranged := r.Range(&pb.RangeRequest{Key: key}, placement.Of(p), 0, 0)
+		_, txn := r.ReadTxn(&pb.TxnRequest{}, r.Placement().All(), 0, 0)
+		return []error{err, ranged, txn}
+	}
+	for _, err := range read() {
+		require.NoError(t, err)
+	}
+	r.Retire()
+	for _, err := range read() {
+		require.ErrorIs(t, err, fault.Moved)
+	}
 }

@@ -12,7 +12,7 @@ import (
 func TestWishesAreReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := Wish{
-			Op:        WishOp(rapid.IntRange(int(MoveSlot), int(Assign)).Draw(t, "op")),
+			Op:        WishOp(rapid.IntRange(int(MoveSlot), int(Drain)).Draw(t, "op")),
 			Key:       rapid.String().Draw(t, "key"),
 			Partition: rapid.IntRange(0, placement.MaxPartitions-1).Draw(t, "partition"),
 		}
@@ -33,7 +33,7 @@ func TestWishesAreReadBack(t *testing.T) {
 	})
 	for what, w := range map[string]Wish{
 		"unknown kind 0":         {},
-		"unknown kind 5":         {Op: Assign + 1},
+		"unknown kind 6":         {Op: Drain + 1},
 		"partition 64":           {Op: Pin, Partition: placement.MaxPartitions},
 		"slot 1024 in partition": {Op: Assign, Slots: []placement.Assignment{{Slot: placement.Slots}}},
 	} {

@@ -46,3 +46,20 @@ func TestResizedIsEvenAndMovesLittle(t *testing.T) {
 		}
 	})
 }
+
+// A map over more partitions places every key as before, and one over fewer does if they have all slots.
+func TestOverKeepsKeysWhereTheyAre(t *testing.T) {
+	m, err := New(4).Pin("/a/b/", 1, func(string) bool { return false })
+	require.NoError(t, err)
+	require.False(t, m.Within(3))
+	require.Panics(t, func() { m.Over(3) })
+	wide := m.Over(16)
+	require.Equal(t, 16, wide.Partitions())
+	require.Equal(t, m.Table(), wide.Table())
+	require.Equal(t, m.Pins(), wide.Pins())
+	require.Empty(t, Difference(wide, m.Over(16)))
+	drained := m.Resized(2).Over(4)
+	require.True(t, drained.Within(2))
+	require.Equal(t, drained.Table(), drained.Over(2).Table())
+	require.Panics(t, func() { m.Over(5).Towards(m.Resized(5)).Over(6) }, "in transit")
+}

@@ -40,7 +40,7 @@ func InheritStores(meta *backend.Meta, stores []*store.Store, was, now *placemen
 		all[0].Absorb(gone, all[:n])
 	}
 	for p, s := range all[:n] {
-		s.SetRev(meta.Positions[p].Rev)
+		s.SetRev(max(meta.Positions[p].Rev, s.Compacted()))
 	}
 	return all[:n:n]
 }
