@@ -25,7 +25,12 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	ps, err := readPositions(eng.reader(), b.id.Partitions)
+	// The number of partitions is the snapshot's own: Resize may change that of the file.
+	id, err := readIdentity(eng.reader())
+	var ps []Position
+	if err == nil {
+		ps, err = readPositions(eng.reader(), id.Partitions)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("snapshot of %s: %w", b.path, err), eng.close())
 	}

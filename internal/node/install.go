@@ -226,20 +226,31 @@ func (n *Node) sendSnapshot(to uint64) {
 	})
 }
 
+// snapshot returns one of the file, and what it is of: the groups of one generation.
+func (n *Node) snapshot() (*backend.Snapshot, *peerpb.SnapshotHeader, error) {
+	n.rebuild.Lock()
+	defer n.rebuild.Unlock()
+	c := n.core.Load()
+	s, err := c.backend.Snapshot()
+	if err != nil {
+		return nil, nil, err
+	}
+	head := &peerpb.SnapshotHeader{Size: uint64(s.Size), Generation: c.groups.Generation}
+	for p, at := range s.Positions {
+		head.Positions = append(head.Positions, &peerpb.Position{Group: c.groups.Number(p), Index: at.Index, Term: at.Term})
+	}
+	return s, head, nil
+}
+
 // streamSnapshot sends with pauses while there are writes, or without any.
 func (n *Node) streamSnapshot(to uint64, hurry bool) error {
 	// What is flushed now is what the peer's log must be able to go on from.
 	if err := n.flushNow(); err != nil {
 		return err
 	}
-	c := n.core.Load()
-	s, err := c.backend.Snapshot()
+	s, head, err := n.snapshot()
 	if err != nil {
 		return err
-	}
-	head := &peerpb.SnapshotHeader{Size: uint64(s.Size), Generation: c.groups.Generation}
-	for p, at := range s.Positions {
-		head.Positions = append(head.Positions, &peerpb.Position{Group: c.groups.Number(p), Index: at.Index, Term: at.Term})
 	}
 	began := time.Now()
 	n.log.Info("sending database snapshot", memberID("remote-peer-id", to), zap.Int64("bytes", s.Size))

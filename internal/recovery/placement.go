@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -12,7 +13,8 @@ import (
 // is of a cluster in which keys have never moved.
 const placementBlob = "placement"
 
-// Placement is the partition map of the file's keys.
+// Placement is the partition map of the file's keys; at the end of a generation of groups, that of
+// the next.
 func Placement(meta *backend.Meta) (*placement.Map, error) {
 	b, moved := meta.Blobs[placementBlob]
 	if !moved {
@@ -22,8 +24,12 @@ func Placement(meta *backend.Meta) (*placement.Map, error) {
 	if err != nil {
 		return nil, fmt.Errorf("partition map: %w", err)
 	}
-	if m.Partitions() != meta.Identity.Partitions {
-		return nil, fmt.Errorf("partition map: a map of %d partitions in a file of %d", m.Partitions(), meta.Identity.Partitions)
+	now, err := ReadGroups(meta)
+	if err != nil {
+		return nil, err
+	}
+	if want := cmp.Or(now.Next, meta.Identity.Partitions); m.Partitions() != want {
+		return nil, fmt.Errorf("partition map: a map of %d partitions in a file of %d", m.Partitions(), want)
 	}
 	return m, nil
 }

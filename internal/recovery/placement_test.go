@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -53,4 +54,21 @@ func TestThePlacementIsInTheFile(t *testing.T) {
 	meta.Blobs[placementBlob] = placement.New(3).Encode()
 	_, err = Placement(&meta)
 	require.ErrorContains(t, err, "a map of 3 partitions in a file of 2")
+}
+
+// A file that was copied at the very end of a generation of groups has the map of the next one: a
+// restore needs its rules and pins.
+func TestAFileAtTheEndOfAGenerationHasTheNextMap(t *testing.T) {
+	first := membership.FirstGroups(2)
+	b := backend.NewMem(backend.Identity{Cluster: 1, Server: 1, Partitions: 2})
+	cut := backend.Cut{Partitions: []store.Cut{store.New(nil).Cut(), store.New(nil).Cut()}}
+	next := placement.New(2).Over(3).Towards(placement.New(3))
+	CutPlacement(&cut.System, nil, next)
+	CutGroups(&cut.System, first, first.Ending(3))
+	require.NoError(t, b.Flush(&cut))
+	meta, err := b.Meta()
+	require.NoError(t, err)
+	m, err := Placement(&meta)
+	require.NoError(t, err)
+	require.True(t, m.Equal(next))
 }

@@ -57,8 +57,8 @@ type Config struct {
 	Network Network
 	Disk    Disk
 	// Resized is called once nothing more is executed here, since the cluster goes on with
-	// another number of partitions: the state has to be stored, and a replica made of what
-	// recovery.Resize makes of it. It must not block and must not call back.
+	// another number of partitions: the state has to be stored, and a replica made of the next
+	// generation (recovery.Resize). It must not block and must not call back.
 	Resized func()
 	// Stops has Resized called also if the change is refused: the server is being forced.
 	Stops bool
