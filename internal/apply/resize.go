@@ -22,8 +22,8 @@ const MaxGroups = 16
 
 // resizing is the number of partitions and what becomes of it. A machine has one number for
 // as long as it lives: the command that changes it is the last that it executes. The state
-// is then stored, with the next number and its map, and loaded into the machine of the next
-// generation (package recovery).
+// is then stored, with the next number and its map, and the machine of the next generation goes on
+// with it (package recovery).
 type resizing struct {
 	groups atomic.Pointer[membership.Groups]
 	next   atomic.Pointer[placement.Map] // of the next generation, once there is one

@@ -8,5 +8,8 @@
 // be made of the parts. With --force-new-cluster, [Forced.Force] comes after Align, once, or again
 // after a change of the number of partitions that was under way.
 //
+// When the number of partitions changes in a running process, [Resize] changes the file, and
+// [InheritStores] and [InheritLogs] make of what is in memory what a restart would load.
+//
 // The package opens nothing itself: file, log and file system are its caller's.
 package recovery
