@@ -69,6 +69,7 @@ var rules = []rule{
 	{dir: "internal/tenant", why: "limits know nothing but keys and the clock that they are given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/watch"})},
 	{dir: "internal/placement", why: "placement is a pure function", never: slices.Concat(world, clock, []string{internals})},
 	{dir: "internal/load", why: "the load comes from counts and samples that it is given", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},
+	{dir: "internal/check", why: "who differs is a pure function of what the members report", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, internals})},
 	{dir: "internal/balance", why: "a decision is a pure function of the load and the time", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, module + "internal/node", module + "internal/apply"})},
 	{dir: "internal/top", why: "what is shown is a pure function of what servers have answered", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt, internals})},
 	{dir: "internal/membership", why: "membership is pure", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt})},
