@@ -215,7 +215,7 @@ func (r *rolling) downgrade(cli *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	require.Eventually(r.t, func() bool {
-		_, err := cli.Downgrade(ctx, clientv3.DowngradeEnable, "0.2")
+		_, err := cli.Downgrade(ctx, clientv3.DowngradeEnable, "0.3")
 		return err == nil || strings.Contains(err.Error(), "downgrade job in progress")
 	}, time.Minute, 100*time.Millisecond)
 	for i, s := range r.c.Servers {
