@@ -3,8 +3,9 @@ package h2
 import "io"
 
 const (
-	smallBuffer = 4 << 10  // of a connection that is idle most of the time
-	largeBuffer = 64 << 10 // of one that has filled the small one
+	smallBuffer  = 1 << 10  // of a connection that is idle most of the time
+	largeBuffer  = 64 << 10 // of one that has filled all smaller ones
+	bufferGrowth = 4        // of one that has been filled
 )
 
 // reader reads frames.
@@ -68,7 +69,7 @@ func (r *reader) makeRoom(n int) {
 	}
 	want := max(n, smallBuffer)
 	if r.filled {
-		want = max(n, largeBuffer)
+		want = max(n, min(bufferGrowth*len(r.buf), largeBuffer))
 	}
 	if len(r.buf) < want {
 		buf := make([]byte, want)
