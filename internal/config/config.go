@@ -54,7 +54,7 @@ type Config struct {
 	// Partitions is never 0. A server that has data, or that joins a cluster that has
 	// begun, takes the cluster's number instead.
 	Partitions int
-	// GRPCTransport is grpc-go or own.
+	// GRPCTransport is own or grpc-go.
 	GRPCTransport string
 	// MemoryLimit is in bytes; 0: that of the control group or the machine; < 0: none.
 	MemoryLimit int64

@@ -11,5 +11,5 @@
 // the services that are registered: a new method is asked for from then on, with requests
 // that are made from its descriptor.
 //
-//	go test ./test/adversary -requests 100000 -seed 7 -args --grpc-transport=own
+//	go test ./test/adversary -requests 100000 -seed 7 -args --grpc-transport=grpc-go
 package adversary
