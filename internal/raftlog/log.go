@@ -143,10 +143,12 @@ func (l *Log) Bytes() int64 {
 }
 
 // CommitRecord is the current hard state, to make its commit index durable: it has to follow all
-// entries that have been appended.
-func (l *Log) CommitRecord() wal.Record {
+// entries that have been appended. The entry at index has been applied, so it is durable; no later
+// record takes its commit back, not even the head of the log's next segment.
+func (l *Log) CommitRecord(index uint64) wal.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.settled = max(l.settled, index)
 	return hardStateRecord(l.group, l.hs)
 }
 

@@ -298,3 +298,22 @@ func TestForcedEntriesStayCommitted(t *testing.T) {
 		requireState(t, state(3, 1, 8), again)
 	}
 }
+
+// What was made durable as committed stays so when the log goes on in another segment, whose head
+// repeats the hard state: that of a server which has let a member go, which nobody would tell it again.
+func TestACommitThatWasLoggedIsNotTakenBack(t *testing.T) {
+	l := newLog()
+	recs := l.Append(state(2, 1, 1), run(2, 5, 2))
+	l.Append(state(2, 1, 4), nil)
+	recs = append(recs, l.HardStateRecord())
+	again := replayed(t, recs)
+	_, err := again.Recover(Bootstrap)
+	require.NoError(t, err)
+	requireState(t, state(2, 1, 1), again)
+
+	recs = append(recs, l.CommitRecord(3), l.HardStateRecord())
+	again = replayed(t, recs)
+	_, err = again.Recover(Bootstrap)
+	require.NoError(t, err)
+	requireState(t, state(2, 1, 3), again)
+}

@@ -158,7 +158,7 @@ func (g *group) part(index uint64, ids []uint64) {
 		ids = slices.Concat(p.ids, ids)
 	}
 	g.parting.Store(&parting{index, ids})
-	g.r.cfg.Disk.Append(g.id, []wal.Record{g.log.CommitRecord()}, func() {
+	g.r.cfg.Disk.Append(g.id, []wal.Record{g.log.CommitRecord(index)}, func() {
 		g.order(func(g *group) {
 			if p := g.parting.Load(); p != nil && p.index <= index {
 				g.parting.Store(nil)
