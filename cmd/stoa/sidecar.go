@@ -117,7 +117,7 @@ type sidecarFlags struct {
 	endpoints, listen, metrics, user, password  string
 	cacert, cert, key                           string
 	insecureSkipVerify, anyAddress, showVersion bool
-	batching, coalescing                        bool
+	batching, coalescing, sharedKeepAlives      bool
 	namespace, transport                        string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
@@ -149,6 +149,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.DurationVar(&f.drain, "drain-timeout", 5*time.Second, "Time for calls in progress to end after SIGTERM.")
 	fs.BoolVar(&f.batching, "batching", true, "Send puts, gets and other requests of single keys in batches, over sessions, which are leases of the cluster. false: each as a call of its own.")
 	fs.BoolVar(&f.coalescing, "coalesce-watches", true, "Have watches of the same keys follow one watch of the sidecar's. false: each as a watch of its own.")
+	fs.BoolVar(&f.sharedKeepAlives, "coalesce-keepalives", true, "Have keep-alives of leases of all local connections share few streams to members. false: each stream is one of its own.")
 	fs.StringVar(&f.namespace, "namespace", "", "Prefix of the keys that local clients see, without it. Clients of stoa's that open sessions need one without.")
 	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
@@ -225,6 +226,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	c.sidecar.Namespace = f.namespace
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.Uncoalesced, c.sidecar.OwnTransport = !f.batching, !f.coalescing, f.transport == "own"
+	c.sidecar.UncoalescedKeepAlives = !f.sharedKeepAlives
 	switch {
 	case len(up.Endpoints) == 0 || slices.Contains(up.Endpoints, ""):
 		return nil, fmt.Errorf("--endpoints %q: there is no address in it, or an empty one", f.endpoints)

@@ -39,9 +39,9 @@ func meaningless(name string) bool {
 	return name == rpctypes.MetadataClientAPIVersionKey || ofConnection(name)
 }
 
-// watchable reports whether watches of a stream may be coalesced: all that its metadata may ask for
-// is a leader.
-func watchable(md metadata.MD) (leader, ok bool) {
+// shareable reports whether a stream may follow one that others follow, too: all that its metadata
+// may ask for is a leader.
+func shareable(md metadata.MD) (leader, ok bool) {
 	for name, values := range md {
 		switch {
 		case name == rpctypes.MetadataRequireLeaderKey:

@@ -20,6 +20,7 @@ type metrics struct {
 	batches, batched, unshared prometheus.Counter
 
 	rewatches, watchReceived, watchSent prometheus.Counter
+	renewals, keptAlive                 prometheus.Counter
 
 	others *counted // methods that this release doesn't know
 }
@@ -56,7 +57,13 @@ func newMetrics() *metrics {
 	m.watchSent = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "stoa_sidecar_watch_responses_total", Help: "Responses sent to coalesced watches of local clients.",
 	})
-	m.registry.MustRegister(m.rewatches, m.watchReceived, m.watchSent)
+	m.renewals = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_lease_renewals_total", Help: "Renewals of leases sent to members.",
+	})
+	m.keptAlive = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_keepalive_responses_total", Help: "Answers to coalesced keep-alives of local clients.",
+	})
+	m.registry.MustRegister(m.renewals, m.keptAlive, m.rewatches, m.watchReceived, m.watchSent)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.handled, m.inFlight, m.checks, m.sessions, m.batches, m.batched, m.unshared)
 	m.others = m.method("other")
@@ -105,4 +112,17 @@ func (m *metrics) watch(all []*watches) {
 			return float64(n)
 		}))
 	}
+}
+
+// keepAlive shows the number of streams whose keep-alives are coalesced.
+func (m *metrics) keepAlive(all []*keepAlives) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "stoa_sidecar_keepalive_streams", Help: "Streams of local clients whose keep-alives are coalesced.",
+	}, func() float64 {
+		n := 0
+		for _, k := range all {
+			n += k.stats().Streams
+		}
+		return float64(n)
+	}))
 }

@@ -25,6 +25,8 @@ type Config struct {
 	Unbatched bool
 	// Uncoalesced has each watch forwarded as a watch of its own.
 	Uncoalesced bool
+	// UncoalescedKeepAlives has each stream of keep-alives forwarded as one of its own.
+	UncoalescedKeepAlives bool
 	// Namespace is a prefix of keys: local clients see only keys that begin with it, and without it.
 	// Empty: all keys.
 	Namespace string
@@ -50,8 +52,9 @@ type Server struct {
 	forward *forwarder
 	// namespace is nil if clients see all keys.
 	namespace *translator
-	lanes     *lanes     // nil: none
-	watches   []*watches // without and with a required leader; none: each is forwarded
+	lanes     *lanes        // nil: none
+	watches   []*watches    // without and with a required leader; none: each is forwarded
+	renewing  []*keepAlives // likewise
 	metrics   *metrics
 	grpc      *grpc.Server
 	own       *h2.Server // the same services
@@ -86,6 +89,10 @@ func New(c Config) (*Server, error) {
 		q, t := &question{up: up}, newTurns(maxCatchUps)
 		s.watches = []*watches{openWatches(s.forward, q, t, false, s.metrics, c.Logger), openWatches(s.forward, q, t, true, s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
+	}
+	if !c.UncoalescedKeepAlives {
+		s.renewing = []*keepAlives{openKeepAlives(s.forward, false, s.metrics), openKeepAlives(s.forward, true, s.metrics)}
+		s.metrics.keepAlive(s.renewing)
 	}
 	if c.Namespace != "" {
 		s.namespace = &translator{namespace.New(c.Namespace)}
@@ -169,6 +176,9 @@ func (s *Server) Stop(ctx context.Context) {
 	}
 	for _, ws := range s.watches {
 		ws.close()
+	}
+	for _, k := range s.renewing {
+		k.close()
 	}
 	s.up.close()
 }

@@ -121,8 +121,11 @@ func (s *Server) endless(method string, c *counted, st grpc.ServerStream) error 
 	defer cancel(nil)
 	defer context.AfterFunc(s.streaming, func() { cancel(errStopping) })()
 	carry := s.forward.stream
-	if method == pb.Watch_Watch_FullMethodName {
+	switch method {
+	case pb.Watch_Watch_FullMethodName:
 		carry = s.watch
+	case pb.Lease_LeaseKeepAlive_FullMethodName:
+		carry = s.keepAlive
 	}
 	err := carry(ctx, method, st)
 	if err != nil && context.Cause(ctx) == errStopping {
@@ -135,7 +138,7 @@ func (s *Server) endless(method string, c *counted, st grpc.ServerStream) error 
 // watch has a stream of watches follow those of others, if it can.
 func (s *Server) watch(ctx context.Context, method string, st grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	leader, ok := watchable(md)
+	leader, ok := shareable(md)
 	if ok && len(s.watches) > 0 {
 		ws := s.watches[0]
 		if leader {
@@ -147,4 +150,18 @@ func (s *Server) watch(ctx context.Context, method string, st grpc.ServerStream)
 		}
 	}
 	return s.forward.stream(ctx, method, st)
+}
+
+// keepAlive has a stream of keep-alives share renewals with others, if it can.
+func (s *Server) keepAlive(ctx context.Context, method string, st grpc.ServerStream) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	leader, ok := shareable(md)
+	switch {
+	case !ok || len(s.renewing) == 0:
+		return s.forward.stream(ctx, method, st)
+	case leader:
+		return s.renewing[1].serve(ctx, st)
+	default:
+		return s.renewing[0].serve(ctx, st)
+	}
 }
