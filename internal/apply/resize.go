@@ -17,6 +17,10 @@ import (
 // levelOfResizing is the level from which on the number of partitions can change.
 const levelOfResizing version.Level = 4
 
+// levelOfDraining is the level from which on keys move beside other requests when their number
+// changes. Before, all of them move at the change, while everything waits.
+const levelOfDraining version.Level = 5
+
 // MaxGroups is the highest number of partitions.
 const MaxGroups = 16
 
@@ -43,6 +47,9 @@ func (m *Machine) StoredPlacement() *placement.Map {
 	}
 	return m.Placement()
 }
+
+// MayDrain reports whether the wish drain can be proposed.
+func (m *Machine) MayDrain() bool { return m.Level() >= levelOfDraining }
 
 // MayResize returns the reason for which the number of partitions can't change now. Proposed
 // nevertheless, the command would be refused, and stop the leader's stamping for a moment.
@@ -93,6 +100,8 @@ func (x *execution) resize(body []byte) Result {
 func (m *Machine) following(to int) *placement.Map {
 	now := m.Placement().Settled()
 	switch {
+	case m.Level() < levelOfDraining:
+		return m.mapOf(to)
 	case to > now.Partitions():
 		return now.Over(to).Towards(m.mapOf(to))
 	case to > 1 && now.Within(to):

@@ -51,7 +51,7 @@ func TestAResizedClusterKeepsItsVersion(t *testing.T) {
 
 // The command ends the generation, and says of which number the next one is.
 func TestResizeEndsTheGeneration(t *testing.T) {
-	r := wishing(2, levelOfResizing)
+	r := wishing(2, levelOfDraining)
 	for _, refused := range []int{MaxGroups + 1, 1 << 10} {
 		require.ErrorIs(t, r.resize(refused).Err, fault.BadPlacement)
 	}
@@ -63,9 +63,19 @@ func TestResizeEndsTheGeneration(t *testing.T) {
 	require.Equal(t, 2, r.Placement().Partitions(), "as long as this machine lives")
 }
 
+// Below level 5 all keys move at the change.
+func TestKeysMoveAtOnceBelowLevel5(t *testing.T) {
+	for _, to := range []int{1, 5} {
+		r := wishing(2, levelOfResizing)
+		require.NoError(t, r.resize(to).Err)
+		require.Nil(t, r.StoredPlacement().Transit())
+		require.Equal(t, r.mapOf(to), r.StoredPlacement())
+	}
+}
+
 // With more partitions no key moves at once; before there are fewer, all leave those that go.
 func TestKeysMoveBesideResizes(t *testing.T) {
-	r := wishing(2, levelOfResizing)
+	r := wishing(2, levelOfDraining)
 	require.NoError(t, r.wish(command.Wish{Op: command.Pin, Key: "/p/", Partition: 1}).Err)
 	r.arrive()
 	var keys [][]byte
@@ -86,7 +96,7 @@ func TestKeysMoveBesideResizes(t *testing.T) {
 	require.NotZero(t, grown.Settled().SlotsOf(4))
 
 	for _, to := range []int{1, 2, 3} {
-		r = wishing(4, levelOfResizing)
+		r = wishing(4, levelOfDraining)
 		require.NoError(t, r.wish(command.Wish{Op: command.Pin, Key: "/p/", Partition: 3}).Err)
 		r.arrive()
 		require.NoError(t, r.wish(command.Wish{Op: command.Drain, Partition: to}).Err)
@@ -101,17 +111,17 @@ func TestKeysMoveBesideResizes(t *testing.T) {
 		require.Nil(t, r.StoredPlacement().Transit())
 		require.Equal(t, where(drained), where(r.StoredPlacement()))
 	}
-	r = wishing(4, levelOfResizing)
+	r = wishing(4, levelOfDraining)
 	for _, partitions := range []int{0, 5} {
 		require.ErrorIs(t, r.wish(command.Wish{Op: command.Drain, Partition: partitions}).Err, fault.BadPlacement)
 	}
-	r = wishing(4, levelOfResizing-1)
+	r = wishing(4, levelOfDraining-1)
 	require.ErrorIs(t, r.wish(command.Wish{Op: command.Drain, Partition: 2}).Err, fault.VersionTooLow)
 }
 
 // A machine whose stores another has refuses reads: its replica knows nothing of what follows.
 func TestARetiredMachineDoesNotAnswer(t *testing.T) {
-	r := wishing(2, levelOfResizing)
+	r := wishing(2, levelOfDraining)
 	key := []byte("k")
 	p := r.Placement().Partition(key)
 	read := func() []error {

@@ -51,7 +51,7 @@ func (x *execution) wished(now *placement.Map, w *command.Wish) (*placement.Map,
 	switch w.Op {
 	case command.Drain:
 		switch {
-		case x.m.Level() < levelOfResizing:
+		case !x.m.MayDrain():
 			return nil, fault.VersionTooLow
 		case w.Partition < 1 || w.Partition > now.Partitions():
 			return nil, fmt.Errorf("%d partitions can't be left of %d", w.Partition, now.Partitions())

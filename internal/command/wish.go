@@ -24,8 +24,7 @@ const (
 	Pin                        // Pin
 	Unpin                      // Unpin
 	Assign                     // Assigned, with Slots
-	// Drain leaves keys in the first Partition partitions alone, before the others go. It needs
-	// the level of Resize.
+	// Drain leaves keys in the first Partition partitions alone, before the others go.
 	Drain
 )
 

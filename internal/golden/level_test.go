@@ -49,6 +49,8 @@ func later(t *testing.T, level int) (list []command.Command) {
 	}
 	if level >= levelOfResizing {
 		list = append(list, command.Command{Kind: command.Resize, User: 7, Body: command.AppendResize(nil, 300)})
+	}
+	if level >= 5 {
 		drain := command.Wish{Op: command.Drain, Partition: 3}
 		list = append(list, command.Command{Kind: command.Place, User: 7, Body: drain.AppendTo(nil)})
 	}

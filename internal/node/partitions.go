@@ -54,7 +54,7 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 
 // toward is the next command of a change of the number of partitions.
 func toward(c *core, partitions int, user uint64) command.Command {
-	if !c.machine.Placement().Within(partitions) {
+	if c.machine.MayDrain() && !c.machine.Placement().Within(partitions) {
 		w := command.Wish{Op: command.Drain, Partition: partitions}
 		return command.Command{Kind: command.Place, User: user, Body: w.AppendTo(nil)}
 	}
