@@ -190,6 +190,7 @@ func (c *cluster) quiesce() {
 	c.comparePlacements()
 	c.compareSessions()
 	c.compareSums()
+	c.compareDigests()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)
 		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)

@@ -41,3 +41,18 @@ func (c *core) scrub() {
 		}
 	}
 }
+
+// compareDigests: all servers have the same state, by the digests that they would compare while
+// they run (package check).
+func (c *cluster) compareDigests() {
+	if c.failure != nil || c.alike(digestOf) {
+		return
+	}
+	first := c.alive()[0].life.core.machine.Digest()
+	for _, s := range c.alive() {
+		c.loop.printf("server %d: digest %s, differs in %q", s.id, digestOf(s), first.Differing(s.life.core.machine.Digest()))
+	}
+	c.fail("I6", "the servers' digests differ: %s", digestOf(c.alive()[0]))
+}
+
+func digestOf(s *server) string { return fmt.Sprintf("%x", s.life.core.machine.Digest()) }

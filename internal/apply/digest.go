@@ -1,0 +1,102 @@
+package apply
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Digest is a checksum of the whole state by version 1 of the algorithm (package check): what it
+// is computed of must not change. It is the same on all replicas at the same place in the logs.
+// What there can be many of is added up, in any order.
+func (m *Machine) Digest() (d check.Digest) {
+	all := m.Placement().All()
+	m.rlock(all)
+	defer m.runlock(all)
+	d[check.Keys], d[check.Revisions] = m.digestStores()
+	for _, l := range m.Leases.List() {
+		d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner)
+	}
+	for p := range m.sessions {
+		d[check.Sessions] += m.sessions[p].digest(p)
+	}
+	d[check.Users] = m.digestUsers()
+	d[check.Members] = m.digestMembers()
+	d[check.Placement] = xxhash.Sum64(m.Placement().Encode())
+	for _, a := range m.Alarms() {
+		d[check.Alarms] += numbers(a.GetMemberID(), uint64(a.GetAlarm()))
+	}
+	return d
+}
+
+func (m *Machine) digestStores() (keys, revisions uint64) {
+	var sums store.Sums
+	var at []uint64
+	for p, s := range m.Stores {
+		own := s.Sums()
+		sums.Add(&own)
+		e := m.epochs[p]
+		at = append(at, uint64(s.Rev()), uint64(s.Compacted()), e.Term, e.Seq)
+	}
+	var all []uint64
+	for _, s := range sums {
+		all = append(all, s.Content, s.Place)
+	}
+	return numbers(all...), numbers(at...)
+}
+
+// digest of a partition's table: not of the results themselves, which may be many megabytes.
+func (t *sessions) digest(p int) (sum uint64) {
+	for id, s := range t.byID {
+		var seq uint64
+		var rev int64
+		if n := len(s.results); n > 0 {
+			seq, rev = s.results[n-1].seq, s.results[n-1].rev
+		}
+		sum += numbers(uint64(p), uint64(id), s.last, s.answered, uint64(len(s.results)), seq, uint64(rev))
+	}
+	return sum
+}
+
+func (m *Machine) digestUsers() (sum uint64) {
+	stored := m.Auth().Stored()
+	for i, bucket := range []map[string][]byte{stored.Auth, stored.Users, stored.Roles} {
+		for name, value := range bucket {
+			sum += numbers(uint64(i), xxhash.Sum64String(name), xxhash.Sum64(value))
+		}
+	}
+	return sum
+}
+
+func (m *Machine) digestMembers() uint64 {
+	list := m.Membership()
+	sum := numbers(list.Generation, uint64(list.Level), uint64(len(list.Members)), uint64(len(list.Removed)))
+	for _, member := range list.Members {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(member)
+		if err != nil {
+			m.Fatal(fmt.Errorf("encoding member %x: %w", member.GetID(), err))
+		}
+		sum += numbers(xxhash.Sum64(b), xxhash.Sum64String(list.Releases[member.GetID()]))
+	}
+	for _, id := range list.Removed {
+		sum += numbers(id)
+	}
+	return sum
+}
+
+// numbers is a hash of numbers in their order.
+func numbers(list ...uint64) uint64 {
+	var h xxhash.Digest
+	h.Reset()
+	var b [8]byte
+	for _, n := range list {
+		binary.BigEndian.PutUint64(b[:], n)
+		_, _ = h.Write(b[:])
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,61 @@
+package apply
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+func keep(id, remaining int64) proto.Message {
+	return &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id, Remaining_TTL: remaining}}}
+}
+
+// TestDigest: two replicas with the same log have the same digest, and one that differs in
+// anything that is digested has another one, of that part.
+func TestDigest(t *testing.T) {
+	grown := func() *rig {
+		r := newRig(2)
+		r.apply(2, opening{&pb.LeaseGrantRequest{ID: 5, TTL: 60}})
+		r.apply(2, &pb.LeaseGrantRequest{ID: 6, TTL: 60})
+		r.apply(2, &pb.PutRequest{Key: []byte("/a/k"), Value: []byte("v"), Lease: 6})
+		return r
+	}
+	require.Equal(t, grown().Digest(), grown().Digest())
+	for _, tc := range []struct {
+		differs string
+		how     func(r *rig)
+	}{
+		{"keys", func(r *rig) {
+			s := r.Stores[r.Placement().Partition([]byte("/a/k"))]
+			rev := s.Rev()
+			s.Put(store.Revision{Main: rev, Sub: 1}, []byte("/a/k"), []byte("w"), 6)
+		}},
+		{"leases", func(r *rig) { r.apply(3, keep(6, 20)) }},
+		{"leases", func(r *rig) { r.Leases.Load(lease.Lease{ID: 6, TTL: 60, Owner: 3}) }},
+		{"leases", func(r *rig) { r.apply(3, &pb.LeaseGrantRequest{ID: 7, TTL: 60}) }},
+		{"sessions", func(r *rig) { r.sessions[1].byID[5].last++ }},
+		{"sessions", func(r *rig) { r.sessions[0].open(8) }},
+		{"revisions", func(r *rig) { r.Stores[0].SetRev(9) }},
+		{"revisions", func(r *rig) { r.apply(3, &pb.CompactionRequest{Revision: 2}) }},
+		{"alarms", func(r *rig) {
+			r.apply(3, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 3, Alarm: pb.AlarmType_NOSPACE})
+		}},
+		{"members", func(r *rig) { r.LoadMembership(membership.Of(&pb.Member{ID: 9}), nil) }},
+		{"placement", func(r *rig) {
+			r.placed.Store(placement.New(2).WithRules([]placement.Rule{{Key: "/a/b/c/", Slot: 3}}))
+		}},
+	} {
+		same, other := grown(), grown()
+		tc.how(other)
+		require.Equal(t, tc.differs, same.Digest().Differing(other.Digest()))
+	}
+	require.NotEqual(t, check.Digest{}, grown().Digest())
+}
