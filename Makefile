@@ -35,10 +35,11 @@ run:
 test:
 	$(GO) test $(UNIT)
 
-## test-race: unit tests under the race detector (needs a C compiler)
+## test-race: unit tests under the race detector, and test/costs, which measures, without it (needs a C compiler)
 .PHONY: test-race
 test-race:
 	$(GO) test -race $(UNIT)
+	$(GO) test ./test/costs/...
 
 ## stress: stress tests with goroutines under the race detector, DURATION (5m) for each package (needs a C compiler)
 .PHONY: stress

@@ -1,3 +1,8 @@
+//go:build !race
+
+// The race detector slows constructs down by different factors and enlarges allocations, and
+// nothing here has a second goroutine: make test-race runs these tests without it.
+
 package main
 
 import (
@@ -19,7 +24,7 @@ func TestCosts(t *testing.T) {
 		u := p.measure(3)
 		perStep[p.name] = u.perStep()
 		all = append(all, u.perStep())
-		require.LessOrEqual(t, u.perByte(), mayHold, p.name)
+		require.LessOrEqual(t, u.perByte(), maxPerByte, p.name)
 	}
 	slices.Sort(all)
 	middle := all[len(all)/2]
