@@ -87,6 +87,9 @@ func TestWatchLivesThroughASnapshot(t *testing.T) {
 		for _, e := range r.Events {
 			require.Greater(t, e.Kv.ModRevision, last)
 			last = e.Kv.ModRevision
+			if e.Kv.Version > 1 {
+				continue // a put that was repeated
+			}
 			require.Equal(t, fmt.Sprintf("/w/%d", seen), string(e.Kv.Key))
 			seen++
 		}

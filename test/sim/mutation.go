@@ -25,8 +25,6 @@ type Mutation struct {
 	RightsAtOpening bool
 	// KeepWatches doesn't tell the watch hub that rights have changed.
 	KeepWatches bool
-	// GoBack installs snapshots of earlier generations of groups.
-	GoBack bool
 	// FlushApart flushes the partitions at different cuts.
 	FlushApart bool
 	// ForgetTail loses the last records of the log at each start.
@@ -77,7 +75,6 @@ func Mutations() []Mutation {
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
 		{Name: "forget-cursor", Seed: 1, ForgetCursor: true},
-		{Name: "go-back", Seed: 443, Resize: true, GoBack: true},
 		{Name: "stale-slots", Seed: 1, Balance: true, StaleSlots: true},
 		{Name: "narrow-watches", Seed: 1, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},

@@ -133,7 +133,7 @@ func (l *life) install(generation uint32, file []byte, done func()) {
 		l.after(time.Millisecond, "install", 0, func() { l.install(generation, file, done) })
 		return
 	}
-	if generation < l.core.groups.Generation && !l.sv.c.mutation.GoBack {
+	if generation < l.core.groups.Generation {
 		done()
 		return
 	}
