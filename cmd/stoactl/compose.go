@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/client/compose"
+	"github.com/stoa-kv/stoa/client/compose/file"
 )
 
 // store is the target of commands on keys and leases: one cluster, or a
@@ -46,9 +47,9 @@ func (a *app) open() (store, error) {
 	if err := a.checkForm(); err != nil {
 		return nil, err
 	}
-	cfg, err := readComposition(a.o.compose, a.logger())
+	cfg, err := file.Read(a.o.compose, a.logger())
 	if err != nil {
-		return nil, err
+		return nil, badArgs("%w", err)
 	}
 	cfg.DialTimeout, cfg.Timeout, cfg.ClientID = a.o.dial, a.o.command, a.o.client
 	c, err := compose.New(cfg)

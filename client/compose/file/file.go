@@ -1,4 +1,6 @@
-package main
+// Package file reads compositions from files in YAML: those of `stoactl --compose` and `stoa sidecar
+// --compose`. docs/composition.md explains them; examples/compose.yaml has every setting.
+package file
 
 import (
 	"bytes"
@@ -19,8 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// compositionFile is the file of --compose.
-type compositionFile struct {
+type composition struct {
 	Clusters map[string]json.RawMessage `json:"clusters"`
 	Routes   []json.RawMessage          `json:"routes"`
 	Local    string                     `json:"local"`
@@ -47,28 +48,28 @@ type routeEntry struct {
 	Mirrors      []string `json:"mirrors"`
 }
 
-// readComposition makes a configuration of a composition file. Its errors name
-// the file and the field.
-func readComposition(path string, lg *zap.Logger) (compose.Config, error) {
+// Read makes a configuration of a file, with ranges over several clusters. lg is for what happens in
+// the composition, too. Errors name the file and the field.
+func Read(path string, lg *zap.Logger) (compose.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return compose.Config{}, badArgs("reading the file of --compose: %w", err)
+		return compose.Config{}, fmt.Errorf("reading the file of --compose: %w", err)
 	}
-	cfg, err := parseComposition(text, filepath.Dir(path), lg)
+	cfg, err := parse(text, filepath.Dir(path), lg)
 	if err != nil {
-		return compose.Config{}, badArgs("composition %s: %w", path, err)
+		return compose.Config{}, fmt.Errorf("composition %s: %w", path, err)
 	}
 	return cfg, nil
 }
 
-// parseComposition takes names of further files as relative to dir.
-func parseComposition(text []byte, dir string, lg *zap.Logger) (compose.Config, error) {
+// parse takes names of further files as relative to dir.
+func parse(text []byte, dir string, lg *zap.Logger) (compose.Config, error) {
 	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, SpanRanges: true, Logger: lg}
 	doc, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return cfg, err
 	}
-	var f compositionFile
+	var f composition
 	if err := decodeEntry(doc, "", &f); err != nil {
 		return cfg, err
 	}
