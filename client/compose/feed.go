@@ -48,6 +48,8 @@ type Notification struct {
 	// Err is the reason for which the watch has ended, in its last
 	// notification.
 	Err error
+	// CompactRevision is what Cluster is compacted up to, if that is the reason.
+	CompactRevision int64
 }
 
 // FeedWatch is one watch of a feed, in one cluster.
@@ -58,6 +60,7 @@ type FeedWatch struct {
 	tail   *tail
 	lane   *lane // nil until it is open
 	cancel context.CancelFunc
+	begin  int64
 	ended  bool
 	err    error
 }
@@ -222,11 +225,12 @@ func (w *FeedWatch) run(ctx context.Context, opened func()) {
 			return false
 		case r.Created:
 			if w.lane == nil {
-				w.lane = w.f.merger.add(w.seg.cluster, max(w.tail.next-1, w.tail.after))
+				w.begin = max(w.tail.next-1, w.tail.after)
+				w.lane = w.f.merger.add(w.seg.cluster, w.begin)
 			}
 			opened()
 		case r.Err() != nil:
-			w.endWith(r.Err())
+			w.endCompacted(r.Err(), r.CompactRevision)
 		case r.IsProgressNotify():
 			w.bring(item{revision: r.Header.Revision, progress: true, quiet: !w.wantsProgress()})
 		default:
@@ -274,14 +278,16 @@ func (w *FeedWatch) bring(it item) {
 }
 
 // endWith needs Feed.mu.
-func (w *FeedWatch) endWith(err error) {
+func (w *FeedWatch) endWith(err error) { w.endCompacted(err, 0) }
+
+func (w *FeedWatch) endCompacted(err error, at int64) {
 	if w.ended {
 		return
 	}
 	w.ended, w.err = true, err
 	w.cancel()
 	if err != ErrFeedClosed {
-		w.bring(item{revision: atEnd, what: Notification{Err: err}})
+		w.bring(item{revision: atEnd, what: Notification{Err: err, CompactRevision: at}})
 	}
 	if w.lane != nil {
 		w.f.merger.end(w.lane)
@@ -368,6 +374,9 @@ func (w *FeedWatch) Cluster() string {
 	}
 	return w.tail.of.name
 }
+
+// Begin is the revision of the cluster behind which the watch begins.
+func (w *FeedWatch) Begin() int64 { return w.begin }
 
 // Close ends the watch. Its notifications stay in the feed.
 func (w *FeedWatch) Close() {

@@ -18,20 +18,18 @@ type txn struct {
 
 // txnOver is the part of etcd's KV service that a transaction needs.
 type txnOver struct {
-	pb.KVClient
-	c   *Client
+	messages
 	err error
 }
 
 func newTxn(ctx context.Context, c *Client) clientv3.Txn {
-	over := &txnOver{c: c}
+	over := &txnOver{messages: messages{c}}
 	return &txn{inner: clientv3.NewKVFromKVClient(over, nil).Txn(ctx), over: over}
 }
 
 func (o *txnOver) Txn(ctx context.Context, in *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
-	m, err := o.c.ask(ctx, in)
+	a, err := o.messages.Txn(ctx, in)
 	o.err = err
-	a, _ := m.(*pb.TxnResponse)
 	return a, err
 }
 
