@@ -19,15 +19,18 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/client/compose/file"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/sidecar"
+	"github.com/stoa-kv/stoa/internal/sidecar/composed"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // sidecarConfig is the settings of `stoa sidecar`.
 type sidecarConfig struct {
 	sidecar         sidecar.Config
+	compose         string // the file of a composition, in place of a cluster
 	listen, metrics []url.URL
 	drain           time.Duration
 	log             config.Log
@@ -70,8 +73,11 @@ func sidecarMain(args, env []string) int {
 func runSidecar(cfg *sidecarConfig, lg *zap.Logger) error {
 	signals, forget := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer forget()
-	lg.Info("starting stoa sidecar", zap.String("stoa-version", version.Stoa), zap.String("git-sha", version.Commit()),
-		zap.Strings("endpoints", cfg.sidecar.Upstream.Endpoints), zap.String("user-name", cfg.sidecar.Upstream.Username))
+	behind := []zap.Field{zap.String("composition", cfg.compose)}
+	if cfg.compose == "" {
+		behind = []zap.Field{zap.Strings("endpoints", cfg.sidecar.Upstream.Endpoints), zap.String("user-name", cfg.sidecar.Upstream.Username)}
+	}
+	lg.Info("starting stoa sidecar", append(behind, zap.String("stoa-version", version.Stoa), zap.String("git-sha", version.Commit()))...)
 	for _, n := range cfg.notes {
 		lg.Warn(n)
 	}
@@ -84,8 +90,7 @@ func runSidecar(cfg *sidecarConfig, lg *zap.Logger) error {
 		serve.CloseAll(clients)
 		return err
 	}
-	cfg.sidecar.Logger = lg
-	s, err := sidecar.New(cfg.sidecar)
+	s, err := cfg.server(lg)
 	if err != nil {
 		serve.CloseAll(append(clients, meters...))
 		return err
@@ -112,13 +117,33 @@ func runSidecar(cfg *sidecarConfig, lg *zap.Logger) error {
 	return err
 }
 
+// sidecarServer serves local clients: package sidecar, or composed.
+type sidecarServer interface {
+	Serve(clients, meters []*serve.Port) error
+	Err() <-chan error
+	Stop(context.Context)
+}
+
+func (c *sidecarConfig) server(lg *zap.Logger) (sidecarServer, error) {
+	if c.compose == "" {
+		c.sidecar.Logger = lg
+		return sidecar.New(c.sidecar)
+	}
+	composition, err := file.Read(c.compose, lg)
+	if err != nil {
+		return nil, err
+	}
+	composition.DialTimeout = c.sidecar.Upstream.DialTimeout
+	return composed.New(composition, c.sidecar.MaxConcurrentStreams, lg)
+}
+
 // sidecarFlags are the flags as they are given.
 type sidecarFlags struct {
 	endpoints, listen, metrics, user, password  string
 	cacert, cert, key                           string
 	insecureSkipVerify, anyAddress, showVersion bool
 	batching, coalescing, sharedKeepAlives      bool
-	namespace, transport                        string
+	namespace, transport, compose               string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
 	logLevel, logFormat, logOutputs             string
@@ -134,6 +159,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 		})
 	}
 	fs.StringVar(&f.endpoints, "endpoints", "127.0.0.1:2379", "Comma-separated endpoints of the cluster.")
+	fs.StringVar(&f.compose, "compose", "", "File of a composition of several clusters (docs/composition.md), in place of --endpoints.")
 	fs.StringVar(&f.listen, "listen-client-urls", "http://127.0.0.1:23790", "Comma-separated URLs to serve local clients on: http:// with a loopback address, or unix://.")
 	fs.StringVar(&f.metrics, "listen-metrics-urls", "", "Comma-separated URLs for /metrics, /health, /livez and /readyz, in addition to those of clients.")
 	fs.BoolVar(&f.anyAddress, "insecure-listen", false, "Serve local clients on addresses that are not loopback ones: every host that can connect has the rights of --user.")
@@ -179,6 +205,9 @@ func parseSidecar(args, env []string, help io.Writer) (*sidecarConfig, error) {
 		version.Print(help, "stoa sidecar")
 		return nil, flag.ErrHelp
 	}
+	if err := f.checkCompose(fs); err != nil {
+		return nil, err
+	}
 	c, err := f.config()
 	if err != nil {
 		return nil, err
@@ -187,6 +216,22 @@ func parseSidecar(args, env []string, help io.Writer) (*sidecarConfig, error) {
 		c.notes = append(c.notes, name+" is in the environment, but there is no such flag")
 	}
 	return c, nil
+}
+
+// checkCompose refuses flags that a composition's file has settings for, or that have no effect on one.
+func (f *sidecarFlags) checkCompose(fs *flag.FlagSet) (err error) {
+	if f.compose == "" {
+		return nil
+	}
+	fs.Visit(func(o *flag.Flag) {
+		switch o.Name {
+		case "endpoints", "user", "password", "cacert", "cert", "key", "insecure-skip-tls-verify":
+			err = fmt.Errorf("--%s and --compose: the file of the composition says it for each cluster", o.Name)
+		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "grpc-transport", "keepalive-time", "keepalive-timeout":
+			err = fmt.Errorf("--%s has no effect with --compose", o.Name)
+		}
+	})
+	return err
 }
 
 // fromEnvironment sets the flags that aren't given. A variable that is no flag can't be
@@ -215,7 +260,7 @@ func fromEnvironment(fs *flag.FlagSet, env []string) (unknown []string, err erro
 }
 
 func (f *sidecarFlags) config() (*sidecarConfig, error) {
-	c := &sidecarConfig{drain: f.drain, open: f.anyAddress, log: config.Log{Level: f.logLevel, Format: f.logFormat, Outputs: split(f.logOutputs)}}
+	c := &sidecarConfig{compose: f.compose, drain: f.drain, open: f.anyAddress, log: config.Log{Level: f.logLevel, Format: f.logFormat, Outputs: split(f.logOutputs)}}
 	up := &c.sidecar.Upstream
 	up.Endpoints = split(f.endpoints)
 	up.DialTimeout, up.KeepAliveTime, up.KeepAliveTimeout = f.dial, f.keepAlive, f.keepAliveTimeout

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 )
 
 func TestSidecarFlags(t *testing.T) {
@@ -69,13 +70,21 @@ func TestSidecarRefuses(t *testing.T) {
 		{args: []string{"--drain-timeout=0s"}, want: "longer than 0"},
 		{args: []string{"--dial-timeout=soon"}, want: "soon"},
 		{args: []string{"--grpc-transport=quic"}, want: "it is grpc-go or own"},
+		{args: []string{"--compose=c.yaml", "--endpoints=a:1"}, want: "--endpoints and --compose: the file of the composition says it"},
+		{args: []string{"--compose=c.yaml", "--batching=false"}, want: "--batching has no effect with --compose"},
+		{args: []string{"--compose=c.yaml"}, env: "STOA_SIDECAR_NAMESPACE=/a/", want: "--namespace has no effect"},
 		{args: []string{"--log-format=xml"}, want: "json or console"},
 		{env: "STOA_SIDECAR_DRAIN_TIMEOUT=soon", want: "STOA_SIDECAR_DRAIN_TIMEOUT in the environment"},
 	} {
 		_, err := parseSidecar(tc.args, []string{tc.env}, io.Discard)
 		require.ErrorContains(t, err, tc.want, "%v %s", tc.args, tc.env)
 	}
-	c, err := parseSidecar([]string{"--listen-client-urls=http://0.0.0.0:1", "--insecure-listen"}, nil, io.Discard)
+	c, err := parseSidecar([]string{"--compose=/nowhere/c.yaml"}, nil, io.Discard)
+	require.NoError(t, err)
+	_, err = c.server(zap.NewNop())
+	require.ErrorContains(t, err, "/nowhere/c.yaml")
+
+	c, err = parseSidecar([]string{"--listen-client-urls=http://0.0.0.0:1", "--insecure-listen"}, nil, io.Discard)
 	require.NoError(t, err)
 	require.Len(t, c.notes, 1, "it is logged")
 }

@@ -10,6 +10,15 @@ import (
 // Sidecar plans a `stoa sidecar` of the cluster, on a port of its own, which ClientURL names.
 // Its caller starts it; it is killed with the program that started it.
 func (c *Cluster) Sidecar(name string, flags ...string) (*Server, error) {
+	return c.sidecar(name, append([]string{"--endpoints=" + strings.Join(c.Endpoints(), ",")}, flags...))
+}
+
+// SidecarOf is Sidecar for the composition in a file.
+func (c *Cluster) SidecarOf(file, name string, flags ...string) (*Server, error) {
+	return c.sidecar(name, append([]string{"--compose=" + file}, flags...))
+}
+
+func (c *Cluster) sidecar(name string, flags []string) (*Server, error) {
 	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
@@ -24,6 +33,6 @@ func (c *Cluster) Sidecar(name string, flags ...string) (*Server, error) {
 		Name: name, ClientURL: "http://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(ports[0])),
 		LogFile: filepath.Join(c.Spec.Dir, name+".log"), bin: bin, readyLine: ReadyLine,
 	}
-	s.args = append([]string{"sidecar", "--endpoints=" + strings.Join(c.Endpoints(), ","), "--listen-client-urls=" + s.ClientURL}, flags...)
+	s.args = append([]string{"sidecar", "--listen-client-urls=" + s.ClientURL}, flags...)
 	return s, nil
 }

@@ -1,0 +1,151 @@
+package composed
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// lease is etcd's Lease service. A lease has the same ID in all clusters.
+type lease struct {
+	pb.UnimplementedLeaseServer
+	clients *clients
+}
+
+func (l *lease) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	c, err := l.clients.of(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.ID != 0:
+		return nil, errLeaseID
+	}
+	a, err := c.Grant(ctx, r.TTL)
+	if err != nil {
+		return nil, asStatus(err)
+	}
+	return &pb.LeaseGrantResponse{Header: a.ResponseHeader, ID: int64(a.ID), TTL: a.TTL}, nil
+}
+
+func (l *lease) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	c, err := l.clients.of(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.Revoke(ctx, clientv3.LeaseID(r.ID))
+	return (*pb.LeaseRevokeResponse)(a), asStatus(err)
+}
+
+func (l *lease) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	c, err := l.clients.of(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var options []clientv3.LeaseOption
+	if r.Keys {
+		options = append(options, clientv3.WithAttachedKeys())
+	}
+	a, err := c.TimeToLive(ctx, clientv3.LeaseID(r.ID), options...)
+	if err != nil {
+		return nil, asStatus(err)
+	}
+	return &pb.LeaseTimeToLiveResponse{Header: a.ResponseHeader, ID: r.ID, TTL: a.TTL, GrantedTTL: a.GrantedTTL, Keys: a.Keys}, nil
+}
+
+func (l *lease) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	c, err := l.clients.of(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.Leases(ctx)
+	if err != nil {
+		return nil, asStatus(err)
+	}
+	out := &pb.LeaseLeasesResponse{Header: a.ResponseHeader}
+	for _, one := range a.Leases {
+		out.Leases = append(out.Leases, &pb.LeaseStatus{ID: int64(one.ID)})
+	}
+	return out, nil
+}
+
+// renewals are how many leases of one stream are renewed at a time: a cluster that doesn't answer
+// takes the time of each.
+const renewals = 16
+
+// LeaseKeepAlive answers as etcd does: a lease that is lost has a TTL of 0. It is lost everywhere if it
+// is in one cluster. If a cluster can't be reached, the stream ends; etcd's clients open it again.
+func (l *lease) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
+	c, err := l.clients.of(st.Context())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(st.Context())
+	defer cancel(nil)
+	k := &keeping{st: st, c: c}
+	var all sync.WaitGroup
+	defer all.Wait()
+	slots := make(chan struct{}, renewals)
+	requests := make(chan int64)
+	go func() { cancel(k.receive(ctx, requests)) }()
+	for {
+		select {
+		case id := <-requests:
+			slots <- struct{}{}
+			all.Go(func() {
+				if err := k.keep(ctx, id); err != nil {
+					cancel(err)
+				}
+				<-slots
+			})
+		case <-ctx.Done():
+			if err := context.Cause(ctx); !errors.Is(err, io.EOF) {
+				return asStatus(err)
+			}
+			return nil
+		}
+	}
+}
+
+// keeping is one stream of keep-alives.
+type keeping struct {
+	st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]
+	c  *compose.Client
+	mu sync.Mutex // of answers
+}
+
+func (k *keeping) receive(ctx context.Context, to chan<- int64) error {
+	for {
+		r, err := k.st.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- r.ID:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (k *keeping) keep(ctx context.Context, id int64) error {
+	out := &pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{}, ID: id}
+	a, err := k.c.KeepAliveOnce(ctx, clientv3.LeaseID(id))
+	switch {
+	case err == nil:
+		out.TTL = a.TTL
+	case !errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.st.Send(out)
+}
