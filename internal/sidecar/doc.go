@@ -1,7 +1,7 @@
 // Package sidecar is the server of `stoa sidecar`: etcd's client API on a local port, and the
 // cluster behind it.
 //
-// A request comes in at a gRPC server (services.go) and leaves through a connection to the
+// A request comes in at a gRPC server (services.go; its ports and pages are those of package front) and leaves through a connection to the
 // members (upstream.go): as a call of its own, which nothing decodes (forward.go), or, if it
 // touches single keys only (kv.go), in a batch over a session that all local clients share
 // (lane.go, lanes.go). Watches follow few watches of the sidecar's (watches.go, question.go, and

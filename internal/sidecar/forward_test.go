@@ -269,6 +269,6 @@ func TestNoMember(t *testing.T) {
 
 func page(s *Server, path string) string {
 	w := httptest.NewRecorder()
-	s.pages().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	s.Pages().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Body.String()
 }

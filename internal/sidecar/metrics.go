@@ -13,8 +13,6 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 	handled  *prometheus.CounterVec
-	inFlight prometheus.Gauge
-	checks   *prometheus.CounterVec
 
 	sessions                   prometheus.Gauge
 	batches, batched, unshared prometheus.Counter
@@ -31,12 +29,6 @@ func newMetrics() *metrics {
 		handled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stoa_sidecar_handled_total", Help: "Calls of local clients that have ended, by method and gRPC code.",
 		}, []string{"method", "code"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "stoa_sidecar_in_flight_requests", Help: "Calls of local clients in progress, without streams that have no end of their own.",
-		}),
-		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stoa_sidecar_health_checks_total", Help: "Requests of /health and /readyz, by result.",
-		}, []string{"page", "ok"}),
 		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "stoa_sidecar_sessions", Help: "Open sessions with the cluster."}),
 		batches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "stoa_sidecar_session_batches_total", Help: "Batches of requests sent over sessions.",
@@ -65,7 +57,7 @@ func newMetrics() *metrics {
 	})
 	m.registry.MustRegister(m.renewals, m.keptAlive, m.rewatches, m.watchReceived, m.watchSent)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.handled, m.inFlight, m.checks, m.sessions, m.batches, m.batched, m.unshared)
+		m.handled, m.sessions, m.batches, m.batched, m.unshared)
 	m.others = m.method("other")
 	return m
 }

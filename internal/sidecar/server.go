@@ -3,8 +3,6 @@ package sidecar
 import (
 	"context"
 	"math"
-	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/serve"
+	"github.com/stoa-kv/stoa/internal/sidecar/front"
 	"github.com/stoa-kv/stoa/internal/sidecar/namespace"
 )
 
@@ -58,13 +57,7 @@ type Server struct {
 	metrics   *metrics
 	grpc      *grpc.Server
 	own       *h2.Server // the same services
-	clients   *serve.Server
-	meters    *serve.Server
-	inFlight  atomic.Int64
-	draining  atomic.Bool
-	// streaming ends when streams without an end of their own have to.
-	streaming  context.Context
-	endStreams context.CancelFunc
+	*front.Front
 }
 
 // New makes a server. It returns before there is a connection to the cluster.
@@ -80,7 +73,6 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{lg: c.Logger, up: up, metrics: newMetrics(), forward: &forwarder{up: up, options: callOptions()}}
-	s.streaming, s.endStreams = context.WithCancel(context.Background())
 	s.grpc, s.own = s.onGRPC(c), s.onOwn(c)
 	if !c.Unbatched {
 		s.lanes = openLanes(up, s.metrics, c.Logger)
@@ -100,12 +92,11 @@ func New(c Config) (*Server, error) {
 	for _, d := range services() {
 		s.register(d)
 	}
-	ports := serve.Options{GRPC: s.grpc, HTTP: s.pages(), MaxStreams: c.MaxConcurrentStreams, Logger: c.Logger}
+	ports := front.Options{GRPC: s.grpc, MaxStreams: c.MaxConcurrentStreams, Registry: s.metrics.registry, Health: s.healthy, Ready: s.ready, Logger: c.Logger}
 	if c.OwnTransport {
 		ports.Direct = s.own
 	}
-	s.clients = serve.New(ports)
-	s.meters = serve.New(serve.Options{HTTP: s.pages(), Logger: c.Logger})
+	s.Front = front.New(ports)
 	return s, nil
 }
 
@@ -132,45 +123,19 @@ func (s *Server) onOwn(c Config) *h2.Server {
 	})
 }
 
-// Serve starts to accept connections on the ports of clients and those for metrics, and
-// returns.
-func (s *Server) Serve(clients, meters []*serve.Port) error {
-	if err := s.meters.Serve(meters...); err != nil {
-		return err
-	}
-	return s.clients.Serve(clients...)
-}
-
-// Err yields the first error that closed a port of clients without a call of Stop.
-func (s *Server) Err() <-chan error { return s.clients.Err() }
-
 // begin counts a call in progress, until done.
 func (s *Server) begin(c *counted) (done func(error)) {
-	s.inFlight.Add(1)
-	s.metrics.inFlight.Inc()
+	end := s.Begin()
 	return func(err error) {
-		s.inFlight.Add(-1)
-		s.metrics.inFlight.Dec()
+		end()
 		c.ended(err)
 	}
 }
 
-const drainTick = 10 * time.Millisecond
-
 // Stop is a graceful shutdown: no connection is accepted any more, and calls in progress may
 // end until ctx does.
 func (s *Server) Stop(ctx context.Context) {
-	s.draining.Store(true)
-	go func() {
-		for s.inFlight.Load() > 0 && ctx.Err() == nil {
-			time.Sleep(drainTick)
-		}
-		// The others would hold the server up. They are ended one by one, and not with their
-		// connections: an answer may be on its way there.
-		s.endStreams()
-	}()
-	s.clients.Stop(ctx)
-	s.meters.Stop(ctx)
+	s.Front.Stop(ctx)
 	if s.lanes != nil {
 		s.lanes.close()
 	}

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoa-kv/stoa/internal/sidecar/front"
+
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/lockpb"
 )
@@ -114,12 +116,12 @@ func (s *Server) other(_ any, st grpc.ServerStream) error {
 }
 
 // errStopping has the code upon which etcd's clients open a stream again.
-var errStopping = status.Error(codes.Unavailable, "stoa sidecar: "+errDraining.Error())
+var errStopping = status.Error(codes.Unavailable, "stoa sidecar: "+front.ErrDraining.Error())
 
 func (s *Server) endless(method string, c *counted, st grpc.ServerStream) error {
 	ctx, cancel := context.WithCancelCause(st.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(s.streaming, func() { cancel(errStopping) })()
+	defer context.AfterFunc(s.Streaming(), func() { cancel(errStopping) })()
 	carry := s.forward.stream
 	switch method {
 	case pb.Watch_Watch_FullMethodName:

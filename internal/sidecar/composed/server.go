@@ -3,8 +3,6 @@ package composed
 import (
 	"context"
 	"math"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -16,20 +14,13 @@ import (
 
 	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/internal/serve"
+	"github.com/stoa-kv/stoa/internal/sidecar/front"
 )
 
 // A Server serves local clients.
 type Server struct {
+	*front.Front
 	services *services
-	clients  *serve.Server
-	meters   *serve.Server
-	inFlight atomic.Int64 // calls that end by themselves
-	draining atomic.Bool
-	// streaming ends when streams without an end of their own have to.
-	streaming  context.Context
-	endStreams context.CancelFunc
-
-	registry *prometheus.Registry
 	handled  *prometheus.CounterVec
 	served   map[string]bool // methods
 }
@@ -48,8 +39,6 @@ func New(cfg compose.Config, maxStreams uint32, lg *zap.Logger) (*Server, error)
 		return nil, err
 	}
 	s := &Server{services: services}
-	s.streaming, s.endStreams = context.WithCancel(context.Background())
-	s.measure()
 	server := grpc.NewServer(
 		grpc.StatsHandler(services.clients),
 		grpc.UnknownServiceHandler(refuse),
@@ -68,40 +57,52 @@ func New(cfg compose.Config, maxStreams uint32, lg *zap.Logger) (*Server, error)
 			s.served["/"+name+"/"+m.Name] = true
 		}
 	}
-	s.clients = serve.New(serve.Options{GRPC: server, HTTP: s.pages(), MaxStreams: maxStreams, Logger: lg})
-	s.meters = serve.New(serve.Options{HTTP: s.pages(), Logger: lg})
+	s.Front = front.New(front.Options{GRPC: server, MaxStreams: maxStreams, Registry: s.measure(), Health: s.healthy, Ready: s.ready, Logger: lg})
 	return s, nil
 }
 
-func (s *Server) measure() {
-	s.registry = prometheus.NewRegistry()
+func (s *Server) measure() *prometheus.Registry {
 	s.handled = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "stoa_sidecar_handled_total", Help: "Calls of local clients that have ended, by method and gRPC code.",
 	}, []string{"method", "code"})
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), s.handled,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "stoa_sidecar_in_flight_requests", Help: "Calls of local clients in progress, without streams that have no end of their own.",
-		}, func() float64 { return float64(s.inFlight.Load()) }),
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), s.handled,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "stoa_sidecar_composed_clients", Help: "Connections of local clients, each with a client of the composition.",
 		}, func() float64 { return float64(s.services.clients.open.Load()) }))
+	return r
+}
+
+// healthy is for /health: all clusters answer linearizable reads.
+func (s *Server) healthy(ctx context.Context) error {
+	_, err := s.services.check(ctx)
+	return err
+}
+
+// ready is for /readyz: a cluster answers. Keys of others are no reason to stop an application.
+func (s *Server) ready(ctx context.Context) error {
+	answered, err := s.services.check(ctx)
+	if answered > 0 {
+		return nil
+	}
+	return err
 }
 
 func (s *Server) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	s.inFlight.Add(1)
+	done := s.Begin()
 	a, err := handle(ctx, r)
-	s.inFlight.Add(-1)
+	done()
 	s.ended(info.FullMethod, err)
 	return a, err
 }
 
 // errStopping has the code upon which etcd's clients open a stream again.
-var errStopping = status.Error(codes.Unavailable, "stoa sidecar: it is shutting down")
+var errStopping = status.Error(codes.Unavailable, "stoa sidecar: "+front.ErrDraining.Error())
 
 func (s *Server) stream(srv any, st grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancelCause(st.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(s.streaming, func() { cancel(errStopping) })()
+	defer context.AfterFunc(s.Streaming(), func() { cancel(errStopping) })()
 	err := handle(srv, &bounded{st, ctx})
 	if err != nil && context.Cause(ctx) == errStopping {
 		err = errStopping
@@ -126,30 +127,9 @@ func (s *Server) ended(method string, err error) {
 	s.handled.WithLabelValues(method, status.Code(err).String()).Inc()
 }
 
-// Serve starts to accept connections on the ports of clients and those for metrics, and
-// returns.
-func (s *Server) Serve(clients, meters []*serve.Port) error {
-	if err := s.meters.Serve(meters...); err != nil {
-		return err
-	}
-	return s.clients.Serve(clients...)
-}
-
-// Err yields the first error that closed a port of clients without a call of Stop.
-func (s *Server) Err() <-chan error { return s.clients.Err() }
-
-const drainTick = 10 * time.Millisecond
-
-// Stop is a graceful shutdown, as that of package sidecar.
+// Stop is a graceful shutdown: no connection is accepted any more, and calls in progress may
+// end until ctx does.
 func (s *Server) Stop(ctx context.Context) {
-	s.draining.Store(true)
-	go func() {
-		for s.inFlight.Load() > 0 && ctx.Err() == nil {
-			time.Sleep(drainTick)
-		}
-		s.endStreams()
-	}()
-	s.clients.Stop(ctx)
-	s.meters.Stop(ctx)
+	s.Front.Stop(ctx)
 	s.services.close()
 }
