@@ -48,6 +48,10 @@ func TestManifests(t *testing.T) {
 	require.NoError(t, err)
 	k.dryRun(string(text))
 
+	text, err = os.ReadFile(k.root + "/deploy/kubernetes/sidecar.yaml")
+	require.NoError(t, err)
+	k.dryRun(string(text))
+
 	_, err = k.kubectl(strings.Replace(out, "maxUnavailable", "maxUnavailabel", 1), "apply", "--dry-run=server", "-f", "-")
 	require.Error(t, err, "it would accept anything")
 }
