@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/test/process"
@@ -130,6 +132,7 @@ func sequence(rt *rapid.T, p *pair, s shape) (operations int) {
 			check(p.ask(w, st.watch))
 		case st.request == nil:
 			check(p.compareWatches())
+		case s.namespace != "" && deletesFromOn(st.request):
 		default:
 			check(perform(p, st))
 		}
@@ -137,6 +140,19 @@ func sequence(rt *rapid.T, p *pair, s shape) (operations int) {
 	check(p.compareWatches())
 	check(p.empty(leaseIDs))
 	return n
+}
+
+// deletesFromOn reports whether a transaction deletes everything from a key on. etcd doesn't see that
+// such a deletion has a key that the same branch puts, since the end of the range, a zero byte, is
+// below its beginning. In a namespace the range has another end, and the request is refused.
+func deletesFromOn(m proto.Message) bool {
+	txn, _ := m.(*pb.TxnRequest)
+	for _, op := range slices.Concat(txn.GetSuccess(), txn.GetFailure()) {
+		if string(op.GetRequestDeleteRange().GetRangeEnd()) == "\x00" || deletesFromOn(op.GetRequestTxn()) {
+			return true
+		}
+	}
+	return false
 }
 
 // perform does one request. A lease that it revokes is granted again, so that the
