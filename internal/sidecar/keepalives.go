@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -81,8 +82,8 @@ func (k *keepAlives) renew() {
 	for id, ok := k.take(); ok; id, ok = k.take() {
 		old := way != nil
 		answer, err := k.try(&way, id)
-		if err != nil && old {
-			// The stream may have ended long ago. A renewal may be repeated.
+		if err != nil && (old || err == errSilent) {
+			// The stream may have ended long ago, or its member be slow. A renewal may be repeated.
 			answer, err = k.try(&way, id)
 		}
 		k.m.renewals.Inc()
@@ -101,6 +102,12 @@ func (k *keepAlives) renew() {
 		way.cancel()
 	}
 }
+
+// renewalTimeout is the silence of a member after which its stream is given up, long before its
+// connection is: all leases share these streams.
+const renewalTimeout = 2 * time.Second
+
+var errSilent = status.Error(codes.Unavailable, "stoa sidecar: a member doesn't answer keep-alives")
 
 // renewals is a stream to a member.
 type renewals struct {
@@ -140,7 +147,13 @@ func (k *keepAlives) connect() (*renewals, error) {
 	return &renewals{remote, cancel}, nil
 }
 
-func (r *renewals) renew(id int64) ([]byte, error) {
+func (r *renewals) renew(id int64) (answer []byte, err error) {
+	silent := time.AfterFunc(renewalTimeout, r.cancel)
+	defer func() {
+		if !silent.Stop() && err != nil {
+			err = errSilent
+		}
+	}()
 	// An error in sending has its reason where answers are received.
 	if err := r.SendMsg(&pb.LeaseKeepAliveRequest{ID: id}); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err

@@ -61,6 +61,43 @@ func TestKeepAlivesShare(t *testing.T) {
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
 }
 
+// TestKeepAlivesLeaveASilentMember: while a member is stopped, and its connections are up, leases are kept
+// alive by the others.
+func TestKeepAlivesLeaveASilentMember(t *testing.T) {
+	t.Parallel()
+	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
+	s := beside(t, c, "sidecar")
+	ctx := soon(t)
+	var follower *process.Server
+	var direct *clientv3.Client
+	for _, m := range c.Servers {
+		cli := dial(t, m.ClientURL, clientv3.Config{})
+		st, err := cli.Status(ctx, m.ClientURL)
+		require.NoError(t, err)
+		if st.Leader == st.Header.MemberId {
+			direct = cli
+		} else {
+			follower = m
+		}
+	}
+	var leases []clientv3.LeaseID
+	for range 24 {
+		lease, err := direct.Grant(ctx, 8)
+		require.NoError(t, err)
+		answers, err := dial(t, s.ClientURL, clientv3.Config{}).KeepAlive(ctx, lease.ID)
+		require.NoError(t, err)
+		require.NotNil(t, <-answers)
+		go drain(answers)
+		leases = append(leases, lease.ID)
+	}
+	require.NoError(t, follower.Pause())
+	time.Sleep(13 * time.Second)
+	for _, id := range leases {
+		require.Positive(t, remaining(t, direct, id))
+	}
+	require.NoError(t, follower.Resume())
+}
+
 // TestARenewalIsShared: those that ask while a renewal is waited for share the next one.
 func TestARenewalIsShared(t *testing.T) {
 	t.Parallel()
