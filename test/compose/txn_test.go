@@ -21,7 +21,7 @@ import (
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-var txnTime = flag.Duration("txn", 8*time.Second, "time for which transactions run under kills")
+var txnTime = flag.Duration("txn", 15*time.Second, "time for which transactions run under kills")
 
 const (
 	accounts = 8 // in each cluster
