@@ -63,13 +63,16 @@ func runAppends(t *testing.T, nodes, parts int, names []string) {
 // disturb injects faults until ctx ends, and returns how many.
 func disturb(t *testing.T, ctx context.Context, c *process.Cluster, seed uint64, names []string) int {
 	t.Helper()
-	began := time.Now()
-	n := &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
-		t.Logf("%6.2fs %s", time.Since(began).Seconds(), fmt.Sprintf(f, a...))
-	}}
-	count, err := n.run(ctx, names)
+	count, err := newNemesis(t, c, seed, time.Now()).run(ctx, names)
 	require.NoError(t, err)
 	return count
+}
+
+// newNemesis makes one that says in the test's log what it does, with the time since began.
+func newNemesis(t *testing.T, c *process.Cluster, seed uint64, began time.Time) *nemesis {
+	return &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+		t.Logf("%6.2fs %s", time.Since(began).Seconds(), fmt.Sprintf(f, a...))
+	}}
 }
 
 // connect makes a connection to each server, that ends with the test.

@@ -115,19 +115,9 @@ func TestKillsUnderExtensions(t *testing.T) {
 }
 
 func runLedger(t *testing.T, parts int, names []string) {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	c := start(t, process.Spec{Nodes: 3, Partitions: parts})
-	l := &ledgerLoad{t: t}
-	for _, s := range c.Servers {
-		conn, err := dial(s.ClientURL)
-		require.NoError(t, err)
-		defer conn.Close()
-		l.conns = append(l.conns, conn)
-	}
+	l := &ledgerLoad{t: t, conns: connect(t, c.Endpoints())}
 	register(t, l.conns[0], "/em/ledger", ledgerSource)
 	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
 	defer cancel()
@@ -135,12 +125,7 @@ func runLedger(t *testing.T, parts int, names []string) {
 	for i := range *clients * 2 {
 		work.Go(func() { l.run(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
-	started := time.Now()
-	nem := &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
-		t.Logf("%6.2fs %s", time.Since(started).Seconds(), fmt.Sprintf(f, a...))
-	}}
-	count, err := nem.run(ctx, names)
-	require.NoError(t, err)
+	count := disturb(t, ctx, c, seed, names)
 	work.Wait()
 	t.Logf("%d faults", count)
 	l.judge(c)

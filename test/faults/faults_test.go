@@ -93,11 +93,7 @@ func startSidecars(t *testing.T, c *process.Cluster, n int) (all []*process.Serv
 
 // runFaultsThrough has the clients use sidecars, if there are any.
 func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	c := start(t, process.Spec{Nodes: nodes, Partitions: parts})
 	asked := c.Servers
 	if sidecars > 0 {
@@ -146,9 +142,8 @@ func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) 
 			}
 		})
 	}
-	nem := &nemesis{cluster: c, asked: asked, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
-		t.Logf("%6.2fs %s", time.Since(rec.start).Seconds(), fmt.Sprintf(f, a...))
-	}}
+	nem := newNemesis(t, c, seed, rec.start)
+	nem.asked = asked
 	count, err := nem.run(ctx, names)
 	require.NoError(t, err)
 	work.Wait()

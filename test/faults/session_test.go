@@ -77,10 +77,7 @@ func (r *rig) place(i int) []stoa.SessionOption {
 
 // nemesis injects faults until ctx ends.
 func (r *rig) nemesis(ctx context.Context, seed uint64, names []string) {
-	n := &nemesis{cluster: r.cluster, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
-		r.t.Logf("%6.2fs %s", time.Since(r.started).Seconds(), fmt.Sprintf(f, a...))
-	}}
-	count, err := n.run(ctx, names)
+	count, err := newNemesis(r.t, r.cluster, seed, r.started).run(ctx, names)
 	if err != nil {
 		r.complain("the faults: %w", err)
 	}
