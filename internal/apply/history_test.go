@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -33,8 +34,8 @@ func (s *shelf) Scan(int64, int64, func(store.Revision, kvwire.KeyValue, bool) b
 	return nil
 }
 
-// withHistory is a rig whose key foo was written once at revision 2 and then so
-// often that its first value has left memory.
+// withHistory is a rig whose key foo was written twice at each revision from 2 to 101, with values
+// so large that the first have left memory. That of revision 50 has not.
 func withHistory(t *testing.T) (*rig, *shelf) {
 	t.Helper()
 	r := newRig(2)
@@ -44,14 +45,9 @@ func withHistory(t *testing.T) (*rig, *shelf) {
 		r.Stores[p] = store.New(h)
 	}
 	s := r.Stores[r.Placement().Partition([]byte("foo"))]
-	stamp := int64(2)
-	for range 100 {
-		puts := make([]*pb.RequestOp, 0, 256)
-		for range 256 {
-			puts = append(puts, operationOf(&pb.PutRequest{Key: []byte("foo"), Value: []byte("x")}))
-		}
-		r.apply(stamp, &pb.TxnRequest{Success: puts})
-		stamp++
+	put := operationOf(&pb.PutRequest{Key: []byte("foo"), Value: bytes.Repeat([]byte("x"), 22<<10)})
+	for stamp := int64(2); stamp <= 101; stamp++ {
+		r.apply(stamp, &pb.TxnRequest{Success: []*pb.RequestOp{put, put}})
 	}
 	for _, e := range r.events {
 		h.kvs[e.change.Revision] = e.change.Kv
