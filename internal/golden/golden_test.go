@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,7 +34,9 @@ func all(t *testing.T, level int) files {
 	f := files{"commands.txt": []byte(commandLines(t, level)), "peer.txt": []byte(peerLines(t, level))}
 	maps.Copy(f, walFiles(t, level))
 	for _, name := range stateFilesOf(level) {
-		maps.Copy(f, stateFile(t, level, name))
+		db, texts := stateFile(t, level, name)
+		f[name+".db.gz"] = zip(t, db)
+		maps.Copy(f, texts)
 	}
 	if level >= levelOfQuotas {
 		f["quotas.txt"] = []byte(quotaLines(t))
@@ -152,9 +155,11 @@ func zip(t *testing.T, b []byte) []byte {
 func unzip(t *testing.T, b []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(b))
 	require.NoError(t, err)
-	out, err := io.ReadAll(r)
+	size := binary.LittleEndian.Uint32(b[len(b)-4:]) // in the last bytes of the format
+	out := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	_, err = io.Copy(out, r)
 	require.NoError(t, err)
-	return out
+	return out.Bytes()
 }
 
 // named is one encoding with the name of what it is of.
