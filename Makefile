@@ -35,11 +35,11 @@ run:
 test:
 	$(GO) test $(UNIT)
 
-## test-race: unit tests under the race detector, and test/costs, which measures, without it (needs a C compiler)
+## test-race: unit tests under the race detector, and without it what measures, or explores a model (needs a C compiler)
 .PHONY: test-race
 test-race:
 	$(GO) test -race $(UNIT)
-	$(GO) test ./test/costs/...
+	$(GO) test ./test/costs/... ./client/compose/internal/commit
 
 ## stress: stress tests with goroutines under the race detector, DURATION (5m) for each package (needs a C compiler)
 .PHONY: stress
