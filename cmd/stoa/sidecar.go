@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -146,6 +147,8 @@ type sidecarFlags struct {
 	namespace, transport, compose               string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
+	cache                                       prefixes
+	cacheMemory                                 uint64
 	logLevel, logFormat, logOutputs             string
 }
 
@@ -177,6 +180,8 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.BoolVar(&f.coalescing, "coalesce-watches", true, "Have watches of the same keys follow one watch of the sidecar's. false: each as a watch of its own.")
 	fs.BoolVar(&f.sharedKeepAlives, "coalesce-keepalives", true, "Have keep-alives of leases of all local connections share few streams to members. false: each stream is one of its own.")
 	fs.StringVar(&f.namespace, "namespace", "", "Prefix of the keys that local clients see, without it. Clients of stoa's that open sessions need one without.")
+	fs.Var(&f.cache, "cache", "Comma-separated prefixes of keys, of the cluster's, to keep in memory and to answer reads of; may be given several times.")
+	fs.Uint64Var(&f.cacheMemory, "cache-memory", 64<<20, "Memory for the keys of --cache, in bytes. Reads of a prefix that doesn't fit are forwarded.")
 	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error.")
@@ -227,7 +232,7 @@ func (f *sidecarFlags) checkCompose(fs *flag.FlagSet) (err error) {
 		switch o.Name {
 		case "endpoints", "user", "password", "cacert", "cert", "key", "insecure-skip-tls-verify":
 			err = fmt.Errorf("--%s and --compose: the file of the composition says it for each cluster", o.Name)
-		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "grpc-transport", "keepalive-time", "keepalive-timeout":
+		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "cache", "cache-memory", "grpc-transport", "keepalive-time", "keepalive-timeout":
 			err = fmt.Errorf("--%s has no effect with --compose", o.Name)
 		}
 	})
@@ -271,6 +276,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	c.sidecar.Namespace = f.namespace
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.Uncoalesced, c.sidecar.OwnTransport = !f.batching, !f.coalescing, f.transport == "own"
+	c.sidecar.Cache, c.sidecar.CacheMemory = f.cache, int64(min(f.cacheMemory, math.MaxInt64))
 	c.sidecar.UncoalescedKeepAlives = !f.sharedKeepAlives
 	switch {
 	case len(up.Endpoints) == 0 || slices.Contains(up.Endpoints, ""):
@@ -279,6 +285,8 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 		return nil, errors.New("--password is given, but no --user")
 	case up.Username != "" && up.Password == "":
 		return nil, errors.New("--user is given, but no password: --user name:password, or --password")
+	case len(f.cache) > 0 && !f.coalescing:
+		return nil, errors.New("--cache has no effect with --coalesce-watches=false: it needs a watch that others may follow, too")
 	case f.transport != "grpc-go" && f.transport != "own":
 		return nil, fmt.Errorf("--grpc-transport %q: it is grpc-go or own", f.transport)
 	case f.logFormat != "json" && f.logFormat != "console":
@@ -366,4 +374,20 @@ func split(list string) []string {
 		return nil
 	}
 	return strings.Split(list, ",")
+}
+
+// prefixes is the value of --cache.
+type prefixes []string
+
+func (p *prefixes) String() string { return strings.Join(*p, ",") }
+
+// Set implements flag.Value.
+func (p *prefixes) Set(list string) error {
+	for _, s := range strings.Split(list, ",") {
+		if s == "" {
+			return errors.New("an empty prefix")
+		}
+		*p = append(*p, s)
+	}
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 func TestSidecarFlags(t *testing.T) {
 	c, err := parseSidecar([]string{
 		"--endpoints=https://a:1,https://b:2", "--listen-client-urls=http://127.0.0.1:7,unix:///run/stoa.sock",
-		"--listen-metrics-urls=http://0.0.0.0:9", "--user=app:se:cret", "--drain-timeout=3s", "--namespace=/app/",
+		"--listen-metrics-urls=http://0.0.0.0:9", "--user=app:se:cret", "--drain-timeout=3s", "--namespace=/app/", "--cache=/a/,/b/", "--cache=/c/", "--cache-memory=1000",
 	}, []string{"STOA_SIDECAR_DRAIN_TIMEOUT=9s", "STOA_SIDECAR_LOG_LEVEL=warn", "STOA_SIDECAR_PORT=tcp://10.0.0.1:1", "OTHER=1"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, []string{"https://a:1", "https://b:2"}, c.sidecar.Upstream.Endpoints)
@@ -22,6 +22,8 @@ func TestSidecarFlags(t *testing.T) {
 	require.Equal(t, 3*time.Second, c.drain, "a flag has precedence")
 	require.Equal(t, "warn", c.log.Level)
 	require.Equal(t, "/app/", c.sidecar.Namespace)
+	require.Equal(t, []string{"/a/", "/b/", "/c/"}, c.sidecar.Cache)
+	require.EqualValues(t, 1000, c.sidecar.CacheMemory)
 	require.Len(t, c.listen, 2)
 	require.Len(t, c.metrics, 1)
 	require.Equal(t, []string{"STOA_SIDECAR_PORT is in the environment, but there is no such flag"}, c.notes)
@@ -73,6 +75,9 @@ func TestSidecarRefuses(t *testing.T) {
 		{args: []string{"--compose=c.yaml", "--endpoints=a:1"}, want: "--endpoints and --compose: the file of the composition says it"},
 		{args: []string{"--compose=c.yaml", "--batching=false"}, want: "--batching has no effect with --compose"},
 		{args: []string{"--compose=c.yaml"}, env: "STOA_SIDECAR_NAMESPACE=/a/", want: "--namespace has no effect"},
+		{args: []string{"--cache=/a/,,/b/"}, want: "an empty prefix"},
+		{args: []string{"--cache=/a/", "--coalesce-watches=false"}, want: "--cache has no effect with --coalesce-watches=false"},
+		{args: []string{"--compose=c.yaml", "--cache=/a/"}, want: "--cache has no effect"},
 		{args: []string{"--log-format=xml"}, want: "json or console"},
 		{env: "STOA_SIDECAR_DRAIN_TIMEOUT=soon", want: "STOA_SIDECAR_DRAIN_TIMEOUT in the environment"},
 	} {

@@ -5,7 +5,8 @@
 // members (upstream.go): as a call of its own, which nothing decodes (forward.go), or, if it
 // touches single keys only (kv.go), in a batch over a session that all local clients share
 // (lane.go, lanes.go). Watches follow few watches of the sidecar's (watches.go, question.go, and
-// package relay). With a namespace, messages are translated before all that (namespaced.go).
+// package relay). Reads of some prefixes are answered from memory, which a watch keeps as the cluster is (cached.go,
+// fill.go, point.go, and package cache). With a namespace, messages are translated before all that (namespaced.go).
 //
 // Invariants:
 //

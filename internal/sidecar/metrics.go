@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoa-kv/stoa/internal/sidecar/cache"
 	"github.com/stoa-kv/stoa/internal/sidecar/relay"
 )
 
@@ -19,6 +20,9 @@ type metrics struct {
 
 	rewatches, watchReceived, watchSent prometheus.Counter
 	renewals, keptAlive                 prometheus.Counter
+
+	cacheHits                      *prometheus.CounterVec
+	cacheForwarded, cacheQuestions prometheus.Counter
 
 	others *counted // methods that this release doesn't know
 }
@@ -54,6 +58,15 @@ func newMetrics() *metrics {
 	})
 	m.keptAlive = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "stoa_sidecar_keepalive_responses_total", Help: "Answers to coalesced keep-alives of local clients.",
+	})
+	m.cacheHits = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "stoa_sidecar_cache_reads_total", Help: "Reads of cached prefixes that were answered from memory, by level.",
+	}, []string{"level"})
+	m.cacheForwarded = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_cache_forwarded_reads_total", Help: "Reads of cached prefixes that were not answered from memory: the keys were not loaded, or too many, or there are extensions, or the cluster did not answer in time.",
+	})
+	m.cacheQuestions = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stoa_sidecar_cache_questions_total", Help: "Questions to the cluster for linearizable reads of cached prefixes; many reads share one.",
 	})
 	m.registry.MustRegister(m.renewals, m.keptAlive, m.rewatches, m.watchReceived, m.watchSent)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -117,4 +130,44 @@ func (m *metrics) keepAlive(all []*keepAlives) {
 		}
 		return float64(n)
 	}))
+}
+
+// cache shows numbers of cached prefixes.
+func (m *metrics) cache(cs *caches) {
+	of := func(name, help string, value func(*cache.Prefix) float64) {
+		for _, p := range cs.prefixes {
+			m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "stoa_sidecar_cache_" + name, Help: help, ConstLabels: prometheus.Labels{"prefix": p.name},
+			}, func() float64 {
+				cs.ws.mu.Lock()
+				defer cs.ws.mu.Unlock()
+				return value(p.prefix)
+			}))
+		}
+	}
+	of("keys", "Keys of a cached prefix.", func(p *cache.Prefix) float64 {
+		if v := p.View(); v != nil {
+			return float64(v.Len())
+		}
+		return 0
+	})
+	of("bytes", "Memory of a cached prefix.", func(p *cache.Prefix) float64 { return float64(p.Used()) })
+	of("serving", "Whether reads of a cached prefix can be answered: its keys are loaded, and watched.", func(p *cache.Prefix) float64 { return number(p.View() != nil) })
+	of("too_large", "Whether a cached prefix doesn't fit into --cache-memory: then its reads are forwarded.", func(p *cache.Prefix) float64 { return number(p.TooLarge()) })
+	m.registry.MustRegister(m.cacheHits, m.cacheForwarded, m.cacheQuestions)
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// cacheServed counts reads that were answered from memory.
+func (m *metrics) cacheServed(serializable bool) prometheus.Counter {
+	if serializable {
+		return m.cacheHits.WithLabelValues("serializable")
+	}
+	return m.cacheHits.WithLabelValues("linearizable")
 }

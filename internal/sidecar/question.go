@@ -3,7 +3,6 @@ package sidecar
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,16 +15,13 @@ import (
 // whether there are extensions, which may handle watches: those must not be coalesced.
 type question struct {
 	up *upstream
-
-	mu      sync.Mutex
-	running bool
-	next    *asking // not sent yet
+	joined[cluster]
 }
 
-type asking struct {
-	done   chan struct{}
-	answer cluster
-	err    error
+func newQuestion(up *upstream) *question {
+	q := &question{up: up}
+	q.joined.read = q.read
+	return q
 }
 
 // cluster is what the question tells.
@@ -37,42 +33,6 @@ type cluster struct {
 // questionTimeout bounds a question: a watch doesn't wait for a cluster without a quorum for longer
 // than any request.
 const questionTimeout = requestTimeout
-
-// ask returns an answer to a question that was sent after the call.
-func (q *question) ask(ctx context.Context) (cluster, error) {
-	q.mu.Lock()
-	if q.next == nil {
-		q.next = &asking{done: make(chan struct{})}
-	}
-	a := q.next
-	if !q.running {
-		q.running = true
-		go q.run()
-	}
-	q.mu.Unlock()
-	select {
-	case <-a.done:
-		return a.answer, a.err
-	case <-ctx.Done():
-		return cluster{}, ctx.Err()
-	}
-}
-
-func (q *question) run() {
-	for {
-		q.mu.Lock()
-		a := q.next
-		q.next = nil
-		if a == nil {
-			q.running = false
-			q.mu.Unlock()
-			return
-		}
-		q.mu.Unlock()
-		a.answer, a.err = q.read()
-		close(a.done)
-	}
-}
 
 // registry is where extensions are registered.
 func registry() *pb.RangeRequest {

@@ -29,6 +29,11 @@ type Config struct {
 	// Namespace is a prefix of keys: local clients see only keys that begin with it, and without it.
 	// Empty: all keys.
 	Namespace string
+	// Cache are prefixes of keys, of the cluster's, whose reads are answered from memory. It needs coalesced
+	// watches.
+	Cache []string
+	// CacheMemory bounds the memory for these keys, in bytes.
+	CacheMemory int64
 	// OwnTransport serves connections of clients with package h2 instead of grpc-go.
 	OwnTransport bool
 	Logger       *zap.Logger
@@ -54,6 +59,7 @@ type Server struct {
 	lanes     *lanes        // nil: none
 	watches   []*watches    // without and with a required leader; none: each is forwarded
 	renewing  []*keepAlives // likewise
+	caches    *caches       // nil: none
 	metrics   *metrics
 	grpc      *grpc.Server
 	own       *h2.Server // the same services
@@ -78,9 +84,13 @@ func New(c Config) (*Server, error) {
 		s.lanes = openLanes(up, s.metrics, c.Logger)
 	}
 	if !c.Uncoalesced {
-		q, t := &question{up: up}, newTurns(maxCatchUps)
+		q, t := newQuestion(up), newTurns(maxCatchUps)
 		s.watches = []*watches{openWatches(s.forward, q, t, false, s.metrics, c.Logger), openWatches(s.forward, q, t, true, s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
+		if len(c.Cache) > 0 {
+			s.caches = openCaches(c, up, q, s.watches[0], s.metrics)
+			s.metrics.cache(s.caches)
+		}
 	}
 	if !c.UncoalescedKeepAlives {
 		s.renewing = []*keepAlives{openKeepAlives(s.forward, false, s.metrics), openKeepAlives(s.forward, true, s.metrics)}
@@ -138,6 +148,9 @@ func (s *Server) Stop(ctx context.Context) {
 	s.Front.Stop(ctx)
 	if s.lanes != nil {
 		s.lanes.close()
+	}
+	if s.caches != nil {
+		s.caches.close()
 	}
 	for _, ws := range s.watches {
 		ws.close()

@@ -47,7 +47,7 @@ type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, inte
 func (s *Server) unary(method string) unaryHandler {
 	counted := s.metrics.method(method)
 	carry := s.forward.unary
-	if kind, ok := kinds[method]; ok && s.lanes != nil {
+	if kind, ok := kinds[method]; ok {
 		carry = func(ctx context.Context, method string, in *frame) (*frame, error) {
 			return s.kv(ctx, method, kind, in)
 		}
@@ -70,9 +70,17 @@ func (s *Server) unary(method string) unaryHandler {
 	}
 }
 
-// kv carries out a call of the KV service over a session, if it can.
+// kv carries out a call of the KV service from memory or over a session, if it can.
 func (s *Server) kv(ctx context.Context, method string, kind stoapb.Kind, in *frame) (*frame, error) {
-	if md, _ := metadata.FromIncomingContext(ctx); ordinary(md) {
+	if md, _ := metadata.FromIncomingContext(ctx); !ordinary(md) {
+		return s.forward.unary(ctx, method, in)
+	}
+	if s.caches != nil && kind == stoapb.Kind_RANGE {
+		if answer, ok := s.caches.read(ctx, in.data); ok {
+			return &frame{answer}, nil
+		}
+	}
+	if s.lanes != nil {
 		if r, ok := share(kind, in.data); ok {
 			answer, err := s.lanes.do(ctx, &r)
 			if !errors.Is(err, errNotTaken) {

@@ -142,6 +142,11 @@ func (u *upstream) conn(token bool) (*grpc.ClientConn, error) {
 	return own.ActiveConnection(), nil
 }
 
+// identified reports whether the cluster may know the sidecar as a user.
+func (u *upstream) identified() bool {
+	return u.o.Username != "" || u.o.TLS != nil && (len(u.o.TLS.Certificates) > 0 || u.o.TLS.GetClientCertificate != nil)
+}
+
 func (u *upstream) close() {
 	u.mu.Lock()
 	u.cancel()

@@ -33,6 +33,8 @@ type watches struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	wake   chan struct{} // the hub has something to send
+	// connected is signalled when there is a stream to a member, again.
+	connected chan struct{}
 
 	mu  sync.Mutex
 	hub *relay.Hub
@@ -42,7 +44,7 @@ type watches struct {
 var watchOptions = relay.Options{Entries: 1024, Bytes: 1 << 20, Total: 64 << 20, Fragment: 3 << 19}
 
 func openWatches(f *forwarder, q *question, t *turns, leader bool, m *metrics, lg *zap.Logger) *watches {
-	ws := &watches{up: f.up, options: f.options, question: q, turns: t, leader: leader, m: m, lg: lg, wake: make(chan struct{}, 1)}
+	ws := &watches{up: f.up, options: f.options, question: q, turns: t, leader: leader, m: m, lg: lg, wake: make(chan struct{}, 1), connected: make(chan struct{}, 1)}
 	ws.ctx, ws.cancel = context.WithCancel(context.Background())
 	ws.hub = relay.New(watchOptions, func() { signal(ws.wake) })
 	ws.wg.Go(ws.follow)
@@ -122,6 +124,7 @@ func (ws *watches) relay() (answered bool, err error) {
 		ws.mu.Lock()
 		ws.hub.Connected()
 		ws.mu.Unlock()
+		signal(ws.connected)
 		var sending sync.WaitGroup
 		sending.Go(func() { ws.send(ctx, remote) })
 		answered, err = ws.receive(remote)

@@ -77,11 +77,15 @@ func runFaults(t *testing.T, nodes, parts int, names []string) {
 	runFaultsThrough(t, 0, nodes, parts, names)
 }
 
-// startSidecars starts sidecars of a cluster.
+// startSidecars starts sidecars of a cluster. The second keeps the keys in memory.
 func startSidecars(t *testing.T, c *process.Cluster, n int) (all []*process.Server) {
 	t.Helper()
 	for i := range n {
-		s, err := c.Sidecar(fmt.Sprintf("sidecar%d", i+1))
+		var flags []string
+		if i%2 == 1 {
+			flags = append(flags, "--cache=/faults/")
+		}
+		s, err := c.Sidecar(fmt.Sprintf("sidecar%d", i+1), flags...)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Kill() })
 		require.NoError(t, s.Start())

@@ -29,7 +29,8 @@ type Hub struct {
 
 	connected bool
 	out       []*pb.WatchRequest
-	asked     int // requests for progress so far
+	asked     int   // requests for progress so far
+	wanted    int64 // by followers
 	pending   bool
 
 	// Of the latest response.
@@ -117,6 +118,9 @@ func (h *Hub) create(s *span) {
 // Receive takes a member's response. again: the stream has to be opened again, because the
 // member doesn't accept its token any more.
 func (h *Hub) Receive(r *Response) (again bool) {
+	if h.cluster != 0 && r.Header.ClusterId != 0 && r.Header.ClusterId != h.cluster {
+		h.Fail(ErrCluster)
+	}
 	h.cluster, h.member, h.term = r.Header.ClusterId, r.Header.MemberId, r.Header.RaftTerm
 	h.known = max(h.known, r.Header.Revision)
 	switch s := h.byID[r.ID]; {
@@ -180,6 +184,7 @@ func (h *Hub) end(s *span, reason string) {
 		o.stream.settle()
 	}
 	s.openings = nil
+	s.unfollow(reason)
 	s.stir()
 }
 
@@ -207,7 +212,7 @@ func (h *Hub) span(k spanKey) *span {
 
 // release drops a span that isn't used any more.
 func (h *Hub) release(s *span) {
-	if s.gone || len(s.watchers) > 0 || len(s.openings) > 0 {
+	if s.gone || s.follower != nil || len(s.watchers) > 0 || len(s.openings) > 0 {
 		return
 	}
 	h.remove(s)
@@ -227,6 +232,7 @@ func (h *Hub) Fail(err error) {
 		if !slices.Contains(h.creating, s) {
 			h.cancel(s.id)
 		}
+		s.unfollow(err.Error())
 	}
-	h.known = 0
+	h.known, h.wanted = 0, 0
 }

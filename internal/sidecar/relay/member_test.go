@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -38,6 +39,7 @@ type member struct {
 	watchers []*memberWatcher
 	progress bool
 	out      []*pb.WatchResponse
+	cluster  uint64 // 0: 7
 }
 
 type memberWatcher struct {
@@ -47,7 +49,7 @@ type memberWatcher struct {
 }
 
 func (m *member) say(r *pb.WatchResponse, rev int64) {
-	r.Header = &pb.ResponseHeader{ClusterId: 7, MemberId: 8, RaftTerm: 9, Revision: rev}
+	r.Header = &pb.ResponseHeader{ClusterId: cmp.Or(m.cluster, 7), MemberId: 8, RaftTerm: 9, Revision: rev}
 	m.out = append(m.out, r)
 }
 

@@ -8,6 +8,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"pgregory.net/rapid"
 )
 
@@ -19,7 +21,43 @@ type rig struct {
 	member  *member // nil: no connection
 	clients []*client
 	behind  []*behind
+	copy    *followed
 }
+
+// followed checks what a follower gets: each revision of its range, once, in order, and never more than there is.
+type followed struct {
+	*rig
+	key     spanKey
+	at      int64
+	gaps    int
+	wanted  int64
+	stopped bool
+}
+
+func (f *followed) Begin(rev int64) {
+	require.GreaterOrEqual(f, rev, f.at)
+	f.at = rev
+	f.gaps++
+}
+
+func (f *followed) Take(header *pb.ResponseHeader, events []Event) {
+	require.LessOrEqual(f, header.Revision, f.h.rev)
+	require.GreaterOrEqual(f, header.Revision, f.at)
+	for ; f.at < header.Revision; f.at++ {
+		for _, key := range f.h.of(f.at+1, f.key) {
+			require.NotEmpty(f, events, "progress at %d before an event at %d", header.Revision, f.at+1)
+			raw, _ := events[0].KeyValue()
+			kv, err := kvwire.Parse(raw)
+			require.NoError(f, err)
+			require.Equal(f, key, string(kv.Key()))
+			require.Equal(f, f.at+1, events[0].Revision())
+			events = events[1:]
+		}
+	}
+	require.Empty(f, events)
+}
+
+func (f *followed) End(string) { f.stopped = true }
 
 // behind is a watcher that catches up.
 type behind struct {
@@ -52,6 +90,8 @@ type open struct {
 func newRig(t *rapid.T) *rig {
 	r := &rig{T: t, h: &history{keys: map[int64][]string{}, rev: 1}}
 	r.hub = New(Options{Entries: 6, Bytes: 2000, Total: 3000, Fragment: overhead + 40}, func() {})
+	r.copy = &followed{rig: r, key: spanKey{key: "a", end: "c"}}
+	r.hub.Follow([]byte("a"), []byte("c"), r.copy)
 	return r
 }
 
@@ -216,7 +256,7 @@ func (r *rig) exchange() bool {
 }
 
 func (r *rig) step() {
-	switch rapid.IntRange(0, 12).Draw(r.T, "step") {
+	switch rapid.IntRange(0, 13).Draw(r.T, "step") {
 	case 0, 1:
 		r.h.put(rapid.SampledFrom([][]string{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}, {"z"}}).Draw(r.T, "keys")...)
 	case 2:
@@ -266,6 +306,9 @@ func (r *rig) step() {
 		for range 3 {
 			r.exchange()
 		}
+	case 13:
+		r.copy.wanted = r.h.rev
+		r.hub.Want(r.h.rev)
 	}
 }
 
@@ -333,6 +376,12 @@ func TestModel(t *testing.T) {
 			c.st.Close()
 		}
 		r.settle()
+		require.GreaterOrEqual(t, r.copy.at, r.copy.wanted, "a follower lacks what is wanted")
+		require.False(t, r.copy.stopped)
+		require.Len(t, r.hub.spans, 1, "a follower stays")
+		r.hub.Fail(ErrCluster)
+		r.settle()
+		require.True(t, r.copy.stopped)
 		require.Empty(t, r.hub.spans)
 		require.Empty(t, r.hub.streams)
 		require.Empty(t, r.member.watchers, "nothing is watched any more")

@@ -32,14 +32,21 @@ func (h *Hub) askProgress() {
 	if h.pending || !h.connected {
 		return
 	}
+	if h.owes() || h.short() {
+		h.asked++
+		h.pending = true
+		h.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+	}
+}
+
+// owes reports whether a client waits for progress.
+func (h *Hub) owes() bool {
 	for st := range h.streams {
 		if st.owed {
-			h.asked++
-			h.pending = true
-			h.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // Tick asks the member for progress again if some client waits for it: members may leave a request
@@ -54,6 +61,7 @@ func (h *Hub) progress(rev int64) {
 	for _, s := range h.spans {
 		if s.open {
 			s.at = max(s.at, rev)
+			s.tell(nil)
 		}
 	}
 	h.pending = false

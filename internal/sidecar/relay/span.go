@@ -12,6 +12,7 @@ import (
 type spanKey struct {
 	key, end                string
 	prevKv, noPut, noDelete bool
+	followed                bool // a span of its own, for a Follower
 }
 
 func keyOf(r *pb.WatchCreateRequest) spanKey {
@@ -87,6 +88,7 @@ type span struct {
 	bytes     int
 
 	watchers map[*Watcher]struct{}
+	follower Follower // nil: none
 	openings []*Opening
 }
 
@@ -97,6 +99,9 @@ func (s *span) restart(rev int64) {
 	s.open, s.at, s.floor = true, rev, rev
 	s.base += len(s.recent) + 1 // so that no watcher follows without having joined
 	s.recent, s.bytes = nil, 0
+	if s.follower != nil {
+		s.follower.Begin(rev)
+	}
 	s.stir()
 }
 
@@ -111,12 +116,14 @@ func (s *span) receive(r *Response) {
 		s.at = max(s.at, r.Header.Revision)
 		s.add(entry{rev: r.Header.Revision})
 	}
-	for _, e := range entries(events) {
-		if e.rev > s.at { // else it has come on another stream
-			s.at = e.rev
-			s.add(e)
-		}
+	for len(events) > 0 && events[0].rev <= s.at { // these have come on another stream
+		events = events[1:]
 	}
+	for _, e := range entries(events) {
+		s.at = e.rev
+		s.add(e)
+	}
+	s.tell(events)
 	s.trim()
 	s.stir()
 }

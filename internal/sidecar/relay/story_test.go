@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // story is a hub, a member, and local streams by name.
@@ -20,7 +22,31 @@ type story struct {
 	streams map[string]*Stream
 	open    map[string][]*Opening
 	behind  *behind
+
+	follower *follower
 }
+
+// follower writes what it gets.
+type follower struct {
+	*testing.T
+	b *strings.Builder
+}
+
+func (f *follower) Begin(rev int64) { fmt.Fprintf(f.b, "follower: begins after %d\n", rev) }
+
+func (f *follower) Take(header *pb.ResponseHeader, events []Event) {
+	fmt.Fprintf(f.b, "follower: through %d", header.Revision)
+	for _, e := range events {
+		raw, deleted := e.KeyValue()
+		kv, err := kvwire.Parse(raw)
+		require.NoError(f, err)
+		require.False(f, deleted)
+		fmt.Fprintf(f.b, " %s@%d", kv.Key(), e.Revision())
+	}
+	f.b.WriteString("\n")
+}
+
+func (f *follower) End(reason string) { fmt.Fprintln(f.b, "follower: ends:", reason) }
 
 // TestStories runs testdata/stories:
 //
@@ -36,6 +62,9 @@ type story struct {
 //	progress stream=S
 //	read stream=S                  what the client gets
 //	feed                           the watcher that catches up gets what it lacks
+//	follow key=K end=K             what its follower gets is shown from then on
+//	want rev=N                     of all followers
+//	other                          the members are those of another cluster
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := &story{T: t, h: &history{keys: map[int64][]string{}, rev: 1}, streams: map[string]*Stream{}, open: map[string][]*Opening{}}
@@ -54,6 +83,9 @@ func (s *story) run(d *datadriven.TestData) string {
 	d.MaybeScanArgs(s.T, "stream", &name)
 	d.MaybeScanArgs(s.T, "id", &id)
 	d.MaybeScanArgs(s.T, "rev", &rev)
+	if s.follower != nil {
+		s.follower.b = &b
+	}
 	st := s.streams[name]
 	if st == nil && name != "" {
 		st = s.hub.Open(func() {})
@@ -98,6 +130,16 @@ func (s *story) run(d *datadriven.TestData) string {
 		st.Progress()
 	case "read":
 		s.read(&b, st)
+	case "follow":
+		var key, end string
+		d.ScanArgs(s.T, "key", &key)
+		d.MaybeScanArgs(s.T, "end", &end)
+		s.follower = &follower{T: s.T, b: &b}
+		s.hub.Follow([]byte(key), []byte(end), s.follower)
+	case "want":
+		s.hub.Want(rev)
+	case "other":
+		s.member.cluster = 8
 	case "feed":
 		s.feed()
 	default:

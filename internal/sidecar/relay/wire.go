@@ -22,12 +22,6 @@ type Response struct {
 	events                     []event
 }
 
-// event is one event: its field of the message, with the tag.
-type event struct {
-	rev   int64
-	field []byte
-}
-
 // Numbers of WatchResponse's fields.
 const (
 	fieldHeader = iota + 1

@@ -18,8 +18,9 @@ import (
 
 type shape struct {
 	nodes, parts int
-	sidecar      bool   // between the clients and the server under test
-	namespace    string // of the sidecar's clients
+	sidecar      bool     // between the clients and the server under test
+	namespace    string   // of the sidecar's clients
+	cache        []string // prefixes that the sidecar keeps
 }
 
 func (s shape) String() string { return fmt.Sprintf("%dx%d", s.nodes, s.parts) }

@@ -32,12 +32,18 @@ func throughSidecar(t *testing.T, shape shape, start func(string, process.Binary
 			flags = append(flags, "--namespace="+shape.namespace)
 			putNeighbours(t, s, shape.namespace)
 		}
+		for _, prefix := range shape.cache {
+			flags = append(flags, "--cache="+prefix)
+		}
 		between, err := s.cluster.Sidecar("sidecar", flags...)
 		require.NoError(t, err)
 		require.NoError(t, between.Start())
 		require.NoError(t, between.WaitReady(ctx))
 		require.NoError(t, s.through(between))
 		require.Eventually(t, func() bool { return metric(between, "stoa_sidecar_sessions") > 0 }, time.Minute, time.Millisecond)
+		for _, prefix := range shape.cache {
+			require.Eventually(t, func() bool { return metric(between, `stoa_sidecar_cache_serving\{prefix="`+prefix+`"\}`) > 0 }, time.Minute, time.Millisecond)
+		}
 		return s
 	}
 }
@@ -76,6 +82,24 @@ func TestDrawnThroughSidecar(t *testing.T) {
 	fewer(t)
 	parts := sidecarParts(t)
 	drawn(t, shape{nodes: 1, parts: parts[len(parts)-1], sidecar: true})
+}
+
+// TestCache: a sidecar that keeps most of the keys answers as etcd does, and it is the sidecar that answers.
+func TestCache(t *testing.T) {
+	sidecarParts(t)
+	cached := []string{"/a/x/", "/b/", "c/d/", "/registry/pods/", "flat"}
+	const linearizable = `stoa_sidecar_cache_reads_total\{level="linearizable"\}`
+	t.Run("script", func(t *testing.T) {
+		s := shape{nodes: 1, parts: 1, sidecar: true, cache: append(cached, "a", "k")}
+		p := startPair(t, s)
+		runScript(t, p, s)
+		require.Positive(t, metric(p.sut.between, linearizable))
+	})
+	t.Run("drawn", func(t *testing.T) {
+		fewer(t)
+		p := drawn(t, shape{nodes: 1, parts: 3, sidecar: true, cache: cached})
+		require.Greater(t, metric(p.sut.between, linearizable), 10.0)
+	})
 }
 
 // fewer has rapid check less.
