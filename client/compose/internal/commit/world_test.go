@@ -181,8 +181,11 @@ func (r *Request) key(b *strings.Builder) {
 
 // execute executes a request as a cluster does.
 func (w *world) execute(r Request) Answer {
-	c := &w.clusters[r.Cluster]
-	if slices.ContainsFunc(slices.Concat(r.Then, r.Else), func(op Op) bool { return op.Lease != 0 && w.clients[op.Lease-1].expired }) {
+	return w.clusters[r.Cluster].execute(r, func(lease int64) bool { return w.clients[lease-1].expired })
+}
+
+func (c *cluster) execute(r Request, expired func(lease int64) bool) Answer {
+	if slices.ContainsFunc(slices.Concat(r.Then, r.Else), func(op Op) bool { return op.Lease != 0 && expired(op.Lease) }) {
 		return Answer{Err: errors.New("no such lease"), Refused: true, NoLease: true}
 	}
 	a := Answer{Succeeded: true}
