@@ -26,7 +26,6 @@ type channel struct {
 	s      *engine.Session
 	local  engine.Reader
 	quick  map[*route]*quick
-	silent silence // the watchdog's
 	closed atomic.Bool
 }
 
@@ -107,6 +106,9 @@ func (ch *channel) alive() bool {
 		return true
 	}
 }
+
+func (ch *channel) counts() (sent, got int64) { return ch.l.sent.Load(), ch.l.got.Load() }
+func (ch *channel) abandon()                  { ch.s.Abandon(ErrSilent) }
 
 func (ch *channel) send(ctx context.Context, r *request) error {
 	reader := ch.local

@@ -54,7 +54,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg, routes: routes, watch: newWatchdog(cfg.Timeout), forks: map[*core]struct{}{}}
+	s := &shared{cfg: cfg, routes: routes, watch: newWatchdog(cfg.Timeout, 32), forks: map[*core]struct{}{}}
 	for i, name := range names {
 		s.clusters = append(s.clusters, newCluster(name, i, cfg))
 	}

@@ -37,6 +37,7 @@ type cluster struct {
 	members []string
 	id      atomic.Uint64 // of the cluster, 0: not known yet
 	learner atomic.Bool   // the near member takes local reads only
+	nearby  *nearby       // reads mirrors
 
 	mu     sync.Mutex
 	near   *engine.Client
@@ -54,7 +55,9 @@ func newCluster(name string, at int, cfg Config) *cluster {
 			members = append(members, e)
 		}
 	}
-	return &cluster{name: name, at: at, cfg: cfg, of: of, members: members, kind: of.Kind}
+	c := &cluster{name: name, at: at, cfg: cfg, of: of, members: members, kind: of.Kind}
+	c.nearby = newNearby(c)
+	return c
 }
 
 // pickFirst takes the addresses in their order, instead of all in turn as etcd's
@@ -226,6 +229,7 @@ func (c *cluster) close() {
 		c.away.Stop()
 	}
 	c.mu.Unlock()
+	c.nearby.close()
 	if near != nil {
 		_ = near.Close()
 	}

@@ -3,15 +3,13 @@ package compose
 import (
 	"context"
 	"errors"
-	"math"
 	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client/mirror"
 	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
@@ -28,13 +26,6 @@ type view struct {
 	of   *cluster      // where the mirrors are
 	home atomic.Uint64 // ID of the keys' home, 0: not known yet
 	away atomic.Int64  // until when it isn't asked again, in nanoseconds since 1970
-	last atomic.Pointer[readMark]
-}
-
-// readMark is a mark as it was last read: most reads find the same again.
-type readMark struct {
-	value string
-	mirror.Mark
 }
 
 // viewTimeout bounds a read at a view: it is next to the client, and home can answer, too.
@@ -43,7 +34,7 @@ const viewTimeout = time.Second
 // viewed makes the call of a local read.
 func (e *calls) viewed(ctx context.Context, r *request) (proto.Message, error) {
 	floor := e.l.floor.Load()
-	m, err := e.l.view.read(ctx, r)
+	m, err := e.l.view.read(ctx, r, floor)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, err
@@ -56,37 +47,83 @@ func (e *calls) viewed(ctx context.Context, r *request) (proto.Message, error) {
 	return e.decide(ctx, r)
 }
 
-// read returns nil if the mirror can't answer.
-func (v *view) read(ctx context.Context, r *request) (*pb.RangeResponse, error) {
-	if r.mirrored == nil || v.home.Load() == 0 || time.Now().UnixNano() < v.away.Load() {
+// read returns nil if the mirror can't answer. floor is the revision of home that the answer should
+// have: the mark is asked for if the one that is known is below.
+func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResponse, error) {
+	now := time.Now()
+	if r.mirrored == nil || v.home.Load() == 0 || now.UnixNano() < v.away.Load() {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(viewTimeout, time.Until(r.by)/2)) // the rest is for home
-	defer cancel()
-	near, _, err := v.of.connect(ctx)
+	asked, places := r.message.(*pb.RangeRequest), r.mirrored.places
+	p, renews := places.use(v.home.Load(), floor, now)
+	if renews {
+		defer places.renewing.Store(false)
+	}
+	by := now.Add(min(viewTimeout, r.by.Sub(now)/2)) // the rest is for home
+	if p != nil {
+		if a, err := v.readAt(ctx, p, asked, by); a != nil || err != nil {
+			return a, err
+		}
+	}
+	return v.readMarked(ctx, r.mirrored, asked, now, by)
+}
+
+// readAt reads keys at a place, without the mark; nil if that isn't possible.
+func (v *view) readAt(ctx context.Context, p *place, asked *pb.RangeRequest, by time.Time) (*pb.RangeResponse, error) {
+	for q := p.ask(asked); ; q.Revision = p.at {
+		m, over, err := v.of.nearby.ask(ctx, q, by)
+		switch {
+		case isNoRevision(err):
+			return nil, nil // compacted in the target, or of another server
+		case err != nil:
+			return nil, v.failed(err)
+		}
+		a := m.(*pb.RangeResponse)
+		switch {
+		case p.shows(a, q, over):
+			return atHome(a, asked, &p.mark), nil
+		case q.Revision == p.at || over != p.over:
+			return nil, nil
+		}
+		// The key isn't there, or was changed since.
+	}
+}
+
+// isNoRevision reports that a server can't read at a revision.
+func isNoRevision(err error) bool {
+	err = rpctypes.Error(err)
+	return errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev)
+}
+
+// readMarked reads keys and their mirror's mark at one moment, which is a place for further reads.
+func (v *view) readMarked(ctx context.Context, r *route, asked *pb.RangeRequest, now, by time.Time) (*pb.RangeResponse, error) {
+	m, over, err := v.of.nearby.ask(ctx, atMark(r.mark, asked), by)
 	if err != nil {
 		return nil, v.failed(err)
 	}
-	asked := r.message.(*pb.RangeRequest)
-	a, err := clientv3.RetryKVClient(near.Client).Txn(ctx, atMark(r.mirrored.mark, asked), grpc.MaxCallRecvMsgSize(math.MaxInt32))
-	if err != nil {
-		return nil, v.failed(err)
-	}
-	m, ok := v.mark(a)
-	if !ok || m.Phase != mirror.At || m.Source != v.home.Load() || m.Keys != r.mirrored.said {
+	a := m.(*pb.TxnResponse)
+	p := &place{at: a.Header.GetRevision(), over: over, asked: now}
+	if !p.readMark(a) || p.mark.Phase != mirror.At || p.mark.Source != v.home.Load() || p.mark.Keys != r.said {
 		return nil, nil
 	}
-	got := a.Responses[1].GetResponseRange()
-	for _, kv := range got.Kvs {
+	if over.known() {
+		r.places.learn(p)
+	}
+	return atHome(a.Responses[1].GetResponseRange(), asked, &p.mark), nil
+}
+
+// atHome makes home's answer of a mirror's; nil if it can't be: something else has written a key.
+func atHome(a *pb.RangeResponse, asked *pb.RangeRequest, m *mirror.Mark) *pb.RangeResponse {
+	for _, kv := range a.Kvs {
 		if err := mirrored.Unstamp(kv); err != nil {
-			return nil, nil // it was written by something else: home has the key
+			return nil
 		}
 		if asked.KeysOnly {
 			kv.Value = nil
 		}
 	}
-	got.Header = &pb.ResponseHeader{ClusterId: m.Source, Revision: m.Revision}
-	return got, nil
+	a.Header = &pb.ResponseHeader{ClusterId: m.Source, Revision: m.Revision}
+	return a
 }
 
 // failed keeps further reads from waiting for the mirror, for a while.
@@ -97,36 +134,24 @@ func (v *view) failed(err error) error {
 	return err
 }
 
-// atMark reads keys and their mirror's mark at one moment. Values are needed for the stamps
-// behind them.
+// atMark reads keys and their mirror's mark at one moment.
 func atMark(mark string, asked *pb.RangeRequest) *pb.TxnRequest {
-	keys := &pb.RangeRequest{
-		Key: asked.Key, RangeEnd: asked.RangeEnd, Limit: asked.Limit, SortOrder: asked.SortOrder,
-		CountOnly: asked.CountOnly, Serializable: true,
-	}
 	return &pb.TxnRequest{Success: []*pb.RequestOp{
 		{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(mark), Serializable: true}}},
-		{Request: &pb.RequestOp_RequestRange{RequestRange: keys}},
+		{Request: &pb.RequestOp_RequestRange{RequestRange: mirrorRead(asked)}},
 	}}
 }
 
-// mark is the mark in an answer to atMark; false if there is none.
-func (v *view) mark(a *pb.TxnResponse) (*readMark, bool) {
+// readMark takes the mark from an answer to atMark; false if there is none.
+func (p *place) readMark(a *pb.TxnResponse) bool {
 	if len(a.Responses) != 2 {
-		return nil, false
+		return false
 	}
 	kvs := a.Responses[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
-		return nil, false
+		return false
 	}
-	if last := v.last.Load(); last != nil && last.value == string(kvs[0].Value) {
-		return last, true
-	}
-	m, err := mirror.ParseMark(kvs[0].Value)
-	if err != nil {
-		return nil, false
-	}
-	read := &readMark{string(kvs[0].Value), m}
-	v.last.Store(read)
-	return read, true
+	var err error
+	p.mark, err = mirror.ParseMark(kvs[0].Value)
+	return err == nil
 }

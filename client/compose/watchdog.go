@@ -10,68 +10,77 @@ import (
 // that a request costs no timer.
 type watchdog struct {
 	silence time.Duration
+	each    time.Duration // between two looks
 
-	mu       sync.Mutex
-	channels map[*channel]struct{}
-	running  bool
+	mu      sync.Mutex
+	watched map[watched]*silence
+	running bool
 }
 
-// looks within the timeout. A channel is abandoned at most one interval between
-// looks before the timeout ends.
-const looks = 32
-
-func newWatchdog(silence time.Duration) *watchdog {
-	return &watchdog{silence: silence, channels: map[*channel]struct{}{}}
+// watched is a session whose answers are waited for.
+type watched interface {
+	alive() bool
+	// counts are the requests that were sent, and those of them that were answered.
+	counts() (sent, got int64)
+	// abandon ends it because it is silent.
+	abandon()
 }
 
-func (w *watchdog) add(ch *channel) {
+// newWatchdog looks so often within the timeout. A session is abandoned at most one interval
+// between looks before the timeout ends.
+func newWatchdog(timeout time.Duration, looks int) *watchdog {
+	return &watchdog{silence: timeout, each: timeout / time.Duration(looks), watched: map[watched]*silence{}}
+}
+
+func (w *watchdog) add(s watched) {
+	_, got := s.counts()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.channels[ch] = struct{}{}
-	ch.silent = silence{since: time.Now(), got: ch.l.got.Load()}
+	w.watched[s] = &silence{since: time.Now(), got: got}
 	if !w.running {
 		w.running = true
 		go w.run()
 	}
 }
 
-func (w *watchdog) remove(ch *channel) {
+func (w *watchdog) remove(s watched) {
 	w.mu.Lock()
-	delete(w.channels, ch)
+	delete(w.watched, s)
 	w.mu.Unlock()
 }
 
-// hurry sets the time by which a silent channel is abandoned: part of the
+// hurry sets the time by which a silent session is abandoned: part of the
 // timeout was spent before it was opened.
-func (w *watchdog) hurry(ch *channel, by time.Time) {
+func (w *watchdog) hurry(s watched, by time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if since := by.Add(-w.silence); since.Before(ch.silent.since) {
-		ch.silent.since = since
+	if silent := w.watched[s]; silent != nil && by.Add(-w.silence).Before(silent.since) {
+		silent.since = by.Add(-w.silence)
 	}
 }
 
 func (w *watchdog) run() {
 	before := time.Now()
 	for {
-		time.Sleep(w.silence / looks)
+		time.Sleep(w.each)
 		now := time.Now()
 		w.mu.Lock()
-		if len(w.channels) == 0 {
+		if len(w.watched) == 0 {
 			w.running = false
 			w.mu.Unlock()
 			return
 		}
-		var silent []*channel
-		for ch := range w.channels {
-			if !ch.alive() || ch.silent.look(before, now, ch.l.sent.Load(), ch.l.got.Load()) >= w.silence-w.silence/looks {
-				delete(w.channels, ch)
-				silent = append(silent, ch)
+		var silent []watched
+		for s, since := range w.watched {
+			sent, got := s.counts()
+			if !s.alive() || since.look(before, now, sent, got) >= w.silence-w.each {
+				delete(w.watched, s)
+				silent = append(silent, s)
 			}
 		}
 		w.mu.Unlock()
-		for _, ch := range silent {
-			ch.s.Abandon(ErrSilent)
+		for _, s := range silent {
+			s.abandon()
 		}
 		before = now
 	}

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,8 +71,9 @@ func TestMirrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
 	defer cancel()
 	var crew []*worker
+	sites := []*compose.Client{all.mirrored(t, name(0)), all.mirrored(t, name(1)), all.mirrored(t, "")}
 	for i := range *workers {
-		site := all.mirrored(t, []string{name(0), name(1), ""}[i%3])
+		site := sites[i%len(sites)].Fork() // beside others, which share what is known of the mirrors
 		crew = append(crew, &worker{
 			id: i, by: oneOrder(site, len(all)), h: h, clusters: len(all), rnd: rand.New(rand.NewPCG(seed, uint64(i))),
 			written: int(seed % 1e9 * 1e6), pause: 40 * time.Millisecond,
@@ -124,32 +126,39 @@ func (all clusters) executors(t *testing.T, ctx context.Context, rnd *rand.Rand)
 	}
 }
 
-// mirrorMutants are seeded bugs of mirrors, each of which the checker has to find. A worker whose
-// writes don't compare the mark isn't among them: as the election leaves one at a time, these runs
-// don't find it. Package mirror's tests have several on a model of the target.
+// mirrorMutants are seeded bugs of mirrors, each of which a test has to find: TestMirrors, unless said
+// otherwise. Package mirror's tests have more on a model of the target.
 var mirrorMutants = []struct {
-	name  string
-	edits []seededEdit
+	name, test string
+	edits      []seededEdit
 }{
-	{"the mark is not compared with what the client has seen", []seededEdit{
+	{"the mark is not compared with what the client has seen", "", []seededEdit{
 		{"client/compose/view.go", "m != nil && m.Header.Revision >= floor:", "m != nil && floor >= 0:"},
 		{"client/compose/calls.go", "r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {", "r.isLocal() && e.l.view == nil && revisionOf(a.m) < e.l.floor.Load() {"},
+		{"client/compose/place.go", " || use.mark.Revision < floor {", " || floor < 0 {"},
 	}},
-	{"keys are read without their mark", []seededEdit{{
+	{"keys are read without their mark", "", []seededEdit{{
 		"client/compose/view.go",
-		"	a, err := clientv3.RetryKVClient(near.Client).Txn(ctx, atMark(r.mirrored.mark, asked), grpc.MaxCallRecvMsgSize(math.MaxInt32))\n",
-		"	both := atMark(r.mirrored.mark, asked)\n" +
-			"	a, err := clientv3.RetryKVClient(near.Client).Txn(ctx, &pb.TxnRequest{Success: both.Success[1:]}, grpc.MaxCallRecvMsgSize(math.MaxInt32))\n" +
+		"	m, over, err := v.of.nearby.ask(ctx, atMark(r.mark, asked), by)\n",
+		"	both := atMark(r.mark, asked)\n" +
+			"	early, _, err := v.of.nearby.ask(ctx, &pb.TxnRequest{Success: both.Success[1:]}, by)\n" +
+			"	if err != nil {\n" +
+			"		return nil, v.failed(err)\n" +
+			"	}\n" +
+			"	time.Sleep(5 * time.Millisecond)\n" +
+			"	m, over, err := v.of.nearby.ask(ctx, &pb.TxnRequest{Success: both.Success[:1]}, by)\n" +
 			"	if err == nil {\n" +
-			"		time.Sleep(5 * time.Millisecond)\n" +
-			"		var after *pb.TxnResponse\n" +
-			"		if after, err = clientv3.RetryKVClient(near.Client).Txn(ctx, &pb.TxnRequest{Success: both.Success[:1]}); err == nil {\n" +
-			"			a.Responses = append(after.Responses, a.Responses...)\n" +
-			"		}\n" +
+			"		m.(*pb.TxnResponse).Responses = append(m.(*pb.TxnResponse).Responses, early.(*pb.TxnResponse).Responses...)\n" +
 			"	}\n",
 	}}},
-	{"a split revision is read", []seededEdit{
-		{"client/compose/view.go", "!ok || m.Phase != mirror.At ||", "!ok || m.Phase != mirror.At && m.Phase != mirror.Partial ||"},
+	{"a place is at a revision before its mark", "", []seededEdit{
+		{"client/compose/view.go", "at: a.Header.GetRevision(), over", "at: a.Header.GetRevision() - 1, over"},
+	}},
+	{"a split revision is read", "", []seededEdit{
+		{"client/compose/view.go", "p.mark.Phase != mirror.At ||", "p.mark.Phase != mirror.At && p.mark.Phase != mirror.Partial ||"},
+	}},
+	{"an executor's writes don't compare the mark", "TestMirrorExecutors", []seededEdit{
+		{"client/mirror/cluster/target.go", ".If(conditions...)", ".If(conditions[:0]...)"},
 	}},
 }
 
@@ -164,8 +173,9 @@ func TestMirrorMutants(t *testing.T) {
 	for _, m := range mirrorMutants {
 		t.Run(m.name, func(t *testing.T) {
 			list := seed(t, root, m.edits)
+			test := cmp.Or(m.test, "TestMirrors")
 			for attempt := range 10 {
-				cmd := exec.Command("go", "test", "-count=1", "-overlay", list, "-run", "^TestMirrors$", "./test/compose", "-load=4s")
+				cmd := exec.Command("go", "test", "-count=1", "-overlay", list, "-run", "^"+test+"$", "./test/compose", "-load=4s")
 				cmd.Dir = root
 				out, err := cmd.CombinedOutput()
 				if at := strings.Index(string(out), "INCONSISTENT"); err != nil && at >= 0 {

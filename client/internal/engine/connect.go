@@ -126,6 +126,7 @@ func (s *Session) attempt(endpoint string) (st *stream, err error) {
 		cancel(nil)
 		conn.release()
 	}()
+	s.streams.Add(1)
 	cs, err := conn.NewStream(ctx, streamDesc, stoapb.Sessions_Open_FullMethodName, streamOptions...)
 	if err != nil {
 		if conn.GetState() == connectivity.TransientFailure {

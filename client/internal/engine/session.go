@@ -63,6 +63,7 @@ type Session struct {
 	stopped chan struct{}
 	wake    chan struct{} // wakes the writer
 	token   atomic.Int64
+	streams atomic.Uint64 // that were opened, or begun to
 
 	mu      sync.Mutex
 	err     error // the reason for which the session has ended
@@ -192,6 +193,10 @@ func (s *Session) Member() uint64 {
 	}
 	return s.stream.from.member
 }
+
+// Streams counts the streams that were opened for the session. As long as it stays the same, all
+// answers come from one process of one member.
+func (s *Session) Streams() uint64 { return s.streams.Load() }
 
 // Close ends the session after all its requests: its ephemeral keys are deleted
 // at one revision. If ctx ends first the session is abandoned, and the keys are

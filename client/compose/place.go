@@ -1,0 +1,94 @@
+package compose
+
+import (
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client/mirror"
+)
+
+// place is a moment in a mirror: at revision at of the target its keys are those of home at the
+// mark's revision. That is so forever, in the history that the connection shows.
+type place struct {
+	at    int64
+	mark  mirror.Mark
+	over  connection
+	asked time.Time // when the mark was asked for
+}
+
+const (
+	// renewAfter is the age of a place at which a read asks for the mark with the keys. It
+	// bounds how much older than the mirror a read can be, and what marks cost.
+	renewAfter = 5 * time.Millisecond
+	// staleAfter is the age at which all do.
+	staleAfter = 50 * time.Millisecond
+)
+
+// places is where a mirror is, as far as this process knows. All logical clients share it.
+type places struct {
+	known    atomic.Pointer[place]
+	renewing atomic.Bool
+}
+
+// use returns the place that a read may use, nil if it should ask for the mark: if the place is
+// of another home or older than what the client has seen of that; or if it is old, unless another
+// read is asking. renews is set for the one read that asks on behalf of the others.
+func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renews bool) {
+	use = p.known.Load()
+	if use == nil || use.mark.Source != home || use.mark.Revision < floor {
+		return nil, false
+	}
+	age := now.Sub(use.asked)
+	switch {
+	case age < renewAfter:
+		return use, false
+	case p.renewing.CompareAndSwap(false, true):
+		return nil, true
+	case age < staleAfter:
+		return use, false
+	}
+	return nil, false
+}
+
+// learn records a place, unless a later one is known. Revisions of another connection can't be
+// compared: then it is the one that was asked for later.
+func (p *places) learn(found *place) {
+	for {
+		known := p.known.Load()
+		if known != nil && known.over == found.over && known.at > found.at {
+			return
+		}
+		if p.known.CompareAndSwap(known, found) {
+			return
+		}
+	}
+}
+
+// ask is the request that reads keys at the place. One key is read as it is now, which is cheaper.
+func (p *place) ask(asked *pb.RangeRequest) *pb.RangeRequest {
+	q := mirrorRead(asked)
+	if !isOneKey(q) {
+		q.Revision = p.at
+	}
+	return q
+}
+
+// shows reports whether an answer to ask shows the keys at the place: it does if they were read
+// at its revision, or if a key that was read later has not been changed since.
+func (p *place) shows(a *pb.RangeResponse, q *pb.RangeRequest, over connection) bool {
+	if !over.known() || over != p.over {
+		return false
+	}
+	return q.Revision == p.at || len(a.Kvs) == 1 && a.Kvs[0].ModRevision <= p.at
+}
+
+// mirrorRead is the part of a request that a mirror is asked for. Values are needed for the stamps
+// behind them.
+func mirrorRead(asked *pb.RangeRequest) *pb.RangeRequest {
+	return &pb.RangeRequest{
+		Key: asked.Key, RangeEnd: asked.RangeEnd, Limit: asked.Limit, SortOrder: asked.SortOrder,
+		CountOnly: asked.CountOnly, Serializable: true,
+	}
+}

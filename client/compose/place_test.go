@@ -1,0 +1,89 @@
+package compose
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client/mirror"
+)
+
+// A place serves reads of its home, above the floor, while it is fresh; one read at a time renews it.
+func TestPlacesUse(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	p := &places{}
+	use, renews := p.use(7, 1, begun)
+	require.Nil(t, use)
+	require.False(t, renews, "nothing is known: each read asks")
+
+	one := &place{at: 50, mark: mirror.Mark{Source: 7, Revision: 100}, asked: begun}
+	p.learn(one)
+	for _, c := range []struct {
+		why   string
+		home  uint64
+		floor int64
+		want  *place
+	}{{"as new as is needed", 7, 100, one}, {"the client has seen more", 7, 101, nil}, {"of another home", 8, 1, nil}} {
+		use, renews = p.use(c.home, c.floor, begun.Add(renewAfter-1))
+		require.Equal(t, c.want, use, c.why)
+		require.False(t, renews, c.why)
+	}
+	use, renews = p.use(7, 1, begun.Add(renewAfter))
+	require.Nil(t, use)
+	require.True(t, renews)
+	use, renews = p.use(7, 1, begun.Add(renewAfter))
+	require.Equal(t, one, use, "another read asks")
+	require.False(t, renews)
+	use, _ = p.use(7, 1, begun.Add(staleAfter))
+	require.Nil(t, use, "the other one takes too long")
+}
+
+// Answers that come late don't take a place back, but for one of another connection.
+func TestPlacesLearn(t *testing.T) {
+	a, b := connection{stream: 1}, connection{stream: 2}
+	p := &places{}
+	newest := &place{at: 60, over: a}
+	p.learn(newest)
+	p.learn(&place{at: 50, over: a})
+	require.Equal(t, newest, p.known.Load())
+	restored := &place{at: 10, over: b}
+	p.learn(restored)
+	require.Equal(t, restored, p.known.Load())
+}
+
+// An answer shows a place if it was read at its revision, or if its one key is older, and if it has come
+// over the place's connection.
+func TestPlaceShows(t *testing.T) {
+	over := connection{local: &net.TCPAddr{Port: 1}}
+	p := &place{at: 50, over: over}
+	kv := func(mod int64) *pb.RangeResponse {
+		return &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{{ModRevision: mod}}}
+	}
+	one, all := p.ask(&pb.RangeRequest{Key: []byte("a")}), p.ask(&pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b")})
+	require.Zero(t, one.Revision)
+	require.EqualValues(t, 50, all.Revision)
+	require.EqualValues(t, 50, p.ask(&pb.RangeRequest{Key: []byte("a"), CountOnly: true}).Revision, "a count has no revisions")
+	for _, c := range []struct {
+		why    string
+		answer *pb.RangeResponse
+		q      *pb.RangeRequest
+		over   connection
+		want   bool
+	}{
+		{"unchanged since", kv(50), one, over, true},
+		{"changed since", kv(51), one, over, false},
+		{"missing, and perhaps deleted since", &pb.RangeResponse{}, one, over, false},
+		{"a range at the revision", &pb.RangeResponse{}, all, over, true},
+		{"of another process, whose history may be another", kv(50), one, connection{local: &net.TCPAddr{Port: 1}}, false},
+		{"of a connection that can't be told from others", kv(50), one, connection{}, false},
+	} {
+		require.Equal(t, c.want, p.shows(c.answer, c.q, c.over), c.why)
+	}
+	require.False(t, (&place{at: 50}).shows(kv(50), one, connection{}), "neither is known")
+	require.Nil(t, identity(&net.IPAddr{}))
+}
