@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -300,7 +301,11 @@ func (x *execution) command(c *command.Command) Result {
 	case command.DeleteRange:
 		return handle(x, c, &pb.DeleteRangeRequest{}, x.deleteRangeCommand)
 	case command.Txn:
-		return handle(x, c, &pb.TxnRequest{}, x.txnCommand)
+		req := &pb.TxnRequest{}
+		if kvwire.ReadTxn(c.Body, req) {
+			return carry(x, c.Kind, req, x.txnCommand)
+		}
+		return handle(x, c, req, x.txnCommand)
 	case command.Compact:
 		return handle(x, c, &pb.CompactionRequest{}, x.compact)
 	case command.LeaseGrant:
@@ -340,14 +345,19 @@ func handle[Req, Resp proto.Message](x *execution, c *command.Command, req Req, 
 	if err := proto.Unmarshal(c.Body, req); err != nil {
 		return x.failed(unreadable(c.Kind, c.Body))
 	}
+	return carry(x, c.Kind, req, run)
+}
+
+// carry runs a command that has been read.
+func carry[Req, Resp proto.Message](x *execution, kind command.Kind, req Req, run func(Req) (Resp, error)) Result {
 	if err := x.covers(x.m.parts(req, x.wide)); err != nil {
-		return x.failed(fmt.Errorf("apply %v: %w", c.Kind, err))
+		return x.failed(fmt.Errorf("apply %v: %w", kind, err))
 	}
 	resp, err := run(req)
 	if err != nil {
 		return x.failed(err)
 	}
-	r := Result{Rev: x.answerRev(c.Kind.MayWrite())}
+	r := Result{Rev: x.answerRev(kind.MayWrite())}
 	if x.answers {
 		r.Response = resp
 	}

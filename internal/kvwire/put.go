@@ -145,24 +145,8 @@ func ReadPutAnswer(b []byte) *pb.PutResponse {
 		response pb.PutResponse
 		header   pb.ResponseHeader
 	})
-	h := &one.header
-	one.response.Header = h
-	ok = eachField(f.bytes, func(f field) bool {
-		switch f.tag {
-		case 1 << 3:
-			h.ClusterId = f.number
-		case 2 << 3:
-			h.MemberId = f.number
-		case 3 << 3:
-			h.Revision = int64(f.number)
-		case 4 << 3:
-			h.RaftTerm = f.number
-		default:
-			return false
-		}
-		return true
-	})
-	if !ok {
+	one.response.Header = &one.header
+	if !readHeaderInto(f.bytes, &one.header) {
 		return nil
 	}
 	return &one.response

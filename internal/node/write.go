@@ -78,6 +78,9 @@ func (n *Node) admitTxn(ctx context.Context, r *pb.TxnRequest) error {
 	if n.cfg.QuotaBytes <= 0 {
 		return nil
 	}
+	if t, ok := kvwire.BriefTxn(r); ok {
+		return n.admit(ctx, t.Size())
+	}
 	return n.admit(ctx, proto.Size(r))
 }
 
@@ -248,11 +251,17 @@ func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, re
 	return nil
 }
 
-// marshalled is proto.Marshal; puts, the most frequent commands, are encoded by hand.
+// marshalled is proto.Marshal; the most frequent commands, puts and brief transactions, are encoded
+// by hand.
 func marshalled(req proto.Message) ([]byte, error) {
-	if put, ok := req.(*pb.PutRequest); ok {
-		p := kvwire.PutOf(put)
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		p := kvwire.PutOf(r)
 		return p.AppendTo(make([]byte, 0, p.Size())), nil
+	case *pb.TxnRequest:
+		if t, ok := kvwire.BriefTxn(r); ok {
+			return t.AppendTo(make([]byte, 0, t.Size())), nil
+		}
 	}
 	return proto.Marshal(req)
 }

@@ -79,19 +79,22 @@ func encodeOutcome(out Outcome) ([]byte, error) {
 	if out.Err != nil {
 		return nil, out.Err
 	}
-	put, isPut := out.Response.(*pb.PutResponse)
-	isPut = isPut && put.PrevKv == nil // by far the most answers
-	size := 0
-	if isPut {
-		size = 3*binary.MaxVarintLen64 + kvwire.SizeHeader(put.Header)
+	place := func(size int) []byte {
+		b := binary.AppendUvarint(make([]byte, 0, 3*binary.MaxVarintLen64+size), uint64(out.Group))
+		b = binary.AppendUvarint(b, out.Index)
+		return binary.AppendUvarint(b, uint64(out.Rev))
 	}
-	b := binary.AppendUvarint(make([]byte, 0, size), uint64(out.Group))
-	b = binary.AppendUvarint(b, out.Index)
-	b = binary.AppendUvarint(b, uint64(out.Rev))
-	if isPut {
-		return kvwire.AppendHeader(b, put.Header), nil
+	switch r := out.Response.(type) { // by far the most answers
+	case *pb.PutResponse:
+		if r.PrevKv == nil {
+			return kvwire.AppendHeader(place(kvwire.SizeHeader(r.Header)), r.Header), nil
+		}
+	case *pb.TxnResponse:
+		if a, ok := kvwire.BriefAnswer(r); ok {
+			return a.AppendTo(place(a.Size())), nil
+		}
 	}
-	return proto.MarshalOptions{}.MarshalAppend(b, out.Response)
+	return proto.MarshalOptions{}.MarshalAppend(place(0), out.Response)
 }
 
 func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
@@ -100,9 +103,15 @@ func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
 		return Outcome{}, err
 	}
 	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2])}}
-	if k == command.Put {
+	switch k {
+	case command.Put:
 		if put := kvwire.ReadPutAnswer(b); put != nil {
 			out.Response = put
+			return out, nil
+		}
+	case command.Txn:
+		if txn := kvwire.ReadTxnAnswer(b); txn != nil {
+			out.Response = txn
 			return out, nil
 		}
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // codec is sessionwire's, and so protobuf's, except for the most frequent
-// requests: puts and ranges are encoded and decoded by hand. The wire format is
-// the same.
+// requests: puts, ranges and transactions without others inside are encoded and
+// decoded by hand. The wire format is the same.
 type codec struct {
 	encoding.CodecV2
 	memory *memory.Budget
@@ -34,6 +34,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	case *pb.PutResponse:
 		if m.PrevKv == nil {
 			return c.encoded(kvwire.SizeHeader(m.Header), func(b []byte) []byte { return kvwire.AppendHeader(b, m.Header) }), nil
+		}
+	case *pb.TxnResponse:
+		if a, ok := kvwire.BriefAnswer(m); ok {
+			return c.encoded(a.Size(), a.AppendTo), nil
 		}
 	}
 	if m, ok := v.(proto.Message); ok {
@@ -74,6 +78,10 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		}
 	case *pb.RangeRequest:
 		if kvwire.ReadRange(data.Materialize(), m) {
+			return nil
+		}
+	case *pb.TxnRequest:
+		if kvwire.ReadTxn(data.Materialize(), m) {
 			return nil
 		}
 	}
