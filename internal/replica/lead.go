@@ -324,6 +324,9 @@ func (l *leadership) recover() {
 	})
 	for _, key := range order {
 		e := entries[key]
+		if e.Parts&^l.r.all() != 0 {
+			break // a later generation's, as are those behind it; the leader of that completes them
+		}
 		data := e.AppendTo(nil)
 		for p := range (e.Parts &^ have[key]).Each() {
 			l.r.cfg.Logger.Info("completing a half-proposed rendezvous",
