@@ -19,6 +19,7 @@ import (
 type caches struct {
 	up       *upstream
 	question *question
+	lanes    *lanes // nil: none
 	ws       *watches
 	m        *metrics
 	lg       *zap.Logger
@@ -46,8 +47,8 @@ type cached struct {
 	wake   chan struct{} // there is something to do for keep
 }
 
-func openCaches(c Config, up *upstream, q *question, ws *watches, m *metrics) *caches {
-	cs := &caches{up: up, question: q, ws: ws, m: m, lg: c.Logger, budget: &cache.Budget{Limit: c.CacheMemory}}
+func openCaches(c Config, up *upstream, q *question, ls *lanes, ws *watches, m *metrics) *caches {
+	cs := &caches{up: up, question: q, lanes: ls, ws: ws, m: m, lg: c.Logger, budget: &cache.Budget{Limit: c.CacheMemory}}
 	cs.point.read = cs.readPoint
 	cs.ctx, cs.cancel = context.WithCancel(context.Background())
 	cs.registry = cs.open(string(extensions))

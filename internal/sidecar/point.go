@@ -8,6 +8,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
 var (
@@ -29,15 +32,15 @@ func (cs *caches) readPoint() (int64, error) {
 		return 0, errForbidden
 	case err != nil:
 		return 0, err
-	case r.Header.Revision < known.rev || known.cluster != 0 && r.Header.ClusterId != known.cluster:
+	case r.header.Revision < known.rev || known.cluster != 0 && r.header.ClusterId != known.cluster:
 		cs.ws.mu.Lock()
 		cs.ws.hub.Fail(unavailable(errHistory))
 		cs.ws.mu.Unlock()
 		return 0, errHistory
-	case r.Responses[0].GetResponseRange().GetCount() > 0:
+	case r.extensions > 0:
 		return 0, errNotPlain
 	}
-	return r.Header.Revision, cs.reach(ctx, r.Header.Revision)
+	return r.header.Revision, cs.reach(ctx, r.header.Revision)
 }
 
 // known is what the views tell of the cluster.
@@ -57,20 +60,61 @@ func (cs *caches) shown() (all []*cached, k known) {
 	return all, k
 }
 
-// ask reads the number of extensions, and if there may be users and permissions, something of each
-// prefix: that is refused to a user who may not read all of it.
-func (cs *caches) ask(ctx context.Context, shown []*cached) (*pb.TxnResponse, error) {
-	txn := &pb.TxnRequest{Success: []*pb.RequestOp{reading(registry())}}
+// told is the answer to a question.
+type told struct {
+	header     *pb.ResponseHeader
+	extensions int64
+}
+
+// ask reads the number of extensions, over the session of reads if there is one: that is with the leader.
+func (cs *caches) ask(ctx context.Context, shown []*cached) (told, error) {
 	if cs.up.identified() {
-		for _, p := range shown {
-			txn.Success = append(txn.Success, reading(p.count()))
+		return cs.askAsUser(ctx, shown)
+	}
+	answer, err := cs.askInSession(ctx)
+	if err != nil {
+		conn, err := cs.up.conn(false)
+		if err != nil {
+			return told{}, err
+		}
+		if answer, err = pb.NewKVClient(conn).Range(ctx, registry()); err != nil {
+			return told{}, err
 		}
 	}
-	conn, err := cs.up.conn(false)
+	return told{answer.Header, answer.Count}, nil
+}
+
+func (cs *caches) askInSession(ctx context.Context) (*pb.RangeResponse, error) {
+	if cs.lanes == nil {
+		return nil, errNotTaken
+	}
+	body, err := proto.Marshal(registry())
 	if err != nil {
 		return nil, err
 	}
-	return pb.NewKVClient(conn).Txn(ctx, txn)
+	b, err := cs.lanes.do(ctx, &shared{kind: stoapb.Kind_RANGE, body: body})
+	if err != nil {
+		return nil, err
+	}
+	answer := new(pb.RangeResponse)
+	return answer, proto.Unmarshal(b, answer)
+}
+
+// askAsUser also reads something of each prefix: that is refused to a user who may not read all of it.
+func (cs *caches) askAsUser(ctx context.Context, shown []*cached) (told, error) {
+	txn := &pb.TxnRequest{Success: []*pb.RequestOp{reading(registry())}}
+	for _, p := range shown {
+		txn.Success = append(txn.Success, reading(p.count()))
+	}
+	conn, err := cs.up.conn(false)
+	if err != nil {
+		return told{}, err
+	}
+	answer, err := pb.NewKVClient(conn).Txn(ctx, txn)
+	if err != nil {
+		return told{}, err
+	}
+	return told{answer.Header, answer.Responses[0].GetResponseRange().GetCount()}, nil
 }
 
 func reading(r *pb.RangeRequest) *pb.RequestOp {

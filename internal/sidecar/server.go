@@ -88,7 +88,7 @@ func New(c Config) (*Server, error) {
 		s.watches = []*watches{openWatches(s.forward, q, t, false, s.metrics, c.Logger), openWatches(s.forward, q, t, true, s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
 		if len(c.Cache) > 0 {
-			s.caches = openCaches(c, up, q, s.watches[0], s.metrics)
+			s.caches = openCaches(c, up, q, s.lanes, s.watches[0], s.metrics)
 			s.metrics.cache(s.caches)
 		}
 	}
@@ -146,11 +146,11 @@ func (s *Server) begin(c *counted) (done func(error)) {
 // end until ctx does.
 func (s *Server) Stop(ctx context.Context) {
 	s.Front.Stop(ctx)
-	if s.lanes != nil {
-		s.lanes.close()
-	}
 	if s.caches != nil {
 		s.caches.close()
+	}
+	if s.lanes != nil {
+		s.lanes.close()
 	}
 	for _, ws := range s.watches {
 		ws.close()
