@@ -181,6 +181,12 @@ bench-sessions: build peers
 	$(GO) build -o bin/bench ./test/bench
 	exec bin/bench -what sessions,switches,latency,isolation,memory -write docs/benchmarks.md -img docs/img $(ARGS)
 
+## bench-sidecar: calls and watches through sidecars, beside those without and etcd's grpc-proxy (five minutes); writes docs/benchmarks.md
+.PHONY: bench-sidecar
+bench-sidecar: build peers
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench -what sidecars,coalesced -write docs/benchmarks.md -img docs/img $(ARGS)
+
 ## test-extensions: attacks by extensions on real servers (ARGS=-long: as large as the limits allow; needs an idle machine)
 .PHONY: test-extensions
 test-extensions: build

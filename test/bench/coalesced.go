@@ -36,7 +36,11 @@ func measureCoalesced(p *plan) (s section, err error) {
 }
 
 func (p *plan) coalesced(watchers int, sidecars bool) (row []string, err error) {
-	b, err := newBench(p, subject{name: "stoa", bin: p.stoa, sidecars: sidecars}, 3)
+	front := ""
+	if sidecars {
+		front = sidecarsSuffix
+	}
+	b, err := newBench(p, subject{name: "stoa", bin: p.stoa, front: front}, 3)
 	if err != nil {
 		return nil, err
 	}

@@ -32,11 +32,13 @@
 //	cores      the engine without gRPC on one core and two, beside two engines that share
 //	           nothing, and a model of more
 //	balance    all load jumps onto one partition: figure 10 of AGORA
+//	sidecars   unary calls through ten sidecars, beside calls without them and etcd's grpc-proxy
 //	coalesced  10,000 watches of one prefix through ten sidecars, beside ten
 //	extensions what clients that use none pay for those that are registered
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions,
-// "stoa+auth" with users, "stoa+sidecars" with clients that connect to ten sidecars.
+// "stoa+auth" with users, "stoa+sidecars" with clients that connect to ten sidecars, "stoa+caches" to sidecars that keep
+// the keys, "etcd+proxies" to ten of etcd's grpc-proxy.
 // Stalls judge the second.
 // The rounds of a cell are interleaved (etcd, stoa, etcd, stoa, …), so that what drifts
 // on the machine hits both. How many there are is a matter of the part, unless -rounds
@@ -100,13 +102,13 @@ type plan struct {
 
 // subject is one of the servers that are compared.
 type subject struct {
-	name     string
-	bin      process.Binary
-	parts    int // 0: the server's default
-	auth     bool
-	sidecars bool // between clients and servers
-	args     []string
-	env      []string
+	name  string
+	bin   process.Binary
+	parts int // 0: the server's default
+	auth  bool
+	front string // between clients and servers: see fronts
+	args  []string
+	env   []string
 }
 
 // measurement is one part of a run, and a section of the report.
@@ -135,6 +137,7 @@ var measurements = []measurement{
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},
 	{"balance", "Balance", 2, measureBalance},
+	{"sidecars", "Calls through sidecars", 3, measureSidecars},
 	{"coalesced", "Watches through sidecars", 1, measureCoalesced},
 	{"extensions", "Clients beside extensions", 3, measureExtensions},
 }
@@ -168,7 +171,7 @@ func parse(args []string) (*plan, error) {
 	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
 	lists := map[string]*string{
 		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
-		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary; each with "+authSuffix+": with users; each with "+sidecarsSuffix+" behind that: through sidecars"),
+		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary; each with "+authSuffix+": with users; each with "+sidecarsSuffix+", "+cachesSuffix+" or "+proxiesSuffix+" behind that: through sidecars, those that keep the keys, or etcd's grpc-proxy"),
 		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and partitions; the rest has the most of these"),
 		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
 		"ops":      f.String("ops", "put,get,sget", "put, get (linearizable), sget (serializable), for unary"),
@@ -265,7 +268,7 @@ func (p *plan) read(lists map[string]*string) error {
 
 func (p *plan) parseSubject(s string) (subject, error) {
 	sub := subject{name: s}
-	s, sub.sidecars = strings.CutSuffix(s, sidecarsSuffix)
+	s, sub.front = cutFront(s)
 	s, sub.auth = strings.CutSuffix(s, authSuffix)
 	path, parts, ok := strings.Cut(s, ":")
 	var err error
@@ -277,9 +280,7 @@ func (p *plan) parseSubject(s string) (subject, error) {
 		if sub.auth {
 			sub.name += authSuffix
 		}
-		if sub.sidecars {
-			sub.name += sidecarsSuffix
-		}
+		sub.name += sub.front
 	}
 	if path == "stoa" {
 		sub.bin = p.stoa

@@ -101,10 +101,10 @@ func newBench(p *plan, s subject, nodes int) (*bench, error) {
 	}
 	b := &bench{plan: p, subject: s, cluster: c}
 	endpoints := c.Endpoints()
-	if s.sidecars {
-		if b.between, endpoints, err = startSidecars(c); err != nil {
+	if s.front != "" {
+		if b.between, endpoints, err = startFronts(c, s.front); err != nil {
 			b.close()
-			return nil, fmt.Errorf("starting sidecars: %w", err)
+			return nil, fmt.Errorf("starting what is in front: %w", err)
 		}
 	}
 	if b.load, err = newLoad(endpoints, p.keys, p.value); err != nil {

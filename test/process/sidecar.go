@@ -18,6 +18,26 @@ func (c *Cluster) SidecarOf(file, name string, flags ...string) (*Server, error)
 	return c.sidecar(name, append([]string{"--compose=" + file}, flags...))
 }
 
+// Proxy plans a proxy of etcd's for the cluster, on a port of its own, likewise.
+func (c *Cluster) Proxy(name string) (*Server, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	bin, err := Choose("etcd")
+	if err != nil {
+		return nil, err
+	}
+	address := net.JoinHostPort("127.0.0.1", fmt.Sprint(ports[0]))
+	s := &Server{
+		Name: name, ClientURL: "http://" + address, LogFile: filepath.Join(c.Spec.Dir, name+".log"), bin: bin,
+		readyLine: "listening for gRPC proxy client requests",
+	}
+	s.args = []string{"grpc-proxy", "start", "--endpoints=" + strings.Join(c.Endpoints(), ","), "--listen-addr=" + address,
+		"--data-dir=" + filepath.Join(c.Spec.Dir, name)}
+	return s, nil
+}
+
 func (c *Cluster) sidecar(name string, flags []string) (*Server, error) {
 	ports, err := freePorts(1)
 	if err != nil {
