@@ -144,7 +144,7 @@ type sidecarFlags struct {
 	cacert, cert, key                           string
 	insecureSkipVerify, anyAddress, showVersion bool
 	batching, coalescing, sharedKeepAlives      bool
-	namespace, transport, compose               string
+	namespace, transport, compose, away         string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams                                  uint
 	cache                                       prefixes
@@ -180,6 +180,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.BoolVar(&f.coalescing, "coalesce-watches", true, "Have watches of the same keys follow one watch of the sidecar's. false: each as a watch of its own.")
 	fs.BoolVar(&f.sharedKeepAlives, "coalesce-keepalives", true, "Have keep-alives of leases of all local connections share few streams to members. false: each stream is one of its own.")
 	fs.StringVar(&f.namespace, "namespace", "", "Prefix of the keys that local clients see, without it. Clients of stoa's that open sessions need one without.")
+	fs.StringVar(&f.away, "when-away", "fail", "What calls do while no member can be reached: fail, or wait, until their deadline.")
 	fs.Var(&f.cache, "cache", "Comma-separated prefixes of keys, of the cluster's, to keep in memory and to answer reads of; may be given several times.")
 	fs.Uint64Var(&f.cacheMemory, "cache-memory", 64<<20, "Memory for the keys of --cache, in bytes. Reads of a prefix that doesn't fit are forwarded.")
 	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
@@ -232,7 +233,7 @@ func (f *sidecarFlags) checkCompose(fs *flag.FlagSet) (err error) {
 		switch o.Name {
 		case "endpoints", "user", "password", "cacert", "cert", "key", "insecure-skip-tls-verify":
 			err = fmt.Errorf("--%s and --compose: the file of the composition says it for each cluster", o.Name)
-		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "cache", "cache-memory", "grpc-transport", "keepalive-time", "keepalive-timeout":
+		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "cache", "cache-memory", "when-away", "grpc-transport", "keepalive-time", "keepalive-timeout":
 			err = fmt.Errorf("--%s has no effect with --compose", o.Name)
 		}
 	})
@@ -277,6 +278,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.Uncoalesced, c.sidecar.OwnTransport = !f.batching, !f.coalescing, f.transport == "own"
 	c.sidecar.Cache, c.sidecar.CacheMemory = f.cache, int64(min(f.cacheMemory, math.MaxInt64))
+	c.sidecar.WaitWhenAway = f.away == "wait"
 	c.sidecar.UncoalescedKeepAlives = !f.sharedKeepAlives
 	switch {
 	case len(up.Endpoints) == 0 || slices.Contains(up.Endpoints, ""):
@@ -287,6 +289,8 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 		return nil, errors.New("--user is given, but no password: --user name:password, or --password")
 	case len(f.cache) > 0 && !f.coalescing:
 		return nil, errors.New("--cache has no effect with --coalesce-watches=false: it needs a watch that others may follow, too")
+	case f.away != "fail" && f.away != "wait":
+		return nil, fmt.Errorf("--when-away %q: it is fail or wait", f.away)
 	case f.transport != "grpc-go" && f.transport != "own":
 		return nil, fmt.Errorf("--grpc-transport %q: it is grpc-go or own", f.transport)
 	case f.logFormat != "json" && f.logFormat != "console":

@@ -78,6 +78,8 @@ func TestSidecarRefuses(t *testing.T) {
 		{args: []string{"--cache=/a/,,/b/"}, want: "an empty prefix"},
 		{args: []string{"--cache=/a/", "--coalesce-watches=false"}, want: "--cache has no effect with --coalesce-watches=false"},
 		{args: []string{"--compose=c.yaml", "--cache=/a/"}, want: "--cache has no effect"},
+		{args: []string{"--when-away=retry"}, want: "it is fail or wait"},
+		{args: []string{"--compose=c.yaml", "--when-away=wait"}, want: "--when-away has no effect"},
 		{args: []string{"--log-format=xml"}, want: "json or console"},
 		{env: "STOA_SIDECAR_DRAIN_TIMEOUT=soon", want: "STOA_SIDECAR_DRAIN_TIMEOUT in the environment"},
 	} {

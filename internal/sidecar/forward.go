@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
@@ -15,19 +16,39 @@ import (
 type forwarder struct {
 	up      *upstream
 	options []grpc.CallOption
+	// wait has calls wait for a member, until their deadline; otherwise they fail while none can be reached.
+	wait bool
+}
+
+// conn is the connection for a call.
+func (f *forwarder) conn(ctx context.Context, token bool) (*grpc.ClientConn, error) {
+	conn, err := f.up.conn(token)
+	if err == nil || !f.wait {
+		return conn, err
+	}
+	select {
+	case <-f.up.authenticated:
+		return f.up.conn(token)
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// with are the options of a call.
+func (f *forwarder) with(more ...grpc.CallOption) []grpc.CallOption {
+	return slices.Concat(f.options, []grpc.CallOption{grpc.WaitForReady(f.wait)}, more)
 }
 
 // unary forwards a call with one request and one answer.
 func (f *forwarder) unary(ctx context.Context, method string, in *frame) (*frame, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	conn, err := f.up.conn(hasToken(md))
+	conn, err := f.conn(ctx, hasToken(md))
 	if err != nil {
 		return nil, err
 	}
 	out := new(frame)
 	var header, trailer metadata.MD
-	options := append(f.options[:len(f.options):len(f.options)], grpc.Header(&header), grpc.Trailer(&trailer))
-	err = conn.Invoke(outgoing(ctx, md), method, in, out, options...)
+	err = conn.Invoke(outgoing(ctx, md), method, in, out, f.with(grpc.Header(&header), grpc.Trailer(&trailer))...)
 	_ = grpc.SetHeader(ctx, passed(header))
 	_ = grpc.SetTrailer(ctx, passed(trailer))
 	if err != nil {
@@ -43,13 +64,13 @@ var anyStream = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 // which ends when this method does.
 func (f *forwarder) stream(ctx context.Context, method string, local grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	conn, err := f.up.conn(hasToken(md))
+	conn, err := f.conn(ctx, hasToken(md))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(outgoing(ctx, md))
 	defer cancel()
-	remote, err := conn.NewStream(ctx, anyStream, method, f.options...)
+	remote, err := conn.NewStream(ctx, anyStream, method, f.with()...)
 	if err != nil {
 		return asStatus(err)
 	}

@@ -29,6 +29,8 @@ type Config struct {
 	// Namespace is a prefix of keys: local clients see only keys that begin with it, and without it.
 	// Empty: all keys.
 	Namespace string
+	// WaitWhenAway has calls wait while no member can be reached, until their deadline, instead of failing.
+	WaitWhenAway bool
 	// Cache are prefixes of keys, of the cluster's, whose reads are answered from memory. It needs coalesced
 	// watches.
 	Cache []string
@@ -78,7 +80,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{lg: c.Logger, up: up, metrics: newMetrics(), forward: &forwarder{up: up, options: callOptions()}}
+	s := &Server{lg: c.Logger, up: up, metrics: newMetrics(), forward: &forwarder{up: up, options: callOptions(), wait: c.WaitWhenAway}}
 	s.grpc, s.own = s.onGRPC(c), s.onOwn(c)
 	if !c.Unbatched {
 		s.lanes = openLanes(up, s.metrics, c.Logger)

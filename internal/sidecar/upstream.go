@@ -41,6 +41,8 @@ type upstream struct {
 	plain *clientv3.Client
 
 	cancel context.CancelFunc
+	// authenticated is closed once own is there.
+	authenticated chan struct{}
 
 	mu     sync.Mutex
 	own    *client.Client // with the sidecar's user; nil until that is authenticated
@@ -49,7 +51,7 @@ type upstream struct {
 
 // connect returns before there is a connection.
 func connect(o Upstream, lg *zap.Logger) (*upstream, error) {
-	u := &upstream{o: o, lg: lg, reason: errors.New("authentication is in progress")}
+	u := &upstream{o: o, lg: lg, authenticated: make(chan struct{}), reason: errors.New("authentication is in progress")}
 	ctx, cancel := context.WithCancel(context.Background())
 	u.cancel = cancel
 	own := client.Config{
@@ -64,6 +66,7 @@ func connect(o Upstream, lg *zap.Logger) (*upstream, error) {
 	u.plain = anonymous.Client
 	if o.Username == "" {
 		u.own = anonymous
+		close(u.authenticated)
 		return u, nil
 	}
 	own.Username, own.Password = o.Username, o.Password
@@ -116,7 +119,9 @@ func (u *upstream) signedIn(ctx context.Context, own *client.Client, err error) 
 	if ctx.Err() != nil {
 		return false
 	}
-	u.own, u.reason = own, err
+	if u.own, u.reason = own, err; err == nil {
+		close(u.authenticated)
+	}
 	return true
 }
 
