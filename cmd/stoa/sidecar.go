@@ -146,7 +146,7 @@ type sidecarFlags struct {
 	batching, coalescing, sharedKeepAlives      bool
 	namespace, transport, compose, away         string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
-	maxStreams                                  uint
+	maxStreams, maxWatches                      uint
 	cache                                       prefixes
 	cacheMemory                                 uint64
 	logLevel, logFormat, logOutputs             string
@@ -185,6 +185,7 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.Uint64Var(&f.cacheMemory, "cache-memory", 64<<20, "Memory for the keys of --cache, in bytes. Reads of a prefix that doesn't fit are forwarded.")
 	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
+	fs.UintVar(&f.maxWatches, "max-watches-per-stream", 100_000, "Watches of one stream of a local client; 0: no limit. More are refused.")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error.")
 	fs.StringVar(&f.logFormat, "log-format", "json", "json or console.")
 	fs.StringVar(&f.logOutputs, "log-outputs", "default", "Comma-separated: default (stderr), stdout, stderr, systemd/journal or files.")
@@ -233,7 +234,7 @@ func (f *sidecarFlags) checkCompose(fs *flag.FlagSet) (err error) {
 		switch o.Name {
 		case "endpoints", "user", "password", "cacert", "cert", "key", "insecure-skip-tls-verify":
 			err = fmt.Errorf("--%s and --compose: the file of the composition says it for each cluster", o.Name)
-		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "cache", "cache-memory", "when-away", "grpc-transport", "keepalive-time", "keepalive-timeout":
+		case "namespace", "batching", "coalesce-watches", "coalesce-keepalives", "cache", "cache-memory", "when-away", "max-watches-per-stream", "grpc-transport", "keepalive-time", "keepalive-timeout":
 			err = fmt.Errorf("--%s has no effect with --compose", o.Name)
 		}
 	})
@@ -277,6 +278,7 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	c.sidecar.Namespace = f.namespace
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.Uncoalesced, c.sidecar.OwnTransport = !f.batching, !f.coalescing, f.transport == "own"
+	c.sidecar.MaxWatches = int(min(f.maxWatches, math.MaxInt32))
 	c.sidecar.Cache, c.sidecar.CacheMemory = f.cache, int64(min(f.cacheMemory, math.MaxInt64))
 	c.sidecar.WaitWhenAway = f.away == "wait"
 	c.sidecar.UncoalescedKeepAlives = !f.sharedKeepAlives

@@ -24,6 +24,7 @@ func TestSidecarFlags(t *testing.T) {
 	require.Equal(t, "/app/", c.sidecar.Namespace)
 	require.Equal(t, []string{"/a/", "/b/", "/c/"}, c.sidecar.Cache)
 	require.EqualValues(t, 1000, c.sidecar.CacheMemory)
+	require.Equal(t, 100_000, c.sidecar.MaxWatches)
 	require.Len(t, c.listen, 2)
 	require.Len(t, c.metrics, 1)
 	require.Equal(t, []string{"STOA_SIDECAR_PORT is in the environment, but there is no such flag"}, c.notes)

@@ -20,6 +20,8 @@ type Config struct {
 	// MaxConcurrentStreams bounds the calls in progress of one local connection; 0: no
 	// bound.
 	MaxConcurrentStreams uint32
+	// MaxWatches bounds the coalesced watches of one stream; 0: no bound.
+	MaxWatches int
 	// Unbatched has each request forwarded as a call of its own.
 	Unbatched bool
 	// Uncoalesced has each watch forwarded as a watch of its own.
@@ -87,7 +89,7 @@ func New(c Config) (*Server, error) {
 	}
 	if !c.Uncoalesced {
 		q, t := newQuestion(up), newTurns(maxCatchUps)
-		s.watches = []*watches{openWatches(s.forward, q, t, false, s.metrics, c.Logger), openWatches(s.forward, q, t, true, s.metrics, c.Logger)}
+		s.watches = []*watches{openWatches(s.forward, q, t, false, c.MaxWatches, s.metrics, c.Logger), openWatches(s.forward, q, t, true, c.MaxWatches, s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
 		if len(c.Cache) > 0 {
 			s.caches = openCaches(c, up, q, s.lanes, s.watches[0], s.metrics)

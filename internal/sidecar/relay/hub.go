@@ -11,6 +11,8 @@ type Options struct {
 	// Entries and Bytes bound the recent events of one range, and Total the bytes of all
 	// ranges. The latest revision of a range is always kept.
 	Entries, Bytes, Total int
+	// Watchers bounds those of one stream; 0: no bound.
+	Watchers int
 	// Fragment is the size above which a response is sent in pieces to those that allow it,
 	// in bytes.
 	Fragment int

@@ -68,7 +68,7 @@ func (f *follower) End(reason string) { fmt.Fprintln(f.b, "follower: ends:", rea
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := &story{T: t, h: &history{keys: map[int64][]string{}, rev: 1}, streams: map[string]*Stream{}, open: map[string][]*Opening{}}
-		s.hub = New(Options{Entries: 3, Bytes: 1 << 20, Total: 1 << 20, Fragment: 1 << 20}, func() {})
+		s.hub = New(Options{Entries: 3, Bytes: 1 << 20, Total: 1 << 20, Fragment: 1 << 20, Watchers: 4}, func() {})
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.T = t
 			return s.run(d)

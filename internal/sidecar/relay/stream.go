@@ -13,6 +13,9 @@ const (
 	duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
 
+// tooMany is the reason for which a watcher beyond Options.Watchers isn't created.
+const tooMany = "stoa sidecar: too many watches on this stream"
+
 // maxControls is the number of requests without an answer that a stream takes.
 const maxControls = 64
 
@@ -88,6 +91,8 @@ func (st *Stream) Create(r *pb.WatchCreateRequest) *Opening {
 		o.refused = emptyRange
 	case r.WatchId != 0 && st.watchers[r.WatchId] != nil:
 		o.refused = duplicateID
+	case st.hub.o.Watchers > 0 && len(st.watchers) >= st.hub.o.Watchers:
+		o.refused = tooMany
 	}
 	if o.refused != "" {
 		o.ready = true
