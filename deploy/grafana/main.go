@@ -13,6 +13,7 @@ var dashboards = map[string]func() *dashboard{
 	"stoa-cluster.json":    cluster,
 	"stoa-partitions.json": partitions,
 	"stoa-extensions.json": extensions,
+	"stoa-sidecars.json":   sidecars,
 }
 
 func main() {

@@ -154,6 +154,9 @@ func (m *metrics) cache(cs *caches) {
 	of("bytes", "Memory of a cached prefix.", func(p *cache.Prefix) float64 { return float64(p.Used()) })
 	of("serving", "Whether reads of a cached prefix can be answered: its keys are loaded, and watched.", func(p *cache.Prefix) float64 { return number(p.View() != nil) })
 	of("too_large", "Whether a cached prefix doesn't fit into --cache-memory: then its reads are forwarded.", func(p *cache.Prefix) float64 { return number(p.TooLarge()) })
+	for _, serializable := range []bool{false, true} {
+		m.cacheServed(serializable) // so that it is there before the first read
+	}
 	m.registry.MustRegister(m.cacheHits, m.cacheForwarded, m.cacheQuestions)
 }
 

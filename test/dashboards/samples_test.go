@@ -37,18 +37,25 @@ func scrape(t *testing.T, c *process.Cluster) (all samples) {
 		up := 0.0
 		if s.Running() {
 			up = 1
-			resp, err := http.Get(s.ClientURL + "/metrics")
-			require.NoError(t, err)
-			text, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			require.NoError(t, err)
-			for line := range strings.Lines(string(text)) {
-				if !strings.HasPrefix(line, "#") {
-					all = append(all, parseSample(t, s, strings.TrimSpace(line)))
-				}
-			}
+			all = append(all, samplesOf(t, s)...)
 		}
 		all = append(all, sample{name: "up", on: s, value: up})
+	}
+	return all
+}
+
+// samplesOf are those of one process.
+func samplesOf(t *testing.T, s *process.Server) (all samples) {
+	t.Helper()
+	resp, err := http.Get(s.ClientURL + "/metrics")
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "#") {
+			all = append(all, parseSample(t, s, strings.TrimSpace(line)))
+		}
 	}
 	return all
 }
