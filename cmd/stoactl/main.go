@@ -103,6 +103,7 @@ func (a *app) root() *cobra.Command {
 		a.endpointCommand(), a.memberCommand(), a.authCommand(), a.userCommand(), a.roleCommand(), a.quotaCommand(), a.partitionCommand(), a.topCommand(), a.snapshotCommand(), a.migrateCommand(), a.mirrorCommand(), a.commandsCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
 	root.AddCommand(a.etcdctlCommands()...)
 	root.InitDefaultCompletionCmd()
+	a.completeFromCluster(root)
 	refuseUnknown(root)
 	return root
 }
