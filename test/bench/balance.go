@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -215,12 +216,6 @@ func unevenness(moments []moment) float64 {
 }
 
 func (j *jumped) row(how string) []string {
-	after := func(d time.Duration) string {
-		if d == 0 {
-			return "never"
-		}
-		return d.Round(100 * time.Millisecond).String()
-	}
 	row := []string{how, fmt.Sprintf("%.0f", j.before), fmt.Sprintf("%.0f", j.rightBehind), fmt.Sprintf("%.0f", j.end), after(j.back), after(j.moved),
 		fmt.Sprintf("%.0f", j.decisions), fmt.Sprintf("%.0f", j.slots), after(j.even), ratioText(j.uneven)}
 	for _, d := range j.p99 {
@@ -229,13 +224,21 @@ func (j *jumped) row(how string) []string {
 	return row
 }
 
+// after is how long behind the jump something was so.
+func after(d time.Duration) string {
+	if d == 0 {
+		return "never"
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
 func jumpVerdict(all []jumped) verdict {
-	var took []time.Duration
+	var took []string
 	v := verdict{goal: "balance, from the jump until the busiest loop has at most 10 % more to do than the mean", asked: "≤ " + paperJump.String()}
 	for _, j := range all {
-		took = append(took, j.even)
+		took = append(took, after(j.even))
 		v.missed = v.missed || j.even == 0 || j.even > paperJump
 	}
-	v.measured = fmt.Sprint(took)
+	v.measured = strings.Join(took, ", ")
 	return v
 }
