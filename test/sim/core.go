@@ -294,6 +294,7 @@ func (o observer) AuthChanged(now *auth.State) {
 // permit tells the watch hub what users may watch, and puts the rates of quotas in force.
 func (c *core) permit(now *auth.State) {
 	c.l.limits.Change(now)
+	c.l.rates.change(now)
 	c.feed.Permit(func(user uint64, key, end []byte) error {
 		u, err := now.Authorize(user)
 		if err != nil {

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -15,7 +14,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
-	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // limit sets and removes quotas of all kinds of prefixes, at random, also such as are below
@@ -45,15 +43,6 @@ func (k *keeper) limit() {
 	c.loop.after(c.loop.between(20*time.Millisecond, 300*time.Millisecond), "keeper limits", 0, 0, k.limit)
 }
 
-// rated refuses a request above the rate of a quota, as in package node.
-func (l *life) rated(user uint64, req proto.Message) error {
-	u, err := l.core.machine.Auth().Authorize(user)
-	if err != nil || u == nil {
-		return nil // it is refused where it takes effect, or has no limits
-	}
-	return l.limits.Admit(u, tenant.Request{Message: req})
-}
-
 // forQuotas are the partitions that a write needs because of quotas, as in package node.
 func (l *life) forQuotas(req proto.Message, again bool) placement.Set {
 	m := l.core.machine
@@ -75,7 +64,7 @@ func (l *life) forQuotas(req proto.Message, again bool) placement.Set {
 func (c *cluster) noteQuota(err error) {
 	switch {
 	case !errors.Is(err, fault.QuotaExceeded):
-	case strings.Contains(err.Error(), "requests per second"):
+	case overRate(err):
 		c.stats.OverRate++
 	default:
 		c.stats.OverQuota++

@@ -52,6 +52,7 @@ type life struct {
 	streams   []*watcher
 	sessions  *host.Sessions
 	limits    *tenant.Limits
+	rates     *rates
 	sending   map[uint64]bool // snapshots to these are on their way
 	receiving bool            // a snapshot is coming in
 	onEnd     []func()        // to be told of the end
@@ -71,6 +72,7 @@ func (s *server) start() {
 	s.lives++
 	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), calls: replica.NewCalls(), sending: map[uint64]bool{}}
 	l.limits = tenant.New(func() int64 { return int64(s.c.loop.now) })
+	l.rates = &rates{c: s.c, life: l}
 	l.sessions = l.newSessions()
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)

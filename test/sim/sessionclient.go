@@ -127,7 +127,7 @@ func (cl *sessionClient) connect() {
 		return
 	}
 	l := sv.life
-	st := &sessionStream{cl: cl, life: l, id: s.id}
+	st := &sessionStream{cl: cl, life: l, id: s.id, again: s.carried(), taken: map[uint64]*takenIn{}}
 	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
 	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
 	if len(s.asked) == 0 && c.loop.chance(2) { // another session has handed over what it has seen
@@ -246,8 +246,8 @@ func (cl *sessionClient) send(list []*asking) {
 			a.fill(&items[i], seq)
 			c.loop.printf("session %d sends %d to server %d: %s", s.id, seq, a.server, a)
 		}
+		cl.stream.ask(items, list[:n], uint64(s.replied))
 		list = list[n:]
-		cl.stream.ask(items, uint64(s.replied))
 	}
 }
 

@@ -22,6 +22,9 @@ type sessionStream struct {
 	closed  bool          // the server knows that it is broken
 	arrived []func()      // at the server, which may be paused
 	said    []said        // not sent yet
+	again   uint64        // requests up to here may come a second time
+	taken   map[uint64]*takenIn
+	refused bool // the last answer was that a rate is exceeded
 
 	up, toClient pipe
 }
@@ -47,13 +50,16 @@ func (p *pipe) send(l *loop, what string, a, b uint64, run func()) {
 	})
 }
 
-// ask sends requests to the server.
-func (st *sessionStream) ask(items []session.Item, answered uint64) {
+// ask sends requests to the server, and what they are filled in from.
+func (st *sessionStream) ask(items []session.Item, from []*asking, answered uint64) {
 	l := st.life
 	st.up.send(st.cl.c.loop, "session asks", l.sv.id, uint64(st.cl.id), func() {
 		// A pause that is cut short must not let one message overtake another.
 		st.arrived = append(st.arrived, func() {
 			if st.session != nil { // its window is larger than the client's: it takes them at once
+				if len(items) > 0 {
+					st.takeIn(from, items[0].Seq)
+				}
 				_ = st.session.Take(context.Background(), items, answered)
 			}
 		})
@@ -78,6 +84,7 @@ type said struct {
 // Reply implements session.Sink, as the services' does that encodes.
 func (st *sessionStream) Reply(op *session.Op) {
 	r := op.Request.(*session.Request)
+	st.decided(op.Seq, op.Err)
 	w := said{seq: op.Seq, rev: op.Revision, response: r.Response, err: op.Err}
 	head := &pb.ResponseHeader{Revision: op.Revision}
 	switch {
