@@ -59,8 +59,12 @@ func FuzzWebsocket(f *testing.F) {
 		resp, err := http.ReadResponse(in, nil)
 		require.NoError(t, err)
 		if resp.StatusCode == http.StatusSwitchingProtocols {
-			_ = conn.SetDeadline(time.Now().Add(10 * time.Millisecond)) // a client that waits is one that leaves
-			go func() { _, _ = io.WriteString(conn, frames) }()
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Millisecond)) // one that doesn't read
+			go func() {
+				_, _ = io.WriteString(conn, frames)
+				time.Sleep(200 * time.Microsecond) // for some of the answers: a client that waits is one that leaves
+				_ = conn.(*net.UnixConn).CloseWrite()
+			}()
 			_, _ = io.Copy(io.Discard, in)
 		}
 		conn.Close()
