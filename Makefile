@@ -203,6 +203,12 @@ bench-balance: build
 	$(GO) build -o bin/bench ./test/bench
 	exec bin/bench -what balance -write docs/benchmarks.md -img docs/img $(ARGS)
 
+## bench-kube: what kube-apiserver's storage layer sends, beside etcd, and for how many nodes (ten minutes); writes docs/benchmarks-kube.md
+.PHONY: bench-kube
+bench-kube: build peers
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench -what kube -length 6s -warmup 2s -write docs/benchmarks-kube.md -img docs/img $(ARGS)
+
 ## bench-extensions: what 0 to 10,000 registered extensions cost, as a table (five minutes)
 .PHONY: bench-extensions
 bench-extensions: build

@@ -36,6 +36,15 @@ its own CPU time is given separately. Absolute figures drift from day to day and
 All reports together take an hour and a quarter on 2 cores. ` + "`-rounds`, `-length`, `-clients`, `-sessions`, `-depths`" + ` make more of it.
 `
 
+// kubePreamble is that of the report of Kubernetes' load.
+const kubePreamble = `# Kubernetes' load
+
+Written by ` + "`make bench-kube` (`bin/bench -what kube -write docs/benchmarks-kube.md -img docs/img`)" + `: real etcd 3.7.3 and stoa side by
+side, in one run, on one machine, under one load. Figures are medians over the rounds, ratios those of each round over the round
+beside it, with their spread in brackets. CPU is that of all servers of a cluster together, from ` + "`/proc/PID/stat`" + `. The load generator runs on the
+same machine. Absolute figures drift from day to day and from machine to machine; compare the ratios.
+`
+
 // goalsTitle heads the list of all verdicts, which is put together from the sections,
 // those of this run and those that stay. verdictHead is the table that it looks for.
 const (
@@ -113,6 +122,9 @@ func merge(old, images string, sections []section) string {
 		if parts[m.title] != "" {
 			text += "\n" + parts[m.title]
 		}
+	}
+	if len(sections) == 1 && sections[0].title == kubeTitle {
+		return kubePreamble + text
 	}
 	return preamble + goalsOf(text) + text
 }

@@ -43,6 +43,7 @@ type stream struct {
 	in      []byte // received, and not taken
 	unread  int
 	ended   error // why, once the server has ended it
+	last    bool  // nothing is sent behind what is sent or waits: a unary call's
 }
 
 // errEnded is the end of a stream that the server ended without complaint.
@@ -81,13 +82,23 @@ func openLink(address string) (*link, error) {
 
 func (l *link) close() { l.conn.Close() }
 
+// call sends a unary call's request, sealed. The stream ends with the answer.
+func (l *link) call(path string, sealed []byte) (*stream, error) {
+	s, err := l.open(path)
+	if err != nil {
+		return nil, err
+	}
+	s.last = true
+	return s, l.send(s, sealed)
+}
+
 // open begins a stream.
-func (l *link) open(path string) (*stream, error) {
+func (l *link) open(path string, metadata ...hpack.HeaderField) (*stream, error) {
 	l.block.Reset()
-	for _, f := range []hpack.HeaderField{
+	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path},
 		{Name: ":authority", Value: "bench"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
-	} {
+	}, metadata...) {
 		if err := l.encode.WriteField(f); err != nil {
 			return nil, err
 		}
@@ -122,13 +133,14 @@ func (l *link) send(s *stream, sealed []byte) error {
 	return err
 }
 
+// some sends what the windows allow of all that a stream has to send.
 func (l *link) some(s *stream, b []byte) (sent int, err error) {
 	for {
 		n := min(len(b)-sent, s.window, l.window, maxFrame)
 		if n <= 0 {
 			return sent, nil
 		}
-		if err := l.framer.WriteData(s.id, false, b[sent:sent+n]); err != nil {
+		if err := l.framer.WriteData(s.id, s.last && sent+n == len(b), b[sent:sent+n]); err != nil {
 			return sent, err
 		}
 		sent += n

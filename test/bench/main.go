@@ -8,6 +8,7 @@
 //	go run ./test/bench -what unary -servers etcd,stoa:1,stoa:2 -clients 1000 -ops put
 //	go run ./test/bench -what sessions,switches -nodes 3
 //	go run ./test/bench -write docs/benchmarks.md -img docs/img
+//	go run ./test/bench -what kube -write docs/benchmarks-kube.md -img docs/img
 //
 // What can be measured:
 //
@@ -35,6 +36,8 @@
 //	sidecars   unary calls through ten sidecars, beside calls without them and etcd's grpc-proxy
 //	coalesced  10,000 watches of one prefix through ten sidecars, beside ten
 //	extensions what clients that use none pay for those that are registered
+//	kube       what kube-apiserver's storage layer sends, and for how many nodes; a report
+//	           of its own, measured only when it is named
 //
 // Of -servers the first is the baseline of unary; "stoa:2" is stoa with two partitions,
 // "stoa+auth" with users, "stoa+sidecars" with clients that connect to ten sidecars, "stoa+caches" to sidecars that keep
@@ -88,6 +91,8 @@ type plan struct {
 	leases     int // of many
 	conns      int
 	keysStalls int
+	kubeNodes  int     // of kube
+	searches   int     // of kube, for the most nodes
 	pace       float64 // puts per second of stalls
 	stalls     string  // of stalls: only what has this in its name
 	value      int
@@ -140,13 +145,22 @@ var measurements = []measurement{
 	{"sidecars", "Calls through sidecars", 3, measureSidecars},
 	{"coalesced", "Watches through sidecars", 1, measureCoalesced},
 	{"extensions", "Clients beside extensions", 3, measureExtensions},
+	{kubeName, kubeTitle, 3, measureKube},
 }
+
+// kubeName is the part that has a report of its own.
+const kubeName, kubeTitle = "kube", "Kubernetes' load"
 
 func names() (all []string) {
 	for _, m := range measurements {
 		all = append(all, m.name)
 	}
 	return all
+}
+
+// namesOfReport are the parts of the report that isn't of one part alone.
+func namesOfReport() []string {
+	return slices.DeleteFunc(names(), func(name string) bool { return name == kubeName })
 }
 
 func main() {
@@ -170,7 +184,7 @@ func parse(args []string) (*plan, error) {
 	p := &plan{}
 	f.BoolVar(&p.quick, "quick", false, "one short round of each cell, and fewer cells")
 	lists := map[string]*string{
-		"what":     f.String("what", strings.Join(names(), ","), "what to measure"),
+		"what":     f.String("what", strings.Join(namesOfReport(), ","), "what to measure"),
 		"servers":  f.String("servers", "etcd,stoa", "what unary and stalls compare, the baseline first: etcd, stoa, stoa:PARTITIONS or the path of a binary; each with "+authSuffix+": with users; each with "+sidecarsSuffix+", "+cachesSuffix+" or "+proxiesSuffix+" behind that: through sidecars, those that keep the keys, or etcd's grpc-proxy"),
 		"nodes":    f.String("nodes", "1,3", "servers to a cluster, for unary and partitions; the rest has the most of these"),
 		"clients":  f.String("clients", "1,100,1000", "clients that work at once, for unary"),
@@ -187,6 +201,8 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.keysScale, "keys-scale", 1_000_000, "number of keys, for scale")
 	f.IntVar(&p.leases, "leases", 100_000, "leases, for many")
 	f.IntVar(&p.conns, "conns", 10_000, "connections, for many")
+	f.IntVar(&p.kubeNodes, "kube-nodes", 5000, "nodes at which servers are compared, for kube")
+	f.IntVar(&p.searches, "searches", 2, "how often the most nodes are looked for, for kube")
 	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
 	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls")
 	f.Float64Var(&p.pace, "pace", 1000, "puts per second, for stalls")
@@ -223,7 +239,7 @@ func (p *plan) shorten(given map[string]bool, lists map[string]*string) {
 		to *int
 		n  int
 	}{"rounds": {&p.rounds, 1}, "keys-scale": {&p.keysScale, 50_000}, "leases": {&p.leases, 5000}, "conns": {&p.conns, 500},
-		"keys-stalls": {&p.keysStalls, 20_000}, "watchers": {&p.watchers, 10_000}, "idle": {&p.idle, 1000}} {
+		"keys-stalls": {&p.keysStalls, 20_000}, "kube-nodes": {&p.kubeNodes, 1000}, "watchers": {&p.watchers, 10_000}, "idle": {&p.idle, 1000}} {
 		if !given[name] {
 			*short.to = short.n
 		}
@@ -248,6 +264,9 @@ func (p *plan) read(lists map[string]*string) error {
 	for _, w := range p.what {
 		if !slices.Contains(names(), w) {
 			return fmt.Errorf("-what: %q is none of %s", w, strings.Join(names(), ", "))
+		}
+		if w == kubeName && len(p.what) > 1 {
+			return errors.New("-what: kube has a report of its own, and is measured by itself")
 		}
 	}
 	p.ops = strings.Split(*lists["ops"], ",")

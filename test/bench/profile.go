@@ -33,8 +33,8 @@ func (p *plan) profiled(c *process.Cluster, name string, do func() (sample, erro
 	return s, p.look(l, name, "heap", "allocs", "mutex", "block")
 }
 
-// keep profiles the CPU time of stoa's leader for so many seconds, once what is now
-// begun has warmed up.
+// keep profiles the CPU time of stoa's servers for so many seconds, once what is now begun has
+// warmed up: of the leader, and of the others with a number behind the name.
 func (p *plan) keep(c *process.Cluster, name string, seconds int) <-chan error {
 	done := make(chan error, 1)
 	if p.profiles == "" || !c.Spec.Binary.Stoa {
@@ -44,13 +44,23 @@ func (p *plan) keep(c *process.Cluster, name string, seconds int) <-chan error {
 	go func() {
 		time.Sleep(p.warmup)
 		l, err := leader(c)
-		if err == nil {
-			err = os.MkdirAll(p.profiles, 0o755)
+		if err != nil {
+			done <- err
+			return
 		}
-		if err == nil {
-			err = fetch(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", l.ClientURL, seconds), p.profileOf(name, "cpu"))
+		if err := os.MkdirAll(p.profiles, 0o755); err != nil {
+			done <- fmt.Errorf("keeping profiles: %w", err)
+			return
 		}
-		done <- err
+		errs := make([]error, len(c.Servers))
+		each(len(c.Servers), func(i int) {
+			of := name
+			if c.Servers[i] != l {
+				of = fmt.Sprintf("%s-%d", name, i+1)
+			}
+			errs[i] = fetch(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.Servers[i].ClientURL, seconds), p.profileOf(of, "cpu"))
+		})
+		done <- errors.Join(errs...)
 	}()
 	return done
 }
