@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -27,6 +29,10 @@ const (
 	accounts = 8 // in each cluster
 	opening  = 100
 	tellers  = 4 // processes
+	auditors = 4
+	// tellerPause is the mean time between two transfers of one client: an audit, which needs all
+	// keys unlocked, gets its turn.
+	tellerPause = 50 * time.Millisecond
 )
 
 // balance is the value of an account, with what the transaction that has written it has done: so
@@ -85,13 +91,17 @@ func TestTransactions(t *testing.T) {
 		work.Go(func() { killed[i] = teller(ctx, t, i, string(text)) })
 	}
 	work.Go(func() { all.killServers(ctx, t) })
-	audits := 0
-	for ctx.Err() == nil {
-		if sum, err := audit(ctx, c, len(all)); err == nil {
-			require.Equal(t, opening*accounts*len(all), sum, "in between")
-			audits++
-		}
-		sleep(ctx, 200*time.Millisecond)
+	var audits atomic.Int64
+	for range auditors {
+		by := c.Fork()
+		work.Go(func() {
+			for sleep(ctx, 20*time.Millisecond) {
+				if sum, err := audit(ctx, by, len(all)); err == nil {
+					assert.Equal(t, opening*accounts*len(all), sum, "in between")
+					audits.Add(1)
+				}
+			}
+		})
 	}
 	work.Wait()
 	begun := time.Now()
@@ -101,8 +111,9 @@ func TestTransactions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, opening*accounts*len(all), sum)
 	n := checkSerial(t, all.written(t))
-	t.Logf("%d transactions, %d audits, clients killed: %v", n, audits, killed)
+	t.Logf("%d transactions, %d audits, clients killed: %v", n, audits.Load(), killed)
 	require.Greater(t, n, 20)
+	require.Positive(t, audits.Load())
 }
 
 // audit reads all accounts in one transaction.
@@ -161,6 +172,7 @@ func TestTeller(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				_ = transfer(ctx, by, fmt.Sprintf("%s.%d.%d", me, g, n), len(members))
 				cancel()
+				sleep(t.Context(), rand.N(2*tellerPause))
 			}
 		})
 	}
