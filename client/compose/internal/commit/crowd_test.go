@@ -1,3 +1,7 @@
+//go:build !race
+
+// As explore_test.go: there is no second goroutine.
+
 package commit
 
 import (
