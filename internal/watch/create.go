@@ -127,7 +127,7 @@ func (s *Stream) cancel(w *watcher, cause error) {
 		h.openAll(s)
 	}
 	h.drop(w)
-	it := newItem(nil, w.id, h.shown())
+	it := newItem(nil, w.id, h.Shown())
 	it.resp.Canceled = true
 	if cause != nil {
 		it.resp.CancelReason, it.cause, it.key, it.end = cause.Error(), cause, w.key, w.rangeEnd()

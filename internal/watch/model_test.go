@@ -542,7 +542,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"hasten": func(*rapid.T) {
 			r := m.anyReader()
 			for _, a := range r.asked {
-				a.at = min(a.at, m.hub.shown())
+				a.at = min(a.at, m.hub.Shown())
 			}
 			r.stream.Hasten()
 		},

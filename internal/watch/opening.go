@@ -28,7 +28,7 @@ type answer struct {
 // answer's header, and after the requests before it: clients match the answers
 // to their requests by order.
 func (h *Hub) answerOrQueue(s *Stream, a answer) {
-	if len(s.openings) > 0 || a.rev > h.shown() {
+	if len(s.openings) > 0 || a.rev > h.Shown() {
 		if len(s.openings) == 0 {
 			h.opening = append(h.opening, s)
 		}
@@ -51,7 +51,7 @@ func (h *Hub) openReady() {
 	if len(h.opening) == 0 {
 		return
 	}
-	shown := h.shown()
+	shown := h.Shown()
 	h.opening = slices.DeleteFunc(h.opening, func(s *Stream) bool {
 		for len(s.openings) > 0 && s.openings[0].rev <= shown {
 			h.answer(s, s.openings[0])
@@ -75,7 +75,7 @@ func (s *Stream) Hasten() {
 
 func (h *Hub) openAll(s *Stream) {
 	for _, a := range s.openings {
-		a.rev = min(a.rev, h.shown())
+		a.rev = min(a.rev, h.Shown())
 		h.answer(s, a)
 		s.wait(-1)
 	}
@@ -85,7 +85,7 @@ func (h *Hub) openAll(s *Stream) {
 // answer announces that a watcher was created or refused, and starts it.
 func (h *Hub) answer(s *Stream, a answer) {
 	if a.w == nil {
-		it := newItem(nil, noID, h.shown())
+		it := newItem(nil, noID, h.Shown())
 		it.resp.Created, it.resp.Canceled, it.resp.CancelReason = true, true, a.refused
 		it.cause, it.key, it.end = a.cause, a.key, a.end
 		s.control(it)
@@ -110,8 +110,8 @@ func newFirst(w *watcher, rev int64, first *mvccpb.Event) *item {
 	return it
 }
 
-// shown is the revision that reads of all partitions show.
-func (h *Hub) shown() int64 {
+// Shown is the revision that reads of all partitions show.
+func (h *Hub) Shown() int64 {
 	parts := h.present()
 	if len(parts) == 1 {
 		return parts[0].reached()

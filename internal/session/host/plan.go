@@ -166,5 +166,8 @@ func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 		d.plan = p
 		return d.planned()
 	}
+	if d.mayLack(op, r.Message.(*pb.WatchCreateRequest)) {
+		return session.Plan{Class: session.Read} // waits until all partitions show what the session has seen
+	}
 	return session.Plan{Class: session.Act}
 }

@@ -204,6 +204,8 @@ func (d *driver) Read(op *session.Op) bool {
 		}
 		op.Reflects = true
 		return true
+	case stoapb.Kind_WATCH:
+		return true // it is opened when its reply leaves
 	}
 	return d.read(op, r, now.state, 0, d.reads.at)
 }

@@ -100,14 +100,14 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	if req.GetStartRevision() > 0 {
 		resp.Header = &pb.ResponseHeader{Revision: before(req, first)}
 	}
-	fromNow := req.GetStartRevision() == 0
-	rev, err := d.open(op.Seq, r.Level, req)
-	if err == nil && fromNow {
-		if op.Err = d.overtaken(d.server.State(), op); op.Err != nil {
-			d.shut(op.Seq) // it would lack events of its session's own writes
+	rev, err := int64(0), error(nil)
+	if d.mayLack(op, req) {
+		if rev, err = d.openAgain(op, r.Level, req); op.Err != nil {
 			d.s.sink.Reply(op)
 			return
 		}
+	} else {
+		rev, err = d.open(op.Seq, r.Level, req)
 	}
 	if err != nil {
 		resp.Canceled, resp.CancelReason = true, err.Error()
@@ -117,6 +117,32 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	if first != nil && err == nil {
 		d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Header: &pb.ResponseHeader{Revision: rev}, Events: []*mvccpb.Event{first}})
 	}
+}
+
+// mayLack tells whether a watch could miss events of its session's own writes: those that were
+// sent behind it and have taken effect before it is opened.
+func (d *driver) mayLack(op *session.Op, req *pb.WatchCreateRequest) bool {
+	return req.GetStartRevision() == 0 && d.sentBefore(op)
+}
+
+// openAgain opens a watch from now on that was sent before, or says in op why it has lost its
+// place. It begins behind what all partitions show: of the session's writes up to there each is
+// remembered here. Behind the latest revision of any partition one could still be on its way
+// to another.
+func (d *driver) openAgain(op *session.Op, level stoapb.Level, req *pb.WatchCreateRequest) (rev int64, err error) {
+	rev = d.server.Hub().Shown()
+	op.Err = d.overtaken(d.server.State(), op)
+	if op.Err == nil && rev < d.order.Seen() {
+		op.Err = fault.ReadOvertaken // events have told more since it was planned
+	}
+	if op.Err != nil {
+		return 0, nil
+	}
+	req.StartRevision = rev + 1
+	if at, err := d.open(op.Seq, level, req); err != nil {
+		return at, err
+	}
+	return rev, nil
 }
 
 // before is the revision behind which the events of a watch begin that has been given a
