@@ -22,8 +22,11 @@
 //     order (broken_test.go): asynchronous reads with updates behind them stay in their
 //     places. With a session that doesn't tell the server what it had sent before, the
 //     checker finds those that don't.
-//  4. Commands over several clusters are carried out once in each, in one order, though their clients,
+//  5. Commands over several clusters are carried out once in each, in one order, though their clients,
 //     executors and servers are killed (commands_test.go).
+//  6. A mirror is what its home was at its mark, and reads of mirrors keep the order, though executors
+//     are killed, cut off, two at a time or stale, and targets are restored (mirror_test.go and those beside
+//     it). TestMirrorMutants -all breaks the executor and the reader in turn: the checker finds each.
 //
 // test/compose/bench measures what the syncs cost over distances (test/region).
 package compose

@@ -157,7 +157,7 @@ var mirrorMutants = []struct {
 	{"a split revision is read", "", []seededEdit{
 		{"client/compose/view.go", "p.mark.Phase != mirror.At ||", "p.mark.Phase != mirror.At && p.mark.Phase != mirror.Partial ||"},
 	}},
-	{"an executor's writes don't compare the mark", "TestMirrorExecutors", []seededEdit{
+	{"an executor's writes don't compare the mark", "TestMirrorStaleExecutor", []seededEdit{
 		{"client/mirror/cluster/target.go", ".If(conditions...)", ".If(conditions[:0]...)"},
 	}},
 }

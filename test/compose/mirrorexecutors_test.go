@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/client/mirror"
 	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
@@ -147,20 +148,20 @@ func (m *mirrorTest) elected(all []*exec.Cmd) int {
 	})
 }
 
-func (m *mirrorTest) startExecutor() *exec.Cmd {
+func (m *mirrorTest) startExecutor(env ...string) *exec.Cmd {
 	where, err := json.Marshal(append([][]string{{m.prefix}}, m.servers[:]...))
 	if err != nil {
 		m.Error(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestMirrorExecutorRole$", "-test.timeout=1h")
-	cmd.Env = append(os.Environ(), mirrorExecutorVar+"="+string(where))
+	cmd.Env = append(append(os.Environ(), mirrorExecutorVar+"="+string(where)), env...)
 	if err := cmd.Start(); err != nil {
 		m.Error(err)
 	}
 	return cmd
 }
 
-// TestMirrorExecutorRole is a process of TestMirrorExecutors.
+// TestMirrorExecutorRole is a process of TestMirrorExecutors and TestMirrorStaleExecutor.
 func TestMirrorExecutorRole(t *testing.T) {
 	var where [][]string
 	if err := json.Unmarshal([]byte(os.Getenv(mirrorExecutorVar)), &where); err != nil {
@@ -169,7 +170,7 @@ func TestMirrorExecutorRole(t *testing.T) {
 	var clients [2]*clientv3.Client
 	for i, endpoints := range where[1:] {
 		var err error
-		clients[i], err = clientv3.New(clientv3.Config{Endpoints: endpoints})
+		clients[i], err = clientv3.New(clientv3.Config{Endpoints: endpoints, DialOptions: []grpc.DialOption{stopping(os.Getenv(mirrorStopVar))}})
 		require.NoError(t, err)
 	}
 	require.NoError(t, mirrorworker.Run(t.Context(), mirrorworker.Config{
