@@ -11,12 +11,48 @@ import (
 )
 
 // Keys that have to move do so in steps, each of which blocks all partitions, until they
-// meet, stepKeys are moved, and up to stepVisits other keys or directories are passed over.
+// meet, a number of keys are moved, and up to stepVisits other keys or directories are passed over.
 // The remaining time, at least two thirds, is for other requests.
 const (
-	stepKeys   = 250
-	stepVisits = 20_000
+	stepKeys     = 250  // which move in a millisecond, while partitions meet at once
+	mostStepKeys = 1000 // where partitions that have much to do take longer to meet
+	stepVisits   = 20_000
 )
+
+// pace is how a transit gets on.
+type pace struct {
+	keys int // of the next step
+
+	// Of the last step, on this server: when the first partition waited for others, and
+	// when all had come. Zero if it was another server that led.
+	first, all time.Time
+}
+
+// met is called by the loops, one at a time.
+func (p *pace) met(all bool) {
+	if now := time.Now(); all {
+		p.all = now
+	} else {
+		p.first = now
+	}
+}
+
+// stepped returns for how long partitions have waited for a step that ends now. The next one has
+// more keys if that was mostly until they met, which takes as long for few keys as for many.
+func (p *pace) stepped(began, now time.Time) (waited time.Duration) {
+	if p.first.IsZero() || p.all.IsZero() {
+		return now.Sub(began)
+	}
+	waited, moved := now.Sub(p.first), now.Sub(p.all)
+	switch {
+	case moved <= waited/4:
+		p.keys = min(2*p.keys, mostStepKeys)
+	case moved > waited/2:
+		p.keys = max(p.keys/2, stepKeys)
+	}
+	p.first, p.all = time.Time{}, time.Time{}
+	return waited
+}
 
 // moveLoop brings keys on their way, on the leader. Where they have got to is in the
 // log, so that another leader goes on from there.
@@ -30,7 +66,7 @@ func (n *Node) moveLoop() {
 		case <-n.moving: // soon, where this server leads already
 		case <-ticker.C:
 		}
-		for n.moveOn() {
+		for p := (&pace{keys: stepKeys}); n.moveOn(p); {
 		}
 	}
 }
@@ -45,12 +81,12 @@ func (n *Node) moveSoon() {
 
 // moveOn makes a step if there is one to make here, and tells whether there may be
 // another.
-func (n *Node) moveOn() bool {
+func (n *Node) moveOn(p *pace) bool {
 	c := n.current()
 	if !c.replica.Leading() {
 		return false
 	}
-	step := c.machine.Ahead(store.Budget{Keys: stepKeys, Visits: stepVisits})
+	step := c.machine.Ahead(store.Budget{Keys: p.keys, Visits: stepVisits})
 	if step == nil {
 		return false
 	}
@@ -58,7 +94,7 @@ func (n *Node) moveOn() bool {
 	done := make(chan error, 1)
 	c.replica.Submit(&replica.Write{
 		Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
-		Parts:   c.machine.Placement().All(), System: true,
+		Parts:   c.machine.Placement().All(), System: true, Met: p.met,
 		Done: func(out replica.Outcome) { done <- out.Err },
 	})
 	select {
@@ -70,5 +106,5 @@ func (n *Node) moveOn() bool {
 	case <-n.life.Done():
 		return false
 	}
-	return n.pause(n.life, max(n.cfg.StepPause, 2*time.Since(began))) == nil
+	return n.pause(n.life, max(n.cfg.StepPause, 2*p.stepped(began, time.Now()))) == nil
 }

@@ -59,14 +59,14 @@ func (m *meeting) leave(p int, it *item) {
 	}
 }
 
-// arrive records that group p has reached the entry and returns all
-// participants' positions if p is the last.
-func (m *meeting) arrive(p int, it *item, now int64) []apply.Arrival {
+// arrive records that group p has reached the entry, tells whether it is the first, and returns
+// all participants' positions if p is the last.
+func (m *meeting) arrive(p int, it *item, now int64) (all []apply.Arrival, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := proposal{it.entry.Origin, it.entry.Seq}
 	a := m.waiting[key]
-	if a == nil {
+	if first = a == nil; first {
 		a = &arrivals{since: now}
 		m.waiting[key] = a
 	}
@@ -75,9 +75,9 @@ func (m *meeting) arrive(p int, it *item, now int64) []apply.Arrival {
 		a.at = append(a.at, apply.Arrival{Partition: p, Index: it.index, Term: it.term})
 	}
 	if a.here != it.entry.Parts {
-		return nil
+		return nil, first
 	}
-	return a.at
+	return a.at, first
 }
 
 // oldest is the tick since which participants wait for others, or now if none do.
@@ -114,7 +114,10 @@ func (m *meeting) isExecuted(g *group, it *item) bool {
 // arrive brings a group to a rendezvous. It returns false if others are
 // missing; the last to arrive executes the entry for all.
 func (r *Replica) arrive(g *group, it *item) bool {
-	at := r.meet.arrive(g.id, it, r.now())
+	at, first := r.meet.arrive(g.id, it, r.now())
+	if it.entry.Commands[0].Kind == command.Move && (first || at != nil) {
+		r.multi.met(r.cfg.Origin, it, at != nil)
+	}
 	if at == nil {
 		return false
 	}
@@ -198,6 +201,20 @@ func (m *multiWaiters) add(seq uint64, writes []*Write) {
 	defer m.mu.Unlock()
 	m.m[seq] = writes
 	m.count += len(writes)
+}
+
+// met tells a step of a transit, if it was proposed here, that its participants come to it.
+func (m *multiWaiters) met(origin uint64, it *item, all bool) {
+	if it.entry.Origin != origin {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.m[it.entry.Seq] {
+		if w != nil && w.Met != nil {
+			w.Met(all)
+		}
+	}
 }
 
 // removeOwn returns the writes of an entry, if it was proposed here, in the

@@ -31,6 +31,10 @@ type Write struct {
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
 	// effect.
 	Done func(Outcome)
+	// Met, of a step of a transit, is called when the first participant has come to it on this
+	// server, and waits, and again when all have, right before it is executed. It must not
+	// block. It is not called on a server that forwards the write; it may be nil.
+	Met func(all bool)
 	// Trace follows the write; nil, as nearly always: nothing does.
 	Trace *Trace
 

@@ -75,7 +75,7 @@ func (o *ordered) leave(p int, key, end []byte, route Route, visit func(e *entry
 	}
 }
 
-// Budget bounds a piece: the keys that move in it, one with a long history counting as
+// Budget bounds a piece: the keys that move in it, one with many recent revisions counting as
 // several, and how many others are looked at.
 type Budget struct{ Keys, Visits int }
 
@@ -92,7 +92,7 @@ func Piece(stores []*Store, key, end []byte, route Route, budget Budget) (stop [
 	visits := max(1, budget.Visits/len(stores))
 	for p, s := range stores {
 		s.RLock()
-		visited := 0
+		visited, recent := 0, s.firstRecent()
 		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
 			sum, n, stays := 0, 0, 0
 			all.leave(p, key, end, route, func(e *entry, to int) bool {
@@ -103,8 +103,9 @@ func Piece(stores []*Store, key, end []byte, route Route, budget Budget) (stop [
 					stays++
 					return stays <= visits
 				}
-				ahead = append(ahead, load{e.key(), e.costs()})
-				sum, n = sum+e.costs(), n+1
+				costs := s.costs(e, recent)
+				ahead = append(ahead, load{e.key(), costs})
+				sum, n = sum+costs, n+1
 				return sum <= budget.Keys || n == 1 // the first is taken at any cost
 			})
 			visited += stays
@@ -130,16 +131,21 @@ func Piece(stores []*Store, key, end []byte, route Route, budget Budget) (stop [
 	return nil, left
 }
 
-// costs is the weight of an entry in a Piece.
-func (e *entry) costs() int {
+// costs is the weight of an entry in a Piece. Of its past, what counts are the revisions that
+// [Store.adopt] looks at: the recent ones, and those that are dead and not yet found. All others go
+// along as they are, however many there are: a key that is written all the time would
+// otherwise be the slower to move the longer that has gone on.
+func (s *Store) costs(e *entry, recent Revision) int {
 	if e.past == nil {
 		return 1
 	}
-	return 1 + len(e.past.marks)/marksPerKey
+	ms := e.past.marks
+	dead := sort.Search(len(ms), func(i int) bool { return ms[i].main > s.sweep.target })
+	fresh := len(ms) - sort.Search(len(ms), func(i int) bool { return !ms[i].rev().Less(recent) })
+	return 1 + min(len(ms), dead+fresh)/marksPerKey
 }
 
-// marksPerKey is how many revisions are as much work to move as one more key: each of
-// them may be looked up, or found to be dead.
+// marksPerKey is how many revisions are as much work to move as one more key.
 const marksPerKey = 16
 
 // adopt takes keys over from another store.

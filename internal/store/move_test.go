@@ -155,6 +155,9 @@ func TestPieces(t *testing.T) {
 				rev++
 				s.Delete(Revision{Main: rev}, key)
 			}
+			if rapid.IntRange(0, 3).Draw(t, "flush") == 0 {
+				s.Release(s.Cut())
+			}
 		}
 		for _, s := range stores {
 			s.SetRev(rev)
@@ -165,7 +168,7 @@ func TestPieces(t *testing.T) {
 				for _, o := range [...]*ordered{&s.live, &s.tombstones} {
 					o.ascend(o.seek(key), o.below(end), func(e *entry) bool {
 						if dest, _ := route(e.key()); dest != p {
-							costs, keys = costs+e.costs(), keys+1
+							costs, keys = costs+s.costs(e, s.firstRecent()), keys+1
 						}
 						return true
 					})
@@ -206,6 +209,48 @@ func TestPieces(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The history of a key that is in the file, and not dead, costs nothing: it goes along.
+func TestHistoryCostsNoPieces(t *testing.T) {
+	stores := []*Store{New(nil), New(nil)}
+	rev := int64(1)
+	for range 2000 {
+		for k := range 20 {
+			rev++
+			stores[0].Put(Revision{Main: rev}, fmt.Appendf(nil, "k%02d", k), nil, 0)
+		}
+	}
+	route := func([]byte) (int, []byte) { return 1, nil }
+	stop, _ := Piece(stores, []byte("k"), []byte("l"), route, Budget{20, 20})
+	require.Equal(t, "k01", string(stop), "what isn't in the file yet has to be looked up")
+	stores[0].Release(stores[0].Cut())
+	stop, left := Piece(stores, []byte("k"), []byte("l"), route, Budget{20, 20})
+	require.Nil(t, stop)
+	require.Zero(t, left.Keys)
+	require.Equal(t, 20, Move(stores, []byte("k"), []byte("l"), route, nil))
+}
+
+// BenchmarkMoveHistory is a key with 5,000 revisions, all of them in the file.
+func BenchmarkMoveHistory(b *testing.B) {
+	stores := []*Store{New(nil), New(nil)}
+	rev := int64(1)
+	for range 5000 {
+		for k := range 100 {
+			rev++
+			stores[0].Put(Revision{Main: rev}, fmt.Appendf(nil, "k%02d", k), []byte("value"), 0)
+		}
+	}
+	for _, s := range stores {
+		s.SetRev(rev)
+		s.Release(s.Cut())
+	}
+	to := 0
+	for b.Loop() {
+		to = 1 - to
+		Move(stores, []byte("k"), []byte("l"), func([]byte) (int, []byte) { return to, nil }, nil)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/key")
 }
 
 // A step of 250 keys among 100,000, as they go when an extension is registered.
