@@ -22,7 +22,14 @@ const (
 	jumpValue    = 8
 	beforeJump   = 10 * time.Second
 	behindJump   = 30 * time.Second
-	lookEach     = 250 * time.Millisecond
+	// unhurried is the part of the throughput of sessions that always have jumpDepth puts under way
+	// at which sessions send at a fixed rate: loops are uneven at it if the load is, and
+	// don't slow each other down, as those of closed loops do.
+	unhurried = 0.6
+	calibrate = 3 * time.Second
+	// hotSet is how long a hot set stays that jumps from partition to partition.
+	hotSet   = 5 * time.Second
+	lookEach = 100 * time.Millisecond
 	// loadWindow is the time over which a loop's load is taken.
 	loadWindow = time.Second
 	// evenLoads: the busiest loop has at most so much more to do than the mean.
@@ -39,6 +46,8 @@ type moment struct {
 	worked []float64     // by partition: seconds
 	puts   float64
 	moved  bool // slots have moved, and none is on its way
+
+	decisions float64
 }
 
 // jumped is one run of a load that jumps.
@@ -51,35 +60,83 @@ type jumped struct {
 	loads                    []plot.Series // of the loops, over the time since the jump
 }
 
-// measureBalance makes all sessions go on with keys of one partition.
+// balanceCase is one way in which the balancer is measured.
+type balanceCase struct {
+	name    string
+	measure func(p *plan, s *section, name string) error
+}
+
+// balanceCases are all, in their order.
+var balanceCases = []balanceCase{
+	{"jump, closed loops, off", func(p *plan, s *section, name string) error { return p.jumps(s, name, "off", false) }},
+	{"jump, closed loops, on", func(p *plan, s *section, name string) error { return p.jumps(s, name, "on", false) }},
+	{"jump, fixed rate, off", func(p *plan, s *section, name string) error { return p.jumps(s, name, "off", true) }},
+	{"jump, fixed rate, on", func(p *plan, s *section, name string) error { return p.jumps(s, name, "on", true) }},
+	{"uniform load", (*plan).uniformLoad},
+	{"hot set that jumps", (*plan).hotSetJumps},
+}
+
+// measureBalance makes all sessions go on with keys of one partition, leaves them with all, or
+// has them jump all the time.
 func measureBalance(p *plan) (s section, err error) {
-	s.rows = [][]string{{"balancer", "puts/s before", "just behind the jump", "at the end", fmt.Sprintf("%.0f %% after", regained*100), "slots moved after", "decisions", "slots", "loops even after", "busiest loop over mean at the end", "p99 before", "behind", "at the end"}}
-	chart := plot.Chart{Title: fmt.Sprintf("All load jumps onto one of %d partitions", p.parts)}
-	for _, how := range []string{"off", "on"} {
-		var all []jumped
-		for range p.rounds {
-			j, err := p.jump(how)
-			if err != nil {
-				return s, fmt.Errorf("balancer %s: %w", how, err)
-			}
-			s.rows = append(s.rows, j.row(how))
-			fmt.Fprintln(os.Stderr, j.row(how))
-			all = append(all, j)
+	s.rows = [][]string{{"load, balancer", "puts/s before", "just behind the jump", "at the end", fmt.Sprintf("%.0f %% after", regained*100), "slots moved after", "decisions", "slots", "loops even after", "busiest loop over mean at the end", "p99 before", "behind", "at the end"}}
+	s.charts = map[string]plot.Chart{"bench-balance.svg": {Title: fmt.Sprintf("All load jumps onto one of %d partitions", p.parts)}}
+	for _, c := range balanceCases {
+		if !strings.Contains(c.name, p.stalls) {
+			continue
 		}
-		chart.Panels = append(chart.Panels, plot.Panel{Title: "--balance=" + how, X: "s since the jump", Y: "% of its time that a loop works", Series: all[0].loads})
-		if how == "on" {
-			s.verdicts = append(s.verdicts, jumpVerdict(all))
+		if err := c.measure(p, &s, c.name); err != nil {
+			return s, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	s.charts = map[string]plot.Chart{"bench-balance.svg": chart}
+	if len(s.charts["bench-balance.svg"].Panels) == 0 {
+		s.charts = nil
+	}
 	s.text = fmt.Sprintf("Figure 10 of AGORA: %d sessions of depth %d on one server with %d partitions, puts of %d B, each session within one of %d directories. After %v all sessions go on with directories of partition 0. "+
+		"In closed loops a session sends a put for each answer; at a fixed rate all together send %.0f %% of what they reach so, whatever the answers do. "+
 		"A loop's load is the part of the last %v that it worked. The loops are even when the busiest has at most %.0f %% more to do than the mean. "+
 		"AGORA, on servers of 8 cores with a core for each partition, has its throughput back after %v, with 4 partitions. Servers and clients share %d cores here, so a balanced load is not much faster than one on one partition: what is asked is how soon the loops are even.",
-		jumpSessions, jumpDepth, p.parts, jumpValue, directories, beforeJump, loadWindow, (evenLoads-1)*100, paperJump, runtime.NumCPU())
+		jumpSessions, jumpDepth, p.parts, jumpValue, directories, beforeJump, unhurried*100, loadWindow, (evenLoads-1)*100, paperJump, runtime.NumCPU())
 	return s, nil
 }
 
-func (p *plan) jump(how string) (j jumped, err error) {
+// jumps measures the load that jumps, several times.
+func (p *plan) jumps(s *section, name, how string, paced bool) error {
+	var all []jumped
+	for range p.rounds {
+		j, err := p.jump(how, paced)
+		if err != nil {
+			return err
+		}
+		s.rows = append(s.rows, j.row(name))
+		fmt.Fprintln(os.Stderr, j.row(name))
+		all = append(all, j)
+	}
+	chart := s.charts["bench-balance.svg"]
+	chart.Panels = append(chart.Panels, plot.Panel{Title: name, X: "s since the jump", Y: "% of its time that a loop works", Series: all[0].loads})
+	s.charts["bench-balance.svg"] = chart
+	if how == "on" {
+		s.verdicts = append(s.verdicts, jumpVerdict(name, all))
+	}
+	return nil
+}
+
+// paceOf is the rate at which sessions send that don't wait for answers.
+func (a *arena) paceOf(w work) (float64, error) {
+	r, err := a.overSessions(w).start()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(calibrate / 3)
+	before, err := a.moment(0)
+	began := time.Now()
+	time.Sleep(calibrate)
+	took := time.Since(began).Seconds()
+	after, err2 := a.moment(0)
+	return unhurried * (after.puts - before.puts) / took, errors.Join(err, err2, r.stop())
+}
+
+func (p *plan) jump(how string, paced bool) (j jumped, err error) {
 	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=" + how}})
 	if err != nil {
 		return j, err
@@ -90,7 +147,13 @@ func (p *plan) jump(how string) (j jumped, err error) {
 		return j, err
 	}
 	var onto atomic.Bool
-	r, err := a.overSessions(work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: jumping(a.keys, lists[0], &onto)}).start()
+	w := work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: jumping(a.keys, lists[0], &onto)}
+	if paced {
+		if w.pace, err = a.paceOf(w); err != nil {
+			return j, err
+		}
+	}
+	r, err := a.overSessions(w).start()
 	if err != nil {
 		return j, err
 	}
@@ -125,12 +188,7 @@ func (p *plan) jump(how string) (j jumped, err error) {
 // jumping picks keys of one directory for each session, and from the jump on of one of those of
 // which keys are given.
 func jumping(k *keyspace, onto []int, jumped *atomic.Bool) func(session int) picker {
-	var hot []int
-	for _, i := range onto {
-		if d := i % directories; !slices.Contains(hot, d) {
-			hot = append(hot, d)
-		}
-	}
+	hot := directoriesOf(onto)
 	return func(session int) picker {
 		before, behind := k.ownKeys(session), k.ownKeys(hot[session%len(hot)])
 		return func() int {
@@ -142,6 +200,16 @@ func jumping(k *keyspace, onto []int, jumped *atomic.Bool) func(session int) pic
 	}
 }
 
+// directoriesOf are those of keys.
+func directoriesOf(keys []int) (list []int) {
+	for _, i := range keys {
+		if d := i % directories; !slices.Contains(list, d) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
 // moment asks the server what it has done.
 func (a *arena) moment(parts int) (m moment, err error) {
 	all, err := metricsOf("http://" + a.leader)
@@ -150,6 +218,7 @@ func (a *arena) moment(parts int) (m moment, err error) {
 	}
 	m.puts = all["etcd_mvcc_put_total"]
 	m.moved = all["stoa_balancer_decisions_total"] > 0 && all["stoa_keys_moving"] == 0
+	m.decisions = all["stoa_balancer_decisions_total"]
 	for q := range parts {
 		m.worked = append(m.worked, all[fmt.Sprintf(`stoa_partition_loop_seconds_total{partition="%d"}`, q)])
 	}
@@ -232,13 +301,87 @@ func after(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-func jumpVerdict(all []jumped) verdict {
+func jumpVerdict(name string, all []jumped) verdict {
 	var took []string
-	v := verdict{goal: "balance, from the jump until the busiest loop has at most 10 % more to do than the mean", asked: "≤ " + paperJump.String()}
+	v := verdict{goal: "balance, " + name + ": from the jump until the busiest loop has at most 10 % more to do than the mean", asked: "≤ " + paperJump.String()}
 	for _, j := range all {
 		took = append(took, after(j.even))
 		v.missed = v.missed || j.even == 0 || j.even > paperJump
 	}
 	v.measured = strings.Join(took, ", ")
 	return v
+}
+
+// uniformLoad is one over all keys: nothing has to move.
+func (p *plan) uniformLoad(s *section, name string) error {
+	at, busiest, err := p.decisions(p.uniform, func(a *arena, _ func() time.Duration) (func(int) picker, error) {
+		return a.keys.ownKeys, nil
+	})
+	if err != nil {
+		return err
+	}
+	s.verdicts = append(s.verdicts, verdict{goal: fmt.Sprintf("balance, %s for %v, at a fixed rate: decisions", name, p.uniform), asked: "0",
+		measured: fmt.Sprintf("%d (the busiest loop works %.0f %% of the time)", len(at), 100*busiest), missed: len(at) > 0})
+	return nil
+}
+
+// hotSetJumps is a load on the directories that one partition had at the start, and every few
+// seconds on those of the next one.
+func (p *plan) hotSetJumps(s *section, name string) error {
+	at, busiest, err := p.decisions(p.jumping, func(a *arena, since func() time.Duration) (func(int) picker, error) {
+		lists, err := a.partitions()
+		return func(session int) picker {
+			var sets []picker
+			for _, keys := range lists {
+				hot := directoriesOf(keys)
+				sets = append(sets, a.keys.ownKeys(hot[session%len(hot)]))
+			}
+			return func() int { return sets[int(since()/hotSet)%len(sets)]() }
+		}, err
+	})
+	if err != nil {
+		return err
+	}
+	closest := p.jumping
+	for i := 1; i < len(at); i++ {
+		closest = min(closest, at[i]-at[i-1])
+	}
+	s.verdicts = append(s.verdicts, verdict{goal: fmt.Sprintf("balance, %s every %v, for %v, at a fixed rate: time between decisions", name, hotSet, p.jumping), asked: "≥ 1m0s",
+		measured: fmt.Sprintf("%v (%d decisions; the busiest loop works %.0f %% of the time)", closest.Round(time.Second), len(at), 100*busiest), missed: closest < time.Minute})
+	return nil
+}
+
+// decisions returns when the balancer decided, under a load at a fixed rate for a time, and the load
+// of the loop that was the busiest.
+func (p *plan) decisions(d time.Duration, pick func(a *arena, since func() time.Duration) (func(int) picker, error)) (at []time.Duration, busiest float64, err error) {
+	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=on"}})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { a.close(err != nil) }()
+	w := work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: a.keys.ownKeys}
+	if w.pace, err = a.paceOf(w); err != nil {
+		return nil, 0, err
+	}
+	began := time.Now()
+	if w.pick, err = pick(a, func() time.Duration { return time.Since(began) }); err != nil {
+		return nil, 0, err
+	}
+	r, err := a.overSessions(w).start()
+	if err != nil {
+		return nil, 0, err
+	}
+	first, err := a.moment(p.parts)
+	for last := first; err == nil && time.Since(began) < d; time.Sleep(lookEach) {
+		var m moment
+		if m, err = a.moment(p.parts); err == nil && m.decisions > last.decisions {
+			at = append(at, time.Since(began))
+			fmt.Fprintf(os.Stderr, "decision %.0f after %v\n", m.decisions, time.Since(began).Round(time.Second))
+		}
+		last = m
+		for q := range m.worked {
+			busiest = max(busiest, (m.worked[q]-first.worked[q])/time.Since(began).Seconds())
+		}
+	}
+	return at, busiest, errors.Join(err, r.stop())
 }

@@ -32,7 +32,7 @@
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
 //	           nothing, and a model of more
-//	balance    all load jumps onto one partition: figure 10 of AGORA
+//	balance    all load jumps onto one partition: figure 10 of AGORA; is uniform; jumps all the time
 //	sidecars   unary calls through ten sidecars, beside calls without them and etcd's grpc-proxy
 //	coalesced  10,000 watches of one prefix through ten sidecars, beside ten
 //	extensions what clients that use none pay for those that are registered
@@ -91,10 +91,12 @@ type plan struct {
 	leases     int // of many
 	conns      int
 	keysStalls int
-	kubeNodes  int     // of kube
-	searches   int     // of kube, for the most nodes
-	pace       float64 // puts per second of stalls
-	stalls     string  // of stalls: only what has this in its name
+	kubeNodes  int           // of kube
+	searches   int           // of kube, for the most nodes
+	pace       float64       // puts per second of stalls
+	stalls     string        // of stalls and balance: only what has this in its name
+	uniform    time.Duration // of balance
+	jumping    time.Duration
 	value      int
 	keys       int
 	rounds     int
@@ -204,7 +206,9 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.kubeNodes, "kube-nodes", 5000, "nodes at which servers are compared, for kube")
 	f.IntVar(&p.searches, "searches", 2, "how often the most nodes are looked for, for kube")
 	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
-	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls")
+	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls and balance")
+	f.DurationVar(&p.uniform, "uniform", time.Minute, "how long the load is uniform, for balance")
+	f.DurationVar(&p.jumping, "jumping", 3*time.Minute, "how long the hot set jumps, for balance")
 	f.Float64Var(&p.pace, "pace", 1000, "puts per second, for stalls")
 	f.IntVar(&p.value, "value", 256, "bytes of a value")
 	f.IntVar(&p.keys, "keys", 10_000, "number of keys")
