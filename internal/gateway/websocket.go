@@ -23,8 +23,7 @@ import (
 // closeTimeout bounds the time that a client has to read the rest and to answer a close frame.
 const closeTimeout = time.Second
 
-// takeTimeout bounds the time that a message waits to be taken. Behind one that can't be decoded none is: who
-// waits for that doesn't see the client leave.
+// takeTimeout bounds the time that a message waits to be taken, when there is no room for it in the inbox.
 const takeTimeout = 5 * time.Second
 
 // streaming are the paths of methods that take more than one request.
@@ -70,12 +69,12 @@ func (s *sockets) serve(conn *websocket.Conn, r *http.Request) {
 		time.AfterFunc(closeTimeout, func() { conn.Close() })
 	})()
 
-	body, requests := io.Pipe()
+	body := newInbox()
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
 		defer cancel()
-		receive(conn, requests, !streaming[r.URL.Path])
+		receive(conn, body, !streaming[r.URL.Path])
 	}()
 	out := &lines{ctx: ctx, conn: conn, header: http.Header{}}
 	s.next.ServeHTTP(out, translated(ctx, r, body))
@@ -85,7 +84,7 @@ func (s *sockets) serve(conn *websocket.Conn, r *http.Request) {
 	if r.Context().Err() != nil {
 		code = websocket.CloseGoingAway
 	}
-	_ = body.CloseWithError(errEnded)
+	body.CloseWithError(errEnded)
 	deadline := time.Now().Add(closeTimeout)
 	_ = conn.SetReadDeadline(deadline)
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), deadline)
@@ -118,7 +117,7 @@ func translated(ctx context.Context, r *http.Request, body io.ReadCloser) *http.
 
 // receive hands over the client's messages, or the first of them, until the connection ends.
 // It goes on reading after that, for the close frame.
-func receive(conn *websocket.Conn, to *io.PipeWriter, one bool) {
+func receive(conn *websocket.Conn, to *inbox, one bool) {
 	defer to.CloseWithError(errEnded)
 	for {
 		_, message, err := conn.NextReader()
