@@ -2,12 +2,15 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"runtime"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -57,25 +60,51 @@ func (n *Node) hashPassword(ctx context.Context, r *pb.InternalRaftRequest) erro
 	}
 	plain := []byte(*text)
 	*text = ""
-	return n.hash(ctx, func() error {
-		b, err := bcrypt.GenerateFromPassword(plain, n.cfg.BcryptCost)
+	return n.hash(ctx, func(ctx context.Context) error {
+		var salt [password.SaltBytes]byte
+		if _, err := rand.Read(salt[:]); err != nil {
+			return fmt.Errorf("drawing a salt: %w", err)
+		}
+		b, err := n.passwords.Generate(ctx, plain, salt[:], n.cfg.BcryptCost)
 		*hash = base64.StdEncoding.EncodeToString(b)
 		return err
 	})
 }
 
-// hash runs bcrypt. Half of the cores at most are in it at once, so that a crowd of clients
-// that authenticate leaves the others to everybody else.
-func (n *Node) hash(ctx context.Context, run func() error) error {
-	select {
-	case n.hashing <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-n.life.Done():
-		return fault.Stopped
+// hash gives run, which waits for n.passwords, a context that ends with this server, too.
+func (n *Node) hash(ctx context.Context, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(n.life, func() { cancel(fault.Stopped) })()
+	err := run(ctx)
+	if errors.Is(err, password.ErrFull) {
+		return fault.TooManyRequests
 	}
-	defer func() { <-n.hashing }()
-	return run()
+	return err
+}
+
+// maxPasswordsWaiting bounds how many requests wait for a password to be hashed: each of them
+// is a stream and a goroutine.
+const maxPasswordsWaiting = 1000
+
+// newPasswords leaves half of the cores to others.
+func newPasswords() (*password.Queue, error) {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, fmt.Errorf("drawing a secret: %w", err)
+	}
+	return password.NewQueue(password.Config{
+		Parallel: max(1, runtime.GOMAXPROCS(0)/2), Waiting: maxPasswordsWaiting, Used: cpuTime, Secret: secret,
+	}), nil
+}
+
+// cpuTime is what this process has used.
+func cpuTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // Authenticate gives a user a token for its password. If the password is changed meanwhile
@@ -115,11 +144,12 @@ func (n *Node) compare(ctx context.Context, now *auth.State, name string, given 
 	case u.NoPassword:
 		return nil, fault.NoPasswordUser
 	}
-	err := n.hash(ctx, func() error {
-		if !password.Matches(u.Password, given) {
+	err := n.hash(ctx, func(ctx context.Context) error {
+		ok, err := n.passwords.Matches(ctx, u.Password, given)
+		if err == nil && !ok {
 			return fault.AuthFailed
 		}
-		return nil
+		return err
 	})
 	return u, err
 }

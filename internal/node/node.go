@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/load"
 	"github.com/stoa-kv/stoa/internal/metrics"
+	"github.com/stoa-kv/stoa/internal/password"
 	"github.com/stoa-kv/stoa/internal/profile"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -225,7 +225,7 @@ type Node struct {
 	compilations compilations
 	load         load.Meter
 	lane         *throttle.Lane // of requests that are expensive to apply
-	hashing      chan struct{}  // as many passwords are hashed at once as fit in
+	passwords    *password.Queue
 	limits       *tenant.Limits
 
 	life        context.Context
@@ -245,7 +245,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
-		callLog: calllog.New(calllog.Default), hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
@@ -254,6 +254,10 @@ func Start(cfg Config) (*Node, error) {
 	n.limits = tenant.New(n.clock)
 	n.sessions = n.newSessions()
 	if err := n.drawIncarnation(); err != nil {
+		return nil, err
+	}
+	var err error
+	if n.passwords, err = newPasswords(); err != nil {
 		return nil, err
 	}
 	c, err := n.open()

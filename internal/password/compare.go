@@ -3,7 +3,7 @@ package password
 import (
 	"crypto/subtle"
 	"encoding/base64"
-	"runtime"
+	"fmt"
 
 	"golang.org/x/crypto/bcrypt"
 	//lint:ignore SA1019 bcrypt is made of it
@@ -16,15 +16,21 @@ const (
 	hashLength = 31
 )
 
+// SaltBytes is the length of a salt.
+const SaltBytes = 16
+
+// longest is what bcrypt takes of a password.
+const longest = 72
+
 // bytesOf is bcrypt's own kind of base64.
 var bytesOf = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").WithPadding(base64.NoPadding)
 
-// Matches tells whether it is the hash of the password. It takes time, about 0.1 ms << cost >> 10
-// for each of 1,024 steps, and yields between them.
-func Matches(hash, password []byte) bool {
+// matches tells whether it is the hash of the password. It calls step after each of 1 << cost steps
+// of about 0.1 ms, and ends with its error.
+func matches(hash, password []byte, step func() error) (bool, error) {
 	cost, err := bcrypt.Cost(hash)
 	if err != nil {
-		return false
+		return false, nil
 	}
 	rest := hash[3:] // $2$
 	if hash[2] != '$' {
@@ -32,18 +38,33 @@ func Matches(hash, password []byte) bool {
 	}
 	rest = rest[3:] // 10$
 	if len(rest) < saltLength+hashLength {
-		return false
+		return false, nil
 	}
 	salt, err := bytesOf.DecodeString(string(rest[:saltLength]))
 	if err != nil {
-		return false
+		return false, nil
 	}
-	sum, err := compute(password, salt, cost)
-	return err == nil && subtle.ConstantTimeCompare([]byte(bytesOf.EncodeToString(sum)), rest[saltLength:saltLength+hashLength]) == 1
+	sum, err := compute(password, salt, cost, step)
+	if err != nil {
+		return false, err
+	}
+	return subtle.ConstantTimeCompare([]byte(bytesOf.EncodeToString(sum)), rest[saltLength:saltLength+hashLength]) == 1, nil
+}
+
+// generate makes a hash.
+func generate(password, salt []byte, cost int, step func() error) ([]byte, error) {
+	if len(password) > longest {
+		return nil, bcrypt.ErrPasswordTooLong
+	}
+	sum, err := compute(password, salt, cost, step)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "$2a$%02d$%s%s", cost, bytesOf.EncodeToString(salt), bytesOf.EncodeToString(sum)), nil
 }
 
 // compute is bcrypt's function: the text encrypted many times, without its last byte.
-func compute(password, salt []byte, cost int) ([]byte, error) {
+func compute(password, salt []byte, cost int, step func() error) ([]byte, error) {
 	key := append(password[:len(password):len(password)], 0) // as C's strings end
 	c, err := blowfish.NewSaltedCipher(key, salt)
 	if err != nil {
@@ -52,7 +73,9 @@ func compute(password, salt []byte, cost int) ([]byte, error) {
 	for range uint64(1) << cost {
 		blowfish.ExpandKey(key, c)
 		blowfish.ExpandKey(salt, c)
-		runtime.Gosched()
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
 	text := []byte("OrpheanBeholderScryDoubt")
 	for i := 0; i < len(text); i += blowfish.BlockSize {

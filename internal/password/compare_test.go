@@ -2,12 +2,13 @@ package password
 
 import (
 	"bytes"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 )
+
+func noStep() error { return nil }
 
 // FuzzMatches compares with bcrypt's own answer, for hashes and for what isn't one.
 func FuzzMatches(f *testing.F) {
@@ -28,26 +29,23 @@ func FuzzMatches(f *testing.F) {
 		if cost, err := bcrypt.Cost(hash); err == nil && cost > 6 {
 			return // takes too long
 		}
-		require.Equal(t, bcrypt.CompareHashAndPassword(hash, password) == nil, Matches(hash, password), "%q %q", hash, password)
+		ok, err := matches(hash, password, noStep)
+		require.NoError(t, err)
+		require.Equal(t, bcrypt.CompareHashAndPassword(hash, password) == nil, ok, "%q %q", hash, password)
 	})
 }
 
-// On a single core, another goroutine gets its turn after each step, not only when the scheduler
-// interrupts a comparison.
-func TestOthersRunMeanwhile(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	hash, err := bcrypt.GenerateFromPassword([]byte("x"), 10)
-	require.NoError(t, err)
-	done := make(chan bool)
-	go func() { done <- Matches(hash, []byte("x")) }()
-	for turns := 0; ; turns++ {
-		select {
-		case ok := <-done:
-			require.True(t, ok)
-			require.Greater(t, turns, 500)
-			return
-		default:
-			runtime.Gosched()
-		}
+// bcrypt takes the hashes that are made here, and its cost from them.
+func TestGenerate(t *testing.T) {
+	for _, password := range []string{"", "x", "secret\x00", string(bytes.Repeat([]byte("long"), 18))} {
+		hash, err := generate([]byte(password), []byte("0123456789abcdef"), 5, noStep)
+		require.NoError(t, err)
+		require.NoError(t, bcrypt.CompareHashAndPassword(hash, []byte(password)))
+		require.Error(t, bcrypt.CompareHashAndPassword(hash, []byte("other")))
+		cost, err := bcrypt.Cost(hash)
+		require.NoError(t, err)
+		require.Equal(t, 5, cost)
 	}
+	_, err := generate(bytes.Repeat([]byte("x"), 73), []byte("0123456789abcdef"), 5, noStep)
+	require.ErrorIs(t, err, bcrypt.ErrPasswordTooLong)
 }

@@ -68,12 +68,14 @@ func measureLogins(p *plan) (section, error) {
 	own.subjects = own.subjects[:2]
 	return own.stall([]disturbance{
 		{name: fmt.Sprintf("%d logins at once", logins), do: (*staller).logIn},
+		{name: fmt.Sprintf("%d at a time with wrong passwords", logins), do: (*staller).guess},
 		{name: fmt.Sprintf("%d changes of %d users a second", changesPerSecond, manyUsers), prepare: (*staller).addUsers, do: (*staller).changeUsers},
 	}, 1)
 }
 
 const (
 	logins           = 500
+	guessTime        = 10 * time.Second
 	manyUsers        = 1000
 	changesPerSecond = 10
 )
@@ -147,6 +149,31 @@ func (s *staller) logIn() error {
 		}
 	})
 	return errors.Join(failed...)
+}
+
+// guess has as many clients send wrong passwords for some seconds, each the next one as soon as it
+// was refused.
+func (s *staller) guess() error {
+	c, err := dial(s.cluster, "")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), guessTime)
+	defer cancel()
+	a := pb.NewAuthClient(c.ActiveConnection())
+	right := make([]error, logins)
+	each(logins, func(i int) {
+		for n := 0; ctx.Err() == nil; n++ {
+			_, err := a.Authenticate(ctx, &pb.AuthenticateRequest{Name: benchUser, Password: fmt.Sprint(benchPassword, i, n)})
+			if err == nil {
+				right[i] = errors.New("a wrong password was taken")
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return errors.Join(right...)
 }
 
 // addUsers adds many users, without passwords: to hash those isn't what is measured.
