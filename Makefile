@@ -84,6 +84,16 @@ test-differential: build peers
 test-etcd: build peers
 	./test/etcd/run.sh
 
+## test-etcdctl: etcd's own tests, with stoactl in etcdctl's place
+.PHONY: test-etcdctl
+test-etcdctl: build peers
+	CTL=bin/stoactl PARTITIONS=2 ./test/etcd/run.sh
+
+## test-etcd-sidecar: etcd's own tests of clients and of its grpc-proxy, with a sidecar in front of each member
+.PHONY: test-etcd-sidecar
+test-etcd-sidecar: build peers
+	FRONT=sidecar PARTITIONS=2 ./test/etcd/run.sh
+
 ## test-clients: etcd clients in Python, JavaScript, Java and Rust, on both gRPC transports (LANGS="python rust"; needs their runtimes and package registries)
 .PHONY: test-clients
 test-clients: build
@@ -126,6 +136,11 @@ test-ui: build
 test-kube: build
 	cd test/kube/apiserver && GOWORK=off CGO_ENABLED=0 $(GO) build -o $(CURDIR)/bin/ k8s.io/kubernetes/cmd/kube-apiserver
 	$(GO) test -count=1 -v ./test/kube
+
+## test-newcomer: from a clean clone to a server, a cluster with its page and a sidecar, with README.md's commands alone; prints the times (EMPTY=1: with empty caches)
+.PHONY: test-newcomer
+test-newcomer:
+	EMPTY=$(EMPTY) ./test/newcomer/run.sh
 
 ## test-adversary: a client without rights tries everything that two servers offer (REQUESTS=20000 SEED=1)
 .PHONY: test-adversary

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -74,6 +75,9 @@ func (a *app) clientConfig(c *connection) (*clientv3.Config, error) {
 }
 
 func (a *app) authConfig() (*clientv3.AuthConfig, error) {
+	if a.o.token != "" {
+		return &clientv3.AuthConfig{Token: a.o.token}, nil
+	}
 	if a.o.user == "" {
 		return nil, nil
 	}
@@ -85,6 +89,29 @@ func (a *app) authConfig() (*clientv3.AuthConfig, error) {
 		return nil, badArgs("--user %s has no password: give --user %s:PASSWORD, or --password", name, name)
 	}
 	return &clientv3.AuthConfig{Username: name, Password: password}, nil
+}
+
+// discover takes the endpoints from DNS, if that is asked for.
+func (a *app) discover() error {
+	if a.o.discovery == "" {
+		return nil
+	}
+	found, err := srv.GetClient("etcd-client", a.o.discovery, a.o.discoveryName)
+	if err != nil {
+		return fmt.Errorf("querying SRV records of %s: %w", a.o.discovery, err)
+	}
+	var eps []string
+	for _, ep := range found.Endpoints {
+		if strings.HasPrefix(ep, "http://") && !a.o.insecureDiscovery {
+			fmt.Fprintf(a.errs, "ignoring discovered insecure endpoint %q\n", ep)
+			continue
+		}
+		eps = append(eps, ep)
+	}
+	if len(eps) > 0 {
+		a.o.endpoints = eps
+	}
+	return nil
 }
 
 func (a *app) logger() *zap.Logger {

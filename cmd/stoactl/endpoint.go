@@ -27,7 +27,7 @@ func (a *app) endpointCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "status", Short: "Prints out the status of endpoints specified in --endpoints flag", Args: noArgs,
 			RunE: func(*cobra.Command, []string) error { return a.endpointStatus(cluster) },
-		})
+		}, a.hashKVCommand(&cluster))
 	return cmd
 }
 

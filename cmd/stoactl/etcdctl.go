@@ -11,19 +11,17 @@ import (
 // etcdctlCommands are etcdctl's own: those that work on stoa as they are. They print to the
 // process' outputs, and end it by themselves when they fail.
 func (a *app) etcdctlCommands() []*cobra.Command {
-	list := []*cobra.Command{
+	return a.mounted(
 		command.NewAlarmCommand(), command.NewCheckCommand(), command.NewCompactionCommand(), command.NewDefragCommand(),
 		command.NewDowngradeCommand(), command.NewElectCommand(), command.NewLockCommand(), command.NewMakeMirrorCommand(),
 		command.NewMoveLeaderCommand(),
-	}
+	)
+}
+
+func (a *app) mounted(list ...*cobra.Command) []*cobra.Command {
 	for _, c := range list {
 		c.GroupID = "" // stoactl's help has no groups
 		c.Short, _, _ = strings.Cut(c.Short, ". Use `etcdctl")
-		f := c.PersistentFlags()
-		f.String("auth-jwt-token", "", "JSON Web Token, in the place of --user and --password")
-		f.StringP("discovery-srv", "d", "", "domain name to query for SRV records of the endpoints")
-		f.String("discovery-srv-name", "", "service name to query for them")
-		f.Bool("insecure-discovery", true, "accept insecure SRV records")
 		c.PersistentPreRunE = a.beforeEtcdctl
 	}
 	return list

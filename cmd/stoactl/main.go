@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/etcdctl/v3/ctlv3/command"
 )
 
 func main() {
@@ -42,7 +43,9 @@ type globals struct {
 	cert, key, ca             string
 	plain, skipVerify         bool
 	maxSend, maxReceive       int
-	user, password            string
+	user, password, token     string
+	discovery, discoveryName  string
+	insecureDiscovery         bool
 	client, lease             string // see extension_caller.go
 	compose                   string // see compose.go
 }
@@ -74,7 +77,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "stoactl", Short: "A command line client for stoa",
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkGlobals(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return errors.Join(a.checkGlobals(cmd), a.discover()) },
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.errs)
@@ -97,11 +100,17 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&o.ca, "cacert", "", "verify servers with this CA bundle")
 	f.StringVar(&o.user, "user", "", "username[:password]")
 	f.StringVar(&o.password, "password", "", "password, if --user has none")
+	f.StringVar(&o.token, "auth-jwt-token", "", "JSON Web Token, in the place of --user and --password")
+	f.StringVarP(&o.discovery, "discovery-srv", "d", "", "domain name to query for SRV records of the endpoints")
+	f.StringVar(&o.discoveryName, "discovery-srv-name", "", "service name to query for them")
+	f.BoolVar(&o.insecureDiscovery, "insecure-discovery", true, "accept endpoints without TLS from SRV records")
 	f.StringVar(&o.client, "client-id", "", "the client's name, for extensions (stoa only)")
 	f.StringVar(&o.lease, "lease", "", "lease ID (in hexadecimal) that extensions can tie keys to (stoa only)")
 	root.AddCommand(a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand(), a.watchCommand(), a.leaseCommand(),
 		a.endpointCommand(), a.memberCommand(), a.authCommand(), a.userCommand(), a.roleCommand(), a.quotaCommand(), a.partitionCommand(), a.topCommand(), a.snapshotCommand(), a.migrateCommand(), a.mirrorCommand(), a.commandsCommand(), a.extensionCommand(), a.benchCommand(), a.versionCommand())
 	root.AddCommand(a.etcdctlCommands()...)
+	root.AddCommand(a.mounted(command.NewOptionsCommand(root))...)
+	cobra.EnablePrefixMatching = true // as etcdctl: "compact" is compaction
 	root.InitDefaultCompletionCmd()
 	a.completeFromCluster(root)
 	refuseUnknown(root)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdctl/v3/ctlv3/command"
 )
 
 func (a *app) memberCommand() *cobra.Command {
@@ -36,6 +37,7 @@ func (a *app) memberCommand() *cobra.Command {
 	}
 	list.Flags().StringVar(&consistency, "consistency", "l", "Linearizable(l) or Serializable(s)")
 	cmd.AddCommand(list)
+	cmd.AddCommand(a.mounted(command.NewMemberAddCommand(), command.NewMemberRemoveCommand(), command.NewMemberUpdateCommand(), command.NewMemberPromoteCommand())...)
 	return cmd
 }
 

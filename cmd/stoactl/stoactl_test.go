@@ -284,7 +284,7 @@ func TestMistakes(t *testing.T) {
 		{"\nput a\n", "txn", "needs a key and a value", exitBadArgs},
 		{"\nget a --nope\n", "txn", "nope", exitInvalidInput},
 		{"", "nonsense", "unknown command", 1},
-		{"", "member add x", `unknown command "add" for "stoactl member"`, 1},
+		{"", "member nonsense", `unknown command "nonsense" for "stoactl member"`, 1},
 		{"", "partition grow", "usage: stoactl partition grow <partitions>", exitBadArgs},
 		{"", "partition grow x", "bad number of partitions \"x\"", exitBadArgs},
 		{"", "partition move /a/b/", "partition move command requires --to", exitBadArgs},

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Runs etcd's own tests (go.etcd.io/etcd/tests/v3, packages common and e2e, over real
 # processes) on stoa: the daemon stands in etcd's place, beside the real etcdctl
-# and etcdutl.
+# and etcdutl, or with stoactl in etcdctl's place, or with a sidecar in front of each member.
 #
 #   test/etcd/run.sh                      bin/stoa at 1 and at 2 partitions
 #   SERVER=bin/peers/etcd test/etcd/run.sh   etcd itself, to prove the tests right
 #   PARTITIONS="1 2 4" TESTS='^TestKV' SKIP='Serializable' E2E= test/etcd/run.sh
 #   TESTS= test/etcd/run.sh               only package e2e
 #   QUICK=1 test/etcd/run.sh              of e2e only what takes a minute
+#   CTL=bin/stoactl test/etcd/run.sh      stoactl in etcdctl's place
+#   FRONT=sidecar test/etcd/run.sh        clients connect to sidecars (package common, in the clear)
 #
 # TESTS and E2E are the tests of the two packages, as regular expressions; empty: none.
 #
@@ -20,6 +22,8 @@ root=$PWD
 
 version=v3.7.3
 server=${SERVER:-bin/stoa}
+ctl=${CTL:-bin/peers/etcdctl}
+front=${FRONT:-}
 partitions=${PARTITIONS:-1 2}
 # All of package common that needs no older etcd.
 users='|Auth(Disable|WriteKey|RevokeWithDelete|JWTOnly|LeaseRevoke|RoleRevokeDuringOps|MemberList)|HashKVWithUserAuth'
@@ -49,15 +53,23 @@ go run ./test/peers
 if [ "$server" = bin/stoa ]; then
 	CGO_ENABLED=0 go build -o bin/stoa ./cmd/stoa
 fi
+if [ "$ctl" = bin/stoactl ]; then
+	CGO_ENABLED=0 go build -o bin/stoactl ./cmd/stoactl
+fi
+suffix=
+if [ "$front" = sidecar ]; then # a sidecar's clients need no TLS
+	suffix=-sidecar
+	tls=
+fi
 
 work=$root/bin/etcd-tests
 mkdir -p "$work"
-# etcd's framework has fixed ports, so two runs at once would meet.
-exec 9>"$work/lock"
+# etcd's framework has fixed ports, so two runs at once on one machine would meet.
+exec 9>>"${TMPDIR:-/tmp}/stoa-etcd-tests.lock"
 flock 9
 
 stamp=$version-$(cat test/etcd/run.sh test/etcd/cases.go.txt | sha256sum | cut -c1-16)
-if [ ! -x "$work/common.test" ] || [ ! -x "$work/e2e.test" ] || [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
+if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 	echo "building etcd's tests $version" >&2
 	from=$(cd test/peers/etcd && GOWORK=off go mod download -json "go.etcd.io/etcd/tests/v3@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 	rm -rf "$work/tests"
@@ -68,22 +80,34 @@ if [ ! -x "$work/common.test" ] || [ ! -x "$work/e2e.test" ] || [ "$(cat "$work/
 		cd "$work/tests"
 		export GOWORK=off GOTOOLCHAIN=local
 		go mod edit -toolchain=none $(sed -n 's/^\t\(go.etcd.io[^ ]*\) => .*/-dropreplace=\1/p' go.mod)
-		go test -mod=mod -tags e2e -c -o "$work/common.test" ./common
-		go test -mod=mod -c -o "$work/e2e.test" ./e2e
 	)
+	rm -f "$work"/*.test
 	echo "$stamp" >"$work/stamp"
 fi
+# compile PACKAGE: its tests. Tagged cluster_proxy, they start a grpc-proxy in front of each member.
+compile() {
+	[ ! -x "$work/$1$suffix.test" ] || return 0
+	(cd "$work/tests" && GOWORK=off GOTOOLCHAIN=local go test -mod=mod -tags "e2e${suffix:+ cluster_proxy}" -c -o "$work/$1$suffix.test" "./$1")
+}
+if [ -n "$tests" ]; then compile common; fi
+if [ -n "$e2e" ]; then compile e2e; fi
 
 status=0
 # run PACKAGE TESTS PARTITIONS
 run() {
-	local bin=$work/bin-p$3 log=$work/$1-p$3.log verdict=ok
+	local bin=$work/bin$suffix-p$3 log=$work/$1$suffix-p$3.log verdict=ok
 	mkdir -p "$bin"
-	ln -sf "$(realpath "$server")" "$bin/etcd"
-	ln -sf "$root/bin/peers/etcdctl" "$root/bin/peers/etcdutl" "$bin/"
-	echo "== $server, package $1, P = $3 (log: $log)"
+	if [ -n "$suffix" ]; then
+		ln -sf "$(realpath "$server")" "$bin/stoa"
+		ln -sf "$root/test/etcd/sidecar.sh" "$bin/etcd"
+	else
+		ln -sf "$(realpath "$server")" "$bin/etcd"
+	fi
+	ln -sf "$(realpath "$ctl")" "$bin/etcdctl"
+	ln -sf "$root/bin/peers/etcdutl" "$bin/"
+	echo "== $server${front:+ behind a $front}, $(basename "$ctl"), package $1, P = $3 (log: $log)"
 	# The flag goes through the environment: the framework writes the command line.
-	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 STOA_TLS=$tls "$work/$1.test" \
+	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 STOA_TLS=$tls "$work/$1$suffix.test" \
 		-test.run "$2" -test.skip "${SKIP:-^$}" -test.v -test.timeout 40m -bin-dir "$bin") >"$log" 2>&1; then
 		verdict=FAILED
 		status=1

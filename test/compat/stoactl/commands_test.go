@@ -200,6 +200,20 @@ var commands = []command{
 	{args: "member list -w table"},
 	{args: "member list -w protobuf", own: true},
 
+	{args: "member add", code: 128},
+	{args: "member add x", code: 128},
+	{args: "member remove", code: 128},
+	{args: "member remove x", code: 128},
+	{args: "member update", code: 128},
+	{args: "member promote x", code: 128},
+
+	{args: "endpoint hashkv", own: true},
+	{args: "endpoint hashkv --cluster --rev 2 -w json", own: true},
+	{args: "endpoint hashkv --rev 1000", code: 1},
+	{args: "endpoint hashkv -w protobuf", code: 4},
+	{args: "endpoint hash", own: true},
+	{args: "options", own: true},
+
 	{args: "endpoint health"},
 	{args: "endpoint health --cluster"},
 	{args: "endpoint health -w json"},
@@ -415,7 +429,7 @@ func TestUnknownCommands(t *testing.T) {
 	t.Parallel()
 	stoactl := build(t)
 	for _, args := range []string{
-		"member add x", "member remove 1", "endpoint hashkv", "lease renew", "extension nosuch", "completion nosuch", "snapshot nosuch", "alarm nosuch", "downgrade nosuch",
+		"member nosuch", "endpoint nosuch", "lease renew", "extension nosuch", "completion nosuch", "snapshot nosuch", "alarm nosuch", "downgrade nosuch",
 	} {
 		out, err := exec.Command(stoactl, strings.Fields(args)...).CombinedOutput()
 		var ended *exec.ExitError
