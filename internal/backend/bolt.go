@@ -53,6 +53,7 @@ type file struct {
 	failed   error // closed, or could not be reopened after a defragmentation
 
 	total, inUse atomic.Int64
+	uses         atomic.Uint64 // transactions, since the file was opened
 }
 
 func (f *file) options() *bolt.Options {
@@ -141,6 +142,7 @@ func (f *file) view(fn func(reader) error) error {
 	if err != nil {
 		return err
 	}
+	defer f.used()
 	defer tx.Rollback() //nolint:errcheck // a read transaction has nothing to lose
 	t := &boltTx{tx: tx}
 	return guard(f.path, t, func() error { return fn(t) })
@@ -159,6 +161,7 @@ func (f *file) update(fn func(writer) error) error {
 		return fmt.Errorf("write %s: %w", f.path, err)
 	}
 	f.measure()
+	f.used()
 	return nil
 }
 

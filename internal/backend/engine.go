@@ -13,6 +13,8 @@ type engine interface {
 	update(fn func(writer) error) error
 	snapshot() (engineSnapshot, error)
 	size() (total, inUse int64)
+	// forget releases the memory that reading has taken.
+	forget()
 	defragment() error
 	close() error
 }

@@ -29,6 +29,7 @@ func (b *Backend) Load(stores []*store.Store, route func(key []byte) int, rest f
 	if err != nil {
 		return fmt.Errorf("load %s: %w", b.path, err)
 	}
+	b.eng.forget()
 	m, err := b.Meta()
 	if err != nil {
 		return err

@@ -49,6 +49,8 @@ func (m *mem) update(fn func(writer) error) error {
 	return nil
 }
 
+func (m *mem) forget() {}
+
 func (m *mem) size() (total, inUse int64) {
 	for _, b := range m.copy() {
 		b.Scan(func(k string, v []byte) bool {

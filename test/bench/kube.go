@@ -34,6 +34,7 @@ type kubeSample struct {
 	cpu      float64 // of all servers, in cores
 	load     float64 // of the load generator, in cores
 	resident float64 // bytes of all servers
+	mapped   float64 // of these, bytes of files: the binary, and what is mapped of the data
 }
 
 func (s kubeSample) writeRate() float64 { return float64(s.times.writes().count) / s.took.Seconds() }
@@ -158,8 +159,9 @@ func (b *kubeBench) saturate() error {
 
 // window measures the middle of a load that has begun, and ends it.
 func (b *kubeBench) window(profile string, r *kubeRun) (s kubeSample, err error) {
+	profile = b.name + " " + profile
 	kept := b.plan.keep(b.cluster, profile, max(int(b.plan.length.Seconds()), 1))
-	defer func() { err = errors.Join(err, r.stop(), <-kept) }()
+	defer func() { err = errors.Join(err, r.stop(), <-kept, b.lookAll(profile)) }()
 	time.Sleep(b.plan.warmup)
 	r.record()
 	start, own := time.Now(), ownCPU()
@@ -176,11 +178,12 @@ func (b *kubeBench) window(profile string, r *kubeRun) (s kubeSample, err error)
 	}
 	s.cpu = (after - before).Seconds() / s.took.Seconds()
 	for _, server := range b.cluster.Servers {
-		n, err := server.Resident()
+		all, mapped, err := server.Memory()
 		if err != nil {
 			return s, err
 		}
-		s.resident += float64(n)
+		s.resident += float64(all)
+		s.mapped += float64(mapped)
 	}
 	if s.times.writes().count == 0 {
 		return s, errors.New("no write was answered")
@@ -188,10 +191,22 @@ func (b *kubeBench) window(profile string, r *kubeRun) (s kubeSample, err error)
 	return s, nil
 }
 
+// lookAll keeps profiles of the heaps of stoa's servers.
+func (b *kubeBench) lookAll(profile string) error {
+	if !b.cluster.Spec.Binary.Stoa {
+		return nil
+	}
+	var failed error
+	for i, s := range b.cluster.Servers {
+		failed = errors.Join(failed, b.plan.look(s, fmt.Sprintf("%s-%d", profile, i+1), "heap"))
+	}
+	return failed
+}
+
 func (s kubeSample) String() string {
 	w, lag := s.times.writes(), &s.times[eventLags]
-	return fmt.Sprintf("%.0f writes/s, p50 %v, p99 %v; events p50 %v, p99 %v; %.2f cores (load generator %.2f), %.0f MiB",
-		s.writeRate(), round(w.quantile(0.5)), round(w.quantile(0.99)), round(lag.quantile(0.5)), round(lag.quantile(0.99)), s.cpu, s.load, s.resident/(1<<20))
+	return fmt.Sprintf("%.0f writes/s, p50 %v, p99 %v; events p50 %v, p99 %v; %.2f cores (load generator %.2f), %.0f MiB (%.0f of files)",
+		s.writeRate(), round(w.quantile(0.5)), round(w.quantile(0.99)), round(lag.quantile(0.5)), round(lag.quantile(0.99)), s.cpu, s.load, s.resident/(1<<20), s.mapped/(1<<20))
 }
 
 // searchMost looks for the most nodes whose writes the cluster answers in time.

@@ -81,7 +81,7 @@ func (p *plan) look(s *process.Server, name string, kinds ...string) (err error)
 
 // profileOf is the file for a profile of something.
 func (p *plan) profileOf(name, kind string) string {
-	return filepath.Join(p.profiles, strings.NewReplacer(", ", "-", " ", "-", "'", "").Replace(name)+"."+kind+".prof")
+	return filepath.Join(p.profiles, strings.NewReplacer(", ", "-", " ", "-", "/", "-", "'", "").Replace(name)+"."+kind+".prof")
 }
 
 func fetch(url, file string) error {

@@ -54,13 +54,21 @@ func (s *Server) CPU() (time.Duration, error) {
 
 // Resident is the process's resident memory in bytes, mapped files included.
 func (s *Server) Resident() (int64, error) {
+	all, _, err := s.Memory()
+	return all, err
+}
+
+// Memory is the process's resident memory in bytes, and how much of it is of mapped files, the
+// binary included.
+func (s *Server) Memory() (all, mapped int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.Pid()))
 	if err != nil {
-		return 0, fmt.Errorf("reading the memory of %s: %w", s.Name, err)
+		return 0, 0, fmt.Errorf("reading the memory of %s: %w", s.Name, err)
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("reading the memory of %s: %w", s.Name, err)
+	var size, resident, shared int64
+	if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err != nil {
+		return 0, 0, fmt.Errorf("reading the memory of %s: %w", s.Name, err)
 	}
-	return pages * int64(os.Getpagesize()), nil
+	page := int64(os.Getpagesize())
+	return resident * page, shared * page, nil
 }
