@@ -5,6 +5,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
@@ -108,6 +109,13 @@ func (s *Session) Err() error { return s.engine().Err() }
 // Member is the ID of the member that the session is connected to, 0 while there is
 // none.
 func (s *Session) Member() uint64 { return s.engine().Member() }
+
+// Invoke carries out a call by itself at the member that the session is connected to: what the session's
+// requests do has no order with it, and it is never repeated. Without a connection it fails with the gRPC code
+// Unavailable. method, in, out and opts are those of grpc.ClientConn.
+func (s *Session) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+	return s.engine().Invoke(ctx, method, in, out, opts...)
+}
 
 // Close ends the session after all its requests: its ephemeral keys are deleted
 // at one revision. If ctx ends first, the session is abandoned, and the keys

@@ -19,6 +19,9 @@ var kinds = map[string]stoapb.Kind{
 	pb.KV_DeleteRange_FullMethodName: stoapb.Kind_DELETE_RANGE, pb.KV_Txn_FullMethodName: stoapb.Kind_TXN,
 }
 
+// methods are those of reads, by kind.
+var methods = map[stoapb.Kind]string{stoapb.Kind_RANGE: pb.KV_Range_FullMethodName, stoapb.Kind_TXN: pb.KV_Txn_FullMethodName}
+
 // maxShared bounds a request that goes over a session, in bytes: a larger one would hold up
 // those behind it, and gain little.
 const maxShared = 32 << 10

@@ -6,20 +6,21 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/stoa-kv/stoa/client"
 )
 
 // A lane carries independent requests over one session. It sends them in batches: while one is
 // under way, those that come gather for the next. So batches grow with the load, and a request
-// that comes alone goes at once. (With two batches under way, each is smaller.)
+// that comes alone goes at once (alone.go). (With two batches under way, each is smaller.)
 //
-// mu guards all but the carrier, which belongs to carry. A batch is sent, and its answers are
-// received, without the lock.
+// mu guards all but m. A batch is sent, and its answers are received, without the lock.
 type lane struct {
 	m *metrics
 
 	mu      sync.Mutex
-	open    bool
+	s       carrier // nil: the lane isn't open
 	waiting []*request
 	sent    time.Time     // of the batch under way; zero: none is
 	usual   time.Duration // that a batch takes, about
@@ -59,22 +60,13 @@ type carrier interface {
 	// send sends all of a batch or, with an error, nothing. The answers come in the order
 	// of the requests.
 	send(batch []*request) ([]answer, error)
+	// call carries a read out in no order with others.
+	call(ctx context.Context, r shared) ([]byte, error)
 }
 
 // answer is client.Future.
 type answer interface {
 	Wait(ctx context.Context) ([]byte, error)
-}
-
-type session struct{ *client.Session }
-
-func (s session) send(batch []*request) ([]answer, error) {
-	b := s.Batch()
-	answers := make([]answer, len(batch))
-	for i, r := range batch {
-		answers[i] = b.Encoded(r.kind, r.body)
-	}
-	return answers, b.Send(context.Background())
 }
 
 func newLane(m *metrics) *lane { return &lane{m: m, wake: make(chan struct{}, 1)} }
@@ -88,15 +80,23 @@ func (l *lane) limit() time.Duration { return min(max(minPatience, patience*l.us
 func (l *lane) do(ctx context.Context, s shared) ([]byte, error) {
 	l.mu.Lock()
 	limit := l.limit()
-	if !l.open || !l.sent.IsZero() && time.Since(l.sent) > limit {
+	switch {
+	case l.s == nil || !l.sent.IsZero() && time.Since(l.sent) > limit:
 		l.mu.Unlock()
 		return nil, errNotTaken
+	case l.sent.IsZero() && len(l.waiting) == 0:
+		l.sent = time.Now()
+		carrier := l.s
+		l.mu.Unlock()
+		return l.alone(ctx, carrier, s, limit)
 	}
 	r := &request{shared: s, done: make(chan struct{})}
 	l.waiting = append(l.waiting, r)
 	l.mu.Unlock()
 	l.stir()
 
+	ctx, cancel := timed(ctx)
+	defer cancel()
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
@@ -114,7 +114,15 @@ func (l *lane) do(ctx context.Context, s shared) ([]byte, error) {
 		}
 	}
 	l.takeBack(r)
-	return nil, ctx.Err()
+	return nil, context.Cause(ctx)
+}
+
+// requestTimeout is that of a member: a session would wait for longer.
+const requestTimeout = 7 * time.Second
+
+// timed is ctx with a member's time limit, and its error.
+func timed(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, requestTimeout, rpctypes.ErrGRPCTimeout)
 }
 
 // takeBack reports whether the request was not sent, and won't be.
@@ -136,7 +144,7 @@ func (l *lane) stir() {
 // under way when ctx ends are abandoned with their session.
 func (l *lane) carry(ctx context.Context, s carrier) {
 	l.mu.Lock()
-	l.open, l.usual = true, 0
+	l.s, l.usual = s, 0
 	l.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { l.stir() })
 	defer stop()
@@ -151,7 +159,7 @@ func (l *lane) carry(ctx context.Context, s carrier) {
 		}
 	}
 	l.mu.Lock()
-	l.open = false
+	l.s = nil
 	left := l.waiting
 	l.waiting = nil
 	l.mu.Unlock()
@@ -160,10 +168,13 @@ func (l *lane) carry(ctx context.Context, s carrier) {
 	}
 }
 
-// next is the next batch, which is under way then; nil if nothing waits.
+// next is the next batch, which is under way then; nil if nothing waits, or one is under way.
 func (l *lane) next() (batch []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.sent.IsZero() {
+		return nil
+	}
 	bytes, n := 0, 0
 	for ; n < len(l.waiting) && len(batch) < maxBatch && bytes < maxBatchBytes; n++ {
 		if r := l.waiting[n]; !r.gone {
@@ -196,11 +207,16 @@ func (l *lane) send(ctx context.Context, s carrier, batch []*request) {
 	l.m.batched.Add(float64(len(batch)))
 	for i, r := range batch {
 		answer, err := answers[i].Wait(ctx)
-		if err != nil && !errors.Is(err, client.ErrNotSent) && (ctx.Err() != nil || s.Err() != nil && errors.Is(err, s.Err())) {
+		if lost(s, err) || err != nil && ctx.Err() != nil && !errors.Is(err, client.ErrNotSent) {
 			err = errLost
 		}
 		r.end(answer, err)
 	}
+}
+
+// lost reports whether the error of an answer is that the session has ended after the request was sent.
+func lost(s carrier, err error) bool {
+	return err != nil && !errors.Is(err, client.ErrNotSent) && s.Err() != nil && errors.Is(err, s.Err())
 }
 
 // over ends the batch that is under way.
@@ -209,6 +225,9 @@ func (l *lane) over() {
 	defer l.mu.Unlock()
 	l.usual += (time.Since(l.sent) - l.usual) / 8
 	l.sent = time.Time{}
+	if len(l.waiting) > 0 {
+		l.stir() // carry may have found this one under way
+	}
 }
 
 func (r *request) end(answer []byte, err error) {

@@ -24,6 +24,7 @@ import (
 // fakeSession answers a batch when the test says so.
 type fakeSession struct {
 	batches chan []*fakeAnswer
+	calls   chan *fakeAnswer
 	done    chan struct{}
 	once    sync.Once
 	err     error
@@ -48,7 +49,7 @@ func (a *fakeAnswer) Wait(ctx context.Context) ([]byte, error) {
 func (a *fakeAnswer) give(err error) { a.out, a.fail = a.body, err; close(a.ready) }
 
 func newFakeSession() *fakeSession {
-	return &fakeSession{batches: make(chan []*fakeAnswer, 100), done: make(chan struct{})}
+	return &fakeSession{batches: make(chan []*fakeAnswer, 100), calls: make(chan *fakeAnswer, 100), done: make(chan struct{})}
 }
 
 func (s *fakeSession) Done() <-chan struct{} { return s.done }
@@ -78,6 +79,12 @@ func (s *fakeSession) send(batch []*request) ([]answer, error) {
 	return all, nil
 }
 
+func (s *fakeSession) call(ctx context.Context, r shared) ([]byte, error) {
+	a := &fakeAnswer{request: &request{shared: r}, ready: make(chan struct{})}
+	s.calls <- a
+	return a.Wait(ctx)
+}
+
 type outcome struct {
 	body string
 	err  error
@@ -99,7 +106,7 @@ func opened(t *testing.T) (*lane, *fakeSession) {
 	carried := make(chan struct{})
 	go func() { l.carry(ctx, s); close(carried) }()
 	t.Cleanup(func() { cancel(); <-carried })
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.open }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.s != nil }, 10*time.Second, time.Millisecond)
 	return l, s
 }
 

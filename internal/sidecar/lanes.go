@@ -127,25 +127,17 @@ func (ls *lanes) openSession() (*client.Session, error) {
 	return own.Session(ls.ctx)
 }
 
-// requestTimeout is that of a member: a session would wait for longer.
-const requestTimeout = 7 * time.Second
-
 // do carries a request out over a session; errNotTaken if it has to be a call of its own.
 func (ls *lanes) do(ctx context.Context, r *shared) ([]byte, error) {
 	l := ls.lane(r)
 	if l == nil {
 		return nil, errNotTaken
 	}
-	limited, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer, err := l.do(limited, *r)
-	if err == nil {
-		return answer, nil
+	answer, err := l.do(ctx, *r)
+	if err != nil {
+		return nil, verdict(err, r.write)
 	}
-	if limited.Err() != nil && ctx.Err() == nil && errors.Is(err, limited.Err()) {
-		return nil, rpctypes.ErrGRPCTimeout
-	}
-	return nil, verdict(err, r.write)
+	return answer, nil
 }
 
 // verdict is the error of a call whose request failed in a lane: a member's answer, or

@@ -61,6 +61,13 @@ func (p *connections) acquire(endpoint string) (*connection, error) {
 	return c, nil
 }
 
+// borrow is acquire for a connection that is in use.
+func (c *connection) borrow() {
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	c.users++
+}
+
 func (c *connection) release() {
 	p := c.pool
 	p.mu.Lock()

@@ -1,6 +1,11 @@
 package engine
 
 import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -13,6 +18,23 @@ func (b *Batch) Encoded(kind stoapb.Kind, body []byte) *Future[[]byte] {
 	b.add(request{kind: kind, level: Strict, body: body, to: f}, "", false)
 	return await(b, &f.Future)
 }
+
+// Invoke carries out a call by itself, in no order with the session's requests, on the connection of its stream.
+func (s *Session) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+	s.mu.Lock()
+	st := s.stream
+	if st != nil {
+		st.conn.borrow() // detach takes the lock before it releases
+	}
+	s.mu.Unlock()
+	if st == nil {
+		return errNoStream
+	}
+	defer st.conn.release()
+	return st.conn.Invoke(ctx, method, in, out, opts...)
+}
+
+var errNoStream = status.Error(codes.Unavailable, "client: the session has no connection at present")
 
 type encodedFuture struct{ Future[[]byte] }
 
