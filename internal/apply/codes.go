@@ -22,6 +22,7 @@ import (
 // may use it; no lock is held while a source is compiled but that of queue.
 type codes struct {
 	queue sync.Mutex // of those that can wait: one is compiled at a time
+	pace  func(hurry <-chan struct{}) func()
 
 	late atomic.Int64 // how often apply had to wait
 
@@ -36,12 +37,14 @@ const (
 )
 
 type compilation struct {
-	of   extension.SourceID
-	once sync.Once
-	done atomic.Bool
-	code *extension.Code
-	err  error
-	size int64 // once it is done; under the lock of codes
+	of      extension.SourceID
+	once    sync.Once
+	done    atomic.Bool
+	hurry   func() // has it go on without pauses, since apply waits for it; closes hurried
+	hurried <-chan struct{}
+	code    *extension.Code
+	err     error
+	size    int64 // once it is done; under the lock of codes
 }
 
 // get is for apply: it doesn't wait for other sources.
@@ -49,16 +52,23 @@ func (c *codes) get(language int, source []byte) (*extension.Code, error) {
 	found := c.find(language, source)
 	if !found.done.Load() {
 		c.late.Add(1)
+		found.hurry()
 	}
-	return c.finish(found, language, source)
+	return c.finish(found, language, source, nil)
 }
 
 // ahead compiles a source that apply may soon ask for.
 func (c *codes) ahead(language int, source []byte) (*extension.Code, error) {
 	found := c.find(language, source)
+	if found.done.Load() {
+		return found.code, found.err
+	}
 	c.queue.Lock()
 	defer c.queue.Unlock()
-	return c.finish(found, language, source)
+	if c.pace == nil {
+		return c.finish(found, language, source, nil)
+	}
+	return c.finish(found, language, source, c.pace(found.hurried))
 }
 
 func (c *codes) find(language int, source []byte) *compilation {
@@ -66,18 +76,21 @@ func (c *codes) find(language int, source []byte) *compilation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := slices.IndexFunc(c.last, func(d *compilation) bool { return d.of == of })
-	found := &compilation{of: of}
+	var found *compilation
 	if at >= 0 {
 		found = c.last[at]
 		c.last = slices.Delete(c.last, at, at+1)
+	} else {
+		hurried := make(chan struct{})
+		found = &compilation{of: of, hurried: hurried, hurry: sync.OnceFunc(func() { close(hurried) })}
 	}
 	c.last = append(c.last, found)
 	return found
 }
 
-func (c *codes) finish(d *compilation, language int, source []byte) (*extension.Code, error) {
+func (c *codes) finish(d *compilation, language int, source []byte, pause func()) (*extension.Code, error) {
 	d.once.Do(func() {
-		d.code, d.err = extension.CompileCode(language, source)
+		d.code, d.err = extension.CompilePaced(language, source, pause)
 		size := int64(len(source))
 		if d.code != nil {
 			size = d.code.Memory

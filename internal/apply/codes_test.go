@@ -117,3 +117,32 @@ func (r *rig) must(t *testing.T, req *pb.PutRequest) {
 		require.NoError(t, res.Err)
 	})
 }
+
+// A source that is compiled ahead is compiled with pauses, and without once apply waits for it.
+func TestApplyWaitsForNoPauses(t *testing.T) {
+	source := []byte(handler(strings.Repeat("local x = 1 ", 150) + "return 1" + strings.Repeat(" ", 20<<10)))
+	begun, pauses := make(chan struct{}), 0
+	c := codes{pace: func(hurry <-chan struct{}) func() {
+		return func() {
+			if pauses++; pauses == 1 {
+				close(begun)
+			}
+			<-hurry
+		}
+	}}
+	ahead := make(chan *extension.Code)
+	go func() {
+		code, err := c.ahead(extension.Language, source)
+		require.NoError(t, err)
+		ahead <- code
+	}()
+	<-begun
+	code, err := c.get(extension.Language, source)
+	require.NoError(t, err)
+	require.Same(t, code, <-ahead)
+	require.GreaterOrEqual(t, pauses, 3*len(source)>>10, "the scanner, the parser and the verifier have paused")
+	require.EqualValues(t, 1, c.late.Load())
+	again, err := c.ahead(extension.Language, source)
+	require.NoError(t, err)
+	require.Same(t, code, again)
+}

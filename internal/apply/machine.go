@@ -92,6 +92,10 @@ type Config struct {
 	// [Machine.Prepare] on each of them. It may wait until other clients have had their
 	// share of the processor. An error refuses the registration. nil: nothing is prepared.
 	Precompile func(language int, source []byte) error
+	// Pace is asked before a source is compiled that nothing waits for yet, and returns what
+	// is called every few hundred microseconds meanwhile, to leave the processor to other
+	// work. It pauses no longer once hurry is closed. nil: no pauses.
+	Pace func(hurry <-chan struct{}) (pause func())
 }
 
 // Machine executes commands.
@@ -134,6 +138,7 @@ func New(c Config) *Machine {
 	if m.Precompile == nil {
 		m.Precompile = func(int, []byte) error { return nil }
 	}
+	m.codes.pace = m.Pace
 	if m.Fatal == nil {
 		m.Fatal = func(err error) { panic(err) }
 	}

@@ -72,7 +72,13 @@ func CheckLanguage(name string, version int) error {
 // CompileCode verifies, compiles and loads a source in a version of the language that
 // this package knows.
 func CompileCode(language int, source []byte) (*Code, error) {
-	program, err := script.Compile(source, host, script.Bounds{Source: Current.Ceilings.Source, Handlers: handlers})
+	return CompilePaced(language, source, nil)
+}
+
+// CompilePaced is [CompileCode], and calls pause every few hundred microseconds, unless it is
+// nil.
+func CompilePaced(language int, source []byte, pause func()) (*Code, error) {
+	program, err := script.Compile(source, host, script.Bounds{Source: Current.Ceilings.Source, Handlers: handlers, Pause: pause})
 	if err != nil {
 		return nil, err
 	}

@@ -226,6 +226,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Fatal:      n.fatal,
 		Meter:      &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
 		Precompile: n.precompile,
+		Pace:       paceCompilation,
 	}
 	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)

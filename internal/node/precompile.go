@@ -12,8 +12,9 @@ import (
 // compilations compile sources that clients want to register, on all servers, before they are
 // proposed: apply then finds the result on each of them.
 //
-// It takes one source at a time, and the pause after it is three times as long as it took:
-// however many clients send sources, and however large they are, other requests go on.
+// It takes one source at a time, and pauses after it for three times as long as it took, and
+// while it is compiled ([paceCompilation]): however many clients send sources, and however
+// large they are, other requests go on.
 // Requests for the same source share one turn, and those for too many sources at once are
 // refused. The zero compilations are ready.
 type compilations struct {
@@ -61,10 +62,37 @@ func (a *compilations) do(source extension.SourceID, work func() error) error {
 	return t.err
 }
 
+// Of a compilation: how long it works until it pauses for three times as long. On a machine
+// where the work itself has to wait, the pauses don't grow.
+const (
+	compilePiece = 400 * time.Microsecond
+	longestPause = 2 * time.Millisecond
+	longestRest  = 100 * time.Millisecond // after it
+)
+
+// paceCompilation has a compilation take a quarter of a core, so that other requests needn't
+// wait for the end of it; see [apply.Config.Pace].
+func paceCompilation(hurry <-chan struct{}) func() {
+	since := time.Now()
+	return func() {
+		worked := time.Since(since)
+		if worked < compilePiece {
+			return
+		}
+		t := time.NewTimer(min(3*worked, longestPause))
+		select {
+		case <-t.C:
+		case <-hurry:
+			t.Stop()
+		}
+		since = time.Now()
+	}
+}
+
 func (a *compilations) paced(work func() error) error {
 	a.busy.Lock()
 	began := time.Now()
-	defer func() { time.AfterFunc(3*time.Since(began), a.busy.Unlock) }()
+	defer func() { time.AfterFunc(min(3*time.Since(began), longestRest), a.busy.Unlock) }()
 	return work()
 }
 

@@ -70,3 +70,28 @@ func TestRequestsForOneSourceShareItsTurn(t *testing.T) {
 	require.EqualValues(t, maxWaitingSources, calls.Load())
 	require.Empty(t, a.waiting)
 }
+
+// A compilation works for less than half a millisecond at a time, and for a quarter of it in all;
+// nothing of this holds it up once apply waits for it.
+func TestACompilationPauses(t *testing.T) {
+	work := func(pause func()) {
+		for range 20 {
+			for began := time.Now(); time.Since(began) < compilePiece/2; {
+			}
+			pause()
+		}
+	}
+	hurry := make(chan struct{})
+	began := time.Now()
+	work(paceCompilation(hurry))
+	require.GreaterOrEqual(t, time.Since(began), 10*4*compilePiece)
+	close(hurry)
+	pause := paceCompilation(hurry)
+	least := time.Hour
+	for range 10 {
+		began = time.Now()
+		work(pause)
+		least = min(least, time.Since(began))
+	}
+	require.Less(t, least, 10*3*compilePiece)
+}

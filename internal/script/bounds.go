@@ -17,6 +17,10 @@ type Bounds struct {
 
 	// Handlers are the functions that the host calls, by name.
 	Handlers map[string]Handler
+
+	// Pause is called all through the compilation: three times for each KiB of the source.
+	// nil: never.
+	Pause func()
 }
 
 // Limits bound the resources of a run. All of them are exact.

@@ -2,6 +2,7 @@ package script
 
 import (
 	"bytes"
+	"io"
 	"strings"
 
 	"github.com/yuin/gopher-lua/ast"
@@ -18,8 +19,34 @@ type tokens struct {
 	last    position // of the last token before the end
 }
 
-func newTokens(source []byte) *tokens {
-	return &tokens{scanner: parse.NewScanner(bytes.NewReader(source), ""), state: &parse.Lexer{}, last: position{1, 1}}
+func newTokens(source []byte, pause func()) *tokens {
+	return &tokens{scanner: parse.NewScanner(reading(source, pause), ""), state: &parse.Lexer{}, last: position{1, 1}}
+}
+
+// reading reads a source, which is how far the scanner and the parser can be interrupted.
+func reading(source []byte, pause func()) io.Reader {
+	if pause == nil {
+		return bytes.NewReader(source)
+	}
+	return &pausing{source: source, pause: pause}
+}
+
+// pausing is a reader of a source that pauses before each piece of it.
+type pausing struct {
+	source []byte // what is left
+	pause  func()
+}
+
+const piece = 1 << 10
+
+func (p *pausing) Read(to []byte) (int, error) {
+	if len(p.source) == 0 {
+		return 0, io.EOF
+	}
+	p.pause()
+	n := copy(to[:min(len(to), piece)], p.source)
+	p.source = p.source[n:]
+	return n, nil
 }
 
 // next returns the next token; its type is parse.EOF at the end.
@@ -42,7 +69,7 @@ func check(source []byte, b Bounds) {
 	operators := make([]int, 1, b.Nesting+1)
 	var open brackets
 	var before ast.Token
-	for t := newTokens(source); ; {
+	for t := newTokens(source, b.Pause); ; {
 		tok, at, err := t.next()
 		if err != nil {
 			fail(at, "%s", scanReason(err))
@@ -144,8 +171,8 @@ func quoted(s string) string { return "`" + readable(s) + "`" }
 
 // parseSource calls the parser, whose errors have the place where it had read
 // to, and whose panics it swallows itself.
-func parseSource(source []byte) []ast.Stmt {
-	statements, err := parse.Parse(bytes.NewReader(source), "")
+func parseSource(source []byte, pause func()) []ast.Stmt {
+	statements, err := parse.Parse(reading(source, pause), "")
 	if err == nil && statements != nil {
 		return statements
 	}
@@ -155,7 +182,7 @@ func parseSource(source []byte) []ast.Stmt {
 	}
 	// Where the scanner stood when the parser gave up is the end of the token
 	// that it could not use; the error should have its beginning.
-	t := newTokens(source)
+	t := newTokens(source, pause)
 	for {
 		tok, at, err := t.next()
 		switch {

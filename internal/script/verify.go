@@ -33,11 +33,11 @@ type scope struct {
 
 func verify(source []byte, b Bounds, host map[string]*closure) *function {
 	v := newVerifier(source, b, host)
-	return v.file(parseSource(source))
+	return v.file(parseSource(source, b.Pause))
 }
 
 func newVerifier(source []byte, b Bounds, host map[string]*closure) *verifier {
-	v := &verifier{bounds: b, tokens: newTokens(source), host: host, texts: map[string]Value{}}
+	v := &verifier{bounds: b, tokens: newTokens(source, b.Pause), host: host, texts: map[string]Value{}}
 	v.advance()
 	return v
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/client"
@@ -43,18 +44,12 @@ var calls = []attack{
 			}
 		})
 	}},
-	// As much as can be written, and no more. One compacts, lest the database be full of it.
-	{name: "large writes", do: func(w *world) {
-		w.put("/em/x", handler(`for i = 1, 990 do put("/x/" .. i, ("x"):rep(1000)) end`))
-		w.many(4, func(i int) {
-			for n := 0; w.lasts(); n++ {
-				w.call("/x/go")
-				if i == 0 && n%20 == 0 {
-					w.compact()
-				}
-			}
-		})
-	}},
+	// All keys that the limits allow, and as many bytes as there are steps for.
+	writes("large writes", `local v = ("x"):rep(600) for i = 1, 1000 do put("/x/" .. i, v) end`,
+		`local v = ("x"):rep(1040) for i = 1, 2000 do put("/x/" .. i, v) end`),
+	// All bytes that the limits allow.
+	writes("writes of large values", `local v = ("x"):rep(104800) for i = 1, 10 do put("/x/" .. i, v) end`,
+		`local v = ("x"):rep(104800) for i = 1, 20 do put("/x/" .. i, v) end`),
 	// Extensions that the client may not use have a say in none of its requests.
 	{name: "a transaction under extensions of others", do: func(w *world) {
 		other := w.clientAs("other")
@@ -92,6 +87,28 @@ func loop(name, body string) attack {
 		w.many(4, func(int) {
 			for w.lasts() {
 				w.call("/x/go")
+			}
+		})
+	}}
+}
+
+// writes is a handler, of each setting, that writes as much as can be written and no more. One of
+// its callers compacts, lest the database be full of it.
+func writes(name, defaults, ceilings string) attack {
+	return attack{name: name, do: func(w *world) {
+		body := defaults
+		if w.setting.limits != "" {
+			body = ceilings
+		}
+		w.put("/em/x", handler(body))
+		_, err := w.cli.Put(w.ctx, "/x/go", "")
+		require.NoError(w.t, err)
+		w.many(4, func(i int) {
+			for n := 0; w.lasts(); n++ {
+				w.call("/x/go")
+				if i == 0 && n%20 == 0 {
+					w.compact()
+				}
 			}
 		})
 	}}
