@@ -19,12 +19,12 @@ var registrations = []attack{
 	}},
 	// Each takes as long to compile as a source can, and keeps a large form.
 	{name: "dense sources", do: func(w *world) {
-		w.register(sized(8, 60), dense)
+		w.register(sized(3, 40), dense)
 		w.limit("steps", 200_000)
 	}},
 	{name: "dense sources, over and over", do: func(w *world) {
 		w.many(4, func(c int) {
-			for i := range sized(4, 40) {
+			for i := range sized(1, 20) {
 				w.put("/em/again", dense(1000*c+i))
 			}
 		})
@@ -32,14 +32,14 @@ var registrations = []attack{
 	{name: "dense sources by sessions", do: func(w *world) {
 		w.many(4, func(c int) {
 			s := w.session(c)
-			for i := range sized(2, 30) {
+			for i := range sized(1, 20) {
 				_, _ = s.Put(w.ctx, "/em/again", dense(5000+1000*c+i))
 			}
 		})
 	}},
 	{name: "refused sources", do: func(w *world) {
 		w.many(4, func(c int) {
-			for i := range sized(4, 40) {
+			for i := range sized(1, 20) {
 				w.put("/em/refused", strings.Replace(dense(9000+1000*c+i), "return", "return nil and", 1))
 			}
 		})
