@@ -99,12 +99,20 @@ func (a *app) partitionResizeCommand(name, short string, fits func(now, to int) 
 					return nil, err
 				}
 				if now := len(list.Partitions); now != to && !fits(now, to) {
-					return nil, fmt.Errorf("there are %d partitions: that would not %s their number to %d", now, name, to)
+					return nil, fmt.Errorf("the cluster has %s: that would not %s their number to %d", partitionsText(now), name, to)
 				}
 				return c.Resize(ctx, &stoapb.ResizeRequest{Partitions: uint32(to)})
-			}, "%d partitions", to)
+			}, "%s", partitionsText(to))
 		},
 	}
+}
+
+// partitionsText is a number of partitions in words.
+func partitionsText(n int) string {
+	if n == 1 {
+		return "1 partition"
+	}
+	return fmt.Sprintf("%d partitions", n)
 }
 
 // place has a request carried out that places keys, and says so.

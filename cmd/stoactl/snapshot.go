@@ -109,7 +109,7 @@ func (a *app) snapshotRestore(file string, c snapshot.Config) error {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	fmt.Fprintf(a.out, "Restored %s as member %s of cluster %s, at revision %d, with %d partitions\n", c.DataDir, r.Member, r.Cluster, r.Revision, r.Partitions)
+	fmt.Fprintf(a.out, "Restored %s as member %s of cluster %s, at revision %d, with %s\n", c.DataDir, r.Member, r.Cluster, r.Revision, partitionsText(r.Partitions))
 	for _, d := range r.DroppedPins {
 		fmt.Fprintln(a.out, d)
 	}

@@ -202,7 +202,7 @@ func TestCommands(t *testing.T) {
 			"slot 3 would move from partition 0 to 1: load 30.00%, 17 keys, hottest \"/a/b/\"\nslot 4 would move from partition 0 to 1: load 10.00%, 2 keys\n"},
 		{"", "partition unpin /a/", "\"/a/\" unpinned\n"},
 		{"", "partition grow 16", "16 partitions\n"},
-		{"", "partition shrink 1", "1 partitions\n"},
+		{"", "partition shrink 1", "1 partition\n"},
 		{"", "member list -w table", "" +
 			"┌────┬─────────┬──────┬────────────┬──────────────┬────────────┐\n" +
 			"│ ID │ STATUS  │ NAME │ PEER ADDRS │ CLIENT ADDRS │ IS LEARNER │\n" +

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 )
 
 func sameURLs(_ context.Context, a, b []string) bool { return slices.Equal(a, b) }
@@ -143,6 +145,25 @@ func TestANewMemberIsAdmittedByThoseThatKnowIt(t *testing.T) {
 	require.True(t, in)
 	require.True(t, rec.Joined)
 	require.Len(t, rec.Members, 3)
+}
+
+// The number of partitions may have changed since the cluster began, and a member's record been lost
+// since: then records have different numbers. A new member gets the state, and needs none.
+func TestANewMemberIsAdmittedByRecordsOfDifferentNumbersOfPartitions(t *testing.T) {
+	p := grown(t)
+	p.add(0, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := p.regs[3].Join(ctx, func(ctx context.Context, to Member, q *peerpb.Introduction) (*peerpb.Introduction, error) {
+		a, err := p.ask(ctx, to, q)
+		if err == nil && to.ID == 2 {
+			a.Partitions = 16
+		}
+		return a, err
+	})
+	require.NoError(t, err)
+	rec, _ := p.regs[3].Record()
+	require.True(t, rec.Joined)
 }
 
 // What those that vouch have met, the new member refuses too: it may be the one that is

@@ -141,7 +141,10 @@ func (r *Registry) learn(from Member, a *peerpb.Introduction) error {
 	if ID(a.GetFrom()) != from.ID || ID(a.GetCluster()) != r.rec.Cluster {
 		return fmt.Errorf("answers as member %s of cluster %s", ID(a.GetFrom()), ID(a.GetCluster()))
 	}
-	if a.GetAdmitted() && int(a.GetPartitions()) != r.self.Partitions {
+	// One that joins gets the whole state, with the number in it. Records may have different
+	// ones: that with which the cluster began, or the one that a member had when its record was lost.
+	counts := !r.self.Existing || len(r.vouched) == 0
+	if a.GetAdmitted() && counts && int(a.GetPartitions()) != r.self.Partitions {
 		if err := r.takeOver(int(a.GetPartitions())); err != nil {
 			return err
 		}
