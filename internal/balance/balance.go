@@ -15,6 +15,9 @@ const (
 	Uneven = 0.3  // the difference at which a decision is made, of the mean
 	Even   = 0.05 // and at which it is complete
 	Gain   = 0.1  // by how much the busiest loop must become less busy, of its load
+	// Heavier is by how much more work the busiest loop must have than the idlest, of the mean: one
+	// that only takes longer for it is held up by something else.
+	Heavier = 0.1
 
 	// Interval is how often [Controller.Decide] should be called.
 	Interval = 500 * time.Millisecond
@@ -98,7 +101,7 @@ type Controller struct {
 func (c *Controller) Decide(s *Situation) Decision {
 	d := Decision{Before: s.Load.Loops(s.Where)}
 	d.After = d.Before
-	if why := unevenness(d.Before); why != "" {
+	if why := unevenness(s.Load, d.Before); why != "" {
 		c.uneven = 0
 		d.Why = why
 		return d
@@ -136,7 +139,7 @@ func (c *Controller) Decide(s *Situation) Decision {
 }
 
 // unevenness is why no move is needed, empty if one is.
-func unevenness(loops []float64) string {
+func unevenness(l *load.Snapshot, loops []float64) string {
 	if len(loops) < 2 {
 		return "there is one partition"
 	}
@@ -146,6 +149,9 @@ func unevenness(loops []float64) string {
 		return fmt.Sprintf("the busiest loop, of partition %d, works %.0f %% of the time; up to %.0f %% nothing is moved", busiest, 100*loops[busiest], 100*Busy)
 	case loops[busiest]-loops[idlest] <= Uneven*mean:
 		return fmt.Sprintf("the loads are even: %.0f %% to %.0f %%", 100*loops[idlest], 100*loops[busiest])
+	}
+	if _, _, mean := extremes(l.Work); l.Work[busiest]-l.Work[idlest] <= Heavier*mean {
+		return fmt.Sprintf("the loop of partition %d works %.0f %% of the time, that of partition %d %.0f %%, for as much work: something else holds it up", busiest, 100*loops[busiest], idlest, 100*loops[idlest])
 	}
 	return ""
 }

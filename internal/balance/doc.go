@@ -6,7 +6,9 @@
 //
 // A [Controller] acts if the busiest loop works more than [Busy] of the time, and the loads of
 // the busiest and of the idlest differ by more than [Uneven] of the mean, for two seconds
-// ([Patience]): by then the decayed loads are those of a load that has jumped. Then it
+// ([Patience]): by then the decayed loads are those of a load that has jumped. The busiest must have
+// more to execute, too ([Heavier]): a loop's time is that of the clock, and on a machine that others
+// use, or where a lock is held for long, it passes without any work. Then it
 // moves a large slot with about half of the difference from the busiest to the idlest, and
 // so on, until they differ by less than [Even] or there is no such slot: of a single hot slot the
 // others are moved away. Each move makes the sum of the squares of the loads smaller, so a static

@@ -14,7 +14,7 @@ import (
 func Plan(s *Situation) Decision {
 	d := Decision{Before: s.Load.Loops(s.Where)}
 	d.After = d.Before
-	if d.Why = unevenness(d.Before); d.Why != "" {
+	if d.Why = unevenness(s.Load, d.Before); d.Why != "" {
 		return d
 	}
 	moves, after := even(s)

@@ -25,6 +25,7 @@ type world struct {
 	now        time.Duration
 	decided    []time.Duration
 	moved      int
+	held       bool // all loops have as much to do as the last one
 }
 
 func newWorld(t testing.TB, partitions int) *world {
@@ -45,6 +46,9 @@ func (w *world) run(until time.Duration, of func(now time.Duration, slot int) fl
 				continue
 			}
 			w.meter.Worked(int(p), int64(busy*1e9))
+			if w.held {
+				busy = of(w.now, placement.Slots-1) * Interval.Seconds()
+			}
 			if n := poisson(w.rng, busy*samples); n > 0 {
 				w.meter.Sample(&placement.Spot{Slot: slot, Partition: int(p)}, int64(n))
 			}
@@ -163,6 +167,22 @@ func TestDecisionsAreAPauseApart(t *testing.T) {
 		require.Len(t, w.decided, 2, "again after %v", again)
 		require.GreaterOrEqual(t, w.decided[1]-w.decided[0], want)
 		require.Less(t, w.decided[1]-w.decided[0], want+10*time.Second)
+	}
+}
+
+// A loop that takes longer for the same work, on a machine that something else keeps busy, keeps
+// its slots; one that has more to do doesn't.
+func TestALoopThatIsHeldUpKeepsItsSlots(t *testing.T) {
+	for held, decisions := range map[bool]int{true: 0, false: 1} {
+		w := newWorld(t, 4)
+		w.held = held
+		w.run(10*time.Minute, func(_ time.Duration, slot int) float64 {
+			if slot < 256 {
+				return 0.8 / 256
+			}
+			return 0.4 / 256
+		})
+		require.Len(t, w.decided, decisions, "held up: %v", held)
 	}
 }
 
@@ -322,6 +342,7 @@ func TestEveryMoveLowersTheSumOfSquares(t *testing.T) {
 		for range rapid.IntRange(1, 300).Draw(t, "hot") {
 			s.Load.Slots[rapid.IntRange(0, placement.Slots-1).Draw(t, "slot")] = rapid.Float64Range(0, 0.3).Draw(t, "load")
 		}
+		s.Load.Work = s.Load.Loops(where)
 		for p := range partitions {
 			s.Load.Rest[p] = rapid.Float64Range(0, 0.2).Draw(t, "rest")
 		}

@@ -33,6 +33,7 @@ type loop struct {
 	// With Meter.mu held.
 	seen int64   // of worked
 	rest float64 // the load that no sample explains
+	work float64 // the decayed weights of samples, per second
 }
 
 // Worked adds to the time that a partition's loop has worked.
@@ -83,6 +84,7 @@ func (m *Meter) Fold(now int64, where *placement.Map) {
 			rest = 0
 		}
 		l.rest = keep*l.rest + (1-keep)*rest
+		l.work = keep*l.work + (1-keep)*sums[p]*1e9/elapsed
 		l.mu.Lock()
 		l.hot.decay(keep)
 		l.mu.Unlock()
@@ -103,6 +105,7 @@ func (m *Meter) Snapshot(where *placement.Map, hottest int) *Snapshot {
 	s := &Snapshot{Slots: m.slots}
 	for p := range where.Partitions() {
 		s.Rest = append(s.Rest, m.loops[p].rest)
+		s.Work = append(s.Work, m.loops[p].work)
 	}
 	for p, busy := range s.Loops(where) {
 		l := &m.loops[p]

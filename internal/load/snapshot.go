@@ -11,6 +11,7 @@ import (
 type Snapshot struct {
 	Slots [placement.Slots]float64
 	Rest  []float64 // by partition: what no slot explains
+	Work  []float64 // by partition: the weights of its commands, per second
 	Hot   [][]Prefix
 }
 
