@@ -212,11 +212,17 @@ test-extensions: build
 test-overload: build
 	$(GO) test -count=1 -v -timeout 20m ./test/overload -long
 
-## bench-balance: all load jumps onto one partition (three minutes); writes docs/benchmarks.md
+## bench-balance: all load jumps onto one partition, is uniform, jumps all the time (ten minutes; ARGS="-uniform 1h"); writes docs/benchmarks.md
 .PHONY: bench-balance
 bench-balance: build
 	$(GO) build -o bin/bench ./test/bench
-	exec bin/bench -what balance -write docs/benchmarks.md -img docs/img $(ARGS)
+	exec bin/bench -what balance -servers stoa -write docs/benchmarks.md -img docs/img $(ARGS)
+
+## bench-shared: the parts that all partitions share, alone, and the stages of a put (five minutes); writes docs/benchmarks.md
+.PHONY: bench-shared
+bench-shared: build
+	$(GO) build -o bin/bench ./test/bench
+	exec bin/bench -what shared -servers stoa -write docs/benchmarks.md -img docs/img $(ARGS)
 
 ## bench-kube: what kube-apiserver's storage layer sends, beside etcd, and for how many nodes (ten minutes); writes docs/benchmarks-kube.md
 .PHONY: bench-kube

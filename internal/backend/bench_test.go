@@ -60,6 +60,34 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
+// BenchmarkShared is the flush's part of one put: cuts of P stores with 20,000 puts together, of
+// 10,000 keys, with values of 8 or 256 bytes.
+func BenchmarkShared(b *testing.B) {
+	const batch, keys = 20_000, 10_000
+	for _, value := range []int{8, 256} {
+		for _, p := range []int{1, 2, 4, 8, 16} {
+			b.Run(fmt.Sprintf("value=%d/P=%d", value, p), func(b *testing.B) {
+				id := backend.Identity{Cluster: 1, Server: 1, Partitions: p}
+				be, err := backend.Open(filepath.Join(b.TempDir(), "db"), backend.Options{Identity: id})
+				require.NoError(b, err)
+				defer be.Close()
+				s, rev := stores(p, be), int64(1)
+				b.ResetTimer()
+				for done := 0; done < b.N; done += batch {
+					b.StopTimer()
+					for range batch {
+						rev++
+						k := rand.IntN(keys)
+						s[k%p].Put(store.Revision{Main: rev}, benchKey(k), make([]byte, value), 0)
+					}
+					b.StartTimer()
+					flush(b, be, s)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkLoad starts from a file with a million keys of 256 bytes, each
 // written 1.2 times.
 func BenchmarkLoad(b *testing.B) {

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -187,6 +188,31 @@ func BenchmarkReserveCommitApply(b *testing.B) {
 			s.Applied(p, last)
 		}
 	})
+}
+
+// BenchmarkShared is what all partitions of a server share of the sequencer, for one write: each of P
+// loops stamps batches of 16, commits and applies them, and asks what is closed.
+func BenchmarkShared(b *testing.B) {
+	const batch = 16
+	for _, partitions := range []int{1, 2, 4, 8, 16} {
+		b.Run(fmt.Sprintf("P=%d", partitions), func(b *testing.B) {
+			s := New(partitions)
+			s.Open(1, 1)
+			var loops sync.WaitGroup
+			for p := range partitions {
+				loops.Go(func() {
+					for range b.N / partitions / batch {
+						var last int64
+						_ = s.Reserve(placement.Of(p), batch, func(_ uint64, stamp int64) { last = stamp + batch - 1 })
+						s.Commit(last)
+						s.Applied(p, last)
+						_, _ = s.Closed(p)
+					}
+				})
+			}
+			loops.Wait()
+		})
+	}
 }
 
 func BenchmarkClosed(b *testing.B) {

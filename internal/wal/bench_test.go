@@ -30,6 +30,42 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkShared is the writer's part of one write: rounds with one record from each of P groups,
+// 2,048 writes together, each of a value of 8 or of 256 bytes. With the sync, and without: the
+// disk's part is not the writer's.
+func BenchmarkShared(b *testing.B) {
+	const batch = 2048
+	for _, sync := range []bool{false, true} {
+		for _, value := range []int{8, 256} {
+			for _, groups := range []int{1, 2, 4, 8, 16} {
+				b.Run(fmt.Sprintf("sync=%v/value=%d/P=%d", sync, value, groups), func(b *testing.B) {
+					w, err := Open(Options{Dir: b.TempDir()}, func(Record) error { return nil })
+					require.NoError(b, err)
+					recs := make([]Record, groups)
+					data := make([]byte, batch/groups*(value+48)) // the key, and what the entry says of it
+					b.ResetTimer()
+					for i := range (b.N + batch - 1) / batch {
+						for g := range recs {
+							recs[g] = Record{Group: uint32(g), Kind: 16, Index: uint64(i + 1), Note: 1, Data: data}
+						}
+						require.NoError(b, w.Append(recs))
+						if sync {
+							require.NoError(b, w.Sync())
+						}
+						if w.Segments() > 2 {
+							b.StopTimer()
+							require.NoError(b, w.Release(needs(make([]uint64, groups)...)))
+							b.StartTimer()
+						}
+					}
+					b.StopTimer()
+					require.NoError(b, w.Close())
+				})
+			}
+		}
+	}
+}
+
 func benchmarkAppend(b *testing.B, groups, size int, sync bool) {
 	w, err := Open(Options{Dir: b.TempDir()}, func(Record) error { return nil })
 	require.NoError(b, err)

@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,6 +28,47 @@ func BenchmarkPublish(b *testing.B) {
 				f.Changes(0, int64(i+1), c)
 			}
 		})
+	}
+}
+
+// BenchmarkShared is the hub's part of one write: P loops publish, and its goroutine looks for who
+// watches: nobody, or a watcher of other keys. BenchmarkDeliver is what an event costs beyond that.
+func BenchmarkShared(b *testing.B) {
+	for _, watched := range []string{"nothing", "other"} {
+		for _, partitions := range []int{1, 2, 4, 8, 16} {
+			b.Run(fmt.Sprintf("watched=%s/P=%d", watched, partitions), func(b *testing.B) {
+				h := NewHub(partitions, newJournal(partitions).read, Options{})
+				f := h.Reset(make([]int64, partitions), 0)
+				ctx, cancel := context.WithCancel(context.Background())
+				var running sync.WaitGroup
+				running.Go(func() { h.Run(ctx) })
+				writes := b.N / partitions
+				if watched == "other" {
+					s := h.NewStream("")
+					s.Create(&pb.WatchCreateRequest{Key: []byte("x")})
+					_, _, _ = s.TryRecv()
+				}
+				var loops sync.WaitGroup
+				b.ResetTimer()
+				for p := range partitions {
+					loops.Go(func() {
+						for i := range writes {
+							rev := int64(i*partitions + p + 1)
+							f.Changes(p, rev, []store.Change{put("key", rev, 0)})
+							f.Advance(p, rev)
+						}
+						f.Advance(p, int64(writes*partitions))
+					})
+				}
+				loops.Wait()
+				for h.Shown() < int64(writes*partitions) {
+					h.Step()
+				}
+				b.StopTimer()
+				cancel()
+				running.Wait()
+			})
+		}
 	}
 }
 

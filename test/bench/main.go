@@ -32,6 +32,7 @@
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
 //	           nothing, and a model of more
+//	shared     the parts that all partitions share, alone; the stages of a put
 //	balance    all load jumps onto one partition: figure 10 of AGORA; is uniform; jumps all the time
 //	sidecars   unary calls through ten sidecars, beside calls without them and etcd's grpc-proxy
 //	coalesced  10,000 watches of one prefix through ten sidecars, beside ten
@@ -143,6 +144,7 @@ var measurements = []measurement{
 	{"failover", "Failover", 2, measureFailover},
 	{"partitions", "Partitions", 3, measurePartitions},
 	{"cores", "Cores", 2, measureCores},
+	{"shared", "Shared parts", 3, measureShared},
 	{"balance", "Balance", 2, measureBalance},
 	{"sidecars", "Calls through sidecars", 3, measureSidecars},
 	{"coalesced", "Watches through sidecars", 1, measureCoalesced},
