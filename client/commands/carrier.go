@@ -45,6 +45,7 @@ type asked struct {
 	mark    Mark
 	entries int // those that are complete then
 	part    int
+	changes int // commands that it carries out
 }
 
 // CarrierConfig is that of a carrier.
@@ -162,6 +163,9 @@ func (c *Carrier) plan() *asked {
 				}
 			}
 			if full = len(all.Ops()) > 0 && !all.Fits(&one, c.limits); !full {
+				if len(one.Ops()) > 0 {
+					a.changes++
+				}
 				all.Merge(&one)
 				a.part++
 			}
@@ -184,12 +188,13 @@ func (c *Carrier) plan() *asked {
 	return a
 }
 
-// Wrote: the transaction has taken effect, at a revision of the cluster.
-func (c *Carrier) Wrote(revision int64) {
+// Wrote: the transaction has taken effect, at a revision of the cluster. It had so many commands.
+func (c *Carrier) Wrote(revision int64) (commands int) {
 	a := c.asked
 	c.asked = nil
 	c.mark, c.was, c.at = a.mark, a.txn.Mark, revision
 	c.pass(a.entries)
 	c.part = a.part
 	c.skip()
+	return a.changes
 }

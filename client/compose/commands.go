@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -163,6 +164,8 @@ type CarryOutOptions struct {
 	Sets [][]string
 	// MaxTxnOps is the clusters' --max-txn-ops: 128 if 0.
 	MaxTxnOps int
+	// Persist is as in queue.Config.
+	Persist time.Duration
 	// Observe returns the observer of a queue's executor. It may be nil.
 	Observe func(set []string) queue.Observer
 }
@@ -185,7 +188,7 @@ func (c *Client) CarryOut(ctx context.Context, o CarryOutOptions) error {
 		if err != nil {
 			return err
 		}
-		q := queue.Config{Clusters: set, Dial: c.shared.dial, MaxTxnOps: o.MaxTxnOps}
+		q := queue.Config{Clusters: set, Dial: c.shared.dial, MaxTxnOps: o.MaxTxnOps, Persist: o.Persist}
 		if o.Observe != nil {
 			q.Observer = o.Observe(set)
 		}

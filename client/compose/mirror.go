@@ -27,10 +27,11 @@ type Mirror struct {
 type MirrorOptions struct {
 	// Targets are the clusters whose mirrors are kept up to date: all if there are none.
 	Targets []string
-	// Overwrite, MaxTxnOps, Interval: as in worker.Config.
+	// Overwrite, MaxTxnOps, Interval, Persist: as in worker.Config.
 	Overwrite bool
 	MaxTxnOps int
 	Interval  time.Duration
+	Persist   time.Duration
 	// Observe returns the observer of a mirror's worker. It may be nil.
 	Observe func(Mirror) worker.Observer
 }
@@ -120,7 +121,7 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 	}
 	err = worker.Run(ctx, worker.Config{
 		Home: home.Client, Target: target.Client, Keys: m.route.keys,
-		Overwrite: o.Overwrite, MaxTxnOps: o.MaxTxnOps, Interval: o.Interval, Observer: observer,
+		Overwrite: o.Overwrite, MaxTxnOps: o.MaxTxnOps, Interval: o.Interval, Persist: o.Persist, Observer: observer,
 	})
 	if err != nil {
 		return fmt.Errorf("compose: the mirror of %q in cluster %q: %w", m.Prefix, m.Target, err)

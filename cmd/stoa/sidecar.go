@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/client/compose/file"
 	"github.com/stoa-kv/stoa/internal/config"
 	"github.com/stoa-kv/stoa/internal/serve"
@@ -32,6 +34,8 @@ import (
 type sidecarConfig struct {
 	sidecar         sidecar.Config
 	compose         string // the file of a composition, in place of a cluster
+	mirrors         string // whose executors it runs, and
+	commands        string // those of queues
 	listen, metrics []url.URL
 	drain           time.Duration
 	log             config.Log
@@ -135,7 +139,26 @@ func (c *sidecarConfig) server(lg *zap.Logger) (sidecarServer, error) {
 		return nil, err
 	}
 	composition.DialTimeout = c.sidecar.Upstream.DialTimeout
-	return composed.New(composition, c.sidecar.MaxConcurrentStreams, lg)
+	return composed.New(composition, c.executors(composition), c.sidecar.MaxConcurrentStreams, lg)
+}
+
+// executors are what the flags ask for.
+func (c *sidecarConfig) executors(of compose.Config) (e composed.Executors) {
+	names := func(list string) []string {
+		if list == "*" {
+			return slices.Sorted(maps.Keys(of.Clusters))
+		}
+		return strings.Split(list, ",")
+	}
+	if c.mirrors != "" {
+		e.Mirrors = names(c.mirrors)
+	}
+	if c.commands != "" {
+		for set := range strings.SplitSeq(c.commands, ";") {
+			e.Commands = append(e.Commands, names(set))
+		}
+	}
+	return e
 }
 
 // sidecarFlags are the flags as they are given.
@@ -145,6 +168,7 @@ type sidecarFlags struct {
 	insecureSkipVerify, anyAddress, showVersion bool
 	batching, coalescing, sharedKeepAlives      bool
 	namespace, transport, compose, away         string
+	mirrors, commands                           string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
 	maxStreams, maxWatches                      uint
 	cache                                       prefixes
@@ -163,6 +187,8 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	}
 	fs.StringVar(&f.endpoints, "endpoints", "127.0.0.1:2379", "Comma-separated endpoints of the cluster.")
 	fs.StringVar(&f.compose, "compose", "", "File of a composition of several clusters (docs/composition.md), in place of --endpoints.")
+	fs.StringVar(&f.mirrors, "run-mirrors", "", "Clusters of --compose, comma-separated, whose mirrors this sidecar keeps up to date, too; *: all.")
+	fs.StringVar(&f.commands, "run-commands", "", "Queues of --compose, by the clusters of each, as eu,us;eu,asia, whose commands this sidecar carries out, too; *: that of all clusters.")
 	fs.StringVar(&f.listen, "listen-client-urls", "http://127.0.0.1:23790", "Comma-separated URLs to serve local clients on: http:// with a loopback address, or unix://.")
 	fs.StringVar(&f.metrics, "listen-metrics-urls", "", "Comma-separated URLs for /metrics, /health, /livez and /readyz, in addition to those of clients.")
 	fs.BoolVar(&f.anyAddress, "insecure-listen", false, "Serve local clients on addresses that are not loopback ones: every host that can connect has the rights of --user.")
@@ -228,6 +254,9 @@ func parseSidecar(args, env []string, help io.Writer) (*sidecarConfig, error) {
 // checkCompose refuses flags that a composition's file has settings for, or that have no effect on one.
 func (f *sidecarFlags) checkCompose(fs *flag.FlagSet) (err error) {
 	if f.compose == "" {
+		if f.mirrors != "" || f.commands != "" {
+			return errors.New("--run-mirrors and --run-commands need --compose: they are for several clusters")
+		}
 		return nil
 	}
 	fs.Visit(func(o *flag.Flag) {
@@ -267,7 +296,7 @@ func fromEnvironment(fs *flag.FlagSet, env []string) (unknown []string, err erro
 }
 
 func (f *sidecarFlags) config() (*sidecarConfig, error) {
-	c := &sidecarConfig{compose: f.compose, drain: f.drain, open: f.anyAddress, log: config.Log{Level: f.logLevel, Format: f.logFormat, Outputs: split(f.logOutputs)}}
+	c := &sidecarConfig{compose: f.compose, mirrors: f.mirrors, commands: f.commands, drain: f.drain, open: f.anyAddress, log: config.Log{Level: f.logLevel, Format: f.logFormat, Outputs: split(f.logOutputs)}}
 	up := &c.sidecar.Upstream
 	up.Endpoints = split(f.endpoints)
 	up.DialTimeout, up.KeepAliveTime, up.KeepAliveTimeout = f.dial, f.keepAlive, f.keepAliveTimeout

@@ -76,6 +76,8 @@ func TestSidecarRefuses(t *testing.T) {
 		{args: []string{"--compose=c.yaml", "--endpoints=a:1"}, want: "--endpoints and --compose: the file of the composition says it"},
 		{args: []string{"--compose=c.yaml", "--batching=false"}, want: "--batching has no effect with --compose"},
 		{args: []string{"--compose=c.yaml"}, env: "STOA_SIDECAR_NAMESPACE=/a/", want: "--namespace has no effect"},
+		{args: []string{"--run-mirrors=*"}, want: "need --compose"},
+		{args: []string{"--run-commands=eu,us"}, want: "need --compose"},
 		{args: []string{"--cache=/a/,,/b/"}, want: "an empty prefix"},
 		{args: []string{"--cache=/a/", "--coalesce-watches=false"}, want: "--cache has no effect with --coalesce-watches=false"},
 		{args: []string{"--compose=c.yaml", "--cache=/a/"}, want: "--cache has no effect"},

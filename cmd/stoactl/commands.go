@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/stoa-kv/stoa/client/commands/queue"
@@ -25,6 +26,7 @@ func (a *app) commandsCommand() *cobra.Command {
 
 func (a *app) commandsRunCommand() *cobra.Command {
 	var sets []string
+	var metrics string
 	var o compose.CarryOutOptions
 	cmd := &cobra.Command{
 		Use: "run [options]", Short: "Runs the executors of queues until it is interrupted",
@@ -37,12 +39,13 @@ func (a *app) commandsRunCommand() *cobra.Command {
 				return badArgs("--max-txn-ops=%d: at least 2 are needed", o.MaxTxnOps)
 			}
 			o.Sets = setsOf(sets)
-			return a.runCommands(o)
+			return a.runCommands(o, metrics)
 		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&sets, "set", nil, "the clusters of a queue, as eu,us; can be given several times (default the queue of all clusters)")
 	f.IntVar(&o.MaxTxnOps, "max-txn-ops", 128, "the clusters' --max-txn-ops")
+	f.StringVar(&metrics, "metrics-listen", "", metricsListenUsage)
 	return cmd
 }
 
@@ -53,7 +56,7 @@ func setsOf(sets []string) (all [][]string) {
 	return all
 }
 
-func (a *app) runCommands(o compose.CarryOutOptions) error {
+func (a *app) runCommands(o compose.CarryOutOptions, listen string) error {
 	c, err := a.composition()
 	if err != nil {
 		return err
@@ -61,7 +64,16 @@ func (a *app) runCommands(o compose.CarryOutOptions) error {
 	defer c.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	o.Observe = a.observeCommands
+	registry := prometheus.NewRegistry()
+	metrics := queue.NewMetrics(registry)
+	if listen != "" {
+		end, err := a.serveMetrics(listen, registry)
+		if err != nil {
+			return badArgs("--metrics-listen: %w", err)
+		}
+		defer end()
+	}
+	o.Observe = func(set []string) queue.Observer { return metrics.Observe(set, a.observeCommands(set)) }
 	return c.CarryOut(ctx, o)
 }
 

@@ -46,7 +46,7 @@ func (a *app) mirrorRunCommand() *cobra.Command {
 	f.BoolVar(&o.options.Overwrite, "overwrite", false, "accept a target that has keys of the prefix already, and replace or delete those that differ from home")
 	f.IntVar(&o.options.MaxTxnOps, "max-txn-ops", 128, "the targets' --max-txn-ops")
 	f.DurationVar(&o.options.Interval, "interval", 100*time.Millisecond, "how long a mark may stay behind revisions of home that changed no key of the prefix")
-	f.StringVar(&o.metrics, "metrics-listen", "", "serve metrics for Prometheus at this address, host:port, under /metrics")
+	f.StringVar(&o.metrics, "metrics-listen", "", metricsListenUsage)
 	return cmd
 }
 
@@ -93,6 +93,8 @@ func (a *app) runMirrors(o *mirrorFlags) error {
 	show.endLine()
 	return err
 }
+
+const metricsListenUsage = "serve metrics for Prometheus at this address, host:port, under /metrics"
 
 func (a *app) serveMetrics(address string, registry *prometheus.Registry) (end func(), err error) {
 	l, err := net.Listen("tcp", address)

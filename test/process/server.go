@@ -278,9 +278,7 @@ func (s *Server) Wait(atMost time.Duration) (code int, err error) {
 	if r == nil {
 		return 0, fmt.Errorf("waiting for %s to end: it is not running", s.Name)
 	}
-	select {
-	case <-r.exited:
-	case <-time.After(atMost):
+	if !r.ends(atMost) {
 		return 0, fmt.Errorf("%s still runs after %v; log:\n%s", s.Name, atMost, s.LogTail(2000))
 	}
 	s.mu.Lock()
@@ -293,6 +291,20 @@ func (s *Server) Wait(atMost time.Duration) (code int, err error) {
 		return 0, fmt.Errorf("waiting for %s to end: %w", s.Name, r.err)
 	}
 	return r.cmd.ProcessState.ExitCode(), nil
+}
+
+// ends waits until the process has ended, in steps: time for which this process is stopped itself counts
+// as one of them.
+func (r *run) ends(atMost time.Duration) bool {
+	const steps = 100
+	for range steps {
+		select {
+		case <-r.exited:
+			return true
+		case <-time.After(atMost / steps):
+		}
+	}
+	return false
 }
 
 // LogTail is the end of the server's log.

@@ -35,6 +35,7 @@ func (t *term) carry(ctx context.Context, i int) error {
 		}
 		t.mu.Lock()
 		carrier.Add(entries...)
+		t.newest = max(t.newest, r.read)
 		t.mu.Unlock()
 		t.passed()
 		if err := t.write(ctx, i, target, carrier, r); err != nil {
@@ -86,12 +87,12 @@ func (t *term) write(ctx context.Context, i int, target mirror.Target, c *comman
 			return err
 		}
 		t.mu.Lock()
-		c.Wrote(done.Revision)
+		changes := c.Wrote(done.Revision)
 		mark := c.Mark()
 		t.mu.Unlock()
 		t.passed()
 		if t.Observer.Carried != nil {
-			t.Observer.Carried(t.set[i], mark)
+			t.Observer.Carried(t.set[i], changes, mark)
 		}
 	}
 }

@@ -26,7 +26,10 @@ type Config struct {
 	MaxTxnOps int
 	// TTL is the time after which another executor is elected if this one dies: whole
 	// seconds, 10 s if 0.
-	TTL      time.Duration
+	TTL time.Duration
+	// Persist is the time after which an executor begins again that has ended with an error for an
+	// operator; until then another one may be elected. 0: Run returns the error.
+	Persist  time.Duration
 	Observer Observer
 }
 
@@ -35,10 +38,12 @@ type Config struct {
 type Observer struct {
 	// Waiting: another executor may be elected. Elected: it is this one.
 	Waiting, Elected func()
-	// Carried: commands were carried out in a cluster, up to the mark.
-	Carried func(cluster string, mark commands.Mark)
+	// Carried: so many commands were carried out in a cluster, up to the mark.
+	Carried func(cluster string, commands int, mark commands.Mark)
 	// Finished: all clusters have had the commands up to an entry.
 	Finished func(commands.Done)
+	// Looked is called about once in a second.
+	Looked func(Look)
 	// Failed: the executor, or its work in one cluster if that is named, begins again. Retrying: a
 	// request is sent again.
 	Failed, Retrying func(cluster string, err error)
@@ -58,15 +63,18 @@ func Run(ctx context.Context, c Config) error {
 	x := &executor{Config: c, limits: Limits(c.MaxTxnOps)}
 	x.keys, x.set = Of(c.Clusters)
 	for {
-		err := x.term(ctx)
+		err, wait := x.term(ctx), pause
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case final(err):
+		case !final(err):
+		case x.Persist > 0:
+			wait = x.Persist
+		default:
 			return err
 		}
 		x.failed("", err)
-		if !sleep(ctx, pause) {
+		if !sleep(ctx, wait) {
 			return nil
 		}
 	}
@@ -111,6 +119,7 @@ type term struct {
 
 	mu       sync.Mutex
 	carriers []*commands.Carrier // nil: not begun
+	newest   int64               // entry that a carrier has read
 }
 
 func (x *executor) term(ctx context.Context) error {
@@ -140,6 +149,9 @@ func (x *executor) term(ctx context.Context) error {
 		work.Go(func() { t.again(working, name, func() error { return t.carry(working, i) }) })
 	}
 	work.Go(func() { t.again(working, x.set[0], func() error { return t.finish(working) }) })
+	if x.Observer.Looked != nil {
+		work.Go(func() { t.look(working) })
+	}
 	work.Wait()
 	return elect.LeaseLost(ctx, elected, context.Cause(working))
 }

@@ -24,7 +24,10 @@ type Config struct {
 	Interval time.Duration
 	// TTL is the time after which another worker is elected if this one dies: whole
 	// seconds, 10 s if 0.
-	TTL      time.Duration
+	TTL time.Duration
+	// Persist is the time after which a worker begins again that has ended with an error for an
+	// operator; until then another one may be elected. 0: Run returns the error.
+	Persist  time.Duration
 	Observer Observer
 }
 

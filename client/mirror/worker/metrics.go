@@ -37,13 +37,17 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// Observe returns an observer that keeps the metrics of one worker, and calls another.
+// Observe returns an observer that keeps the metrics of one worker, and calls another. How far the target
+// is behind is 0 while it isn't elected.
 func (m *Metrics) Observe(prefix, home, target string, next Observer) Observer {
 	l := []string{prefix, home, target}
 	o := next
 	var before int64
 	o.Waiting = func() {
 		m.elected.WithLabelValues(l...).Set(0)
+		m.behind.WithLabelValues(l...).Set(0)
+		m.lag.WithLabelValues(l...).Set(0)
+		m.failures.WithLabelValues(l...).Add(0) // so that it is there before the first
 		if next.Waiting != nil {
 			next.Waiting()
 		}

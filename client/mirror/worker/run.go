@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/client/internal/elect"
+	"github.com/stoa-kv/stoa/client/internal/lag"
 	"github.com/stoa-kv/stoa/client/mirror"
 	"github.com/stoa-kv/stoa/client/mirror/cluster"
 )
@@ -18,18 +19,21 @@ import (
 func Run(ctx context.Context, c Config) error {
 	w := &worker{Config: c.withDefaults()}
 	for {
-		err := w.term(ctx)
+		err, wait := w.term(ctx), pause
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case final(err):
+		case !final(err):
+		case w.Persist > 0:
+			wait = w.Persist
+		default:
 			return err
 		}
 		if w.Observer.Failed != nil {
 			w.Observer.Failed(err)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil
 		}
@@ -52,7 +56,7 @@ type worker struct {
 	Config
 	e     *mirror.Executor
 	total int64 // keys at home when a copy began, about
-	lag   lag
+	lag   lag.Lag
 }
 
 // term is from an election to the loss of the place.
@@ -91,7 +95,7 @@ func (w *worker) open(ctx context.Context) error {
 	if w.e, err = mirror.Open(ctx, c); err != nil {
 		return err
 	}
-	w.lag = lag{}
+	w.lag = lag.Lag{}
 	if w.Observer.Elected != nil {
 		w.Observer.Elected(before, at != 0)
 	}
@@ -132,7 +136,7 @@ func (w *worker) look(ctx context.Context, now time.Time) error {
 		return err
 	}
 	m := w.e.Mark()
-	w.Observer.Following(Status{Phase: m.Phase, Revision: m.Revision, Behind: behind, Lag: w.lag.look(now, m.Revision+behind, m.Revision)})
+	w.Observer.Following(Status{Phase: m.Phase, Revision: m.Revision, Behind: behind, Lag: w.lag.Look(now, m.Revision+behind, m.Revision)})
 	return nil
 }
 

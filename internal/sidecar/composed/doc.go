@@ -3,6 +3,7 @@
 //
 // A request comes in at the Server (server.go), goes to a method of its services (kv.go, lease.go,
 // watch.go) and leaves through the compose.Client of the connection that it came over (clients.go).
+// Beside that, a sidecar may run executors of mirrors and of commands (executors.go).
 //
 // Invariants:
 //

@@ -20,9 +20,10 @@ import (
 // A Server serves local clients.
 type Server struct {
 	*front.Front
-	services *services
-	handled  *prometheus.CounterVec
-	served   map[string]bool // methods
+	services  *services
+	executing *executing
+	handled   *prometheus.CounterVec
+	served    map[string]bool // methods
 }
 
 // maxMessage bounds a request, in bytes, as in package sidecar.
@@ -30,7 +31,10 @@ const maxMessage = 64 << 20
 
 // New makes a server. It returns before there is a connection to any cluster. maxStreams bounds the
 // calls in progress of one local connection; 0: no bound.
-func New(cfg compose.Config, maxStreams uint32, lg *zap.Logger) (*Server, error) {
+func New(cfg compose.Config, e Executors, maxStreams uint32, lg *zap.Logger) (*Server, error) {
+	if err := e.check(cfg); err != nil {
+		return nil, err
+	}
 	if maxStreams == 0 {
 		maxStreams = math.MaxUint32
 	}
@@ -57,7 +61,9 @@ func New(cfg compose.Config, maxStreams uint32, lg *zap.Logger) (*Server, error)
 			s.served["/"+name+"/"+m.Name] = true
 		}
 	}
-	s.Front = front.New(front.Options{GRPC: server, MaxStreams: maxStreams, Registry: s.measure(), Health: s.healthy, Ready: s.ready, Logger: lg})
+	registry := s.measure()
+	s.executing = e.execute(services.clients.root, registry, lg)
+	s.Front = front.New(front.Options{GRPC: server, MaxStreams: maxStreams, Registry: registry, Health: s.healthy, Ready: s.ready, Logger: lg})
 	return s, nil
 }
 
@@ -130,6 +136,8 @@ func (s *Server) ended(method string, err error) {
 // Stop is a graceful shutdown: no connection is accepted any more, and calls in progress may
 // end until ctx does.
 func (s *Server) Stop(ctx context.Context) {
+	s.executing.stop()
 	s.Front.Stop(ctx)
+	s.executing.wait()
 	s.services.close()
 }

@@ -1,4 +1,4 @@
-package worker
+package lag
 
 import (
 	"testing"
@@ -9,10 +9,10 @@ import (
 
 func TestLag(t *testing.T) {
 	begun := time.Unix(1000, 0)
-	var l lag
+	var l Lag
 	for i, c := range []struct {
-		home, target int64
-		lag          time.Duration
+		followed, follower int64
+		lag                time.Duration
 	}{
 		{10, 10, 0},
 		{12, 10, 0}, // just seen
@@ -21,14 +21,14 @@ func TestLag(t *testing.T) {
 		{15, 12, time.Second}, // since 15 was seen
 		{20, 15, 0},
 		{20, 20, 0},
-		{5, 20, 0}, // home was restored
+		{5, 20, 0}, // it begins anew
 		{21, 20, 0},
 		{21, 20, time.Second},
 	} {
-		require.Equal(t, c.lag, l.look(begun.Add(time.Duration(i)*time.Second), c.home, c.target), "%d: %+v", i, c)
+		require.Equal(t, c.lag, l.Look(begun.Add(time.Duration(i)*time.Second), c.followed, c.follower), "%d: %+v", i, c)
 	}
 	for i := range 2 * most {
-		l.look(begun, int64(100+i), 20)
+		l.Look(begun, int64(100+i), 20)
 	}
 	require.LessOrEqual(t, len(l.seen), most)
 }
