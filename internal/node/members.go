@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"time"
@@ -290,16 +291,27 @@ func (n *Node) connected(list []*pb.Member, since time.Time) (active int) {
 	return active
 }
 
+// checkPeerURLs refuses what etcd refuses (client/pkg/types, NewURLs), and a socket without a name.
 func checkPeerURLs(urls []string) error {
-	if len(urls) == 0 {
+	if len(urls) == 0 || slices.ContainsFunc(urls, func(s string) bool { return !isPeerURL(s) }) {
 		return fault.BadPeerURLs
 	}
-	for _, s := range urls {
-		if u, err := url.Parse(s); err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, u.Scheme) {
-			return fault.BadPeerURLs
-		}
-	}
 	return nil
+}
+
+func isPeerURL(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil {
+		return false
+	}
+	switch u.Scheme {
+	case "http", "https":
+		_, _, err := net.SplitHostPort(u.Host)
+		return err == nil && u.Path == ""
+	case "unix", "unixs":
+		return u.Host+u.Path != ""
+	}
+	return false
 }
 
 func drawMemberID() (uint64, error) {

@@ -100,7 +100,7 @@ func TestQueueIsBoundedAndLossIsReported(t *testing.T) {
 func TestRestartedPeerIsBackAtOnce(t *testing.T) {
 	servers := cluster(t, 2, nil)
 	for _, down := range []time.Duration{0, 20 * time.Millisecond, time.Second} {
-		before := servers[1].timesUnreachable(2)
+		before, since := servers[1].timesUnreachable(2), servers[1].ConnectedSince(2)
 		servers[2].kill()
 		eventually(t, func() bool { return servers[1].timesUnreachable(2) > before }, "the loss of the link is reported")
 		time.Sleep(down)
@@ -109,6 +109,7 @@ func TestRestartedPeerIsBackAtOnce(t *testing.T) {
 		servers[1].awaitLink(t, 2)
 		servers[2].awaitLink(t, 1)
 		took := time.Since(began)
+		require.True(t, servers[1].ConnectedSince(2).After(since), "another process")
 		t.Logf("down for %v, linked both ways %v after the restart", down, took)
 		require.Less(t, took, time.Second) // about 100 ms on a quiet machine
 		require.True(t, servers[1].Send(2, call(7)))
@@ -137,13 +138,15 @@ func TestSilentLinkIsCut(t *testing.T) {
 	require.Zero(t, a.timesUnreachable(2), "an idle link is not a dead one")
 
 	p.freeze(true)
-	began := time.Now()
+	began, since := time.Now(), a.ConnectedSince(2)
 	eventually(t, func() bool { return !a.Connected(2) }, "the dialler notices")
+	eventually(t, func() bool { return a.ConnectedSince(2).IsZero() }, "it is away")
 	require.Less(t, time.Since(began), 5*time.Second)
 	eventually(t, func() bool { return a.timesUnreachable(2) > 0 }, "and says so")
 	b.awaitLog(t, errSilent.Error())
 	p.cut() // and heal
 	a.awaitLink(t, 2)
+	require.Equal(t, since, a.ConnectedSince(2), "it was away for a moment only")
 }
 
 // A slow handler is not a dead link.

@@ -29,6 +29,10 @@ const (
 	// The time limit for accepting a link, in units of Options.Silence.
 	handshakeSilences = 5
 
+	// A peer that is out of reach for less counts as connected all the while: etcd's streams between members
+	// wait so long for a word (server/etcdserver/api/rafthttp, ConnReadTimeout), and links end sooner.
+	maxGap = 5 * time.Second
+
 	// How long a peer may say, in the same units, that another server with this one's
 	// id is connected, until that can't be this server's last life any more.
 	twinSilences = 10
@@ -48,6 +52,7 @@ type peer struct {
 	connected atomic.Bool
 	since     atomic.Int64                  // when it was connected, by uptime; 0: it is not
 	known     atomic.Pointer[version.Known] // by the server that was dialled last
+	last      contact                       // of run alone
 	// Holds a token when the peer was seen, so that the back-off is skipped.
 	hurry chan struct{}
 
@@ -59,6 +64,12 @@ type peer struct {
 
 	// The link from the peer; see accept.go.
 	incoming
+}
+
+// contact is the last time for which a process of a peer was connected, by uptime.
+type contact struct {
+	incarnation  uint64
+	since, until int64
 }
 
 func newPeer(t *Transport, id uint64, addrs []addr) *peer {
@@ -181,22 +192,27 @@ func (p *peer) converse() (wasUp bool, err error) {
 		return false, err
 	}
 	defer conn.Close()
-	stream, err := p.open(ctx, cut, conn)
+	stream, incarnation, err := p.open(ctx, cut, conn)
 	if err != nil {
 		return false, fmt.Errorf("dial %s: %w", a.url, err)
 	}
+	now := uptime()
+	if p.last.incarnation != incarnation || now-p.last.until > int64(maxGap) {
+		p.last = contact{incarnation: incarnation, since: now}
+	}
+	p.since.Store(p.last.since)
 	p.connected.Store(true)
-	p.since.Store(uptime())
 	p.metrics.active.Inc()
 	p.log.Info("link to the peer is up", zap.String("url", a.url))
 	defer func() {
 		p.connected.Store(false)
 		p.since.Store(0)
+		p.last.until = uptime()
 		p.metrics.active.Dec()
 	}()
 
 	l := &link{p: p, stream: stream, cut: cut}
-	l.heard.Store(uptime())
+	l.heard.Store(now)
 	var helpers sync.WaitGroup
 	helpers.Go(l.listen)
 	helpers.Go(func() { l.watch(ctx) })
@@ -206,20 +222,21 @@ func (p *peer) converse() (wasUp bool, err error) {
 	return true, fmt.Errorf("link to %s: %w", a.url, context.Cause(ctx))
 }
 
-// open begins the stream and waits until the peer has accepted it.
-func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc.ClientConn) (grpc.BidiStreamingClient[peerpb.Batch, peerpb.Pulse], error) {
+// open begins the stream and waits until the peer has accepted it. It returns the incarnation of the peer's
+// process.
+func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc.ClientConn) (stream grpc.BidiStreamingClient[peerpb.Batch, peerpb.Pulse], incarnation uint64, err error) {
 	// More than the connect is given: a TLS handshake with a server that has no
 	// CPU to spare must not be begun again and again.
 	timeout := time.AfterFunc(handshakeSilences*p.t.o.Silence, func() { cut(errNoAnswer) })
 	defer timeout.Stop()
 	ctx = metadata.NewOutgoingContext(ctx, p.t.identity(p.id))
-	stream, err := peerpb.NewPeerClient(conn).Link(ctx)
+	stream, err = peerpb.NewPeerClient(conn).Link(ctx)
 	if err != nil {
-		return nil, causeOr(ctx, err)
+		return nil, 0, causeOr(ctx, err)
 	}
 	md, err := stream.Header()
 	if err != nil {
-		return nil, causeOr(ctx, err)
+		return nil, 0, causeOr(ctx, err)
 	}
 	if len(md.Get(keyFrom)) == 0 {
 		// Refused; the status comes with the first read.
@@ -228,26 +245,27 @@ func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc
 		}
 		switch status.Code(err) {
 		case codes.DataLoss:
-			return nil, &expelledError{text: status.Convert(err).Message()}
+			return nil, 0, &expelledError{text: status.Convert(err).Message()}
 		case codes.NotFound: // which no proxy's HTTP status is turned into
-			return nil, errThisRemoved
+			return nil, 0, errThisRemoved
 		}
-		return nil, causeOr(ctx, err)
+		return nil, 0, causeOr(ctx, err)
 	}
-	return stream, p.recognise(md)
+	incarnation, err = p.recognise(md)
+	return stream, incarnation, err
 }
 
 // recognise makes sure that the peer is the one that was dialled, with its data.
-func (p *peer) recognise(md metadata.MD) error {
+func (p *peer) recognise(md metadata.MD) (incarnation uint64, err error) {
 	who, err := parseIdentity(md)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := p.t.check(who); err != nil {
-		return err
+		return 0, err
 	}
 	p.known.Store(&who.levels)
-	return p.t.met(who)
+	return who.incarnation, p.t.met(who)
 }
 
 // expelledError is a peer's refusal after which this server must exit: its data

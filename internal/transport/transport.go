@@ -215,8 +215,7 @@ func (t *Transport) KnownBy(id uint64) (k version.Known, ok bool) {
 	return *p.known.Load(), true
 }
 
-// ConnectedSince is when a peer accepted the present link of this server; zero: it has
-// none.
+// ConnectedSince is since when a peer has been connected, with gaps of at most 5 s; zero: it isn't now.
 func (t *Transport) ConnectedSince(id uint64) time.Time {
 	p := t.peer(id)
 	if p == nil {
