@@ -15,6 +15,8 @@ type Config struct {
 	// Steps counts the changes. A change that was proposed twice has the number of one
 	// that has been made, and is passed over.
 	Steps uint64 `json:"steps,omitempty"`
+	// Leaving is the voter that the last step has removed, until the next one, which is its seal.
+	Leaving uint64 `json:"leaving,omitempty"`
 }
 
 // Step is one change of a configuration, as it stands in a group's log: of one server, so
@@ -55,7 +57,7 @@ func Initial(l *List) *Config {
 // StepOf returns what a group has to do to follow the list, if anything.
 func StepOf(l *List, c *Config) (s Step, needed bool) {
 	if c.Generation == l.Generation {
-		return Step{}, false
+		return c.seal()
 	}
 	s.Number, s.Generation = c.Steps, c.Generation
 	target := Initial(l)
@@ -73,6 +75,17 @@ func StepOf(l *List, c *Config) (s Step, needed bool) {
 		s.Generation = l.Generation
 	}
 	return s, true
+}
+
+// seal is the step behind the removal of a voter. It changes nothing: that it stands in a log says
+// that the removal in front of it is committed, also if the commit index that said so is lost (package
+// raftlog). Once it is committed itself, a majority of those that stay has it, and whoever
+// they elect does. See doc.go.
+func (c *Config) seal() (s Step, needed bool) {
+	if c.Leaving == 0 {
+		return Step{}, false
+	}
+	return Step{Kind: AddVoter, ID: c.Voters[0], Number: c.Steps, Generation: c.Generation}, true
 }
 
 // first finds the first of list that isn't in other.
@@ -100,6 +113,10 @@ func (c *Config) Next(s Step) (next *Config, ok bool) {
 		next.Voters = ascending(next.Voters, s.ID)
 	case AddNonvoter:
 		next.Learners = ascending(next.Learners, s.ID)
+	case RemoveServer:
+		if slices.Contains(c.Voters, s.ID) {
+			next.Leaving = s.ID
+		}
 	}
 	return next, true
 }
@@ -175,8 +192,11 @@ func DueSteps(l *List, groups []*Config) (due []Due) {
 	if len(due) == 0 || due[0].Group != 0 || len(due) == 1 {
 		return due
 	}
-	if due[0].Kind == RemoveServer {
+	switch {
+	case due[0].Kind == RemoveServer:
 		return due[:1]
+	case groups[0].Generation == l.Generation: // a seal, which needn't wait
+		return due
 	}
 	return due[1:]
 }
@@ -189,6 +209,13 @@ func Settled(l *List, groups []*Config) bool {
 		}
 	}
 	return true
+}
+
+// Sealed reports whether all groups have followed the list, and none will have a member again
+// that it has let go, whatever the servers that stay forget or lose, as long as a majority of them
+// comes back.
+func Sealed(l *List, groups []*Config) bool {
+	return Settled(l, groups) && !slices.ContainsFunc(groups, func(c *Config) bool { return c.Leaving != 0 })
 }
 
 func (s *Step) String() string {

@@ -24,6 +24,22 @@
 //	M3. A group's configuration is a function of its applied index. It stands in the same
 //	    cut as the index does.
 //
+// # Letting go
+//
+// A server that leaves is needed until nobody may count on its vote any more. That the leader knows its
+// removal to be committed isn't enough: of four that become three, the leader may be lost for good,
+// and the two others lose their power before they have heard of the commit. They have the entry, don't know that it
+// is committed, and need three of four votes. So each group that has let a voter go makes one step more, its
+// seal, which changes nothing, and the member is let go when all groups have applied theirs ([Sealed]).
+// A leader proposes a step only after it has applied the one before. So whoever has the seal in its log knows
+// that the removal is committed; and if a majority of the remaining ones has it, then so has, of any
+// majority that comes back, the one with the longest log, which wins an election with their votes.
+//
+// (TiKV's Raft solves the same with commit indexes in the messages of an election; raft-rs, maybe_commit_by_vote.)
+//
+// A step that adds a voter has no seal: one member that becomes two couldn't commit it before the
+// second has started, and the answer, which names the new member's ID, would wait for that.
+//
 // # The cluster's version
 //
 // The list has the version of the cluster, too (version.go): what all members can read and

@@ -60,8 +60,8 @@ func TestChanges(t *testing.T) {
 				}
 				l = next
 			}
-			fmt.Fprintf(&out, "generation %d, voters %d, learners %d, removed %d, settled: %v\n",
-				l.Generation, l.Voters(), l.ids(true), l.Removed, Settled(l, groups))
+			fmt.Fprintf(&out, "generation %d, voters %d, learners %d, removed %d, settled: %v, sealed: %v\n",
+				l.Generation, l.Voters(), l.ids(true), l.Removed, Settled(l, groups), Sealed(l, groups))
 			return out.String()
 		})
 	})
@@ -92,7 +92,7 @@ func TestGroupsFollowInAnyCase(t *testing.T) {
 				continue
 			}
 			require.Equal(t, l.Generation+1, next.Generation)
-			for l = next; !Settled(l, groups); {
+			for l = next; !Sealed(l, groups); {
 				due := DueSteps(l, groups)
 				require.NotEmpty(t, due, "nothing is due, and the groups have not followed")
 				s := rapid.SampledFrom(due).Draw(t, "group")

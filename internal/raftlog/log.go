@@ -142,16 +142,6 @@ func (l *Log) Bytes() int64 {
 	return l.bytes
 }
 
-// CommitRecord is the current hard state, to make its commit index durable: it has to follow all
-// entries that have been appended. The entry at index has been applied, so it is durable; no later
-// record takes its commit back, not even the head of the log's next segment.
-func (l *Log) CommitRecord(index uint64) wal.Record {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.settled = max(l.settled, index)
-	return hardStateRecord(l.group, l.hs)
-}
-
 // HardStateRecord is the current hard state, for wal.Options.Head. It may be
 // logged before the entries that it belongs with, so its commit index is only
 // that of the state machine's file, or of what the log itself has had for long: a higher

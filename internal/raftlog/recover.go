@@ -162,7 +162,8 @@ func (l *Log) Resume(applied Position, conf *pb.ConfState) error {
 	return nil
 }
 
-// changed is the index of the last but one change of the configuration, or 0. A leader
+// changed is the index of the last but one change of the configuration, or 0: with a seal behind it, the
+// last one that has changed anything (package membership). A leader
 // proposes a change only after it has applied the one before, so that one is committed,
 // also if the commit index that said so is lost. Raft relies on it: a server must not
 // campaign in a configuration that is two changes old, whose quorums may have no member in

@@ -299,9 +299,9 @@ func TestForcedEntriesStayCommitted(t *testing.T) {
 	}
 }
 
-// What was made durable as committed stays so when the log goes on in another segment, whose head
-// repeats the hard state: that of a server which has let a member go, which nobody would tell it again.
-func TestACommitThatWasLoggedIsNotTakenBack(t *testing.T) {
+// What was forced stays committed when the log goes on in another segment, whose head repeats the hard
+// state: nobody would tell it to a server that is left alone.
+func TestACommitThatWasForcedIsNotTakenBack(t *testing.T) {
 	l := newLog()
 	recs := l.Append(state(2, 1, 1), run(2, 5, 2))
 	l.Append(state(2, 1, 4), nil)
@@ -311,7 +311,7 @@ func TestACommitThatWasLoggedIsNotTakenBack(t *testing.T) {
 	require.NoError(t, err)
 	requireState(t, state(2, 1, 1), again)
 
-	recs = append(recs, l.CommitRecord(3), l.HardStateRecord())
+	recs = append(append(recs, l.ForceCommit(3)...), l.HardStateRecord())
 	again = replayed(t, recs)
 	_, err = again.Recover(Bootstrap)
 	require.NoError(t, err)

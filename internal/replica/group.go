@@ -73,7 +73,6 @@ type group struct {
 	applied    atomic.Uint64
 	met        atomic.Uint64 // of the last rendezvous that was executed; see closedHere
 	leaderSeen atomic.Uint64
-	parting    atomic.Pointer[parting] // nil nearly always
 	needed     atomic.Uint64
 
 	wait waiters

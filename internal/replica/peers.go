@@ -20,9 +20,9 @@ type peers struct {
 }
 
 // Peers returns the servers with which this one has links, ascending: the members, and
-// those that the configuration of some group still has, or may have again after a restart of this
-// server. A removed server leaves the groups one by one, and until it has left the last its
-// acknowledgements may be needed.
+// those that the configuration of some group still has, or may have again after a power failure. A
+// removed server leaves the groups one by one, and until the last of them has sealed that its
+// acknowledgements and votes may be needed.
 func (r *Replica) Peers() []uint64 { return *r.peers.ids.Load() }
 
 // follow computes the peers again, and reports whether they or the list are others.
@@ -55,10 +55,8 @@ func (p *peers) follow(r *Replica) (changed bool) {
 		for _, id := range slices.Concat(c.Voters, c.Learners) {
 			add(id)
 		}
-		if p := r.groups[q].parting.Load(); p != nil {
-			for _, id := range p.ids {
-				add(id)
-			}
+		if c.Leaving != 0 {
+			add(c.Leaving)
 		}
 	}
 	ids := slices.Sorted(maps.Keys(next))

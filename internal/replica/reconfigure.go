@@ -10,7 +10,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/raftlog"
-	"github.com/stoa-kv/stoa/internal/wal"
 )
 
 // A change of members is decided by a rendezvous of all groups (apply/member.go). The
@@ -50,7 +49,7 @@ func (l *leadership) reconfigure() {
 		return
 	}
 	list, configs := l.r.cfg.Machine.Membership(), l.r.cfg.Machine.Configurations()
-	l.hold(!membership.Settled(list, configs))
+	l.hold(!membership.Sealed(list, configs))
 	if m := list.Find(l.r.cfg.ID); m == nil && !l.r.alone() {
 		l.resign(list)
 		return
@@ -129,11 +128,9 @@ func (g *group) applyStep(it *item) {
 		g.finished(it)
 		return
 	}
-	before := machine.Configuration(g.id)
 	var conf *raftpb.ConfState
 	g.turn(func() {
 		conf = g.node.ApplyConfChange(raftlog.ConfChange(it.step))
-		g.part(it.index, slices.Concat(before.Voters, before.Learners))
 	})
 	g.log.SetConfState(conf)
 	machine.Configure(g.id, it.index, it.term, next)
@@ -142,36 +139,6 @@ func (g *group) applyStep(it *item) {
 		zap.Uint64("generation", next.Generation), zap.Int("voters", len(next.Voters)), zap.Int("learners", len(next.Learners)))
 	g.r.reconfigured()
 	g.r.lead.follow().run()
-}
-
-// parting are the members that a group had before its last changes, up to the entry at index.
-type parting struct {
-	index uint64
-	ids   []uint64
-}
-
-// part keeps the members that a group had before the entry at index as peers until it is on this
-// server's disk that the entry is committed. A restarted server learns that from a leader
-// otherwise; but if its log still has members that are gone for good, there may never be one again.
-func (g *group) part(index uint64, ids []uint64) {
-	if p := g.parting.Load(); p != nil {
-		ids = slices.Concat(p.ids, ids)
-	}
-	g.parting.Store(&parting{index, ids})
-	g.r.cfg.Disk.Append(g.id, []wal.Record{g.log.CommitRecord(index)}, func() {
-		g.order(func(g *group) {
-			if p := g.parting.Load(); p != nil && p.index <= index {
-				g.parting.Store(nil)
-				g.effects.add(g.r.reconfigured)
-			}
-		})
-	})
-}
-
-// parting reports whether some group may, after a restart of this server, have members again
-// that it has let go.
-func (r *Replica) parting() bool {
-	return slices.ContainsFunc(r.groups, func(g *group) bool { return g.parting.Load() != nil })
 }
 
 // follow goes on with a change of members at once.

@@ -9,9 +9,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/membership"
 )
 
-// A client's change of members is answered once all groups have followed it. The server
-// that stamps knows that, has it on its disk, and tells the others with each tick, for as long as they may not
-// have heard.
+// A client's change of members is answered once all groups have followed it, and have sealed a
+// removal (package membership). The server that stamps knows that, and tells the others with each tick, for
+// as long as they may not have heard.
 type settledWaiters struct {
 	reached atomic.Uint64 // the highest generation known to be settled
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func (r *Replica) tellSettledTo(peers *[]uint64) {
 		return
 	}
 	list := r.cfg.Machine.Membership()
-	if list.Generation == 0 || !membership.Settled(list, r.cfg.Machine.Configurations()) || r.parting() {
+	if list.Generation == 0 || !membership.Sealed(list, r.cfg.Machine.Configurations()) {
 		return
 	}
 	r.settled.reach(list.Generation)

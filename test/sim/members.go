@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
@@ -25,6 +27,9 @@ const (
 type operator struct {
 	c       *cluster
 	configs map[configAt]string // each group's configuration after each of its steps
+	gone    []uint64            // members that are lost for good, to be removed next
+	// asked counts changes, and known those that have settled or were refused: others may still come.
+	asked, known int
 }
 
 // configAt is a place in the history of a group's configurations.
@@ -63,19 +68,37 @@ func (o *operator) change() {
 	}
 	again := once(o.think)
 	c.loop.after(2*time.Second, "operator's timeout", 0, 0, again)
+	o.asked++
+	voters := list.Voters()
 	core.changeMembers(change, func(err error) {
 		c.loop.printf("operator: %v %d at server %d: %v", change.Op, change.Member.GetID(), s.id, err)
 		if err != nil {
+			if !fault.Passing(err) && !errors.Is(err, fault.Timeout) {
+				o.known++
+			}
 			again()
 			return
 		}
-		core.replica.AwaitSettled(core.machine.Membership().Generation, func(err error) {
+		list := core.machine.Membership()
+		core.replica.AwaitSettled(list.Generation, func(err error) {
 			if err == nil {
-				c.stats.MemberChanges++
+				o.settled(change, voters, list)
 			}
 			again()
 		})
 	})
+}
+
+// settled is called when a change has settled, with the voters before and the list since. The removal
+// of a voter is put to the test sometimes, if no other change may be under way.
+func (o *operator) settled(change membership.Change, before []uint64, list *membership.List) {
+	c := o.c
+	o.known++
+	c.stats.MemberChanges++
+	id := change.Member.GetID()
+	if change.Op == membership.Remove && slices.Contains(before, id) && o.known == o.asked && len(o.gone) == 0 && c.loop.chance(2) {
+		c.loop.after(0, "strike", 0, 0, func() { o.gone = c.strike(list.Voters(), id) })
+	}
 }
 
 func once(fn func()) func() {
@@ -98,6 +121,7 @@ func (o *operator) draw(list *membership.List) (change membership.Change, ok boo
 		}
 	}
 	voters := list.Voters()
+	o.gone = slices.DeleteFunc(o.gone, func(id uint64) bool { return list.Generation > 0 && list.Find(id) == nil })
 	change.MaxLearners = mostLearner
 	of := func(op membership.Op, id uint64) (membership.Change, bool) {
 		change.Op, change.Member = op, &pb.Member{ID: id}
@@ -106,6 +130,8 @@ func (o *operator) draw(list *membership.List) (change membership.Change, ok boo
 	switch n := l.rng.IntN(10); {
 	case len(voters) == 0:
 		return change, false // it has joined and knows nothing yet
+	case len(o.gone) > 0:
+		return of(membership.Remove, o.gone[0])
 	case n < 3 && len(learners) > 0:
 		return of(membership.Promote, pick(l, learners))
 	case n < 6 && len(list.Members) < mostMembers && len(o.c.servers) < mostServers:
@@ -119,6 +145,37 @@ func (o *operator) draw(list *membership.List) (change membership.Change, ok boo
 		return of(membership.Remove, id)
 	}
 	return change, false
+}
+
+// strike tests what the removal of a voter has promised once it has settled: those that stay need it
+// for nothing, even if a minority of them, the leader among it, is lost for good, and all others lose
+// their power before they hear of anything else.
+func (c *cluster) strike(stay []uint64, removed uint64) (gone []uint64) {
+	c.stats.Strikes++
+	c.lose(c.servers[removed-1])
+	leader := c.leader().id
+	for _, id := range append([]uint64{leader}, without(stay, leader)...) {
+		switch s := c.servers[id-1]; {
+		case !slices.Contains(stay, id):
+		case len(gone) < (len(stay)-1)/2:
+			c.lose(s)
+			gone = append(gone, id)
+		default:
+			c.powerOff(s)
+		}
+	}
+	return gone
+}
+
+// lose ends a server for good.
+func (c *cluster) lose(s *server) {
+	c.loop.printf("server %d is lost for good", s.id)
+	s.kill()
+	s.lost = true
+}
+
+func without(ids []uint64, id uint64) []uint64 {
+	return slices.DeleteFunc(slices.Clone(ids), func(i uint64) bool { return i == id })
 }
 
 // changeMembers submits a change.
@@ -217,12 +274,12 @@ func (c *cluster) unsettled() string {
 		switch {
 		case newest.Find(s.id) == nil:
 			return fmt.Sprintf("server %d hasn't heard that it was removed", s.id)
-		case core.machine.Membership().Generation != newest.Generation || !membership.Settled(newest, core.machine.Configurations()):
+		case core.machine.Membership().Generation != newest.Generation || !membership.Sealed(newest, core.machine.Configurations()):
 			return fmt.Sprintf("server %d has not followed generation %d of the members", s.id, newest.Generation)
 		}
 	}
 	for _, m := range newest.Members {
-		if s := c.servers[m.GetID()-1]; s.lost || s.life == nil {
+		if s := c.servers[m.GetID()-1]; (s.lost || s.life == nil) && !slices.Contains(c.operator.gone, s.id) {
 			return fmt.Sprintf("member %d doesn't run", s.id)
 		}
 	}

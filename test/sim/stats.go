@@ -20,6 +20,7 @@ type Stats struct {
 	Crashes, Faults, Snapshots  int
 	Expired                     int // leases
 	MemberChanges               int // that have settled
+	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had
 	VersionChanges              int // of the cluster, and announced releases
 	UserEvents                  int // to watches of users

@@ -171,7 +171,7 @@ func (c *cluster) killAt(op string, m moment) (took time.Duration, came bool) {
 			return false
 		}
 		list := s.life.core.machine.Membership()
-		return (list.Generation > at.before || !decided) && membership.Settled(list, s.life.core.machine.Configurations())
+		return (list.Generation > at.before || !decided) && membership.Sealed(list, s.life.core.machine.Configurations())
 	}
 	if !c.waitFor(equalAfter, complete) {
 		c.fail("liveness", "%s: the leader was killed when %s, and no other completes the change", op, m.name)
