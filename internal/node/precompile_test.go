@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -74,24 +75,22 @@ func TestRequestsForOneSourceShareItsTurn(t *testing.T) {
 // A compilation works for less than half a millisecond at a time, and for a quarter of it in all;
 // nothing of this holds it up once apply waits for it.
 func TestACompilationPauses(t *testing.T) {
-	work := func(pause func()) {
-		for range 20 {
-			for began := time.Now(); time.Since(began) < compilePiece/2; {
+	synctest.Test(t, func(t *testing.T) {
+		const pieces = 20
+		took := func(hurry chan struct{}, each time.Duration) time.Duration {
+			began, pause := time.Now(), paceCompilation(hurry)
+			for range pieces {
+				time.Sleep(each)
+				pause()
 			}
-			pause()
+			return time.Since(began)
 		}
-	}
-	hurry := make(chan struct{})
-	began := time.Now()
-	work(paceCompilation(hurry))
-	require.GreaterOrEqual(t, time.Since(began), 10*4*compilePiece)
-	close(hurry)
-	pause := paceCompilation(hurry)
-	least := time.Hour
-	for range 10 {
-		began = time.Now()
-		work(pause)
-		least = min(least, time.Since(began))
-	}
-	require.Less(t, least, 10*3*compilePiece)
+		hurry := make(chan struct{})
+		require.Equal(t, pieces/2*4*compilePiece, took(hurry, compilePiece/2))
+		require.Equal(t, pieces*(time.Second+longestPause), took(hurry, time.Second), "on a machine that is busy")
+		const begun = 100 * time.Microsecond
+		time.AfterFunc(compilePiece+begun, func() { close(hurry) })
+		require.Equal(t, pieces*compilePiece+begun, took(hurry, compilePiece), "it ends the pause that is under way")
+		require.Equal(t, pieces*time.Second, took(hurry, time.Second))
+	})
 }
