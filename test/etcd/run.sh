@@ -47,6 +47,8 @@ slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDro
 slow+='|CtlV3Auth(CertCN|CertCNWithWithConcurrentOperation|CertCNAndUsername|CertCNAndUsernameNoPassword|MemberUpdate|FromKeyPerm|AndWatch|AndWatchJWT|EndpointHealth|Snapshot|SnapshotJWT)'
 slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*|WatchWithLowPermissionUser|CtlV3GetRevokedCRL.*'
 if [ -n "${QUICK:-}" ]; then slow='^$'; fi
+changes='CtlV3Member(List|ListWithHex|ListSerializable|Add|Update|AddAsLearner).*|CtlV3ConsistentMemberList|RemoveNonExistingMember|MemberReplace.*|RuntimeReconfig.*'
+changes+='|ForceNewCluster.*|Reproduce20340|V3LearnerMetric.*|Issue6361|RestoreCompactionRevBump|CurlV3ClusterOperations'
 e2e=${E2E-"^Test($quick|$slow)\$"}
 
 go run ./test/peers
@@ -119,4 +121,9 @@ for p in $partitions; do
 	if [ -n "$tests" ]; then run common "$tests" "$p"; fi
 	if [ -n "$e2e" ]; then run e2e "$e2e" "$p"; fi
 done
+# What changes members is run with more groups that have to follow, too.
+if [ -z "${PARTITIONS:-}${TESTS:-}${E2E:-}${QUICK:-}$front" ] && [ "$server" = bin/stoa ]; then
+	run common '^Test(Auth)?Member(List|Add|Remove)$' 4
+	run e2e "^Test($changes)\$" 4
+fi
 exit $status
