@@ -17,7 +17,7 @@ import (
 // health answers the health pages with what the node says.
 type health struct{ n *node.Node }
 
-func (h health) Alarms() []*pb.AlarmMember { return h.n.ActiveAlarms() }
+func (h health) Alarms() []*pb.AlarmMember { return h.n.OwnAlarms() }
 
 func (h health) IsLearner() bool { return h.n.IsLearner() }
 

@@ -15,6 +15,7 @@ import (
 type alarms struct {
 	active           []*pb.AlarmMember // by alarm, then member
 	noSpace, corrupt bool
+	corruptAll       bool // no member is known to be the one
 }
 
 func newAlarms(active []*pb.AlarmMember) *alarms {
@@ -22,6 +23,7 @@ func newAlarms(active []*pb.AlarmMember) *alarms {
 	for _, m := range active {
 		a.noSpace = a.noSpace || m.GetAlarm() == pb.AlarmType_NOSPACE
 		a.corrupt = a.corrupt || m.GetAlarm() == pb.AlarmType_CORRUPT
+		a.corruptAll = a.corruptAll || m.GetAlarm() == pb.AlarmType_CORRUPT && m.GetMemberID() == 0
 	}
 	return a
 }
@@ -41,15 +43,16 @@ func (m *Machine) LoadAlarms(active []*pb.AlarmMember) {
 }
 
 // admit refuses the commands that an alarm forbids: under NOSPACE those that take
-// space, under CORRUPT all but those that help to recover. For a transaction the
-// decision needs its body; see txnCommand.
+// space, under CORRUPT all but those that help to recover. From level 6 on a member that has
+// raised CORRUPT for itself is fenced, and the others go on; the alarm of member 0 is for all.
+// For a transaction the decision needs its body; see txnCommand.
 func (x *execution) admit(k command.Kind) error {
 	a := x.m.alarms.Load()
 	switch k {
-	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.MemberChange, command.ClusterVersion, command.Move, command.Place, command.Resize, command.Auth, command.Quota:
+	case command.Alarm, command.LeaseCheckpoint, command.MemberPublish, command.MemberAnnounce, command.MemberChange, command.ClusterVersion, command.Move, command.Place, command.Resize, command.Auth, command.Quota, command.Check, command.Verdict:
 		return nil
 	}
-	if a.corrupt {
+	if a.corruptAll || a.corrupt && !x.m.Checks() {
 		return fault.Corrupt
 	}
 	if a.noSpace && (k == command.Put || k == command.LeaseGrant || k == command.SessionOpen) {

@@ -8,20 +8,26 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // Digest is a checksum of the whole state by version 1 of the algorithm (package check): what it
 // is computed of must not change. It is the same on all replicas at the same place in the logs.
 // What there can be many of is added up, in any order.
-func (m *Machine) Digest() (d check.Digest) {
+func (m *Machine) Digest() check.Digest {
 	all := m.Placement().All()
 	m.rlock(all)
 	defer m.runlock(all)
+	return m.digest()
+}
+
+// digest is Digest under the locks of all stores.
+func (m *Machine) digest() (d check.Digest) {
 	d[check.Keys], d[check.Revisions] = m.digestStores()
-	for _, l := range m.Leases.List() {
+	m.Leases.Each(func(l lease.Lease) {
 		d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner)
-	}
+	})
 	for p := range m.sessions {
 		d[check.Sessions] += m.sessions[p].digest(p)
 	}
@@ -41,7 +47,8 @@ func (m *Machine) digestStores() (keys, revisions uint64) {
 		own := s.Sums()
 		sums.Add(&own)
 		e := m.epochs[p]
-		at = append(at, uint64(s.Rev()), uint64(s.Compacted()), e.Term, e.Seq)
+		// A store that was loaded is at least at the compacted revision.
+		at = append(at, uint64(max(s.Rev(), s.Compacted())), uint64(s.Compacted()), e.Term, e.Seq)
 	}
 	var all []uint64
 	for _, s := range sums {

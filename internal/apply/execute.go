@@ -24,9 +24,10 @@ const several = -1
 type execution struct {
 	m       *Machine
 	parts   placement.Set
-	local   int    // the only partition, or several
-	index   uint64 // of a local entry
-	answers bool   // a request waits for the responses
+	local   int     // the only partition, or several
+	index   uint64  // of a local entry
+	first   Arrival // of partition 0 at a rendezvous, if it takes part
+	answers bool    // a request waits for the responses
 	// user asks for the command under way; nil: everything is permitted.
 	user *auth.User
 	// runAs is the user as whom a handler of an extension runs.
@@ -336,6 +337,10 @@ func (x *execution) command(c *command.Command) Result {
 		return x.authCommand(c.Body)
 	case command.Quota:
 		return x.quotaCommand(c.Body)
+	case command.Check:
+		return x.examine(c.Body)
+	case command.Verdict:
+		return x.verdict(c.Body)
 	}
 	return x.failed(fmt.Errorf("apply command of unknown kind %d: %w", c.Kind, fault.Internal))
 }

@@ -7,8 +7,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -96,6 +98,9 @@ type Config struct {
 	// is called every few hundred microseconds meanwhile, to leave the processor to other
 	// work. It pauses no longer once hurry is closed. nil: no pauses.
 	Pace func(hurry <-chan struct{}) (pause func())
+	// Fence is this server's, of all of its machines. While it is fenced nothing is answered from
+	// the state; commands are executed as ever. nil: a new one.
+	Fence *check.Fence
 }
 
 // Machine executes commands.
@@ -107,8 +112,10 @@ type Machine struct {
 	members members
 	placed  atomic.Pointer[placement.Map] // see place.go
 	resizes resizing
-	// retired says that the stores are another machine's; under their locks.
-	retired bool
+	// refusal is why nothing is answered from the state, nil nearly always: fault.Moved once the
+	// stores are another machine's, fault.Fenced while the server is fenced. Under their locks.
+	refusal error
+	checks  checks
 	loops   []scratch // one per partition, used by that partition's loop only
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
@@ -142,6 +149,12 @@ func New(c Config) *Machine {
 	if m.Fatal == nil {
 		m.Fatal = func(err error) { panic(err) }
 	}
+	if m.Fence == nil {
+		m.Fence = new(check.Fence)
+	}
+	if m.Fence.Now() != nil {
+		m.refusal = fault.Fenced
+	}
 	m.alarms.Store(&alarms{})
 	m.auth.Store(auth.New())
 	m.placed.Store(c.Placement)
@@ -163,7 +176,7 @@ func (m *Machine) Retire() {
 	all := m.Placement().All()
 	m.lock(all)
 	defer m.unlock(all)
-	m.retired = true
+	m.refusal = fault.Moved
 }
 
 // Result is the outcome of a command.
@@ -197,6 +210,7 @@ func (m *Machine) Local(p int, index, term uint64, e *command.Entry, reply Reply
 	results = x.run(e, results)
 	m.consume(p, e)
 	s.SetApplied(index, term)
+	m.refuse(results)
 	s.Unlock()
 	m.loops[p].results = deliver(results, reply)
 }
@@ -207,6 +221,9 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 	x := execution{m: m, local: several, answers: reply != nil}
 	for _, a := range at {
 		x.parts |= placement.Of(a.Partition)
+		if a.Partition == 0 {
+			x.first = a
+		}
 	}
 	m.lock(x.parts)
 	results := x.run(e, nil)
@@ -214,8 +231,19 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 		m.consume(a.Partition, e)
 		m.Stores[a.Partition].SetApplied(a.Index, a.Term)
 	}
+	m.refuse(results)
 	m.unlock(x.parts)
 	deliver(results, reply)
+}
+
+// refuse replaces the results of a state that isn't to be shown.
+func (m *Machine) refuse(results []Result) {
+	if m.refusal == nil {
+		return
+	}
+	for i := range results {
+		results[i] = Result{Err: m.refusal}
+	}
 }
 
 // consume moves a store past the stamps of an entry, also past those that wrote

@@ -271,7 +271,7 @@ func NewResponse(k command.Kind) proto.Message {
 		return new(pb.DeleteRangeResponse)
 	case command.Txn:
 		return new(pb.TxnResponse)
-	case command.Compact, command.Move, command.Place, command.Resize:
+	case command.Compact, command.Move, command.Place, command.Resize, command.Check, command.Verdict:
 		return new(pb.CompactionResponse)
 	case command.LeaseGrant, command.SessionOpen:
 		return new(pb.LeaseGrantResponse)

@@ -53,6 +53,16 @@ func (r *Rounds) Told(of Report) (Decision, Verdict) {
 	return at.decide()
 }
 
+// Decided notes a verdict in the log, whichever server proposed it: nothing is left to decide
+// about its place, or about those before it.
+func (r *Rounds) Decided(at Place) {
+	for _, old := range r.list {
+		if old.place.compare(at) <= 0 {
+			old.ended = true
+		}
+	}
+}
+
 // Expire ends the rounds for which patience has ended: all but those of the last checks, as many
 // as keep says. It returns Split if the reports of one of them differ.
 func (r *Rounds) Expire(keep int) (d Decision, at Place) {

@@ -235,6 +235,6 @@ func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 	raise.To = version.Newest + 1
 	b := (&Entry{Parts: 3, Commands: []Command{{Kind: ClusterVersion, Body: raise.Encode()}}}).AppendTo(nil)
 	_, err := Decode(b)
-	require.ErrorContains(t, err, "format 6, this is stoa "+version.Stoa+", which reads up to cluster version 0.5.0: start a release that knows level 6")
+	require.ErrorContains(t, err, "format 7, this is stoa "+version.Stoa+", which reads up to cluster version 0.6.0: start a release that knows level 7")
 	require.Zero(t, PartsOf(b))
 }

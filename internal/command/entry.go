@@ -34,6 +34,8 @@ const (
 	Quota                           // an auth.QuotaChange; from level 2
 	Place                           // a Wish; from level 3
 	Resize                          // a number of partitions; from level 4
+	Check                           // a version of digests (check.AppendVersion); from level 6
+	Verdict                         // a check.Verdict; from level 6
 
 	// Kinds is above all of them.
 	Kinds
@@ -46,7 +48,7 @@ var kindNames = [...]string{
 	MemberPublish: "member-publish", Extended: "extended", Range: "range", Watch: "watch",
 	InSession: "in-session", Move: "move", SessionOpen: "session-open",
 	MemberChange: "member-change", ClusterVersion: "cluster-version", MemberAnnounce: "member-announce", Auth: "auth",
-	Quota: "quota", Place: "place", Resize: "resize",
+	Quota: "quota", Place: "place", Resize: "resize", Check: "check", Verdict: "verdict",
 }
 
 func (k Kind) String() string {
@@ -102,7 +104,7 @@ var since = [Kinds]version.Level{
 	Put: 1, DeleteRange: 1, Txn: 1, Compact: 1, LeaseGrant: 1, LeaseRevoke: 1, LeaseCheckpoint: 1, Alarm: 1, MemberPublish: 1,
 	Extended: 1, Range: 1, Watch: 1, InSession: 1, Move: 1, SessionOpen: 1, MemberChange: 1,
 	ClusterVersion: 1, // see membership.VersionChange.Needs
-	MemberAnnounce: 2, Auth: 2, Quota: 2, Place: 3, Resize: 4,
+	MemberAnnounce: 2, Auth: 2, Quota: 2, Place: 3, Resize: 4, Check: 6, Verdict: 6,
 }
 
 // Since is the level that brought the kind, 0 if it isn't known. A cluster below it neither
@@ -117,6 +119,11 @@ func (k Kind) Since() version.Level {
 // Resizes tells whether the entry changes the number of partitions: then it is the last that its
 // leader stamps.
 func (e *Entry) Resizes() bool { return len(e.Commands) == 1 && e.Commands[0].Kind == Resize }
+
+// Checks tells whether the entry compares replicas: alone, at a place of its own.
+func (e *Entry) Checks() bool {
+	return len(e.Commands) == 1 && (e.Commands[0].Kind == Check || e.Commands[0].Kind == Verdict)
+}
 
 // Entry is the content of one log entry.
 type Entry struct {

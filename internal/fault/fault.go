@@ -153,6 +153,11 @@ var (
 	// Moving: keys are on their way between partitions. The request has had no effect, and
 	// servers try again.
 	Moving = declare(92, "keys are being moved between partitions")
+
+	// Fenced: this member differs from a majority of the others, and answers nothing before it
+	// has the state of one of them and the next check agrees. Whether a write took effect is
+	// unknown.
+	Fenced = declare(93, "this member's state differs from that of the majority, and it serves nothing until it has taken theirs: use another member")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -9,6 +9,7 @@ import (
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -54,7 +55,22 @@ func later(t *testing.T, level int) (list []command.Command) {
 		drain := command.Wish{Op: command.Drain, Partition: 3}
 		list = append(list, command.Command{Kind: command.Place, User: 7, Body: drain.AppendTo(nil)})
 	}
+	if level >= levelOfChecks {
+		list = append(list,
+			command.Command{Kind: command.Check, Body: check.AppendVersion(nil)},
+			command.Command{Kind: command.Verdict, Body: verdict().AppendTo(nil)})
+	}
 	return list
+}
+
+const levelOfChecks = 6
+
+func verdict() *check.Verdict {
+	v := &check.Verdict{Version: check.Version, Place: check.Place{Group: 4, Term: 300, Index: 70_000}, Agree: []uint64{1, 1 << 60}}
+	for i := range v.Digest {
+		v.Digest[i] = uint64(i+1) * 0x9e3779b97f4a7c15
+	}
+	return v
 }
 
 // laterMessages are those that a level added, or to which it added fields.

@@ -137,6 +137,15 @@ func (t *Table) Len() int {
 	return len(t.leases)
 }
 
+// Each calls visit with all leases, in no order.
+func (t *Table) Each(visit func(Lease)) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, l := range t.leases {
+		visit(l)
+	}
+}
+
 // List returns all leases in the order of their ids.
 func (t *Table) List() []Lease {
 	t.mu.RLock()

@@ -13,6 +13,7 @@ type Server struct {
 	ReadIndexesFailed prometheus.Counter
 	HeartbeatFailures prometheus.Counter
 	SnapshotInstalls  prometheus.Gauge // under way
+	Fenced            prometheus.Gauge
 
 	ranges        [2]*Histogram // by success
 	ops, requests map[string]*[2]*Histogram
@@ -35,6 +36,7 @@ func (s *Server) declare(f factory) {
 	s.SlowReadIndexes = f.counter("etcd_server_slow_read_indexes_total", "Strict reads that waited for their read point longer than half a second.")
 	s.ReadIndexesFailed = f.counter("etcd_server_read_indexes_failed_total", "Strict reads that got no read point.")
 	s.HeartbeatFailures = f.counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that the leader sent too late.")
+	s.Fenced = f.gauge("stoa_fenced", "1 while this server serves nothing, since its state differs from that of a majority.")
 	s.SnapshotInstalls = f.gauge("etcd_server_snapshot_apply_in_progress_total", "1 while a snapshot of another server is being installed.")
 
 	const least, buckets = 100 * time.Microsecond, 20 // etcd's

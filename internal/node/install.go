@@ -40,7 +40,7 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 	defer n.spool.active.Store(false)
 	// Once active is seen by the flusher the log keeps its tail.
 	n.rebuild.Lock()
-	useful, err := n.core.Load().fits(head)
+	useful, err := n.core.Load().fits(head, !n.fence.Reports())
 	n.rebuild.Unlock()
 	if err != nil {
 		return err
@@ -66,9 +66,10 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 	return nil
 }
 
-// fits says whether a cut brings any group forward, and whether the log reaches
-// back to it in the groups that it brings backward.
-func (c *core) fits(head *peerpb.SnapshotHeader) (useful bool, err error) {
+// fits says whether a cut brings any group forward, or the server needs any, and whether the log
+// reaches back to it in the groups that it brings backward.
+func (c *core) fits(head *peerpb.SnapshotHeader, needed bool) (useful bool, err error) {
+	useful = needed
 	switch {
 	case head.GetGeneration() < c.groups.Generation:
 		return false, nil
@@ -126,6 +127,7 @@ func (n *Node) replace(generation uint32) error {
 		return err
 	}
 	n.spool.received = true
+	n.fence.Installed()
 	c, err := n.open()
 	n.spool.received = false
 	if err != nil {
@@ -209,7 +211,7 @@ func (s *sending) ended(to uint64, at time.Time) {
 
 // sendSnapshot starts sending the file to a peer, unless that is under way.
 func (n *Node) sendSnapshot(to uint64) {
-	if n.stopping.Load() {
+	if n.stopping.Load() || n.Fenced() {
 		return
 	}
 	send, hurry := n.snapshots.begin(to, time.Now())
@@ -261,6 +263,9 @@ func (n *Node) streamSnapshot(to uint64, hurry bool) error {
 	r, w := io.Pipe()
 	go func() {
 		_, err := s.Transfer(w, busy)
+		if n.Fenced() {
+			err = fault.Fenced
+		}
 		_ = s.Close()
 		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
 		w.CloseWithError(n.damaged(err))

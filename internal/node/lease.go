@@ -359,7 +359,7 @@ func (n *Node) leaseLoop() {
 		case <-n.life.Done():
 			return
 		case <-ticker.C:
-			if c := n.current(); c.replica.Leading() {
+			if c := n.current(); c.replica.Leading() && !n.Fenced() {
 				n.expireLeases(c)
 			}
 		}

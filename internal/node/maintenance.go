@@ -77,6 +77,15 @@ func (n *Node) readableRevision(c *core) int64 {
 // ActiveAlarms are the alarms that are raised.
 func (n *Node) ActiveAlarms() []*pb.AlarmMember { return n.core.Load().machine.Alarms() }
 
+// OwnAlarms are the alarms because of which this server may not serve all: a member that has
+// raised CORRUPT for itself is fenced, and the others go on without it.
+func (n *Node) OwnAlarms() []*pb.AlarmMember {
+	m := n.core.Load().machine
+	return slices.DeleteFunc(slices.Clone(m.Alarms()), func(a *pb.AlarmMember) bool {
+		return m.Checks() && a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() != 0 && a.GetMemberID() != n.cfg.ID
+	})
+}
+
 // Health reads a key as the server itself, to find out whether it can.
 func (n *Node) Health(ctx context.Context, serializable bool) error {
 	_, err := n.find(asServer(ctx), &pb.RangeRequest{Key: []byte("\x00"), KeysOnly: true, Limit: 1, Serializable: serializable})
@@ -137,6 +146,9 @@ func (n *Node) Snapshot(context.Context) (content io.ReadCloser, size int64, ver
 	began := time.Now()
 	go func() {
 		_, err := s.Backup(w, n.written())
+		if n.Fenced() {
+			err = fault.Fenced
+		}
 		_ = s.Close()
 		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
 		w.CloseWithError(n.damaged(err))

@@ -19,6 +19,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/calllog"
+	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/load"
@@ -87,6 +88,8 @@ type Config struct {
 	// defragmented at the start; 0: never.
 	DefragmentAt int64
 
+	// CheckInterval is the time between two comparisons of the members' states; 0: they aren't compared.
+	CheckInterval time.Duration
 	// ScrubPass is the time between two comparisons of memory and file; <= 0: 10 s.
 	ScrubPass time.Duration
 
@@ -220,6 +223,7 @@ type Node struct {
 	level        atomic.Uint64 // the cluster's version that the log has told of
 	leaving      atomic.Bool   // this server knows that it was removed
 	sessions     *host.Sessions
+	fence        *check.Fence
 	callLog      *calllog.Log
 	profiles     profile.Set
 	compilations compilations
@@ -243,7 +247,7 @@ type Node struct {
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(),
+		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(), fence: new(check.Fence),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 		callLog: calllog.New(calllog.Default),
 	}
@@ -253,6 +257,9 @@ func Start(cfg Config) (*Node, error) {
 	n.lane = throttle.New(n.clock, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
 	n.limits = tenant.New(n.clock)
 	n.sessions = n.newSessions()
+	if err := n.restoreFence(); err != nil {
+		return nil, err
+	}
 	if err := n.drawIncarnation(); err != nil {
 		return nil, err
 	}
@@ -312,6 +319,9 @@ func (n *Node) startHub(c *core) {
 	})
 	c.feed = n.hub.Reset(recovery.Published(c.stores))
 	n.enforce(c, c.machine.Auth())
+	if n.Fenced() {
+		n.hub.Fence(fault.Fenced)
+	}
 	n.running.Go(func() { n.hub.Run(n.life) })
 }
 

@@ -224,6 +224,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Sink: sink{n, c}, Observer: observer{n, c},
 		Visible:    func(p int) int64 { return c.replica.Visible(p) },
 		Fatal:      n.fatal,
+		Fence:      n.fence,
 		Meter:      &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
 		Precompile: n.precompile,
 		Pace:       paceCompilation,
@@ -255,7 +256,8 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		ID: n.cfg.ID, Origin: n.nextOrigin(),
 		ElectionTicks: ticks, HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
-		Logs:         c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
+		CheckTicks:   int64(n.cfg.CheckInterval / n.cfg.Tick), Fenced: n.fenced,
+		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
 		Network: network{n, make([]heartbeats, len(c.stores))}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
 		Closed: func(p int, rev int64) {
 			c.feed.Advance(p, rev)

@@ -18,7 +18,7 @@ const (
 
 func (n *Node) scrubLoop() {
 	for n.pause(n.life, n.cfg.ScrubPass) == nil {
-		if err := n.scrub(n.core.Load()); errors.Is(err, backend.ErrDiffers) {
+		if err := n.scrub(n.core.Load()); errors.Is(err, backend.ErrDiffers) && !n.Fenced() {
 			n.fatal(err)
 			return
 		}

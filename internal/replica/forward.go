@@ -20,6 +20,8 @@ const (
 	methodReadPoint
 	methodAnnounce
 	methodBehind
+	methodState
+	methodReport
 	MethodFirstFree uint32 = 16
 )
 
@@ -360,6 +362,10 @@ func (r *Replica) answer(from uint64, c *Call) {
 		r.helped(from, c.Generation, reply)
 		return
 	}
+	if c.Method == methodState {
+		r.giveState(from, reply)
+		return
+	}
 	if !r.seq.IsOpen() || c.Generation != r.generation() {
 		reply(nil, fault.NotLeader)
 		return
@@ -377,6 +383,9 @@ func (r *Replica) answer(from uint64, c *Call) {
 			return
 		}
 		w.Done = func(out Outcome) {
+			if errors.Is(out.Err, fault.Fenced) { // this server, not the one that asks
+				out.Err = fault.LeaderChanged
+			}
 			body, err := encodeOutcome(out)
 			reply(body, err)
 		}
@@ -386,7 +395,13 @@ func (r *Replica) answer(from uint64, c *Call) {
 		r.Submit(w)
 	case methodReadPoint:
 		r.answerReadPoint(from, c.Body, reply)
+	case methodReport:
+		r.reported(c.Body, reply)
 	default:
+		if r.cfg.Machine.Fence.Now() != nil {
+			reply(nil, fault.NotLeader) // the next one answers
+			return
+		}
 		r.cfg.Serve(c.Method, c.Body, reply)
 	}
 }

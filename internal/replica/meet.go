@@ -127,12 +127,13 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	if writes != nil {
 		reply = func(i int, res apply.Result) { results[i] = res }
 	}
-	members := r.cfg.Machine.Membership()
+	members, fenced := r.cfg.Machine.Membership(), r.cfg.Machine.Fence.Now()
 	r.cfg.Machine.Rendezvous(at, &it.entry, reply)
 	for _, a := range at {
 		r.groups[a.Partition].met.Store(a.Index)
 	}
 	r.resized.executed(r, it) // before other groups go on
+	r.judged(it, fenced)
 	r.meet.executed(it)
 	if r.cfg.Machine.Membership() != members {
 		r.reconfigured()
@@ -149,6 +150,7 @@ func (r *Replica) arrive(g *group, it *item) bool {
 			w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
 		}
 	}
+	r.report(it)
 	return true
 }
 

@@ -73,7 +73,9 @@ func (g *group) dispatch(m *raftpb.Message) {
 	case raft.LocalApplyThread:
 		g.deliver(m)
 	default:
-		g.send(m)
+		if !g.withheld(m) {
+			g.send(m)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
@@ -62,6 +63,12 @@ type Config struct {
 	Resized func()
 	// Stops has Resized called also if the change is refused: the server is being forced.
 	Stops bool
+	// CheckTicks is how often, in ticks, the states of all servers are compared, if the cluster's
+	// version has that; 0: never.
+	CheckTicks int64
+	// Fenced is called when a verdict has fenced this server, or has let it serve again (nil),
+	// before anything else is executed. It must not call back. nil: it is not called.
+	Fenced func(now *check.Fenced)
 	// Calls are this server's, shared by its successive replicas; nil: this
 	// replica's own.
 	Calls *Calls
@@ -123,6 +130,7 @@ type Replica struct {
 	resized resized
 
 	following following
+	checks    checks
 }
 
 // New returns a replica that is not started.
@@ -218,6 +226,8 @@ func (r *Replica) Tick() {
 		r.announce(p)
 	}
 	r.tellClosed(true)
+	r.checks.tick(r, now)
+	r.tickFence(now)
 }
 
 // Work runs a group until it has nothing to do.
@@ -267,7 +277,7 @@ func (r *Replica) Receive(from uint64, p Packet) {
 // generation are dropped.
 func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 	p, is := r.resized.groups.Partition(uint32(group))
-	if !is || m.GetType() == raftpb.MsgSnap {
+	if !is || m.GetType() == raftpb.MsgSnap || m.GetType() == raftpb.MsgTimeoutNow && r.cfg.Machine.Fence.Now() != nil {
 		return
 	}
 	r.peers.hear(m.GetFrom(), r.now())

@@ -83,7 +83,7 @@ func (s *resized) tick(r *Replica, now int64) {
 
 // helped sends this server's state to one that is of an earlier generation.
 func (r *Replica) helped(to uint64, generation uint32, reply func([]byte, error)) {
-	if generation < r.generation() {
+	if generation < r.generation() && r.cfg.Machine.Fence.Now() == nil {
 		r.cfg.Network.Snapshot(to)
 	}
 	reply(binary.AppendUvarint(nil, uint64(r.generation())), nil)

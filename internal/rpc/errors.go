@@ -98,6 +98,7 @@ var codesOf = map[*fault.Fault]codes.Code{
 	fault.BadQuota:          codes.InvalidArgument,
 	fault.BadPlacement:      codes.InvalidArgument,
 	fault.Moving:            codes.Unavailable,
+	fault.Fenced:            codes.Unavailable, // clients go on at another member
 	fault.Internal:          codes.Internal,
 }
 

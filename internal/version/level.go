@@ -20,7 +20,7 @@ type Level uint64
 // cluster at any of them.
 const (
 	Oldest Level = 1
-	Newest Level = 5
+	Newest Level = 6
 )
 
 // levels are all that releases have had, from 1. A new one is appended with what it adds;
@@ -35,6 +35,7 @@ var levels = [...]struct {
 	{"0.3", 2, "log: command place; results: a step of a move divides only the quotas anew of which it moves keys, leases whose keys wake event handlers end in smaller steps still; file: pins, and moves of slots, in the partition map"},
 	{"0.4", 2, "log: command resize; file: checksums of the keys that exist, groups and their generation, another number of partitions; peers: groups have numbers of their own once their number has changed, confirmations, calls and snapshots name the generation"},
 	{"0.5", 2, "log: the wish drain; results: when the number of partitions grows, keys stay where they are, and move beside other requests afterwards; those of partitions that go have left them before; file: keys on their way at the beginning of a generation of groups"},
+	{"0.6", 2, "log: commands check and verdict; results: an alarm CORRUPT of one member stops no writes, that of the cluster does"},
 }
 
 func (l Level) known() bool { return l >= 1 && int(l) <= len(levels) }

@@ -28,10 +28,10 @@ const maxControls = 64
 func (s *Stream) Admit(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		full, closed := s.controls+s.waiting >= maxControls, s.closed
+		full, why := s.controls+s.waiting >= maxControls, s.why
 		s.mu.Unlock()
-		if closed {
-			return ErrClosed
+		if why != nil {
+			return why
 		}
 		if !full {
 			return nil

@@ -93,6 +93,7 @@ type Hub struct {
 	groups    []*group      // in the order of their creation
 	feed      *Feed         // the current one; calls of others are ignored
 	permit    Permit        // nil: every watch is permitted
+	fenced    error         // why every stream ends; nil: none does
 	limiter   Limiter       // nil: watches aren't counted
 	streams   list.List     // of *Stream, in the order in which they were opened
 	resets    int           // counts replacements of the stores and moves of keys

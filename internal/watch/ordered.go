@@ -31,7 +31,7 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.closed {
-		return 0, ErrClosed
+		return 0, s.why
 	}
 	if err := s.assign(w, r.WatchId); err != nil {
 		return h.Rev(), err
@@ -64,6 +64,9 @@ func (s *Stream) Through() int64 {
 }
 
 func (s *Stream) through() int64 {
+	if s.closed {
+		return 0 // it has no watchers any more, and promises nothing
+	}
 	through := int64(math.MaxInt64)
 	for _, w := range s.watchers {
 		at := w.next - 1

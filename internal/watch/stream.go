@@ -87,6 +87,7 @@ type Stream struct {
 	lagging  []*watcher
 	turn     bool // the next response comes from history if it can
 	closed   bool // Hub.mu and mu: either is enough to read it
+	why      error
 
 	wanted int64  // notify when Through comes to it, 0 for nothing; Hub.mu
 	notify func() // instead of signal, if not nil
@@ -112,20 +113,41 @@ func (h *Hub) NewStream(client string) *Stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.place = h.streams.PushBack(s)
+	if h.fenced != nil {
+		s.close(h.fenced)
+	}
 	return s
+}
+
+// Fence ends all streams, and those that are opened later, with an error, until it is called with
+// nil: this server's state must not be shown.
+func (h *Hub) Fence(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fenced = why
+	for e := h.streams.Front(); e != nil && why != nil; {
+		next := e.Next()
+		e.Value.(*Stream).close(why)
+		e = next
+	}
 }
 
 // Close ends the stream and all its watchers.
 func (s *Stream) Close() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.close(ErrClosed)
+}
+
+// close ends the stream; Recv returns why. With Hub.mu held.
+func (s *Stream) close(why error) {
 	h := s.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return
 	}
-	s.closed = true
+	s.closed, s.why = true, why
 	s.queue, s.lagging, s.bytes, s.events, s.controls, s.head = nil, nil, 0, 0, 0, 0
 	s.mu.Unlock()
 	// In order: removing a watcher from an index moves another, and a
@@ -187,7 +209,7 @@ func (s *Stream) take() (*item, *watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, ErrClosed
+		return nil, nil, s.why
 	}
 	if s.fences == 0 && (s.turn || s.head == len(s.queue)) {
 		for i, w := range s.lagging {

@@ -50,6 +50,7 @@ type cluster struct {
 	quiet      bool    // no new faults, no new requests
 	floor      int64   // the highest revision that any client was shown
 	force      bool    // the run ends with one server that is forced
+	checkTicks int64   // 0: servers don't compare their states
 	survivor   *server // that one, once the others are gone
 	failure    error
 	stats      Stats
@@ -181,6 +182,10 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if o.Resize || o.Seed%8 == 3 && !o.Force && !o.Versions && o.script == nil {
 		c.resizer = c.madResizer()
+	}
+	if o.Checks || o.Seed%17 == 14 && !o.Force && !o.Versions && o.script == nil {
+		c.checkTicks = checkTicks
+		c.plan.lossy = false // one of three that is lost, and one that differs, leave no majority
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
@@ -39,6 +41,7 @@ type core struct {
 	epochs    []command.Epoch    // likewise
 	auth      *auth.State        // likewise
 	grants    []byte             // of quotas, likewise
+	alarms    []*pb.AlarmMember  // likewise
 	machine   *apply.Machine
 	replica   *replica.Replica
 	state     host.State // the three that sessions need
@@ -98,10 +101,12 @@ func (l *life) open(old *core) (*core, error) {
 	}
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
-		Visible: func(p int) int64 { return c.replica.Visible(p) },
-		Fatal:   func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
+		Visible: func(p int) int64 { return c.replica.Visible(p) }, Fence: l.fence,
+		Fatal: func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
+	c.machine.LoadAlarms(meta.Alarms)
+	c.alarms = c.machine.Alarms()
 	c.machine.LoadEpochs(c.epochs)
 	c.machine.LoadGroups(c.groups)
 	if c.auth, _, err = recovery.Auth(&meta); err != nil {
@@ -135,6 +140,7 @@ func (l *life) open(old *core) (*core, error) {
 			l.stir()
 			l.sessions.Advanced()
 		},
+		CheckTicks: s.c.checkTicks, Fenced: l.fenced,
 		Role:   func(leads bool) { l.role(c, leads) },
 		Serve:  func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
 		Logger: s.c.logger(s.id),
@@ -237,7 +243,10 @@ func (c *core) wake(p int) {
 		d += loop.between(0, 5*time.Millisecond)
 	}
 	d = max(d, c.stuck[p]-loop.now)
-	c.after(d, "work", uint64(p), func() { c.replica.Work(p) })
+	c.after(d, "work", uint64(p), func() {
+		c.replica.Work(p)
+		c.judged()
+	})
 }
 
 func (c *core) after(d time.Duration, what string, arg uint64, run func()) {

@@ -2,7 +2,11 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
@@ -92,6 +96,9 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	c.epochs = epochs
 	recovery.CutAuth(&cut.System, c.auth, c.machine.Auth())
 	c.auth = c.machine.Auth()
+	alarms := c.machine.Alarms()
+	cut.System.AlarmsOn, cut.System.AlarmsOff = missing(c.alarms, alarms), missing(alarms, c.alarms)
+	c.alarms = alarms
 	grants := c.machine.CutGrants()
 	cut.System.Blobs = apply.AddGrants(cut.System.Blobs, c.grants, grants)
 	c.grants = grants
@@ -103,6 +110,13 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 		}
 	}
 	return cut, placed
+}
+
+// missing returns what of list is not in base.
+func missing(base, list []*pb.AlarmMember) []*pb.AlarmMember {
+	return slices.DeleteFunc(slices.Clone(list), func(a *pb.AlarmMember) bool {
+		return slices.ContainsFunc(base, func(b *pb.AlarmMember) bool { return proto.Equal(a, b) })
+	})
 }
 
 // shortenLog drops from the log what the file holds, but for a tail that slow

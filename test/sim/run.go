@@ -21,6 +21,7 @@ type Options struct {
 	Versions            bool // the version of the cluster changes, too
 	Balance             bool // slots move at random; false: the seed decides
 	Resize              bool // the number of partitions changes at random; false: the seed decides
+	Checks              bool // servers compare their states, and those of some change; false: the seed decides
 	Users               bool // clients are users, whose rights change; false: the seed decides
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
@@ -101,6 +102,10 @@ func (c *cluster) run() {
 	if c.resizer != nil {
 		c.resizer.think()
 	}
+	if c.checkTicks > 0 {
+		c.flips()
+		c.disarm()
+	}
 	c.trouble()
 	c.until(c.plan.trouble)
 	if c.force {
@@ -110,6 +115,10 @@ func (c *cluster) run() {
 	c.quiet = true
 	c.heal()
 	c.settle()
+	if !c.waitFor(equalAfter, c.whole) {
+		c.fail("liveness", "%v after everything has healed, a server is fenced", equalAfter)
+		return
+	}
 	c.calm()
 	c.quiesce()
 	c.agree()

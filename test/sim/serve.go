@@ -19,10 +19,14 @@ import (
 // serve does for a client what node's read.go and write.go do.
 func (l *life) serve(o *op, answer func(proto.Message, error)) {
 	reply := func(m proto.Message, err error) {
-		if err != nil && l.replacing && !errors.Is(err, fault.Timeout) { // which was due
+		if err != nil && l.replacing && !errors.Is(err, fault.Timeout) && !isFenced(err) { // which was due
 			l.sv.c.fail("install", "%s fails because server %d installs a snapshot: %v", o, l.sv.id, err)
 		}
 		answer(m, err)
+	}
+	if l.fence.Now() != nil { // as package rpc
+		reply(nil, fault.Fenced)
+		return
 	}
 	if o.who != "" {
 		l.extended(o, reply)
@@ -127,6 +131,10 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 					l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
 				}
 				c.shown[parts] = at
+				if !l.showable(o.String()) {
+					reply(nil, fault.Timeout)
+					return
+				}
 				reply(m, nil)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -25,14 +27,16 @@ type server struct {
 	life *life            // the process, nil while there is none
 
 	lives    int
-	rate     float64       // how long its second is
-	slowDisk time.Duration // added to each sync, for a while
-	badDisk  vfs.Op        // the next such call fails
-	lost     bool          // never starts again
-	begun    bool          // its log has been made
-	joins    bool          // it was not there when the cluster began
-	forced   bool          // it is started to be the only member
-	due      bool          // it is about to start for the first time
+	rate     float64        // how long its second is
+	slowDisk time.Duration  // added to each sync, for a while
+	badDisk  vfs.Op         // the next such call fails
+	lost     bool           // never starts again
+	begun    bool           // its log has been made
+	joins    bool           // it was not there when the cluster began
+	forced   bool           // it is started to be the only member
+	due      bool           // it is about to start for the first time
+	flip     *flip          // nil: nothing has changed its state but the log
+	fencedBy *check.Verdict // survives its processes
 }
 
 // life is one process of a server: the counterpart of node.Node.
@@ -43,6 +47,7 @@ type life struct {
 	paused  time.Duration // until when
 	hub     *watch.Hub
 	expirer *lease.Expirer
+	fence   *check.Fence
 	core    *core
 	forcing bool           // the next core is forced again
 	calls   *replica.Calls // of each core's replica
@@ -70,10 +75,11 @@ func (s *server) start() {
 		return
 	}
 	s.lives++
-	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), calls: replica.NewCalls(), sending: map[uint64]bool{}}
+	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), fence: new(check.Fence), calls: replica.NewCalls(), sending: map[uint64]bool{}}
 	l.limits = tenant.New(func() int64 { return int64(s.c.loop.now) })
 	l.rates = &rates{c: s.c, life: l}
 	l.sessions = l.newSessions()
+	l.restored()
 	s.life = l
 	s.c.loop.printf("server %d starts life %d", s.id, s.lives)
 	c, err := l.open(nil)
@@ -93,6 +99,9 @@ func (s *server) start() {
 	l.hub = watch.NewHub(len(c.stores), l.history, s.c.plan.hub(c.machine.Placement()))
 	c.feed = l.hub.Reset(recovery.Published(c.stores))
 	c.permit(c.auth)
+	if l.fence.Now() != nil {
+		l.hub.Fence(fault.Fenced)
+	}
 	c.begin(false)
 	l.after(s.tickTime(), "tick", 0, l.tick)
 	l.after(s.c.loop.between(0, s.c.plan.flush), "flush", 0, l.flushLoop)

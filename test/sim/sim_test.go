@@ -18,6 +18,7 @@ var (
 	members = flag.Bool("members", false, "change the members in each run (default: as the seed says)")
 	balance = flag.Bool("balance", false, "move slots at random in each run (default: as the seed says)")
 	resize  = flag.Bool("resize", false, "change the number of partitions in each run (default: as the seed says)")
+	checks  = flag.Bool("checks", false, "compare and change the states of servers in each run (default: as the seed says)")
 	users   = flag.Bool("users", false, "let clients be users in each run (default: as the seed says)")
 	verbose = flag.Bool("events", false, "print every event of the run")
 )
@@ -27,7 +28,7 @@ func options(t *testing.T, seed uint64) Options {
 	if *verbose {
 		log = os.Stderr
 	}
-	return Options{Seed: seed, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Log: log, Mutation: chosenMutation(t)}
+	return Options{Seed: seed, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Log: log, Mutation: chosenMutation(t)}
 }
 
 func TestSim(t *testing.T) {

@@ -56,6 +56,10 @@ func (l *life) streamSnapshot(to uint64, report func()) {
 		report()
 		return
 	}
+	if !l.sendable() {
+		report()
+		return
+	}
 	c.loop.printf("server %d sends a snapshot at %v to %d", l.sv.id, s.Positions, to)
 	c.stats.Snapshots++
 	receiver.onEnd = append(receiver.onEnd, report) // the stream breaks
@@ -71,6 +75,7 @@ func (l *life) take(from *link, groups *membership.Groups, at []backend.Position
 		return
 	}
 	useful, fits := l.core.fits(groups, at)
+	useful = useful || !l.fence.Reports() // whatever is newer, it can't be kept
 	if !useful || !fits {
 		l.sv.c.loop.printf("server %d doesn't want the snapshot (useful %v, fits %v)", l.sv.id, useful, fits)
 		report()
@@ -158,6 +163,7 @@ func (l *life) install(generation uint32, file []byte, done func()) {
 		c.fail("snapshot", "server %d can't install one: %v", l.sv.id, err)
 		return
 	}
+	l.tookState()
 	l.succeed(old, false, false)
 	done()
 }

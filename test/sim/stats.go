@@ -22,6 +22,8 @@ type Stats struct {
 	MemberChanges               int // that have settled
 	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had
+	Flips, Fenced, Healed       int // of servers' states; servers that a verdict fenced, and that serve again
+	Splits                      int // times that writes were refused for all, since no majority agreed
 	VersionChanges              int // of the cluster, and announced releases
 	UserEvents                  int // to watches of users
 	Revokes                     int // of the rights of a user

@@ -118,6 +118,11 @@ func (w *watcher) poke() {
 func (w *watcher) poll() {
 	for range 3 {
 		r, more, err := w.stream.TryRecv()
+		if isFenced(err) {
+			w.life.forget(w)
+			w.lost()
+			return
+		}
 		if err != nil {
 			w.c.fail("I4", "watcher %d on server %d: %v", w.id, w.life.sv.id, err)
 			return
@@ -189,6 +194,12 @@ func (d *watched) take(r *pb.WatchResponse) {
 	c := d.w.c
 	if !d.created {
 		c.fail("I4", "%s gets events before it is created", d)
+		return
+	}
+	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
+		return string(e.Kv.Key) == flippedKey && !d.w.life.showable("a watch")
+	})
+	if len(r.Events) == 0 {
 		return
 	}
 	for _, e := range r.Events {

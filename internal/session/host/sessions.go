@@ -1,7 +1,9 @@
 package host
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,6 +86,16 @@ func (ss *Sessions) Revoked(id int64) {
 	ss.mu.Unlock()
 	if s != nil {
 		ss.server.Go(s.revoked)
+	}
+}
+
+// End ends all sessions on this server; their clients go on elsewhere.
+func (ss *Sessions) End(why error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(ss.byID)) { // in order: a simulation must repeat itself
+		s := ss.byID[id]
+		ss.server.Go(func() { s.end(why) })
 	}
 }
 

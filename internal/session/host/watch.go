@@ -1,6 +1,8 @@
 package host
 
 import (
+	"errors"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -109,6 +111,9 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	} else {
 		rev, err = d.open(op.Seq, r.Level, req)
 	}
+	if errors.Is(err, fault.Fenced) {
+		return // the session is about to end, and its client asks elsewhere
+	}
 	if err != nil {
 		resp.Canceled, resp.CancelReason = true, err.Error()
 	}
@@ -180,7 +185,7 @@ func (d *driver) resume() {
 		op, r := &items[i].Op, &items[i].Request
 		d.oweWatch(r)
 		_, err := d.open(op.Seq, r.Level, r.Message.(*pb.WatchCreateRequest))
-		if err != nil {
+		if err != nil && !errors.Is(err, fault.Fenced) { // its client opens it elsewhere
 			d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Canceled: true, CancelReason: err.Error()})
 		}
 	}
@@ -288,7 +293,7 @@ func (d *driver) hear(r watch.Response) {
 }
 
 func (d *driver) complain(err error) {
-	if err != nil {
+	if err != nil && !errors.Is(err, fault.Fenced) { // which ends the session
 		d.server.Unreadable(d.s.id, err)
 	}
 }

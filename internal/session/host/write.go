@@ -209,7 +209,7 @@ func (d *driver) outcome(op *session.Op, out *replica.Outcome) session.Outcome {
 		return session.Moved
 	case errors.Is(err, fault.SessionGap):
 		return session.Gap
-	case fault.Passing(err), errors.Is(err, fault.Timeout), errors.Is(err, fault.Stopped), errors.Is(err, fault.SessionGone),
+	case fault.Passing(err), errors.Is(err, fault.Timeout), errors.Is(err, fault.Stopped), errors.Is(err, fault.Fenced), errors.Is(err, fault.SessionGone),
 		errors.Is(err, fault.UserEmpty), errors.Is(err, fault.AuthOldRevision):
 		d.lost = err
 		return session.Unknown

@@ -1,0 +1,52 @@
+package check
+
+import "sync/atomic"
+
+// Fence is whether a server may answer. It outlives the state: what a fenced server takes in
+// from another is judged before it answers again. Only the one that executes the log changes it,
+// under the locks of all partitions, or while nothing is executed; any goroutine may read it.
+type Fence struct{ now atomic.Pointer[Fenced] }
+
+// Fenced is why a server answers nothing. It is never changed.
+type Fenced struct {
+	By Verdict // from which the server differed; zero if that isn't known any more
+	// Healed: the server has another's state since, which has not been judged yet.
+	Healed bool
+}
+
+// Now returns nil if the server may answer.
+func (f *Fence) Now() *Fenced { return f.now.Load() }
+
+// Reports tells whether the server's digests count. One that has not got another state since it
+// was fenced is known to differ: if it reported, two servers of which one is sound, the third
+// being away, would be taken for two that both may be wrong.
+func (f *Fence) Reports() bool {
+	now := f.Now()
+	return now == nil || now.Healed
+}
+
+// Judge follows a judgement, and reports whether the server was fenced by it, or may answer
+// again. A fenced server that agrees before it has another state stays fenced: its digest may be
+// right again by chance, since what differed has been deleted, and its history is not.
+func (f *Fence) Judge(j Judgement, v Verdict) (changed bool) {
+	now := f.Now()
+	switch {
+	case j == Differs && f.Reports():
+		f.now.Store(&Fenced{By: v})
+		return now == nil
+	case j == Agrees && now != nil && now.Healed:
+		f.now.Store(nil)
+		return true
+	}
+	return false
+}
+
+// Restore fences a server that was fenced when it stopped.
+func (f *Fence) Restore(by Verdict) { f.now.Store(&Fenced{By: by}) }
+
+// Installed notes that the server has another's state.
+func (f *Fence) Installed() {
+	if now := f.Now(); now != nil {
+		f.now.Store(&Fenced{By: now.By, Healed: true})
+	}
+}

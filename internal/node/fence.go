@@ -1,0 +1,81 @@
+package node
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// A fenced server (package check) tells its disk, so that it doesn't serve after a restart what it
+// must not. An operator may make the file: a server that finds it, with whatever content, takes in
+// another's state before it serves.
+func (n *Node) fencePath() string { return filepath.Join(n.cfg.DataDir, "member", "fenced") }
+
+// restoreFence fences the server if the one before was.
+func (n *Node) restoreFence() error {
+	text, err := os.ReadFile(n.fencePath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading whether this member is fenced: %w", err)
+	}
+	var by check.Verdict
+	if raw, err := hex.DecodeString(strings.TrimSpace(string(text))); err == nil {
+		by, _ = check.DecodeVerdict(raw) // without one any other member may send its state
+	}
+	n.fence.Restore(by)
+	n.cfg.Metrics.Server.Fenced.Set(1)
+	n.log.Warn("this member is fenced: it serves nothing before it has another's state, and the next check agrees", zap.String("path", n.fencePath()))
+	return nil
+}
+
+// fenced is called when a verdict has fenced this server, or ended that, before anything else is
+// executed. What a client is given from then on must not come from this state.
+func (n *Node) fenced(now *check.Fenced) {
+	if now == nil {
+		if err := os.Remove(n.fencePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.log.Warn("removing the note that this member was fenced failed; after a restart it will be again", zap.Error(err))
+		}
+		n.hub.Fence(nil)
+		n.cfg.Metrics.Server.Fenced.Set(0)
+		return
+	}
+	n.hub.Fence(fault.Fenced)
+	n.sessions.End(fault.Fenced)
+	n.cfg.Metrics.Server.Fenced.Set(1)
+	if err := n.storeFence(now.By); err != nil {
+		n.fatal(fmt.Errorf("noting that this member is fenced: %w", err))
+	}
+}
+
+func (n *Node) storeFence(by check.Verdict) error {
+	f, err := os.OpenFile(n.fencePath(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(hex.EncodeToString(by.AppendTo(nil)) + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(n.fencePath()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Fenced reports whether this server differs from a majority of the others, and so serves nothing.
+func (n *Node) Fenced() bool { return n.fence.Now() != nil }

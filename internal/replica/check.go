@@ -1,0 +1,137 @@
+package replica
+
+import (
+	"sync"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/command"
+)
+
+// Replicas compare their states while they run. The server that stamps proposes a check now and
+// then, a rendezvous of all groups. Each server that executes it tells the one that stamps what it
+// has found; that one proposes the verdict, by which each judges itself (package check, and
+// apply/check.go). DESIGN.md, "Checks and fences".
+
+// checks is what a replica has to do with that beside executing it.
+type checks struct {
+	mu     sync.Mutex
+	rounds check.Rounds
+	last   int64 // the tick of the last check that was proposed here
+	wanted bool  // a server asks for one soon
+	split  bool  // the alarm for the whole cluster is due
+}
+
+// patience is how many checks may follow one whose verdict is still awaited.
+const patience = 2
+
+// tick proposes the next check, on the server that stamps.
+func (c *checks) tick(r *Replica, now int64) {
+	if !r.seq.IsOpen() || r.cfg.CheckTicks == 0 || !r.cfg.Machine.Checks() {
+		return
+	}
+	c.mu.Lock()
+	passed := now - c.last
+	due := c.last == 0 || passed >= r.cfg.CheckTicks || c.wanted && passed >= int64(r.cfg.ElectionTicks)
+	if due {
+		c.last, c.wanted = now, false
+		if d, at := c.rounds.Expire(patience); d == check.Split {
+			r.cfg.Logger.Error("members differ, and no majority of them has agreed in time", zap.Stringer("check", at))
+			c.split = true
+		}
+	}
+	split := c.split
+	c.split = false
+	c.mu.Unlock()
+	if due {
+		r.propose(command.Command{Kind: command.Check, Body: check.AppendVersion(nil)})
+	}
+	if split {
+		r.raise(0)
+	}
+}
+
+// propose submits a command of this server's own; whatever comes of it, it is proposed again when it
+// is due again.
+func (r *Replica) propose(c command.Command) {
+	r.Submit(&Write{Command: c, Parts: r.all(), System: true, Done: func(Outcome) {}})
+}
+
+// raise raises the alarm CORRUPT for a member, or for the cluster: 0.
+func (r *Replica) raise(member uint64) {
+	body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT, MemberID: member})
+	if err != nil {
+		r.cfg.Fatal(err)
+		return
+	}
+	c := command.Command{Kind: command.Alarm, Body: body}
+	if r.cfg.Machine.Auth().Enabled {
+		c.User = auth.Own
+	}
+	r.propose(c)
+}
+
+// report tells the server that stamps what this one has found at a check.
+func (r *Replica) report(it *item) {
+	if !it.entry.Checks() || it.entry.Commands[0].Kind != command.Check {
+		return
+	}
+	digest, at, voters := r.cfg.Machine.Found()
+	if len(voters) == 0 || !r.cfg.Machine.Fence.Reports() {
+		return
+	}
+	own := check.Report{Member: r.cfg.ID, Version: check.Version, Place: at, Digest: digest}
+	r.checks.mu.Lock()
+	decision, verdict := r.checks.rounds.Executed(own, voters)
+	r.checks.mu.Unlock()
+	// If it comes to stamp before the report is on its way, the round has it.
+	r.CallLeader(methodReport, own.AppendTo(nil), func() {}, func([]byte, error) {})
+	r.decided(decision, verdict, at)
+}
+
+// wantCheck asks for a check soon.
+func (r *Replica) wantCheck() {
+	want := func() {
+		r.checks.mu.Lock()
+		r.checks.wanted = true
+		r.checks.mu.Unlock()
+	}
+	r.CallLeader(methodReport, nil, want, func([]byte, error) {})
+}
+
+// reported takes another server's report, or its wish of a check.
+func (r *Replica) reported(body []byte, reply func([]byte, error)) {
+	if len(body) == 0 {
+		r.wantCheck()
+		reply(nil, nil)
+		return
+	}
+	of, err := check.DecodeReport(body)
+	if err == nil {
+		r.checks.mu.Lock()
+		decision, verdict := r.checks.rounds.Told(of)
+		r.checks.mu.Unlock()
+		r.decided(decision, verdict, of.Place)
+	}
+	reply(nil, nil) // one of another version isn't compared
+}
+
+// decided proposes what the reports of a check lead to.
+func (r *Replica) decided(d check.Decision, v check.Verdict, at check.Place) {
+	if !r.seq.IsOpen() {
+		return
+	}
+	switch d {
+	case check.Decided:
+		r.propose(command.Command{Kind: command.Verdict, Body: v.AppendTo(nil)})
+	case check.Split:
+		r.cfg.Logger.Error("members differ, and no majority of them agrees: writes are refused until an operator has compared them and disarmed the alarm",
+			zap.Stringer("check", at))
+		r.raise(0)
+	}
+}

@@ -1,0 +1,127 @@
+package replica
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// A fenced server differs from a majority. Its log is sound, so it goes on to acknowledge entries
+// and to vote; nothing that follows from its state may reach anybody: its machine refuses answers,
+// it sends no snapshot, and hands its groups over. It asks one of those that agreed for a snapshot,
+// and answers again when a check has found its new state to be theirs.
+
+// judged notes that a verdict has been executed. It is called before other groups go on, so
+// nothing that is applied later is in an answer.
+func (r *Replica) judged(it *item, before *check.Fenced) {
+	if !it.entry.Checks() || it.entry.Commands[0].Kind != command.Verdict {
+		return
+	}
+	m := r.cfg.Machine
+	at, _ := m.Judged()
+	r.checks.mu.Lock()
+	r.checks.rounds.Decided(at)
+	r.checks.mu.Unlock()
+	now := m.Fence.Now()
+	switch {
+	case now == before:
+		return
+	case now == nil:
+		r.cfg.Logger.Info("this member agrees with the majority again, and serves")
+	default:
+		r.cfg.Logger.Error("this member's state differs from that of the majority: it serves nothing until it has taken in theirs",
+			zap.String("differs-in", m.Differing(now.By)), zap.Stringer("check", now.By.Place), zap.Uint64s("agree", now.By.Agree))
+	}
+	if r.cfg.Fenced != nil {
+		r.cfg.Fenced(now)
+	}
+}
+
+// tickFence has a fenced server do what ends that.
+func (r *Replica) tickFence(now int64) {
+	fenced := r.cfg.Machine.Fence.Now()
+	if fenced == nil || now%int64(r.cfg.ElectionTicks) != 0 {
+		return
+	}
+	r.stepDown(fenced)
+	if fenced.Healed {
+		r.wantCheck()
+	} else {
+		r.askState(fenced, now)
+	}
+	if own := r.cfg.ID; fenced.By.Version != 0 && !slices.ContainsFunc(r.cfg.Machine.Alarms(), func(a *pb.AlarmMember) bool {
+		return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == own
+	}) {
+		r.raise(own)
+	}
+}
+
+// stepDown hands this server's groups to one of those that agreed, or else to any: whoever leads
+// answers those who have forwarded their requests.
+func (r *Replica) stepDown(fenced *check.Fenced) {
+	r.groups[0].order(func(g *group) {
+		if !g.leading {
+			return // lead.go brings the others to the leader of this one
+		}
+		to := g.longest(func(id uint64) bool { return slices.Contains(fenced.By.Agree, id) })
+		if to == 0 {
+			to = g.longest(func(uint64) bool { return true })
+		}
+		if to != 0 {
+			r.TransferAll(to)
+		}
+	})
+}
+
+// askState asks another server for its state: those that agreed in turn, or all if they aren't
+// known.
+func (r *Replica) askState(fenced *check.Fenced, now int64) {
+	peers := slices.DeleteFunc(slices.Clone(r.Peers()), func(id uint64) bool {
+		return !r.alive(id) || len(fenced.By.Agree) > 0 && !slices.Contains(fenced.By.Agree, id)
+	})
+	if len(peers) == 0 {
+		return
+	}
+	timeout := int64(r.cfg.ElectionTicks)
+	to := peers[now/(healTimeouts*timeout)%int64(len(peers))]
+	r.calls.ask(&call{method: methodState, deadline: now + timeout, to: to, only: true, done: func([]byte, error) {}})
+}
+
+// healTimeouts is for how many election timeouts a fenced server asks the same one.
+const healTimeouts = 30
+
+// giveState sends this server's state to one that is fenced.
+func (r *Replica) giveState(to uint64, reply func([]byte, error)) {
+	if r.cfg.Machine.Fence.Now() != nil {
+		reply(nil, fault.Fenced)
+		return
+	}
+	r.cfg.Network.Snapshot(to)
+	reply(nil, nil)
+}
+
+// withheld reports whether a message must not leave a fenced server: a candidacy, since it would
+// stamp by its own state, before it has another's; and its state.
+func (g *group) withheld(m *raftpb.Message) bool {
+	fenced := g.r.cfg.Machine.Fence.Now()
+	if fenced == nil {
+		return false
+	}
+	switch m.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		return !fenced.Healed
+	case raftpb.MsgSnap:
+		peer := m.GetTo()
+		g.order(func(g *group) { g.node.ReportSnapshot(peer, raft.SnapshotFailure) })
+		return true
+	}
+	return false
+}

@@ -1,0 +1,220 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/check"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Servers compare their states (package check), and in some runs the state of one of them is
+// changed by nothing that the log says. Of such a server is checked:
+//
+//   - The next verdict about a check behind the change fences it.
+//   - From then on it answers no read and delivers no event, until it has another's state and a
+//     verdict agrees with that. It sends its state to nobody.
+//   - In the end it has healed: all servers are equal.
+//   - No other server is ever fenced.
+//
+// Until that verdict nobody can know. What clients may then be shown wrongly is kept from them:
+// the changed key is one that they don't use, and reads of all keys are not answered.
+
+const (
+	checkTicks   = 20
+	flippedKey   = "/flip/key"
+	flippedFirst = 200 * time.Millisecond
+	flippedMost  = 1500 * time.Millisecond
+)
+
+// flip is what has happened to a server's state.
+type flip struct {
+	behind check.Place // the last check that it had executed before
+	maybe  bool        // it has been restarted since: the change may be lost
+	lease  int64       // whose TTL is another; 0: it is a key
+	known  bool        // a verdict has fenced it
+	healed bool        // and it has another's state since
+}
+
+// flips changes the state of one server after the other.
+func (c *cluster) flips() {
+	l := c.loop
+	l.after(l.between(flippedFirst, flippedMost), "flip", 0, 0, func() {
+		if c.quiet {
+			return
+		}
+		c.flips()
+		whole := func(s *server) bool { return s.flip == nil && s.life != nil && s.life.fence.Now() == nil }
+		s := c.anyServer()
+		if slices.ContainsFunc(c.servers, func(s *server) bool { return s.flip != nil }) || !whole(s) || s.life.core.joining() || len(s.life.core.machine.Membership().Voters()) < 3 {
+			return
+		}
+		s.life.core.flip()
+	})
+}
+
+func (c *core) flip() {
+	s := c.l.sv
+	_, behind, _ := c.machine.Found()
+	leases := slices.DeleteFunc(c.leases.List(), func(l lease.Lease) bool { return l.ID >= sessionLeases })
+	clients := s.c.keeper == nil && len(s.c.sessions) == 0 // whose watches of all keys are kept from seeing it
+	changed := int64(0)
+	switch {
+	case len(leases) > 0 && (s.c.loop.chance(2) || !clients):
+		l := pick(s.c.loop, leases)
+		l.TTL += 1 << 30
+		c.leases.Load(l)
+		changed = l.ID
+		s.c.loop.printf("in server %d the TTL of lease %d is another", s.id, l.ID)
+	case clients:
+		if !putUnlogged(c.stores[c.machine.Placement().Partition([]byte(flippedKey))]) {
+			return
+		}
+		s.c.loop.printf("in server %d a key is another", s.id)
+	default:
+		return
+	}
+	s.c.stats.Flips++
+	s.flip = &flip{behind: behind, lease: changed}
+}
+
+// putUnlogged adds a key at the last revision, if there is room for it: a store that was loaded
+// refuses what isn't behind that.
+func putUnlogged(st *store.Store) (done bool) {
+	st.Lock()
+	defer st.Unlock()
+	defer func() { done = recover() == nil }()
+	st.Put(store.Revision{Main: st.Rev(), Sub: 1 << 30}, []byte(flippedKey), []byte("flipped"), 0)
+	return done
+}
+
+// judged looks at what the last verdict has done.
+func (c *core) judged() {
+	s := c.l.sv
+	f := s.flip
+	fenced := c.l.fence.Now()
+	if f == nil {
+		if fenced != nil {
+			s.c.fail("fence", "server %d is fenced, and nothing has changed its state", s.id)
+		}
+		return
+	}
+	at, how := c.machine.Judged()
+	switch {
+	case f.healed && fenced == nil:
+		s.c.loop.printf("server %d has healed", s.id)
+		s.c.stats.Healed++
+		s.flip = nil
+	case f.known || at.Index <= f.behind.Index:
+	case how == check.Differs && fenced == nil:
+		s.c.fail("fence", "server %d differs, and is not fenced", s.id)
+	case how == check.Differs:
+		f.known = true
+		s.c.stats.Fenced++
+	case how == check.Agrees && (f.maybe || f.lease != 0 && !c.leases.Has(f.lease)): // revoked meanwhile
+		s.flip = nil
+	case how == check.Agrees:
+		s.c.fail("fence", "the state of server %d has changed, and a verdict agrees with it", s.id)
+	}
+}
+
+// fenced is what node does when a verdict has fenced this server, or ended that.
+func (l *life) fenced(now *check.Fenced) {
+	if l.sv.fencedBy = nil; now == nil {
+		l.hub.Fence(nil)
+		return
+	}
+	l.sv.fencedBy = &now.By
+	l.hub.Fence(fault.Fenced)
+	l.sessions.End(fault.Fenced)
+	l.stir()
+}
+
+// restored begins a process as it was when the one before ended.
+func (l *life) restored() {
+	if by := l.sv.fencedBy; by != nil {
+		l.fence.Restore(*by)
+	}
+	if l.sv.flip != nil {
+		l.sv.flip.maybe = true
+	}
+}
+
+// tookState notes that a snapshot has replaced the state.
+func (l *life) tookState() {
+	l.fence.Installed()
+	if f := l.sv.flip; f != nil {
+		f.healed = true
+		if l.fence.Now() == nil { // before anybody could know
+			l.sv.flip = nil
+		}
+	}
+}
+
+// showable reports whether a client may be shown what a server reads for it, and notes when the
+// server shows what it must not.
+func (l *life) showable(what string) bool {
+	f := l.sv.flip
+	if f != nil && f.known {
+		l.sv.c.fail("fence", "server %d is fenced, and answers %s", l.sv.id, what)
+	}
+	return f == nil
+}
+
+// sendable is showable for its whole state. A leader that has changed unnoticed may send it to a
+// server that lags, and then most are wrong: that is out of the protocol's reach. It is prevented
+// by an operator, who tells the server on its disk that it is fenced.
+func (l *life) sendable() bool {
+	s, f := l.sv, l.sv.flip
+	switch {
+	case f == nil:
+		return true
+	case f.known:
+		s.c.fail("fence", "server %d is fenced, and sends its state", s.id)
+	default:
+		s.c.loop.printf("server %d is fenced by hand", s.id)
+		f.known, s.fencedBy = true, new(check.Verdict)
+		s.c.loop.after(0, "fence", s.id, 0, func() { s.c.kill(s) })
+	}
+	return false
+}
+
+// disarm is the operator, who lowers the alarm of the whole cluster.
+func (c *cluster) disarm() {
+	c.loop.after(c.loop.between(50*time.Millisecond, 200*time.Millisecond), "disarm", 0, 0, c.disarm)
+	for _, s := range c.servers {
+		if s.life == nil || s.life.paused > c.loop.now || !slices.ContainsFunc(s.life.core.machine.Alarms(), isForAll) {
+			continue
+		}
+		body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_CORRUPT})
+		if err != nil {
+			c.fail("alarm", "%v", err)
+		}
+		c.stats.Splits++
+		s.life.core.replica.Submit(&replica.Write{
+			Command: command.Command{Kind: command.Alarm, User: c.own(), Body: body}, Parts: s.life.core.machine.Placement().All(), System: true,
+			Done: func(replica.Outcome) {},
+		})
+		return
+	}
+}
+
+func isForAll(a *pb.AlarmMember) bool {
+	return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == 0
+}
+
+// whole says whether no server is fenced any more.
+func (c *cluster) whole() bool {
+	return !slices.ContainsFunc(c.alive(), func(s *server) bool { return s.flip != nil || s.life == nil || s.life.fence.Now() != nil })
+}
+
+func isFenced(err error) bool { return errors.Is(err, fault.Fenced) }
