@@ -94,7 +94,7 @@ func measureBalance(p *plan) (s section, err error) {
 	}
 	s.text = fmt.Sprintf("Figure 10 of AGORA: %d sessions of depth %d on one server with %d partitions, puts of %d B, each session within one of %d directories. After %v all sessions go on with directories of partition 0. "+
 		"In closed loops a session sends a put for each answer; at a fixed rate all together send %.0f %% of what they reach so, whatever the answers do. "+
-		"A loop's load is the part of the last %v that it worked. The loops are even when the busiest has at most %.0f %% more to do than the mean. "+
+		"A loop's load is the part of the last %v that it worked. The loops are even from the beginning of the first such time on in which the busiest has at most %.0f %% more to do than the mean. "+
 		"AGORA, on servers of 8 cores with a core for each partition, has its throughput back after %v, with 4 partitions. Servers and clients share %d cores here, so a balanced load is not much faster than one on one partition: what is asked is how soon the loops are even.",
 		jumpSessions, jumpDepth, p.parts, jumpValue, directories, beforeJump, unhurried*100, loadWindow, (evenLoads-1)*100, paperJump, runtime.NumCPU())
 	return s, nil
@@ -264,7 +264,7 @@ func (j *jumped) judge(moments []moment, jump time.Duration) {
 			j.moved = since
 		}
 		if j.even == 0 && busiest <= evenLoads*sum/float64(len(m.worked)) {
-			j.even = since
+			j.even = max(moments[first].at-jump, lookEach) // for all of the window
 		}
 		if j.back == 0 && rate >= regained*j.before {
 			j.back = since
