@@ -19,9 +19,12 @@ type place struct {
 }
 
 const (
-	// renewAfter is the age of a place at which a read asks for the mark with the keys. It
-	// bounds how much older than the mirror a read can be, and what marks cost.
+	// renewAfter is the age of a place at which the mark is asked for beside the reads. It bounds what
+	// marks cost.
 	renewAfter = 5 * time.Millisecond
+	// oldAfter is the age at which a read asks for the mark with the keys, unless the mark is being asked
+	// for. It bounds how much older than the mirror a read can be.
+	oldAfter = 10 * time.Millisecond
 	// staleAfter is the age at which all do.
 	staleAfter = 50 * time.Millisecond
 )
@@ -33,8 +36,8 @@ type places struct {
 }
 
 // use returns the place that a read may use, nil if it should ask for the mark: if the place is
-// of another home or older than what the client has seen of that; or if it is old, unless another
-// read is asking. renews is set for the one read that asks on behalf of the others.
+// of another home or older than what the client has seen of that; or if it is old, unless the mark is
+// being asked for. renews is set for the one read that has to begin that.
 func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renews bool) {
 	use = p.known.Load()
 	if use == nil || use.mark.Source != home || use.mark.Revision < floor {
@@ -44,12 +47,10 @@ func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renew
 	switch {
 	case age < renewAfter:
 		return use, false
-	case p.renewing.CompareAndSwap(false, true):
-		return nil, true
-	case age < staleAfter:
-		return use, false
+	case age >= oldAfter && !p.renewing.Load(), age >= staleAfter:
+		return nil, false
 	}
-	return nil, false
+	return use, p.renewing.CompareAndSwap(false, true)
 }
 
 // learn records a place, unless a later one is known. Revisions of another connection can't be

@@ -33,14 +33,20 @@ func TestPlacesUse(t *testing.T) {
 		require.Equal(t, c.want, use, c.why)
 		require.False(t, renews, c.why)
 	}
-	use, renews = p.use(7, 1, begun.Add(renewAfter))
-	require.Nil(t, use)
-	require.True(t, renews)
-	use, renews = p.use(7, 1, begun.Add(renewAfter))
-	require.Equal(t, one, use, "another read asks")
+	use, renews = p.use(7, 1, begun.Add(oldAfter))
+	require.Nil(t, use, "nothing was asked for: the read asks")
 	require.False(t, renews)
-	use, _ = p.use(7, 1, begun.Add(staleAfter))
-	require.Nil(t, use, "the other one takes too long")
+	use, renews = p.use(7, 1, begun.Add(renewAfter))
+	require.Equal(t, one, use)
+	require.True(t, renews)
+	for _, age := range []time.Duration{renewAfter, oldAfter, staleAfter - 1} {
+		use, renews = p.use(7, 1, begun.Add(age))
+		require.Equal(t, one, use, "the mark is being asked for")
+		require.False(t, renews)
+	}
+	use, renews = p.use(7, 1, begun.Add(staleAfter))
+	require.Nil(t, use, "that takes too long")
+	require.False(t, renews)
 }
 
 // Answers that come late don't take a place back, but for one of another connection.

@@ -57,7 +57,7 @@ func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResp
 	asked, places := r.message.(*pb.RangeRequest), r.mirrored.places
 	p, renews := places.use(v.home.Load(), floor, now)
 	if renews {
-		defer places.renewing.Store(false)
+		go v.renew(r.mirrored)
 	}
 	by := now.Add(min(viewTimeout, r.by.Sub(now)/2)) // the rest is for home
 	if p != nil {
@@ -102,14 +102,37 @@ func (v *view) readMarked(ctx context.Context, r *route, asked *pb.RangeRequest,
 		return nil, v.failed(err)
 	}
 	a := m.(*pb.TxnResponse)
-	p := &place{at: a.Header.GetRevision(), over: over, asked: now}
-	if !p.readMark(a) || p.mark.Phase != mirror.At || p.mark.Source != v.home.Load() || p.mark.Keys != r.said {
+	if len(a.Responses) != 2 {
 		return nil, nil
 	}
-	if over.known() {
-		r.places.learn(p)
+	p := &place{at: a.Header.GetRevision(), over: over, asked: now}
+	if !v.learn(r, p, a.Responses[0].GetResponseRange()) {
+		return nil, nil
 	}
 	return atHome(a.Responses[1].GetResponseRange(), asked, &p.mark), nil
+}
+
+// renew asks for the mark, beside the reads that use the place before.
+func (v *view) renew(r *route) {
+	defer r.places.renewing.Store(false)
+	now := time.Now()
+	m, over, err := v.of.nearby.ask(context.Background(), &pb.RangeRequest{Key: []byte(r.mark), Serializable: true}, now.Add(viewTimeout))
+	if err == nil { // else the next read that asks finds out
+		a := m.(*pb.RangeResponse)
+		v.learn(r, &place{at: a.Header.GetRevision(), over: over, asked: now}, a)
+	}
+}
+
+// learn completes a place with the mark that was read there, and records it; false if the mirror can't
+// be read.
+func (v *view) learn(r *route, p *place, marks *pb.RangeResponse) bool {
+	if !p.readMark(marks) || p.mark.Phase != mirror.At || p.mark.Source != v.home.Load() || p.mark.Keys != r.said {
+		return false
+	}
+	if p.over.known() {
+		r.places.learn(p)
+	}
+	return true
 }
 
 // atHome makes home's answer of a mirror's; nil if it can't be: something else has written a key.
@@ -142,16 +165,12 @@ func atMark(mark string, asked *pb.RangeRequest) *pb.TxnRequest {
 	}}
 }
 
-// readMark takes the mark from an answer to atMark; false if there is none.
-func (p *place) readMark(a *pb.TxnResponse) bool {
-	if len(a.Responses) != 2 {
-		return false
-	}
-	kvs := a.Responses[0].GetResponseRange().GetKvs()
-	if len(kvs) == 0 {
+// readMark takes the mark; false if there is none.
+func (p *place) readMark(a *pb.RangeResponse) bool {
+	if len(a.GetKvs()) == 0 {
 		return false
 	}
 	var err error
-	p.mark, err = mirror.ParseMark(kvs[0].Value)
+	p.mark, err = mirror.ParseMark(a.Kvs[0].Value)
 	return err == nil
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
@@ -13,15 +15,86 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/client/commands/queue"
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
 func (a *app) commandsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "commands <subcommand>", Short: "Carries out the commands over several clusters of a composition (needs --compose)"}
-	cmd.AddCommand(a.commandsRunCommand(), a.commandsStatusCommand())
+	cmd := &cobra.Command{Use: "commands <subcommand>", Short: "Sends and carries out commands over several clusters of a composition (needs --compose)"}
+	cmd.AddCommand(a.commandsSendCommand(), a.commandsRunCommand(), a.commandsStatusCommand())
 	return cmd
+}
+
+func (a *app) commandsSendCommand() *cobra.Command {
+	var set string
+	var taken bool
+	cmd := &cobra.Command{
+		Use: "send [options]", Short: "Sends one command, and waits until all clusters have had it",
+		Long: `Reads a command from stdin: puts and deletions of single keys, up to the end or an empty line.
+
+  put /eu/tenants/7 moved
+  del /us/tenants/7
+`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			ops, err := a.readCommand()
+			if err != nil {
+				return err
+			}
+			return a.sendCommand(setsOf([]string{set})[0], ops, taken)
+		},
+	}
+	cmd.Flags().StringVar(&set, "set", "", "the clusters of the queue, as eu,us (default all clusters)")
+	cmd.Flags().BoolVar(&taken, "taken", false, "wait only until it is in the queue")
+	return cmd
+}
+
+// readCommand reads operations up to the end of the input or an empty line.
+func (a *app) readCommand() (ops []clientv3.Op, err error) {
+	for {
+		line, err := a.in.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, invalidInput("reading the command: %w", err)
+		}
+		if line = strings.TrimSpace(line); line != "" {
+			op, bad := parseOp(line)
+			if bad != nil {
+				return nil, bad
+			}
+			ops = append(ops, op)
+		}
+		if line == "" || err != nil {
+			return ops, nil
+		}
+	}
+}
+
+func (a *app) sendCommand(set []string, ops []clientv3.Op, taken bool) error {
+	c, err := a.composition()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	q, err := c.Commands(set...)
+	if err != nil {
+		return badArgs("%w", err)
+	}
+	defer q.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), a.o.command+a.o.dial)
+	defer cancel()
+	f := q.Send(ops...)
+	if err := f.Taken(ctx); err != nil {
+		return err
+	}
+	if !taken {
+		if err := f.Done(ctx); err != nil {
+			return fmt.Errorf("the command is in the queue, but not all clusters are known to have had it: %w", err)
+		}
+	}
+	fmt.Fprintln(a.out, "OK")
+	return nil
 }
 
 func (a *app) commandsRunCommand() *cobra.Command {
@@ -49,9 +122,14 @@ func (a *app) commandsRunCommand() *cobra.Command {
 	return cmd
 }
 
+// setsOf are the clusters of each set; of an empty one none, which stands for all.
 func setsOf(sets []string) (all [][]string) {
 	for _, set := range sets {
-		all = append(all, strings.Split(set, ","))
+		var names []string
+		if set != "" {
+			names = strings.Split(set, ",")
+		}
+		all = append(all, names)
 	}
 	return all
 }

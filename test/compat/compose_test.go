@@ -74,7 +74,7 @@ func TestStoactlComposes(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *composed)
-	}{{"as documented", composedAsDocumented}, {"keys", composedKeys}, {"leases", composedLeases}, {"watches", composedWatches}, {"mirrors", composedMirrors}, {"a lost cluster", composedAroundALostCluster}} {
+	}{{"as documented", composedAsDocumented}, {"keys", composedKeys}, {"leases", composedLeases}, {"watches", composedWatches}, {"mirrors", composedMirrors}, {"commands and transactions", composedCommands}, {"a lost cluster", composedAroundALostCluster}} {
 		t.Run(part.name, func(t *testing.T) {
 			own := *c
 			own.t = t
@@ -193,6 +193,62 @@ local: us
 	there.etcdctl("del", "--prefix", "/all/")
 	out, err = run("del", "--prefix", "/all/")
 	require.NoError(t, err, out)
+}
+
+// A command waits in its queue until an executor runs; a transaction has keys of both clusters.
+func composedCommands(t *testing.T, c *composed) {
+	path := filepath.Join(t.TempDir(), "commands.yaml")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `
+clusters:
+  eu: {endpoints: [%q]}
+  us: {endpoints: [%q]}
+routes:
+- {prefix: /eu/, cluster: eu}
+- {prefix: /us/, cluster: us}
+- {prefix: /eu/t/, cluster: eu, transactions: true}
+- {prefix: /us/t/, cluster: us, transactions: true}
+`, c.eu.Servers[0].ClientURL, c.us.Servers[0].ClientURL), 0o600))
+	run := func(stdin string, args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(c.dir, "stoactl"), append([]string{"--compose", path}, args...)...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("put /eu/c 1\nput /us/c 1\n", "commands", "send", "--set", "eu,us", "--taken")
+	require.NoError(t, err, out)
+	require.Equal(t, "OK\n", out)
+	out, err = run("", "commands", "status")
+	require.NoError(t, err, out)
+	require.Regexp(t, `^eu,us, eu, 1, \d, 0, 0, \neu,us, us, 1, \d, 0, 0, \n$`, out)
+	out, err = run("get /eu/c\n", "commands", "send")
+	require.Error(t, err)
+	require.Contains(t, out, "only puts and deletions")
+
+	executor := exec.Command(filepath.Join(c.dir, "stoactl"), "--compose", path, "commands", "run", "--metrics-listen", "127.0.0.1:0")
+	require.NoError(t, executor.Start())
+	defer executor.Process.Kill()
+	out, err = run("del /eu/c\nput /us/c 2", "commands", "send")
+	require.NoError(t, err, out)
+	require.Equal(t, "OK\n", out)
+	out, err = run("", "get", "--prefix", "/")
+	require.NoError(t, err, out)
+	require.Equal(t, "/us/c\n2\n", out)
+	require.NoError(t, executor.Process.Signal(os.Interrupt))
+	require.NoError(t, executor.Wait())
+
+	out, err = run("value(\"/eu/t/a\") = \"\"\n\nput /eu/t/a 1\nput /us/t/a 2\n\nput /us/t/a 3\nget /eu/t/a\n\n", "txn")
+	require.NoError(t, err, out)
+	require.Equal(t, "FAILURE\n\nOK\n\n", out)
+	out, err = run("value(\"/us/t/a\") = \"3\"\n\nput /eu/t/a 1\nput /us/t/a 2\n\n\n", "txn")
+	require.NoError(t, err, out)
+	require.Equal(t, "SUCCESS\n\nOK\n\nOK\n", out)
+	out, err = run("", "get", "--prefix", "/eu/t/")
+	require.NoError(t, err, out)
+	require.Equal(t, "/eu/t/a\n1\n", out)
+	for _, key := range []string{"/eu/t/a", "/us/t/a", "/us/c"} {
+		_, err = run("", "del", key)
+		require.NoError(t, err)
+	}
 }
 
 // A lease is one in both clusters.

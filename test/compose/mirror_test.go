@@ -152,7 +152,8 @@ var mirrorMutants = []struct {
 			"	}\n",
 	}}},
 	{"a place is at a revision before its mark", "", []seededEdit{
-		{"client/compose/view.go", "at: a.Header.GetRevision(), over", "at: a.Header.GetRevision() - 1, over"},
+		{"client/compose/view.go", "p := &place{at: a.Header.GetRevision(), over", "p := &place{at: a.Header.GetRevision() - 1, over"},
+		{"client/compose/view.go", "&place{at: a.Header.GetRevision(), over: over, asked: now}, a)", "&place{at: a.Header.GetRevision() - 1, over: over, asked: now}, a)"},
 	}},
 	{"a split revision is read", "", []seededEdit{
 		{"client/compose/view.go", "p.mark.Phase != mirror.At ||", "p.mark.Phase != mirror.At && p.mark.Phase != mirror.Partial ||"},

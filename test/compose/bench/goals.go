@@ -17,6 +17,10 @@ const speedupGoal = 7
 func (r *report) goals() [][]string {
 	rows := [][]string{{"what", "goal", "measured", ""}}
 	for _, server := range r.plan.servers {
+		if r.plan.mirrors {
+			rows = append(rows, r.mirrorGoals(server)...)
+			continue
+		}
 		rows = append(rows, r.localGoals(server)...)
 		rows = append(rows, r.syncGoals(server)...)
 		rows = append(rows, r.speedupGoals(server)...)

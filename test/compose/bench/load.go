@@ -17,6 +17,7 @@ type mix struct {
 	burst   int    // requests in a row to one cluster
 	window  int    // requests under way at most
 	clients [2]int // by region
+	shared  bool   // what doesn't go to the own region's cluster goes to shared keys, not to the other region's
 }
 
 // keysEach is how many keys a client has in each cluster. They are in a directory of its
@@ -24,8 +25,18 @@ type mix struct {
 const keysEach = 20
 
 func key(cluster, region, client, i int) string {
-	return fmt.Sprintf("/%s/%s%d/k%02d", names[cluster], names[region], client, i)
+	prefix := sharedPrefix
+	if cluster != shared {
+		prefix = "/" + names[cluster] + "/"
+	}
+	return fmt.Sprintf("%s%s%d/k%02d", prefix, names[region], client, i)
 }
+
+// shared stands for the keys of both regions where a cluster's number does for that cluster's.
+const (
+	shared       = len(names)
+	sharedPrefix = "/all/"
+)
 
 // keysOf are all keys of a cluster.
 func keysOf(p *plan, cluster int) []string {
@@ -83,7 +94,9 @@ func (w *worker) run(ctx context.Context, m mix, g *gauge) error {
 		if left == 0 {
 			cluster, left = w.region, m.burst
 			if w.rnd.IntN(100) >= m.local[w.region] {
-				cluster = 1 - w.region
+				if cluster = 1 - w.region; m.shared {
+					cluster = shared
+				}
 			}
 		}
 		left--

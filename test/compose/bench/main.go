@@ -6,6 +6,7 @@
 //	go run ./test/compose/bench -quick              few cells, short rounds
 //	go run ./test/compose/bench -servers stoa -locals 100 -reads 50
 //	go run ./test/compose/bench -write docs/benchmarks-compose.md -img docs/img   (make bench-compose)
+//	go run ./test/compose/bench -mirrors            mirrored keys: figure 3 of Halalai et al., ZooFence (figure3.go)
 //
 // Two regions, east and west, lie 25 ms each way apart (package region; where that isn't
 // permitted nothing is measured, and a message says so). Each has a cluster of its own:
@@ -55,6 +56,7 @@ type plan struct {
 	rounds  int // of the local work, in pairs, of which the median counts; else one
 	stoa    string
 
+	mirrors    bool // figure 3 of ZooFence's paper, in place of all else
 	write, img string
 }
 
@@ -94,13 +96,20 @@ func parse(args []string) (*plan, error) {
 	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 600ms)")
 	f.DurationVar(&p.warmup, "warmup", 400*time.Millisecond, "time that a round runs before")
 	f.IntVar(&p.rounds, "rounds", 12, "pairs of rounds of the local work by plain clients and by composed ones")
+	f.BoolVar(&p.mirrors, "mirrors", false, "measure mirrored keys, and nothing else")
 	f.StringVar(&p.stoa, "stoa", "stoa", "path of stoa's binary (default: built from this checkout)")
 	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
 	f.StringVar(&p.img, "img", "", "draw the plots, as SVG, into this directory")
 	f.Parse(args)
 
 	defaults := [4]string{"stoa,etcd", "50,90,99,100", "0,50,80,100", "1,10,25,50"}
+	if p.mirrors {
+		defaults = [4]string{"stoa,etcd", "50,90,100", "0,85,100", "50"}
+	}
 	length := 600 * time.Millisecond
+	if p.mirrors {
+		length = 500 * time.Millisecond
+	}
 	if *quick {
 		defaults = [4]string{"stoa", "50,100", "0,80,100", "1,50"}
 		length = 400 * time.Millisecond
@@ -153,12 +162,19 @@ func run(ctx context.Context, p *plan) error {
 func (r *report) keep() error {
 	p := r.plan
 	if p.img != "" {
-		if err := sheet.Draw(p.img, r.charts()); err != nil {
+		charts := r.charts
+		if p.mirrors {
+			charts = r.charts3
+		}
+		if err := sheet.Draw(p.img, charts()); err != nil {
 			return err
 		}
 	}
-	if p.write == "" {
+	switch {
+	case p.write == "":
 		return nil
+	case p.mirrors:
+		return sheet.Keep(p.write, r.markdown3)
 	}
 	return sheet.Keep(p.write, r.markdown)
 }

@@ -20,6 +20,7 @@ type sample struct {
 	// Of the whole round, its warm-up and its end included.
 	requests, switches, syncs, resyncs int64
 	toReads                            int64 // switches whose first request was a read
+	mirrored                           int64 // reads that a mirror has answered
 }
 
 // figures of one region's clients.
@@ -75,12 +76,30 @@ func measure(ctx context.Context, p *plan, server string, world *region.World, r
 			}
 		}
 	}
-	for _, way := range []string{composed, neverSync, syncAll, stretched, plain} {
+	if p.mirrors {
+		end, err := b.mirror(ctx, world)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	for _, way := range p.ways() {
 		if b.teams[way], err = assemble(ctx, p, way, bin.Stoa, world, b.clusters); err != nil {
 			return err
 		}
 	}
+	if p.mirrors {
+		return b.figure3(ctx)
+	}
 	return b.all(ctx, bin.Stoa)
+}
+
+// ways are those that are compared.
+func (p *plan) ways() []string {
+	if p.mirrors {
+		return mirrorWays
+	}
+	return []string{composed, neverSync, syncAll, stretched, plain}
 }
 
 // all does the rounds that the figures need.
@@ -135,7 +154,7 @@ func (b *bench) heat(ctx context.Context) error {
 		if t.way == plain {
 			local = 100
 		}
-		if _, err := b.round(ctx, t, mix{reads: 50, local: [2]int{local, local}, burst: 10, window: 10, clients: [2]int{len(t.clients[0]), len(t.clients[1])}}); err != nil {
+		if _, err := b.round(ctx, t, mix{reads: 50, local: [2]int{local, local}, burst: 10, window: 10, clients: [2]int{len(t.clients[0]), len(t.clients[1])}, shared: b.p.mirrors}); err != nil {
 			return fmt.Errorf("%s, before the first round: %w", t.way, err)
 		}
 	}
@@ -256,7 +275,7 @@ func (b *bench) round(ctx context.Context, t *team, m mix) (sample, error) {
 	s.cpu = cpu / time.Duration(max(count, 1))
 	after := t.total()
 	s.requests, s.switches, s.syncs, s.resyncs = after.requests-before.requests, after.switches-before.switches, after.syncs-before.syncs, after.resyncs-before.resyncs
-	s.toReads = after.toReads - before.toReads
+	s.toReads, s.mirrored = after.toReads-before.toReads, after.mirrored-before.mirrored
 	return s, nil
 }
 
@@ -311,6 +330,7 @@ func (t *team) total() (s sample) {
 			s.syncs += one.Syncs
 			s.resyncs += one.Resyncs
 			s.toReads += c.toReads
+			s.mirrored += one.Mirrored
 		}
 	}
 	return s

@@ -65,6 +65,7 @@ func (r *report) at(server, way string, m mix) (s sample, ok bool) {
 
 // count adds what was counted in another round.
 func (s *sample) count(o sample) {
+	s.mirrored += o.mirrored
 	s.requests, s.switches, s.syncs, s.resyncs, s.toReads = s.requests+o.requests, s.switches+o.switches, s.syncs+o.syncs, s.resyncs+o.resyncs, s.toReads+o.toReads
 }
 

@@ -97,8 +97,11 @@ func assemble(ctx context.Context, p *plan, way string, stoa bool, world *region
 // source makes clients that are beside one voter at home and the member of the other
 // cluster that is in their region.
 func source(way string, stoa bool, r, v int, at *region.Region, clusters [2]*cluster) (make func(context.Context) (requester, error), done func(), err error) {
-	if way == plain {
+	switch {
+	case way == plain:
 		return single(stoa, clusters[r].voters()[v], at)
+	case slices.Contains(mirrorWays, way):
+		return sharing(way, r, v, at, clusters)
 	}
 	cfg := compose.Config{Clusters: map[string]compose.Cluster{}}
 	for i, c := range clusters {
