@@ -24,6 +24,7 @@ type Hub struct {
 	wake func() // there is something to Take
 
 	spans    map[spanKey]*span
+	followed []*span
 	byID     map[int64]*span
 	creating []*span // whose creations a member has not answered yet, in order
 	nextID   int64
@@ -56,7 +57,12 @@ type Stats struct{ Streams, Watchers, Upstream, Behind int }
 
 // Stats counts what there is.
 func (h *Hub) Stats() Stats {
-	s := Stats{Streams: len(h.streams), Upstream: len(h.spans)}
+	s := Stats{Streams: len(h.streams)}
+	for _, of := range h.spans {
+		if of.whole == nil {
+			s.Upstream++
+		}
+	}
 	for st := range h.streams {
 		s.Watchers += len(st.watchers)
 		for _, w := range st.watchers {
@@ -101,12 +107,12 @@ func (h *Hub) Disconnected() { h.connected, h.out, h.creating = false, nil, nil 
 
 // create watches a span upstream, from where it is.
 func (h *Hub) create(s *span) {
-	if !h.connected {
+	if !h.connected || s.whole != nil {
 		return
 	}
 	delete(h.byID, s.id)
 	h.nextID++
-	s.id, s.partial = h.nextID, nil
+	s.id, s.partial, s.asked = h.nextID, nil, true
 	h.byID[s.id] = s
 	r := s.key.request()
 	r.WatchId, r.Fragment, r.ProgressNotify = s.id, true, true
@@ -134,6 +140,7 @@ func (h *Hub) Receive(r *Response) (again bool) {
 	case r.Canceled && r.Compacted > 0:
 		// Those of its watchers that need the lost revisions find that out by themselves.
 		s.open = false
+		s.parts.each(func(p *span) { p.open = false })
 		h.create(s)
 	case r.Canceled:
 		h.end(s, r.Reason)
@@ -153,6 +160,7 @@ func (h *Hub) created(r *Response) (again bool) {
 	}
 	s := h.creating[0]
 	h.creating = h.creating[1:]
+	s.asked = false
 	switch {
 	case s.gone:
 		if !r.Canceled {
@@ -168,12 +176,7 @@ func (h *Hub) created(r *Response) (again bool) {
 	if !s.open {
 		s.restart(r.Header.Revision)
 	}
-	openings := s.openings
-	s.openings = nil // an answer may end the watcher, and the span with the last one
-	for _, o := range openings {
-		o.ready = true
-		o.stream.settle()
-	}
+	s.opened()
 	return false
 }
 
@@ -194,9 +197,20 @@ func (h *Hub) remove(s *span) {
 	s.gone = true
 	delete(h.spans, s.key)
 	delete(h.byID, s.id)
+	if s.whole != nil {
+		s.whole.parts.remove(s)
+		s.whole = nil
+	}
+	if s.key.followed {
+		h.followed = slices.DeleteFunc(h.followed, func(f *span) bool { return f == s })
+		s.scatter()
+	}
 }
 
 func (h *Hub) cancel(id int64) {
+	if id == 0 { // it was never watched upstream
+		return
+	}
 	h.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 }
 
@@ -206,6 +220,13 @@ func (h *Hub) span(k spanKey) *span {
 	if s == nil {
 		s = &span{hub: h, key: k, watchers: map[*Watcher]struct{}{}}
 		h.spans[k] = s
+		if whole := h.covering(k); k.part && whole != nil {
+			whole.adopt(s)
+			return s
+		}
+		if k.followed {
+			h.followed = append(h.followed, s)
+		}
 		h.create(s)
 		h.wake()
 	}

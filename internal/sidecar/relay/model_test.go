@@ -90,8 +90,7 @@ type open struct {
 func newRig(t *rapid.T) *rig {
 	r := &rig{T: t, h: &history{keys: map[int64][]string{}, rev: 1}}
 	r.hub = New(Options{Entries: 6, Bytes: 2000, Total: 3000, Fragment: overhead + 40}, func() {})
-	r.copy = &followed{rig: r, key: spanKey{key: "a", end: "c"}}
-	r.hub.Follow([]byte("a"), []byte("c"), r.copy)
+	r.follow()
 	return r
 }
 
@@ -256,7 +255,7 @@ func (r *rig) exchange() bool {
 }
 
 func (r *rig) step() {
-	switch rapid.IntRange(0, 13).Draw(r.T, "step") {
+	switch rapid.IntRange(0, 14).Draw(r.T, "step") {
 	case 0, 1:
 		r.h.put(rapid.SampledFrom([][]string{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}, {"z"}}).Draw(r.T, "keys")...)
 	case 2:
@@ -309,7 +308,17 @@ func (r *rig) step() {
 	case 13:
 		r.copy.wanted = r.h.rev
 		r.hub.Want(r.h.rev)
+	case 14:
+		if rapid.IntRange(0, 3).Draw(r.T, "unfollow") == 0 {
+			r.hub.Unfollow([]byte("a"), []byte("c"))
+			r.follow()
+		}
 	}
+}
+
+func (r *rig) follow() {
+	r.copy = &followed{rig: r, key: spanKey{key: "a", end: "c"}}
+	r.hub.Follow([]byte("a"), []byte("c"), r.copy)
 }
 
 // settle lets everything happen that can.

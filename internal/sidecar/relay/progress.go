@@ -56,10 +56,11 @@ func (h *Hub) Tick() {
 	h.askProgress()
 }
 
-// progress: no event at or below a revision is still to come, for any span.
+// progress: no event at or below a revision is still to come, for any span that has a watcher. (One that has been
+// a part may be open and have none yet.)
 func (h *Hub) progress(rev int64) {
 	for _, s := range h.spans {
-		if s.open {
+		if s.open && !s.asked {
 			s.at = max(s.at, rev)
 			s.tell(nil)
 		}
@@ -90,7 +91,7 @@ func (st *Stream) may(rev int64) bool {
 		return false
 	}
 	for _, w := range st.watchers {
-		if w.start-1 > rev || w.high > rev || !w.behind && w.span.at < rev {
+		if w.start-1 > rev || w.high > rev || !w.behind && w.span.through() < rev {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ type spanKey struct {
 	key, end                string
 	prevKv, noPut, noDelete bool
 	followed                bool // a span of its own, for a Follower
+	part                    bool // of a followed one, when it was made: see part.go
 }
 
 func keyOf(r *pb.WatchCreateRequest) spanKey {
@@ -75,6 +76,7 @@ type span struct {
 	id  int64 // upstream
 
 	open    bool // a member has answered
+	asked   bool // for a watcher upstream, without an answer yet
 	gone    bool // no longer in the hub
 	ended   bool // cancelled upstream
 	reason  string
@@ -89,6 +91,8 @@ type span struct {
 
 	watchers map[*Watcher]struct{}
 	follower Follower // nil: none
+	parts    parts
+	whole    *span // that it is a part of; nil: it has a watcher upstream
 	openings []*Opening
 }
 
@@ -102,6 +106,10 @@ func (s *span) restart(rev int64) {
 	if s.follower != nil {
 		s.follower.Begin(rev)
 	}
+	s.parts.each(func(p *span) {
+		p.restart(rev)
+		p.opened()
+	})
 	s.stir()
 }
 
@@ -124,6 +132,7 @@ func (s *span) receive(r *Response) {
 		s.add(e)
 	}
 	s.tell(events)
+	s.parts.take(events)
 	s.trim()
 	s.stir()
 }

@@ -83,7 +83,7 @@ type Opening struct {
 func (st *Stream) Create(r *pb.WatchCreateRequest) *Opening {
 	o := &Opening{stream: st, start: r.StartRevision}
 	st.openings = append(st.openings, o)
-	k := keyOf(r)
+	k := st.hub.keyOf(r)
 	switch {
 	case r.StartRevision < 0:
 		o.refused = rpctypes.ErrCompacted.Error()

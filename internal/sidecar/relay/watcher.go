@@ -122,7 +122,7 @@ func (w *Watcher) take(limit int64) (b batch, ok bool) {
 		}
 	}
 	if s.open {
-		w.next = max(w.next, s.at+1)
+		w.next = max(w.next, s.through()+1)
 	}
 	if s.ended && len(b.events) == 0 {
 		w.end(answer{rev: s.hub.known, reason: s.reason})
@@ -168,7 +168,7 @@ func (w *Watcher) through(rev int64) bool {
 	case w.next > rev:
 		return true
 	default:
-		return s.open && s.at >= rev && w.pos >= s.base && (w.pos == s.tail() || s.recent[w.pos-s.base].rev > rev)
+		return s.open && s.through() >= rev && w.pos >= s.base && (w.pos == s.tail() || s.recent[w.pos-s.base].rev > rev)
 	}
 }
 
