@@ -27,6 +27,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/sidecar"
 	"github.com/stoa-kv/stoa/internal/sidecar/composed"
+	"github.com/stoa-kv/stoa/internal/sidecar/front"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -36,6 +37,7 @@ type sidecarConfig struct {
 	compose         string // the file of a composition, in place of a cluster
 	mirrors         string // whose executors it runs, and
 	commands        string // those of queues
+	clients         int    // of a composition
 	listen, metrics []url.URL
 	drain           time.Duration
 	log             config.Log
@@ -139,7 +141,7 @@ func (c *sidecarConfig) server(lg *zap.Logger) (sidecarServer, error) {
 		return nil, err
 	}
 	composition.DialTimeout = c.sidecar.Upstream.DialTimeout
-	return composed.New(composition, c.executors(composition), c.sidecar.MaxConcurrentStreams, lg)
+	return composed.New(composition, c.executors(composition), composed.Limits{MaxConcurrentStreams: c.sidecar.MaxConcurrentStreams, MaxClients: c.clients, Calls: c.sidecar.Limits}, lg)
 }
 
 // executors are what the flags ask for.
@@ -170,7 +172,8 @@ type sidecarFlags struct {
 	namespace, transport, compose, away         string
 	mirrors, commands                           string
 	drain, dial, keepAlive, keepAliveTimeout    time.Duration
-	maxStreams, maxWatches                      uint
+	maxStreams, maxWatches, maxClients          uint
+	maxRequests, maxBytes                       uint64
 	cache                                       prefixes
 	cacheMemory                                 uint64
 	logLevel, logFormat, logOutputs             string
@@ -211,6 +214,9 @@ func (f *sidecarFlags) declare(help io.Writer) *flag.FlagSet {
 	fs.Uint64Var(&f.cacheMemory, "cache-memory", 64<<20, "Memory for the keys of --cache, in bytes. Reads of a prefix that doesn't fit are forwarded.")
 	fs.StringVar(&f.transport, "grpc-transport", "grpc-go", "What serves connections of local clients: grpc-go, or stoa's own (experimental), which needs less CPU.")
 	fs.UintVar(&f.maxStreams, "max-concurrent-streams", 0, "Calls in progress of one local connection; 0: no limit.")
+	fs.Uint64Var(&f.maxRequests, "max-requests", 0, "Requests in progress of one local connection, without watches and other streams; 0: no limit. More are refused.")
+	fs.Uint64Var(&f.maxBytes, "max-bytes", 0, "Bytes of the requests in progress of one local connection; 0: no limit. More are refused.")
+	fs.UintVar(&f.maxClients, "max-clients", 1000, "With --compose: local connections, each with sessions of its own in the clusters; 0: no limit. More are refused.")
 	fs.UintVar(&f.maxWatches, "max-watches-per-stream", 100_000, "Watches of one stream of a local client; 0: no limit. More are refused.")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error.")
 	fs.StringVar(&f.logFormat, "log-format", "json", "json or console.")
@@ -257,7 +263,12 @@ func (f *sidecarFlags) checkCompose(fs *flag.FlagSet) (err error) {
 		if f.mirrors != "" || f.commands != "" {
 			return errors.New("--run-mirrors and --run-commands need --compose: they are for several clusters")
 		}
-		return nil
+		fs.Visit(func(o *flag.Flag) {
+			if o.Name == "max-clients" {
+				err = errors.New("--max-clients is for --compose")
+			}
+		})
+		return err
 	}
 	fs.Visit(func(o *flag.Flag) {
 		switch o.Name {
@@ -307,6 +318,8 @@ func (f *sidecarFlags) config() (*sidecarConfig, error) {
 	c.sidecar.Namespace = f.namespace
 	c.sidecar.MaxConcurrentStreams = uint32(min(f.maxStreams, 1<<32-1))
 	c.sidecar.Unbatched, c.sidecar.Uncoalesced, c.sidecar.OwnTransport = !f.batching, !f.coalescing, f.transport == "own"
+	c.sidecar.Limits = front.Limits{Requests: int64(min(f.maxRequests, math.MaxInt64)), Bytes: int64(min(f.maxBytes, math.MaxInt64))}
+	c.clients = int(min(f.maxClients, math.MaxInt32))
 	c.sidecar.MaxWatches = int(min(f.maxWatches, math.MaxInt32))
 	c.sidecar.Cache, c.sidecar.CacheMemory = f.cache, int64(min(f.cacheMemory, math.MaxInt64))
 	c.sidecar.WaitWhenAway = f.away == "wait"

@@ -72,6 +72,7 @@ func TestSidecarRefuses(t *testing.T) {
 		{args: []string{"--password=secret"}, want: "no --user"},
 		{args: []string{"--drain-timeout=0s"}, want: "longer than 0"},
 		{args: []string{"--dial-timeout=soon"}, want: "soon"},
+		{args: []string{"--max-clients=3"}, want: "--max-clients is for --compose"},
 		{args: []string{"--grpc-transport=quic"}, want: "it is grpc-go or own"},
 		{args: []string{"--compose=c.yaml", "--endpoints=a:1"}, want: "--endpoints and --compose: the file of the composition says it"},
 		{args: []string{"--compose=c.yaml", "--batching=false"}, want: "--batching has no effect with --compose"},

@@ -107,6 +107,16 @@ func (cs *caches) read(ctx context.Context, in []byte) (answer []byte, ok bool) 
 	return v.Answer(r), true
 }
 
+// serving reports whether serializable reads of all prefixes are answered.
+func (cs *caches) serving() bool {
+	for _, p := range cs.prefixes {
+		if p.prefix.View() == nil {
+			return false
+		}
+	}
+	return cs.plain()
+}
+
 func (cs *caches) covering(r *pb.RangeRequest) *cached {
 	for _, p := range cs.prefixes {
 		if p.prefix.Covers(r) {

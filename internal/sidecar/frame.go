@@ -12,6 +12,8 @@ import (
 // frame is a message that nothing decodes.
 type frame struct{ data []byte }
 
+func (f *frame) size() int { return len(f.data) }
+
 // codec leaves frames alone. All other messages are protobuf's.
 type codec struct{ encoding.CodecV2 }
 

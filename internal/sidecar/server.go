@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/stoa-kv/stoa/internal/h2"
-	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/sidecar/front"
 	"github.com/stoa-kv/stoa/internal/sidecar/namespace"
 )
@@ -20,6 +19,8 @@ type Config struct {
 	// MaxConcurrentStreams bounds the calls in progress of one local connection; 0: no
 	// bound.
 	MaxConcurrentStreams uint32
+	// Limits bound the calls in progress of one local connection: more are refused.
+	Limits front.Limits
 	// MaxWatches bounds the coalesced watches of one stream; 0: no bound.
 	MaxWatches int
 	// Unbatched has each request forwarded as a call of its own.
@@ -107,6 +108,9 @@ func New(c Config) (*Server, error) {
 		s.register(d)
 	}
 	ports := front.Options{GRPC: s.grpc, MaxStreams: c.MaxConcurrentStreams, Registry: s.metrics.registry, Health: s.healthy, Ready: s.ready, Logger: c.Logger}
+	if s.caches != nil {
+		ports.Cached = s.caches.serving
+	}
 	if c.OwnTransport {
 		ports.Direct = s.own
 	}
@@ -118,7 +122,7 @@ func (s *Server) onGRPC(c Config) *grpc.Server {
 	return grpc.NewServer(
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnknownServiceHandler(s.other),
-		grpc.Creds(serve.Credentials()),
+		grpc.Creds(c.Limits.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.InitialWindowSize(streamWindow),
@@ -131,7 +135,7 @@ func (s *Server) onGRPC(c Config) *grpc.Server {
 
 func (s *Server) onOwn(c Config) *h2.Server {
 	return h2.NewServer(h2.Options{
-		Codec: newCodec(), Creds: serve.Credentials(), Unknown: s.other,
+		Codec: newCodec(), Creds: c.Limits.Credentials(), Unknown: s.other,
 		MaxRecvMessage: maxMessage, StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: c.MaxConcurrentStreams,
 		PingInterval: 1, PingsWithoutStreams: true,
 	})

@@ -61,7 +61,13 @@ func (s *Server) unary(method string) unaryHandler {
 			return nil, err
 		}
 		done := s.begin(counted)
+		allowance, bytes, err := front.Admit(ctx, in.size)
+		if err != nil {
+			done(err)
+			return nil, err
+		}
 		out, err := carry(ctx, method, in)
+		allowance.Release(bytes)
 		done(err)
 		if err != nil {
 			return nil, err

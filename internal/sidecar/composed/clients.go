@@ -17,6 +17,7 @@ import (
 // stats.Handler of the gRPC server.
 type clients struct {
 	root *compose.Client
+	most int // 0: no bound
 	open atomic.Int64
 	wg   sync.WaitGroup
 }
@@ -73,8 +74,11 @@ func (one *connection) fork() (*compose.Client, error) {
 		return nil, asStatus(compose.ErrClosed)
 	}
 	if one.client == nil {
+		if n := one.of.open.Add(1); one.of.most > 0 && n > int64(one.of.most) {
+			one.of.open.Add(-1)
+			return nil, errTooManyClients
+		}
 		one.client = one.of.root.Fork()
-		one.of.open.Add(1)
 	}
 	return one.client, nil
 }

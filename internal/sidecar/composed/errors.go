@@ -19,7 +19,8 @@ var (
 	errNoConnection = status.Error(codes.Internal, "stoa sidecar: with --compose, a call needs an HTTP/2 connection")
 	errLeaseID      = status.Error(codes.Unimplemented,
 		"stoa sidecar: with --compose, a lease can't be granted under a given ID: it is free in one cluster and not in another")
-	errProgress = status.Error(codes.Unimplemented,
+	errTooManyClients = status.Error(codes.ResourceExhausted, "stoa sidecar: too many connections (--max-clients)")
+	errProgress       = status.Error(codes.Unimplemented,
 		"stoa sidecar: with --compose, progress can't be asked for: a stream of watches has no common revision. Use progress_notify")
 )
 

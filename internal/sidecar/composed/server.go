@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/client/compose"
-	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/sidecar/front"
 )
 
@@ -29,16 +29,23 @@ type Server struct {
 // maxMessage bounds a request, in bytes, as in package sidecar.
 const maxMessage = 64 << 20
 
-// New makes a server. It returns before there is a connection to any cluster. maxStreams bounds the
-// calls in progress of one local connection; 0: no bound.
-func New(cfg compose.Config, e Executors, maxStreams uint32, lg *zap.Logger) (*Server, error) {
+// Limits bound local clients; 0: no bound.
+type Limits struct {
+	MaxConcurrentStreams uint32 // calls in progress of one connection: more wait in the client
+	MaxClients           int    // connections that have used the composition, each with sessions of its own: more are refused
+	Calls                front.Limits
+}
+
+// New makes a server. It returns before there is a connection to any cluster.
+func New(cfg compose.Config, e Executors, limits Limits, lg *zap.Logger) (*Server, error) {
 	if err := e.check(cfg); err != nil {
 		return nil, err
 	}
+	maxStreams := limits.MaxConcurrentStreams
 	if maxStreams == 0 {
 		maxStreams = math.MaxUint32
 	}
-	services, err := newServices(cfg)
+	services, err := newServices(cfg, limits.MaxClients)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +55,7 @@ func New(cfg compose.Config, e Executors, maxStreams uint32, lg *zap.Logger) (*S
 		grpc.UnknownServiceHandler(refuse),
 		grpc.ChainUnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.stream),
-		grpc.Creds(serve.Credentials()),
+		grpc.Creds(limits.Calls.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -96,10 +103,22 @@ func (s *Server) ready(ctx context.Context) error {
 
 func (s *Server) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	done := s.Begin()
-	a, err := handle(ctx, r)
-	done()
+	defer done()
+	allowance, bytes, err := front.Admit(ctx, func() int { return sizeOf(r) })
+	var a any
+	if err == nil {
+		a, err = handle(ctx, r)
+		allowance.Release(bytes)
+	}
 	s.ended(info.FullMethod, err)
 	return a, err
+}
+
+func sizeOf(r any) int {
+	if m, ok := r.(proto.Message); ok {
+		return proto.Size(m)
+	}
+	return 0
 }
 
 // errStopping has the code upon which etcd's clients open a stream again.

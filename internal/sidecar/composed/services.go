@@ -19,12 +19,12 @@ type services struct {
 	probes  map[string]*compose.Client // one for each cluster, so that none waits for another
 }
 
-func newServices(cfg compose.Config) (*services, error) {
+func newServices(cfg compose.Config, mostClients int) (*services, error) {
 	root, err := compose.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &services{clients: &clients{root: root}, probes: map[string]*compose.Client{}}
+	s := &services{clients: &clients{root: root, most: mostClients}, probes: map[string]*compose.Client{}}
 	for name := range cfg.Clusters {
 		s.probes[name] = root.Fork()
 	}

@@ -26,7 +26,10 @@ type Options struct {
 	// Health tells whether all is well, Ready whether anything can be answered: for the pages of
 	// these names.
 	Health, Ready func(context.Context) error
-	Logger        *zap.Logger
+	// Cached tells whether something is answered from memory, whatever the cluster does: for
+	// /readyz?cached. nil: nothing.
+	Cached func() bool
+	Logger *zap.Logger
 }
 
 // A Front serves local clients.

@@ -43,7 +43,12 @@ func (f *Front) readyz(w http.ResponseWriter, r *http.Request) {
 	if f.draining.Load() {
 		ready = func(context.Context) error { return ErrDraining }
 	}
-	if err := f.check(r, "readyz", ready); err != nil {
+	err := f.check(r, "readyz", ready)
+	if err != nil && !f.draining.Load() && r.URL.Query().Has("cached") && f.o.Cached != nil && f.o.Cached() {
+		fmt.Fprintf(w, "ok for serializable reads of cached keys\n[-]cluster failed: %v\n", err)
+		return
+	}
+	if err != nil {
 		http.Error(w, fmt.Sprintf("[-]cluster failed: %v", err), http.StatusServiceUnavailable)
 		return
 	}

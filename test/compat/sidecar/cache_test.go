@@ -244,3 +244,89 @@ func TestCacheOfAnotherHistory(t *testing.T) {
 	require.Empty(t, got.Kvs)
 	serves(t, s)
 }
+
+// TestWatchesOfCachedKeys: watches within a cached prefix, of single keys and of ranges, are none at the members, and have
+// the events that any watch has; also those from a revision of before.
+func TestWatchesOfCachedKeys(t *testing.T) {
+	t.Parallel()
+	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
+	s := caching(t, c, "one")
+	ctx := soon(t)
+	cli, direct := dial(t, s.ClientURL, clientv3.Config{}), dial(t, c.Servers[0].ClientURL, clientv3.Config{})
+	first, err := direct.Put(ctx, "/c/5", "first")
+	require.NoError(t, err)
+	before := number(s, "stoa_sidecar_upstream_watchers")
+	var feeds []clientv3.WatchChan
+	for i := range 10 {
+		feeds = append(feeds, cli.Watch(ctx, fmt.Sprintf("/c/%d", i), clientv3.WithRev(first.Header.Revision)))
+	}
+	all := cli.Watch(ctx, "/c/", clientv3.WithRange("/c/9"), clientv3.WithRev(first.Header.Revision), clientv3.WithFilterDelete())
+	for i := range 10 {
+		_, err := direct.Put(ctx, fmt.Sprintf("/c/%d", i), "second")
+		require.NoError(t, err)
+	}
+	_, err = direct.Delete(ctx, "/c/5")
+	require.NoError(t, err)
+	take := func(feed clientv3.WatchChan, n int) (got []string) {
+		for len(got) < n {
+			r := <-feed
+			require.NoError(t, r.Err())
+			for _, e := range r.Events {
+				got = append(got, fmt.Sprint(e.Type, " ", string(e.Kv.Key), " ", string(e.Kv.Value)))
+			}
+		}
+		return got
+	}
+	for i, feed := range feeds {
+		want := []string{fmt.Sprintf("PUT /c/%d second", i)}
+		if i == 5 {
+			want = []string{"PUT /c/5 first", "PUT /c/5 second", "DELETE /c/5 "}
+		}
+		require.Equal(t, want, take(feed, len(want)))
+	}
+	require.Len(t, take(all, 10), 10, "first, and second of 0 to 8")
+	require.Equal(t, before, number(s, "stoa_sidecar_upstream_watchers"))
+	require.GreaterOrEqual(t, number(s, "stoa_sidecar_watchers"), 11)
+
+	for _, m := range c.Servers {
+		require.NoError(t, m.Kill())
+	}
+	got, err := cli.Get(ctx, "/c/1", clientv3.WithSerializable())
+	require.NoError(t, err)
+	require.Equal(t, "second", string(got.Kvs[0].Value))
+	require.Contains(t, page(s.ClientURL+"/readyz"), "cluster failed")
+	require.Contains(t, page(s.ClientURL+"/readyz?cached"), "ok for serializable reads")
+}
+
+// TestLimits: what one connection may have under way is bounded, and another one has its own bound.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	c := process.StartT(t, process.Spec{Nodes: 1})
+	for _, transport := range []string{"own", "grpc-go"} {
+		s := beside(t, c, "limited-"+transport, "--grpc-transport="+transport, "--max-requests=4")
+		cli, other := dial(t, s.ClientURL, clientv3.Config{}), dial(t, s.ClientURL, clientv3.Config{})
+		require.NoError(t, c.Servers[0].Pause())
+		ctx, cancel := context.WithCancel(soon(t))
+		answers := make(chan error, 8)
+		for range 8 {
+			go func() {
+				_, err := cli.Put(ctx, "/limits", "v")
+				answers <- err
+			}()
+		}
+		for range 4 {
+			require.ErrorIs(t, <-answers, rpctypes.ErrTooManyRequests)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := other.Put(ctx, "/limits", "other")
+			done <- err
+		}()
+		require.NoError(t, c.Servers[0].Resume())
+		for range 4 {
+			require.NoError(t, <-answers)
+		}
+		require.NoError(t, <-done)
+		cancel()
+	}
+}
