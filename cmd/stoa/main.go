@@ -147,6 +147,9 @@ func (s *server) up(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.memory != nil {
+		settings.ExtensionMemory = s.memory.Limit()
+	}
 	if s.node, err = node.Start(settings); err != nil {
 		return fmt.Errorf("starting with the data in %s: %w", s.cfg.DataDir, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -180,4 +181,29 @@ func TestAStampThatWasGivenOutBeforeIsFatal(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A server that can't hold what the cluster's extensions keep ends at the registration, with
+// nothing of it done, and doesn't start; given more memory it goes on where it was.
+func TestAServerWithTooLittleMemoryEnds(t *testing.T) {
+	const keeps = `local s = ("x"):rep(1000000) `
+	r := newRig(2)
+	r.ExtensionMemory = 3 << 19
+	e, p := registering(r, "a", keeps+handler(`return s`), extension.Language)
+	e.Stamp = 101
+	r.entry(e, p.Parts, func(_ int, res Result) { require.NoError(t, res.Err) })
+	before := r.state()
+
+	e, p = registering(r, "b", keeps+handler(`return #s`), extension.Language)
+	e.Stamp = 102
+	require.ErrorContains(t, r.dying(t, e, p.Parts), "--memory-limit")
+	require.Equal(t, before, r.state())
+	require.Nil(t, r.Extensions().Get("b"))
+
+	r.ExtensionMemory = 3 << 20
+	r.entry(e, p.Parts, func(_ int, res Result) { require.NoError(t, res.Err) })
+	require.NoError(t, r.LoadExtensions())
+	require.NotNil(t, r.Extensions().Get("b"))
+	r.ExtensionMemory = 3 << 19
+	require.ErrorContains(t, r.LoadExtensions(), "this server may use 1572864 in all")
 }

@@ -94,6 +94,9 @@ type Config struct {
 	// [Machine.Prepare] on each of them. It may wait until other clients have had their
 	// share of the processor. An error refuses the registration. nil: nothing is prepared.
 	Precompile func(language int, source []byte) error
+	// ExtensionMemory is what extensions may keep on this server, in bytes. Beyond it the
+	// server ends, and doesn't start: the others have agreed on what it can't hold. 0: any.
+	ExtensionMemory int64
 	// Pace is asked before a source is compiled that nothing waits for yet, and returns what
 	// is called every few hundred microseconds meanwhile, to leave the processor to other
 	// work. It pauses no longer once hurry is closed. nil: no pauses.

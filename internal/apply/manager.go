@@ -33,6 +33,9 @@ func (m *Machine) LoadExtensions() error {
 		}
 		reg = reg.With(e)
 	}
+	if err := m.holds(reg.Kept(nil)); err != nil {
+		return err
+	}
 	m.extensions.Store(reg)
 	m.ruled = extension.RuledBy(m.Placement().Settled())
 	return nil
@@ -108,7 +111,22 @@ func (x *execution) register(name string, source []byte) error {
 	if err := mayRegister(x.user, &x.fresh.Code); err != nil {
 		return err
 	}
-	return reg.Admit(x.fresh)
+	if err := reg.Admit(x.fresh); err != nil {
+		return err
+	}
+	if err := x.m.holds(reg.Kept(x.fresh)); err != nil {
+		x.fatal(err)
+	}
+	return nil
+}
+
+// holds says that this server has no memory for what the cluster has agreed on.
+func (m *Machine) holds(kept int64) error {
+	if m.ExtensionMemory > 0 && kept > m.ExtensionMemory {
+		return fmt.Errorf("the extensions of the cluster keep up to %d bytes of memory, and this server may use %d in all (--memory-limit): start it again with more",
+			kept, m.ExtensionMemory)
+	}
+	return nil
 }
 
 // mayRegister refuses a source whose handlers could do what its user may not, or see it.

@@ -36,17 +36,26 @@ func (r *Registry) Admit(e *Extension) error {
 	if err := r.Limits.admit(e); err != nil {
 		return err
 	}
-	sum := r.memory + e.Memory
-	if old := r.Get(e.Name); old != nil {
-		if e.Memory <= old.Memory {
-			return nil
-		}
-		sum -= old.Memory
+	if old := r.Get(e.Name); old != nil && e.Memory <= old.Memory {
+		return nil
 	}
-	if sum > r.Limits.MemoryTotal {
+	if sum := r.Kept(e); sum > r.Limits.MemoryTotal {
 		return Refuse(e.Name, fmt.Errorf("it keeps %d bytes of memory for as long as it is registered, and all extensions together would keep %d, the limit is %d", e.Memory, sum, r.Limits.MemoryTotal))
 	}
 	return nil
+}
+
+// Kept is the memory that all extensions keep once e is registered, in bytes; nil: as they are
+// now.
+func (r *Registry) Kept(e *Extension) int64 {
+	if e == nil {
+		return r.memory
+	}
+	sum := r.memory + e.Memory
+	if old := r.Get(e.Name); old != nil {
+		sum -= old.Memory
+	}
+	return sum
 }
 
 // Hold refuses limits that the registered extensions exceed; those that gone selects are

@@ -83,6 +83,7 @@ type Config struct {
 	StepPause      time.Duration // at least, between two steps of moving keys
 
 	QuotaBytes      int64 // of the backend file; <= 0: no quota
+	ExtensionMemory int64 // bytes that extensions may keep; beyond them the server ends; 0: any
 	MaxRequestBytes int
 	// DefragmentAt is how many bytes a defragmentation must free for the file to be
 	// defragmented at the start; 0: never.

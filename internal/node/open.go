@@ -228,6 +228,8 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Meter:      &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
 		Precompile: n.precompile,
 		Pace:       paceCompilation,
+
+		ExtensionMemory: n.cfg.ExtensionMemory,
 	}
 	c.machine = apply.New(state)
 	c.machine.LoadAlarms(meta.Alarms)
