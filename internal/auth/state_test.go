@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -241,4 +243,27 @@ func FuzzLoad(f *testing.F) {
 			require.Equal(t, s.User("a"), back.User("a"))
 		}
 	})
+}
+
+// What is stored of an earlier state and of the changes since is the state.
+func TestStoredSince(t *testing.T) {
+	earlier := build(t, New(), userAdd("a"), userAdd("b"), userAdd("c"), roleAdd("r"), roleAdd("s"))
+	later := build(t, earlier,
+		&pb.InternalRaftRequest{AuthUserDelete: &pb.AuthUserDeleteRequest{Name: "b"}},
+		&pb.InternalRaftRequest{AuthRoleDelete: &pb.AuthRoleDeleteRequest{Role: "s"}},
+		grantRole("a", "r"), userAdd("d"), roleAdd("q"))
+	change := later.StoredSince(earlier)
+	require.ElementsMatch(t, []string{"a", "b", "d"}, slices.Collect(maps.Keys(change.Users)))
+	require.ElementsMatch(t, []string{"q", "s"}, slices.Collect(maps.Keys(change.Roles)))
+	got := earlier.Stored()
+	got.Auth = change.Auth
+	for _, c := range []struct{ into, from map[string][]byte }{{got.Users, change.Users}, {got.Roles, change.Roles}} {
+		for name, v := range c.from {
+			if c.into[name] = v; v == nil {
+				delete(c.into, name)
+			}
+		}
+	}
+	require.Equal(t, later.Stored(), got)
+	require.Empty(t, later.StoredSince(later).Users)
 }

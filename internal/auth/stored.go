@@ -34,8 +34,14 @@ const (
 )
 
 // Stored is the state as it is kept.
-func (s *State) Stored() Stored {
-	out := Stored{Auth: map[string][]byte{}, Users: map[string][]byte{}, Roles: map[string][]byte{}}
+func (s *State) Stored() Stored { return s.StoredSince(New()) }
+
+// StoredSince is what differs in the users and roles of an earlier state, and all of the rest. Those that are
+// gone have the value nil.
+func (s *State) StoredSince(earlier *State) Stored {
+	out := Stored{
+		Auth: map[string][]byte{}, Users: changed(earlier.users, s.users, (*User).encoded), Roles: changed(earlier.roles, s.roles, (*Role).encoded),
+	}
 	enabled := byte(0)
 	if s.Enabled {
 		enabled = 1
@@ -44,13 +50,27 @@ func (s *State) Stored() Stored {
 	out.Auth[keyRevision] = binary.BigEndian.AppendUint64(nil, s.Revision)
 	out.Auth[keySince] = binary.BigEndian.AppendUint64(nil, s.Since)
 	s.storeQuotas(out.Auth)
-	for name, u := range s.users {
-		out.Users[name] = u.encoded()
+	return out
+}
+
+// changed compares by identity: users and roles never change.
+func changed[V any](before, now map[string]*V, encoded func(*V) []byte) map[string][]byte {
+	out := map[string][]byte{}
+	for name, v := range now {
+		if before[name] != v {
+			out[name] = encoded(v)
+		}
 	}
-	for name, r := range s.roles {
-		out.Roles[name] = marshal(&authpb.Role{Name: []byte(r.Name), KeyPermission: r.Permissions})
+	for name := range before {
+		if now[name] == nil {
+			out[name] = nil
+		}
 	}
 	return out
+}
+
+func (r *Role) encoded() []byte {
+	return marshal(&authpb.Role{Name: []byte(r.Name), KeyPermission: r.Permissions})
 }
 
 func (u *User) encoded() []byte {

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,25 +24,41 @@ func content(r reader, bucket string) map[string][]byte {
 	return all
 }
 
-// writeAuth makes the buckets what they shall be. What is in them already isn't written.
-func writeAuth(w writer, a *Auth) error {
-	for bucket, want := range map[string]map[string][]byte{bucketAuth: a.Auth, bucketAuthUsers: a.Users, bucketAuthRoles: a.Roles} {
-		have := content(w, bucket)
-		for _, k := range slices.Sorted(maps.Keys(have)) {
-			if _, stays := want[k]; stays {
-				continue
+func writeAuth(w writer, c *AuthChange) error {
+	write := changeBucket
+	if c.Whole {
+		write = replaceBucket
+	}
+	return errors.Join(replaceBucket(w, bucketAuth, c.Auth), write(w, bucketAuthUsers, c.Users), write(w, bucketAuthRoles, c.Roles))
+}
+
+// replaceBucket makes a bucket what it shall be. What is in it already isn't written.
+func replaceBucket(w writer, bucket string, want map[string][]byte) error {
+	change := maps.Clone(want)
+	for k, v := range content(w, bucket) {
+		switch now, stays := want[k]; {
+		case !stays:
+			if change == nil {
+				change = map[string][]byte{}
 			}
-			if err := w.remove(bucket, []byte(k)); err != nil {
-				return fmt.Errorf("bucket %q: %w", bucket, err)
-			}
+			change[k] = nil
+		case bytes.Equal(now, v):
+			delete(change, k)
 		}
-		for _, k := range slices.Sorted(maps.Keys(want)) {
-			if v, there := have[k]; there && bytes.Equal(v, want[k]) {
-				continue
-			}
-			if err := w.put(bucket, []byte(k), want[k]); err != nil {
-				return fmt.Errorf("bucket %q: %w", bucket, err)
-			}
+	}
+	return changeBucket(w, bucket, change)
+}
+
+// changeBucket puts keys, and removes those whose value is nil.
+func changeBucket(w writer, bucket string, change map[string][]byte) (err error) {
+	for _, k := range slices.Sorted(maps.Keys(change)) {
+		if v := change[k]; v != nil {
+			err = w.put(bucket, []byte(k), v)
+		} else {
+			err = w.remove(bucket, []byte(k))
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %q: %w", bucket, err)
 		}
 	}
 	return nil

@@ -98,7 +98,8 @@ type System struct {
 	// Log is a place that the server's log has reached, durably.
 	Log   LogPlace
 	Blobs map[string][]byte // named values of the core; a nil one is removed
-	Auth  *Auth             // the whole content, if it changed
+	// Auth is of users and roles what changed, if anything did.
+	Auth *AuthChange
 }
 
 // LogPlace is a place in the log of the server whose file it is: an offset in bytes in a
@@ -110,6 +111,15 @@ type LogPlace struct {
 
 // Auth is the content of etcd's buckets auth, authUsers and authRoles.
 type Auth struct{ Auth, Users, Roles map[string][]byte }
+
+// AuthChange is what a cut changes in these buckets.
+type AuthChange struct {
+	Auth map[string][]byte // the whole content
+	// With Whole, Users and Roles are the whole contents, too. Otherwise they are what changed; a nil
+	// value is removed.
+	Whole        bool
+	Users, Roles map[string][]byte
+}
 
 // Meta is everything in the file but keys and values.
 type Meta struct {

@@ -17,12 +17,17 @@ func Auth(meta *backend.Meta) (s *auth.State, stored bool, err error) {
 	return s, stored, nil
 }
 
-// CutAuth adds users, roles and permissions to what a cut writes, if they aren't those that
-// the file has. It is called after the stores were unlocked: to encode many users takes
-// milliseconds.
+// CutAuth adds to a cut what has changed of users, roles and permissions since the file was
+// written, or all, if file is nil: it hasn't all of them. It is called after the stores were unlocked: to
+// encode many users takes milliseconds.
 func CutAuth(sys *backend.System, file, now *auth.State) {
-	if now != file {
-		b := backend.Auth(now.Stored())
-		sys.Auth = &b
+	switch {
+	case now == file:
+	case file == nil:
+		all := now.Stored()
+		sys.Auth = &backend.AuthChange{Auth: all.Auth, Whole: true, Users: all.Users, Roles: all.Roles}
+	default:
+		change := now.StoredSince(file)
+		sys.Auth = &backend.AuthChange{Auth: change.Auth, Users: change.Users, Roles: change.Roles}
 	}
 }

@@ -67,7 +67,7 @@ func measureLogins(p *plan) (section, error) {
 	own.subjects[0] = own.subjects[2]
 	own.subjects = own.subjects[:2]
 	return own.stall([]disturbance{
-		{name: fmt.Sprintf("%d logins at once", logins), do: (*staller).logIn},
+		{name: fmt.Sprintf("%d logins at once, every second", logins), do: (*staller).logIn},
 		{name: fmt.Sprintf("%d at a time with wrong passwords", logins), do: (*staller).guess},
 		{name: fmt.Sprintf("%d changes of %d users a second", changesPerSecond, manyUsers), prepare: (*staller).addUsers, do: (*staller).changeUsers},
 	}, 1)
@@ -128,9 +128,10 @@ func enableAuth(cluster *process.Cluster) (token string, err error) {
 	return resp.Token, nil
 }
 
-// logIn has many clients authenticate at once, and waits for all. Those that a server refuses
+// logIn has many clients authenticate at once, and waits for all, and for the end of the second. Those that a server refuses
 // because there are too many, as etcd's do, try again.
 func (s *staller) logIn() error {
+	defer time.Sleep(time.Until(time.Now().Add(leastTime)))
 	c, err := dial(s.cluster, "")
 	if err != nil {
 		return err
