@@ -14,7 +14,7 @@ import (
 // nevertheless.
 func (d *declaration) acceptedOnly() {
 	d.group = "Known from etcd, without effect here"
-	const byHand = "members' states are compared only by hand: etcdctl endpoint hashkv --cluster"
+	const byHand = "members' states are compared all the time: --corrupt-check-time"
 	const streams = "streams between members are watched by pulses and gRPC keepalives"
 	const steps = "compactions are always carried out in small steps"
 	d.knob(num(d, "max-snapshots", new(uint), 5, ""), "a server has one snapshot, its state file")
@@ -22,7 +22,6 @@ func (d *declaration) acceptedOnly() {
 	d.knob(num(d, "backend-batch-limit", new(int), 0, ""), "the state file is written by time alone")
 	d.knob(d.duration("raft-read-timeout", new(time.Duration), 5*time.Second, "").flagOnly(), streams)
 	d.knob(d.duration("raft-write-timeout", new(time.Duration), 5*time.Second, "").flagOnly(), streams)
-	d.knob(d.duration("corrupt-check-time", new(time.Duration), 0, ""), byHand)
 	d.knob(d.duration("compact-hash-check-time", new(time.Duration), time.Minute, ""), byHand)
 	d.knob(num(d, "compaction-batch-limit", new(int), 0, ""), steps)
 	d.knob(d.duration("compaction-sleep-interval", new(time.Duration), 0, ""), steps)

@@ -77,6 +77,7 @@ type Config struct {
 	KeepAlive            KeepAlive
 	SocketOpts           transport.SocketOpts
 	WarningApplyDuration time.Duration
+	CorruptCheckTime     time.Duration // 0: every 10 s
 	WarningUnaryDuration time.Duration
 
 	ClientTLS     transport.TLSInfo

@@ -155,13 +155,14 @@ func TestWhatIsNotDoneIsAWarning(t *testing.T) {
 	got := warnings(c)
 	for name, missing := range map[string]string{
 		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments",
-		"pre-vote": "the pre-vote phase is always on", "corrupt-check-time": "etcdctl endpoint hashkv",
+		"pre-vote":        "the pre-vote phase is always on",
 		"unsafe-no-fsync": "every write is synced", "InitialCorruptCheck": "not compared", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
 	} {
 		require.Contains(t, got[name], missing, name)
 		delete(got, name)
 	}
 	require.Empty(t, got)
+	require.Equal(t, time.Hour, c.CorruptCheckTime)
 
 	// Features that the server always has need no warning.
 	c, err = parse(t, "--name=a --data-dir=d --pre-vote=true --auth-token=simple --max-wals=5 --corrupt-check-time=0"+

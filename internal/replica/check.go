@@ -2,6 +2,7 @@ package replica
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
@@ -25,6 +26,8 @@ type checks struct {
 	last   int64 // the tick of the last check that was proposed here
 	wanted bool  // a server asks for one soon
 	split  bool  // the alarm for the whole cluster is due
+	// refused counts the servers that didn't give this one their state.
+	refused atomic.Uint32
 }
 
 // patience is how many checks may follow one whose verdict is still awaited.
@@ -59,6 +62,9 @@ func (c *checks) tick(r *Replica, now int64) {
 // propose submits a command of this server's own; whatever comes of it, it is proposed again when it
 // is due again.
 func (r *Replica) propose(c command.Command) {
+	if r.cfg.Machine.Auth().Enabled {
+		c.User = auth.Own
+	}
 	r.Submit(&Write{Command: c, Parts: r.all(), System: true, Done: func(Outcome) {}})
 }
 
@@ -69,11 +75,7 @@ func (r *Replica) raise(member uint64) {
 		r.cfg.Fatal(err)
 		return
 	}
-	c := command.Command{Kind: command.Alarm, Body: body}
-	if r.cfg.Machine.Auth().Enabled {
-		c.User = auth.Own
-	}
-	r.propose(c)
+	r.propose(command.Command{Kind: command.Alarm, Body: body})
 }
 
 // report tells the server that stamps what this one has found at a check.

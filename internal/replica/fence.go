@@ -81,18 +81,31 @@ func (r *Replica) stepDown(fenced *check.Fenced) {
 	})
 }
 
-// askState asks another server for its state: those that agreed in turn, or all if they aren't
-// known.
+// askState asks another server for its state: one of those that agreed as long as that answers, or
+// else any; what comes is judged before it is shown.
 func (r *Replica) askState(fenced *check.Fenced, now int64) {
-	peers := slices.DeleteFunc(slices.Clone(r.Peers()), func(id uint64) bool {
-		return !r.alive(id) || len(fenced.By.Agree) > 0 && !slices.Contains(fenced.By.Agree, id)
-	})
+	var agreed, others []uint64
+	for _, id := range r.Peers() {
+		if slices.Contains(fenced.By.Agree, id) {
+			agreed = append(agreed, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	peers := append(agreed, others...)
 	if len(peers) == 0 {
 		return
 	}
 	timeout := int64(r.cfg.ElectionTicks)
-	to := peers[now/(healTimeouts*timeout)%int64(len(peers))]
-	r.calls.ask(&call{method: methodState, deadline: now + timeout, to: to, only: true, done: func([]byte, error) {}})
+	if now/timeout%healTimeouts == 0 {
+		r.checks.refused.Add(1) // its state may be of no use to this server, or never come
+	}
+	to := peers[r.checks.refused.Load()%uint32(len(peers))]
+	r.calls.ask(&call{method: methodState, deadline: now + timeout, to: to, only: true, done: func(_ []byte, err error) {
+		if err != nil {
+			r.checks.refused.Add(1)
+		}
+	}})
 }
 
 // healTimeouts is for how many election timeouts a fenced server asks the same one.

@@ -112,6 +112,7 @@ type call struct {
 	name     string // as etcd logs it
 	labels   []string
 	voters   bool // learners don't serve it
+	fenced   bool // fenced members serve it
 	right    right
 	counts   [stripes]counts
 	handling prometheus.Observer // may be nil
@@ -119,7 +120,7 @@ type call struct {
 
 func (c *calls) of(service, method, kind string) *call {
 	m := &call{name: "/" + service + "/" + method, labels: []string{kind, service, method}}
-	m.voters, m.right = forVoters(m.name), rights[m.name]
+	m.voters, m.fenced, m.right = forVoters(m.name), onFenced[m.name], rights[m.name]
 	if c.handling != nil {
 		m.handling = c.handling.WithLabelValues(m.labels...)
 	}

@@ -37,6 +37,7 @@ type fakeNode struct {
 	feed        *watch.Feed
 	leader      atomic.Uint64
 	learner     atomic.Bool
+	fenced      atomic.Bool
 	downgrading atomic.Bool
 	err         atomic.Pointer[error]
 	open        atomic.Pointer[error] // what the next OpenWatch fails with
@@ -318,6 +319,7 @@ func (n *fakeNode) MemberPromote(_ context.Context, id uint64) ([]*pb.Member, er
 }
 
 func (n *fakeNode) IsLearner() bool   { return n.learner.Load() }
+func (n *fakeNode) Fenced() bool      { return n.fenced.Load() }
 func (n *fakeNode) ClusterID() uint64 { return fakeCluster }
 func (n *fakeNode) MemberID() uint64  { return fakeMember }
 func (n *fakeNode) RaftTerm() uint64  { return fakeTerm }

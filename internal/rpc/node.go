@@ -139,6 +139,9 @@ type Info interface {
 	// IsLearner reports whether this server is a member without a vote, which serves
 	// little.
 	IsLearner() bool
+	// Fenced reports whether this server serves nothing, since its state differs from that of
+	// a majority.
+	Fenced() bool
 }
 
 // Node is all of it: one server, seen from the network.

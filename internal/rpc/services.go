@@ -61,6 +61,11 @@ func (s *Server) wrapUnary(next unaryHandler, c *call) unaryHandler {
 		}
 		x.in.dec = dec
 		resp, err := next(srv, x.ctx, x.in.fn, interceptor)
+		if err == nil {
+			if err = s.checkFence(c); err != nil { // fenced meanwhile: it may come from that state
+				resp = nil
+			}
+		}
 		x.end(resp, err)
 		return resp, err
 	}
@@ -89,6 +94,9 @@ func (s *Server) permit(ctx context.Context, c *call) error {
 		return err
 	}
 	if err := s.checkLearner(c); err != nil {
+		return err
+	}
+	if err := s.checkFence(c); err != nil {
 		return err
 	}
 	return s.checkRight(ctx, c)

@@ -292,6 +292,42 @@ func TestALearnerServesLittle(t *testing.T) {
 	}
 }
 
+// A fenced member shows an operator what is wrong, and serves nothing else.
+func TestAFencedMemberServesNothing(t *testing.T) {
+	n, conn := serve(t, Options{})
+	n.fenced.Store(true)
+	ctx := testContext(t)
+	_, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
+	require.NoError(t, err)
+	_, err = pb.NewMaintenanceClient(conn).HashKV(ctx, &pb.HashKVRequest{})
+	require.NoError(t, err)
+	for what, refused := range map[string]func() error{
+		"range": func() error {
+			_, err := pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+			return err
+		},
+		"put":    func() error { _, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: []byte("k")}); return err },
+		"leases": func() error { _, err := pb.NewLeaseClient(conn).LeaseLeases(ctx, &pb.LeaseLeasesRequest{}); return err },
+		"list":   func() error { _, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{}); return err },
+		"snapshot": func() error {
+			s, err := pb.NewMaintenanceClient(conn).Snapshot(ctx, &pb.SnapshotRequest{})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		},
+		"watch": func() error {
+			w, err := pb.NewWatchClient(conn).Watch(ctx)
+			if err == nil {
+				_, err = w.Recv()
+			}
+			return err
+		},
+	} {
+		require.Equal(t, codes.Unavailable, status.Code(refused()), what)
+	}
+}
+
 func TestClusterAndAuth(t *testing.T) {
 	n, conn := serve(t, Options{})
 	ctx := testContext(t)

@@ -114,12 +114,12 @@ func (c *core) judged() {
 		s.c.loop.printf("server %d has healed", s.id)
 		s.c.stats.Healed++
 		s.flip = nil
-	case f.known || at.Index <= f.behind.Index:
-	case how == check.Differs && fenced == nil:
-		s.c.fail("fence", "server %d differs, and is not fenced", s.id)
-	case how == check.Differs:
+	case fenced != nil && !f.known: // perhaps by an earlier verdict than the last
 		f.known = true
 		s.c.stats.Fenced++
+	case f.known || at.Index <= f.behind.Index:
+	case how == check.Differs:
+		s.c.fail("fence", "server %d differs, and is not fenced", s.id)
 	case how == check.Agrees && (f.maybe || f.lease != 0 && !c.leases.Has(f.lease)): // revoked meanwhile
 		s.flip = nil
 	case how == check.Agrees:

@@ -24,6 +24,7 @@ type driver struct {
 	refusals refusals
 	answered uint64
 	lost     error     // why the order has been lost
+	broken   bool      // a reply is missing: none may follow
 	moved    time.Time // since when writes have had to be planned anew
 	closing  bool      // the reply to CLOSE has been handed over
 
@@ -159,6 +160,9 @@ func (d *driver) Full() bool { return d.s.sink.Bytes() >= d.cfg.FlushBytes }
 
 // Reply implements session.Host.
 func (d *driver) Reply(op *session.Op) {
+	if d.broken {
+		return
+	}
 	r := op.Request.(*session.Request)
 	d.replies++
 	d.bytes += op.Bytes

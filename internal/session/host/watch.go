@@ -112,7 +112,9 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 		rev, err = d.open(op.Seq, r.Level, req)
 	}
 	if errors.Is(err, fault.Fenced) {
-		return // the session is about to end, and its client asks elsewhere
+		d.broken = true // its client asks elsewhere, for this and for what follows
+		d.s.end(err)
+		return
 	}
 	if err != nil {
 		resp.Canceled, resp.CancelReason = true, err.Error()

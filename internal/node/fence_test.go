@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+func checked(c *Config) { c.CheckInterval = 200 * time.Millisecond }
+
+// lengthen makes a lease another on one member alone, as a bit does that changes in its memory.
+func (c *cluster) lengthen(i int, id int64) {
+	table := c.nodes[i].core.Load().leases
+	l, ok := table.Get(id)
+	require.True(c.t, ok)
+	l.TTL += 1 << 20
+	table.Load(l)
+}
+
+func (c *cluster) leader() int {
+	for i, n := range c.nodes {
+		if n.core.Load().replica.Leading() {
+			return i
+		}
+	}
+	return -1
+}
+
+// A member whose state has changed by itself is fenced by the next verdict, be it a follower or
+// the leader: it answers nothing, its watches end, another leads. It takes in the state of one of
+// the others, serves again, and nothing is lost; the alarm stays, and stops no other member.
+func TestAMemberThatDiffersIsFencedAndHeals(t *testing.T) {
+	c := newCluster(t, 3, 2, checked)
+	c.ready()
+	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
+	ctx := context.Background()
+	_, err := c.nodes[0].LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 7, TTL: 600})
+	require.NoError(t, err)
+	for round := range 2 {
+		var at int
+		require.Eventually(t, func() bool { at = c.leader(); return at >= 0 }, 20*time.Second, 10*time.Millisecond)
+		if round == 0 {
+			at = (at + 1) % 3
+		}
+		n, other := c.nodes[at], (at+1)%3
+		require.Eventually(t, func() bool { return n.core.Load().leases.Has(7) }, 20*time.Second, 10*time.Millisecond)
+		w := n.NewWatchStream(ctx)
+		w.Create(&pb.WatchCreateRequest{Key: []byte("/w"), StartRevision: 1})
+
+		before := n.installed.Load()
+		c.lengthen(at, 7)
+		fenced := make(chan error, 1)
+		go func() {
+			for {
+				if _, err := w.Recv(ctx); err != nil {
+					fenced <- err
+					return
+				}
+			}
+		}()
+		require.ErrorIs(t, <-fenced, fault.Fenced)
+		w.Close()
+		if n.Fenced() {
+			_, err := n.Range(ctx, &pb.RangeRequest{Key: []byte("/k"), Serializable: true})
+			if n.Fenced() {
+				require.ErrorIs(t, err, fault.Fenced)
+				require.FileExists(t, n.fencePath())
+			}
+		}
+		put := func(i int) bool {
+			_, err := c.nodes[i].Put(ctx, &pb.PutRequest{Key: []byte("/k"), Value: fmt.Append(nil, round)})
+			return err == nil
+		}
+		require.Eventually(t, func() bool { return put(other) }, 20*time.Second, 10*time.Millisecond, "the others go on")
+
+		require.Eventually(t, func() bool { return !n.Fenced() }, 30*time.Second, 10*time.Millisecond, "it does not heal")
+		require.Greater(t, n.installed.Load(), before, "it heals by another's state")
+		require.NoFileExists(t, n.fencePath())
+		l, _ := n.core.Load().leases.Get(7)
+		require.EqualValues(t, 600, l.TTL)
+		require.Eventually(t, func() bool { return put(at) }, 20*time.Second, 10*time.Millisecond)
+		require.Equal(t, fmt.Sprint(round), string(c.get(at, "/k", "").Kvs[0].Value))
+		alarm := &pb.AlarmMember{MemberID: c.configs[at].ID, Alarm: pb.AlarmType_CORRUPT}
+		require.Eventually(t, func() bool { return len(missingFrom(n.ActiveAlarms(), []*pb.AlarmMember{alarm})) == 0 }, 20*time.Second, 10*time.Millisecond)
+		require.Len(t, n.OwnAlarms(), 1)
+	}
+}
+
+// A member that stops while it is fenced is fenced when it starts again, and so is one whose
+// operator has made the file.
+func TestAFencedMemberIsFencedAfterARestart(t *testing.T) {
+	c := newCluster(t, 3, 2, checked)
+	c.ready()
+	c.put(0, "/k", "v")
+	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
+	n := c.nodes[2]
+	c.stop(2)
+	require.NoError(t, os.WriteFile(n.fencePath(), nil, 0o600))
+	c.start(2)
+	n = c.nodes[2]
+	require.Eventually(t, func() bool { return !n.Fenced() }, 30*time.Second, time.Millisecond)
+	require.EqualValues(t, 1, n.installed.Load())
+	require.NoFileExists(t, n.fencePath())
+	require.Equal(t, "v", string(c.get(2, "/k", "").Kvs[0].Value))
+}
