@@ -95,7 +95,7 @@ type plan struct {
 	kubeNodes  int           // of kube
 	searches   int           // of kube, for the most nodes
 	pace       float64       // puts per second of stalls
-	stalls     string        // of stalls and balance: only what has this in its name
+	stalls     string        // of stalls, balance and shared: only what has this in its name
 	uniform    time.Duration // of balance
 	jumping    time.Duration
 	value      int
@@ -208,7 +208,7 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.kubeNodes, "kube-nodes", 5000, "nodes at which servers are compared, for kube")
 	f.IntVar(&p.searches, "searches", 2, "how often the most nodes are looked for, for kube")
 	f.IntVar(&p.keysStalls, "keys-stalls", 100_000, "number of keys, for stalls")
-	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls and balance")
+	f.StringVar(&p.stalls, "beside", "", "only what has this in its name, for stalls, balance and shared")
 	f.DurationVar(&p.uniform, "uniform", time.Minute, "how long the load is uniform, for balance")
 	f.DurationVar(&p.jumping, "jumping", 3*time.Minute, "how long the hot set jumps, for balance")
 	f.Float64Var(&p.pace, "pace", 1000, "puts per second, for stalls")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/stoa-kv/stoa/test/process"
@@ -32,6 +33,10 @@ var sharedParts = []sharedPart{
 	{"watch hub, nothing watched", "./internal/watch", "Shared/watched=nothing", 1_000_000},
 	{"watch hub, other keys watched", "./internal/watch", "Shared/watched=other", 1_000_000},
 }
+
+// profileLength is for how long a server is profiled at least: a hundred samples for each second of
+// CPU time.
+const profileLength = 6 * time.Second
 
 // sharedAt are the numbers of partitions at which they are measured.
 var sharedAt = []int{1, 2, 4, 8, 16}
@@ -118,6 +123,9 @@ func measureShared(p *plan) (s section, err error) {
 	s.rows = [][]string{{"part", "P = 1", "2", "4", "8", "16"}}
 	built := map[string]*goBench{}
 	for _, part := range sharedParts {
+		if !strings.Contains(part.name, p.stalls) {
+			continue
+		}
 		if built[part.pkg] == nil {
 			if built[part.pkg], err = buildBench(part.pkg, dir); err != nil {
 				return s, err
@@ -127,8 +135,10 @@ func measureShared(p *plan) (s section, err error) {
 			return s, err
 		}
 	}
-	if err := s.stages(p, dir); err != nil {
-		return s, err
+	if strings.Contains("stages", p.stalls) {
+		if err := s.stages(p, dir); err != nil {
+			return s, err
+		}
 	}
 	s.text = fmt.Sprintf("Each part that all partitions of a server share, alone: writes per second, the best of %d rounds, on %d cores. The log's writer has rounds of 2,048 writes, the flush cuts of 20,000. "+
 		"Stage times are CPU time on a server of one member with 4 partitions, by profiles, for values of %d B: %d clients with unary calls, and %d sessions of depth %d. "+
@@ -180,12 +190,13 @@ func (s *section) stages(p *plan, dir string) error {
 	for _, what := range []string{"unary puts", "puts over sessions"} {
 		var times [2][]time.Duration // by cores and stage
 		var all [2]time.Duration
+		var profiled [2]float64 // seconds
 		for i := range times {
 			cpu, prof, err := p.profiledPuts(what, i+1, dir)
 			if err != nil {
 				return fmt.Errorf("%s on %d cores: %w", what, i+1, err)
 			}
-			all[i] = cpu
+			all[i], profiled[i] = cpu, prof.total
 			s.verdicts = append(s.verdicts, verdict{goal: fmt.Sprintf("balance, %s on %d core%s, with nothing to move: part of the server's CPU time for load metrics and balancer", what, i+1, plural(i+1)),
 				asked: fmt.Sprintf("≤ %.0f %%", 100*loadGoal), measured: fmt.Sprintf("%.2f %%", 100*forLoad(prof)), missed: forLoad(prof) > loadGoal})
 			for _, st := range append(stages, inAllLoops) {
@@ -196,7 +207,7 @@ func (s *section) stages(p *plan, dir string) error {
 		for k, st := range stages {
 			text += fmt.Sprintf("| %s | %v | %v |\n", st.name, round(times[0][k]), round(times[1][k]))
 		}
-		text += fmt.Sprintf("| all | %v | %v |", round(all[0]), round(all[1]))
+		text += fmt.Sprintf("| all | %v | %v |\n| CPU time that was profiled | %.1f s | %.1f s |", round(all[0]), round(all[1]), profiled[0], profiled[1])
 		s.notes = append(s.notes, text, predicted(what, all[1], times[1]))
 	}
 	return nil
@@ -224,7 +235,7 @@ func predicted(what string, all time.Duration, times []time.Duration) string {
 // it went.
 func (p *plan) profiledPuts(what string, cores int, dir string) (cpu time.Duration, prof *profile, err error) {
 	mine := *p
-	mine.profiles, mine.length = dir, max(p.length, 4*time.Second)
+	mine.profiles, mine.length = dir, max(p.length, profileLength)
 	own := subject{name: "stoa", bin: p.stoa, parts: 4, args: []string{"--balance=on"}, env: []string{fmt.Sprintf("GOMAXPROCS=%d", cores)}}
 	a := &arena{p: &mine, nodes: 1}
 	if a.stoa, err = newBench(&mine, own, 1); err != nil {
