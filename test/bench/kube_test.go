@@ -27,6 +27,22 @@ func TestMostThatHold(t *testing.T) {
 	require.Zero(t, got)
 }
 
+func TestJudge(t *testing.T) {
+	sample := func(nodes int, took, late time.Duration, part float64) kubeSample {
+		s := kubeSample{nodes: nodes, times: &kubeTimes{}, took: time.Second}
+		for range int(part * writesPerSecond(nodes)) {
+			s.times[leaseUpdates].add(took)
+			s.times[sendDelays].add(late)
+		}
+		return s
+	}
+	require.InDelta(t, 565, writesPerSecond(5000), 30)
+	require.Equal(t, holds, sample(5000, 50*time.Millisecond, time.Millisecond, 1).judge())
+	require.Equal(t, fails, sample(5000, 150*time.Millisecond, time.Millisecond, 1).judge())
+	require.Equal(t, fails, sample(5000, 50*time.Millisecond, time.Millisecond, 0.5).judge(), "what isn't sent doesn't hold")
+	require.Equal(t, generatorFails, sample(5000, 150*time.Millisecond, 50*time.Millisecond, 1).judge())
+}
+
 // An event is as late as its value says; one without a value, a deletion, doesn't count.
 func TestEventsAreAsLateAsTheirValueSays(t *testing.T) {
 	value := make([]byte, 20)

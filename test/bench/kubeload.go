@@ -165,6 +165,13 @@ func (a *kubeAPI) paces(nodes int) []sending {
 	}
 }
 
+// writesPerSecond is how many writes clusters of so many nodes ask for, all API servers together.
+// Those that a stale writer repeats count once.
+func writesPerSecond(nodes int) float64 {
+	each := 1/leasePeriod.Seconds() + 1/statusPeriod.Seconds() + podChurn*(2+podUpdates+podEvents)
+	return float64(nodes) * each
+}
+
 // kubeLoad are the API servers of one cluster.
 type kubeLoad struct {
 	apis []*kubeAPI

@@ -41,9 +41,9 @@ func kubeText(p *plan) string {
 		"Stored are the leases of all nodes, but at most %d nodes' objects and %d pods; writes are as many as for all. "+
 		"The churn of pods is a tenth of what Google published of 130,000 nodes; where each number is from is said in `test/bench/kubeload.go`.\n\n"+
 		"A request's time counts from when it is due, whether or not earlier ones are answered; an event's from when its write was due, until an API server has it: each of them counts. "+
-		"%d interleaved rounds of %v at %d nodes. As fast as answers come: each API server updates %d leases at once. The most nodes: those with a p99 of all writes up to %v, by doubling and bisection, %d times. ",
+		"%d interleaved rounds of %v at %d nodes. As fast as answers come: each API server updates %d leases at once. The most nodes: those with a p99 of all writes up to %v, by doubling and bisection, %d times; a number holds if one of %d rounds keeps that, with as many writes answered as it asks for, and the load generator sending in time. ",
 		kubeServers, apiServers, leaseSize, leasePeriod, nodeSize, statusPeriod, podsPerNode, podLeast, podMost, podChurn, podUpdates, podGets, podEvents, eventSize, perLease,
-		staleUpdates*100, pageLimit, listPeriod, progressPeriod, mostNodeObjects, mostPods, p.rounds, p.length, p.kubeNodes, renewalsAtOnce, limitNodes, p.searches)
+		staleUpdates*100, pageLimit, listPeriod, progressPeriod, mostNodeObjects, mostPods, p.rounds, p.length, p.kubeNodes, renewalsAtOnce, limitNodes, p.searches, triesOfLevel)
 }
 
 // kubeRows are one kind of work, for each server.
@@ -86,9 +86,9 @@ func kubePerWrite(s kubeSample) float64 { return s.cpu / s.writeRate() }
 
 func (b *kubeBench) note() string {
 	figure := func(rounds []kubeSample, of func(kubeSample) float64) float64 { return middle(kubeFigures(rounds, of)) }
-	return fmt.Sprintf("%s: %.2f cores for all servers (the load generator %.2f), %.0f MiB of resident memory for all; as fast as answers come %.0f updates/s at %v of CPU each; most nodes: %.0f.",
+	return fmt.Sprintf("%s: %.2f cores for all servers (the load generator %.2f), %.0f MiB of resident memory for all; as fast as answers come %.0f updates/s at %v of CPU each; most nodes: %.0f (of %d rounds that failed, %d by the load generator).",
 		b.name, figure(b.base, kubeCores), figure(b.base, func(s kubeSample) float64 { return s.load }), figure(b.base, kubeResident)/(1<<20),
-		figure(b.renewals, kubeSample.writeRate), round(time.Duration(figure(b.renewals, kubePerWrite)*float64(time.Second))), middle(b.most))
+		figure(b.renewals, kubeSample.writeRate), round(time.Duration(figure(b.renewals, kubePerWrite)*float64(time.Second))), middle(b.most), len(b.failed), b.bounded)
 }
 
 func kubeVerdicts(p *plan, own, base *kubeBench) []verdict {

@@ -28,12 +28,13 @@ const (
 	listPages
 	progressRequests
 	eventLags
+	sendDelays // how late the load generator sends
 	kubeKinds
 )
 
 func (k kubeKind) String() string {
 	return [...]string{"update of a lease", "update of a node", "creation, update, deletion of a pod", "creation of an event",
-		"get of a pod", "page of a list of pods", "watch: progress", "watch: event"}[k]
+		"get of a pod", "page of a list of pods", "watch: progress", "watch: event", "the load generator is late by"}[k]
 }
 
 // kubeConn is an API server's connection for the objects of one resource: its unary calls, and
@@ -75,6 +76,9 @@ func (c *kubeConn) call(kind kubeKind, method string, m proto.Message, due time.
 		return err
 	}
 	c.open[s.id] = &kubeCall{kind: kind, begin: due, answer: answer}
+	if kind != listPages { // which is bounded by itself
+		c.record(sendDelays, time.Since(due))
+	}
 	return nil
 }
 
