@@ -11,7 +11,9 @@
 // The short form runs with the other end-to-end tests: all attacks in turn on one cluster. It
 // tells a stall from none on a busy machine; with -long each attack has a cluster of its own
 // and is as large as the limits let it be, and the figures have to be those that are
-// promised. "nothing" is no attack: it shows what the machine does by itself.
+// promised. "nothing" is no attack: it shows what the machine does by itself. Nor is the control,
+// beside which an attack is seen that exceeds the other bounds: ordinary puts that take as much
+// processor time, since servers that share their cores delay others whatever keeps them busy.
 //
 //	go test ./test/extensions -long -attack storm
 //
