@@ -104,7 +104,7 @@ func parse(args []string) (*plan, error) {
 
 	defaults := [4]string{"stoa,etcd", "50,90,99,100", "0,50,80,100", "1,10,25,50"}
 	if p.mirrors {
-		defaults = [4]string{"stoa,etcd", "50,90,100", "0,85,100", "50"}
+		defaults = [4]string{"stoa,etcd", "90,100", "0,85,100", "50"}
 	}
 	length := 600 * time.Millisecond
 	if p.mirrors {
