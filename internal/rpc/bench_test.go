@@ -24,6 +24,7 @@ func (instant) Range(context.Context, *pb.RangeRequest) (*kvwire.RangeResponse, 
 }
 
 func (instant) IsLearner() bool   { return false }
+func (instant) Fenced() bool      { return false }
 func (instant) ClusterID() uint64 { return 1 }
 func (instant) MemberID() uint64  { return 2 }
 func (instant) RaftTerm() uint64  { return 3 }
