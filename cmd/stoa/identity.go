@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,7 +160,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		QuotaBytes: cfg.QuotaBackendBytes, MaxRequestBytes: int(cfg.MaxRequestBytes),
 		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
-		CheckInterval: cmp.Or(cfg.CorruptCheckTime, checkInterval),
+		CheckInterval: cfg.CorruptCheckTime,
 		Caller:        rpc.Caller, Detach: h2.Detach, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
 		Tracer:  s.tracer,
 		Logger:  s.lg,
@@ -191,7 +190,3 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	n.PeerTLS, err = s.ports.peerClientTLS()
 	return n, err
 }
-
-// checkInterval is how often members compare their states, unless a flag says otherwise. A check
-// costs each member a walk over its leases and sessions, and two entries of the log.
-const checkInterval = 10 * time.Second
