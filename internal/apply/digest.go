@@ -47,8 +47,8 @@ func (m *Machine) digestStores() (keys, revisions uint64) {
 		own := s.Sums()
 		sums.Add(&own)
 		e := m.epochs[p]
-		// Not the store's own revision: one that was loaded may have another than one that has run on.
-		at = append(at, uint64(s.Compacted()), e.Term, e.Seq)
+		// A store that was loaded is at least at the compacted revision.
+		at = append(at, uint64(max(s.Rev(), s.Compacted())), uint64(s.Compacted()), e.Term, e.Seq)
 	}
 	var all []uint64
 	for _, s := range sums {
