@@ -149,36 +149,44 @@ type endpointStatus struct {
 }
 
 func (a *app) endpointStatus(cluster bool) error {
+	return ofEach(a, cluster, "status", statusView, func(ctx context.Context, c *connection, ep string) (endpointStatus, error) {
+		r, err := c.Status(ctx, ep)
+		return endpointStatus{ep, r}, err
+	})
+}
+
+// ofEach asks one endpoint after the other, shows what they answer, and fails if one of them didn't.
+func ofEach[T any](a *app, cluster bool, what string, shown func([]T) view, ask func(context.Context, *connection, string) (T, error)) error {
 	eps, err := a.targets(cluster)
 	if err != nil {
 		return err
 	}
-	var all []endpointStatus
+	var all []T
 	var failed error
 	for _, ep := range eps {
-		r, err := a.statusOf(ep)
+		r, err := askEndpoint(a, ep, ask)
 		if err != nil {
-			fmt.Fprintf(a.errs, "Failed to get the status of endpoint %s (%v)\n", ep, err)
+			fmt.Fprintf(a.errs, "Failed to get the %s of endpoint %s (%v)\n", what, ep, err)
 			failed = errors.New("some endpoints did not answer")
 			continue
 		}
-		all = append(all, endpointStatus{ep, r})
+		all = append(all, r)
 	}
-	if err := a.show(statusView(all)); err != nil {
+	if err := a.show(shown(all)); err != nil {
 		return err
 	}
 	return failed
 }
 
-func (a *app) statusOf(ep string) (*clientv3.StatusResponse, error) {
+func askEndpoint[T any](a *app, ep string, ask func(context.Context, *connection, string) (T, error)) (r T, err error) {
 	c, err := a.connect(ep)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), a.o.command)
 	defer cancel()
-	r, err := c.Status(ctx, ep)
+	r, err = ask(ctx, c, ep)
 	return r, c.explain(err)
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -25,37 +24,10 @@ type endpointHashKV struct {
 }
 
 func (a *app) endpointHashKV(cluster bool, rev int64) error {
-	eps, err := a.targets(cluster)
-	if err != nil {
-		return err
-	}
-	var all []endpointHashKV
-	var failed error
-	for _, ep := range eps {
-		r, err := a.hashOf(ep, rev)
-		if err != nil {
-			fmt.Fprintf(a.errs, "Failed to get the hash of endpoint %s (%v)\n", ep, err)
-			failed = errors.New("some endpoints did not answer")
-			continue
-		}
-		all = append(all, endpointHashKV{ep, r})
-	}
-	if err := a.show(hashKVView(all)); err != nil {
-		return err
-	}
-	return failed
-}
-
-func (a *app) hashOf(ep string, rev int64) (*clientv3.HashKVResponse, error) {
-	c, err := a.connect(ep)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), a.o.command)
-	defer cancel()
-	r, err := c.HashKV(ctx, ep, rev)
-	return r, c.explain(err)
+	return ofEach(a, cluster, "hash", hashKVView, func(ctx context.Context, c *connection, ep string) (endpointHashKV, error) {
+		r, err := c.HashKV(ctx, ep, rev)
+		return endpointHashKV{ep, r}, err
+	})
 }
 
 func hashKVView(all []endpointHashKV) view {
