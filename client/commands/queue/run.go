@@ -51,7 +51,7 @@ type Observer struct {
 
 const (
 	defaultTTL = 10 * time.Second
-	// pause is between a failure and the next attempt.
+	// pause is between a failure of the work in one cluster and the next attempt.
 	pause = time.Second
 )
 
@@ -62,22 +62,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	x := &executor{Config: c, limits: Limits(c.MaxTxnOps)}
 	x.keys, x.set = Of(c.Clusters)
-	for {
-		err, wait := x.term(ctx), pause
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case !final(err):
-		case x.Persist > 0:
-			wait = x.Persist
-		default:
-			return err
-		}
-		x.failed("", err)
-		if !sleep(ctx, wait) {
-			return nil
-		}
-	}
+	return elect.Terms(ctx, x.term, final, x.Persist, func(err error) { x.failed("", err) })
 }
 
 // Limits are those of a command: it has to be one transaction of each cluster, beside the mark,

@@ -51,6 +51,33 @@ func Campaign(ctx context.Context, c *clientv3.Client, prefix string, ttl time.D
 	return elected, leave, nil
 }
 
+// pause is between a term that failed and the next one.
+const pause = time.Second
+
+// Terms has one term follow the other until the context ends: nil. A term ends with an error, which
+// failed is told. One that is final is for an operator: Terms returns it, or, if persist isn't 0, begins again
+// after that time only.
+func Terms(ctx context.Context, term func(context.Context) error, final func(error) bool, persist time.Duration, failed func(error)) error {
+	for {
+		err, wait := term(ctx), pause
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !final(err):
+		case persist > 0:
+			wait = persist
+		default:
+			return err
+		}
+		failed(err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // LeaseLost replaces the errors of requests that were cancelled because the lease has ended.
 func LeaseLost(ctx, elected context.Context, err error) error {
 	if ctx.Err() == nil && elected.Err() != nil {

@@ -63,8 +63,6 @@ const (
 	// checkEach is the interval at which a worker that writes nothing looks whether it is
 	// still the one that may.
 	checkEach = time.Second
-	// pause is between a failure and the next attempt.
-	pause = time.Second
 	// inFlight is the number of transactions at a time while it copies.
 	inFlight = 8
 )

@@ -18,26 +18,11 @@ import (
 // Run mirrors until the context ends, nil, or an operator has to decide.
 func Run(ctx context.Context, c Config) error {
 	w := &worker{Config: c.withDefaults()}
-	for {
-		err, wait := w.term(ctx), pause
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case !final(err):
-		case w.Persist > 0:
-			wait = w.Persist
-		default:
-			return err
-		}
+	return elect.Terms(ctx, w.term, final, w.Persist, func(err error) {
 		if w.Observer.Failed != nil {
 			w.Observer.Failed(err)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	})
 }
 
 // final reports errors that don't pass by themselves, and that only an operator can do
