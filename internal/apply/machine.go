@@ -249,6 +249,18 @@ func (m *Machine) refuse(results []Result) {
 	}
 }
 
+// shows returns why a read isn't answered here, if it isn't: where its keys are is told. Under the
+// locks of its partitions.
+func (m *Machine) shows(here bool) error {
+	switch {
+	case m.refusal != nil:
+		return m.refusal
+	case !here:
+		return fault.Moved
+	}
+	return nil
+}
+
 // consume moves a store past the stamps of an entry, also past those that wrote
 // nothing: their headers have been shown to clients, so the next leader, which
 // stamps above the newest that its stores have seen, must not give them out again (I1).

@@ -26,9 +26,9 @@ func (m *Machine) Range(req *pb.RangeRequest, parts placement.Set, at int64, use
 	for {
 		x := execution{m: m, parts: parts, local: alone(parts), at: at, readOnly: true}
 		m.rlock(parts)
-		if err := m.refusal; err != nil || m.Placement().Range(req.Key, req.RangeEnd)&^parts != 0 {
+		if err := m.shows(m.Placement().Range(req.Key, req.RangeEnd)&^parts == 0); err != nil {
 			m.runlock(parts)
-			return nil, cmp.Or(err, error(fault.Moved))
+			return nil, err
 		}
 		x.beginRead()
 		var sel selection
@@ -79,9 +79,9 @@ func (m *Machine) Get(key []byte, p int, at int64, user uint64) (kv kvwire.KeyVa
 			return kv, 0, err
 		}
 	}
-	if err := m.refusal; err != nil || m.Placement().Partition(key) != p {
+	if err := m.shows(m.Placement().Partition(key) == p); err != nil {
 		s.RUnlock()
-		return kv, 0, cmp.Or(err, error(fault.Moved))
+		return kv, 0, err
 	}
 	if at == 0 {
 		kv, rev = s.Get(key), max(m.Visible(p), s.Compacted())
@@ -110,8 +110,8 @@ func (m *Machine) ReadTxn(req *pb.TxnRequest, parts placement.Set, at int64, use
 	x := execution{m: m, parts: parts, local: alone(parts), at: at, answers: true, readOnly: true}
 	m.rlock(parts)
 	defer m.runlock(parts)
-	if err := m.refusal; err != nil || m.Parts(req)&^parts != 0 {
-		return nil, cmp.Or(err, error(fault.Moved))
+	if err := m.shows(m.Parts(req)&^parts == 0); err != nil {
+		return nil, err
 	}
 	x.beginRead()
 	if err := x.readAs(user); err != nil {
