@@ -13,6 +13,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
 // A fenced server (package check) tells its disk, so that it doesn't serve after a restart what it
@@ -70,11 +71,7 @@ func (n *Node) storeFence(by check.Verdict) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(n.fencePath()))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return vfs.OS().SyncDir(filepath.Dir(n.fencePath()))
 }
 
 // Fenced reports whether this server differs from a majority of the others, and so serves nothing.
