@@ -44,9 +44,9 @@ type fakeNode struct {
 	auth        atomic.Pointer[auth.State]
 	permit      atomic.Pointer[func(root bool) error]
 	commit      atomic.Pointer[chan struct{}] // writes wait until it is closed
+	rev         atomic.Int64
 
 	mu      sync.Mutex
-	rev     int64
 	keys    []*mvccpb.KeyValue
 	changes []store.Change
 	seen    []proto.Message
@@ -56,7 +56,8 @@ type fakeNode struct {
 const fakeCluster, fakeMember, fakeTerm = 11, 22, 33
 
 func newFakeNode() *fakeNode {
-	n := &fakeNode{rev: 1, leases: map[int64]int64{}}
+	n := &fakeNode{leases: map[int64]int64{}}
+	n.rev.Store(1)
 	n.leader.Store(fakeMember)
 	n.hub = watch.NewHub(1, n.history, watch.Options{})
 	n.feed = n.hub.Reset([]int64{1}, 0)
@@ -106,7 +107,7 @@ func within(k, key, end []byte) bool {
 	return bytes.Compare(k, key) >= 0 && bytes.Compare(k, end) < 0
 }
 
-func (n *fakeNode) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: n.rev} }
+func (n *fakeNode) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: n.rev.Load()} }
 
 func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if err := n.begin(r); err != nil {
@@ -144,8 +145,8 @@ func (n *fakeNode) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, 
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.rev++
-	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, ModRevision: n.rev, CreateRevision: n.rev, Version: 1}
+	rev := n.rev.Add(1)
+	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, ModRevision: rev, CreateRevision: rev, Version: 1}
 	i := sort.Search(len(n.keys), func(i int) bool { return bytes.Compare(n.keys[i].Key, r.Key) >= 0 })
 	var prev *mvccpb.KeyValue
 	if i < len(n.keys) && bytes.Equal(n.keys[i].Key, r.Key) {
@@ -156,10 +157,10 @@ func (n *fakeNode) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, 
 		copy(n.keys[i+1:], n.keys[i:])
 		n.keys[i] = kv
 	}
-	c := store.Change{Revision: store.Revision{Main: n.rev}, Kv: kvwire.Of(kv), Prev: kvwire.Of(prev)}
+	c := store.Change{Revision: store.Revision{Main: rev}, Kv: kvwire.Of(kv), Prev: kvwire.Of(prev)}
 	n.changes = append(n.changes, c)
-	n.feed.Changes(0, n.rev, []store.Change{c})
-	n.feed.Advance(0, n.rev)
+	n.feed.Changes(0, rev, []store.Change{c})
+	n.feed.Advance(0, rev)
 	return &pb.PutResponse{Header: n.head()}, nil
 }
 
@@ -324,11 +325,7 @@ func (n *fakeNode) ClusterID() uint64 { return fakeCluster }
 func (n *fakeNode) MemberID() uint64  { return fakeMember }
 func (n *fakeNode) RaftTerm() uint64  { return fakeTerm }
 func (n *fakeNode) Leader() uint64    { return n.leader.Load() }
-func (n *fakeNode) Revision() int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rev
-}
+func (n *fakeNode) Revision() int64   { return n.rev.Load() }
 
 // serve stands a server up in front of a fake node and connects to it.
 func serve(t testing.TB, o Options) (*fakeNode, *grpc.ClientConn) {
