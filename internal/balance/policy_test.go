@@ -170,18 +170,24 @@ func TestDecisionsAreAPauseApart(t *testing.T) {
 	}
 }
 
+// firstLoop is a load for [world.run] in which the loop that begins with the first 256 slots is so busy, and
+// each of the others so much.
+func firstLoop(busy, others float64) func(time.Duration, int) float64 {
+	return func(_ time.Duration, slot int) float64 {
+		if slot < 256 {
+			return busy / 256
+		}
+		return others / 256
+	}
+}
+
 // A loop that takes longer for the same work, on a machine that something else keeps busy, keeps
 // its slots; one that has more to do doesn't.
 func TestALoopThatIsHeldUpKeepsItsSlots(t *testing.T) {
 	for held, decisions := range map[bool]int{true: 0, false: 1} {
 		w := newWorld(t, 4)
 		w.held = held
-		w.run(10*time.Minute, func(_ time.Duration, slot int) float64 {
-			if slot < 256 {
-				return 0.8 / 256
-			}
-			return 0.4 / 256
-		})
+		w.run(10*time.Minute, firstLoop(0.8, 0.4))
 		require.Len(t, w.decided, decisions, "held up: %v", held)
 	}
 }
@@ -189,17 +195,9 @@ func TestALoopThatIsHeldUpKeepsItsSlots(t *testing.T) {
 // Nothing waits for a loop that is idle most of the time, however idle the others are.
 func TestALoopThatIsNotBusyKeepsItsSlots(t *testing.T) {
 	w := newWorld(t, 4)
-	of := func(busy float64) func(time.Duration, int) float64 {
-		return func(_ time.Duration, slot int) float64 {
-			if slot < 256 {
-				return busy / 256
-			}
-			return 0
-		}
-	}
-	w.run(10*time.Minute, of(0.9*Busy))
+	w.run(10*time.Minute, firstLoop(0.9*Busy, 0))
 	require.Empty(t, w.decided)
-	w.run(w.now+time.Minute, of(1.2*Busy))
+	w.run(w.now+time.Minute, firstLoop(1.2*Busy, 0))
 	require.Len(t, w.decided, 1)
 }
 
@@ -208,12 +206,7 @@ func TestMovesThatCostTooMuchAreNotMade(t *testing.T) {
 	for keys, decisions := range map[int]int{100: 1, 10_000: 0} {
 		w := newWorld(t, 4)
 		w.keys = keys
-		w.run(10*time.Minute, func(_ time.Duration, slot int) float64 {
-			if slot < 256 {
-				return 0.5 / 256
-			}
-			return 0.2 / 256
-		})
+		w.run(10*time.Minute, firstLoop(0.5, 0.2))
 		require.Len(t, w.decided, decisions, "%d keys in each slot", keys)
 	}
 }
