@@ -36,14 +36,7 @@ routes:
 	begin := func(name string) *process.Server {
 		s, err := ours.SidecarOf(file, name, "--run-mirrors=*", "--run-commands=*")
 		require.NoError(t, err)
-		t.Cleanup(func() {
-			_ = s.Kill()
-			if t.Failed() {
-				t.Logf("%s: %s", name, s.LogTail(2000))
-			}
-		})
-		again(t, s)
-		return s
+		return kept(t, name, s)
 	}
 	first := begin("first")
 	c, err := compose.New(compose.Config{

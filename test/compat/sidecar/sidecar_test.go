@@ -31,6 +31,12 @@ func beside(t *testing.T, c *process.Cluster, name string, flags ...string) *pro
 	t.Helper()
 	s, err := c.Sidecar(name, flags...)
 	require.NoError(t, err)
+	return kept(t, name, s)
+}
+
+// kept starts a sidecar, which ends with the test.
+func kept(t *testing.T, name string, s *process.Server) *process.Server {
+	t.Helper()
 	t.Cleanup(func() {
 		_ = s.Kill()
 		if t.Failed() {
