@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,12 +66,21 @@ func TestRequestsForOneSourceShareItsTurn(t *testing.T) {
 		ask(1 + i)
 	}
 	require.Eventually(t, func() bool { return refused.Load() == 101-maxWaitingSources }, time.Minute, time.Millisecond)
+	// One that asks later has a turn of its own.
+	require.Eventually(t, func() bool { return sharing() == 100 }, time.Minute, 10*time.Millisecond)
 	require.Zero(t, same.Load())
 	close(hold)
 	all.Wait()
 	require.EqualValues(t, 101, same.Load())
 	require.EqualValues(t, maxWaitingSources, calls.Load())
 	require.Empty(t, a.waiting)
+}
+
+// sharing is how many goroutines wait for another one's turn.
+func sharing() int {
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return bytes.Count(stacks, []byte("[chan receive]:\ngithub.com/stoa-kv/stoa/internal/node.(*compilations).do("))
 }
 
 // A compilation works for less than half a millisecond at a time, and for a quarter of it in all;
