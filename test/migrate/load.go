@@ -113,9 +113,10 @@ func StartWriter(c *clientv3.Client, s Shape, rate int) *Writer {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
 	var once sync.Once
+	each := time.Second * writers / time.Duration(rate)
 	for i := range writers {
 		w.done.Go(func() {
-			if err := w.run(ctx, rand.New(rand.NewPCG(uint64(i), 1)), time.Second*writers/time.Duration(rate)); err != nil && ctx.Err() == nil {
+			if err := w.run(ctx, rand.New(rand.NewPCG(uint64(i), 1)), each*time.Duration(i+1)/writers, each); err != nil && ctx.Err() == nil {
 				once.Do(func() { w.err = err })
 			}
 		})
@@ -130,14 +131,18 @@ func (w *Writer) Stop() error {
 	return w.err
 }
 
-func (w *Writer) run(ctx context.Context, r *rand.Rand, each time.Duration) error {
-	tick := time.NewTicker(each)
+// run writes after a time, in which the others begin, too, and at an interval.
+func (w *Writer) run(ctx context.Context, r *rand.Rand, first, each time.Duration) error {
+	tick := time.NewTicker(first)
 	defer tick.Stop()
-	for {
+	for began := false; ; began = true {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
+		}
+		if !began {
+			tick.Reset(each)
 		}
 		if err := w.write(ctx, r); err != nil {
 			return err
