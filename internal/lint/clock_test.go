@@ -19,7 +19,6 @@ var wallClock = regexp.MustCompile(`\.Unix(Nano|Micro|Milli)?\(\)|time\.Unix(Mic
 var showsTime = map[string]string{
 	"internal/rpc/extensions.go": "the time of a log line is shown",
 	"internal/token/jwt.go":      "the time is in the token, for others to compare",
-	"internal/token/simple.go":   "a clock set forward ends tokens, whose users log in again by themselves",
 }
 
 // No server measures an interval with the machine's clock: leases, elections, timeouts and

@@ -81,12 +81,12 @@ func (n *Node) holder(ctx context.Context, text string) (identity, error) {
 	if n.cfg.Tokens.Simple == nil {
 		return identity{}, fault.InvalidAuthToken
 	}
-	credential, ok := n.cfg.Tokens.Simple.Find(text, now())
+	credential, ok := n.cfg.Tokens.Simple.Find(text, n.clock())
 	if !ok {
 		if err := n.assigned(ctx, text); err != nil {
 			return identity{}, err
 		}
-		credential, ok = n.cfg.Tokens.Simple.Find(text, now())
+		credential, ok = n.cfg.Tokens.Simple.Find(text, n.clock())
 	}
 	if !ok || n.current().machine.Auth().ByCredential(credential) == nil {
 		return identity{}, fault.InvalidAuthToken
@@ -200,7 +200,7 @@ func (n *Node) User(ctx context.Context) string {
 	case n.cfg.Tokens.Simple == nil:
 		return ""
 	}
-	credential, _ := n.cfg.Tokens.Simple.Find(proof.Token, now())
+	credential, _ := n.cfg.Tokens.Simple.Find(proof.Token, n.clock())
 	if u := state.ByCredential(credential); u != nil {
 		return u.Name
 	}

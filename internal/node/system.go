@@ -138,7 +138,7 @@ func (o observer) AuthChanged(now *auth.State) {
 
 func (o observer) Authenticated(index, credential uint64, prefix string) {
 	if t := o.n.cfg.Tokens.Simple; t != nil {
-		t.Assign(token.Text(prefix, index), credential, now())
+		t.Assign(token.Text(prefix, index), credential, o.n.clock())
 	}
 }
 

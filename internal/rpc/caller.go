@@ -7,8 +7,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/stoa-kv/stoa/internal/incoming"
 )
 
 // A client's metadata for extensions.
@@ -22,8 +23,8 @@ const metadataRemaining = "stoa-remaining-ttl"
 
 // remainingTTL returns 0 for a missing or malformed value.
 func remainingTTL(ctx context.Context) int64 {
-	if v := metadata.ValueFromIncomingContext(ctx, metadataRemaining); len(v) > 0 {
-		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n > 0 {
+	if v := incoming.First(ctx, metadataRemaining); v != "" {
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n > 0 {
 			return n
 		}
 	}
@@ -36,11 +37,11 @@ const maxClientID = 256
 // Caller returns the client's name and lease; "" and 0 stand for missing or
 // malformed ones.
 func Caller(ctx context.Context) (client string, lease int64) {
-	if v := metadata.ValueFromIncomingContext(ctx, metadataClient); len(v) > 0 && len(v[0]) <= maxClientID {
-		client = v[0]
+	if v := incoming.First(ctx, metadataClient); len(v) <= maxClientID {
+		client = v
 	}
-	if v := metadata.ValueFromIncomingContext(ctx, metadataLease); len(v) > 0 {
-		if id, err := strconv.ParseInt(v[0], 16, 64); err == nil && id > 0 {
+	if v := incoming.First(ctx, metadataLease); v != "" {
+		if id, err := strconv.ParseInt(v, 16, 64); err == nil && id > 0 {
 			lease = id
 		}
 	}
@@ -51,7 +52,7 @@ func Caller(ctx context.Context) (client string, lease int64) {
 // gateway use; "" without one.
 func Token(ctx context.Context) string {
 	for _, field := range [...]string{rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger} {
-		if v := metadata.ValueFromIncomingContext(ctx, field); len(v) > 0 {
+		if v := incoming.Values(ctx, field); len(v) > 0 {
 			return strings.TrimPrefix(v[0], "Bearer ")
 		}
 	}
@@ -69,7 +70,7 @@ func CommonName(ctx context.Context) string {
 		return ""
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(metadata.ValueFromIncomingContext(ctx, metadataGateway)) > 0 {
+	if !ok || len(incoming.Values(ctx, metadataGateway)) > 0 {
 		return ""
 	}
 	for _, chain := range info.State.VerifiedChains {

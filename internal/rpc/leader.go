@@ -7,7 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
+
+	"github.com/stoa-kv/stoa/internal/incoming"
 )
 
 // A client may require in a request's metadata that its server has a leader. A
@@ -67,11 +68,8 @@ func (g *leaderGuard) endAll() {
 	clear(g.streams)
 }
 
-// demanded reads the one key without copying all of the metadata: this is on
-// every request's way.
 func demanded(ctx context.Context) bool {
-	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
-	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
+	return incoming.First(ctx, rpctypes.MetadataRequireLeaderKey) == rpctypes.MetadataHasLeader
 }
 
 // check refuses a call that demands a leader when there is none.

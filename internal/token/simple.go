@@ -11,22 +11,23 @@ import (
 	"time"
 )
 
-// Simple are the tokens of one server. Each ends when it hasn't been used for a time.
+// Simple are the tokens of one server. Each ends when it hasn't been used for a time. The present
+// time is in nanoseconds of any clock that all calls share and that never goes back.
 type Simple struct {
-	ttl    time.Duration
+	ttl    int64
 	tokens sync.Map // a text to its *simple: requests only read it
 
 	mu    sync.Mutex // one adds tokens at a time
-	swept time.Time
+	swept int64
 }
 
 type simple struct {
 	credential uint64
-	end        atomic.Int64 // in nanoseconds of Unix time
+	end        atomic.Int64
 }
 
 // NewSimple returns a server's tokens: none.
-func NewSimple(ttl time.Duration) *Simple { return &Simple{ttl: ttl} }
+func NewSimple(ttl time.Duration) *Simple { return &Simple{ttl: int64(ttl)} }
 
 const (
 	letters      = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -61,21 +62,21 @@ func Index(token string) (index uint64, ok bool) {
 }
 
 // Assign makes a token the proof of a credential.
-func (s *Simple) Assign(token string, credential uint64, now time.Time) {
+func (s *Simple) Assign(token string, credential uint64, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.swept) > s.ttl/4 {
+	if now-s.swept > s.ttl/4 {
 		s.sweep(now)
 	}
 	t := &simple{credential: credential}
-	t.end.Store(now.Add(s.ttl).UnixNano())
+	t.end.Store(now + s.ttl)
 	s.tokens.Store(token, t)
 }
 
-func (s *Simple) sweep(now time.Time) {
+func (s *Simple) sweep(now int64) {
 	s.swept = now
 	for text, t := range s.tokens.Range {
-		if t.(*simple).end.Load() < now.UnixNano() {
+		if t.(*simple).end.Load() < now {
 			s.tokens.Delete(text)
 		}
 	}
@@ -83,18 +84,18 @@ func (s *Simple) sweep(now time.Time) {
 
 // Find returns the credential of a token, and gives the token its full time again: a little
 // more, so that not every request writes to memory that all cores read.
-func (s *Simple) Find(token string, now time.Time) (credential uint64, ok bool) {
+func (s *Simple) Find(token string, now int64) (credential uint64, ok bool) {
 	found, ok := s.tokens.Load(token)
 	if !ok {
 		return 0, false
 	}
-	t, at := found.(*simple), now.UnixNano()
+	t := found.(*simple)
 	end := t.end.Load()
-	if end < at {
+	if end < now {
 		return 0, false
 	}
-	if full := at + int64(s.ttl); end < full {
-		t.end.Store(full + int64(s.ttl)/extra)
+	if full := now + s.ttl; end < full {
+		t.end.Store(full + s.ttl/extra)
 	}
 	return t.credential, true
 }

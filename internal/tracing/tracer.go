@@ -15,7 +15,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/metadata"
+
+	"github.com/stoa-kv/stoa/internal/incoming"
 )
 
 // Options say where spans go, and of which requests.
@@ -96,8 +97,8 @@ func (t *Tracer) Begin(ctx context.Context, method string) (context.Context, *Sp
 		return ctx, nil
 	}
 	parent := context.Background()
-	if sent := metadata.ValueFromIncomingContext(ctx, header); len(sent) > 0 {
-		parent = w3c.Extract(parent, propagation.MapCarrier{header: sent[0]})
+	if sent := incoming.First(ctx, header); sent != "" {
+		parent = w3c.Extract(parent, propagation.MapCarrier{header: sent})
 	}
 	switch sc := trace.SpanContextFromContext(parent); {
 	case sc.IsValid() && !sc.IsSampled(), !sc.IsValid() && rand.Uint32N(1_000_000) >= t.perMillion:
