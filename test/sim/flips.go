@@ -55,11 +55,16 @@ func (c *cluster) flips() {
 		c.flips()
 		whole := func(s *server) bool { return s.flip == nil && s.life != nil && s.life.fence.Now() == nil }
 		s := c.anyServer()
-		if slices.ContainsFunc(c.servers, func(s *server) bool { return s.flip != nil }) || !whole(s) || s.life.core.joining() || len(s.life.core.machine.Membership().Voters()) < 3 {
+		if c.flipped() || c.operator.busy() || !whole(s) || s.life.core.joining() || len(s.life.core.machine.Membership().Voters()) < 3 {
 			return
 		}
 		s.life.core.flip()
 	})
+}
+
+// flipped says whether the state of a server may be wrong.
+func (c *cluster) flipped() bool {
+	return slices.ContainsFunc(c.servers, func(s *server) bool { return s.flip != nil })
 }
 
 func (c *core) flip() {

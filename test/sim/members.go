@@ -40,6 +40,9 @@ type configAt struct {
 
 func newOperator(c *cluster) *operator { return &operator{c: c, configs: map[configAt]string{}} }
 
+// busy says whether a change may still take effect, or is needed for a majority.
+func (o *operator) busy() bool { return o != nil && (o.asked != o.known || len(o.gone) > 0) }
+
 func (o *operator) think() {
 	l := o.c.loop
 	l.after(l.between(10*time.Millisecond, 600*time.Millisecond), "operator", 0, 0, o.change)
@@ -138,6 +141,8 @@ func (o *operator) draw(list *membership.List) (change membership.Change, ok boo
 		s := o.c.addServer()
 		op := pick(l, []membership.Op{membership.Add, membership.AddLearner})
 		return of(op, s.id)
+	case o.c.flipped():
+		return change, false // without one that is sound, the others may be no majority any more
 	case len(voters) > 1 && l.chance(3):
 		return of(membership.Remove, o.c.leader().id)
 	case len(voters) > 1 || len(learners) > 0:
