@@ -12,6 +12,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session/host"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -47,11 +48,12 @@ type cluster struct {
 	finished   []*watched // watches that have ended
 	history    []*op
 	origins    uint64
-	quiet      bool    // no new faults, no new requests
-	floor      int64   // the highest revision that any client was shown
-	force      bool    // the run ends with one server that is forced
-	checkTicks int64   // 0: servers don't compare their states
-	survivor   *server // that one, once the others are gone
+	quiet      bool          // no new faults, no new requests
+	floor      int64         // the highest revision that any client was shown
+	force      bool          // the run ends with one server that is forced
+	level      version.Level // at which the files begin
+	checkTicks int64         // 0: servers don't compare their states
+	survivor   *server       // that one, once the others are gone
 	failure    error
 	stats      Stats
 	inSessions host.Counts
@@ -160,6 +162,10 @@ func newCluster(o Options, out io.Writer) *cluster {
 	c.extensions = o.Seed%3 == 0
 	c.stats.Servers, c.stats.Partitions = servers, partitions
 	c.keys = newKeyspace(partitions)
+	c.level = version.Newest
+	if o.Versions && o.Seed%2 == 1 {
+		c.level = version.Oldest // as real clusters begin
+	}
 	for i := range servers {
 		c.servers = append(c.servers, newServer(c, uint64(i+1)))
 	}

@@ -210,8 +210,8 @@ func (l *life) stir() {
 	})
 }
 
-// reach gives a new file the version that its cluster has from the beginning, so that all that
-// this program can do is simulated.
+// reach gives a new file the version that its cluster has from the beginning: the newest, unless the
+// version changes, so that all that this program can do is simulated.
 func (s *server) reach(level version.Level) {
 	cut := &backend.Cut{Partitions: make([]store.Cut, s.c.partitions), System: backend.System{Level: level}}
 	for p := range cut.Partitions {
@@ -225,7 +225,7 @@ func (s *server) reach(level version.Level) {
 func newServer(c *cluster, id uint64) *server {
 	s := &server{c: c, id: id, fs: vfs.NewMem(), rate: 0.8 + 0.4*c.loop.rng.Float64()}
 	s.file = backend.NewMem(s.identity())
-	s.reach(version.Newest)
+	s.reach(c.level)
 	s.fs.Inject(s.inject)
 	return s
 }
