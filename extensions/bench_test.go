@@ -41,7 +41,7 @@ func (s *shelf) commit(writes []extension.Write) {
 		if w.Delete {
 			s.Delete(at, w.Key)
 		} else {
-			s.Put(at, w.Key, w.Value, w.Lease)
+			s.PutMade(at, w.Kv)
 		}
 	}
 }

@@ -122,13 +122,13 @@ func (s *service) write(writes []extension.Write, gone extension.EventType) []*e
 			delete(s.keys, string(w.Key))
 		} else {
 			ev.Type = extension.Modified
-			f := kvwire.Fields{Lease: w.Lease, ModRevision: s.rev, CreateRevision: s.rev, Version: 1}
+			f := kvwire.Fields{Lease: w.Kv.Lease(), ModRevision: s.rev, CreateRevision: s.rev, Version: 1}
 			if !old.Exists() {
 				ev.Type = extension.Created
 			} else {
 				f.CreateRevision, f.Version = old.CreateRevision(), old.Version()+1
 			}
-			ev.Kv = kvwire.Make(w.Key, w.Value, f)
+			ev.Kv = kvwire.Make(w.Key, w.Kv.Value(), f)
 			s.keys[string(w.Key)] = ev.Kv
 		}
 		events = append(events, ev)

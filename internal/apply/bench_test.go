@@ -159,6 +159,39 @@ func BenchmarkCounter(b *testing.B) {
 	}
 }
 
+// BenchmarkLargeWrites is one call of an extension that writes all that the highest limits allow.
+func BenchmarkLargeWrites(b *testing.B) {
+	limits := extension.Limits{
+		Steps: 500_000, Bytes: 16 << 20, Depth: 64, Operations: 20_000, Keys: 2000, WriteBytes: 2 << 20,
+		Source: 64 << 10, Memory: 4 << 20, MemoryTotal: 64 << 20,
+	}
+	source := `return { scope = { "/x/" }, operations = { { op = "put", key = "/x/go" } },
+		put = function() local v = ("x"):rep(1040) for i = 1, 2000 do put("/x/" .. i, v) end end }`
+	e, err := extension.Compile("large", []byte(source), 1, limits)
+	if err != nil {
+		b.Fatal(err)
+	}
+	call := &command.Call{Kind: command.Put, Client: Anonymous, Name: "large", Version: 1, Body: cmd(&pb.PutRequest{Key: []byte("/x/go")}).Body}
+	entry := &command.Entry{Commands: []command.Command{{Kind: command.Extended, Body: call.AppendTo(nil)}}}
+	reply := func(_ int, r Result) {
+		if r.Err != nil {
+			b.Fatal(r.Err)
+		}
+	}
+	var m *Machine
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%32 == 0 { // as above
+			b.StopTimer()
+			m = benchMachine()
+			m.extensions.Store(extension.New(limits, []*extension.Extension{e}))
+			m.Local(0, 1, 1, entry, reply)
+			b.StartTimer()
+		}
+		m.Local(0, 1, 1, entry, reply)
+	}
+}
+
 // BenchmarkTxns measures what Kubernetes writes with: compare a key's revision,
 // put it, else read it.
 func BenchmarkTxns(b *testing.B) {

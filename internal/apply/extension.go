@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -279,6 +280,9 @@ func takesSpace(writes []extension.Write) bool {
 // commit carries out the writes that a handler has collected, and passes the previous
 // key-value of each to changed.
 func (x *execution) commit(out *extension.Outcome, changed func(prev kvwire.KeyValue)) {
+	if x.local != several {
+		x.changes = slices.Grow(x.changes, len(out.Writes))
+	}
 	for _, w := range out.Writes {
 		if changed != nil {
 			changed((view{x}).Get(w.Key))
@@ -286,7 +290,7 @@ func (x *execution) commit(out *extension.Outcome, changed func(prev kvwire.KeyV
 		if w.Delete {
 			x.delete(w.Key)
 		} else {
-			x.set(w.Key, w.Value, w.Lease)
+			x.setMade(w.Kv)
 		}
 	}
 	for _, n := range out.Notices {

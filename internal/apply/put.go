@@ -111,6 +111,15 @@ func (x *execution) set(key, value []byte, lease int64) {
 	x.write(&put{Put: kvwire.Put{Key: key, Value: value, Lease: lease}}, kvwire.KeyValue{})
 }
 
+// setMade is set for a key-value that has been encoded for this revision.
+func (x *execution) setMade(kv kvwire.KeyValue) {
+	at, s := x.store(kv.Key())
+	if x.tenants != nil {
+		x.account(at, kv.Key(), sizeOf(s.Get(kv.Key())), int64(len(kv.Key())+len(kv.Value())))
+	}
+	x.record(at, s.PutMade(store.Revision{Main: x.rev, Sub: x.sub}, kv))
+}
+
 func (x *execution) putResponse(p *put) *pb.PutResponse {
 	if len(x.putAnswers) == 0 {
 		x.putAnswers = make([]putAnswer, max(1, min(x.commands, putAnswersAtOnce)))

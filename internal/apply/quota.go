@@ -196,7 +196,7 @@ func (x *execution) affords(writes []extension.Write) error {
 		if !twice {
 			had = sizeOf(s.Get(w.Key))
 		}
-		size := int64(len(w.Key) + len(w.Value))
+		size := int64(len(w.Key) + len(w.Kv.Value()))
 		if w.Delete {
 			size = -1
 		}

@@ -320,7 +320,7 @@ func TestAnOverlayReadsLikeAModel(t *testing.T) {
 				require.True(t, base.Get(w.Key).Exists(), "%s is deleted though it isn't there", w.Key)
 				base.remove(w.Key)
 			} else {
-				base.set(kvwire.Make(w.Key, w.Value, kvwire.Fields{Lease: w.Lease}))
+				base.set(kvwire.Make(w.Key, w.Kv.Value(), kvwire.Fields{Lease: w.Kv.Lease()}))
 			}
 		}
 		require.Equal(t, len(*now), len(*base))

@@ -25,9 +25,9 @@ type State interface {
 
 // Write is one key to be put or deleted.
 type Write struct {
-	Key, Value []byte
-	Lease      int64
-	Delete     bool
+	Key    []byte
+	Delete bool
+	Kv     kvwire.KeyValue // to be put, with the numbers that it will have in the store
 }
 
 // overlay is a state with the writes of a call on top, of each key the last.
@@ -44,12 +44,11 @@ type overlay struct {
 type pending struct {
 	Write
 	stored kvwire.KeyValue // as it was before the call
-	kv     kvwire.KeyValue // as the call reads it back; none if deleted
 }
 
 func (o *overlay) get(key []byte) kvwire.KeyValue {
 	if w := o.byKey[string(key)]; w != nil {
-		return w.kv
+		return w.Kv
 	}
 	return o.base.Get(key)
 }
@@ -62,14 +61,13 @@ func (o *overlay) put(key, value []byte, lease int64) {
 	if w.stored.Exists() {
 		fields.CreateRevision, fields.Version = w.stored.CreateRevision(), w.stored.Version()+1
 	}
-	w.kv = kvwire.Make(key, value, fields)
-	w.Write = Write{Key: w.kv.Key(), Value: w.kv.Value(), Lease: lease}
+	kv := kvwire.Make(key, value, fields)
+	w.Write = Write{Key: kv.Key(), Kv: kv}
 }
 
 func (o *overlay) delete(key []byte) {
 	w := o.pending(key)
 	w.Write = Write{Key: key, Delete: true}
-	w.kv = kvwire.KeyValue{}
 }
 
 func (o *overlay) pending(key []byte) *pending {
@@ -146,8 +144,8 @@ func (o *overlay) scan(key, end []byte, limit int, written []*pending) []kvwire.
 }
 
 func appendLive(list []kvwire.KeyValue, w *pending) []kvwire.KeyValue {
-	if w.kv.Exists() {
-		list = append(list, w.kv)
+	if w.Kv.Exists() {
+		list = append(list, w.Kv)
 	}
 	return list
 }
@@ -158,7 +156,7 @@ func (o *overlay) count(key, end []byte, written []*pending) int {
 		if w.stored.Exists() {
 			n--
 		}
-		if w.kv.Exists() {
+		if w.Kv.Exists() {
 			n++
 		}
 	}
@@ -168,7 +166,10 @@ func (o *overlay) count(key, end []byte, written []*pending) int {
 // result returns the writes, in the order in which their keys were first written,
 // without those that have no effect.
 func (o *overlay) result() []Write {
-	var list []Write
+	if len(o.writes) == 0 {
+		return nil
+	}
+	list := make([]Write, 0, len(o.writes))
 	for _, w := range o.writes {
 		if w.Delete && !w.stored.Exists() {
 			continue

@@ -271,7 +271,7 @@ func formatOutcome(out *Outcome, err error) string {
 		if w.Delete {
 			fmt.Fprintf(&b, "delete %s\n", w.Key)
 		} else {
-			fmt.Fprintf(&b, "put %s=%q lease %x\n", w.Key, w.Value, w.Lease)
+			fmt.Fprintf(&b, "put %s=%q lease %x\n", w.Key, w.Kv.Value(), w.Kv.Lease())
 		}
 	}
 	for _, n := range out.Notices {

@@ -112,6 +112,14 @@ func (kv KeyValue) Lease() int64 {
 	return v
 }
 
+// Fields returns all but key and value.
+func (kv KeyValue) Fields() Fields {
+	f, rest := kv.numbers()
+	_, rest = bytesField(rest, tagValue)
+	f.Lease, _ = number(rest, tagLease)
+	return f
+}
+
 // numbers reads the numbers between key and value, and returns what follows.
 func (kv KeyValue) numbers() (f Fields, rest string) {
 	_, rest = bytesField(kv.wire, tagKey)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -185,8 +186,19 @@ func (m *machine) change(t *rapid.T, sub int64) int64 {
 		ok := true
 		if rapid.IntRange(0, 3).Draw(t, "kind") > 0 {
 			lease, value := genLease.Draw(t, "lease"), fmt.Sprint("v", at)
-			c = s.Put(at, []byte(key), []byte(value), lease)
 			m.model.put(at, key, value, lease)
+			switch made := m.model.changes[len(m.model.changes)-1].kv; rapid.IntRange(0, 2).Draw(t, "made") {
+			case 0:
+				c = s.Put(at, []byte(key), []byte(value), lease)
+			case 1:
+				kv := kvwire.Of(made)
+				c = s.PutMade(at, kv)
+				require.True(t, unsafe.SliceData(kv.Wire()) == unsafe.SliceData(c.Kv.Wire()), "it isn't copied")
+			case 2: // with numbers of a state that isn't this one
+				wrong := proto.CloneOf(made)
+				wrong.Version++
+				c = s.PutMade(at, kvwire.Of(wrong))
+			}
 		} else if c, ok = s.Delete(at, []byte(key)); ok {
 			m.model.remove(at, key)
 		}

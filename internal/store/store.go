@@ -163,6 +163,16 @@ func (s *Store) Get(key []byte) kvwire.KeyValue {
 // Put writes key at revision at, which must be above every revision written
 // here before. Key and value are copied.
 func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
+	return s.put(at, key, value, lease, kvwire.KeyValue{})
+}
+
+// PutMade is Put for a caller that has encoded the key-value already: it isn't encoded and
+// copied once more, unless Put would give it other numbers.
+func (s *Store) PutMade(at Revision, kv kvwire.KeyValue) Change {
+	return s.put(at, kv.Key(), kv.Value(), kv.Lease(), kv)
+}
+
+func (s *Store) put(at Revision, key, value []byte, lease int64, kv kvwire.KeyValue) Change {
 	s.advance(at)
 	var prev, before kvwire.KeyValue
 	fields := kvwire.Fields{CreateRevision: at.Main, ModRevision: at.Main, Version: 1, Lease: lease}
@@ -177,7 +187,9 @@ func (s *Store) Put(at Revision, key, value []byte, lease int64) Change {
 			s.tombstones.remove(e)
 		}
 	}
-	kv := kvwire.Make(key, value, fields)
+	if !kv.Exists() || kv.Fields() != fields {
+		kv = kvwire.Make(key, value, fields)
+	}
 	s.bytes += int64(kv.Len() - prev.Len())
 	s.sums.change(key, prev, kv)
 	if e == nil {
