@@ -69,7 +69,7 @@ func (s *service) do(r *extension.Request) (*extension.Outcome, error) {
 		}
 		writes = out.Writes
 	case r.Op == extension.Put:
-		writes = []extension.Write{{Key: r.Key, Value: r.Value, Lease: r.Lease}}
+		writes = []extension.Write{{Key: r.Key, Kv: kvwire.Make(r.Key, r.Value, kvwire.Fields{Lease: r.Lease})}}
 	case r.Op == extension.Delete && s.Get(r.Key).Exists():
 		writes = []extension.Write{{Key: r.Key, Delete: true}}
 		out.Deleted = 1
