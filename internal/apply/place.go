@@ -70,7 +70,7 @@ func (x *execution) move(body []byte) Result {
 		if m.Level() < levelOfSlots {
 			quotas.touch(m.Stores, span.Key, span.End)
 		}
-		store.Move(m.Stores, span.Key, span.End, t.To.Run, quotas.moved())
+		store.Move(m.Stores, span.Key, span.End, store.Route{To: t.To.Run, Still: span.Still}, quotas.moved())
 	}
 	quotas.grant()
 	if !step.Last {
@@ -103,7 +103,7 @@ func (m *Machine) Ahead(budget store.Budget) *command.Step {
 			return &command.Step{From: t.Cursor, To: span.Key}
 		}
 		var stop []byte
-		if stop, budget = store.Piece(m.Stores, span.Key, span.End, t.To.Run, budget); stop != nil {
+		if stop, budget = store.Piece(m.Stores, span.Key, span.End, store.Route{To: t.To.Run, Still: span.Still}, budget); stop != nil {
 			return &command.Step{From: t.Cursor, To: stop}
 		}
 	}

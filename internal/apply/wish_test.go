@@ -157,6 +157,6 @@ func TestPinsAndExtensions(t *testing.T) {
 		require.NoError(t, r.wish(command.Wish{Op: command.Unpin, Key: "/a/"}).Err)
 		r.arrive()
 		require.Empty(t, r.Placement().Rules())
-		require.Equal(t, int(r.Placement().Table()[r.Placement().HashSlot([]byte("/a/y/1"))]), r.has(t, "/a/y/1"))
+		require.Equal(t, int(r.Placement().Table()[placement.HashSlot([]byte("/a/y/1"))]), r.has(t, "/a/y/1"))
 	}
 }

@@ -43,7 +43,7 @@ func TestCompareFindsABit(t *testing.T) {
 		}
 		require.NoError(t, s.compare())
 	}
-	store.Move(s.stores, []byte("key-00020"), []byte("key-00040"), func([]byte) (int, []byte) { return 0, nil }, nil)
+	store.Move(s.stores, []byte("key-00020"), []byte("key-00040"), store.Route{To: func([]byte) (int, []byte) { return 0, nil }}, nil)
 	require.NoError(t, s.compare())
 	flush(t, s.be, s.stores)
 	require.NoError(t, s.compare())

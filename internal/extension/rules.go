@@ -74,7 +74,7 @@ func (e *Extension) rules(m *placement.Map) (list []placement.Rule) {
 	slot, ok := m.RuleFor(home)
 	if !ok {
 		if slot, ok = e.ruledSlot(m); !ok {
-			slot = m.HashSlot([]byte(home))
+			slot = placement.HashSlot([]byte(home))
 		}
 		list = append(list, placement.Rule{Key: home, Slot: slot})
 	}

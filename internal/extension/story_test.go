@@ -193,7 +193,7 @@ func (s *story) rules() string {
 	s.placed, s.ruled = s.reg.Place(s.placed, s.ruled)
 	homes := map[int]string{}
 	for _, e := range s.all {
-		homes[s.placed.HashSlot(Home(e.Name))] = e.Name
+		homes[placement.HashSlot(Home(e.Name))] = e.Name
 	}
 	var out strings.Builder
 	for _, r := range s.placed.Rules() {

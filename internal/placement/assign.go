@@ -94,7 +94,7 @@ func (m *Map) Moved(key string, to int) (*Map, error) {
 		if _, deep := levels([]byte(key)); strings.HasSuffix(key, "/") && deep == 0 {
 			return nil, fmt.Errorf("the keys below %q lie in many slots: move its directories one by one, or pin it, which keeps all of them together", key)
 		}
-		slot = m.HashSlot([]byte(key))
+		slot = HashSlot([]byte(key))
 	}
 	if pin := m.Held()[slot]; pin != "" && int(m.slots[slot]) != to {
 		return nil, fmt.Errorf("%q is held in partition %d by the pin %q: unpin that first, or pin it to partition %d", key, m.slots[slot], pin, to)
@@ -126,7 +126,7 @@ func (m *Map) Pin(key string, to int, asked func(key string) bool) (*Map, error)
 	if own < 0 {
 		own = moved.slotIn(key, to)
 		if own < 0 { // the partition has none
-			own = m.HashSlot([]byte(key))
+			own = HashSlot([]byte(key))
 			if pin := held[own]; pin != "" {
 				return nil, fmt.Errorf("partition %d has no slots, and that of %q is held by the pin %q: move other keys there first", to, key, pin)
 			}
@@ -167,7 +167,7 @@ func (m *Map) boundWith(key string, asked func(key string) bool) (bound []int, o
 
 // slotIn is a slot of a partition, the key's own if it is there, -1 if there is none.
 func (m *Map) slotIn(key string, partition int) int {
-	first := m.HashSlot([]byte(key))
+	first := HashSlot([]byte(key))
 	for i := range Slots {
 		if s := (first + i) % Slots; int(m.slots[s]) == partition {
 			return s

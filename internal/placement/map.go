@@ -51,11 +51,11 @@ func (m *Map) Slot(key []byte) int {
 			return s
 		}
 	}
-	return m.HashSlot(key)
+	return HashSlot(key)
 }
 
 // HashSlot is the slot of a key that no rule is for.
-func (*Map) HashSlot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
+func HashSlot(key []byte) int { return int(xxhash.Sum64(Prefix(key)) % Slots) }
 
 // Partition is the partition of a key.
 func (m *Map) Partition(key []byte) int {

@@ -195,7 +195,7 @@ func BenchmarkPartition(b *testing.B) {
 // A spot is what the other methods say, with rules and during a transit, too.
 func TestSpot(t *testing.T) {
 	from := New(4).WithRules([]Rule{{"/a/", 3}, {"b", 900}})
-	moved := from.Assigned([]Assignment{{3, 2}, {from.HashSlot([]byte("c")), 1}})
+	moved := from.Assigned([]Assignment{{3, 2}, {HashSlot([]byte("c")), 1}})
 	for _, m := range []*Map{New(1), New(4), from, moved, from.Towards(moved), from.Towards(moved).Transit().Advance([]byte("b"))} {
 		for _, key := range []string{"/a/x/y", "/z/x/y", "a", "b", "c", "d"} {
 			require.Equal(t, Spot{

@@ -192,7 +192,7 @@ func (m *Map) spread(key, end, prefix []byte) Set {
 		if _, deep := levels(prefix); deep == 0 {
 			return m.All()
 		}
-		set = Of(int(m.slots[m.HashSlot(prefix)]))
+		set = Of(int(m.slots[HashSlot(prefix)]))
 	}
 	return set | m.rules.between(key, end, prefix)
 }

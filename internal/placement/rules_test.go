@@ -39,18 +39,18 @@ func TestTheLongestRuleCounts(t *testing.T) {
 		"/a/b/c/k/":   2, // a rule without a slash at its end is for one key
 		"/a/b/c/kk":   2,
 		"/a":          4,
-		"/ab":         m.HashSlot([]byte("/ab")),
+		"/ab":         HashSlot([]byte("/ab")),
 		"flat":        5,
-		"flat/x":      m.HashSlot([]byte("flat/x")),
+		"flat/x":      HashSlot([]byte("flat/x")),
 		"q/r/s/t":     6,
-		"q":           m.HashSlot([]byte("q")),
-		"/registry/x": m.HashSlot([]byte("/registry/x")),
+		"q":           HashSlot([]byte("q")),
+		"/registry/x": HashSlot([]byte("/registry/x")),
 	} {
 		require.Equal(t, want, m.Slot([]byte(key)), "slot of %q", key)
 	}
 	m = m.WithRules([]Rule{{"/", 9}})
 	require.Equal(t, 9, m.Slot([]byte("/anything")))
-	require.Equal(t, m.HashSlot([]byte("any")), m.Slot([]byte("any")))
+	require.Equal(t, HashSlot([]byte("any")), m.Slot([]byte("any")))
 	require.Nil(t, m.WithRules(nil).rules)
 }
 
@@ -80,7 +80,7 @@ func TestRangeWithRules(t *testing.T) {
 
 // slotNaively is the rule as it is told: of those that match, the longest.
 func slotNaively(list []Rule, key []byte) int {
-	slot, length := New(1).HashSlot(key), -1
+	slot, length := HashSlot(key), -1
 	for _, r := range list {
 		if (string(key) == r.Key || r.subtree() && strings.HasPrefix(string(key), r.Key)) && len(r.Key) > length {
 			slot, length = r.Slot, len(r.Key)

@@ -6,12 +6,12 @@ package placement
 // those that stay where they are. The map isn't in transit.
 func (m *Map) Run(key []byte) (partition int, end []byte) {
 	if m.rules == nil {
-		return int(m.slots[m.HashSlot(key)]), directoryEnd(key)
+		return int(m.slots[HashSlot(key)]), directoryEnd(key)
 	}
 	rule, p, ruled := m.rules.over(key)
 	switch {
 	case !ruled:
-		partition, end = int(m.slots[m.HashSlot(key)]), directoryEnd(key)
+		partition, end = int(m.slots[HashSlot(key)]), directoryEnd(key)
 	case rule[len(rule)-1] == '/':
 		partition, end = p.in.First(), behind([]byte(rule))
 	default: // it is for this key alone

@@ -62,6 +62,31 @@ func TestTheCursorSaysWhichMapCounts(t *testing.T) {
 	})
 }
 
+// Invariant 4: with slots, too, a key that moves lies in a span, in which its slot isn't still.
+func TestStillSlotsStay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tr := genTransit.Draw(t, "map").Transit()
+		key := genAnyKey.Draw(t, "key")
+		if tr == nil || bytes.Compare(key, tr.Cursor) < 0 {
+			return
+		}
+		moves := tr.From.Partition(key) != tr.To.Partition(key)
+		spans, found := tr.Ahead(nil), false
+		for i, s := range spans {
+			require.True(t, i == 0 || bytes.Compare(spans[i-1].End, s.Key) <= 0 && !spans[i-1].open(), "%v", spans)
+			if bytes.Compare(key, s.Key) < 0 || !s.open() && bytes.Compare(key, s.End) >= 0 {
+				continue
+			}
+			found = true
+			require.False(t, moves && s.Still != nil && s.Still[HashSlot(key)], "%q moves", key)
+			if !moves && s.Still != nil && tr.From.slots == tr.To.slots {
+				require.Fail(t, "slots are still where none differ")
+			}
+		}
+		require.True(t, found || !moves, "%q moves, but lies in no span", key)
+	})
+}
+
 // Invariant 3, in transit.
 func TestRangesInTransit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -180,12 +205,12 @@ func TestTransitCodec(t *testing.T) {
 // Nothing has to move for a rule that says what is so.
 func TestATransitOfNoKeys(t *testing.T) {
 	m := New(4)
-	to := m.WithRules([]Rule{{"/a/b/", m.HashSlot([]byte("/a/b/"))}})
+	to := m.WithRules([]Rule{{"/a/b/", HashSlot([]byte("/a/b/"))}})
 	require.Same(t, to, m.Towards(to), "a rule that says what is so without it")
-	under := to.WithRules([]Rule{{"/a/b/", to.HashSlot([]byte("/a/b/"))}, {"/a/b/c/", to.HashSlot([]byte("/a/b/"))}})
+	under := to.WithRules([]Rule{{"/a/b/", HashSlot([]byte("/a/b/"))}, {"/a/b/c/", HashSlot([]byte("/a/b/"))}})
 	require.Same(t, under, to.Towards(under), "one that says what the rule above it does")
-	other := to.WithRules([]Rule{{"/a/b/", m.HashSlot([]byte("/a/b/")) ^ 1}})
+	other := to.WithRules([]Rule{{"/a/b/", HashSlot([]byte("/a/b/")) ^ 1}})
 	require.Same(t, other, to.Towards(other), "another slot of the same partition")
-	away := m.WithRules([]Rule{{"/a/b/", m.HashSlot([]byte("/a/b/")) ^ (Slots / 2)}})
+	away := m.WithRules([]Rule{{"/a/b/", HashSlot([]byte("/a/b/")) ^ (Slots / 2)}})
 	require.Panics(t, func() { m.Towards(away).Transit().Advance(nil).Towards(m) })
 }

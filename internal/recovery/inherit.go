@@ -34,7 +34,7 @@ func InheritStores(meta *backend.Meta, stores []*store.Store, was, now *placemen
 		begins = t.From // no key has moved yet
 	}
 	for _, span := range between(was, begins) {
-		store.Move(all, span.Key, span.End, begins.Run, nil)
+		store.Move(all, span.Key, span.End, store.Route{To: begins.Run, Still: span.Still}, nil)
 	}
 	for _, gone := range all[n:] {
 		all[0].Absorb(gone, all[:n])
@@ -48,7 +48,7 @@ func InheritStores(meta *backend.Meta, stores []*store.Store, was, now *placemen
 // between is where keys can be that the maps of two generations put into different partitions.
 func between(was, now *placement.Map) []placement.Span {
 	if was.Transit() != nil {
-		return []placement.Span{{Key: nil, End: []byte{0}}}
+		return []placement.Span{{End: []byte{0}}}
 	}
 	n := max(was.Partitions(), now.Partitions())
 	return placement.Difference(was.Over(n), now.Over(n))

@@ -118,7 +118,7 @@ func TestInheritedIsWhatTheFileHas(t *testing.T) {
 				next = l.placed.Over(to).Towards(next)
 			case rapid.Bool().Draw(t, "drained"):
 				drained := next.Over(l.placed.Partitions())
-				store.Move(l.stores, nil, []byte{0}, drained.Run, nil)
+				store.Move(l.stores, nil, []byte{0}, store.Route{To: drained.Run}, nil)
 				l.placed = drained
 			}
 			l.resize(next)
@@ -128,7 +128,7 @@ func TestInheritedIsWhatTheFileHas(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, show(loaded), show(l.stores))
 			if move := l.placed.Transit(); move != nil {
-				store.Move(l.stores, nil, []byte{0}, move.To.Run, nil)
+				store.Move(l.stores, nil, []byte{0}, store.Route{To: move.To.Run}, nil)
 				l.placed = move.To
 			}
 		}

@@ -30,7 +30,7 @@ func TestThePlacementIsInTheFile(t *testing.T) {
 		slot = placement.Slots - 1
 	}
 	now := old.WithRules([]placement.Rule{{Key: "k", Slot: slot}})
-	store.Move(stores, []byte("k"), []byte("k\x00"), now.Run, nil)
+	store.Move(stores, []byte("k"), []byte("k\x00"), store.Route{To: now.Run}, nil)
 
 	cut := backend.Cut{Partitions: []store.Cut{stores[0].Cut(), stores[1].Cut()}}
 	CutPlacement(&cut.System, old, old)

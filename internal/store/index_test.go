@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 func keyed(name string) *entry {
@@ -63,6 +64,12 @@ func checkOrder(t *rapid.T, o *ordered, want map[string]*entry) {
 	}
 	slices.Sort(names)
 	require.Equal(t, len(names), o.len())
+	for _, l := range o.leaves {
+		require.Len(t, l.slots, len(l.entries))
+		for i, e := range l.entries {
+			require.EqualValues(t, placement.HashSlot(e.key()), l.slots[i])
+		}
+	}
 	for range 20 {
 		from := name(rapid.IntRange(-1, 4001).Draw(t, "from"))
 		end := []byte(name(rapid.IntRange(-1, 4001).Draw(t, "end")))

@@ -236,7 +236,7 @@ func (m *machine) move(t *rapid.T) {
 	for _, s := range m.stores {
 		s.Lock()
 	}
-	store.Move(m.stores, []byte(key), []byte(end), func(key []byte) (int, []byte) { return m.route(key), nil }, nil)
+	store.Move(m.stores, []byte(key), []byte(end), store.Route{To: func(key []byte) (int, []byte) { return m.route(key), nil }}, nil)
 	for _, s := range m.stores {
 		if rapid.Bool().Draw(t, "forward") {
 			s.SetRev(m.rev)

@@ -5,11 +5,19 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// Route tells to which store a key belongs, and how far the keys behind it do, too: all up
-// to end, without it, or the key alone if end is nil.
-type Route func(key []byte) (to int, end []byte)
+// Route tells where keys belong.
+type Route struct {
+	// To is the store of a key, and how far the keys behind it belong there, too: all up to
+	// end, without it, or the key alone if end is nil.
+	To func(key []byte) (to int, end []byte)
+	// Still, if not nil, has the slots by hash whose keys belong where they are; To isn't
+	// asked of them.
+	Still *[placement.Slots]bool
+}
 
 // Moved is told of a key that exists and goes to another store, and of the bytes of the key
 // with its value, which are good until it returns.
@@ -19,8 +27,8 @@ type Moved func(from, to int, key []byte, bytes int)
 // to which route assigns them, with all of their history, and returns how many it
 // moved. The caller holds the locks of all stores; together they hold the same state
 // before and after. The time that it takes depends on the keys that move and
-// on their history, and on how often route has to be asked, not on how many others there
-// are; see Piece. each may be nil.
+// on their history, and on how often route has to be asked; a nanosecond or two for each of the
+// others that are still is all that they cost. See Piece. each may be nil.
 func Move(stores []*Store, key, end []byte, route Route, each Moved) int {
 	moved := 0
 	leaving := make([][]*entry, len(stores))
@@ -56,7 +64,14 @@ func (o *ordered) leave(p int, key, end []byte, route Route, visit func(e *entry
 	stop := o.below(end)
 	for at := o.seek(key); at.less(stop); {
 		e := o.at(at)
-		to, until := route(e.key())
+		if next := o.pass(at, stop, route.Still); next != at {
+			if !visit(e, p) {
+				return
+			}
+			at = next
+			continue
+		}
+		to, until := route.To(e.key())
 		if !visit(e, to) {
 			return
 		}
@@ -73,6 +88,27 @@ func (o *ordered) leave(p int, key, end []byte, route Route, visit func(e *entry
 			}
 		}
 	}
+}
+
+// passed is the most entries that are passed over at once: they take about as long as one of
+// which route has to be asked.
+const passed = 256
+
+// pass passes over entries whose slots are still, but not beyond a leaf.
+func (o *ordered) pass(at, stop place, still *[placement.Slots]bool) place {
+	if still == nil {
+		return at
+	}
+	slots := o.leaves[at.leaf].slots
+	if at.leaf == stop.leaf {
+		slots = slots[:stop.at]
+	}
+	slots = slots[:min(len(slots), at.at+passed)]
+	i := at.at
+	for i < len(slots) && still[slots[i]%placement.Slots] {
+		i++
+	}
+	return o.place(at.leaf, i)
 }
 
 // Budget bounds a piece: the keys that move in it, one with many recent revisions counting as

@@ -54,7 +54,7 @@ func (p *pair) move() {
 	p.locked(func() {
 		n := rand.IntN(10)
 		p.homes[n] = 1 - p.homes[n]
-		store.Move(p.stores, []byte("k"), []byte("l"), func(key []byte) (int, []byte) { return p.homes[key[1]-'0'], nil }, nil)
+		store.Move(p.stores, []byte("k"), []byte("l"), store.Route{To: func(key []byte) (int, []byte) { return p.homes[key[1]-'0'], nil }}, nil)
 		p.moves.Add(1)
 	})
 	time.Sleep(50 * time.Microsecond)

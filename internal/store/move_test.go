@@ -3,10 +3,13 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // drain makes cuts of all stores together until nothing is left to do. It calls
@@ -63,7 +66,7 @@ func TestAMovedKeyDoesNotComeBack(t *testing.T) {
 	}
 	require.Equal(t, int64(20), stores[0].sweep.dead[len(stores[0].sweep.dead)-1].Main)
 	compact(22)
-	require.Equal(t, 1, Move(stores, []byte("z"), []byte("z\x00"), func([]byte) (int, []byte) { return 1, nil }, nil))
+	require.Equal(t, 1, Move(stores, []byte("z"), []byte("z\x00"), Route{To: func([]byte) (int, []byte) { return 1, nil }}, nil))
 	drain(stores, func(removed map[int64]bool, _ int64) {
 		require.False(t, removed[21] && !removed[20], "the tombstone goes before the value")
 	})
@@ -88,7 +91,7 @@ func TestMovedKeysHoldTheirCompaction(t *testing.T) {
 		stores[1].Release(stores[1].Cut())
 	}
 	require.Less(t, stores[0].Swept(), rev)
-	Move(stores, []byte{0}, []byte{0}, func([]byte) (int, []byte) { return 1, nil }, nil)
+	Move(stores, []byte{0}, []byte{0}, Route{To: func([]byte) (int, []byte) { return 1, nil }}, nil)
 	done := false
 	drain(stores, func(removed map[int64]bool, finished int64) {
 		if finished == rev {
@@ -105,7 +108,7 @@ func TestArrivalsAreLetGo(t *testing.T) {
 	stores[0].Put(Revision{Main: 2}, []byte("k"), []byte("old"), 0)
 	before := stores[0].Cut()
 	stores[0].Put(Revision{Main: 3}, []byte("k"), []byte("new"), 7)
-	Move(stores, []byte("k"), []byte("l"), func([]byte) (int, []byte) { return 1, nil }, nil)
+	Move(stores, []byte("k"), []byte("l"), Route{To: func([]byte) (int, []byte) { return 1, nil }}, nil)
 	f, err := stores[1].Range([]byte("k"), nil, 2, 0)
 	require.NoError(t, err)
 	require.True(t, f.Resolved(), "the cut with it isn't released")
@@ -134,19 +137,30 @@ func TestPieces(t *testing.T) {
 			return i % 3
 		}
 		asked := 0
-		route := func(key []byte) (int, []byte) {
+		var still *[placement.Slots]bool
+		if rapid.Bool().Draw(t, "with slots") {
+			still = &[placement.Slots]bool{}
+			for s := range still {
+				still[s] = true
+			}
+		}
+		route := Route{Still: still, To: func(key []byte) (int, []byte) {
 			var i int
 			_, err := fmt.Sscanf(string(key), "k%d", &i)
 			require.NoError(t, err)
+			require.True(t, still == nil || !still[placement.HashSlot(key)], "asked of %s, which is still", key)
 			asked++
 			if runs[i/10] >= 0 {
 				return to(i), fmt.Appendf(nil, "k%d", (i/10+1)*10)
 			}
 			return to(i), nil
-		}
+		}}
 		for i := range all {
-			s := stores[rapid.IntRange(0, 2).Draw(t, "store")]
-			key := fmt.Appendf(nil, "k%02d", i)
+			at := rapid.IntRange(0, 2).Draw(t, "store")
+			s, key := stores[at], fmt.Appendf(nil, "k%02d", i)
+			if still != nil && at != to(i) {
+				still[placement.HashSlot(key)] = false
+			}
 			for range rapid.SampledFrom([]int{1, 1, 1, 2, 3*marksPerKey + 1}).Draw(t, "revisions") {
 				rev++
 				s.Put(Revision{Main: rev}, key, nil, 0)
@@ -163,11 +177,16 @@ func TestPieces(t *testing.T) {
 			s.SetRev(rev)
 		}
 		budget := Budget{rapid.IntRange(1, 10).Draw(t, "budget"), rapid.IntRange(1, 20).Draw(t, "visits")}
+		home := func(e *entry) int {
+			i, err := strconv.Atoi(string(e.key()[1:]))
+			require.NoError(t, err)
+			return to(i)
+		}
 		leave := func(key, end []byte) (costs, keys int) {
 			for p, s := range stores {
 				for _, o := range [...]*ordered{&s.live, &s.tombstones} {
 					o.ascend(o.seek(key), o.below(end), func(e *entry) bool {
-						if dest, _ := route(e.key()); dest != p {
+						if dest := home(e); dest != p {
 							costs, keys = costs+s.costs(e, s.firstRecent()), keys+1
 						}
 						return true
@@ -202,8 +221,7 @@ func TestPieces(t *testing.T) {
 		for p, s := range stores {
 			for _, o := range [...]*ordered{&s.live, &s.tombstones} {
 				o.ascend(o.start(), o.end(), func(e *entry) bool {
-					dest, _ := route(e.key())
-					require.Equal(t, dest, p, "%s", e.key())
+					require.Equal(t, home(e), p, "%s", e.key())
 					return true
 				})
 			}
@@ -221,7 +239,7 @@ func TestHistoryCostsNoPieces(t *testing.T) {
 			stores[0].Put(Revision{Main: rev}, fmt.Appendf(nil, "k%02d", k), nil, 0)
 		}
 	}
-	route := func([]byte) (int, []byte) { return 1, nil }
+	route := Route{To: func([]byte) (int, []byte) { return 1, nil }}
 	stop, _ := Piece(stores, []byte("k"), []byte("l"), route, Budget{20, 20})
 	require.Equal(t, "k01", string(stop), "what isn't in the file yet has to be looked up")
 	stores[0].Release(stores[0].Cut())
@@ -248,7 +266,7 @@ func BenchmarkMoveHistory(b *testing.B) {
 	to := 0
 	for b.Loop() {
 		to = 1 - to
-		Move(stores, []byte("k"), []byte("l"), func([]byte) (int, []byte) { return to, nil }, nil)
+		Move(stores, []byte("k"), []byte("l"), Route{To: func([]byte) (int, []byte) { return to, nil }}, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/key")
 }
@@ -265,7 +283,7 @@ func BenchmarkPiece(b *testing.B) {
 	}
 	to, key := 0, []byte("/s/")
 	for b.Loop() {
-		route := func([]byte) (int, []byte) { return to, nil }
+		route := Route{To: func([]byte) (int, []byte) { return to, nil }}
 		stop, _ := Piece(stores, key, []byte("/s0"), route, Budget{250, 20_000})
 		end := stop
 		if end == nil {
@@ -289,12 +307,12 @@ func BenchmarkMove(b *testing.B) {
 	to := 0
 	for b.Loop() {
 		to = 1 - to
-		Move(stores, []byte("/s/"), []byte("/s0"), func([]byte) (int, []byte) { return to, nil }, nil)
+		Move(stores, []byte("/s/"), []byte("/s0"), Route{To: func([]byte) (int, []byte) { return to, nil }}, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100_000, "ns/key")
 }
 
-// A step that passes over 20,000 flat keys which stay, and moves every thousandth.
+// A step that passes over 200,000 flat keys which stay, and moves those of one slot.
 func BenchmarkPassOver(b *testing.B) {
 	const keys = 200_000
 	stores := []*Store{New(nil), New(nil)}
@@ -305,23 +323,33 @@ func BenchmarkPassOver(b *testing.B) {
 		s.SetRev(keys + 1)
 		s.Release(s.Cut())
 	}
-	to, key, n := 1, []byte{0}, 0
-	route := func(key []byte) (int, []byte) {
-		if bytes.HasSuffix(key, []byte("000")) {
-			return to, nil
-		}
-		return 0, nil
+	hot := placement.HashSlot([]byte("key-000000"))
+	var still [placement.Slots]bool
+	for s := range still {
+		still[s] = s != hot
 	}
-	for b.Loop() {
-		stop, _ := Piece(stores, key, []byte{0}, route, Budget{250, 20_000})
-		end := stop
-		if end == nil {
-			end = []byte{0}
-		}
-		n += Move(stores, key, end, route, nil)
-		if key = end; stop == nil {
-			to = 1 - to
-		}
+	for _, with := range []*[placement.Slots]bool{nil, &still} {
+		b.Run(fmt.Sprintf("slots=%v", with != nil), func(b *testing.B) {
+			to, n := 1, 0
+			route := Route{Still: with, To: func(key []byte) (int, []byte) {
+				if placement.HashSlot(key) == hot {
+					return to, nil
+				}
+				return 0, nil
+			}}
+			for b.Loop() {
+				for key, more := []byte{0}, true; more; {
+					end, _ := Piece(stores, key, []byte{0}, route, Budget{250, 20_000})
+					if more = end != nil; !more {
+						end = []byte{0}
+					}
+					n += Move(stores, key, end, route, nil)
+					key = end
+				}
+				to = 1 - to
+			}
+			b.ReportMetric(float64(n)/float64(b.N), "keys/op")
+			Move(stores, []byte{0}, []byte{0}, Route{To: func([]byte) (int, []byte) { return 0, nil }}, nil)
+		})
 	}
-	b.ReportMetric(float64(n)/float64(b.N), "keys/op")
 }

@@ -48,7 +48,7 @@ func (c *cluster) drawWish(m *placement.Map) command.Wish {
 		for range pick(l, []int{1, 5, 200}) {
 			slot := l.rng.IntN(placement.Slots)
 			if l.chance(2) {
-				slot = m.HashSlot([]byte(pick(l, c.wishedKeys())))
+				slot = placement.HashSlot([]byte(pick(l, c.wishedKeys())))
 			}
 			w.Slots = append(w.Slots, placement.Assignment{Slot: slot, Partition: l.rng.IntN(m.Partitions())})
 		}

@@ -145,7 +145,7 @@ func TestPlacement(t *testing.T) {
 	told := &stoapb.PartitionMap{Partitions: 4, Slots: make([]byte, placement.Slots)}
 	for i := range 20 * placement.Slots { // a key in every slot, nearly certainly
 		key := []byte(strconv.Itoa(i))
-		told.Slots[m.HashSlot(key)] = byte(m.Partition(key))
+		told.Slots[placement.HashSlot(key)] = byte(m.Partition(key))
 	}
 	for _, r := range m.Rules() {
 		told.Rules = append(told.Rules, &stoapb.PlacementRule{Key: []byte(r.Key), Slot: uint32(r.Slot)})
