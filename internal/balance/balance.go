@@ -36,7 +36,7 @@ const (
 
 	// All partitions wait while a key moves, or is passed over by a transit.
 	costOfKey  = 2 * time.Microsecond
-	costOfPass = 200 * time.Nanosecond
+	costOfPass = 5 * time.Nanosecond
 	// worth is the part of the time that is gained in horizon which moves may cost.
 	worth   = 0.1
 	horizon = 30 * time.Second
