@@ -252,6 +252,6 @@ func report(cfg *config.Config, lg *zap.Logger) {
 		if n.Warn {
 			log = lg.Warn
 		}
-		log(n.Text, zap.String("setting", n.Setting), zap.String("value", n.Value))
+		log(n.Text, zap.String(n.Setting, n.Value))
 	}
 }

@@ -58,7 +58,7 @@ func (d *declaration) reportUnused() {
 		d.note(true, "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8.", "max-snapshots", "")
 	}
 	if d.given["v2-deprecation"] {
-		d.note(true, "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring user input.", "v2-deprecation", "")
+		d.note(true, "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring user input.", "v2-deprecation", "write-only")
 	}
 }
 

@@ -168,7 +168,7 @@ type choice struct {
 
 func (v choice) Set(s string) error {
 	if !slices.Contains(v.valid, s) {
-		return fmt.Errorf("want one of %s", strings.Join(v.valid, ", "))
+		return fmt.Errorf("invalid value %q: want one of %s", s, strings.Join(v.valid, ", ")) // it begins as etcd's
 	}
 	*v.p = s
 	return nil
