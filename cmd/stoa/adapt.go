@@ -84,7 +84,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 		s.Tenants = tenants(n)
 		s.Counts = metrics.Counts{
 			Puts: counts.Puts, Deletes: counts.Deletes, PutBytes: counts.PutBytes, Ranges: counts.Ranges, Txns: counts.Txns,
-			ProposalsFailed: counts.ProposalsFailed, LeasesGranted: counts.Granted, LeasesRevoked: counts.Revoked,
+			ProposalsFailed: counts.ProposalsFailed, LearnersPromoted: counts.Promoted, LeasesGranted: counts.Granted, LeasesRevoked: counts.Revoked,
 			LeasesRenewed: counts.Renewed, LeasesExpired: counts.Expired,
 			Decisions: counts.Decisions, SlotsMoved: counts.SlotsMoved,
 		}

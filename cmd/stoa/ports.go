@@ -41,7 +41,8 @@ type ports struct {
 	clientTLS, peerTLS            *serve.TLS
 	client, http, metrics, peer   []*serve.Port
 	rpc                           *rpc.Server
-	toGateway                     *grpc.ClientConn // nil: there is no gateway
+	field                         func(name, value string) // is told of requests' headers; nil: no function is
+	toGateway                     *grpc.ClientConn         // nil: there is no gateway
 	peerRPC                       *grpc.Server
 	audit                         *audit.Log // nil: none
 	door                          *ptransport.Door
@@ -51,7 +52,7 @@ type ports struct {
 }
 
 func openPorts(cfg *config.Config, lg *zap.Logger) (p *ports, err error) {
-	p = &ports{cfg: cfg, lg: lg, failed: make(chan error, 1)}
+	p = &ports{cfg: cfg, lg: lg, failed: make(chan error, 1), field: debugged(cfg)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -131,6 +132,7 @@ func (p *ports) build(n *node.Node, m *metrics.Metrics, b *memory.Budget, t *tra
 		Memory:       b,
 		Audit:        p.audit,
 		Creds:        serve.Credentials(), Metrics: m.Registry, Extensive: c.Metrics == "extensive", Tracer: t, Logger: p.lg,
+		Field: p.field,
 	})
 	p.rpc.ServePartitions(partitions{n})
 	p.rpc.ServeQuotas(quotas{n})

@@ -71,6 +71,9 @@ func (h *headers) add(e entry) {
 	}
 	h.fields = append(h.fields, e)
 	h.ids = append(h.ids, e.id)
+	if told := h.c.s.o.Field; told != nil {
+		told(e.name, e.value)
+	}
 	if e.id == timeoutID {
 		h.timeout = e.value
 	}

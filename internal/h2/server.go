@@ -42,6 +42,8 @@ type Options struct {
 	MaxAge              time.Duration // any connection is shut down after; never
 	MaxAgeGrace         time.Duration // for its calls to end then; forever
 
+	// Field is told of each field of requests' headers; nil: no function is.
+	Field func(name, value string)
 	// Arrived is called when the headers of a request are there. Its error refuses the request.
 	Arrived tap.ServerInHandle
 	Unary   grpc.UnaryServerInterceptor

@@ -340,6 +340,25 @@ func TestInterop(t *testing.T) {
 	}
 }
 
+// The fields of each call's headers are told, also of calls that share their headers with earlier ones.
+func TestFieldsAreTold(t *testing.T) {
+	var mu sync.Mutex
+	told := map[string]int{}
+	r := newRig(t, h2.Options{Field: func(name, value string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[name+" "+value]++
+	}})
+	for range 3 {
+		_, err := r.cli.EmptyCall(metadata.AppendToOutgoingContext(t.Context(), "token", "a.1"), &grpc_testing.Empty{})
+		require.NoError(t, err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, 3, told[":authority "+r.addr])
+	require.Equal(t, 3, told["token a.1"])
+}
+
 // Many calls of all kinds at once, over few connections, all answered as they should be.
 func TestManyAtOnce(t *testing.T) {
 	r := newRig(t, h2.Options{}, grpc.WithInitialWindowSize(65_536), grpc.WithInitialConnWindowSize(65_536))

@@ -50,8 +50,10 @@ type Options struct {
 	// Extensive adds to the metrics how long calls take.
 	Extensive bool
 	Tracer    *tracing.Tracer // nil: no request is traced
-	Logger    *zap.Logger
-	GRPC      []grpc.ServerOption // appended, so they win
+	// Field is told of each field of requests' headers, on stoa's own transport; nil: no function is.
+	Field  func(name, value string)
+	Logger *zap.Logger
+	GRPC   []grpc.ServerOption // appended, so they win
 }
 
 func (o Options) withDefaults() Options {
@@ -200,6 +202,7 @@ func (s *Server) ownOptions() h2.Options {
 		Codec: codec{sessionwire.Codec(), s.o.Memory}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
 		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
 		Inline:       []string{pb.KV_Range_FullMethodName, pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName},
+		Field:        s.o.Field,
 		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,
 	}
 }
