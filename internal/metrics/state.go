@@ -54,6 +54,7 @@ type Alarm struct {
 // Counts only grow while the server runs.
 type Counts struct {
 	Puts, Deletes, PutBytes, Ranges, Txns                      int64
+	LearnersPromoted                                           int64
 	ProposalsFailed                                            int64
 	LeasesGranted, LeasesRevoked, LeasesRenewed, LeasesExpired int64
 	Decisions, SlotsMoved                                      int64 // of the balancer
@@ -113,6 +114,7 @@ var serverLines = []line{
 	serverCounter("etcd_server_leader_changes_seen_total", "Leader changes seen.", func(s *State) float64 { return float64(s.LeaderChanges) }),
 	serverLine("etcd_server_proposals_pending", "Proposals that wait for their answer.", sum(func(p *Partition) float64 { return float64(p.Pending) })),
 	serverCounter("etcd_server_proposals_failed_total", "Proposals that failed.", func(s *State) float64 { return float64(s.Counts.ProposalsFailed) }),
+	serverCounter("etcd_server_learner_promote_successes", "Learners that were given a vote by a request to this member.", func(s *State) float64 { return float64(s.Counts.LearnersPromoted) }),
 	serverCounter("etcd_mvcc_put_total", "Puts seen by this member.", func(s *State) float64 { return float64(s.Counts.Puts) }),
 	serverCounter("etcd_mvcc_delete_total", "Deletes seen by this member.", func(s *State) float64 { return float64(s.Counts.Deletes) }),
 	serverCounter("etcd_mvcc_range_total", "Ranges asked of this member.", func(s *State) float64 { return float64(s.Counts.Ranges) }),

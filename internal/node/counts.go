@@ -13,6 +13,7 @@ type counters struct {
 	puts, deletes, putBytes            atomic.Int64
 	ranges, txns                       atomic.Int64
 	failed                             atomic.Int64
+	promoted                           atomic.Int64 // learners, asked of this member
 	granted, revoked, renewed, expired atomic.Int64
 	decisions, slotsMoved              atomic.Int64 // of the balancer
 	sessions                           host.Counts
@@ -23,6 +24,7 @@ type Counts struct {
 	Puts, Deletes, PutBytes            int64
 	Ranges, Txns                       int64 // asked of this member
 	ProposalsFailed                    int64
+	Promoted                           int64 // learners, asked of this member
 	Granted, Revoked, Renewed, Expired int64 // leases
 	Decisions, SlotsMoved              int64 // of the balancer, here
 }
@@ -33,7 +35,7 @@ func (n *Node) Counts() Counts {
 	return Counts{
 		Puts: c.puts.Load(), Deletes: c.deletes.Load(), PutBytes: c.putBytes.Load(),
 		Ranges: c.ranges.Load() + c.sessions.Reads.Load(), Txns: c.txns.Load(), ProposalsFailed: c.failed.Load() + c.sessions.Failed.Load(),
-		Granted: c.granted.Load(), Revoked: c.revoked.Load(), Renewed: c.renewed.Load(), Expired: c.expired.Load(),
+		Promoted: c.promoted.Load(), Granted: c.granted.Load(), Revoked: c.revoked.Load(), Renewed: c.renewed.Load(), Expired: c.expired.Load(),
 		Decisions: c.decisions.Load(), SlotsMoved: c.slotsMoved.Load(),
 	}
 }

@@ -76,6 +76,7 @@ func (n *Node) MemberPromote(ctx context.Context, id uint64) ([]*pb.Member, erro
 	if err != nil {
 		return nil, err
 	}
+	n.counts.promoted.Add(1)
 	return next.Members, nil
 }
 

@@ -81,6 +81,7 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 				}
 				return err
 			})
+			require.EqualValues(t, 1, c.nodes[0].Counts().Promoted)
 			put(second)
 			for i := range c.nodes {
 				require.Len(t, c.get(i, "k", "l").Kvs, keys, "server %d", i)

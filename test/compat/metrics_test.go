@@ -22,7 +22,6 @@ import (
 
 // notShown are the metrics of etcd's that stoa doesn't have, each with its reason.
 var notShown = map[string]string{
-	"etcd_server_learner_promote_successes":           "there are no learners yet",
 	"etcd_debugging_mvcc_pending_events_total":        "events that wait aren't counted; etcd_debugging_mvcc_slow_watcher_total tells of watchers that lag",
 	"etcd_debugging_snap_save_marshalling_duration_*": "nothing is marshalled for a snapshot: it is the state file",
 	"etcd_debugging_snap_save_total_duration_*":       "etcd's snapshots of its v2 store",
