@@ -29,7 +29,7 @@ partitions=${PARTITIONS:-1 2}
 users='|Auth(Disable|WriteKey|RevokeWithDelete|JWTOnly|LeaseRevoke|RoleRevokeDuringOps|MemberList)|HashKVWithUserAuth'
 tls=
 if [ -z "${QUICK:-}" ]; then
-	users='|Auth[A-Z].*|User.*|Role.*|RootRole|.*With(No|Invalid|Root|User)Auth'
+	users='|Auth.*|User.*|Role.*|RootRole|.*With(No|Invalid|Root|User)Auth'
 	tls=1
 fi
 tests=${TESTS-"^Test(KV.*|Txn.*|Watch.*|Lease.*|Compact|Status|Endpoint.*|VerifyHashKV.*|DefragOnline|Alarm.*|Member(List|Add|Remove)|WaitLeader.*$users)\$"}
@@ -45,7 +45,7 @@ slow+='|Etcd(MultiPeer|PeerCNAuth|PeerMultiCNAuth|PeerNameAuth|ListenMetricsURLs
 slow+='|BootstrapDefragFlag|SnapshotCatchupEntriesFlag|GracefulShutdown|HTTPHealthHandler|NoErrorLogsDuringNormalOperations|V3Metrics.*|WarningApplyDuration'
 slow+='|TxnRangeConsistency|LeaseRevoke_ClientSwitchToOtherMember|DeleteEventDrop_Issue18089|StartWatcherFromCompactedRevision|ServerJsonLogging|ConnectionRejectMessage|CurlV3.*|CurlWatchIssue19509|ConnectionMultiplexing|CtlV3Lock.*|CtlV3Elect'
 slow+='|CtlV3Auth(CertCN|CertCNWithWithConcurrentOperation|CertCNAndUsername|CertCNAndUsernameNoPassword|MemberUpdate|FromKeyPerm|AndWatch|AndWatchJWT|EndpointHealth|Snapshot|SnapshotJWT)'
-slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*|WatchWithLowPermissionUser|CtlV3GetRevokedCRL.*'
+slow+='|AuthCluster|Auth_CVE_2021_28235|CtlV3GetAuthStatus|CtlV3MemberPromoteWithAuth.*|WatchWithLowPermissionUser|CtlV3GetRevokedCRL.*|V2Deprecation(NotYet|EnforceDefaultValue)'
 if [ -n "${QUICK:-}" ]; then slow='^$'; fi
 changes='CtlV3Member(List|ListWithHex|ListSerializable|Add|Update|AddAsLearner).*|CtlV3ConsistentMemberList|RemoveNonExistingMember|MemberReplace.*|RuntimeReconfig.*'
 changes+='|ForceNewCluster.*|Reproduce20340|V3LearnerMetric.*|Issue6361|RestoreCompactionRevBump|CurlV3ClusterOperations'
