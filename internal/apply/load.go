@@ -6,6 +6,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // load foretells the work of extensions for a request that one of them handles, or whose
@@ -13,7 +14,7 @@ import (
 func (m *Machine) load(handler string, req proto.Message) (most Load) {
 	reg := m.Extensions()
 	if e := reg.Get(handler); e != nil {
-		return Load{e.Name, e.Costs[extension.Call].Cost(reg.Limits.Steps)}
+		return Load{e.Name, e.Costs[extension.Call].Cost(throttle.Charged(reg.Limits.Steps, int64(reg.Limits.WriteBytes)))}
 	}
 	if !reg.HasEvents() {
 		return Load{}
@@ -24,7 +25,7 @@ func (m *Machine) load(handler string, req proto.Message) (most Load) {
 	}
 	looked := 0
 	add := func(e *extension.Extension) bool {
-		c := e.Costs[work].Cost(reg.Limits.EventSteps)
+		c := e.Costs[work].Cost(throttle.Charged(reg.Limits.EventSteps, int64(reg.Limits.WriteBytes)))
 		if most.Extension == "" || c.Likely > most.Likely || c.Likely == most.Likely && c.Most > most.Most {
 			most.Extension = e.Name
 		}
@@ -85,23 +86,20 @@ func wakes(reg *extension.Registry, s spot, visit func(*extension.Extension) boo
 	return true
 }
 
-// toWrite is the time, in ns, that the changes of the command are going to take outside of
-// apply, to be kept and to be written to the file. The bytes that an extension makes count as
-// its time, for they aren't in the log, whose size holds back other large writes.
-func (x *execution) toWrite() (ns int64) {
-	const perByte = 10
+// toWrite is the size of the command's changes.
+func (x *execution) toWrite() (bytes int64) {
 	if x.local != several {
 		for _, c := range x.changes[x.from:] {
-			ns += perByte * int64(c.Kv.Len())
+			bytes += int64(c.Kv.Len())
 		}
-		return ns
+		return bytes
 	}
 	for _, changes := range x.spread {
 		for _, c := range changes {
-			ns += perByte * int64(c.Kv.Len())
+			bytes += int64(c.Kv.Len())
 		}
 	}
-	return ns
+	return bytes
 }
 
 // noteWork notes the time and the steps that the extensions took for a command: for the one
@@ -110,12 +108,12 @@ func (x *execution) noteWork() {
 	if x.working == 0 {
 		return
 	}
-	ns, steps := x.worked-x.working+x.toWrite(), x.callSteps
+	ns, steps, bytes := x.worked-x.working, x.callSteps, x.toWrite()
 	for _, t := range x.tallies {
 		steps += t.steps
 	}
 	if x.handler != nil {
-		x.handler.Costs[extension.Call].Note(ns, steps)
+		x.handler.Costs[extension.Call].Note(ns, steps, bytes)
 		return
 	}
 	work := extension.OnTxn
@@ -130,7 +128,7 @@ func (x *execution) noteWork() {
 	}
 	for _, t := range x.tallies {
 		if t.direct {
-			t.e.Costs[work].Note(ns, steps)
+			t.e.Costs[work].Note(ns, steps, bytes)
 		}
 	}
 }

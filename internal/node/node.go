@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,7 +256,7 @@ func Start(cfg Config) (*Node, error) {
 	requests := cfg.Metrics.Server.Requests
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
 	n.life, n.end = context.WithCancel(context.Background())
-	n.lane = throttle.New(n.clock, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
+	n.lane = throttle.New(n.clock, func(d time.Duration, f func()) { time.AfterFunc(d, f) }, mathrand.Float64)
 	n.limits = tenant.New(n.clock)
 	n.sessions = n.newSessions()
 	if err := n.restoreFence(); err != nil {

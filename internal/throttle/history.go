@@ -6,32 +6,43 @@ import "sync/atomic"
 // History is empty. One goroutine writes it at a time, any may read.
 type History struct {
 	mean atomic.Int64 // ns, of the last runs
-	most atomic.Int64 // steps plus one; 0: there was no request yet
+	most atomic.Int64 // ns plus one, by what was charged; 0: there was no request yet
 }
 
 const (
-	meanOf   = 8 // requests
-	stepTime = 8 // ns, of a step of the extension language (cost-model)
+	meanOf = 8 // requests
+	// StepTime is the time of a step of the extension language in ns, and ByteTime that of a byte
+	// that is written, which is taken after apply: it is kept, and written to the file. Bytes
+	// that an extension makes aren't in the log, whose size holds back other large writes.
+	StepTime = 8 // cost-model
+	ByteTime = 10
 )
 
-// Note adds a request that took a time and steps. The time includes garbage collections and
-// whatever else the machine does; the steps are exact, and those of the worst request count
-// for ever: a script may be fast most of the time on purpose.
-func (h *History) Note(ns, steps int64) {
-	old := h.mean.Load()
+// Charged is the time of so many steps and bytes.
+func Charged(steps, bytes int64) (ns int64) { return steps*StepTime + bytes*ByteTime }
+
+// Note adds a request that took a time in apply, steps, and bytes that it wrote. The time includes
+// garbage collections and whatever else the machine does; steps and bytes are exact, and those of
+// the worst request count for ever: a script may be fast most of the time on purpose.
+func (h *History) Note(ns, steps, bytes int64) {
+	ns += bytes * ByteTime
+	old := ns
+	if h.most.Load() > 0 {
+		old = h.mean.Load()
+	}
 	h.mean.Store(old + (ns-old)/meanOf)
-	if steps >= h.most.Load() {
-		h.most.Store(steps + 1)
+	if most := Charged(steps, bytes); most >= h.most.Load() {
+		h.most.Store(most + 1)
 	}
 }
 
-// Cost is the cost of the next request. Before the first it may be that of limit steps.
+// Cost is the cost of the next request. Before the first it may be as much as the limits allow.
 func (h *History) Cost(limit int64) Cost {
 	most := h.most.Load()
 	if most == 0 {
-		return Cost{Most: limit * stepTime}
+		return Cost{Most: limit}
 	}
-	return Cost{Likely: h.mean.Load(), Most: most * stepTime}
+	return Cost{Likely: h.mean.Load(), Most: most}
 }
 
 // Cost is an expected time in apply, in ns.

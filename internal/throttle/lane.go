@@ -23,8 +23,9 @@ var ErrFull = errors.New("throttle: too many expensive requests are waiting")
 // Lane admits requests. Those of one extension wait in their order; those of several are
 // admitted in turns.
 type Lane struct {
-	now   func() int64 // ns, of any clock
-	after func(time.Duration, func())
+	now    func() int64 // ns, of any clock
+	after  func(time.Duration, func())
+	random func() float64 // in [0, 1)
 
 	mu           sync.Mutex
 	servers      int64 // that admit requests
@@ -51,9 +52,9 @@ type Turn struct {
 	admitted bool
 }
 
-// New returns a lane with a clock and a timer.
-func New(now func() int64, after func(time.Duration, func())) *Lane {
-	return &Lane{now: now, after: after, servers: 1, lines: map[string]*line{}}
+// New returns a lane with a clock, a timer and a source of numbers in [0, 1).
+func New(now func() int64, after func(time.Duration, func()), random func() float64) *Lane {
+	return &Lane{now: now, after: after, random: random, servers: 1, lines: map[string]*line{}}
 }
 
 // Servers sets how many servers admit requests, 1 by default.
@@ -191,8 +192,18 @@ func (l *Lane) admit(t *Turn, now int64) {
 	l.likely += t.cost.Likely
 	l.most += t.cost.Most
 	if t.cost.slow() {
-		l.free = max(l.free, now) + share*l.servers*t.cost.Likely
+		l.free = max(l.free, now) + l.apart(share*l.servers*t.cost.Likely)
 	}
+}
+
+// apart varies the time until the next slow request, if other servers admit some, too: those of
+// several servers that once come together would go on doing so, and all others wait for all of
+// them at once.
+func (l *Lane) apart(ns int64) int64 {
+	if l.servers == 1 {
+		return ns
+	}
+	return ns/2 + int64(float64(ns)*l.random())
 }
 
 // wakeLater sets the timer if slow requests wait for nothing but time.

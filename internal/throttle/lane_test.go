@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 // rig is a lane with a clock and timers that the test moves.
 type rig struct {
 	*Lane
+	random func() float64
 	time   int64
 	timers []timer
 }
@@ -23,10 +25,10 @@ type timer struct {
 }
 
 func newRig() *rig {
-	r := &rig{}
+	r := &rig{random: func() float64 { return 0.5 }}
 	r.Lane = New(func() int64 { return r.time }, func(d time.Duration, f func()) {
 		r.timers = append(r.timers, timer{r.time + int64(d), f})
-	})
+	}, func() float64 { return r.random() })
 	return r
 }
 
@@ -187,16 +189,67 @@ func TestOthersPassThoseThatWaitForTime(t *testing.T) {
 func TestCheapRequestsPass(t *testing.T) {
 	r := newRig()
 	var h History
-	require.Equal(t, Cost{Most: 500_000 * stepTime}, h.Cost(500_000))
+	require.Equal(t, Cost{Most: 500_000}, h.Cost(500_000))
 	for range 100 {
-		h.Note(5000, 100)
+		h.Note(5000, 100, 20)
 	}
 	require.Nil(t, r.enter("cheap", h.Cost(500_000)).turn)
-	h.Note(5000, 90_000)
-	for range 1000 {
-		h.Note(5000, 100)
+	for _, worst := range [][2]int64{{90_000, 20}, {100, 10_000}} {
+		var h History
+		h.Note(5000, worst[0], worst[1])
+		for range 1000 {
+			h.Note(5000, 100, 20)
+		}
+		require.NotNil(t, r.enter("cheap, mostly", h.Cost(500_000)).turn)
 	}
-	require.NotNil(t, r.enter("cheap, mostly", h.Cost(500_000)).turn)
+}
+
+// The first request tells what the next is likely to cost; later ones count with some before.
+func TestTheFirstRequestCounts(t *testing.T) {
+	var h History
+	h.Note(1_000_000, 1000, 200_000)
+	require.Equal(t, int64(3_000_000), h.Cost(0).Likely)
+	h.Note(200_000, 1000, 0)
+	require.Equal(t, int64(3_000_000-2_800_000/meanOf), h.Cost(0).Likely)
+}
+
+// Slow requests of several servers don't keep coming at the same time, even if they once do.
+func TestServersGetOutOfStep(t *testing.T) {
+	const servers, takes = 3, 10_000_000 // ns, in the log
+	r := rand.New(rand.NewPCG(1, 2))
+	var lanes [servers]*rig
+	var line, running [servers][]*request
+	for i := range lanes {
+		lanes[i] = newRig()
+		lanes[i].random = r.Float64
+		lanes[i].Servers(servers)
+	}
+	var ends [servers]int64
+	beside, all := 0, 0
+	for range 200_000 {
+		for i, l := range lanes {
+			l.pass(100_000)
+			for len(line[i]) < 4 {
+				line[i] = append(line[i], l.enter("x", Cost{Likely: 2 * takes, Most: takes}))
+			}
+			if len(running[i]) > 0 && l.time >= ends[i] {
+				running[i][0].turn.End()
+				running[i] = nil
+			}
+			if line[i][0].admitted {
+				running[i], line[i] = line[i][:1], slices.Clone(line[i][1:])
+				ends[i] = l.time + takes
+				all++
+				for j := range lanes {
+					if j != i && len(running[j]) > 0 {
+						beside++
+					}
+				}
+			}
+		}
+	}
+	require.InDelta(t, 200_000*100_000/(share*2*takes), all, float64(all)/10, "their share of the time")
+	require.Less(t, beside, all/4)
 }
 
 // Requests that would wait too long are refused, those of other extensions are not.

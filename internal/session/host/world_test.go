@@ -105,7 +105,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 		s.state.Stores = append(s.state.Stores, st)
 	}
 	s.hub = watch.NewHub(partitions, s.history, watch.Options{Parts: m.Range})
-	cfg.Lane = throttle.New(func() int64 { return w.now.UnixNano() }, func(d time.Duration, f func()) { s.After(d, f) })
+	cfg.Lane = throttle.New(func() int64 { return w.now.UnixNano() }, func(d time.Duration, f func()) { s.After(d, f) }, func() float64 { return 0.5 })
 	s.limits = tenant.New(func() int64 { return w.now.UnixNano() })
 	cfg.Limits = s.limits
 	s.sessions = New(s, cfg)
