@@ -77,7 +77,7 @@ func (n *Node) storeFence(by check.Verdict) error {
 // Fenced reports whether this server differs from a majority of the others, and so serves nothing.
 func (n *Node) Fenced() bool { return n.fence.Now() != nil }
 
-// checkTicks is the time between two checks, in ticks; 0: there are none.
+// checkTicks is the time between two checks, in ticks; 0: there are those that are asked for.
 func (n *Node) checkTicks() int64 {
 	if n.cfg.CheckInterval <= 0 {
 		return 0

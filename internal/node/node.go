@@ -90,7 +90,8 @@ type Config struct {
 	// defragmented at the start; 0: never.
 	DefragmentAt int64
 
-	// CheckInterval is the time between two comparisons of the members' states; 0: they aren't compared.
+	// CheckInterval is the time between two comparisons of the members' states, while this one leads; 0:
+	// they are only compared when a fenced one asks for it.
 	CheckInterval time.Duration
 	// ScrubPass is the time between two comparisons of memory and file; <= 0: 10 s.
 	ScrubPass time.Duration

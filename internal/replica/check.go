@@ -28,19 +28,21 @@ type checks struct {
 	split  bool  // the alarm for the whole cluster is due
 	// refused counts the servers that didn't give this one their state.
 	refused atomic.Uint32
+	stuck   bool // the log says why this server stays fenced
 }
 
 // patience is how many checks may follow one whose verdict is still awaited.
 const patience = 2
 
-// tick proposes the next check, on the server that stamps.
+// tick proposes the next check, on the server that stamps. One that is asked for is made even if
+// there are no others: a fenced server waits for it.
 func (c *checks) tick(r *Replica, now int64) {
-	if !r.seq.IsOpen() || r.cfg.CheckTicks == 0 || !r.cfg.Machine.Checks() {
+	if !r.seq.IsOpen() || !r.cfg.Machine.Checks() {
 		return
 	}
 	c.mu.Lock()
-	passed := now - c.last
-	due := c.last == 0 || passed >= r.cfg.CheckTicks || c.wanted && passed >= int64(r.cfg.ElectionTicks)
+	passed, every := now-c.last, r.cfg.CheckTicks
+	due := every > 0 && (c.last == 0 || passed >= every) || c.wanted && passed >= int64(r.cfg.ElectionTicks)
 	if due {
 		c.last, c.wanted = now, false
 		if d, at := c.rounds.Expire(patience); d == check.Split {

@@ -52,6 +52,7 @@ func (r *Replica) tickFence(now int64) {
 		return
 	}
 	r.stepDown(fenced)
+	r.saysStuck()
 	if fenced.Healed {
 		r.wantCheck()
 	} else {
@@ -62,6 +63,21 @@ func (r *Replica) tickFence(now int64) {
 	}) {
 		r.raise(own)
 	}
+}
+
+// saysStuck tells an operator who has made the file by hand why it has no end.
+func (r *Replica) saysStuck() {
+	why := ""
+	switch {
+	case len(r.Peers()) == 0:
+		why = "there is no other member whose state it could take in"
+	case !r.cfg.Machine.Checks():
+		why = "members don't compare their states at this version of the cluster"
+	}
+	if why != "" && !r.checks.stuck {
+		r.cfg.Logger.Warn("this member is fenced, and as it is now nothing ends that", zap.String("reason", why))
+	}
+	r.checks.stuck = why != ""
 }
 
 // stepDown hands this server's groups to one of those that agreed, or else to any: whoever leads

@@ -64,7 +64,7 @@ type Config struct {
 	// Stops has Resized called also if the change is refused: the server is being forced.
 	Stops bool
 	// CheckTicks is how often, in ticks, the states of all servers are compared, if the cluster's
-	// version has that; 0: never.
+	// version has that; 0: only when a fenced one asks for it.
 	CheckTicks int64
 	// Fenced is called when a verdict has fenced this server, or has let it serve again (nil),
 	// before anything else is executed. It must not call back. nil: it is not called.
