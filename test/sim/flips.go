@@ -146,7 +146,7 @@ func (l *life) fenced(now *check.Fenced) {
 
 // restored begins a process as it was when the one before ended.
 func (l *life) restored() {
-	if by := l.sv.fencedBy; by != nil {
+	if by := l.sv.fencedBy; by != nil && !l.sv.c.mutation.ForgetFence {
 		l.fence.Restore(*by)
 	}
 	if l.sv.flip != nil {
@@ -159,7 +159,7 @@ func (l *life) tookState() {
 	l.fence.Installed()
 	if f := l.sv.flip; f != nil {
 		f.healed = true
-		if l.fence.Now() == nil { // before anybody could know
+		if l.fence.Now() == nil && !f.known { // before anybody could know
 			l.sv.flip = nil
 		}
 	}

@@ -16,6 +16,8 @@ type Mutation struct {
 	Balance bool
 	// Resize looks for it in runs in which the number of partitions changes.
 	Resize bool
+	// Checks looks for it in runs in which servers compare their states, and one has another.
+	Checks bool
 	// RightsAtArrival lets writes take effect with the rights of the moment at which they
 	// came in.
 	RightsAtArrival bool
@@ -58,6 +60,8 @@ type Mutation struct {
 	// NarrowWatches tells the watch hub where keys are when they begin to move, but not
 	// where they go.
 	NarrowWatches bool
+	// ForgetFence begins each life as if the one before hadn't been fenced.
+	ForgetFence bool
 }
 
 // Mutations are those of the simulation's own servers.
@@ -81,5 +85,6 @@ func Mutations() []Mutation {
 		{Name: "call-twice", Seed: 3, CallTwice: true},
 		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
+		{Name: "forget-fence", Seed: 1, Checks: true, ForgetFence: true},
 	}
 }

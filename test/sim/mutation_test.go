@@ -91,7 +91,7 @@ func notice(t *testing.T, m Mutation) {
 		if i == 0 {
 			s = m.Seed
 		}
-		o := Options{Seed: s, Mutation: m, Members: m.Members, Users: m.Users, Balance: m.Balance, Resize: m.Resize}
+		o := Options{Seed: s, Mutation: m, Members: m.Members, Users: m.Users, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks}
 		if m.Force {
 			o = forced(o)
 		}
@@ -142,7 +142,7 @@ func chosenMutation(t *testing.T) Mutation {
 	for _, m := range product {
 		if m.Name == *mutation {
 			switchOn(m.Name)
-			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members, Users: m.Users, Force: m.Force, Balance: m.Balance, Resize: m.Resize}
+			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members, Users: m.Users, Force: m.Force, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks}
 		}
 	}
 	t.Fatalf("there is no mutation %q", *mutation)

@@ -23,6 +23,8 @@ type Mutation struct {
 	Balance bool
 	// Resize: it shows only in runs in which the number of partitions changes.
 	Resize bool
+	// Checks: it shows only in runs in which states of servers are compared, and changed.
+	Checks bool
 	// Rare: it takes thousands of seeds to notice it.
 	Rare  bool
 	edits []edit
@@ -72,7 +74,7 @@ func parse(text string) (list []Mutation, err error) {
 			words := strings.Fields(rest)
 			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
 			m.Balance = slices.Contains(words, "balance")
-			m.Resize = slices.Contains(words, "resize")
+			m.Resize, m.Checks = slices.Contains(words, "resize"), slices.Contains(words, "checks")
 			m.Users, m.Rare = slices.Contains(words, "users"), slices.Contains(words, "rare")
 			list = append(list, m)
 		case word == "file":
