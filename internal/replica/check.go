@@ -28,16 +28,23 @@ type checks struct {
 	split  bool  // the alarm for the whole cluster is due
 	// refused counts the servers that didn't give this one their state.
 	refused atomic.Uint32
-	stuck   bool // the log says why this server stays fenced
+	stuck   bool        // the log says why this server stays fenced
+	made    atomic.Bool // a check has been executed since the state was loaded
 }
 
 // patience is how many checks may follow one whose verdict is still awaited.
 const patience = 2
 
-// tick proposes the next check, on the server that stamps. One that is asked for is made even if
-// there are no others: a fenced server waits for it.
+// tick proposes the next check, on the server that stamps; the others ask for their first. One that is
+// asked for is made even if there are no others: a fenced server waits for it.
 func (c *checks) tick(r *Replica, now int64) {
-	if !r.seq.IsOpen() || !r.cfg.Machine.Checks() {
+	if !r.cfg.Machine.Checks() {
+		return
+	}
+	if r.cfg.CheckTicks > 0 && !c.made.Load() && now%int64(r.cfg.ElectionTicks) == 0 {
+		r.wantCheck() // of a state that has been loaded, or taken in
+	}
+	if !r.seq.IsOpen() {
 		return
 	}
 	c.mu.Lock()
@@ -85,6 +92,7 @@ func (r *Replica) report(it *item) {
 	if !it.entry.Checks() || it.entry.Commands[0].Kind != command.Check {
 		return
 	}
+	r.checks.made.Store(true)
 	digest, at, voters := r.cfg.Machine.Found()
 	if len(voters) == 0 || !r.cfg.Machine.Fence.Reports() {
 		return
