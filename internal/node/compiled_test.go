@@ -28,11 +28,14 @@ func TestApplyFindsSourcesCompiled(t *testing.T) {
 				require.NoError(t, r.err)
 			}
 		}
+		late, missing := int64(0), int64(0)
 		for i := range c.nodes { // they have applied everything
 			require.EqualValues(t, len(c.nodes), c.get(i, "/after", "").Kvs[0].Version)
 			require.Len(t, c.nodes[i].Extensions(), 2*len(c.nodes))
-			// On a busy machine one may take longer than the others wait for it.
-			require.Less(t, c.nodes[i].current().machine.LateCompilations(), int64(len(c.nodes)), "server %d of %d registrations", i+1, 2*len(c.nodes))
+			late += c.nodes[i].current().machine.LateCompilations()
+			missing += c.nodes[i].compilations.missing.Load()
 		}
+		// On a busy machine one may take longer than the others wait for it.
+		require.LessOrEqual(t, late, missing)
 	})
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/extension"
@@ -18,7 +19,8 @@ import (
 // Requests for the same source share one turn, and those for too many sources at once are
 // refused. The zero compilations are ready.
 type compilations struct {
-	busy sync.Mutex // held through the pause
+	busy    sync.Mutex   // held through the pause
+	missing atomic.Int64 // how often another server wasn't ready when a source was proposed
 
 	mu      sync.Mutex
 	waiting map[extension.SourceID]*turn
@@ -104,7 +106,10 @@ func (n *Node) precompile(language int, source []byte) error {
 			return nil // and the caller finds out
 		}
 		ready := make(chan struct{})
-		c.replica.Announce(append(binary.AppendUvarint(nil, uint64(language)), source...), func() { close(ready) })
+		c.replica.Announce(append(binary.AppendUvarint(nil, uint64(language)), source...), func(missing int) {
+			n.compilations.missing.Add(int64(missing))
+			close(ready)
+		})
 		<-ready
 		return nil
 	})

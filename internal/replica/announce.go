@@ -8,15 +8,18 @@ const announceTicks = 10
 
 // Announce tells the other servers of something that they should be prepared for when a
 // later write is applied (Config.Announced), and calls done, from any goroutine, once each
-// has answered that it is, can't be reached, or takes too long. So nothing depends on
-// it but the time that the write then takes.
-func (r *Replica) Announce(body []byte, done func()) {
+// has answered that it is, can't be reached, or takes too long, with the number of those that
+// haven't answered. So nothing depends on it but the time that the write then takes.
+func (r *Replica) Announce(body []byte, done func(missing int)) {
 	peers := r.Peers()
-	var left atomic.Int32
+	var left, missing atomic.Int32
 	left.Store(int32(len(peers)) + 1)
-	answered := func([]byte, error) {
+	answered := func(_ []byte, err error) {
+		if err != nil {
+			missing.Add(1)
+		}
 		if left.Add(-1) == 0 {
-			done()
+			done(int(missing.Load()))
 		}
 	}
 	for _, id := range peers {

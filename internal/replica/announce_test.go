@@ -20,7 +20,7 @@ func TestAnAnnouncementWaitsForAllServers(t *testing.T) {
 		}
 	}
 	done := 0
-	s.replicas[2].Announce([]byte("source"), func() { done++ })
+	s.replicas[2].Announce([]byte("source"), func(missing int) { done++; require.Zero(t, missing) })
 	s.quiesce()
 	require.NotNil(t, ready[0])
 	ready[1]()
@@ -56,7 +56,7 @@ func TestAnAnnouncementDoesNotWaitForServersThatFail(t *testing.T) {
 			s := newStory(t, 3)
 			done := 0
 			r := s.replicas[2]
-			r.Announce([]byte("source"), func() { done++ })
+			r.Announce([]byte("source"), func(missing int) { done++; require.Equal(t, 2, missing) })
 			require.Zero(t, done)
 			fails(r)
 			require.Equal(t, 1, done)
@@ -70,7 +70,7 @@ func TestAnAnnouncementDoesNotWaitForServersThatFail(t *testing.T) {
 func TestAnAnnouncementOutlivesALeaderChange(t *testing.T) {
 	s := newStory(t, 3)
 	done := 0
-	s.replicas[2].Announce([]byte("source"), func() { done++ })
+	s.replicas[2].Announce([]byte("source"), func(int) { done++ })
 	s.elect(s.replicas[1])
 	s.quiesce()
 	require.Equal(t, 1, done)
@@ -79,6 +79,6 @@ func TestAnAnnouncementOutlivesALeaderChange(t *testing.T) {
 // A single server needs no answers.
 func TestAnAnnouncementOfASingleServer(t *testing.T) {
 	done := 0
-	newStory(t, 1).replicas[0].Announce(nil, func() { done++ })
+	newStory(t, 1).replicas[0].Announce(nil, func(int) { done++ })
 	require.Equal(t, 1, done)
 }
