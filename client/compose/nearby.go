@@ -121,12 +121,17 @@ func (l *readSession) alive() bool {
 func (l *readSession) counts() (sent, got int64) { return l.sent.Load(), l.got.Load() }
 func (l *readSession) abandon()                  { l.s.Abandon(ErrSilent) }
 
+// connection is the present one: an answer has come over it if it was the same before it was asked for.
+func (l *readSession) connection() connection {
+	return connection{session: l.s, stream: l.s.Streams()}
+}
+
 func (l *readSession) ask(ctx context.Context, m proto.Message) (proto.Message, connection, error) {
-	over := connection{session: l.s, stream: l.s.Streams()}
+	over := l.connection()
 	l.sent.Add(1)
 	a, err := l.answer(ctx, m)
 	l.got.Add(1)
-	if over.stream != l.s.Streams() {
+	if over != l.connection() {
 		over = connection{}
 	}
 	return a, over, err

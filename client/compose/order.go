@@ -6,7 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // core is one logical client: it drives the algorithm, and keeps the requests that
@@ -54,6 +59,9 @@ type request struct {
 	session *Session
 	// done has the answer. It is called once, and must not block.
 	done func(proto.Message, error)
+	// What a glance has found (glance.go): the answer, or that the keys were changed behind the place.
+	glanced *pb.RangeResponse
+	changed bool
 }
 
 func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) *core {
@@ -102,6 +110,7 @@ func (c *core) place(ctx context.Context, r *request) error {
 	if err := c.waitForRoom(ctx); err != nil {
 		return err
 	}
+	c.aim(r)
 	l := c.links[r.cluster]
 	r.epoch = l.epoch.Load()
 	c.collect(r.cluster)
@@ -138,7 +147,7 @@ func (c *core) direct(r *request) *calls {
 	}
 	r.epoch = l.epoch.Load()
 	c.sending(l, r.kind)
-	l.sent.Add(1)
+	l.count(r.kind)
 	return e
 }
 
@@ -157,9 +166,8 @@ func (c *core) sending(l *link, k kind) {
 }
 
 // quick gives a request of one key its place in a session, if it needn't wait:
-// act is the way to send it, and mu is held if it isn't wait.
+// act is the way to send it. It needs mu.
 func (c *core) quick(r *route, k kind) (ch *channel, act action) {
-	c.mu.Lock()
 	ch, ok := c.links[r.cluster].by.(*channel)
 	if ok && !c.closed && c.algo.waiting == 0 && ch.alive() {
 		c.collect(r.cluster)
@@ -168,8 +176,45 @@ func (c *core) quick(r *route, k kind) (ch *channel, act action) {
 			return ch, act
 		}
 	}
-	c.mu.Unlock()
 	return nil, wait
+}
+
+// quickGlance reads one key at a place of a mirror; nil if the read needs more than that. It needs mu.
+func (c *core) quickGlance(ctx context.Context, r *route, key string) (*link, *engine.Future[*clientv3.GetResponse]) {
+	l := c.links[r.view]
+	e, ok := l.by.(*calls)
+	if !ok || c.closed || c.algo.waiting > 0 {
+		return nil, nil
+	}
+	l.seen()
+	g := e.look(r)
+	if g == nil {
+		return nil, nil
+	}
+	c.collect(r.view)
+	if c.algo.leads(r.view, read) || c.algo.admit(r.view, read) == wait {
+		return nil, nil
+	}
+	c.sending(l, read)
+	l.sent.Add(1)
+	g.key = key
+	g.send(ctx)
+	return l, g.Awaited()
+}
+
+// aim decides where a read of mirrored keys goes: home, if the client has updates there that are not answered,
+// so that it needn't wait for them: it comes behind them, and the mirror won't have them at once. It needs mu.
+func (c *core) aim(r *request) {
+	if r.mirrored == nil {
+		return
+	}
+	to := r.mirrored.view
+	if home := r.mirrored.cluster; c.links[home].ready() && c.links[home].writes() {
+		to = home
+	}
+	if r.cluster != to {
+		r.cluster, r.epoch = to, c.links[to].epoch.Load()
+	}
 }
 
 // enqueue needs mu.
@@ -193,6 +238,7 @@ func (c *core) pump() {
 			return
 		}
 		r := c.queue[0]
+		c.aim(r)
 		l := c.links[r.cluster]
 		switch {
 		case c.closed:

@@ -35,7 +35,11 @@ func TestPlacesUse(t *testing.T) {
 	}
 	use, renews = p.use(7, 1, begun.Add(oldAfter))
 	require.Nil(t, use, "nothing was asked for: the read asks")
+	require.True(t, renews)
+	use, renews = p.use(7, 1, begun.Add(oldAfter))
+	require.Equal(t, one, use, "one that asks is enough")
 	require.False(t, renews)
+	p.renewing.Store(false)
 	use, renews = p.use(7, 1, begun.Add(renewAfter))
 	require.Equal(t, one, use)
 	require.True(t, renews)
@@ -88,8 +92,8 @@ func TestPlaceShows(t *testing.T) {
 		{"of another process, whose history may be another", kv(50), one, connection{local: &net.TCPAddr{Port: 1}}, false},
 		{"of a connection that can't be told from others", kv(50), one, connection{}, false},
 	} {
-		require.Equal(t, c.want, p.shows(c.answer, c.q, c.over), c.why)
+		require.Equal(t, c.want, p.isOver(c.over) && p.shows(c.answer, c.q.Revision), c.why)
 	}
-	require.False(t, (&place{at: 50}).shows(kv(50), one, connection{}), "neither is known")
+	require.False(t, (&place{at: 50}).isOver(connection{}), "neither is known")
 	require.Nil(t, identity(&net.IPAddr{}))
 }
