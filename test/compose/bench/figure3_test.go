@@ -31,8 +31,8 @@ func TestMirrorReport(t *testing.T) {
 	var out bytes.Buffer
 	r.markdown3(&out)
 	for _, line := range []string{
-		"| stoa, 90 % reads, 85 % local, all loads; mirrored, unsynced : by hand | throughput ≥ 0.95x | 0.98x | met |",
-		"| stoa, 100 % reads, 0 % local, all loads; mirrored, unsynced : by hand | throughput ≥ 0.95x | 0.49x | missed |",
+		"| stoa, 90 % reads, 85 % local, all loads; mirrored, unsynced : by hand | throughput ≥ 0.95x | 0.98x (0.98–0.98) | met |",
+		"| stoa, 100 % reads, 0 % local, all loads; mirrored, unsynced : by hand | throughput ≥ 0.95x | 0.49x (0.49–0.49) | missed |",
 		"| 85 % | 3 | mirrored | 400 | 1ms / 2ms | 400 | 1ms / 2ms | 0s | 10 % | 3 | 0.80x | 4.00x |",
 		"![latency, 90 % reads](img/compose-stoa-mirrors-latency-reads90.svg)",
 	} {

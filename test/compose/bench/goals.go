@@ -66,6 +66,10 @@ func (r *report) pairs(server string, m mix) (median, least, highest float64) {
 	for i := range min(len(own), len(other)) {
 		all = append(all, (own[i].region[0].rate+own[i].region[1].rate)/(other[i].region[0].rate+other[i].region[1].rate))
 	}
+	return quartiles(all)
+}
+
+func quartiles(all []float64) (median, least, highest float64) {
 	slices.Sort(all)
 	n := len(all)
 	return all[n/2], all[n/4], all[n-1-n/4]

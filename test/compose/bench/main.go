@@ -26,6 +26,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -53,7 +54,7 @@ type plan struct {
 	oneWay  time.Duration
 	length  time.Duration // of a round
 	warmup  time.Duration
-	rounds  int // of the local work, in pairs, of which the median counts; else one
+	rounds  int // of the local work, in pairs, or of mirrored keys; of which the median counts
 	stoa    string
 
 	mirrors    bool // figure 3 of ZooFence's paper, in place of all else
@@ -94,8 +95,8 @@ func parse(args []string) (*plan, error) {
 	f.IntVar(&p.window, "window", 25, "requests that a client has under way at most")
 	f.DurationVar(&p.oneWay, "oneway", 25*time.Millisecond, "time from one region to the other")
 	f.DurationVar(&p.length, "length", 0, "time that a round is measured (default 600ms)")
-	f.DurationVar(&p.warmup, "warmup", 400*time.Millisecond, "time that a round runs before")
-	f.IntVar(&p.rounds, "rounds", 12, "pairs of rounds of the local work by plain clients and by composed ones")
+	f.DurationVar(&p.warmup, "warmup", 0, "time that a round runs before (default 400ms, 200ms with -mirrors)")
+	f.IntVar(&p.rounds, "rounds", 0, "pairs of rounds of the local work by plain clients and by composed ones (default 12); with -mirrors, rounds (5)")
 	f.BoolVar(&p.mirrors, "mirrors", false, "measure mirrored keys, and nothing else")
 	f.StringVar(&p.stoa, "stoa", "stoa", "path of stoa's binary (default: built from this checkout)")
 	f.StringVar(&p.write, "write", "", "write the report, as Markdown, to this file")
@@ -106,17 +107,15 @@ func parse(args []string) (*plan, error) {
 	if p.mirrors {
 		defaults = [4]string{"stoa,etcd", "90,100", "0,85,100", "50"}
 	}
-	length := 600 * time.Millisecond
+	length, warmup, rounds := 600*time.Millisecond, 400*time.Millisecond, 12
 	if p.mirrors {
-		length = 500 * time.Millisecond
+		length, warmup, rounds = 300*time.Millisecond, 200*time.Millisecond, 5
 	}
 	if *quick {
 		defaults = [4]string{"stoa", "50,100", "0,80,100", "1,50"}
 		length = 400 * time.Millisecond
 	}
-	if p.length == 0 {
-		p.length = length
-	}
+	p.length, p.warmup, p.rounds = cmp.Or(p.length, length), cmp.Or(p.warmup, warmup), cmp.Or(p.rounds, rounds)
 	p.servers = strings.Split(given(*servers, defaults[0]), ",")
 	var errs [4]error
 	p.reads, errs[0] = numbers(given(*reads, defaults[1]))
