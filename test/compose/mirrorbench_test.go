@@ -3,7 +3,9 @@ package compose
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/compose"
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -59,46 +62,110 @@ func caughtUp(b *testing.B, c *compose.Client) {
 
 var benchPairs = [][]string{{"etcd", "etcd"}, {"stoa", "stoa"}}
 
-// BenchmarkMirroredRead reads a key at a mirror, and, for comparison, one whose home is the same
-// cluster. The clients have a logical client each. CPU is that of this process, with the worker, and of the
-// cluster at which they read: on a machine with other work it says more than the time.
+// readings are the ways of BenchmarkMirroredRead: so many clients, with a logical client each, that have
+// so many reads in flight.
+var readings = []struct{ clients, window int }{{1, 1}, {16, 1}, {1, 25}, {16, 25}}
+
+// BenchmarkMirroredRead reads a key at a mirror, and one whose home is the same cluster, in rounds of 100 ms
+// in turn: an operation is a pair of rounds. Told is what a read at the mirror costs in times of the other one, by
+// the time and by the CPU of this process, with the worker, and of the cluster: the median of the pairs, with
+// the quartiles of the time.
+//
+//	go test ./test/compose -run '^$' -bench MirroredRead -benchtime 40x
 func BenchmarkMirroredRead(b *testing.B) {
+	const round = 100 * time.Millisecond
+	names := [2]string{"/own/a", "/all/a"}
 	for _, servers := range benchPairs {
 		all := startForBench(b, servers...)
 		c := benchClient(b, all)
-		for _, key := range []string{"/own/a", "/all/a"} {
+		for _, key := range names {
 			_, err := c.Put(b.Context(), key, "0123456789abcdef")
 			require.NoError(b, err)
 		}
 		mirrorUp(b, c)
-		for _, clients := range []int{1, 16} {
-			for _, key := range []string{"/own/a", "/all/a"} {
-				b.Run(fmt.Sprintf("%s/%d clients/%s", servers[1], clients, key[1:4]), func(b *testing.B) {
-					var work sync.WaitGroup
-					start := make(chan struct{})
-					for i := range clients {
+		for _, as := range readings {
+			b.Run(fmt.Sprintf("%s/%d clients/%d in flight", servers[1], as.clients, as.window), func(b *testing.B) {
+				var forks [2][]*compose.Client
+				for way, key := range names {
+					for range as.clients {
 						fork := c.Fork()
 						defer fork.Close()
 						_, err := fork.Get(b.Context(), key) // synced
 						require.NoError(b, err)
-						work.Go(func() {
-							<-start
-							for n := i; n < b.N; n += clients {
-								if _, err := fork.Get(context.Background(), key); err != nil {
-									b.Error(err)
-								}
-							}
-						})
+						forks[way] = append(forks[way], fork)
 					}
-					b.ResetTimer()
-					before := cpuOf(b, all[1])
-					close(start)
-					work.Wait()
-					b.ReportMetric(float64(cpuOf(b, all[1])-before)/float64(b.N)/1000, "cpu-µs/op")
-				})
-			}
+				}
+				var each [2][]float64 // nanoseconds per read, by way
+				var times, cpus []float64
+				for pair := -2; pair < b.N; pair++ {
+					var spent [2]float64
+					for i := range names {
+						way := (i + pair + 2) % 2
+						before, begun := cpuOf(b, all[1]), time.Now()
+						n := readFor(b, forks[way], names[way], as.window, round)
+						each[way] = append(each[way], float64(time.Since(begun))/n)
+						spent[way] = float64(cpuOf(b, all[1])-before) / n
+					}
+					last := len(each[0]) - 1
+					times = append(times, each[1][last]/each[0][last])
+					cpus = append(cpus, spent[1]/spent[0])
+				}
+				var mirrored int64
+				for _, fork := range forks[1] {
+					mirrored += fork.Stats().Mirrored
+				}
+				require.Positive(b, mirrored)
+				times, cpus = times[2:], cpus[2:] // the first pairs warm up
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(quantile(each[0], 0.5)/1000, "µs-own")
+				b.ReportMetric(quantile(each[1], 0.5)/1000, "µs-mirror")
+				b.ReportMetric(quantile(times, 0.25), "x-q1")
+				b.ReportMetric(quantile(times, 0.5), "x")
+				b.ReportMetric(quantile(times, 0.75), "x-q3")
+				b.ReportMetric(quantile(cpus, 0.5), "x-cpu")
+			})
 		}
 	}
+}
+
+func quantile(values []float64, q float64) float64 {
+	values = slices.Sorted(slices.Values(values))
+	return values[int(q*float64(len(values)-1)+0.5)]
+}
+
+// readFor reads for a while, and returns how often.
+func readFor(b *testing.B, forks []*compose.Client, key string, window int, d time.Duration) float64 {
+	var work sync.WaitGroup
+	var reads atomic.Int64
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	for _, fork := range forks {
+		work.Go(func() {
+			flight, n := make([]*client.Future[*clientv3.GetResponse], window), 0
+			for ; ctx.Err() == nil; n++ {
+				if window == 1 {
+					if _, err := fork.Get(context.Background(), key); err != nil {
+						b.Error(err)
+					}
+					continue
+				}
+				if f := flight[n%window]; f != nil {
+					if _, err := f.Wait(context.Background()); err != nil {
+						b.Error(err)
+					}
+				}
+				flight[n%window] = fork.GetAsync(key)
+			}
+			for _, f := range flight {
+				if f != nil {
+					_, _ = f.Wait(context.Background())
+				}
+			}
+			reads.Add(int64(n))
+		})
+	}
+	work.Wait()
+	return float64(reads.Load())
 }
 
 // cpuOf is the CPU time of this process and a cluster so far.
