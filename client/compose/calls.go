@@ -62,6 +62,9 @@ func (e *calls) idle() bool {
 
 func (e *calls) send(ctx context.Context, r *request) error {
 	r.glanced, r.changed = nil, false
+	if r.isLocal() && e.l.failed.Load() {
+		r.act = sendSynced // perhaps what led it was refused, just now
+	}
 	if g := e.glance(r); g != nil {
 		g.send(ctx)
 		return nil
@@ -160,7 +163,24 @@ func (e *calls) doAll(run []*request) {
 			e.l.core.stale.Add(1)
 			a.m, a.err = e.decide(context.Background(), r)
 		}
-		r.done(e.finish(r, a.m, a.err))
+		m, err := e.finish(r, a.m, a.err)
+		if err != nil && r.act != send {
+			e.unled()
+		}
+		r.done(m, err)
+	}
+}
+
+// unled makes the local reads that were sent behind a request that should have led, and was refused, synced ones.
+// (For what is sent from now on the algorithm does that.)
+func (e *calls) unled() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.queue.waiting() {
+		if q.r != nil && q.r.isLocal() {
+			q.r.act = sendSynced
+			e.ordered.Add(1)
+		}
 	}
 }
 

@@ -142,3 +142,26 @@ func TestReadsFollowUpdatesHome(t *testing.T) {
 		return count() == [3]int{5, 1, 2}
 	}, 10*time.Second, time.Millisecond)
 }
+
+// A call that a caller makes itself may be passed by others, so none does that leads: what is behind it
+// relies on it.
+func TestLeadingCallsAreQueued(t *testing.T) {
+	c, home, own, view := mirroredCore(t)
+	for _, l := range c.links {
+		l.by = newCalls(l)
+	}
+	direct := func(at int, k kind) bool {
+		return c.direct(&request{placement: placement{cluster: at}, kind: k}) != nil
+	}
+	require.False(t, direct(home, read), "the first of all")
+	require.Equal(t, sendSynced, c.algo.arrive(home, read))
+	require.True(t, direct(home, read))
+	require.True(t, direct(home, update))
+	require.False(t, direct(home, syncedRead))
+	c.algo.outstanding = 0
+	require.True(t, direct(view, read), "of the same cluster")
+	c.algo.outstanding = 0
+	require.False(t, direct(own, update), "a switch")
+	c.links[home].failed.Store(true)
+	require.False(t, direct(home, read), "unled")
+}

@@ -9,6 +9,9 @@ type line struct {
 func (l *line) len() int      { return len(l.all) - l.head }
 func (l *line) first() queued { return l.all[l.head] }
 
+// waiting are all of them.
+func (l *line) waiting() []queued { return l.all[l.head:] }
+
 func (l *line) push(q queued) {
 	if l.head > 0 && len(l.all) == cap(l.all) {
 		n := copy(l.all, l.all[l.head:])

@@ -142,6 +142,9 @@ func (c *core) direct(r *request) *calls {
 		return nil
 	}
 	c.collect(r.cluster)
+	if c.algo.leads(r.cluster, r.kind) {
+		return nil // what other goroutines send has to come behind it
+	}
 	if r.act = c.algo.admit(r.cluster, r.kind); r.act == wait {
 		return nil
 	}
