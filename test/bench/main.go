@@ -27,7 +27,7 @@
 //	users      unary calls with users, beside stoa without and etcd with them
 //	logins     puts while 500 clients log in, and while users change
 //	tenants    gets of one tenant beside 12 attackers of another, without a quota and with one
-//	tracing    unary calls with tracing, of which none is sampled
+//	tracing    unary calls with tracing, of which none is sampled, and one in a hundred
 //	failover   the leader is killed: how long no write is acknowledged
 //	partitions what two partitions cost on one core, and a transaction over both
 //	cores      the engine without gRPC on one core and two, beside two engines that share
@@ -137,8 +137,8 @@ var measurements = []measurement{
 	{"scale", "A million keys", 1, measureScale},
 	{"many", "Many leases, watchers, connections; large values", 2, measureMany},
 	{"stalls", "Puts beside large operations", 4, measureStalls},
-	{"users", "Users and roles", 5, measureUsers},
-	{"logins", "Puts beside logins and changes of users", 4, measureLogins},
+	{"users", "Users and roles", 9, measureUsers},
+	{"logins", "Puts beside logins and changes of users", 3, measureLogins},
 	{"tenants", "A tenant beside attackers", 5, measureTenants},
 	{"tracing", "Tracing", 5, measureTracing},
 	{"failover", "Failover", 2, measureFailover},

@@ -16,7 +16,8 @@ import (
 // report holds what was measured.
 type report struct {
 	plan   *plan
-	goals  func(c cell, own, base []sample) []verdict
+	goals  func(c cell, own, base []sample) []verdict // of the second subject, and of others unless only
+	only   bool
 	cells  []cell
 	memory []memory
 }
@@ -84,7 +85,10 @@ func (r *report) rows() (rows [][]string, verdicts []verdict) {
 			for _, of := range []func(sample) float64{byRate, byCPU, byP50, byP99} {
 				row = append(row, compare(own, base, of).String())
 			}
-			judged := r.goals(c, own, base)
+			var judged []verdict
+			if i == 1 || !r.only {
+				judged = r.goals(c, own, base)
+			}
 			rows = append(rows, append(row, verdictText(judged)))
 			if i == 1 {
 				verdicts = append(verdicts, judged...)

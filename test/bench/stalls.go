@@ -57,7 +57,11 @@ type stalled struct {
 }
 
 // measureStalls measures small puts while something large goes on.
-func measureStalls(p *plan) (section, error) { return p.stall(disturbances, stallNodes) }
+func measureStalls(p *plan) (section, error) {
+	s, err := p.stall(disturbances, stallNodes)
+	s.notes = []string{largeNote}
+	return s, err
+}
 
 func (p *plan) stall(beside []disturbance, nodes int) (s section, err error) {
 	sized := *p
@@ -106,7 +110,6 @@ func (p *plan) stall(beside []disturbance, nodes int) (s section, err error) {
 		"Each of %d rounds: %v quiet, then what goes on beside, for at least %v where it can be repeated; a put counts if it is answered before that ends or within %v. "+
 		"All servers with `%s`, so that a follower that was away needs a snapshot; that one was sent is checked.",
 		nodes, p.keysStalls, p.value, p.pace, stallConns, p.rounds, quietTime, leastTime, afterTime, strings.Join(stallArgs, " "))
-	s.notes = []string{largeNote}
 	return s, nil
 }
 

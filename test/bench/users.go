@@ -41,14 +41,14 @@ func (p *plan) withUsers(first subject) (*plan, error) {
 	return &own, nil
 }
 
-// measureUsers measures etcd's API with users, beside stoa without them.
+// measureUsers measures etcd's API with users, beside stoa without them, and beside etcd with users.
 func measureUsers(p *plan) (section, error) {
 	own, err := p.withUsers(subject{name: "stoa", bin: p.stoa})
 	if err != nil {
 		return section{}, err
 	}
 	own.ops, own.clients = []string{"put", "get"}, []int{unaryClients}
-	rep := &report{plan: own, goals: func(c cell, own, base []sample) []verdict {
+	rep := &report{plan: own, only: true, goals: func(c cell, own, base []sample) []verdict {
 		return []verdict{atMost("users, "+c.name()+": CPU per operation", compare(own, base, byCPU), 1.03)}
 	}}
 	if err := runNodes(own, slices.Max(p.nodes), rep); err != nil {
@@ -66,12 +66,16 @@ func measureLogins(p *plan) (section, error) {
 	}
 	own.subjects[0] = own.subjects[2]
 	own.subjects = own.subjects[:2]
-	return own.stall([]disturbance{
+	s, err := own.stall([]disturbance{
 		{name: fmt.Sprintf("%d logins at once, every second", logins), do: (*staller).logIn},
 		{name: fmt.Sprintf("%d at a time with wrong passwords", logins), do: (*staller).guess},
 		{name: fmt.Sprintf("%d changes of %d users a second", changesPerSecond, manyUsers), prepare: (*staller).addUsers, do: (*staller).changeUsers},
 	}, 1)
+	s.text += loginsNote
+	return s, err
 }
+
+const loginsNote = " All log in as one user: stoa hashes its password the first time, and remembers it as a digest; wrong ones are always hashed."
 
 const (
 	logins           = 500
