@@ -102,12 +102,10 @@ func (m *Machine) digestMembers() uint64 {
 
 // numbers is a hash of numbers in their order.
 func numbers(list ...uint64) uint64 {
-	var h xxhash.Digest
-	h.Reset()
-	var b [8]byte
+	var room [64]byte // of all of which there can be many
+	b := room[:0]
 	for _, n := range list {
-		binary.BigEndian.PutUint64(b[:], n)
-		_, _ = h.Write(b[:])
+		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return h.Sum64()
+	return xxhash.Sum64(b)
 }

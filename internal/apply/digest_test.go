@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,20 @@ func TestDigest(t *testing.T) {
 	require.NotEqual(t, check.Digest{}, grown().Digest())
 }
 
+// What version 1 computes must not change: members of several releases compare it.
+func TestDigestOfVersion1(t *testing.T) {
+	r := newRig(2)
+	r.apply(2, opening{&pb.LeaseGrantRequest{ID: 5, TTL: 60}})
+	r.apply(2, &pb.LeaseGrantRequest{ID: 6, TTL: 60})
+	r.apply(2, &pb.PutRequest{Key: []byte("/a/k"), Value: []byte("v"), Lease: 6})
+	r.apply(3, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 3, Alarm: pb.AlarmType_NOSPACE})
+	r.LoadMembership(membership.Of(&pb.Member{ID: 9, Name: "a", PeerURLs: []string{"http://a:2380"}}), nil)
+	require.Equal(t, check.Digest{
+		0xa6b9add777316bc, 0x9fb0e37a5696ddd6, 0x6685022da18e247e, 0x37ca30aa999a7982,
+		0x2d5a493c42cd0ad0, 0xb96edfd0d10be540, 0x789361dc931731e2, 0xf9b996eca9beedc2,
+	}, r.Digest())
+}
+
 // A member that was restarted below level 2 doesn't know the epoch, nor does one that has taken in a
 // snapshot of such a one; level 6 may come before another epoch does.
 func TestDigestHasNoEpochs(t *testing.T) {
@@ -85,4 +100,20 @@ func TestDigestAfterARestart(t *testing.T) {
 		s.SetRev(s.Compacted())
 	}
 	require.Equal(t, runs.Digest(), loaded.Digest())
+}
+
+// BenchmarkDigest is how long all partitions stand still for a check.
+func BenchmarkDigest(b *testing.B) {
+	for _, n := range []int{0, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("leases and sessions=%d", n), func(b *testing.B) {
+			r := newRig(4)
+			for i := range int64(n) {
+				r.Leases.Load(lease.Lease{ID: i + 1, TTL: 60})
+				r.sessions[i%4].open(i + 1)
+			}
+			for b.Loop() {
+				r.Digest()
+			}
+		})
+	}
 }
