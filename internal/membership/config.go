@@ -15,8 +15,9 @@ type Config struct {
 	// Steps counts the changes. A change that was proposed twice has the number of one
 	// that has been made, and is passed over.
 	Steps uint64 `json:"steps,omitempty"`
-	// Leaving is the voter that the last step has removed, until the next one, which is its seal.
-	Leaving uint64 `json:"leaving,omitempty"`
+	// Unsealed is the voter that the last step has added or removed, if that needs a seal, which is the next
+	// step. (Its name in files is of releases that sealed removals alone.)
+	Unsealed uint64 `json:"leaving,omitempty"`
 }
 
 // Step is one change of a configuration, as it stands in a group's log: of one server, so
@@ -77,12 +78,12 @@ func StepOf(l *List, c *Config) (s Step, needed bool) {
 	return s, true
 }
 
-// seal is the step behind the removal of a voter. It changes nothing: that it stands in a log says
-// that the removal in front of it is committed, also if the commit index that said so is lost (package
-// raftlog). Once it is committed itself, a majority of those that stay has it, and whoever
-// they elect does. See doc.go.
+// seal is the step behind a change of the voters that were an even number. It changes nothing: that it
+// stands in a log says that the change in front of it is committed, also if the commit index that said
+// so is lost (package raftlog). Once it is committed itself, a majority of the present voters has it, and
+// whoever they elect does. See doc.go.
 func (c *Config) seal() (s Step, needed bool) {
-	if c.Leaving == 0 {
+	if c.Unsealed == 0 {
 		return Step{}, false
 	}
 	return Step{Kind: AddVoter, ID: c.Voters[0], Number: c.Steps, Generation: c.Generation}, true
@@ -113,10 +114,9 @@ func (c *Config) Next(s Step) (next *Config, ok bool) {
 		next.Voters = ascending(next.Voters, s.ID)
 	case AddNonvoter:
 		next.Learners = ascending(next.Learners, s.ID)
-	case RemoveServer:
-		if slices.Contains(c.Voters, s.ID) {
-			next.Leaving = s.ID
-		}
+	}
+	if len(next.Voters) != len(c.Voters) && len(c.Voters)%2 == 0 {
+		next.Unsealed = s.ID
 	}
 	return next, true
 }
@@ -182,23 +182,23 @@ type Due struct {
 }
 
 // DueSteps are the steps that may be proposed now, ascending by group, so that M1 holds:
-// group 0 is the last to get a voter and the first to let one go.
+// group 0 is the last to get a voter and the first to let one go. Seals wait for no other group.
 func DueSteps(l *List, groups []*Config) (due []Due) {
 	for p, c := range groups {
 		if s, needed := StepOf(l, c); needed {
 			due = append(due, Due{p, s})
 		}
 	}
-	if len(due) == 0 || due[0].Group != 0 || len(due) == 1 {
+	if len(due) == 0 || due[0].Group != 0 || len(due) == 1 || groups[0].Generation == l.Generation {
 		return due
 	}
-	switch {
-	case due[0].Kind == RemoveServer:
+	if due[0].Kind == RemoveServer {
 		return due[:1]
-	case groups[0].Generation == l.Generation: // a seal, which needn't wait
-		return due
 	}
-	return due[1:]
+	if slices.ContainsFunc(due[1:], func(d Due) bool { return groups[d.Group].Generation != l.Generation }) {
+		return due[1:]
+	}
+	return due
 }
 
 // Settled reports whether all groups have followed the list.
@@ -211,11 +211,10 @@ func Settled(l *List, groups []*Config) bool {
 	return true
 }
 
-// Sealed reports whether all groups have followed the list, and none will have a member again
-// that it has let go, whatever the servers that stay forget or lose, as long as a majority of them
-// comes back.
+// Sealed reports whether all groups have followed the list, and none will need more servers than
+// a majority of the list's voters, whatever these forget or lose.
 func Sealed(l *List, groups []*Config) bool {
-	return Settled(l, groups) && !slices.ContainsFunc(groups, func(c *Config) bool { return c.Leaving != 0 })
+	return Settled(l, groups) && !slices.ContainsFunc(groups, func(c *Config) bool { return c.Unsealed != 0 })
 }
 
 func (s *Step) String() string {

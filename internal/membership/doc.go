@@ -24,21 +24,30 @@
 //	M3. A group's configuration is a function of its applied index. It stands in the same
 //	    cut as the index does.
 //
-// # Letting go
+// # Seals
 //
-// A server that leaves is needed until nobody may count on its vote any more. That the leader knows its
-// removal to be committed isn't enough: of four that become three, the leader may be lost for good,
-// and the two others lose their power before they have heard of the commit. They have the entry, don't know that it
-// is committed, and need three of four votes. So each group that has let a voter go makes one step more, its
-// seal, which changes nothing, and the member is let go when all groups have applied theirs ([Sealed]).
-// A leader proposes a step only after it has applied the one before. So whoever has the seal in its log knows
-// that the removal is committed; and if a majority of the remaining ones has it, then so has, of any
-// majority that comes back, the one with the longest log, which wins an election with their votes.
+// A change is answered, and a server that leaves is let go, when no majority of the new voters can come to
+// need more than itself. That the leader knows the step to be committed isn't enough. A server that loses its
+// power forgets commit indexes, and campaigns in the configuration before the last step in its log:
+//
+//   - Of four that become three, the leader is lost for good, and the two others lose their power
+//     before they have heard of the commit. They need three of four votes, and are two.
+//   - Of two that become three, the leader is lost for good, and the other one of the two loses its
+//     power. It needs two of two votes; the third, which would vote, isn't asked.
+//
+// So a group whose voters were an even number makes one step more, its seal, which changes nothing; the
+// change is over when all groups have applied theirs ([Sealed]). A leader proposes a step only after it
+// has applied the one before. So whoever has the seal in its log knows that the change in front of it is
+// committed; and as a majority of the present voters has it, so has, of any majority that comes back, the one
+// with the longest log, which wins an election with their votes.
+//
+// From an odd number, 2m+1, no seal is needed: of the m+1 that are a majority of the 2m after a removal, all are
+// among the voters before, and of the m+2 that are one of 2m+2, m+1 are at least: a majority of those before in both
+// cases. So in whichever of the two configurations they campaign, they suffice. (One member that becomes two could not
+// commit a seal before the second has started, and the answer, which names the new member's ID, would wait
+// for that.)
 //
 // (TiKV's Raft solves the same with commit indexes in the messages of an election; raft-rs, maybe_commit_by_vote.)
-//
-// A step that adds a voter has no seal: one member that becomes two couldn't commit it before the
-// second has started, and the answer, which names the new member's ID, would wait for that.
 //
 // # The cluster's version
 //

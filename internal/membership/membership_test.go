@@ -116,6 +116,31 @@ func TestGroupsFollowInAnyCase(t *testing.T) {
 	})
 }
 
+// A group seals a change if and only if some majority of the voters after it is none of the voters before,
+// in whose configuration it may have to elect a leader.
+func TestChangesAreSealedWhereAMajorityCouldComeToNeedMore(t *testing.T) {
+	for n := uint64(1); n <= 8; n++ {
+		var before Config
+		for id := range n {
+			before.Voters = append(before.Voters, id+1)
+		}
+		for _, s := range []Step{{Kind: AddVoter, ID: n + 1}, {Kind: RemoveServer, ID: 1}, {Kind: AddVoter, ID: 1}, {Kind: AddNonvoter, ID: n + 1}} {
+			after, ok := before.Next(s)
+			require.True(t, ok)
+			if len(after.Voters) == 0 {
+				continue
+			}
+			more := false
+			for set := range uint64(1) << (n + 2) {
+				has := func(id uint64) bool { return set&(1<<id) != 0 && slices.Contains(after.Voters, id) }
+				more = more || after.Quorum(has) && !before.Quorum(has)
+			}
+			_, sealed := after.seal()
+			require.Equal(t, more, sealed, "%d voters, %v", n, &s)
+		}
+	}
+}
+
 func changed(a, b []uint64) (ids []uint64) {
 	for _, id := range slices.Concat(a, b) {
 		if slices.Contains(a, id) != slices.Contains(b, id) {

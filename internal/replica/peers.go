@@ -55,8 +55,8 @@ func (p *peers) follow(r *Replica) (changed bool) {
 		for _, id := range slices.Concat(c.Voters, c.Learners) {
 			add(id)
 		}
-		if c.Leaving != 0 {
-			add(c.Leaving)
+		if c.Unsealed != 0 { // it may have been removed
+			add(c.Unsealed)
 		}
 	}
 	ids := slices.Sorted(maps.Keys(next))

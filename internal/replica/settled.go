@@ -9,8 +9,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/membership"
 )
 
-// A client's change of members is answered once all groups have followed it, and have sealed a
-// removal (package membership). The server that stamps knows that, and tells the others with each tick, for
+// A client's change of members is answered once all groups have followed it, and have sealed it
+// where that is needed (package membership). The server that stamps knows that, and tells the others with each tick, for
 // as long as they may not have heard.
 type settledWaiters struct {
 	reached atomic.Uint64 // the highest generation known to be settled

@@ -43,7 +43,7 @@ func (d *stalled) goOn() {
 func TestAMemberIsLetGoWhenItsRemovalIsSealed(t *testing.T) {
 	s := newStory(t, 2)
 	leader, leaves := s.replicas[0], s.replicas[1]
-	disk := &stalled{lets: func(group int) bool { return leader.cfg.Machine.Configuration(group).Leaving != 0 }}
+	disk := &stalled{lets: func(group int) bool { return leader.cfg.Machine.Configuration(group).Unsealed != 0 }}
 	leader.cfg.Disk = disk
 	s.elect(leader)
 	disk.on = true

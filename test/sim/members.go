@@ -92,15 +92,14 @@ func (o *operator) change() {
 	})
 }
 
-// settled is called when a change has settled, with the voters before and the list since. The removal
-// of a voter is put to the test sometimes, if no other change may be under way.
+// settled is called when a change has settled, with the voters before and the list since. A change
+// of the voters is put to the test sometimes, if no other change may be under way.
 func (o *operator) settled(change membership.Change, before []uint64, list *membership.List) {
 	c := o.c
 	o.known++
 	c.stats.MemberChanges++
-	id := change.Member.GetID()
-	if change.Op == membership.Remove && slices.Contains(before, id) && o.known == o.asked && len(o.gone) == 0 && c.loop.chance(2) {
-		c.loop.after(0, "strike", 0, 0, func() { o.gone = c.strike(list.Voters(), id) })
+	if !slices.Equal(before, list.Voters()) && o.known == o.asked && len(o.gone) == 0 && c.loop.chance(2) {
+		c.loop.after(0, "strike", 0, 0, func() { o.gone = c.strike(list, change) })
 	}
 }
 
@@ -152,17 +151,19 @@ func (o *operator) draw(list *membership.List) (change membership.Change, ok boo
 	return change, false
 }
 
-// strike tests what the removal of a voter has promised once it has settled: those that stay need it
-// for nothing, even if a minority of them, the leader among it, is lost for good, and all others lose
-// their power before they hear of anything else.
-func (c *cluster) strike(stay []uint64, removed uint64) (gone []uint64) {
+// strike tests what a change of the voters has promised once it has settled: the present ones need no
+// more than a majority of themselves, even if a minority, the leader among it, is lost for good, and all
+// others lose their power before they hear of anything else.
+func (c *cluster) strike(list *membership.List, change membership.Change) (gone []uint64) {
 	c.stats.Strikes++
-	c.lose(c.servers[removed-1])
-	leader := c.leader().id
-	for _, id := range append([]uint64{leader}, without(stay, leader)...) {
+	if change.Op == membership.Remove {
+		c.lose(c.servers[change.Member.GetID()-1])
+	}
+	voters, leader := list.Voters(), c.leader().id
+	for _, id := range append([]uint64{leader}, without(voters, leader)...) {
 		switch s := c.servers[id-1]; {
-		case !slices.Contains(stay, id):
-		case len(gone) < (len(stay)-1)/2:
+		case !slices.Contains(voters, id):
+		case len(gone) < (len(voters)-1)/2:
 			c.lose(s)
 			gone = append(gone, id)
 		default:
