@@ -34,6 +34,10 @@ type File interface {
 	io.Closer
 	// Size is the length of the file, preallocated room included.
 	Size() (int64, error)
+	// NextData is the first range from off on in which the content may be other than zeros, as far as the
+	// file system knows without reading it, or an empty one at the end: what was preallocated need not be
+	// read. It may be more after other ranges have been read, which the system reads ahead of.
+	NextData(off int64) (from, to int64, err error)
 	// Preallocate makes the file size bytes long, zeros where nothing has
 	// been written, with room on the disk reserved if the file system can
 	// do that. It must not be called with less than the present size.

@@ -50,6 +50,17 @@ func (n *memInode) readAt(b []byte, off int64) int {
 	return len(b)
 }
 
+func (n *memInode) nextData(off int64) (from, to int64) {
+	skip := func(off int64, data bool) int64 {
+		for off < n.size && (n.pages[off/pageSize] != nil) == data {
+			off = (off/pageSize + 1) * pageSize
+		}
+		return min(off, n.size)
+	}
+	from = skip(off, false)
+	return from, skip(from, true)
+}
+
 func (n *memInode) writeAt(b []byte, off int64) {
 	end := off + int64(len(b))
 	n.writes = append(n.writes, extent{off, end})
@@ -149,6 +160,16 @@ func (f *memFile) Size() (int64, error) {
 		return 0, err
 	}
 	return f.node.size, nil
+}
+
+func (f *memFile) NextData(off int64) (from, to int64, err error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	if err := f.enter(OpRead); err != nil {
+		return 0, 0, err
+	}
+	from, to = f.node.nextData(off)
+	return from, to, nil
 }
 
 func (f *memFile) Preallocate(size int64) error {

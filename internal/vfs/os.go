@@ -81,6 +81,23 @@ func (f osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
+func (f osFile) NextData(off int64) (from, to int64, err error) {
+	size, err := f.Size()
+	if err != nil || off >= size {
+		return size, size, err
+	}
+	from, to, err = seekData(f.File, off)
+	switch {
+	case errors.Is(err, io.EOF):
+		return size, size, nil
+	case errors.Is(err, errors.ErrUnsupported):
+		return off, size, nil
+	case err != nil:
+		return 0, 0, &fs.PathError{Op: "seek", Path: f.Name(), Err: err}
+	}
+	return from, to, nil
+}
+
 func (f osFile) Sync() error {
 	if err := fdatasync(f.File); err != nil {
 		return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,23 @@ func fdatasync(f *os.File) error {
 
 func fallocate(f *os.File, size int64) error {
 	return retry(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
+}
+
+// seekData moves the file's own offset, which nothing uses.
+func seekData(f *os.File, off int64) (from, to int64, err error) {
+	err = retry(func() (err error) {
+		if from, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA); err == nil {
+			to, err = unix.Seek(int(f.Fd()), from, unix.SEEK_HOLE)
+		}
+		return err
+	})
+	switch err {
+	case unix.ENXIO:
+		err = io.EOF
+	case unix.EINVAL:
+		err = errors.ErrUnsupported
+	}
+	return from, to, err
 }
 
 func flock(f *os.File) error {

@@ -50,17 +50,41 @@ func (w *window) load(off, n int64) error {
 
 // lastNonZero returns the offset after the last non-zero byte from off on, or
 // off if all are zero.
-func (w *window) lastNonZero(off int64) (int64, error) {
-	last := off
-	for off < w.size {
-		b, err := w.bytes(off, windowBytes)
-		if err != nil {
-			return 0, err
+func (w *window) lastNonZero(off int64) (last int64, err error) {
+	ranges, err := w.data(off)
+	if err != nil {
+		return 0, err
+	}
+	last = off
+	for _, r := range ranges {
+		for at := r.from; at < r.to; at += windowBytes {
+			b, err := w.bytes(at, min(windowBytes, r.to-at))
+			if err != nil {
+				return 0, err
+			}
+			if !bytes.Equal(b, zeros[:len(b)]) {
+				last = at + int64(len(bytes.TrimRight(b, "\x00")))
+			}
 		}
-		if !bytes.Equal(b, zeros[:len(b)]) {
-			last = off + int64(len(bytes.TrimRight(b, "\x00")))
-		}
-		off += int64(len(b))
 	}
 	return last, nil
+}
+
+type byteRange struct{ from, to int64 }
+
+// data returns the ranges from off on that may hold other bytes than zeros. A segment is mostly room that was
+// never written to, which would take a tenth of a second to read. What the file system says of holes tells a torn
+// tail from damage, and no more: frames are read, and checked, wherever they are.
+func (w *window) data(off int64) (ranges []byteRange, err error) {
+	for {
+		from, to, err := w.file.NextData(off)
+		if err != nil {
+			return nil, fmt.Errorf("looking for data: %w", err)
+		}
+		if from >= to {
+			return ranges, nil
+		}
+		ranges = append(ranges, byteRange{from, to})
+		off = to
+	}
 }
