@@ -19,8 +19,8 @@
 //
 //	M1. The voters of group 0 are voters of every group: whoever may lead group 0 may lead
 //	    all. New voters join group 0 last, and removed ones leave it first.
-//	M2. Nothing in front of a change of a configuration waits for another group: while
-//	    groups follow, there are no rendezvous. (Package replica sees to it.)
+//	M2. Nothing in front of a change of a configuration waits for another group on the server
+//	    that proposes it: while groups follow, there are no rendezvous. (Package replica sees to it.)
 //	M3. A group's configuration is a function of its applied index. It stands in the same
 //	    cut as the index does.
 //

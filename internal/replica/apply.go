@@ -51,6 +51,9 @@ func (g *group) front() *item {
 func (g *group) pop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.committed[0].step != nil {
+		g.stepping--
+	}
 	g.committed[0] = item{}
 	if g.committed = g.committed[1:]; len(g.committed) == 0 {
 		g.committed = nil
@@ -74,9 +77,10 @@ func (g *group) claim(it *item) (writes []*Write, mine bool) {
 
 // acknowledge reports applied entries to Raft, also of a batch whose remaining
 // entries wait at a rendezvous: the log may be shortened up to what the stores
-// have applied, and Raft considers everything above as not applied.
+// have applied, and Raft considers everything above as not applied, but for steps that it has
+// been given ahead of the stores, and what is in front of them.
 func (g *group) acknowledge() {
-	applied := g.applied.Load()
+	applied := max(g.applied.Load(), g.ahead)
 	for len(g.acks) > 0 {
 		ack := g.acks[0]
 		entries := ack.GetEntries()

@@ -50,6 +50,7 @@ type group struct {
 	acked        acknowledged
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration
+	ahead        uint64 // index of the last step that Raft got before the state (stepAhead)
 	commitAtTick uint64 // commit index a tick ago
 	traced       []traced
 	failed       bool    // the log contradicts the leader's: no further processing
@@ -58,6 +59,7 @@ type group struct {
 	// Between the halves.
 	mu        sync.Mutex
 	committed []item              // to be applied; the front may wait for its rendezvous
+	stepping  int                 // how many of them are steps
 	waiting   map[uint64][]*Write // by the Seq of their entry
 	open      int                 // own batches not yet applied
 	barrier   atomic.Uint64       // Seq of the barrier entry in flight, or 0
@@ -190,6 +192,7 @@ func (g *group) work() {
 	g.turn(g.step)
 	moved := g.apply()
 	g.turn(func() {
+		g.stepAhead()
 		g.acknowledge()
 		g.propose()
 		g.ready()

@@ -224,6 +224,9 @@ func (g *group) deliver(m *raftpb.Message) {
 			}
 		}
 		g.mu.Lock()
+		if it.step != nil {
+			g.stepping++
+		}
 		g.committed = append(g.committed, it)
 		g.mu.Unlock()
 		if b := g.barrier.Load(); b != 0 && it.entry.Seq == b && it.entry.Origin == g.r.cfg.Origin {

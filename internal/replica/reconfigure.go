@@ -118,29 +118,6 @@ func (g *group) meets() (waiting bool) {
 	return waiting
 }
 
-// applyStep applies a change of this group's configuration: to Raft before Raft hears that
-// the entry is applied, and to the state together with the index.
-func (g *group) applyStep(it *item) {
-	machine := g.r.cfg.Machine
-	next, ok := machine.Configuration(g.id).Next(*it.step)
-	if !ok { // proposed twice, by two leaders
-		machine.Skip(g.id, it.index, it.term)
-		g.finished(it)
-		return
-	}
-	var conf *raftpb.ConfState
-	g.turn(func() {
-		conf = g.node.ApplyConfChange(raftlog.ConfChange(it.step))
-	})
-	g.log.SetConfState(conf)
-	machine.Configure(g.id, it.index, it.term, next)
-	g.finished(it)
-	g.r.cfg.Logger.Info("applied a change of a group's configuration", zap.Int("group", g.id), zap.Stringer("step", it.step),
-		zap.Uint64("generation", next.Generation), zap.Int("voters", len(next.Voters)), zap.Int("learners", len(next.Learners)))
-	g.r.reconfigured()
-	g.r.lead.follow().run()
-}
-
 // follow goes on with a change of members at once.
 func (l *leadership) follow() effects { return l.do(l.reconfigure) }
 

@@ -98,9 +98,14 @@ func (o *operator) settled(change membership.Change, before []uint64, list *memb
 	c := o.c
 	o.known++
 	c.stats.MemberChanges++
-	if !slices.Equal(before, list.Voters()) && o.known == o.asked && len(o.gone) == 0 && c.loop.chance(2) {
+	if !slices.Equal(before, list.Voters()) && o.known == o.asked && len(o.gone) == 0 && c.haveRun(list.Voters()) && c.loop.chance(2) {
 		c.loop.after(0, "strike", 0, 0, func() { o.gone = c.strike(list, change) })
 	}
+}
+
+// haveRun reports whether servers have been started: one that was added and never was is none that comes back.
+func (c *cluster) haveRun(ids []uint64) bool {
+	return !slices.ContainsFunc(ids, func(id uint64) bool { return c.servers[id-1].lives == 0 })
 }
 
 func once(fn func()) func() {

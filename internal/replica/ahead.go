@@ -1,0 +1,84 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/raftlog"
+)
+
+// stepAhead gives Raft the configurations behind the rendezvous at which this group waits, before the state
+// has them. Raft lets no server campaign that knows of a committed step which Raft hasn't applied. The rendezvous was
+// executed on the server that proposed the step, and may wait here for a group whose entries this server has
+// not received, or after a restart doesn't know to be committed; and the only one that could lead that group
+// may wait in the same way for this one. Raft's configuration follows from the log alone, so it needn't
+// wait. The state's, which is a function of its applied index (M3), does. A server that is new does, too: if this
+// one led, it would send it a state of before the change, which doesn't know of it. In Raft's half, of the loop.
+func (g *group) stepAhead() {
+	if !g.blocked {
+		return
+	}
+	config := g.r.cfg.Machine.Configuration(g.id)
+	for _, it := range g.steps() {
+		next, ok := config.Next(*it.step)
+		if ok && it.step.Kind != membership.RemoveServer && !config.Has(it.step.ID) {
+			return
+		}
+		if ok {
+			config = next
+		}
+		if it.index <= g.ahead {
+			continue
+		}
+		g.ahead = it.index
+		if ok {
+			g.node.ApplyConfChange(raftlog.ConfChange(it.step))
+			g.r.cfg.Logger.Info("Raft has a change of a group's configuration ahead of the state, which waits for other groups",
+				zap.Int("group", g.id), zap.Stringer("step", it.step))
+		}
+	}
+}
+
+// steps are the committed changes of the configuration that are to be applied.
+func (g *group) steps() (list []item) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.committed {
+		if len(list) == g.stepping {
+			break
+		}
+		if it := &g.committed[i]; it.step != nil {
+			list = append(list, *it)
+		}
+	}
+	return list
+}
+
+// applyStep applies a change of this group's configuration: to Raft before Raft hears that
+// the entry is applied, and to the state together with the index.
+func (g *group) applyStep(it *item) {
+	machine := g.r.cfg.Machine
+	next, ok := machine.Configuration(g.id).Next(*it.step)
+	if !ok { // proposed twice, by two leaders
+		machine.Skip(g.id, it.index, it.term)
+		g.finished(it)
+		return
+	}
+	g.turn(func() {
+		if it.index > g.ahead {
+			g.node.ApplyConfChange(raftlog.ConfChange(it.step))
+		}
+	})
+	g.log.SetConfState(confState(next))
+	machine.Configure(g.id, it.index, it.term, next)
+	g.finished(it)
+	g.r.cfg.Logger.Info("applied a change of a group's configuration", zap.Int("group", g.id), zap.Stringer("step", it.step),
+		zap.Uint64("generation", next.Generation), zap.Int("voters", len(next.Voters)), zap.Int("learners", len(next.Learners)))
+	g.r.reconfigured()
+	g.r.lead.follow().run()
+}
+
+func confState(c *membership.Config) *raftpb.ConfState {
+	return &raftpb.ConfState{Voters: c.Voters, Learners: c.Learners}
+}
