@@ -65,14 +65,17 @@ func BenchmarkPuts(b *testing.B) {
 	b.Run("unanswered", func(b *testing.B) {
 		run(b, func(m *Machine, raw []byte) { m.Local(0, 1, 1, decode(raw), nil) })
 	})
-	b.Run("beside-100-extensions", func(b *testing.B) {
-		list := benchExtensions(b)
-		reply := func(int, Result) {}
-		run(b, func(m *Machine, raw []byte) {
-			m.extensions.Store(list)
-			m.Local(0, 1, 1, decode(raw), reply)
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("beside-%d-extensions", n), func(b *testing.B) {
+			list := benchExtensions(b, n)
+			reply := func(int, Result) {}
+			b.ResetTimer()
+			run(b, func(m *Machine, raw []byte) {
+				m.extensions.Store(list)
+				m.Local(0, 1, 1, decode(raw), reply)
+			})
 		})
-	})
+	}
 	b.Run("store-alone", func(b *testing.B) {
 		run(b, func(m *Machine, raw []byte) {
 			s := m.Stores[0]
@@ -87,11 +90,11 @@ func BenchmarkPuts(b *testing.B) {
 	})
 }
 
-// benchExtensions are 100 extensions of other keys, with operations and events of
+// benchExtensions are n extensions of other keys, with operations and events of
 // every kind.
-func benchExtensions(b *testing.B) *extension.Registry {
+func benchExtensions(b *testing.B, n int) *extension.Registry {
 	var list []*extension.Extension
-	for i := range 100 {
+	for i := range n {
 		e, err := extension.Compile(fmt.Sprint("e", i), fmt.Appendf(nil, `return {
 			scope = { "/e/%[1]d/" },
 			operations = { { op = "read", prefix = "/e/%[1]d/" }, { op = "put", prefix = "/e/%[1]d/" }, { op = "delete", prefix = "/e/%[1]d/" } },
@@ -111,7 +114,7 @@ func BenchmarkPlan(b *testing.B) {
 	put := &pb.PutRequest{Key: []byte("/registry/pods/key-0000777")}
 	get := &pb.RangeRequest{Key: put.Key}
 	who := func() (string, int64) { return "", 0 }
-	for name, reg := range map[string]*extension.Registry{"none": extension.New(extension.Defaults, nil), "100": benchExtensions(b)} {
+	for name, reg := range map[string]*extension.Registry{"none": extension.New(extension.Defaults, nil), "100": benchExtensions(b, 100), "10000": benchExtensions(b, 10_000)} {
 		m := benchMachine()
 		m.extensions.Store(reg)
 		b.Run("put/"+name, func(b *testing.B) {
