@@ -125,16 +125,17 @@ func (p *program) against(other *program, runs int) (u, o used) {
 	return u, o
 }
 
-// median is that of several runs: neither what disturbs one, nor a jump of the clock
-// when the thread moves, gets into it.
-func (p *program) median(runs int) used {
+// typical is the first quartile of several runs. What other processes do makes runs slower, those
+// that allocate more than others, and up to half of them on a busy machine; and a jump of the clock
+// when the thread moves may make one faster.
+func (p *program) typical(runs int) used {
 	list := make([]used, runs)
 	p.run() // fills what is kept between calls
 	for i := range list {
 		list[i] = p.run()
 	}
 	slices.SortFunc(list, func(a, b used) int { return int(a.nanoseconds - b.nanoseconds) })
-	u := list[runs/2]
+	u := list[runs/4]
 	for _, other := range list {
 		u.allocated = min(u.allocated, other.allocated)
 	}

@@ -30,7 +30,7 @@ func (p *probe) measure(runs int) used {
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", p.name, err))
 	}
-	u := prog.median(runs)
+	u := prog.typical(runs)
 	if u.err == nil || !strings.Contains(u.err.Error(), "steps") {
 		panic(fmt.Sprintf("%s did not end by its steps: %v", p.name, u.err))
 	}
