@@ -13,6 +13,7 @@ const (
 	likelyBudget = 2_000_000  // ns that the requests in the log are likely to take together
 	mostBudget   = 16_000_000 // ns that they may take if they do their worst
 	share        = 3          // slow requests take one of so many parts of the time of a core
+	long         = 8_000_000  // ns: of one that takes as long, half of that
 	maxLine      = 512        // requests that wait for one extension
 	maxWaiting   = 8192
 )
@@ -192,14 +193,16 @@ func (l *Lane) admit(t *Turn, now int64) {
 	l.likely += t.cost.Likely
 	l.most += t.cost.Most
 	if t.cost.slow() {
-		l.free = max(l.free, now) + l.apart(share*l.servers*t.cost.Likely)
+		l.free = max(l.free, now) + l.apart(t.cost.Likely)
 	}
 }
 
-// apart varies the time until the next slow request, if other servers admit some, too: those of
-// several servers that once come together would go on doing so, and all others wait for all of
-// them at once.
-func (l *Lane) apart(ns int64) int64 {
+// apart is the time from a slow request to the next one. It grows faster than what the request
+// takes: of requests that take the same time together, the longer keep more of the others waiting,
+// and for longer. The time varies if other servers admit requests, too: those of several servers
+// that once come together would go on doing so, and all others wait for all of them at once.
+func (l *Lane) apart(takes int64) int64 {
+	ns := share * l.servers * (takes + int64(float64(takes)*float64(takes)/long))
 	if l.servers == 1 {
 		return ns
 	}

@@ -179,7 +179,8 @@ func TestOthersPassThoseThatWaitForTime(t *testing.T) {
 	waits := r.enter("hog", slow)
 	require.False(t, waits.admitted)
 	require.True(t, r.enter("other", Cost{Likely: 40_000, Most: 40_000}).admitted)
-	r.pass(999_999)
+	const until = share*(1_000_000+1_000_000/8) - likelyBudget
+	r.pass(until - 1)
 	require.False(t, waits.admitted)
 	r.pass(1)
 	require.True(t, waits.admitted)
@@ -248,7 +249,8 @@ func TestServersGetOutOfStep(t *testing.T) {
 			}
 		}
 	}
-	require.InDelta(t, 200_000*100_000/(share*2*takes), all, float64(all)/10, "their share of the time")
+	const each = share * (2*takes + 2*takes*(2*takes)/long)
+	require.InDelta(t, 200_000*100_000/each, all, float64(all)/10, "their share of the time")
 	require.Less(t, beside, all/4)
 }
 
