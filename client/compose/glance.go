@@ -77,7 +77,6 @@ func (g *glance) send(ctx context.Context) {
 	e.mu.Lock()
 	e.queue.push(queued{g: g})
 	e.mu.Unlock()
-	g.over.sent.Add(1)
 	var err error
 	if g.r == nil {
 		err = g.over.s.GetHeld(ctx, g.key, &g.HeldGet)
@@ -85,14 +84,12 @@ func (g *glance) send(ctx context.Context) {
 		err = g.over.s.SendHeld(ctx, g.at.ask(g.r.message.(*pb.RangeRequest)), &g.HeldGet)
 	}
 	if err != nil {
-		g.over.got.Add(1)
 		g.arrive(nil, false)
 	}
 }
 
 // Answered is called by the session.
 func (g *glance) Answered(got *clientv3.GetResponse, err error) {
-	g.over.got.Add(1)
 	a, revision, keysOnly := (*pb.RangeResponse)(got), int64(0), false
 	if g.r != nil {
 		asked := g.r.message.(*pb.RangeRequest)

@@ -22,17 +22,18 @@ import (
 // session while holding it, and answers free that space; they update counters
 // (link) that the next holder of mu collects.
 type core struct {
+	// Counted where answers come, so far away from mu. mirrored: reads answered by mirrors; told: events.
+	stale, failures, mirrored, told atomic.Int64
+
 	cfg    Config
 	routes *routing
 	links  []*link
 	watch  *watchdog
 	// wants is set while a request waits: then answers stir wake.
-	wants           atomic.Bool
-	wake            chan struct{}
-	ctx             context.Context // ends with close
-	end             context.CancelFunc
-	stale, failures atomic.Int64
-	mirrored, told  atomic.Int64 // reads answered by mirrors, events
+	wants atomic.Bool
+	wake  chan struct{}
+	ctx   context.Context // ends with close
+	end   context.CancelFunc
 
 	mu      sync.Mutex
 	algo    *algorithm

@@ -123,6 +123,13 @@ func (r Reader) SendThen(ctx context.Context, m proto.Message, then func(proto.M
 	return r.s.send(ctx, &q)
 }
 
+// Counts are the requests that were sent, and those of them that were answered, also with an error.
+func (s *Session) Counts() (sent, got int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.backlog.next()) - 1, int64(s.backlog.first) - 1
+}
+
 // Abandon ends the session without telling the servers: unanswered requests
 // fail with why, and may have taken effect or not. The lease expires by itself.
 func (s *Session) Abandon(why error) { s.end(why) }
