@@ -264,6 +264,13 @@ bench-compose: build peers
 	bin/bench-compose -write docs/benchmarks-compose.md -img docs/img $(ARGS)
 	exec bin/bench-compose -mirrors -write docs/benchmarks-mirrors.md -img docs/img $(ARGS)
 
+## bench-mirrors: a read of a mirror beside an unmirrored one, mirrored events, commands, and the latency of transactions (two minutes)
+.PHONY: bench-mirrors
+bench-mirrors: build peers
+	$(GO) test ./test/compose -run '^$$' -bench MirroredRead -benchtime 30x $(ARGS)
+	$(GO) test ./test/compose -run '^$$' -bench 'MirroredEvents|Commands' -benchtime 60000x $(ARGS)
+	$(GO) test -v -count=1 ./test/compose -run '^TestTransactionLatency$$' $(ARGS)
+
 ## fuzz: every fuzz target for FUZZTIME (10s)
 .PHONY: fuzz
 fuzz:
