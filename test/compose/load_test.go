@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,7 +27,7 @@ type worker struct {
 	h        *osc.History
 	rnd      *rand.Rand
 	clusters int
-	pause    time.Duration // between the operations of a burst, at most
+	pause    *atomic.Int64 // nanoseconds between the operations of a burst, at most; nil: none
 
 	written  int
 	underWay sync.WaitGroup
@@ -44,8 +45,8 @@ func (w *worker) run(ctx context.Context) {
 			if done := w.operation(cluster); await {
 				<-done
 			}
-			if w.pause > 0 {
-				time.Sleep(time.Duration(w.rnd.Int64N(int64(w.pause))))
+			if w.pause != nil {
+				time.Sleep(time.Duration(w.rnd.Int64N(w.pause.Load())))
 			}
 		}
 		if w.rnd.IntN(3) > 0 {

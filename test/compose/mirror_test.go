@@ -62,8 +62,10 @@ func (all clusters) mirrored(t *testing.T, local string, options ...grpc.DialOpt
 // Clients write and read at home and at mirrors, while executors are killed, two at a time and
 // cut off: the history is consistent. Each cluster is the mirror of another one, of the other
 // kind; a transaction of two keys is more than some executors can write in one. However slow the machine
-// is, it goes on until there was enough of all that.
+// is, it goes on until there was enough of all that, and the clients pause for as long as a mirror needs to
+// follow them.
 func TestMirrors(t *testing.T) {
+	const least = 40 * time.Millisecond
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -73,13 +75,15 @@ func TestMirrors(t *testing.T) {
 	h := osc.NewHistory()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	pause := new(atomic.Int64)
+	pause.Store(int64(least))
 	var crew []*worker
 	sites := []*compose.Client{all.mirrored(t, name(0)), all.mirrored(t, name(1)), all.mirrored(t, "")}
 	for i := range *workers {
 		site := sites[i%len(sites)].Fork() // beside others, which share what is known of the mirrors
 		crew = append(crew, &worker{
 			id: i, by: oneOrder(site, len(all)), h: h, clusters: len(all), rnd: rand.New(rand.NewPCG(seed, uint64(i))),
-			written: int(seed % 1e9 * 1e6), pause: 40 * time.Millisecond,
+			written: int(seed % 1e9 * 1e6), pause: pause,
 		})
 	}
 	var work sync.WaitGroup
@@ -92,9 +96,20 @@ func TestMirrors(t *testing.T) {
 		s := statsOf(crew)
 		return s.Mirrored >= 50 && s.Stale > 0 && done.elected.Load() >= 6 && done.cut.Load() >= 6
 	}
-	sleep(ctx, *loadTime)
-	for begun := time.Now(); !enough() && time.Since(begun) < 3*time.Minute; {
-		sleep(ctx, 20*time.Millisecond)
+	for begun, before := time.Now(), int64(0); ; {
+		sleep(ctx, 250*time.Millisecond)
+		took := time.Since(begun)
+		if took > *loadTime && enough() || took > *loadTime+4*time.Minute {
+			break
+		}
+		// What a client's burst has seen of home first, the mirror must have before the burst ends.
+		mirrored := statsOf(crew).Mirrored
+		if mirrored < before+5 {
+			pause.Store(min(2*pause.Load(), int64(2*time.Second)))
+		} else {
+			pause.Store(max(pause.Load()/2, int64(least)))
+		}
+		before = mirrored
 	}
 	cancel()
 	work.Wait()
