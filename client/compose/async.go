@@ -103,7 +103,7 @@ func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOpt
 	}
 	c.core.mu.Lock()
 	defer c.core.mu.Unlock()
-	if r.view != noView && !c.core.links[r.cluster].writes() {
+	if r.view != noView && !c.core.homeward(r) {
 		if k != read || strings.HasPrefix(key, mirrored.Reserved) {
 			return nil, nil
 		}

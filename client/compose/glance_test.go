@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/client/internal/engine"
+	"github.com/stoa-kv/stoa/client/mirror"
 )
 
 // mirroredCore is a core whose keys below /all/ are at home in "east" and read in "west"; those below /own/
@@ -113,7 +114,13 @@ func TestReadsFollowUpdatesHome(t *testing.T) {
 		require.NoError(t, c.submit(t.Context(), m))
 	}
 	count := func() [3]int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		return [3]int{len(carriers[home].all), len(carriers[own].all), len(carriers[view].all)}
+	}
+	become := func(want [3]int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return count() == want }, 10*time.Second, time.Millisecond, "%v", want)
 	}
 	submit(clientv3.OpGet("/all/a"))
 	require.Equal(t, [3]int{0, 0, 1}, count())
@@ -123,24 +130,30 @@ func TestReadsFollowUpdatesHome(t *testing.T) {
 	submit(clientv3.OpGet("/all/", clientv3.WithPrefix()))
 	require.Equal(t, [3]int{3, 0, 1}, count())
 	require.Equal(t, send, carriers[home].all[2].act, "nothing has to be synced")
+	r := c.routes.find("/all/a")
+	r.places.learn(&place{mark: mirror.Mark{Revision: 10}, asked: time.Now().Add(time.Hour)})
+	c.links[home].raise(11)
 	_ = c.links[home].finish(update, nil)
-	_ = c.links[home].finish(read, nil)
-	_ = c.links[home].finish(read, nil)
 	submit(clientv3.OpGet("/all/a"))
-	require.Equal(t, [3]int{3, 0, 2}, count())
+	require.Equal(t, [3]int{4, 0, 1}, count(), "the mirror lags behind the update")
+	r.places.learn(&place{at: 1, mark: mirror.Mark{Revision: 11}, asked: time.Now()})
+	for range 3 {
+		submit(clientv3.OpGet("/all/a"))
+		require.Equal(t, [3]int{4, 0, 1}, count(), "the mirror is reached, behind what is in flight at home")
+		_ = c.links[home].finish(read, nil)
+	}
+	become([3]int{4, 0, 4})
 
 	// A read that waits for its turn is aimed when that has come.
-	_ = c.links[view].finish(read, nil)
+	for range 3 {
+		_ = c.links[view].finish(read, nil)
+	}
 	submit(clientv3.OpGet("/own/a"))
 	submit(clientv3.OpPut("/all/a", ""))
 	submit(clientv3.OpGet("/all/a"))
-	require.Equal(t, [3]int{3, 1, 2}, count())
+	become([3]int{4, 1, 4})
 	_ = c.links[own].finish(read, nil)
-	require.Eventually(t, func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return count() == [3]int{5, 1, 2}
-	}, 10*time.Second, time.Millisecond)
+	become([3]int{6, 1, 4})
 }
 
 // A call that a caller makes itself may be passed by others, so none does that leads: what is behind it

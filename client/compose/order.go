@@ -206,15 +206,32 @@ func (c *core) quickGlance(ctx context.Context, r *route, key string) (*link, *e
 	return l, g.Awaited()
 }
 
-// aim decides where a read of mirrored keys goes: home, if the client has updates there that are not answered,
-// so that it needn't wait for them: it comes behind them, and the mirror won't have them at once. It needs mu.
+// homeward reports that a read of mirrored keys goes home, behind what the client has in flight there, instead
+// of waiting for that: an update, which the mirror won't have at once, or anything while the mirror isn't known to
+// have what the client has seen. It needs mu.
+func (c *core) homeward(r *route) bool {
+	home, l := c.links[r.cluster], c.links[r.view]
+	switch {
+	case home.sent.Load() == home.got.Load() || !home.ready():
+		return false
+	case home.writes():
+		return true
+	}
+	lags, renews := r.places.lags(l.seen(), time.Now())
+	if renews {
+		go l.view.renew(r)
+	}
+	return lags
+}
+
+// aim decides where a read of mirrored keys goes. It needs mu.
 func (c *core) aim(r *request) {
 	if r.mirrored == nil {
 		return
 	}
 	to := r.mirrored.view
-	if home := r.mirrored.cluster; c.links[home].ready() && c.links[home].writes() {
-		to = home
+	if c.homeward(r.mirrored) {
+		to = r.mirrored.cluster
 	}
 	if r.cluster != to {
 		r.cluster, r.epoch = to, c.links[to].epoch.Load()

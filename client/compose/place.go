@@ -58,6 +58,19 @@ func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renew
 	return use, true
 }
 
+// lags reports whether the mirror isn't known to have what the client has seen. If renews is set the mark is to be
+// asked for, to find out when it has.
+func (p *places) lags(floor int64, now time.Time) (lags, renews bool) {
+	known := p.known.Load()
+	switch {
+	case known == nil:
+		return true, false
+	case known.mark.Revision >= floor:
+		return false, false
+	}
+	return true, now.Sub(known.asked) >= renewAfter && p.renewing.CompareAndSwap(false, true)
+}
+
 // learn records a place, unless a later one is known. Revisions of another connection can't be
 // compared: then it is the one that was asked for later.
 func (p *places) learn(found *place) {

@@ -53,6 +53,22 @@ func TestPlacesUse(t *testing.T) {
 	require.False(t, renews)
 }
 
+// A mirror lags until its mark is at the floor; meanwhile the mark is asked for, by one read at a time.
+func TestPlacesLag(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	p := &places{}
+	lags := func(floor int64, age time.Duration) [2]bool {
+		lags, renews := p.lags(floor, begun.Add(age))
+		return [2]bool{lags, renews}
+	}
+	require.Equal(t, [2]bool{true, false}, lags(1, 0), "nothing is known")
+	p.learn(&place{mark: mirror.Mark{Revision: 100}, asked: begun})
+	require.Equal(t, [2]bool{false, false}, lags(100, time.Hour))
+	require.Equal(t, [2]bool{true, false}, lags(101, renewAfter-1))
+	require.Equal(t, [2]bool{true, true}, lags(101, renewAfter))
+	require.Equal(t, [2]bool{true, false}, lags(101, renewAfter), "that is under way")
+}
+
 // Answers that come late don't take a place back, but for one of another connection.
 func TestPlacesLearn(t *testing.T) {
 	a, b := connection{stream: 1}, connection{stream: 2}
