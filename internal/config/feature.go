@@ -21,7 +21,7 @@ var Features = []Feature{
 	{"AllBeta", "BETA", false, ""},
 	{"CompactHashCheck", "ALPHA", false, "the members' histories are not compared after compactions, their present states are with --corrupt-check-time"},
 	{"FastLeaseKeepAlive", "BETA", false, "a lease is renewed by a leader that has confirmed that it leads"},
-	{"InitialCorruptCheck", "ALPHA", false, "a member's state is not compared with the others' before it serves, but with the next check, if there is --corrupt-check-time"},
+	{"InitialCorruptCheck", "ALPHA", false, "a member's state is not compared with the others' before it serves, but right after, with --corrupt-check-time"},
 	{"LeaseCheckpoint", "ALPHA", true, "the remaining time of leases is always checkpointed"},
 	{"LeaseCheckpointPersist", "ALPHA", true, "checkpoints of leases are always stored"},
 	{"PriorityRequest", "ALPHA", false, "no request has priority over others"},
