@@ -205,9 +205,6 @@ var mirrorMutants = []struct {
 		{"client/compose/place.go", " || use.mark.Revision < floor {", " || floor < 0 {"},
 		{"client/compose/glance.go", "if g.home.Header.Revision < e.l.floor.Load() {", "if g.home.Header.Revision < 0 {"},
 	}},
-	{"a key that was changed behind the place is read", "", []seededEdit{
-		{"client/compose/place.go", "len(a.Kvs) == 1 && a.Kvs[0].ModRevision <= p.at", "len(a.Kvs) == 1"},
-	}},
 	{"keys are read without their mark", "", []seededEdit{{
 		"client/compose/view.go",
 		"	m, over, err := v.of.nearby.ask(ctx, atMark(r.mark, asked), by)\n",
