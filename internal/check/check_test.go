@@ -167,3 +167,19 @@ func FuzzDecodeVerdict(f *testing.F) {
 		}
 	})
 }
+
+// What a server began with a state that turned out to be wrong is known by the number of its fences, also when
+// it serves again.
+func TestFencesAreCounted(t *testing.T) {
+	var f Fence
+	began := f.Times()
+	require.True(t, f.Judge(Differs, Verdict{Version: Version}))
+	require.NotEqual(t, began, f.Times())
+	f.Installed()
+	require.True(t, f.Judge(Agrees, Verdict{Version: Version}))
+	require.Nil(t, f.Now())
+	require.NotEqual(t, began, f.Times(), "the state of before was wrong")
+	again := f.Times()
+	require.False(t, f.Judge(Agrees, Verdict{Version: Version}))
+	require.Equal(t, again, f.Times())
+}

@@ -5,7 +5,10 @@ import "sync/atomic"
 // Fence is whether a server may answer. It outlives the state: what a fenced server takes in
 // from another is judged before it answers again. Only the one that executes the log changes it,
 // under the locks of all partitions, or while nothing is executed; any goroutine may read it.
-type Fence struct{ now atomic.Pointer[Fenced] }
+type Fence struct {
+	now   atomic.Pointer[Fenced]
+	times atomic.Uint64
+}
 
 // Fenced is why a server answers nothing. It is never changed.
 type Fenced struct {
@@ -16,6 +19,10 @@ type Fenced struct {
 
 // Now returns nil if the server may answer.
 func (f *Fence) Now() *Fenced { return f.now.Load() }
+
+// Times is how often the server has been fenced: what was begun with its state must not be finished
+// if that has changed meanwhile, though the server may serve again.
+func (f *Fence) Times() uint64 { return f.times.Load() }
 
 // Reports tells whether the server's digests count. One that has not got another state since it
 // was fenced is known to differ: if it reported, two servers of which one is sound, the third
@@ -32,6 +39,7 @@ func (f *Fence) Judge(j Judgement, v Verdict) (changed bool) {
 	now := f.Now()
 	switch {
 	case j == Differs && f.Reports():
+		f.times.Add(1)
 		f.now.Store(&Fenced{By: v})
 		return now == nil
 	case j == Agrees && now != nil && now.Healed:
@@ -42,7 +50,10 @@ func (f *Fence) Judge(j Judgement, v Verdict) (changed bool) {
 }
 
 // Restore fences a server that was fenced when it stopped.
-func (f *Fence) Restore(by Verdict) { f.now.Store(&Fenced{By: by}) }
+func (f *Fence) Restore(by Verdict) {
+	f.times.Add(1)
+	f.now.Store(&Fenced{By: by})
+}
 
 // Installed notes that the server has another's state.
 func (f *Fence) Installed() {

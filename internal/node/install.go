@@ -246,6 +246,10 @@ func (n *Node) snapshot() (*backend.Snapshot, *peerpb.SnapshotHeader, error) {
 
 // streamSnapshot sends with pauses while there are writes, or without any.
 func (n *Node) streamSnapshot(to uint64, hurry bool) error {
+	fenced := n.fence.Times()
+	if n.Fenced() {
+		return fault.Fenced
+	}
 	// What is flushed now is what the peer's log must be able to go on from.
 	if err := n.flushNow(); err != nil {
 		return err
@@ -263,7 +267,7 @@ func (n *Node) streamSnapshot(to uint64, hurry bool) error {
 	r, w := io.Pipe()
 	go func() {
 		_, err := s.Transfer(w, busy)
-		if n.Fenced() {
+		if n.fence.Times() != fenced { // this state was wrong
 			err = fault.Fenced
 		}
 		_ = s.Close()

@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"go.uber.org/zap"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -97,6 +98,27 @@ func (r *Replica) stepDown(fenced *check.Fenced) {
 	})
 }
 
+// heir is who gets this group instead of this server: the leader of group 0. But a fenced server can't
+// send it what the log has no more; another one can, once it leads. In Raft's half of the leader.
+func (g *group) heir(leader uint64) uint64 {
+	if g.r.cfg.Machine.Fence.Now() == nil || g.reaches(leader) {
+		return leader
+	}
+	if other := g.longest(func(id uint64) bool { return id != leader }); other != 0 {
+		return other
+	}
+	return leader
+}
+
+// reaches reports whether this group's log has all that a server lacks.
+func (g *group) reaches(id uint64) (does bool) {
+	first, err := g.log.FirstIndex()
+	g.node.WithProgress(func(other uint64, _ raft.ProgressType, pr tracker.Progress) {
+		does = does || other == id && err == nil && pr.Match+1 >= first
+	})
+	return does
+}
+
 // askState asks another server for its state: one of those that agreed as long as that answers, or
 // else any; what comes is judged before it is shown.
 func (r *Replica) askState(fenced *check.Fenced, now int64) {
@@ -138,7 +160,9 @@ func (r *Replica) giveState(to uint64, reply func([]byte, error)) {
 }
 
 // withheld reports whether a message must not leave a fenced server: a candidacy, since it would
-// stamp by its own state, before it has another's; and its state.
+// stamp by its own state, before it has another's; and its state. Raft hears that the state was sent, and probes: after
+// a failure it would want to send it for ever, to a peer that may have all entries and only has not said so yet, as
+// before it can lead in this server's place.
 func (g *group) withheld(m *raftpb.Message) bool {
 	fenced := g.r.cfg.Machine.Fence.Now()
 	if fenced == nil {
@@ -149,7 +173,7 @@ func (g *group) withheld(m *raftpb.Message) bool {
 		return !fenced.Healed
 	case raftpb.MsgSnap:
 		peer := m.GetTo()
-		g.order(func(g *group) { g.node.ReportSnapshot(peer, raft.SnapshotFailure) })
+		g.order(func(g *group) { g.node.ReportSnapshot(peer, raft.SnapshotFinish) })
 		return true
 	}
 	return false

@@ -367,7 +367,7 @@ func (l *leadership) gather() {
 			// Not to a silent one: group 0 is about to elect another, and a
 			// group can't accept proposals during a transfer.
 			to := first.leader
-			l.r.groups[p].order(func(g *group) { g.node.TransferLeader(to) })
+			l.r.groups[p].order(func(g *group) { g.node.TransferLeader(g.heir(to)) })
 		case first.leading && !ro.leading && !l.r.alive(ro.leader) && !ro.voting(now) &&
 			(ro.campaigned == 0 || now-ro.campaigned >= int64(l.r.cfg.ElectionTicks)):
 			// An active one transfers the group by itself, and a campaign at

@@ -18,6 +18,10 @@ func (l *life) sendSnapshot(to uint64) {
 	if l.ended || l.sending[to] {
 		return
 	}
+	if l.fence.Now() != nil {
+		l.sv.c.fail("fence", "server %d is fenced, and is to send its state", l.sv.id)
+		return
+	}
 	l.sending[to] = true
 	reported := false
 	report := func() {
@@ -56,7 +60,7 @@ func (l *life) streamSnapshot(to uint64, report func()) {
 		report()
 		return
 	}
-	if !l.sendable() {
+	if l.fence.Now() != nil || !l.sendable() { // it was fenced meanwhile
 		report()
 		return
 	}
