@@ -112,7 +112,7 @@ func compareFamilies(t *testing.T, name string, want, got *dto.MetricFamily) {
 }
 
 // etcdsOwn are requests that etcd makes to itself.
-var etcdsOwn = map[string]bool{"ClusterVersionSet": true}
+var etcdsOwn = map[string]bool{"ClusterVersionSet": true, "ClusterMemberAttrSet": true}
 
 func labels(m *dto.Metric) string {
 	var names []string
