@@ -203,7 +203,6 @@ var mirrorMutants = []struct {
 		{"client/compose/view.go", "m != nil && m.Header.Revision >= floor:", "m != nil && floor >= 0:"},
 		{"client/compose/calls.go", "r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {", "r.isLocal() && e.l.view == nil && revisionOf(a.m) < e.l.floor.Load() {"},
 		{"client/compose/place.go", " || use.mark.Revision < floor {", " || floor < 0 {"},
-		{"client/compose/glance.go", "if g.home.Header.Revision < e.l.floor.Load() {", "if g.home.Header.Revision < 0 {"},
 	}},
 	{"keys are read without their mark", "", []seededEdit{{
 		"client/compose/view.go",
