@@ -21,6 +21,10 @@ import (
 // ignores it, and gives the lease its full time.
 const metadataRemaining = "stoa-remaining-ttl"
 
+// metadataSessions asks stoa for the leases of sessions, too: their keys, which end with them,
+// move as the others do. etcd ignores it.
+const metadataSessions = "stoa-sessions"
+
 // lease is one of the source's. Its times are in seconds.
 type lease struct {
 	id, ttl, remaining int64
@@ -83,7 +87,7 @@ func (m *migration) request(ctx context.Context, fn func(context.Context) error)
 }
 
 func (m *migration) sourceLeases(ctx context.Context) ([]lease, error) {
-	ids, err := m.list(ctx, m.From)
+	ids, err := m.list(metadata.AppendToOutgoingContext(ctx, metadataSessions, "all"), m.From)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -108,4 +109,29 @@ func FuzzDecodeSession(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, s, again)
 	})
+}
+
+// Tools revoke leases that they don't know: those of sessions are listed only if asked for, and
+// those that are over, of whichever kind, never.
+func TestGranted(t *testing.T) {
+	r := newRig(2)
+	for i, req := range []proto.Message{
+		&pb.LeaseGrantRequest{ID: 4, TTL: 60}, opening{&pb.LeaseGrantRequest{ID: 3, TTL: 60}},
+		&pb.LeaseGrantRequest{ID: 2, TTL: 60}, opening{&pb.LeaseGrantRequest{ID: 1, TTL: 60}}, &pb.LeaseGrantRequest{ID: 5, TTL: 60},
+	} {
+		e := &command.Entry{Stamp: int64(i + 2), Commands: []command.Command{cmd(req)}}
+		r.execute(e, r.Placement().All(), func(_ int, res Result) { require.NoError(t, res.Err) })
+	}
+	r.Leases.End(5)
+	ids := func(sessions bool) (ids []int64) {
+		for _, l := range r.Granted(sessions) {
+			require.EqualValues(t, 60, l.TTL)
+			ids = append(ids, l.ID)
+		}
+		return ids
+	}
+	require.Equal(t, []int64{2, 4}, ids(false))
+	require.Equal(t, []int64{1, 2, 3, 4}, ids(true))
+	r.apply(10, &pb.LeaseRevokeRequest{ID: 3})
+	require.Equal(t, []int64{1, 2, 4}, ids(true))
 }

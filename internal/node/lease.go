@@ -176,8 +176,9 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 // fieldUser is the user in a LeaseTimeToLiveRequest from server to server.
 const fieldUser protowire.Number = 1000
 
-// LeaseLeases lists all leases, to a user who may read all their keys.
-func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+// LeaseLeases lists the leases that were granted, to a user who may read all their keys. Those
+// of sessions are among them only if asked for: tools revoke leases that they don't know.
+func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest, sessions bool) (*pb.LeaseLeasesResponse, error) {
 	who, err := n.identify(ctx)
 	if err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.L
 	if err != nil {
 		return nil, err
 	}
-	list := c.leases.List()
+	list := c.machine.Granted(sessions)
 	if err := c.mayReadLeases(who.user, list); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func TestAskedWhileResizing(t *testing.T) {
 		return err
 	})
 	ask("leases", func(n *Node, _ int) error {
-		_, err := n.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+		_, err := n.LeaseLeases(ctx, &pb.LeaseLeasesRequest{}, true)
 		return err
 	})
 	ask("quotas", func(n *Node, _ int) error {

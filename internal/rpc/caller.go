@@ -31,6 +31,9 @@ func remainingTTL(ctx context.Context) int64 {
 	return 0
 }
 
+// metadataSessions asks LeaseLeases for the leases of sessions, too, whatever its value is.
+const metadataSessions = "stoa-sessions"
+
 // maxClientID bounds a name that becomes part of keys.
 const maxClientID = 256
 

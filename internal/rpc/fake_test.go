@@ -235,8 +235,12 @@ func (n *fakeNode) LeaseTimeToLive(_ context.Context, r *pb.LeaseTimeToLiveReque
 	return nil, fault.LeaseNotFound
 }
 
-func (n *fakeNode) LeaseLeases(_ context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	return &pb.LeaseLeasesResponse{Header: n.head(), Leases: []*pb.LeaseStatus{{ID: 5}}}, n.begin(r)
+func (n *fakeNode) LeaseLeases(_ context.Context, r *pb.LeaseLeasesRequest, sessions bool) (*pb.LeaseLeasesResponse, error) {
+	resp := &pb.LeaseLeasesResponse{Header: n.head(), Leases: []*pb.LeaseStatus{{ID: 5}}}
+	if sessions {
+		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: 6})
+	}
+	return resp, n.begin(r)
 }
 
 func (n *fakeNode) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {

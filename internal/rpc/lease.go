@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/incoming"
 )
 
 type leaseServer struct {
@@ -51,8 +52,10 @@ func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLive
 	return resp, s.fill(resp.Header)
 }
 
+// LeaseLeases lists the leases of sessions only to clients that know them, who say so in
+// metadata.
 func (s *leaseServer) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	resp, err := s.lessor.LeaseLeases(ctx, r)
+	resp, err := s.lessor.LeaseLeases(ctx, r, incoming.First(ctx, metadataSessions) != "")
 	if errors.Is(err, fault.LeaseNotFound) {
 		return &pb.LeaseLeasesResponse{Header: s.new()}, nil
 	}

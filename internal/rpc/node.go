@@ -56,7 +56,8 @@ type Lessor interface {
 	// LeaseTimeToLive and LeaseLeases answer for a lease that isn't there with
 	// fault.LeaseNotFound.
 	LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error)
-	LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error)
+	// LeaseLeases lists the leases that were granted and, if asked to, those of sessions.
+	LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest, sessions bool) (*pb.LeaseLeasesResponse, error)
 }
 
 // Watcher hands out streams of the watch hub.

@@ -157,6 +157,9 @@ func TestLease(t *testing.T) {
 	ls, err := c.Leases(ctx)
 	require.NoError(t, err)
 	require.Len(t, ls.Leases, 1)
+	ls, err = c.Leases(metadata.AppendToOutgoingContext(ctx, metadataSessions, "all"))
+	require.NoError(t, err)
+	require.Len(t, ls.Leases, 2)
 	_, err = c.Revoke(ctx, 7)
 	require.NoError(t, err)
 }

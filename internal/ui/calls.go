@@ -34,6 +34,9 @@ const (
 	clientHeader = "Grpc-Metadata-Stoa-Client-Id"
 )
 
+// sessionsHeader has leases listed with those of sessions.
+const sessionsHeader = "Grpc-Metadata-Stoa-Sessions"
+
 // userHeader names the user of the token. It gives no rights: an extension that matches a request
 // refuses a client ID of another user.
 const userHeader = "Stoa-User"
@@ -53,7 +56,7 @@ func (c *calls) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			id = escape.Replace(user) + "/" + clientID
 		}
 		in := r.Clone(r.Context())
-		in.Header = http.Header{"Content-Type": r.Header["Content-Type"], clientHeader: {id}}
+		in.Header = http.Header{"Content-Type": r.Header["Content-Type"], clientHeader: {id}, sessionsHeader: {"all"}}
 		if token != "" {
 			in.Header.Set("Authorization", token)
 		}

@@ -109,6 +109,7 @@ func TestCallsThatArePassedOn(t *testing.T) {
 			require.Len(t, g.got, 1)
 			require.Equal(t, strings.TrimPrefix(tc.path, "/ui"), g.got[0].URL.Path)
 			require.Equal(t, []string{tc.id}, g.got[0].Header.Values(clientHeader))
+			require.NotEmpty(t, g.got[0].Header.Values(sessionsHeader))
 		})
 	}
 	g, h := page(true)

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
 func TestLeaseGrantAndList(t *testing.T) {
@@ -163,5 +167,34 @@ func TestLeaseSurvivesTheLeader(t *testing.T) {
 		require.Equal(t, clientv3.EventTypePut, next(t, watch).Events[0].Type)
 		require.Equal(t, clientv3.EventTypeDelete, next(t, watch).Events[0].Type)
 		require.GreaterOrEqual(t, time.Since(granted), 5800*time.Millisecond, "never early")
+	})
+}
+
+// Whoever revokes each lease that it doesn't know must not end sessions. etcd has none.
+func TestLeasesOfSessionsAreNotListed(t *testing.T) {
+	sessions(t, func(t *testing.T, e *env, c *client.Client) {
+		s := e.open(c)
+		_, err := s.Put(e.ctx, e.key("a", 1), "v", client.Ephemeral())
+		require.NoError(t, err)
+		kv, err := e.cli.Get(e.ctx, e.key("a", 1))
+		require.NoError(t, err)
+		session := kv.Kvs[0].Lease
+		require.NotZero(t, session)
+		l, err := e.cli.Grant(e.ctx, 100)
+		require.NoError(t, err)
+		for i := range e.Servers {
+			lessor := pb.NewLeaseClient(e.dial(i))
+			list := func(ctx context.Context) (ids []int64) {
+				r, err := lessor.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+				require.NoError(t, err)
+				for _, l := range r.Leases {
+					ids = append(ids, l.ID)
+				}
+				return ids
+			}
+			require.Contains(t, list(e.ctx), int64(l.ID))
+			require.NotContains(t, list(e.ctx), session)
+			require.Subset(t, list(metadata.AppendToOutgoingContext(e.ctx, "stoa-sessions", "all")), []int64{int64(l.ID), session})
+		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/migrate"
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -301,4 +302,30 @@ func TestInterrupted(t *testing.T) {
 	again := p.start(t, "--cut-over")
 	ends(t, again, 1)
 	require.Contains(t, again.Said(), "one that has cut over is finished")
+}
+
+// The keys of a session move with its lease, though lists of leases don't have it: otherwise
+// they would stay in the target for good.
+func TestKeysOfSessions(t *testing.T) {
+	t.Parallel()
+	p := between(t, "stoa", "stoa", 2)
+	c, err := client.New(client.Config{Endpoints: []string{p.from.ClientURL}})
+	require.NoError(t, err)
+	defer c.Close()
+	s, err := c.Session(t.Context(), client.WithTTL(10*time.Minute))
+	require.NoError(t, err)
+	_, err = s.Put(t.Context(), "ephemeral", "v", client.Ephemeral())
+	require.NoError(t, err)
+
+	over := p.start(t, "--cut-over", "--quiet-time=1s")
+	ends(t, over, 0)
+	moved, err := p.target.Get(t.Context(), "ephemeral")
+	require.NoError(t, err)
+	require.Len(t, moved.Kvs, 1)
+	require.NotZero(t, moved.Kvs[0].Lease)
+	_, err = p.target.Revoke(t.Context(), clientv3.LeaseID(moved.Kvs[0].Lease))
+	require.NoError(t, err)
+	moved, err = p.target.Get(t.Context(), "ephemeral")
+	require.NoError(t, err)
+	require.Empty(t, moved.Kvs)
 }
