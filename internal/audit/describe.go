@@ -10,6 +10,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lockpb"
 )
 
 // Describe notes what a request is about, field by field: fields that aren't named here
@@ -37,10 +38,52 @@ func (r *Record) Describe(req any) {
 		r.lease(m.GetID())
 	case *pb.LeaseTimeToLiveRequest:
 		r.lease(m.GetID())
-	case interface{ GetName() []byte }: // of a lock or an election, a prefix of keys
-		r.add("put", m.GetName(), nil)
 	default:
-		r.administration(req)
+		if !r.queue(req) {
+			r.administration(req)
+		}
+	}
+}
+
+// queue describes requests about locks and elections. The name of one is the prefix of its keys;
+// the key itself may be known by the answer alone: see [Record.Outcome].
+func (r *Record) queue(req any) bool {
+	switch m := req.(type) {
+	case *lockpb.LockRequest:
+		r.add("put", m.GetName(), nil)
+		r.lease(m.GetLease())
+	case *lockpb.UnlockRequest:
+		r.add("delete", m.GetKey(), nil)
+	case *lockpb.CampaignRequest:
+		r.add("put", m.GetName(), nil)
+		r.lease(m.GetLease())
+	case *lockpb.ProclaimRequest:
+		r.add("put", m.GetLeader().GetKey(), nil)
+		r.lease(m.GetLeader().GetLease())
+	case *lockpb.ResignRequest:
+		r.add("delete", m.GetLeader().GetKey(), nil)
+		r.lease(m.GetLeader().GetLease())
+	case *lockpb.LeaderRequest:
+		r.add("range", m.GetName(), nil)
+	default:
+		return false
+	}
+	return true
+}
+
+// Outcome notes what a request was about as far as only its answer says so: the server chooses
+// IDs of leases, and with them the keys of locks.
+func (r *Record) Outcome(resp any) {
+	switch m := resp.(type) {
+	case *pb.LeaseGrantResponse:
+		r.lease(m.GetID())
+	case *lockpb.LockResponse:
+		r.Keys = nil
+		r.add("put", m.GetKey(), nil)
+	case *lockpb.CampaignResponse:
+		r.Keys = nil
+		r.add("put", m.GetLeader().GetKey(), nil)
+		r.lease(m.GetLeader().GetLease())
 	}
 }
 

@@ -117,11 +117,11 @@ func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
 	}
 	r := x.a.record(ctx, c.name, x.user, code)
 	r.Describe(req)
-	if g, ok := resp.(*pb.LeaseGrantResponse); ok && g != nil {
-		r.Lease = strconv.FormatInt(g.GetID(), 16) // the server may have chosen it
-	}
-	if h, ok := resp.(interface{ GetHeader() *pb.ResponseHeader }); ok && err == nil {
-		r.Revision = h.GetHeader().GetRevision()
+	if err == nil {
+		r.Outcome(resp)
+		if h, ok := resp.(interface{ GetHeader() *pb.ResponseHeader }); ok {
+			r.Revision = h.GetHeader().GetRevision()
+		}
 	}
 	x.a.log.Add(r)
 }
@@ -265,7 +265,7 @@ func codeOfWatch(w *pb.WatchResponse) codes.Code {
 
 func writes(r *session.Request) bool {
 	switch r.Kind {
-	case stoapb.Kind_PUT, stoapb.Kind_DELETE_RANGE:
+	case stoapb.Kind_PUT, stoapb.Kind_DELETE_RANGE, stoapb.Kind_CLOSE: // the session's keys are deleted with it
 		return true
 	case stoapb.Kind_TXN:
 		m, ok := requestIn(r).(*pb.TxnRequest)

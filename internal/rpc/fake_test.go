@@ -195,14 +195,21 @@ func (n *fakeNode) Compact(_ context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return &pb.CompactionResponse{Header: n.head()}, nil
 }
 
+// chosenLease is the ID of leases that are granted without one.
+const chosenLease = 0x77
+
 func (n *fakeNode) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	if err := n.begin(r); err != nil {
 		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.leases[r.ID] = r.TTL
-	return &pb.LeaseGrantResponse{Header: &pb.ResponseHeader{}, ID: r.ID, TTL: r.TTL}, nil
+	id := r.ID
+	if id == 0 {
+		id = chosenLease
+	}
+	n.leases[id] = r.TTL
+	return &pb.LeaseGrantResponse{Header: &pb.ResponseHeader{}, ID: id, TTL: r.TTL}, nil
 }
 
 func (n *fakeNode) LeaseShorten(_ context.Context, id, remaining int64) error {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/audit"
+	"github.com/stoa-kv/stoa/internal/lockpb"
 	"github.com/stoa-kv/stoa/test/process"
 )
 
@@ -50,6 +51,22 @@ func TestAuditLog(t *testing.T) {
 	denied(t, err)
 	_, err = s.Delete(g.ctx, "/a/session")
 	require.NoError(t, err)
+	require.NoError(t, s.Close(g.ctx))
+	lock, elect := lockpb.NewLockClient(g.a.ActiveConnection()), lockpb.NewElectionClient(g.a.ActiveConnection())
+	lease, err := g.a.Grant(g.ctx, 600)
+	require.NoError(t, err)
+	_, err = lock.Lock(g.ctx, &lockpb.LockRequest{Name: []byte("/b/lock"), Lease: int64(lease.ID)})
+	denied(t, err)
+	locked, err := lock.Lock(g.ctx, &lockpb.LockRequest{Name: []byte("/a/lock"), Lease: int64(lease.ID)})
+	require.NoError(t, err)
+	_, err = lock.Unlock(g.ctx, &lockpb.UnlockRequest{Key: locked.Key})
+	require.NoError(t, err)
+	elected, err := elect.Campaign(g.ctx, &lockpb.CampaignRequest{Name: []byte("/a/elect"), Lease: int64(lease.ID), Value: []byte("SECRET")})
+	require.NoError(t, err)
+	_, err = elect.Proclaim(g.ctx, &lockpb.ProclaimRequest{Leader: elected.Leader, Value: []byte("SECRET")})
+	require.NoError(t, err)
+	_, err = elect.Resign(g.ctx, &lockpb.ResignRequest{Leader: elected.Leader})
+	require.NoError(t, err)
 	_, err = g.root.Put(g.ctx, "/em/x", `return { operations = { { ops = {"put"}, key = "/x" } }, put = function() error("SECRET") end }`)
 	require.Error(t, err, "it is no extension")
 	resp, err := http.Post(c.Servers[0].ClientURL+"/v3/kv/put", "application/json", strings.NewReader(`{"key": "anNvbg==", "value": "U0VDUkVU"}`))
@@ -79,6 +96,13 @@ func TestAuditLog(t *testing.T) {
 		id("/stoa.v1.Sessions/Open/PUT", "a", "/a/session", "OK"),
 		id("/stoa.v1.Sessions/Open/PUT", "a", "/b/session", "PermissionDenied"),
 		id("/stoa.v1.Sessions/Open/DELETE_RANGE", "a", "/a/session", "OK"),
+		id("/stoa.v1.Sessions/Open/CLOSE", "a", "", "OK"),
+		id("/v3lockpb.Lock/Lock", "a", "/b/lock", "Unknown"), // as etcd answers
+		id("/v3lockpb.Lock/Lock", "a", string(locked.Key), "OK"),
+		id("/v3lockpb.Lock/Unlock", "a", string(locked.Key), "OK"),
+		id("/v3electionpb.Election/Campaign", "a", string(elected.Leader.Key), "OK"),
+		id("/v3electionpb.Election/Proclaim", "a", string(elected.Leader.Key), "OK"),
+		id("/v3electionpb.Election/Resign", "a", string(elected.Leader.Key), "OK"),
 		id("/etcdserverpb.KV/Put", "root", "/em/x", "InvalidArgument"),
 		id("/etcdserverpb.KV/Put", "", "json", "InvalidArgument"),
 		id("/etcdserverpb.KV/Compact", "root", "", "OK"),
