@@ -87,6 +87,19 @@ func (x *execution) verdict(body []byte) Result {
 	return Result{Rev: x.current()}
 }
 
+// Damaged fences this server, which has found damage in its state by itself. It returns false if that is
+// known, or the state is another machine's by now.
+func (m *Machine) Damaged() bool {
+	all := m.Placement().All()
+	m.lock(all)
+	defer m.unlock(all)
+	if errors.Is(m.refusal, fault.Moved) || !m.Fence.Damaged() {
+		return false
+	}
+	m.refusal = fault.Fenced
+	return true
+}
+
 // Differing names the parts in which this server differed from a verdict, for its operator.
 func (m *Machine) Differing(v check.Verdict) string {
 	_, own := m.checks.own.Judge(v)

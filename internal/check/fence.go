@@ -12,7 +12,9 @@ type Fence struct {
 
 // Fenced is why a server answers nothing. It is never changed.
 type Fenced struct {
-	By Verdict // from which the server differed; zero if that isn't known any more
+	By Verdict // from which the server differed; zero if that isn't known any more, or there is none
+	// Damaged: the server has found by itself that its state is wrong.
+	Damaged bool
 	// Healed: the server has another's state since, which has not been judged yet.
 	Healed bool
 }
@@ -49,6 +51,17 @@ func (f *Fence) Judge(j Judgement, v Verdict) (changed bool) {
 	return false
 }
 
+// Damaged fences a server that has found damage in its own state, and reports whether that is news.
+// No verdict says who is right, so any other server may send its state.
+func (f *Fence) Damaged() (changed bool) {
+	if !f.Reports() {
+		return false
+	}
+	f.times.Add(1)
+	f.now.Store(&Fenced{Damaged: true})
+	return true
+}
+
 // Restore fences a server that was fenced when it stopped.
 func (f *Fence) Restore(by Verdict) {
 	f.times.Add(1)
@@ -58,6 +71,6 @@ func (f *Fence) Restore(by Verdict) {
 // Installed notes that the server has another's state.
 func (f *Fence) Installed() {
 	if now := f.Now(); now != nil {
-		f.now.Store(&Fenced{By: now.By, Healed: true})
+		f.now.Store(&Fenced{By: now.By, Damaged: now.Damaged, Healed: true})
 	}
 }

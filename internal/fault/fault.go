@@ -154,10 +154,10 @@ var (
 	// servers try again.
 	Moving = declare(92, "keys are being moved between partitions")
 
-	// Fenced: this member differs from a majority of the others, and answers nothing before it
-	// has the state of one of them and the next check agrees. Whether a write took effect is
-	// unknown.
-	Fenced = declare(93, "this member's state differs from that of the majority, and it serves nothing until it has taken theirs: use another member")
+	// Fenced: this member differs from a majority of the others, or its memory from its file, and
+	// it answers nothing before it has the state of another and the next check agrees. Whether a
+	// write took effect is unknown.
+	Fenced = declare(93, "this member's state is damaged or differs from that of the majority, and it serves nothing until it has taken in another's: use another member")
 )
 
 // Detail is a fault with a text of its own, which reaches the client.

@@ -40,9 +40,13 @@ func (n *Node) restoreFence() error {
 	return nil
 }
 
-// fenced is called when a verdict has fenced this server, or ended that, before anything else is
-// executed. What a client is given from then on must not come from this state.
-func (n *Node) fenced(now *check.Fenced) {
+// fenced follows the fence. It is called when a verdict has fenced this server, or ended that, before
+// anything else is executed, and when the scrubber has. What a client is given from then on must not
+// come from this state.
+func (n *Node) fenced(*check.Fenced) {
+	n.fencing.Lock() // what is done last is by what the fence is last
+	defer n.fencing.Unlock()
+	now := n.fence.Now()
 	if now == nil {
 		if err := os.Remove(n.fencePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			n.log.Warn("removing the note that this member was fenced failed; after a restart it will be again", zap.Error(err))

@@ -227,6 +227,7 @@ type Node struct {
 	leaving      atomic.Bool   // this server knows that it was removed
 	sessions     *host.Sessions
 	fence        *check.Fence
+	fencing      sync.Mutex // one goroutine at a time follows the fence
 	callLog      *calllog.Log
 	profiles     profile.Set
 	compilations compilations

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/stoa-kv/stoa/internal/backend"
 )
 
 // The scrubber compares the keys in memory with the file, all the time, so that a bit that has
 // changed by itself, in one of the two, doesn't stay until the server is started again, or the
-// key is read. Which of the two is right shows the next start: the file has checksums.
+// key is read. Which of the two is right nobody asks: the others have the state.
 const (
 	scrubRate  = 5 << 20 // bytes a second, at most
 	scrubShare = 100     // the time between two steps, in times that of the step, at least
@@ -18,7 +20,8 @@ const (
 
 func (n *Node) scrubLoop() {
 	for n.pause(n.life, n.cfg.ScrubPass) == nil {
-		if err := n.scrub(n.core.Load()); errors.Is(err, backend.ErrDiffers) && !n.Fenced() {
+		c := n.core.Load()
+		if err := n.scrub(c); errors.Is(err, backend.ErrDiffers) && !n.isolate(c, err) {
 			n.fatal(err)
 			return
 		}
@@ -43,4 +46,17 @@ func (n *Node) scrub(c *core) error {
 	}
 	n.cfg.Metrics.Disk.Scrubs.Inc()
 	return nil
+}
+
+// isolate fences this server if another one can heal it. Alone it has to end: the next start has the
+// file's checksums and the log to go by.
+func (n *Node) isolate(c *core, why error) bool {
+	if len(c.replica.Peers()) == 0 || !c.machine.Checks() {
+		return false
+	}
+	if c.machine.Damaged() {
+		n.log.Error("this member's state is damaged: it serves nothing until it has taken in another's", zap.Error(why))
+		n.fenced(n.fence.Now())
+	}
+	return true
 }

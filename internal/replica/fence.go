@@ -59,7 +59,7 @@ func (r *Replica) tickFence(now int64) {
 	} else {
 		r.askState(fenced, now)
 	}
-	if own := r.cfg.ID; fenced.By.Version != 0 && !slices.ContainsFunc(r.cfg.Machine.Alarms(), func(a *pb.AlarmMember) bool {
+	if own := r.cfg.ID; (fenced.Damaged || fenced.By.Version != 0) && !slices.ContainsFunc(r.cfg.Machine.Alarms(), func(a *pb.AlarmMember) bool {
 		return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == own
 	}) {
 		r.raise(own)
