@@ -96,7 +96,7 @@ test-etcd-sidecar: build peers
 
 ## test-clients: etcd clients in Python, JavaScript, Java and Rust, on both gRPC transports (LANGS="python rust"; needs their runtimes and package registries)
 .PHONY: test-clients
-test-clients: build
+test-clients: build peers
 	$(GO) test -count=1 -v -timeout 120m ./test/clients $(if $(LANGS),-langs "$(LANGS)") $(ARGS)
 
 ## test-oracle: users and roles beside etcd's own store of them (REQUESTS=1000000)

@@ -7,13 +7,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -29,13 +32,15 @@ type language struct {
 	name  string
 	needs []string // programs
 	build func(t *testing.T, root, out string) (command []string)
+	// composed: its program knows SCENARIO=composed.
+	composed bool
 }
 
 var languages = []language{
-	{"python", []string{"python3"}, buildPython},
-	{"javascript", []string{"node", "npm"}, buildJavaScript},
-	{"java", []string{"java", "mvn"}, buildJava},
-	{"rust", []string{"cargo", "cc"}, buildRust},
+	{"python", []string{"python3"}, buildPython, true},
+	{"javascript", []string{"node", "npm"}, buildJavaScript, true},
+	{"java", []string{"java", "mvn"}, buildJava, false},
+	{"rust", []string{"cargo", "cc"}, buildRust, false},
 }
 
 func TestClients(t *testing.T) {
@@ -88,12 +93,58 @@ func scenario(t *testing.T, server process.Binary, command []string, transport s
 		spec.Args = append(spec.Args, "--cert-file="+a.File("server.pem"), "--key-file="+a.File("server.key"))
 		authority = []string{a.File("ca.pem")}
 	}
-	s := process.StartT(t, spec).Servers[0]
+	run(t, process.StartT(t, spec).Servers[0], command, authority)
+}
 
+// TestComposedSidecar runs programs on a sidecar of two clusters, one of stoa and one of etcd.
+func TestComposedSidecar(t *testing.T) {
+	asked := strings.Fields(*langs)
+	etcd, err := process.Choose("etcd")
+	require.NoError(t, err)
+	for _, l := range languages {
+		if !l.composed || !slices.Contains(asked, l.name) {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			root, err := process.Root()
+			require.NoError(t, err)
+			command := l.build(t, root, outputDir(t, root, l.name))
+			ours, theirs := process.StartT(t, process.Spec{Partitions: 2}), process.StartT(t, process.Spec{Binary: etcd})
+			file := filepath.Join(t.TempDir(), "compose.yaml")
+			require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+clusters:
+  ours: { endpoints: [%q] }
+  theirs: { endpoints: [%q] }
+routes:
+- { prefix: /, cluster: ours }
+- { prefix: /two/b/, cluster: theirs }
+`, ours.Servers[0].ClientURL, theirs.Servers[0].ClientURL), 0o600))
+			sidecar, err := ours.SidecarOf(file, "composed")
+			require.NoError(t, err)
+			require.NoError(t, sidecar.Start())
+			t.Cleanup(func() { _ = sidecar.Kill() })
+			require.NoError(t, sidecar.WaitReady(t.Context()))
+			run(t, sidecar, command, nil, "SCENARIO=composed")
+			there, err := clientv3.New(clientv3.Config{Endpoints: theirs.Endpoints()})
+			require.NoError(t, err)
+			defer there.Close()
+			kept, err := there.Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+			require.NoError(t, err)
+			require.NotEmpty(t, kept.Kvs)
+			for _, kv := range kept.Kvs {
+				require.Contains(t, string(kv.Key), "/two/b/")
+			}
+		})
+	}
+}
+
+// run runs a client's program on a server.
+func run(t *testing.T, s *process.Server, command, authority []string, env ...string) {
 	_, address, _ := strings.Cut(s.ClientURL, "://")
 	ctx, cancel := context.WithTimeout(t.Context(), atMost)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], slices.Concat(command[1:], []string{address}, authority)...)
+	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = 10 * time.Second

@@ -18,6 +18,10 @@
 // which ask for a restart of the server; it then waits for "done" on its standard input. Its exit
 // code is 0 if there was no problem.
 //
+// With SCENARIO=composed in the environment a program does what can be done through a sidecar of several
+// clusters, of which keys under /two/b/ are in another one; "stop" and "kill" concern the sidecar. Those in Python and
+// JavaScript can.
+//
 // Builds go below bin/clients. The languages' package registries must be reachable.
 // STOA_COMPAT_SERVER=etcd runs the programs on etcd, as a check of the scenario itself.
 //

@@ -203,6 +203,33 @@ async function twoStreams(c) {
   other.close();
 }
 
+// Keys under /two/b/ are in another cluster than all else.
+async function clusters(c) {
+  await c.put("/two/a/c").value("a");
+  await c.put("/two/b/c").value("b");
+  const both = Object.entries(await c.getAll().prefix("/two/").strings()).filter(([key]) => key.endsWith("/c"));
+  assert.deepEqual(both, [["/two/a/c", "a"], ["/two/b/c", "b"]]);
+  const watcher = await c.watch().prefix("/two/").create();
+  const seen = new Events(watcher);
+  for (const i of upTo(100)) {
+    await c.put("/two/a/c").value(i);
+    await c.put("/two/b/c").value(i);
+  }
+  const events = await seen.take(200);
+  for (const key of ["/two/a/c", "/two/b/c"]) {
+    assert.deepEqual(events.filter((e) => e.kv.key.toString() === key).map(text), upTo(100));
+  }
+  await watcher.cancel();
+  const l = c.lease(60, { autoKeepAlive: false });
+  await l.put("/two/a/l").value("v");
+  await l.put("/two/b/l").value("v");
+  await l.revoke();
+  assert.deepEqual((await c.getAll().prefix("/two/").keys()).filter((key) => key.endsWith("/l")), []);
+  const txn = c.if("/two/a/c", "Version", ">", 0).then(c.put("/two/a/t").value("v"), c.put("/two/b/t").value("v"));
+  await refused(txn.commit(), "GRPCNotImplementedError", "");
+  assert.deepEqual((await c.getAll().prefix("/two/").keys()).filter((key) => key.endsWith("/t")), []);
+}
+
 async function large(c) {
   const value = Buffer.alloc(1_400_000, Uint8Array.from({ length: 251 }, (_, i) => i));
   await c.put("/large/a").value(value);
@@ -296,7 +323,10 @@ async function ask(what) {
 
 const c = connect();
 let failed = 0;
-for (const step of [keys, ranges, transaction, lease, watch, twoStreams, large, errors, concurrent, deadline, cancelled, restart, login]) {
+const steps = process.env.SCENARIO === "composed"
+  ? [keys, ranges, transaction, lease, watch, twoStreams, large, concurrent, clusters, restart]
+  : [keys, ranges, transaction, lease, watch, twoStreams, large, errors, concurrent, deadline, cancelled, restart, login];
+for (const step of steps) {
   try {
     await step(c);
   } catch (err) {

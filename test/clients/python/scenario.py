@@ -1,5 +1,6 @@
 """The scenario of ../doc.go with grpcio: stubs compiled from etcd's .proto files."""
 
+import os
 import queue
 import sys
 import time
@@ -204,6 +205,31 @@ def two_streams(c):
     b.close()
 
 
+def clusters(c):
+    """Keys under /two/b/ are in another cluster than all else."""
+    c.put(b"/two/a/c", b"a")
+    c.put(b"/two/b/c", b"b")
+    equal([kv.value for kv in c.prefix(b"/two/").kvs if kv.key.endswith(b"/c")], [b"a", b"b"], "a range over both")
+    w = Watch(c)
+    w.create(b"/two/")
+    for i in range(100):
+        c.put(b"/two/a/c", b"%d" % i)
+        c.put(b"/two/b/c", b"%d" % i)
+    seen = w.events(200)
+    for key in (b"/two/a/c", b"/two/b/c"):
+        equal([int(e.kv.value) for e in seen if e.kv.key == key], list(range(100)), "events of a watch over both")
+    w.close()
+    granted = c.lease.LeaseGrant(pb.LeaseGrantRequest(TTL=60), timeout=WAIT)
+    c.put(b"/two/a/l", lease=granted.ID)
+    c.put(b"/two/b/l", lease=granted.ID)
+    c.lease.LeaseRevoke(pb.LeaseRevokeRequest(ID=granted.ID), timeout=WAIT)
+    equal([kv.key for kv in c.prefix(b"/two/").kvs if kv.key.endswith(b"/l")], [], "keys of the lease in both")
+    refused(grpc.StatusCode.UNIMPLEMENTED, "", lambda: c.kv.Txn(pb.TxnRequest(
+        success=[pb.RequestOp(request_put=pb.PutRequest(key=b"/two/a/t")),
+                 pb.RequestOp(request_put=pb.PutRequest(key=b"/two/b/t"))]), timeout=WAIT))
+    equal([kv.key for kv in c.prefix(b"/two/").kvs if kv.key.endswith(b"/t")], [], "keys of the refused transaction")
+
+
 def large(c):
     value = bytes(range(256)) * 5600  # 1.4 MiB and less
     c.put(b"/large/a", value)
@@ -307,8 +333,11 @@ def ask(what):
 def main():
     c = Client(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
     failed = False
-    for step in (keys, ranges, transaction, lease, watch, two_streams, large, errors, concurrent,
-                 deadline, cancelled, restart, login):
+    steps = (keys, ranges, transaction, lease, watch, two_streams, large, errors, concurrent,
+             deadline, cancelled, restart, login)
+    if os.environ.get("SCENARIO") == "composed":
+        steps = (keys, ranges, transaction, lease, watch, two_streams, large, concurrent, clusters, restart)
+    for step in steps:
         try:
             step(c)
         except Exception:
