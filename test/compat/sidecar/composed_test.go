@@ -25,7 +25,7 @@ type two struct {
 	sidecar    *process.Server
 }
 
-func composedOf(t *testing.T) two {
+func composedOf(t *testing.T, flags ...string) two {
 	t.Helper()
 	bin, err := process.Choose("etcd")
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ routes:
 - { prefix: /s/, cluster: ours }
 - { prefix: /e/, cluster: theirs }
 `, w.stoa.Servers[0].ClientURL, w.etcd.Servers[0].ClientURL), 0o600))
-	w.sidecar, err = w.stoa.SidecarOf(file, "composed")
+	w.sidecar, err = w.stoa.SidecarOf(file, "composed", flags...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = w.sidecar.Kill()
@@ -254,4 +254,32 @@ func TestComposedWithoutOne(t *testing.T) {
 	got, err := cli.Get(ctx, "/e/k")
 	require.NoError(t, err)
 	require.Equal(t, "x", string(got.Kvs[0].Value))
+}
+
+// TestComposedClients: a connection beyond --max-clients is refused, whatever it asks for. The others go on, and
+// the next one is served once one of them has ended.
+func TestComposedClients(t *testing.T) {
+	t.Parallel()
+	w := composedOf(t, "--max-clients=2")
+	ctx := soon(t)
+	put := func(cli *clientv3.Client) error {
+		_, err := cli.Put(ctx, "/s/k", "v")
+		return err
+	}
+	first, second := dial(t, w.sidecar.ClientURL, clientv3.Config{}), dial(t, w.sidecar.ClientURL, clientv3.Config{})
+	require.NoError(t, put(first))
+	require.NoError(t, put(second))
+	third := dial(t, w.sidecar.ClientURL, clientv3.Config{})
+	err := put(third)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), err)
+	require.ErrorContains(t, err, "too many connections (--max-clients)")
+	_, err = third.Grant(ctx, 60)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), err)
+	for answer := range third.Watch(ctx, "/e/", clientv3.WithPrefix()) {
+		require.Error(t, answer.Err())
+	}
+	require.NoError(t, put(first))
+	require.NoError(t, second.Close())
+	require.Eventually(t, func() bool { return put(third) == nil }, limit, 50*time.Millisecond)
+	require.NoError(t, put(first))
 }
