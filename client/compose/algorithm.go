@@ -138,6 +138,12 @@ func (a *algorithm) admit(target int, k kind) action {
 	return sendSynced
 }
 
+// leads reports whether a request would lead if it were admitted.
+func (a *algorithm) leads(target int, k kind) bool {
+	of := a.cluster[target]
+	return a.last < 0 || of != a.cluster[a.last] || a.unled[of] || k == syncedRead
+}
+
 // responded is onResponse, for n answers at once.
 func (a *algorithm) responded(n int) { a.outstanding -= n }
 

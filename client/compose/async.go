@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/internal/engine"
+	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
 )
 
 // PutAsync puts without waiting for the answer. As all …Async methods it waits only
@@ -88,19 +90,30 @@ func async[T any](c *Client, op clientv3.Op, turn func(proto.Message) T) *client
 	return public(&f.Future)
 }
 
-// quickGet reads one key directly, if its cluster has a session and no request
+// quickGet reads one key directly, if its cluster has a session, or its mirror a place, and no request
 // waits; nil otherwise.
 func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOption) (*link, *engine.Future[*clientv3.GetResponse]) {
+	r := c.shortcut(key, opts)
+	if r == nil {
+		return nil, nil
+	}
 	k := read
-	if c != nil && c.synced {
+	if c.synced {
 		k = syncedRead
 	}
-	ch, r, act := c.shortcut(key, opts, k)
+	c.core.mu.Lock()
+	defer c.core.mu.Unlock()
+	if r.view != noView && !c.core.homeward(r) {
+		if k != read || strings.HasPrefix(key, mirrored.Reserved) {
+			return nil, nil
+		}
+		return c.core.quickGlance(ctx, r, key)
+	}
+	ch, act := c.core.quick(r, k)
 	if act == wait {
 		return nil, nil
 	}
 	f, err := ch.get(ctx, r, act, key)
-	c.core.mu.Unlock()
 	if err != nil {
 		return ch.l, failed[*clientv3.GetResponse](err)
 	}
@@ -109,30 +122,33 @@ func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOpt
 
 // quickPut is quickGet for puts.
 func (c *Client) quickPut(ctx context.Context, key, val string, opts []clientv3.OpOption) (*link, *engine.Future[*clientv3.PutResponse]) {
-	ch, r, act := c.shortcut(key, opts, update)
+	r := c.shortcut(key, opts)
+	if r == nil {
+		return nil, nil
+	}
+	c.core.mu.Lock()
+	defer c.core.mu.Unlock()
+	ch, act := c.core.quick(r, update)
 	if act == wait {
 		return nil, nil
 	}
 	f, err := ch.put(ctx, r, act, key, val)
-	c.core.mu.Unlock()
 	if err != nil {
 		return ch.l, failed[*clientv3.PutResponse](err)
 	}
 	return ch.l, f
 }
 
-// shortcut finds the session on which a request for one key can be sent at
-// once. It returns with core.mu held, unless it can't: wait.
-func (c *Client) shortcut(key string, opts []clientv3.OpOption, k kind) (*channel, *route, action) {
+// shortcut is the route of a request for one key that needs nothing but its place; nil if it needs more.
+func (c *Client) shortcut(key string, opts []clientv3.OpOption) *route {
 	if len(opts) > 0 || c.check() != nil || c.session != nil && c.session.Err() != nil {
-		return nil, nil, wait
+		return nil
 	}
 	r := c.core.routes.find(key)
-	if r == nil || r.locks || k != update && r.view != noView {
-		return nil, nil, wait
+	if r == nil || r.locks {
+		return nil
 	}
-	ch, act := c.core.quick(r, k)
-	return ch, r, act
+	return r
 }
 
 // opResponse is the one type that etcd's Do has for all answers.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,19 +20,25 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// calls carries requests to an etcd cluster, each as a gRPC call.
+// calls carries requests to an etcd cluster, or to a view, each as a call.
 //
 // Concurrent calls have no order. So an update is called when all before it
 // have been answered, and later requests when it has been. Reads that follow
 // each other are called together; one whose answer is of a lower revision than
 // that of an earlier one is read again. Callers that wait for their answers
 // make their calls themselves, unless asynchronous ones are before them.
+//
+// Glances among them are on their way already, and keep their places.
 type calls struct {
 	l *link
 
-	mu      sync.Mutex
-	queue   []*request
+	mu    sync.Mutex
+	queue line // of what isn't answered, and not in the hands of run
+	// running: run is at work. Nothing else takes from the queue then.
 	running bool
+	// ordered is the number of requests that are no local reads, also in the hands of run: no glance is
+	// sent behind them.
+	ordered atomic.Int32
 }
 
 const readsAtOnce = 64
@@ -50,38 +57,84 @@ func (e *calls) hurry(time.Time) {}
 func (e *calls) idle() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.running
+	return !e.running && e.queue.len() == 0
 }
 
-func (e *calls) send(_ context.Context, r *request) error {
+func (e *calls) send(ctx context.Context, r *request) error {
+	r.glanced, r.changed = nil, false
+	if r.isLocal() && e.l.failed.Load() {
+		r.act = sendSynced // perhaps what led it was refused, just now
+	}
+	if g := e.glance(r); g != nil {
+		g.send(ctx)
+		return nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.queue = append(e.queue, r)
-	if !e.running {
+	if !r.isLocal() {
+		e.ordered.Add(1)
+	}
+	e.queue.push(queued{r: r})
+	e.start()
+	return nil
+}
+
+// start lets run work, unless the first waits for an answer that is on its way. It needs mu.
+func (e *calls) start() {
+	if !e.running && e.queue.len() > 0 && !e.queue.first().onItsWay() {
 		e.running = true
 		go e.run()
 	}
-	return nil
 }
 
 func (e *calls) run() {
 	for {
 		e.mu.Lock()
-		n := len(e.queue)
-		if n == 0 {
+		if out := e.handOut(); out != nil {
+			e.mu.Unlock()
+			out.resolve()
+			continue
+		}
+		if e.queue.len() == 0 || e.queue.first().onItsWay() {
 			e.running = false
 			e.mu.Unlock()
 			return
 		}
-		together := 1
-		for together < min(n, readsAtOnce) && e.queue[0].isLocal() && e.queue[together].isLocal() {
-			together++
+		run := []*request{e.take()}
+		for len(run) < readsAtOnce && run[0].isLocal() && e.queue.len() > 0 && e.queue.first().isLocal() {
+			run = append(run, e.take())
 		}
-		run := e.queue[:together:together]
-		e.queue = e.queue[together:]
 		e.mu.Unlock()
 		e.doAll(run)
+		if !run[0].isLocal() {
+			e.ordered.Add(-1)
+		}
 	}
+}
+
+// queued is a request that is not answered: one to be called, or a glance, which was sent.
+type queued struct {
+	r *request
+	g *glance
+}
+
+func (q queued) onItsWay() bool { return q.g != nil && !q.g.came }
+
+// isLocal reports that a call can be made beside other local reads.
+func (q queued) isLocal() bool {
+	if q.g != nil {
+		return q.g.came
+	}
+	return q.r.isLocal()
+}
+
+// take removes the first. It needs mu.
+func (e *calls) take() *request {
+	q := e.queue.pop()
+	if q.g != nil {
+		return q.g.request()
+	}
+	return q.r
 }
 
 func (r *request) isLocal() bool { return r.kind != update && r.act == send }
@@ -95,6 +148,11 @@ func (e *calls) doAll(run []*request) {
 	answers := make([]answer, len(run))
 	var all sync.WaitGroup
 	for i, r := range run[1:] {
+		if r.glanced != nil {
+			e.l.core.mirrored.Add(1)
+			answers[i+1].m = r.glanced
+			continue
+		}
 		all.Go(func() { answers[i+1].m, answers[i+1].err = e.do(context.Background(), r) })
 	}
 	answers[0].m, answers[0].err = e.do(context.Background(), run[0])
@@ -105,7 +163,24 @@ func (e *calls) doAll(run []*request) {
 			e.l.core.stale.Add(1)
 			a.m, a.err = e.decide(context.Background(), r)
 		}
-		r.done(e.finish(r, a.m, a.err))
+		m, err := e.finish(r, a.m, a.err)
+		if err != nil && r.act != send {
+			e.unled()
+		}
+		r.done(m, err)
+	}
+}
+
+// unled makes the local reads that were sent behind a request that should have led, and was refused, synced ones.
+// (For what is sent from now on the algorithm does that.)
+func (e *calls) unled() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.queue.waiting() {
+		if q.r != nil && q.r.isLocal() {
+			q.r.act = sendSynced
+			e.ordered.Add(1)
+		}
 	}
 }
 

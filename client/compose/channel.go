@@ -131,7 +131,7 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 
 // get and put are send for one key. They need core.mu.
 func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*engine.Future[*clientv3.GetResponse], error) {
-	n := ch.l.sent.Add(1)
+	n := ch.l.count(read)
 	reader := ch.local
 	if act == sendSynced {
 		ch.l.lead.Store(n)
@@ -142,7 +142,7 @@ func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*
 }
 
 func (ch *channel) put(ctx context.Context, r *route, act action, key, val string) (*engine.Future[*clientv3.PutResponse], error) {
-	n := ch.l.sent.Add(1)
+	n := ch.l.count(update)
 	if act == sendLeading {
 		ch.l.lead.Store(n)
 	}

@@ -169,13 +169,14 @@ func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
 		m, err := e.now(ctx, r)
 		return m, c.expired(err)
 	}
+	l := c.core.links[r.cluster] // once it is sent, its core decides
 	m, err := inPlace(func() (proto.Message, error) {
 		f := new(engine.Promise[proto.Message])
 		r.done, r.by = f.Resolve, time.Time{}
 		if err := c.core.submit(ctx, r); err != nil {
 			return nil, err
 		}
-		return await(ctx, c.core.links[r.cluster], &f.Future, r.kind == update)
+		return await(ctx, l, &f.Future, r.kind == update)
 	})
 	return m, c.expired(err)
 }

@@ -39,6 +39,8 @@ type link struct {
 	// lead is the number of the request that leads the present run of requests; up to
 	// unled, local reads were sent behind one that was refused.
 	lead, unled atomic.Int64
+	// updated is the number of the latest update. It changes under core.mu.
+	updated int64
 }
 
 // carrier carries requests to a cluster in the order in which it is given them.
@@ -66,10 +68,22 @@ func (l *link) takeAnswers() int {
 	return int(got - l.taken.Swap(got))
 }
 
+// count gives a request its number. It needs core.mu.
+func (l *link) count(k kind) int64 {
+	n := l.sent.Add(1)
+	if k == update {
+		l.updated = n
+	}
+	return n
+}
+
+// writes reports that the latest update is not answered, as far as is known. It needs core.mu.
+func (l *link) writes() bool { return l.updated > l.got.Load() }
+
 // send needs core.mu.
 func (l *link) send(ctx context.Context, r *request) error {
 	l.core.sending(l, r.kind)
-	n := l.sent.Add(1)
+	n := l.count(r.kind)
 	if r.act != send {
 		l.lead.Store(n)
 	}

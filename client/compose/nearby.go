@@ -24,11 +24,8 @@ type nearby struct {
 	opening atomic.Bool
 }
 
-// readSession is the session, with what the watchdog counts.
-type readSession struct {
-	s         *engine.Session
-	sent, got atomic.Int64
-}
+// readSession is the session, as the watchdog sees it.
+type readSession struct{ s *engine.Session }
 
 // connection tells over which connection an answer has come. Answers of equal ones are of one
 // process of one member, so of one history: a server that was restored has been started anew.
@@ -118,15 +115,18 @@ func (l *readSession) alive() bool {
 	}
 }
 
-func (l *readSession) counts() (sent, got int64) { return l.sent.Load(), l.got.Load() }
+func (l *readSession) counts() (sent, got int64) { return l.s.Counts() }
 func (l *readSession) abandon()                  { l.s.Abandon(ErrSilent) }
 
+// connection is the present one: an answer has come over it if it was the same before it was asked for.
+func (l *readSession) connection() connection {
+	return connection{session: l.s, stream: l.s.Streams()}
+}
+
 func (l *readSession) ask(ctx context.Context, m proto.Message) (proto.Message, connection, error) {
-	over := connection{session: l.s, stream: l.s.Streams()}
-	l.sent.Add(1)
+	over := l.connection()
 	a, err := l.answer(ctx, m)
-	l.got.Add(1)
-	if over.stream != l.s.Streams() {
+	if over != l.connection() {
 		over = connection{}
 	}
 	return a, over, err

@@ -6,7 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // core is one logical client: it drives the algorithm, and keeps the requests that
@@ -17,17 +22,18 @@ import (
 // session while holding it, and answers free that space; they update counters
 // (link) that the next holder of mu collects.
 type core struct {
+	// Counted where answers come, so far away from mu. mirrored: reads answered by mirrors; told: events.
+	stale, failures, mirrored, told atomic.Int64
+
 	cfg    Config
 	routes *routing
 	links  []*link
 	watch  *watchdog
 	// wants is set while a request waits: then answers stir wake.
-	wants           atomic.Bool
-	wake            chan struct{}
-	ctx             context.Context // ends with close
-	end             context.CancelFunc
-	stale, failures atomic.Int64
-	mirrored, told  atomic.Int64 // reads answered by mirrors, events
+	wants atomic.Bool
+	wake  chan struct{}
+	ctx   context.Context // ends with close
+	end   context.CancelFunc
 
 	mu      sync.Mutex
 	algo    *algorithm
@@ -54,6 +60,9 @@ type request struct {
 	session *Session
 	// done has the answer. It is called once, and must not block.
 	done func(proto.Message, error)
+	// What a glance has found (glance.go): the answer, or that the keys were changed behind the place.
+	glanced *pb.RangeResponse
+	changed bool
 }
 
 func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) *core {
@@ -102,6 +111,7 @@ func (c *core) place(ctx context.Context, r *request) error {
 	if err := c.waitForRoom(ctx); err != nil {
 		return err
 	}
+	c.aim(r)
 	l := c.links[r.cluster]
 	r.epoch = l.epoch.Load()
 	c.collect(r.cluster)
@@ -133,12 +143,15 @@ func (c *core) direct(r *request) *calls {
 		return nil
 	}
 	c.collect(r.cluster)
+	if c.algo.leads(r.cluster, r.kind) {
+		return nil // what other goroutines send has to come behind it
+	}
 	if r.act = c.algo.admit(r.cluster, r.kind); r.act == wait {
 		return nil
 	}
 	r.epoch = l.epoch.Load()
 	c.sending(l, r.kind)
-	l.sent.Add(1)
+	l.count(r.kind)
 	return e
 }
 
@@ -157,9 +170,8 @@ func (c *core) sending(l *link, k kind) {
 }
 
 // quick gives a request of one key its place in a session, if it needn't wait:
-// act is the way to send it, and mu is held if it isn't wait.
+// act is the way to send it. It needs mu.
 func (c *core) quick(r *route, k kind) (ch *channel, act action) {
-	c.mu.Lock()
 	ch, ok := c.links[r.cluster].by.(*channel)
 	if ok && !c.closed && c.algo.waiting == 0 && ch.alive() {
 		c.collect(r.cluster)
@@ -168,8 +180,62 @@ func (c *core) quick(r *route, k kind) (ch *channel, act action) {
 			return ch, act
 		}
 	}
-	c.mu.Unlock()
 	return nil, wait
+}
+
+// quickGlance reads one key at a place of a mirror; nil if the read needs more than that. It needs mu.
+func (c *core) quickGlance(ctx context.Context, r *route, key string) (*link, *engine.Future[*clientv3.GetResponse]) {
+	l := c.links[r.view]
+	e, ok := l.by.(*calls)
+	if !ok || c.closed || c.algo.waiting > 0 {
+		return nil, nil
+	}
+	l.seen()
+	g := e.look(r)
+	if g == nil {
+		return nil, nil
+	}
+	c.collect(r.view)
+	if c.algo.leads(r.view, read) || c.algo.admit(r.view, read) == wait {
+		return nil, nil
+	}
+	c.sending(l, read)
+	l.sent.Add(1)
+	g.key = key
+	g.send(ctx)
+	return l, g.Awaited()
+}
+
+// homeward reports that a read of mirrored keys goes home, behind what the client has in flight there, instead
+// of waiting for that: an update, which the mirror won't have at once, or anything while the mirror isn't known to
+// have what the client has seen. It needs mu.
+func (c *core) homeward(r *route) bool {
+	home, l := c.links[r.cluster], c.links[r.view]
+	switch {
+	case home.sent.Load() == home.got.Load() || !home.ready():
+		return false
+	case home.writes():
+		return true
+	}
+	lags, renews := r.places.lags(l.seen(), time.Now())
+	if renews {
+		go l.view.renew(r)
+	}
+	return lags
+}
+
+// aim decides where a read of mirrored keys goes. It needs mu.
+func (c *core) aim(r *request) {
+	if r.mirrored == nil {
+		return
+	}
+	to := r.mirrored.view
+	if c.homeward(r.mirrored) {
+		to = r.mirrored.cluster
+	}
+	if r.cluster != to {
+		r.cluster, r.epoch = to, c.links[to].epoch.Load()
+	}
 }
 
 // enqueue needs mu.
@@ -193,6 +259,7 @@ func (c *core) pump() {
 			return
 		}
 		r := c.queue[0]
+		c.aim(r)
 		l := c.links[r.cluster]
 		switch {
 		case c.closed:

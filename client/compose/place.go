@@ -23,10 +23,11 @@ const (
 	// marks cost.
 	renewAfter = 5 * time.Millisecond
 	// oldAfter is the age at which a read asks for the mark with the keys, unless the mark is being asked
-	// for. It bounds how much older than the mirror a read can be.
+	// for. It bounds how much older than the mirror a read can be, but for the time that the mark takes.
 	oldAfter = 10 * time.Millisecond
-	// staleAfter is the age at which all do.
-	staleAfter = 50 * time.Millisecond
+	// staleAfter is the age at which all do. It is far above oldAfter: where many reads are in flight the mark
+	// comes behind them, and if they all asked for it then, it would take even longer.
+	staleAfter = 250 * time.Millisecond
 )
 
 // places is where a mirror is, as far as this process knows. All logical clients share it.
@@ -37,7 +38,7 @@ type places struct {
 
 // use returns the place that a read may use, nil if it should ask for the mark: if the place is
 // of another home or older than what the client has seen of that; or if it is old, unless the mark is
-// being asked for. renews is set for the one read that has to begin that.
+// being asked for. renews is set for the one read that has to see to that: by itself, if it has no place.
 func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renews bool) {
 	use = p.known.Load()
 	if use == nil || use.mark.Source != home || use.mark.Revision < floor {
@@ -47,10 +48,27 @@ func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renew
 	switch {
 	case age < renewAfter:
 		return use, false
-	case age >= oldAfter && !p.renewing.Load(), age >= staleAfter:
+	case age >= staleAfter:
 		return nil, false
+	case !p.renewing.CompareAndSwap(false, true):
+		return use, false
+	case age >= oldAfter:
+		return nil, true
 	}
-	return use, p.renewing.CompareAndSwap(false, true)
+	return use, true
+}
+
+// lags reports whether the mirror isn't known to have what the client has seen. If renews is set the mark is to be
+// asked for, to find out when it has.
+func (p *places) lags(floor int64, now time.Time) (lags, renews bool) {
+	known := p.known.Load()
+	switch {
+	case known == nil:
+		return true, false
+	case known.mark.Revision >= floor:
+		return false, false
+	}
+	return true, now.Sub(known.asked) >= renewAfter && p.renewing.CompareAndSwap(false, true)
 }
 
 // learn records a place, unless a later one is known. Revisions of another connection can't be
@@ -76,13 +94,13 @@ func (p *place) ask(asked *pb.RangeRequest) *pb.RangeRequest {
 	return q
 }
 
-// shows reports whether an answer to ask shows the keys at the place: it does if they were read
-// at its revision, or if a key that was read later has not been changed since.
-func (p *place) shows(a *pb.RangeResponse, q *pb.RangeRequest, over connection) bool {
-	if !over.known() || over != p.over {
-		return false
-	}
-	return q.Revision == p.at || len(a.Kvs) == 1 && a.Kvs[0].ModRevision <= p.at
+// isOver reports whether an answer is of the process whose place it is.
+func (p *place) isOver(over connection) bool { return over.known() && over == p.over }
+
+// shows reports whether an answer over the place's connection shows the keys at the place: it does if they
+// were read at its revision, or if a key that was read later, as it was then (0), has not been changed since.
+func (p *place) shows(a *pb.RangeResponse, revision int64) bool {
+	return revision == p.at || len(a.Kvs) == 1 && a.Kvs[0].ModRevision <= p.at
 }
 
 // mirrorRead is the part of a request that a mirror is asked for. Values are needed for the stamps

@@ -35,7 +35,11 @@ func TestPlacesUse(t *testing.T) {
 	}
 	use, renews = p.use(7, 1, begun.Add(oldAfter))
 	require.Nil(t, use, "nothing was asked for: the read asks")
+	require.True(t, renews)
+	use, renews = p.use(7, 1, begun.Add(oldAfter))
+	require.Equal(t, one, use, "one that asks is enough")
 	require.False(t, renews)
+	p.renewing.Store(false)
 	use, renews = p.use(7, 1, begun.Add(renewAfter))
 	require.Equal(t, one, use)
 	require.True(t, renews)
@@ -47,6 +51,22 @@ func TestPlacesUse(t *testing.T) {
 	use, renews = p.use(7, 1, begun.Add(staleAfter))
 	require.Nil(t, use, "that takes too long")
 	require.False(t, renews)
+}
+
+// A mirror lags until its mark is at the floor; meanwhile the mark is asked for, by one read at a time.
+func TestPlacesLag(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	p := &places{}
+	lags := func(floor int64, age time.Duration) [2]bool {
+		lags, renews := p.lags(floor, begun.Add(age))
+		return [2]bool{lags, renews}
+	}
+	require.Equal(t, [2]bool{true, false}, lags(1, 0), "nothing is known")
+	p.learn(&place{mark: mirror.Mark{Revision: 100}, asked: begun})
+	require.Equal(t, [2]bool{false, false}, lags(100, time.Hour))
+	require.Equal(t, [2]bool{true, false}, lags(101, renewAfter-1))
+	require.Equal(t, [2]bool{true, true}, lags(101, renewAfter))
+	require.Equal(t, [2]bool{true, false}, lags(101, renewAfter), "that is under way")
 }
 
 // Answers that come late don't take a place back, but for one of another connection.
@@ -88,8 +108,8 @@ func TestPlaceShows(t *testing.T) {
 		{"of another process, whose history may be another", kv(50), one, connection{local: &net.TCPAddr{Port: 1}}, false},
 		{"of a connection that can't be told from others", kv(50), one, connection{}, false},
 	} {
-		require.Equal(t, c.want, p.shows(c.answer, c.q, c.over), c.why)
+		require.Equal(t, c.want, p.isOver(c.over) && p.shows(c.answer, c.q.Revision), c.why)
 	}
-	require.False(t, (&place{at: 50}).shows(kv(50), one, connection{}), "neither is known")
+	require.False(t, (&place{at: 50}).isOver(connection{}), "neither is known")
 	require.Nil(t, identity(&net.IPAddr{}))
 }

@@ -47,21 +47,33 @@ func (e *calls) viewed(ctx context.Context, r *request) (proto.Message, error) {
 	return e.decide(ctx, r)
 }
 
+// reachable reports whether the mirrors can be asked.
+func (v *view) reachable(now time.Time) bool {
+	return v.home.Load() != 0 && now.UnixNano() >= v.away.Load()
+}
+
 // read returns nil if the mirror can't answer. floor is the revision of home that the answer should
 // have: the mark is asked for if the one that is known is below.
 func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResponse, error) {
 	now := time.Now()
-	if r.mirrored == nil || v.home.Load() == 0 || now.UnixNano() < v.away.Load() {
+	if r.mirrored == nil || !v.reachable(now) {
 		return nil, nil
 	}
 	asked, places := r.message.(*pb.RangeRequest), r.mirrored.places
 	p, renews := places.use(v.home.Load(), floor, now)
-	if renews {
+	switch {
+	case renews && p != nil:
 		go v.renew(r.mirrored)
+	case renews:
+		defer places.renewing.Store(false)
 	}
 	by := now.Add(min(viewTimeout, r.by.Sub(now)/2)) // the rest is for home
 	if p != nil {
-		if a, err := v.readAt(ctx, p, asked, by); a != nil || err != nil {
+		q := p.ask(asked)
+		if r.changed {
+			q.Revision = p.at
+		}
+		if a, err := v.readAt(ctx, p, asked, q, by); a != nil || err != nil {
 			return a, err
 		}
 	}
@@ -69,8 +81,8 @@ func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResp
 }
 
 // readAt reads keys at a place, without the mark; nil if that isn't possible.
-func (v *view) readAt(ctx context.Context, p *place, asked *pb.RangeRequest, by time.Time) (*pb.RangeResponse, error) {
-	for q := p.ask(asked); ; q.Revision = p.at {
+func (v *view) readAt(ctx context.Context, p *place, asked, q *pb.RangeRequest, by time.Time) (*pb.RangeResponse, error) {
+	for ; ; q.Revision = p.at {
 		m, over, err := v.of.nearby.ask(ctx, q, by)
 		switch {
 		case isNoRevision(err):
@@ -80,9 +92,11 @@ func (v *view) readAt(ctx context.Context, p *place, asked *pb.RangeRequest, by 
 		}
 		a := m.(*pb.RangeResponse)
 		switch {
-		case p.shows(a, q, over):
-			return atHome(a, asked, &p.mark), nil
-		case q.Revision == p.at || over != p.over:
+		case !p.isOver(over):
+			return nil, nil
+		case p.shows(a, q.Revision):
+			return atHome(a, asked.KeysOnly, &p.mark), nil
+		case q.Revision == p.at:
 			return nil, nil
 		}
 		// The key isn't there, or was changed since.
@@ -109,7 +123,7 @@ func (v *view) readMarked(ctx context.Context, r *route, asked *pb.RangeRequest,
 	if !v.learn(r, p, a.Responses[0].GetResponseRange()) {
 		return nil, nil
 	}
-	return atHome(a.Responses[1].GetResponseRange(), asked, &p.mark), nil
+	return atHome(a.Responses[1].GetResponseRange(), asked.KeysOnly, &p.mark), nil
 }
 
 // renew asks for the mark, beside the reads that use the place before.
@@ -136,16 +150,20 @@ func (v *view) learn(r *route, p *place, marks *pb.RangeResponse) bool {
 }
 
 // atHome makes home's answer of a mirror's; nil if it can't be: something else has written a key.
-func atHome(a *pb.RangeResponse, asked *pb.RangeRequest, m *mirror.Mark) *pb.RangeResponse {
+func atHome(a *pb.RangeResponse, keysOnly bool, m *mirror.Mark) *pb.RangeResponse {
 	for _, kv := range a.Kvs {
 		if err := mirrored.Unstamp(kv); err != nil {
 			return nil
 		}
-		if asked.KeysOnly {
+		if keysOnly {
 			kv.Value = nil
 		}
 	}
-	a.Header = &pb.ResponseHeader{ClusterId: m.Source, Revision: m.Revision}
+	if a.Header == nil {
+		a.Header = new(pb.ResponseHeader)
+	}
+	h := a.Header
+	h.ClusterId, h.MemberId, h.RaftTerm, h.Revision = m.Source, 0, 0, m.Revision
 	return a
 }
 

@@ -32,6 +32,49 @@ func (r Reader) GetThen(ctx context.Context, key string, then func(*clientv3.Get
 	return &f.Future, r.s.send(ctx, &q)
 }
 
+// HeldGet is a read whose answer To gets: it decides when the future has which one.
+// It must be neither copied nor sent twice.
+type HeldGet struct {
+	getFuture
+	To interface {
+		// Answered has the answer, which it may change, or an error. It is called once, in the order of the
+		// answers, and must not block.
+		Answered(*clientv3.GetResponse, error)
+	}
+}
+
+func (h *HeldGet) answer(a *arrival) {
+	err := a.err()
+	if err == nil {
+		err = h.read(a)
+	}
+	if err != nil {
+		h.fail(err)
+		return
+	}
+	h.To.Answered((*clientv3.GetResponse)(&h.response), nil)
+}
+
+func (h *HeldGet) fail(err error) { h.To.Answered(nil, err) }
+
+// Resolve resolves the future, once.
+func (h *HeldGet) Resolve(a *clientv3.GetResponse, err error) { h.resolve(a, err) }
+
+// Awaited is the future.
+func (h *HeldGet) Awaited() *Future[*clientv3.GetResponse] { return &h.Future }
+
+// GetHeld sends a read of one key. An error means that nothing was sent, and that To gets nothing.
+func (r Reader) GetHeld(ctx context.Context, key string, h *HeldGet) error {
+	q := request{kind: stoapb.Kind_RANGE, level: r.level, key: key, plain: true, to: h}
+	return r.s.send(ctx, &q)
+}
+
+// SendHeld sends any read, as GetHeld does.
+func (r Reader) SendHeld(ctx context.Context, m *pb.RangeRequest, h *HeldGet) error {
+	q := r.s.marshalled(m, r.level, h)
+	return r.s.send(ctx, &q)
+}
+
 // PutThen is PutAsync of one key, as GetThen is GetAsync.
 func (s *Session) PutThen(ctx context.Context, key, val string, then func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)) (*Future[*clientv3.PutResponse], error) {
 	f := new(putFuture)
@@ -78,6 +121,13 @@ func (r Reader) SendThen(ctx context.Context, m proto.Message, then func(proto.M
 	}
 	q := r.s.marshalled(m, r.level, to)
 	return r.s.send(ctx, &q)
+}
+
+// Counts are the requests that were sent, and those of them that were answered, also with an error.
+func (s *Session) Counts() (sent, got int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.backlog.next()) - 1, int64(s.backlog.first) - 1
 }
 
 // Abandon ends the session without telling the servers: unanswered requests
