@@ -161,7 +161,7 @@ func (e *calls) doAll(run []*request) {
 		a := &answers[i]
 		if a.err == nil && r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {
 			e.l.core.stale.Add(1)
-			a.m, a.err = e.decide(context.Background(), r)
+			a.m, a.err = e.again(context.Background(), r)
 		}
 		m, err := e.finish(r, a.m, a.err)
 		if err != nil && r.act != send {
@@ -234,6 +234,14 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 		if time.Until(r.by) <= 0 {
 			return nil, err
 		}
+	}
+	return e.decide(ctx, r)
+}
+
+// again repeats a local read, whose answer was of a lower revision than that of one before it.
+func (e *calls) again(ctx context.Context, r *request) (proto.Message, error) {
+	if e.l.view != nil {
+		return e.do(ctx, r) // a glance was not called before, and the mirror may have caught up
 	}
 	return e.decide(ctx, r)
 }

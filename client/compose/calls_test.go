@@ -34,17 +34,22 @@ func (s *refusing) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeRespon
 	return &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
 }
 
-// Reads that were sent behind one that should have led, and was refused, are led by nothing: they are synced.
-func TestReadsBehindARefusedOneAreSynced(t *testing.T) {
-	s := &refusing{refuse: make(chan struct{}), local: map[string]bool{}}
+// serve runs a server, and returns its address.
+func serve(t *testing.T, s pb.KVServer) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	pb.RegisterKVServer(server, s)
 	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
+	t.Cleanup(server.Stop)
+	return listener.Addr().String()
+}
+
+// Reads that were sent behind one that should have led, and was refused, are led by nothing: they are synced.
+func TestReadsBehindARefusedOneAreSynced(t *testing.T) {
+	s := &refusing{refuse: make(chan struct{}), local: map[string]bool{}}
 	c, err := New(Config{
-		Clusters: map[string]Cluster{"one": {Endpoints: []string{listener.Addr().String()}, Kind: Etcd}},
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{serve(t, s)}, Kind: Etcd}},
 		Routes:   []Route{{Cluster: "one"}},
 	})
 	require.NoError(t, err)

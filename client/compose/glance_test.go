@@ -32,6 +32,15 @@ func mirroredCore(t *testing.T) (c *core, home, own, view int) {
 	return newCore(cfg, routes, clusters, newWatchdog(time.Second, 1)), 0, 1, 2
 }
 
+// reached gives a cluster a server.
+func (c *cluster) reached(t *testing.T, s pb.KVServer) {
+	c.closed, c.members, c.kind = false, []string{serve(t, s)}, Etcd
+	c.learner.Store(false)
+	_, _, err := c.dialled()
+	require.NoError(t, err)
+	t.Cleanup(c.close)
+}
+
 func spelled(t *testing.T, op clientv3.Op) proto.Message {
 	m, err := engine.Message(op)
 	require.NoError(t, err)
@@ -84,6 +93,41 @@ func TestGlancesKeepTheirOrder(t *testing.T) {
 	require.Eventually(t, e.idle, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, 12, l.floor.Load())
 	require.EqualValues(t, 4, l.got.Load())
+}
+
+// atRevision is a server that answers reads at a revision.
+type atRevision struct {
+	pb.UnimplementedKVServer
+	revision int64
+}
+
+func (s *atRevision) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return answerAt(s.revision), nil
+}
+
+// Glances that show less than a call before them are made as calls, too, and have the time of a call.
+func TestGlancesBehindACall(t *testing.T) {
+	c, home, _, view := mirroredCore(t)
+	l := c.links[view]
+	l.cluster.reached(t, &atRevision{revision: 10})
+	require.Same(t, c.links[home].cluster, l.cluster)
+	e := newCalls(l)
+	l.by = e
+	var all []*glance
+	for range 3 {
+		g := &glance{e: e, key: "/all/a"}
+		g.To = g
+		e.queue.push(queued{g: g})
+		all = append(all, g)
+	}
+	all[1].arrive(answerAt(9), false)
+	all[2].arrive(answerAt(11), false)
+	all[0].arrive(nil, false)
+	for i, revision := range []int64{10, 10, 11} {
+		a, err := all[i].Awaited().Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, revision, a.Header.Revision)
+	}
 }
 
 // sink is a carrier that answers nothing by itself.
