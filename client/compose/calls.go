@@ -139,17 +139,19 @@ func (e *calls) take() *request {
 
 func (r *request) isLocal() bool { return r.kind != update && r.act == send }
 
-// doAll makes the calls of a run, and hands the answers out in its order.
+// answer is what a call of a run has brought.
+type answer struct {
+	m   proto.Message
+	err error
+}
+
+// doAll makes the calls of a run, and hands the answers out in its order. One that shows less than what was handed
+// out before it is not handed out: the read is repeated.
 func (e *calls) doAll(run []*request) {
-	type answer struct {
-		m   proto.Message
-		err error
-	}
 	answers := make([]answer, len(run))
 	var all sync.WaitGroup
 	for i, r := range run[1:] {
 		if r.glanced != nil {
-			e.l.core.mirrored.Add(1)
 			answers[i+1].m = r.glanced
 			continue
 		}
@@ -159,9 +161,11 @@ func (e *calls) doAll(run []*request) {
 	all.Wait()
 	for i, r := range run {
 		a := &answers[i]
-		if a.err == nil && r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {
-			e.l.core.stale.Add(1)
-			a.m, a.err = e.again(context.Background(), r)
+		if a.isBelow(e.l.floor.Load(), r) {
+			e.repeat(run[i:], answers[i:])
+		}
+		if r.glanced != nil && a.m == proto.Message(r.glanced) {
+			e.l.core.mirrored.Add(1)
 		}
 		m, err := e.finish(r, a.m, a.err)
 		if err != nil && r.act != send {
@@ -169,6 +173,29 @@ func (e *calls) doAll(run []*request) {
 		}
 		r.done(m, err)
 	}
+}
+
+func (a *answer) isBelow(floor int64, r *request) bool {
+	return a.err == nil && r.isLocal() && revisionOf(a.m) < floor
+}
+
+// repeat makes the first call again, and with it those behind it that show less than another one of the run, which
+// will have to be: together, since they have one deadline. Only of the first it is certain that its answer will do.
+func (e *calls) repeat(run []*request, answers []answer) {
+	newest := e.l.floor.Load()
+	for _, a := range answers {
+		if a.err == nil {
+			newest = max(newest, revisionOf(a.m))
+		}
+	}
+	var all sync.WaitGroup
+	for i, r := range run {
+		if a := &answers[i]; a.isBelow(newest, r) {
+			e.l.core.stale.Add(1)
+			all.Go(func() { a.m, a.err = e.again(context.Background(), r) })
+		}
+	}
+	all.Wait()
 }
 
 // unled makes the local reads that were sent behind a request that should have led, and was refused, synced ones.

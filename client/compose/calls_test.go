@@ -3,15 +3,19 @@ package compose
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client"
 )
 
 // refusing is a server that refuses a key, when it is told to.
@@ -71,4 +75,76 @@ func TestReadsBehindARefusedOneAreSynced(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]bool{"/behind": false, "/next": false, "/last": true}, s.local)
+}
+
+// lagging is a server whose local reads, all but the first one, are of an older revision. The first others are
+// answered when all are there, not all at one revision.
+type lagging struct {
+	pb.UnimplementedKVServer
+	lead   chan struct{}
+	behind int
+	all    chan struct{}
+
+	mu       sync.Mutex
+	repeated int
+}
+
+func (s *lagging) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	switch {
+	case string(q.Key) == "/lead":
+		<-s.lead
+		return answerAt(8), nil
+	case q.Serializable && string(q.Key) == "/new":
+		return answerAt(10), nil
+	case q.Serializable:
+		return answerAt(9), nil
+	}
+	s.mu.Lock()
+	s.repeated++
+	n := s.repeated
+	if n == s.behind {
+		close(s.all)
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.all:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if n <= s.behind {
+		return answerAt(11 + int64(n%2)), nil
+	}
+	return answerAt(12), nil
+}
+
+// Reads that show less than one before them are repeated together: one after the other, those of a pipeline would
+// share the time of one.
+func TestStaleReadsAreRepeatedTogether(t *testing.T) {
+	const behind = readsAtOnce - 1
+	s := &lagging{lead: make(chan struct{}), behind: behind, all: make(chan struct{})}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{serve(t, s)}, Kind: Etcd}},
+		Routes:   []Route{{Cluster: "one"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	keys := append([]string{"/lead", "/new"}, slices.Repeat([]string{"/old"}, behind)...)
+	var all []*client.Future[*clientv3.GetResponse]
+	for _, key := range keys {
+		all = append(all, c.GetAsync(key))
+	}
+	require.Eventually(t, func() bool { // they are one run
+		c.core.mu.Lock()
+		defer c.core.mu.Unlock()
+		return c.core.links[0].sent.Load() == int64(len(keys))
+	}, 10*time.Second, time.Millisecond)
+	close(s.lead)
+	last := int64(0)
+	for i, f := range all {
+		a, err := f.Wait(t.Context())
+		require.NoError(t, err, "read %d of %s", i, keys[i])
+		require.GreaterOrEqual(t, a.Header.Revision, last)
+		last = a.Header.Revision
+	}
+	require.EqualValues(t, 12, last)
 }

@@ -201,7 +201,8 @@ var mirrorMutants = []struct {
 }{
 	{"the mark is not compared with what the client has seen", "", []seededEdit{
 		{"client/compose/view.go", "m != nil && m.Header.Revision >= floor:", "m != nil && floor >= 0:"},
-		{"client/compose/calls.go", "r.isLocal() && revisionOf(a.m) < e.l.floor.Load() {", "r.isLocal() && e.l.view == nil && revisionOf(a.m) < e.l.floor.Load() {"},
+		{"client/compose/calls.go", "if a.isBelow(e.l.floor.Load(), r) {", "if e.l.view == nil && a.isBelow(e.l.floor.Load(), r) {"},
+		{"client/compose/glance.go", "if g.home.Header.Revision < e.l.floor.Load() {", "if g.home.Header.Revision < 0 {"},
 		{"client/compose/place.go", " || use.mark.Revision < floor {", " || floor < 0 {"},
 	}},
 	{"keys are read without their mark", "", []seededEdit{{
