@@ -45,6 +45,10 @@ func TestMutations(t *testing.T) {
 			if m.Rare && *mutationSeeds < rareSeeds {
 				t.Skipf("it takes up to -mutation-seeds %d", rareSeeds)
 			}
+			if m.Test != "" {
+				noticeScripted(t, binary, m)
+				return
+			}
 			out, err := exec.Command(binary, "-test.run=^TestMutant$", "-mutation="+m.Name,
 				fmt.Sprint("-mutation-seeds=", *mutationSeeds)).CombinedOutput()
 			if err != nil {
@@ -53,6 +57,14 @@ func TestMutations(t *testing.T) {
 			fmt.Print(firstLine(string(out)))
 		})
 	}
+}
+
+// noticeScripted has a scripted test notice a mutation.
+func noticeScripted(t *testing.T, binary string, m mutate.Mutation) {
+	out, err := exec.Command(binary, "-test.run=^"+m.Test+"$", "-mutation="+m.Name).CombinedOutput()
+	require.Error(t, err, "%s doesn't notice %s", m.Test, m.Name)
+	require.Contains(t, string(out), "--- FAIL: "+m.Test)
+	fmt.Printf("%s is noticed by %s\n", m.Name, m.Test)
 }
 
 // TestNoMutation runs in that binary, which does the same as this one as long as no mutation is

@@ -26,7 +26,9 @@ type Mutation struct {
 	// Checks: it shows only in runs in which states of servers are compared, and changed.
 	Checks bool
 	// Rare: it takes thousands of seeds to notice it.
-	Rare  bool
+	Rare bool
+	// Test is the scripted test that shows it, in the place of seeds. "": seeds do.
+	Test  string
 	edits []edit
 }
 
@@ -68,10 +70,14 @@ func parse(text string) (list []Mutation, err error) {
 		case word == "" || word == "#":
 		case word == "mutation":
 			m := Mutation{}
-			if _, err := fmt.Sscanf(rest, "%s seed=%d", &m.Name, &m.Seed); err != nil {
-				return nil, fmt.Errorf("line %d: a name and a seed are wanted: %w", n+1, err)
-			}
 			words := strings.Fields(rest)
+			if _, err := fmt.Sscanf(rest, "%s test=%s", &m.Name, &m.Test); err == nil {
+				list = append(list, m)
+				continue
+			}
+			if _, err := fmt.Sscanf(rest, "%s seed=%d", &m.Name, &m.Seed); err != nil {
+				return nil, fmt.Errorf("line %d: a name and a seed or a test are wanted: %w", n+1, err)
+			}
 			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
 			m.Balance = slices.Contains(words, "balance")
 			m.Resize, m.Checks = slices.Contains(words, "resize"), slices.Contains(words, "checks")
