@@ -138,6 +138,11 @@ func (c *Config) Has(id uint64) bool {
 	return slices.Contains(c.Voters, id) || slices.Contains(c.Learners, id)
 }
 
+// HasAll reports whether all servers of another configuration are in this one.
+func (c *Config) HasAll(other *Config) bool {
+	return !slices.ContainsFunc(other.servers(), func(id uint64) bool { return !c.Has(id) })
+}
+
 // Quorum reports whether those for which has is true are a majority of the voters.
 func (c *Config) Quorum(has func(id uint64) bool) bool {
 	n := 0

@@ -171,9 +171,26 @@ func (l *Log) Resume(applied Position, conf *pb.ConfState) error {
 func (l *Log) changed() (index uint64) {
 	last := uint64(0)
 	for _, e := range l.ents {
-		if t := e.GetType(); t == pb.EntryConfChange || t == pb.EntryConfChangeV2 {
+		if isStep(e) {
 			index, last = last, e.GetIndex()
 		}
 	}
 	return index
+}
+
+func isStep(e *pb.Entry) bool {
+	t := e.GetType()
+	return t == pb.EntryConfChange || t == pb.EntryConfChangeV2
+}
+
+// LastStep is the index of the last change of the configuration in the log, or 0.
+func (l *Log) LastStep() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.ents) - 1; i >= 0; i-- {
+		if isStep(l.ents[i]) {
+			return l.ents[i].GetIndex()
+		}
+	}
+	return 0
 }

@@ -13,8 +13,8 @@ import (
 // executed on the server that proposed the step, and may wait here for a group whose entries this server has
 // not received, or after a restart doesn't know to be committed; and the only one that could lead that group
 // may wait in the same way for this one. Raft's configuration follows from the log alone, so it needn't
-// wait. The state's, which is a function of its applied index (M3), does. A server that is new does, too: if this
-// one led, it would send it a state of before the change, which doesn't know of it. In Raft's half, of the loop.
+// wait. The state's, which is a function of its applied index (M3), does. A server that is new waits for the
+// state (newcomer). In Raft's half, of the loop.
 func (g *group) stepAhead() {
 	if !g.blocked {
 		return
@@ -22,21 +22,43 @@ func (g *group) stepAhead() {
 	config := g.r.cfg.Machine.Configuration(g.id)
 	for _, it := range g.steps() {
 		next, ok := config.Next(*it.step)
-		if ok && it.step.Kind != membership.RemoveServer && !config.Has(it.step.ID) {
-			return
+		if it.index > g.ahead {
+			g.giveAhead(&it, ok, ok && !config.HasAll(next))
 		}
-		if ok {
-			config = next
-		}
-		if it.index <= g.ahead {
-			continue
-		}
-		g.ahead = it.index
-		if ok {
-			g.node.ApplyConfChange(raftlog.ConfChange(it.step))
-			g.r.cfg.Logger.Info("Raft has a change of a group's configuration ahead of the state, which waits for other groups",
-				zap.Int("group", g.id), zap.Stringer("step", it.step))
-		}
+		config = next
+	}
+}
+
+// giveAhead gives Raft a step, unless it has been made before, and says that it is applied.
+func (g *group) giveAhead(it *item, changes, bringsIn bool) {
+	g.bringIn()
+	g.ahead = it.index
+	switch {
+	case !changes:
+		return
+	case bringsIn:
+		g.newcomer = it
+		g.stepBehind()
+	default:
+		g.node.ApplyConfChange(raftlog.ConfChange(it.step))
+	}
+	g.r.cfg.Logger.Info("Raft has a change of a group's configuration ahead of the state, which waits for other groups",
+		zap.Int("group", g.id), zap.Stringer("step", it.step), zap.Bool("without-newcomer", g.newcomer != nil))
+}
+
+// stepBehind brings the newcomer in once another step is in the log behind its own. Raft may be one
+// configuration behind the log, since neighbouring ones have no quorums apart, and not two.
+func (g *group) stepBehind() {
+	if g.newcomer != nil && g.log.LastStep() > g.newcomer.index {
+		g.bringIn()
+	}
+}
+
+// bringIn gives Raft the configuration with the server that it has gone on without.
+func (g *group) bringIn() {
+	if it := g.newcomer; it != nil {
+		g.newcomer = nil
+		g.node.ApplyConfChange(raftlog.ConfChange(it.step))
 	}
 }
 
@@ -66,8 +88,11 @@ func (g *group) applyStep(it *item) {
 		return
 	}
 	g.turn(func() {
-		if it.index > g.ahead {
+		switch {
+		case it.index > g.ahead:
 			g.node.ApplyConfChange(raftlog.ConfChange(it.step))
+		case g.newcomer != nil && it.index == g.newcomer.index:
+			g.bringIn()
 		}
 	})
 	g.log.SetConfState(confState(next))

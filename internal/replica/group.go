@@ -51,6 +51,7 @@ type group struct {
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration
 	ahead        uint64 // index of the last step that Raft got before the state (stepAhead)
+	newcomer     *item  // that step, if it brings in a server without which Raft goes on until the state knows it, or nil
 	commitAtTick uint64 // commit index a tick ago
 	traced       []traced
 	failed       bool    // the log contradicts the leader's: no further processing

@@ -83,6 +83,11 @@ func (g *group) send(m *raftpb.Message) {
 	if m.GetType() == raftpb.MsgSnap {
 		// Never one group's state, but the server's cut (design: snapshots).
 		peer := m.GetTo()
+		if !g.r.cfg.Machine.Configuration(g.id).Has(peer) {
+			// Raft is ahead of the state, which doesn't know this server yet. Raft asks again.
+			g.order(func(g *group) { g.node.ReportSnapshot(peer, raft.SnapshotFailure) })
+			return
+		}
 		g.snapshotTo(peer, m.GetSnapshot().GetMetadata().GetIndex())
 		for _, other := range g.r.groups {
 			if other != g {
@@ -107,6 +112,7 @@ func (g *group) append(m *raftpb.Message) {
 	}
 	g.expect(m.GetEntries())
 	records := g.log.Append(hs, m.GetEntries())
+	g.stepBehind()
 	responses := g.sparingly(m.GetResponses())
 	if len(responses) == 0 {
 		// A new term, or nothing: a commit index alone makes no record, since a

@@ -16,6 +16,8 @@ import (
 type network struct {
 	c     *cluster
 	links map[[2]uint64]*link
+	// withholds tells which messages don't arrive, in scripts. nil: all do.
+	withholds func(to *server, m message) bool
 }
 
 type link struct {
@@ -77,6 +79,8 @@ func (n *network) send(from, to uint64, m message) bool {
 	switch {
 	case l == nil:
 		return false
+	case n.withholds != nil && n.withholds(l.to, m):
+		return true
 	case l.cut:
 		n.lost(l)
 		return true

@@ -72,20 +72,7 @@ func Run(o Options) (r Report) {
 }
 
 func (c *cluster) run() {
-	for _, s := range c.servers {
-		s.start()
-	}
-	for _, cl := range c.clients {
-		cl.think()
-	}
-	for _, w := range c.watchers {
-		c.loop.after(c.loop.between(0, 500*time.Millisecond), "connect", uint64(w.id), 0, w.connect)
-		w.ask()
-		w.change()
-	}
-	for _, cl := range c.sessions {
-		cl.live()
-	}
+	c.start()
 	c.until(300 * time.Millisecond)
 	if c.operator != nil {
 		c.operator.think()
@@ -112,6 +99,29 @@ func (c *cluster) run() {
 		c.survive()
 		return
 	}
+	c.finish()
+}
+
+// start starts all servers and clients.
+func (c *cluster) start() {
+	for _, s := range c.servers {
+		s.start()
+	}
+	for _, cl := range c.clients {
+		cl.think()
+	}
+	for _, w := range c.watchers {
+		c.loop.after(c.loop.between(0, 500*time.Millisecond), "connect", uint64(w.id), 0, w.connect)
+		w.ask()
+		w.change()
+	}
+	for _, cl := range c.sessions {
+		cl.live()
+	}
+}
+
+// finish ends all faults, and checks the run.
+func (c *cluster) finish() {
 	c.quiet = true
 	c.heal()
 	c.settle()

@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/stoa-kv/stoa/internal/membership"
+)
+
+// The leader is lost for good, with as many others as a majority can do without, while a server joins. Each
+// of the servers that are left lacks the log of another group from before the change on, and knows that all
+// others have followed: it waits at the rendezvous for the group whose log only the others have.
+func TestAServerJoinsAndTheLeaderIsLost(t *testing.T) {
+	for _, op := range []membership.Op{membership.Add, membership.AddLearner} {
+		for _, members := range []int{3, 4, 5} {
+			for seed := range uint64(max(4, *runs/10)) {
+				o := options(t, seed)
+				o.Servers, o.Partitions, o.Members = members, 4, true
+				o.script = func(c *cluster) { c.joinAndLose(op) }
+				require.NoError(t, Run(o).Failure, "%v, %d members, seed %d", op, members, seed)
+			}
+		}
+	}
+}
+
+func (c *cluster) joinAndLose(op membership.Op) {
+	if !c.begin() {
+		return
+	}
+	leader, minority := c.leader(), (len(c.servers)-1)/2
+	others := slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return s == leader })
+	lost, stay := append(others[:minority-1:minority-1], leader), others[minority-1:]
+	lacks := map[*server]int{} // a group
+	for i, s := range stay {
+		lacks[s] = i%(c.partitions-1) + 1
+	}
+	c.net.withholds = func(to *server, m message) bool {
+		group, one := lacks[to]
+		return one && m.raft != nil && m.group == group && m.raft.GetType() == raftpb.MsgApp
+	}
+	newcomer := c.addServer()
+	newcomer.due = true // it isn't started before one of those that stay has it in its list
+	leader.life.core.changeMembers(changeOf(op, newcomer.id), func(error) {})
+	if !c.waitFor(calmAfter, func() bool {
+		return !slices.ContainsFunc(stay, func(s *server) bool { return !s.waitsWithSteps(lacks[s]) })
+	}) {
+		c.fail("liveness", "the servers that stay don't hear that the groups have followed")
+		return
+	}
+	for _, s := range lost {
+		c.lose(s)
+		c.operator.gone = append(c.operator.gone, s.id)
+	}
+	c.net.withholds = nil
+	newcomer.due = false
+	c.completes()
+}
+
+// begin starts all servers and clients, and waits for a leader.
+func (c *cluster) begin() bool {
+	c.start()
+	if !c.waitFor(calmAfter, func() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }) {
+		c.fail("liveness", "there is no leader")
+		return false
+	}
+	c.until(200 * time.Millisecond)
+	return true
+}
+
+// waitsWithSteps reports whether a server knows all groups but 0 and one more to have followed, and has applied
+// none of that.
+func (s *server) waitsWithSteps(but int) bool {
+	core := s.life.core
+	for p := 1; p < s.c.partitions; p++ {
+		if p != but && !core.knowsStep(p) {
+			return false
+		}
+	}
+	return core.machine.Membership().Generation == 0
+}
+
+// knowsStep reports whether a group has a step that is committed and isn't applied.
+func (c *core) knowsStep(p int) bool {
+	commit, applied := c.replica.Progress(p)
+	for i := applied + 1; i <= commit; i++ {
+		if e, err := c.logs[p].Entry(i); err == nil && e.GetType() != raftpb.EntryNormal {
+			return true
+		}
+	}
+	return false
+}
+
+// completes requires of the servers that are left that they complete the change, and the checks of other runs.
+func (c *cluster) completes() {
+	complete := func() bool {
+		s := c.leader()
+		if s.life == nil || !s.life.core.replica.Leading() {
+			return false
+		}
+		list := s.life.core.machine.Membership()
+		return list.Generation > 0 && membership.Sealed(list, s.life.core.machine.Configurations())
+	}
+	if !c.waitFor(equalAfter, complete) {
+		c.fail("liveness", "no leader completes the change")
+		return
+	}
+	c.finish()
+}
