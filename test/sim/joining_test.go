@@ -110,3 +110,54 @@ func (c *cluster) completes() {
 	}
 	c.finish()
 }
+
+// A new server is handed the groups that have it, while the others have stopped in front of the step that brings it
+// in. It leads groups without all the rest, and the cluster gets out of that. The order in which groups follow (M1) leaves
+// nothing to hand over where the others are those but group 0.
+func TestANewcomerIsHandedSomeGroups(t *testing.T) {
+	for name, stops := range map[string]func(group int) bool{
+		"group 0 has stopped":     func(group int) bool { return group == 0 },
+		"group 0 has not stopped": func(group int) bool { return group != 0 },
+	} {
+		for seed := range uint64(max(4, *runs/10)) {
+			o := options(t, seed)
+			o.Servers, o.Partitions, o.Members = 3, 3, true
+			o.script = func(c *cluster) { c.handOverEarly(stops) }
+			require.NoError(t, Run(o).Failure, "%s, seed %d", name, seed)
+		}
+	}
+}
+
+// handOverEarly adds a server, stops some groups once that is decided, and hands it the others.
+func (c *cluster) handOverEarly(stops func(group int) bool) {
+	if !c.begin() {
+		return
+	}
+	const stop = time.Second
+	leader, newcomer := c.leader().life.core, c.addServer()
+	leader.changeMembers(changeOf(membership.Add, newcomer.id), func(error) {})
+	c.loop.runUntil(c.loop.now+calmAfter, func() bool { return c.failed() || leader.machine.Membership().Generation > 0 })
+	for p := range leader.stuck {
+		if stops(p) {
+			leader.stuck[p] = c.loop.now + stop
+		}
+	}
+	c.net.withholds = func(_ *server, m message) bool { return m.raft != nil && stops(m.group) }
+	end := c.loop.now + stop
+	newcomer.start()
+	c.loop.runUntil(end, func() bool { return c.failed() || c.hasJoined(newcomer, stops) })
+	leader.replica.TransferAll(newcomer.id)
+	c.until(end - c.loop.now)
+	c.net.withholds = nil
+	c.completes()
+}
+
+// hasJoined reports whether a server is in the configurations of all groups but those that have stopped.
+func (c *cluster) hasJoined(s *server, stopped func(group int) bool) bool {
+	for p := range c.partitions {
+		if !stopped(p) && (s.life == nil || !s.life.core.machine.Configuration(p).Has(s.id)) {
+			return false
+		}
+	}
+	return true
+}
