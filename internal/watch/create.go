@@ -61,12 +61,7 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 	if s.closed {
 		return false
 	}
-	if err := s.assign(w, r.WatchId); err != nil {
-		s.refuse(answer{refused: err.Error()})
-		return false
-	}
-	w.user = s.user
-	if err := h.enter(w); err != nil {
+	if err := s.enter(w, r.WatchId); err != nil {
 		s.refuse(answer{refused: err.Error(), cause: err, key: w.key, end: w.rangeEnd()})
 		return false
 	}
@@ -191,6 +186,19 @@ func newWatcher(s *Stream, r *pb.WatchCreateRequest) *watcher {
 		}
 	}
 	return w
+}
+
+// enter gives a watcher its user and id and counts it, or says why it can't be admitted: for lack of
+// permission, as in etcd, also where the request is malformed.
+func (s *Stream) enter(w *watcher, id int64) error {
+	w.user = s.user
+	if err := s.hub.permitted(w); err != nil {
+		return err
+	}
+	if err := s.assign(w, id); err != nil {
+		return err
+	}
+	return s.hub.charge(w)
 }
 
 // assign gives a watcher the requested id, or the next free one for 0.

@@ -33,11 +33,7 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 	if s.closed {
 		return 0, s.why
 	}
-	if err := s.assign(w, r.WatchId); err != nil {
-		return h.Rev(), err
-	}
-	w.user = s.user
-	if err := h.enter(w); err != nil {
+	if err := s.enter(w, r.WatchId); err != nil {
 		return h.Rev(), err
 	}
 	rev = h.Rev()

@@ -61,9 +61,9 @@ func (h *Hub) limit(limiter Limiter) {
 	}
 }
 
-// enter counts a watcher that is about to be admitted, or says why it can't be.
-func (h *Hub) enter(w *watcher) (err error) {
-	if err = h.permitted(w); err == nil && h.limiter != nil {
+// charge counts a watcher that is about to be admitted, or says which quota is exhausted.
+func (h *Hub) charge(w *watcher) (err error) {
+	if h.limiter != nil {
 		w.quotas, err = h.limiter.Enter(w.user, w.key, w.rangeEnd(), false)
 	}
 	return err

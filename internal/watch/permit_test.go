@@ -84,3 +84,36 @@ func TestPermissionsOfWatchers(t *testing.T) {
 	require.True(t, ok && r.Created && r.Canceled)
 	require.ErrorIs(t, r.Cause, errDenied)
 }
+
+// Whether a request is malformed is none of a client's business that has no permission, as in
+// etcd; and the ids that watchers get don't tell of refused ones.
+func TestPermissionsComeFirst(t *testing.T) {
+	errDenied := errors.New("denied")
+	h := NewHub(1, newJournal(1).read, Options{})
+	feed := h.Reset([]int64{1}, 0)
+	feed.Permit(func(user uint64, _, _ []byte) error {
+		if user == 1 {
+			return errDenied
+		}
+		return nil
+	}, nil)
+	s := h.NewStream("")
+	empty := &pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("j")}
+	for i, want := range []struct {
+		user uint64
+		req  *pb.WatchCreateRequest
+		why  error
+		id   int64
+	}{
+		{1, &pb.WatchCreateRequest{Key: []byte("k")}, errDenied, noID}, {1, empty, errDenied, noID}, {2, empty, ErrEmptyRange, noID},
+		{2, &pb.WatchCreateRequest{Key: []byte("k")}, nil, 0},
+	} {
+		s.As(want.user)
+		s.Create(want.req)
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok && r.Created, i)
+		require.ErrorIs(t, r.Cause, want.why, i)
+		require.Equal(t, want.id, r.WatchId, i)
+	}
+}
