@@ -32,6 +32,7 @@ type drawing struct {
 	*rapid.T
 	current int64 // the reference's revision
 	dense   bool  // the server under test has no gaps
+	forward bool  // no range ends before it begins
 }
 
 // step is one step of a sequence: a request, a watch, or, if it is neither, a look at
@@ -89,6 +90,14 @@ func (d *drawing) key() []byte {
 
 // keyRange draws a key and an end, which may lie before it.
 func (d *drawing) keyRange() (key, end []byte) {
+	key, end = d.anyRange()
+	if d.forward && len(end) > 0 && !bytes.Equal(end, []byte{0}) && bytes.Compare(end, key) <= 0 {
+		return key, nil
+	}
+	return key, end
+}
+
+func (d *drawing) anyRange() (key, end []byte) {
 	key = d.key()
 	switch rapid.IntRange(0, 5).Draw(d.T, "kind of range") {
 	case 0, 1:

@@ -21,6 +21,7 @@ type shape struct {
 	sidecar      bool     // between the clients and the server under test
 	namespace    string   // of the sidecar's clients
 	cache        []string // prefixes that the sidecar keeps
+	args         []string // of both servers
 }
 
 func (s shape) String() string { return fmt.Sprintf("%dx%d", s.nodes, s.parts) }
@@ -58,7 +59,7 @@ func startPair(t *testing.T, s shape) *pair {
 	start := func(name string, bin process.Binary) *side {
 		dir, err := process.TempDir("differential-" + name)
 		require.NoError(t, err)
-		c, err := process.Start(context.Background(), process.Spec{Binary: bin, Nodes: s.nodes, Partitions: s.parts, Dir: dir})
+		c, err := process.Start(context.Background(), process.Spec{Binary: bin, Nodes: s.nodes, Partitions: s.parts, Dir: dir, Args: s.args})
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			if t.Failed() {

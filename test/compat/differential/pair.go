@@ -16,6 +16,7 @@ type pair struct {
 	watches  []*watchPair
 	furthest int64    // the highest revision that a watch starts from
 	log      []string // what was asked, for the report of a difference
+	failed   bool     // the last answer is an error
 }
 
 func newPair(ref, sut *side, dense bool) *pair {
@@ -35,16 +36,20 @@ func (p *pair) do(server int, req proto.Message) error {
 		return err
 	}
 	want := p.ref.call(server, req)
-	translated := req
-	if s, ok := req.(streamed); ok {
-		translated = streamed{p.revs.request(s.RangeRequest).(*pb.RangeRequest)}
-	} else {
+	var translated proto.Message
+	switch r := req.(type) {
+	case streamed:
+		translated = streamed{p.revs.request(r.RangeRequest).(*pb.RangeRequest)}
+	case opened:
+		translated = opened{p.revs.request(r.WatchRequest).(*pb.WatchRequest)}
+	default:
 		translated = p.revs.request(req)
 	}
 	got := p.sut.call(server, translated)
 	if err := p.learn(want, got); err != nil {
 		return p.difference(req, want, got, err)
 	}
+	p.failed = want.err != ""
 	if want.err != got.err {
 		return p.difference(req, want, got, nil)
 	}
@@ -60,12 +65,26 @@ func (p *pair) findNow(server int, req proto.Message) error {
 	if p.dense || !p.revs.future(req) {
 		return nil
 	}
+	user := p.sut.user
+	p.sut.user = root
 	now := p.sut.call(server, &pb.RangeRequest{Key: []byte("start"), CountOnly: true})
+	p.sut.user = user
 	if now.msg == nil {
 		return p.difference(req, answer{}, now, errors.New("asking for the current revision"))
 	}
 	p.revs.seen = max(p.revs.seen, header(now.msg).GetRevision())
 	return nil
+}
+
+// root may do everything, if there are users.
+const root = "root"
+
+// as has a user send the requests from now on.
+func (p *pair) as(user string) {
+	if user != p.ref.user {
+		p.log = append(p.log, fmt.Sprintf("as %q:", user))
+	}
+	p.ref.user, p.sut.user = user, user
 }
 
 // catchUp brings a server up to date, by a strict read, for requests that etcd

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -23,11 +23,12 @@ type side struct {
 	cluster *process.Cluster
 	conns   []*grpc.ClientConn
 	between *process.Server // a sidecar, or nil
-	granted map[int64]bool  // leases; others are those of the sidecar's sessions
+	user    string          // who sends the requests; "" has no token
+	tokens  map[string]string
 }
 
 func newSide(name string, c *process.Cluster) (*side, error) {
-	s := &side{name: name, cluster: c, granted: map[int64]bool{}}
+	s := &side{name: name, cluster: c, tokens: map[string]string{}}
 	return s, s.connect(c.Endpoints())
 }
 
@@ -89,25 +90,18 @@ func (a answer) String() string {
 func (s *side) call(server int, req proto.Message) answer {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if token := s.tokens[s.user]; token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "token", token)
+	}
 	msg, err := send(ctx, s.conns[server%len(s.conns)], req)
 	if err != nil {
 		st := status.Convert(err)
 		return answer{err: fmt.Sprintf("%v: %s", st.Code(), st.Message())}
 	}
-	if s.between != nil {
-		s.withoutSessions(msg)
+	if login, ok := req.(*pb.AuthenticateRequest); ok {
+		s.tokens[login.Name] = msg.(*pb.AuthenticateResponse).Token
 	}
 	return answer{msg: msg}
-}
-
-// withoutSessions removes leases from a list that are a sidecar's own.
-func (s *side) withoutSessions(msg proto.Message) {
-	switch m := msg.(type) {
-	case *pb.LeaseGrantResponse:
-		s.granted[m.ID] = true
-	case *pb.LeaseLeasesResponse:
-		m.Leases = slices.DeleteFunc(m.Leases, func(l *pb.LeaseStatus) bool { return !s.granted[l.ID] })
-	}
 }
 
 // streamed asks for a Range by RangeStream.
@@ -150,8 +144,64 @@ func send(ctx context.Context, conn *grpc.ClientConn, req proto.Message) (proto.
 		return pb.NewMaintenanceClient(conn).Defragment(ctx, r)
 	case *pb.HashKVRequest:
 		return pb.NewMaintenanceClient(conn).HashKV(ctx, r)
+	case opened:
+		return sendOpened(ctx, conn, r.WatchRequest)
+	}
+	return sendAuth(ctx, pb.NewAuthClient(conn), req)
+}
+
+func sendAuth(ctx context.Context, a pb.AuthClient, req proto.Message) (proto.Message, error) {
+	switch r := req.(type) {
+	case *pb.AuthenticateRequest:
+		return a.Authenticate(ctx, r)
+	case *pb.AuthStatusRequest:
+		return a.AuthStatus(ctx, r)
+	case *pb.AuthEnableRequest:
+		return a.AuthEnable(ctx, r)
+	case *pb.AuthDisableRequest:
+		return a.AuthDisable(ctx, r)
+	case *pb.AuthUserAddRequest:
+		return a.UserAdd(ctx, r)
+	case *pb.AuthUserGetRequest:
+		return a.UserGet(ctx, r)
+	case *pb.AuthUserListRequest:
+		return a.UserList(ctx, r)
+	case *pb.AuthUserDeleteRequest:
+		return a.UserDelete(ctx, r)
+	case *pb.AuthUserChangePasswordRequest:
+		return a.UserChangePassword(ctx, r)
+	case *pb.AuthUserGrantRoleRequest:
+		return a.UserGrantRole(ctx, r)
+	case *pb.AuthUserRevokeRoleRequest:
+		return a.UserRevokeRole(ctx, r)
+	case *pb.AuthRoleAddRequest:
+		return a.RoleAdd(ctx, r)
+	case *pb.AuthRoleGetRequest:
+		return a.RoleGet(ctx, r)
+	case *pb.AuthRoleListRequest:
+		return a.RoleList(ctx, r)
+	case *pb.AuthRoleDeleteRequest:
+		return a.RoleDelete(ctx, r)
+	case *pb.AuthRoleGrantPermissionRequest:
+		return a.RoleGrantPermission(ctx, r)
+	case *pb.AuthRoleRevokePermissionRequest:
+		return a.RoleRevokePermission(ctx, r)
 	}
 	return nil, fmt.Errorf("no call takes a %T", req)
+}
+
+// opened asks for a watch, of which the answer counts, and no event.
+type opened struct{ *pb.WatchRequest }
+
+func sendOpened(ctx context.Context, conn *grpc.ClientConn, r *pb.WatchRequest) (proto.Message, error) {
+	stream, err := pb.NewWatchClient(conn).Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(r); err != nil {
+		return nil, err
+	}
+	return stream.Recv()
 }
 
 // sendStreamed puts the chunks of a RangeStream together; where it is cut into chunks

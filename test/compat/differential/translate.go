@@ -68,6 +68,8 @@ func strip(m proto.Message) proto.Message {
 		h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
 	}
 	switch m := m.(type) {
+	case *pb.AuthenticateResponse:
+		m.Token = ""
 	case *pb.LeaseTimeToLiveResponse:
 		if m.TTL > 0 { // it runs down while one asks the one after the other
 			m.TTL = m.GrantedTTL
