@@ -14,7 +14,7 @@ import (
 // nevertheless.
 func (d *declaration) acceptedOnly() {
 	d.group = "Known from etcd, without effect here"
-	const byHand = "members' states are compared with --corrupt-check-time"
+	const byHand = "members' present states are compared, as often as --corrupt-check-time says"
 	const streams = "streams between members are watched by pulses and gRPC keepalives"
 	const steps = "compactions are always carried out in small steps"
 	d.knob(num(d, "max-snapshots", new(uint), 5, ""), "a server has one snapshot, its state file")

@@ -77,7 +77,7 @@ type Config struct {
 	KeepAlive            KeepAlive
 	SocketOpts           transport.SocketOpts
 	WarningApplyDuration time.Duration
-	CorruptCheckTime     time.Duration // 0: every 10 s
+	CorruptCheckTime     time.Duration // 0: never
 	WarningUnaryDuration time.Duration
 
 	ClientTLS     transport.TLSInfo

@@ -250,7 +250,7 @@ func (d *declaration) upkeep() {
 	d.bool("enable-pprof", &c.EnablePprof, false, "Serve profiles at the client URL + /debug/pprof/.")
 	d.bool("enable-ui", &c.EnableUI, false, "Serve a page for browsers at the URLs of --listen-metrics-urls + /ui/.")
 	d.duration("watch-progress-notify-interval", &c.WatchProgressNotifyInterval, 0, "Interval of periodic watch progress notifications (0: 10m).")
-	d.duration("corrupt-check-time", &c.CorruptCheckTime, 0, "How often the members compare their states, while this one leads (0: never). Experimental.")
+	d.duration("corrupt-check-time", &c.CorruptCheckTime, 10*time.Second, "How often the members compare their states, while this one leads (0: never).")
 	d.duration("warning-apply-duration", &c.WarningApplyDuration, 100*time.Millisecond, "Time after which a slow read or apply is logged.")
 	d.duration("warning-unary-request-duration", &c.WarningUnaryDuration, 300*time.Millisecond, "Time after which a slow unary request is logged.")
 	num(d, "bootstrap-defrag-threshold-megabytes", &c.DefragThresholdMegabytes, 0, "Defragment the backend at the start if that frees as many megabytes (0: never).")

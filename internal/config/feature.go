@@ -19,9 +19,9 @@ type Feature struct {
 var Features = []Feature{
 	{"AllAlpha", "ALPHA", false, ""},
 	{"AllBeta", "BETA", false, ""},
-	{"CompactHashCheck", "ALPHA", false, "the members' histories are not compared after compactions, their present states are with --corrupt-check-time"},
+	{"CompactHashCheck", "ALPHA", false, "the members' histories are not compared after compactions, their present states are, as often as --corrupt-check-time says"},
 	{"FastLeaseKeepAlive", "BETA", false, "a lease is renewed by a leader that has confirmed that it leads"},
-	{"InitialCorruptCheck", "ALPHA", false, "a member's state is not compared with the others' before it serves, but right after, with --corrupt-check-time"},
+	{"InitialCorruptCheck", "ALPHA", false, "a member's state is not compared with the others' before it serves, but right after"},
 	{"LeaseCheckpoint", "ALPHA", true, "the remaining time of leases is always checkpointed"},
 	{"LeaseCheckpointPersist", "ALPHA", true, "checkpoints of leases are always stored"},
 	{"PriorityRequest", "ALPHA", false, "no request has priority over others"},

@@ -41,14 +41,18 @@ func (c *checks) tick(r *Replica, now int64) {
 	if !r.cfg.Machine.Checks() {
 		return
 	}
-	if r.cfg.CheckTicks > 0 && !c.made.Load() && now%int64(r.cfg.ElectionTicks) == 0 {
+	every := r.cfg.CheckTicks
+	if len(r.Peers()) == 0 {
+		every = 0 // there is nobody to differ from
+	}
+	if every > 0 && !c.made.Load() && now%int64(r.cfg.ElectionTicks) == 0 {
 		r.wantCheck() // of a state that has been loaded, or taken in
 	}
 	if !r.seq.IsOpen() {
 		return
 	}
 	c.mu.Lock()
-	passed, every := now-c.last, r.cfg.CheckTicks
+	passed := now - c.last
 	due := every > 0 && (c.last == 0 || passed >= every) || c.wanted && passed >= int64(r.cfg.ElectionTicks)
 	if due {
 		c.last, c.wanted = now, false
