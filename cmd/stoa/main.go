@@ -155,7 +155,7 @@ func (s *server) up(ctx context.Context) (err error) {
 	}
 	s.checkPeerURLs()
 	observe(s.metrics, s.node)
-	for _, f := range config.Features {
+	for _, f := range s.cfg.Features {
 		s.metrics.Feature(f.Name, f.Stage, f.On)
 	}
 	if s.memory != nil {

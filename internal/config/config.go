@@ -78,6 +78,8 @@ type Config struct {
 	SocketOpts           transport.SocketOpts
 	WarningApplyDuration time.Duration
 	CorruptCheckTime     time.Duration // 0: never
+	InitialCorruptCheck  bool          // the feature gate
+	Features             []Feature     // sorted by name
 	WarningUnaryDuration time.Duration
 
 	ClientTLS     transport.TLSInfo

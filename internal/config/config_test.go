@@ -156,24 +156,28 @@ func TestWhatIsNotDoneIsAWarning(t *testing.T) {
 	for name, missing := range map[string]string{
 		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments",
 		"pre-vote":        "the pre-vote phase is always on",
-		"unsafe-no-fsync": "every write is synced", "InitialCorruptCheck": "not compared", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
+		"unsafe-no-fsync": "every write is synced", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
 	} {
 		require.Contains(t, got[name], missing, name)
 		delete(got, name)
 	}
 	require.Empty(t, got)
 	require.Equal(t, time.Hour, c.CorruptCheckTime)
+	require.True(t, c.InitialCorruptCheck)
+	require.Contains(t, c.Features, Feature{Name: "InitialCorruptCheck", Stage: "ALPHA", On: true})
 
 	// Features that the server always has need no warning.
 	c, err = parse(t, "--name=a --data-dir=d --pre-vote=true --auth-token=simple --max-wals=5 --corrupt-check-time=0"+
 		" --feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=false --backend-bbolt-freelist-type=map --v2-deprecation=gone")
 	require.NoError(t, err)
+	require.False(t, c.InitialCorruptCheck)
 	require.Equal(t, []string{"v2-deprecation"}, slices.Collect(maps.Keys(warnings(c))))
 
 	c, err = parse(t, "--name=a --data-dir=d --feature-gates=AllAlpha=true,PriorityRequest=false")
 	require.NoError(t, err)
-	require.Equal(t, []string{"CompactHashCheck", "InitialCorruptCheck", "SetMemberLocalAddr", "StopGRPCServiceOnDefrag"},
+	require.Equal(t, []string{"CompactHashCheck", "SetMemberLocalAddr", "StopGRPCServiceOnDefrag"},
 		slices.Sorted(maps.Keys(warnings(c))))
+	require.True(t, c.InitialCorruptCheck)
 }
 
 func TestLogRotation(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -87,4 +88,30 @@ func (n *Node) checkTicks() int64 {
 		return 0
 	}
 	return max(1, int64(n.cfg.CheckInterval/n.cfg.Tick))
+}
+
+// initialCheckLimit is how long a server that knows a leader waits for its first check.
+const initialCheckLimit = 10 * time.Second
+
+// mayShow reports whether the state that was loaded may be shown: a check has agreed with it, if the
+// configuration asks for that, or there is nobody to compare it with. As in etcd, members that are away don't
+// keep this one from serving.
+func (n *Node) mayShow(c *core) bool {
+	switch {
+	case !n.cfg.InitialCheck || len(c.replica.Peers()) == 0 || !c.machine.Checks():
+		return true
+	case n.Fenced():
+		return false
+	case c.replica.Agreed():
+		return true
+	}
+	now := time.Now()
+	n.led.CompareAndSwap(nil, &now)
+	if now.Sub(*n.led.Load()) < initialCheckLimit {
+		return false
+	}
+	n.unchecked.Do(func() {
+		n.log.Warn("no majority could be compared with: serving without the check that --feature-gates=InitialCorruptCheck=true asks for")
+	})
+	return true
 }

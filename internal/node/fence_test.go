@@ -129,3 +129,37 @@ func restartFenced(t *testing.T, how func(*Config)) {
 	require.Eventually(t, func() bool { return !noted(t, n) }, 20*time.Second, time.Millisecond)
 	require.Equal(t, "v", string(c.get(2, "/k", "").Kvs[0].Value))
 }
+
+// With InitialCheck a member whose state has changed while it was stopped isn't ready before it has another's.
+func TestAMemberThatDiffersIsNotReadyBeforeItHeals(t *testing.T) {
+	c := newCluster(t, 3, 2, func(c *Config) { c.InitialCheck = true })
+	c.ready()
+	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
+	_, err := c.nodes[0].LeaseGrant(context.Background(), &pb.LeaseGrantRequest{ID: 7, TTL: 600})
+	require.NoError(t, err)
+	for at := range c.nodes {
+		require.Eventually(t, func() bool { return c.nodes[at].core.Load().leases.Has(7) }, 20*time.Second, 10*time.Millisecond)
+		c.nodes[at].core.Load().leases.Checkpoint(7, 99) // of no log
+		c.put(at, "/k", "v")
+		c.get(at, "/k", "") // there is something to flush
+		require.NoError(t, c.nodes[at].flushNow())
+		c.stop(at)
+		c.start(at)
+		n := c.nodes[at]
+		select {
+		case <-n.Ready():
+		case <-time.After(time.Minute):
+			t.Fatal("it is never ready")
+		}
+		require.EqualValues(t, 1, n.installed.Load(), "it has no other's state")
+		l, _ := n.core.Load().leases.Get(7)
+		require.Zero(t, l.Remaining)
+		require.False(t, n.Fenced())
+	}
+}
+
+// Nobody is waited for in vain.
+func TestAMemberAloneNeedsNoInitialCheck(t *testing.T) {
+	c := newCluster(t, 1, 2, func(c *Config) { c.InitialCheck = true })
+	c.ready()
+}

@@ -69,7 +69,7 @@ func (n *Node) noteLeader(c *core) {
 	if old := n.lastLeader.Swap(leader); old != leader {
 		n.logLeader(old, leader, c.replica.Term())
 	}
-	if leader != 0 && (leader != n.cfg.ID || c.replica.Leading()) && !c.joins() {
+	if leader != 0 && (leader != n.cfg.ID || c.replica.Leading()) && !c.joins() && n.mayShow(c) {
 		n.readied.Do(func() { close(n.ready) })
 	}
 }

@@ -93,6 +93,9 @@ type Config struct {
 	// CheckInterval is the time between two comparisons of the members' states, while this one leads; 0:
 	// they are only compared when a fenced one asks for it.
 	CheckInterval time.Duration
+	// InitialCheck keeps the server from being ready before a check has agreed with the state that it has loaded, as
+	// long as others can be compared with.
+	InitialCheck bool
 	// ScrubPass is the time between two comparisons of memory and file; <= 0: 10 s.
 	ScrubPass time.Duration
 
@@ -227,7 +230,9 @@ type Node struct {
 	leaving      atomic.Bool   // this server knows that it was removed
 	sessions     *host.Sessions
 	fence        *check.Fence
-	fencing      sync.Mutex // one goroutine at a time follows the fence
+	fencing      sync.Mutex                // one goroutine at a time follows the fence
+	led          atomic.Pointer[time.Time] // since when a leader is known, where the first check is awaited
+	unchecked    sync.Once
 	callLog      *calllog.Log
 	profiles     profile.Set
 	compilations compilations

@@ -30,6 +30,7 @@ type checks struct {
 	refused atomic.Uint32
 	stuck   bool        // the log says why this server stays fenced
 	made    atomic.Bool // a check has been executed since the state was loaded
+	agreed  atomic.Bool // a verdict has agreed since then
 }
 
 // patience is how many checks may follow one whose verdict is still awaited.
@@ -45,8 +46,8 @@ func (c *checks) tick(r *Replica, now int64) {
 	if len(r.Peers()) == 0 {
 		every = 0 // there is nobody to differ from
 	}
-	if every > 0 && !c.made.Load() && now%int64(r.cfg.ElectionTicks) == 0 {
-		r.wantCheck() // of a state that has been loaded, or taken in
+	if c.lacks(r, every) && now%int64(r.cfg.ElectionTicks) == 0 {
+		r.wantCheck()
 	}
 	if !r.seq.IsOpen() {
 		return
@@ -71,6 +72,14 @@ func (c *checks) tick(r *Replica, now int64) {
 		r.raise(0)
 	}
 }
+
+// lacks reports whether the state that this server has loaded, or taken in, has still to be compared.
+func (c *checks) lacks(r *Replica, every int64) bool {
+	return every > 0 && !c.made.Load() || r.cfg.InitialCheck && !c.agreed.Load() && len(r.Peers()) > 0
+}
+
+// Agreed reports whether a check has agreed with this server's state since it was loaded.
+func (r *Replica) Agreed() bool { return r.checks.agreed.Load() }
 
 // propose submits a command of this server's own; whatever comes of it, it is proposed again when it
 // is due again.

@@ -27,7 +27,10 @@ func (r *Replica) judged(it *item, before *check.Fenced) {
 		return
 	}
 	m := r.cfg.Machine
-	at, _ := m.Judged()
+	at, how := m.Judged()
+	if how == check.Agrees {
+		r.checks.agreed.Store(true)
+	}
 	r.checks.mu.Lock()
 	r.checks.rounds.Decided(at)
 	r.checks.mu.Unlock()

@@ -66,6 +66,8 @@ type Config struct {
 	// CheckTicks is how often, in ticks, the states of all servers are compared, if the cluster's
 	// version has that; 0: only when a fenced one asks for it.
 	CheckTicks int64
+	// InitialCheck has this server ask for checks until one agrees with the state that it has loaded.
+	InitialCheck bool
 	// Fenced is called when a verdict has fenced this server, or has let it serve again (nil),
 	// before anything else is executed. It must not call back. nil: it is not called.
 	Fenced func(now *check.Fenced)
