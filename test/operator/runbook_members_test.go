@@ -2,6 +2,8 @@ package operator
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,4 +142,58 @@ func TestRunbookMovingToOtherMachines(t *testing.T) {
 	require.Equal(t, 3, b.memberCount(5))
 	b.stop(6, syscall.SIGKILL)
 	b.awaitWrite(4)
+}
+
+func TestRunbookAnotherAddressOfAMember(t *testing.T) {
+	t.Parallel()
+	b := openBook(t)
+	steps := b.blocks("Another address of a member")
+	require.Len(t, steps, 4)
+	b.bootstrap()
+	saved := b.keys(30)
+	b.stop(3, syscall.SIGTERM)
+	b.eventually(steps[0])
+	b.movesTo(3, 5)
+	b.run(steps[1])
+	require.Equal(t, saved, b.keysAt(5, 0))
+	list := b.run(steps[2])
+	require.Contains(t, list, "http://"+b.net+"5:2379")
+	require.Contains(t, list, "http://"+b.net+"5:2380")
+	require.NotContains(t, list, b.net+"3:")
+	b.stop(2, syscall.SIGTERM) // the one that has moved is needed now
+	b.awaitWrite(1)
+
+	b.run(steps[3])
+	require.Eventually(t, func() bool { return strings.Contains(b.run(steps[2]), b.net+"2:2479") }, time.Minute, 100*time.Millisecond)
+	require.Equal(t, b.keysAt(1, 0), b.keysAt(2, 0), "it serves at its old address, too")
+	b.stop(1, syscall.SIGKILL)
+	b.awaitWrite(5)
+}
+
+// Of one member the update comes first, and then its host and both of its ports are others.
+func TestRunbookAnotherAddressOfTheOnlyMember(t *testing.T) {
+	t.Parallel()
+	b := openBook(t)
+	steps := b.blocks("Another address of a member")
+	start := b.blocks("Lost majority")[3]
+	b.run(strings.TrimRight(start, "\n") + ` \
+  --initial-advertise-peer-urls http://10.0.1.1:2380 --initial-cluster s1=http://10.0.1.1:2380
+`)
+	saved := b.keysAt(1, 30)
+	ports := strings.NewReplacer("10.0.1.5:2380", "10.0.1.5:2381", "$N:2380", "$N:2381")
+	b.run(ports.Replace(strings.Replace(steps[0], `"s3"`, `"s1"`, 1)))
+	b.stop(1, syscall.SIGTERM)
+	b.movesTo(1, 5)
+	b.run(ports.Replace(strings.Replace(steps[1], "name s3", "name s1", 1)))
+	require.Equal(t, saved, b.keysAt(5, 0))
+	list := b.run(strings.ReplaceAll(steps[2], "10.0.1.1", "10.0.1.5"))
+	require.Contains(t, list, "http://"+b.net+"5:2381")
+	require.NotContains(t, list, b.net+"1:")
+	b.awaitWrite(5)
+}
+
+// movesTo has a machine get another number, and so another address.
+func (b *book) movesTo(machine, other int) {
+	b.t.Helper()
+	require.NoError(b.t, os.Rename(fmt.Sprintf("%s/m%d", b.dir, machine), fmt.Sprintf("%s/m%d", b.dir, other)))
 }
