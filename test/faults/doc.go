@@ -45,6 +45,9 @@
 //  10. What is written with a lock's token is written by the lock's owner; a lease lives as
 //     long as it was promised to, and ends afterwards.
 //
+// Members come and go under the same load (members_test.go), and a leader that is stopped around
+// its removal answers no read from before what the others have acknowledged since (removed_test.go).
+//
 // With -network each server is in a network namespace of its own, and TestNetwork cuts, delays
 // and spoils the links between them and to the clients, in one or both directions (network.go),
 // beside kills and pauses: all of the above holds.

@@ -24,7 +24,8 @@ import (
 )
 
 // A cluster grows from one server to five and shrinks to one again, always without its
-// leader, under the load of the other tests and with servers that are killed in between.
+// leader, under the load of the other tests, with a server that is stopped during each change, often
+// the leader, and one that is killed after it.
 func TestMembers(t *testing.T) {
 	bin, err := process.UnderTest()
 	require.NoError(t, err)
@@ -127,7 +128,7 @@ func gapTable(columns []string, gaps map[string][][]gap) string {
 	return table.String()
 }
 
-// growAndShrink returns the gap of each step. With kills, a server is killed after each.
+// growAndShrink returns the gap of each step. With kills, a server is stopped during each, and one killed after it.
 func growAndShrink(t *testing.T, spec process.Spec, kills bool) (gaps []gap) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -167,7 +168,9 @@ func growAndShrink(t *testing.T, spec process.Spec, kills bool) (gaps []gap) {
 	}
 	for n := 2; n <= 5; n++ {
 		before := quiet()
+		stopped := r.stop(kills, rnd)
 		s := r.grow(fmt.Sprintf("m%d", n))
+		stopped()
 		said(before, fmt.Sprintf("%d servers become %d", n-1, n))
 		t.Logf("%s has joined", s.Name)
 		if kills && n > 2 {
@@ -176,7 +179,9 @@ func growAndShrink(t *testing.T, spec process.Spec, kills bool) (gaps []gap) {
 	}
 	for len(c.Servers) > 1 {
 		before := quiet()
+		stopped := r.stop(kills, rnd)
 		gone := r.shrink()
+		stopped()
 		said(before, fmt.Sprintf("%d servers become %d, without the leader", len(c.Servers)+1, len(c.Servers)))
 		t.Logf("%s, the leader, has left", gone)
 		if kills && len(c.Servers) > 2 {
@@ -298,19 +303,48 @@ func (r *roster) remove(gone string, id uint64) {
 	r.t.Helper()
 	at := slices.IndexFunc(r.c.Servers, func(s *process.Server) bool { return s.Name == gone })
 	s := r.c.Servers[at]
-	r.ask("removing "+gone, func(ctx context.Context, cli *clientv3.Client) error {
-		_, err := cli.MemberRemove(ctx, id)
-		if err != nil && strings.Contains(err.Error(), "member not found") {
-			return nil
-		}
-		return err
-	})
+	r.askToRemove(gone, id)
 	r.mu.Lock()
 	r.c.Servers = slices.Delete(slices.Clone(r.c.Servers), at, at+1)
 	r.mu.Unlock()
 	code, err := s.Wait(30 * time.Second)
 	require.NoError(r.t, err, "%s doesn't end", gone)
 	require.Zero(r.t, code)
+}
+
+func (r *roster) askToRemove(name string, id uint64) {
+	r.t.Helper()
+	r.ask("removing "+name, func(ctx context.Context, cli *clientv3.Client) error {
+		_, err := cli.MemberRemove(ctx, id)
+		if err != nil && strings.Contains(err.Error(), "member not found") {
+			return nil
+		}
+		return err
+	})
+}
+
+// stop stops a server with SIGSTOP for a while, beside what its caller does, the leader in one of two cases. The
+// function that it returns waits for the end of that.
+func (r *roster) stop(wanted bool, rnd *rand.Rand) (wait func()) {
+	if !wanted {
+		return func() {}
+	}
+	s := r.c.Servers[rnd.IntN(len(r.c.Servers))]
+	if i := leaderOf(r.t.Context(), r.c); i >= 0 && rnd.IntN(2) == 0 {
+		s = r.c.Servers[i]
+	}
+	begins, lasts := time.Duration(rnd.IntN(300))*time.Millisecond, time.Duration(100+rnd.IntN(1400))*time.Millisecond
+	var stopped sync.WaitGroup
+	stopped.Go(func() {
+		time.Sleep(begins)
+		if s.Pause() == nil { // else it has been removed, and has ended
+			r.t.Logf("%s was stopped for %v", s.Name, lasts)
+			time.Sleep(lasts)
+			_ = s.Resume()
+		}
+	})
+	r.t.Cleanup(stopped.Wait)
+	return stopped.Wait
 }
 
 // kill kills a server and starts it again.
