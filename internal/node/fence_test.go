@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -162,4 +163,37 @@ func TestAMemberThatDiffersIsNotReadyBeforeItHeals(t *testing.T) {
 func TestAMemberAloneNeedsNoInitialCheck(t *testing.T) {
 	c := newCluster(t, 1, 2, func(c *Config) { c.InitialCheck = true })
 	c.ready()
+}
+
+// Entries that have had another effect on one member are noticed with the next ones, long before the
+// next periodic check.
+func TestEntriesWithAnotherEffectAreNoticedAtOnce(t *testing.T) {
+	c := newCluster(t, 3, 2, func(c *Config) { c.CheckInterval = time.Hour })
+	c.ready()
+	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
+	write := func() {
+		for i := range 3 * store.Window {
+			c.put(0, fmt.Sprint("/k/", i%10), "v")
+		}
+	}
+	write()
+	for i := range c.nodes {
+		require.Eventually(t, c.nodes[i].core.Load().replica.Agreed, 20*time.Second, 10*time.Millisecond, "the check of its start")
+	}
+	var at int
+	require.Eventually(t, func() bool { at = c.leader(); return at >= 0 }, 20*time.Second, 10*time.Millisecond)
+	at = (at + 1) % 3
+	n := c.nodes[at]
+	core := n.core.Load()
+	s := core.stores[core.machine.Placement().Partition([]byte("/k/0"))]
+	s.Lock()
+	s.Put(store.Revision{Main: s.Rev(), Sub: 1 << 30}, []byte("/k/by no entry"), nil, 0)
+	s.Unlock()
+	require.Zero(t, n.fence.Times())
+	write()
+	require.Eventually(t, func() bool { return n.fence.Times() > 0 }, 20*time.Second, time.Millisecond, "not noticed")
+	require.Eventually(t, func() bool { return !n.Fenced() }, 30*time.Second, 10*time.Millisecond, "it doesn't heal")
+	for i := range c.nodes {
+		require.Empty(t, c.value(i, "/k/by no entry"))
+	}
 }

@@ -22,6 +22,7 @@ const (
 	methodBehind
 	methodState
 	methodReport
+	methodWindows
 	MethodFirstFree uint32 = 16
 )
 
@@ -364,6 +365,11 @@ func (r *Replica) answer(from uint64, c *Call) {
 	}
 	if c.Method == methodState {
 		r.giveState(from, reply)
+		return
+	}
+	if c.Method == methodWindows {
+		r.windows.told(r, c.Generation, c.Body)
+		reply(nil, nil)
 		return
 	}
 	if !r.seq.IsOpen() || c.Generation != r.generation() {

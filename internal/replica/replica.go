@@ -133,6 +133,7 @@ type Replica struct {
 
 	following following
 	checks    checks
+	windows   windows
 }
 
 // New returns a replica that is not started.
@@ -229,6 +230,7 @@ func (r *Replica) Tick() {
 	}
 	r.tellClosed(true)
 	r.checks.tick(r, now)
+	r.windows.tick(r, now)
 	r.tickFence(now)
 }
 

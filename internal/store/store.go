@@ -85,6 +85,7 @@ type Store struct {
 	live, tombstones ordered
 	bytes            int64 // of live
 	sums             Sums  // of live, but for moves
+	windows          Windows
 	leases           map[int64]map[*entry]struct{}
 
 	rev         int64
@@ -140,7 +141,12 @@ func (s *Store) SetRev(rev int64) { s.rev = max(s.rev, rev) }
 func (s *Store) Applied() (index, term uint64) { return s.index, s.term }
 
 // SetApplied moves the position.
-func (s *Store) SetApplied(index, term uint64) { s.index, s.term = index, term }
+func (s *Store) SetApplied(index, term uint64) {
+	s.index, s.term = index, term
+	if index%Window == 0 {
+		s.windows.reach(index, s.sums.content())
+	}
+}
 
 // Compacted is the revision below which history may not be read; -1 if the
 // store was never compacted.

@@ -38,6 +38,7 @@ func (s *Store) Absorb(gone *Store, others []*Store) {
 	w.handed = min(w.handed, from.handed)
 	w.reported = min(w.reported, from.reported)
 	s.sums.Add(&gone.sums)
+	s.windows = Windows{}
 	s.rev = max(s.rev, gone.rev)
 	s.lastDelete = max(s.lastDelete, gone.lastDelete)
 }

@@ -15,7 +15,7 @@ const SumClasses = 64
 // has come. So they are equal on all replicas at the same place in the logs, and equal to what
 // a file holds that was flushed there.
 //
-// A store's own are those of the changes that were made in it. Moves of keys change none, so
+// A store's own are those of the changes that were made in it (Windows compares these). Moves of keys change none, so
 // only the sums of all stores together say something about keys.
 type Sums [SumClasses]Sum
 
@@ -37,6 +37,14 @@ func (s *Sums) change(key []byte, before, after kvwire.KeyValue) {
 	sum := &s[p>>(64-6)]
 	sum.Content += hash
 	sum.Place += hash * p
+}
+
+// content is one sum of all keys.
+func (s *Sums) content() (sum uint64) {
+	for i := range s {
+		sum += s[i].Content
+	}
+	return sum
 }
 
 // placeOf is odd, so that no difference is lost in the product.
