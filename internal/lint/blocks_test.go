@@ -30,6 +30,7 @@ var runBy = map[string][2]string{
 	"docs/operations.md/Lost majority":                         {"test/operator/runbook_members_test.go", `b.blocks("Lost majority")`},
 	"docs/operations.md/Moving to other machines":              {"test/operator/runbook_members_test.go", `b.blocks("Moving to other machines")`},
 	"docs/operations.md/Replacing a member":                    {"test/operator/runbook_members_test.go", `b.blocks("Replacing a member")`},
+	"docs/operations.md/Another address of a member":           {"test/operator/runbook_members_test.go", `b.blocks("Another address of a member")`},
 	"docs/operations.md/Upgrade":                               {"test/operator/upgrade_test.go", `b.blocks("Upgrade")`},
 	"docs/operations.md/Downgrade":                             {"test/operator/upgrade_test.go", `b.blocks("Downgrade")`},
 	"docs/operations.md/Partitions":                            {"test/operator/blocks_test.go", `b.blocks("Partitions")`},
