@@ -62,15 +62,15 @@ func (e *calls) idle() bool {
 
 func (e *calls) send(ctx context.Context, r *request) error {
 	r.glanced, r.changed = nil, false
-	if r.isLocal() && e.l.failed.Load() {
-		r.act = sendSynced // perhaps what led it was refused, just now
-	}
 	if g := e.glance(r); g != nil {
 		g.send(ctx)
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if r.isLocal() && e.l.failed.Load() { // under mu: else unled may have been there before
+		r.act = sendSynced // perhaps what led it was refused, just now
+	}
 	if !r.isLocal() {
 		e.ordered.Add(1)
 	}
@@ -105,9 +105,10 @@ func (e *calls) run() {
 			run = append(run, e.take())
 		}
 		e.mu.Unlock()
+		local := run[0].isLocal()
 		e.doAll(run)
-		if !run[0].isLocal() {
-			e.ordered.Add(-1)
+		if !local {
+			e.ordered.Add(-1) // behind what unled has done: a glance relies on that
 		}
 	}
 }

@@ -39,21 +39,25 @@ func (s *refusing) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeRespon
 }
 
 // serve runs a server, and returns its address.
-func serve(t *testing.T, s pb.KVServer) string {
+func serve(t *testing.T, register func(*grpc.Server)) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer()
-	pb.RegisterKVServer(server, s)
+	register(server)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	return listener.Addr().String()
+}
+
+func serveKV(t *testing.T, s pb.KVServer) string {
+	return serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, s) })
 }
 
 // Reads that were sent behind one that should have led, and was refused, are led by nothing: they are synced.
 func TestReadsBehindARefusedOneAreSynced(t *testing.T) {
 	s := &refusing{refuse: make(chan struct{}), local: map[string]bool{}}
 	c, err := New(Config{
-		Clusters: map[string]Cluster{"one": {Endpoints: []string{serve(t, s)}, Kind: Etcd}},
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{serveKV(t, s)}, Kind: Etcd}},
 		Routes:   []Route{{Cluster: "one"}},
 	})
 	require.NoError(t, err)
@@ -123,7 +127,7 @@ func TestStaleReadsAreRepeatedTogether(t *testing.T) {
 	const behind = readsAtOnce - 1
 	s := &lagging{lead: make(chan struct{}), behind: behind, all: make(chan struct{})}
 	c, err := New(Config{
-		Clusters: map[string]Cluster{"one": {Endpoints: []string{serve(t, s)}, Kind: Etcd}},
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{serveKV(t, s)}, Kind: Etcd}},
 		Routes:   []Route{{Cluster: "one"}},
 	})
 	require.NoError(t, err)

@@ -27,12 +27,14 @@ type channel struct {
 	local  engine.Reader
 	quick  map[*route]*quick
 	closed atomic.Bool
+	// unled: of the requests that lead, the latest that was answered was refused. It changes with the answers.
+	unled atomic.Bool
 }
 
-// quick are the callbacks for answers to requests without state of their own.
+// quick are the callbacks for answers to requests without state of their own, which lead or don't.
 type quick struct {
-	get func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error)
-	put func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)
+	get, synced  func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error)
+	put, leading func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error)
 }
 
 func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, error) {
@@ -79,23 +81,26 @@ func (ch *channel) fence(ctx context.Context, near *engine.Client) error {
 }
 
 func (ch *channel) quickOf(r *route) *quick {
-	return &quick{
-		get: func(a *clientv3.GetResponse, err error) (*clientv3.GetResponse, error) {
-			if err = ch.answered(read, send, err); err != nil {
+	get := func(act action) func(*clientv3.GetResponse, error) (*clientv3.GetResponse, error) {
+		return func(a *clientv3.GetResponse, err error) (*clientv3.GetResponse, error) {
+			if err = ch.answered(read, act, err); err != nil {
 				return nil, err
 			}
 			if r.strip {
 				r.turnAll(a.Kvs)
 			}
 			return a, nil
-		},
-		put: func(a *clientv3.PutResponse, err error) (*clientv3.PutResponse, error) {
-			if err = ch.answered(update, send, err); err != nil {
+		}
+	}
+	put := func(act action) func(*clientv3.PutResponse, error) (*clientv3.PutResponse, error) {
+		return func(a *clientv3.PutResponse, err error) (*clientv3.PutResponse, error) {
+			if err = ch.answered(update, act, err); err != nil {
 				return nil, err
 			}
 			return a, nil
-		},
+		}
 	}
+	return &quick{get: get(send), synced: get(sendSynced), put: put(send), leading: put(sendLeading)}
 }
 
 func (ch *channel) alive() bool {
@@ -131,22 +136,22 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 
 // get and put are send for one key. They need core.mu.
 func (ch *channel) get(ctx context.Context, r *route, act action, key string) (*engine.Future[*clientv3.GetResponse], error) {
-	n := ch.l.count(read)
-	reader := ch.local
+	ch.l.count(read)
+	reader, then := ch.local, ch.quick[r].get
 	if act == sendSynced {
-		ch.l.lead.Store(n)
-		reader = ch.s.At(engine.Strict)
+		reader, then = ch.s.At(engine.Strict), ch.quick[r].synced
 	}
-	f, err := reader.GetThen(ctx, r.keyThere(key), ch.quick[r].get)
+	f, err := reader.GetThen(ctx, r.keyThere(key), then)
 	return f, ch.withdrawn(err)
 }
 
 func (ch *channel) put(ctx context.Context, r *route, act action, key, val string) (*engine.Future[*clientv3.PutResponse], error) {
-	n := ch.l.count(update)
+	ch.l.count(update)
+	then := ch.quick[r].put
 	if act == sendLeading {
-		ch.l.lead.Store(n)
+		then = ch.quick[r].leading
 	}
-	f, err := ch.s.PutThen(ctx, r.keyThere(key), val, ch.quick[r].put)
+	f, err := ch.s.PutThen(ctx, r.keyThere(key), val, then)
 	return f, ch.withdrawn(err)
 }
 
@@ -169,18 +174,19 @@ func (ch *channel) refused(err error) error {
 // answered records an answer. The session calls it in the order of the
 // requests.
 //
-// When the update or read that led is refused, the local reads that were sent
-// after it have no leading request: they may be stale, and fail.
+// When the update or read that led is refused, the local reads behind it have no leading request, whether they were
+// sent before or after that was known: they may be stale, and fail. An update or a synced read that follows
+// leads those behind it.
 func (ch *channel) answered(k kind, act action, err error) error {
-	l := ch.l
-	n := l.got.Load() + 1
 	switch {
-	case err != nil && n == l.lead.Load():
-		l.unled.Store(l.sent.Load())
-	case err == nil && k != update && act == send && n <= l.unled.Load():
+	case err != nil && act != send:
+		ch.unled.Store(true)
+	case err == nil && (act != send || k == update):
+		ch.unled.Store(false)
+	case err == nil && ch.unled.Load():
 		err = fmt.Errorf("%w: %w", ErrBehind, errUnled)
 	}
-	return l.finish(k, err)
+	return ch.l.finish(k, err)
 }
 
 var errUnled = errors.New("it relied on the one before, to be as new")

@@ -44,6 +44,9 @@ func (e *calls) look(r *route) *glance {
 	if e.ordered.Load() > 0 || over == nil || !over.alive() || !v.reachable(now) {
 		return nil
 	}
+	if e.l.failed.Load() {
+		return nil // perhaps what led it was refused, just now: that was known before it wasn't counted any more
+	}
 	p, renews := r.places.use(v.home.Load(), e.l.floor.Load(), now)
 	switch {
 	case renews && p != nil:

@@ -34,7 +34,7 @@ func mirroredCore(t *testing.T) (c *core, home, own, view int) {
 
 // reached gives a cluster a server.
 func (c *cluster) reached(t *testing.T, s pb.KVServer) {
-	c.closed, c.members, c.kind = false, []string{serve(t, s)}, Etcd
+	c.closed, c.members, c.kind = false, []string{serveKV(t, s)}, Etcd
 	c.learner.Store(false)
 	_, _, err := c.dialled()
 	require.NoError(t, err)

@@ -36,9 +36,6 @@ type link struct {
 	// floor is the highest revision that the client has seen of the cluster,
 	// except revisions tracked by a session itself.
 	floor atomic.Int64
-	// lead is the number of the request that leads the present run of requests; up to
-	// unled, local reads were sent behind one that was refused.
-	lead, unled atomic.Int64
 	// updated is the number of the latest update. It changes under core.mu.
 	updated int64
 }
@@ -68,13 +65,12 @@ func (l *link) takeAnswers() int {
 	return int(got - l.taken.Swap(got))
 }
 
-// count gives a request its number. It needs core.mu.
-func (l *link) count(k kind) int64 {
+// count counts a request that is given to the carrier. It needs core.mu.
+func (l *link) count(k kind) {
 	n := l.sent.Add(1)
 	if k == update {
 		l.updated = n
 	}
-	return n
 }
 
 // writes reports that the latest update is not answered, as far as is known. It needs core.mu.
@@ -83,10 +79,7 @@ func (l *link) writes() bool { return l.updated > l.got.Load() }
 // send needs core.mu.
 func (l *link) send(ctx context.Context, r *request) error {
 	l.core.sending(l, r.kind)
-	n := l.count(r.kind)
-	if r.act != send {
-		l.lead.Store(n)
-	}
+	l.count(r.kind)
 	by := r.by
 	if err := l.by.send(ctx, r); err != nil {
 		l.sent.Add(-1)

@@ -268,6 +268,8 @@ func (c *core) pump() {
 			c.drop(r, r.session.Err())
 		case r.epoch != l.epoch.Load():
 			c.drop(r, l.cluster.named(ErrBehind, false))
+		case !l.ready() && l.sent.Load() != l.got.Load():
+			c.pause() // what a session that has ended carried is failing, and what is behind it may have to, too
 		case !l.ready():
 			if r.by.IsZero() {
 				r.by = time.Now().Add(c.cfg.Timeout)
@@ -291,11 +293,7 @@ func (c *core) next(r *request, l *link) {
 	c.collect(r.cluster)
 	r.act = c.algo.retry(r.cluster, r.kind)
 	if r.act == wait {
-		c.mu.Unlock()
-		select {
-		case <-c.wake:
-		case <-c.ctx.Done():
-		}
+		c.pause()
 		return
 	}
 	c.shift()
@@ -306,6 +304,15 @@ func (c *core) next(r *request, l *link) {
 	c.mu.Unlock()
 	if err != nil {
 		r.done(nil, err)
+	}
+}
+
+// pause waits for an answer. It needs mu, and releases it.
+func (c *core) pause() {
+	c.mu.Unlock()
+	select {
+	case <-c.wake:
+	case <-c.ctx.Done():
 	}
 }
 
