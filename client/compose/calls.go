@@ -316,16 +316,25 @@ func isLearner(err error) bool {
 		err.Error() == rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner)
 }
 
-// attemptSynced is attempt, behind a sync if etcd would not take the read for one
-// that needs it: a transaction that only compares.
+// attemptSynced is attempt. A transaction that only compares gets a read, whose answer is left out: etcd would answer it
+// locally otherwise, and behind a sync of its own it could reach another member, which lags.
 func (e *calls) attemptSynced(ctx context.Context, by *clientv3.Client, r *request, last bool) (proto.Message, error) {
-	if t, ok := r.message.(*pb.TxnRequest); ok && r.kind != update && !hasReads(t) {
-		sync := &request{kind: syncedRead, placement: placement{message: nothing()}, by: r.by}
-		if _, err := e.attempt(ctx, by, sync, last); err != nil {
-			return nil, err
-		}
+	t, ok := r.message.(*pb.TxnRequest)
+	if !ok || r.kind == update || hasReads(t) {
+		return e.attempt(ctx, by, r, last)
 	}
-	return e.attempt(ctx, by, r, last)
+	read := nothing()
+	if len(t.Compare) > 0 {
+		read.Key = t.Compare[0].Key // the user may read it
+	}
+	with := *r
+	with.message = &pb.TxnRequest{Compare: t.Compare, Success: []*pb.RequestOp{opOf(read)}}
+	m, err := e.attempt(ctx, by, &with, last)
+	if err != nil {
+		return nil, err
+	}
+	m.(*pb.TxnResponse).Responses = nil
+	return m, nil
 }
 
 // attempt makes one call. A read gets half of the time that is left, so that there is

@@ -152,3 +152,41 @@ func TestStaleReadsAreRepeatedTogether(t *testing.T) {
 	}
 	require.EqualValues(t, 12, last)
 }
+
+// comparing is a server that lags: only what isn't local is answered at revision 10.
+type comparing struct {
+	pb.UnimplementedKVServer
+}
+
+func (comparing) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return answerAt(10), nil
+}
+
+func (comparing) Txn(_ context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	a := &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: 9}, Succeeded: true}
+	for _, op := range q.Success {
+		if !op.GetRequestRange().Serializable {
+			a.Header.Revision = 10
+		}
+		a.Responses = append(a.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: answerAt(10)}})
+	}
+	return a, nil
+}
+
+// A transaction that only compares, and leads, is no local read.
+func TestComparisonsLead(t *testing.T) {
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{serveKV(t, comparing{})}, Kind: Etcd}},
+		Routes:   []Route{{Cluster: "one"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	a, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.Version("/a"), "=", 0)).Commit()
+	require.NoError(t, err)
+	require.EqualValues(t, 10, a.Header.Revision)
+	require.True(t, a.Succeeded)
+	require.Empty(t, a.Responses)
+	_, err = c.Get(t.Context(), "/a")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, c.Stats().Syncs)
+}
