@@ -60,7 +60,7 @@ func (s *dropping) dropPackets(ctx context.Context, here []string, there compose
 		before = append(before, putThere, s.before)
 	}
 	for _, one := range before {
-		if err := one(ctx, c); err != nil {
+		if err := untilAnswered(ctx, c, one); err != nil {
 			return fmt.Errorf("before: %w", err)
 		}
 	}
@@ -80,6 +80,16 @@ func (s *dropping) dropPackets(ctx context.Context, here []string, there compose
 		}
 	}
 	return nil
+}
+
+// untilAnswered repeats a call: so many clients at once can keep a slow machine busy for longer than the timeout.
+func untilAnswered(ctx context.Context, c *compose.Client, one call) error {
+	for {
+		err := one(ctx, c)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 type call func(context.Context, *compose.Client) error
