@@ -25,7 +25,7 @@
 //  5. Commands over several clusters are carried out once in each, in one order, though their clients,
 //     executors and servers are killed (commands_test.go).
 //  6. A mirror is what its home was at its mark, and reads of mirrors keep the order, though executors
-//     are killed, cut off, two at a time or stale, and targets are restored (mirror_test.go and those beside
+//     are killed, cut off, two at a time or stale, and targets are restored, also with many reads in flight (mirror_test.go and those beside
 //     it). TestMirrorMutants -all breaks the executor and the reader in turn: the checker finds each.
 //
 // test/compose/bench measures what the syncs cost over distances (test/region).

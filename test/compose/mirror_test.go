@@ -219,11 +219,18 @@ var mirrorMutants = []struct {
 			"		m.(*pb.TxnResponse).Responses = append(m.(*pb.TxnResponse).Responses, early.(*pb.TxnResponse).Responses...)\n" +
 			"	}\n",
 	}}},
-	{"a place is at a revision before its mark", "", []seededEdit{
+	{"a glance shows less than one before it", "TestMirrorPipelines", []seededEdit{
+		{"client/compose/glance.go", "if g.home.Header.Revision < e.l.floor.Load() {", "if g.home.Header.Revision < 0 {"},
+		{"client/compose/calls.go", "if a.isBelow(e.l.floor.Load(), r) {", "if e.l.view == nil && a.isBelow(e.l.floor.Load(), r) {"},
+	}},
+	{"a key that was changed behind a place is read there", "TestMirrorPipelines", []seededEdit{
+		{"client/compose/place.go", "len(a.Kvs) == 1 && a.Kvs[0].ModRevision <= p.at", "len(a.Kvs) == 1"},
+	}},
+	{"a place is at a revision before its mark", "TestMirrorPipelines", []seededEdit{
 		{"client/compose/view.go", "p := &place{at: a.Header.GetRevision(), over", "p := &place{at: a.Header.GetRevision() - 1, over"},
 		{"client/compose/view.go", "&place{at: a.Header.GetRevision(), over: over, asked: now}, a)", "&place{at: a.Header.GetRevision() - 1, over: over, asked: now}, a)"},
 	}},
-	{"a split revision is read", "", []seededEdit{
+	{"a split revision is read", "TestMirrorSplitRevision", []seededEdit{
 		{"client/compose/view.go", "p.mark.Phase != mirror.At ||", "p.mark.Phase != mirror.At && p.mark.Phase != mirror.Partial ||"},
 	}},
 	{"an executor's writes don't compare the mark", "TestMirrorStaleExecutor", []seededEdit{

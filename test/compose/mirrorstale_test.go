@@ -74,6 +74,45 @@ func TestMirrorStaleExecutor(t *testing.T) {
 	}
 }
 
+// A revision that takes an executor two transactions is read at home until the second one is written: the mirror has
+// one of its keys, and not the other.
+func TestMirrorSplitRevision(t *testing.T) {
+	for _, kinds := range [][]string{{"stoa", "etcd"}, {"etcd", "stoa"}} {
+		t.Run(kinds[0]+" in "+kinds[1], func(t *testing.T) {
+			all := startEach(t, kinds...)
+			m := newMirrorTest(t, all, 0)
+			h := osc.NewHistory()
+			client := func(id int, local string) *worker {
+				return &worker{id: id, by: oneOrder(all.mirrored(t, local), 1), h: h, clusters: 1, rnd: rand.New(rand.NewPCG(0, 0))}
+			}
+			writer, reader := client(0, ""), client(1, name(1))
+			first, second := m.prefix+keys[0], m.prefix+keys[1]
+			hold := &holding{key: second, held: make(chan struct{}), release: make(chan struct{})}
+			release := sync.OnceFunc(func() { close(hold.release) })
+			end := m.work(hold, func(c *mirrorworker.Config) { c.MaxTxnOps = 1 })
+			defer end()
+			defer release()
+			<-writer.put(first)
+			m.caughtUp()
+			<-reader.get(first) // synced, at home
+			<-reader.get(first)
+			require.EqualValues(t, 1, reader.by[0].Stats().Mirrored)
+			<-writer.put(first, second)
+			<-hold.held
+			time.Sleep(300 * time.Millisecond) // what is known of the mirror is too old by then
+			<-reader.get(first)
+			<-reader.get(second)
+			mirrored := reader.by[0].Stats().Mirrored
+			release()
+			m.caughtUp()
+			<-reader.get(first)
+			<-reader.get(second)
+			require.NoError(t, all.check(t, h))
+			require.EqualValues(t, 1, mirrored)
+		})
+	}
+}
+
 // stopped waits until a process is stopped.
 func (m *mirrorTest) stopped(p *exec.Cmd) {
 	m.Helper()
@@ -89,16 +128,18 @@ func (m *mirrorTest) stopped(p *exec.Cmd) {
 // when the lease of the one before has ended.
 func (m *mirrorTest) work(calls interface {
 	call(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error
-}) (end func()) {
+}, config ...func(*mirrorworker.Config)) (end func()) {
 	target, err := clientv3.New(clientv3.Config{
 		Endpoints: m.servers[1], DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(calls.call)}, Logger: zap.NewNop(),
 	})
 	require.NoError(m, err)
 	ctx, cancel := context.WithCancel(m.Context())
+	cfg := mirrorworker.Config{Home: m.home, Target: target, Keys: mirrored.Mirrored{Prefix: m.prefix}, TTL: executorLease}
+	for _, change := range config {
+		change(&cfg)
+	}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- mirrorworker.Run(ctx, mirrorworker.Config{Home: m.home, Target: target, Keys: mirrored.Mirrored{Prefix: m.prefix}, TTL: executorLease})
-	}()
+	go func() { ended <- mirrorworker.Run(ctx, cfg) }()
 	return func() {
 		cancel()
 		require.NoError(m, <-ended)
