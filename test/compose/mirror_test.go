@@ -199,7 +199,7 @@ var mirrorMutants = []struct {
 	name, test string
 	edits      []seededEdit
 }{
-	{"the mark is not compared with what the client has seen", "", []seededEdit{
+	{"the mark is not compared with what the client has seen", "TestMirrorPipelines", []seededEdit{
 		{"client/compose/view.go", "m != nil && m.Header.Revision >= floor:", "m != nil && floor >= 0:"},
 		{"client/compose/calls.go", "if a.isBelow(e.l.floor.Load(), r) {", "if e.l.view == nil && a.isBelow(e.l.floor.Load(), r) {"},
 		{"client/compose/glance.go", "if g.home.Header.Revision < e.l.floor.Load() {", "if g.home.Header.Revision < 0 {"},
