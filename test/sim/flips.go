@@ -55,7 +55,7 @@ func (c *cluster) flips() {
 		c.flips()
 		whole := func(s *server) bool { return s.flip == nil && s.life != nil && s.life.fence.Now() == nil }
 		s := c.anyServer()
-		if c.flipped() || c.operator.busy() || !whole(s) || s.life.core.joining() || len(s.life.core.machine.Membership().Voters()) < 3 {
+		if c.flipped() || c.operator.busy() || c.operator.few() || !whole(s) || s.life.core.joining() || len(s.life.core.machine.Membership().Voters()) < 3 {
 			return
 		}
 		s.life.core.flip()

@@ -30,6 +30,7 @@ type operator struct {
 	gone    []uint64            // members that are lost for good, to be removed next
 	// asked counts changes, and known those that have settled or were refused: others may still come.
 	asked, known int
+	voters       int // after the last change that has settled
 }
 
 // configAt is a place in the history of a group's configurations.
@@ -38,7 +39,9 @@ type configAt struct {
 	number uint64
 }
 
-func newOperator(c *cluster) *operator { return &operator{c: c, configs: map[configAt]string{}} }
+func newOperator(c *cluster) *operator {
+	return &operator{c: c, configs: map[configAt]string{}, voters: len(c.servers)}
+}
 
 // busy says whether a change may still take effect, or is needed for a majority.
 func (o *operator) busy() bool { return o != nil && (o.asked != o.known || len(o.gone) > 0) }
@@ -97,6 +100,7 @@ func (o *operator) change() {
 func (o *operator) settled(change membership.Change, before []uint64, list *membership.List) {
 	c := o.c
 	o.known++
+	o.voters = len(list.Voters())
 	c.stats.MemberChanges++
 	if !slices.Equal(before, list.Voters()) && o.known == o.asked && len(o.gone) == 0 && c.haveRun(list.Voters()) && c.loop.chance(2) {
 		c.loop.after(0, "strike", 0, 0, func() { o.gone = c.strike(list, change) })
@@ -107,6 +111,10 @@ func (o *operator) settled(change membership.Change, before []uint64, list *memb
 func (c *cluster) haveRun(ids []uint64) bool {
 	return !slices.ContainsFunc(ids, func(id uint64) bool { return c.servers[id-1].lives == 0 })
 }
+
+// few reports whether the members with a vote are too few for one of them to be outvoted. A server that has lost its
+// power may know a list of more.
+func (o *operator) few() bool { return o != nil && o.voters < 3 }
 
 func once(fn func()) func() {
 	done := false
