@@ -183,6 +183,9 @@ func (c *connection) explain(err error) error {
 	why := err.Error()
 	if last := c.failed.Load(); last != nil && reason(*last) != "" {
 		why = reason(*last)
+		if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+			why += ": " + context.DeadlineExceeded.Error() // the text of etcdctl, for which scripts look
+		}
 	}
 	return &unanswered{fmt.Sprintf("no answer from %s: %s", strings.Join(c.endpoints, ", "), why), err}
 }

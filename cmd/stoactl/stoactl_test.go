@@ -258,6 +258,16 @@ func TestUnhealthyEndpoints(t *testing.T) {
 	require.Contains(t, out, `"endpoint":"127.0.0.1:1","health":false`)
 }
 
+// Scripts, and etcd's own tests, look for etcdctl's text.
+func TestTheTextOfATimeout(t *testing.T) {
+	for _, command := range []string{"get", "del"} {
+		code, _, errs := call("", nil, command, "a", "--endpoints=127.0.0.1:1", "--command-timeout=2s")
+		require.Equal(t, 1, code)
+		require.Contains(t, errs, "no answer from 127.0.0.1:1: ")
+		require.Contains(t, errs, "connection refused: context deadline exceeded\n")
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for _, tc := range []struct {
 		stdin, args, want string
