@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,8 +27,29 @@ func (b bounded) NewDecoder(r io.Reader) runtime.Decoder {
 	decoder := b.Marshaler.NewDecoder(in)
 	return runtime.DecoderFunc(func(v any) error {
 		in.left = in.limit
-		return decoder.Decode(v)
+		err := decoder.Decode(v)
+		if b, ok := r.(*body); ok && err != nil && !errors.Is(err, io.EOF) {
+			_, _ = io.Copy(io.Discard, b) // see body: nobody else reads it to its end
+		}
+		return err
 	})
+}
+
+// body is that of a stream's request, whose answer lasts until the client ends it or leaves.
+// net/http notices that a client has left only once the body has been read to its end. A
+// client whose body is malformed, and so has no end, has to be taken for one that has left: its
+// connection would stay for ever.
+type body struct {
+	io.ReadCloser
+	left func()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.left()
+	}
+	return n, err
 }
 
 type reader struct {

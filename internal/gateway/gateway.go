@@ -12,6 +12,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
+// clientStreams are the paths at which a request has any number of messages, and its answer
+// goes on after the last.
+var clientStreams = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
+
 // New returns the handler of all paths below /v3/. maxMessage is the size of the
 // largest message that conn's server takes, in bytes.
 func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
@@ -41,6 +45,12 @@ func New(conn grpc.ClientConnInterface, maxMessage int) (http.Handler, error) {
 		// A request that doesn't name its type is one in JSON; the library would log each as an error.
 		if _, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil {
 			r.Header.Set("Content-Type", "application/json")
+		}
+		if _, websocket := r.Body.(*inbox); clientStreams[r.URL.Path] && !websocket {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			r = r.WithContext(ctx)
+			r.Body = &body{r.Body, cancel}
 		}
 		mux.ServeHTTP(w, r)
 	})), nil

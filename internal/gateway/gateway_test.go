@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -55,11 +57,17 @@ func (s *services) Watch(stream pb.Watch_WatchServer) error {
 }
 
 func start(t *testing.T, maxMessage int) (*services, http.Handler) {
+	s := &services{puts: make(chan *pb.PutRequest, 1), token: make(chan []string, 1)}
+	return s, serving(t, maxMessage, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, s)
+		pb.RegisterWatchServer(g, s)
+	})
+}
+
+func serving(t *testing.T, maxMessage int, register func(*grpc.Server)) http.Handler {
 	l := bufconn.Listen(1 << 16)
 	g := grpc.NewServer()
-	s := &services{puts: make(chan *pb.PutRequest, 1), token: make(chan []string, 1)}
-	pb.RegisterKVServer(g, s)
-	pb.RegisterWatchServer(g, s)
+	register(g)
 	go g.Serve(l)
 	t.Cleanup(g.Stop)
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -68,7 +76,7 @@ func start(t *testing.T, maxMessage int) (*services, http.Handler) {
 	t.Cleanup(func() { conn.Close() })
 	h, err := New(conn, maxMessage)
 	require.NoError(t, err)
-	return s, h
+	return h
 }
 
 func post(h http.Handler, path string, body io.Reader) *httptest.ResponseRecorder {
@@ -128,6 +136,39 @@ func (e *endless) Read(p []byte) (int, error) {
 	n := copy(p, strings.Repeat("A", len(p)))
 	e.read += n
 	return n, nil
+}
+
+// lasting has watches that last until their client leaves.
+type lasting struct{ pb.UnimplementedWatchServer }
+
+func (lasting) Watch(stream pb.Watch_WatchServer) error {
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+// Clients that leave are noticed, also those that have sent what isn't JSON, or no body of HTTP's.
+func TestAMalformedStreamEnds(t *testing.T) {
+	h := serving(t, 1<<10, func(g *grpc.Server) { pb.RegisterWatchServer(g, lasting{}) })
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for name, sent := range map[string]string{
+		"nothing malformed":        "Content-Length: 2\r\n\r\n{}",
+		"a chunk without a length": "Transfer-Encoding: chunked\r\n\r\n\r\n{",
+		"half a chunk":             "Transfer-Encoding: chunked\r\n\r\n5\r\n{",
+		"no JSON":                  "Content-Length: 3\r\n\r\n}}}",
+		"no JSON, and no end":      "Content-Length: 100000\r\n\r\n" + strings.Repeat("}", 10_000),
+		"too long a message":       "Content-Length: 100000\r\n\r\n{\"" + strings.Repeat("x", 10_000),
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = io.WriteString(conn, "POST /v3/watch HTTP/1.1\r\nHost: h\r\n"+sent)
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		_, err = io.Copy(io.Discard, conn)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, name)
+	}
 }
 
 func TestARequestIsBounded(t *testing.T) {
