@@ -282,7 +282,7 @@ fuzz:
 ## fuzz-entrance: fuzz targets of what is decoded before a client or a peer is authenticated, for FUZZTIME (10m) each
 .PHONY: fuzz-entrance
 fuzz-entrance: FUZZTIME = 10m
-fuzz-entrance: FUZZED = ./api/... ./internal/bootstrap ./internal/kvwire ./internal/node ./internal/replica ./internal/rpc ./internal/serve ./internal/token ./internal/transport/...
+fuzz-entrance: FUZZED = ./api/... ./cmd/stoa ./internal/bootstrap ./internal/kvwire ./internal/node ./internal/password ./internal/replica ./internal/rpc ./internal/serve ./internal/sidecar/namespace ./internal/token ./internal/tracing ./internal/transport/...
 fuzz-entrance: fuzz
 
 ## fuzz-wire: fuzz targets of the own gRPC transport (frames, header blocks, messages, beside x/net's decoders), for FUZZTIME (10m) each

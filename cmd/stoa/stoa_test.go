@@ -22,7 +22,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/config"
 )
 
-func settings(t *testing.T, dir string, args ...string) *config.Config {
+func settings(t testing.TB, dir string, args ...string) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse(append([]string{
 		"--data-dir=" + dir, "--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0",

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,4 +134,32 @@ func TestLostSpansAreLoggedOnce(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("spans are lost: they can't be exported").Len())
 	require.Equal(t, 1, logs.FilterMessage("spans are exported again").Len())
 	require.Equal(t, 2, logs.Len())
+}
+
+// FuzzTraceparent has the headers of clients, and the spans of other servers, hold any text: what is
+// taken over is what they say, and what goes to other servers has the form of a span.
+func FuzzTraceparent(f *testing.F) {
+	for _, seed := range []string{
+		"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+	} {
+		f.Add(seed)
+	}
+	tr := newTracer(Options{Service: "stoa"}, tracetest.NewNoopExporter())
+	f.Cleanup(func() { tr.Close(context.Background()) })
+	f.Fuzz(func(t *testing.T, text string) {
+		ctx, s := tr.Begin(metadata.NewIncomingContext(context.Background(), metadata.MD{header: {text}}), "/etcdserverpb.KV/Put")
+		require.Equal(t, s, tr.Of(ctx))
+		if s != nil {
+			wire := string(s.Wire())
+			require.Len(t, wire, len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+			require.Contains(t, strings.ToLower(text), wire[3:35], "the trace is the client's")
+			require.NotNil(t, tr.Continue([]byte(wire)))
+			s.End(nil)
+		}
+		if other := tr.Continue([]byte(text)); other != nil {
+			require.Contains(t, strings.ToLower(text), string(other.Wire())[3:35])
+		}
+	})
 }
