@@ -314,21 +314,21 @@ func jumpVerdict(name string, all []jumped) verdict {
 
 // uniformLoad is one over all keys: nothing has to move.
 func (p *plan) uniformLoad(s *section, name string) error {
-	at, busiest, err := p.decisions(p.uniform, func(a *arena, _ func() time.Duration) (func(int) picker, error) {
+	seen, err := p.decisions(p.uniform, func(a *arena, _ func() time.Duration) (func(int) picker, error) {
 		return a.keys.ownKeys, nil
 	})
 	if err != nil {
 		return err
 	}
 	s.verdicts = append(s.verdicts, verdict{goal: fmt.Sprintf("balance, %s for %v, at a fixed rate: decisions", name, p.uniform), asked: "0",
-		measured: fmt.Sprintf("%d (the busiest loop works %.0f %% of the time)", len(at), 100*busiest), missed: len(at) > 0})
+		measured: fmt.Sprintf("%d (%v)", len(seen.at), &seen), missed: len(seen.at) > 0})
 	return nil
 }
 
 // hotSetJumps is a load on the directories that one partition had at the start, and every few
 // seconds on those of the next one.
 func (p *plan) hotSetJumps(s *section, name string) error {
-	at, busiest, err := p.decisions(p.jumping, func(a *arena, since func() time.Duration) (func(int) picker, error) {
+	seen, err := p.decisions(p.jumping, func(a *arena, since func() time.Duration) (func(int) picker, error) {
 		lists, err := a.partitions()
 		return func(session int) picker {
 			var sets []picker
@@ -343,45 +343,33 @@ func (p *plan) hotSetJumps(s *section, name string) error {
 		return err
 	}
 	closest := p.jumping
-	for i := 1; i < len(at); i++ {
-		closest = min(closest, at[i]-at[i-1])
+	for i := 1; i < len(seen.at); i++ {
+		closest = min(closest, seen.at[i]-seen.at[i-1])
 	}
 	s.verdicts = append(s.verdicts, verdict{goal: fmt.Sprintf("balance, %s every %v, for %v, at a fixed rate: time between decisions", name, hotSet, p.jumping), asked: "≥ 1m0s",
-		measured: fmt.Sprintf("%v (%d decisions; the busiest loop works %.0f %% of the time)", closest.Round(time.Second), len(at), 100*busiest), missed: closest < time.Minute})
+		measured: fmt.Sprintf("%v (%d decisions; %v)", closest.Round(time.Second), len(seen.at), &seen), missed: closest < time.Minute})
 	return nil
 }
 
-// decisions returns when the balancer decided, under a load at a fixed rate for a time, and the load
-// of the loop that was the busiest.
-func (p *plan) decisions(d time.Duration, pick func(a *arena, since func() time.Duration) (func(int) picker, error)) (at []time.Duration, busiest float64, err error) {
+// decisions returns what is seen of the balancer under a load at a fixed rate for a time.
+func (p *plan) decisions(d time.Duration, pick func(a *arena, since func() time.Duration) (func(int) picker, error)) (seen decided, err error) {
 	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=on"}})
 	if err != nil {
-		return nil, 0, err
+		return seen, err
 	}
 	defer func() { a.close(err != nil) }()
 	w := work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: a.keys.ownKeys}
 	if w.pace, err = a.paceOf(w); err != nil {
-		return nil, 0, err
+		return seen, err
 	}
 	began := time.Now()
 	if w.pick, err = pick(a, func() time.Duration { return time.Since(began) }); err != nil {
-		return nil, 0, err
+		return seen, err
 	}
 	r, err := a.overSessions(w).start()
 	if err != nil {
-		return nil, 0, err
+		return seen, err
 	}
-	first, err := a.moment(p.parts)
-	for last := first; err == nil && time.Since(began) < d; time.Sleep(lookEach) {
-		var m moment
-		if m, err = a.moment(p.parts); err == nil && m.decisions > last.decisions {
-			at = append(at, time.Since(began))
-			fmt.Fprintf(os.Stderr, "decision %.0f after %v\n", m.decisions, time.Since(began).Round(time.Second))
-		}
-		last = m
-		for q := range m.worked {
-			busiest = max(busiest, (m.worked[q]-first.worked[q])/time.Since(began).Seconds())
-		}
-	}
-	return at, busiest, errors.Join(err, r.stop())
+	err = seen.watch(func() (moment, error) { return a.moment(p.parts) }, func() time.Duration { return time.Since(began) }, d, lookEach)
+	return seen, errors.Join(err, r.stop())
 }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// looks answers like a server of which decisions are known after each look, less than none for a
+// look that fails. A look takes a second.
+type looks struct {
+	decisions []float64
+	n         int
+}
+
+func (l *looks) look() (moment, error) {
+	d := l.decisions[l.n]
+	if l.n++; d < 0 {
+		return moment{}, errors.New("timeout")
+	}
+	return moment{decisions: d, worked: []float64{float64(l.n) / 2, 0}}, nil
+}
+
+func (l *looks) since() time.Duration { return time.Duration(l.n-1) * time.Second }
+
+func (l *looks) watch() (d decided, err error) {
+	err = d.watch(l.look, l.since, time.Duration(len(l.decisions)-1)*time.Second, 0)
+	return d, err
+}
+
+// A run goes on where a look fails, and says so.
+func TestALookThatFails(t *testing.T) {
+	d, err := (&looks{decisions: []float64{0, 0, -1, 1, 1}}).watch()
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{3 * time.Second}, d.at)
+	require.Equal(t, "the busiest loop works 50 % of the time; 1 of 4 looks at the metrics failed, the last one: timeout", d.String())
+
+	d, err = (&looks{decisions: []float64{2, 2, 2}}).watch()
+	require.NoError(t, err)
+	require.Empty(t, d.at)
+	require.Equal(t, "the busiest loop works 50 % of the time", d.String())
+}
+
+// It isn't taken for a result if many fail.
+func TestLooksThatFail(t *testing.T) {
+	_, err := (&looks{decisions: []float64{-1}}).watch()
+	require.EqualError(t, err, "timeout")
+	_, err = (&looks{decisions: []float64{0, -1, 0, -1, 1}}).watch()
+	require.EqualError(t, err, "2 of 4 looks at the server's metrics failed: timeout")
+	gone := &looks{decisions: make([]float64, 1000)}
+	for i := range 20 {
+		gone.decisions[100+i] = -1
+	}
+	_, err = gone.watch()
+	require.EqualError(t, err, "20 of 999 looks at the server's metrics failed: timeout")
+}
