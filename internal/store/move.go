@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"iter"
 	"math"
 	"slices"
 	"sort"
@@ -17,6 +18,20 @@ type Route struct {
 	// Still, if not nil, has the slots by hash whose keys belong where they are; To isn't
 	// asked of them.
 	Still *[placement.Slots]bool
+	// Among, if not 0, are the stores between which keys move: all other stores keep theirs,
+	// and aren't touched.
+	Among placement.Set
+}
+
+// among yields the stores that the route concerns.
+func (r *Route) among(stores []*Store) iter.Seq2[int, *Store] {
+	return func(yield func(int, *Store) bool) {
+		for p, s := range stores {
+			if (r.Among == 0 || r.Among.Has(p)) && !yield(p, s) {
+				return
+			}
+		}
+	}
 }
 
 // Moved is told of a key that exists and goes to another store, and of the bytes of the key
@@ -25,14 +40,14 @@ type Moved func(from, to int, key []byte, bytes int)
 
 // Move brings the keys of [key, end), an end of "\x00" being no bound, to the stores
 // to which route assigns them, with all of their history, and returns how many it
-// moved. The caller holds the locks of all stores; together they hold the same state
+// moved. The caller holds the locks of all stores concerned; together they hold the same state
 // before and after. The time that it takes depends on the keys that move and
 // on their history, and on how often route has to be asked; a nanosecond or two for each of the
 // others that are still is all that they cost. See Piece. each may be nil.
 func Move(stores []*Store, key, end []byte, route Route, each Moved) int {
 	moved := 0
 	leaving := make([][]*entry, len(stores))
-	for p, s := range stores {
+	for p, s := range route.among(stores) {
 		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
 			all.leave(p, key, end, route, func(e *entry, to int) bool {
 				if to != p {
@@ -125,8 +140,12 @@ func Piece(stores []*Store, key, end []byte, route Route, budget Budget) (stop [
 		costs int
 	}
 	var ahead []load
-	visits := max(1, budget.Visits/len(stores))
-	for p, s := range stores {
+	looked := len(stores)
+	if route.Among != 0 {
+		looked = route.Among.Len()
+	}
+	visits := max(1, budget.Visits/looked)
+	for p, s := range route.among(stores) {
 		s.RLock()
 		visited, recent := 0, s.firstRecent()
 		for _, all := range [...]*ordered{&s.live, &s.tombstones} {
@@ -150,7 +169,7 @@ func Piece(stores []*Store, key, end []byte, route Route, budget Budget) (stop [
 		s.RUnlock()
 	}
 	slices.SortFunc(ahead, func(a, b load) int { return bytes.Compare(a.key, b.key) })
-	left = Budget{budget.Keys, max(0, budget.Visits-left.Visits*len(stores))}
+	left = Budget{budget.Keys, max(0, budget.Visits-left.Visits*looked)}
 	for i, l := range ahead {
 		if stop != nil && bytes.Compare(l.key, stop) >= 0 {
 			break
