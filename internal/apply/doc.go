@@ -28,7 +28,9 @@
 //     or executed is answered with an error, the same on all replicas.
 //
 //  5. System state (leases, alarms, members, compaction) changes only at a rendezvous,
-//     which must be one of all partitions.
+//     which must be one of all partitions. So does the map of placement, but for the cursor of a
+//     transit that is apart: it moves at rendezvous of those that take part, and no result of
+//     commands of others depends on it (place.go).
 //
 //  6. A write of a session takes effect at most once, and after the write that it
 //     names as its predecessor; its copies are answered alike as long as the client

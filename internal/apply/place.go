@@ -8,11 +8,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Placement is the map by which keys are placed now. It is replaced at a
 // rendezvous of all partitions, so a holder of any store's lock sees the current
-// one; a caller without a lock must handle fault.Moved.
+// one; a caller without a lock must handle fault.Moved. The cursor of a transit that is apart
+// moves at rendezvous of those that take part: to all others, the map is the same wherever it is.
 func (m *Machine) Placement() *placement.Map { return m.placed.Load() }
 
 // place begins the transit to the map that the registered extensions ask for; its steps
@@ -25,8 +27,35 @@ func (x *execution) place() {
 		return
 	}
 	if next := m.wanted(now); next != now {
-		x.replace(now.Towards(next))
+		x.replace(m.towards(now, next))
 	}
+}
+
+// towards is the map at the beginning of a transit.
+func (m *Machine) towards(now, to *placement.Map) *placement.Map {
+	if m.Level() < levelOfApart {
+		return now.Towards(to)
+	}
+	return now.TowardsApart(to)
+}
+
+// togetherBelow has a transit under way go on as before a level, if the cluster's is lower now.
+func (m *Machine) togetherBelow(level version.Level) {
+	if t := m.Placement().Transit(); m.Level() < level && t != nil && t.Apart {
+		m.placed.Store(t.Together())
+	}
+}
+
+// StepParts are the partitions that a step of the transit under way concerns. The last one
+// replaces the map. Quotas are divided anew among all partitions as keys move, so one that
+// there is concerns all; they come and go at rendezvous of all.
+func (m *Machine) StepParts(step *command.Step) placement.Set {
+	now := m.Placement()
+	t := now.Transit()
+	if t == nil || !t.Apart || step.Last || m.tenants.Load() != nil {
+		return now.All()
+	}
+	return t.Parts()
 }
 
 // replace puts another map in place, by which every key is where it was.
@@ -52,7 +81,7 @@ func (x *execution) move(body []byte) Result {
 		return x.failed(unreadable(command.Move, body))
 	}
 	m := x.m
-	if err := x.covers(m.Placement().All()); err != nil {
+	if err := x.covers(m.StepParts(&step)); err != nil {
 		return x.failed(err)
 	}
 	t := m.Placement().Transit()
@@ -70,7 +99,7 @@ func (x *execution) move(body []byte) Result {
 		if m.Level() < levelOfSlots {
 			quotas.touch(m.Stores, span.Key, span.End)
 		}
-		store.Move(m.Stores, span.Key, span.End, store.Route{To: t.To.Run, Still: span.Still}, quotas.moved())
+		store.Move(m.Stores, span.Key, span.End, routeOf(t, &span), quotas.moved())
 	}
 	quotas.grant()
 	if !step.Last {
@@ -80,6 +109,11 @@ func (x *execution) move(body []byte) Result {
 	x.replace(t.To)
 	x.place() // for registrations and removals during the transit
 	return x.moved()
+}
+
+// routeOf is how keys of a span of a transit move.
+func routeOf(t *placement.Transit, span *placement.Span) store.Route {
+	return store.Route{To: t.To.Run, Still: span.Still, Among: t.Parts()}
 }
 
 func (x *execution) moved() Result {
@@ -103,7 +137,7 @@ func (m *Machine) Ahead(budget store.Budget) *command.Step {
 			return &command.Step{From: t.Cursor, To: span.Key}
 		}
 		var stop []byte
-		if stop, budget = store.Piece(m.Stores, span.Key, span.End, store.Route{To: t.To.Run, Still: span.Still}, budget); stop != nil {
+		if stop, budget = store.Piece(m.Stores, span.Key, span.End, routeOf(t, &span), budget); stop != nil {
 			return &command.Step{From: t.Cursor, To: stop}
 		}
 	}

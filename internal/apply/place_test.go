@@ -117,6 +117,10 @@ func (r *rig) storyStep(d *datadriven.TestData) string {
 func TestMovesShowNowhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		moving, still := newRig(3), newRig(3)
+		if rapid.Bool().Draw(t, "apart") {
+			moving, still = wishing(3, levelOfApart), wishing(3, levelOfApart)
+			still.held = false
+		}
 		moving.quiet, still.quiet = true, true
 		moving.held = rapid.Bool().Draw(t, "in pieces")
 		gen := &history{model: newModel()} // knows plausible revisions

@@ -103,7 +103,7 @@ func (m *Machine) following(to int) *placement.Map {
 	case m.Level() < levelOfDraining:
 		return m.mapOf(to)
 	case to > now.Partitions():
-		return now.Over(to).Towards(m.mapOf(to))
+		return m.towards(now.Over(to), m.mapOf(to))
 	case to > 1 && now.Within(to):
 		return now.Over(to)
 	}

@@ -143,17 +143,18 @@ func (r *rig) entry(e *command.Entry, parts placement.Set, reply Reply) {
 
 // step carries out the next step of a transit; without a stamp it takes no revision,
 // so that stories can leave them out.
-func (r *rig) step(stamp int64, budget int, reply Reply) {
+func (r *rig) step(stamp int64, budget int, reply Reply) *command.Step {
 	if r.last = r.Ahead(store.Budget{Keys: budget, Visits: budget}); r.last == nil {
 		r.last = &command.Step{}
 	}
 	r.move(stamp, reply)
+	return r.last
 }
 
 // move carries out the last step.
 func (r *rig) move(stamp int64, reply Reply) {
 	e := command.Entry{Stamp: stamp, Commands: []command.Command{{Kind: command.Move, Body: r.last.AppendTo(nil)}}}
-	r.execute(&e, r.Placement().All(), reply)
+	r.execute(&e, r.StepParts(r.last), reply)
 }
 
 func (r *rig) execute(e *command.Entry, parts placement.Set, reply Reply) {

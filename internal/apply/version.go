@@ -31,6 +31,10 @@ const levelOfSmallEnds version.Level = 3
 // divides only the quotas anew of which it moves keys.
 const levelOfSlots version.Level = 3
 
+// levelOfApart is the level from which on the steps of a transit meet in the partitions that take
+// part alone; one that has begun before goes on with all.
+const levelOfApart version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {
@@ -50,6 +54,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	}
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
 	x.renew = r.Err == nil // the bounds of the limits may be others
+	x.m.togetherBelow(levelOfApart)
 	return r
 }
 

@@ -37,7 +37,7 @@ func (x *execution) wish(body []byte) Result {
 		return x.failed(fault.BadPlacement.With("stoa: " + err.Error()))
 	}
 	if next != now {
-		x.replace(now.Towards(next))
+		x.replace(x.m.towards(now, next))
 	}
 	r := Result{Rev: x.answerRev(true)}
 	if x.answers {

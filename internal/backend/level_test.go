@@ -38,6 +38,6 @@ func TestAFileOfALaterReleaseIsRefused(t *testing.T) {
 	setLevel(t, be, stores(2, be), version.Newest+1)
 	require.NoError(t, be.Close())
 	_, err := backend.Open(path, backend.Options{Identity: identity})
-	require.EqualError(t, err, "open "+path+": it was written at the cluster version level 7, and this is stoa "+version.Stoa+
-		", which reads up to 0.6.0: start the release that wrote it, or a later one")
+	require.EqualError(t, err, "open "+path+": it was written at the cluster version level 8, and this is stoa "+version.Stoa+
+		", which reads up to 0.7.0: start the release that wrote it, or a later one")
 }

@@ -34,7 +34,8 @@ const (
 	// negligible slots, by their part of the mean, aren't moved.
 	negligible = 1e-4
 
-	// All partitions wait while a key moves, or is passed over by a transit.
+	// Partitions wait while a key moves, or is passed over by a transit: all of them below level 7, or
+	// where there are quotas.
 	costOfKey  = 2 * time.Microsecond
 	costOfPass = 5 * time.Nanosecond
 	// worth is the part of the time that is gained in horizon which moves may cost.

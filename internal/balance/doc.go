@@ -17,7 +17,7 @@
 // that samples overestimate, and too little would be moved.
 //
 // A decision is worth it if the busiest loop becomes at least [Gain] less busy, and what the
-// moves cost, while all partitions wait, is less than a tenth of what they gain in 30 s.
+// moves cost, as if all partitions waited meanwhile, is less than a tenth of what they gain in 30 s.
 //
 // Between two decisions are at least [Pause]. If the load is uneven again within that time, it
 // jumps faster than slots can follow: then the next decision comes after [Hold], and after twice

@@ -50,5 +50,5 @@ func TestAServerDoesNotJoinAClusterWhoseVersionItDoesNotKnow(t *testing.T) {
 	}
 	_, err := r.Join(t.Context(), later)
 	require.ErrorContains(t, err, "stoa "+version.Stoa+" can't be member 3 of the cluster of s") // s1 or s2
-	require.ErrorContains(t, err, ": it is too old: the cluster's version is level 7, and it knows none above 0.6.0. Start it with stoa level 7 or later")
+	require.ErrorContains(t, err, ": it is too old: the cluster's version is level 8, and it knows none above 0.7.0. Start it with stoa level 8 or later")
 }

@@ -67,7 +67,7 @@ func TestDamageIsRefused(t *testing.T) {
 	head := good[:13]
 	for what, bad := range map[string][]byte{
 		"ends early":                   nil,
-		"format 7":                     {7},
+		"format 8":                     {8},
 		"bytes after the last command": append(bytes.Clone(good), 0),
 		"is no revision":               append(append([]byte{1}, bytes.Repeat([]byte{0xff}, 9)...), append([]byte{1}, good[2:]...)...),
 		"commands announced":           append(bytes.Clone(head[:12]), 0xff, 0xff, 0xff, 0x7f),
@@ -235,6 +235,6 @@ func TestAnEntryHasTheLevelOfItsCommands(t *testing.T) {
 	raise.To = version.Newest + 1
 	b := (&Entry{Parts: 3, Commands: []Command{{Kind: ClusterVersion, Body: raise.Encode()}}}).AppendTo(nil)
 	_, err := Decode(b)
-	require.ErrorContains(t, err, "format 7, this is stoa "+version.Stoa+", which reads up to cluster version 0.6.0: start a release that knows level 7")
+	require.ErrorContains(t, err, "format 8, this is stoa "+version.Stoa+", which reads up to cluster version 0.7.0: start a release that knows level 8")
 	require.Zero(t, PartsOf(b))
 }

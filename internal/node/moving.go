@@ -10,8 +10,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// Keys that have to move do so in steps, each of which blocks all partitions, until they
-// meet, a number of keys are moved, and up to stepVisits other keys or directories are passed over.
+// Keys that have to move do so in steps, each of which blocks the partitions that it concerns
+// (apply.Machine.StepParts), until they meet, a number of keys are moved, and up to stepVisits other keys or directories are passed over.
 // The remaining time, at least two thirds, is for other requests.
 const (
 	stepKeys     = 250  // which move in a millisecond, while partitions meet at once
@@ -94,7 +94,7 @@ func (n *Node) moveOn(p *pace) bool {
 	done := make(chan error, 1)
 	c.replica.Submit(&replica.Write{
 		Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
-		Parts:   c.machine.Placement().All(), System: true, Met: p.met,
+		Parts:   c.machine.StepParts(step), System: true, Met: p.met,
 		Done: func(out replica.Outcome) { done <- out.Err },
 	})
 	select {

@@ -13,13 +13,15 @@ import (
 // transit: the rules that it goes to, those that it comes from, and the cursor to
 // the end. Version 4 is a map with pins, or in transit between slots: the rules, the pins
 // (how many, and each with its length), a byte that is 1 in transit, and then the slots and
-// the rules that it comes from, and the cursor. It is replicated state and is also in every
+// the rules that it comes from, and the cursor. Version 5 is version 4 of a map in a transit that is
+// apart. It is replicated state and is also in every
 // backend file.
 const (
 	version        = 1
 	versionRules   = 2
 	versionTransit = 3
 	versionSlots   = 4
+	versionApart   = 5
 	size           = 2 + Slots
 )
 
@@ -30,7 +32,7 @@ func (m *Map) Early() bool {
 		return true
 	}
 	t := m.rules.transit
-	return len(m.rules.pins) == 0 && (t == nil || t.From.slots == t.To.slots)
+	return len(m.rules.pins) == 0 && (t == nil || !t.Apart && t.From.slots == t.To.slots)
 }
 
 // Encode returns the map in the form that [Decode] reads.
@@ -42,6 +44,8 @@ func (m *Map) Encode() []byte {
 	}
 	v := byte(versionRules)
 	switch {
+	case m.rules.transit != nil && m.rules.transit.Apart:
+		v = versionApart
 	case !m.Early():
 		v = versionSlots
 	case m.rules.transit != nil:
@@ -51,7 +55,7 @@ func (m *Map) Encode() []byte {
 	b = append(b, m.slots[:]...)
 	b = appendRules(b, m.Rules())
 	t := m.rules.transit
-	if v == versionSlots {
+	if v >= versionSlots {
 		b = appendPins(b, m.rules.pins)
 		if t == nil {
 			return append(b, 0)
@@ -103,8 +107,8 @@ func decode(b []byte) (*Map, error) {
 		return nil, fmt.Errorf("no bytes")
 	}
 	v := b[0]
-	if v < version || v > versionSlots {
-		return nil, fmt.Errorf("version %d, this program knows %d to %d", v, version, versionSlots)
+	if v < version || v > versionApart {
+		return nil, fmt.Errorf("version %d, this program knows %d to %d", v, version, versionApart)
 	}
 	if len(b) < size || v == version && len(b) != size {
 		return nil, fmt.Errorf("%d bytes, want %d", len(b), size)
@@ -128,7 +132,7 @@ func decode(b []byte) (*Map, error) {
 	}
 	to, from := m.WithRules(list), &Map{partitions: m.partitions, slots: m.slots}
 	moves := v == versionTransit
-	if v == versionSlots {
+	if v >= versionSlots {
 		if rest, err = to.decodePins(rest); err != nil {
 			return nil, err
 		}
@@ -147,7 +151,7 @@ func decode(b []byte) (*Map, error) {
 		}
 	}
 	if moves {
-		return decodeTransit(from, to, rest)
+		return decodeTransit(from, to, rest, v == versionApart)
 	}
 	if len(rest) > 0 {
 		return nil, fmt.Errorf("%d bytes too many", len(rest))
@@ -190,7 +194,7 @@ func (m *Map) decodePins(b []byte) (rest []byte, err error) {
 }
 
 // decodeTransit reads the rules that a map comes from and the cursor.
-func decodeTransit(from, to *Map, b []byte) (*Map, error) {
+func decodeTransit(from, to *Map, b []byte, apart bool) (*Map, error) {
 	list, cursor, err := decodeRules(b)
 	if err != nil {
 		return nil, fmt.Errorf("where it comes from: %w", err)
@@ -200,7 +204,7 @@ func decodeTransit(from, to *Map, b []byte) (*Map, error) {
 	if len(spans) == 0 {
 		return nil, fmt.Errorf("it goes where it comes from")
 	}
-	return (&Transit{From: from, To: to, spans: spans}).at(bytes.Clone(cursor)), nil
+	return transit(from, to, spans, apart).at(bytes.Clone(cursor)), nil
 }
 
 // decodeRules returns the rules at the front of b, and the rest of b.

@@ -21,6 +21,8 @@
 //  5. All keys of a run ([Map.Run]) are in one partition.
 //  6. All keys under a pin are in one partition, but for those of deeper pins, and no change
 //     of other slots moves them.
+//  7. In a [Transit] that is apart, what the map says of a key or a range depends on the cursor
+//     only if it is about partitions that take part, whatever the cursor is.
 //
 // Request in: the router and apply ask with keys and ranges. Out: partition
 // numbers and sets of them. Of stoa the package imports radix only.

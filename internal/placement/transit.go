@@ -7,13 +7,22 @@ import "bytes"
 type Transit struct {
 	From, To *Map
 	Cursor   []byte
+	// Apart says that the cursor moves without the partitions that don't take part, so that
+	// nothing which they ask of the map may depend on it.
+	Apart bool
 
 	spans []Span // where the two can differ
+	parts Set
 }
 
 // Towards is the map in transit to one with other rules or slots, before the first key has
 // moved: keys are where they are. If no key has to move it is the other map.
-func (m *Map) Towards(to *Map) *Map {
+func (m *Map) Towards(to *Map) *Map { return m.towards(to, false) }
+
+// TowardsApart is Towards with a transit that is apart.
+func (m *Map) TowardsApart(to *Map) *Map { return m.towards(to, true) }
+
+func (m *Map) towards(to *Map, apart bool) *Map {
 	if m.Transit() != nil || to.Transit() != nil || m.partitions != to.partitions {
 		panic("placement: only rules and slots can be changed, one after the other")
 	}
@@ -21,8 +30,32 @@ func (m *Map) Towards(to *Map) *Map {
 	if len(spans) == 0 {
 		return to
 	}
-	return (&Transit{From: m, To: to, spans: spans}).at(nil)
+	return transit(m, to, spans, apart).at(nil)
 }
+
+func transit(from, to *Map, spans []Span, apart bool) *Transit {
+	return &Transit{From: from, To: to, Apart: apart, spans: spans, parts: takingPart(from, to, spans)}
+}
+
+// takingPart are the partitions of the keys that move from one map to another, before and after.
+// Of a transit that is apart it decides which commands depend on its cursor, so the result may not
+// change with the release, as little as the slots of keys.
+func takingPart(from, to *Map, spans []Span) (parts Set) {
+	for s, p := range from.slots {
+		if q := to.slots[s]; q != p {
+			parts |= Of(int(p)) | Of(int(q))
+		}
+	}
+	for _, s := range spans {
+		if s.Still == nil { // a rule's: its keys move whatever their slots by hash do
+			parts |= from.Range(s.Key, s.End) | to.Range(s.Key, s.End)
+		}
+	}
+	return parts
+}
+
+// Parts are the partitions that take part: all others keep what they have.
+func (t *Transit) Parts() Set { return t.parts }
 
 // Transit returns the transit of the map, nil if there is none.
 func (m *Map) Transit() *Transit {
@@ -42,7 +75,15 @@ func (m *Map) Settled() *Map {
 
 // Advance is the map after the keys below a cursor have moved.
 func (t *Transit) Advance(cursor []byte) *Map {
-	return (&Transit{From: t.From, To: t.To, spans: t.spans}).at(bytes.Clone(cursor))
+	next := *t
+	return next.at(bytes.Clone(cursor))
+}
+
+// Together is the map as it is, with a transit that isn't apart from now on.
+func (t *Transit) Together() *Map {
+	next := *t
+	next.Apart = false
+	return next.at(t.Cursor)
 }
 
 // at makes the map. Of its rules, nothing but the transit and the pins are used.
@@ -84,9 +125,13 @@ func (t *Transit) of(key []byte) *Map {
 	return t.From
 }
 
-// spread is Map.Range for a range of more than one key.
+// spread is Map.Range for a range of more than one key. The maps may say less precisely where
+// the keys of a range are than where those of its two parts are; where the parts meet counts for
+// all partitions, then, not only for those that take part.
 func (t *Transit) spread(key, end []byte) Set {
 	switch {
+	case t.Apart:
+		return t.From.Range(key, end) | t.To.Range(key, end)
 	case bytes.Compare(end, t.Cursor) <= 0:
 		return t.To.Range(key, end)
 	case bytes.Compare(key, t.Cursor) >= 0:

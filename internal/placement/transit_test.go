@@ -20,6 +20,9 @@ var genTransit = rapid.Custom(func(t *rapid.T) *Map {
 		}
 	}
 	m := from.Towards(to)
+	if rapid.Bool().Draw(t, "apart") {
+		m = from.TowardsApart(to)
+	}
 	if tr := m.Transit(); tr != nil && rapid.Bool().Draw(t, "under way") {
 		m = tr.Advance(genAnyKey.Draw(t, "cursor"))
 	}
@@ -107,6 +110,43 @@ func TestRangesInTransit(t *testing.T) {
 	})
 }
 
+// Invariant 7.
+func TestOthersKnowNoCursor(t *testing.T) {
+	apart := 0
+	rapid.Check(t, func(t *rapid.T) {
+		m := genTransit.Draw(t, "map")
+		tr := m.Transit()
+		if tr == nil || !tr.Apart {
+			return
+		}
+		if tr.Parts() != m.All() {
+			apart++
+		}
+		key, end := genAnyKey.Draw(t, "key"), genAnyKey.Draw(t, "end")
+		if tr.From.Partition(key) != tr.To.Partition(key) {
+			require.Zero(t, (Of(tr.From.Partition(key))|Of(tr.To.Partition(key)))&^tr.Parts(), "%q moves", key)
+		}
+		now, later := m.Range(key, end), tr.Advance(genAnyKey.Draw(t, "later")).Range(key, end)
+		if now != later {
+			require.Zero(t, (now|later)&^tr.Parts(), "[%q, %q) is in %v, and in %v with another cursor", key, end, now, later)
+		}
+		together := tr.Together()
+		require.False(t, together.Transit().Apart)
+		require.Equal(t, tr.Cursor, together.Transit().Cursor)
+		require.Equal(t, m.Partition(key), together.Partition(key))
+	})
+	require.Positive(t, apart)
+	// Each of the two parts of this range is known to lie in one partition, and the whole isn't.
+	m := New(8)
+	key, middle, end := []byte("/a/b/x"), []byte("/a/b0"), []byte("/a/b0\x00")
+	from, to := m.Partition(key), m.Partition(middle)
+	require.Equal(t, Of(from)|Of(to), m.Range(key, middle)|m.Range(middle, end))
+	others := m.All() &^ (Of(from) | Of(to))
+	tr := m.TowardsApart(m.Assigned([]Assignment{{slotIn(m, others.First()), (others &^ Of(others.First())).First()}})).Transit()
+	require.Zero(t, tr.Parts()&^others)
+	require.Equal(t, tr.Advance(nil).Range(key, end), tr.Advance(middle).Range(key, end))
+}
+
 // Every key that has to move is ahead until the cursor has passed it, and in one of
 // two pieces that meet.
 func TestWhatIsAhead(t *testing.T) {
@@ -175,6 +215,11 @@ func TestTransitCodec(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, m.Equal(back))
 		require.Equal(t, m.Early(), b4(m) < versionSlots)
+		if tr := m.Transit(); tr != nil {
+			require.Equal(t, tr.Apart, back.Transit().Apart)
+			require.Equal(t, tr.Apart, b4(m) == versionApart)
+			require.Equal(t, tr.Parts(), back.Transit().Parts())
+		}
 		require.Equal(t, m.Pins(), back.Pins())
 		require.Equal(t, m.Transit() == nil, back.Transit() == nil)
 		key := genAnyKey.Draw(t, "key")
@@ -192,15 +237,47 @@ func TestTransitCodec(t *testing.T) {
 	require.ErrorContains(t, err, "it goes where it comes from")
 	pinned, err := m.Pin("/a/", 1, unasked)
 	require.NoError(t, err)
-	for _, m := range []*Map{pinned, m.Towards(m.Assigned([]Assignment{{0, 1}})), m.Towards(pinned.Assigned([]Assignment{{0, 1}, {1, 1}}))} {
+	for m, v := range map[*Map]byte{
+		pinned: versionSlots, m.Towards(m.Assigned([]Assignment{{0, 1}})): versionSlots, m.Towards(pinned.Assigned([]Assignment{{0, 1}, {1, 1}})): versionSlots,
+		m.TowardsApart(pinned): versionApart, m.TowardsApart(m.Assigned([]Assignment{{0, 1}})): versionApart,
+	} {
 		b := m.Encode()
-		require.EqualValues(t, versionSlots, b[0])
+		require.Equal(t, v, b[0])
 		for n := range len(b) {
 			_, err := Decode(b[:n])
 			require.Error(t, err, "%d bytes", n)
 		}
 	}
 }
+
+// A transit whose steps meet apart is written in a version of its own, and nothing else is.
+func TestOnlyTransitsAreApart(t *testing.T) {
+	pinned, err := New(2).Pin("/a/", 1, unasked)
+	require.NoError(t, err)
+	b := pinned.Encode()
+	b[0] = versionApart
+	_, err = Decode(b)
+	require.ErrorContains(t, err, "it is not in its shortest form")
+}
+
+// The partitions between which nothing moves don't take part.
+func TestWhoTakesPart(t *testing.T) {
+	m := New(4)
+	slot := slotIn(m, 1)
+	for _, c := range []struct {
+		to   *Map
+		want Set
+	}{
+		{m.Assigned([]Assignment{{slot, 3}}), Of(1) | Of(3)},
+		{m.Assigned([]Assignment{{slot, 3}, {slotIn(m, 0), 1}}), Of(0) | Of(1) | Of(3)},
+		{m.WithRules([]Rule{{"/a/b/", slotIn(m, (m.Partition([]byte("/a/b/"))+1)%4)}}), Of(m.Partition([]byte("/a/b/"))) | Of((m.Partition([]byte("/a/b/"))+1)%4)},
+		{m.WithRules([]Rule{{"/a/", slot}}), m.All()},
+	} {
+		require.Equal(t, c.want, m.TowardsApart(c.to).Transit().Parts())
+	}
+}
+
+func slotIn(m *Map, p int) int { return bytes.IndexByte(m.Table(), byte(p)) }
 
 // Nothing has to move for a rule that says what is so.
 func TestATransitOfNoKeys(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // to do.
 func TestAnEntryOfALaterReleaseEndsTheServer(t *testing.T) {
 	for what, entry := range map[string]*raftpb.Entry{
-		"format 7, this is stoa " + version.Stoa + ", which reads up to cluster version 0.6.0: start a release that knows level 7": {Data: []byte{byte(version.Newest) + 1, 0}},
+		"format 8, this is stoa " + version.Stoa + ", which reads up to cluster version 0.7.0: start a release that knows level 8": {Data: []byte{byte(version.Newest) + 1, 0}},
 		"decode step of a configuration": {Type: raftpb.EntryConfChange.Enum()},
 	} {
 		s := newStory(t, 1)

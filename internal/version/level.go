@@ -20,7 +20,7 @@ type Level uint64
 // cluster at any of them.
 const (
 	Oldest Level = 1
-	Newest Level = 6
+	Newest Level = 7
 )
 
 // levels are all that releases have had, from 1. A new one is appended with what it adds;
@@ -36,6 +36,7 @@ var levels = [...]struct {
 	{"0.4", 2, "log: command resize; file: checksums of the keys that exist, groups and their generation, another number of partitions; peers: groups have numbers of their own once their number has changed, confirmations, calls and snapshots name the generation"},
 	{"0.5", 2, "log: the wish drain; results: when the number of partitions grows, keys stay where they are, and move beside other requests afterwards; those of partitions that go have left them before; file: keys on their way at the beginning of a generation of groups"},
 	{"0.6", 2, "log: commands check and verdict; results: an alarm CORRUPT of one member stops no writes, that of the cluster does"},
+	{"0.7", 2, "results: steps of a move meet in the partitions that take part alone, and the others take a range of keys to lie where either of the two maps says; file: moves whose steps do so, in the partition map"},
 }
 
 func (l Level) known() bool { return l >= 1 && int(l) <= len(levels) }

@@ -48,8 +48,8 @@ func TestWhoCanBeAMember(t *testing.T) {
 func TestWhichFilesCanBeRead(t *testing.T) {
 	require.NoError(t, CheckData(Oldest))
 	require.NoError(t, CheckData(Newest))
-	require.EqualError(t, CheckData(Newest+1), "it was written at the cluster version level 7, and this is stoa "+Stoa+
-		", which reads up to 0.6.0: start the release that wrote it, or a later one")
+	require.EqualError(t, CheckData(Newest+1), "it was written at the cluster version level 8, and this is stoa "+Stoa+
+		", which reads up to 0.7.0: start the release that wrote it, or a later one")
 	require.EqualError(t, CheckData(Oldest-1), "it was written at the cluster version level 0, and this is stoa "+Stoa+
 		", which reads from 0.1.0: upgrade with a release in between first")
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Stoa is the version of this program.
-const Stoa = "0.6.0"
+const Stoa = "0.7.0"
 
 // Etcd is the version of the etcd API that this server provides; Cluster is
 // the cluster version that etcd's clients see, which leaves the patch level out;

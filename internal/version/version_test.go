@@ -16,5 +16,5 @@ func TestVersionsAreThoseOfTheImportedAPI(t *testing.T) {
 func TestPrintNamesBoth(t *testing.T) {
 	var b bytes.Buffer
 	Print(&b, "stoa")
-	require.Contains(t, b.String(), "stoa Version: "+Stoa+"\netcd Version: 3.7.3\nCluster Versions: 0.1.0 to 0.6.0\nGit SHA: ")
+	require.Contains(t, b.String(), "stoa Version: "+Stoa+"\netcd Version: 3.7.3\nCluster Versions: 0.1.0 to 0.7.0\nGit SHA: ")
 }

@@ -24,10 +24,10 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// earlier is the last commit that knows no cluster version above 0.5. EarlierEnv names a
+// earlier is the last commit that knows no cluster version above 0.6. EarlierEnv names a
 // program to be taken instead of building it.
 const (
-	earlier    = "62e9b22042a4bbb96cf881920eede7ce7a45068d"
+	earlier    = "1bd25d618c0fbaa2111921f5c11dd8d42ac3e020"
 	EarlierEnv = "STOA_EARLIER"
 )
 
@@ -126,16 +126,16 @@ func rollForthAndBack(t *testing.T, before, now process.Binary, parts int) {
 	}
 
 	r.replace(now, 0, 1)
-	r.requireVersion("0.5.0", 0, 1)
+	r.requireVersion("0.6.0", 0, 1)
 	r.replace(before, 1, 0)
 	r.say("taken back before the version has moved")
 	r.replace(now, 0, 1, 2)
-	r.awaitVersion("0.6.0")
+	r.awaitVersion("0.7.0")
 	r.refused(before, 1, now)
 	r.downgrade(cli)
 	r.replace(before, 0, 1, 2)
 	r.replace(now, 2, 1, 0)
-	r.awaitVersion("0.6.0")
+	r.awaitVersion("0.7.0")
 
 	cancel()
 	work.Wait()
@@ -198,7 +198,7 @@ func (r *rolling) refused(before process.Binary, i int, now process.Binary) {
 	code, err := s.Wait(30 * time.Second)
 	require.NoError(r.t, err)
 	require.NotZero(r.t, code)
-	require.Contains(r.t, s.LogTail(2000), "it was written at the cluster version level 6, and this is stoa 0.5.0")
+	require.Contains(r.t, s.LogTail(2000), "it was written at the cluster version level 7, and this is stoa 0.6.0")
 	s.Use(now)
 	require.NoError(r.t, r.c.Restart(r.t.Context(), s))
 	r.say("%s has refused to run the release before", s.Name)
@@ -215,13 +215,13 @@ func (r *rolling) downgrade(cli *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	require.Eventually(r.t, func() bool {
-		_, err := cli.Downgrade(ctx, clientv3.DowngradeEnable, "0.5")
+		_, err := cli.Downgrade(ctx, clientv3.DowngradeEnable, "0.6")
 		return err == nil || strings.Contains(err.Error(), "downgrade job in progress")
 	}, time.Minute, 100*time.Millisecond)
 	for i, s := range r.c.Servers {
 		require.Eventually(r.t, func() bool { return strings.Count(s.LogTail(1<<30), ready) > counts[i] }, time.Minute, 50*time.Millisecond, s.Name)
 	}
-	r.awaitVersion("0.5.0")
+	r.awaitVersion("0.6.0")
 }
 
 // A server of the release before can't join a cluster whose version it doesn't know, and both
@@ -230,7 +230,7 @@ func TestAnEarlierReleaseDoesNotJoin(t *testing.T) {
 	before, now := releases(t)
 	c := process.StartT(t, process.Spec{Binary: now, Nodes: 1, Partitions: 2})
 	r := &rolling{t: t, c: c, rec: &recorder{start: time.Now()}}
-	r.awaitVersion("0.6.0")
+	r.awaitVersion("0.7.0")
 	first := c.Servers[0]
 	s, err := c.Joining("late", process.Place{Host: "127.0.0.1"})
 	require.NoError(t, err)
@@ -244,12 +244,12 @@ func TestAnEarlierReleaseDoesNotJoin(t *testing.T) {
 	said := func(s *process.Server, text string) {
 		require.Eventually(t, func() bool { return strings.Contains(s.LogTail(1<<30), text) }, time.Minute, 50*time.Millisecond, text)
 	}
-	said(first, "it is too old: the cluster's version is 0.6.0, and it knows none above 0.5.0. Start it with stoa 0.6.0 or later")
+	said(first, "it is too old: the cluster's version is 0.7.0, and it knows none above 0.6.0. Start it with stoa 0.7.0 or later")
 	code, err := s.Wait(30 * time.Second)
 	require.NoError(t, err)
 	require.NotZero(t, code)
-	require.Contains(t, s.LogTail(2000), "it is too old: the cluster's version is level 6, and it knows none above 0.5.0")
+	require.Contains(t, s.LogTail(2000), "it is too old: the cluster's version is level 7, and it knows none above 0.6.0")
 	s.Use(now)
 	require.NoError(t, c.Restart(t.Context(), s))
-	r.awaitVersion("0.6.0")
+	r.awaitVersion("0.7.0")
 }

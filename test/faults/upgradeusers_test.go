@@ -32,7 +32,7 @@ func TestUpgradeWithUsers(t *testing.T) {
 	before, now := releases(t)
 	c := process.StartT(t, process.Spec{Binary: before, Nodes: 3, Partitions: 2})
 	r := &rolling{t: t, c: c, rec: &recorder{start: time.Now()}}
-	r.awaitVersion("0.5.0")
+	r.awaitVersion("0.6.0")
 	u := &usersLoad{t: t, c: c}
 	u.prepare()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -44,11 +44,11 @@ func TestUpgradeWithUsers(t *testing.T) {
 	r.replace(now, 0, 1)
 	r.replace(before, 1)
 	r.replace(now, 1, 2)
-	r.awaitVersion("0.6.0")
+	r.awaitVersion("0.7.0")
 	r.downgrade(u.as("root"))
 	r.replace(before, 0, 1, 2)
 	r.replace(now, 2, 1, 0)
-	r.awaitVersion("0.6.0")
+	r.awaitVersion("0.7.0")
 
 	cancel()
 	work.Wait()

@@ -49,10 +49,10 @@ func TestRunbooksOfUpgrades(t *testing.T) {
   --initial-cluster s1=http://10.0.1.1:2380,s2=http://10.0.1.2:2380,s3=http://10.0.1.3:2380
 `)
 	version := "curl -s http://10.0.1.1:2379/version\n"
-	b.awaitVersion(version, "0.6.0")
+	b.awaitVersion(version, "0.7.0")
 	saved := b.keys(30)
 
-	require.Contains(t, b.run(upgrade[0]), `"stoacluster":"0.6.0"`)
+	require.Contains(t, b.run(upgrade[0]), `"stoacluster":"0.7.0"`)
 	for m := 1; m <= 3; m++ {
 		b.replaceOne(m, start)
 		require.Equal(t, 3, strings.Count(b.run(upgrade[2]), "is healthy"))
@@ -60,9 +60,9 @@ func TestRunbooksOfUpgrades(t *testing.T) {
 	require.Equal(t, saved, b.keys(0))
 
 	out := b.run(downgrade[0])
-	require.Contains(t, out, "Downgrade validate success, cluster version 0.6.0")
-	require.Contains(t, out, "Downgrade enable success, cluster version 0.5.0")
-	b.awaitVersion(version, "0.5.0")
+	require.Contains(t, out, "Downgrade validate success, cluster version 0.7.0")
+	require.Contains(t, out, "Downgrade enable success, cluster version 0.6.0")
+	b.awaitVersion(version, "0.6.0")
 	for m := 1; m <= 3; m++ {
 		log := b.dir + "/m" + string(rune('0'+m)) + "/log"
 		require.Eventually(t, func() bool {
@@ -71,9 +71,9 @@ func TestRunbooksOfUpgrades(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond, log)
 		b.replaceOne(m, start)
 	}
-	require.Equal(t, "0.5.0", b.clusterVersion(version), "it is held there")
+	require.Equal(t, "0.6.0", b.clusterVersion(version), "it is held there")
 	require.Contains(t, b.run(downgrade[1]), "Downgrade cancel success")
-	b.awaitVersion(version, "0.6.0")
+	b.awaitVersion(version, "0.7.0")
 	require.Equal(t, saved, b.keys(0))
 
 	// etcd's offline tool finds nothing to migrate, and does no harm.

@@ -58,7 +58,7 @@ func (l *life) moveLoop() {
 		l.sv.c.stats.Steps++
 		c.replica.Submit(&replica.Write{
 			Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
-			Parts:   c.machine.Placement().All(), System: true, Done: func(replica.Outcome) {},
+			Parts:   c.machine.StepParts(step), System: true, Done: func(replica.Outcome) {},
 		})
 	}
 }
