@@ -107,6 +107,10 @@ func (c *core) judged() {
 	s := c.l.sv
 	f := s.flip
 	fenced := c.l.fence.Now()
+	if f == nil && fenced != nil && fenced.By.Place.Index < s.lapsed {
+		f = &flip{} // a verdict about a check of before has come behind that of the next one
+		s.flip = f
+	}
 	if f == nil {
 		if fenced != nil {
 			s.c.fail("fence", "server %d is fenced, and nothing has changed its state", s.id)
@@ -126,7 +130,7 @@ func (c *core) judged() {
 	case how == check.Differs:
 		s.c.fail("fence", "server %d differs, and is not fenced", s.id)
 	case how == check.Agrees && (f.maybe || f.lease != 0 && !c.leases.Has(f.lease)): // revoked meanwhile
-		s.flip = nil
+		s.flip, s.lapsed = nil, at.Index
 	case how == check.Agrees:
 		s.c.fail("fence", "the state of server %d has changed, and a verdict agrees with it", s.id)
 	}

@@ -96,13 +96,14 @@ func (o *operator) change() {
 }
 
 // settled is called when a change has settled, with the voters before and the list since. A change
-// of the voters is put to the test sometimes, if no other change may be under way.
+// of the voters is put to the test sometimes, if no other change may be under way, and the state of all is right: one
+// that is wrong is a fault of its own.
 func (o *operator) settled(change membership.Change, before []uint64, list *membership.List) {
 	c := o.c
 	o.known++
 	o.voters = len(list.Voters())
 	c.stats.MemberChanges++
-	if !slices.Equal(before, list.Voters()) && o.known == o.asked && len(o.gone) == 0 && c.haveRun(list.Voters()) && c.loop.chance(2) {
+	if !slices.Equal(before, list.Voters()) && o.known == o.asked && len(o.gone) == 0 && !c.flipped() && c.haveRun(list.Voters()) && c.loop.chance(2) {
 		c.loop.after(0, "strike", 0, 0, func() { o.gone = c.strike(list, change) })
 	}
 }

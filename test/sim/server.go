@@ -37,6 +37,7 @@ type server struct {
 	due      bool           // it is about to start for the first time
 	flip     *flip          // nil: nothing has changed its state but the log
 	fencedBy *check.Verdict // survives its processes
+	lapsed   uint64         // the index of the check that has agreed with it since what had changed its state was gone
 }
 
 // life is one process of a server: the counterpart of node.Node.
