@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -18,10 +17,7 @@ import (
 
 // join adds a member through server i and starts it.
 func (c *cluster) join(i int, learner bool) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(c.t, err)
-	c.addrs = append(c.addrs, l.Addr().String())
-	require.NoError(c.t, l.Close())
+	c.addrs = append(c.addrs, c.address())
 	at := len(c.nodes)
 	var added *pb.Member
 	var list []*pb.Member

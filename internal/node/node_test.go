@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -23,16 +24,14 @@ type cluster struct {
 	nodes   []*Node
 	servers []*grpc.Server
 	addrs   []string
+	held    map[string]net.Listener // of nodes that weren't started yet
 }
 
 func newCluster(t testing.TB, size, partitions int, set ...func(*Config)) *cluster {
-	c := &cluster{t: t, nodes: make([]*Node, size), servers: make([]*grpc.Server, size)}
+	c := &cluster{t: t, nodes: make([]*Node, size), servers: make([]*grpc.Server, size), held: map[string]net.Listener{}}
 	var members []*pb.Member
 	for i := range size {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		c.addrs = append(c.addrs, l.Addr().String())
-		require.NoError(t, l.Close())
+		c.addrs = append(c.addrs, c.address())
 		members = append(members, &pb.Member{
 			ID: uint64(i + 1), Name: fmt.Sprintf("n%d", i), PeerURLs: []string{"http://" + c.addrs[i]},
 		})
@@ -68,10 +67,31 @@ func (c *cluster) start(i int) {
 	c.serve(i)
 }
 
+// address is one for a node. It lies below the range from which the kernel takes ports for
+// connections, so that it is free when the node is started again, and is listened to from now on.
+func (c *cluster) address() string {
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 21_000+rand.IntN(11_000)))
+		if err == nil {
+			addr := l.Addr().String()
+			c.held[addr] = l
+			c.t.Cleanup(func() { l.Close() })
+			return addr
+		}
+	}
+	c.t.Fatal("there is no free port")
+	return ""
+}
+
 // serve opens the peer port.
 func (c *cluster) serve(i int) {
-	l, err := net.Listen("tcp", c.addrs[i])
-	require.NoError(c.t, err)
+	l := c.held[c.addrs[i]]
+	delete(c.held, c.addrs[i])
+	if l == nil {
+		var err error
+		l, err = net.Listen("tcp", c.addrs[i])
+		require.NoError(c.t, err)
+	}
 	s := grpc.NewServer(transport.ServerOptions()...)
 	c.nodes[i].RegisterPeer(s)
 	go func() { _ = s.Serve(l) }()

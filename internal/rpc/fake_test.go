@@ -369,11 +369,11 @@ func dial(l *bufconn.Listener) grpc.DialOption {
 }
 
 // client is etcd's own client on a server.
-func client(t testing.TB, o Options) (*fakeNode, *clientv3.Client) {
+func client(t testing.TB, o Options, dialing ...grpc.DialOption) (*fakeNode, *clientv3.Client) {
 	n, l := listen(t, o)
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{"passthrough:///bufnet"},
-		DialOptions: []grpc.DialOption{dial(l)},
+		DialOptions: append(dialing, dial(l)),
 		Logger:      zap.NewNop(),
 	})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
@@ -121,7 +122,8 @@ func TestRefusedByLevel(t *testing.T) {
 // Answers count while the client doesn't take them, and no longer than its connection is there.
 func TestAnswersThatAreNotRead(t *testing.T) {
 	b := memory.NewBudget(8 << 20)
-	_, c := client(t, Options{Memory: b})
+	// With windows of a fixed size: else the client measures the connection now and then, and takes more.
+	_, c := client(t, Options{Memory: b}, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(4<<20))
 	_, err := c.Put(testContext(t), "a", strings.Repeat("x", 512<<10))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return b.Answers() == 0 }, 10*time.Second, time.Millisecond)
@@ -130,7 +132,7 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 		_, err := pb.NewKVClient(c.ActiveConnection()).RangeStream(testContext(t), &pb.RangeRequest{Key: []byte("a"), SortTarget: pb.RangeRequest_VALUE})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { b.Weigh(0); return b.Streamed() != memory.Open }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.Weigh(0); return b.Streamed() != memory.Open && !b.Fits(512<<10) }, 10*time.Second, time.Millisecond)
 	_, err = c.Get(testContext(t), "a")
 	require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
 	_, err = c.Put(testContext(t), "b", "small")
