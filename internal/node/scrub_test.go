@@ -51,7 +51,12 @@ func TestAChangedBitFencesOneOfThree(t *testing.T) {
 	c.put(0, key, value)
 	for _, damage := range []func(at int){
 		func(at int) { flip(c.value(at, key)) },
-		func(at int) { flipInFile(t, c.nodes[at].dbPath(), value) },
+		func(at int) {
+			n := c.nodes[at]
+			n.rebuild.Lock() // nothing is flushed meanwhile: what was a value may be another page's header then
+			defer n.rebuild.Unlock()
+			flipInFile(t, n.dbPath(), value)
+		},
 	} {
 		for behind := range 2 { // the leader, who is next to it
 			var at int
