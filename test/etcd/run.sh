@@ -71,7 +71,8 @@ fi
 
 work=$root/bin/etcd-tests
 mkdir -p "$work"
-# etcd's framework has fixed ports, so two runs at once on one machine would meet.
+# etcd's framework has fixed ports, so two runs at once on one machine would meet. What a run that broke off has left
+# running doesn't keep the lock.
 exec 9>>"${TMPDIR:-/tmp}/stoa-etcd-tests.lock"
 flock 9
 
@@ -115,7 +116,7 @@ run() {
 	echo "== $server${front:+ behind a $front}, $(basename "$ctl"), package $1, P = $3 (log: $log)"
 	# The flag goes through the environment: the framework writes the command line.
 	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 STOA_TLS=$tls "$work/$1$suffix.test" \
-		-test.run "$2" -test.skip "${SKIP:-^$}" -test.v -test.timeout 40m -bin-dir "$bin") >"$log" 2>&1; then
+		-test.run "$2" -test.skip "${SKIP:-^$}" -test.v -test.timeout 40m -bin-dir "$bin") >"$log" 2>&1 9>&-; then
 		verdict=FAILED
 		status=1
 	fi
