@@ -41,7 +41,7 @@ func matches(hash, password []byte, step func() error) (bool, error) {
 		return false, nil
 	}
 	salt, err := bytesOf.DecodeString(string(rest[:saltLength]))
-	if err != nil {
+	if err != nil || len(salt) != SaltBytes { // line ends aren't decoded
 		return false, nil
 	}
 	sum, err := compute(password, salt, cost, step)

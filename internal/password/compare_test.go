@@ -2,6 +2,7 @@ package password
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,7 @@ func FuzzMatches(f *testing.F) {
 	}
 	f.Add([]byte("$2a$04$======================aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), []byte("x"))
 	f.Add([]byte("$2a$99$aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), []byte("x"))
+	f.Add([]byte("$0$040"+strings.Repeat("\n", 22)+strings.Repeat("0", 31)), []byte("0"))
 	f.Fuzz(func(t *testing.T, hash, password []byte) {
 		if cost, err := bcrypt.Cost(hash); err == nil && cost > 6 {
 			return // takes too long
