@@ -52,17 +52,18 @@ const leastShed = 1 << 20
 // helps, one after each collection.
 func (s *server) weigh(ctx context.Context) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	ticker := time.NewTicker(memory.Interval)
-	defer ticker.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for before := int64(0); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-next.C:
 		}
 		metrics.Read(live)
 		now := int64(live[0].Value.Uint64())
 		s.memory.Weigh(now)
+		next.Reset(s.memory.Pause())
 		switch exhausted := s.memory.Exhausted(now); {
 		case !exhausted || now == before:
 		case !s.memory.Exhausted(before):

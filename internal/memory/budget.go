@@ -211,6 +211,19 @@ func level(used, room int64) Level {
 	return Open
 }
 
-// Interval is that between two calls of Weigh: in it a client can't begin more calls than
-// take a few MiB.
-const Interval = 20 * time.Millisecond
+// How long to wait between two calls of Weigh.
+const (
+	leastPause = 20 * time.Millisecond
+	mostPause  = 200 * time.Millisecond
+	// fastest is what clients are taken to fill with new calls at most, in bytes per second: 61,000
+	// of which none is answered.
+	fastest = 1_000_000_000
+)
+
+// Pause is how long to wait for the next [Budget.Weigh]: less than it would take clients to use up
+// what is left now, within bounds. An idle server is woken up seldom.
+func (b *Budget) Pause() time.Duration {
+	room := b.room.Load()
+	left := min(room-b.Requests(), room-b.Answers(), b.limit/scarceOf*scarce-b.live.Load())
+	return min(max(time.Duration(left)*(time.Second/fastest), leastPause), mostPause)
+}

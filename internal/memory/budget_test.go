@@ -144,3 +144,30 @@ func TestScarce(t *testing.T) {
 	require.True(t, b.Exhausted(91*mib))
 	require.False(t, (*Budget)(nil).Scarce())
 }
+
+// The next look comes before what is left can be used up, and seldom while there is plenty.
+func TestPause(t *testing.T) {
+	const gib = 1 << 30
+	b := NewBudget(8 * gib)
+	b.Weigh(0)
+	require.Equal(t, mostPause, b.Pause())
+
+	require.True(t, b.Take(2*gib-100_000_000))
+	b.Weigh(0)
+	require.Equal(t, 100*time.Millisecond, b.Pause(), "requests")
+	b.Give(2*gib - 100_000_000)
+
+	for range 2 * gib / PerStream {
+		b.BeginStream()
+	}
+	b.Weigh(0)
+	require.Equal(t, leastPause, b.Pause(), "streams")
+	for range 2 * gib / PerStream {
+		b.EndStream()
+	}
+
+	b.Weigh(b.limit/scarceOf*scarce - 50_000_000)
+	require.Equal(t, 50*time.Millisecond, b.Pause(), "what is alive")
+	b.Weigh(b.limit)
+	require.Equal(t, leastPause, b.Pause())
+}

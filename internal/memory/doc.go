@@ -13,7 +13,7 @@
 //  1. What has entered a Budget leaves it, once, whether the call ends well, badly or never
 //     ran; an answer also if gRPC drops it with its connection.
 //  2. A small call costs the Budget no memory that another core writes to: counters are
-//     striped, and added up fifty times a second.
+//     striped, and added up five to fifty times a second, the oftener the less is left.
 //  3. However much memory the keys take, a sixteenth of the limit is left to requests: a
 //     server that is full can still be asked to delete.
 //
