@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 )
@@ -46,7 +47,10 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, http.ErrBodyReadAfterClose):
+		return n, io.EOF // net/http itself has read it to its end, before the first part of the answer
+	case err != nil && !errors.Is(err, io.EOF):
 		b.left()
 	}
 	return n, err

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,6 +171,75 @@ func TestAMalformedStreamEnds(t *testing.T) {
 		_, err = io.Copy(io.Discard, conn)
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, name)
 	}
+}
+
+// answering has watches that answer once, and last until their client leaves.
+type answering struct{ pb.UnimplementedWatchServer }
+
+func (answering) Watch(stream pb.Watch_WatchServer) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	if err := stream.Send(&pb.WatchResponse{Created: true}); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+// lateBody is read again only once something has been answered.
+type lateBody struct {
+	io.ReadCloser
+	answered chan struct{}
+	reads    int
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	if b.reads++; b.reads > 1 {
+		<-b.answered
+	}
+	return b.ReadCloser.Read(p)
+}
+
+type answerWriter struct {
+	http.ResponseWriter
+	answered chan struct{}
+	once     sync.Once
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.Flush()
+	w.once.Do(func() { close(w.answered) })
+	return n, err
+}
+
+func (w *answerWriter) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
+
+// net/http reads the rest of a body before it sends the first part of an answer, and closes it: a stream that
+// finds that its request has ended only then goes on.
+func TestAStreamOutlivesItsRequest(t *testing.T) {
+	h := serving(t, 1<<10, func(g *grpc.Server) { pb.RegisterWatchServer(g, answering{}) })
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		answered := make(chan struct{})
+		r.Body = &lateBody{ReadCloser: r.Body, answered: answered}
+		h.ServeHTTP(&answerWriter{ResponseWriter: w, answered: answered}, r)
+	}))
+	defer server.Close()
+	answer, err := http.Post(server.URL+"/v3/watch", "application/json", strings.NewReader(`{"create_request":{"key":"YQ=="}}`))
+	require.NoError(t, err)
+	line, err := bufio.NewReader(answer.Body).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, `"created":true`)
+	select {
+	case <-ended:
+		t.Fatal("the watch has ended with its request")
+	case <-time.After(100 * time.Millisecond):
+	}
+	answer.Body.Close()
+	<-ended
 }
 
 func TestARequestIsBounded(t *testing.T) {
