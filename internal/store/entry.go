@@ -103,8 +103,9 @@ func (e *entry) before(i int, main int64) (Revision, bool) {
 }
 
 // compact drops the revisions that compaction at revision c makes dead and appends them
-// to dead: every revision that was superseded at or below c, and a tombstone below c
-// (one exactly at c stays until the next compaction, as in etcd since 3.5.15).
+// to dead: every one below c that was superseded at or below c, and a tombstone below c. Those
+// exactly at c stay until the next compaction, since watches may begin there: tombstones as in etcd since
+// 3.5.15, and what the same revision has superseded, which etcd doesn't know.
 // It reports whether the key is gone altogether.
 func (e *entry) compact(c int64, dead []Dead) ([]Dead, bool) {
 	ms := e.past.marks
@@ -116,7 +117,7 @@ func (e *entry) compact(c int64, dead []Dead) ([]Dead, bool) {
 		} else if cur := e.current(); cur.Exists() {
 			superseded = cur.ModRevision()
 		}
-		if superseded > c && !(ms[n].tomb && ms[n].main < c) {
+		if ms[n].main >= c || superseded > c && !ms[n].tomb {
 			break
 		}
 		dead = append(dead, Dead{ms[n].rev(), ms[n].tomb})
