@@ -281,7 +281,11 @@ func (r *Replica) Receive(from uint64, p Packet) {
 // generation are dropped.
 func (r *Replica) ReceiveRaft(group int, m *raftpb.Message) {
 	p, is := r.resized.groups.Partition(uint32(group))
-	if !is || m.GetType() == raftpb.MsgSnap || m.GetType() == raftpb.MsgTimeoutNow && r.cfg.Machine.Fence.Now() != nil {
+	if !is {
+		r.resized.missed(r, uint32(group), m)
+		return
+	}
+	if m.GetType() == raftpb.MsgSnap || m.GetType() == raftpb.MsgTimeoutNow && r.cfg.Machine.Fence.Now() != nil {
 		return
 	}
 	r.peers.hear(m.GetFrom(), r.now())

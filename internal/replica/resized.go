@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
+	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -20,6 +21,8 @@ type resized struct {
 	halted atomic.Bool // the generation has ended here
 	// eager is the tick until which this server tries to lead.
 	eager atomic.Int64
+	// asked is the tick at which a server without a state asked for one last.
+	asked atomic.Int64
 }
 
 // Bounds, in ticks and election timeouts.
@@ -77,8 +80,27 @@ func (s *resized) tick(r *Replica, now int64) {
 		return
 	}
 	for _, peer := range r.Peers() {
-		r.calls.ask(&call{method: methodBehind, deadline: now + timeout, to: peer, only: true, done: func([]byte, error) {}})
+		r.askForState(peer, now)
 	}
+}
+
+func (r *Replica) askForState(from uint64, now int64) {
+	r.calls.ask(&call{method: methodBehind, deadline: now + int64(r.cfg.ElectionTicks), to: from, only: true, done: func([]byte, error) {}})
+}
+
+// missed is called with the messages to groups that this server hasn't. One that joins begins with the
+// first generation, and gets the groups of the present one with a leader's state. But they may have
+// no leader without its vote: then it asks the candidate for its state.
+func (s *resized) missed(r *Replica, group uint32, m *raftpb.Message) {
+	candidacy := m.GetType() == raftpb.MsgPreVote || m.GetType() == raftpb.MsgVote
+	if !candidacy || s.groups.Gone(group) || len(r.cfg.Machine.Membership().Members) > 0 {
+		return
+	}
+	now, last := r.now(), s.asked.Load()
+	if last != 0 && now < last+int64(r.cfg.ElectionTicks) || !s.asked.CompareAndSwap(last, now) {
+		return
+	}
+	r.askForState(m.GetFrom(), now)
 }
 
 // helped sends this server's state to one that is of an earlier generation.

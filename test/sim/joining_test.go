@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // The leader is lost for good, with as many others as a majority can do without, while a server joins. Each
@@ -58,6 +60,68 @@ func (c *cluster) joinAndLose(op membership.Op) {
 	c.net.withholds = nil
 	newcomer.due = false
 	c.completes()
+}
+
+// A server joins one whose number of partitions has changed, and that loses its power twice: when group 0, which is the
+// last, has not even proposed its step, and once the file has those of the others. These have no leader then without
+// the vote of the newcomer, which begins with the partitions with which the cluster began.
+func TestAServerJoinsAResizedOneThatIsLost(t *testing.T) {
+	met := 0
+	for seed := range uint64(max(40, *runs/10)) {
+		o := options(t, seed)
+		o.Servers, o.Partitions, o.Members = 1, 2, true
+		o.script = func(c *cluster) {
+			if c.joinResized() {
+				met++
+			}
+		}
+		require.NoError(t, Run(o).Failure, "seed %d", seed)
+	}
+	require.NotZero(t, met, "no run came to where group 0 alone has a leader")
+}
+
+// joinResized reports whether the newcomer's vote was needed in groups that it hasn't.
+func (c *cluster) joinResized() (met bool) {
+	if !c.begin() {
+		return false
+	}
+	first := c.leader()
+	resize := command.Command{Kind: command.Resize, User: c.own(), Body: command.AppendResize(nil, 4)}
+	first.life.core.replica.Submit(&replica.Write{Command: resize, Parts: first.life.core.machine.Placement().All(), System: true, Done: func(replica.Outcome) {}})
+	if !c.waitFor(calmAfter, func() bool { return len(first.life.core.stores) == 4 && first.life.core.replica.Leading() }) {
+		c.fail("liveness", "there are no four partitions")
+		return false
+	}
+	newcomer := c.addServer()
+	newcomer.due = true // it isn't started before it is needed
+	first.life.core.changeMembers(changeOf(membership.Add, newcomer.id), func(error) {})
+	for end := c.loop.now + calmAfter; c.loop.now < end && first.groupsWith(newcomer.id) == 0; {
+		c.until(5 * time.Microsecond)
+	}
+	first.powerOff()
+	first.start()
+	c.until(time.Second) // the steps in its log are carried out, and the file has them
+	first.powerOff()
+	first.start()
+	met = first.life != nil && first.groupsWith(newcomer.id) == 3 && !first.life.core.knowsStep(0)
+	newcomer.due = false
+	newcomer.start()
+	c.completes()
+	return met
+}
+
+// groupsWith is how many groups have a server in their configurations, none if group 0 is one of them.
+func (s *server) groupsWith(id uint64) (n int) {
+	for p, config := range s.life.core.machine.Configurations() {
+		if !slices.Contains(config.Voters, id) {
+			continue
+		}
+		if p == 0 {
+			return 0
+		}
+		n++
+	}
+	return n
 }
 
 // begin starts all servers and clients, and waits for a leader.
