@@ -11,7 +11,7 @@ ROUNDS      ?= 10
 SEED        ?= 1
 LOAD        ?= 1m
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/elle/... ./test/region/... ./test/sheet/... ./test/plot/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/elle/... ./test/region/... ./test/sheet/... ./test/sim/forever/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -176,6 +176,11 @@ test-compose: build peers
 .PHONY: sim
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
+
+## sim-forever: seeds of each kind on all cores until it is stopped (ARGS="-for 1h"); what fails is kept in bin/sim, and runs first the next time
+.PHONY: sim-forever
+sim-forever:
+	$(GO) run ./test/sim/forever $(ARGS)
 
 ## bench: all goals, side by side with etcd and ZooKeeper (an hour on 2 cores; needs java and root); writes docs/benchmarks*.md and docs/img
 .PHONY: bench
