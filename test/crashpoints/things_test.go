@@ -221,12 +221,42 @@ var things = []thing{
 			}
 			return false, err
 		}},
+	{name: "defragmentation",
+		prepare: func(ctx context.Context, c *client.Client, n int) error {
+			for i := range 50 {
+				if _, err := c.Put(ctx, fmt.Sprintf("%s/defragmented/%d", dirs[i%len(dirs)], n), "v"); err != nil {
+					return err
+				}
+			}
+			r, err := c.HashKV(ctx, c.Endpoints()[0], 0)
+			if err == nil {
+				defragmented[n] = r
+			}
+			return err
+		},
+		do: func(ctx context.Context, c *client.Client, n int) error {
+			_, err := c.Defragment(ctx, c.Endpoints()[0])
+			return err
+		},
+		// It changes nothing that can be seen, whether it happens or not.
+		there: func(ctx context.Context, c *client.Client, n int) (bool, error) {
+			before := defragmented[n]
+			r, err := c.HashKV(ctx, c.Endpoints()[0], before.HashRevision)
+			if err != nil {
+				return false, err
+			}
+			if r.Hash != before.Hash || r.HashRevision != before.HashRevision || r.CompactRevision != before.CompactRevision {
+				return false, fmt.Errorf("the hash was %v before, and is %v", before, r)
+			}
+			return true, nil
+		}},
 }
 
-// Of one test each: the session, and the revisions of compactions.
+// Of one test each: the session, the revisions of compactions, and hashes before defragmentations.
 var (
-	opened      *client.Session
-	compactedAt = map[int]int64{}
+	opened       *client.Session
+	compactedAt  = map[int]int64{}
+	defragmented = map[int]*clientv3.HashKVResponse{}
 )
 
 func all(count, of int, err error) (bool, error) {
