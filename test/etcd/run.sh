@@ -100,22 +100,29 @@ compile() {
 if [ -n "$tests" ]; then compile common; fi
 if [ -n "$e2e" ]; then compile e2e; fi
 
+# daemon NAME PARTITIONS: the server in $bin. The framework writes its command line, and lets nothing
+# of the environment through but what begins with ETCD_ and the like.
+daemon() {
+	printf '#!/bin/sh\nSTOA_PARTITIONS=%s exec %s "$@"\n' "$2" "$(realpath "$server")" >"$bin/$1"
+	chmod +x "$bin/$1"
+}
+
 status=0
 # run PACKAGE TESTS PARTITIONS
 run() {
 	local bin=$work/bin$suffix-p$3 log=$work/$1$suffix-p$3.log verdict=ok
 	mkdir -p "$bin"
+	rm -f "$bin/etcd" "$bin/stoa" # a link that is written through would be the program itself
 	if [ -n "$suffix" ]; then
-		ln -sf "$(realpath "$server")" "$bin/stoa"
+		daemon stoa "$3"
 		ln -sf "$root/test/etcd/sidecar.sh" "$bin/etcd"
 	else
-		ln -sf "$(realpath "$server")" "$bin/etcd"
+		daemon etcd "$3"
 	fi
 	ln -sf "$(realpath "$ctl")" "$bin/etcdctl"
 	ln -sf "$root/bin/peers/etcdutl" "$bin/"
 	echo "== $server${front:+ behind a $front}, $(basename "$ctl"), package $1, P = $3 (log: $log)"
-	# The flag goes through the environment: the framework writes the command line.
-	if ! (cd "$work/tests/$1" && STOA_PARTITIONS=$3 STOA_TLS=$tls "$work/$1$suffix.test" \
+	if ! (cd "$work/tests/$1" && STOA_TLS=$tls "$work/$1$suffix.test" \
 		-test.run "$2" -test.skip "${SKIP:-^$}" -test.v -test.timeout 40m -bin-dir "$bin") >"$log" 2>&1 9>&-; then
 		verdict=FAILED
 		status=1
