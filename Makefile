@@ -84,6 +84,11 @@ test-differential: build peers
 test-etcd: build peers
 	./test/etcd/run.sh
 
+## test-robustness: etcd's robustness tests (traffic, faults, and checks of what clients and watches saw) on stoa, ROUNDS times (10; a minute each)
+.PHONY: test-robustness
+test-robustness: build peers
+	ROUNDS=$(ROUNDS) ./test/etcd/robustness.sh
+
 ## test-etcdctl: etcd's own tests, with stoactl in etcdctl's place
 .PHONY: test-etcdctl
 test-etcdctl: build peers
