@@ -364,7 +364,14 @@ func (s *Store) has(c *Change) bool {
 // the other's: keys from there may have brought more dead revisions.
 func (w *sweep) follow(from *sweep) {
 	w.handed = min(w.handed, from.handed)
-	if from.pending() && !slices.Contains(w.inherited, from) {
+	w.inherit(from)
+	for _, o := range from.inherited { // a key may have come from there before
+		w.inherit(o)
+	}
+}
+
+func (w *sweep) inherit(from *sweep) {
+	if from != w && from.pending() && !slices.Contains(w.inherited, from) {
 		w.inherited = append(w.inherited, from)
 	}
 }

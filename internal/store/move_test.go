@@ -35,8 +35,12 @@ func drain(stores []*Store, each func(removed map[int64]bool, finished int64)) {
 	}
 }
 
-func twoStores() []*Store {
-	stores := []*Store{New(nil), New(nil)}
+func twoStores() []*Store { return manyStores(2) }
+
+func manyStores(n int) (stores []*Store) {
+	for range n {
+		stores = append(stores, New(nil))
+	}
 	for _, s := range stores {
 		s.Tighten()
 	}
@@ -44,9 +48,15 @@ func twoStores() []*Store {
 }
 
 // Invariant 5, also of a key that leaves revisions behind which the store it
-// came from has found dead and not yet handed over.
+// came from has found dead and not yet handed over; by however many stores it has gone since.
 func TestAMovedKeyDoesNotComeBack(t *testing.T) {
-	stores := twoStores()
+	for _, by := range [][]int{{1}, {1, 2}, {1, 2, 1}, {1, 2, 3}, {1, 0, 2}} {
+		t.Run(fmt.Sprint(by), func(t *testing.T) { movedBy(t, by) })
+	}
+}
+
+func movedBy(t *testing.T, by []int) {
+	stores := manyStores(4)
 	for rev := int64(2); rev < 20; rev++ {
 		stores[0].Put(Revision{Main: rev}, []byte("a"), nil, 0)
 	}
@@ -66,11 +76,15 @@ func TestAMovedKeyDoesNotComeBack(t *testing.T) {
 	}
 	require.Equal(t, int64(20), stores[0].sweep.dead[len(stores[0].sweep.dead)-1].Main)
 	compact(22)
-	require.Equal(t, 1, Move(stores, []byte("z"), []byte("z\x00"), Route{To: func([]byte) (int, []byte) { return 1, nil }}, nil))
+	for _, to := range by {
+		require.Equal(t, 1, Move(stores, []byte("z"), []byte("z\x00"), Route{To: func([]byte) (int, []byte) { return to, nil }}, nil))
+	}
 	drain(stores, func(removed map[int64]bool, _ int64) {
 		require.False(t, removed[21] && !removed[20], "the tombstone goes before the value")
 	})
-	require.Zero(t, stores[1].keys.n)
+	for _, s := range stores[1:] {
+		require.Zero(t, s.keys.n)
+	}
 }
 
 // A compaction isn't finished while keys that came later still have dead.

@@ -31,9 +31,7 @@ func (s *Store) Absorb(gone *Store, others []*Store) {
 		}
 	}
 	for _, o := range from.inherited {
-		if o != w && o.pending() && !slices.Contains(w.inherited, o) {
-			w.inherited = append(w.inherited, o)
-		}
+		w.inherit(o)
 	}
 	w.handed = min(w.handed, from.handed)
 	w.reported = min(w.reported, from.reported)
