@@ -5,6 +5,7 @@
 #   test/etcd/robustness.sh                  one round of each scenario
 #   ROUNDS=20 test/etcd/robustness.sh
 #   SERVER=bin/peers/etcd test/etcd/robustness.sh   etcd itself, with the same changes
+#   OWN_NETWORK=1 test/etcd/robustness.sh    beside other tests of etcd's, in a network namespace of its own
 #
 # What is changed in a copy of the module:
 #
@@ -18,8 +19,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 
-version=v3.7.3
 server=${SERVER:-bin/stoa}
+. test/etcd/module.sh
 rounds=${ROUNDS:-1}
 
 work=$root/bin/etcd-robustness
@@ -30,14 +31,11 @@ exec 9>>"${TMPDIR:-/tmp}/stoa-etcd-tests.lock" # as run.sh: fixed ports
 go run ./test/peers
 if [ "$server" = bin/stoa ]; then CGO_ENABLED=0 go build -o bin/stoa ./cmd/stoa; fi
 
-stamp=$version-$(cat test/etcd/robustness.sh test/etcd/robustness.go.txt | sha256sum | cut -c1-16)
+stamp=$(stamp test/etcd/robustness.sh test/etcd/module.sh test/etcd/robustness.go.txt)
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
-	from=$(cd test/peers/etcd && GOWORK=off go mod download -json "go.etcd.io/etcd/tests/v3@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
-	rm -rf "$work/tests"
-	cp -r "$from" "$work/tests"
-	chmod -R u+w "$work/tests"
+	checkout "$work/tests"
+	cp test/etcd/robustness.go.txt "$work/tests/robustness/stoa_persisted_test.go"
 	cd "$work/tests"
-	cp "$root/test/etcd/robustness.go.txt" robustness/stoa_persisted_test.go
 	# change FILE FROM TO: once, or not at all.
 	change() {
 		[ "$(grep -cF "$2" "$1")" = 1 ] || { echo "$0: $1 has not one line with: $2" >&2 && exit 1; }
@@ -48,15 +46,12 @@ if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 	change robustness/validate/patch_history.go 'clientDeleteCount := countClientDeletes(reports)' \
 		'&\n\tfor key := range clientDeleteCount {\n\t\tclientDeleteCount[key]++\n\t}'
 	sed -i 's/e2e.WithGoFailEnabled(true)/e2e.WithGoFailEnabled(false)/' robustness/scenarios/scenarios.go
-	export GOWORK=off GOTOOLCHAIN=local
-	go mod edit -toolchain=none $(sed -n 's/^\t\(go.etcd.io[^ ]*\) => .*/-dropreplace=\1/p' go.mod)
-	go test -mod=mod -tags e2e -c -o "$work/robustness.test" ./robustness
+	GOWORK=off GOTOOLCHAIN=local go test -mod=mod -tags e2e -c -o "$work/robustness.test" ./robustness
 	cd "$root"
 	echo "$stamp" >"$work/stamp"
 fi
 
-printf '#!/bin/sh\nSTOA_PARTITIONS=1 exec %s "$@"\n' "$(realpath "$server")" >"$work/bin/etcd"
-chmod +x "$work/bin/etcd"
+daemon "$work/bin/etcd" 1
 ln -sf "$root/bin/peers/etcdctl" "$root/bin/peers/etcdutl" "$work/bin/"
 rm -rf "$work/results"
 mkdir -p "$work/results"

@@ -13,15 +13,14 @@
 #
 # TESTS and E2E are the tests of the two packages, as regular expressions; empty: none.
 #
-# The module comes from the Go proxy. It is copied to bin/etcd-tests, because the
-# replace directives of its go.mod point beside it and because one file is added:
-# cases.go.txt, the matrix of clusters: in the clear, and, unless QUICK, with TLS.
+# One file is added to the module: cases.go.txt, the matrix of clusters: in the clear, and, unless
+# QUICK, with TLS.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 
-version=v3.7.3
 server=${SERVER:-bin/stoa}
+. test/etcd/module.sh
 ctl=${CTL:-bin/peers/etcdctl}
 front=${FRONT:-}
 partitions=${PARTITIONS:-1 2}
@@ -76,19 +75,11 @@ mkdir -p "$work"
 exec 9>>"${TMPDIR:-/tmp}/stoa-etcd-tests.lock"
 flock 9
 
-stamp=$version-$(cat test/etcd/run.sh test/etcd/cases.go.txt | sha256sum | cut -c1-16)
+stamp=$(stamp test/etcd/run.sh test/etcd/module.sh test/etcd/cases.go.txt)
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 	echo "building etcd's tests $version" >&2
-	from=$(cd test/peers/etcd && GOWORK=off go mod download -json "go.etcd.io/etcd/tests/v3@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
-	rm -rf "$work/tests"
-	cp -r "$from" "$work/tests"
-	chmod -R u+w "$work/tests"
+	checkout "$work/tests"
 	cp test/etcd/cases.go.txt "$work/tests/common/stoa_cases_test.go"
-	(
-		cd "$work/tests"
-		export GOWORK=off GOTOOLCHAIN=local
-		go mod edit -toolchain=none $(sed -n 's/^\t\(go.etcd.io[^ ]*\) => .*/-dropreplace=\1/p' go.mod)
-	)
 	rm -f "$work"/*.test
 	echo "$stamp" >"$work/stamp"
 fi
@@ -100,24 +91,16 @@ compile() {
 if [ -n "$tests" ]; then compile common; fi
 if [ -n "$e2e" ]; then compile e2e; fi
 
-# daemon NAME PARTITIONS: the server in $bin. The framework writes its command line, and lets nothing
-# of the environment through but what begins with ETCD_ and the like.
-daemon() {
-	printf '#!/bin/sh\nSTOA_PARTITIONS=%s exec %s "$@"\n' "$2" "$(realpath "$server")" >"$bin/$1"
-	chmod +x "$bin/$1"
-}
-
 status=0
 # run PACKAGE TESTS PARTITIONS
 run() {
 	local bin=$work/bin$suffix-p$3 log=$work/$1$suffix-p$3.log verdict=ok
 	mkdir -p "$bin"
-	rm -f "$bin/etcd" "$bin/stoa" # a link that is written through would be the program itself
 	if [ -n "$suffix" ]; then
-		daemon stoa "$3"
+		daemon "$bin/stoa" "$3"
 		ln -sf "$root/test/etcd/sidecar.sh" "$bin/etcd"
 	else
-		daemon etcd "$3"
+		daemon "$bin/etcd" "$3"
 	fi
 	ln -sf "$(realpath "$ctl")" "$bin/etcdctl"
 	ln -sf "$root/bin/peers/etcdutl" "$bin/"
