@@ -215,15 +215,14 @@ func level(used, room int64) Level {
 const (
 	leastPause = 20 * time.Millisecond
 	mostPause  = 200 * time.Millisecond
-	// fastest is what clients are taken to fill with new calls at most, in bytes per second: 61,000
+	// perByte is how soon clients are taken to fill a byte with new calls at most: with 61,000 a second
 	// of which none is answered.
-	fastest = 1_000_000_000
+	perByte = time.Nanosecond
 )
 
 // Pause is how long to wait for the next [Budget.Weigh]: less than it would take clients to use up
 // what is left now, within bounds. An idle server is woken up seldom.
 func (b *Budget) Pause() time.Duration {
-	room := b.room.Load()
-	left := min(room-b.Requests(), room-b.Answers(), b.limit/scarceOf*scarce-b.live.Load())
-	return min(max(time.Duration(left)*(time.Second/fastest), leastPause), mostPause)
+	left := min(b.room.Load()-max(b.Requests(), b.Answers()), b.limit/scarceOf*scarce-b.live.Load())
+	return min(max(time.Duration(left)*perByte, leastPause), mostPause)
 }
