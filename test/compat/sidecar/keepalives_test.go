@@ -130,7 +130,6 @@ func drain(answers <-chan *clientv3.LeaseKeepAliveResponse) {
 	}
 }
 
-// remaining is a lease's time to live in seconds, -1 if it has ended.
 // remaining is the whole seconds that a lease has still to live, -1 if it has ended.
 func remaining(t *testing.T, cli *clientv3.Client, id clientv3.LeaseID) int64 {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// simulation is a script in the place of the simulation: it fails as long as a file says so.
+// simulation is a runner of a script in the place of the simulation.
 func simulation(t *testing.T, script string) *runner {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "sim.test")
