@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -73,20 +74,21 @@ func run(ctx context.Context, dir string, workers int) (failures int, err error)
 	if err := r.again(ctx); err != nil {
 		return 0, err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var all sync.WaitGroup
-	errs := make(chan error, workers)
-	for i := range workers {
-		all.Go(func() { errs <- r.work(ctx, i) })
+	errs := make([]error, workers)
+	for i := range errs {
+		all.Go(func() {
+			if errs[i] = r.work(ctx, i); errs[i] != nil {
+				stop() // what one can't keep, the others can't either
+			}
+		})
 	}
 	go r.tell(ctx)
 	all.Wait()
 	fmt.Print(r.table())
-	for range workers {
-		if e := <-errs; e != nil {
-			err = e
-		}
-	}
-	return r.failures(), err
+	return r.failures(), errors.Join(errs...)
 }
 
 func commit(ctx context.Context) (string, error) {
