@@ -8,9 +8,13 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/sidecar/cache"
+	"github.com/stoa-kv/stoa/internal/sidecar/front"
 	"github.com/stoa-kv/stoa/internal/sidecar/relay"
 )
 
@@ -98,6 +102,11 @@ func (cs *caches) read(ctx context.Context, in []byte) (answer []byte, ok bool) 
 		v = nil
 	case v != nil && !r.Serializable:
 		v = cs.strict(ctx, p)
+	case v != nil:
+		if v, answer = cs.newest(ctx, p, v, r); answer != nil {
+			cs.m.cacheForwarded.Inc()
+			return answer, true
+		}
 	}
 	if v == nil {
 		cs.m.cacheForwarded.Inc()
@@ -105,6 +114,65 @@ func (cs *caches) read(ctx context.Context, in []byte) (answer []byte, ok bool) 
 	}
 	cs.m.cacheServed(r.Serializable).Inc()
 	return v.Answer(r), true
+}
+
+// newest is for a serializable read, which shows all that its connection has seen: the view of a prefix that
+// there is or, if that is older, the one that comes, or a member's answer. If no member can be reached, or none
+// can tell in time, it is the one that there is: such a read is for going on then, and the revision in its header
+// says how old it is. Neither: a member has to say what is wrong.
+func (cs *caches) newest(ctx context.Context, p *cached, v *cache.View, r *pb.RangeRequest) (newer *cache.View, answer []byte) {
+	connection := front.Of(ctx)
+	seen := connection.Seen()
+	if v.Revision() >= seen {
+		return v, nil
+	}
+	ctx, cancel := timed(ctx)
+	defer cancel()
+	for ctx.Err() == nil && cs.up.reachable() {
+		if next := cs.atLeast(ctx, p, seen); next != nil {
+			return next, nil
+		}
+		answer, err := cs.linearizable(ctx, r)
+		switch {
+		case err == nil:
+			if rev := revisionOf(pb.KV_Range_FullMethodName, answer); rev < seen {
+				connection.Forget(rev) // a backup was restored
+			}
+			return nil, answer
+		case status.Code(err) != codes.Unavailable && ctx.Err() == nil:
+			return nil, nil
+		}
+	}
+	return v, nil
+}
+
+// atLeast waits for a view that isn't older; nil if it takes long.
+func (cs *caches) atLeast(ctx context.Context, p *cached, rev int64) *cache.View {
+	ctx, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	err := cs.reach(ctx, rev, p)
+	v := p.prefix.View()
+	if err != nil || v == nil || v.Revision() < rev { // there was a gap meanwhile
+		return nil
+	}
+	return v
+}
+
+// linearizable has a member answer a serializable read with the latest.
+func (cs *caches) linearizable(ctx context.Context, r *pb.RangeRequest) ([]byte, error) {
+	conn, err := cs.up.conn(false)
+	if err != nil {
+		return nil, err
+	}
+	r = proto.CloneOf(r)
+	r.Serializable = false
+	body, err := proto.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	var out frame
+	err = conn.Invoke(ctx, pb.KV_Range_FullMethodName, &frame{body}, &out, invokeOptions...)
+	return out.data, err
 }
 
 // serving reports whether serializable reads of all prefixes are answered.

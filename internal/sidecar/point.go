@@ -40,7 +40,7 @@ func (cs *caches) readPoint() (int64, error) {
 	case r.extensions > 0:
 		return 0, errNotPlain
 	}
-	return r.header.Revision, cs.reach(ctx, r.header.Revision)
+	return r.header.Revision, cs.reach(ctx, r.header.Revision, cs.all()...)
 }
 
 // known is what the views tell of the cluster.
@@ -144,14 +144,14 @@ func (cs *caches) drop(ctx context.Context, shown []*cached) {
 
 const minAskProgress = time.Millisecond
 
-// reach waits until everything at or below a revision has come for all views.
-func (cs *caches) reach(ctx context.Context, rev int64) error {
+// reach waits until everything at or below a revision has come for the views of some prefixes.
+func (cs *caches) reach(ctx context.Context, rev int64, of ...*cached) error {
 	pause := minAskProgress
 	again := time.NewTimer(pause)
 	defer again.Stop()
 	for ask := true; ; {
 		cs.ws.mu.Lock()
-		short := cs.short(rev)
+		short := lack(of, rev)
 		if short && ask {
 			cs.ws.hub.Want(rev)
 		}
@@ -173,9 +173,9 @@ func (cs *caches) reach(ctx context.Context, rev int64) error {
 	}
 }
 
-// short reports whether a view lacks something.
-func (cs *caches) short(rev int64) bool {
-	for _, p := range cs.all() {
+// lack reports whether a view lacks something at or below a revision.
+func lack(of []*cached, rev int64) bool {
+	for _, p := range of {
 		if v := p.prefix.View(); v != nil && v.Revision() < rev {
 			return true
 		}

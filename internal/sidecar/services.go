@@ -55,6 +55,7 @@ func (s *Server) unary(method string) unaryHandler {
 	if s.namespace != nil {
 		carry = s.namespace.unary(method, carry)
 	}
+	seen := s.caches != nil && tells(method)
 	return func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		in := new(frame)
 		if err := dec(in); err != nil {
@@ -71,6 +72,9 @@ func (s *Server) unary(method string) unaryHandler {
 		done(err)
 		if err != nil {
 			return nil, err
+		}
+		if seen {
+			front.Of(ctx).See(revisionOf(method, out.data))
 		}
 		return out, nil
 	}
@@ -109,6 +113,10 @@ func (s *Server) stream(method string, endless bool) grpc.StreamHandler {
 	if s.namespace != nil {
 		translated, inner := s.namespace.stream(method), carry
 		carry = func(st grpc.ServerStream) error { return translated(st, inner) }
+	}
+	if s.caches != nil && tells(method) {
+		unseen := carry
+		carry = func(st grpc.ServerStream) error { return unseen(&seeing{st, method, front.Of(st.Context())}) }
 	}
 	return func(_ any, st grpc.ServerStream) error { return carry(st) }
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -145,6 +146,12 @@ func (u *upstream) conn(token bool) (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	return own.ActiveConnection(), nil
+}
+
+// reachable reports whether there is a connection to a member.
+func (u *upstream) reachable() bool {
+	conn, err := u.conn(false)
+	return err == nil && conn.GetState() == connectivity.Ready
 }
 
 // identified reports whether the cluster may know the sidecar as a user.

@@ -19,11 +19,8 @@ type Limits struct {
 	Bytes    int64 // of their requests
 }
 
-// Credentials are serve.Credentials whose connections have an Allowance.
+// Credentials are serve.Credentials whose connections are a Connection.
 func (l Limits) Credentials() credentials.TransportCredentials {
-	if l == (Limits{}) {
-		return serve.Credentials()
-	}
 	return limited{serve.Credentials(), l}
 }
 
@@ -35,42 +32,78 @@ type limited struct {
 // ServerHandshake implements credentials.TransportCredentials. It is called once for each connection.
 func (l limited) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, info, err := l.TransportCredentials.ServerHandshake(c)
-	return c, &Allowance{AuthInfo: info, limits: l.limits}, err
+	return c, &Connection{AuthInfo: info, limits: l.limits}, err
 }
 
 func (l limited) Clone() credentials.TransportCredentials { return l }
 
-// Allowance is what a connection has left of its Limits. A nil one has no bounds.
-type Allowance struct {
+// A Connection is a local client's: how much it has left of its Limits, and how new the answers are that it
+// has got. A nil one has no bounds, and has got none.
+type Connection struct {
 	credentials.AuthInfo
 	limits          Limits
 	requests, bytes atomic.Int64
+	seen            atomic.Int64
+}
+
+// Of is the connection of a call.
+func Of(ctx context.Context) *Connection {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	c, _ := p.AuthInfo.(*Connection)
+	return c
 }
 
 // Admit takes a call with a request of so many bytes, to be released, or refuses it with etcd's error.
-func Admit(ctx context.Context, bytes func() int) (*Allowance, int64, error) {
-	p, _ := peer.FromContext(ctx)
-	if p == nil {
-		return nil, 0, nil
-	}
-	a, _ := p.AuthInfo.(*Allowance)
-	if a == nil {
+func Admit(ctx context.Context, bytes func() int) (*Connection, int64, error) {
+	c := Of(ctx)
+	if c == nil || c.limits == (Limits{}) {
 		return nil, 0, nil
 	}
 	n := int64(bytes())
-	requests, all := a.requests.Add(1), a.bytes.Add(n)
+	requests, all := c.requests.Add(1), c.bytes.Add(n)
 	// One request is always taken, however large: it would never be otherwise.
-	if a.limits.Requests > 0 && requests > a.limits.Requests || a.limits.Bytes > 0 && all > a.limits.Bytes && all > n {
-		a.Release(n)
+	if c.limits.Requests > 0 && requests > c.limits.Requests || c.limits.Bytes > 0 && all > c.limits.Bytes && all > n {
+		c.Release(n)
 		return nil, 0, rpctypes.ErrGRPCRequestTooManyRequests
 	}
-	return a, n, nil
+	return c, n, nil
 }
 
 // Release ends a call that was admitted.
-func (a *Allowance) Release(bytes int64) {
-	if a != nil {
-		a.requests.Add(-1)
-		a.bytes.Add(-bytes)
+func (c *Connection) Release(bytes int64) {
+	if c != nil {
+		c.requests.Add(-1)
+		c.bytes.Add(-bytes)
+	}
+}
+
+// Seen is the highest revision of the answers that the connection has got.
+func (c *Connection) Seen() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.seen.Load()
+}
+
+// See has the connection have got an answer of a revision. It is called before the client gets it.
+func (c *Connection) See(rev int64) {
+	if c == nil {
+		return
+	}
+	for {
+		seen := c.seen.Load()
+		if rev <= seen || c.seen.CompareAndSwap(seen, rev) {
+			return
+		}
+	}
+}
+
+// Forget has it have got nothing newer than a revision: the cluster has another history.
+func (c *Connection) Forget(rev int64) {
+	if c != nil {
+		c.seen.Store(rev)
 	}
 }

@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 	_, _, err = Admit(ctx, size(1))
 	require.Equal(t, rpctypes.ErrGRPCRequestTooManyRequests, err, "bytes")
 	first.Release(n)
-	var taken []*Allowance
+	var taken []*Connection
 	for range 2 {
 		a, _, err := Admit(ctx, size(10))
 		require.NoError(t, err)
@@ -46,4 +46,18 @@ func TestLimits(t *testing.T) {
 		require.NoError(t, err)
 		a.Release(n)
 	}
+}
+
+func TestSeen(t *testing.T) {
+	one, other := Of(connected(t, Limits{})), Of(connected(t, Limits{Requests: 1}))
+	one.See(7)
+	one.See(5)
+	require.EqualValues(t, 7, one.Seen())
+	require.Zero(t, other.Seen())
+	one.Forget(3)
+	require.EqualValues(t, 3, one.Seen())
+	nobody := Of(t.Context())
+	nobody.See(7)
+	nobody.Forget(3)
+	require.Zero(t, nobody.Seen())
 }

@@ -90,6 +90,51 @@ func TestCache(t *testing.T) {
 	require.Less(t, number(one, "stoa_sidecar_cache_questions_total")-questions, read/2, "reads share questions")
 }
 
+// TestCacheShowsWhatWasSeen: a connection's serializable reads of cached keys show what it has written, read or watched
+// before, of whatever keys, and what was there before that.
+func TestCacheShowsWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2})
+	for _, transport := range []string{"own", "grpc-go"} {
+		s := caching(t, c, transport, "--grpc-transport="+transport)
+		direct, cli := dial(t, c.Servers[0].ClientURL, clientv3.Config{}), dial(t, s.ClientURL, clientv3.Config{})
+		ctx := soon(t)
+		feed := cli.Watch(ctx, "/watched/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+		<-feed
+		put := func(by *clientv3.Client, key, value string) {
+			_, err := by.Put(ctx, key, value)
+			require.NoError(t, err)
+		}
+		shows := func(i int, what string) {
+			got, err := cli.Get(ctx, "/c/k", clientv3.WithSerializable())
+			require.NoError(t, err)
+			require.Len(t, got.Kvs, 1)
+			require.Equal(t, fmt.Sprint(i), string(got.Kvs[0].Value), what)
+		}
+		before := number(s, cachedSerial)
+		for i := 0; i < 400; i += 4 {
+			put(cli, "/c/k", fmt.Sprint(i))
+			shows(i, "its own write")
+
+			put(direct, "/c/k", fmt.Sprint(i+1))
+			put(cli, "/elsewhere", "")
+			shows(i+1, "what was there before its own write of another key")
+
+			put(direct, "/c/k", fmt.Sprint(i+2))
+			_, err := cli.Get(ctx, "/elsewhere")
+			require.NoError(t, err)
+			shows(i+2, "what was there before a read of another key")
+
+			put(direct, "/c/k", fmt.Sprint(i+3))
+			put(direct, "/watched/k", "")
+			event := <-feed
+			require.NoError(t, event.Err())
+			shows(i+3, "what was there before an event of another key")
+		}
+		require.Greater(t, number(s, cachedSerial)-before, 200, "most are answered from memory")
+	}
+}
+
 // TestCacheWithoutCluster: what is cached is answered without the cluster, if it may be old.
 func TestCacheWithoutCluster(t *testing.T) {
 	t.Parallel()
@@ -104,6 +149,8 @@ func TestCacheWithoutCluster(t *testing.T) {
 		got, err := old()
 		return err == nil && got.Header.Revision >= put.Header.Revision
 	}, limit, time.Millisecond)
+	_, err = cli.Put(ctx, "/elsewhere", "what the cached keys need not be as new as while there is no member")
+	require.NoError(t, err)
 	require.NoError(t, c.Servers[0].Kill())
 	for range 10 {
 		got, err := old()
