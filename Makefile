@@ -136,11 +136,11 @@ test-ui: build
 	npm install --no-save --no-audit --no-fund --prefix bin/axe axe-core@4.14.1
 	cd test/ui && GOWORK=off $(GO) test -count=1 -v -timeout 20m . -pictures $(CURDIR)/docs/img $(ARGS)
 
-## test-kube: a kube-apiserver on stoa, and deploy/kubernetes applied to it (needs kubectl; builds kube-apiserver: ten minutes the first time)
+## test-kube: Kubernetes' control plane on stoa, directly and through a sidecar, and deploy/kubernetes applied to it (needs kubectl; builds kube-apiserver and two others: ten minutes the first time)
 .PHONY: test-kube
 test-kube: build
-	cd test/kube/apiserver && GOWORK=off CGO_ENABLED=0 $(GO) build -o $(CURDIR)/bin/ k8s.io/kubernetes/cmd/kube-apiserver
-	$(GO) test -count=1 -v ./test/kube
+	cd test/kube/apiserver && GOWORK=off CGO_ENABLED=0 $(GO) build -o $(CURDIR)/bin/ k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
+	$(GO) test -count=1 -v -timeout 30m ./test/kube
 
 ## test-newcomer: from a clean clone to a server, a cluster with its page and a sidecar, with README.md's commands alone; prints the times (EMPTY=1: with empty caches)
 .PHONY: test-newcomer
