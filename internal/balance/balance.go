@@ -11,7 +11,7 @@ import (
 
 // The policy's figures. Loads are parts of a loop's time, 1 being all of it.
 const (
-	Busy   = 0.4  // of the busiest loop: below, nothing waits for it
+	Busy   = 0.25 // of the busiest loop: below, little waits for it
 	Uneven = 0.3  // the difference at which a decision is made, of the mean
 	Even   = 0.05 // and at which it is complete
 	Gain   = 0.1  // by how much the busiest loop must become less busy, of its load

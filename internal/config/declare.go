@@ -139,7 +139,7 @@ func (d *declaration) stoa() {
 	d.group = "stoa"
 	num(d, "partitions", &d.cfg.Partitions, 0, "Number of partition groups with which a cluster is bootstrapped, 1 to 16, the same on all members (0: 4).")
 	d.choice("grpc-transport", &d.cfg.GRPCTransport, "How client connections are served: by stoa's own transport, or by grpc-go, which needs more CPU.", "own", "grpc-go")
-	d.choice("balance", &d.cfg.Balance, "Whether slots of keys move between partitions, while this member leads, to even out their load (experimental).", "off", "on")
+	d.choice("balance", &d.cfg.Balance, "Whether slots of keys move between partitions, while this member leads, to even out their load.", "on", "off")
 	d.bool("enable-grpc-reflection", &d.cfg.EnableReflection, false, "Describe the gRPC services to clients that ask (gRPC server reflection).")
 	num(d, "memory-limit", &d.cfg.MemoryLimit, 0, "Bytes of memory that this server may use: requests beyond it are refused (0: 9/10 of what its control group or the machine has, negative: any amount).")
 	d.bool("convert-etcd-data", &d.cfg.ConvertEtcdData, false, "Convert a --data-dir of an etcd that was stopped with SIGTERM. Its files are kept in member.etcd. No effect on a directory of stoa's.")

@@ -52,8 +52,9 @@ type moment struct {
 
 // jumped is one run of a load that jumps.
 type jumped struct {
-	before, rightBehind, end float64         // puts per second
-	moved, even, back        time.Duration   // from the jump on; 0: not at all
+	before, rightBehind, end float64       // puts per second
+	decided, moved           time.Duration // from the jump on; 0: not at all
+	even, back               time.Duration
 	uneven                   float64         // the busiest loop's load over the mean, at the end
 	p99                      []time.Duration // before, behind the jump, at the end
 	decisions, slots         float64
@@ -79,7 +80,7 @@ var balanceCases = []balanceCase{
 // measureBalance makes all sessions go on with keys of one partition, leaves them with all, or
 // has them jump all the time.
 func measureBalance(p *plan) (s section, err error) {
-	s.rows = [][]string{{"load, balancer", "puts/s before", "just behind the jump", "at the end", fmt.Sprintf("%.0f %% after", regained*100), "slots moved after", "decisions", "slots", "loops even after", "busiest loop over mean at the end", "p99 before", "behind", "at the end"}}
+	s.rows = [][]string{{"load, balancer", "puts/s before", "just behind the jump", "at the end", fmt.Sprintf("%.0f %% after", regained*100), "decided after", "slots moved after", "decisions", "slots", "loops even after", "busiest loop over mean at the end", "p99 before", "behind", "at the end"}}
 	s.charts = map[string]plot.Chart{"bench-balance.svg": {Title: fmt.Sprintf("All load jumps onto one of %d partitions", p.parts)}}
 	for _, c := range balanceCases {
 		if !strings.Contains(c.name, p.stalls) {
@@ -260,6 +261,9 @@ func (j *jumped) judge(moments []moment, jump time.Duration) {
 			continue // the window reaches back behind the jump
 		}
 		rates = append(rates, rate)
+		if j.decided == 0 && m.decisions > 0 {
+			j.decided = since
+		}
 		if j.moved == 0 && m.moved {
 			j.moved = since
 		}
@@ -285,7 +289,7 @@ func unevenness(moments []moment) float64 {
 }
 
 func (j *jumped) row(how string) []string {
-	row := []string{how, fmt.Sprintf("%.0f", j.before), fmt.Sprintf("%.0f", j.rightBehind), fmt.Sprintf("%.0f", j.end), after(j.back), after(j.moved),
+	row := []string{how, fmt.Sprintf("%.0f", j.before), fmt.Sprintf("%.0f", j.rightBehind), fmt.Sprintf("%.0f", j.end), after(j.back), after(j.decided), after(j.moved),
 		fmt.Sprintf("%.0f", j.decisions), fmt.Sprintf("%.0f", j.slots), after(j.even), ratioText(j.uneven)}
 	for _, d := range j.p99 {
 		row = append(row, round(d).String())
