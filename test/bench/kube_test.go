@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -103,6 +104,18 @@ func TestAPaceIsKept(t *testing.T) {
 		require.Equal(t, p.next, next)
 	}
 	require.Equal(t, []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond}, dues)
+}
+
+// A refused call stays unanswered, and is the first to be sent again when its time has come.
+func TestARefusedCallIsSentAgain(t *testing.T) {
+	c := &kubeConn{open: map[uint32]*kubeCall{7: {begin: time.Now()}, 9: {}}, recording: true}
+	require.NoError(t, c.answered(&stream{id: 7, refused: true, ended: errEnded}))
+	require.Len(t, c.again, 1)
+	require.Len(t, c.open, 1)
+	require.Zero(t, c.hist[leaseUpdates].count)
+	require.NoError(t, c.sendAgain(time.Now()), "too early")
+	require.Len(t, c.again, 1)
+	require.Error(t, c.answered(&stream{id: 9, ended: io.ErrUnexpectedEOF}), "what else ends a call is an error")
 }
 
 // The report of Kubernetes' load has no other part.

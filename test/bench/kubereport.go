@@ -41,9 +41,10 @@ func kubeText(p *plan) string {
 		"Stored are the leases of all nodes, but at most %d nodes' objects and %d pods; writes are as many as for all. "+
 		"The churn of pods is a tenth of what Google published of 130,000 nodes; where each number is from is said in `test/bench/kubeload.go`.\n\n"+
 		"A request's time counts from when it is due, whether or not earlier ones are answered; an event's from when its write was due, until an API server has it: each of them counts. "+
+		"A call that a server refuses (\"too many requests\") is sent again after %v, and its time goes on. "+
 		"%d interleaved rounds of %v at %d nodes. As fast as answers come: each API server updates %d leases at once. The most nodes: those with a p99 of all writes up to %v, by doubling and bisection, %d times; a number holds if one of %d rounds keeps that, with as many writes answered as it asks for, and the load generator sending in time. ",
 		kubeServers, apiServers, leaseSize, leasePeriod, nodeSize, statusPeriod, podsPerNode, podLeast, podMost, podChurn, podUpdates, podGets, podEvents, eventSize, perLease,
-		staleUpdates*100, pageLimit, listPeriod, progressPeriod, mostNodeObjects, mostPods, p.rounds, p.length, p.kubeNodes, renewalsAtOnce, limitNodes, p.searches, triesOfLevel)
+		staleUpdates*100, pageLimit, listPeriod, progressPeriod, mostNodeObjects, mostPods, refusedFor, p.rounds, p.length, p.kubeNodes, renewalsAtOnce, limitNodes, p.searches, triesOfLevel)
 }
 
 // kubeRows are one kind of work, for each server.

@@ -42,6 +42,7 @@ func (k kubeKind) String() string {
 type kubeConn struct {
 	link  *link
 	open  map[uint32]*kubeCall // by stream
+	again []*kubeCall          // refused, the first that is to be sent again first
 	watch *stream
 	asked time.Time // when progress was requested; zero: the last request is answered
 
@@ -52,10 +53,16 @@ type kubeConn struct {
 
 // kubeCall is a unary call that is not answered.
 type kubeCall struct {
-	kind   kubeKind
-	begin  time.Time
-	answer func(message []byte) error
+	kind    kubeKind
+	begin   time.Time
+	answer  func(message []byte) error
+	method  string
+	message []byte
+	due     time.Time // when it is sent again, if it was refused
 }
+
+// refusedFor is how long a call waits that a server has refused ("too many requests").
+const refusedFor = 100 * time.Millisecond
 
 func openKube(address string) (*kubeConn, error) {
 	l, err := openLink(address)
@@ -71,13 +78,28 @@ func (c *kubeConn) call(kind kubeKind, method string, m proto.Message, due time.
 	if err != nil {
 		return err
 	}
-	s, err := c.link.call(method, seal(b))
-	if err != nil {
-		return err
-	}
-	c.open[s.id] = &kubeCall{kind: kind, begin: due, answer: answer}
 	if kind != listPages { // which is bounded by itself
 		c.record(sendDelays, time.Since(due))
+	}
+	return c.send(&kubeCall{kind: kind, begin: due, answer: answer, method: method, message: seal(b)})
+}
+
+func (c *kubeConn) send(call *kubeCall) error {
+	s, err := c.link.call(call.method, call.message)
+	if err == nil {
+		c.open[s.id] = call
+	}
+	return err
+}
+
+// sendAgain sends what was refused a while ago.
+func (c *kubeConn) sendAgain(now time.Time) error {
+	for len(c.again) > 0 && !now.Before(c.again[0].due) {
+		call := c.again[0]
+		c.again = c.again[1:]
+		if err := c.send(call); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -119,18 +141,21 @@ func (c *kubeConn) run(send sending, stop func() bool) error {
 	for {
 		now := time.Now()
 		next := now.Add(10 * time.Millisecond)
+		if err := c.sendAgain(now); err != nil {
+			return err
+		}
 		switch {
 		case !stop():
 			var err error
 			if next, err = send(now); err != nil {
 				return err
 			}
-		case len(c.open) == 0:
+		case len(c.open)+len(c.again) == 0:
 			return c.link.flush()
 		case drained.IsZero():
 			drained = now.Add(drainTimeout)
 		case now.After(drained):
-			return fmt.Errorf("%d requests were not answered within %v", len(c.open), drainTimeout)
+			return fmt.Errorf("%d requests were not answered within %v", len(c.open)+len(c.again), drainTimeout)
 		}
 		if err := c.link.flush(); err != nil {
 			return err
@@ -168,7 +193,12 @@ func (c *kubeConn) receiveUntil(until time.Time) error {
 func (c *kubeConn) answered(s *stream) error {
 	call := c.open[s.id]
 	delete(c.open, s.id)
-	if call == nil || s.ended != errEnded {
+	switch {
+	case call != nil && s.refused:
+		call.due = time.Now().Add(refusedFor)
+		c.again = append(c.again, call)
+		return nil
+	case call == nil || s.ended != errEnded:
 		return s.ended
 	}
 	c.record(call.kind, time.Since(call.begin))

@@ -43,8 +43,12 @@ type stream struct {
 	in      []byte // received, and not taken
 	unread  int
 	ended   error // why, once the server has ended it
+	refused bool  // it ended with ResourceExhausted
 	last    bool  // nothing is sent behind what is sent or waits: a unary call's
 }
+
+// resourceExhausted is gRPC's code of a refusal for want of room, as headers have it.
+const resourceExhausted = "8"
 
 // errEnded is the end of a stream that the server ended without complaint.
 var errEnded = errors.New("the server ended the stream")
@@ -253,6 +257,7 @@ func (l *link) headers(f *http2.HeadersFrame) (*stream, error) {
 	delete(l.streams, s.id)
 	s.ended = errEnded
 	if l.status != "0" {
+		s.refused = l.status == resourceExhausted
 		s.ended = fmt.Errorf("%w with gRPC status %s %s", errEnded, l.status, l.note)
 	}
 	return s, nil
