@@ -355,9 +355,12 @@ func (p *plan) hotSetJumps(s *section, name string) error {
 	return nil
 }
 
+// compacted keeps the history of a load that goes on for long within the quota.
+var compacted = []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=20s", "--quota-backend-bytes=8589934592"}
+
 // decisions returns what is seen of the balancer under a load at a fixed rate for a time.
 func (p *plan) decisions(d time.Duration, pick func(a *arena, since func() time.Duration) (func(int) picker, error)) (seen decided, err error) {
-	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=on"}})
+	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: append([]string{"--balance=on"}, compacted...)})
 	if err != nil {
 		return seen, err
 	}

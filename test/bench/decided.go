@@ -27,14 +27,19 @@ func (d *decided) String() string {
 	return s
 }
 
-// watch looks at a server until a time is over. A look that fails is one fewer: a run of an hour
+// silence is how long no put may be executed: a load that has ended, because the server refuses it, would be
+// a uniform one for the rest of the time.
+const silence = 10 * time.Second
+
+// watch looks at a server under load until a time is over. A look that fails is one fewer: a run of an hour
 // doesn't end with it.
 func (d *decided) watch(look func() (moment, error), since func() time.Duration, until, each time.Duration) error {
 	first, err := look()
 	if err != nil {
 		return err
 	}
-	for last := first; since() < until; time.Sleep(each) {
+	last, put := first, since() // when a look has shown puts
+	for ; since() < until; time.Sleep(each) {
 		m, err := look()
 		if d.looks++; err != nil {
 			d.failed, d.last = d.failed+1, err
@@ -43,6 +48,11 @@ func (d *decided) watch(look func() (moment, error), since func() time.Duration,
 		if m.decisions > last.decisions {
 			d.at = append(d.at, since())
 			fmt.Fprintf(os.Stderr, "decision %.0f after %v\n", m.decisions, since().Round(time.Second))
+		}
+		if m.puts > last.puts {
+			put = since()
+		} else if since()-put > silence {
+			return fmt.Errorf("the server hasn't executed a put since %v after the start", put.Round(time.Second))
 		}
 		last = m
 		for q := range m.worked {

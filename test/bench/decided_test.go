@@ -13,6 +13,7 @@ import (
 type looks struct {
 	decisions []float64
 	n         int
+	puts      int // as many looks show further puts; 0: all
 }
 
 func (l *looks) look() (moment, error) {
@@ -20,7 +21,11 @@ func (l *looks) look() (moment, error) {
 	if l.n++; d < 0 {
 		return moment{}, errors.New("timeout")
 	}
-	return moment{decisions: d, worked: []float64{float64(l.n) / 2, 0}}, nil
+	m := moment{decisions: d, puts: float64(l.n), worked: []float64{float64(l.n) / 2, 0}}
+	if l.puts > 0 {
+		m.puts = float64(min(l.n, l.puts))
+	}
+	return m, nil
 }
 
 func (l *looks) since() time.Duration { return time.Duration(l.n-1) * time.Second }
@@ -41,6 +46,14 @@ func TestALookThatFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, d.at)
 	require.Equal(t, "the busiest loop works 50 % of the time", d.String())
+}
+
+// Nor is a load that has ended taken for a uniform one.
+func TestALoadThatEnds(t *testing.T) {
+	_, err := (&looks{decisions: make([]float64, 30), puts: 15}).watch()
+	require.EqualError(t, err, "the server hasn't executed a put since 14s after the start")
+	_, err = (&looks{decisions: make([]float64, 30), puts: 25}).watch()
+	require.NoError(t, err)
 }
 
 // It isn't taken for a result if many fail.
