@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -48,12 +49,19 @@ type cluster struct {
 	finished   []*watched // watches that have ended
 	history    []*op
 	origins    uint64
-	quiet      bool          // no new faults, no new requests
-	floor      int64         // the highest revision that any client was shown
-	force      bool          // the run ends with one server that is forced
-	level      version.Level // at which the files begin
-	checkTicks int64         // 0: servers don't compare their states
-	survivor   *server       // that one, once the others are gone
+	troubles   []*Trouble        // all that were ever planned
+	happened   int               // how many of them
+	only       []int             // those that are to happen in a repeated run; nil: it isn't one
+	sources    map[string]func() // of troubles, in a repeated run
+	elections  *rand.ChaCha8     // what Raft draws from
+	quiet      bool              // no new faults, no new requests
+	length     time.Duration     // of the time before that
+	floor      int64             // the highest revision that any client was shown
+	force      bool              // the run ends with one server that is forced
+	level      version.Level     // at which the files begin
+	checkTicks int64             // 0: servers don't compare their states
+	survivor   *server           // that one, once the others are gone
+	violated   string            // the check that has failed
 	failure    error
 	stats      Stats
 	inSessions host.Counts
@@ -106,6 +114,7 @@ func (c *cluster) fail(check, format string, args ...any) {
 	if c.failure != nil {
 		return
 	}
+	c.violated = check
 	c.failure = fmt.Errorf("%s at %v: %s", check, c.loop.now, fmt.Sprintf(format, args...))
 	c.loop.printf("FAILED %v", c.failure)
 }
@@ -150,7 +159,7 @@ func (c *cluster) own() uint64 {
 
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
-	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), force: o.Force}
+	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), force: o.Force, only: o.Only, sources: map[string]func(){}}
 	servers, partitions := pick(l, []int{1, 3, 3, 3, 3, 5, 5}), pick(l, []int{3, 3, 3, 3, 1, 2, 5})
 	if o.Servers > 0 {
 		servers = o.Servers

@@ -5,6 +5,7 @@
 //	go test ./test/sim -run TestSim -seed=1 -runs=100
 //	go test ./test/sim -run TestSim -seed=4711 -runs=1 -events    # tell everything
 //	go test ./test/sim -run TestSim -seed=7 -runs=1 -mutation=flush-apart
+//	go test ./test/sim -run TestSim -seed=7 -runs=1 -length=2s -only=3,7   # of its troubles only these, and a part of the time
 //
 // # What is real and what is not
 //

@@ -47,11 +47,7 @@ type flip struct {
 
 // flips changes the state of one server after the other.
 func (c *cluster) flips() {
-	l := c.loop
-	l.after(l.between(flippedFirst, flippedMost), "flip", 0, 0, func() {
-		if c.quiet {
-			return
-		}
+	c.later("flip", c.loop.between(flippedFirst, flippedMost), func() {
 		c.flips()
 		whole := func(s *server) bool { return s.flip == nil && s.life != nil && s.life.fence.Now() == nil }
 		s := c.anyServer()

@@ -32,7 +32,8 @@ func (c *cluster) survive() {
 		s = c.anyServer()
 	}
 	c.loop.printf("server %d is the only one left", s.id)
-	c.quiet, c.survivor = true, s
+	c.survivor = s
+	c.hush()
 	for _, o := range c.servers {
 		if o != s {
 			o.kill()

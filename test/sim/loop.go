@@ -11,13 +11,15 @@ import (
 // loop decides what happens next. Everything that ever runs in a simulation is
 // an event of it, so that a seed is a whole run.
 type loop struct {
-	now   time.Duration // since the cluster began
-	rng   *rand.Rand
-	queue events
-	seq   uint64
-	count int
-	trace uint64 // hash of everything that happened
-	out   io.Writer
+	now    time.Duration // since the cluster began
+	rng    *rand.Rand
+	source *rand.PCG // rng's
+	queue  events
+	seq    uint64
+	count  int
+	trace  uint64 // hash of everything that happened
+	out    io.Writer
+	said   *[]string // gets what is printed, too, while a trouble happens
 }
 
 // event is something that will happen. Of two at the same time the one with
@@ -31,20 +33,28 @@ type event struct {
 }
 
 func newLoop(seed uint64, out io.Writer) *loop {
-	return &loop{rng: rand.New(rand.NewPCG(seed, 0x5704)), trace: 14695981039346656037, out: out}
+	source := rand.NewPCG(seed, 0x5704)
+	return &loop{rng: rand.New(source), source: source, trace: 14695981039346656037, out: out}
 }
 
 // after lets run happen in a while. what, a and b name it in the trace.
 func (l *loop) after(d time.Duration, what string, a, b uint64, run func()) {
-	l.seq++
-	heap.Push(&l.queue, event{at: l.now + d, tie: l.rng.Uint64() | 1<<63, seq: l.seq, what: what, a: a, b: b, run: run})
+	l.at(l.now+d, l.tie(), what, a, b, run)
 }
+
+// at is after, at a known time with a tie that was drawn.
+func (l *loop) at(at time.Duration, tie uint64, what string, a, b uint64, run func()) {
+	l.seq++
+	heap.Push(&l.queue, event{at: at, tie: tie, seq: l.seq, what: what, a: a, b: b, run: run})
+}
+
+// tie draws one, behind those of events that were put off.
+func (l *loop) tie() uint64 { return l.rng.Uint64() | 1<<63 }
 
 // putOff moves an event to a later time, ahead of what was planned for that
 // time, in the order in which the events were due.
 func (l *loop) putOff(until time.Duration, due time.Duration, what string, a, b uint64, run func()) {
-	l.seq++
-	heap.Push(&l.queue, event{at: until, tie: uint64(due), seq: l.seq, what: what, a: a, b: b, run: run})
+	l.at(until, uint64(due), what, a, b, run)
 }
 
 // runUntil lets things happen until end, or until stop says so.
@@ -70,6 +80,9 @@ func (l *loop) note(values ...uint64) {
 }
 
 func (l *loop) printf(format string, args ...any) {
+	if l.said != nil {
+		*l.said = append(*l.said, fmt.Sprintf(format, args...))
+	}
 	if l.out != nil {
 		fmt.Fprintf(l.out, "%10.3fms ", float64(l.now)/1e6)
 		fmt.Fprintf(l.out, format+"\n", args...)

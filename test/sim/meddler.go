@@ -18,15 +18,11 @@ type meddler struct {
 }
 
 func (m *meddler) think() {
-	l := m.c.loop
-	l.after(l.between(5*time.Millisecond, cmp.Or(m.pace, 300*time.Millisecond)), m.name, 0, 0, m.ask)
+	m.c.later(m.name, m.c.loop.between(5*time.Millisecond, cmp.Or(m.pace, 300*time.Millisecond)), m.ask)
 }
 
 func (m *meddler) ask() {
 	c := m.c
-	if c.quiet {
-		return
-	}
 	m.think()
 	s := c.anyServer()
 	if s.life == nil || s.life.paused > c.loop.now || s.life.core.joining() {

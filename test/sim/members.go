@@ -47,16 +47,12 @@ func newOperator(c *cluster) *operator {
 func (o *operator) busy() bool { return o != nil && (o.asked != o.known || len(o.gone) > 0) }
 
 func (o *operator) think() {
-	l := o.c.loop
-	l.after(l.between(10*time.Millisecond, 600*time.Millisecond), "operator", 0, 0, o.change)
+	o.c.later("operator", o.c.loop.between(10*time.Millisecond, 600*time.Millisecond), o.change)
 }
 
 // change asks a member for a change and waits until it has settled, or for a while.
 func (o *operator) change() {
 	c := o.c
-	if c.quiet {
-		return
-	}
 	s := c.anyServer()
 	if s.life == nil || s.life.paused > c.loop.now {
 		o.think()

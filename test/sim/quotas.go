@@ -20,9 +20,6 @@ import (
 // what is used, some of them with a rate. What clients ask is then refused at times.
 func (k *keeper) limit() {
 	c := k.c
-	if c.quiet {
-		return
-	}
 	change := &stoapb.QuotaChange{
 		Prefix:   []byte(pick(c.loop, []string{"/", "/a/", "/a/x/", "/b/", "s", "pair-", "pair-0"})),
 		MaxKeys:  int64(c.loop.rng.IntN(9)),
@@ -40,7 +37,7 @@ func (k *keeper) limit() {
 			}
 		})
 	}
-	c.loop.after(c.loop.between(20*time.Millisecond, 300*time.Millisecond), "keeper limits", 0, 0, k.limit)
+	c.later("keeper limits", c.loop.between(20*time.Millisecond, 300*time.Millisecond), k.limit)
 }
 
 // forQuotas are the partitions that a write needs because of quotas, as in package node.

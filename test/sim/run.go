@@ -26,6 +26,10 @@ type Options struct {
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
 
+	Only   []int         // the numbers of the troubles that happen (schedule.go); nil: all
+	Length time.Duration // troubles and requests end at this time; 0: the seed decides
+
+	whole  []*Trouble     // of the run without Only, if they are known
 	script func(*cluster) // in the place of the usual run
 }
 
@@ -34,7 +38,13 @@ type Report struct {
 	Seed    uint64
 	Trace   uint64 // equal for equal runs
 	Stats   Stats
-	Failure error // nil if all checks passed
+	Failure error  // nil if all checks passed
+	Check   string // the name of the one that failed
+	// Troubles are those of the run, in their order, and Length is how long they and requests went on.
+	Troubles []*Trouble
+	Length   time.Duration
+
+	planned []*Trouble // also those that didn't happen any more
 }
 
 // Time limits once all faults have ended.
@@ -46,10 +56,17 @@ const (
 // Run makes one run. It replaces crypto/rand's source, where Raft draws its
 // election timeouts: there can be one run at a time in a process.
 func Run(o Options) (r Report) {
+	if o.Only != nil && o.whole == nil {
+		whole := o
+		whole.Only, whole.Length, whole.Log = nil, 0, nil
+		o.whole = Run(whole).planned
+	}
 	before := rand.Reader
-	rand.Reader = mrand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16), byte(o.Seed >> 24), byte(o.Seed >> 32), 1})
+	elections := mrand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16), byte(o.Seed >> 24), byte(o.Seed >> 32), 1})
+	rand.Reader = elections
 	defer func() { rand.Reader = before }()
 	c := newCluster(o, o.Log)
+	c.elections = elections
 	r.Seed = o.Seed
 	defer func() {
 		if p := recover(); p != nil {
@@ -58,7 +75,11 @@ func Run(o Options) (r Report) {
 		c.stats.Pipelined, c.stats.Lagging = int(c.inSessions.Pipelined.Load()), int(c.inSessions.Lagging.Load())
 		c.stats.Rerouted += int(c.inSessions.Rerouted.Load())
 		c.stats.Simulated, c.stats.Events = c.loop.now, c.loop.count
-		r.Trace, r.Stats, r.Failure = c.loop.trace, c.stats, c.failure
+		r.Trace, r.Stats, r.Failure, r.Check = c.loop.trace, c.stats, c.failure, c.violated
+		r.Troubles, r.planned, r.Length = happenedIn(c.troubles), c.troubles, c.length
+		if !c.quiet {
+			r.Length = c.loop.now
+		}
 		if c.failure != nil {
 			r.Failure = fmt.Errorf("seed %d (%d servers, %d partitions): %w", o.Seed, c.stats.Servers, c.stats.Partitions, c.failure)
 		}
@@ -66,14 +87,15 @@ func Run(o Options) (r Report) {
 	if o.script != nil {
 		o.script(c)
 	} else {
-		c.run()
+		c.run(o)
 	}
 	return r
 }
 
-func (c *cluster) run() {
+func (c *cluster) run(o Options) {
 	c.start()
 	c.until(300 * time.Millisecond)
+	c.repeat(o.whole)
 	if c.operator != nil {
 		c.operator.think()
 	}
@@ -94,7 +116,11 @@ func (c *cluster) run() {
 		c.disarm()
 	}
 	c.trouble()
-	c.until(c.plan.trouble)
+	length := c.plan.trouble
+	if o.Length > 0 {
+		length = min(length, o.Length-c.loop.now)
+	}
+	c.until(length)
 	if c.force {
 		c.survive()
 		return
@@ -122,7 +148,7 @@ func (c *cluster) start() {
 
 // finish ends all faults, and checks the run.
 func (c *cluster) finish() {
-	c.quiet = true
+	c.hush()
 	c.heal()
 	c.settle()
 	if !c.waitFor(equalAfter, c.whole) {
@@ -136,6 +162,9 @@ func (c *cluster) finish() {
 		c.check()
 	}
 }
+
+// hush ends troubles and requests.
+func (c *cluster) hush() { c.quiet, c.length = true, c.loop.now }
 
 func (c *cluster) failed() bool { return c.failure != nil }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,9 @@ var (
 	resize  = flag.Bool("resize", false, "change the number of partitions in each run (default: as the seed says)")
 	checks  = flag.Bool("checks", false, "compare and change the states of servers in each run (default: as the seed says)")
 	users   = flag.Bool("users", false, "let clients be users in each run (default: as the seed says)")
+	only    = flag.String("only", "", "the troubles that happen, as 3,7,12 or none (default: all)")
+	length  = flag.Duration("length", 0, "end troubles and requests at this simulated time (default: as the seed says)")
+	effort  = flag.Int("minimise", 60, "with how many runs to look for fewer troubles that make a seed fail; 0: don't")
 	verbose = flag.Bool("events", false, "print every event of the run")
 )
 
@@ -28,30 +32,56 @@ func options(t *testing.T, seed uint64) Options {
 	if *verbose {
 		log = os.Stderr
 	}
-	return Options{Seed: seed, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Log: log, Mutation: chosenMutation(t)}
+	chosen, err := parseOnly(*only)
+	require.NoError(t, err)
+	return Options{Seed: seed, Only: chosen, Length: *length, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Log: log, Mutation: chosenMutation(t)}
 }
 
 func TestSim(t *testing.T) {
 	var sum Stats
 	for i := range *runs {
-		r := Run(options(t, *seed+uint64(i)))
-		if r.Failure != nil {
-			t.Error(r.Failure)
-		}
-		sum.add(r.Stats)
+		sum.add(attempt(t, options(t, *seed+uint64(i))))
 	}
 	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
+}
+
+// mostMinimised is how many seeds of a process are minimised: a fault may show in all.
+const mostMinimised = 3
+
+var failures int
+
+// attempt makes a run. If it fails, it says what the least is that makes it fail.
+func attempt(t *testing.T, o Options) Stats {
+	r := Run(o)
+	if r.Failure == nil {
+		return r.Stats
+	}
+	t.Error(r.Failure)
+	if failures++; failures <= mostMinimised && *effort > 0 && o.Only == nil {
+		t.Log(minimise(o, r, *effort).describe(otherFlags(t)))
+	}
+	return r.Stats
+}
+
+// otherFlags are those that say what kind of run it is.
+func otherFlags(t *testing.T) (s string) {
+	flag.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "seed", "runs", "only", "length", "minimise", "events":
+		default:
+			if !strings.HasPrefix(f.Name, "test.") {
+				s += fmt.Sprintf(" -%s=%v", f.Name, f.Value)
+			}
+		}
+	})
+	return fmt.Sprintf("%s -run=^%s$", s, t.Name())
 }
 
 // One server of each run is forced to be a cluster of its own, and grows again.
 func TestForce(t *testing.T) {
 	var sum Stats
 	for i := range *runs {
-		r := Run(forced(options(t, *seed+uint64(i))))
-		if r.Failure != nil {
-			t.Error(r.Failure)
-		}
-		sum.add(r.Stats)
+		sum.add(attempt(t, forced(options(t, *seed+uint64(i)))))
 	}
 	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
 	require.Positive(t, sum.Lost, "no survivor lacked anything")

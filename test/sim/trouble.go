@@ -6,47 +6,41 @@ import (
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
-// trouble injects faults until the run is quiet.
+// trouble injects faults, one after the other, until the run is quiet.
 func (c *cluster) trouble() {
-	l := c.loop
-	l.after(l.between(0, 2*c.plan.pause), "trouble", 0, 0, func() {
-		if c.quiet {
-			return
-		}
+	c.later("trouble", c.loop.between(0, 2*c.plan.pause), func() {
 		c.stats.Faults++
-		for n := l.rng.IntN(totalTrouble); ; {
-			for _, t := range troubles {
-				if n -= t.weight; n < 0 {
-					t.happen(c)
-					c.trouble()
-					return
-				}
-			}
-		}
+		t := c.draw()
+		c.loop.printf("%s", t.name)
+		t.happen(c)
+		c.trouble()
 	})
 }
 
-var troubles = []struct {
+type trouble struct {
 	weight int
+	name   string
 	happen func(*cluster)
-}{
-	{4, (*cluster).killOne},
-	{4, (*cluster).killLeader},
-	{4, (*cluster).powerOffOne},
-	{2, (*cluster).powerOffAll},
-	{2, (*cluster).badDisk},
-	{4, (*cluster).isolateOne},
-	{3, (*cluster).isolateLeader},
-	{3, (*cluster).split},
-	{4, (*cluster).cutLinks},
-	{3, (*cluster).slowLinks},
-	{3, (*cluster).pauseOne},
-	{3, (*cluster).pauseLeader},
-	{6, (*cluster).stickGroup},
-	{6, (*cluster).halfPropose},
-	{3, (*cluster).slowDisk},
-	{3, (*cluster).handOver},
-	{1, (*cluster).skew},
+}
+
+var troubles = []trouble{
+	{4, "a server is to be killed", (*cluster).killOne},
+	{4, "the leader is to be killed", (*cluster).killLeader},
+	{4, "a server is to lose its power", (*cluster).powerOffOne},
+	{2, "all servers lose their power", (*cluster).powerOffAll},
+	{2, "a disk fails", (*cluster).badDisk},
+	{4, "a server is cut off", (*cluster).isolateOne},
+	{3, "the leader is cut off", (*cluster).isolateLeader},
+	{3, "the network is split", (*cluster).split},
+	{4, "links are cut, one way each", (*cluster).cutLinks},
+	{3, "links are slow", (*cluster).slowLinks},
+	{3, "a server is paused", (*cluster).pauseOne},
+	{3, "the leader is paused", (*cluster).pauseLeader},
+	{6, "a group is stuck", (*cluster).stickGroup},
+	{6, "a group of the leader is stuck", (*cluster).halfPropose},
+	{3, "a disk is slow", (*cluster).slowDisk},
+	{3, "the leader hands over", (*cluster).handOver},
+	{1, "a clock runs differently", (*cluster).skew},
 }
 
 var totalTrouble = func() (sum int) {
@@ -55,6 +49,16 @@ var totalTrouble = func() (sum int) {
 	}
 	return sum
 }()
+
+func (c *cluster) draw() trouble {
+	n := c.loop.rng.IntN(totalTrouble)
+	for _, t := range troubles {
+		if n -= t.weight; n < 0 {
+			return t
+		}
+	}
+	panic("unreachable")
+}
 
 func (c *cluster) anyServer() *server { return pick(c.loop, c.servers) }
 
@@ -97,9 +101,11 @@ func (c *cluster) powerOffAll() {
 }
 
 func (c *cluster) badDisk() {
-	c.anyServer().badDisk = pick(c.loop, []vfs.Op{
+	s := c.anyServer()
+	s.badDisk = pick(c.loop, []vfs.Op{
 		vfs.OpSync, vfs.OpSync, vfs.OpWrite, vfs.OpCreate, vfs.OpPreallocate, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir,
 	})
+	c.loop.printf("the next %s of server %d fails", s.badDisk, s.id)
 }
 
 // forAWhile undoes something later.
@@ -108,6 +114,7 @@ func (c *cluster) forAWhile(undo func()) {
 	if c.loop.chance(8) {
 		d *= 3
 	}
+	c.loop.printf("for %v", d)
 	c.loop.after(d, "relief", 0, 0, undo)
 }
 
@@ -169,6 +176,7 @@ func (c *cluster) slowLinks() {
 	d := c.loop.between(5*time.Millisecond, 150*time.Millisecond)
 	c.net.each(func(l *link) {
 		if c.loop.chance(3) {
+			c.loop.printf("the link from %d to %d is slower by %v", l.from.id, l.to.id, d)
 			l.slow = d
 			slow = append(slow, l)
 		}
@@ -223,6 +231,7 @@ func (c *cluster) halfPropose() {
 func (c *cluster) slowDisk() {
 	s := c.anyServer()
 	s.slowDisk = c.loop.between(10*time.Millisecond, 300*time.Millisecond)
+	c.loop.printf("each sync of server %d takes %v longer", s.id, s.slowDisk)
 	c.forAWhile(func() { s.slowDisk = 0 })
 }
 
@@ -234,7 +243,11 @@ func (c *cluster) handOver() {
 	}
 }
 
-func (c *cluster) skew() { c.anyServer().rate = 0.7 + 0.8*c.loop.rng.Float64() }
+func (c *cluster) skew() {
+	s := c.anyServer()
+	s.rate = 0.7 + 0.8*c.loop.rng.Float64()
+	c.loop.printf("a second of server %d is %.2f s", s.id, s.rate)
+}
 
 // heal ends all faults. With lossy plans a minority never restarts.
 func (c *cluster) heal() {
