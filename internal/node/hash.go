@@ -26,7 +26,9 @@ type historyHash struct {
 // hashes are the checksums of the history that compactions have removed since:
 // etcd takes the sum when it compacts, and answers with it when a client asks
 // for the hash at the compaction's revision, so that members can be compared
-// there. Nothing is removed before its sum is taken.
+// there. Nothing is removed before its sum is taken, unless compactions come
+// faster than sums can be: then those that wait are given up, or the file would
+// grow as long as that goes on.
 type hashes struct {
 	mu      sync.Mutex
 	asked   []historyHash // compactions whose hash is still to be computed, in order
@@ -45,6 +47,16 @@ func (h *hashes) compacted(rev int64) {
 		previous = h.asked[n-1].revision
 	}
 	h.asked = append(h.asked, historyHash{compacted: previous, revision: rev})
+	if len(h.asked) > maxHashes { // the first ones would be forgotten by the time that all are taken
+		h.asked, h.through = nil, rev
+	}
+}
+
+// waitsFor reports whether a hash is still wanted: it is the first that is to be computed.
+func (h *hashes) waitsFor(hash historyHash) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.asked) > 0 && h.asked[0] == hash
 }
 
 // inherit takes over what another core knew and had still to do, whose goroutines have ended.
@@ -74,12 +86,11 @@ func (h *hashes) compute(n *Node, c *core, cut *backend.Cut) {
 	h.running = true
 	c.loops.Go(func() {
 		for next, ok := h.next(flushed); ok; next, ok = h.next(flushed) {
-			sum, err := c.backend.CompactionHash(next.revision, next.compacted, c.halted)
+			sum, err := c.backend.CompactionHash(next.revision, next.compacted, func() bool { return c.halted() || !h.waitsFor(next) })
 			if n.damaged(err) != nil && !errors.Is(err, backend.ErrAborted) {
 				n.log.Warn("the hash of a compaction could not be computed", zap.Int64("revision", next.revision), zap.Error(err))
 			}
-			next.sum = sum
-			h.computed(next, err == nil)
+			h.computed(next, sum, err == nil)
 		}
 	})
 }
@@ -94,14 +105,18 @@ func (h *hashes) next(flushed int64) (historyHash, bool) {
 	return h.asked[0], true
 }
 
-func (h *hashes) computed(hash historyHash, ok bool) {
+func (h *hashes) computed(hash historyHash, sum uint32, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.asked) == 0 || h.asked[0] != hash {
+		return // given up: what it is of may have been removed meanwhile
+	}
 	h.asked = h.asked[1:]
 	h.through = hash.revision
 	if !ok {
 		return
 	}
+	hash.sum = sum
 	if h.known = append(h.known, hash); len(h.known) > maxHashes {
 		h.known = slices.Delete(h.known, 0, 1)
 	}
