@@ -13,7 +13,7 @@ const (
 	likelyBudget = 2_000_000  // ns that the requests in the log are likely to take together
 	mostBudget   = 16_000_000 // ns that they may take if they do their worst
 	share        = 3          // slow requests take one of so many parts of the time of a core
-	long         = 8_000_000  // ns: of one that takes as long, half of that
+	long         = 1_000_000  // ns: of one that takes as long, half of that
 	maxLine      = 512        // requests that wait for one extension
 	maxWaiting   = 8192
 )

@@ -179,7 +179,7 @@ func TestOthersPassThoseThatWaitForTime(t *testing.T) {
 	waits := r.enter("hog", slow)
 	require.False(t, waits.admitted)
 	require.True(t, r.enter("other", Cost{Likely: 40_000, Most: 40_000}).admitted)
-	const until = share*(1_000_000+1_000_000/8) - likelyBudget
+	const until = share*(1_000_000+1_000_000*1_000_000/long) - likelyBudget
 	r.pass(until - 1)
 	require.False(t, waits.admitted)
 	r.pass(1)
