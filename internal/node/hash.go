@@ -56,8 +56,11 @@ func (h *hashes) compacted(rev int64) {
 func (h *hashes) waitsFor(hash historyHash) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.asked) > 0 && h.asked[0] == hash
+	return h.isFirst(hash)
 }
+
+// isFirst needs mu.
+func (h *hashes) isFirst(hash historyHash) bool { return len(h.asked) > 0 && h.asked[0] == hash }
 
 // inherit takes over what another core knew and had still to do, whose goroutines have ended.
 func (h *hashes) inherit(from *hashes) {
@@ -108,7 +111,7 @@ func (h *hashes) next(flushed int64) (historyHash, bool) {
 func (h *hashes) computed(hash historyHash, sum uint32, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.asked) == 0 || h.asked[0] != hash {
+	if !h.isFirst(hash) {
 		return // given up: what it is of may have been removed meanwhile
 	}
 	h.asked = h.asked[1:]
