@@ -80,10 +80,6 @@ func (c *core) mayReadLeases(user uint64, list []lease.Lease) error {
 
 // userOf is the user in a request from server to server.
 func userOf(r *pb.LeaseTimeToLiveRequest) uint64 {
-	for f, err := range protofield.All(r.ProtoReflect().GetUnknown()) {
-		if err == nil && f.Number == fieldUser && f.Type == protowire.VarintType {
-			return f.Varint
-		}
-	}
-	return 0
+	f, _ := protofield.Find(r.ProtoReflect().GetUnknown(), fieldUser, protowire.VarintType)
+	return f.Varint
 }

@@ -41,6 +41,16 @@ func All(message []byte) iter.Seq2[Field, error] {
 	}
 }
 
+// Find is the first field of a number and a type, before anything that can't be read.
+func Find(message []byte, number protowire.Number, kind protowire.Type) (Field, bool) {
+	for f, err := range All(message) {
+		if err == nil && f.Number == number && f.Type == kind {
+			return f, true
+		}
+	}
+	return Field{}, false
+}
+
 // next reads one field, and returns its length: negative if it can't be read.
 func next(b []byte) (f Field, n int) {
 	number, kind, tag := protowire.ConsumeTag(b)

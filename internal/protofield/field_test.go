@@ -33,6 +33,22 @@ func TestAll(t *testing.T) {
 
 // FuzzAll: whatever it is given, the fields that come out are all of its bytes in their order,
 // up to where protowire can't read on either.
+func TestFind(t *testing.T) {
+	var m []byte
+	m = protowire.AppendVarint(protowire.AppendTag(m, 3, protowire.VarintType), 7)
+	m = protowire.AppendString(protowire.AppendTag(m, 3, protowire.BytesType), "a")
+	m = protowire.AppendString(protowire.AppendTag(m, 3, protowire.BytesType), "b")
+	f, ok := Find(m, 3, protowire.BytesType)
+	require.True(t, ok)
+	require.Equal(t, "a", string(f.Bytes))
+	f, ok = Find(append(m, 0xff), 3, protowire.VarintType)
+	require.True(t, ok, "before what can't be read")
+	require.EqualValues(t, 7, f.Varint)
+	f, ok = Find(append(m, 0xff), 4, protowire.VarintType)
+	require.False(t, ok)
+	require.Zero(t, f)
+}
+
 func FuzzAll(f *testing.F) {
 	f.Add([]byte{0x08, 0x96, 0x01, 0x12, 0x01, 'a'})
 	f.Add([]byte{0x12, 0x05, 'a'})

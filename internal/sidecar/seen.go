@@ -32,18 +32,12 @@ func tells(method string) bool {
 func revisionOf(method string, answer []byte) int64 {
 	const headerField, revisionField, rangeResponseField = 1, 3, 1
 	if method == pb.KV_RangeStream_FullMethodName {
-		answer = fieldOf(answer, rangeResponseField).Bytes
+		of, _ := protofield.Find(answer, rangeResponseField, protowire.BytesType)
+		answer = of.Bytes
 	}
-	return int64(fieldOf(fieldOf(answer, headerField).Bytes, revisionField).Varint)
-}
-
-func fieldOf(message []byte, number protowire.Number) (found protofield.Field) {
-	for f, err := range protofield.All(message) {
-		if err == nil && f.Number == number {
-			return f
-		}
-	}
-	return found
+	header, _ := protofield.Find(answer, headerField, protowire.BytesType)
+	revision, _ := protofield.Find(header.Bytes, revisionField, protowire.VarintType)
+	return int64(revision.Varint)
 }
 
 // seeing is a stream that tells something of keys.

@@ -5,6 +5,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // A Follower gets all events of a range, inside the calls of the hub that take them from a member:
@@ -87,7 +89,7 @@ func (e Event) KeyValue() (kv []byte, deleted bool) {
 	const kindField, kvField = 1, 2
 	_, _, tag := protowire.ConsumeTag(e.field)
 	body, _ := protowire.ConsumeBytes(e.field[tag:])
-	kind, _ := find(body, kindField, protowire.VarintType)
-	of, _ := find(body, kvField, protowire.BytesType)
+	kind, _ := protofield.Find(body, kindField, protowire.VarintType)
+	of, _ := protofield.Find(body, kvField, protowire.BytesType)
 	return of.Bytes, kind.Varint != 0
 }

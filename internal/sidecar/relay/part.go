@@ -5,6 +5,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // A span whose range is within that of a followed one needs no watcher upstream: it is a part, whose events are
@@ -176,6 +178,6 @@ func (s *span) opened() {
 func (e Event) key() string {
 	const keyField = 1
 	kv, _ := e.KeyValue()
-	f, _ := find(kv, keyField, protowire.BytesType)
+	f, _ := protofield.Find(kv, keyField, protowire.BytesType)
 	return string(f.Bytes)
 }

@@ -85,22 +85,12 @@ func (r *Response) set(f protofield.Field) error {
 // modRevision is the revision of an event.
 func modRevision(event []byte) (rev int64, ok bool) {
 	const kv, mod = 2, 3
-	of, ok := find(event, kv, protowire.BytesType)
+	of, ok := protofield.Find(event, kv, protowire.BytesType)
 	if !ok {
 		return 0, false
 	}
-	at, ok := find(of.Bytes, mod, protowire.VarintType)
+	at, ok := protofield.Find(of.Bytes, mod, protowire.VarintType)
 	return int64(at.Varint), ok
-}
-
-// find is the first field of a number and a type, before anything that can't be read.
-func find(b []byte, number protowire.Number, kind protowire.Type) (protofield.Field, bool) {
-	for f, err := range protofield.All(b) {
-		if err == nil && f.Number == number && f.Type == kind {
-			return f, true
-		}
-	}
-	return protofield.Field{}, false
 }
 
 // answer is a response to a local client, without events.
