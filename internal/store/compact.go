@@ -1,6 +1,9 @@
 package store
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // sweep is the physical part of compaction: it finds the revisions that a compaction has
 // made dead and hands them to the backend, a piece at a time.
@@ -13,12 +16,13 @@ type sweep struct {
 
 	allowed int64 // no pass works for a later compaction
 
-	target int64  // the compaction that the pass in progress works for
-	left   int    // keys that the pass has still to visit
-	found  []Dead // by the pass in progress
-	dead   []Dead // by finished passes, ascending, not yet cut
-	late   []Dead // of keys that came from other stores, otherwise like dead
-	done   int64  // every revision dead at this compaction is or was in dead or late
+	target int64   // the compaction that the pass in progress works for
+	left   int     // keys that the pass has still to visit
+	found  []Dead  // by the pass in progress
+	dead   []Dead  // by finished passes, ascending, not yet cut
+	late   []Dead  // of keys that came from other stores, otherwise like dead
+	done   int64   // every revision dead at this compaction is or was in dead or late
+	passes []int64 // the compactions of finished passes, ascending, of which some may still be in those
 
 	// inherited are the sweeps of stores from which keys have come; see follow.
 	inherited []*sweep
@@ -111,6 +115,7 @@ func (w *sweep) finish() {
 		slices.SortFunc(w.dead, compareDead)
 	}
 	w.found, w.done = nil, w.target
+	w.passes = append(w.passes, w.target)
 }
 
 // No request waits for the physical part of a compaction, but all servers execute it at
@@ -131,11 +136,28 @@ func (w *sweep) take(n int) (dead []Dead, swept int64) {
 	} else {
 		dead, w.dead = w.dead[:n:n], w.dead[n:]
 	}
-	if len(w.dead)+len(w.late) > 0 {
-		return dead, w.handed
+	w.handed = w.complete()
+	return dead, w.handed
+}
+
+// complete is the newest compaction of which nothing is left: what is dead at one is below it. Where compactions
+// come fast there are always some of later ones.
+func (w *sweep) complete() int64 {
+	if len(w.dead)+len(w.late) == 0 {
+		w.dead, w.late, w.passes = nil, nil, nil
+		return w.done
 	}
-	w.dead, w.late, w.handed = nil, nil, w.done
-	return dead, w.done
+	oldest := int64(math.MaxInt64)
+	for _, list := range [...][]Dead{w.dead, w.late} {
+		if len(list) > 0 {
+			oldest = min(oldest, list[0].Main)
+		}
+	}
+	complete := w.handed
+	for len(w.passes) > 0 && w.passes[0] <= oldest {
+		complete, w.passes = w.passes[0], w.passes[1:]
+	}
+	return complete
 }
 
 // oldest takes up to n dead revisions below a bound, in their order.

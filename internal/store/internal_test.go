@@ -77,6 +77,40 @@ func TestNothingStaysAfterDeleteAndCompact(t *testing.T) {
 	require.Equal(t, rev, s.Swept())
 }
 
+// Where compactions come faster than what they make dead is removed, they are reported nevertheless, each when
+// nothing of it is left.
+func TestCompactionsEndThoughMoreCome(t *testing.T) {
+	s := New(nil)
+	s.Tighten()
+	const keys = 7
+	rev, ended, waited := int64(1), 0, 0
+	removed := map[int64]bool{}
+	for range 2000 {
+		for range 60 {
+			rev++
+			s.Put(Revision{Main: rev}, []byte{'k', byte(rev % keys)}, []byte("v"), 0)
+		}
+		s.Compact(rev)
+		c := s.Cut()
+		for _, d := range c.Dead {
+			removed[d.Main] = true
+		}
+		for dead := max(2, s.Swept()-keys+1); dead <= c.Swept-keys; dead++ {
+			require.True(t, removed[dead], "revision %d isn't removed, and compaction %d has ended", dead, c.Swept)
+		}
+		if c.Swept > s.Swept() {
+			ended++
+		}
+		s.Release(c)
+		if len(s.sweep.dead) > 0 {
+			waited++
+		}
+	}
+	require.Greater(t, waited, 1900, "there is always more to do")
+	require.Greater(t, ended, 100)
+	require.Less(t, len(s.sweep.passes), 100)
+}
+
 // What was taken back leaves nothing behind that would only cost memory.
 func TestUndoLeavesNothing(t *testing.T) {
 	s := New(nil)
