@@ -39,20 +39,16 @@ func (e *calls) look(r *route) *glance {
 	if v == nil {
 		return nil
 	}
-	now := time.Now()
 	over := v.of.nearby.session.Load()
-	if e.ordered.Load() > 0 || over == nil || !over.alive() || !v.reachable(now) {
+	if e.ordered.Load() > 0 || over == nil || !over.alive() || !v.reachable() {
 		return nil
 	}
 	if e.l.failed.Load() {
 		return nil // perhaps what led it was refused, just now: that was known before it wasn't counted any more
 	}
-	p, renews := r.places.use(v.home.Load(), e.l.floor.Load(), now)
-	switch {
-	case renews && p != nil:
-		go v.renew(r)
-	case renews:
-		r.places.renewing.Store(false) // the call does it
+	p := r.places.young(v.home.Load(), e.l.floor.Load())
+	if p == nil {
+		p = e.older(r)
 	}
 	if p == nil || !p.isOver(over.connection()) {
 		return nil
@@ -60,6 +56,18 @@ func (e *calls) look(r *route) *glance {
 	g := &glance{e: e, over: over, at: p}
 	g.To = g
 	return g
+}
+
+// older returns a place that isn't young any more, if a glance may use it, and sees to a younger one.
+func (e *calls) older(r *route) *place {
+	p, renews := r.places.use(e.l.view.home.Load(), e.l.floor.Load(), time.Now())
+	switch {
+	case renews && p != nil:
+		go e.l.view.renew(r)
+	case renews:
+		r.places.renewing.Store(false) // the call does it
+	}
+	return p
 }
 
 // glance is look for a request.

@@ -16,6 +16,8 @@ type place struct {
 	mark  mirror.Mark
 	over  connection
 	asked time.Time // when the mark was asked for
+	// aged is set by a timer, renewAfter behind asked: reads needn't look at the clock before.
+	aged atomic.Bool
 }
 
 const (
@@ -36,12 +38,27 @@ type places struct {
 	renewing atomic.Bool
 }
 
+// young returns the place that a read may use without a look at the clock, which many reads would notice; nil if
+// that decides.
+func (p *places) young(home uint64, floor int64) *place {
+	known := p.known.Load()
+	if known == nil || known.aged.Load() || !known.serves(home, floor) {
+		return nil
+	}
+	return known
+}
+
+// serves reports whether a place shows all that a client has seen of its home.
+func (p *place) serves(home uint64, floor int64) bool {
+	return p.mark.Source == home && p.mark.Revision >= floor
+}
+
 // use returns the place that a read may use, nil if it should ask for the mark: if the place is
 // of another home or older than what the client has seen of that; or if it is old, unless the mark is
 // being asked for. renews is set for the one read that has to see to that: by itself, if it has no place.
 func (p *places) use(home uint64, floor int64, now time.Time) (use *place, renews bool) {
 	use = p.known.Load()
-	if use == nil || use.mark.Source != home || use.mark.Revision < floor {
+	if use == nil || !use.serves(home, floor) {
 		return nil, false
 	}
 	age := now.Sub(use.asked)
@@ -80,6 +97,7 @@ func (p *places) learn(found *place) {
 			return
 		}
 		if p.known.CompareAndSwap(known, found) {
+			time.AfterFunc(time.Until(found.asked.Add(renewAfter)), func() { found.aged.Store(true) })
 			return
 		}
 	}

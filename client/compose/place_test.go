@@ -1,8 +1,10 @@
 package compose
 
 import (
+	"context"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -51,6 +53,48 @@ func TestPlacesUse(t *testing.T) {
 	use, renews = p.use(7, 1, begun.Add(staleAfter))
 	require.Nil(t, use, "that takes too long")
 	require.False(t, renews)
+}
+
+// A place is young, if it serves a read at all, until its time has come; what comes then is for use.
+func TestPlacesYoung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &places{}
+		require.Nil(t, p.young(7, 1), "nothing is known")
+		time.Sleep(time.Millisecond)
+		one := &place{at: 50, mark: mirror.Mark{Source: 7, Revision: 100}, asked: time.Now().Add(-time.Millisecond)}
+		p.learn(one)
+		require.Equal(t, one, p.young(7, 100))
+		require.Nil(t, p.young(7, 101), "the client has seen more")
+		require.Nil(t, p.young(8, 1), "of another home")
+		time.Sleep(renewAfter - 2*time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, one, p.young(7, 1))
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Nil(t, p.young(7, 1), "the mark was asked for renewAfter ago")
+		use, renews := p.use(7, 1, time.Now())
+		require.Equal(t, one, use)
+		require.True(t, renews)
+	})
+}
+
+// A view that has failed isn't asked for a while, and then it is, with no trace of the time.
+func TestViewReachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &view{}
+		require.False(t, v.reachable(), "its home isn't known yet")
+		v.home.Store(7)
+		require.True(t, v.reachable())
+		_ = v.failed(context.Canceled)
+		require.True(t, v.reachable(), "its caller has given up")
+		_ = v.failed(context.DeadlineExceeded)
+		require.False(t, v.reachable())
+		time.Sleep(backAfter - 1)
+		require.False(t, v.reachable())
+		time.Sleep(1)
+		require.True(t, v.reachable())
+		require.Zero(t, v.away.Load())
+	})
 }
 
 // A mirror lags until its mark is at the floor; meanwhile the mark is asked for, by one read at a time.

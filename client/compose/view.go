@@ -25,7 +25,7 @@ import (
 type view struct {
 	of   *cluster      // where the mirrors are
 	home atomic.Uint64 // ID of the keys' home, 0: not known yet
-	away atomic.Int64  // until when it isn't asked again, in nanoseconds since 1970
+	away atomic.Int64  // until when it isn't asked again, in nanoseconds since 1970; 0 if it may be
 }
 
 // viewTimeout bounds a read at a view: it is next to the client, and home can answer, too.
@@ -48,17 +48,28 @@ func (e *calls) viewed(ctx context.Context, r *request) (proto.Message, error) {
 }
 
 // reachable reports whether the mirrors can be asked.
-func (v *view) reachable(now time.Time) bool {
-	return v.home.Load() != 0 && now.UnixNano() >= v.away.Load()
+func (v *view) reachable() bool {
+	if v.home.Load() == 0 {
+		return false
+	}
+	away := v.away.Load()
+	if away == 0 {
+		return true // without a look at the clock
+	}
+	if time.Now().UnixNano() < away {
+		return false
+	}
+	v.away.CompareAndSwap(away, 0) // unless it has failed again
+	return true
 }
 
 // read returns nil if the mirror can't answer. floor is the revision of home that the answer should
 // have: the mark is asked for if the one that is known is below.
 func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResponse, error) {
-	now := time.Now()
-	if r.mirrored == nil || !v.reachable(now) {
+	if r.mirrored == nil || !v.reachable() {
 		return nil, nil
 	}
+	now := time.Now()
 	asked, places := r.message.(*pb.RangeRequest), r.mirrored.places
 	p, renews := places.use(v.home.Load(), floor, now)
 	switch {
