@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 func (c *cluster) place(i int, w command.Wish) error {
@@ -85,10 +86,14 @@ func TestWishes(t *testing.T) {
 // take to another partition, and what puts notice while that goes on and on, beside what they take
 // otherwise. The others are flat, or in directories of 1,000.
 func BenchmarkMoveSlot(b *testing.B) {
-	for _, tc := range []struct{ name, format string }{{"flat", "key-%[2]d"}, {"directories", "/d/%[1]d/k%[2]d"}} {
+	for _, tc := range []struct {
+		name, format string
+		servers      int
+	}{{"flat", "key-%[2]d", 1}, {"directories", "/d/%[1]d/k%[2]d", 1}, {"directories, three servers", "/d/%[1]d/k%[2]d", 3}} {
 		b.Run(tc.name, func(b *testing.B) {
-			c := newCluster(b, 1, 4)
+			c := newCluster(b, tc.servers, 4)
 			c.ready()
+			c.agreed(version.Newest)
 			fill := func(n int, key func(i int) []byte) {
 				for i := 0; i < n; i += 100 {
 					txn := &pb.TxnRequest{}
