@@ -2,6 +2,7 @@ package balance
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	// Heavier is by how much more work the busiest loop must have than the idlest, of the mean: one
 	// that only takes longer for it is held up by something else.
 	Heavier = 0.1
+
+	// Settled is by how much of all load a loop's part of it may change from one call to the next.
+	Settled = 0.07
 
 	// Interval is how often [Controller.Decide] should be called.
 	Interval = 500 * time.Millisecond
@@ -95,6 +99,7 @@ type Controller struct {
 	uneven   int           // how many times in a row
 	relapsed bool          // the load has been uneven within Pause after the last decision
 	again    time.Duration // moves that weren't worth it aren't considered before
+	parts    []float64     // of all load, of each loop, at the last call
 }
 
 // Decide is called every [Interval], and returns the moves to be made now. A caller that can't make
@@ -102,6 +107,7 @@ type Controller struct {
 func (c *Controller) Decide(s *Situation) Decision {
 	d := Decision{Before: s.Load.Loops(s.Where)}
 	d.After = d.Before
+	settled := c.settled(d.Before)
 	if why := unevenness(s.Load, d.Before); why != "" {
 		c.uneven = 0
 		d.Why = why
@@ -110,6 +116,10 @@ func (c *Controller) Decide(s *Situation) Decision {
 	c.uneven++
 	if c.uneven < Patience {
 		d.Why = fmt.Sprintf("the loads are uneven, %.0f %% to %.0f %%, but not for %v yet", 100*slices.Min(d.Before), 100*slices.Max(d.Before), Patience*Interval)
+		return d
+	}
+	if !settled {
+		d.Why = fmt.Sprintf("the loads are uneven, %.0f %% to %.0f %%, and still change", 100*slices.Min(d.Before), 100*slices.Max(d.Before))
 		return d
 	}
 	if c.acted {
@@ -137,6 +147,25 @@ func (c *Controller) Decide(s *Situation) Decision {
 	}
 	c.acted, c.last, c.relapsed, c.uneven = true, s.Now, false, 0
 	return d
+}
+
+// settled reports whether each loop has about the part of all load that it had at the last call: else a decision
+// would be made for a load that is no more, in part.
+func (c *Controller) settled(loops []float64) bool {
+	var sum float64
+	for _, l := range loops {
+		sum += l
+	}
+	before := c.parts
+	c.parts = make([]float64, len(loops)) // a copy of the controller may have the one before
+	settled := len(before) == len(loops)
+	for p, l := range loops {
+		if sum > 0 {
+			c.parts[p] = l / sum
+		}
+		settled = settled && math.Abs(c.parts[p]-before[p]) <= Settled
+	}
+	return settled
 }
 
 // unevenness is why no move is needed, empty if one is.

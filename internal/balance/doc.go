@@ -6,7 +6,8 @@
 //
 // A [Controller] acts if the busiest loop works more than [Busy] of the time, and the loads of
 // the busiest and of the idlest differ by more than [Uneven] of the mean, for two seconds
-// ([Patience]): by then the decayed loads are those of a load that has jumped. The busiest must have
+// ([Patience]): by then the decayed loads are those of a load that has jumped. They may have been uneven
+// before it jumped, too, so it waits as long as their parts of the whole change ([Settled]). The busiest must have
 // more to execute, too ([Heavier]): a loop's time is that of the clock, and on a machine that others
 // use, or where a lock is held for long, it passes without any work. Then it
 // moves a large slot with about half of the difference from the busiest to the idlest, and

@@ -301,6 +301,28 @@ func TestLoadThatJumpsOntoOnePartitionIsSpread(t *testing.T) {
 	require.Len(t, w.decided, 3)
 }
 
+// A load that was uneven when it jumped is spread as it is behind the jump, not as it was in part.
+func TestALoadThatChangesIsNotSpreadYet(t *testing.T) {
+	for samples := 1; samples < Patience; samples++ {
+		w := newWorld(t, 4)
+		w.run(10*time.Second, firstLoop(0.3, 0.3))
+		w.run(w.now+time.Duration(samples)*Interval, firstLoop(0.9, 0.3))
+		require.Empty(t, w.decided)
+		table := w.where.Table()
+		of := func(_ time.Duration, slot int) float64 {
+			if table[slot] == 2 {
+				return 1.0 / 256
+			}
+			return 0
+		}
+		w.run(w.now+3*time.Second, of)
+		require.Len(t, w.decided, 1, "uneven %d times before", samples)
+		loops := w.loops(of)
+		busiest, _, mean := extremes(loops)
+		require.LessOrEqual(t, loops[busiest], 1.1*mean, "uneven %d times before: %v", samples, loops)
+	}
+}
+
 // Nothing can be done about one hot slot but to move the others away, once.
 func TestASingleHotSlotKeepsItsPartition(t *testing.T) {
 	w := newWorld(t, 2)
