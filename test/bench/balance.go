@@ -20,7 +20,7 @@ const (
 	jumpSessions = 100
 	jumpDepth    = 64
 	jumpValue    = 8
-	beforeJump   = 10 * time.Second
+	beforeJump   = 30 * time.Second // the keys are spread by chance: what is uneven of that is seen to before
 	behindJump   = 30 * time.Second
 	// unhurried is the part of the throughput of sessions that always have jumpDepth puts under way
 	// at which sessions send at a fixed rate: loops are uneven at it if the load is, and
@@ -45,9 +45,9 @@ type moment struct {
 	at     time.Duration // since the load began
 	worked []float64     // by partition: seconds
 	puts   float64
-	moved  bool // slots have moved, and none is on its way
+	moving bool // slots are on their way
 
-	decisions float64
+	decisions, slots float64
 }
 
 // jumped is one run of a load that jumps.
@@ -94,7 +94,7 @@ func measureBalance(p *plan) (s section, err error) {
 		s.charts = nil
 	}
 	s.text = fmt.Sprintf("Figure 10 of AGORA: %d sessions of depth %d on one server with %d partitions, puts of %d B, each session within one of %d directories. After %v all sessions go on with directories of partition 0. "+
-		"In closed loops a session sends a put for each answer; at a fixed rate all together send %.0f %% of what they reach so, whatever the answers do. "+
+		"What is uneven before, since the directories are spread by chance, the balancer has seen to by then, and it is partition 0 as that left it. In closed loops a session sends a put for each answer; at a fixed rate all together send %.0f %% of what they reach so, whatever the answers do. "+
 		"A loop's load is the part of the last %v that it worked. The loops are even from the beginning of the first such time on in which the busiest has at most %.0f %% more to do than the mean. "+
 		"AGORA, on servers of 8 cores with a core for each partition, has its throughput back after %v, with 4 partitions. Servers and clients share %d cores here, so a balanced load is not much faster than one on one partition: what is asked is how soon the loops are even.",
 		jumpSessions, jumpDepth, p.parts, jumpValue, directories, beforeJump, unhurried*100, loadWindow, (evenLoads-1)*100, paperJump, runtime.NumCPU())
@@ -138,17 +138,13 @@ func (a *arena) paceOf(w work) (float64, error) {
 }
 
 func (p *plan) jump(how string, paced bool) (j jumped, err error) {
-	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=" + how}})
+	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=" + how, quota}})
 	if err != nil {
 		return j, err
 	}
 	defer func() { a.close(err != nil) }()
-	lists, err := a.partitions()
-	if err != nil {
-		return j, err
-	}
-	var onto atomic.Bool
-	w := work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: jumping(a.keys, lists[0], &onto)}
+	var hot atomic.Pointer[[]int]
+	w := work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: jumping(a.keys, &hot)}
 	if paced {
 		if w.pace, err = a.paceOf(w); err != nil {
 			return j, err
@@ -174,29 +170,31 @@ func (p *plan) jump(how string, paced bool) (j jumped, err error) {
 		return nil
 	}
 	err = watch(beforeJump)
+	lists, err2 := a.partitions()
+	if err = errors.Join(err, err2); err != nil {
+		return j, errors.Join(err, r.stop())
+	}
+	onto := directoriesOf(lists[0])
 	jump := time.Since(began)
-	onto.Store(true)
-	err = errors.Join(err, watch(behindJump/2), watch(behindJump/2), r.stop())
+	hot.Store(&onto)
+	err = errors.Join(watch(behindJump/2), watch(behindJump/2), r.stop())
 	if err != nil {
 		return j, err
 	}
 	j.judge(moments, jump)
-	all, err := metricsOf("http://" + a.leader)
-	j.decisions, j.slots = all["stoa_balancer_decisions_total"], all["stoa_balancer_slots_moved_total"]
-	return j, err
+	return j, nil
 }
 
-// jumping picks keys of one directory for each session, and from the jump on of one of those of
-// which keys are given.
-func jumping(k *keyspace, onto []int, jumped *atomic.Bool) func(session int) picker {
-	hot := directoriesOf(onto)
+// jumping picks keys of one directory for each session, and once there are hot directories of one of
+// those.
+func jumping(k *keyspace, hot *atomic.Pointer[[]int]) func(session int) picker {
 	return func(session int) picker {
-		before, behind := k.ownKeys(session), k.ownKeys(hot[session%len(hot)])
+		own, jumped := k.ownKeys(session), false
 		return func() int {
-			if jumped.Load() {
-				return behind()
+			if onto := hot.Load(); onto != nil && !jumped {
+				own, jumped = k.ownKeys((*onto)[session%len(*onto)]), true
 			}
-			return before()
+			return own()
 		}
 	}
 }
@@ -218,8 +216,8 @@ func (a *arena) moment(parts int) (m moment, err error) {
 		return m, err
 	}
 	m.puts = all["etcd_mvcc_put_total"]
-	m.moved = all["stoa_balancer_decisions_total"] > 0 && all["stoa_keys_moving"] == 0
-	m.decisions = all["stoa_balancer_decisions_total"]
+	m.moving = all["stoa_keys_moving"] != 0
+	m.decisions, m.slots = all["stoa_balancer_decisions_total"], all["stoa_balancer_slots_moved_total"]
 	for q := range parts {
 		m.worked = append(m.worked, all[fmt.Sprintf(`stoa_partition_loop_seconds_total{partition="%d"}`, q)])
 	}
@@ -234,6 +232,7 @@ func (j *jumped) judge(moments []moment, jump time.Duration) {
 	}
 	var rates []float64 // behind the jump
 	first := 0          // of the window
+	var last moment     // before the jump
 	for i, m := range moments {
 		for m.at-moments[first].at > loadWindow {
 			first++
@@ -252,6 +251,7 @@ func (j *jumped) judge(moments []moment, jump time.Duration) {
 		since := m.at - jump
 		switch {
 		case since <= 0:
+			last = m
 			j.before = m.puts / m.at.Seconds()
 			if from := moments[i/2]; i > 0 {
 				j.before = (m.puts - from.puts) / (m.at - from.at).Seconds()
@@ -261,10 +261,11 @@ func (j *jumped) judge(moments []moment, jump time.Duration) {
 			continue // the window reaches back behind the jump
 		}
 		rates = append(rates, rate)
-		if j.decided == 0 && m.decisions > 0 {
+		j.decisions, j.slots = m.decisions-last.decisions, m.slots-last.slots
+		if j.decided == 0 && j.decisions > 0 {
 			j.decided = since
 		}
-		if j.moved == 0 && m.moved {
+		if j.moved == 0 && j.decisions > 0 && !m.moving {
 			j.moved = since
 		}
 		if j.even == 0 && busiest <= evenLoads*sum/float64(len(m.worked)) {
@@ -356,7 +357,7 @@ func (p *plan) hotSetJumps(s *section, name string) error {
 }
 
 // compacted keeps the history of a load that goes on for long within the quota.
-var compacted = []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=20s", "--quota-backend-bytes=8589934592"}
+var compacted = []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=20s", quota}
 
 // decisions returns what is seen of the balancer under a load at a fixed rate for a time.
 func (p *plan) decisions(d time.Duration, pick func(a *arena, since func() time.Duration) (func(int) picker, error)) (seen decided, err error) {
