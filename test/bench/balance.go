@@ -20,7 +20,10 @@ const (
 	jumpSessions = 100
 	jumpDepth    = 64
 	jumpValue    = 8
-	beforeJump   = 30 * time.Second // the keys are spread by chance: what is uneven of that is seen to before
+	// beforeJump is so long, and longer until there was no decision for the time of calm: the keys are spread
+	// by chance, and the balancer sees to what is uneven of that.
+	beforeJump   = 15 * time.Second
+	calm         = 20 * time.Second
 	behindJump   = 30 * time.Second
 	// unhurried is the part of the throughput of sessions that always have jumpDepth puts under way
 	// at which sessions send at a fixed rate: loops are uneven at it if the load is, and
@@ -93,11 +96,11 @@ func measureBalance(p *plan) (s section, err error) {
 	if len(s.charts["bench-balance.svg"].Panels) == 0 {
 		s.charts = nil
 	}
-	s.text = fmt.Sprintf("Figure 10 of AGORA: %d sessions of depth %d on one server with %d partitions, puts of %d B, each session within one of %d directories. After %v all sessions go on with directories of partition 0. "+
-		"What is uneven before, since the directories are spread by chance, the balancer has seen to by then, and it is partition 0 as that left it. In closed loops a session sends a put for each answer; at a fixed rate all together send %.0f %% of what they reach so, whatever the answers do. "+
+	s.text = fmt.Sprintf("Figure 10 of AGORA: %d sessions of depth %d on one server with %d partitions, puts of %d B, each session within one of %d directories. After %v or more all sessions go on with directories of partition 0. "+
+		"What is uneven before, since the directories are spread by chance, the balancer has seen to %v before that, and it is partition 0 as that left it. In closed loops a session sends a put for each answer; at a fixed rate all together send %.0f %% of what they reach so, whatever the answers do. "+
 		"A loop's load is the part of the last %v that it worked. The loops are even from the beginning of the first such time on in which the busiest has at most %.0f %% more to do than the mean. "+
 		"AGORA, on servers of 8 cores with a core for each partition, has its throughput back after %v, with 4 partitions. Servers and clients share %d cores here, so a balanced load is not much faster than one on one partition: what is asked is how soon the loops are even.",
-		jumpSessions, jumpDepth, p.parts, jumpValue, directories, beforeJump, unhurried*100, loadWindow, (evenLoads-1)*100, paperJump, runtime.NumCPU())
+		jumpSessions, jumpDepth, p.parts, jumpValue, directories, beforeJump, calm, unhurried*100, loadWindow, (evenLoads-1)*100, paperJump, runtime.NumCPU())
 	return s, nil
 }
 
@@ -170,10 +173,14 @@ func (p *plan) jump(how string, paced bool) (j jumped, err error) {
 		return nil
 	}
 	err = watch(beforeJump)
+	for err == nil && how == "on" && !calmSince(moments, calm) {
+		err = watch(calm / 4)
+	}
 	lists, err2 := a.partitions()
 	if err = errors.Join(err, err2); err != nil {
 		return j, errors.Join(err, r.stop())
 	}
+	j.p99 = j.p99[len(j.p99)-1:]
 	onto := directoriesOf(lists[0])
 	jump := time.Since(began)
 	hot.Store(&onto)
@@ -183,6 +190,20 @@ func (p *plan) jump(how string, paced bool) (j jumped, err error) {
 	}
 	j.judge(moments, jump)
 	return j, nil
+}
+
+// calmSince reports whether there was no decision for a time.
+func calmSince(moments []moment, d time.Duration) bool {
+	last := moments[len(moments)-1]
+	for _, m := range slices.Backward(moments) {
+		if m.decisions != last.decisions {
+			return false
+		}
+		if last.at-m.at >= d {
+			return true
+		}
+	}
+	return false
 }
 
 // jumping picks keys of one directory for each session, and once there are hot directories of one of
