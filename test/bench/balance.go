@@ -39,7 +39,8 @@ const (
 	evenLoads = 1.1
 	// regained is the part of the throughput before the jump.
 	regained = 0.9
-	// paperJump is how long it took in the paper, on servers of 8 cores, with 4 partitions.
+	// paperJump is how long it took in the paper, on servers of 8 cores, with 4 partitions, in the mean of 16
+	// experiments.
 	paperJump = 3700 * time.Millisecond
 )
 
@@ -329,12 +330,18 @@ func after(d time.Duration) string {
 
 func jumpVerdict(name string, all []jumped) verdict {
 	var took []string
-	v := verdict{goal: "balance, " + name + ": from the jump until the busiest loop has at most 10 % more to do than the mean", asked: "≤ " + paperJump.String()}
+	var mean time.Duration
+	v := verdict{goal: "balance, " + name + ": from the jump until the busiest loop has at most 10 % more to do than the mean", asked: "≤ " + paperJump.String() + " in the mean"}
 	for _, j := range all {
 		took = append(took, after(j.even))
-		v.missed = v.missed || j.even == 0 || j.even > paperJump
+		mean += j.even / time.Duration(len(all))
+		v.missed = v.missed || j.even == 0
 	}
-	v.measured = strings.Join(took, ", ")
+	v.measured = after(mean) + " (" + strings.Join(took, ", ") + ")"
+	if v.missed {
+		v.measured = strings.Join(took, ", ")
+	}
+	v.missed = v.missed || mean > paperJump
 	return v
 }
 
