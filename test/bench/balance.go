@@ -22,9 +22,9 @@ const (
 	jumpValue    = 8
 	// beforeJump is so long, and longer until there was no decision for the time of calm: the keys are spread
 	// by chance, and the balancer sees to what is uneven of that.
-	beforeJump   = 15 * time.Second
-	calm         = 20 * time.Second
-	behindJump   = 30 * time.Second
+	beforeJump = 15 * time.Second
+	calm       = 20 * time.Second
+	behindJump = 30 * time.Second
 	// unhurried is the part of the throughput of sessions that always have jumpDepth puts under way
 	// at which sessions send at a fixed rate: loops are uneven at it if the load is, and
 	// don't slow each other down, as those of closed loops do.

@@ -69,3 +69,32 @@ func TestLooksThatFail(t *testing.T) {
 	_, err = gone.watch()
 	require.EqualError(t, err, "20 of 999 looks at the server's metrics failed: timeout")
 }
+
+// The load jumps once the balancer has had nothing to do for a while.
+func TestCalmSince(t *testing.T) {
+	at := func(s int, decisions float64) moment {
+		return moment{at: time.Duration(s) * time.Second, decisions: decisions}
+	}
+	calm := func(all ...moment) bool { return calmSince(all, 20*time.Second) }
+	require.False(t, calm(at(0, 0), at(15, 0)))
+	require.True(t, calm(at(0, 0), at(15, 0), at(20, 0)))
+	require.False(t, calm(at(0, 0), at(5, 1), at(15, 1), at(24, 1)))
+	require.True(t, calm(at(0, 0), at(5, 1), at(15, 1), at(25, 1)))
+}
+
+// The paper's figure is a mean; a load that isn't spread at all has none.
+func TestJumpVerdict(t *testing.T) {
+	took := func(all ...time.Duration) (list []jumped) {
+		for _, d := range all {
+			list = append(list, jumped{even: d * time.Second})
+		}
+		return list
+	}
+	v := jumpVerdict("on", took(2, 5))
+	require.Equal(t, "3.5s (2s, 5s)", v.measured)
+	require.False(t, v.missed)
+	require.True(t, jumpVerdict("on", took(2, 6)).missed)
+	v = jumpVerdict("on", took(2, 0))
+	require.Equal(t, "2s, never", v.measured)
+	require.True(t, v.missed)
+}
