@@ -33,6 +33,7 @@ const (
 	// hotSet is how long a hot set stays that jumps from partition to partition.
 	hotSet   = 5 * time.Second
 	lookEach = 100 * time.Millisecond
+	plotEach = 3 // looks
 	// loadWindow is the time over which a loop's load is taken.
 	loadWindow = time.Second
 	// evenLoads: the busiest loop has at most so much more to do than the mean.
@@ -263,14 +264,16 @@ func (j *jumped) judge(moments []moment, jump time.Duration) {
 		if took < loadWindow.Seconds()/2 {
 			continue
 		}
+		since := m.at - jump
 		busiest, sum := 0.0, 0.0
 		for q, w := range m.worked {
 			load := (w - moments[first].worked[q]) / took
 			busiest, sum = max(busiest, load), sum+load
-			j.loads[q].Points = append(j.loads[q].Points, plot.Point{X: (m.at - jump).Seconds(), Y: 100 * load})
+			if since >= 0 && i%plotEach == 0 {
+				j.loads[q].Points = append(j.loads[q].Points, plot.Point{X: since.Seconds(), Y: 100 * load})
+			}
 		}
 		rate := (m.puts - moments[first].puts) / took
-		since := m.at - jump
 		switch {
 		case since <= 0:
 			last = m
