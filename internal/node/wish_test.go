@@ -83,8 +83,8 @@ func TestWishes(t *testing.T) {
 }
 
 // BenchmarkMoveSlot is how long the keys of one slot, a directory of 1,000 of a million keys,
-// take to another partition, and what puts notice while that goes on and on, beside what they take
-// otherwise. The others are flat, or in directories of 1,000.
+// take to another partition, and what puts notice while that goes on and on, and while there is such a
+// move in each half of a second, beside what they take otherwise. The others are flat, or in directories of 1,000.
 func BenchmarkMoveSlot(b *testing.B) {
 	for _, tc := range []struct {
 		name, format string
@@ -120,11 +120,15 @@ func BenchmarkMoveSlot(b *testing.B) {
 			}
 			quiet := putsWhile(b, c.nodes[0], func() { time.Sleep(3 * time.Second) })
 			report(b, "quiet", quiet)
-			report(b, "moving", putsWhile(b, c.nodes[0], func() {
-				for began := time.Now(); time.Since(began) < 3*time.Second; {
-					move()
-				}
-			}))
+			for when, rest := range map[string]time.Duration{"moving": 0, "each-half-second": time.Second / 2} {
+				report(b, when, putsWhile(b, c.nodes[0], func() {
+					for began := time.Now(); time.Since(began) < 5*time.Second; {
+						next := time.Now().Add(rest)
+						move()
+						time.Sleep(time.Until(next))
+					}
+				}))
+			}
 		})
 	}
 }
