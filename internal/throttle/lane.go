@@ -200,8 +200,8 @@ func (l *Lane) admit(t *Turn, now int64) {
 
 // apart is the time from a slow request to the next one. It grows faster than what the request
 // takes: of requests that take the same time together, the longer keep more of the others waiting,
-// and for longer. Of the longest there is less than one in a hundred of the time, so that others' p99 doesn't
-// notice them. The time varies if other servers admit requests, too: those of several servers
+// and for longer. What takes 10 ms gets less than a hundredth of the time, so that others' p99 hardly
+// notices it. The time varies if other servers admit requests, too: those of several servers
 // that once come together would go on doing so, and all others wait for all of them at once.
 func (l *Lane) apart(takes int64) int64 {
 	t := float64(takes)
