@@ -132,7 +132,7 @@ func TestBalancerStandsStill(t *testing.T) {
 
 	c = newCluster(t, 1, 2, func(c *Config) { c.StepPause = time.Hour })
 	c.ready()
-	for i := range 2 * stepKeys {
+	for i := range 2 * leastStepKeys {
 		c.put(0, fmt.Sprintf("/m/%d/k", i), "v")
 	}
 	c.gather(0, `"/m/"`)

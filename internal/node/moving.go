@@ -14,19 +14,23 @@ import (
 // (apply.Machine.StepParts), until they meet, a number of keys are moved, and up to stepVisits other keys or directories are passed over.
 // The remaining time, at least two thirds, is for other requests.
 const (
-	stepKeys     = 250  // which move in a millisecond, while partitions meet at once
-	mostStepKeys = 1000 // where partitions that have much to do take longer to meet
-	stepVisits   = 20_000
+	leastStepKeys = 64   // which move in a quarter of a millisecond, about as long as a put takes
+	longStepKeys  = 250  // in the end, of a transit of so many keys that small steps would take minutes
+	mostStepKeys  = 1000 // where partitions that have much to do take longer to meet
+	stepVisits    = 20_000
 )
 
 // pace is how a transit gets on.
 type pace struct {
 	keys int // of the next step
+	made int // keys of the steps of this transit that this server has led, at most
 
 	// Of the last step, on this server: when the first partition waited for others, and
 	// when all had come. Zero if it was another server that led.
 	first, all time.Time
 }
+
+func startPace() pace { return pace{keys: leastStepKeys} }
 
 // met is called by the loops, one at a time.
 func (p *pace) met(all bool) {
@@ -38,18 +42,23 @@ func (p *pace) met(all bool) {
 }
 
 // stepped returns for how long partitions have waited for a step that ends now. The next one has
-// more keys if that was mostly until they met, which takes as long for few keys as for many.
+// more keys if that was mostly until they met, which takes as long for few keys as for many, and
+// where very many have been moved already.
 func (p *pace) stepped(began, now time.Time) (waited time.Duration) {
-	if p.first.IsZero() || p.all.IsZero() {
-		return now.Sub(began)
+	waited = now.Sub(began)
+	p.made += p.keys
+	if !p.first.IsZero() && !p.all.IsZero() {
+		moved := now.Sub(p.all)
+		waited = now.Sub(p.first)
+		switch {
+		case moved <= waited/4:
+			p.keys *= 2
+		case moved > waited/2:
+			p.keys /= 2
+		}
 	}
-	waited, moved := now.Sub(p.first), now.Sub(p.all)
-	switch {
-	case moved <= waited/4:
-		p.keys = min(2*p.keys, mostStepKeys)
-	case moved > waited/2:
-		p.keys = max(p.keys/2, stepKeys)
-	}
+	least := min(max(p.made/32, leastStepKeys), longStepKeys)
+	p.keys = min(max(p.keys, least), mostStepKeys)
 	p.first, p.all = time.Time{}, time.Time{}
 	return waited
 }
@@ -66,7 +75,7 @@ func (n *Node) moveLoop() {
 		case <-n.moving: // soon, where this server leads already
 		case <-ticker.C:
 		}
-		for p := (&pace{keys: stepKeys}); n.moveOn(p); {
+		for p := startPace(); n.moveOn(&p); {
 		}
 	}
 }
@@ -106,5 +115,9 @@ func (n *Node) moveOn(p *pace) bool {
 	case <-n.life.Done():
 		return false
 	}
-	return n.pause(n.life, max(n.cfg.StepPause, 2*p.stepped(began, time.Now()))) == nil
+	pause := max(n.cfg.StepPause, 2*p.stepped(began, time.Now()))
+	if step.Last {
+		*p = startPace()
+	}
+	return n.pause(n.life, pause) == nil
 }
