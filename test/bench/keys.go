@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -26,23 +27,28 @@ func each(n int, do func(i int)) {
 // directories, as one finds them in a coordination store, share the keys.
 const directories = 100
 
-func keyName(i int) string { return fmt.Sprintf("/bench/%02d/key-%06d", i%directories, i) }
+func keyName(i int) string { return keyAmong(directories, i) }
+
+func keyAmong(directories, i int) string {
+	return fmt.Sprintf("/bench/%02d/key-%06d", i%directories, i)
+}
 
 // keyspace is what sessions work on: an encoded request for every key, for each kind
 // of work. The kinds are put, and get with its level (strict is plain "get").
 type keyspace struct {
-	keys  []string
-	value []byte
-	stoa  map[string][][]byte
-	zk    map[string][][]byte
+	directories int // which the keys share
+	keys        []string
+	value       []byte
+	stoa        map[string][][]byte
+	zk          map[string][][]byte
 }
 
 var levels = map[string]stoapb.Level{"get": stoapb.Level_STRICT, "causal": stoapb.Level_CAUSAL, "fast": stoapb.Level_FAST}
 
-func newKeyspace(n, value int) (*keyspace, error) {
-	k := &keyspace{value: bytes.Repeat([]byte{'x'}, value), stoa: map[string][][]byte{}, zk: map[string][][]byte{}}
+func newKeyspace(directories, n, value int) (*keyspace, error) {
+	k := &keyspace{directories: directories, value: bytes.Repeat([]byte{'x'}, value), stoa: map[string][][]byte{}, zk: map[string][][]byte{}}
 	for i := range n {
-		key := keyName(i)
+		key := keyAmong(directories, i)
 		k.keys = append(k.keys, key)
 		put, err := proto.Marshal(&pb.PutRequest{Key: []byte(key), Value: k.value})
 		if err != nil {
@@ -82,8 +88,8 @@ func (k *keyspace) anyKey(seed int) picker {
 // ownKeys is a new picker of random keys of one directory.
 func (k *keyspace) ownKeys(session int) picker {
 	rnd := rand.New(rand.NewPCG(uint64(session), 7))
-	each := max(len(k.keys)/directories, 1)
-	return func() int { return (rnd.IntN(each)*directories + session%directories) % len(k.keys) }
+	each := max(len(k.keys)/k.directories, 1)
+	return func() int { return (rnd.IntN(each)*k.directories + session%k.directories) % len(k.keys) }
 }
 
 // inRuns picks random keys of one partition run times, then of the next. Run 0 never
@@ -108,7 +114,7 @@ func (k *keyspace) byPartition(m *stoapb.PartitionMap) ([][]int, error) {
 	}
 	lists := make([][]int, m.Partitions)
 	for i, key := range k.keys {
-		directory := key[:len("/bench/00/")]
+		directory := key[:strings.LastIndexByte(key, '/')+1]
 		at := m.Slots[xxhash.Sum64String(directory)%uint64(len(m.Slots))]
 		lists[at] = append(lists[at], i)
 	}

@@ -92,7 +92,7 @@ func newArena(p *plan, of arenaOf) (a *arena, err error) {
 			return a, err
 		}
 	}
-	if a.keys, err = newKeyspace(p.keys, of.value); err != nil {
+	if a.keys, err = newKeyspace(directories, p.keys, of.value); err != nil {
 		return a, err
 	}
 	if of.zk && p.zookeeper {

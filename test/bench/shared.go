@@ -242,7 +242,7 @@ func (p *plan) profiledPuts(what string, cores int, dir string) (cpu time.Durati
 		return 0, nil, err
 	}
 	defer func() { a.close(err != nil) }()
-	if a.keys, err = newKeyspace(p.keys, p.value); err != nil {
+	if a.keys, err = newKeyspace(directories, p.keys, p.value); err != nil {
 		return 0, nil, err
 	}
 	if a.leader, err = leaderOf(a.stoa.cluster); err != nil {
