@@ -11,6 +11,11 @@ import (
 // the first proposal may have been lost.
 const revokeRetry = 3 * time.Second
 
+// endingRetry is how long there may be no step of the end of a lease until the leader makes the next one, in
+// the place of the server that a client has asked to revoke it. That one makes them more often; steps of both would
+// meet, and other writes wait for two.
+const endingRetry = 200 * time.Millisecond
+
 // Expirer tracks the expiry of leases on the leader. It is safe for concurrent use.
 type Expirer struct {
 	mu      sync.Mutex
@@ -98,6 +103,16 @@ func (e *Expirer) Ending(id int64, now time.Time) {
 	defer e.mu.Unlock()
 	if t := e.timers[id]; t != nil {
 		e.end(t, now)
+		e.ends.put(t, now.Add(endingRetry))
+	}
+}
+
+// Again says, behind Ending, that the revocation was the leader's own: nobody else makes the next step.
+func (e *Expirer) Again(id int64, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.timers[id]; t != nil && t.revoking {
+		e.ends.put(t, now)
 	}
 }
 

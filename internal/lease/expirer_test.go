@@ -248,8 +248,8 @@ func BenchmarkRenew(b *testing.B) {
 }
 
 // A lease that ends in several steps can't be renewed, by whichever leader, and is due
-// again as soon as a step has been made.
-func TestAnEndingLeaseIsDueAtOnce(t *testing.T) {
+// again as soon as the leader has made a step, or when another server has made none for a while.
+func TestAnEndingLeaseIsDueAgain(t *testing.T) {
 	e, table := leading(t, Lease{ID: 1, TTL: 100})
 	table.End(1)
 	e.Ending(1, at(5))
@@ -258,8 +258,12 @@ func TestAnEndingLeaseIsDueAtOnce(t *testing.T) {
 	require.False(t, table.Has(1), "a checkpoint that crosses it changes nothing")
 	_, err := e.Renew(1, at(5))
 	require.ErrorIs(t, err, fault.LeaseNotFound)
-	require.Equal(t, []int64{1}, e.Due(at(5), 10))
+	require.Empty(t, e.Due(at(5.1), 10), "who has made the step makes the next one")
+	e.Ending(1, at(5.1))
+	require.Empty(t, e.Due(at(5.25), 10))
+	require.Equal(t, []int64{1}, e.Due(at(5.3), 10))
 	e.Ending(1, at(6))
+	e.Again(1, at(6))
 	require.Equal(t, []int64{1}, e.Due(at(6), 10))
 	require.Empty(t, e.Checkpoints(at(60), 10))
 
@@ -269,6 +273,9 @@ func TestAnEndingLeaseIsDueAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, fault.LeaseNotFound)
 	require.Equal(t, []int64{1}, next.Due(at(10), 10))
 	require.NoError(t, table.Revoke(1))
+	next.Revoked(1)
+	next.Again(1, at(11))
+	require.Empty(t, next.Due(at(60), 10))
 }
 
 // A lease that was granted with less than its full time ends then, also under another leader,

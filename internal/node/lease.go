@@ -375,6 +375,10 @@ func (n *Node) expireLeases(c *core) {
 	for _, id := range n.expirer.Due(now(), leaseBatch) {
 		n.counts.expired.Add(1)
 		n.propose(c, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
+			if errors.Is(err, fault.LeaseEnding) {
+				n.expirer.Again(id, now())
+				return
+			}
 			if err != nil {
 				n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", id), zap.Error(err))
 			}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -43,7 +44,11 @@ func (l *life) leaseLoop() {
 	for _, id := range l.expirer.Due(l.clock(), 100) {
 		req := &pb.LeaseRevokeRequest{ID: id}
 		l.sv.c.expired(req)
-		c.propose(command.LeaseRevoke, req, func(error) {})
+		c.propose(command.LeaseRevoke, req, func(err error) {
+			if errors.Is(err, fault.LeaseEnding) {
+				l.expirer.Again(id, l.clock())
+			}
+		})
 	}
 	checkpoints := &pb.LeaseCheckpointRequest{}
 	for _, d := range l.expirer.Checkpoints(l.clock(), 100) {
