@@ -8,6 +8,9 @@ import "sync/atomic"
 type Fence struct {
 	now   atomic.Pointer[Fenced]
 	times atomic.Uint64
+	// untold: the alarm for the server has not been seen in the state since it was fenced. It is raised, and seen,
+	// beside the log.
+	untold atomic.Bool
 }
 
 // Fenced is why a server answers nothing. It is never changed.
@@ -18,6 +21,10 @@ type Fenced struct {
 	// Healed: the server has another's state since, which has not been judged yet.
 	Healed bool
 }
+
+// Differed reports whether a verdict, or the server itself, has found its state wrong: else an operator has
+// fenced it, or it isn't fenced.
+func (f *Fenced) Differed() bool { return f != nil && (f.Damaged || f.By.Version != 0) }
 
 // Now returns nil if the server may answer.
 func (f *Fence) Now() *Fenced { return f.now.Load() }
@@ -41,8 +48,7 @@ func (f *Fence) Judge(j Judgement, v Verdict) (changed bool) {
 	now := f.Now()
 	switch {
 	case j == Differs && f.Reports():
-		f.times.Add(1)
-		f.now.Store(&Fenced{By: v})
+		f.fence(&Fenced{By: v})
 		return now == nil
 	case j == Agrees && now != nil && now.Healed:
 		f.now.Store(nil)
@@ -57,15 +63,27 @@ func (f *Fence) Damaged() (changed bool) {
 	if !f.Reports() {
 		return false
 	}
-	f.times.Add(1)
-	f.now.Store(&Fenced{Damaged: true})
+	f.fence(&Fenced{Damaged: true})
 	return true
 }
 
+func (f *Fence) fence(why *Fenced) {
+	f.times.Add(1)
+	f.now.Store(why)
+	if why.Differed() {
+		f.untold.Store(true)
+	}
+}
+
+// Untold reports whether operators have still to be told that the server was fenced, also if it is not any more.
+func (f *Fence) Untold() bool { return f.untold.Load() }
+
+// Told notes that the alarm is in the state.
+func (f *Fence) Told() { f.untold.Store(false) }
+
 // Restore fences a server that was fenced when it stopped.
 func (f *Fence) Restore(by Verdict) {
-	f.times.Add(1)
-	f.now.Store(&Fenced{By: by})
+	f.fence(&Fenced{By: by})
 }
 
 // Installed notes that the server has another's state.

@@ -51,8 +51,12 @@ func (r *Replica) judged(it *item, before *check.Fenced) {
 
 // tickFence has a fenced server do what ends that.
 func (r *Replica) tickFence(now int64) {
+	if now%int64(r.cfg.ElectionTicks) != 0 {
+		return
+	}
 	fenced := r.cfg.Machine.Fence.Now()
-	if fenced == nil || now%int64(r.cfg.ElectionTicks) != 0 {
+	r.tellsOperators(fenced)
+	if fenced == nil {
 		return
 	}
 	r.stepDown(fenced)
@@ -62,9 +66,19 @@ func (r *Replica) tickFence(now int64) {
 	} else {
 		r.askState(fenced, now)
 	}
-	if own := r.cfg.ID; (fenced.Damaged || fenced.By.Version != 0) && !slices.ContainsFunc(r.cfg.Machine.Alarms(), func(a *pb.AlarmMember) bool {
+}
+
+// tellsOperators has a server that is fenced raise the alarm CORRUPT for itself: until that is in its state, also if it
+// serves again before. The first attempt is lost where it hands over what it leads at the same time.
+func (r *Replica) tellsOperators(fenced *check.Fenced) {
+	own, fence := r.cfg.ID, r.cfg.Machine.Fence
+	switch {
+	case !fence.Untold() && !fenced.Differed():
+	case slices.ContainsFunc(r.cfg.Machine.Alarms(), func(a *pb.AlarmMember) bool {
 		return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == own
-	}) {
+	}):
+		fence.Told()
+	default:
 		r.raise(own)
 	}
 }

@@ -119,6 +119,7 @@ func (c *core) judged() {
 		s.c.loop.printf("server %d has healed", s.id)
 		s.c.stats.Healed++
 		s.flip = nil
+		c.l.differed = c.l.differed || f.known && !f.maybe
 	case fenced != nil && !f.known: // perhaps by an earlier verdict than the last
 		f.known = true
 		s.c.stats.Fenced++
@@ -215,6 +216,16 @@ func (c *cluster) disarm() {
 
 func isForAll(a *pb.AlarmMember) bool {
 	return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == 0
+}
+
+// told says whether each server that a verdict has fenced in its present life has raised the alarm, which nobody
+// lowers, whether or not it was fenced for long.
+func (c *cluster) told() bool {
+	return !slices.ContainsFunc(c.alive(), func(s *server) bool {
+		return s.life != nil && s.life.differed && !slices.ContainsFunc(s.life.core.machine.Alarms(), func(a *pb.AlarmMember) bool {
+			return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == s.id
+		})
+	})
 }
 
 // whole says whether no server is fenced any more.

@@ -155,6 +155,10 @@ func (c *cluster) finish() {
 		c.fail("liveness", "%v after everything has healed, a server is fenced", equalAfter)
 		return
 	}
+	if !c.waitFor(equalAfter, c.told) {
+		c.fail("alarm", "%v after everything has healed, a server that differed has not raised the alarm", equalAfter)
+		return
+	}
 	c.calm()
 	c.quiesce()
 	c.agree()
