@@ -59,6 +59,9 @@ func newSearch(seed uint64, factor float64) *search {
 	return s
 }
 
+// lookAgain is after how many candidates the best are measured again.
+const lookAgain = 1000
+
 // shorter are limits for many scripts.
 func shorter() (l extension.Limits) {
 	l = limits
@@ -72,6 +75,9 @@ func (s *search) run(d time.Duration) (good bool) {
 	tried := 0
 	for until := time.Now().Add(d); time.Now().Before(until); tried++ {
 		g := s.goals[tried%len(s.goals)]
+		if tried%lookAgain >= lookAgain-len(s.goals) {
+			s.again(g) // of each goal in turn: all others are made of the best, which a disturbance may have made so
+		}
 		if c, first := s.try(g); first {
 			fmt.Printf("after %d: %.2f %s\n%s\n\n", tried, c.score, g.name, c.body())
 		}
