@@ -69,7 +69,7 @@ func (c *checks) tick(r *Replica, now int64) {
 		r.propose(command.Command{Kind: command.Check, Body: check.AppendVersion(nil)})
 	}
 	if split {
-		r.raise(0)
+		r.raise(0, func(Outcome) {})
 	}
 }
 
@@ -83,21 +83,23 @@ func (r *Replica) Agreed() bool { return r.checks.agreed.Load() }
 
 // propose submits a command of this server's own; whatever comes of it, it is proposed again when it
 // is due again.
-func (r *Replica) propose(c command.Command) {
+func (r *Replica) propose(c command.Command) { r.proposeThen(c, func(Outcome) {}) }
+
+func (r *Replica) proposeThen(c command.Command, done func(Outcome)) {
 	if r.cfg.Machine.Auth().Enabled {
 		c.User = auth.Own
 	}
-	r.Submit(&Write{Command: c, Parts: r.all(), System: true, Done: func(Outcome) {}})
+	r.Submit(&Write{Command: c, Parts: r.all(), System: true, Done: done})
 }
 
 // raise raises the alarm CORRUPT for a member, or for the cluster: 0.
-func (r *Replica) raise(member uint64) {
+func (r *Replica) raise(member uint64, done func(Outcome)) {
 	body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT, MemberID: member})
 	if err != nil {
 		r.cfg.Fatal(err)
 		return
 	}
-	r.propose(command.Command{Kind: command.Alarm, Body: body})
+	r.proposeThen(command.Command{Kind: command.Alarm, Body: body}, done)
 }
 
 // report tells the server that stamps what this one has found at a check.
@@ -157,6 +159,6 @@ func (r *Replica) decided(d check.Decision, v check.Verdict, at check.Place) {
 	case check.Split:
 		r.cfg.Logger.Error("members differ, and no majority of them agrees: writes are refused until an operator has compared them and disarmed the alarm",
 			zap.Stringer("check", at))
-		r.raise(0)
+		r.raise(0, func(Outcome) {})
 	}
 }

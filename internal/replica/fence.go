@@ -79,7 +79,11 @@ func (r *Replica) tellsOperators(fenced *check.Fenced) {
 	}):
 		fence.Told()
 	default:
-		r.raise(own)
+		r.raise(own, func(out Outcome) {
+			if out.Err == nil {
+				fence.Told() // and an operator may lower it at once
+			}
+		})
 	}
 }
 
