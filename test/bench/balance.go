@@ -146,14 +146,11 @@ func (a *arena) paceOf(w work) (float64, error) {
 }
 
 func (p *plan) jump(how string, paced bool) (j jumped, err error) {
-	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, args: []string{"--balance=" + how, quota}})
+	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, directories: jumpDirectories, args: []string{"--balance=" + how, quota}})
 	if err != nil {
 		return j, err
 	}
 	defer func() { a.close(err != nil) }()
-	if a.keys, err = newKeyspace(jumpDirectories, p.keys, jumpValue); err != nil {
-		return j, err
-	}
 	var hot atomic.Pointer[[]int]
 	w := work{op: "put", sessions: jumpSessions, depth: jumpDepth, pick: jumping(a.keys, &hot)}
 	if paced {

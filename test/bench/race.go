@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,7 @@ type arena struct {
 // what an arena may do without.
 type arenaOf struct {
 	nodes, parts, value int
+	directories         int // 0: as many as usual
 	etcd, zk, empty     bool
 	args                []string // of stoa
 }
@@ -92,7 +94,7 @@ func newArena(p *plan, of arenaOf) (a *arena, err error) {
 			return a, err
 		}
 	}
-	if a.keys, err = newKeyspace(directories, p.keys, of.value); err != nil {
+	if a.keys, err = newKeyspace(cmp.Or(of.directories, directories), p.keys, of.value); err != nil {
 		return a, err
 	}
 	if of.zk && p.zookeeper {

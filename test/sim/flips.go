@@ -198,7 +198,7 @@ func (l *life) sendable() bool {
 func (c *cluster) disarm() {
 	c.loop.after(c.loop.between(50*time.Millisecond, 200*time.Millisecond), "disarm", 0, 0, c.disarm)
 	for _, s := range c.servers {
-		if s.life == nil || s.life.paused > c.loop.now || !slices.ContainsFunc(s.life.core.machine.Alarms(), isForAll) {
+		if s.life == nil || s.life.paused > c.loop.now || !slices.ContainsFunc(s.life.core.machine.Alarms(), isFor(0)) {
 			continue
 		}
 		body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_CORRUPT})
@@ -214,17 +214,18 @@ func (c *cluster) disarm() {
 	}
 }
 
-func isForAll(a *pb.AlarmMember) bool {
-	return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == 0
+// isFor is CORRUPT of a member, or of the whole cluster: 0.
+func isFor(member uint64) func(*pb.AlarmMember) bool {
+	return func(a *pb.AlarmMember) bool {
+		return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == member
+	}
 }
 
 // told says whether each server that a verdict has fenced in its present life has raised the alarm, which nobody
 // lowers, whether or not it was fenced for long.
 func (c *cluster) told() bool {
 	return !slices.ContainsFunc(c.alive(), func(s *server) bool {
-		return s.life != nil && s.life.differed && !slices.ContainsFunc(s.life.core.machine.Alarms(), func(a *pb.AlarmMember) bool {
-			return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == s.id
-		})
+		return s.life != nil && s.life.differed && !slices.ContainsFunc(s.life.core.machine.Alarms(), isFor(s.id))
 	})
 }
 
