@@ -37,7 +37,7 @@ type cluster struct {
 	members []string
 	id      atomic.Uint64 // of the cluster, 0: not known yet
 	learner atomic.Bool   // the near member takes local reads only
-	nearby  *nearby       // reads mirrors
+	nearby  *vicinity     // reads mirrors
 
 	mu     sync.Mutex
 	near   *engine.Client
@@ -56,7 +56,7 @@ func newCluster(name string, at int, cfg Config) *cluster {
 		}
 	}
 	c := &cluster{name: name, at: at, cfg: cfg, of: of, members: members, kind: of.Kind}
-	c.nearby = newNearby(c)
+	c.nearby = newVicinity(c)
 	return c
 }
 

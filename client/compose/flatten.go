@@ -30,7 +30,7 @@ func (t *routing) flatten() error {
 		}
 		r.mark, r.said = r.keys.MarkKey(), r.keys.String()
 		if slices.Contains(r.mirrors, t.local) {
-			r.view, r.places = t.viewOf(r.cluster), new(places)
+			r.view, r.places = t.viewOf(r.cluster), new([nearbyAtMost]places)
 		}
 	}
 	return nil

@@ -39,16 +39,17 @@ func (e *calls) look(r *route) *glance {
 	if v == nil {
 		return nil
 	}
-	over := v.of.nearby.session.Load()
+	near := v.near.Load()
+	over := near.session.Load()
 	if e.ordered.Load() > 0 || over == nil || !over.alive() || !v.reachable() {
 		return nil
 	}
 	if e.l.failed.Load() {
 		return nil // perhaps what led it was refused, just now: that was known before it wasn't counted any more
 	}
-	p := r.places.young(v.home.Load(), e.l.floor.Load())
+	p := near.places(r).young(v.home.Load(), e.l.floor.Load())
 	if p == nil {
-		p = e.older(r)
+		p = e.older(near, r)
 	}
 	if p == nil || !p.isOver(over.connection()) {
 		return nil
@@ -59,13 +60,15 @@ func (e *calls) look(r *route) *glance {
 }
 
 // older returns a place that isn't young any more, if a glance may use it, and sees to a younger one.
-func (e *calls) older(r *route) *place {
-	p, renews := r.places.use(e.l.view.home.Load(), e.l.floor.Load(), time.Now())
+func (e *calls) older(near *nearby, r *route) *place {
+	v := e.l.view
+	places := near.places(r)
+	p, renews := places.use(v.home.Load(), e.l.floor.Load(), time.Now())
 	switch {
 	case renews && p != nil:
-		go e.l.view.renew(r)
+		go v.renew(near, r)
 	case renews:
-		r.places.renewing.Store(false) // the call does it
+		places.renewing.Store(false) // the call does it
 	}
 	return p
 }

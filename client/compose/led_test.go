@@ -167,8 +167,8 @@ func TestAGlanceWhenItsLeaderIsRefused(t *testing.T) {
 	t.Cleanup(west.close)
 	near, _, err := west.connect(t.Context())
 	require.NoError(t, err)
-	west.nearby.open(near)
-	over := west.nearby.session.Load()
+	west.nearby.first().open(near)
+	over := west.nearby.first().session.Load()
 	require.NotNil(t, over)
 
 	l := c.links[view]
@@ -178,7 +178,7 @@ func TestAGlanceWhenItsLeaderIsRefused(t *testing.T) {
 	l.view.home.Store(1)
 	known := &place{over: over.connection(), asked: time.Now().Add(time.Hour)}
 	known.mark.Source = 1
-	r.places.learn(known)
+	l.view.near.Load().places(r).learn(known)
 	require.NotNil(t, e.look(r))
 	l.failed.Store(true)
 	require.Nil(t, e.look(r))

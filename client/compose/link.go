@@ -112,6 +112,9 @@ func (l *link) open(by time.Time) error {
 		return ErrClosed
 	}
 	l.by = found
+	if kind == Stoa && l.view != nil {
+		l.view.near.Store(l.view.near.Load().of.nearby.share())
+	}
 	return nil
 }
 

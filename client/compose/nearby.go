@@ -3,6 +3,8 @@ package compose
 import (
 	"context"
 	"net"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,10 +17,11 @@ import (
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
-// nearby reads at the member of a cluster that is next to the client, in no order: over one
-// session of all forks on stoa, with calls on etcd, and while the session is being opened.
+// nearby reads at the member of a cluster that is next to the client, in no order: over a
+// session on stoa, with calls on etcd, and while the session is being opened.
 type nearby struct {
 	of      *cluster
+	nth     int
 	watch   *watchdog
 	session atomic.Pointer[readSession]
 	opening atomic.Bool
@@ -35,6 +38,9 @@ type connection struct {
 	local   net.Addr // of a call: each connection has an address object of its own
 }
 
+// places are those of a route's mirror. They are of one connection, so each session has its own.
+func (n *nearby) places(r *route) *places { return &r.places[n.nth] }
+
 // known reports whether the connection can be told from others.
 func (c connection) known() bool { return c != connection{} }
 
@@ -42,8 +48,40 @@ func (c connection) known() bool { return c != connection{} }
 // earlier.
 const nearbyLooks = 8
 
-func newNearby(c *cluster) *nearby {
-	return &nearby{of: c, watch: newWatchdog(min(viewTimeout, c.cfg.Timeout/2), nearbyLooks)}
+// nearbyAtMost bounds the sessions that a process has for reads at a cluster. All forks share them: each session has a
+// lease, and places of its own, whose marks have to be read. One session alone would be a lock and a reading goroutine
+// for all cores.
+const nearbyAtMost = 8
+
+// vicinity is what the forks of a client share to read at a cluster.
+type vicinity struct {
+	all     [nearbyAtMost]nearby
+	readers atomic.Uint32 // that were given one of them
+}
+
+func newVicinity(c *cluster) *vicinity {
+	v := new(vicinity)
+	watch := newWatchdog(min(viewTimeout, c.cfg.Timeout/2), nearbyLooks)
+	for i := range v.all {
+		v.all[i].of, v.all[i].nth, v.all[i].watch = c, i, watch
+	}
+	return v
+}
+
+// first is what calls are made with: to divide them would gain nothing.
+func (v *vicinity) first() *nearby { return &v.all[0] }
+
+// share returns in turn as many as there are cores.
+func (v *vicinity) share() *nearby {
+	return &v.all[int(v.readers.Add(1)-1)%min(runtime.GOMAXPROCS(0), nearbyAtMost)]
+}
+
+func (v *vicinity) close() {
+	var all sync.WaitGroup
+	for i := range v.all {
+		all.Go(v.all[i].close)
+	}
+	all.Wait()
 }
 
 // ask sends a read. It fails at the given time at the latest, or earlier if the session is silent:

@@ -75,7 +75,8 @@ func newCore(cfg Config, routes *routing, clusters []*cluster, watch *watchdog) 
 		c.links = append(c.links, &link{core: c, cluster: of})
 	}
 	for _, home := range routes.views {
-		l := &link{core: c, cluster: clusters[home], view: &view{of: clusters[routes.local]}, twin: c.links[home]}
+		l := &link{core: c, cluster: clusters[home], view: new(view), twin: c.links[home]}
+		l.view.near.Store(clusters[routes.local].nearby.first())
 		l.twin.twin = l
 		c.links = append(c.links, l)
 	}
@@ -217,9 +218,10 @@ func (c *core) homeward(r *route) bool {
 	case home.writes():
 		return true
 	}
-	lags, renews := r.places.lags(l.seen(), time.Now())
+	near := l.view.near.Load()
+	lags, renews := near.places(r).lags(l.seen(), time.Now())
 	if renews {
-		go l.view.renew(r)
+		go l.view.renew(near, r)
 	}
 	return lags
 }

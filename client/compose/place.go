@@ -32,7 +32,7 @@ const (
 	staleAfter = 250 * time.Millisecond
 )
 
-// places is where a mirror is, as far as this process knows. All logical clients share it.
+// places is where a mirror is, as far as is known by its connection. All logical clients that share that share it.
 type places struct {
 	known    atomic.Pointer[place]
 	renewing atomic.Bool

@@ -37,8 +37,8 @@ type route struct {
 	// keys are those of its mirrors, mark and said their mark's key and what it says of them.
 	keys       mirrored.Mirrored
 	mark, said string
-	// places is where the mirror next to the client is, nil without a view.
-	places *places
+	// places is where the mirror next to the client is, as each nearby has seen it; nil without a view.
+	places *[nearbyAtMost]places
 }
 
 const noView = -1

@@ -23,9 +23,9 @@ import (
 // so is every read that a mirror can't answer: because it is being copied, is of other keys,
 // or is not reached.
 type view struct {
-	of   *cluster      // where the mirrors are
-	home atomic.Uint64 // ID of the keys' home, 0: not known yet
-	away atomic.Int64  // until when it isn't asked again, in nanoseconds since 1970; 0 if it may be
+	near atomic.Pointer[nearby] // reads where the mirrors are
+	home atomic.Uint64          // ID of the keys' home, 0: not known yet
+	away atomic.Int64           // until when it isn't asked again, in nanoseconds since 1970; 0 if it may be
 }
 
 // viewTimeout bounds a read at a view: it is next to the client, and home can answer, too.
@@ -69,12 +69,12 @@ func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResp
 	if r.mirrored == nil || !v.reachable() {
 		return nil, nil
 	}
-	now := time.Now()
-	asked, places := r.message.(*pb.RangeRequest), r.mirrored.places
+	now, near := time.Now(), v.near.Load()
+	asked, places := r.message.(*pb.RangeRequest), near.places(r.mirrored)
 	p, renews := places.use(v.home.Load(), floor, now)
 	switch {
 	case renews && p != nil:
-		go v.renew(r.mirrored)
+		go v.renew(near, r.mirrored)
 	case renews:
 		defer places.renewing.Store(false)
 	}
@@ -84,17 +84,17 @@ func (v *view) read(ctx context.Context, r *request, floor int64) (*pb.RangeResp
 		if r.changed {
 			q.Revision = p.at
 		}
-		if a, err := v.readAt(ctx, p, asked, q, by); a != nil || err != nil {
+		if a, err := v.readAt(ctx, near, p, asked, q, by); a != nil || err != nil {
 			return a, err
 		}
 	}
-	return v.readMarked(ctx, r.mirrored, asked, now, by)
+	return v.readMarked(ctx, near, r.mirrored, asked, now, by)
 }
 
 // readAt reads keys at a place, without the mark; nil if that isn't possible.
-func (v *view) readAt(ctx context.Context, p *place, asked, q *pb.RangeRequest, by time.Time) (*pb.RangeResponse, error) {
+func (v *view) readAt(ctx context.Context, near *nearby, p *place, asked, q *pb.RangeRequest, by time.Time) (*pb.RangeResponse, error) {
 	for ; ; q.Revision = p.at {
-		m, over, err := v.of.nearby.ask(ctx, q, by)
+		m, over, err := near.ask(ctx, q, by)
 		switch {
 		case isNoRevision(err):
 			return nil, nil // compacted in the target, or of another server
@@ -121,8 +121,8 @@ func isNoRevision(err error) bool {
 }
 
 // readMarked reads keys and their mirror's mark at one moment, which is a place for further reads.
-func (v *view) readMarked(ctx context.Context, r *route, asked *pb.RangeRequest, now, by time.Time) (*pb.RangeResponse, error) {
-	m, over, err := v.of.nearby.ask(ctx, atMark(r.mark, asked), by)
+func (v *view) readMarked(ctx context.Context, near *nearby, r *route, asked *pb.RangeRequest, now, by time.Time) (*pb.RangeResponse, error) {
+	m, over, err := near.ask(ctx, atMark(r.mark, asked), by)
 	if err != nil {
 		return nil, v.failed(err)
 	}
@@ -131,31 +131,31 @@ func (v *view) readMarked(ctx context.Context, r *route, asked *pb.RangeRequest,
 		return nil, nil
 	}
 	p := &place{at: a.Header.GetRevision(), over: over, asked: now}
-	if !v.learn(r, p, a.Responses[0].GetResponseRange()) {
+	if !v.learn(near, r, p, a.Responses[0].GetResponseRange()) {
 		return nil, nil
 	}
 	return atHome(a.Responses[1].GetResponseRange(), asked.KeysOnly, &p.mark), nil
 }
 
 // renew asks for the mark, beside the reads that use the place before.
-func (v *view) renew(r *route) {
-	defer r.places.renewing.Store(false)
+func (v *view) renew(near *nearby, r *route) {
+	defer near.places(r).renewing.Store(false)
 	now := time.Now()
-	m, over, err := v.of.nearby.ask(context.Background(), &pb.RangeRequest{Key: []byte(r.mark), Serializable: true}, now.Add(viewTimeout))
+	m, over, err := near.ask(context.Background(), &pb.RangeRequest{Key: []byte(r.mark), Serializable: true}, now.Add(viewTimeout))
 	if err == nil { // else the next read that asks finds out
 		a := m.(*pb.RangeResponse)
-		v.learn(r, &place{at: a.Header.GetRevision(), over: over, asked: now}, a)
+		v.learn(near, r, &place{at: a.Header.GetRevision(), over: over, asked: now}, a)
 	}
 }
 
 // learn completes a place with the mark that was read there, and records it; false if the mirror can't
 // be read.
-func (v *view) learn(r *route, p *place, marks *pb.RangeResponse) bool {
+func (v *view) learn(near *nearby, r *route, p *place, marks *pb.RangeResponse) bool {
 	if !p.readMark(marks) || p.mark.Phase != mirror.At || p.mark.Source != v.home.Load() || p.mark.Keys != r.said {
 		return false
 	}
 	if p.over.known() {
-		r.places.learn(p)
+		near.places(r).learn(p)
 	}
 	return true
 }

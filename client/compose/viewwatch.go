@@ -34,7 +34,7 @@ func (w *tail) runView(ctx context.Context, deliver func(clientv3.WatchResponse)
 	if m == nil || w.next != 0 && w.next <= m.Revision {
 		return true
 	}
-	near, _, err := w.core.links[w.seg.view].view.of.connect(ctx)
+	near, _, err := w.core.links[w.seg.view].view.near.Load().of.connect(ctx)
 	if err != nil {
 		return true
 	}
@@ -56,7 +56,7 @@ func (w *tail) runView(ctx context.Context, deliver func(clientv3.WatchResponse)
 // markNow is the mark of the mirror and the revision of the target, nil if nothing can be read
 // there.
 func (w *tail) markNow(ctx context.Context) (*mirror.Mark, int64) {
-	near, _, err := w.core.links[w.seg.view].view.of.connect(ctx)
+	near, _, err := w.core.links[w.seg.view].view.near.Load().of.connect(ctx)
 	if err != nil {
 		return nil, 0
 	}
