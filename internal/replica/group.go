@@ -186,11 +186,11 @@ func (g *group) wake()   { g.put(func(*inbox) {}) }
 
 // work is one turn of the group's loop.
 func (g *group) work() {
-	g.in.mu.Lock()
+	g.turn(g.step)
+	g.in.mu.Lock() // behind take: who resumes the group from here on wakes it, too
 	g.blocked = g.blocked && !g.in.resumed
 	g.in.resumed = false
 	g.in.mu.Unlock()
-	g.turn(g.step)
 	moved := g.apply()
 	g.turn(func() {
 		g.stepAhead()
