@@ -182,6 +182,11 @@ test-compose: build peers
 sim:
 	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
 
+## interleavings: all schedules of small scenarios, up to a number of preemptions (seven minutes; ARGS="-schedules 20000": the first of each; ARGS="-preemptions 3")
+.PHONY: interleavings
+interleavings:
+	$(GO) test -v -count=1 -timeout 0 ./test/interleave -run TestScenarios $(ARGS)
+
 ## sim-forever: seeds of each kind on all cores until it is stopped (ARGS="-for 1h"); what fails is kept in bin/sim, and runs first the next time
 .PHONY: sim-forever
 sim-forever:

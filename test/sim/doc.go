@@ -16,7 +16,7 @@
 // (backend.Mem), the transport (network.go), the clock and the goroutines. The
 // loop (loop.go) decides what runs next: a group's turn, a message, a tick, the
 // end of a sync, a client's step, a fault (trouble.go). A group's turn is one
-// step; what can go wrong between two instructions of it is for the race
+// step; what can go wrong within it is for package interleave and for the race
 // detector (stress tests of the packages).
 //
 // # What is checked

@@ -48,6 +48,8 @@ type server struct {
 	w        *world
 	id       uint64
 	state    State
+	another  *State // shown in the place of the state
+	stirred  bool   // the hub has something to do
 	calls    *replica.Calls
 	hub      *watch.Hub
 	feed     *watch.Feed
@@ -120,6 +122,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 		Network: wire{s}, Disk: sound{}, Wake: func(p int) { s.woken |= placement.Of(p) },
 		Closed: func(p int, rev int64) {
 			s.feed.Advance(p, rev)
+			s.stirred = true
 			s.sessions.Advanced()
 		},
 	})
@@ -129,7 +132,12 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 }
 
 // State implements Server.
-func (s *server) State() *State { return &s.state }
+func (s *server) State() *State {
+	if s.another != nil {
+		return s.another
+	}
+	return &s.state
+}
 
 // Hub implements Server.
 func (s *server) Hub() *watch.Hub { return s.hub }
@@ -164,7 +172,10 @@ func (s *server) history(p int, key, end []byte, from, to int64, limit int, prev
 }
 
 // Changes implements apply.Sink.
-func (s *server) Changes(p int, rev int64, changes []store.Change) { s.feed.Changes(p, rev, changes) }
+func (s *server) Changes(p int, rev int64, changes []store.Change) {
+	s.feed.Changes(p, rev, changes)
+	s.stirred = true
+}
 
 // observer implements apply.Observer.
 type observer struct{ *server }

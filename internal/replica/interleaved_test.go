@@ -1,0 +1,344 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/test/interleave"
+)
+
+// scene is a story whose every interleaving is executed. Server 1 stamps. The loops of one server are tasks,
+// those of the others run with what the network brings.
+type scene struct {
+	*story
+	w     *interleave.World
+	r     *Replica // the one whose loops are tasks
+	woken placement.Set
+	stuck placement.Set // whose loops don't run
+	loops int           // that run
+	asked []*answers
+}
+
+func newScene(t *testing.T, w *interleave.World, servers, of int) *scene {
+	s := &scene{story: newStory(t, servers), w: w}
+	s.r = s.replicas[of-1]
+	if servers > 1 {
+		s.elect(s.replicas[0])
+	} else {
+		s.r.Start(false)
+		for !s.r.Leading() { // there are no messages that would end
+			s.work(s.r, -1)
+		}
+		s.work(s.r, -1)
+	}
+	s.r.cfg.Wake = func(p int) { s.woken |= placement.Of(p) }
+	for p := range s.r.groups {
+		w.When(fmt.Sprintf("loop %d", p), func() bool { return (s.woken &^ s.stuck).Has(p) }, func() {
+			s.woken &^= placement.Of(p)
+			s.loops++
+			s.r.Work(p)
+			s.loops--
+		})
+	}
+	return s
+}
+
+// network is the task that carries what there is, and runs the loops of the other servers.
+func (s *scene) network() {
+	s.w.When("network", func() bool { return len(s.wire) > 0 }, func() {
+		all := s.wire
+		s.wire = nil
+		for _, e := range all {
+			if to := s.replicas[e.to-1]; to == s.r {
+				s.deliver(e)
+			} else {
+				interleave.Whole(func() {
+					s.deliver(e)
+					s.work(to, -1)
+				})
+			}
+		}
+	})
+}
+
+func (s *scene) deliver(e envelope) {
+	if to := s.replicas[e.to-1]; e.raft != nil {
+		to.ReceiveRaft(e.group, e.raft)
+	} else {
+		to.Receive(e.from, e.packet)
+	}
+}
+
+// write is a put of keys, as a task.
+func (s *scene) write(name string, session bool, keys ...string) *answers {
+	a := new(answers)
+	s.asked = append(s.asked, a)
+	txn := &pb.TxnRequest{}
+	var parts placement.Set
+	for _, key := range keys {
+		parts |= placement.Of(s.r.cfg.Map.Partition([]byte(key)))
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key)}}})
+	}
+	body, err := proto.Marshal(txn)
+	require.NoError(s.t, err)
+	w := &Write{Command: command.Command{Kind: command.Txn, Body: body}, Parts: parts, Home: int32(parts.First()), Session: session, Done: a.write}
+	s.w.Go(name, func() { s.r.Submit(w) })
+	return a
+}
+
+// read is a strict read of both partitions, or of one, as a task.
+func (s *scene) read(name string, parts placement.Set, then func()) *answers {
+	a := new(answers)
+	s.asked = append(s.asked, a)
+	s.w.Go(name, func() {
+		s.r.ReadPoint(parts, func(err error) {
+			a.read(err)
+			if err == nil && then != nil {
+				then()
+			}
+		})
+	})
+	return a
+}
+
+// once checks that each request was answered once, and how.
+func (s *scene) once(allowed ...error) {
+	for i, a := range s.asked {
+		require.Equal(s.t, 1, a.count, "request %d", i)
+		if a.err != nil {
+			require.Contains(s.t, allowed, a.err, "request %d", i)
+		}
+	}
+}
+
+// left checks that nothing waits on the server.
+func (s *scene) left() {
+	for p, g := range s.r.groups {
+		require.Empty(s.t, g.in.writes, "partition %d", p)
+		require.Empty(s.t, g.wait.list, "partition %d", p)
+		require.Empty(s.t, g.waiting, "partition %d", p)
+		require.Zero(s.t, g.pending.Load(), "partition %d", p)
+		require.Zero(s.t, g.open, "partition %d", p)
+	}
+	require.Zero(s.t, s.r.multi.count)
+	require.Empty(s.t, s.r.conf.next)
+	require.Nil(s.t, s.r.conf.current)
+	require.Empty(s.t, s.r.reads.next)
+	require.Empty(s.t, s.r.reads.asked)
+}
+
+var bothParts = placement.Of(0) | placement.Of(1)
+
+// Writes of one and of both partitions, and a read, on a server that is alone: each is answered without anything
+// that comes later, and the read shows what was acknowledged before it began.
+func TestInterleavedWrites(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, 1, 1)
+		one := s.write("write d", false, "d")
+		both := s.write("write both", false, "d", "a")
+		before := int64(0)
+		w.Go("read", func() {
+			a := new(answers)
+			s.asked = append(s.asked, a)
+			floor := int64(1)
+			for _, acked := range []*answers{one, both} {
+				if acked.count > 0 {
+					floor = max(floor, s.r.seq.Committed())
+				}
+			}
+			s.r.ReadPoint(bothParts, func(err error) {
+				a.read(err)
+				before = min(s.r.Visible(0), s.r.Visible(1))
+				require.GreaterOrEqual(t, before, floor)
+			})
+		})
+		return func() {
+			require.Len(t, s.asked, 3)
+			s.once()
+			s.left()
+			require.NotZero(t, before)
+		}
+	})
+}
+
+// The epoch ends while requests come: each is answered, or kept for the next leader; none waits for this server's
+// stamps.
+func TestInterleavedEndOfEpoch(t *testing.T) {
+	for name, begin := range map[string]func(s *scene){
+		"a write":              func(s *scene) { s.write("request", false, "d") },
+		"a session's write":    func(s *scene) { s.write("request", true, "d") },
+		"a write of both":      func(s *scene) { s.write("request", false, "d", "a") },
+		"a session's of both":  func(s *scene) { s.write("request", true, "d", "a") },
+		"a read":               func(s *scene) { s.read("request", placement.Of(1), nil) },
+		"a read of both parts": func(s *scene) { s.read("request", bothParts, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			interleave.Explore(t, 1, func(w *interleave.World) func() {
+				s := newScene(t, w, 1, 1)
+				begin(s)
+				w.Go("later term", s.loseEpoch)
+				return func() {
+					require.False(t, s.r.Leading())
+					kept := len(s.r.calls.parked) + len(s.r.calls.calls)
+					answered := 0
+					for _, a := range s.asked {
+						answered += a.count
+					}
+					require.Equal(t, 1, kept+answered, "%d kept, %d answered", kept, answered)
+					s.r.calls.Stop(fault.Stopped)
+					s.r.Stop(fault.Stopped)
+					s.once(fault.LeaderChanged, fault.Stopped)
+				}
+			})
+		})
+	}
+}
+
+// The same for a read that has to wait for a stamp: its partner's loop doesn't come.
+func TestInterleavedWaitAtEndOfEpoch(t *testing.T) {
+	interleave.Explore(t, 2, func(w *interleave.World) func() {
+		s := newScene(t, w, 1, 1)
+		s.stuck = placement.Of(1)
+		put := newPut(t, new(answers))
+		put.Parts = bothParts
+		s.r.Submit(put)
+		s.work(s.r, 0)
+		require.Len(t, s.r.meet.waiting, 1)
+		a := s.read("read", placement.Of(0), nil)
+		w.Go("later term", s.loseEpoch)
+		return func() {
+			require.False(t, s.r.Leading())
+			require.Empty(t, s.r.groups[0].wait.list)
+			require.Equal(t, 1, a.count+len(s.r.calls.parked)+len(s.r.calls.calls))
+		}
+	})
+}
+
+// loseEpoch has group 0 hear of another leader.
+func (s *scene) loseEpoch() {
+	s.r.groups[0].order(func(g *group) {
+		_ = g.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0)})
+	})
+}
+
+// The replica stops while requests come: each is answered once.
+func TestInterleavedStop(t *testing.T) {
+	for name, begin := range map[string]func(s *scene){
+		"a write":         func(s *scene) { s.write("request", false, "d") },
+		"a write of both": func(s *scene) { s.write("request", false, "d", "a") },
+		"a read":          func(s *scene) { s.read("request", bothParts, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			interleave.Explore(t, 2, func(w *interleave.World) func() {
+				s := newScene(t, w, 1, 1)
+				s.work(s.r, -1)
+				s.woken = 0
+				begin(s)
+				stopped := false
+				w.When("stop", func() bool { return !stopped && s.loops == 0 }, func() {
+					stopped, s.woken, s.r.cfg.Wake = true, 0, func(int) {} // the loops have ended
+					s.r.calls.Stop(fault.Stopped)
+					s.r.Stop(fault.Stopped)
+				})
+				return func() { s.once(fault.Stopped, fault.LeaderChanged) }
+			})
+		})
+	}
+}
+
+// Two reads on a follower share a question, whose answer comes at any time; the link may break.
+func TestInterleavedFollowerReads(t *testing.T) {
+	for name, breaks := range map[string]bool{"all goes well": false, "the link breaks": true} {
+		t.Run(name, func(t *testing.T) {
+			interleave.Explore(t, 1, func(w *interleave.World) func() {
+				s := newScene(t, w, 3, 2)
+				s.network()
+				s.read("read 1", placement.Of(0), nil)
+				s.read("read 2", placement.Of(1), nil)
+				if breaks {
+					w.Go("break", func() { s.r.Unreachable(1) })
+				}
+				return func() {
+					if breaks {
+						s.once(fault.TimeoutConnLost)
+					} else {
+						s.once()
+					}
+					s.left()
+				}
+			})
+		})
+	}
+}
+
+// A follower forwards a write, whose answer comes while the clock ticks, the link breaks and its own loops apply
+// it: it is answered once.
+func TestInterleavedForwarding(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, 3, 2)
+		s.network()
+		s.write("write", false, "d")
+		w.Go("break", func() { s.r.Unreachable(1) })
+		return func() {
+			s.once(fault.TimeoutConnLost)
+			s.left()
+		}
+	})
+}
+
+// Reads at the leader share rounds of confirmation, while answers come and questions are repeated.
+func TestInterleavedConfirmation(t *testing.T) {
+	interleave.Explore(t, 2, func(w *interleave.World) func() {
+		s := newScene(t, w, 3, 1)
+		s.network()
+		s.read("read 1", placement.Of(0), nil)
+		s.read("read 2", placement.Of(0), nil)
+		w.Go("tick", func() {
+			s.r.calls.now.Add(2)
+			s.r.conf.tick()
+		})
+		return func() {
+			s.once()
+			s.left()
+		}
+	})
+}
+
+// A request times out while it is answered.
+func TestInterleavedTimeouts(t *testing.T) {
+	for name, begin := range map[string]func(s *scene){
+		"a write":         func(s *scene) { s.write("request", false, "d") },
+		"a write of both": func(s *scene) { s.write("request", false, "d", "a") },
+		"a read":          func(s *scene) { s.read("request", bothParts, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			interleave.Explore(t, 1, func(w *interleave.World) func() {
+				s := newScene(t, w, 1, 1)
+				begin(s)
+				w.Go("time", func() {
+					now := s.r.calls.now.Add(s.r.cfg.RequestTicks)
+					s.r.conf.tick()
+					s.r.calls.tick(now)
+					s.r.reads.expire(now)
+					s.r.multi.expire(now)
+					for _, g := range s.r.groups {
+						g.wait.expire(now)
+						g.turn(func() { g.expire(now) })
+					}
+				})
+				return func() {
+					s.once(fault.Timeout)
+					s.left()
+				}
+			})
+		})
+	}
+}

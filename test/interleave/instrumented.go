@@ -1,0 +1,4 @@
+package interleave
+
+// instrumented says that the points are compiled in. The overlay has true here.
+const instrumented = false
