@@ -312,6 +312,62 @@ func TestInterleavedConfirmation(t *testing.T) {
 	})
 }
 
+// The clock ticks while a loop applies something, and so takes a tick's work from it: the loop misses nothing.
+func TestInterleavedTicks(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, 1, 1)
+		s.write("write", false, "d")
+		w.Go("clock", func() {
+			for range 2 {
+				now := s.r.calls.now.Add(1)
+				for _, g := range s.r.groups {
+					g.tick()
+				}
+				s.r.lead.tick().run()
+				s.r.calls.tick(now)
+			}
+		})
+		w.Go("message", func() { s.r.groups[0].order(func(g *group) { g.acked.stale = true }) })
+		return func() {
+			require.True(t, s.r.Leading())
+			s.once()
+			s.left()
+			for _, g := range s.r.groups {
+				require.False(t, g.hasMail())
+			}
+		}
+	})
+}
+
+// A follower hears of another leader while it forwards a write: the write fails, since its fate is unknown, or is kept
+// for the next leader, or is answered; not two of these.
+func TestInterleavedLeaderChange(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, 3, 2)
+		s.network()
+		a := s.write("write", false, "d")
+		w.Go("later term", s.hearOf3)
+		return func() {
+			require.EqualValues(t, 3, s.r.Leader())
+			kept := len(s.r.calls.parked) + len(s.r.calls.calls)
+			for _, g := range s.r.groups {
+				kept += len(g.wait.list) // carried out, and not applied here
+			}
+			require.Equal(t, 1, a.count+kept, "%d answers, %v", a.count, a.err)
+			if a.err != nil {
+				require.Contains(t, []error{fault.TimeoutLeaderFail, fault.LeaderChanged}, a.err)
+			}
+		}
+	})
+}
+
+// hearOf3 has group 0 hear of server 3 as the leader.
+func (s *scene) hearOf3() {
+	s.r.groups[0].order(func(g *group) {
+		_ = g.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(3), To: proto.Uint64(s.r.cfg.ID), Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0)})
+	})
+}
+
 // A request times out while it is answered.
 func TestInterleavedTimeouts(t *testing.T) {
 	for name, begin := range map[string]func(s *scene){

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/test/interleave"
@@ -23,6 +24,8 @@ type scene struct {
 	feed    *Feed
 	stream  *Stream
 	got     []*pb.WatchResponse
+	// compacted is the lowest revision from which on history can be read; under held.
+	compacted int64
 }
 
 func newScene(t *testing.T, w *interleave.World, o Options) *scene {
@@ -44,6 +47,9 @@ func newScene(t *testing.T, w *interleave.World, o Options) *scene {
 func (s *scene) read(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
 	s.held.Lock()
 	defer s.held.Unlock()
+	if from < s.compacted {
+		return nil, 0, fault.Compacted
+	}
 	return s.journal.read(p, key, end, from, to, limit, prev)
 }
 
@@ -200,6 +206,46 @@ func TestInterleavedClose(t *testing.T) {
 			require.ErrorIs(t, err, ErrClosed)
 			require.Zero(t, s.hub.Stats().Watchers)
 			require.Zero(t, s.hub.Stats().Slow)
+		}
+	})
+}
+
+// History is compacted while a watcher reads it: it gets all its events, or is cancelled, with no gap before that.
+func TestInterleavedCompaction(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, Options{BatchEvents: 1})
+		for rev := int64(2); rev <= 4; rev++ {
+			s.publish(s.feed, 0, rev)
+		}
+		s.feed.Advance(0, 4)
+		s.feed.Advance(1, 4)
+		s.hub.Step()
+		s.stream.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
+		w.Go("compact", func() {
+			s.hub.Compacted(4)
+			s.held.Lock()
+			s.compacted = 4
+			s.held.Unlock()
+		})
+		w.Go("loop 0", func() {
+			s.publish(s.feed, 0, 5)
+			s.feed.Advance(0, 5)
+			s.feed.Advance(1, 5)
+		})
+		return func() {
+			next := int64(2)
+			for _, r := range s.got {
+				for _, e := range r.Events {
+					require.Equal(t, next, e.Kv.ModRevision)
+					next++
+				}
+				if r.Canceled {
+					require.Less(t, next, int64(4))
+					require.EqualValues(t, 4, r.CompactRevision)
+					next = 0
+				}
+			}
+			require.Contains(t, []int64{0, 6}, next)
 		}
 	})
 }
