@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
@@ -28,17 +27,8 @@ type scene struct {
 }
 
 func newScene(t *testing.T, w *interleave.World, servers, of int) *scene {
-	s := &scene{story: newStory(t, servers), w: w}
+	s := &scene{story: leading(t, servers), w: w}
 	s.r = s.replicas[of-1]
-	if servers > 1 {
-		s.elect(s.replicas[0])
-	} else {
-		s.r.Start(false)
-		for !s.r.Leading() { // there are no messages that would end
-			s.work(s.r, -1)
-		}
-		s.work(s.r, -1)
-	}
 	s.r.cfg.Wake = func(p int) { s.woken |= placement.Of(p) }
 	for p := range s.r.groups {
 		w.When(fmt.Sprintf("loop %d", p), func() bool { return (s.woken &^ s.stuck).Has(p) }, func() {
@@ -69,14 +59,6 @@ func (s *scene) network() {
 	})
 }
 
-func (s *scene) deliver(e envelope) {
-	if to := s.replicas[e.to-1]; e.raft != nil {
-		to.ReceiveRaft(e.group, e.raft)
-	} else {
-		to.Receive(e.from, e.packet)
-	}
-}
-
 // write is a put of keys, as a task.
 func (s *scene) write(name string, session bool, keys ...string) *answers {
 	a := new(answers)
@@ -95,17 +77,10 @@ func (s *scene) write(name string, session bool, keys ...string) *answers {
 }
 
 // read is a strict read of both partitions, or of one, as a task.
-func (s *scene) read(name string, parts placement.Set, then func()) *answers {
+func (s *scene) read(name string, parts placement.Set) *answers {
 	a := new(answers)
 	s.asked = append(s.asked, a)
-	s.w.Go(name, func() {
-		s.r.ReadPoint(parts, func(err error) {
-			a.read(err)
-			if err == nil && then != nil {
-				then()
-			}
-		})
-	})
+	s.w.Go(name, func() { s.r.ReadPoint(parts, a.read) })
 	return a
 }
 
@@ -177,14 +152,14 @@ func TestInterleavedEndOfEpoch(t *testing.T) {
 		"a session's write":    func(s *scene) { s.write("request", true, "d") },
 		"a write of both":      func(s *scene) { s.write("request", false, "d", "a") },
 		"a session's of both":  func(s *scene) { s.write("request", true, "d", "a") },
-		"a read":               func(s *scene) { s.read("request", placement.Of(1), nil) },
-		"a read of both parts": func(s *scene) { s.read("request", bothParts, nil) },
+		"a read":               func(s *scene) { s.read("request", placement.Of(1)) },
+		"a read of both parts": func(s *scene) { s.read("request", bothParts) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			interleave.Explore(t, 1, func(w *interleave.World) func() {
 				s := newScene(t, w, 1, 1)
 				begin(s)
-				w.Go("later term", s.loseEpoch)
+				w.Go("later term", func() { s.r.groups[0].order(follow(2)) })
 				return func() {
 					require.False(t, s.r.Leading())
 					kept := len(s.r.calls.parked) + len(s.r.calls.calls)
@@ -212,8 +187,8 @@ func TestInterleavedWaitAtEndOfEpoch(t *testing.T) {
 		s.r.Submit(put)
 		s.work(s.r, 0)
 		require.Len(t, s.r.meet.waiting, 1)
-		a := s.read("read", placement.Of(0), nil)
-		w.Go("later term", s.loseEpoch)
+		a := s.read("read", placement.Of(0))
+		w.Go("later term", func() { s.r.groups[0].order(follow(2)) })
 		return func() {
 			require.False(t, s.r.Leading())
 			require.Empty(t, s.r.groups[0].wait.list)
@@ -222,19 +197,12 @@ func TestInterleavedWaitAtEndOfEpoch(t *testing.T) {
 	})
 }
 
-// loseEpoch has group 0 hear of another leader.
-func (s *scene) loseEpoch() {
-	s.r.groups[0].order(func(g *group) {
-		_ = g.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0)})
-	})
-}
-
 // The replica stops while requests come: each is answered once.
 func TestInterleavedStop(t *testing.T) {
 	for name, begin := range map[string]func(s *scene){
 		"a write":         func(s *scene) { s.write("request", false, "d") },
 		"a write of both": func(s *scene) { s.write("request", false, "d", "a") },
-		"a read":          func(s *scene) { s.read("request", bothParts, nil) },
+		"a read":          func(s *scene) { s.read("request", bothParts) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			interleave.Explore(t, 2, func(w *interleave.World) func() {
@@ -261,8 +229,8 @@ func TestInterleavedFollowerReads(t *testing.T) {
 			interleave.Explore(t, 1, func(w *interleave.World) func() {
 				s := newScene(t, w, 3, 2)
 				s.network()
-				s.read("read 1", placement.Of(0), nil)
-				s.read("read 2", placement.Of(1), nil)
+				s.read("read 1", placement.Of(0))
+				s.read("read 2", placement.Of(1))
 				if breaks {
 					w.Go("break", func() { s.r.Unreachable(1) })
 				}
@@ -279,8 +247,8 @@ func TestInterleavedFollowerReads(t *testing.T) {
 	}
 }
 
-// A follower forwards a write, whose answer comes while the clock ticks, the link breaks and its own loops apply
-// it: it is answered once.
+// A follower forwards a write, whose answer comes while the link breaks and its own loops apply it: it is
+// answered once.
 func TestInterleavedForwarding(t *testing.T) {
 	interleave.Explore(t, 1, func(w *interleave.World) func() {
 		s := newScene(t, w, 3, 2)
@@ -299,8 +267,8 @@ func TestInterleavedConfirmation(t *testing.T) {
 	interleave.Explore(t, 2, func(w *interleave.World) func() {
 		s := newScene(t, w, 3, 1)
 		s.network()
-		s.read("read 1", placement.Of(0), nil)
-		s.read("read 2", placement.Of(0), nil)
+		s.read("read 1", placement.Of(0))
+		s.read("read 2", placement.Of(0))
 		w.Go("tick", func() {
 			s.r.calls.now.Add(2)
 			s.r.conf.tick()
@@ -346,7 +314,7 @@ func TestInterleavedLeaderChange(t *testing.T) {
 		s := newScene(t, w, 3, 2)
 		s.network()
 		a := s.write("write", false, "d")
-		w.Go("later term", s.hearOf3)
+		w.Go("later term", func() { s.r.groups[0].order(follow(3)) })
 		return func() {
 			require.EqualValues(t, 3, s.r.Leader())
 			kept := len(s.r.calls.parked) + len(s.r.calls.calls)
@@ -361,19 +329,12 @@ func TestInterleavedLeaderChange(t *testing.T) {
 	})
 }
 
-// hearOf3 has group 0 hear of server 3 as the leader.
-func (s *scene) hearOf3() {
-	s.r.groups[0].order(func(g *group) {
-		_ = g.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(3), To: proto.Uint64(s.r.cfg.ID), Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0)})
-	})
-}
-
 // A request times out while it is answered.
 func TestInterleavedTimeouts(t *testing.T) {
 	for name, begin := range map[string]func(s *scene){
 		"a write":         func(s *scene) { s.write("request", false, "d") },
 		"a write of both": func(s *scene) { s.write("request", false, "d", "a") },
-		"a read":          func(s *scene) { s.read("request", bothParts, nil) },
+		"a read":          func(s *scene) { s.read("request", bothParts) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			interleave.Explore(t, 1, func(w *interleave.World) func() {

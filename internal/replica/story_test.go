@@ -204,6 +204,16 @@ func (s *story) elect(r *Replica) {
 func campaign(g *group)     { _ = g.node.Campaign() }
 func forgetLeader(g *group) { _ = g.node.ForgetLeader() }
 
+// follow has a group hear that another server leads, in a later term.
+func follow(leader uint64) func(*group) {
+	return func(g *group) {
+		_ = g.node.Step(&raftpb.Message{
+			Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(leader), To: proto.Uint64(g.r.cfg.ID),
+			Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0),
+		})
+	}
+}
+
 func (s *story) put(r *Replica, key string) {
 	var req proto.Message
 	kind, m := command.Put, r.cfg.Map
@@ -285,11 +295,17 @@ func (s *story) carry(deliver bool, from, to uint64, group int) {
 		case from != 0 && e.from != from || to != 0 && e.to != to || group >= 0 && e.group != group:
 			s.wire = append(s.wire, e)
 		case !deliver || s.dead[e.to] || s.dead[e.from]:
-		case e.raft != nil:
-			s.replicas[e.to-1].ReceiveRaft(e.group, e.raft)
 		default:
-			s.replicas[e.to-1].Receive(e.from, e.packet)
+			s.deliver(e)
 		}
+	}
+}
+
+func (s *story) deliver(e envelope) {
+	if to := s.replicas[e.to-1]; e.raft != nil {
+		to.ReceiveRaft(e.group, e.raft)
+	} else {
+		to.Receive(e.from, e.packet)
 	}
 }
 
@@ -298,12 +314,19 @@ func (s *story) quiesce() {
 		for _, r := range s.replicas {
 			s.work(r, -1)
 		}
-		if len(s.wire) == 0 {
+		if len(s.wire) == 0 && !s.restless() {
 			return
 		}
 		s.carry(true, 0, 0, -1)
 	}
 	s.t.Fatal("the servers don't come to rest")
+}
+
+// restless reports whether a group was woken by another one's turn.
+func (s *story) restless() bool {
+	return slices.ContainsFunc(s.replicas, func(r *Replica) bool {
+		return !s.dead[r.cfg.ID] && slices.ContainsFunc(r.groups, func(g *group) bool { return g.in.woken })
+	})
 }
 
 func (s *story) read(r *Replica, key string) {

@@ -66,9 +66,7 @@ func TestStressEpochs(t *testing.T) {
 	l.lead.mu.Unlock()
 	r.run(*stress, func() {
 		until(true, campaign)
-		until(false, func(g *group) { // another server leads in a later term
-			_ = g.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0)})
-		})
+		until(false, follow(2))
 		// All requests that need the epoch were routed to another server, or
 		// have failed.
 		for begun := time.Now(); l.keeps(); time.Sleep(20 * time.Microsecond) {

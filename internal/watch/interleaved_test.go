@@ -77,6 +77,16 @@ func (s *scene) publish(f *Feed, p int, rev int64) {
 	f.Changes(p, rev, []store.Change{c})
 }
 
+// past publishes revisions up to the last one in partition 0, before anything is watched.
+func (s *scene) past(last int64) {
+	for rev := int64(2); rev <= last; rev++ {
+		s.publish(s.feed, 0, rev)
+	}
+	s.feed.Advance(0, last)
+	s.feed.Advance(1, last)
+	s.hub.Step()
+}
+
 // events checks the revisions of a watcher's events, and that nothing announced them before.
 func (s *scene) events(id int64, want ...int64) {
 	var revs []int64
@@ -189,10 +199,7 @@ func TestInterleavedCancel(t *testing.T) {
 func TestInterleavedClose(t *testing.T) {
 	interleave.Explore(t, 2, func(w *interleave.World) func() {
 		s := newScene(t, w, Options{})
-		s.publish(s.feed, 0, 2)
-		s.feed.Advance(0, 2)
-		s.feed.Advance(1, 2)
-		s.hub.Step()
+		s.past(2)
 		s.stream.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2}) // from history
 		s.stream.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 3})
 		w.Go("loop 0", func() {
@@ -214,12 +221,7 @@ func TestInterleavedClose(t *testing.T) {
 func TestInterleavedCompaction(t *testing.T) {
 	interleave.Explore(t, 1, func(w *interleave.World) func() {
 		s := newScene(t, w, Options{BatchEvents: 1})
-		for rev := int64(2); rev <= 4; rev++ {
-			s.publish(s.feed, 0, rev)
-		}
-		s.feed.Advance(0, 4)
-		s.feed.Advance(1, 4)
-		s.hub.Step()
+		s.past(4)
 		s.stream.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
 		w.Go("compact", func() {
 			s.hub.Compacted(4)
@@ -255,12 +257,7 @@ func TestInterleavedCompaction(t *testing.T) {
 func TestInterleavedInstall(t *testing.T) {
 	interleave.Explore(t, 2, func(w *interleave.World) func() {
 		s := newScene(t, w, Options{})
-		for rev := int64(2); rev <= 3; rev++ {
-			s.publish(s.feed, 0, rev)
-		}
-		s.feed.Advance(0, 3)
-		s.feed.Advance(1, 3)
-		s.hub.Step()
+		s.past(3)
 		s.stream.Create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
 		old := s.feed
 		w.Go("old server", func() { old.Advance(1, 4) })

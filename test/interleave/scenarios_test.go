@@ -17,7 +17,7 @@ import (
 
 var only = flag.String("scenario", "^TestInterleaved", "which tests of the packages to run")
 
-// scenarios are the packages whose tests explore scenarios, and instrumented all that get points: what a
+// scenarios are the packages whose tests explore scenarios, and pointed all that get points: what a
 // task can be in while it is preempted, or wait for.
 var (
 	scenarios = []string{"internal/watch", "internal/session/host", "internal/replica"}

@@ -56,14 +56,7 @@ func newScene(t *testing.T, w *interleave.World, workers int) *scene {
 
 // open opens session 7, that has seen a revision.
 func (s *scene) open(sv *server, seen int64) *client {
-	const id = 7
-	if !s.granted[id] {
-		s.granted[id] = true
-		s.commit(sv, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: LeaseTTL(60)}, true)
-		s.quiesce()
-	}
-	c := &client{w: s.world, id: id}
-	c.session, _ = sv.sessions.Open(Lease{id, LeaseTTL(60), s.now}, User{}, &stoapb.OpenSession{Session: id, Next: 1, Revision: seen}, nil, c)
+	c, _ := s.begin(sv, 60, &stoapb.OpenSession{Session: 7, Next: 1, Revision: seen}, nil)
 	c.session.Start()
 	return c
 }

@@ -231,6 +231,16 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	d.MaybeScanArgs(s.t, "sent", &o.Sent)
 	d.MaybeScanArgs(s.t, "seen", &o.Revision)
 	d.MaybeScanArgs(s.t, "ttl", &ttl)
+	c, opened := s.begin(sv, ttl, o, requests(s.t, d.Input, 0))
+	if m := opened.PartitionMap; m != nil {
+		s.say("%d hears of %d partitions", id, m.Partitions)
+	}
+	c.session.Start()
+}
+
+// begin opens a session, of which a lease is granted unless there is one. It has to be started.
+func (s *story) begin(sv *server, ttl int64, o *stoapb.OpenSession, watches []session.Item) (*client, *stoapb.Opened) {
+	id := o.Session
 	if !s.granted[id] {
 		s.granted[id] = true
 		s.commit(sv, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: LeaseTTL(ttl)}, true)
@@ -239,11 +249,8 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	c := &client{w: s.world, id: id}
 	s.clients[id] = c
 	var opened *stoapb.Opened
-	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, User{Credential: s.user}, o, requests(s.t, d.Input, 0), c)
-	if m := opened.PartitionMap; m != nil {
-		s.say("%d hears of %d partitions", id, m.Partitions)
-	}
-	c.session.Start()
+	c.session, opened = sv.sessions.Open(Lease{id, LeaseTTL(ttl), s.now}, User{Credential: s.user}, o, watches, c)
+	return c, opened
 }
 
 func (s *story) ask(c *client, d *datadriven.TestData) {
