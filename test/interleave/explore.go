@@ -23,34 +23,54 @@ func Explore(t *testing.T, most int, scenario func(w *World) (check func())) {
 	if *preemptions > 0 {
 		most = *preemptions
 	}
+	var now *World
+	defer func() { // also if a check ends this goroutine
+		if t.Failed() && now != nil {
+			t.Log(now.schedule())
+		}
+	}()
 	begun, all, longest := time.Now(), 0, 0
+	again := func(w *World) func(stuck string) bool {
+		now = w
+		check := scenario(w)
+		return func(stuck string) bool {
+			if stuck != "" {
+				t.Fatal(stuck)
+			}
+			if check(); t.Failed() {
+				t.FailNow()
+			}
+			all, longest = all+1, max(longest, w.steps)
+			return *schedules == 0 || all < *schedules
+		}
+	}
 	for bound := range most + 1 {
-		e := &explorer{bound: bound}
-		for {
-			steps := e.execute(t, scenario)
-			longest = max(longest, steps)
-			if all++; *schedules > 0 && all >= *schedules {
-				t.Logf("%d schedules of up to %d steps in %v, and not all with %d preemptions", all, longest, time.Since(begun).Round(time.Millisecond), bound)
-				return
-			}
-			if !e.next() {
-				break
-			}
+		if !Each(bound, again) {
+			t.Logf("%d schedules of up to %d steps in %v, and not all with %d preemptions", all, longest, time.Since(begun).Round(time.Millisecond), bound)
+			return
 		}
 	}
 	t.Logf("all schedules with up to %d preemptions: %d of up to %d steps in %v", most, all, longest, time.Since(begun).Round(time.Millisecond))
 }
 
-// Each executes a scenario with all schedules that have up to so many preemptions; what it returns gets
-// the reason for which an execution couldn't go on, if there is one.
-func Each(most int, scenario func(w *World) (end func(stuck string))) {
+// Each executes a scenario with all schedules that have up to so many preemptions. What the scenario returns gets
+// the reason for which an execution couldn't go on, if there is one, and says whether there is to be another; Each reports
+// whether it always did.
+func Each(most int, scenario func(w *World) (end func(stuck string) bool)) bool {
 	e := &explorer{bound: most}
 	for more := true; more; more = e.next() {
-		w := e.world()
+		w := &World{choose: e.choose}
+		e.at, e.spent = 0, 0
 		end := scenario(w)
 		w.run()
-		end(w.stuck)
+		if !end(w.stuck) {
+			return false
+		}
+		if e.at != len(e.path) {
+			panic("interleave: the scenario isn't repeatable")
+		}
 	}
+	return true
 }
 
 // explorer goes through the tree of decisions, depth first.
@@ -66,38 +86,6 @@ type decision struct {
 	options, chosen int
 	preempts        bool // all but the first option are preemptions
 	before          int  // preemptions in front of it
-}
-
-// execute makes one execution, and returns its steps.
-func (e *explorer) execute(t *testing.T, scenario func(w *World) func()) int {
-	w := e.world()
-	told := false
-	tell := func() {
-		if t.Failed() && !told {
-			told = true
-			t.Logf("%d preemptions; %s", e.spent, w.schedule())
-		}
-	}
-	defer tell() // also if the check ends this goroutine
-	check := scenario(w)
-	w.run()
-	if w.stuck != "" {
-		t.Fatal(w.stuck)
-	}
-	check()
-	if t.Failed() {
-		t.FailNow()
-	}
-	if e.at != len(e.path) {
-		t.Fatalf("the scenario isn't repeatable: %d decisions, and %d before", e.at, len(e.path))
-	}
-	return w.steps
-}
-
-// world is one for the next execution.
-func (e *explorer) world() *World {
-	e.at, e.spent = 0, 0
-	return &World{choose: e.choose}
 }
 
 // choose follows the path, and the first options behind it.

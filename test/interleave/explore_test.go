@@ -15,13 +15,14 @@ import (
 // ends are the different ends of a scenario, over all schedules with so many preemptions.
 func ends(bound int, scenario func(w *interleave.World) (end func() string)) []string {
 	all := map[string]bool{}
-	interleave.Each(bound, func(w *interleave.World) func(stuck string) {
+	interleave.Each(bound, func(w *interleave.World) func(stuck string) bool {
 		end := scenario(w)
-		return func(stuck string) {
+		return func(stuck string) bool {
 			if stuck == "" {
 				stuck = end()
 			}
 			all[stuck] = true
+			return true
 		}
 	})
 	var list []string

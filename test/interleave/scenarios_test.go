@@ -43,7 +43,7 @@ func TestScenarios(t *testing.T) {
 		run := func(bug, tests string, most int) (string, error) {
 			cmd := exec.Command(binary, "-test.v", "-test.timeout=0", "-test.run="+tests, "-preemptions="+strconv.Itoa(*preemptions), "-schedules="+strconv.Itoa(most))
 			cmd.Dir = filepath.Join(root, p)
-			cmd.Env = append(os.Environ(), overlay.Mutant+"="+bug)
+			cmd.Env = append(os.Environ(), mutate.Env+"="+bug)
 			out, err := cmd.CombinedOutput()
 			return string(out), err
 		}

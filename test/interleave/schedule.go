@@ -36,7 +36,13 @@ func (w *World) note(t *task, how end) {
 // schedule tells who ran when, and up to where.
 func (w *World) schedule() string {
 	var s strings.Builder
-	s.WriteString("the schedule:\n")
+	spent := 0
+	for _, u := range w.turns {
+		if u.how == preempted {
+			spent++
+		}
+	}
+	fmt.Fprintf(&s, "%d preemptions; the schedule:\n", spent)
 	for _, u := range w.turns {
 		fmt.Fprintf(&s, "  %s ", u.task.name)
 		switch u.how {

@@ -19,22 +19,6 @@ var points = strings.NewReplacer(
 	"import \"sync/atomic\"\n", "import \""+here+"atomic\"\n",
 )
 
-// Mutant is the environment variable that names the seeded bug which is on in such a binary.
-const Mutant = "STOA_MUTANT"
-
-// mutant is mutate's package, switched on by the environment: the binaries are tests of packages that
-// know of no mutations.
-const mutant = `// Package mutant knows which seeded bug is on.
-package mutant
-
-import "os"
-
-var on = os.Getenv("` + Mutant + `")
-
-// Is tells whether it is this one.
-func Is(name string) bool { return on == name }
-`
-
 // Write writes edited sources to dir, and returns the file for go test -overlay. Packages are
 // directories below root.
 func Write(root, dir string, packages []string, bugs []mutate.Mutation) (string, error) {
@@ -42,10 +26,7 @@ func Write(root, dir string, packages []string, bugs []mutate.Mutation) (string,
 	if err != nil {
 		return "", err
 	}
-	files := map[string]string{
-		"internal/mutant/mutant.go":       mutant,
-		"test/interleave/instrumented.go": "package interleave\n\nconst instrumented = true\n",
-	}
+	files := map[string]string{"test/interleave/instrumented.go": "package interleave\n\nconst instrumented = true\n"}
 	for name, text := range edited {
 		files[name] = points.Replace(text)
 	}
@@ -68,5 +49,5 @@ func Write(root, dir string, packages []string, bugs []mutate.Mutation) (string,
 			}
 		}
 	}
-	return mutate.Overlay(root, dir, bugs, files)
+	return mutate.Write(root, dir, files)
 }

@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,13 +147,18 @@ func Sources(root string, list []Mutation) (map[string]string, error) {
 	return files, nil
 }
 
+// Env is the environment variable that switches a mutation on in the binaries of tests that have no flag for that.
+const Env = "STOA_MUTANT"
+
 // The package that knows which mutation is on. Only an overlay has it.
 const (
 	mutantFile   = "internal/mutant/mutant.go"
 	mutantSource = `// Package mutant knows which seeded bug is on.
 package mutant
 
-var on string
+import "os"
+
+var on = os.Getenv("` + Env + `")
 
 // Switch puts one on, before anything else runs.
 func Switch(name string) { on = name }
@@ -176,10 +182,15 @@ func Overlay(root, dir string, list []Mutation, more map[string]string) (string,
 	if err != nil {
 		return "", err
 	}
+	maps.Copy(files, more)
+	return Write(root, dir, files)
+}
+
+// Write writes files, by their names below root, to dir beside the package that knows which mutation is on, and returns
+// the name of what go test -overlay reads.
+func Write(root, dir string, files map[string]string) (string, error) {
+	files = maps.Clone(files)
 	files[mutantFile] = mutantSource
-	for name, text := range more {
-		files[name] = text
-	}
 	var entries []string
 	for name, text := range files {
 		at := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
