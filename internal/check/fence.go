@@ -78,13 +78,16 @@ func (f *Fence) fence(why *Fenced) {
 // Untold reports whether operators have still to be told that the server was fenced, also if it is not any more.
 func (f *Fence) Untold() bool { return f.untold.Load() }
 
-// Told notes that the alarm is in the state.
-func (f *Fence) Told() { f.untold.Store(false) }
+// Told notes that the alarm is in the state, and reports whether that is news.
+func (f *Fence) Told() (changed bool) { return f.untold.Swap(false) }
 
 // Restore fences a server that was fenced when it stopped.
 func (f *Fence) Restore(by Verdict) {
 	f.fence(&Fenced{By: by})
 }
+
+// RestoreUntold notes that operators had still to be told when the server stopped.
+func (f *Fence) RestoreUntold() { f.untold.Store(true) }
 
 // Installed notes that the server has another's state.
 func (f *Fence) Installed() {

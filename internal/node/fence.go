@@ -22,8 +22,17 @@ import (
 // another's state before it serves.
 func (n *Node) fencePath() string { return filepath.Join(n.cfg.DataDir, "member", "fenced") }
 
-// restoreFence fences the server if the one before was.
+// untoldPath is a file that is there until operators have been told that this member was fenced, though it may serve
+// again and have been restarted.
+func (n *Node) untoldPath() string { return filepath.Join(n.cfg.DataDir, "member", "untold") }
+
+// restoreFence fences the server if the one before was, and goes on to tell operators.
 func (n *Node) restoreFence() error {
+	if _, err := os.Stat(n.untoldPath()); err == nil {
+		n.fence.RestoreUntold()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("looking whether operators know that this member was fenced: %w", err)
+	}
 	text, err := os.ReadFile(n.fencePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -49,9 +58,7 @@ func (n *Node) fenced(*check.Fenced) {
 	defer n.fencing.Unlock()
 	now := n.fence.Now()
 	if now == nil {
-		if err := os.Remove(n.fencePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			n.log.Warn("removing the note that this member was fenced failed; after a restart it will be again", zap.Error(err))
-		}
+		n.forget(n.fencePath(), "removing the note that this member was fenced failed; after a restart it will be again")
 		n.hub.Fence(nil)
 		n.cfg.Metrics.Server.Fenced.Set(0)
 		return
@@ -59,24 +66,46 @@ func (n *Node) fenced(*check.Fenced) {
 	n.hub.Fence(fault.Fenced)
 	n.sessions.End(fault.Fenced)
 	n.cfg.Metrics.Server.Fenced.Set(1)
-	if err := n.storeFence(now.By); err != nil {
+	var err error
+	if n.fence.Untold() {
+		err = note(n.untoldPath(), "")
+	}
+	if err == nil {
+		err = note(n.fencePath(), hex.EncodeToString(now.By.AppendTo(nil))+"\n")
+	}
+	if err != nil {
 		n.fatal(fmt.Errorf("noting that this member is fenced: %w", err))
 	}
 }
 
-func (n *Node) storeFence(by check.Verdict) error {
-	f, err := os.OpenFile(n.fencePath(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+// told follows the fence when operators have been told.
+func (n *Node) told() {
+	n.fencing.Lock()
+	defer n.fencing.Unlock()
+	if !n.fence.Untold() {
+		n.forget(n.untoldPath(), "removing the note that operators have to be told of a fence failed; after a restart they will be again")
+	}
+}
+
+func note(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(hex.EncodeToString(by.AppendTo(nil)) + "\n")
+	_, err = f.WriteString(text)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return vfs.OS().SyncDir(filepath.Dir(n.fencePath()))
+	return vfs.OS().SyncDir(filepath.Dir(path))
+}
+
+func (n *Node) forget(path, failed string) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.log.Warn(failed, zap.Error(err))
+	}
 }
 
 // Fenced reports whether this server differs from a majority of the others, and so serves nothing.

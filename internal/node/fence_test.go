@@ -131,6 +131,21 @@ func restartFenced(t *testing.T, how func(*Config)) {
 	require.Equal(t, "v", string(c.get(2, "/k", "").Kvs[0].Value))
 }
 
+// A member that has healed, and has ended before the alarm was in the log, raises it when it starts again.
+func TestOperatorsAreToldAfterARestart(t *testing.T) {
+	c := newCluster(t, 3, 2, checked)
+	c.ready()
+	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
+	untold := c.nodes[2].untoldPath()
+	c.stop(2)
+	require.NoError(t, os.WriteFile(untold, nil, 0o600))
+	c.start(2)
+	alarm := &pb.AlarmMember{MemberID: c.configs[2].ID, Alarm: pb.AlarmType_CORRUPT}
+	require.Eventually(t, func() bool { return len(missingFrom(c.nodes[0].ActiveAlarms(), []*pb.AlarmMember{alarm})) == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(untold); return errors.Is(err, fs.ErrNotExist) }, 20*time.Second, time.Millisecond)
+	require.False(t, c.nodes[2].Fenced())
+}
+
 // With InitialCheck a member whose state has changed while it was stopped isn't ready before it has another's.
 func TestAMemberThatDiffersIsNotReadyBeforeItHeals(t *testing.T) {
 	c := newCluster(t, 3, 2, func(c *Config) { c.InitialCheck = true })

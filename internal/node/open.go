@@ -258,7 +258,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		ID: n.cfg.ID, Origin: n.nextOrigin(),
 		ElectionTicks: ticks, HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
-		CheckTicks:   n.checkTicks(), InitialCheck: n.cfg.InitialCheck, Fenced: n.fenced,
+		CheckTicks:   n.checkTicks(), InitialCheck: n.cfg.InitialCheck, Fenced: n.fenced, Told: n.told,
 		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
 		Network: network{n, make([]heartbeats, len(c.stores))}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
 		Closed: func(p int, rev int64) {

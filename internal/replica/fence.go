@@ -71,19 +71,25 @@ func (r *Replica) tickFence(now int64) {
 // tellsOperators has a server that is fenced raise the alarm CORRUPT for itself: until that is in its state, also if it
 // serves again before. The first attempt is lost where it hands over what it leads at the same time.
 func (r *Replica) tellsOperators(fenced *check.Fenced) {
-	own, fence := r.cfg.ID, r.cfg.Machine.Fence
+	own := r.cfg.ID
 	switch {
-	case !fence.Untold() && !fenced.Differed():
+	case !r.cfg.Machine.Fence.Untold() && !fenced.Differed():
 	case slices.ContainsFunc(r.cfg.Machine.Alarms(), func(a *pb.AlarmMember) bool {
 		return a.GetAlarm() == pb.AlarmType_CORRUPT && a.GetMemberID() == own
 	}):
-		fence.Told()
+		r.toldOperators()
 	default:
 		r.raise(own, func(out Outcome) {
 			if out.Err == nil {
-				fence.Told() // and an operator may lower it at once
+				r.toldOperators() // and an operator may lower it at once
 			}
 		})
+	}
+}
+
+func (r *Replica) toldOperators() {
+	if r.cfg.Machine.Fence.Told() && r.cfg.Told != nil {
+		r.cfg.Told()
 	}
 }
 

@@ -71,6 +71,9 @@ type Config struct {
 	// Fenced is called when a verdict has fenced this server, or has let it serve again (nil),
 	// before anything else is executed. It must not call back. nil: it is not called.
 	Fenced func(now *check.Fenced)
+	// Told is called when operators have been told that this server was fenced, and had not been before. It must
+	// not call back. nil: it is not called.
+	Told func()
 	// Calls are this server's, shared by its successive replicas; nil: this
 	// replica's own.
 	Calls *Calls

@@ -140,7 +140,7 @@ func (l *life) open(old *core) (*core, error) {
 			l.stir()
 			l.sessions.Advanced()
 		},
-		CheckTicks: s.c.checkTicks, Fenced: l.fenced,
+		CheckTicks: s.c.checkTicks, Fenced: l.fenced, Told: func() { s.untold = false },
 		Role:   func(leads bool) { l.role(c, leads) },
 		Serve:  func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
 		Logger: s.c.logger(s.id),

@@ -119,9 +119,8 @@ func (c *core) judged() {
 		s.c.loop.printf("server %d has healed", s.id)
 		s.c.stats.Healed++
 		s.flip = nil
-		c.l.differed = c.l.differed || f.known && !f.maybe
 	case fenced != nil && !f.known: // perhaps by an earlier verdict than the last
-		f.known = true
+		f.known, s.differed = true, true
 		s.c.stats.Fenced++
 	case f.known || at.Index <= f.behind.Index:
 	case how == check.Differs:
@@ -140,6 +139,7 @@ func (l *life) fenced(now *check.Fenced) {
 		return
 	}
 	l.sv.fencedBy = &now.By
+	l.sv.untold = l.fence.Untold()
 	l.hub.Fence(fault.Fenced)
 	l.sessions.End(fault.Fenced)
 	l.stir()
@@ -149,6 +149,9 @@ func (l *life) fenced(now *check.Fenced) {
 func (l *life) restored() {
 	if by := l.sv.fencedBy; by != nil && !l.sv.c.mutation.ForgetFence {
 		l.fence.Restore(*by)
+	}
+	if l.sv.untold {
+		l.fence.RestoreUntold()
 	}
 	if l.sv.flip != nil {
 		l.sv.flip.maybe = true
@@ -221,11 +224,11 @@ func isFor(member uint64) func(*pb.AlarmMember) bool {
 	}
 }
 
-// told says whether each server that a verdict has fenced in its present life has raised the alarm, which nobody
-// lowers, whether or not it was fenced for long.
+// told says whether each server that a verdict has ever fenced has raised the alarm, which nobody lowers, whether or
+// not it was fenced for long.
 func (c *cluster) told() bool {
 	return !slices.ContainsFunc(c.alive(), func(s *server) bool {
-		return s.life != nil && s.life.differed && !slices.ContainsFunc(s.life.core.machine.Alarms(), isFor(s.id))
+		return s.life != nil && s.differed && !slices.ContainsFunc(s.life.core.machine.Alarms(), isFor(s.id))
 	})
 }
 

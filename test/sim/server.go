@@ -37,22 +37,23 @@ type server struct {
 	due      bool           // it is about to start for the first time
 	flip     *flip          // nil: nothing has changed its state but the log
 	fencedBy *check.Verdict // survives its processes
+	untold   bool           // likewise: operators have still to be told that it was fenced
+	differed bool           // a verdict has fenced it
 	lapsed   uint64         // the index of the check that has agreed with it since what had changed its state was gone
 }
 
 // life is one process of a server: the counterpart of node.Node.
 type life struct {
-	sv       *server
-	n        uint64 // of this server's lives
-	ended    bool
-	paused   time.Duration // until when
-	hub      *watch.Hub
-	expirer  *lease.Expirer
-	fence    *check.Fence
-	differed bool // a verdict has fenced it in this life, and it has healed since
-	core     *core
-	forcing  bool           // the next core is forced again
-	calls    *replica.Calls // of each core's replica
+	sv      *server
+	n       uint64 // of this server's lives
+	ended   bool
+	paused  time.Duration // until when
+	hub     *watch.Hub
+	expirer *lease.Expirer
+	fence   *check.Fence
+	core    *core
+	forcing bool           // the next core is forced again
+	calls   *replica.Calls // of each core's replica
 
 	stirred   bool  // a step of the hub is planned
 	announced int64 // the highest revision announced by a watch of etcd's API here
