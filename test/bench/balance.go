@@ -146,7 +146,7 @@ func (a *arena) paceOf(w work) (float64, error) {
 }
 
 func (p *plan) jump(how string, paced bool) (j jumped, err error) {
-	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, directories: jumpDirectories, args: []string{"--balance=" + how, quota}})
+	a, err := newArena(p, arenaOf{nodes: jumpNodes, parts: p.parts, value: jumpValue, directories: jumpDirectories, args: []string{"--balance=" + how}})
 	if err != nil {
 		return j, err
 	}
@@ -384,8 +384,8 @@ func (p *plan) hotSetJumps(s *section, name string) error {
 	return nil
 }
 
-// compacted keeps the history of a load that goes on for long within the quota.
-var compacted = []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=20s", quota}
+// compacted keeps the history of a load that goes on for long small.
+var compacted = []string{"--auto-compaction-mode=periodic", "--auto-compaction-retention=20s"}
 
 // decisions returns what is seen of the balancer under a load at a fixed rate for a time.
 func (p *plan) decisions(d time.Duration, pick func(a *arena, since func() time.Duration) (func(int) picker, error)) (seen decided, err error) {

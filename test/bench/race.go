@@ -81,7 +81,7 @@ func newArena(p *plan, of arenaOf) (a *arena, err error) {
 	}()
 	sized := *p
 	sized.value = of.value
-	own := subject{name: "stoa", bin: p.stoa, parts: of.parts, args: of.args}
+	own := subject{name: "stoa", bin: p.stoa, parts: of.parts, args: append([]string{quota}, of.args...)}
 	if a.stoa, err = newBench(&sized, own, of.nodes); err != nil {
 		return a, err
 	}

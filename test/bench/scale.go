@@ -22,7 +22,7 @@ const (
 	renewed    = 10      // of so many keys one is put again before each compaction
 )
 
-// quota is large enough for 10 million keys.
+// quota is large enough for 10 million keys, and for what sessions write in a minute.
 const quota = "--quota-backend-bytes=17179869184"
 
 // scaleRow is one line: figures of etcd and of stoa.
