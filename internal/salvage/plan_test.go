@@ -156,6 +156,14 @@ func TestAStampThatIsGivenTwiceIsNotCommitted(t *testing.T) {
 	require.Equal(t, []shape{{kept: 3, steps: removals}, {steps: removals}}, plan(t, group(t, old, stale...), group(t, later)))
 }
 
+// Stamp 6 was given to an entry of group 2, which was lost with its leader. The next leader gives it again, behind what
+// had been committed with the stamp that would have been next.
+func TestAnEntryThatTakesNoStampRepeatsNone(t *testing.T) {
+	committed := grant(20, 7, 6, 0, 1)
+	require.Equal(t, []shape{{kept: 3, steps: removals}, {kept: 2, steps: removals}, {kept: 0, steps: removals}},
+		plan(t, group(t, old, committed, barrier(3, 30, 1), put(30, 6, 2)), group(t, old, committed, put(20, 5, 5)), group(t, old)))
+}
+
 // A cluster at the first level has no epochs in its files. Here the cut was taken after the
 // barrier in group 0 and before it in group 1, so only group 1's log shows it.
 func TestNothingIsStaleInAnUnknownEpoch(t *testing.T) {

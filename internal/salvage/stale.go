@@ -12,9 +12,12 @@ import (
 // seen by anything stamped in it. The later epoch's leader had all that was committed in
 // its logs, applied it, and began to stamp above it:
 //
-//	its stamp isn't below those of the later epoch (it would be used twice), or
+//	its stamps aren't below those of the later epoch (they would be used twice), or
 //	it is a rendezvous, and a participant's log has something stamped in the later epoch,
 //	but not the rendezvous, which the leader would have completed there before.
+//
+// An entry that takes no stamp carries the next one, and so shows only that the one before was given to
+// some entry, which may have been lost: that one the later epoch gives again.
 //
 // Nothing behind such an entry in its log was committed either, since a log is committed from
 // its front.
@@ -59,9 +62,9 @@ func (l *log) stamped() (epochs []command.Epoch) {
 	return epochs
 }
 
-// repeats reports whether the entry's stamp isn't below those of a later epoch.
+// repeats reports whether the entry's stamps aren't below those of a later epoch.
 func repeats(it *item, stamped map[*log][]command.Epoch) bool {
-	if len(it.entry.Commands) == 0 || it.entry.Stamp == 0 {
+	if it.entry.Stamps() == 0 || it.entry.Stamp == 0 {
 		return false
 	}
 	for _, epochs := range stamped {
