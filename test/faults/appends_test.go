@@ -5,7 +5,9 @@ package faults
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +45,7 @@ func runAppends(t *testing.T, nodes, parts int, names []string) {
 	for i := range *clients {
 		work.Go(func() { a.run(ctx, i, conns, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
-	count := disturb(t, ctx, c, seed, names)
+	count := disturb(t, ctx, newNemesis(t, c, seed, time.Now()), names)
 	work.Wait()
 	final := readLists(t, conns)
 	done, failed := 0, 0
@@ -61,16 +63,26 @@ func runAppends(t *testing.T, nodes, parts int, names []string) {
 }
 
 // disturb injects faults until ctx ends, and returns how many.
-func disturb(t *testing.T, ctx context.Context, c *process.Cluster, seed uint64, names []string) int {
+func disturb(t *testing.T, ctx context.Context, nem *nemesis, names []string) int {
 	t.Helper()
-	count, err := newNemesis(t, c, seed, time.Now()).run(ctx, names)
+	done, err := nem.run(ctx, names)
+	count := tally(t, done)
 	require.NoError(t, err)
 	return count
 }
 
+// tally logs how many faults of each name were done, a line for each, for those who add up campaigns.
+func tally(t *testing.T, done map[string]int) (all int) {
+	for _, name := range slices.Sorted(maps.Keys(done)) {
+		t.Logf("faults: %d %s", done[name], name)
+		all += done[name]
+	}
+	return all
+}
+
 // newNemesis makes one that says in the test's log what it does, with the time since began.
 func newNemesis(t *testing.T, c *process.Cluster, seed uint64, began time.Time) *nemesis {
-	return &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), say: func(f string, a ...any) {
+	return &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), rest: *rest, say: func(f string, a ...any) {
 		t.Logf("%6.2fs %s", time.Since(began).Seconds(), fmt.Sprintf(f, a...))
 	}}
 }

@@ -2,7 +2,7 @@
 // saw.
 //
 //	go test -tags faults ./test/faults                      stoa: P = 1 and 3, kills and pauses
-//	go test -tags faults ./test/faults -load=2m -seed=7
+//	go test -tags faults ./test/faults -load=2m -seed=7 -pause=300ms
 //	go test -tags faults ./test/faults -run TestMutants -mutants    seeded bugs are detected
 //	STOA_COMPAT_SERVER=etcd go test -tags faults ./test/faults
 //
@@ -53,6 +53,9 @@
 // beside kills and pauses: all of the above holds.
 //
 //	go test -tags faults ./test/faults -network -run TestNetwork     needs root
+//
+// Each test logs how many faults of each kind were done. Those that the servers have refused, such
+// as moves of leaders, aren't counted.
 //
 // Failover shows for how long no write is acknowledged when the leader is
 // killed.

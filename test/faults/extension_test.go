@@ -125,7 +125,7 @@ func runLedger(t *testing.T, parts int, names []string) {
 	for i := range *clients * 2 {
 		work.Go(func() { l.run(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
-	count := disturb(t, ctx, c, seed, names)
+	count := disturb(t, ctx, newNemesis(t, c, seed, time.Now()), names)
 	work.Wait()
 	t.Logf("%d faults", count)
 	l.judge(c)

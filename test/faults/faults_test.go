@@ -29,6 +29,7 @@ var (
 	loadTime = flag.Duration("load", 30*time.Second, "how long each case runs")
 	seedFlag = flag.Uint64("seed", 0, "seed of the faults and the load (0: from the clock)")
 	clients  = flag.Int("clients", 8, "clients at work")
+	rest     = flag.Duration("pause", 1500*time.Millisecond, "the longest time between two faults")
 )
 
 func TestFaults(t *testing.T) {
@@ -148,8 +149,7 @@ func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) 
 	}
 	nem := newNemesis(t, c, seed, rec.start)
 	nem.asked = asked
-	count, err := nem.run(ctx, names)
-	require.NoError(t, err)
+	count := disturb(t, ctx, nem, names)
 	work.Wait()
 	history := judge(t, c, cli, rec, live)
 	events, err := roam.check(history)

@@ -55,7 +55,7 @@ func runLocks(t *testing.T, nodes, parts int, names []string) {
 		cli := clientOf(t, c.Servers[i%nodes].ClientURL)
 		work.Go(func() { l.run(ctx, cli, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
-	count := disturb(t, ctx, c, seed, names)
+	count := disturb(t, ctx, newNemesis(t, c, seed, time.Now()), names)
 	work.Wait()
 	var end int64
 	require.Eventually(t, func() bool {

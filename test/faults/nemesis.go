@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -19,8 +20,12 @@ type nemesis struct {
 	asked   []*process.Server // what clients connect to: the servers, or sidecars
 	world   *region.World     // where the servers are, nil if all are on this host
 	rnd     *rand.Rand
+	rest    time.Duration // the longest time between two faults
 	say     func(format string, args ...any)
 }
+
+// errNotDone is of a fault that the servers didn't let happen, which isn't counted.
+var errNotDone = errors.New("not done")
 
 // faults are what it may do, by name, on any network.
 var faults = map[string]func(*nemesis, context.Context) error{
@@ -180,8 +185,7 @@ func (n *nemesis) pauseFor(d time.Duration, servers ...*process.Server) error {
 	return nil
 }
 
-// move asks the leader to transfer its leadership. No process ends; failures
-// are ignored.
+// move asks the leader to transfer its leadership. No process ends.
 func (n *nemesis) move(ctx context.Context) error {
 	from := n.leader(ctx)
 	to := n.others(from)[n.rnd.IntN(len(n.cluster.Servers)-1)]
@@ -192,7 +196,7 @@ func (n *nemesis) move(ctx context.Context) error {
 		err = moveLeader(ctx, from, target.Header.MemberId)
 	}
 	if err != nil {
-		n.say("  not moved: %v", err)
+		return fmt.Errorf("%w: %w", errNotDone, err)
 	}
 	return nil
 }
@@ -219,12 +223,13 @@ func moveLeader(ctx context.Context, from *process.Server, to uint64) error {
 func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.Int64N(int64(atMost)))) }
 
 // run does fault after fault until the context ends, with time to recover in
-// between.
-func (n *nemesis) run(ctx context.Context, names []string) (count int, err error) {
+// between, and returns how many of each name were done.
+func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int, err error) {
+	done = map[string]int{}
 	for {
-		n.idle(1500 * time.Millisecond)
+		n.idle(n.rest)
 		if ctx.Err() != nil {
-			return count, nil
+			return done, nil
 		}
 		name := names[n.rnd.IntN(len(names))]
 		n.say("%s", name)
@@ -232,9 +237,14 @@ func (n *nemesis) run(ctx context.Context, names []string) (count int, err error
 		if fault == nil {
 			fault = networkFaults[name]
 		}
-		if err := fault(n, context.WithoutCancel(ctx)); err != nil {
-			return count, fmt.Errorf("%s: %w", name, err)
+		err := fault(n, context.WithoutCancel(ctx))
+		switch {
+		case errors.Is(err, errNotDone):
+			n.say("  %v", err)
+		case err != nil:
+			return done, fmt.Errorf("%s: %w", name, err)
+		default:
+			done[name]++
 		}
-		count++
 	}
 }

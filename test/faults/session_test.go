@@ -77,11 +77,11 @@ func (r *rig) place(i int) []stoa.SessionOption {
 
 // nemesis injects faults until ctx ends.
 func (r *rig) nemesis(ctx context.Context, seed uint64, names []string) {
-	count, err := newNemesis(r.t, r.cluster, seed, r.started).run(ctx, names)
+	done, err := newNemesis(r.t, r.cluster, seed, r.started).run(ctx, names)
 	if err != nil {
 		r.complain("the faults: %w", err)
 	}
-	r.t.Logf("%d faults", count)
+	r.t.Logf("%d faults", tally(r.t, done))
 }
 
 // history reads all changes below a prefix through a watch from revision 1, with
