@@ -63,6 +63,11 @@ lint:
 peers:
 	$(GO) run ./test/peers
 
+## build-clock: bin/stoa-clock, a server whose wall clock tests can set (a minute the first time)
+.PHONY: build-clock
+build-clock:
+	$(GO) run ./test/process/clock/build
+
 ## peers-zookeeper: fetch ZooKeeper into bin/peers, from Maven Central (needs java)
 .PHONY: peers-zookeeper
 peers-zookeeper:
@@ -70,7 +75,7 @@ peers-zookeeper:
 
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
-test-compat: build peers
+test-compat: build build-clock peers
 	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/operator ./test/overload ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
@@ -152,14 +157,14 @@ test-newcomer:
 test-adversary: build
 	$(GO) test -count=1 -v -timeout 60m ./test/adversary -requests $(or $(REQUESTS),20000) -seed $(SEED)
 
-## test-faults: kill, pause and disconnect real servers under load
+## test-faults: kill, pause and disconnect real servers under load, and set their clocks
 .PHONY: test-faults
-test-faults: build peers
+test-faults: build build-clock peers
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
 
 ## test-jepsen: servers in network namespaces, whose links are cut in every shape, slow and lossy, beside kills and pauses (LOAD=1m per case; needs root)
 .PHONY: test-jepsen
-test-jepsen: build peers
+test-jepsen: build build-clock peers
 	$(GO) test -count=1 -v -timeout 600m -tags faults ./test/faults -network -run '^TestNetwork$$' -load=$(LOAD) $(ARGS)
 
 ## test-crashpoints: kill servers at each system call between a request and its answer, and have calls fail (Linux on amd64; four minutes)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/stoa-kv/stoa/test/process/clock"
 )
 
 // Binary is a server program with its kind.
@@ -17,6 +19,8 @@ type Binary struct {
 	Stoa bool
 	// ClassPath makes it a ZooKeeper, with Path naming java.
 	ClassPath string
+	// Clock means that its servers' wall clocks can be set (Server.SetClock).
+	Clock bool
 }
 
 // Root finds the repository from any directory of it.
@@ -39,6 +43,25 @@ func Root() (string, error) {
 
 var buildStoa = sync.OnceValues(func() (string, error) {
 	return build("bin/stoa", "build", "-o", "bin/stoa", "./cmd/stoa")
+})
+
+// WithClock is stoa, built from this checkout, with a wall clock that tests set (package clock).
+func WithClock() (Binary, error) {
+	path, err := buildWithClock()
+	return Binary{Path: path, Stoa: true, Clock: true}, err
+}
+
+var buildWithClock = sync.OnceValues(func() (string, error) {
+	dir, err := TempDir("clock")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := clock.Overlay(dir)
+	if err != nil {
+		return "", err
+	}
+	return build("bin/stoa-clock", "build", "-overlay", overlay, "-o", "bin/stoa-clock", "./cmd/stoa")
 })
 
 // Stoactl returns the path of stoactl, built from this checkout.

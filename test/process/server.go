@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/stoa-kv/stoa/test/process/clock"
 )
 
 // ReadyLine is what etcd, and every server in its place, logs once its client
@@ -98,6 +100,12 @@ func (s *Server) Start() error {
 	defer in.Close()
 	cmd := exec.Command(s.bin.Path, s.args...)
 	cmd.Env = append(os.Environ(), s.env...)
+	if s.bin.Clock {
+		if err := clock.Make(s.clock()); err != nil {
+			return fmt.Errorf("starting %s: %w", s.Name, err)
+		}
+		cmd.Env = append(cmd.Env, clock.Env+"="+s.clock())
+	}
 	cmd.Stdout, cmd.Stderr = in, in
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	fmt.Fprintf(log, "--- %s %s\n", s.bin.Path, strings.Join(s.args, " "))
@@ -241,6 +249,17 @@ func (s *Server) stopped() (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// clock is the file of its wall clock, which stays as it is over restarts.
+func (s *Server) clock() string { return s.DataDir + ".clock" }
+
+// SetClock has the server's wall clock be ahead of the machine's, or behind it.
+func (s *Server) SetClock(ahead time.Duration) error { return clock.Set(s.clock(), ahead) }
+
+// RunClock has it go faster, or slower, for so long (clock.Run).
+func (s *Server) RunClock(faster float64, length time.Duration) error {
+	return clock.Run(s.clock(), faster, length)
 }
 
 // Resume resumes the process.
