@@ -36,7 +36,7 @@ func TestTransactions(t *testing.T) {
 
 func runAppends(t *testing.T, nodes, parts int, names []string) {
 	seed := seedOf(t)
-	c := start(t, process.Spec{Nodes: nodes, Partitions: parts})
+	c := start(t, process.Spec{Binary: binaryFor(t, names), Nodes: nodes, Partitions: parts})
 	conns := connect(t, c.Endpoints())
 	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
 	defer cancel()

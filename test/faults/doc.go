@@ -57,6 +57,9 @@
 // Each test logs how many faults of each kind were done. Those that the servers have refused, such
 // as moves of leaders, aren't counted.
 //
+// In cases named clocks each server's wall clock is set by itself, by days, and goes at another rate
+// (clocks.go, package clock).
+//
 // Failover shows for how long no write is acknowledged when the leader is
 // killed.
 package faults

@@ -116,7 +116,7 @@ func TestKillsUnderExtensions(t *testing.T) {
 
 func runLedger(t *testing.T, parts int, names []string) {
 	seed := seedOf(t)
-	c := start(t, process.Spec{Nodes: 3, Partitions: parts})
+	c := start(t, process.Spec{Binary: binaryFor(t, names), Nodes: 3, Partitions: parts})
 	l := &ledgerLoad{t: t, conns: connect(t, c.Endpoints())}
 	register(t, l.conns[0], "/em/ledger", ledgerSource)
 	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)

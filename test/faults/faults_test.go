@@ -48,6 +48,9 @@ func TestFaults(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("kill/one node/P=%d", parts), func(t *testing.T) { runFaults(t, 1, parts, []string{"kill one", "pause one"}) })
 	}
+	if bin.Stoa {
+		t.Run("clocks", func(t *testing.T) { runFaults(t, 3, 3, clocks) })
+	}
 }
 
 // TestResize: the number of partitions changes, while servers are killed.
@@ -99,7 +102,7 @@ func startSidecars(t *testing.T, c *process.Cluster, n int) (all []*process.Serv
 // runFaultsThrough has the clients use sidecars, if there are any.
 func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) {
 	seed := seedOf(t)
-	c := start(t, process.Spec{Nodes: nodes, Partitions: parts})
+	c := start(t, process.Spec{Binary: binaryFor(t, names), Nodes: nodes, Partitions: parts})
 	asked := c.Servers
 	if sidecars > 0 {
 		asked = startSidecars(t, c, sidecars)

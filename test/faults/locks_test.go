@@ -31,6 +31,9 @@ func TestLocks(t *testing.T) {
 			runLocks(t, 3, parts, []string{"kill one", "kill the leader", "kill all", "pause the leader", "pause the leader for long", "move the leader"})
 		})
 	}
+	if bin.Stoa {
+		t.Run("clocks", func(t *testing.T) { runLocks(t, 3, 3, clocks) })
+	}
 }
 
 // lockers are clients that share a lock.
@@ -41,7 +44,7 @@ type lockers struct {
 
 func runLocks(t *testing.T, nodes, parts int, names []string) {
 	seed := seedOf(t)
-	c := start(t, process.Spec{Nodes: nodes, Partitions: parts})
+	c := start(t, process.Spec{Binary: binaryFor(t, names), Nodes: nodes, Partitions: parts})
 	ctx, cancel := context.WithTimeout(t.Context(), *loadTime)
 	defer cancel()
 	watching := clientOf(t, c.Endpoints()...)

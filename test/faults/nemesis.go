@@ -237,6 +237,9 @@ func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int,
 		if fault == nil {
 			fault = networkFaults[name]
 		}
+		if fault == nil {
+			fault = clockFaults[name]
+		}
 		err := fault(n, context.WithoutCancel(ctx))
 		switch {
 		case errors.Is(err, errNotDone):

@@ -74,5 +74,10 @@ func TestNetwork(t *testing.T) {
 	t.Run("resize", func(t *testing.T) { runFaults(t, 3, 3, append(all, "resize", "resize", "resize")) })
 	t.Run("sessions", func(t *testing.T) { runSessions(t, 4, all) })
 	t.Run("extensions", func(t *testing.T) { runLedger(t, 3, all) })
+	// What a clock breaks shows where leases end, and where leaders change: half of the faults are its.
+	wrong := slices.Concat(all, slices.Repeat(clocks, 3))
+	t.Run("clocks/registers", func(t *testing.T) { runFaults(t, 3, 3, wrong) })
+	t.Run("clocks/locks", func(t *testing.T) { runLocks(t, 3, 3, wrong) })
+	t.Run("clocks/sessions", func(t *testing.T) { runSessions(t, 4, wrong) })
 	t.Run("sidecars", func(t *testing.T) { runFaultsThrough(t, 2, 3, 3, append(all, "kill a sidecar", "pause a sidecar")) })
 }

@@ -248,10 +248,11 @@ func TestSessions(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/P=%d", name, parts), func(t *testing.T) { runSessions(t, parts, cases[name]) })
 		}
 	}
+	t.Run("clocks", func(t *testing.T) { runSessions(t, 4, clocks) })
 }
 
 func runSessions(t *testing.T, parts int, names []string) {
-	r := newRig(t, parts, process.Binary{})
+	r := newRig(t, parts, binaryFor(t, names))
 	require.NoError(t, r.sessions(*loadTime, names))
 	require.Greater(t, r.count(func(s step) bool { return s.write && s.answered }), 100, "hardly anything was done")
 	require.Greater(t, r.count(func(s step) bool { return !s.write && s.answered }), 50, "hardly anything was done")
