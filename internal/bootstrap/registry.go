@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -56,7 +55,7 @@ type Registry struct {
 // Open locks the member directory for this process and reads its record, if
 // there is one.
 func Open(dir string, lg *zap.Logger) (*Registry, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := vfs.OS().MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
 	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"))

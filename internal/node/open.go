@@ -26,6 +26,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/vfs"
 	"github.com/stoa-kv/stoa/internal/wal"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -314,7 +315,7 @@ func (c *core) close() error {
 }
 
 func makePrivateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := vfs.OS().MkdirAll(dir); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
 	}
 	return nil

@@ -33,7 +33,7 @@ type directory struct {
 // is removed; the caller must have looked whether it should be.
 func newDirectory(dataDir string) (*directory, error) {
 	d := &directory{dataDir: dataDir}
-	if err := os.MkdirAll(d.path(), 0o700); err != nil {
+	if err := vfs.OS().MkdirAll(d.path()); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
 	if err := d.takeLock(); err != nil {

@@ -8,7 +8,8 @@
 // Invariants:
 //
 //  1. What a File's Sync covered survives Crash byte for byte, under the names
-//     that SyncDir covered. Nothing else is guaranteed to survive.
+//     that SyncDir covered, and so does a directory that MkdirAll has made.
+//     Nothing else is guaranteed to survive.
 //  2. A Rename is atomic: after a crash one name or the other is there, never
 //     both and never neither.
 //  3. A write past the durable content of a file never harms bytes that were

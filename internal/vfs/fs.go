@@ -17,7 +17,7 @@ type FS interface {
 	Remove(name string) error
 	// List returns the names of the files in dir, sorted, without dir.
 	List(dir string) ([]string, error)
-	// MkdirAll makes dir and its missing parents.
+	// MkdirAll makes dir and its missing parents, durably.
 	MkdirAll(dir string) error
 	// SyncDir makes the names in dir durable.
 	SyncDir(dir string) error

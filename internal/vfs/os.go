@@ -6,7 +6,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 )
 
 // ErrLocked is returned when another process holds the lock.
@@ -34,7 +36,35 @@ func openOS(name string, flag int) (File, error) {
 
 func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
 func (osFS) Remove(name string) error             { return os.Remove(name) }
-func (osFS) MkdirAll(dir string) error            { return os.MkdirAll(dir, 0o700) }
+
+// MkdirAll syncs the parent of each directory before it makes the next one in that, and also that of the last one
+// that is there: a process may have made it, and been killed before it did so.
+func (o osFS) MkdirAll(dir string) error {
+	dir = filepath.Clean(dir)
+	parent := filepath.Dir(dir)
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = o.MkdirAll(parent)
+		if err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	case err == nil && !info.IsDir():
+		err = &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	if err != nil {
+		return err
+	}
+	err = o.SyncDir(parent)
+	// It may be another's, who doesn't let it be read, and some file systems don't sync directories.
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
 
 func (osFS) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)

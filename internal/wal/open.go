@@ -97,9 +97,6 @@ func (w *WAL) begin() error {
 	if w.o.MustExist {
 		return ErrMissing
 	}
-	if err := w.o.FS.SyncDir(path.Dir(w.o.Dir)); err != nil {
-		return err
-	}
 	h := segmentHead{number: 1, size: segmentSize(w.o.SegmentBytes, w.o.Metadata, 0), metadata: w.o.Metadata}
 	s, f, err := createSegment(w.o.FS, w.o.Dir, h, func(uint32, int64) []byte { return nil })
 	if err != nil {

@@ -171,3 +171,19 @@ func TestSlow(t *testing.T) {
 	require.NoError(t, f.Sync())
 	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 }
+
+// Directories are durable when they are made, as those of the simulation's file system are, also if a
+// process was killed after it had made some of them.
+func TestDirectoriesAreDurable(t *testing.T) {
+	d, at := mount(t)
+	for seed := range uint64(20) {
+		require.NoError(t, d.Clear())
+		if seed%2 == 0 {
+			require.NoError(t, os.Mkdir(filepath.Join(at, "a"), 0o700))
+		}
+		dir := filepath.Join(at, "a", "b", "c")
+		require.NoError(t, vfs.OS().MkdirAll(dir))
+		require.NoError(t, d.Lose(rand.New(rand.NewPCG(seed, 1))))
+		require.DirExists(t, dir)
+	}
+}
