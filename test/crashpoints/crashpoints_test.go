@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/test/disk"
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/process/syscalls"
 )
@@ -68,14 +70,33 @@ func TestAcknowledgedSurvives(t *testing.T) {
 	for _, thing := range things {
 		t.Run(thing.name, func(t *testing.T) {
 			t.Parallel()
-			survives(t, &thing)
+			survives(t, &thing, process.Place{Host: "127.0.0.1"}, func() error { return nil })
 		})
 	}
 }
 
-// survives kills a server at each call of a thing.
-func survives(t *testing.T, th *thing) {
-	c := process.StartT(t, process.Spec{Partitions: 3, Args: quick})
+// The same, and the disk loses what wasn't synced: at a call, whatever it does, nothing that was acknowledged may be
+// in memory alone.
+func TestAcknowledgedSurvivesPowerCuts(t *testing.T) {
+	for _, thing := range things {
+		t.Run(thing.name, func(t *testing.T) {
+			t.Parallel()
+			at := t.TempDir()
+			d, err := disk.Mount(at)
+			if errors.Is(err, disk.ErrNotPermitted) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, d.Close()) })
+			rnd := rand.New(rand.NewPCG(1, uint64(len(thing.name))))
+			survives(t, &thing, process.Place{Host: "127.0.0.1", DataDir: at}, func() error { return d.Lose(rnd) })
+		})
+	}
+}
+
+// survives kills a server at each call of a thing, and does what comes with that.
+func survives(t *testing.T, th *thing, at process.Place, lose func() error) {
+	c := process.StartT(t, process.Spec{Partitions: 3, Args: quick, Places: []process.Place{at}})
 	s := c.Servers[0]
 	conn := connect(t, s)
 	// Users need a later version of the cluster than the one that it begins with.
@@ -84,7 +105,7 @@ func survives(t *testing.T, th *thing) {
 	happened := map[int]bool{} // by the number of the request, once it is known
 	kills, acknowledged := 0, 0
 	for n := 0; ; n++ {
-		acked, killed := hit(t, c, th, n, n**stride)
+		acked, killed := hit(t, c, th, n, n**stride, lose)
 		conn := connect(t, s)
 		is, err := th.there(within(t, 10*time.Second), conn, n)
 		require.NoError(t, err, "%s %d, killed %v: in part", th.name, n, killed)
@@ -117,7 +138,7 @@ func survives(t *testing.T, th *thing) {
 
 // hit does a thing and kills the server at a call, or not, if the thing is over before. The
 // server runs again when it returns.
-func hit(t *testing.T, c *process.Cluster, th *thing, n, call int) (acked bool, killed *syscalls.Call) {
+func hit(t *testing.T, c *process.Cluster, th *thing, n, call int, lose func() error) (acked bool, killed *syscalls.Call) {
 	s := c.Servers[0]
 	conn := connect(t, s)
 	defer conn.Close()
@@ -154,6 +175,7 @@ func hit(t *testing.T, c *process.Cluster, th *thing, n, call int) (acked bool, 
 	}
 	_, err = s.Wait(10 * time.Second)
 	require.NoError(t, err)
+	require.NoError(t, lose())
 	if !th.outlives {
 		time.Sleep(5 * time.Millisecond) // an answer may be on its way
 		cancel()

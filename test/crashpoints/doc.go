@@ -9,8 +9,8 @@
 // sockets. Each is counted from the request on, over all threads, so the points differ a
 // little from run to run; a thing is done when a run has ended without a kill.
 //
-// A kill leaves the page cache: what a lost power does is shown below the log, on a file
-// system in memory (package vfs, internal/wal), and by the simulation.
+// A kill leaves the page cache. So all is done once more on a disk of package disk, which loses at each kill what wasn't
+// synced (needs root and FUSE).
 //
 // In the same way, calls fail (failures_test.go): with an error at each kind of call, for
 // each kind of file.

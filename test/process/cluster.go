@@ -31,6 +31,8 @@ type Place struct {
 	// Enter, if not nil, is put around the start of the process: to start it in a
 	// network namespace.
 	Enter func(start func() error) error
+	// DataDir, if not "", is where its data go instead of the cluster's directory.
+	DataDir string
 }
 
 // Cluster is a set of servers that know each other.
@@ -100,11 +102,15 @@ func (c *Cluster) Joining(name string, at Place) (*Server, error) {
 
 func (spec *Spec) server(name string, at Place, clientPort, peerPort int) *Server {
 	scheme := map[bool]string{false: "http", true: "https"}
+	dataDir := at.DataDir
+	if dataDir == "" {
+		dataDir = filepath.Join(spec.Dir, name)
+	}
 	return &Server{
 		Name:      name,
 		ClientURL: fmt.Sprintf("%s://%s:%d", scheme[spec.TLS], at.Host, clientPort),
 		PeerURL:   fmt.Sprintf("%s://%s:%d", scheme[spec.PeerTLS], at.Host, peerPort),
-		DataDir:   filepath.Join(spec.Dir, name),
+		DataDir:   dataDir,
 		LogFile:   filepath.Join(spec.Dir, name+".log"),
 		bin:       spec.Binary,
 		readyLine: ReadyLine,
