@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,6 +158,47 @@ func checkComplete(in request, changes map[int]int64) error {
 
 // check runs porcupine over the resolved history.
 func check(ops []porcupine.Operation, atMost time.Duration) porcupine.CheckResult {
-	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	if !narrow(ops) {
+		return porcupine.Illegal
+	}
 	return porcupine.CheckOperationsTimeout(model, ops, atMost)
+}
+
+// narrow sorts operations into the one order that their revisions permit, and has each be called no earlier than those
+// before it and return no later than those behind it, as it must have been. A write whose answer never came is otherwise
+// open to the end, and porcupine, which tries first what was called first, can't order hundreds of them. It is false if
+// one was called after its successor had returned.
+func narrow(ops []porcupine.Operation) bool {
+	slices.SortFunc(ops, inOrder)
+	n := int64(len(ops))
+	latest, earliest := int64(math.MinInt64), int64(math.MaxInt64)
+	for i := range ops {
+		latest = max(latest, ops[i].Call)
+		ops[i].Call = latest
+	}
+	for i := len(ops) - 1; i >= 0; i-- {
+		op := &ops[i]
+		earliest = min(earliest, op.Return)
+		if op.Call > earliest {
+			return false
+		}
+		// Those called at the same time are tried in this order, too.
+		op.Call = op.Call*n + int64(i)
+		if op.Return = earliest; earliest < math.MaxInt64 {
+			op.Return = earliest*n + n
+		}
+	}
+	return true
+}
+
+// inOrder compares by revisions. Reads come behind the write of their revision, and, since they don't differ, as
+// they were called.
+func inOrder(a, b porcupine.Operation) int {
+	reads := func(op porcupine.Operation) int {
+		if op.Input.(request).id == 0 || op.Output.(answer).failed {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.Output.(answer).rev, b.Output.(answer).rev), cmp.Compare(reads(a), reads(b)), cmp.Compare(a.Call, b.Call))
 }

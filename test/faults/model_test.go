@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -52,6 +53,28 @@ func TestCheckerFindsViolations(t *testing.T) {
 		}
 		require.Equal(t, want, check(tc.ops, time.Second), name)
 	}
+}
+
+// A thousand writes without an answer, which take effect long after they were sent, are ordered at once, and one that
+// is misplaced among them is found.
+func TestUnansweredWritesAreOrdered(t *testing.T) {
+	history := func() (ops []porcupine.Operation) {
+		for i := range int64(1000) {
+			at := 10 * i
+			k := int(i) % keyCount
+			ops = append(ops, op(at-500+7*(i%40), math.MaxInt64, put(k, i+1), answer{rev: i + 2}),
+				op(at+1, at+8, get(k), answer{rev: i + 2, read: map[int]version{k: {i + 1, i + 2}}}),
+				op(at+2, at+9, get(k), answer{rev: i + 2, read: map[int]version{k: {i + 1, i + 2}}}))
+		}
+		return ops
+	}
+	require.Equal(t, porcupine.Ok, check(history(), 10*time.Second))
+	late := history()
+	late[300].Call = late[900].Call
+	require.Equal(t, porcupine.Illegal, check(late, 10*time.Second))
+	stale := history()
+	stale[301].Output = answer{rev: 102, read: map[int]version{4: {95, 96}}}
+	require.Equal(t, porcupine.Illegal, check(stale, 10*time.Second))
 }
 
 func TestResolve(t *testing.T) {
