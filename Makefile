@@ -162,10 +162,10 @@ test-adversary: build
 test-faults: build build-clock peers
 	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
 
-## test-jepsen: servers in network namespaces, whose links are cut in every shape, slow and lossy, beside kills and pauses (LOAD=1m per case; needs root)
+## test-jepsen: servers in network namespaces and on disks of their own: links cut in every shape, slow and lossy, power lost, syncs that fail, beside kills and pauses (LOAD=1m per case; needs root and FUSE)
 .PHONY: test-jepsen
 test-jepsen: build build-clock peers
-	$(GO) test -count=1 -v -timeout 600m -tags faults ./test/faults -network -run '^TestNetwork$$' -load=$(LOAD) $(ARGS)
+	$(GO) test -count=1 -v -timeout 600m -tags faults ./test/faults -network -disks -run '^Test(Network|Disks)$$' -load=$(LOAD) $(ARGS)
 
 ## test-crashpoints: kill servers at each system call between a request and its answer, and have calls fail (Linux on amd64; four minutes)
 .PHONY: test-crashpoints

@@ -82,7 +82,7 @@ func tally(t *testing.T, done map[string]int) (all int) {
 
 // newNemesis makes one that says in the test's log what it does, with the time since began.
 func newNemesis(t *testing.T, c *process.Cluster, seed uint64, began time.Time) *nemesis {
-	return &nemesis{cluster: c, world: world, rnd: rand.New(rand.NewPCG(seed, 99)), rest: *rest, say: func(f string, a ...any) {
+	return &nemesis{cluster: c, world: world, disks: disks, rnd: rand.New(rand.NewPCG(seed, 99)), rest: *rest, say: func(f string, a ...any) {
 		t.Logf("%6.2fs %s", time.Since(began).Seconds(), fmt.Sprintf(f, a...))
 	}}
 }

@@ -60,6 +60,11 @@
 // In cases named clocks each server's wall clock is set by itself, by days, and goes at another rate
 // (clocks.go, package clock).
 //
+// With -disks each server's data are on a disk of its own (package disk), and TestDisks cuts power, so that what wasn't
+// synced is lost, has syncs and writes fail, and disks fill up, hang and be slow (disks.go).
+//
+//	go test -tags faults ./test/faults -network -disks -run TestDisks
+//
 // Failover shows for how long no write is acknowledged when the leader is
 // killed.
 package faults

@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/test/disk"
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/region"
 )
@@ -17,8 +18,9 @@ import (
 // nemesis injects faults into the servers of a cluster, one after the other.
 type nemesis struct {
 	cluster *process.Cluster
-	asked   []*process.Server // what clients connect to: the servers, or sidecars
-	world   *region.World     // where the servers are, nil if all are on this host
+	asked   []*process.Server     // what clients connect to: the servers, or sidecars
+	world   *region.World         // where the servers are, nil if all are on this host
+	disks   map[string]*disk.Disk // by the data directories of the servers, empty if these are on this host's
 	rnd     *rand.Rand
 	rest    time.Duration // the longest time between two faults
 	say     func(format string, args ...any)
@@ -222,6 +224,16 @@ func moveLeader(ctx context.Context, from *process.Server, to uint64) error {
 
 func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.Int64N(int64(atMost)))) }
 
+// known is a fault by its name, which must be one.
+func known(name string) func(*nemesis, context.Context) error {
+	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults} {
+		if fault := some[name]; fault != nil {
+			return fault
+		}
+	}
+	panic("no fault is named " + name)
+}
+
 // run does fault after fault until the context ends, with time to recover in
 // between, and returns how many of each name were done.
 func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int, err error) {
@@ -233,14 +245,7 @@ func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int,
 		}
 		name := names[n.rnd.IntN(len(names))]
 		n.say("%s", name)
-		fault := faults[name]
-		if fault == nil {
-			fault = networkFaults[name]
-		}
-		if fault == nil {
-			fault = clockFaults[name]
-		}
-		err := fault(n, context.WithoutCancel(ctx))
+		err := known(name)(n, context.WithoutCancel(ctx))
 		switch {
 		case errors.Is(err, errNotDone):
 			n.say("  %v", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stoa-kv/stoa/test/disk"
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/region"
 )
@@ -37,16 +38,48 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start starts a cluster that ends with the test, in regions if there are any.
+// disks are there with -disks, by the data directories of the servers that run.
+var disks = map[string]*disk.Disk{}
+
+var onDisks = flag.Bool("disks", false, "each server on a disk of its own that loses power, fails, and is slow (needs root and FUSE): TestDisks, and the others on such disks")
+
+// start starts a cluster that ends with the test, in regions if there are any, and on disks.
 func start(t *testing.T, spec process.Spec) *process.Cluster {
 	t.Helper()
-	if world != nil {
-		t.Cleanup(world.Heal)
-		for _, r := range world.Regions[:spec.Nodes] {
-			spec.Places = append(spec.Places, process.Place{Host: r.Addr, Enter: r.Do})
+	spec.Places = make([]process.Place, max(spec.Nodes, 1))
+	for i := range spec.Places {
+		at := &spec.Places[i]
+		at.Host = "127.0.0.1"
+		if world != nil {
+			at.Host, at.Enter = world.Regions[i].Addr, world.Regions[i].Do
+		}
+		if *onDisks {
+			at.DataDir = mountDisk(t)
 		}
 	}
+	if world != nil {
+		t.Cleanup(world.Heal)
+	}
 	return process.StartT(t, spec)
+}
+
+// mountDisk mounts one, that ends with the test; if that fails, its files stay.
+func mountDisk(t *testing.T) (at string) {
+	t.Helper()
+	at = t.TempDir()
+	d, err := disk.Mount(at)
+	require.NoError(t, err)
+	disks[at] = d
+	t.Cleanup(func() {
+		if t.Failed() {
+			kept, err := process.TempDir(t.Name() + "-data")
+			require.NoError(t, err)
+			t.Logf("data of a server: %s (%v)", kept, os.CopyFS(kept, os.DirFS(at)))
+		}
+		delete(disks, at)
+		require.NoError(t, d.Close())
+	})
+	return at
 }
 
 // TestNetwork: links are cut in every shape, in one direction only, slow, lossy, while servers

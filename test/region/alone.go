@@ -12,7 +12,7 @@ import (
 // aloneVar is set in the environment of a program that Alone has started.
 const aloneVar = "STOA_TEST_ALONE"
 
-// Alone runs this program once more, in a network namespace of its own, and ends with its exit
+// Alone runs this program once more, in a network namespace and with mounts of its own, and ends with its exit
 // code. There it returns at once. main, or TestMain, calls it first.
 func Alone() error {
 	if os.Getenv(aloneVar) != "" {
@@ -22,7 +22,7 @@ func Alone() error {
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), aloneVar+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
