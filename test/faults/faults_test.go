@@ -21,6 +21,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -250,6 +252,9 @@ func requireSameHash(t *testing.T, ctx context.Context, c *process.Cluster, rev 
 		require.NoError(t, err)
 		defer conn.Close()
 		h, err := pb.NewMaintenanceClient(conn).HashKV(ctx, &pb.HashKVRequest{Revision: rev})
+		for ; status.Code(err) == codes.OutOfRange && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) { // it is behind
+			h, err = pb.NewMaintenanceClient(conn).HashKV(ctx, &pb.HashKVRequest{Revision: rev})
+		}
 		require.NoError(t, err, s.Name)
 		hashes[h.Hash] = append(hashes[h.Hash], s.Name)
 	}
