@@ -23,6 +23,7 @@ type nemesis struct {
 	disks   map[string]*disk.Disk // by the data directories of the servers, empty if these are on this host's
 	rnd     *rand.Rand
 	rest    time.Duration // the longest time between two faults
+	moved   bool          // keys were asked to move
 	say     func(format string, args ...any)
 }
 
@@ -226,7 +227,7 @@ func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.In
 
 // known is a fault by its name, which must be one.
 func known(name string) func(*nemesis, context.Context) error {
-	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults} {
+	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults, moveFaults} {
 		if fault := some[name]; fault != nil {
 			return fault
 		}
@@ -241,7 +242,7 @@ func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int,
 	for {
 		n.idle(n.rest)
 		if ctx.Err() != nil {
-			return done, nil
+			return done, n.arrived(context.WithoutCancel(ctx))
 		}
 		name := names[n.rnd.IntN(len(names))]
 		n.say("%s", name)

@@ -105,6 +105,7 @@ func TestNetwork(t *testing.T) {
 		return
 	}
 	t.Run("resize", func(t *testing.T) { runFaults(t, 3, 3, append(all, "resize", "resize", "resize")) })
+	t.Run("moves", func(t *testing.T) { underMoves(t, all) })
 	t.Run("sessions", func(t *testing.T) { runSessions(t, 4, all) })
 	t.Run("extensions", func(t *testing.T) { runLedger(t, 3, all) })
 	// What a clock breaks shows where leases end, and where leaders change: half of the faults are its.
@@ -113,4 +114,13 @@ func TestNetwork(t *testing.T) {
 	t.Run("clocks/locks", func(t *testing.T) { runLocks(t, 3, 3, wrong) })
 	t.Run("clocks/sessions", func(t *testing.T) { runSessions(t, 4, wrong) })
 	t.Run("sidecars", func(t *testing.T) { runFaultsThrough(t, 2, 3, 3, append(all, "kill a sidecar", "pause a sidecar")) })
+}
+
+// underMoves has keys move about half of the time.
+func underMoves(t *testing.T, others []string) {
+	moving := slices.Sorted(maps.Keys(moveFaults))
+	names := slices.Concat(others, moving, moving)
+	t.Run("registers", func(t *testing.T) { runFaults(t, 3, 3, names) })
+	t.Run("sessions", func(t *testing.T) { runSessions(t, 4, names) })
+	t.Run("extensions", func(t *testing.T) { runLedger(t, 3, names) })
 }
