@@ -81,17 +81,26 @@ func TestAcknowledgedSurvivesPowerCuts(t *testing.T) {
 	for _, thing := range things {
 		t.Run(thing.name, func(t *testing.T) {
 			t.Parallel()
-			at := t.TempDir()
-			d, err := disk.Mount(at)
-			if errors.Is(err, disk.ErrNotPermitted) {
-				t.Skip(err)
+			at, d, ok := onDisk(t)
+			if !ok {
+				t.Skip("no file system can be mounted here")
 			}
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, d.Close()) })
 			rnd := rand.New(rand.NewPCG(1, uint64(len(thing.name))))
-			survives(t, &thing, process.Place{Host: "127.0.0.1", DataDir: at}, func() error { return d.Lose(rnd) })
+			survives(t, &thing, at, func() error { return d.Lose(rnd) })
 		})
 	}
+}
+
+// onDisk is a place for a server on a disk of its own; not ok where none can be mounted.
+func onDisk(t *testing.T) (at process.Place, d *disk.Disk, ok bool) {
+	at = process.Place{Host: "127.0.0.1", DataDir: t.TempDir()}
+	d, err := disk.Mount(at.DataDir)
+	if errors.Is(err, disk.ErrNotPermitted) {
+		return at, nil, false
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return at, d, true
 }
 
 // survives kills a server at each call of a thing, and does what comes with that.

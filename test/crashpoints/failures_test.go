@@ -3,6 +3,7 @@ package crashpoints
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/test/disk"
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/process/syscalls"
 )
@@ -145,8 +147,11 @@ func withTimeout(ctx context.Context, d time.Duration) context.Context {
 }
 
 // three is a cluster with the index of its leader.
-func three(t *testing.T, args ...string) (*process.Cluster, int) {
-	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2, Args: args})
+func three(t *testing.T, args ...string) (*process.Cluster, int) { return threeAt(t, nil, args...) }
+
+// threeAt is one at some places.
+func threeAt(t *testing.T, at []process.Place, args ...string) (*process.Cluster, int) {
+	c := process.StartT(t, process.Spec{Nodes: 3, Partitions: 2, Args: args, Places: at})
 	lead := -1
 	require.Eventually(t, func() bool {
 		for i, s := range c.Servers {
@@ -216,17 +221,38 @@ func caughtUp(t *testing.T, s, leader *process.Server) {
 	}, 30*time.Second, 50*time.Millisecond)
 }
 
-// A follower is killed at each call of the installation of a snapshot.
+// A follower is killed at each call of the installation of a snapshot, and every other time loses its power, too. The
+// file gets longer meanwhile, and the writes of it with it; all other calls are as many each time.
 func TestAKillWhileASnapshotIsInstalled(t *testing.T) {
-	t.Parallel()
-	c, lead := three(t, shortLog...)
-	kinds := []string{syscalls.Create, syscalls.Write, syscalls.Sync, syscalls.Rename, syscalls.Remove}
-	kills := 0
-	step := 1
-	if *stride > 1 {
-		step = 16
+	t.Run("names and syncs", func(t *testing.T) {
+		t.Parallel()
+		kills := killWhileInstalling(t, []string{syscalls.Create, syscalls.Sync, syscalls.Rename, syscalls.Remove}, 1+*stride/3, 1000)
+		require.Positive(t, kills)
+	})
+	t.Run("writes", func(t *testing.T) {
+		t.Parallel()
+		step := 1
+		if *stride > 1 {
+			step = 16
+		}
+		require.Positive(t, killWhileInstalling(t, []string{syscalls.Write}, step, 100))
+	})
+}
+
+// killWhileInstalling kills at one of so many calls of some kinds, up to a number of them.
+func killWhileInstalling(t *testing.T, kinds []string, step, most int) (kills int) {
+	disks := map[string]*disk.Disk{}
+	var at []process.Place
+	for range 3 {
+		place, d, ok := onDisk(t)
+		at = append(at, place)
+		if ok {
+			disks[place.DataDir] = d
+		}
 	}
-	for call := 0; ; call += step {
+	rnd := rand.New(rand.NewPCG(1, 1))
+	c, lead := threeAt(t, at, shortLog...)
+	for call := 0; call <= most; call += step {
 		s := away(t, c, lead)
 		require.NoError(t, s.Start())
 		tap := attach(t, s, syscalls.Plan{Kinds: kinds, Path: "/member/snap", Skip: call, Kill: true})
@@ -240,15 +266,18 @@ func TestAKillWhileASnapshotIsInstalled(t *testing.T) {
 			t.Logf("%d: killed before %v", call, killed)
 			_, err := s.Wait(5 * time.Second)
 			require.NoError(t, err)
+			if d := disks[s.DataDir]; d != nil && kills%2 == 1 {
+				require.NoError(t, d.Lose(rnd))
+			}
 			require.NoError(t, c.Restart(t.Context(), s))
 		}
 		caughtUp(t, s, c.Servers[lead])
-		if !ok || call > 100 {
+		if !ok {
 			t.Logf("%d calls", len(calls))
 			break
 		}
 	}
-	require.Positive(t, kills)
+	return kills
 }
 
 // A follower that has no room for a snapshot goes on without it, and takes one in later.
