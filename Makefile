@@ -11,7 +11,7 @@ ROUNDS      ?= 10
 SEED        ?= 1
 LOAD        ?= 1m
 ARGS        ?=
-UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/elle/... ./test/region/... ./test/sheet/... ./test/sim/forever/... ./test/plot/... ./test/recipes/...
+UNIT        := ./api/... ./client/... ./cmd/... ./deploy/... ./examples/... ./extensions/... ./internal/... ./test/allocs/... ./test/bench/... ./test/costs/... ./test/compose/bench/... ./test/compose/osc/... ./test/disk/... ./test/elle/... ./test/region/... ./test/sheet/... ./test/sim/cover/... ./test/sim/forever/... ./test/plot/... ./test/recipes/...
 
 .DEFAULT_GOAL := help
 
@@ -192,7 +192,7 @@ sim:
 interleavings:
 	$(GO) test -v -count=1 -timeout 0 ./test/interleave -run TestScenarios $(ARGS)
 
-## sim-forever: seeds of each kind on all cores until it is stopped (ARGS="-for 1h"); what fails is kept in bin/sim, and runs first the next time
+## sim-forever: seeds of each kind, and runs chosen by what few have reached, on all cores until it is stopped (ARGS="-for 1h"); what fails is kept in bin/sim, and runs first the next time
 .PHONY: sim-forever
 sim-forever:
 	$(GO) run ./test/sim/forever $(ARGS)

@@ -56,6 +56,9 @@
 //     that reflect events; a session outlives each request that was answered by
 //     its ttl.
 //
+// With -guide runs are chosen by what few others have reached (guide.go, package cover), in a build that
+// notes it; make sim-forever makes one.
+//
 // TestMutations shows that each of a list of seeded bugs is noticed. Those of the
 // simulation's own servers are in mutation.go. Those of the code that servers run are edits
 // of it, in mutations/*.txt (package mutate has the format): the test compiles them into a

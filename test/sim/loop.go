@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"time"
+
+	"github.com/stoa-kv/stoa/test/sim/cover"
 )
 
 // loop decides what happens next. Everything that ever runs in a simulation is
@@ -20,6 +22,7 @@ type loop struct {
 	trace  uint64 // hash of everything that happened
 	out    io.Writer
 	said   *[]string // gets what is printed, too, while a trouble happens
+	turn   func()    // before each event, if there is one
 }
 
 // event is something that will happen. Of two at the same time the one with
@@ -63,6 +66,10 @@ func (l *loop) runUntil(end time.Duration, stop func() bool) {
 		e := heap.Pop(&l.queue).(event)
 		l.now = e.at
 		l.count++
+		cover.Event(uint32(len(e.what))<<8|uint32(e.what[0]), l.now)
+		if l.turn != nil {
+			l.turn()
+		}
 		l.note(uint64(e.at), e.a, e.b, uint64(len(e.what)), uint64(e.what[0]))
 		e.run()
 	}

@@ -89,6 +89,9 @@ func numbers(troubles []*Trouble) []int {
 // flags name the troubles and the length, for a run by hand.
 func (m *minimised) flags() string {
 	s := fmt.Sprintf("-seed=%d -runs=1 -length=%v", m.Seed, m.Length)
+	if m.Turns != nil {
+		s += " -turns=" + formatTurns(m.Turns)
+	}
 	if m.Only != nil {
 		s += " -only=" + formatOnly(m.Only)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stoa-kv/stoa/test/sim/cover/overlay"
 	"github.com/stoa-kv/stoa/test/sim/mutate"
 )
 
@@ -39,7 +40,12 @@ func TestMutations(t *testing.T) {
 	binary := build(t, product)
 	out, err := exec.Command(binary, "-test.run=^TestNoMutation$", "-test.v").CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), traces(), "a mutation that isn't chosen has an effect")
+	require.Contains(t, string(out), traces(), "a mutation that isn't chosen, or a note, has an effect")
+	t.Run("guided runs", func(t *testing.T) {
+		out, err := exec.Command(binary, "-test.run=^TestSim$", "-runs=6", "-guide="+filepath.Join(t.TempDir(), "guide")).CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), "steps are known")
+	})
 	for _, m := range product {
 		t.Run(m.Name, func(t *testing.T) {
 			if m.Rare && *mutationSeeds < rareSeeds {
@@ -120,19 +126,19 @@ func firstLine(s string) string {
 	return line + "\n"
 }
 
-// build compiles the mutations in.
+// build compiles the mutations in, and the notes that guides need.
 func build(t *testing.T, product []mutate.Mutation) string {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	here, err := os.ReadFile("mutations/mutant.go.overlay")
 	require.NoError(t, err)
-	overlay, err := mutate.Overlay(root, t.TempDir(), product, map[string]string{"test/sim/mutant.go": string(here)})
+	at, err := overlay.Write(root, t.TempDir(), product, map[string]string{"test/sim/mutant.go": string(here)})
 	require.NoError(t, err)
 	binary := *mutants
 	if binary == "" {
 		binary = filepath.Join(t.TempDir(), "mutants.test")
 	}
-	out, err := exec.Command("go", "test", "-vet=off", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
+	out, err := exec.Command("go", "test", "-vet=off", "-c", "-overlay", at, "-o", binary, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	return binary
 }

@@ -28,6 +28,7 @@ type Options struct {
 
 	Only   []int         // the numbers of the troubles that happen (schedule.go); nil: all
 	Length time.Duration // troubles and requests end at this time; 0: the seed decides
+	Turns  []Turn        // in their order (turns.go)
 
 	whole  []*Trouble     // of the run without Only, if they are known
 	script func(*cluster) // in the place of the usual run
@@ -62,11 +63,12 @@ func Run(o Options) (r Report) {
 		o.whole = Run(whole).planned
 	}
 	before := rand.Reader
-	elections := mrand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16), byte(o.Seed >> 24), byte(o.Seed >> 32), 1})
+	elections := mrand.NewChaCha8(electionSeed(o.Seed, 1))
 	rand.Reader = elections
 	defer func() { rand.Reader = before }()
 	c := newCluster(o, o.Log)
 	c.elections = elections
+	c.takeTurns(o.Turns)
 	r.Seed = o.Seed
 	defer func() {
 		if p := recover(); p != nil {
@@ -81,7 +83,7 @@ func Run(o Options) (r Report) {
 			r.Length = c.loop.now
 		}
 		if c.failure != nil {
-			r.Failure = fmt.Errorf("seed %d (%d servers, %d partitions): %w", o.Seed, c.stats.Servers, c.stats.Partitions, c.failure)
+			r.Failure = fmt.Errorf("seed %s (%d servers, %d partitions): %w", o.start(), c.stats.Servers, c.stats.Partitions, c.failure)
 		}
 	}()
 	if o.script != nil {

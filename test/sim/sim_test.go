@@ -21,8 +21,11 @@ var (
 	resize  = flag.Bool("resize", false, "change the number of partitions in each run (default: as the seed says)")
 	checks  = flag.Bool("checks", false, "compare and change the states of servers in each run (default: as the seed says)")
 	users   = flag.Bool("users", false, "let clients be users in each run (default: as the seed says)")
+	levels  = flag.Bool("versions", false, "change the version of the cluster in each run")
 	only    = flag.String("only", "", "the troubles that happen, as 3,7,12 or none (default: all)")
 	length  = flag.Duration("length", 0, "end troubles and requests at this simulated time (default: as the seed says)")
+	turns   = flag.String("turns", "", "when the run goes on as others do, as 310ms:7,1.2s:99 (default: never)")
+	guiding = flag.String("guide", "", "choose runs by what few have reached, and keep this in a file (in a build with the overlay of package cover)")
 	effort  = flag.Int("minimise", 60, "with how many runs to look for fewer troubles that make a seed fail; 0: don't")
 	verbose = flag.Bool("events", false, "print every event of the run")
 )
@@ -34,15 +37,26 @@ func options(t *testing.T, seed uint64) Options {
 	}
 	chosen, err := parseOnly(*only)
 	require.NoError(t, err)
-	return Options{Seed: seed, Only: chosen, Length: *length, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Log: log, Mutation: chosenMutation(t)}
+	later, err := parseTurns(*turns)
+	require.NoError(t, err)
+	return Options{Seed: seed, Turns: later, Only: chosen, Length: *length, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Versions: *levels, Log: log, Mutation: chosenMutation(t)}
 }
 
 func TestSim(t *testing.T) {
-	var sum Stats
-	for i := range *runs {
-		sum.add(attempt(t, options(t, *seed+uint64(i))))
+	runAll(t, func(o Options) Options { return o })
+}
+
+// runAll makes all runs that the flags ask for, of some kind.
+func runAll(t *testing.T, kind func(Options) Options) (sum Stats) {
+	if *guiding != "" {
+		sum = runGuided(t, kind)
+	} else {
+		for i := range *runs {
+			sum.add(attempt(t, kind(options(t, *seed+uint64(i)))))
+		}
 	}
 	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
+	return sum
 }
 
 // mostMinimised is how many seeds of a process are minimised: a fault may show in all.
@@ -67,7 +81,7 @@ func attempt(t *testing.T, o Options) Stats {
 func otherFlags(t *testing.T) (s string) {
 	flag.Visit(func(f *flag.Flag) {
 		switch f.Name {
-		case "seed", "runs", "only", "length", "minimise", "events":
+		case "seed", "runs", "only", "length", "turns", "guide", "minimise", "events":
 		default:
 			if !strings.HasPrefix(f.Name, "test.") {
 				s += fmt.Sprintf(" -%s=%v", f.Name, f.Value)
@@ -79,11 +93,7 @@ func otherFlags(t *testing.T) (s string) {
 
 // One server of each run is forced to be a cluster of its own, and grows again.
 func TestForce(t *testing.T) {
-	var sum Stats
-	for i := range *runs {
-		sum.add(attempt(t, forced(options(t, *seed+uint64(i)))))
-	}
-	fmt.Printf("%d seeds from %d: %s\n", *runs, *seed, sum)
+	sum := runAll(t, forced)
 	require.Positive(t, sum.Lost, "no survivor lacked anything")
 }
 

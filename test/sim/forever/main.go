@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/stoa-kv/stoa/test/sim/cover/overlay"
 )
 
 // kind is a way to run seeds.
@@ -22,6 +24,14 @@ type kind struct {
 	name  string
 	test  string
 	flags []string
+}
+
+// row names it in the table.
+func (k kind) row(guided bool) string {
+	if guided {
+		return k.name + ", guided"
+	}
+	return k.name
 }
 
 // kinds are all, in their turn.
@@ -32,6 +42,7 @@ var kinds = []kind{
 	{"checks", "TestSim", []string{"-checks"}},
 	{"users", "TestSim", []string{"-users"}},
 	{"everything", "TestSim", []string{"-members", "-balance", "-resize", "-checks", "-users"}},
+	{"versions", "TestSim", []string{"-versions"}},
 	{"forced", "TestForce", nil},
 }
 
@@ -65,8 +76,8 @@ func run(ctx context.Context, dir string, workers int) (failures int, err error)
 		return 0, err
 	}
 	r := &runner{dir: dir, binary: filepath.Join(dir, "sim.test"), began: time.Now(), done: map[string]*tally{}}
-	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", r.binary, "./test/sim").CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("building the simulation: %w\n%s", err, out)
+	if err := r.build(ctx); err != nil {
+		return 0, fmt.Errorf("building the simulation: %w", err)
 	}
 	if r.commit, err = commit(ctx); err != nil {
 		return 0, err
@@ -91,6 +102,30 @@ func run(ctx context.Context, dir string, workers int) (failures int, err error)
 	return r.failures(), errors.Join(errs...)
 }
 
+// build builds the simulation, and once more for runs that a guide chooses.
+func (r *runner) build(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "stoa-sim-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	noted, err := overlay.Write(root, dir, nil, nil)
+	if err != nil {
+		return err
+	}
+	for _, flags := range [][]string{{"-o", r.binary}, {"-o", r.noted(), "-vet=off", "-overlay", noted}} {
+		cmd := exec.CommandContext(ctx, "go", append(append([]string{"test", "-c"}, flags...), "./test/sim")...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return nil
+}
+
 func commit(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
@@ -99,16 +134,22 @@ func commit(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// work runs one block after the other.
-func (r *runner) work(ctx context.Context, first int) error {
-	for i := first; ctx.Err() == nil; i++ {
+// guided is how often a block of runs is one that a guide chooses.
+const guided = 4
+
+// work runs one block after the other. Each worker has guides of its own.
+func (r *runner) work(ctx context.Context, worker int) error {
+	for i := worker; ctx.Err() == nil; i++ {
 		k := kinds[i%len(kinds)]
-		seed := rand.Uint64N(1 << 40)
-		failed, out := r.seeds(ctx, k, seed, block)
+		guide := ""
+		if i/len(kinds)%guided == guided-1 {
+			guide = filepath.Join(r.dir, fmt.Sprintf("guide-%s-%d", strings.ReplaceAll(k.name, " ", "-"), worker))
+		}
+		failed, out := r.block(ctx, k, rand.Uint64N(1<<40), guide)
 		if ctx.Err() != nil {
 			return nil // it was cut off
 		}
-		if err := r.note(ctx, k, failed, out); err != nil {
+		if err := r.note(ctx, k, guide != "", failed, out); err != nil {
 			return err
 		}
 	}

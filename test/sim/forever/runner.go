@@ -27,47 +27,82 @@ type runner struct {
 
 type tally struct{ seeds, failures int }
 
-// failure is a seed that fails.
+// start is where a run begins: its seed, and its turns as flag -turns has them.
+type start struct {
+	seed  uint64
+	turns string
+}
+
+func (s start) String() string { return strings.TrimSpace(fmt.Sprint(s.seed, " ", s.turns)) }
+
+// flags are those that repeat the run.
+func (s start) flags() []string {
+	flags := []string{"-seed=" + strconv.FormatUint(s.seed, 10), "-runs=1"}
+	if s.turns != "" {
+		flags = append(flags, "-turns="+s.turns)
+	}
+	return flags
+}
+
+// failure is a run that fails.
 type failure struct {
-	seed uint64
+	start
 	what string
 }
 
 // told is how package sim tells a failure.
-var told = regexp.MustCompile(`(?m)seed (\d+) \(\d+ servers, \d+ partitions\): (.*)$`)
+var told = regexp.MustCompile(`(?m)seed (\d+)(?: with -turns=(\S+))? \(\d+ servers, \d+ partitions\): (.*)$`)
 
-// seeds runs some, and returns those that failed; all is what the process printed. A process that ends in another
-// way counts for its first seed.
-func (r *runner) seeds(ctx context.Context, k kind, first uint64, n int, more ...string) (failed []failure, all string) {
-	args := append([]string{"-test.run=^" + k.test + "$", "-test.timeout=60m", "-seed=" + strconv.FormatUint(first, 10), "-runs=" + strconv.Itoa(n)}, k.flags...)
-	out, err := exec.CommandContext(ctx, r.binary, append(args, more...)...).CombinedOutput()
+// block runs a number of seeds from one on, or, with a guide, runs that it chooses.
+func (r *runner) block(ctx context.Context, k kind, first uint64, guide string) (failed []failure, all string) {
+	flags := []string{"-seed=" + strconv.FormatUint(first, 10), "-runs=" + strconv.Itoa(block)}
+	if guide == "" {
+		return r.run(ctx, r.binary, k, start{seed: first}, flags)
+	}
+	return r.run(ctx, r.noted(), k, start{seed: first}, append(flags, "-guide="+guide))
+}
+
+// repeat makes a run once more.
+func (r *runner) repeat(ctx context.Context, k kind, s start, more ...string) (failed []failure, all string) {
+	return r.run(ctx, r.binary, k, s, append(s.flags(), more...))
+}
+
+// run makes runs in a process of their own, and returns those that failed; all is what the process printed. A process that
+// ends in another way counts for its first run.
+func (r *runner) run(ctx context.Context, binary string, k kind, first start, flags []string) (failed []failure, all string) {
+	args := append([]string{"-test.run=^" + k.test + "$", "-test.timeout=60m"}, k.flags...)
+	out, err := exec.CommandContext(ctx, binary, append(args, flags...)...).CombinedOutput()
 	if err == nil {
 		return nil, string(out)
 	}
 	for _, m := range told.FindAllStringSubmatch(string(out), -1) {
 		if seed, err := strconv.ParseUint(m[1], 10, 64); err == nil {
-			failed = append(failed, failure{seed, m[2]})
+			failed = append(failed, failure{start{seed, m[2]}, m[3]})
 		}
 	}
 	if len(failed) == 0 {
-		failed = []failure{{first, fmt.Sprintf("%d seeds from here: %v", n, err)}}
+		failed = []failure{{first, fmt.Sprintf("the runs from here: %v", err)}}
 	}
 	return failed, string(out)
 }
 
+// noted is the simulation with package cover's notes compiled in.
+func (r *runner) noted() string { return r.binary + ".noted" }
+
 // note counts a block, and keeps what has failed.
-func (r *runner) note(ctx context.Context, k kind, failed []failure, out string) error {
+func (r *runner) note(ctx context.Context, k kind, guided bool, failed []failure, out string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.done[k.name] == nil {
-		r.done[k.name] = &tally{}
+	name := k.row(guided)
+	if r.done[name] == nil {
+		r.done[name] = &tally{}
 	}
-	r.done[k.name].seeds += block
-	r.done[k.name].failures += len(failed)
+	r.done[name].seeds += block
+	r.done[name].failures += len(failed)
 	for _, f := range failed {
-		fmt.Printf("FAILED %s, seed %d: %s\n", k.name, f.seed, f.what)
-		_, events := r.seeds(ctx, k, f.seed, 1, "-events")
-		kept := filepath.Join(r.dir, fmt.Sprintf("%d.log", f.seed))
+		fmt.Printf("FAILED %s, seed %v: %s\n", k.name, f.start, f.what)
+		_, events := r.repeat(ctx, k, f.start, "-events")
+		kept := filepath.Join(r.dir, strings.NewReplacer(" ", "-", ":", "-", ",", "-").Replace(f.start.String())+".log")
 		if err := os.WriteFile(kept, []byte(out+events), 0o644); err != nil {
 			return err
 		}
@@ -85,7 +120,7 @@ func (r *runner) append(k kind, f failure) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(file, "%s\t%d\t%s\t%s\n", k.name, f.seed, r.commit, f.what)
+	_, err = fmt.Fprintf(file, "%s\t%v\t%s\t%s\n", k.name, f.start, r.commit, f.what)
 	return errors.Join(err, file.Close())
 }
 
@@ -106,10 +141,10 @@ func (r *runner) again(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", r.corpus(), err)
 		}
 		verdict := "passes now"
-		if failed, _ := r.seeds(ctx, k, f.seed, 1); len(failed) > 0 {
+		if failed, _ := r.repeat(ctx, k, f.start); len(failed) > 0 {
 			verdict = "still fails: " + failed[0].what
 		}
-		fmt.Printf("%s, seed %d (%s): %s\n", k.name, f.seed, f.what, verdict)
+		fmt.Printf("%s, seed %v (%s): %s\n", k.name, f.start, f.what, verdict)
 	}
 	return lines.Err()
 }
@@ -120,13 +155,14 @@ func parse(line string) (kind, failure, error) {
 	if len(fields) != 4 {
 		return kind{}, failure{}, fmt.Errorf("%q isn't kind, seed, commit and what failed, with tabs between", line)
 	}
-	seed, err := strconv.ParseUint(fields[1], 10, 64)
+	seed, turns, _ := strings.Cut(fields[1], " ")
+	n, err := strconv.ParseUint(seed, 10, 64)
 	if err != nil {
 		return kind{}, failure{}, fmt.Errorf("%q: %w", line, err)
 	}
 	for _, k := range kinds {
 		if k.name == fields[0] {
-			return k, failure{seed, fields[3]}, nil
+			return k, failure{start{n, turns}, fields[3]}, nil
 		}
 	}
 	return kind{}, failure{}, fmt.Errorf("%q: there is no such kind", line)
@@ -152,9 +188,11 @@ func (r *runner) table() string {
 		fmt.Fprintf(&s, "| %s | %d | %d | %.0f |\n", name, t.seeds, t.failures, float64(t.seeds)/took.Hours())
 	}
 	for _, k := range kinds {
-		if t := r.done[k.name]; t != nil {
-			row(k.name, *t)
-			all.seeds, all.failures = all.seeds+t.seeds, all.failures+t.failures
+		for _, name := range []string{k.row(false), k.row(true)} {
+			if t := r.done[name]; t != nil {
+				row(name, *t)
+				all.seeds, all.failures = all.seeds+t.seeds, all.failures+t.failures
+			}
 		}
 	}
 	row("all", all)

@@ -175,17 +175,6 @@ func importMutant(source string) string {
 	return strings.Join(slices.Insert(lines, clause+1, mutantImport), "\n")
 }
 
-// Overlay writes the files and what go test -overlay reads to dir, and returns the
-// name of the latter. The files of more are put in beside the mutations.
-func Overlay(root, dir string, list []Mutation, more map[string]string) (string, error) {
-	files, err := Sources(root, list)
-	if err != nil {
-		return "", err
-	}
-	maps.Copy(files, more)
-	return Write(root, dir, files)
-}
-
 // Write writes files, by their names below root, to dir beside the package that knows which mutation is on, and returns
 // the name of what go test -overlay reads.
 func Write(root, dir string, files map[string]string) (string, error) {
