@@ -51,7 +51,7 @@
 // With -network each server is in a network namespace of its own, and TestNetwork cuts, delays
 // and spoils the links between them and to the clients, in one or both directions (network.go),
 // beside kills and pauses: all of the above holds. Keys move between partitions meanwhile (moves.go);
-// in the end they have arrived.
+// in the end they have arrived. Members are replaced (members.go).
 //
 //	go test -tags faults ./test/faults -network -run TestNetwork     needs root
 //

@@ -227,7 +227,7 @@ func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.In
 
 // known is a fault by its name, which must be one.
 func known(name string) func(*nemesis, context.Context) error {
-	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults, moveFaults} {
+	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults, moveFaults, memberFaults} {
 		if fault := some[name]; fault != nil {
 			return fault
 		}

@@ -101,6 +101,7 @@ func TestNetwork(t *testing.T) {
 		t.Run(fmt.Sprintf("transactions/P=%d", parts), func(t *testing.T) { runAppends(t, 3, parts, all) })
 		t.Run(fmt.Sprintf("locks/P=%d", parts), func(t *testing.T) { runLocks(t, 3, parts, all) })
 	}
+	t.Run("members", func(t *testing.T) { underMembers(t, bin, all) })
 	if !bin.Stoa {
 		return
 	}
@@ -123,4 +124,21 @@ func underMoves(t *testing.T, others []string) {
 	t.Run("registers", func(t *testing.T) { runFaults(t, 3, 3, names) })
 	t.Run("sessions", func(t *testing.T) { runSessions(t, 4, names) })
 	t.Run("extensions", func(t *testing.T) { runLedger(t, 3, names) })
+}
+
+// underMembers has members replaced about half of the time.
+func underMembers(t *testing.T, bin process.Binary, others []string) {
+	replacing := slices.Sorted(maps.Keys(memberFaults))
+	names := slices.Concat(others, replacing, replacing)
+	for _, parts := range []int{1, 3} {
+		if parts > 1 && !bin.Stoa {
+			continue
+		}
+		for _, nodes := range []int{3, 5} {
+			t.Run(fmt.Sprintf("registers/%d/P=%d", nodes, parts), func(t *testing.T) { runFaults(t, nodes, parts, names) })
+		}
+	}
+	if bin.Stoa {
+		t.Run("sessions", func(t *testing.T) { runSessions(t, 4, names) })
+	}
 }

@@ -72,6 +72,17 @@ func (s *Server) Use(bin Binary) {
 	s.bin = bin
 }
 
+// Joins has the next start join the cluster, to which the server has been added again, with an empty data directory.
+func (s *Server) Joins() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, arg := range s.args {
+		if strings.HasPrefix(arg, "--initial-cluster-state=") {
+			s.args[i] = "--initial-cluster-state=existing"
+		}
+	}
+}
+
 // Without is the same server without the flags that begin with one of the prefixes.
 func (s *Server) Without(prefixes ...string) *Server {
 	o := s.With()
