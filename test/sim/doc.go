@@ -28,8 +28,8 @@
 //     shown before the request was sent (answers, watch events, progress), and
 //     a write is above it.
 //   - I2: every answer is what a sequential etcd (model.go) would have said at the
-//     revision in its header; porcupine finds an order of all strict requests, and
-//     of those to each key without looking at revisions.
+//     revision in its header; there is an order of all strict requests, the
+//     ledger's or else one that porcupine finds, and of those to each key without looking at revisions.
 //   - I3: pairs of keys in different partitions, only ever written together, are
 //     equal in every revision, and so in every answer and watch.
 //   - I4: every watch, through all resumptions, has got every change in its range
@@ -45,7 +45,7 @@
 //   - No request at a follower fails because a snapshot is installed there.
 //   - No lease is revoked by a leader before its time.
 //   - In every third run clients use extensions (extension.go): each call answers and
-//     changes what a model of it says, porcupine finds an order of the increments and
+//     changes what a model of it says, there is an order of the increments and
 //     of what goes through the queue, and all servers come to know the same extensions.
 //   - In every fourth run clients have sessions (session.go), lose their
 //     connections, come back anywhere and send again: what a session asks takes

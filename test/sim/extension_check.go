@@ -16,7 +16,7 @@ import (
 // those take part that are in the history.
 func (c *cluster) checkExtensions(*past) {
 	var counts, queue []porcupine.Operation
-	for _, o := range c.history {
+	for _, o := range c.ordered() {
 		if o.who == "" || o.effect == 0 && o.state != ok {
 			continue
 		}
