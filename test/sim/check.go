@@ -22,18 +22,15 @@ func (g *ledger) past() *past {
 	p := &past{revisions: g.all(), states: []state{{}}}
 	now := state{}
 	for _, r := range p.revisions {
-		next := make(state, len(now))
-		for k, kv := range now {
-			next[k] = kv
-		}
+		next := slices.Clone(now)
 		for _, ch := range r.changes {
 			if isNotice(ch) {
 				continue
 			}
 			if ch.Delete {
-				delete(next, string(ch.Kv.Key()))
+				next.remove(ch.Kv.Key())
 			} else {
-				next[string(ch.Kv.Key())] = ch.Kv.Message()
+				next.put(ch.Kv.Message())
 			}
 		}
 		p.states = append(p.states, next)
@@ -59,7 +56,7 @@ func (p *past) index(rev int64) int {
 func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who}
 	if !o.reads() {
-		e.keys = e.keys.clone()
+		e.keys = slices.Clone(e.keys)
 	}
 	if p.plain(o) {
 		e.who = ""
@@ -67,14 +64,6 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 	answer := e.call(o.req)
 	e.follow(o.req)
 	return answer, e
-}
-
-func (s state) clone() state {
-	c := make(state, len(s))
-	for k, kv := range s {
-		c[k] = kv
-	}
-	return c
 }
 
 // check compares all answers and events with the committed history.
@@ -97,7 +86,7 @@ func (c *cluster) checkRevisions(p *past) {
 			c.fail("I1", "with one partition revision %d follows %d writes", r.rev, i)
 		}
 		for _, pair := range c.keys.pairs {
-			if a, b := p.states[i+1][pair[0]], p.states[i+1][pair[1]]; string(a.GetValue()) != string(b.GetValue()) {
+			if a, b := p.states[i+1].get(pair[0]), p.states[i+1].get(pair[1]); string(a.GetValue()) != string(b.GetValue()) {
 				c.fail("I3", "revision %d (%s) leaves %s=%s and %s=%s", r.rev, describe(r.changes), pair[0], a.GetValue(), pair[1], b.GetValue())
 			}
 		}

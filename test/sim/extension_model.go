@@ -61,12 +61,12 @@ func (e *evaluation) ackKey(name string) string { return manager + name + "/ack/
 func stateKey(name string) string               { return manager + name + "/state" }
 
 func (e *evaluation) standing(name string) extension.Standing {
-	return extension.ParseStanding(e.keys[stateKey(name)].GetValue())
+	return extension.ParseStanding(e.keys.get(stateKey(name)).GetValue())
 }
 
 // manage is the put of one of the manager's keys. Alice alone registers.
 func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
-	registered := e.keys[manager+name] != nil
+	registered := e.keys.get(manager+name) != nil
 	switch {
 	case rest == "":
 		e.write(string(r.Key), r.Value, 0)
@@ -74,7 +74,7 @@ func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
 			e.write(manager+name+"/owner", []byte(e.who), 0)
 		}
 		if e.standing(name) != (extension.Standing{}) {
-			e.remove(e.keys[stateKey(name)])
+			e.remove(e.keys.get(stateKey(name)))
 		}
 		if !registered {
 			e.write(manager+name+"/language", []byte(language), 0)
@@ -98,10 +98,10 @@ func (e *evaluation) unmanage(name, rest string) proto.Message {
 	if rest == "ack" {
 		key = e.ackKey(name)
 	}
-	if e.keys[key] == nil {
+	if e.keys.get(key) == nil {
 		return &pb.DeleteRangeResponse{}
 	}
-	e.remove(e.keys[key])
+	e.remove(e.keys.get(key))
 	if rest == "" {
 		for _, kv := range e.keys.between([]byte(key+"/"), []byte(key+"0")) {
 			e.remove(kv)
@@ -113,8 +113,8 @@ func (e *evaluation) unmanage(name, rest string) proto.Message {
 // handles says whether an extension handles this client's requests on a key.
 func (e *evaluation) handles(key string) bool {
 	name := handlers[key]
-	owner := e.keys[manager+name+"/owner"]
-	return name != "" && owner != nil && (string(owner.Value) == e.who || e.keys[e.ackKey(name)] != nil)
+	owner := e.keys.get(manager + name + "/owner")
+	return name != "" && owner != nil && (string(owner.Value) == e.who || e.keys.get(e.ackKey(name)) != nil)
 }
 
 // hogFails is how the extension that loops is stopped.
@@ -159,13 +159,13 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 
 // useUp ends an acknowledgement that was good for one call.
 func (e *evaluation) useUp(name string) {
-	if ack := e.keys[e.ackKey(name)]; ack != nil && string(ack.Value) == "once" {
+	if ack := e.keys.get(e.ackKey(name)); ack != nil && string(ack.Value) == "once" {
 		e.remove(ack)
 	}
 }
 
 func (e *evaluation) increment(key string) []byte {
-	n, _ := strconv.Atoi(string(e.keys[key].GetValue()))
+	n, _ := strconv.Atoi(string(e.keys.get(key).GetValue()))
 	value := strconv.AppendInt(nil, int64(n+1), 10)
 	e.write(key, value, 0)
 	return value
@@ -182,7 +182,7 @@ func (e *evaluation) follow(req proto.Message) {
 
 // react counts the events of a request, as the extension for them does.
 func (e *evaluation) react(req proto.Message) {
-	if e.keys[manager+"events"] == nil || e.standing("events").Disabled {
+	if e.keys.get(manager+"events") == nil || e.standing("events").Disabled {
 		return
 	}
 	_, expiring := req.(*pb.LeaseRevokeRequest)
@@ -211,11 +211,11 @@ func isNotice(c store.Change) bool { return !c.Delete && c.Kv.Version() == 0 }
 
 // write puts a key.
 func (e *evaluation) write(key string, value []byte, lease int64) {
-	prev := e.keys[key]
+	prev := e.keys.get(key)
 	kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1, Lease: lease}
 	if prev != nil {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
-	e.keys[key] = kv
+	e.keys.put(kv)
 	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 }

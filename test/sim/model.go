@@ -2,8 +2,8 @@ package sim
 
 import (
 	"bytes"
-	"maps"
 	"slices"
+	"sort"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,8 +15,35 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// state is what a sequential etcd holds at one revision.
-type state map[string]*mvccpb.KeyValue
+// state is what a sequential etcd holds at one revision, in the order of the keys.
+type state []*mvccpb.KeyValue
+
+// find is where a key is, or would be.
+func (s state) find(key string) int {
+	return sort.Search(len(s), func(i int) bool { return string(s[i].Key) >= key })
+}
+
+// get returns nil for a key that isn't there.
+func (s state) get(key string) *mvccpb.KeyValue {
+	if i := s.find(key); i < len(s) && string(s[i].Key) == key {
+		return s[i]
+	}
+	return nil
+}
+
+func (s *state) put(kv *mvccpb.KeyValue) {
+	if i := s.find(string(kv.Key)); i < len(*s) && bytes.Equal((*s)[i].Key, kv.Key) {
+		(*s)[i] = kv
+	} else {
+		*s = slices.Insert(*s, i, kv)
+	}
+}
+
+func (s *state) remove(key []byte) {
+	if i := s.find(string(key)); i < len(*s) && bytes.Equal((*s)[i].Key, key) {
+		*s = slices.Delete(*s, i, i+1)
+	}
+}
 
 // evaluation is one request carried out on a state: what a sequential etcd would
 // answer and change.
@@ -53,15 +80,15 @@ func (e *evaluation) do(req proto.Message) proto.Message {
 }
 
 func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
-	prev := e.keys[string(r.Key)]
+	prev := e.keys.get(string(r.Key))
 	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1, Lease: r.Lease}
 	if prev != nil {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
-	e.keys[string(r.Key)] = kv
+	e.keys.put(kv)
 	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 	for _, n := range notesOf(r.Key) {
-		if e.keys[string(n.Key)] == nil {
+		if e.keys.get(string(n.Key)) == nil {
 			e.put(n)
 		}
 	}
@@ -88,7 +115,7 @@ func (e *evaluation) next() store.Revision {
 }
 
 func (e *evaluation) remove(kv *mvccpb.KeyValue) {
-	delete(e.keys, string(kv.Key))
+	e.keys.remove(kv.Key)
 	e.changes = append(e.changes, store.Change{
 		Revision: e.next(), Kv: kvwire.Tombstone(kv.Key), Prev: e.before(kv.Key, kv), Delete: true,
 	})
@@ -101,7 +128,7 @@ func (e *evaluation) delete(r *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
 	}
 	for _, kv := range kvs {
 		for _, n := range slices.Backward(notesOf(kv.Key)) {
-			if note := e.keys[string(n.Key)]; note != nil {
+			if note := e.keys.get(string(n.Key)); note != nil {
 				e.remove(note)
 			}
 		}
@@ -163,7 +190,7 @@ func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse {
 
 // holds evaluates a compare of one key. A key that isn't there has zeros.
 func (e *evaluation) holds(c *pb.Compare) bool {
-	kv := e.keys[string(c.Key)]
+	kv := e.keys.get(string(c.Key))
 	var have, want int64
 	switch c.Target {
 	case pb.Compare_MOD:
@@ -188,16 +215,17 @@ func (e *evaluation) holds(c *pb.Compare) bool {
 // between returns the keys of a range in order.
 func (s state) between(key, end []byte) []*mvccpb.KeyValue {
 	if len(end) == 0 {
-		if kv := s[string(key)]; kv != nil {
+		if kv := s.get(string(key)); kv != nil {
 			return []*mvccpb.KeyValue{kv}
 		}
 		return nil
 	}
 	var kvs []*mvccpb.KeyValue
-	for _, k := range slices.Sorted(maps.Keys(s)) {
-		if inRange([]byte(k), key, end) {
-			kvs = append(kvs, s[k])
+	for _, kv := range s[s.find(string(key)):] {
+		if !inRange(kv.Key, key, end) {
+			break
 		}
+		kvs = append(kvs, kv)
 	}
 	return kvs
 }
