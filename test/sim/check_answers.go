@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"bytes"
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -108,8 +111,34 @@ func (c *cluster) may(p *past, o *op, r *revision) bool {
 	switch {
 	case r.rev <= o.floor || r.latest < o.call:
 		return false
+	case len(r.changes) > 0 && !o.names(r.changes[0].Kv.Key()):
+		return false
 	case o.state == ok:
 		return o.rev == r.rev && c.wrote(p, o, r)
 	}
 	return c.explains(p, o, r)
+}
+
+// names reports whether the first change of a request can be to a key. It spares most revisions that a request
+// hasn't brought about the evaluation that would say so.
+func (o *op) names(key []byte) bool {
+	switch r := o.req.(type) {
+	case *pb.PutRequest:
+		return bytes.Equal(key, r.Key) || o.extended(r.Key)
+	case *pb.DeleteRangeRequest:
+		return inRange(key, r.Key, r.RangeEnd) || o.extended(r.Key)
+	case *pb.TxnRequest:
+		writes := func(do *pb.RequestOp) bool {
+			d := do.GetRequestDeleteRange()
+			return bytes.Equal(key, do.GetRequestPut().GetKey()) || d != nil && inRange(key, d.Key, d.RangeEnd)
+		}
+		return slices.ContainsFunc(r.Success, writes) || slices.ContainsFunc(r.Failure, writes)
+	}
+	return true
+}
+
+// extended reports whether a request for a key may do something else than it says.
+func (o *op) extended(key []byte) bool {
+	_, _, manages := managed(key)
+	return o.who != "" && (manages || handlers[string(key)] != "")
 }
