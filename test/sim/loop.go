@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -48,7 +47,7 @@ func (l *loop) after(d time.Duration, what string, a, b uint64, run func()) {
 // at is after, at a known time with a tie that was drawn.
 func (l *loop) at(at time.Duration, tie uint64, what string, a, b uint64, run func()) {
 	l.seq++
-	heap.Push(&l.queue, event{at: at, tie: tie, seq: l.seq, what: what, a: a, b: b, run: run})
+	l.queue.push(event{at: at, tie: tie, seq: l.seq, what: what, a: a, b: b, run: run})
 }
 
 // tie draws one, behind those of events that were put off.
@@ -63,7 +62,7 @@ func (l *loop) putOff(until time.Duration, due time.Duration, what string, a, b 
 // runUntil lets things happen until end, or until stop says so.
 func (l *loop) runUntil(end time.Duration, stop func() bool) {
 	for len(l.queue) > 0 && l.queue[0].at <= end && !stop() {
-		e := heap.Pop(&l.queue).(event)
+		e := l.queue.pop()
 		l.now = e.at
 		l.count++
 		cover.Event(uint32(len(e.what))<<8|uint32(e.what[0]), l.now)
@@ -107,28 +106,54 @@ func (l *loop) chance(n int) bool { return l.rng.IntN(n) == 0 }
 // pick draws one of a list.
 func pick[T any](l *loop, from []T) T { return from[l.rng.IntN(len(from))] }
 
+// events is a heap. (container/heap has each event allocated twice, on its way in and on its way out.)
 type events []event
 
-func (q events) Len() int { return len(q) }
-
-func (q events) Less(i, j int) bool {
-	a, b := &q[i], &q[j]
+// before: all events differ in seq.
+func (e *event) before(o *event) bool {
 	switch {
-	case a.at != b.at:
-		return a.at < b.at
-	case a.tie != b.tie:
-		return a.tie < b.tie
+	case e.at != o.at:
+		return e.at < o.at
+	case e.tie != o.tie:
+		return e.tie < o.tie
 	}
-	return a.seq < b.seq
+	return e.seq < o.seq
 }
 
-func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *events) push(e event) {
+	h := append(*q, e)
+	*q = h
+	at := len(h) - 1
+	for at > 0 {
+		parent := (at - 1) / 2
+		if !e.before(&h[parent]) {
+			break
+		}
+		h[at], at = h[parent], parent
+	}
+	h[at] = e
+}
 
-func (q *events) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = event{}
-	*q = (*q)[:last]
-	return e
+func (q *events) pop() event {
+	h := *q
+	end := len(h) - 1
+	first, e := h[0], h[end]
+	h[end] = event{}
+	h = h[:end]
+	*q = h
+	if end == 0 {
+		return first
+	}
+	at := 0
+	for child := 1; child < end; child = 2*at + 1 {
+		if child+1 < end && h[child+1].before(&h[child]) {
+			child++
+		}
+		if e.before(&h[child]) {
+			break
+		}
+		h[at], at = h[child], child
+	}
+	h[at] = e
+	return first
 }
