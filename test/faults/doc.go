@@ -51,7 +51,8 @@
 // With -network each server is in a network namespace of its own, and TestNetwork cuts, delays
 // and spoils the links between them and to the clients, in one or both directions (network.go),
 // beside kills and pauses: all of the above holds. Keys move between partitions meanwhile (moves.go);
-// in the end they have arrived. Members are replaced (members.go).
+// in the end they have arrived. Members are replaced (members.go). Servers change
+// between releases (releases.go); in the end all run the later one.
 //
 //	go test -tags faults ./test/faults -network -run TestNetwork     needs root
 //

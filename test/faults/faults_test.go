@@ -103,8 +103,13 @@ func startSidecars(t *testing.T, c *process.Cluster, n int) (all []*process.Serv
 
 // runFaultsThrough has the clients use sidecars, if there are any.
 func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) {
+	runFaultsOn(t, process.Spec{Binary: binaryFor(t, names), Nodes: nodes, Partitions: parts}, sidecars, nil, names)
+}
+
+// runFaultsOn has the servers change to another release, too, if there is one.
+func runFaultsOn(t *testing.T, spec process.Spec, sidecars int, later *process.Binary, names []string) {
 	seed := seedOf(t)
-	c := start(t, process.Spec{Binary: binaryFor(t, names), Nodes: nodes, Partitions: parts})
+	c := start(t, spec)
 	asked := c.Servers
 	if sidecars > 0 {
 		asked = startSidecars(t, c, sidecars)
@@ -154,6 +159,9 @@ func runFaultsThrough(t *testing.T, sidecars, nodes, parts int, names []string) 
 	}
 	nem := newNemesis(t, c, seed, rec.start)
 	nem.asked = asked
+	if later != nil {
+		nem.releases = allEarlier(c, spec.Binary, *later)
+	}
 	count := disturb(t, ctx, nem, names)
 	work.Wait()
 	history := judge(t, c, cli, rec, live)

@@ -25,6 +25,8 @@ type nemesis struct {
 	rest    time.Duration // the longest time between two faults
 	moved   bool          // keys were asked to move
 	say     func(format string, args ...any)
+
+	releases *releaseOf // nil if the servers are of one release
 }
 
 // errNotDone is of a fault that the servers didn't let happen, which isn't counted.
@@ -227,7 +229,7 @@ func (n *nemesis) idle(atMost time.Duration) { time.Sleep(time.Duration(n.rnd.In
 
 // known is a fault by its name, which must be one.
 func known(name string) func(*nemesis, context.Context) error {
-	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults, moveFaults, memberFaults} {
+	for _, some := range []map[string]func(*nemesis, context.Context) error{faults, networkFaults, diskFaults, clockFaults, moveFaults, memberFaults, releaseFaults} {
 		if fault := some[name]; fault != nil {
 			return fault
 		}
@@ -242,7 +244,7 @@ func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int,
 	for {
 		n.idle(n.rest)
 		if ctx.Err() != nil {
-			return done, n.arrived(context.WithoutCancel(ctx))
+			return done, n.finish(context.WithoutCancel(ctx))
 		}
 		name := names[n.rnd.IntN(len(names))]
 		n.say("%s", name)
@@ -256,4 +258,15 @@ func (n *nemesis) run(ctx context.Context, names []string) (done map[string]int,
 			done[name]++
 		}
 	}
+}
+
+// finish brings to an end what faults have begun: keys arrive, and all servers run the later release.
+func (n *nemesis) finish(ctx context.Context) error {
+	if err := n.arrived(ctx); err != nil || n.releases == nil {
+		return err
+	}
+	if err := n.upgrade(ctx); !errors.Is(err, errNotDone) {
+		return err
+	}
+	return nil
 }

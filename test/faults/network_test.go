@@ -105,6 +105,7 @@ func TestNetwork(t *testing.T) {
 	if !bin.Stoa {
 		return
 	}
+	t.Run("releases", func(t *testing.T) { underReleases(t, all) })
 	t.Run("resize", func(t *testing.T) { runFaults(t, 3, 3, append(all, "resize", "resize", "resize")) })
 	t.Run("moves", func(t *testing.T) { underMoves(t, all) })
 	t.Run("sessions", func(t *testing.T) { runSessions(t, 4, all) })
@@ -140,5 +141,19 @@ func underMembers(t *testing.T, bin process.Binary, others []string) {
 	}
 	if bin.Stoa {
 		t.Run("sessions", func(t *testing.T) { runSessions(t, 4, names) })
+	}
+}
+
+// underReleases has servers change between the release before and this one about half of the time, also while keys move, which
+// they do in another way with the later one.
+func underReleases(t *testing.T, others []string) {
+	before, now := releases(t)
+	changes := slices.Sorted(maps.Keys(releaseFaults))
+	names := slices.Concat(others, changes, changes, slices.Repeat([]string{"upgrade the others", "downgrade"}, 3),
+		[]string{"move keys", "pin keys", "pin keys, kill all"})
+	for _, parts := range []int{1, 3} {
+		t.Run(fmt.Sprintf("registers/P=%d", parts), func(t *testing.T) {
+			runFaultsOn(t, process.Spec{Binary: before, Nodes: 3, Partitions: parts}, 0, &now, names)
+		})
 	}
 }
