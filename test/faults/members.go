@@ -146,7 +146,7 @@ func (n *nemesis) add(ctx context.Context, s *process.Server, learner bool) erro
 
 // joined waits until a member that was added serves, and has it promoted if it is a learner.
 func (n *nemesis) joined(ctx context.Context, s *process.Server, learner bool) error {
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := s.WaitReady(wait); err != nil || !learner {
 		return err
@@ -177,7 +177,7 @@ func memberAt(ctx context.Context, c pb.ClusterClient, url string) (*pb.Member, 
 // insist asks one server after the other but one until a request succeeds. For some seconds after other faults
 // changes of members are refused, since all have to have been connected for that long.
 func (n *nemesis) insist(ctx context.Context, but *process.Server, what string, ask func(context.Context, pb.ClusterClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	said := ""
 	for {

@@ -127,7 +127,7 @@ func (n *nemesis) arrived(ctx context.Context) error {
 	if !n.moved {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, s := range n.cluster.Servers {
 		for {

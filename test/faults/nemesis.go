@@ -29,6 +29,9 @@ type nemesis struct {
 	releases *releaseOf // nil if the servers are of one release
 }
 
+// patience is for what takes servers seconds once links and processes are well, on a machine that is busy with other things.
+const patience = 2 * time.Minute
+
 // errNotDone is of a fault that the servers didn't let happen, which isn't counted.
 var errNotDone = errors.New("not done")
 
@@ -161,7 +164,7 @@ func (n *nemesis) revive(ctx context.Context, servers ...*process.Server) error 
 		}
 	}
 	for _, s := range servers {
-		wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+		wait, cancel := context.WithTimeout(ctx, patience)
 		err := s.WaitReady(wait)
 		cancel()
 		if err != nil {

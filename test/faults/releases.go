@@ -110,7 +110,7 @@ func (n *nemesis) startAs(s *process.Server, earlier bool) error {
 }
 
 func (n *nemesis) well(ctx context.Context, s *process.Server) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return s.WaitReady(ctx)
 }
@@ -173,7 +173,7 @@ func (n *nemesis) downgrade(ctx context.Context) error {
 
 // lower asks one server after the other for the downgrade, until it is under way.
 func (n *nemesis) lower(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		err := lowerAt(ctx, n.any())
@@ -202,7 +202,7 @@ func lowerAt(ctx context.Context, s *process.Server) error {
 
 // await waits until something holds of all servers.
 func (n *nemesis) await(ctx context.Context, what string, of func(*process.Server) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, s := range n.cluster.Servers {
 		for !of(s) {
