@@ -15,7 +15,7 @@ import (
 func (d *declaration) acceptedOnly() {
 	d.group = "Known from etcd, without effect here"
 	const byHand = "members' present states are compared, as often as --corrupt-check-time says"
-	const streams = "streams between members are watched by pulses and gRPC keepalives"
+	const streams = "streams between members are watched by pulses"
 	const steps = "compactions are always carried out in small steps"
 	d.knob(num(d, "max-snapshots", new(uint), 5, ""), "a server has one snapshot, its state file")
 	d.knob(num(d, "max-wals", new(uint), 5, ""), "log segments are removed as soon as they are not needed")

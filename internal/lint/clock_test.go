@@ -22,7 +22,8 @@ var showsTime = map[string]string{
 }
 
 // No server measures an interval with the machine's clock: leases, elections, timeouts and
-// silent peers don't notice when it is set.
+// silent peers don't notice when it is set. Whether what they import measures with it isn't seen here:
+// TestLinksOfASetClock of test/faults, and TestClocks of test/compat, set the clocks of servers.
 func TestIntervalsDontFollowTheMachinesClock(t *testing.T) {
 	root := filepath.Join("..", "..")
 	seen := map[string]bool{}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"time"
@@ -19,8 +20,7 @@ import (
 )
 
 const (
-	// grpc-go does not ping more often than this; links have pulses of their
-	// own for faster detection.
+	// grpc-go does not ping more often than this.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 
@@ -29,6 +29,10 @@ const (
 	streamWindow = 8 << 20
 	connWindow   = 16 << 20
 )
+
+// pings have a connection end that is silent. grpc-go compares readings of the wall clock for that, and
+// takes the peer for silent once the clock has been set back: so links, which have pulses, don't use them.
+var pings = grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})
 
 // ServerOptions are what a gRPC server needs that this transport is registered
 // with; credentials are up to the caller.
@@ -43,7 +47,8 @@ func ServerOptions() []grpc.ServerOption {
 			MinTime:             keepaliveTime / 2,
 			PermitWithoutStream: true,
 		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		// No pings, as for links; a connection whose link was silent is left without streams.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64, MaxConnectionIdle: time.Minute}),
 	}
 }
 
@@ -103,22 +108,21 @@ func parseURL(raw string, conf *tls.Config) (addr, error) {
 // dial makes a connection for one attempt. Attempts don't share connections:
 // each has its own URL, its own error, and no back-off but the peer's.
 // connectTimeout bounds the connect of the socket alone.
-func (a addr) dial(connectTimeout time.Duration) (*grpc.ClientConn, error) {
+func (a addr) dial(connectTimeout time.Duration, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if a.tls != nil {
 		creds = credentials.NewTLS(a.tls)
 	}
-	opts := []grpc.DialOption{
+	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		// Also bypasses proxies of the environment inside the cluster.
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, a.network, a.host)
 		}),
-	}
+	}, more...)
 	target := a.host
 	if a.network == "unix" {
 		target = "localhost"

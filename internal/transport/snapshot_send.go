@@ -51,7 +51,7 @@ func (p *peer) sendSnapshot(ctx context.Context, h *peerpb.SnapshotHeader, r io.
 	stalled := time.AfterFunc(stalledAfter*p.t.o.Silence, func() { cut(errStalled) })
 	defer stalled.Stop()
 
-	conn, err := p.lastGood().dial(p.t.o.Silence)
+	conn, err := p.lastGood().dial(p.t.o.Silence, pings) // the peer installs for as long as it takes
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,4 +29,16 @@ func binaryFor(t *testing.T, faults []string) process.Binary {
 	bin, err := process.UnderTest()
 	require.NoError(t, err)
 	return bin
+}
+
+// TestLinksOfASetClock: a server whose clock is set back takes none of the others for silent. It did,
+// once 15 s had passed.
+func TestLinksOfASetClock(t *testing.T) {
+	requireStoa(t)
+	c := start(t, process.Spec{Binary: binaryFor(t, clocks), Nodes: 3})
+	require.NoError(t, c.Servers[0].SetClock(-5*time.Hour))
+	time.Sleep(20 * time.Second)
+	for _, s := range c.Servers {
+		require.NotContains(t, s.LogTail(1<<20), "keepalive ping failed", s.Name)
+	}
 }
