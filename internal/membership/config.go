@@ -173,6 +173,25 @@ func (c *Config) Alone(id uint64) (steps []Step) {
 	return steps
 }
 
+// Following returns the steps after which a group's configuration is another group's, which has followed a later list.
+func (c *Config) Following(other *Config) (steps []Step) {
+	var members []*pb.Member
+	for _, id := range other.servers() {
+		members = append(members, &pb.Member{ID: id, IsLearner: slices.Contains(other.Learners, id)})
+	}
+	l := Of(members...)
+	l.Generation = other.Generation
+	for c.Generation < l.Generation {
+		s, needed := StepOf(l, c)
+		if !needed {
+			break
+		}
+		c, _ = c.Next(s)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
 // Reached is the configuration in a list of another generation that asks for nothing else.
 func (c *Config) Reached(generation uint64) *Config {
 	next := *c

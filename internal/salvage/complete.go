@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -16,23 +17,37 @@ func proposalOf(e *command.Entry) proposal { return proposal{e.Origin, e.Seq} }
 // rendezvous is one that is in the tail of some participants' logs. It is in no state, which
 // would have it in all partitions.
 type rendezvous struct {
+	entry  command.Entry
+	in     placement.Set
+	epoch  command.Epoch      // the earliest in which it stands
+	config *membership.Config // in front of it, where it had got least far
+}
+
+// absent is a rendezvous that a log lacks.
+type absent struct {
 	entry command.Entry
-	in    placement.Set
-	epoch command.Epoch // the earliest in which it stands
+	steps []membership.Step // in front of it
 }
 
 func participants(logs []*log) map[proposal]*rendezvous {
 	all := map[proposal]*rendezvous{}
 	for p, l := range logs {
+		config := l.Config
 		for i := range l.items {
 			it := &l.items[i]
+			if it.step != nil {
+				config, _ = config.Next(*it.step)
+			}
 			if it.entry.Parts == 0 {
 				continue
 			}
 			r := all[proposalOf(&it.entry)]
 			if r == nil {
-				r = &rendezvous{entry: it.entry, epoch: it.epoch}
+				r = &rendezvous{entry: it.entry, epoch: it.epoch, config: config}
 				all[proposalOf(&it.entry)] = r
+			}
+			if config.Generation < r.config.Generation {
+				r.config = config
 			}
 			r.in |= placement.Of(p)
 			if it.epoch.Before(r.epoch) {
@@ -46,6 +61,11 @@ func participants(logs []*log) map[proposal]*rendezvous {
 // complete adds each rendezvous to the logs that lack it. They go behind everything: what an
 // epoch has put behind one of its rendezvous in a log, is not in the log without it, and a
 // later epoch has completed it or proven it stale.
+//
+// Some are refused unless all groups have followed the list of members. They were proposed when these had, or
+// before a change of the list of which no group had done a step in front of them. So a log that lacks one
+// also lacks the steps of the groups that have it, and gets them in front of it: it takes effect then, or doesn't, as it did
+// in the cluster.
 func complete(logs []*log) {
 	var order []*rendezvous
 	for _, r := range participants(logs) {
@@ -56,7 +76,11 @@ func complete(logs []*log) {
 	slices.SortFunc(order, earlier)
 	for _, r := range order {
 		for p := range (r.entry.Parts &^ r.in).Each() {
-			logs[p].missing = append(logs[p].missing, r.entry)
+			a := absent{entry: r.entry}
+			if r.entry.Resizes() || changesMembers(&r.entry) {
+				a.steps = logs[p].config().Following(r.config)
+			}
+			logs[p].missing = append(logs[p].missing, a)
 		}
 	}
 }

@@ -22,7 +22,7 @@
 //
 //  1. Every entry that was ever committed and that one of the member's logs has is kept at its
 //     place, with its stamp. A committed rendezvous takes effect in all of its partitions, if
-//     the log of one of them has it.
+//     the log of one of them has it, and is refused if it was refused in the cluster.
 //  2. In the logs that come out, stamps increase along each log and none is given twice, each
 //     rendezvous is in the logs of all its participants, and any two that share participants
 //     are in one order. So everything can be applied without an election, which a server that

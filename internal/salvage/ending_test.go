@@ -1,6 +1,7 @@
 package salvage
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,4 +54,43 @@ func TestAStaleEndIsNone(t *testing.T) {
 		group(t, old, barrier(6, 30, 1), put(30, 6, 2)))
 	require.Equal(t, 1, shapes[0].kept)
 	require.Equal(t, 2, shapes[0].dropped)
+}
+
+// change is a change of the list of members.
+func change(origin uint64, stamp int64, seq uint64, parts ...int) made {
+	m := grant(origin, stamp, seq, parts...)
+	m.entry.Commands[0].Kind = command.MemberChange
+	return m
+}
+
+// A change of the number of partitions is refused unless all groups have followed the list of members, and so is
+// another change of that. Group 1's log lacks these, and the steps by which its group had done so; or no group had, as
+// group 0's log shows.
+func TestTheEndIsExecutedAsItWas(t *testing.T) {
+	remove := step(membership.Step{Kind: membership.RemoveServer, ID: 3, Generation: 1})
+	learner := step(membership.Step{Kind: membership.AddNonvoter, ID: 4, Number: 1, Generation: 2})
+	for _, tc := range []struct {
+		has   []made // of group 0
+		lacks []string
+	}{
+		{[]made{change(20, 5, 1, 0, 1), remove, put(20, 5, 2), resize(20, 6, 3, 0, 1)}, []string{"member-change", "remove 3", "resize"}},
+		{[]made{change(20, 5, 1, 0, 1), put(20, 5, 2), resize(20, 6, 3, 0, 1), remove}, []string{"member-change", "resize"}},
+		{[]made{change(20, 5, 1, 0, 1), remove, change(20, 5, 2, 0, 1), learner, resize(20, 5, 3, 0, 1)},
+			[]string{"member-change", "remove 3", "member-change", "add learner 4", "resize"}},
+	} {
+		repairs, done, err := Plan(self, membership.OfIDs(1, 2, 3), []Group{group(t, old, tc.has...), group(t, old)}, forcing)
+		require.NoError(t, err)
+		require.False(t, done)
+		var appended []string
+		for _, e := range repairs[1].Entries[1:] {
+			it, err := readItem(e)
+			require.NoError(t, err)
+			if it.step != nil {
+				appended = append(appended, it.step.String())
+				continue
+			}
+			appended = append(appended, fmt.Sprint(it.entry.Commands[0].Kind))
+		}
+		require.Equal(t, tc.lacks, appended)
+	}
 }

@@ -79,7 +79,7 @@ func Plan(self *pb.Member, list *membership.List, groups []Group, origin uint64)
 type log struct {
 	Group
 	items   []item
-	missing []command.Entry // to be appended
+	missing []absent // to be appended
 }
 
 // item is an entry of a tail.
@@ -122,12 +122,17 @@ func readItem(e *raftpb.Entry) (it item, err error) {
 	return it, err
 }
 
-// config is the group's configuration behind its log.
+// config is the group's configuration behind its log, and what is to be appended.
 func (l *log) config() *membership.Config {
 	c := l.Config
 	for i := range l.items {
 		if s := l.items[i].step; s != nil {
 			c, _ = c.Next(*s)
+		}
+	}
+	for i := range l.missing {
+		for _, s := range l.missing[i].steps {
+			c, _ = c.Next(s)
 		}
 	}
 	return c
@@ -190,7 +195,7 @@ func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err er
 			}
 		}
 		for i := range l.missing {
-			e.Stamp = max(e.Stamp, l.missing[i].LastStamp()+1)
+			e.Stamp = max(e.Stamp, l.missing[i].entry.LastStamp()+1)
 		}
 	}
 	if len(logs) == 1 {
@@ -207,16 +212,25 @@ func (l *log) append(begin command.Entry, steps []membership.Step, reset *comman
 	add := func(kind raftpb.EntryType, data []byte) {
 		r.Entries = append(r.Entries, &raftpb.Entry{Type: &kind, Term: new(l.Term + 1), Index: new(next + uint64(len(r.Entries))), Data: data})
 	}
+	addSteps := func(steps []membership.Step) error {
+		for _, s := range steps {
+			data, err := proto.Marshal(raftlog.ConfChange(&s))
+			if err != nil {
+				return fmt.Errorf("encoding a change of a configuration: %w", err)
+			}
+			add(raftpb.EntryConfChange, data)
+		}
+		return nil
+	}
 	add(raftpb.EntryNormal, begin.AppendTo(nil))
 	for i := range l.missing {
-		add(raftpb.EntryNormal, l.missing[i].AppendTo(nil))
-	}
-	for _, s := range steps {
-		data, err := proto.Marshal(raftlog.ConfChange(&s))
-		if err != nil {
-			return r, fmt.Errorf("encoding a change of a configuration: %w", err)
+		if err := addSteps(l.missing[i].steps); err != nil {
+			return r, err
 		}
-		add(raftpb.EntryConfChange, data)
+		add(raftpb.EntryNormal, l.missing[i].entry.AppendTo(nil))
+	}
+	if err := addSteps(steps); err != nil {
+		return r, err
 	}
 	if reset != nil {
 		add(raftpb.EntryNormal, reset.AppendTo(nil))
