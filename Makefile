@@ -76,7 +76,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build build-clock peers
-	$(GO) test -count=1 -timeout 20m $$($(GO) list ./test/adversary ./test/compat/... ./test/compose ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/operator ./test/overload ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m ./test/operator ./test/compose $$($(GO) list ./test/adversary ./test/compat/... ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/overload ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
