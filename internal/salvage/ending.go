@@ -12,12 +12,13 @@ import (
 // leave one member there would never be executed. So a plan goes no further than to the first that
 // has to be kept, and completes that. The server executes it, makes the next generation,
 // and plans again with its logs. One that turns out to be refused is no end, but the
-// next plan has it behind it all the same.
+// next plan has it behind it all the same. One that isn't for all groups is refused everywhere, since it was planned in
+// an earlier generation: the groups that it isn't for have gone on without it.
 
 // split takes off each log what is behind a change of the number of partitions, until it is
 // executed.
 func (l *log) split() {
-	if i := slices.IndexFunc(l.items, func(it item) bool { return it.entry.Resizes() }); i >= 0 {
+	if i := slices.IndexFunc(l.items, func(it item) bool { return l.mayEnd(&it.entry) }); i >= 0 {
 		l.items = l.items[:i+1]
 	}
 }
@@ -28,7 +29,15 @@ func (l *log) split() {
 func end(logs []*log) bool { return slices.ContainsFunc(logs, (*log).ends) }
 
 func (l *log) ends() bool {
-	return len(l.items) > 0 && l.items[len(l.items)-1].entry.Resizes()
+	return len(l.items) > 0 && l.mayEnd(&l.items[len(l.items)-1].entry)
+}
+
+func (l *log) mayEnd(e *command.Entry) bool {
+	parts := e.Parts
+	if parts == 0 {
+		parts = l.own
+	}
+	return e.Resizes() && l.all&^parts == 0
 }
 
 // toTheEnd plans no more than that all logs come to the end.

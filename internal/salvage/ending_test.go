@@ -56,6 +56,20 @@ func TestAStaleEndIsNone(t *testing.T) {
 	require.Equal(t, 2, shapes[0].dropped)
 }
 
+// One that was planned in a generation of fewer groups was refused, and its epoch is followed by another; the groups that it
+// wasn't for have all that came then.
+func TestAChangeThatIsNotForAllGroupsIsNoEnd(t *testing.T) {
+	behind := []made{barrier(4, 20, 4), put(20, 7, 5, 0, 1, 2), put(20, 8, 6, 0, 1, 2)}
+	shapes := plan(t,
+		group(t, old, append([]made{put(20, 5, 1), resize(20, 7, 3, 0, 1)}, behind...)...),
+		group(t, old, append([]made{put(20, 6, 2), resize(20, 7, 3, 0, 1)}, behind...)...),
+		group(t, old, behind...))
+	for p, kept := range []int{5, 5, 3} {
+		require.Equal(t, kept, shapes[p].kept)
+		require.Empty(t, shapes[p].completed)
+	}
+}
+
 // change is a change of the list of members.
 func change(origin uint64, stamp int64, seq uint64, parts ...int) made {
 	m := grant(origin, stamp, seq, parts...)

@@ -78,6 +78,8 @@ func Plan(self *pb.Member, list *membership.List, groups []Group, origin uint64)
 // log is a group's log while it is repaired.
 type log struct {
 	Group
+	own     placement.Set // this group
+	all     placement.Set // all groups
 	items   []item
 	missing []absent // to be appended
 }
@@ -91,8 +93,9 @@ type item struct {
 
 func read(groups []Group) ([]*log, error) {
 	var logs []*log
+	all := ^placement.Set(0) >> (placement.MaxPartitions - len(groups))
 	for p, g := range groups {
-		l := &log{Group: g}
+		l := &log{Group: g, own: placement.Of(p), all: all}
 		epoch := g.Epoch
 		for _, e := range g.Tail {
 			it, err := readItem(e)
