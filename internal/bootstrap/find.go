@@ -58,7 +58,9 @@ func (r *Registry) Find(ctx context.Context, self Self, look Look, same Same, as
 }
 
 // find asks all other members. A member that is behind may show an earlier list, so that of
-// any will do; but if there are lists, and none has this server, that is an error.
+// any will do; but if there are lists, and none has this server, that is an error. A list from before this server's URLs
+// were given to a new member has them with the ID of the one that was removed: if lists differ in
+// that, the one that is behind has to catch up.
 func (s Self) find(ctx context.Context, look Look, same Same) (found Self, ok bool, err error) {
 	for _, m := range s.Members {
 		if m.ID == s.Member {
@@ -68,10 +70,18 @@ func (s Self) find(ctx context.Context, look Look, same Same) (found Self, ok bo
 		if e != nil || len(c.Members) == 0 {
 			continue
 		}
-		if found, e = s.in(ctx, c, same); e == nil {
-			return found, true, nil
+		in, e := s.in(ctx, c, same)
+		switch {
+		case e != nil:
+			err = fmt.Errorf("error validating peerURLs %s: %w", c, e)
+		case ok && in.Member != found.Member:
+			return s, false, nil
+		default:
+			found, ok = in, true
 		}
-		err = fmt.Errorf("error validating peerURLs %s: %w", c, e)
+	}
+	if ok {
+		return found, true, nil
 	}
 	return s, false, err
 }

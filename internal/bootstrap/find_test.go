@@ -65,6 +65,25 @@ func TestAServerFindsItselfByItsPeerURLs(t *testing.T) {
 	require.ErrorContains(t, err, "cannot fetch cluster info from peer urls")
 }
 
+// A member was removed, and this server has been added with its URLs. One that hasn't heard of that shows them with
+// the ID that is gone.
+func TestAServerIsNotTheMemberWhosePlaceItHas(t *testing.T) {
+	p := newPlace(t, 3)
+	now, before := renumbered(p), renumbered(p)
+	before.Members = slices.Clone(before.Members)
+	before.Members[2].ID = 99
+	looks := 0
+	found, err := p.start(2).Find(t.Context(), p.self[2], func(_ context.Context, at Member) (Cluster, error) {
+		if looks++; at.ID == 1 && looks <= 2*2 {
+			return before, nil
+		}
+		return now, nil
+	}, sameURLs, p.ask)
+	require.NoError(t, err)
+	require.Equal(t, ID(13), found.Member)
+	require.Equal(t, 3*2, looks)
+}
+
 // A cluster of two can't begin without the one that takes it for existing.
 func TestAnInitialMemberThatTakesTheClusterForExisting(t *testing.T) {
 	p := newPlace(t, 2)
