@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +79,8 @@ func (r *roaming) watch(ctx context.Context, cli *clientv3.Client, rnd *rand.Ran
 		case resp.IsProgressNotify():
 			w.through = max(w.through, resp.Header.Revision)
 		}
+		// etcd's client resumes a watch from now at the revision behind which it was created.
+		resp.Events = slices.DeleteFunc(resp.Events, func(e *clientv3.Event) bool { return w.what == "from now" && e.Kv.ModRevision == w.from-1 })
 		for _, e := range resp.Events {
 			if e.Kv.ModRevision <= w.through || e.Kv.ModRevision < w.from {
 				return w, fmt.Errorf("a watch %s (%d) has told revision %d after %d", w.what, w.from, e.Kv.ModRevision, w.through)
