@@ -38,7 +38,7 @@ func New(partitions int) *Map {
 func (m *Map) Partitions() int { return m.partitions }
 
 // All is the set of all partitions.
-func (m *Map) All() Set { return ^Set(0) >> (MaxPartitions - m.partitions) }
+func (m *Map) All() Set { return All(m.partitions) }
 
 // Slot is the slot of a key. That a map may be in transit costs those without rules
 // nothing.

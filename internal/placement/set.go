@@ -13,6 +13,9 @@ type Set uint64
 // Of is the set of one partition.
 func Of(partition int) Set { return 1 << partition }
 
+// All is the set of the partitions of a cluster that has so many.
+func All(partitions int) Set { return ^Set(0) >> (MaxPartitions - partitions) }
+
 // Has tells whether a partition is in the set.
 func (s Set) Has(partition int) bool { return s>>partition&1 == 1 }
 

@@ -34,9 +34,7 @@ const (
 func (r *Replica) generation() uint32 { return r.resized.groups.Generation }
 
 // all is the set of partitions.
-func (r *Replica) all() placement.Set {
-	return ^placement.Set(0) >> (placement.MaxPartitions - len(r.groups))
-}
+func (r *Replica) all() placement.Set { return placement.All(len(r.groups)) }
 
 // number is the group's among all that ever were.
 func (g *group) number() int { return int(g.r.resized.groups.Number(g.id)) }

@@ -93,9 +93,8 @@ type item struct {
 
 func read(groups []Group) ([]*log, error) {
 	var logs []*log
-	all := ^placement.Set(0) >> (placement.MaxPartitions - len(groups))
 	for p, g := range groups {
-		l := &log{Group: g, own: placement.Of(p), all: all}
+		l := &log{Group: g, own: placement.Of(p), all: placement.All(len(groups))}
 		epoch := g.Epoch
 		for _, e := range g.Tail {
 			it, err := readItem(e)

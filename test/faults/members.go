@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/region"
@@ -146,9 +147,7 @@ func (n *nemesis) add(ctx context.Context, s *process.Server, learner bool) erro
 
 // joined waits until a member that was added serves, and has it promoted if it is a learner.
 func (n *nemesis) joined(ctx context.Context, s *process.Server, learner bool) error {
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := s.WaitReady(wait); err != nil || !learner {
+	if err := n.well(ctx, s); err != nil || !learner {
 		return err
 	}
 	return n.insist(ctx, s, "promoting", func(ctx context.Context, c pb.ClusterClient) error {
@@ -182,7 +181,9 @@ func (n *nemesis) insist(ctx context.Context, but *process.Server, what string, 
 	said := ""
 	for {
 		asked := n.others(but)
-		err := askMembers(ctx, asked[n.rnd.IntN(len(asked))], ask)
+		err := atServer(ctx, asked[n.rnd.IntN(len(asked))], func(ctx context.Context, conn *grpc.ClientConn) error {
+			return ask(ctx, pb.NewClusterClient(conn))
+		})
 		if err == nil {
 			n.say("  %s %s: done", what, but.Name)
 			return nil
@@ -198,7 +199,8 @@ func (n *nemesis) insist(ctx context.Context, but *process.Server, what string, 
 	}
 }
 
-func askMembers(ctx context.Context, s *process.Server, ask func(context.Context, pb.ClusterClient) error) error {
+// atServer asks a server something, on a connection for that alone.
+func atServer(ctx context.Context, s *process.Server, ask func(context.Context, *grpc.ClientConn) error) error {
 	conn, err := dial(s.ClientURL)
 	if err != nil {
 		return err
@@ -206,5 +208,5 @@ func askMembers(ctx context.Context, s *process.Server, ask func(context.Context
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return ask(ctx, pb.NewClusterClient(conn))
+	return ask(ctx, conn)
 }

@@ -164,14 +164,18 @@ func (n *nemesis) revive(ctx context.Context, servers ...*process.Server) error 
 		}
 	}
 	for _, s := range servers {
-		wait, cancel := context.WithTimeout(ctx, patience)
-		err := s.WaitReady(wait)
-		cancel()
-		if err != nil {
+		if err := n.well(ctx, s); err != nil {
 			return fmt.Errorf("after kill -9: %w", err)
 		}
 	}
 	return nil
+}
+
+// well waits until a server serves.
+func (n *nemesis) well(ctx context.Context, s *process.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return s.WaitReady(ctx)
 }
 
 func (n *nemesis) pause(servers ...*process.Server) error {

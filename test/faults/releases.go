@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/test/process"
 	"github.com/stoa-kv/stoa/test/region"
@@ -109,12 +110,6 @@ func (n *nemesis) startAs(s *process.Server, earlier bool) error {
 	return s.Start()
 }
 
-func (n *nemesis) well(ctx context.Context, s *process.Server) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return s.WaitReady(ctx)
-}
-
 // upgrade has all servers run the later release, one after the other, and waits for the cluster's version.
 func (n *nemesis) upgrade(ctx context.Context) error {
 	if len(n.releases.earlier) == 0 {
@@ -188,16 +183,11 @@ func (n *nemesis) lower(ctx context.Context) error {
 }
 
 func lowerAt(ctx context.Context, s *process.Server) error {
-	conn, err := dial(s.ClientURL)
-	if err != nil {
+	return atServer(ctx, s, func(ctx context.Context, conn *grpc.ClientConn) error {
+		target := strings.TrimSuffix(versionBefore, ".0")
+		_, err := pb.NewMaintenanceClient(conn).Downgrade(ctx, &pb.DowngradeRequest{Action: pb.DowngradeRequest_ENABLE, Version: target})
 		return err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	target := strings.TrimSuffix(versionBefore, ".0")
-	_, err = pb.NewMaintenanceClient(conn).Downgrade(ctx, &pb.DowngradeRequest{Action: pb.DowngradeRequest_ENABLE, Version: target})
-	return err
+	})
 }
 
 // await waits until something holds of all servers.
