@@ -89,7 +89,7 @@ func (n *nemesis) replace(ctx context.Context, s *process.Server, how turnover) 
 	if err := s.Kill(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(s.DataDir); err != nil {
+	if err := n.wipe(s); err != nil {
 		return err
 	}
 	if err := do(how.gone); err != nil {
@@ -109,6 +109,14 @@ func (n *nemesis) replace(ctx context.Context, s *process.Server, how turnover) 
 		return err
 	}
 	return n.joined(ctx, s, how.learner)
+}
+
+// wipe removes all data of a server that has ended.
+func (n *nemesis) wipe(s *process.Server) error {
+	if d := n.disk(s); d != nil {
+		return d.Clear()
+	}
+	return os.RemoveAll(s.DataDir)
 }
 
 func do(f func() error) error {
