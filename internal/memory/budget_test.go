@@ -91,11 +91,25 @@ func TestNoBudgetBoundsNothing(t *testing.T) {
 	require.Nil(t, b)
 }
 
-// An answer counts until it is freed, or forgotten.
+// slow is a pool that has little.
+type slow struct {
+	mem.BufferPool
+	meanwhile func()
+}
+
+func (p slow) Get(n int) *[]byte {
+	p.meanwhile()
+	return p.BufferPool.Get(n)
+}
+
+// An answer counts from before there is memory for it until it is freed, or forgotten.
 func TestLoans(t *testing.T) {
-	pool := mem.DefaultBufferPool()
 	b := NewBudget(64 * mib)
-	buf := b.Lend(pool.Get(mib), pool)
+	plain := mem.DefaultBufferPool()
+	pool := slow{plain, func() {
+		require.EqualValues(t, mib, b.Answers(), "before the memory is there")
+	}}
+	buf := mem.NewBuffer(b.Lend(mib, pool, nil))
 	require.EqualValues(t, mib, b.Answers())
 	buf.Ref()
 	buf.Free()
@@ -103,13 +117,49 @@ func TestLoans(t *testing.T) {
 	buf.Free()
 	require.Zero(t, b.Answers())
 
-	require.NotNil(t, b.Lend(pool.Get(mib), pool))
+	require.NotNil(t, mem.NewBuffer(b.Lend(mib, pool, nil)))
 	require.EqualValues(t, mib, b.Answers())
 	require.Eventually(t, func() bool { runtime.GC(); return b.Answers() == 0 }, 10*time.Second, time.Millisecond, "a buffer that nothing refers to")
 
-	buf = b.Lend(pool.Get(200), pool)
+	buf = mem.NewBuffer(b.Lend(200, plain, nil))
 	require.Zero(t, b.Answers(), "small ones don't count")
 	buf.Free()
+}
+
+// As many answers are promised as there is room for, and a promise is kept or taken back.
+func TestPromises(t *testing.T) {
+	pool := mem.DefaultBufferPool()
+	b := NewBudget(64 * mib)
+	var given []*Promise
+	for {
+		p, ok := b.Promise(mib)
+		if !ok {
+			break
+		}
+		given = append(given, p)
+	}
+	require.Len(t, given, 16)
+	require.EqualValues(t, 16*mib, b.Answers())
+	require.EqualValues(t, 1, b.Refused())
+
+	buf := mem.NewBuffer(b.Lend(mib, pool, given[0]))
+	for _, p := range given {
+		p.TakeBack()
+	}
+	require.EqualValues(t, mib, b.Answers(), "a promise that has been kept isn't taken back")
+	buf.Free()
+	require.Zero(t, b.Answers())
+
+	p, ok := b.Promise(200)
+	require.True(t, ok)
+	p.TakeBack()
+	_, ok = (*Budget)(nil).Promise(1 << 60)
+	require.True(t, ok)
+	large, ok := b.Promise(20 * mib)
+	require.True(t, ok, "one that is larger than the room, while there is no other")
+	_, ok = b.Promise(mib)
+	require.False(t, ok)
+	large.TakeBack()
 }
 
 func TestLoansAtOnce(t *testing.T) {
@@ -119,7 +169,7 @@ func TestLoansAtOnce(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range 1000 {
-				buf := b.Lend(pool.Get(32<<10), pool)
+				buf := mem.NewBuffer(b.Lend(32<<10, pool, nil))
 				if i%10 > 0 {
 					buf.Free()
 				}

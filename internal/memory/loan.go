@@ -7,21 +7,60 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// leastLoan is the size, in bytes, of the least answer that is counted by its size. Below, it
+// LeastLoan is the size, in bytes, of the least answer that is counted by its size. Below, it
 // is less than what its call counts for.
-const leastLoan = 4 << 10
+const LeastLoan = 4 << 10
 
-// Lend takes the bytes of an answer, from pool, until gRPC has sent it.
-func (b *Budget) Lend(buf *[]byte, pool mem.BufferPool) mem.Buffer {
-	if b == nil || cap(*buf) < leastLoan {
-		return mem.NewBuffer(buf, pool)
+// Promise counts an answer before it is encoded: memory for it is promised, until it is lent or
+// the promise is taken back. A nil one is of a budget that bounds nothing, or of a small answer.
+type Promise struct {
+	*debt
+	kept bool
+}
+
+// Promise promises memory for an answer of n bytes; false: there is no room for it. To look and to
+// count is one step: what is sent to thousands at once is asked for by all of them at once.
+func (b *Budget) Promise(n int64) (*Promise, bool) {
+	if b == nil || n < LeastLoan {
+		return nil, true
 	}
-	l := &loan{debt: &debt{b: b}, pool: pool}
-	l.n.Store(int64(cap(*buf)))
-	b.answers.Add(l.n.Load())
+	if used := b.answers.Add(n); used > b.room.Load() && used > n {
+		b.answers.Add(-n)
+		b.refused.Add(1)
+		return nil, false
+	}
+	p := &Promise{debt: &debt{b: b}}
+	p.n.Store(n)
+	return p, true
+}
+
+// TakeBack takes back a promise that has not been kept. It is called by who was given the promise,
+// when the answer has been encoded or never will be.
+func (p *Promise) TakeBack() {
+	if p != nil && !p.kept {
+		p.pay()
+	}
+}
+
+// Lend gets memory for an answer of so many bytes from a pool, and returns the pool to which gRPC
+// gives it back when it is sent. It counts before it is there: when there is little memory, getting
+// it takes long. It keeps a promise, if there is one.
+func (b *Budget) Lend(size int, pool mem.BufferPool, p *Promise) (*[]byte, mem.BufferPool) {
+	if b == nil || size < LeastLoan && p == nil {
+		return pool.Get(size), pool
+	}
+	l := &loan{pool: pool}
+	if p != nil {
+		l.debt, p.kept = p.debt, true
+	} else {
+		l.debt = &debt{b: b}
+	}
+	l.come(size)
+	buf := pool.Get(size)
+	l.come(cap(*buf))
 	// gRPC forgets buffers of connections that break, and leaves them to the collector.
 	l.forgotten = runtime.AddCleanup(l, (*debt).pay, l.debt)
-	return mem.NewBuffer(buf, l)
+	return buf, l
 }
 
 // debt is the bytes of a loan until they are paid back.
@@ -30,7 +69,10 @@ type debt struct {
 	n atomic.Int64
 }
 
-func (d *debt) pay() { d.b.answers.Add(-d.n.Swap(0)) }
+// come makes the debt n bytes.
+func (d *debt) come(n int) { d.b.answers.Add(int64(n) - d.n.Swap(int64(n))) }
+
+func (d *debt) pay() { d.come(0) }
 
 // loan is the pool to which one buffer is returned.
 type loan struct {

@@ -33,10 +33,10 @@ func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
 // history reads for watchers that have to catch up. While a snapshot is being
 // installed it waits: the old stores don't have the revisions that the hub has
 // published.
-func (n *Node) history(partition int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
+func (n *Node) history(partition int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
 	for {
 		c := n.current()
-		changes, through, err := c.stores[partition].Changes(key, end, from, to, limit, prev)
+		changes, through, err := c.stores[partition].Changes(key, end, from, to, bounds, prev)
 		if err = c.retryIfReplaced(err); !errors.Is(err, fault.Moved) {
 			return changes, through, n.damaged(err)
 		}

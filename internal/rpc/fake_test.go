@@ -85,7 +85,7 @@ func (n *fakeNode) last() proto.Message {
 	return n.seen[len(n.seen)-1]
 }
 
-func (n *fakeNode) history(_ int, key, end []byte, from, to int64, _ int, _ bool) ([]store.Change, int64, error) {
+func (n *fakeNode) history(_ int, key, end []byte, from, to int64, _ store.Bounds, _ bool) ([]store.Change, int64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []store.Change

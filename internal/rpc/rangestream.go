@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/tenant"
@@ -51,9 +53,6 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		if resp.Header == nil {
 			return errNoHeader
 		}
-		if err := s.fits(resp); err != nil {
-			return err
-		}
 		if head == nil {
 			head, total = resp.Header, resp.Count
 			s.identify(head)
@@ -71,7 +70,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		if last {
 			out.Header, out.More, out.Count = head, resp.More, total
 		}
-		if err := stream.SendMsg(rangeChunk{out}); err != nil || last {
+		if err := s.sendChunk(stream, out); err != nil || last {
 			return err
 		}
 		key = append(bytes.Clone(resp.Kvs[len(resp.Kvs)-1].Key()), 0)
@@ -98,7 +97,12 @@ func (s *kvServer) streamSorted(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 	if err != nil {
 		return err
 	}
-	return stream.SendMsg(rangeChunk{resp})
+	return s.sendChunk(stream, resp)
+}
+
+// sendChunk refuses a chunk for which there is no memory.
+func (s *kvServer) sendChunk(stream grpc.ServerStream, resp *kvwire.RangeResponse) error {
+	return send(stream, s.memory, rangeChunk{resp}, resp.Size(), rpctypes.ErrGRPCRequestTooManyRequests)
 }
 
 // nextChunk aims at chunks of about the given number of bytes. It leaves a size

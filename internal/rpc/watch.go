@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/memory"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -51,10 +52,7 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 				r.CancelReason = reason(r.Cause)
 				s.audit.watch(ctx, r.Key, r.End, r.Cause)
 			}
-			if s.o.Memory.Tight() && !s.o.Memory.Fits(int64(proto.Size(r.WatchResponse))) {
-				return errWatchFull
-			}
-			err = sendWatch(r, s.o.MaxRequestBytes+frameOverhead, stream.Send)
+			err = sendWatch(r, s.o.MaxRequestBytes+frameOverhead, s.sender(stream, r.Bytes))
 		} else if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -64,6 +62,16 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 		if err != nil {
 			return toStatus(err)
 		}
+	}
+}
+
+// sender sends responses of about so many bytes.
+func (s *watchServer) sender(stream pb.Watch_WatchServer, bytes int) func(*pb.WatchResponse) error {
+	if bytes < memory.LeastLoan {
+		return stream.Send
+	}
+	return func(r *pb.WatchResponse) error {
+		return send(stream, s.o.Memory, r, proto.Size(r), errWatchFull)
 	}
 }
 

@@ -12,23 +12,29 @@ import (
 // scanLimit bounds how long one call holds a read transaction of the file open.
 const scanLimit = 100_000
 
+// Bounds end a read of changes early, at the end of the revision that reaches one of them. 0
+// is none.
+type Bounds struct {
+	Changes int // found
+	Bytes   int // of values read from the file, which are memory of the caller's own
+}
+
 // Changes returns the changes of the keys in [key, end) at revisions from …
 // through, ascending, where through <= to is the last revision covered: the caller
-// continues at through+1. It stops early at the end of the revision in which it has
-// found limit changes (0: none), and at the bound on the records that one call reads.
-// A revision is never split. Without prev, Prev may be nil though there was a value
-// before.
+// continues at through+1. It stops early where the bounds say, and at the bound on the
+// records that one call reads. A revision is never split. Without prev, Prev may be nil
+// though there was a value before.
 //
 // It takes the read lock itself. It fails with fault.Compacted if from is below
 // the compaction revision, as etcd's watches do. The changes at exactly that
 // revision are still there, but not the values they replaced: Prev is nil there.
-func (s *Store) Changes(key, end []byte, from, to int64, limit int, prev bool) (changes []Change, through int64, err error) {
+func (s *Store) Changes(key, end []byte, from, to int64, bounds Bounds, prev bool) (changes []Change, through int64, err error) {
 	s.RLock()
 	if from < s.compacted {
 		s.RUnlock()
 		return nil, 0, fault.Compacted
 	}
-	w := walk{store: s, key: key, end: end, from: from, to: to, through: to, limit: limit, prev: prev}
+	w := walk{store: s, key: key, end: end, from: from, to: to, through: to, bounds: bounds, prev: prev}
 	// Above it the log has everything; keys that have moved here since haven't
 	// brought their past into it.
 	floor := max(s.log.floor.Main, s.arrivals.through)
@@ -65,13 +71,14 @@ type walk struct {
 	store             *Store
 	key, end          []byte
 	from, to, through int64
-	limit             int
+	bounds            Bounds
 	prev              bool
 
 	found []Change
 	held  []Change  // found in memory, in addition to those of the file
 	kvs   []missing // values and previous values that are still to be fetched
 	prevs []missing
+	bytes int // of values, by scan, and then by resolve
 }
 
 func (w *walk) wants(key []byte) bool {
@@ -84,12 +91,15 @@ func (w *walk) wants(key []byte) bool {
 // full tells whether the walk has to stop before a change at revision main.
 func (w *walk) full(main int64) bool {
 	n := len(w.found)
-	if w.limit <= 0 || n < w.limit || w.found[n-1].Main == main {
+	if w.bounds.Changes <= 0 || n < w.bounds.Changes || w.found[n-1].Main == main {
 		return false
 	}
 	w.through = main - 1
 	return true
 }
+
+// laden tells whether the values read are enough for one call.
+func (w *walk) laden() bool { return w.bounds.Bytes > 0 && w.bytes >= w.bounds.Bytes }
 
 // log walks the part of history that is in memory.
 func (w *walk) log() {
@@ -205,7 +215,7 @@ func (w *walk) hold(changes []Change) bool {
 func (w *walk) scan() error {
 	last, read := int64(0), 0
 	err := w.store.history.Scan(w.from, w.through, func(rev Revision, kv kvwire.KeyValue, tombstone bool) bool {
-		if rev.Main != last && read >= scanLimit {
+		if rev.Main != last && (read >= scanLimit || w.laden()) {
 			w.through = rev.Main - 1
 			return false
 		}
@@ -217,6 +227,7 @@ func (w *walk) scan() error {
 		if w.full(rev.Main) {
 			return false
 		}
+		w.bytes += kv.Len()
 		w.found = append(w.found, Change{Revision: rev, Kv: kv.Clone(), Delete: tombstone})
 		return true
 	})
@@ -260,25 +271,19 @@ func (w *walk) claim() {
 // resolve fetches the values that are not in memory. A compaction may have overtaken
 // the walk meanwhile; then the removed values are reported as compacted, not as missing.
 func (w *walk) resolve() error {
-	for _, m := range w.kvs {
-		kv, err := w.store.history.Get(m.rev)
-		if err == nil && !kv.Exists() {
-			err = w.lost(m.rev, 0)
+	w.bytes = 0
+	for i := range w.found {
+		c := &w.found[i]
+		if w.laden() && c.Main != w.found[i-1].Main {
+			w.found, w.through = w.found[:i], c.Main-1
+			break
 		}
-		if err != nil {
+		if err := w.fetch(&w.kvs, i, &c.Kv, 0); err != nil {
 			return err
 		}
-		w.found[m.i].Kv = kv
-	}
-	for _, m := range w.prevs {
-		kv, err := w.store.history.Get(m.rev)
-		if err == nil && !kv.Exists() {
-			err = w.lost(m.rev, w.found[m.i].Main)
-		}
-		if err != nil {
+		if err := w.fetch(&w.prevs, i, &c.Prev, c.Main); err != nil {
 			return err
 		}
-		w.found[m.i].Prev = kv
 	}
 	s := w.store
 	s.RLock()
@@ -293,6 +298,22 @@ func (w *walk) resolve() error {
 		w.found[i].Prev = kvwire.KeyValue{}
 	}
 	return nil
+}
+
+// fetch reads the next of those that are missing if it is of the change at place i.
+func (w *walk) fetch(from *[]missing, i int, to *kvwire.KeyValue, replacedAt int64) error {
+	if len(*from) == 0 || (*from)[0].i != i {
+		return nil
+	}
+	rev := (*from)[0].rev
+	*from = (*from)[1:]
+	kv, err := w.store.history.Get(rev)
+	if err == nil && !kv.Exists() {
+		err = w.lost(rev, replacedAt)
+	}
+	w.bytes += kv.Len()
+	*to = kv
+	return err
 }
 
 // lost says whether a revision may be missing from the file: after a compaction,

@@ -430,21 +430,21 @@ func (m *machine) mine(kvs []*mvccpb.KeyValue, p int) (out []*mvccpb.KeyValue) {
 func (m *machine) readChanges(t *rapid.T) {
 	key, end := genKey.Draw(t, "from"), genEnd.Draw(t, "end")
 	from := rapid.Int64Range(0, m.rev).Draw(t, "since")
-	limit := rapid.IntRange(0, 4).Draw(t, "limit")
+	bounds := store.Bounds{Changes: rapid.IntRange(0, 4).Draw(t, "changes"), Bytes: rapid.SampledFrom([]int{0, 1, 40, 100}).Draw(t, "bytes")}
 	prev := rapid.Bool().Draw(t, "prev")
 	for p, s := range m.stores {
 		if from < m.model.compacted {
-			_, _, err := s.Changes([]byte(key), []byte(end), from, m.rev, limit, prev)
+			_, _, err := s.Changes([]byte(key), []byte(end), from, m.rev, bounds, prev)
 			require.ErrorIs(t, err, fault.Compacted)
 			continue
 		}
 		var got []store.Change
 		for at := from; at <= m.rev; {
-			cs, through, err := s.Changes([]byte(key), []byte(end), at, m.rev, limit, prev)
+			cs, through, err := s.Changes([]byte(key), []byte(end), at, m.rev, bounds, prev)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, through, at, "no progress")
-			if limit > 0 && len(cs) > limit {
-				require.Equal(t, cs[limit-1].Main, cs[len(cs)-1].Main, "went on after the limit")
+			if n := bounds.Changes; n > 0 && len(cs) > n {
+				require.Equal(t, cs[n-1].Main, cs[len(cs)-1].Main, "went on after the bound")
 			}
 			for _, c := range cs {
 				require.LessOrEqual(t, c.Main, through)

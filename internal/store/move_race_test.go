@@ -119,7 +119,7 @@ func (p *pair) changes() {
 	p.rlocked(func() { to = p.rev; from = max(2, to-rand.Int64N(300)) })
 	seen := map[int64]int{}
 	for _, s := range p.stores {
-		cs, through, err := s.Changes([]byte("k"), []byte("l"), from, to, 0, false)
+		cs, through, err := s.Changes([]byte("k"), []byte("l"), from, to, store.Bounds{}, false)
 		if errors.Is(err, fault.Compacted) {
 			return
 		}

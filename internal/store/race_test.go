@@ -84,7 +84,7 @@ func TestConcurrent(t *testing.T) {
 		now := s.Rev()
 		s.RUnlock()
 		from := max(2, now-rand.Int64N(700))
-		cs, through, err := s.Changes([]byte("k"), []byte("l"), from, now, 50, true)
+		cs, through, err := s.Changes([]byte("k"), []byte("l"), from, now, store.Bounds{Changes: 50}, true)
 		if errors.Is(err, fault.Compacted) {
 			return
 		}

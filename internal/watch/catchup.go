@@ -182,9 +182,10 @@ func (h *Hub) readHistory(w *watcher, g *group, from, to int64, moving bool) (ba
 	if moving && len(parts) > 1 {
 		parts = append(parts, parts[:len(parts)-1]...)
 	}
+	bounds := store.Bounds{Changes: h.o.BatchEvents, Bytes: h.o.BatchBytes}
 	var all []*store.Change
 	for _, p := range parts {
-		changes, through, err := h.history(p, w.key, w.rangeEnd(), from, to, h.o.BatchEvents, w.prevKv)
+		changes, through, err := h.history(p, w.key, w.rangeEnd(), from, to, bounds, w.prevKv)
 		if err != nil {
 			return batch{}, err
 		}

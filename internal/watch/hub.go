@@ -15,14 +15,14 @@ import (
 // History reads the changes in one partition to keys of a range, as
 // [store.Store.Changes] does: changes from revision from on, ascending by
 // (revision, sub), complete revisions, through a revision that it returns and
-// that is at most to. It may stop early once it has limit changes. With prev,
-// the previous values are there. It fails with fault.Compacted when from is
+// that is at most to. It stops early where the bounds say. With prev, the
+// previous values are there. It fails with fault.Compacted when from is
 // compacted.
 //
 // The hub asks only for revisions that were published to it, so the store has
 // them. It is called without any lock of the hub held, from the goroutine that
 // receives on a stream; calls may run concurrently.
-type History func(partition int, key, end []byte, from, to int64, limit int, prev bool) (changes []store.Change, through int64, err error)
+type History func(partition int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) (changes []store.Change, through int64, err error)
 
 // Options bound the hub. The zero value of a bound means its default.
 type Options struct {

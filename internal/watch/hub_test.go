@@ -38,7 +38,7 @@ func (j *journal) add(p int, c store.Change) {
 	j.changes[p] = append(j.changes[p], c)
 }
 
-func (j *journal) read(p int, key, end []byte, from, to int64, limit int, _ bool) ([]store.Change, int64, error) {
+func (j *journal) read(p int, key, end []byte, from, to int64, bounds store.Bounds, _ bool) ([]store.Change, int64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.asked++
@@ -49,7 +49,7 @@ func (j *journal) read(p int, key, end []byte, from, to int64, limit int, _ bool
 	var out []store.Change
 	for _, c := range j.changes[p] {
 		if rev := c.Main; rev >= from && rev <= to && w.covers(c.Kv.Key()) {
-			if len(out) >= limit && out[len(out)-1].Main < rev {
+			if len(out) >= bounds.Changes && out[len(out)-1].Main < rev {
 				return out, rev - 1, nil
 			}
 			out = append(out, c)

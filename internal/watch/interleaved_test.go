@@ -44,13 +44,13 @@ func newScene(t *testing.T, w *interleave.World, o Options) *scene {
 	return s
 }
 
-func (s *scene) read(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
+func (s *scene) read(p int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
 	s.held.Lock()
 	defer s.held.Unlock()
 	if from < s.compacted {
 		return nil, 0, fault.Compacted
 	}
-	return s.journal.read(p, key, end, from, to, limit, prev)
+	return s.journal.read(p, key, end, from, to, bounds, prev)
 }
 
 // receive takes all that is there, as a loop of Recv does.

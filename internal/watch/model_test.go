@@ -83,7 +83,7 @@ type model struct {
 }
 
 // history answers as the store does, stopping early now and then.
-func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
+func (m *model) history(p int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
 	if from < m.compacted {
 		return nil, 0, fmt.Errorf("model: %w", fault.Compacted)
 	}
@@ -100,7 +100,7 @@ func (m *model) history(p int, key, end []byte, from, to int64, limit int, prev 
 		if o.rev < from || o.rev > to {
 			continue
 		}
-		if len(out) >= limit {
+		if len(out) >= bounds.Changes {
 			return out, o.rev - 1, nil
 		}
 		for _, c := range o.all(m.partitions) {

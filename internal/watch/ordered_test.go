@@ -13,7 +13,7 @@ import (
 
 // Events of watchers in several partitions are received in one order.
 func TestThrough(t *testing.T) {
-	h := NewHub(2, func(int, []byte, []byte, int64, int64, int, bool) ([]store.Change, int64, error) {
+	h := NewHub(2, func(int, []byte, []byte, int64, int64, store.Bounds, bool) ([]store.Change, int64, error) {
 		t.Fatal("nothing is so far behind")
 		return nil, 0, nil
 	}, Options{Parts: func(key, _ []byte) placement.Set { return placement.Of(int(key[0] - 'a')) }})

@@ -19,6 +19,8 @@ var ErrClosed = errors.New("watch stream is closed")
 // only.
 type Response struct {
 	*pb.WatchResponse
+	// Bytes is about the size of the events.
+	Bytes int
 	// Fragment: the watcher allows a large response to be sent in pieces.
 	Fragment bool
 	// Cause is why the watcher was refused or cancelled, if that is for lack of permission or
@@ -55,7 +57,7 @@ func (it *item) fence() bool {
 }
 
 func (it *item) response() Response {
-	return Response{&it.resp, it.watcher != nil && it.watcher.fragment, it.cause, it.key, it.end}
+	return Response{&it.resp, it.bytes, it.watcher != nil && it.watcher.fragment, it.cause, it.key, it.end}
 }
 
 // Stream is the watchers of one client stream. Create, Cancel and
@@ -290,7 +292,7 @@ func (s *Stream) gather(first *item) *item {
 		bytes += next.bytes
 		first.header.Revision = next.header.Revision
 	}
-	first.resp.Events = events
+	first.resp.Events, first.bytes = events, bytes
 	return first
 }
 

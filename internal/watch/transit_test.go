@@ -16,7 +16,7 @@ import (
 func TestHistoryOfAKeyThatMoves(t *testing.T) {
 	for _, from := range []int{0, 1} {
 		home := from
-		history := func(p int, _, _ []byte, _, to int64, _ int, _ bool) ([]store.Change, int64, error) {
+		history := func(p int, _, _ []byte, _, to int64, _ store.Bounds, _ bool) ([]store.Change, int64, error) {
 			var found []store.Change
 			if p == home {
 				kv := kvwire.Make([]byte("k"), nil, kvwire.Fields{CreateRevision: 5, ModRevision: 5, Version: 1})

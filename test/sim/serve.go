@@ -168,6 +168,6 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 }
 
 // history reads for watchers that have to catch up.
-func (l *life) history(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
-	return l.core.stores[p].Changes(key, end, from, to, limit, prev)
+func (l *life) history(p int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
+	return l.core.stores[p].Changes(key, end, from, to, bounds, prev)
 }

@@ -312,6 +312,6 @@ func (p *rigProcess) Unreadable(id int64, err error) {
 	p.s.rig.t.Errorf("session %d at server %d: %v", id, p.s.id, err)
 }
 
-func (p *rigProcess) history(i int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
-	return p.State().Stores[i].Changes(key, end, from, to, limit, prev)
+func (p *rigProcess) history(i int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
+	return p.State().Stores[i].Changes(key, end, from, to, bounds, prev)
 }

@@ -167,8 +167,8 @@ func (s *server) Grows(int) {}
 // Unreadable implements Server.
 func (s *server) Unreadable(id int64, err error) { s.w.t.Errorf("session %d: %v", id, err) }
 
-func (s *server) history(p int, key, end []byte, from, to int64, limit int, prev bool) ([]store.Change, int64, error) {
-	return s.state.Stores[p].Changes(key, end, from, to, limit, prev)
+func (s *server) history(p int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
+	return s.state.Stores[p].Changes(key, end, from, to, bounds, prev)
 }
 
 // Changes implements apply.Sink.
