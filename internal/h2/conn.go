@@ -66,6 +66,7 @@ type conn struct {
 	sent    bool   // something other than an answer to a ping, since the last ping
 
 	recvWindow, unacked int64 // of what the client sends
+	straying            int64 // bytes that it may still send to calls that have been ended here
 	sendWindow          int64 // of what it takes
 	initialWindow       int64 // of its streams
 	frameLimit          int   // of its frames
@@ -246,6 +247,7 @@ func (c *conn) fail(err error) {
 	}
 	nc := c.nc
 	for _, st := range all { // before the reader can see dead, and end
+		st.in.arrival.release()
 		st.cancel(context.Canceled)
 	}
 	c.room.Broadcast()

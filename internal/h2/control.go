@@ -143,6 +143,8 @@ func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Du
 		st.mayRecv, st.maySend = make(chan struct{}, 1), make(chan struct{}, 1)
 		st.started = true
 		go st.run()
+	} else {
+		st.in.arrival.room = c.s.o.Room
 	}
 	if last {
 		c.received(st, nil, 0, true)

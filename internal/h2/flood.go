@@ -14,6 +14,11 @@ const (
 	bytesEarn   = 256
 	streamFault = 100 // an error of the client that ends a stream
 
+	// maxStraying is how many bytes to calls that were ended here may be under way, and leastStray
+	// what a frame of them counts for at least.
+	maxStraying = 64 << 20
+	leastStray  = 4 << 10
+
 	// streamsPerFrame is how many streams' windows are changed in the time of one frame.
 	streamsPerFrame = 16
 )

@@ -23,6 +23,7 @@ type incoming struct {
 	have      int    // bytes of prefix
 	part      []byte // of a message that isn't complete
 	ready     []message
+	arrival   arrival
 	abandoned bool // the client has cancelled the call while the handler runs
 }
 
@@ -30,6 +31,7 @@ func (in *incoming) take() (message, bool) {
 	if len(in.ready) == 0 {
 		return message{}, false
 	}
+	in.arrival.release()
 	m := in.ready[0]
 	in.ready[0] = message{}
 	in.ready = in.ready[1:]
@@ -58,10 +60,18 @@ func (in *incoming) add(b []byte, o *Options) (free int64, err error) {
 			if in.prefix[0] > 1 {
 				return free, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", in.prefix[0])
 			}
+			if n := in.length(); n > len(b) {
+				if err := in.arrival.admit(n); err != nil {
+					return free, err
+				}
+			}
 		}
 		n := min(in.length()-len(in.part), len(b))
 		held += n
 		if len(in.part)+n < in.length() {
+			if in.part == nil && in.arrival.held > 0 {
+				in.part = make([]byte, 0, in.length())
+			}
 			in.part = append(in.part, b[:n]...)
 			return free + int64(held), nil
 		}
@@ -125,9 +135,14 @@ func (c *conn) data(f frame) error {
 	return nil
 }
 
-// strayData answers DATA of a stream that is closed. Such may be on its way when a call ends; only
-// a client that doesn't know the protocol goes on for long. With mu held.
+// strayData answers DATA of a stream that is closed. Such may be on its way when a call ends, as
+// much as the windows of calls allowed that this side has ended; only a client that doesn't know the
+// protocol goes on for long. With mu held.
 func (c *conn) strayData(f frame) error {
+	if n := max(int64(len(f.payload)), leastStray); len(f.payload) > 0 && n <= c.straying {
+		c.straying -= n
+		return nil
+	}
 	c.out = appendReset(c.out, f.stream, streamClosed)
 	return c.budget.spend(1)
 }
@@ -142,6 +157,7 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 	} else {
 		free += int64(len(payload))
 	}
+	c.watch(st)
 	if !last {
 		c.consumed(st, free)
 	} else {

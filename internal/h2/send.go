@@ -168,6 +168,7 @@ func (c *conn) discard(st *stream) {
 func (c *conn) finished(st *stream) {
 	if !st.remoteEnded { // the rest of the request isn't wanted
 		c.out = appendReset(c.out, st.id, noError)
+		c.straying = min(c.straying+st.recvWindow, maxStraying)
 	}
 	c.remove(st)
 }
@@ -178,6 +179,7 @@ func (c *conn) remove(st *stream) {
 	delete(c.streams, st.id)
 	c.blocked.remove(st)
 	c.discard(st)
+	st.in.arrival.release()
 	if len(c.streams) == 0 {
 		c.idleSince = c.heard
 	}

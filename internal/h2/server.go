@@ -33,6 +33,7 @@ type Options struct {
 	MaxHeaderList  uint32 // bytes of a request's headers, 32 more for each; 64 KiB (grpc-go: 16 MiB)
 	StreamWindow   int32  // bytes that a client may send to a call ahead of its handler, 64 KiB
 	ConnWindow     int32  // bytes under way to a connection, 1 MiB
+	Room           Room   // for messages of unary calls that come in more than one frame; nil: no bound
 
 	PingInterval        time.Duration // clients' pings closer than this end the connection; 5 min
 	PingsWithoutStreams bool          // they may come at that rate while no call is under way
@@ -55,6 +56,8 @@ type Options struct {
 	// wait for anything or take long, or return and answer by [Later]. They save a goroutine for
 	// each call.
 	Inline []string
+
+	arriveWithin time.Duration // arriveWithin, but in tests
 }
 
 func (o Options) withDefaults() Options {
@@ -73,6 +76,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.PingInterval, 5*time.Minute)
 	setDefault(&o.KeepAliveInterval, 2*time.Hour)
 	setDefault(&o.KeepAliveTimeout, 20*time.Second)
+	setDefault(&o.arriveWithin, arriveWithin)
 	return o
 }
 

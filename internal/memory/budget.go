@@ -16,6 +16,8 @@ const (
 const (
 	share = 4  // requests, and answers, each have one of so many parts of what keys leave of the limit
 	least = 16 // and one of so many parts of the limit at least
+	// arriving: requests that are arriving have one of so many parts of the room of either.
+	arriving = 2
 )
 
 // What is alive, in parts of the limit.
@@ -48,6 +50,7 @@ type Budget struct {
 	room     atomic.Int64 // that may be in use now, by either
 	requests atomic.Int64 // bytes of large ones
 	answers  atomic.Int64 // likewise
+	arriving atomic.Int64 // of requests that are not complete
 	streams  atomic.Int64
 	calls    [Stripes]counter
 	unary    atomic.Int32 // a Level, as the next
@@ -114,6 +117,21 @@ func (b *Budget) Take(n int64) bool {
 	return true
 }
 
+// Arrive takes n bytes for a request that is arriving, to be given back by Arrived when it is
+// complete or never will be, unless there is no room for them. That is apart from what is carried
+// out: clients that begin requests and don't end them keep no small ones from being carried out.
+func (b *Budget) Arrive(n int64) bool {
+	if used := b.arriving.Add(n); used > b.room.Load()/arriving && used > n {
+		b.arriving.Add(-n)
+		b.refused.Add(1)
+		return false
+	}
+	return true
+}
+
+// Arrived gives back what Arrive took.
+func (b *Budget) Arrived(n int64) { b.arriving.Add(-n) }
+
 // Tight reports whether answers take so much that each has to be asked for by Fits: most never
 // have to find out their size before they are encoded.
 func (b *Budget) Tight() bool { return b != nil && b.answers.Load() > b.room.Load()/2 }
@@ -178,6 +196,9 @@ func (b *Budget) Requests() int64 {
 // Answers is the bytes that streams and answers have in use.
 func (b *Budget) Answers() int64 { return b.answers.Load() + b.streams.Load()*PerStream }
 
+// Arriving is the bytes that requests have in use that are not complete.
+func (b *Budget) Arriving() int64 { return b.arriving.Load() }
+
 // Room is the bytes that either may have in use.
 func (b *Budget) Room() int64 { return b.room.Load() }
 
@@ -191,9 +212,9 @@ func (b *Budget) Limit() int64 { return b.limit }
 // included.
 func (b *Budget) Weigh(live int64) {
 	requests, answers := b.Requests(), b.Answers()
-	// Of what is alive these are a part, though perhaps others than those of now. They get half
-	// of what is left, so that the collector has room to work.
-	left := b.limit - max(live-requests-answers, 0)
+	// Of what is alive these are a part, though perhaps others than those of now. They get five
+	// eighths of what is left, so that the collector has room to work.
+	left := b.limit - max(live-requests-answers-b.Arriving(), 0)
 	room := max(left/share, b.limit/least)
 	b.room.Store(room)
 	b.live.Store(live)

@@ -162,6 +162,20 @@ func TestPromises(t *testing.T) {
 	large.TakeBack()
 }
 
+// Requests that are arriving have room of their own, half as much as those in progress.
+func TestArriving(t *testing.T) {
+	b := NewBudget(64 * mib)
+	require.True(t, b.Arrive(8*mib))
+	require.False(t, b.Arrive(1))
+	require.EqualValues(t, 1, b.Refused())
+	require.EqualValues(t, 8*mib, b.Arriving())
+	require.True(t, b.Take(16*mib), "those in progress have theirs")
+	b.Weigh(8 * mib)
+	require.EqualValues(t, 16*mib, b.Room(), "what is alive is what arrives")
+	b.Arrived(8 * mib)
+	require.True(t, b.Arrive(20*mib), "one that is larger than the room, while there is no other")
+}
+
 func TestLoansAtOnce(t *testing.T) {
 	pool := mem.DefaultBufferPool()
 	b := NewBudget(64 * mib)

@@ -49,6 +49,20 @@ const (
 	copies = 3
 )
 
+// arriving is the room for requests that are arriving.
+type arriving struct{ *memory.Budget }
+
+// Take implements h2.Room.
+func (a arriving) Take(n int) error {
+	if !a.Arrive(int64(n)) {
+		return rpctypes.ErrGRPCRequestTooManyRequests
+	}
+	return nil
+}
+
+// Give implements h2.Room.
+func (a arriving) Give(n int) { a.Arrived(int64(n)) }
+
 // decode takes the memory for a unary call's request, and decodes it.
 func (c *capture) decode(with codec, data mem.BufferSlice) error {
 	if n := data.Len(); n >= largeRequest {

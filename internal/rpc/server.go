@@ -198,13 +198,17 @@ func (s *Server) options() []grpc.ServerOption {
 // ownOptions are options, of the other transport.
 func (s *Server) ownOptions() h2.Options {
 	pings := s.o.pings()
-	return h2.Options{
+	o := h2.Options{
 		Codec: codec{sessionwire.Codec(), s.o.Memory}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
 		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
 		Inline:       []string{pb.KV_Range_FullMethodName, pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName},
 		Field:        s.o.Field,
 		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,
 	}
+	if s.o.Memory != nil {
+		o.Room = arriving{s.o.Memory}
+	}
+	return o
 }
 
 func (o Options) enforcement() keepalive.EnforcementPolicy {

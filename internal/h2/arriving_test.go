@@ -1,0 +1,167 @@
+package h2_test
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/h2"
+)
+
+// room has so many bytes.
+type room struct{ left atomic.Int64 }
+
+func newRoom(n int64) *room {
+	r := &room{}
+	r.left.Store(n)
+	return r
+}
+
+func (r *room) Take(n int) error {
+	if r.left.Add(int64(-n)) < 0 {
+		r.Give(n)
+		return status.Error(codes.ResourceExhausted, "no room")
+	}
+	return nil
+}
+
+func (r *room) Give(n int) { r.left.Add(int64(n)) }
+
+// request is a message of UnaryCall, with so many bytes in it.
+func request(t *testing.T, n int) []byte {
+	b, err := proto.Marshal(&grpc_testing.SimpleRequest{Payload: body(n)})
+	require.NoError(t, err)
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
+}
+
+const frameSize = 16 << 10
+
+// send sends a message in frames, the last of which ends the call.
+func (w *wire) send(id uint32, b []byte) {
+	for len(b) > frameSize {
+		require.NoError(w.t, w.WriteData(id, false, b[:frameSize]))
+		b = b[frameSize:]
+	}
+	require.NoError(w.t, w.WriteData(id, true, b))
+}
+
+// until reads frames until one is what is asked for.
+func until[T http2.Frame](w *wire, want func(T) bool) {
+	_ = w.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for {
+		f, err := w.ReadFrame()
+		require.NoError(w.t, err)
+		if f, ok := f.(T); ok && want(f) {
+			return
+		}
+	}
+}
+
+func (w *wire) answered(id uint32) {
+	until(w, func(f *http2.HeadersFrame) bool { return f.StreamID == id && f.StreamEnded() })
+}
+
+// A message for which there is no room is refused when its length is known, and not when it has
+// arrived; meanwhile others arrive, and small ones need no room.
+func TestMessageWithoutRoom(t *testing.T) {
+	const size = 100_000
+	free := newRoom(3 * size / 2)
+	r := newRig(t, h2.Options{Room: free, StreamWindow: 1 << 18})
+	w := dialWire(t, r.addr)
+	w.begin(1, "UnaryCall")
+	require.NoError(t, w.WriteData(1, false, request(t, size)[:frameSize]))
+	require.Eventually(t, func() bool { return free.left.Load() < size }, 10*time.Second, time.Millisecond)
+
+	_, err := r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(size)})
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.ErrorContains(t, err, "no room")
+	_, err = r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(1000)})
+	require.NoError(t, err)
+
+	w.begin(3, "UnaryCall")
+	require.NoError(t, w.WriteData(3, false, request(t, size)[:frameSize]))
+	w.answered(3)
+
+	w.send(1, request(t, size)[frameSize:])
+	w.answered(1)
+	_, err = r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(size)})
+	require.NoError(t, err)
+	require.EqualValues(t, 3*size/2, free.left.Load(), "all of the room is there again")
+}
+
+// Room comes back however a call ends whose message hasn't arrived.
+func TestRoomComesBack(t *testing.T) {
+	const size = 100_000
+	for name, end := range map[string]func(w *wire){
+		"cancelled":          func(w *wire) { _ = w.WriteRSTStream(1, http2.ErrCodeCancel) },
+		"the connection too": func(w *wire) { _ = w.Close() },
+		"cut off":            func(w *wire) { _ = w.WriteData(1, true, nil) },
+		"too much":           func(w *wire) { w.send(1, make([]byte, 2*size)) },
+		"a fault":            func(w *wire) { _ = w.WriteWindowUpdate(1, 0) },
+		"its deadline":       func(*wire) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			free := newRoom(size * 3 / 2)
+			r := newRig(t, h2.Options{Room: free, StreamWindow: 1 << 18})
+			w := dialWire(t, r.addr)
+			if name == "its deadline" {
+				w.begin(1, "UnaryCall", "grpc-timeout", "50m")
+			} else {
+				w.begin(1, "UnaryCall")
+			}
+			require.NoError(t, w.WriteData(1, false, request(t, size)[:frameSize]))
+			if name != "its deadline" {
+				require.Eventually(t, func() bool { return free.left.Load() < size }, 10*time.Second, time.Millisecond)
+			}
+			end(w)
+			require.Eventually(t, func() bool { return free.left.Load() == size*3/2 }, 10*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// A message that doesn't go on holds no room that another needs.
+func TestLateMessage(t *testing.T) {
+	const size = 100_000
+	free := newRoom(size * 9 / 4)
+	r := newRig(t, h2.Options{Room: free, StreamWindow: 1 << 18}.ArriveWithin(50*time.Millisecond))
+	w := dialWire(t, r.addr)
+	w.begin(1, "UnaryCall")
+	require.NoError(t, w.WriteData(1, false, request(t, size)[:frameSize]))
+	time.Sleep(200 * time.Millisecond)
+	require.Less(t, free.left.Load(), int64(size*9/4), "there is room for another")
+	other := dialWire(t, r.addr)
+	other.begin(1, "UnaryCall")
+	require.NoError(t, other.WriteData(1, false, request(t, size)[:frameSize]))
+	w.answered(1)
+}
+
+// What was under way to calls that have been refused isn't held against their client.
+func TestWhatIsUnderWayToRefusedCalls(t *testing.T) {
+	r := newRig(t, h2.Options{Room: newRoom(0), StreamWindow: 1 << 17, ConnWindow: 1 << 30})
+	w := dialWire(t, r.addr)
+	require.NoError(t, w.WriteWindowUpdate(0, 1<<30))
+	d := w.drain()
+	message := request(t, 120_000)
+	for id := uint32(1); id < 6000; id += 2 {
+		w.begin(id, "UnaryCall")
+		w.send(id, message)
+	}
+	ping := [8]byte{1}
+	require.NoError(t, w.WritePing(false, ping))
+	select {
+	case <-d.pinged:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the connection doesn't go on")
+	}
+	require.Zero(t, d.resets[http2.ErrCodeStreamClosed])
+	require.NoError(t, w.Close())
+	<-d.done
+}
