@@ -19,28 +19,37 @@ var (
 // noID is the watch id of responses that concern no single watcher.
 const noID = -1
 
-// maxControls is the number of responses without events that may be queued in a
-// stream before Admit blocks.
-const maxControls = 64
-
 // Admit waits until the stream can take one more request: it throttles a client
 // that sends requests without reading responses.
 func (s *Stream) Admit(ctx context.Context) error {
 	for {
-		s.mu.Lock()
-		full, why := s.controls+s.waiting >= maxControls, s.why
-		s.mu.Unlock()
-		if why != nil {
-			return why
-		}
-		if !full {
-			return nil
+		if admits, err := s.admits(); admits || err != nil {
+			return err
 		}
 		select {
 		case <-s.drain:
 		case <-s.done:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+func (s *Stream) admits() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spare() > 0, s.why
+}
+
+// spare is how many requests the stream takes. With mu held.
+func (s *Stream) spare() int { return s.hub.o.QueueControls - s.controls - s.waiting }
+
+// relieve has Admit look again once the stream takes a request. With mu held.
+func (s *Stream) relieve() {
+	if s.spare() == 1 { // one is enough: who is admitted asks again
+		select {
+		case s.drain <- struct{}{}:
+		default:
 		}
 	}
 }

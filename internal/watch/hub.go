@@ -42,6 +42,9 @@ type Options struct {
 	// MiB); a watcher that doesn't fit any more goes back to history.
 	QueueResponses int
 	QueueBytes     int
+	// QueueControls is the number of responses without events, queued or still to
+	// be, at which a stream takes no more requests (64).
+	QueueControls int
 
 	// BatchEvents and BatchBytes are the size at which a response of catching
 	// up ends, at the next whole revision (1,000 and 1 MiB).
@@ -61,6 +64,7 @@ func (o Options) withDefaults(partitions int) Options {
 	def(&o.RecentBytes, 8<<20)
 	def(&o.QueueResponses, 512)
 	def(&o.QueueBytes, 2<<20)
+	def(&o.QueueControls, 64)
 	def(&o.BatchEvents, 1000)
 	def(&o.BatchBytes, 1<<20)
 	if o.Parts == nil {

@@ -311,7 +311,7 @@ func TestAdmitBlocksAFlood(t *testing.T) {
 	s := h.NewStream("")
 	ctx := context.Background()
 	n := 0
-	for ; n < 10*maxControls; n++ {
+	for ; n < 10*h.o.QueueControls; n++ {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		err := s.Admit(short)
 		cancel()
@@ -321,7 +321,7 @@ func TestAdmitBlocksAFlood(t *testing.T) {
 		}
 		s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
 	}
-	require.Equal(t, maxControls, n)
+	require.Equal(t, h.o.QueueControls, n)
 	_, err := s.Recv(ctx)
 	require.NoError(t, err)
 	require.NoError(t, s.Admit(ctx))
@@ -338,7 +338,7 @@ func TestAdmitCountsWaitingAnswers(t *testing.T) {
 	s := h.NewStream("")
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	for range maxControls {
+	for range h.o.QueueControls {
 		require.NoError(t, s.Admit(context.Background()))
 		s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
 	}

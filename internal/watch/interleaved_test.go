@@ -145,6 +145,37 @@ func TestInterleavedPublishing(t *testing.T) {
 	}
 }
 
+// A client that is held up because too many of its requests aren't answered yet goes on when they are, whoever
+// answers them.
+func TestInterleavedAdmission(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, Options{QueueControls: 1})
+		const wanted = 2
+		created, asked := 0, false
+		w.When("client", func() bool { return !asked || len(s.stream.drain) > 0 }, func() {
+			if asked {
+				<-s.stream.drain
+			}
+			asked = true
+			for created < wanted {
+				admits, err := s.stream.admits()
+				require.NoError(t, err)
+				if !admits {
+					return
+				}
+				s.stream.Create(&pb.WatchCreateRequest{Key: []byte("k")})
+				created++
+			}
+		})
+		w.Go("loop 0", func() {
+			s.publish(s.feed, 0, 2)
+			s.feed.Advance(0, 2)
+		})
+		w.Go("loop 1", func() { s.feed.Advance(1, 2) })
+		return func() { require.Equal(t, wanted, created, "%v", s.got) }
+	})
+}
+
 // A watcher whose queue is full goes back to history and returns, and progress is requested meanwhile: it comes
 // behind all that it covers.
 func TestInterleavedBehind(t *testing.T) {

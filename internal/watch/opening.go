@@ -42,8 +42,9 @@ func (h *Hub) answerOrQueue(s *Stream, a answer) {
 // wait counts queued answers.
 func (s *Stream) wait(by int) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.waiting += by
-	s.mu.Unlock()
+	s.relieve()
 }
 
 // openReady sends the answers that need not wait any longer.

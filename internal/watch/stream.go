@@ -95,7 +95,7 @@ type Stream struct {
 	notify func() // instead of signal, if not nil
 
 	signal chan struct{} // something to receive
-	drain  chan struct{} // something was received
+	drain  chan struct{} // requests are taken again
 	done   chan struct{}
 }
 
@@ -253,11 +253,9 @@ func (s *Stream) pop() *item {
 	if it.events {
 		s.events--
 		s.bytes -= it.bytes
-	} else if s.controls--; s.controls+s.waiting == maxControls-1 {
-		select {
-		case s.drain <- struct{}{}:
-		default:
-		}
+	} else {
+		s.controls--
+		s.relieve()
 	}
 	return it
 }
