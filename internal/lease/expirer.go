@@ -21,8 +21,9 @@ type Expirer struct {
 	mu      sync.Mutex
 	leads   bool
 	timers  map[int64]*timer
-	ends    queue // ordered by the time of the revocation to propose
+	ends    queue // ordered by the time at which they expire
 	records queue // ordered by the time of the next checkpoint to propose
+	revoked queue // those whose revocation is under way, ordered by the time to propose it again
 }
 
 // NewExpirer returns an expirer that is not leading.
@@ -37,6 +38,7 @@ func (e *Expirer) forget() {
 	e.timers = map[int64]*timer{}
 	e.ends = queue{slot: 0}
 	e.records = queue{slot: 1}
+	e.revoked = queue{slot: 2}
 }
 
 // timer is the leader's state of one lease.
@@ -50,8 +52,8 @@ type timer struct {
 	// or may come to hold, a remaining time from before the last renewal.
 	issued, cleared uint64
 
-	wake [2]time.Time // per queue
-	pos  [2]int       // per queue; -1: not in it
+	wake [3]time.Time // per queue
+	pos  [3]int       // per queue; -1: not in it
 }
 
 // Promote begins to lead: the leases of the table get their remaining time of
@@ -69,7 +71,7 @@ func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
 	for _, l := range table.List() {
 		t := e.add(l)
 		if l.Remaining == Ending {
-			e.end(t, now)
+			e.end(t, now, 0)
 			continue
 		}
 		if l.Remaining > 0 {
@@ -102,8 +104,7 @@ func (e *Expirer) Ending(id int64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t := e.timers[id]; t != nil {
-		e.end(t, now)
-		e.ends.put(t, now.Add(endingRetry))
+		e.end(t, now, endingRetry)
 	}
 }
 
@@ -112,14 +113,21 @@ func (e *Expirer) Again(id int64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t := e.timers[id]; t != nil && t.revoking {
-		e.ends.put(t, now)
+		e.revoked.put(t, now)
 	}
 }
 
-func (e *Expirer) end(t *timer, now time.Time) {
-	t.end, t.revoking = now, true
+func (e *Expirer) end(t *timer, now time.Time, after time.Duration) {
+	t.end = now
+	e.revoke(t, now.Add(after))
+}
+
+// revoke has a revocation under way, to be proposed again.
+func (e *Expirer) revoke(t *timer, again time.Time) {
+	t.revoking = true
+	e.ends.drop(t)
 	e.records.drop(t)
-	e.ends.put(t, now)
+	e.revoked.put(t, again)
 }
 
 // Revoked removes a lease.
@@ -133,6 +141,7 @@ func (e *Expirer) remove(id int64) {
 	if t := e.timers[id]; t != nil {
 		e.ends.drop(t)
 		e.records.drop(t)
+		e.revoked.drop(t)
 		delete(e.timers, id)
 	}
 }
@@ -206,21 +215,22 @@ func (e *Expirer) Cleared(id int64, reset uint64) {
 	}
 }
 
-// Due returns up to limit expired leases, to be revoked. One that still
-// exists after revokeRetry is returned again.
+// Due returns expired leases, whose revocation is to be proposed now, as long as not more than limit
+// are under way: other writes wait for those before them. One that still exists after revokeRetry is
+// returned again.
 func (e *Expirer) Due(now time.Time, limit int) []int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var due []int64
-	for len(due) < limit {
-		t := e.ends.due(now)
-		if t == nil {
-			break
+	next := func() *timer {
+		if t := e.revoked.due(now); t != nil || e.revoked.Len() >= limit {
+			return t
 		}
+		return e.ends.due(now)
+	}
+	for t := next(); t != nil && len(due) < limit; t = next() {
 		due = append(due, t.id)
-		t.revoking = true
-		e.records.drop(t)
-		e.ends.put(t, now.Add(revokeRetry))
+		e.revoke(t, now.Add(revokeRetry))
 	}
 	return due
 }
@@ -239,7 +249,7 @@ func (e *Expirer) Remaining(id int64, now time.Time) (time.Duration, bool) {
 
 func (e *Expirer) add(l Lease) *timer {
 	e.remove(l.ID) // Promote may have found it in the table already
-	t := &timer{id: l.ID, ttl: seconds(l.TTL), pos: [2]int{-1, -1}}
+	t := &timer{id: l.ID, ttl: seconds(l.TTL), pos: [3]int{-1, -1, -1}}
 	e.timers[l.ID] = t
 	return t
 }

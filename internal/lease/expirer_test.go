@@ -57,8 +57,13 @@ func TestDueIsBoundedAndInOrder(t *testing.T) {
 		e.Granted(Lease{ID: id, TTL: 20 - 2*id}, at(0))
 	}
 	require.Equal(t, []int64{5, 4}, e.Due(at(100), 2))
-	require.Equal(t, []int64{3, 2}, e.Due(at(100), 2))
-	require.Equal(t, []int64{1}, e.Due(at(100), 2))
+	require.Empty(t, e.Due(at(100), 2), "two are under way")
+	e.Revoked(5)
+	require.Equal(t, []int64{3}, e.Due(at(100), 2))
+	require.Equal(t, []int64{3, 4}, e.Due(at(103), 2), "first those that may have been lost")
+	e.Revoked(3)
+	e.Revoked(4)
+	require.Equal(t, []int64{2, 1}, e.Due(at(103), 2))
 }
 
 func TestOnlyALeaderExpires(t *testing.T) {

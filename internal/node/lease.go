@@ -30,10 +30,13 @@ const (
 )
 
 // How often the leader looks for leases to revoke or to checkpoint, and how
-// many it takes at a time.
+// many of them it takes at a time. Of revocations, which clients' writes wait
+// behind, so many are under way at once; it looks again when half of them are
+// done.
 const (
 	leaseInterval = 100 * time.Millisecond
 	leaseBatch    = 1000
+	maxRevoking   = 256
 )
 
 // LeaseGrant makes a lease. A TTL below what an election takes could run out
@@ -364,17 +367,24 @@ func (n *Node) leaseLoop() {
 		case <-n.life.Done():
 			return
 		case <-ticker.C:
-			if c := n.current(); c.replica.Leading() && !n.Fenced() {
-				n.expireLeases(c)
-			}
+		case <-n.revoked:
+		}
+		if c := n.current(); c.replica.Leading() && !n.Fenced() {
+			n.expireLeases(c)
 		}
 	}
 }
 
 func (n *Node) expireLeases(c *core) {
-	for _, id := range n.expirer.Due(now(), leaseBatch) {
+	for _, id := range n.expirer.Due(now(), maxRevoking) {
 		n.counts.expired.Add(1)
 		n.propose(c, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
+			if n.answered.Add(1)%(maxRevoking/2) == 0 {
+				select {
+				case n.revoked <- struct{}{}:
+				default:
+				}
+			}
 			if errors.Is(err, fault.LeaseEnding) {
 				n.expirer.Again(id, now())
 				return

@@ -83,8 +83,9 @@ type Config struct {
 	SegmentBytes   int64         // of the write-ahead log; 0: the default
 	StepPause      time.Duration // at least, between two steps of moving keys
 
-	QuotaBytes      int64 // of the backend file; <= 0: no quota
-	ExtensionMemory int64 // bytes that extensions may keep; beyond them the server ends; 0: any
+	QuotaBytes      int64       // of the backend file; <= 0: no quota
+	ExtensionMemory int64       // bytes that extensions may keep; beyond them the server ends; 0: any
+	MayWatch        func() bool // tells whether there is memory for another watch; nil: always
 	MaxRequestBytes int
 	// DefragmentAt is how many bytes a defragmentation must free for the file to be
 	// defragmented at the start; 0: never.
@@ -195,6 +196,8 @@ type Node struct {
 	transport *transport.Transport
 	hub       *watch.Hub
 	expirer   *lease.Expirer
+	answered  atomic.Int64  // proposals of revocations
+	revoked   chan struct{} // many of these were answered
 
 	// core is the present life of the replicated state. install.go replaces it.
 	core    atomic.Pointer[core]
@@ -256,7 +259,7 @@ type Node struct {
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(), fence: new(check.Fence),
+		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(), revoked: make(chan struct{}, 1), fence: new(check.Fence),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 		callLog: calllog.New(calllog.Default),
 	}
@@ -322,9 +325,10 @@ func (n *Node) drawIncarnation() error {
 
 func (n *Node) startHub(c *core) {
 	n.hub = watch.NewHub(len(c.stores), n.history, watch.Options{
-		Parts:  c.machine.Placement().Wide,
-		Moving: c.machine.Placement().Transit() != nil,
-		Logger: n.log,
+		Parts:    c.machine.Placement().Wide,
+		Moving:   c.machine.Placement().Transit() != nil,
+		MayWatch: n.cfg.MayWatch,
+		Logger:   n.log,
 	})
 	c.feed = n.hub.Reset(recovery.Published(c.stores))
 	n.enforce(c, c.machine.Auth())
