@@ -227,7 +227,7 @@ bench-sidecar: build peers
 test-extensions: build
 	$(GO) test -count=1 -timeout 60m ./test/extensions -v $(ARGS)
 
-## test-overload: more than a server has memory for, asked for by clients in good faith and in bad (five minutes)
+## test-overload: more than a server has memory for, and much at once, asked for by clients in good faith and in bad (five minutes)
 .PHONY: test-overload
 test-overload: build
 	$(GO) test -count=1 -v -timeout 20m ./test/overload -long

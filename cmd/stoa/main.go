@@ -148,7 +148,7 @@ func (s *server) up(ctx context.Context) (err error) {
 		return err
 	}
 	if s.memory != nil {
-		settings.ExtensionMemory = s.memory.Limit()
+		settings.ExtensionMemory, settings.MayWatch = s.memory.Limit(), s.memory.Watch
 	}
 	if s.node, err = node.Start(settings); err != nil {
 		return fmt.Errorf("starting with the data in %s: %w", s.cfg.DataDir, err)

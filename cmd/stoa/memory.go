@@ -62,7 +62,7 @@ func (s *server) weigh(ctx context.Context) {
 		}
 		metrics.Read(live)
 		now := int64(live[0].Value.Uint64())
-		s.memory.Weigh(now)
+		s.memory.Weigh(now, s.node.Watchers())
 		next.Reset(s.memory.Pause())
 		switch exhausted := s.memory.Exhausted(now); {
 		case !exhausted || now == before:

@@ -10,6 +10,7 @@ import (
 const (
 	PerCall   = 16 << 10
 	PerStream = 32 << 10
+	PerWatch  = 512 // with its key
 )
 
 // Parts of the limit.
@@ -18,6 +19,8 @@ const (
 	least = 16 // and one of so many parts of the limit at least
 	// arriving: requests that are arriving have one of so many parts of the room of either.
 	arriving = 2
+	// watching: and watches one of so many parts of that of streams and answers.
+	watching = 2
 )
 
 // What is alive, in parts of the limit.
@@ -52,6 +55,7 @@ type Budget struct {
 	answers  atomic.Int64 // likewise
 	arriving atomic.Int64 // of requests that are not complete
 	streams  atomic.Int64
+	watches  atomic.Int64 // at the last Weigh
 	calls    [Stripes]counter
 	unary    atomic.Int32 // a Level, as the next
 	streamed atomic.Int32
@@ -148,6 +152,15 @@ func (b *Budget) Fits(n int64) bool {
 	return true
 }
 
+// Watch reports whether there is room for another watch.
+func (b *Budget) Watch() bool {
+	if b == nil || b.watches.Load()*PerWatch <= b.room.Load()/watching {
+		return true
+	}
+	b.refused.Add(1)
+	return false
+}
+
 // Give gives back what was taken.
 func (b *Budget) Give(n int64) {
 	if b != nil && n != 0 {
@@ -193,8 +206,10 @@ func (b *Budget) Requests() int64 {
 	return b.requests.Load() + calls*PerCall
 }
 
-// Answers is the bytes that streams and answers have in use.
-func (b *Budget) Answers() int64 { return b.answers.Load() + b.streams.Load()*PerStream }
+// Answers is the bytes that streams, watches and answers have in use.
+func (b *Budget) Answers() int64 {
+	return b.answers.Load() + b.streams.Load()*PerStream + b.watches.Load()*PerWatch
+}
 
 // Arriving is the bytes that requests have in use that are not complete.
 func (b *Budget) Arriving() int64 { return b.arriving.Load() }
@@ -209,8 +224,9 @@ func (b *Budget) Refused() uint64 { return b.refused.Load() }
 func (b *Budget) Limit() int64 { return b.limit }
 
 // Weigh finds the level. live is what the last garbage collection found alive, in bytes, requests
-// included.
-func (b *Budget) Weigh(live int64) {
+// included, and watches how many there are.
+func (b *Budget) Weigh(live, watches int64) {
+	b.watches.Store(watches)
 	requests, answers := b.Requests(), b.Answers()
 	// Of what is alive these are a part, though perhaps others than those of now. They get five
 	// eighths of what is left, so that the collector has room to work.

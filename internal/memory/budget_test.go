@@ -57,7 +57,7 @@ func TestBudget(t *testing.T) {
 			},
 			"weigh": func(t *rapid.T) {
 				live = rapid.Int64Range(0, 100*mib).Draw(t, "live")
-				b.Weigh(live)
+				b.Weigh(live, 0)
 				require.LessOrEqual(t, b.Room(), int64(64*mib/share))
 				require.GreaterOrEqual(t, b.Room(), int64(64*mib/least))
 				require.Equal(t, b.Requests() <= b.Room(), b.Unary() == Open)
@@ -72,7 +72,7 @@ func TestBudget(t *testing.T) {
 func TestRoomBesideKeys(t *testing.T) {
 	b := NewBudget(64 * mib)
 	for keys, room := range map[int64]int64{0: 16, 32 * mib: 8, 48 * mib: 4, 60 * mib: 4, 80 * mib: 4} {
-		b.Weigh(keys)
+		b.Weigh(keys, 0)
 		require.Equal(t, room*mib, b.Room(), "%d MiB of keys", keys/mib)
 	}
 }
@@ -170,10 +170,25 @@ func TestArriving(t *testing.T) {
 	require.EqualValues(t, 1, b.Refused())
 	require.EqualValues(t, 8*mib, b.Arriving())
 	require.True(t, b.Take(16*mib), "those in progress have theirs")
-	b.Weigh(8 * mib)
+	b.Weigh(8*mib, 0)
 	require.EqualValues(t, 16*mib, b.Room(), "what is alive is what arrives")
 	b.Arrived(8 * mib)
 	require.True(t, b.Arrive(20*mib), "one that is larger than the room, while there is no other")
+}
+
+// Watches have half of the room of streams and answers.
+func TestWatches(t *testing.T) {
+	b := NewBudget(64 * mib)
+	b.Weigh(0, 8*mib/PerWatch)
+	require.True(t, b.Watch())
+	require.EqualValues(t, 8*mib, b.Answers())
+	require.Equal(t, Open, b.Streamed())
+	b.Weigh(8*mib, 8*mib/PerWatch+1)
+	require.False(t, b.Watch())
+	require.EqualValues(t, 1, b.Refused())
+	require.Equal(t, Open, b.Streamed(), "answers have the other half")
+	b.Weigh(0, 0)
+	require.True(t, b.Watch())
 }
 
 func TestLoansAtOnce(t *testing.T) {
@@ -190,7 +205,7 @@ func TestLoansAtOnce(t *testing.T) {
 				if b.Take(mib) {
 					b.Give(mib)
 				}
-				b.Weigh(int64(i) * mib / 10)
+				b.Weigh(int64(i)*mib/10, 0)
 			}
 		})
 	}
@@ -200,9 +215,9 @@ func TestLoansAtOnce(t *testing.T) {
 
 func TestScarce(t *testing.T) {
 	b := NewBudget(100 * mib)
-	b.Weigh(79 * mib)
+	b.Weigh(79*mib, 0)
 	require.False(t, b.Scarce())
-	b.Weigh(81 * mib)
+	b.Weigh(81*mib, 0)
 	require.True(t, b.Scarce())
 	require.False(t, b.Exhausted(89*mib))
 	require.True(t, b.Exhausted(91*mib))
@@ -213,25 +228,25 @@ func TestScarce(t *testing.T) {
 func TestPause(t *testing.T) {
 	const gib = 1 << 30
 	b := NewBudget(8 * gib)
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.Equal(t, mostPause, b.Pause())
 
 	require.True(t, b.Take(2*gib-100_000_000))
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.Equal(t, 100*time.Millisecond, b.Pause(), "requests")
 	b.Give(2*gib - 100_000_000)
 
 	for range 2 * gib / PerStream {
 		b.BeginStream()
 	}
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.Equal(t, leastPause, b.Pause(), "streams")
 	for range 2 * gib / PerStream {
 		b.EndStream()
 	}
 
-	b.Weigh(b.limit/scarceOf*scarce - 50_000_000)
+	b.Weigh(b.limit/scarceOf*scarce-50_000_000, 0)
 	require.Equal(t, 50*time.Millisecond, b.Pause(), "what is alive")
-	b.Weigh(b.limit)
+	b.Weigh(b.limit, 0)
 	require.Equal(t, leastPause, b.Pause())
 }

@@ -30,6 +30,9 @@ func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
 	return n.hub.NewStream(client)
 }
 
+// Watchers is how many watches are open on this server.
+func (n *Node) Watchers() int64 { return n.hub.Stats().Watchers }
+
 // history reads for watchers that have to catch up. While a snapshot is being
 // installed it waits: the old stores don't have the revisions that the hub has
 // published.

@@ -43,7 +43,7 @@ func TestLargeRequestsWaitForNothing(t *testing.T) {
 	close(commit)
 	require.NoError(t, <-first)
 	require.NoError(t, <-put())
-	require.Eventually(t, func() bool { b.Weigh(0); return b.Requests() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.Weigh(0, 0); return b.Requests() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // What is full keeps leases alive and can be looked into; what is over takes nothing new.
@@ -80,13 +80,13 @@ func TestRefusedByLevel(t *testing.T) {
 	}
 	use := func() error { _, err := c.Get(ctx, "a"); return err }
 
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.NoError(t, use())
 	require.NoError(t, watch())
 
 	require.True(t, b.Take(b.Room()))
 	b.Begin(0)
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.ErrorIs(t, use(), rpctypes.ErrTooManyRequests)
 	require.NoError(t, alive())
 	require.NoError(t, look())
@@ -95,7 +95,7 @@ func TestRefusedByLevel(t *testing.T) {
 	for range calls {
 		b.Begin(0)
 	}
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.ErrorIs(t, look(), rpctypes.ErrTooManyRequests)
 	require.NoError(t, alive(), "it is a stream")
 	b.Give(b.Room())
@@ -107,14 +107,14 @@ func TestRefusedByLevel(t *testing.T) {
 	for range streams {
 		b.BeginStream()
 	}
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.NoError(t, use(), "streams that don't read keep no others from writing")
 	require.ErrorIs(t, watch(), rpctypes.ErrTooManyRequests)
 	require.NoError(t, alive())
 	for range streams {
 		b.BeginStream()
 	}
-	b.Weigh(0)
+	b.Weigh(0, 0)
 	require.ErrorIs(t, alive(), rpctypes.ErrTooManyRequests)
 	require.NoError(t, use())
 }
@@ -132,7 +132,7 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 		_, err := pb.NewKVClient(c.ActiveConnection()).RangeStream(testContext(t), &pb.RangeRequest{Key: []byte("a"), SortTarget: pb.RangeRequest_VALUE})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { b.Weigh(0); return b.Streamed() != memory.Open && !b.Fits(512<<10) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.Weigh(0, 0); return b.Streamed() != memory.Open && !b.Fits(512<<10) }, 10*time.Second, time.Millisecond)
 	_, err = c.Get(testContext(t), "a")
 	require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
 	_, err = c.Put(testContext(t), "b", "small")

@@ -51,6 +51,10 @@ type Options struct {
 	BatchEvents int
 	BatchBytes  int
 
+	// MayWatch tells whether there is memory for another watcher (nil: always). It is called
+	// under the hub's lock.
+	MayWatch func() bool
+
 	Logger *zap.Logger
 }
 

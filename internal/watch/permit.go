@@ -3,6 +3,8 @@ package watch
 import (
 	"maps"
 	"slices"
+
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // Permit returns the reason for which a user, by its credential, may not watch a range; nil
@@ -61,8 +63,12 @@ func (h *Hub) limit(limiter Limiter) {
 	}
 }
 
-// charge counts a watcher that is about to be admitted, or says which quota is exhausted.
+// charge counts a watcher that is about to be admitted, or says which quota is exhausted, or that
+// memory is.
 func (h *Hub) charge(w *watcher) (err error) {
+	if h.o.MayWatch != nil && !h.o.MayWatch() {
+		return fault.TooManyRequests
+	}
 	if h.limiter != nil {
 		w.quotas, err = h.limiter.Enter(w.user, w.key, w.rangeEnd(), false)
 	}
