@@ -2,6 +2,7 @@ package overload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -149,7 +150,7 @@ func TestManyClientsReconnect(t *testing.T) {
 			switch {
 			case err == nil:
 				return
-			case rpctypes.Error(err) == rpctypes.ErrTooManyRequests:
+			case errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests):
 				time.Sleep(20 * time.Millisecond)
 			case status.Code(err) == codes.Unavailable:
 				_ = conns[i].Close()
@@ -179,6 +180,64 @@ func TestManyClientsReconnect(t *testing.T) {
 	require.NoError(t, leader.WaitReady(ctx))
 	x.lenient.Store(false)
 	x.check(t, x.term(t))
+}
+
+// Ten times as many clients as the server does the most writes for, all of which want the next one at once: it
+// goes on with at least seven tenths of them.
+func TestTenTimesTheClients(t *testing.T) {
+	if !*long {
+		t.Skip("needs -long: it measures")
+	}
+	x := start(t, 1)
+	term := x.term(t)
+	best, at := 0, 0
+	for _, n := range []int{100, 300, 1000} {
+		if done, _ := x.writes(t, n, 5*time.Second); done > best {
+			best, at = done, n
+		}
+	}
+	done, refused := x.writes(t, 10*at, 10*time.Second)
+	done, refused = done/2, refused/2
+	t.Logf("in 5 s %d writes of %d clients, and %d of %d, beside %d refusals: %.2f", best, at, done, 10*at, refused, float64(done)/float64(best))
+	require.GreaterOrEqual(t, float64(done), 0.7*float64(best))
+	x.check(t, term)
+}
+
+// writes has so many clients, ten on each connection, write for a while. Who is refused waits.
+func (x *target) writes(t *testing.T, clients int, length time.Duration) (done, refused int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var did, not atomic.Int64
+	var wg sync.WaitGroup
+	var kvs []pb.KVClient
+	value := make([]byte, 256)
+	for i := range clients {
+		if i%10 == 0 {
+			conn := dial(t, x.Servers[0])
+			defer conn.Close()
+			kvs = append(kvs, pb.NewKVClient(conn))
+		}
+		kv := kvs[i/10]
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, err := kv.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "client/%05d", i), Value: value})
+				switch {
+				case err == nil:
+					did.Add(1)
+				case ctx.Err() != nil, status.Code(err) == codes.DeadlineExceeded: // its own clock may be ahead
+				case errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests):
+					not.Add(1)
+					time.Sleep(50 * time.Millisecond)
+				default:
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(did.Load()), int(not.Load())
 }
 
 // leader is the server that leads the cluster.
