@@ -43,10 +43,9 @@ func (e *Expirer) forget() {
 
 // timer is the leader's state of one lease.
 type timer struct {
-	id       int64
-	ttl      time.Duration
-	end      time.Time // when it expires
-	revoking bool      // a revocation has been proposed
+	id  int64
+	ttl time.Duration
+	end time.Time // when it expires
 	// issued counts the checkpoints handed out, and cleared how many of them a
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
@@ -112,7 +111,7 @@ func (e *Expirer) Ending(id int64, now time.Time) {
 func (e *Expirer) Again(id int64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t := e.timers[id]; t != nil && t.revoking {
+	if t := e.timers[id]; t != nil && e.revoked.has(t) {
 		e.revoked.put(t, now)
 	}
 }
@@ -124,7 +123,6 @@ func (e *Expirer) end(t *timer, now time.Time, after time.Duration) {
 
 // revoke has a revocation under way, to be proposed again.
 func (e *Expirer) revoke(t *timer, again time.Time) {
-	t.revoking = true
 	e.ends.drop(t)
 	e.records.drop(t)
 	e.revoked.put(t, again)
@@ -167,7 +165,7 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 	// A lease whose time is over counts as revoked, though its revocation
 	// is not in the log yet: a renewal acknowledged now would be followed by its
 	// revocation.
-	if t == nil || t.revoking || !now.Before(t.end) {
+	if t == nil || e.revoked.has(t) || !now.Before(t.end) {
 		return Renewal{}, fault.LeaseNotFound
 	}
 	// The renewal may come early after a Promote that extended: it never
@@ -194,7 +192,7 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 		return false, fault.NotLeader
 	}
 	t := e.timers[id]
-	if t == nil || t.revoking || !now.Before(t.end) {
+	if t == nil || e.revoked.has(t) || !now.Before(t.end) {
 		return false, fault.LeaseNotFound
 	}
 	end := now.Add(seconds(remaining))

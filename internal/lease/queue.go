@@ -15,16 +15,18 @@ type queue struct {
 // put adds a timer or moves it to another time.
 func (q *queue) put(t *timer, at time.Time) {
 	t.wake[q.slot] = at
-	if t.pos[q.slot] < 0 {
-		heap.Push(q, t)
-	} else {
+	if q.has(t) {
 		heap.Fix(q, t.pos[q.slot])
+	} else {
+		heap.Push(q, t)
 	}
 }
 
+func (q *queue) has(t *timer) bool { return t.pos[q.slot] >= 0 }
+
 // drop removes a timer, if it is there.
 func (q *queue) drop(t *timer) {
-	if t.pos[q.slot] >= 0 {
+	if q.has(t) {
 		heap.Remove(q, t.pos[q.slot])
 	}
 }

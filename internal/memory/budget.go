@@ -113,8 +113,15 @@ func (b *Budget) Take(n int64) bool {
 	if b == nil {
 		return true
 	}
-	if used := b.requests.Add(n); used > b.room.Load() && used > n {
-		b.requests.Add(-n)
+	return b.enter(&b.requests, n, b.room.Load())
+}
+
+// enter counts n bytes more, unless they are more than there is room for. What is larger than the
+// room may be counted while nothing else is. To look and to count is one step: what is sent to
+// thousands at once is asked for by all of them at once.
+func (b *Budget) enter(counted *atomic.Int64, n, room int64) bool {
+	if used := counted.Add(n); used > room && used > n {
+		counted.Add(-n)
 		b.refused.Add(1)
 		return false
 	}
@@ -124,14 +131,7 @@ func (b *Budget) Take(n int64) bool {
 // Arrive takes n bytes for a request that is arriving, to be given back by Arrived when it is
 // complete or never will be, unless there is no room for them. That is apart from what is carried
 // out: clients that begin requests and don't end them keep no small ones from being carried out.
-func (b *Budget) Arrive(n int64) bool {
-	if used := b.arriving.Add(n); used > b.room.Load()/arriving && used > n {
-		b.arriving.Add(-n)
-		b.refused.Add(1)
-		return false
-	}
-	return true
-}
+func (b *Budget) Arrive(n int64) bool { return b.enter(&b.arriving, n, b.room.Load()/arriving) }
 
 // Arrived gives back what Arrive took.
 func (b *Budget) Arrived(n int64) { b.arriving.Add(-n) }
@@ -191,7 +191,8 @@ func (b *Budget) Scarce() bool {
 }
 
 // Exhausted reports whether what is alive, in bytes, is so near to the limit that connections
-// have to be closed: of messages that are arriving nothing is known before they are complete.
+// have to be closed: of the messages of streams, and of all with grpc-go's transport, nothing is known
+// before they are complete.
 func (b *Budget) Exhausted(live int64) bool { return live > b.limit/scarceOf*exhausted }
 
 // Refuse counts a refusal because of the level.

@@ -5,8 +5,8 @@
 // the nearer the server comes to it; but what is alive can't be collected. Keys and values are
 // bounded by the quota of the backend. All else that grows with the clients is bounded here, by
 // one [Budget]: requests may take a quarter of what the keys have left of the limit, and so may
-// streams and answers. Once it is used up, new ones are refused at once, so that those in progress
-// end.
+// streams, watches and answers; requests that are arriving have half as much. Once it is used up, new
+// ones are refused at once, so that those in progress end.
 //
 // Invariants:
 //
@@ -20,5 +20,5 @@
 // A nil *Budget has no bounds. The package imports nothing of stoa and of gRPC only its
 // buffers; time and the heap's size are injected.
 //
-// In: rpc's calls and codec. Out: the refusals.
+// In: rpc's calls and codec, and how many watches there are. Out: the refusals.
 package memory

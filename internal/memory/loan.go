@@ -18,15 +18,12 @@ type Promise struct {
 	kept bool
 }
 
-// Promise promises memory for an answer of n bytes; false: there is no room for it. To look and to
-// count is one step: what is sent to thousands at once is asked for by all of them at once.
+// Promise promises memory for an answer of n bytes; false: there is no room for it.
 func (b *Budget) Promise(n int64) (*Promise, bool) {
 	if b == nil || n < LeastLoan {
 		return nil, true
 	}
-	if used := b.answers.Add(n); used > b.room.Load() && used > n {
-		b.answers.Add(-n)
-		b.refused.Add(1)
+	if !b.enter(&b.answers, n, b.room.Load()) {
 		return nil, false
 	}
 	p := &Promise{debt: &debt{b: b}}
@@ -46,7 +43,7 @@ func (p *Promise) TakeBack() {
 // gives it back when it is sent. It counts before it is there: when there is little memory, getting
 // it takes long. It keeps a promise, if there is one.
 func (b *Budget) Lend(size int, pool mem.BufferPool, p *Promise) (*[]byte, mem.BufferPool) {
-	if b == nil || size < LeastLoan && p == nil {
+	if b == nil || size < LeastLoan {
 		return pool.Get(size), pool
 	}
 	l := &loan{pool: pool}

@@ -65,7 +65,7 @@ func (c codec) other(m proto.Message, p *memory.Promise) (mem.BufferSlice, error
 
 // encoded returns what appendTo appends to memory of the size.
 func (c codec) encoded(size int, p *memory.Promise, appendTo func([]byte) []byte) mem.BufferSlice {
-	if p == nil && mem.IsBelowBufferPoolingThreshold(size) {
+	if mem.IsBelowBufferPoolingThreshold(size) {
 		return mem.BufferSlice{mem.SliceBuffer(appendTo(make([]byte, 0, size)))}
 	}
 	b, pool := c.memory.Lend(size, sessionwire.Pool, p)

@@ -24,8 +24,8 @@ func (c *conn) hold() {
 }
 
 // Shed closes the gRPC connection that has brought the most since the last call, if that is at
-// least so many bytes. It is the last resort when memory runs out: gRPC takes in a message whose
-// call has begun, and says nothing of it before it is complete.
+// least so many bytes. It is the last resort when memory runs out: of a message of a stream, and of
+// any with grpc-go's transport, nothing is known before it is complete.
 func (s *Server) Shed(least int64) (closed net.Addr) {
 	var most *conn
 	s.mu.Lock()

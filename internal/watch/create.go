@@ -199,7 +199,7 @@ func newWatcher(s *Stream, r *pb.WatchCreateRequest) *watcher {
 
 // enter gives a watcher its user and id and counts it, or says why it can't be admitted: for lack of
 // permission, as in etcd, also where the request is malformed.
-func (s *Stream) enter(w *watcher, id int64) error {
+func (s *Stream) enter(w *watcher, id int64) (err error) {
 	w.user = s.user
 	if err := s.hub.permitted(w); err != nil {
 		return err
@@ -207,7 +207,8 @@ func (s *Stream) enter(w *watcher, id int64) error {
 	if err := s.assign(w, id); err != nil {
 		return err
 	}
-	return s.hub.charge(w)
+	w.quotas, err = s.hub.charge(w.user, w.key, w.rangeEnd())
+	return err
 }
 
 // assign gives a watcher the requested id, or the next free one for 0.

@@ -63,16 +63,16 @@ func (h *Hub) limit(limiter Limiter) {
 	}
 }
 
-// charge counts a watcher that is about to be admitted, or says which quota is exhausted, or that
-// memory is.
-func (h *Hub) charge(w *watcher) (err error) {
+// charge counts a watcher that is about to be admitted for the quotas that it returns, or says
+// which one is exhausted, or that memory is.
+func (h *Hub) charge(user uint64, key, end []byte) (quotas []int32, err error) {
 	if h.o.MayWatch != nil && !h.o.MayWatch() {
-		return fault.TooManyRequests
+		return nil, fault.TooManyRequests
 	}
-	if h.limiter != nil {
-		w.quotas, err = h.limiter.Enter(w.user, w.key, w.rangeEnd(), false)
+	if h.limiter == nil {
+		return nil, nil
 	}
-	return err
+	return h.limiter.Enter(user, key, end, false)
 }
 
 // Room reports why no more watches of such a range can be opened for a user; nil if one can be
@@ -80,11 +80,8 @@ func (h *Hub) charge(w *watcher) (err error) {
 func (h *Hub) Room(user uint64, key, end []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.limiter == nil {
-		return nil
-	}
-	quotas, err := h.limiter.Enter(user, key, end, false)
-	if err == nil {
+	quotas, err := h.charge(user, key, end)
+	if err == nil && h.limiter != nil {
 		h.limiter.Leave(quotas)
 	}
 	return err

@@ -190,54 +190,23 @@ func TestTenTimesTheClients(t *testing.T) {
 	}
 	x := start(t, 1)
 	term := x.term(t)
-	best, at := 0, 0
+	of := func(clients int) load {
+		return load{clients: clients, onEach: 10, keys: clients, bytes: 256, wait: 50 * time.Millisecond}
+	}
+	best, at := int64(0), 0
 	for _, n := range []int{100, 300, 1000} {
-		if done, _ := x.writes(t, n, 5*time.Second); done > best {
+		done, _, failed := x.writes(t, of(n), 5*time.Second)
+		require.Zero(t, failed)
+		if done > best {
 			best, at = done, n
 		}
 	}
-	done, refused := x.writes(t, 10*at, 10*time.Second)
+	done, refused, failed := x.writes(t, of(10*at), 10*time.Second)
+	require.Zero(t, failed)
 	done, refused = done/2, refused/2
 	t.Logf("in 5 s %d writes of %d clients, and %d of %d, beside %d refusals: %.2f", best, at, done, 10*at, refused, float64(done)/float64(best))
 	require.GreaterOrEqual(t, float64(done), 0.7*float64(best))
 	x.check(t, term)
-}
-
-// writes has so many clients, ten on each connection, write for a while. Who is refused waits.
-func (x *target) writes(t *testing.T, clients int, length time.Duration) (done, refused int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), length)
-	defer cancel()
-	var did, not atomic.Int64
-	var wg sync.WaitGroup
-	var kvs []pb.KVClient
-	value := make([]byte, 256)
-	for i := range clients {
-		if i%10 == 0 {
-			conn := dial(t, x.Servers[0])
-			defer conn.Close()
-			kvs = append(kvs, pb.NewKVClient(conn))
-		}
-		kv := kvs[i/10]
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				_, err := kv.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "client/%05d", i), Value: value})
-				switch {
-				case err == nil:
-					did.Add(1)
-				case ctx.Err() != nil, status.Code(err) == codes.DeadlineExceeded: // its own clock may be ahead
-				case errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests):
-					not.Add(1)
-					time.Sleep(50 * time.Millisecond)
-				default:
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return int(did.Load()), int(not.Load())
 }
 
 // leader is the server that leads the cluster.
@@ -245,8 +214,9 @@ func (x *target) leader(t *testing.T) *process.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	c := x.client(t)
 	for _, s := range x.Servers {
-		st, err := x.client(t).Status(ctx, s.ClientURL)
+		st, err := c.Status(ctx, s.ClientURL)
 		require.NoError(t, err)
 		if st.Leader == st.Header.MemberId {
 			return s

@@ -18,7 +18,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/stoa-kv/stoa/test/process"
 )
@@ -182,28 +184,41 @@ func (x *target) term(t *testing.T) uint64 {
 	return st.RaftTerm
 }
 
-// Many clients, each with a connection of its own, put values of the largest size at once.
-func TestLargestRequests(t *testing.T) {
-	x := start(t, 1)
-	term := x.term(t)
-	var done, refused, other atomic.Int64
-	value := strings.Repeat("x", 3*mib/2-1000)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(scale(5, 30))*time.Second)
+// load is clients that write without end.
+type load struct {
+	clients int
+	onEach  int           // connection
+	keys    int           // of all of them
+	bytes   int           // of a value
+	wait    time.Duration // of who is refused
+}
+
+// writes counts what the writes of a load came to in some time.
+func (x *target) writes(t *testing.T, l load, length time.Duration) (done, refused, failed int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
+	var did, not, other atomic.Int64
 	var wg sync.WaitGroup
-	clients := scale(150, 1000)
-	for i := range clients {
-		kv := pb.NewKVClient(x.conn(t))
+	var kvs []pb.KVClient
+	value := []byte(strings.Repeat("x", l.bytes))
+	for i := range l.clients {
+		if i%l.onEach == 0 {
+			conn := dial(t, x.Servers[0])
+			defer conn.Close()
+			kvs = append(kvs, pb.NewKVClient(conn))
+		}
+		kv := kvs[i/l.onEach]
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, err := kv.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "large/%d", i%8), Value: []byte(value)})
+				_, err := kv.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "load/%05d", i%l.keys), Value: value})
 				switch {
 				case err == nil:
-					done.Add(1)
-				case ctx.Err() != nil:
+					did.Add(1)
+				case ctx.Err() != nil, status.Code(err) == codes.DeadlineExceeded: // its own clock may be ahead
 				case errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests):
-					refused.Add(1)
-					time.Sleep(20 * time.Millisecond)
+					not.Add(1)
+					time.Sleep(l.wait)
 				default:
 					if other.Add(1) == 1 {
 						t.Log(err)
@@ -213,8 +228,17 @@ func TestLargestRequests(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d carried out, %d refused, %d failed otherwise", done.Load(), refused.Load(), other.Load())
-	require.NotZero(t, done.Load())
+	return did.Load(), not.Load(), other.Load()
+}
+
+// Many clients, each with a connection of its own, put values of the largest size at once.
+func TestLargestRequests(t *testing.T) {
+	x := start(t, 1)
+	term := x.term(t)
+	done, refused, failed := x.writes(t, load{clients: scale(150, 1000), onEach: 1, keys: 8, bytes: 3*mib/2 - 1000, wait: 20 * time.Millisecond},
+		time.Duration(scale(5, 30))*time.Second)
+	t.Logf("%d carried out, %d refused, %d failed otherwise", done, refused, failed)
+	require.NotZero(t, done)
 	x.check(t, term)
 }
 
