@@ -16,16 +16,21 @@ const (
 	// that an extension makes aren't in the log, whose size holds back other large writes.
 	StepTime = 8 // cost-model
 	ByteTime = 10
+	// A step takes up to twice its time on the machine where that was measured. What took more than
+	// this many times as long didn't work all the time: on a busy machine a thread waits for a
+	// processor for tens of milliseconds, thousands of times what most scripts take.
+	slowest = 4
 )
 
 // Charged is the time of so many steps and bytes.
 func Charged(steps, bytes int64) (ns int64) { return steps*StepTime + bytes*ByteTime }
 
 // Note adds a request that took a time in apply, steps, and bytes that it wrote. The time includes
-// garbage collections and whatever else the machine does; steps and bytes are exact, and those of
-// the worst request count for ever: a script may be fast most of the time on purpose.
+// garbage collections and whatever else the machine does, so it counts up to what so many steps can
+// take; steps and bytes are exact, and those of the worst request count for ever: a script may be fast
+// most of the time on purpose.
 func (h *History) Note(ns, steps, bytes int64) {
-	ns += bytes * ByteTime
+	ns = min(ns, cheap+slowest*Charged(steps, 0)) + bytes*ByteTime
 	old := ns
 	if h.most.Load() > 0 {
 		old = h.mean.Load()

@@ -10,12 +10,13 @@ import (
 // The bounds of one server. Those of time are a cluster's: every server applies the requests
 // that any of them admits, so each admits an equal part.
 const (
-	likelyBudget = 2_000_000  // ns that the requests in the log are likely to take together
-	mostBudget   = 16_000_000 // ns that they may take if they do their worst
-	share        = 3          // slow requests take one of so many parts of the time of a core
-	long         = 1_000_000  // ns: of one that takes as long, half of that, or a little less,
-	longest      = 2_000_000  // ns: and of one that takes as long, a quarter
-	maxLine      = 512        // requests that wait for one extension
+	likelyBudget = 2_000_000       // ns that the requests in the log are likely to take together
+	mostBudget   = 16_000_000      // ns that they may take if they do their worst
+	share        = 3               // slow requests take one of so many parts of the time of a core
+	long         = 1_000_000       // ns: of one that takes as long, half of that, or a little less,
+	longest      = 2_000_000       // ns: and of one that takes as long, a quarter
+	patience     = 3 * time.Second // between two slow requests, so that the second isn't given up
+	maxLine      = 512             // requests that wait for one extension
 	maxWaiting   = 8192
 )
 
@@ -205,11 +206,11 @@ func (l *Lane) admit(t *Turn, now int64) {
 // that once come together would go on doing so, and all others wait for all of them at once.
 func (l *Lane) apart(takes int64) int64 {
 	t := float64(takes)
-	ns := share * l.servers * int64(t+t*t/long+t*t*t/(longest*longest))
-	if l.servers == 1 {
-		return ns
+	ns := float64(share*l.servers) * (t + t*t/long + t*t*t/(longest*longest))
+	if l.servers > 1 {
+		ns = ns/2 + ns*l.random()
 	}
-	return ns/2 + int64(float64(ns)*l.random())
+	return int64(min(ns, float64(patience)))
 }
 
 // wakeLater sets the timer if slow requests wait for nothing but time.

@@ -208,10 +208,39 @@ func TestCheapRequestsPass(t *testing.T) {
 // The first request tells what the next is likely to cost; later ones count with some before.
 func TestTheFirstRequestCounts(t *testing.T) {
 	var h History
-	h.Note(1_000_000, 1000, 200_000)
+	h.Note(1_000_000, 100_000, 200_000)
 	require.Equal(t, int64(3_000_000), h.Cost(0).Likely)
-	h.Note(200_000, 1000, 0)
+	h.Note(200_000, 100_000, 0)
 	require.Equal(t, int64(3_000_000-2_800_000/meanOf), h.Cost(0).Likely)
+}
+
+// A thread that isn't scheduled while it executes a brief script says nothing of that: requests that
+// take microseconds had to wait for one another until they timed out.
+func TestInterruptedRequestsAreBrief(t *testing.T) {
+	r := newRig()
+	r.Servers(3)
+	var h History
+	for range 3 {
+		h.Note(100_000_000, 300, 50)
+		q := r.enter("x", h.Cost(0))
+		require.True(t, q.turn == nil || q.admitted)
+	}
+	require.Less(t, h.Cost(0).Likely, int64(slow))
+}
+
+// However long requests take, the next one is admitted before its client gives up.
+func TestTheNextIsAdmittedInTime(t *testing.T) {
+	for _, servers := range []int{1, 3, 7} {
+		r := newRig()
+		r.random = func() float64 { return 0.999 }
+		r.Servers(servers)
+		c := Cost{Likely: 80_000_000, Most: 80_000_000}
+		r.enter("x", c).turn.End()
+		q := r.enter("x", c)
+		require.False(t, q.admitted)
+		r.pass(int64(patience))
+		require.True(t, q.admitted)
+	}
 }
 
 // Slow requests of several servers don't keep coming at the same time, even if they once do.

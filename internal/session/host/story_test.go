@@ -138,7 +138,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 		took, err := time.ParseDuration(d.CmdArgs[1].Key)
 		require.NoError(t, err)
 		for range 100 { // the mean of so many
-			sv.state.Machine.Extensions().Get(d.CmdArgs[0].Key).Costs[extension.Call].Note(int64(took), 1000, 0)
+			sv.state.Machine.Extensions().Get(d.CmdArgs[0].Key).Costs[extension.Call].Note(int64(took), int64(took)/throttle.StepTime, 0)
 		}
 	case "crowd": // others wait for the extension, as many as may; or no more
 		for _, t := range s.crowd {
