@@ -16,7 +16,7 @@
 // wherever it stands; without the overlay it is skipped. TestScenarios compiles and runs all of them,
 // and each mutation of mutations/*.txt, bugs of this kind, has to be noticed by one:
 //
-//	go test -v -timeout 0 ./test/interleave                     # seven minutes
+//	go test -v -timeout 0 ./test/interleave                     # minutes
 //	go test -v -timeout 0 ./test/interleave -schedules 20000    # the first of each scenario
 //	go test -v -timeout 0 ./test/interleave -run TestScenarios -scenario TestInterleavedStop -preemptions 3
 //

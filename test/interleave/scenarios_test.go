@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,38 +36,66 @@ func TestScenarios(t *testing.T) {
 	require.NoError(t, err)
 	at, err := overlay.Write(root, t.TempDir(), pointed, bugs)
 	require.NoError(t, err)
-	noticed := map[string]string{}
-	for _, p := range scenarios {
-		binary := filepath.Join(t.TempDir(), "scenarios.test")
-		out, err := exec.Command("go", "test", "-vet=off", "-c", "-overlay", at, "-o", binary, filepath.Join(root, p)).CombinedOutput()
-		require.NoError(t, err, string(out))
-		run := func(bug, tests string, most int) (string, error) {
-			cmd := exec.Command(binary, "-test.v", "-test.timeout=0", "-test.run="+tests, "-preemptions="+strconv.Itoa(*preemptions), "-schedules="+strconv.Itoa(most))
-			cmd.Dir = filepath.Join(root, p)
-			cmd.Env = append(os.Environ(), mutate.Env+"="+bug)
-			out, err := cmd.CombinedOutput()
-			return string(out), err
+	var noticed sync.Map // which scenario notices a mutation, by its name
+	t.Run("of", func(t *testing.T) {
+		for _, path := range scenarios {
+			t.Run(path, func(t *testing.T) {
+				t.Parallel()
+				p := build(t, filepath.Join(root, path), at)
+				text := p.explore(t)
+				for _, m := range bugs {
+					if !regexp.MustCompile(`(?m)^--- PASS: ` + m.Test + `\b`).MatchString(text) {
+						continue // of another package
+					}
+					noticed.Store(m.Name, m.Test)
+					t.Run(m.Name, func(t *testing.T) {
+						t.Parallel()
+						p.notices(t, m)
+					})
+				}
+			})
 		}
-		text, err := run("", *only, *schedules)
-		require.NoError(t, err, text)
-		require.NotContains(t, text, "SKIP")
-		for _, line := range regexp.MustCompile(`(?m)^=== RUN.*|.*schedules.*$`).FindAllString(text, -1) {
-			t.Log(line)
-		}
-		for _, m := range bugs {
-			if !regexp.MustCompile(`(?m)^--- PASS: ` + m.Test + `\b`).MatchString(text) {
-				continue // of another package
-			}
-			out, err := run(m.Name, "^"+m.Test+"$", 0)
-			require.Error(t, err, "%s doesn't notice %s", m.Test, m.Name)
-			require.Contains(t, out, "the schedule:")
-			noticed[m.Name] = m.Test
-			t.Logf("%s is noticed by %s", m.Name, m.Test)
-		}
-	}
+	})
 	for _, m := range bugs {
 		if regexp.MustCompile(*only).MatchString(m.Test) {
-			require.Contains(t, noticed, m.Name, "no scenario %s", m.Test)
+			_, ok := noticed.Load(m.Name)
+			require.True(t, ok, "no scenario %s of %s", m.Test, m.Name)
 		}
 	}
+}
+
+// pkg is a package with scenarios, and its tests with points.
+type pkg struct{ dir, binary string }
+
+func build(t *testing.T, dir, overlay string) pkg {
+	p := pkg{dir, filepath.Join(t.TempDir(), "scenarios.test")}
+	out, err := exec.Command("go", "test", "-vet=off", "-c", "-overlay", overlay, "-o", p.binary, dir).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return p
+}
+
+// run explores the scenarios with a mutation in the code; "" is none.
+func (p pkg) run(mutation, tests string, most int) (string, error) {
+	cmd := exec.Command(p.binary, "-test.v", "-test.timeout=0", "-test.run="+tests, "-preemptions="+strconv.Itoa(*preemptions), "-schedules="+strconv.Itoa(most))
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), mutate.Env+"="+mutation)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (p pkg) explore(t *testing.T) string {
+	text, err := p.run("", *only, *schedules)
+	require.NoError(t, err, text)
+	require.NotContains(t, text, "SKIP")
+	for _, line := range regexp.MustCompile(`(?m)^=== RUN.*|.*schedules.*$`).FindAllString(text, -1) {
+		t.Log(line)
+	}
+	return text
+}
+
+func (p pkg) notices(t *testing.T, m mutate.Mutation) {
+	out, err := p.run(m.Name, "^"+m.Test+"$", 0)
+	require.Error(t, err, "%s doesn't notice %s", m.Test, m.Name)
+	require.Contains(t, out, "the schedule:")
+	t.Logf("noticed by %s", m.Test)
 }
