@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/placement"
+)
+
+// A change without a stamp, as one of permissions, is executed by the group that comes to it last, and
+// answered, while the loop of one that waits at it has no processor. A server that has not executed it answers no
+// later read before it has: the read's point is the commit index, which is beyond what the loop has come past.
+func TestAReadAfterAMeeting(t *testing.T) {
+	met, seeds := 0, max(8, *runs/10)
+	for seed := range uint64(seeds) {
+		o := options(t, seed)
+		o.Servers, o.Partitions = 3, 2
+		o.script = func(c *cluster) {
+			if c.readAfterAMeeting() {
+				met++
+			}
+		}
+		require.NoError(t, Run(o).Failure, "seed %d", seed)
+	}
+	require.Greater(t, met, seeds/2, "in most runs the change isn't answered while a group waits at it")
+}
+
+// readAfterAMeeting reports whether the read was made.
+func (c *cluster) readAfterAMeeting() (met bool) {
+	const role = "of a meeting"
+	if !c.begin() {
+		return false
+	}
+	c.hush() // a write that comes behind the change is waited for in any case
+	c.until(2 * time.Second)
+	leader, answered, held := c.leader(), false, true
+	var err error
+	behind := c.servers[leader.id%uint64(len(c.servers))]
+	// Group 1 commits on no server before group 0 waits at the change on the leader, and never on the one behind.
+	c.net.withholds = func(to *server, m message) bool {
+		return m.raft != nil && m.group == 1 && m.raft.GetType() == raftpb.MsgApp && (held || to == behind)
+	}
+	leader.life.write(command.Auth, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: role}}, c.own(), true,
+		func(_ proto.Message, failed error) { answered, err = true, failed })
+	if !c.waitFor(time.Second, func() bool { return leader.life.core.isAt(0, command.Auth) }) {
+		return false // another leads
+	}
+	leader.life.core.stuck[0] = c.loop.now + 50*time.Millisecond
+	held = false
+	if !c.waitFor(calmAfter, func() bool { return answered }) {
+		c.fail("liveness", "the change isn't answered")
+		return false
+	}
+	if err != nil {
+		return false // another leads
+	}
+	read := false
+	behind.life.core.replica.ReadPoint(placement.Of(0), func(err error) {
+		read = true
+		if err == nil && behind.life.core.machine.Auth().Role(role) == nil {
+			c.fail("linearizability", "a read after a change of permissions doesn't see it")
+		}
+	})
+	c.until(200 * time.Millisecond)
+	c.net.withholds = nil
+	if !c.waitFor(calmAfter, func() bool { return read }) {
+		c.fail("liveness", "the read isn't answered")
+		return false
+	}
+	c.finish()
+	return true
+}
+
+// isAt reports whether the next entry of a group is committed, and such a command.
+func (c *core) isAt(p int, kind command.Kind) bool {
+	commit, applied := c.replica.Progress(p)
+	if commit == applied {
+		return false
+	}
+	e, err := c.logs[p].Entry(applied + 1)
+	if err != nil {
+		return false
+	}
+	entry, err := command.Decode(e.GetData())
+	return err == nil && len(entry.Commands) == 1 && entry.Commands[0].Kind == kind
+}
