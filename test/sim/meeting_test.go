@@ -84,9 +84,5 @@ func (c *core) isAt(p int, kind command.Kind) bool {
 		return false
 	}
 	e, err := c.logs[p].Entry(applied + 1)
-	if err != nil {
-		return false
-	}
-	entry, err := command.Decode(e.GetData())
-	return err == nil && len(entry.Commands) == 1 && entry.Commands[0].Kind == kind
+	return err == nil && carries(e, kind)
 }

@@ -61,9 +61,12 @@ func (s stepsOf) logged() (n int) {
 	return n
 }
 
-func decides(e *raftpb.Entry) bool {
+func decides(e *raftpb.Entry) bool { return carries(e, command.MemberChange) }
+
+// carries reports whether an entry is one command of a kind.
+func carries(e *raftpb.Entry, kind command.Kind) bool {
 	entry, err := command.Decode(e.GetData())
-	return err == nil && len(entry.Commands) == 1 && entry.Commands[0].Kind == command.MemberChange
+	return err == nil && len(entry.Commands) == 1 && entry.Commands[0].Kind == kind
 }
 
 // holds reports whether the log has such an entry that isn't applied.
