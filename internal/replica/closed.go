@@ -169,7 +169,11 @@ func (r *Replica) tellClosed(moved bool) {
 // closedHere is the group's closed revision and an index that holds all of it,
 // which is read later. It takes no lock: it is called by the clock and the
 // links.
+//
+// A rendezvous that was answered is in the index, although this group's loop may not have
+// come past it yet: one without a stamp, as a change of permissions, is in no closed
+// revision.
 func (g *group) closedHere() Closed {
 	closed := g.r.Closed(g.id)
-	return Closed{Group: g.id, Index: g.applied.Load(), Revision: closed}
+	return Closed{Group: g.id, Index: max(g.applied.Load(), g.met.Load()), Revision: closed}
 }

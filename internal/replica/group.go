@@ -74,6 +74,7 @@ type group struct {
 	curTerm    atomic.Uint64 // invariant 3
 	commit     atomic.Uint64
 	applied    atomic.Uint64
+	met        atomic.Uint64 // of the last rendezvous that was executed; see closedHere
 	leaderSeen atomic.Uint64
 	needed     atomic.Uint64
 

@@ -129,6 +129,9 @@ func (r *Replica) arrive(g *group, it *item) bool {
 	}
 	members, fenced := r.cfg.Machine.Membership(), r.cfg.Machine.Fence.Now()
 	r.cfg.Machine.Rendezvous(at, &it.entry, reply)
+	for _, a := range at {
+		r.groups[a.Partition].met.Store(a.Index)
+	}
 	r.resized.executed(r, it) // before other groups go on
 	r.judged(it, fenced)
 	r.meet.executed(it)

@@ -15,7 +15,7 @@ import (
 
 // A change without a stamp, as one of permissions, is executed by the group that comes to it last, and
 // answered, while the loop of one that waits at it has no processor. A server that has not executed it answers no
-// later read before it has: the read's point is the commit index, which is beyond what the loop has come past.
+// later read before it has: the commit index, or that of the rendezvous, is beyond what the loop has come past.
 func TestAReadAfterAMeeting(t *testing.T) {
 	met, seeds := 0, max(8, *runs/10)
 	for seed := range uint64(seeds) {
