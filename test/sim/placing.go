@@ -49,18 +49,22 @@ func (c *cluster) unregister() request {
 // doesn't wait until one has been made, so that some are proposed twice.
 func (l *life) moveLoop() {
 	l.after(l.between(0, 2*l.sv.c.plan.step), "move on", 0, l.moveLoop)
-	c := l.core
-	if !c.replica.Leading() {
+	if l.core.replica.Leading() {
+		l.core.moveOn(1+l.sv.c.loop.rng.IntN(3), func(replica.Outcome) {})
+	}
+}
+
+// moveOn makes a step of some keys, if there is a transit.
+func (c *core) moveOn(keys int, done func(replica.Outcome)) {
+	step := c.machine.Ahead(store.Budget{Keys: keys, Visits: 2 * keys})
+	if step == nil {
 		return
 	}
-	keys := 1 + l.sv.c.loop.rng.IntN(3)
-	if step := c.machine.Ahead(store.Budget{Keys: keys, Visits: 2 * keys}); step != nil {
-		l.sv.c.stats.Steps++
-		c.replica.Submit(&replica.Write{
-			Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
-			Parts:   c.machine.StepParts(step), System: true, Done: func(replica.Outcome) {},
-		})
-	}
+	c.l.sv.c.stats.Steps++
+	c.replica.Submit(&replica.Write{
+		Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)},
+		Parts:   c.machine.StepParts(step), System: true, Done: done,
+	})
 }
 
 // language is the version that all servers register extensions for.

@@ -39,12 +39,7 @@ func (t *term) role() string { return fmt.Sprintf("role%d", t.n) }
 
 // begin sets permissions up, and then one user after the other.
 func (k *keeper) begin() {
-	k.all([]*pb.InternalRaftRequest{
-		{AuthUserAdd: &pb.AuthUserAddRequest{Name: auth.Root}},
-		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: auth.Root}},
-		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: auth.Root, Role: auth.Root}},
-		{AuthEnable: &pb.AuthEnableRequest{}},
-	}, true, func() {
+	k.enable(func() {
 		k.next(1)
 		for id := range 2 {
 			w := &userWatcher{c: k.c, id: 400 + id}
@@ -53,6 +48,16 @@ func (k *keeper) begin() {
 		}
 		k.limit()
 	})
+}
+
+// enable adds root, and enables authentication.
+func (k *keeper) enable(done func()) {
+	k.all([]*pb.InternalRaftRequest{
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: auth.Root}},
+		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: auth.Root}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: auth.Root, Role: auth.Root}},
+		{AuthEnable: &pb.AuthEnableRequest{}},
+	}, true, done)
 }
 
 // next gives a user its time. If it isn't known whether one of the requests had an effect,
