@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// A server that is fenced has taken in the state of the leader, which then is killed before the next check. What is left
+// is led by two: group 1 by the fenced one, whose log begins behind all that the leader of group 0 has of it.
+// The fenced one sends no state, so neither can lead both. Once the third is back, it gets group 1.
+func TestAFencedServerHandsItsGroupToWhoSends(t *testing.T) {
+	met, seeds := 0, max(8, *runs/10)
+	for seed := range uint64(seeds) {
+		o := options(t, seed)
+		o.Servers, o.Partitions, o.Checks = 3, 2, true
+		o.script = func(c *cluster) {
+			if c.fencedKeepsAGroup() {
+				met++
+			}
+		}
+		require.NoError(t, Run(o).Failure, "seed %d", seed)
+	}
+	require.Greater(t, met, seeds/2, "in most runs two servers lead one group each")
+}
+
+// fencedKeepsAGroup reports whether that is how it went.
+func (c *cluster) fencedKeepsAGroup() (met bool) {
+	c.clients, c.sessions, c.keeper = nil, nil, nil            // the state changes in a key that nobody reads
+	c.plan.tail, c.plan.held, c.plan.flush = 1, 0, time.Second/50 // logs are short
+	if !c.begin() {
+		return false
+	}
+	c.hush()
+	leader := c.leader()
+	others := slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return s == leader })
+	fenced, lags := others[0], others[1]
+
+	if !c.puts(leader, flippedKey+"s") || !c.waitFor(calmAfter, c.equal) {
+		return false
+	}
+	fenced.life.core.flip()
+	fenced.life.receiving = true // the state that it needs takes long
+	if !c.waitFor(calmAfter, func() bool { return fenced.life.fence.Now() != nil }) || !leader.life.core.replica.Leading() {
+		return false
+	}
+	c.net.withholds = func(to *server, m message) bool {
+		return m.raft != nil && m.group == 1 && (to == lags || m.raft.GetFrom() == lags.id)
+	}
+	key := ""
+	for i := 0; key == "" || leader.life.core.machine.Placement().Partition([]byte(key)) != 1; i++ {
+		key = fmt.Sprintf("/lags-%d/k", i)
+	}
+	if !c.puts(leader, key, key, key) || !c.waitFor(calmAfter, func() bool {
+		first, err := leader.life.core.logs[1].FirstIndex()
+		last, failed := lags.life.core.logs[1].LastIndex()
+		return err == nil && failed == nil && first > last+1
+	}) {
+		return false
+	}
+	fenced.life.receiving = false
+	c.loop.runUntil(c.loop.now+calmAfter, func() bool { f := fenced.life.fence.Now(); return c.failed() || f == nil || f.Healed })
+	if fenced.life.fence.Now() == nil {
+		return false
+	}
+	leader.kill()
+	c.net.withholds = func(_ *server, m message) bool { // the fenced one is elected in group 1 alone
+		return m.raft != nil && m.group == 0 && m.raft.GetFrom() == fenced.id && m.raft.GetType() == raftpb.MsgPreVote
+	}
+	leads := func(s *server, group int) bool { return s.life.core.replica.Standing(group).Leader == s.id }
+	met = c.waitFor(calmAfter, func() bool { return leads(lags, 0) && leads(fenced, 1) })
+	c.net.withholds = nil
+	leader.start()
+	if !c.waitFor(calmAfter, func() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }) {
+		c.fail("liveness", "nobody leads both groups")
+		return met
+	}
+	c.finish()
+	return met
+}
