@@ -124,17 +124,6 @@ func (s *server) groupsWith(id uint64) (n int) {
 	return n
 }
 
-// begin starts all servers and clients, and waits for a leader.
-func (c *cluster) begin() bool {
-	c.start()
-	if !c.waitFor(calmAfter, func() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }) {
-		c.fail("liveness", "there is no leader")
-		return false
-	}
-	c.until(200 * time.Millisecond)
-	return true
-}
-
 // waitsWithSteps reports whether a server knows all groups but 0 and one more to have followed, and has applied
 // none of that.
 func (s *server) waitsWithSteps(but int) bool {

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -17,18 +16,7 @@ import (
 // answered, while the loop of one that waits at it has no processor. A server that has not executed it answers no
 // later read before it has: the commit index, or that of the rendezvous, is beyond what the loop has come past.
 func TestAReadAfterAMeeting(t *testing.T) {
-	met, seeds := 0, max(8, *runs/10)
-	for seed := range uint64(seeds) {
-		o := options(t, seed)
-		o.Servers, o.Partitions = 3, 2
-		o.script = func(c *cluster) {
-			if c.readAfterAMeeting() {
-				met++
-			}
-		}
-		require.NoError(t, Run(o).Failure, "seed %d", seed)
-	}
-	require.Greater(t, met, seeds/2, "in most runs the change isn't answered while a group waits at it")
+	inMostRuns(t, "the change isn't answered while a group waits at it", func(o *Options) { o.Servers, o.Partitions = 3, 2 }, (*cluster).readAfterAMeeting)
 }
 
 // readAfterAMeeting reports whether the read was made.
@@ -75,14 +63,4 @@ func (c *cluster) readAfterAMeeting() (met bool) {
 	}
 	c.finish()
 	return true
-}
-
-// isAt reports whether the next entry of a group is committed, and such a command.
-func (c *core) isAt(p int, kind command.Kind) bool {
-	commit, applied := c.replica.Progress(p)
-	if commit == applied {
-		return false
-	}
-	e, err := c.logs[p].Entry(applied + 1)
-	return err == nil && carries(e, kind)
 }

@@ -23,9 +23,6 @@ var (
 	mutants       = flag.String("mutants", "", "leave the test binary that has the mutations of the production code here")
 )
 
-// rareSeeds is how many seeds a bug that is marked rare may take.
-const rareSeeds = 20_000
-
 // Every seeded bug is detected by the checks. Those of the production code are
 // looked for by a test binary of their own, into which they are compiled.
 func TestMutations(t *testing.T) {
@@ -48,9 +45,6 @@ func TestMutations(t *testing.T) {
 	})
 	for _, m := range product {
 		t.Run(m.Name, func(t *testing.T) {
-			if m.Rare && *mutationSeeds < rareSeeds {
-				t.Skipf("it takes up to -mutation-seeds %d", rareSeeds)
-			}
 			if m.Test != "" {
 				noticeScripted(t, binary, m)
 				return

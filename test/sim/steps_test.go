@@ -63,12 +63,6 @@ func (s stepsOf) logged() (n int) {
 
 func decides(e *raftpb.Entry) bool { return carries(e, command.MemberChange) }
 
-// carries reports whether an entry is one command of a kind.
-func carries(e *raftpb.Entry, kind command.Kind) bool {
-	entry, err := command.Decode(e.GetData())
-	return err == nil && len(entry.Commands) == 1 && entry.Commands[0].Kind == kind
-}
-
 // holds reports whether the log has such an entry that isn't applied.
 func (s stepsOf) holds(p int, such func(*raftpb.Entry) bool) bool {
 	index, _ := s.c.stores[p].Applied()

@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -20,24 +17,13 @@ import (
 // partition that takes no part in the transit has no processor, while it executes puts on the others before
 // the step and behind it: where the step doesn't wait for that loop, it may then grow less.
 func TestAStepDividesAQuota(t *testing.T) {
-	met, seeds := 0, max(8, *runs/10)
-	for seed := range uint64(seeds) {
-		o := options(t, seed)
-		o.Servers, o.Partitions, o.Users = 3, 3, true
-		o.script = func(c *cluster) {
-			if c.stepBetweenPuts() {
-				met++
-			}
-		}
-		require.NoError(t, Run(o).Failure, "seed %d", seed)
-	}
-	require.Greater(t, met, seeds/2, "in most runs the puts are answered while the loop has no processor")
+	inMostRuns(t, "the puts are answered while the loop has no processor", func(o *Options) { o.Servers, o.Partitions, o.Users = 3, 3, true }, (*cluster).stepBetweenPuts)
 }
 
 // stepBetweenPuts reports whether the last put was answered while the loop had no processor.
 func (c *cluster) stepBetweenPuts() (met bool) {
-	c.clients, c.sessions = nil, nil // their extensions would move keys, too
-	c.plan.step = time.Hour          // the steps are these
+	c.clients, c.sessions = nil, nil                                                              // their extensions would move keys, too
+	c.plan.step = time.Hour                                                                       // the steps are these
 	if !c.begin() || !c.await(func(done func(error)) { c.keeper.enable(func() { done(nil) }) }) { // without users no quota is in force
 		return false
 	}
@@ -47,10 +33,7 @@ func (c *cluster) stepBetweenPuts() (met bool) {
 	m := ahead.machine
 	from := m.Placement().Partition([]byte("/moving/k"))
 	to, still := (from+1)%3, (from+2)%3
-	dir := ""
-	for i := 0; dir == "" || m.Placement().Partition([]byte(dir)) != still; i++ {
-		dir = fmt.Sprintf("/still-%d/", i)
-	}
+	key := c.keyIn(ahead, still)
 	step := func() bool {
 		return c.await(func(done func(error)) { ahead.moveOn(2, func(o replica.Outcome) { done(o.Err) }) })
 	}
@@ -72,7 +55,7 @@ func (c *cluster) stepBetweenPuts() (met bool) {
 	}
 	before, _ := behind.stores[still].Applied()
 	behind.stuck[still] = c.loop.now + time.Second
-	met = c.puts(leader, dir+"a", dir+"b") && step() && c.puts(leader, dir+"c")
+	met = c.puts(leader, key+"a", key+"b") && step() && c.puts(leader, key+"c")
 	after, _ := behind.stores[still].Applied()
 	met = met && after == before && m.Placement().Transit() != nil
 	c.until(time.Second)
@@ -80,23 +63,4 @@ func (c *cluster) stepBetweenPuts() (met bool) {
 	}
 	c.finish()
 	return met
-}
-
-// puts reports whether a server puts keys, one after the other.
-func (c *cluster) puts(at *server, keys ...string) bool {
-	cl := &client{c: c, id: 100, pinned: true, at: int(at.id - 1)}
-	for _, key := range keys {
-		o := cl.send(strictly(&pb.PutRequest{Key: []byte(key), Value: []byte(c.value())}))
-		if !c.waitFor(clientTimeout, func() bool { return o.state != open }) || o.state != ok {
-			return false
-		}
-	}
-	return true
-}
-
-// await reports whether what is asked for is answered without an error.
-func (c *cluster) await(ask func(done func(error))) bool {
-	answered, failed := false, error(nil)
-	ask(func(err error) { answered, failed = true, err })
-	return c.waitFor(calmAfter, func() bool { return answered }) && failed == nil
 }

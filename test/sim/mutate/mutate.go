@@ -26,8 +26,6 @@ type Mutation struct {
 	Resize bool
 	// Checks: it shows only in runs in which states of servers are compared, and changed.
 	Checks bool
-	// Rare: it takes thousands of seeds to notice it.
-	Rare bool
 	// Test is the scripted test that shows it, in the place of seeds. "": seeds do.
 	Test  string
 	edits []edit
@@ -82,7 +80,7 @@ func parse(text string) (list []Mutation, err error) {
 			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
 			m.Balance = slices.Contains(words, "balance")
 			m.Resize, m.Checks = slices.Contains(words, "resize"), slices.Contains(words, "checks")
-			m.Users, m.Rare = slices.Contains(words, "users"), slices.Contains(words, "rare")
+			m.Users = slices.Contains(words, "users")
 			list = append(list, m)
 		case word == "file":
 			file = rest

@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/stoa-kv/stoa/internal/command"
+)
+
+// What scripts (Options.script) have in common.
+
+// inMostRuns runs a script with several seeds. It reports whether a run has met what it is about; most have to.
+func inMostRuns(t *testing.T, meets string, of func(*Options), script func(*cluster) bool) {
+	met, seeds := 0, max(8, *runs/10)
+	for seed := range uint64(seeds) {
+		o := options(t, seed)
+		of(&o)
+		o.script = func(c *cluster) {
+			if script(c) {
+				met++
+			}
+		}
+		require.NoError(t, Run(o).Failure, "seed %d", seed)
+	}
+	require.Greater(t, met, seeds/2, "runs in which "+meets)
+}
+
+// begin starts all servers and clients, and waits for a leader.
+func (c *cluster) begin() bool {
+	c.start()
+	if !c.waitFor(calmAfter, func() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }) {
+		c.fail("liveness", "there is no leader")
+		return false
+	}
+	c.until(200 * time.Millisecond)
+	return true
+}
+
+// clientOf is a client that talks to one server, and asks what the script asks.
+func (c *cluster) clientOf(s *server) *client {
+	return &client{c: c, id: 100, pinned: true, at: int(s.id - 1)}
+}
+
+// puts reports whether a server puts keys, one after the other.
+func (c *cluster) puts(at *server, keys ...string) bool {
+	cl := c.clientOf(at)
+	for _, key := range keys {
+		o := cl.send(strictly(&pb.PutRequest{Key: []byte(key), Value: []byte(c.value())}))
+		if !c.waitFor(clientTimeout, func() bool { return o.state != open }) || o.state != ok {
+			return false
+		}
+	}
+	return true
+}
+
+// await reports whether what is asked for is answered without an error.
+func (c *cluster) await(ask func(done func(error))) bool {
+	answered, failed := false, error(nil)
+	ask(func(err error) { answered, failed = true, err })
+	return c.waitFor(calmAfter, func() bool { return answered }) && failed == nil
+}
+
+// keyIn returns a key of a group.
+func (c *cluster) keyIn(core *core, group int) (key string) {
+	for i := 0; key == "" || core.machine.Placement().Partition([]byte(key)) != group; i++ {
+		key = fmt.Sprintf("/in-%d/%d/k", group, i)
+	}
+	return key
+}
+
+// carries reports whether an entry is one command of a kind.
+func carries(e *raftpb.Entry, kind command.Kind) bool {
+	entry, err := command.Decode(e.GetData())
+	return err == nil && len(entry.Commands) == 1 && entry.Commands[0].Kind == kind
+}
+
+// isAt reports whether the next entry of a group is committed, and such a command.
+func (c *core) isAt(p int, kind command.Kind) bool {
+	commit, applied := c.replica.Progress(p)
+	if commit == applied {
+		return false
+	}
+	e, err := c.logs[p].Entry(applied + 1)
+	return err == nil && carries(e, kind)
+}
