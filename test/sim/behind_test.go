@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
@@ -40,12 +39,7 @@ func (c *cluster) writeBehindAChange() (met bool) {
 		return false
 	}
 	c.net.withholds = func(to *server, m message) bool { return uncommitted(to, m) || unsent(m) }
-	write := &pb.TxnRequest{}
-	for _, group := range []int{1, 2} {
-		put := &pb.PutRequest{Key: []byte(c.keyIn(core, group))}
-		write.Success = append(write.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
-	}
-	c.clientOf(leader).send(strictly(write))
+	c.clientOf(leader).send(putsAtOnce(c.keyIn(core, 1), c.keyIn(core, 2)))
 	has := func(group int) (n int) { // of the others
 		for _, s := range c.servers {
 			if s.life != nil && s != leader && (stepsOf{c: s.life.core}).holds(group, func(e *raftpb.Entry) bool { return carries(e, command.Txn) }) {
@@ -61,8 +55,7 @@ func (c *cluster) writeBehindAChange() (met bool) {
 	c.waitFor(time.Second, func() bool { return core.machine.Membership().Generation > 0 })
 	c.until(50 * time.Millisecond)
 	met = core.replica.Leading() && core.machine.Membership().Generation > 0 && has(1) == 2 && has(2) == 0
-	c.lose(leader)
-	c.operator.gone = append(c.operator.gone, leader.id)
+	c.losesMember(leader)
 	c.net.withholds = nil
 	newcomer.due = false
 	c.completes()

@@ -31,23 +31,7 @@ func (c *cluster) survive() {
 	for s.lost || !s.hasState() {
 		s = c.anyServer()
 	}
-	c.loop.printf("server %d is the only one left", s.id)
-	c.survivor = s
-	c.hush()
-	for _, o := range c.servers {
-		if o != s {
-			o.kill()
-			o.lost = true
-		}
-	}
-	c.crash(s)
-	for _, cl := range c.clients {
-		cl.current = nil
-	}
-	c.clients, c.watchers, c.sessions, c.history, c.floor = nil, nil, nil, nil, 0
-	c.operator = newOperator(c)
-	c.net.heal()
-	s.slowDisk, s.badDisk, s.forced = 0, "", true
+	c.leaveAlone(s, c.crash)
 	each := c.plan.flush
 	if c.loop.chance(2) {
 		c.plan.flush = 10 * time.Second // a crash comes before the state has anything of this
@@ -69,6 +53,32 @@ func (c *cluster) survive() {
 		s.start()
 	}
 	c.plan.flush = each
+	c.goesOn(s)
+}
+
+// leaveAlone loses all servers but one, which ends, too, and is to be forced.
+func (c *cluster) leaveAlone(s *server, ends func(*server)) {
+	c.loop.printf("server %d is the only one left", s.id)
+	c.survivor = s
+	c.hush()
+	for _, o := range c.servers {
+		if o != s {
+			o.kill()
+			o.lost = true
+		}
+	}
+	ends(s)
+	for _, cl := range c.clients {
+		cl.current = nil
+	}
+	c.clients, c.watchers, c.sessions, c.history, c.floor = nil, nil, nil, nil, 0
+	c.operator = newOperator(c)
+	c.net.heal()
+	s.slowDisk, s.badDisk, s.forced = 0, "", true
+}
+
+// goesOn requires that a server that was forced becomes a cluster, and grows.
+func (c *cluster) goesOn(s *server) {
 	if !c.waitFor(calmAfter, func() bool { return c.isAlone(s) }) {
 		c.fail("liveness", "%v after it was forced, server %d is not a cluster of its own", calmAfter, s.id)
 		return

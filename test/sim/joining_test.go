@@ -54,8 +54,7 @@ func (c *cluster) joinAndLose(op membership.Op) {
 		return
 	}
 	for _, s := range lost {
-		c.lose(s)
-		c.operator.gone = append(c.operator.gone, s.id)
+		c.losesMember(s)
 	}
 	c.net.withholds = nil
 	newcomer.due = false

@@ -58,6 +58,21 @@ func (c *cluster) puts(at *server, keys ...string) bool {
 	return true
 }
 
+// losesMember loses a server for good, and the checks know.
+func (c *cluster) losesMember(s *server) {
+	c.lose(s)
+	c.operator.gone = append(c.operator.gone, s.id)
+}
+
+// putsAtOnce is a transaction that puts keys.
+func putsAtOnce(keys ...string) request {
+	txn := &pb.TxnRequest{}
+	for _, key := range keys {
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key)}}})
+	}
+	return strictly(txn)
+}
+
 // await reports whether what is asked for is answered without an error.
 func (c *cluster) await(ask func(done func(error))) bool {
 	answered, failed := false, error(nil)
