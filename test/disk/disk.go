@@ -56,6 +56,9 @@ func (d *Disk) empty() error {
 
 func (d *Disk) mount() error {
 	var now time.Duration // nothing is remembered by the kernel but pages, until the next open
+	// go-fuse opens a file of the new disk for a moment. A process that is started then would have it open for as long as it runs.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	server, err := fs.Mount(d.dir, d.root, &fs.Options{
 		EntryTimeout: &now, AttrTimeout: &now,
 		MountOptions: fuse.MountOptions{DirectMountStrict: true, DirectMountFlags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME, FsName: "stoa-test", DisableXAttrs: true, MaxWrite: 1 << 20},

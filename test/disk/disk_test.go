@@ -2,14 +2,18 @@ package disk
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/stoa-kv/stoa/internal/vfs"
@@ -185,5 +189,33 @@ func TestDirectoriesAreDurable(t *testing.T) {
 		require.NoError(t, vfs.OS().MkdirAll(dir))
 		require.NoError(t, d.Lose(rand.New(rand.NewPCG(seed, 1))))
 		require.DirExists(t, dir)
+	}
+}
+
+// A process that is started while a disk is mounted keeps nothing of it open, so that the disk can be unmounted while
+// that process runs.
+func TestMountsBesideNewProcesses(t *testing.T) {
+	var others sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer others.Wait()
+	defer stop()
+	for range 4 {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				other := exec.CommandContext(ctx, "sleep", "60")
+				if assert.NoError(t, other.Start()) {
+					others.Go(func() { _ = other.Wait() })
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for range 20 {
+		d, err := Mount(t.TempDir())
+		if errors.Is(err, ErrNotPermitted) {
+			t.Skip(err)
+		}
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
 	}
 }
