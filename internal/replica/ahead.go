@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 
@@ -13,8 +15,7 @@ import (
 // executed on the server that proposed the step, and may wait here for a group whose entries this server has
 // not received, or after a restart doesn't know to be committed; and the only one that could lead that group
 // may wait in the same way for this one. Raft's configuration follows from the log alone, so it needn't
-// wait. The state's, which is a function of its applied index (M3), does. A server that is new waits for the
-// state (newcomer). In Raft's half, of the loop.
+// wait. The state's, which is a function of its applied index (M3), does. In Raft's half, of the loop.
 func (g *group) stepAhead() {
 	if !g.blocked {
 		return
@@ -23,43 +24,56 @@ func (g *group) stepAhead() {
 	for _, it := range g.steps() {
 		next, ok := config.Next(*it.step)
 		if it.index > g.ahead {
-			g.giveAhead(&it, ok, ok && !config.HasAll(next))
+			g.ahead = it.index
+			if ok {
+				g.giveRaft(&it, next, !config.HasAll(next))
+				g.r.cfg.Logger.Info("Raft has a change of a group's configuration ahead of the state, which waits for other groups",
+					zap.Int("group", g.id), zap.Stringer("step", it.step), zap.Bool("held", g.held != nil))
+			}
 		}
 		config = next
 	}
 }
 
-// giveAhead gives Raft a step, unless it has been made before, and says that it is applied.
-func (g *group) giveAhead(it *item, changes, bringsIn bool) {
-	g.bringIn()
-	g.ahead = it.index
-	switch {
-	case !changes:
-		return
-	case bringsIn:
-		g.newcomer = it
+// giveRaft gives Raft a step that leads to a configuration, or holds it: until the state has it, if it brings in a
+// server ahead of that; and if it takes this server's vote, which may be needed until that is sealed.
+func (g *group) giveRaft(it *item, next *membership.Config, bringsInAhead bool) {
+	g.release()
+	if bringsInAhead || next.Needs(g.r.cfg.ID) {
+		held := *it
+		g.held = &held
 		g.stepBehind()
-	default:
-		g.node.ApplyConfChange(raftlog.ConfChange(it.step))
+		return
 	}
-	g.r.cfg.Logger.Info("Raft has a change of a group's configuration ahead of the state, which waits for other groups",
-		zap.Int("group", g.id), zap.Stringer("step", it.step), zap.Bool("without-newcomer", g.newcomer != nil))
+	g.node.ApplyConfChange(raftlog.ConfChange(it.step))
 }
 
-// stepBehind brings the newcomer in once another step is in the log behind its own. Raft may be one
+// stepBehind ends that a step is held once another one is in the log behind it. Raft may be one
 // configuration behind the log, since neighbouring ones have no quorums apart, and not two.
 func (g *group) stepBehind() {
-	if g.newcomer != nil && g.log.LastStep() > g.newcomer.index {
-		g.bringIn()
+	if g.held != nil && g.log.LastStep() > g.held.index {
+		g.release()
 	}
 }
 
-// bringIn gives Raft the configuration with the server that it has gone on without.
-func (g *group) bringIn() {
-	if it := g.newcomer; it != nil {
-		g.newcomer = nil
+// release gives Raft the step that it has gone on without.
+func (g *group) release() {
+	if it := g.held; it != nil {
+		g.held = nil
 		g.node.ApplyConfChange(raftlog.ConfChange(it.step))
 	}
+}
+
+// keepVote has Raft begin in the configuration in front of a step that took this server's vote, and isn't sealed.
+func (g *group) keepVote(applied uint64) {
+	id, c := g.r.cfg.ID, g.r.cfg.Machine.Configuration(g.id)
+	if !c.Needs(id) {
+		return
+	}
+	g.held = &item{index: applied, step: &membership.Step{Kind: membership.RemoveServer, ID: id}}
+	voters := append(slices.Clone(c.Voters), id)
+	slices.Sort(voters)
+	g.log.SetConfState(&raftpb.ConfState{Voters: voters, Learners: c.Learners})
 }
 
 // steps are the committed changes of the configuration that are to be applied.
@@ -90,9 +104,9 @@ func (g *group) applyStep(it *item) {
 	g.turn(func() {
 		switch {
 		case it.index > g.ahead:
-			g.node.ApplyConfChange(raftlog.ConfChange(it.step))
-		case g.newcomer != nil && it.index == g.newcomer.index:
-			g.bringIn()
+			g.giveRaft(it, next, false)
+		case g.held != nil && it.index == g.held.index && !next.Needs(g.r.cfg.ID):
+			g.release()
 		}
 	})
 	g.log.SetConfState(confState(next))

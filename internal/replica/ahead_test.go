@@ -58,7 +58,7 @@ func TestGroupsAreLedThoughTheyWaitForEachOther(t *testing.T) {
 }
 
 // Of five servers that become six, server 2 knows that group 1 has followed, and waits for group 0. Its Raft goes
-// on without the newcomer until a second change is in the log behind, and no longer.
+// on without the held until a second change is in the log behind, and no longer.
 func TestRaftIsOneConfigurationBehindTheLogAtMost(t *testing.T) {
 	s := newStory(t, 5)
 	leader, lags := s.replicas[0], s.replicas[1]
@@ -69,17 +69,17 @@ func TestRaftIsOneConfigurationBehindTheLogAtMost(t *testing.T) {
 	s.change(leader, membership.Add, 6)
 	s.goOnWithout(lags, 0)
 	require.True(t, lags.groups[1].blocked)
-	require.NotNil(t, lags.groups[1].newcomer)
+	require.NotNil(t, lags.groups[1].held)
 	require.Len(t, voters(), 5)
 	require.True(t, membership.Sealed(leader.cfg.Machine.Membership(), leader.cfg.Machine.Configurations()))
 
 	s.change(leader, membership.Remove, 5)
 	s.goOnWithout(lags, 0)
-	require.Nil(t, lags.groups[1].newcomer)
+	require.Nil(t, lags.groups[1].held)
 	require.Contains(t, voters(), uint64(6))
 	require.EqualValues(t, 0, lags.cfg.Machine.Membership().Generation)
 
-	// Its state, of before the change, is none to begin with for the newcomer.
+	// Its state, of before the change, is none to begin with for the held.
 	s.said.Reset()
 	lags.groups[1].send(&raftpb.Message{Type: new(raftpb.MsgSnap), To: new(uint64(6))})
 	require.NotContains(t, s.said.String(), "needs a snapshot")
@@ -113,7 +113,7 @@ func (s *story) goOnWithout(lags *Replica, group int) {
 				s.work(r, -1)
 			}
 			for _, g := range lags.groups {
-				require.False(s.t, g.newcomer != nil && g.log.LastStep() > g.newcomer.index, "Raft is two configurations behind the log")
+				require.False(s.t, g.held != nil && g.log.LastStep() > g.held.index, "Raft is two configurations behind the log")
 			}
 			s.carry(false, 0, lags.cfg.ID, group)
 			s.carry(true, 0, 0, -1)

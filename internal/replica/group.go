@@ -51,7 +51,7 @@ type group struct {
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration
 	ahead        uint64 // index of the last step that Raft got before the state (stepAhead)
-	newcomer     *item  // that step, if it brings in a server without which Raft goes on until the state knows it, or nil
+	held         *item  // the last step, if Raft goes on in the configuration before it (giveRaft), or nil
 	commitAtTick uint64 // commit index a tick ago
 	traced       []traced
 	failed       bool    // the log contradicts the leader's: no further processing
@@ -116,6 +116,7 @@ func newGroup(r *Replica, id int) (*group, error) {
 		waiting: map[uint64][]*Write{},
 	}
 	index, _ := g.store.Applied()
+	g.keepVote(index)
 	node, err := raft.NewRawNode(&raft.Config{
 		ID:                        r.cfg.ID,
 		ElectionTick:              r.cfg.ElectionTicks,
@@ -143,6 +144,7 @@ func newGroup(r *Replica, id int) (*group, error) {
 	g.curTerm.Store(g.term)
 	g.commit.Store(st.GetCommit())
 	g.applied.Store(index)
+	g.stepBehind()
 	return g, nil
 }
 

@@ -45,13 +45,15 @@ func (c *reconfiguration) note(e *raftpb.Entry, rendezvous bool) {
 
 // reconfigure has the groups propose the steps that are due. With mu held.
 func (l *leadership) reconfigure() {
-	if l.phase != opened {
-		return
-	}
 	list, configs := l.r.cfg.Machine.Membership(), l.r.cfg.Machine.Configurations()
-	l.hold(!membership.Sealed(list, configs))
+	if l.phase == opened {
+		l.hold(!membership.Sealed(list, configs))
+	}
 	if m := list.Find(l.r.cfg.ID); m == nil && !l.r.alone() {
 		l.resign(list)
+		return
+	}
+	if l.phase != opened {
 		return
 	}
 	epoch := l.epoch
@@ -65,6 +67,9 @@ func (l *leadership) reconfigure() {
 // resign hands the groups to the voter whose log of group 0 is the longest, since this
 // server is not a member any more.
 func (l *leadership) resign(list *membership.List) {
+	if !l.groups[0].leading {
+		return // the leader of group 0 gets the others
+	}
 	now := l.r.now()
 	if l.resigned != 0 && now-l.resigned < int64(l.r.cfg.ElectionTicks) {
 		return
