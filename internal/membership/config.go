@@ -138,9 +138,8 @@ func (c *Config) Has(id uint64) bool {
 	return slices.Contains(c.Voters, id) || slices.Contains(c.Learners, id)
 }
 
-// Needs reports whether a server that the last step has taken the vote from may still be needed to elect a leader: until the
-// group has made its seal. Whoever has lost its power, and with it the commit index, campaigns with its vote, and it may
-// have the longest log.
+// Needs reports whether a server whose vote the last step took may still be needed to elect a leader: until that
+// is sealed. Those that lost their power, and with it the commit index, count on its vote, and its log may be the longest.
 func (c *Config) Needs(id uint64) bool { return c.Unsealed == id && !slices.Contains(c.Voters, id) }
 
 // HasAll reports whether all servers of another configuration are in this one.

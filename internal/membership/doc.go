@@ -39,7 +39,8 @@
 // change is over when all groups have applied theirs ([Sealed]). A leader proposes a step only after it
 // has applied the one before. So whoever has the seal in its log knows that the change in front of it is
 // committed; and as a majority of the present voters has it, so has, of any majority that comes back, the one
-// with the longest log, which wins an election with their votes.
+// with the longest log, which wins an election with their votes. Until then a server that was removed
+// votes and campaigns ([Config.Needs]): the longest log may be its own.
 //
 // From an odd number, 2m+1, no seal is needed: of the m+1 that are a majority of the 2m after a removal, all are
 // among the voters before, and of the m+2 that are one of 2m+2, m+1 are at least: a majority of those before in both
