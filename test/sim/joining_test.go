@@ -65,18 +65,7 @@ func (c *cluster) joinAndLose(op membership.Op) {
 // last, has not even proposed its step, and once the file has those of the others. These have no leader then without
 // the vote of the newcomer, which begins with the partitions with which the cluster began.
 func TestAServerJoinsAResizedOneThatIsLost(t *testing.T) {
-	met := 0
-	for seed := range uint64(max(40, *runs/10)) {
-		o := options(t, seed)
-		o.Servers, o.Partitions, o.Members = 1, 2, true
-		o.script = func(c *cluster) {
-			if c.joinResized() {
-				met++
-			}
-		}
-		require.NoError(t, Run(o).Failure, "seed %d", seed)
-	}
-	require.NotZero(t, met, "no run came to where group 0 alone has a leader")
+	inSomeRuns(t, "group 0 alone has a leader", func(o *Options) { o.Servers, o.Partitions, o.Members = 1, 2, true }, (*cluster).joinResized)
 }
 
 // joinResized reports whether the newcomer's vote was needed in groups that it hasn't.

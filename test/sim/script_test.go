@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 )
@@ -16,7 +17,16 @@ import (
 
 // inMostRuns runs a script with several seeds. It reports whether a run has met what it is about; most have to.
 func inMostRuns(t *testing.T, meets string, of func(*Options), script func(*cluster) bool) {
-	met, seeds := 0, max(8, *runs/10)
+	seeds := max(8, *runs/10)
+	require.Greater(t, inRuns(t, seeds, of, script), seeds/2, "runs in which "+meets)
+}
+
+// inSomeRuns is inMostRuns for what chance brings about now and then.
+func inSomeRuns(t *testing.T, meets string, of func(*Options), script func(*cluster) bool) {
+	require.NotZero(t, inRuns(t, max(40, *runs/10), of, script), "runs in which "+meets)
+}
+
+func inRuns(t *testing.T, seeds int, of func(*Options), script func(*cluster) bool) (met int) {
 	for seed := range uint64(seeds) {
 		o := options(t, seed)
 		of(&o)
@@ -27,7 +37,7 @@ func inMostRuns(t *testing.T, meets string, of func(*Options), script func(*clus
 		}
 		require.NoError(t, Run(o).Failure, "seed %d", seed)
 	}
-	require.Greater(t, met, seeds/2, "runs in which "+meets)
+	return met
 }
 
 // begin starts all servers and clients, and waits for a leader.
@@ -48,14 +58,18 @@ func (c *cluster) clientOf(s *server) *client {
 
 // puts reports whether a server puts keys, one after the other.
 func (c *cluster) puts(at *server, keys ...string) bool {
-	cl := c.clientOf(at)
 	for _, key := range keys {
-		o := cl.send(strictly(&pb.PutRequest{Key: []byte(key), Value: []byte(c.value())}))
-		if !c.waitFor(clientTimeout, func() bool { return o.state != open }) || o.state != ok {
+		if !c.asks(at, &pb.PutRequest{Key: []byte(key), Value: []byte(c.value())}) {
 			return false
 		}
 	}
 	return true
+}
+
+// asks reports whether a server answers a request.
+func (c *cluster) asks(at *server, req proto.Message) bool {
+	o := c.clientOf(at).send(strictly(req))
+	return c.waitFor(clientTimeout, func() bool { return o.state != open }) && o.state == ok
 }
 
 // losesMember loses a server for good, and the checks know.
