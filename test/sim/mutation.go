@@ -67,24 +67,24 @@ type Mutation struct {
 // Mutations are those of the simulation's own servers.
 func Mutations() []Mutation {
 	return []Mutation{
-		{Name: "rights-at-arrival", Seed: 2, Users: true, RightsAtArrival: true},
-		{Name: "rights-before-read", Seed: 172, Users: true, RightsBeforeRead: true},
+		{Name: "rights-at-arrival", Seed: 23, Users: true, RightsAtArrival: true},
+		{Name: "rights-before-read", Seed: 1, Users: true, RightsBeforeRead: true},
 		{Name: "rights-at-opening", Seed: 4, Users: true, RightsAtOpening: true},
 		{Name: "keep-watches", Seed: 1, Users: true, KeepWatches: true},
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
-		{Name: "release-early", Seed: 12, ReleaseEarly: true},
+		{Name: "release-early", Seed: 9, ReleaseEarly: true},
 		{Name: "lose-calls", Seed: 1, LoseCalls: true},
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
-		{Name: "forget-cursor", Seed: 1, ForgetCursor: true},
+		{Name: "forget-cursor", Seed: 3, ForgetCursor: true},
 		{Name: "stale-slots", Seed: 1, Balance: true, StaleSlots: true},
-		{Name: "narrow-watches", Seed: 1, NarrowWatches: true},
+		{Name: "narrow-watches", Seed: 4, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
-		{Name: "call-twice", Seed: 3, CallTwice: true},
-		{Name: "read-as-planned", Seed: 42, ReadAsPlanned: true},
+		{Name: "call-twice", Seed: 9, CallTwice: true},
+		{Name: "read-as-planned", Seed: 39, ReadAsPlanned: true},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
-		{Name: "forget-fence", Seed: 1, Checks: true, ForgetFence: true},
+		{Name: "forget-fence", Seed: 11, Checks: true, ForgetFence: true},
 	}
 }
