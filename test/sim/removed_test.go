@@ -46,6 +46,13 @@ func (c *cluster) removedHasMore() (met bool) {
 	})
 	stays.powerOff()
 	stays.slowDisk = 0
+	if c.loop.chance(2) { // its state has the step, then
+		if !c.await(func(done func(error)) { leaves.life.core.flush(func() { done(nil) }) }) {
+			return false
+		}
+		leaves.kill()
+		leaves.start()
+	}
 	stays.start()
 	met = last(stays) == step && last(leaves) > step
 	c.completes()
