@@ -58,7 +58,7 @@ func TestGroupsAreLedThoughTheyWaitForEachOther(t *testing.T) {
 }
 
 // Of five servers that become six, server 2 knows that group 1 has followed, and waits for group 0. Its Raft goes
-// on without the held until a second change is in the log behind, and no longer.
+// on without the newcomer until a second change is in the log behind, and no longer.
 func TestRaftIsOneConfigurationBehindTheLogAtMost(t *testing.T) {
 	s := newStory(t, 5)
 	leader, lags := s.replicas[0], s.replicas[1]
@@ -79,7 +79,7 @@ func TestRaftIsOneConfigurationBehindTheLogAtMost(t *testing.T) {
 	require.Contains(t, voters(), uint64(6))
 	require.EqualValues(t, 0, lags.cfg.Machine.Membership().Generation)
 
-	// Its state, of before the change, is none to begin with for the held.
+	// Its state, of before the change, is none to begin with for the newcomer.
 	s.said.Reset()
 	lags.groups[1].send(&raftpb.Message{Type: new(raftpb.MsgSnap), To: new(uint64(6))})
 	require.NotContains(t, s.said.String(), "needs a snapshot")

@@ -1,51 +1,68 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/stoa-kv/stoa/internal/membership"
 )
 
-// Of two members one is removed, and has in group 0's log what the other one loses with its power: writes behind the
-// step that lets it go. The other one comes back with the step, of which it doesn't know that it is committed, and
-// needs the vote of the removed one, which has the longer log.
+// A member is removed, and has in group 0's log what all that stay lack: writes behind the step that lets it go. These lose their
+// power, and come back with the step at most, of which they don't know that it is committed. They need the vote of
+// the removed one, which has the longer log: of two members the one that is left, and of four two, once the leader is
+// lost for good.
 func TestTheRemovedOneHasTheLongerLog(t *testing.T) {
-	inMostRuns(t, "the removed one has the longer log", func(o *Options) { o.Servers, o.Partitions, o.Members = 2, 2, true }, (*cluster).removedHasMore)
+	for _, members := range []int{2, 4} {
+		inMostRuns(t, "the removed one has the longer log", func(o *Options) { o.Servers, o.Partitions, o.Members = members, 2, true }, (*cluster).removedHasMore)
+	}
 }
 
 // removedHasMore reports whether that is how it went.
 func (c *cluster) removedHasMore() (met bool) {
 	c.clients, c.sessions = nil, nil
-	c.plan.flush = 10 * time.Second // the file has nothing of this
+	c.plan.flush = 10 * time.Second // no file has anything of this
 	c.plan.loseOneIn = 1 << 30
 	if !c.begin() {
 		return false
 	}
 	c.hush()
-	stays := c.leader()
-	leaves := c.servers[stays.id%2]
-	core := stays.life.core
-	key, cl := c.keyIn(core, 0), c.clientOf(stays)
+	leader := c.leader()
+	leaves := c.servers[leader.id%uint64(len(c.servers))]
+	stay := slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return s == leader || s == leaves })
+	if len(stay) == 0 {
+		stay = append(stay, leader)
+	}
+	core := leader.life.core
+	key, cl := c.keyIn(core, 0), c.clientOf(leader)
 	last := func(s *server) uint64 {
 		index, _ := s.life.core.logs[0].LastIndex()
 		return index
 	}
-	at := stepsOf{core, core.machine.Membership().Generation}
+	at, step := stepsOf{core, core.machine.Membership().Generation}, uint64(0)
 	core.changeMembers(changeOf(membership.Remove, leaves.id), func(error) {})
-	step := uint64(0)
 	c.loop.runUntil(c.loop.now+calmAfter, func() bool {
 		step = core.logs[0].LastStep()
 		return c.failed() || at.proposed(0)
 	})
+	c.net.withholds = func(to *server, m message) bool { // what comes behind the step
+		return to != leaves && to != leader && m.raft != nil && m.group == 0 && m.raft.GetType() == raftpb.MsgApp && m.raft.GetIndex() >= step
+	}
 	c.loop.runUntil(c.loop.now+calmAfter, func() bool { return c.failed() || core.disk.finishWrite != nil })
-	stays.slowDisk = time.Second // from the next sync on
+	leader.slowDisk = time.Second // from the next sync on
 	cl.send(putsAtOnce(key))
 	c.loop.runUntil(c.loop.now+calmAfter, func() bool {
 		return c.failed() || !leaves.life.core.machine.Configuration(0).Has(leaves.id) && last(leaves) > step
 	})
-	stays.powerOff()
-	stays.slowDisk = 0
+	for _, s := range stay {
+		s.powerOff()
+	}
+	if !slices.Contains(stay, leader) {
+		c.losesMember(leader)
+	}
+	leader.slowDisk, c.net.withholds = 0, nil
 	if c.loop.chance(2) { // its state has the step, then
 		if !c.await(func(done func(error)) { leaves.life.core.flush(func() { done(nil) }) }) {
 			return false
@@ -53,8 +70,11 @@ func (c *cluster) removedHasMore() (met bool) {
 		leaves.kill()
 		leaves.start()
 	}
-	stays.start()
-	met = last(stays) == step && last(leaves) > step
+	met = last(leaves) > step
+	for _, s := range stay {
+		s.start()
+		met = met && last(s) <= step
+	}
 	c.completes()
 	return met
 }
