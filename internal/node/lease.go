@@ -298,7 +298,7 @@ func (n *Node) renewPermitted(c *core, id int64, reply func([]byte, error)) {
 		reply(ttl, nil)
 		return
 	}
-	n.propose(c, command.LeaseCheckpoint,
+	n.propose(c, 0, command.LeaseCheckpoint,
 		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}},
 		func(err error) {
 			if err == nil {
@@ -326,7 +326,7 @@ func (n *Node) shorten(c *core, body []byte, reply func([]byte, error)) {
 		reply(nil, err)
 		return
 	}
-	n.propose(c, command.LeaseCheckpoint,
+	n.propose(c, 0, command.LeaseCheckpoint,
 		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id, Remaining_TTL: remaining}}},
 		func(err error) { reply(nil, err) })
 }
@@ -376,9 +376,13 @@ func (n *Node) leaseLoop() {
 }
 
 func (n *Node) expireLeases(c *core) {
+	epoch := n.stamping.Load() // read first: what is due may only be so in a later one, never in an earlier one
+	if epoch == 0 {
+		return
+	}
 	for _, id := range n.expirer.Due(now(), maxRevoking) {
 		n.counts.expired.Add(1)
-		n.propose(c, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
+		n.propose(c, epoch, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
 			if n.answered.Add(1)%(maxRevoking/2) == 0 {
 				select {
 				case n.revoked <- struct{}{}:
@@ -404,18 +408,18 @@ func (n *Node) expireLeases(c *core) {
 	for _, d := range due {
 		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: d.ID, Remaining_TTL: d.Remaining})
 	}
-	n.propose(c, command.LeaseCheckpoint, req, func(error) {})
+	n.propose(c, epoch, command.LeaseCheckpoint, req, func(error) {})
 }
 
-// propose submits a command of the server's own.
-func (n *Node) propose(c *core, kind command.Kind, req proto.Message, done func(error)) {
+// propose submits a command of the server's own, to take effect in an epoch (replica.Write), or in any for 0.
+func (n *Node) propose(c *core, epoch uint64, kind command.Kind, req proto.Message, done func(error)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		done(err)
 		return
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, User: own(c), Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Command: command.Command{Kind: kind, User: own(c), Body: body}, Parts: c.machine.Placement().All(), System: true, Epoch: epoch,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }

@@ -93,11 +93,12 @@ func memberID(key string, id uint64) zap.Field { return zap.Stringer(key, bootst
 
 // role is called by the replica when this server begins or stops stamping. It
 // runs on a group's loop.
-func (n *Node) role(c *core, leads bool) {
+func (n *Node) role(c *core, epoch uint64) {
 	if n.core.Load() != c && n.core.Load() != nil {
 		return
 	}
-	if !leads {
+	n.stamping.Store(epoch)
+	if epoch == 0 {
 		n.expirer.Demote()
 		return
 	}

@@ -196,6 +196,7 @@ type Node struct {
 	transport *transport.Transport
 	hub       *watch.Hub
 	expirer   *lease.Expirer
+	stamping  atomic.Uint64 // the epoch of the expirer, or 0
 	answered  atomic.Int64  // proposals of revocations
 	revoked   chan struct{} // many of these were answered
 

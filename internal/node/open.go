@@ -270,7 +270,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Stops:     n.forcing,
 		Announced: c.announced,
 		Expect:    func(e *command.Entry) { go c.machine.Expect(e) },
-		Role:      func(leads bool) { n.role(c, leads) },
+		Role:      func(epoch uint64) { n.role(c, epoch) },
 		Peers:     n.peersChanged,
 		Trace:     func(wire []byte) *replica.Trace { return follow(n.cfg.Tracer.Continue(wire)) },
 		Serve:     func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },

@@ -98,6 +98,10 @@ func (r *Replica) Submit(w *Write) {
 		w.fail(fault.Moved)
 		return
 	}
+	if w.Epoch != 0 && w.Epoch != r.seq.Epoch() {
+		w.fail(fault.LeaderChanged)
+		return
+	}
 	if r.seq.IsOpen() {
 		w.Trace.reached(Accepted, w.Parts.First())
 		switch {

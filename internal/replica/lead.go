@@ -110,10 +110,10 @@ func (l *leadership) tell() {
 		return
 	}
 	if l.told != 0 {
-		l.r.cfg.Role(false)
+		l.r.cfg.Role(0)
 	}
 	if l.told = now; now != 0 {
-		l.r.cfg.Role(true)
+		l.r.cfg.Role(now)
 	}
 }
 

@@ -27,6 +27,10 @@ type Write struct {
 	// Home, of a session's write, is the participant in whose log it follows
 	// the session's earlier writes.
 	Home int32
+	// Epoch, if not 0, is the only one of this server in which the write may be stamped: it is what this server has decided as
+	// the one that stamps, such as that a lease has run out. In another one, or by another server, the decision could be
+	// another; it fails with LeaderChanged.
+	Epoch uint64
 	// Done is called once, from any goroutine, and must not block. An error of
 	// the kinds LeaderChanged and Timeout… leaves open whether the write took
 	// effect.
@@ -229,7 +233,7 @@ func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Wr
 		n = 0 // dense revisions follow from the log alone
 	}
 	followed := tracesOf(writes)
-	err := r.seq.Reserve(parts, n, func(epoch uint64, stamp int64) {
+	err := r.seq.ReserveIn(epochOf(writes), parts, n, func(epoch uint64, stamp int64) {
 		// Numbered under the lanes, so that numbers follow the order of the logs:
 		// recover puts entries without a stamp of their own in order by them.
 		e.Seq = r.nextSeq.Add(1)
@@ -262,6 +266,14 @@ func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Wr
 		}
 	}
 	return nil
+}
+
+// epochOf is the epoch of a write that is alone in its entry.
+func epochOf(writes []*Write) uint64 {
+	if len(writes) == 1 && writes[0] != nil {
+		return writes[0].Epoch
+	}
+	return 0
 }
 
 // proposeQueued gives one stamped entry to Raft. An entry of an ended epoch

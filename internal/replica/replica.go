@@ -95,8 +95,9 @@ type Config struct {
 	// Expect says that an entry which may register extensions will probably be applied. It
 	// must not take long. nil: it is not called.
 	Expect func(e *command.Entry)
-	// Role is called when this server has begun or stopped stamping.
-	Role func(open bool)
+	// Role is called when this server has begun to stamp, with the number of the epoch (Write.Epoch), and with 0 when it
+	// has stopped.
+	Role func(epoch uint64)
 	// Peers is called when the list of members has changed, or the servers with which this
 	// one has links: the other members, and those that some group has still to let go.
 	// [Replica.Peers] has them. nil: it is not called.

@@ -237,7 +237,7 @@ func (deaf) Send(uint64, Packet) bool { return false }
 func TestRoleIsReportedInOrder(t *testing.T) {
 	s := newStory(t, 3)
 	told := ""
-	s.replicas[0].cfg.Role = func(open bool) { told += fmt.Sprint(open, " ") }
+	s.replicas[0].cfg.Role = func(epoch uint64) { told += fmt.Sprint(epoch != 0, " ") }
 	s.takeOver(0)
 	s.takeOver(1)
 	s.takeOver(0)

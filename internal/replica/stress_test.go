@@ -229,7 +229,7 @@ func (s *rigServer) open(election int, ticks int64) *rigLife {
 			default:
 			}
 		},
-		Role:   func(open bool) { s.rig.counts.losses.Add(1) },
+		Role:   func(uint64) { s.rig.counts.losses.Add(1) },
 		Closed: func(int, int64) {},
 		Serve:  func(_ uint32, body []byte, reply func([]byte, error)) { reply(body, nil) },
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// ErrClosed is returned by Reserve outside an epoch.
+// ErrClosed is returned by Reserve outside an epoch, and by ReserveIn outside that one.
 var ErrClosed = errors.New("sequencer: not the leader of every group")
 
 // nothing is the floor of a lane in which no stamp is outstanding.
@@ -91,6 +91,9 @@ func (s *Sequencer) unlockAll() {
 	}
 }
 
+// Epoch is the number of the open epoch, 0 if none is.
+func (s *Sequencer) Epoch() uint64 { return s.epoch.Load() }
+
 // IsOpen says whether this server stamps.
 func (s *Sequencer) IsOpen() bool { return s.epoch.Load() != 0 }
 
@@ -115,12 +118,17 @@ func (s *Sequencer) Commit(stamp int64) {
 //
 // enqueue appends the entry to the queue of each partition and must not block.
 func (s *Sequencer) Reserve(parts placement.Set, n int, enqueue func(epoch uint64, stamp int64)) error {
+	return s.ReserveIn(0, parts, n, enqueue)
+}
+
+// ReserveIn is Reserve in one epoch, and ErrClosed in another; 0 is any.
+func (s *Sequencer) ReserveIn(in uint64, parts placement.Set, n int, enqueue func(epoch uint64, stamp int64)) error {
 	for p := range parts.Each() {
 		s.lanes[p].mu.Lock()
 		defer s.lanes[p].mu.Unlock()
 	}
 	epoch := s.epoch.Load()
-	if epoch == 0 {
+	if epoch == 0 || in != 0 && in != epoch {
 		return ErrClosed
 	}
 	if n == 0 {

@@ -41,6 +41,24 @@ func TestReservesOnlyInsideAnEpoch(t *testing.T) {
 
 // A stamp that was reserved but not committed is lost with its epoch. Nothing
 // may have been closed through it, since the next leader gives it out again.
+func TestReservesInOneEpoch(t *testing.T) {
+	s := New(2)
+	in := func(epoch uint64) error {
+		return s.ReserveIn(epoch, placement.Of(0), 1, func(uint64, int64) {})
+	}
+	require.ErrorIs(t, in(1), ErrClosed)
+	s.Open(1, 10)
+	require.EqualValues(t, 1, s.Epoch())
+	require.NoError(t, in(1))
+	require.ErrorIs(t, in(2), ErrClosed)
+	s.Close()
+	s.Open(2, 20)
+	require.ErrorIs(t, in(1), ErrClosed)
+	require.NoError(t, in(2))
+	require.NoError(t, in(0))
+	require.EqualValues(t, 22, s.Last(), "what was refused took no stamp")
+}
+
 func TestClosedFollowsTheCommittedWatermarkNotTheCounter(t *testing.T) {
 	s := New(2)
 	s.Open(1, 10)

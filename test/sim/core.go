@@ -141,7 +141,7 @@ func (l *life) open(old *core) (*core, error) {
 			l.sessions.Advanced()
 		},
 		CheckTicks: s.c.checkTicks, Fenced: l.fenced, Told: func() { s.untold = false },
-		Role:   func(leads bool) { l.role(c, leads) },
+		Role:   func(epoch uint64) { l.role(c, epoch) },
 		Serve:  func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
 		Logger: s.c.logger(s.id),
 	})

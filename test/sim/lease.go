@@ -22,12 +22,13 @@ const leaseInterval = 100 * time.Millisecond
 func (l *life) clock() time.Time { return time.Unix(1_700_000_000, 0).Add(l.sv.c.loop.now) }
 
 // role follows the replica's, as node's does.
-func (l *life) role(c *core, leads bool) {
-	l.sv.c.loop.printf("server %d stamps: %v", l.sv.id, leads)
+func (l *life) role(c *core, epoch uint64) {
+	l.sv.c.loop.printf("server %d stamps: %v", l.sv.id, epoch != 0)
 	if l.core != c {
 		return
 	}
-	if !leads {
+	l.stamping = epoch
+	if epoch == 0 {
 		l.expirer.Demote()
 		return
 	}
@@ -44,7 +45,7 @@ func (l *life) leaseLoop() {
 	for _, id := range l.expirer.Due(l.clock(), 100) {
 		req := &pb.LeaseRevokeRequest{ID: id}
 		l.sv.c.expired(req)
-		c.propose(command.LeaseRevoke, req, func(err error) {
+		c.propose(l.stamping, command.LeaseRevoke, req, func(err error) {
 			if errors.Is(err, fault.LeaseEnding) {
 				l.expirer.Again(id, l.clock())
 			}
@@ -55,18 +56,18 @@ func (l *life) leaseLoop() {
 		checkpoints.Checkpoints = append(checkpoints.Checkpoints, &pb.LeaseCheckpoint{ID: d.ID, Remaining_TTL: d.Remaining})
 	}
 	if len(checkpoints.Checkpoints) > 0 {
-		c.propose(command.LeaseCheckpoint, checkpoints, func(error) {})
+		c.propose(l.stamping, command.LeaseCheckpoint, checkpoints, func(error) {})
 	}
 }
 
-// propose submits a command of the server's own.
-func (c *core) propose(kind command.Kind, req proto.Message, done func(error)) {
+// propose submits a command of the server's own, as node's does.
+func (c *core) propose(epoch uint64, kind command.Kind, req proto.Message, done func(error)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		panic(err)
 	}
 	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, User: c.l.sv.c.own(), Body: body}, Parts: c.machine.Placement().All(), System: true,
+		Command: command.Command{Kind: kind, User: c.l.sv.c.own(), Body: body}, Parts: c.machine.Placement().All(), System: true, Epoch: epoch,
 		Done: func(out replica.Outcome) { done(out.Err) },
 	})
 }
@@ -114,7 +115,7 @@ func (c *core) renew(body []byte, reply func([]byte, error)) {
 			reply(ttl, nil)
 			return
 		}
-		c.propose(command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}}, func(err error) {
+		c.propose(0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}}, func(err error) {
 			if err == nil {
 				c.l.expirer.Cleared(id, r.Reset)
 			}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/command"
 )
@@ -59,7 +58,7 @@ func (c *cluster) clientOf(s *server) *client {
 // puts reports whether a server puts keys, one after the other.
 func (c *cluster) puts(at *server, keys ...string) bool {
 	for _, key := range keys {
-		if !c.asks(at, &pb.PutRequest{Key: []byte(key), Value: []byte(c.value())}) {
+		if !c.asks(at, strictly(&pb.PutRequest{Key: []byte(key), Value: []byte(c.value())})) {
 			return false
 		}
 	}
@@ -67,8 +66,8 @@ func (c *cluster) puts(at *server, keys ...string) bool {
 }
 
 // asks reports whether a server answers a request.
-func (c *cluster) asks(at *server, req proto.Message) bool {
-	o := c.clientOf(at).send(strictly(req))
+func (c *cluster) asks(at *server, r request) bool {
+	o := c.clientOf(at).send(r)
 	return c.waitFor(clientTimeout, func() bool { return o.state != open }) && o.state == ok
 }
 

@@ -44,16 +44,17 @@ type server struct {
 
 // life is one process of a server: the counterpart of node.Node.
 type life struct {
-	sv      *server
-	n       uint64 // of this server's lives
-	ended   bool
-	paused  time.Duration // until when
-	hub     *watch.Hub
-	expirer *lease.Expirer
-	fence   *check.Fence
-	core    *core
-	forcing bool           // the next core is forced again
-	calls   *replica.Calls // of each core's replica
+	sv       *server
+	n        uint64 // of this server's lives
+	ended    bool
+	paused   time.Duration // until when
+	hub      *watch.Hub
+	expirer  *lease.Expirer
+	stamping uint64 // its epoch, or 0
+	fence    *check.Fence
+	core     *core
+	forcing  bool           // the next core is forced again
+	calls    *replica.Calls // of each core's replica
 
 	stirred   bool  // a step of the hub is planned
 	announced int64 // the highest revision announced by a watch of etcd's API here

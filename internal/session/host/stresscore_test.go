@@ -80,9 +80,9 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 			c.feed.Advance(i, rev)
 			p.sessions.Advanced()
 		},
-		Role: func(leads bool) {
+		Role: func(epoch uint64) {
 			p.s.rig.counts.led.Add(1)
-			if !leads {
+			if epoch == 0 {
 				p.expirer.Demote()
 			} else if p.core.Load() == c {
 				p.expirer.Promote(time.Now(), c.leases, 10*stressTick)
