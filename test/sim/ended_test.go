@@ -5,10 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/placement"
-	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // A server has not executed a change of the number of partitions, and has in one log, behind it, what the next
@@ -54,11 +51,9 @@ func TestAServerIsForcedInAGenerationThatHasEnded(t *testing.T) {
 
 // leftInAGenerationThatHasEnded returns such a server, or nil if something else has happened.
 func (c *cluster) leftInAGenerationThatHasEnded() *server {
-	c.clients, c.sessions = nil, nil
-	if !c.begin() {
+	if !c.beginIdle() {
 		return nil
 	}
-	c.hush()
 	leader := c.leader()
 	behind := c.servers[leader.id%uint64(len(c.servers))]
 	behind.life.receiving = true // nobody's state can help it
@@ -69,26 +64,19 @@ func (c *cluster) leftInAGenerationThatHasEnded() *server {
 		}
 		return false
 	}
-	grow := command.Command{Kind: command.Resize, User: auth.Own, Body: command.AppendResize(nil, 3)}
 	grown := func() bool { // and some keys are in the group that is new
 		core := leader.life.core
 		return len(core.stores) == 3 && core.replica.Leading() && core.machine.Placement().Transit() == nil
 	}
-	if !c.await(func(done func(error)) {
-		leader.life.core.replica.Submit(&replica.Write{Command: grow, Parts: placement.All(2), System: true, Done: func(o replica.Outcome) { done(o.Err) }})
-	}) || !c.waitFor(calmAfter, grown) {
+	if !c.carriesOut(leader, command.Resize, command.AppendResize(nil, 3)) || !c.waitFor(calmAfter, grown) {
 		return nil
 	}
 	c.clientOf(leader).send(putsAtOnce(c.keyIn(leader.life.core, 0), c.keyIn(leader.life.core, 2)))
 	written := func(e *raftpb.Entry) bool { return carries(e, command.Txn) }
-	last := func(s *server, group int) uint64 {
-		index, _ := s.life.core.logs[group].LastIndex()
-		return index
-	}
 	if !c.waitFor(calmAfter, func() bool {
 		core := behind.life.core
 		return len(core.stores) == 2 && (stepsOf{c: core}).holds(0, written) &&
-			last(behind, 0) == last(leader, 0) && last(behind, 1) == last(leader, 1)
+			behind.last(0) == leader.last(0) && behind.last(1) == leader.last(1)
 	}) {
 		return nil
 	}

@@ -20,11 +20,9 @@ func TestARevocationOfALeaderOfBefore(t *testing.T) {
 // revokeLate reports whether that is how it went.
 func (c *cluster) revokeLate() (met bool) {
 	const id = 1 << 20
-	c.clients, c.sessions = nil, nil
-	if !c.begin() {
+	if !c.beginIdle() {
 		return false
 	}
-	c.hush()
 	leader := c.leader()
 	core := leader.life.core
 	granted := c.loop.now

@@ -17,12 +17,11 @@ func TestAFencedServerHandsItsGroupToWhoSends(t *testing.T) {
 
 // fencedKeepsAGroup reports whether that is how it went.
 func (c *cluster) fencedKeepsAGroup() (met bool) {
-	c.clients, c.sessions, c.keeper = nil, nil, nil               // the state changes in a key that nobody reads
+	c.keeper = nil                                                // the state changes in a key that nobody reads
 	c.plan.tail, c.plan.held, c.plan.flush = 1, 0, time.Second/50 // logs are short
-	if !c.begin() {
+	if !c.beginIdle() {
 		return false
 	}
-	c.hush()
 	leader := c.leader()
 	others := slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return s == leader })
 	fenced, lags := others[0], others[1]
@@ -41,8 +40,7 @@ func (c *cluster) fencedKeepsAGroup() (met bool) {
 	key := c.keyIn(leader.life.core, 1)
 	if !c.puts(leader, key, key, key) || !c.waitFor(calmAfter, func() bool {
 		first, err := leader.life.core.logs[1].FirstIndex()
-		last, failed := lags.life.core.logs[1].LastIndex()
-		return err == nil && failed == nil && first > last+1
+		return err == nil && first > lags.last(1)+1
 	}) {
 		return false
 	}
@@ -59,7 +57,7 @@ func (c *cluster) fencedKeepsAGroup() (met bool) {
 	met = c.waitFor(calmAfter, func() bool { return leads(lags, 0) && leads(fenced, 1) })
 	c.net.withholds = nil
 	leader.start()
-	if !c.waitFor(calmAfter, func() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }) {
+	if !c.waitFor(calmAfter, c.led) {
 		c.fail("liveness", "nobody leads both groups")
 		return met
 	}

@@ -22,13 +22,11 @@ func TestTheRemovedOneHasTheLongerLog(t *testing.T) {
 
 // removedHasMore reports whether that is how it went.
 func (c *cluster) removedHasMore() (met bool) {
-	c.clients, c.sessions = nil, nil
 	c.plan.flush = 10 * time.Second // no file has anything of this
 	c.plan.loseOneIn = 1 << 30
-	if !c.begin() {
+	if !c.beginIdle() {
 		return false
 	}
-	c.hush()
 	leader := c.leader()
 	leaves := c.servers[leader.id%uint64(len(c.servers))]
 	stay := slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return s == leader || s == leaves })
@@ -37,10 +35,6 @@ func (c *cluster) removedHasMore() (met bool) {
 	}
 	core := leader.life.core
 	key, cl := c.keyIn(core, 0), c.clientOf(leader)
-	last := func(s *server) uint64 {
-		index, _ := s.life.core.logs[0].LastIndex()
-		return index
-	}
 	at, step := stepsOf{core, core.machine.Membership().Generation}, uint64(0)
 	core.changeMembers(changeOf(membership.Remove, leaves.id), func(error) {})
 	c.loop.runUntil(c.loop.now+calmAfter, func() bool {
@@ -54,7 +48,7 @@ func (c *cluster) removedHasMore() (met bool) {
 	leader.slowDisk = time.Second // from the next sync on
 	cl.send(putsAtOnce(key))
 	c.loop.runUntil(c.loop.now+calmAfter, func() bool {
-		return c.failed() || !leaves.life.core.machine.Configuration(0).Has(leaves.id) && last(leaves) > step
+		return c.failed() || !leaves.life.core.machine.Configuration(0).Has(leaves.id) && leaves.last(0) > step
 	})
 	for _, s := range stay {
 		s.powerOff()
@@ -70,10 +64,10 @@ func (c *cluster) removedHasMore() (met bool) {
 		leaves.kill()
 		leaves.start()
 	}
-	met = last(leaves) > step
+	met = leaves.last(0) > step
 	for _, s := range stay {
 		s.start()
-		met = met && last(s) <= step
+		met = met && s.last(0) <= step
 	}
 	c.completes()
 	return met

@@ -9,7 +9,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // What scripts (Options.script) have in common.
@@ -42,12 +44,44 @@ func inRuns(t *testing.T, seeds int, of func(*Options), script func(*cluster) bo
 // begin starts all servers and clients, and waits for a leader.
 func (c *cluster) begin() bool {
 	c.start()
-	if !c.waitFor(calmAfter, func() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }) {
+	if !c.waitFor(calmAfter, c.led) {
 		c.fail("liveness", "there is no leader")
 		return false
 	}
 	c.until(200 * time.Millisecond)
 	return true
+}
+
+// beginIdle is begin without clients and troubles: only the script asks for anything.
+func (c *cluster) beginIdle() bool {
+	c.clients, c.sessions = nil, nil
+	if !c.begin() {
+		return false
+	}
+	c.hush()
+	return true
+}
+
+// led says whether a server stamps.
+func (c *cluster) led() bool { l := c.leader().life; return l != nil && l.core.replica.Leading() }
+
+// last is the index of the last entry of a group's log.
+func (s *server) last(group int) uint64 {
+	index, err := s.life.core.logs[group].LastIndex()
+	if err != nil {
+		s.c.fail("log", "%v", err)
+	}
+	return index
+}
+
+// carriesOut reports whether a server has a command carried out that concerns all partitions.
+func (c *cluster) carriesOut(at *server, kind command.Kind, body []byte) bool {
+	return c.await(func(done func(error)) {
+		at.life.core.replica.Submit(&replica.Write{
+			Command: command.Command{Kind: kind, User: auth.Own, Body: body}, Parts: at.life.core.machine.Placement().All(), System: true,
+			Done: func(o replica.Outcome) { done(o.Err) },
+		})
+	})
 }
 
 // clientOf is a client that talks to one server, and asks what the script asks.

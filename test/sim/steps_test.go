@@ -139,8 +139,7 @@ func (c *cluster) killAt(op string, m moment) (took time.Duration, came bool) {
 	for _, cl := range c.clients {
 		cl.think()
 	}
-	leads := func() bool { return c.leader().life != nil && c.leader().life.core.replica.Leading() }
-	if !c.waitFor(calmAfter, leads) {
+	if !c.waitFor(calmAfter, c.led) {
 		c.fail("liveness", "there is no leader")
 		return 0, false
 	}

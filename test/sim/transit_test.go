@@ -38,7 +38,6 @@ func (c *cluster) stepBetweenPuts() (met bool) {
 		return c.await(func(done func(error)) { ahead.moveOn(2, func(o replica.Outcome) { done(o.Err) }) })
 	}
 	move := command.Wish{Op: command.Assign, Slots: []placement.Assignment{{Slot: m.Placement().Slot([]byte("/moving/k")), Partition: to}}}
-	place := command.Command{Kind: command.Place, User: auth.Own, Body: move.AppendTo(nil)}
 	switch {
 	case !c.puts(leader, "/moving/k0", "/moving/k1", "/moving/k2", "/moving/k3", "/moving/k4", "/moving/k5"):
 		return false
@@ -46,9 +45,7 @@ func (c *cluster) stepBetweenPuts() (met bool) {
 		leader.life.write(command.Quota, &stoapb.QuotaChange{Prefix: []byte("/"), MaxKeys: 12}, auth.Own, true, func(_ proto.Message, err error) { done(err) })
 	}):
 		return false
-	case !c.await(func(done func(error)) {
-		ahead.replica.Submit(&replica.Write{Command: place, Parts: m.Placement().All(), System: true, Done: func(o replica.Outcome) { done(o.Err) }})
-	}):
+	case !c.carriesOut(leader, command.Place, move.AppendTo(nil)):
 		return false
 	case !c.waitFor(time.Second, func() bool { return behind.machine.Placement().Transit() != nil }):
 		return false
