@@ -16,6 +16,12 @@ const levelOfChecks version.Level = 6
 // Checks reports whether the servers of the cluster compare their states.
 func (m *Machine) Checks() bool { return m.Level() >= levelOfChecks }
 
+// mayLeaveChecks reports whether the cluster could go down to a level as far as the members' states go: one that
+// differs has raised CORRUPT, and a release below would serve what it has.
+func (m *Machine) mayLeaveChecks(to version.Level) bool {
+	return to >= levelOfChecks || !m.alarms.Load().corrupt
+}
+
 // checks is what this machine has found at the last checks; under the locks of all stores. It
 // reaches neither the state nor a result.
 type checks struct {

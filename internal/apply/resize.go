@@ -133,8 +133,8 @@ func (m *Machine) mapOf(partitions int) *placement.Map {
 	return next
 }
 
-// MayLeaveGroups reports whether the cluster could go down to a level as far as its groups go:
+// mayLeaveGroups reports whether the cluster could go down to a level as far as its groups go:
 // a release below knows only those with which it began.
-func (m *Machine) MayLeaveGroups(to version.Level) bool {
+func (m *Machine) mayLeaveGroups(to version.Level) bool {
 	return to >= levelOfResizing || m.Groups().Generation == 0 && m.Groups().Next == 0
 }

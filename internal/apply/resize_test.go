@@ -39,7 +39,7 @@ func TestAResizedClusterKeepsItsVersion(t *testing.T) {
 	next := end.Following()
 	for _, g := range []*membership.Groups{end, next, next.Ending(2).Following()} {
 		r.LoadGroups(g)
-		require.False(t, r.MayLeaveGroups(levelOfResizing-1))
+		require.False(t, r.MayDowngrade(levelOfResizing-1))
 		require.ErrorIs(t, r.lower(levelOfResizing-1).Err, fault.BadDowngradeTarget)
 		require.Equal(t, levelOfResizing, r.Level())
 	}

@@ -49,7 +49,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.ClusterVersion, body))
 	}
-	if c.Op == membership.Downgrade && !(x.m.MayLeaveUsers(c.To) && x.m.MayLeavePins(c.To) && x.m.MayLeaveGroups(c.To)) {
+	if c.Op == membership.Downgrade && !x.m.MayDowngrade(c.To) {
 		return x.failed(fault.BadDowngradeTarget)
 	}
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
@@ -58,9 +58,14 @@ func (x *execution) clusterVersion(body []byte) Result {
 	return r
 }
 
-// MayLeaveUsers reports whether the cluster could go down to a level as far as users and
+// MayDowngrade reports whether the cluster has nothing that a level doesn't know.
+func (m *Machine) MayDowngrade(to version.Level) bool {
+	return m.mayLeaveUsers(to) && m.mayLeavePins(to) && m.mayLeaveGroups(to) && m.mayLeaveChecks(to)
+}
+
+// mayLeaveUsers reports whether the cluster could go down to a level as far as users and
 // roles go: a release that knows of none would open everything to everybody.
-func (m *Machine) MayLeaveUsers(to version.Level) bool {
+func (m *Machine) mayLeaveUsers(to version.Level) bool {
 	return to >= levelOfUsers || m.Auth().Empty()
 }
 

@@ -149,3 +149,23 @@ func TestBoundsOfLimitsFollowTheVersion(t *testing.T) {
 	require.Equal(t, 10_000, limits().Keys)
 	w.requireEqual()
 }
+
+// A release that knows of no fenced members would serve what one of them has.
+func TestAMemberThatDiffersHoldsTheVersion(t *testing.T) {
+	r := newRig(1)
+	list := membership.OfIDs(1)
+	list.Level = levelOfChecks + 1
+	r.LoadMembership(list, nil)
+	alarm := func(do pb.AlarmRequest_AlarmAction, what pb.AlarmType) {
+		body, err := proto.Marshal(&pb.AlarmRequest{Action: do, MemberID: 1, Alarm: what})
+		require.NoError(t, err)
+		require.NoError(t, r.system(command.Alarm, body).Err)
+	}
+	alarm(pb.AlarmRequest_ACTIVATE, pb.AlarmType_NOSPACE)
+	alarm(pb.AlarmRequest_ACTIVATE, pb.AlarmType_CORRUPT)
+	require.NoError(t, r.version(membership.Downgrade, levelOfChecks).Err)
+	require.NoError(t, r.version(membership.Cancel, 0).Err)
+	require.ErrorIs(t, r.version(membership.Downgrade, levelOfChecks-1).Err, fault.BadDowngradeTarget)
+	alarm(pb.AlarmRequest_DEACTIVATE, pb.AlarmType_CORRUPT)
+	require.NoError(t, r.version(membership.Downgrade, levelOfChecks-1).Err)
+}

@@ -75,8 +75,8 @@ func (x *execution) wished(now *placement.Map, w *command.Wish) (*placement.Map,
 	return now.Assigned(w.Slots), nil
 }
 
-// MayLeavePins reports whether the cluster could go down to a level as far as the map goes: a
+// mayLeavePins reports whether the cluster could go down to a level as far as the map goes: a
 // release below knows no pins, and no slots on their way.
-func (m *Machine) MayLeavePins(to version.Level) bool {
+func (m *Machine) mayLeavePins(to version.Level) bool {
 	return to >= levelOfSlots || m.Placement().Early()
 }

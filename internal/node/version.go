@@ -95,7 +95,7 @@ func (n *Node) Downgrade(ctx context.Context, action pb.DowngradeRequest_Downgra
 	if action != pb.DowngradeRequest_CANCEL {
 		m := n.core.Load().machine
 		err := m.Membership().MayDowngrade(target)
-		if err == nil && !(m.MayLeaveUsers(target) && m.MayLeavePins(target) && m.MayLeaveGroups(target)) {
+		if err == nil && !m.MayDowngrade(target) {
 			err = fault.BadDowngradeTarget
 		}
 		if err != nil || action == pb.DowngradeRequest_VALIDATE {

@@ -171,8 +171,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	c.extensions = o.Seed%3 == 0
 	c.stats.Servers, c.stats.Partitions = servers, partitions
 	c.keys = newKeyspace(partitions)
+	users := o.Users || o.Seed%11 == 10 && !o.Force && o.script == nil
 	c.level = version.Newest
-	if o.Versions && o.Seed%2 == 1 {
+	if o.Versions && !users && o.Seed%2 == 1 {
 		c.level = version.Oldest // as real clusters begin
 	}
 	for i := range servers {
@@ -188,17 +189,17 @@ func newCluster(o Options, out io.Writer) *cluster {
 	if o.Versions {
 		c.upgrader = c.busyUpgrader()
 	}
-	if o.Users || o.Seed%11 == 10 && !o.Versions && !o.Force && o.script == nil {
+	if users {
 		c.keeper = &keeper{c: c}
 		c.extensions = false // handlers of those that were registered before would have no rights
 	}
 	if o.Balance || o.Versions || o.Seed%4 == 1 && o.script == nil {
 		c.balancer = c.madBalancer()
 	}
-	if o.Resize || o.Seed%8 == 3 && !o.Force && !o.Versions && o.script == nil {
+	if o.Resize || o.Seed%8 == 3 && !o.Force && o.script == nil {
 		c.resizer = c.madResizer()
 	}
-	if o.Checks || o.Seed%17 == 14 && !o.Force && !o.Versions && o.script == nil {
+	if o.Checks || o.Seed%17 == 14 && !o.Force && o.script == nil {
 		c.checkTicks = checkTicks
 		c.plan.lossy = false // one of three that is lost, and one that differs, leave no majority
 	}

@@ -79,9 +79,6 @@ func (l *life) open(old *core) (*core, error) {
 	if c.members, err = recovery.ReadMembership(&meta, begins); err != nil {
 		return nil, err
 	}
-	if s.c.keeper != nil {
-		c.members.List.Level = version.Newest // from the start, as there are users
-	}
 	if s.c.mutation.ForgetVersion {
 		c.members.List.Level = version.Oldest
 	}

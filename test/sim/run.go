@@ -153,6 +153,9 @@ func (c *cluster) finish() {
 	c.hush()
 	c.heal()
 	c.settle()
+	if c.checkTicks > 0 {
+		c.rise()
+	}
 	if !c.waitFor(equalAfter, c.whole) {
 		c.fail("liveness", "%v after everything has healed, a server is fenced", equalAfter)
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -31,6 +32,9 @@ func (c *cluster) drawUpgrade(id uint64, list *membership.List) command.Command 
 	change := membership.VersionChange{Op: membership.Raise, From: list.Level, To: min(list.Level+1, version.Newest)}
 	switch l.rng.IntN(5) {
 	case 0:
+		if c.keeper != nil && list.Level <= levelOfUsers {
+			break // then there are none, who are asked to be the users of requests
+		}
 		change = membership.VersionChange{Op: membership.Downgrade, To: list.Level - 1}
 	case 1:
 		change = membership.VersionChange{Op: membership.Cancel}
@@ -43,6 +47,37 @@ func (c *cluster) drawUpgrade(id uint64, list *membership.List) command.Command 
 		return command.Command{Kind: command.MemberAnnounce, Body: body}
 	}
 	return command.Command{Kind: command.ClusterVersion, Body: change.Encode()}
+}
+
+// levelOfUsers is the level from which there are users, as package apply has it.
+const levelOfUsers version.Level = 2
+
+// rise ends a downgrade and has the version rise, as it does by itself once all members run this program: the servers
+// of an earlier version don't compare their states.
+func (c *cluster) rise() {
+	if c.upgrader == nil {
+		return
+	}
+	risen := c.waitFor(equalAfter, func() bool {
+		l := c.leader().life
+		if l == nil || !l.core.replica.Leading() {
+			return false
+		}
+		list := l.core.machine.Membership()
+		if list.Level == version.Newest {
+			return true
+		}
+		change := membership.VersionChange{Op: membership.Raise, From: list.Level, To: version.Newest}
+		if list.Downgrading {
+			change = membership.VersionChange{Op: membership.Cancel}
+		}
+		cmd := command.Command{Kind: command.ClusterVersion, User: c.own(), Body: change.Encode()}
+		l.core.replica.Submit(&replica.Write{Command: cmd, Parts: l.core.machine.Placement().All(), System: true, Done: func(replica.Outcome) {}})
+		return false
+	})
+	if !risen {
+		c.fail("liveness", "%v after everything has healed, the version hasn't risen", equalAfter)
+	}
 }
 
 // agree: once all have applied everything, all have the same version and releases, and so do

@@ -41,7 +41,7 @@ var kinds = []kind{
 	{"moves and numbers of partitions", "TestSim", []string{"-balance", "-resize"}},
 	{"checks", "TestSim", []string{"-checks"}},
 	{"users", "TestSim", []string{"-users"}},
-	{"everything", "TestSim", []string{"-members", "-balance", "-resize", "-checks", "-users"}},
+	{"everything", "TestSim", []string{"-members", "-balance", "-resize", "-checks", "-users", "-versions"}},
 	{"versions", "TestSim", []string{"-versions"}},
 	{"forced", "TestForce", nil},
 }
