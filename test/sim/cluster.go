@@ -59,6 +59,7 @@ type cluster struct {
 	floor      int64             // the highest revision that any client was shown
 	force      bool              // the run ends with one server that is forced
 	level      version.Level     // at which the files begin
+	lowest     version.Level     // to which the version goes down
 	checkTicks int64             // 0: servers don't compare their states
 	survivor   *server           // that one, once the others are gone
 	violated   string            // the check that has failed
@@ -173,8 +174,12 @@ func newCluster(o Options, out io.Writer) *cluster {
 	c.keys = newKeyspace(partitions)
 	users := o.Users || o.Seed%11 == 10 && !o.Force && o.script == nil
 	c.level = version.Newest
-	if o.Versions && !users && o.Seed%2 == 1 {
-		c.level = version.Oldest // as real clusters begin
+	c.lowest = version.Oldest
+	if users || o.Force {
+		c.lowest = levelOfUsers
+	}
+	if o.Versions && o.Seed%2 == 1 {
+		c.level = c.lowest // as real clusters begin
 	}
 	for i := range servers {
 		c.servers = append(c.servers, newServer(c, uint64(i+1)))

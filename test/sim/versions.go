@@ -32,8 +32,8 @@ func (c *cluster) drawUpgrade(id uint64, list *membership.List) command.Command 
 	change := membership.VersionChange{Op: membership.Raise, From: list.Level, To: min(list.Level+1, version.Newest)}
 	switch l.rng.IntN(5) {
 	case 0:
-		if c.keeper != nil && list.Level <= levelOfUsers {
-			break // then there are none, who are asked to be the users of requests
+		if list.Level <= c.lowest {
+			break
 		}
 		change = membership.VersionChange{Op: membership.Downgrade, To: list.Level - 1}
 	case 1:
@@ -49,7 +49,8 @@ func (c *cluster) drawUpgrade(id uint64, list *membership.List) command.Command 
 	return command.Command{Kind: command.ClusterVersion, Body: change.Encode()}
 }
 
-// levelOfUsers is the level from which there are users, as package apply has it.
+// levelOfUsers is the level from which there are users, and from which files have the epochs that a forced
+// server may need to tell apart who stamped what in its logs (command.Epoch.Before).
 const levelOfUsers version.Level = 2
 
 // rise ends a downgrade and has the version rise, as it does by itself once all members run this program: the servers
