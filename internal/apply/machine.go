@@ -123,6 +123,7 @@ type Machine struct {
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
 	epochs   []command.Epoch // of each partition, under its store's lock
+	common   []uint64        // see Common; under the locks of all stores
 	bounds   sessionBounds
 
 	extensions atomic.Pointer[extension.Registry]
@@ -140,7 +141,7 @@ type scratch struct{ results []Result }
 
 // New returns a machine over the given state.
 func New(c Config) *Machine {
-	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), epochs: make([]command.Epoch, len(c.Stores))}
+	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), epochs: make([]command.Epoch, len(c.Stores)), common: make([]uint64, len(c.Stores))}
 	m.bound(defaultSessionBounds)
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
@@ -234,6 +235,11 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 		m.consume(a.Partition, e)
 		m.Stores[a.Partition].SetApplied(a.Index, a.Term)
 	}
+	if len(at) == len(m.common) {
+		for _, a := range at {
+			m.common[a.Partition] = a.Index
+		}
+	}
 	m.refuse(results)
 	m.unlock(x.parts)
 	deliver(results, reply)
@@ -293,6 +299,16 @@ func (m *Machine) Open(p int, index, term uint64, epoch command.Epoch) {
 // Epochs returns the epoch in which each partition is. Only with the locks of all stores they
 // belong to one cut.
 func (m *Machine) Epochs() []command.Epoch { return slices.Clone(m.epochs) }
+
+// Common is the place, in each partition's log, of the last entry that all partitions have executed together,
+// 0 if this machine has executed none. It is called with the locks of all stores.
+func (m *Machine) Common() []uint64 {
+	if len(m.Stores) == 1 {
+		index, _ := m.Stores[0].Applied()
+		return []uint64{index}
+	}
+	return slices.Clone(m.common)
+}
 
 // LoadEpochs sets the epochs after a restart.
 func (m *Machine) LoadEpochs(epochs []command.Epoch) { copy(m.epochs, epochs) }

@@ -2,9 +2,13 @@ package node
 
 import (
 	"fmt"
+	"math"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -82,6 +86,7 @@ func (c *core) cut() (*backend.Cut, bool) {
 		return nil, false
 	}
 	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores)), System: c.system.cut(c)}
+	c.common = c.machine.Common()
 	for p, s := range c.stores {
 		cut.Partitions[p] = s.Cut()
 	}
@@ -94,7 +99,7 @@ func (c *core) cut() (*backend.Cut, bool) {
 // executed, and this group's Raft doesn't know yet that it is applied, and looks at
 // it before a campaign.
 func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
-	keep := make([]uint64, len(c.logs))
+	keep, short := make([]uint64, len(c.logs)), true
 	for p, l := range c.logs {
 		at := cut.Partitions[p]
 		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
@@ -103,7 +108,11 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 		}
 		// The disk keeps what memory keeps: a snapshot's cut that is behind this
 		// server in some group is completed from there (install.go).
-		keep[p] = l.Shorten(n.tail(c, p)) + 1
+		index, held := l.Shorten(n.tail(c, p))
+		keep[p], short = index+1, short && !held
+	}
+	if !short {
+		n.meet(c)
 	}
 	if err := c.wal.Release(recovery.Keep(c.groups, keep)); err != nil {
 		return fmt.Errorf("releasing log segments: %w", err)
@@ -111,14 +120,23 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 	return nil
 }
 
+// meet has all partitions execute a command together, which changes nothing: what precedes it in the logs needs to
+// be kept no longer for one that is behind in one group and ahead in another.
+func (n *Node) meet(c *core) {
+	if !c.replica.Leading() || c.meets.Swap(true) {
+		return
+	}
+	n.propose(c, 0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{}, func(error) { c.meets.Store(false) })
+}
+
 func (n *Node) tail(c *core, p int) raftlog.Tail {
 	if len(c.replica.Peers()) == 0 {
-		return raftlog.Tail{Entries: 1}
+		return raftlog.Tail{Entries: 1, Common: math.MaxUint64}
 	}
 	groups := int64(len(c.logs))
 	return raftlog.Tail{
 		Entries: n.cfg.CatchUpEntries, Bytes: maxLogBytes / groups,
-		Needed: c.replica.Needed(p), Held: maxHeldBytes / groups,
+		Needed: c.replica.Needed(p), Held: maxHeldBytes / groups, Common: c.common[p],
 	}
 }
 

@@ -59,7 +59,9 @@ type core struct {
 
 	// Of the flusher.
 	flushing sync.Mutex
-	flushed  []uint64 // applied index of each partition in the file
+	flushed  []uint64    // applied index of each partition in the file
+	common   []uint64    // apply.Machine.Common of the last cut
+	meets    atomic.Bool // a command is under way for which all partitions meet (meet)
 	system   systemState
 	swept    atomic.Int64 // compactions up to here are finished in the file
 	hashes   hashes

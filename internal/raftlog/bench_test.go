@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,7 @@ func BenchmarkAppend(b *testing.B) {
 		recs = l.AppendTo(recs[:0], hs, ents)
 		if i%4096 == 0 {
 			l.SetApplied(Position{i, 1})
-			l.Shorten(Tail{Entries: 1000, Bytes: 1 << 30})
+			l.Shorten(Tail{Entries: 1000, Bytes: 1 << 30, Common: math.MaxUint64})
 		}
 	}
 }

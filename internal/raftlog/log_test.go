@@ -84,7 +84,8 @@ func TestReturnedEntriesAreImmutable(t *testing.T) {
 	require.NoError(t, err)
 	want := shows(before)
 	l.Append(nil, run(4, 8, 2))
-	require.EqualValues(t, 2, l.Shorten(Tail{Entries: 1}), "what isn't applied stays")
+	index, _ := l.Shorten(Tail{Entries: 1, Common: 20})
+	require.EqualValues(t, 2, index, "what isn't applied stays")
 	require.Equal(t, want, shows(before))
 	some, err := l.Entries(4, 6, 1<<60)
 	require.NoError(t, err)
@@ -119,7 +120,7 @@ func TestBytesFollowsTheEntries(t *testing.T) {
 	l.Append(nil, []*pb.Entry{entry(3, 2, "1")})
 	require.EqualValues(t, 6+2*entryOverhead, l.Bytes())
 	l.SetApplied(Position{3, 2})
-	l.Shorten(Tail{Entries: 1})
+	l.Shorten(Tail{Entries: 1, Common: 3})
 	require.EqualValues(t, 1+entryOverhead, l.Bytes())
 }
 
@@ -129,23 +130,31 @@ func TestShortenKeepsATail(t *testing.T) {
 		about string
 		tail  Tail
 		first uint64
+		held  bool
 	}{
-		{"there is room", Tail{Entries: 11, Bytes: 20 * each}, 2},
-		{"the oldest go, for their number", Tail{Entries: 3, Bytes: 20 * each}, 10},
-		{"the oldest go, for their size", Tail{Entries: 10, Bytes: 8*each + 1}, 8},
-		{"the last that is applied stays, and all behind it", Tail{Entries: 1}, 12},
-		{"a follower needs more", Tail{Entries: 1, Needed: 5, Held: 20 * each}, 5},
-		{"a follower needs more than Held", Tail{Entries: 1, Needed: 5, Held: 8 * each}, 8},
-		{"a follower needs less", Tail{Entries: 3, Bytes: 20 * each, Needed: 11, Held: 20 * each}, 10},
-		{"a follower needs unapplied entries", Tail{Entries: 1, Needed: 14, Held: 20 * each}, 12},
-		{"a follower needs compacted entries", Tail{Entries: 1, Needed: 1, Held: 20 * each}, 2},
+		{"there is room", Tail{Entries: 11, Bytes: 20 * each, Common: 12}, 2, false},
+		{"the oldest go, for their number", Tail{Entries: 3, Bytes: 20 * each, Common: 12}, 10, false},
+		{"the oldest go, for their size", Tail{Entries: 10, Bytes: 8*each + 1, Common: 12}, 8, false},
+		{"the last that is applied stays, and all behind it", Tail{Entries: 1, Common: 12}, 12, false},
+		{"a follower needs more", Tail{Entries: 1, Needed: 5, Held: 20 * each, Common: 12}, 5, false},
+		{"a follower needs more than Held", Tail{Entries: 1, Needed: 5, Held: 8 * each, Common: 12}, 8, false},
+		{"a follower needs less", Tail{Entries: 3, Bytes: 20 * each, Needed: 11, Held: 20 * each, Common: 12}, 10, false},
+		{"a follower needs unapplied entries", Tail{Entries: 1, Needed: 14, Held: 20 * each, Common: 12}, 12, false},
+		{"a follower needs compacted entries", Tail{Entries: 1, Needed: 1, Held: 20 * each, Common: 12}, 2, false},
+		{"what is behind the last common entry stays", Tail{Entries: 1, Common: 7}, 8, true},
+		{"what is behind the last common entry stays, whoever needs what", Tail{Entries: 1, Common: 7, Needed: 10, Held: 20 * each}, 8, true},
+		{"a common entry that isn't the reason", Tail{Entries: 6, Bytes: 20 * each, Common: 6}, 7, false},
+		{"no common entry is known", Tail{Entries: 1}, 2, true},
+		{"no common entry is known, and there is room", Tail{Entries: 11, Bytes: 20 * each}, 2, false},
 	} {
 		l := newLog()
 		for i := uint64(2); i <= 15; i++ {
 			l.Append(nil, []*pb.Entry{entry(i, 1, "12345678")})
 		}
 		l.SetApplied(Position{12, 1})
-		require.EqualValues(t, tt.first-1, l.Shorten(tt.tail), tt.about)
+		index, held := l.Shorten(tt.tail)
+		require.EqualValues(t, tt.first-1, index, tt.about)
+		require.Equal(t, tt.held, held, tt.about)
 		first, err := l.FirstIndex()
 		require.NoError(t, err)
 		require.EqualValues(t, tt.first, first, tt.about)
@@ -157,7 +166,8 @@ func TestShortenBehindASnapshot(t *testing.T) {
 	l := newLog()
 	l.Append(nil, run(2, 6, 1))
 	l.SetApplied(Position{20, 2}) // the log is behind it
-	require.EqualValues(t, 6, l.Shorten(Tail{Entries: 1}))
+	index, _ := l.Shorten(Tail{Entries: 1, Common: 20})
+	require.EqualValues(t, 6, index)
 	require.Zero(t, l.Bytes())
 }
 

@@ -105,6 +105,7 @@ func (s *server) step(t *rapid.T) {
 				Bytes:   rapid.Int64Range(0, 1000).Draw(t, "bytes"),
 				Needed:  rapid.Uint64Range(0, s.commit).Draw(t, "needed"),
 				Held:    rapid.Int64Range(0, 2000).Draw(t, "held"),
+				Common:  rapid.Uint64Range(0, s.commit).Draw(t, "common"),
 			})
 			require.NoError(t, s.w.Release(map[uint32]uint64{0: 0, 1: 0, 2: 0, 3: s.applied.Index + 1}))
 		}

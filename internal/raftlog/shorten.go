@@ -13,24 +13,29 @@ type Tail struct {
 	// Held bytes.
 	Needed uint64
 	Held   int64
+	// Common is the last entry that this group has executed together with all others. What follows
+	// it stays, whatever it costs: for servers each of which is ahead of the other in some group
+	// (package node, install.go).
+	Common uint64
 }
 
 // Shorten compacts the entries that exceed the tail's bounds, and returns the
-// index of the last one removed. Entries that have not been applied stay, and
+// index of the last one removed, and whether Common alone has kept others. Entries that have not been applied stay, and
 // so does the last applied one. The write-ahead log is shortened separately,
 // by wal.Release.
-func (l *Log) Shorten(t Tail) uint64 {
+func (l *Log) Shorten(t Tail) (index uint64, held bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	index := l.excess(t.Bytes)
+	index = l.excess(t.Bytes)
 	if l.applied.Index > t.Entries {
 		index = max(index, min(l.applied.Index-t.Entries, l.last()))
 	}
 	if t.Needed > 0 {
 		index = min(index, max(t.Needed-1, l.excess(t.Held)))
 	}
-	l.compactTo(index)
-	return l.base.Index
+	held = index > max(t.Common, l.base.Index)
+	l.compactTo(min(index, t.Common))
+	return l.base.Index, held
 }
 
 // excess is the index up to which the log must be compacted for the remainder

@@ -49,6 +49,8 @@ type core struct {
 	disk      *disk
 	flushed   []uint64
 	flushing  bool
+	common    []uint64                // apply.Machine.Common of the last cut
+	meets     bool                    // a command for which all partitions meet is under way
 	stuck     []time.Duration         // no work for a group until then
 	seen      *reader                 // this core's place in the committed history
 	shown     map[placement.Set]int64 // the last revision at which partitions were read

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -99,6 +100,7 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	alarms := c.machine.Alarms()
 	cut.System.AlarmsOn, cut.System.AlarmsOff = missing(c.alarms, alarms), missing(alarms, c.alarms)
 	c.alarms = alarms
+	c.common = c.machine.Common()
 	grants := c.machine.CutGrants()
 	cut.System.Blobs = apply.AddGrants(cut.System.Blobs, c.grants, grants)
 	c.grants = grants
@@ -119,22 +121,35 @@ func missing(base, list []*pb.AlarmMember) []*pb.AlarmMember {
 	})
 }
 
+// meet has all partitions execute a command together, as node's meet does.
+func (c *core) meet() {
+	if !c.replica.Leading() || c.meets {
+		return
+	}
+	c.meets = true
+	c.propose(0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{}, func(error) { c.meets = false })
+}
+
 // shortenLog drops from the log what the file holds, but for a tail that slow
 // followers may ask for, or that a snapshot coming in may go back to.
 func (c *core) shortenLog(cut *backend.Cut) error {
-	keep := make([]uint64, len(c.logs))
+	keep, short := make([]uint64, len(c.logs)), true
 	for p, l := range c.logs {
 		at := cut.Partitions[p]
 		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
 		if c.l.receiving {
 			continue
 		}
-		tail := raftlog.Tail{Entries: 1, Bytes: math.MaxInt64}
+		tail := raftlog.Tail{Entries: 1, Bytes: math.MaxInt64, Common: math.MaxUint64}
 		if len(c.replica.Peers()) > 0 {
-			tail.Entries = c.l.sv.c.plan.tail
+			tail.Entries, tail.Common = c.l.sv.c.plan.tail, c.common[p]
 			tail.Needed, tail.Held = c.replica.Needed(p), c.l.sv.c.plan.held
 		}
-		keep[p] = l.Shorten(tail) + 1
+		index, held := l.Shorten(tail)
+		keep[p], short = index+1, short && !held
+	}
+	if !short {
+		c.meet()
 	}
 	return c.wal.Release(recovery.Keep(c.groups, keep))
 }

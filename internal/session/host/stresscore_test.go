@@ -154,7 +154,7 @@ func (c *rigCore) flush() {
 	for i, st := range c.Stores {
 		st.Release(cut.Partitions[i])
 		c.p.s.logs[i].SetApplied(raftlog.Position{Index: cut.Partitions[i].Index, Term: cut.Partitions[i].Term})
-		c.p.s.logs[i].Shorten(raftlog.Tail{Entries: 5000, Bytes: math.MaxInt64, Needed: c.Replica.Needed(i), Held: math.MaxInt64})
+		c.p.s.logs[i].Shorten(raftlog.Tail{Entries: 5000, Bytes: math.MaxInt64, Needed: c.Replica.Needed(i), Held: math.MaxInt64, Common: math.MaxUint64})
 	}
 }
 
