@@ -42,13 +42,12 @@
 // with the longest log, which wins an election with their votes. Until then a server that was removed
 // votes and campaigns ([Config.Needs]): the longest log may be its own.
 //
-// From an odd number, 2m+1, no seal is needed: of the m+1 that are a majority of the 2m after a removal, all are
+// From an odd number, 2m+1, no seal is needed. Of the m+1 that are a majority of the 2m after a removal, all are
 // among the voters before, and of the m+2 that are one of 2m+2, m+1 are at least: a majority of those before in both
-// cases. So in whichever of the two configurations they campaign, they suffice. (One member that becomes two could not
+// cases. So in whichever of the two configurations they campaign, they suffice, if the one with the longest log does:
+// a newcomer that hasn't heard that it has a vote hears of it from who asks for its own (package replica, heard.go). (One member that becomes two could not
 // commit a seal before the second has started, and the answer, which names the new member's ID, would wait
 // for that.)
-//
-// (TiKV's Raft solves the same with commit indexes in the messages of an election; raft-rs, maybe_commit_by_vote.)
 //
 // # The cluster's version
 //

@@ -58,6 +58,7 @@ func (g *group) receiveRaft(m *raftpb.Message) {
 		g.r.cfg.Fatal(fmt.Errorf("the log of group %d contradicts that of the leader, %x: it has lost entries that this member had acknowledged, "+
 			"or is an older copy (Raft: %s)", g.id, m.GetFrom(), string(c)))
 	}()
+	g.hearCommit(m)
 	// An error only says that the message is not for the current configuration or is
 	// of a kind that peers don't send.
 	_ = g.node.Step(m)

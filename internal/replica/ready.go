@@ -74,6 +74,7 @@ func (g *group) dispatch(m *raftpb.Message) {
 		g.deliver(m)
 	default:
 		if !g.withheld(m) {
+			g.tellCommit(m)
 			g.send(m)
 		}
 	}

@@ -36,7 +36,10 @@ func (c *cluster) aheadInOneGroupEach() (met bool) {
 			return false
 		}
 		has, lacks := lacks[1-group], lacks[group]
-		if !c.waitFor(calmAfter, func() bool { _, applied := has.life.core.replica.Progress(group); return applied >= lacks.last(group)+3 }) {
+		if !c.waitFor(calmAfter, func() bool {
+			_, applied := has.life.core.replica.Progress(group)
+			return applied >= lacks.last(group)+3
+		}) {
 			return false
 		}
 	}

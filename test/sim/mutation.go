@@ -68,12 +68,12 @@ type Mutation struct {
 func Mutations() []Mutation {
 	return []Mutation{
 		{Name: "rights-at-arrival", Seed: 23, Users: true, RightsAtArrival: true},
-		{Name: "rights-before-read", Seed: 1, Users: true, RightsBeforeRead: true},
+		{Name: "rights-before-read", Seed: 66, Users: true, RightsBeforeRead: true},
 		{Name: "rights-at-opening", Seed: 4, Users: true, RightsAtOpening: true},
 		{Name: "keep-watches", Seed: 1, Users: true, KeepWatches: true},
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
 		{Name: "forget-tail", Seed: 3, ForgetTail: true},
-		{Name: "release-early", Seed: 9, ReleaseEarly: true},
+		{Name: "release-early", Seed: 10, ReleaseEarly: true},
 		{Name: "lose-calls", Seed: 1, LoseCalls: true},
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
@@ -82,7 +82,7 @@ func Mutations() []Mutation {
 		{Name: "stale-slots", Seed: 1, Balance: true, StaleSlots: true},
 		{Name: "narrow-watches", Seed: 4, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
-		{Name: "call-twice", Seed: 9, CallTwice: true},
+		{Name: "call-twice", Seed: 27, CallTwice: true},
 		{Name: "read-as-planned", Seed: 39, ReadAsPlanned: true},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
 		{Name: "forget-fence", Seed: 11, Checks: true, ForgetFence: true},
