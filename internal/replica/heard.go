@@ -24,8 +24,11 @@ func (g *group) tellCommit(m *raftpb.Message) {
 // hearCommit gives Raft the last step of the log, if a request for a vote says that it is committed. Those before it
 // this server knows to be.
 func (g *group) hearCommit(m *raftpb.Message) {
-	index := g.log.LastStep()
-	if !asksForVote(m) || g.leading || index > m.GetCommit() || index <= max(g.ahead, g.commit.Load()) {
+	if !asksForVote(m) || g.leading {
+		return
+	}
+	index := g.log.LastStep() // looks through the log
+	if index > m.GetCommit() || index <= max(g.ahead, g.commit.Load()) {
 		return
 	}
 	if term, err := g.log.Term(m.GetCommit()); err != nil || term != m.GetRejectHint() {
