@@ -42,6 +42,7 @@ type flip struct {
 	maybe  bool        // it has been restarted since: the change may be lost
 	lease  int64       // whose TTL is another; 0: it is a key
 	known  bool        // a verdict has fenced it
+	byHand bool        // an operator has, and it is killed at this moment
 	healed bool        // and it has another's state since
 }
 
@@ -154,7 +155,7 @@ func (l *life) restored() {
 		l.fence.RestoreUntold()
 	}
 	if l.sv.flip != nil {
-		l.sv.flip.maybe = true
+		l.sv.flip.maybe, l.sv.flip.byHand = true, false
 	}
 }
 
@@ -187,11 +188,12 @@ func (l *life) sendable() bool {
 	switch {
 	case f == nil:
 		return true
+	case f.byHand: // and is being killed
 	case f.known:
 		s.c.fail("fence", "server %d is fenced, and sends its state", s.id)
 	default:
 		s.c.loop.printf("server %d is fenced by hand", s.id)
-		f.known, s.fencedBy = true, new(check.Verdict)
+		f.known, f.byHand, s.fencedBy = true, true, new(check.Verdict)
 		s.c.loop.after(0, "fence", s.id, 0, func() { s.c.kill(s) })
 	}
 	return false
