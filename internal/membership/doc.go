@@ -44,10 +44,10 @@
 //
 // From an odd number, 2m+1, no seal is needed. Of the m+1 that are a majority of the 2m after a removal, all are
 // among the voters before, and of the m+2 that are one of 2m+2, m+1 are at least: a majority of those before in both
-// cases. So in whichever of the two configurations they campaign, they suffice, if the one with the longest log does:
-// a newcomer that hasn't heard that it has a vote hears of it from who asks for its own (package replica, heard.go). (One member that becomes two could not
-// commit a seal before the second has started, and the answer, which names the new member's ID, would wait
-// for that.)
+// cases. So in whichever of the two configurations they campaign, they suffice, if the one with the longest log
+// campaigns: a newcomer that doesn't know yet that it has a vote hears of it from who asks for its own
+// (package replica, heard.go). (One member that becomes two could not commit a seal before the second has started, and
+// the answer, which names the new member's ID, would wait for that.)
 //
 // # The cluster's version
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // Bounds of the log entries that all groups together keep in memory for lagging
-// followers: one that is further behind gets the file.
+// followers, except those since the last that all groups have executed together (meet): one that is further behind gets the file.
 const (
 	maxLogBytes  = 32 << 20  // for any follower: more than a second of the fastest writing
 	maxHeldBytes = 512 << 20 // for one that installs a snapshot, to continue from there

@@ -25,11 +25,11 @@ import (
 //
 // Nor does a server drop what follows the last entry that all groups have executed together
 // (raftlog.Tail.Common). Otherwise two could need each other's file, each ahead in one group and behind in
-// another, and neither could go back to the other's cut; if the third is lost, nobody leads both groups any more. Of two servers
-// that have executed the same such entry as their last one, both have the log from there on, and
-// need no file. If one has executed a later one, it is ahead in all groups. One that has taken in a file has its
-// log from that on only, until it has executed the next. So that logs stay short, who stamps has all groups execute
-// one when it has to keep more than the tail for this (meet).
+// another, and neither could go back to the other's cut; with the third lost, nobody leads both groups
+// any more. Of two servers that have executed the same such entry as their last one, both have the log from
+// there on, and need no file. If one has executed a later one, it is ahead in all groups. One that has
+// taken in a file has its log from that on only, until it has executed the next. So that logs stay
+// short, who stamps has all groups execute one when it has to keep more than the tail for this (meet).
 
 // installing is at most one snapshot being received.
 type installing struct {

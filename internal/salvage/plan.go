@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -187,7 +188,7 @@ func reset(self *pb.Member, logs []*log, origin uint64) (e command.Entry, err er
 	if err != nil {
 		return e, fmt.Errorf("reset of the members: %w", err)
 	}
-	e = command.Entry{Origin: origin, Seq: 2, Commands: []command.Command{{Kind: command.MemberChange, Body: body}}}
+	e = command.Entry{Origin: origin, Seq: 2, Commands: []command.Command{{Kind: command.MemberChange, User: auth.Own, Body: body}}}
 	for p, l := range logs {
 		e.Parts |= placement.Of(p)
 		e.Stamp = max(e.Stamp, l.Revision+1)

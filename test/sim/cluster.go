@@ -172,7 +172,7 @@ func newCluster(o Options, out io.Writer) *cluster {
 	c.extensions = o.Seed%3 == 0
 	c.stats.Servers, c.stats.Partitions = servers, partitions
 	c.keys = newKeyspace(partitions)
-	users := o.Users || o.Seed%11 == 10 && !o.Force && o.script == nil
+	users := o.Users || o.Seed%11 == 10 && o.script == nil
 	c.level = version.Newest
 	c.lowest = version.Oldest
 	if users || o.Force {
