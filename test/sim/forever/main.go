@@ -44,6 +44,7 @@ var kinds = []kind{
 	{"everything", "TestSim", []string{"-members", "-balance", "-resize", "-checks", "-users", "-versions"}},
 	{"versions", "TestSim", []string{"-versions"}},
 	{"forced", "TestForce", nil},
+	{"forced, everything", "TestForce", []string{"-members", "-balance", "-resize", "-users", "-versions"}},
 }
 
 // block is how many seeds a process runs: some seconds.
