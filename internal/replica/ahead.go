@@ -17,19 +17,19 @@ import (
 // may wait in the same way for this one. Raft's configuration follows from the log alone, so it needn't
 // wait. The state's, which is a function of its applied index (M3), does. In Raft's half, of the loop.
 func (g *group) stepAhead() {
-	if !g.blocked {
-		return
+	if g.blocked {
+		g.giveAhead(g.steps(), "Raft has a change of a group's configuration ahead of the state, which waits for other groups")
 	}
+}
+
+// giveAhead gives Raft those of the steps behind the state's that it hasn't got, in their order.
+func (g *group) giveAhead(steps []item, why string) {
 	config := g.r.cfg.Machine.Configuration(g.id)
-	for _, it := range g.steps() {
+	for _, it := range steps {
 		next, ok := config.Next(*it.step)
-		if it.index > g.ahead {
-			g.ahead = it.index
-			if ok {
-				g.giveRaft(&it, next, !config.HasAll(next))
-				g.r.cfg.Logger.Info("Raft has a change of a group's configuration ahead of the state, which waits for other groups",
-					zap.Int("group", g.id), zap.Stringer("step", it.step), zap.Bool("held", g.held != nil))
-			}
+		if ok && it.index > g.ahead {
+			g.giveRaft(&it, next, !config.HasAll(next))
+			g.r.cfg.Logger.Info(why, zap.Int("group", g.id), zap.Stringer("step", it.step), zap.Bool("held", g.held != nil))
 		}
 		config = next
 	}
@@ -39,6 +39,7 @@ func (g *group) stepAhead() {
 // server ahead of that; and if it takes this server's vote, which may be needed until that is sealed.
 func (g *group) giveRaft(it *item, next *membership.Config, bringsInAhead bool) {
 	g.release()
+	g.ahead = it.index
 	if bringsInAhead || next.Needs(g.r.cfg.ID) {
 		held := *it
 		g.held = &held

@@ -50,7 +50,7 @@ type group struct {
 	acked        acknowledged
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration
-	ahead        uint64 // index of the last step that Raft got before the state (stepAhead)
+	ahead        uint64 // index of the last step that Raft got (giveRaft)
 	held         *item  // the last step, if Raft goes on in the configuration before it (giveRaft), or nil
 	commitAtTick uint64 // commit index a tick ago
 	traced       []traced

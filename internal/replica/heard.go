@@ -1,9 +1,6 @@
 package replica
 
-import (
-	"go.etcd.io/raft/v3/raftpb"
-	"go.uber.org/zap"
-)
+import "go.etcd.io/raft/v3/raftpb"
 
 // Who asks for a vote says how far it knows its group to have committed: it may campaign in the configuration behind a
 // step whose newest voter has the step, and the longest log, and hasn't heard of the commit. That one refuses its vote,
@@ -21,7 +18,7 @@ func (g *group) tellCommit(m *raftpb.Message) {
 	}
 }
 
-// hearCommit gives Raft the last step of the log, if a request for a vote says that it is committed. Those before it
+// hearCommit gives Raft the last step of the log, if a request for a vote says that it is committed, behind those that
 // this server knows to be.
 func (g *group) hearCommit(m *raftpb.Message) {
 	if !asksForVote(m) || g.leading {
@@ -39,18 +36,7 @@ func (g *group) hearCommit(m *raftpb.Message) {
 		return
 	}
 	it := item{index: index, term: e.GetTerm(), step: g.decodeStep(e)}
-	config := g.r.cfg.Machine.Configuration(g.id)
-	for _, before := range g.steps() {
-		config, _ = config.Next(*before.step)
-	}
-	next, ok := config.Next(*it.step)
-	if !ok {
-		return
-	}
-	g.ahead = index
-	g.giveRaft(&it, next, !config.HasAll(next))
-	g.r.cfg.Logger.Info("Raft has a change of a group's configuration that another server knows to be committed",
-		zap.Int("group", g.id), zap.Stringer("step", it.step), zap.Bool("held", g.held != nil))
+	g.giveAhead(append(g.steps(), it), "Raft has a change of a group's configuration that another server knows to be committed")
 }
 
 func asksForVote(m *raftpb.Message) bool {
