@@ -31,8 +31,8 @@ type cluster struct {
 	mutation   Mutation
 	plan       plan
 	partitions int
-	extensions bool // clients use extensions
-	prepared   int  // how far they are with registering them
+	has        features
+	prepared   int // how far clients are with registering extensions
 	servers    []*server
 	begins     []*pb.Member // the members that the cluster begins with
 	net        *network
@@ -160,7 +160,7 @@ func (c *cluster) own() uint64 {
 
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
-	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), force: o.Force, only: o.Only, sources: map[string]func(){}}
+	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, only: o.Only, sources: map[string]func(){}}
 	servers, partitions := pick(l, []int{1, 3, 3, 3, 3, 5, 5}), pick(l, []int{3, 3, 3, 3, 1, 2, 5})
 	if o.Servers > 0 {
 		servers = o.Servers
@@ -169,16 +169,14 @@ func newCluster(o Options, out io.Writer) *cluster {
 		partitions = o.Partitions
 	}
 	c.partitions = partitions
-	c.extensions = o.Seed%3 == 0
 	c.stats.Servers, c.stats.Partitions = servers, partitions
 	c.keys = newKeyspace(partitions)
-	users := o.Users || o.Seed%11 == 10 && o.script == nil
 	c.level = version.Newest
 	c.lowest = version.Oldest
-	if users || o.Force {
+	if c.has.users || o.Force {
 		c.lowest = levelOfUsers
 	}
-	if o.Versions && o.Seed%2 == 1 {
+	if c.has.versions && o.Seed%2 == 1 {
 		c.level = c.lowest // as real clusters begin
 	}
 	for i := range servers {
@@ -187,24 +185,24 @@ func newCluster(o Options, out io.Writer) *cluster {
 	for _, s := range c.servers {
 		c.begins = append(c.begins, &pb.Member{ID: s.id})
 	}
-	if o.Members || o.Seed%10 == 6 || o.Seed%10 == 9 {
+	if c.has.members {
 		c.operator = newOperator(c)
 		c.plan.lossy = false // whoever is lost may be needed in a configuration of another time
 	}
-	if o.Versions {
+	if c.has.versions {
 		c.upgrader = c.busyUpgrader()
 	}
-	if users {
+	if c.has.users {
 		c.keeper = &keeper{c: c}
-		c.extensions = false // handlers of those that were registered before would have no rights
+		c.has.extensions = false // handlers of those that were registered before would have no rights
 	}
-	if o.Balance || o.Versions || o.Seed%4 == 1 && o.script == nil {
+	if c.has.balance {
 		c.balancer = c.madBalancer()
 	}
-	if o.Resize || o.Seed%8 == 3 && !o.Force && o.script == nil {
+	if c.has.resize {
 		c.resizer = c.madResizer()
 	}
-	if o.Checks || o.Seed%17 == 14 && !o.Force && o.script == nil {
+	if c.has.checks {
 		c.checkTicks = checkTicks
 		c.plan.lossy = false // one of three that is lost, and one that differs, leave no majority
 	}
@@ -216,7 +214,7 @@ func newCluster(o Options, out io.Writer) *cluster {
 	for i := range c.plan.watchers {
 		c.watchers = append(c.watchers, newWatcher(c, i))
 	}
-	if o.Seed%4 == 0 || o.Users && o.Seed%4 == 2 {
+	if c.has.sessions {
 		for i := range 1 + l.rng.IntN(3) {
 			c.sessions = append(c.sessions, c.newSessionClient(i))
 		}

@@ -103,7 +103,7 @@ func notice(t *testing.T, m Mutation) {
 		if i == 0 {
 			s = m.Seed
 		}
-		o := Options{Seed: s, Mutation: m, Members: m.Members, Users: m.Users, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks}
+		o := Options{Seed: s, Mutation: m, Members: m.Members, Users: m.Users, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks, Swarm: *swarm}
 		if m.Force {
 			o = forced(o)
 		}

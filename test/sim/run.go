@@ -23,6 +23,7 @@ type Options struct {
 	Resize              bool // the number of partitions changes at random; false: the seed decides
 	Checks              bool // servers compare their states, and those of some change; false: the seed decides
 	Users               bool // clients are users, whose rights change; false: the seed decides
+	Swarm               bool // the run has only some of what runs can have: the seed decides for each (features.go)
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
 

@@ -43,21 +43,8 @@ var troubles = []trouble{
 	{1, "a clock runs differently", (*cluster).skew},
 }
 
-var totalTrouble = func() (sum int) {
-	for _, t := range troubles {
-		sum += t.weight
-	}
-	return sum
-}()
-
 func (c *cluster) draw() trouble {
-	n := c.loop.rng.IntN(totalTrouble)
-	for _, t := range troubles {
-		if n -= t.weight; n < 0 {
-			return t
-		}
-	}
-	panic("unreachable")
+	return weighed(c.loop, c.has.troubles, func(t trouble) int { return t.weight })
 }
 
 func (c *cluster) anyServer() *server { return pick(c.loop, c.servers) }

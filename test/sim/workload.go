@@ -49,25 +49,12 @@ var workload = []weighted{
 	{1, (*cluster).unregister},
 }
 
-var totalWeight = func() (sum int) {
-	for _, w := range workload {
-		sum += w.weight
-	}
-	return sum
-}()
-
 // request draws the next request.
 func (c *cluster) request() request {
-	if c.extensions && c.loop.chance(2) {
+	if c.has.extensions && c.loop.chance(2) {
 		return c.extended()
 	}
-	n := c.loop.rng.IntN(totalWeight)
-	for _, w := range workload {
-		if n -= w.weight; n < 0 {
-			return w.make(c)
-		}
-	}
-	panic("unreachable")
+	return weighed(c.loop, c.has.requests, func(w weighted) int { return w.weight }).make(c)
 }
 
 // value is one that no other request writes.

@@ -1,0 +1,81 @@
+package sim
+
+import "math/rand/v2"
+
+// features are what there is in a run.
+type features struct {
+	members, versions, users, balance, resize, checks, extensions, sessions bool
+
+	troubles []trouble
+	requests []weighted
+}
+
+// features are those that the options ask for, and those that the seed decides for.
+func (o *Options) features() features {
+	if o.Swarm {
+		return o.swarm()
+	}
+	f := features{
+		members:    o.Members || o.Seed%10 == 6 || o.Seed%10 == 9,
+		versions:   o.Versions,
+		users:      o.Users || o.Seed%11 == 10 && o.script == nil,
+		balance:    o.Balance || o.Versions || o.Seed%4 == 1 && o.script == nil,
+		resize:     o.Resize || o.Seed%8 == 3 && !o.Force && o.script == nil,
+		checks:     o.Checks || o.Seed%17 == 14 && !o.Force && o.script == nil,
+		extensions: o.Seed%3 == 0,
+		sessions:   o.Seed%4 == 0 || o.Users && o.Seed%4 == 2,
+		troubles:   troubles,
+		requests:   workload,
+	}
+	return f
+}
+
+// swarm has each feature, each trouble and each kind of request in about every other run, whatever else is in it (Groce
+// et al., Swarm Testing, ISSTA 2012). With all of them in each run, those that undo what
+// others do, or take their place, keep runs from where many of one kind lead.
+func (o *Options) swarm() features {
+	rng := rand.New(rand.NewPCG(o.Seed, 0x5a12))
+	some := func() bool { return rng.IntN(2) == 0 }
+	f := features{
+		members:    some() || o.Members,
+		versions:   some() || o.Versions,
+		users:      some() || o.Users,
+		balance:    some() || o.Balance,
+		resize:     some() || o.Resize,
+		checks:     some() && !o.Force || o.Checks,
+		extensions: some(),
+		sessions:   some(),
+	}
+	for len(f.troubles) == 0 {
+		f.troubles = someOf(rng, troubles)
+	}
+	for len(f.requests) == 0 {
+		f.requests = someOf(rng, workload)
+	}
+	return f
+}
+
+// someOf has each of all with a chance of one in two.
+func someOf[T any](rng *rand.Rand, all []T) (some []T) {
+	for _, t := range all {
+		if rng.IntN(2) == 0 {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// weighed draws one of all, each as often as its weight says.
+func weighed[T any](l *loop, all []T, weight func(T) int) T {
+	sum := 0
+	for _, t := range all {
+		sum += weight(t)
+	}
+	n := l.rng.IntN(sum)
+	for _, t := range all {
+		if n -= weight(t); n < 0 {
+			return t
+		}
+	}
+	panic("unreachable")
+}
