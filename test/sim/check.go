@@ -54,7 +54,7 @@ func (p *past) index(rev int64) int {
 }
 
 func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
-	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who}
+	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, as: o.as}
 	if !o.reads() {
 		e.keys = slices.Clone(e.keys)
 	}

@@ -20,6 +20,7 @@ type op struct {
 	strict     bool
 	who        string // the client, where extensions are to know it
 	user       uint64 // its credential
+	as         string // the user, where extensions' registrars are noted
 	term       *term  // of the user; nil: it has all rights
 	call, ret  time.Duration
 	floor      int64 // the highest revision that any client had been shown before
@@ -88,8 +89,11 @@ func (cl *client) send(r request) *op {
 		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who, user: c.own(), term: r.term,
 		call: c.loop.now, floor: c.floor,
 	}
-	if r.term != nil {
+	switch {
+	case r.term != nil:
 		o.user = r.term.credential
+	case r.who == alice && c.keeper != nil:
+		o.user, o.as = c.keeper.alice.Credential, fmt.Sprintf("%d %s", c.keeper.alice.ID, alice)
 	}
 	if o.told = sv.life; sv.life != nil {
 		o.shown = sv.life.announced

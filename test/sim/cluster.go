@@ -194,7 +194,6 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if c.has.users {
 		c.keeper = &keeper{c: c}
-		c.has.extensions = false // handlers of those that were registered before would have no rights
 	}
 	if c.has.balance {
 		c.balancer = c.madBalancer()

@@ -9,7 +9,10 @@ import (
 // In every third run clients register extensions, acknowledge, use, disable and
 // remove them, beside everything else: a counter, a queue, one that counts events
 // and one that exceeds its limits. Their keys are their own, below /x/; alice has
-// registered them all, and bob may use what he has acknowledged.
+// registered them all, and bob may use what he has acknowledged. Where there are users, alice is one, with the
+// role root: it is with her rights that handlers of events run.
+
+const alice, bob = "alice", "bob"
 
 // extensions are what alice registers. A comment is put before each source, so that
 // no two are the same.
@@ -61,7 +64,7 @@ func by(who string, r request) request {
 
 // extended draws a request that has to do with extensions.
 func (c *cluster) extended() request {
-	who := pick(c.loop, []string{"alice", "bob"})
+	who := pick(c.loop, []string{alice, bob})
 	name := pick(c.loop, names)
 	n := c.loop.rng.IntN(60)
 	if c.prepared < 2*len(names) { // at first each is registered and acknowledged
@@ -71,14 +74,14 @@ func (c *cluster) extended() request {
 	switch {
 	case n < 2:
 		source := fmt.Sprintf("-- %s\n%s", c.value(), extensions[name])
-		return by("alice", strictly(&pb.PutRequest{Key: []byte(manager + name), Value: []byte(source)}))
+		return by(alice, strictly(&pb.PutRequest{Key: []byte(manager + name), Value: []byte(source)}))
 	case n < 3:
-		return by("alice", strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name)}))
+		return by(alice, strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name)}))
 	case n < 6:
 		value := pick(c.loop, []string{"", "once"})
-		return by("bob", strictly(&pb.PutRequest{Key: []byte(manager + name + "/ack"), Value: []byte(value)}))
+		return by(bob, strictly(&pb.PutRequest{Key: []byte(manager + name + "/ack"), Value: []byte(value)}))
 	case n < 7:
-		return by("bob", strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name + "/ack")}))
+		return by(bob, strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name + "/ack")}))
 	case n < 8:
 		state := pick(c.loop, []string{"enabled", "enabled", "disabled"})
 		return by(who, strictly(&pb.PutRequest{Key: []byte(manager + name + "/state"), Value: []byte(state)}))

@@ -72,6 +72,9 @@ func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
 		e.write(string(r.Key), r.Value, 0)
 		if !registered {
 			e.write(manager+name+"/owner", []byte(e.who), 0)
+			if e.as != "" {
+				e.write(manager+name+"/registrar", []byte(e.as), 0)
+			}
 		}
 		if e.standing(name) != (extension.Standing{}) {
 			e.remove(e.keys.get(stateKey(name)))

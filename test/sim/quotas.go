@@ -20,8 +20,12 @@ import (
 // what is used, some of them with a rate. What clients ask is then refused at times.
 func (k *keeper) limit() {
 	c := k.c
+	prefixes := []string{"/", "/a/", "/a/x/", "/b/", "s", "pair-", "pair-0"}
+	if c.has.extensions {
+		prefixes = prefixes[1:] // their model knows of no quotas
+	}
 	change := &stoapb.QuotaChange{
-		Prefix:   []byte(pick(c.loop, []string{"/", "/a/", "/a/x/", "/b/", "s", "pair-", "pair-0"})),
+		Prefix:   []byte(pick(c.loop, prefixes)),
 		MaxKeys:  int64(c.loop.rng.IntN(9)),
 		MaxBytes: int64(c.loop.rng.IntN(300)),
 		Remove:   c.loop.chance(20),

@@ -25,6 +25,7 @@ type keeper struct {
 	c        *cluster
 	now      *term // nil: nobody is to be that user
 	watchers []*userWatcher
+	alice    *auth.User // who registers extensions; nil: not yet
 }
 
 // term is the time of one user.
@@ -47,7 +48,30 @@ func (k *keeper) begin() {
 			w.live()
 		}
 		k.limit()
+		if k.c.has.extensions {
+			k.addAlice()
+		}
 	})
+}
+
+// addAlice adds the user who registers extensions.
+func (k *keeper) addAlice() {
+	k.all([]*pb.InternalRaftRequest{
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: alice}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: alice, Role: auth.Root}},
+	}, true, func() { k.alice = k.c.user(alice) })
+}
+
+// user is what some server knows of a user.
+func (c *cluster) user(name string) (known *auth.User) {
+	for _, s := range c.servers {
+		if s.life != nil {
+			if u := s.life.core.machine.Auth().User(name); u != nil {
+				known = u
+			}
+		}
+	}
+	return known
 }
 
 // enable adds root, and enables authentication.
@@ -78,15 +102,8 @@ func (k *keeper) next(n int) {
 		{AuthRoleRevokePermission: &pb.AuthRoleRevokePermissionRequest{Role: t.role(), Key: []byte{0}, RangeEnd: []byte{0}}},
 	})
 	k.all(setup, false, func() {
-		for _, s := range c.servers {
-			if s.life != nil {
-				if u := s.life.core.machine.Auth().User(t.user()); u != nil {
-					t.credential = u.Credential
-				}
-			}
-		}
-		if t.credential != 0 {
-			k.now = t
+		if u := c.user(t.user()); u != nil {
+			t.credential, k.now = u.Credential, t
 		}
 		c.loop.after(c.loop.between(20*time.Millisecond, 400*time.Millisecond), "keeper revokes", 0, 0, func() {
 			k.all([]*pb.InternalRaftRequest{revoke}, true, func() {

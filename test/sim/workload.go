@@ -51,7 +51,7 @@ var workload = []weighted{
 
 // request draws the next request.
 func (c *cluster) request() request {
-	if c.has.extensions && c.loop.chance(2) {
+	if c.has.extensions && (c.keeper == nil || c.keeper.alice != nil) && c.loop.chance(2) {
 		return c.extended()
 	}
 	return weighed(c.loop, c.has.requests, func(w weighted) int { return w.weight }).make(c)
