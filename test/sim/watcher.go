@@ -105,8 +105,12 @@ func (w *watcher) poke() {
 		return
 	}
 	w.polling = true
+	pace := w.pace
+	if w.c.quiet { // in the end all have to catch up
+		pace = min(pace, time.Millisecond)
+	}
 	life := w.life
-	life.after(w.c.loop.between(0, w.pace), "watcher", uint64(w.id), func() {
+	life.after(w.c.loop.between(0, pace), "watcher", uint64(w.id), func() {
 		if w.life != life {
 			return
 		}
