@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -58,7 +59,7 @@ func (x *execution) inSession(body []byte) Result {
 		x.tell(&q, before.result)
 		return x.repeated(before.result)
 	case q.Seq <= before.last:
-		return x.failed(x.missing(&q))
+		return x.failed(cmp.Or(x.belongs(&q), error(fault.ResultForgotten)))
 	case before.last < q.Pred:
 		return x.failed(fault.SessionGap)
 	}
@@ -66,6 +67,13 @@ func (x *execution) inSession(body []byte) Result {
 	x.wide = true
 	r := x.followed(x.inner(&q))
 	x.answers = answers
+	if r.Err != nil && x.handler == nil && !errors.Is(r.Err, fault.Moved) && x.m.Level() >= levelOfRefusalsInPlace {
+		// Some refusals come before the question whether the write belongs here. Where it does, a first copy may
+		// have taken effect.
+		if err := x.belongs(&q); err != nil {
+			r = x.failed(err)
+		}
+	}
 	if r.Err != nil && errors.Is(r.Err, fault.Moved) {
 		return r // nothing has happened; it will be sent again with its number
 	}
@@ -157,34 +165,26 @@ func (x *execution) tell(q *command.Sequenced, o *outcome) {
 	}
 }
 
-// missing returns the reason why the participants don't have the result of a write that
-// is not newer than the session's last: it was routed to other partitions than those of
-// its keys now, or the result has been dropped.
-func (x *execution) missing(q *command.Sequenced) error {
+// belongs returns fault.Moved if a write was routed to other partitions than those of its keys
+// now. One that can't be read belongs anywhere.
+func (x *execution) belongs(q *command.Sequenced) error {
 	call := command.Call{Kind: q.Kind, Body: q.Body}
 	if q.Kind == command.Extended {
 		var err error
 		if call, err = command.DecodeCall(q.Body); err != nil {
-			return fault.ResultForgotten
+			return nil
 		}
 	}
 	req := newRequest(call.Kind)
 	if req == nil || proto.Unmarshal(call.Body, req) != nil {
-		return fault.ResultForgotten
+		return nil
 	}
 	if q.Kind == command.Extended {
-		e, err := x.callee(&call, req)
-		if err != nil {
+		if e, err := x.callee(&call, req); e != nil || err != nil {
 			return err
 		}
-		if e != nil {
-			return fault.ResultForgotten
-		}
 	}
-	if err := x.covers(x.m.parts(req, true)); err != nil {
-		return err
-	}
-	return fault.ResultForgotten
+	return x.covers(x.m.parts(req, true))
 }
 
 // repeated answers a write that has taken effect before.

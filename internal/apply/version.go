@@ -35,6 +35,10 @@ const levelOfSlots version.Level = 3
 // part alone; one that has begun before goes on with all.
 const levelOfApart version.Level = 7
 
+// levelOfRefusalsInPlace is the level from which on a write of a session is refused only in the partitions to
+// which it belongs.
+const levelOfRefusalsInPlace version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {

@@ -330,7 +330,7 @@ func (cl *sessionClient) reply(w *said) bool {
 	case errors.Is(w.err, fault.ResultForgotten):
 		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)
 		return false
-	case w.err != nil && harmless(w.err):
+	case w.err != nil && harmless(w.err) && !c.refusedElsewhere(a, w.err):
 		c.noteQuota(w.err)
 		a.state, a.err = refused, w.err
 	case w.err != nil:
@@ -342,6 +342,12 @@ func (cl *sessionClient) reply(w *said) bool {
 		cl.judge(a, w)
 	}
 	return c.failure == nil
+}
+
+// refusedElsewhere reports whether a write may have taken effect although it was refused: below level 7 a copy could be
+// refused by a partition that knew nothing of the first.
+func (c *cluster) refusedElsewhere(a *asking, err error) bool {
+	return c.upgrader != nil && a.sends > 1 && (noRights(err) || errors.Is(err, fault.Corrupt))
 }
 
 // judge checks a reply against the revisions that the session and others were
