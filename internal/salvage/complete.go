@@ -19,7 +19,8 @@ func proposalOf(e *command.Entry) proposal { return proposal{e.Origin, e.Seq} }
 type rendezvous struct {
 	entry  command.Entry
 	in     placement.Set
-	epoch  command.Epoch      // the earliest in which it stands
+	epoch  command.Epoch      // in which it was stamped; if no log shows that one, the earliest in which it stands
+	late   bool               // it was stamped in that one; else it was completed there, in front of those that were
 	config *membership.Config // in front of it, where it had got least far
 }
 
@@ -30,7 +31,7 @@ type absent struct {
 }
 
 func participants(logs []*log) map[proposal]*rendezvous {
-	all := map[proposal]*rendezvous{}
+	all, known := map[proposal]*rendezvous{}, epochs(logs)
 	for p, l := range logs {
 		config := l.Config
 		for i := range l.items {
@@ -55,7 +56,38 @@ func participants(logs []*log) map[proposal]*rendezvous {
 			}
 		}
 	}
+	for _, r := range all {
+		if e, is := stampedIn(&r.entry, known); is {
+			r.epoch, r.late = e, true
+		}
+	}
 	return all
+}
+
+// epochs are all that the logs show, those of one server in their order.
+func epochs(logs []*log) (all []command.Epoch) {
+	for _, l := range logs {
+		all = append(all, l.Epoch)
+		for i := range l.items {
+			if e, ok := l.items[i].entry.Opens(); ok {
+				all = append(all, e)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b command.Epoch) int {
+		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Seq, b.Seq))
+	})
+	return all
+}
+
+// stampedIn is the one of epochs in which an entry was stamped: the last of its server that began before it.
+func stampedIn(entry *command.Entry, epochs []command.Epoch) (e command.Epoch, is bool) {
+	for _, e := range slices.Backward(epochs) {
+		if e.Stamped(entry) {
+			return e, true
+		}
+	}
+	return e, false
 }
 
 // complete adds each rendezvous to the logs that lack it. They go behind everything: what an
@@ -85,17 +117,22 @@ func complete(logs []*log) {
 	}
 }
 
-// earlier is the order of stamps. An entry that takes none comes before the one that takes the
-// number that it carries.
+// earlier is the order of epochs: a leader completes what was stamped before it. In an epoch it is that of stamps, where
+// an entry that takes none comes before the one that takes the number that it carries. Stamps alone aren't an order: the one
+// in front of an entry that takes none may have been lost, and then the next epoch has given it, and that one, again.
 func earlier(a, b *rendezvous) int {
-	if c := cmp.Or(cmp.Compare(a.entry.Stamp, b.entry.Stamp), cmp.Compare(a.entry.LastStamp(), b.entry.LastStamp())); c != 0 {
-		return c
-	}
 	switch {
+	case a.epoch.Term == 0 || b.epoch.Term == 0: // unknown
 	case a.epoch.Before(b.epoch):
 		return -1
 	case b.epoch.Before(a.epoch):
 		return 1
+	case a.late != b.late:
+		if b.late {
+			return -1
+		}
+		return 1
 	}
-	return cmp.Or(cmp.Compare(a.entry.Seq, b.entry.Seq), cmp.Compare(a.entry.Origin, b.entry.Origin))
+	return cmp.Or(cmp.Compare(a.entry.Stamp, b.entry.Stamp), cmp.Compare(a.entry.LastStamp(), b.entry.LastStamp()),
+		cmp.Compare(a.entry.Seq, b.entry.Seq), cmp.Compare(a.entry.Origin, b.entry.Origin))
 }

@@ -131,6 +131,29 @@ func TestTheWholeLogIsKept(t *testing.T) {
 		plan(t, group(t, old, put(20, 5, 5)), group(t, old, barrier(3, 30, 1), put(30, 6, 2))))
 }
 
+// Stamp 5 was lost, and given again by the next leader, which has completed the grant that carries 6.
+func TestAGrantComesBeforeTheNextEpoch(t *testing.T) {
+	late, after, single := grant(20, 6, 6, 0, 1, 2), grant(30, 5, 2, 0, 1, 2), put(30, 5, 3, 0, 2)
+	require.Equal(t, []shape{
+		{kept: 4, steps: removals},
+		{kept: 1, completed: []uint64{2}, steps: removals},
+		{kept: 0, completed: []uint64{6, 2, 3}, steps: removals},
+	}, plan(t, group(t, old, late, barrier(3, 30, 1), after, single), group(t, old, late), group(t, old)))
+	// Only the log in which the next leader has completed it has it.
+	require.Equal(t, []shape{
+		{kept: 0, completed: []uint64{6, 2, 3}, steps: removals},
+		{kept: 0, completed: []uint64{6, 2}, steps: removals},
+		{kept: 4, steps: removals},
+	}, plan(t, group(t, old), group(t, old), group(t, old, barrier(3, 30, 1), late, after, single)))
+	// Nothing shows in which epoch it was stamped.
+	next := command.Epoch{Term: 3, Origin: 30, Seq: 1}
+	require.Equal(t, []shape{
+		{kept: 0, completed: []uint64{6, 2, 3}, steps: removals},
+		{kept: 0, completed: []uint64{6, 2}, steps: removals},
+		{kept: 3, steps: removals},
+	}, plan(t, group(t, next), group(t, next), group(t, next, late, after, single)))
+}
+
 func TestHalfProposedRendezvousAreCompleted(t *testing.T) {
 	a, b, c := put(20, 5, 5, 0, 1), grant(20, 6, 6, 0, 1, 2), put(20, 6, 7, 0, 2)
 	require.Equal(t, []shape{
