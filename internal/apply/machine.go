@@ -122,8 +122,8 @@ type Machine struct {
 	loops   []scratch // one per partition, used by that partition's loop only
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
-	epochs   []command.Epoch // of each partition, under its store's lock
-	common   []uint64        // see Common; under the locks of all stores
+	epochs   []command.Epochs // of each partition, under its store's lock
+	common   []uint64         // see Common; under the locks of all stores
 	bounds   sessionBounds
 
 	extensions atomic.Pointer[extension.Registry]
@@ -141,7 +141,7 @@ type scratch struct{ results []Result }
 
 // New returns a machine over the given state.
 func New(c Config) *Machine {
-	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), epochs: make([]command.Epoch, len(c.Stores)), common: make([]uint64, len(c.Stores))}
+	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), epochs: make([]command.Epochs, len(c.Stores)), common: make([]uint64, len(c.Stores))}
 	m.bound(defaultSessionBounds)
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
@@ -274,7 +274,7 @@ func (m *Machine) consume(p int, e *command.Entry) {
 	if n := e.Stamps(); n > 0 && e.Stamp > 0 {
 		m.Stores[p].SetRev(e.Stamp + int64(n) - 1)
 		if m.epochs[p].First == 0 {
-			m.epochs[p] = m.epochs[p].Note(e)
+			m.epochs[p].Epoch = m.epochs[p].Note(e)
 		}
 	}
 }
@@ -292,13 +292,16 @@ func (m *Machine) Open(p int, index, term uint64, epoch command.Epoch) {
 	s := m.Stores[p]
 	s.Lock()
 	s.SetApplied(index, term)
-	m.epochs[p] = epoch
+	m.epochs[p] = m.epochs[p].Open(epoch)
 	s.Unlock()
 }
 
-// Epochs returns the epoch in which each partition is. Only with the locks of all stores they
-// belong to one cut.
-func (m *Machine) Epochs() []command.Epoch { return slices.Clone(m.epochs) }
+// Epochs returns the epoch in which each partition is, and those before that others are not in yet. It is called
+// with the locks of all stores, so that they belong to one cut.
+func (m *Machine) Epochs() []command.Epochs {
+	command.Trim(m.epochs)
+	return slices.Clone(m.epochs)
+}
 
 // Common is the place, in each partition's log, of the last entry that all partitions have executed together,
 // 0 if this machine has executed none. It is called with the locks of all stores.
@@ -311,7 +314,7 @@ func (m *Machine) Common() []uint64 {
 }
 
 // LoadEpochs sets the epochs after a restart.
-func (m *Machine) LoadEpochs(epochs []command.Epoch) { copy(m.epochs, epochs) }
+func (m *Machine) LoadEpochs(epochs []command.Epochs) { copy(m.epochs, epochs) }
 
 // deliver hands out the results and returns the slice, emptied, for reuse.
 func deliver(results []Result, reply Reply) []Result {

@@ -1,5 +1,7 @@
 package command
 
+import "slices"
+
 // Epoch is a time in which one server stamps, as a group's log shows it: by the barrier
 // that the server proposes in every group, the same in all, before it stamps. Of two epochs that both came to
 // stamp, the one with the higher term of group 0 is the later, because a leader of an earlier term
@@ -53,3 +55,39 @@ func (e Epoch) Note(entry *Entry) Epoch {
 // LastStamp is the highest stamp that the entry takes, or, if it takes none, the one before that
 // which it carries.
 func (e *Entry) LastStamp() int64 { return e.Stamp + int64(e.Stamps()) - 1 }
+
+// Epochs are those of a group, as a place in its log knows them: the present one, and those before in which
+// something was stamped, the earliest first. These may prove what another group's log has to be stale, as
+// long as that group is in none as late ([Trim]).
+type Epochs struct {
+	Epoch
+	Before []Epoch `json:"before,omitempty"` // never changed in place
+}
+
+// maxBefore bounds them. The first that comes behind an entry says most about it, so later ones are left out.
+const maxBefore = 16
+
+// Open is the epochs once another begins.
+func (s Epochs) Open(e Epoch) Epochs {
+	if s.First > 0 && len(s.Before) < maxBefore {
+		s.Before = append(slices.Clip(s.Before), s.Epoch)
+	}
+	s.Epoch = e
+	return s
+}
+
+// Equal reports whether both are the same.
+func (s Epochs) Equal(o Epochs) bool { return s.Epoch == o.Epoch && slices.Equal(s.Before, o.Before) }
+
+// Trim leaves out the epochs that no group has still to come to. What is in their logs behind
+// the same cut is of none before those.
+func Trim(groups []Epochs) {
+	toCome := func(e Epoch) bool {
+		return slices.ContainsFunc(groups, func(g Epochs) bool { return g.Term == 0 || g.Epoch.Before(e) })
+	}
+	for p := range groups {
+		if before := groups[p].Before; len(before) > 0 {
+			groups[p].Before = slices.DeleteFunc(slices.Clone(before), func(e Epoch) bool { return !toCome(e) })
+		}
+	}
+}

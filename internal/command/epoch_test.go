@@ -35,3 +35,31 @@ func TestAnEpochKnowsItsFirstStamp(t *testing.T) {
 	require.EqualValues(t, 6, own.LastStamp())
 	require.EqualValues(t, 5, (&Entry{Stamp: 6, Commands: []Command{{Kind: LeaseGrant}}}).LastStamp())
 }
+
+func TestEarlierEpochsAreKeptForThoseThatAreToCome(t *testing.T) {
+	first, second, third := Epoch{Term: 2, Origin: 3, Seq: 9, First: 4}, Epoch{Term: 3, Origin: 4, Seq: 1, First: 6}, Epoch{Term: 4, Origin: 3, Seq: 70}
+	s := Epochs{Epoch: first}.Open(second)
+	require.Equal(t, Epochs{second, []Epoch{first}}, s)
+	s = s.Open(third)
+	require.Equal(t, Epochs{third, []Epoch{first, second}}, s)
+	require.Equal(t, s.Before, s.Open(Epoch{Term: 5}).Before, "nothing was stamped in the third")
+
+	groups := []Epochs{s, {Epoch: first}}
+	Trim(groups)
+	require.Equal(t, []Epochs{{third, []Epoch{second}}, {Epoch: first}}, groups)
+	require.Equal(t, []Epoch{first, second}, s.Before, "a cut has this one")
+	groups[1] = groups[1].Open(second)
+	Trim(groups)
+	require.Empty(t, groups[0].Before)
+	require.Empty(t, groups[1].Before)
+	// A group that has only just begun may come to any.
+	groups = []Epochs{s, {}}
+	Trim(groups)
+	require.Equal(t, s.Before, groups[0].Before)
+
+	for term := range uint64(2 * maxBefore) {
+		s = s.Open(Epoch{Term: 5 + term, Origin: 9, Seq: 1, First: int64(8 + term)})
+	}
+	require.Len(t, s.Before, maxBefore)
+	require.Equal(t, first, s.Before[0], "the first that comes says the most")
+}

@@ -104,7 +104,7 @@ func (s *state) reach(level int) {
 
 // cutEpochs adds the epochs to a cut.
 func (s *state) cutEpochs(cut *backend.System) {
-	recovery.CutEpochs(cut, make([]command.Epoch, len(s.stores)), recovery.StoredEpochs(s.machine.Epochs(), s.machine.Level()))
+	recovery.CutEpochs(cut, make([]command.Epochs, len(s.stores)), recovery.StoredEpochs(s.machine.Epochs(), s.machine.Level()))
 }
 
 // requireLevel checks what a level added to the state.
@@ -127,7 +127,7 @@ func TestAFileWithoutEpochs(t *testing.T) {
 		for _, name := range stateFilesOf(level) {
 			path := unpack(t, read(name+".db.gz"))
 			s := openGolden(t, path)
-			none := make([]command.Epoch, len(s.stores))
+			none := make([]command.Epochs, len(s.stores))
 			require.Equal(t, none, s.machine.Epochs())
 			for p := range s.stores {
 				s.index[p]++

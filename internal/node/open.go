@@ -45,7 +45,7 @@ type core struct {
 	feed      *watch.Feed
 	groups    *membership.Groups
 	members   recovery.Membership // as of the recovery
-	epochs    []command.Epoch     // likewise
+	epochs    []command.Epochs    // likewise
 	// authStored says that the file had all that there is to users and roles then.
 	authStored bool
 	grants     []byte // of quotas, that the file had then

@@ -25,7 +25,7 @@ type systemState struct {
 	stored               bool // the file has members
 	noteStored           func(before, now *membership.List)
 	placed, nextPlaced   *placement.Map
-	epochs, nextEpochs   []command.Epoch
+	epochs, nextEpochs   []command.Epochs
 	groups, nextGroups   *membership.Groups
 	auth, nextAuth       *auth.State // nil: the file hasn't all of it
 	grants, nextGrants   []byte

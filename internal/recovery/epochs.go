@@ -10,13 +10,13 @@ import (
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// epochsBlob is the name under which the file has the epoch of each partition. Files of earlier
+// epochsBlob is the name under which the file has the epochs of each partition. Files of earlier
 // versions lack it.
 const epochsBlob = "epochs"
 
-// ReadEpochs returns the epoch in which each partition is, by the file.
-func ReadEpochs(meta *backend.Meta) ([]command.Epoch, error) {
-	epochs := make([]command.Epoch, meta.Identity.Partitions)
+// ReadEpochs returns the epochs of each partition, by the file.
+func ReadEpochs(meta *backend.Meta) ([]command.Epochs, error) {
+	epochs := make([]command.Epochs, meta.Identity.Partitions)
 	blob, written := meta.Blobs[epochsBlob]
 	if !written {
 		return epochs, nil
@@ -36,16 +36,16 @@ func ReadEpochs(meta *backend.Meta) ([]command.Epoch, error) {
 const levelOfEpochs version.Level = 2
 
 // StoredEpochs are the epochs that the file of a cluster at a level has.
-func StoredEpochs(now []command.Epoch, level version.Level) []command.Epoch {
+func StoredEpochs(now []command.Epochs, level version.Level) []command.Epochs {
 	if level < levelOfEpochs {
-		return make([]command.Epoch, len(now))
+		return make([]command.Epochs, len(now))
 	}
 	return now
 }
 
 // CutEpochs adds the epochs to what a cut writes, if they aren't those that the file has.
-func CutEpochs(sys *backend.System, file, now []command.Epoch) {
-	if slices.Equal(file, now) {
+func CutEpochs(sys *backend.System, file, now []command.Epochs) {
+	if slices.EqualFunc(file, now, command.Epochs.Equal) {
 		return
 	}
 	if sys.Blobs == nil {

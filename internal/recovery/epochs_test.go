@@ -17,9 +17,12 @@ func TestEpochsAreInTheFile(t *testing.T) {
 	require.NoError(t, err)
 	none, err := ReadEpochs(&meta)
 	require.NoError(t, err)
-	require.Equal(t, make([]command.Epoch, 2), none)
+	require.Equal(t, make([]command.Epochs, 2), none)
 
-	now := []command.Epoch{{Term: 3, Origin: 1 << 63, Seq: 4, First: 9}, {Term: 2, Origin: 5, Seq: 6}}
+	now := []command.Epochs{
+		{Epoch: command.Epoch{Term: 3, Origin: 1 << 63, Seq: 4, First: 9}, Before: []command.Epoch{{Term: 2, Origin: 5, Seq: 6, First: 7}}},
+		{Epoch: command.Epoch{Term: 2, Origin: 5, Seq: 6}},
+	}
 	cut := &backend.Cut{Partitions: make([]store.Cut, 2)}
 	CutEpochs(&cut.System, none, none)
 	require.Empty(t, cut.System.Blobs, "the file has them already")

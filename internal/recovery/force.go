@@ -17,7 +17,7 @@ import (
 type Forced struct {
 	Self    *pb.Member // as it is known; only the ID counts if it is in the list
 	Members Membership
-	Epochs  []command.Epoch
+	Epochs  []command.Epochs
 	// Origin names the proposals that are made here. It has named none before.
 	Origin uint64
 	Logger *zap.Logger
@@ -35,7 +35,7 @@ func (f *Forced) Force(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) (
 	for p, l := range logs {
 		index, _ := stores[p].Applied()
 		groups = append(groups, salvage.Group{
-			Config: f.Members.Configs[p], Epoch: f.Epochs[p], Index: index, Revision: stores[p].Rev(), Tail: l.Tail(), Term: l.LastTerm(),
+			Config: f.Members.Configs[p], Epochs: f.Epochs[p], Index: index, Revision: stores[p].Rev(), Tail: l.Tail(), Term: l.LastTerm(),
 		})
 	}
 	repairs, done, err := salvage.Plan(f.Self, f.Members.List, groups, f.Origin)

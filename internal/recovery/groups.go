@@ -91,7 +91,7 @@ func Resize(b *backend.Backend) error {
 	}
 	for p := len(epochs); p < n; p++ {
 		members.Configs = append(members.Configs, members.Configs[0])
-		epochs = append(epochs, command.Epoch{})
+		epochs = append(epochs, command.Epochs{})
 	}
 	members.Configs = members.Configs[:n]
 	var sys backend.System

@@ -25,7 +25,7 @@ func TestResizeMakesTheNextGeneration(t *testing.T) {
 		for range from {
 			members.Configs = append(members.Configs, membership.Initial(members.List))
 		}
-		epochs := make([]command.Epoch, from)
+		epochs := make([]command.Epochs, from)
 		epochs[0].Term = 4
 		cut := &backend.Cut{}
 		for p := range from {

@@ -67,7 +67,7 @@ func participants(logs []*log) map[proposal]*rendezvous {
 // epochs are all that the logs show, those of one server in their order.
 func epochs(logs []*log) (all []command.Epoch) {
 	for _, l := range logs {
-		all = append(all, l.Epoch)
+		all = append(append(all, l.Epochs.Before...), l.Epochs.Epoch)
 		for i := range l.items {
 			if e, ok := l.items[i].entry.Opens(); ok {
 				all = append(all, e)

@@ -18,7 +18,7 @@ import (
 // behind it.
 type Group struct {
 	Config   *membership.Config // of the state, like the three that follow
-	Epoch    command.Epoch
+	Epochs   command.Epochs
 	Index    uint64
 	Revision int64
 	Tail     []*raftpb.Entry // behind Index, without a gap
@@ -96,7 +96,7 @@ func read(groups []Group) ([]*log, error) {
 	var logs []*log
 	for p, g := range groups {
 		l := &log{Group: g, own: placement.Of(p), all: placement.All(len(groups))}
-		epoch := g.Epoch
+		epoch := g.Epochs.Epoch
 		for _, e := range g.Tail {
 			it, err := readItem(e)
 			if err != nil {
@@ -173,7 +173,7 @@ func changesMembers(e *command.Entry) bool {
 // have heard of it, when the member was lagging there.
 func latest(logs []*log) (term uint64) {
 	for _, l := range logs {
-		term = max(term, l.Epoch.Term)
+		term = max(term, l.Epochs.Term)
 		for i := range l.items {
 			term = max(term, l.items[i].epoch.Term)
 		}

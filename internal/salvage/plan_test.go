@@ -61,7 +61,7 @@ func tail(t *testing.T, entries ...made) (list []*raftpb.Entry) {
 func group(t *testing.T, epoch command.Epoch, entries ...made) Group {
 	t.Helper()
 	return Group{
-		Config: membership.Initial(membership.OfIDs(1, 2, 3)), Epoch: epoch, Index: 10, Revision: 4, Tail: tail(t, entries...), Term: 5,
+		Config: membership.Initial(membership.OfIDs(1, 2, 3)), Epochs: command.Epochs{Epoch: epoch}, Index: 10, Revision: 4, Tail: tail(t, entries...), Term: 5,
 	}
 }
 
@@ -177,6 +177,17 @@ func TestAStampThatIsGivenTwiceIsNotCommitted(t *testing.T) {
 	// It may have stamped nothing yet.
 	later.First = 0
 	require.Equal(t, []shape{{kept: 3, steps: removals}, {steps: removals}}, plan(t, group(t, old, stale...), group(t, later)))
+}
+
+// The later leader has stamped, and that is in the state of group 1 already, in which yet another has begun an epoch since.
+func TestAnEpochThatIsOverProvesEntriesStale(t *testing.T) {
+	after := group(t, command.Epoch{Term: 4, Origin: 40, Seq: 1})
+	after.Epochs.Before = []command.Epoch{{Term: 3, Origin: 30, Seq: 1, First: 6}}
+	require.Equal(t, []shape{{kept: 1, dropped: 2, steps: removals}, {steps: removals}},
+		plan(t, group(t, old, put(20, 5, 5), put(20, 6, 6), put(20, 7, 7)), after))
+	// So it does of a rendezvous that it would have completed.
+	require.Equal(t, []shape{{kept: 0, dropped: 2, steps: removals}, {steps: removals}},
+		plan(t, group(t, old, put(20, 4, 4, 0, 1), put(20, 5, 5)), after))
 }
 
 // Stamp 6 was given to an entry of group 2, which was lost with its leader. The next leader gives it again, behind what

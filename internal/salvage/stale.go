@@ -55,7 +55,10 @@ func (l *log) stamped() (epochs []command.Epoch) {
 			epochs[i].First = min(epochs[i].First, e.First)
 		}
 	}
-	note(l.Epoch)
+	for _, e := range l.Epochs.Before {
+		note(e)
+	}
+	note(l.Epochs.Epoch)
 	for i := range l.items {
 		note(l.items[i].epoch.Note(&l.items[i].entry))
 	}

@@ -38,7 +38,7 @@ type core struct {
 	members   recovery.Membership // in the file, or being written
 	groups    *membership.Groups
 	stored    *membership.Groups // in the file, or being written
-	epochs    []command.Epoch    // likewise
+	epochs    []command.Epochs   // likewise
 	auth      *auth.State        // likewise
 	grants    []byte             // of quotas, likewise
 	alarms    []*pb.AlarmMember  // likewise
