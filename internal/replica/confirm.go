@@ -166,8 +166,10 @@ func (c *confirmer) send() {
 	}
 }
 
-func (c *confirmer) acked(from uint64, a *ConfirmAck) {
-	confirmed, failed := c.count(from, a)
+func (c *confirmer) acked(from uint64, a *ConfirmAck) { c.decided(c.count(from, a)) }
+
+// decided lets the reads of a round go on, if it isn't nil, and fails others.
+func (c *confirmer) decided(confirmed *round, failed []unconfirmed) {
 	if confirmed != nil {
 		for _, read := range confirmed.waiting {
 			read.done(confirmed.point, nil)
@@ -176,7 +178,7 @@ func (c *confirmer) acked(from uint64, a *ConfirmAck) {
 	failReads(failed, fault.LeaderChanged)
 }
 
-// count takes an answer and returns the round that it decides, if it does.
+// count takes an answer and decides.
 func (c *confirmer) count(from uint64, a *ConfirmAck) (confirmed *round, failed []unconfirmed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,6 +188,12 @@ func (c *confirmer) count(from uint64, a *ConfirmAck) (confirmed *round, failed 
 		return nil, nil
 	}
 	cur.acks[from] = true
+	return c.decide()
+}
+
+// decide ends the round and returns it, if a majority has confirmed it, and begins the next one. With mu held.
+func (c *confirmer) decide() (confirmed *round, failed []unconfirmed) {
+	cur := c.current
 	if !c.r.quorum(func(id uint64) bool { return cur.acks[id] }) {
 		return nil, nil
 	}
@@ -197,11 +205,12 @@ func (c *confirmer) count(from uint64, a *ConfirmAck) (confirmed *round, failed 
 }
 
 // tick repeats questions that may have been lost, and fails reads that have
-// timed out.
+// timed out. It decides, too: when all have answered and the voters then become fewer, no answer comes any more.
 func (c *confirmer) tick() {
 	now := c.r.now()
 	c.mu.Lock()
-	var late []unconfirmed
+	var late, failed []unconfirmed
+	var confirmed *round
 	c.next, late = divide(c.next, now)
 	if cur := c.current; cur != nil {
 		var more []unconfirmed
@@ -209,10 +218,13 @@ func (c *confirmer) tick() {
 		late = append(late, more...)
 		if now-cur.asked >= 2 {
 			cur.asked = now
-			c.send()
+			if confirmed, failed = c.decide(); confirmed == nil {
+				c.send()
+			}
 		}
 	}
 	c.mu.Unlock()
+	c.decided(confirmed, failed)
 	failReads(late, fault.Timeout)
 }
 

@@ -92,3 +92,29 @@ func TestConfirmationsAreCountedInEachGroup(t *testing.T) {
 	r.cfg.Machine.LoadMembership(list, []*membership.Config{{Voters: []uint64{1}}, {Voters: []uint64{1, 2}}})
 	require.False(t, r.alone())
 }
+
+// All who are left have answered before the groups have let the others go: nobody is asked any more, and no
+// answer comes that could decide.
+func TestAConfirmationOfFewerVoters(t *testing.T) {
+	s := leading(t, 3)
+	l := s.replicas[0]
+	list := membership.OfIDs(1, 2, 3, 4)
+	l.cfg.Machine.LoadMembership(list, nil)
+	answers := 0
+	read := func() {
+		l.ReadPoint(placement.Of(0), func(err error) {
+			require.NoError(t, err)
+			answers++
+		})
+	}
+	read()
+	round := l.conf.current.ask.Round
+	l.conf.acked(2, &ConfirmAck{Round: round, OK: true})
+	require.Zero(t, answers, "two of four")
+	read()
+	l.cfg.Machine.LoadMembership(membership.OfIDs(1, 2), nil)
+	l.calls.now.Add(2)
+	l.conf.tick()
+	require.Equal(t, 1, answers)
+	require.Equal(t, round+1, l.conf.current.ask.Round, "the other has come behind the question")
+}
