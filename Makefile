@@ -182,10 +182,10 @@ test-upgrade: build
 test-compose: build peers
 	$(GO) test -v -count=1 -timeout 120m ./test/compose -all -load=$(LOAD) $(ARGS)
 
-## sim: seeded whole-cluster simulation (SEED=1 RUNS=300)
+## sim: seeded whole-cluster simulation (SEED=1 RUNS=300; ARGS=-swarm: runs that have only some of all)
 .PHONY: sim
 sim:
-	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS)
+	$(GO) test -v -count=1 -timeout 60m ./test/sim -run TestSim -seed=$(SEED) -runs=$(RUNS) $(ARGS)
 
 ## interleavings: all schedules of small scenarios, up to a number of preemptions (seven minutes; ARGS="-schedules 20000": the first of each; ARGS="-preemptions 3")
 .PHONY: interleavings

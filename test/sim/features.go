@@ -6,6 +6,8 @@ import "math/rand/v2"
 type features struct {
 	members, versions, users, balance, resize, checks, extensions, sessions bool
 
+	large bool // some values are as large as segments of a log
+
 	troubles []trouble
 	requests []weighted
 }
@@ -15,7 +17,7 @@ func (o *Options) features() features {
 	if o.Swarm {
 		return o.swarm()
 	}
-	f := features{
+	return features{
 		members:    o.Members || o.Seed%10 == 6 || o.Seed%10 == 9,
 		versions:   o.Versions,
 		users:      o.Users || o.Seed%11 == 10 && o.script == nil,
@@ -27,7 +29,6 @@ func (o *Options) features() features {
 		troubles:   troubles,
 		requests:   workload,
 	}
-	return f
 }
 
 // swarm has each feature, each trouble and each kind of request in about every other run, whatever else is in it (Groce
@@ -45,6 +46,7 @@ func (o *Options) swarm() features {
 		checks:     some() && !o.Force || o.Checks,
 		extensions: some(),
 		sessions:   some(),
+		large:      some(),
 	}
 	for len(f.troubles) == 0 {
 		f.troubles = someOf(rng, troubles)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -58,7 +59,13 @@ func (c *cluster) request() request {
 }
 
 // value is one that no other request writes.
-func (c *cluster) value() []byte { return fmt.Appendf(nil, "v%d", len(c.history)) }
+func (c *cluster) value() []byte {
+	v := fmt.Appendf(nil, "v%d", len(c.history))
+	if c.has.large && c.loop.chance(4) {
+		v = append(append(v, '-'), bytes.Repeat([]byte{'x'}, 1+c.loop.rng.IntN(2<<10))...)
+	}
+	return v
+}
 
 func (c *cluster) single() []byte  { return []byte(pick(c.loop, c.keys.single)) }
 func (c *cluster) pair() [2]string { return pick(c.loop, c.keys.pairs) }

@@ -44,6 +44,8 @@ var kinds = []kind{
 	{"everything", "TestSim", []string{"-members", "-balance", "-resize", "-checks", "-users", "-versions"}},
 	{"versions", "TestSim", []string{"-versions"}},
 	{"forced", "TestForce", nil},
+	{"some of all", "TestSim", []string{"-swarm"}},
+	{"forced, some of all", "TestForce", []string{"-swarm"}},
 	{"forced, everything", "TestForce", []string{"-members", "-balance", "-resize", "-users", "-versions"}},
 }
 
