@@ -68,7 +68,7 @@ type Mutation struct {
 func Mutations() []Mutation {
 	return []Mutation{
 		{Name: "rights-at-arrival", Seed: 23, Users: true, RightsAtArrival: true},
-		{Name: "rights-before-read", Seed: 66, Users: true, RightsBeforeRead: true},
+		{Name: "rights-before-read", Seed: 92, Users: true, RightsBeforeRead: true},
 		{Name: "rights-at-opening", Seed: 4, Users: true, RightsAtOpening: true},
 		{Name: "keep-watches", Seed: 1, Users: true, KeepWatches: true},
 		{Name: "flush-apart", Seed: 7, FlushApart: true},
@@ -78,7 +78,7 @@ func Mutations() []Mutation {
 		{Name: "keep-hub", Seed: 1, KeepHub: true},
 		{Name: "keep-groups", Seed: 1, KeepGroups: true},
 		{Name: "forget-map", Seed: 1, ForgetMap: true},
-		{Name: "forget-cursor", Seed: 3, ForgetCursor: true},
+		{Name: "forget-cursor", Seed: 7, ForgetCursor: true},
 		{Name: "stale-slots", Seed: 1, Balance: true, StaleSlots: true},
 		{Name: "narrow-watches", Seed: 4, NarrowWatches: true},
 		{Name: "forget-extensions", Seed: 3, ForgetExtensions: true},
