@@ -153,7 +153,7 @@ func harmless(err error) bool {
 		fault.Compacted, fault.FutureRevision, fault.KeyNotFound, fault.LeaseNotFound, fault.LeaseExists, fault.TooManyRequests,
 		fault.BadExtension, fault.NoExtension, fault.ExtensionDisabled,
 		fault.PermissionDenied, fault.AuthOldRevision, fault.UserEmpty,
-		fault.QuotaExceeded, fault.Corrupt,
+		fault.QuotaExceeded, fault.Corrupt, fault.NoSpace,
 	} {
 		if errors.Is(err, f) {
 			return true

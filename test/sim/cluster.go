@@ -41,6 +41,7 @@ type cluster struct {
 	keeper     *keeper   // nil: there are no users
 	balancer   *meddler  // nil: only extensions move keys
 	resizer    *meddler  // nil: the number of partitions never changes
+	alarms     *meddler  // nil: nobody runs out of space
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -200,6 +201,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if c.has.resize {
 		c.resizer = c.madResizer()
+	}
+	if c.has.alarms {
+		c.alarms = c.busyAlarms()
 	}
 	if c.has.checks {
 		c.checkTicks = checkTicks

@@ -6,7 +6,8 @@ import "math/rand/v2"
 type features struct {
 	members, versions, users, balance, resize, checks, extensions, sessions bool
 
-	large bool // some values are as large as segments of a log
+	large  bool // some values are as large as segments of a log
+	alarms bool // NOSPACE is raised and lowered
 
 	troubles []trouble
 	requests []weighted
@@ -43,11 +44,12 @@ func (o *Options) swarm() features {
 		users:      some() || o.Users,
 		balance:    some() || o.Balance,
 		resize:     some() || o.Resize,
-		checks:     some() && !o.Force || o.Checks,
+		checks:     some() || o.Checks,
 		extensions: some(),
 		sessions:   some(),
 		large:      some(),
 	}
+	f.alarms = some() && !f.extensions // whose model knows of no refused writes
 	for len(f.troubles) == 0 {
 		f.troubles = someOf(rng, troubles)
 	}

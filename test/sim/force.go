@@ -28,7 +28,7 @@ func (c *cluster) survive() {
 		c.resizer.ask()
 		c.until(c.loop.between(0, 20*time.Millisecond))
 	}
-	for s.lost || !s.hasState() {
+	for s.lost || !s.hasState() || s.flip != nil { // nobody could tell, or heal it, any more
 		s = c.anyServer()
 	}
 	c.leaveAlone(s, c.crash)
@@ -84,6 +84,7 @@ func (c *cluster) goesOn(s *server) {
 		return
 	}
 	s.forced = false
+	c.lower()
 	c.calm()
 	for range 2 {
 		c.grow(s)

@@ -114,6 +114,9 @@ func (c *cluster) run(o Options) {
 	if c.resizer != nil {
 		c.resizer.think()
 	}
+	if c.alarms != nil {
+		c.alarms.think()
+	}
 	if c.checkTicks > 0 {
 		c.flips()
 		c.disarm()
@@ -154,6 +157,7 @@ func (c *cluster) finish() {
 	c.hush()
 	c.heal()
 	c.settle()
+	c.lower()
 	if c.checkTicks > 0 {
 		c.rise()
 	}

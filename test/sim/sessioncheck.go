@@ -41,7 +41,7 @@ func (c *cluster) checkSession(s *sessionPast) {
 				c.fail("session", "session %d: %s (number %d) took effect at revision %d, before %s at %d", s.id, a, i+1, a.effect, last, last.effect)
 			}
 			last = a
-		case a.effect == 0 && a.state == unknown && a.err == nil && a.certain() && c.keeper == nil: // whose quotas can refuse it
+		case a.effect == 0 && a.state == unknown && a.err == nil && a.certain() && c.keeper == nil && c.alarms == nil: // which can refuse it
 			hole = a
 		case a.reads() && a.state == ok && a.level != stoapb.Level_FAST && last != nil && a.rev < last.effect:
 			c.fail("session", "session %d: %s (number %d) is answered at revision %d, %s before it took effect at %d", s.id, a, i+1, a.rev, last, last.effect)

@@ -347,7 +347,7 @@ func (cl *sessionClient) reply(w *said) bool {
 // refusedElsewhere reports whether a write may have taken effect although it was refused: below level 7 a copy could be
 // refused by a partition that knew nothing of the first.
 func (c *cluster) refusedElsewhere(a *asking, err error) bool {
-	return c.upgrader != nil && a.sends > 1 && (noRights(err) || errors.Is(err, fault.Corrupt))
+	return c.upgrader != nil && a.sends > 1 && (noRights(err) || errors.Is(err, fault.Corrupt) || errors.Is(err, fault.NoSpace))
 }
 
 // judge checks a reply against the revisions that the session and others were
