@@ -89,6 +89,9 @@ func (x *execution) memberChange(body []byte) Result {
 	})
 	if r.Err == nil && c.Op == membership.Reset {
 		x.configurationsReached()
+		if x.m.Fence.Alone() {
+			x.m.refusal = nil
+		}
 	}
 	return r
 }

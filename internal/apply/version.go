@@ -53,7 +53,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if err != nil {
 		return x.failed(unreadable(command.ClusterVersion, body))
 	}
-	if c.Op == membership.Downgrade && !x.m.MayDowngrade(c.To) {
+	if c.Op == membership.Downgrade && !x.m.mayLeave(c.To) {
 		return x.failed(fault.BadDowngradeTarget)
 	}
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
@@ -62,9 +62,14 @@ func (x *execution) clusterVersion(body []byte) Result {
 	return r
 }
 
-// MayDowngrade reports whether the cluster has nothing that a level doesn't know.
-func (m *Machine) MayDowngrade(to version.Level) bool {
-	return m.mayLeaveUsers(to) && m.mayLeavePins(to) && m.mayLeaveGroups(to) && m.mayLeaveChecks(to)
+// MayDowngrade reports whether the cluster has nothing that a level doesn't know, and no member that differs. A server asks
+// this before it proposes a downgrade.
+func (m *Machine) MayDowngrade(to version.Level) bool { return m.mayLeave(to) && m.mayLeaveChecks(to) }
+
+// mayLeave is what the command asks again: releases of level 6 don't ask about members that differ, and all have to
+// give the same result.
+func (m *Machine) mayLeave(to version.Level) bool {
+	return m.mayLeaveUsers(to) && m.mayLeavePins(to) && m.mayLeaveGroups(to)
 }
 
 // mayLeaveUsers reports whether the cluster could go down to a level as far as users and

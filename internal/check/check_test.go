@@ -183,3 +183,18 @@ func TestFencesAreCounted(t *testing.T) {
 	require.False(t, f.Judge(Agrees, Verdict{Version: Version}))
 	require.Equal(t, again, f.Times())
 }
+
+// An operator makes a server a cluster of its own: the majority that it differed from is lost.
+func TestOneThatIsAloneServes(t *testing.T) {
+	var f Fence
+	require.False(t, f.Alone())
+	require.True(t, f.Judge(Differs, Verdict{Version: Version}))
+	require.True(t, f.Alone())
+	require.Nil(t, f.Now())
+	require.True(t, f.Untold(), "operators are told all the same")
+	require.True(t, f.Damaged())
+	require.False(t, f.Alone(), "its own state is damaged")
+	var byHand Fence
+	byHand.Restore(Verdict{})
+	require.False(t, byHand.Alone())
+}

@@ -57,6 +57,17 @@ func (f *Fence) Judge(j Judgement, v Verdict) (changed bool) {
 	return false
 }
 
+// Alone notes that an operator has made the server a cluster of its own (--force-new-cluster), and reports whether it may
+// answer again. A verdict of the cluster that it was in says nothing any more: the others are lost, perhaps with
+// what this one lacked, and what it has is the state. One that has found damage in it stays fenced, or that an operator has fenced.
+func (f *Fence) Alone() (changed bool) {
+	if now := f.Now(); now == nil || now.Damaged || now.By.Version == 0 {
+		return false
+	}
+	f.now.Store(nil)
+	return true
+}
+
 // Damaged fences a server that has found damage in its own state, and reports whether that is news.
 // No verdict says who is right, so any other server may send its state.
 func (f *Fence) Damaged() (changed bool) {

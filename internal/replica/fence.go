@@ -20,24 +20,26 @@ import (
 // it sends no snapshot, and hands its groups over. It asks one of those that agreed for a snapshot,
 // and answers again when a check has found its new state to be theirs.
 
-// judged notes that a verdict has been executed. It is called before other groups go on, so
+// judged notes what a rendezvous has done to the fence. It is called before other groups go on, so
 // nothing that is applied later is in an answer.
 func (r *Replica) judged(it *item, before *check.Fenced) {
-	if !it.entry.Checks() || it.entry.Commands[0].Kind != command.Verdict {
-		return
-	}
 	m := r.cfg.Machine
-	at, how := m.Judged()
-	if how == check.Agrees {
-		r.checks.agreed.Store(true)
+	verdict := it.entry.Checks() && it.entry.Commands[0].Kind == command.Verdict
+	if verdict {
+		at, how := m.Judged()
+		if how == check.Agrees {
+			r.checks.agreed.Store(true)
+		}
+		r.checks.mu.Lock()
+		r.checks.rounds.Decided(at)
+		r.checks.mu.Unlock()
 	}
-	r.checks.mu.Lock()
-	r.checks.rounds.Decided(at)
-	r.checks.mu.Unlock()
 	now := m.Fence.Now()
 	switch {
 	case now == before:
 		return
+	case now == nil && !verdict:
+		r.cfg.Logger.Warn("this member's state differed from that of a majority which is lost: it is the only one now, and serves what it has")
 	case now == nil:
 		r.cfg.Logger.Info("this member agrees with the majority again, and serves")
 	default:

@@ -109,7 +109,7 @@ func (c *core) judged() {
 		s.flip = f
 	}
 	if f == nil {
-		if fenced != nil {
+		if fenced != nil && s.c.survivor != s { // which may lack what the majority of before had
 			s.c.fail("fence", "server %d is fenced, and nothing has changed its state", s.id)
 		}
 		return

@@ -84,7 +84,6 @@ func (c *cluster) goesOn(s *server) {
 		return
 	}
 	s.forced = false
-	c.lower()
 	c.calm()
 	for range 2 {
 		c.grow(s)

@@ -116,6 +116,7 @@ func (c *cluster) run(o Options) {
 	}
 	if c.alarms != nil {
 		c.alarms.think()
+		c.lower()
 	}
 	if c.checkTicks > 0 {
 		c.flips()
@@ -157,7 +158,6 @@ func (c *cluster) finish() {
 	c.hush()
 	c.heal()
 	c.settle()
-	c.lower()
 	if c.checkTicks > 0 {
 		c.rise()
 	}

@@ -17,7 +17,7 @@ import (
 func (c *cluster) busyUpgrader() *meddler {
 	return &meddler{
 		c: c, name: "upgrader",
-		draw: func(s *server) command.Command { return c.drawUpgrade(s.id, s.life.core.machine.Membership()) },
+		draw: func(s *server) command.Command { return c.drawUpgrade(s) },
 		done: func(err error) {
 			if err == nil {
 				c.stats.VersionChanges++
@@ -27,19 +27,20 @@ func (c *cluster) busyUpgrader() *meddler {
 }
 
 // drawUpgrade draws a change, of which some don't fit the version.
-func (c *cluster) drawUpgrade(id uint64, list *membership.List) command.Command {
-	l := c.loop
+func (c *cluster) drawUpgrade(s *server) command.Command {
+	l, m := c.loop, s.life.core.machine
+	list := m.Membership()
 	change := membership.VersionChange{Op: membership.Raise, From: list.Level, To: min(list.Level+1, version.Newest)}
 	switch l.rng.IntN(5) {
 	case 0:
-		if list.Level <= c.lowest {
+		if list.Level <= c.lowest || !m.MayDowngrade(list.Level-1) {
 			break
 		}
 		change = membership.VersionChange{Op: membership.Downgrade, To: list.Level - 1}
 	case 1:
 		change = membership.VersionChange{Op: membership.Cancel}
 	case 2, 3:
-		a := membership.Announcement{Member: &pb.Member{ID: id, Name: fmt.Sprint("s", id)}, Release: fmt.Sprint("0.", l.rng.IntN(3))}
+		a := membership.Announcement{Member: &pb.Member{ID: s.id, Name: fmt.Sprint("s", s.id)}, Release: fmt.Sprint("0.", l.rng.IntN(3))}
 		body, err := a.Encode()
 		if err != nil {
 			c.fail("versions", "%v", err)
