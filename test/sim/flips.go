@@ -199,14 +199,20 @@ func (l *life) sendable() bool {
 	return false
 }
 
-// disarm is the operator, who lowers the alarm of the whole cluster.
+// disarm is the operator, who lowers the alarm of the whole cluster, and that of a server that is forced.
 func (c *cluster) disarm() {
 	c.loop.after(c.loop.between(50*time.Millisecond, 200*time.Millisecond), "disarm", 0, 0, c.disarm)
+	lowers := func(a *pb.AlarmMember) bool { return isFor(0)(a) || c.survivor != nil && isFor(c.survivor.id)(a) }
 	for _, s := range c.servers {
-		if s.life == nil || s.life.paused > c.loop.now || !slices.ContainsFunc(s.life.core.machine.Alarms(), isFor(0)) {
+		if s.life == nil || s.life.paused > c.loop.now {
 			continue
 		}
-		body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_CORRUPT})
+		alarms := s.life.core.machine.Alarms()
+		i := slices.IndexFunc(alarms, lowers)
+		if i < 0 {
+			continue
+		}
+		body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: alarms[i].GetMemberID(), Alarm: pb.AlarmType_CORRUPT})
 		if err != nil {
 			c.fail("alarm", "%v", err)
 		}
