@@ -3,6 +3,7 @@
 // delay, fault and request is drawn from it, and what failed once fails again.
 //
 //	go test ./test/sim -run TestSim -seed=1 -runs=100
+//	go test ./test/sim -run TestSim -seed=1 -runs=100 -swarm      # each with only some of what runs can have (features.go)
 //	go test ./test/sim -run TestSim -seed=4711 -runs=1 -events    # tell everything
 //	go test ./test/sim -run TestSim -seed=7 -runs=1 -mutation=flush-apart
 //	go test ./test/sim -run TestSim -seed=7 -runs=1 -length=2s -only=3,7   # of its troubles only these, and a part of the time

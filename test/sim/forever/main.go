@@ -46,7 +46,7 @@ var kinds = []kind{
 	{"forced", "TestForce", nil},
 	{"some of all", "TestSim", []string{"-swarm"}},
 	{"forced, some of all", "TestForce", []string{"-swarm"}},
-	{"forced, everything", "TestForce", []string{"-members", "-balance", "-resize", "-users", "-versions"}},
+	{"forced, everything", "TestForce", []string{"-members", "-balance", "-resize", "-checks", "-users", "-versions"}},
 }
 
 // block is how many seeds a process runs: some seconds.
