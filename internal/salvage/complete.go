@@ -19,7 +19,7 @@ func proposalOf(e *command.Entry) proposal { return proposal{e.Origin, e.Seq} }
 type rendezvous struct {
 	entry  command.Entry
 	in     placement.Set
-	epoch  command.Epoch      // in which it was stamped; if no log shows that one, the earliest in which it stands
+	epoch  command.Epoch      // the earliest in which it stands; to be completed, in which it was stamped, if a log shows that
 	late   bool               // it was stamped in that one; else it was completed there, in front of those that were
 	config *membership.Config // in front of it, where it had got least far
 }
@@ -31,7 +31,7 @@ type absent struct {
 }
 
 func participants(logs []*log) map[proposal]*rendezvous {
-	all, known := map[proposal]*rendezvous{}, epochs(logs)
+	all := map[proposal]*rendezvous{}
 	for p, l := range logs {
 		config := l.Config
 		for i := range l.items {
@@ -54,11 +54,6 @@ func participants(logs []*log) map[proposal]*rendezvous {
 			if it.epoch.Before(r.epoch) {
 				r.epoch = it.epoch
 			}
-		}
-	}
-	for _, r := range all {
-		if e, is := stampedIn(&r.entry, known); is {
-			r.epoch, r.late = e, true
 		}
 	}
 	return all
@@ -100,10 +95,15 @@ func stampedIn(entry *command.Entry, epochs []command.Epoch) (e command.Epoch, i
 // in the cluster.
 func complete(logs []*log) {
 	var order []*rendezvous
+	known := epochs(logs)
 	for _, r := range participants(logs) {
-		if r.in != r.entry.Parts {
-			order = append(order, r)
+		if r.in == r.entry.Parts {
+			continue
 		}
+		if e, is := stampedIn(&r.entry, known); is {
+			r.epoch, r.late = e, true
+		}
+		order = append(order, r)
 	}
 	slices.SortFunc(order, earlier)
 	for _, r := range order {

@@ -8,7 +8,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // busyAlarms raises NOSPACE in the name of any server, at any time, and lowers it again: what clients write in between is
@@ -18,18 +17,14 @@ func (c *cluster) busyAlarms() *meddler {
 		c: c, name: "alarms",
 		draw: func(*server) command.Command {
 			action := pick(c.loop, []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE, pb.AlarmRequest_DEACTIVATE})
-			return c.noSpace(action, 1+c.loop.rng.Uint64N(3))
+			body, err := proto.Marshal(&pb.AlarmRequest{Action: action, MemberID: 1 + c.loop.rng.Uint64N(3), Alarm: pb.AlarmType_NOSPACE})
+			if err != nil {
+				c.fail("alarm", "%v", err)
+			}
+			return command.Command{Kind: command.Alarm, User: c.own(), Body: body}
 		},
 		done: func(error) {},
 	}
-}
-
-func (c *cluster) noSpace(action pb.AlarmRequest_AlarmAction, member uint64) command.Command {
-	body, err := proto.Marshal(&pb.AlarmRequest{Action: action, MemberID: member, Alarm: pb.AlarmType_NOSPACE})
-	if err != nil {
-		c.fail("alarm", "%v", err)
-	}
-	return command.Command{Kind: command.Alarm, User: c.own(), Body: body}
 }
 
 // lower is the operator, who lowers NOSPACE in the end. A request to raise it may still be on its way.
@@ -41,10 +36,12 @@ func (c *cluster) lower() {
 	}
 	for _, a := range l.core.machine.Alarms() {
 		if a.GetAlarm() == pb.AlarmType_NOSPACE {
-			l.core.replica.Submit(&replica.Write{
-				Command: c.noSpace(pb.AlarmRequest_DEACTIVATE, a.GetMemberID()), Parts: l.core.machine.Placement().All(), System: true,
-				Done: func(replica.Outcome) {},
-			})
+			l.core.lower(a)
 		}
 	}
+}
+
+// lower asks for the end of an alarm.
+func (c *core) lower(a *pb.AlarmMember) {
+	c.propose(0, command.Alarm, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: a.GetMemberID(), Alarm: a.GetAlarm()}, func(error) {})
 }

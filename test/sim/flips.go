@@ -5,15 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/check"
-	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
-	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -212,15 +208,8 @@ func (c *cluster) disarm() {
 		if i < 0 {
 			continue
 		}
-		body, err := proto.Marshal(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: alarms[i].GetMemberID(), Alarm: pb.AlarmType_CORRUPT})
-		if err != nil {
-			c.fail("alarm", "%v", err)
-		}
 		c.stats.Splits++
-		s.life.core.replica.Submit(&replica.Write{
-			Command: command.Command{Kind: command.Alarm, User: c.own(), Body: body}, Parts: s.life.core.machine.Placement().All(), System: true,
-			Done: func(replica.Outcome) {},
-		})
+		s.life.core.lower(alarms[i])
 		return
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (c *cluster) busyUpgrader() *meddler {
 	return &meddler{
 		c: c, name: "upgrader",
-		draw: func(s *server) command.Command { return c.drawUpgrade(s) },
+		draw: c.drawUpgrade,
 		done: func(err error) {
 			if err == nil {
 				c.stats.VersionChanges++
