@@ -62,6 +62,9 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 		e.who = ""
 	}
 	answer := e.call(o.req)
+	if e.refused {
+		e.changes = nil
+	}
 	e.follow(o.req)
 	return answer, e
 }
@@ -124,6 +127,9 @@ func oldest(o *op) int64 {
 // mayBeCompacted reports whether a client requested a compaction at rev or
 // later.
 func (c *cluster) mayBeCompacted(rev int64) bool {
+	if rev <= c.compacted {
+		return true
+	}
 	for _, o := range c.history {
 		if r, is := o.req.(*pb.CompactionRequest); is && r.Revision >= rev {
 			return true
@@ -144,9 +150,7 @@ func (c *cluster) mayBeRevoked(o *op) bool {
 	case *pb.LeaseKeepAliveRequest:
 		return true // it may have expired and not be revoked yet
 	case *pb.TxnRequest:
-		for _, s := range r.Success {
-			ids[s.GetRequestPut().GetLease()] = true
-		}
+		addLeases(ids, r)
 	}
 	for _, other := range c.history {
 		if r, is := other.req.(*pb.LeaseRevokeRequest); is && other != o && ids[r.ID] {
@@ -154,6 +158,16 @@ func (c *cluster) mayBeRevoked(o *op) bool {
 		}
 	}
 	return false
+}
+
+// addLeases adds those that a transaction may attach keys to.
+func addLeases(ids map[int64]bool, r *pb.TxnRequest) {
+	for _, do := range slices.Concat(r.Success, r.Failure) {
+		ids[do.GetRequestPut().GetLease()] = true
+		if in := do.GetRequestTxn(); in != nil {
+			addLeases(ids, in)
+		}
+	}
 }
 
 func (c *cluster) checkWatches(*past) {

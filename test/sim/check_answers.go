@@ -128,13 +128,24 @@ func (o *op) names(key []byte) bool {
 	case *pb.DeleteRangeRequest:
 		return inRange(key, r.Key, r.RangeEnd) || o.extended(r.Key)
 	case *pb.TxnRequest:
-		writes := func(do *pb.RequestOp) bool {
-			d := do.GetRequestDeleteRange()
-			return bytes.Equal(key, do.GetRequestPut().GetKey()) || d != nil && inRange(key, d.Key, d.RangeEnd)
-		}
-		return slices.ContainsFunc(r.Success, writes) || slices.ContainsFunc(r.Failure, writes)
+		return mayWrite(r, key)
 	}
 	return true
+}
+
+// mayWrite reports whether a transaction can change a key.
+func mayWrite(r *pb.TxnRequest, key []byte) bool {
+	return slices.ContainsFunc(slices.Concat(r.Success, r.Failure), func(do *pb.RequestOp) bool {
+		switch o := do.Request.(type) {
+		case *pb.RequestOp_RequestPut:
+			return bytes.Equal(key, o.RequestPut.Key)
+		case *pb.RequestOp_RequestDeleteRange:
+			return inRange(key, o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd)
+		case *pb.RequestOp_RequestTxn:
+			return mayWrite(o.RequestTxn, key)
+		}
+		return false
+	})
 }
 
 // extended reports whether a request for a key may do something else than it says.

@@ -59,6 +59,9 @@ type cluster struct {
 	length     time.Duration     // of the time before that
 	floor      int64             // the highest revision that any client was shown
 	force      bool              // the run ends with one server that is forced
+	rounds     int               // how often that has been so
+	compacted  int64             // the highest revision at which clients of those times had requested a compaction
+	most       time.Duration     // when the last troubles end; 0: the seed decides
 	level      version.Level     // at which the files begin
 	lowest     version.Level     // to which the version goes down
 	checkTicks int64             // 0: servers don't compare their states
@@ -161,7 +164,7 @@ func (c *cluster) own() uint64 {
 
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
-	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, only: o.Only, sources: map[string]func(){}}
+	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, most: o.Length, only: o.Only, sources: map[string]func(){}}
 	servers, partitions := pick(l, []int{1, 3, 3, 3, 3, 5, 5}), pick(l, []int{3, 3, 3, 3, 1, 2, 5})
 	if o.Servers > 0 {
 		servers = o.Servers
@@ -211,6 +214,12 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)
+	c.drawClients(0)
+	return c
+}
+
+// drawClients draws those that a run begins with, or begins anew. Sessions are numbered from the given one on.
+func (c *cluster) drawClients(session int) {
 	for i := range c.plan.clients {
 		c.clients = append(c.clients, newClient(c, i))
 	}
@@ -218,9 +227,8 @@ func newCluster(o Options, out io.Writer) *cluster {
 		c.watchers = append(c.watchers, newWatcher(c, i))
 	}
 	if c.has.sessions {
-		for i := range 1 + l.rng.IntN(3) {
-			c.sessions = append(c.sessions, c.newSessionClient(i))
+		for i := range 1 + c.loop.rng.IntN(3) {
+			c.sessions = append(c.sessions, c.newSessionClient(session+i))
 		}
 	}
-	return c
 }

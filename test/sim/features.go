@@ -1,6 +1,9 @@
 package sim
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // features are what there is in a run.
 type features struct {
@@ -8,6 +11,7 @@ type features struct {
 
 	large  bool // some values are as large as segments of a log
 	alarms bool // NOSPACE is raised and lowered
+	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
 
 	troubles []trouble
 	requests []weighted
@@ -50,11 +54,12 @@ func (o *Options) swarm() features {
 		large:      some(),
 	}
 	f.alarms = some() && !f.extensions // whose model knows of no refused writes
+	f.again = some()
 	for len(f.troubles) == 0 {
 		f.troubles = someOf(rng, troubles)
 	}
 	for len(f.requests) == 0 {
-		f.requests = someOf(rng, workload)
+		f.requests = someOf(rng, slices.Concat(workload, rarer))
 	}
 	return f
 }

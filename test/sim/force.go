@@ -20,6 +20,43 @@ import (
 // forced again. Then the cluster grows again. What clients were answered isn't compared:
 // writes that the survivor never received are lost.
 func (c *cluster) survive() {
+	c.remain()
+	for c.has.again && c.failure == nil && c.rounds < mostRounds {
+		c.liveOn()
+		if c.loop.chance(2) {
+			c.converge()
+			return
+		}
+		c.remain()
+	}
+}
+
+// mostRounds is how often a cluster is lost but for one server, at most.
+const mostRounds = 3
+
+// liveOn has clients and troubles in the cluster that has grown from one server: another one may be all that is left of
+// it next.
+func (c *cluster) liveOn() {
+	c.loop.printf("the cluster lives on")
+	c.rounds++
+	c.stats.LivedOn++
+	c.quiet, c.survivor, c.plan.lossy = false, nil, false
+	c.operator = newOperator(c)
+	c.ledger.forced = false // all servers are equal: from here on, each has to apply the same again
+	c.clients = nil
+	for _, s := range c.servers {
+		s.differed = false // nobody raises again what was lowered
+	}
+	if c.keeper != nil {
+		c.keeper = &keeper{c: c, n: c.rounds * 1000}
+	}
+	c.drawClients(c.rounds * 10)
+	c.startClients()
+	c.troubled()
+}
+
+// remain ends a time of troubles with one server.
+func (c *cluster) remain() {
 	s := c.anyServer()
 	if c.loop.chance(2) {
 		s = c.fallBehind()
@@ -70,6 +107,11 @@ func (c *cluster) leaveAlone(s *server, ends func(*server)) {
 	ends(s)
 	for _, cl := range c.clients {
 		cl.current = nil
+	}
+	for _, o := range c.history {
+		if r, is := o.req.(*pb.CompactionRequest); is {
+			c.compacted = max(c.compacted, r.Revision)
+		}
 	}
 	c.clients, c.watchers, c.sessions, c.history, c.floor = nil, nil, nil, nil, 0
 	c.operator = newOperator(c)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"sort"
 
@@ -56,6 +57,8 @@ type evaluation struct {
 	as      string                // its user, as an extension's registrar is noted; "": none
 	// recovered is an extension that has kept to its limits after it had not.
 	recovered string
+	// refused: it would be answered with an error, and change nothing.
+	refused bool
 }
 
 func (e *evaluation) do(req proto.Message) proto.Message {
@@ -86,6 +89,13 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 	if prev != nil {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
+	if r.IgnoreValue {
+		kv.Value = prev.GetValue()
+	}
+	if r.IgnoreLease {
+		kv.Lease = prev.GetLease()
+	}
+	e.refused = e.refused || prev == nil && (r.IgnoreValue || r.IgnoreLease)
 	e.keys.put(kv)
 	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 	for _, n := range notesOf(r.Key) {
@@ -160,17 +170,32 @@ func (e *evaluation) rang(r *pb.RangeRequest) *pb.RangeResponse {
 	if r.CountOnly {
 		return resp
 	}
+	kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
+		return kv.ModRevision < r.MinModRevision || r.MaxModRevision != 0 && kv.ModRevision > r.MaxModRevision
+	})
+	if r.SortOrder == pb.RangeRequest_DESCEND { // by key
+		slices.Reverse(kvs)
+	}
 	if r.Limit > 0 && int64(len(kvs)) > r.Limit {
 		kvs, resp.More = kvs[:r.Limit], true
+	}
+	if r.KeysOnly { // as etcd, which answers from its index, without leases
+		for i, kv := range kvs {
+			kvs[i] = proto.CloneOf(kv)
+			kvs[i].Value, kvs[i].Lease = nil, 0
+		}
 	}
 	resp.Kvs = kvs
 	return resp
 }
 
-func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse {
+// txn compares, also in the transactions within it, with what was there before it.
+func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse { return e.txnIn(r, slices.Clone(e.keys)) }
+
+func (e *evaluation) txnIn(r *pb.TxnRequest, before state) *pb.TxnResponse {
 	resp := &pb.TxnResponse{Succeeded: true}
 	for _, c := range r.Compare {
-		resp.Succeeded = resp.Succeeded && e.holds(c)
+		resp.Succeeded = resp.Succeeded && before.meets(c)
 	}
 	ops := r.Success
 	if !resp.Succeeded {
@@ -184,32 +209,46 @@ func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse {
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: e.delete(o.RequestDeleteRange)}})
 		case *pb.RequestOp_RequestRange:
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: e.rang(o.RequestRange)}})
+		case *pb.RequestOp_RequestTxn:
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: e.txnIn(o.RequestTxn, before)}})
 		}
 	}
 	return resp
 }
 
-// holds evaluates a compare of one key. A key that isn't there has zeros.
-func (e *evaluation) holds(c *pb.Compare) bool {
-	kv := e.keys.get(string(c.Key))
-	var have, want int64
+// meets evaluates a compare. A key that isn't there has zeros, and no value.
+func (s state) meets(c *pb.Compare) bool {
+	kvs := s.between(c.Key, c.RangeEnd)
+	if len(kvs) == 0 {
+		return c.Target != pb.Compare_VALUE && holds(c, nil)
+	}
+	return !slices.ContainsFunc(kvs, func(kv *mvccpb.KeyValue) bool { return !holds(c, kv) })
+}
+
+// holds evaluates a compare of one key.
+func holds(c *pb.Compare, kv *mvccpb.KeyValue) bool {
+	var order int
 	switch c.Target {
 	case pb.Compare_MOD:
-		have, want = kv.GetModRevision(), c.GetModRevision()
+		order = cmp.Compare(kv.GetModRevision(), c.GetModRevision())
 	case pb.Compare_CREATE:
-		have, want = kv.GetCreateRevision(), c.GetCreateRevision()
+		order = cmp.Compare(kv.GetCreateRevision(), c.GetCreateRevision())
 	case pb.Compare_VERSION:
-		have, want = kv.GetVersion(), c.GetVersion()
+		order = cmp.Compare(kv.GetVersion(), c.GetVersion())
+	case pb.Compare_LEASE:
+		order = cmp.Compare(kv.GetLease(), c.GetLease())
+	case pb.Compare_VALUE:
+		order = bytes.Compare(kv.GetValue(), c.GetValue())
 	}
 	switch c.Result {
 	case pb.Compare_EQUAL:
-		return have == want
+		return order == 0
 	case pb.Compare_NOT_EQUAL:
-		return have != want
+		return order != 0
 	case pb.Compare_GREATER:
-		return have > want
+		return order > 0
 	default:
-		return have < want
+		return order < 0
 	}
 }
 
@@ -258,20 +297,25 @@ func bare(m proto.Message) proto.Message {
 	case *pb.CompactionResponse:
 		r.Header = nil
 	case *pb.TxnResponse:
-		r.Header = nil
-		for _, o := range r.Responses {
-			if p := o.GetResponsePut(); p != nil {
-				p.Header = nil
-			}
-			if d := o.GetResponseDeleteRange(); d != nil {
-				d.Header = nil
-			}
-			if g := o.GetResponseRange(); g != nil {
-				g.Header = nil
-			}
-		}
+		bareTxn(r)
 	}
 	return m
+}
+
+func bareTxn(r *pb.TxnResponse) {
+	r.Header = nil
+	for _, o := range r.Responses {
+		switch is := o.Response.(type) {
+		case *pb.ResponseOp_ResponsePut:
+			is.ResponsePut.Header = nil
+		case *pb.ResponseOp_ResponseDeleteRange:
+			is.ResponseDeleteRange.Header = nil
+		case *pb.ResponseOp_ResponseRange:
+			is.ResponseRange.Header = nil
+		case *pb.ResponseOp_ResponseTxn:
+			bareTxn(is.ResponseTxn)
+		}
+	}
 }
 
 func isRead(m proto.Message) bool {

@@ -124,22 +124,36 @@ func (c *cluster) checkRegisters(*past) {
 func (c *cluster) reads(o *op) []access {
 	switch r := o.req.(type) {
 	case *pb.RangeRequest:
-		if r.Revision == 0 && r.Limit == 0 && !r.CountOnly {
-			return c.seen(r, o.resp.(*pb.RangeResponse))
-		}
+		return c.seen(r, o.resp.(*pb.RangeResponse))
 	case *pb.TxnRequest:
 		if apply.ReadOnly(r) {
-			var all []access
-			for i, s := range o.resp.(*pb.TxnResponse).Responses {
-				all = append(all, c.seen(r.Success[i].GetRequestRange(), s.GetResponseRange())...)
-			}
-			return all
+			return c.readsIn(r, o.resp.(*pb.TxnResponse))
 		}
 	}
 	return nil
 }
 
+func (c *cluster) readsIn(r *pb.TxnRequest, resp *pb.TxnResponse) (all []access) {
+	ops := r.Success
+	if !resp.Succeeded {
+		ops = r.Failure
+	}
+	for i, s := range resp.Responses {
+		switch o := ops[i].Request.(type) {
+		case *pb.RequestOp_RequestRange:
+			all = append(all, c.seen(o.RequestRange, s.GetResponseRange())...)
+		case *pb.RequestOp_RequestTxn:
+			all = append(all, c.readsIn(o.RequestTxn, s.GetResponseTxn())...)
+		}
+	}
+	return all
+}
+
+// seen is what a read of the present tells of all keys of its range.
 func (c *cluster) seen(r *pb.RangeRequest, resp *pb.RangeResponse) []access {
+	if r.Revision != 0 || r.Limit != 0 || r.CountOnly || r.KeysOnly || r.MinModRevision != 0 || r.MaxModRevision != 0 {
+		return nil
+	}
 	values := map[string]string{}
 	for _, kv := range resp.Kvs {
 		values[string(kv.Key)] = string(kv.Value)

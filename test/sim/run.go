@@ -99,7 +99,17 @@ func (c *cluster) run(o Options) {
 	c.start()
 	c.until(300 * time.Millisecond)
 	c.repeat(o.whole)
-	if c.operator != nil {
+	c.troubled()
+	if c.force {
+		c.survive()
+		return
+	}
+	c.finish()
+}
+
+// troubled is a time of troubles.
+func (c *cluster) troubled() {
+	if c.has.members {
 		c.operator.think()
 	}
 	if c.upgrader != nil {
@@ -108,31 +118,26 @@ func (c *cluster) run(o Options) {
 	if c.keeper != nil {
 		c.keeper.begin()
 	}
-	if c.balancer != nil {
-		c.balancer.think()
+	for _, m := range []*meddler{c.balancer, c.resizer, c.alarms} {
+		if m != nil {
+			m.think()
+		}
 	}
-	if c.resizer != nil {
-		c.resizer.think()
-	}
-	if c.alarms != nil {
-		c.alarms.think()
+	if c.has.alarms && c.rounds == 0 {
 		c.lower()
 	}
 	if c.checkTicks > 0 {
 		c.flips()
+	}
+	if c.checkTicks > 0 && c.rounds == 0 {
 		c.disarm()
 	}
 	c.trouble()
 	length := c.plan.trouble
-	if o.Length > 0 {
-		length = min(length, o.Length-c.loop.now)
+	if c.most > 0 {
+		length = min(length, c.most-c.loop.now)
 	}
 	c.until(length)
-	if c.force {
-		c.survive()
-		return
-	}
-	c.finish()
 }
 
 // start starts all servers and clients.
@@ -140,6 +145,10 @@ func (c *cluster) start() {
 	for _, s := range c.servers {
 		s.start()
 	}
+	c.startClients()
+}
+
+func (c *cluster) startClients() {
 	for _, cl := range c.clients {
 		cl.think()
 	}
@@ -155,6 +164,13 @@ func (c *cluster) start() {
 
 // finish ends all faults, and checks the run.
 func (c *cluster) finish() {
+	if c.converge(); c.failure == nil {
+		c.check()
+	}
+}
+
+// converge ends all faults, and requires that all servers come to the same.
+func (c *cluster) converge() {
 	c.hush()
 	c.heal()
 	c.settle()
@@ -172,9 +188,6 @@ func (c *cluster) finish() {
 	c.calm()
 	c.quiesce()
 	c.agree()
-	if c.failure == nil {
-		c.check()
-	}
 }
 
 // hush ends troubles and requests.

@@ -22,6 +22,7 @@ type Stats struct {
 	MemberChanges               int // that have settled
 	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had
+	LivedOn                     int // clusters that have grown from a survivor, and have had troubles again
 	Flips, Fenced, Healed       int // of servers' states; servers that a verdict fenced, and that serve again
 	Splits                      int // times that writes were refused for all, since no majority agreed
 	VersionChanges              int // of the cluster, and announced releases

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -23,6 +24,7 @@ import (
 // gone, no request of the user may succeed, and none may take effect that was under way.
 type keeper struct {
 	c        *cluster
+	n        int   // how many users there have been before
 	now      *term // nil: nobody is to be that user
 	watchers []*userWatcher
 	alice    *auth.User // who registers extensions; nil: not yet
@@ -41,7 +43,7 @@ func (t *term) role() string { return fmt.Sprintf("role%d", t.n) }
 // begin sets permissions up, and then one user after the other.
 func (k *keeper) begin() {
 	k.enable(func() {
-		k.next(1)
+		k.next(k.n + 1)
 		for id := range 2 {
 			w := &userWatcher{c: k.c, id: 400 + id}
 			k.watchers = append(k.watchers, w)
@@ -218,17 +220,15 @@ func (c *cluster) checkUsers(*past) {
 	}
 }
 
-// unmistakable reports a request with a put: no other writes the same value.
+// unmistakable reports a request whose effect is no other's: it puts a value of its own, whichever way it goes.
 func unmistakable(m proto.Message) bool {
 	switch r := m.(type) {
 	case *pb.PutRequest:
-		return true
+		return !r.IgnoreValue
 	case *pb.TxnRequest:
-		for _, op := range r.Success {
-			if op.GetRequestPut() != nil {
-				return true
-			}
-		}
+		puts := func(do *pb.RequestOp) bool { return do.GetRequestPut() != nil && !do.GetRequestPut().IgnoreValue }
+		changes := func(do *pb.RequestOp) bool { return do.GetRequestRange() == nil }
+		return slices.ContainsFunc(r.Success, puts) && (slices.ContainsFunc(r.Failure, puts) || !slices.ContainsFunc(r.Failure, changes))
 	}
 	return false
 }
