@@ -87,7 +87,11 @@ type plan struct {
 	pause                  time.Duration // between faults, about
 	lossy                  bool          // a minority never comes back
 	step                   time.Duration // between two steps of keys that move, about
+	flushing, transfer     time.Duration // of a flush that takes long, and of a snapshot, at most
+	down                   time.Duration // until a server that has crashed starts again, at most
 }
+
+const usualFlush, usualTransfer = 200 * time.Millisecond, 50 * time.Millisecond
 
 func (p *plan) hub(m *placement.Map) watch.Options {
 	return watch.Options{Parts: m.Wide, Moving: m.Transit() != nil, RecentRevisions: p.recent, QueueResponses: p.queue, BatchEvents: 7}
@@ -111,6 +115,9 @@ func drawPlan(l *loop) plan {
 		lossy:       l.chance(3),
 		step:        pick(l, []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond}),
 		held:        pick(l, []int64{0, 2 << 10, 1 << 30}),
+		flushing:    usualFlush,
+		transfer:    usualTransfer,
+		down:        800 * time.Millisecond,
 	}
 }
 
@@ -143,7 +150,7 @@ func (c *cluster) lifeEnded(l *life) {
 }
 
 func (c *cluster) restartLater(s *server) {
-	c.loop.after(c.loop.between(10*time.Millisecond, 800*time.Millisecond), "restart", s.id, 0, s.start)
+	c.loop.after(c.loop.between(10*time.Millisecond, c.plan.down), "restart", s.id, 0, s.start)
 }
 
 func (c *cluster) logger(id uint64) *zap.Logger {
@@ -165,6 +172,9 @@ func (c *cluster) own() uint64 {
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
 	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, most: o.Length, only: o.Only, sources: map[string]func(){}}
+	for _, e := range c.has.extremes {
+		e(&c.plan)
+	}
 	servers, partitions := pick(l, []int{1, 3, 3, 3, 3, 5, 5}), pick(l, []int{3, 3, 3, 3, 1, 2, 5})
 	if o.Servers > 0 {
 		servers = o.Servers

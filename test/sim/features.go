@@ -3,6 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
+	"time"
 )
 
 // features are what there is in a run.
@@ -15,6 +16,8 @@ type features struct {
 
 	troubles []trouble
 	requests []weighted
+
+	extremes []func(*plan) // what is far from usual
 }
 
 // features are those that the options ask for, and those that the seed decides for.
@@ -56,12 +59,35 @@ func (o *Options) swarm() features {
 	f.alarms = some() && !f.extensions // whose model knows of no refused writes
 	f.again = some()
 	for len(f.troubles) == 0 {
-		f.troubles = someOf(rng, troubles)
+		f.troubles = someOf(rng, slices.Concat(troubles, fewTroubles))
 	}
 	for len(f.requests) == 0 {
 		f.requests = someOf(rng, slices.Concat(workload, rarer))
 	}
+	for _, e := range extremes {
+		if rng.IntN(6) == 0 {
+			f.extremes = append(f.extremes, e)
+		}
+	}
 	return f
+}
+
+// extremes are plans that few clusters have, and that others have at times.
+var extremes = []func(*plan){
+	func(p *plan) { p.delay *= 4 },
+	func(p *plan) { p.flush = 3 * time.Millisecond },
+	func(p *plan) { p.flush = 3 * time.Second },
+	func(p *plan) { p.flushing = 2 * time.Second },
+	func(p *plan) { p.transfer = 2 * time.Second },
+	func(p *plan) { p.segment = 512 },
+	func(p *plan) { p.clients, p.think = 40, 10*time.Millisecond },
+	func(p *plan) { p.clients, p.think = 2, 300*time.Millisecond },
+	func(p *plan) { p.watchers = 12 },
+	func(p *plan) { p.pause = 15 * time.Millisecond },
+	func(p *plan) { p.trouble *= 3 },
+	func(p *plan) { p.step = 300 * time.Millisecond },
+	func(p *plan) { p.down = 4 * time.Second },
+	func(p *plan) { p.down = 20 * time.Millisecond },
 }
 
 // someOf has each of all with a chance of one in two.

@@ -41,7 +41,7 @@ func (c *core) flush(done func()) {
 	}
 	takes := c.l.between(100*time.Microsecond, 5*time.Millisecond)
 	if c.l.sv.c.loop.chance(10) {
-		takes = c.l.between(0, 200*time.Millisecond)
+		takes = c.l.between(0, c.l.sv.c.plan.flushing)
 	}
 	c.after(takes, "flushed", 0, func() {
 		if c.l.sv.c.mutation.FlushApart {

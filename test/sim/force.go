@@ -115,7 +115,7 @@ func (c *cluster) leaveAlone(s *server, ends func(*server)) {
 	}
 	c.clients, c.watchers, c.sessions, c.history, c.floor = nil, nil, nil, nil, 0
 	c.operator = newOperator(c)
-	c.net.heal()
+	c.hasten()
 	s.slowDisk, s.badDisk, s.forced = 0, "", true
 }
 

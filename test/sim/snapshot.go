@@ -34,7 +34,7 @@ func (l *life) sendSnapshot(to uint64) {
 			l.core.replica.SnapshotSent(to)
 		})
 	}
-	l.after(time.Second, "snapshot given up", to, report)
+	l.after(max(time.Second, 2*l.sv.c.plan.transfer), "snapshot given up", to, report)
 	// Not from here: the caller is in the middle of a group's work.
 	l.after(time.Microsecond, "snapshot", to, func() {
 		l.core.flush(func() { l.streamSnapshot(to, report) })
@@ -86,7 +86,7 @@ func (l *life) take(from *link, groups *membership.Groups, at []backend.Position
 		return
 	}
 	l.receiving = true
-	l.after(l.between(0, 50*time.Millisecond), "snapshot ends", from.from.id, func() {
+	l.after(l.between(0, l.sv.c.plan.transfer), "snapshot ends", from.from.id, func() {
 		if from.cut {
 			l.receiving = false
 			report()

@@ -43,6 +43,15 @@ var troubles = []trouble{
 	{1, "a clock runs differently", (*cluster).skew},
 }
 
+// fewTroubles are those that only runs with some of all have (features.go).
+var fewTroubles = []trouble{
+	{2, "all servers are paused", (*cluster).pauseAll},
+	{2, "a server crashes over and over", (*cluster).crashLoop},
+	{2, "some servers lose their power", (*cluster).powerOffSome},
+	{2, "all disks are slow", (*cluster).slowDisks},
+	{3, "the leader hands over again and again", (*cluster).handOvers},
+}
+
 func (c *cluster) draw() trouble {
 	return weighed(c.loop, c.has.troubles, func(t trouble) int { return t.weight })
 }
@@ -84,6 +93,27 @@ func (c *cluster) powerOff(s *server) {
 func (c *cluster) powerOffAll() {
 	for _, s := range c.servers {
 		c.powerOff(s)
+	}
+}
+
+func (c *cluster) powerOffSome() {
+	for _, s := range c.servers {
+		if c.loop.chance(2) {
+			c.powerOff(s)
+		}
+	}
+}
+
+// crashLoop kills a server a few times, each time soon after it has started.
+func (c *cluster) crashLoop() {
+	s := c.anyServer()
+	for at, n := time.Duration(0), 3+c.loop.rng.IntN(5); n > 0; n-- {
+		at += c.loop.between(0, 300*time.Millisecond)
+		c.loop.after(at, "crash again", s.id, 0, func() {
+			if !c.quiet {
+				pick(c.loop, []func(*server){c.kill, c.powerOff})(s)
+			}
+		})
 	}
 }
 
@@ -186,6 +216,12 @@ func (c *cluster) pause(s *server) {
 func (c *cluster) pauseOne()    { c.pause(c.anyServer()) }
 func (c *cluster) pauseLeader() { c.pause(c.leader()) }
 
+func (c *cluster) pauseAll() {
+	for _, s := range c.servers {
+		c.pause(s)
+	}
+}
+
 // stickGroup keeps one group of a server from working, so that another server
 // comes to lead it.
 func (c *cluster) stickGroup() {
@@ -215,8 +251,15 @@ func (c *cluster) halfPropose() {
 	c.loop.after(c.loop.between(2*time.Millisecond, 60*time.Millisecond), "take away", s.id, 0, func() { away(s) })
 }
 
-func (c *cluster) slowDisk() {
-	s := c.anyServer()
+func (c *cluster) slowDisks() {
+	for _, s := range c.servers {
+		c.slow(s)
+	}
+}
+
+func (c *cluster) slowDisk() { c.slow(c.anyServer()) }
+
+func (c *cluster) slow(s *server) {
 	s.slowDisk = c.loop.between(10*time.Millisecond, 300*time.Millisecond)
 	c.loop.printf("each sync of server %d takes %v longer", s.id, s.slowDisk)
 	c.forAWhile(func() { s.slowDisk = 0 })
@@ -230,16 +273,33 @@ func (c *cluster) handOver() {
 	}
 }
 
+func (c *cluster) handOvers() {
+	for at, n := time.Duration(0), 3+c.loop.rng.IntN(10); n > 0; n-- {
+		at += c.loop.between(0, 50*time.Millisecond)
+		c.loop.after(at, "hand over", 0, 0, func() {
+			if !c.quiet {
+				c.handOver()
+			}
+		})
+	}
+}
+
 func (c *cluster) skew() {
 	s := c.anyServer()
 	s.rate = 0.7 + 0.8*c.loop.rng.Float64()
 	c.loop.printf("a second of server %d is %.2f s", s.id, s.rate)
 }
 
+// hasten ends what is slow.
+func (c *cluster) hasten() {
+	c.net.heal()
+	c.plan.flushing, c.plan.transfer = usualFlush, usualTransfer
+}
+
 // heal ends all faults. With lossy plans a minority never restarts.
 func (c *cluster) heal() {
 	c.loop.printf("everything heals")
-	c.net.heal()
+	c.hasten()
 	lost := 0
 	if c.plan.lossy {
 		lost = c.loop.rng.IntN((len(c.servers)+1)/2 + 1)
