@@ -74,7 +74,7 @@ func (o *Options) swarm() features {
 
 // extremes are plans that few clusters have, and that others have at times.
 var extremes = []func(*plan){
-	func(p *plan) { p.delay *= 4 },
+	func(p *plan) { p.delay, p.loseOneIn = 4*p.delay, max(p.loseOneIn, 1000) }, // each loss breaks the connection
 	func(p *plan) { p.flush = 3 * time.Millisecond },
 	func(p *plan) { p.flush = 3 * time.Second },
 	func(p *plan) { p.flushing = 2 * time.Second },
