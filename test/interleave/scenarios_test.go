@@ -76,7 +76,7 @@ func build(t *testing.T, dir, overlay string) pkg {
 
 // run explores the scenarios with a mutation in the code; "" is none.
 func (p pkg) run(mutation, tests string, most int) (string, error) {
-	cmd := exec.Command(p.binary, "-test.v", "-test.timeout=0", "-test.run="+tests, "-preemptions="+strconv.Itoa(*preemptions), "-schedules="+strconv.Itoa(most))
+	cmd := exec.Command(p.binary, "-test.v", "-test.timeout=0", "-test.failfast", "-test.run="+tests, "-preemptions="+strconv.Itoa(*preemptions), "-schedules="+strconv.Itoa(most))
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), mutate.Env+"="+mutation)
 	out, err := cmd.CombinedOutput()
