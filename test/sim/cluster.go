@@ -89,6 +89,7 @@ type plan struct {
 	step                   time.Duration // between two steps of keys that move, about
 	flushing, transfer     time.Duration // of a flush that takes long, and of a snapshot, at most
 	down                   time.Duration // until a server that has crashed starts again, at most
+	partitions             int           // 0: the seed, or an option, decides
 }
 
 const usualFlush, usualTransfer = 200 * time.Millisecond, 50 * time.Millisecond
@@ -181,6 +182,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if o.Partitions > 0 {
 		partitions = o.Partitions
+	}
+	if c.plan.partitions > 0 {
+		partitions = c.plan.partitions
 	}
 	c.partitions = partitions
 	c.stats.Servers, c.stats.Partitions = servers, partitions

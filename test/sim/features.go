@@ -12,6 +12,8 @@ type features struct {
 
 	large  bool // some values are as large as segments of a log
 	alarms bool // NOSPACE is raised and lowered
+	ends   bool // watches are canceled, and streams go on
+	urls   bool // members get other URLs
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
 
 	troubles []trouble
@@ -57,7 +59,7 @@ func (o *Options) swarm() features {
 		large:      some(),
 	}
 	f.alarms = some() && !f.extensions // whose model knows of no refused writes
-	f.again = some()
+	f.ends, f.urls, f.again = some(), some(), some()
 	for len(f.troubles) == 0 {
 		f.troubles = someOf(rng, slices.Concat(troubles, fewTroubles))
 	}
@@ -88,6 +90,7 @@ var extremes = []func(*plan){
 	func(p *plan) { p.step = 300 * time.Millisecond },
 	func(p *plan) { p.down = 4 * time.Second },
 	func(p *plan) { p.down = 20 * time.Millisecond },
+	func(p *plan) { p.partitions = 16 },
 }
 
 // someOf has each of all with a chance of one in two.

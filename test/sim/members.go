@@ -142,6 +142,10 @@ func (o *operator) draw(list *membership.List) (change membership.Change, ok boo
 	switch n := l.rng.IntN(10); {
 	case len(voters) == 0:
 		return change, false // it has joined and knows nothing yet
+	case o.c.has.urls && l.chance(4):
+		change.Op = membership.Update
+		change.Member = &pb.Member{ID: pick(l, list.Members).GetID(), PeerURLs: []string{fmt.Sprint("http://", l.rng.IntN(20))}}
+		return change, true
 	case len(o.gone) > 0:
 		return of(membership.Remove, o.gone[0])
 	case n < 3 && len(learners) > 0:

@@ -31,6 +31,7 @@ type watched struct {
 	prevKv   bool
 	periodic bool
 	created  bool  // on the present stream
+	ends     bool  // it is being canceled there
 	start    int64 // the first revision that it wants; 0: not known yet
 	next     int64 // the first that it doesn't have yet
 	events   []*mvccpb.Event
@@ -83,7 +84,7 @@ func (w *watcher) connect() {
 	w.life.streams = append(w.life.streams, w)
 	loop.printf("watcher %d connects to server %d", w.id, sv.id)
 	for i, d := range w.watches {
-		d.created = false
+		d.created, d.ends = false, false
 		w.stream.Create(d.request(int64(i + 1)))
 	}
 	w.poke()
@@ -169,6 +170,8 @@ func (w *watcher) take(r *pb.WatchResponse) {
 			d.next = d.start
 			w.c.see(r.Header.Revision)
 		}
+	case r.Canceled && d.ends:
+		d.followed(w.draw(), r.WatchId)
 	case r.Canceled:
 		d.canceled(r, r.WatchId)
 	case len(r.Events) > 0:
@@ -187,10 +190,14 @@ func (d *watched) canceled(r *pb.WatchResponse, id int64) {
 		return
 	}
 	c.checkWatch(d)
-	n := &watched{w: d.w, key: d.key, end: d.end, prevKv: d.prevKv, periodic: d.periodic, start: r.CompactRevision, next: r.CompactRevision}
-	d.w.watches[id-1] = n
-	c.finished = append(c.finished, d)
-	d.w.stream.Create(n.request(id))
+	d.followed(&watched{w: d.w, key: d.key, end: d.end, prevKv: d.prevKv, periodic: d.periodic, start: r.CompactRevision, next: r.CompactRevision}, id)
+}
+
+// followed begins another watch in the place of one that has been canceled, on the same stream.
+func (d *watched) followed(by *watched, id int64) {
+	d.w.watches[id-1] = by
+	d.w.c.finished = append(d.w.c.finished, d)
+	d.w.stream.Create(by.request(id))
 }
 
 // take takes events: in order, none twice, whole revisions.
@@ -264,6 +271,13 @@ func (w *watcher) change() {
 	loop := w.c.loop
 	loop.after(loop.between(200*time.Millisecond, 2*time.Second), "change", uint64(w.id), 0, w.change)
 	if w.life == nil || w.c.quiet || w.life.paused > loop.now {
+		return
+	}
+	if w.c.has.ends && loop.chance(2) {
+		i := loop.rng.IntN(len(w.watches))
+		w.watches[i].ends = true
+		w.stream.Cancel(int64(i + 1))
+		w.poke()
 		return
 	}
 	w.stream.Close()
