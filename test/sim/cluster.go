@@ -76,6 +76,8 @@ type cluster struct {
 type plan struct {
 	delay                  time.Duration // of a message, about
 	loseOneIn, repeatOneIn int
+	lateOneIn              int
+	late                   time.Duration // a message is, and all behind it, at most
 	flush                  time.Duration // between flushes, about
 	segment                int64         // bytes of a log segment
 	tail                   uint64        // log entries kept behind the file
@@ -99,8 +101,11 @@ func (p *plan) hub(m *placement.Map) watch.Options {
 }
 
 func drawPlan(l *loop) plan {
+	delay := l.between(100*time.Microsecond, 3*time.Millisecond)
 	return plan{
-		delay:       l.between(100*time.Microsecond, 3*time.Millisecond),
+		delay:       delay,
+		lateOneIn:   200,
+		late:        20 * delay,
 		loseOneIn:   pick(l, []int{20, 100, 1000, 1 << 30}),
 		repeatOneIn: pick(l, []int{20, 200, 1 << 30}),
 		flush:       l.between(20*time.Millisecond, 200*time.Millisecond),

@@ -90,7 +90,7 @@ var extremes = []func(*plan){
 	func(p *plan) { p.step = 300 * time.Millisecond },
 	func(p *plan) { p.down = 4 * time.Second },
 	func(p *plan) { p.down = 20 * time.Millisecond },
-	func(p *plan) { p.partitions = 16 },
+	func(p *plan) { p.partitions, p.lateOneIn = 16, 1000 },
 }
 
 // someOf has each of all with a chance of one in two.

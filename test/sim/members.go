@@ -35,7 +35,7 @@ type operator struct {
 
 // configAt is a place in the history of a group's configurations.
 type configAt struct {
-	group  int
+	group  uint32 // its number
 	number uint64
 }
 
@@ -237,7 +237,7 @@ func (l *life) watchMembers() {
 	}
 	for p := range l.core.stores {
 		config := l.core.machine.Configuration(p)
-		at, now := configAt{p, config.Steps}, fmt.Sprintf("%d %d", config.Voters, config.Learners)
+		at, now := configAt{l.core.groups.Number(p), config.Steps}, fmt.Sprintf("%d %d", config.Voters, config.Learners)
 		if c.survivor == nil { // else the reset of the list changes it without a step
 			now += fmt.Sprintf(" %d", config.Generation)
 		}

@@ -99,8 +99,8 @@ func (n *network) send(from, to uint64, m message) bool {
 func (n *network) enqueue(l *link, m message) {
 	loop := n.c.loop
 	delay := loop.between(n.c.plan.delay/2, 2*n.c.plan.delay) + l.slow
-	if loop.chance(200) {
-		delay += loop.between(0, 20*n.c.plan.delay)
+	if loop.chance(n.c.plan.lateOneIn) {
+		delay += loop.between(0, n.c.plan.late)
 	}
 	l.queue = append(l.queue, m)
 	l.last = max(l.last, loop.now+delay)
