@@ -160,7 +160,7 @@ test-adversary: build
 ## test-faults: kill, pause and disconnect real servers under load, and set their clocks
 .PHONY: test-faults
 test-faults: build build-clock peers
-	$(GO) test -count=1 -timeout 30m -tags faults ./test/faults/...
+	$(GO) test -count=1 -timeout 60m -tags faults ./test/faults/...
 
 ## test-jepsen: servers in network namespaces and on disks of their own: links cut in every shape, slow and lossy, power lost, syncs that fail, beside kills and pauses (LOAD=1m per case; needs root and FUSE)
 .PHONY: test-jepsen
