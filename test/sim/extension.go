@@ -85,6 +85,13 @@ func (c *cluster) extended() request {
 	case n < 8:
 		state := pick(c.loop, []string{"enabled", "enabled", "disabled"})
 		return by(who, strictly(&pb.PutRequest{Key: []byte(manager + name + "/state"), Value: []byte(state)}))
+	}
+	return c.call(who, n)
+}
+
+// call draws a request that an extension may handle, or an event.
+func (c *cluster) call(who string, n int) request {
+	switch {
 	case n < 20:
 		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/inc"), Value: c.value()}))
 	case n < 28:

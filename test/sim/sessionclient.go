@@ -30,7 +30,8 @@ type sessionClient struct {
 // sessionPast is a session as its client knows it.
 type sessionPast struct {
 	id, ttl int64
-	term    *term // that of the user whose session it is; nil: the servers' own
+	term    *term  // that of the user whose session it is; nil: the servers' own
+	who     string // the client, where extensions are to know it
 	grant   *op
 	granted bool
 	asked   []*asking // by number, from 1
@@ -77,6 +78,9 @@ func (cl *sessionClient) begin() {
 	}
 	if k := c.keeper; k != nil && k.now != nil && !c.quiet && c.loop.chance(2) {
 		s.term, s.grant.term = k.now, k.now
+	}
+	if c.has.calls && s.term == nil && c.loop.chance(2) {
+		s.who = pick(c.loop, []string{alice, bob})
 	}
 	c.history = append(c.history, s.grant)
 }
@@ -133,7 +137,7 @@ func (cl *sessionClient) connect() {
 	if len(s.asked) == 0 && c.loop.chance(2) { // another session has handed over what it has seen
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
-	ask := &stoapb.OpenSession{Session: s.id, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
+	ask := &stoapb.OpenSession{Session: s.id, Client: s.who, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
 	fresh, watches, user := !s.granted, s.resumed(), s.user(c)
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {

@@ -42,6 +42,9 @@ var readyKey = []byte("/ready/x")
 
 // sessionRequests draws what a session asks next, all at once.
 func (c *cluster) sessionRequests(s *sessionPast) []*asking {
+	if s.who != "" && c.prepared == 2*len(names) && c.loop.chance(2) {
+		return []*asking{c.inSession(c.call(s.who, 8+c.loop.rng.IntN(52)), nil)}
+	}
 	switch n := c.loop.rng.IntN(100); {
 	case n < 15:
 		return c.produce()
@@ -64,7 +67,7 @@ func (c *cluster) sessionRequests(s *sessionPast) []*asking {
 
 // inSession makes a request one of a session.
 func (c *cluster) inSession(r request, s *sessionPast) *asking {
-	a := &asking{op: &op{req: r.message, strict: true}, kind: stoapb.Kind_TXN}
+	a := &asking{op: &op{req: r.message, strict: true, who: r.who}, kind: stoapb.Kind_TXN}
 	switch q := r.message.(type) {
 	case *pb.PutRequest:
 		a.kind = stoapb.Kind_PUT
@@ -77,7 +80,10 @@ func (c *cluster) inSession(r request, s *sessionPast) *asking {
 		q.Serializable = false
 		a.kind = stoapb.Kind_RANGE
 	}
-	if a.reads() {
+	switch {
+	case a.who != "":
+		a.level = stoapb.Level_STRICT
+	case a.reads():
 		a.level = pick(c.loop, []stoapb.Level{stoapb.Level_STRICT, stoapb.Level_CAUSAL, stoapb.Level_CAUSAL, stoapb.Level_FAST})
 		a.strict = a.level == stoapb.Level_STRICT
 		if a.level == stoapb.Level_CAUSAL && c.loop.chance(2) {
