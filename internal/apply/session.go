@@ -57,7 +57,7 @@ func (x *execution) inSession(body []byte) Result {
 		return x.failed(fault.SessionGone)
 	case before.result != nil:
 		x.tell(&q, before.result)
-		return x.repeated(before.result)
+		return before.result.repeated(x.answers)
 	case q.Seq <= before.last:
 		return x.failed(cmp.Or(x.belongs(&q), error(fault.ResultForgotten)))
 	case before.last < q.Pred:
@@ -187,18 +187,6 @@ func (x *execution) belongs(q *command.Sequenced) error {
 	return x.covers(x.m.parts(req, true))
 }
 
-// repeated answers a write that has taken effect before.
-func (x *execution) repeated(o *outcome) Result {
-	r := Result{Rev: o.rev}
-	switch {
-	case o.failed():
-		r.Err = o.err()
-	case x.answers:
-		r.Response, r.Err = o.response()
-	}
-	return r
-}
-
 // outcome is the result of a write, as it is kept in the table and stored.
 type outcome struct {
 	seq    uint64
@@ -230,6 +218,18 @@ func newOutcome(q *command.Sequenced, r Result) outcome {
 		o.detail.code, o.detail.body = fault.CodeOf(r.Err), []byte(fault.TextOf(r.Err))
 	}
 	return o
+}
+
+// repeated answers a write that has taken effect before, with its response if that is wanted.
+func (o *outcome) repeated(response bool) Result {
+	r := Result{Rev: o.rev}
+	switch {
+	case o.failed():
+		r.Err = o.err()
+	case response:
+		r.Response, r.Err = o.response()
+	}
+	return r
 }
 
 func (o *outcome) failed() bool { return o.detail != nil && o.detail.code != 0 }

@@ -267,6 +267,22 @@ func (m *Machine) SessionLast(p int, id int64) uint64 {
 	return 0
 }
 
+// SessionResult returns what a request of a session was answered with when it took effect in any partition, as
+// far as this server has applied it; false if none remembers it.
+func (m *Machine) SessionResult(id int64, seq uint64) (r Result, known bool) {
+	all := m.Placement().All()
+	m.rlock(all)
+	defer m.runlock(all)
+	for p := range m.sessions {
+		if s := m.sessions[p].byID[id]; s != nil {
+			if o := s.find(seq); o != nil {
+				return o.repeated(true), true
+			}
+		}
+	}
+	return Result{}, false
+}
+
 // OpenSessions is the number of sessions that are open.
 func (m *Machine) OpenSessions() int {
 	m.rlock(placement.Of(0))

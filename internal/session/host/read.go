@@ -8,6 +8,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
 )
@@ -45,14 +46,26 @@ type arrival struct {
 	err  error
 }
 
-// sentBefore tells whether a request was sent before, over another stream, and others behind
-// it: writes that may have taken effect.
-func (d *driver) sentBefore(op *session.Op) bool {
-	return op.Seq < d.before
+// sentBefore tells whether a request was sent before, over another stream.
+func (d *driver) sentBefore(op *session.Op) bool { return op.Seq <= d.before }
+
+// recall answers a read or a watch that is sent again with what it was answered with the first time, if an extension
+// handled it then. By now none may: it has been removed, or is another's. What the call did, it did.
+func (d *driver) recall(s *State, op *session.Op, r *session.Request) (known bool) {
+	if !d.sentBefore(op) {
+		return false
+	}
+	before, known := s.Machine.SessionResult(d.s.id, op.Seq)
+	if _, written := before.Response.(*pb.PutResponse); !known || written { // by a client that has given a number twice
+		return false
+	}
+	r.Kv, r.Found, r.Response = kvwire.KeyValue{}, nil, before.Response
+	op.Revision, op.Err = before.Rev, before.Err
+	return true
 }
 
 // overtaken says why a request has lost its place, if it has: writes that its
-// session sent behind it have taken effect in what it is carried out on. A
+// session sent behind it, the first time, have taken effect in what it is carried out on. A
 // write is remembered in each partition that it changes, in one step with the
 // change; so a check after the read misses none that the read can have shown.
 // That also holds for a write which is still on its way from the stream before:
@@ -240,6 +253,8 @@ func (d *driver) read(op *session.Op, r *session.Request, st *State, parts place
 		return false
 	case err != nil && d.server.State() != st:
 		return false // it had to read from a file that has been closed
+	case d.recall(st, op, r):
+		return true
 	case err == nil:
 		err = d.overtaken(st, op)
 	}

@@ -40,6 +40,7 @@ import (
 //	put [server=1] key=K value=V
 //	                  somebody else's put
 //	register NAME     an extension of the source below; its scope's keys move
+//	remove NAME       the extension
 //	cost NAME TIME    a call of the extension is expected to take so long
 //	quiesce [quiet]   let everything happen that doesn't need time; quiet: don't say
 //	                  what
@@ -134,6 +135,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) {
 	case "register":
 		req := &pb.PutRequest{Key: []byte("/em/" + d.CmdArgs[0].Key), Value: []byte(d.Input + "\n")}
 		s.commit(sv, command.Put, req, false)
+	case "remove":
+		s.commit(sv, command.DeleteRange, &pb.DeleteRangeRequest{Key: []byte("/em/" + d.CmdArgs[0].Key)}, false)
 	case "cost":
 		took, err := time.ParseDuration(d.CmdArgs[1].Key)
 		require.NoError(t, err)

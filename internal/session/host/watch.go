@@ -91,6 +91,10 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 		d.s.sink.Reply(op)
 		return
 	}
+	if r.Response == nil && d.recall(d.server.State(), op, r) && op.Err != nil {
+		d.s.sink.Reply(op)
+		return
+	}
 	var first *mvccpb.Event
 	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
 	if answer, ok := r.Response.(*pb.RangeResponse); ok {
