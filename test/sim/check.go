@@ -54,7 +54,12 @@ func (p *past) index(rev int64) int {
 }
 
 func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
-	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, as: o.as}
+	return p.evaluateSome(at, writes, o, 0)
+}
+
+// evaluateSome carries out a part of the end of a lease: most of its keys.
+func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *evaluation) {
+	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, as: o.as, most: most}
 	if !o.reads() {
 		e.keys = slices.Clone(e.keys)
 	}

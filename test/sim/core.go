@@ -277,7 +277,10 @@ func (o observer) LeaseRevoked(id int64) {
 	o.l.sessions.Revoked(id)
 }
 
-func (o observer) LeaseEnding(id int64) { o.l.expirer.Ending(id, o.l.clock()) }
+func (o observer) LeaseEnding(id int64) {
+	o.l.sv.c.stats.LeaseSteps++
+	o.l.expirer.Ending(id, o.l.clock())
+}
 
 func (o observer) Moved(through int64, to *placement.Map) {
 	o.l.sv.c.stats.Moves++

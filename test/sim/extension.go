@@ -2,8 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/extension"
 )
 
 // In every third run clients register extensions, acknowledge, use, disable and
@@ -72,6 +75,8 @@ func (c *cluster) extended() request {
 		c.prepared++
 	}
 	switch {
+	case c.has.steps && n < 2 && c.loop.chance(2):
+		return strictly(&pb.PutRequest{Key: []byte(extension.LimitsKey), Value: fmt.Appendf(nil, `{"event_steps": %d}`, 2000+c.loop.rng.IntN(100))})
 	case n < 2:
 		source := fmt.Sprintf("-- %s\n%s", c.value(), extensions[name])
 		return by(alice, strictly(&pb.PutRequest{Key: []byte(manager + name), Value: []byte(source)}))
@@ -92,6 +97,7 @@ func (c *cluster) extended() request {
 // call draws a request that an extension may handle, or an event.
 func (c *cluster) call(who string, n int) request {
 	switch {
+	case c.has.steps && c.loop.chance(2):
 	case n < 20:
 		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/inc"), Value: c.value()}))
 	case n < 28:
@@ -110,12 +116,20 @@ func (c *cluster) call(who string, n int) request {
 
 // event is a request that changes a key whose changes are counted.
 func (c *cluster) event() request {
-	key := fmt.Appendf(nil, "/x/e/%d", c.loop.rng.IntN(3))
+	keys := 3
+	if c.has.steps {
+		keys = 60
+	}
+	key := fmt.Appendf(nil, "/x/e/%d", c.loop.rng.IntN(keys))
 	if c.loop.chance(3) {
 		return strictly(&pb.DeleteRangeRequest{Key: key})
 	}
 	r := &pb.PutRequest{Key: key, Value: c.value()}
-	if ids := c.leases(); len(ids) > 0 && c.loop.chance(2) {
+	switch ids := c.leases(); {
+	case len(ids) == 0:
+	case c.has.steps:
+		r.Lease = slices.Max(ids) // many keys on one
+	case c.loop.chance(2):
 		r.Lease = pick(c.loop, ids)
 	}
 	return strictly(r)

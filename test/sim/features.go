@@ -13,6 +13,7 @@ type features struct {
 	large  bool // some values are as large as segments of a log
 	alarms bool // NOSPACE is raised and lowered
 	calls  bool // sessions have a name that extensions know
+	steps  bool // leases end in several steps, as event handlers may not do much
 	ends   bool // watches are canceled, and streams go on
 	urls   bool // members get other URLs
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
@@ -59,8 +60,8 @@ func (o *Options) swarm() features {
 		sessions:   some(),
 		large:      some(),
 	}
-	f.alarms = some() && !f.extensions // whose model knows of no refused writes
-	f.calls = some() && f.extensions
+	f.alarms = some() && !f.extensions                                               // whose model knows of no refused writes
+	f.calls, f.steps = some() && f.extensions, some() && f.extensions && !f.versions // some of which end a lease at once
 	f.ends, f.urls, f.again = some(), some(), some()
 	for len(f.troubles) == 0 {
 		f.troubles = someOf(rng, slices.Concat(troubles, fewTroubles))

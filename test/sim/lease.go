@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
@@ -121,6 +123,13 @@ func (c *core) renew(body []byte, reply func([]byte, error)) {
 			}
 			reply(ttl, err)
 		})
+	})
+}
+
+// leasesEnd reports whether no lease is on its way to an end that takes several steps.
+func (c *cluster) leasesEnd() bool {
+	return !slices.ContainsFunc(c.alive(), func(s *server) bool {
+		return s.life == nil || slices.ContainsFunc(s.life.core.leases.List(), func(l lease.Lease) bool { return l.Remaining == lease.Ending })
 	})
 }
 

@@ -57,6 +57,8 @@ type evaluation struct {
 	as      string                // its user, as an extension's registrar is noted; "": none
 	// recovered is an extension that has kept to its limits after it had not.
 	recovered string
+	// most is how many of a lease's keys its end deletes; 0: all. One that is much work takes several steps.
+	most int
 	// refused: it would be answered with an error, and change nothing.
 	refused bool
 }
@@ -153,7 +155,7 @@ func (e *evaluation) delete(r *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
 
 func (e *evaluation) revoke(r *pb.LeaseRevokeRequest) *pb.LeaseRevokeResponse {
 	for _, kv := range e.keys.between([]byte{0}, []byte{0}) {
-		if kv.Lease == r.ID {
+		if kv.Lease == r.ID && (e.most == 0 || len(e.changes) < e.most) {
 			e.remove(kv)
 		}
 	}

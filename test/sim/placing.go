@@ -74,7 +74,7 @@ var language = strconv.Itoa(extension.Language)
 // there, and that deleting it deletes; none for any other key.
 func notesOf(key []byte) []*pb.PutRequest {
 	name, ok := strings.CutPrefix(string(key), manager)
-	if !ok || strings.Contains(name, "/") {
+	if !ok || strings.Contains(name, "/") || string(key) == extension.LimitsKey {
 		return nil
 	}
 	return []*pb.PutRequest{

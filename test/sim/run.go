@@ -186,6 +186,9 @@ func (c *cluster) converge() {
 		return
 	}
 	c.calm()
+	if !c.waitFor(equalAfter, c.leasesEnd) {
+		c.fail("liveness", "%v after everything has healed, a lease ends and ends", equalAfter)
+	}
 	c.quiesce()
 	c.agree()
 }

@@ -331,6 +331,8 @@ func (cl *sessionClient) reply(w *said) bool {
 	case errors.Is(w.err, fault.ReadOvertaken):
 		c.stats.Overtaken++
 		a.state, a.err = refused, w.err
+	case errors.Is(w.err, fault.ResultForgotten) && a.who != "" && isRead(a.req): // not a call the first time, or one whose result is gone
+		a.err = w.err
 	case errors.Is(w.err, fault.ResultForgotten):
 		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)
 		return false

@@ -18,7 +18,7 @@ type Stats struct {
 	Calls                       int // requests that concern extensions
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int
-	Expired                     int // leases
+	Expired, LeaseSteps         int // leases; steps of ends that take several, on all servers
 	MemberChanges               int // that have settled
 	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had
