@@ -47,6 +47,7 @@ type group struct {
 	term         uint64
 	leader       uint64
 	leading      bool
+	handing      uint64 // the term in which it was last asked to hand its leadership over, or 0
 	acked        acknowledged
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration

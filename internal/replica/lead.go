@@ -203,8 +203,11 @@ func (g *group) proposeBarrier(epoch uint64, barrier *command.Entry) {
 		g.drop(&queue[i])
 	}
 	// A transfer in progress would have it refused: one to the server itself
-	// cancels it.
-	g.node.TransferLeader(g.r.cfg.ID)
+	// cancels it. But if it is there on purpose, the barrier would make this log the longer
+	// one, and the other server's election fail: over and over where it takes more than a tick.
+	if !g.handsOver() {
+		g.node.TransferLeader(g.r.cfg.ID)
+	}
 	if g.node.Propose(barrier.AppendTo(nil)) != nil {
 		g.effects.add(g.r.lead.lost(epoch)...)
 		return

@@ -318,16 +318,21 @@ func (r *Replica) SnapshotSent(peer uint64) {
 }
 
 // TransferAll asks every group that this server leads to hand its leadership to
-// a peer: part of a graceful shutdown.
+// a peer: part of a graceful shutdown. It doesn't stamp meanwhile; if the peer hasn't taken over
+// within an election timeout, it goes on.
 func (r *Replica) TransferAll(to uint64) {
 	for _, g := range r.groups {
 		g.order(func(g *group) {
 			if g.leading {
+				g.handing = g.term
 				g.node.TransferLeader(to)
 			}
 		})
 	}
 }
+
+// handsOver reports whether the group is being handed to another server, on purpose. In Raft's half.
+func (g *group) handsOver() bool { return g.handing == g.term && g.node.BasicStatus().LeadTransferee != 0 }
 
 // Stop fails with err the requests that only this replica could have completed:
 // reads, and writes that it has in its log. All others, and later ones, are
