@@ -332,7 +332,9 @@ func (r *Replica) TransferAll(to uint64) {
 }
 
 // handsOver reports whether the group is being handed to another server, on purpose. In Raft's half.
-func (g *group) handsOver() bool { return g.handing == g.term && g.node.BasicStatus().LeadTransferee != 0 }
+func (g *group) handsOver() bool {
+	return g.handing == g.term && g.node.BasicStatus().LeadTransferee != 0
+}
 
 // Stop fails with err the requests that only this replica could have completed:
 // reads, and writes that it has in its log. All others, and later ones, are
