@@ -141,7 +141,7 @@ func (g *ledger) resume(c *core) *reader {
 
 // compare checks a core's state against the history up to where it is.
 func (g *ledger) compare(c *core) {
-	if c.l.sv.flip != nil {
+	if applied, _ := c.stores[0].Applied(); c.l.sv.flip != nil || applied < c.l.sv.lapsed { // a file may have what had changed
 		return
 	}
 	want := map[string]kvwire.KeyValue{}

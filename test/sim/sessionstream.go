@@ -93,7 +93,7 @@ func (st *sessionStream) Reply(op *session.Op) {
 		w.response = &pb.PutResponse{Header: head}
 	case r.Found != nil:
 		w.response = r.Found.Message()
-	case r.Kind == stoapb.Kind_RANGE && r.Message == nil:
+	case r.Kind == stoapb.Kind_RANGE && r.Response == nil && r.Message == nil:
 		resp := &pb.RangeResponse{Header: head}
 		if r.Kv.Exists() {
 			resp.Kvs, resp.Count = append(resp.Kvs, r.Kv.Message()), 1
