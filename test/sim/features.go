@@ -64,7 +64,7 @@ func (o *Options) swarm() features {
 	f.calls, f.steps = some() && f.extensions, some() && f.extensions && !f.versions // some of which end a lease at once
 	f.ends, f.urls, f.again = some(), some(), some()
 	for len(f.troubles) == 0 {
-		f.troubles = someOf(rng, slices.Concat(troubles, fewTroubles))
+		f.troubles = someOf(rng, slices.Concat(troubles, rarerTroubles))
 	}
 	for len(f.requests) == 0 {
 		f.requests = someOf(rng, slices.Concat(workload, rarer))

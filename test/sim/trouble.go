@@ -43,8 +43,8 @@ var troubles = []trouble{
 	{1, "a clock runs differently", (*cluster).skew},
 }
 
-// fewTroubles are those that only runs with some of all have (features.go).
-var fewTroubles = []trouble{
+// rarerTroubles are those that only runs with some of all have (features.go).
+var rarerTroubles = []trouble{
 	{2, "all servers are paused", (*cluster).pauseAll},
 	{2, "a server crashes over and over", (*cluster).crashLoop},
 	{2, "some servers lose their power", (*cluster).powerOffSome},
