@@ -76,8 +76,10 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build build-clock peers
-	$(GO) test -count=1 -timeout 20m ./test/operator ./test/compose $$($(GO) list ./test/adversary ./test/compat/... ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/overload ./test/process/... | grep -v /differential$$)
-	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED)
+	$(GO) test -count=1 -timeout 20m ./test/operator $$($(GO) list ./test/adversary ./test/compat/... ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/overload ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m ./test/compose & compose=$$!; \
+	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED); differential=$$?; \
+	wait $$compose && exit $$differential
 
 ## test-differential: random operations on stoa and etcd, ROUNDS times (10)
 .PHONY: test-differential
