@@ -273,14 +273,16 @@ func (m *Machine) SessionResult(id int64, seq uint64) (r Result, known bool) {
 	all := m.Placement().All()
 	m.rlock(all)
 	defer m.runlock(all)
+	var found traces
 	for p := range m.sessions {
 		if s := m.sessions[p].byID[id]; s != nil {
-			if o := s.find(seq); o != nil {
-				return o.repeated(true), true
-			}
+			found.add(s, seq)
 		}
 	}
-	return Result{}, false
+	if found.result == nil {
+		return Result{}, false
+	}
+	return found.result.repeated(true), true
 }
 
 // OpenSessions is the number of sessions that are open.
