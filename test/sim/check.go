@@ -57,7 +57,7 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 	return p.evaluateSome(at, writes, o, 0)
 }
 
-// evaluateSome carries out a part of the end of a lease: most of its keys.
+// evaluateSome is evaluate, but the end of a lease deletes at most so many of its keys; 0: all.
 func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *evaluation) {
 	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, as: o.as, most: most}
 	if !o.reads() {

@@ -128,9 +128,9 @@ func (c *cluster) troubled() {
 	}
 	if c.checkTicks > 0 {
 		c.flips()
-	}
-	if c.checkTicks > 0 && c.rounds == 0 {
-		c.disarm()
+		if c.rounds == 0 {
+			c.disarm()
+		}
 	}
 	c.trouble()
 	length := c.plan.trouble

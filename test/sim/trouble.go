@@ -107,11 +107,16 @@ func (c *cluster) powerOffSome() {
 // crashLoop kills a server a few times, each time soon after it has started.
 func (c *cluster) crashLoop() {
 	s := c.anyServer()
-	for at, n := time.Duration(0), 3+c.loop.rng.IntN(5); n > 0; n-- {
-		at += c.loop.between(0, 300*time.Millisecond)
-		c.loop.after(at, "crash again", s.id, 0, func() {
+	c.repeatedly(5, 300*time.Millisecond, "crash again", s.id, func() { pick(c.loop, []func(*server){c.kill, c.powerOff})(s) })
+}
+
+// repeatedly does something three times and up to as many more, until the run is quiet, with pauses of at most so long.
+func (c *cluster) repeatedly(more int, pause time.Duration, what string, id uint64, do func()) {
+	for at, n := time.Duration(0), 3+c.loop.rng.IntN(more); n > 0; n-- {
+		at += c.loop.between(0, pause)
+		c.loop.after(at, what, id, 0, func() {
 			if !c.quiet {
-				pick(c.loop, []func(*server){c.kill, c.powerOff})(s)
+				do()
 			}
 		})
 	}
@@ -273,16 +278,7 @@ func (c *cluster) handOver() {
 	}
 }
 
-func (c *cluster) handOvers() {
-	for at, n := time.Duration(0), 3+c.loop.rng.IntN(10); n > 0; n-- {
-		at += c.loop.between(0, 50*time.Millisecond)
-		c.loop.after(at, "hand over", 0, 0, func() {
-			if !c.quiet {
-				c.handOver()
-			}
-		})
-	}
-}
+func (c *cluster) handOvers() { c.repeatedly(10, 50*time.Millisecond, "hand over", 0, c.handOver) }
 
 func (c *cluster) skew() {
 	s := c.anyServer()
