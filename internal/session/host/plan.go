@@ -162,11 +162,17 @@ func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
 }
 
 func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
-	if p, handled := d.server.State().Machine.PlanRead(command.Watch, r.Message, d.who); handled {
+	m, req := d.server.State().Machine, r.Message.(*pb.WatchCreateRequest)
+	if p, handled := m.PlanRead(command.Watch, req, d.who); handled {
 		d.plan = p
 		return d.planned()
 	}
-	if d.mayLack(op, r.Message.(*pb.WatchCreateRequest)) {
+	// This server may not have heard yet of an extension that its client waits for; clients without
+	// a name don't pay for that, as those of etcd's API.
+	if d.s.client != "" && r.Level != stoapb.Level_FAST {
+		return session.Plan{Class: session.Read, Parts: m.Placement().Range(req.GetKey(), req.GetRangeEnd()), Strict: r.Level == stoapb.Level_STRICT}
+	}
+	if d.mayLack(op, req) {
 		return session.Plan{Class: session.Read} // waits until all partitions show what the session has seen
 	}
 	return session.Plan{Class: session.Act}

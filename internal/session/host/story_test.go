@@ -29,7 +29,7 @@ import (
 //
 //	new [servers=1] [flush=N] [stamps=1]
 //	                  start them; messages end at N words
-//	open [session=7] [server=1] [next=1] [sent=N] [seen=R] [ttl=60] [map]
+//	open [session=7] [server=1] [client=NAME] [next=1] [sent=N] [seen=R] [ttl=60] [map]
 //	                  open a session, of which a lease is granted unless there is one,
 //	                  with the watches below
 //	ask [session=7] [answered=N] [bytes=N]
@@ -234,6 +234,7 @@ func (s *story) open(sv *server, id int64, d *datadriven.TestData) {
 	d.MaybeScanArgs(s.t, "sent", &o.Sent)
 	d.MaybeScanArgs(s.t, "seen", &o.Revision)
 	d.MaybeScanArgs(s.t, "ttl", &ttl)
+	d.MaybeScanArgs(s.t, "client", &o.Client)
 	c, opened := s.begin(sv, ttl, o, requests(s.t, d.Input, 0))
 	if m := opened.PartitionMap; m != nil {
 		s.say("%d hears of %d partitions", id, m.Partitions)
