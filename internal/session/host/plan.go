@@ -164,6 +164,11 @@ func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
 func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 	m, req := d.server.State().Machine, r.Message.(*pb.WatchCreateRequest)
 	if p, handled := m.PlanRead(command.Watch, req, d.who); handled {
+		if !d.sentBefore(op) { // before the extension has done something for a watch that can't be opened
+			if err := d.server.Hub().Room(d.s.user, req.GetKey(), req.GetRangeEnd()); err != nil {
+				return refuse(op, err)
+			}
+		}
 		d.plan = p
 		return d.planned()
 	}

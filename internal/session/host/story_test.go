@@ -50,6 +50,8 @@ import (
 //	sleep, wake [server=1]
 //	                  what is to be done soon has to wait
 //	hold, release     keys that should move don't, though they are about to
+//	cram, clear [server=1]
+//	                  it has no memory for more watches
 //	cut, join         the servers say nothing to each other but Raft's messages
 //	elect SERVER      it stamps
 //	wait DURATION     let time pass
@@ -191,6 +193,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 		}
 	case "sleep", "wake":
 		sv.asleep = d.Cmd == "sleep"
+	case "cram", "clear":
+		sv.crammed = d.Cmd == "cram"
 	case "cut", "join":
 		s.cut = d.Cmd == "cut"
 	case "elect":

@@ -50,6 +50,7 @@ type server struct {
 	state    State
 	another  *State // shown in the place of the state
 	stirred  bool   // the hub has something to do
+	crammed  bool   // and takes no more watches
 	calls    *replica.Calls
 	hub      *watch.Hub
 	feed     *watch.Feed
@@ -106,7 +107,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 		st.SetApplied(1, 1)
 		s.state.Stores = append(s.state.Stores, st)
 	}
-	s.hub = watch.NewHub(partitions, s.history, watch.Options{Parts: m.Range})
+	s.hub = watch.NewHub(partitions, s.history, watch.Options{Parts: m.Range, MayWatch: func() bool { return !s.crammed }})
 	cfg.Lane = throttle.New(func() int64 { return w.now.UnixNano() }, func(d time.Duration, f func()) { s.After(d, f) }, func() float64 { return 0.5 })
 	s.limits = tenant.New(func() int64 { return w.now.UnixNano() })
 	cfg.Limits = s.limits
