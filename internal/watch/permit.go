@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -85,6 +87,15 @@ func (h *Hub) Room(user uint64, key, end []byte) error {
 		h.limiter.Leave(quotas)
 	}
 	return err
+}
+
+// Permits returns the reason for which a user may not open a watch; nil if it may.
+func (h *Hub) Permits(user uint64, r *pb.WatchCreateRequest) error {
+	w := newWatcher(nil, r)
+	w.user = user
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.permitted(w)
 }
 
 func (h *Hub) permitted(w *watcher) error {

@@ -20,6 +20,8 @@ type driver struct {
 	cfg      *Config
 	order    *session.Session
 	resumed  []session.Item // watches to open first
+	asking   bool           // whether they may be: the leader is
+	asked    bool           // and has been
 	before   uint64         // requests up to here may have come over another stream
 	refusals refusals
 	answered uint64
@@ -77,6 +79,7 @@ func (d *driver) who() (string, int64) { return d.s.client, d.s.id }
 func (d *driver) step(in *inbox) {
 	d.answered = max(d.answered, in.answered)
 	d.full = d.full && !in.admitted
+	d.asked, d.asking = d.asked || in.rights, d.asking && !in.rights
 	for _, f := range in.finished {
 		d.finishWrites(f)
 	}
@@ -86,13 +89,15 @@ func (d *driver) step(in *inbox) {
 	for _, r := range in.renewals {
 		d.prolong(r)
 	}
-	d.resume()
 	for _, b := range in.batches {
 		d.heard(b.heard, d.order.Next())
 		d.hello = d.hello || len(b.items) == 0
 		for i := range b.items {
 			d.accept(&b.items[i].Op)
 		}
+	}
+	if !d.resume() {
+		return
 	}
 	for {
 		late := d.deliver()

@@ -172,6 +172,9 @@ func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 		d.plan = p
 		return d.planned()
 	}
+	if d.forbidden(req) { // unless by a right that this server hasn't heard of
+		return session.Plan{Class: session.Read, Parts: placement.Of(0), Strict: true}
+	}
 	// This server may not have heard yet of an extension that its client waits for; clients without
 	// a name don't pay for that, as those of etcd's API.
 	if d.s.client != "" && r.Level != stoapb.Level_FAST {

@@ -55,6 +55,7 @@ type inbox struct {
 	renewals []renewal
 	stirred  bool // watches have something
 	admitted bool // the write that waited for its turn
+	rights   bool // what permissions there are is known here
 }
 
 // batch is the requests of one message. One without any is a sign of life, and wants
@@ -65,7 +66,7 @@ type batch struct {
 }
 
 func (in *inbox) empty() bool {
-	return len(in.batches) == 0 && len(in.finished) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred && !in.admitted
+	return len(in.batches) == 0 && len(in.finished) == 0 && len(in.arrived) == 0 && len(in.renewals) == 0 && !in.stirred && !in.admitted && !in.rights
 }
 
 // Start lets the session begin.

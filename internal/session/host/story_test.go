@@ -52,6 +52,8 @@ import (
 //	hold, release     keys that should move don't, though they are about to
 //	cram, clear [server=1]
 //	                  it has no memory for more watches
+//	forbid, allow [server=1]
+//	                  as far as it knows, nobody may watch anything
 //	cut, join         the servers say nothing to each other but Raft's messages
 //	elect SERVER      it stamps
 //	wait DURATION     let time pass
@@ -193,6 +195,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 		}
 	case "sleep", "wake":
 		sv.asleep = d.Cmd == "sleep"
+	case "forbid", "allow":
+		sv.forbids = d.Cmd == "forbid"
 	case "cram", "clear":
 		sv.crammed = d.Cmd == "cram"
 	case "cut", "join":

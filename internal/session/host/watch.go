@@ -2,6 +2,8 @@ package host
 
 import (
 	"errors"
+	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -9,6 +11,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
@@ -183,8 +186,38 @@ func (d *driver) open(seq uint64, level stoapb.Level, req *pb.WatchCreateRequest
 	return rev, err
 }
 
-// resume opens the watches that a session brings with it.
-func (d *driver) resume() {
+// forbidden reports whether a watch would be refused now for lack of a permission.
+func (d *driver) forbidden(req *pb.WatchCreateRequest) bool {
+	return d.server.Hub().Permits(d.s.user, req) != nil
+}
+
+// resume opens the watches that a session brings with it, all together, for their events have one order. If one is
+// forbidden, they wait for what the leader knows: they were allowed elsewhere. It reports whether they are open.
+func (d *driver) resume() bool {
+	if d.asking {
+		return false
+	}
+	if !d.asked && slices.ContainsFunc(d.resumed, func(it session.Item) bool { return d.forbidden(it.Message.(*pb.WatchCreateRequest)) }) {
+		d.asking = true
+		d.askRights(d.server.Now().Add(d.cfg.RequestTimeout))
+		return false
+	}
+	d.reopen()
+	return true
+}
+
+// askRights waits until this server has heard of all permissions that were granted before. It runs on any goroutine.
+func (d *driver) askRights(until time.Time) {
+	d.server.State().Replica.ReadPoint(placement.Of(0), func(err error) {
+		if err != nil && d.server.Now().Before(until) {
+			d.server.After(pauseBetween, func() { d.askRights(until) })
+			return
+		}
+		d.s.put(func(in *inbox) { in.rights = true })
+	})
+}
+
+func (d *driver) reopen() {
 	items := d.resumed
 	d.resumed = nil
 	for i := range items {

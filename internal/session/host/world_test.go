@@ -15,6 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -51,6 +52,7 @@ type server struct {
 	another  *State // shown in the place of the state
 	stirred  bool   // the hub has something to do
 	crammed  bool   // and takes no more watches
+	forbids  bool   // all watches, as far as it knows
 	calls    *replica.Calls
 	hub      *watch.Hub
 	feed     *watch.Feed
@@ -129,6 +131,12 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 	})
 	require.NoError(w.t, err)
 	s.feed = s.hub.Reset([]int64{1, 1}, 0)
+	s.feed.Permit(func(uint64, []byte, []byte) error {
+		if s.forbids {
+			return fault.PermissionDenied
+		}
+		return nil
+	}, nil)
 	return s
 }
 
