@@ -76,7 +76,9 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 	}
 	rev := h.Rev()
 	h.admit(w)
-	h.answerOrQueue(s, answer{w: w, rev: rev, first: first})
+	a := answer{w: w, rev: rev, first: first}
+	a.rev = max(rev, a.least())
+	h.answerOrQueue(s, a)
 	return w.state == opening
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -329,6 +330,47 @@ func TestAdmitBlocksAFlood(t *testing.T) {
 	require.ErrorIs(t, s.Admit(ctx), ErrClosed)
 	_, err = s.Recv(ctx)
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// An extension's answer isn't announced before all partitions show its revision, and its header isn't lower.
+func TestTheFirstEventWaits(t *testing.T) {
+	h := NewHub(2, newJournal(2).read, Options{})
+	f := h.Reset([]int64{1, 1}, 0)
+	s := h.NewStream("")
+	first := &mvccpb.Event{Kv: put("a", 3, 0).Kv.Message()}
+	waits := func(id int64) {
+		f.Changes(1, 3, []store.Change{put("a", 3, 0)})
+		require.True(t, s.CreateWith(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: id, StartRevision: 4}, first))
+		require.EqualValues(t, 1, h.Floor())
+	}
+	next := func(rev, events int) {
+		r, more, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, more)
+		require.EqualValues(t, rev, r.Header.Revision)
+		require.Len(t, r.Events, events)
+	}
+	waits(1)
+	s.Create(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 2})
+	s.Hasten()
+	_, more, err := s.TryRecv()
+	require.NoError(t, err)
+	require.False(t, more)
+	f.Advance(0, 3)
+	f.Advance(1, 3)
+	h.Step()
+	next(3, 0)
+	next(3, 1)
+	next(3, 0)
+
+	h = NewHub(2, newJournal(2).read, Options{})
+	f = h.Reset([]int64{1, 1}, 0)
+	s = h.NewStream("")
+	waits(1)
+	s.Cancel(1) // which has to be answered behind it
+	next(3, 0)
+	next(3, 1)
+	require.EqualValues(t, 3, h.Floor(), "reads show what was announced")
 }
 
 // Answers that wait for partitions count.

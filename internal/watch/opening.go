@@ -24,6 +24,14 @@ type answer struct {
 	first   *mvccpb.Event
 }
 
+// least is the lowest revision for the header of the first event: that of the call which gave it.
+func (a *answer) least() int64 {
+	if a.first == nil {
+		return 0
+	}
+	return a.w.start - 1
+}
+
 // answerOrQueue answers a request once all partitions show the revision in the
 // answer's header, and after the requests before it: clients match the answers
 // to their requests by order.
@@ -67,20 +75,31 @@ func (h *Hub) openReady() {
 // that the server has reached. A watcher from "now" on then begins after the
 // revision that all partitions show, and may repeat events that its client
 // knows from another server. It is for a server that is partitioned from its
-// leader, where they might wait for long.
+// leader, where they might wait for long. One that an extension has answered with an event
+// goes on waiting until the call's revision shows, and so do those behind it: there was a leader just now.
 func (s *Stream) Hasten() {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	s.hub.openAll(s)
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(s.openings) > 0 && s.openings[0].least() <= h.Shown() {
+		h.hasten(s)
+	}
 }
 
 func (h *Hub) openAll(s *Stream) {
-	for _, a := range s.openings {
-		a.rev = min(a.rev, h.Shown())
-		h.answer(s, a)
-		s.wait(-1)
+	for len(s.openings) > 0 {
+		h.hasten(s)
 	}
-	s.openings = nil
+}
+
+// hasten sends the next answer, whatever the partitions show.
+func (h *Hub) hasten(s *Stream) {
+	a := s.openings[0]
+	s.openings = s.openings[1:]
+	a.rev = max(min(a.rev, h.Shown()), a.least())
+	h.raise(a.least())
+	h.answer(s, a)
+	s.wait(-1)
 }
 
 // answer announces that a watcher was created or refused, and starts it.
