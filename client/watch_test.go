@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/client"
 )
@@ -70,6 +72,62 @@ func TestWatchBeginsWithAnAnswer(t *testing.T) {
 		require.EqualValues(t, rev, n.Events[0].Kv.ModRevision)
 		f.cut(int64(s.ID()))
 	}
+}
+
+// A watch on which nothing has happened goes on behind what the session's other watches and its reads have shown; what is far
+// behind goes on there.
+func TestIdleWatchesGoOnFromThePresent(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session()
+	ctx := testContext(t)
+	put := func(key string) int64 {
+		resp, err := s.Put(ctx, key, "v")
+		require.NoError(t, err)
+		return resp.Header.Revision
+	}
+	resumed := func() (from []int64) {
+		f.cut(int64(s.ID()))
+		_, err := s.Sync(ctx)
+		require.NoError(t, err)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		opens := f.sessions[int64(s.ID())].opens
+		for _, w := range opens[len(opens)-1].Watches {
+			var ask pb.WatchCreateRequest
+			require.NoError(t, proto.Unmarshal(w.Body, &ask))
+			from = append(from, ask.StartRevision)
+		}
+		return from
+	}
+	idle, err := s.Watch(ctx, "/idle")
+	require.NoError(t, err)
+	_, err = s.At(client.Fast).Watch(ctx, "/fast")
+	require.NoError(t, err)
+	busy, err := s.Watch(ctx, "/w/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 2, 2}, resumed())
+
+	shown := put("/w/1")
+	_, err = busy.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int64{shown, 2, shown + 1}, resumed(), "another event of that revision may come")
+
+	shown = put("/other")
+	_, err = s.Get(ctx, "/other")
+	require.NoError(t, err)
+	require.Equal(t, []int64{shown + 1, 2, shown + 1}, resumed())
+
+	// Its events come in order, behind those of a later revision.
+	_, err = s.Watch(ctx, "/w/", clientv3.WithPrefix(), clientv3.WithRev(2))
+	require.NoError(t, err)
+	from := resumed()
+	require.LessOrEqual(t, from[len(from)-1], int64(3))
+	require.Equal(t, []int64{shown + 1, 2, shown + 1}, from[:3])
+
+	last := put("/idle")
+	n, err := idle.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, last, n.Revision)
 }
 
 // TestWatchesGoOn breaks streams under watches: each event comes once, in order,

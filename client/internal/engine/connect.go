@@ -217,10 +217,14 @@ func (s *Session) welcome(st *stream) error {
 	return nil
 }
 
-// resume requests a watch again, after its last event.
+// resume requests a watch again, after its last event, and after what the others have shown if it is ordered: else one on which
+// nothing happens for long would ask for what is compacted.
 func (w *Watch) resume(seq uint64) *stoapb.Request {
 	ask := proto.Clone(w.ask).(*pb.WatchCreateRequest)
 	ask.StartRevision = w.next
+	if w.level != Fast {
+		ask.StartRevision = max(w.next, w.s.through)
+	}
 	body, err := proto.Marshal(ask)
 	if err != nil {
 		panic(err) // it was marshalled before

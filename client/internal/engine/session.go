@@ -64,6 +64,8 @@ type Session struct {
 	wake    chan struct{} // wakes the writer
 	token   atomic.Int64
 	streams atomic.Uint64 // that were opened, or begun to
+	// through: no event of an ordered watch below this revision is still to come. Only the reading goroutine uses it.
+	through int64
 
 	mu      sync.Mutex
 	err     error // the reason for which the session has ended

@@ -229,9 +229,7 @@ func (s *Session) receive(st *stream, batch *serverBatch) error {
 		a := &batch.arrivals[i]
 		switch {
 		case a.call.to != nil:
-			if a.call.kind == stoapb.Kind_PROGRESS && a.code == codes.OK {
-				s.progressed(a.revision)
-			}
+			s.passes(a)
 			a.call.to.answer(a)
 		case a.watch != nil:
 			a.watch.events(a)

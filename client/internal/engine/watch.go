@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -32,6 +33,8 @@ type Watch struct {
 	// next is the revision from which a new stream resumes. Only the session's
 	// reading goroutine uses it.
 	next int64
+	// answered: an extension may have answered the opening with an event, which is in no order.
+	answered bool
 
 	mu    sync.Mutex
 	ended bool
@@ -195,8 +198,40 @@ func (w *Watch) begin(a *arrival) {
 		w.next = max(w.ask.StartRevision, 1)
 	}
 	if len(opened.Events) > 0 {
-		w.ask.Key, w.ask.RangeEnd = opened.Events[0].GetKv().GetKey(), nil
+		w.ask.Key, w.ask.RangeEnd, w.answered = opened.Events[0].GetKv().GetKey(), nil, true
 	}
+}
+
+// passes notes what a reply says of events. Those of ordered watches come in one order, and before what reflects
+// them; a watch that has just been opened may begin far back.
+func (s *Session) passes(a *arrival) {
+	if a.code != codes.OK {
+		return
+	}
+	switch a.call.kind {
+	case stoapb.Kind_PROGRESS:
+		s.progressed(a.revision)
+	case stoapb.Kind_RANGE:
+		if a.call.level != Fast {
+			s.through = max(s.through, a.revision+1)
+		}
+	case stoapb.Kind_WATCH:
+		if w := a.call.to.(interface{ opens() *Watch }).opens(); w.level != Fast && w.next < s.through {
+			s.beginAgain(w)
+		}
+	}
+}
+
+// beginAgain notes that a watch has been opened whose events lie behind what the others have shown.
+func (s *Session) beginAgain(from *Watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq, w := range s.watches { // of the same message there may be some that are opened behind it
+		if seq < from.seq && w.level != Fast {
+			w.next = max(w.next, s.through)
+		}
+	}
+	s.through = from.next
 }
 
 // progressed records that no event up to a revision is still to come. The
@@ -241,7 +276,12 @@ func (w *Watch) changed(r *pb.WatchResponse) {
 	if r.Events = r.Events[seen:]; len(r.Events) == 0 {
 		return
 	}
-	w.next = r.Events[len(r.Events)-1].Kv.ModRevision + 1
+	last := r.Events[len(r.Events)-1].Kv.ModRevision
+	w.next = last + 1
+	if w.level != Fast && !w.answered {
+		w.s.through = max(w.s.through, last)
+	}
+	w.answered = false
 	w.deliver(r)
 }
 
