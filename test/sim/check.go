@@ -102,7 +102,7 @@ func (c *cluster) checkRevisions(p *past) {
 }
 
 // checkErrors: a request is refused only for a reason.
-func (c *cluster) checkErrors(*past) {
+func (c *cluster) checkErrors(p *past) {
 	for _, o := range c.history {
 		if o.state != refused {
 			continue
@@ -110,6 +110,8 @@ func (c *cluster) checkErrors(*past) {
 		switch {
 		case errors.Is(o.err, fault.LeaseExists):
 			c.fail("I1", "%s was carried out twice: its lease exists", o)
+		case errors.Is(o.err, errOrdinary) && !p.ordinary(o, o.floor):
+			c.fail("I5", "%s is taken for an ordinary watch, and is an extension's", o)
 		case errors.Is(o.err, fault.LeaseNotFound) && !c.mayBeRevoked(o):
 			c.fail("I5", "%s finds no lease, but no client has revoked it", o)
 		case errors.Is(o.err, fault.Compacted) && !c.mayBeCompacted(oldest(o)):
@@ -175,19 +177,19 @@ func addLeases(ids map[int64]bool, r *pb.TxnRequest) {
 	}
 }
 
-func (c *cluster) checkWatches(*past) {
+func (c *cluster) checkWatches(p *past) {
 	for _, d := range c.finished {
-		c.checkWatch(d)
+		c.checkWatch(p, d)
 	}
 	for _, w := range c.watchers {
 		for _, d := range w.watches {
-			c.checkWatch(d)
+			c.checkWatch(p, d)
 		}
 	}
 	for _, cl := range c.sessions {
 		for _, s := range cl.past {
 			for _, w := range s.watches {
-				c.checkWatch(w.watched)
+				c.checkWatch(p, w.watched)
 			}
 		}
 	}

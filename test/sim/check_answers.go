@@ -137,6 +137,8 @@ func (o *op) names(key []byte) bool {
 		return inRange(key, r.Key, r.RangeEnd) || o.extended(r.Key)
 	case *pb.TxnRequest:
 		return mayWrite(r, key)
+	case *pb.WatchCreateRequest:
+		return bytes.HasPrefix(key, []byte("/x/")) || bytes.HasPrefix(key, []byte(manager))
 	}
 	return true
 }
@@ -159,5 +161,5 @@ func mayWrite(r *pb.TxnRequest, key []byte) bool {
 // extended reports whether a request for a key may do something else than it says.
 func (o *op) extended(key []byte) bool {
 	_, _, manages := managed(key)
-	return o.who != "" && (manages || handlers[string(key)] != "")
+	return o.who != "" && (manages || handlerOf(string(key)) != "")
 }

@@ -154,6 +154,7 @@ func harmless(err error) bool {
 		fault.BadExtension, fault.NoExtension, fault.ExtensionDisabled,
 		fault.PermissionDenied, fault.AuthOldRevision, fault.UserEmpty,
 		fault.QuotaExceeded, fault.Corrupt, fault.NoSpace,
+		errOrdinary,
 	} {
 		if errors.Is(err, f) {
 			return true

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -54,10 +55,22 @@ var extensions = map[string]string{
   put = function(r) if r.key == "/x/tell" then notify("/x/told", r.value) return r.value end
     put("/x/hogged", r.value) if r.value:startswith("loop") then while true do end end return r.value end,
 }`,
+	"line": line,
 }
 
-// names are those of the extensions; a map has no order.
-var names = []string{"counter", "queue", "events", "hog"}
+// names are those of the extensions; a map has no order. Clients register the last one only where they wait.
+var names = []string{"counter", "queue", "events", "hog", "line"}
+
+// names are those of the extensions that clients register.
+func (c *cluster) names() []string {
+	if c.has.waits {
+		return names
+	}
+	return names[:len(names)-1]
+}
+
+// hiddenKey is the one whose changes are kept from those who use the extension that counts them.
+const hiddenKey = "/x/e/1"
 
 // by makes a request one of a named client.
 func by(who string, r request) request {
@@ -68,8 +81,12 @@ func by(who string, r request) request {
 // extended draws a request that has to do with extensions.
 func (c *cluster) extended() request {
 	who := pick(c.loop, []string{alice, bob})
+	names := c.names()
 	name := pick(c.loop, names)
 	n := c.loop.rng.IntN(60)
+	if c.has.waits && c.loop.chance(4) { // which is there at times
+		name, n = "line", c.loop.rng.IntN(12)
+	}
 	if c.prepared < 2*len(names) { // at first each is registered and acknowledged
 		name, n = names[c.prepared/2], []int{0, 3}[c.prepared%2]
 		c.prepared++
@@ -79,6 +96,9 @@ func (c *cluster) extended() request {
 		return strictly(&pb.PutRequest{Key: []byte(extension.LimitsKey), Value: fmt.Appendf(nil, `{"event_steps": %d}`, 2000+c.loop.rng.IntN(100))})
 	case n < 2:
 		source := fmt.Sprintf("-- %s\n%s", c.value(), extensions[name])
+		if c.has.hides {
+			source = strings.Replace(source, "event = function(e)\n", "event = function(e)\n    if e.key == \""+hiddenKey+"\" then suppress() end\n", 1)
+		}
 		return by(alice, strictly(&pb.PutRequest{Key: []byte(manager + name), Value: []byte(source)}))
 	case n < 3:
 		return by(alice, strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name)}))
@@ -97,6 +117,8 @@ func (c *cluster) extended() request {
 // call draws a request that an extension may handle, or an event.
 func (c *cluster) call(who string, n int) request {
 	switch {
+	case c.has.waits && c.loop.chance(4):
+		return c.wait(who, c.waiting())
 	case c.has.steps && c.loop.chance(2):
 	case n < 20:
 		return by(who, strictly(&pb.PutRequest{Key: []byte("/x/inc"), Value: c.value()}))

@@ -16,7 +16,14 @@ import (
 )
 
 // handlers says which extension handles requests on which keys.
-var handlers = map[string]string{"/x/inc": "counter", "/x/push": "queue", "/x/pop": "queue", "/x/hog": "hog", "/x/tell": "hog"}
+var handlers = map[string]string{"/x/inc": "counter", "/x/push": "queue", "/x/pop": "queue", "/x/hog": "hog", "/x/tell": "hog", "/x/give": "line"}
+
+func handlerOf(key string) string {
+	if strings.HasPrefix(key, waits) {
+		return "line"
+	}
+	return handlers[key]
+}
 
 // call is the behaviour of a sequential server with extensions for a named
 // client: the requests that extensions handle, and those that manage them.
@@ -39,6 +46,13 @@ func (e *evaluation) call(req proto.Message) proto.Message {
 		if e.handles(string(r.Key)) {
 			if kv, ok := e.run(string(r.Key), nil); ok {
 				return &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}, Count: 1}
+			}
+			return nil
+		}
+	case *pb.WatchCreateRequest:
+		if e.handles(string(r.Key)) {
+			if kv, ok := e.run(string(r.Key), nil); ok {
+				return &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}}
 			}
 			return nil
 		}
@@ -115,9 +129,14 @@ func (e *evaluation) unmanage(name, rest string) proto.Message {
 
 // handles says whether an extension handles this client's requests on a key.
 func (e *evaluation) handles(key string) bool {
-	name := handlers[key]
+	name := handlerOf(key)
+	return name != "" && e.uses(name)
+}
+
+// uses says whether an extension is this client's, or one that it has acknowledged.
+func (e *evaluation) uses(name string) bool {
 	owner := e.keys.get(manager + name + "/owner")
-	return name != "" && owner != nil && (string(owner.Value) == e.who || e.keys.get(e.ackKey(name)) != nil)
+	return owner != nil && (string(owner.Value) == e.who || e.keys.get(e.ackKey(name)) != nil)
 }
 
 // hogFails is how the extension that loops is stopped.
@@ -126,7 +145,7 @@ const hogFails = `stoa: extension "hog": line 6, column 66: more than 100000 ste
 // run is a call of an extension. It tells the value that it answers with, and
 // whether it does.
 func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool) {
-	name := handlers[key]
+	name := handlerOf(key)
 	standing := e.standing(name)
 	if standing.Disabled {
 		return nil, false
@@ -140,6 +159,9 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 		e.recovered = name
 	}
 	defer e.useUp(name)
+	if name == "line" {
+		return e.hand(key, value), true
+	}
 	switch key {
 	case "/x/inc":
 		value = e.increment("/x/ctr")
@@ -157,7 +179,12 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 	case "/x/hog":
 		e.write("/x/hogged", value, 0)
 	}
-	return &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1}, true
+	return e.result(key, value), true
+}
+
+// result is a plain value as the answer to a call.
+func (e *evaluation) result(key string, value []byte) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1}
 }
 
 // useUp ends an acknowledgement that was good for one call.

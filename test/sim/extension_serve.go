@@ -47,6 +47,8 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), o.user, false, done)
 		case *pb.DeleteRangeRequest:
 			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), o.user, false, done)
+		case *pb.WatchCreateRequest:
+			l.wait(o, r, who, try, done, reply)
 		}
 	}
 	try()

@@ -13,6 +13,9 @@ type features struct {
 	large  bool // some values are as large as segments of a log
 	alarms bool // NOSPACE is raised and lowered
 	calls  bool // sessions have a name that extensions know
+	waits  bool // clients wait for what an extension gives them
+	looks  bool // sessions of users watch, too
+	hides  bool // an extension hides changes of a key from its clients
 	steps  bool // leases end in several steps, as event handlers may not do much
 	ends   bool // watches are canceled, and streams go on
 	urls   bool // members get other URLs
@@ -74,6 +77,8 @@ func (o *Options) swarm() features {
 			f.extremes = append(f.extremes, e)
 		}
 	}
+	f.looks = some() && f.users && f.sessions
+	f.waits, f.hides = some() && f.extensions, some() && f.extensions
 	return f
 }
 

@@ -18,6 +18,8 @@ type Mutation struct {
 	Resize bool
 	// Checks looks for it in runs in which servers compare their states, and one has another.
 	Checks bool
+	// Swarm looks for it in runs that have only some of all.
+	Swarm bool
 	// RightsAtArrival lets writes take effect with the rights of the moment at which they
 	// came in.
 	RightsAtArrival bool

@@ -103,7 +103,7 @@ func notice(t *testing.T, m Mutation) {
 		if i == 0 {
 			s = m.Seed
 		}
-		o := Options{Seed: s, Mutation: m, Members: m.Members, Users: m.Users, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks, Swarm: *swarm}
+		o := Options{Seed: s, Mutation: m, Members: m.Members, Users: m.Users, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks, Swarm: *swarm || m.Swarm}
 		if m.Force {
 			o = forced(o)
 		}
@@ -154,7 +154,7 @@ func chosenMutation(t *testing.T) Mutation {
 	for _, m := range product {
 		if m.Name == *mutation {
 			switchOn(m.Name)
-			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members, Users: m.Users, Force: m.Force, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks}
+			return Mutation{Name: m.Name, Seed: m.Seed, Members: m.Members, Users: m.Users, Force: m.Force, Balance: m.Balance, Resize: m.Resize, Checks: m.Checks, Swarm: m.Swarm}
 		}
 	}
 	t.Fatalf("there is no mutation %q", *mutation)

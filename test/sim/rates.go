@@ -11,6 +11,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
@@ -175,6 +176,13 @@ func (st *sessionStream) takeIn(list []*asking, seq uint64) {
 	}
 }
 
+// bringsAlong tells of watches that a session brings along, which are never refused. When they are counted isn't certain.
+func (st *sessionStream) bringsAlong(user uint64, watches []session.Item) {
+	for i := range watches {
+		st.life.rates.takeIn(user, watches[i].Message, true).counts = false
+	}
+}
+
 // decided tells of the answer to one.
 func (st *sessionStream) decided(seq uint64, err error) {
 	t, over := st.taken[seq], overRate(err)
@@ -214,6 +222,8 @@ func touches(req proto.Message, prefix string) bool {
 	case *pb.DeleteRangeRequest:
 		return in(r.Key, r.RangeEnd)
 	case *pb.RangeRequest:
+		return in(r.Key, r.RangeEnd)
+	case *pb.WatchCreateRequest:
 		return in(r.Key, r.RangeEnd)
 	case *pb.TxnRequest:
 		for _, c := range r.Compare {

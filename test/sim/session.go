@@ -88,6 +88,9 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, user uint64
 		if l.sv.c.mutation.RightsAtOpening {
 			user = l.sv.c.own()
 		}
+		if c := st.cl.present; c.id == st.id && c.term != nil {
+			st.bringsAlong(user, watches)
+		}
 		st.session, _ = l.sessions.Open(lease, host.User{Credential: user}, o, watches, st)
 		done(m, nil)
 		st.session.Start()

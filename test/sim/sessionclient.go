@@ -93,6 +93,9 @@ func (s *sessionPast) user(c *cluster) uint64 {
 	return c.own()
 }
 
+// mayWatch reports whether it is one of those that watch.
+func (s *sessionPast) mayWatch(c *cluster) bool { return s.term == nil || c.has.looks }
+
 // live runs the client, step by step.
 func (cl *sessionClient) live() {
 	c := cl.c
@@ -114,7 +117,7 @@ func (cl *sessionClient) live() {
 		cl.begin()
 	case c.quiet && !s.closing && s.replied == len(s.asked) && c.sessionWatchesAt(c.floor) != nil:
 		cl.hand(&asking{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: stoapb.Kind_PROGRESS})
-	case !c.quiet && !s.closing && s.term == nil && c.loop.chance(8) && len(s.asked)-s.replied < sessionWindow:
+	case !c.quiet && !s.closing && s.mayWatch(c) && c.loop.chance(8) && len(s.asked)-s.replied < sessionWindow:
 		cl.hand(cl.watching()...)
 	case !c.quiet && !s.closing && len(s.asked)-s.replied < sessionWindow:
 		cl.ask()
@@ -138,7 +141,7 @@ func (cl *sessionClient) connect() {
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
 	ask := &stoapb.OpenSession{Session: s.id, Client: s.who, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
-	fresh, watches, user := !s.granted, s.resumed(), s.user(c)
+	fresh, watches, user := !s.granted, s.resumed(c), s.user(c)
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
 			l.openSession(st, ask, user, fresh, watches, func(m proto.Message, err error) {
@@ -184,8 +187,12 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 	cl.opened, cl.heard = true, c.loop.now
 	c.stats.Resumed++
 	cl.send(s.asked[s.replied:])
-	if !c.quiet && !s.closing && s.term == nil && s.replied == len(s.asked) && c.loop.chance(2) {
-		cl.hand(cl.watching()...) // of a server that may be behind
+	if !c.quiet && !s.closing && s.mayWatch(c) && s.replied == len(s.asked) && c.loop.chance(2) { // of a server that may be behind
+		if c.has.waits && s.who != "" && len(s.watches) < mostWaiters && c.loop.chance(2) {
+			cl.hand(c.inSession(c.wait(s.who, 0), nil))
+			return
+		}
+		cl.hand(cl.watching()...)
 	}
 }
 
@@ -221,7 +228,7 @@ func (cl *sessionClient) hand(list ...*asking) {
 		o := a.op
 		o.id, o.client, o.call, o.floor, o.state = len(cl.c.history), cl.id, cl.c.loop.now, cl.c.floor, unknown
 		o.term, o.user = s.term, s.user(cl.c)
-		if !a.watching() {
+		if !a.watching() || a.who != "" {
 			cl.c.history = append(cl.c.history, o)
 		}
 		cl.c.stats.Requests++
@@ -296,6 +303,7 @@ func (cl *sessionClient) hear(words []said) {
 			return
 		}
 	}
+	cl.given()
 }
 
 func (cl *sessionClient) ended(err error) {
@@ -325,13 +333,13 @@ func (cl *sessionClient) reply(w *said) bool {
 	switch {
 	case a.kind == stoapb.Kind_CLOSE:
 	case a.watching() && w.err == nil:
-		cl.watchReply(a, w.rev)
+		cl.watchReply(a, w)
 	case errors.Is(w.err, errForm):
 		a.state, a.err = refused, w.err
 	case errors.Is(w.err, fault.ReadOvertaken):
 		c.stats.Overtaken++
 		a.state, a.err = refused, w.err
-	case errors.Is(w.err, fault.ResultForgotten) && a.who != "" && isRead(a.req): // not a call the first time, or one whose result is gone
+	case errors.Is(w.err, fault.ResultForgotten) && a.who != "" && (isRead(a.req) || a.watching()): // not a call the first time, or one whose result is gone
 		a.err = w.err
 	case errors.Is(w.err, fault.ResultForgotten):
 		c.fail("session", "session %d: the result of %s, which had no reply, is forgotten", s.id, a)

@@ -12,6 +12,7 @@ type sessionWatch struct {
 	*watched
 	seq   uint64
 	level stoapb.Level
+	asked *asking // that an extension has answered with what it hands over, which comes next; nil: nothing
 }
 
 // watching draws a request that has to do with watches. Behind one that opens a watch
@@ -26,7 +27,7 @@ func (cl *sessionClient) watching() []*asking {
 	case n < 6 || len(s.watches) >= 3:
 		return []*asking{{op: &op{req: &pb.WatchProgressRequest{}, strict: true}, kind: pick(c.loop, []stoapb.Kind{stoapb.Kind_PROGRESS, stoapb.Kind_SYNC})}}
 	}
-	d := (&watcher{c: c}).draw()
+	d := (&watcher{c: c, who: s.who}).draw()
 	all := []*asking{{
 		op:    &op{req: &pb.WatchCreateRequest{Key: d.key, RangeEnd: d.end, StartRevision: d.start, PrevKv: d.prevKv}},
 		kind:  stoapb.Kind_WATCH,
@@ -38,33 +39,46 @@ func (cl *sessionClient) watching() []*asking {
 	return all
 }
 
-// resumed are the watches that a session brings to another server.
-func (s *sessionPast) resumed() []session.Item {
+// resumed are the watches that a session brings to another server. Those whose events have one order go on behind what
+// any of them has shown: what was hidden from one comes no more.
+func (s *sessionPast) resumed(c *cluster) []session.Item {
 	items := session.NewItems(len(s.watches))
 	for i, w := range s.watches {
 		it := &items[i]
 		it.Seq, it.Kind, it.Level = w.seq, stoapb.Kind_WATCH, w.level
-		it.Message = &pb.WatchCreateRequest{Key: w.key, RangeEnd: w.end, StartRevision: w.next, PrevKv: w.prevKv}
+		from := w.next
+		if w.level != stoapb.Level_FAST && (c.has.hides || c.has.waits) {
+			from = max(from, s.ordered)
+		}
+		it.Message = &pb.WatchCreateRequest{Key: w.key, RangeEnd: w.end, StartRevision: from, PrevKv: w.prevKv}
 	}
 	return items
 }
 
 // watchReply takes the reply to a request that has to do with watches.
-func (cl *sessionClient) watchReply(a *asking, rev int64) {
-	c, s := cl.c, cl.present
+func (cl *sessionClient) watchReply(a *asking, w *said) {
+	c, s, rev := cl.c, cl.present, w.rev
 	switch r := a.req.(type) {
 	case *pb.WatchCreateRequest:
-		d := &watched{w: &watcher{c: c, id: cl.id}, key: r.Key, end: r.RangeEnd, prevKv: r.PrevKv, created: true, start: r.StartRevision}
+		if resp := w.response.(*pb.WatchResponse); resp.Canceled {
+			cl.forbidden(a, resp)
+			return
+		}
+		d := &watched{w: &watcher{c: c, id: cl.id, who: s.who}, key: r.Key, end: r.RangeEnd, prevKv: r.PrevKv, created: true, start: r.StartRevision}
 		if d.start == 0 {
 			d.start, a.rev = rev+1, rev
 			c.see(rev)
+		}
+		var asked *asking
+		if a.who != "" && cl.asksFor(a, d, w.response.(*pb.WatchResponse)) {
+			asked = a
 		}
 		d.next = d.start
 		if a.level != stoapb.Level_FAST {
 			s.ordered = min(s.ordered, d.start-1)
 			s.shown, s.seen = max(s.shown, rev), max(s.seen, rev)
 		}
-		s.watches = append(s.watches, &sessionWatch{watched: d, seq: uint64(s.replied), level: a.level})
+		s.watches = append(s.watches, &sessionWatch{watched: d, seq: uint64(s.replied), level: a.level, asked: asked})
 	case *pb.WatchCancelRequest:
 		cl.unwatch(uint64(r.WatchId))
 	case *pb.WatchProgressRequest:
@@ -95,6 +109,17 @@ func (cl *sessionClient) event(w *said) {
 	case d == nil:
 		c.fail("I4", "session %d gets events of watch %d, which it doesn't have", s.id, w.seq)
 		return
+	case d.asked != nil:
+		cl.handedOverTo(d, w.event)
+		return
+	case w.event.Canceled && s.term != nil && w.event.CompactRevision == 0:
+		cl.forbidden(d, w.event)
+		d.next = d.start // what comes behind the user's right, no reply said
+		for _, e := range d.events {
+			d.next = e.Kv.ModRevision + 1
+		}
+		cl.unwatch(w.seq)
+		return
 	case w.event.Canceled:
 		if at := w.event.CompactRevision; at == 0 || d.next > at || !c.mayBeCompacted(at) {
 			c.fail("I4", "%s, which is at revision %d, is canceled: %v", d, d.next, w.event)
@@ -105,6 +130,7 @@ func (cl *sessionClient) event(w *said) {
 	c.loop.note(w.seq, uint64(w.event.Header.GetRevision()), uint64(len(w.event.Events)))
 	c.loop.printf("session %d: %d events of watch %d to revision %d", s.id, len(w.event.Events), w.seq, w.event.Header.GetRevision())
 	first, last := w.event.Events[0].Kv.ModRevision, w.event.Events[len(w.event.Events)-1].Kv.ModRevision
+	cl.permitted(d, w.event)
 	if d.take(w.event); d.level == stoapb.Level_FAST {
 		return
 	}
@@ -112,6 +138,21 @@ func (cl *sessionClient) event(w *said) {
 		c.fail("I4", "session %d: %s gets an event of revision %d after others got one of %d", s.id, d, first, s.ordered)
 	}
 	s.ordered, s.shown = last, max(s.shown, last)
+}
+
+// forbidden makes sure that a watch is refused or canceled only if its user's right may be gone.
+func (cl *sessionClient) forbidden(what any, r *pb.WatchResponse) {
+	if t := cl.present.term; t == nil || t.asked == 0 {
+		cl.c.fail("users", "session %d: %s is canceled, and nobody has wanted that: %s", cl.present.id, what, r.CancelReason)
+	}
+}
+
+// permitted makes sure that events are of the time in which the user had its right.
+func (cl *sessionClient) permitted(d *sessionWatch, r *pb.WatchResponse) {
+	if t := cl.present.term; t != nil {
+		cl.c.stats.UserEvents += len(r.Events)
+		cl.c.inTime(t, d, r)
+	}
 }
 
 func (s *sessionPast) watch(seq uint64) *sessionWatch {

@@ -42,8 +42,10 @@ var readyKey = []byte("/ready/x")
 
 // sessionRequests draws what a session asks next, all at once.
 func (c *cluster) sessionRequests(s *sessionPast) []*asking {
-	if s.who != "" && c.prepared == 2*len(names) && c.loop.chance(2) {
-		return []*asking{c.inSession(c.call(s.who, 8+c.loop.rng.IntN(52)), nil)}
+	if s.who != "" && c.prepared == 2*len(c.names()) && c.loop.chance(2) {
+		if r := c.call(s.who, 8+c.loop.rng.IntN(52)); !opensWatch(r) || len(s.watches) < mostWaiters {
+			return []*asking{c.inSession(r, nil)}
+		}
 	}
 	switch n := c.loop.rng.IntN(100); {
 	case n < 15:
@@ -79,8 +81,13 @@ func (c *cluster) inSession(r request, s *sessionPast) *asking {
 	case *pb.RangeRequest:
 		q.Serializable = false
 		a.kind = stoapb.Kind_RANGE
+	case *pb.WatchCreateRequest:
+		q.StartRevision = 0 // a session comes back for what it waits for
+		a.kind = stoapb.Kind_WATCH
 	}
 	switch {
+	case a.kind == stoapb.Kind_WATCH:
+		a.level = pick(c.loop, []stoapb.Level{stoapb.Level_STRICT, stoapb.Level_CAUSAL, stoapb.Level_FAST})
 	case a.who != "":
 		a.level = stoapb.Level_STRICT
 	case a.reads():

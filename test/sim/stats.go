@@ -32,6 +32,7 @@ type Stats struct {
 	OverRate                    int // or its rate
 	WatchEvents, Progress       int
 	Notices                     int // of extensions, that watches got
+	Waits, Hidden               int // watches that an extension has handled; events that one may have hidden
 	InSession, Pipelined        int // requests of sessions; writes sent while the one before was under way
 	Resumed, Resent, Lagging    int // streams opened; requests sent again; reads that waited for the server
 	Overtaken                   int // reads sent again in vain, behind writes of their session

@@ -34,6 +34,7 @@ type keeper struct {
 type term struct {
 	n          int
 	credential uint64
+	asked      time.Duration // when the keeper began to take the right away; 0: not yet
 	revoked    time.Duration // when the keeper was told so; 0: not yet
 }
 
@@ -108,6 +109,7 @@ func (k *keeper) next(n int) {
 			t.credential, k.now = u.Credential, t
 		}
 		c.loop.after(c.loop.between(20*time.Millisecond, 400*time.Millisecond), "keeper revokes", 0, 0, func() {
+			t.asked = c.loop.now
 			k.all([]*pb.InternalRaftRequest{revoke}, true, func() {
 				t.revoked = c.loop.now
 				c.stats.Revokes++

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -62,17 +63,26 @@ func (w *userWatcher) poll() {
 	}
 }
 
-// take makes sure that events are of the time in which the user had its right.
-func (w *userWatcher) take(r *pb.WatchResponse) {
-	c := w.c
+// inTime makes sure that events are of the time in which the user had its right.
+func (c *cluster) inTime(t *term, what any, r *pb.WatchResponse) {
 	for _, e := range r.Events {
-		c.stats.UserEvents++
 		at := c.ledger.revisions[e.Kv.ModRevision]
-		if t := w.term; at != nil && t.revoked > 0 && at.at > t.revoked {
-			c.fail("users", "a watch of %s on server %d gets %s, first applied at %v; the user has had no right since %v", t.user(), w.life.sv.id, name(e), at.at, t.revoked)
+		if at != nil && t.revoked > 0 && at.at > t.revoked {
+			c.fail("users", "%s of %s gets %s, first applied at %v; the user has had no right since %v", what, t.user(), name(e), at.at, t.revoked)
 			return
 		}
 	}
+}
+
+func (w *userWatcher) String() string {
+	return fmt.Sprintf("watcher %d on server %d", w.id, w.life.sv.id)
+}
+
+// take takes events, or the end of the watch.
+func (w *userWatcher) take(r *pb.WatchResponse) {
+	c := w.c
+	c.stats.UserEvents += len(r.Events)
+	c.inTime(w.term, w, r)
 	if r.Canceled || c.loop.chance(200) {
 		c.loop.printf("watcher %d of %s: canceled %v, %s", w.id, w.term.user(), r.Canceled, r.CancelReason)
 		w.stream.Close()

@@ -17,11 +17,14 @@ import (
 type watcher struct {
 	c       *cluster
 	id      int
+	who     string // the client, where extensions are to know it
 	life    *life
 	stream  *watch.Stream
 	pace    time.Duration // how long it takes to read
 	polling bool
 	watches []*watched
+	waits   bool // for one event, of which an extension has told it
+	gone    bool // it is not needed any more
 }
 
 // watched is one watch of a stream, from its first creation on.
@@ -30,15 +33,19 @@ type watched struct {
 	key, end []byte
 	prevKv   bool
 	periodic bool
-	created  bool  // on the present stream
-	ends     bool  // it is being canceled there
-	start    int64 // the first revision that it wants; 0: not known yet
-	next     int64 // the first that it doesn't have yet
+	created  bool          // on the present stream
+	ends     bool          // it is being canceled there
+	first    *mvccpb.Event // what an extension has answered, and has not come yet
+	start    int64         // the first revision that it wants; 0: not known yet
+	next     int64         // the first that it doesn't have yet
 	events   []*mvccpb.Event
 }
 
 func newWatcher(c *cluster, id int) *watcher {
 	w := &watcher{c: c, id: id, pace: pick(c.loop, []time.Duration{100 * time.Microsecond, time.Millisecond, 50 * time.Millisecond})}
+	if c.has.hides {
+		w.who = pick(c.loop, []string{"", alice, bob})
+	}
 	for range 1 + c.loop.rng.IntN(3) {
 		w.watches = append(w.watches, w.draw())
 	}
@@ -59,6 +66,9 @@ func (w *watcher) draw() *watched {
 	case 3:
 		d.key, d.end = []byte{0}, []byte{0}
 	}
+	if c.has.hides && c.loop.chance(2) {
+		d.key, d.end = prefix("/x/e/")
+	}
 	if c.loop.chance(2) {
 		d.start = max(1, c.floor-int64(c.loop.rng.IntN(100)))
 	}
@@ -77,17 +87,22 @@ func (w *watcher) connect() {
 		loop.after(loop.between(time.Millisecond, 50*time.Millisecond), "connect", uint64(w.id), 0, w.connect)
 		return
 	}
-	w.life = sv.life
-	w.polling = false
-	w.stream = w.life.hub.NewStream("")
-	w.stream.As(w.c.own())
-	w.life.streams = append(w.life.streams, w)
-	loop.printf("watcher %d connects to server %d", w.id, sv.id)
+	w.attach(sv.life)
 	for i, d := range w.watches {
-		d.created, d.ends = false, false
+		d.created, d.ends, d.first = false, false, nil
 		w.stream.Create(d.request(int64(i + 1)))
 	}
 	w.poke()
+}
+
+// attach opens the stream on a server.
+func (w *watcher) attach(l *life) {
+	w.life = l
+	w.polling = false
+	w.stream = l.hub.NewStream(w.who)
+	w.stream.As(w.c.own())
+	l.streams = append(l.streams, w)
+	w.c.loop.printf("watcher %d connects to server %d", w.id, l.sv.id)
 }
 
 func (d *watched) request(id int64) *pb.WatchCreateRequest {
@@ -175,7 +190,9 @@ func (w *watcher) take(r *pb.WatchResponse) {
 	case r.Canceled:
 		d.canceled(r, r.WatchId)
 	case len(r.Events) > 0:
-		d.take(r)
+		if d.take(r); w.waits && d.first == nil && !w.c.quiet {
+			w.leave()
+		}
 	default:
 		d.progress(r.Header.Revision)
 	}
@@ -189,7 +206,7 @@ func (d *watched) canceled(r *pb.WatchResponse, id int64) {
 		c.fail("I4", "%s, which is at revision %d, is canceled: %v", d, d.next, r)
 		return
 	}
-	c.checkWatch(d)
+	c.checkWatch(nil, d)
 	d.followed(&watched{w: d.w, key: d.key, end: d.end, prevKv: d.prevKv, periodic: d.periodic, start: r.CompactRevision, next: r.CompactRevision}, id)
 }
 
@@ -210,6 +227,9 @@ func (d *watched) take(r *pb.WatchResponse) {
 	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
 		return string(e.Kv.Key) == flippedKey && !d.w.life.showable("a watch")
 	})
+	if d.first != nil && len(r.Events) > 0 {
+		d.handsOver(r)
+	}
 	if len(r.Events) == 0 {
 		return
 	}
@@ -251,6 +271,9 @@ func (d *watched) progress(rev int64) {
 // ask wants to know the progress of all watches.
 func (w *watcher) ask() {
 	loop := w.c.loop
+	if w.gone {
+		return
+	}
 	loop.after(loop.between(50*time.Millisecond, 300*time.Millisecond), "progress", uint64(w.id), 0, w.ask)
 	if w.life == nil || w.life.paused > loop.now {
 		return

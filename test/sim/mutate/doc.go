@@ -16,7 +16,7 @@
 //
 // "members" behind the seed says that the bug is looked for in runs in which the members
 // change, "force" that it is in runs at whose end one server is forced to be a cluster of its own, "balance" that it is in runs in which slots move at random, "resize" that it is in runs in which the
-// number of partitions changes, "checks" that it is in runs in which servers compare their states. "replace" in the place of "insert" puts lines in the place of those found. A mutation
+// number of partitions changes, "checks" that it is in runs in which servers compare their states, "swarm" that it is in runs that have only some of all. "replace" in the place of "insert" puts lines in the place of those found. A mutation
 // may have several edits. "test=TestName" in the place of the seed says that a scripted test of package sim shows the
 // bug, and that seeds may never. Lines that are inserted ask mutant.Is("read-without-wait"),
 // of a package that only the overlay has.

@@ -26,6 +26,8 @@ type Mutation struct {
 	Resize bool
 	// Checks: it shows only in runs in which states of servers are compared, and changed.
 	Checks bool
+	// Swarm: it shows only in runs that have some of all.
+	Swarm bool
 	// Test is the scripted test that shows it, in the place of seeds. "": seeds do.
 	Test  string
 	edits []edit
@@ -80,7 +82,7 @@ func parse(text string) (list []Mutation, err error) {
 			m.Members, m.Force = slices.Contains(words, "members"), slices.Contains(words, "force")
 			m.Balance = slices.Contains(words, "balance")
 			m.Resize, m.Checks = slices.Contains(words, "resize"), slices.Contains(words, "checks")
-			m.Users = slices.Contains(words, "users")
+			m.Users, m.Swarm = slices.Contains(words, "users"), slices.Contains(words, "swarm")
 			list = append(list, m)
 		case word == "file":
 			file = rest
