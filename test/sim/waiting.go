@@ -165,6 +165,10 @@ func (cl *sessionClient) asksFor(a *asking, d *watched, resp *pb.WatchResponse) 
 		return false
 	}
 	cl.c.stats.Waits++
+	if resp.Header == nil {
+		cl.c.fail("session", "session %d isn't told where the watch of %s begins", cl.present.id, a)
+		return false
+	}
 	d.key, d.start = resp.Events[0].Kv.Key, resp.Header.Revision+1
 	return bytes.HasPrefix(d.key, []byte(waits))
 }
