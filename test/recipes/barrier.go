@@ -63,7 +63,7 @@ func (w *meeting) meet(ctx context.Context, wait bool) ([]time.Duration, error) 
 		}
 		return nil
 	})
-	if err == nil && wait && len(w.kits) > 1 && slices.Max(took) < late {
+	if err == nil && wait && len(w.kits) > 1 && slices.Max(took) < late/2 { // on a busy machine the others begin late, too
 		err = errors.New("WRONG: no participant waited for the last one")
 	}
 	return took, err
