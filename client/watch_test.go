@@ -74,6 +74,21 @@ func TestWatchBeginsWithAnAnswer(t *testing.T) {
 	}
 }
 
+// What an extension did as it answered a fast watch is seen, as other writes are.
+func TestAFastWatchThatIsACallIsSeen(t *testing.T) {
+	f := newFake(t, 1)
+	s, other := f.session(), f.session()
+	ctx := testContext(t)
+	resp, err := other.Put(ctx, "other", "")
+	require.NoError(t, err)
+	_, err = s.At(client.Fast).Watch(ctx, "ordinary")
+	require.NoError(t, err)
+	require.Less(t, s.Token(), resp.Header.Revision)
+	_, err = s.At(client.Fast).Watch(ctx, "extended")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, s.Token(), resp.Header.Revision)
+}
+
 // A watch on which nothing has happened goes on behind what the session's other watches and its reads have shown; what is far
 // behind goes on there.
 func TestIdleWatchesGoOnFromThePresent(t *testing.T) {

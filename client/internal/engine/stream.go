@@ -257,8 +257,9 @@ func (s *Session) match(arrivals []arrival) (int, error) {
 			return i, errOutOfOrder
 		default:
 			a.call = s.backlog.pop()
-			level = a.call.level
-			s.watchChanged(a)
+			if level = a.call.level; s.watchChanged(a) {
+				level = Strict
+			}
 		}
 		if level != Fast {
 			s.saw(a.revision)

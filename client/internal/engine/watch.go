@@ -168,18 +168,20 @@ func canceled(r *pb.WatchResponse) error {
 }
 
 // watchChanged updates the set of open watches on the reply to a request. It
-// needs the session's lock.
-func (s *Session) watchChanged(a *arrival) {
+// needs the session's lock. It reports whether an extension has answered: that was a write.
+func (s *Session) watchChanged(a *arrival) (called bool) {
 	switch to := a.call.to.(type) {
 	case interface{ opens() *Watch }:
 		if a.code == 0 && s.watches != nil {
 			w := to.opens()
 			w.begin(a)
 			s.watches[w.seq] = w
+			return w.answered
 		}
 	case *cancelFuture:
 		delete(s.watches, to.watch.seq)
 	}
+	return false
 }
 
 // begin records the key and start revision of an opened watch. They are in the

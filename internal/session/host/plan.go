@@ -169,6 +169,7 @@ func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 				return refuse(op, err)
 			}
 		}
+		op.Unseen = false // a write, at whatever level
 		d.plan = p
 		return d.planned()
 	}

@@ -60,7 +60,7 @@ func (d *driver) recall(s *State, op *session.Op, r *session.Request) (known boo
 		return false
 	}
 	r.Kv, r.Found, r.Response = kvwire.KeyValue{}, nil, before.Response
-	op.Revision, op.Err = before.Rev, before.Err
+	op.Revision, op.Err, op.Unseen = before.Rev, before.Err, false
 	return true
 }
 
