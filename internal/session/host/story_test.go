@@ -27,8 +27,9 @@ import (
 // step is decided here. Key d lies in partition 0, key a in 1. A line "7 <- ..." is one
 // message to the client of session 7.
 //
-//	new [servers=1] [flush=N] [stamps=1]
-//	                  start them; messages end at N words
+//	new [servers=1] [flush=N] [stamps=1] [merge=N]
+//	                  start them; messages end at N words, and a session takes no more events when
+//	                  N bytes of them wait for others
 //	open [session=7] [server=1] [client=NAME] [next=1] [sent=N] [seen=R] [ttl=60] [map]
 //	                  open a session, of which a lease is granted unless there is one,
 //	                  with the watches below
@@ -109,12 +110,13 @@ type client struct {
 }
 
 func newStory(t *testing.T, d *datadriven.TestData) *story {
-	servers, stamps, flush := 1, 1, 100
+	servers, stamps, flush, merge := 1, 1, 100, 0
 	d.MaybeScanArgs(t, "servers", &servers)
 	d.MaybeScanArgs(t, "stamps", &stamps)
 	d.MaybeScanArgs(t, "flush", &flush)
+	d.MaybeScanArgs(t, "merge", &merge)
 	s := &story{granted: map[int64]bool{}, clients: map[int64]*client{}}
-	s.world = newWorld(t, servers, Config{RequestTimeout: time.Second, MaxRequestBytes: maxRequestBytes, FlushBytes: flush})
+	s.world = newWorld(t, servers, Config{RequestTimeout: time.Second, MaxRequestBytes: maxRequestBytes, FlushBytes: flush, MergeBytes: merge})
 	s.elect(s.servers[stamps-1])
 	return s
 }

@@ -348,7 +348,10 @@ func (d *driver) delivered(op *session.Op) bool {
 	w := &d.watches
 	if w.ordered != nil && w.out < op.Revision {
 		if d.deliverOrdered(); w.out < op.Revision {
-			w.ordered.Await(op.Revision)
+			// Behind what has not been collected, for too much has, it waits for the first of that, as deliverOrdered does.
+			if w.collected >= op.Revision || !w.full(d.cfg.MergeBytes) {
+				w.ordered.Await(op.Revision)
+			}
 			return false
 		}
 	}
