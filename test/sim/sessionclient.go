@@ -130,6 +130,9 @@ func (cl *sessionClient) live() {
 func (cl *sessionClient) connect() {
 	c, s := cl.c, cl.present
 	sv := pick(c.loop, c.servers)
+	if (c.has.waits || c.has.looks) && c.loop.chance(2) {
+		sv = c.laggard(sv)
+	}
 	if sv.life == nil {
 		return
 	}
@@ -153,6 +156,29 @@ func (cl *sessionClient) connect() {
 			})
 		})
 	})
+}
+
+// looksAtOnce has a client begin anew, now that there is a user of whom some servers may not have heard.
+func (c *cluster) looksAtOnce() {
+	if !c.has.looks || len(c.sessions) == 0 || c.quiet {
+		return
+	}
+	cl := pick(c.loop, c.sessions)
+	if cl.stream != nil {
+		cl.lost()
+	}
+	cl.begin()
+}
+
+// laggard is a server of which others know more than it does, or else the given one.
+func (c *cluster) laggard(usual *server) *server {
+	behind := usual
+	for _, sv := range c.servers {
+		if sv.life != nil && (behind.life == nil || sv.life.hub.Rev() < behind.life.hub.Rev()) {
+			behind = sv
+		}
+	}
+	return behind
 }
 
 // carried is the highest number that a stream has carried.

@@ -107,6 +107,7 @@ func (k *keeper) next(n int) {
 	k.all(setup, false, func() {
 		if u := c.user(t.user()); u != nil {
 			t.credential, k.now = u.Credential, t
+			c.looksAtOnce()
 		}
 		c.loop.after(c.loop.between(20*time.Millisecond, 400*time.Millisecond), "keeper revokes", 0, 0, func() {
 			t.asked = c.loop.now
