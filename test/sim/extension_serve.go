@@ -42,7 +42,7 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 				l.submit(command.Range, r, p, o.user, false, done)
 				return
 			}
-			l.unhandled(o, r, who, try, reply)
+			l.unhandled(o, command.Range, r, r, who, try, reply)
 		case *pb.PutRequest:
 			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), o.user, false, done)
 		case *pb.DeleteRangeRequest:
@@ -57,11 +57,11 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 // errHandled means that a read must not be answered from the keys.
 var errHandled = errors.New("an extension handles it")
 
-// unhandled answers a read that no extension handles, unless the server has learned
+// unhandled answers a request that no extension handles with a read, unless the server has learned
 // of one by the time at which it may answer.
-func (l *life) unhandled(o *op, r *pb.RangeRequest, who apply.Caller, again func(), reply func(proto.Message, error)) {
+func (l *life) unhandled(o *op, kind command.Kind, req proto.Message, r *pb.RangeRequest, who apply.Caller, again func(), reply func(proto.Message, error)) {
 	l.read(o, r, func(c *core, parts placement.Set) (proto.Message, error) {
-		if _, handled := c.machine.PlanRead(command.Range, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
+		if _, handled := c.machine.PlanRead(kind, req, who); handled && !l.sv.c.mutation.ReadAsPlanned {
 			return nil, errHandled
 		}
 		resp, err := c.machine.Range(r, parts, 0, o.user)

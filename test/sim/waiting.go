@@ -14,7 +14,6 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
@@ -88,23 +87,11 @@ func (l *life) wait(o *op, r *pb.WatchCreateRequest, who apply.Caller, again fun
 		})
 		return
 	}
-	read := &pb.RangeRequest{Key: r.Key}
-	l.read(o, read, func(c *core, parts placement.Set) (proto.Message, error) {
-		if _, handled := c.machine.PlanRead(command.Watch, r, who); handled && !l.sv.c.mutation.ReadAsPlanned {
-			return nil, errHandled
+	l.unhandled(o, command.Watch, r, &pb.RangeRequest{Key: r.Key}, who, again, func(_ proto.Message, err error) {
+		if err == nil { // nothing ever happens to its key
+			err = errOrdinary
 		}
-		resp, err := c.machine.Range(read, parts, 0, o.user)
-		return resp.Message(), err
-	}, func(_ proto.Message, err error) {
-		switch {
-		case errors.Is(err, errHandled):
-			l.sv.c.stats.Rerouted++
-			again()
-		case err != nil:
-			reply(nil, err)
-		default: // nothing ever happens to its key
-			reply(nil, errOrdinary)
-		}
+		reply(nil, err)
 	})
 }
 
