@@ -47,7 +47,7 @@ func newOperator(c *cluster) *operator {
 func (o *operator) busy() bool { return o != nil && (o.asked != o.known || len(o.gone) > 0) }
 
 func (o *operator) think() {
-	if o.c.has.again && o != o.c.operator { // of a cluster that was lost
+	if o != o.c.operator { // of a cluster that was lost
 		return
 	}
 	o.c.later("operator", o.c.loop.between(10*time.Millisecond, 600*time.Millisecond), o.change)
