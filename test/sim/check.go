@@ -110,7 +110,7 @@ func (c *cluster) checkErrors(p *past) {
 		switch {
 		case errors.Is(o.err, fault.LeaseExists):
 			c.fail("I1", "%s was carried out twice: its lease exists", o)
-		case errors.Is(o.err, errOrdinary) && !p.ordinary(o, o.floor):
+		case errors.Is(o.err, errOrdinary) && !p.ordinary(o, keyOf(o), o.floor):
 			c.fail("I5", "%s is taken for an ordinary watch, and is an extension's", o)
 		case errors.Is(o.err, fault.LeaseNotFound) && !c.mayBeRevoked(o):
 			c.fail("I5", "%s finds no lease, but no client has revoked it", o)

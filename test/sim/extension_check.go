@@ -42,20 +42,10 @@ func (p *past) plain(o *op) bool {
 	if !read || o.who == "" || o.state != ok {
 		return false
 	}
-	i := p.index(o.rev)
-	if i > 0 && p.revisions[i-1].rev == o.rev && increments(p.revisions[i-1]) {
+	if i := p.index(o.rev); i > 0 && p.revisions[i-1].rev == o.rev && increments(p.revisions[i-1]) {
 		return false // most likely its own
 	}
-	for ; i < len(p.states); i++ {
-		e := evaluation{keys: p.states[i], who: o.who}
-		if !e.handles(string(r.Key)) {
-			return true
-		}
-		if i < len(p.revisions) && p.revisions[i].at > o.ret {
-			break
-		}
-	}
-	return false
+	return p.ordinary(o, string(r.Key), o.rev)
 }
 
 func increments(r *revision) bool {
@@ -72,6 +62,8 @@ func keyOf(o *op) string {
 	case *pb.PutRequest:
 		return string(r.Key)
 	case *pb.RangeRequest:
+		return string(r.Key)
+	case *pb.WatchCreateRequest:
 		return string(r.Key)
 	}
 	return ""

@@ -234,12 +234,12 @@ func (e *evaluation) hand(key string, value []byte) *mvccpb.KeyValue {
 	return e.result(key, value)
 }
 
-// ordinary says that a watch was rightly taken for one that no extension handles: at some time since a
+// ordinary says that a request for a key was rightly taken for one that no extension handles: at some time since a
 // revision, and before the answer came, none did.
-func (p *past) ordinary(o *op, since int64) bool {
+func (p *past) ordinary(o *op, key string, since int64) bool {
 	for i := p.index(since); i < len(p.states); i++ {
 		e := evaluation{keys: p.states[i], who: o.who}
-		if !e.handles(string(o.req.(*pb.WatchCreateRequest).Key)) {
+		if !e.handles(key) {
 			return true
 		}
 		if i < len(p.revisions) && p.revisions[i].at > o.ret {
