@@ -74,12 +74,7 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 // mayWatch makes sure that a refusal, which the hub decides by what this server has applied,
 // isn't for a permission that it hasn't applied yet.
 func (n *Node) mayWatch(ctx context.Context, r *pb.WatchCreateRequest, who *identity) error {
-	permit := permitted(n.current().machine.Auth())
-	key := r.GetKey()
-	if len(key) == 0 {
-		key = []byte{0}
-	}
-	if permit == nil || permit(who.user, key, r.GetRangeEnd()) == nil {
+	if n.hub.Permits(who.user, r) == nil {
 		return nil
 	}
 	_, err := n.strict(ctx, placement.Of(0))
