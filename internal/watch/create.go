@@ -74,10 +74,9 @@ func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (wait
 		s.refuse(answer{refused: err.Error(), cause: err, key: w.key, end: w.rangeEnd()})
 		return false
 	}
-	rev := h.Rev()
+	a := answer{w: w, rev: h.Rev(), first: first}
+	a.rev = max(a.rev, a.least())
 	h.admit(w)
-	a := answer{w: w, rev: rev, first: first}
-	a.rev = max(rev, a.least())
 	h.answerOrQueue(s, a)
 	return w.state == opening
 }

@@ -112,6 +112,9 @@ type watchFuture[T any] struct {
 	opened T
 }
 
+// opener is who waits for the reply to the opening of a watch.
+type opener interface{ opens() *Watch }
+
 func (f *watchFuture[T]) opens() *Watch { return f.watch }
 
 func (f *watchFuture[T]) answer(a *arrival) {
@@ -171,7 +174,7 @@ func canceled(r *pb.WatchResponse) error {
 // needs the session's lock. It reports whether an extension has answered: that was a write.
 func (s *Session) watchChanged(a *arrival) (called bool) {
 	switch to := a.call.to.(type) {
-	case interface{ opens() *Watch }:
+	case opener:
 		if a.code == 0 && s.watches != nil {
 			w := to.opens()
 			w.begin(a)
@@ -218,7 +221,7 @@ func (s *Session) passes(a *arrival) {
 			s.through = max(s.through, a.revision+1)
 		}
 	case stoapb.Kind_WATCH:
-		if w := a.call.to.(interface{ opens() *Watch }).opens(); w.level != Fast && w.next < s.through {
+		if w := a.call.to.(opener).opens(); w.level != Fast && w.next < s.through {
 			s.beginAgain(w)
 		}
 	}
