@@ -121,6 +121,7 @@ func awaitLeader(t *testing.T, c *process.Cluster) (lead int) {
 // tamper stops a member and changes a value in its file, as the checksums of the file don't show: they go, too.
 func tamper(t *testing.T, s *process.Server) {
 	t.Helper()
+	require.Eventually(t, func() bool { return string(valueAt(t, s)) == right }, time.Minute, 100*time.Millisecond, "it may be behind")
 	_, _, err := s.Stop()
 	require.NoError(t, err)
 	db, err := bolt.Open(filepath.Join(s.DataDir, "member", "snap", "db"), 0o600, &bolt.Options{Timeout: 10 * time.Second})
