@@ -19,11 +19,15 @@ type following struct {
 // errFollowing: the rendezvous was not stamped.
 var errFollowing = errors.New("replica: the groups follow a change of members")
 
+// keeps reports whether rendezvous are kept back: while groups follow, and until those that were kept
+// back have been stamped, behind which all later ones belong. With mu held.
+func (f *following) keeps() bool { return f.on || len(f.held) > 0 }
+
 // stamp runs fn, which stamps a rendezvous, unless these are kept back.
 func (f *following) stamp(fn func() error) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.on {
+	if f.keeps() {
 		return errFollowing
 	}
 	return fn()
@@ -33,22 +37,37 @@ func (f *following) stamp(fn func() error) error {
 func (f *following) hold(w *Write) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.on {
-		f.held = append(f.held, w)
+	if !f.keeps() {
+		return false
 	}
-	return f.on
+	f.held = append(f.held, w)
+	return true
 }
 
-// set returns the writes that need not be kept any more. When it returns after on, no
-// rendezvous is stamped any more, and all that have been are in the queues of their groups.
-func (f *following) set(on bool) (freed []*Write, changed bool) {
+// set reports whether that is new. When it returns after on, no rendezvous is stamped any more, and all that have
+// been are in the queues of their groups. After off, release has to follow.
+func (f *following) set(on bool) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed, f.on = f.on != on, on
-	if !on {
-		freed, f.held = f.held, nil
+	return changed
+}
+
+// release has fn stamp the writes that need not be kept any more, in their order, and returns
+// those that it can't stamp.
+func (f *following) release(fn func(*Write) error) (failed []*Write) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.on {
+		return nil
 	}
-	return freed, changed
+	for _, w := range f.held {
+		if fn(w) != nil {
+			failed = append(failed, w)
+		}
+	}
+	f.held = nil
+	return failed
 }
 
 // expire fails writes that have timed out.
@@ -68,14 +87,13 @@ func (f *following) expire(now int64) {
 
 // hold begins or ends to keep rendezvous back. With mu held.
 func (l *leadership) hold(on bool) {
-	freed, changed := l.r.following.set(on)
-	if !changed {
+	if !l.r.following.set(on) || on {
 		return
 	}
-	l.effects.add(func() { l.r.resubmit(freed) })
-	if !on {
+	l.effects.add(func() {
+		l.r.resubmit(l.r.following.release(l.r.stampAlone))
 		for _, g := range l.r.groups {
 			g.wake() // those of sessions are in its inbox
 		}
-	}
+	})
 }

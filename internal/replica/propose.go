@@ -215,10 +215,10 @@ func (g *group) stampBatch(writes []*Write) {
 // noGroup is the owner of an entry that is no group's batch.
 const noGroup = -1
 
-// stamp stamps an entry and queues it in each of its partitions: as a local one, if
-// it is a batch of its only partition, else as a rendezvous.
+// stamp stamps a group's batch and queues it in each of its partitions: as a local entry, if
+// it is for this one alone, else as a rendezvous.
 func (r *Replica) stamp(parts placement.Set, e *command.Entry, writes []*Write, home int) error {
-	if home != noGroup && parts.Len() == 1 {
+	if parts.Len() == 1 {
 		return r.stampEntry(parts, e, writes, home)
 	}
 	e.Parts = parts
@@ -371,11 +371,15 @@ func (r *Replica) submitMulti(w *Write) {
 		return
 	}
 	r.limit(w)
-	writes := []*Write{w}
-	e := command.Entry{Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
-	switch err := r.stamp(w.Parts, &e, writes, noGroup); {
+	switch err := r.following.stamp(func() error { return r.stampAlone(w) }); {
 	case errors.Is(err, errFollowing) && r.following.hold(w):
 	case err != nil:
-		r.resubmit(writes)
+		r.resubmit([]*Write{w})
 	}
+}
+
+// stampAlone stamps a rendezvous of one write.
+func (r *Replica) stampAlone(w *Write) error {
+	e := command.Entry{Parts: w.Parts, Commands: []command.Command{w.Command}, Origin: r.cfg.Origin}
+	return r.stampEntry(w.Parts, &e, []*Write{w}, noGroup)
 }
