@@ -285,6 +285,11 @@ func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
 }
 
 func (n *Node) renewPermitted(c *core, id int64, reply func([]byte, error)) {
+	epoch := n.stamping.Load() // read first, as in expireLeases
+	if epoch == 0 {
+		reply(nil, fault.NotLeader)
+		return
+	}
 	n.counts.renewed.Add(1)
 	n.checkpoints.Lock()
 	defer n.checkpoints.Unlock()
@@ -298,7 +303,7 @@ func (n *Node) renewPermitted(c *core, id int64, reply func([]byte, error)) {
 		reply(ttl, nil)
 		return
 	}
-	n.propose(c, 0, command.LeaseCheckpoint,
+	n.propose(c, epoch, command.LeaseCheckpoint, // the next leader has given the lease what the log says
 		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}},
 		func(err error) {
 			if err == nil {
@@ -319,6 +324,11 @@ func (n *Node) shorten(c *core, body []byte, reply func([]byte, error)) {
 		reply(nil, fault.Internal)
 		return
 	}
+	epoch := n.stamping.Load() // read first, as in expireLeases
+	if epoch == 0 {
+		reply(nil, fault.NotLeader)
+		return
+	}
 	n.checkpoints.Lock()
 	defer n.checkpoints.Unlock()
 	log, err := n.expirer.Shorten(id, remaining, now())
@@ -326,7 +336,7 @@ func (n *Node) shorten(c *core, body []byte, reply func([]byte, error)) {
 		reply(nil, err)
 		return
 	}
-	n.propose(c, 0, command.LeaseCheckpoint,
+	n.propose(c, epoch, command.LeaseCheckpoint,
 		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id, Remaining_TTL: remaining}}},
 		func(err error) { reply(nil, err) })
 }

@@ -30,16 +30,32 @@ func (c *cluster) revokeLate() (met bool) {
 		return false
 	}
 	c.until(granted + 800*time.Millisecond - c.loop.now)
+	next := c.succeeded(leader, func() bool {
+		return c.waitFor(time.Second, func() bool { return c.stats.Expired > 0 }) && core.replica.Leading()
+	})
+	if next == nil {
+		return false
+	}
+	met = c.asks(next, request{message: &pb.LeaseKeepAliveRequest{ID: id}})
+	c.net.heal()
+	c.until(500 * time.Millisecond)
+	c.finish()
+	return met
+}
+
+// succeeded has a leader act while its groups can't follow a change of members, cuts it off, and returns the next one.
+func (c *cluster) succeeded(leader *server, act func() bool) *server {
+	core := leader.life.core
 	at := stepsOf{core, core.machine.Membership().Generation}
 	core.changeMembers(changeOf(membership.AddLearner, c.addServer().id), func(error) {})
 	if !c.waitFor(time.Second, func() bool { return at.c.machine.Membership().Generation > at.before }) {
-		return false
+		return nil
 	}
-	c.net.withholds = func(to *server, m message) bool { // the groups can't follow
+	c.net.withholds = func(to *server, m message) bool {
 		return to == leader && m.raft != nil && m.raft.GetType() == raftpb.MsgAppResp
 	}
-	if !c.waitFor(time.Second, func() bool { return c.stats.Expired > 0 }) || !core.replica.Leading() {
-		return false
+	if !act() {
+		return nil
 	}
 	for _, s := range c.servers {
 		if s != leader {
@@ -58,11 +74,6 @@ func (c *cluster) revokeLate() (met bool) {
 	}
 	if !c.waitFor(calmAfter, func() bool { return next() != nil }) {
 		c.fail("liveness", "no other leads")
-		return false
 	}
-	met = c.asks(next(), request{message: &pb.LeaseKeepAliveRequest{ID: id}})
-	c.net.heal()
-	c.until(500 * time.Millisecond)
-	c.finish()
-	return met
+	return next()
 }

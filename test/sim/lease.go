@@ -107,6 +107,11 @@ func (c *core) renew(body []byte, reply func([]byte, error)) {
 			reply(nil, err)
 			return
 		}
+		epoch := c.l.stamping
+		if epoch == 0 {
+			reply(nil, fault.NotLeader)
+			return
+		}
 		r, err := c.l.expirer.Renew(id, c.l.clock())
 		if err != nil {
 			reply(nil, err)
@@ -117,7 +122,7 @@ func (c *core) renew(body []byte, reply func([]byte, error)) {
 			reply(ttl, nil)
 			return
 		}
-		c.propose(0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}}, func(err error) {
+		c.propose(epoch, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}}, func(err error) {
 			if err == nil {
 				c.l.expirer.Cleared(id, r.Reset)
 			}
