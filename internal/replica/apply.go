@@ -27,15 +27,20 @@ func (g *group) apply() (moved bool) {
 		return false
 	}
 	if len(g.r.groups) == 1 || !g.r.seq.IsOpen() {
-		// Stamps increase along the log: the store's revision is closed.
-		g.store.RLock()
-		rev := g.store.Rev()
-		g.store.RUnlock()
-		g.r.closed[g.id].raise(rev)
+		g.closeShown()
 		g.raiseClosed()
 	}
 	g.wait.check(g)
 	return true
+}
+
+// closeShown closes the store's revision, on a server that doesn't stamp, or of the only group: stamps increase
+// along the log.
+func (g *group) closeShown() {
+	g.store.RLock()
+	rev := g.store.Rev()
+	g.store.RUnlock()
+	g.r.closed[g.id].raise(rev)
 }
 
 // front is the entry to be applied next, or nil.
@@ -115,22 +120,36 @@ func (g *group) applyOne(it *item) bool {
 	case e.Parts == 0:
 		g.applyLocal(it)
 		return true
-	case !g.r.meet.passed(it) && !g.r.arrive(g, it):
-		return false
-	default: // executed by this group or by another participant
-		g.finished(it)
-		g.r.meet.leave(g.id, it)
-		g.claim(it)
+	case g.r.meet.passed(it): // executed by another participant
+		g.passed(it)
 		return true
+	default:
+		answer, met := g.r.arrive(g, it)
+		if met {
+			g.passed(it)
+			answer()
+		}
+		return met
 	}
 	g.finished(it)
 	return true
 }
 
+// passed has a rendezvous behind it that has been executed.
+func (g *group) passed(it *item) {
+	g.finished(it)
+	g.r.meet.leave(g.id, it)
+	g.claim(it)
+}
+
 // finished publishes that an entry has been applied here: its index first, so
-// that the index is visible before a closed stamp (closedHere).
+// that the index is visible before a closed stamp (closedHere). Its writes are answered afterwards:
+// no header of a later answer is below theirs.
 func (g *group) finished(it *item) {
 	g.applied.Store(it.index)
+	if len(g.r.groups) == 1 {
+		g.closeShown()
+	}
 	if n := it.entry.Stamps(); n > 0 && it.entry.Stamp > 0 {
 		stamp := it.entry.Stamp + int64(n) - 1
 		// On a server that isn't the leader this only keeps C above what its

@@ -112,14 +112,14 @@ func (m *meeting) isExecuted(g *group, it *item) bool {
 }
 
 // arrive brings a group to a rendezvous. It returns false if others are
-// missing; the last to arrive executes the entry for all.
-func (r *Replica) arrive(g *group, it *item) bool {
+// missing; the last to arrive executes the entry for all, and has to answer it.
+func (r *Replica) arrive(g *group, it *item) (answer func(), met bool) {
 	at, first := r.meet.arrive(g.id, it, r.now())
 	if it.entry.Commands[0].Kind == command.Move && (first || at != nil) {
 		r.multi.met(r.cfg.Origin, it, at != nil)
 	}
 	if at == nil {
-		return false
+		return nil, false
 	}
 	writes := r.multi.removeOwn(r.cfg.Origin, it)
 	results := make([]apply.Result, len(writes))
@@ -144,14 +144,15 @@ func (r *Replica) arrive(g *group, it *item) bool {
 			r.groups[p].resume()
 		}
 	}
-	for i, w := range writes {
-		if w != nil {
-			w.Trace.reached(Applied, g.id)
-			w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
+	return func() {
+		for i, w := range writes {
+			if w != nil {
+				w.Trace.reached(Applied, g.id)
+				w.Done(Outcome{Result: r.dated(w.Command.Kind, results[i]), Group: g.id, Index: it.index})
+			}
 		}
-	}
-	r.report(it)
-	return true
+		r.report(it)
+	}, true
 }
 
 // dated sets the header of the answer to a command without a stamp to the

@@ -76,14 +76,15 @@ type envelope struct {
 	packet   Packet
 }
 
-func newStory(t *testing.T, servers int) *story {
+func newStory(t *testing.T, servers int) *story { return newStoryOf(t, servers, 2) }
+
+func newStoryOf(t *testing.T, servers, partitions int) *story {
 	s := &story{t: t, dead: map[uint64]bool{}}
 	var voters []uint64
 	for i := range servers {
 		voters = append(voters, uint64(i+1))
 	}
 	for _, id := range voters {
-		const partitions = 2
 		m := placement.New(partitions)
 		var logs []*raftlog.Log
 		var stores []*store.Store
