@@ -10,6 +10,22 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
+// LeaseKeys are the keys of a lease, in their order, as they were at one moment in all partitions.
+func (m *Machine) LeaseKeys(id int64) ([][]byte, error) {
+	parts := m.Placement().All()
+	m.rlock(parts)
+	defer m.runlock(parts)
+	if err := m.shows(true); err != nil {
+		return nil, err
+	}
+	var keys [][]byte
+	for p := range parts.Each() {
+		keys = append(keys, m.Stores[p].LeaseKeys(id)...)
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys, nil
+}
+
 func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	owner := uint64(0)
 	if x.user != nil {

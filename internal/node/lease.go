@@ -193,19 +193,21 @@ func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest, sessio
 	if err := n.rated(ctx, who, nil); err != nil {
 		return nil, err
 	}
-	c, err := n.strictAll(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := c.machine.Granted(sessions)
-	if err := c.mayReadLeases(who.user, list); err != nil {
-		return nil, err
-	}
-	resp := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}
-	for _, l := range list {
-		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: l.ID})
-	}
-	return resp, nil
+	return routed(ctx, n, func(*core) (*pb.LeaseLeasesResponse, error) {
+		c, err := n.strictAll(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list := c.machine.Granted(sessions)
+		if err := c.mayReadLeases(who.user, list); err != nil {
+			return nil, err
+		}
+		resp := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}
+		for _, l := range list {
+			resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: l.ID})
+		}
+		return resp, nil
+	})
 }
 
 // callLeader has a call answered by the leader, which may be this server.
@@ -223,7 +225,7 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 		c.replica.CallLeader(method, body, func() { n.serve(n.core.Load(), method, body, reply) }, reply)
 		select {
 		case a := <-done:
-			if !fault.Passing(a.err) {
+			if !fault.Passing(a.err) && !errors.Is(a.err, fault.Moved) {
 				return a.body, a.err
 			}
 		case <-ctx.Done():

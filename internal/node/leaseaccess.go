@@ -35,7 +35,11 @@ func (c *core) mayRenew(id int64, user uint64, session bool) error {
 	if u.IsRoot() {
 		return nil
 	}
-	for _, key := range c.leaseKeys(id) {
+	keys, err := c.machine.LeaseKeys(id)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
 		if err := u.MayWrite(key, nil); err != nil {
 			return err
 		}
@@ -45,8 +49,11 @@ func (c *core) mayRenew(id int64, user uint64, session bool) error {
 
 // keysFor returns the keys of a lease to a user who may read all of them.
 func (c *core) keysFor(user uint64, id int64) ([][]byte, error) {
-	keys := c.leaseKeys(id)
 	u, err := c.machine.Auth().Authorize(user)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := c.machine.LeaseKeys(id)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +78,11 @@ func (c *core) mayReadLeases(user uint64, list []lease.Lease) error {
 		return err
 	}
 	for _, l := range list {
-		if err := mayReadAll(u, c.leaseKeys(l.ID)); err != nil {
+		keys, err := c.machine.LeaseKeys(l.ID)
+		if err != nil {
+			return err
+		}
+		if err := mayReadAll(u, keys); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"slices"
@@ -195,16 +194,4 @@ func (n *Node) Members(ctx context.Context, linearizable bool) ([]*pb.Member, er
 		}
 	}
 	return n.core.Load().machine.Members(), nil
-}
-
-// leaseKeys are the keys of a lease in all partitions, sorted.
-func (c *core) leaseKeys(id int64) [][]byte {
-	var keys [][]byte
-	for _, s := range c.stores {
-		s.RLock()
-		keys = append(keys, s.LeaseKeys(id)...)
-		s.RUnlock()
-	}
-	slices.SortFunc(keys, bytes.Compare)
-	return keys
 }
