@@ -185,8 +185,9 @@ func submitSystemAs[R proto.Message](ctx context.Context, n *Node, kind command.
 				return none, err
 			}
 		}
-		c := n.current()
-		resp, err := carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, who.user, true)
+		resp, err := routed(ctx, n, func(c *core) (R, error) { // their number may change
+			return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, who.user, true)
+		})
 		if err == nil || !n.unknown(ctx, &who, err) {
 			return resp, err
 		}
