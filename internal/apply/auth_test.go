@@ -10,10 +10,10 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // guarded is a rig with the users root, a and b, who may read and write what is below /a/ and
@@ -26,9 +26,7 @@ type guarded struct {
 
 func guard(t *testing.T, partitions int) *guarded {
 	g := &guarded{newRig(partitions), t, 1}
-	list := *g.Membership()
-	list.Level = levelOfUsers
-	g.LoadMembership(&list, g.Configurations())
+	g.at(levelOfUsers)
 	for _, u := range []string{"root", "a", "b"} {
 		g.admin(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: u}})
 		g.admin(&pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: u}})
@@ -37,6 +35,13 @@ func guard(t *testing.T, partitions int) *guarded {
 	}
 	g.admin(&pb.InternalRaftRequest{AuthEnable: &pb.AuthEnableRequest{}})
 	return g
+}
+
+// at sets the level of the cluster.
+func (g *guarded) at(l version.Level) {
+	list := *g.Membership()
+	list.Level = l
+	g.LoadMembership(&list, g.Configurations())
 }
 
 func (g *guarded) allow(role, key, end string) {
@@ -172,14 +177,7 @@ func TestEventHandlersRunAsTheirRegistrar(t *testing.T) {
   event = function(e) put("/a/copy", e.value) end,
 }`
 	register := func(user string) error {
-		call := command.Call{Kind: command.Put, Client: user, Language: extension.Language}
-		body, err := proto.Marshal(&pb.PutRequest{Key: []byte("/em/copy"), Value: []byte(source)})
-		require.NoError(t, err)
-		call.Body = body
-		var out Result
-		g.entry(&command.Entry{Commands: []command.Command{{Kind: command.Extended, User: g.credential(user), Body: call.AppendTo(nil)}}},
-			placement.Of(0), func(_ int, r Result) { out = r })
-		return out.Err
+		return g.call(user, &pb.PutRequest{Key: []byte("/em/copy"), Value: []byte(source)})
 	}
 	require.ErrorIs(t, register("b"), fault.PermissionDenied, "of the scope")
 	require.ErrorIs(t, register("a"), fault.PermissionDenied, "of all of the scope")
@@ -202,6 +200,19 @@ func TestEventHandlersRunAsTheirRegistrar(t *testing.T) {
 	g.admin(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}})
 	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte("four")}))
 	require.Equal(t, "three", copied(), "another user of the same name")
+}
+
+// Who may not write a key doesn't learn that a strict extension is for it.
+func TestStrictExtensionsAreHidden(t *testing.T) {
+	g := guard(t, 1)
+	source := `return { strict = true, scope = { "/a/" }, operations = { { op = "put", key = "/a/1" } }, put = function() end }`
+	require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/strict"), Value: []byte(source)}))
+	put := &pb.PutRequest{Key: []byte("/a/1")}
+	for level, want := range map[version.Level]error{levelOfHiddenExtensions - 1: fault.Unacknowledged, levelOfHiddenExtensions: fault.PermissionDenied} {
+		g.at(level)
+		require.ErrorIs(t, g.call("b", put), want, level.String())
+		require.ErrorIs(t, g.call("a", put), fault.Unacknowledged)
+	}
 }
 
 // An earlier release knows of no users: it would open everything.

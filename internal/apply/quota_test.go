@@ -232,7 +232,7 @@ func TestQuotasAndTheEndOfALease(t *testing.T) {
 func TestQuotasAndExtensions(t *testing.T) {
 	eachPartitions(t, func(t *testing.T, g *guarded) {
 		g.quota(auth.Quota{Prefix: "/t/", Limits: auth.Limits{Keys: 2}})
-		require.NoError(t, g.call(&pb.PutRequest{Key: []byte("/em/mirror"), Value: []byte(`return {
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/mirror"), Value: []byte(`return {
   scope = { "/in/", "/t/" },
   operations = { { op = "put", prefix = "/do/" } },
   events = { { event = "created", prefix = "/in/" }, { event = "expired", prefix = "/in/" } },
@@ -241,30 +241,30 @@ func TestQuotasAndExtensions(t *testing.T) {
 }`)}))
 		g.quota(auth.Quota{Prefix: "/em/", Limits: auth.Limits{Keys: 1}})
 		g.uses("/em/", 0, 0)
-		require.NoError(t, g.call(&pb.PutRequest{Key: []byte("/in/1")}))
-		require.NoError(t, g.call(&pb.PutRequest{Key: []byte("/do/1")}))
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/in/1")}))
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/do/1")}))
 		g.uses("/t/", 2, 16)
-		overQuota(t, g.call(&pb.PutRequest{Key: []byte("/do/2")}), "2 keys")
-		require.NoError(t, g.call(&pb.PutRequest{Key: []byte("/in/2")}), "the handler alone fails")
+		overQuota(t, g.call("root", &pb.PutRequest{Key: []byte("/do/2")}), "2 keys")
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/in/2")}), "the handler alone fails")
 		g.uses("/t/", 2, 16)
 		require.Equal(t, 1, g.keys("/in/2"))
 		// The end of a lease can't be refused.
 		require.NoError(t, g.do(auth.Own, command.LeaseGrant, &pb.LeaseGrantRequest{ID: 7, TTL: 60}, g.Placement().All()).Err)
-		require.NoError(t, g.call(&pb.PutRequest{Key: []byte("/in/3"), Lease: 7}))
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/in/3"), Lease: 7}))
 		require.NoError(t, g.do(auth.Own, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: 7}, g.Placement().All()).Err)
 		require.Zero(t, g.keys("/in/3"))
 		g.uses("/t/", 2, 16)
 	})
 }
 
-// call executes a put as a call.
-func (g *guarded) call(r *pb.PutRequest) error {
-	p := g.Plan(command.Put, r, func() (string, int64) { return "root", 0 })
+// call executes a put of a user as a call, if it concerns extensions.
+func (g *guarded) call(user string, r *pb.PutRequest) error {
+	p := g.Plan(command.Put, r, func() (string, int64) { return user, 0 })
 	for {
 		body, err := proto.Marshal(r)
 		require.NoError(g.t, err)
 		c := p.Command(command.Put, body)
-		c.User = g.credential("root")
+		c.User = g.credential(user)
 		e := &command.Entry{Commands: []command.Command{c}}
 		if len(g.Stores) > 1 {
 			g.stamp += 10

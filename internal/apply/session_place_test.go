@@ -29,9 +29,7 @@ func TestACopyIsNotRefusedElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := guard(t, 2)
-			list := *g.Membership()
-			list.Level = levelOfRefusalsInPlace
-			g.LoadMembership(&list, g.Configurations())
+			g.at(levelOfRefusalsInPlace)
 			a := g.credential("a")
 			require.NoError(t, g.do(a, command.SessionOpen, &pb.LeaseGrantRequest{ID: 7, TTL: 60}, g.Placement().All()).Err)
 			here := g.Parts(put)

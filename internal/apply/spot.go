@@ -113,6 +113,9 @@ func (x *execution) agreed(call *command.Call, req proto.Message) error {
 			return fault.Moved // registered since, or keys were moved
 		}
 		if !mayUse(view{x}, e, call.Client) {
+			if err := x.permit(req); err != nil && x.m.Level() >= levelOfHiddenExtensions {
+				return err // nor may the user know of the extension
+			}
 			return fault.Unacknowledged.With(fmt.Sprintf("stoa: client %q has not acknowledged extension %q, which is strict: its keys can't be written as ordinary ones; "+
 				"acknowledge it with: put %sack \"\" (or stoactl extension ack %s)", call.Client, e.Name, extension.Home(e.Name), e.Name))
 		}

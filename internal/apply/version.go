@@ -39,6 +39,9 @@ const levelOfApart version.Level = 7
 // which it belongs.
 const levelOfRefusalsInPlace version.Level = 7
 
+// levelOfHiddenExtensions is the level from which on a strict extension is named only to users who may write its keys.
+const levelOfHiddenExtensions version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {
