@@ -202,6 +202,36 @@ func TestEventHandlersRunAsTheirRegistrar(t *testing.T) {
 	require.Equal(t, "three", copied(), "another user of the same name")
 }
 
+// To be told of a change, and to hide it, takes the right to read its key, as it is then.
+func TestEventHandlersReactToWhatTheirRegistrarMayRead(t *testing.T) {
+	g := guard(t, 1)
+	g.allow("a", "/em/copy", "")
+	g.allow("a", "/b/1", "")
+	source := `return {
+  scope = { "/a/", "/b/1" },
+  operations = {},
+  events = { { event = "created", key = "/b/1" }, { event = "modified", key = "/b/1" } },
+  event = function(e) put("/a/copy", e.value) suppress() end,
+}`
+	require.NoError(t, g.call("a", &pb.PutRequest{Key: []byte("/em/copy"), Value: []byte(source)}))
+	told := func(value string) bool {
+		g.events = nil
+		require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/1"), Value: []byte(value)}))
+		copied := string(g.Stores[0].Get([]byte("/a/copy")).Value()) == value
+		require.Equal(t, copied, g.events[0].change.Hides != nil)
+		return copied
+	}
+	require.True(t, told("one"))
+	g.admin(&pb.InternalRaftRequest{AuthRoleRevokePermission: &pb.AuthRoleRevokePermissionRequest{Role: "a", Key: []byte("/b/1")}})
+	require.True(t, told("two"), "below the level")
+	g.at(levelOfReadableEvents)
+	for range 20 {
+		require.False(t, told("three"))
+	}
+	g.allow("a", "/b/1", "")
+	require.True(t, told("four"), "it was not disabled for the lack of a right")
+}
+
 // Who may not write a key doesn't learn that a strict extension is for it.
 func TestStrictExtensionsAreHidden(t *testing.T) {
 	g := guard(t, 1)

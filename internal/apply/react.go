@@ -117,10 +117,14 @@ func (x *execution) eventType(c *store.Change) extension.EventType {
 	return extension.Modified
 }
 
-// reactTo runs a handler and returns the steps that are charged for it, and its error.
+// reactTo runs a handler and returns the steps that are charged for it, and its error. To be told of a change takes
+// the right to read its key, as it is now.
 func (x *execution) reactTo(t *tally, ev *extension.Event, sub int64) (int64, error) {
 	x.runAs = x.registrar(t.e.Name)
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
+		if err := x.runAs.MayRead(ev.Kv.Key(), nil); err != nil && x.m.Level() >= levelOfReadableEvents {
+			return &extension.Outcome{Rev: x.rev, Handler: ev.Type.String(), Key: ev.Kv.Key()}, err
+		}
 		return t.e.Event(proxy{view{x}}, &x.m.Extensions().Limits, x.rev, ev, x.m.profile(t.e.Name))
 	})
 	if err == nil {

@@ -42,6 +42,9 @@ const levelOfRefusalsInPlace version.Level = 7
 // levelOfHiddenExtensions is the level from which on a strict extension is named only to users who may write its keys.
 const levelOfHiddenExtensions version.Level = 7
 
+// levelOfReadableEvents is the level from which on an event handler runs only for keys that its user may read now.
+const levelOfReadableEvents version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {
