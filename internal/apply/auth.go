@@ -151,6 +151,12 @@ func (x *execution) permitLease(id int64) error {
 	return x.mayWriteAll(id)
 }
 
+// foreign reports whether a lease was granted to another user, which doesn't matter to one with the role root.
+func (x *execution) foreign(id int64, u *auth.User) bool {
+	l, ok := x.m.Leases.Get(id)
+	return ok && !u.IsRoot() && l.Owner != u.ID
+}
+
 // mayWriteAll refuses a user who may not write all keys of a lease in the partitions that
 // take part.
 func (x *execution) mayWriteAll(id int64) error {

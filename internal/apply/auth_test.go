@@ -125,6 +125,26 @@ func TestLeasesHaveOwners(t *testing.T) {
 	require.NoError(t, g.do(auth.Own, command.LeaseRevoke, revoke, g.Placement().All()).Err, "the servers end leases")
 }
 
+// The lease with which a client says that it is there is attached to no key by another: its owner, who may not write the
+// key, would lose it.
+func TestAcknowledgementsGoWithOwnLeases(t *testing.T) {
+	g := guard(t, 1)
+	source := `return { scope = { "/x/" }, operations = { { op = "put", key = "/x/1" } }, put = function() end }`
+	require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/x"), Value: []byte(source)}))
+	for id, user := range []string{"a", "b"} {
+		g.allow(user, "/em/x/ack", "")
+		lease := &pb.LeaseGrantRequest{ID: int64(id + 1), TTL: 60}
+		require.NoError(t, g.do(g.credential(user), command.LeaseGrant, lease, g.Placement().All()).Err)
+	}
+	ack := &pb.PutRequest{Key: []byte("/em/x/ack")}
+	require.NoError(t, g.callWith("b", 1, ack), "below the level")
+	g.at(levelOfOwnLeases)
+	require.ErrorIs(t, g.callWith("b", 1, ack), fault.PermissionDenied)
+	require.ErrorIs(t, g.callWith("b", 3, ack), fault.LeaseNotFound)
+	require.NoError(t, g.callWith("b", 2, ack))
+	require.NoError(t, g.callWith("root", 1, ack))
+}
+
 // What a session's answers say is for its user alone, and a refused write is remembered.
 func TestSessionsHaveUsers(t *testing.T) {
 	g := guard(t, 1)

@@ -370,11 +370,7 @@ func (p proxy) Permits(key, end []byte, write bool) bool {
 // HasLease shows a user its own leases: whether others allow more keys is known in all
 // partitions together alone.
 func (p proxy) HasLease(id int64) bool {
-	if !p.view.HasLease(id) {
-		return false
-	}
-	l, _ := p.x.m.Leases.Get(id)
-	return p.x.runAs.IsRoot() || l.Owner == p.x.runAs.ID
+	return p.view.HasLease(id) && !p.x.foreign(id, p.x.runAs)
 }
 
 // registrar is the user as whom the event handler of an extension runs: the one who

@@ -83,6 +83,9 @@ func (x *execution) manage(p *put) error {
 		}
 		p.Key = extension.AckKey(name, x.client)
 		if p.Lease == 0 {
+			if x.foreign(x.lease, x.user) && x.m.Level() >= levelOfOwnLeases {
+				return fault.PermissionDenied
+			}
 			p.Lease = x.lease
 		}
 		return nil

@@ -258,8 +258,11 @@ func TestQuotasAndExtensions(t *testing.T) {
 }
 
 // call executes a put of a user as a call, if it concerns extensions.
-func (g *guarded) call(user string, r *pb.PutRequest) error {
-	p := g.Plan(command.Put, r, func() (string, int64) { return user, 0 })
+func (g *guarded) call(user string, r *pb.PutRequest) error { return g.callWith(user, 0, r) }
+
+// callWith is call by a client with a lease.
+func (g *guarded) callWith(user string, lease int64, r *pb.PutRequest) error {
+	p := g.Plan(command.Put, r, func() (string, int64) { return user, lease })
 	for {
 		body, err := proto.Marshal(r)
 		require.NoError(g.t, err)

@@ -45,6 +45,10 @@ const levelOfHiddenExtensions version.Level = 7
 // levelOfReadableEvents is the level from which on an event handler runs only for keys that its user may read now.
 const levelOfReadableEvents version.Level = 7
 
+// levelOfOwnLeases is the level from which on an acknowledgement is attached to its client's lease only if its user was
+// granted that.
+const levelOfOwnLeases version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {

@@ -36,7 +36,7 @@ var levels = [...]struct {
 	{"0.4", 2, "log: command resize; file: checksums of the keys that exist, groups and their generation, another number of partitions; peers: groups have numbers of their own once their number has changed, confirmations, calls and snapshots name the generation"},
 	{"0.5", 2, "log: the wish drain; results: when the number of partitions grows, keys stay where they are, and move beside other requests afterwards; those of partitions that go have left them before; file: keys on their way at the beginning of a generation of groups"},
 	{"0.6", 2, "log: commands check and verdict; results: an alarm CORRUPT of one member stops no writes, that of the cluster does"},
-	{"0.7", 2, "results: steps of a move meet in the partitions that take part alone, and the others take a range of keys to lie where either of the two maps says, a write of a session is refused only in the partitions of its keys, a strict extension is named only to users who may write its keys, an event handler runs only for keys that its user may read; file: moves whose steps do so, in the partition map"},
+	{"0.7", 2, "results: steps of a move meet in the partitions that take part alone, and the others take a range of keys to lie where either of the two maps says, a write of a session is refused only in the partitions of its keys, a strict extension is named only to users who may write its keys, an event handler runs only for keys that its user may read, the lease to which a client has its acknowledgement attached is its user's own; file: moves whose steps do so, in the partition map"},
 }
 
 func (l Level) known() bool { return l >= 1 && int(l) <= len(levels) }
