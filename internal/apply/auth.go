@@ -148,7 +148,7 @@ func (x *execution) permitLease(id int64) error {
 			return err
 		}
 	}
-	return x.mayWriteAll(id)
+	return x.mayDispose(id)
 }
 
 // foreign reports whether a lease was granted to another user, which doesn't matter to one with the role root.
@@ -157,10 +157,17 @@ func (x *execution) foreign(id int64, u *auth.User) bool {
 	return ok && !u.IsRoot() && l.Owner != u.ID
 }
 
-// mayWriteAll refuses a user who may not write all keys of a lease in the partitions that
-// take part.
-func (x *execution) mayWriteAll(id int64) error {
-	if x.user == nil || x.user.IsRoot() {
+// mayDispose refuses a user who may not write all keys of a lease in the partitions that take
+// part. The lease of a session is its user's alone, whatever keys it has: it ends with the session, which isn't
+// anybody's to end who finds no key there.
+func (x *execution) mayDispose(id int64) error {
+	if x.user.IsRoot() {
+		return nil
+	}
+	if x.m.sessions[x.parts.First()].byID[id] != nil && x.m.Level() >= levelOfOwnSessions {
+		if x.foreign(id, x.user) {
+			return fault.PermissionDenied
+		}
 		return nil
 	}
 	for p := range x.parts.Each() {

@@ -125,6 +125,28 @@ func TestLeasesHaveOwners(t *testing.T) {
 	require.NoError(t, g.do(auth.Own, command.LeaseRevoke, revoke, g.Placement().All()).Err, "the servers end leases")
 }
 
+// Whose session it is can't be told by the keys of its lease: it may have none, or others of extensions.
+func TestSessionsHaveOwners(t *testing.T) {
+	g := guard(t, 3)
+	a, b := g.credential("a"), g.credential("b")
+	revoke := func(user uint64, id int64) error {
+		return g.do(user, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, g.Placement().All()).Err
+	}
+	for id := int64(5); id <= 7; id++ {
+		require.NoError(t, g.do(a, command.SessionOpen, &pb.LeaseGrantRequest{ID: id, TTL: 60}, g.Placement().All()).Err)
+	}
+	others := &pb.PutRequest{Key: []byte("/b/1"), Lease: 5}
+	require.NoError(t, g.put("b", others), "below the level")
+	require.NoError(t, revoke(b, 6), "below the level")
+	g.at(levelOfOwnSessions)
+	require.ErrorIs(t, g.put("b", others), fault.PermissionDenied)
+	require.ErrorIs(t, revoke(b, 7), fault.PermissionDenied)
+	require.NoError(t, g.put("a", &pb.PutRequest{Key: []byte("/a/1"), Lease: 5}))
+	require.NoError(t, g.put("root", &pb.PutRequest{Key: []byte("/b/2"), Lease: 5}))
+	require.NoError(t, revoke(a, 5), "whatever keys it has")
+	require.NoError(t, revoke(auth.Own, 7), "the servers end sessions")
+}
+
 // The lease with which a client says that it is there is attached to no key by another: its owner, who may not write the
 // key, would lose it.
 func TestAcknowledgementsGoWithOwnLeases(t *testing.T) {

@@ -48,7 +48,7 @@ func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResp
 	if _, ok := x.m.Leases.Get(id); !ok {
 		return nil, fault.LeaseNotFound
 	}
-	if err := x.mayWriteAll(id); err != nil {
+	if err := x.mayDispose(id); err != nil {
 		return nil, err
 	}
 	var keys [][]byte

@@ -256,6 +256,13 @@ func (x *execution) dropSession(id int64) {
 	}
 }
 
+// HasSession reports whether a lease is that of a session.
+func (m *Machine) HasSession(id int64) bool {
+	m.rlock(placement.Of(0))
+	defer m.runlock(placement.Of(0))
+	return m.sessions[0].byID[id] != nil
+}
+
 // SessionLast returns the number of a session's last write in a partition, 0 if the
 // partition has no record of the session.
 func (m *Machine) SessionLast(p int, id int64) uint64 {

@@ -49,6 +49,10 @@ const levelOfReadableEvents version.Level = 7
 // granted that.
 const levelOfOwnLeases version.Level = 7
 
+// levelOfOwnSessions is the level from which on the lease of a session is used by the user who opened it alone, and the role
+// root.
+const levelOfOwnSessions version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {

@@ -22,17 +22,24 @@ func renewer(b []byte) (user uint64, session bool) {
 	return user, n > 0 && len(b) > n
 }
 
-// mayRenew refuses a user who may not write all keys of the lease, and everybody but the
-// owner if the lease is that of a session.
+// mayRenew refuses a user who may not write all keys of the lease. That of a session is its owner's, whatever keys it
+// has; as that of a session it isn't even root's.
 func (c *core) mayRenew(id int64, user uint64, session bool) error {
 	u, err := c.machine.Auth().Authorize(user)
 	if err != nil || u == nil {
 		return err
 	}
-	if l, ok := c.leases.Get(id); ok && session && l.Owner != u.ID {
+	l, ok := c.leases.Get(id)
+	foreign := ok && l.Owner != u.ID
+	switch {
+	case foreign && session:
 		return fault.SessionGone
-	}
-	if u.IsRoot() {
+	case u.IsRoot():
+		return nil
+	case c.machine.HasSession(id):
+		if foreign {
+			return fault.PermissionDenied
+		}
 		return nil
 	}
 	keys, err := c.machine.LeaseKeys(id)
