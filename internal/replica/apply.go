@@ -161,7 +161,7 @@ func (g *group) finished(it *item) {
 		g.store.RLock()
 		rev := g.store.Rev()
 		g.store.RUnlock()
-		g.r.lead.barrierApplied(g, rev).run()
+		g.r.lead.barrierApplied(g, it.entry.Seq, rev).run()
 	}
 }
 

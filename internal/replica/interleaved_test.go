@@ -359,3 +359,65 @@ func TestInterleavedTimeouts(t *testing.T) {
 		})
 	}
 }
+
+// A loop is held up behind a barrier that it has applied, until another server has stamped and this one begins again:
+// the new epoch waits for the new barrier.
+func TestInterleavedBarriers(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newStory(t, 3)
+		r, other := s.replicas[0], s.replicas[1]
+		busy := r.groups[0]
+		s.electBeside(r, busy)
+		require.Equal(t, applying, r.lead.phase)
+		w.Go("loop 0", func() { r.Work(0) })
+		w.Go("other leader", func() {
+			interleave.Whole(func() {
+				if busy.barrier.Load() != 0 || r.lead.groups[0].applied || r.seq.IsOpen() {
+					return // the loop is elsewhere
+				}
+				s.electBeside(other, busy)
+				require.True(t, other.Leading())
+				s.put(other, "d")
+				s.runBeside(busy)
+				s.electBeside(r, busy)
+			})
+		})
+		return func() {
+			if r.seq.IsOpen() {
+				require.GreaterOrEqual(t, r.seq.Last(), s.stores[1][0].Rev(), "a revision can be given out twice")
+			}
+		}
+	})
+}
+
+// electBeside makes a server the leader of all groups while the loop of one is busy.
+func (s *story) electBeside(leader *Replica, busy *group) {
+	for _, r := range s.replicas {
+		for _, g := range r.groups {
+			if r == leader {
+				g.order(campaign)
+			} else {
+				g.order(forgetLeader)
+			}
+		}
+	}
+	s.runBeside(busy)
+}
+
+// runBeside works and delivers until all is quiet, but for a busy loop, whose Raft others step.
+func (s *story) runBeside(busy *group) {
+	for quiet := false; !quiet; s.carry(true, 0, 0, -1) {
+		quiet = len(s.wire) == 0
+		for _, r := range s.replicas {
+			for p, g := range r.groups {
+				switch {
+				case g == busy:
+					g.turn(g.step)
+				case g.in.woken:
+					r.Work(p)
+					quiet = false
+				}
+			}
+		}
+	}
+}

@@ -35,6 +35,7 @@ type leadership struct {
 	epoch   uint64
 	phase   phase
 	groups  []role
+	barrier uint64 // the Seq of the last attempt's barriers
 	stopped bool
 	// unled is the last tick at which group 0 had a leader that this server heard of.
 	unled int64
@@ -186,6 +187,7 @@ func (l *leadership) begin() {
 		l.groups[i].committed, l.groups[i].applied, l.groups[i].unfinished = false, false, nil
 	}
 	epoch, barrier := l.epoch, command.Barrier(l.groups[0].term, l.r.cfg.Origin, l.r.nextSeq.Add(1))
+	l.barrier = barrier.Seq
 	for _, g := range l.r.groups {
 		g.order(func(g *group) { g.proposeBarrier(epoch, &barrier) })
 	}
@@ -232,9 +234,11 @@ func (l *leadership) lost(epoch uint64) effects {
 	})
 }
 
-func (l *leadership) barrierCommitted(g *group, unfinished []*item) effects {
+// barrierCommitted and barrierApplied take the Seq of the barrier: a loop that is held up before it tells of one
+// tells of it in a later attempt, for which it says nothing.
+func (l *leadership) barrierCommitted(g *group, barrier uint64, unfinished []*item) effects {
 	return l.do(func() {
-		if l.phase != settling {
+		if l.phase != settling || barrier != l.barrier {
 			return
 		}
 		ro := &l.groups[g.id]
@@ -250,8 +254,11 @@ func (l *leadership) barrierCommitted(g *group, unfinished []*item) effects {
 	})
 }
 
-func (l *leadership) barrierApplied(g *group, rev int64) effects {
+func (l *leadership) barrierApplied(g *group, barrier uint64, rev int64) effects {
 	return l.do(func() {
+		if barrier != l.barrier {
+			return
+		}
 		l.groups[g.id].applied, l.groups[g.id].rev = true, rev
 		l.maybeOpen()
 	})

@@ -237,7 +237,7 @@ func (g *group) deliver(m *raftpb.Message) {
 		g.committed = append(g.committed, it)
 		g.mu.Unlock()
 		if b := g.barrier.Load(); b != 0 && it.entry.Seq == b && it.entry.Origin == g.r.cfg.Origin {
-			g.effects.add(g.r.lead.barrierCommitted(g, g.unfinished())...)
+			g.effects.add(g.r.lead.barrierCommitted(g, b, g.unfinished())...)
 		}
 	}
 	g.acks = append(g.acks, m.GetResponses()...)
