@@ -98,11 +98,12 @@ func (r *Replica) Submit(w *Write) {
 		w.fail(fault.Moved)
 		return
 	}
-	if w.Epoch != 0 && w.Epoch != r.seq.Epoch() {
+	epoch := r.seq.Epoch()
+	if w.Epoch != 0 && w.Epoch != epoch {
 		w.fail(fault.LeaderChanged)
 		return
 	}
-	if r.seq.IsOpen() {
+	if epoch != 0 {
 		w.Trace.reached(Accepted, w.Parts.First())
 		switch {
 		case w.Session:

@@ -197,6 +197,27 @@ func TestInterleavedWaitAtEndOfEpoch(t *testing.T) {
 	})
 }
 
+// The epoch ends while a decision comes of the server that stamped in it, that a lease has run out: no other server gets it.
+func TestInterleavedDecision(t *testing.T) {
+	interleave.Explore(t, 1, func(w *interleave.World) func() {
+		s := newScene(t, w, 1, 1)
+		body, err := proto.Marshal(&pb.LeaseRevokeRequest{ID: 7})
+		require.NoError(t, err)
+		a := new(answers)
+		revoke := &Write{
+			Command: command.Command{Kind: command.LeaseRevoke, Body: body}, Parts: bothParts, System: true, Epoch: s.r.seq.Epoch(), Done: a.write,
+		}
+		w.Go("decision", func() { s.r.Submit(revoke) })
+		w.Go("later term", func() { s.r.groups[0].order(follow(2)) })
+		return func() {
+			require.False(t, s.r.Leading())
+			require.Empty(t, s.r.calls.parked)
+			require.Empty(t, s.r.calls.calls)
+			require.Equal(t, 1, a.count)
+		}
+	})
+}
+
 // The replica stops while requests come: each is answered once.
 func TestInterleavedStop(t *testing.T) {
 	for name, begin := range map[string]func(s *scene){
