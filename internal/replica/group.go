@@ -201,11 +201,11 @@ func (g *group) work() {
 		g.propose()
 		g.ready()
 	})
-	if g.apply() {
-		moved = true
+	again := g.apply()
+	if again || g.blocked {
 		g.turn(g.acknowledge)
 	}
-	g.r.tellClosed(moved)
+	g.r.tellClosed(moved || again)
 }
 
 // turn runs fn in Raft's half, and then its effects.
@@ -255,10 +255,15 @@ func (g *group) step() {
 // attend steps Raft for a loop that an apply has held up for a tick: however long
 // scripts and large requests take, heartbeats go out and votes are answered. Its caller
 // has put something into the inbox, and holds no lock. Where raft is held already, its
-// holder looks into the inbox again after it.
+// holder looks into the inbox again after it. It steps only if the apply still runs then: a loop
+// takes raft after each apply, so nobody steps Raft behind the last Work.
 func (g *group) attend() {
 	for g.late() && g.hasMail() && g.raft.TryLock() {
-		g.finish(g.step)
+		g.finish(func() {
+			if g.late() {
+				g.step()
+			}
+		})
 	}
 }
 

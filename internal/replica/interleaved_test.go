@@ -243,6 +243,26 @@ func TestInterleavedStop(t *testing.T) {
 	}
 }
 
+// A tick has Raft stepped for a loop that is about to end: behind the last Work nobody does, as the log is another replica's.
+func TestInterleavedLastWork(t *testing.T) {
+	interleave.Explore(t, 2, func(w *interleave.World) func() {
+		s := newScene(t, w, 1, 1)
+		s.work(s.r, -1)
+		s.woken = 0
+		s.r.Submit(newPut(t, new(answers)))
+		ended := false
+		w.When("end", func() bool { return !ended && s.loops == 0 }, func() {
+			ended, s.woken, s.r.cfg.Wake = true, 0, func(int) {}
+		})
+		w.Go("tick", func() {
+			s.r.calls.now.Add(1)
+			s.r.groups[0].order(func(*group) { require.False(t, ended) })
+			s.r.groups[0].attend()
+		})
+		return func() {}
+	})
+}
+
 // Two reads on a follower share a question, whose answer comes at any time; the link may break.
 func TestInterleavedFollowerReads(t *testing.T) {
 	for name, breaks := range map[string]bool{"all goes well": false, "the link breaks": true} {
