@@ -72,6 +72,10 @@ func (r *Replica) resubmit(writes []*Write) {
 
 func (w *Write) fail(err error) { w.Done(Outcome{Result: apply.Result{Err: err}}) }
 
+// alone reports whether a write is in an entry of its own: a token is named by its place in one log, and with a session's
+// write beside it, of several partitions, its entry would be a rendezvous.
+func (w *Write) alone() bool { return w.Command.Kind == command.Auth }
+
 func failAll(writes []*Write, err error) {
 	for _, w := range writes {
 		w.fail(err)
@@ -179,7 +183,7 @@ func (g *group) nextBatch() []*Write {
 	n, size, parts := 0, 0, placement.Set(0)
 	for n < len(g.in.writes) && n < maxEntryCommands && size < maxEntryBytes {
 		w := g.in.writes[n]
-		if parts |= w.Parts; n > 0 && parts.Len() > max(maxBatchParts, w.Parts.Len()) {
+		if parts |= w.Parts; n > 0 && (w.alone() || g.in.writes[0].alone() || parts.Len() > max(maxBatchParts, w.Parts.Len())) {
 			break
 		}
 		size += len(w.Command.Body)
