@@ -85,6 +85,9 @@ type Config struct {
 	// up to it is in the store, and nothing beyond. It is called under the store's lock.
 	// nil: the revision of the store's last write.
 	Visible func(partition int) int64
+	// Met is told that all partitions have executed an entry together, while their stores are locked: what these have is a
+	// state that all partitions have had. nil: nobody wants to know.
+	Met func()
 	// Fatal ends the server, over a condition that is its own and that must not become
 	// part of the state: its data can't be read, or contradicts its log. It should not
 	// return; if it does, the execution of the log ends there. nil: it panics.
@@ -238,6 +241,9 @@ func (m *Machine) Rendezvous(at []Arrival, e *command.Entry, reply Reply) {
 	if len(at) == len(m.common) {
 		for _, a := range at {
 			m.common[a.Partition] = a.Index
+		}
+		if m.Met != nil {
+			m.Met()
 		}
 	}
 	m.refuse(results)

@@ -39,5 +39,7 @@ type engineSnapshot interface {
 	io.WriterTo
 	reader() reader
 	size() int64
+	// copy returns an engine of its own with the same content, which is gone once that is closed.
+	copy() (engine, error)
 	close() error
 }

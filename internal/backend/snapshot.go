@@ -17,11 +17,14 @@ type Snapshot struct {
 	Positions []Position
 
 	eng engineSnapshot
+	own engine // that has to be closed with it; see Past
 }
 
 // Snapshot opens a snapshot of the last flushed state.
-func (b *Backend) Snapshot() (*Snapshot, error) {
-	eng, err := b.eng.snapshot()
+func (b *Backend) Snapshot() (*Snapshot, error) { return openSnapshot(b.eng, b.path) }
+
+func openSnapshot(of engine, path string) (*Snapshot, error) {
+	eng, err := of.snapshot()
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +35,7 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 		ps, err = readPositions(eng.reader(), id.Partitions)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("snapshot of %s: %w", b.path, err), eng.close())
+		return nil, errors.Join(fmt.Errorf("snapshot of %s: %w", path, err), eng.close())
 	}
 	return &Snapshot{Size: eng.size(), Positions: ps, eng: eng}, nil
 }
@@ -93,7 +96,13 @@ func (p *pausingWriter) Write(b []byte) (int, error) {
 }
 
 // Close releases the pages.
-func (s *Snapshot) Close() error { return s.eng.close() }
+func (s *Snapshot) Close() error {
+	err := s.eng.close()
+	if s.own != nil {
+		err = errors.Join(err, s.own.close())
+	}
+	return err
+}
 
 // syncPiece is how much of a snapshot is written between two syncs, in bytes. One sync
 // of the whole would hold up those of the log, which are on the same disk.

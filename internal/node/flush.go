@@ -45,8 +45,15 @@ func (n *Node) flushLoop() {
 func (n *Node) flush(c *core) error {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
-	cut, dirty := c.cut()
-	if !dirty {
+	c.lockAll()
+	cut := c.cut()
+	c.unlockAll()
+	return n.write(c, cut)
+}
+
+// write brings a cut into the file, unless it is nil.
+func (n *Node) write(c *core, cut *backend.Cut) error {
+	if cut == nil {
 		return nil
 	}
 	c.system.complete(&cut.System)
@@ -64,17 +71,22 @@ func (n *Node) flush(c *core) error {
 	return n.shortenLog(c, cut)
 }
 
-// cut takes all partitions at one moment, so that a rendezvous is in the file
-// whole or not at all. It costs each store a pointer swap.
-func (c *core) cut() (*backend.Cut, bool) {
+func (c *core) lockAll() {
 	for _, s := range c.stores {
 		s.Lock()
 	}
-	defer func() {
-		for _, s := range c.stores {
-			s.Unlock()
-		}
-	}()
+}
+
+func (c *core) unlockAll() {
+	for _, s := range c.stores {
+		s.Unlock()
+	}
+}
+
+// cut takes all partitions at one moment, so that a rendezvous is in the file
+// whole or not at all. It costs each store a pointer swap. It is called while all stores are
+// locked, and returns nil if the file has everything.
+func (c *core) cut() *backend.Cut {
 	// The first cut is made at once: a peer that joins needs the members from it, perhaps
 	// before anything can be committed.
 	dirty := (!c.system.stored || c.system.auth == nil) && !c.joins()
@@ -83,14 +95,14 @@ func (c *core) cut() (*backend.Cut, bool) {
 		dirty = dirty || s.Dirty() || index != c.flushed[p]
 	}
 	if !dirty {
-		return nil, false
+		return nil
 	}
 	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores)), System: c.system.cut(c)}
 	c.common = c.machine.Common()
 	for p, s := range c.stores {
 		cut.Partitions[p] = s.Cut()
 	}
-	return cut, true
+	return cut
 }
 
 // shortenLog drops what the file now holds from the log, but for what followers may
@@ -111,7 +123,7 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 		index, held := l.Shorten(n.tail(c, p))
 		keep[p], short = index+1, short && !held
 	}
-	if !short {
+	if !short && c.replica.Leading() {
 		n.meet(c)
 	}
 	if err := c.wal.Release(recovery.Keep(c.groups, keep)); err != nil {
@@ -121,9 +133,9 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 }
 
 // meet has all partitions execute a command together, which changes nothing: what precedes it in the logs needs to
-// be kept no longer for one that is behind in one group and ahead in another.
+// be kept no longer for one that is behind in one group and ahead in another, and a backup finds them in one state.
 func (n *Node) meet(c *core) {
-	if !c.replica.Leading() || c.meets.Swap(true) {
+	if c.meets.Swap(true) {
 		return
 	}
 	n.propose(c, 0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{}, func(error) { c.meets.Store(false) })
@@ -146,9 +158,14 @@ func (n *Node) flushNow() error {
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
 	if err := n.flush(n.core.Load()); err != nil {
-		err = fmt.Errorf("flushing to the backend file: %w", err)
-		n.fatal(err)
-		return err
+		return n.unflushed(err)
 	}
 	return nil
+}
+
+// unflushed ends the server: what the file has is unknown.
+func (n *Node) unflushed(err error) error {
+	err = fmt.Errorf("flushing to the backend file: %w", err)
+	n.fatal(err)
+	return err
 }

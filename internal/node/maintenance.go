@@ -131,13 +131,10 @@ func (n *Node) defragmentAtStart(c *core) error {
 	return n.defragment(c)
 }
 
-// Snapshot opens a copy of the file as it is now. Reading it is throttled while
+// Snapshot opens a backup: a copy of the file as it is now. Reading it is throttled while
 // there are writes. It yields exactly size bytes.
-func (n *Node) Snapshot(context.Context) (content io.ReadCloser, size int64, version string, err error) {
-	if err := n.flushNow(); err != nil {
-		return nil, 0, "", err
-	}
-	s, err := n.core.Load().backend.Snapshot()
+func (n *Node) Snapshot(ctx context.Context) (content io.ReadCloser, size int64, version string, err error) {
+	s, err := n.backup(ctx)
 	if err != nil {
 		return nil, 0, "", err
 	}

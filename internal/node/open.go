@@ -65,6 +65,7 @@ type core struct {
 	system   systemState
 	swept    atomic.Int64 // compactions up to here are finished in the file
 	hashes   hashes
+	awaited  atomic.Pointer[meeting] // by a backup, nil nearly always
 
 	compactions compactions
 }
@@ -226,6 +227,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n, c}, Observer: observer{n, c},
 		Visible:    func(p int) int64 { return c.replica.Visible(p) },
+		Met:        c.met,
 		Fatal:      n.fatal,
 		Fence:      n.fence,
 		Meter:      &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},

@@ -16,8 +16,9 @@ func TestACutDoesNotEncodeThePlacement(t *testing.T) {
 	core.flushing.Lock() // no flush comes in between
 	defer core.flushing.Unlock()
 	c.put(0, "/em/e", countsExpired)
-	cut, dirty := core.cut()
-	require.True(t, dirty)
+	core.lockAll()
+	cut := core.cut()
+	core.unlockAll()
 	require.Empty(t, cut.System.Blobs)
 	core.system.complete(&cut.System)
 	require.Contains(t, cut.System.Blobs, "placement")

@@ -1,0 +1,112 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/kvwire"
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// halves is a server of two partitions whose loops stand still: each executes what a test gives it.
+type halves struct {
+	t *testing.T
+	*Node
+	c    *core
+	rev  int64
+	keys [2]string // of partition 0 and 1
+}
+
+func newHalves(t *testing.T) *halves {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	n := c.nodes[0]
+	h := &halves{t: t, Node: n, c: n.core.Load()}
+	for i := 0; h.keys[0] == "" || h.keys[1] == ""; i++ {
+		key := fmt.Sprintf("/d%d/k", i)
+		h.keys[h.c.machine.Placement().Partition([]byte(key))] = key
+	}
+	for _, key := range h.keys {
+		h.rev = c.put(0, key, "before")
+	}
+	h.c.stopLoops()
+	return h
+}
+
+// put has a partition execute the put of a value to its key.
+func (h *halves) put(p int, value string, rev int64) {
+	index, term := h.c.stores[p].Applied()
+	body, err := marshalled(&pb.PutRequest{Key: []byte(h.keys[p]), Value: []byte(value)})
+	require.NoError(h.t, err)
+	e := &command.Entry{Stamp: rev, Commands: []command.Command{{Kind: command.Put, Body: body}}}
+	h.c.machine.Local(p, index+1, term, e, func(_ int, r apply.Result) { require.NoError(h.t, r.Err) })
+}
+
+// meet has both partitions execute an entry together.
+func (h *halves) meet() {
+	var at []apply.Arrival
+	e := &command.Entry{Stamp: h.rev + 100, Commands: []command.Command{{Kind: command.LeaseCheckpoint}}}
+	for p, s := range h.c.stores {
+		index, term := s.Applied()
+		at = append(at, apply.Arrival{Partition: p, Index: index + 1, Term: term})
+		e.Parts |= 1 << p
+	}
+	h.c.machine.Rendezvous(at, e, nil)
+}
+
+// values returns those of the keys in a backup.
+func (h *halves) values(s *backend.Snapshot, err error) (values [2]string) {
+	require.NoError(h.t, err)
+	var content bytes.Buffer
+	_, err = s.WriteTo(&content)
+	require.NoError(h.t, err)
+	require.NoError(h.t, s.Close())
+	file := filepath.Join(h.t.TempDir(), "backup")
+	require.NoError(h.t, os.WriteFile(file, content.Bytes(), 0o600))
+	b, err := backend.Open(file, backend.Options{Foreign: true, ReadOnly: true})
+	require.NoError(h.t, err)
+	defer b.Close()
+	require.NoError(h.t, b.Scan(0, backend.Current, func(_ store.Revision, kv kvwire.KeyValue, _ bool) bool {
+		for p, key := range h.keys {
+			if string(kv.Key()) == key {
+				values[p] = string(kv.Value())
+			}
+		}
+		return true
+	}))
+	return values
+}
+
+// The second partition has a write, and the first one lacks what was written before. A backup is made once both are
+// at one place.
+func TestABackupWaitsUntilThePartitionsMeet(t *testing.T) {
+	h := newHalves(t)
+	require.Equal(t, [2]string{"before", "before"}, h.values(h.backup(t.Context())))
+	h.put(1, "second", h.rev+2)
+	go func() {
+		for h.c.awaited.Load() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		h.put(0, "first", h.rev+1)
+		h.meet()
+		h.put(0, "third", h.rev+200)
+	}()
+	require.Equal(t, [2]string{"first", "second"}, h.values(h.backup(t.Context())))
+}
+
+// If they don't meet, one is of the last state that both have had.
+func TestABackupOfPartitionsThatDoNotMeetIsStale(t *testing.T) {
+	h := newHalves(t)
+	h.put(1, "second", h.rev+2)
+	require.Equal(t, [2]string{"before", "before"}, h.values(h.staleBackup()))
+}
