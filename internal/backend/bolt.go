@@ -49,12 +49,46 @@ type file struct {
 
 	flushing sync.Mutex   // one update or defragmentation at a time
 	mu       sync.RWMutex // guards db itself, held no longer than to begin a transaction
-	db       *bolt.DB
+	db       *database
 	failed   error      // closed, or could not be reopened after a defragmentation
 	copying  sync.Mutex // one copy of a snapshot is being made at a time
 
 	total, inUse atomic.Int64
 	uses         atomic.Uint64 // transactions, since the file was opened
+}
+
+// database is bbolt's, and counts the transactions that read it: its Close takes a lock that they need to end, and
+// then waits for the slowest, so it is called when none is left.
+type database struct {
+	*bolt.DB
+	readers sync.WaitGroup
+}
+
+func openDatabase(path string, o *bolt.Options) (*database, error) {
+	db, err := bolt.Open(path, 0o600, o)
+	if err != nil {
+		return nil, err
+	}
+	return &database{DB: db}, nil
+}
+
+func (d *database) closeUnread() error {
+	d.readers.Wait()
+	return d.Close()
+}
+
+// readTx is a transaction that reads.
+type readTx struct {
+	*bolt.Tx
+	of *database
+}
+
+func (t readTx) Rollback() error {
+	err := t.Tx.Rollback()
+	if err == nil {
+		t.of.readers.Done()
+	}
+	return err
 }
 
 func (f *file) options() *bolt.Options {
@@ -95,7 +129,7 @@ func (f *file) open() (err error) {
 		raw, err = os.OpenFile(name, flag, perm)
 		return raw, err
 	}
-	if f.db, err = bolt.Open(f.path, 0o600, o); err != nil || f.ro || f.noSync {
+	if f.db, err = openDatabase(f.path, o); err != nil || f.ro || f.noSync {
 		return err
 	}
 	if err = settle(raw); err == nil {
@@ -125,17 +159,18 @@ func guard(path string, tx *boltTx, fn func() error) (err error) {
 	return fn()
 }
 
-func (f *file) begin() (*bolt.Tx, error) {
+func (f *file) begin() (readTx, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if f.failed != nil {
-		return nil, f.failed
+		return readTx{}, f.failed
 	}
 	tx, err := f.db.Begin(false)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.path, err)
+		return readTx{}, fmt.Errorf("%s: %w", f.path, err)
 	}
-	return tx, nil
+	f.db.readers.Add(1)
+	return readTx{tx, f.db}, nil
 }
 
 func (f *file) view(fn func(reader) error) error {
@@ -145,7 +180,7 @@ func (f *file) view(fn func(reader) error) error {
 	}
 	defer f.used()
 	defer tx.Rollback() //nolint:errcheck // a read transaction has nothing to lose
-	t := &boltTx{tx: tx}
+	t := &boltTx{tx: tx.Tx}
 	return guard(f.path, t, func() error { return fn(t) })
 }
 
@@ -205,7 +240,7 @@ func (f *file) close() error {
 	db := f.db
 	f.mu.Unlock()
 	done := make(chan error, 1)
-	go func() { done <- db.Close() }()
+	go func() { done <- db.closeUnread() }()
 	select {
 	case err := <-done:
 		return err
@@ -297,7 +332,7 @@ func (t *boltTx) remove(bucket string, key []byte) error {
 
 // boltSnapshot is a read transaction kept open.
 type boltSnapshot struct {
-	tx *bolt.Tx
+	tx readTx
 	f  *file
 }
 
@@ -309,7 +344,7 @@ func (f *file) snapshot() (engineSnapshot, error) {
 	return &boltSnapshot{tx: tx, f: f}, nil
 }
 
-func (s *boltSnapshot) reader() reader { return &boltTx{tx: s.tx} }
+func (s *boltSnapshot) reader() reader { return &boltTx{tx: s.tx.Tx} }
 func (s *boltSnapshot) size() int64    { return s.tx.Size() }
 func (s *boltSnapshot) close() error   { return s.tx.Rollback() }
 

@@ -42,12 +42,12 @@ func (f *file) defragment() error {
 	}
 	old := f.db
 	go func() {
-		if err := old.Close(); err != nil {
+		if err := old.closeUnread(); err != nil {
 			f.lg.Warn("could not close the file from before the defragmentation", zap.Error(err))
 		}
 	}()
 	if err = syncDir(filepath.Dir(f.path)); err == nil {
-		f.db, err = bolt.Open(f.path, 0o600, f.options())
+		f.db, err = openDatabase(f.path, f.options())
 	}
 	if err != nil {
 		// The old file is unlinked: writing to it would lose acknowledged
@@ -75,7 +75,7 @@ func (f *file) copyTo(path string) error {
 	if err != nil {
 		return err
 	}
-	err = guard(f.path, nil, func() error { return copyAll(dst, f.db) })
+	err = guard(f.path, nil, func() error { return copyAll(dst, f.db.DB) })
 	if err == nil {
 		err = dst.Sync()
 	}
