@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,10 +14,32 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
+
+// While a client takes in a backup, the server finds that its state is wrong, takes in another's and serves again. The
+// backup is of the wrong one, and doesn't end well.
+func TestABackupOfAWrongStateIsNotFinished(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.ready()
+	n := c.nodes[0]
+	content, _, _, err := n.Snapshot(t.Context())
+	require.NoError(t, err)
+	defer content.Close()
+	_, err = io.ReadFull(content, make([]byte, 1))
+	require.NoError(t, err)
+	require.True(t, n.fence.Damaged())
+	_, _, _, err = n.Snapshot(t.Context())
+	require.ErrorIs(t, err, fault.Fenced)
+	n.fence.Installed()
+	require.True(t, n.fence.Judge(check.Agrees, check.Verdict{}))
+	_, err = io.Copy(io.Discard, content)
+	require.ErrorIs(t, err, fault.Fenced)
+}
 
 // halves is a server of two partitions whose loops stand still: each executes what a test gives it.
 type halves struct {

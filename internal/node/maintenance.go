@@ -131,9 +131,13 @@ func (n *Node) defragmentAtStart(c *core) error {
 	return n.defragment(c)
 }
 
-// Snapshot opens a backup: a copy of the file as it is now. Reading it is throttled while
+// Snapshot opens a backup. Reading it is throttled while
 // there are writes. It yields exactly size bytes.
 func (n *Node) Snapshot(ctx context.Context) (content io.ReadCloser, size int64, version string, err error) {
+	fenced := n.fence.Times()
+	if n.Fenced() {
+		return nil, 0, "", fault.Fenced
+	}
 	s, err := n.backup(ctx)
 	if err != nil {
 		return nil, 0, "", err
@@ -142,7 +146,7 @@ func (n *Node) Snapshot(ctx context.Context) (content io.ReadCloser, size int64,
 	began := time.Now()
 	go func() {
 		_, err := s.Backup(w, n.written())
-		if n.Fenced() {
+		if n.fence.Times() != fenced { // this state was wrong
 			err = fault.Fenced
 		}
 		_ = s.Close()

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,7 @@ type fakeNode struct {
 	downgrading atomic.Bool
 	err         atomic.Pointer[error]
 	open        atomic.Pointer[error] // what the next OpenWatch fails with
+	spoilt      atomic.Pointer[error] // what snapshots end with
 	auth        atomic.Pointer[auth.State]
 	permit      atomic.Pointer[func(root bool) error]
 	commit      atomic.Pointer[chan struct{}] // writes wait until it is closed
@@ -283,7 +285,11 @@ func (n *fakeNode) Defragment(context.Context) error { return n.begin(&pb.Defrag
 
 func (n *fakeNode) Snapshot(context.Context) (io.ReadCloser, int64, string, error) {
 	content := bytes.Repeat([]byte("stoa"), 20_000)
-	return io.NopCloser(bytes.NewReader(content)), int64(len(content)), "3.6.0", n.begin(&pb.SnapshotRequest{})
+	r := io.Reader(bytes.NewReader(content))
+	if err := n.spoilt.Load(); err != nil {
+		r = io.MultiReader(r, iotest.ErrReader(*err))
+	}
+	return io.NopCloser(r), int64(len(content)), "3.6.0", n.begin(&pb.SnapshotRequest{})
 }
 
 func (n *fakeNode) MoveLeader(_ context.Context, to uint64) error {

@@ -263,6 +263,18 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, want[:], sum)
 }
 
+// That the state was wrong is known when all of it has been read.
+func TestASnapshotIsAsGoodAsItsEnd(t *testing.T) {
+	n, conn := serve(t, Options{})
+	wrong := error(fault.Fenced)
+	n.spoilt.Store(&wrong)
+	stream, err := pb.NewMaintenanceClient(conn).Snapshot(testContext(t), &pb.SnapshotRequest{})
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+}
+
 // A learner refuses what etcd's do, and serves serializable reads.
 func TestALearnerServesLittle(t *testing.T) {
 	n, conn := serve(t, Options{})

@@ -41,6 +41,9 @@ func (s *maintenanceServer) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenanc
 			return err
 		}
 	}
+	if _, err := io.Copy(io.Discard, content); err != nil { // the end says whether what came before it is good
+		return toStatus(fmt.Errorf("read the end of a snapshot: %w", err))
+	}
 	if err := stream.Send(&pb.SnapshotResponse{Blob: sum.Sum(nil), Version: version}); err != nil {
 		return err
 	}
