@@ -14,9 +14,19 @@ import (
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
-// Plan implements session.Host. A read that is sent again is read at a revision that
-// all partitions show here: then each of them knows which writes are in it.
+// Plan implements session.Host. A request that is no write any more keeps no turn: the extension that
+// would have handled it has been removed meanwhile, or it is refused.
 func (d *driver) Plan(op *session.Op) session.Plan {
+	p := d.way(op)
+	if p.Class != session.Write {
+		d.endTurn()
+	}
+	return p
+}
+
+// way is where a request is carried out. A read that is sent again is read at a revision that
+// all partitions show here: then each of them knows which writes are in it.
+func (d *driver) way(op *session.Op) session.Plan {
 	p := d.route(op, op.Request.(*session.Request))
 	if p.Class == session.Read && d.sentBefore(op) {
 		p.Parts = d.server.State().Machine.Placement().All()

@@ -92,7 +92,7 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 		return false
 	}
 	for range 100 {
-		plan := d.Plan(op)
+		plan := d.way(op)
 		if plan.Class != session.Read {
 			return false
 		}

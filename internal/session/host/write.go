@@ -36,8 +36,7 @@ type writeBatch struct {
 func (d *driver) Admit(*session.Op) bool {
 	load := &d.plan.Load
 	if load.Extension == "" || d.cfg.Lane == nil {
-		d.turn.End() // of a write whose extension has been removed meanwhile
-		d.turn = nil
+		d.endTurn() // of a write whose extension has been removed meanwhile
 		return true
 	}
 	switch {
@@ -55,6 +54,12 @@ func (d *driver) Admit(*session.Op) bool {
 	}
 	d.turn = turn
 	return now
+}
+
+// endTurn ends the turn of the next request, which needs none.
+func (d *driver) endTurn() {
+	d.turn.End()
+	d.turn = nil
 }
 
 // batchedWrite is one write of a writeBatch.
