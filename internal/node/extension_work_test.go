@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
 )
 
 // each runs a test on a cluster of one server and on one of three.
@@ -74,6 +76,22 @@ func TestALargeLeaseIsRevokedInSteps(t *testing.T) {
 		require.Equal(t, "2500", string(c.get(0, "/n", "").Kvs[0].Value))
 		_, err = c.nodes[0].LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
 		require.ErrorIs(t, err, fault.LeaseNotFound)
+	})
+}
+
+// So does a client that closes its session.
+func TestALargeSessionIsClosedInSteps(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		c.put(0, "/em/counts", countsExpired)
+		s := newSessionClient(c, len(c.nodes)-1)
+		s.open(0)
+		c.fill(2500, s.id)
+		s.send(func(it *session.Item) { it.Kind = stoapb.Kind_CLOSE })
+		<-s.handle.Done()
+		require.NoError(t, s.handle.Err())
+		require.NoError(t, s.replies[0].err)
+		require.Zero(t, c.get(0, "/x/", "/x0").Count)
+		require.Equal(t, "2500", string(c.get(0, "/n", "").Kvs[0].Value))
 	})
 }
 

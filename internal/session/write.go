@@ -8,7 +8,7 @@ type Outcome uint8
 // The outcomes.
 const (
 	Answered Outcome = iota // there is a reply, be it an error
-	Moved                   // it had no effect: its keys have moved
+	Moved                   // it had no effect, for its keys have moved, or not all of it yet
 	Gap                     // it had no effect: the one before it had none
 	Unknown                 // it may or may not have taken effect
 )

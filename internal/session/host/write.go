@@ -168,17 +168,23 @@ func (d *driver) finishWrites(f *writeBatch) {
 // anew reports whether writes of the batch have to be planned anew.
 func (f *writeBatch) anew() bool {
 	for i := range f.writes {
-		if err := f.writes[i].out.Err; err != nil && (errors.Is(err, fault.Moved) || errors.Is(err, fault.TooManyRequests)) {
+		if err := f.writes[i].out.Err; err != nil && (errors.Is(err, fault.Moved) || pausing(err)) {
 			return true
 		}
 	}
 	return false
 }
 
-// hold delays a batch, once, that would be routed to the same place again: this
-// server knows no other yet, or the queue there is full.
+// pausing tells whether what is planned anew has to wait even if there is another way by now: the queue
+// was full, or others' writes have their turn between two steps of the session's end.
+func pausing(err error) bool {
+	return errors.Is(err, fault.TooManyRequests) || errors.Is(err, fault.LeaseEnding)
+}
+
+// hold delays a batch, once, that would be routed to the same place again, for this
+// server knows no other yet, or that has to wait in any case.
 func (d *driver) hold(f *writeBatch) bool {
-	if f.held || d.known() != f.known && !errors.Is(f.writes[0].out.Err, fault.TooManyRequests) {
+	if f.held || d.known() != f.known && !pausing(f.writes[0].out.Err) {
 		return false
 	}
 	f.held = true
@@ -211,6 +217,9 @@ func (d *driver) outcome(op *session.Op, out *replica.Outcome) session.Outcome {
 			d.lost = fault.Timeout
 			return session.Unknown
 		}
+		return session.Moved
+	case errors.Is(err, fault.LeaseEnding): // a step of CLOSE; the leader may take the next ones
+		d.moved = time.Time{}
 		return session.Moved
 	case errors.Is(err, fault.SessionGap):
 		return session.Gap
