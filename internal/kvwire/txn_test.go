@@ -49,6 +49,26 @@ func optimistic() []*pb.TxnRequest {
 	}
 }
 
+func TestPutBytes(t *testing.T) {
+	put := func(key, value string) *pb.RequestOp {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+	}
+	nested := func(m *pb.TxnRequest) *pb.RequestOp {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: m}}
+	}
+	get := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("key")}}}
+	remove := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("key")}}}
+	ops := func(ops ...*pb.RequestOp) []*pb.RequestOp { return ops }
+	for want, m := range map[int]*pb.TxnRequest{
+		0: {Success: ops(remove, nested(&pb.TxnRequest{Failure: ops(remove)})), Failure: ops(get, nil)},
+		1: {Failure: ops(put("k", ""))},
+		7: {Success: ops(put("k", "12"), get, put("k", "123")), Failure: ops(put("k", "12345"))},
+		8: {Success: ops(put("k", "1"), nested(&pb.TxnRequest{Failure: ops(put("k", "12345"))})), Failure: ops(put("k", "12"))},
+	} {
+		require.Equal(t, want, PutBytes(m), "%v", m)
+	}
+}
+
 // Transactions of real clients are decoded by hand: a silent fallback to protobuf would go unnoticed
 // otherwise.
 func TestOptimisticTransactionsAreReadByHand(t *testing.T) {

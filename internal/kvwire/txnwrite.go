@@ -31,6 +31,24 @@ func BriefTxn(m *pb.TxnRequest) (Txn, bool) {
 	return Txn{m}, true
 }
 
+// PutBytes is how many bytes of keys and values the puts of a transaction have, in those of its branches
+// that have the most; 0: there are none.
+func PutBytes(m *pb.TxnRequest) (most int) {
+	for _, ops := range [2][]*pb.RequestOp{m.GetSuccess(), m.GetFailure()} {
+		bytes := 0
+		for _, op := range ops {
+			switch r := op.GetRequest().(type) {
+			case *pb.RequestOp_RequestPut:
+				bytes += len(r.RequestPut.GetKey()) + len(r.RequestPut.GetValue())
+			case *pb.RequestOp_RequestTxn:
+				bytes += PutBytes(r.RequestTxn)
+			}
+		}
+		most = max(most, bytes)
+	}
+	return most
+}
+
 // Size is how many bytes AppendTo appends.
 func (t Txn) Size() int {
 	size := 0

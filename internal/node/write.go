@@ -74,14 +74,13 @@ func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	return submit[*pb.TxnResponse](ctx, n, command.Txn, r)
 }
 
+// admitTxn refuses a transaction whose puts there is no room for. One without any passes, as in etcd:
+// what deletes makes room.
 func (n *Node) admitTxn(ctx context.Context, r *pb.TxnRequest) error {
-	if n.cfg.QuotaBytes <= 0 {
-		return nil
+	if bytes := kvwire.PutBytes(r); bytes > 0 {
+		return n.admit(ctx, bytes)
 	}
-	if t, ok := kvwire.BriefTxn(r); ok {
-		return n.admit(ctx, t.Size())
-	}
-	return n.admit(ctx, proto.Size(r))
+	return nil
 }
 
 // Compact forgets the history below a revision. With Physical it returns when

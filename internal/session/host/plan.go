@@ -109,7 +109,9 @@ func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
 	if apply.ReadOnly(txn) {
 		return d.planRead(command.Txn, r)
 	}
-	d.server.Grows(len(r.Body))
+	if bytes := kvwire.PutBytes(txn); bytes > 0 { // what deletes makes room
+		d.server.Grows(bytes)
+	}
 	return d.planWrite(op, command.Txn, r)
 }
 
