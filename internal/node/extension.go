@@ -24,9 +24,12 @@ func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req prot
 	return p, handled, err
 }
 
-// extended has an extension answer such a request.
-func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan, who identity) (R, error) {
+// extended has an extension answer such a request; again says that it has come back from where it was
+// sent, and is set.
+func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan, who identity, again *bool) (R, error) {
 	n.cfg.Detach(ctx)
+	p.Parts |= forQuotas(c, req, *again)
+	*again = true
 	resp, err := carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
 	return resp, once(err)
 }
@@ -52,6 +55,7 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 	if err := n.rated(ctx, who, r); err != nil {
 		return nil, 0, err
 	}
+	again := false
 	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
 		p, handled, err := n.handled(ctx, c, command.Watch, r, who)
 		switch {
@@ -63,7 +67,7 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 		if err := n.hub.Room(who.user, r.GetKey(), r.GetRangeEnd()); err != nil {
 			return nil, err // before the extension has done something for a watch that can't be opened
 		}
-		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p, who)
+		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p, who, &again)
 	})
 	if err != nil {
 		return nil, 0, err

@@ -12,6 +12,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
 )
 
 // enforced enables authentication, and sets a quota.
@@ -79,5 +80,63 @@ func TestAttemptsAtTheLimit(t *testing.T) {
 				require.ErrorIs(t, put(i, "/t/c"), fault.QuotaExceeded)
 			}
 		})
+	}
+}
+
+// Calls of an extension by reads, read-only transactions and watches have the whole quota, as those by writes
+// have: what its partition was granted of it is not all that is left.
+func TestCallsHaveTheWholeQuota(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.enforced(&stoapb.QuotaChange{Prefix: []byte("/t/"), MaxKeys: 6})
+	ctx, n, key := asServer(t.Context()), c.nodes[0], []byte("/call")
+	_, err := n.Put(ctx, &pb.PutRequest{Key: []byte("/em/writes"), Value: []byte(`
+		local function write() put("/t/" .. revision(), "1") return 1 end
+		return {
+			scope = { "/t/" },
+			operations = { { op = "put", key = "/call" }, { op = "read", key = "/call" }, { op = "txn", key = "/call" }, { op = "block", key = "/call" } },
+			put = write, read = write, txn = write, block = write,
+		}`)})
+	require.NoError(t, err)
+
+	s := newSessionClient(c, 0)
+	s.sink = &testSink{s: s}
+	h, opened, err := n.OpenSession(ctx, &stoapb.OpenSession{Ttl: 60}, nil, s.sink)
+	require.NoError(t, err)
+	s.id, s.handle = opened.Session, h
+	h.Start()
+	defer h.Close()
+
+	read := &pb.RangeRequest{Key: key}
+	for what, call := range map[string]func() error{
+		"put": func() error {
+			_, err := n.Put(ctx, &pb.PutRequest{Key: key})
+			return err
+		},
+		"read": func() error {
+			_, err := n.Range(ctx, read)
+			return err
+		},
+		"transaction": func() error {
+			_, err := n.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: read}}}})
+			return err
+		},
+		"watch": func() error {
+			_, _, err := n.OpenWatch(ctx, &pb.WatchCreateRequest{Key: key})
+			return err
+		},
+		"read of a session": func() error {
+			s.send(func(it *session.Item) {
+				it.Kind, it.Key, it.Level, it.Body = stoapb.Kind_RANGE, key, stoapb.Level_STRICT, mustMarshal(read)
+			})
+			s.waitForReplies(0)
+			return s.replies[len(s.replies)-1].err
+		},
+	} {
+		_, err := n.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte("/t/"), RangeEnd: []byte("/t0")})
+		require.NoError(t, err)
+		for i := range 6 {
+			require.NoError(t, c.decided(call), "%s %d", what, i)
+		}
+		require.ErrorIs(t, c.decided(call), fault.QuotaExceeded, what)
 	}
 }

@@ -45,12 +45,13 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 }
 
 func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*kvwire.RangeResponse, error) {
+	again := false
 	return routed(ctx, n, func(c *core) (*kvwire.RangeResponse, error) {
 		if p, handled, err := n.handled(ctx, c, command.Range, r, who); handled {
 			if err != nil {
 				return nil, err
 			}
-			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p, who)
+			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p, who, &again)
 			return kvwire.OfRange(resp), err
 		}
 		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
@@ -107,12 +108,13 @@ func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 }
 
 func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (*pb.TxnResponse, error) {
+	again := false
 	return routed(ctx, n, func(c *core) (*pb.TxnResponse, error) {
 		if p, handled, err := n.handled(ctx, c, command.Txn, r, who); handled {
 			if err != nil {
 				return nil, err
 			}
-			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p, who)
+			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p, who, &again)
 		}
 		parts := c.machine.Parts(r)
 		if !apply.Serializable(r) {

@@ -35,20 +35,30 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 			reply(out.Response, nil)
 		}
 	}
+	again := false
+	call := func(kind command.Kind, req proto.Message, p apply.Plan, done func(replica.Outcome)) {
+		p.Parts |= l.forQuotas(req, again)
+		again = true
+		l.submit(kind, req, p, o.user, false, done)
+	}
 	try = func() {
 		switch r := o.req.(type) {
 		case *pb.RangeRequest:
 			if p, handled := l.core.machine.PlanRead(command.Range, r, who); handled {
-				l.submit(command.Range, r, p, o.user, false, done)
+				call(command.Range, r, p, done)
 				return
 			}
 			l.unhandled(o, command.Range, r, r, who, try, reply)
 		case *pb.PutRequest:
-			l.submit(command.Put, r, l.core.machine.Plan(command.Put, r, who), o.user, false, done)
+			call(command.Put, r, l.core.machine.Plan(command.Put, r, who), done)
 		case *pb.DeleteRangeRequest:
-			l.submit(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), o.user, false, done)
+			call(command.DeleteRange, r, l.core.machine.Plan(command.DeleteRange, r, who), done)
 		case *pb.WatchCreateRequest:
-			l.wait(o, r, who, try, done, reply)
+			if p, handled := l.core.machine.PlanRead(command.Watch, r, who); handled {
+				call(command.Watch, r, p, l.opening(o, done))
+				return
+			}
+			l.unhandledWatch(o, r, who, try, reply)
 		}
 	}
 	try()

@@ -76,17 +76,18 @@ func (c *cluster) wait(who string, waiting int) request {
 // errOrdinary says that a watch is one that no extension handles.
 var errOrdinary = errors.New("it is an ordinary watch")
 
-// wait has an extension handle the opening of a watch, as node and package rpc do.
-func (l *life) wait(o *op, r *pb.WatchCreateRequest, who apply.Caller, again func(), done func(replica.Outcome), reply func(proto.Message, error)) {
-	if p, handled := l.core.machine.PlanRead(command.Watch, r, who); handled {
-		l.submit(command.Watch, r, p, o.user, false, func(out replica.Outcome) {
-			if out.Err == nil {
-				l.after(l.between(0, l.sv.c.plan.delay), "waits", uint64(o.client), func() { l.waits(o, out.Response.(*pb.RangeResponse)) })
-			}
-			done(out)
-		})
-		return
+// opening opens the watch, as package rpc does, when an extension has handled its opening.
+func (l *life) opening(o *op, done func(replica.Outcome)) func(replica.Outcome) {
+	return func(out replica.Outcome) {
+		if out.Err == nil {
+			l.after(l.between(0, l.sv.c.plan.delay), "waits", uint64(o.client), func() { l.waits(o, out.Response.(*pb.RangeResponse)) })
+		}
+		done(out)
 	}
+}
+
+// unhandledWatch makes sure, as node does, that no extension handles the opening of a watch.
+func (l *life) unhandledWatch(o *op, r *pb.WatchCreateRequest, who apply.Caller, again func(), reply func(proto.Message, error)) {
 	l.unhandled(o, command.Watch, r, &pb.RangeRequest{Key: r.Key}, who, again, func(_ proto.Message, err error) {
 		if err == nil { // nothing ever happens to its key
 			err = errOrdinary

@@ -107,7 +107,7 @@ func (d *driver) namesLease(m *apply.Machine, r *session.Request) bool {
 func (d *driver) planTxn(op *session.Op, r *session.Request) session.Plan {
 	txn := r.Message.(*pb.TxnRequest)
 	if apply.ReadOnly(txn) {
-		return d.planRead(command.Txn, r)
+		return d.planRead(op, command.Txn, r)
 	}
 	if bytes := kvwire.PutBytes(txn); bytes > 0 { // what deletes makes room
 		d.server.Grows(bytes)
@@ -121,12 +121,13 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 	}
 	m := d.server.State().Machine
 	d.plan = m.PlanInSession(kind, r.Message, d.who)
-	d.plan.Parts |= m.ForLeases(d.s.user, r.Message) | forQuotas(m, op, nil, 0)
-	return d.planned()
+	d.plan.Parts |= m.ForLeases(d.s.user, r.Message)
+	return d.planned(m, op)
 }
 
 // planned is the way of the write that was planned just now.
-func (d *driver) planned() session.Plan {
+func (d *driver) planned(m *apply.Machine, op *session.Op) session.Plan {
+	d.plan.Parts |= forQuotas(m, op, nil, 0)
 	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 }
 
@@ -160,15 +161,15 @@ func (d *driver) planRange(op *session.Op, r *session.Request) session.Plan {
 			return refuse(op, err)
 		}
 	}
-	return d.planRead(command.Range, r)
+	return d.planRead(op, command.Range, r)
 }
 
 // planRead plans what changes nothing, unless an extension handles it.
-func (d *driver) planRead(kind command.Kind, r *session.Request) session.Plan {
+func (d *driver) planRead(op *session.Op, kind command.Kind, r *session.Request) session.Plan {
 	m := d.server.State().Machine
 	if p, handled := m.PlanRead(kind, r.Message, d.who); handled {
 		d.plan = p
-		return d.planned()
+		return d.planned(m, op)
 	}
 	return session.Plan{Class: session.Read, Parts: m.Parts(r.Message), Strict: r.Level == stoapb.Level_STRICT}
 }
@@ -183,7 +184,7 @@ func (d *driver) planWatch(op *session.Op, r *session.Request) session.Plan {
 		}
 		op.Unseen = false // a write, at whatever level
 		d.plan = p
-		return d.planned()
+		return d.planned(m, op)
 	}
 	if d.forbidden(req) { // unless by a right that this server hasn't heard of
 		return session.Plan{Class: session.Read, Parts: placement.Of(0), Strict: true}
