@@ -77,23 +77,36 @@ func TestSerializableReadsWaitForWhatWasAnnounced(t *testing.T) {
 	require.Equal(t, rev+4, n.hub.Floor())
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	answers := make(chan int64, 2)
-	go func() {
-		got, err := n.Range(ctx, &pb.RangeRequest{Key: []byte("a"), Serializable: true})
-		assert.NoError(t, err)
-		answers <- got.Header.GetRevision()
-	}()
-	go func() {
-		got, err := n.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
-			RequestRange: &pb.RangeRequest{Key: []byte("d"), Serializable: true},
-		}}}})
-		assert.NoError(t, err)
-		answers <- got.Header.GetRevision()
-	}()
+	answers := make(chan int64, 4)
+	for _, at := range []int64{0, rev + 4} { // the newest state, and what a watch has announced
+		read := func(key string) *pb.RangeRequest {
+			return &pb.RangeRequest{Key: []byte(key), Revision: at, Serializable: true}
+		}
+		go func() {
+			got, err := n.Range(ctx, read("a"))
+			if assert.NoError(t, err, "at %d", at) {
+				answers <- got.Header.GetRevision()
+			}
+		}()
+		go func() {
+			got, err := n.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: read("d")}}}})
+			if assert.NoError(t, err, "at %d", at) {
+				answers <- got.Header.GetRevision()
+			}
+		}()
+	}
 	for range 4 {
 		require.Empty(t, answers)
 		c.put(0, "a", "y")
 	}
-	require.GreaterOrEqual(t, <-answers, rev+4)
-	require.GreaterOrEqual(t, <-answers, rev+4)
+	for range cap(answers) {
+		select {
+		case at := <-answers:
+			require.GreaterOrEqual(t, at, rev+4)
+		case <-ctx.Done():
+			require.NoError(t, context.Cause(ctx))
+		}
+	}
+	_, err := n.Range(ctx, &pb.RangeRequest{Key: []byte("a"), Revision: rev + 1000, Serializable: true})
+	require.ErrorIs(t, err, fault.FutureRevision)
 }

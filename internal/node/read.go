@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -67,11 +68,27 @@ func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*k
 		floor, began := n.hub.Floor(), n.clock()
 		resp, err := c.machine.Range(r, parts, newest, who.user)
 		n.cfg.Metrics.Server.Ranged(time.Duration(n.clock()-began), err == nil)
-		if err == nil && resp.Header.GetRevision() < floor {
+		if err == nil && resp.Header.GetRevision() < floor || future(err, r.GetRevision(), floor) {
 			return nil, fault.Moved // see watch.Hub.Floor: until this server is back where it was
 		}
 		return resp, c.retryIfReplaced(err)
 	})
+}
+
+// future reports whether a read at a revision was refused because this server doesn't know it, though watches
+// have announced it here.
+func future(err error, at, floor int64) bool {
+	return at <= floor && errors.Is(err, fault.FutureRevision)
+}
+
+// latest is the highest revision at which a transaction reads.
+func latest(r *pb.TxnRequest) (at int64) {
+	for _, ops := range [2][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
+		for _, op := range ops {
+			at = max(at, op.GetRequestRange().GetRevision(), latest(op.GetRequestTxn()))
+		}
+	}
+	return at
 }
 
 // retryIfReplaced turns the error of a read that failed while a snapshot
@@ -128,7 +145,7 @@ func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (
 		}
 		floor := n.hub.Floor()
 		resp, err := c.machine.ReadTxn(r, parts, newest, who.user)
-		if err == nil && resp.Header.GetRevision() < floor {
+		if err == nil && resp.Header.GetRevision() < floor || future(err, latest(r), floor) {
 			return nil, fault.Moved // until this server is back where it was
 		}
 		return resp, c.retryIfReplaced(err)

@@ -47,6 +47,7 @@ type fakeNode struct {
 	permit      atomic.Pointer[func(root bool) error]
 	commit      atomic.Pointer[chan struct{}] // writes wait until it is closed
 	rev         atomic.Int64
+	shows       atomic.Int64 // serializable reads, if it isn't 0
 
 	mu      sync.Mutex
 	keys    []*mvccpb.KeyValue
@@ -114,6 +115,9 @@ func (n *fakeNode) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revisio
 func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if err := n.begin(r); err != nil {
 		return nil, err
+	}
+	if shown := n.shows.Load(); shown > 0 && r.Serializable && r.Revision > shown {
+		return nil, fault.FutureRevision
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -2,11 +2,13 @@ package rpc
 
 import (
 	"bytes"
+	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/tenant"
 )
@@ -44,9 +46,14 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		if r.Limit > 0 {
 			limit = min(limit, r.Limit-sent)
 		}
-		resp, err := s.kv.Range(ctx, &pb.RangeRequest{
+		chunk := &pb.RangeRequest{
 			Key: key, RangeEnd: r.RangeEnd, Limit: limit, Revision: rev, KeysOnly: r.KeysOnly, Serializable: serializable,
-		})
+		}
+		resp, err := s.kv.Range(ctx, chunk)
+		if head != nil && errors.Is(err, fault.FutureRevision) { // a snapshot has taken this server back meanwhile
+			chunk.Serializable = false
+			resp, err = s.kv.Range(ctx, chunk)
+		}
 		if err != nil {
 			return toStatus(err)
 		}

@@ -15,6 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -88,6 +89,17 @@ func TestFaultsReachClients(t *testing.T) {
 
 func TestRangeStream(t *testing.T) {
 	n, conn := serve(t, Options{MaxRequestBytes: 4000})
+	testRangeStream(t, n, conn)
+}
+
+// A snapshot takes the server back after the first chunk: the others are linearizable reads.
+func TestRangeStreamOfAServerThatIsTakenBack(t *testing.T) {
+	n, conn := serve(t, Options{MaxRequestBytes: 4000})
+	n.shows.Store(1)
+	testRangeStream(t, n, conn)
+}
+
+func testRangeStream(t *testing.T, n *fakeNode, conn *grpc.ClientConn) {
 	ctx := testContext(t)
 	for i := range 300 {
 		_, err := n.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "k%03d", i), Value: make([]byte, 100)})

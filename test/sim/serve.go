@@ -111,22 +111,24 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 	answer := func(c *core, parts placement.Set) {
 		evaluate := func() {
 			floor := l.hub.Floor()
-			switch m, err := eval(c, parts); {
+			m, err := eval(c, parts)
+			at := int64(0)
+			if err == nil {
+				at = m.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader().GetRevision()
+			}
+			r, ranges := req.(*pb.RangeRequest)
+			future := ranges && errors.Is(err, fault.FutureRevision) && r.GetRevision() <= floor
+			switch behind := err == nil && at < floor || future; { // a snapshot has taken partitions back
 			case errors.Is(err, fault.Moved):
 				l.sv.c.stats.Rerouted++
 				l.after(time.Millisecond, "read again", uint64(o.client), try)
+			case behind && l.sv.c.loop.now > deadline:
+				reply(nil, fault.Timeout)
+			case behind:
+				l.after(10*time.Millisecond, "read again", uint64(o.client), try)
 			case err != nil:
 				reply(nil, err)
 			default:
-				at := m.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader().GetRevision()
-				switch behind := at < floor; { // a snapshot has taken partitions back
-				case behind && l.sv.c.loop.now > deadline:
-					reply(nil, fault.Timeout)
-					return
-				case behind:
-					l.after(10*time.Millisecond, "read again", uint64(o.client), try)
-					return
-				}
 				if !o.strict && at < c.shown[parts] {
 					l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
 				}
