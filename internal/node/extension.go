@@ -21,7 +21,7 @@ func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req prot
 		id, lease, err = n.asking(ctx, c, req, who.user)
 		return id, lease
 	})
-	return p, handled, err
+	return p, handled && ctx.Value(onKey{}) == nil, err
 }
 
 // extended has an extension answer such a request; again says that it has come back from where it was

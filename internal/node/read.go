@@ -13,6 +13,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // newest asks the machine for the newest state that the partitions are closed through.
@@ -26,6 +27,16 @@ func (n *Node) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 	n.noteRange(r, resp, began, err)
 	return resp, err
 }
+
+// RangeOn reads on in a range that a request has asked for. It is no request of its own: it counts for no
+// rate, and if no extension has handled that one, none handles this, though it may be within what an
+// extension subscribes to.
+func (n *Node) RangeOn(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+	return n.Range(context.WithValue(tenant.WithCounted(ctx), onKey{}, true), r)
+}
+
+// onKey marks the context of a read that goes on in a range.
+type onKey struct{}
 
 func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 || n.core.Load().stale.Load() { // many keys, or a file, or a snapshot that is being installed

@@ -47,6 +47,7 @@ type fakeNode struct {
 	permit      atomic.Pointer[func(root bool) error]
 	commit      atomic.Pointer[chan struct{}] // writes wait until it is closed
 	rev         atomic.Int64
+	ranges      atomic.Int64 // that were asked for, each in one or more parts
 	shows       atomic.Int64 // serializable reads, if it isn't 0
 
 	mu      sync.Mutex
@@ -112,7 +113,12 @@ func within(k, key, end []byte) bool {
 
 func (n *fakeNode) head() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: n.rev.Load()} }
 
-func (n *fakeNode) Range(_ context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+func (n *fakeNode) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+	n.ranges.Add(1)
+	return n.RangeOn(ctx, r)
+}
+
+func (n *fakeNode) RangeOn(_ context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
 	if err := n.begin(r); err != nil {
 		return nil, err
 	}

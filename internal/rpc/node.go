@@ -27,6 +27,8 @@ type KV interface {
 	// header's revision is the one at which the answer is exact, also for a
 	// request that names an older revision.
 	Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error)
+	// RangeOn reads on in a range that a request has asked for.
+	RangeOn(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error)
 	// Put, DeleteRange, Txn and Compact return when the write is durable on a
 	// majority and applied here.
 	Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
-	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
 // rangeChunk is a RangeStreamResponse.
@@ -38,6 +37,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		serializable = r.Serializable
 		size         = int64(firstChunk)
 		ctx          = stream.Context()
+		read         = s.kv.Range
 		sent, total  int64
 		head         *pb.ResponseHeader
 	)
@@ -49,10 +49,10 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		chunk := &pb.RangeRequest{
 			Key: key, RangeEnd: r.RangeEnd, Limit: limit, Revision: rev, KeysOnly: r.KeysOnly, Serializable: serializable,
 		}
-		resp, err := s.kv.Range(ctx, chunk)
+		resp, err := read(ctx, chunk)
 		if head != nil && errors.Is(err, fault.FutureRevision) { // a snapshot has taken this server back meanwhile
 			chunk.Serializable = false
-			resp, err = s.kv.Range(ctx, chunk)
+			resp, err = read(ctx, chunk)
 		}
 		if err != nil {
 			return toStatus(err)
@@ -69,7 +69,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 			// From here on every chunk is at a revision that this server has:
 			// asking the others again would change nothing.
 			serializable = true
-			ctx = tenant.WithCounted(ctx) // all chunks are one request
+			read = s.kv.RangeOn // all chunks are one request
 		}
 		sent += int64(len(resp.Kvs))
 		out := &kvwire.RangeResponse{Kvs: resp.Kvs}

@@ -119,6 +119,7 @@ func testRangeStream(t *testing.T, n *fakeNode, conn *grpc.ClientConn) {
 	} {
 		want, err := kv.Range(ctx, r)
 		require.NoError(t, err)
+		before := n.ranges.Load()
 		stream, err := kv.RangeStream(ctx, r)
 		require.NoError(t, err)
 		got, chunks := &pb.RangeResponse{}, 0
@@ -133,6 +134,7 @@ func testRangeStream(t *testing.T, n *fakeNode, conn *grpc.ClientConn) {
 			chunks++
 		}
 		require.True(t, proto.Equal(want, got), "%v", r)
+		require.EqualValues(t, 1, n.ranges.Load()-before, "all chunks are one request")
 		if len(want.Kvs) > 10 {
 			require.Greater(t, chunks, 2)
 		}
