@@ -108,17 +108,8 @@ func (a around) Renew(id int64, user uint64, done func(error)) {
 	}()
 }
 
-// Grows implements host.Server. One at a time raises the alarm.
-func (a around) Grows(bytes int) {
-	n := a.n
-	if n.hasRoom(n.current(), bytes) || !n.raising.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer n.raising.Store(false)
-		_ = n.admit(n.life, bytes)
-	}()
-}
+// Grows implements host.Server.
+func (a around) Grows(bytes int) { a.n.grows(bytes) }
 
 // Unreadable implements host.Server.
 func (a around) Unreadable(id int64, err error) {

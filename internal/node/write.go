@@ -234,6 +234,9 @@ func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, re
 	if n.cfg.MaxRequestBytes > 0 && len(w.Command.Body) > n.cfg.MaxRequestBytes {
 		return fault.RequestTooLarge
 	}
+	if p.Load.Extension != "" {
+		n.grows(0)
+	}
 	turn, err := n.turn(ctx, &p.Load)
 	if err != nil {
 		return err
@@ -297,6 +300,18 @@ const keyOverhead = 512
 
 func (n *Node) hasRoom(c *core, bytes int) bool {
 	return n.cfg.QuotaBytes <= 0 || c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes
+}
+
+// grows raises the alarm if there is no room for what isn't refused before it is in the log: the writes
+// of sessions, and what extensions write because of any request, be it a read. One at a time does so.
+func (n *Node) grows(bytes int) {
+	if n.hasRoom(n.current(), bytes) || !n.raising.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer n.raising.Store(false)
+		_ = n.admit(n.life, bytes)
+	}()
 }
 
 // admit refuses writes beyond the quota, and raises the alarm before that: the

@@ -27,9 +27,9 @@ type Server interface {
 	// Renew prolongs a session's lease, as its user. It doesn't wait for that; done says what came
 	// of it, and is never called if the server stops.
 	Renew(id int64, user uint64, done func(error))
-	// Grows is told of a write of so many bytes before it is proposed, and raises the
-	// NOSPACE alarm if it finds no room for it. It doesn't wait and doesn't refuse: that is
-	// the log's part, once the alarm is in it.
+	// Grows is told of a write of so many bytes before it is proposed, and of 0 bytes if
+	// extensions may write because of it. It raises the NOSPACE alarm if it finds no room.
+	// It doesn't wait and doesn't refuse: that is the log's part, once the alarm is in it.
 	//
 	// A refusal here would be an outcome that nothing remembers. The session's next writes
 	// take effect; sent again on another stream, this one would come behind them, or a

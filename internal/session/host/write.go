@@ -95,6 +95,9 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	} else {
 		w.Command = d.command(op, r, pred)
 	}
+	if d.plan.Load.Extension != "" {
+		d.server.Grows(0)
+	}
 	f.writes = append(f.writes, batchedWrite{op: op, turn: d.turn, write: w})
 	d.turn = nil
 }
