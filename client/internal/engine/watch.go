@@ -215,7 +215,7 @@ func (s *Session) passes(a *arrival) {
 	}
 	switch a.call.kind {
 	case stoapb.Kind_PROGRESS:
-		s.progressed(a.revision)
+		s.progressed(a)
 	case stoapb.Kind_RANGE:
 		if a.call.level != Fast {
 			s.through = max(s.through, a.revision+1)
@@ -241,11 +241,13 @@ func (s *Session) beginAgain(from *Watch) {
 
 // progressed records that no event up to a revision is still to come. The
 // session's reading goroutine calls it, after the events that came before.
-func (s *Session) progressed(revision int64) {
+func (s *Session) progressed(a *arrival) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.watches {
-		w.next = max(w.next, revision+1)
+	for seq, w := range s.watches { // as in beginAgain
+		if seq < a.seq {
+			w.next = max(w.next, a.revision+1)
+		}
 	}
 }
 

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+)
+
+// unconnected is an open session without a stream: a test hands it the server's messages.
+func unconnected() *Session {
+	s := None()
+	s.err, s.done, s.watches = nil, make(chan struct{}), map[uint64]*Watch{}
+	return s
+}
+
+// hear is what the session does with a message that answers all its requests.
+func (s *Session) hear(t *testing.T, replies ...*stoapb.Reply) {
+	s.backlog.take(nil, 1<<20, 1<<20, 1<<20)
+	var batch serverBatch
+	require.NoError(t, batch.read(must(proto.Marshal(&stoapb.ServerBatch{Replies: replies})), new(origin)))
+	require.NoError(t, s.receive(new(stream), &batch))
+}
+
+// seen are the revisions of the events that a watch has brought.
+type seen struct{ revisions []int64 }
+
+func (s *seen) Respond(*pb.WatchResponse) {}
+func (s *seen) End(error)                 {}
+func (s *seen) Bring(r *pb.WatchResponse) {
+	for _, e := range r.Events {
+		s.revisions = append(s.revisions, e.Kv.ModRevision)
+	}
+}
+
+// An answer to a request for progress says nothing of a watch that is opened behind it, also if both
+// answers come in one message.
+func TestProgressBeforeAWatchOfThePast(t *testing.T) {
+	s, to := unconnected(), new(seen)
+	progress := empty[int64](t.Context(), s, stoapb.Kind_PROGRESS)
+	opened := OpenWatch(t.Context(), s.NewWatch(AskFor("k", []clientv3.OpOption{clientv3.WithRev(2)}), to), true)
+	event := func(revision int64) *stoapb.Reply {
+		kv := &mvccpb.KeyValue{Key: []byte("k"), ModRevision: revision}
+		return &stoapb.Reply{Seq: 2, Event: true, Revision: revision, Body: must(proto.Marshal(&pb.WatchResponse{Events: []*mvccpb.Event{{Kv: kv}}}))}
+	}
+	s.hear(t, &stoapb.Reply{Seq: 1, Revision: 3},
+		&stoapb.Reply{Seq: 2, Revision: 3, Body: must(proto.Marshal(&pb.WatchResponse{Created: true}))}, event(2), event(3))
+	require.EqualValues(t, 3, must(progress.Wait(t.Context())))
+	require.True(t, must(opened.Wait(t.Context())))
+	require.Equal(t, []int64{2, 3}, to.revisions)
+}
