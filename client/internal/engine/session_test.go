@@ -55,3 +55,13 @@ func TestProgressBeforeAWatchOfThePast(t *testing.T) {
 	require.True(t, must(opened.Wait(t.Context())))
 	require.Equal(t, []int64{2, 3}, to.revisions)
 }
+
+// A Close whose context ends just as its answer, that the lease is gone, has come.
+func TestCloseIsAbandonedAsItIsAnswered(t *testing.T) {
+	s, last := unconnected(), new(revisionFuture[int64])
+	require.NoError(t, s.send(t.Context(), &request{kind: stoapb.Kind_CLOSE, to: last}))
+	s.end(ErrSessionClosed)
+	s.closedBefore()
+	_, err := last.Wait(t.Context())
+	require.ErrorIs(t, err, ErrSessionClosed)
+}

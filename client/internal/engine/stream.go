@@ -86,12 +86,15 @@ func (s *Session) over(err error) bool {
 	return true
 }
 
-// closedBefore ends a session whose Close took effect though its reply was lost.
+// closedBefore ends a session whose Close took effect though its reply was lost. If Close
+// has been given up meanwhile, nobody waits for it.
 func (s *Session) closedBefore() {
 	s.mu.Lock()
-	last := s.backlog.drain()[0]
+	left := s.backlog.drain()
 	s.mu.Unlock()
-	last.to.answer(&arrival{from: new(origin), revision: s.token.Load()})
+	for _, last := range left {
+		last.to.answer(&arrival{from: new(origin), revision: s.token.Load()})
+	}
 	s.end(ErrSessionClosed)
 }
 
