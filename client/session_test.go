@@ -14,6 +14,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client"
@@ -395,6 +398,11 @@ func TestFastIsNotSeen(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.At(client.Fast).Get(testContext(t), "k")
 	require.NoError(t, err)
+	encoded, err := proto.Marshal(&pb.RangeRequest{Key: []byte("k"), Serializable: true})
+	require.NoError(t, err)
+	b := s.Batch()
+	b.Encoded(stoapb.Kind_RANGE, encoded)
+	require.NoError(t, b.Run(testContext(t)))
 	require.Zero(t, s.Token())
 	_, err = s.At(client.Causal).Get(testContext(t), "k")
 	require.NoError(t, err)

@@ -12,11 +12,27 @@ import (
 )
 
 // Encoded adds a request that is encoded already: kind is PUT, RANGE, DELETE_RANGE or TXN,
-// body the message of etcd's API. The future has the encoded response. Strict reads only.
+// body the message of etcd's API. The future has the encoded response. Reads are strict, unless
+// the message says serializable.
 func (b *Batch) Encoded(kind stoapb.Kind, body []byte) *Future[[]byte] {
 	f := new(encodedFuture)
-	b.add(request{kind: kind, level: Strict, body: body, to: f}, "", false)
+	level := Strict
+	if kind == stoapb.Kind_RANGE && serializable(body) {
+		level = Fast
+	}
+	b.add(request{kind: kind, level: level, body: body, to: f}, "", false)
 	return await(b, &f.Future)
+}
+
+// serializable tells whether an encoded RangeRequest says so.
+func serializable(body []byte) (says bool) {
+	_ = eachField(body, func(field protowire.Number, v uint64, _ []byte) error {
+		if field == rangeSerializable {
+			says = v != 0
+		}
+		return nil
+	})
+	return says
 }
 
 // Invoke carries out a call by itself, in no order with the session's requests, on the connection of its stream.
