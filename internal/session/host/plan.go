@@ -25,13 +25,21 @@ func (d *driver) Plan(op *session.Op) session.Plan {
 }
 
 // way is where a request is carried out. A read that is sent again is read at a revision that
-// all partitions show here: then each of them knows which writes are in it.
+// all partitions show here: then each of them knows which writes are in it. If it is a call
+// this time, it may have been none before, and the tables of all partitions are asked.
 func (d *driver) way(op *session.Op) session.Plan {
-	p := d.route(op, op.Request.(*session.Request))
-	if p.Class == session.Read && d.sentBefore(op) {
+	r := op.Request.(*session.Request)
+	p := d.route(op, r)
+	if d.sentBefore(op) && traceless(r) {
 		p.Parts = d.server.State().Machine.Placement().All()
 	}
 	return p
+}
+
+// traceless tells whether a request leaves nothing in the log unless an extension handles it.
+func traceless(r *session.Request) bool {
+	txn, _ := r.Message.(*pb.TxnRequest)
+	return r.Kind == stoapb.Kind_RANGE || r.Kind == stoapb.Kind_WATCH || r.Kind == stoapb.Kind_TXN && apply.ReadOnly(txn)
 }
 
 // route is the way that a request takes the first time.
