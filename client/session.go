@@ -119,7 +119,7 @@ func (s *Session) Invoke(ctx context.Context, method string, in, out any, opts .
 
 // Close ends the session after all its requests: its ephemeral keys are deleted
 // at one revision. If ctx ends first, the session is abandoned, and the keys
-// are deleted when its TTL has passed.
+// are deleted when its TTL has passed. While one Close waits, another waits for it.
 func (s *Session) Close(ctx context.Context) error { return s.engine().Close(ctx) }
 
 // Ephemeral ties a key to the session through which it is put: it is deleted

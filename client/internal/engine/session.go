@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,22 +203,37 @@ func (s *Session) Streams() uint64 { return s.streams.Load() }
 
 // Close ends the session after all its requests: its ephemeral keys are deleted
 // at one revision. If ctx ends first the session is abandoned, and the keys are
-// deleted when its ttl has passed.
+// deleted when its ttl has passed. While one Close waits, another waits for it.
 func (s *Session) Close(ctx context.Context) error {
-	last := new(revisionFuture[int64])
-	err := s.send(ctx, &request{kind: stoapb.Kind_CLOSE, to: last})
-	if err == nil {
-		_, err = last.Wait(ctx)
-	}
-	if errors.Is(err, ErrSessionClosed) {
-		err = nil
-	}
-	s.end(ErrSessionClosed)
-	<-s.stopped
-	if err != nil {
+	if err := s.close(ctx); err != nil && !errors.Is(err, ErrSessionClosed) {
 		return fmt.Errorf("client: closing a session: %w", err)
 	}
 	return nil
+}
+
+func (s *Session) close(ctx context.Context) error {
+	last := new(revisionFuture[int64])
+	err := s.send(ctx, &request{kind: stoapb.Kind_CLOSE, to: last})
+	if errors.Is(err, ErrSessionClosed) {
+		return s.awaitEnd(ctx)
+	}
+	if err == nil {
+		_, err = last.Wait(ctx)
+	}
+	s.end(ErrSessionClosed)
+	<-s.stopped
+	return err
+}
+
+// awaitEnd returns why the session has ended that is being closed by somebody else.
+func (s *Session) awaitEnd(ctx context.Context) error {
+	select {
+	case <-s.done:
+		<-s.stopped
+		return s.Err()
+	case <-ctx.Done():
+		return cmp.Or(s.Err(), ctx.Err())
+	}
 }
 
 // end ends the session and fails everything that waits.

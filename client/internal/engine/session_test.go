@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +65,23 @@ func TestCloseIsAbandonedAsItIsAnswered(t *testing.T) {
 	s.closedBefore()
 	_, err := last.Wait(t.Context())
 	require.ErrorIs(t, err, ErrSessionClosed)
+}
+
+// Close while another waits for its answer waits, too, and its context's end leaves that one alone.
+func TestCloseByTwo(t *testing.T) {
+	s, first := unconnected(), new(revisionFuture[int64])
+	put := s.PutAsync("k", "v")
+	require.NoError(t, s.send(t.Context(), &request{kind: stoapb.Kind_CLOSE, to: first}))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Close(over), context.Canceled)
+	require.NoError(t, s.Err())
+
+	second := make(chan error)
+	go func() { second <- s.Close(t.Context()) }()
+	s.hear(t, &stoapb.Reply{Seq: 1, Revision: 2}, &stoapb.Reply{Seq: 2, Revision: 3})
+	s.end(ErrSessionClosed) // by the first
+	require.NoError(t, <-second)
+	require.EqualValues(t, 2, must(put.Wait(t.Context())).Header.Revision)
+	require.NoError(t, s.Close(over))
 }
