@@ -85,3 +85,15 @@ func TestCloseByTwo(t *testing.T) {
 	require.EqualValues(t, 2, must(put.Wait(t.Context())).Header.Revision)
 	require.NoError(t, s.Close(over))
 }
+
+// A watch is closed also while the session takes no more requests.
+func TestWatchIsClosedWithoutRoom(t *testing.T) {
+	s, to := unconnected(), new(seen)
+	s.c.cfg.Pending = 1
+	w := s.NewWatch(AskFor("k", nil), to)
+	opened := OpenWatch(t.Context(), w, true)
+	w.Close()
+	s.hear(t, &stoapb.Reply{Seq: 1, Revision: 3, Body: must(proto.Marshal(&pb.WatchResponse{Created: true}))}, &stoapb.Reply{Seq: 2, Revision: 3})
+	require.True(t, must(opened.Wait(t.Context())))
+	require.Empty(t, s.watches)
+}

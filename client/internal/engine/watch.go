@@ -338,16 +338,15 @@ func (w *Watch) Close() {
 	w.s.cancelWatch(w)
 }
 
-func (s *Session) cancelWatch(w *Watch) *Future[struct{}] {
-	f := &cancelFuture{watch: w}
-	body, err := proto.Marshal(&pb.WatchCancelRequest{WatchId: int64(w.seq)})
-	if err == nil {
-		err = s.send(s.ctx, &request{kind: stoapb.Kind_CANCEL, body: body, to: f})
+// cancelWatch doesn't wait for room: there is at most one request of this kind per watch.
+func (s *Session) cancelWatch(w *Watch) {
+	body, _ := proto.Marshal(&pb.WatchCancelRequest{WatchId: int64(w.seq)})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && !s.closing {
+		s.enqueue(&request{kind: stoapb.Kind_CANCEL, body: body, to: &cancelFuture{watch: w}})
+		s.stir()
 	}
-	if err != nil {
-		f.fail(err)
-	}
-	return &f.Future
 }
 
 type cancelFuture struct {
