@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -100,4 +102,20 @@ func TestResizeUnderLoad(t *testing.T) {
 		c.start(i)
 	}
 	check()
+}
+
+// A watch that was reading history when partitions went is told that they are gone.
+func TestHistoryOfAPartitionThatIsGone(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.agreed(version.Newest)
+	n := c.nodes[0]
+	read := func(partition int) error {
+		_, _, err := n.history(partition, []byte{0}, []byte{0}, 1, 1, store.Bounds{}, false)
+		return err
+	}
+	require.NoError(t, read(1))
+	require.NoError(t, n.Resize(t.Context(), 1))
+	require.NoError(t, read(0))
+	require.ErrorIs(t, read(1), fault.Moved)
 }

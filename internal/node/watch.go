@@ -39,6 +39,9 @@ func (n *Node) Watchers() int64 { return n.hub.Stats().Watchers }
 func (n *Node) history(partition int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
 	for {
 		c := n.current()
+		if partition >= len(c.stores) { // its keys have gone to others: the hub reads these anew
+			return nil, 0, fault.Moved
+		}
 		changes, through, err := c.stores[partition].Changes(key, end, from, to, bounds, prev)
 		if err = c.retryIfReplaced(err); !errors.Is(err, fault.Moved) {
 			return changes, through, n.damaged(err)

@@ -21,7 +21,9 @@ import (
 //
 // The hub asks only for revisions that were published to it, so the store has
 // them. It is called without any lock of the hub held, from the goroutine that
-// receives on a stream; calls may run concurrently.
+// receives on a stream; calls may run concurrently. The stores may be replaced
+// meanwhile, and the partition be gone: then it may return anything, and what a
+// watcher lacks is read anew.
 type History func(partition int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) (changes []store.Change, through int64, err error)
 
 // Options bound the hub. The zero value of a bound means its default.
