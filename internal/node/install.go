@@ -155,6 +155,9 @@ func (n *Node) succeed(old, c *core, led bool) {
 	placed := c.machine.Placement()
 	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before history is read from the new stores
 	n.enforce(c, c.machine.Auth())
+	if t := n.cfg.Tokens.Simple; t != nil && c.machine.Auth().Since != old.machine.Auth().Since {
+		t.Clear() // what the log behind the file assigns comes again
+	}
 	n.core.Store(c)
 	n.callLog.Retain(func(name string) bool { return c.machine.Extensions().Get(name) != nil })
 	n.profiles.EndAll()

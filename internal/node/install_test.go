@@ -16,6 +16,7 @@ import (
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
@@ -28,8 +29,8 @@ type snapshots struct {
 	term     uint64
 }
 
-func newSnapshots(t *testing.T, partitions int) *snapshots {
-	s := &snapshots{cluster: newCluster(t, 3, partitions), disks: make([]sync.RWMutex, 3)}
+func newSnapshots(t *testing.T, partitions int, set ...func(*Config)) *snapshots {
+	s := &snapshots{cluster: newCluster(t, 3, partitions, set...), disks: make([]sync.RWMutex, 3)}
 	for i := range s.nodes {
 		s.stop(i)
 		s.configs[i].Observe.WALSync = func(time.Duration) {
@@ -107,6 +108,24 @@ func TestADamagedSnapshotStopsNothing(t *testing.T) {
 
 	require.NoError(t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file)))
 	require.Eventually(t, func() bool { return n.Revision() >= s.nodes[s.leader].Revision() }, 30*time.Second, 10*time.Millisecond)
+}
+
+// Tokens from before authentication was disabled are void on a server that learns of it by a snapshot, too.
+func TestASnapshotEndsTokens(t *testing.T) {
+	s := newSnapshots(t, 2, simpleTokens)
+	s.addRoot()
+	s.enable(s.leader)
+	ctx := withToken(t.Context(), s.token(s.leader))
+	_, err := s.nodes[s.follower].Range(ctx, &pb.RangeRequest{Key: []byte("k")})
+	require.NoError(t, err)
+	s.leave()
+	s.changeAuth(s.leader, &pb.InternalRaftRequest{AuthDisable: &pb.AuthDisableRequest{}})
+	s.enable(s.leader)
+	s.install(s.cut())
+	_, err = s.nodes[s.follower].Range(ctx, &pb.RangeRequest{Key: []byte("k")})
+	require.ErrorIs(t, err, fault.InvalidAuthToken)
+	_, err = s.nodes[s.follower].Range(withToken(t.Context(), s.token(s.leader)), &pb.RangeRequest{Key: []byte("k")})
+	require.NoError(t, err)
 }
 
 // pending is how many writes of single partitions wait at the leader.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -18,16 +17,9 @@ import (
 // enforced enables authentication, and sets a quota.
 func (c *cluster) enforced(q *stoapb.QuotaChange) {
 	c.ready()
-	ctx := asServer(c.t.Context())
-	for _, r := range []*pb.InternalRaftRequest{
-		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "root", Options: &authpb.UserAddOptions{NoPassword: true}}},
-		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}},
-		{AuthEnable: &pb.AuthEnableRequest{}},
-	} {
-		_, err := c.nodes[0].AuthChange(ctx, r)
-		require.NoError(c.t, err)
-	}
-	require.NoError(c.t, c.nodes[0].QuotaChange(ctx, q))
+	c.addRoot()
+	c.enable(0)
+	require.NoError(c.t, c.nodes[0].QuotaChange(asServer(c.t.Context()), q))
 	for _, n := range c.nodes {
 		require.Eventually(c.t, func() bool { return len(n.QuotasUsed()) == 1 }, time.Minute, 10*time.Millisecond)
 	}
