@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"slices"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -46,4 +48,55 @@ func (c *cluster) token(i int) string {
 	resp, err := c.nodes[i].Authenticate(c.t.Context(), &pb.AuthenticateRequest{Name: auth.Root, Password: auth.Root})
 	require.NoError(c.t, err)
 	return resp.GetToken()
+}
+
+// leading is the server that leads.
+func (c *cluster) leading() int {
+	return slices.IndexFunc(c.nodes, func(n *Node) bool { return n.current().replica.Leading() })
+}
+
+// Permissions are enforced, and who has a token asks a member that hasn't heard of it yet.
+func TestAMemberThatLearnsLateOfAuthentication(t *testing.T) {
+	c := newCluster(t, 3, 1, simpleTokens)
+	c.ready()
+	c.addRoot()
+	for id := range int64(2) {
+		_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: id + 1, TTL: 1000})
+		require.NoError(t, err)
+	}
+	leader := c.leading()
+	late := c.nodes[(leader+1)%3]
+	require.Eventually(t, func() bool { return late.AuthRevision() == c.nodes[0].AuthRevision() }, time.Minute, time.Millisecond)
+	store := late.current().stores[0]
+	store.Lock() // nothing is applied
+	c.enable(leader)
+	token := c.token(leader)
+	ctx := withToken(t.Context(), token)
+	answers := map[string]chan error{}
+	for what, ask := range map[string]func() error{
+		"range":        func() error { _, err := late.Range(ctx, &pb.RangeRequest{Key: []byte("k")}); return err },
+		"put":          func() error { _, err := late.Put(ctx, &pb.PutRequest{Key: []byte("k")}); return err },
+		"grant":        func() error { _, err := late.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 1000}); return err },
+		"renew":        func() error { _, err := late.LeaseRenew(ctx, 1); return err },
+		"revoke":       func() error { _, err := late.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: 2}); return err },
+		"time to live": func() error { _, err := late.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 1}); return err },
+		"leases":       func() error { _, err := late.LeaseLeases(ctx, nil, false); return err },
+		"quotas":       func() error { _, _, err := late.Quotas(ctx); return err },
+		"members":      func() error { _, err := late.MemberUpdate(ctx, 1, c.configs[0].Members[0].PeerURLs); return err },
+	} {
+		answer := make(chan error, 1)
+		answers[what] = answer
+		go func() { answer <- ask() }()
+	}
+	time.AfterFunc(300*time.Millisecond, store.Unlock)
+	s := newSessionClient(c, (leader+1)%3)
+	s.token = token
+	s.open(0)
+	s.send(askPut("k", "v"))
+	s.waitForReplies(0)
+	require.NoError(t, s.replies[0].err, "in a session")
+	require.Equal(t, (leader+1)%3, s.on)
+	for what, answer := range answers {
+		require.NoError(t, <-answer, what)
+	}
 }

@@ -55,8 +55,19 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 	if err := n.rated(ctx, who, r); err != nil {
 		return nil, 0, err
 	}
+	resp, err := n.openWatchAs(ctx, r, who)
+	if n.unknown(ctx, &who, err) {
+		resp, err = n.openWatchAs(ctx, r, who)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return apply.WatchAnswer(r, resp), who.user, n.mayWatch(ctx, r, who)
+}
+
+func (n *Node) openWatchAs(ctx context.Context, r *pb.WatchCreateRequest, who identity) (*pb.RangeResponse, error) {
 	again := false
-	resp, err := routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
+	return routed(ctx, n, func(c *core) (*pb.RangeResponse, error) {
 		p, handled, err := n.handled(ctx, c, command.Watch, r, who)
 		switch {
 		case err != nil:
@@ -69,15 +80,11 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 		}
 		return extended[*pb.RangeResponse](ctx, n, c, command.Watch, r, p, who, &again)
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return apply.WatchAnswer(r, resp), who.user, n.mayWatch(ctx, r, &who)
 }
 
 // mayWatch makes sure that a refusal, which the hub decides by what this server has applied,
 // isn't for a permission that it hasn't applied yet.
-func (n *Node) mayWatch(ctx context.Context, r *pb.WatchCreateRequest, who *identity) error {
+func (n *Node) mayWatch(ctx context.Context, r *pb.WatchCreateRequest, who identity) error {
 	if n.hub.Permits(who.user, r) == nil {
 		return nil
 	}

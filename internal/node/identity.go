@@ -145,6 +145,11 @@ func (n *Node) unknown(ctx context.Context, who *identity, err error) bool {
 	if who.user != 0 || !errors.Is(err, fault.UserEmpty) {
 		return false
 	}
+	if !n.AuthEnabled() { // as yet: another server has refused it
+		if _, err := n.strict(ctx, placement.Of(0)); err != nil {
+			return false
+		}
+	}
 	again, err := n.identify(ctx)
 	if err != nil || again.user == 0 {
 		return false

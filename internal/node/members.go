@@ -141,6 +141,9 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 	ctx, cancel := n.limited(ctx)
 	defer cancel()
 	list, err := n.decided(ctx, change, body, who)
+	if n.unknown(ctx, &who, err) {
+		list, err = n.decided(ctx, change, body, who)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,16 @@ func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches [
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.Client, err = n.sessionClient(ctx, o.GetClient(), who); err != nil {
+	s, opened, err := n.openSessionAs(ctx, o, watches, sink, who)
+	if n.unknown(ctx, &who, err) {
+		return n.openSessionAs(ctx, o, watches, sink, who)
+	}
+	return s, opened, err
+}
+
+func (n *Node) openSessionAs(ctx context.Context, o *stoapb.OpenSession, watches []session.Item, sink session.Sink, who identity) (session.Handle, *stoapb.Opened, error) {
+	client, err := n.sessionClient(ctx, o.GetClient(), who)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := n.reserved(ctx, who); err != nil {
@@ -42,6 +51,7 @@ func (n *Node) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches [
 			return nil, nil, gone(err)
 		}
 	}
+	o.Client = client
 	s, opened := n.sessions.Open(lease, host.User{Credential: who.user, Until: who.until}, o, watches, sink)
 	opened.Revision = n.Revision()
 	return s, opened, nil

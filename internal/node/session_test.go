@@ -19,6 +19,7 @@ import (
 // stands where the stream would.
 type sessionClient struct {
 	c       *cluster
+	token   string // of its user
 	on      int
 	id, ttl int64
 	ask     []func(it *session.Item) // by number, from 1
@@ -83,7 +84,7 @@ func (s *sessionClient) open(seen int64) {
 		s.sink = sink
 		from := len(s.replies)
 		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(withToken(context.Background(), s.token), 5*time.Second)
 		h, opened, err := n.OpenSession(ctx, &stoapb.OpenSession{Session: s.id, Ttl: s.ttl, Next: uint64(from + 1), Revision: seen}, nil, sink)
 		cancel()
 		if err == nil {

@@ -173,24 +173,23 @@ func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Ki
 		var none R
 		return none, err
 	}
-	return submitSystemAs[R](ctx, n, kind, req, who)
+	resp, err := submitSystemAs[R](ctx, n, kind, req, who)
+	if n.unknown(ctx, &who, err) {
+		return submitSystemAs[R](ctx, n, kind, req, who)
+	}
+	return resp, err
 }
 
 func submitSystemAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
-	var none R
-	for {
-		if kind != command.MemberPublish {
-			if err := n.known(ctx, who); err != nil {
-				return none, err
-			}
-		}
-		resp, err := routed(ctx, n, func(c *core) (R, error) { // their number may change
-			return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, who.user, true)
-		})
-		if err == nil || !n.unknown(ctx, &who, err) {
-			return resp, err
+	if kind != command.MemberPublish {
+		if err := n.known(ctx, who); err != nil {
+			var none R
+			return none, err
 		}
 	}
+	return routed(ctx, n, func(c *core) (R, error) { // their number may change
+		return carryOut[R](ctx, n, c, kind, req, &apply.Plan{Parts: c.machine.Placement().All()}, who.user, true)
+	})
 }
 
 // carryOut is carry, timed.
