@@ -1,0 +1,40 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+type clientKey struct{}
+
+// A server without a leader can't know whether an extension would handle a watch. It takes it for a plain one unless the
+// client has sent an ID, as those do who use extensions: a user has one without that.
+func TestWatchesOfUsersWithoutALeader(t *testing.T) {
+	c := newCluster(t, 2, 1, simpleTokens, func(c *Config) {
+		c.Caller = func(ctx context.Context) (string, int64) {
+			client, _ := ctx.Value(clientKey{}).(string)
+			return client, 0
+		}
+	})
+	c.ready()
+	c.addRoot()
+	c.enable(0)
+	user := withToken(t.Context(), c.token(0))
+	_, err := c.nodes[1].Range(user, &pb.RangeRequest{Key: []byte("k")})
+	require.NoError(t, err)
+	c.stop(0)
+	open := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Millisecond, fault.Timeout)
+		defer cancel()
+		_, _, err := c.nodes[1].OpenWatch(ctx, &pb.WatchCreateRequest{Key: []byte("k")})
+		return err
+	}
+	require.NoError(t, open(user))
+	require.ErrorIs(t, open(context.WithValue(user, clientKey{}, "root/1")), fault.Uncertain)
+}
