@@ -26,6 +26,16 @@ func (s *State) Authorize(credential uint64) (*User, error) {
 	return u, nil
 }
 
+// May refuses a client's request for keys that the user with a credential has no permission for. Leases
+// are not looked at.
+func (s *State) May(credential uint64, req proto.Message) error {
+	u, err := s.Authorize(credential)
+	if err != nil {
+		return err
+	}
+	return u.May(req)
+}
+
 // MayRead refuses to read a key, or a range, that the user has no permission for.
 func (u *User) MayRead(key, end []byte) error {
 	if u == nil || u.root || u.read.covers(key, end) {

@@ -43,9 +43,9 @@ func (c *cluster) enable(i int) {
 	c.changeAuth(i, &pb.InternalRaftRequest{AuthEnable: &pb.AuthEnableRequest{}})
 }
 
-// token is one that a server gives root.
-func (c *cluster) token(i int) string {
-	resp, err := c.nodes[i].Authenticate(c.t.Context(), &pb.AuthenticateRequest{Name: auth.Root, Password: auth.Root})
+// token is one that a server gives a user, whose password is its name.
+func (c *cluster) token(i int, user string) string {
+	resp, err := c.nodes[i].Authenticate(c.t.Context(), &pb.AuthenticateRequest{Name: user, Password: user})
 	require.NoError(c.t, err)
 	return resp.GetToken()
 }
@@ -70,7 +70,7 @@ func TestAMemberThatLearnsLateOfAuthentication(t *testing.T) {
 	store := late.current().stores[0]
 	store.Lock() // nothing is applied
 	c.enable(leader)
-	token := c.token(leader)
+	token := c.token(leader, auth.Root)
 	ctx := withToken(t.Context(), token)
 	answers := map[string]chan error{}
 	for what, ask := range map[string]func() error{

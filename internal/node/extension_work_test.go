@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/throttle"
 )
 
 // each runs a test on a cluster of one server and on one of three.
@@ -107,4 +110,28 @@ func TestALargeLeaseRunsOutInSteps(t *testing.T) {
 		_, err = c.nodes[0].LeaseRenew(t.Context(), 7)
 		require.ErrorIs(t, err, fault.LeaseNotFound)
 	})
+}
+
+// What its user has no permission for doesn't wait for its turn, and takes none of others.
+func TestRefusedCallsTakeNoTurns(t *testing.T) {
+	c := newCluster(t, 1, 2, simpleTokens)
+	c.ready()
+	c.put(0, "/em/slow", `return { scope = { "/x/" }, operations = { { op = "put", key = "/x/go" } }, put = function(r) return 1 end }`)
+	c.addRoot()
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a", Password: "a"}})
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "a"}})
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
+		Name: "a", Perm: &authpb.Permission{PermType: authpb.READWRITE, Key: []byte("/em/slow/ack")}}})
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}})
+	c.enable(0)
+	a, n := withToken(t.Context(), c.token(0, "a")), c.nodes[0]
+	_, err := n.Put(a, &pb.PutRequest{Key: []byte("/em/slow/ack")})
+	require.NoError(t, err)
+	costs := throttle.Cost{Likely: 4_000_000, Most: 4_000_000}
+	n.current().machine.Extensions().Get("slow").Costs[extension.Call].Note(costs.Likely, costs.Likely/throttle.StepTime, 0)
+	for err == nil { // until the line is full
+		_, _, err = n.lane.Enter("slow", costs, func() {})
+	}
+	_, err = n.Put(a, &pb.PutRequest{Key: []byte("/x/go")})
+	require.ErrorIs(t, err, fault.PermissionDenied)
 }

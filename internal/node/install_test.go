@@ -115,7 +115,7 @@ func TestASnapshotEndsTokens(t *testing.T) {
 	s := newSnapshots(t, 2, simpleTokens)
 	s.addRoot()
 	s.enable(s.leader)
-	ctx := withToken(t.Context(), s.token(s.leader))
+	ctx := withToken(t.Context(), s.token(s.leader, "root"))
 	_, err := s.nodes[s.follower].Range(ctx, &pb.RangeRequest{Key: []byte("k")})
 	require.NoError(t, err)
 	s.leave()
@@ -124,7 +124,7 @@ func TestASnapshotEndsTokens(t *testing.T) {
 	s.install(s.cut())
 	_, err = s.nodes[s.follower].Range(ctx, &pb.RangeRequest{Key: []byte("k")})
 	require.ErrorIs(t, err, fault.InvalidAuthToken)
-	_, err = s.nodes[s.follower].Range(withToken(t.Context(), s.token(s.leader)), &pb.RangeRequest{Key: []byte("k")})
+	_, err = s.nodes[s.follower].Range(withToken(t.Context(), s.token(s.leader, "root")), &pb.RangeRequest{Key: []byte("k")})
 	require.NoError(t, err)
 }
 

@@ -25,7 +25,7 @@ func TestWatchesOfUsersWithoutALeader(t *testing.T) {
 	c.ready()
 	c.addRoot()
 	c.enable(0)
-	user := withToken(t.Context(), c.token(0))
+	user := withToken(t.Context(), c.token(0, "root"))
 	_, err := c.nodes[1].Range(user, &pb.RangeRequest{Key: []byte("k")})
 	require.NoError(t, err)
 	c.stop(0)

@@ -236,7 +236,7 @@ func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, re
 	if p.Load.Extension != "" {
 		n.grows(0)
 	}
-	turn, err := n.turn(ctx, &p.Load)
+	turn, err := n.turn(ctx, c, req, user, &p.Load)
 	if err != nil {
 		return err
 	}
@@ -269,9 +269,10 @@ func marshalled(req proto.Message) ([]byte, error) {
 }
 
 // turn waits until a request for which extensions have work may be proposed. The turn is to be
-// ended with its outcome.
-func (n *Node) turn(ctx context.Context, load *apply.Load) (*throttle.Turn, error) {
-	if load.Extension == "" {
+// ended with its outcome. A request that the log is going to refuse, for lack of a permission, makes
+// no work, and isn't to hold up others.
+func (n *Node) turn(ctx context.Context, c *core, req proto.Message, user uint64, load *apply.Load) (*throttle.Turn, error) {
+	if load.Extension == "" || c.machine.Auth().May(user, req) != nil {
 		return nil, nil
 	}
 	admitted := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
@@ -60,6 +61,7 @@ import (
 //	wait DURATION     let time pass
 //	rate N            everybody is one user from now on, who may make N requests a second on
 //	                  each server, and with 0 as many as it likes
+//	only KEY          everybody is one user from now on, who has permissions for the key
 //	fill, empty       the log refuses writes, for there is no room
 //	renewed [gone] [failed]
 //	                  answer what is to be renewed
@@ -212,6 +214,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 		}
 		s.commit(sv, command.Alarm, alarm, true)
 		s.quiesce()
+	case "only":
+		s.enforce(s.someone(&authpb.Permission{PermType: authpb.READWRITE, Key: []byte(d.CmdArgs[0].Key)}))
 	case "rate":
 		s.rate(number(t, d.CmdArgs[0].Key))
 	case "drain":

@@ -33,10 +33,10 @@ type writeBatch struct {
 }
 
 // Admit implements session.Host.
-func (d *driver) Admit(*session.Op) bool {
+func (d *driver) Admit(op *session.Op) bool {
 	load := &d.plan.Load
-	if load.Extension == "" || d.cfg.Lane == nil {
-		d.endTurn() // of a write whose extension has been removed meanwhile
+	if load.Extension == "" || d.cfg.Lane == nil || d.hopeless(op) {
+		d.endTurn() // of a write whose extension, or permission, has been removed meanwhile
 		return true
 	}
 	switch {
@@ -60,6 +60,12 @@ func (d *driver) Admit(*session.Op) bool {
 func (d *driver) endTurn() {
 	d.turn.End()
 	d.turn = nil
+}
+
+// hopeless reports whether the log is going to refuse a write for lack of a permission: it makes no work for
+// extensions.
+func (d *driver) hopeless(op *session.Op) bool {
+	return d.server.State().Machine.Auth().May(d.s.user, op.Request.(*session.Request).Message) != nil
 }
 
 // batchedWrite is one write of a writeBatch.
