@@ -1,8 +1,11 @@
 package calllog
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/stoa-kv/stoa/internal/extension"
 )
 
 // Bounds are the limits of a log. Bytes are at least those of the memory that calls take.
@@ -28,6 +31,9 @@ type Call struct {
 	Lines   []string
 	// Err is why the call failed, and its writes were dropped; nil if it didn't.
 	Err error
+	// Scope is what the handlers of its extension could read. A ring has calls of one scope only: those with
+	// another are dropped, whose readers may be others.
+	Scope []extension.Pattern
 	// Undone says that this is no run: those before it of the same revision have no effect,
 	// because of Err.
 	Undone bool
@@ -74,6 +80,7 @@ type record struct {
 // ring is the latest calls of one extension.
 type ring struct {
 	name        string
+	scope       []extension.Pattern // of the calls
 	first, last *record
 	seq         uint64 // of the last call that was added
 	lines       int
@@ -102,11 +109,15 @@ func (l *Log) Add(name string, c Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.ring(name)
+	other := !slices.Equal(r.Scope, g.scope)
+	if other {
+		g.scope = r.Scope
+	}
 	g.seq++
-	r.seq, r.ring = g.seq, g
+	r.seq, r.ring, r.Scope = g.seq, g, g.scope
 	g.append(r)
 	l.append(r)
-	for g.first != r && (g.lines > l.bounds.Lines || g.bytes > l.bounds.Bytes) {
+	for g.first != r && (other || g.lines > l.bounds.Lines || g.bytes > l.bounds.Bytes) {
 		l.drop(g.first)
 	}
 	for l.oldest != r && l.bytes > l.bounds.Total {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -113,6 +114,24 @@ func TestTheCallsOfARemovedExtensionAreGone(t *testing.T) {
 	l.Retain(func(name string) bool { return name == "a" })
 	require.Len(t, l.rings, 1)
 	require.Equal(t, "of another extension of this name", shown(l.Open("a").Read()))
+}
+
+func TestTheCallsOfAnotherScopeAreGone(t *testing.T) {
+	l := New(Default)
+	c := l.Open("a")
+	defer c.Close()
+	in := func(text string, scope ...extension.Pattern) Call { return Call{Lines: []string{text}, Scope: scope} }
+	l.Add("a", in("1", "/x/"))
+	l.Add("a", in("2", "/x/"))
+	l.Add("b", in("other", "/x/"))
+	require.Equal(t, "1 2", shown(c.Read()))
+	l.Add("a", in("3", "/x/"))
+	l.Add("a", in("4", "/x/", "/y/"))
+	l.Add("a", in("5", "/x/", "/y/"))
+	b := c.Read()
+	require.Equal(t, "(1) 4 5", shown(b))
+	require.Equal(t, []extension.Pattern{"/x/", "/y/"}, b.Calls[1].Scope)
+	require.Equal(t, "other", shown(l.Open("b").Read()))
 }
 
 // Against a model of plain lists: what is kept, what is read, what is accounted for.

@@ -53,6 +53,22 @@ func (c *Cursor) Read() Batch {
 	return b
 }
 
+// Reader is a cursor of somebody to whom not everything may be shown, or not for ever.
+type Reader struct {
+	*Cursor
+	// Show takes out of a batch what the reader may not see, or refuses to go on.
+	Show func(*Batch) error
+}
+
+// Read is that of the cursor. A batch that says that the extension is gone has no calls.
+func (r *Reader) Read() (Batch, error) {
+	b := r.Cursor.Read()
+	if b.Gone {
+		return b, nil
+	}
+	return b, r.Show(&b)
+}
+
 // Close ends the reading.
 func (c *Cursor) Close() {
 	c.log.mu.Lock()

@@ -28,6 +28,7 @@ var etcdNames = [command.Kinds]string{
 // meter implements apply.Meter.
 type meter struct {
 	n   *Node
+	c   *core
 	ops byKind
 }
 
@@ -127,7 +128,7 @@ func describe(c *command.Command) string {
 
 // Called implements apply.Meter.
 func (m *meter) Called(name string, nanoseconds int64, out *extension.Outcome, err error) {
-	m.n.logCall(name, out, err)
+	m.logCall(name, out, err)
 	if tell := m.n.cfg.Observe.ExtensionCalled; tell != nil {
 		tell(extensionCall(name, nanoseconds, out, err))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/auth"
@@ -37,6 +38,16 @@ func (c *cluster) changeAuth(i int, r *pb.InternalRaftRequest) {
 func (c *cluster) addRoot() {
 	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: auth.Root, Password: auth.Root}})
 	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: auth.Root, Role: auth.Root}})
+}
+
+// addUser adds a user whose role has its name and some permissions.
+func (c *cluster) addUser(name string, may ...*authpb.Permission) {
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: name, Password: name}})
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: name}})
+	for _, p := range may {
+		c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{Name: name, Perm: p}})
+	}
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: name, Role: name}})
 }
 
 func (c *cluster) enable(i int) {

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/calllog"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -12,50 +14,74 @@ import (
 	"github.com/stoa-kv/stoa/internal/script"
 )
 
-// observable is a registered extension whose calls a client asks to see. All requests
-// that show calls come through here, with the client in ctx.
-//
-// The lines and the failures of calls may hold what the handlers have read, so the client
-// must have the permission to read all of the scope.
+// observable is a registered extension whose calls a client asks to see.
 func (n *Node) observable(ctx context.Context, name string) (*extension.Extension, error) {
 	who, err := n.identify(ctx)
 	if err != nil {
 		return nil, err
 	}
+	_, e, err := n.observableBy(who.user, name)
+	return e, err
+}
+
+// observableBy is the user with a credential, and an extension whose calls it may see. All that
+// shows calls comes through here.
+//
+// The lines and the failures of calls may hold what the handlers have read, so the client
+// must have the permission to read all of the scope.
+func (n *Node) observableBy(user uint64, name string) (*auth.User, *extension.Extension, error) {
 	c := n.core.Load()
-	u, err := c.machine.Auth().Authorize(who.user)
+	u, err := c.machine.Auth().Authorize(user)
 	if err == nil {
 		err = u.MayRead(extension.SourceKey(name), nil)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Under this lock, the registry is what the sink has been told.
 	c.stores[0].RLock()
 	defer c.stores[0].RUnlock()
 	e := c.machine.Extensions().Get(name)
 	if e == nil {
-		return nil, fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q", name))
+		return nil, nil, fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q", name))
 	}
-	for _, p := range e.Scope {
+	return u, e, mayReadScope(u, e.Scope)
+}
+
+func mayReadScope(u *auth.User, scope []extension.Pattern) error {
+	for _, p := range scope {
 		if err := u.MayRead(p.Bounds()); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // ExtensionLog opens the log of an extension's calls on this server: of those that wrote
-// lines, and of those that failed. The cursor must be closed. The error is a
+// lines, and of those that failed. The reader must be closed. The error is a
 // [fault.NoExtension].
-func (n *Node) ExtensionLog(ctx context.Context, name string) (*calllog.Cursor, error) {
+func (n *Node) ExtensionLog(ctx context.Context, name string) (*calllog.Reader, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
 	// Opened before the registry is asked: a removal from then on ends it.
 	c := n.callLog.Open(name)
-	if _, err := n.observable(ctx, name); err != nil {
+	if _, _, err := n.observableBy(who.user, name); err != nil {
 		c.Close()
 		return nil, err
 	}
-	return c, nil
+	return &calllog.Reader{Cursor: c, Show: func(b *calllog.Batch) error { return n.showCalls(who.user, name, b) }}, nil
+}
+
+// showCalls leaves in a batch what the user may still see. The source of the extension, and its scope, may be others
+// than when it was called.
+func (n *Node) showCalls(user uint64, name string, b *calllog.Batch) error {
+	u, _, err := n.observableBy(user, name)
+	if err == nil {
+		b.Calls = slices.DeleteFunc(b.Calls, func(c *calllog.Call) bool { return mayReadScope(u, c.Scope) != nil })
+	}
+	return err
 }
 
 // ProfileExtension begins to count the steps of an extension's calls on this server, by
@@ -81,11 +107,11 @@ func (n *Node) ProfileExtension(ctx context.Context, name string) (*profile.Prof
 
 // logCall keeps the log lines and the failure of a call. Calls with neither, nearly all,
 // cost nothing. It is called while stores are locked.
-func (n *Node) logCall(name string, out *extension.Outcome, err error) {
+func (m *meter) logCall(name string, out *extension.Outcome, err error) {
 	if len(out.Log) == 0 && err == nil {
 		return
 	}
-	n.callLog.Add(name, calllog.Call{
+	m.keep(name, calllog.Call{
 		Time: time.Now(), Rev: out.Rev, Handler: out.Handler, Lines: out.Log, Err: err,
 		Key: string(out.Key[:min(len(out.Key), calllog.MaxKey)]),
 	})
@@ -93,7 +119,15 @@ func (n *Node) logCall(name string, out *extension.Outcome, err error) {
 
 // Undone implements apply.Meter.
 func (m *meter) Undone(name string, rev int64, err error) {
-	m.n.callLog.Add(name, calllog.Call{Time: time.Now(), Rev: rev, Err: err, Undone: true})
+	m.keep(name, calllog.Call{Time: time.Now(), Rev: rev, Err: err, Undone: true})
+}
+
+// keep finds in the registry what was called: it doesn't change before a request has made all its calls.
+func (m *meter) keep(name string, c calllog.Call) {
+	if e := m.c.machine.Extensions().Get(name); e != nil {
+		c.Scope = e.Scope
+		m.n.callLog.Add(name, c)
+	}
 }
 
 // Profile implements apply.Meter.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/calllog"
@@ -35,8 +37,17 @@ func (c *cluster) requireLog(i int, name string, want ...string) {
 			return false // it hasn't been registered here yet
 		}
 		defer cursor.Close()
-		return slices.Equal(want, textsOf(cursor.Read().Calls))
+		b, err := cursor.Read()
+		return err == nil && slices.Equal(want, textsOf(b.Calls))
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// read is what somebody may see who has been allowed to.
+func (c *cluster) read(r *calllog.Reader) calllog.Batch {
+	c.t.Helper()
+	b, err := r.Read()
+	require.NoError(c.t, err)
+	return b
 }
 
 func textsOf(calls []*calllog.Call) (all []string) {
@@ -66,7 +77,7 @@ func TestEachServerKeepsTheLogOfCalls(t *testing.T) {
 			c.requireLog(i, "e", "put /l/a: put one", "put /l/a: put bad; "+err.Error(), "put "+long[:calllog.MaxKey]+": put two")
 			cursor, err := n.ExtensionLog(t.Context(), "e")
 			require.NoError(t, err)
-			require.Equal(t, first, cursor.Read().Calls[0].Rev)
+			require.Equal(t, first, c.read(cursor).Calls[0].Rev)
 			cursor.Close()
 		}
 	})
@@ -83,11 +94,47 @@ func TestTheLogOfARemovedExtensionIsGone(t *testing.T) {
 	defer cursor.Close()
 	_, err = c.nodes[0].DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("/em/e")})
 	require.NoError(t, err)
-	require.True(t, cursor.Read().Gone)
+	require.True(t, c.read(cursor).Gone)
 	_, err = c.nodes[0].ExtensionLog(t.Context(), "e")
 	require.ErrorIs(t, err, fault.NoExtension)
 	c.put(0, "/em/e", logging)
 	c.requireLog(0, "e")
+}
+
+// Lines are for those who may read the scope that the extension had when it wrote them, and only for as long.
+func TestLogsAreForThoseWhoMayReadTheScope(t *testing.T) {
+	c := newCluster(t, 1, 2, simpleTokens)
+	c.ready()
+	c.addRoot()
+	c.addUser("a", &authpb.Permission{PermType: authpb.READ, Key: []byte("/em/e")},
+		&authpb.Permission{PermType: authpb.READ, Key: []byte("/a/"), RangeEnd: []byte("/a0")})
+	c.enable(0)
+	n, root, a := c.nodes[0], withToken(t.Context(), c.token(0, "root")), withToken(t.Context(), c.token(0, "a"))
+	put := func(key, value string) {
+		_, err := n.Put(root, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+		require.NoError(t, err)
+	}
+	open := func(ctx context.Context) *calllog.Reader {
+		r, err := n.ExtensionLog(ctx, "e")
+		require.NoError(t, err)
+		t.Cleanup(r.Close)
+		return r
+	}
+	put("/em/e", logging)
+	put("/l/k", "secret")
+	_, err := n.ExtensionLog(a, "e")
+	require.ErrorIs(t, err, fault.PermissionDenied)
+	put("/em/e", strings.ReplaceAll(logging, "/l/", "/a/"))
+	follow := open(a)
+	require.Empty(t, c.read(follow).Calls)
+	require.Equal(t, []string{"put /l/k: put secret"}, textsOf(c.read(open(root)).Calls))
+	put("/em/e/ack", "")
+	put("/a/k", "1")
+	require.Equal(t, []string{"put /a/k: put 1"}, textsOf(c.read(follow).Calls))
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserRevokeRole: &pb.AuthUserRevokeRoleRequest{Name: "a", Role: "a"}})
+	put("/a/k", "2")
+	_, err = follow.Read()
+	require.ErrorIs(t, err, fault.PermissionDenied)
 }
 
 // The runs of a request that was refused as a whole are in the log, and that they have no
@@ -103,7 +150,7 @@ func TestTheLogSaysThatCallsWereUndone(t *testing.T) {
 	cursor, opening := c.nodes[0].ExtensionLog(t.Context(), "e")
 	require.NoError(t, opening)
 	defer cursor.Close()
-	calls := textsOf(cursor.Read().Calls)
+	calls := textsOf(c.read(cursor).Calls)
 	require.Greater(t, len(calls), 50)
 	require.Equal(t, "deleted /x/000000: /x/000000", calls[0])
 	require.Equal(t, " : ; "+err.Error()+" (undone)", calls[len(calls)-1])
@@ -124,7 +171,7 @@ func TestTheLogSaysThatTheEndOfALeaseWasSplit(t *testing.T) {
 	cursor, err := c.nodes[0].ExtensionLog(t.Context(), "counts")
 	require.NoError(t, err)
 	defer cursor.Close()
-	calls := cursor.Read().Calls
+	calls := c.read(cursor).Calls
 	require.NotEmpty(t, calls)
 	for _, call := range calls { // the handlers log nothing
 		require.True(t, call.Undone)
@@ -151,12 +198,12 @@ func TestASnapshotEndsTheLogsOfRemovedExtensions(t *testing.T) {
 	require.NoError(t, err)
 	s.put(s.leader, "/m/b", "two")
 	s.install(s.cut())
-	require.True(t, gone.Read().Gone)
+	require.True(t, s.read(gone).Gone)
 	<-profile.Ended()
 	stays, err := n.ExtensionLog(t.Context(), "stays")
 	require.NoError(t, err)
 	defer stays.Close()
-	require.Equal(t, "put /m/a: put one", textsOf(stays.Read().Calls)[0])
+	require.Equal(t, "put /m/a: put one", textsOf(s.read(stays).Calls)[0])
 	_, err = n.ExtensionLog(t.Context(), "gone")
 	require.ErrorIs(t, err, fault.NoExtension)
 }

@@ -118,11 +118,7 @@ func TestRefusedCallsTakeNoTurns(t *testing.T) {
 	c.ready()
 	c.put(0, "/em/slow", `return { scope = { "/x/" }, operations = { { op = "put", key = "/x/go" } }, put = function(r) return 1 end }`)
 	c.addRoot()
-	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a", Password: "a"}})
-	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "a"}})
-	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
-		Name: "a", Perm: &authpb.Permission{PermType: authpb.READWRITE, Key: []byte("/em/slow/ack")}}})
-	c.changeAuth(0, &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "a", Role: "a"}})
+	c.addUser("a", &authpb.Permission{PermType: authpb.READWRITE, Key: []byte("/em/slow/ack")})
 	c.enable(0)
 	a, n := withToken(t.Context(), c.token(0, "a")), c.nodes[0]
 	_, err := n.Put(a, &pb.PutRequest{Key: []byte("/em/slow/ack")})

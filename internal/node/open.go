@@ -230,7 +230,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Met:        c.met,
 		Fatal:      n.fatal,
 		Fence:      n.fence,
-		Meter:      &meter{n, newByKind(n.cfg.Metrics.Server.Applied)},
+		Meter:      &meter{n, c, newByKind(n.cfg.Metrics.Server.Applied)},
 		Precompile: n.precompile,
 		Pace:       paceCompilation,
 

@@ -18,7 +18,7 @@ import (
 // see those of an extension.
 type Extensions interface {
 	// ExtensionLog opens the log of an extension's calls.
-	ExtensionLog(ctx context.Context, name string) (*calllog.Cursor, error)
+	ExtensionLog(ctx context.Context, name string) (*calllog.Reader, error)
 	// ProfileExtension begins to count the steps of an extension's calls by line.
 	ProfileExtension(ctx context.Context, name string) (*profile.Profile, error)
 }
@@ -48,7 +48,10 @@ func (s *extensionsServer) Logs(r *stoapb.ExtensionLogsRequest, stream stoapb.Ex
 	}
 	defer log.Close()
 	for first := true; ; first = false {
-		b := log.Read()
+		b, err := log.Read()
+		if err != nil {
+			return toStatus(err)
+		}
 		if first || b.Missed > 0 || len(b.Calls) > 0 {
 			if err := stream.Send(logsOf(s.info.MemberID(), &b)); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 // fakeExtensions has one extension, "e".
 type fakeExtensions struct {
 	log      *calllog.Log
+	forbids  atomic.Bool
 	profiles profile.Set
 }
 
@@ -33,11 +35,18 @@ func (f *fakeExtensions) known(name string) error {
 	return nil
 }
 
-func (f *fakeExtensions) ExtensionLog(_ context.Context, name string) (*calllog.Cursor, error) {
+func (f *fakeExtensions) ExtensionLog(_ context.Context, name string) (*calllog.Reader, error) {
 	if err := f.known(name); err != nil {
 		return nil, err
 	}
-	return f.log.Open(name), nil
+	return &calllog.Reader{Cursor: f.log.Open(name), Show: f.show}, nil
+}
+
+func (f *fakeExtensions) show(*calllog.Batch) error {
+	if f.forbids.Load() {
+		return fault.PermissionDenied
+	}
+	return nil
 }
 
 func (f *fakeExtensions) ProfileExtension(_ context.Context, name string) (*profile.Profile, error) {
@@ -141,6 +150,19 @@ func TestLogsAreFollowed(t *testing.T) {
 	server.SetServing(false)
 	_, err = stream.Recv()
 	require.Equal(t, codes.Unavailable, status.Code(err), "a server that stops doesn't wait for readers: %v", err)
+}
+
+// Whether a client may see the calls is asked whenever there are any.
+func TestLogsAreFollowedAsLongAsPermitted(t *testing.T) {
+	f, _, c := extensions(t)
+	stream, err := c.Logs(testContext(t), &stoapb.ExtensionLogsRequest{Name: "e", Follow: true})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	f.forbids.Store(true)
+	f.log.Add("e", calllog.Call{Lines: []string{"a secret"}})
+	_, err = stream.Recv()
+	require.Equal(t, codes.PermissionDenied, status.Code(err))
 }
 
 func TestUnknownExtensions(t *testing.T) {
