@@ -161,7 +161,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
 		CheckInterval: cfg.CorruptCheckTime, InitialCheck: cfg.InitialCorruptCheck,
-		Caller: rpc.Caller, Detach: h2.Detach, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
+		Caller: rpc.Caller, Detach: h2.Detach, Called: rpc.Called, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
 		Tracer:  s.tracer,
 		Logger:  s.lg,
 		Metrics: s.metrics,

@@ -31,6 +31,9 @@ func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind comma
 	p.Parts |= forQuotas(c, req, *again)
 	*again = true
 	resp, err := carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
+	if !errors.Is(err, fault.Moved) {
+		n.cfg.Called(ctx)
+	}
 	return resp, once(err)
 }
 

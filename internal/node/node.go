@@ -114,6 +114,8 @@ type Config struct {
 	Credentials func(ctx context.Context) Credentials
 	// Detach is called before a Range waits or takes long, with its context; nil: not at all.
 	Detach func(ctx context.Context)
+	// Called is called when an extension has handled a request that is otherwise a read, with its context; nil: not at all.
+	Called func(ctx context.Context)
 	// Tokens are those that clients get for their passwords. With the zero value nobody can
 	// authenticate by a password.
 	Tokens token.Kind
@@ -173,6 +175,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Detach == nil {
 		c.Detach = func(context.Context) {}
+	}
+	if c.Called == nil {
+		c.Called = func(context.Context) {}
 	}
 	if c.Credentials == nil {
 		c.Credentials = func(context.Context) Credentials { return Credentials{} }

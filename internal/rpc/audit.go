@@ -18,6 +18,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
@@ -71,17 +72,39 @@ type audited struct {
 	user string
 	// always: whether or not it is refused.
 	always bool
+	called *atomic.Bool // an extension has handled it: it may have written
 }
 
-// begin looks for the user before the call: it may delete its own user.
-func (a *auditor) begin(ctx context.Context, c *call) audited {
+// begin looks for the user before the call: it may delete its own user. The call is to be carried out with the
+// context that is returned.
+func (a *auditor) begin(ctx context.Context, c *call) (context.Context, audited) {
 	if a == nil {
-		return audited{}
+		return ctx, audited{}
 	}
-	if reads[c.name] {
-		return audited{a: a}
+	x := audited{a: a, always: !reads[c.name]}
+	if x.always {
+		x.user = a.user(ctx)
 	}
-	return audited{a, a.user(ctx), true}
+	ctx, x.called = a.calls(ctx)
+	return ctx, x
+}
+
+type calledKey struct{}
+
+// calls returns a context by which it is noted that an extension has handled the request.
+func (a *auditor) calls(ctx context.Context) (context.Context, *atomic.Bool) {
+	called := new(atomic.Bool)
+	if a == nil {
+		return ctx, called
+	}
+	return context.WithValue(ctx, calledKey{}, called), called
+}
+
+// Called notes that an extension has handled a request that is otherwise a read.
+func Called(ctx context.Context) {
+	if called, ok := ctx.Value(calledKey{}).(*atomic.Bool); ok {
+		called.Store(true)
+	}
 }
 
 // undone decodes the request of a call that is not carried out. Handlers leave it to an
@@ -102,14 +125,14 @@ func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
 	if x.a == nil {
 		return
 	}
-	code := codeOf(err)
-	if !x.always {
-		if !refused(code) {
-			return
-		}
+	code, called := codeOf(err), x.called.Load()
+	if !x.always && !called && !refused(code) {
+		return
+	}
+	if x.user == "" { // perhaps this server knows the token by now
 		x.user = x.a.user(ctx)
 	}
-	if t, ok := req.(*pb.TxnRequest); ok && audit.ReadOnly(t) && !refused(code) {
+	if t, ok := req.(*pb.TxnRequest); ok && audit.ReadOnly(t) && !called && !refused(code) {
 		return
 	}
 	if m, ok := req.(*pb.AlarmRequest); ok && m.GetAction() == pb.AlarmRequest_GET && !refused(code) {
@@ -119,7 +142,10 @@ func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
 	r.Describe(req)
 	if err == nil {
 		r.Outcome(resp)
-		if h, ok := resp.(interface{ GetHeader() *pb.ResponseHeader }); ok {
+		switch h := resp.(type) {
+		case *kvwire.RangeResponse:
+			r.Revision = h.Header.GetRevision()
+		case interface{ GetHeader() *pb.ResponseHeader }:
 			r.Revision = h.GetHeader().GetRevision()
 		}
 	}
@@ -173,6 +199,7 @@ func refused(code codes.Code) bool {
 // remembering keeps the last request of a stream, by which its refusal is described.
 type remembering struct {
 	grpc.ServerStream
+	ctx  context.Context
 	last atomic.Pointer[any]
 }
 
@@ -184,6 +211,8 @@ func (s *remembering) RecvMsg(m any) error {
 	return err
 }
 
+func (s *remembering) Context() context.Context { return s.ctx }
+
 func (s *remembering) request() any {
 	if last := s.last.Load(); last != nil {
 		return *last
@@ -191,7 +220,7 @@ func (s *remembering) request() any {
 	return nil
 }
 
-// watch records that a watch was refused, or ended for lack of permission.
+// watch records that a watch was refused, or ended for lack of permission, or that an extension has opened it.
 func (a *auditor) watch(ctx context.Context, key, end []byte, err error) {
 	if a == nil {
 		return
@@ -213,13 +242,13 @@ func (a *auditor) session(ctx context.Context) *ofSession {
 	if a == nil {
 		return nil
 	}
-	return &ofSession{auditor: a, ctx: ctx, user: a.user(ctx)}
+	return &ofSession{auditor: a, ctx: ctx}
 }
 
-// opened names the session.
+// opened names the session, and its user: by now this server knows the token.
 func (s *ofSession) opened(id int64) {
 	if s != nil {
-		s.id = id
+		s.id, s.user = id, s.auditor.user(s.ctx)
 	}
 }
 
@@ -233,7 +262,7 @@ func (s *ofSession) replied(op *session.Op) {
 	if w, ok := r.Response.(*pb.WatchResponse); ok && op.Err == nil {
 		code = codeOfWatch(w)
 	}
-	if !refused(code) && !writes(r) {
+	if !refused(code) && !op.Logged && !writes(r) {
 		return
 	}
 	line := s.record(s.ctx, methodOfSessions+"/"+r.Kind.String(), s.user, code)

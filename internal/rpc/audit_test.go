@@ -23,8 +23,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/audit"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
 )
 
 // inMemory is a file in memory.
@@ -269,4 +271,26 @@ func TestReadsOfTheAuditLogExist(t *testing.T) {
 		}
 	}
 	require.True(t, audit.ReadOnly(&pb.TxnRequest{}))
+}
+
+// A server learns whose a token is that another one has given, while it carries out the request.
+func TestTheAuditLogLearnsOfAUserMeanwhile(t *testing.T) {
+	m := new(inMemory)
+	log := audit.Open(m, audit.Options{})
+	known := ""
+	a := newAuditor(log, func(context.Context) string { return known })
+	put := &call{name: pb.KV_Put_FullMethodName}
+	ctx, begun := a.begin(t.Context(), put)
+	s := a.session(t.Context())
+	known = "alice"
+	begun.end(ctx, put, &pb.PutRequest{Key: []byte("k")}, nil, nil)
+	s.opened(7)
+	item := session.NewItems(1)
+	item[0].Kind, item[0].Key = stoapb.Kind_PUT, []byte("k")
+	s.replied(&item[0].Op)
+	list := m.lines(t, log)
+	require.Len(t, list, 2)
+	for _, r := range list {
+		require.Equal(t, "alice", r.User, r.Method)
+	}
 }

@@ -124,7 +124,7 @@ func (s *Server) begin(ctx context.Context, c *call) unary {
 	x.n.started.Add(1)
 	x.began = s.clock()
 	x.ctx, x.span = s.o.Tracer.Begin(ctx, c.name)
-	x.record = s.audit.begin(x.ctx, c)
+	x.ctx, x.record = s.audit.begin(x.ctx, c)
 	return x
 }
 
@@ -166,10 +166,10 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 		s.o.Memory.BeginStream()
 		defer s.o.Memory.EndStream()
 		began := s.clock()
-		record := s.audit.begin(stream.Context(), c)
+		ctx, record := s.audit.begin(stream.Context(), c)
 		var last *remembering
 		if record.a != nil {
-			last = &remembering{ServerStream: stream}
+			last = &remembering{ServerStream: stream, ctx: ctx}
 			stream = last
 		}
 		err := s.permit(stream.Context(), c)
@@ -180,7 +180,7 @@ func (s *Server) wrapStream(next grpc.StreamHandler, c *call) grpc.StreamHandler
 		}
 		c.ended(n, err, s.clock()-began)
 		if last != nil {
-			record.end(stream.Context(), c, last.request(), nil, err)
+			record.end(ctx, c, last.request(), nil, err)
 		}
 		return err
 	}

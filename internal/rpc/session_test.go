@@ -35,14 +35,14 @@ type testSession struct {
 	placed *stoapb.PartitionMap // that was told last
 }
 
-func startServer(t testing.TB, partitions int) (*node.Node, *grpc.ClientConn, *rpc.Server) {
+func startServer(t testing.TB, partitions int, o rpc.Options) (*node.Node, *grpc.ClientConn, *rpc.Server) {
 	n, err := node.Start(node.Config{
 		ID: 1, ClusterID: 7, Members: []*pb.Member{{ID: 1}}, DataDir: t.TempDir(), Partitions: partitions,
-		Fatal: func(err error) { panic(err) },
+		Called: rpc.Called, Fatal: func(err error) { panic(err) },
 	})
 	require.NoError(t, err)
 	<-n.Ready()
-	s := rpc.NewServer(n, rpc.Options{})
+	s := rpc.NewServer(n, o)
 	s.ServeSessions(n)
 	lis := bufconn.Listen(1 << 20)
 	go func() { _ = rpc.Front(s).Serve(lis) }()
@@ -155,7 +155,7 @@ func (s *testSession) value(seq uint64) string {
 func eachPartitions(t *testing.T, test func(t *testing.T, n *node.Node, conn *grpc.ClientConn, s *rpc.Server)) {
 	for _, p := range []int{1, 4} {
 		t.Run(fmt.Sprintf("P=%d", p), func(t *testing.T) {
-			n, conn, s := startServer(t, p)
+			n, conn, s := startServer(t, p, rpc.Options{})
 			test(t, n, conn, s)
 		})
 	}
@@ -358,7 +358,7 @@ func TestSessionWatchesInOrder(t *testing.T) {
 }
 
 func TestSessionTellsWhereKeysLive(t *testing.T) {
-	_, conn, _ := startServer(t, 4)
+	_, conn, _ := startServer(t, 4, rpc.Options{})
 	s := openSession(t, conn, &stoapb.OpenSession{Ttl: 60, PartitionMap: true})
 	m := s.opened.PartitionMap
 	require.EqualValues(t, 4, m.Partitions)
@@ -412,7 +412,7 @@ func TestSessionIsClosed(t *testing.T) {
 }
 
 func TestSessionStreams(t *testing.T) {
-	_, conn, server := startServer(t, 2)
+	_, conn, server := startServer(t, 2, rpc.Options{})
 	s := openSession(t, conn, &stoapb.OpenSession{Ttl: 60})
 	other := openSession(t, conn, &stoapb.OpenSession{Session: s.opened.Session})
 	_, err := s.recv()

@@ -79,7 +79,7 @@ func BenchmarkSession(b *testing.B) {
 
 func benchSession(b *testing.B, partitions int, kind stoapb.Kind) {
 	const perMessage, messages = 64, 4
-	n, _, _ := startServer(b, partitions)
+	n, _, _ := startServer(b, partitions, rpc.Options{})
 	value := make([]byte, 256)
 	var bodies [1024][]byte
 	for i := range bodies {

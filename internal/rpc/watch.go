@@ -98,14 +98,17 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				hub.Refuse(rpctypes.ErrCompacted.Error())
 				continue
 			}
-			first, user, err := s.watcher.OpenWatch(ctx, r.CreateRequest)
+			opening, called := s.audit.calls(ctx)
+			first, user, err := s.watcher.OpenWatch(opening, r.CreateRequest)
+			if called.Load() || err != nil && !errors.Is(err, fault.Uncertain) {
+				s.audit.watch(ctx, r.CreateRequest.Key, r.CreateRequest.RangeEnd, err)
+			}
 			if errors.Is(err, fault.Uncertain) {
 				// A refusal would be the end of a watch that may wait for long. Clients
 				// open it again after the end of a stream, as after any that they see.
 				return status.Error(codes.Unavailable, err.Error())
 			}
 			if err != nil {
-				s.audit.watch(ctx, r.CreateRequest.Key, r.CreateRequest.RangeEnd, err)
 				hub.Refuse(reason(err))
 				continue
 			}

@@ -17,6 +17,8 @@ type Op struct {
 	// as seen, Reflects that the reply shows a state: events of it come first.
 	Revision         int64
 	Unseen, Reflects bool
+	// Logged says that the reply is from the log: that of a write, or of an extension.
+	Logged bool
 	// Opens: a watch that begins when the reply leaves, behind a revision that
 	// the host knows no earlier. No later request is issued before that.
 	Opens bool

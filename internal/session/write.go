@@ -54,7 +54,7 @@ func (s *Session) Wrote(op *Op, what Outcome) {
 	s.writes.count--
 	switch what {
 	case Answered:
-		op.Done = true
+		op.Done, op.Logged = true, true
 		s.note(op)
 	case Moved:
 		op.moved, op.back, s.writes.anew = true, true, true

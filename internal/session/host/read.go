@@ -60,7 +60,7 @@ func (d *driver) recall(s *State, op *session.Op, r *session.Request) (known boo
 		return false
 	}
 	r.Kv, r.Found, r.Response = kvwire.KeyValue{}, nil, before.Response
-	op.Revision, op.Err, op.Unseen = before.Rev, before.Err, false
+	op.Revision, op.Err, op.Unseen, op.Logged = before.Rev, before.Err, false, true
 	return true
 }
 
