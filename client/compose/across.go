@@ -60,6 +60,11 @@ func (t *routing) split(m *pb.TxnRequest) (*across, error) {
 		}
 	}
 	for _, p := range x.parts {
+		for _, k := range p.keys {
+			if isReserved(k.keyThere(k.here)) {
+				return nil, fmt.Errorf("%w: %q", ErrReserved, k.here)
+			}
+		}
 		if len(p.keys) > commit.MaxKeys {
 			return nil, fmt.Errorf("%w: %d keys in cluster %s, %d are possible", ErrTransactions, len(p.keys), t.names[p.cluster], commit.MaxKeys)
 		}

@@ -3,7 +3,6 @@ package compose
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/internal/engine"
-	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
 )
 
 // PutAsync puts without waiting for the answer. As all …Async methods it waits only
@@ -104,7 +102,7 @@ func (c *Client) quickGet(ctx context.Context, key string, opts []clientv3.OpOpt
 	c.core.mu.Lock()
 	defer c.core.mu.Unlock()
 	if r.view != noView && !c.core.homeward(r) {
-		if k != read || strings.HasPrefix(key, mirrored.Reserved) {
+		if k != read {
 			return nil, nil
 		}
 		return c.core.quickGlance(ctx, r, key)
@@ -145,7 +143,7 @@ func (c *Client) shortcut(key string, opts []clientv3.OpOption) *route {
 		return nil
 	}
 	r := c.core.routes.find(key)
-	if r == nil || r.locks {
+	if r == nil || r.locks || isReserved(r.keyThere(key)) {
 		return nil
 	}
 	return r

@@ -238,7 +238,7 @@ func (e *calls) finish(r *request, m proto.Message, err error) (proto.Message, e
 	if err == nil {
 		e.l.raise(revisionOf(m))
 		if r.back != nil {
-			r.back(m)
+			m = r.back(m)
 		}
 	}
 	if err = e.l.finish(r.kind, err); err != nil {
@@ -268,6 +268,7 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 		return m, nil
 	case err == nil:
 		e.l.core.stale.Add(1) // a member that is behind the revision seen
+	case isLearner(err): // a transaction: it serves reads of one range alone
 	case ctx.Err() != nil || !isCutOff(err) || errors.Is(err, client.ErrRefused):
 		return nil, err
 	default:

@@ -190,3 +190,35 @@ func TestComparisonsLead(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, c.Stats().Syncs)
 }
+
+// learning is a server of etcd's that is a learner: it answers local reads of one range alone.
+type learning struct {
+	comparing
+}
+
+func (l learning) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if !q.Serializable {
+		return nil, rpctypes.ErrGRPCNotSupportedForLearner
+	}
+	return l.comparing.Range(ctx, q)
+}
+
+func (learning) Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return nil, rpctypes.ErrGRPCNotSupportedForLearner
+}
+
+// What a learner near the client doesn't answer goes to a voter, also if it is a local read.
+func TestTransactionsBesideALearner(t *testing.T) {
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Near: []string{serveKV(t, learning{})}, Endpoints: []string{serveKV(t, comparing{})}, Kind: Etcd}},
+		Routes:   []Route{{Cluster: "one"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	for range 2 { // a synced one and a local one
+		_, err = c.Txn(t.Context()).Then(clientv3.OpGet("/a"), clientv3.OpGet("/b")).Commit()
+		require.NoError(t, err)
+	}
+	_, err = c.Get(t.Context(), "/", clientv3.WithPrefix()) // around the reserved keys
+	require.NoError(t, err)
+}

@@ -127,7 +127,7 @@ func (ch *channel) send(ctx context.Context, r *request) error {
 			return
 		}
 		if r.back != nil {
-			r.back(m)
+			m = r.back(m)
 		}
 		r.done(m, nil)
 	})

@@ -103,7 +103,8 @@ type Route struct {
 	// Cluster is a name in Config.Clusters.
 	Cluster string
 	// Strip takes the prefix from the keys on their way to the cluster, and puts it
-	// before those in its answers and events.
+	// before those in its answers and events. Keys that begin with /stoa/ there can't be
+	// used (ErrReserved), as without Strip.
 	Strip bool
 	// Mirrors are clusters that have a copy of the keys, which workers keep up to date
 	// (Client.Mirror, stoactl mirror). Cluster remains the keys' home: it orders and

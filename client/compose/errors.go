@@ -14,6 +14,9 @@ var (
 	// cluster between which there are others. The error's text names the
 	// routes.
 	ErrSpans = errors.New("compose: the request spans several routes")
+	// ErrReserved: in their cluster the keys begin with /stoa/, which those of transactions over
+	// clusters, commands and mirrors do.
+	ErrReserved = errors.New("compose: the keys below /stoa/ in a cluster are reserved")
 	// ErrNotOverSpan: a range over several clusters has an option that only one
 	// cluster can serve, such as a revision.
 	ErrNotOverSpan = errors.New("compose: not possible over several clusters")

@@ -113,8 +113,8 @@ func (r *route) clusters() []int { return append([]int{r.cluster}, r.mirrors...)
 // read is where a read of the segment goes: to a view, if that has all the keys and can
 // answer it.
 func (s *segment) read(q *pb.RangeRequest) placement {
-	p := placement{cluster: s.cluster, message: q, back: s.back(), locked: s.locked}
-	if s.view != noView && !s.several && isPresent(q) && !touchesReserved(q) {
+	p := s.placed(q)
+	if q, ok := p.message.(*pb.RangeRequest); ok && s.view != noView && !s.several && isPresent(q) {
 		p.cluster, p.mirrored = s.view, s.route
 	}
 	return p
@@ -126,14 +126,4 @@ func (s *segment) read(q *pb.RangeRequest) placement {
 func isPresent(q *pb.RangeRequest) bool {
 	return q.Revision == 0 && q.SortTarget == pb.RangeRequest_KEY &&
 		q.MinModRevision == 0 && q.MaxModRevision == 0 && q.MinCreateRevision == 0 && q.MaxCreateRevision == 0
-}
-
-// touchesReserved reports that keys are asked for which are never mirrored.
-func touchesReserved(q *pb.RangeRequest) bool {
-	if len(q.RangeEnd) == 0 {
-		return strings.HasPrefix(string(q.Key), mirrored.Reserved)
-	}
-	from, to := bounds(q.Key, q.RangeEnd)
-	reserved := mirrored.Prefix(mirrored.Reserved)
-	return from < reserved.End && (to == "" || to > reserved.From)
 }

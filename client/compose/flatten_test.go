@@ -30,7 +30,6 @@ func TestFlattening(t *testing.T) {
 		{"/all/west/a", "", "eu"},
 		{"/all/west/here/a", "", "eu"},
 		{"/other", "", "us"},
-		{"/stoa/x", "", "us"},
 		{"/a", "/all/b", "us"}, // two routes of one home
 	} {
 		m := &pb.RangeRequest{Key: []byte(c.key), RangeEnd: []byte(c.end)}
@@ -63,7 +62,6 @@ func TestReadsAtHome(t *testing.T) {
 		{clientv3.OpGet("/a", clientv3.WithMaxModRev(4)), false},
 		{clientv3.OpGet("/", clientv3.WithLastRev()...), false},
 		{clientv3.OpGet("/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByValue, clientv3.SortAscend)), false},
-		{clientv3.OpGet("/stoa/mirror/", clientv3.WithPrefix()), false},
 		{clientv3.OpGet("/", clientv3.WithPrefix()), false}, // the mirror's own keys are in it
 		{clientv3.OpPut("/a", ""), false},
 		{clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet("/a")}, nil), false},

@@ -39,7 +39,7 @@ func (c *Client) guarded(ctx context.Context, r *request) (proto.Message, error)
 		if len(met) == 0 {
 			answer := g.answer(m.(*pb.TxnResponse))
 			if r.back != nil {
-				r.back(answer)
+				answer = r.back(answer)
 			}
 			return answer, nil
 		}

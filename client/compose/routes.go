@@ -146,7 +146,13 @@ func (s *segment) joins(r *route) bool {
 // one is the segment of one key.
 func (t *routing) one(key []byte) (segment, error) {
 	r, err := t.of(string(key))
-	return segment{route: r, from: string(key), locked: err == nil && r.locks}, err
+	if err != nil {
+		return segment{}, err
+	}
+	if isReserved(r.keyThere(string(key))) {
+		return segment{}, fmt.Errorf("%w: %q", ErrReserved, key)
+	}
+	return segment{route: r, from: string(key), locked: r.locks}, nil
 }
 
 // single is the only segment of a range, or an error if there isn't exactly
@@ -165,7 +171,7 @@ func (t *routing) single(key, end []byte) (segment, error) {
 	case gaps:
 		return segment{}, fmt.Errorf("%w: range %s is in %s in part only", ErrNoRoute, spell(from, to), t.spellAll(all))
 	}
-	return all[0], nil
+	return all[0], all[0].checkReserved()
 }
 
 // bounds reads a range of etcd's: an end of one zero byte means none.

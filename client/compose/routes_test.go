@@ -2,6 +2,8 @@ package compose
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,16 +95,21 @@ func TestPlace(t *testing.T) {
 	require.Equal(t, "us", r.names[at.cluster])
 	sent := at.message.(*pb.TxnRequest)
 	require.Equal(t, "/a", string(sent.Compare[0].Key))
-	inner := sent.Success[0].GetRequestTxn().Success[0].GetRequestRange()
-	require.Equal(t, "\x00 \x00", string(inner.Key)+" "+string(inner.RangeEnd), "all keys there")
+	inner := sent.Success[0].GetRequestTxn().Success[0].GetRequestTxn()
+	require.Equal(t, `["\x00", "/stoa/") ["/stoa0", …)`, spellOps(inner.Success), "all keys there but those of protocols")
 	require.Equal(t, "/us/a", string(m.(*pb.TxnRequest).Compare[0].Key), "the caller's message is left alone")
 
-	found := &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Key: []byte("/a")}}}
-	answer := &pb.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{
-		Succeeded: true, Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{ResponseRange: found}}},
-	}}}}}
-	at.back(answer)
-	require.Equal(t, "/us/a", string(found.Kvs[0].Key))
+	found := func(key string) *pb.ResponseOp {
+		return responseOf(&pb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Key: []byte(key)}}})
+	}
+	txn := func(of ...*pb.ResponseOp) *pb.TxnResponse { return &pb.TxnResponse{Succeeded: true, Responses: of} }
+	within := func(of *pb.TxnResponse) *pb.ResponseOp {
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: of}}
+	}
+	answer := at.back(txn(within(txn(within(txn(found("/a"), found("/x"))))))).(*pb.TxnResponse)
+	kvs := answer.Responses[0].GetResponseTxn().Responses[0].GetResponseRange().Kvs
+	require.Len(t, kvs, 2)
+	require.Equal(t, "/us/a /us/x", string(kvs[0].Key)+" "+string(kvs[1].Key))
 
 	for _, op := range []clientv3.Op{
 		clientv3.OpDelete("/", clientv3.WithPrefix()),
@@ -116,14 +123,29 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestMergeDrawn merges the answers of pieces, and compares with one answer to all.
+func spellOps(ops []*pb.RequestOp) string {
+	var all []string
+	for _, op := range ops {
+		r := inside(op).(interface {
+			GetKey() []byte
+			GetRangeEnd() []byte
+		})
+		all = append(all, spell(bounds(r.GetKey(), r.GetRangeEnd())))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestMergeDrawn merges the answers of pieces, and compares with one answer to all keys that aren't reserved.
 func TestMergeDrawn(t *testing.T) {
 	r := table(t, Route{Prefix: "/eu/", Cluster: "eu"}, Route{Prefix: "/us", Cluster: "us", Strip: true})
 	rapid.Check(t, func(t *rapid.T) {
-		var all []*mvccpb.KeyValue
+		var all, shown []*mvccpb.KeyValue
 		for i := range rapid.IntRange(0, 12).Draw(t, "keys") {
-			prefix := rapid.SampledFrom([]string{"/eu/", "/us/"}).Draw(t, "prefix")
+			prefix := rapid.SampledFrom([]string{"/eu/", "/us/", "/us/stoa/", "/us/x"}).Draw(t, "prefix")
 			all = append(all, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s%02d", prefix, i), Value: []byte(rapid.StringN(1, 3, 3).Draw(t, "value")), Version: rapid.Int64Range(1, 3).Draw(t, "version")})
+			if prefix != "/us/stoa/" {
+				shown = append(shown, all[i])
+			}
 		}
 		q := &pb.RangeRequest{
 			Key: []byte("/"), RangeEnd: []byte("0"), Limit: rapid.Int64Range(0, 6).Draw(t, "limit"),
@@ -134,7 +156,6 @@ func TestMergeDrawn(t *testing.T) {
 		require.NoError(t, err)
 		var answers []*pb.RangeResponse
 		for i := range s.pieces {
-			piece := &span{asked: s.request(i).message.(*pb.RangeRequest)}
 			var kvs []*mvccpb.KeyValue
 			for _, kv := range all {
 				if at := r.find(string(kv.Key)); at == s.pieces[i].route {
@@ -143,13 +164,14 @@ func TestMergeDrawn(t *testing.T) {
 					kvs = append(kvs, there)
 				}
 			}
-			a := answerTo(piece, kvs)
-			if back := s.request(i).back; back != nil {
-				back(a)
+			r := s.request(i)
+			a := answerOf(r.message, kvs)
+			if r.back != nil {
+				a = r.back(a)
 			}
-			answers = append(answers, a)
+			answers = append(answers, a.(*pb.RangeResponse))
 		}
-		want := answerTo(s, all)
+		want := answerTo(s, shown)
 		got := s.merge(answers)
 		require.Equal(t, want.Count, got.Count)
 		require.Equal(t, want.More, got.More)
@@ -158,6 +180,22 @@ func TestMergeDrawn(t *testing.T) {
 			require.Equal(t, string(want.Kvs[i].Key), string(got.Kvs[i].Key))
 		}
 	})
+}
+
+// answerOf is the answer of a cluster with these keys, to a range or to a transaction with some.
+func answerOf(m proto.Message, all []*mvccpb.KeyValue) proto.Message {
+	if m, ok := m.(*pb.TxnRequest); ok {
+		a := &pb.TxnResponse{Succeeded: true}
+		for _, op := range m.Success {
+			a.Responses = append(a.Responses, responseOf(answerOf(inside(op), all)))
+		}
+		return a
+	}
+	q := m.(*pb.RangeRequest)
+	from, to := bounds(q.Key, q.RangeEnd)
+	return answerTo(&span{asked: q}, slices.DeleteFunc(slices.Clone(all), func(kv *mvccpb.KeyValue) bool {
+		return string(kv.Key) < from || to != "" && string(kv.Key) >= to
+	}))
 }
 
 // answerTo is etcd's answer. Equals are in the order of their keys.

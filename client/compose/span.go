@@ -33,7 +33,13 @@ func (t *routing) span(q *pb.RangeRequest) (*span, error) {
 		return nil, nil
 	case len(pieces) == 0:
 		return nil, fmt.Errorf("%w: range %s", ErrNoRoute, spell(from, to))
-	case len(pieces) == 1:
+	}
+	for i := range pieces {
+		if err := pieces[i].checkReserved(); err != nil {
+			return nil, err
+		}
+	}
+	if len(pieces) == 1 {
 		return &span{asked: q, pieces: pieces, kind: read}, nil
 	}
 	refused := ""
@@ -131,6 +137,10 @@ func (s *span) sort(kvs []*mvccpb.KeyValue) {
 	switch s.asked.SortTarget {
 	case pb.RangeRequest_VERSION:
 		by = func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) }
+	case pb.RangeRequest_CREATE:
+		by = func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+	case pb.RangeRequest_MOD:
+		by = func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
 	case pb.RangeRequest_VALUE:
 		by = func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) }
 	}

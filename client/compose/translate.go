@@ -13,8 +13,8 @@ import (
 type placement struct {
 	cluster int
 	message proto.Message
-	// back translates the answer into the composition's keys. Nil: not needed.
-	back func(proto.Message)
+	// back makes the answer to the request, with the composition's keys, of the one to message. Nil: it is that.
+	back func(proto.Message) proto.Message
 	// mirrored is the route of a read that goes to a view.
 	mirrored *route
 	// locked: some of the keys may be locked by transactions over clusters.
@@ -42,7 +42,23 @@ func (t *routing) place(m proto.Message) (placement, error) {
 	if err != nil {
 		return placement{}, err
 	}
-	return placement{cluster: s.cluster, message: m, back: s.back(), locked: s.locked}, nil
+	return s.placed(m), nil
+}
+
+// placed is where a request of the segment's keys, in its cluster's names, goes.
+func (s *segment) placed(m proto.Message) placement {
+	without, join := beside(m)
+	p := placement{cluster: s.cluster, message: without, locked: s.locked}
+	if r := s.route; join != nil || r.strip {
+		p.back = func(a proto.Message) proto.Message {
+			if join != nil {
+				a = join(a.(*pb.TxnResponse))
+			}
+			r.turn(a)
+			return a
+		}
+	}
+	return p
 }
 
 // rename translates a key or range for its cluster.
@@ -69,10 +85,11 @@ type placed struct {
 	stripped bool
 	locked   bool
 	routes   map[*pb.RequestOp]*route
+	joins    map[*pb.RequestOp]join
 }
 
 func (t *routing) placeTxn(m *pb.TxnRequest) (placement, error) {
-	p := &placed{t: t, routes: map[*pb.RequestOp]*route{}}
+	p := &placed{t: t, routes: map[*pb.RequestOp]*route{}, joins: map[*pb.RequestOp]join{}}
 	if t.strips {
 		m = proto.Clone(m).(*pb.TxnRequest) // the comparisons are the caller's
 	}
@@ -83,8 +100,11 @@ func (t *routing) placeTxn(m *pb.TxnRequest) (placement, error) {
 		return placement{}, fmt.Errorf("%w: a transaction without any key", ErrNoRoute)
 	}
 	at := placement{cluster: p.first.cluster, message: m, locked: p.locked}
-	if p.stripped {
-		at.back = func(a proto.Message) { p.backTxn(m, a.(*pb.TxnResponse)) }
+	if p.stripped || len(p.joins) > 0 {
+		at.back = func(a proto.Message) proto.Message {
+			p.backTxn(m, a.(*pb.TxnResponse))
+			return a
+		}
 	}
 	return at, nil
 }
@@ -93,6 +113,9 @@ func (p *placed) txn(m *pb.TxnRequest) error {
 	for _, c := range m.Compare {
 		if _, err := p.key(&c.Key, &c.RangeEnd); err != nil {
 			return err
+		}
+		if touchesReserved(c.Key, c.RangeEnd) {
+			return fmt.Errorf("%w: a comparison of a range with such keys", ErrReserved)
 		}
 	}
 	for _, ops := range [][]*pb.RequestOp{m.Success, m.Failure} {
@@ -118,7 +141,14 @@ func (p *placed) op(op *pb.RequestOp) (err error) {
 		err = p.txn(o.RequestTxn)
 	}
 	p.routes[op] = r
-	return err
+	if err != nil || op.GetRequestTxn() != nil {
+		return err
+	}
+	without, join := beside(inside(op))
+	if op.Request = opOf(without).Request; join != nil {
+		p.joins[op] = join
+	}
+	return nil
 }
 
 func (p *placed) key(key, end *[]byte) (*route, error) {
@@ -149,6 +179,9 @@ func (p *placed) backTxn(m *pb.TxnRequest, a *pb.TxnResponse) {
 			return
 		}
 		r := p.routes[ops[i]]
+		if join := p.joins[ops[i]]; join != nil {
+			response.Response = responseOf(join(response.GetResponseTxn())).Response
+		}
 		switch o := response.Response.(type) {
 		case *pb.ResponseOp_ResponseRange:
 			r.turn(o.ResponseRange)
@@ -160,13 +193,6 @@ func (p *placed) backTxn(m *pb.TxnRequest, a *pb.TxnResponse) {
 			p.backTxn(ops[i].GetRequestTxn(), o.ResponseTxn)
 		}
 	}
-}
-
-func (r *route) back() func(proto.Message) {
-	if !r.strip {
-		return nil
-	}
-	return r.turn
 }
 
 // turn puts the prefix back before the keys of an answer.

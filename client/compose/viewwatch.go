@@ -22,7 +22,7 @@ func (w *tail) watchesView() bool {
 		return false
 	}
 	op := clientv3.OpWatch(s.from, w.opts...)
-	return !op.IsProgressNotify() && !touchesReserved(&pb.RangeRequest{Key: op.KeyBytes(), RangeEnd: op.RangeBytes()})
+	return !op.IsProgressNotify() && !touchesReserved(op.KeyBytes(), op.RangeBytes())
 }
 
 // runView delivers events from the mirror until deliver returns false, or the mirror can't

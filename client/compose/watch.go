@@ -220,7 +220,7 @@ func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	news := r.Events[:0]
 	for _, e := range r.Events {
 		w.next = max(w.next, e.Kv.ModRevision+1)
-		if e.Kv.ModRevision > w.after {
+		if e.Kv.ModRevision > w.after && !isReserved(string(e.Kv.Key)) {
 			news = append(news, w.seg.event(e))
 		}
 	}

@@ -75,6 +75,9 @@ func asked(m any) string {
 	case *pb.DeleteRangeRequest:
 		return fmt.Sprintf("delete %q %q", r.Key, r.RangeEnd)
 	case *pb.TxnRequest:
+		if inTwo(r) {
+			return asked(r.Success[0].GetRequestRange()) + ", " + asked(r.Success[1].GetRequestRange())
+		}
 		return fmt.Sprintf("txn of %d on %q", len(r.Success), r.Compare[0].Key)
 	case *pb.LeaseRevokeRequest:
 		return fmt.Sprintf("revoke %x", r.ID)

@@ -46,7 +46,7 @@ func asStatus(err error) error {
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.As(err, &known):
 		return status.Error(known.Code(), known.Error())
-	case errors.Is(err, compose.ErrNoRoute):
+	case errors.Is(err, compose.ErrNoRoute), errors.Is(err, compose.ErrReserved):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, compose.ErrSpans), errors.Is(err, compose.ErrNotOverSpan), errors.Is(err, compose.ErrTransactions):
 		return status.Error(codes.Unimplemented, err.Error())
