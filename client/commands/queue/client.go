@@ -156,7 +156,8 @@ func (q *Client) run() {
 		switch {
 		case q.ctx.Err() != nil:
 			return
-		case errors.Is(err, commands.ErrExpired): // what waits is sent by the next one
+		case errors.Is(err, commands.ErrExpired):
+			signal(q.more) // what waits is sent by the next one
 		default:
 			q.refuse(0, nil, err)
 		}
