@@ -95,10 +95,19 @@ func (l *lease) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequ
 	defer all.Wait()
 	slots := make(chan struct{}, renewals)
 	requests := make(chan int64)
-	go func() { cancel(k.receive(ctx, requests)) }()
+	go func() {
+		if err := k.receive(ctx, requests); err != nil {
+			cancel(err)
+		}
+		close(requests)
+	}()
 	for {
 		select {
-		case id := <-requests:
+		case id, more := <-requests:
+			if !more {
+				all.Wait() // a client that has no more requests reads the answers
+				return asStatus(context.Cause(ctx))
+			}
 			slots <- struct{}{}
 			all.Go(func() {
 				if err := k.keep(ctx, id); err != nil {
@@ -107,10 +116,7 @@ func (l *lease) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequ
 				<-slots
 			})
 		case <-ctx.Done():
-			if err := context.Cause(ctx); !errors.Is(err, io.EOF) {
-				return asStatus(err)
-			}
-			return nil
+			return asStatus(context.Cause(ctx))
 		}
 	}
 }
@@ -122,10 +128,14 @@ type keeping struct {
 	mu sync.Mutex // of answers
 }
 
+// receive returns nil when the client has ended its side of the stream.
 func (k *keeping) receive(ctx context.Context, to chan<- int64) error {
 	for {
 		r, err := k.st.Recv()
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return err
 		}
 		select {
