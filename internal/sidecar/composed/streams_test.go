@@ -12,14 +12,18 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/client/compose"
 )
 
-// member is one of a cluster of etcd's, with one lease.
+// member is one of a cluster of etcd's, with one lease, and one revision of many deletions.
 type member struct {
 	pb.UnimplementedLeaseServer
+	pb.UnimplementedWatchServer
+	values int // of 1 MiB each
 }
 
 func (member) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
@@ -37,6 +41,29 @@ func (member) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveReques
 	}
 }
 
+func (m member) Watch(st grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
+	if _, err := st.Recv(); err != nil {
+		return err
+	}
+	header := &pb.ResponseHeader{Revision: 2}
+	if err := st.Send(&pb.WatchResponse{Header: header, Created: true}); err != nil {
+		return err
+	}
+	r := &pb.WatchResponse{Header: header}
+	for i := range m.values {
+		key := []byte{'k', byte(i)}
+		r.Events = append(r.Events, &mvccpb.Event{
+			Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: key, ModRevision: 2},
+			PrevKv: &mvccpb.KeyValue{Key: key, Value: make([]byte, 1<<20), ModRevision: 1},
+		})
+	}
+	if err := st.Send(r); err != nil {
+		return err
+	}
+	<-st.Context().Done()
+	return nil
+}
+
 func listen(t *testing.T, s *grpc.Server) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -46,8 +73,9 @@ func listen(t *testing.T, s *grpc.Server) string {
 }
 
 func sidecarOf(t *testing.T, m member) *grpc.ClientConn {
-	g := grpc.NewServer()
+	g := grpc.NewServer(grpc.MaxSendMsgSize(1 << 30))
 	pb.RegisterLeaseServer(g, m)
+	pb.RegisterWatchServer(g, m)
 	s, err := newServices(compose.Config{
 		Clusters: map[string]compose.Cluster{"a": {Endpoints: []string{"http://" + listen(t, g)}, Kind: compose.Etcd}},
 		Routes:   []compose.Route{{Prefix: "", Cluster: "a"}},
@@ -57,7 +85,8 @@ func sidecarOf(t *testing.T, m member) *grpc.ClientConn {
 	t.Cleanup(s.close)
 	local := grpc.NewServer(grpc.StatsHandler(s.clients))
 	s.register(local)
-	conn, err := grpc.NewClient(listen(t, local), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(listen(t, local), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -77,4 +106,25 @@ func TestKeepAliveOfAClientThatAsksForNothingMore(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 5, a.TTL)
 	}
+}
+
+// A revision is told, however large its events are, to a client that reads.
+func TestEventsOfALargeRevision(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	st, err := pb.NewWatchClient(sidecarOf(t, member{values: 17})).Watch(ctx)
+	require.NoError(t, err)
+	create := &pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), PrevKv: true, StartRevision: 1}
+	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}))
+	a, err := st.Recv()
+	require.NoError(t, err)
+	require.True(t, a.Created)
+	a, err = st.Recv()
+	require.NoError(t, err)
+	require.Len(t, a.Events, 17)
+	end := &pb.WatchCancelRequest{WatchId: a.WatchId}
+	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: end}}))
+	a, err = st.Recv() // the stream is still there
+	require.NoError(t, err)
+	require.True(t, a.Canceled)
 }

@@ -26,7 +26,8 @@ type watch struct {
 	clients *clients
 }
 
-// maxUnread bounds the notifications, in bytes, that a stream's client hasn't read yet.
+// maxUnread bounds the notifications, in bytes, that a stream's client hasn't read when there is another one. That one is
+// as large as its revision.
 const maxUnread = 16 << 20
 
 var errUnread = status.Error(codes.Unavailable, "stoa sidecar: the client doesn't read the events of its watches")
@@ -263,9 +264,10 @@ func (s *watchStream) notified(n compose.Notification) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.put(r); s.size > maxUnread {
+	if s.size > maxUnread {
 		return errUnread
 	}
+	s.put(r)
 	return nil
 }
 
