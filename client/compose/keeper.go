@@ -19,6 +19,8 @@ type keeper struct {
 	in   []*cluster
 	id   clientv3.LeaseID
 	ttl  time.Duration
+	// since is a time before the clusters granted the lease, or confirmed it: it may end the TTL after that.
+	since time.Time
 	// kept, if set, is called whenever a cluster has confirmed the lease.
 	kept func()
 	// look is closed, and made anew, to ask all clusters at once.
@@ -52,7 +54,7 @@ func (k *keeper) keep(ctx context.Context) error {
 
 // keepIn keeps the lease alive in one cluster.
 func (k *keeper) keepIn(ctx context.Context, of *cluster) error {
-	confirmed := time.Now()
+	confirmed := k.since
 	for {
 		rest := k.ttl / 3
 		if time.Since(confirmed) > rest {

@@ -226,13 +226,14 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clien
 // KeepAlive keeps a lease alive in all clusters until ctx ends or one of them has lost
 // it: then it is revoked in the others, and the channel is closed.
 func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
+	asked := time.Now()
 	a, err := c.KeepAliveOnce(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	out := make(chan *clientv3.LeaseKeepAliveResponse, 16)
 	out <- a
-	k := &keeper{core: c.core, in: c.shared.clusters, id: id, ttl: time.Duration(a.TTL) * time.Second}
+	k := &keeper{core: c.core, in: c.shared.clusters, id: id, ttl: time.Duration(a.TTL) * time.Second, since: asked}
 	k.kept = func() {
 		select {
 		case out <- a:

@@ -98,6 +98,7 @@ func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
 		return nil, ErrClosed
 	}
 	one := &txnLease{of: home, id: clientv3.LeaseID(rand.Int64N(1<<62) + 1)}
+	asked := time.Now()
 	err := home.with(ctx, func(by *clientv3.Client) error {
 		_, err := clientv3.RetryLeaseClient(by).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(one.id), TTL: txnTTL})
 		return clientv3.ContextError(ctx, err)
@@ -107,7 +108,7 @@ func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
 	}
 	var alive context.Context
 	alive, one.drop = context.WithCancel(l.ctx)
-	k := &keeper{in: []*cluster{home}, id: one.id, ttl: txnTTL * time.Second}
+	k := &keeper{in: []*cluster{home}, id: one.id, ttl: txnTTL * time.Second, since: asked}
 	go func() {
 		if k.keep(alive) != nil {
 			l.retire(one)

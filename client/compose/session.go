@@ -79,6 +79,7 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 	if err != nil {
 		return nil, err
 	}
+	asked := time.Now()
 	granted, err := c.core.grant(ctx, in, int64(o.ttl/time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("compose: opening a session: %w", err)
@@ -90,7 +91,7 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 	of := *c
 	of.root, of.session = false, s
 	s.Client = &of
-	s.keeper = &keeper{core: c.core, in: in, id: s.id, ttl: s.ttl}
+	s.keeper = &keeper{core: c.core, in: in, id: s.id, ttl: s.ttl, since: asked}
 	var alive context.Context
 	alive, s.cancel = context.WithCancel(context.Background())
 	go s.keep(alive)
