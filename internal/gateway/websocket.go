@@ -23,7 +23,8 @@ import (
 // closeTimeout bounds the time that a client has to read the rest and to answer a close frame.
 const closeTimeout = time.Second
 
-// takeTimeout bounds the time that a message waits to be taken, when there is no room for it in the inbox.
+// takeTimeout bounds the time for which what has come of a message waits to be taken, when there is no room for it in the
+// inbox. However slowly the message comes, that isn't part of it.
 const takeTimeout = 5 * time.Second
 
 // streaming are the paths of methods that take more than one request.
@@ -124,11 +125,9 @@ func receive(conn *websocket.Conn, to *inbox, one bool) {
 		if err != nil {
 			return
 		}
-		stuck := time.AfterFunc(takeTimeout, func() { to.CloseWithError(errEnded) })
-		if _, err = io.Copy(to, message); err == nil {
-			_, _ = to.Write([]byte{'\n'})
+		if _, err = io.Copy(taking{to}, message); err == nil {
+			_, _ = taking{to}.Write([]byte{'\n'})
 		}
-		stuck.Stop()
 		if one {
 			to.Close()
 		}
@@ -136,6 +135,15 @@ func receive(conn *websocket.Conn, to *inbox, one bool) {
 			return
 		}
 	}
+}
+
+// taking is an inbox that ends if it isn't read for long.
+type taking struct{ from *inbox }
+
+// Write implements io.Writer.
+func (t taking) Write(p []byte) (int, error) {
+	defer time.AfterFunc(takeTimeout, func() { t.from.CloseWithError(errEnded) }).Stop()
+	return t.from.Write(p)
 }
 
 // lines is a response whose lines are messages to the client. Its status and its header are

@@ -2,17 +2,20 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -104,6 +107,33 @@ func TestWebsocketOfOneRequest(t *testing.T) {
 		closed(t, conn, websocket.CloseNormalClosure)
 	}
 	require.Empty(t, s.puts)
+}
+
+// A message may take long to come: only one that nobody takes is given up.
+func TestWebsocketOfASlowClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := make(chan string, 1)
+		l := bufconn.Listen(1 << 16)
+		server := &http.Server{Handler: overWebsockets(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			message, _ := io.ReadAll(r.Body)
+			taken <- string(message)
+		}))}
+		go server.Serve(l)
+		defer server.Close()
+		dialer := websocket.Dialer{NetDialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}
+		conn, _, err := dialer.Dial("ws://test/v3/lock/lock", nil)
+		require.NoError(t, err)
+		defer conn.Close()
+		w, err := conn.NextWriter(websocket.TextMessage)
+		require.NoError(t, err)
+		for range 3 {
+			_, err = io.WriteString(w, strings.Repeat("a", 8<<10)) // more than it buffers
+			require.NoError(t, err)
+			time.Sleep(2 * takeTimeout)
+		}
+		require.NoError(t, w.Close())
+		require.Equal(t, strings.Repeat("a", 24<<10)+"\n", <-taken)
+	})
 }
 
 // A client that leaves ends what it has asked for, whether it says so or not.
