@@ -337,12 +337,8 @@ func (e *calls) attemptSynced(ctx context.Context, by *clientv3.Client, r *reque
 	if !ok || r.kind == update || hasReads(t) {
 		return e.attempt(ctx, by, r, last)
 	}
-	read := nothing()
-	if len(t.Compare) > 0 {
-		read.Key = t.Compare[0].Key // the user may read it
-	}
 	with := *r
-	with.message = &pb.TxnRequest{Compare: t.Compare, Success: []*pb.RequestOp{opOf(read)}}
+	with.message = &pb.TxnRequest{Compare: t.Compare, Success: []*pb.RequestOp{opOf(nothing(t.Compare[0].Key))}} // which the user may read
 	m, err := e.attempt(ctx, by, &with, last)
 	if err != nil {
 		return nil, err
@@ -409,9 +405,9 @@ func invoke(ctx context.Context, kv pb.KVClient, m proto.Message, to *peer.Peer)
 	return nil, errors.ErrUnsupported
 }
 
-// nothing is a read of nothing: a sync.
-func nothing() *pb.RangeRequest {
-	return &pb.RangeRequest{Key: []byte{0}, CountOnly: true, Limit: 1}
+// nothing is a read that shows nothing of a key: a sync.
+func nothing(key []byte) *pb.RangeRequest {
+	return &pb.RangeRequest{Key: key, CountOnly: true}
 }
 
 func setLocal(m proto.Message, local bool) {

@@ -141,8 +141,7 @@ func (c *Client) Sync(ctx context.Context, cluster string) error {
 	if at < 0 {
 		return errors.New("compose: there is no cluster " + cluster)
 	}
-	_, err := c.wait(ctx, &request{placement: placement{cluster: at, message: nothing()}, kind: syncedRead})
-	return err
+	return c.readNothing(ctx, at, syncedRead)
 }
 
 // Synced is this client, in the same order, with reads that are all synced:

@@ -123,7 +123,7 @@ func ask(ctx context.Context, c *engine.Client) (Kind, error) {
 	for began := time.Now(); ; {
 		_, err := c.Partitions(ctx)
 		switch status.Code(err) {
-		case codes.OK:
+		case codes.OK, codes.PermissionDenied: // the list is root's
 			return Stoa, nil
 		case codes.Unimplemented:
 			return Etcd, nil
@@ -218,7 +218,7 @@ func (c *cluster) answers(near *engine.Client) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.DialTimeout)
 	defer cancel()
 	_, err = pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true})
-	return err == nil
+	return !isCutOff(err) // to say that the user may not read it is an answer
 }
 
 func (c *cluster) close() {

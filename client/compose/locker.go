@@ -150,7 +150,7 @@ func (c *cluster) identity(ctx context.Context) (uint64, error) {
 		return id, nil
 	}
 	err := c.with(ctx, func(by *clientv3.Client) error {
-		a, err := by.Get(ctx, "\x00", clientv3.WithCountOnly(), clientv3.WithLimit(1), clientv3.WithSerializable())
+		a, err := by.Get(ctx, commit.Prefix, clientv3.WithCountOnly(), clientv3.WithSerializable()) // users of transactions may
 		if err == nil {
 			c.id.Store(a.Header.GetClusterId())
 		}

@@ -201,7 +201,7 @@ func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	}
 	home, _, err := m.home.dialled()
 	if err == nil {
-		st.Revision, err = mirrored.NewSource(home.Client, mirrored.All).Revision(ctx)
+		st.Revision, err = mirrored.NewSource(home.Client, m.route.keys.Span()).Revision(ctx)
 	}
 	if err != nil {
 		return st, m.home.named(err, false)

@@ -96,6 +96,20 @@ func (t *routing) find(key string) *route {
 	return nil
 }
 
+// keysIn has a key of each route of a cluster, by its name there.
+func (t *routing) keysIn(cluster int) (keys [][]byte) {
+	for i := range t.routes {
+		if s := (segment{route: &t.routes[i], from: t.routes[i].prefix}); s.cluster == cluster {
+			key, _ := s.there()
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return [][]byte{{0}}
+	}
+	return keys
+}
+
 // segment is a part of a range whose keys have one route, or, if none of the routes
 // strips, several of one cluster.
 type segment struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -161,4 +162,30 @@ func TestPages(t *testing.T) {
 		require.Equal(t, c.largest, most)
 		require.Less(t, len(kv.limits), 20)
 	}
+}
+
+// readable is a cluster with one key that the user may read.
+type readable struct {
+	clientv3.KV
+	key string
+}
+
+func (r readable) Get(_ context.Context, key string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if key != r.key {
+		return nil, rpctypes.ErrPermissionDenied
+	}
+	return &clientv3.GetResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: 8}}, nil
+}
+
+// A source asks for nothing but its own keys: more needn't be allowed to a worker.
+func TestSourceReadsItsOwnKeys(t *testing.T) {
+	c := clientv3.NewCtxClient(t.Context())
+	c.KV = readable{key: "/a/"}
+	s := NewSource(c, Prefix("/a/"))
+	id, err := s.ID(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 7, id)
+	revision, err := s.Revision(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 8, revision)
 }

@@ -31,7 +31,7 @@ func NewStampedSource(c *clientv3.Client, span Span) *Source {
 
 // ID implements mirror.Source.
 func (s *Source) ID(ctx context.Context) (uint64, error) {
-	r, err := head(ctx, s.c)
+	r, err := s.head(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -40,18 +40,18 @@ func (s *Source) ID(ctx context.Context) (uint64, error) {
 
 // Revision implements mirror.Source.
 func (s *Source) Revision(ctx context.Context) (int64, error) {
-	r, err := head(ctx, s.c)
+	r, err := s.head(ctx)
 	if err != nil {
 		return 0, err
 	}
 	return r.Header.Revision, nil
 }
 
-// head reads no key, linearizable, for the header.
-func head(ctx context.Context, kv clientv3.KV) (*clientv3.GetResponse, error) {
+// head reads the number of a key that the user may read, linearizable, for the header.
+func (s *Source) head(ctx context.Context) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return kv.Get(ctx, "\x00", clientv3.WithKeysOnly())
+	return s.kv.Get(ctx, s.span.From, clientv3.WithCountOnly())
 }
 
 // Page implements mirror.Source.
