@@ -73,18 +73,29 @@ func (c *Client) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResp
 func (c *core) grant(ctx context.Context, in []*cluster, ttl int64) (*clientv3.LeaseGrantResponse, error) {
 	id := rand.Int64N(1<<62) + 1
 	granted := make([]int64, len(in))
-	errs := c.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
-		a, err := clientv3.RetryLeaseClient(by).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: ttl})
-		if err == nil {
-			granted[i] = a.TTL
-		}
-		return clientv3.ContextError(ctx, err)
+	errs := c.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
+		granted[i], err = grantTo(ctx, by, id, ttl)
+		return err
 	})
 	if err := first(errs); err != nil {
 		go c.revoke(context.WithoutCancel(ctx), in, clientv3.LeaseID(id)) // leases in unreachable clusters expire
 		return nil, err
 	}
 	return &clientv3.LeaseGrantResponse{ResponseHeader: &pb.ResponseHeader{}, ID: clientv3.LeaseID(id), TTL: slices.Min(granted)}, nil
+}
+
+// grantTo grants a lease of a number that no other can have. etcd's client asks again if an answer is lost: that the lease
+// is there says then that it was granted, for that time at least.
+func grantTo(ctx context.Context, by *clientv3.Client, id, ttl int64) (granted int64, err error) {
+	a, err := clientv3.RetryLeaseClient(by).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: ttl})
+	err = clientv3.ContextError(ctx, err)
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseExist):
+		return ttl, nil
+	case err != nil:
+		return 0, err
+	}
+	return a.TTL, nil
 }
 
 // Revoke revokes a lease in all clusters, when all earlier requests of this

@@ -100,8 +100,8 @@ func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
 	one := &txnLease{of: home, id: clientv3.LeaseID(rand.Int64N(1<<62) + 1)}
 	asked := time.Now()
 	err := home.with(ctx, func(by *clientv3.Client) error {
-		_, err := clientv3.RetryLeaseClient(by).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(one.id), TTL: txnTTL})
-		return clientv3.ContextError(ctx, err)
+		_, err := grantTo(ctx, by, int64(one.id), txnTTL)
+		return err
 	})
 	if err != nil {
 		return nil, err
