@@ -297,7 +297,9 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 	}
 	refused := false // by a learner, which several requests may detect at once
 	for try := 0; ; try++ {
-		by, err := e.l.cluster.deciding()
+		reaching, cancel := context.WithDeadline(ctx, r.by)
+		by, err := e.l.cluster.deciding(reaching)
+		cancel()
 		if err != nil {
 			return nil, err
 		}

@@ -40,9 +40,9 @@ type cluster struct {
 	nearby  *vicinity     // reads mirrors
 
 	mu     sync.Mutex
-	near   *engine.Client
+	near   dialled[*engine.Client]
 	kind   Kind
-	voters *clientv3.Client
+	voters dialled[*clientv3.Client]
 	away   *time.Timer // stops the attempts to return to the preferred member
 	closed bool
 }
@@ -67,9 +67,15 @@ const pickFirst = `{"loadBalancingConfig":[{"pick_first":{}}]}`
 // connect makes the client, and detects the kind of the members, unless that is
 // known. Forks that connect at the same time share the detection.
 func (c *cluster) connect(ctx context.Context) (*engine.Client, Kind, error) {
-	near, kind, err := c.dialled()
-	if err != nil || kind != Auto {
-		return near, kind, err
+	near, err := c.dial(ctx)
+	if err != nil {
+		return nil, Auto, err
+	}
+	c.mu.Lock()
+	kind := c.kind
+	c.mu.Unlock()
+	if kind != Auto {
+		return near, kind, nil
 	}
 	if kind, err = ask(ctx, near); err != nil {
 		return nil, Auto, fmt.Errorf("asking what the members run: %w", err)
@@ -80,30 +86,19 @@ func (c *cluster) connect(ctx context.Context) (*engine.Client, Kind, error) {
 	return near, kind, nil
 }
 
-// dialled makes the client. With a password, that needs an answer of a member.
-func (c *cluster) dialled() (*engine.Client, Kind, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, Auto, ErrClosed
-	}
-	if c.near != nil {
-		return c.near, c.kind, nil
-	}
-	options := []grpc.DialOption{
-		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-	}
-	near, err := engine.New(engine.Config{
-		Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
-		ClientID: c.cfg.ClientID, DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
-		DialOptions: append(options, c.of.DialOptions...),
+// dial makes the client.
+func (c *cluster) dial(ctx context.Context) (*engine.Client, error) {
+	return reach(ctx, c, &c.near, func() (*engine.Client, error) {
+		options := []grpc.DialOption{
+			grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		}
+		return engine.New(engine.Config{
+			Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
+			ClientID: c.cfg.ClientID, DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
+			DialOptions: append(options, c.of.DialOptions...),
+		})
 	})
-	if err != nil {
-		return nil, Auto, err
-	}
-	c.near = near
-	return near, c.kind, nil
 }
 
 // refusedFor is the time for which all members of a cluster may refuse
@@ -143,32 +138,22 @@ func ask(ctx context.Context, c *engine.Client) (Kind, error) {
 }
 
 // deciding is the client for requests that need a voter.
-func (c *cluster) deciding() (*clientv3.Client, error) {
+func (c *cluster) deciding(ctx context.Context) (*clientv3.Client, error) {
 	if !c.learner.Load() {
 		return c.nearest(), nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, ErrClosed
-	}
-	if c.voters == nil {
-		voters, err := clientv3.New(clientv3.Config{
+	return reach(ctx, c, &c.voters, func() (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{
 			Endpoints: c.of.Endpoints, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
 			DialTimeout: c.cfg.DialTimeout, DialOptions: append(engine.Identify(c.cfg.ClientID), c.of.DialOptions...), Logger: c.cfg.Logger.Named(c.name),
 		})
-		if err != nil {
-			return nil, err
-		}
-		c.voters = voters
-	}
-	return c.voters, nil
+	})
 }
 
 func (c *cluster) nearest() *clientv3.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.near.Client
+	return c.near.client.Client
 }
 
 const backAfter = 5 * time.Second
@@ -178,17 +163,17 @@ const backAfter = 5 * time.Second
 func (c *cluster) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.members) < 2 || c.away != nil || c.closed {
+	if len(c.members) < 2 || c.away != nil || c.closed || !c.near.made {
 		return
 	}
 	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
-	c.near.SetEndpoints(c.members[1:]...)
+	c.near.client.SetEndpoints(c.members[1:]...)
 	c.away = time.AfterFunc(backAfter, c.comeBack)
 }
 
 func (c *cluster) comeBack() {
 	c.mu.Lock()
-	near, closed := c.near, c.closed
+	near, closed := c.near.client, c.closed
 	c.mu.Unlock()
 	if closed {
 		return
@@ -223,7 +208,7 @@ func (c *cluster) answers(near *engine.Client) bool {
 
 func (c *cluster) close() {
 	c.mu.Lock()
-	near, voters := c.near, c.voters
+	near, voters := c.near.client, c.voters.client
 	c.closed = true
 	if c.away != nil {
 		c.away.Stop()

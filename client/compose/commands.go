@@ -87,7 +87,7 @@ func (s *shared) set(names []string) ([]string, error) {
 
 // dial returns the client of a cluster, and waits until it can.
 func (s *shared) dial(ctx context.Context, name string) (*clientv3.Client, error) {
-	near, err := s.clusters[slices.Index(s.routes.names, name)].dial(ctx, nil)
+	near, err := s.clusters[slices.Index(s.routes.names, name)].dialAgain(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func mirroredCore(t *testing.T) (c *core, home, own, view int) {
 func (c *cluster) reached(t *testing.T, s pb.KVServer) {
 	c.closed, c.members, c.kind = false, []string{serveKV(t, s)}, Etcd
 	c.learner.Store(false)
-	_, _, err := c.dialled()
+	_, err := c.dial(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(c.close)
 }

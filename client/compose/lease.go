@@ -41,7 +41,7 @@ func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) err
 		return err
 	}
 	for refused := false; ; refused = true {
-		by, err := c.deciding()
+		by, err := c.deciding(ctx)
 		if err != nil {
 			return err
 		}

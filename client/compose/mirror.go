@@ -111,11 +111,11 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 	if o.Observe != nil {
 		observer = o.Observe(m.Mirror)
 	}
-	home, err := m.home.dial(ctx, observer.Failed)
+	home, err := m.home.dialAgain(ctx, observer.Failed)
 	if err != nil {
 		return nil // the context has ended
 	}
-	target, err := m.target.dial(ctx, observer.Failed)
+	target, err := m.target.dialAgain(ctx, observer.Failed)
 	if err != nil {
 		return nil
 	}
@@ -129,11 +129,10 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 	return nil
 }
 
-// dial makes the cluster's client, again until it succeeds or ctx ends: with a password it
-// needs an answer.
-func (c *cluster) dial(ctx context.Context, failed func(error)) (*engine.Client, error) {
+// dialAgain makes the cluster's client, again until it succeeds or ctx ends.
+func (c *cluster) dialAgain(ctx context.Context, failed func(error)) (*engine.Client, error) {
 	for {
-		near, _, err := c.dialled()
+		near, err := c.dial(ctx)
 		if err == nil {
 			return near, nil
 		}
@@ -188,7 +187,7 @@ func (c *Client) MirrorStatus(ctx context.Context) ([]MirrorStatus, error) {
 
 func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	st := MirrorStatus{Mirror: m.Mirror}
-	target, _, err := m.target.dialled()
+	target, err := m.target.dial(ctx)
 	var got *clientv3.GetResponse
 	if err == nil {
 		got, err = target.Get(ctx, m.route.mark)
@@ -199,7 +198,7 @@ func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	if err != nil {
 		return st, m.target.named(err, false)
 	}
-	home, _, err := m.home.dialled()
+	home, err := m.home.dial(ctx)
 	if err == nil {
 		st.Revision, err = mirrored.NewSource(home.Client, m.route.keys.Span()).Revision(ctx)
 	}

@@ -72,5 +72,5 @@ func TestReadsOfNothingForAUser(t *testing.T) {
 	id, err := of.identity(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 7, id)
-	require.True(t, of.answers(of.near), "it refuses")
+	require.True(t, of.answers(of.near.client), "it refuses")
 }

@@ -1,0 +1,97 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// silent is a cluster of which nothing comes, and which has users.
+func silent(endpoints ...string) Cluster {
+	return Cluster{
+		Endpoints: endpoints, Kind: Etcd, Username: "app", Password: "secret",
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})},
+	}
+}
+
+// Config.Timeout is kept though an answer is needed to make the cluster's client, and whatever the number of those that
+// need it.
+func TestTimeoutWithAPassword(t *testing.T) {
+	const timeout, dialTimeout = 100 * time.Millisecond, 3 * time.Second
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": silent("127.0.0.1:1", "127.0.0.1:2")}, Routes: []Route{{Cluster: "one"}},
+		Timeout: timeout, DialTimeout: dialTimeout,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			_, err := c.Fork().Put(t.Context(), "a", "")
+			var named *ClusterError
+			if !errors.As(err, &named) {
+				t.Errorf("a put: %v", err)
+			}
+		})
+	}
+	all.Go(func() {
+		if r := <-c.Watch(t.Context(), "a"); r.Err() == nil {
+			t.Errorf("a watch: %v", r)
+		}
+	})
+	all.Go(func() {
+		if _, err := c.Grant(t.Context(), 10); !errors.Is(err, ErrSilent) {
+			t.Errorf("a lease: %v", err)
+		}
+	})
+	all.Wait()
+	require.Less(t, time.Since(began), dialTimeout/2)
+}
+
+// All that need a client meanwhile wait for one attempt, each as long as it can; its error isn't kept.
+func TestDialledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		var d dialled[*clientv3.Client]
+		attempts, answer := 0, make(chan error)
+		get := func(ctx context.Context) (*clientv3.Client, error) {
+			return reach(ctx, c, &d, func() (*clientv3.Client, error) {
+				attempts++
+				if err := <-answer; err != nil {
+					return nil, err
+				}
+				return clientv3.NewCtxClient(t.Context()), nil
+			})
+		}
+		for i, want := range []error{errors.New("no answer"), nil} {
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					if got, err := get(t.Context()); !errors.Is(err, want) || (got == nil) != (err != nil) {
+						t.Errorf("%v, %v", got, err)
+					}
+				})
+			}
+			synctest.Wait()
+			left, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := get(left)
+			require.ErrorIs(t, err, context.Canceled)
+			answer <- want
+			all.Wait()
+			require.Equal(t, i+1, attempts)
+		}
+	})
+}
