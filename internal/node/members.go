@@ -156,10 +156,9 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 func (n *Node) decided(ctx context.Context, change membership.Change, body []byte, who identity) (list *membership.List, err error) {
 	proposed := false
 	err = n.retry(ctx, func() error {
-		c := n.current()
-		err := n.decide(ctx, c, command.Command{Kind: command.MemberChange, User: who.user, Body: body})
+		err := n.decide(ctx, n.current(), command.Command{Kind: command.MemberChange, User: who.user, Body: body})
 		if err == nil || proposed && change.TookEffect(err) {
-			list = c.machine.Membership()
+			list = n.current().machine.Membership() // which may be another core's than it began with
 			return nil
 		}
 		proposed = proposed || fault.Passing(err)

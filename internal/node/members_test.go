@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // join adds a member through server i and starts it.
@@ -190,4 +192,27 @@ func TestAMemberIsAddedBeforeItStarts(t *testing.T) {
 	load.Wait()
 	require.NoError(t, err)
 	require.Len(t, list, 2)
+}
+
+// A member that is added while the number of partitions changes is in the answer, though it was asked for in the generation before.
+func TestAMemberIsAddedWhileTheNumberOfPartitionsChanges(t *testing.T) {
+	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
+	c.ready()
+	c.agreed(version.Newest)
+	n := c.nodes[0]
+	before := n.core.Load()
+	n.rebuild.Lock() // the next generation waits
+	var asked sync.WaitGroup
+	asked.Go(func() { assert.NoError(t, n.Resize(t.Context(), 4)) })
+	require.Eventually(t, func() bool { return !before.replica.Leading() }, 10*time.Second, time.Millisecond)
+	asked.Go(func() {
+		m, list, err := n.MemberAdd(t.Context(), []string{"http://127.0.0.1:1"}, true)
+		assert.NoError(t, err)
+		assert.NotNil(t, m)
+		assert.Contains(t, list, m)
+	})
+	time.Sleep(20 * time.Millisecond) // it waits for a leader
+	n.rebuild.Unlock()
+	asked.Wait()
+	require.NotSame(t, before, n.core.Load())
 }
