@@ -115,6 +115,9 @@ func (b *readBatch) answered(parts placement.Set, body []byte, err error) {
 	if err == nil {
 		points, err = decodePoints(body, parts)
 	}
+	if errors.Is(err, fault.Moved) { // for one of them, of a generation that has ended: ReadPoint of the next says for which
+		err = fault.LeaderChanged
+	}
 	if err != nil {
 		for _, read := range reads {
 			read.done(err)

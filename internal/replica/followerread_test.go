@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -31,4 +32,18 @@ func TestAForwardedReadSeesItsPointAtOnce(t *testing.T) {
 		g.wait.check(g)
 	}
 	require.True(t, done)
+}
+
+// A question for a partition that is gone, too, is asked again by all its reads: those of others go on.
+func TestAReadBesideOneOfAPartitionThatIsGone(t *testing.T) {
+	s := leading(t, 3)
+	r, gone := s.replicas[1], placement.Of(2)
+	var other, ofGone answers
+	r.reads.next = []forwardedRead{{placement.Of(0), r.deadline(), other.read}, {gone, r.deadline(), ofGone.read}}
+	r.reads.ask()
+	s.quiesce()
+	require.Equal(t, answers{1, fault.LeaderChanged}, other)
+	require.Equal(t, answers{1, fault.LeaderChanged}, ofGone)
+	r.ReadPoint(gone, ofGone.read)
+	require.Equal(t, answers{2, fault.Moved}, ofGone)
 }
