@@ -16,6 +16,7 @@ type settledWaiters struct {
 	reached atomic.Uint64 // the highest generation known to be settled
 	mu      sync.Mutex
 	waiting []settledWaiter
+	stopped error
 }
 
 type settledWaiter struct {
@@ -27,16 +28,23 @@ type settledWaiter struct {
 // AwaitSettled calls done once all groups have followed the list of members of a
 // generation, or after RequestTicks with fault.Timeout; the change then goes on.
 func (r *Replica) AwaitSettled(generation uint64, done func(error)) {
-	w := &r.settled
+	if wait, err := r.settled.enter(settledWaiter{generation, r.deadline(), done}); !wait {
+		done(err)
+	}
+}
+
+// enter reports whether there is something to wait for: then s.done will be called.
+func (w *settledWaiters) enter(s settledWaiter) (wait bool, err error) {
 	w.mu.Lock()
-	there := w.reached.Load() >= generation
-	if !there {
-		w.waiting = append(w.waiting, settledWaiter{generation, r.deadline(), done})
+	defer w.mu.Unlock()
+	switch {
+	case w.reached.Load() >= s.generation:
+		return false, nil
+	case w.stopped != nil:
+		return false, w.stopped
 	}
-	w.mu.Unlock()
-	if there {
-		done(nil)
-	}
+	w.waiting = append(w.waiting, s)
+	return true, nil
 }
 
 // Settled is the highest generation of members that is known to have been reached by all
@@ -61,8 +69,11 @@ func (w *settledWaiters) expire(now int64) {
 	w.fail(func(s settledWaiter) bool { return s.deadline <= now }, fault.Timeout)
 }
 
-// stop fails those that wait; the change goes on.
+// stop fails those that wait, and all that come later; the change goes on.
 func (w *settledWaiters) stop(err error) {
+	w.mu.Lock()
+	w.stopped = err
+	w.mu.Unlock()
 	w.fail(func(settledWaiter) bool { return true }, err)
 }
 

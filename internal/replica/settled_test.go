@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/wal"
 )
@@ -81,4 +82,13 @@ func TestAMemberIsLetGoWhenItsRemovalIsSealed(t *testing.T) {
 	require.Equal(t, generation, leaves.Settled())
 	require.True(t, settled)
 	require.NotContains(t, leader.Peers(), uint64(2))
+}
+
+// Who waits for a change to settle is answered also by a replica that has just been stopped, which doesn't tick any more.
+func TestAStoppedReplicaWaitsForNoSettling(t *testing.T) {
+	r := leading(t, 1).replicas[0]
+	r.Stop(fault.TimeoutLeaderFail)
+	var a answers
+	r.AwaitSettled(r.Settled()+1, a.read)
+	require.Equal(t, answers{1, fault.TimeoutLeaderFail}, a)
 }
