@@ -110,7 +110,7 @@ func (s *sessionSink) Reply(op *session.Op) {
 		s.found(&head, &kvwire.RangeResponse{Kvs: []kvwire.KeyValue{r.Kv}, Count: 1})
 	case r.Found != nil:
 		s.found(&head, r.Found)
-	case r.Response == nil || r.Kind == stoapb.Kind_PUT && r.Message == nil:
+	case r.Response == nil || r.RevisionOnly():
 		b := sessionwire.AppendReplyHead(s.buffer(), &head, 0)
 		*s.message.Bytes = b
 	default:

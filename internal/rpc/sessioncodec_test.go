@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -43,4 +44,23 @@ func TestAnswersWrittenByHand(t *testing.T) {
 		require.True(t, got.Replies[3].Event)
 		require.EqualValues(t, 5, got.Replies[3].Revision)
 	})
+}
+
+// The answer to a put without flags is its revision, unless an extension gave it when the put came the first time.
+func TestAnswersToPuts(t *testing.T) {
+	answer := &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 3}, PrevKv: &mvccpb.KeyValue{Key: []byte("n"), Value: []byte("1")}}
+	items := session.NewItems(2)
+	items[0].Response = &pb.PutResponse{Header: answer.Header}
+	items[1].Response = answer
+	var sink sessionSink
+	for i := range items {
+		items[i].Seq, items[i].Revision, items[i].Kind, items[i].Key = uint64(i+1), 3, stoapb.Kind_PUT, []byte("n")
+		sink.Reply(&items[i].Op)
+	}
+	var got sessionwire.ServerBatch
+	require.NoError(t, got.Decode(*sink.message.Bytes))
+	require.Empty(t, got.Replies[0].Body)
+	var told pb.PutResponse
+	require.NoError(t, proto.Unmarshal(got.Replies[1].Body, &told))
+	require.Truef(t, proto.Equal(answer, &told), "%v", &told)
 }

@@ -29,6 +29,13 @@ type Request struct {
 	Kv       kvwire.KeyValue
 }
 
+// RevisionOnly tells whether the answer says nothing but its revision: that to a put without
+// flags, unless an extension gave it when the put came the first time.
+func (r *Request) RevisionOnly() bool {
+	put, _ := r.Response.(*pb.PutResponse)
+	return r.Kind == stoapb.Kind_PUT && r.Message == nil && put.GetPrevKv() == nil
+}
+
 // Item is a request and its place in the order, in one allocation.
 type Item struct {
 	Op

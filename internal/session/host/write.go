@@ -213,7 +213,7 @@ func (d *driver) outcome(op *session.Op, out *replica.Outcome) session.Outcome {
 		if h, ok := out.Response.(interface{ GetHeader() *pb.ResponseHeader }); ok {
 			op.Revision = h.GetHeader().GetRevision()
 		}
-		op.Reflects = r.Kind != stoapb.Kind_PUT || r.Message != nil
+		op.Reflects = !r.RevisionOnly()
 		if r.Kind == stoapb.Kind_CLOSE {
 			r.Response, op.Reflects = nil, false
 		}
