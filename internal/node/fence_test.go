@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -211,4 +212,14 @@ func TestEntriesWithAnotherEffectAreNoticedAtOnce(t *testing.T) {
 	for i := range c.nodes {
 		require.Empty(t, c.value(i, "/k/by no entry"))
 	}
+}
+
+// A session whose lease is granted before its member is fenced is opened elsewhere.
+func TestASessionIsNotOpenedAtAFencedMember(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	require.True(t, c.nodes[0].fence.Damaged())
+	s := newSessionClient(c, 0)
+	_, _, err := c.nodes[0].OpenSession(t.Context(), &stoapb.OpenSession{Ttl: 60, Next: 1}, nil, &testSink{s: s})
+	require.ErrorIs(t, err, fault.Fenced)
 }

@@ -53,6 +53,10 @@ func (n *Node) openSessionAs(ctx context.Context, o *stoapb.OpenSession, watches
 	}
 	o.Client = client
 	s, opened := n.sessions.Open(lease, host.User{Credential: who.user, Until: who.until}, o, watches, sink)
+	if n.Fenced() { // since this was asked for: the sessions that were open then have ended
+		s.Close()
+		return nil, nil, fault.Fenced
+	}
 	opened.Revision = n.Revision()
 	return s, opened, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
 	"github.com/stoa-kv/stoa/internal/session/host"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -83,6 +84,9 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, user uint64
 			done(nil, err)
 			return
 		case st.closed:
+			return
+		case l.fence.Now() != nil:
+			done(nil, fault.Fenced)
 			return
 		}
 		if l.sv.c.mutation.RightsAtOpening {

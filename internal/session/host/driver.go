@@ -181,6 +181,13 @@ func (d *driver) Reply(op *session.Op) {
 	d.s.sink.Reply(op)
 }
 
+// abandon ends the session on this server, which can't answer a request: its client asks
+// elsewhere, for this and for what follows.
+func (d *driver) abandon(why error) {
+	d.broken = true
+	d.s.end(why)
+}
+
 func (d *driver) close() {
 	d.turn.End()
 	d.watches.close()

@@ -251,6 +251,9 @@ func (d *driver) read(op *session.Op, r *session.Request, st *State, parts place
 	case errors.Is(err, fault.Moved):
 		d.cfg.Counts.Rerouted.Add(1)
 		return false
+	case errors.Is(err, fault.Fenced):
+		d.abandon(err)
+		return true
 	case err != nil && d.server.State() != st:
 		return false // it had to read from a file that has been closed
 	case d.recall(st, op, r):

@@ -69,6 +69,7 @@ import (
 //	                  the server stops; the stream ends; it can't be written to any
 //	                  more; the lease is revoked
 //	stop [server=1]   its replica stops
+//	fence [server=1]  its state is found damaged, which its sessions aren't told
 //	where KEY         its partition
 //	watchers, lagging [server=1]
 //	                  how many watchers there are, and reads that wait for the server to
@@ -230,6 +231,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 	case "stop":
 		sv.calls.Stop(fault.Stopped)
 		sv.state.Replica.Stop(fault.Stopped)
+	case "fence":
+		require.True(t, sv.state.Machine.Damaged())
 	case "lagging":
 		s.say("%d", len(sv.sessions.lags.list))
 	case "watchers":

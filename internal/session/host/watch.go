@@ -119,8 +119,7 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 		rev, err = d.open(op.Seq, r.Level, req)
 	}
 	if errors.Is(err, fault.Fenced) {
-		d.broken = true // its client asks elsewhere, for this and for what follows
-		d.s.end(err)
+		d.abandon(err)
 		return
 	}
 	if err != nil {
