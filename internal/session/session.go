@@ -65,11 +65,12 @@ type Host interface {
 	// that hasn't been answered. Session.Wrote reports its outcome later.
 	Write(op *Op, parts placement.Set, home int, pred uint64)
 	// Await waits until parts can be read at revision, and strictly if so asked. It
-	// returns true if they can be now; else Session.Reached is called later.
+	// returns true if they can be now, or the reads have to be planned anew; else
+	// Session.Reached is called later.
 	Await(strict bool, parts placement.Set, revision int64) bool
 	// Begin opens a run of reads of parts, which then all see one state.
 	Begin(parts placement.Set)
-	// Read carries out a read. It returns false if its keys have moved: then it
+	// Read carries out a read. It returns false if its keys may have moved: then it
 	// is planned anew.
 	Read(op *Op) bool
 	// Act carries out requests of other classes.

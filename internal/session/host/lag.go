@@ -28,7 +28,7 @@ type lag struct {
 
 var (
 	errNotCaughtUp = errors.New("this server has not caught up")
-	errReplaced    = errors.New("another state has taken the place of the one that was to catch up")
+	errReplaced    = errors.New("another state has taken the place of the one by which it was planned")
 )
 
 // wait calls l.done once: with nil when this server has caught up, with errNotCaughtUp

@@ -17,9 +17,13 @@ import (
 // Plan implements session.Host. A request that is no write any more keeps no turn: the extension that
 // would have handled it has been removed meanwhile, or it is refused.
 func (d *driver) Plan(op *session.Op) session.Plan {
+	now := d.known()
 	p := d.way(op)
 	if p.Class != session.Write {
 		d.endTurn()
+	}
+	if p.Class == session.Read && d.reads.planned == (known{}) {
+		d.reads.planned = now
 	}
 	return p
 }

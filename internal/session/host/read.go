@@ -15,20 +15,19 @@ import (
 
 // reads is the run of reads that waits, or is being carried out.
 type reads struct {
-	wait  *arrivalWait // nil: none
-	known known
-	at    int64
+	planned known        // by what the next run is planned; none: nothing of it has been
+	wait    *arrivalWait // nil: none
+	known   known        // by what the run was planned; none: it has to be planned anew
+	at      int64
 }
 
-// arrivalWait is one wait of a run: for a read point, then for a revision. While it is
-// being asked for a read point, known belongs to the goroutine that asks; its answer,
-// which comes through the inbox, gives it back to the driver.
+// arrivalWait is one wait of a run: for a read point, then for a revision.
 type arrivalWait struct {
 	parts    placement.Set
 	revision int64
+	known    known     // by what the run was planned
 	deadline time.Time // of all its steps together; zero until one has to wait
-	known    known
-	lag      *lag // the last one
+	lag      *lag      // the last one
 }
 
 // left is how much of its time a wait has.
@@ -92,11 +91,15 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 		return false
 	}
 	for range 100 {
+		now := d.known()
 		plan := d.way(op)
 		if plan.Class != session.Read {
 			return false
 		}
-		st := d.server.State()
+		if d.known() != now {
+			continue // perhaps it was planned by another
+		}
+		st := now.state
 		if d.read(op, r, st, plan.Parts, st.Replica.Readable(plan.Parts)) {
 			op.Unseen, op.Reflects = true, false
 			return true
@@ -107,7 +110,12 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 
 // Await implements session.Host.
 func (d *driver) Await(strict bool, parts placement.Set, revision int64) bool {
-	w := &arrivalWait{parts: parts, revision: revision, known: d.known()}
+	w := &arrivalWait{parts: parts, revision: revision, known: d.reads.planned}
+	d.reads.planned = known{}
+	if d.known() != w.known { // perhaps some of the run was planned by another
+		d.anew()
+		return true
+	}
 	d.reads.wait = w
 	if strict {
 		d.ask(w)
@@ -137,10 +145,12 @@ func (s *Session) answered(w *arrivalWait) (error, bool) {
 	return nil, false
 }
 
-// ask asks for a read point. It runs on any goroutine: the wait is not used by
-// another one meanwhile.
+// ask asks for a read point. It runs on any goroutine.
 func (d *driver) ask(w *arrivalWait) {
-	w.known = d.known()
+	if d.known() != w.known {
+		d.s.arrive(w, errReplaced)
+		return
+	}
 	w.known.state.Replica.ReadPoint(w.parts, func(err error) { d.s.arrive(w, err) })
 }
 
@@ -148,13 +158,14 @@ func (s *Session) arrive(w *arrivalWait, err error) {
 	s.put(func(in *inbox) { in.arrived = append(in.arrived, arrival{w, err}) })
 }
 
-// again asks again after an error about leadership, as long as a read may take.
+// again asks again after an error about leadership, as long as a read may take. So it does if the leader has
+// fewer partitions already: this server is about to have them, too.
 func (d *driver) again(w *arrivalWait, err error) {
 	switch {
 	case errors.Is(err, fault.Stopped): // no answer: another server has one
 		d.reads.wait, d.lost = nil, err
 		d.order.Lost()
-	case !fault.Passing(err):
+	case !fault.Passing(err) && !errors.Is(err, fault.Moved):
 		d.finish(err)
 	case d.left(w) <= 0:
 		d.finish(fault.Timeout)
@@ -169,7 +180,8 @@ func (d *driver) arrive(a arrival) {
 	switch {
 	case w != d.reads.wait:
 	case errors.Is(a.err, errReplaced) && d.left(w) > 0:
-		d.ask(w) // for the new one, which need not have got where the old one was
+		d.anew() // the new one need not have got where the old one was
+		d.order.Reached(nil)
 	case errors.Is(a.err, errReplaced), errors.Is(a.err, errNotCaughtUp):
 		d.finish(fault.Timeout)
 	case a.err != nil:
@@ -182,6 +194,12 @@ func (d *driver) arrive(a arrival) {
 func (d *driver) finish(err error) {
 	d.reads.wait = nil
 	d.order.Reached(err)
+}
+
+// anew ends the wait of a run that has to be planned anew.
+func (d *driver) anew() {
+	d.reads.wait = nil
+	d.reads.known = known{}
 }
 
 // caughtUp says that the wait is over: this server shows the revision.
@@ -200,14 +218,16 @@ func (d *driver) caughtUp(w *arrivalWait) bool {
 
 // Begin implements session.Host.
 func (d *driver) Begin(parts placement.Set) {
-	d.reads.at = d.reads.known.state.Replica.Readable(parts)
+	if st := d.reads.known.state; st != nil {
+		d.reads.at = st.Replica.Readable(parts)
+	}
 }
 
 // Read implements session.Host.
 func (d *driver) Read(op *session.Op) bool {
 	now := d.known()
 	if now != d.reads.known {
-		return false // an extension registered meanwhile may be for it
+		return false // its keys may have moved, or an extension registered meanwhile may be for it
 	}
 	r := op.Request.(*session.Request)
 	switch r.Kind {
