@@ -166,8 +166,8 @@ func (q *queues) follow(ctx context.Context, r *pb.WatchCreateRequest, take func
 		return toStatus(err)
 	}
 	hub.As(user)
-	if hub.CreateWith(r, first) {
-		defer time.AfterFunc(openWithin, hub.Hasten).Stop()
+	if n := hub.CreateWith(r, first); n > 0 {
+		defer time.AfterFunc(openWithin, func() { hub.Hasten(n) }).Stop()
 	}
 	for {
 		resp, err := hub.Recv(ctx)

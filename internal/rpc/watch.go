@@ -113,8 +113,8 @@ func (s *watchServer) receive(ctx context.Context, stream pb.Watch_WatchServer, 
 				continue
 			}
 			hub.As(user)
-			if hub.CreateWith(r.CreateRequest, first) {
-				time.AfterFunc(openWithin, hub.Hasten)
+			if n := hub.CreateWith(r.CreateRequest, first); n > 0 {
+				time.AfterFunc(openWithin, func() { hub.Hasten(n) })
 			}
 			if r.CreateRequest.ProgressNotify {
 				p.start()

@@ -60,25 +60,24 @@ func (s *Stream) Create(r *pb.WatchCreateRequest) { s.CreateWith(r, nil) }
 
 // CreateWith is Create for a watcher whose first event is known: an extension
 // has answered the request. That event is delivered before all others of the
-// watcher. It reports whether the answer has to wait until all partitions show
-// the revision that the server has reached; see Hasten.
-func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (waits bool) {
+// watcher. If the answer has to wait until all partitions show the revision that
+// the server has reached, it returns its number, for Hasten; else 0.
+func (s *Stream) CreateWith(r *pb.WatchCreateRequest, first *mvccpb.Event) (number int64) {
 	h := s.hub
 	w := newWatcher(s, r)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.closed {
-		return false
+		return 0
 	}
 	if err := s.enter(w, r.WatchId); err != nil {
 		s.refuse(answer{refused: err.Error(), cause: err, key: w.key, end: w.rangeEnd()})
-		return false
+		return 0
 	}
 	a := answer{w: w, rev: h.Rev(), first: first}
 	a.rev = max(a.rev, a.least())
 	h.admit(w)
-	h.answerOrQueue(s, a)
-	return w.state == opening
+	return h.answerOrQueue(s, a)
 }
 
 // Refuse answers a request to create a watcher with a cancel reason.
@@ -128,16 +127,18 @@ func (s *Stream) Cancel(id int64) {
 // cancel ends a watcher, and says why if there is a cause.
 func (s *Stream) cancel(w *watcher, cause error) {
 	h := s.hub
-	if w.state == opening {
-		h.openAll(s)
+	for w.state == opening { // the answers to its creation, and to those before it, come first
+		h.hasten(s)
 	}
 	h.drop(w)
-	it := newItem(nil, w.id, h.Shown())
+	shown := h.Shown()
+	it := newItem(nil, w.id, shown)
 	it.resp.Canceled = true
 	if cause != nil {
 		it.resp.CancelReason, it.cause, it.key, it.end = cause.Error(), cause, w.key, w.rangeEnd()
 	}
 	s.control(it)
+	h.open(s, shown) // those behind it may have waited for its answer alone
 }
 
 // drop removes a watcher from everything but its stream's queue.

@@ -250,20 +250,25 @@ func TestAnnouncedIsShown(t *testing.T) {
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 4})
 	require.Empty(t, drain())
 	s.Cancel(3)
-	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5})
-	s.Hasten()
 	require.Equal(t, []string{
-		"3@4 created=true canceled=false events=0", "4@4 created=true canceled=false events=0", "3@4 created=false canceled=true events=0",
-		"5@4 created=true canceled=false events=0",
+		"3@4 created=true canceled=false events=0", "3@4 created=false canceled=true events=0",
+	}, drain(), "those behind it are not opened early")
+	n := s.CreateWith(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5}, nil)
+	s.Refuse("behind it")
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 6})
+	s.Hasten(n)
+	require.Equal(t, []string{
+		"4@4 created=true canceled=false events=0", "5@4 created=true canceled=false events=0", "-1@4 created=true canceled=true events=0",
 	}, drain())
 	f.Advance(0, 6)
 	f.Advance(1, 6)
 	require.Equal(t, []string{
-		"1@6 created=false canceled=false events=1", "4@6 created=false canceled=false events=1", "5@6 created=false canceled=false events=1",
+		"6@6 created=true canceled=false events=0", "1@6 created=false canceled=false events=1", "4@6 created=false canceled=false events=1",
+		"5@6 created=false canceled=false events=1",
 	}, drain())
-	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 6})
-	f.Changes(1, 7, []store.Change{put("a", 7, 0)})
 	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 7})
+	f.Changes(1, 7, []store.Change{put("a", 7, 0)})
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 8})
 	s.Close()
 	h.Step()
 	require.Empty(t, h.opening)
@@ -340,7 +345,7 @@ func TestTheFirstEventWaits(t *testing.T) {
 	first := &mvccpb.Event{Kv: put("a", 3, 0).Kv.Message()}
 	waits := func(id int64) {
 		f.Changes(1, 3, []store.Change{put("a", 3, 0)})
-		require.True(t, s.CreateWith(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: id, StartRevision: 4}, first))
+		require.NotZero(t, s.CreateWith(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: id, StartRevision: 4}, first))
 		require.EqualValues(t, 1, h.Floor())
 	}
 	next := func(rev, events int) {
@@ -351,8 +356,7 @@ func TestTheFirstEventWaits(t *testing.T) {
 		require.Len(t, r.Events, events)
 	}
 	waits(1)
-	s.Create(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 2})
-	s.Hasten()
+	s.Hasten(s.CreateWith(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 2}, nil))
 	_, more, err := s.TryRecv()
 	require.NoError(t, err)
 	require.False(t, more)
@@ -373,6 +377,25 @@ func TestTheFirstEventWaits(t *testing.T) {
 	require.EqualValues(t, 3, h.Floor(), "reads show what was announced")
 }
 
+// On a server that is partitioned from its leader nothing is published any more: progress that was requested while a
+// watcher was opening comes once that is hastened.
+func TestProgressBehindAHastenedAnswer(t *testing.T) {
+	h := NewHub(2, newJournal(2).read, Options{})
+	f := h.Reset([]int64{1, 1}, 0)
+	f.Changes(1, 3, []store.Change{put("a", 3, 0)})
+	s := h.NewStream("")
+	n := s.CreateWith(&pb.WatchCreateRequest{Key: []byte("a")}, nil)
+	s.RequestProgress()
+	s.Hasten(n)
+	for _, id := range []int64{0, noID} {
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, id, r.WatchId)
+		require.EqualValues(t, 1, r.Header.Revision)
+	}
+}
+
 // Answers that wait for partitions count.
 func TestAdmitCountsWaitingAnswers(t *testing.T) {
 	h := NewHub(2, newJournal(2).read, Options{})
@@ -385,7 +408,7 @@ func TestAdmitCountsWaitingAnswers(t *testing.T) {
 		s.Create(&pb.WatchCreateRequest{Key: []byte("a")})
 	}
 	require.ErrorIs(t, s.Admit(over), context.Canceled)
-	s.Hasten()
+	s.Hasten(int64(h.o.QueueControls))
 	require.ErrorIs(t, s.Admit(over), context.Canceled)
 	_, err := s.Recv(context.Background())
 	require.NoError(t, err)

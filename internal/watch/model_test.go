@@ -541,10 +541,15 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"hasten": func(*rapid.T) {
 			r := m.anyReader()
-			for _, a := range r.asked {
+			n := rapid.IntRange(0, len(r.stream.openings)).Draw(m.t, "how many")
+			if n == 0 {
+				return
+			}
+			waiting := r.asked[len(r.asked)-len(r.stream.openings):]
+			for _, a := range waiting[:n] {
 				a.at = min(a.at, m.hub.Shown())
 			}
-			r.stream.Hasten()
+			r.stream.Hasten(r.stream.openings[n-1].number)
 		},
 		"tick": func(*rapid.T) { m.anyReader().stream.Tick() },
 		"receive": func(*rapid.T) {

@@ -22,6 +22,7 @@ type answer struct {
 	end     []byte
 	rev     int64 // in its header
 	first   *mvccpb.Event
+	number  int64 // of those of its stream that had to wait, from 1
 }
 
 // least is the lowest revision for the header of the first event: that of the call which gave it.
@@ -32,19 +33,30 @@ func (a *answer) least() int64 {
 	return a.w.start - 1
 }
 
+// needs is the revision that all partitions have to show before the answer, if those up to a number are hastened.
+func (a *answer) needs(hastened int64) int64 {
+	if a.number <= hastened {
+		return a.least()
+	}
+	return a.rev
+}
+
 // answerOrQueue answers a request once all partitions show the revision in the
 // answer's header, and after the requests before it: clients match the answers
-// to their requests by order.
-func (h *Hub) answerOrQueue(s *Stream, a answer) {
+// to their requests by order. It returns the answer's number if it has to wait, else 0.
+func (h *Hub) answerOrQueue(s *Stream, a answer) (number int64) {
 	if len(s.openings) > 0 || a.rev > h.Shown() {
 		if len(s.openings) == 0 {
 			h.opening = append(h.opening, s)
 		}
+		s.numbered++
+		a.number = s.numbered
 		s.openings = append(s.openings, a)
 		s.wait(1)
-		return
+		return a.number
 	}
 	h.answer(s, a)
+	return 0
 }
 
 // wait counts queued answers.
@@ -62,34 +74,31 @@ func (h *Hub) openReady() {
 	}
 	shown := h.Shown()
 	h.opening = slices.DeleteFunc(h.opening, func(s *Stream) bool {
-		for len(s.openings) > 0 && s.openings[0].rev <= shown {
-			h.answer(s, s.openings[0])
-			s.openings = s.openings[1:]
-			s.wait(-1)
-		}
+		h.open(s, shown)
 		return len(s.openings) == 0
 	})
 }
 
-// Hasten opens the watchers that wait until all partitions show the revision
-// that the server has reached. A watcher from "now" on then begins after the
-// revision that all partitions show, and may repeat events that its client
-// knows from another server. It is for a server that is partitioned from its
-// leader, where they might wait for long. One that an extension has answered with an event
-// goes on waiting until the call's revision shows, and so do those behind it: there was a leader just now.
-func (s *Stream) Hasten() {
-	h := s.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for len(s.openings) > 0 && s.openings[0].least() <= h.Shown() {
+// open sends the answers of a stream that need not wait any longer.
+func (h *Hub) open(s *Stream, shown int64) {
+	for len(s.openings) > 0 && s.openings[0].needs(s.hastened) <= shown {
 		h.hasten(s)
 	}
 }
 
-func (h *Hub) openAll(s *Stream) {
-	for len(s.openings) > 0 {
-		h.hasten(s)
-	}
+// Hasten opens the watchers, up to one by the number that CreateWith has returned, that wait until
+// all partitions show the revision that the server has reached. A watcher from "now" on then begins after the
+// revision that all partitions show, and may repeat events that its client
+// knows from another server. It is for a server that is partitioned from its
+// leader, where they might wait for long. One that an extension has answered with an event
+// goes on waiting until the call's revision shows, and so do those behind it: there was a leader just now.
+func (s *Stream) Hasten(through int64) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.hastened = max(s.hastened, min(through, s.numbered))
+	h.open(s, h.Shown())
+	s.reconsider()
 }
 
 // hasten sends the next answer, whatever the partitions show.

@@ -76,6 +76,8 @@ type Stream struct {
 	owed     bool     // progress of all watchers was requested; Hub.mu
 	waits    bool     // is in Hub.waiting; Hub.mu
 	openings []answer // to creations, in their order; Hub.mu
+	numbered int64    // how many of them there have been; Hub.mu
+	hastened int64    // up to this number; Hub.mu
 	told     int64    // highest progress announced for all watchers; Hub.mu
 
 	mu       sync.Mutex

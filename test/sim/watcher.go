@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -280,7 +281,7 @@ func (w *watcher) ask() {
 	}
 	switch loop.rng.IntN(5) {
 	case 0:
-		w.stream.Hasten()
+		w.stream.Hasten(math.MaxInt64)
 	case 1, 2:
 		w.stream.Tick()
 	default:
