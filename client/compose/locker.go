@@ -34,6 +34,9 @@ type locker struct {
 	// revisions are the highest that answers had, by cluster.
 	revisions []atomic.Int64
 
+	// granting has room for one in each cluster: who is being granted the lease there.
+	granting []chan struct{}
+
 	mu     sync.Mutex
 	leases map[*cluster]*txnLease
 }
@@ -57,6 +60,9 @@ var (
 
 func newLocker(cfg Config, clusters []*cluster) *locker {
 	l := &locker{cfg: cfg, clusters: clusters, revisions: make([]atomic.Int64, len(clusters)), leases: map[*cluster]*txnLease{}}
+	for range clusters {
+		l.granting = append(l.granting, make(chan struct{}, 1))
+	}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -89,13 +95,17 @@ func (l *locker) close() {
 
 // lease is the client's lease at home.
 func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if one := l.leases[home]; one != nil {
-		return one, nil
+	if one, err := l.present(home); one != nil || err != nil {
+		return one, err
 	}
-	if l.ctx.Err() != nil {
-		return nil, ErrClosed
+	select {
+	case l.granting[home.at] <- struct{}{}:
+		defer func() { <-l.granting[home.at] }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if one, err := l.present(home); one != nil || err != nil {
+		return one, err
 	}
 	one := &txnLease{of: home, id: clientv3.LeaseID(rand.Int64N(1<<62) + 1)}
 	asked := time.Now()
@@ -105,6 +115,11 @@ func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return nil, ErrClosed // and the lease expires
 	}
 	var alive context.Context
 	alive, one.drop = context.WithCancel(l.ctx)
@@ -116,6 +131,19 @@ func (l *locker) lease(ctx context.Context, home *cluster) (*txnLease, error) {
 	}()
 	l.leases[home] = one
 	return one, nil
+}
+
+// present is the lease that the client has at home, nil if it has none.
+func (l *locker) present(home *cluster) (*txnLease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one := l.leases[home]; one != nil {
+		return one, nil
+	}
+	if l.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	return nil, nil
 }
 
 // retire ends a lease: its pending transactions are abandoned, now or when it expires.
@@ -159,18 +187,38 @@ func (c *cluster) identity(ctx context.Context) (uint64, error) {
 	return c.id.Load(), err
 }
 
-// by finds the cluster with an ID.
+// by finds the cluster with an ID. It doesn't wait for others if that is known, or is the first to answer.
 func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
-	var failed error
+	var unknown []*cluster
 	for _, c := range l.clusters {
-		asking, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
-		got, err := c.identity(asking)
-		cancel()
-		switch {
-		case err != nil:
-			failed = c.named(plain(err), false)
-		case got == id:
+		switch c.id.Load() {
+		case id:
 			return c, nil
+		case 0:
+			unknown = append(unknown, c)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
+	type identified struct {
+		c   *cluster
+		id  uint64
+		err error
+	}
+	asked := make(chan identified, len(unknown))
+	for _, c := range unknown {
+		go func() {
+			id, err := c.identity(ctx)
+			asked <- identified{c, id, err}
+		}()
+	}
+	var failed error
+	for range unknown {
+		switch a := <-asked; {
+		case a.err != nil:
+			failed = a.c.named(plain(a.err), false)
+		case a.id == id:
+			return a.c, nil
 		}
 	}
 	if failed != nil {

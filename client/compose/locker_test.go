@@ -1,0 +1,47 @@
+package compose
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
+)
+
+// A cluster that doesn't respond holds up no transaction without it: not while its ID would have to be asked for, nor
+// while it is asked for a lease.
+func TestTransactionsBesideASilentCluster(t *testing.T) {
+	const timeout = 5 * time.Second
+	address := serve(t, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})
+		pb.RegisterLeaseServer(g, granting{})
+	})
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"cut": silent("127.0.0.1:1"), "here": {Endpoints: []string{address}, Kind: Etcd}},
+		Routes:   []Route{{Prefix: "/c/", Cluster: "cut", Transactions: true}, {Prefix: "/h/", Cluster: "here", Transactions: true}},
+		Timeout:  timeout,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	l := c.shared.locker
+	cut, here := l.clusters[0], l.clusters[1]
+	began := time.Now()
+	for range 2 { // its ID isn't known; it is
+		of, err := l.by(t.Context(), 7)
+		require.NoError(t, err)
+		require.Same(t, here, of)
+	}
+	go l.lease(t.Context(), cut)
+	require.Eventually(t, func() bool { return len(l.granting[cut.at]) == 1 }, timeout/2, time.Millisecond)
+	one, err := l.lease(t.Context(), here)
+	require.NoError(t, err)
+	again, err := l.lease(t.Context(), here)
+	require.NoError(t, err)
+	require.Same(t, one, again)
+	l.retire(one)
+	require.Less(t, time.Since(began), timeout/2)
+}
