@@ -227,7 +227,8 @@ func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
 	return nil, fmt.Errorf("%w (cluster ID %x)", errNoCluster, id)
 }
 
-// send sends requests at once and waits for all answers.
+// send sends requests at once and waits for all answers. It pauses behind errors: most requests are sent again, and one
+// that can't be sent fails at once.
 func (l *locker) send(ctx context.Context, rs []commit.Request) []commit.Answer {
 	answers := make([]commit.Answer, len(rs))
 	var all sync.WaitGroup
@@ -237,8 +238,8 @@ func (l *locker) send(ctx context.Context, rs []commit.Request) []commit.Answer 
 	answers[0] = l.call(ctx, rs[0])
 	all.Wait()
 	for _, a := range answers {
-		if a.Err != nil && !a.Refused {
-			time.Sleep(retryPause) // most requests are sent again
+		if a.Err != nil {
+			time.Sleep(retryPause)
 			break
 		}
 	}

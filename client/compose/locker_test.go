@@ -45,3 +45,13 @@ func TestTransactionsBesideASilentCluster(t *testing.T) {
 	l.retire(one)
 	require.Less(t, time.Since(began), timeout/2)
 }
+
+// What can't be sent isn't tried all the time.
+func TestPauseBehindWhatCannotBeSent(t *testing.T) {
+	c := asUser(t, Etcd, commit.Prefix)
+	began := time.Now()
+	answers := c.shared.locker.send(t.Context(), []commit.Request{{Step: commit.Finish, Cluster: 8}})
+	require.ErrorIs(t, answers[0].Err, errNoCluster)
+	require.True(t, answers[0].Refused)
+	require.GreaterOrEqual(t, time.Since(began), retryPause)
+}
