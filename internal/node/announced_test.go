@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/session"
 )
 
 // A member's serializable reads show every revision that a watch on it has
@@ -64,17 +66,23 @@ func TestSerializableReadsShowWhatWatchesAnnounce(t *testing.T) {
 }
 
 // Right after a snapshot a partition may show less than watches have announced. A
-// serializable read waits then.
+// serializable read waits then, and so does a fast one of a session.
 func TestSerializableReadsWaitForWhatWasAnnounced(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	c.ready()
 	n := c.nodes[0]
+	s := newSessionClient(c, 0)
+	s.open(0)
 	rev := max(c.put(0, "a", "x"), c.put(0, "d", "x"))
 	for p := range 2 {
 		n.core.Load().feed.Advance(p, rev+4)
 	}
 	n.hub.Step()
 	require.Equal(t, rev+4, n.hub.Floor())
+	s.send(askGet("a", stoapb.Level_FAST), func(it *session.Item) {
+		it.Kind, it.Level = stoapb.Kind_RANGE, stoapb.Level_FAST
+		it.Message = &pb.RangeRequest{Key: []byte("a"), Revision: rev + 4, Serializable: true}
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	answers := make(chan int64, 4)
@@ -109,4 +117,9 @@ func TestSerializableReadsWaitForWhatWasAnnounced(t *testing.T) {
 	}
 	_, err := n.Range(ctx, &pb.RangeRequest{Key: []byte("a"), Revision: rev + 1000, Serializable: true})
 	require.ErrorIs(t, err, fault.FutureRevision)
+	s.waitForReplies(0)
+	for _, r := range s.replies {
+		require.NoError(t, r.err)
+		require.GreaterOrEqual(t, r.rev, rev+4)
+	}
 }

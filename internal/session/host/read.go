@@ -85,7 +85,8 @@ func (d *driver) overtaken(s *State, op *session.Op) error {
 	return nil
 }
 
-// readNow answers a fast read; false: it isn't one.
+// readNow answers a fast read; false: it isn't one, or it has to wait until this server
+// is back where it was ([watch.Hub.Floor]).
 func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 	if r.Kind != stoapb.Kind_RANGE && r.Kind != stoapb.Kind_TXN {
 		return false
@@ -99,11 +100,18 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 		if d.known() != now {
 			continue // perhaps it was planned by another
 		}
-		st := now.state
-		if d.read(op, r, st, plan.Parts, st.Replica.Readable(plan.Parts)) {
-			op.Unseen, op.Reflects = true, false
-			return true
+		st, floor := now.state, d.server.Hub().Floor()
+		if !d.read(op, r, st, plan.Parts, st.Replica.Readable(plan.Parts)) {
+			continue
 		}
+		future := errors.Is(op.Err, fault.FutureRevision) && st.shows(plan.Parts) < floor
+		if op.Err == nil && op.Revision < floor || future {
+			op.Token, op.Err = max(op.Token, floor), nil
+			r.Kv, r.Found, r.Response = kvwire.KeyValue{}, nil, nil
+			return false
+		}
+		op.Unseen, op.Reflects = true, false
+		return true
 	}
 	return false
 }
