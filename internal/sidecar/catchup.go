@@ -18,9 +18,11 @@ const (
 	// While others wait, a watcher gives way after maxTurn, and once its client has not taken a
 	// response for maxIdle.
 	maxTurn, maxIdle = time.Second, 50 * time.Millisecond
-	// maxSilence is how long a member may send nothing: it may be behind, or paused.
-	maxSilence = 5 * time.Second
 )
+
+// maxSilence is how long a member may send nothing: it may be behind, or paused. Or it searches through much history for
+// the next event: so it may send nothing for twice as long each time, until something comes.
+var maxSilence = 5 * time.Second
 
 // catchUp feeds a watcher from a stream of its own, turn by turn.
 type catchUp struct {
@@ -28,12 +30,14 @@ type catchUp struct {
 	w      *relay.Watcher
 	number int
 	hungry chan struct{} // the client has taken all, perhaps
+	// silence is how long the member may send nothing now.
+	silence time.Duration
 }
 
 // catchUp begins to feed a watcher. It is called with the lock.
 func (l *watchStream) catchUp(w *relay.Watcher) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	c := &catchUp{ws: l.ws, w: w, hungry: make(chan struct{}, 1)}
+	c := &catchUp{ws: l.ws, w: w, hungry: make(chan struct{}, 1), silence: l.ws.silence}
 	c.number = w.CatchUp(func() {
 		signal(c.hungry)
 		if !w.Behind(c.number) {
@@ -92,11 +96,14 @@ func (c *catchUp) feed(ctx context.Context) (gaveWay bool) {
 		return false
 	}
 	go askProgress(ctx, remote)
-	silence := time.AfterFunc(maxSilence, cancel)
+	silence := time.AfterFunc(c.silence, cancel)
 	defer silence.Stop()
 	for began := time.Now(); ; {
 		r, err := receiveWatch(remote)
 		if err != nil {
+			if !silence.Stop() { // it was that
+				c.silence *= 2
+			}
 			return false
 		}
 		c.ws.mu.Lock()
@@ -106,13 +113,16 @@ func (c *catchUp) feed(ctx context.Context) (gaveWay bool) {
 			return false
 		}
 		silence.Stop()
+		if whole && !r.Created {
+			c.silence = c.ws.silence
+		}
 		if !c.waitOrGiveWay(ctx) {
 			return true
 		}
 		if whole && r.Events() > 0 && time.Since(began) > maxTurn && c.ws.turns.wanted() {
 			return true
 		}
-		silence.Reset(maxSilence)
+		silence.Reset(c.silence)
 	}
 }
 

@@ -27,7 +27,8 @@ type watches struct {
 	question *question
 	turns    *turns
 	// leader: the streams are to end when their member has no leader (clientv3.WithRequireLeader).
-	leader bool
+	leader  bool
+	silence time.Duration // how long a member may send nothing to a watcher that catches up, at first
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,7 +45,7 @@ type watches struct {
 var watchOptions = relay.Options{Entries: 1024, Bytes: 1 << 20, Total: 64 << 20, Fragment: 3 << 19}
 
 func openWatches(f *forwarder, q *question, t *turns, leader bool, limit int, m *metrics, lg *zap.Logger) *watches {
-	ws := &watches{up: f.up, options: f.options, question: q, turns: t, leader: leader, m: m, lg: lg, wake: make(chan struct{}, 1), connected: make(chan struct{}, 1)}
+	ws := &watches{up: f.up, options: f.options, question: q, turns: t, leader: leader, silence: maxSilence, m: m, lg: lg, wake: make(chan struct{}, 1), connected: make(chan struct{}, 1)}
 	ws.ctx, ws.cancel = context.WithCancel(context.Background())
 	o := watchOptions
 	o.Watchers = limit

@@ -1,0 +1,87 @@
+package sidecar
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+)
+
+// searching is a member that takes its time to find the first event of a watch from the past. Like
+// any it tells no progress meanwhile.
+type searching struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+	takes time.Duration
+}
+
+func (m *searching) header() *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: 1, MemberId: 2, RaftTerm: 3, Revision: 1000}
+}
+
+func (m *searching) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: m.header()}, nil
+}
+
+func (m *searching) Watch(st pb.Watch_WatchServer) error {
+	for {
+		r, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		c := r.GetCreateRequest()
+		if c == nil {
+			continue
+		}
+		if err := st.Send(&pb.WatchResponse{Header: m.header(), WatchId: c.WatchId, Created: true}); err != nil {
+			return err
+		}
+		if c.StartRevision == 0 || c.StartRevision > 500 {
+			continue
+		}
+		select {
+		case <-time.After(m.takes):
+		case <-st.Context().Done():
+			return st.Context().Err()
+		}
+		kv := &mvccpb.KeyValue{Key: c.Key, CreateRevision: 500, ModRevision: 500, Version: 1}
+		if err := st.Send(&pb.WatchResponse{Header: m.header(), WatchId: c.WatchId, Events: []*mvccpb.Event{{Kv: kv}}}); err != nil {
+			return err
+		}
+	}
+}
+
+// A member that searches for longer than it may be silent isn't asked for the same again and again.
+func TestWatchForWhichAMemberSearchesForLong(t *testing.T) {
+	defer func(d time.Duration) { maxSilence = d }(maxSilence)
+	maxSilence = 20 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	member := grpc.NewServer()
+	m := &searching{takes: 10 * maxSilence}
+	pb.RegisterKVServer(member, m)
+	pb.RegisterWatchServer(member, m)
+	go func() { _ = member.Serve(l) }()
+	t.Cleanup(member.Stop)
+	_, conn := start(t, Upstream{Endpoints: []string{l.Addr().String()}})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := pb.NewWatchClient(conn).Watch(ctx)
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 5},
+	}}))
+	for {
+		r, err := st.Recv()
+		require.NoError(t, err)
+		if len(r.Events) > 0 {
+			return
+		}
+	}
+}
