@@ -70,6 +70,7 @@ type execution struct {
 	// The work of extensions for this command: how many of the changes are its own, why
 	// the others were made, and the state before it, of each partition.
 	handler   *extension.Extension // that handled the request
+	awaited   []byte               // the key that it makes the client of a watch wait for
 	callSteps int64
 	about     []byte // the first key of the request, for the meter
 	working   int64  // since when extensions have run for the command, 0: none has
@@ -155,7 +156,7 @@ func (x *execution) begin(stamp int64) {
 	x.tenants = x.m.tenants.Load()
 	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
 	x.wide, x.ending, x.leased, x.ended, x.expiring = false, 0, nil, 0, 0
-	x.tallies, x.tallyOf, x.handler, x.callSteps, x.working = x.tallies[:0], nil, nil, 0, 0
+	x.tallies, x.tallyOf, x.handler, x.awaited, x.callSteps, x.working = x.tallies[:0], nil, nil, nil, 0, 0
 	x.mark()
 }
 

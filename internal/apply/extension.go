@@ -145,6 +145,7 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 		return x.failed(err)
 	}
 	x.commit(out, nil)
+	x.awaited = out.Block
 	x.consumeAck(e, call.Client)
 	return x.done(x.answer(req, out))
 }
@@ -222,7 +223,10 @@ func (x *execution) answer(req proto.Message, out *extension.Outcome) proto.Mess
 		}
 		return resp
 	}
-	return &pb.RangeResponse{Header: header, Kvs: x.blocked(out)}
+	if out.Block != nil {
+		return &pb.RangeResponse{Header: header, Kvs: x.blocked()}
+	}
+	return &pb.RangeResponse{Header: header, Kvs: out.Kvs}
 }
 
 // responses are one for each operation of a transaction that an extension handled, as
@@ -256,16 +260,21 @@ func (x *execution) responses(ops []*pb.RequestOp, kvs []*mvccpb.KeyValue) []*pb
 	return list
 }
 
-// blocked is the answer to a watch that an extension handled: the key-value that
-// the client gets at once, or one of version 0, whose key it waits for.
-func (x *execution) blocked(out *extension.Outcome) []*mvccpb.KeyValue {
-	if out.Block == nil {
-		return out.Kvs
-	}
-	if kv := (view{x}).Get(out.Block); kv.Exists() {
+// blocked is the answer to a watch whose client was made to wait for a key: the key-value
+// that it gets at once, or one of version 0.
+func (x *execution) blocked() []*mvccpb.KeyValue {
+	if kv := (view{x}).Get(x.awaited); kv.Exists() {
 		return []*mvccpb.KeyValue{kv.Message()}
 	}
-	return []*mvccpb.KeyValue{{Key: out.Block}}
+	return []*mvccpb.KeyValue{{Key: x.awaited}}
+}
+
+// settleBlock gives a watch the awaited key as the event handlers have left it: its events begin
+// behind the call, and those of the handlers are part of that.
+func (x *execution) settleBlock(resp proto.Message) {
+	if r, ok := resp.(*pb.RangeResponse); ok && x.awaited != nil && x.m.Level() >= levelOfSettledBlocks {
+		r.Kvs = x.blocked()
+	}
 }
 
 func takesSpace(writes []extension.Write) bool {

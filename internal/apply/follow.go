@@ -23,6 +23,7 @@ func (x *execution) followed(r Result) Result {
 		x.undo(err)
 		r = x.failed(err)
 	}
+	x.settleBlock(r.Response)
 	x.recordFailures(err == nil)
 	x.noteWork()
 	if r.Err != nil && x.sub > 0 {

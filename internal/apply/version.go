@@ -53,6 +53,10 @@ const levelOfOwnLeases version.Level = 7
 // root.
 const levelOfOwnSessions version.Level = 7
 
+// levelOfSettledBlocks is the level from which on a block handler's client is answered with the awaited key as event handlers
+// have left it.
+const levelOfSettledBlocks version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {

@@ -150,6 +150,28 @@ func TestBoundsOfLimitsFollowTheVersion(t *testing.T) {
 	w.requireEqual()
 }
 
+// A block handler's client gets a key that an event handler of the same call creates at once, from level 7 on: before it
+// was told to wait for it.
+func TestAnswersToBlocksFollowTheVersion(t *testing.T) {
+	for level, versions := range map[version.Level]int64{levelOfSettledBlocks - 1: 0, levelOfSettledBlocks: 1} {
+		w := newTwins(t, 1)
+		for _, r := range []*rig{w.first, w.second} {
+			list := membership.OfIDs(1)
+			list.Level = level
+			r.LoadMembership(list, nil)
+		}
+		w.succeed(sourcePut("asks", `return { scope = { "/x/" }, operations = { { op = "block", key = "/go" } },
+			block = function() put("/x/question", "1") block("/x/answer") end }`))
+		w.succeed(sourcePut("answers", `return { scope = { "/x/" }, events = { { event = "created", key = "/x/question" } },
+			event = function() put("/x/answer", "42") end }`))
+		r, _ := w.ask(who{}, &pb.WatchCreateRequest{Key: []byte("/go")})
+		require.NoError(t, r.Err)
+		kv := r.Response.(*pb.RangeResponse).Kvs[0]
+		require.Equal(t, "/x/answer", string(kv.Key))
+		require.Equal(t, versions, kv.Version, "level %d", level)
+	}
+}
+
 // A release that knows of no fenced members would serve what one of them has.
 func TestAMemberThatDiffersHoldsTheVersion(t *testing.T) {
 	r := newRig(1)
