@@ -204,18 +204,22 @@ func TestSnapshotInstall(t *testing.T) {
 
 	path := filepath.Join(dir, "other")
 	require.NoError(t, open(t, path).Close())
-	require.NoError(t, backend.Receive(path, bytes.NewReader(b.Bytes())))
+	require.NoError(t, backend.Receive(path, identity, bytes.NewReader(b.Bytes())))
 	require.NoError(t, backend.Install(path))
 	require.Equal(t, want, dump(t, open(t, path)))
 
 	// A truncated one is refused, and the old file stays, and nothing else.
 	third := filepath.Join(dir, "third")
 	require.NoError(t, open(t, third).Close())
-	err = backend.Receive(third, bytes.NewReader(b.Bytes()[:b.Len()-4096]))
+	err = backend.Receive(third, identity, bytes.NewReader(b.Bytes()[:b.Len()-4096]))
 	require.ErrorIs(t, err, backend.ErrDamaged)
 	require.ErrorContains(t, err, third)
 	require.ErrorIs(t, backend.Install(third), os.ErrNotExist)
 	require.Empty(t, dump(t, open(t, third)))
+
+	// So is one of another cluster.
+	require.ErrorIs(t, backend.Receive(third, backend.Identity{Cluster: 0xd, Server: 0x5}, bytes.NewReader(b.Bytes())), backend.ErrForeign)
+	require.ErrorIs(t, backend.Install(third), os.ErrNotExist)
 }
 
 // A load that rests loads the same, in the same order.

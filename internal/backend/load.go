@@ -21,7 +21,7 @@ func (b *Backend) Load(stores []*store.Store, route func(key []byte) int, rest f
 		}
 		l := store.NewLoader(stores, route, rest)
 		// The loader reads the mapped file until Finish: finish inside the view.
-		if err := errors.Join(loadKeys(r, l), l.Finish()); err != nil {
+		if err := errors.Join(eachRecord(r, l.Add), l.Finish()); err != nil {
 			return err
 		}
 		return checkSums(sums, stores)
@@ -43,14 +43,15 @@ func (b *Backend) Load(stores []*store.Store, route func(key []byte) int, rest f
 	return nil
 }
 
-func loadKeys(r reader, l *store.Loader) (err error) {
+// eachRecord passes the records of all keys on, in order of revision.
+func eachRecord(r reader, add func(rev store.Revision, tombstone bool, raw []byte) error) (err error) {
 	r.ascend(bucketKey, nil, func(k, v []byte) bool {
 		rev, tombstone, ok := parseRev(k)
 		if !ok {
 			err = fmt.Errorf("%w: %x is not a revision", ErrDamaged, k)
 			return false
 		}
-		if err = l.Add(rev, tombstone, v); err != nil {
+		if err = add(rev, tombstone, v); err != nil {
 			err = fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		return err == nil

@@ -115,18 +115,40 @@ const (
 	longestCheckPause = 2 * time.Millisecond
 )
 
-// Receive stores a snapshot beside the file at path, for Install: synced and checked. The
-// file itself may be in use.
-func Receive(path string, r io.Reader) error {
+// Receive stores a snapshot beside the file at path, for Install: synced, and checked before that costs the sound file
+// which may be there. This may be in use. The identity is that of the server.
+func Receive(path string, id Identity, r io.Reader) error {
 	tmp := received(path)
 	err := write(tmp, r)
 	if err == nil {
 		err = checkPaced(tmp, begin(checkPauses, longestCheckPause))
 	}
 	if err == nil {
+		err = checkContent(tmp, id)
+	}
+	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("receive snapshot for %s: %w", path, errors.Join(err, Discard(path)))
+}
+
+// checkContent checks what a file says of itself, and its keys by its sums.
+func checkContent(path string, id Identity) error {
+	b, err := Open(path, Options{ReadOnly: true, Checked: true})
+	if err != nil {
+		return err
+	}
+	err = accept(b.id, id)
+	if err == nil {
+		_, err = b.Meta()
+	}
+	if err == nil {
+		err = b.eng.view(func(r reader) error {
+			never := func() bool { return false }
+			return checkOwnSums(&pausingReader{r, never, begin(checkPauses, longestCheckPause)}, b.id.Partitions)
+		})
+	}
+	return errors.Join(err, b.Close())
 }
 
 // Install replaces the file at path by the snapshot that was received for it. A crash

@@ -93,6 +93,13 @@ func TestDamagedKeysAreRefused(t *testing.T) {
 			require.ErrorIs(t, err, backend.ErrDamaged)
 			require.ErrorContains(t, err, path)
 			require.ErrorContains(t, err, d.says)
+
+			// Of another server they aren't taken in.
+			raw, err := os.ReadFile(path)
+			require.NoError(t, err)
+			there := filepath.Join(t.TempDir(), "db")
+			require.ErrorIs(t, backend.Receive(there, identity, bytes.NewReader(raw)), backend.ErrDamaged)
+			require.ErrorIs(t, backend.Install(there), os.ErrNotExist)
 		})
 	}
 }

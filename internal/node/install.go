@@ -58,7 +58,7 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 		return err
 	}
 	began := time.Now()
-	err = backend.Receive(n.dbPath(), r)
+	err = backend.Receive(n.dbPath(), backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID}, r)
 	n.cfg.Metrics.Disk.SnapshotSave.Observe(time.Since(began).Seconds())
 	if err != nil {
 		return fmt.Errorf("receiving a snapshot from %x: %w", from, err)

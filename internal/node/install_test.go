@@ -18,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // snapshots is a cluster of three of which one follower falls behind on demand.
@@ -93,15 +94,19 @@ func (s *snapshots) sent(cut *backend.Snapshot) (*peerpb.SnapshotHeader, string)
 // A snapshot that can't be used is refused while the server goes on from its own file.
 func TestADamagedSnapshotStopsNothing(t *testing.T) {
 	s := newSnapshots(t, 2)
+	s.agreed(version.Newest) // the file has checksums
 	n := s.nodes[s.follower]
 	s.leave()
 	s.put(s.leader, "/d0/k", "second")
 	head, file := s.sent(s.cut())
 
 	before := n.core.Load()
-	err := n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file[:len(file)/2]))
-	require.ErrorIs(t, err, backend.ErrDamaged)
-	require.Same(t, before, n.core.Load())
+	at := strings.LastIndex(file, "second")
+	for _, damaged := range []string{file[:len(file)/2], file[:at] + "S" + file[at+1:]} {
+		err := n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(damaged))
+		require.ErrorIs(t, err, backend.ErrDamaged)
+		require.Same(t, before, n.core.Load())
+	}
 	left, err := filepath.Glob(n.dbPath() + "?*")
 	require.NoError(t, err)
 	require.Empty(t, left)

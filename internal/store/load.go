@@ -25,6 +25,14 @@ type record struct {
 	raw       []byte
 }
 
+func (r *record) keyValue() (kvwire.KeyValue, error) {
+	kv, err := kvwire.Parse(r.raw)
+	if err == nil && !r.tombstone && kv.ModRevision() != r.rev.Main {
+		err = fmt.Errorf("record of key %q says revision %d", kv.Key(), kv.ModRevision())
+	}
+	return kv, err
+}
+
 const loadBatch = 1024
 
 // restAfter is the number of keys after which a builder rests.
@@ -145,12 +153,9 @@ func (b *builder) pause() {
 // lies in raw.
 func (b *builder) add(r *record) error {
 	s := b.store
-	kv, err := kvwire.Parse(r.raw)
+	kv, err := r.keyValue()
 	if err != nil {
 		return err
-	}
-	if !r.tombstone && kv.ModRevision() != r.rev.Main {
-		return fmt.Errorf("record of key %q says revision %d", kv.Key(), kv.ModRevision())
 	}
 	if r.tombstone && !kv.IsTombstone() {
 		kv = kvwire.Tombstone(kv.Key())

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"hash/maphash"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -33,10 +36,48 @@ func (s *Sums) change(key []byte, before, after kvwire.KeyValue) {
 	if before.Exists() {
 		hash -= xxhash.Sum64(before.Wire())
 	}
+	s.add(key, hash)
+}
+
+// add adds a hash, or the difference of two, of a key.
+func (s *Sums) add(key []byte, hash uint64) {
 	p := placeOf(key)
 	sum := &s[p>>(64-6)]
 	sum.Content += hash
 	sum.Place += hash * p
+}
+
+// Summing takes the sums of History's records without a store: it keeps two numbers of each key.
+type Summing struct {
+	Sums
+	seed maphash.Seed      // so that nobody can choose keys of one hash
+	last map[uint64]uint64 // by a hash of the key, that of its KeyValue
+}
+
+// NewSumming returns one of no keys.
+func NewSumming() *Summing { return &Summing{seed: maphash.MakeSeed(), last: map[uint64]uint64{}} }
+
+// Add takes the next record in order of revision, as a Loader does.
+func (s *Summing) Add(rev Revision, tombstone bool, raw []byte) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	r := record{rev, tombstone, raw}
+	kv, err := r.keyValue()
+	if err != nil {
+		return fmt.Errorf("revision %d.%d: %w", rev.Main, rev.Sub, err)
+	}
+	hash, key := uint64(0), maphash.Bytes(s.seed, kv.Key())
+	if !tombstone {
+		hash = xxhash.Sum64(kv.Wire())
+	}
+	s.add(kv.Key(), hash-s.last[key])
+	if tombstone {
+		delete(s.last, key)
+	} else {
+		s.last[key] = hash
+	}
+	return nil
 }
 
 // content is one sum of all keys.
