@@ -46,24 +46,23 @@ func private(bucket string, key []byte) bool {
 }
 
 // HashKV is etcd's checksum over history through rev, as a reader may see it
-// after a compaction at compacted (-1: none). It depends on the two numbers
-// and the log, not on the progress of the physical compaction, so servers can
-// be compared by it. Everything through rev must have been flushed. It fails
-// with fault.Compacted if a later compaction has reached the file meanwhile:
-// the revisions that it removed would be missing from the sum.
-func (b *Backend) HashKV(rev, compacted int64) (sum uint32, err error) {
+// after the last compaction that has reached the file, which it returns (-1: none). It
+// depends on the two numbers and the log, not on the progress of the physical compaction,
+// so servers can be compared by it. Everything through rev must have been flushed. It fails
+// with fault.Compacted if the compaction is later than rev.
+func (b *Backend) HashKV(rev int64) (sum uint32, compacted int64, err error) {
 	err = b.eng.view(func(r reader) error {
-		if readCompaction(r, metaScheduled) > compacted {
+		if compacted = readCompacted(r); rev < compacted {
 			return fault.Compacted
 		}
 		sum, err = b.hashKV(r, rev, compacted)
 		return err
 	})
-	return sum, err
+	return sum, compacted, err
 }
 
-// CompactionHash is what HashKV(rev, previous) was before a compaction at rev
-// that follows one at previous. The file must hold everything through rev,
+// CompactionHash is what HashKV(rev) was before a compaction at rev that follows one at
+// previous. The file must hold everything through rev,
 // and no revision that the compaction at rev drops may have been removed yet:
 // see store.Cut's Sweep. It runs throttled, and returns ErrAborted once stop
 // returns true.

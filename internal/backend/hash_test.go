@@ -130,13 +130,15 @@ func TestHashKVIsEtcds(t *testing.T) {
 		var sums []uint32
 		for range 4 {
 			flush(t, s.be, s.stores)
-			sum, err := s.be.HashKV(rev, compacted)
+			sum, at, err := s.be.HashKV(rev)
 			require.NoError(t, err)
+			require.Equal(t, compacted, at)
 			sums = append(sums, sum)
 		}
 		if compacted > 0 {
-			_, err := s.be.HashKV(rev, compacted-1)
+			_, at, err := s.be.HashKV(compacted - 1)
 			require.ErrorIs(t, err, fault.Compacted)
+			require.Equal(t, compacted, at)
 		}
 		require.NoError(t, s.be.Close())
 		want := etcdHashKV(t, path, rev, compacted)

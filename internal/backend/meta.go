@@ -134,15 +134,19 @@ func readCompaction(r reader, key []byte) int64 {
 	return rev.Main
 }
 
+// readCompacted returns the last compaction that was asked for.
+func readCompacted(r reader) int64 {
+	return max(readCompaction(r, metaScheduled), readCompaction(r, metaFinished))
+}
+
 func readMeta(r reader, id Identity) (m Meta, err error) {
 	m = Meta{
 		Identity:  id,
 		Level:     version.Level(readBE64(r.get(bucketStoa, stoaFormat))),
 		Finished:  readCompaction(r, metaFinished),
-		Compacted: readCompaction(r, metaScheduled),
+		Compacted: readCompacted(r),
 		Blobs:     map[string][]byte{},
 	}
-	m.Compacted = max(m.Compacted, m.Finished)
 	if m.Positions, err = readPositions(r, id.Partitions); err != nil {
 		return m, err
 	}

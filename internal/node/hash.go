@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -147,28 +148,37 @@ func (c *core) halted() bool {
 
 // HashKV is the checksum of the history through rev, 0 for all of it. The header's
 // revision is the current one.
-func (n *Node) HashKV(_ context.Context, rev int64) (*pb.HashKVResponse, error) {
-	c := n.current()
-	current, compacted := n.readableRevision(c), c.machine.Compacted()
+func (n *Node) HashKV(ctx context.Context, rev int64) (*pb.HashKVResponse, error) {
+	return routed(ctx, n, func(c *core) (*pb.HashKVResponse, error) {
+		resp, err := n.hashKV(c, rev)
+		return resp, c.retryIfReplaced(err)
+	})
+}
+
+func (n *Node) hashKV(c *core, rev int64) (*pb.HashKVResponse, error) {
+	current := n.readableRevision(c)
 	if known, ok := c.hashes.at(rev); ok {
 		return known.response(current), nil
 	}
-	if rev == 0 {
-		rev = current
-	}
-	switch {
-	case rev < compacted:
-		return nil, fault.Compacted
-	case rev > current:
+	if rev > current {
 		return nil, fault.FutureRevision
 	}
+	hash := historyHash{revision: cmp.Or(rev, current)}
 	if err := n.flushNow(); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	sum, err := n.core.Load().backend.HashKV(rev, compacted)
+	var err error
+	hash.sum, hash.compacted, err = c.backend.HashKV(hash.revision)
+	for rev == 0 && hash.revision < hash.compacted { // by now, with everything through the compaction
+		hash.revision, current = hash.compacted, hash.compacted
+		hash.sum, hash.compacted, err = c.backend.HashKV(hash.revision)
+	}
 	n.cfg.Metrics.Store.HashRevision.Observe(time.Since(began).Seconds())
-	return historyHash{compacted, rev, sum}.response(current), n.damaged(err)
+	if err != nil {
+		return nil, n.damaged(err)
+	}
+	return hash.response(current), nil
 }
 
 func (h historyHash) response(current int64) *pb.HashKVResponse {
