@@ -19,8 +19,8 @@ func (x *execution) deleteRangeCommand(req *pb.DeleteRangeRequest) (*pb.DeleteRa
 	if x.undecided(extension.Delete, req.GetKey(), req.GetRangeEnd()) {
 		return nil, fault.Moved
 	}
-	if role, name, _ := extension.Parse(req.GetKey()); role == extension.Ack && len(req.GetRangeEnd()) == 0 {
-		req.Key = extension.AckKey(name, x.client)
+	if role, name, _ := extension.Parse(req.GetKey()); role == extension.Ack && len(x.m.endOf(req.GetKey(), req.GetRangeEnd())) == 0 {
+		req.Key, req.RangeEnd = extension.AckKey(name, x.client), nil
 	}
 	if err := x.keepsExtensions(req.GetKey(), req.GetRangeEnd()); err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func newRequest(k command.Kind) proto.Message {
 // or not any more.
 func (x *execution) callee(call *command.Call, req proto.Message) (*extension.Extension, error) {
 	reg := x.m.Extensions()
-	op, spots := subject(req, nil)
+	op, spots := x.m.subject(req, nil)
 	for _, e := range handlersOf(reg, op, spots) {
 		if e.Order > call.Version || x.covers(x.m.home(e)) != nil {
 			return nil, fault.Moved // registered since, or keys were moved
@@ -138,7 +138,7 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	x.handler = e
 	x.runAs = x.user
 	out, err := x.supervise(t, func() (*extension.Outcome, error) {
-		return e.Operation(proxy{view{x}}, &x.m.Extensions().Limits, x.rev, toldOf(call, req), x.m.profile(e.Name))
+		return e.Operation(proxy{view{x}}, &x.m.Extensions().Limits, x.rev, x.m.toldOf(call, req), x.m.profile(e.Name))
 	})
 	x.callSteps = out.Usage.Steps
 	if err != nil {
@@ -170,7 +170,7 @@ func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, erro
 }
 
 // toldOf is the description of a request that its handler gets.
-func toldOf(call *command.Call, req proto.Message) *extension.Request {
+func (m *Machine) toldOf(call *command.Call, req proto.Message) *extension.Request {
 	r := &extension.Request{Client: call.Client, Lease: call.Lease}
 	switch q := req.(type) {
 	case *pb.PutRequest:
@@ -181,13 +181,14 @@ func toldOf(call *command.Call, req proto.Message) *extension.Request {
 	case *pb.DeleteRangeRequest:
 		r.Op, r.Key, r.RangeEnd = extension.Delete, q.GetKey(), q.GetRangeEnd()
 	case *pb.TxnRequest:
-		_, spots := subject(q, nil)
+		_, spots := named(q, nil)
 		r.Op, r.Key = extension.Txn, spots[0].key
 	case *pb.RangeRequest:
 		r.Op, r.Key, r.RangeEnd, r.Limit = extension.Read, q.GetKey(), q.GetRangeEnd(), q.GetLimit()
 	case *pb.WatchCreateRequest:
 		r.Op, r.Key, r.RangeEnd, r.StartRevision = extension.Block, q.GetKey(), q.GetRangeEnd(), q.GetStartRevision()
 	}
+	r.RangeEnd = m.endOf(r.Key, r.RangeEnd)
 	return r
 }
 

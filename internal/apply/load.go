@@ -34,7 +34,7 @@ func (m *Machine) load(handler string, req proto.Message) (most Load) {
 		return looked < maxReactions
 	}
 	var one [1]spot
-	_, spots := subject(req, one[:0])
+	_, spots := m.subject(req, one[:0])
 	for _, s := range spots {
 		if s.written && !wakes(reg, s, add) {
 			break

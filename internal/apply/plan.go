@@ -108,7 +108,7 @@ func (m *Machine) home(e *extension.Extension) placement.Set {
 func (m *Machine) concern(kind command.Kind, req proto.Message, who Caller, writes bool) (call *command.Call, asked []*extension.Extension) {
 	reg := m.Extensions()
 	var one [1]spot
-	op, spots := subject(req, one[:0])
+	op, spots := m.subject(req, one[:0])
 	list, strict := handlersOf(reg, op, spots), strictOf(reg, spots)
 	if len(list)+len(strict) == 0 && !(writes && op != extension.Txn && personal(spots[0].key, spots[0].end)) {
 		return nil, nil
@@ -148,5 +148,6 @@ func personal(key, end []byte) bool { return len(end) == 0 && extension.Touches(
 // undecided tells whether a plain write should have come as a call.
 func (x *execution) undecided(op extension.Op, key, end []byte) bool {
 	reg := x.m.Extensions()
+	end = x.m.endOf(key, end)
 	return !x.decided && (personal(key, end) || len(reg.Operation(op, key, end)) > 0 || len(reg.Strict(key, end)) > 0)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // spot is a key or a range that a request names.
@@ -18,9 +19,26 @@ type spot struct {
 	deleted  bool
 }
 
-// subject returns the kind of operation of a request, and its keys. It appends
-// to spots, so that the usual request costs no allocation.
-func subject(req proto.Message, spots []spot) (extension.Op, []spot) {
+// subject returns the kind of operation of a request, and its keys, as extensions are asked
+// about them. It appends to spots, so that the usual request costs no allocation.
+func (m *Machine) subject(req proto.Message, spots []spot) (extension.Op, []spot) {
+	op, spots := named(req, spots)
+	for i := range spots {
+		spots[i].end = m.endOf(spots[i].key, spots[i].end)
+	}
+	return op, spots
+}
+
+// endOf is the end of a range as extensions are asked about it: a single key is that key, however it
+// is written.
+func (m *Machine) endOf(key, end []byte) []byte {
+	if placement.IsPoint(key, end) && m.Level() >= levelOfPoints {
+		return nil
+	}
+	return end
+}
+
+func named(req proto.Message, spots []spot) (extension.Op, []spot) {
 	switch r := req.(type) {
 	case *pb.PutRequest:
 		return extension.Put, append(spots, spot{key: r.GetKey(), written: true})
@@ -107,7 +125,7 @@ func (x *execution) agreed(call *command.Call, req proto.Message) error {
 	if !reg.HasStrict() {
 		return nil
 	}
-	_, spots := subject(req, nil)
+	_, spots := x.m.subject(req, nil)
 	for _, e := range strictOf(reg, spots) {
 		if e.Order > call.Version || x.covers(x.m.home(e)) != nil {
 			return fault.Moved // registered since, or keys were moved

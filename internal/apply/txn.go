@@ -40,7 +40,7 @@ func (x *execution) txnCommand(req *pb.TxnRequest) (*pb.TxnResponse, error) {
 // the extension manager may do.
 func (x *execution) checkManaged(req *pb.TxnRequest) error {
 	if reg := x.m.Extensions(); !x.decided && (reg.Handles(extension.Txn) || reg.HasStrict()) {
-		spots := txnSpots(req, nil)
+		_, spots := x.m.subject(req, nil)
 		if len(handlersOf(reg, extension.Txn, spots)) > 0 || len(strictOf(reg, spots)) > 0 {
 			return fault.Moved
 		}

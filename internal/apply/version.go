@@ -57,6 +57,9 @@ const levelOfOwnSessions version.Level = 7
 // have left it.
 const levelOfSettledBlocks version.Level = 7
 
+// levelOfPoints is the level from which on extensions are asked about [key, key+"\x00") as about the key.
+const levelOfPoints version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {

@@ -172,6 +172,44 @@ func TestAnswersToBlocksFollowTheVersion(t *testing.T) {
 	}
 }
 
+// [k, k+"\x00") is another way to write the key k. From level 7 on extensions are asked about it as about the key, and strict
+// ones are not passed by.
+func TestKeysWrittenAsRangesFollowTheVersion(t *testing.T) {
+	for level, refused := range map[version.Level]error{levelOfPoints - 1: nil, levelOfPoints: fault.Unacknowledged} {
+		w := newTwins(t, 3)
+		for _, r := range []*rig{w.first, w.second} {
+			list := membership.OfIDs(1)
+			list.Level = level
+			r.LoadMembership(list, nil)
+		}
+		owner, other := who{client: "alice"}, who{client: "bob"}
+		ask := func(c who, req proto.Message) error { r, _ := w.ask(c, req); return r.Err }
+		require.NoError(t, ask(owner, sourcePut("s", `return { scope = { "/s/" }, strict = true, operations = { { op = "delete", key = "/s/k" } },
+			delete = function(r) put("/s/asked", r.key .. r.range_end) end }`)))
+		point := &pb.DeleteRangeRequest{Key: []byte("/s/k"), RangeEnd: []byte("/s/k\x00")}
+		inTxn := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: point}}}}
+		for _, req := range []proto.Message{point, inTxn} {
+			require.ErrorIs(t, ask(other, req), refused)
+			if refused != nil { // also if its server doesn't know it yet
+				require.ErrorIs(t, w.tell(req, Plan{Parts: w.first.Placement().All()}).Err, fault.Moved)
+			}
+		}
+		require.NoError(t, ask(owner, point))
+		_, s := (&execution{m: w.first.Machine, local: several}).store([]byte("/s/asked"))
+		if refused == nil {
+			require.False(t, s.Get([]byte("/s/asked")).Exists())
+		} else {
+			require.Equal(t, "/s/k", string(s.Get([]byte("/s/asked")).Value()))
+		}
+
+		require.NoError(t, ask(other, &pb.PutRequest{Key: []byte("/em/s/ack")}))
+		require.NoError(t, ask(other, &pb.DeleteRangeRequest{Key: []byte("/em/s/ack"), RangeEnd: []byte("/em/s/ack\x00")}))
+		_, s = (&execution{m: w.first.Machine, local: several}).store([]byte("/em/s/ack/bob"))
+		require.Equal(t, refused == nil, s.Get([]byte("/em/s/ack/bob")).Exists())
+		w.requireEqual()
+	}
+}
+
 // A release that knows of no fenced members would serve what one of them has.
 func TestAMemberThatDiffersHoldsTheVersion(t *testing.T) {
 	r := newRig(1)

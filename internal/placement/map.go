@@ -91,9 +91,9 @@ func (m *Map) Range(key, end []byte) Set {
 	switch {
 	case m.partitions == 1:
 		return Of(0)
-	case len(end) == 1 && end[0] == 0: // also when it looks like a point at ""
+	case len(end) == 1 && end[0] == 0:
 		return m.All()
-	case len(end) == 0 || isPoint(key, end):
+	case len(end) == 0 || IsPoint(key, end):
 		return Of(m.Partition(key))
 	case bytes.Compare(key, end) >= 0:
 		return Of(m.Partition(key))
@@ -114,8 +114,9 @@ func (m *Map) Range(key, end []byte) Set {
 	return m.All()
 }
 
-// isPoint recognizes [key, key+"\x00"), the other way to write a single key.
-func isPoint(key, end []byte) bool {
+// IsPoint recognizes [key, key+"\x00"), the other way to write a single key. With the empty key
+// it is not: that is every key.
+func IsPoint(key, end []byte) bool {
 	n := len(key)
-	return len(end) == n+1 && end[n] == 0 && bytes.Equal(key, end[:n])
+	return n > 0 && len(end) == n+1 && end[n] == 0 && bytes.Equal(key, end[:n])
 }
