@@ -25,7 +25,9 @@ end
 
 -- Those that wait get what is free, in the order in which they came.
 local function grant(name)
-  local queue, n = range(waiting .. name .. "/"), free(name)
+  local n = free(name)
+  if n <= 0 then return end
+  local queue = range(waiting .. name .. "/")
   table.sort(queue, function(a, b) return a.create_revision < b.create_revision end)
   for i = 1, math.min(n, #queue) do
     delete(queue[i].key)
@@ -55,11 +57,13 @@ return {
   events = {
     { event = "deleted", prefix = holders }, { event = "expired", prefix = holders },
     { event = "created", prefix = limit }, { event = "modified", prefix = limit },
+    -- A large lease ends in steps: until its waiters are gone, too, those behind them get nothing.
+    { event = "expired", prefix = waiting },
   },
   put = function(request) return get(ask(request, false)) ~= nil end,
   block = function(request) block(ask(request, true)) end,
   event = function(event)
-    local words = event.key:sub(#root + 1):split("/") -- holders NAME ID, or limit NAME
+    local words = event.key:sub(#root + 1):split("/") -- holders or waiting NAME ID, or limit NAME
     grant(words[2])
   end,
 }

@@ -1,0 +1,47 @@
+package apply
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/extensions"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+// While a lease ends in steps nobody can be given the semaphore by it, and whoever waits behind has it in the end.
+func TestASemaphoreOfALeaseThatEndsInSteps(t *testing.T) {
+	w := newTwins(t, 1)
+	for _, r := range []*rig{w.first, w.second} {
+		list := membership.OfIDs(1)
+		list.Level = version.Newest
+		r.LoadMembership(list, nil)
+	}
+	w.succeed(sourcePut("semaphore", extensions.Source("semaphore")))
+	for _, id := range []int64{5, 6} {
+		w.succeed(&pb.LeaseGrantRequest{ID: id, TTL: 60})
+	}
+	acquire := func(lease int64, name string) {
+		r, _ := w.ask(who{lease: lease}, &pb.WatchCreateRequest{Key: []byte("/semaphore/acquire/" + name)})
+		require.NoError(t, r.Err)
+	}
+	for i := range 400 {
+		w.succeed(&pb.PutRequest{Key: fmt.Appendf(nil, "/semaphore/limit/s%03d", i), Value: []byte("1")})
+		acquire(5, fmt.Sprintf("s%03d/one", i))
+	}
+	acquire(5, "s000/two")
+	acquire(6, "s000/other")
+	r, _ := w.ask(who{}, &pb.LeaseRevokeRequest{ID: 5})
+	require.ErrorIs(t, r.Err, fault.LeaseEnding)
+	require.NotEmpty(t, w.first.Stores[0].LeaseKeys(5))
+	for r.Err != nil {
+		require.ErrorIs(t, r.Err, fault.LeaseEnding)
+		r, _ = w.ask(who{}, &pb.LeaseRevokeRequest{ID: 5})
+	}
+	require.True(t, w.first.Stores[0].Get([]byte("/semaphore/holders/s000/other")).Exists())
+	w.requireEqual()
+}
