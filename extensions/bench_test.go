@@ -30,7 +30,7 @@ func (s *shelf) Count(key, end []byte) int {
 	return n
 }
 
-func (s *shelf) HasLease(int64) bool { return true }
+func (s *shelf) HasLease([]byte, int64) bool { return true }
 
 func (s *shelf) Permits(_, _ []byte, _ bool) bool { return true }
 

@@ -52,7 +52,7 @@ func (s *service) Range(key, end []byte, limit int) []kvwire.KeyValue {
 
 func (s *service) Count(key, end []byte) int { return len(s.Range(key, end, 0)) }
 
-func (s *service) HasLease(id int64) bool { return s.leases[id] }
+func (s *service) HasLease(_ []byte, id int64) bool { return s.leases[id] }
 
 func (s *service) Permits(_, _ []byte, _ bool) bool { return true }
 

@@ -274,6 +274,33 @@ func TestEventHandlersReactToWhatTheirRegistrarMayRead(t *testing.T) {
 	require.True(t, told("four"), "it was not disabled for the lack of a right")
 }
 
+// A handler may write a key that keeps the lease which it has, as in a put that ignores it, whose lease that is. It attaches no other
+// key to it.
+func TestHandlersKeepTheLeasesOfOtherUsers(t *testing.T) {
+	g := guard(t, 1)
+	for _, key := range []string{"/swap", "/take", "/em/x/ack", "/b/k", "/b/other"} {
+		g.allow("a", key, "")
+	}
+	require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/x"), Value: []byte(`return { scope = { "/b/" },
+		operations = { { op = "put", key = "/swap" }, { op = "put", key = "/take" } },
+		put = function(r)
+			if r.key == "/swap" then return cas("/b/k", "1", "2") end
+			put("/b/other", "2", stat("/b/k").lease)
+		end }`)}))
+	require.NoError(t, g.call("a", &pb.PutRequest{Key: []byte("/em/x/ack")}))
+	require.NoError(t, g.do(g.credential("b"), command.LeaseGrant, &pb.LeaseGrantRequest{ID: 5, TTL: 60}, g.Placement().All()).Err)
+	require.NoError(t, g.put("b", &pb.PutRequest{Key: []byte("/b/k"), Value: []byte("1"), Lease: 5}))
+	swap := &pb.PutRequest{Key: []byte("/swap")}
+	g.at(levelOfKeptLeases - 1)
+	require.ErrorContains(t, g.call("a", swap), "lease 5 does not exist")
+	g.at(levelOfKeptLeases)
+	require.NoError(t, g.call("a", swap))
+	kv := g.Stores[0].Get([]byte("/b/k"))
+	require.Equal(t, "2", string(kv.Value()))
+	require.EqualValues(t, 5, kv.Lease())
+	require.ErrorContains(t, g.call("a", &pb.PutRequest{Key: []byte("/take")}), "lease 5 does not exist")
+}
+
 // Who may not write a key doesn't learn that a strict extension is for it.
 func TestStrictExtensionsAreHidden(t *testing.T) {
 	g := guard(t, 1)

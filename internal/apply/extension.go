@@ -363,7 +363,7 @@ func (v view) Count(key, end []byte) int {
 	return n
 }
 
-func (v view) HasLease(id int64) bool { return id != v.x.ending && v.x.m.Leases.Has(id) }
+func (v view) HasLease(_ []byte, id int64) bool { return id != v.x.ending && v.x.m.Leases.Has(id) }
 
 func (v view) Permits(_, _ []byte, _ bool) bool { return true }
 
@@ -378,9 +378,13 @@ func (p proxy) Permits(key, end []byte, write bool) bool {
 }
 
 // HasLease shows a user its own leases: whether others allow more keys is known in all
-// partitions together alone.
-func (p proxy) HasLease(id int64) bool {
-	return p.view.HasLease(id) && !p.x.foreign(id, p.x.runAs)
+// partitions together alone. A key may keep the lease that it has, as in a put that ignores it.
+func (p proxy) HasLease(key []byte, id int64) bool {
+	if !p.view.HasLease(key, id) {
+		return false
+	}
+	kept := p.Get(key).Lease() == id && p.x.m.Level() >= levelOfKeptLeases
+	return kept || !p.x.foreign(id, p.x.runAs)
 }
 
 // registrar is the user as whom the event handler of an extension runs: the one who

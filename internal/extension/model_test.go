@@ -55,7 +55,7 @@ func (m *model) Count(key, end []byte) int { return len(m.Range(key, end, 0)) }
 
 func (m *model) Permits(_, _ []byte, _ bool) bool { return true }
 
-func (m *model) HasLease(id int64) bool { return id%2 == 0 }
+func (m *model) HasLease(_ []byte, id int64) bool { return id%2 == 0 }
 
 // universe is all strings that are as long or shorter.
 func universe(length int) (all []string) {

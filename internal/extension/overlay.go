@@ -16,8 +16,8 @@ type State interface {
 	Range(key, end []byte, limit int) []kvwire.KeyValue
 	// Count is the number of keys in [key, end).
 	Count(key, end []byte) int
-	// HasLease tells whether a lease exists that the call may attach keys to.
-	HasLease(id int64) bool
+	// HasLease tells whether a lease exists that the call may attach the key to.
+	HasLease(key []byte, id int64) bool
 	// Permits tells whether the call's user may read or write a range, which is written as
 	// in etcd's requests.
 	Permits(key, end []byte, write bool) bool

@@ -171,7 +171,7 @@ const writeBytes = 512
 
 // write puts a key after everything has been charged.
 func (c *call) write(a arguments, key, value []byte, lease int64) error {
-	if lease != 0 && !c.keys.base.HasLease(lease) {
+	if lease != 0 && !c.keys.base.HasLease(key, lease) {
 		return fmt.Errorf("lease %x does not exist", lease)
 	}
 	if err := c.writing(a, key, len(value)); err != nil {

@@ -32,7 +32,7 @@ func (k keys) Count(key, end []byte) int {
 	return n
 }
 
-func (k keys) HasLease(int64) bool { return true }
+func (k keys) HasLease([]byte, int64) bool { return true }
 
 func (k keys) Permits(_, _ []byte, _ bool) bool { return true }
 
