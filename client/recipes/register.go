@@ -25,6 +25,9 @@ const managerPrefix = "/em/"
 //   - what another client owns stays as it is, and is acknowledged. To replace it,
 //     delete it first.
 //
+// With authentication, election, semaphore and queue pass the leases of several users' clients on only
+// if a user with the role root has registered them; see extensions/README.md.
+//
 // On a server without extensions it fails.
 func Register(ctx context.Context, kv KV, names ...string) error {
 	for _, name := range names {

@@ -6,12 +6,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/extensions"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/version"
 )
+
+// With authentication an election of several users' clients goes on if root has registered it: its event handler appoints
+// the next leader with that one's lease.
+func TestAnElectionThatRootHasRegistered(t *testing.T) {
+	g := guard(t, 1)
+	g.allow("b", "/election/", "/election0")
+	g.allow("b", "/em/election/ack", "")
+	require.NoError(t, g.call("root", sourcePut("election", extensions.Source("election"))))
+	require.NoError(t, g.call("b", &pb.PutRequest{Key: []byte("/em/election/ack")}))
+	b, all := g.credential("b"), g.Placement().All()
+	for id, candidate := range []string{"one-0", "two-1"} {
+		require.NoError(t, g.do(b, command.LeaseGrant, &pb.LeaseGrantRequest{ID: int64(id + 5), TTL: 60}, all).Err)
+		watch := &pb.WatchCreateRequest{Key: []byte("/election/campaign/" + candidate)}
+		p, _ := g.PlanRead(command.Watch, watch, func() (string, int64) { return "b", int64(id + 5) })
+		body, err := proto.Marshal(watch)
+		require.NoError(t, err)
+		c := p.Command(command.Watch, body)
+		c.User = b
+		g.entry(&command.Entry{Commands: []command.Command{c}}, all, func(_ int, r Result) { require.NoError(t, r.Err) })
+	}
+	leader := func() string { return string(g.Stores[0].Get([]byte("/election/leader")).Value()) }
+	require.Equal(t, "one-0", leader())
+	require.NoError(t, g.do(b, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: 5}, all).Err)
+	require.Equal(t, "two-1", leader())
+}
 
 // While a lease ends in steps nobody can be given the semaphore by it, and whoever waits behind has it in the end.
 func TestASemaphoreOfALeaseThatEndsInSteps(t *testing.T) {
