@@ -94,7 +94,10 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 			if err := n.pause(ctx, betweenSteps); err != nil {
 				return nil, err
 			}
-		case ended && errors.Is(err, fault.LeaseNotFound): // the leader was faster
+		case ended && errors.Is(err, fault.LeaseNotFound): // the leader was faster, and this server may be behind
+			if _, err := n.strictAll(ctx); err != nil {
+				return nil, err
+			}
 			return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}, nil
 		case n.unknown(ctx, &who, err):
 		default:
