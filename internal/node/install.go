@@ -159,6 +159,7 @@ func (n *Node) succeed(old, c *core, led bool) {
 		t.Clear() // what the log behind the file assigns comes again
 	}
 	n.core.Store(c)
+	n.role(c, 0) // what the old one still says of its own role isn't heard any more
 	n.callLog.Retain(func(name string) bool { return c.machine.Extensions().Get(name) != nil })
 	n.profiles.EndAll()
 	n.sessions.Replaced()
