@@ -67,6 +67,9 @@ func (cl *sessionClient) watchReply(a *asking, w *said) {
 		d := &watched{w: &watcher{c: c, id: cl.id, who: s.who}, key: r.Key, end: r.RangeEnd, prevKv: r.PrevKv, created: true, start: r.StartRevision}
 		if d.start == 0 {
 			d.start, a.rev = rev+1, rev
+			if h := w.response.(*pb.WatchResponse).Header; h != nil { // behind the call of an extension, which answered nothing
+				d.start = h.Revision + 1
+			}
 			c.see(rev)
 		}
 		var asked *asking
