@@ -15,8 +15,8 @@ import (
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// All that operators and metrics ask for goes on while the number of partitions changes, and
-// each answer is of one number.
+// All that operators and metrics ask for, and what concerns all partitions, goes on while their number changes,
+// and each answer is of one number.
 func TestAskedWhileResizing(t *testing.T) {
 	c := newCluster(t, 2, 2, func(cfg *Config) { cfg.Balance = true })
 	c.ready()
@@ -72,6 +72,28 @@ func TestAskedWhileResizing(t *testing.T) {
 	})
 	ask("hash", func(n *Node, _ int) error {
 		_, _, err := n.Hash(ctx)
+		return err
+	})
+	ask("grant and revoke", func(n *Node, _ int) error {
+		l, err := n.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 100})
+		if err != nil {
+			return err
+		}
+		_, err = n.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: l.ID})
+		return err
+	})
+	_, err := c.nodes[0].LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 1, TTL: 1000})
+	require.NoError(t, err)
+	ask("renew", func(n *Node, _ int) error {
+		_, err := n.LeaseRenew(ctx, 1)
+		return err
+	})
+	ask("time to live", func(n *Node, _ int) error {
+		_, err := n.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 1, Keys: true})
+		return err
+	})
+	ask("alarms", func(n *Node, _ int) error {
+		_, err := n.Alarm(ctx, &pb.AlarmRequest{})
 		return err
 	})
 	ask("leases", func(n *Node, _ int) error {
