@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/version"
 )
@@ -159,15 +160,18 @@ func (x *execution) foreign(id int64, u *auth.User) bool {
 
 // mayDispose refuses a user who may not write all keys of a lease in the partitions that take
 // part. The lease of a session is its user's alone, whatever keys it has: it ends with the session, which isn't
-// anybody's to end who finds no key there.
+// anybody's to end who finds no key there. The session is gone with the first step in which its lease ends: its user
+// goes on with the others.
 func (x *execution) mayDispose(id int64) error {
 	if x.user.IsRoot() {
 		return nil
 	}
-	if x.m.sessions[x.parts.First()].byID[id] != nil && x.m.Level() >= levelOfOwnSessions {
-		if x.foreign(id, x.user) {
-			return fault.PermissionDenied
-		}
+	session, foreign := x.m.sessions[x.parts.First()].byID[id] != nil, x.foreign(id, x.user)
+	switch l, _ := x.m.Leases.Get(id); {
+	case x.m.Level() < levelOfOwnSessions:
+	case session && foreign:
+		return fault.PermissionDenied
+	case session, !foreign && l.Remaining == lease.Ending:
 		return nil
 	}
 	for p := range x.parts.Each() {

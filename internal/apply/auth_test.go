@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -145,6 +147,32 @@ func TestSessionsHaveOwners(t *testing.T) {
 	require.NoError(t, g.put("root", &pb.PutRequest{Key: []byte("/b/2"), Lease: 5}))
 	require.NoError(t, revoke(a, 5), "whatever keys it has")
 	require.NoError(t, revoke(auth.Own, 7), "the servers end sessions")
+}
+
+// Its user ends a session also if that takes several steps: the session is gone with the first one, and keys are left that the user may
+// not write.
+func TestAUserEndsASessionInSteps(t *testing.T) {
+	g := guard(t, 1)
+	g.at(levelOfOwnSessions)
+	require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/x"), Value: []byte(`return { scope = { "/a/", "/n" },
+		events = { { event = "expired", prefix = "/a/" } }, event = function() put("/n", (tonumber(get("/n")) or 0) + 1) end }`)}))
+	a, all := g.credential("a"), g.Placement().All()
+	require.NoError(t, g.do(a, command.SessionOpen, &pb.LeaseGrantRequest{ID: 5, TTL: 60}, all).Err)
+	for i := range 500 {
+		require.NoError(t, g.put("a", &pb.PutRequest{Key: fmt.Appendf(nil, "/a/%03d", i), Lease: 5}))
+	}
+	require.NoError(t, g.put("root", &pb.PutRequest{Key: []byte("/b/1"), Lease: 5}))
+	revoke := func(user string) error {
+		return g.do(g.credential(user), command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: 5}, all).Err
+	}
+	require.ErrorIs(t, revoke("a"), fault.LeaseEnding)
+	require.ErrorIs(t, revoke("b"), fault.PermissionDenied)
+	err := revoke("a")
+	for errors.Is(err, fault.LeaseEnding) {
+		err = revoke("a")
+	}
+	require.NoError(t, err)
+	require.Zero(t, g.keys("/b/1"))
 }
 
 // The lease with which a client says that it is there is attached to no key by another: its owner, who may not write the
