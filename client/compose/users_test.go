@@ -66,7 +66,14 @@ func TestReadsOfNothingForAUser(t *testing.T) {
 	_, err := put.Wait(t.Context())
 	require.NoError(t, err)
 
-	c = asUser(t, Etcd, "/stoa/txn/")
+	c = asUser(t, Etcd, "/stoa/txn/") // and parts of what the routes have
+	put = c.PutAsync("/own/x/a", "")
+	require.NoError(t, c.flush(t.Context()))
+	select {
+	case <-put.Done():
+	default:
+		require.Fail(t, "an earlier request has no answer")
+	}
 	require.ErrorIs(t, c.Sync(t.Context(), "one"), rpctypes.ErrPermissionDenied)
 	of := c.shared.clusters[0]
 	id, err := of.identity(t.Context())
