@@ -89,3 +89,12 @@ func TestEventsBesideReservedKeys(t *testing.T) {
 	require.True(t, w.turn(&clientv3.WatchResponse{Events: []*clientv3.Event{event("/stoa/txn/lock/a")}}))
 	require.EqualValues(t, 4, w.next)
 }
+
+// A transaction with an operation that says nothing is the cluster's to refuse.
+func TestOperationsOfNothing(t *testing.T) {
+	p, err := table(t, aroundReserved...).place(&pb.TxnRequest{Success: []*pb.RequestOp{opOf(&pb.PutRequest{Key: []byte("/us/a")}), {}}})
+	require.NoError(t, err)
+	sent := p.message.(*pb.TxnRequest).Success
+	require.Equal(t, "a", string(sent[0].GetRequestPut().Key))
+	require.Nil(t, sent[1].Request)
+}

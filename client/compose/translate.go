@@ -141,7 +141,7 @@ func (p *placed) op(op *pb.RequestOp) (err error) {
 		err = p.txn(o.RequestTxn)
 	}
 	p.routes[op] = r
-	if err != nil || op.GetRequestTxn() != nil {
+	if err != nil || op.Request == nil || op.GetRequestTxn() != nil { // one of nothing is the cluster's to refuse
 		return err
 	}
 	without, join := beside(inside(op))
