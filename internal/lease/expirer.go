@@ -21,7 +21,7 @@ type Expirer struct {
 	mu      sync.Mutex
 	leads   bool
 	timers  map[int64]*timer
-	ends    queue // ordered by the time at which they expire
+	ends    queue // ordered by the time at which they expire, or the next step of their end is to be made
 	records queue // ordered by the time of the next checkpoint to propose
 	revoked queue // those whose revocation is under way, ordered by the time to propose it again
 }
@@ -46,6 +46,9 @@ type timer struct {
 	id  int64
 	ttl time.Duration
 	end time.Time // when it expires
+	// ending says that it is over, and that its end takes several steps. Between two of them it waits among the
+	// others that have run out, each in its turn: so many large ones don't keep the others.
+	ending bool
 	// issued counts the checkpoints handed out, and cleared how many of them a
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
@@ -111,14 +114,16 @@ func (e *Expirer) Ending(id int64, now time.Time) {
 func (e *Expirer) Again(id int64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t := e.timers[id]; t != nil && e.revoked.has(t) {
-		e.revoked.put(t, now)
+	if t := e.timers[id]; t != nil && t.ending && e.ends.has(t) {
+		e.ends.put(t, now)
 	}
 }
 
 func (e *Expirer) end(t *timer, now time.Time, after time.Duration) {
-	t.end = now
-	e.revoke(t, now.Add(after))
+	t.end, t.ending = now, true
+	e.revoked.drop(t)
+	e.records.drop(t)
+	e.ends.put(t, now.Add(after))
 }
 
 // revoke has a revocation under way, to be proposed again.
@@ -144,6 +149,11 @@ func (e *Expirer) remove(id int64) {
 	}
 }
 
+// over reports whether the lease's time is over, though it may not be revoked yet.
+func (e *Expirer) over(t *timer, now time.Time) bool {
+	return t.ending || e.revoked.has(t) || !now.Before(t.end)
+}
+
 // Renewal is the result of a request to renew a lease.
 type Renewal struct {
 	TTL int64 // in seconds
@@ -165,7 +175,7 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 	// A lease whose time is over counts as revoked, though its revocation
 	// is not in the log yet: a renewal acknowledged now would be followed by its
 	// revocation.
-	if t == nil || e.revoked.has(t) || !now.Before(t.end) {
+	if t == nil || e.over(t, now) {
 		return Renewal{}, fault.LeaseNotFound
 	}
 	// The renewal may come early after a Promote that extended: it never
@@ -192,7 +202,7 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 		return false, fault.NotLeader
 	}
 	t := e.timers[id]
-	if t == nil || e.revoked.has(t) || !now.Before(t.end) {
+	if t == nil || e.over(t, now) {
 		return false, fault.LeaseNotFound
 	}
 	end := now.Add(seconds(remaining))

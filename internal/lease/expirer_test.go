@@ -283,6 +283,30 @@ func TestAnEndingLeaseIsDueAgain(t *testing.T) {
 	require.Empty(t, next.Due(at(60), 10))
 }
 
+// A lease that runs out is revoked in its turn, though as many as may be under way end in several steps.
+func TestEndingLeasesDoNotKeepOthers(t *testing.T) {
+	e, _ := leading(t)
+	for id := int64(1); id <= 3; id++ {
+		e.Granted(Lease{ID: id, TTL: 10}, at(0))
+	}
+	e.Granted(Lease{ID: 4, TTL: 11}, at(0))
+	step := func(now float64, ids ...int64) {
+		for _, id := range ids {
+			e.Ending(id, at(now))
+			e.Again(id, at(now))
+		}
+	}
+	require.Equal(t, []int64{1, 2}, e.Due(at(10), 2))
+	step(10.1, 1, 2)
+	require.Equal(t, []int64{3, 1}, e.Due(at(10.1), 2))
+	step(11.1, 3, 1)
+	require.Equal(t, []int64{2, 4}, e.Due(at(11.1), 2))
+	step(11.2, 2)
+	e.Revoked(4)
+	require.Equal(t, []int64{1, 3}, e.Due(at(11.2), 2))
+	require.Equal(t, []int64{1, 3}, e.Due(at(14.2), 2), "first those that may have been lost")
+}
+
 // A lease that was granted with less than its full time ends then, also under another leader,
 // unless it is renewed.
 func TestShorten(t *testing.T) {
