@@ -46,15 +46,14 @@ func (f *file) defragment() error {
 			f.lg.Warn("could not close the file from before the defragmentation", zap.Error(err))
 		}
 	}()
-	if err = syncDir(filepath.Dir(f.path)); err == nil {
-		f.db, err = openDatabase(f.path, f.options())
-	}
+	db, err := f.reopen()
 	if err != nil {
 		// The old file is unlinked: writing to it would lose acknowledged
 		// writes.
 		f.failed = fmt.Errorf("reopen %s after defragmentation: %w", f.path, err)
 		return f.failed
 	}
+	f.db = db
 	f.measure()
 	after, afterInUse := f.size()
 	f.lg.Info("finished defragmenting directory", zap.String("path", f.path),
@@ -62,6 +61,13 @@ func (f *file) defragment() error {
 		zap.Int64("current-db-size-in-use-bytes-diff", afterInUse-beforeInUse), zap.Int64("current-db-size-in-use-bytes", afterInUse),
 		zap.Duration("took", time.Since(began)))
 	return nil
+}
+
+func (f *file) reopen() (*database, error) {
+	if err := syncDir(filepath.Dir(f.path)); err != nil {
+		return nil, err
+	}
+	return openDatabase(f.path, f.options())
 }
 
 func (f *file) copyTo(path string) error {
