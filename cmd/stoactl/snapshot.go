@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -78,7 +79,7 @@ func (a *app) snapshotRestoreCommand() *cobra.Command {
 			if compacted != (bump > 0) {
 				return badArgs("--bump-revision and --mark-compacted go together: revisions from before a gap must not be read as if nothing had been lost")
 			}
-			c.PeerURLs, c.BumpRevision = strings.Split(peers, ","), int64(bump)
+			c.PeerURLs, c.BumpRevision = strings.Split(peers, ","), int64(min(bump, math.MaxInt64))
 			if c.DataDir == "" {
 				c.DataDir = c.Name + ".stoa"
 			}

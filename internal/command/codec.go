@@ -28,6 +28,10 @@ const withUser = 0x80
 // a damaged log could.
 const maxStamp = math.MaxInt64 / 2
 
+// HighestStart is the highest revision that a cluster may begin with: writes won't get from there to the first that
+// no log can have.
+const HighestStart int64 = maxStamp / 2
+
 var errShort = errors.New("ends early")
 
 // Size is about how long the encoded entry is, never less.

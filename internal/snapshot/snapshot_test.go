@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -196,6 +198,12 @@ func TestBumpRevision(t *testing.T) {
 	m := meta(t, c.DataDir)
 	require.EqualValues(t, 1350, m.Compacted)
 	require.EqualValues(t, 1350, m.Positions[2].Rev)
+
+	c.DataDir = filepath.Join(dir, "highest")
+	c.BumpRevision = command.HighestStart - 350
+	r, err = Restore(t.Context(), file, c)
+	require.NoError(t, err)
+	require.Equal(t, command.HighestStart, r.Revision)
 }
 
 // requireNothing wants a place where nothing has been written.
@@ -304,6 +312,8 @@ func TestRefusedFlags(t *testing.T) {
 		"--data-dir " + full + " is not empty": func(c *Config) { c.DataDir = full },
 		"--wal-dir " + full + " is not empty":  func(c *Config) { c.WALDir = full },
 		"can't go back":                        func(c *Config) { c.BumpRevision = -1 },
+		"a cluster can begin":                  func(c *Config) { c.BumpRevision = command.HighestStart },
+		"increased by 9223372036854775807":     func(c *Config) { c.BumpRevision = math.MaxInt64 },
 	} {
 		c := second(filepath.Join(dir, "data"))
 		change(&c)

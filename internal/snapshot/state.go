@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -69,6 +70,9 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 		st.revision = max(st.revision, p.Rev)
 	}
 	st.compacted = meta.Compacted
+	if bump > command.HighestStart-st.revision {
+		return st, fmt.Errorf("the file is at revision %d; increased by %d, that is more than the %d at which a cluster can begin", st.revision, bump, command.HighestStart)
+	}
 	if st.bumped = bump > 0; st.bumped {
 		st.revision += bump
 		st.compacted = st.revision
