@@ -8,6 +8,7 @@ FUZZED      ?= ./internal/... ./api/... ./cmd/...
 DURATION    ?= 5m
 RUNS        ?= 300
 ROUNDS      ?= 10
+FLIPS       ?= 600
 SEED        ?= 1
 LOAD        ?= 1m
 ARGS        ?=
@@ -45,6 +46,12 @@ test-race:
 .PHONY: stress
 stress:
 	$(GO) test -race -v -count=1 -timeout 0 -run '^TestStress' $$(grep -rl '"stress", ' internal --include='*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -stress=$(DURATION)
+
+## test-damage: bits, bytes, sectors and pages of logs, state files, backups and records, FLIPS (600) of a state file; says how many
+.PHONY: test-damage
+test-damage:
+	$(GO) test -v -count=1 -timeout 0 ./internal/backend -run 'Damaged|Torn|Broken|Flipped|Truncated' -flips $(FLIPS)
+	$(GO) test -v -count=1 ./internal/wal ./internal/bootstrap ./internal/snapshot ./internal/etcdwal ./internal/transport -run 'Damaged|Every|BitFlip|Torn|Truncated|Copy'
 
 ## cost-model: the time and the memory of a step of the extension language, by construct (ARGS="-search 1h" looks for worse ones)
 .PHONY: cost-model

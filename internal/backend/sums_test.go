@@ -113,7 +113,7 @@ func TestNoFlippedBitReachesAKey(t *testing.T) {
 	require.NoError(t, err)
 	raw = raw[:pages(raw)*page]
 	refused, rng := 0, rand.New(rand.NewPCG(3, 4))
-	for range 600 {
+	for range *flips {
 		bit := 8*2*page + rng.IntN(8*(pages(raw)-2)*page)
 		if at := recorded(raw, rng); rng.IntN(3) > 0 {
 			bit = 8*at + rng.IntN(8)
@@ -128,6 +128,7 @@ func TestNoFlippedBitReachesAKey(t *testing.T) {
 		}
 		raw[bit/8] ^= 1 << (bit % 8)
 	}
+	t.Logf("%d bits, %d files refused", *flips, refused)
 	require.Positive(t, refused)
 }
 

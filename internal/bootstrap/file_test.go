@@ -49,6 +49,7 @@ func TestADamagedRecord(t *testing.T) {
 	for _, size := range []int{0, len(whole), 4096} {
 		try(make([]byte, size))
 	}
+	t.Logf("%d bits", 8*len(whole))
 	require.NoError(t, os.WriteFile(path, whole[:len(whole)/2], 0o600))
 	_, err = Open(filepath.Dir(path), nil)
 	require.ErrorContains(t, err, path+": the record of this member is damaged")

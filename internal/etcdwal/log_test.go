@@ -140,6 +140,7 @@ func TestReadDamaged(t *testing.T) {
 			require.False(t, log.Fresh, "cut at %d", i) // between records
 		}
 	}
+	t.Logf("%d bytes flipped, %d cuts", end, end)
 	_, err := read(segmentOf(crcRecord, restored[3]))
 	require.ErrorIs(t, err, ErrDamaged)
 }

@@ -246,6 +246,7 @@ func TestDamagedFileIsRefused(t *testing.T) {
 		try(b, fmt.Sprint("flipped at ", n))
 	}
 	try(append(bytes.Clone(whole), make([]byte, 512)...), "longer")
+	t.Logf("%d files, none restored", len(whole)/509+len(whole)/997+4)
 
 	// Without the comparison of the checksum, the structure is left.
 	for _, n := range []int{len(whole) / 2, 4096, 100} {

@@ -99,6 +99,7 @@ func TestEverySector(t *testing.T) {
 			require.True(t, f.with(cut).sound(want, "cut"), "segment %d cut at %d", n, at)
 		}
 	}
+	t.Logf("%d logs refused", refused)
 	require.Greater(t, refused, 1000)
 }
 
