@@ -42,3 +42,33 @@ func TestLeaseShorten(t *testing.T) {
 		require.Greater(t, left(), int64(900))
 	}
 }
+
+// What a replaced core says of its role so late that its successor stamps already ends the times of no leases.
+func TestTheRoleOfAReplacedCore(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.agreed(version.Newest)
+	n := c.nodes[0]
+	old := n.core.Load()
+	require.NoError(t, n.Resize(t.Context(), 3))
+	_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 1, TTL: 1000})
+	require.NoError(t, err)
+	successor := n.core.Load()
+
+	n.rebuild.Lock() // nobody else looks
+	n.roles.Lock()
+	n.core.Store(old)
+	said := make(chan struct{})
+	go func() {
+		n.role(old, 0)
+		close(said)
+	}()
+	time.Sleep(20 * time.Millisecond) // it is on its way
+	n.core.Store(successor)
+	n.roles.Unlock()
+	n.rebuild.Unlock()
+	<-said
+	require.NotZero(t, n.stamping.Load())
+	_, err = n.LeaseRenew(t.Context(), 1)
+	require.NoError(t, err)
+}

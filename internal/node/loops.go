@@ -94,17 +94,28 @@ func memberID(key string, id uint64) zap.Field { return zap.Stringer(key, bootst
 // role is called by the replica when this server begins or stops stamping. It
 // runs on a group's loop.
 func (n *Node) role(c *core, epoch uint64) {
-	if n.core.Load() != c && n.core.Load() != nil {
+	if !n.stamps(c, epoch) || epoch == 0 {
 		return
 	}
-	n.stamping.Store(epoch)
-	if epoch == 0 {
-		n.expirer.Demote()
-		return
-	}
-	n.expirer.Promote(time.Now(), c.leases, n.cfg.Election)
 	if c.machine.Placement().Transit() != nil {
 		n.moveSoon()
 	}
 	n.noteLeader(c)
+}
+
+// stamps notes the epoch in which this server stamps, or that it stamps in none, with the times of leases. A core that has been
+// replaced says nothing any more: that is looked at under the lock, so that it can't be late, behind its successor.
+func (n *Node) stamps(c *core, epoch uint64) bool {
+	n.roles.Lock()
+	defer n.roles.Unlock()
+	if now := n.core.Load(); now != c && now != nil {
+		return false
+	}
+	n.stamping.Store(epoch)
+	if epoch == 0 {
+		n.expirer.Demote()
+	} else {
+		n.expirer.Promote(time.Now(), c.leases, n.cfg.Election)
+	}
+	return true
 }

@@ -202,6 +202,7 @@ type Node struct {
 	hub       *watch.Hub
 	expirer   *lease.Expirer
 	stamping  atomic.Uint64 // the epoch of the expirer, or 0
+	roles     sync.Mutex    // held while these two change
 	answered  atomic.Int64  // proposals of revocations
 	revoked   chan struct{} // many of these were answered
 
