@@ -38,6 +38,8 @@ type cluster struct {
 	id      atomic.Uint64 // of the cluster, 0: not known yet
 	learner atomic.Bool   // the near member takes local reads only
 	nearby  *vicinity     // reads mirrors
+	// readable is which of the keys of readNothing the user may read, as far as is known.
+	readable atomic.Int32
 
 	mu     sync.Mutex
 	near   dialled[*engine.Client]

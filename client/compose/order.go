@@ -399,12 +399,17 @@ func (c *Client) flush(ctx context.Context) error {
 	return nil
 }
 
-// readNothing makes a read for its place in the order alone: of a key of one of the routes, the first that the user may
-// read.
+// readNothing makes a read for its place in the order alone: of a key that the user may read, the first of all if it may, for
+// that is no extension's, else that of a route. Which it is is remembered.
 func (c *Client) readNothing(ctx context.Context, at int, k kind) (err error) {
-	for _, key := range c.core.routes.keysIn(c.core.links[at].cluster.at) {
-		_, err = c.wait(ctx, &request{placement: placement{cluster: at, message: nothing(key)}, kind: k})
+	of := c.core.links[at].cluster
+	keys := c.core.routes.keysIn(of.at)
+	first := int(of.readable.Load())
+	for i := range keys {
+		n := (first + i) % len(keys)
+		_, err = c.wait(ctx, &request{placement: placement{cluster: at, message: nothing(keys[n])}, kind: k})
 		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			of.readable.Store(int32(n))
 			return err
 		}
 	}

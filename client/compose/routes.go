@@ -96,16 +96,14 @@ func (t *routing) find(key string) *route {
 	return nil
 }
 
-// keysIn has a key of each route of a cluster, by its name there.
-func (t *routing) keysIn(cluster int) (keys [][]byte) {
+// keysIn has the first key of all, and one of each route of a cluster, by its name there.
+func (t *routing) keysIn(cluster int) [][]byte {
+	keys := [][]byte{{0}}
 	for i := range t.routes {
 		if s := (segment{route: &t.routes[i], from: t.routes[i].prefix}); s.cluster == cluster {
 			key, _ := s.there()
 			keys = append(keys, key)
 		}
-	}
-	if len(keys) == 0 {
-		return [][]byte{{0}}
 	}
 	return keys
 }

@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,9 +20,21 @@ type guarding struct {
 	pb.UnimplementedKVServer
 	stoapb.UnimplementedPartitionsServer
 	readable []string
+	asked    *askedFor // if not nil
+}
+
+// askedFor is the keys that were asked for.
+type askedFor struct {
+	mu   sync.Mutex
+	keys []string
 }
 
 func (g guarding) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if g.asked != nil {
+		g.asked.mu.Lock()
+		g.asked.keys = append(g.asked.keys, string(q.Key))
+		g.asked.mu.Unlock()
+	}
 	if !slices.Contains(g.readable, string(q.Key)) {
 		return nil, rpctypes.ErrGRPCPermissionDenied
 	}
@@ -37,8 +50,12 @@ func (guarding) List(context.Context, *stoapb.ListPartitionsRequest) (*stoapb.Li
 }
 
 func asUser(t *testing.T, kind Kind, readable ...string) *Client {
+	return asUserOf(t, kind, guarding{readable: readable})
+}
+
+func asUserOf(t *testing.T, kind Kind, member guarding) *Client {
 	address := serve(t, func(g *grpc.Server) {
-		pb.RegisterKVServer(g, guarding{readable: readable})
+		pb.RegisterKVServer(g, member)
 		stoapb.RegisterPartitionsServer(g, guarding{})
 	})
 	c, err := New(Config{
@@ -80,4 +97,20 @@ func TestReadsOfNothingForAUser(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, id)
 	require.True(t, of.answers(of.near.client), "it refuses")
+}
+
+// What is read for its place is the first of all keys, which is no extension's: only for who may not read that is it another,
+// and then always the same.
+func TestReadsOfNothingReadTheFirstKey(t *testing.T) {
+	for _, one := range []struct{ readable, keys []string }{
+		{[]string{"\x00", "/own/", "/others/"}, []string{"\x00", "\x00"}},
+		{[]string{"/own/"}, []string{"\x00", "/others/", "/own/", "/own/"}},
+	} {
+		seen := new(askedFor)
+		c := asUserOf(t, Etcd, guarding{readable: one.readable, asked: seen})
+		for range 2 {
+			require.NoError(t, c.Sync(t.Context(), "one"))
+		}
+		require.Equal(t, one.keys, seen.keys)
+	}
 }
