@@ -183,7 +183,7 @@ func Open(path string, o Options) (*Backend, error) {
 // createFile makes the file under another name first, so that a crash leaves
 // either no file or a complete one.
 func createFile(path string, o Options) error {
-	tmp := path + ".new"
+	tmp := path + made
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -50,8 +50,7 @@ type file struct {
 	flushing sync.Mutex   // one update or defragmentation at a time
 	mu       sync.RWMutex // guards db itself, held no longer than to begin a transaction
 	db       *database
-	failed   error      // closed, or could not be reopened after a defragmentation
-	copying  sync.Mutex // one copy of a snapshot is being made at a time
+	failed   error // closed, or could not be reopened after a defragmentation
 
 	total, inUse atomic.Int64
 	uses         atomic.Uint64 // transactions, since the file was opened

@@ -29,7 +29,7 @@ func (f *file) defragment() error {
 	began, before, beforeInUse := time.Now(), f.total.Load(), f.inUse.Load()
 	f.lg.Info("defragmenting", zap.String("path", f.path),
 		zap.Int64("current-db-size-bytes", before), zap.Int64("current-db-size-in-use-bytes", beforeInUse))
-	tmp := f.path + ".defrag"
+	tmp := f.path + defragmented
 	if err := f.copyTo(tmp); err != nil {
 		os.Remove(tmp) //nolint:errcheck // the next attempt writes over it
 		return fmt.Errorf("defragment %s: %w", f.path, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -49,25 +50,19 @@ func forgetAfter(w writer, ps []Position, rev int64) error {
 	return w.remove(bucketStoa, stoaSums)
 }
 
-// copying lets one snapshot at a time have the name of the copy.
+// copy makes the copy under a name of its own: another file, from before one that was received took its place, may be copied
+// at the same time. It has the name until it is open.
 func (s *boltSnapshot) copy() (engine, error) {
-	s.f.copying.Lock()
-	defer s.f.copying.Unlock()
-	path := s.f.path + ".copy"
-	defer os.Remove(path) //nolint:errcheck // the next copy writes over it
-	if err := copyTo(path, s); err != nil {
+	to, err := os.CreateTemp(filepath.Dir(s.f.path), filepath.Base(s.f.path)+copied+"*")
+	if err != nil {
 		return nil, err
 	}
-	return openFile(path, Options{NoSync: true, Logger: s.f.lg})
-}
-
-func copyTo(path string, s *boltSnapshot) error {
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
+	defer os.Remove(to.Name()) //nolint:errcheck // RemoveRests does
 	_, err = s.WriteTo(to)
-	return errors.Join(err, to.Close())
+	if err := errors.Join(err, to.Close()); err != nil {
+		return nil, err
+	}
+	return openFile(to.Name(), Options{NoSync: true, Logger: s.f.lg})
 }
 
 func (s memSnapshot) copy() (engine, error) { return &mem{data: s.data.copy()}, nil }

@@ -17,6 +17,8 @@ func TestSnapshotOfThePast(t *testing.T) {
 	s := newServer(open(t, filepath.Join(dir, "db")))
 	s.fill(t, 100)
 	rev, want := s.rev, dump(t, s.be)
+	other := filepath.Join(dir, "db.copy") // a copy of another file that was in this place
+	require.NoError(t, os.WriteFile(other, []byte("other"), 0o600))
 	setLevel(t, s.be, s.stores, version.Newest)
 	s.fill(t, 100)
 	all := dump(t, s.be)
@@ -34,7 +36,10 @@ func TestSnapshotOfThePast(t *testing.T) {
 	require.NoError(t, past.Close())
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, left, 1)
+	require.Len(t, left, 2)
+	text, err := os.ReadFile(other)
+	require.NoError(t, err)
+	require.Equal(t, "other", string(text))
 
 	path := filepath.Join(dir, "past")
 	require.NoError(t, os.WriteFile(path, content.Bytes(), 0o600))

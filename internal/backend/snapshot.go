@@ -168,7 +168,7 @@ func Discard(path string) error {
 	return nil
 }
 
-func received(path string) string { return path + ".received" }
+func received(path string) string { return path + arrived }
 
 func write(path string, r io.Reader) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

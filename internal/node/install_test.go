@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -113,6 +114,21 @@ func TestADamagedSnapshotStopsNothing(t *testing.T) {
 
 	require.NoError(t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file)))
 	require.Eventually(t, func() bool { return n.Revision() >= s.nodes[s.leader].Revision() }, 30*time.Second, 10*time.Millisecond)
+}
+
+// What a server that was killed has left beside its file is gone once it has started again.
+func TestRestsAreRemovedAtTheStart(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.ready()
+	path := c.nodes[0].dbPath()
+	c.stop(0)
+	for _, rest := range []string{".received", ".defrag", ".copy1"} {
+		require.NoError(t, os.WriteFile(path+rest, make([]byte, 1000), 0o600))
+	}
+	c.start(0)
+	left, err := filepath.Glob(path + "?*")
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // Tokens from before authentication was disabled are void on a server that learns of it by a snapshot, too.

@@ -286,6 +286,9 @@ func Start(cfg Config) (*Node, error) {
 	if n.passwords, err = newPasswords(); err != nil {
 		return nil, err
 	}
+	if err := backend.RemoveRests(n.dbPath()); err != nil {
+		return nil, err
+	}
 	c, err := n.open()
 	if err != nil {
 		return nil, err
