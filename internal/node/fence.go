@@ -111,6 +111,9 @@ func (n *Node) forget(path, failed string) {
 // Fenced reports whether this server differs from a majority of the others, and so serves nothing.
 func (n *Node) Fenced() bool { return n.fence.Now() != nil }
 
+// Fences is how often the state of this server was found to be wrong.
+func (n *Node) Fences() uint64 { return n.fence.Times() }
+
 // checkTicks is the time between two checks, in ticks; 0: there are those that are asked for.
 func (n *Node) checkTicks() int64 {
 	if n.cfg.CheckInterval <= 0 {

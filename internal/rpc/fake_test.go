@@ -49,6 +49,7 @@ type fakeNode struct {
 	rev         atomic.Int64
 	ranges      atomic.Int64 // that were asked for, each in one or more parts
 	shows       atomic.Int64 // serializable reads, if it isn't 0
+	fences      atomic.Uint64
 
 	mu      sync.Mutex
 	keys    []*mvccpb.KeyValue
@@ -143,6 +144,8 @@ func (n *fakeNode) RangeOn(_ context.Context, r *pb.RangeRequest) (*kvwire.Range
 	}
 	return resp, nil
 }
+
+func (n *fakeNode) Fences() uint64 { return n.fences.Load() }
 
 func (n *fakeNode) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	if err := n.begin(r); err != nil {

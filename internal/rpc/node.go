@@ -29,6 +29,9 @@ type KV interface {
 	Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error)
 	// RangeOn reads on in a range that a request has asked for.
 	RangeOn(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error)
+	// Fences is how often the state of this server was found to be wrong. It answers again with another: what was begun
+	// with one must not be finished if the number has changed.
+	Fences() uint64
 	// Put, DeleteRange, Txn and Compact return when the write is durable on a
 	// majority and applied here.
 	Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)

@@ -40,6 +40,7 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		read         = s.kv.Range
 		sent, total  int64
 		head         *pb.ResponseHeader
+		fences       = s.kv.Fences()
 	)
 	for {
 		limit := size
@@ -53,6 +54,9 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 		if head != nil && errors.Is(err, fault.FutureRevision) { // a snapshot has taken this server back meanwhile
 			chunk.Serializable = false
 			resp, err = read(ctx, chunk)
+		}
+		if err == nil && s.kv.Fences() != fences { // the chunks before may be of a state that was wrong
+			err = fault.Fenced
 		}
 		if err != nil {
 			return toStatus(err)

@@ -99,6 +99,25 @@ func TestRangeStreamOfAServerThatIsTakenBack(t *testing.T) {
 	testRangeStream(t, n, conn)
 }
 
+// A server is found to differ between two chunks, and has taken in another's state: the rest isn't of what the first was of.
+func TestRangeStreamOfAServerThatWasFenced(t *testing.T) {
+	n, conn := serve(t, Options{MaxRequestBytes: 4000})
+	ctx := testContext(t)
+	for i := range 3000 { // more than waits on the way
+		_, err := n.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "k%04d", i), Value: make([]byte, 100)})
+		require.NoError(t, err)
+	}
+	stream, err := pb.NewKVClient(conn).RangeStream(ctx, &pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	n.fences.Add(1)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	require.ErrorContains(t, err, fault.Fenced.Error())
+}
+
 func testRangeStream(t *testing.T, n *fakeNode, conn *grpc.ClientConn) {
 	ctx := testContext(t)
 	for i := range 300 {
