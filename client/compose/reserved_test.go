@@ -33,6 +33,11 @@ func TestReservedKeysAreRefused(t *testing.T) {
 		_, err = r.place(m)
 		require.ErrorIs(t, err, ErrReserved, "%v", m)
 	}
+	f := &Feed{c: &Client{core: &core{routes: r}}}
+	for _, rev := range []int64{0, 3} {
+		_, err := f.segments("/stoa/", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(rev)})
+		require.ErrorIs(t, err, ErrReserved, "a watch")
+	}
 	for _, key := range []string{"/stoa", "/stoa0", "/us//stoa", "/us/stoa/"} {
 		_, err := r.one([]byte(key))
 		require.NoError(t, err, key)
