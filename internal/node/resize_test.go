@@ -119,3 +119,44 @@ func TestHistoryOfAPartitionThatIsGone(t *testing.T) {
 	require.NoError(t, read(0))
 	require.ErrorIs(t, read(1), fault.Moved)
 }
+
+// A watch reads history while a change of the number of partitions takes its key to another store: it reads again
+// once the hub knows of that.
+func TestHistoryOfAKeyThatGoes(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.agreed(version.Newest)
+	n := c.nodes[0]
+	core := n.core.Load()
+	key := []byte("k")
+	for core.machine.Placement().Partition(key) != 1 {
+		key = append(key, 'k')
+	}
+	rev := c.put(0, string(key), "v")
+	move := func(to int) {
+		all := store.Route{To: func([]byte) (int, []byte) { return to, nil }}
+		require.Equal(t, 1, store.Move(core.stores, key, append(key, 0), all, nil))
+	}
+	n.rebuild.Lock()
+	core.lockAll()
+	read := make(chan []store.Change, 1)
+	go func() {
+		changes, _, _ := n.history(1, key, nil, rev, rev, store.Bounds{}, false)
+		read <- changes
+	}()
+	time.Sleep(50 * time.Millisecond) // it waits for the store
+	core.stale.Store(true)
+	move(0)
+	core.unlockAll()
+	select {
+	case early := <-read:
+		read <- early
+	case <-time.After(200 * time.Millisecond):
+	}
+	core.lockAll()
+	move(1)
+	core.unlockAll()
+	core.stale.Store(false)
+	n.rebuild.Unlock()
+	require.Len(t, <-read, 1)
+}

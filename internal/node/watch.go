@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -35,7 +34,8 @@ func (n *Node) Watchers() int64 { return n.hub.Stats().Watchers }
 
 // history reads for watchers that have to catch up. While a snapshot is being
 // installed it waits: the old stores don't have the revisions that the hub has
-// published.
+// published. While the number of partitions changes it waits, too, and reads anew what it had
+// read beside that: keys may have gone from store to store, before the hub hears of it.
 func (n *Node) history(partition int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
 	for {
 		c := n.current()
@@ -43,7 +43,7 @@ func (n *Node) history(partition int, key, end []byte, from, to int64, bounds st
 			return nil, 0, fault.Moved
 		}
 		changes, through, err := c.stores[partition].Changes(key, end, from, to, bounds, prev)
-		if err = c.retryIfReplaced(err); !errors.Is(err, fault.Moved) {
+		if !c.stale.Load() {
 			return changes, through, n.damaged(err)
 		}
 	}
