@@ -140,7 +140,8 @@ func (r *Replica) Submit(w *Write) {
 }
 
 // landed answers a write that another server has carried out, once this one has
-// applied it: the client's reads here then reflect it.
+// applied it: the client's reads here then reflect it, and no header of a later answer is below its revision. This is in
+// the log at the index, or before, and stamps increase along the log.
 func (f *Calls) landed(w *Write, out Outcome) {
 	r := f.r.Load()
 	if out.Group >= len(r.groups) { // of an earlier generation, whose end has been applied here
@@ -154,6 +155,9 @@ func (f *Calls) landed(w *Write, out Outcome) {
 		case errors.Is(err, fault.Timeout):
 			w.fail(err)
 		default:
+			if len(r.groups) == 1 || w.Command.Kind.MayWrite() {
+				r.closed[out.Group].raise(out.Rev) // as finished: the group's loop may do so later
+			}
 			w.Trace.reached(Reflected, out.Group)
 			w.Done(out)
 		}

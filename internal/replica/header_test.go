@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // Once a write is answered, the server's revision, which is in the headers of answers without one of their own, isn't
@@ -44,3 +45,46 @@ func TestTheRevisionIsNotBelowAnAnsweredWrite(t *testing.T) {
 		})
 	}
 }
+
+// Nor is that of a follower which is still applying what was committed behind the write.
+func TestTheRevisionOfAFollowerIsNotBelowAnAnsweredWrite(t *testing.T) {
+	s := newStory(t, 3)
+	leader, r := s.replicas[0], s.replicas[1]
+	s.elect(leader)
+	p := r.cfg.Map.Partition([]byte("k"))
+	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("k")})
+	require.NoError(t, err)
+	var rev int64
+	put := func(r *Replica) {
+		r.Submit(&Write{Command: command.Command{Kind: command.Put, Body: body}, Parts: placement.Of(p), Done: func(out Outcome) {
+			require.NoError(t, out.Err)
+			require.GreaterOrEqual(t, r.Revision(), out.Rev)
+			if r != leader {
+				rev = out.Rev
+			}
+		}})
+	}
+	put(r)
+	s.carry(true, 2, 1, -1)
+	s.work(leader, -1)
+	put(leader) // in an entry of its own
+	for range 5 {
+		s.work(leader, -1)
+		s.carry(true, 1, 3, -1)
+		s.work(s.replicas[2], -1)
+		s.carry(true, 3, 1, -1)
+	}
+	s.carry(true, 1, 2, p) // both entries are committed
+	r.cfg.Machine.Sink = changes(func(int64) {
+		if r.groups[p].applied.Load() > 0 && len(r.groups[p].committed) == 1 {
+			s.carry(true, 1, 2, -1) // the answer comes, behind the first of them
+		}
+	})
+	s.work(r, -1)
+	require.Positive(t, rev)
+}
+
+// changes is a sink.
+type changes func(rev int64)
+
+func (f changes) Changes(_ int, rev int64, _ []store.Change) { f(rev) }
