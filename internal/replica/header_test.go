@@ -88,3 +88,18 @@ func TestTheRevisionOfAFollowerIsNotBelowAnAnsweredWrite(t *testing.T) {
 type changes func(rev int64)
 
 func (f changes) Changes(_ int, rev int64, _ []store.Change) { f(rev) }
+
+// Nor does it go back by a restart, if nothing is applied behind that.
+func TestTheRevisionAfterARestart(t *testing.T) {
+	for partitions := 1; partitions <= 2; partitions++ {
+		s := newStoryOf(t, 1, partitions)
+		r := s.replicas[0]
+		s.elect(r)
+		s.put(r, "d")
+		s.quiesce()
+		require.Greater(t, r.Revision(), int64(1))
+		again, err := New(r.cfg)
+		require.NoError(t, err)
+		require.Equal(t, r.Revision(), again.Revision())
+	}
+}

@@ -169,6 +169,7 @@ func New(cfg Config) (*Replica, error) {
 			return nil, fmt.Errorf("starting raft group %d: %w", p, err)
 		}
 		r.groups = append(r.groups, g)
+		g.closeShown() // perhaps nothing is applied for long
 	}
 	r.reconfigured()
 	r.calls.attach(r)
