@@ -63,29 +63,27 @@ func (st *stream) answerWith(answer func() (any, error), err error) {
 
 // answers are the calls that can be answered.
 type answers struct {
-	s       *Server
 	mu      sync.Mutex
+	idle    sync.Cond // nothing runs any more; with mu
 	list    []*stream
 	spare   []*stream // empty
 	running bool
 }
 
-// add may be called under any locks but mu. While calls are added, their connections are there,
-// so Stop has not returned.
+// add may be called under any locks but mu. A connection ends once all its calls are added that are answered
+// later; a handler that outlives its call may add it behind that.
 func (a *answers) add(st *stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.list = append(a.list, st)
 	if !a.running {
 		a.running = true
-		a.s.running.Add(1)
 		go a.run()
 	}
 }
 
 // run answers until there is nothing to answer.
 func (a *answers) run() {
-	defer a.s.running.Done()
 	var conns []*conn
 	for list := a.take(nil); list != nil; list = a.take(list) {
 		for _, st := range list {
@@ -114,11 +112,21 @@ func (a *answers) take(done []*stream) []*stream {
 	}
 	if len(a.list) == 0 {
 		a.running = false
+		a.idle.Broadcast()
 		return nil
 	}
 	list := a.list
 	a.list, a.spare = a.spare, nil
 	return list
+}
+
+// wait returns when all is answered that was added before.
+func (a *answers) wait() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.running {
+		a.idle.Wait()
+	}
 }
 
 func (st *stream) answerLate() {

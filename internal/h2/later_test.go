@@ -22,6 +22,8 @@ import (
 type postponed struct {
 	service
 	calls    chan *waitingCall
+	hold     chan struct{} // not nil: calls wait for it, and tell held, before they do anything
+	held     chan struct{}
 	finished atomic.Int64
 	writes   atomic.Int64
 }
@@ -32,6 +34,10 @@ type waitingCall struct {
 }
 
 func (s *postponed) UnaryCall(ctx context.Context, r *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
+	if s.hold != nil {
+		s.held <- struct{}{}
+		<-s.hold
+	}
 	w := &waitingCall{err: make(chan error, 2)}
 	ready, ok := h2.Later(ctx, func(_ any, err error) {
 		s.finished.Add(1)
@@ -56,7 +62,7 @@ func newPostponed(t *testing.T, o h2.Options) (*postponed, *rig) {
 	if o.Inline == nil {
 		o.Inline = inline
 	}
-	p := &postponed{calls: make(chan *waitingCall, 1000)}
+	p := &postponed{calls: make(chan *waitingCall, 1000), held: make(chan struct{}, 1000)}
 	s := h2.NewServer(o)
 	grpc_testing.RegisterTestServiceServer(s, p)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -200,6 +206,27 @@ func TestStopsAndLateCalls(t *testing.T) {
 			require.NoError(t, <-result)
 			<-stopped
 		})
+	}
+}
+
+// A handler whose call has ended comes to Later only when its server stops, or has stopped: finish is called
+// nevertheless.
+func TestLaterThanStop(t *testing.T) {
+	for i := range 20 {
+		p, r := newPostponed(t, h2.Options{Inline: []string{}})
+		p.hold = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			_, err := r.cli.UnaryCall(ctx, &grpc_testing.SimpleRequest{})
+			result <- err
+		}()
+		<-p.held
+		cancel()
+		require.Error(t, <-result)
+		time.AfterFunc(time.Duration(i)*time.Millisecond, func() { close(p.hold) })
+		r.Stop()
+		require.Error(t, <-(<-p.calls).err)
 	}
 }
 

@@ -117,7 +117,7 @@ func NewServer(o Options) *Server {
 		o: o.withDefaults(), services: map[string]grpc.ServiceInfo{}, methods: map[string]*method{},
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
-	s.answers.s = s
+	s.answers.idle.L = &s.answers.mu
 	return s
 }
 
@@ -241,7 +241,7 @@ func (s *Server) GracefulStop() {
 	for _, c := range s.shut() {
 		c.drain()
 	}
-	s.running.Wait()
+	s.wait()
 }
 
 // Stop closes all connections and cancels the contexts of their calls.
@@ -249,5 +249,10 @@ func (s *Server) Stop() {
 	for _, c := range s.shut() {
 		c.fail(grpc.ErrServerStopped)
 	}
+	s.wait()
+}
+
+func (s *Server) wait() {
 	s.running.Wait()
+	s.answers.wait()
 }
