@@ -79,6 +79,8 @@ var rules = []rule{
 		except: []string{"internal/session/host"}},
 	{dir: "internal/session/host", why: "goroutines, timers and the stream are given to the sessions' host", never: slices.Concat(world, []string{raftLibrary, grpcLibrary, bbolt,
 		module + "internal/node", module + "internal/rpc", module + "internal/transport", module + "internal/backend", module + "internal/wal"})},
+	{dir: "internal/backup", why: "of which state a backup is follows from the stores alone", never: slices.Concat(world, clock, []string{raftLibrary, grpcLibrary, bbolt,
+		module + "internal/node", module + "internal/replica", module + "internal/apply", module + "internal/backend"})},
 	{dir: "internal/replica", why: "the replica is pure: disk, network and clock are given to it", never: slices.Concat(world, []string{grpcLibrary, bbolt,
 		module + "internal/transport", module + "internal/backend", module + "internal/node", module + "internal/rpc"})},
 	{dir: "internal/node", why: "a server doesn't know the services that stand in front of it", never: []string{module + "internal/rpc"}},

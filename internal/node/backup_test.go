@@ -117,7 +117,7 @@ func TestABackupWaitsUntilThePartitionsMeet(t *testing.T) {
 	require.Equal(t, [2]string{"before", "before"}, h.values(h.backup(t.Context())))
 	h.put(1, "second", h.rev+2)
 	go func() {
-		for h.c.awaited.Load() == nil {
+		for !h.c.meets.Load() { // which a backup sets when it awaits its cut
 			time.Sleep(time.Millisecond)
 		}
 		h.put(0, "first", h.rev+1)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/backup"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -65,7 +66,7 @@ type core struct {
 	system   systemState
 	swept    atomic.Int64 // compactions up to here are finished in the file
 	hashes   hashes
-	awaited  atomic.Pointer[meeting] // by a backup, nil nearly always
+	backups  backup.Partitions
 
 	compactions compactions
 }
@@ -223,11 +224,12 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	for range c.stores {
 		c.wake = append(c.wake, make(chan struct{}, 1))
 	}
+	c.backups.Stores, c.backups.Visible = c.stores, func(p int) int64 { return c.replica.Visible(p) }
 	state := apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n, c}, Observer: observer{n, c},
-		Visible:    func(p int) int64 { return c.replica.Visible(p) },
-		Met:        c.met,
+		Visible:    c.backups.Visible,
+		Met:        c.backups.Met,
 		Fatal:      n.fatal,
 		Fence:      n.fence,
 		Meter:      &meter{n, c, newByKind(n.cfg.Metrics.Server.Applied)},

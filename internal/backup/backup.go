@@ -1,0 +1,85 @@
+// Package backup decides of which state of a server a client's backup is. It is the same in package node and in the
+// simulation; locks of flushes, files and waiting are theirs.
+//
+// A restart and a peer complete the file from the logs, so a cut may take each partition wherever its loop is. A
+// backup has no log: a later write that it has, of one partition, would say that an earlier one of another, which it
+// lacks, was never made. So it is of a state that all partitions have had together. They have one when each is
+// closed through the newest revision of any ([Partitions.Together]). On a server that is busy, or behind, they hardly
+// ever do, except at an entry that all execute together ([Partitions.AtMeeting]). If they don't come to one, as
+// without a leader, what all have had is the state at the highest revision that all are closed through
+// ([Partitions.Apart], and then backend.Snapshot.Past).
+//
+// Invariant: a cut is made while all stores are locked, by the function that the caller gives, once or never.
+package backup
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/stoa-kv/stoa/internal/store"
+)
+
+// Partitions are those of a server, from a recovery to the next.
+type Partitions struct {
+	Stores []*store.Store
+	// Visible is replica.Replica's.
+	Visible func(partition int) int64
+
+	awaited atomic.Pointer[func()] // by a backup, nil nearly always
+}
+
+// Together makes the cut if the partitions are in a state that they have had together.
+func (p *Partitions) Together(cut func()) bool {
+	p.lock()
+	defer p.unlock()
+	if rev, newest := p.closed(); rev < newest {
+		return false
+	}
+	cut()
+	return true
+}
+
+// AtMeeting has the cut made when the partitions execute an entry together, perhaps one that is on its way already.
+// withdraw ends the wait; it reports whether the cut is not made, and will not be.
+func (p *Partitions) AtMeeting(cut func()) (withdraw func() bool) {
+	p.awaited.Store(&cut)
+	return func() bool { return p.awaited.CompareAndSwap(&cut, nil) }
+}
+
+// Met is apply.Config's: all partitions stand at one entry, and all stores are locked.
+func (p *Partitions) Met() {
+	if cut := p.awaited.Swap(nil); cut != nil {
+		(*cut)()
+	}
+}
+
+// Apart makes the cut of partitions wherever they are, and returns the highest revision that all are closed through.
+func (p *Partitions) Apart(cut func()) (rev int64) {
+	p.lock()
+	defer p.unlock()
+	rev, _ = p.closed()
+	cut()
+	return rev
+}
+
+// closed is the highest revision that all partitions are closed through, and the newest of any. It is called while all
+// stores are locked.
+func (p *Partitions) closed() (rev, newest int64) {
+	rev = math.MaxInt64
+	for i, s := range p.Stores {
+		rev, newest = min(rev, p.Visible(i)), max(newest, s.Rev())
+	}
+	return max(rev, p.Stores[0].Compacted()), newest
+}
+
+func (p *Partitions) lock() {
+	for _, s := range p.Stores {
+		s.Lock()
+	}
+}
+
+func (p *Partitions) unlock() {
+	for _, s := range p.Stores {
+		s.Unlock()
+	}
+}
