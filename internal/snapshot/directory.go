@@ -11,8 +11,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/bootstrap"
-	"github.com/stoa-kv/stoa/internal/raftlog"
-	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
@@ -77,23 +75,15 @@ func (d *directory) discard() error { return os.RemoveAll(d.path()) }
 
 // complete makes the copy of a backend file that of a new cluster, and writes the record
 // of its member.
-func (d *directory) complete(st *state, self bootstrap.Self, lg *zap.Logger) (Result, error) {
+func (d *directory) complete(st *State, self bootstrap.Self, lg *zap.Logger) (Result, error) {
 	id := bootstrap.ID(st.id())
 	self.Cluster = bootstrap.RestoredCluster(self.Cluster, id)
 	self.Partitions = st.placement.Partitions()
-	initial := backend.Initial{
-		Identity: backend.Identity{Cluster: uint64(self.Cluster), Server: uint64(self.Member), Partitions: self.Partitions},
-		Position: backend.Position{Index: raftlog.Bootstrap.Index, Term: raftlog.Bootstrap.Term, Rev: st.revision},
-		Blobs:    recovery.PlacementBlob(st.placement), Compacted: st.compacted, Bumped: st.bumped, Level: st.level,
-	}
-	for _, m := range self.Members {
-		initial.Members = append(initial.Members, backend.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
-	}
 	b, err := backend.Open(d.dbPath(), backend.Options{Foreign: true, Logger: lg})
 	if err != nil {
 		return Result{}, err
 	}
-	if err := errors.Join(b.Reset(initial), b.Close()); err != nil {
+	if err := errors.Join(b.Reset(st.Initial(self)), b.Close()); err != nil {
 		return Result{}, err
 	}
 	if err := bootstrap.Restored(d.path(), self, id); err != nil {

@@ -11,18 +11,20 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/bootstrap"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
-// state is what a new cluster begins with, beside the file's keys, leases and alarms.
-type state struct {
+// State is what a new cluster begins with, beside the file's keys, leases and alarms.
+type State struct {
 	revision  int64 // the next write takes a higher one
 	compacted int64 // the last compaction
 	bumped    bool  // the revision was moved forward here
@@ -41,14 +43,23 @@ const levelOfUsers version.Level = 2
 const levelOfPins version.Level = 3
 
 // readState reads a backend file in full. It changes nothing.
-func readState(path string, partitions int, bump int64, lg *zap.Logger) (st state, err error) {
+func readState(path string, partitions int, bump int64, lg *zap.Logger) (st State, err error) {
 	b, err := backend.Open(path, backend.Options{Foreign: true, ReadOnly: true, Logger: lg})
 	if err != nil {
 		return st, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if st.sum, err = b.StateSum(); err != nil {
+	if st, err = ReadState(b, partitions, bump, lg); err != nil {
 		return st, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return st, nil
+}
+
+// ReadState returns what a cluster of so many partitions would begin with, its revision moved forward by bump. It reads
+// all of the file, and changes nothing.
+func ReadState(b *backend.Backend, partitions int, bump int64, lg *zap.Logger) (st State, err error) {
+	if st.sum, err = b.StateSum(); err != nil {
+		return st, err
 	}
 	meta, err := b.Meta()
 	if err != nil {
@@ -56,14 +67,14 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 	}
 	users, _, err := recovery.Auth(&meta)
 	if err != nil {
-		return st, fmt.Errorf("reading %s: %w", path, err)
+		return st, err
 	}
 	if !users.Empty() {
 		st.level = levelOfUsers
 	}
 	last, extensions, err := readKeys(b)
 	if err != nil {
-		return st, fmt.Errorf("reading %s: %w", path, err)
+		return st, err
 	}
 	st.revision = max(1, last, meta.Compacted)
 	for _, p := range meta.Positions { // of stoa: revisions that wrote nothing were seen by clients
@@ -79,7 +90,7 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 	}
 	st.placement, st.dropped, err = place(extensions, &meta, partitions)
 	if err != nil {
-		return st, fmt.Errorf("reading %s: %w", path, err)
+		return st, err
 	}
 	for _, d := range st.dropped {
 		lg.Warn("dropping a pin", zap.String("prefix", d.Key), zap.Int("partition", d.Partition), zap.String("reason", d.Why))
@@ -90,8 +101,21 @@ func readState(path string, partitions int, bump int64, lg *zap.Logger) (st stat
 	return st, nil
 }
 
+// Initial is what the file of a member has in the place of the old cluster's.
+func (st *State) Initial(self bootstrap.Self) backend.Initial {
+	i := backend.Initial{
+		Identity: backend.Identity{Cluster: uint64(self.Cluster), Server: uint64(self.Member), Partitions: st.placement.Partitions()},
+		Position: backend.Position{Index: raftlog.Bootstrap.Index, Term: raftlog.Bootstrap.Term, Rev: st.revision},
+		Blobs:    recovery.PlacementBlob(st.placement), Compacted: st.compacted, Bumped: st.bumped, Level: st.level,
+	}
+	for _, m := range self.Members {
+		i.Members = append(i.Members, backend.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
+	}
+	return i
+}
+
 // id is the checksum of all of the state.
-func (st *state) id() uint64 {
+func (st *State) id() uint64 {
 	b := binary.BigEndian.AppendUint64(nil, st.sum)
 	b = binary.BigEndian.AppendUint64(b, uint64(st.revision))
 	b = binary.BigEndian.AppendUint64(b, uint64(st.compacted))
