@@ -10,15 +10,17 @@ import (
 // longestMeeting is how long a backup holds up flushes, and the installation of another file, at a time.
 const longestMeeting = 100 * time.Millisecond
 
-// backup opens a snapshot of a state that existed: the present one, or, if the partitions don't come together in the
-// time of a request, as without a leader, the last that all of them have had.
+// backup opens a snapshot of a state that existed: the present one, with all that was acknowledged before, or, if this server
+// isn't there, and its partitions together, in the time of a request, as without a leader, the last that all of them have had.
 func (n *Node) backup(ctx context.Context) (*backend.Snapshot, error) {
 	limited, cancel := n.limited(ctx)
 	defer cancel()
 	for {
-		s, err := n.tryBackup(limited)
-		if s != nil || err != nil {
-			return s, err
+		if c, err := n.strictAll(limited); err == nil {
+			s, err := n.tryBackup(limited, c)
+			if s != nil || err != nil {
+				return s, err
+			}
 		}
 		if n.pause(limited, shortly) != nil {
 			break
@@ -30,11 +32,14 @@ func (n *Node) backup(ctx context.Context) (*backend.Snapshot, error) {
 	return n.staleBackup()
 }
 
-// tryBackup returns nil if the partitions haven't come together soon.
-func (n *Node) tryBackup(ctx context.Context) (*backend.Snapshot, error) {
+// tryBackup returns nil if the partitions of a core haven't come together soon, or another one has taken its place: that may
+// be behind it.
+func (n *Node) tryBackup(ctx context.Context, c *core) (*backend.Snapshot, error) {
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
-	c := n.core.Load()
+	if c != n.core.Load() {
+		return nil, nil
+	}
 	c.flushing.Lock() // until the snapshot is open: it is of this cut
 	defer c.flushing.Unlock()
 	var cut *backend.Cut

@@ -88,26 +88,49 @@ func (h *halves) meet() {
 }
 
 // values returns those of the keys in a backup.
-func (h *halves) values(s *backend.Snapshot, err error) (values [2]string) {
+func (h *halves) values(s *backend.Snapshot, err error) [2]string {
 	require.NoError(h.t, err)
+	all := contentOf(h.t, s)
+	return [2]string{all[h.keys[0]], all[h.keys[1]]}
+}
+
+// contentOf returns the values of the keys in a backup, and closes it.
+func contentOf(t *testing.T, s *backend.Snapshot) map[string]string {
 	var content bytes.Buffer
-	_, err = s.WriteTo(&content)
-	require.NoError(h.t, err)
-	require.NoError(h.t, s.Close())
-	file := filepath.Join(h.t.TempDir(), "backup")
-	require.NoError(h.t, os.WriteFile(file, content.Bytes(), 0o600))
+	_, err := s.WriteTo(&content)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	file := filepath.Join(t.TempDir(), "backup")
+	require.NoError(t, os.WriteFile(file, content.Bytes(), 0o600))
 	b, err := backend.Open(file, backend.Options{Foreign: true, ReadOnly: true})
-	require.NoError(h.t, err)
+	require.NoError(t, err)
 	defer b.Close()
-	require.NoError(h.t, b.Scan(0, backend.Current, func(_ store.Revision, kv kvwire.KeyValue, _ bool) bool {
-		for p, key := range h.keys {
-			if string(kv.Key()) == key {
-				values[p] = string(kv.Value())
-			}
-		}
+	values := map[string]string{}
+	require.NoError(t, b.Scan(0, backend.Current, func(_ store.Revision, kv kvwire.KeyValue, _ bool) bool {
+		values[string(kv.Key())] = string(kv.Value())
 		return true
 	}))
 	return values
+}
+
+// A member that doesn't hear of the others gives a backup once it does: what they have acknowledged is in it.
+func TestABackupHasWhatWasAcknowledgedByOthers(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.ready()
+	c.put(0, "/d/k", "before")
+	c.get(2, "/d/k", "") // it has caught up
+	c.servers[2].Stop()
+	c.put(0, "/d/k", "acknowledged")
+	made := make(chan map[string]string)
+	go func() {
+		defer close(made)
+		if s, err := c.nodes[2].backup(t.Context()); err == nil {
+			made <- contentOf(t, s)
+		}
+	}()
+	time.Sleep(100 * time.Millisecond)
+	c.serve(2)
+	require.Equal(t, "acknowledged", (<-made)["/d/k"])
 }
 
 // The second partition has a write, and the first one lacks what was written before. A backup is made once both are
