@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -13,7 +14,7 @@ import (
 const askAgain = 20 * time.Millisecond
 
 // ask requests progress of a cluster of a feed: whenever others wait for it,
-// and, to detect silence, periodically. It ends a part that doesn't answer.
+// and, to detect silence, periodically. It ends a part that doesn't answer that, nor a read.
 func (p *part) ask() {
 	defer func() { _ = p.by.Close() }()
 	timeout := p.f.c.core.cfg.Timeout
@@ -48,7 +49,25 @@ func (p *part) ask() {
 			_ = p.by.RequestProgress(watchContext(ctx))
 			cancel()
 		}
+		if left <= timeout/2 && !p.answers(left) {
+			rest = askAgain
+		}
 	}
+}
+
+// answers reads a key at the member, and notes whether there is an answer in time: one that searches through much history
+// for the next event tells no progress meanwhile.
+func (p *part) answers(within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(p.f.ctx, within)
+	defer cancel()
+	_, err := p.of.nearest().Get(ctx, "\x00", clientv3.WithSerializable(), clientv3.WithCountOnly())
+	if isCutOff(err) {
+		return false
+	}
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	p.heard = time.Now()
+	return true
 }
 
 // hurry triggers a request for progress.

@@ -1,0 +1,85 @@
+package compose
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// searching is a member that takes its time to find the first event of a watch from the past, and tells no progress
+// meanwhile, as any.
+type searching struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+	takes time.Duration
+	mute  bool // it answers no reads either
+}
+
+func (s searching) Range(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if s.mute {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 1000}}, nil
+}
+
+func (s searching) Watch(st pb.Watch_WatchServer) error {
+	r, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	header := &pb.ResponseHeader{Revision: 1000}
+	if err := st.Send(&pb.WatchResponse{Header: header, Created: true}); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(s.takes):
+	case <-st.Context().Done():
+		return st.Context().Err()
+	}
+	kv := &mvccpb.KeyValue{Key: r.GetCreateRequest().GetKey(), CreateRevision: 500, ModRevision: 500, Version: 1}
+	if err := st.Send(&pb.WatchResponse{Header: header, Events: []*mvccpb.Event{{Kv: kv}}}); err != nil {
+		return err
+	}
+	<-st.Context().Done()
+	return st.Context().Err()
+}
+
+func (s searching) feed(t *testing.T, timeout time.Duration) *Feed {
+	address := serve(t, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, s)
+		pb.RegisterWatchServer(g, s)
+	})
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{address}, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
+		Timeout: timeout,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	f := c.NewFeed()
+	t.Cleanup(f.Close)
+	_, err = f.Watch(t.Context(), "k", clientv3.WithRev(5))
+	require.NoError(t, err)
+	return f
+}
+
+// A cluster whose member searches through much history for the first event of a watch isn't silent.
+func TestFeedOfAMemberThatSearchesForLong(t *testing.T) {
+	const timeout = 900 * time.Millisecond
+	n, err := searching{takes: 2 * timeout}.feed(t, timeout).Next(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, n.Err)
+	require.EqualValues(t, 500, n.Revision)
+
+	n, err = searching{takes: time.Hour, mute: true}.feed(t, timeout).Next(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, n.Err, ErrSilent)
+}
