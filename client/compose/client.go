@@ -41,6 +41,7 @@ type shared struct {
 	locker   *locker
 	mu       sync.Mutex
 	forks    map[*core]struct{}
+	closed   bool // forks are, too
 }
 
 // New makes a client. It connects to a cluster when that is first used.
@@ -67,8 +68,12 @@ func New(cfg Config) (*Client, error) {
 func (s *shared) client() *Client {
 	c := &Client{core: newCore(s.cfg, s.routes, s.clusters, s.watch), shared: s}
 	s.mu.Lock()
-	s.forks[c.core] = struct{}{}
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.closed {
+		c.core.close()
+	} else {
+		s.forks[c.core] = struct{}{}
+	}
 	return c
 }
 
@@ -91,7 +96,7 @@ func (c *Client) Close() error {
 	s.mu.Lock()
 	cores := []*core{c.core}
 	if c.root {
-		cores = slices.Collect(maps.Keys(s.forks))
+		cores, s.closed = slices.Collect(maps.Keys(s.forks)), true
 	}
 	for _, one := range cores {
 		delete(s.forks, one)

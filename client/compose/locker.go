@@ -28,8 +28,7 @@ type locker struct {
 	clusters []*cluster
 	ctx      context.Context // ends with close
 	end      context.CancelFunc
-	work     sync.WaitGroup // attempts
-	sweeping sync.Once
+	work     sync.WaitGroup // attempts, begun by begin
 	sweeper  sync.WaitGroup
 	// revisions are the highest that answers had, by cluster.
 	revisions []atomic.Int64
@@ -37,8 +36,10 @@ type locker struct {
 	// granting has room for one in each cluster: who is being granted the lease there.
 	granting []chan struct{}
 
-	mu     sync.Mutex
-	leases map[*cluster]*txnLease
+	mu       sync.Mutex
+	leases   map[*cluster]*txnLease
+	closing  bool // nothing begins any more
+	sweeping bool
 }
 
 // txnLease is the lease of this client in one cluster, for transactions whose home that is.
@@ -67,8 +68,22 @@ func newLocker(cfg Config, clusters []*cluster) *locker {
 	return l
 }
 
+// begin runs work, which close waits for.
+func (l *locker) begin(work func()) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return ErrClosed
+	}
+	l.work.Go(work)
+	return nil
+}
+
 // close waits for transactions that are being completed, and revokes the leases.
 func (l *locker) close() {
+	l.mu.Lock()
+	l.closing = true
+	l.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
 		l.work.Wait()
@@ -158,7 +173,7 @@ func (l *locker) retire(one *txnLease) {
 		return
 	}
 	one.drop()
-	l.work.Go(func() {
+	_ = l.begin(func() { // or it expires
 		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.Timeout)
 		defer cancel()
 		_ = one.revoke(ctx)

@@ -67,18 +67,22 @@ func (l *locker) recover(ctx context.Context, r *commit.Recovery) {
 // start begins to look for locks and records that clients have left behind: those that no other
 // client happens to meet.
 func (l *locker) start() {
-	l.sweeping.Do(func() {
-		l.sweeper.Go(func() {
-			s := &sweep{locker: l, seen: map[string]int64{}}
-			for pause := sweepEvery / 10; ; pause = sweepEvery {
-				select {
-				case <-time.After(pause/2 + rand.N(pause)):
-					s.once(l.ctx)
-				case <-l.ctx.Done():
-					return
-				}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sweeping || l.closing {
+		return
+	}
+	l.sweeping = true
+	l.sweeper.Go(func() {
+		s := &sweep{locker: l, seen: map[string]int64{}}
+		for pause := sweepEvery / 10; ; pause = sweepEvery {
+			select {
+			case <-time.After(pause/2 + rand.N(pause)):
+				s.once(l.ctx)
+			case <-l.ctx.Done():
+				return
 			}
-		})
+		}
 	})
 }
 

@@ -21,12 +21,16 @@ func (c *Client) transact(ctx context.Context, x *across) (*pb.TxnResponse, erro
 			return nil, err
 		}
 	}
-	c.core.writing(x)
+	if err := c.core.writing(x); err != nil {
+		return nil, err
+	}
 	l := c.shared.locker
 	l.start()
 	for n := 0; ; n++ {
 		a := &attempt{locker: l, across: x, over: make(chan struct{})}
-		l.work.Go(func() { a.run(context.WithoutCancel(ctx)) })
+		if err := l.begin(func() { a.run(context.WithoutCancel(ctx)) }); err != nil {
+			return nil, err
+		}
 		select {
 		case <-a.over:
 		case <-ctx.Done():
@@ -187,15 +191,19 @@ func (c *core) idle() bool {
 }
 
 // writing records for the feeds that the client writes to the clusters of a transaction.
-func (c *core) writing(x *across) {
+func (c *core) writing(x *across) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
 	if len(c.feeds) > 0 {
 		for _, p := range x.parts {
 			c.depend(p.cluster)
 		}
 		c.ran = nil // the next request begins a run
 	}
+	return nil
 }
 
 // learned makes all later reads of the client at least as new as the revisions of some clusters.

@@ -1,0 +1,125 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
+)
+
+// A client and its forks say that they are closed, those that come later too, at once.
+func TestAfterClose(t *testing.T) {
+	for name, used := range map[string]bool{"used": true, "never used": false} {
+		t.Run(name, func(t *testing.T) {
+			c := overTwo(t)
+			fork, closed := c.Fork(), c.Fork()
+			if used {
+				for _, c := range []*Client{c, fork, closed} {
+					_, err := c.Put(t.Context(), "/c/k", "v")
+					require.NoError(t, err)
+				}
+				_, err := c.shared.locker.lease(t.Context(), c.shared.clusters[0])
+				require.NoError(t, err)
+			}
+			require.NoError(t, closed.Close())
+			requireClosed(t, closed, false)
+			require.NoError(t, c.Close())
+			for _, c := range []*Client{c, fork, c.Fork(), c.Synced(), fork.Fork()} {
+				requireClosed(t, c, true)
+			}
+			require.NoError(t, c.Close())
+		})
+	}
+}
+
+// Transactions begin while their client is closed.
+func TestTransactionsBesideClose(t *testing.T) {
+	for range 20 {
+		c := overTwo(t)
+		done := make(chan error, 4)
+		for range cap(done) {
+			go func() {
+				var err error
+				for err == nil {
+					_, err = c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
+				}
+				done <- err
+			}()
+		}
+		time.Sleep(time.Millisecond)
+		require.NoError(t, c.Close())
+		for range cap(done) {
+			require.Error(t, <-done)
+		}
+	}
+}
+
+func overTwo(t *testing.T) *Client {
+	address := serve(t, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})
+		pb.RegisterLeaseServer(g, granting{})
+	})
+	one := Cluster{Endpoints: []string{address}, Kind: Etcd}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": one, "b": one},
+		Routes: []Route{{Prefix: "/a/", Cluster: "a", Transactions: true}, {Prefix: "/b/", Cluster: "b", Transactions: true},
+			{Prefix: "/c/", Cluster: "b"}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// requireClosed wants errors of all calls that have a place in the order, and, with all, of the others too: the leases and
+// feeds of a fork that is closed alone are not its own.
+func requireClosed(t *testing.T, c *Client, all bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	calls := map[string]func() error{
+		"put":         func() error { _, err := c.Put(ctx, "/a/k", "v"); return err },
+		"put later":   func() error { _, err := c.PutAsync("/c/k", "v").Wait(ctx); return err },
+		"get":         func() error { _, err := c.Get(ctx, "/c/k"); return err },
+		"get locked":  func() error { _, err := c.Get(ctx, "/a/k"); return err },
+		"transaction": func() error { _, err := c.Txn(ctx).Then(clientv3.OpPut("/c/k", "v")).Commit(); return err },
+		"over clusters": func() error {
+			_, err := c.Txn(ctx).Then(clientv3.OpPut("/a/k", "v"), clientv3.OpPut("/b/k", "v")).Commit()
+			return err
+		},
+		"watch": func() error { w := <-c.Watch(ctx, "/c/k"); return w.Err() },
+		"sync":  func() error { return c.Sync(ctx, "a") },
+	}
+	if all {
+		maps.Copy(calls, map[string]func() error{
+			"grant":   func() error { _, err := c.Grant(ctx, 10); return err },
+			"renew":   func() error { _, err := c.KeepAliveOnce(ctx, 10); return err },
+			"session": func() error { _, err := c.Session(ctx); return err },
+			"feed": func() error {
+				f := c.NewFeed()
+				defer f.Close()
+				if _, err := f.Watch(ctx, "/c/"); err != nil {
+					return err
+				}
+				_, err := f.Next(ctx)
+				return err
+			},
+		})
+	}
+	for what, call := range calls {
+		if err := call(); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	require.Less(t, time.Since(began), 3*time.Second, "at once")
+}
