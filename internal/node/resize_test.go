@@ -160,3 +160,32 @@ func TestHistoryOfAKeyThatGoes(t *testing.T) {
 	n.rebuild.Unlock()
 	require.Len(t, <-read, 1)
 }
+
+// What a server tells as its revision doesn't go back: not when the number of partitions changes, nor at a restart without the others.
+func TestTheRevisionDoesNotGoBack(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.ready()
+	c.agreed(version.Newest)
+	rev := c.put(0, "a", "1")
+	ctx, cancel := context.WithCancel(context.Background())
+	var readers sync.WaitGroup
+	for _, n := range c.nodes {
+		readers.Go(func() {
+			for last := int64(0); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				now := n.Revision()
+				if now < last {
+					t.Errorf("revision %d after %d", now, last)
+					return
+				}
+				last = now
+			}
+		})
+	}
+	require.NoError(t, c.nodes[0].Resize(t.Context(), 3))
+	cancel()
+	readers.Wait()
+	c.stop(0)
+	c.stop(1)
+	c.start(0)
+	require.GreaterOrEqual(t, c.nodes[0].Revision(), rev)
+}
