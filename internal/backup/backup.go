@@ -7,7 +7,9 @@
 // closed through the newest revision of any ([Partitions.Together]). On a server that is busy, or behind, they hardly
 // ever do, except at an entry that all execute together ([Partitions.AtMeeting]). If they don't come to one, as
 // without a leader, what all have had is the state at the highest revision that all are closed through
-// ([Partitions.Apart], and then backend.Snapshot.Past).
+// ([Partitions.Apart], and then backend.Snapshot.Past). There is none of one below what they were loaded with: until a server has heard
+// of a leader it knows of each partition that it is closed through its own last write alone, which may be long ago,
+// and the backup would lack all since.
 //
 // Invariant: a cut is made while all stores are locked, by the function that the caller gives, once or never.
 package backup
@@ -24,6 +26,8 @@ type Partitions struct {
 	Stores []*store.Store
 	// Visible is replica.Replica's.
 	Visible func(partition int) int64
+	// Loaded is the newest revision of any of them then.
+	Loaded int64
 
 	awaited atomic.Pointer[func()] // by a backup, nil nearly always
 }
@@ -53,13 +57,16 @@ func (p *Partitions) Met() {
 	}
 }
 
-// Apart makes the cut of partitions wherever they are, and returns the highest revision that all are closed through.
-func (p *Partitions) Apart(cut func()) (rev int64) {
+// Apart makes the cut of partitions wherever they are, and returns the highest revision that all are closed through, unless that
+// is below what was loaded.
+func (p *Partitions) Apart(cut func()) (rev int64, made bool) {
 	p.lock()
 	defer p.unlock()
-	rev, _ = p.closed()
+	if rev, _ = p.closed(); rev < p.Loaded {
+		return rev, false
+	}
 	cut()
-	return rev
+	return rev, true
 }
 
 // closed is the highest revision that all partitions are closed through, and the newest of any. It is called while all

@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // longestMeeting is how long a backup holds up flushes, and the installation of another file, at a time.
@@ -52,7 +55,7 @@ func (n *Node) tryBackup(ctx context.Context, c *core) (*backend.Snapshot, error
 	return n.snapshotOf(c, cut)
 }
 
-// staleBackup is of the highest revision that all partitions are closed through.
+// staleBackup is of the highest revision that all partitions are closed through, if that isn't less than what was loaded.
 func (n *Node) staleBackup() (*backend.Snapshot, error) {
 	s, rev, err := n.snapshotApart()
 	if err != nil {
@@ -69,7 +72,11 @@ func (n *Node) snapshotApart() (s *backend.Snapshot, rev int64, err error) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
 	var cut *backend.Cut
-	rev = c.backups.Apart(func() { cut = c.cut() })
+	rev, made := c.backups.Apart(func() { cut = c.cut() })
+	if !made {
+		return nil, 0, fault.Timeout
+	}
+	n.log.Warn("the partitions have not come to one state: a backup is of the last one that all are known to have had", zap.Int64("revision", rev))
 	s, err = n.snapshotOf(c, cut)
 	return s, rev, err
 }

@@ -55,15 +55,21 @@ func newHalves(t *testing.T) *halves {
 	c.ready()
 	n := c.nodes[0]
 	h := &halves{t: t, Node: n, c: n.core.Load()}
-	for i := 0; h.keys[0] == "" || h.keys[1] == ""; i++ {
-		key := fmt.Sprintf("/d%d/k", i)
-		h.keys[h.c.machine.Placement().Partition([]byte(key))] = key
-	}
-	for _, key := range h.keys {
-		h.rev = c.put(0, key, "before")
+	for p := range h.keys {
+		h.keys[p] = c.keyOf(p)
+		h.rev = c.put(0, h.keys[p], "before")
 	}
 	h.c.stopLoops()
 	return h
+}
+
+// keyOf is a key of a partition.
+func (c *cluster) keyOf(p int) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprintf("/d%d/k", i); c.nodes[0].core.Load().machine.Placement().Partition([]byte(key)) == p {
+			return key
+		}
+	}
 }
 
 // put has a partition execute the put of a value to its key.
@@ -155,4 +161,21 @@ func TestABackupOfPartitionsThatDoNotMeetIsStale(t *testing.T) {
 	h := newHalves(t)
 	h.put(1, "second", h.rev+2)
 	require.Equal(t, [2]string{"before", "before"}, h.values(h.staleBackup()))
+}
+
+// A server that has heard of no leader since it was started knows of no state that all partitions have had but that of the one with the fewest
+// writes. A backup of that would lack nearly all that was acknowledged.
+func TestNoBackupIsOlderThanWhatWasLoaded(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.ready()
+	rare, frequent := c.keyOf(0), c.keyOf(1)
+	c.put(0, rare, "v")
+	for range 5 {
+		c.put(0, frequent, "v")
+	}
+	c.stop(0)
+	c.stop(1)
+	c.start(0)
+	_, err := c.nodes[0].staleBackup()
+	require.ErrorIs(t, err, fault.Timeout)
 }

@@ -284,8 +284,9 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Logger:    n.log,
 	})
 	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
+	c.backups.Loaded = c.revision()
 	if err == nil {
-		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
+		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.backups.Loaded),
 			zap.Int("members", len(c.members.List.Members)), zap.Int64("wal-bytes", c.wal.Size()))
 	}
 	return err
