@@ -72,16 +72,17 @@ func (e *Executor) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	revision, err := e.cfg.Source.Revision(ctx)
-	if err != nil {
-		return err
-	}
 	// The keys before the mark: an executor that begins beside this one writes the mark first.
 	kvs, _, err := e.cfg.Target.Page(ctx, []byte{}, 0)
 	if err != nil {
 		return err
 	}
 	value, at, err := e.cfg.Target.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	// The revision behind the mark: the one before may be at work, and its mark would else be ahead.
+	revision, err := e.cfg.Source.Revision(ctx)
 	if err != nil {
 		return err
 	}

@@ -277,6 +277,35 @@ func TestTakenOver(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "v", "b": "v"}, target.state)
 }
 
+// What the executor before writes meanwhile is not taken for that of a source that was restored.
+func TestTakeOverFromOneAtWork(t *testing.T) {
+	ctx := t.Context()
+	s, target := calm("a")
+	one, err := Open(ctx, configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, one.Next(ctx, ctx))
+	c := configOf(s, target, "two")
+	c.Target = beside{targetOf{target, 0}, func() {
+		s.write([]Change{{Key: []byte("b"), Value: []byte("v")}})
+		require.NoError(t, one.Next(ctx, ctx))
+	}}
+	two, err := Open(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, At, two.Mark().Phase)
+	require.Equal(t, s.revision(), two.Mark().Revision)
+}
+
+// beside is a target whose keys are read while something else happens.
+type beside struct {
+	targetOf
+	do func()
+}
+
+func (b beside) Page(ctx context.Context, from []byte, rev int64) ([]KV, []byte, error) {
+	b.do()
+	return b.targetOf.Page(ctx, from, rev)
+}
+
 // A source that was restored to an earlier state is copied again.
 func TestSourceGoesBack(t *testing.T) {
 	ctx := t.Context()
