@@ -121,8 +121,11 @@ func (s *span) receive(r *Response) {
 	events := s.partial
 	s.partial = nil
 	if len(events) == 0 {
-		s.at = max(s.at, r.Header.Revision)
-		s.add(entry{rev: r.Header.Revision})
+		if r.Header.Revision < s.at {
+			return // a member of an older etcd that is behind, whose watcher begins later
+		}
+		s.at = r.Header.Revision
+		s.add(entry{rev: s.at})
 	}
 	for len(events) > 0 && events[0].rev <= s.at { // these have come on another stream
 		events = events[1:]
