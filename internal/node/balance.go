@@ -55,7 +55,7 @@ func (b *balancer) step() {
 
 // rebalance has a decision carried out, unless a member catches up.
 func (n *Node) rebalance(ctx context.Context, c *core, d *balance.Decision) error {
-	if err := n.followed(ctx, c); err != nil {
+	if err := n.followed(c); err != nil {
 		return err
 	}
 	n.log.Info("moving slots to even out the load of partitions", zap.String("reason", d.Why), zap.Int("slots", len(d.Moves)),
@@ -70,20 +70,13 @@ func (n *Node) rebalance(ctx context.Context, c *core, d *balance.Decision) erro
 }
 
 // followed returns nil if all followers that are connected are close behind.
-func (n *Node) followed(ctx context.Context, c *core) error {
+func (n *Node) followed(c *core) error {
 	for _, id := range c.replica.Peers() {
 		if !n.transport.Connected(id) {
 			continue // it takes part again by its log or a snapshot, and then counts
 		}
-		behind := make(chan bool, 1)
-		c.replica.CaughtUp(id, func(close bool) { behind <- !close })
-		select {
-		case is := <-behind:
-			if is {
-				return fmt.Errorf("member %v catches up", bootstrap.ID(id))
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if !c.replica.CaughtUp(id) {
+			return fmt.Errorf("member %v catches up", bootstrap.ID(id))
 		}
 	}
 	return nil

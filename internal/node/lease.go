@@ -277,7 +277,7 @@ func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, err
 		case methodBalance:
 			go n.answerBalance(c, reply) // it reads the stores
 		case methodCaughtUp:
-			n.caughtUp(c, body, reply)
+			go n.caughtUp(c, body, reply) // it takes Raft's locks
 		default:
 			reply(nil, fault.Internal)
 		}

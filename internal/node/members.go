@@ -335,11 +335,9 @@ func (n *Node) caughtUp(c *core, body []byte, reply func([]byte, error)) {
 		reply(nil, fault.Internal)
 		return
 	}
-	c.replica.CaughtUp(id, func(ok bool) {
-		if !ok {
-			reply(nil, fault.LearnerNotReady)
-			return
-		}
-		reply(nil, nil)
-	})
+	if !c.replica.CaughtUp(id) {
+		reply(nil, fault.LearnerNotReady)
+		return
+	}
+	reply(nil, nil)
 }

@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"sync/atomic"
-
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 )
@@ -12,21 +10,17 @@ import (
 const readyPercent = 90
 
 // CaughtUp reports on the leader whether a follower has nearly all of the log of each
-// group, and doesn't wait for a snapshot.
-func (r *Replica) CaughtUp(id uint64, done func(bool)) {
-	var missing atomic.Int64
-	var behind atomic.Bool
-	missing.Store(int64(len(r.groups)))
+// group, and doesn't wait for a snapshot. It looks by itself: a loop that is about to end wouldn't.
+func (r *Replica) CaughtUp(id uint64) bool {
 	for _, g := range r.groups {
-		g.order(func(g *group) {
-			if !g.leading || !g.caughtUp(id) {
-				behind.Store(true)
-			}
-			if missing.Add(-1) == 0 {
-				g.effects.add(func() { done(!behind.Load()) })
-			}
-		})
+		is := false
+		g.turn(func() { is = g.leading && g.caughtUp(id) })
+		g.attend() // for those who have found Raft's half taken
+		if !is {
+			return false
+		}
 	}
+	return true
 }
 
 // caughtUp is CaughtUp of one group. In Raft's half.
