@@ -190,3 +190,35 @@ func TestDamagedPositionIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrDamaged)
 	require.ErrorContains(t, err, "other positions")
 }
+
+// What a server has is received at any time, however its keys came about and however far compactions have come.
+func TestASoundSnapshotIsReceived(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	s := newServer(open(t, path))
+	setLevel(t, s.be, s.stores, version.Newest)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		for range rng.IntN(40) {
+			switch key := "key-" + string(rune('a'+rng.IntN(12))); rng.IntN(4) {
+			case 0:
+				s.remove(key)
+			case 1:
+				s.put(key, "")
+			default:
+				s.put(key, key+"'s value")
+			}
+		}
+		if s.rev > 1 && rng.IntN(4) == 0 {
+			s.compact(s.rev - int64(rng.IntN(5)))
+		}
+		flush(t, s.be, s.stores)
+		snap, err := s.be.Snapshot()
+		require.NoError(t, err)
+		var content bytes.Buffer
+		_, err = snap.WriteTo(&content)
+		require.NoError(t, err)
+		require.NoError(t, snap.Close())
+		require.NoError(t, backend.Receive(path, identity, &content))
+	}
+	require.NoError(t, backend.Discard(path))
+}
