@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -124,21 +125,40 @@ func (s *Stream) Cancel(id int64) {
 	s.reconsider()
 }
 
-// cancel ends a watcher, and says why if there is a cause.
+// cancel ends a watcher, and says why if there is a cause. If its creation is not answered yet, and has to wait for the
+// answers before it, it waits with the answer.
 func (s *Stream) cancel(w *watcher, cause error) {
 	h := s.hub
-	for w.state == opening { // the answers to its creation, and to those before it, come first
-		h.hasten(s)
+	if w.state == opening && s.endOpening(w, cause) {
+		h.drop(w)
+		return
 	}
 	h.drop(w)
-	shown := h.Shown()
-	it := newItem(nil, w.id, shown)
+	s.control(h.canceled(w, cause))
+	h.open(s, h.Shown()) // those behind it may have waited for its answer alone
+}
+
+// endOpening notes that a watcher is canceled, in the answer to its creation, and reports whether that has to wait. If not
+// it is sent.
+func (s *Stream) endOpening(w *watcher, cause error) (waits bool) {
+	i := slices.IndexFunc(s.openings, func(a answer) bool { return a.w == w })
+	if i == 0 {
+		s.hub.hasten(s)
+		return false
+	}
+	a := &s.openings[i]
+	a.ended, a.cause, a.first = true, cause, nil
+	return true
+}
+
+// canceled says that a watcher has ended.
+func (h *Hub) canceled(w *watcher, cause error) *item {
+	it := newItem(nil, w.id, h.Shown())
 	it.resp.Canceled = true
 	if cause != nil {
 		it.resp.CancelReason, it.cause, it.key, it.end = cause.Error(), cause, w.key, w.rangeEnd()
 	}
-	s.control(it)
-	h.open(s, shown) // those behind it may have waited for its answer alone
+	return it
 }
 
 // drop removes a watcher from everything but its stream's queue.

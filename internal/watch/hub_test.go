@@ -414,3 +414,45 @@ func TestAdmitCountsWaitingAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Admit(context.Background()))
 }
+
+// A watcher that is canceled before it is open doesn't open those before it early, neither by its client nor for lack of
+// permission: the answers to its creation and its end come behind theirs.
+func TestCancelOfAWatcherBehindOthers(t *testing.T) {
+	h := NewHub(2, newJournal(2).read, Options{})
+	f := h.Reset([]int64{1, 1}, 0)
+	f.Changes(1, 3, []store.Change{put("a", 3, 0)})
+	s := h.NewStream("")
+	s.Create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 1})
+	for _, id := range []int64{2, 3} {
+		s.CreateWith(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: id}, &mvccpb.Event{Kv: put("b", 3, 0).Kv.Message()})
+	}
+	s.Cancel(2)
+	s.Cancel(2)
+	f.Permit(func(_ uint64, key, _ []byte) error {
+		if string(key) == "b" {
+			return errors.New("forbidden")
+		}
+		return nil
+	}, nil)
+	_, more, err := s.TryRecv()
+	require.NoError(t, err)
+	require.False(t, more)
+	require.NoError(t, s.enter(newWatcher(s, &pb.WatchCreateRequest{Key: []byte("a")}), 2), "its number is free")
+	f.Changes(0, 3, nil)
+	f.Advance(0, 3)
+	f.Advance(1, 3)
+	h.Step()
+	for _, want := range []string{"1@3", "2@3", "2@3 canceled ", "3@3", "3@3 canceled forbidden"} {
+		r, more, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, more)
+		got := fmt.Sprintf("%d@%d", r.WatchId, r.Header.Revision)
+		if require.Equal(t, !r.Canceled, r.Created); r.Canceled {
+			got += " canceled " + r.CancelReason
+		}
+		require.Equal(t, want, got)
+	}
+	_, more, err = s.TryRecv()
+	require.NoError(t, err)
+	require.False(t, more)
+}

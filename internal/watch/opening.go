@@ -17,8 +17,9 @@ import (
 type answer struct {
 	w       *watcher // nil: refused
 	refused string
-	cause   error  // of the refusal
-	key     []byte // that was to be watched, with a cause
+	ended   bool   // the watcher was canceled meanwhile: that follows
+	cause   error  // of the refusal, or of that
+	key     []byte // that was to be watched, with a cause of the refusal
 	end     []byte
 	rev     int64 // in its header
 	first   *mvccpb.Event
@@ -35,7 +36,10 @@ func (a *answer) least() int64 {
 
 // needs is the revision that all partitions have to show before the answer, if those up to a number are hastened.
 func (a *answer) needs(hastened int64) int64 {
-	if a.number <= hastened {
+	switch {
+	case a.ended:
+		return 0
+	case a.number <= hastened:
 		return a.least()
 	}
 	return a.rev
@@ -126,6 +130,10 @@ func (h *Hub) answer(s *Stream, a answer) {
 	it := newItem(a.w, a.w.id, a.rev)
 	it.resp.Created = true
 	s.control(it)
+	if a.ended {
+		s.control(h.canceled(a.w, a.cause))
+		return
+	}
 	if a.first != nil {
 		s.control(newFirst(a.w, a.rev, a.first))
 	}
