@@ -199,19 +199,35 @@ func (s *segment) there() (key, end []byte) {
 	from, to := s.from, s.to
 	if s.strip {
 		from = from[len(s.prefix):]
-		if to == s.end {
+		switch {
+		case to == s.end:
 			to = ""
-		} else if to != "" {
-			to = to[len(s.prefix):]
+		case to <= s.from && to != "":
+			return noKeys(from)
+		case to != "":
+			if to = to[len(s.prefix):]; to == firstKey {
+				return noKeys(from)
+			}
 		}
 	}
 	if from == "" {
-		from = "\x00" // the first of all keys: an empty one is no key
+		from = firstKey // an empty one is no key
 	}
 	if to == "" {
-		to = "\x00"
+		to = noEnd
 	}
 	return []byte(from), []byte(to)
+}
+
+const (
+	firstKey = "\x00"
+	noEnd    = "\x00" // as the end of a range
+)
+
+// noKeys is a range without any, from a key on, whose end isn't taken for none.
+func noKeys(from string) (key, end []byte) {
+	none := max(from, firstKey+firstKey)
+	return []byte(none), []byte(none)
 }
 
 // here translates a key of the route's cluster into the composition's.

@@ -209,3 +209,34 @@ func answerTo(s *span, kvs []*mvccpb.KeyValue) *pb.RangeResponse {
 	}
 	return a
 }
+
+// A range without keys has none in its cluster either, though its route is stripped: neither if it ends before it begins,
+// nor if there is only the route's prefix in it, which is no key there.
+func TestRangesWithoutKeys(t *testing.T) {
+	r := table(t, aroundReserved...)
+	for _, c := range []struct{ key, end string }{
+		{"/us/a", "/"}, {"/us/a", "/b"}, {"/us/a", "/us"}, {"/us/a", "/us/"}, {"/us/a", "/us/A"}, {"/us/a", "/us/a"}, {"/us/a", "\x01"},
+		{"/us/", "/us/"}, {"/us/", "/us/\x00"}, {"/us/", "/us"}, {"/us/\x00", "/us/\x00"}, {"/us/\x00", "/us/"},
+	} {
+		key, end := []byte(c.key), []byte(c.end)
+		for _, m := range []proto.Message{&pb.RangeRequest{Key: key, RangeEnd: end}, &pb.DeleteRangeRequest{Key: key, RangeEnd: end}} {
+			p, err := r.place(&pb.TxnRequest{Success: []*pb.RequestOp{opOf(proto.Clone(m))}})
+			require.NoError(t, err)
+			inner := inside(p.message.(*pb.TxnRequest).Success[0])
+			p, err = r.place(m)
+			require.NoError(t, err)
+			require.Truef(t, proto.Equal(inner, p.message), "%v", p.message)
+			from, to := bounds(p.message.(ranged).GetKey(), p.message.(ranged).GetRangeEnd())
+			require.NotEmpty(t, to, "%v: all keys", m)
+			require.LessOrEqual(t, to, from, "%v", m)
+		}
+	}
+	p, err := r.place(&pb.RangeRequest{Key: []byte("/us/\x00"), RangeEnd: []byte("/us/\x00\x00")})
+	require.NoError(t, err)
+	require.Equal(t, `["\x00", "\x00\x00")`, spell(bounds(p.message.(ranged).GetKey(), p.message.(ranged).GetRangeEnd())))
+}
+
+type ranged interface {
+	GetKey() []byte
+	GetRangeEnd() []byte
+}
