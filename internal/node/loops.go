@@ -69,6 +69,11 @@ func (n *Node) noteLeader(c *core) {
 	if old := n.lastLeader.Swap(leader); old != leader {
 		n.logLeader(old, leader, c.replica.Term())
 	}
+	if leader != 0 {
+		n.unled.Store(0)
+	} else {
+		n.unled.CompareAndSwap(0, max(1, n.clock()))
+	}
 	if leader != 0 && (leader != n.cfg.ID || c.replica.Leading()) && !c.joins() && n.mayShow(c) {
 		n.readied.Do(func() { close(n.ready) })
 	}

@@ -226,6 +226,7 @@ type Node struct {
 	changes      atomic.Int64 // leader changes seen
 	installed    atomic.Int64 // snapshots of other servers
 	lastLeader   atomic.Uint64
+	unled        atomic.Int64 // since when no leader is known, by clock; 0: one is
 	counts       counters
 	lines        *lines
 	since        time.Time // of clock

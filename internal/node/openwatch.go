@@ -17,15 +17,21 @@ import (
 // named clients pay for it, with a read of the partitions that they watch;
 // watches of others open at once, also without a leader, as in etcd. So do, in
 // the end, those of clients who haven't sent the name that they have: with
-// authentication every user has one.
+// authentication every user has one. Where there has been no leader for as long as a
+// request may take, they don't wait for one: the watches of a stream are opened one after
+// the other.
 func (n *Node) plainWatch(ctx context.Context, c *core, r *pb.WatchCreateRequest, who identity) error {
 	client, _, err := n.client(ctx, c, who.user)
 	if client == "" || err != nil {
 		return nil // the hub decides
 	}
+	sent, _ := n.cfg.Caller(ctx)
+	if lost := n.unled.Load(); sent == "" && lost != 0 && n.clock()-lost > int64(n.cfg.requestTimeout()) && c.replica.Leader() == 0 {
+		return nil
+	}
 	c, err = n.strict(ctx, c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd()))
 	if errors.Is(err, fault.Timeout) {
-		if sent, _ := n.cfg.Caller(ctx); sent == "" {
+		if sent == "" {
 			return nil
 		}
 		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was looked for")

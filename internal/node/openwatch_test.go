@@ -37,4 +37,17 @@ func TestWatchesOfUsersWithoutALeader(t *testing.T) {
 	}
 	require.NoError(t, open(user))
 	require.ErrorIs(t, open(context.WithValue(user, clientKey{}, "root/1")), fault.Uncertain)
+
+	n := c.nodes[1]
+	require.Eventually(t, func() bool { return n.unled.Load() != 0 }, 10*time.Second, 10*time.Millisecond)
+	n.unled.Store(n.clock() - int64(n.cfg.requestTimeout()) - 1)
+	began := time.Now()
+	for range 10 {
+		_, _, err := n.OpenWatch(user, &pb.WatchCreateRequest{Key: []byte("k")})
+		require.NoError(t, err)
+	}
+	require.Less(t, time.Since(began), n.cfg.requestTimeout())
+	require.ErrorIs(t, open(context.WithValue(user, clientKey{}, "root/1")), fault.Uncertain)
+	c.start(0)
+	require.Eventually(t, func() bool { return n.unled.Load() == 0 }, 20*time.Second, 10*time.Millisecond)
 }
