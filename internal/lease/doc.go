@@ -5,7 +5,8 @@
 // state: it changes only by commands from the log and has durations in seconds, no
 // clock. The expirer is the leader's soft state: it is built from the table
 // when the server begins to lead, and discarded when it stops. It only
-// proposes (a revocation, a checkpoint); the log decides.
+// proposes (a revocation, a checkpoint); the log decides. [Leader] has the log told
+// what the expirer gives out, in its order and for the epoch in which it did so.
 //
 // Invariants:
 //
@@ -21,7 +22,7 @@
 //  4. A lease whose end is too much work for one command is [Ending] from the
 //     first step on: no renewal, checkpoint or change of leader prolongs it.
 //
-// In: apply changes the table; the node renews, and asks for the leases due.
-// Out: lease ids to revoke and checkpoints to log. The package imports fault
+// In: apply changes the table; the node renews, and has what is due expire.
+// Out: lease ids to revoke and checkpoints, for the [Log]. The package imports fault
 // and nothing else of stoa; it reads no clock.
 package lease

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -306,32 +307,16 @@ func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
 }
 
 func (n *Node) renewPermitted(c *core, id int64, reply func([]byte, error)) {
-	epoch := n.stamping.Load() // read first, as in expireLeases
-	if epoch == 0 {
-		reply(nil, fault.NotLeader)
-		return
-	}
-	n.counts.renewed.Add(1)
-	n.checkpoints.Lock()
-	defer n.checkpoints.Unlock()
-	r, err := n.expirer.Renew(id, now())
-	if err != nil {
-		reply(nil, err)
-		return
-	}
-	ttl := binary.AppendVarint(nil, r.TTL)
-	if r.Reset == 0 {
-		reply(ttl, nil)
-		return
-	}
-	n.propose(c, epoch, command.LeaseCheckpoint, // the next leader has given the lease what the log says
-		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}},
-		func(err error) {
-			if err == nil {
-				n.expirer.Cleared(id, r.Reset)
-			}
-			reply(ttl, err)
-		})
+	n.leases.Renew(leaseLog{n, c}, id, func(ttl int64, err error) {
+		if !errors.Is(err, fault.NotLeader) {
+			n.counts.renewed.Add(1)
+		}
+		if err != nil {
+			reply(nil, err)
+			return
+		}
+		reply(binary.AppendVarint(nil, ttl), nil)
+	})
 }
 
 // shorten replies once the log says that less remains.
@@ -345,21 +330,7 @@ func (n *Node) shorten(c *core, body []byte, reply func([]byte, error)) {
 		reply(nil, fault.Internal)
 		return
 	}
-	epoch := n.stamping.Load() // read first, as in expireLeases
-	if epoch == 0 {
-		reply(nil, fault.NotLeader)
-		return
-	}
-	n.checkpoints.Lock()
-	defer n.checkpoints.Unlock()
-	log, err := n.expirer.Shorten(id, remaining, now())
-	if err != nil || !log {
-		reply(nil, err)
-		return
-	}
-	n.propose(c, epoch, command.LeaseCheckpoint,
-		&pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id, Remaining_TTL: remaining}}},
-		func(err error) { reply(nil, err) })
+	n.leases.Shorten(leaseLog{n, c}, id, remaining, func(err error) { reply(nil, err) })
 }
 
 func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
@@ -372,7 +343,7 @@ func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 		return nil, fault.LeaseNotFound
 	}
 	var err error
-	left, ok := n.expirer.Remaining(req.GetID(), now())
+	left, ok := n.leases.Expirer.Remaining(req.GetID(), now())
 	if !ok {
 		return nil, fault.NotLeader
 	}
@@ -401,45 +372,42 @@ func (n *Node) leaseLoop() {
 		case <-n.revoked:
 		}
 		if c := n.current(); c.replica.Leading() && !n.Fenced() {
-			n.expireLeases(c)
+			n.leases.Expire(leaseLog{n, c}, maxRevoking, leaseBatch)
 		}
 	}
 }
 
-func (n *Node) expireLeases(c *core) {
-	epoch := n.stamping.Load() // read first: what is due may only be so in a later one, never in an earlier one
-	if epoch == 0 {
-		return
-	}
-	for _, id := range n.expirer.Due(now(), maxRevoking) {
-		n.counts.expired.Add(1)
-		n.propose(c, epoch, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
-			if n.answered.Add(1)%(maxRevoking/2) == 0 {
-				select {
-				case n.revoked <- struct{}{}:
-				default:
-				}
+// leaseLog is the log of a core, for what the leader decides.
+type leaseLog struct {
+	n *Node
+	c *core
+}
+
+// Revoke implements lease.Log.
+func (l leaseLog) Revoke(epoch uint64, id int64, done func(error)) {
+	n := l.n
+	n.counts.expired.Add(1)
+	n.propose(l.c, epoch, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
+		done(err)
+		if n.answered.Add(1)%(maxRevoking/2) == 0 {
+			select {
+			case n.revoked <- struct{}{}:
+			default:
 			}
-			if errors.Is(err, fault.LeaseEnding) {
-				n.expirer.Again(id, now())
-				return
-			}
-			if err != nil {
-				n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", id), zap.Error(err))
-			}
-		})
-	}
-	n.checkpoints.Lock()
-	defer n.checkpoints.Unlock()
-	due := n.expirer.Checkpoints(now(), leaseBatch)
-	if len(due) == 0 {
-		return
-	}
+		}
+		if err != nil && !errors.Is(err, fault.LeaseEnding) {
+			n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", id), zap.Error(err))
+		}
+	})
+}
+
+// Checkpoint implements lease.Log.
+func (l leaseLog) Checkpoint(epoch uint64, list []lease.Checkpoint, done func(error)) {
 	req := &pb.LeaseCheckpointRequest{}
-	for _, d := range due {
-		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: d.ID, Remaining_TTL: d.Remaining})
+	for _, p := range list {
+		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: p.ID, Remaining_TTL: p.Remaining})
 	}
-	n.propose(c, epoch, command.LeaseCheckpoint, req, func(error) {})
+	l.n.propose(l.c, epoch, command.LeaseCheckpoint, req, done)
 }
 
 // propose submits a command of the server's own, to take effect in an epoch (replica.Write), or in any for 0.

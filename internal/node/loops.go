@@ -116,11 +116,10 @@ func (n *Node) stamps(c *core, epoch uint64) bool {
 	if now := n.core.Load(); now != c && now != nil {
 		return false
 	}
-	n.stamping.Store(epoch)
 	if epoch == 0 {
-		n.expirer.Demote()
+		n.leases.Follow()
 	} else {
-		n.expirer.Promote(time.Now(), c.leases, n.cfg.Election)
+		n.leases.Lead(epoch, c.leases, n.cfg.Election)
 	}
 	return true
 }

@@ -200,9 +200,8 @@ type Node struct {
 	log       *zap.Logger
 	transport *transport.Transport
 	hub       *watch.Hub
-	expirer   *lease.Expirer
-	stamping  atomic.Uint64 // the epoch of the expirer, or 0
-	roles     sync.Mutex    // held while these two change
+	leases    *lease.Leader
+	roles     sync.Mutex    // held while it begins or ceases to lead
 	answered  atomic.Int64  // proposals of revocations
 	revoked   chan struct{} // many of these were answered
 
@@ -213,9 +212,6 @@ type Node struct {
 	spool   installing
 	calls   *replica.Calls // of each core's replica
 
-	// checkpoints keeps the order in which the expirer gives out checkpoints
-	// and resets.
-	checkpoints sync.Mutex
 	incarnation uint64
 	leaseIDs    atomic.Uint64
 
@@ -267,7 +263,7 @@ type Node struct {
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), expirer: lease.NewExpirer(), revoked: make(chan struct{}, 1), fence: new(check.Fence),
+		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 		callLog: calllog.New(calllog.Default),
 	}

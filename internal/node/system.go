@@ -114,16 +114,16 @@ type observer struct {
 func (o observer) LeaseGranted(l lease.Lease) {
 	o.n.counts.granted.Add(1)
 	o.n.cfg.Metrics.Store.LeaseTTL.Observe(float64(l.TTL))
-	o.n.expirer.Granted(l, now())
+	o.n.leases.Expirer.Granted(l, now())
 }
 
 func (o observer) LeaseRevoked(id int64) {
 	o.n.counts.revoked.Add(1)
-	o.n.expirer.Revoked(id)
+	o.n.leases.Expirer.Revoked(id)
 	o.n.sessions.Revoked(id)
 }
 
-func (o observer) LeaseEnding(id int64) { o.n.expirer.Ending(id, now()) }
+func (o observer) LeaseEnding(id int64) { o.n.leases.Expirer.Ending(id, now()) }
 
 // AuthChanged ends what isn't permitted any more, before anything else is applied.
 func (o observer) AuthChanged(now *auth.State) {

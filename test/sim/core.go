@@ -268,18 +268,18 @@ type observer struct{ *core }
 
 func (o observer) LeaseGranted(l lease.Lease) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{granted: l.ID, ttl: l.TTL})
-	o.l.expirer.Granted(l, o.l.clock())
+	o.l.leases.Expirer.Granted(l, o.l.clock())
 }
 
 func (o observer) LeaseRevoked(id int64) {
 	o.l.sv.c.ledger.system(o.core, systemEvent{revoked: id})
-	o.l.expirer.Revoked(id)
+	o.l.leases.Expirer.Revoked(id)
 	o.l.sessions.Revoked(id)
 }
 
 func (o observer) LeaseEnding(id int64) {
 	o.l.sv.c.stats.LeaseSteps++
-	o.l.expirer.Ending(id, o.l.clock())
+	o.l.leases.Expirer.Ending(id, o.l.clock())
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {

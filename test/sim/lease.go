@@ -2,7 +2,6 @@ package sim
 
 import (
 	"encoding/binary"
-	"errors"
 	"slices"
 	"time"
 
@@ -29,37 +28,38 @@ func (l *life) role(c *core, epoch uint64) {
 	if l.core != c {
 		return
 	}
-	l.stamping = epoch
 	if epoch == 0 {
-		l.expirer.Demote()
+		l.leases.Follow()
 		return
 	}
-	l.expirer.Promote(l.clock(), c.leases, electionTicks*tickInterval)
+	l.leases.Lead(epoch, c.leases, electionTicks*tickInterval)
 }
 
 // leaseLoop revokes expired leases and makes checkpoints.
 func (l *life) leaseLoop() {
 	l.after(leaseInterval, "leases", 0, l.leaseLoop)
-	c := l.core
-	if !c.replica.Leading() {
-		return
+	if l.core.replica.Leading() {
+		l.leases.Expire(leaseLog{l.core}, 100, 100)
 	}
-	for _, id := range l.expirer.Due(l.clock(), 100) {
-		req := &pb.LeaseRevokeRequest{ID: id}
-		l.sv.c.expired(req)
-		c.propose(l.stamping, command.LeaseRevoke, req, func(err error) {
-			if errors.Is(err, fault.LeaseEnding) {
-				l.expirer.Again(id, l.clock())
-			}
-		})
+}
+
+// leaseLog is the log of a core, for what the leader decides, as node's.
+type leaseLog struct{ c *core }
+
+// Revoke implements lease.Log.
+func (l leaseLog) Revoke(epoch uint64, id int64, done func(error)) {
+	req := &pb.LeaseRevokeRequest{ID: id}
+	l.c.l.sv.c.expired(req)
+	l.c.propose(epoch, command.LeaseRevoke, req, done)
+}
+
+// Checkpoint implements lease.Log.
+func (l leaseLog) Checkpoint(epoch uint64, list []lease.Checkpoint, done func(error)) {
+	req := &pb.LeaseCheckpointRequest{}
+	for _, p := range list {
+		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: p.ID, Remaining_TTL: p.Remaining})
 	}
-	checkpoints := &pb.LeaseCheckpointRequest{}
-	for _, d := range l.expirer.Checkpoints(l.clock(), 100) {
-		checkpoints.Checkpoints = append(checkpoints.Checkpoints, &pb.LeaseCheckpoint{ID: d.ID, Remaining_TTL: d.Remaining})
-	}
-	if len(checkpoints.Checkpoints) > 0 {
-		c.propose(l.stamping, command.LeaseCheckpoint, checkpoints, func(error) {})
-	}
+	l.c.propose(epoch, command.LeaseCheckpoint, req, done)
 }
 
 // propose submits a command of the server's own, as node's does.
@@ -107,27 +107,7 @@ func (c *core) renew(body []byte, reply func([]byte, error)) {
 			reply(nil, err)
 			return
 		}
-		epoch := c.l.stamping
-		if epoch == 0 {
-			reply(nil, fault.NotLeader)
-			return
-		}
-		r, err := c.l.expirer.Renew(id, c.l.clock())
-		if err != nil {
-			reply(nil, err)
-			return
-		}
-		ttl := binary.AppendVarint(nil, r.TTL)
-		if r.Reset == 0 {
-			reply(ttl, nil)
-			return
-		}
-		c.propose(epoch, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: id}}}, func(err error) {
-			if err == nil {
-				c.l.expirer.Cleared(id, r.Reset)
-			}
-			reply(ttl, err)
-		})
+		c.l.leases.Renew(leaseLog{c}, id, func(ttl int64, err error) { reply(binary.AppendVarint(nil, ttl), err) })
 	})
 }
 

@@ -44,17 +44,16 @@ type server struct {
 
 // life is one process of a server: the counterpart of node.Node.
 type life struct {
-	sv       *server
-	n        uint64 // of this server's lives
-	ended    bool
-	paused   time.Duration // until when
-	hub      *watch.Hub
-	expirer  *lease.Expirer
-	stamping uint64 // its epoch, or 0
-	fence    *check.Fence
-	core     *core
-	forcing  bool           // the next core is forced again
-	calls    *replica.Calls // of each core's replica
+	sv      *server
+	n       uint64 // of this server's lives
+	ended   bool
+	paused  time.Duration // until when
+	hub     *watch.Hub
+	leases  *lease.Leader
+	fence   *check.Fence
+	core    *core
+	forcing bool           // the next core is forced again
+	calls   *replica.Calls // of each core's replica
 
 	stirred   bool  // a step of the hub is planned
 	announced int64 // the highest revision announced by a watch of etcd's API here
@@ -79,7 +78,8 @@ func (s *server) start() {
 		return
 	}
 	s.lives++
-	l := &life{sv: s, n: uint64(s.lives), expirer: lease.NewExpirer(), fence: new(check.Fence), calls: replica.NewCalls(), sending: map[uint64]bool{}}
+	l := &life{sv: s, n: uint64(s.lives), fence: new(check.Fence), calls: replica.NewCalls(), sending: map[uint64]bool{}}
+	l.leases = lease.NewLeader(l.clock)
 	l.limits = tenant.New(func() int64 { return int64(s.c.loop.now) })
 	l.rates = &rates{c: s.c, life: l}
 	l.sessions = l.newSessions()

@@ -205,6 +205,7 @@ func (l *life) succeed(old *core, led, inherits bool) {
 		l.core.feed = l.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted)
 	}
 	l.core.permit(l.core.auth)
+	l.role(l.core, 0) // what the old one still says of its own role isn't heard any more
 	l.core.begin(led)
 	l.stir()
 	l.sessions.Replaced()
