@@ -14,6 +14,8 @@ import (
 // (store.Windows): the one that stamps tells the others, each tick, of the windows that it has applied
 // since. Nothing of it reaches the state, and nobody is judged by it: a server for which a window has
 // changed something else asks for a check.
+//
+// The clock and the links do this, which wait for no apply: what they find taken is told, or compared, later.
 
 // windows is what this server has told, and what it was told before it had got there.
 type windows struct {
@@ -51,7 +53,9 @@ func (w *windows) tell(r *Replica, now int64) {
 	}
 	var body []byte
 	for p, s := range r.cfg.Stores {
-		s.RLock()
+		if !s.TryRLock() {
+			continue // with the next tick
+		}
 		list := s.Windows().Since(w.sent[p])
 		s.RUnlock()
 		for _, c := range list {
@@ -87,11 +91,13 @@ func (w *windows) told(r *Replica, generation uint32, body []byte) {
 	w.compare(r)
 }
 
-// compare looks at the windows that are awaited.
+// compare looks at the windows that are awaited, where no apply holds the store.
 func (w *windows) compare(r *Replica) {
 	w.awaited = slices.DeleteFunc(w.awaited, func(c windowOf) bool {
 		s := r.cfg.Stores[c.partition]
-		s.RLock()
+		if !s.TryRLock() {
+			return false
+		}
 		same, reached := s.Windows().Compare(c.WindowSum)
 		s.RUnlock()
 		if !same {

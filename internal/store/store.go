@@ -128,6 +128,9 @@ func (s *Store) Unlock() { s.mu.Unlock() }
 // RLock takes the store for reading.
 func (s *Store) RLock() { s.mu.RLock() }
 
+// TryRLock is RLock for those who must not wait for a writer. It reports whether it has taken the store.
+func (s *Store) TryRLock() bool { return s.mu.TryRLock() }
+
 // RUnlock ends reading.
 func (s *Store) RUnlock() { s.mu.RUnlock() }
 
