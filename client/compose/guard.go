@@ -38,6 +38,9 @@ func (c *Client) guarded(ctx context.Context, r *request) (proto.Message, error)
 		met := g.met(of, m.(*pb.TxnResponse))
 		if len(met) == 0 {
 			answer := g.answer(m.(*pb.TxnResponse))
+			if answer == nil {
+				return nil, fmt.Errorf("%w: an extension of cluster %s handles transactions of the keys", ErrTransactions, of.name)
+			}
 			if r.back != nil {
 				answer = r.back(answer)
 			}
@@ -165,9 +168,9 @@ func (g *guard) met(of *cluster, a *pb.TxnResponse) []commit.Met {
 	of.id.Store(a.Header.GetClusterId())
 	responses := a.Responses
 	switch {
-	case g.reads:
+	case g.reads && a.Succeeded:
 		responses = a.Responses[1:]
-	case a.Succeeded:
+	case g.reads || a.Succeeded:
 		return nil
 	}
 	var kvs []*commit.KV
@@ -179,8 +182,11 @@ func (g *guard) met(of *cluster, a *pb.TxnResponse) []commit.Met {
 	return commit.MetIn(of.id.Load(), kvs)
 }
 
-// answer is the one to the inner request.
+// answer is the one to the inner request; nil: it was not executed, though nothing is locked, for an extension has answered.
 func (g *guard) answer(a *pb.TxnResponse) proto.Message {
+	if !a.Succeeded {
+		return nil
+	}
 	switch r := a.Responses[0].Response.(type) {
 	case *pb.ResponseOp_ResponseRange:
 		r.ResponseRange.Header = a.Header
