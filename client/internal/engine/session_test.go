@@ -97,3 +97,37 @@ func TestWatchIsClosedWithoutRoom(t *testing.T) {
 	require.True(t, must(opened.Wait(t.Context())))
 	require.Empty(t, s.watches)
 }
+
+// An ordered watch on which nothing happens goes on behind the answers that reflect a state: its events come before them, and
+// what lies further back may be compacted.
+func TestQuietWatchGoesOnBehindAnswers(t *testing.T) {
+	s, ctx := unconnected(), t.Context()
+	w := s.NewWatch(AskFor("quiet", nil), new(seen))
+	OpenWatch(ctx, w, true)
+	s.hear(t, &stoapb.Reply{Seq: 1, Revision: 3, Body: must(proto.Marshal(&pb.WatchResponse{Created: true}))})
+	other := s.At(Fast).NewWatch(AskFor("quiet", nil), new(seen))
+	OpenWatch(ctx, other, true)
+	s.hear(t, &stoapb.Reply{Seq: 2, Revision: 3, Body: must(proto.Marshal(&pb.WatchResponse{Created: true}))})
+	resumes := func(w *Watch) int64 {
+		var ask pb.WatchCreateRequest
+		require.NoError(t, proto.Unmarshal(w.resume(w.seq).Body, &ask))
+		return ask.StartRevision
+	}
+	for i, step := range []struct {
+		send func()
+		next int64 // of the watch, when revision 10 * its place is the answer's
+	}{
+		{func() { s.GetAsync("k") }, 11},
+		{func() { s.PutAsync("k", "v") }, 11}, // an event of before it may come behind the answer
+		{func() { s.TxnAsync(nil, []clientv3.Op{clientv3.OpPut("k", "v")}, nil) }, 31},
+		{func() { s.At(Fast).TxnAsync(nil, []clientv3.Op{clientv3.OpGet("k")}, nil) }, 31},
+		{func() { s.DeleteAsync("k") }, 51},
+		{func() { s.At(Fast).GetAsync("k") }, 51},
+		{func() { SyncAsync[int64](s) }, 71},
+	} {
+		step.send()
+		s.hear(t, &stoapb.Reply{Seq: uint64(i + 3), Revision: int64(10 * (i + 1))})
+		require.Equal(t, step.next, resumes(w), "behind step %d", i)
+		require.EqualValues(t, 4, resumes(other), "a fast one has events of its own order")
+	}
+}

@@ -216,7 +216,7 @@ func (s *Session) passes(a *arrival) {
 	switch a.call.kind {
 	case stoapb.Kind_PROGRESS:
 		s.progressed(a)
-	case stoapb.Kind_RANGE:
+	case stoapb.Kind_RANGE, stoapb.Kind_TXN, stoapb.Kind_DELETE_RANGE, stoapb.Kind_SYNC: // a put may be answered before its event
 		if a.call.level != Fast {
 			s.through = max(s.through, a.revision+1)
 		}
