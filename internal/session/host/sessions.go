@@ -32,7 +32,7 @@ func New(server Server, cfg Config) *Sessions {
 // Lease is what a session is tied to.
 type Lease struct {
 	ID, TTL int64     // in seconds; see [LeaseTTL]
-	Renewed time.Time // when it was asked to be granted or renewed
+	Renewed time.Time // when it was asked to be granted or renewed: when the stream asked for the session
 }
 
 // User is on whose behalf a session's requests are carried out. The zero value is that of a
@@ -42,8 +42,9 @@ type User struct {
 	Until      time.Time // the session ends with the first request after it; zero: it doesn't
 }
 
-// Open opens a session, or takes one up again. One of the same id ends. Nothing is said
-// to the sink before Start, and what the host doesn't know is missing from the answer.
+// Open opens a session, or takes one up again. Of two of the same id, the one that was asked for first ends: a stream that
+// its client has given up can get its lease renewed behind the next one's. Nothing is said to the sink before Start, and what
+// the host doesn't know is missing from the answer.
 func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
 	ttl := SessionTTL(l.TTL)
 	s := &Session{
@@ -53,8 +54,8 @@ func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []sessi
 	}
 	s.driver.renewed = l.Renewed
 	s.driver.init(s, o, watches)
-	if before := ss.add(s); before != nil {
-		before.end(fault.SessionTaken)
+	if ends := ss.add(s, l.Renewed); ends != nil {
+		ends.end(fault.SessionTaken)
 	}
 	return s, &stoapb.Opened{
 		Session: l.ID, Ttl: ttl, WindowRequests: windowRequests, WindowBytes: windowBytes,
@@ -62,11 +63,16 @@ func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []sessi
 	}
 }
 
-// add makes a session the one of its id, and returns the one before it.
-func (ss *Sessions) add(s *Session) (before *Session) {
+// add makes a session the one of its id, unless there is one that was asked for later. It returns the one of the two that
+// has to end.
+func (ss *Sessions) add(s *Session, asked time.Time) (ends *Session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	before = ss.byID[s.id]
+	before := ss.byID[s.id]
+	if before != nil && before.asked.After(asked) {
+		return s
+	}
+	s.asked = asked
 	ss.byID[s.id] = s
 	return before
 }
