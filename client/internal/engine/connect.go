@@ -97,7 +97,7 @@ func (s *Session) hopeless(err error) bool {
 	case codes.ResourceExhausted:
 		return s.id == 0 && strings.HasPrefix(status.Convert(err).Message(), tooMany)
 	}
-	return errors.Is(err, errMalformed)
+	return errors.Is(err, errMalformed) || errors.Is(err, ErrSessionClosed)
 }
 
 // tooMany is the prefix of the servers' error for a cluster at its limit of

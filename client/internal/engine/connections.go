@@ -21,6 +21,7 @@ type connections struct {
 	dial func(endpoint string) (*grpc.ClientConn, error)
 	mu   sync.Mutex
 	open map[string]*connection
+	over bool // the client is closed
 }
 
 type connection struct {
@@ -38,6 +39,9 @@ func newConnections(dial func(string) (*grpc.ClientConn, error)) *connections {
 func (p *connections) acquire(endpoint string) (*connection, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over {
+		return nil, ErrSessionClosed
+	}
 	c := p.open[endpoint]
 	if c != nil && c.users == 0 && c.GetState() == connectivity.TransientFailure {
 		// A new one doesn't wait for the end of a back-off. (ResetConnectBackoff races with
@@ -73,7 +77,11 @@ func (c *connection) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.users--
-	if c.users == 0 {
+	switch {
+	case c.users > 0:
+	case p.over:
+		p.drop(c)
+	default:
 		c.idle = time.AfterFunc(linger, c.closeIdle)
 	}
 }
@@ -83,20 +91,25 @@ func (c *connection) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.users == 0 && p.open[c.endpoint] == c {
-		delete(p.open, c.endpoint)
-		_ = c.Close()
+		p.drop(c)
 	}
 }
 
-// close closes idle connections. Those in use are closed by their last user.
+// drop closes a connection that nobody uses. It needs the lock.
+func (p *connections) drop(c *connection) {
+	delete(p.open, c.endpoint)
+	_ = c.Close()
+}
+
+// close closes idle connections, for good. Those in use are closed by their last user.
 func (p *connections) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for endpoint, c := range p.open {
+	p.over = true
+	for _, c := range p.open {
 		if c.users == 0 {
 			c.idle.Stop()
-			delete(p.open, endpoint)
-			_ = c.Close()
+			p.drop(c)
 		}
 	}
 }
