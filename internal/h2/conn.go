@@ -222,6 +222,9 @@ func (c *conn) uncork() {
 	c.mu.Unlock()
 }
 
+// errDrained ends a connection that is drained: the client has been told to go, and has all answers, or they are on their way.
+var errDrained = errors.New("h2: all calls have ended")
+
 // fail ends the connection with a GOAWAY, and cancels its calls.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
@@ -253,10 +256,19 @@ func (c *conn) fail(err error) {
 	c.room.Broadcast()
 	c.mu.Unlock()
 
-	if last == nil || nc.SetDeadline(time.Now().Add(time.Second)) != nil || !parting && !written(nc, last) {
+	switch told := last != nil || errors.Is(err, errDrained); {
+	case !told, nc.SetDeadline(time.Now().Add(time.Second)) != nil, last != nil && !parting && !written(nc, last):
 		nc.Close()
+	case last == nil:
+		closeWrite(nc) // the reader may be waiting for the client
 	}
 	c.end()
+}
+
+func closeWrite(nc net.Conn) {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
 }
 
 func written(nc net.Conn, b []byte) bool {
@@ -273,9 +285,7 @@ func (c *conn) linger() {
 		c.room.Wait()
 	}
 	c.mu.Unlock()
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
+	closeWrite(c.nc)
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, maxLinger)) // until the deadline of fail
 	c.nc.Close()
 }

@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"io"
 	"runtime"
 	"sync"
 )
@@ -78,7 +77,7 @@ func (c *conn) write(yield bool) {
 		outBuffers.Put(&b)
 	}
 	if c.draining && len(c.streams) == 0 && len(c.out) == 0 && !c.dead {
-		go c.fail(io.EOF)
+		go c.fail(errDrained)
 	}
 }
 
