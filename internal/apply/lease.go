@@ -26,6 +26,38 @@ func (m *Machine) LeaseKeys(id int64) ([][]byte, error) {
 	return keys, nil
 }
 
+// MayRenew refuses a user who may not write all keys of the lease. That of a session is its owner's, whatever keys it
+// has; as that of a session it isn't even root's.
+func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
+	u, err := m.Auth().Authorize(user)
+	if err != nil || u == nil {
+		return err
+	}
+	l, ok := m.Leases.Get(id)
+	foreign := ok && l.Owner != u.ID
+	switch {
+	case foreign && session:
+		return fault.SessionGone
+	case u.IsRoot():
+		return nil
+	case m.HasSession(id):
+		if foreign {
+			return fault.PermissionDenied
+		}
+		return nil
+	}
+	keys, err := m.LeaseKeys(id)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if err := u.MayWrite(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	owner := uint64(0)
 	if x.user != nil {

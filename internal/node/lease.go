@@ -298,7 +298,7 @@ func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
 	}
 	user, asSession := renewer(body[size:])
 	go func() { // it reads the stores
-		if err := c.mayRenew(id, user, asSession); err != nil {
+		if err := c.machine.MayRenew(id, user, asSession); err != nil {
 			reply(nil, err)
 			return
 		}

@@ -8,7 +8,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/auth"
-	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/protofield"
 )
@@ -20,38 +19,6 @@ import (
 func renewer(b []byte) (user uint64, session bool) {
 	user, n := binary.Uvarint(b)
 	return user, n > 0 && len(b) > n
-}
-
-// mayRenew refuses a user who may not write all keys of the lease. That of a session is its owner's, whatever keys it
-// has; as that of a session it isn't even root's.
-func (c *core) mayRenew(id int64, user uint64, session bool) error {
-	u, err := c.machine.Auth().Authorize(user)
-	if err != nil || u == nil {
-		return err
-	}
-	l, ok := c.leases.Get(id)
-	foreign := ok && l.Owner != u.ID
-	switch {
-	case foreign && session:
-		return fault.SessionGone
-	case u.IsRoot():
-		return nil
-	case c.machine.HasSession(id):
-		if foreign {
-			return fault.PermissionDenied
-		}
-		return nil
-	}
-	keys, err := c.machine.LeaseKeys(id)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if err := u.MayWrite(key, nil); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // keysFor returns the keys of a lease to a user who may read all of them.
