@@ -8,6 +8,8 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // LeaseKeys are the keys of a lease, in their order, as they were at one moment in all partitions.
@@ -56,6 +58,17 @@ func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
 		}
 	}
 	return nil
+}
+
+// Lease is one lease, if it is there.
+func (m *Machine) Lease(id int64) (l lease.Lease, found bool, err error) {
+	m.rlock(placement.Of(0))
+	defer m.runlock(placement.Of(0))
+	if err := m.shows(true); err != nil {
+		return lease.Lease{}, false, err
+	}
+	l, found = m.Leases.Get(id)
+	return l, found, nil
 }
 
 func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {

@@ -124,7 +124,9 @@ func TestGranted(t *testing.T) {
 	}
 	r.Leases.End(5)
 	ids := func(sessions bool) (ids []int64) {
-		for _, l := range r.Granted(sessions) {
+		list, err := r.Granted(sessions)
+		require.NoError(t, err)
+		for _, l := range list {
 			require.EqualValues(t, 60, l.TTL)
 			ids = append(ids, l.ID)
 		}
@@ -134,4 +136,18 @@ func TestGranted(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3, 4}, ids(true))
 	r.apply(10, &pb.LeaseRevokeRequest{ID: 3})
 	require.Equal(t, []int64{1, 2, 4}, ids(true))
+}
+
+// A machine whose life is over, or that a verdict has fenced, tells nothing of leases.
+func TestLeasesAreNotToldByWhoMayNotAnswer(t *testing.T) {
+	r := newRig(2)
+	r.apply(2, &pb.LeaseGrantRequest{ID: 4, TTL: 60})
+	_, found, err := r.Lease(4)
+	require.NoError(t, err)
+	require.True(t, found)
+	r.Retire()
+	_, _, err = r.Lease(4)
+	require.ErrorIs(t, err, fault.Moved)
+	_, err = r.Granted(false)
+	require.ErrorIs(t, err, fault.Moved)
 }

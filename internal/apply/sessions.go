@@ -302,17 +302,20 @@ func (m *Machine) OpenSessions() int {
 // Granted returns the leases that are not over, in the order of their ids: those that clients
 // were granted and, if asked to, those of sessions. Leases and sessions come and go together,
 // under the locks of all partitions, so that of one is enough.
-func (m *Machine) Granted(sessions bool) []lease.Lease {
-	var list []lease.Lease
+func (m *Machine) Granted(sessions bool) ([]lease.Lease, error) {
 	m.rlock(placement.Of(0))
+	defer m.runlock(placement.Of(0))
+	if err := m.shows(true); err != nil {
+		return nil, err
+	}
+	var list []lease.Lease
 	m.Leases.Each(func(l lease.Lease) {
 		if l.Remaining != lease.Ending && (sessions || m.sessions[0].byID[l.ID] == nil) {
 			list = append(list, l)
 		}
 	})
-	m.runlock(placement.Of(0))
 	slices.SortFunc(list, func(a, b lease.Lease) int { return cmp.Compare(a.ID, b.ID) })
-	return list
+	return list, nil
 }
 
 // Sessions counts the sessions that are open, and the results remembered in all

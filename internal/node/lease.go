@@ -215,7 +215,10 @@ func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest, sessio
 		if err != nil {
 			return nil, err
 		}
-		list := c.machine.Granted(sessions)
+		list, err := c.machine.Granted(sessions)
+		if err != nil {
+			return nil, err
+		}
 		if err = c.mayReadLeases(who.user, list); n.unknown(ctx, &who, err) {
 			err = c.mayReadLeases(who.user, list)
 		}
@@ -338,11 +341,13 @@ func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 	if err := proto.Unmarshal(body, req); err != nil {
 		return nil, err
 	}
-	l, ok := c.leases.Get(req.GetID())
+	l, ok, err := c.machine.Lease(req.GetID())
+	if err != nil {
+		return nil, err
+	}
 	if !ok {
 		return nil, fault.LeaseNotFound
 	}
-	var err error
 	left, ok := n.leases.Expirer.Remaining(req.GetID(), now())
 	if !ok {
 		return nil, fault.NotLeader
