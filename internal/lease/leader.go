@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/stoa-kv/stoa/internal/fault"
 )
 
@@ -100,4 +102,22 @@ func (l *Leader) Expire(log Log, revocations, checkpoints int) {
 	if due := l.Expirer.Checkpoints(l.now(), checkpoints); len(due) > 0 {
 		log.Checkpoint(epoch, due, func(error) {})
 	}
+}
+
+// TimeToLive is what is left of a lease that the table has, not above 0 when it has run out and is not revoked yet. revision is
+// one that shows all that clients may have seen.
+func (l *Leader) TimeToLive(granted Lease, revision int64) (*pb.LeaseTimeToLiveResponse, error) {
+	left, ok := l.Expirer.Remaining(granted.ID, l.now())
+	if !ok {
+		return nil, fault.NotLeader
+	}
+	return &pb.LeaseTimeToLiveResponse{
+		Header: &pb.ResponseHeader{Revision: revision},
+		ID:     granted.ID, TTL: int64(left.Seconds()), GrantedTTL: granted.TTL,
+	}, nil
+}
+
+// Gone is what is left of a lease that isn't there.
+func Gone(id, revision int64) *pb.LeaseTimeToLiveResponse {
+	return &pb.LeaseTimeToLiveResponse{Header: &pb.ResponseHeader{Revision: revision}, ID: id, TTL: -1}
 }

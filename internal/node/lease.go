@@ -96,10 +96,11 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 				return nil, err
 			}
 		case ended && errors.Is(err, fault.LeaseNotFound): // the leader was faster, and this server may be behind
-			if _, err := n.strictAll(ctx); err != nil {
+			c, err := n.strictAll(ctx)
+			if err != nil {
 				return nil, err
 			}
-			return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}, nil
+			return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{Revision: c.replica.Revision()}}, nil
 		case n.unknown(ctx, &who, err):
 		default:
 			return resp, err
@@ -225,7 +226,7 @@ func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest, sessio
 		if err != nil {
 			return nil, err
 		}
-		resp := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{Revision: n.Revision()}}
+		resp := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{Revision: c.replica.Revision()}}
 		for _, l := range list {
 			resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: l.ID})
 		}
@@ -336,28 +337,26 @@ func (n *Node) shorten(c *core, body []byte, reply func([]byte, error)) {
 	n.leases.Shorten(leaseLog{n, c}, id, remaining, func(err error) { reply(nil, err) })
 }
 
+// timeToLive answers also for a lease that isn't there: the client's server may be behind, and its own revision lower than
+// what the client has seen. It is that of the core that the leader was sure of.
 func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 	req := new(pb.LeaseTimeToLiveRequest)
 	if err := proto.Unmarshal(body, req); err != nil {
 		return nil, err
 	}
-	l, ok, err := c.machine.Lease(req.GetID())
+	granted, found, err := c.machine.Lease(req.GetID())
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
-		return nil, fault.LeaseNotFound
+	if !found {
+		return proto.Marshal(lease.Gone(req.GetID(), c.replica.Revision()))
 	}
-	left, ok := n.leases.Expirer.Remaining(req.GetID(), now())
-	if !ok {
-		return nil, fault.NotLeader
-	}
-	resp := &pb.LeaseTimeToLiveResponse{
-		Header: &pb.ResponseHeader{Revision: n.Revision()},
-		ID:     l.ID, TTL: int64(left.Seconds()), GrantedTTL: l.TTL,
+	resp, err := n.leases.TimeToLive(granted, c.replica.Revision())
+	if err != nil {
+		return nil, err
 	}
 	if req.GetKeys() {
-		if resp.Keys, err = c.keysFor(userOf(req), l.ID); err != nil {
+		if resp.Keys, err = c.keysFor(userOf(req), granted.ID); err != nil {
 			return nil, err
 		}
 	}

@@ -43,6 +43,23 @@ func TestLeaseShorten(t *testing.T) {
 	}
 }
 
+// A client that asks a member which is behind about a lease that is gone isn't shown a revision below what it has seen.
+func TestALeaseThatIsGoneIsToldAtARevisionThatShowsIt(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	c.ready()
+	leader := c.leading()
+	late := c.nodes[(leader+1)%3]
+	store := late.current().stores[0]
+	store.Lock() // nothing is applied
+	defer store.Unlock()
+	put, err := c.nodes[leader].Put(t.Context(), &pb.PutRequest{Key: []byte("k")})
+	require.NoError(t, err)
+	r, err := late.LeaseTimeToLive(t.Context(), &pb.LeaseTimeToLiveRequest{ID: 9, Keys: true})
+	require.NoError(t, err)
+	require.EqualValues(t, -1, r.TTL)
+	require.GreaterOrEqual(t, r.Header.Revision, put.Header.Revision)
+}
+
 // What a replaced core says of its role so late that its successor stamps already ends the times of no leases.
 func TestTheRoleOfAReplacedCore(t *testing.T) {
 	c := newCluster(t, 1, 2)

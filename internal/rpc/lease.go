@@ -39,7 +39,7 @@ func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest)
 }
 
 // LeaseTimeToLive answers for a lease that isn't there with a TTL of -1, not
-// with an error.
+// with an error, which a leader of an earlier release tells.
 func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	id := r.ID
 	resp, err := s.lessor.LeaseTimeToLive(ctx, r)
