@@ -378,13 +378,11 @@ func (p proxy) Permits(key, end []byte, write bool) bool {
 }
 
 // HasLease shows a user its own leases: whether others allow more keys is known in all
-// partitions together alone. A key may keep the lease that it has, as in a put that ignores it.
+// partitions together alone. A key may keep the lease that it has, as in a put that ignores it, also one that is ending:
+// with that the key ends, too.
 func (p proxy) HasLease(key []byte, id int64) bool {
-	if !p.view.HasLease(key, id) {
-		return false
-	}
-	kept := p.Get(key).Lease() == id && p.x.m.Level() >= levelOfKeptLeases
-	return kept || !p.x.foreign(id, p.x.runAs)
+	kept := p.x.m.Level() >= levelOfKeptLeases && p.Get(key).Lease() == id
+	return kept || p.view.HasLease(key, id) && !p.x.foreign(id, p.x.runAs)
 }
 
 // registrar is the user as whom the event handler of an extension runs: the one who

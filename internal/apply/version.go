@@ -60,7 +60,7 @@ const levelOfSettledBlocks version.Level = 7
 // levelOfPoints is the level from which on extensions are asked about [key, key+"\x00") as about the key.
 const levelOfPoints version.Level = 7
 
-// levelOfKeptLeases is the level from which on a handler writes a key that has another user's lease and keeps it.
+// levelOfKeptLeases is the level from which on a handler writes a key that keeps its lease, be it another user's or ending.
 const levelOfKeptLeases version.Level = 7
 
 // extensionBounds are the bounds of the limits of extensions.

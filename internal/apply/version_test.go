@@ -233,3 +233,39 @@ func TestAMemberThatDiffersHoldsTheVersion(t *testing.T) {
 	require.NoError(t, r.version(membership.Cancel, 0).Err)
 	require.NoError(t, r.version(membership.Downgrade, levelOfChecks-1).Err)
 }
+
+// While a lease ends in steps, its keys that are left can be written as by a put that ignores their lease: by the handlers
+// that its end wakes, too, which would lose all that they write.
+func TestKeysOfALeaseThatEndsAreWritten(t *testing.T) {
+	for level, told := range map[version.Level]string{levelOfKeptLeases - 1: "5", levelOfKeptLeases: "30"} {
+		each(t, func(t *testing.T, w *twins) {
+			for _, r := range []*rig{w.first, w.second} {
+				list := *r.Membership()
+				list.Level = level
+				r.LoadMembership(&list, r.Configurations())
+			}
+			w.limit(`{"event_steps": 20000}`)
+			w.register("counts", `return { scope = { "/x/", "/n" }, events = { { event = "expired", prefix = "/x/" } },
+				event = function(e) cas("/x/z", "1", "1") put("/n", tonumber(get("/n")) + 1) end }`)
+			w.must("put /n 0")
+			w.must("grant 7 60")
+			for i := range 29 {
+				w.must(fmt.Sprintf("put /x/%02d 1 lease:7", i))
+			}
+			w.must("put /x/z 1 lease:7")
+			steps := 1
+			for ; ; steps++ {
+				r, _ := w.ask(who{}, requestOf("revoke 7"))
+				if r.Err == nil {
+					break
+				}
+				require.ErrorIs(t, r.Err, fault.LeaseEnding)
+			}
+			require.Greater(t, steps, 1)
+			require.Zero(t, w.first.count(t, "/x/"))
+			_, s := (&execution{m: w.first.Machine, local: several}).store([]byte("/n"))
+			require.Equal(t, told, string(s.Get([]byte("/n")).Value()))
+			w.requireEqual()
+		})
+	}
+}
