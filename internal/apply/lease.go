@@ -5,11 +5,13 @@ import (
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
 // LeaseKeys are the keys of a lease, in their order, as they were at one moment in all partitions.
@@ -86,11 +88,26 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 	return &pb.LeaseGrantResponse{Header: x.header(false), ID: l.ID, TTL: l.TTL}, nil
 }
 
+// fieldStep of a LeaseRevokeRequest marks a further step of an end that has begun.
+const fieldStep protowire.Number = 1000
+
+// MarkStep makes a revocation a further step of one that has begun: by then the lease may have ended, and another have
+// been granted with its ID.
+func MarkStep(r *pb.LeaseRevokeRequest) {
+	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, fieldStep, protowire.VarintType), 1))
+}
+
+// begun reports whether the end has begun of which the request is to be a further step, if it is one.
+func (x *execution) begun(req *pb.LeaseRevokeRequest, l lease.Lease) bool {
+	_, step := protofield.Find(req.ProtoReflect().GetUnknown(), fieldStep, protowire.VarintType)
+	return !step || l.Remaining == lease.Ending || x.m.Level() < levelOfMarkedSteps
+}
+
 // leaseRevoke deletes the keys of a lease, of all partitions at one revision and in key
 // order. The lease is removed once it is known that this isn't too much work; see finishLease.
 func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	id := req.GetID()
-	if _, ok := x.m.Leases.Get(id); !ok {
+	if l, ok := x.m.Leases.Get(id); !ok || !x.begun(req, l) {
 		return nil, fault.LeaseNotFound
 	}
 	if err := x.mayDispose(id); err != nil {

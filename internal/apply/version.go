@@ -63,6 +63,10 @@ const levelOfPoints version.Level = 7
 // levelOfKeptLeases is the level from which on a handler writes a key that keeps its lease, be it another user's or ending.
 const levelOfKeptLeases version.Level = 7
 
+// levelOfMarkedSteps is the level from which on a further step of a revocation says that it is one, and ends no lease
+// that has been granted since.
+const levelOfMarkedSteps version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {

@@ -85,6 +85,36 @@ func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
 	}
 }
 
+// A further step of a revocation ends the lease whose end has begun, and no other.
+func TestMarkedStepsFollowTheVersion(t *testing.T) {
+	for level, want := range map[version.Level]error{levelOfMarkedSteps - 1: nil, levelOfMarkedSteps: fault.LeaseNotFound} {
+		w := newTwins(t, 2)
+		for _, r := range []*rig{w.first, w.second} {
+			list := membership.OfIDs(1)
+			list.Level = level
+			r.LoadMembership(list, nil)
+		}
+		w.succeed(&pb.LeaseGrantRequest{ID: 7, TTL: 600})
+		w.succeed(&pb.PutRequest{Key: []byte("/x"), Lease: 7})
+		step := &pb.LeaseRevokeRequest{ID: 7}
+		MarkStep(step)
+		r, _ := w.ask(who{}, step)
+		require.ErrorIs(t, r.Err, want, "level %d", level)
+		w.requireEqual()
+		if want == nil {
+			continue
+		}
+		require.True(t, w.first.Leases.Has(7))
+		for _, r := range []*rig{w.first, w.second} {
+			r.Leases.End(7)
+		}
+		w.succeed(step)
+		_, is := w.first.Leases.Get(7)
+		require.False(t, is)
+		w.requireEqual()
+	}
+}
+
 // A deletion whose handlers would take too many steps even if they did nothing is refused before a
 // key is deleted, from level 2 on: the refusal of before names an extension. Fewer keys can be
 // deleted.

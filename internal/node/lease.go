@@ -13,6 +13,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -92,6 +93,7 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 		switch {
 		case errors.Is(err, fault.LeaseEnding):
 			ended = true
+			apply.MarkStep(r)
 			if err := n.pause(ctx, betweenSteps); err != nil {
 				return nil, err
 			}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,42 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/version"
 )
+
+// Two clients end a lease that takes several steps, and one makes it anew when it has: the steps of the other one don't
+// end that.
+func TestStepsEndNoLaterLease(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.ready()
+	c.agreed(version.Newest)
+	c.put(0, "/em/told", `return {
+		scope = { "/l/" }, events = { { event = "expired", prefix = "/l/" } },
+		event = function() local n = 0 for i = 1, 300 do n = n + i end end,
+	}`)
+	n := c.nodes[0]
+	grant := func() {
+		_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 7, TTL: 1000})
+		require.NoError(t, err)
+	}
+	revoke := func() error {
+		_, err := n.LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
+		return err
+	}
+	for range 5 {
+		grant()
+		for i := range 500 {
+			_, err := n.Put(t.Context(), &pb.PutRequest{Key: fmt.Appendf(nil, "/l/%d", i), Lease: 7})
+			require.NoError(t, err)
+		}
+		other := make(chan error, 1)
+		go func() { other <- revoke() }()
+		require.Eventually(t, func() bool { return !n.current().leases.Has(7) }, 10*time.Second, 100*time.Microsecond)
+		require.NoError(t, revoke())
+		grant()
+		require.NoError(t, <-other)
+		require.True(t, n.current().leases.Has(7))
+		require.NoError(t, revoke())
+	}
+}
 
 // A lease can begin with less than its full time, asked for at any member; a renewal gives it
 // all of it.
