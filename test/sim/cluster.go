@@ -42,6 +42,7 @@ type cluster struct {
 	balancer   *meddler  // nil: only extensions move keys
 	resizer    *meddler  // nil: the number of partitions never changes
 	alarms     *meddler  // nil: nobody runs out of space
+	saver      *saver    // nil: nobody takes backups
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -153,6 +154,9 @@ func (c *cluster) lifeEnded(l *life) {
 			cl.lost()
 		}
 	}
+	if c.saver != nil {
+		c.saver.lost(l)
+	}
 }
 
 func (c *cluster) restartLater(s *server) {
@@ -230,6 +234,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	if c.has.checks {
 		c.checkTicks = checkTicks
 		c.plan.lossy = false // one of three that is lost, and one that differs, leave no majority
+	}
+	if c.has.backups {
+		c.saver = newSaver(c, o.Seed)
 	}
 	c.net = newNetwork(c)
 	c.ledger = newLedger(c)

@@ -9,6 +9,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/backup"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -49,8 +50,9 @@ type core struct {
 	disk      *disk
 	flushed   []uint64
 	flushing  bool
-	common    []uint64                // apply.Machine.Common of the last cut
-	meets     bool                    // a command for which all partitions meet is under way
+	common    []uint64 // apply.Machine.Common of the last cut
+	meets     bool     // a command for which all partitions meet is under way
+	backups   backup.Partitions
 	stuck     []time.Duration         // no work for a group until then
 	seen      *reader                 // this core's place in the committed history
 	shown     map[placement.Set]int64 // the last revision at which partitions were read
@@ -98,9 +100,13 @@ func (l *life) open(old *core) (*core, error) {
 	if err := c.force(); err != nil {
 		return nil, err
 	}
+	c.backups.Stores, c.backups.Visible = c.stores, func(p int) int64 { return c.replica.Visible(p) }
+	for _, s := range c.stores {
+		c.backups.Loaded = max(c.backups.Loaded, s.Rev())
+	}
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
-		Visible: func(p int) int64 { return c.replica.Visible(p) }, Fence: l.fence,
+		Visible: c.backups.Visible, Met: c.backups.Met, Fence: l.fence,
 		Fatal: func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)

@@ -21,6 +21,8 @@ type features struct {
 	urls   bool // members get other URLs
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
 
+	backups bool // clients take backups
+
 	troubles []trouble
 	requests []weighted
 
@@ -79,6 +81,7 @@ func (o *Options) swarm() features {
 	}
 	f.looks = some() && f.users && f.sessions
 	f.waits, f.hides = some() && f.extensions, some() && f.extensions
+	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
 	return f
 }
 

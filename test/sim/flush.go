@@ -36,6 +36,11 @@ func (c *core) flush(done func()) {
 		return
 	}
 	c.flushing = true
+	c.write(cut, placed, done)
+}
+
+// write brings a cut into the file of a core that is flushing.
+func (c *core) write(cut *backend.Cut, placed *placement.Map, done func()) {
 	if c.l.sv.c.mutation.ReleaseEarly {
 		_ = c.shortenLog(cut)
 	}
@@ -123,7 +128,7 @@ func missing(base, list []*pb.AlarmMember) []*pb.AlarmMember {
 
 // meet has all partitions execute a command together, as node's meet does.
 func (c *core) meet() {
-	if !c.replica.Leading() || c.meets {
+	if c.meets {
 		return
 	}
 	c.meets = true
@@ -148,7 +153,7 @@ func (c *core) shortenLog(cut *backend.Cut) error {
 		index, held := l.Shorten(tail)
 		keep[p], short = index+1, short && !held
 	}
-	if !short {
+	if !short && c.replica.Leading() {
 		c.meet()
 	}
 	return c.wal.Release(recovery.Keep(c.groups, keep))

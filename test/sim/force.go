@@ -98,6 +98,7 @@ func (c *cluster) leaveAlone(s *server, ends func(*server)) {
 	c.loop.printf("server %d is the only one left", s.id)
 	c.survivor = s
 	c.hush()
+	c.compareBackups()
 	for _, o := range c.servers {
 		if o != s {
 			o.kill()

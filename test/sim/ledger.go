@@ -194,6 +194,18 @@ func (g *ledger) seenBy(c *core) []store.Change {
 
 func (g *ledger) compareLeases(c *core) {
 	applied, _ := c.stores[0].Applied()
+	want := g.leasesAt(applied)
+	got := map[int64]int64{}
+	for _, l := range c.leases.List() {
+		got[l.ID] = l.TTL
+	}
+	if !maps.Equal(got, want) {
+		g.c.fail("I6", "server %d at index %d of group 0 has the leases %v, should have %v", c.l.sv.id, applied, got, want)
+	}
+}
+
+// leasesAt are those that there are, with their times, once group 0 has applied so much.
+func (g *ledger) leasesAt(applied uint64) map[int64]int64 {
 	want := map[int64]int64{}
 	for _, at := range slices.Sorted(maps.Keys(g.systems)) {
 		e := g.systems[at]
@@ -205,13 +217,7 @@ func (g *ledger) compareLeases(c *core) {
 			delete(want, e.revoked)
 		}
 	}
-	got := map[int64]int64{}
-	for _, l := range c.leases.List() {
-		got[l.ID] = l.TTL
-	}
-	if !maps.Equal(got, want) {
-		g.c.fail("I6", "server %d at index %d of group 0 has the leases %v, should have %v", c.l.sv.id, applied, got, want)
-	}
+	return want
 }
 
 // all returns every revision, in order.

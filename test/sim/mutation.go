@@ -62,6 +62,8 @@ type Mutation struct {
 	// NarrowWatches tells the watch hub where keys are when they begin to move, but not
 	// where they go.
 	NarrowWatches bool
+	// SaveAtOnce takes a backup of what a server has, though it may be behind what was acknowledged.
+	SaveAtOnce bool
 	// ForgetFence begins each life as if the one before hadn't been fenced.
 	ForgetFence bool
 }
@@ -87,6 +89,7 @@ func Mutations() []Mutation {
 		{Name: "call-twice", Seed: 27, CallTwice: true},
 		{Name: "read-as-planned", Seed: 39, ReadAsPlanned: true},
 		{Name: "forget-sessions", Seed: 20, ForgetSessions: true},
+		{Name: "save-at-once", Seed: 2, Swarm: true, SaveAtOnce: true},
 		{Name: "forget-fence", Seed: 11, Checks: true, ForgetFence: true},
 	}
 }

@@ -160,6 +160,9 @@ func (c *cluster) startClients() {
 	for _, cl := range c.sessions {
 		cl.live()
 	}
+	if c.saver != nil {
+		c.saver.think()
+	}
 }
 
 // finish ends all faults, and checks the run.
@@ -246,6 +249,9 @@ func (c *cluster) calm() {
 			}
 		}
 	}
+	if c.saver != nil {
+		c.saver.calm()
+	}
 }
 
 // quiesce: all servers become equal, all requests are answered, and all watches
@@ -269,6 +275,7 @@ func (c *cluster) quiesce() {
 	c.compareSessions()
 	c.compareSums()
 	c.compareDigests()
+	c.compareBackups()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)
 		c.fail("I4", "%s is at revision %d, and hears nothing of revision %d", d, d.next, last)

@@ -19,6 +19,7 @@ type Stats struct {
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int
 	Expired, LeaseSteps         int // leases; steps of ends that take several, on all servers
+	Backups, Met, Stale         int // taken; of them at a meeting, and of an earlier state
 	MemberChanges               int // that have settled
 	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had
