@@ -22,16 +22,15 @@ func (g *group) apply() (moved bool) {
 		g.pop()
 		moved = true
 	}
+	if moved {
+		if len(g.r.groups) == 1 || !g.r.seq.IsOpen() {
+			g.closeShown() // the store may be another group's by now, at the rendezvous where this one waits
+			g.raiseClosed()
+		}
+		g.wait.check(g)
+	}
 	g.since.Store(0)
-	if !moved {
-		return false
-	}
-	if len(g.r.groups) == 1 || !g.r.seq.IsOpen() {
-		g.closeShown()
-		g.raiseClosed()
-	}
-	g.wait.check(g)
-	return true
+	return moved
 }
 
 // closeShown closes the store's revision, on a server that doesn't stamp, or of the only group: stamps increase
