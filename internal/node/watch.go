@@ -43,8 +43,11 @@ func (n *Node) history(partition int, key, end []byte, from, to int64, bounds st
 			return nil, 0, fault.Moved
 		}
 		changes, through, err := c.stores[partition].Changes(key, end, from, to, bounds, prev)
-		if !c.stale.Load() {
+		switch {
+		case !c.stale.Load():
 			return changes, through, n.damaged(err)
+		case n.life.Err() != nil:
+			return nil, 0, fault.Stopped
 		}
 	}
 }
