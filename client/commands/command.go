@@ -29,6 +29,9 @@ const form = 1
 // ErrForm: the value of an entry can't be read.
 var ErrForm = errors.New("a batch of commands can't be read: it is damaged, or was written by a later version")
 
+// ErrNoKey: a change has an empty key.
+var ErrNoKey = errors.New("a command has a change without a key")
+
 // Encode makes the value of an entry.
 func Encode(batch []Command) []byte {
 	b := []byte{form}
@@ -119,10 +122,14 @@ func (d *decoder) bytes() []byte {
 // ErrTooLarge: a command has more changes or bytes than one transaction may have.
 var ErrTooLarge = errors.New("the command is too large")
 
-// Check refuses a command that can't be one transaction of each cluster, and one entry.
+// Check refuses a command that can't be one transaction of each cluster, and one entry; one with an empty key no cluster
+// could carry out.
 func (c Command) Check(l mirror.Limits) error {
 	size, ops := len(c.append(nil)), map[int]int{}
 	for _, op := range c {
+		if len(op.Key) == 0 {
+			return ErrNoKey
+		}
 		ops[op.Cluster]++
 		if n := ops[op.Cluster]; n > l.Ops {
 			return fmt.Errorf("%w: it has more than %d changes in one cluster", ErrTooLarge, l.Ops)

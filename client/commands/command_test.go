@@ -52,6 +52,12 @@ func TestCommandIsTooLarge(t *testing.T) {
 	require.NoError(t, Command{put(0, "a", ""), put(0, "b", ""), put(1, "a", ""), put(1, "b", "")}.Check(l))
 	require.ErrorIs(t, Command{put(0, "a", ""), put(0, "b", ""), put(0, "c", "")}.Check(l), ErrTooLarge)
 	require.ErrorIs(t, Command{put(0, "a", string(make([]byte, 40)))}.Check(l), ErrTooLarge)
+	for _, op := range []Op{put(1, "", "1"), del(1, "")} { // which no executor could read
+		c := Command{put(0, "a", ""), op}
+		require.ErrorIs(t, c.Check(l), ErrNoKey)
+		_, err := Decode(Encode([]Command{c}), 2)
+		require.ErrorIs(t, err, ErrForm)
+	}
 }
 
 // A carrier goes on at the mark of the one before, also in the middle of an entry, and knows the
