@@ -32,7 +32,9 @@ type rigCore struct {
 	State
 	p       *rigProcess
 	file    *backend.Backend
-	placed  *placement.Map
+	placed  *placement.Map // as it was loaded
+	stored  *placement.Map // in the file
+	moving  atomic.Bool    // keys are being moved on
 	leases  *lease.Table
 	feed    *watch.Feed
 	stale   atomic.Bool
@@ -51,6 +53,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 	require.NoError(t, err)
 	c.placed, err = recovery.Placement(&meta)
 	require.NoError(t, err)
+	c.stored = c.placed
 	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed, false, nil)
 	require.NoError(t, err)
 	for i, st := range c.Stores {
@@ -66,9 +69,10 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 	c.Machine.LoadMembership(membership.OfIDs(stressVoters...), nil)
 	c.Machine.LoadAlarms(meta.Alarms)
 	require.NoError(t, c.Machine.LoadSessions(meta.Blobs))
+	require.NoError(t, c.Machine.LoadExtensions())
 	c.Replica, err = replica.New(replica.Config{
 		ID: p.s.id, Origin: stressOrigin.Add(1), ElectionTicks: 10, HeartbeatTicks: 1,
-		RequestTicks: int64(stressTimeout / stressTick),
+		RequestTicks: int64(stressTimeout / p.s.rig.tick),
 		Logs:         p.s.logs, Stores: c.Stores, Map: c.placed, Machine: c.Machine, Calls: p.calls, Network: c, Disk: c,
 		Wake: func(i int) {
 			select {
@@ -85,7 +89,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 			if epoch == 0 {
 				p.expirer.Demote()
 			} else if p.core.Load() == c {
-				p.expirer.Promote(time.Now(), c.leases, 10*stressTick)
+				p.expirer.Promote(time.Now(), c.leases, 10*p.s.rig.tick)
 			}
 		},
 		Serve: func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
@@ -142,15 +146,17 @@ func (c *rigCore) flush() {
 	if cut.System.AlarmsOn = c.Machine.Alarms(); len(cut.System.AlarmsOn) == 0 {
 		cut.System.AlarmsOff = []*pb.AlarmMember{noSpace}
 	}
-	sessions := c.Machine.CutSessions()
+	sessions, placed := c.Machine.CutSessions(), c.Machine.StoredPlacement()
 	for i, st := range c.Stores {
 		cut.Partitions[i] = st.Cut()
 	}
 	for _, st := range c.Stores {
 		st.Unlock()
 	}
+	recovery.CutPlacement(&cut.System, c.stored, placed)
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	require.NoError(t, c.file.Flush(cut))
+	c.stored = placed
 	for i, st := range c.Stores {
 		st.Release(cut.Partitions[i])
 		c.p.s.logs[i].SetApplied(raftlog.Position{Index: cut.Partitions[i].Index, Term: cut.Partitions[i].Term})
@@ -182,7 +188,10 @@ func (c *rigCore) renew(body []byte, reply func([]byte, error)) {
 }
 
 // Changes implements apply.Sink.
-func (c *rigCore) Changes(i int, rev int64, changes []store.Change) { c.feed.Changes(i, rev, changes) }
+func (c *rigCore) Changes(i int, rev int64, changes []store.Change) {
+	c.p.s.rig.applied(i, rev, changes)
+	c.feed.Changes(i, rev, changes)
+}
 
 // rigObserver implements apply.Observer.
 type rigObserver struct{ *rigCore }
@@ -202,7 +211,26 @@ func (o rigObserver) AuthChanged(*auth.State) {}
 
 func (o rigObserver) Authenticated(uint64, uint64, string) {}
 
-func (o rigObserver) Moved(int64, *placement.Map) {}
+func (o rigObserver) Moved(through int64, to *placement.Map) {
+	o.Replica.AllClosed(through)
+	o.feed.Moved(through, to.Wide, to.Transit() != nil)
+}
+
+// moveOn moves some of the keys that extensions need elsewhere.
+func (c *rigCore) moveOn() {
+	if !c.Replica.Leading() || c.moving.Swap(true) {
+		return
+	}
+	step := c.Machine.Ahead(store.Budget{Keys: 2, Visits: 10})
+	if step == nil {
+		c.moving.Store(false)
+		return
+	}
+	c.Replica.Submit(&replica.Write{
+		Command: command.Command{Kind: command.Move, Body: step.AppendTo(nil)}, Parts: c.Machine.StepParts(step), System: true,
+		Done: func(replica.Outcome) { c.moving.Store(false) },
+	})
+}
 
 // Append implements replica.Disk.
 func (c *rigCore) Append(_ int, _ []wal.Record, durable func()) {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
@@ -17,7 +18,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -31,6 +31,10 @@ import (
 type rig struct {
 	t        *testing.T
 	servers  []*rigServer
+	tick     time.Duration
+	pause    time.Duration // between two steps of a hub, at most
+	latency  time.Duration // of links
+	applied  func(partition int, rev int64, changes []store.Change)
 	nextID   atomic.Int64 // of sessions
 	reached  []reached    // oldest first
 	sessions Counts       // of all servers
@@ -43,7 +47,7 @@ type rigServer struct {
 	id   uint64
 	logs []*raftlog.Log
 
-	rebuild sync.Mutex
+	rebuild turn
 	process atomic.Pointer[rigProcess]
 	links   map[uint64]*rigLink
 }
@@ -54,6 +58,13 @@ type rigLink struct {
 	queue    chan func(*replica.Replica) // nil ends it
 	cut      atomic.Bool
 }
+
+// turn is a lock that is held while time passes: a bubble of synctest doesn't take waiting for a
+// sync.Mutex for that.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 const (
 	stressTick    = 4 * time.Millisecond
@@ -70,10 +81,17 @@ var (
 )
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t}
+	r := &rig{t: t, tick: stressTick, pause: 200 * time.Microsecond, applied: func(int, int64, []store.Change) {}}
+	r.start()
+	return r
+}
+
+// start starts the servers.
+func (r *rig) start() {
+	t := r.t
 	for _, id := range stressVoters {
 		config := membership.Initial(membership.OfIDs(stressVoters...))
-		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(membership.FirstGroups(partitions), slices.Repeat([]*membership.Config{config}, partitions)), links: map[uint64]*rigLink{}}
+		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(membership.FirstGroups(partitions), slices.Repeat([]*membership.Config{config}, partitions)), links: map[uint64]*rigLink{}, rebuild: make(turn, 1)}
 		for _, l := range s.logs {
 			_, err := l.Recover(raftlog.Bootstrap)
 			require.NoError(t, err)
@@ -86,7 +104,6 @@ func newRig(t *testing.T) *rig {
 		}
 		s.start(backend.NewMem(s.identity()))
 	}
-	return r
 }
 
 func (s *rigServer) identity() backend.Identity {
@@ -97,17 +114,18 @@ func (s *rigServer) identity() backend.Identity {
 func (s *rigServer) start(file *backend.Backend) {
 	p := &rigProcess{s: s, calls: replica.NewCalls(), expirer: lease.NewExpirer(), halt: make(chan struct{})}
 	p.sessions = New(p, Config{RequestTimeout: stressTimeout, FlushBytes: 20, MergeBytes: 4 << 10, Counts: &s.rig.sessions})
-	p.hub = watch.NewHub(partitions, p.history, watch.Options{
-		Parts: placement.New(partitions).Range, RecentRevisions: 64, QueueResponses: 16, BatchEvents: 20,
-	})
 	c := p.load(file)
+	p.hub = watch.NewHub(partitions, p.history, watch.Options{
+		Parts: c.placed.Wide, Moving: c.placed.Transit() != nil, RecentRevisions: 64, QueueResponses: 16, BatchEvents: 20,
+	})
 	c.feed = p.hub.Reset(recovery.Published(c.Stores))
 	p.core.Store(c)
 	s.process.Store(p)
 	c.begin()
-	p.every(stressTick, func() { p.core.Load().Replica.Tick() })
-	p.every(20*time.Millisecond, p.expire)
-	p.every(30*time.Millisecond, func() {
+	p.every(s.rig.tick, func() { p.core.Load().Replica.Tick() })
+	p.every(5*s.rig.tick, p.expire)
+	p.every(s.rig.tick, func() { p.core.Load().moveOn() })
+	p.every(7*s.rig.tick, func() {
 		s.rebuild.Lock()
 		defer s.rebuild.Unlock()
 		if !p.down.Load() { // else the file is another process's
@@ -117,7 +135,7 @@ func (s *rigServer) start(file *backend.Backend) {
 	p.wg.Go(func() {
 		for !p.down.Load() {
 			p.hub.Step()
-			time.Sleep(rand.N(200 * time.Microsecond))
+			time.Sleep(rand.N(s.rig.pause))
 		}
 	})
 }
@@ -135,7 +153,7 @@ func (s *rigServer) replace() {
 	c := p.load(old.file)
 	old.Replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.Stores)
-	c.feed = p.hub.Install(c.placed.Wide, false, published, compacted)
+	c.feed = p.hub.Install(c.placed.Wide, c.placed.Transit() != nil, published, compacted)
 	p.core.Store(c)
 	p.sessions.Replaced()
 	c.begin()
@@ -158,6 +176,9 @@ func (l *rigLink) carry() {
 	for deliver := range l.queue {
 		if deliver == nil {
 			return
+		}
+		if d := l.from.rig.latency; d > 0 {
+			time.Sleep(d)
 		}
 		if l.cut.Load() || l.to.process.Load().down.Load() {
 			l.from.process.Load().core.Load().Replica.Unreachable(l.to.id)
@@ -251,7 +272,7 @@ func (p *rigProcess) expire() {
 }
 
 // renewed has the leader renew a lease, and waits.
-func (p *rigProcess) renewed(id int64) (ttl int64, err error) {
+func (p *rigProcess) renewed(ctx context.Context, id int64) (ttl int64, err error) {
 	body := binary.AppendVarint(nil, id)
 	for begun := time.Now(); time.Since(begun) < stressTimeout && !p.down.Load(); time.Sleep(time.Millisecond) {
 		type answer struct {
@@ -261,7 +282,12 @@ func (p *rigProcess) renewed(id int64) (ttl int64, err error) {
 		answers := make(chan answer, 1)
 		reply := func(body []byte, err error) { answers <- answer{body, err} }
 		p.State().Replica.CallLeader(stressMethod, body, func() { p.core.Load().renew(body, reply) }, reply)
-		a := <-answers
+		var a answer
+		select {
+		case a = <-answers:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 		if !fault.Passing(a.err) {
 			ttl, _ = binary.Varint(a.body)
 			return ttl, a.err
@@ -299,7 +325,7 @@ func (p *rigProcess) After(d time.Duration, f func()) (stop func()) {
 // Renew implements Server.
 func (p *rigProcess) Renew(id int64, _ uint64, done func(error)) {
 	go func() {
-		_, err := p.renewed(id)
+		_, err := p.renewed(context.Background(), id)
 		done(err)
 	}()
 }
