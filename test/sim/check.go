@@ -59,7 +59,7 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 
 // evaluateSome is evaluate, but the end of a lease deletes at most so many of its keys; 0: all.
 func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *evaluation) {
-	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, as: o.as, most: most}
+	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, carries: o.carries, as: o.as, most: most}
 	if !o.reads() {
 		e.keys = slices.Clone(e.keys)
 	}
@@ -79,7 +79,7 @@ func (c *cluster) check() {
 	p := c.ledger.past()
 	c.stats.Revisions = len(p.revisions)
 	for _, step := range []func(*past){
-		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers,
+		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers, c.checkRights, c.checkSights,
 	} {
 		if c.failure == nil {
 			step(p)
@@ -148,7 +148,7 @@ func (c *cluster) mayBeCompacted(rev int64) bool {
 // mayBeRevoked reports whether another client requested the revocation of a
 // lease that o uses.
 func (c *cluster) mayBeRevoked(o *op) bool {
-	ids := map[int64]bool{}
+	ids := map[int64]bool{o.carries: true}
 	switch r := o.req.(type) {
 	case *pb.PutRequest:
 		ids[r.Lease] = true

@@ -121,6 +121,8 @@ func (c *cluster) may(p *past, o *op, r *revision) bool {
 		return false
 	case len(r.changes) > 0 && !o.names(r.changes[0].Kv.Key()):
 		return false
+	case !c.mayHave(p, o, r):
+		return false
 	case o.state == ok:
 		return o.rev == r.rev && c.wrote(p, o, r)
 	}

@@ -18,10 +18,13 @@ type op struct {
 	server     uint64
 	req        proto.Message
 	strict     bool
-	who        string // the client, where extensions are to know it
-	user       uint64 // its credential
-	as         string // the user, where extensions' registrars are noted
-	term       *term  // of the user; nil: it has all rights
+	who        string   // the client, where extensions are to know it
+	user       uint64   // its credential
+	as         string   // the user, where extensions' registrars are noted
+	term       *term    // of the user; nil: it has all rights
+	few        *fewUser // the user, if it has few rights
+	carries    int64    // the lease that the client names to extensions
+	knew       uint64   // the rights that the server knew when the request came, by their revision
 	call, ret  time.Duration
 	floor      int64 // the highest revision that any client had been shown before
 	state      outcome
@@ -73,6 +76,7 @@ func (cl *client) think() {
 		if !cl.c.quiet {
 			r := cl.c.request()
 			cl.c.someone(&r)
+			cl.c.steward.isFew(&r)
 			cl.send(r)
 		}
 	})
@@ -86,12 +90,14 @@ func (cl *client) send(r request) *op {
 	}
 	sv := c.servers[cl.at]
 	o := &op{
-		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who, user: c.own(), term: r.term,
+		id: len(c.history), client: cl.id, server: sv.id, req: r.message, strict: r.strict, who: r.who, user: c.own(), term: r.term, few: r.few, carries: r.carries,
 		call: c.loop.now, floor: c.floor,
 	}
 	switch {
 	case r.term != nil:
 		o.user = r.term.credential
+	case r.few != nil:
+		o.user, o.as = r.few.credential, fmt.Sprintf("%d %s", r.few.id, r.few.name)
 	case r.who == alice && c.keeper != nil:
 		o.user, o.as = c.keeper.alice.Credential, fmt.Sprintf("%d %s", c.keeper.alice.ID, alice)
 	}
@@ -99,6 +105,7 @@ func (cl *client) send(r request) *op {
 		o.shown = sv.life.announced
 	}
 	c.history = append(c.history, o)
+	c.steward.owns(o)
 	c.stats.Requests++
 	cl.current = o
 	c.loop.printf("client %d asks server %d: %s", cl.id, sv.id, o)
@@ -107,7 +114,7 @@ func (cl *client) send(r request) *op {
 			cl.finish(o, refused, nil, errDown)
 			return
 		}
-		o.life = sv.life
+		o.life, o.knew = sv.life, sv.life.knows()
 		sv.life.now("request", uint64(cl.id), func() { sv.life.serve(o, func(m proto.Message, err error) { cl.answer(o, m, err) }) })
 	})
 	c.loop.after(clientTimeout, "timeout", sv.id, uint64(cl.id), func() {

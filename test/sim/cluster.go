@@ -39,6 +39,7 @@ type cluster struct {
 	operator   *operator // nil: the members never change
 	upgrader   *meddler  // nil: nor does the version
 	keeper     *keeper   // nil: there are no users
+	steward    *steward  // nil: there are no users with few rights
 	balancer   *meddler  // nil: only extensions move keys
 	resizer    *meddler  // nil: the number of partitions never changes
 	alarms     *meddler  // nil: nobody runs out of space
@@ -221,6 +222,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if c.has.users {
 		c.keeper = &keeper{c: c}
+	}
+	if c.has.few {
+		c.steward = newSteward(c)
 	}
 	if c.has.balance {
 		c.balancer = c.madBalancer()

@@ -302,6 +302,7 @@ func (o observer) Moved(through int64, to *placement.Map) {
 }
 
 func (o observer) AuthChanged(now *auth.State) {
+	o.l.sv.c.steward.note(o.l, now)
 	if !o.l.sv.c.mutation.KeepWatches {
 		o.permit(now)
 	}
@@ -310,6 +311,7 @@ func (o observer) AuthChanged(now *auth.State) {
 
 // permit tells the watch hub what users may watch, and puts the rates of quotas in force.
 func (c *core) permit(now *auth.State) {
+	c.l.sv.c.steward.note(c.l, now)
 	c.l.limits.Change(now)
 	c.l.rates.change(now)
 	c.feed.Permit(func(user uint64, key, end []byte) error {

@@ -59,6 +59,8 @@
 //     asked before; ordered watches deliver in one order, and before replies
 //     that reflect events; a session outlives each request that was answered by
 //     its ttl.
+//   - In some of the runs with some of all there are users with few rights (few.go): what they do, and are told, they have the right
+//     to, at its place in the log, and they are refused nothing else.
 //
 // With -guide runs are chosen by what few others have reached (guide.go, package cover), in a build that
 // notes it; make sim-forever makes one.

@@ -78,18 +78,13 @@ func (e *evaluation) standing(name string) extension.Standing {
 	return extension.ParseStanding(e.keys.get(stateKey(name)).GetValue())
 }
 
-// manage is the put of one of the manager's keys. Alice alone registers.
+// manage is the put of one of the manager's keys.
 func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
 	registered := e.keys.get(manager+name) != nil
 	switch {
 	case rest == "":
 		e.write(string(r.Key), r.Value, 0)
-		if !registered {
-			e.write(manager+name+"/owner", []byte(e.who), 0)
-			if e.as != "" {
-				e.write(manager+name+"/registrar", []byte(e.as), 0)
-			}
-		}
+		e.adopt(name)
 		if e.standing(name) != (extension.Standing{}) {
 			e.remove(e.keys.get(stateKey(name)))
 		}
@@ -99,7 +94,7 @@ func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
 	case !registered:
 		return nil
 	case rest == "ack":
-		e.write(e.ackKey(name), r.Value, 0)
+		e.write(e.ackKey(name), r.Value, e.carries)
 	case rest == "state":
 		s := string(r.Value)
 		if s == "disabled" {
@@ -108,6 +103,20 @@ func (e *evaluation) manage(r *pb.PutRequest, name, rest string) proto.Message {
 		e.write(stateKey(name), []byte(s), 0)
 	}
 	return &pb.PutResponse{}
+}
+
+// adopt notes whose an extension is. What clients have acknowledged was that of another.
+func (e *evaluation) adopt(name string) {
+	key := manager + name
+	if !e.owns(name) {
+		for _, ack := range e.keys.between([]byte(key+"/ack/"), []byte(key+"/ack0")) {
+			e.remove(ack)
+		}
+		e.write(key+"/owner", []byte(e.who), 0)
+	}
+	if string(e.keys.get(key+"/registrar").GetValue()) != e.as {
+		e.write(key+"/registrar", []byte(e.as), 0)
+	}
 }
 
 func (e *evaluation) unmanage(name, rest string) proto.Message {
@@ -135,8 +144,13 @@ func (e *evaluation) handles(key string) bool {
 
 // uses says whether an extension is this client's, or one that it has acknowledged.
 func (e *evaluation) uses(name string) bool {
+	return e.keys.get(manager+name+"/owner") != nil && (e.owns(name) || e.keys.get(e.ackKey(name)) != nil)
+}
+
+// owns says whether an extension is this client's.
+func (e *evaluation) owns(name string) bool {
 	owner := e.keys.get(manager + name + "/owner")
-	return owner != nil && (string(owner.Value) == e.who || e.keys.get(e.ackKey(name)) != nil)
+	return owner != nil && string(owner.Value) == e.who
 }
 
 // hogFails is how the extension that loops is stopped.
@@ -187,8 +201,11 @@ func (e *evaluation) result(key string, value []byte) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: e.rev, ModRevision: e.rev, Version: 1}
 }
 
-// useUp ends an acknowledgement that was good for one call.
+// useUp ends an acknowledgement that was good for one call, unless it is that of the client whose extension it is, which needs none.
 func (e *evaluation) useUp(name string) {
+	if e.owns(name) {
+		return
+	}
 	if ack := e.keys.get(e.ackKey(name)); ack != nil && string(ack.Value) == "once" {
 		e.remove(ack)
 	}

@@ -18,7 +18,7 @@ import (
 // extended serves a named client, as node does: requests that an extension
 // handles go through the log, reads too.
 func (l *life) extended(o *op, reply func(proto.Message, error)) {
-	who := func() (string, int64) { return o.who, 0 }
+	who := func() (string, int64) { return o.who, o.carries }
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
 	done := func(out replica.Outcome) {
@@ -37,7 +37,7 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 	}
 	again := false
 	call := func(kind command.Kind, req proto.Message, p apply.Plan, done func(replica.Outcome)) {
-		p.Parts |= l.forQuotas(req, again)
+		p.Parts |= l.forLeases(o.user, req) | l.forQuotas(req, again)
 		again = true
 		l.submit(kind, req, p, o.user, false, done)
 	}

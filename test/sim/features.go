@@ -19,6 +19,7 @@ type features struct {
 	steps  bool // leases end in several steps, as event handlers may not do much
 	ends   bool // watches are canceled, and streams go on
 	urls   bool // members get other URLs
+	few    bool // there are users with few rights
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
 
 	backups bool // clients take backups
@@ -82,6 +83,7 @@ func (o *Options) swarm() features {
 	f.looks = some() && f.users && f.sessions
 	f.waits, f.hides = some() && f.extensions, some() && f.extensions
 	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
+	f.few = o.hasFew(&f)
 	return f
 }
 

@@ -77,8 +77,11 @@ func (c *core) propose(epoch uint64, kind command.Kind, req proto.Message, done 
 const methodRenew = replica.MethodFirstFree
 
 // keepAlive has a lease renewed by the leader, and tries again for a while.
-func (l *life) keepAlive(o *op, id int64, reply func(proto.Message, error)) {
+func (l *life) keepAlive(o *op, id int64, as renewer, reply func(proto.Message, error)) {
 	body := binary.AppendVarint(nil, id)
+	if l.sv.c.steward != nil { // other runs have always let everybody renew
+		body = as.appendTo(body)
+	}
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
 	try = func() {
@@ -98,11 +101,34 @@ func (l *life) keepAlive(o *op, id int64, reply func(proto.Message, error)) {
 	try()
 }
 
+// renewer is who renews a lease, and whether it does so as its session.
+type renewer struct {
+	user    uint64
+	session bool
+}
+
+func (r renewer) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, r.user)
+	if r.session {
+		b = append(b, 1)
+	}
+	return b
+}
+
+func readRenewer(b []byte) renewer {
+	user, n := binary.Uvarint(b)
+	return renewer{user, len(b) > n}
+}
+
 // renew is the leader's part of it: it answers once it is sure that it leads, and
 // that the log doesn't say any more that less remains.
 func (c *core) renew(body []byte, reply func([]byte, error)) {
-	id, _ := binary.Varint(body)
+	id, n := binary.Varint(body)
 	c.replica.ReadPoint(placement.Of(0), func(err error) {
+		if err == nil && n < len(body) {
+			as := readRenewer(body[n:])
+			err = c.machine.MayRenew(id, as.user, as.session)
+		}
 		if err != nil {
 			reply(nil, err)
 			return

@@ -36,6 +36,7 @@ type revision struct {
 	at      time.Duration // when it was first applied anywhere
 	latest  time.Duration // when it or a later one was first applied: it took effect before
 	by      *op           // the request whose effect it is
+	rights  uint64        // those with which it took effect, by their revision
 }
 
 // logPlace is where an entry is in a group's log.
@@ -80,7 +81,7 @@ func (g *ledger) apply(c *core, partition int, rev int64, changes []store.Change
 	}
 	e := g.revisions[rev]
 	if e == nil {
-		e = &revision{rev: rev, in: map[uint32][]store.Change{}, places: map[uint32]logPlace{}, at: g.c.loop.now}
+		e = &revision{rev: rev, in: map[uint32][]store.Change{}, places: map[uint32]logPlace{}, at: g.c.loop.now, rights: c.machine.Auth().Revision}
 		g.revisions[rev] = e
 	}
 	e.in[p], e.places[p] = slices.Clone(changes), c.place(partition)

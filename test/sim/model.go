@@ -54,6 +54,7 @@ type evaluation struct {
 	changes []store.Change
 	old     func(rev int64) state // the state at an earlier revision
 	who     string                // the client, for extensions
+	carries int64                 // the lease that it names to them
 	as      string                // its user, as an extension's registrar is noted; "": none
 	// recovered is an extension that has kept to its limits after it had not.
 	recovered string

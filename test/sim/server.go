@@ -64,6 +64,7 @@ type life struct {
 	sending   map[uint64]bool // snapshots to these are on their way
 	receiving bool            // a snapshot is coming in
 	onEnd     []func()        // to be told of the end
+	had       []uint64        // the rights that the server has come to, by their revisions, if there are users with few
 	replacing bool            // a follower's state by a snapshot, at this moment
 }
 

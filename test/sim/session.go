@@ -63,8 +63,8 @@ func (a around) After(d time.Duration, f func()) (stop func()) {
 }
 
 // Renew implements host.Server.
-func (a around) Renew(id int64, _ uint64, done func(error)) {
-	a.l.renewSession(id, func(_ proto.Message, err error) { done(err) })
+func (a around) Renew(id int64, user uint64, done func(error)) {
+	a.l.renewSession(id, user, func(_ proto.Message, err error) { done(err) })
 }
 
 // Grows implements host.Server.
@@ -92,7 +92,7 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, user uint64
 		if l.sv.c.mutation.RightsAtOpening {
 			user = l.sv.c.own()
 		}
-		if c := st.cl.present; c.id == st.id && c.term != nil {
+		if c := st.cl.present; c.id == st.id && (c.term != nil || c.few != nil) {
 			st.bringsAlong(user, watches)
 		}
 		st.session, _ = l.sessions.Open(lease, host.User{Credential: user}, o, watches, st)
@@ -103,9 +103,9 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, user uint64
 		l.write(command.SessionOpen, &pb.LeaseGrantRequest{ID: lease.ID, TTL: lease.TTL}, user, true, opened)
 		return
 	}
-	l.renewSession(o.Session, opened)
+	l.renewSession(o.Session, user, opened)
 }
 
-func (l *life) renewSession(id int64, done func(proto.Message, error)) {
-	l.keepAlive(&op{client: int(id)}, id, done)
+func (l *life) renewSession(id int64, user uint64, done func(proto.Message, error)) {
+	l.keepAlive(&op{client: int(id)}, id, renewer{user, true}, done)
 }

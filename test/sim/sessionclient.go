@@ -30,8 +30,9 @@ type sessionClient struct {
 // sessionPast is a session as its client knows it.
 type sessionPast struct {
 	id, ttl int64
-	term    *term  // that of the user whose session it is; nil: the servers' own
-	who     string // the client, where extensions are to know it
+	term    *term    // that of the user whose session it is; nil: the servers' own
+	few     *fewUser // the user, if it has few rights
+	who     string   // the client, where extensions are to know it
 	grant   *op
 	granted bool
 	asked   []*asking // by number, from 1
@@ -82,7 +83,9 @@ func (cl *sessionClient) begin() {
 	if c.has.calls && s.term == nil && c.loop.chance(2) {
 		s.who = pick(c.loop, []string{alice, bob})
 	}
+	c.steward.newSession(s)
 	c.history = append(c.history, s.grant)
+	c.steward.owns(s.grant)
 }
 
 // user is the one whose session it is.
@@ -90,11 +93,14 @@ func (s *sessionPast) user(c *cluster) uint64 {
 	if s.term != nil {
 		return s.term.credential
 	}
+	if s.few != nil {
+		return s.few.credential
+	}
 	return c.own()
 }
 
 // mayWatch reports whether it is one of those that watch.
-func (s *sessionPast) mayWatch(c *cluster) bool { return s.term == nil || c.has.looks }
+func (s *sessionPast) mayWatch(c *cluster) bool { return s.term == nil || c.has.looks || s.few != nil }
 
 // live runs the client, step by step.
 func (cl *sessionClient) live() {
@@ -147,6 +153,7 @@ func (cl *sessionClient) connect() {
 	fresh, watches, user := !s.granted, s.resumed(c), s.user(c)
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
+			st.knew = l.knows()
 			l.openSession(st, ask, user, fresh, watches, func(m proto.Message, err error) {
 				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
 					if cl.stream == st && !l.ended {
@@ -211,6 +218,7 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 		s.grant.state, s.grant.resp, s.grant.content, s.grant.rev, s.grant.ret = ok, g, bare(g), g.Header.GetRevision(), c.loop.now
 	}
 	cl.opened, cl.heard = true, c.loop.now
+	cl.looksAgain()
 	c.stats.Resumed++
 	cl.send(s.asked[s.replied:])
 	if !c.quiet && !s.closing && s.mayWatch(c) && s.replied == len(s.asked) && c.loop.chance(2) { // of a server that may be behind
@@ -253,7 +261,7 @@ func (cl *sessionClient) hand(list ...*asking) {
 	for _, a := range list {
 		o := a.op
 		o.id, o.client, o.call, o.floor, o.state = len(cl.c.history), cl.id, cl.c.loop.now, cl.c.floor, unknown
-		o.term, o.user = s.term, s.user(cl.c)
+		o.term, o.few, o.user = s.term, s.few, s.user(cl.c)
 		if !a.watching() || a.who != "" {
 			cl.c.history = append(cl.c.history, o)
 		}

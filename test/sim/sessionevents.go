@@ -12,6 +12,7 @@ type sessionWatch struct {
 	*watched
 	seq   uint64
 	level stoapb.Level
+	sight *sight  // of a user with few rights
 	asked *asking // that an extension has answered with what it hands over, which comes next; nil: nothing
 }
 
@@ -60,9 +61,13 @@ func (cl *sessionClient) watchReply(a *asking, w *said) {
 	c, s, rev := cl.c, cl.present, w.rev
 	switch r := a.req.(type) {
 	case *pb.WatchCreateRequest:
+		g := cl.sight(r)
 		if resp := w.response.(*pb.WatchResponse); resp.Canceled {
-			cl.forbidden(a, resp)
+			cl.forbidden(a, g, resp)
 			return
+		}
+		if g != nil {
+			c.steward.begun(a, g)
 		}
 		d := &watched{w: &watcher{c: c, id: cl.id, who: s.who}, key: r.Key, end: r.RangeEnd, prevKv: r.PrevKv, created: true, start: r.StartRevision}
 		if d.start == 0 {
@@ -81,7 +86,7 @@ func (cl *sessionClient) watchReply(a *asking, w *said) {
 			s.ordered = min(s.ordered, d.start-1)
 			s.shown, s.seen = max(s.shown, rev), max(s.seen, rev)
 		}
-		s.watches = append(s.watches, &sessionWatch{watched: d, seq: uint64(s.replied), level: a.level, asked: asked})
+		s.watches = append(s.watches, &sessionWatch{watched: d, seq: uint64(s.replied), level: a.level, sight: g, asked: asked})
 	case *pb.WatchCancelRequest:
 		cl.unwatch(uint64(r.WatchId))
 	case *pb.WatchProgressRequest:
@@ -115,8 +120,8 @@ func (cl *sessionClient) event(w *said) {
 	case d.asked != nil:
 		cl.handedOverTo(d, w.event)
 		return
-	case w.event.Canceled && s.term != nil && w.event.CompactRevision == 0:
-		cl.forbidden(d, w.event)
+	case w.event.Canceled && (s.term != nil || s.few != nil) && w.event.CompactRevision == 0:
+		cl.forbidden(d, d.sight, w.event)
 		d.next = d.start // what comes behind the user's right, no reply said
 		for _, e := range d.events {
 			d.next = e.Kv.ModRevision + 1
@@ -144,7 +149,11 @@ func (cl *sessionClient) event(w *said) {
 }
 
 // forbidden makes sure that a watch is refused or canceled only if its user's right may be gone.
-func (cl *sessionClient) forbidden(what any, r *pb.WatchResponse) {
+func (cl *sessionClient) forbidden(what any, g *sight, r *pb.WatchResponse) {
+	if g != nil {
+		cl.c.steward.ended(what, g, r)
+		return
+	}
 	if t := cl.present.term; t == nil || t.asked == 0 {
 		cl.c.fail("users", "session %d: %s is canceled, and nobody has wanted that: %s", cl.present.id, what, r.CancelReason)
 	}
@@ -152,6 +161,9 @@ func (cl *sessionClient) forbidden(what any, r *pb.WatchResponse) {
 
 // permitted makes sure that events are of the time in which the user had its right.
 func (cl *sessionClient) permitted(d *sessionWatch, r *pb.WatchResponse) {
+	if d.sight != nil {
+		cl.c.steward.seen(d, d.sight, cl.stream.life, r)
+	}
 	if t := cl.present.term; t != nil {
 		cl.c.stats.UserEvents += len(r.Events)
 		cl.c.inTime(t, d, r)

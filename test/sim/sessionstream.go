@@ -24,7 +24,8 @@ type sessionStream struct {
 	said    []said        // not sent yet
 	again   uint64        // requests up to here may come a second time
 	taken   map[uint64]*takenIn
-	refused bool // the last answer was that a rate is exceeded
+	refused bool   // the last answer was that a rate is exceeded
+	knew    uint64 // the rights that the server knew when the session was opened, by their revision
 
 	up, toClient pipe
 }
@@ -57,6 +58,7 @@ func (st *sessionStream) ask(items []session.Item, from []*asking, answered uint
 		// A pause that is cut short must not let one message overtake another.
 		st.arrived = append(st.arrived, func() {
 			if st.session != nil { // its window is larger than the client's: it takes them at once
+				st.know(from)
 				if len(items) > 0 {
 					st.takeIn(from, items[0].Seq)
 				}

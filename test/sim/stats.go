@@ -29,6 +29,9 @@ type Stats struct {
 	VersionChanges              int // of the cluster, and announced releases
 	UserEvents                  int // to watches of users
 	Revokes                     int // of the rights of a user
+	Allowed, Forbidden          int // requests of users with few rights, answered and refused
+	WatchesForbidden            int // of them, refused and canceled
+	Intrusions                  int // attempts to take up sessions of others
 	Quotas, OverQuota           int // set or removed; requests that exceeded one
 	OverRate                    int // or its rate
 	WatchEvents, Progress       int

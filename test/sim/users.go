@@ -54,6 +54,9 @@ func (k *keeper) begin() {
 		if k.c.has.extensions {
 			k.addAlice()
 		}
+		if s := k.c.steward; s != nil {
+			s.begin()
+		}
 	})
 }
 

@@ -13,8 +13,10 @@ import (
 type request struct {
 	message proto.Message
 	strict  bool
-	who     string // the client, where extensions are to know it
-	term    *term  // that of the user who asks; nil: the servers' own
+	who     string   // the client, where extensions are to know it
+	term    *term    // that of the user who asks; nil: the servers' own
+	few     *fewUser // the user who asks, if it has few rights
+	carries int64    // the lease that the client names to extensions
 }
 
 func strictly(m proto.Message) request { return request{message: m, strict: true} }

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// Users with few rights acknowledge extensions and call them. A handler has the rights of its caller, and whoever registers
+// an extension needs rights for all that its handlers could do.
+
+// fewExtended draws what a user asks of extensions.
+func (c *cluster) fewExtended(u *fewUser) request {
+	name := pick(c.loop, c.names())
+	var r request
+	switch n := c.loop.rng.IntN(20); {
+	case n < 5:
+		r = strictly(&pb.PutRequest{Key: []byte(manager + name + "/ack"), Value: []byte(pick(c.loop, []string{"", "", "once"}))})
+		if ids := c.leases(); len(ids) > 0 && c.loop.chance(2) {
+			r.carries = pick(c.loop, ids)
+		}
+		if s := c.aSession(); s != nil && c.loop.chance(4) {
+			r.carries = s.id
+		}
+	case n < 6:
+		r = strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name + "/ack")})
+	case n < 8:
+		name = pick(c.loop, []string{"counter", "queue"})
+		r = strictly(&pb.PutRequest{Key: []byte(manager + name), Value: fmt.Appendf(nil, "-- %s\n%s", c.value(), extensions[name])})
+	case n < 10 && c.has.waits:
+		r = c.wait(u.name, c.waiting())
+	default:
+		r = c.call(u.name, pick(c.loop, []int{0, 25, 30, 40}))
+	}
+	return by(u.name, r)
+}
+
+// scope is a range that an extension may write.
+type scope struct{ key, end string }
+
+// scopes are those of the extensions that users with few rights register: such as change no keys of others.
+var scopes = map[string]scope{"counter": {"/x/ctr", ""}, "queue": {"/x/q/", "/x/q0"}}
+
+// registers: the handlers of an extension could do all in its scope, and are told of what it handles.
+func (q claim) registers(name string) verdict {
+	s := scopes[name]
+	v := q.changes([]byte(s.key), []byte(s.end), true)
+	for key, by := range handlers {
+		if by == name {
+			v = min(v, q.reads([]byte(key), nil))
+		}
+	}
+	return v
+}
+
+// extended is what a request needs besides, where extensions know its client.
+func (q claim) extended(o *op) verdict {
+	key := keyOf(o)
+	if name, rest, manages := managed([]byte(key)); manages {
+		switch {
+		case rest == "":
+			return q.registers(name)
+		case o.carries != 0:
+			return allowed(q.c.steward.owners[o.carries] == q.user)
+		}
+		return yes
+	}
+	e := evaluation{keys: q.keys, who: o.who}
+	if !e.handles(key) {
+		return yes
+	}
+	switch key {
+	case "/x/inc":
+		return q.changes([]byte("/x/ctr"), nil, true)
+	case "/x/push":
+		return q.writes([]byte("/x/q/"), []byte("/x/q0"))
+	case "/x/pop":
+		v := q.reads([]byte("/x/q/"), []byte("/x/q0"))
+		if len(e.keys.between([]byte("/x/q/"), []byte("/x/q0"))) > 0 {
+			v = min(v, q.writes([]byte("/x/q/"), []byte("/x/q0")))
+		}
+		return v
+	}
+	if q.changes([]byte("/x/"), []byte("/x0"), true) == yes {
+		return yes
+	}
+	return either // it depends on what others have given
+}
+
+// leases are those that what a request may do depends on.
+func (o *op) leases() []int64 {
+	ids := map[int64]bool{leaseOf(o.req): true, o.carries: true}
+	if r, is := o.req.(*pb.TxnRequest); is {
+		addLeases(ids, r)
+	}
+	delete(ids, 0)
+	var list []int64
+	for id := range ids {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// saysMore reports an error that a user without rights isn't told. Of an extension that is disabled its callers are told before
+// the rights of its handler matter, and a lease that is gone is nobody's.
+func (o *op) saysMore() bool {
+	if o.carries != 0 || slices.ContainsFunc(o.leases(), func(id int64) bool { return id >= sessionLeases }) {
+		return false
+	}
+	return tells(o.err) && (o.who == "" || !errors.Is(o.err, fault.ExtensionDisabled))
+}
+
+// nothing reports an answer that says only that no extension has handled the opening of a watch. It becomes an ordinary one, or
+// not, as its user has the right to it.
+func (o *op) nothing() bool {
+	_, opens := o.req.(*pb.WatchCreateRequest)
+	return opens && len(o.content.(*pb.RangeResponse).Kvs) == 0
+}
