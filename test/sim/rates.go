@@ -168,7 +168,10 @@ func (l *life) rated(user uint64, req proto.Message) error {
 // takeIn tells of requests that the server takes out of a session's stream.
 func (st *sessionStream) takeIn(list []*asking, seq uint64) {
 	for i, a := range list {
-		if a.kind == stoapb.Kind_KIND_UNSPECIFIED || a.kind == stoapb.Kind_CLOSE || a.term == nil && a.few == nil {
+		switch {
+		case a.term == nil && a.few == nil:
+			continue
+		case a.kind == stoapb.Kind_KIND_UNSPECIFIED, a.kind == stoapb.Kind_CANCEL, a.kind == stoapb.Kind_CLOSE: // these have no limit
 			continue
 		}
 		n := seq + uint64(i)
