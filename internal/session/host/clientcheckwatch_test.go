@@ -169,6 +169,9 @@ func (a *app) isEvent(v *viewed, got noted, want *mvccpb.KeyValue) bool {
 		prev = a.w.ledger.at(string(want.Key), want.ModRevision-1)
 	}
 	kv := got.Kv
+	if got.PrevKv == nil && want.ModRevision <= a.w.ledger.compacted.Load() {
+		prev = nil // compacted, as in etcd
+	}
 	if want.Version == 0 {
 		return got.Type == clientv3.EventTypeDelete && string(kv.Key) == string(want.Key) && kv.ModRevision == want.ModRevision && proto.Equal(got.PrevKv, prev)
 	}
