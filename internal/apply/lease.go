@@ -88,26 +88,55 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 	return &pb.LeaseGrantResponse{Header: x.header(false), ID: l.ID, TTL: l.TTL}, nil
 }
 
-// fieldStep of a LeaseRevokeRequest marks a further step of an end that has begun.
-const fieldStep protowire.Number = 1000
+// fieldOnly of a LeaseRevokeRequest says for which lease it is: when it is executed that may have ended, and another have been
+// granted with its ID.
+const fieldOnly protowire.Number = 1000
 
-// MarkStep makes a revocation a further step of one that has begun: by then the lease may have ended, and another have
-// been granted with its ID.
-func MarkStep(r *pb.LeaseRevokeRequest) {
-	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, fieldStep, protowire.VarintType), 1))
+// Only is which lease a revocation is for.
+type Only uint64
+
+const (
+	Ending  Only = iota + 1 // one whose end has begun: the request is a further step
+	RunDown                 // one of which, by the log, something is gone, or whose end has begun
+)
+
+// RevokeOnly has a request find no other lease with the ID.
+func RevokeOnly(r *pb.LeaseRevokeRequest, only Only) {
+	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, fieldOnly, protowire.VarintType), uint64(only)))
 }
 
-// begun reports whether the end has begun of which the request is to be a further step, if it is one.
-func (x *execution) begun(req *pb.LeaseRevokeRequest, l lease.Lease) bool {
-	_, step := protofield.Find(req.ProtoReflect().GetUnknown(), fieldStep, protowire.VarintType)
-	return !step || l.Remaining == lease.Ending || x.m.Level() < levelOfMarkedSteps
+// Revocation is that of a lease that has run out. A client that was told so may be granted another with the same ID, before the
+// revocation gets its place in the log.
+func Revocation(over lease.Over) *pb.LeaseRevokeRequest {
+	r := &pb.LeaseRevokeRequest{ID: over.ID}
+	switch {
+	case over.Step:
+		RevokeOnly(r, Ending)
+	case over.RunDown:
+		RevokeOnly(r, RunDown)
+	}
+	return r
+}
+
+// means reports whether a request is for a lease.
+func (x *execution) means(req *pb.LeaseRevokeRequest, l lease.Lease) bool {
+	f, _ := protofield.Find(req.ProtoReflect().GetUnknown(), fieldOnly, protowire.VarintType)
+	switch only := Only(f.Varint); {
+	case x.m.Level() < levelOfMeantLeases:
+		return true
+	case only == Ending:
+		return l.Remaining == lease.Ending
+	case only == RunDown:
+		return l.Remaining != 0
+	}
+	return true
 }
 
 // leaseRevoke deletes the keys of a lease, of all partitions at one revision and in key
 // order. The lease is removed once it is known that this isn't too much work; see finishLease.
 func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	id := req.GetID()
-	if l, ok := x.m.Leases.Get(id); !ok || !x.begun(req, l) {
+	if l, ok := x.m.Leases.Get(id); !ok || !x.means(req, l) {
 		return nil, fault.LeaseNotFound
 	}
 	if err := x.mayDispose(id); err != nil {

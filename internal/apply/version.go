@@ -63,9 +63,9 @@ const levelOfPoints version.Level = 7
 // levelOfKeptLeases is the level from which on a handler writes a key that keeps its lease, be it another user's or ending.
 const levelOfKeptLeases version.Level = 7
 
-// levelOfMarkedSteps is the level from which on a further step of a revocation says that it is one, and ends no lease
-// that has been granted since.
-const levelOfMarkedSteps version.Level = 7
+// levelOfMeantLeases is the level from which on a further step of a revocation, and that of a lease that has run out, end no
+// lease that has been granted since.
+const levelOfMeantLeases version.Level = 7
 
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {

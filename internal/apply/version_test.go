@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/version"
 )
@@ -85,32 +86,37 @@ func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
 	}
 }
 
-// A further step of a revocation ends the lease whose end has begun, and no other.
-func TestMarkedStepsFollowTheVersion(t *testing.T) {
-	for level, want := range map[version.Level]error{levelOfMarkedSteps - 1: nil, levelOfMarkedSteps: fault.LeaseNotFound} {
+// A revocation that is for a lease that was there before ends no other one with its ID.
+func TestMeantLeasesFollowTheVersion(t *testing.T) {
+	for _, at := range []struct {
+		level     version.Level
+		only      Only
+		remaining int64
+		want      error
+	}{
+		{levelOfMeantLeases - 1, Ending, 0, nil}, {levelOfMeantLeases - 1, RunDown, 0, nil},
+		{levelOfMeantLeases, Ending, 0, fault.LeaseNotFound}, {levelOfMeantLeases, RunDown, 0, fault.LeaseNotFound},
+		{levelOfMeantLeases, Ending, 5, fault.LeaseNotFound}, {levelOfMeantLeases, RunDown, 5, nil},
+		{levelOfMeantLeases, Ending, lease.Ending, nil}, {levelOfMeantLeases, RunDown, lease.Ending, nil},
+		{levelOfMeantLeases, 0, 0, nil}, {levelOfMeantLeases, 3, 0, nil},
+	} {
 		w := newTwins(t, 2)
 		for _, r := range []*rig{w.first, w.second} {
 			list := membership.OfIDs(1)
-			list.Level = level
+			list.Level = at.level
 			r.LoadMembership(list, nil)
 		}
 		w.succeed(&pb.LeaseGrantRequest{ID: 7, TTL: 600})
 		w.succeed(&pb.PutRequest{Key: []byte("/x"), Lease: 7})
-		step := &pb.LeaseRevokeRequest{ID: 7}
-		MarkStep(step)
-		r, _ := w.ask(who{}, step)
-		require.ErrorIs(t, r.Err, want, "level %d", level)
-		w.requireEqual()
-		if want == nil {
-			continue
-		}
-		require.True(t, w.first.Leases.Has(7))
 		for _, r := range []*rig{w.first, w.second} {
-			r.Leases.End(7)
+			r.Leases.Checkpoint(7, at.remaining)
 		}
-		w.succeed(step)
+		req := &pb.LeaseRevokeRequest{ID: 7}
+		RevokeOnly(req, at.only)
+		r, _ := w.ask(who{}, req)
+		require.ErrorIs(t, r.Err, at.want, "%+v", at)
 		_, is := w.first.Leases.Get(7)
-		require.False(t, is)
+		require.Equal(t, at.want != nil, is, "%+v", at)
 		w.requireEqual()
 	}
 }

@@ -223,13 +223,23 @@ func (e *Expirer) Cleared(id int64, reset uint64) {
 	}
 }
 
+// Over is a lease whose time is over.
+type Over struct {
+	ID int64
+	// Step: its end has begun, and this is to be another step of it.
+	Step bool
+	// RunDown: a checkpoint of what remained of it was handed out before, so the log says that something is gone, as of no
+	// lease that has just been granted. It isn't set again when the revocation is: the checkpoint may have been lost.
+	RunDown bool
+}
+
 // Due returns expired leases, whose revocation is to be proposed now, as long as not more than limit
 // are under way: other writes wait for those before them. One that still exists after revokeRetry is
 // returned again.
-func (e *Expirer) Due(now time.Time, limit int) []int64 {
+func (e *Expirer) Due(now time.Time, limit int) []Over {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var due []int64
+	var due []Over
 	next := func() *timer {
 		if t := e.revoked.due(now); t != nil || e.revoked.Len() >= limit {
 			return t
@@ -237,7 +247,7 @@ func (e *Expirer) Due(now time.Time, limit int) []int64 {
 		return e.ends.due(now)
 	}
 	for t := next(); t != nil && len(due) < limit; t = next() {
-		due = append(due, t.id)
+		due = append(due, Over{ID: t.id, Step: t.ending, RunDown: !t.ending && !e.revoked.has(t) && t.issued > t.cleared})
 		e.revoke(t, now.Add(revokeRetry))
 	}
 	return due

@@ -23,25 +23,33 @@ func leading(t *testing.T, leases ...Lease) (*Expirer, *Table) {
 	return e, table
 }
 
+// due are the IDs of the leases that are due.
+func due(e *Expirer, now time.Time, limit int) (ids []int64) {
+	for _, o := range e.Due(now, limit) {
+		ids = append(ids, o.ID)
+	}
+	return ids
+}
+
 func TestLeaseExpiresWithoutRenewal(t *testing.T) {
 	e, _ := leading(t)
 	e.Granted(Lease{ID: 1, TTL: 10}, at(0))
 	e.Granted(Lease{ID: 2, TTL: 10}, at(0))
-	require.Empty(t, e.Due(at(9.999), 10))
+	require.Empty(t, due(e, at(9.999), 10))
 
 	r, err := e.Renew(2, at(9))
 	require.NoError(t, err)
 	require.Equal(t, int64(10), r.TTL)
-	require.Equal(t, []int64{1}, e.Due(at(10), 10))
+	require.Equal(t, []int64{1}, due(e, at(10), 10))
 	left, ok := e.Remaining(2, at(10))
 	require.True(t, ok)
 	require.Equal(t, 9*time.Second, left)
 
 	// The revocation is proposed again if the lease remains.
-	require.Empty(t, e.Due(at(12.9), 10))
-	require.Equal(t, []int64{1}, e.Due(at(13), 10))
+	require.Empty(t, due(e, at(12.9), 10))
+	require.Equal(t, []int64{1}, due(e, at(13), 10))
 	e.Revoked(1)
-	require.Empty(t, e.Due(at(16.1), 10))
+	require.Empty(t, due(e, at(16.1), 10))
 	_, ok = e.Remaining(1, at(17))
 	require.False(t, ok)
 
@@ -56,14 +64,14 @@ func TestDueIsBoundedAndInOrder(t *testing.T) {
 	for id := int64(1); id <= 5; id++ {
 		e.Granted(Lease{ID: id, TTL: 20 - 2*id}, at(0))
 	}
-	require.Equal(t, []int64{5, 4}, e.Due(at(100), 2))
-	require.Empty(t, e.Due(at(100), 2), "two are under way")
+	require.Equal(t, []int64{5, 4}, due(e, at(100), 2))
+	require.Empty(t, due(e, at(100), 2), "two are under way")
 	e.Revoked(5)
-	require.Equal(t, []int64{3}, e.Due(at(100), 2))
-	require.Equal(t, []int64{3, 4}, e.Due(at(103), 2), "first those that may have been lost")
+	require.Equal(t, []int64{3}, due(e, at(100), 2))
+	require.Equal(t, []int64{3, 4}, due(e, at(103), 2), "first those that may have been lost")
 	e.Revoked(3)
 	e.Revoked(4)
-	require.Equal(t, []int64{2, 1}, e.Due(at(103), 2))
+	require.Equal(t, []int64{2, 1}, due(e, at(103), 2))
 }
 
 func TestOnlyALeaderExpires(t *testing.T) {
@@ -71,11 +79,11 @@ func TestOnlyALeaderExpires(t *testing.T) {
 	e.Granted(Lease{ID: 1, TTL: 1}, at(0))
 	_, err := e.Renew(1, at(0))
 	require.ErrorIs(t, err, fault.NotLeader)
-	require.Empty(t, e.Due(at(100), 10))
+	require.Empty(t, due(e, at(100), 10))
 
 	e, _ = leading(t, Lease{ID: 1, TTL: 1})
 	e.Demote()
-	require.Empty(t, e.Due(at(100), 10))
+	require.Empty(t, due(e, at(100), 10))
 	require.Empty(t, e.Checkpoints(at(100), 10))
 }
 
@@ -83,10 +91,10 @@ func TestANewLeaderContinuesFromTheCheckpoint(t *testing.T) {
 	table, e := NewTable(), NewExpirer()
 	table.Load(Lease{ID: 1, TTL: 100, Remaining: 30}, Lease{ID: 2, TTL: 100})
 	e.Promote(at(0), table, 2*time.Second)
-	require.Empty(t, e.Due(at(31.9), 10))
-	require.Equal(t, []int64{1}, e.Due(at(32), 10))
+	require.Empty(t, due(e, at(31.9), 10))
+	require.Equal(t, []int64{1}, due(e, at(32), 10))
 	e.Revoked(1)
-	require.Equal(t, []int64{2}, e.Due(at(102), 10))
+	require.Equal(t, []int64{2}, due(e, at(102), 10))
 }
 
 func TestPromoteExtensionIsNotLostByAnEarlyRenewal(t *testing.T) {
@@ -95,7 +103,7 @@ func TestPromoteExtensionIsNotLostByAnEarlyRenewal(t *testing.T) {
 	e.Promote(at(0), table, time.Second)
 	_, err := e.Renew(1, at(0.1))
 	require.NoError(t, err)
-	require.Empty(t, e.Due(at(2.9), 1))
+	require.Empty(t, due(e, at(2.9), 1))
 }
 
 // A lease that is granted just as the server begins to lead is announced twice:
@@ -103,10 +111,10 @@ func TestPromoteExtensionIsNotLostByAnEarlyRenewal(t *testing.T) {
 func TestGrantAndPromoteMayCross(t *testing.T) {
 	e, _ := leading(t, Lease{ID: 1, TTL: 10})
 	e.Granted(Lease{ID: 1, TTL: 10}, at(1))
-	require.Empty(t, e.Due(at(10.5), 10))
-	require.Equal(t, []int64{1}, e.Due(at(11), 10))
+	require.Empty(t, due(e, at(10.5), 10))
+	require.Equal(t, []int64{1}, due(e, at(11), 10))
 	e.Revoked(1)
-	require.Empty(t, e.Due(at(100), 10))
+	require.Empty(t, due(e, at(100), 10))
 }
 
 func TestCheckpointsBeginAtHalf(t *testing.T) {
@@ -263,24 +271,24 @@ func TestAnEndingLeaseIsDueAgain(t *testing.T) {
 	require.False(t, table.Has(1), "a checkpoint that crosses it changes nothing")
 	_, err := e.Renew(1, at(5))
 	require.ErrorIs(t, err, fault.LeaseNotFound)
-	require.Empty(t, e.Due(at(5.1), 10), "who has made the step makes the next one")
+	require.Empty(t, due(e, at(5.1), 10), "who has made the step makes the next one")
 	e.Ending(1, at(5.1))
-	require.Empty(t, e.Due(at(5.25), 10))
-	require.Equal(t, []int64{1}, e.Due(at(5.3), 10))
+	require.Empty(t, due(e, at(5.25), 10))
+	require.Equal(t, []int64{1}, due(e, at(5.3), 10))
 	e.Ending(1, at(6))
 	e.Again(1, at(6))
-	require.Equal(t, []int64{1}, e.Due(at(6), 10))
+	require.Equal(t, []int64{1}, due(e, at(6), 10))
 	require.Empty(t, e.Checkpoints(at(60), 10))
 
 	next := NewExpirer()
 	next.Promote(at(10), table, 10*time.Second)
 	_, err = next.Renew(1, at(10))
 	require.ErrorIs(t, err, fault.LeaseNotFound)
-	require.Equal(t, []int64{1}, next.Due(at(10), 10))
+	require.Equal(t, []int64{1}, due(next, at(10), 10))
 	require.NoError(t, table.Revoke(1))
 	next.Revoked(1)
 	next.Again(1, at(11))
-	require.Empty(t, next.Due(at(60), 10))
+	require.Empty(t, due(next, at(60), 10))
 }
 
 // A lease that runs out is revoked in its turn, though as many as may be under way end in several steps.
@@ -296,15 +304,15 @@ func TestEndingLeasesDoNotKeepOthers(t *testing.T) {
 			e.Again(id, at(now))
 		}
 	}
-	require.Equal(t, []int64{1, 2}, e.Due(at(10), 2))
+	require.Equal(t, []int64{1, 2}, due(e, at(10), 2))
 	step(10.1, 1, 2)
-	require.Equal(t, []int64{3, 1}, e.Due(at(10.1), 2))
+	require.Equal(t, []int64{3, 1}, due(e, at(10.1), 2))
 	step(11.1, 3, 1)
-	require.Equal(t, []int64{2, 4}, e.Due(at(11.1), 2))
+	require.Equal(t, []int64{2, 4}, due(e, at(11.1), 2))
 	step(11.2, 2)
 	e.Revoked(4)
-	require.Equal(t, []int64{1, 3}, e.Due(at(11.2), 2))
-	require.Equal(t, []int64{1, 3}, e.Due(at(14.2), 2), "first those that may have been lost")
+	require.Equal(t, []int64{1, 3}, due(e, at(11.2), 2))
+	require.Equal(t, []int64{1, 3}, due(e, at(14.2), 2), "first those that may have been lost")
 }
 
 // A lease that was granted with less than its full time ends then, also under another leader,
@@ -326,7 +334,7 @@ func TestShorten(t *testing.T) {
 	r, err := e.Renew(2, at(2))
 	require.NoError(t, err)
 	require.NotZero(t, r.Reset, "the log says that less remains")
-	require.Equal(t, []int64{1}, e.Due(at(6), 10))
+	require.Equal(t, []int64{1}, due(e, at(6), 10))
 	_, err = e.Shorten(1, 1, at(6))
 	require.ErrorIs(t, err, fault.LeaseNotFound)
 	_, err = e.Shorten(9, 1, at(6))
@@ -336,5 +344,29 @@ func TestShorten(t *testing.T) {
 	_, err = other.Shorten(1, 1, at(6))
 	require.ErrorIs(t, err, fault.NotLeader)
 	other.Promote(at(3), table, 0)
-	require.Equal(t, []int64{1, 2}, other.Due(at(8), 10))
+	require.Equal(t, []int64{1, 2}, due(other, at(8), 10))
+}
+
+// What is over tells what the log says of it, by which another lease with the same ID is known.
+func TestOver(t *testing.T) {
+	e, _ := leading(t)
+	for id := int64(1); id <= 3; id++ {
+		e.Granted(Lease{ID: id, TTL: 8}, at(0))
+	}
+	require.Len(t, e.Checkpoints(at(4), 2), 2)
+	require.Equal(t, []Over{{ID: 1, RunDown: true}}, e.Due(at(8), 1))
+	e.Revoked(1)
+	require.Equal(t, []Over{{ID: 2, RunDown: true}, {ID: 3}}, e.Due(at(8), 2), "of the last one there is no checkpoint")
+	require.Equal(t, []Over{{ID: 2}, {ID: 3}}, e.Due(at(11), 2), "it may have been lost")
+	e.Ending(2, at(12))
+	e.Again(2, at(12))
+	require.Equal(t, []Over{{ID: 2, Step: true}}, e.Due(at(12), 2))
+
+	e, _ = leading(t)
+	e.Granted(Lease{ID: 1, TTL: 8}, at(0))
+	require.Len(t, e.Checkpoints(at(4), 2), 1)
+	r, err := e.Renew(1, at(5))
+	require.NoError(t, err)
+	e.Cleared(1, r.Reset)
+	require.Equal(t, []Over{{ID: 1}}, e.Due(at(13), 2), "all of it is there again")
 }

@@ -14,7 +14,7 @@ import (
 // Log takes what the leader decides. It takes effect in the given epoch or not at all: the next leader gives leases the
 // time that the log says, and may have renewed them since. done is called once it is known which.
 type Log interface {
-	Revoke(epoch uint64, id int64, done func(error))
+	Revoke(epoch uint64, over Over, done func(error))
 	Checkpoint(epoch uint64, list []Checkpoint, done func(error))
 }
 
@@ -90,10 +90,10 @@ func (l *Leader) Expire(log Log, revocations, checkpoints int) {
 	if epoch == 0 {
 		return
 	}
-	for _, id := range l.Expirer.Due(l.now(), revocations) {
-		log.Revoke(epoch, id, func(err error) {
+	for _, over := range l.Expirer.Due(l.now(), revocations) {
+		log.Revoke(epoch, over, func(err error) {
 			if errors.Is(err, fault.LeaseEnding) {
-				l.Expirer.Again(id, l.now())
+				l.Expirer.Again(over.ID, l.now())
 			}
 		})
 	}

@@ -93,7 +93,7 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 		switch {
 		case errors.Is(err, fault.LeaseEnding):
 			ended = true
-			apply.MarkStep(r)
+			apply.RevokeOnly(r, apply.Ending)
 			if err := n.pause(ctx, betweenSteps); err != nil {
 				return nil, err
 			}
@@ -390,10 +390,10 @@ type leaseLog struct {
 }
 
 // Revoke implements lease.Log.
-func (l leaseLog) Revoke(epoch uint64, id int64, done func(error)) {
+func (l leaseLog) Revoke(epoch uint64, over lease.Over, done func(error)) {
 	n := l.n
 	n.counts.expired.Add(1)
-	n.propose(l.c, epoch, command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(err error) {
+	n.propose(l.c, epoch, command.LeaseRevoke, apply.Revocation(over), func(err error) {
 		done(err)
 		if n.answered.Add(1)%(maxRevoking/2) == 0 {
 			select {
@@ -402,7 +402,7 @@ func (l leaseLog) Revoke(epoch uint64, id int64, done func(error)) {
 			}
 		}
 		if err != nil && !errors.Is(err, fault.LeaseEnding) {
-			n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", id), zap.Error(err))
+			n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", over.ID), zap.Error(err))
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -47,8 +48,8 @@ func (l *life) leaseLoop() {
 type leaseLog struct{ c *core }
 
 // Revoke implements lease.Log.
-func (l leaseLog) Revoke(epoch uint64, id int64, done func(error)) {
-	req := &pb.LeaseRevokeRequest{ID: id}
+func (l leaseLog) Revoke(epoch uint64, over lease.Over, done func(error)) {
+	req := apply.Revocation(over)
 	l.c.l.sv.c.expired(req)
 	l.c.propose(epoch, command.LeaseRevoke, req, done)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -262,8 +263,8 @@ func (p *rigProcess) expire() {
 	if !c.Replica.Leading() {
 		return
 	}
-	for _, id := range p.expirer.Due(time.Now(), 100) {
-		c.propose(command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(out replica.Outcome) {
+	for _, over := range p.expirer.Due(time.Now(), 100) {
+		c.propose(command.LeaseRevoke, apply.Revocation(over), func(out replica.Outcome) {
 			if out.Err == nil {
 				p.s.rig.counts.expired.Add(1)
 			}
