@@ -82,6 +82,7 @@ func drawClientPlan(t *rapid.T) *clientPlan {
 func TestClients(t *testing.T) {
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
+	require.NoError(t, flag.Set("rapid.nofailfile", "true")) // a run doesn't repeat itself; and testdata has the stories
 	begun, runs := time.Now(), 0
 	var sum clientCounts
 	rapid.Check(t, func(rt *rapid.T) {
