@@ -18,8 +18,9 @@ const longestMeeting = 100 * time.Millisecond
 type saved struct {
 	server  uint64
 	content []byte
-	stale   bool // of an earlier state than the server's
-	flipped bool // the server's state had changed but by the log
+	rev     int64 // once it has been checked
+	stale   bool  // of an earlier state than the server's
+	flipped bool  // the server's state had changed but by the log
 	auth    *auth.State
 	alarms  string
 	digest  *check.Digest // nil: not known
@@ -100,7 +101,7 @@ func (s *saving) tryCore(c *core) {
 		s.l.after(time.Millisecond, "backup waits", 0, func() { s.tryCore(c) })
 	case c.backups.Together(func() { s.take(c) }):
 		c.flushing = true
-		if c.groups.Next == 0 {
+		if c.machine.Groups().Next == 0 {
 			d := c.machine.Digest()
 			s.made.digest = &d
 		}
@@ -113,6 +114,7 @@ func (s *saving) tryCore(c *core) {
 // meet has the partitions meet, and makes the cut there.
 func (s *saving) meet(c *core) {
 	c.flushing = true
+	s.l.sv.c.stats.Apart++
 	withdraw := c.backups.AtMeeting(func() {
 		s.take(c)
 		s.l.sv.c.stats.Met++

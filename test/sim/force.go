@@ -55,8 +55,12 @@ func (c *cluster) liveOn() {
 	c.troubled()
 }
 
-// remain ends a time of troubles with one server.
+// remain ends a time of troubles with one server, or none, if there is a backup.
 func (c *cluster) remain() {
+	if b := c.saver.toRestore(); b != nil {
+		c.restore(b)
+		return
+	}
 	s := c.anyServer()
 	if c.loop.chance(2) {
 		s = c.fallBehind()
@@ -106,6 +110,12 @@ func (c *cluster) leaveAlone(s *server, ends func(*server)) {
 		}
 	}
 	ends(s)
+	c.forgetClients()
+	s.slowDisk, s.badDisk, s.forced = 0, "", true
+}
+
+// forgetClients ends the clients of a cluster that is lost.
+func (c *cluster) forgetClients() {
 	for _, cl := range c.clients {
 		cl.current = nil
 	}
@@ -117,7 +127,6 @@ func (c *cluster) leaveAlone(s *server, ends func(*server)) {
 	c.clients, c.watchers, c.sessions, c.history, c.floor = nil, nil, nil, nil, 0
 	c.operator = newOperator(c)
 	c.hasten()
-	s.slowDisk, s.badDisk, s.forced = 0, "", true
 }
 
 // goesOn requires that a server that was forced becomes a cluster, and grows.

@@ -25,6 +25,9 @@ type ledger struct {
 	// forced: one server is left, which may have entries that no other has applied. gaps: it lacks
 	// some that others have.
 	forced, gaps bool
+	// A cluster that began with a backup has its leases, and gives out no revision up to next (restore.go).
+	leases map[int64]int64
+	next   int64
 }
 
 // revision is all that happened at one revision.
@@ -73,6 +76,10 @@ func (g *ledger) apply(c *core, partition int, rev int64, changes []store.Change
 			g.c.fail("I6", "server %d applies revision %d in partition %d (%s), another server applied revision %d there (%s)",
 				id, rev, p, describe(changes), e.rev, describe(e.in[p]))
 		}
+		return
+	}
+	if rev <= g.next {
+		g.c.fail("I1", "server %d applies revision %d, and its cluster began with a backup at revision %d", id, rev, g.next)
 		return
 	}
 	if at > 0 && g.parts[p][at-1].rev >= rev {
@@ -124,6 +131,7 @@ func (g *ledger) resume(c *core) *reader {
 	r := &reader{next: map[uint32]int{}}
 	for p := range g.parts {
 		switch q, is := c.groups.Partition(p); {
+		case p == restoredGroup && len(c.members.List.Members) == 0: // it joins, and has nothing yet
 		case is:
 			rev := c.stores[q].Rev()
 			r.next[p] = sort.Search(len(g.parts[p]), func(i int) bool { return g.parts[p][i].rev > rev })
@@ -208,6 +216,9 @@ func (g *ledger) compareLeases(c *core) {
 // leasesAt are those that there are, with their times, once group 0 has applied so much.
 func (g *ledger) leasesAt(applied uint64) map[int64]int64 {
 	want := map[int64]int64{}
+	if applied > 0 {
+		maps.Copy(want, g.leases)
+	}
 	for _, at := range slices.Sorted(maps.Keys(g.systems)) {
 		e := g.systems[at]
 		switch {

@@ -127,6 +127,7 @@ func (v *saver) check(a *order) {
 		err = v.compare(a, o)
 	}
 	if err == nil {
+		b.rev = o.rev()
 		err = v.compareServer(a, o)
 	}
 	if err == nil {

@@ -19,10 +19,12 @@ type Stats struct {
 	Increments, Queued          int // of them, on the counter and the queue
 	Crashes, Faults, Snapshots  int
 	Expired, LeaseSteps         int // leases; steps of ends that take several, on all servers
-	Backups, Met, Stale         int // taken; of them at a meeting, and of an earlier state
+	Backups, Stale              int // taken; of them of an earlier state
+	Apart, Met                  int // times that partitions weren't together, and that they met for a backup
 	MemberChanges               int // that have settled
 	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had
+	Restored                    int // clusters that have begun with a backup, in the place of one that was lost
 	LivedOn                     int // clusters that have grown from a survivor, and have had troubles again
 	Flips, Fenced, Healed       int // of servers' states; servers that a verdict fenced, and that serve again
 	Splits                      int // times that writes were refused for all, since no majority agreed
