@@ -130,7 +130,11 @@ func (s *steward) held(role string) []*authpb.Permission {
 
 func (s *steward) grant(role string) *pb.InternalRaftRequest {
 	l := s.c.loop
-	span := pick(l, s.c.spans())
+	spans := s.c.spans()
+	if s.c.has.extensions && l.chance(2) {
+		spans = s.c.extensionSpans()
+	}
+	span := pick(l, spans)
 	kind := pick(l, []authpb.Permission_Type{authpb.Permission_READ, authpb.Permission_WRITE, authpb.Permission_READWRITE, authpb.Permission_READWRITE})
 	return &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
 		Name: role, Perm: &authpb.Permission{PermType: kind, Key: span[0], RangeEnd: span[1]},
@@ -162,18 +166,6 @@ func (c *cluster) spans() (all [][2][]byte) {
 	add("pair-1", pairsTo)
 	add("/data", "/data2")
 	add("/data1", "/ready0")
-	if c.has.extensions {
-		for _, key := range []string{"/x/ctr", "/x/inc", "/x/push", "/x/pop", "/x/give", manager + "counter", manager + "queue"} {
-			add(key, "")
-		}
-		for _, dir := range []string{"/x/q/", "/x/wait/", "/x/", manager} {
-			_, end := prefix(dir)
-			add(dir, string(end))
-		}
-		for _, name := range c.names() {
-			add(manager+name+"/ack", "")
-		}
-	}
 	add("s", "\x00")
 	add("\x00", "\x00")
 	return all
@@ -205,10 +197,14 @@ var fewWorkload = []weighted{
 		return strictly(&pb.DeleteRangeRequest{Key: key, RangeEnd: end, PrevKv: c.loop.chance(2)})
 	}},
 	{5, (*cluster).fewTxn},
-	{5, (*cluster).putOnLease},
+	{8, (*cluster).putOnLease},
 	{3, (*cluster).grant},
-	{3, (*cluster).revoke},
-	{3, (*cluster).keepAlive},
+	{3, func(c *cluster) request {
+		return c.onLease(func(id int64) request { return strictly(&pb.LeaseRevokeRequest{ID: id}) })
+	}},
+	{3, func(c *cluster) request {
+		return c.onLease(func(id int64) request { return request{message: &pb.LeaseKeepAliveRequest{ID: id}} })
+	}},
 	{1, (*cluster).compact},
 	{2, (*cluster).meddleWithSession},
 }
@@ -242,12 +238,19 @@ func (c *cluster) fewTxn() request {
 	return strictly(r)
 }
 
-func (c *cluster) putOnLease() request {
+// onLease draws a request about one of the leases granted last, on which some keys are.
+func (c *cluster) onLease(r func(id int64) request) request {
 	ids := c.leases()
 	if len(ids) == 0 {
 		return c.grant()
 	}
-	return strictly(&pb.PutRequest{Key: c.single(), Value: c.value(), Lease: pick(c.loop, ids), PrevKv: c.loop.chance(3)})
+	return r(pick(c.loop, ids[:min(len(ids), 3)]))
+}
+
+func (c *cluster) putOnLease() request {
+	return c.onLease(func(id int64) request {
+		return strictly(&pb.PutRequest{Key: c.single(), Value: c.value(), Lease: id, PrevKv: c.loop.chance(3)})
+	})
 }
 
 // meddleWithSession is what only the user of a session may do.
@@ -287,8 +290,12 @@ func (s *steward) isFew(r *request) {
 		*r = c.fewExtended(u)
 	case c.loop.chance(2):
 		drawn := weighed(c.loop, fewWorkload, func(w weighted) int { return w.weight }).make(c)
-		if id := leaseOf(drawn.message); id < sessionLeases || s.owners[id] != u { // a session ends at its user's will
+		id := leaseOf(drawn.message)
+		if id < sessionLeases || s.owners[id] != u { // a session ends at its user's will
 			*r = drawn
+		}
+		if id != 0 && id < sessionLeases && c.loop.chance(3) { // with all rights: leases have keys that the users may not write
+			return
 		}
 	}
 	if r.who != "" || !changesExtensions(r.message) {

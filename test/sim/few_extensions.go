@@ -13,6 +13,21 @@ import (
 // Users with few rights acknowledge extensions and call them. A handler has the rights of its caller, and whoever registers
 // an extension needs rights for all that its handlers could do.
 
+// extensionSpans are the keys and ranges to which users have rights because of extensions.
+func (c *cluster) extensionSpans() (all [][2][]byte) {
+	for _, dir := range []string{"/x/q/", "/x/wait/", "/x/", "/x/", manager, manager} {
+		key, end := prefix(dir)
+		all = append(all, [2][]byte{key, end})
+	}
+	for _, key := range []string{"/x/ctr", "/x/inc", "/x/push", "/x/pop", "/x/give", manager + "counter", manager + "queue"} {
+		all = append(all, [2][]byte{[]byte(key), nil})
+	}
+	for _, name := range c.names() {
+		all = append(all, [2][]byte{[]byte(manager + name + "/ack"), nil})
+	}
+	return all
+}
+
 // fewExtended draws what a user asks of extensions.
 func (c *cluster) fewExtended(u *fewUser) request {
 	name := pick(c.loop, c.names())
