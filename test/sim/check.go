@@ -79,7 +79,7 @@ func (c *cluster) check() {
 	p := c.ledger.past()
 	c.stats.Revisions = len(p.revisions)
 	for _, step := range []func(*past){
-		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers, c.checkRights, c.checkSights,
+		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkLooks, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers, c.checkRights, c.checkSights,
 	} {
 		if c.failure == nil {
 			step(p)

@@ -14,7 +14,7 @@ import (
 // history (I1, I2, I5).
 func (c *cluster) checkAnswers(p *past) {
 	for _, o := range c.history {
-		if _, renewal := o.req.(*pb.LeaseKeepAliveRequest); renewal || o.state != ok || c.failure != nil {
+		if ofLeases(o.req) || o.state != ok || c.failure != nil {
 			continue
 		}
 		want, e := p.evaluate(o.rev, o.rev, o)

@@ -57,6 +57,7 @@ type client struct {
 	at      int  // of the servers
 	down    bool // the last request's server didn't answer
 	current *op
+	lessee  *lessee // who decides what is asked; nil: nobody does
 }
 
 // clientTimeout is when a client stops waiting.
@@ -73,7 +74,11 @@ func (cl *client) think() {
 		d += cl.c.loop.between(0, 50*time.Millisecond)
 	}
 	cl.c.loop.after(d, "client", uint64(cl.id), 0, func() {
-		if !cl.c.quiet {
+		switch {
+		case cl.c.quiet:
+		case cl.lessee != nil:
+			cl.lessee.last = cl.send(cl.lessee.next())
+		default:
 			r := cl.c.request()
 			cl.c.someone(&r)
 			cl.c.steward.isFew(&r)

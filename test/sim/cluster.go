@@ -51,6 +51,10 @@ type cluster struct {
 	sessions   []*sessionClient
 	finished   []*watched // watches that have ended
 	history    []*op
+	ending     map[int64]time.Duration // leases that end in steps: when the first one was first applied
+	odd        []int64                 // leases whose TTL was another in one server (flips.go)
+	promoted   []time.Duration         // when servers have begun to stamp
+	seed       uint64
 	origins    uint64
 	troubles   []*Trouble        // all that were ever planned
 	happened   int               // how many of them
@@ -182,7 +186,7 @@ func (c *cluster) own() uint64 {
 
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
-	c := &cluster{loop: l, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, most: o.Length, only: o.Only, sources: map[string]func(){}}
+	c := &cluster{loop: l, seed: o.Seed, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, most: o.Length, only: o.Only, sources: map[string]func(){}, ending: map[int64]time.Duration{}}
 	for _, e := range c.has.extremes {
 		e(&c.plan)
 	}
@@ -255,6 +259,9 @@ func (c *cluster) drawClients(session int) {
 	}
 	for i := range c.plan.watchers {
 		c.watchers = append(c.watchers, newWatcher(c, i))
+	}
+	if c.has.looked {
+		c.drawLessees()
 	}
 	if c.has.sessions {
 		for i := range 1 + c.loop.rng.IntN(3) {

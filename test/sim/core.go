@@ -147,7 +147,7 @@ func (l *life) open(old *core) (*core, error) {
 		},
 		CheckTicks: s.c.checkTicks, Fenced: l.fenced, Told: func() { s.untold = false },
 		Role:   func(epoch uint64) { l.role(c, epoch) },
-		Serve:  func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
+		Serve:  c.answer,
 		Logger: s.c.logger(s.id),
 	})
 	if err != nil {
@@ -284,6 +284,7 @@ func (o observer) LeaseRevoked(id int64) {
 }
 
 func (o observer) LeaseEnding(id int64) {
+	o.l.sv.c.ends(id)
 	o.l.sv.c.stats.LeaseSteps++
 	o.l.leases.Expirer.Ending(id, o.l.clock())
 }

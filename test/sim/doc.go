@@ -45,6 +45,7 @@
 //     all become equal, and no request waits for ever.
 //   - No request at a follower fails because a snapshot is installed there.
 //   - No lease is revoked by a leader before its time.
+//     What clients are told of leases is so at a moment of the request, and no acknowledged renewal is missing in it (lessee.go).
 //   - In every other run with some of all clients take backups (saver.go): each is the history up to its
 //     revision, has what was acknowledged before it was asked for unless it has to be stale, and is the
 //     beginning of a new cluster.

@@ -20,6 +20,7 @@ type features struct {
 	ends   bool // watches are canceled, and streams go on
 	urls   bool // members get other URLs
 	few    bool // there are users with few rights
+	looked bool // clients ask for the times and keys of leases (lessee.go)
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
 
 	backups bool // clients take backups
@@ -84,6 +85,10 @@ func (o *Options) swarm() features {
 	f.waits, f.hides = some() && f.extensions, some() && f.extensions
 	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
 	f.few = o.hasFew(&f)
+	leases := rand.New(rand.NewPCG(o.Seed, leaseStream))
+	if f.looked = leases.IntN(2) == 0; f.looked && leases.IntN(2) == 0 {
+		f.extremes = append(f.extremes, longTenure)
+	}
 	return f
 }
 
@@ -105,6 +110,9 @@ var extremes = []func(*plan){
 	func(p *plan) { p.down = 20 * time.Millisecond },
 	func(p *plan) { p.partitions, p.lateOneIn = 16, 1000 },
 }
+
+// longTenure leaves leaders the time in which leases come to be checkpointed, which they never are before they are a second old.
+func longTenure(p *plan) { p.pause, p.trouble = time.Second, 8*time.Second }
 
 // someOf has each of all with a chance of one in two.
 func someOf[T any](rng *rand.Rand, all []T) (some []T) {

@@ -72,6 +72,7 @@ func (c *core) flip() {
 		l.TTL += 1 << 30
 		c.leases.Load(l)
 		changed = l.ID
+		s.c.odd = append(s.c.odd, l.ID)
 		s.c.loop.printf("in server %d the TTL of lease %d is another", s.id, l.ID)
 	case clients:
 		if !putUnlogged(c.stores[c.machine.Placement().Partition([]byte(flippedKey))]) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -33,6 +34,7 @@ func (l *life) role(c *core, epoch uint64) {
 		l.leases.Follow()
 		return
 	}
+	l.sv.c.promoted = append(l.sv.c.promoted, l.sv.c.loop.now)
 	l.leases.Lead(epoch, c.leases, electionTicks*tickInterval)
 }
 
@@ -75,7 +77,11 @@ func (c *core) propose(epoch uint64, kind command.Kind, req proto.Message, done 
 	})
 }
 
-const methodRenew = replica.MethodFirstFree
+// Calls that only the leader can answer, as node's.
+const (
+	methodRenew      = replica.MethodFirstFree + iota // lease id → ttl
+	methodTimeToLive                                  // LeaseTimeToLiveRequest → Response
+)
 
 // keepAlive has a lease renewed by the leader, and tries again for a while.
 func (l *life) keepAlive(o *op, id int64, as renewer, reply func(proto.Message, error)) {
@@ -83,23 +89,14 @@ func (l *life) keepAlive(o *op, id int64, as renewer, reply func(proto.Message, 
 	if l.sv.c.steward != nil { // other runs have always let everybody renew
 		body = as.appendTo(body)
 	}
-	deadline := l.sv.c.loop.now + requestTicks*tickInterval
-	var try func()
-	try = func() {
-		done := func(body []byte, err error) {
-			switch ttl, _ := binary.Varint(body); {
-			case err == nil:
-				reply(&pb.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil)
-			case fault.Passing(err) && l.sv.c.loop.now <= deadline:
-				l.after(10*time.Millisecond, "renew again", uint64(o.client), try)
-			default:
-				reply(nil, err)
-			}
+	l.callLeader(o, methodRenew, body, func(body []byte, err error) {
+		if err != nil {
+			reply(nil, err)
+			return
 		}
-		c := l.core
-		c.replica.CallLeader(methodRenew, body, func() { l.core.renew(body, done) }, done)
-	}
-	try()
+		ttl, _ := binary.Varint(body)
+		reply(&pb.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil)
+	})
 }
 
 // renewer is who renews a lease, and whether it does so as its session.
@@ -121,21 +118,52 @@ func readRenewer(b []byte) renewer {
 	return renewer{user, len(b) > n}
 }
 
-// renew is the leader's part of it: it answers once it is sure that it leads, and
-// that the log doesn't say any more that less remains.
+// callLeader has a call answered by the leader, as node's does.
+func (l *life) callLeader(o *op, method uint32, body []byte, reply func([]byte, error)) {
+	deadline := l.sv.c.loop.now + requestTicks*tickInterval
+	var try func()
+	try = func() {
+		done := func(body []byte, err error) {
+			if (fault.Passing(err) || errors.Is(err, fault.Moved)) && l.sv.c.loop.now <= deadline {
+				l.after(10*time.Millisecond, "renew again", uint64(o.client), try)
+				return
+			}
+			reply(body, err)
+		}
+		l.core.replica.CallLeader(method, body, func() { l.core.answer(method, body, done) }, done)
+	}
+	try()
+}
+
+// answer is the leader's part of a call: it answers once it is sure that it leads.
+func (c *core) answer(method uint32, body []byte, reply func([]byte, error)) {
+	parts := placement.Of(0)
+	if method == methodTimeToLive {
+		parts = c.machine.Placement().All()
+	}
+	c.replica.ReadPoint(parts, func(err error) {
+		switch {
+		case err != nil:
+			reply(nil, err)
+		case method == methodTimeToLive:
+			c.l.after(c.l.between(0, 5*time.Millisecond), "time to live", 0, func() { reply(c.timeToLive(body)) })
+		default:
+			c.renew(body, reply)
+		}
+	})
+}
+
+// renew answers once the log doesn't say any more that less remains.
 func (c *core) renew(body []byte, reply func([]byte, error)) {
 	id, n := binary.Varint(body)
-	c.replica.ReadPoint(placement.Of(0), func(err error) {
-		if err == nil && n < len(body) {
-			as := readRenewer(body[n:])
-			err = c.machine.MayRenew(id, as.user, as.session)
-		}
-		if err != nil {
+	if n < len(body) {
+		as := readRenewer(body[n:])
+		if err := c.machine.MayRenew(id, as.user, as.session); err != nil {
 			reply(nil, err)
 			return
 		}
-		c.l.leases.Renew(leaseLog{c}, id, func(ttl int64, err error) { reply(binary.AppendVarint(nil, ttl), err) })
-	})
+	}
+	c.l.leases.Renew(leaseLog{c}, id, func(ttl int64, err error) { reply(binary.AppendVarint(nil, ttl), err) })
 }
 
 // leasesEnd reports whether no lease is on its way to an end that takes several steps.

@@ -325,7 +325,7 @@ func bareTxn(r *pb.TxnResponse) {
 
 func isRead(m proto.Message) bool {
 	switch r := m.(type) {
-	case *pb.RangeRequest:
+	case *pb.RangeRequest, *pb.LeaseTimeToLiveRequest, *pb.LeaseLeasesRequest:
 		return true
 	case *pb.TxnRequest:
 		return apply.ReadOnly(r)

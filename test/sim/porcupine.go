@@ -39,7 +39,7 @@ func (c *cluster) checkMultiKey(p *past) {
 	var ops []porcupine.Operation
 	for _, o := range c.ordered() {
 		switch r := o.req.(type) {
-		case *pb.LeaseGrantRequest, *pb.CompactionRequest:
+		case *pb.LeaseGrantRequest, *pb.CompactionRequest, *pb.LeaseTimeToLiveRequest, *pb.LeaseLeasesRequest:
 			continue
 		case *pb.RangeRequest:
 			if r.Revision != 0 {

@@ -70,6 +70,10 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 		l.keepAlive(o, r.ID, renewer{user: user}, reply)
 	case *pb.LeaseRevokeRequest:
 		l.write(command.LeaseRevoke, r, user, true, reply)
+	case *pb.LeaseTimeToLiveRequest:
+		l.askTimeToLive(o, r, reply)
+	case *pb.LeaseLeasesRequest:
+		l.listLeases(o, reply)
 	}
 }
 

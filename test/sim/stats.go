@@ -21,6 +21,7 @@ type Stats struct {
 	Expired, LeaseSteps         int // leases; steps of ends that take several, on all servers
 	Backups, Stale              int // taken; of them of an earlier state
 	Apart, Met                  int // times that partitions weren't together, and that they met for a backup
+	Looks                       int // at what is left of a lease
 	MemberChanges               int // that have settled
 	Strikes                     int // of the removals among them, after which servers were lost
 	Lost                        int // revisions in partitions that survivors never had

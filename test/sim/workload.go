@@ -230,12 +230,12 @@ func (c *cluster) grant() request {
 	return strictly(&pb.LeaseGrantRequest{ID: int64(1000 + len(c.history)), TTL: int64(1 + c.loop.rng.IntN(3))})
 }
 
-// leases are those granted lately, as far as the clients know.
+// leases are those granted lately, as far as the clients know, but for those of lessees, who need theirs for longer.
 func (c *cluster) leases() []int64 {
 	var ids []int64
 	for i := range min(len(c.history), 150) {
 		o := c.history[len(c.history)-1-i]
-		if r, is := o.req.(*pb.LeaseGrantRequest); is && o.state == ok && r.ID < sessionLeases {
+		if r, is := o.req.(*pb.LeaseGrantRequest); is && o.state == ok && r.ID < sessionLeases && o.client < firstLessee {
 			ids = append(ids, r.ID)
 		}
 	}
