@@ -119,6 +119,9 @@ func (c *cluster) forgetClients() {
 	for _, cl := range c.clients {
 		cl.current = nil
 	}
+	for _, w := range c.watchers {
+		w.gone = true
+	}
 	for _, o := range c.history {
 		if r, is := o.req.(*pb.CompactionRequest); is {
 			c.compacted = max(c.compacted, r.Revision)

@@ -38,6 +38,9 @@ func (c *cluster) restore(b *saved) {
 		s.lost = true
 	}
 	c.forgetClients()
+	if c.keeper != nil {
+		c.keeper.now = nil // whom the backup may know with other rights
+	}
 	c.partitions, c.begins = partitions, nil
 	self := bootstrap.Self{Cluster: 0x5704}
 	var begin []*server

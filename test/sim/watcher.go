@@ -80,7 +80,7 @@ func (w *watcher) draw() *watched {
 // connect opens the stream on a running server.
 func (w *watcher) connect() {
 	loop := w.c.loop
-	if w.life != nil || w.c.survivor != nil {
+	if w.life != nil || w.c.survivor != nil || w.gone {
 		return
 	}
 	sv := pick(loop, w.c.servers)
