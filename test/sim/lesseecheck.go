@@ -145,6 +145,10 @@ func (c *cluster) checkLook(history map[string][]attachment, o *op, t *tenancy) 
 	r := o.resp.(*pb.LeaseTimeToLiveResponse)
 	least, most := t.least(o), c.longest(t, o)
 	left := time.Duration(r.TTL) * time.Second // less than a second more than that
+	floor := left
+	if r.TTL <= 0 { // or, once it is over, less than a second less
+		floor -= time.Second
+	}
 	switch {
 	case r.ID != t.id:
 		c.fail("lease", "%s is answered with %v", o, r)
@@ -160,7 +164,7 @@ func (c *cluster) checkLook(history map[string][]attachment, o *op, t *tenancy) 
 		c.fail("lease", "%s is answered with %v; the lease has been over since %v", o, r, t.ending)
 	case t.ending > o.ret && left+time.Second <= least-o.ret:
 		c.fail("lease", "%s is answered with %v at %v; the lease lasts until %v, as was acknowledged", o, r, o.ret, least)
-	case left > most-o.call:
+	case floor > most-o.call:
 		c.fail("lease", "%s is answered with %v at %v; the lease lasts until %v at most", o, r, o.ret, most)
 	case o.req.(*pb.LeaseTimeToLiveRequest).Keys:
 		c.checkAttached(history, o, t.id, r.Keys)
