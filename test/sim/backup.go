@@ -47,14 +47,11 @@ func (l *life) backup(limit time.Duration, done func(*saved, error)) {
 	}
 	s := &saving{l: l, deadline: l.sv.c.loop.now + limit, fenced: l.fence.Times(), done: done}
 	s.made.server = l.sv.id
-	if limit < requestTicks*tickInterval {
-		l.sv.c.saver.setApart(l.core)
-	}
 	l.after(limit, "backup takes long", 0, func() {
 		if s.waits {
 			s.waits = false
 			s.tries++ // that one's answer comes too late
-			s.apart()
+			s.whenApart(l.core, s.apart)
 		}
 	})
 	s.try()
@@ -79,8 +76,36 @@ func (s *saving) try() {
 			s.again()
 			return
 		}
-		s.l.after(s.l.sv.c.saver.setApart(c), "backup", 0, func() { s.tryCore(c) })
+		s.whenApart(c, func() { s.tryCore(c) })
 	})
+}
+
+// whenApart lets a step of the server's wait until its partitions are apart, in half of the times, and not for long.
+func (s *saving) whenApart(c *core, then func()) {
+	until := s.l.sv.c.loop.now + s.l.sv.c.saver.setApart(c)
+	var look func()
+	look = func() {
+		if c.ended || c.apart() || s.l.sv.c.loop.now >= until {
+			then()
+			return
+		}
+		s.l.after(200*time.Microsecond, "backup", 0, look)
+	}
+	s.l.after(s.l.between(time.Microsecond, 100*time.Microsecond), "backup", 0, look)
+}
+
+// apart reports whether partitions aren't closed through what another has.
+func (c *core) apart() bool {
+	newest := int64(0)
+	for _, s := range c.stores {
+		newest = max(newest, s.Rev())
+	}
+	for p := range c.stores {
+		if c.replica.Visible(p) < newest {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *saving) again() {

@@ -87,15 +87,15 @@ func (v *saver) ask(s *server, limit time.Duration, done func(*saved, error)) {
 	c.loop.after(clientTimeout, "backup's timeout", s.id, 0, func() { v.finish(a, nil, errClientTimeout) })
 }
 
-// setApart is how long a server takes to look at its partitions, once they have what was acknowledged. In half of the times a group
-// gets stuck, so that they aren't together.
+// setApart is for how long a server waits until its partitions are apart, once they have what was acknowledged. Then a group gets
+// stuck: else they are apart only for moments, as there are few clients.
 func (v *saver) setApart(c *core) time.Duration {
 	if v.rng.IntN(2) == 0 {
-		return v.between(time.Microsecond, 5*time.Millisecond)
+		return 0
 	}
 	p := v.rng.IntN(len(c.stuck))
 	c.stuck[p] = max(c.stuck[p], v.c.loop.now+v.between(5*time.Millisecond, 60*time.Millisecond))
-	return v.between(time.Millisecond, 20*time.Millisecond)
+	return 50 * time.Millisecond
 }
 
 // lost ends a request to a process that has ended.
