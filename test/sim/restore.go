@@ -59,6 +59,7 @@ func (c *cluster) restore(b *saved) {
 			return
 		}
 	}
+	c.until(clientTimeout) // an operator takes longer: the clients of before have given up
 	for _, s := range begin {
 		s.start()
 	}
