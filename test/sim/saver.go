@@ -58,7 +58,7 @@ func (v *saver) think() {
 func (v *saver) ask(s *server, limit time.Duration, done func(*saved, error)) {
 	c := v.c
 	a := &order{n: c.stats.Backups, at: c.loop.now, floor: c.floor, done: done}
-	if c.keeper != nil {
+	if c.keeper != nil && c.survivor == nil { // else a revoke may be lost
 		a.may, a.mayNot = c.keeper.terms()
 	}
 	for _, o := range c.history {
