@@ -386,7 +386,7 @@ func (a *app) batch() {
 	var waits []func()
 	for range 1 + a.rng.IntN(4) {
 		x := &ask{kind: "get", key: a.key()}
-		wait := func() {}
+		var wait func()
 		switch a.rng.IntN(5) {
 		case 0:
 			x.kind, x.value = "put", a.value()
@@ -434,7 +434,7 @@ func (a *app) tookEncoded(x *ask) func([]byte) {
 // nothing else is to be done.
 func (a *app) soon(do func()) {
 	a.wait.Go(do)
-	time.Sleep(1)
+	time.Sleep(time.Nanosecond)
 }
 
 func (a *app) progress() {
