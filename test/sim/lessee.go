@@ -194,11 +194,14 @@ func (l *life) listLeases(o *op, reply func(proto.Message, error)) {
 	deadline := l.sv.c.loop.now + requestTicks*tickInterval
 	var try func()
 	again := func(err error) {
-		if (fault.Passing(err) || errors.Is(err, fault.Moved)) && l.sv.c.loop.now <= deadline {
+		switch passes := fault.Passing(err) || errors.Is(err, fault.Moved); {
+		case !passes:
+			reply(nil, err)
+		case l.sv.c.loop.now > deadline:
+			reply(nil, fault.Timeout)
+		default:
 			l.after(10*time.Millisecond, "list again", uint64(o.client), try)
-			return
 		}
-		reply(nil, err)
 	}
 	try = func() {
 		c := l.core
