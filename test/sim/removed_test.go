@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/stoa-kv/stoa/internal/membership"
@@ -16,7 +17,9 @@ import (
 // lost for good.
 func TestTheRemovedOneHasTheLongerLog(t *testing.T) {
 	for _, members := range []int{2, 4} {
-		inMostRuns(t, "the removed one has the longer log", func(o *Options) { o.Servers, o.Partitions, o.Members = members, 2, true }, (*cluster).removedHasMore)
+		of := func(o *Options) { o.Servers, o.Partitions, o.Members = members, 2, true }
+		// Of two members it has it in half of the runs.
+		require.Greater(t, inRuns(t, 96, of, (*cluster).removedHasMore), 24, "runs in which the removed one has the longer log")
 	}
 }
 
@@ -48,8 +51,11 @@ func (c *cluster) removedHasMore() (met bool) {
 	leader.slowDisk = time.Second // from the next sync on
 	cl.send(putsAtOnce(key))
 	c.loop.runUntil(c.loop.now+calmAfter, func() bool {
-		return c.failed() || !leaves.life.core.machine.Configuration(0).Has(leaves.id) && leaves.last(0) > step
+		return c.failed() || leaves.life == nil || !leaves.life.core.machine.Configuration(0).Has(leaves.id) && leaves.last(0) > step
 	})
+	if leaves.life == nil { // it knows that it has been removed
+		return false
+	}
 	for _, s := range stay {
 		s.powerOff()
 	}

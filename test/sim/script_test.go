@@ -18,7 +18,7 @@ import (
 
 // inMostRuns runs a script with several seeds. It reports whether a run has met what it is about; most have to.
 func inMostRuns(t *testing.T, meets string, of func(*Options), script func(*cluster) bool) {
-	seeds := max(24, *runs/10)
+	seeds := max(48, *runs/10)
 	require.Greater(t, inRuns(t, seeds, of, script), seeds/2, "runs in which "+meets)
 }
 
