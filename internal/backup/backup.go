@@ -23,20 +23,27 @@ import (
 
 // Partitions are those of a server, from a recovery to the next.
 type Partitions struct {
-	Stores []*store.Store
-	// Visible is replica.Replica's.
-	Visible func(partition int) int64
-	// Loaded is the newest revision of any of them then.
-	Loaded int64
+	stores  []*store.Store
+	visible func(partition int) int64
+	loaded  int64 // the newest revision of any of them
 
 	awaited atomic.Pointer[func()] // by a backup, nil nearly always
 }
 
+// New returns those of stores that have just been loaded. visible is replica.Replica's.
+func New(stores []*store.Store, visible func(partition int) int64) *Partitions {
+	p := &Partitions{stores: stores, visible: visible}
+	for _, s := range stores {
+		p.loaded = max(p.loaded, s.Rev())
+	}
+	return p
+}
+
 // Together makes the cut if the partitions are in a state that they have had together.
 func (p *Partitions) Together(cut func()) bool {
-	p.lock()
-	defer p.unlock()
-	if rev, newest := p.closed(); rev < newest {
+	store.LockAll(p.stores)
+	defer store.UnlockAll(p.stores)
+	if rev, newest := p.Closed(); rev < newest {
 		return false
 	}
 	cut()
@@ -60,33 +67,21 @@ func (p *Partitions) Met() {
 // Apart makes the cut of partitions wherever they are, and returns the highest revision that all are closed through, unless that
 // is below what was loaded.
 func (p *Partitions) Apart(cut func()) (rev int64, made bool) {
-	p.lock()
-	defer p.unlock()
-	if rev, _ = p.closed(); rev < p.Loaded {
+	store.LockAll(p.stores)
+	defer store.UnlockAll(p.stores)
+	if rev, _ = p.Closed(); rev < p.loaded {
 		return rev, false
 	}
 	cut()
 	return rev, true
 }
 
-// closed is the highest revision that all partitions are closed through, and the newest of any. It is called while all
+// Closed is the highest revision that all partitions are closed through, and the newest of any. It is called while all
 // stores are locked.
-func (p *Partitions) closed() (rev, newest int64) {
+func (p *Partitions) Closed() (rev, newest int64) {
 	rev = math.MaxInt64
-	for i, s := range p.Stores {
-		rev, newest = min(rev, p.Visible(i)), max(newest, s.Rev())
+	for i, s := range p.stores {
+		rev, newest = min(rev, p.visible(i)), max(newest, s.Rev())
 	}
-	return max(rev, p.Stores[0].Compacted()), newest
-}
-
-func (p *Partitions) lock() {
-	for _, s := range p.Stores {
-		s.Lock()
-	}
-}
-
-func (p *Partitions) unlock() {
-	for _, s := range p.Stores {
-		s.Unlock()
-	}
+	return max(rev, p.stores[0].Compacted()), newest
 }

@@ -45,9 +45,9 @@ func (n *Node) flushLoop() {
 func (n *Node) flush(c *core) error {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
-	c.lockAll()
+	store.LockAll(c.stores)
 	cut := c.cut()
-	c.unlockAll()
+	store.UnlockAll(c.stores)
 	return n.write(c, cut)
 }
 
@@ -69,18 +69,6 @@ func (n *Node) write(c *core, cut *backend.Cut) error {
 	c.system.written()
 	n.noteSwept(c, cut)
 	return n.shortenLog(c, cut)
-}
-
-func (c *core) lockAll() {
-	for _, s := range c.stores {
-		s.Lock()
-	}
-}
-
-func (c *core) unlockAll() {
-	for _, s := range c.stores {
-		s.Unlock()
-	}
 }
 
 // cut takes all partitions at one moment, so that a rendezvous is in the file

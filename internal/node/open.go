@@ -66,7 +66,7 @@ type core struct {
 	system   systemState
 	swept    atomic.Int64 // compactions up to here are finished in the file
 	hashes   hashes
-	backups  backup.Partitions
+	backups  *backup.Partitions
 
 	compactions compactions
 }
@@ -224,11 +224,12 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	for range c.stores {
 		c.wake = append(c.wake, make(chan struct{}, 1))
 	}
-	c.backups.Stores, c.backups.Visible = c.stores, func(p int) int64 { return c.replica.Visible(p) }
+	visible := func(p int) int64 { return c.replica.Visible(p) }
+	c.backups = backup.New(c.stores, visible)
 	state := apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n, c}, Observer: observer{n, c},
-		Visible:    c.backups.Visible,
+		Visible:    visible,
 		Met:        c.backups.Met,
 		Fatal:      n.fatal,
 		Fence:      n.fence,
@@ -284,9 +285,8 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Logger:    n.log,
 	})
 	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
-	c.backups.Loaded = c.revision()
 	if err == nil {
-		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.backups.Loaded),
+		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
 			zap.Int("members", len(c.members.List.Members)), zap.Int64("wal-bytes", c.wal.Size()))
 	}
 	return err

@@ -138,7 +138,7 @@ func TestHistoryOfAKeyThatGoes(t *testing.T) {
 		require.Equal(t, 1, store.Move(core.stores, key, append(key, 0), all, nil))
 	}
 	n.rebuild.Lock()
-	core.lockAll()
+	store.LockAll(core.stores)
 	read := make(chan []store.Change, 1)
 	go func() {
 		changes, _, _ := n.history(1, key, nil, rev, rev, store.Bounds{}, false)
@@ -147,15 +147,15 @@ func TestHistoryOfAKeyThatGoes(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // it waits for the store
 	core.stale.Store(true)
 	move(0)
-	core.unlockAll()
+	store.UnlockAll(core.stores)
 	select {
 	case early := <-read:
 		read <- early
 	case <-time.After(200 * time.Millisecond):
 	}
-	core.lockAll()
+	store.LockAll(core.stores)
 	move(1)
-	core.unlockAll()
+	store.UnlockAll(core.stores)
 	core.stale.Store(false)
 	n.rebuild.Unlock()
 	require.Len(t, <-read, 1)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // What a cut takes while all stores are locked doesn't grow with the number of extensions:
@@ -16,9 +18,9 @@ func TestACutDoesNotEncodeThePlacement(t *testing.T) {
 	core.flushing.Lock() // no flush comes in between
 	defer core.flushing.Unlock()
 	c.put(0, "/em/e", countsExpired)
-	core.lockAll()
+	store.LockAll(core.stores)
 	cut := core.cut()
-	core.unlockAll()
+	store.UnlockAll(core.stores)
 	require.Empty(t, cut.System.Blobs)
 	core.system.complete(&cut.System)
 	require.Contains(t, cut.System.Blobs, "placement")

@@ -125,6 +125,20 @@ func (s *Store) Lock() { s.mu.Lock() }
 // Unlock ends writing.
 func (s *Store) Unlock() { s.mu.Unlock() }
 
+// LockAll takes all stores of a server for writing.
+func LockAll(stores []*Store) {
+	for _, s := range stores {
+		s.Lock()
+	}
+}
+
+// UnlockAll ends what LockAll has begun.
+func UnlockAll(stores []*Store) {
+	for _, s := range stores {
+		s.Unlock()
+	}
+}
+
 // RLock takes the store for reading.
 func (s *Store) RLock() { s.mu.RLock() }
 

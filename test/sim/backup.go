@@ -96,16 +96,8 @@ func (s *saving) whenApart(c *core, then func()) {
 
 // apart reports whether partitions aren't closed through what another has.
 func (c *core) apart() bool {
-	newest := int64(0)
-	for _, s := range c.stores {
-		newest = max(newest, s.Rev())
-	}
-	for p := range c.stores {
-		if c.replica.Visible(p) < newest {
-			return true
-		}
-	}
-	return false
+	rev, newest := c.backups.Closed()
+	return rev < newest
 }
 
 func (s *saving) again() {

@@ -52,7 +52,7 @@ type core struct {
 	flushing  bool
 	common    []uint64 // apply.Machine.Common of the last cut
 	meets     bool     // a command for which all partitions meet is under way
-	backups   backup.Partitions
+	backups   *backup.Partitions
 	stuck     []time.Duration         // no work for a group until then
 	seen      *reader                 // this core's place in the committed history
 	shown     map[placement.Set]int64 // the last revision at which partitions were read
@@ -100,13 +100,11 @@ func (l *life) open(old *core) (*core, error) {
 	if err := c.force(); err != nil {
 		return nil, err
 	}
-	c.backups.Stores, c.backups.Visible = c.stores, func(p int) int64 { return c.replica.Visible(p) }
-	for _, s := range c.stores {
-		c.backups.Loaded = max(c.backups.Loaded, s.Rev())
-	}
+	visible := func(p int) int64 { return c.replica.Visible(p) }
+	c.backups = backup.New(c.stores, visible)
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
-		Visible: c.backups.Visible, Met: c.backups.Met, Fence: l.fence,
+		Visible: visible, Met: c.backups.Met, Fence: l.fence,
 		Fatal: func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)
