@@ -28,7 +28,7 @@ type Session struct {
 	client string
 	user   uint64    // the credential of the user who opened it, 0 without authentication
 	until  time.Time // the user's token is good until then; zero: no matter how long
-	asked  time.Time // when its stream asked for it; guarded by Sessions.mu
+	asked  time.Time // when its stream asked for it
 	sink   session.Sink
 	done   chan struct{}
 	room   chan struct{}

@@ -48,13 +48,13 @@ type User struct {
 func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
 	ttl := SessionTTL(l.TTL)
 	s := &Session{
-		of: ss, id: l.ID, client: o.GetClient(), user: u.Credential, until: u.Until, sink: sink,
+		of: ss, id: l.ID, client: o.GetClient(), user: u.Credential, until: u.Until, asked: l.Renewed, sink: sink,
 		done: make(chan struct{}), room: make(chan struct{}, 1),
 		life: life{slack: time.Duration(l.TTL-ttl) * time.Second, asked: l.Renewed},
 	}
 	s.driver.renewed = l.Renewed
 	s.driver.init(s, o, watches)
-	if ends := ss.add(s, l.Renewed); ends != nil {
+	if ends := ss.add(s); ends != nil {
 		ends.end(fault.SessionTaken)
 	}
 	return s, &stoapb.Opened{
@@ -65,14 +65,13 @@ func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []sessi
 
 // add makes a session the one of its id, unless there is one that was asked for later. It returns the one of the two that
 // has to end.
-func (ss *Sessions) add(s *Session, asked time.Time) (ends *Session) {
+func (ss *Sessions) add(s *Session) (ends *Session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	before := ss.byID[s.id]
-	if before != nil && before.asked.After(asked) {
+	if before != nil && before.asked.After(s.asked) {
 		return s
 	}
-	s.asked = asked
 	ss.byID[s.id] = s
 	return before
 }
