@@ -145,12 +145,7 @@ func (f *Feed) segments(key string, opts []clientv3.OpOption) ([]segment, error)
 	op := clientv3.OpWatch(key, opts...)
 	if len(op.RangeBytes()) > 0 && op.Rev() == 0 {
 		if all, _ := f.c.core.routes.segments(bounds(op.KeyBytes(), op.RangeBytes())); len(all) > 0 {
-			for i := range all {
-				if err := all[i].checkReserved(); err != nil {
-					return nil, err
-				}
-			}
-			return all, nil
+			return all, checkAllReserved(all)
 		}
 	}
 	seg, err := f.c.core.routes.single(op.KeyBytes(), op.RangeBytes())

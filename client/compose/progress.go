@@ -60,7 +60,7 @@ func (p *part) ask() {
 func (p *part) answers(within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(p.f.ctx, within)
 	defer cancel()
-	_, err := p.of.nearest().Get(ctx, "\x00", clientv3.WithSerializable(), clientv3.WithCountOnly())
+	_, err := p.of.nearest().Get(ctx, firstKey, clientv3.WithSerializable(), clientv3.WithCountOnly())
 	if isCutOff(err) {
 		return false
 	}

@@ -52,6 +52,16 @@ func (s *segment) checkReserved() error {
 	return nil
 }
 
+// checkAllReserved is checkReserved of each segment.
+func checkAllReserved(all []segment) error {
+	for i := range all {
+		if err := all[i].checkReserved(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // join makes the answer to a request of the one to the transaction that it has become.
 type join func(*pb.TxnResponse) proto.Message
 

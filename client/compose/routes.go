@@ -98,7 +98,7 @@ func (t *routing) find(key string) *route {
 
 // keysIn has the first key of all, and one of each route of a cluster, by its name there.
 func (t *routing) keysIn(cluster int) [][]byte {
-	keys := [][]byte{{0}}
+	keys := [][]byte{[]byte(firstKey)}
 	for i := range t.routes {
 		if s := (segment{route: &t.routes[i], from: t.routes[i].prefix}); s.cluster == cluster {
 			key, _ := s.there()

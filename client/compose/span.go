@@ -34,10 +34,8 @@ func (t *routing) span(q *pb.RangeRequest) (*span, error) {
 	case len(pieces) == 0:
 		return nil, fmt.Errorf("%w: range %s", ErrNoRoute, spell(from, to))
 	}
-	for i := range pieces {
-		if err := pieces[i].checkReserved(); err != nil {
-			return nil, err
-		}
+	if err := checkAllReserved(pieces); err != nil {
+		return nil, err
 	}
 	if len(pieces) == 1 {
 		return &span{asked: q, pieces: pieces, kind: read}, nil
