@@ -228,6 +228,15 @@ func calm(keys ...string) (*modelSource, *modelTarget) {
 	return s, newModelTarget(w)
 }
 
+// oneAtWork is a calm pair with one key, and an executor, "one", that has mirrored it.
+func oneAtWork(t *testing.T) (*modelSource, *modelTarget, *Executor) {
+	s, target := calm("a")
+	one, err := Open(t.Context(), configOf(s, target, "one"))
+	require.NoError(t, err)
+	require.NoError(t, one.Next(t.Context(), t.Context()))
+	return s, target, one
+}
+
 func configOf(s *modelSource, t *modelTarget, owner string) Config {
 	return Config{Source: s.of(0), Target: targetOf{t, 0}, Owner: owner, Limits: tiny}
 }
@@ -257,10 +266,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestTakenOver(t *testing.T) {
 	ctx := t.Context()
-	s, target := calm("a")
-	one, err := Open(ctx, configOf(s, target, "one"))
-	require.NoError(t, err)
-	require.NoError(t, one.Next(ctx, ctx))
+	s, target, one := oneAtWork(t)
 	require.NoError(t, one.Check(ctx))
 	two, err := Open(ctx, configOf(s, target, "two"))
 	require.NoError(t, err)
@@ -280,10 +286,7 @@ func TestTakenOver(t *testing.T) {
 // What the executor before writes meanwhile is not taken for that of a source that was restored.
 func TestTakeOverFromOneAtWork(t *testing.T) {
 	ctx := t.Context()
-	s, target := calm("a")
-	one, err := Open(ctx, configOf(s, target, "one"))
-	require.NoError(t, err)
-	require.NoError(t, one.Next(ctx, ctx))
+	s, target, one := oneAtWork(t)
 	c := configOf(s, target, "two")
 	c.Target = beside{targetOf{target, 0}, func() {
 		s.write([]Change{{Key: []byte("b"), Value: []byte("v")}})
@@ -403,10 +406,7 @@ func (b *busyTarget) Commit(ctx context.Context, txn Txn) (Result, error) {
 // An executor takes over from one that is writing.
 func TestTakeOverFromOneThatWrites(t *testing.T) {
 	ctx := t.Context()
-	s, target := calm("a")
-	one, err := Open(ctx, configOf(s, target, "one"))
-	require.NoError(t, err)
-	require.NoError(t, one.Next(ctx, ctx))
+	s, target, one := oneAtWork(t)
 	c := configOf(s, target, "two")
 	c.Target = &busyTarget{targetOf{target, 0}, 20}
 	two, err := Open(ctx, c)
@@ -452,10 +452,7 @@ func TestCopyBesideCompactions(t *testing.T) {
 // mark that another one wrote there has got the revision of its own.
 func TestMarkOfARestoredTarget(t *testing.T) {
 	ctx := t.Context()
-	s, target := calm("a")
-	one, err := Open(ctx, configOf(s, target, "one"))
-	require.NoError(t, err)
-	require.NoError(t, one.Next(ctx, ctx))
+	s, target, one := oneAtWork(t)
 	backup := modelTarget{state: maps.Clone(target.state), mark: target.mark, at: target.at, rev: target.rev}
 	s.write([]Change{{Key: []byte("b"), Value: []byte("v")}})
 	require.NoError(t, one.Next(ctx, ctx))
