@@ -18,9 +18,12 @@ import (
 //	version (1 byte) | kind (1 byte) | id | number | generation, unsigned varints
 const encoding = 1
 
-// Encode returns the encoded change.
+// mostLearners is how many learners an encoded change can allow: more than there are members.
+const mostLearners = 1 << 16
+
+// Encode returns the encoded change. A bound on learners that can't be encoded, a negative one, say, becomes the next that can.
 func (c *Change) Encode() ([]byte, error) {
-	b := binary.AppendUvarint([]byte{encoding, byte(c.Op)}, uint64(c.MaxLearners))
+	b := binary.AppendUvarint([]byte{encoding, byte(c.Op)}, uint64(min(max(c.MaxLearners, 0), mostLearners)))
 	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, c.Member)
 }
 
@@ -32,7 +35,7 @@ func Decode(b []byte) (c Change, err error) {
 		return c, fmt.Errorf("decode change of members: %w", err)
 	}
 	most, n := binary.Uvarint(b[1:])
-	if n <= 0 || most > 1<<16 {
+	if n <= 0 || most > mostLearners {
 		return c, fmt.Errorf("decode change of members: %w", errShort)
 	}
 	c = Change{Op: Op(b[0]), MaxLearners: int(most), Member: new(pb.Member)}

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +173,18 @@ func TestChangesAndStepsAreReadBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s, read)
 	})
+}
+
+// What is proposed can be decoded, whatever --max-learners is.
+func TestAnyBoundOfLearnersIsEncoded(t *testing.T) {
+	for given, want := range map[int]int{math.MinInt: 0, -1: 0, 0: 0, mostLearners: mostLearners, mostLearners + 1: mostLearners, math.MaxInt: mostLearners} {
+		c := Change{Op: Add, Member: &pb.Member{ID: 7}, MaxLearners: given}
+		b, err := c.Encode()
+		require.NoError(t, err)
+		back, err := Decode(b)
+		require.NoError(t, err, given)
+		require.Equal(t, want, back.MaxLearners, given)
+	}
 }
 
 func FuzzDecode(f *testing.F) {
