@@ -317,6 +317,23 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
+// Times that are meant to be without an end are long, and not what is left of them in 64 bits.
+func TestLongTimes(t *testing.T) {
+	for _, retention := range []string{"5124096", "9999999", "9223372036854775807", "2562047h47m16s"} {
+		c, err := parse(t, "--auto-compaction-retention="+retention)
+		require.NoError(t, err)
+		require.Equal(t, longest, c.AutoCompaction.Period, retention)
+	}
+	for _, ttl := range []string{"9223372036", "9223372037", "18446744074", "18446744073709551615"} {
+		c, err := parse(t, "--auth-token-ttl="+ttl)
+		require.NoError(t, err)
+		require.Equal(t, longest, time.Duration(c.AuthTokenTTL)*time.Second, ttl)
+	}
+	c, err := parse(t, "--self-signed-cert-validity=300")
+	require.NoError(t, err)
+	require.EqualValues(t, 100, c.CertYears)
+}
+
 func TestQuota(t *testing.T) {
 	for line, want := range map[string]int64{
 		"--quota-backend-bytes=0": 2 << 30, "--quota-backend-bytes=-1": 0, "--quota-backend-bytes=53248": 53248,

@@ -253,7 +253,7 @@ func (c *Config) finishCompaction() error {
 		if a.Mode == "revision" {
 			a.Revisions = int64(n)
 		} else {
-			a.Period = time.Duration(n) * time.Hour
+			a.Period = time.Duration(min(n, int(longest/time.Hour))) * time.Hour
 		}
 		return nil
 	}
@@ -266,9 +266,13 @@ func (c *Config) finishCompaction() error {
 	case a.Mode == "revision":
 		return fmt.Errorf("--auto-compaction-retention %q is a duration, but --auto-compaction-mode revision wants a number of revisions", c.retention)
 	}
-	a.Period = period
+	a.Period = min(period, longest)
 	return nil
 }
+
+// longest is what any time is taken for that is meant to be without an end: more wouldn't fit into a duration, or not into
+// a sum of them.
+const longest = 100 * 365 * 24 * time.Hour
 
 func (c *Config) finishTLS() error {
 	lowest, err := tlsutil.GetTLSVersion(c.tlsMin)
@@ -299,6 +303,7 @@ func (c *Config) finishTLS() error {
 	if c.CertYears == 0 {
 		c.CertYears = 1
 	}
+	c.CertYears = min(c.CertYears, uint(longest/(365*24*time.Hour)))
 	return nil
 }
 
@@ -347,6 +352,7 @@ func (c *Config) checkLimits() error {
 	case c.QuotaBackendBytes < 0:
 		c.QuotaBackendBytes = 0
 	}
+	c.AuthTokenTTL = min(c.AuthTokenTTL, uint(longest/time.Second))
 	if c.MaxRequestBytes == 0 || c.MaxRequestBytes > 1<<31-1-grpcOverhead {
 		return fmt.Errorf("--max-request-bytes %d: want 1 to %d", c.MaxRequestBytes, 1<<31-1-grpcOverhead)
 	}
