@@ -247,6 +247,7 @@ func TestEnvironment(t *testing.T) {
 		for _, n := range c.Notices {
 			if n.Text == "unrecognized environment variable" {
 				warned = append(warned, n.Setting)
+				require.Empty(t, n.Value, "it isn't for the log")
 			}
 		}
 		require.Equal(t, []string{"ETCD_UNSUPPORTED_ARCH", "STOA_COFFEE", "ETCD_VERSION"}, warned)

@@ -69,7 +69,7 @@ func (e *environment) apply(d *declaration, fs *flag.FlagSet) error {
 	}
 	for _, name := range e.order {
 		if !known[name] {
-			d.note(true, "unrecognized environment variable", name, e.vars[name])
+			d.note(true, "unrecognized environment variable", name, "") // it may be a password: that of a sidecar, or of an image's scripts
 		}
 	}
 	return nil
