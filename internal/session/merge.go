@@ -64,7 +64,19 @@ func eventBytes(e *mvccpb.Event) int {
 
 // Forget drops the remaining events of a cancelled watch.
 func (m *Merge) Forget(watch uint64) {
-	m.items = slices.DeleteFunc(m.items, func(n notice) bool { return n.watch == watch })
+	m.items = slices.DeleteFunc(m.items, func(n notice) bool {
+		if n.watch == watch {
+			m.gone(n.events)
+		}
+		return n.watch == watch
+	})
+}
+
+// gone counts events that are not kept any more.
+func (m *Merge) gone(events []*mvccpb.Event) {
+	for _, e := range events {
+		m.bytes = max(0, m.bytes-eventBytes(e))
+	}
 }
 
 // First is the revision of the next events, 0 if there are none. Call it after
@@ -102,9 +114,7 @@ func (m *Merge) Pop(through int64) (watch uint64, r *pb.WatchResponse, ok bool) 
 	if m.items = m.items[n:]; len(m.items) == 0 {
 		m.items, m.bytes = nil, 0
 	}
-	for _, e := range events {
-		m.bytes = max(0, m.bytes-eventBytes(e))
-	}
+	m.gone(events)
 	if last.end != nil {
 		return last.watch, last.end, true
 	}

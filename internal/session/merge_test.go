@@ -71,3 +71,20 @@ func TestEventsOfSeveralWatchesComeInOneOrder(t *testing.T) {
 		require.Zero(t, m.Bytes())
 	})
 }
+
+// What is left of a watch that is cancelled is gone, whatever else is kept.
+func TestForgottenEventsTakeNoMemory(t *testing.T) {
+	var m Merge
+	add := func(watch uint64, rev int64) {
+		m.Add(watch, []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Value: make([]byte, 100), ModRevision: rev}}})
+	}
+	add(1, 2)
+	one := m.Bytes()
+	add(2, 3)
+	add(1, 4)
+	m.Forget(1)
+	require.Equal(t, one, m.Bytes())
+	require.EqualValues(t, 3, m.First())
+	m.Forget(2)
+	require.Zero(t, m.Bytes())
+}
