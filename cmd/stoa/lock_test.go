@@ -217,6 +217,64 @@ func TestLeaseOfALockEnds(t *testing.T) {
 	require.ErrorContains(t, <-ofLost, "mutex: session is expired")
 }
 
+// A waiter's turn is gone with its key, also if the key is made again meanwhile, behind others.
+func TestKeyOfAWaiterIsMadeAgain(t *testing.T) {
+	r := serveRecipes(t)
+	lock := func(lease int64, waiting int) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.lock.Lock(r.ctx, &lockpb.LockRequest{Name: []byte("l"), Lease: lease})
+			done <- err
+		}()
+		r.waiters("l", waiting)
+		return done
+	}
+	owner, one, next := r.lease(), r.lease(), r.lease()
+	key := func(lease int64) string { return fmt.Sprintf("l/%x", lease) }
+	require.NoError(t, <-lock(owner, 1))
+	first := lock(one, 2)
+	ofNext := lock(next, 3)
+	_, err := r.Delete(r.ctx, key(one))
+	require.NoError(t, err)
+	again := lock(one, 3)
+	_, err = r.Delete(r.ctx, key(owner))
+	require.NoError(t, err)
+	require.NoError(t, <-ofNext)
+	require.ErrorContains(t, <-first, "mutex: session is expired")
+	require.Empty(t, again)
+	_, err = r.Delete(r.ctx, key(next))
+	require.NoError(t, err)
+	require.NoError(t, <-again)
+}
+
+// A candidate whose lease ends while it waits doesn't lead when those before it are gone.
+func TestLeaseOfACandidateEnds(t *testing.T) {
+	r := serveRecipes(t)
+	owner, lost, next := r.lease(), r.lease(), r.lease()
+	campaign := func(lease int64) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.elect.Campaign(r.ctx, &lockpb.CampaignRequest{Name: []byte("e"), Lease: lease})
+			done <- err
+		}()
+		return done
+	}
+	require.NoError(t, <-campaign(owner))
+	require.NoError(t, <-campaign(owner), "it leads")
+	ofLost := campaign(lost)
+	r.waiters("e", 2)
+	ofNext := campaign(next)
+	r.waiters("e", 3)
+	_, err := r.Revoke(r.ctx, clientv3.LeaseID(lost))
+	require.NoError(t, err)
+	r.waiters("e", 2)
+	require.Empty(t, ofNext)
+	_, err = r.Revoke(r.ctx, clientv3.LeaseID(owner))
+	require.NoError(t, err)
+	require.NoError(t, <-ofNext)
+	require.ErrorContains(t, <-ofLost, "election: not leader")
+}
+
 func TestElection(t *testing.T) {
 	r := serveRecipes(t)
 	name := []byte("/e")

@@ -32,20 +32,25 @@ func (s *electionServer) Campaign(ctx context.Context, r *lockpb.CampaignRequest
 		return nil, textOnly(err)
 	}
 	p := placeIn(r.Name, lease)
-	entered, err := s.enter(ctx, &p, r.Value)
+	entered, err := s.enter(ctx, &p, r.Value, read(p.oldest()))
 	if err != nil {
 		return nil, textOnly(err)
 	}
 	ctx = tenant.WithCounted(ctx)
 	if !entered.Succeeded && !bytes.Equal(found(entered, 0)[0].GetValue(), r.Value) {
-		_, err = s.proclaim(ctx, &p, r.Value)
+		if _, err = s.proclaim(ctx, &p, r.Value); err != nil {
+			s.remove(ctx, &p)
+			return nil, textOnly(err)
+		}
 	}
-	if err == nil {
-		err = s.await(ctx, &p)
-	}
-	if err != nil {
-		s.remove(ctx, &p)
-		return nil, textOnly(err)
+	if owner := found(entered, 1); len(owner) == 0 || owner[0].GetCreateRevision() != p.rev {
+		held, err := s.awaitTurn(ctx, &p)
+		if err != nil {
+			return nil, textOnly(err)
+		}
+		if held == nil { // etcd says that it leads
+			return nil, errNotLeader
+		}
 	}
 	return &lockpb.CampaignResponse{Header: entered.Header,
 		Leader: &lockpb.LeaderKey{Name: r.Name, Key: p.key, Rev: p.rev, Lease: lease}}, nil

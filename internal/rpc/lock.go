@@ -34,26 +34,13 @@ func (s *lockServer) Lock(ctx context.Context, r *lockpb.LockRequest) (*lockpb.L
 	if owner := found(entered, 1); len(owner) == 0 || owner[0].GetCreateRevision() == p.rev {
 		return resp, nil
 	}
-	if resp.Header, err = s.waitForLock(tenant.WithCounted(ctx), &p); err != nil {
+	if resp.Header, err = s.awaitTurn(tenant.WithCounted(ctx), &p); err != nil {
 		return nil, textOnly(err)
 	}
-	return resp, nil
-}
-
-func (s *lockServer) waitForLock(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
-	err := s.await(ctx, p)
-	var own *pb.RangeResponse
-	if err == nil {
-		own, err = s.Range(ctx, &pb.RangeRequest{Key: p.key})
-	}
-	if err != nil {
-		s.remove(ctx, p)
-		return nil, err
-	}
-	if len(own.Kvs) == 0 {
+	if resp.Header == nil {
 		return nil, errSessionExpired
 	}
-	return own.Header, nil
+	return resp, nil
 }
 
 // Unlock deletes the key.

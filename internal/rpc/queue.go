@@ -155,6 +155,25 @@ func (q *queues) await(ctx context.Context, p *place) error {
 	}
 }
 
+// awaitTurn is await for a caller who has to know that the key is still there: its lease may have ended meanwhile, and with it
+// the caller's turn. It returns the header of the read that has found the key, nil if it is gone. The key of a caller who doesn't
+// wait until then is removed.
+func (q *queues) awaitTurn(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
+	err := q.await(ctx, p)
+	var own *pb.RangeResponse
+	if err == nil {
+		own, err = q.Range(ctx, &pb.RangeRequest{Key: p.key})
+	}
+	if err != nil {
+		q.remove(ctx, p)
+		return nil, err
+	}
+	if len(own.Kvs) == 0 || own.Kvs[0].GetCreateRevision() != p.rev {
+		return nil, nil
+	}
+	return own.Header, nil
+}
+
 // follow calls take with every event of a watch, until that returns true or an error. It
 // returns nil also when the watch has ended for a reason that another read and another
 // watch overcome.
