@@ -22,11 +22,12 @@ func openAudit(c *config.Config, m prometheus.Registerer, lg *zap.Logger) (*audi
 	if c.AuditLog == "" {
 		return nil, nil
 	}
+	torn := endsWithinALine(c.AuditLog)
 	file, err := auditFile(c)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log: %w", err)
 	}
-	l := audit.Open(file, audit.Options{Failed: func(dropped uint64, err error) {
+	l := audit.Open(file, audit.Options{Torn: torn, Failed: func(dropped uint64, err error) {
 		lg.Warn("dropped lines of the audit log", zap.String("path", c.AuditLog), zap.Uint64("lines", dropped), zap.Error(err))
 	}})
 	for name, counter := range map[string]struct {
@@ -47,4 +48,20 @@ func auditFile(c *config.Config) (io.WriteCloser, error) {
 		return rotated(c.AuditRotation)
 	}
 	return os.OpenFile(c.AuditLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+// endsWithinALine reports a file whose last line has no end. Pipes and terminals have none.
+func endsWithinALine(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	last := make([]byte, 1)
+	_, err = f.ReadAt(last, info.Size()-1)
+	return err == nil && last[0] != '\n'
 }

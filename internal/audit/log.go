@@ -24,6 +24,8 @@ type Options struct {
 	// Failed is told, at most every ten seconds, that lines are being dropped: err is the
 	// file's, nil if it is only too slow. It is called on the log's own goroutine.
 	Failed func(dropped uint64, err error)
+	// Torn: the file ends within a line, that of a server that ended while it wrote.
+	Torn bool
 	// MaxPending replaces the constant, for tests.
 	MaxPending int
 }
@@ -56,7 +58,7 @@ func Open(file io.WriteCloser, o Options) *Log {
 	if o.MaxPending == 0 {
 		o.MaxPending = MaxPending
 	}
-	l := &Log{file: file, o: o, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+	l := &Log{file: file, o: o, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}), torn: o.Torn}
 	go l.run()
 	return l
 }
