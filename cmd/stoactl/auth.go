@@ -96,19 +96,26 @@ func names(json any, h *pb.ResponseHeader, label string, list []string) view {
 
 // onNames is a subcommand whose arguments are so many names.
 func (a *app) onNames(use, short, wants string, count int, do func(ctx context.Context, c *clientv3.Client, args []string) (view, error)) *cobra.Command {
+	return withNames(use, short, wants, count, func(args []string) error {
+		return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+			v, err := do(ctx, c, args)
+			if err != nil {
+				return err
+			}
+			return a.show(v)
+		})
+	})
+}
+
+// withNames is onNames for a subcommand that does something before it connects.
+func withNames(use, short, wants string, count int, do func(args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != count {
 				return badArgs("%s", wants)
 			}
-			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
-				v, err := do(ctx, c, args)
-				if err != nil {
-					return err
-				}
-				return a.show(v)
-			})
+			return do(args)
 		},
 	}
 }

@@ -26,6 +26,7 @@ type fakeServer struct {
 	pb.UnimplementedClusterServer
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedLeaseServer
+	pb.UnimplementedAuthServer
 	stoapb.UnimplementedPartitionsServer
 	last     any
 	metadata metadata.MD // of the last call
@@ -157,6 +158,22 @@ func (s *fakeServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error 
 	}
 }
 
+func (s *fakeServer) UserAdd(_ context.Context, r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
+	s.last = r
+	return &pb.AuthUserAddResponse{Header: header}, nil
+}
+
+func (s *fakeServer) UserChangePassword(_ context.Context, r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
+	s.last = r
+	return &pb.AuthUserChangePasswordResponse{Header: header}, nil
+}
+
+// Snapshot says nothing.
+func (s *fakeServer) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
 func startFake(t *testing.T) (*fakeServer, string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -172,6 +189,7 @@ func startFake(t *testing.T) (*fakeServer, string) {
 	pb.RegisterClusterServer(g, f)
 	pb.RegisterMaintenanceServer(g, f)
 	pb.RegisterLeaseServer(g, f)
+	pb.RegisterAuthServer(g, f)
 	stoapb.RegisterPartitionsServer(g, f)
 	stoapb.RegisterExtensionsServer(g, &fakeExtensions{})
 	go g.Serve(ln)

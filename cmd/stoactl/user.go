@@ -53,24 +53,26 @@ func (a *app) userCommand() *cobra.Command {
 func (a *app) userAddCommand() *cobra.Command {
 	var interactive, none bool
 	var given string
-	cmd := a.onNames("add <user name or user:password> [options]", "Adds a new user", "user add command requires user name as its argument", 1,
-		func(ctx context.Context, c *clientv3.Client, args []string) (view, error) {
-			name, password, err := args[0], given, error(nil)
+	cmd := withNames("add <user name or user:password> [options]", "Adds a new user", "user add command requires user name as its argument", 1,
+		func(args []string) (err error) {
+			name, password := args[0], given
 			if !none && given == "" {
 				if before, after, ok := strings.Cut(name, ":"); ok {
 					name, password = before, after
 				} else if password, err = a.password(name, interactive); err != nil {
-					return view{}, err
+					return err
 				}
 			}
 			if name == "" {
-				return view{}, badArgs("empty user name is not allowed")
+				return badArgs("empty user name is not allowed")
 			}
-			r, err := c.UserAddWithOptions(ctx, name, password, &clientv3.UserAddOptions{NoPassword: none})
-			if err != nil {
-				return view{}, err
-			}
-			return changed(r, r.Header, "User %s created", name), nil
+			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+				r, err := c.UserAddWithOptions(ctx, name, password, &clientv3.UserAddOptions{NoPassword: none})
+				if err != nil {
+					return err
+				}
+				return a.show(changed(r, r.Header, "User %s created", name))
+			})
 		})
 	cmd.Flags().BoolVar(&interactive, "interactive", true, "ask for the password, instead of reading it from stdin")
 	cmd.Flags().StringVar(&given, "new-user-password", "", "the password")
@@ -80,23 +82,25 @@ func (a *app) userAddCommand() *cobra.Command {
 
 func (a *app) userPasswordCommand() *cobra.Command {
 	var interactive bool
-	cmd := a.onNames("passwd <user name> [options]", "Changes password of user", "user passwd command requires user name as its argument", 1,
-		func(ctx context.Context, c *clientv3.Client, args []string) (view, error) {
+	cmd := withNames("passwd <user name> [options]", "Changes password of user", "user passwd command requires user name as its argument", 1,
+		func(args []string) error {
 			password, err := a.password(args[0], interactive)
 			if err != nil {
-				return view{}, err
+				return err
 			}
-			r, err := c.UserChangePassword(ctx, args[0], password)
-			if err != nil {
-				return view{}, err
-			}
-			return changed(r, r.Header, "Password updated"), nil
+			return a.withClient(func(ctx context.Context, c *clientv3.Client) error {
+				r, err := c.UserChangePassword(ctx, args[0], password)
+				if err != nil {
+					return err
+				}
+				return a.show(changed(r, r.Header, "Password updated"))
+			})
 		})
 	cmd.Flags().BoolVar(&interactive, "interactive", true, "ask for the password, instead of reading it from stdin")
 	return cmd
 }
 
-// password asks for a password twice, or reads one word.
+// password asks for a password twice, or reads one word. It comes before the connection: typing has no limit of time.
 func (a *app) password(name string, interactive bool) (string, error) {
 	if !interactive {
 		word, err := a.in.ReadString('\n')
