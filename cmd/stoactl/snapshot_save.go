@@ -18,6 +18,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/snapshot"
+	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
 func (a *app) snapshotSaveCommand() *cobra.Command {
@@ -72,6 +73,13 @@ func (a *app) snapshotSave(ctx context.Context, file string) error {
 // saveAs makes a file of a stream. On an error there is no file, or the one from before.
 func saveAs(file string, recv func() (*pb.SnapshotResponse, error), progress func(done, total int64)) (version string, err error) {
 	part := file + ".part"
+	lock, err := vfs.OS().Lock(part)
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return "", fmt.Errorf("another process is saving a snapshot to %s", file)
+	case err == nil: // there are file systems without locks
+		defer lock.Close()
+	}
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("could not open %s: %w", part, err)

@@ -98,6 +98,27 @@ func TestSaveOfABrokenStream(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// A snapshot isn't mixed with another that is saved to the same file meanwhile, by a timer that came again, say.
+func TestSaveBesideAnother(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	content := bytes.Repeat([]byte("stoa"), 1024)
+	recv, parts := streamOf(content, io.EOF), 0
+	_, err := saveAs(file, func() (*pb.SnapshotResponse, error) {
+		if parts++; parts == 3 {
+			_, err := saveAs(file, streamOf(bytes.Repeat([]byte("etcd"), 1024), io.EOF), none)
+			require.ErrorContains(t, err, "another process is saving a snapshot to "+file)
+		}
+		return recv()
+	}, none)
+	require.NoError(t, err)
+	saved, err := os.ReadFile(file)
+	require.NoError(t, err)
+	sum := sha256.Sum256(content)
+	require.Equal(t, append(content, sum[:]...), saved)
+	_, err = saveAs(file, streamOf(content, io.EOF), none)
+	require.NoError(t, err)
+}
+
 func TestProgressBar(t *testing.T) {
 	var out bytes.Buffer
 	b := &bar{w: &out, what: "saving", last: -1}
