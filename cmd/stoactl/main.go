@@ -142,6 +142,11 @@ func (a *app) fromEnvironment(f *pflag.FlagSet) error {
 	return failed
 }
 
+// limited reports whether a time is given that the command may take.
+func (a *app) limited(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("command-timeout") || a.variable("COMMAND_TIMEOUT") != ""
+}
+
 // variable is STOACTL_NAME of the environment, or else ETCDCTL_NAME.
 func (a *app) variable(name string) string {
 	if v := a.environ["STOACTL_"+name]; v != "" {

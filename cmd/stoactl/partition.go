@@ -86,7 +86,7 @@ func (a *app) partitionResizeCommand(name, short string, fits func(now, to int) 
 		Long: short + ". It may take as long as it takes to move all keys of a partition, but for the " +
 			"time that --command-timeout gives.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("command-timeout") {
+			if !a.limited(cmd) {
 				a.o.command = resizeTimeout
 			}
 			to, err := strconv.Atoi(args[0])

@@ -30,7 +30,7 @@ func (a *app) snapshotSaveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if cmd.Flags().Changed("command-timeout") {
+			if a.limited(cmd) {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, a.o.command)
 				defer cancel()

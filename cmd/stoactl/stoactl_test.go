@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -370,6 +372,23 @@ func TestEnvironment(t *testing.T) {
 	code, _, errs = call("", []string{"STOACTL_DIAL_TIMEOUT=soon"}, "version")
 	require.Equal(t, exitBadArgs, code)
 	require.Contains(t, errs, "STOACTL_DIAL_TIMEOUT")
+}
+
+// The time of the environment is given as by the flag: without one a snapshot may take any.
+func TestTimeoutOfTheEnvironment(t *testing.T) {
+	_, addr := startFake(t)
+	done := make(chan string, 1)
+	go func() {
+		env := []string{"ETCDCTL_ENDPOINTS=" + addr, "ETCDCTL_COMMAND_TIMEOUT=200ms"}
+		_, _, errs := call("", env, "snapshot", "save", filepath.Join(t.TempDir(), "file"))
+		done <- errs
+	}()
+	select {
+	case errs := <-done:
+		require.Contains(t, errs, "deadline")
+	case <-time.After(20 * time.Second):
+		t.Fatal("it has no limit")
+	}
 }
 
 func TestBytes(t *testing.T) {
