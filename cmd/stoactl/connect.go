@@ -93,6 +93,9 @@ func (a *app) authConfig() (*clientv3.AuthConfig, error) {
 
 // discover takes the endpoints from DNS, if that is asked for.
 func (a *app) discover() error {
+	for i, ep := range a.o.endpoints {
+		a.o.endpoints[i] = strings.TrimSpace(ep)
+	}
 	if a.o.discovery == "" {
 		return nil
 	}

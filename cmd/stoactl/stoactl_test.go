@@ -369,6 +369,8 @@ func TestEnvironment(t *testing.T) {
 	// The command line replaces the list of the environment.
 	code, _, errs := call("", []string{"ETCDCTL_ENDPOINTS=127.0.0.1:1,127.0.0.1:2"}, "del", "a", "--endpoints", addr)
 	require.Zero(t, code, errs)
+	code, _, errs = call("", nil, "del", "a", "--endpoints", " "+addr+" ")
+	require.Zero(t, code, errs)
 	code, _, errs = call("", []string{"STOACTL_DIAL_TIMEOUT=soon"}, "version")
 	require.Equal(t, exitBadArgs, code)
 	require.Contains(t, errs, "STOACTL_DIAL_TIMEOUT")
