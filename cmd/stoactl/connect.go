@@ -55,7 +55,7 @@ func (a *app) clientConfig(c *connection) (*clientv3.Config, error) {
 		KeepAliveTime: a.o.keepAlive, KeepAliveTimeout: a.o.keepAliveLimit,
 		MaxCallSendMsgSize: a.o.maxSend, MaxCallRecvMsgSize: a.o.maxReceive,
 		Secure: &clientv3.SecureConfig{
-			Cert: a.o.cert, Key: a.o.key, Cacert: a.o.ca,
+			Cert: a.o.cert, Key: a.o.key, Cacert: a.o.ca, ServerName: a.serverName(),
 			InsecureTransport: a.o.plain, InsecureSkipVerify: a.o.skipVerify,
 		},
 	}
@@ -89,6 +89,15 @@ func (a *app) authConfig() (*clientv3.AuthConfig, error) {
 		return nil, badArgs("--user %s has no password: give --user %s:PASSWORD, or --password", name, name)
 	}
 	return &clientv3.AuthConfig{Username: name, Password: password}, nil
+}
+
+// serverName is what the servers' certificates have to be for, "" if it is the name that is connected to: whoever
+// answers for DNS can make that the name of a server of its own.
+func (a *app) serverName() string {
+	if a.o.insecureDiscovery {
+		return ""
+	}
+	return a.o.discovery
 }
 
 // discover takes the endpoints from DNS, if that is asked for.

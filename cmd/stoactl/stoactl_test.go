@@ -393,6 +393,21 @@ func TestTimeoutOfTheEnvironment(t *testing.T) {
 	}
 }
 
+// Servers that were found by DNS have to have a certificate for the domain that was asked for, as with etcdctl.
+func TestDiscoveredServersAreVerified(t *testing.T) {
+	for _, secure := range []bool{true, false} {
+		a := &app{o: globals{discovery: "example.org", insecureDiscovery: !secure, plain: true}}
+		cfg, err := a.clientConfig(&connection{endpoints: []string{"https://spoofed.example.com:2379"}})
+		require.NoError(t, err)
+		if secure {
+			require.NotNil(t, cfg.TLS)
+			require.Equal(t, "example.org", cfg.TLS.ServerName)
+		} else {
+			require.Nil(t, cfg.TLS, "as without discovery")
+		}
+	}
+}
+
 func TestBytes(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 20480: "20 kB", 1500: "1.5 kB", 2 << 30: "2.1 GB", 790528: "790 kB", 9960: "10 kB"} {
 		require.Equal(t, want, bytesOf(n))
