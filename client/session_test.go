@@ -183,7 +183,7 @@ func TestExpiry(t *testing.T) {
 	}
 	_, err = s.Get(ctx, "k")
 	require.ErrorIs(t, err, client.ErrSessionExpired)
-	for err == nil || err == client.ErrSessionExpired {
+	for err == nil || errors.Is(err, client.ErrSessionExpired) {
 		var n client.Notification
 		if n, err = w.Next(ctx); n.Err != nil {
 			require.ErrorIs(t, n.Err, client.ErrSessionExpired)

@@ -252,7 +252,7 @@ func (s *Session) end(why error) {
 	close(s.done)
 	s.mu.Unlock()
 	s.cancel()
-	unsent := fmt.Errorf("%w: %w", why, ErrNotSent)
+	unsent := notSent(why)
 	for i, c := range calls {
 		if i < sent {
 			c.to.fail(why)
@@ -268,6 +268,9 @@ func (s *Session) end(why error) {
 		s.c.cfg.Logger.Warn("session ended", zap.Int64("session", s.id), zap.Error(why))
 	}
 }
+
+// notSent is the reason for which a session has ended, for a request that was never sent.
+func notSent(why error) error { return fmt.Errorf("%w: %w", why, ErrNotSent) }
 
 // send gives a request its number and its place. It waits only for space in the
 // backlog.
@@ -336,9 +339,9 @@ func (s *Session) waitForRoom(ctx context.Context) error {
 	for {
 		switch {
 		case s.err != nil:
-			return s.err
+			return notSent(s.err)
 		case s.closing:
-			return ErrSessionClosed
+			return notSent(ErrSessionClosed)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case s.backlog.len() < s.c.cfg.Pending && s.backlog.bytes() < pendingBytes:

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -85,6 +86,44 @@ func TestCloseByTwo(t *testing.T) {
 	require.EqualValues(t, 2, must(put.Wait(t.Context())).Header.Revision)
 	require.NoError(t, s.Close(over))
 }
+
+// What comes behind the end of a session, or behind Close, was not sent, and says so: also what was waiting for room.
+func TestNothingIsSentBehindTheEnd(t *testing.T) {
+	refused := func(s *Session, why error) {
+		batch := s.Batch(false)
+		batch.Put("k", "v")
+		for what, err := range map[string]error{
+			"put":   failed(s.PutAsync("k", "v").Wait(t.Context())),
+			"get":   failed(s.Get(t.Context(), "k")),
+			"batch": batch.Send(t.Context()),
+			"watch": failed(OpenWatch(t.Context(), s.NewWatch(AskFor("k", nil), new(seen)), true).Wait(t.Context())),
+			"sync":  failed(s.Sync(t.Context())),
+		} {
+			require.ErrorIs(t, err, why, what)
+			require.ErrorIs(t, err, ErrNotSent, what)
+		}
+	}
+	s, last := unconnected(), new(revisionFuture[int64])
+	require.NoError(t, s.send(t.Context(), &request{kind: stoapb.Kind_CLOSE, to: last}))
+	refused(s, ErrSessionClosed)
+	s.end(ErrSessionExpired)
+	refused(s, ErrSessionExpired)
+
+	s = unconnected()
+	s.c.cfg.Pending = 1
+	s.PutAsync("k", "v")
+	waits := make(chan error)
+	go func() { waits <- failed(s.Put(t.Context(), "k", "v")) }()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.space != nil
+	}, 10*time.Second, time.Millisecond)
+	s.end(ErrSessionExpired)
+	require.ErrorIs(t, <-waits, ErrNotSent)
+}
+
+func failed[T any](_ T, err error) error { return err }
 
 // A watch is closed also while the session takes no more requests.
 func TestWatchIsClosedWithoutRoom(t *testing.T) {
