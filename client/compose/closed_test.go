@@ -69,6 +69,11 @@ func overTwo(t *testing.T) *Client {
 		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})
 		pb.RegisterLeaseServer(g, granting{})
 	})
+	return over(t, address)
+}
+
+// over is a client of two clusters, with transactions over both, at one address.
+func over(t *testing.T, address string) *Client {
 	one := Cluster{Endpoints: []string{address}, Kind: Etcd}
 	c, err := New(Config{
 		Clusters: map[string]Cluster{"a": one, "b": one},

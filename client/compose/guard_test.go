@@ -3,12 +3,15 @@ package compose
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
 )
 
 // extending is a member with an extension that handles all transactions, and refuses them: there is a response for each
@@ -41,4 +44,24 @@ func TestLocksBesideAnExtension(t *testing.T) {
 		_, err := c.Do(t.Context(), op)
 		require.ErrorIs(t, err, ErrTransactions)
 	}
+}
+
+// extendingToo answers reads as well.
+type extendingToo struct{ guarding }
+
+func (extendingToo) Txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return extending{}.Txn(ctx, t)
+}
+
+// Nor is one over several clusters begun again and again.
+func TestTransactionsBesideAnExtension(t *testing.T) {
+	address := serve(t, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, extendingToo{guarding{readable: []string{commit.Prefix}}})
+		pb.RegisterLeaseServer(g, granting{})
+	})
+	c := over(t, address)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := c.Txn(ctx).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
+	require.ErrorIs(t, err, ErrTransactions)
 }

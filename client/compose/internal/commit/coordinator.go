@@ -36,8 +36,12 @@ const (
 	IsUnknown
 )
 
-// ErrExpired: the client's lease has expired before the commit.
-var ErrExpired = errors.New("the lease of the transaction's client has expired")
+var (
+	// ErrExpired: the client's lease has expired before the commit.
+	ErrExpired = errors.New("the lease of the transaction's client has expired")
+	// ErrNotExecuted: a cluster has refused to lock keys, and has shown no lock of them.
+	ErrNotExecuted = errors.New("the keys were not locked, and are not locked by others")
+)
 
 // Coordinator executes one transaction. It is used by one goroutine.
 type Coordinator struct {
@@ -161,7 +165,10 @@ func (c *Coordinator) took(part int, a Answer) bool {
 		}
 		return false
 	case !a.Succeeded:
-		c.blockers = append(c.blockers, MetIn(c.txn.Parts[part].Cluster, a.KVs)...)
+		met := MetIn(c.txn.Parts[part].Cluster, a.KVs)
+		if c.blockers = append(c.blockers, met...); len(met) == 0 && c.err == nil {
+			c.err = ErrNotExecuted
+		}
 		return false
 	}
 	c.values[part] = a.KVs
