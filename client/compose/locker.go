@@ -164,16 +164,13 @@ func (l *locker) present(home *cluster) (*txnLease, error) {
 // retire ends a lease: its pending transactions are abandoned, now or when it expires.
 func (l *locker) retire(one *txnLease) {
 	l.mu.Lock()
-	first := l.leases[one.of] == one
-	if first {
-		delete(l.leases, one.of)
-	}
-	l.mu.Unlock()
-	if !first {
+	defer l.mu.Unlock()
+	if l.leases[one.of] != one || l.closing { // close revokes it
 		return
 	}
+	delete(l.leases, one.of)
 	one.drop()
-	_ = l.begin(func() { // or it expires
+	l.work.Go(func() {
 		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.Timeout)
 		defer cancel()
 		_ = one.revoke(ctx)

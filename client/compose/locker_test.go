@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -54,4 +55,39 @@ func TestPauseBehindWhatCannotBeSent(t *testing.T) {
 	require.ErrorIs(t, answers[0].Err, errNoCluster)
 	require.True(t, answers[0].Refused)
 	require.GreaterOrEqual(t, time.Since(began), retryPause)
+}
+
+// A lease that has to end while its client is closed is revoked, too: others would wait for its transactions.
+func TestLeaseEndsBesideClose(t *testing.T) {
+	revoked := make(chan int64, 2)
+	address := serve(t, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})
+		pb.RegisterLeaseServer(g, revoking{revoked: revoked})
+	})
+	c := over(t, address)
+	l := c.shared.locker
+	one, err := l.lease(t.Context(), l.clusters[0])
+	require.NoError(t, err)
+	require.NoError(t, l.begin(func() {
+		for closing := false; !closing; time.Sleep(time.Millisecond) {
+			l.mu.Lock()
+			closing = l.closing
+			l.mu.Unlock()
+		}
+		l.retire(one)
+	}))
+	require.NoError(t, c.Close())
+	require.Len(t, revoked, 1)
+	require.EqualValues(t, one.id, <-revoked)
+}
+
+// revoking notes the leases that are revoked.
+type revoking struct {
+	granting
+	revoked chan int64
+}
+
+func (r revoking) LeaseRevoke(_ context.Context, q *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	r.revoked <- q.ID
+	return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
 }
