@@ -40,6 +40,8 @@ type cluster struct {
 	nearby  *vicinity     // reads mirrors
 	// readable is which of the keys of readNothing the user may read, as far as is known.
 	readable atomic.Int32
+	// moves counts the changes of the members that are connected to. Calls behind one go to others than streams from before.
+	moves atomic.Int64
 
 	mu     sync.Mutex
 	near   dialled[*engine.Client]
@@ -169,6 +171,7 @@ func (c *cluster) leave() {
 		return
 	}
 	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
+	c.moves.Add(1)
 	c.near.client.SetEndpoints(c.members[1:]...)
 	c.away = time.AfterFunc(backAfter, c.comeBack)
 }
@@ -186,6 +189,7 @@ func (c *cluster) comeBack() {
 	switch {
 	case c.closed:
 	case answers:
+		c.moves.Add(1)
 		// The first alone, so that the connection moves; then all.
 		near.SetEndpoints(c.members[0])
 		near.SetEndpoints(c.members...)

@@ -56,12 +56,13 @@ func (p *part) ask() {
 }
 
 // answers reads a key at the member, and notes whether there is an answer in time: one that searches through much history
-// for the next event tells no progress meanwhile.
+// for the next event tells no progress meanwhile. Another member's answer says nothing of the one with the watches, whose
+// stream stays with it when the cluster's client has left it.
 func (p *part) answers(within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(p.f.ctx, within)
 	defer cancel()
 	_, err := p.of.nearest().Get(ctx, firstKey, clientv3.WithSerializable(), clientv3.WithCountOnly())
-	if isCutOff(err) {
+	if isCutOff(err) || p.of.moves.Load() != p.moves {
 		return false
 	}
 	p.f.mu.Lock()

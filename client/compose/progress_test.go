@@ -53,13 +53,17 @@ func (s searching) Watch(st pb.Watch_WatchServer) error {
 	return st.Context().Err()
 }
 
-func (s searching) feed(t *testing.T, timeout time.Duration) *Feed {
-	address := serve(t, func(g *grpc.Server) {
-		pb.RegisterKVServer(g, s)
-		pb.RegisterWatchServer(g, s)
-	})
+// feedOf is a feed of a cluster with these members, connected to the first.
+func feedOf(t *testing.T, timeout time.Duration, members ...searching) *Feed {
+	var addresses []string
+	for _, s := range members {
+		addresses = append(addresses, serve(t, func(g *grpc.Server) {
+			pb.RegisterKVServer(g, s)
+			pb.RegisterWatchServer(g, s)
+		}))
+	}
 	c, err := New(Config{
-		Clusters: map[string]Cluster{"one": {Endpoints: []string{address}, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
+		Clusters: map[string]Cluster{"one": {Endpoints: addresses, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
 		Timeout: timeout,
 	})
 	require.NoError(t, err)
@@ -74,12 +78,25 @@ func (s searching) feed(t *testing.T, timeout time.Duration) *Feed {
 // A cluster whose member searches through much history for the first event of a watch isn't silent.
 func TestFeedOfAMemberThatSearchesForLong(t *testing.T) {
 	const timeout = 900 * time.Millisecond
-	n, err := searching{takes: 2 * timeout}.feed(t, timeout).Next(t.Context())
+	n, err := feedOf(t, timeout, searching{takes: 2 * timeout}).Next(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, n.Err)
 	require.EqualValues(t, 500, n.Revision)
 
-	n, err = searching{takes: time.Hour, mute: true}.feed(t, timeout).Next(t.Context())
+	n, err = feedOf(t, timeout, searching{takes: time.Hour, mute: true}).Next(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, n.Err, ErrSilent)
+}
+
+// The stream of a feed stays with a member that the cluster's client has left. That others answer says nothing of it.
+func TestFeedOfAMemberThatWasLeft(t *testing.T) {
+	const timeout = 900 * time.Millisecond
+	f := feedOf(t, timeout, searching{takes: time.Hour, mute: true}, searching{takes: time.Hour})
+	_, err := f.c.Get(t.Context(), "k")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*timeout)
+	defer cancel()
+	n, err := f.Next(ctx)
 	require.NoError(t, err)
 	require.ErrorIs(t, n.Err, ErrSilent)
 }
