@@ -3,10 +3,12 @@ package compose
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // dialled is a client of a cluster that is made when it is needed. With a password that takes an answer of a member; all
-// that need the client meanwhile wait for the same attempt.
+// that need the client meanwhile wait for the same attempt. What fails may have failed before some of them came: these wait for
+// the next one.
 type dialled[C io.Closer] struct {
 	client C
 	made   bool
@@ -15,6 +17,7 @@ type dialled[C io.Closer] struct {
 
 // dialling has the client or the error once it has ended.
 type dialling[C io.Closer] struct {
+	began  time.Time
 	ended  chan struct{}
 	client C
 	err    error
@@ -22,26 +25,30 @@ type dialling[C io.Closer] struct {
 
 // reach returns one of a cluster's clients. It waits until that is made, or ctx ends.
 func reach[C io.Closer](ctx context.Context, c *cluster, d *dialled[C], dial func() (C, error)) (client C, err error) {
-	c.mu.Lock()
-	if c.closed {
+	for came := time.Now(); ; {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return client, ErrClosed
+		}
+		if d.made {
+			defer c.mu.Unlock()
+			return d.client, nil
+		}
+		if d.trying == nil {
+			d.trying = &dialling[C]{began: time.Now(), ended: make(chan struct{})}
+			go d.try(c, d.trying, dial)
+		}
+		a := d.trying
 		c.mu.Unlock()
-		return client, ErrClosed
-	}
-	if d.made {
-		defer c.mu.Unlock()
-		return d.client, nil
-	}
-	if d.trying == nil {
-		d.trying = &dialling[C]{ended: make(chan struct{})}
-		go d.try(c, d.trying, dial)
-	}
-	a := d.trying
-	c.mu.Unlock()
-	select {
-	case <-a.ended:
-		return a.client, a.err
-	case <-ctx.Done():
-		return client, ctx.Err()
+		select {
+		case <-a.ended:
+			if a.err == nil || !a.began.Before(came) {
+				return a.client, a.err
+			}
+		case <-ctx.Done():
+			return client, ctx.Err()
+		}
 	}
 }
 

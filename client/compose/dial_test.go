@@ -95,3 +95,34 @@ func TestDialledOnce(t *testing.T) {
 		}
 	})
 }
+
+// The error of an attempt that had begun before says nothing to those that came later: they wait for another one.
+func TestDialledAgainForThoseWhoCameLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		var d dialled[*clientv3.Client]
+		answer := make(chan error)
+		get := func() <-chan error {
+			result := make(chan error)
+			go func() {
+				_, err := reach(t.Context(), c, &d, func() (*clientv3.Client, error) {
+					if err := <-answer; err != nil {
+						return nil, err
+					}
+					return clientv3.NewCtxClient(t.Context()), nil
+				})
+				result <- err
+			}()
+			synctest.Wait()
+			time.Sleep(time.Second)
+			return result
+		}
+		first, second, third := get(), get(), get()
+		broken := errors.New("no answer")
+		answer <- broken
+		require.ErrorIs(t, <-first, broken)
+		answer <- nil
+		require.NoError(t, <-second)
+		require.NoError(t, <-third)
+	})
+}
