@@ -155,7 +155,7 @@ func (f *Calls) landed(w *Write, out Outcome) {
 		case errors.Is(err, fault.Timeout):
 			w.fail(err)
 		default:
-			if len(r.groups) == 1 || w.Command.Kind.MayWrite() {
+			if err == nil && (len(r.groups) == 1 || w.Command.Kind.MayWrite()) { // not if this server stops
 				r.closed[out.Group].raise(out.Rev) // as finished: the group's loop may do so later
 			}
 			w.Trace.reached(Reflected, out.Group)

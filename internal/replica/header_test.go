@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -102,4 +103,32 @@ func TestTheRevisionAfterARestart(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, r.Revision(), again.Revision())
 	}
+}
+
+// A server that stops before it has applied a write which the leader has answered closes nothing: what it still announces to watches would be a
+// revision whose events they haven't got.
+func TestAServerThatStopsClosesNothingBeyondWhatItHasApplied(t *testing.T) {
+	s := newStory(t, 3)
+	leader, r := s.replicas[0], s.replicas[1]
+	s.elect(leader)
+	p := r.cfg.Map.Partition([]byte("k"))
+	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("k")})
+	require.NoError(t, err)
+	rev := int64(0)
+	r.Submit(&Write{Command: command.Command{Kind: command.Put, Body: body}, Parts: placement.Of(p), Done: func(out Outcome) {
+		require.NoError(t, out.Err)
+		rev = out.Rev
+	}})
+	s.carry(true, 2, 1, -1)
+	for range 5 {
+		s.work(leader, -1)
+		s.carry(true, 1, 3, -1)
+		s.work(s.replicas[2], -1)
+		s.carry(true, 3, 1, -1)
+	}
+	s.carry(true, 1, 2, -1) // the answer, and entries that nobody applies any more
+	r.Stop(fault.Stopped)
+	require.Positive(t, rev)
+	require.Less(t, r.Closed(p), rev)
+	require.Less(t, s.stores[1][p].Rev(), rev)
 }
