@@ -417,7 +417,12 @@ func (r *Replica) answer(from uint64, c *Call) {
 			reply(nil, fault.NotLeader) // the next one answers
 			return
 		}
-		r.cfg.Serve(c.Method, c.Body, reply)
+		r.cfg.Serve(c.Method, c.Body, func(body []byte, err error) {
+			if errors.Is(err, fault.Fenced) { // since then: this server, not the one that asks
+				err = fault.NotLeader
+			}
+			reply(body, err)
+		})
 	}
 }
 

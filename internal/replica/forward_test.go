@@ -167,3 +167,27 @@ func TestTheOutcomeOfAMoveIsForwarded(t *testing.T) {
 	require.Equal(t, sent.Index, got.Index)
 	require.EqualValues(t, 7, got.Response.(*pb.CompactionResponse).Header.Revision)
 }
+
+// The leader is fenced while it answers a call of another server, which goes on to the next leader with it: it isn't that one's state that was
+// wrong.
+func TestACallOfALeaderThatIsFencedGoesToTheNextOne(t *testing.T) {
+	s := newStory(t, 3)
+	leader, r := s.replicas[0], s.replicas[1]
+	s.elect(leader)
+	asked := 0
+	leader.cfg.Serve = func(_ uint32, body []byte, reply func([]byte, error)) {
+		if asked++; asked == 1 {
+			reply(nil, fault.Fenced)
+			return
+		}
+		reply(body, nil)
+	}
+	var errs []error
+	r.CallLeader(MethodFirstFree, []byte("x"), nil, func(_ []byte, err error) { errs = append(errs, err) })
+	s.quiesce()
+	require.Empty(t, errs)
+	require.Len(t, r.calls.parked, 1)
+	r.Tick()
+	s.quiesce()
+	require.Equal(t, []error{nil}, errs)
+}
