@@ -46,11 +46,32 @@ func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 		}
 		e.records.put(t, t.nextRecord(now))
 		remaining := int64((left + time.Second - 1) / time.Second)
-		if seconds(remaining) >= t.ttl {
+		all := seconds(remaining) >= t.ttl
+		switch {
+		case all && !t.mistaken:
 			continue // rounds up to all of it: no checkpoint
+		case all:
+			remaining = 0
+			e.records.put(t, t.firstRecord(now))
 		}
+		t.mistaken = false
 		t.issued++
 		out = append(out, Checkpoint{ID: t.id, Remaining: remaining})
 	}
 	return out
+}
+
+// Recorded says that checkpoints that were handed out have been applied. If a lease has none to undo, its table has what remained of an
+// earlier one with its ID, which was revoked before the checkpoint got its place in the log: what is true is to be logged, and until then a
+// renewal demands a reset.
+func (e *Expirer) Recorded(list []Checkpoint, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range list {
+		if t := e.timers[c.ID]; t != nil && t.issued == t.cleared && e.records.has(t) {
+			t.mistaken = true
+			t.issued++
+			e.records.put(t, now)
+		}
+	}
 }

@@ -53,6 +53,8 @@ type timer struct {
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
 	issued, cleared uint64
+	// mistaken says that the log has what remained of an earlier lease with this ID.
+	mistaken bool
 
 	wake [3]time.Time // per queue
 	pos  [3]int       // per queue; -1: not in it
@@ -214,11 +216,12 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 	return true, nil
 }
 
-// Cleared says that the reset that a renewal demanded has been applied.
+// Cleared says that the reset that a renewal demanded has been applied. One that was demanded for an earlier lease with the ID
+// says nothing about what this one has handed out.
 func (e *Expirer) Cleared(id int64, reset uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t := e.timers[id]; t != nil && reset > t.cleared {
+	if t := e.timers[id]; t != nil && reset > t.cleared && reset <= t.issued {
 		t.cleared = reset
 	}
 }

@@ -100,7 +100,11 @@ func (l *Leader) Expire(log Log, revocations, checkpoints int) {
 	l.order.Lock()
 	defer l.order.Unlock()
 	if due := l.Expirer.Checkpoints(l.now(), checkpoints); len(due) > 0 {
-		log.Checkpoint(epoch, due, func(error) {})
+		log.Checkpoint(epoch, due, func(err error) {
+			if err == nil {
+				l.Expirer.Recorded(due, l.now())
+			}
+		})
 	}
 }
 

@@ -1,0 +1,92 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// held is a log that keeps the last checkpoints until a test has them applied.
+type held struct {
+	list []Checkpoint
+	done func(error)
+}
+
+func (h *held) Revoke(uint64, Over, func(error)) {}
+
+func (h *held) Checkpoint(_ uint64, list []Checkpoint, done func(error)) { h.list, h.done = list, done }
+
+func (h *held) apply(t *testing.T, table *Table, want ...Checkpoint) {
+	require.Equal(t, want, h.list)
+	for _, c := range h.list {
+		table.Checkpoint(c.ID, c.Remaining)
+	}
+	h.list = nil
+	h.done(nil)
+}
+
+// What is handed out of a lease may get into the log behind the end of that, and another's grant with the same ID. Of what it then says of the
+// other one that must not end early, under no leader, nor may a renewal be acknowledged that the next leader doesn't know of.
+func TestRecordsOfAnEarlierLease(t *testing.T) {
+	var (
+		now   time.Time
+		log   held
+		table = NewTable()
+		l     = NewLeader(func() time.Time { return now })
+	)
+	grant := func(seconds float64) {
+		now = at(seconds)
+		if table.Revoke(1) == nil {
+			l.Expirer.Revoked(1)
+		}
+		granted, err := table.Grant(1, 60, 0)
+		require.NoError(t, err)
+		l.Expirer.Granted(granted, now)
+	}
+	left := func() time.Duration {
+		next := NewExpirer()
+		next.Promote(now, table, 0)
+		left, _ := next.Remaining(1, now)
+		return left
+	}
+	renewed := false
+	renew := func() { l.Renew(&log, 1, func(_ int64, err error) { renewed = err == nil }) }
+	l.Lead(1, table, 0)
+
+	grant(0)
+	now = at(50)
+	l.Expire(&log, 1, 1)
+	grant(50.1)
+	log.apply(t, table, Checkpoint{1, 10})
+	now = at(50.2)
+	l.Expire(&log, 1, 1)
+	log.apply(t, table, Checkpoint{1, 0})
+	require.Equal(t, time.Minute, left())
+
+	now = at(100)
+	l.Expire(&log, 1, 1)
+	grant(100.1)
+	log.apply(t, table, Checkpoint{1, 11})
+	renew()
+	require.False(t, renewed, "the log says that less remains")
+	log.apply(t, table, Checkpoint{1, 0})
+	require.True(t, renewed)
+	require.Equal(t, time.Minute, left())
+
+	renewed = false
+	now = at(150)
+	l.Expire(&log, 1, 1)
+	log.apply(t, table, Checkpoint{1, 11})
+	renew()
+	grant(150.1)
+	log.apply(t, table, Checkpoint{1, 0})
+	now = at(190)
+	l.Expire(&log, 1, 1)
+	log.apply(t, table, Checkpoint{1, 21})
+	renewed = false
+	renew()
+	require.False(t, renewed, "the reset was an earlier one's")
+	log.apply(t, table, Checkpoint{1, 0})
+	require.True(t, renewed)
+}
