@@ -17,8 +17,14 @@ const (
 	copied       = ".copy" // and a number
 )
 
+// isRest tells what is behind the name of the file.
+func isRest(behind string) bool {
+	number, isCopy := strings.CutPrefix(behind, copied)
+	return behind == made || behind == defragmented || behind == arrived || isCopy && strings.Trim(number, "0123456789") == ""
+}
+
 // RemoveRests removes what a server that was killed has left beside the file at path, each perhaps as large as that. Nothing
-// of it is needed, and nobody may be writing it.
+// of it is needed, and nobody may be writing it. What an operator has put there has another name, or is no file.
 func RemoveRests(path string) error {
 	list, err := os.ReadDir(filepath.Dir(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -26,7 +32,7 @@ func RemoveRests(path string) error {
 	}
 	for _, e := range list {
 		rest, beside := strings.CutPrefix(e.Name(), filepath.Base(path))
-		if !beside || rest != made && rest != defragmented && rest != arrived && !strings.HasPrefix(rest, copied) {
+		if !beside || !isRest(rest) || !e.Type().IsRegular() {
 			continue
 		}
 		if err := os.Remove(path + rest); err != nil {
