@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -55,11 +56,12 @@ func (n *Node) tryBackup(ctx context.Context, c *core) (*backend.Snapshot, error
 	return n.snapshotOf(c, cut)
 }
 
-// staleBackup is of the highest revision that all partitions are closed through, if that isn't less than what was loaded.
+// staleBackup is of the highest revision that all partitions are closed through, if that isn't less than what was loaded. If no
+// partition is beyond that, as where there is only one, it is the file as it is.
 func (n *Node) staleBackup() (*backend.Snapshot, error) {
 	s, rev, err := n.snapshotApart()
-	if err != nil {
-		return nil, err
+	if err != nil || !slices.ContainsFunc(s.Positions, func(p backend.Position) bool { return p.Rev > rev }) {
+		return s, err
 	}
 	defer s.Close()
 	return s.Past(rev)
@@ -76,7 +78,7 @@ func (n *Node) snapshotApart() (s *backend.Snapshot, rev int64, err error) {
 	if !made {
 		return nil, 0, fault.Timeout
 	}
-	n.log.Warn("the partitions have not come to one state: a backup is of the last one that all are known to have had", zap.Int64("revision", rev))
+	n.log.Warn("this member has not come to all that the cluster has: a backup is of the last state that it is known to have had", zap.Int64("revision", rev))
 	s, err = n.snapshotOf(c, cut)
 	return s, rev, err
 }

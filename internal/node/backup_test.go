@@ -163,6 +163,22 @@ func TestABackupOfPartitionsThatDoNotMeetIsStale(t *testing.T) {
 	require.Equal(t, [2]string{"before", "before"}, h.values(h.staleBackup()))
 }
 
+// If no partition is beyond the state that all have had, nothing has to be taken from the file: it isn't copied, for which there may be no room,
+// and its sums stay.
+func TestAStaleBackupOfPartitionsThatAreTogetherIsTheFile(t *testing.T) {
+	h := newHalves(t)
+	bytesOf := func(s *backend.Snapshot, err error) []byte {
+		require.NoError(t, err)
+		defer s.Close()
+		var content bytes.Buffer
+		_, err = s.WriteTo(&content)
+		require.NoError(t, err)
+		return content.Bytes()
+	}
+	require.NoError(t, h.flushNow())
+	require.True(t, bytes.Equal(bytesOf(h.c.backend.Snapshot()), bytesOf(h.staleBackup())))
+}
+
 // A server that has heard of no leader since it was started knows of no state that all partitions have had but that of the one with the fewest
 // writes. A backup of that would lack nearly all that was acknowledged.
 func TestNoBackupIsOlderThanWhatWasLoaded(t *testing.T) {
