@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // Methods of calls between servers. MethodFirstFree and above are the caller's
@@ -35,6 +36,9 @@ type Call struct {
 	// Generation is that of the caller's groups. A server in another one can't answer.
 	Generation uint32
 }
+
+// noneOfTheSender stands for a group that the generation from which a write came hasn't.
+const noneOfTheSender = placement.MaxPartitions
 
 // Reply answers the call with the same ID. Err holds a fault, if any.
 type Reply struct {
@@ -86,7 +90,8 @@ type call struct {
 	trace    []byte
 	deadline int64 // tick
 	to       uint64
-	only     bool // for to, whichever server leads
+	sender   uint32 // the generation of this server's groups when it was sent
+	only     bool   // for to, whichever server leads
 	done     func([]byte, error)
 	local    func() // runs instead, once this server leads
 }
@@ -117,41 +122,43 @@ func (r *Replica) Submit(w *Write) {
 	}
 	r.limit(w)
 	f := r.calls
-	f.start(&call{
+	c := &call{
 		method:   methodWrite,
 		body:     encodeWrite(w),
 		trace:    w.Trace.forward(),
 		deadline: w.deadline,
 		local:    func() { f.r.Load().Submit(w) },
-		done: func(body []byte, err error) {
-			w.Trace.reached(Answered, 0)
-			if err != nil {
-				w.fail(err)
-				return
-			}
-			out, err := decodeOutcome(w.Command.Request(), body)
-			if err != nil {
-				w.fail(err)
-				return
-			}
-			f.landed(w, out)
-		},
-	})
+	}
+	c.done = func(body []byte, err error) {
+		w.Trace.reached(Answered, 0)
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		out, err := decodeOutcome(w.Command.Request(), body)
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		f.landed(w, out, c.sender)
+	}
+	f.start(c)
 }
 
 // landed answers a write that another server has carried out, once this one has
 // applied it: the client's reads here then reflect it, and no header of a later answer is below its revision. This is in
-// the log at the index, or before, and stamps increase along the log.
-func (f *Calls) landed(w *Write, out Outcome) {
+// the log at the index, or before, and stamps increase along the log. The group is that of the generation in which the write
+// was sent: if it is gone, its end has been applied here, though its partition may have another group again.
+func (f *Calls) landed(w *Write, out Outcome, sender uint32) {
 	r := f.r.Load()
-	if out.Group >= len(r.groups) { // of an earlier generation, whose end has been applied here
+	if !r.resized.has(out.Group, sender) {
 		w.Done(out)
 		return
 	}
 	r.awaitApplied(out.Group, out.Index, w.deadline, func(err error) {
 		switch {
 		case f.r.Load() != r: // and the one in its place may be behind it
-			f.landed(w, out)
+			f.landed(w, out, sender)
 		case errors.Is(err, fault.Timeout):
 			w.fail(err)
 		default:
@@ -231,7 +238,7 @@ func (f *Calls) route(c *call, sends []sending) []sending {
 		return sends
 	}
 	f.nextID++
-	c.to = leader
+	c.to, c.sender = leader, r.generation()
 	f.calls[f.nextID] = c
 	return append(sends, sending{leader, &Call{ID: f.nextID, Method: c.method, Body: c.body, Trace: c.trace, Generation: r.generation()}})
 }
@@ -400,6 +407,9 @@ func (r *Replica) answer(from uint64, c *Call) {
 		w.Done = func(out Outcome) {
 			if errors.Is(out.Err, fault.Fenced) { // this server, not the one that asks
 				out.Err = fault.LeaderChanged
+			}
+			if !r.calls.r.Load().resized.has(out.Group, c.Generation) {
+				out.Group = noneOfTheSender
 			}
 			body, err := encodeOutcome(out)
 			reply(body, err)

@@ -5,10 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
@@ -91,6 +93,70 @@ func TestForwardedCallsOutliveAReplica(t *testing.T) {
 	require.NotNil(t, s.wire[len(s.wire)-1].packet.Call)
 	old.AwaitApplied(0, 6, func(err error) { require.ErrorIs(t, err, fault.TimeoutLeaderFail); done++ })
 	require.Equal(t, 3, done)
+}
+
+// regroup replaces a server's replica by one of another generation, whose partition 1 has another group.
+func (s *story) regroup(server int) *Replica {
+	s.replicas[server].cfg.Machine.LoadGroups(&membership.Groups{Generation: 2, Born: []uint32{0, 2}})
+	return s.replace(server)
+}
+
+// The number of partitions has gone down and up again by the time at which a write is answered: the group that has it is gone,
+// and has been applied here. That of its partition now is another one, which may never have so many entries.
+func TestForwardedWritesOfGroupsThatAreGone(t *testing.T) {
+	s := newStory(t, 3)
+	r := s.replicas[1]
+	for _, g := range r.groups {
+		g.leaderSeen.Store(1)
+	}
+	var answers []error
+	for p := range 2 {
+		for range 2 {
+			r.Submit(&Write{
+				Command: command.Command{Kind: command.Put}, Parts: placement.Of(p),
+				Done: func(out Outcome) { answers = append(answers, out.Err) },
+			})
+		}
+	}
+	answer := func(r *Replica, i int) {
+		body, err := encodeOutcome(Outcome{Result: apply.Result{Rev: 7, Response: &pb.PutResponse{}}, Group: i / 2, Index: 5})
+		require.NoError(t, err)
+		r.Receive(1, Packet{Reply: &Reply{ID: s.wire[i].packet.Call.ID, Body: body}})
+	}
+	answer(r, 0) // they wait to be applied
+	answer(r, 2)
+	require.Empty(t, answers)
+	present := s.regroup(1)
+	require.Len(t, answers, 1)
+	answer(present, 1)
+	answer(present, 3)
+	require.Len(t, answers, 2, "those of the group that is there in both generations wait")
+	require.Less(t, present.Closed(1), int64(7), "nothing is known of the one that is there now")
+	present.groups[0].applied.Store(5)
+	present.groups[0].wait.check(present.groups[0])
+	require.Equal(t, make([]error, 4), answers)
+}
+
+// A write has come to a leader that goes on to a later generation with it. The server from which it comes
+// isn't there yet: its group of that partition is another one, and what that has applied says nothing of the write.
+func TestForwardedWritesOfGroupsThatAreNotThereYet(t *testing.T) {
+	s := newStory(t, 3)
+	s.elect(s.replicas[0])
+	behind := s.replicas[1]
+	behind.groups[1].applied.Store(1000) // more than the other ever has
+	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("a")})
+	require.NoError(t, err)
+	var out Outcome
+	behind.Submit(&Write{
+		Command: command.Command{Kind: command.Put, Body: body}, Parts: placement.Of(1),
+		Done: func(o Outcome) { out = o },
+	})
+	s.carry(true, 2, 1, -1)
+	s.regroup(2)
+	s.elect(s.regroup(0))
+	require.NoError(t, out.Err)
+	require.Greater(t, out.Rev, int64(1))
+	require.Less(t, behind.Closed(1), out.Rev)
 }
 
 // A read waits for a leader when a snapshot replaces the replica that was

@@ -33,6 +33,11 @@ const (
 
 func (r *Replica) generation() uint32 { return r.resized.groups.Generation }
 
+// has reports whether a partition has the group here that it had in an earlier generation.
+func (s *resized) has(partition int, earlier uint32) bool {
+	return partition < len(s.groups.Born) && s.groups.Born[partition] <= earlier
+}
+
 // all is the set of partitions.
 func (r *Replica) all() placement.Set { return placement.All(len(r.groups)) }
 
