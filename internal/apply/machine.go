@@ -176,9 +176,9 @@ func New(c Config) *Machine {
 	return m
 }
 
-// Retire ends the life of a machine whose stores another is to have, which goes on from the last
-// command of this one. Reads that still come are answered with fault.Moved: by the revisions that
-// this machine's replica knows of they would see too much.
+// Retire ends the life of a machine in whose place another is to be: one with another server's state, or one that has its
+// stores, and goes on from the last command of this one. Reads that still come are answered with fault.Moved: by the
+// revisions that this machine's replica knows of they would see too much in those.
 func (m *Machine) Retire() {
 	all := m.Placement().All()
 	m.lock(all)

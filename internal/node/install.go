@@ -126,6 +126,7 @@ func (n *Node) replace(generation uint32) error {
 	}
 	old.stale.Store(true)
 	old.stopLoops()
+	old.machine.Retire() // damage that is found in its state late says nothing of the next
 	if err := old.close(); err != nil {
 		n.fatal(err)
 		return err

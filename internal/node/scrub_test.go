@@ -83,6 +83,19 @@ func TestAChangedBitFencesOneOfThree(t *testing.T) {
 	}
 }
 
+// Damage that is found in a state when another server's has just taken its place says nothing of that one.
+func TestDamageOfAReplacedStateFencesNothing(t *testing.T) {
+	s := newSnapshots(t, 2)
+	s.agreed(version.Newest)
+	n := s.nodes[s.follower]
+	old := n.core.Load()
+	s.leave()
+	s.put(s.leader, "/d0/k", "second")
+	s.install(s.cut())
+	require.True(t, n.isolate(old, backend.ErrDiffers))
+	require.False(t, n.Fenced())
+}
+
 // value is what a member has in its memory for a key.
 func (c *cluster) value(i int, key string) []byte {
 	core := c.nodes[i].core.Load()
