@@ -37,7 +37,9 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 		if c.machine.Placement().Transit() != nil {
 			err, late = fault.Moving, n.clock()+limit
 		} else if err = c.machine.MayResize(); err == nil {
-			err = n.decide(ctx, c, toward(c, partitions, who.user))
+			if err = n.decideOn(ctx, c, toward(c, partitions, who.user)); errors.Is(err, fault.Moved) {
+				err, late = fault.Moving, n.clock()+limit // their number is another by now, and with it what comes next
+			}
 		}
 		_, downgrading := n.ClusterVersion()
 		wait := errors.Is(err, fault.VersionTooLow) && !downgrading && n.clock() < early ||

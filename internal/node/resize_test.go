@@ -189,3 +189,32 @@ func TestTheRevisionDoesNotGoBack(t *testing.T) {
 	c.start(0)
 	require.GreaterOrEqual(t, c.nodes[0].Revision(), rev)
 }
+
+// Two operators change the number of partitions at the same time. The change that comes second finds more than it was made for:
+// it has the keys leave those that go first, instead of moving all at the change.
+func TestDrainedBehindAnotherChange(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.agreed(version.Newest)
+	n := c.nodes[0]
+	held := n.core.Load().stores[0]
+	held.Lock() // nothing is applied
+	var changes sync.WaitGroup
+	for _, to := range []int{8, 3} {
+		changes.Go(func() {
+			if err := n.Resize(t.Context(), to); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(50 * time.Millisecond)
+	}
+	held.Unlock()
+	var between *core
+	require.Eventually(t, func() bool {
+		between = n.core.Load()
+		return len(between.stores) == 8
+	}, 20*time.Second, time.Millisecond)
+	changes.Wait()
+	require.Len(t, n.core.Load().stores, 3)
+	require.True(t, between.machine.Placement().Settled().Within(3), "not drained")
+}
