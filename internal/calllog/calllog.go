@@ -31,9 +31,9 @@ type Call struct {
 	Lines   []string
 	// Err is why the call failed, and its writes were dropped; nil if it didn't.
 	Err error
-	// Scope is what the handlers of its extension could read. A ring has calls of one scope only: those with
+	// Seen is what its extension sees (extension.Code). A ring has calls with one only: those with
 	// another are dropped, whose readers may be others.
-	Scope []extension.Pattern
+	Seen []extension.Pattern
 	// Undone says that this is no run: those before it of the same revision have no effect,
 	// because of Err.
 	Undone bool
@@ -80,7 +80,7 @@ type record struct {
 // ring is the latest calls of one extension.
 type ring struct {
 	name        string
-	scope       []extension.Pattern // of the calls
+	seen        []extension.Pattern // of the calls
 	first, last *record
 	seq         uint64 // of the last call that was added
 	lines       int
@@ -109,12 +109,12 @@ func (l *Log) Add(name string, c Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.ring(name)
-	other := !slices.Equal(r.Scope, g.scope)
+	other := !slices.Equal(r.Seen, g.seen)
 	if other {
-		g.scope = r.Scope
+		g.seen = r.Seen
 	}
 	g.seq++
-	r.seq, r.ring, r.Scope = g.seq, g, g.scope
+	r.seq, r.ring, r.Seen = g.seq, g, g.seen
 	g.append(r)
 	l.append(r)
 	for g.first != r && (other || g.lines > l.bounds.Lines || g.bytes > l.bounds.Bytes) {

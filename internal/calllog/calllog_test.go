@@ -120,7 +120,7 @@ func TestTheCallsOfAnotherScopeAreGone(t *testing.T) {
 	l := New(Default)
 	c := l.Open("a")
 	defer c.Close()
-	in := func(text string, scope ...extension.Pattern) Call { return Call{Lines: []string{text}, Scope: scope} }
+	in := func(text string, seen ...extension.Pattern) Call { return Call{Lines: []string{text}, Seen: seen} }
 	l.Add("a", in("1", "/x/"))
 	l.Add("a", in("2", "/x/"))
 	l.Add("b", in("other", "/x/"))
@@ -130,7 +130,7 @@ func TestTheCallsOfAnotherScopeAreGone(t *testing.T) {
 	l.Add("a", in("5", "/x/", "/y/"))
 	b := c.Read()
 	require.Equal(t, "(1) 4 5", shown(b))
-	require.Equal(t, []extension.Pattern{"/x/", "/y/"}, b.Calls[1].Scope)
+	require.Equal(t, []extension.Pattern{"/x/", "/y/"}, b.Calls[1].Seen)
 	require.Equal(t, "other", shown(l.Open("b").Read()))
 }
 

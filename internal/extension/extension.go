@@ -85,6 +85,17 @@ func (c *Code) subscribes(op Op) bool {
 	return false
 }
 
+// Sees are the keys that a run of a handler may show: those of the scope, and those of the requests that come to it.
+func (c *Code) Sees() []Pattern {
+	list := c.Scope
+	for _, o := range c.Operations {
+		if !c.inScope(string(o.Pattern)) {
+			list = append(list[:len(list):len(list)], o.Pattern)
+		}
+	}
+	return list
+}
+
 // inScope tells whether a key, or a prefix with everything below it, is within
 // reach of the extension.
 func (c *Code) inScope(key string) bool {

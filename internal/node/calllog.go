@@ -27,8 +27,8 @@ func (n *Node) observable(ctx context.Context, name string) (*extension.Extensio
 // observableBy is the user with a credential, and an extension whose calls it may see. All that
 // shows calls comes through here.
 //
-// The lines and the failures of calls may hold what the handlers have read, so the client
-// must have the permission to read all of the scope.
+// The lines and the failures of calls may hold what the handlers have read, and the requests, so the client
+// must have the permission to read all that the extension sees.
 func (n *Node) observableBy(user uint64, name string) (*auth.User, *extension.Extension, error) {
 	c := n.core.Load()
 	u, err := c.machine.Auth().Authorize(user)
@@ -45,11 +45,11 @@ func (n *Node) observableBy(user uint64, name string) (*auth.User, *extension.Ex
 	if e == nil {
 		return nil, nil, fault.NoExtension.With(fmt.Sprintf("stoa: there is no extension %q", name))
 	}
-	return u, e, mayReadScope(u, e.Scope)
+	return u, e, mayReadAllOf(u, e.Sees())
 }
 
-func mayReadScope(u *auth.User, scope []extension.Pattern) error {
-	for _, p := range scope {
+func mayReadAllOf(u *auth.User, patterns []extension.Pattern) error {
+	for _, p := range patterns {
 		if err := u.MayRead(p.Bounds()); err != nil {
 			return err
 		}
@@ -74,12 +74,12 @@ func (n *Node) ExtensionLog(ctx context.Context, name string) (*calllog.Reader, 
 	return &calllog.Reader{Cursor: c, Show: func(b *calllog.Batch) error { return n.showCalls(who.user, name, b) }}, nil
 }
 
-// showCalls leaves in a batch what the user may still see. The source of the extension, and its scope, may be others
+// showCalls leaves in a batch what the user may still see. The source of the extension, and what it sees, may be others
 // than when it was called.
 func (n *Node) showCalls(user uint64, name string, b *calllog.Batch) error {
 	u, _, err := n.observableBy(user, name)
 	if err == nil {
-		b.Calls = slices.DeleteFunc(b.Calls, func(c *calllog.Call) bool { return mayReadScope(u, c.Scope) != nil })
+		b.Calls = slices.DeleteFunc(b.Calls, func(c *calllog.Call) bool { return mayReadAllOf(u, c.Seen) != nil })
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (m *meter) Undone(name string, rev int64, err error) {
 // keep finds in the registry what was called: it doesn't change before a request has made all its calls.
 func (m *meter) keep(name string, c calllog.Call) {
 	if e := m.c.machine.Extensions().Get(name); e != nil {
-		c.Scope = e.Scope
+		c.Seen = e.Sees()
 		m.n.callLog.Add(name, c)
 	}
 }

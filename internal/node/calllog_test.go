@@ -137,6 +137,33 @@ func TestLogsAreForThoseWhoMayReadTheScope(t *testing.T) {
 	require.ErrorIs(t, err, fault.PermissionDenied)
 }
 
+// The keys that operations name needn't be in the scope: lines have what requests for them bring, and are for those who may read it.
+func TestLogsAreForThoseWhoMayReadTheRequests(t *testing.T) {
+	c := newCluster(t, 1, 2, simpleTokens)
+	c.ready()
+	c.addRoot()
+	c.addUser("a", &authpb.Permission{PermType: authpb.READ, Key: []byte("/em/e")},
+		&authpb.Permission{PermType: authpb.READ, Key: []byte("/a/"), RangeEnd: []byte("/a0")})
+	c.enable(0)
+	n, root, a := c.nodes[0], withToken(t.Context(), c.token(0, "root")), withToken(t.Context(), c.token(0, "a"))
+	for _, kv := range [][2]string{
+		{"/em/e", `return { scope = { "/a/" }, operations = { { op = "put", key = "/a/in" }, { op = "put", prefix = "/b/" } }, put = function(r) log(r.value) end }`},
+		{"/b/k", "secret"},
+	} {
+		_, err := n.Put(root, &pb.PutRequest{Key: []byte(kv[0]), Value: []byte(kv[1])})
+		require.NoError(t, err)
+	}
+	_, err := n.ExtensionLog(a, "e")
+	require.ErrorIs(t, err, fault.PermissionDenied)
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
+		Name: "a", Perm: &authpb.Permission{PermType: authpb.READ, Key: []byte("/b/"), RangeEnd: []byte("/b0")},
+	}})
+	log, err := n.ExtensionLog(a, "e")
+	require.NoError(t, err)
+	defer log.Close()
+	require.Equal(t, []string{"put /b/k: secret"}, textsOf(c.read(log).Calls))
+}
+
 // The runs of a request that was refused as a whole are in the log, and that they have no
 // effect.
 func TestTheLogSaysThatCallsWereUndone(t *testing.T) {
