@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -15,6 +16,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
@@ -147,6 +149,34 @@ func TestSessionsHaveOwners(t *testing.T) {
 	require.NoError(t, g.put("root", &pb.PutRequest{Key: []byte("/b/2"), Lease: 5}))
 	require.NoError(t, revoke(a, 5), "whatever keys it has")
 	require.NoError(t, revoke(auth.Own, 7), "the servers end sessions")
+}
+
+// Whether a user may renew a lease, or see its keys, follows from the rights that it has beside these keys.
+func TestKeysOfALeaseAreJudgedByTheRightsBesideThem(t *testing.T) {
+	g := guard(t, 2)
+	a, all := g.credential("a"), g.Placement().All()
+	require.NoError(t, g.do(a, command.LeaseGrant, &pb.LeaseGrantRequest{ID: 7, TTL: 60}, all).Err)
+	require.NoError(t, g.put("root", &pb.PutRequest{Key: []byte("/b/1"), Lease: 7}))
+	without, err := g.Auth().Change(&pb.InternalRaftRequest{AuthUserRevokeRole: &pb.AuthUserRevokeRoleRequest{Name: "a", Role: "a"}})
+	require.NoError(t, err)
+
+	g.lock(all)
+	answers := make(chan error, 2)
+	go func() { answers <- g.MayRenew(7, a, false) }()
+	go func() {
+		_, err := g.LeaseKeys(7, a, (*auth.User).MayRead)
+		answers <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // they have begun
+	g.LoadAuth(without)
+	for _, s := range g.Stores {
+		s.Delete(store.Revision{Main: 1000}, []byte("/b/1"))
+	}
+	g.Stores[0].Put(store.Revision{Main: 1001}, []byte("/a/1"), nil, 7)
+	g.unlock(all)
+	for range 2 {
+		require.ErrorIs(t, <-answers, fault.PermissionDenied, "it could read and write /a/ only as long as the lease had /b/1")
+	}
 }
 
 // Its user ends a session also if that takes several steps: the session is gone with the first one, and keys are left that the user may

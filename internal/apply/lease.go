@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -14,12 +15,17 @@ import (
 	"github.com/stoa-kv/stoa/internal/protofield"
 )
 
-// LeaseKeys are the keys of a lease, in their order, as they were at one moment in all partitions.
-func (m *Machine) LeaseKeys(id int64) ([][]byte, error) {
+// LeaseKeys are the keys of a lease, in their order, as they are at one moment in all partitions, for a user who may do to each of
+// them then what is asked. The user is a credential, or 0.
+func (m *Machine) LeaseKeys(id int64, user uint64, may func(u *auth.User, key, end []byte) error) ([][]byte, error) {
 	parts := m.Placement().All()
 	m.rlock(parts)
 	defer m.runlock(parts)
 	if err := m.shows(true); err != nil {
+		return nil, err
+	}
+	u, err := m.Auth().Authorize(user) // under the locks: the rights are those beside these keys
+	if err != nil {
 		return nil, err
 	}
 	var keys [][]byte
@@ -27,6 +33,11 @@ func (m *Machine) LeaseKeys(id int64) ([][]byte, error) {
 		keys = append(keys, m.Stores[p].LeaseKeys(id)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)
+	for _, key := range keys {
+		if err := may(u, key, nil); err != nil {
+			return nil, err
+		}
+	}
 	return keys, nil
 }
 
@@ -50,16 +61,8 @@ func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
 		}
 		return nil
 	}
-	keys, err := m.LeaseKeys(id)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if err := u.MayWrite(key, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = m.LeaseKeys(id, user, (*auth.User).MayWrite)
+	return err
 }
 
 // Lease is one lease, if it is there.

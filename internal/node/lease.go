@@ -14,6 +14,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
@@ -358,7 +359,9 @@ func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	if req.GetKeys() {
-		if resp.Keys, err = c.keysFor(userOf(req), granted.ID); err != nil {
+		// Read before the keys: none that was attached at or below it is missing, whichever partition is ahead.
+		resp.Header.Revision = n.readableRevision(c)
+		if resp.Keys, err = c.machine.LeaseKeys(granted.ID, userOf(req), (*auth.User).MayRead); err != nil {
 			return nil, err
 		}
 	}

@@ -21,42 +21,14 @@ func renewer(b []byte) (user uint64, session bool) {
 	return user, n > 0 && len(b) > n
 }
 
-// keysFor returns the keys of a lease to a user who may read all of them.
-func (c *core) keysFor(user uint64, id int64) ([][]byte, error) {
-	u, err := c.machine.Auth().Authorize(user)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := c.machine.LeaseKeys(id)
-	if err != nil {
-		return nil, err
-	}
-	return keys, mayReadAll(u, keys)
-}
-
-func mayReadAll(u *auth.User, keys [][]byte) error {
-	if u.IsRoot() {
-		return nil
-	}
-	for _, key := range keys {
-		if err := u.MayRead(key, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// mayReadLeases refuses a user who may not read all keys of the leases.
 func (c *core) mayReadLeases(user uint64, list []lease.Lease) error {
 	u, err := c.machine.Auth().Authorize(user)
 	if err != nil || u.IsRoot() {
 		return err
 	}
 	for _, l := range list {
-		keys, err := c.machine.LeaseKeys(l.ID)
-		if err != nil {
-			return err
-		}
-		if err := mayReadAll(u, keys); err != nil {
+		if _, err := c.machine.LeaseKeys(l.ID, user, (*auth.User).MayRead); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/lease"
 )
@@ -178,7 +179,7 @@ func (c *core) timeToLive(body []byte) ([]byte, error) {
 		resp, err = c.l.leases.TimeToLive(granted, c.replica.Revision())
 	}
 	if err == nil && found && req.Keys {
-		resp.Keys, err = c.machine.LeaseKeys(req.ID)
+		resp.Keys, err = c.machine.LeaseKeys(req.ID, auth.Own, (*auth.User).MayRead)
 	}
 	if err != nil {
 		return nil, err
