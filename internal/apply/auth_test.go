@@ -195,8 +195,13 @@ func TestAUserEndsASessionInSteps(t *testing.T) {
 	revoke := func(user string) error {
 		return g.do(g.credential(user), command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: 5}, all).Err
 	}
+	require.NoError(t, g.MayRenew(5, a, true))
 	require.ErrorIs(t, revoke("a"), fault.LeaseEnding)
 	require.ErrorIs(t, revoke("b"), fault.PermissionDenied)
+	require.NoError(t, g.MayRenew(5, a, true), "that it is over is another's to say")
+	require.NoError(t, g.MayRenew(5, a, false))
+	require.ErrorIs(t, g.MayRenew(5, g.credential("b"), true), fault.SessionGone)
+	require.ErrorIs(t, g.MayRenew(5, g.credential("b"), false), fault.PermissionDenied)
 	err := revoke("a")
 	for errors.Is(err, fault.LeaseEnding) {
 		err = revoke("a")

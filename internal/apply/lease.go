@@ -42,7 +42,7 @@ func (m *Machine) LeaseKeys(id int64, user uint64, may func(u *auth.User, key, e
 }
 
 // MayRenew refuses a user who may not write all keys of the lease. That of a session is its owner's, whatever keys it
-// has; as that of a session it isn't even root's.
+// has, and stays so when it ends in several steps, though nobody renews it any more; as that of a session it isn't even root's.
 func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
 	u, err := m.Auth().Authorize(user)
 	if err != nil || u == nil {
@@ -53,7 +53,7 @@ func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
 	switch {
 	case foreign && session:
 		return fault.SessionGone
-	case u.IsRoot():
+	case u.IsRoot(), !foreign && l.Remaining == lease.Ending:
 		return nil
 	case m.HasSession(id):
 		if foreign {
