@@ -17,7 +17,7 @@ import (
 // Bounds of the log entries that all groups together keep in memory for lagging
 // followers, except those since the last that all groups have executed together (meet): one that is further behind gets the file.
 const (
-	maxLogBytes  = 32 << 20  // for any follower: more than a second of the fastest writing
+	maxLogBytes  = 32 << 20  // for any follower: more than a second of the fastest writing; on disk, too
 	maxHeldBytes = 512 << 20 // for one that installs a snapshot, to continue from there
 )
 
@@ -98,8 +98,14 @@ func (c *core) cut() *backend.Cut {
 // segments go. The last entry always stays: it may be a rendezvous that another group
 // executed, and this group's Raft doesn't know yet that it is applied, and looks at
 // it before a campaign.
+//
+// All groups share the segments, so one that has little to log would keep all that others have logged since. Whoever
+// lacks an entry of which the record is further back than the entries of all groups together that are kept for
+// followers lacks one of these, too, and gets the file: so such entries go, and a last one that lies there is followed by
+// another (meet).
 func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 	keep, short := make([]uint64, len(c.logs)), true
+	far := c.wal.Behind(n.cfg.CatchUpBytes)
 	for p, l := range c.logs {
 		at := cut.Partitions[p]
 		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
@@ -108,8 +114,10 @@ func (n *Node) shortenLog(c *core, cut *backend.Cut) error {
 		}
 		// The disk keeps what memory keeps: a snapshot's cut that is behind this
 		// server in some group is completed from there (install.go).
-		index, held := l.Shorten(n.tail(c, p))
-		keep[p], short = index+1, short && !held
+		tail := n.tail(c, p)
+		tail.Far = far[c.groups.Number(p)]
+		index, held := l.Shorten(tail)
+		keep[p], short = index+1, short && !held && (tail.Far == 0 || tail.Far < at.Index)
 	}
 	if !short && c.replica.Leading() {
 		n.meet(c)
@@ -135,7 +143,7 @@ func (n *Node) tail(c *core, p int) raftlog.Tail {
 	}
 	groups := int64(len(c.logs))
 	return raftlog.Tail{
-		Entries: n.cfg.CatchUpEntries, Bytes: maxLogBytes / groups,
+		Entries: n.cfg.CatchUpEntries, Bytes: n.cfg.CatchUpBytes / groups,
 		Needed: c.replica.Needed(p), Held: maxHeldBytes / groups, Common: c.common[p],
 	}
 }

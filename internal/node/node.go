@@ -80,6 +80,7 @@ type Config struct {
 
 	FlushInterval  time.Duration // how often changed stores are written to the file
 	CatchUpEntries uint64        // log entries kept in memory for slow followers
+	CatchUpBytes   int64         // and the bytes of them in all groups
 	SegmentBytes   int64         // of the write-ahead log; 0: the default
 	StepPause      time.Duration // at least, between two steps of moving keys
 
@@ -160,6 +161,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.CatchUpEntries == 0 {
 		c.CatchUpEntries = 5000
+	}
+	if c.CatchUpBytes == 0 {
+		c.CatchUpBytes = maxLogBytes
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

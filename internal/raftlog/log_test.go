@@ -144,6 +144,10 @@ func TestShortenKeepsATail(t *testing.T) {
 		{"what is behind the last common entry stays", Tail{Entries: 1, Common: 7}, 8, true},
 		{"what is behind the last common entry stays, whoever needs what", Tail{Entries: 1, Common: 7, Needed: 10, Held: 20 * each}, 8, true},
 		{"a common entry that isn't the reason", Tail{Entries: 6, Bytes: 20 * each, Common: 6}, 7, false},
+		{"those that are far back go, though there is room", Tail{Entries: 11, Bytes: 20 * each, Far: 5, Common: 12}, 6, false},
+		{"the last that is applied stays, however far back", Tail{Entries: 11, Bytes: 20 * each, Far: 15, Common: 12}, 12, false},
+		{"a follower needs what is far back", Tail{Entries: 11, Bytes: 20 * each, Far: 9, Needed: 5, Held: 20 * each, Common: 12}, 5, false},
+		{"what is behind the last common entry stays, however far back", Tail{Entries: 11, Bytes: 20 * each, Far: 9, Common: 7}, 8, true},
 		{"no common entry is known", Tail{Entries: 1}, 2, true},
 		{"no common entry is known, and there is room", Tail{Entries: 11, Bytes: 20 * each}, 2, false},
 	} {

@@ -13,6 +13,9 @@ type Tail struct {
 	// Held bytes.
 	Needed uint64
 	Held   int64
+	// Far, unless it is 0, is the last entry of which there are records far back in the write-ahead log, which would keep all
+	// behind them. Entries up to it stay for nobody but those of whom Needed speaks, and but for the last that is applied.
+	Far uint64
 	// Common is the last entry that this group has executed together with all others. What follows
 	// it stays, whatever it costs: for servers each of which is ahead of the other in some group
 	// (package node, install.go).
@@ -29,6 +32,9 @@ func (l *Log) Shorten(t Tail) (index uint64, held bool) {
 	index = l.excess(t.Bytes)
 	if l.applied.Index > t.Entries {
 		index = max(index, min(l.applied.Index-t.Entries, l.last()))
+	}
+	if l.applied.Index > 1 {
+		index = max(index, min(t.Far, l.applied.Index-1, l.last()))
 	}
 	if t.Needed > 0 {
 		index = min(index, max(t.Needed-1, l.excess(t.Held)))

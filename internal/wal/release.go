@@ -36,6 +36,27 @@ func (w *WAL) Release(keep map[uint32]uint64) error {
 	}
 }
 
+// Behind returns, by group, the highest indexes in the segments behind which the log has at least so many bytes. It is
+// nil if there are none.
+func (w *WAL) Behind(bytes int64) (highest map[uint32]uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.segments)
+	for n > 0 && bytes > 0 {
+		n--
+		bytes -= w.segments[n].end
+	}
+	for _, s := range w.segments[:n] {
+		for group, index := range s.last {
+			if highest == nil {
+				highest = map[uint32]uint64{}
+			}
+			highest[group] = max(highest[group], index)
+		}
+	}
+	return highest
+}
+
 func (w *WAL) firstIfFree(keep map[uint32]uint64) *segment {
 	w.mu.Lock()
 	defer w.mu.Unlock()

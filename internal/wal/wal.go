@@ -63,7 +63,7 @@ func (p Place) Less(o Place) bool {
 }
 
 // WAL is the log. Append, Sync and Close are called by one goroutine; Release,
-// Durable, Size and Segments by any.
+// Behind, Durable, Size and Segments by any.
 type WAL struct {
 	o    Options
 	log  *zap.Logger
