@@ -151,7 +151,6 @@ func (q *Client) run() {
 		case <-q.ctx.Done():
 			return
 		}
-		signal(q.more) // for the one that is opened
 		err := q.open()
 		switch {
 		case q.ctx.Err() != nil:
@@ -202,11 +201,11 @@ func (q *Client) open() error {
 	ctx, cancel := context.WithCancel(q.ctx)
 	defer cancel()
 	b := &batches{Client: q, home: home, name: rand.Text(), sender: commands.NewSender(batchBytes)}
+	defer b.revoke()
 	if err := b.grant(ctx); err != nil {
 		return err
 	}
-	defer b.revoke()
-	return b.send(ctx)
+	return b.send(ctx) // what waits is sent first
 }
 
 // batches are those of one client's key.
@@ -252,6 +251,9 @@ func drain(alive <-chan *clientv3.LeaseKeepAliveResponse) {
 }
 
 func (b *batches) revoke() {
+	if b.lease == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, _ = b.home.Revoke(ctx, b.lease) // else it expires

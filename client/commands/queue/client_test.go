@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -89,4 +91,43 @@ func TestCommandsBehindAnExpiredLease(t *testing.T) {
 		cancel()
 		require.Eventually(t, func() bool { return len(q.more) == 0 }, 10*time.Second, time.Millisecond, "it waits for more")
 	}
+}
+
+// refusing is a cluster that grants leases, and lets the user put no key.
+type refusing struct {
+	takingOnce
+	leasing
+	granted, revoked atomic.Int64
+}
+
+func (r *refusing) Revoke(context.Context, clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	r.revoked.Add(1)
+	return nil, nil
+}
+
+func (r *refusing) Grant(context.Context, int64) (*clientv3.LeaseGrantResponse, error) {
+	return &clientv3.LeaseGrantResponse{ID: clientv3.LeaseID(r.granted.Add(1))}, nil
+}
+
+func (r *refusing) Put(context.Context, string, string, ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	return nil, rpctypes.ErrPermissionDenied
+}
+
+// A client that may not send commands asks once for each, and not again and again.
+func TestCommandsThatAreRefused(t *testing.T) {
+	home, r := clientv3.NewCtxClient(t.Context()), &refusing{}
+	home.KV, home.Lease = r, r
+	q := NewClient(ClientConfig{
+		Clusters: []string{"eu", "us"}, Limits: mirror.Limits{Ops: 127, Bytes: 1 << 20},
+		Dial: func(context.Context, string) (*clientv3.Client, error) { return home, nil },
+	})
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		require.ErrorIs(t, q.Send(commands.Command{{Op: mirror.Op{Key: []byte("a")}}}).Taken(ctx), rpctypes.ErrPermissionDenied)
+		cancel()
+	}
+	time.Sleep(50 * time.Millisecond)
+	require.LessOrEqual(t, r.granted.Load(), int64(2))
+	q.Close()
+	require.Equal(t, r.granted.Load(), r.revoked.Load())
 }
