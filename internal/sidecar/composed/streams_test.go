@@ -72,6 +72,9 @@ func listen(t *testing.T, s *grpc.Server) string {
 	return l.Addr().String()
 }
 
+// window is what may be on its way to who doesn't read, in bytes; gRPC would widen it.
+const window = 64 << 10
+
 func sidecarOf(t *testing.T, m member) *grpc.ClientConn {
 	g := grpc.NewServer(grpc.MaxSendMsgSize(1 << 30))
 	pb.RegisterLeaseServer(g, m)
@@ -83,10 +86,10 @@ func sidecarOf(t *testing.T, m member) *grpc.ClientConn {
 	}, 0)
 	require.NoError(t, err)
 	t.Cleanup(s.close)
-	local := grpc.NewServer(grpc.StatsHandler(s.clients))
+	local := grpc.NewServer(grpc.StatsHandler(s.clients), grpc.InitialWindowSize(window))
 	s.register(local)
 	conn, err := grpc.NewClient(listen(t, local), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)), grpc.WithInitialWindowSize(window))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -127,4 +130,37 @@ func TestEventsOfALargeRevision(t *testing.T) {
 	a, err = st.Recv() // the stream is still there
 	require.NoError(t, err)
 	require.True(t, a.Canceled)
+}
+
+// A client that asks for more and more and reads no answer isn't asked for more.
+func TestWatchesOfAClientThatReadsNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	st, err := pb.NewWatchClient(sidecarOf(t, member{})).Watch(ctx)
+	require.NoError(t, err)
+	const refused = 5000
+	create := &pb.WatchCreateRequest{Key: make([]byte, 1<<10), WatchId: 7}
+	sent := make(chan error, 1)
+	go func() {
+		for range 1 + refused { // of the same ID
+			if err := st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	select {
+	case err := <-sent:
+		t.Fatal("all was taken", err)
+	case <-time.After(2 * time.Second):
+	}
+	for n := 0; n < refused; {
+		a, err := st.Recv()
+		require.NoError(t, err)
+		if a.Canceled {
+			n++
+		}
+	}
+	require.NoError(t, <-sent)
 }

@@ -30,6 +30,10 @@ type watch struct {
 // as large as its revision.
 const maxUnread = 16 << 20
 
+// maxControls is the number of responses without events that a stream's client hasn't read at which no more requests are
+// taken: each may bring one.
+const maxControls = 64
+
 var errUnread = status.Error(codes.Unavailable, "stoa sidecar: the client doesn't read the events of its watches")
 
 type serverStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
@@ -46,6 +50,7 @@ func (w *watch) Watch(st serverStream) error {
 	s := &watchStream{ctx: ctx, feed: c.NewFeed(), ids: map[int64]*watcher{}, watchers: map[*compose.FeedWatch]*watcher{}}
 	defer s.feed.Close()
 	s.added = make(chan struct{}, 1)
+	s.drained = make(chan struct{}, 1)
 	s.filled = make(chan struct{}, 1)
 	go func() { cancel(s.receive(st)) }()
 	go func() { cancel(s.follow()) }()
@@ -72,7 +77,9 @@ type watchStream struct {
 	next     int64 // ID
 	unread   []*pb.WatchResponse
 	size     int           // of unread, in bytes
+	controls int           // of unread, without events
 	filled   chan struct{} // unread has something
+	drained  chan struct{} // a response without events was taken
 }
 
 // watcher is one watch of the client's: several of the feed's if its range lies in several clusters.
@@ -95,6 +102,9 @@ func (s *watchStream) receive(st serverStream) error {
 		if errors.Is(err, io.EOF) {
 			<-s.ctx.Done() // watches go on, as at a member
 		}
+		if err == nil {
+			err = s.admit()
+		}
 		if err != nil {
 			return err
 		}
@@ -107,6 +117,24 @@ func (s *watchStream) receive(st serverStream) error {
 			return errProgress
 		}
 	}
+}
+
+// admit waits until another request may be taken.
+func (s *watchStream) admit() error {
+	for s.full() {
+		select {
+		case <-s.drained:
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (s *watchStream) full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.controls >= maxControls
 }
 
 func (s *watchStream) create(r *pb.WatchCreateRequest) {
@@ -288,6 +316,9 @@ func (s *watchStream) tell(r *pb.WatchResponse) {
 func (s *watchStream) put(r *pb.WatchResponse) {
 	s.unread = append(s.unread, r)
 	s.size += proto.Size(r)
+	if len(r.Events) == 0 {
+		s.controls++
+	}
 	signal(s.filled)
 }
 
@@ -301,6 +332,10 @@ func (s *watchStream) take() *pb.WatchResponse {
 	s.unread[0] = nil
 	s.unread = s.unread[1:]
 	s.size -= proto.Size(r)
+	if len(r.Events) == 0 {
+		s.controls--
+		signal(s.drained)
+	}
 	return r
 }
 
