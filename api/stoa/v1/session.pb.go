@@ -274,7 +274,12 @@ type OpenSession struct {
 	// again after later writes of its session took effect", and its client may ask
 	// anew, with a new number. Without this, such a read shows those writes, and such
 	// a watch lacks their events.
-	Sent          uint64 `protobuf:"varint,8,opt,name=sent,proto3" json:"sent,omitempty"`
+	Sent uint64 `protobuf:"varint,8,opt,name=sent,proto3" json:"sent,omitempty"`
+	// Counts the streams that the client has begun to open for the session: 1, 2, 3 … Of two streams of a session on one
+	// server the one with the higher number goes on, in whatever order they come: what was sent over a broken connection
+	// may come late. Without a number, the one that was asked for later goes on; so a client that takes a session over from
+	// another one sends none.
+	Stream        uint64 `protobuf:"varint,9,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -361,6 +366,13 @@ func (x *OpenSession) GetPartitionMap() bool {
 func (x *OpenSession) GetSent() uint64 {
 	if x != nil {
 		return x.Sent
+	}
+	return 0
+}
+
+func (x *OpenSession) GetStream() uint64 {
+	if x != nil {
+		return x.Stream
 	}
 	return 0
 }
@@ -845,7 +857,7 @@ const file_stoa_v1_session_proto_rawDesc = "" +
 	"\vClientBatch\x12(\n" +
 	"\x04open\x18\x01 \x01(\v2\x14.stoa.v1.OpenSessionR\x04open\x12\x1a\n" +
 	"\banswered\x18\x02 \x01(\x04R\banswered\x12,\n" +
-	"\brequests\x18\x03 \x03(\v2\x10.stoa.v1.RequestR\brequests\"\xe6\x01\n" +
+	"\brequests\x18\x03 \x03(\v2\x10.stoa.v1.RequestR\brequests\"\xfe\x01\n" +
 	"\vOpenSession\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x03R\asession\x12\x10\n" +
 	"\x03ttl\x18\x02 \x01(\x03R\x03ttl\x12\x12\n" +
@@ -854,7 +866,8 @@ const file_stoa_v1_session_proto_rawDesc = "" +
 	"\x06client\x18\x05 \x01(\tR\x06client\x12*\n" +
 	"\awatches\x18\x06 \x03(\v2\x10.stoa.v1.RequestR\awatches\x12#\n" +
 	"\rpartition_map\x18\a \x01(\bR\fpartitionMap\x12\x12\n" +
-	"\x04sent\x18\b \x01(\x04R\x04sent\"\x94\x01\n" +
+	"\x04sent\x18\b \x01(\x04R\x04sent\x12\x16\n" +
+	"\x06stream\x18\t \x01(\x04R\x06stream\"\x94\x01\n" +
 	"\aRequest\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12!\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\r.stoa.v1.KindR\x04kind\x12$\n" +

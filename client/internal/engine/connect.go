@@ -171,6 +171,7 @@ func (s *Session) hello() *stoapb.ClientBatch {
 		Sent:         s.backlog.carried,
 		Revision:     s.token.Load(),
 		PartitionMap: true,
+		Stream:       s.streams.Load(),
 	}
 	if s.id == 0 {
 		open.Ttl = int64(math.Ceil(s.o.TTL.Seconds()))

@@ -28,6 +28,7 @@ type Session struct {
 	client string
 	user   uint64    // the credential of the user who opened it, 0 without authentication
 	until  time.Time // the user's token is good until then; zero: no matter how long
+	stream uint64    // the number of its stream, 0: it has none
 	asked  time.Time // when its stream asked for it
 	sink   session.Sink
 	done   chan struct{}
@@ -45,6 +46,14 @@ type Session struct {
 	life     life
 
 	driver driver
+}
+
+// follows tells whether the client has begun the session's stream behind that of another one.
+func (s *Session) follows(other *Session) bool {
+	if s.stream != 0 && other.stream != 0 && s.stream != other.stream {
+		return s.stream > other.stream
+	}
+	return s.asked.After(other.asked)
 }
 
 // inbox is what has come for a session since its driver last looked.

@@ -42,13 +42,13 @@ type User struct {
 	Until      time.Time // the session ends with the first request after it; zero: it doesn't
 }
 
-// Open opens a session, or takes one up again. Of two of the same id, the one that was asked for first ends: a stream that
-// its client has given up can get its lease renewed behind the next one's. Nothing is said to the sink before Start, and what
-// the host doesn't know is missing from the answer.
+// Open opens a session, or takes one up again. Of two of the same id, the one that was begun first ends: a stream that
+// its client has given up can come behind the next one, or get its lease renewed behind it. Nothing is said to the sink before
+// Start, and what the host doesn't know is missing from the answer.
 func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
 	ttl := SessionTTL(l.TTL)
 	s := &Session{
-		of: ss, id: l.ID, client: o.GetClient(), user: u.Credential, until: u.Until, asked: l.Renewed, sink: sink,
+		of: ss, id: l.ID, client: o.GetClient(), user: u.Credential, until: u.Until, stream: o.GetStream(), asked: l.Renewed, sink: sink,
 		done: make(chan struct{}), room: make(chan struct{}, 1),
 		life: life{slack: time.Duration(l.TTL-ttl) * time.Second, asked: l.Renewed},
 	}
@@ -63,13 +63,13 @@ func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []sessi
 	}
 }
 
-// add makes a session the one of its id, unless there is one that was asked for later. It returns the one of the two that
+// add makes a session the one of its id, unless there is one that was begun later. It returns the one of the two that
 // has to end.
 func (ss *Sessions) add(s *Session) (ends *Session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	before := ss.byID[s.id]
-	if before != nil && before.asked.After(s.asked) {
+	if before != nil && before.follows(s) {
 		return s
 	}
 	ss.byID[s.id] = s
