@@ -43,6 +43,9 @@ func (a *app) migrateCommand() *cobra.Command {
 			if cmd.Flags().Changed("endpoints") {
 				return badArgs("migrate has --from and --to instead of --endpoints")
 			}
+			if o.password != "" && o.user == "" {
+				return badArgs("--to-password is given, but no --to-user")
+			}
 			return a.migrate(&o)
 		},
 	}
@@ -101,7 +104,7 @@ func (o *migrateFlags) target(a *app) *app {
 		t.o.ca = o.ca
 	}
 	if o.user != "" {
-		t.o.user, t.o.password = o.user, o.password
+		t.o.user, t.o.password, t.o.token = o.user, o.password, ""
 	}
 	return &t
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
@@ -323,6 +324,7 @@ func TestMistakes(t *testing.T) {
 		{"", "migrate --to=x", "--from is missing", exitBadArgs},
 		{"", "migrate --from=x", "--to is missing", exitBadArgs},
 		{"", "migrate --from=x --to=y --max-txn-ops=1", "--max-txn-ops=1", exitBadArgs},
+		{"", "migrate --from=x --to=y --to-password=p", "--to-password is given, but no --to-user", exitBadArgs},
 		{"", "migrate --from=x --to=y -w table", "--write-out=table", exitBadFeature},
 		{"", "migrate --from=127.0.0.1:1 --to=127.0.0.1:1 --command-timeout=100ms", "--from: no answer from 127.0.0.1:1", exitBadConnection},
 		{"mod(foo) > 0\n", "txn", "malformed comparison", exitInvalidInput},
@@ -406,6 +408,17 @@ func TestDiscoveredServersAreVerified(t *testing.T) {
 			require.Nil(t, cfg.TLS, "as without discovery")
 		}
 	}
+}
+
+// What --to-user says is all that the target gets to know.
+func TestUserOfAMigrationsTarget(t *testing.T) {
+	a := &app{o: globals{user: "s", password: "p", token: "of the source"}}
+	auth, err := (&migrateFlags{user: "t:q"}).target(a).authConfig()
+	require.NoError(t, err)
+	require.Equal(t, clientv3.AuthConfig{Username: "t", Password: "q"}, *auth)
+	auth, err = (&migrateFlags{}).target(a).authConfig()
+	require.NoError(t, err)
+	require.Equal(t, "of the source", auth.Token, "it is for both")
 }
 
 func TestBytes(t *testing.T) {
