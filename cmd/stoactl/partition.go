@@ -89,10 +89,11 @@ func (a *app) partitionResizeCommand(name, short string, fits func(now, to int) 
 			if !a.limited(cmd) {
 				a.o.command = resizeTimeout
 			}
-			to, err := strconv.Atoi(args[0])
-			if err != nil || to < 1 {
+			number, err := strconv.ParseUint(args[0], 10, 32)
+			if err != nil || number < 1 {
 				return badArgs("bad number of partitions %q", args[0])
 			}
+			to := int(number)
 			return a.place(func(ctx context.Context, c stoapb.PartitionsClient) (any, error) {
 				list, err := c.List(ctx, &stoapb.ListPartitionsRequest{})
 				if err != nil {

@@ -337,6 +337,7 @@ func TestMistakes(t *testing.T) {
 		{"", "member nonsense", `unknown command "nonsense" for "stoactl member"`, 1},
 		{"", "partition grow", "usage: stoactl partition grow <partitions>", exitBadArgs},
 		{"", "partition grow x", "bad number of partitions \"x\"", exitBadArgs},
+		{"", "partition grow 4294967297", "bad number of partitions \"4294967297\"", exitBadArgs}, // which isn't 1
 		{"", "partition move /a/b/", "partition move command requires --to", exitBadArgs},
 		{"", "partition pin --to 1", "usage: stoactl partition pin <prefix> --to N", exitBadArgs},
 		{"", "partition unpin", "usage: stoactl partition unpin <prefix>", exitBadArgs},
