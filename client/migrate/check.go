@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/mirror/cluster"
@@ -59,11 +61,12 @@ func (m *migration) checkExtensions(ctx context.Context) error {
 	if err != nil || !has {
 		return err
 	}
-	if _, err := client.Of(m.To).Partitions(ctx); err != nil {
-		if cluster.Transient(err) {
-			return fmt.Errorf("target: %w", err)
-		}
+	switch _, err := client.Of(m.To).Partitions(ctx); status.Code(err) {
+	case codes.OK, codes.PermissionDenied: // not every user may see them
+	case codes.Unimplemented:
 		return nil // it isn't stoa
+	default:
+		return fmt.Errorf("target: %w", err)
 	}
 	return fmt.Errorf("%w: it has keys under %s, which register extensions in the target, and these would act on the keys that are copied: "+
 		"move it by a snapshot (stoactl snapshot save, snapshot restore)", ErrUnfit, extensions)
