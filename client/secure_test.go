@@ -9,11 +9,13 @@ import (
 	"crypto/x509"
 	"math/big"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -24,14 +26,21 @@ import (
 	"github.com/stoa-kv/stoa/client"
 )
 
-// guard is a member that requires TLS and a token.
+// guard is a member that requires a token.
 type guard struct {
 	*fakeMember
 	pb.UnimplementedAuthServer
+	password *atomic.Value
 }
 
-func (guard) Authenticate(_ context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
-	if r.Name != "root" || r.Password != "secret" {
+func newGuard(f *fake) guard {
+	g := guard{fakeMember: f.members[0], password: new(atomic.Value)}
+	g.password.Store("secret")
+	return g
+}
+
+func (g guard) Authenticate(_ context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if r.Name != "root" || r.Password != g.password.Load() {
 		return nil, status.Error(codes.InvalidArgument, "etcdserver: authentication failed, invalid user ID or password")
 	}
 	return &pb.AuthenticateResponse{Token: "a.token"}, nil
@@ -51,7 +60,7 @@ func TestTLSAndPassword(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}})))
-	g := guard{fakeMember: f.members[0]}
+	g := newGuard(f)
 	stoapb.RegisterSessionsServer(server, g)
 	pb.RegisterAuthServer(server, g)
 	go func() { _ = server.Serve(l) }()
@@ -75,6 +84,42 @@ func TestTLSAndPassword(t *testing.T) {
 	defer c.Close()
 	_, err = c.Session(testContext(t))
 	require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
+}
+
+// guarded is a client with a password, and the member that it knows.
+func guarded(t *testing.T) (*fake, guard, *client.Client) {
+	f := newFake(t, 1)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server, g := grpc.NewServer(), newGuard(f)
+	stoapb.RegisterSessionsServer(server, g)
+	pb.RegisterAuthServer(server, g)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	c, err := client.New(client.Config{Endpoints: []string{l.Addr().String()}, Username: "root", Password: "secret"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return f, g, c
+}
+
+// A user who can't log in any more opens no session, and one that has lost its connection ends, at once.
+func TestAPasswordThatIsNoneAnyMore(t *testing.T) {
+	f, g, c := guarded(t)
+	s, err := c.Session(testContext(t))
+	require.NoError(t, err)
+	g.password.Store("another")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = c.Session(ctx)
+	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
+	require.NoError(t, ctx.Err())
+	f.cut(int64(s.ID()))
+	select {
+	case <-s.Done():
+	case <-ctx.Done():
+		t.Fatal("the session has not ended")
+	}
+	require.ErrorIs(t, s.Err(), rpctypes.ErrAuthFailed)
 }
 
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
@@ -87,7 +88,7 @@ func (s *Session) candidates(since time.Time) []string {
 
 // hopeless reports errors that every other member would return too.
 func (s *Session) hopeless(err error) bool {
-	switch status.Code(err) {
+	switch codeOf(err) {
 	case codes.NotFound, codes.Aborted:
 		return s.id != 0
 	case codes.InvalidArgument:
@@ -98,6 +99,16 @@ func (s *Session) hopeless(err error) bool {
 		return s.id == 0 && strings.HasPrefix(status.Convert(err).Message(), tooMany)
 	}
 	return errors.Is(err, errMalformed) || errors.Is(err, ErrSessionClosed)
+}
+
+// codeOf is the code of an error of a call, or of the login before it, which etcd's client has turned into
+// one of its own, without a status.
+func codeOf(err error) codes.Code {
+	var known rpctypes.EtcdError
+	if errors.As(err, &known) {
+		return known.Code()
+	}
+	return status.Code(err)
 }
 
 // tooMany is the prefix of the servers' error for a cluster at its limit of
