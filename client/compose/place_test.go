@@ -97,6 +97,13 @@ func TestViewReachable(t *testing.T) {
 	})
 }
 
+// A clock that is set back doesn't put the time off: it is one of the monotonic clock.
+func TestViewAwayBySetClock(t *testing.T) {
+	v := &view{}
+	_ = v.failed(context.DeadlineExceeded)
+	require.Contains(t, v.away.Load().String(), " m=+")
+}
+
 // A mirror lags until its mark is at the floor; meanwhile the mark is asked for, by one read at a time.
 func TestPlacesLag(t *testing.T) {
 	begun := time.Unix(1000, 0)

@@ -23,9 +23,9 @@ import (
 // so is every read that a mirror can't answer: because it is being copied, is of other keys,
 // or is not reached.
 type view struct {
-	near atomic.Pointer[nearby] // reads where the mirrors are
-	home atomic.Uint64          // ID of the keys' home, 0: not known yet
-	away atomic.Int64           // until when it isn't asked again, in nanoseconds since 1970; 0 if it may be
+	near atomic.Pointer[nearby]    // reads where the mirrors are
+	home atomic.Uint64             // ID of the keys' home, 0: not known yet
+	away atomic.Pointer[time.Time] // until when it isn't asked again, whoever sets the clock; nil if it may be
 }
 
 // viewTimeout bounds a read at a view: it is next to the client, and home can answer, too.
@@ -53,13 +53,13 @@ func (v *view) reachable() bool {
 		return false
 	}
 	away := v.away.Load()
-	if away == 0 {
+	if away == nil {
 		return true // without a look at the clock
 	}
-	if time.Now().UnixNano() < away {
+	if time.Now().Before(*away) {
 		return false
 	}
-	v.away.CompareAndSwap(away, 0) // unless it has failed again
+	v.away.CompareAndSwap(away, nil) // unless it has failed again
 	return true
 }
 
@@ -181,7 +181,8 @@ func atHome(a *pb.RangeResponse, keysOnly bool, m *mirror.Mark) *pb.RangeRespons
 // failed keeps further reads from waiting for the mirror, for a while.
 func (v *view) failed(err error) error {
 	if !errors.Is(err, context.Canceled) {
-		v.away.Store(time.Now().Add(backAfter).UnixNano())
+		until := time.Now().Add(backAfter)
+		v.away.Store(&until)
 	}
 	return err
 }
