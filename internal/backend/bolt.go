@@ -18,9 +18,18 @@ import (
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
-// mmapSize is reserved address space, not memory. While the file stays below
-// it, a flush never has to wait for open readers in order to map more.
-const mmapSize = 10 << 30
+// Address space, not memory, is reserved for a file as large as the quota lets it become, and a quarter more: the least for
+// a quota below, or none. While the file stays below that, a flush never has to wait for open readers in order to map more,
+// nor other readers for the flush. A slow client may read a backup for hours.
+const (
+	leastReserved = 10 << 30
+	mostReserved  = 128 << 30 // some machines have no more than 512 GiB
+)
+
+func reserved(quota int64) int {
+	quota = min(quota, mostReserved)
+	return int(min(max(leastReserved, quota+quota/4), mostReserved))
+}
 
 const lockTimeout = time.Second
 
@@ -41,11 +50,12 @@ func pageSize(quota int64) int {
 
 // file is the bbolt engine.
 type file struct {
-	path   string
-	page   int // bytes, of a new file
-	noSync bool
-	ro     bool
-	lg     *zap.Logger
+	path    string
+	page    int // bytes, of a new file
+	reserve int // bytes
+	noSync  bool
+	ro      bool
+	lg      *zap.Logger
 
 	flushing sync.Mutex   // one update or defragmentation at a time
 	mu       sync.RWMutex // guards db itself, held no longer than to begin a transaction
@@ -100,14 +110,14 @@ func (f *file) options() *bolt.Options {
 		ReadOnly:       f.ro,
 	}
 	if !f.ro {
-		o.InitialMmapSize = mmapSize
+		o.InitialMmapSize = f.reserve
 	}
 	return o
 }
 
 // openFile opens an existing file that has passed check.
 func openFile(path string, o Options) (*file, error) {
-	f := &file{path: path, page: pageSize(o.Quota), noSync: o.NoSync, ro: o.ReadOnly, lg: o.Logger}
+	f := &file{path: path, page: pageSize(o.Quota), reserve: reserved(o.Quota), noSync: o.NoSync, ro: o.ReadOnly, lg: o.Logger}
 	err := guard(path, nil, f.open)
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("open %s: %w", path, ErrInUse)
