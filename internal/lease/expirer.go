@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,9 @@ const endingRetry = 200 * time.Millisecond
 // Expirer tracks the expiry of leases on the leader. It is safe for concurrent use.
 type Expirer struct {
 	mu      sync.Mutex
-	leads   bool
+	term    uint64 // counts the times at which it began to lead, or stopped
+	hears   bool   // of leases that come and go: it has begun to lead
+	leads   bool   // all leases have their timers
 	timers  map[int64]*timer
 	ends    queue // ordered by the time at which they expire, or the next step of their end is to be made
 	records queue // ordered by the time of the next checkpoint to propose
@@ -34,7 +37,8 @@ func NewExpirer() *Expirer {
 }
 
 func (e *Expirer) forget() {
-	e.leads = false
+	e.term++
+	e.hears, e.leads = false, false
 	e.timers = map[int64]*timer{}
 	e.ends = queue{slot: 0}
 	e.records = queue{slot: 1}
@@ -60,19 +64,48 @@ type timer struct {
 	pos  [3]int       // per queue; -1: not in it
 }
 
+// promoteStep is how many leases get their timers at a time: what is applied meanwhile waits for them.
+const promoteStep = 1000
+
 // Promote begins to lead: the leases of the table get their remaining time of
 // the table, and extend in addition, so that clients can find the new leader.
 // It must be called when the server has applied all entries that earlier
 // leaders can have logged, or a checkpoint of theirs could still be applied.
-func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
-	// The table is read under the expirer's lock: a lease that is granted or revoked
-	// concurrently is then either in the list, or its Granted or Revoked comes
-	// after Promote.
+//
+// It hears of the leases that come and go from now on. To give the others their timers, any goroutine runs what is returned: a
+// million take a second. Until then none is renewed.
+func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) (set func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.forget()
-	e.leads = true
-	for _, l := range table.List() {
+	e.hears = true
+	term := e.term
+	return func() {
+		for ids := range slices.Chunk(table.IDs(), promoteStep) {
+			if !e.take(term, ids, now, table, extend) {
+				return
+			}
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.leads = e.leads || e.term == term
+	}
+}
+
+// take gives leases their timers. Each is looked up under the expirer's lock: one that is granted, revoked or ended
+// concurrently is then either in the table as it is, or its Granted, Revoked or Ending comes afterwards; and if Granted has
+// come already, it has its timer. It returns false if the expirer doesn't lead any more, or again.
+func (e *Expirer) take(term uint64, ids []int64, now time.Time, table *Table, extend time.Duration) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.term != term {
+		return false
+	}
+	for _, id := range ids {
+		l, is := table.Get(id)
+		if !is || e.timers[id] != nil {
+			continue
+		}
 		t := e.add(l)
 		if l.Remaining == Ending {
 			e.end(t, now, 0)
@@ -83,6 +116,7 @@ func (e *Expirer) Promote(now time.Time, table *Table, extend time.Duration) {
 		}
 		e.schedule(t, now, now.Add(extend+seconds(l.left())))
 	}
+	return true
 }
 
 // Demote stops leading. Until the next Promote nothing is due.
@@ -97,7 +131,7 @@ func (e *Expirer) Demote() {
 func (e *Expirer) Granted(l Lease, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.leads {
+	if e.hears {
 		e.schedule(e.add(l), now, now.Add(seconds(l.left())))
 	}
 }

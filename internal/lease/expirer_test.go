@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func leading(t *testing.T, leases ...Lease) (*Expirer, *Table) {
 	t.Helper()
 	table, e := NewTable(), NewExpirer()
 	table.Load(leases...)
-	e.Promote(at(0), table, 0)
+	e.Promote(at(0), table, 0)()
 	return e, table
 }
 
@@ -90,17 +91,100 @@ func TestOnlyALeaderExpires(t *testing.T) {
 func TestANewLeaderContinuesFromTheCheckpoint(t *testing.T) {
 	table, e := NewTable(), NewExpirer()
 	table.Load(Lease{ID: 1, TTL: 100, Remaining: 30}, Lease{ID: 2, TTL: 100})
-	e.Promote(at(0), table, 2*time.Second)
+	e.Promote(at(0), table, 2*time.Second)()
 	require.Empty(t, due(e, at(31.9), 10))
 	require.Equal(t, []int64{1}, due(e, at(32), 10))
 	e.Revoked(1)
 	require.Equal(t, []int64{2}, due(e, at(102), 10))
 }
 
+// Leases come, go and end before all have their timers; none is renewed before.
+func TestPromotedInSteps(t *testing.T) {
+	table, e := NewTable(), NewExpirer()
+	for id := int64(1); id <= 5; id++ {
+		table.Load(Lease{ID: id, TTL: 10})
+	}
+	revoke := func(id int64) {
+		require.NoError(t, table.Revoke(id))
+		e.Revoked(id)
+	}
+	grant := func(id, ttl int64) {
+		l, err := table.Grant(id, ttl, 0)
+		require.NoError(t, err)
+		e.Granted(l, at(1))
+	}
+	set := e.Promote(at(0), table, 0)
+	_, err := e.Renew(1, at(1))
+	require.ErrorIs(t, err, fault.NotLeader, "it isn't known whether it is gone")
+	_, err = e.Shorten(1, 1, at(1))
+	require.ErrorIs(t, err, fault.NotLeader)
+	revoke(2)
+	table.End(3)
+	e.Ending(3, at(1))
+	revoke(4)
+	grant(4, 20)
+	grant(6, 11)
+	_, err = e.Renew(6, at(1))
+	require.ErrorIs(t, err, fault.NotLeader)
+	set()
+	_, err = e.Renew(1, at(5))
+	require.NoError(t, err)
+	_, err = e.Renew(2, at(5))
+	require.ErrorIs(t, err, fault.LeaseNotFound)
+	require.Equal(t, []int64{3}, due(e, at(1), 10))
+	revoke(3)
+	require.Equal(t, []int64{5, 6, 1, 4}, due(e, at(21), 10))
+
+	set = e.Promote(at(30), table, 0)
+	e.Demote()
+	set()
+	require.Empty(t, e.timers)
+	next := e.Promote(at(31), table, 0)
+	set()
+	require.Empty(t, e.timers)
+	_, err = e.Renew(1, at(31))
+	require.ErrorIs(t, err, fault.NotLeader)
+	next()
+	_, err = e.Renew(1, at(31))
+	require.NoError(t, err)
+}
+
+// The log is applied while the leases get their timers.
+func TestPromotedBesideApply(t *testing.T) {
+	const loaded = 20 * promoteStep
+	table, e := NewTable(), NewExpirer()
+	for id := int64(1); id <= loaded; id++ {
+		table.Load(Lease{ID: id, TTL: 60})
+	}
+	set := e.Promote(at(0), table, 0)
+	var both sync.WaitGroup
+	both.Go(set)
+	both.Go(func() {
+		for i := range int64(3 * promoteStep) {
+			gone, come := i*6+1, loaded+i
+			if i%3 == 0 {
+				come = gone // again
+			}
+			_ = table.Revoke(gone)
+			e.Revoked(gone)
+			if l, err := table.Grant(come, 120, 0); err == nil {
+				e.Granted(l, at(1))
+			}
+		}
+	})
+	both.Wait()
+	require.Len(t, e.timers, table.Len())
+	table.Each(func(l Lease) {
+		left, ok := e.Remaining(l.ID, at(1))
+		require.True(t, ok)
+		require.Equal(t, l.TTL == 120, left == 120*time.Second, "%+v: %v", l, left)
+	})
+}
+
 func TestPromoteExtensionIsNotLostByAnEarlyRenewal(t *testing.T) {
 	table, e := NewTable(), NewExpirer()
 	table.Load(Lease{ID: 1, TTL: 2})
-	e.Promote(at(0), table, time.Second)
+	e.Promote(at(0), table, time.Second)()
 	_, err := e.Renew(1, at(0.1))
 	require.NoError(t, err)
 	require.Empty(t, due(e, at(2.9), 1))
@@ -189,7 +273,7 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 		table := NewTable()
 		table.Load(Lease{ID: 1, TTL: ttl})
 		e := NewExpirer()
-		e.Promote(at(0), table, 0)
+		e.Promote(at(0), table, 0)()
 		now, renewed := start, start // renewed: when the last acknowledged renewal was asked for
 		var log []func(leads bool)   // proposed, not yet applied
 
@@ -230,7 +314,7 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 				log = nil
 				e.Demote()
 				now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "gap")) * time.Millisecond)
-				e.Promote(now, table, 0)
+				e.Promote(now, table, 0)()
 			}
 			left, ok := e.Remaining(1, now)
 			require.True(t, ok)
@@ -249,7 +333,7 @@ func BenchmarkRenew(b *testing.B) {
 	for id := int64(1); id <= 100_000; id++ {
 		table.Load(Lease{ID: id, TTL: 60})
 	}
-	e.Promote(start, table, 0)
+	e.Promote(start, table, 0)()
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
@@ -281,7 +365,7 @@ func TestAnEndingLeaseIsDueAgain(t *testing.T) {
 	require.Empty(t, e.Checkpoints(at(60), 10))
 
 	next := NewExpirer()
-	next.Promote(at(10), table, 10*time.Second)
+	next.Promote(at(10), table, 10*time.Second)()
 	_, err = next.Renew(1, at(10))
 	require.ErrorIs(t, err, fault.LeaseNotFound)
 	require.Equal(t, []int64{1}, due(next, at(10), 10))
@@ -343,7 +427,7 @@ func TestShorten(t *testing.T) {
 	other := NewExpirer()
 	_, err = other.Shorten(1, 1, at(6))
 	require.ErrorIs(t, err, fault.NotLeader)
-	other.Promote(at(3), table, 0)
+	other.Promote(at(3), table, 0)()
 	require.Equal(t, []int64{1, 2}, due(other, at(8), 10))
 }
 

@@ -33,9 +33,9 @@ type Leader struct {
 func NewLeader(now func() time.Time) *Leader { return &Leader{Expirer: NewExpirer(), now: now} }
 
 // Lead begins an epoch; see [Expirer.Promote].
-func (l *Leader) Lead(epoch uint64, table *Table, extend time.Duration) {
+func (l *Leader) Lead(epoch uint64, table *Table, extend time.Duration) (set func()) {
 	l.epoch.Store(epoch)
-	l.Expirer.Promote(l.now(), table, extend)
+	return l.Expirer.Promote(l.now(), table, extend)
 }
 
 // Follow ends the epoch.

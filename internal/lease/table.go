@@ -153,6 +153,18 @@ func (t *Table) List() []Lease {
 	return slices.SortedFunc(maps.Values(t.leases), func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) })
 }
 
+// IDs returns those of all leases, ascending.
+func (t *Table) IDs() []int64 {
+	t.mu.RLock()
+	ids := make([]int64, 0, len(t.leases))
+	for id := range t.leases {
+		ids = append(ids, id)
+	}
+	t.mu.RUnlock()
+	slices.Sort(ids)
+	return ids
+}
+
 // Cut returns the changes since the last cut, in the order of ids: the leases
 // as they are now, and the revoked ones. To be at one cut with the stores, it
 // is called while all of them are locked.

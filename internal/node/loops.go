@@ -119,7 +119,7 @@ func (n *Node) stamps(c *core, epoch uint64) bool {
 	if epoch == 0 {
 		n.leases.Follow()
 	} else {
-		n.leases.Lead(epoch, c.leases, n.cfg.Election)
+		n.running.Go(n.leases.Lead(epoch, c.leases, n.cfg.Election)) // the caller is one that Stop ends before it waits
 	}
 	return true
 }

@@ -35,7 +35,7 @@ func (l *life) role(c *core, epoch uint64) {
 		return
 	}
 	l.sv.c.promoted = append(l.sv.c.promoted, l.sv.c.loop.now)
-	l.leases.Lead(epoch, c.leases, electionTicks*tickInterval)
+	l.leases.Lead(epoch, c.leases, electionTicks*tickInterval)()
 }
 
 // leaseLoop revokes expired leases and makes checkpoints.

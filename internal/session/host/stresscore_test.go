@@ -89,7 +89,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 			if epoch == 0 {
 				p.expirer.Demote()
 			} else if p.core.Load() == c {
-				p.expirer.Promote(time.Now(), c.leases, 10*p.s.rig.tick)
+				p.expirer.Promote(time.Now(), c.leases, 10*p.s.rig.tick)()
 			}
 		},
 		Serve: func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
