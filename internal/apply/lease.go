@@ -95,28 +95,16 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 // granted with its ID.
 const fieldOnly protowire.Number = 1000
 
-// Only is which lease a revocation is for.
-type Only uint64
-
-const (
-	Ending  Only = iota + 1 // one whose end has begun: the request is a further step
-	RunDown                 // one of which, by the log, something is gone, or whose end has begun
-)
-
 // RevokeOnly has a request find no other lease with the ID.
-func RevokeOnly(r *pb.LeaseRevokeRequest, only Only) {
+func RevokeOnly(r *pb.LeaseRevokeRequest, only lease.Only) {
 	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, fieldOnly, protowire.VarintType), uint64(only)))
 }
 
-// Revocation is that of a lease that has run out. A client that was told so may be granted another with the same ID, before the
-// revocation gets its place in the log.
+// Revocation is that of a lease that has run out.
 func Revocation(over lease.Over) *pb.LeaseRevokeRequest {
 	r := &pb.LeaseRevokeRequest{ID: over.ID}
-	switch {
-	case over.Step:
-		RevokeOnly(r, Ending)
-	case over.RunDown:
-		RevokeOnly(r, RunDown)
+	if over.Only != lease.Any {
+		RevokeOnly(r, over.Only)
 	}
 	return r
 }
@@ -124,12 +112,12 @@ func Revocation(over lease.Over) *pb.LeaseRevokeRequest {
 // means reports whether a request is for a lease.
 func (x *execution) means(req *pb.LeaseRevokeRequest, l lease.Lease) bool {
 	f, _ := protofield.Find(req.ProtoReflect().GetUnknown(), fieldOnly, protowire.VarintType)
-	switch only := Only(f.Varint); {
+	switch only := lease.Only(f.Varint); {
 	case x.m.Level() < levelOfMeantLeases:
 		return true
-	case only == Ending:
+	case only == lease.OnlyEnding:
 		return l.Remaining == lease.Ending
-	case only == RunDown:
+	case only == lease.OnlyRunDown:
 		return l.Remaining != 0
 	}
 	return true

@@ -90,14 +90,14 @@ func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
 func TestMeantLeasesFollowTheVersion(t *testing.T) {
 	for _, at := range []struct {
 		level     version.Level
-		only      Only
+		only      lease.Only
 		remaining int64
 		want      error
 	}{
-		{levelOfMeantLeases - 1, Ending, 0, nil}, {levelOfMeantLeases - 1, RunDown, 0, nil},
-		{levelOfMeantLeases, Ending, 0, fault.LeaseNotFound}, {levelOfMeantLeases, RunDown, 0, fault.LeaseNotFound},
-		{levelOfMeantLeases, Ending, 5, fault.LeaseNotFound}, {levelOfMeantLeases, RunDown, 5, nil},
-		{levelOfMeantLeases, Ending, lease.Ending, nil}, {levelOfMeantLeases, RunDown, lease.Ending, nil},
+		{levelOfMeantLeases - 1, lease.OnlyEnding, 0, nil}, {levelOfMeantLeases - 1, lease.OnlyRunDown, 0, nil},
+		{levelOfMeantLeases, lease.OnlyEnding, 0, fault.LeaseNotFound}, {levelOfMeantLeases, lease.OnlyRunDown, 0, fault.LeaseNotFound},
+		{levelOfMeantLeases, lease.OnlyEnding, 5, fault.LeaseNotFound}, {levelOfMeantLeases, lease.OnlyRunDown, 5, nil},
+		{levelOfMeantLeases, lease.OnlyEnding, lease.Ending, nil}, {levelOfMeantLeases, lease.OnlyRunDown, lease.Ending, nil},
 		{levelOfMeantLeases, 0, 0, nil}, {levelOfMeantLeases, 3, 0, nil},
 	} {
 		w := newTwins(t, 2)

@@ -262,12 +262,29 @@ func (e *Expirer) Cleared(id int64, reset uint64) {
 
 // Over is a lease whose time is over.
 type Over struct {
-	ID int64
-	// Step: its end has begun, and this is to be another step of it.
-	Step bool
-	// RunDown: a checkpoint of what remained of it was handed out before, so the log says that something is gone, as of no
-	// lease that has just been granted. It isn't set again when the revocation is: the checkpoint may have been lost.
-	RunDown bool
+	ID   int64
+	Only Only // which it is to be when the revocation gets its place in the log
+}
+
+// Only is which lease is meant by a revocation. A client that was told of its end may be granted another with the same ID.
+type Only uint64
+
+const (
+	Any         Only = iota
+	OnlyEnding       // one whose end has begun: the revocation is a further step
+	OnlyRunDown      // one of which, by the log, something is gone, or whose end has begun
+)
+
+// meant is which lease has run out. Is a checkpoint of what remained of it handed out, the log says that something is gone, as of no
+// lease that has just been granted. It isn't said again when the revocation is: the checkpoint may have been lost.
+func (e *Expirer) meant(t *timer) Only {
+	switch {
+	case t.ending:
+		return OnlyEnding
+	case !e.revoked.has(t) && t.issued > t.cleared:
+		return OnlyRunDown
+	}
+	return Any
 }
 
 // Due returns expired leases, whose revocation is to be proposed now, as long as not more than limit
@@ -284,7 +301,7 @@ func (e *Expirer) Due(now time.Time, limit int) []Over {
 		return e.ends.due(now)
 	}
 	for t := next(); t != nil && len(due) < limit; t = next() {
-		due = append(due, Over{ID: t.id, Step: t.ending, RunDown: !t.ending && !e.revoked.has(t) && t.issued > t.cleared})
+		due = append(due, Over{t.id, e.meant(t)})
 		e.revoke(t, now.Add(revokeRetry))
 	}
 	return due

@@ -438,13 +438,13 @@ func TestOver(t *testing.T) {
 		e.Granted(Lease{ID: id, TTL: 8}, at(0))
 	}
 	require.Len(t, e.Checkpoints(at(4), 2), 2)
-	require.Equal(t, []Over{{ID: 1, RunDown: true}}, e.Due(at(8), 1))
+	require.Equal(t, []Over{{ID: 1, Only: OnlyRunDown}}, e.Due(at(8), 1))
 	e.Revoked(1)
-	require.Equal(t, []Over{{ID: 2, RunDown: true}, {ID: 3}}, e.Due(at(8), 2), "of the last one there is no checkpoint")
+	require.Equal(t, []Over{{ID: 2, Only: OnlyRunDown}, {ID: 3}}, e.Due(at(8), 2), "of the last one there is no checkpoint")
 	require.Equal(t, []Over{{ID: 2}, {ID: 3}}, e.Due(at(11), 2), "it may have been lost")
 	e.Ending(2, at(12))
 	e.Again(2, at(12))
-	require.Equal(t, []Over{{ID: 2, Step: true}}, e.Due(at(12), 2))
+	require.Equal(t, []Over{{ID: 2, Only: OnlyEnding}}, e.Due(at(12), 2))
 
 	e, _ = leading(t)
 	e.Granted(Lease{ID: 1, TTL: 8}, at(0))

@@ -94,7 +94,7 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 		switch {
 		case errors.Is(err, fault.LeaseEnding):
 			ended = true
-			apply.RevokeOnly(r, apply.Ending)
+			apply.RevokeOnly(r, lease.OnlyEnding)
 			if err := n.pause(ctx, betweenSteps); err != nil {
 				return nil, err
 			}
