@@ -162,7 +162,7 @@ func TestKeysOfALeaseAreJudgedByTheRightsBesideThem(t *testing.T) {
 
 	g.lock(all)
 	answers := make(chan error, 2)
-	go func() { answers <- g.MayRenew(7, a, false) }()
+	go func() { answers <- g.MayRenew(7, Renewer{a, false}) }()
 	go func() {
 		_, err := g.LeaseKeys(7, a, (*auth.User).MayRead)
 		answers <- err
@@ -195,13 +195,13 @@ func TestAUserEndsASessionInSteps(t *testing.T) {
 	revoke := func(user string) error {
 		return g.do(g.credential(user), command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: 5}, all).Err
 	}
-	require.NoError(t, g.MayRenew(5, a, true))
+	require.NoError(t, g.MayRenew(5, Renewer{a, true}))
 	require.ErrorIs(t, revoke("a"), fault.LeaseEnding)
 	require.ErrorIs(t, revoke("b"), fault.PermissionDenied)
-	require.NoError(t, g.MayRenew(5, a, true), "that it is over is another's to say")
-	require.NoError(t, g.MayRenew(5, a, false))
-	require.ErrorIs(t, g.MayRenew(5, g.credential("b"), true), fault.SessionGone)
-	require.ErrorIs(t, g.MayRenew(5, g.credential("b"), false), fault.PermissionDenied)
+	require.NoError(t, g.MayRenew(5, Renewer{a, true}), "that it is over is another's to say")
+	require.NoError(t, g.MayRenew(5, Renewer{a, false}))
+	require.ErrorIs(t, g.MayRenew(5, Renewer{g.credential("b"), true}), fault.SessionGone)
+	require.ErrorIs(t, g.MayRenew(5, Renewer{g.credential("b"), false}), fault.PermissionDenied)
 	err := revoke("a")
 	for errors.Is(err, fault.LeaseEnding) {
 		err = revoke("a")

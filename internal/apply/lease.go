@@ -2,6 +2,7 @@ package apply
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,17 +42,38 @@ func (m *Machine) LeaseKeys(id int64, user uint64, may func(u *auth.User, key, e
 	return keys, nil
 }
 
+// Renewer is who renews a lease: a credential, or 0, and whether as the lease of a session.
+type Renewer struct {
+	User    uint64
+	Session bool
+}
+
+// AppendTo appends what servers tell each other of one.
+func (r Renewer) AppendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, r.User)
+	if r.Session {
+		b = append(b, 1)
+	}
+	return b
+}
+
+// ReadRenewer is of what AppendTo has appended; of nothing it is nobody.
+func ReadRenewer(b []byte) Renewer {
+	user, n := binary.Uvarint(b)
+	return Renewer{user, n > 0 && len(b) > n}
+}
+
 // MayRenew refuses a user who may not write all keys of the lease. That of a session is its owner's, whatever keys it
 // has, and stays so when it ends in several steps, though nobody renews it any more; as that of a session it isn't even root's.
-func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
-	u, err := m.Auth().Authorize(user)
+func (m *Machine) MayRenew(id int64, who Renewer) error {
+	u, err := m.Auth().Authorize(who.User)
 	if err != nil || u == nil {
 		return err
 	}
 	l, ok := m.Leases.Get(id)
 	foreign := ok && l.Owner != u.ID
 	switch {
-	case foreign && session:
+	case foreign && who.Session:
 		return fault.SessionGone
 	case u.IsRoot(), !foreign && l.Remaining == lease.Ending:
 		return nil
@@ -61,7 +83,7 @@ func (m *Machine) MayRenew(id int64, user uint64, session bool) error {
 		}
 		return nil
 	}
-	_, err = m.LeaseKeys(id, user, (*auth.User).MayWrite)
+	_, err = m.LeaseKeys(id, who.User, (*auth.User).MayWrite)
 	return err
 }
 

@@ -8,6 +8,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/stoa-kv/stoa/internal/apply"
 )
 
 // FuzzLeaseCalls decodes what servers ask each other of leases: whoever reaches an open peer
@@ -18,7 +20,7 @@ func FuzzLeaseCalls(f *testing.F) {
 	f.Add(protowire.AppendVarint(protowire.AppendTag(r, fieldUser, protowire.VarintType), 300))
 	f.Add(append(binary.AppendUvarint(nil, 1<<40), 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, session := renewer(b); session {
+		if apply.ReadRenewer(b).Session {
 			require.Greater(t, len(b), 1)
 		}
 		m := new(pb.LeaseTimeToLiveRequest)

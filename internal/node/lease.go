@@ -132,13 +132,7 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 // may do.
 func (n *Node) renewAs(ctx context.Context, id int64, user uint64, session bool) (int64, error) {
 	req := binary.AppendVarint(nil, id)
-	if user != 0 {
-		req = binary.AppendUvarint(req, user)
-	}
-	if user != 0 && session {
-		req = append(req, 1)
-	}
-	body, err := n.callLeader(ctx, methodRenew, req)
+	body, err := n.callLeader(ctx, methodRenew, apply.Renewer{User: user, Session: session}.AppendTo(req))
 	if err != nil {
 		return 0, err
 	}
@@ -303,9 +297,8 @@ func (n *Node) renew(c *core, body []byte, reply func([]byte, error)) {
 		n.renewPermitted(c, id, reply)
 		return
 	}
-	user, asSession := renewer(body[size:])
 	go func() { // it reads the stores
-		if err := c.machine.MayRenew(id, user, asSession); err != nil {
+		if err := c.machine.MayRenew(id, apply.ReadRenewer(body[size:])); err != nil {
 			reply(nil, err)
 			return
 		}

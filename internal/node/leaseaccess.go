@@ -1,8 +1,6 @@
 package node
 
 import (
-	"encoding/binary"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,12 +12,6 @@ import (
 
 // What a user may know of leases, and do to them, follows from its permissions for the keys
 // that are attached.
-
-// renewer reads the end of a request to renew a lease.
-func renewer(b []byte) (user uint64, session bool) {
-	user, n := binary.Uvarint(b)
-	return user, n > 0 && len(b) > n
-}
 
 // mayReadLeases refuses a user who may not read all keys of the leases.
 func (c *core) mayReadLeases(user uint64, list []lease.Lease) error {

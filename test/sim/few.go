@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/extension"
 )
@@ -325,7 +326,7 @@ func (s *steward) intrude() {
 	if session == nil || session.few == u || sv.life == nil {
 		return
 	}
-	sv.life.keepAlive(&op{client: 600}, session.id, renewer{u.credential, true}, func(_ proto.Message, err error) {
+	sv.life.keepAlive(&op{client: 600}, session.id, apply.Renewer{User: u.credential, Session: true}, func(_ proto.Message, err error) {
 		c.stats.Intrusions++
 		if err == nil {
 			c.fail("users", "%s takes up session %d, which is another's", u.name, session.id)

@@ -84,10 +84,10 @@ const (
 )
 
 // keepAlive has a lease renewed by the leader, and tries again for a while.
-func (l *life) keepAlive(o *op, id int64, as renewer, reply func(proto.Message, error)) {
+func (l *life) keepAlive(o *op, id int64, as apply.Renewer, reply func(proto.Message, error)) {
 	body := binary.AppendVarint(nil, id)
 	if l.sv.c.steward != nil { // other runs have always let everybody renew
-		body = as.appendTo(body)
+		body = as.AppendTo(body)
 	}
 	l.callLeader(o, methodRenew, body, func(body []byte, err error) {
 		if err != nil {
@@ -97,25 +97,6 @@ func (l *life) keepAlive(o *op, id int64, as renewer, reply func(proto.Message, 
 		ttl, _ := binary.Varint(body)
 		reply(&pb.LeaseKeepAliveResponse{ID: id, TTL: ttl}, nil)
 	})
-}
-
-// renewer is who renews a lease, and whether it does so as its session.
-type renewer struct {
-	user    uint64
-	session bool
-}
-
-func (r renewer) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(b, r.user)
-	if r.session {
-		b = append(b, 1)
-	}
-	return b
-}
-
-func readRenewer(b []byte) renewer {
-	user, n := binary.Uvarint(b)
-	return renewer{user, len(b) > n}
 }
 
 // callLeader has a call answered by the leader, as node's does.
@@ -157,8 +138,7 @@ func (c *core) answer(method uint32, body []byte, reply func([]byte, error)) {
 func (c *core) renew(body []byte, reply func([]byte, error)) {
 	id, n := binary.Varint(body)
 	if n < len(body) {
-		as := readRenewer(body[n:])
-		if err := c.machine.MayRenew(id, as.user, as.session); err != nil {
+		if err := c.machine.MayRenew(id, apply.ReadRenewer(body[n:])); err != nil {
 			reply(nil, err)
 			return
 		}

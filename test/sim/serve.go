@@ -67,7 +67,7 @@ func (l *life) serve(o *op, answer func(proto.Message, error)) {
 	case *pb.LeaseGrantRequest:
 		l.write(command.LeaseGrant, r, user, true, reply)
 	case *pb.LeaseKeepAliveRequest:
-		l.keepAlive(o, r.ID, renewer{user: user}, reply)
+		l.keepAlive(o, r.ID, apply.Renewer{User: user}, reply)
 	case *pb.LeaseRevokeRequest:
 		l.write(command.LeaseRevoke, r, user, true, reply)
 	case *pb.LeaseTimeToLiveRequest:

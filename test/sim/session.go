@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/session"
@@ -107,5 +108,5 @@ func (l *life) openSession(st *sessionStream, o *stoapb.OpenSession, user uint64
 }
 
 func (l *life) renewSession(id int64, user uint64, done func(proto.Message, error)) {
-	l.keepAlive(&op{client: int(id)}, id, renewer{user, true}, done)
+	l.keepAlive(&op{client: int(id)}, id, apply.Renewer{User: user, Session: true}, done)
 }
