@@ -146,8 +146,7 @@ func await(ctx context.Context, w Watcher, key string) (*mvccpb.KeyValue, error)
 		return nil, err
 	}
 	defer stop()
-	kv, _, err := first(ctx, ch)
-	return kv, err
+	return first(ctx, ch)
 }
 
 // cleanupTimeout bounds the cleanup of a call after its context has ended.
@@ -177,23 +176,22 @@ func open(ctx context.Context, w Watcher, key string, opts ...clientv3.OpOption)
 	return nil, nil, ctx.Err()
 }
 
-// first returns the first key-value that a watch delivers, and the events of
-// the same response.
-func first(ctx context.Context, ch clientv3.WatchChan) (*mvccpb.KeyValue, []*clientv3.Event, error) {
+// first returns the first key-value that a watch delivers.
+func first(ctx context.Context, ch clientv3.WatchChan) (*mvccpb.KeyValue, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return nil, ctx.Err()
 		case resp, ok := <-ch:
 			if !ok {
-				return nil, nil, errors.New("the watch has ended without an event")
+				return nil, errors.New("the watch has ended without an event")
 			}
 			if err := resp.Err(); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			for i, ev := range resp.Events {
+			for _, ev := range resp.Events {
 				if ev.Type == clientv3.EventTypePut {
-					return ev.Kv, resp.Events[i+1:], nil
+					return ev.Kv, nil
 				}
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,15 +45,16 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recipes: campaigning in %s: %w", e.root, err)
 	}
-	kv, rest, err := first(ctx, ch)
+	kv, err := first(ctx, ch)
+	stop() // else it is another candidacy after a broken connection: clients open watches again
 	if err != nil {
-		stop()
 		forget(ctx, e.client, e.root+"candidates/"+e.id)
 		return nil, fmt.Errorf("recipes: campaigning in %s: %w", e.root, err)
 	}
-	// The watch goes on: to see that the leadership is lost.
-	l := &Leadership{Revision: kv.CreateRevision, lost: make(chan struct{}), stop: stop, e: e}
-	go l.guard(rest, ch)
+	l := &Leadership{Revision: kv.CreateRevision, lost: make(chan struct{}), e: e}
+	guarding, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l.stop = stop
+	go l.guard(guarding)
 	return l, nil
 }
 
@@ -72,18 +72,41 @@ func (e *Election) stand(ctx context.Context) (clientv3.WatchChan, context.Cance
 	return ch, stop, err
 }
 
-// guard waits for the end of the leadership, or of the watch that would show
-// it.
-func (l *Leadership) guard(events []*clientv3.Event, ch clientv3.WatchChan) {
+// guard waits for the end of the leadership, or of the watch that would show it. The leader's key changes with every
+// leadership, and its history has what happens while there is no connection.
+func (l *Leadership) guard(ctx context.Context) {
 	defer close(l.lost)
 	defer l.stop()
-	for !slices.ContainsFunc(events, func(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDelete }) {
-		resp, ok := <-ch
-		if !ok || resp.Err() != nil {
-			return
-		}
-		events = resp.Events
+	for from := l.Revision + 1; from > 0; {
+		from = l.watch(ctx, from)
 	}
+}
+
+// watch returns 0 at the end of the leadership, and the revision to go on at if the one that it was to begin at is compacted.
+func (l *Leadership) watch(ctx context.Context, from int64) int64 {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for resp := range l.e.client.Watch(ctx, l.e.root+"leader", clientv3.WithRev(from)) {
+		switch {
+		case resp.CompactRevision >= from:
+			return l.lasts(ctx)
+		case resp.Err() != nil || len(resp.Events) > 0:
+			return 0
+		}
+	}
+	return 0
+}
+
+// lasts returns the revision behind one at which the leadership lasts, or 0.
+func (l *Leadership) lasts(ctx context.Context) int64 {
+	resp, err := l.e.client.Get(ctx, l.e.root+"leader")
+	if err != nil {
+		return 0
+	}
+	if kv := one(resp); kv == nil || kv.ModRevision != l.Revision {
+		return 0
+	}
+	return resp.Header.Revision + 1
 }
 
 // Lost is closed when the leadership has ended, for any reason. It is delayed

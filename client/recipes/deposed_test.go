@@ -1,0 +1,154 @@
+package recipes_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/recipes"
+)
+
+// network is the way to a server, which can be cut.
+type network struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	down  bool
+	conns []net.Conn
+}
+
+func newNetwork(t *testing.T, to string) *network {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	n := &network{Listener: l, to: to}
+	go n.accept()
+	t.Cleanup(func() {
+		l.Close()
+		n.cut()
+	})
+	return n
+}
+
+func (n *network) accept() {
+	for {
+		from, err := n.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", n.to)
+		if err != nil || !n.add(from, to) {
+			from.Close()
+			continue
+		}
+		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				_, _ = io.Copy(way[0], way[1])
+				way[0].Close()
+			}()
+		}
+	}
+}
+
+func (n *network) add(conns ...net.Conn) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.down {
+		n.conns = append(n.conns, conns...)
+	}
+	return !n.down
+}
+
+func (n *network) cut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down = true
+	for _, c := range n.conns {
+		c.Close()
+	}
+}
+
+func (n *network) mend() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down = false
+}
+
+// A leader whose candidacy somebody deletes while it has no connection learns of it, and is no candidate again.
+func TestDeposedWithoutAConnection(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const root = "/deposed/"
+	require.NoError(t, recipes.RegisterAt(ctx, cli, "deposed", "election", root))
+	way := newNetwork(t, strings.TrimPrefix(cli.Endpoints()[0], "http://"))
+	far, err := client.New(client.Config{Endpoints: []string{way.Addr().String()}, ClientID: "example"})
+	require.NoError(t, err)
+	defer far.Close()
+	lease := grant(ctx)
+	leads, err := recipes.NewElection(far, root, "far", lease).Campaign(ctx)
+	require.NoError(t, err)
+	next := make(chan *recipes.Leadership, 1)
+	go func() {
+		l, err := recipes.NewElection(cli, root, "near", grant(ctx)).Campaign(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- l
+	}()
+	candidates := func() int64 {
+		resp, err := cli.Get(ctx, root+"candidates/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		require.NoError(t, err)
+		return resp.Count
+	}
+	require.Eventually(t, func() bool { return candidates() == 2 }, 20*time.Second, 10*time.Millisecond)
+
+	way.cut()
+	_, err = cli.Delete(ctx, fmt.Sprintf("%scandidates/far-%x", root, int64(lease)))
+	require.NoError(t, err)
+	other := <-next
+	require.NotNil(t, other)
+	way.mend()
+	select {
+	case <-leads.Lost():
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on as the leader")
+	}
+	require.EqualValues(t, 1, candidates())
+	require.NoError(t, other.Resign(ctx))
+}
+
+// A leadership that began before the last compaction lasts, and its end is seen.
+func TestLeadershipOutlastsACompaction(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const root = "/compacted/"
+	require.NoError(t, recipes.RegisterAt(ctx, cli, "compacted", "election", root))
+	e := recipes.NewElection(cli, root, "a", grant(ctx))
+	first, err := e.Campaign(ctx)
+	require.NoError(t, err)
+	for range 3 {
+		resp, err := cli.Put(ctx, root+"other", "")
+		require.NoError(t, err)
+		_, err = cli.Compact(ctx, resp.Header.Revision)
+		require.NoError(t, err)
+	}
+	again, err := e.Campaign(ctx)
+	require.NoError(t, err)
+	require.Equal(t, first.Revision, again.Revision)
+	select {
+	case <-again.Lost():
+		t.Fatal("it has been lost by a compaction")
+	case <-time.After(300 * time.Millisecond):
+	}
+	require.NoError(t, first.Resign(ctx))
+	<-again.Lost()
+}
