@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
@@ -17,6 +18,10 @@ import (
 func (c *Config) readInitialCluster() {
 	if c.initialCluster == "" {
 		c.initialClusterErr = errors.New("--initial-cluster is empty: name at least this member")
+		return
+	}
+	if !utf8.ValidString(c.initialCluster) || !utf8.ValidString(c.InitialClusterToken) {
+		c.initialClusterErr = fmt.Errorf("--initial-cluster %q or --initial-cluster-token %q is not UTF-8", c.initialCluster, c.InitialClusterToken)
 		return
 	}
 	cluster, err := types.NewURLsMap(c.initialCluster)

@@ -115,6 +115,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"--max-wals=many", "max-wals"},
 		{"--metrics=some", "metrics"},
 		{"--config-file=/no/such/file", "--config-file"},
+		{"--name=\xff", "--name"},
 		{"start", `"start" is not a valid flag`},
 	} {
 		_, err := parse(t, tc.line)
@@ -282,6 +283,8 @@ func TestCheckBootstrap(t *testing.T) {
 		{"--name=a --initial-cluster=a=http://localhost:1 --initial-advertise-peer-urls=http://127.0.0.1:1", ""},
 		{"--initial-cluster=a", "--initial-cluster"},
 		{"--initial-cluster=", "--initial-cluster is empty"},
+		{"--initial-cluster=default=http://localhost:2380,\xff=http://localhost:2381", "not UTF-8"},
+		{"--initial-cluster-token=\xff", "not UTF-8"},
 	} {
 		c, err := parse(t, tc.line)
 		require.NoError(t, err, tc.line)

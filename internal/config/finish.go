@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -346,6 +347,9 @@ func (c *Config) checkUI() error {
 }
 
 func (c *Config) checkLimits() error {
+	if !utf8.ValidString(c.Name) {
+		return fmt.Errorf("--name %q is not UTF-8", c.Name)
+	}
 	switch {
 	case c.QuotaBackendBytes == 0:
 		c.QuotaBackendBytes = DefaultQuotaBytes
