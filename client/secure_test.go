@@ -122,6 +122,27 @@ func TestAPasswordThatIsNoneAnyMore(t *testing.T) {
 	require.ErrorIs(t, s.Err(), rpctypes.ErrAuthFailed)
 }
 
+// A session whose user's password has been set goes on with another token, if the client's password is that one.
+func TestAPasswordThatIsSetAnew(t *testing.T) {
+	f, g, c := guarded(t)
+	s, err := c.Session(testContext(t))
+	require.NoError(t, err)
+	_, err = s.Put(testContext(t), "k", "v")
+	require.NoError(t, err)
+	old := func() {
+		f.set(func() { f.sessions[int64(s.ID())].stream.die(rpctypes.ErrGRPCAuthOldRevision) })
+	}
+	old()
+	put := s.PutAsync("k", "w")
+	_, err = put.Wait(testContext(t))
+	require.NoError(t, err)
+
+	g.password.Store("another")
+	old()
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), rpctypes.ErrAuthFailed)
+}
+
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

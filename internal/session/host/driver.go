@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"time"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -179,6 +180,11 @@ func (d *driver) Reply(op *session.Op) {
 		d.closing = true
 	}
 	d.s.sink.Reply(op)
+}
+
+// elsewhere reports that a request can be answered over another stream: by another server, or for the user's next token.
+func elsewhere(err error) bool {
+	return errors.Is(err, fault.Fenced) || errors.Is(err, fault.AuthOldRevision)
 }
 
 // abandon ends the session on this server, which can't answer a request: its client asks

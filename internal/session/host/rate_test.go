@@ -44,5 +44,19 @@ func (s *story) enforce(now *auth.State) {
 	for _, sv := range s.servers {
 		sv.state.Machine.LoadAuth(now)
 		sv.limits.Change(now)
+		sv.feed.Permit(func(user uint64, key, end []byte) error {
+			u, err := now.Authorize(user)
+			if err != nil {
+				return err
+			}
+			return u.MayRead(key, end)
+		}, nil)
 	}
+}
+
+// password gives the user another one, with which it has not logged in.
+func (s *story) password() {
+	now, err := s.servers[0].state.Machine.Auth().Change(&pb.InternalRaftRequest{AuthUserChangePassword: &pb.AuthUserChangePasswordRequest{Name: "a"}})
+	require.NoError(s.t, err)
+	s.enforce(now)
 }

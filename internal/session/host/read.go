@@ -279,7 +279,7 @@ func (d *driver) read(op *session.Op, r *session.Request, st *State, parts place
 	case errors.Is(err, fault.Moved):
 		d.cfg.Counts.Rerouted.Add(1)
 		return false
-	case errors.Is(err, fault.Fenced):
+	case elsewhere(err):
 		d.abandon(err)
 		return true
 	case err != nil && d.server.State() != st:

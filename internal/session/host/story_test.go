@@ -62,6 +62,7 @@ import (
 //	rate N            everybody is one user from now on, who may make N requests a second on
 //	                  each server, and with 0 as many as it likes
 //	only KEY          everybody is one user from now on, who has permissions for the key
+//	password          the user has another one
 //	fill, empty       the log refuses writes, for there is no room
 //	renewed [gone] [failed]
 //	                  answer what is to be renewed
@@ -217,6 +218,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData, sv *server, c *client
 		s.quiesce()
 	case "only":
 		s.enforce(s.someone(&authpb.Permission{PermType: authpb.READWRITE, Key: []byte(d.CmdArgs[0].Key)}))
+	case "password":
+		s.password()
 	case "rate":
 		s.rate(number(t, d.CmdArgs[0].Key))
 	case "drain":

@@ -118,7 +118,7 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	} else {
 		rev, err = d.open(op.Seq, r.Level, req)
 	}
-	if errors.Is(err, fault.Fenced) {
+	if elsewhere(err) {
 		d.abandon(err)
 		return
 	}
@@ -223,7 +223,11 @@ func (d *driver) reopen() {
 		op, r := &items[i].Op, &items[i].Request
 		d.oweWatch(r)
 		_, err := d.open(op.Seq, r.Level, r.Message.(*pb.WatchCreateRequest))
-		if err != nil && !errors.Is(err, fault.Fenced) { // its client opens it elsewhere
+		if elsewhere(err) {
+			d.abandon(err)
+			return
+		}
+		if err != nil {
 			d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Canceled: true, CancelReason: err.Error()})
 		}
 	}
@@ -242,7 +246,9 @@ func (d *driver) deliver() (more bool) {
 			d.complain(err)
 			break
 		}
-		if id, known := d.hears(r); known && (len(r.Events) > 0 || r.Canceled) {
+		if id, known := d.hears(r); known && elsewhere(r.Cause) {
+			d.abandon(r.Cause)
+		} else if known && (len(r.Events) > 0 || r.Canceled) {
 			if r.Canceled {
 				delete(w.streams, id)
 			}
@@ -323,6 +329,8 @@ func (d *driver) hear(r watch.Response) {
 	id, known := d.hears(r)
 	switch {
 	case !known:
+	case elsewhere(r.Cause):
+		d.abandon(r.Cause)
 	case r.Canceled:
 		d.watches.merge.End(id, r.WatchResponse)
 	default:
