@@ -88,8 +88,8 @@ type tail struct {
 	opts []clientv3.OpOption
 	// next is the revision to go on with, 0 as long as it is that of the opening.
 	next int64
-	// after is the revision that the client had seen at the request: no event
-	// at or below it is delivered, unless it was requested.
+	// after is the revision that the client had seen at the request, or that of the
+	// opening: no event at or below it is delivered, unless it was requested.
 	after int64
 	// by carries it; nil: the cluster's client.
 	by     clientv3.Watcher
@@ -207,8 +207,8 @@ var errWatchBroken = errors.New("the watch was broken off")
 func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	switch {
 	case r.Created:
-		if w.next == 0 {
-			w.next = r.Header.Revision + 1
+		if w.next == 0 { // etcd's client would resume with that revision, and bring its events
+			w.next, w.after = r.Header.Revision+1, max(w.after, r.Header.Revision)
 		}
 		again := w.opened
 		w.opened = true
