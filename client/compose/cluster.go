@@ -163,7 +163,7 @@ func (c *cluster) nearest() *clientv3.Client {
 const backAfter = 5 * time.Second
 
 // leave switches to another member, because the present one doesn't answer, and
-// returns when it answers again.
+// returns when it answers again. That those have gone who have asked is no reason: others use the member, too.
 func (c *cluster) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -88,13 +88,13 @@ func (k *keeper) once(ctx context.Context, of *cluster, until time.Time) error {
 	if atMost := time.Now().Add(max(k.ttl/3, time.Second)); atMost.Before(until) {
 		until = atMost
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
+	asking, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := of.with(ctx, func(by *clientv3.Client) error {
-		_, err := by.KeepAliveOnce(ctx, k.id)
+	err := of.with(asking, func(by *clientv3.Client) error {
+		_, err := by.KeepAliveOnce(asking, k.id)
 		return err
 	})
-	if err != nil && ctx.Err() != nil {
+	if err != nil && asking.Err() != nil && ctx.Err() == nil {
 		of.leave()
 	}
 	return err

@@ -265,29 +265,29 @@ func (l *locker) call(ctx context.Context, r commit.Request) commit.Answer {
 	if err != nil {
 		return commit.Answer{Err: err, Refused: true}
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	asking, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	ctx, refuse := context.WithCancelCause(ctx)
+	asking, refuse := context.WithCancelCause(asking)
 	defer refuse(nil)
 	var to peer.Peer
 	var a *pb.TxnResponse
-	err = of.with(ctx, func(by *clientv3.Client) error {
-		defer giveUp(ctx, by, refuse).Stop()
-		m, err := invoke(ctx, clientv3.RetryKVClient(by), messageOf(r), &to)
+	err = of.with(asking, func(by *clientv3.Client) error {
+		defer giveUp(asking, by, refuse).Stop()
+		m, err := invoke(asking, clientv3.RetryKVClient(by), messageOf(r), &to)
 		a, _ = m.(*pb.TxnResponse)
-		return clientv3.ContextError(ctx, err)
+		return clientv3.ContextError(asking, err)
 	})
 	if err == nil {
 		return l.took(of, a)
 	}
-	if errors.Is(context.Cause(ctx), client.ErrRefused) {
+	if errors.Is(context.Cause(asking), client.ErrRefused) {
 		err = client.ErrRefused
 	}
 	answer := commit.Answer{Refused: to.Addr == nil || !isCutOff(err), Err: of.named(plain(err), false)}
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		answer.NoLease, answer.Err = true, errNoLease
 	}
-	if ctx.Err() != nil {
+	if asking.Err() != nil && ctx.Err() == nil {
 		of.leave()
 	}
 	return answer

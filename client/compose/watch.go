@@ -137,6 +137,8 @@ func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) boo
 			return nil
 		case err == nil || ctx.Err() != nil:
 			return nil
+		case w.core.ctx.Err() != nil:
+			return ErrClosed
 		case time.Since(began) >= w.core.cfg.Timeout:
 			return w.of.named(plain(err), false)
 		}
