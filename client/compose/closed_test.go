@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client/compose/internal/commit"
 )
 
@@ -62,6 +63,80 @@ func TestTransactionsBesideClose(t *testing.T) {
 			require.Error(t, <-done)
 		}
 	}
+}
+
+// leaving is a member that grants sessions and leases, and doesn't answer that they end.
+type leaving struct {
+	stoapb.UnimplementedSessionsServer
+	granting
+	open chan struct{} // sessions may be
+	end  chan struct{} // has room for one: something is to end
+}
+
+func (s leaving) Open(g stoapb.Sessions_OpenServer) error {
+	batch, err := g.Recv()
+	if err != nil {
+		return err
+	}
+	<-s.open
+	if err := g.Send(&stoapb.ServerBatch{Opened: &stoapb.Opened{Session: 1, Ttl: batch.Open.Ttl}}); err != nil {
+		return err
+	}
+	for batch, err = g.Recv(); err == nil; batch, err = g.Recv() {
+		if len(batch.Requests) > 0 && batch.Requests[0].Kind == stoapb.Kind_CLOSE {
+			s.end <- struct{}{}
+		}
+	}
+	return err
+}
+
+func (s leaving) LeaseRevoke(ctx context.Context, _ *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	s.end <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// What a closed client has at a silent cluster keeps none of its callers waiting.
+func TestBesideClose(t *testing.T) {
+	over := func(kind Kind) (*Client, leaving) {
+		s := leaving{open: make(chan struct{}), end: make(chan struct{}, 1)}
+		address := serve(t, func(g *grpc.Server) {
+			stoapb.RegisterSessionsServer(g, s)
+			pb.RegisterLeaseServer(g, s)
+		})
+		c, err := New(Config{
+			Clusters: map[string]Cluster{"one": {Endpoints: []string{address}, Kind: kind}}, Timeout: time.Second,
+			Routes: []Route{{Cluster: "one", Transactions: kind == Etcd}},
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c, s
+	}
+	atOnce := func(t *testing.T, c *Client, s leaving) {
+		<-s.end
+		began := time.Now()
+		_, err := c.Get(t.Context(), "k")
+		require.ErrorIs(t, err, ErrClosed)
+		require.Less(t, time.Since(began), time.Second/2)
+	}
+	t.Run("a session that is open behind Close", func(t *testing.T) {
+		c, s := over(Stoa)
+		fork := c.Fork()
+		opening := fork.GetAsync("k")
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, fork.Close())
+		close(s.open)
+		atOnce(t, fork, s)
+		_, err := opening.Wait(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+	})
+	t.Run("a lease of transactions", func(t *testing.T) {
+		c, s := over(Etcd)
+		_, err := c.shared.locker.lease(t.Context(), c.shared.clusters[0])
+		require.NoError(t, err)
+		go c.Close()
+		atOnce(t, c, s)
+	})
 }
 
 func overTwo(t *testing.T) *Client {

@@ -105,17 +105,24 @@ func (l *link) open(by time.Time) error {
 			return err
 		}
 	}
-	l.core.mu.Lock()
-	defer l.core.mu.Unlock()
-	if l.core.closed {
-		found.close()
-		return ErrClosed
-	}
-	l.by = found
 	if kind == Stoa && l.view != nil {
 		l.view.near.Store(l.view.near.Load().of.nearby.share())
 	}
+	if !l.take(found) {
+		found.close() // without the lock: it waits for the cluster
+		return ErrClosed
+	}
 	return nil
+}
+
+// take makes a carrier the link's; false if the client was closed meanwhile.
+func (l *link) take(found carrier) bool {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	if !l.core.closed {
+		l.by = found
+	}
+	return !l.core.closed
 }
 
 // finish records an answer, and adds the cluster's name to an error. It needs

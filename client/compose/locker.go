@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,9 +98,10 @@ func (l *locker) close() {
 	l.end()
 	l.sweeper.Wait()
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	leases := slices.Collect(maps.Values(l.leases)) // there will be no others
+	l.mu.Unlock()
 	var all sync.WaitGroup
-	for _, one := range l.leases {
+	for _, one := range leases {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Timeout)
 			defer cancel()
