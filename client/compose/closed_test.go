@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -63,6 +64,24 @@ func TestTransactionsBesideClose(t *testing.T) {
 			require.Error(t, <-done)
 		}
 	}
+}
+
+// Events that come while their feed is closed are lost like those before them.
+func TestEventsBehindClose(t *testing.T) {
+	c := overTwo(t)
+	f := c.NewFeed()
+	w := &FeedWatch{f: f, seg: segment{route: c.core.routes.find("/a/k")}, part: &part{of: c.shared.clusters[0]}, lane: f.merger.add(0, 1)}
+	bring := func(revision int64) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		w.bringEvents([]*clientv3.Event{{Kv: &mvccpb.KeyValue{Key: []byte("/a/k"), ModRevision: revision}}})
+		f.give()
+	}
+	bring(2)
+	f.Close()
+	bring(3)
+	n, err := f.Next(t.Context())
+	require.ErrorIs(t, err, ErrFeedClosed, "%v", n)
 }
 
 // leaving is a member that grants sessions and leases, and doesn't answer that they end.

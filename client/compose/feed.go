@@ -300,10 +300,10 @@ func (w *FeedWatch) endCompacted(err error, at int64) {
 	}
 }
 
-// give releases events to the readers. It needs mu.
+// give releases events to the readers, unless the feed is closed: those before them are lost. It needs mu.
 func (f *Feed) give() {
 	for _, it := range f.merger.take() {
-		if !it.quiet {
+		if !it.quiet && !f.closed {
 			f.ready = append(f.ready, it.what)
 		}
 	}
