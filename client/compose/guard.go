@@ -46,7 +46,7 @@ func (c *Client) guarded(ctx context.Context, r *request) (proto.Message, error)
 			}
 			return answer, nil
 		}
-		if err := l.resolve(ctx, met, attempt); err != nil {
+		if err := l.resolve(ctx, r.cluster, met, attempt); err != nil {
 			return nil, err
 		}
 		if r.kind == read {

@@ -91,3 +91,18 @@ func (r revoking) LeaseRevoke(_ context.Context, q *pb.LeaseRevokeRequest) (*pb.
 	r.revoked <- q.ID
 	return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
 }
+
+// A caller who leaves while another transaction has its keys is told for which cluster it has waited.
+func TestLeavingBeforeALock(t *testing.T) {
+	c := overTwo(t)
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	for attempt := range impatient + 2 {
+		var of *ClusterError
+		require.ErrorAs(t, c.shared.locker.resolve(left, 1, nil, attempt), &of)
+		require.Equal(t, "b", of.Cluster)
+		require.False(t, of.Unknown)
+		require.ErrorIs(t, of, context.Canceled)
+	}
+	require.NoError(t, c.shared.locker.resolve(t.Context(), 1, nil, 0))
+}

@@ -14,8 +14,9 @@ import (
 )
 
 // resolve deals with locks that were met. It returns when it is worth trying again: at once if
-// they are gone, after a while if their transactions are pending. attempt counts from 0.
-func (l *locker) resolve(ctx context.Context, met []commit.Met, attempt int) error {
+// they are gone, after a while if their transactions are pending. attempt counts from 0; at is the cluster
+// for which the caller waits.
+func (l *locker) resolve(ctx context.Context, at int, met []commit.Met, attempt int) error {
 	waits := len(met) == 0 // another reason to begin anew: the lease has expired
 	for len(met) > 0 {
 		if met[0].Err != nil {
@@ -36,17 +37,20 @@ func (l *locker) resolve(ctx context.Context, met []commit.Met, attempt int) err
 		}
 		waits, met = waits || r.Found() == commit.Waits, others
 	}
-	if !waits && attempt < impatient {
-		return ctx.Err()
+	var pause time.Duration
+	if waits || attempt >= impatient {
+		pause = pauseBefore(attempt)
 	}
 	select {
-	case <-time.After(pauseBefore(attempt)):
-		return nil
+	case <-time.After(pause):
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-l.ctx.Done():
 		return ErrClosed
 	}
+	if err := ctx.Err(); err != nil {
+		return l.clusters[at].named(err, false)
+	}
+	return nil
 }
 
 // impatient is the number of attempts in a row that may follow without a pause.

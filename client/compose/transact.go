@@ -43,7 +43,7 @@ func (c *Client) transact(ctx context.Context, x *across) (*pb.TxnResponse, erro
 		if a.err != nil || a.outcome != commit.IsAbandoned || a.answer != nil {
 			return a.answer, a.err
 		}
-		if err := l.resolve(ctx, a.blockers, n); err != nil {
+		if err := l.resolve(ctx, x.parts[0].cluster, a.blockers, n); err != nil {
 			return nil, err
 		}
 	}
