@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,11 +11,12 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // A write of a session has taken effect, and its client hasn't heard so. It sends it again by a server with an old
 // map, and the copy comes to a partition that knows nothing of it. What would refuse the write now must not
-// refuse the copy there: it is sent on to where its answer is.
+// refuse the copy there: it is sent on to where its answer is. Below the level it is refused, as by the releases before.
 func TestACopyIsNotRefusedElsewhere(t *testing.T) {
 	key := []byte("/a/1")
 	put := &pb.PutRequest{Key: key}
@@ -22,27 +24,31 @@ func TestACopyIsNotRefusedElsewhere(t *testing.T) {
 		req proto.Message
 		now func(*guarded)
 		err error
+		// below is what it is refused with elsewhere below the level: of a transaction the place is asked for first.
+		below error
 	}{
-		"the right is gone, put": {put, (*guarded).takeRight, fault.PermissionDenied},
-		"the right is gone, txn": {&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}}}, (*guarded).takeRight, fault.PermissionDenied},
-		"no space":               {put, (*guarded).fill, fault.NoSpace},
+		"the right is gone, put": {put, (*guarded).takeRight, fault.PermissionDenied, fault.PermissionDenied},
+		"the right is gone, txn": {&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}}}, (*guarded).takeRight, fault.PermissionDenied, fault.Moved},
+		"no space":               {put, (*guarded).fill, fault.NoSpace, fault.NoSpace},
 	} {
-		t.Run(name, func(t *testing.T) {
-			g := guard(t, 2)
-			g.at(levelOfRefusalsInPlace)
-			a := g.credential("a")
-			require.NoError(t, g.do(a, command.SessionOpen, &pb.LeaseGrantRequest{ID: 7, TTL: 60}, g.Placement().All()).Err)
-			here := g.Parts(put)
-			there := g.Placement().All() &^ here
-			first := g.numbered(a, 1, c.req, here)
-			require.NoError(t, first.Err)
-			c.now(g)
-			require.ErrorIs(t, g.numbered(a, 1, c.req, there).Err, fault.Moved)
-			again := g.numbered(a, 1, c.req, here)
-			require.NoError(t, again.Err)
-			require.Equal(t, first.Rev, again.Rev)
-			require.ErrorIs(t, g.numbered(a, 2, c.req, here).Err, c.err, "the test is about nothing")
-		})
+		for level, elsewhere := range map[version.Level]error{levelOfRefusalsInPlace - 1: c.below, levelOfRefusalsInPlace: fault.Moved} {
+			t.Run(fmt.Sprintf("%s, %v", name, level), func(t *testing.T) {
+				g := guard(t, 2)
+				g.at(level)
+				a := g.credential("a")
+				require.NoError(t, g.do(a, command.SessionOpen, &pb.LeaseGrantRequest{ID: 7, TTL: 60}, g.Placement().All()).Err)
+				here := g.Parts(put)
+				there := g.Placement().All() &^ here
+				first := g.numbered(a, 1, c.req, here)
+				require.NoError(t, first.Err)
+				c.now(g)
+				require.ErrorIs(t, g.numbered(a, 1, c.req, there).Err, elsewhere)
+				again := g.numbered(a, 1, c.req, here)
+				require.NoError(t, again.Err)
+				require.Equal(t, first.Rev, again.Rev)
+				require.ErrorIs(t, g.numbered(a, 2, c.req, here).Err, c.err, "the test is about nothing")
+			})
+		}
 	}
 }
 
