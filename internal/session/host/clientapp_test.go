@@ -572,7 +572,7 @@ func (a *app) end() {
 		return
 	}
 	err := a.s.Close(ctx)
-	if err != nil && a.s.Err() != nil && !a.lost() {
+	if err != nil && a.s.Err() != nil && !a.lost() && !a.barred(time.Now()) {
 		a.w.found("app %d: closing its session: %v", a.id, err)
 	}
 	a.drain()

@@ -24,6 +24,9 @@ func (w *clientWorld) check() {
 		a.checkAnswers()
 		a.checkOrder()
 		a.checkWatches()
+		if w.plan.Users {
+			a.checkRights()
+		}
 		for _, x := range a.asks {
 			if x.kind != "call" && x.kind != "await" {
 				continue
@@ -114,6 +117,8 @@ func (a *app) checkError(x *ask) {
 	writes := x.kind == "put" || x.kind == "txn" || x.kind == "delete"
 	n := &a.w.counts
 	switch err := x.err; {
+	case a.refused(err, x.heard):
+		n.Denied++
 	case errors.Is(err, sdk.ErrSessionClosed) && errors.Is(a.s.Err(), sdk.ErrSessionClosed) && !x.loose:
 		a.found(x, "it was sent before Close")
 	case errors.Is(err, sdk.ErrSessionExpired) && a.lost():
@@ -132,7 +137,8 @@ func (a *app) checkError(x *ask) {
 	default:
 		a.found(x, "no such error is documented")
 	}
-	if x.kind == "put" && (errors.Is(x.err, sdk.ErrNotSent) || errors.Is(x.err, rpctypes.ErrNoSpace)) && a.effect(x) != 0 {
+	never := errors.Is(x.err, sdk.ErrNotSent) || errors.Is(x.err, rpctypes.ErrNoSpace) || errors.Is(x.err, rpctypes.ErrPermissionDenied)
+	if (x.kind == "put" || x.kind == "txn") && never && a.effect(x) != 0 {
 		a.found(x, "it took effect at %d", a.effect(x))
 	}
 }
@@ -253,7 +259,7 @@ func (a *app) checkOrder() {
 		case errors.Is(x.err, sdk.ErrOvertaken) && x.kind != "watch" && x.kind != "await" && !a.writesBehind(i): // events may have told more than a server shows to watches
 			a.found(x, "nothing was sent behind it")
 		}
-		if x.kind == "put" && x.err != nil && e == 0 && !errors.Is(x.err, rpctypes.ErrNoSpace) {
+		if x.kind == "put" && x.err != nil && e == 0 && !errors.Is(x.err, rpctypes.ErrNoSpace) && !errors.Is(x.err, rpctypes.ErrPermissionDenied) {
 			hole = x
 		}
 		effects = max(effects, e)

@@ -133,7 +133,7 @@ func (a *app) checkWatch(v *viewed, got []noted, end error, endNote int) {
 		}
 		return
 	}
-	if end != nil && !errors.Is(end, rpctypes.ErrCompacted) && !(a.lost() && errors.Is(end, a.s.Err())) && !errors.Is(end, sdk.ErrSessionClosed) {
+	if end != nil && !errors.Is(end, rpctypes.ErrCompacted) && !a.refused(end, a.notes[endNote].at) && !(a.lost() && errors.Is(end, a.s.Err())) && !errors.Is(end, sdk.ErrSessionClosed) {
 		a.found(v.ask, "it has ended with %v", end)
 	}
 }

@@ -61,22 +61,25 @@ func (f front) Permit(context.Context, bool) error { return nil }
 // OpenSession implements rpc.Sessions, as package node does.
 func (f front) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (session.Handle, *stoapb.Opened, error) {
 	p := f.s.process.Load()
+	user, err := p.identify(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
 	l := Lease{ID: o.GetSession(), Renewed: time.Now()}
 	if l.ID == 0 {
 		l.ID, l.TTL = f.s.rig.nextID.Add(1), LeaseTTL(max(o.GetTtl(), 1))
-		if err := p.grant(ctx, l); err != nil {
+		if err := p.grant(ctx, l, user); err != nil {
 			return nil, nil, err
 		}
 	} else {
-		var err error
-		if l.TTL, err = p.renewed(ctx, l.ID); errors.Is(err, fault.LeaseNotFound) {
+		if l.TTL, err = p.renewed(ctx, l.ID, user); errors.Is(err, fault.LeaseNotFound) {
 			err = fault.SessionGone
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	s, opened := p.sessions.Open(l, User{}, o, watches, sink)
+	s, opened := p.sessions.Open(l, User{Credential: user}, o, watches, sink)
 	if p.down.Load() {
 		s.Close()
 		return nil, nil, fault.Stopped
@@ -85,9 +88,9 @@ func (f front) OpenSession(ctx context.Context, o *stoapb.OpenSession, watches [
 	return s, opened, nil
 }
 
-func (p *rigProcess) grant(ctx context.Context, l Lease) error {
+func (p *rigProcess) grant(ctx context.Context, l Lease, user uint64) error {
 	done := make(chan error, 1)
-	p.core.Load().propose(command.SessionOpen, &pb.LeaseGrantRequest{ID: l.ID, TTL: l.TTL}, func(out replica.Outcome) { done <- out.Err })
+	p.core.Load().proposeAs(user, command.SessionOpen, &pb.LeaseGrantRequest{ID: l.ID, TTL: l.TTL}, func(out replica.Outcome) { done <- out.Err })
 	select {
 	case err := <-done:
 		return err
@@ -130,8 +133,11 @@ func (r *rig) client(t *testing.T, w *wires, cfg sdk.Config) *sdk.Client {
 	return c
 }
 
-// ask answers who leads.
-func (r *rig) ask(_ context.Context, _ string, _, reply any, to *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+// ask answers who leads, and logs users in.
+func (r *rig) ask(_ context.Context, _ string, req, reply any, to *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+	if login, is := req.(*pb.AuthenticateRequest); is {
+		return r.authenticate(login, reply.(*pb.AuthenticateResponse))
+	}
 	for _, s := range r.servers {
 		if strings.HasSuffix(to.Target(), s.endpoint()) && !s.process.Load().down.Load() {
 			f := front{s: s}

@@ -16,8 +16,9 @@ type ledger struct {
 	has       map[[2]int64]bool // by partition and revision
 	changes   []store.Change
 	reached   atomic.Int64
-	answered  atomic.Int64 // the highest revision that any client was answered with
-	compacted atomic.Int64 // the highest that was compacted, or asked to be
+	answered  atomic.Int64     // the highest revision that any client was answered with
+	compacted atomic.Int64     // the highest that was compacted, or asked to be
+	rights    map[int64]uint64 // the revision of users and roles at each revision
 
 	all   []*mvccpb.KeyValue // in order; without a version they are deletions
 	byKey map[string][]*mvccpb.KeyValue
@@ -25,9 +26,10 @@ type ledger struct {
 }
 
 // apply notes changes of one revision, which each server applies.
-func (l *ledger) apply(partition int, rev int64, changes []store.Change) {
+func (l *ledger) apply(c *rigCore, partition int, rev int64, changes []store.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.rights[rev] = c.Machine.Auth().Revision
 	if at := [2]int64{int64(partition), rev}; !l.has[at] {
 		l.has[at] = true
 		for _, c := range changes {

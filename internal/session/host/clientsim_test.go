@@ -20,8 +20,10 @@ import (
 	"pgregory.net/rapid"
 
 	sdk "github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 const (
@@ -40,6 +42,7 @@ type clientPlan struct {
 	Lives   int    // bytes that connections carry
 	Pause   int    // ms, of the hubs
 	Count   string // the key that the extension counts in: one that stays where it is, or one that moves
+	Users   bool   // each app is one
 	Trouble []act
 }
 
@@ -65,9 +68,14 @@ func drawClientPlan(t *rapid.T) *clientPlan {
 		p.TTL = append(p.TTL, rapid.SampledFrom([]int{calmTTL, calmTTL, calmTTL, calmTTL, 2}).Draw(t, "ttl"))
 		p.Level = append(p.Level, rapid.IntRange(0, 2).Draw(t, "level"))
 	}
-	p.Trouble = rapid.SliceOfN(drawAct(
-		"cut", "cut", "cut", "cut", "cut all", "stall", "lead", "replace", "restart", "isolate", "unlink", "compact", "flip", "flip", "full", "revoke", "none",
-	), 0, 25).Draw(t, "trouble")
+	troubles := []string{"cut", "cut", "cut", "cut", "cut all", "stall", "lead", "replace", "restart", "isolate", "unlink", "compact", "flip", "flip", "full", "revoke", "none"}
+	if p.Users = rapid.IntRange(0, 2).Draw(t, "users") == 2; p.Users {
+		troubles = append(troubles, "deny", "deny", "deny", "allow", "allow", "password", "dismiss")
+	}
+	if rapid.Bool().Draw(t, "resizes") {
+		troubles = append(troubles, "resize", "resize", "resize")
+	}
+	p.Trouble = rapid.SliceOfN(drawAct(troubles...), 0, 25).Draw(t, "trouble")
 	return p
 }
 
@@ -76,7 +84,9 @@ func drawClientPlan(t *rapid.T) *clientPlan {
 // fail meanwhile, and then every answer and every event is held against what has taken effect:
 // each request is answered once; writes took effect once, in the order in which they were sent; reads
 // show all that comes before them and nothing behind; watches bring all events, once, in order, and before
-// the answers that reflect them; nothing hangs, and no goroutine is left at the end.
+// the answers that reflect them; nothing hangs, and no goroutine is left at the end. None of this changes when the number of
+// partitions does. Where apps are users, whose rights, passwords and lives end meanwhile, what takes effect they had the right to at
+// that place in the log, and no session ends but of those who can't log in any more.
 //
 //	go test ./internal/session/host -run TestClients -rapid.checks=1000
 func TestClients(t *testing.T) {
@@ -107,14 +117,14 @@ func TestClients(t *testing.T) {
 
 // clientCounts say whether a test has met what it is for.
 type clientCounts struct {
-	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Ended, Ahead int
+	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Ended, Ahead, Denied, Resized, Installed int
 }
 
 func (c *clientCounts) add(o *clientCounts) {
 	for _, p := range [][2]*int{
 		{&c.Asked, &o.Asked}, {&c.Answered, &o.Answered}, {&c.Overtaken, &o.Overtaken}, {&c.Forgotten, &o.Forgotten}, {&c.TimedOut, &o.TimedOut},
 		{&c.Refused, &o.Refused}, {&c.Called, &o.Called}, {&c.Events, &o.Events}, {&c.Notes, &o.Notes}, {&c.Compacted, &o.Compacted}, {&c.Ended, &o.Ended},
-		{&c.Ahead, &o.Ahead},
+		{&c.Ahead, &o.Ahead}, {&c.Denied, &o.Denied}, {&c.Resized, &o.Resized}, {&c.Installed, &o.Installed},
 	} {
 		*p[0] += *p[1]
 	}
@@ -127,6 +137,8 @@ type clientWorld struct {
 	rig        *rig
 	wires      *wires
 	ledger     ledger
+	rules      rulebook
+	resizers   sync.WaitGroup
 	apps       []*app
 	counts     clientCounts
 	calm       atomic.Bool // nothing breaks any more
@@ -142,9 +154,9 @@ func newClientWorld(t *testing.T, plan *clientPlan) *clientWorld {
 	w := &clientWorld{
 		t: t, plan: plan, loose: map[*app][]*ask{},
 		wires:  newWires(plan.Seed, time.Duration(plan.Slow)*time.Millisecond),
-		ledger: ledger{has: map[[2]int64]bool{}},
+		ledger: ledger{has: map[[2]int64]bool{}, rights: map[int64]uint64{}},
 	}
-	w.rig = &rig{t: t, tick: 20 * time.Millisecond, pause: time.Duration(plan.Pause) * time.Millisecond, latency: 200 * time.Microsecond, applied: w.ledger.apply}
+	w.rig = &rig{t: t, tick: 20 * time.Millisecond, pause: time.Duration(plan.Pause) * time.Millisecond, latency: 200 * time.Microsecond, level: version.Newest, applied: w.ledger.apply, ruled: w.rules.note}
 	return w
 }
 
@@ -175,6 +187,9 @@ func (w *clientWorld) run() {
 		}
 		ends = append(ends, s.serve(w.wires))
 	}
+	if w.plan.Users {
+		w.addUsers()
+	}
 	for i := range w.plan.Apps {
 		w.apps = append(w.apps, w.newApp(i))
 	}
@@ -192,6 +207,7 @@ func (w *clientWorld) run() {
 	busy.Wait()
 	w.calm.Store(true)
 	w.wires.calm()
+	w.resizers.Wait()
 	for _, a := range w.apps {
 		busy.Go(a.end)
 	}
@@ -205,6 +221,7 @@ func (w *clientWorld) run() {
 		end()
 	}
 	w.rig.stop(&links)
+	w.counts.Resized, w.counts.Installed = int(w.rig.counts.resized.Load()), int(w.rig.counts.installed.Load())
 	time.Sleep(3 * time.Second) // less than a connection is kept that may be of use
 	w.leftover()
 }
@@ -223,7 +240,11 @@ func (w *clientWorld) leftover() {
 
 func (w *clientWorld) newApp(i int) *app {
 	a := &app{w: w, id: i, feed: sdk.NewFeed()}
-	a.c = w.rig.client(w.t, w.wires, sdk.Config{ClientID: []string{"", "somebody"}[i%2]})
+	cfg := sdk.Config{ClientID: []string{"", "somebody"}[i%2]}
+	if w.plan.Users {
+		cfg = sdk.Config{Username: a.user(), Password: clientPassword}
+	}
+	a.c = w.rig.client(w.t, w.wires, cfg)
 	opts := []sdk.SessionOption{sdk.WithTTL(time.Duration(w.plan.TTL[i]) * time.Second), sdk.WithLevel(clientLevels[w.plan.Level[i]])}
 	if b := w.plan.Bound[i]; b > 0 {
 		opts = append(opts, sdk.WithEndpoints(w.rig.servers[b-1].endpoint()))
@@ -296,6 +317,10 @@ func (w *clientWorld) trouble(do act) {
 		w.rig.alarm(pb.AlarmRequest_ACTIVATE)
 		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
 		w.rig.alarm(pb.AlarmRequest_DEACTIVATE)
+	case "resize":
+		w.resize(1+rng.IntN(4), rng.IntN(2) == 0)
+	case "deny", "allow", "password", "dismiss":
+		w.govern(do.What, rng)
 	case "revoke":
 		if a := w.apps[rng.IntN(len(w.apps))]; rng.IntN(3) == 0 {
 			a.revoked = true
@@ -332,7 +357,33 @@ func (w *clientWorld) proposeKey(kind command.Kind, req proto.Message) {
 	body, err := proto.Marshal(req)
 	require.NoError(w.t, err)
 	p := m.Machine.Plan(kind, req, func() (string, int64) { return "", 0 })
-	m.Replica.Submit(&replica.Write{Command: p.Command(kind, body), Parts: p.Parts, Done: func(replica.Outcome) {}})
+	c := p.Command(kind, body)
+	c.User = auth.Own
+	m.Replica.Submit(&replica.Write{Command: c, Parts: p.Parts, Done: func(replica.Outcome) {}})
+}
+
+// resize has the cluster go on with another number of partitions, and tries until all is to be well; keys leave partitions that go
+// before, or with them.
+func (w *clientWorld) resize(to int, drains bool) {
+	w.resizers.Go(func() {
+		for ; !w.calm.Load(); time.Sleep(20 * time.Millisecond) {
+			c := w.rig.servers[w.below(3)].process.Load().core.Load()
+			if len(c.Stores) == to {
+				return
+			}
+			cmd := command.Command{Kind: command.Resize, User: auth.Own, Body: command.AppendResize(nil, to)}
+			if drains && !c.Machine.Placement().Within(to) {
+				wish := command.Wish{Op: command.Drain, Partition: to}
+				cmd = command.Command{Kind: command.Place, User: auth.Own, Body: wish.AppendTo(nil)}
+			}
+			if c.Machine.Placement().Transit() != nil {
+				continue
+			}
+			done := make(chan struct{})
+			c.Replica.Submit(&replica.Write{Command: cmd, Parts: c.placed.All(), System: true, Done: func(replica.Outcome) { close(done) }})
+			<-done
+		}
+	})
 }
 
 // story is all that was asked, with the answers.

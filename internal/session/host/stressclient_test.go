@@ -158,7 +158,7 @@ func (c *stressClient) grant() {
 func (c *stressClient) open() {
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 		p, asked := c.process(), time.Now()
-		ttl, err := p.renewed(context.Background(), c.id)
+		ttl, err := p.renewed(context.Background(), c.id, 0)
 		if errors.Is(err, fault.LeaseNotFound) {
 			c.ended = append(c.ended, c.id)
 			c.begin()

@@ -30,11 +30,18 @@ import (
 // rigCore is one life of the replicated state: from its load to the next one.
 type rigCore struct {
 	State
-	p       *rigProcess
-	file    *backend.Backend
-	placed  *placement.Map // as it was loaded
-	stored  *placement.Map // in the file
-	moving  atomic.Bool    // keys are being moved on
+	p      *rigProcess
+	file   *backend.Backend
+	placed *placement.Map     // as it was loaded
+	groups *membership.Groups // likewise
+	moving atomic.Bool        // keys are being moved on
+
+	// In the file.
+	stored       *placement.Map
+	storedGroups *membership.Groups
+	epochs       []command.Epochs
+	users        *auth.State
+
 	leases  *lease.Table
 	feed    *watch.Feed
 	stale   atomic.Bool
@@ -45,31 +52,25 @@ type rigCore struct {
 	flushed []uint64
 }
 
-// load loads the state from a file. The log is applied again from there.
-func (p *rigProcess) load(file *backend.Backend) *rigCore {
+// load loads the state from a file. The log is applied again from there. After the end of a generation of groups, the stores
+// are those of the core before.
+func (p *rigProcess) load(file *backend.Backend, old *rigCore) *rigCore {
 	t := p.s.rig.t
 	c := &rigCore{p: p, file: file, disk: make(chan func(), 4096), halt: make(chan struct{})}
+	require.NoError(t, recovery.Resize(file))
 	meta, err := file.Meta()
+	require.NoError(t, err)
+	c.groups, err = recovery.ReadGroups(&meta)
 	require.NoError(t, err)
 	c.placed, err = recovery.Placement(&meta)
 	require.NoError(t, err)
-	c.stored = c.placed
-	c.Stores, c.leases, err = recovery.Load(file, &meta, c.placed, false, nil)
-	require.NoError(t, err)
-	for i, st := range c.Stores {
-		index, term := st.Applied()
-		c.flushed = append(c.flushed, index)
-		p.s.logs[i].SetApplied(raftlog.Position{Index: index, Term: term}) // the rest is applied again
-		c.wake = append(c.wake, make(chan struct{}, 1))
-	}
+	c.stored, c.storedGroups = c.placed, c.groups
+	c.loadStores(&meta, old)
 	c.Machine = apply.New(apply.Config{
 		Stores: c.Stores, Leases: c.leases, Placement: c.placed, Sink: c, Observer: rigObserver{c},
 		Visible: func(i int) int64 { return c.Replica.Visible(i) },
 	})
-	c.Machine.LoadMembership(membership.OfIDs(stressVoters...), nil)
-	c.Machine.LoadAlarms(meta.Alarms)
-	require.NoError(t, c.Machine.LoadSessions(meta.Blobs))
-	require.NoError(t, c.Machine.LoadExtensions())
+	c.loadMachine(&meta)
 	c.Replica, err = replica.New(replica.Config{
 		ID: p.s.id, Origin: stressOrigin.Add(1), ElectionTicks: 10, HeartbeatTicks: 1,
 		RequestTicks: int64(stressTimeout / p.s.rig.tick),
@@ -84,6 +85,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 			c.feed.Advance(i, rev)
 			p.sessions.Advanced()
 		},
+		Resized: func() { go p.regroup(c) },
 		Role: func(epoch uint64) {
 			p.s.rig.counts.led.Add(1)
 			if epoch == 0 {
@@ -98,7 +100,7 @@ func (p *rigProcess) load(file *backend.Backend) *rigCore {
 	return c
 }
 
-func (c *rigCore) begin() {
+func (c *rigCore) begin(led bool) {
 	for i := range c.wake {
 		c.wg.Go(func() {
 			for {
@@ -121,7 +123,7 @@ func (c *rigCore) begin() {
 			}
 		}
 	})
-	c.Replica.Start(false)
+	c.Replica.Start(led)
 }
 
 // end stops the loops. Nothing is applied after it.
@@ -134,19 +136,20 @@ func (c *rigCore) end() {
 // flush puts a cut into the file and shortens the logs.
 func (c *rigCore) flush() {
 	t := c.p.s.rig.t
-	cut := &backend.Cut{Partitions: make([]store.Cut, partitions)}
+	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.Stores))}
 	for _, st := range c.Stores {
 		st.Lock()
 	}
 	changed, gone := c.leases.Cut()
 	for _, l := range changed {
-		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
 	}
 	cut.System.LeasesRevoked = gone
 	if cut.System.AlarmsOn = c.Machine.Alarms(); len(cut.System.AlarmsOn) == 0 {
 		cut.System.AlarmsOff = []*pb.AlarmMember{noSpace}
 	}
-	sessions, placed := c.Machine.CutSessions(), c.Machine.StoredPlacement()
+	sessions, placed, groups, users := c.Machine.CutSessions(), c.Machine.StoredPlacement(), c.Machine.Groups(), c.Machine.Auth()
+	epochs := recovery.StoredEpochs(c.Machine.Epochs(), c.Machine.Level())
 	for i, st := range c.Stores {
 		cut.Partitions[i] = st.Cut()
 	}
@@ -154,9 +157,12 @@ func (c *rigCore) flush() {
 		st.Unlock()
 	}
 	recovery.CutPlacement(&cut.System, c.stored, placed)
+	recovery.CutGroups(&cut.System, c.storedGroups, groups)
+	recovery.CutEpochs(&cut.System, c.epochs, epochs)
+	recovery.CutAuth(&cut.System, c.users, users)
 	cut.System.Blobs = sessions.AddTo(cut.System.Blobs)
 	require.NoError(t, c.file.Flush(cut))
-	c.stored = placed
+	c.stored, c.storedGroups, c.epochs, c.users = placed, groups, epochs, users
 	for i, st := range c.Stores {
 		st.Release(cut.Partitions[i])
 		c.p.s.logs[i].SetApplied(raftlog.Position{Index: cut.Partitions[i].Index, Term: cut.Partitions[i].Term})
@@ -165,31 +171,42 @@ func (c *rigCore) flush() {
 }
 
 func (c *rigCore) propose(kind command.Kind, req proto.Message, done func(replica.Outcome)) {
+	c.proposeAs(auth.Own, kind, req, done)
+}
+
+func (c *rigCore) proposeAs(user uint64, kind command.Kind, req proto.Message, done func(replica.Outcome)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		panic(err)
 	}
 	c.Replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, Body: body}, Parts: c.placed.All(), System: true, Done: done,
+		Command: command.Command{Kind: kind, User: user, Body: body}, Parts: c.placed.All(), System: true, Done: done,
 	})
 }
 
 // renew renews a lease on the leader.
 func (c *rigCore) renew(body []byte, reply func([]byte, error)) {
-	id, _ := binary.Varint(body)
+	id, n := binary.Varint(body)
+	user, _ := binary.Uvarint(body[n:])
 	c.Replica.ReadPoint(placement.Of(0), func(err error) {
 		if err != nil {
 			reply(nil, err)
 			return
 		}
-		r, err := c.p.expirer.Renew(id, time.Now())
-		reply(binary.AppendVarint(nil, r.TTL), err)
+		go func() { // it reads the stores
+			if err := c.Machine.MayRenew(id, user, true); err != nil {
+				reply(nil, err)
+				return
+			}
+			r, err := c.p.expirer.Renew(id, time.Now())
+			reply(binary.AppendVarint(nil, r.TTL), err)
+		}()
 	})
 }
 
 // Changes implements apply.Sink.
 func (c *rigCore) Changes(i int, rev int64, changes []store.Change) {
-	c.p.s.rig.applied(i, rev, changes)
+	c.p.s.rig.applied(c, i, rev, changes)
 	c.feed.Changes(i, rev, changes)
 }
 
@@ -207,7 +224,10 @@ func (o rigObserver) LeaseEnding(id int64) { o.p.expirer.Ending(id, time.Now()) 
 
 func (o rigObserver) Compacted(rev int64) { o.p.hub.Compacted(rev) }
 
-func (o rigObserver) AuthChanged(*auth.State) {}
+func (o rigObserver) AuthChanged(now *auth.State) {
+	o.p.s.rig.ruled(now)
+	o.permit(now)
+}
 
 func (o rigObserver) Authenticated(uint64, uint64, string) {}
 
@@ -253,9 +273,6 @@ func (c *rigCore) Raft(to uint64, group int, m *raftpb.Message) {
 func (c *rigCore) Send(to uint64, packet replica.Packet) bool {
 	return c.send(to, func(r *replica.Replica) { r.Receive(c.p.s.id, packet) })
 }
-
-// Snapshot implements replica.Network. The logs are long enough that none is needed.
-func (c *rigCore) Snapshot(to uint64) { c.p.s.rig.t.Errorf("server %d needs a snapshot", to) }
 
 func (c *rigCore) send(to uint64, deliver func(*replica.Replica)) bool {
 	l := c.p.s.links[to]

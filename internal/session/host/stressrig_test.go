@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -23,6 +25,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/store"
+	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
@@ -35,18 +38,21 @@ type rig struct {
 	tick     time.Duration
 	pause    time.Duration // between two steps of a hub, at most
 	latency  time.Duration // of links
-	applied  func(partition int, rev int64, changes []store.Change)
-	nextID   atomic.Int64 // of sessions
-	reached  []reached    // oldest first
-	sessions Counts       // of all servers
-	counts   struct{ answered, late, broken, expired, closed, led, replaced, restarted, events atomic.Int64 }
+	level    version.Level // of the cluster
+	applied  func(c *rigCore, partition int, rev int64, changes []store.Change)
+	ruled    func(now *auth.State) // a server has come to other users or rights; all its stores are locked
+	nextID   atomic.Int64          // of sessions
+	reached  []reached             // oldest first
+	sessions Counts                // of all servers
+	counts   struct{ answered, late, broken, expired, closed, led, replaced, restarted, resized, installed, events atomic.Int64 }
 }
 
 // rigServer is a server, over its restarts.
 type rigServer struct {
-	rig  *rig
-	id   uint64
-	logs []*raftlog.Log
+	rig    *rig
+	id     uint64
+	groups *membership.Groups // whose logs they are
+	logs   []*raftlog.Log
 
 	rebuild turn
 	process atomic.Pointer[rigProcess]
@@ -82,7 +88,10 @@ var (
 )
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, tick: stressTick, pause: 200 * time.Microsecond, applied: func(int, int64, []store.Change) {}}
+	r := &rig{
+		t: t, tick: stressTick, pause: 200 * time.Microsecond, level: version.Oldest,
+		applied: func(*rigCore, int, int64, []store.Change) {}, ruled: func(*auth.State) {},
+	}
 	r.start()
 	return r
 }
@@ -92,7 +101,8 @@ func (r *rig) start() {
 	t := r.t
 	for _, id := range stressVoters {
 		config := membership.Initial(membership.OfIDs(stressVoters...))
-		s := &rigServer{rig: r, id: id, logs: recovery.NewLogs(membership.FirstGroups(partitions), slices.Repeat([]*membership.Config{config}, partitions)), links: map[uint64]*rigLink{}, rebuild: make(turn, 1)}
+		s := &rigServer{rig: r, id: id, groups: membership.FirstGroups(partitions), links: map[uint64]*rigLink{}, rebuild: make(turn, 1)}
+		s.logs = recovery.NewLogs(s.groups, slices.Repeat([]*membership.Config{config}, partitions))
 		for _, l := range s.logs {
 			_, err := l.Recover(raftlog.Bootstrap)
 			require.NoError(t, err)
@@ -115,14 +125,15 @@ func (s *rigServer) identity() backend.Identity {
 func (s *rigServer) start(file *backend.Backend) {
 	p := &rigProcess{s: s, calls: replica.NewCalls(), expirer: lease.NewExpirer(), halt: make(chan struct{})}
 	p.sessions = New(p, Config{RequestTimeout: stressTimeout, FlushBytes: 20, MergeBytes: 4 << 10, Counts: &s.rig.sessions})
-	c := p.load(file)
-	p.hub = watch.NewHub(partitions, p.history, watch.Options{
+	c := p.load(file, nil)
+	p.hub = watch.NewHub(len(c.Stores), p.history, watch.Options{
 		Parts: c.placed.Wide, Moving: c.placed.Transit() != nil, RecentRevisions: 64, QueueResponses: 16, BatchEvents: 20,
 	})
 	c.feed = p.hub.Reset(recovery.Published(c.Stores))
+	c.permit(c.Machine.Auth())
 	p.core.Store(c)
 	s.process.Store(p)
-	c.begin()
+	c.begin(false)
 	p.every(s.rig.tick, func() { p.core.Load().Replica.Tick() })
 	p.every(5*s.rig.tick, p.expire)
 	p.every(s.rig.tick, func() { p.core.Load().moveOn() })
@@ -151,14 +162,19 @@ func (s *rigServer) replace() {
 	p := s.process.Load()
 	old := p.core.Load()
 	old.end()
-	c := p.load(old.file)
+	p.succeed(old, p.load(old.file, nil), false)
+	s.rig.counts.replaced.Add(1)
+}
+
+// succeed puts a core in the place of another, which has ended.
+func (p *rigProcess) succeed(old, c *rigCore, led bool) {
 	old.Replica.Stop(fault.TimeoutLeaderFail)
 	published, compacted := recovery.Published(c.Stores)
 	c.feed = p.hub.Install(c.placed.Wide, c.placed.Transit() != nil, published, compacted)
+	c.permit(c.Machine.Auth())
 	p.core.Store(c)
 	p.sessions.Replaced()
-	c.begin()
-	s.rig.counts.replaced.Add(1)
+	c.begin(led)
 }
 
 // restart stops the process and starts another from its file.
@@ -213,6 +229,7 @@ type rigProcess struct {
 	hub      *watch.Hub
 	sessions *Sessions
 	expirer  *lease.Expirer
+	sending  sync.Map // a peer: its snapshot is on its way
 	core     atomic.Pointer[rigCore]
 	down     atomic.Bool
 	halt     chan struct{}
@@ -272,9 +289,9 @@ func (p *rigProcess) expire() {
 	}
 }
 
-// renewed has the leader renew a lease, and waits.
-func (p *rigProcess) renewed(ctx context.Context, id int64) (ttl int64, err error) {
-	body := binary.AppendVarint(nil, id)
+// renewed has the leader renew the lease of a session as a user, and waits.
+func (p *rigProcess) renewed(ctx context.Context, id int64, user uint64) (ttl int64, err error) {
+	body := binary.AppendUvarint(binary.AppendVarint(nil, id), user)
 	for begun := time.Now(); time.Since(begun) < stressTimeout && !p.down.Load(); time.Sleep(time.Millisecond) {
 		type answer struct {
 			body []byte
@@ -289,7 +306,7 @@ func (p *rigProcess) renewed(ctx context.Context, id int64) (ttl int64, err erro
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
-		if !fault.Passing(a.err) {
+		if !fault.Passing(a.err) && !errors.Is(a.err, fault.Moved) {
 			ttl, _ = binary.Varint(a.body)
 			return ttl, a.err
 		}
@@ -324,9 +341,9 @@ func (p *rigProcess) After(d time.Duration, f func()) (stop func()) {
 }
 
 // Renew implements Server.
-func (p *rigProcess) Renew(id int64, _ uint64, done func(error)) {
+func (p *rigProcess) Renew(id int64, user uint64, done func(error)) {
 	go func() {
-		_, err := p.renewed(context.Background(), id)
+		_, err := p.renewed(context.Background(), id, user)
 		done(err)
 	}()
 }
@@ -339,6 +356,20 @@ func (p *rigProcess) Unreadable(id int64, err error) {
 	p.s.rig.t.Errorf("session %d at server %d: %v", id, p.s.id, err)
 }
 
+// history is that of package node.
 func (p *rigProcess) history(i int, key, end []byte, from, to int64, bounds store.Bounds, prev bool) ([]store.Change, int64, error) {
-	return p.State().Stores[i].Changes(key, end, from, to, bounds, prev)
+	for {
+		p.State() // waits while there is none
+		c := p.core.Load()
+		if i >= len(c.Stores) {
+			return nil, 0, fault.Moved
+		}
+		changes, through, err := c.Stores[i].Changes(key, end, from, to, bounds, prev)
+		switch {
+		case !c.stale.Load():
+			return changes, through, err
+		case p.down.Load():
+			return nil, 0, fault.Stopped
+		}
+	}
 }
