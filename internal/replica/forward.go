@@ -53,6 +53,7 @@ type Reply struct {
 type Calls struct {
 	r       atomic.Pointer[Replica] // the present one
 	now     atomic.Int64            // the server's clock, in ticks
+	shown   atomic.Int64            // in headers of answers that have no revision of their own: perhaps no partition is closed through it yet
 	mu      sync.Mutex
 	nextID  uint64
 	calls   map[uint64]*call // in flight, by their number
@@ -162,13 +163,23 @@ func (f *Calls) landed(w *Write, out Outcome, sender uint32) {
 		case errors.Is(err, fault.Timeout):
 			w.fail(err)
 		default:
-			if err == nil && (len(r.groups) == 1 || w.Command.Kind.MayWrite()) { // not if this server stops
+			switch {
+			case err != nil: // this server stops
+			case len(r.groups) == 1 || w.Command.Kind.MayWrite():
 				r.closed[out.Group].raise(out.Rev) // as finished: the group's loop may do so later
+			default:
+				f.show(out.Rev)
 			}
 			w.Trace.reached(Reflected, out.Group)
 			w.Done(out)
 		}
 	})
+}
+
+// show notes a revision that a header has, and that the cluster has committed.
+func (f *Calls) show(rev int64) {
+	for old := f.shown.Load(); rev > old && !f.shown.CompareAndSwap(old, rev); old = f.shown.Load() {
+	}
 }
 
 // CallLeader sends a call to the leader, now or once there is one. local runs

@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -83,6 +84,25 @@ func TestTheRevisionOfAFollowerIsNotBelowAnAnsweredWrite(t *testing.T) {
 	})
 	s.work(r, -1)
 	require.Positive(t, rev)
+}
+
+// Nor is it below the header of an answer to a command that writes nothing: that is at what the leader knew to be committed, of which this server
+// may have applied nothing yet.
+func TestTheRevisionIsNotBelowAnAnswerWithoutOne(t *testing.T) {
+	s := newStory(t, 3)
+	leader, r := s.replicas[0], s.replicas[1]
+	s.elect(leader)
+	leader.seq.Commit(7)
+	out := Outcome{Result: leader.dated(command.LeaseGrant, apply.Result{}), Index: 1}
+	require.EqualValues(t, 7, out.Rev)
+	require.EqualValues(t, 7, leader.Revision())
+	answered := false
+	r.calls.landed(&Write{Command: command.Command{Kind: command.LeaseGrant}, Done: func(Outcome) {
+		answered = true
+		require.EqualValues(t, 7, r.Revision())
+	}}, out)
+	require.True(t, answered)
+	require.Less(t, r.Closed(0), int64(7))
 }
 
 // changes is a sink.

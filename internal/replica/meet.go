@@ -162,6 +162,7 @@ func (r *Replica) dated(k command.Kind, res apply.Result) apply.Result {
 		return res
 	}
 	res.Rev = r.seq.Committed()
+	r.calls.show(res.Rev)
 	if resp, ok := res.Response.(interface{ GetHeader() *pb.ResponseHeader }); ok && resp.GetHeader() != nil {
 		resp.GetHeader().Revision = res.Rev
 	}

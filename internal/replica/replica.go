@@ -359,9 +359,9 @@ func (r *Replica) Progress(group int) (commit, applied uint64) {
 	return g.commit.Load(), g.applied.Load()
 }
 
-// Revision is the highest closed revision of any partition here.
+// Revision is the highest closed revision of any partition here, or one that an answer has had here.
 func (r *Replica) Revision() int64 {
-	rev := int64(1)
+	rev := max(1, r.calls.shown.Load())
 	for p := range r.groups {
 		rev = max(rev, r.Closed(p))
 	}
