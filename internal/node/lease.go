@@ -192,6 +192,7 @@ func (n *Node) timeToLiveAs(ctx context.Context, r *pb.LeaseTimeToLiveRequest, w
 	if err := proto.Unmarshal(body, resp); err != nil {
 		return nil, err
 	}
+	n.core.Load().replica.Shown(resp.GetHeader().GetRevision())
 	return resp, nil
 }
 

@@ -95,6 +95,7 @@ func TestALeaseThatIsGoneIsToldAtARevisionThatShowsIt(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, -1, r.TTL)
 	require.GreaterOrEqual(t, r.Header.Revision, put.Header.Revision)
+	require.GreaterOrEqual(t, late.Revision(), r.Header.Revision, "nor is it lower in the next answer")
 }
 
 // What a replaced core says of its role so late that its successor stamps already ends the times of no leases.

@@ -359,6 +359,9 @@ func (r *Replica) Progress(group int) (commit, applied uint64) {
 	return g.commit.Load(), g.applied.Load()
 }
 
+// Shown notes the revision of an answer of the leader that this server passes on: no later one without a revision of its own is below it.
+func (r *Replica) Shown(rev int64) { r.calls.show(rev) }
+
 // Revision is the highest closed revision of any partition here, or one that an answer has had here.
 func (r *Replica) Revision() int64 {
 	rev := max(1, r.calls.shown.Load())
