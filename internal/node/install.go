@@ -70,7 +70,7 @@ func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHead
 	if err := n.replace(head.GetGeneration()); err != nil {
 		return err
 	}
-	n.log.Info("applied snapshot", memberID("remote-snapshot-sender-id", from), zap.Int64("revision", n.Revision()))
+	n.log.Info("applied snapshot", memberID("remote-snapshot-sender-id", from), zap.Int64("revision", n.core.Load().revision()))
 	return nil
 }
 
@@ -152,6 +152,9 @@ func (n *Node) replace(generation uint32) error {
 // succeed puts a recovered core in the place of another, which has been closed.
 func (n *Node) succeed(old, c *core, led bool) {
 	old.replica.Stop(fault.TimeoutLeaderFail)
+	if !n.Fenced() { // a snapshot may take a partition back, and headers don't go back
+		c.replica.Shown(old.replica.Revision())
+	}
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
 	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before history is read from the new stores

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -159,6 +162,33 @@ func TestHistoryOfAKeyThatGoes(t *testing.T) {
 	core.stale.Store(false)
 	n.rebuild.Unlock()
 	require.Len(t, <-read, 1)
+}
+
+// Nor does it by a snapshot that takes partitions back, which then come through their own log again.
+func TestTheRevisionDoesNotGoBackByASnapshot(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.ready()
+	i := (c.leading() + 1) % 3
+	n := c.nodes[i]
+	rev := c.put(0, "a", "1")
+	require.Eventually(t, func() bool { return n.Revision() >= rev }, 10*time.Second, time.Millisecond)
+	require.NoError(t, n.flushNow())
+	s, head, err := n.snapshot()
+	require.NoError(t, err)
+	var file bytes.Buffer
+	_, err = s.WriteTo(&file)
+	require.NoError(t, errors.Join(err, s.Close()))
+	for k := range 20 {
+		rev = c.put(0, fmt.Sprintf("/%d/k", k), "2")
+	}
+	require.Eventually(t, func() bool { return n.Revision() >= rev }, 10*time.Second, time.Millisecond)
+
+	c.servers[i].Stop() // it hears of no leader any more
+	identity := backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID}
+	require.NoError(t, backend.Receive(n.dbPath(), identity, &file))
+	require.NoError(t, n.replace(head.GetGeneration()))
+	require.Less(t, n.core.Load().revision(), rev)
+	require.GreaterOrEqual(t, n.Revision(), rev)
 }
 
 // What a server tells as its revision doesn't go back: not when the number of partitions changes, nor at a restart without the others.
