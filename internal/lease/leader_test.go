@@ -46,13 +46,13 @@ func TestRecordsOfAnEarlierLease(t *testing.T) {
 	}
 	left := func() time.Duration {
 		next := NewExpirer()
-		next.Promote(now, table, 0)
+		next.Promote(now, table, 0)()
 		left, _ := next.Remaining(1, now)
 		return left
 	}
 	renewed := false
 	renew := func() { l.Renew(&log, 1, func(_ int64, err error) { renewed = err == nil }) }
-	l.Lead(1, table, 0)
+	l.Lead(1, table, 0)()
 
 	grant(0)
 	now = at(50)

@@ -153,6 +153,7 @@ func (r *Replica) Submit(w *Write) {
 func (f *Calls) landed(w *Write, out Outcome, sender uint32) {
 	r := f.r.Load()
 	if !r.resized.has(out.Group, sender) {
+		f.show(out.Rev) // of a later group this server may have applied nothing yet
 		w.Done(out)
 		return
 	}

@@ -100,7 +100,7 @@ func TestTheRevisionIsNotBelowAnAnswerWithoutOne(t *testing.T) {
 	r.calls.landed(&Write{Command: command.Command{Kind: command.LeaseGrant}, Done: func(Outcome) {
 		answered = true
 		require.EqualValues(t, 7, r.Revision())
-	}}, out)
+	}}, out, r.generation())
 	require.True(t, answered)
 	require.Less(t, r.Closed(0), int64(7))
 }

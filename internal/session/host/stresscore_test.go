@@ -187,14 +187,13 @@ func (c *rigCore) proposeAs(user uint64, kind command.Kind, req proto.Message, d
 // renew renews a lease on the leader.
 func (c *rigCore) renew(body []byte, reply func([]byte, error)) {
 	id, n := binary.Varint(body)
-	user, _ := binary.Uvarint(body[n:])
 	c.Replica.ReadPoint(placement.Of(0), func(err error) {
 		if err != nil {
 			reply(nil, err)
 			return
 		}
 		go func() { // it reads the stores
-			if err := c.Machine.MayRenew(id, user, true); err != nil {
+			if err := c.Machine.MayRenew(id, apply.ReadRenewer(body[n:])); err != nil {
 				reply(nil, err)
 				return
 			}

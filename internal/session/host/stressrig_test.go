@@ -291,7 +291,7 @@ func (p *rigProcess) expire() {
 
 // renewed has the leader renew the lease of a session as a user, and waits.
 func (p *rigProcess) renewed(ctx context.Context, id int64, user uint64) (ttl int64, err error) {
-	body := binary.AppendUvarint(binary.AppendVarint(nil, id), user)
+	body := apply.Renewer{User: user, Session: true}.AppendTo(binary.AppendVarint(nil, id))
 	for begun := time.Now(); time.Since(begun) < stressTimeout && !p.down.Load(); time.Sleep(time.Millisecond) {
 		type answer struct {
 			body []byte
