@@ -25,6 +25,7 @@ type across struct {
 type acrossPart struct {
 	cluster int
 	keys    []acrossKey
+	places  map[string]int // of keys, by their names in the composition
 }
 
 type acrossKey struct {
@@ -133,20 +134,25 @@ func (x *across) add(t *routing, key []byte) bool {
 	}
 	for i := range x.parts {
 		if p := &x.parts[i]; p.cluster == r.cluster {
-			p.keys = append(p.keys, acrossKey{route: r, here: string(key)})
+			p.add(r, string(key))
 			return true
 		}
 	}
-	x.parts = append(x.parts, acrossPart{r.cluster, []acrossKey{{route: r, here: string(key)}}})
+	p := acrossPart{cluster: r.cluster, places: map[string]int{}}
+	p.add(r, string(key))
+	x.parts = append(x.parts, p)
 	return true
+}
+
+func (p *acrossPart) add(r *route, key string) {
+	p.places[key] = len(p.keys)
+	p.keys = append(p.keys, acrossKey{route: r, here: key})
 }
 
 func (x *across) find(key []byte) *acrossKey {
 	for i := range x.parts {
-		for j := range x.parts[i].keys {
-			if k := &x.parts[i].keys[j]; k.here == string(key) {
-				return k
-			}
+		if at, ok := x.parts[i].places[string(key)]; ok {
+			return &x.parts[i].keys[at]
 		}
 	}
 	return nil

@@ -16,9 +16,12 @@ import (
 // an update is executed only if none of them is locked, and a read has the locks beside it.
 type guard struct {
 	inner proto.Message
-	locks []*pb.RangeRequest // those of its keys
+	locks []*pb.RangeRequest // those of its keys, each once
+	has   map[lockRange]bool
 	reads bool
 }
+
+type lockRange struct{ key, end string }
 
 // guarded sends a request, again while keys of it are locked.
 func (c *Client) guarded(ctx context.Context, r *request) (proto.Message, error) {
@@ -88,7 +91,7 @@ func inside(op *pb.RequestOp) proto.Message {
 }
 
 func newGuard(m proto.Message) *guard {
-	g := &guard{inner: m, reads: kindOf(m) == read}
+	g := &guard{inner: m, has: map[lockRange]bool{}, reads: kindOf(m) == read}
 	g.add(m)
 	return g
 }
@@ -122,7 +125,8 @@ func (g *guard) key(key, end []byte) {
 	case len(end) > 0:
 		r.RangeEnd = []byte(commit.LockPrefix + string(end))
 	}
-	if !slices.ContainsFunc(g.locks, func(o *pb.RangeRequest) bool { return proto.Equal(o, r) }) {
+	if of := (lockRange{string(r.Key), string(r.RangeEnd)}); !g.has[of] {
+		g.has[of] = true
 		g.locks = append(g.locks, r)
 	}
 }
