@@ -188,9 +188,10 @@ func elsewhere(err error) bool {
 }
 
 // abandon ends the session on this server, which can't answer a request: its client asks
-// elsewhere, for this and for what follows.
+// elsewhere, for this and for what follows. The writes behind it aren't issued here: they would overtake it.
 func (d *driver) abandon(why error) {
 	d.broken = true
+	d.order.Lost()
 	d.s.end(why)
 }
 
