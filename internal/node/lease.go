@@ -261,7 +261,7 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 
 // serve answers a call, after making sure that this server still leads.
 func (n *Node) serve(c *core, method uint32, body []byte, reply func([]byte, error)) {
-	parts := placement.Of(0)
+	parts := placement.Of(0) // what was acknowledged has been executed here in all of them, if this server leads
 	if method == methodTimeToLive {
 		parts = c.machine.Placement().All()
 	}
