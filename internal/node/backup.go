@@ -76,6 +76,7 @@ func (n *Node) snapshotApart() (s *backend.Snapshot, rev int64, err error) {
 	var cut *backend.Cut
 	rev, made := c.backups.Apart(func() { cut = c.cut() })
 	if !made {
+		n.log.Warn("no backup is given: until there is a leader, all that is known of all partitions is older than what was loaded", zap.Int64("revision", rev))
 		return nil, 0, fault.Timeout
 	}
 	n.log.Warn("this member has not come to all that the cluster has: a backup is of the last state that it is known to have had", zap.Int64("revision", rev))

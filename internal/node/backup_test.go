@@ -182,7 +182,8 @@ func TestAStaleBackupOfPartitionsThatAreTogetherIsTheFile(t *testing.T) {
 // A server that has heard of no leader since it was started knows of no state that all partitions have had but that of the one with the fewest
 // writes. A backup of that would lack nearly all that was acknowledged.
 func TestNoBackupIsOlderThanWhatWasLoaded(t *testing.T) {
-	c := newCluster(t, 2, 2)
+	var log logged
+	c := newCluster(t, 2, 2, log.keep)
 	c.ready()
 	rare, frequent := c.keyOf(0), c.keyOf(1)
 	c.put(0, rare, "v")
@@ -194,4 +195,5 @@ func TestNoBackupIsOlderThanWhatWasLoaded(t *testing.T) {
 	c.start(0)
 	_, err := c.nodes[0].staleBackup()
 	require.ErrorIs(t, err, fault.Timeout)
+	log.line(t, 0, "no backup is given: until there is a leader, all that is known of all partitions is older than what was loaded")
 }
