@@ -21,10 +21,10 @@ local function appoint(id, lease)
   put(campaign .. id, "", lease)
 end
 
-local function oldest(list)
-  local first = list[1]
+local function oldest(list, ended)
+  local first
   for _, one in ipairs(list) do
-    if one.create_revision < first.create_revision then first = one end
+    if one.lease ~= ended and (not first or one.create_revision < first.create_revision) then first = one end
   end
   return first
 end
@@ -46,12 +46,17 @@ return {
     block(request.key)
   end,
 
+  -- A leader that is a candidate stays. While a lease that holds a lot ends in steps, those of its candidates that are left
+  -- can't be appointed: to try it fails, and the leader stays, whether or not it is a candidate.
   event = function(event)
-    local id = event.key:sub(#candidates + 1)
-    delete(campaign .. id)
-    if (get(leader) or id) ~= id then return end
-    delete(leader)
-    local next = oldest(range(candidates))
+    delete(campaign .. event.key:sub(#candidates + 1))
+    local now = get(leader)
+    if now then
+      if get(candidates .. now) then return end
+      delete(campaign .. now)
+      delete(leader)
+    end
+    local next = oldest(range(candidates), event.type == "expired" and event.lease)
     if next then appoint(next.key:sub(#candidates + 1), next.lease) end
   end,
 }

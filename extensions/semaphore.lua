@@ -44,6 +44,7 @@ local function ask(request, wait)
   if words[3] then lease = tonumber(words[3], 16) end
   if get(holders .. who) then return holders .. who end
   if free(name) > 0 then
+    delete(waiting .. who) -- it may be there while a large lease ends in steps
     put(holders .. who, "", lease)
   elseif wait then
     create(waiting .. who, "", lease)
