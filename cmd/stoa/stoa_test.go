@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -289,4 +291,18 @@ func TestJournal(t *testing.T) {
 	if _, there := os.Stat(journalSocket); there != nil {
 		require.ErrorContains(t, err, "systemd/journal")
 	}
+}
+
+// A retention that has no tenth keeps as good as nothing.
+func TestShortestRetention(t *testing.T) {
+	addr, _ := up(t, settings(t, t.TempDir(), "--auto-compaction-retention=1ns"))
+	c := client(t, addr)
+	first, err := c.Put(t.Context(), "k", "1")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := c.Put(t.Context(), "k", "2")
+		require.NoError(t, err)
+		_, err = c.Get(t.Context(), "k", clientv3.WithRev(first.Header.Revision))
+		return errors.Is(err, rpctypes.ErrCompacted)
+	}, 30*time.Second, 5*time.Millisecond)
 }

@@ -34,7 +34,7 @@ func (n *Node) startCompactor() {
 	switch {
 	case a.Period > 0:
 		// A tenth of the period, of an hour at the most.
-		n.compactor = &compactor{n: n, every: min(a.Period, time.Hour) / 10}
+		n.compactor = &compactor{n: n, every: max(min(a.Period, time.Hour)/10, time.Millisecond)}
 	case a.Revisions > 0:
 		n.compactor = &compactor{n: n, every: revisionInterval}
 	default:
@@ -44,7 +44,7 @@ func (n *Node) startCompactor() {
 }
 
 func (c *compactor) run() {
-	ticker := time.NewTicker(max(c.every, time.Millisecond))
+	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
 	for {
 		select {
