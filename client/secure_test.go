@@ -31,10 +31,11 @@ type guard struct {
 	*fakeMember
 	pb.UnimplementedAuthServer
 	password *atomic.Value
+	late     *atomic.Bool // the password is set between the next login and the stream
 }
 
 func newGuard(f *fake) guard {
-	g := guard{fakeMember: f.members[0], password: new(atomic.Value)}
+	g := guard{fakeMember: f.members[0], password: new(atomic.Value), late: new(atomic.Bool)}
 	g.password.Store("secret")
 	return g
 }
@@ -50,6 +51,9 @@ func (g guard) Open(s stoapb.Sessions_OpenServer) error {
 	md, _ := metadata.FromIncomingContext(s.Context())
 	if v := md.Get("token"); len(v) != 1 || v[0] != "a.token" {
 		return status.Error(codes.Unauthenticated, "etcdserver: invalid auth token")
+	}
+	if g.late.Swap(false) {
+		return rpctypes.ErrGRPCAuthOldRevision
 	}
 	return g.fakeMember.Open(s)
 }
@@ -125,6 +129,7 @@ func TestAPasswordThatIsNoneAnyMore(t *testing.T) {
 // A session whose user's password has been set goes on with another token, if the client's password is that one.
 func TestAPasswordThatIsSetAnew(t *testing.T) {
 	f, g, c := guarded(t)
+	g.late.Store(true)
 	s, err := c.Session(testContext(t))
 	require.NoError(t, err)
 	_, err = s.Put(testContext(t), "k", "v")
@@ -132,6 +137,7 @@ func TestAPasswordThatIsSetAnew(t *testing.T) {
 	old := func() {
 		f.set(func() { f.sessions[int64(s.ID())].stream.die(rpctypes.ErrGRPCAuthOldRevision) })
 	}
+	g.late.Store(true)
 	old()
 	put := s.PutAsync("k", "w")
 	_, err = put.Wait(testContext(t))

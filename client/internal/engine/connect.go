@@ -88,6 +88,9 @@ func (s *Session) candidates(since time.Time) []string {
 
 // hopeless reports errors that every other member would return too.
 func (s *Session) hopeless(err error) bool {
+	if s.renews(err) {
+		return false
+	}
 	switch codeOf(err) {
 	case codes.NotFound, codes.Aborted:
 		return s.id != 0
@@ -99,6 +102,11 @@ func (s *Session) hopeless(err error) bool {
 		return s.id == 0 && strings.HasPrefix(status.Convert(err).Message(), tooMany)
 	}
 	return errors.Is(err, errMalformed) || errors.Is(err, ErrSessionClosed)
+}
+
+// renews reports that the user's password has been set since the login: the next stream logs in anew, or can't.
+func (s *Session) renews(err error) bool {
+	return s.c.Token == "" && errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision)
 }
 
 // codeOf is the code of an error of a call, or of the login before it, which etcd's client has turned into

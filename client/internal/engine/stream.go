@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -79,8 +78,8 @@ func (s *Session) over(err error) bool {
 		s.end(ErrSessionExpired)
 	case status.Code(err) == codes.Aborted:
 		s.end(ErrSessionTaken)
-	case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision):
-		return false // the next stream logs in anew, or can't
+	case s.renews(err):
+		return false
 	case status.Code(err) == codes.InvalidArgument, errors.Is(err, errMalformed):
 		s.end(err)
 	default:
