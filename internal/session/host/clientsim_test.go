@@ -69,8 +69,8 @@ func drawClientPlan(t *rapid.T) *clientPlan {
 		p.Level = append(p.Level, rapid.IntRange(0, 2).Draw(t, "level"))
 	}
 	troubles := []string{"cut", "cut", "cut", "cut", "cut all", "stall", "lead", "replace", "restart", "isolate", "unlink", "compact", "flip", "flip", "full", "revoke", "none"}
-	if p.Users = rapid.IntRange(0, 2).Draw(t, "users") == 2; p.Users {
-		troubles = append(troubles, "deny", "deny", "deny", "allow", "allow", "password", "dismiss")
+	if p.Users = rapid.Bool().Draw(t, "users"); p.Users {
+		troubles = append(troubles, "deny", "deny", "deny", "allow", "allow", "password", "password", "password", "dismiss")
 	}
 	if rapid.Bool().Draw(t, "resizes") {
 		troubles = append(troubles, "resize", "resize", "resize")
@@ -117,14 +117,14 @@ func TestClients(t *testing.T) {
 
 // clientCounts say whether a test has met what it is for.
 type clientCounts struct {
-	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Ended, Ahead, Denied, Resized, Installed int
+	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Ended, Ahead, Denied, Passwords, Resized, Installed int
 }
 
 func (c *clientCounts) add(o *clientCounts) {
 	for _, p := range [][2]*int{
 		{&c.Asked, &o.Asked}, {&c.Answered, &o.Answered}, {&c.Overtaken, &o.Overtaken}, {&c.Forgotten, &o.Forgotten}, {&c.TimedOut, &o.TimedOut},
 		{&c.Refused, &o.Refused}, {&c.Called, &o.Called}, {&c.Events, &o.Events}, {&c.Notes, &o.Notes}, {&c.Compacted, &o.Compacted}, {&c.Ended, &o.Ended},
-		{&c.Ahead, &o.Ahead}, {&c.Denied, &o.Denied}, {&c.Resized, &o.Resized}, {&c.Installed, &o.Installed},
+		{&c.Ahead, &o.Ahead}, {&c.Denied, &o.Denied}, {&c.Passwords, &o.Passwords}, {&c.Resized, &o.Resized}, {&c.Installed, &o.Installed},
 	} {
 		*p[0] += *p[1]
 	}

@@ -134,7 +134,7 @@ func (r *rule) allows(a *app, x *ask) bool {
 // bars tells whether the app can't log in.
 func (r *rule) bars(a *app) bool {
 	u := r.User(a.user())
-	return u == nil || string(u.Password) != clientPassword
+	return r.Enabled && (u == nil || string(u.Password) != clientPassword)
 }
 
 // barred tells whether the app could not log in at some time.
@@ -198,6 +198,7 @@ func (w *clientWorld) govern(what string, rng *rand.Rand) {
 	case "allow":
 		r = grants(name, part, authpb.Permission_READWRITE)
 	case "password":
+		w.counts.Passwords++
 		password := clientPassword
 		if rng.IntN(3) == 0 {
 			password = "another"
@@ -274,7 +275,7 @@ func (a *app) checkRights() {
 			a.found(x, "it took effect at %d, where its user had no right to it", e)
 		}
 		switch {
-		case !x.done || x.kind == "cancel":
+		case !x.done || x.kind == "cancel" || x.kind == "sync" || x.kind == "progress": // which tell revisions, as everybody is told
 		case x.err == nil && !b.any(from, x.heard, allowed):
 			a.found(x, "its user had no right to it")
 		case denied(x.err) && !b.any(from, x.heard, func(r *rule) bool { return !r.allows(a, x) }):
