@@ -6,9 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/stoa-kv/stoa/internal/store"
 )
+
+// Beyond reports whether some partition has come beyond a revision in this snapshot.
+func (s *Snapshot) Beyond(rev int64) bool {
+	return slices.ContainsFunc(s.Positions, func(p Position) bool { return p.Rev > rev })
+}
 
 // Past opens a snapshot of what this one had at a revision, for a backup: without the changes of keys after it. It
 // is of a copy beside the file, from which no server can go on, since its logs are behind that revision. The

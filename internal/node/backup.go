@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -60,7 +59,7 @@ func (n *Node) tryBackup(ctx context.Context, c *core) (*backend.Snapshot, error
 // partition is beyond that, as where there is only one, it is the file as it is.
 func (n *Node) staleBackup() (*backend.Snapshot, error) {
 	s, rev, err := n.snapshotApart()
-	if err != nil || !slices.ContainsFunc(s.Positions, func(p backend.Position) bool { return p.Rev > rev }) {
+	if err != nil || !s.Beyond(rev) {
 		return s, err
 	}
 	defer s.Close()

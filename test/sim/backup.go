@@ -162,7 +162,12 @@ func (s *saving) apart() {
 		return
 	}
 	c.flushing = true
-	s.write(c, func(b *backend.Snapshot) (*backend.Snapshot, error) { return b.Past(rev) })
+	s.write(c, func(b *backend.Snapshot) (*backend.Snapshot, error) {
+		if !b.Beyond(rev) {
+			return b, nil
+		}
+		return b.Past(rev)
+	})
 }
 
 // take makes the cut, and notes what the server has.
