@@ -13,8 +13,12 @@ import (
 	"github.com/stoa-kv/stoa/internal/config"
 )
 
-// auditLimit bounds how long a server that stops waits for the audit log's disk.
-const auditLimit = 300 * time.Millisecond
+// auditLimit bounds how long a server that stops waits for the audit log's disk, and fatalAuditLimit one that can't go
+// on, whose other goroutines serve meanwhile.
+const (
+	auditLimit      = 300 * time.Millisecond
+	fatalAuditLimit = 100 * time.Millisecond
+)
 
 // openAudit opens the audit log of the settings, nil if there is none. A path that is no good
 // is an error at the start.
@@ -41,6 +45,13 @@ func openAudit(c *config.Config, m prometheus.Registerer, lg *zap.Logger) (*audi
 			func() float64 { return float64(counter.get()) }))
 	}
 	return l, nil
+}
+
+// endAudit writes what the audit log has to write, if there is one.
+func (p *ports) endAudit(within time.Duration) {
+	if p.audit != nil && !p.audit.Close(within) {
+		p.lg.Warn("stopped before the audit log was written", zap.String("path", p.cfg.AuditLog))
+	}
 }
 
 func auditFile(c *config.Config) (io.WriteCloser, error) {

@@ -166,8 +166,9 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		Logger:  s.lg,
 		Metrics: s.metrics,
 		Fatal: func(err error) {
-			// Not through stop: after a failed sync nothing may be written.
+			// Not through stop: after a failed sync nothing may be written. The audit log tells of requests that have been answered.
 			s.lg.Error("stoa can't go on", zap.Error(err))
+			s.ports.endAudit(fatalAuditLimit)
 			_ = s.lg.Sync()
 			os.Exit(1)
 		},

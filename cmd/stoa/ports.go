@@ -277,9 +277,7 @@ func (p *ports) stopClients(drain time.Duration) {
 	if p.toGateway != nil {
 		p.toGateway.Close()
 	}
-	if p.audit != nil && !p.audit.Close(auditLimit) {
-		p.lg.Warn("stopped before the audit log was written", zap.String("path", p.cfg.AuditLog))
-	}
+	p.endAudit(auditLimit)
 	serve.CloseAll(p.client)
 	serve.CloseAll(p.http)
 	serve.CloseAll(p.metrics)
