@@ -153,6 +153,17 @@ func (w *wires) cutAll(name string) {
 	}
 }
 
+// stallAll lets nothing through for a while, over any of the open connections.
+func (w *wires) stallAll(d time.Duration) {
+	w.mu.Lock()
+	all := append([]*cable(nil), w.open...)
+	w.mu.Unlock()
+	for _, c := range all {
+		c.in.stall(d)
+		c.out.stall(d)
+	}
+}
+
 // cable is one end of a connection.
 type cable struct {
 	w       *wires

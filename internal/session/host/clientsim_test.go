@@ -223,17 +223,21 @@ func (w *clientWorld) run() {
 	w.rig.stop(&links)
 	w.counts.Resized, w.counts.Installed = int(w.rig.counts.resized.Load()), int(w.rig.counts.installed.Load())
 	time.Sleep(3 * time.Second) // less than a connection is kept that may be of use
-	w.leftover()
+	leftover(func(g string) { w.found("a goroutine is left: %s", g) })
 }
 
-// leftover looks for goroutines that have not ended.
-func (w *clientWorld) leftover() {
-	stacks := make([]byte, 4<<20)
-	all := strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n")
+func stacks() string {
+	b := make([]byte, 4<<20)
+	return string(b[:runtime.Stack(b, true)])
+}
+
+// leftover looks for goroutines of the bubble that have not ended.
+func leftover(found func(string)) {
+	all := strings.Split(stacks(), "\n\n")
 	_, bubble, _ := strings.Cut(strings.SplitN(all[0], "\n", 2)[0], "synctest bubble ")
 	for _, g := range all[1:] {
 		if head, _, _ := strings.Cut(g, "\n"); strings.HasSuffix(head, "synctest bubble "+bubble) && !strings.Contains(g, "synctest.Test") {
-			w.found("a goroutine is left: %s", g)
+			found(g)
 		}
 	}
 }

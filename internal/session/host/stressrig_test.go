@@ -34,6 +34,7 @@ import (
 // memory.
 type rig struct {
 	t        *testing.T
+	nth      uint64 // of several
 	servers  []*rigServer
 	tick     time.Duration
 	pause    time.Duration // between two steps of a hub, at most
@@ -41,6 +42,7 @@ type rig struct {
 	level    version.Level // of the cluster
 	applied  func(c *rigCore, partition int, rev int64, changes []store.Change)
 	ruled    func(now *auth.State) // a server has come to other users or rights; all its stores are locked
+	shut     atomic.Bool           // to new connections of clients
 	nextID   atomic.Int64          // of sessions
 	reached  []reached             // oldest first
 	sessions Counts                // of all servers
@@ -118,7 +120,7 @@ func (r *rig) start() {
 }
 
 func (s *rigServer) identity() backend.Identity {
-	return backend.Identity{Cluster: 77, Server: s.id, Partitions: partitions}
+	return backend.Identity{Cluster: 77 + s.rig.nth, Server: s.id, Partitions: partitions}
 }
 
 // start starts a process.

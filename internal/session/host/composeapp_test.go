@@ -1,0 +1,407 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	sdk "github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// composedApp is a program that uses a composition from one goroutine.
+type composedApp struct {
+	w    *composedWorld
+	id   int
+	rng  *rand.Rand
+	root *compose.Client
+	c    *compose.Client // one logical client; another one after it was left
+	fork int64           // its number
+	feed *compose.Feed
+	wait sync.WaitGroup
+
+	mu      sync.Mutex // guards what answers say
+	deeds   []*deed
+	watches []*composedWatch
+	notes   []composedNote
+}
+
+func (w *composedWorld) newComposedApp(id int, root *compose.Client) *composedApp {
+	a := &composedApp{w: w, id: id, root: root}
+	a.begin()
+	return a
+}
+
+// begin takes a new client.
+func (a *composedApp) begin() {
+	a.c, a.fork = a.root.Fork(), a.w.forks.Add(1)
+	a.feed = a.c.NewFeed()
+}
+
+func (a *composedApp) one(n int) bool { return a.rng.IntN(n) == 0 }
+
+func (a *composedApp) some(of ...string) string { return of[a.rng.IntN(len(of))] }
+
+// key is one of a client's; seldom one that is none.
+func (a *composedApp) key() string {
+	switch a.rng.IntN(20) {
+	case 0:
+		return "/none"
+	case 1:
+		return a.some("/s0//stoa/kept", "/s0//stoa/x")
+	case 2, 3, 4:
+		return "u/" + a.some("p", "q")
+	}
+	return a.unlocked().prefix + a.some("p/a", "q/a", "q/b")
+}
+
+// unlocked is a route whose keys are in no transactions over clusters.
+func (a *composedApp) unlocked() road {
+	for {
+		if r := a.w.roads[a.rng.IntN(len(a.w.roads))]; !r.locks {
+			return r
+		}
+	}
+}
+
+// point is where a range of a route may begin or end.
+func (a *composedApp) point(r road) string {
+	return a.some(r.prefix, r.prefix, r.prefix+"\x00", r.prefix+"p/", r.prefix+"p0", r.prefix+"q/b", r.prefix+"q0")
+}
+
+// span is a range of one route, or of whatever there is.
+func (a *composedApp) span() (from, to string) {
+	if a.one(4) {
+		points := []string{"\x00", "/", "0", "/c0/n", "/c0/n0", "v"}
+		for _, r := range a.w.roads {
+			points = append(points, r.prefix, prefixEnd(r.prefix))
+		}
+		from, to = a.some(points...), a.some(points[1:]...) // a zero byte would be none
+		return from, to
+	}
+	r := a.w.roads[a.rng.IntN(len(a.w.roads))]
+	if a.one(2) {
+		return r.prefix, prefixEnd(r.prefix)
+	}
+	return a.point(r), a.point(r)
+}
+
+// run does one step.
+func (a *composedApp) run(do act) {
+	a.rng = rand.New(rand.NewPCG(uint64(do.X), uint64(a.id)))
+	switch do.What {
+	case "put":
+		d := &deed{kind: "put", key: a.key()}
+		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+			return done(c.Put(ctx, d.key, d.value))
+		}, func(c *compose.Client) func() { return answers(a, d, c.PutAsync(d.key, d.value)) })
+	case "get", "synced":
+		d := &deed{kind: "get", key: a.key(), synced: do.What == "synced"}
+		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+			return done(c.Get(ctx, d.key))
+		},
+			func(c *compose.Client) func() { return answers(a, d, c.GetAsync(d.key)) })
+	case "range":
+		d := &deed{kind: "get"}
+		d.key, d.end = a.span()
+		a.op(d, clientv3.OpGet(d.key, clientv3.WithRange(d.end)))
+	case "delete":
+		d := &deed{kind: "delete", key: a.key()}
+		a.op(d, clientv3.OpDelete(d.key, clientv3.WithPrevKV()))
+	case "delete range":
+		d := &deed{kind: "delete"}
+		r := a.unlocked()
+		d.key, d.end = a.point(r), a.point(r)
+		a.op(d, clientv3.OpDelete(d.key, clientv3.WithRange(d.end), clientv3.WithPrevKV()))
+	case "txn":
+		a.txn()
+	case "sync":
+		d := &deed{kind: "sync", key: a.w.clusters[a.rng.IntN(len(a.w.clusters))].name}
+		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+			return clientv3.OpResponse{}, c.Sync(ctx, d.key)
+		}, nil)
+	case "watch":
+		a.watch()
+	case "take":
+		a.take(20*time.Millisecond, 1+a.rng.IntN(10))
+	case "across", "pair":
+		a.across(do.What == "across")
+	case "leave":
+		if a.one(3) {
+			a.leave()
+		}
+	case "cut":
+		after := time.Duration(a.rng.IntN(5000)) * time.Microsecond
+		c := a.w.clusters[a.rng.IntN(len(a.w.clusters))]
+		time.AfterFunc(after, func() {
+			if !a.w.calm.Load() {
+				c.cut()
+			}
+		})
+	}
+	time.Sleep(time.Duration(do.Pause) * time.Millisecond)
+}
+
+// note records a request that is made now.
+func (a *composedApp) note(d *deed) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d.n, d.fork, d.begun = a.w.next(), a.fork, a.w.now()
+	d.value = fmt.Sprintf("%d.%d", a.id, d.n)
+	a.deeds = append(a.deeds, d)
+}
+
+// op makes a request that is neither a put nor a get of one key.
+func (a *composedApp) op(d *deed, op clientv3.Op) {
+	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) { return c.Do(ctx, op) },
+		func(c *compose.Client) func() { return answers(a, d, c.DoAsync(op)) })
+}
+
+// send makes a request, and waits for the answer or doesn't.
+func (a *composedApp) send(d *deed, call func(*compose.Client, context.Context) (clientv3.OpResponse, error), async func(*compose.Client) func()) {
+	c := a.c
+	if d.synced {
+		c = c.Synced()
+	}
+	a.note(d)
+	if async != nil && !a.one(3) {
+		a.wait.Go(async(c))
+		return
+	}
+	a.call(d, func(ctx context.Context) (clientv3.OpResponse, error) { return call(c, ctx) })
+}
+
+// call waits for the answer, seldom for a short time only.
+func (a *composedApp) call(d *deed, call func(context.Context) (clientv3.OpResponse, error)) {
+	limit := composedHang
+	if d.left = a.one(6); d.left {
+		limit = time.Duration(a.rng.IntN(200)) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	r, err := call(ctx)
+	if err != nil && ctx.Err() != nil && !d.left {
+		a.w.found("app %d: %v hangs", a.id, d)
+	}
+	a.answered(d, r, err)
+}
+
+// done makes etcd's one type of all answers.
+func done[R interface{ OpResponse() clientv3.OpResponse }](r R, err error) (clientv3.OpResponse, error) {
+	if err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	return r.OpResponse(), nil
+}
+
+// answers waits for an answer, in a goroutine of its own.
+func answers[R any](a *composedApp, d *deed, f *sdk.Future[R]) func() {
+	return func() {
+		v, err := f.Wait(context.Background())
+		var r clientv3.OpResponse
+		if err == nil {
+			switch v := any(v).(type) {
+			case *clientv3.PutResponse:
+				r = v.OpResponse()
+			case *clientv3.GetResponse:
+				r = v.OpResponse()
+			case clientv3.OpResponse:
+				r = v
+			}
+		}
+		a.answered(d, r, err)
+	}
+}
+
+func (a *composedApp) answered(d *deed, r clientv3.OpResponse, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d.heard != 0 {
+		a.w.found("app %d: %v is answered twice", a.id, d)
+	}
+	d.heard, d.ended, d.err = a.w.next(), a.w.now(), err
+	switch {
+	case err != nil:
+	case r.Put() != nil:
+		d.rev = r.Put().Header.Revision
+	case r.Get() != nil:
+		d.rev, d.kvs = r.Get().Header.Revision, r.Get().Kvs
+	case r.Del() != nil:
+		d.rev, d.kvs, d.deleted = r.Del().Header.Revision, r.Del().PrevKvs, r.Del().Deleted
+	case r.Txn() != nil:
+		d.rev, d.says = r.Txn().Header.Revision, r.Txn().Succeeded
+		for _, one := range r.Txn().Responses {
+			if got := one.GetResponseRange(); got != nil {
+				d.kvs = append(d.kvs, got.Kvs...)
+			}
+		}
+	}
+}
+
+// txn puts two keys of one cluster if the first is there, or isn't.
+func (a *composedApp) txn() {
+	d := &deed{kind: "txn", key: a.key(), absent: a.one(2)}
+	r := a.w.roads.of(d.key)
+	if r == nil {
+		return
+	}
+	d.other = r.prefix + a.some("p/t", "q/t")
+	op := ">"
+	if d.absent {
+		op = "="
+	}
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.Version(d.key), op, 0)}
+	otherwise := []clientv3.Op{clientv3.OpGet(d.key)}
+	then := func() []clientv3.Op {
+		return []clientv3.Op{clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)}
+	}
+	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+		return done(c.Txn(ctx).If(cmps...).Then(then()...).Else(otherwise...).Commit())
+	}, func(c *compose.Client) func() {
+		return answers(a, d, c.DoAsync(clientv3.OpTxn(cmps, then(), otherwise)))
+	})
+}
+
+// across puts one value in two clusters, or reads both.
+func (a *composedApp) across(puts bool) {
+	d := &deed{kind: "pair", key: "t0/" + a.some("x", "y")}
+	d.other = "t1" + d.key[2:]
+	if puts {
+		d.kind = "across"
+	}
+	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+		ops := []clientv3.Op{clientv3.OpGet(d.key), clientv3.OpGet(d.other)}
+		if puts {
+			ops = []clientv3.Op{clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)}
+		}
+		return done(c.Txn(ctx).Then(ops...).Commit())
+	}, nil)
+}
+
+// watch opens watches of a range.
+func (a *composedApp) watch() {
+	from, to := a.span()
+	cut := a.w.roads.stretches(from, to)
+	if from >= to || len(cut) == 0 {
+		return
+	}
+	opts := []clientv3.OpOption{clientv3.WithRange(to)}
+	asked := int64(0)
+	if len(cut) == 1 && cut[0].from == from && cut[0].to == to && a.one(3) {
+		asked = max(1, a.w.clusters[cut[0].road.cluster].ledger.reached.Load()+int64(a.rng.IntN(20)-15))
+		opts = append(opts, clientv3.WithRev(asked))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
+	defer cancel()
+	all, err := a.feed.Watch(ctx, from, opts...)
+	var of *compose.ClusterError
+	switch {
+	case err == nil && len(all) != len(cut):
+		a.w.found("app %d: there are %d watches from %q to %q, not %v", a.id, len(all), from, to, cut)
+	case err == nil:
+		for i, one := range all {
+			a.watches = append(a.watches, &composedWatch{FeedWatch: one, n: a.w.next(), fork: a.fork, asked: asked, stretch: cut[i]})
+		}
+	case ctx.Err() != nil:
+		a.w.found("app %d: the opening of a watch from %q to %q hangs", a.id, from, to)
+	case !errors.As(err, &of) && !errors.Is(err, compose.ErrReserved) && !strings.HasSuffix(err.Error(), "watcher range is empty"):
+		a.w.found("app %d: the opening of a watch from %q to %q fails with %v", a.id, from, to, err)
+	}
+}
+
+// take takes notifications, so many at most, each of which has to come in a time.
+func (a *composedApp) take(within time.Duration, most int) (last error) {
+	for range most {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		n, err := a.feed.Next(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+		a.notes = append(a.notes, composedNote{n, a.w.next(), a.fork})
+	}
+	return nil
+}
+
+// leave closes the client, and goes on with another one.
+func (a *composedApp) leave() {
+	left, feed := a.c, a.feed
+	a.w.within("the end of a fork", func() { _ = left.Close() })
+	a.settled("its client is closed")
+	begun := time.Now()
+	if _, err := left.Put(context.Background(), "/c0/p/a", "closed"); !errors.Is(err, compose.ErrClosed) {
+		a.w.found("app %d: a put behind Close: %v", a.id, err)
+	}
+	if d := time.Since(begun); d > 0 {
+		a.w.found("app %d: a put behind Close takes %v", a.id, d)
+	}
+	if err := a.take(composedTimeout, 1<<20); !errors.Is(err, compose.ErrFeedClosed) {
+		a.w.found("app %d: a feed behind Close: %v", a.id, err)
+	}
+	feed.Close()
+	a.count()
+	a.begin()
+}
+
+// count takes over what the client has counted.
+func (a *composedApp) count() {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	a.w.counts.Mirrored += int(a.c.Stats().Mirrored)
+}
+
+// settled waits until all is answered.
+func (a *composedApp) settled(why string) {
+	all := make(chan struct{})
+	go func() {
+		a.wait.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-time.After(composedHang):
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, d := range a.deeds {
+			if d.heard == 0 {
+				a.w.found("app %d: %s, and no answer to %v", a.id, why, d)
+			}
+		}
+		panic(strings.Join(a.w.failures, "\n") + a.w.story() + stacks())
+	}
+}
+
+// finish waits for all answers and events, and finds that all works again.
+func (a *composedApp) finish() {
+	a.settled("nothing breaks any more")
+	for i, c := range a.w.clusters {
+		d := &deed{kind: "sync", key: c.name}
+		a.again(d, func(ctx context.Context) (clientv3.OpResponse, error) {
+			return clientv3.OpResponse{}, a.c.Sync(ctx, d.key)
+		})
+		e := &deed{kind: "put", key: fmt.Sprintf("/c%d/p/a", i)}
+		a.again(e, func(ctx context.Context) (clientv3.OpResponse, error) { return done(a.c.Put(ctx, e.key, e.value)) })
+	}
+	if err := a.take(2*composedTimeout, 1<<20); !errors.Is(err, compose.ErrFeedClosed) && !errors.Is(err, context.DeadlineExceeded) {
+		a.w.found("app %d: the feed ends with %v", a.id, err)
+	}
+	a.count()
+}
+
+// again makes a call that has to succeed.
+func (a *composedApp) again(d *deed, call func(context.Context) (clientv3.OpResponse, error)) {
+	a.note(d)
+	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
+	defer cancel()
+	r, err := call(ctx)
+	a.answered(d, r, err)
+	if err != nil {
+		a.w.found("app %d: nothing breaks any more, and %v fails with %v", a.id, d, err)
+	}
+}

@@ -1,0 +1,363 @@
+package host
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/client/compose"
+	"github.com/stoa-kv/stoa/internal/version"
+)
+
+const (
+	composedRuns    = 10 // unless -rapid.checks says how many
+	composedTimeout = 2 * time.Second
+	composedHang    = 40 * time.Second // what takes longer hangs
+	keptKey         = "/stoa/kept"     // of each cluster: no client's
+)
+
+// composedPlan is a drawn history over several clusters.
+type composedPlan struct {
+	Seed    uint64
+	Kinds   []compose.Kind // of the clusters, as the client takes them
+	Near    []int          // the member of each that serves the client; 0: any
+	Slow    int            // ms, of the networks
+	Lives   int            // bytes that connections carry
+	Pause   int            // ms, of the hubs
+	Mirror  bool           // the mirrored keys are copied, and read at the copy
+	Apps    [][]act
+	Alone   []bool // the app has connections of its own
+	Trouble []act
+}
+
+func drawComposedPlan(t *rapid.T) *composedPlan {
+	p := &composedPlan{
+		Seed: rapid.Uint64().Draw(t, "seed"), Slow: rapid.SampledFrom([]int{0, 1, 5, 30}).Draw(t, "slow"),
+		Lives: rapid.SampledFrom([]int{0, 10000, 30000, 100000}).Draw(t, "lives"), Pause: rapid.SampledFrom([]int{20, 50, 200}).Draw(t, "pause"),
+		Mirror: rapid.Bool().Draw(t, "mirror"),
+	}
+	for i := range rapid.IntRange(2, 3).Draw(t, "clusters") {
+		p.Kinds = append(p.Kinds, rapid.SampledFrom([]compose.Kind{compose.Stoa, compose.Stoa, compose.Etcd}).Draw(t, fmt.Sprint("kind ", i)))
+		p.Near = append(p.Near, rapid.IntRange(0, 3).Draw(t, "near"))
+	}
+	for i := range rapid.IntRange(1, 3).Draw(t, "apps") {
+		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
+			"put", "put", "put", "put", "get", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "synced", "sync",
+			"watch", "take", "take", "across", "pair", "leave", "cut",
+		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
+		p.Alone = append(p.Alone, rapid.Bool().Draw(t, "alone"))
+	}
+	p.Trouble = rapid.SliceOfN(drawAct(
+		"cut", "cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "none",
+	), 0, 20).Draw(t, "trouble")
+	return p
+}
+
+// TestCompositions is the real client of several clusters at one end, and at the other the real services and the real host of
+// sessions over three replicas each. Apps send requests of all kinds, and are left by their clients, while connections are
+// cut at any byte and members and clusters fail; then each answer and each event is held against what has taken effect in
+// the clusters: all requests have one order over all clusters (package osc); writes took effect once, or not at all if the
+// client was told so; an answer shows what its cluster had at its revision, of the keys that were asked for; transactions over
+// clusters are in all of them or in none; feeds bring all events, in order, and behind those they depend on; nothing hangs, and no
+// goroutine is left at the end.
+//
+//	go test ./internal/session/host -run TestCompositions -rapid.checks=1000
+func TestCompositions(t *testing.T) {
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
+	require.NoError(t, flag.Set("rapid.nofailfile", "true"))
+	valCtxCh = nil
+	runs := 0
+	var sum composedCounts
+	rapid.Check(t, func(rt *rapid.T) {
+		if !asked && runs >= composedRuns {
+			return
+		}
+		plan := drawComposedPlan(rt)
+		runs++
+		var w *composedWorld
+		synctest.Test(t, func(t *testing.T) {
+			w = newComposedWorld(t, plan)
+			w.run()
+		})
+		w.check()
+		sum.add(&w.counts)
+		if len(w.failures) > 0 {
+			rt.Fatalf("%s\n%s", strings.Join(w.failures, "\n"), w.story())
+		}
+	})
+	t.Logf("%d runs: %+v", runs, sum)
+}
+
+// composedCounts say whether a test has met what it is for.
+type composedCounts struct {
+	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Ended, Ordered int
+}
+
+func (c *composedCounts) add(o *composedCounts) {
+	for _, p := range [][2]*int{
+		{&c.Asked, &o.Asked}, {&c.Answered, &o.Answered}, {&c.Unknown, &o.Unknown}, {&c.NotDone, &o.NotDone}, {&c.Refused, &o.Refused},
+		{&c.Overtaken, &o.Overtaken}, {&c.Closed, &o.Closed}, {&c.Spans, &o.Spans}, {&c.Across, &o.Across}, {&c.Mirrored, &o.Mirrored},
+		{&c.Events, &o.Events}, {&c.Ended, &o.Ended}, {&c.Ordered, &o.Ordered},
+	} {
+		*p[0] += *p[1]
+	}
+}
+
+// composedWorld is one run.
+type composedWorld struct {
+	t        *testing.T
+	plan     *composedPlan
+	rng      *rand.Rand // of the troubles
+	roads    roads
+	clusters []*composedCluster
+	begun    time.Time
+	roots    []*compose.Client
+	apps     []*composedApp
+	counts   composedCounts
+	last     atomic.Int64 // number of what has happened
+	forks    atomic.Int64
+	calm     atomic.Bool // nothing breaks any more
+
+	mu       sync.Mutex
+	failures []string
+	said     []string
+}
+
+// composedCluster is three servers and the network before them.
+type composedCluster struct {
+	name   string
+	rig    *rig
+	wires  *wires
+	ledger ledger
+	links  sync.WaitGroup
+	ends   []func()
+}
+
+func newComposedWorld(t *testing.T, plan *composedPlan) *composedWorld {
+	w := &composedWorld{t: t, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 5)), roads: newRoads(len(plan.Kinds)), begun: time.Now()}
+	for i := range plan.Kinds {
+		c := &composedCluster{name: fmt.Sprint("c", i), wires: newWires(plan.Seed+uint64(i), time.Duration(plan.Slow)*time.Millisecond), ledger: ledger{has: map[[2]int64]bool{}, rights: map[int64]uint64{}}}
+		c.rig = &rig{t: t, nth: uint64(i), tick: 20 * time.Millisecond, pause: time.Duration(plan.Pause) * time.Millisecond, latency: 200 * time.Microsecond, level: version.Newest, applied: c.ledger.apply}
+		w.clusters = append(w.clusters, c)
+	}
+	return w
+}
+
+func (w *composedWorld) found(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.failures) < 20 {
+		w.failures = append(w.failures, fmt.Sprintf(format, args...))
+	}
+}
+
+// next numbers what happens, in its order.
+func (w *composedWorld) next() int64 { return w.last.Add(1) }
+
+func (w *composedWorld) now() int64 { return int64(time.Since(w.begun)) }
+
+// within does what must not hang.
+func (w *composedWorld) within(what string, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(composedHang):
+		w.found("%s hangs: %s", what, stacks())
+		panic(strings.Join(w.failures, "\n") + w.story()) // nothing else would end it
+	}
+}
+
+// start starts a cluster, with a key that is no client's.
+func (c *composedCluster) start(t *testing.T) {
+	c.rig.start()
+	for _, s := range c.rig.servers {
+		for _, l := range s.links {
+			c.links.Go(l.carry)
+		}
+		c.ends = append(c.ends, s.serve(c.wires))
+	}
+	require.Eventually(t, func() bool {
+		_, err := front{s: c.rig.servers[0]}.Put(context.Background(), &pb.PutRequest{Key: []byte(keptKey)})
+		return err == nil
+	}, composedHang, 10*time.Millisecond)
+}
+
+func (c *composedCluster) stop() {
+	for _, end := range c.ends {
+		end()
+	}
+	c.rig.stop(&c.links)
+}
+
+// composition is a client of all clusters, with connections of its own.
+func (w *composedWorld) composition() *compose.Client {
+	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, SpanRanges: true, Timeout: composedTimeout, DialTimeout: composedTimeout / 4}
+	for i, c := range w.clusters {
+		one := compose.Cluster{Kind: w.plan.Kinds[i], DialOptions: c.rig.over(c.wires)}
+		for _, s := range c.rig.servers {
+			one.Endpoints = append(one.Endpoints, s.endpoint())
+		}
+		if n := w.plan.Near[i]; n > 0 {
+			one.Near = one.Endpoints[n-1 : n]
+		}
+		cfg.Clusters[c.name] = one
+	}
+	for _, r := range w.roads {
+		route := compose.Route{Prefix: r.prefix, Cluster: w.clusters[r.cluster].name, Strip: r.strip, Transactions: r.locks}
+		if r.mirrored && w.plan.Mirror {
+			cfg.Local = w.clusters[1].name
+			route.Mirrors = []string{cfg.Local}
+		}
+		cfg.Routes = append(cfg.Routes, route)
+	}
+	c, err := compose.New(cfg)
+	require.NoError(w.t, err)
+	return c
+}
+
+// run lets everything happen.
+func (w *composedWorld) run() {
+	for _, c := range w.clusters {
+		c.start(w.t)
+	}
+	var copying sync.WaitGroup
+	copied, over := context.WithCancel(context.Background())
+	w.roots = append(w.roots, w.composition())
+	if w.plan.Mirror {
+		copying.Go(func() { _ = w.roots[0].Mirror(copied, compose.MirrorOptions{Interval: 20 * time.Millisecond}) })
+	}
+	for i := range w.plan.Apps {
+		root := w.roots[0]
+		if w.plan.Alone[i] {
+			root = w.composition()
+			w.roots = append(w.roots, root)
+		}
+		w.apps = append(w.apps, w.newComposedApp(i, root))
+	}
+	for _, c := range w.clusters {
+		c.wires.lives = w.plan.Lives
+	}
+	var busy sync.WaitGroup
+	for i, a := range w.apps {
+		busy.Go(func() {
+			for _, do := range w.plan.Apps[i] {
+				a.run(do)
+			}
+		})
+	}
+	for _, do := range w.plan.Trouble {
+		w.trouble(do)
+	}
+	busy.Wait()
+	w.calm.Store(true)
+	for _, c := range w.clusters {
+		c.wires.calm()
+	}
+	time.Sleep(3 * composedTimeout)
+	for _, a := range w.apps {
+		busy.Go(a.finish)
+	}
+	busy.Wait()
+	over()
+	w.within("a worker of mirrors", copying.Wait)
+	for _, root := range w.roots {
+		w.within("the end of a client", func() { _ = root.Close() })
+	}
+	for _, c := range w.clusters {
+		c.stop()
+	}
+	time.Sleep(2 * composedTimeout)
+	leftover(func(g string) { w.found("a goroutine is left: %s", g) })
+}
+
+// trouble is one thing that happens to a cluster.
+func (w *composedWorld) trouble(do act) {
+	rng := rand.New(rand.NewPCG(uint64(do.X), 3))
+	c := w.clusters[rng.IntN(len(w.clusters))]
+	s := c.rig.servers[rng.IntN(3)]
+	w.said = append(w.said, fmt.Sprintf("%v %s of server %d of %s", time.Since(w.begun), do.What, s.id, c.name))
+	switch do.What {
+	case "cut":
+		c.cut()
+	case "cut all":
+		c.wires.cutAll("")
+	case "silence":
+		c.wires.stallAll(time.Duration(rng.IntN(2 * int(composedTimeout))))
+	case "refuse":
+		c.rig.shut.Store(true)
+		c.wires.cutAll("")
+		time.Sleep(time.Duration(rng.IntN(int(composedTimeout))))
+		c.rig.shut.Store(false)
+	case "lead":
+		s.process.Load().core.Load().Replica.TransferAll(stressVoters[rng.IntN(3)])
+	case "replace":
+		s.replace()
+	case "restart":
+		if rng.IntN(2) == 0 {
+			c.wires.cutAll(s.endpoint())
+		}
+		s.restart()
+		c.wires.cutAll(s.endpoint())
+	case "isolate":
+		c.rig.isolate(s, true)
+		time.Sleep(time.Duration(rng.IntN(int(composedTimeout))))
+		c.rig.isolate(s, false)
+	case "unlink":
+		l := s.links[stressVoters[rng.IntN(3)]]
+		l.cut.Store(true)
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		l.cut.Store(false)
+	case "full":
+		c.rig.alarm(pb.AlarmRequest_ACTIVATE)
+		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
+		c.rig.alarm(pb.AlarmRequest_DEACTIVATE)
+	}
+	time.Sleep(time.Duration(do.Pause) * 5 * time.Millisecond)
+}
+
+func (c *composedCluster) cut() {
+	if one := c.wires.some(""); one != nil {
+		one.cut()
+	}
+}
+
+// story is all that was asked, with the answers.
+func (w *composedWorld) story() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v\n", w.plan.Kinds)
+	for _, a := range w.apps {
+		for _, d := range a.deeds {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", d.n, a.id, d)
+		}
+		for _, v := range a.watches {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
+		}
+	}
+	return b.String() + strings.Join(w.said, "\n")
+}
+
+// cluster is the number of the cluster with a name.
+func (w *composedWorld) cluster(name string) int {
+	for i, c := range w.clusters {
+		if c.name == name {
+			return i
+		}
+	}
+	return -1
+}
