@@ -50,7 +50,7 @@ return {
     if request.key:startswith(leave) then return leaveAs(request.key:sub(#leave + 1)) end
     local words = request.key:sub(#enter + 1):split("/")
     local lease = request.lease
-    if words[2] then lease = tonumber(words[2], 16) end
+    if words[2] then lease = tonumber(words[2], 16) or error("no lease in hexadecimal: " .. words[2]) end
     enterAs(words[1], lease)
   end,
 

@@ -67,7 +67,7 @@ return {
   block = function(request)
     local words = request.key:sub(#take + 1):split("/")
     local id, lease = words[1], request.lease
-    if words[2] then lease = tonumber(words[2], 16) end
+    if words[2] then lease = tonumber(words[2], 16) or error("no lease in hexadecimal: " .. words[2]) end
     if not get(taken .. id) and not get(waiting .. id) then
       local element = pop()
       if element then

@@ -41,7 +41,7 @@ local function ask(request, wait)
   if #words < 2 then error("the key must be " .. acquire .. "NAME/ID") end
   local name, lease = words[1], request.lease
   local who = name .. "/" .. words[2]
-  if words[3] then lease = tonumber(words[3], 16) end
+  if words[3] then lease = tonumber(words[3], 16) or error("no lease in hexadecimal: " .. words[3]) end
   if get(holders .. who) then return holders .. who end
   if free(name) > 0 then
     delete(waiting .. who) -- it may be there while a large lease ends in steps

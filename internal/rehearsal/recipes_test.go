@@ -230,3 +230,24 @@ func TestQueueWhileLeasesEndInSteps(t *testing.T) {
 		}
 	})
 }
+
+// A lease that can't be read is refused: without one the hold would stay when its holder is gone.
+func TestRecipesRefuseWhatIsNoLease(t *testing.T) {
+	for name, key := range map[string]string{"queue": "/queue/take/id/", "barrier": "/barrier/enter/id/", "semaphore": "/semaphore/acquire/s/id/"} {
+		r := newRecipe(t, name)
+		r.put("/barrier/threshold", "1")
+		r.put("/semaphore/limit/s", "1")
+		require.True(t, r.grant(0x1f))
+		for lease, want := range map[string]string{"1f": "", "": "no lease in hexadecimal", "xyz": "no lease in hexadecimal", "2f": "does not exist"} {
+			err := r.Watch(&pb.WatchCreateRequest{Key: []byte(key + lease)}, Caller{}).Err
+			if want == "" {
+				require.NoError(t, err, key)
+			} else {
+				require.ErrorContains(t, err, want, key+lease)
+			}
+			r.ending[0x1f] = false
+			r.revoke(0x1f)
+			require.True(t, r.grant(0x1f))
+		}
+	}
+}
