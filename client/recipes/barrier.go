@@ -35,13 +35,23 @@ func (b *Barrier) Enter(ctx context.Context, id string, lease clientv3.LeaseID) 
 	who, err := participant(id, lease)
 	if err == nil {
 		if _, err = await(ctx, b.client, b.root+"enter/"+who); err != nil {
-			forget(ctx, b.client, b.root+"here/"+id)
+			b.giveUp(ctx, id)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("recipes: entering the barrier %s: %w", b.root, err)
 	}
 	return nil
+}
+
+// giveUp leaves, and doesn't wait for others: they may wait for this one to leave, if the barrier was opened meanwhile.
+func (b *Barrier) giveUp(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if _, stop, err := open(ctx, b.client, b.root+"leave/"+id); err == nil {
+		stop()
+	}
+	forget(ctx, b.client, b.root+"here/"+id)
 }
 
 // Leave waits until all others have left too, or their leases have ended. The last one
