@@ -18,7 +18,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/snapshot"
-	"github.com/stoa-kv/stoa/internal/vfs"
 )
 
 func (a *app) snapshotSaveCommand() *cobra.Command {
@@ -73,14 +72,10 @@ func (a *app) snapshotSave(ctx context.Context, file string) error {
 // saveAs makes a file of a stream. On an error there is no file, or the one from before.
 func saveAs(file string, recv func() (*pb.SnapshotResponse, error), progress func(done, total int64)) (version string, err error) {
 	part := file + ".part"
-	lock, err := vfs.OS().Lock(part)
-	switch {
-	case errors.Is(err, vfs.ErrLocked):
+	f, err := openPart(part)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return "", fmt.Errorf("another process is saving a snapshot to %s", file)
-	case err == nil: // there are file systems without locks
-		defer lock.Close()
 	}
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("could not open %s: %w", part, err)
 	}
@@ -95,6 +90,21 @@ func saveAs(file string, recv func() (*pb.SnapshotResponse, error), progress fun
 		return "", errors.Join(fmt.Errorf("could not save the snapshot: %w", err), remove(part))
 	}
 	return version, syncDirectory(filepath.Dir(file))
+}
+
+// openPart opens an empty file for one process alone, where there are locks: not all file systems have any.
+func openPart(part string) (*os.File, error) {
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func remove(file string) error {
