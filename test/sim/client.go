@@ -20,6 +20,7 @@ type op struct {
 	strict     bool
 	who        string   // the client, where extensions are to know it
 	user       uint64   // its credential
+	again      []uint64 // others that it was sent with, in a session
 	as         string   // the user, where extensions' registrars are noted
 	term       *term    // of the user; nil: it has all rights
 	few        *fewUser // the user, if it has few rights

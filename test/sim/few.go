@@ -93,6 +93,10 @@ func (s *steward) change() {
 	again := func() {
 		c.loop.after(c.loop.between(5*time.Millisecond, 300*time.Millisecond), "steward", 0, 0, s.change)
 	}
+	if c.has.leaves && c.loop.chance(6) {
+		s.replace(c.loop.rng.IntN(len(s.users)), again)
+		return
+	}
 	s.k.all([]*pb.InternalRaftRequest{s.draw()}, false, again, again)
 }
 
@@ -324,6 +328,10 @@ func (s *steward) intrude() {
 	c.loop.after(c.loop.between(20*time.Millisecond, 300*time.Millisecond), "intruder", 0, 0, s.intrude)
 	session, sv, u := c.aSession(), pick(c.loop, c.servers), pick(c.loop, s.users)
 	if session == nil || session.few == u || sv.life == nil {
+		return
+	}
+	if c.has.leaves && c.loop.chance(2) {
+		s.forge(session, sv.life, u)
 		return
 	}
 	sv.life.keepAlive(&op{client: 600}, session.id, apply.Renewer{User: u.credential, Session: true}, func(_ proto.Message, err error) {

@@ -16,10 +16,16 @@ import (
 
 // rights are those of the users with few of them, at one time of the log.
 type rights struct {
-	revision     uint64                          // of users and roles
-	since, until time.Duration                   // the first server had them, and those that came next
-	free         bool                            // permissions aren't enforced, or not yet as this revision began
-	of           map[string][]*authpb.Permission // by user; none for one who isn't there
+	revision     uint64          // of users and roles
+	since, until time.Duration   // the first server had them, and those that came next
+	free         bool            // permissions aren't enforced, or not yet as this revision began
+	of           map[string]held // by user; none for one who isn't there
+}
+
+// held are the permissions of a user with a credential.
+type held struct {
+	credential uint64
+	perms      []*authpb.Permission
 }
 
 // note takes note of rights that a server has come to.
@@ -32,7 +38,7 @@ func (s *steward) note(l *life, now *auth.State) {
 	}
 	at := s.c.loop.now
 	s.rights[len(s.rights)-1].until = at
-	r := &rights{revision: now.Revision, since: at, until: never, free: !now.Enabled, of: map[string][]*authpb.Permission{}}
+	r := &rights{revision: now.Revision, since: at, until: never, free: !now.Enabled, of: map[string]held{}}
 	for i := range fewUsers {
 		u := now.User(fewName(i))
 		if u == nil {
@@ -44,7 +50,7 @@ func (s *steward) note(l *life, now *auth.State) {
 				perms = append(perms, has.Permissions...)
 			}
 		}
-		r.of[u.Name] = perms
+		r.of[u.Name] = held{u.Credential, perms}
 	}
 	s.rights = append(s.rights, r)
 }
@@ -115,19 +121,27 @@ func allowed(so bool) verdict {
 
 // allows says whether rights allow a user's request.
 func (c *cluster) allows(r *rights, o *op, keys state) verdict {
-	perms, there := r.of[o.few.name]
+	has := r.of[o.few.name]
 	switch {
 	case r.free:
 		return either
-	case !there:
+	case !o.by(has.credential):
 		return no
 	}
-	q := claim{c, o.few, perms, keys}
+	q := claim{c, o.few, has.perms, keys}
 	v := q.demands(o.req)
 	if o.who != "" {
 		v = min(v, q.extended(o))
 	}
+	if len(o.again) > 0 {
+		v = min(v, either) // by the others it is refused
+	}
 	return v
+}
+
+// by reports whether a request was sent with a credential.
+func (o *op) by(credential uint64) bool {
+	return credential != 0 && (credential == o.user || slices.Contains(o.again, credential))
 }
 
 func (q claim) demands(req proto.Message) verdict {

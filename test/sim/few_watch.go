@@ -14,13 +14,14 @@ import (
 // whether the user may, and afterwards.
 type sight struct {
 	user        *fewUser
+	credential  uint64
 	key, end    []byte
 	knew, knows uint64
 }
 
 // sees says whether rights allow it.
 func (s *steward) sees(g *sight, r *rights) verdict {
-	return s.c.allows(r, &op{few: g.user, req: &pb.WatchCreateRequest{Key: g.key, RangeEnd: g.end}}, nil)
+	return s.c.allows(r, &op{few: g.user, user: g.credential, req: &pb.WatchCreateRequest{Key: g.key, RangeEnd: g.end}}, nil)
 }
 
 // may reports whether it can be that it is allowed, or forbidden, by some rights between two revisions.
@@ -100,9 +101,10 @@ func (w *fewWatcher) open() {
 	}
 	span := pick(c.loop, c.spans())
 	w.life = sv.life
-	w.sight = sight{user: pick(c.loop, c.steward.users), key: span[0], end: span[1], knew: w.life.knows()}
+	u := pick(c.loop, c.steward.users)
+	w.sight = sight{user: u, credential: u.credential, key: span[0], end: span[1], knew: w.life.knows()}
 	w.stream = w.life.hub.NewStream("")
-	w.stream.As(w.sight.user.credential)
+	w.stream.As(u.credential)
 	r := &pb.WatchCreateRequest{WatchId: 1, Key: w.sight.key, RangeEnd: w.sight.end, PrevKv: c.loop.chance(2)}
 	if c.loop.chance(3) { // it has to catch up
 		r.StartRevision = max(1, c.floor-50)
@@ -168,7 +170,7 @@ func (cl *sessionClient) sight(r *pb.WatchCreateRequest) *sight {
 	if u == nil {
 		return nil
 	}
-	return &sight{user: u, key: r.Key, end: r.RangeEnd, knew: cl.stream.knew, knows: cl.stream.life.knows()}
+	return &sight{user: u, credential: cl.stream.user, key: r.Key, end: r.RangeEnd, knew: cl.stream.knew, knows: cl.stream.life.knows()}
 }
 
 // looksAgain: the server that takes a session up looks whether it may have its watches.
@@ -185,5 +187,6 @@ func (st *sessionStream) know(list []*asking) {
 			a.knew = st.life.knows()
 		}
 		a.knew = min(a.knew, st.life.knows())
+		a.sentBy(st.user)
 	}
 }

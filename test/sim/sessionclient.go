@@ -143,18 +143,21 @@ func (cl *sessionClient) connect() {
 		return
 	}
 	l := sv.life
-	st := &sessionStream{cl: cl, life: l, id: s.id, again: s.carried(), taken: map[uint64]*takenIn{}}
+	st := &sessionStream{cl: cl, life: l, id: s.id, user: s.user(c), again: s.carried(), taken: map[uint64]*takenIn{}}
 	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
 	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
 	if len(s.asked) == 0 && c.loop.chance(2) { // another session has handed over what it has seen
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
 	ask := &stoapb.OpenSession{Session: s.id, Client: s.who, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
-	fresh, watches, user := !s.granted, s.resumed(c), s.user(c)
+	fresh, watches := !s.granted, s.resumed(c)
+	if fresh {
+		s.grant.sentBy(st.user)
+	}
 	st.up.send(c.loop, "session opens", sv.id, uint64(cl.id), func() {
 		l.now("session opens", uint64(cl.id), func() {
 			st.knew = l.knows()
-			l.openSession(st, ask, user, fresh, watches, func(m proto.Message, err error) {
+			l.openSession(st, ask, st.user, fresh, watches, func(m proto.Message, err error) {
 				st.toClient.send(c.loop, "session opened", sv.id, uint64(cl.id), func() {
 					if cl.stream == st && !l.ended {
 						cl.open(m, err)
@@ -206,7 +209,7 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 		s.granted = true // by the first attempt, whose answer was lost
 		cl.lost()
 		return
-	case errors.Is(err, fault.LeaseNotFound), s.term != nil && noRights(err):
+	case errors.Is(err, fault.LeaseNotFound), noRights(err) && cl.barred():
 		cl.gone()
 		return
 	case err != nil:
@@ -261,7 +264,7 @@ func (cl *sessionClient) hand(list ...*asking) {
 	for _, a := range list {
 		o := a.op
 		o.id, o.client, o.call, o.floor, o.state = len(cl.c.history), cl.id, cl.c.loop.now, cl.c.floor, unknown
-		o.term, o.few, o.user = s.term, s.few, s.user(cl.c)
+		o.term, o.few, o.user = s.term, s.few, cl.stream.user
 		if !a.watching() || a.who != "" {
 			cl.c.history = append(cl.c.history, o)
 		}
@@ -342,7 +345,7 @@ func (cl *sessionClient) hear(words []said) {
 
 func (cl *sessionClient) ended(err error) {
 	switch {
-	case err == nil || errors.Is(err, fault.SessionGone) || cl.present.term != nil && noRights(err):
+	case err == nil || errors.Is(err, fault.SessionGone) || noRights(err) && cl.barred():
 		cl.gone()
 	default:
 		cl.lost()

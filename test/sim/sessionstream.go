@@ -25,6 +25,7 @@ type sessionStream struct {
 	again   uint64        // requests up to here may come a second time
 	taken   map[uint64]*takenIn
 	refused bool   // the last answer was that a rate is exceeded
+	user    uint64 // whose session it is, by the credential
 	knew    uint64 // the rights that the server knew when the session was opened, by their revision
 
 	up, toClient pipe

@@ -33,6 +33,8 @@ type Stats struct {
 	UserEvents                  int // to watches of users
 	Revokes                     int // of the rights of a user
 	Allowed, Forbidden          int // requests of users with few rights, answered and refused
+	Passwords, Successors       int // of these users: passwords that were set, and users in the place of others
+	Forged                      int // writes to sessions of others
 	WatchesForbidden            int // of them, refused and canceled
 	Intrusions                  int // attempts to take up sessions of others
 	Quotas, OverQuota           int // set or removed; requests that exceeded one
