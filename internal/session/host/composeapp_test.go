@@ -126,6 +126,8 @@ func (a *composedApp) run(do act) {
 		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
 			return clientv3.OpResponse{}, c.Sync(ctx, d.key)
 		}, nil)
+	case "refused":
+		a.refused()
 	case "watch":
 		a.watch()
 	case "take":
@@ -268,6 +270,19 @@ func (a *composedApp) txn() {
 	})
 }
 
+// refused sends an update that its cluster refuses, and reads behind it, which can't rely on it.
+func (a *composedApp) refused() {
+	r := a.unlocked()
+	d := &deed{kind: "refused", key: r.prefix + "never"}
+	a.note(d)
+	a.wait.Go(answers(a, d, a.c.DoAsync(clientv3.OpPut(d.key, "", clientv3.WithIgnoreValue()))))
+	for range 1 + a.rng.IntN(3) {
+		e := &deed{kind: "get", key: r.prefix + a.some("p/a", "q/a", "q/b")}
+		a.note(e)
+		a.wait.Go(answers(a, e, a.c.GetAsync(e.key)))
+	}
+}
+
 // across puts one value in two clusters, or reads both.
 func (a *composedApp) across(puts bool) {
 	d := &deed{kind: "pair", key: "t0/" + a.some("x", "y")}
@@ -329,10 +344,26 @@ func (a *composedApp) take(within time.Duration, most int) (last error) {
 	return nil
 }
 
-// leave closes the client, and goes on with another one.
+// leave closes the client, or if it shares connections with no others all that it is made of, and goes on with another one.
 func (a *composedApp) leave() {
 	left, feed := a.c, a.feed
-	a.w.within("the end of a fork", func() { _ = left.Close() })
+	var beside sync.WaitGroup
+	for range a.rng.IntN(3) { // others use it meanwhile
+		beside.Go(func() {
+			a.w.within("a read beside Close", func() {
+				_, _ = left.Txn(context.Background()).Then(clientv3.OpGet("t0/x"), clientv3.OpGet("t1/x")).Commit()
+				_, _ = left.Get(context.Background(), "t0/x")
+			})
+		})
+	}
+	time.Sleep(time.Duration(a.rng.IntN(4)) * time.Millisecond)
+	if a.w.plan.Alone[a.id] && a.one(2) {
+		a.w.within("the end of a client", func() { _ = a.root.Close() })
+		a.root = a.w.composition()
+	} else {
+		a.w.within("the end of a fork", func() { _ = left.Close() })
+	}
+	beside.Wait()
 	a.settled("its client is closed")
 	begun := time.Now()
 	if _, err := left.Put(context.Background(), "/c0/p/a", "closed"); !errors.Is(err, compose.ErrClosed) {

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	sdk "github.com/stoa-kv/stoa/client"
@@ -91,6 +92,9 @@ func (w *composedWorld) resolve(d *deed, done []effects) {
 			w.found("revision %d of cluster %d is that of %v and of %v", rev, cluster, o, d)
 		}
 		done[cluster][rev], d.effect = d, rev
+		if d.kind == "across" {
+			d.both[cluster] = rev
+		}
 	}
 	var revs []int64
 	in, keys := w.in(d), []string{d.key}
@@ -151,6 +155,8 @@ func (a *composedApp) checkError(d *deed) {
 			w.found("%v: it isn't of that cluster", d)
 		case of.Unknown && !d.writes() && d.kind != "pair":
 			w.found("%v: it is no update", d)
+		case isRefusal(of):
+			w.found("%v: that is no lost answer", d)
 		case errors.Is(d.err, sdk.ErrOvertaken) && !a.writesBehind(d):
 			w.found("%v: nothing was sent behind it", d)
 		case errors.Is(d.err, sdk.ErrOvertaken):
@@ -166,11 +172,18 @@ func (a *composedApp) checkError(d *deed) {
 		errors.Is(d.err, compose.ErrReserved) && r != nil && (ranged || strings.HasPrefix(r.there(d.key), "/stoa/")),
 		(errors.Is(d.err, compose.ErrSpans) || errors.Is(d.err, compose.ErrTransactions)) && ranged,
 		errors.Is(d.err, context.DeadlineExceeded) && d.left && ranged,
+		errors.Is(d.err, rpctypes.ErrKeyNotFound) && d.kind == "refused",
 		errors.Is(d.err, rpctypes.ErrNoSpace) && d.writes():
 		n.Refused++
 	default:
 		w.found("%v: no such error is documented", d)
 	}
+}
+
+// isRefusal tells whether a cluster has answered.
+func isRefusal(err error) bool {
+	var of rpctypes.EtcdError
+	return errors.As(err, &of) && slices.Contains([]codes.Code{codes.FailedPrecondition, codes.NotFound, codes.InvalidArgument}, of.Code())
 }
 
 func (a *composedApp) writesBehind(d *deed) bool {
@@ -212,6 +225,9 @@ func (w *composedWorld) checkAnswer(d *deed) {
 		w.counts.Across++
 		return
 	case "sync":
+		return
+	case "refused":
+		w.found("%v was carried out", d)
 		return
 	}
 	if d.rev == 0 {
@@ -323,6 +339,9 @@ func (a *composedApp) checkOrder(done []effects) {
 			continue
 		}
 		c := in[0]
+		if at := a.acrossBefore(d, c); d.err == nil && d.rev < at && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks }) {
+			w.found("%v is behind a transaction that took effect at %d", d, at)
+		}
 		if d.synced || d.kind == "sync" && d.err == nil {
 			see(c, done[c].acked(d.n), "what was answered before")
 		}
@@ -339,6 +358,17 @@ func (a *composedApp) checkOrder(done []effects) {
 			see(c, d.rev, d)
 		}
 	}
+}
+
+// acrossBefore is the last effect on a cluster of the client's transactions over clusters before a request. Only what has keys that may be
+// locked waits for it.
+func (a *composedApp) acrossBefore(d *deed, cluster int) (rev int64) {
+	for _, o := range a.deeds {
+		if cluster < 2 && o.kind == "across" && o.fork == d.fork && o.err == nil && o.n < d.n {
+			rev = max(rev, o.both[cluster])
+		}
+	}
+	return rev
 }
 
 // checkAcross: transactions over clusters have one order in all of them.

@@ -50,6 +50,7 @@ func (a *composedApp) checkWatch(v *composedWatch) {
 	switch {
 	case errors.As(end, &of) && of.Cluster == v.Cluster():
 		w.counts.Ended++
+	case errors.Is(end, compose.ErrClosed) && v.fork != a.fork:
 	case end != nil:
 		w.found("app %d: %v has ended with %v", a.id, v, end)
 	case v.fork == a.fork:

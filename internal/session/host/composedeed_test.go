@@ -31,7 +31,9 @@ type deed struct {
 	deleted      int64
 	says         bool // of a transaction: which way it went
 
-	effect int64 // revision; found by check
+	// Found by check: its revision, and those of a transaction over clusters.
+	effect int64
+	both   [2]int64
 }
 
 func (d *deed) String() string {
@@ -47,7 +49,7 @@ func (d *deed) compare(o *deed) int { return cmp.Compare(d.n, o.n) }
 
 // writes tells whether it is an update.
 func (d *deed) writes() bool {
-	return d.kind == "put" || d.kind == "txn" || d.kind == "delete" || d.kind == "across"
+	return d.kind == "put" || d.kind == "txn" || d.kind == "delete" || d.kind == "across" || d.kind == "refused"
 }
 
 // unknown tells whether it may have taken effect.

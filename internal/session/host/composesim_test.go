@@ -53,7 +53,7 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "apps") {
 		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
-			"put", "put", "put", "put", "get", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "synced", "sync",
+			"put", "put", "put", "put", "get", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "refused", "refused", "synced", "sync",
 			"watch", "take", "take", "across", "pair", "leave", "cut",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
 		p.Alone = append(p.Alone, rapid.Bool().Draw(t, "alone"))
@@ -228,6 +228,9 @@ func (w *composedWorld) composition() *compose.Client {
 	}
 	c, err := compose.New(cfg)
 	require.NoError(w.t, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.roots = append(w.roots, c)
 	return c
 }
 
@@ -238,15 +241,14 @@ func (w *composedWorld) run() {
 	}
 	var copying sync.WaitGroup
 	copied, over := context.WithCancel(context.Background())
-	w.roots = append(w.roots, w.composition())
+	first := w.composition()
 	if w.plan.Mirror {
-		copying.Go(func() { _ = w.roots[0].Mirror(copied, compose.MirrorOptions{Interval: 20 * time.Millisecond}) })
+		copying.Go(func() { _ = first.Mirror(copied, compose.MirrorOptions{Interval: 20 * time.Millisecond}) })
 	}
 	for i := range w.plan.Apps {
-		root := w.roots[0]
+		root := first
 		if w.plan.Alone[i] {
 			root = w.composition()
-			w.roots = append(w.roots, root)
 		}
 		w.apps = append(w.apps, w.newComposedApp(i, root))
 	}
