@@ -104,7 +104,6 @@ func (w *composedWorld) resolve(d *deed, done []effects) {
 		keys = append(keys, d.other)
 	case "across":
 		keys = append(keys, d.other)
-		in = []int{0, 1}
 	case "delete":
 		if d.err == nil && d.heard != 0 && d.deleted > 0 && len(in) == 1 {
 			mark(in[0], d.rev)
