@@ -88,9 +88,10 @@ type tail struct {
 	opts []clientv3.OpOption
 	// next is the revision to go on with, 0 as long as it is that of the opening.
 	next int64
-	// after is the revision that the client had seen at the request, or that of the
-	// opening: no event at or below it is delivered, unless it was requested.
+	// after is the revision that the client had seen at the request, or of etcd's clusters that of the
+	// opening: no event at or below it is delivered, unless it was requested. (Where there are extensions it may be the answer of one.)
 	after int64
+	kind  Kind // of the cluster
 	// by carries it; nil: the cluster's client.
 	by     clientv3.Watcher
 	opened bool
@@ -166,13 +167,14 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 	defer context.AfterFunc(w.core.ctx, func() { cancel(ErrClosed) })()
 	late := time.AfterFunc(time.Until(until), func() { cancel(ErrSilent) })
 	defer late.Stop()
-	near, _, err := w.of.connect(ctx)
+	near, kind, err := w.of.connect(ctx)
 	if err != nil {
 		if why := context.Cause(ctx); why != nil {
 			err = why
 		}
 		return err
 	}
+	w.kind = kind
 	by := w.by
 	if by == nil {
 		by = near.Watcher
@@ -209,8 +211,11 @@ var errWatchBroken = errors.New("the watch was broken off")
 func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	switch {
 	case r.Created:
-		if w.next == 0 { // etcd's client would resume with that revision, and bring its events
-			w.next, w.after = r.Header.Revision+1, max(w.after, r.Header.Revision)
+		if w.next == 0 {
+			w.next = r.Header.Revision + 1
+			if w.kind == Etcd { // etcd's client would resume with that revision, and bring its events
+				w.after = max(w.after, r.Header.Revision)
+			}
 		}
 		again := w.opened
 		w.opened = true
