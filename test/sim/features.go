@@ -20,6 +20,7 @@ type features struct {
 	ends   bool // watches are canceled, and streams go on
 	urls   bool // members get other URLs
 	few    bool // there are users with few rights
+	far    bool // entries go when a segment has been logged since, whichever partition's
 	leaves bool // and they are deleted, come again as others under their names, and get other passwords
 	looked bool // clients ask for the times and keys of leases (lessee.go)
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
@@ -87,6 +88,7 @@ func (o *Options) swarm() features {
 	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
 	f.few = o.hasFew(&f)
 	f.leaves = f.few && rand.New(rand.NewPCG(o.Seed, 0x6)).IntN(3) == 0
+	f.far = rand.New(rand.NewPCG(o.Seed, 0x727)).IntN(3) == 0
 	leases := rand.New(rand.NewPCG(o.Seed, leaseStream))
 	if f.looked = leases.IntN(2) == 0; f.looked && leases.IntN(2) == 0 {
 		f.extremes = append(f.extremes, longTenure)

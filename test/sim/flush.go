@@ -139,6 +139,10 @@ func (c *core) meet() {
 // followers may ask for, or that a snapshot coming in may go back to.
 func (c *core) shortenLog(cut *backend.Cut) error {
 	keep, short := make([]uint64, len(c.logs)), true
+	var far map[uint32]uint64
+	if c.l.sv.c.has.far {
+		far = c.wal.Behind(c.l.sv.c.plan.segment)
+	}
 	for p, l := range c.logs {
 		at := cut.Partitions[p]
 		l.SetApplied(raftlog.Position{Index: at.Index, Term: at.Term})
@@ -150,8 +154,9 @@ func (c *core) shortenLog(cut *backend.Cut) error {
 			tail.Entries, tail.Common = c.l.sv.c.plan.tail, c.common[p]
 			tail.Needed, tail.Held = c.replica.Needed(p), c.l.sv.c.plan.held
 		}
+		tail.Far = far[c.groups.Number(p)]
 		index, held := l.Shorten(tail)
-		keep[p], short = index+1, short && !held
+		keep[p], short = index+1, short && !held && (tail.Far == 0 || tail.Far < at.Index)
 	}
 	if !short && c.replica.Leading() {
 		c.meet()
