@@ -140,6 +140,12 @@ func (w *composedWorld) resolve(d *deed, done []effects) {
 	}
 }
 
+// locks tells whether keys of a request can be locked by transactions over clusters.
+func (w *composedWorld) locks(d *deed) bool {
+	r := w.roads.of(d.key)
+	return r != nil && r.locks || d.end != "" && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks })
+}
+
 // checkError: it is one of those that are documented.
 func (a *composedApp) checkError(d *deed) {
 	w := a.w
@@ -150,7 +156,7 @@ func (a *composedApp) checkError(d *deed) {
 	switch in := w.in(d); {
 	case errors.As(d.err, &of):
 		switch {
-		case !slices.Contains(in, w.cluster(of.Cluster)) && d.kind != "across" && d.kind != "pair": // which wait for all before
+		case !slices.Contains(in, w.cluster(of.Cluster)) && d.kind != "across" && d.kind != "pair" && !w.locks(d): // which wait for all before, or for the home of who has locked a key
 			w.found("%v: it isn't of that cluster", d)
 		case of.Unknown && !d.writes() && d.kind != "pair":
 			w.found("%v: it is no update", d)
@@ -338,7 +344,8 @@ func (a *composedApp) checkOrder(done []effects) {
 			continue
 		}
 		c := in[0]
-		if at := a.acrossBefore(d, c); d.err == nil && d.rev < at && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks }) {
+		keys := d.end == "" || d.key < d.end // a range without any shows nothing, and what several requests have answered has no revision
+		if at := a.acrossBefore(d, c); d.err == nil && keys && d.rev != 0 && d.rev < at && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks }) {
 			w.found("%v is behind a transaction that took effect at %d", d, at)
 		}
 		if d.synced || d.kind == "sync" && d.err == nil {
