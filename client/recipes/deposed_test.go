@@ -2,70 +2,39 @@ package recipes_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/client"
 	"github.com/stoa-kv/stoa/client/recipes"
 )
 
-// network is the way to a server, which can be cut.
+// network is the way to servers, which can be cut.
 type network struct {
-	net.Listener
-	to string
-
 	mu    sync.Mutex
 	down  bool
 	conns []net.Conn
 }
 
-func newNetwork(t *testing.T, to string) *network {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	n := &network{Listener: l, to: to}
-	go n.accept()
-	t.Cleanup(func() {
-		l.Close()
-		n.cut()
-	})
-	return n
-}
-
-func (n *network) accept() {
-	for {
-		from, err := n.Accept()
-		if err != nil {
-			return
-		}
-		to, err := net.Dial("tcp", n.to)
-		if err != nil || !n.add(from, to) {
-			from.Close()
-			continue
-		}
-		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
-			go func() {
-				_, _ = io.Copy(way[0], way[1])
-				way[0].Close()
-			}()
-		}
-	}
-}
-
-func (n *network) add(conns ...net.Conn) bool {
+func (n *network) dial(ctx context.Context, to string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.down {
-		n.conns = append(n.conns, conns...)
+	if n.down {
+		return nil, errors.New("the network is down")
 	}
-	return !n.down
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", to)
+	if err == nil {
+		n.conns = append(n.conns, c)
+	}
+	return c, err
 }
 
 func (n *network) cut() {
@@ -89,8 +58,8 @@ func TestDeposedWithoutAConnection(t *testing.T) {
 	defer cancel()
 	const root = "/deposed/"
 	require.NoError(t, recipes.RegisterAt(ctx, cli, "deposed", "election", root))
-	way := newNetwork(t, strings.TrimPrefix(cli.Endpoints()[0], "http://"))
-	far, err := client.New(client.Config{Endpoints: []string{way.Addr().String()}, ClientID: "example"})
+	var way network
+	far, err := client.New(client.Config{Endpoints: cli.Endpoints(), ClientID: "example", DialOptions: []grpc.DialOption{grpc.WithContextDialer(way.dial)}})
 	require.NoError(t, err)
 	defer far.Close()
 	lease := grant(ctx)
