@@ -17,15 +17,7 @@ import (
 // A member is left if it keeps silent, not because those who have asked it have gone.
 func TestMembersAreNotLeftByThoseWhoGo(t *testing.T) {
 	asked := make(chan struct{}, 1)
-	of := func(register func(*grpc.Server)) *Client {
-		members := []string{serve(t, register), serve(t, register)}
-		c, err := New(Config{
-			Clusters: map[string]Cluster{"one": {Endpoints: members, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
-		})
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
+	of := func(register func(*grpc.Server)) *Client { return ofMembers(t, 0, register, register) }
 	for what, leaves := range map[string]func() *Client{
 		"a fork with a watch": func() *Client {
 			c := of(func(g *grpc.Server) { pb.RegisterWatchServer(g, searching{takes: time.Hour}) })

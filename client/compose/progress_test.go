@@ -53,14 +53,11 @@ func (s searching) Watch(st pb.Watch_WatchServer) error {
 	return st.Context().Err()
 }
 
-// feedOf is a feed of a cluster with these members, connected to the first.
-func feedOf(t *testing.T, timeout time.Duration, members ...searching) *Feed {
+// ofMembers is a client of one cluster with these members, connected to the first.
+func ofMembers(t *testing.T, timeout time.Duration, members ...func(*grpc.Server)) *Client {
 	var addresses []string
-	for _, s := range members {
-		addresses = append(addresses, serve(t, func(g *grpc.Server) {
-			pb.RegisterKVServer(g, s)
-			pb.RegisterWatchServer(g, s)
-		}))
+	for _, register := range members {
+		addresses = append(addresses, serve(t, register))
 	}
 	c, err := New(Config{
 		Clusters: map[string]Cluster{"one": {Endpoints: addresses, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
@@ -68,9 +65,19 @@ func feedOf(t *testing.T, timeout time.Duration, members ...searching) *Feed {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (s searching) register(g *grpc.Server) {
+	pb.RegisterKVServer(g, s)
+	pb.RegisterWatchServer(g, s)
+}
+
+// feedOf is a feed of a client.
+func feedOf(t *testing.T, c *Client) *Feed {
 	f := c.NewFeed()
 	t.Cleanup(f.Close)
-	_, err = f.Watch(t.Context(), "k", clientv3.WithRev(5))
+	_, err := f.Watch(t.Context(), "k", clientv3.WithRev(5))
 	require.NoError(t, err)
 	return f
 }
@@ -78,12 +85,12 @@ func feedOf(t *testing.T, timeout time.Duration, members ...searching) *Feed {
 // A cluster whose member searches through much history for the first event of a watch isn't silent.
 func TestFeedOfAMemberThatSearchesForLong(t *testing.T) {
 	const timeout = 900 * time.Millisecond
-	n, err := feedOf(t, timeout, searching{takes: 2 * timeout}).Next(t.Context())
+	n, err := feedOf(t, ofMembers(t, timeout, searching{takes: 2 * timeout}.register)).Next(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, n.Err)
 	require.EqualValues(t, 500, n.Revision)
 
-	n, err = feedOf(t, timeout, searching{takes: time.Hour, mute: true}).Next(t.Context())
+	n, err = feedOf(t, ofMembers(t, timeout, searching{takes: time.Hour, mute: true}.register)).Next(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, n.Err, ErrSilent)
 }
@@ -91,7 +98,7 @@ func TestFeedOfAMemberThatSearchesForLong(t *testing.T) {
 // The stream of a feed stays with a member that the cluster's client has left. That others answer says nothing of it.
 func TestFeedOfAMemberThatWasLeft(t *testing.T) {
 	const timeout = 900 * time.Millisecond
-	f := feedOf(t, timeout, searching{takes: time.Hour, mute: true}, searching{takes: time.Hour})
+	f := feedOf(t, ofMembers(t, timeout, searching{takes: time.Hour, mute: true}.register, searching{takes: time.Hour}.register))
 	_, err := f.c.Get(t.Context(), "k")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*timeout)

@@ -50,13 +50,7 @@ func (s breaking) Watch(st pb.Watch_WatchServer) error {
 func TestWatchesBeginOnce(t *testing.T) {
 	open := func() *Client {
 		s := breaking{streams: make(chan struct{}, 1)}
-		address := serve(t, func(g *grpc.Server) { pb.RegisterWatchServer(g, s) })
-		c, err := New(Config{
-			Clusters: map[string]Cluster{"one": {Endpoints: []string{address}, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
-		})
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
-		return c
+		return ofMembers(t, 0, func(g *grpc.Server) { pb.RegisterWatchServer(g, s) })
 	}
 	first := func(events []*clientv3.Event) { require.EqualValues(t, 15, events[0].Kv.ModRevision) }
 
