@@ -193,39 +193,47 @@ func TestWaiterThatGivesUp(t *testing.T) {
 // A lease that ends takes its owner's lock, and its waiter's turn.
 func TestLeaseOfALockEnds(t *testing.T) {
 	r := serveRecipes(t)
-	owner, lost, next := r.lease(), r.lease(), r.lease()
-	lock := func(lease int64) chan error {
-		done := make(chan error, 1)
-		go func() {
-			_, err := r.lock.Lock(r.ctx, &lockpb.LockRequest{Name: []byte("l"), Lease: lease})
-			done <- err
-		}()
-		return done
+	owner := r.lease()
+	lock := func(lease int64) error {
+		_, err := r.lock.Lock(r.ctx, &lockpb.LockRequest{Name: []byte("l"), Lease: lease})
+		return err
 	}
-	require.NoError(t, <-lock(owner))
-	ofLost := lock(lost)
-	r.waiters("l", 2)
-	ofNext := lock(next)
-	r.waiters("l", 3)
+	require.NoError(t, lock(owner))
+	r.leasesEnd("l", owner, lock, "mutex: session is expired")
+}
+
+// leasesEnd has two wait behind an owner, in a queue, and the lease of the first end, and then the owner's.
+func (r *recipes) leasesEnd(name string, owner int64, enter func(lease int64) error, refusal string) {
+	lost, next := r.lease(), r.lease()
+	ofLost := soon(func() error { return enter(lost) })
+	r.waiters(name, 2)
+	ofNext := soon(func() error { return enter(next) })
+	r.waiters(name, 3)
 	_, err := r.Revoke(r.ctx, clientv3.LeaseID(lost))
-	require.NoError(t, err)
-	r.waiters("l", 2)
-	require.Empty(t, ofNext)
+	require.NoError(r.t, err)
+	r.waiters(name, 2)
+	require.Empty(r.t, ofNext)
 	_, err = r.Revoke(r.ctx, clientv3.LeaseID(owner))
-	require.NoError(t, err)
-	require.NoError(t, <-ofNext)
-	require.ErrorContains(t, <-ofLost, "mutex: session is expired")
+	require.NoError(r.t, err)
+	require.NoError(r.t, <-ofNext)
+	require.ErrorContains(r.t, <-ofLost, refusal)
+}
+
+// soon makes a call that may wait.
+func soon(call func() error) chan error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	return done
 }
 
 // A waiter's turn is gone with its key, also if the key is made again meanwhile, behind others.
 func TestKeyOfAWaiterIsMadeAgain(t *testing.T) {
 	r := serveRecipes(t)
 	lock := func(lease int64, waiting int) chan error {
-		done := make(chan error, 1)
-		go func() {
+		done := soon(func() error {
 			_, err := r.lock.Lock(r.ctx, &lockpb.LockRequest{Name: []byte("l"), Lease: lease})
-			done <- err
-		}()
+			return err
+		})
 		r.waiters("l", waiting)
 		return done
 	}
@@ -250,29 +258,14 @@ func TestKeyOfAWaiterIsMadeAgain(t *testing.T) {
 // A candidate whose lease ends while it waits doesn't lead when those before it are gone.
 func TestLeaseOfACandidateEnds(t *testing.T) {
 	r := serveRecipes(t)
-	owner, lost, next := r.lease(), r.lease(), r.lease()
-	campaign := func(lease int64) chan error {
-		done := make(chan error, 1)
-		go func() {
-			_, err := r.elect.Campaign(r.ctx, &lockpb.CampaignRequest{Name: []byte("e"), Lease: lease})
-			done <- err
-		}()
-		return done
+	owner := r.lease()
+	campaign := func(lease int64) error {
+		_, err := r.elect.Campaign(r.ctx, &lockpb.CampaignRequest{Name: []byte("e"), Lease: lease})
+		return err
 	}
-	require.NoError(t, <-campaign(owner))
-	require.NoError(t, <-campaign(owner), "it leads")
-	ofLost := campaign(lost)
-	r.waiters("e", 2)
-	ofNext := campaign(next)
-	r.waiters("e", 3)
-	_, err := r.Revoke(r.ctx, clientv3.LeaseID(lost))
-	require.NoError(t, err)
-	r.waiters("e", 2)
-	require.Empty(t, ofNext)
-	_, err = r.Revoke(r.ctx, clientv3.LeaseID(owner))
-	require.NoError(t, err)
-	require.NoError(t, <-ofNext)
-	require.ErrorContains(t, <-ofLost, "election: not leader")
+	require.NoError(t, campaign(owner))
+	require.NoError(t, campaign(owner), "it leads")
+	r.leasesEnd("e", owner, campaign, "election: not leader")
 }
 
 func TestElection(t *testing.T) {
