@@ -101,15 +101,21 @@ func TestTheLogOfARemovedExtensionIsGone(t *testing.T) {
 	c.requireLog(0, "e")
 }
 
-// Lines are for those who may read the scope that the extension had when it wrote them, and only for as long.
-func TestLogsAreForThoseWhoMayReadTheScope(t *testing.T) {
-	c := newCluster(t, 1, 2, simpleTokens)
+// newReader is a member, with root and a user who may read the source of the extension e and what is below /a/.
+func newReader(t *testing.T) (c *cluster, root, a context.Context) {
+	c = newCluster(t, 1, 2, simpleTokens)
 	c.ready()
 	c.addRoot()
 	c.addUser("a", &authpb.Permission{PermType: authpb.READ, Key: []byte("/em/e")},
 		&authpb.Permission{PermType: authpb.READ, Key: []byte("/a/"), RangeEnd: []byte("/a0")})
 	c.enable(0)
-	n, root, a := c.nodes[0], withToken(t.Context(), c.token(0, "root")), withToken(t.Context(), c.token(0, "a"))
+	return c, withToken(t.Context(), c.token(0, "root")), withToken(t.Context(), c.token(0, "a"))
+}
+
+// Lines are for those who may read the scope that the extension had when it wrote them, and only for as long.
+func TestLogsAreForThoseWhoMayReadTheScope(t *testing.T) {
+	c, root, a := newReader(t)
+	n := c.nodes[0]
 	put := func(key, value string) {
 		_, err := n.Put(root, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
 		require.NoError(t, err)
@@ -139,13 +145,8 @@ func TestLogsAreForThoseWhoMayReadTheScope(t *testing.T) {
 
 // The keys that operations name needn't be in the scope: lines have what requests for them bring, and are for those who may read it.
 func TestLogsAreForThoseWhoMayReadTheRequests(t *testing.T) {
-	c := newCluster(t, 1, 2, simpleTokens)
-	c.ready()
-	c.addRoot()
-	c.addUser("a", &authpb.Permission{PermType: authpb.READ, Key: []byte("/em/e")},
-		&authpb.Permission{PermType: authpb.READ, Key: []byte("/a/"), RangeEnd: []byte("/a0")})
-	c.enable(0)
-	n, root, a := c.nodes[0], withToken(t.Context(), c.token(0, "root")), withToken(t.Context(), c.token(0, "a"))
+	c, root, a := newReader(t)
+	n := c.nodes[0]
 	for _, kv := range [][2]string{
 		{"/em/e", `return { scope = { "/a/" }, operations = { { op = "put", key = "/a/in" }, { op = "put", prefix = "/b/" } }, put = function(r) log(r.value) end }`},
 		{"/b/k", "secret"},
