@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -90,27 +89,18 @@ func drawClientPlan(t *rapid.T) *clientPlan {
 //
 //	go test ./internal/session/host -run TestClients -rapid.checks=1000
 func TestClients(t *testing.T) {
-	asked := false
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
-	require.NoError(t, flag.Set("rapid.nofailfile", "true")) // a run doesn't repeat itself; and testdata has the stories
-	begun, runs := time.Now(), 0
+	asked, begun := drawsAsked(), time.Now()
 	var sum clientCounts
-	rapid.Check(t, func(rt *rapid.T) {
-		if !asked && time.Since(begun) > clientBudget {
-			return
-		}
+	runs := drawn(t, func(int) bool { return asked || time.Since(begun) <= clientBudget }, func(rt *rapid.T) drawnRun {
 		plan := drawClientPlan(rt)
-		runs++
 		var w *clientWorld
 		synctest.Test(t, func(t *testing.T) {
 			w = newClientWorld(t, plan)
 			w.run()
 		})
 		w.check()
-		sum.add(&w.counts)
-		if len(w.failures) > 0 {
-			rt.Fatalf("%s\n%s", strings.Join(w.failures, "\n"), w.story())
-		}
+		addCounts(&sum, w.counts)
+		return w
 	})
 	t.Logf("%d runs: %+v", runs, sum)
 }
@@ -120,18 +110,9 @@ type clientCounts struct {
 	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Ended, Ahead, Denied, Passwords, Resized, Installed int
 }
 
-func (c *clientCounts) add(o *clientCounts) {
-	for _, p := range [][2]*int{
-		{&c.Asked, &o.Asked}, {&c.Answered, &o.Answered}, {&c.Overtaken, &o.Overtaken}, {&c.Forgotten, &o.Forgotten}, {&c.TimedOut, &o.TimedOut},
-		{&c.Refused, &o.Refused}, {&c.Called, &o.Called}, {&c.Events, &o.Events}, {&c.Notes, &o.Notes}, {&c.Compacted, &o.Compacted}, {&c.Ended, &o.Ended},
-		{&c.Ahead, &o.Ahead}, {&c.Denied, &o.Denied}, {&c.Passwords, &o.Passwords}, {&c.Resized, &o.Resized}, {&c.Installed, &o.Installed},
-	} {
-		*p[0] += *p[1]
-	}
-}
-
 // clientWorld is one run.
 type clientWorld struct {
+	findings
 	t          *testing.T
 	plan       *clientPlan
 	rig        *rig
@@ -144,10 +125,9 @@ type clientWorld struct {
 	calm       atomic.Bool // nothing breaks any more
 	registered atomic.Bool
 
-	mu       sync.Mutex
-	failures []string
-	said     []string // troubles
-	loose    map[*app][]*ask
+	mu    sync.Mutex
+	said  []string // troubles
+	loose map[*app][]*ask
 }
 
 func newClientWorld(t *testing.T, plan *clientPlan) *clientWorld {
@@ -158,14 +138,6 @@ func newClientWorld(t *testing.T, plan *clientPlan) *clientWorld {
 	}
 	w.rig = &rig{t: t, tick: 20 * time.Millisecond, pause: time.Duration(plan.Pause) * time.Millisecond, latency: 200 * time.Microsecond, level: version.Newest, applied: w.ledger.apply, ruled: w.rules.note}
 	return w
-}
-
-func (w *clientWorld) found(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.failures) < 20 {
-		w.failures = append(w.failures, fmt.Sprintf(format, args...))
-	}
 }
 
 func (w *clientWorld) loosen(a *app, x *ask) {

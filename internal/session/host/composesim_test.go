@@ -74,32 +74,23 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 //
 //	go test ./internal/session/host -run TestCompositions -rapid.checks=1000
 func TestCompositions(t *testing.T) {
-	asked := false
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
-	require.NoError(t, flag.Set("rapid.nofailfile", "true"))
+	asked := drawsAsked()
 	if !asked { // the same few plans
 		require.NoError(t, flag.Set("rapid.seed", "1"))
 		defer func() { require.NoError(t, flag.Set("rapid.seed", "0")) }()
 	}
 	valCtxCh = nil
-	runs := 0
 	var sum composedCounts
-	rapid.Check(t, func(rt *rapid.T) {
-		if !asked && runs >= composedRuns {
-			return
-		}
+	runs := drawn(t, func(runs int) bool { return asked || runs < composedRuns }, func(rt *rapid.T) drawnRun {
 		plan := drawComposedPlan(rt)
-		runs++
 		var w *composedWorld
 		synctest.Test(t, func(t *testing.T) {
 			w = newComposedWorld(t, plan)
 			w.run()
 		})
 		w.check()
-		sum.add(&w.counts)
-		if len(w.failures) > 0 {
-			rt.Fatalf("%s\n%s", strings.Join(w.failures, "\n"), w.story())
-		}
+		addCounts(&sum, w.counts)
+		return w
 	})
 	t.Logf("%d runs: %+v", runs, sum)
 }
@@ -109,18 +100,9 @@ type composedCounts struct {
 	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Ended, Ordered int
 }
 
-func (c *composedCounts) add(o *composedCounts) {
-	for _, p := range [][2]*int{
-		{&c.Asked, &o.Asked}, {&c.Answered, &o.Answered}, {&c.Unknown, &o.Unknown}, {&c.NotDone, &o.NotDone}, {&c.Refused, &o.Refused},
-		{&c.Overtaken, &o.Overtaken}, {&c.Closed, &o.Closed}, {&c.Spans, &o.Spans}, {&c.Across, &o.Across}, {&c.Mirrored, &o.Mirrored},
-		{&c.Events, &o.Events}, {&c.Ended, &o.Ended}, {&c.Ordered, &o.Ordered},
-	} {
-		*p[0] += *p[1]
-	}
-}
-
 // composedWorld is one run.
 type composedWorld struct {
+	findings
 	t        *testing.T
 	plan     *composedPlan
 	rng      *rand.Rand // of the troubles
@@ -134,9 +116,8 @@ type composedWorld struct {
 	forks    atomic.Int64
 	calm     atomic.Bool // nothing breaks any more
 
-	mu       sync.Mutex
-	failures []string
-	said     []string
+	mu   sync.Mutex
+	said []string
 }
 
 // composedCluster is three servers and the network before them.
@@ -157,14 +138,6 @@ func newComposedWorld(t *testing.T, plan *composedPlan) *composedWorld {
 		w.clusters = append(w.clusters, c)
 	}
 	return w
-}
-
-func (w *composedWorld) found(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.failures) < 20 {
-		w.failures = append(w.failures, fmt.Sprintf(format, args...))
-	}
 }
 
 // next numbers what happens, in its order.
