@@ -165,7 +165,7 @@ func (w *clientWorld) run() {
 	for i := range w.plan.Apps {
 		w.apps = append(w.apps, w.newApp(i))
 	}
-	w.wires.lives = w.plan.Lives
+	w.wires.live(w.plan.Lives)
 	for i, a := range w.apps {
 		busy.Go(func() {
 			for _, do := range w.plan.Apps[i] {
@@ -178,7 +178,7 @@ func (w *clientWorld) run() {
 	}
 	busy.Wait()
 	w.calm.Store(true)
-	w.wires.calm()
+	w.wires.live(0)
 	w.resizers.Wait()
 	for _, a := range w.apps {
 		busy.Go(a.end)

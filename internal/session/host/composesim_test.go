@@ -230,7 +230,7 @@ func (w *composedWorld) run() {
 		w.apps = append(w.apps, w.newComposedApp(i, root))
 	}
 	for _, c := range w.clusters {
-		c.wires.lives = w.plan.Lives
+		c.wires.live(w.plan.Lives)
 	}
 	var busy sync.WaitGroup
 	for i, a := range w.apps {
@@ -246,7 +246,7 @@ func (w *composedWorld) run() {
 	busy.Wait()
 	w.calm.Store(true)
 	for _, c := range w.clusters {
-		c.wires.calm()
+		c.wires.live(0)
 	}
 	time.Sleep(3 * composedTimeout)
 	for _, a := range w.apps {
