@@ -80,7 +80,11 @@ func (l *Leader) Shorten(log Log, id, remaining int64, done func(error)) {
 		done(err)
 		return
 	}
-	log.Checkpoint(epoch, []Checkpoint{{ID: id, Remaining: remaining}}, done)
+	list := []Checkpoint{{ID: id, Remaining: remaining}}
+	log.Checkpoint(epoch, list, func(err error) {
+		l.recorded(list, err)
+		done(err)
+	})
 }
 
 // Expire has the log revoke what has run out, as long as not more than so many revocations are under way, and note up to
@@ -100,11 +104,13 @@ func (l *Leader) Expire(log Log, revocations, checkpoints int) {
 	l.order.Lock()
 	defer l.order.Unlock()
 	if due := l.Expirer.Checkpoints(l.now(), checkpoints); len(due) > 0 {
-		log.Checkpoint(epoch, due, func(err error) {
-			if err == nil {
-				l.Expirer.Recorded(due, l.now())
-			}
-		})
+		log.Checkpoint(epoch, due, func(err error) { l.recorded(due, err) })
+	}
+}
+
+func (l *Leader) recorded(list []Checkpoint, err error) {
+	if err == nil {
+		l.Expirer.Recorded(list, l.now())
 	}
 }
 

@@ -74,6 +74,14 @@ func TestRecordsOfAnEarlierLease(t *testing.T) {
 	require.True(t, renewed)
 	require.Equal(t, time.Minute, left())
 
+	l.Shorten(&log, 1, 5, func(error) {})
+	grant(100.2)
+	log.apply(t, table, Checkpoint{1, 5})
+	now = at(100.3)
+	l.Expire(&log, 1, 1)
+	log.apply(t, table, Checkpoint{1, 0})
+	require.Equal(t, time.Minute, left(), "another one was to have less")
+
 	renewed = false
 	now = at(150)
 	l.Expire(&log, 1, 1)
