@@ -55,7 +55,7 @@ func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 			e.records.put(t, t.firstRecord(now))
 		}
 		t.mistaken = false
-		t.issued++
+		e.issue(t)
 		out = append(out, Checkpoint{ID: t.id, Remaining: remaining})
 	}
 	return out
@@ -70,7 +70,7 @@ func (e *Expirer) Recorded(list []Checkpoint, now time.Time) {
 	for _, c := range list {
 		if t := e.timers[c.ID]; t != nil && t.issued == t.cleared && e.records.has(t) {
 			t.mistaken = true
-			t.issued++
+			e.issue(t)
 			e.records.put(t, now)
 		}
 	}

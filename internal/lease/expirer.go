@@ -23,6 +23,7 @@ type Expirer struct {
 	term    uint64 // counts the times at which it began to lead, or stopped
 	hears   bool   // of leases that come and go: it has begun to lead
 	leads   bool   // all leases have their timers
+	issued  uint64 // counts the checkpoints handed out, of whatever lease, and whenever it led
 	timers  map[int64]*timer
 	ends    queue // ordered by the time at which they expire, or the next step of their end is to be made
 	records queue // ordered by the time of the next checkpoint to propose
@@ -53,7 +54,7 @@ type timer struct {
 	// ending says that it is over, and that its end takes several steps. Between two of them it waits among the
 	// others that have run out, each in its turn: so many large ones don't keep the others.
 	ending bool
-	// issued counts the checkpoints handed out, and cleared how many of them a
+	// issued is the number of the last checkpoint handed out, and cleared that of the last which a
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
 	issued, cleared uint64
@@ -112,7 +113,7 @@ func (e *Expirer) take(term uint64, ids []int64, now time.Time, table *Table, ex
 			continue
 		}
 		if l.Remaining > 0 {
-			t.issued = 1
+			e.issue(t)
 		}
 		e.schedule(t, now, now.Add(extend+seconds(l.left())))
 	}
@@ -246,7 +247,7 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 		return false, nil
 	}
 	e.schedule(t, now, end)
-	t.issued++
+	e.issue(t)
 	return true, nil
 }
 
@@ -317,6 +318,12 @@ func (e *Expirer) Remaining(id int64, now time.Time) (time.Duration, bool) {
 		return t.end.Sub(now), true
 	}
 	return 0, false
+}
+
+// issue numbers a checkpoint of a lease. No earlier lease with its ID had the number, nor did this one under an earlier leader.
+func (e *Expirer) issue(t *timer) {
+	e.issued++
+	t.issued = e.issued
 }
 
 func (e *Expirer) add(l Lease) *timer {

@@ -98,3 +98,54 @@ func TestRecordsOfAnEarlierLease(t *testing.T) {
 	log.apply(t, table, Checkpoint{1, 0})
 	require.True(t, renewed)
 }
+
+// That a reset has been applied may be said late, of a lease that was revoked since, or by a leader that leads again. It undoes nothing of what
+// was handed out behind it.
+func TestAResetThatIsToldLate(t *testing.T) {
+	for _, again := range []string{"granted again", "leading again"} {
+		t.Run(again, func(t *testing.T) {
+			var (
+				now   = at(0)
+				log   held
+				table = NewTable()
+				l     = NewLeader(func() time.Time { return now })
+			)
+			grant := func() {
+				granted, err := table.Grant(1, 60, 0)
+				require.NoError(t, err)
+				l.Expirer.Granted(granted, now)
+			}
+			renewed := false
+			renew := func() { l.Renew(&log, 1, func(_ int64, err error) { renewed = err == nil }) }
+			l.Lead(1, table, 0)()
+			grant()
+			now = at(50)
+			l.Expire(&log, 1, 1)
+			log.apply(t, table, Checkpoint{1, 10})
+			renew()
+			late := log.done // of the reset, which is applied here
+
+			if again == "granted again" {
+				require.NoError(t, table.Revoke(1))
+				l.Expirer.Revoked(1)
+				grant()
+				now = at(100)
+				l.Expire(&log, 1, 1)
+				log.apply(t, table, Checkpoint{1, 10})
+			} else {
+				table.Checkpoint(1, 0)
+				now = at(100)
+				l.Expire(&log, 1, 1)
+				l.Follow()
+				table.Checkpoint(1, 10)
+				l.Lead(2, table, 0)()
+			}
+			late(nil)
+			renewed = false
+			renew()
+			require.False(t, renewed, "the log says that less remains")
+			log.apply(t, table, Checkpoint{1, 0})
+			require.True(t, renewed)
+		})
+	}
+}
