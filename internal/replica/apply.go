@@ -155,6 +155,7 @@ func (g *group) finished(it *item) {
 		// store shows.
 		g.r.seq.Commit(stamp)
 		g.r.seq.Applied(g.id, stamp)
+		g.r.closed[g.id].raise(stamp) // it is shown, and much may still have to be applied in this turn
 	}
 	if it.entry.Origin == g.r.cfg.Origin && it.entry.Seq != 0 && g.barrier.CompareAndSwap(it.entry.Seq, 0) {
 		g.store.RLock()

@@ -86,6 +86,36 @@ func TestTheRevisionOfAFollowerIsNotBelowAnAnsweredWrite(t *testing.T) {
 	require.Positive(t, rev)
 }
 
+// Nor is it below what a follower shows, to watches and to reads that need no leader, while it applies what was committed behind that.
+func TestTheRevisionOfAFollowerIsNotBelowWhatItShows(t *testing.T) {
+	s := newStory(t, 3)
+	leader, r := s.replicas[0], s.replicas[1]
+	s.elect(leader)
+	p := r.cfg.Map.Partition([]byte("k"))
+	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("k")})
+	require.NoError(t, err)
+	for range 3 {
+		leader.Submit(&Write{Command: command.Command{Kind: command.Put, Body: body}, Parts: placement.Of(p), Done: func(Outcome) {}})
+		s.work(leader, -1) // in an entry of its own
+	}
+	for range 5 {
+		s.work(leader, -1)
+		s.carry(true, 1, 3, -1)
+		s.work(s.replicas[2], -1)
+		s.carry(true, 3, 1, -1)
+	}
+	s.carry(true, 1, 2, p)
+	var shown []int64
+	r.cfg.Machine.Sink = changes(func(rev int64) {
+		if n := len(shown); n > 0 {
+			require.GreaterOrEqual(t, r.Revision(), shown[n-1])
+		}
+		shown = append(shown, rev)
+	})
+	s.work(r, -1)
+	require.Len(t, shown, 3)
+}
+
 // Nor is it below the header of an answer to a command that writes nothing: that is at what the leader knew to be committed, of which this server
 // may have applied nothing yet.
 func TestTheRevisionIsNotBelowAnAnswerWithoutOne(t *testing.T) {
