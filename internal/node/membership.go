@@ -81,9 +81,13 @@ func (n *Node) identifyTo(o *transport.Options) {
 	o.Mark = transport.Mark{Data: uint64(mark.Data), Starts: mark.Starts}
 	o.Incarnation = uint64(mark.Start)
 	o.Meet = func(peer uint64, m transport.Mark, start uint64) error {
-		return n.cfg.Registry.Meet(bootstrap.ID(peer), bootstrap.Mark{
+		err := n.cfg.Registry.Meet(bootstrap.ID(peer), bootstrap.Mark{
 			Data: bootstrap.ID(m.Data), Starts: m.Starts, Start: bootstrap.ID(start),
 		})
+		if refused := (*bootstrap.Refused)(nil); errors.As(err, &refused) {
+			return transport.Outdated(refused.Error())
+		}
+		return err // of this server's disk
 	}
 	o.Expelled = func(err error) {
 		err = fmt.Errorf("a peer refuses this member: %w", err)

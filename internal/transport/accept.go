@@ -61,7 +61,7 @@ func (t *Transport) Link(stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pu
 	}
 	defer p.forget(r)
 	if err := t.met(r.who); err != nil {
-		err = status.Error(codes.DataLoss, err.Error())
+		err = refusal(err)
 		t.logRefusal(stream.Context(), err)
 		return err
 	}

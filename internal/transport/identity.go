@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -164,7 +165,7 @@ func (t *Transport) acquaint(who identity, urls []string) error {
 		return nil // admit refuses it
 	}
 	if err := t.met(who); err != nil {
-		return status.Error(codes.DataLoss, err.Error())
+		return refusal(err)
 	}
 	if err := t.UpdatePeer(who.from, urls); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
@@ -182,6 +183,20 @@ func (t *Transport) met(who identity) error {
 		return nil
 	}
 	return t.o.Meet(who.from, Mark{who.data, who.starts}, who.incarnation)
+}
+
+// Outdated is why a server must not take part with its data: it is not what it was. The server is told, and ends.
+type Outdated string
+
+func (o Outdated) Error() string { return string(o) }
+
+// refusal is what a peer is told that was not met. Its data is not to blame if this server could not write down that it has
+// come: a peer that ended for a full disk of this one would be another member lost.
+func refusal(err error) error {
+	if outdated := Outdated(""); errors.As(err, &outdated) {
+		return status.Error(codes.DataLoss, outdated.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
 }
 
 func addressOf(ctx context.Context) string {

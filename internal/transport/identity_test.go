@@ -12,6 +12,8 @@ import (
 	"math/big"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,7 +122,7 @@ func TestPeerWithOtherDataIsExpelled(t *testing.T) {
 	a := start(t, setup{id: 1, mark: Mark{Data: 0xa, Starts: 3}, meet: func(peer uint64, m Mark, start uint64) error {
 		require.Equal(t, Mark{Data: 0xb, Starts: 5}, m)
 		require.NotZero(t, start)
-		return fmt.Errorf("server %d has lost its data", peer)
+		return Outdated(fmt.Sprintf("server %d has lost its data", peer))
 	}})
 	told := make(chan error, 100)
 	start(t, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{Data: 0xb, Starts: 5}, expelled: func(err error) { told <- err }})
@@ -135,6 +137,31 @@ func TestPeerWithOtherDataIsExpelled(t *testing.T) {
 	}
 	require.Equal(t, 1, a.logs.FilterMessage("refused a link").Len())
 	require.False(t, a.Connected(2))
+}
+
+// A server that can't write down that a peer has come, since its disk is full for instance, has nothing against the peer's data:
+// that one goes on, and has a link once this one can.
+func TestPeerThatCanNotBeNotedComesAgain(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		var full atomic.Bool
+		full.Store(true)
+		a := start(t, setup{id: 1, mark: Mark{Data: 0xa, Starts: 3}, meet: func(uint64, Mark, uint64) error {
+			if full.Load() {
+				return fmt.Errorf("writing the record: %w", syscall.ENOSPC)
+			}
+			return nil
+		}})
+		if known {
+			require.NoError(t, a.UpdatePeer(2, []string{"http://127.0.0.1:1"}))
+		}
+		b := start(t, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{Data: 0xb, Starts: 5}, urls: []string{"http://127.0.0.1:1"},
+			expelled: func(err error) { t.Errorf("it is expelled: %v", err) }})
+		b.awaitLog(t, "no space left on device")
+		a.awaitLog(t, "no space left on device")
+		require.False(t, b.Connected(1))
+		full.Store(false)
+		b.awaitLink(t, 1)
+	}
 }
 
 // The one that dials looks, too.

@@ -29,7 +29,7 @@ func (t *Transport) Install(stream grpc.ClientStreamingServer[peerpb.Chunk, peer
 	}
 	defer t.running.Done()
 	if err := t.met(from.who); err != nil {
-		err = status.Error(codes.DataLoss, err.Error())
+		err = refusal(err)
 		t.logRefusal(stream.Context(), err)
 		return err
 	}

@@ -45,8 +45,8 @@ type Options struct {
 	Partitions int
 	// Mark is this server's data directory, as it shows it to the others; zero: it
 	// shows none. Meet is called with that of each peer, before a link with it is used
-	// for anything, and its error refuses the link. It may wait for the disk. start names
-	// the peer's process.
+	// for anything, and its error refuses the link: for good if it is an [Outdated], or else the peer may
+	// try again. It may wait for the disk. start names the peer's process.
 	Mark Mark
 	Meet func(peer uint64, m Mark, start uint64) error
 	// Expelled is called when a peer refuses this server because its data is not what

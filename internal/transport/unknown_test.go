@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -25,7 +24,7 @@ func TestAServerThatIsNotKnownYetBecomesAPeer(t *testing.T) {
 }
 
 func TestAServerThatIsNotKnownAndHasLostItsDataIsExpelled(t *testing.T) {
-	a := start(t, setup{id: 1, meet: func(uint64, Mark, uint64) error { return errors.New("it has lost its data") }})
+	a := start(t, setup{id: 1, meet: func(uint64, Mark, uint64) error { return Outdated("it has lost its data") }})
 	told := make(chan error, 100)
 	start(t, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, urls: []string{"http://127.0.0.1:1"},
 		mark: Mark{Data: 0xb, Starts: 5}, expelled: func(err error) { told <- err }})
