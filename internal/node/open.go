@@ -99,7 +99,7 @@ func (n *Node) open() (_ *core, err error) {
 	if err := n.loadStores(c, &meta); err != nil {
 		return nil, err
 	}
-	if err := n.openLog(c, &meta, n.cfg.Begun || !isNew && started(&meta)); err != nil {
+	if err := n.openLog(c, &meta, n.hasBegun(isNew, &meta)); err != nil {
 		return nil, err
 	}
 	return c, n.assemble(c, &meta)
@@ -151,10 +151,39 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 	return isNew, err
 }
 
-// started says whether the state machine has ever moved, so that there must be
-// a log.
-func started(meta *backend.Meta) bool {
-	return slices.ContainsFunc(meta.Positions, func(p backend.Position) bool { return p.Index > raftlog.Bootstrap.Index })
+// begun is whether a server has ever taken part with a file, and so with a log.
+type begun uint8
+
+const (
+	maybe begun = iota
+	never
+	surely
+)
+
+// hasBegun goes by the record of the member, and by whether the state machine has ever moved.
+func (n *Node) hasBegun(isNew bool, meta *backend.Meta) begun {
+	started := slices.ContainsFunc(meta.Positions, func(p backend.Position) bool { return p.Index > raftlog.Bootstrap.Index })
+	switch {
+	case n.cfg.Begun || started:
+		return surely
+	case isNew || n.cfg.Registry != nil:
+		return never
+	}
+	return maybe
+}
+
+// replay is how the log is read. One that has records, though the server has never begun, is of an earlier life of the member,
+// in a directory of its own (--wal-dir) that was left when the data directory was removed. It has the same IDs, if the cluster is
+// made again with the same settings or from the same snapshot. What it has would be executed upon the new state, and its term
+// and its length would have this server lead, and undo what the others have acknowledged since.
+func (n *Node) replay(c *core, has begun) func(wal.Record) error {
+	if has == never {
+		return func(wal.Record) error {
+			return fmt.Errorf("it is of an earlier life of this member, which has never begun with the state in %s: move %s away, "+
+				"or put the data directory back that belongs to it", n.dbPath(), n.walDir())
+		}
+	}
+	return recovery.Replay(c.groups, c.logs)
 }
 
 func (n *Node) loadStores(c *core, meta *backend.Meta) (err error) {
@@ -182,23 +211,23 @@ func (c *core) took(meta *backend.Meta) {
 }
 
 // openLog replays the write-ahead log and brings it together with the state.
-func (n *Node) openLog(c *core, meta *backend.Meta, mustExist bool) (err error) {
+func (n *Node) openLog(c *core, meta *backend.Meta, has begun) (err error) {
 	c.logs = recovery.NewLogs(c.groups, c.members.Configs)
 	dir := n.walDir()
 	if err := makePrivateDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	c.wal, err = wal.Open(wal.Options{
-		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(len(c.stores)), Own: n.ownWAL, MustExist: mustExist, Reaches: wal.Place(meta.Log),
+		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(len(c.stores)), Own: n.ownWAL, MustExist: has == surely, Reaches: wal.Place(meta.Log),
 		Head: recovery.Head(c.logs), Logger: n.log,
-	}, recovery.Replay(c.groups, c.logs))
+	}, n.replay(c, has))
 	if err != nil {
 		return fmt.Errorf("opening the write-ahead log: %w", err)
 	}
 	if err := recovery.Align(c.wal, c.logs, c.stores); err != nil {
 		return err
 	}
-	if mustExist {
+	if has == surely {
 		return n.force(c)
 	}
 	return nil
