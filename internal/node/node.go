@@ -57,8 +57,7 @@ type Node struct {
 
 	snapshots    sending
 	compactor    *compactor
-	alarming     sync.Mutex   // one alarm is raised at a time
-	raising      atomic.Bool  // the alarm, for a session
+	raising      raising
 	changes      atomic.Int64 // leader changes seen
 	installed    atomic.Int64 // snapshots of other servers
 	lastLeader   atomic.Uint64

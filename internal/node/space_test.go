@@ -1,7 +1,9 @@
 package node
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,7 +93,12 @@ func TestCallsRaiseNoSpace(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, fault.NoSpace, what)
 		}
-		require.Eventually(t, func() bool { return !n.raising.Load() }, 20*time.Second, time.Millisecond)
+		n.raising.mu.Lock()
+		attempt := n.raising.done
+		n.raising.mu.Unlock()
+		if attempt != nil {
+			<-attempt
+		}
 		_, err := n.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1})
 		require.NoError(t, err)
 	}
@@ -124,4 +131,26 @@ func TestSessionRaisesNoSpace(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 	require.Len(t, c.alarms(), 1)
 	require.Equal(t, pb.AlarmType_NOSPACE, c.alarms()[0].Alarm)
+}
+
+// Without a leader no alarm can be raised: writes beyond the quota are refused when their clients leave, and not one after the
+// other when each has tried.
+func TestWritesWithoutSpaceAndLeaderEnd(t *testing.T) {
+	c := newCluster(t, 2, 1, func(cfg *Config) { cfg.QuotaBytes = 1 })
+	c.ready()
+	c.stop(1)
+	n := c.nodes[0]
+	require.Eventually(t, func() bool { return n.Leader() == 0 }, 20*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			_, err := n.Put(ctx, &pb.PutRequest{Key: []byte("/k")})
+			require.ErrorIs(t, err, fault.NoSpace)
+		})
+	}
+	all.Wait()
+	require.Less(t, time.Since(began), n.cfg.requestTimeout())
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -293,48 +292,4 @@ func (n *Node) turn(ctx context.Context, c *core, req proto.Message, user uint64
 		turn.End()
 		return nil, context.Cause(ctx)
 	}
-}
-
-// The approximate overhead of a key in the file; etcd counts the same.
-const keyOverhead = 512
-
-func (n *Node) hasRoom(c *core, bytes int) bool {
-	return n.cfg.QuotaBytes <= 0 || c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes
-}
-
-// grows raises the alarm if there is no room for what isn't refused before it is in the log: the writes
-// of sessions, and what extensions write because of any request, be it a read. One at a time does so.
-func (n *Node) grows(bytes int) {
-	if n.hasRoom(n.current(), bytes) || !n.raising.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer n.raising.Store(false)
-		_ = n.admit(n.life, bytes)
-	}()
-}
-
-// admit refuses writes beyond the quota, and raises the alarm before that: the
-// client may look for it.
-func (n *Node) admit(ctx context.Context, bytes int) error {
-	c := n.current()
-	if n.hasRoom(c, bytes) {
-		return nil
-	}
-	n.cfg.Detach(ctx)
-	n.alarming.Lock()
-	defer n.alarming.Unlock()
-	alarm := &pb.AlarmMember{MemberID: n.cfg.ID, Alarm: pb.AlarmType_NOSPACE}
-	if len(missingFrom(c.machine.Alarms(), []*pb.AlarmMember{alarm})) == 0 {
-		return fault.NoSpace
-	}
-	n.log.Warn("the backend file has reached its quota; raising the NOSPACE alarm",
-		zap.Int64("bytes", c.backend.Size()), zap.Int64("quota", n.cfg.QuotaBytes))
-	_, err := n.Alarm(asServer(n.life), &pb.AlarmRequest{
-		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: n.cfg.ID,
-	})
-	if err != nil {
-		n.log.Warn("raising the NOSPACE alarm failed", zap.Error(err))
-	}
-	return fault.NoSpace
 }

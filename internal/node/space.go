@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"go.uber.org/zap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
+)
+
+// The approximate overhead of a key in the file; etcd counts the same.
+const keyOverhead = 512
+
+func (n *Node) hasRoom(c *core, bytes int) bool {
+	return n.cfg.QuotaBytes <= 0 || c.backend.Size()+int64(bytes)+keyOverhead <= n.cfg.QuotaBytes
+}
+
+// grows raises the alarm if there is no room for what isn't refused before it is in the log: the writes
+// of sessions, and what extensions write because of any request, be it a read.
+func (n *Node) grows(bytes int) {
+	if !n.hasRoom(n.current(), bytes) {
+		n.raiseNoSpace()
+	}
+}
+
+// admit refuses writes beyond the quota, and raises the alarm before that: the
+// client may look for it.
+func (n *Node) admit(ctx context.Context, bytes int) error {
+	if n.hasRoom(n.current(), bytes) {
+		return nil
+	}
+	if attempt := n.raiseNoSpace(); attempt != nil {
+		n.cfg.Detach(ctx)
+		select {
+		case <-attempt:
+		case <-ctx.Done():
+		}
+	}
+	return fault.NoSpace
+}
+
+// raising is the alarm NOSPACE on its way into the log. All who would raise it share one attempt, which may take as long
+// as any request, as without a leader: one behind the other they would wait for that long each.
+type raising struct {
+	mu   sync.Mutex
+	done chan struct{} // closed at the end of the attempt that is under way; nil: none is
+}
+
+// raiseNoSpace begins an attempt and returns what is closed at the end of it, or nil if the alarm is raised. It doesn't wait.
+func (n *Node) raiseNoSpace() <-chan struct{} {
+	n.raising.mu.Lock()
+	defer n.raising.mu.Unlock()
+	if n.raising.done != nil {
+		return n.raising.done
+	}
+	alarm := &pb.AlarmMember{MemberID: n.cfg.ID, Alarm: pb.AlarmType_NOSPACE}
+	if len(missingFrom(n.ActiveAlarms(), []*pb.AlarmMember{alarm})) == 0 {
+		return nil
+	}
+	n.raising.done = make(chan struct{})
+	go n.raise(n.raising.done)
+	return n.raising.done
+}
+
+func (n *Node) raise(done chan struct{}) {
+	n.log.Warn("the backend file has reached its quota; raising the NOSPACE alarm",
+		zap.Int64("bytes", n.core.Load().backend.Size()), zap.Int64("quota", n.cfg.QuotaBytes))
+	_, err := n.Alarm(asServer(n.life), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: n.cfg.ID,
+	})
+	if err != nil && n.life.Err() == nil {
+		n.log.Warn("raising the NOSPACE alarm failed", zap.Error(err))
+	}
+	n.raising.mu.Lock()
+	n.raising.done = nil
+	n.raising.mu.Unlock()
+	close(done)
+}
