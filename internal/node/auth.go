@@ -113,11 +113,10 @@ func (n *Node) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb
 	given := []byte(r.GetPassword())
 	r.Password = "" // so that no log line has it
 	for {
-		c, err := n.strict(ctx, placement.Of(0))
+		c, now, err := n.strictAuth(ctx)
 		if err != nil {
 			return nil, err
 		}
-		now := c.machine.Auth()
 		u, err := n.compare(ctx, now, r.GetName(), given)
 		if err != nil {
 			if !errors.Is(err, fault.AuthNotEnabled) {
@@ -195,6 +194,20 @@ func (n *Node) propose0(ctx context.Context, c *core, req *pb.InternalRaftReques
 	}
 }
 
+// strictAuth is the state of users and roles in a core, no older than the call, to be told: not by a server that is fenced, where also
+// an error such as that there is no such user may be wrong.
+func (n *Node) strictAuth(ctx context.Context) (*core, *auth.State, error) {
+	c, err := n.strict(ctx, placement.Of(0))
+	if err != nil {
+		return nil, nil, err
+	}
+	now := c.machine.Auth()
+	if n.Fenced() {
+		return nil, nil, fault.Fenced
+	}
+	return c, now, nil
+}
+
 // authState is the present state of users and roles, no older than the call, for a user of
 // it.
 func (n *Node) authState(ctx context.Context) (now *auth.State, u *auth.User, err error) {
@@ -202,11 +215,9 @@ func (n *Node) authState(ctx context.Context) (now *auth.State, u *auth.User, er
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := n.strict(ctx, placement.Of(0))
-	if err != nil {
+	if _, now, err = n.strictAuth(ctx); err != nil {
 		return nil, nil, err
 	}
-	now = c.machine.Auth()
 	if u, err = now.Authorize(who.user); n.unknown(ctx, &who, err) {
 		u, err = now.Authorize(who.user)
 	}
@@ -218,11 +229,10 @@ func (n *Node) AuthStatus(ctx context.Context) (*pb.AuthStatusResponse, error) {
 	if _, err := n.identify(ctx); errors.Is(err, fault.InvalidAuthToken) {
 		return nil, err
 	}
-	c, err := n.strict(ctx, placement.Of(0))
+	_, now, err := n.strictAuth(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now := c.machine.Auth()
 	return &pb.AuthStatusResponse{Header: n.head(), Enabled: now.Enabled, AuthRevision: now.Revision}, nil
 }
 

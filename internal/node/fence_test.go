@@ -223,3 +223,22 @@ func TestASessionIsNotOpenedAtAFencedMember(t *testing.T) {
 	_, _, err := c.nodes[0].OpenSession(t.Context(), &stoapb.OpenSession{Ttl: 60, Next: 1}, nil, &testSink{s: s})
 	require.ErrorIs(t, err, fault.Fenced)
 }
+
+// A member that is fenced while it makes sure of a read tells nothing of its users, nor that it has none of a name.
+func TestUsersAreNotToldByAFencedMember(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	n, ctx := c.nodes[0], t.Context()
+	require.True(t, n.fence.Damaged())
+	for what, ask := range map[string]func() error{
+		"status":   func() error { _, err := n.AuthStatus(ctx); return err },
+		"user":     func() error { _, err := n.UserGet(ctx, &pb.AuthUserGetRequest{Name: "u"}); return err },
+		"users":    func() error { _, err := n.UserList(ctx); return err },
+		"role":     func() error { _, err := n.RoleGet(ctx, &pb.AuthRoleGetRequest{Role: "r"}); return err },
+		"roles":    func() error { _, err := n.RoleList(ctx); return err },
+		"password": func() error { _, err := n.Authenticate(ctx, &pb.AuthenticateRequest{Name: "u"}); return err },
+		"quotas":   func() error { _, _, err := n.Quotas(ctx); return err },
+	} {
+		require.ErrorIs(t, ask(), fault.Fenced, what)
+	}
+}

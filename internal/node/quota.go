@@ -8,6 +8,7 @@ import (
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/tenant"
 )
 
@@ -59,6 +60,9 @@ func (n *Node) Quotas(ctx context.Context) (list []QuotaUsage, enforced bool, er
 	}
 	if err == nil {
 		err = u.MustBeRoot()
+	}
+	if n.Fenced() {
+		return nil, false, fault.Fenced
 	}
 	if err != nil || now.Index() == nil {
 		for _, q := range now.Quotas() {
