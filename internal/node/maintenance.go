@@ -189,10 +189,12 @@ func (n *Node) MoveLeader(ctx context.Context, to uint64) error {
 
 // Members lists the cluster.
 func (n *Node) Members(ctx context.Context, linearizable bool) ([]*pb.Member, error) {
+	c := n.core.Load()
 	if linearizable {
-		if _, err := n.strict(ctx, placement.Of(0)); err != nil {
+		var err error
+		if c, err = n.strict(ctx, placement.Of(0)); err != nil { // the core in its place may be behind it
 			return nil, err
 		}
 	}
-	return n.core.Load().machine.Members(), nil
+	return c.machine.Members(), nil
 }
