@@ -79,11 +79,12 @@ func saveAs(file string, recv func() (*pb.SnapshotResponse, error), progress fun
 	if err != nil {
 		return "", fmt.Errorf("could not open %s: %w", part, err)
 	}
+	defer f.Close() // and unlock it, when it has its name, or none: a process that opens it before would write into it
 	version, err = receive(f, recv, progress)
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err == nil {
 		err = os.Rename(part, file)
 	}
 	if err != nil {
@@ -98,13 +99,26 @@ func openPart(part string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil && !isAt(f, part) {
+		err = syscall.EWOULDBLOCK // between the two it has got the name of a good snapshot, or was removed
+	}
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
 		err = f.Truncate(0)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// isAt tells whether an open file is the one that has a name.
+func isAt(f *os.File, name string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(name)
+	return err == nil && os.SameFile(open, there)
 }
 
 func remove(file string) error {

@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -117,6 +120,39 @@ func TestSaveBesideAnother(t *testing.T) {
 	require.Equal(t, append(content, sum[:]...), saved)
 	_, err = saveAs(file, streamOf(content, io.EOF), none)
 	require.NoError(t, err)
+}
+
+// The last good snapshot stays whole, also if others are saved to the same file just when it gets its name.
+func TestSavedIsNotWrittenAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	content := bytes.Repeat([]byte("stoa"), 1024)
+	broken := errors.New("connection reset")
+	var others sync.WaitGroup
+	var over atomic.Bool
+	defer others.Wait()
+	defer over.Store(true)
+	for range 3 {
+		others.Go(func() {
+			for !over.Load() {
+				if _, err := saveAs(file, streamOf(content, broken), none); !errors.Is(err, broken) && !strings.Contains(err.Error(), "another process") {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for saved := 0; saved < 100 && !t.Failed(); {
+		_, err := saveAs(file, streamOf(content, io.EOF), none)
+		if err != nil && strings.Contains(err.Error(), "another process") {
+			continue
+		}
+		require.NoError(t, err)
+		saved++
+		for range 3 {
+			info, err := os.Stat(file)
+			require.NoError(t, err)
+			require.EqualValues(t, len(content)+sha256.Size, info.Size())
+		}
+	}
 }
 
 func TestProgressBar(t *testing.T) {
