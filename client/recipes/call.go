@@ -15,7 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/extensions"
 )
 
-// KV is the part of clientv3.KV that recipes use.
+// KV is the part of clientv3.KV that recipes use. [Task.Done] uses Txn, too, if there is one.
 type KV interface {
 	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
 	Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error)
@@ -60,6 +60,20 @@ func (h handle) Delete(ctx context.Context, key string, opts ...clientv3.OpOptio
 		return nil, errNoClient
 	}
 	return h.kv.Delete(ctx, key, opts...)
+}
+
+// deleteOnly deletes a key if it was put at a revision, and tells whether it was. A client without transactions can't
+// compare: it deletes the key that is there.
+func (h handle) deleteOnly(ctx context.Context, key string, revision int64) (deleted bool, err error) {
+	kv, ok := h.kv.(interface {
+		Txn(ctx context.Context) clientv3.Txn
+	})
+	if !ok {
+		resp, err := h.Delete(ctx, key)
+		return err == nil && resp.Deleted > 0, err
+	}
+	resp, err := kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpDelete(key)).Commit()
+	return err == nil && resp.Succeeded, err
 }
 
 func (h handle) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {

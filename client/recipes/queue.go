@@ -62,8 +62,9 @@ func (q *Queue) Remove(ctx context.Context) (string, error) {
 type Task struct {
 	Element string
 
-	q  *Queue
-	id string
+	q        *Queue
+	id       string
+	revision int64 // of the key that says that it has the element
 }
 
 // Take waits for an element, in turn with others who wait. The element is this
@@ -81,7 +82,7 @@ func (q *Queue) Take(ctx context.Context, id string, lease clientv3.LeaseID) (*T
 		forget(ctx, q.client, q.root+"take/"+id)
 		return nil, fmt.Errorf("recipes: taking from %s: %w", q.root, err)
 	}
-	return &Task{Element: string(kv.Value), q: q, id: id}, nil
+	return &Task{Element: string(kv.Value), q: q, id: id, revision: kv.ModRevision}, nil
 }
 
 // ErrNotYours: the element or hold isn't the caller's any more, because its
@@ -90,20 +91,34 @@ var ErrNotYours = errors.New("it isn't the caller's any more")
 
 // Done removes the element after it has been processed.
 func (t *Task) Done(ctx context.Context) error {
-	return t.end(ctx, "finishing an element", "taken/")
+	return t.end("finishing an element", func() (ended bool, err error) {
+		return t.q.client.deleteOnly(ctx, t.key(), t.revision)
+	})
 }
 
 // Return puts the element back to the front of the queue.
 func (t *Task) Return(ctx context.Context) error {
-	return t.end(ctx, "giving an element back", "take/")
+	return t.end("giving an element back", func() (ended bool, err error) {
+		resp, err := t.q.client.Get(ctx, t.key())
+		if err != nil {
+			return false, err
+		}
+		if kv := one(resp); kv == nil || kv.ModRevision != t.revision {
+			return false, nil
+		}
+		deleted, err := t.q.client.Delete(ctx, t.q.root+"take/"+t.id)
+		return err == nil && deleted.Deleted > 0, err
+	})
 }
 
-func (t *Task) end(ctx context.Context, what, under string) error {
+func (t *Task) key() string { return t.q.root + "taken/" + t.id }
+
+func (t *Task) end(what string, end func() (ended bool, err error)) error {
 	if t.q == nil {
 		return fmt.Errorf("recipes: %s: %w", what, errNoClient)
 	}
-	resp, err := t.q.client.Delete(ctx, t.q.root+under+t.id)
-	if err == nil && resp.Deleted == 0 {
+	ended, err := end()
+	if err == nil && !ended {
 		err = ErrNotYours
 	}
 	if err != nil {
