@@ -32,10 +32,11 @@ type guard struct {
 	pb.UnimplementedAuthServer
 	password *atomic.Value
 	late     *atomic.Bool // the password is set between the next login and the stream
+	deleted  *atomic.Bool // the user, who has a certificate
 }
 
 func newGuard(f *fake) guard {
-	g := guard{fakeMember: f.members[0], password: new(atomic.Value), late: new(atomic.Bool)}
+	g := guard{fakeMember: f.members[0], password: new(atomic.Value), late: new(atomic.Bool), deleted: new(atomic.Bool)}
 	g.password.Store("secret")
 	return g
 }
@@ -54,6 +55,9 @@ func (g guard) Open(s stoapb.Sessions_OpenServer) error {
 	}
 	if g.late.Swap(false) {
 		return rpctypes.ErrGRPCAuthOldRevision
+	}
+	if g.deleted.Load() {
+		return rpctypes.ErrGRPCPermissionDenied
 	}
 	return g.fakeMember.Open(s)
 }
@@ -147,6 +151,29 @@ func TestAPasswordThatIsSetAnew(t *testing.T) {
 	old()
 	<-s.Done()
 	require.ErrorIs(t, s.Err(), rpctypes.ErrAuthFailed)
+}
+
+// A session whose user has been deleted ends with the reason, also if the user has a certificate, which is no login that fails. One
+// that is only refused for a while goes on.
+func TestAUserWhoIsDeleted(t *testing.T) {
+	f, g, c := guarded(t)
+	s, err := c.Session(testContext(t))
+	require.NoError(t, err)
+	g.deleted.Store(true)
+	f.cut(int64(s.ID()))
+	time.Sleep(100 * time.Millisecond)
+	g.deleted.Store(false)
+	_, err = s.Put(testContext(t), "k", "v")
+	require.NoError(t, err)
+
+	g.deleted.Store(true)
+	f.set(func() { f.sessions[int64(s.ID())].stream.die(rpctypes.ErrGRPCAuthOldRevision) })
+	select {
+	case <-s.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the session has not ended")
+	}
+	require.Equal(t, codes.PermissionDenied, status.Code(s.Err()), "%v", s.Err())
 }
 
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {

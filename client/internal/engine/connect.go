@@ -96,8 +96,10 @@ func (s *Session) hopeless(err error) bool {
 		return s.id != 0
 	case codes.InvalidArgument:
 		return true
-	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
+	case codes.Unimplemented, codes.Unauthenticated:
 		return s.id == 0 // later it has been accepted once
+	case codes.PermissionDenied:
+		return s.id == 0 || s.void // there is no such user any more
 	case codes.ResourceExhausted:
 		return s.id == 0 && strings.HasPrefix(status.Convert(err).Message(), tooMany)
 	}

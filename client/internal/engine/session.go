@@ -67,6 +67,9 @@ type Session struct {
 	streams atomic.Uint64 // that were opened, or begun to
 	// through: no event of an ordered watch below this revision is still to come. Only the reading goroutine uses it.
 	through int64
+	// void: the last stream has ended because its user has another password, or is none any more. Only the goroutine of the streams
+	// uses it.
+	void bool
 
 	mu      sync.Mutex
 	err     error // the reason for which the session has ended

@@ -57,6 +57,7 @@ func (s *Session) run(st *stream) {
 			s.end(err) // if that was no reason in itself
 			return
 		}
+		s.void = false
 		s.attach(st)
 	}
 }
@@ -79,6 +80,7 @@ func (s *Session) over(err error) bool {
 	case status.Code(err) == codes.Aborted:
 		s.end(ErrSessionTaken)
 	case s.renews(err):
+		s.void = true
 		return false
 	case status.Code(err) == codes.InvalidArgument, errors.Is(err, errMalformed):
 		s.end(err)
