@@ -25,7 +25,7 @@ func (d *declaration) acceptedOnly() {
 	d.knob(d.duration("compact-hash-check-time", new(time.Duration), time.Minute, ""), byHand)
 	d.knob(num(d, "compaction-batch-limit", new(int), 0, ""), steps)
 	d.knob(d.duration("compaction-sleep-interval", new(time.Duration), 0, ""), steps)
-	d.knob(d.duration("downgrade-check-time", new(time.Duration), 5*time.Second, ""), "there is nothing to downgrade to")
+	d.knob(d.duration("downgrade-check-time", new(time.Duration), 5*time.Second, ""), "whether a downgrade is over is looked at every second")
 	d.knob(d.bool("memory-mlock", new(bool), false, ""), "memory is not locked, and may be swapped out")
 	d.knob(d.choice("v2-deprecation", new(string), "", "write-only", "write-only-skip-check", "write-only-drop-data", "gone"),
 		"there is no v2 store", "write-only", "write-only-skip-check", "write-only-drop-data", "gone")

@@ -150,14 +150,15 @@ func warnings(c *Config) map[string]string {
 
 // Every requested feature that is missing gives a warning that names it.
 func TestWhatIsNotDoneIsAWarning(t *testing.T) {
-	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --pre-vote=false --v"+
+	c, err := parse(t, "--name=a --data-dir=d --max-snapshots=3 --pre-vote=false --downgrade-check-time=1s --v"+
 		" --corrupt-check-time=1h --unsafe-no-fsync --feature-gates=InitialCorruptCheck=true,LeaseCheckpoint=false,PriorityRequest=false", "ETCD_MAX_WALS=4")
 	require.NoError(t, err)
 	got := warnings(c)
 	for name, missing := range map[string]string{
 		"max-snapshots": "deprecated", "max-wals": "--max-wals has no effect: log segments",
-		"pre-vote":        "the pre-vote phase is always on",
-		"unsafe-no-fsync": "every write is synced", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
+		"pre-vote":             "the pre-vote phase is always on",
+		"downgrade-check-time": "looked at every second",
+		"unsafe-no-fsync":      "every write is synced", "LeaseCheckpoint": "always checkpointed", "v": "etcd ignores it",
 	} {
 		require.Contains(t, got[name], missing, name)
 		delete(got, name)
