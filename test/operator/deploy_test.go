@@ -107,14 +107,22 @@ func TestImage(t *testing.T) {
 	var compose struct {
 		Services map[string]struct {
 			Environment map[string]string
+			Ports       []string
 			Volumes     []string
 			Healthcheck struct{ Test []string }
 		}
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(deployed(t, "docker", "compose.yaml")), &compose))
 	require.Len(t, compose.Services, 3)
+	// The members' client URLs have names that mean nothing outside of the containers.
+	var published []string
+	for _, name := range []string{"s1", "s2", "s3"} {
+		require.Len(t, compose.Services[name].Ports, 1)
+		published = append(published, strings.TrimSuffix(compose.Services[name].Ports[0], ":2379"))
+	}
 
 	b := openBookOf(t, "deploy.md")
+	require.True(t, strings.Contains(b.text, "\n$ stoactl --endpoints "+strings.Join(published, ",")+" endpoint health\n"), "asks others than %v", published)
 	programs, roots := staticPrograms(t), map[int]string{}
 	for m := 1; m <= 3; m++ {
 		name := fmt.Sprint("s", m)
