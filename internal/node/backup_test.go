@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,4 +197,35 @@ func TestNoBackupIsOlderThanWhatWasLoaded(t *testing.T) {
 	_, err := c.nodes[0].staleBackup()
 	require.ErrorIs(t, err, fault.Timeout)
 	log.line(t, 0, "no backup is given: until there is a leader, all that is known of all partitions is older than what was loaded")
+}
+
+// A backup that nobody reads on keeps the pages of the file for a limited time, and one that is read slowly as long as it takes.
+func TestABackupThatIsNotReadIsGivenUp(t *testing.T) {
+	const stall = 500 * time.Millisecond
+	c := newCluster(t, 1, 1, func(c *Config) { c.BackupStall = stall })
+	c.ready()
+	c.put(0, "/k", strings.Repeat("v", 1<<20))
+	n := c.nodes[0]
+
+	slow, size, _, err := n.Snapshot(t.Context())
+	require.NoError(t, err)
+	began, read := time.Now(), int64(0)
+	for piece := make([]byte, size/10+1); read < size; time.Sleep(stall / 8) {
+		got, err := io.ReadFull(slow, piece[:min(int64(len(piece)), size-read)])
+		require.NoError(t, err)
+		read += int64(got)
+	}
+	require.Greater(t, time.Since(began), stall)
+	_, err = slow.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+
+	stuck, _, _, err := n.Snapshot(t.Context())
+	require.NoError(t, err)
+	_, err = io.ReadFull(stuck, make([]byte, 10))
+	require.NoError(t, err)
+	file := n.core.Load().backend
+	require.NotZero(t, file.Readers())
+	require.Eventually(t, func() bool { return file.Readers() == 0 }, 20*time.Second, 10*time.Millisecond, "it keeps its pages")
+	_, err = io.Copy(io.Discard, stuck)
+	require.ErrorContains(t, err, "nothing of it has been read for 500ms")
 }

@@ -75,6 +75,8 @@ type Config struct {
 	// InitialCheck keeps the server from being ready before a check has agreed with the state that it has loaded, as
 	// long as others can be compared with.
 	InitialCheck bool
+	// BackupStall is for how long a backup may not be read until it is given up; <= 0: 10 min.
+	BackupStall time.Duration
 	// ScrubPass is the time between two comparisons of memory and file; <= 0: 10 s.
 	ScrubPass time.Duration
 
@@ -133,6 +135,7 @@ func (c *Config) setDefaults() {
 	def(&c.FlushInterval, 100*time.Millisecond)
 	def(&c.StepPause, 5*time.Millisecond)
 	def(&c.ScrubPass, 10*time.Second)
+	def(&c.BackupStall, 10*time.Minute)
 	if c.Known == (version.Known{}) {
 		c.Known = version.This
 	}

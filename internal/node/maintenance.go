@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -145,7 +146,7 @@ func (n *Node) Snapshot(ctx context.Context) (content io.ReadCloser, size int64,
 	r, w := io.Pipe()
 	began := time.Now()
 	go func() {
-		_, err := s.Backup(w, n.written())
+		_, err := n.unlessStalled(w, func(w io.Writer) (int64, error) { return s.Backup(w, n.written()) })
 		if n.fence.Times() != fenced { // this state was wrong
 			err = fault.Fenced
 		}
@@ -154,6 +155,29 @@ func (n *Node) Snapshot(ctx context.Context) (content io.ReadCloser, size int64,
 		w.CloseWithError(n.damaged(err))
 	}()
 	return r, s.Size, backend.StorageVersion, nil
+}
+
+// unlessStalled writes a backup, and ends that once nothing of it has been read for long. Until the end of a backup the file keeps all pages
+// of it, and grows with what is written meanwhile, up to the quota, at which the cluster refuses writes: a client that
+// stands still, though it answers pings, must not go so far.
+func (n *Node) unlessStalled(w *io.PipeWriter, write func(io.Writer) (int64, error)) (int64, error) {
+	stalled := time.AfterFunc(n.cfg.BackupStall, func() {
+		n.log.Warn("a backup is given up: nothing of it has been read for too long", zap.Duration("after", n.cfg.BackupStall))
+		w.CloseWithError(fmt.Errorf("the backup is given up: nothing of it has been read for %v", n.cfg.BackupStall))
+	})
+	defer stalled.Stop()
+	return write(progress{w, func() { stalled.Reset(n.cfg.BackupStall) }})
+}
+
+// progress tells of each write that begins.
+type progress struct {
+	io.Writer
+	made func()
+}
+
+func (p progress) Write(b []byte) (int, error) {
+	p.made()
+	return p.Writer.Write(b)
 }
 
 // written returns a function that tells whether there have been writes since it was
