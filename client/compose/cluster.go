@@ -43,12 +43,13 @@ type cluster struct {
 	// moves counts the changes of the members that are connected to. Calls behind one go to others than streams from before.
 	moves atomic.Int64
 
-	mu     sync.Mutex
-	near   dialled[*engine.Client]
-	kind   Kind
-	voters dialled[*clientv3.Client]
-	away   *time.Timer // stops the attempts to return to the preferred member
-	closed bool
+	mu      sync.Mutex
+	near    dialled[*engine.Client]
+	kind    Kind
+	voters  dialled[*clientv3.Client]
+	watches *watcher    // nil: there were none
+	away    *time.Timer // stops the attempts to return to the preferred member
+	closed  bool
 }
 
 func newCluster(name string, at int, cfg Config) *cluster {
@@ -214,13 +215,16 @@ func (c *cluster) answers(near *engine.Client) bool {
 
 func (c *cluster) close() {
 	c.mu.Lock()
-	near, voters := c.near.client, c.voters.client
+	near, voters, watches := c.near.client, c.voters.client, c.watches
 	c.closed = true
 	if c.away != nil {
 		c.away.Stop()
 	}
 	c.mu.Unlock()
 	c.nearby.close()
+	if watches != nil {
+		_ = watches.Close()
+	}
 	if near != nil {
 		_ = near.Close()
 	}

@@ -53,14 +53,19 @@ func (s searching) Watch(st pb.Watch_WatchServer) error {
 	return st.Context().Err()
 }
 
-// ofMembers is a client of one cluster with these members, connected to the first.
+// ofMembers is a client of one cluster of etcd's with these members, connected to the first.
 func ofMembers(t *testing.T, timeout time.Duration, members ...func(*grpc.Server)) *Client {
+	return ofKind(t, Etcd, timeout, members...)
+}
+
+// ofKind is ofMembers for a cluster of a kind.
+func ofKind(t *testing.T, kind Kind, timeout time.Duration, members ...func(*grpc.Server)) *Client {
 	var addresses []string
 	for _, register := range members {
 		addresses = append(addresses, serve(t, register))
 	}
 	c, err := New(Config{
-		Clusters: map[string]Cluster{"one": {Endpoints: addresses, Kind: Etcd}}, Routes: []Route{{Cluster: "one"}},
+		Clusters: map[string]Cluster{"one": {Endpoints: addresses, Kind: kind}}, Routes: []Route{{Cluster: "one"}},
 		Timeout: timeout,
 	})
 	require.NoError(t, err)

@@ -1,7 +1,9 @@
 package compose
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,22 +50,66 @@ func (s breaking) Watch(st pb.Watch_WatchServer) error {
 
 // A watch brings nothing from before it was open, though its stream breaks before anything has come.
 func TestWatchesBeginOnce(t *testing.T) {
-	open := func() *Client {
-		s := breaking{streams: make(chan struct{}, 1)}
-		return ofMembers(t, 0, func(g *grpc.Server) { pb.RegisterWatchServer(g, s) })
+	for _, kind := range []Kind{Etcd, Stoa} {
+		open := func() *Client {
+			s := breaking{streams: make(chan struct{}, 1)}
+			return ofKind(t, kind, 0, func(g *grpc.Server) { pb.RegisterWatchServer(g, s) })
+		}
+		first := func(events []*clientv3.Event) {
+			require.EqualValues(t, 15, events[0].Kv.ModRevision, kind)
+			require.Equal(t, "k", string(events[0].Kv.Key))
+		}
+
+		r := <-open().Watch(t.Context(), "k")
+		require.NoError(t, r.Err())
+		first(r.Events)
+
+		f := open().NewFeed()
+		defer f.Close()
+		all, err := f.Watch(t.Context(), "k")
+		require.NoError(t, err)
+		require.EqualValues(t, 14, all[0].Begin())
+		n, err := f.Next(t.Context())
+		require.NoError(t, err)
+		first(n.Events)
 	}
-	first := func(events []*clientv3.Event) { require.EqualValues(t, 15, events[0].Kv.ModRevision) }
+}
 
-	r := <-open().Watch(t.Context(), "k")
+// answering is a member at revision 14 with an extension, which answers each request for a watch with a key of revision 9. Then the stream breaks.
+type answering struct {
+	pb.UnimplementedWatchServer
+	from chan int64 // start revisions
+}
+
+func (s answering) Watch(st pb.Watch_WatchServer) error {
+	r, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	s.from <- r.GetCreateRequest().StartRevision
+	header := &pb.ResponseHeader{Revision: 14}
+	if err := st.Send(&pb.WatchResponse{Header: header, Created: true}); err != nil {
+		return err
+	}
+	kv := &mvccpb.KeyValue{Key: []byte("answer"), ModRevision: 9, Version: 1}
+	if err := st.Send(&pb.WatchResponse{Header: header, Events: []*mvccpb.Event{{Kv: kv}}}); err != nil {
+		return err
+	}
+	return status.Error(codes.Unavailable, "broken")
+}
+
+// The answer of an extension to a watch comes through whatever the client has seen, and the watch goes on behind the revision at
+// which it was open.
+func TestWatchesThatExtensionsAnswer(t *testing.T) {
+	s := answering{from: make(chan int64, 2)}
+	c := ofKind(t, Stoa, 0, func(g *grpc.Server) { pb.RegisterWatchServer(g, s) })
+	c.core.saw(0, 12)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, ok := <-c.Watch(ctx, "k")
+	require.True(t, ok, "no answer")
 	require.NoError(t, r.Err())
-	first(r.Events)
-
-	f := open().NewFeed()
-	defer f.Close()
-	all, err := f.Watch(t.Context(), "k")
-	require.NoError(t, err)
-	require.EqualValues(t, 14, all[0].Begin())
-	n, err := f.Next(t.Context())
-	require.NoError(t, err)
-	first(n.Events)
+	require.EqualValues(t, 9, r.Events[0].Kv.ModRevision)
+	require.Zero(t, <-s.from)
+	require.EqualValues(t, 15, <-s.from)
 }

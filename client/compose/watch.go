@@ -75,8 +75,13 @@ func (c *Client) RequestProgress(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return errors.Join(c.core.onAll(ctx, c.shared.clusters, func(ctx context.Context, _ int, by *clientv3.Client) error {
-		return by.RequestProgress(watchContext(ctx))
+	in := c.shared.clusters
+	return errors.Join(c.core.onAll(ctx, in, func(ctx context.Context, i int, _ *clientv3.Client) error {
+		near, _, err := in[i].connect(ctx)
+		if err != nil {
+			return err
+		}
+		return in[i].watcher(near).RequestProgress(watchContext(ctx))
 	})...)
 }
 
@@ -88,12 +93,11 @@ type tail struct {
 	opts []clientv3.OpOption
 	// next is the revision to go on with, 0 as long as it is that of the opening.
 	next int64
-	// after is the revision that the client had seen at the request, or of etcd's clusters that of the
-	// opening: no event at or below it is delivered, unless it was requested. (Where there are extensions it may be the answer of one.)
-	after int64
-	kind  Kind // of the cluster
-	// by carries it; nil: the cluster's client.
-	by     clientv3.Watcher
+	// after is the revision that the client had seen at the request: no event at or below it is delivered, unless it was requested, or
+	// is no change that was watched, but the answer of an extension: those are at or below now, the revision at which the cluster has opened the watch.
+	after, now int64
+	// by carries it; nil: the cluster's watcher.
+	by     *watcher
 	opened bool
 }
 
@@ -167,28 +171,32 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 	defer context.AfterFunc(w.core.ctx, func() { cancel(ErrClosed) })()
 	late := time.AfterFunc(time.Until(until), func() { cancel(ErrSilent) })
 	defer late.Stop()
-	near, kind, err := w.of.connect(ctx)
+	near, _, err := w.of.connect(ctx)
 	if err != nil {
 		if why := context.Cause(ctx); why != nil {
 			err = why
 		}
 		return err
 	}
-	w.kind = kind
 	by := w.by
 	if by == nil {
-		by = near.Watcher
+		by = w.of.watcher(near)
 	}
 	key, end := w.seg.there()
 	if w.seg.to == "" && len(clientv3.OpWatch(w.seg.from, w.opts...).RangeBytes()) == 0 {
 		key, end = []byte(w.seg.keyThere(w.seg.from)), nil
 	}
+	number, key := by.begun.number(key, w.next)
+	defer by.begun.forget(number)
 	opts := append(w.opts[:len(w.opts):len(w.opts)], clientv3.WithCreatedNotify(), clientv3.WithRev(w.next), func(op *clientv3.Op) {
 		op.WithKeyBytes(key)
 		op.WithRangeBytes(end)
 	})
 	for r := range by.Watch(watchContext(ctx), string(key), opts...) {
 		late.Stop() // it is open, or refused
+		if r.Created && w.next == 0 {
+			w.now = r.Header.Revision
+		}
 		switch err := r.Err(); {
 		case err != nil && (errors.Is(err, rpctypes.ErrNoLeader) || isCutOff(err) && r.CompactRevision == 0 && !r.Canceled):
 			return err
@@ -213,9 +221,6 @@ func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	case r.Created:
 		if w.next == 0 {
 			w.next = r.Header.Revision + 1
-			if w.kind == Etcd { // etcd's client would resume with that revision, and bring its events
-				w.after = max(w.after, r.Header.Revision)
-			}
 		}
 		again := w.opened
 		w.opened = true
@@ -227,7 +232,7 @@ func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	news := r.Events[:0]
 	for _, e := range r.Events {
 		w.next = max(w.next, e.Kv.ModRevision+1)
-		if e.Kv.ModRevision > w.after && !isReserved(string(e.Kv.Key)) {
+		if (e.Kv.ModRevision > w.after || e.Kv.ModRevision <= w.now) && !isReserved(string(e.Kv.Key)) {
 			news = append(news, w.seg.event(e))
 		}
 	}

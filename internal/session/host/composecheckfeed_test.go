@@ -31,7 +31,7 @@ func (a *composedApp) checkWatch(v *composedWatch) {
 	last := int64(0)
 	for i := range a.notes {
 		n := &a.notes[i]
-		if n.Watch != v.FeedWatch || a.w.goesOn(v, n) {
+		if n.Watch != v.FeedWatch {
 			continue
 		}
 		if end != nil {
@@ -80,12 +80,6 @@ func (a *composedApp) checkWatch(v *composedWatch) {
 	}
 }
 
-// goesOn tells the events of the revision that a watch was open at. From there etcd's client goes on when the stream breaks before
-// anything has come; where there may be extensions, whose answer such an event can be, it is passed on.
-func (w *composedWorld) goesOn(v *composedWatch, n *composedNote) bool {
-	return v.asked == 0 && len(n.Events) > 0 && n.Revision == v.Begin() && w.plan.Kinds[v.road.cluster] != compose.Etcd
-}
-
 // events are what a watch has to bring through a revision.
 func (w *composedWorld) events(v *composedWatch, through int64) (kvs []*mvccpb.KeyValue) {
 	for _, kv := range w.clusters[v.road.cluster].ledger.events("", "\xff\xff", v.Begin()+1, through) {
@@ -124,7 +118,7 @@ func (a *composedApp) checkDependency(d *deed) {
 		at := w.cluster(n.Cluster)
 		j := slices.IndexFunc(a.watches, func(v *composedWatch) bool { return v.FeedWatch == n.Watch })
 		switch {
-		case j < 0 || a.watches[j].n > d.n || w.goesOn(a.watches[j], n):
+		case j < 0 || a.watches[j].n > d.n:
 		case at == c && n.Revision >= d.effect:
 			reached = true
 		case at != c && reached && n.Revision <= seen[at]:
