@@ -70,7 +70,6 @@ type part struct {
 	f     *Feed
 	of    *cluster
 	by    *watcher
-	moves int64         // of the cluster, before its stream was opened
 	nudge chan struct{} // others wait for it
 	stop  chan struct{}
 	// under Feed.mu
@@ -204,7 +203,7 @@ func (f *Feed) join(ctx context.Context, w *FeedWatch) error {
 	p := f.parts[of.at]
 	if p == nil {
 		p = &part{
-			f: f, of: of, by: newWatcher(near), moves: of.moves.Load(), heard: time.Now(),
+			f: f, of: of, by: of.newWatcher(near), heard: time.Now(),
 			nudge: make(chan struct{}, 1), stop: make(chan struct{}), watches: map[*FeedWatch]struct{}{},
 		}
 		f.parts[of.at] = p

@@ -62,7 +62,7 @@ func (p *part) answers(within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(p.f.ctx, within)
 	defer cancel()
 	_, err := p.of.nearest().Get(ctx, firstKey, clientv3.WithSerializable(), clientv3.WithCountOnly())
-	if isCutOff(err) || p.of.moves.Load() != p.moves {
+	if isCutOff(err) || p.of.moves.Load() != p.by.begun.moves.Load() {
 		return false
 	}
 	p.f.mu.Lock()

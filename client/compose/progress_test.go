@@ -112,3 +112,19 @@ func TestFeedOfAMemberThatWasLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, n.Err, ErrSilent)
 }
+
+// A feed whose stream has gone to another member goes by the answers of that one.
+func TestFeedThatHasGoneToAnotherMember(t *testing.T) {
+	const timeout = 900 * time.Millisecond
+	var first *grpc.Server
+	f := feedOf(t, ofMembers(t, timeout, func(g *grpc.Server) {
+		first = g
+		searching{takes: time.Hour}.register(g)
+	}, searching{takes: 2 * timeout}.register))
+	f.c.shared.clusters[0].leave()
+	first.Stop()
+	n, err := f.Next(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, n.Err)
+	require.EqualValues(t, 500, n.Revision)
+}

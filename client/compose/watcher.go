@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -27,14 +28,16 @@ type watcher struct {
 // beginnings is where the watches of a watcher begin; and it opens its streams.
 type beginnings struct {
 	pb.WatchClient
+	of    *cluster
+	moves atomic.Int64 // of the cluster, before the present stream was opened
 
 	mu    sync.Mutex
 	last  uint64
 	first map[uint64]int64 // revisions, by number; 0: not known yet
 }
 
-func newWatcher(near *engine.Client) *watcher {
-	b := &beginnings{WatchClient: pb.NewWatchClient(near.ActiveConnection()), first: map[uint64]int64{}}
+func (c *cluster) newWatcher(near *engine.Client) *watcher {
+	b := &beginnings{WatchClient: pb.NewWatchClient(near.ActiveConnection()), of: c, first: map[uint64]int64{}}
 	return &watcher{clientv3.NewWatchFromWatchClient(b, near.Client), b}
 }
 
@@ -43,7 +46,7 @@ func (c *cluster) watcher(near *engine.Client) *watcher {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches == nil {
-		c.watches = newWatcher(near)
+		c.watches = c.newWatcher(near)
 	}
 	return c.watches
 }
@@ -66,6 +69,7 @@ func (b *beginnings) forget(number uint64) {
 
 // Watch opens a stream.
 func (b *beginnings) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	b.moves.Store(b.of.moves.Load())
 	st, err := b.WatchClient.Watch(ctx, opts...)
 	if err != nil {
 		return nil, err
