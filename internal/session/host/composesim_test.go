@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/client/compose"
-	"github.com/stoa-kv/stoa/internal/version"
 )
 
 const (
@@ -107,7 +105,7 @@ type composedWorld struct {
 	plan     *composedPlan
 	rng      *rand.Rand // of the troubles
 	roads    roads
-	clusters []*composedCluster
+	clusters []*simCluster
 	begun    time.Time
 	roots    []*compose.Client
 	apps     []*composedApp
@@ -120,22 +118,10 @@ type composedWorld struct {
 	said []string
 }
 
-// composedCluster is three servers and the network before them.
-type composedCluster struct {
-	name   string
-	rig    *rig
-	wires  *wires
-	ledger ledger
-	links  sync.WaitGroup
-	ends   []func()
-}
-
 func newComposedWorld(t *testing.T, plan *composedPlan) *composedWorld {
 	w := &composedWorld{t: t, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 5)), roads: newRoads(len(plan.Kinds)), begun: time.Now()}
 	for i := range plan.Kinds {
-		c := &composedCluster{name: fmt.Sprint("c", i), wires: newWires(plan.Seed+uint64(i), time.Duration(plan.Slow)*time.Millisecond), ledger: ledger{has: map[[2]int64]bool{}, rights: map[int64]uint64{}}}
-		c.rig = &rig{t: t, nth: uint64(i), tick: 20 * time.Millisecond, pause: time.Duration(plan.Pause) * time.Millisecond, latency: 200 * time.Microsecond, level: version.Newest, applied: c.ledger.apply}
-		w.clusters = append(w.clusters, c)
+		w.clusters = append(w.clusters, newSimCluster(t, i, plan.Seed, plan.Slow, plan.Pause))
 	}
 	return w
 }
@@ -147,39 +133,7 @@ func (w *composedWorld) now() int64 { return int64(time.Since(w.begun)) }
 
 // within does what must not hang.
 func (w *composedWorld) within(what string, do func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		do()
-	}()
-	select {
-	case <-done:
-	case <-time.After(composedHang):
-		w.found("%s hangs: %s", what, stacks())
-		panic(strings.Join(w.failures, "\n") + w.story()) // nothing else would end it
-	}
-}
-
-// start starts a cluster, with a key that is no client's.
-func (c *composedCluster) start(t *testing.T) {
-	c.rig.start()
-	for _, s := range c.rig.servers {
-		for _, l := range s.links {
-			c.links.Go(l.carry)
-		}
-		c.ends = append(c.ends, s.serve(c.wires))
-	}
-	require.Eventually(t, func() bool {
-		_, err := front{s: c.rig.servers[0]}.Put(context.Background(), &pb.PutRequest{Key: []byte(keptKey)})
-		return err == nil
-	}, composedHang, 10*time.Millisecond)
-}
-
-func (c *composedCluster) stop() {
-	for _, end := range c.ends {
-		end()
-	}
-	c.rig.stop(&c.links)
+	w.findings.within(what, composedHang, w.story, do)
 }
 
 // composition is a client of all clusters, with connections of its own.
@@ -214,7 +168,7 @@ func (w *composedWorld) composition() *compose.Client {
 // run lets everything happen.
 func (w *composedWorld) run() {
 	for _, c := range w.clusters {
-		c.start(w.t)
+		c.start(w.t, keptKey, composedHang)
 	}
 	var copying sync.WaitGroup
 	copied, over := context.WithCancel(context.Background())
@@ -271,49 +225,8 @@ func (w *composedWorld) trouble(do act) {
 	c := w.clusters[rng.IntN(len(w.clusters))]
 	s := c.rig.servers[rng.IntN(3)]
 	w.said = append(w.said, fmt.Sprintf("%v %s of server %d of %s", time.Since(w.begun), do.What, s.id, c.name))
-	switch do.What {
-	case "cut":
-		c.cut()
-	case "cut all":
-		c.wires.cutAll("")
-	case "silence":
-		c.wires.stallAll(time.Duration(rng.IntN(2 * int(composedTimeout))))
-	case "refuse":
-		c.rig.shut.Store(true)
-		c.wires.cutAll("")
-		time.Sleep(time.Duration(rng.IntN(int(composedTimeout))))
-		c.rig.shut.Store(false)
-	case "lead":
-		s.process.Load().core.Load().Replica.TransferAll(stressVoters[rng.IntN(3)])
-	case "replace":
-		s.replace()
-	case "restart":
-		if rng.IntN(2) == 0 {
-			c.wires.cutAll(s.endpoint())
-		}
-		s.restart()
-		c.wires.cutAll(s.endpoint())
-	case "isolate":
-		c.rig.isolate(s, true)
-		time.Sleep(time.Duration(rng.IntN(int(composedTimeout))))
-		c.rig.isolate(s, false)
-	case "unlink":
-		l := s.links[stressVoters[rng.IntN(3)]]
-		l.cut.Store(true)
-		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
-		l.cut.Store(false)
-	case "full":
-		c.rig.alarm(pb.AlarmRequest_ACTIVATE)
-		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
-		c.rig.alarm(pb.AlarmRequest_DEACTIVATE)
-	}
+	c.trouble(do.What, s, rng, composedTimeout)
 	time.Sleep(time.Duration(do.Pause) * 5 * time.Millisecond)
-}
-
-func (c *composedCluster) cut() {
-	if one := c.wires.some(""); one != nil {
-		one.cut()
-	}
 }
 
 // story is all that was asked, with the answers.
