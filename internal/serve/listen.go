@@ -26,6 +26,9 @@ func (p *Port) Addr() net.Addr { return p.ln.Addr() }
 // Close closes a port that is not being served.
 func (p *Port) Close() error { return p.ln.Close() }
 
+// Over is a port without TLS whose address something else has opened.
+func Over(ln net.Listener) *Port { return &Port{plain: true, ln: ln} }
+
 // Listen opens the addresses of urls, or none of them. flag is named in errors.
 func Listen(flag string, urls []url.URL, opts transport.SocketOpts) ([]*Port, error) {
 	var ports []*Port

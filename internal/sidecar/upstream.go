@@ -29,6 +29,8 @@ type Upstream struct {
 	// KeepAliveTime is how long a connection is silent before the member is asked for a
 	// sign of life; the connection ends after KeepAliveTimeout without one.
 	KeepAliveTime, KeepAliveTimeout time.Duration
+	// DialOptions are added to those of each connection.
+	DialOptions []grpc.DialOption
 }
 
 // signInPause is the time between two attempts to authenticate the sidecar's user.
@@ -76,9 +78,9 @@ func connect(o Upstream, lg *zap.Logger) (*upstream, error) {
 }
 
 func (u *upstream) dialOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{
+	return append([]grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{
 		Time: u.o.KeepAliveTime, Timeout: u.o.KeepAliveTimeout,
-	})}
+	})}, u.o.DialOptions...)
 }
 
 // signIn tries until the sidecar's user is authenticated. An attempt can't be cancelled: close

@@ -1,0 +1,87 @@
+package host
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/serve"
+	"github.com/stoa-kv/stoa/internal/sidecar"
+)
+
+// sidecarSettings are how a sidecar is started.
+type sidecarSettings struct {
+	Namespace string
+	Cache     []string
+	Waits     bool // while no member can be reached
+	Unbatched bool
+	Own       bool // stoa's own transport
+}
+
+func drawSidecar(t *rapid.T) sidecarSettings {
+	return sidecarSettings{
+		Namespace: rapid.SampledFrom([]string{"", "", "", "/p/", "/q", "/"}).Draw(t, "namespace"),
+		Cache:     rapid.SampledFrom([][]string{nil, nil, {"/p/"}, {"/"}}).Draw(t, "cache"),
+		Waits:     rapid.Bool().Draw(t, "waits"),
+		Unbatched: rapid.SampledFrom([]bool{false, false, false, true}).Draw(t, "unbatched"),
+		Own:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "own"),
+	}
+}
+
+// here is the name of a cluster's key in the namespace; false if it is outside.
+func (s sidecarSettings) here(key string) (name string, ok bool) {
+	return strings.CutPrefix(key, s.Namespace)
+}
+
+// span is a range of the namespace as the cluster has it.
+func (s sidecarSettings) span(from, end string) (string, string) {
+	last := "\xff\xff"
+	if s.Namespace != "" {
+		last = clientv3.GetPrefixRangeEnd(s.Namespace)
+	}
+	switch end {
+	case "":
+		return s.Namespace + from, ""
+	case "\x00":
+		return s.Namespace + from, last
+	default:
+		return s.Namespace + from, s.Namespace + end
+	}
+}
+
+// simSidecar is a sidecar, over its restarts.
+type simSidecar struct {
+	sidecarSettings
+	w      *sidecarWorld
+	name   string
+	server *sidecar.Server
+	down   atomic.Bool
+}
+
+func (s *simSidecar) begin() {
+	rig, wires := s.w.cluster.rig, s.w.cluster.wires
+	up := sidecar.Upstream{DialTimeout: time.Second, KeepAliveTime: 10 * time.Second, KeepAliveTimeout: 6 * time.Second, DialOptions: rig.over(wires)}
+	for _, server := range rig.servers {
+		up.Endpoints = append(up.Endpoints, server.endpoint())
+	}
+	var err error
+	s.server, err = sidecar.New(sidecar.Config{
+		Upstream: up, Namespace: s.Namespace, Cache: s.Cache, CacheMemory: 1 << 20, WaitWhenAway: s.Waits, Unbatched: s.Unbatched, OwnTransport: s.Own,
+	})
+	require.NoError(s.w.t, err)
+	s.down.Store(false)
+	require.NoError(s.w.t, s.server.Serve([]*serve.Port{serve.Over(s.w.local.listen(s.name, s.down.Load))}, nil))
+}
+
+// end stops the sidecar, whose calls may end within a time.
+func (s *simSidecar) end(drain time.Duration) {
+	s.down.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	s.w.within("the end of a sidecar", func() { s.server.Stop(ctx) })
+}

@@ -1,0 +1,218 @@
+package host
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const (
+	sidecarRuns    = 5 // unless -rapid.checks says how many
+	sidecarTimeout = 2 * time.Second
+	sidecarHang    = 40 * time.Second // what takes longer hangs
+)
+
+// sidecarPlan is a drawn history of local clients of one or two sidecars.
+type sidecarPlan struct {
+	Seed     uint64
+	Sidecars []sidecarSettings
+	Slow     int   // ms, of the networks
+	Lives    []int // bytes that connections to the cluster carry, and local ones
+	Pause    int   // ms, of the hubs
+	Apps     [][]act
+	At       []int // the sidecar of each app
+	Trouble  []act
+}
+
+func drawSidecarPlan(t *rapid.T) *sidecarPlan {
+	p := &sidecarPlan{
+		Seed: rapid.Uint64().Draw(t, "seed"), Slow: rapid.SampledFrom([]int{0, 1, 5, 30}).Draw(t, "slow"),
+		Pause: rapid.SampledFrom([]int{20, 50, 200}).Draw(t, "pause"),
+	}
+	for _, of := range []string{"cluster", "clients"} {
+		p.Lives = append(p.Lives, rapid.SampledFrom([]int{0, 10000, 30000, 100000}).Draw(t, of))
+	}
+	for range rapid.IntRange(1, 2).Draw(t, "sidecars") {
+		p.Sidecars = append(p.Sidecars, drawSidecar(t))
+	}
+	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
+		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
+			"put", "put", "put", "put", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "read txn", "burst", "watch", "watch", "unwatch",
+		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
+		p.At = append(p.At, rapid.IntRange(0, len(p.Sidecars)-1).Draw(t, "at"))
+	}
+	p.Trouble = rapid.SliceOfN(drawAct(
+		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full",
+		"local cut", "local cut", "local cut all", "local silence", "sidecar", "none",
+	), 0, 20).Draw(t, "trouble")
+	return p
+}
+
+// TestSidecars is etcd's client at one end, one or two real sidecars in between, and at the other end the real services and the real
+// host of sessions over three replicas. Programs write, read and watch, while connections on both sides are cut at any byte or are silent,
+// and servers and sidecars fail; then each answer and each event is held against what has taken effect in the cluster: a write took effect
+// once, or not at all if its client was told so, between its call and its answer; what is read is what there was at the revision of the
+// answer, and linearizable reads show all that anybody had been told before; watches bring all events, once, in order; nothing is outside
+// of a namespace; nothing hangs, and no goroutine is left at the end.
+//
+//	go test ./internal/session/host -run TestSidecars -rapid.checks=1000
+func TestSidecars(t *testing.T) {
+	asked := drawsAsked()
+	if !asked { // the same few plans
+		require.NoError(t, flag.Set("rapid.seed", "1"))
+		defer func() { require.NoError(t, flag.Set("rapid.seed", "0")) }()
+	}
+	valCtxCh = nil
+	var sum sidecarCounts
+	runs := drawn(t, func(runs int) bool { return asked || runs < sidecarRuns }, func(rt *rapid.T) drawnRun {
+		plan := drawSidecarPlan(rt)
+		var w *sidecarWorld
+		synctest.Test(t, func(t *testing.T) {
+			w = newSidecarWorld(t, plan)
+			w.run()
+		})
+		w.check()
+		addCounts(&sum, w.counts)
+		return w
+	})
+	t.Logf("%d runs: %+v", runs, sum)
+}
+
+// sidecarCounts say whether a test has met what it is for.
+type sidecarCounts struct {
+	Asked, Answered, Unknown, Refused, Effects, Watches, Events, Compacted, Restarted int
+}
+
+// sidecarWorld is one run.
+type sidecarWorld struct {
+	findings
+	t        *testing.T
+	plan     *sidecarPlan
+	cluster  *simCluster
+	local    *wires // between clients and sidecars
+	begun    time.Time
+	sidecars []*simSidecar
+	apps     []*sidecarApp
+	counts   sidecarCounts
+	last     atomic.Int64 // number of what has happened
+
+	mu   sync.Mutex
+	said []string
+}
+
+func newSidecarWorld(t *testing.T, plan *sidecarPlan) *sidecarWorld {
+	return &sidecarWorld{
+		t: t, plan: plan, begun: time.Now(), cluster: newSimCluster(t, 0, plan.Seed, plan.Slow, plan.Pause),
+		local: newWires(plan.Seed+1, time.Duration(plan.Slow)*time.Millisecond),
+	}
+}
+
+// next numbers what happens, in its order.
+func (w *sidecarWorld) next() int64 { return w.last.Add(1) }
+
+func (w *sidecarWorld) now() time.Duration { return time.Since(w.begun) }
+
+func (w *sidecarWorld) within(what string, do func()) {
+	w.findings.within(what, sidecarHang, w.story, do)
+}
+
+// run lets everything happen.
+func (w *sidecarWorld) run() {
+	w.cluster.start(w.t, keptKey, sidecarHang)
+	for i, settings := range w.plan.Sidecars {
+		s := &simSidecar{w: w, sidecarSettings: settings, name: fmt.Sprintf("10.0.1.%d:23790", i+1)}
+		s.begin()
+		w.sidecars = append(w.sidecars, s)
+	}
+	for i, at := range w.plan.At {
+		w.apps = append(w.apps, w.newSidecarApp(i, w.sidecars[at]))
+	}
+	w.live(w.plan.Lives[0], w.plan.Lives[1])
+	var busy sync.WaitGroup
+	for i, a := range w.apps {
+		busy.Go(func() {
+			for _, do := range w.plan.Apps[i] {
+				a.run(do)
+			}
+		})
+	}
+	for _, do := range w.plan.Trouble {
+		w.trouble(do)
+	}
+	busy.Wait()
+	w.live(0, 0)
+	time.Sleep(3 * sidecarTimeout)
+	for _, a := range w.apps {
+		busy.Go(a.finish)
+	}
+	busy.Wait()
+	for _, a := range w.apps {
+		busy.Go(a.settle)
+	}
+	busy.Wait()
+	for _, a := range w.apps {
+		w.within("the end of a client", func() { _ = a.c.Close() })
+	}
+	for _, s := range w.sidecars {
+		s.end(0)
+	}
+	w.cluster.stop()
+	time.Sleep(2 * sidecarTimeout)
+	leftover(func(g string) { w.found("a goroutine is left: %s", g) })
+}
+
+func (w *sidecarWorld) live(cluster, clients int) {
+	w.cluster.wires.live(cluster)
+	w.local.live(clients)
+}
+
+// trouble is one thing that happens to the cluster or to a sidecar.
+func (w *sidecarWorld) trouble(do act) {
+	rng := rand.New(rand.NewPCG(uint64(do.X), 3))
+	server, s := w.cluster.rig.servers[rng.IntN(3)], w.sidecars[rng.IntN(len(w.sidecars))]
+	w.said = append(w.said, fmt.Sprintf("%v %s of server %d or sidecar %s", w.now(), do.What, server.id, s.name))
+	switch do.What {
+	case "local cut":
+		if c := w.local.some(""); c != nil {
+			c.cut()
+		}
+	case "local cut all":
+		w.local.cutAll(s.name)
+	case "local silence":
+		w.local.stallAll(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
+	case "sidecar":
+		s.end(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
+		time.Sleep(time.Duration(rng.IntN(int(sidecarTimeout))))
+		s.begin()
+		w.counts.Restarted++
+	default:
+		w.cluster.trouble(do.What, server, rng, sidecarTimeout)
+	}
+	time.Sleep(time.Duration(do.Pause) * 5 * time.Millisecond)
+}
+
+// story is all that was asked, with the answers.
+func (w *sidecarWorld) story() string {
+	var b strings.Builder
+	for _, s := range w.sidecars {
+		fmt.Fprintf(&b, "%s: %+v\n", s.name, s.sidecarSettings)
+	}
+	for _, a := range w.apps {
+		for _, d := range a.calls {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", d.n, a.id, d)
+		}
+		for _, v := range a.watches {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
+		}
+	}
+	return b.String() + strings.Join(w.said, "\n")
+}

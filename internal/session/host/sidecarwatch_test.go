@@ -1,0 +1,107 @@
+package host
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// sidecarWatch is a watch of etcd's client.
+type sidecarWatch struct {
+	n        int64 // in the order in which all things happened
+	key, end string
+	from     int64 // its start revision; 0: now
+	prev     bool
+	floor    int64 // what anybody had been told when it was opened
+	cancel   context.CancelFunc
+	left     bool // cancelled before the end
+
+	created int64 // the revision at which it was
+	notes   []clientv3.WatchResponse
+	last    int64 // the revision of the latest event
+	ended   error
+}
+
+func (v *sidecarWatch) String() string {
+	return fmt.Sprintf("watch of %q..%q from %d, of %d; %d notes, %v", v.key, v.end, v.from, v.created, len(v.notes), v.ended)
+}
+
+func (a *sidecarApp) watch() {
+	v := &sidecarWatch{key: a.key(), prev: a.one(3)}
+	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
+	if !a.one(3) {
+		v.key, v.end = a.span()
+		opts = append(opts, clientv3.WithRange(v.end))
+	}
+	if v.prev {
+		opts = append(opts, clientv3.WithPrevKV())
+	}
+	if a.one(2) {
+		v.from = max(1, a.w.cluster.ledger.reached.Load()+int64(a.rng.IntN(20)-15))
+		opts = append(opts, clientv3.WithRev(v.from))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if a.one(4) {
+		ctx = clientv3.WithRequireLeader(ctx)
+	}
+	a.mu.Lock()
+	v.n, v.cancel, v.floor = a.w.next(), cancel, a.w.cluster.ledger.answered.Load()
+	a.watches = append(a.watches, v)
+	a.mu.Unlock()
+	notes := a.c.Watch(ctx, v.key, opts...)
+	a.watching.Go(func() {
+		for r := range notes {
+			a.noted(v, r)
+		}
+	})
+}
+
+func (a *sidecarApp) noted(v *sidecarWatch, r clientv3.WatchResponse) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Created {
+		if v.created == 0 {
+			v.created = r.Header.Revision
+		}
+		return
+	}
+	v.notes = append(v.notes, r)
+	if err := r.Err(); err != nil {
+		v.ended = err
+	}
+	if n := len(r.Events); n > 0 {
+		v.last = r.Events[n-1].Kv.ModRevision
+		raise(&a.w.cluster.ledger.answered, v.last)
+	}
+}
+
+// lacks tells whether a watch has not brought all changes yet.
+func (a *sidecarApp) lacks() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &a.w.cluster.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, v := range a.watches {
+		from, end := a.at.span(v.key, v.end)
+		for _, c := range l.changes {
+			if !v.left && v.ended == nil && c.Main >= v.from && c.Main > max(v.last, v.created) && within(string(c.Kv.Message().Key), from, end) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unwatch ends a watch.
+func (a *sidecarApp) unwatch() {
+	if len(a.watches) == 0 {
+		return
+	}
+	v := a.watches[a.rng.IntN(len(a.watches))]
+	a.mu.Lock()
+	v.left = true
+	a.mu.Unlock()
+	v.cancel()
+}
