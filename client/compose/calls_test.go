@@ -191,10 +191,18 @@ func TestComparisonsLead(t *testing.T) {
 	require.EqualValues(t, 1, c.Stats().Syncs)
 }
 
-// learning is a server of etcd's that is a learner: it answers local reads of one range alone.
+// learning is a server of etcd's that is a learner: it answers local reads of one range alone, and has no streams.
 type learning struct {
 	comparing
+	pb.UnimplementedWatchServer
 }
+
+func (l learning) register(g *grpc.Server) {
+	pb.RegisterKVServer(g, l)
+	pb.RegisterWatchServer(g, l)
+}
+
+func (learning) Watch(pb.Watch_WatchServer) error { return rpctypes.ErrGRPCNotSupportedForLearner }
 
 func (l learning) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if !q.Serializable {

@@ -57,8 +57,11 @@ func (p *part) ask() {
 
 // answers reads a key at the member, and notes whether there is an answer in time: one that searches through much history
 // for the next event tells no progress meanwhile. Another member's answer says nothing of the one with the watches, whose
-// stream stays with it when the cluster's client has left it.
+// stream stays with it when the cluster's client has left it, or is at one of the voters.
 func (p *part) answers(within time.Duration) bool {
+	if p.of.learner.Load() {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(p.f.ctx, within)
 	defer cancel()
 	_, err := p.of.nearest().Get(ctx, firstKey, clientv3.WithSerializable(), clientv3.WithCountOnly())

@@ -75,6 +75,31 @@ func TestWatchesBeginOnce(t *testing.T) {
 	}
 }
 
+// Beside a learner of etcd's, which has no streams, watches are a voter's.
+func TestWatchesBesideALearner(t *testing.T) {
+	voter := searching{}
+	open := func() *Client {
+		c, err := New(Config{
+			Clusters: map[string]Cluster{"one": {Near: []string{serve(t, learning{}.register)}, Endpoints: []string{serve(t, voter.register)}, Kind: Etcd}},
+			Routes:   []Route{{Cluster: "one"}},
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, ok := <-open().Watch(ctx, "k", clientv3.WithRev(5))
+	require.True(t, ok)
+	require.NoError(t, r.Err())
+	require.EqualValues(t, 500, r.Events[0].Kv.ModRevision)
+
+	n, err := feedOf(t, open()).Next(ctx)
+	require.NoError(t, err)
+	require.NoError(t, n.Err)
+	require.EqualValues(t, 500, n.Revision)
+}
+
 // answering is a member at revision 14 with an extension, which answers each request for a watch with a key of revision 9. Then the stream breaks.
 type answering struct {
 	pb.UnimplementedWatchServer

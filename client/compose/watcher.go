@@ -8,6 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -27,7 +29,6 @@ type watcher struct {
 
 // beginnings is where the watches of a watcher begin; and it opens its streams.
 type beginnings struct {
-	pb.WatchClient
 	of    *cluster
 	moves atomic.Int64 // of the cluster, before the present stream was opened
 
@@ -37,7 +38,7 @@ type beginnings struct {
 }
 
 func (c *cluster) newWatcher(near *engine.Client) *watcher {
-	b := &beginnings{WatchClient: pb.NewWatchClient(near.ActiveConnection()), of: c, first: map[uint64]int64{}}
+	b := &beginnings{of: c, first: map[uint64]int64{}}
 	return &watcher{clientv3.NewWatchFromWatchClient(b, near.Client), b}
 }
 
@@ -67,20 +68,26 @@ func (b *beginnings) forget(number uint64) {
 	delete(b.first, number)
 }
 
-// Watch opens a stream.
+// Watch opens a stream: at the near member, or if that is a learner of etcd's, which has none, at a voter.
 func (b *beginnings) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
 	b.moves.Store(b.of.moves.Load())
-	st, err := b.WatchClient.Watch(ctx, opts...)
+	near := !b.of.learner.Load()
+	by, err := b.of.deciding(ctx)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error()) // and it is tried again
+	}
+	st, err := pb.NewWatchClient(by.ActiveConnection()).Watch(ctx, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &watchStream{Watch_WatchClient: st, begun: b}, nil
+	return &watchStream{Watch_WatchClient: st, begun: b, near: near}, nil
 }
 
 // watchStream is one stream. Its member answers requests for watches in their order.
 type watchStream struct {
 	pb.Watch_WatchClient
 	begun  *beginnings
+	near   bool     // it was opened at the near member, which isn't known to be a learner
 	opened []uint64 // numbers of the watches whose answers are to come
 }
 
@@ -104,8 +111,12 @@ func (s *watchStream) open(q *pb.WatchCreateRequest) {
 
 func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 	r, err := s.Watch_WatchClient.Recv()
-	if err == nil && r.Created {
+	switch {
+	case err == nil && r.Created:
 		s.created(r)
+	case err != nil && s.near && isLearner(err):
+		s.begun.of.learner.Store(true)
+		return nil, status.Error(codes.Unavailable, err.Error()) // etcd's client opens the next stream
 	}
 	return r, err
 }
