@@ -230,3 +230,17 @@ func TestTransactionsBesideALearner(t *testing.T) {
 	_, err = c.Get(t.Context(), "/", clientv3.WithPrefix()) // around the reserved keys
 	require.NoError(t, err)
 }
+
+// So does what those ask for who carry out commands, or keep mirrors up to date.
+func TestWorkersBesideALearner(t *testing.T) {
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Near: []string{serve(t, learning{}.register)}, Endpoints: []string{serveKV(t, comparing{})}, Kind: Etcd}},
+		Routes:   []Route{{Cluster: "one"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	by, err := c.shared.dial(t.Context(), "one")
+	require.NoError(t, err)
+	_, err = by.Get(t.Context(), "/a")
+	require.NoError(t, err)
+}

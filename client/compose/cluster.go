@@ -155,6 +155,28 @@ func (c *cluster) deciding(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
+// voter makes the client of those who need more than local reads, and don't find out themselves whether the near member is a learner.
+func (c *cluster) voter(ctx context.Context) (*clientv3.Client, error) {
+	near, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.of.Near) == 0 || c.of.Kind == Stoa || c.learner.Load() {
+		return c.deciding(ctx)
+	}
+	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	_, err = near.Get(asking, firstKey, clientv3.WithCountOnly())
+	switch {
+	case err == nil:
+	case isLearner(err):
+		c.learner.Store(true)
+	case isCutOff(err):
+		return nil, err
+	}
+	return c.deciding(ctx)
+}
+
 func (c *cluster) nearest() *clientv3.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()

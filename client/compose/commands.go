@@ -87,11 +87,7 @@ func (s *shared) set(names []string) ([]string, error) {
 
 // dial returns the client of a cluster, and waits until it can.
 func (s *shared) dial(ctx context.Context, name string) (*clientv3.Client, error) {
-	near, err := s.clusters[slices.Index(s.routes.names, name)].dialAgain(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	return near.Client, nil
+	return s.clusters[slices.Index(s.routes.names, name)].dialAgain(ctx, nil)
 }
 
 // Send appends a command to the queue: puts and deletions of single keys, without leases and

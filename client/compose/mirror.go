@@ -11,7 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/stoa-kv/stoa/client/internal/engine"
 	"github.com/stoa-kv/stoa/client/mirror"
 	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
 	"github.com/stoa-kv/stoa/client/mirror/worker"
@@ -120,7 +119,7 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 		return nil
 	}
 	err = worker.Run(ctx, worker.Config{
-		Home: home.Client, Target: target.Client, Keys: m.route.keys,
+		Home: home, Target: target, Keys: m.route.keys,
 		Overwrite: o.Overwrite, MaxTxnOps: o.MaxTxnOps, Interval: o.Interval, Persist: o.Persist, Observer: observer,
 	})
 	if err != nil {
@@ -130,11 +129,11 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 }
 
 // dialAgain makes the cluster's client, again until it succeeds or ctx ends.
-func (c *cluster) dialAgain(ctx context.Context, failed func(error)) (*engine.Client, error) {
+func (c *cluster) dialAgain(ctx context.Context, failed func(error)) (*clientv3.Client, error) {
 	for {
-		near, err := c.dial(ctx)
+		by, err := c.voter(ctx)
 		if err == nil {
-			return near, nil
+			return by, nil
 		}
 		if failed != nil {
 			failed(c.named(err, false))
@@ -187,7 +186,7 @@ func (c *Client) MirrorStatus(ctx context.Context) ([]MirrorStatus, error) {
 
 func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	st := MirrorStatus{Mirror: m.Mirror}
-	target, err := m.target.dial(ctx)
+	target, err := m.target.voter(ctx)
 	var got *clientv3.GetResponse
 	if err == nil {
 		got, err = target.Get(ctx, m.route.mark)
@@ -198,9 +197,9 @@ func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	if err != nil {
 		return st, m.target.named(err, false)
 	}
-	home, err := m.home.dial(ctx)
+	home, err := m.home.voter(ctx)
 	if err == nil {
-		st.Revision, err = mirrored.NewSource(home.Client, m.route.keys.Span()).Revision(ctx)
+		st.Revision, err = mirrored.NewSource(home, m.route.keys.Span()).Revision(ctx)
 	}
 	if err != nil {
 		return st, m.home.named(err, false)
