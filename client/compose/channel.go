@@ -163,9 +163,23 @@ func (ch *channel) withdrawn(err error) error {
 	return ch.refused(err)
 }
 
+// sessionEnd is the reason for which a session has ended, as the error of a request that had no answer. It may have the code of a
+// refusal: when the session's user is deleted, say.
+type sessionEnd struct{ error }
+
+func (e *sessionEnd) Unwrap() error { return e.error }
+
+// told distinguishes the end of the session from an answer.
+func (ch *channel) told(err error) error {
+	if err == nil || ch.alive() || !errors.Is(err, ch.s.Err()) {
+		return err
+	}
+	return &sessionEnd{err}
+}
+
 // refused wraps the error of a request that a session has not sent.
 func (ch *channel) refused(err error) error {
-	if err == nil || !isCutOff(err) || errors.Is(err, client.ErrRequestTooLarge) {
+	if err = ch.told(err); err == nil || !isCutOff(err) || errors.Is(err, client.ErrRequestTooLarge) {
 		return err
 	}
 	return ch.l.cluster.named(plain(err), false)
@@ -178,6 +192,7 @@ func (ch *channel) refused(err error) error {
 // sent before or after that was known: they may be stale, and fail. An update or a synced read that follows
 // leads those behind it.
 func (ch *channel) answered(k kind, act action, err error) error {
+	err = ch.told(err)
 	switch {
 	case err != nil && act != send:
 		ch.unled.Store(true)

@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,13 @@ func (s *sessions) answer(r *stoapb.Request) *stoapb.Reply {
 // overSessions is a client of a stoa cluster, with a session that is open.
 func overSessions(t *testing.T) (*Client, *sessions) {
 	s := &sessions{refuse: make(chan struct{})}
+	return overServer(t, s), s
+}
+
+func overServer(t *testing.T, s interface {
+	stoapb.SessionsServer
+	pb.LeaseServer
+}) *Client {
 	address := serve(t, func(g *grpc.Server) {
 		stoapb.RegisterSessionsServer(g, s)
 		pb.RegisterLeaseServer(g, s)
@@ -68,7 +76,7 @@ func overSessions(t *testing.T) (*Client, *sessions) {
 	t.Cleanup(func() { c.Close() })
 	_, err = c.Get(t.Context(), "/opened")
 	require.NoError(t, err)
-	return c, s
+	return c
 }
 
 // Of the reads behind one that leads and is refused, those fail that nothing leads, whatever is sent behind them.
@@ -111,6 +119,53 @@ func TestReadsBehindARefusedOneOverASession(t *testing.T) {
 			require.NoError(t, err, "it has one that leads")
 			_, err = c.Get(t.Context(), "/next")
 			require.NoError(t, err)
+		})
+	}
+}
+
+// endingSessions is a server of sessions that takes an update, ends its stream without an answer, and lets no other begin.
+type endingSessions struct {
+	sessions
+	end, again error
+	began      atomic.Bool
+}
+
+func (s *endingSessions) Open(g stoapb.Sessions_OpenServer) error {
+	batch, err := g.Recv()
+	if err != nil {
+		return err
+	}
+	if s.began.Swap(true) {
+		return s.again
+	}
+	if err := g.Send(&stoapb.ServerBatch{Opened: &stoapb.Opened{Session: 1, Ttl: batch.Open.Ttl}}); err != nil {
+		return err
+	}
+	for ; err == nil; batch, err = g.Recv() {
+		for _, r := range batch.Requests {
+			if r.Kind == stoapb.Kind_PUT {
+				return s.end
+			}
+			if err := g.Send(&stoapb.ServerBatch{Replies: []*stoapb.Reply{s.answer(r)}}); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// The end of a session isn't the refusal of an update that it had no answer to, whatever the reason.
+func TestAnUpdateWhoseSessionEnds(t *testing.T) {
+	for name, s := range map[string]*endingSessions{
+		"a deleted user": {end: rpctypes.ErrGRPCAuthOldRevision, again: rpctypes.ErrGRPCPermissionDenied},
+		"an error":       {end: rpctypes.ErrGRPCUserEmpty},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := overServer(t, s)
+			_, err := c.Put(t.Context(), "/lost", "")
+			var of *ClusterError
+			require.ErrorAs(t, err, &of)
+			require.True(t, of.Unknown, "%v", err)
 		})
 	}
 }

@@ -228,6 +228,10 @@ func isCutOff(err error) bool {
 			return true
 		}
 	}
+	var end *sessionEnd
+	if errors.As(err, &end) {
+		return true
+	}
 	var of rpctypes.EtcdError
 	code := status.Code(err)
 	if errors.As(err, &of) {
