@@ -357,8 +357,11 @@ func writeFile(t *testing.T, text string) string {
 
 func TestHelpNamesEveryVisibleFlag(t *testing.T) {
 	text := HelpText()
+	etcds, err := os.ReadFile("testdata/etcd-flags.txt")
+	require.NoError(t, err)
 	for _, s := range declare().settings {
 		require.Equal(t, !s.hidden, strings.Contains(text, "--"+s.name+" '"), s.name)
+		require.Equal(t, !slices.Contains(strings.Fields(string(etcds)), s.name), s.group == "stoa", "%s: those that etcd doesn't have are in a group of their own", s.name)
 	}
 }
 

@@ -142,6 +142,8 @@ func (d *declaration) stoa() {
 	d.choice("balance", &d.cfg.Balance, "Whether slots of keys move between partitions, while this member leads, to even out their load.", "on", "off")
 	d.bool("enable-grpc-reflection", &d.cfg.EnableReflection, false, "Describe the gRPC services to clients that ask (gRPC server reflection).")
 	num(d, "memory-limit", &d.cfg.MemoryLimit, 0, "Bytes of memory that this server may use: requests beyond it are refused (0: 9/10 of what its control group or the machine has, negative: any amount).")
+	d.bool("enable-ui", &d.cfg.EnableUI, false, "Serve a page for browsers at the URLs of --listen-metrics-urls + /ui/.")
+	d.text("audit-log", &d.cfg.AuditLog, "", "File to which writes, administrative and refused requests are recorded, with their users; rotated with --enable-log-rotation.")
 	d.bool("convert-etcd-data", &d.cfg.ConvertEtcdData, false, "Convert a --data-dir of an etcd that was stopped with SIGTERM. Its files are kept in member.etcd. No effect on a directory of stoa's.")
 }
 
@@ -229,7 +231,6 @@ func (d *declaration) logging() {
 	d.text("log-level", &l.Level, "info", "debug, info, warn, error, panic, or fatal.")
 	d.text("log-format", &l.Format, "json", "json or console.")
 	d.bool("enable-log-rotation", &d.cfg.rotate, false, "Rotate the one file that --log-outputs names.")
-	d.text("audit-log", &d.cfg.AuditLog, "", "File to which writes, administrative and refused requests are recorded, with their users; rotated with --enable-log-rotation.")
 	d.text("log-rotation-config-json", &d.cfg.rotation, defaultRotation, "How to rotate it: maxsize (MiB), maxage (days), maxbackups, localtime, compress.")
 }
 
@@ -248,7 +249,6 @@ func (d *declaration) upkeep() {
 	d.group = "Monitoring and upkeep"
 	d.choice("metrics", &c.Metrics, "Detail of exported metrics: basic, or extensive to include gRPC latency histograms.", "basic", "extensive")
 	d.bool("enable-pprof", &c.EnablePprof, false, "Serve profiles at the client URL + /debug/pprof/.")
-	d.bool("enable-ui", &c.EnableUI, false, "Serve a page for browsers at the URLs of --listen-metrics-urls + /ui/.")
 	d.duration("watch-progress-notify-interval", &c.WatchProgressNotifyInterval, 0, "Interval of periodic watch progress notifications (0: 10m).")
 	d.duration("corrupt-check-time", &c.CorruptCheckTime, 10*time.Second, "How often the members compare their states, while this one leads (0: never).")
 	d.duration("warning-apply-duration", &c.WarningApplyDuration, 100*time.Millisecond, "Time after which a slow read or apply is logged.")
