@@ -22,6 +22,7 @@ type sessionClient struct {
 	opened  bool
 	present *sessionPast
 	past    []*sessionPast
+	ids     int64         // how many attempts to open sessions there were
 	pace    time.Duration // between steps, at most
 	heard   time.Duration // when something last came
 	asked   time.Duration // when something was last sent
@@ -33,7 +34,8 @@ type sessionPast struct {
 	term    *term    // that of the user whose session it is; nil: the servers' own
 	few     *fewUser // the user, if it has few rights
 	who     string   // the client, where extensions are to know it
-	grant   *op
+	grant   *op      // the last attempt to open it
+	tried   bool
 	granted bool
 	asked   []*asking // by number, from 1
 	replied int       // to so many
@@ -71,12 +73,9 @@ func (c *cluster) newSessionClient(id int) *sessionClient {
 // begin begins a new session.
 func (cl *sessionClient) begin() {
 	c := cl.c
-	s := &sessionPast{id: sessionLeases + int64(cl.id)<<16 + int64(len(cl.past)), ttl: pick(c.loop, []int64{1, 2, 3, 5, 8})}
+	s := &sessionPast{ttl: pick(c.loop, []int64{1, 2, 3, 5, 8})}
 	cl.present, cl.past = s, append(cl.past, s)
-	s.grant = &op{
-		id: len(c.history), client: cl.id, req: &pb.LeaseGrantRequest{ID: s.id, TTL: host.LeaseTTL(s.ttl)}, strict: true,
-		call: c.loop.now, floor: c.floor, state: unknown,
-	}
+	cl.attempt()
 	if k := c.keeper; k != nil && k.now != nil && !c.quiet && c.loop.chance(2) {
 		s.term, s.grant.term = k.now, k.now
 	}
@@ -84,8 +83,20 @@ func (cl *sessionClient) begin() {
 		s.who = pick(c.loop, []string{alice, bob})
 	}
 	c.steward.newSession(s)
-	c.history = append(c.history, s.grant)
 	c.steward.owns(s.grant)
+}
+
+// attempt is one to open the session, with an ID of its own: a server gives each another, so that one which comes late
+// opens a session that nobody has.
+func (cl *sessionClient) attempt() {
+	c, s := cl.c, cl.present
+	s.id = sessionLeases + int64(cl.id)<<16 + cl.ids
+	cl.ids++
+	s.grant = &op{
+		id: len(c.history), client: cl.id, req: &pb.LeaseGrantRequest{ID: s.id, TTL: host.LeaseTTL(s.ttl)}, strict: true,
+		call: c.loop.now, floor: c.floor, state: unknown, term: s.term, few: s.few,
+	}
+	c.history = append(c.history, s.grant)
 }
 
 // user is the one whose session it is.
@@ -143,6 +154,12 @@ func (cl *sessionClient) connect() {
 		return
 	}
 	l := sv.life
+	fresh := !s.granted
+	if fresh && s.tried {
+		cl.attempt()
+		c.steward.owns(s.grant)
+	}
+	s.tried = true
 	st := &sessionStream{cl: cl, life: l, id: s.id, user: s.user(c), again: s.carried(), taken: map[uint64]*takenIn{}}
 	cl.stream, cl.opened, cl.heard = st, false, c.loop.now
 	c.loop.printf("session %d connects to server %d, from request %d", s.id, sv.id, s.replied+1)
@@ -150,7 +167,7 @@ func (cl *sessionClient) connect() {
 		s.seen, s.shown = max(s.seen, c.floor), max(s.shown, c.floor)
 	}
 	ask := &stoapb.OpenSession{Session: s.id, Client: s.who, Ttl: s.ttl, Next: uint64(s.replied + 1), Sent: s.carried(), Revision: s.shown}
-	fresh, watches := !s.granted, s.resumed(c)
+	watches := s.resumed(c)
 	if fresh {
 		s.grant.sentBy(st.user)
 	}
@@ -205,9 +222,8 @@ func (cl *sessionClient) open(m proto.Message, err error) {
 	c, s := cl.c, cl.present
 	c.loop.printf("session %d is open: %v", s.id, err)
 	switch {
-	case errors.Is(err, fault.LeaseExists) && !s.granted:
-		s.granted = true // by the first attempt, whose answer was lost
-		cl.lost()
+	case errors.Is(err, fault.LeaseExists):
+		c.fail("I1", "session %d was opened twice by one attempt: its lease exists", s.id)
 		return
 	case errors.Is(err, fault.LeaseNotFound), noRights(err) && cl.barred():
 		cl.gone()
