@@ -196,10 +196,11 @@ func (l *life) sendable() bool {
 	return false
 }
 
-// disarm is the operator, who lowers the alarm of the whole cluster, and that of a server that is forced.
+// disarm is the operator, who lowers the alarm of the whole cluster and, once a server is forced, those of all members: each is the
+// forced one's or of one that is lost, and below level 6 it is in the way of all writes.
 func (c *cluster) disarm() {
 	c.loop.after(c.loop.between(50*time.Millisecond, 200*time.Millisecond), "disarm", 0, 0, c.disarm)
-	lowers := func(a *pb.AlarmMember) bool { return isFor(0)(a) || c.survivor != nil && isFor(c.survivor.id)(a) }
+	lowers := func(a *pb.AlarmMember) bool { return isFor(0)(a) || c.survivor != nil && isFor(a.GetMemberID())(a) }
 	for _, s := range c.servers {
 		if s.life == nil || s.life.paused > c.loop.now {
 			continue
