@@ -13,10 +13,10 @@ import (
 // included, and for the rates of requests.
 func (n *Node) enforce(c *core, now *auth.State) {
 	if watches := n.limits.Change(now); watches != nil {
-		c.feed.Permit(permitted(now), watches)
+		c.feed.Permit(now.Revision, permitted(now), watches)
 		return
 	}
-	c.feed.Permit(permitted(now), nil) // not an interface with a nil pointer in it
+	c.feed.Permit(now.Revision, permitted(now), nil) // not an interface with a nil pointer in it
 }
 
 // limitedUser is the user whose requests may count for rates; false: none has one, the request

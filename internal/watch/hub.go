@@ -103,6 +103,7 @@ type Hub struct {
 	groups    []*group      // in the order of their creation
 	feed      *Feed         // the current one; calls of others are ignored
 	permit    Permit        // nil: every watch is permitted
+	permitRev uint64        // its revision
 	fenced    error         // why every stream ends; nil: none does
 	limiter   Limiter       // nil: watches aren't counted
 	streams   list.List     // of *Stream, in the order in which they were opened

@@ -428,7 +428,7 @@ func TestCancelOfAWatcherBehindOthers(t *testing.T) {
 	}
 	s.Cancel(2)
 	s.Cancel(2)
-	f.Permit(func(_ uint64, key, _ []byte) error {
+	f.Permit(1, func(_ uint64, key, _ []byte) error {
 		if string(key) == "b" {
 			return errors.New("forbidden")
 		}

@@ -44,7 +44,7 @@ func TestLimitOfWatchers(t *testing.T) {
 	h := NewHub(1, j.read, Options{})
 	feed := h.Reset([]int64{1}, 0)
 	limiter := limitOf(2)
-	feed.Permit(nil, limiter)
+	feed.Permit(1, nil, limiter)
 	stream := func(user uint64) *Stream {
 		s := h.NewStream("")
 		s.As(user)
@@ -86,13 +86,13 @@ func TestLimitOfWatchers(t *testing.T) {
 
 	// A lower limit ends no watch; those that are open are counted for it.
 	limiter = limitOf(1)
-	feed.Permit(nil, limiter)
+	feed.Permit(1, nil, limiter)
 	require.Equal(t, map[int32]int{1: 2, 2: 1}, limiter.open)
 	require.ErrorIs(t, create(one, 0).Cause, errFull)
 
 	// Permission that is lost, a compaction, and the end of the stream.
 	limiter = limitOf(3)
-	feed.Permit(func(user uint64, _, _ []byte) error {
+	feed.Permit(1, func(user uint64, _, _ []byte) error {
 		if user == 2 {
 			return fmt.Errorf("denied")
 		}
@@ -122,7 +122,7 @@ func TestLimitOfWatchers(t *testing.T) {
 	s.Close()
 	require.Equal(t, 0, limiter.open[5])
 
-	feed.Permit(nil, nil)
+	feed.Permit(1, nil, nil)
 	require.NoError(t, h.Room(1, []byte("k"), nil))
 	two = stream(1)
 	for range 10 {

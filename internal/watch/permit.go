@@ -27,13 +27,17 @@ type Limiter interface {
 // published so far was permitted, and nothing that is published afterwards reaches those
 // watchers. The others are counted by another limiter from now on, which may be nil; none is
 // cancelled because there are too many.
-func (f *Feed) Permit(permit Permit, limiter Limiter) {
+//
+// A snapshot may take the stores back to where the permissions were others. Those of a lower revision than is in force are
+// passed over: a user whom they don't know, or who has been permitted more since, may have opened its watches by then.
+func (f *Feed) Permit(revision uint64, permit Permit, limiter Limiter) {
 	h := f.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if f != h.feed {
+	if f != h.feed || revision < h.permitRev {
 		return
 	}
+	h.permitRev = revision
 	h.permit, h.limiter = permit, nil // the one before isn't needed any more
 	for e := h.streams.Front(); e != nil; e = e.Next() {
 		s := e.Value.(*Stream)

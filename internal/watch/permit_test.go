@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -30,7 +31,7 @@ func TestPermissionsOfWatchers(t *testing.T) {
 		}
 		return nil
 	}
-	feed.Permit(permit, nil)
+	feed.Permit(1, permit, nil)
 	streams := map[uint64]*Stream{}
 	for user := uint64(1); user <= 2; user++ {
 		s := h.NewStream("")
@@ -45,7 +46,7 @@ func TestPermissionsOfWatchers(t *testing.T) {
 	h.Step()
 	write(3) // published, and not delivered yet
 	lost[1] = true
-	feed.Permit(permit, nil)
+	feed.Permit(1, permit, nil)
 	write(4)
 	h.Step()
 
@@ -85,13 +86,56 @@ func TestPermissionsOfWatchers(t *testing.T) {
 	require.ErrorIs(t, r.Cause, errDenied)
 }
 
+// The stores go back, with a snapshot, to where a user isn't known yet. Its watch goes on, and another one is opened: only a fence ends
+// what was known, since the state may have been wrong.
+func TestPermissionsDontGoBack(t *testing.T) {
+	errUnknown := errors.New("unknown")
+	h := NewHub(1, newJournal(1).read, Options{})
+	knows := func(f *Feed, revision uint64) {
+		f.Permit(revision, func(user uint64, _, _ []byte) error {
+			if user > revision {
+				return errUnknown
+			}
+			return nil
+		}, nil)
+	}
+	knows(h.Reset([]int64{1}, 0), 7)
+	opens := func(user uint64) (*Stream, Response) {
+		s := h.NewStream("")
+		s.As(user)
+		s.Create(&pb.WatchCreateRequest{Key: []byte("k")})
+		r, ok, err := s.TryRecv()
+		require.NoError(t, err)
+		require.True(t, ok && r.Created)
+		return s, r
+	}
+	s, r := opens(7)
+	require.False(t, r.Canceled)
+
+	feed := h.Install(func(_, _ []byte) placement.Set { return placement.Of(0) }, false, []int64{1}, 0)
+	for revision := uint64(5); revision <= 8; revision++ { // of the snapshot, and of what comes again
+		knows(feed, revision)
+		_, ended, err := s.TryRecv()
+		require.NoError(t, err)
+		require.False(t, ended, "revision %d", revision)
+		_, r := opens(7)
+		require.False(t, r.Canceled, "revision %d", revision)
+	}
+
+	h.Fence(errUnknown)
+	h.Fence(nil)
+	knows(feed, 5)
+	_, r = opens(7)
+	require.ErrorIs(t, r.Cause, errUnknown)
+}
+
 // Whether a request is malformed is none of a client's business that has no permission, as in
 // etcd; and the ids that watchers get don't tell of refused ones.
 func TestPermissionsComeFirst(t *testing.T) {
 	errDenied := errors.New("denied")
 	h := NewHub(1, newJournal(1).read, Options{})
 	feed := h.Reset([]int64{1}, 0)
-	feed.Permit(func(user uint64, _, _ []byte) error {
+	feed.Permit(1, func(user uint64, _, _ []byte) error {
 		if user == 1 {
 			return errDenied
 		}

@@ -129,6 +129,7 @@ func (h *Hub) Fence(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fenced = why
+	h.permitRev = 0 // the state may have been wrong in this, too, and another one comes
 	for e := h.streams.Front(); e != nil && why != nil; {
 		next := e.Next()
 		e.Value.(*Stream).close(why)

@@ -313,7 +313,7 @@ func (c *core) permit(now *auth.State) {
 	c.l.sv.c.steward.note(c.l, now)
 	c.l.limits.Change(now)
 	c.l.rates.change(now)
-	c.feed.Permit(func(user uint64, key, end []byte) error {
+	c.feed.Permit(now.Revision, func(user uint64, key, end []byte) error {
 		u, err := now.Authorize(user)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (s *story) enforce(now *auth.State) {
 	for _, sv := range s.servers {
 		sv.state.Machine.LoadAuth(now)
 		sv.limits.Change(now)
-		sv.feed.Permit(func(user uint64, key, end []byte) error {
+		sv.feed.Permit(1, func(user uint64, key, end []byte) error {
 			u, err := now.Authorize(user)
 			if err != nil {
 				return err

@@ -78,7 +78,7 @@ func (c *rigCore) loadMachine(meta *backend.Meta) {
 
 // permit tells the hub what users may watch.
 func (c *rigCore) permit(now *auth.State) {
-	c.feed.Permit(func(user uint64, key, end []byte) error {
+	c.feed.Permit(1, func(user uint64, key, end []byte) error {
 		u, err := now.Authorize(user)
 		if err != nil {
 			return err

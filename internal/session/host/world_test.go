@@ -131,7 +131,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 	})
 	require.NoError(w.t, err)
 	s.feed = s.hub.Reset([]int64{1, 1}, 0)
-	s.feed.Permit(func(uint64, []byte, []byte) error {
+	s.feed.Permit(1, func(uint64, []byte, []byte) error {
 		if s.forbids {
 			return fault.PermissionDenied
 		}
