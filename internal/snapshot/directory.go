@@ -97,15 +97,14 @@ func (d *directory) complete(st *State, self bootstrap.Self, lg *zap.Logger) (Re
 	return Result{Cluster: self.Cluster, Member: self.Member, Revision: st.revision, Partitions: self.Partitions, DroppedPins: st.dropped}, nil
 }
 
-// publish gives the directory its name, durably.
+// publish gives the directory its name, durably. That of the data directory has been since this was made, or found
+// (vfs.FS.MkdirAll): what that is in may be another's, who doesn't let it be read.
 func (d *directory) publish() error {
 	if err := os.Rename(d.path(), filepath.Join(d.dataDir, member)); err != nil {
 		return fmt.Errorf("naming the restored directory: %w", err)
 	}
-	for _, dir := range []string{d.dataDir, filepath.Dir(d.dataDir)} {
-		if err := vfs.OS().SyncDir(dir); err != nil {
-			return fmt.Errorf("syncing %s: %w", dir, err)
-		}
+	if err := vfs.OS().SyncDir(d.dataDir); err != nil {
+		return fmt.Errorf("syncing %s: %w", d.dataDir, err)
 	}
 	return nil
 }
