@@ -29,6 +29,16 @@ func TestWritesThatWaitAreBounded(t *testing.T) {
 	}
 }
 
+// Nor must one that keeps writes of several partitions back while the groups follow a change of members, which takes long if one of
+// them can't commit.
+func TestWritesThatWaitForAChangeOfMembersAreBounded(t *testing.T) {
+	s := newStory(t, 3)
+	s.elect(s.replicas[0])
+	s.replicas[0].following.set(true)
+	require.Equal(t, MaxPendingWrites, fill(t, s.replicas[0], placement.Of(0)|placement.Of(1), 2*MaxPendingWrites))
+	s.replicas[0].Stop(fault.Stopped)
+}
+
 // fill submits writes and returns how many were refused at once.
 func fill(t *testing.T, r *Replica, parts placement.Set, n int) (refused int) {
 	body, err := proto.Marshal(&pb.DeleteRangeRequest{Key: []byte("d")})

@@ -33,15 +33,18 @@ func (f *following) stamp(fn func() error) error {
 	return fn()
 }
 
-// hold keeps a write until the groups have followed. It returns false if they have.
+// hold keeps a write until the groups have followed, or refuses it if as many are kept as may wait. It returns false if they have.
 func (f *following) hold(w *Write) bool {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.keeps() {
-		return false
+	keeps, full := f.keeps(), len(f.held) >= MaxPendingWrites
+	if keeps && !full {
+		f.held = append(f.held, w)
 	}
-	f.held = append(f.held, w)
-	return true
+	f.mu.Unlock()
+	if keeps && full {
+		w.fail(fault.TooManyRequests)
+	}
+	return keeps
 }
 
 // set reports whether that is new. When it returns after on, no rendezvous is stamped any more, and all that have
