@@ -1,14 +1,18 @@
 package migrate
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/mirror"
 	"github.com/stoa-kv/stoa/client/mirror/cluster"
 )
 
@@ -61,13 +65,56 @@ func (m *migration) checkExtensions(ctx context.Context) error {
 	if err != nil || !has {
 		return err
 	}
-	switch _, err := client.Of(m.To).Partitions(ctx); status.Code(err) {
-	case codes.OK, codes.PermissionDenied: // not every user may see them
-	case codes.Unimplemented:
-		return nil // it isn't stoa
-	default:
-		return fmt.Errorf("target: %w", err)
+	stoa, err := m.toStoa(ctx)
+	if err != nil || !stoa {
+		return err
 	}
 	return fmt.Errorf("%w: it has keys under %s, which register extensions in the target, and these would act on the keys that are copied: "+
 		"move it by a snapshot (stoactl snapshot save, snapshot restore)", ErrUnfit, extensions)
+}
+
+// toStoa reports whether the target is of stoa's.
+func (m *migration) toStoa(ctx context.Context) (bool, error) {
+	switch _, err := client.Of(m.To).Partitions(ctx); status.Code(err) {
+	case codes.OK, codes.PermissionDenied: // not every user may see them
+		return true, nil
+	case codes.Unimplemented:
+		return false, nil
+	default:
+		return false, fmt.Errorf("target: %w", err)
+	}
+}
+
+// guarded is the target, without keys that would register an extension there: the source may get one at any time.
+type guarded struct {
+	mirror.Target
+	m *migration
+}
+
+// errExtended: the source has had an extension since it was checked.
+var errExtended = errors.New("the source has got an extension")
+
+// Commit implements mirror.Target.
+func (g guarded) Commit(ctx context.Context, t mirror.Txn) (mirror.Result, error) {
+	if slices.ContainsFunc(t.Ops, registers) {
+		stoa, err := g.m.toStoa(ctx)
+		if err == nil && stoa {
+			err = errExtended
+		}
+		if err != nil {
+			return mirror.Result{}, err
+		}
+	}
+	return g.Target.Commit(ctx, t)
+}
+
+func registers(op mirror.Op) bool { return !op.Delete && bytes.HasPrefix(op.Key, []byte(extensions)) }
+
+// extended refuses the source for an extension that it has got, or begins a copy, if it has it no longer.
+func (m *migration) extended(ctx context.Context) error {
+	err := m.again(ctx, func() error { return m.checkExtensions(ctx) })
+	if err == nil {
+		m.e.Repeat()
+	}
+	return err
 }

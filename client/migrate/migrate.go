@@ -149,7 +149,7 @@ func (m *migration) open(ctx context.Context) error {
 		return fmt.Errorf("target: %w", err)
 	}
 	m.e, err = mirror.Open(ctx, mirror.Config{
-		Source: m.source, Target: m.target, Owner: owner(), Limits: limits, Writers: inFlight,
+		Source: m.source, Target: guarded{m.target, m}, Owner: owner(), Limits: limits, Writers: inFlight,
 		Overwrite: m.Overwrite, Retry: cluster.Retry(m.Observer.Retrying), Compared: m.copied,
 	})
 	if err == nil && m.Observer.Began != nil {
@@ -180,6 +180,9 @@ func (m *migration) step(ctx context.Context) (r Result, done bool, err error) {
 	wait, cancel := context.WithTimeout(ctx, poll)
 	err = m.e.Next(ctx, wait)
 	cancel()
+	if errors.Is(err, errExtended) {
+		return r, false, m.extended(ctx)
+	}
 	if err != nil || time.Since(m.told) < min(tell, m.Quiet) {
 		return r, false, err
 	}
