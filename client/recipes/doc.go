@@ -32,11 +32,9 @@
 //     has one place in a line, one hold, one candidacy. An id belongs to one participant
 //     at a time and holds no slash.
 //  4. A participant's holds end with its lease. 0 stands for none where that
-//     makes sense; then they stay until they are released. The end of one lease
-//     is a single request to the servers, and one request may run no more than
-//     1,000,000 steps of event handlers (event_steps in /em/.limits): enough
-//     for more than a thousand things of one recipe. A lease that holds more
-//     ends in several steps.
+//     makes sense; then they stay until they are released. A lease that holds up
+//     to 150 things of one recipe ends at one revision; one that holds more ends
+//     in several steps.
 //  5. An error of the program in the server is a gRPC status FailedPrecondition (of a call
 //     that waits, an error with the same text): stoa: extension "NAME": line L, column C:
 //     reason. The program has then changed nothing.

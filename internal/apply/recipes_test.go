@@ -40,6 +40,37 @@ func TestAnElectionThatRootHasRegistered(t *testing.T) {
 	require.Equal(t, "two-1", leader())
 }
 
+// The holds of a lease end at one revision, up to the number that extensions/README.md says.
+func TestHoldsOfALeaseEndAtOneRevision(t *testing.T) {
+	for holds, want := range map[int]error{150: nil, 200: fault.LeaseEnding} {
+		w := newTwins(t, 1)
+		for _, r := range []*rig{w.first, w.second} {
+			list := membership.OfIDs(1)
+			list.Level = version.Newest
+			r.LoadMembership(list, nil)
+		}
+		for _, name := range []string{"semaphore", "queue"} {
+			w.succeed(sourcePut(name, extensions.Source(name)))
+		}
+		w.succeed(&pb.PutRequest{Key: []byte("/semaphore/limit/db"), Value: []byte("1000")})
+		for _, id := range []int64{5, 6} {
+			w.succeed(&pb.LeaseGrantRequest{ID: id, TTL: 60})
+		}
+		for i := range holds {
+			w.succeed(&pb.PutRequest{Key: []byte("/queue/add"), Value: []byte("element")})
+			for lease, key := range map[int64]string{5: "/semaphore/acquire/db/", 6: "/queue/take/"} {
+				r, _ := w.ask(who{lease: lease}, &pb.WatchCreateRequest{Key: fmt.Appendf(nil, "%s%03d", key, i)})
+				require.NoError(t, r.Err)
+			}
+		}
+		for _, id := range []int64{5, 6} {
+			require.Len(t, w.first.Stores[0].LeaseKeys(id), holds)
+			r, _ := w.ask(who{}, &pb.LeaseRevokeRequest{ID: id})
+			require.ErrorIs(t, r.Err, want, "%d holds of lease %d", holds, id)
+		}
+	}
+}
+
 // While a lease ends in steps nobody can be given the semaphore by it, and whoever waits behind has it in the end.
 func TestASemaphoreOfALeaseThatEndsInSteps(t *testing.T) {
 	w := newTwins(t, 1)
