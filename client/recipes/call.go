@@ -15,7 +15,7 @@ import (
 	"github.com/stoa-kv/stoa/extensions"
 )
 
-// KV is the part of clientv3.KV that recipes use. [Task.Done] uses Txn, too, if there is one.
+// KV is the part of clientv3.KV that recipes use. [Task.Done] and [Leadership.Resign] use Txn, too, if there is one.
 type KV interface {
 	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
 	Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error)
@@ -62,9 +62,9 @@ func (h handle) Delete(ctx context.Context, key string, opts ...clientv3.OpOptio
 	return h.kv.Delete(ctx, key, opts...)
 }
 
-// deleteOnly deletes a key if it was put at a revision, and tells whether it was. A client without transactions can't
-// compare: it deletes the key that is there.
-func (h handle) deleteOnly(ctx context.Context, key string, revision int64) (deleted bool, err error) {
+// deleteIf deletes a key on a condition, and tells whether it has. A client without transactions can't compare: it deletes the
+// key in any case.
+func (h handle) deleteIf(ctx context.Context, condition clientv3.Cmp, key string) (deleted bool, err error) {
 	kv, ok := h.kv.(interface {
 		Txn(ctx context.Context) clientv3.Txn
 	})
@@ -72,7 +72,7 @@ func (h handle) deleteOnly(ctx context.Context, key string, revision int64) (del
 		resp, err := h.Delete(ctx, key)
 		return err == nil && resp.Deleted > 0, err
 	}
-	resp, err := kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpDelete(key)).Commit()
+	resp, err := kv.Txn(ctx).If(condition).Then(clientv3.OpDelete(key)).Commit()
 	return err == nil && resp.Succeeded, err
 }
 

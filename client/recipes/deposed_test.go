@@ -121,3 +121,39 @@ func TestLeadershipOutlastsACompaction(t *testing.T) {
 	require.NoError(t, first.Resign(ctx))
 	<-again.Lost()
 }
+
+// To resign from a leadership that has been lost does nothing to the candidacy that its candidate has since.
+func TestResignationOfOneThatWasDeposed(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const root = "/resigned/"
+	require.NoError(t, recipes.RegisterAt(ctx, cli, "resigned", "election", root))
+	lease := grant(ctx)
+	e := recipes.NewElection(cli, root, "a", lease)
+	lost, err := e.Campaign(ctx)
+	require.NoError(t, err)
+	_, err = cli.Delete(ctx, fmt.Sprintf("%scandidates/a-%x", root, int64(lease)))
+	require.NoError(t, err)
+	<-lost.Lost()
+	other, err := recipes.NewElection(cli, root, "b", grant(ctx)).Campaign(ctx)
+	require.NoError(t, err)
+	again := make(chan *recipes.Leadership, 1)
+	go func() {
+		l, err := e.Campaign(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		again <- l
+	}()
+	require.Eventually(t, func() bool {
+		resp, err := cli.Get(ctx, root+"candidates/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return err == nil && resp.Count == 2
+	}, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, lost.Resign(ctx))
+	require.NoError(t, other.Resign(ctx))
+	l := <-again
+	require.NotNil(t, l)
+	require.NoError(t, l.Resign(ctx))
+	_, err = e.Leader(ctx)
+	require.ErrorIs(t, err, recipes.ErrNoLeader)
+}

@@ -121,12 +121,14 @@ func (l *Leadership) Lost() <-chan struct{} {
 	return l.lost
 }
 
-// Resign ends the leadership; the next candidate leads at the same revision.
+// Resign ends the leadership; the next candidate leads at the same revision. If the leadership has been lost it does nothing:
+// the candidate may have begun another candidacy.
 func (l *Leadership) Resign(ctx context.Context) error {
 	if l.e == nil {
 		return fmt.Errorf("recipes: resigning: %w", errNoClient)
 	}
-	if _, err := l.e.client.Delete(ctx, l.e.root+"candidates/"+l.e.id); err != nil {
+	leads := clientv3.Compare(clientv3.CreateRevision(l.e.root+"campaign/"+l.e.id), "=", l.Revision)
+	if _, err := l.e.client.deleteIf(ctx, leads, l.e.root+"candidates/"+l.e.id); err != nil {
 		return fmt.Errorf("recipes: resigning in %s: %w", l.e.root, err)
 	}
 	l.stop()

@@ -92,7 +92,7 @@ var ErrNotYours = errors.New("it isn't the caller's any more")
 // Done removes the element after it has been processed.
 func (t *Task) Done(ctx context.Context) error {
 	return t.end("finishing an element", func() (ended bool, err error) {
-		return t.q.client.deleteOnly(ctx, t.key(), t.revision)
+		return t.q.client.deleteIf(ctx, clientv3.Compare(clientv3.ModRevision(t.key()), "=", t.revision), t.key())
 	})
 }
 
