@@ -78,7 +78,7 @@ func (l *locker) start() {
 	}
 	l.sweeping = true
 	l.sweeper.Go(func() {
-		s := &sweep{locker: l, seen: map[string]int64{}}
+		s := newSweep(l)
 		for pause := sweepEvery / 10; ; pause = sweepEvery {
 			select {
 			case <-time.After(pause/2 + rand.N(pause)):
@@ -99,35 +99,60 @@ const sweepMost = 1000
 
 type sweep struct {
 	*locker
-	seen map[string]int64 // by key: the revision at which the last look has found it
+	parts []sweepPart // by cluster
+}
+
+// sweepPart is the keys of a cluster that are looked at: all, or if they are too many, those from one on, until they have been
+// looked at twice.
+type sweepPart struct {
+	from string
+	seen map[string]int64 // by key: the revision at which the last look has found it; nil: there was none
+}
+
+func newSweep(l *locker) *sweep {
+	s := &sweep{locker: l}
+	for range l.clusters {
+		s.parts = append(s.parts, sweepPart{from: commit.Prefix})
+	}
+	return s
 }
 
 func (s *sweep) once(ctx context.Context) {
-	now := map[string]int64{}
-	for _, of := range s.clusters {
-		kvs := s.read(ctx, of)
-		for _, kv := range kvs {
-			key := of.name + "\x00" + string(kv.Key)
-			if now[key] = kv.ModRevision; s.seen[key] == kv.ModRevision {
-				s.left(ctx, of, kv)
-			}
-		}
+	for i, of := range s.clusters {
+		s.look(ctx, of, &s.parts[i])
 	}
-	s.seen = now
 }
 
-// read reads what transactions have in a cluster, at the near member.
-func (s *sweep) read(ctx context.Context, of *cluster) []*mvccpb.KeyValue {
+func (s *sweep) look(ctx context.Context, of *cluster, p *sweepPart) {
+	a, err := s.read(ctx, of, p.from)
+	if err != nil {
+		return
+	}
+	before, now := p.seen, map[string]int64{}
+	for _, kv := range a.Kvs {
+		key := string(kv.Key)
+		if now[key] = kv.ModRevision; before[key] == kv.ModRevision {
+			s.left(ctx, of, kv)
+		}
+	}
+	switch n := len(a.Kvs); {
+	case before != nil && a.More:
+		*p = sweepPart{from: string(a.Kvs[n-1].Key) + "\x00"}
+	case before != nil && p.from != commit.Prefix:
+		*p = sweepPart{from: commit.Prefix}
+	default:
+		p.seen = now
+	}
+}
+
+// read reads what transactions have in a cluster, from a key on, at the near member.
+func (s *sweep) read(ctx context.Context, of *cluster, from string) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	if _, err := of.identity(ctx); err != nil {
-		return nil
+		return nil, err
 	}
-	a, err := of.nearest().Get(ctx, commit.Prefix, clientv3.WithPrefix(), clientv3.WithLimit(sweepMost), clientv3.WithSerializable())
-	if err != nil {
-		return nil
-	}
-	return a.Kvs
+	return of.nearest().Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(commit.Prefix)), clientv3.WithLimit(sweepMost), clientv3.WithSerializable())
 }
 
 // left resolves a lock, or completes a transaction that was committed.

@@ -1,0 +1,76 @@
+package compose
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
+)
+
+// locked is a member with so many locks, all of transactions that are pending.
+type locked struct {
+	pb.UnimplementedKVServer
+	locks int
+
+	mu    sync.Mutex
+	asked map[string]bool // records
+}
+
+func (l *locked) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	a := &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: 1}}
+	for i := range l.locks {
+		key := fmt.Appendf(nil, "%sk%04d", commit.LockPrefix, i)
+		switch {
+		case q.CountOnly || string(key) < string(q.Key):
+		case int64(len(a.Kvs)) == q.Limit:
+			a.More = true
+			return a, nil
+		default:
+			value := fmt.Appendf(nil, `{"txn":"t%d","home":7}`, i)
+			a.Kvs = append(a.Kvs, &mvccpb.KeyValue{Key: key, Value: value, ModRevision: 1})
+		}
+	}
+	return a, nil
+}
+
+func (l *locked) Txn(_ context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := q.Success[0].GetRequestRange().Key
+	l.asked[string(key)] = true
+	kv := &mvccpb.KeyValue{Key: key, Value: []byte(`{"phase":"pending"}`), ModRevision: 1}
+	return &pb.TxnResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: 1}, Succeeded: true,
+		Responses: []*pb.ResponseOp{responseOf(&pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}})}}, nil
+}
+
+// All that has been left behind is looked at, though it is more than one look has.
+func TestSweepOfMany(t *testing.T) {
+	l := &locked{locks: 2*sweepMost + 1, asked: map[string]bool{}}
+	c := over(t, serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, l) }))
+	s := newSweep(c.shared.locker)
+	for range 2 * 3 {
+		s.look(t.Context(), s.clusters[0], &s.parts[0])
+	}
+	require.Len(t, l.asked, l.locks)
+	clear(l.asked)
+	for range 2 {
+		s.look(t.Context(), s.clusters[0], &s.parts[0])
+	}
+	require.Len(t, l.asked, sweepMost, "it begins anew")
+
+	l.locks = 3
+	s = newSweep(c.shared.locker)
+	for range 3 {
+		clear(l.asked)
+		s.look(t.Context(), s.clusters[0], &s.parts[0])
+	}
+	require.Len(t, l.asked, 3, "each look but the first")
+}
