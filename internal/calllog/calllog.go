@@ -34,6 +34,8 @@ type Call struct {
 	// Seen is what its extension sees (extension.Code). A ring has calls with one only: those with
 	// another are dropped, whose readers may be others.
 	Seen []extension.Pattern
+	// Apart says that the key is not among these: a transaction is told by the first that it names.
+	Apart bool
 	// Undone says that this is no run: those before it of the same revision have no effect,
 	// because of Err.
 	Undone bool

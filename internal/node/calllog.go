@@ -79,7 +79,9 @@ func (n *Node) ExtensionLog(ctx context.Context, name string) (*calllog.Reader, 
 func (n *Node) showCalls(user uint64, name string, b *calllog.Batch) error {
 	u, _, err := n.observableBy(user, name)
 	if err == nil {
-		b.Calls = slices.DeleteFunc(b.Calls, func(c *calllog.Call) bool { return mayReadAllOf(u, c.Seen) != nil })
+		b.Calls = slices.DeleteFunc(b.Calls, func(c *calllog.Call) bool {
+			return mayReadAllOf(u, c.Seen) != nil || c.Apart && u.MayRead([]byte(c.Key), nil) != nil
+		})
 	}
 	return err
 }
@@ -111,21 +113,19 @@ func (m *meter) logCall(name string, out *extension.Outcome, err error) {
 	if len(out.Log) == 0 && err == nil {
 		return
 	}
-	m.keep(name, calllog.Call{
-		Time: time.Now(), Rev: out.Rev, Handler: out.Handler, Lines: out.Log, Err: err,
-		Key: string(out.Key[:min(len(out.Key), calllog.MaxKey)]),
-	})
+	m.keep(name, out.Key, calllog.Call{Time: time.Now(), Rev: out.Rev, Handler: out.Handler, Lines: out.Log, Err: err})
 }
 
 // Undone implements apply.Meter.
 func (m *meter) Undone(name string, rev int64, err error) {
-	m.keep(name, calllog.Call{Time: time.Now(), Rev: rev, Err: err, Undone: true})
+	m.keep(name, nil, calllog.Call{Time: time.Now(), Rev: rev, Err: err, Undone: true})
 }
 
 // keep finds in the registry what was called: it doesn't change before a request has made all its calls.
-func (m *meter) keep(name string, c calllog.Call) {
+func (m *meter) keep(name string, key []byte, c calllog.Call) {
 	if e := m.c.machine.Extensions().Get(name); e != nil {
-		c.Seen = e.Sees()
+		c.Key, c.Seen = string(key[:min(len(key), calllog.MaxKey)]), e.Sees()
+		c.Apart = len(key) > 0 && !slices.ContainsFunc(c.Seen, func(p extension.Pattern) bool { return p.Covers(string(key)) })
 		m.n.callLog.Add(name, c)
 	}
 }

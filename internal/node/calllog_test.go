@@ -165,6 +165,33 @@ func TestLogsAreForThoseWhoMayReadTheRequests(t *testing.T) {
 	require.Equal(t, []string{"put /b/k: secret"}, textsOf(c.read(log).Calls))
 }
 
+// A transaction is told by the key that it names first, which need not be one that the extension names.
+func TestLogsOfTransactionsAreForThoseWhoMayReadTheirKeys(t *testing.T) {
+	c, root, a := newReader(t)
+	n := c.nodes[0]
+	put := func(key, value string) *pb.RequestOp {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+	}
+	source := `return { scope = { "/a/" }, operations = { { op = "txn", prefix = "/a/" } }, txn = function(r) log(r.key) end }`
+	_, err := n.Put(root, &pb.PutRequest{Key: []byte("/em/e"), Value: []byte(source)})
+	require.NoError(t, err)
+	for _, ops := range [][]*pb.RequestOp{{put("/a/k", "1")}, {put("/b/hidden", "1"), put("/a/k", "2")}} {
+		_, err := n.Txn(root, &pb.TxnRequest{Success: ops})
+		require.NoError(t, err)
+	}
+	read := func() []string {
+		log, err := n.ExtensionLog(a, "e")
+		require.NoError(t, err)
+		defer log.Close()
+		return textsOf(c.read(log).Calls)
+	}
+	require.Equal(t, []string{"txn /a/k: /a/k"}, read())
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
+		Name: "a", Perm: &authpb.Permission{PermType: authpb.READ, Key: []byte("/b/"), RangeEnd: []byte("/b0")},
+	}})
+	require.Equal(t, []string{"txn /a/k: /a/k", "txn /b/hidden: /b/hidden"}, read())
+}
+
 // The runs of a request that was refused as a whole are in the log, and that they have no
 // effect.
 func TestTheLogSaysThatCallsWereUndone(t *testing.T) {
