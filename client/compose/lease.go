@@ -234,8 +234,8 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clien
 	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: &pb.ResponseHeader{}, ID: id, TTL: slices.Min(ttls)}, nil
 }
 
-// KeepAlive keeps a lease alive in all clusters until ctx ends or one of them has lost
-// it: then it is revoked in the others, and the channel is closed.
+// KeepAlive keeps a lease alive in all clusters until ctx ends, the client is closed, or one of the
+// clusters has lost it: then it is revoked in the others. The channel is closed then.
 func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
 	asked := time.Now()
 	a, err := c.KeepAliveOnce(ctx, id)
@@ -253,6 +253,9 @@ func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *cl
 	}
 	go func() {
 		defer close(out)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(c.core.ctx, cancel)()
 		if k.keep(ctx) != nil {
 			c.core.revoke(context.WithoutCancel(ctx), k.in, id)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -39,4 +40,53 @@ func TestGrantWhoseAnswerIsLost(t *testing.T) {
 	txn, err := c.shared.locker.lease(t.Context(), c.shared.clusters[0])
 	require.NoError(t, err)
 	require.EqualValues(t, l.granted.Load(), txn.id)
+}
+
+// renewing is a member that grants leases and keeps them alive.
+type renewing struct {
+	granting
+	renewed atomic.Int64
+}
+
+func (r *renewing) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
+	for {
+		asked, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		r.renewed.Add(1)
+		if err := st.Send(&pb.LeaseKeepAliveResponse{ID: asked.ID, TTL: 1}); err != nil {
+			return err
+		}
+	}
+}
+
+// A lease that is kept alive is left to itself when its client is closed, as that of a session is.
+func TestCloseEndsKeepAlive(t *testing.T) {
+	for what, closed := range map[string]func(c *Client) *Client{
+		"a fork": func(c *Client) *Client { return c.Fork() },
+		"all":    func(c *Client) *Client { return c },
+	} {
+		t.Run(what, func(t *testing.T) {
+			member := &renewing{}
+			c := over(t, serve(t, func(g *grpc.Server) { pb.RegisterLeaseServer(g, member) }))
+			user := closed(c)
+			a, err := user.Grant(t.Context(), 1)
+			require.NoError(t, err)
+			alive, err := user.KeepAlive(t.Context(), a.ID)
+			require.NoError(t, err)
+			<-alive
+			require.NoError(t, user.Close())
+			for open := true; open; {
+				select {
+				case _, open = <-alive:
+				case <-time.After(300 * time.Millisecond): // less than a third of the TTL
+					require.Fail(t, "it isn't closed")
+				}
+			}
+			renewed := member.renewed.Load()
+			time.Sleep(time.Second)
+			require.Equal(t, renewed, member.renewed.Load(), "it is kept alive")
+		})
+	}
 }
