@@ -103,8 +103,12 @@ func (c *Client) ask(ctx context.Context, m proto.Message) (proto.Message, error
 	case pieces != nil:
 		return inPlace(func() (proto.Message, error) {
 			f := new(engine.Promise[proto.Message])
-			c.core.readSpan(ctx, pieces, f.Resolve)
-			return f.Wait(ctx)
+			waits := c.core.readSpan(ctx, pieces, f.Resolve)
+			m, err := f.Wait(ctx)
+			if err != nil && ctx.Err() != nil {
+				err = waits().left(ctx, err, false)
+			}
+			return m, err
 		})
 	}
 	if r.locked {
@@ -186,12 +190,18 @@ func (c *Client) wait(ctx context.Context, r *request) (proto.Message, error) {
 func await[T any](ctx context.Context, l *link, f *engine.Future[T], writes bool) (T, error) {
 	v, err := f.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
-		var named *ClusterError
-		if !errors.As(err, &named) {
-			err = l.cluster.named(ctx.Err(), writes)
-		}
+		err = l.cluster.left(ctx, err, writes)
 	}
 	return v, err
+}
+
+// left is the error of a request whose context has ended before its answer.
+func (c *cluster) left(ctx context.Context, err error, writes bool) error {
+	var named *ClusterError
+	if errors.As(err, &named) {
+		return err
+	}
+	return c.named(ctx.Err(), writes)
 }
 
 // expired checks the session when a lease has expired.

@@ -82,3 +82,27 @@ func (u unansweredToo) Txn(ctx context.Context, _ *pb.TxnRequest) (*pb.TxnRespon
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
+
+// Who leaves a read over several clusters is told which of them has not answered, as for any other read.
+func TestLeavingAReadOverClusters(t *testing.T) {
+	for _, waits := range []string{"a", "b"} {
+		clusters := map[string]Cluster{"a": silent("127.0.0.1:1"), "b": silent("127.0.0.1:1")}
+		if waits == "b" {
+			clusters["a"] = Cluster{Endpoints: []string{serveKV(t, guarding{readable: []string{"/a/"}})}, Kind: Etcd}
+		}
+		c, err := New(Config{
+			Clusters: clusters, Routes: []Route{{Prefix: "/a/", Cluster: "a"}, {Prefix: "/b/", Cluster: "b"}},
+			SpanRanges: true, Timeout: time.Minute,
+		})
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err = c.Get(ctx, "/a/", clientv3.WithRange("/c/"))
+		var of *ClusterError
+		require.ErrorAs(t, err, &of)
+		require.Equal(t, waits, of.Cluster)
+		require.False(t, of.Unknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,13 +62,22 @@ func (s *span) locked() bool {
 	return slices.ContainsFunc(s.pieces, func(p segment) bool { return p.locked })
 }
 
+// errUnanswered is that of a piece as long as its cluster hasn't answered.
+var errUnanswered = errors.New("compose: no answer yet")
+
 // readSpan reads all pieces, none between them, and hands over the merged answer, or
-// the first error.
-func (c *core) readSpan(ctx context.Context, s *span, done func(proto.Message, error)) {
+// the first error. waits is the cluster of the first piece that is unanswered.
+func (c *core) readSpan(ctx context.Context, s *span, done func(proto.Message, error)) (waits func() *cluster) {
 	var mu sync.Mutex
 	answers := make([]*pb.RangeResponse, len(s.pieces))
-	errs := make([]error, len(s.pieces))
+	errs := slices.Repeat([]error{errUnanswered}, len(s.pieces))
 	left := len(s.pieces)
+	waits = func() *cluster {
+		mu.Lock()
+		defer mu.Unlock()
+		at := max(0, slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, errUnanswered) }))
+		return c.links[s.pieces[at].cluster].cluster
+	}
 	came := func(i int) func(proto.Message, error) {
 		return func(m proto.Message, err error) {
 			mu.Lock()
@@ -99,6 +109,7 @@ func (c *core) readSpan(ctx context.Context, s *span, done func(proto.Message, e
 	for _, f := range refused {
 		f()
 	}
+	return waits
 }
 
 // request reads one piece. A limit holds for each: the first of all are among the
