@@ -102,8 +102,14 @@ func note(path, text string) error {
 	return vfs.OS().SyncDir(filepath.Dir(path))
 }
 
+// forget removes a note durably: one that came back would be of a fence that has ended, and a server that is alone by then had nobody
+// to end it.
 func (n *Node) forget(path, failed string) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(path)
+	if err == nil {
+		err = vfs.OS().SyncDir(filepath.Dir(path))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		n.log.Warn(failed, zap.Error(err))
 	}
 }
