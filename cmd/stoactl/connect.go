@@ -102,9 +102,7 @@ func (a *app) serverName() string {
 
 // discover takes the endpoints from DNS, if that is asked for.
 func (a *app) discover() error {
-	for i, ep := range a.o.endpoints {
-		a.o.endpoints[i] = strings.TrimSpace(ep)
-	}
+	trim(a.o.endpoints)
 	if a.o.discovery == "" {
 		return nil
 	}
@@ -124,6 +122,13 @@ func (a *app) discover() error {
 		a.o.endpoints = eps
 	}
 	return nil
+}
+
+// trim takes off spaces around endpoints.
+func trim(endpoints []string) {
+	for i, ep := range endpoints {
+		endpoints[i] = strings.TrimSpace(ep)
+	}
 }
 
 func (a *app) logger() *zap.Logger {

@@ -39,6 +39,7 @@ func (a *app) migrateCommand() *cobra.Command {
 				if len(list) == 0 {
 					return badArgs("--%s is missing: the endpoints of a cluster", name)
 				}
+				trim(list)
 			}
 			if cmd.Flags().Changed("endpoints") {
 				return badArgs("migrate has --from and --to instead of --endpoints")

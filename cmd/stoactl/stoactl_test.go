@@ -374,6 +374,8 @@ func TestEnvironment(t *testing.T) {
 	require.Zero(t, code, errs)
 	code, _, errs = call("", nil, "del", "a", "--endpoints", " "+addr+" ")
 	require.Zero(t, code, errs)
+	_, _, errs = call("", nil, "migrate", "--from", " 127.0.0.1:1", "--to", addr, "--command-timeout=100ms")
+	require.Contains(t, errs, "--from: no answer from 127.0.0.1:1")
 	code, _, errs = call("", []string{"STOACTL_DIAL_TIMEOUT=soon"}, "version")
 	require.Equal(t, exitBadArgs, code)
 	require.Contains(t, errs, "STOACTL_DIAL_TIMEOUT")
