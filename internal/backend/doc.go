@@ -11,7 +11,7 @@
 // lease, alarm, members, auth, authUsers, authRoles; the others exist and are empty. Ours is
 // stoa:
 //
-//	format              8 bytes big-endian, 1
+//	format              the level of the cluster (package version), 8 bytes big-endian
 //	cluster, server     ids, 8 bytes
 //	partitions          8 bytes
 //	position/NNN        of partition NNN: index, term, revision; 8 bytes each
@@ -40,6 +40,5 @@
 // bbolt, and trees in memory for the simulation (NewMem), which hold the same
 // bytes and give the same hashes.
 //
-// Of stoa's packages it imports only internal/store, internal/fault and
-// internal/kvwire.
+// Of stoa's packages it imports only store, fault, kvwire, protofield and version.
 package backend

@@ -29,6 +29,6 @@
 //  6. A record that isn't what was written is refused with the file's name.
 //
 // The package knows neither Raft nor the network: the calls to peers are given to Join. Of
-// stoa's packages it imports config, for the flags that name a new cluster, and vfs.
+// stoa's packages it imports config, version and vfs, and the messages to peers.
 // A server comes in through Open; package transport calls Introduce and Meet.
 package bootstrap

@@ -10,5 +10,5 @@
 // message of type, CRC-32 (Castagnoli, over the data of all records so far) and data. A zero
 // length ends a segment. An entry replaces those with its index or a higher one.
 //
-// The package imports nothing of stoa's.
+// Of stoa's packages it imports protofield only.
 package etcdwal

@@ -50,7 +50,7 @@ var rules = []rule{
 	{dir: "api", why: "the API is a contract, not code", never: []string{internals}},
 
 	{dir: "internal/rpc", why: "gRPC services know neither Raft nor the log nor bbolt", never: []string{
-		raftLibrary, bbolt, module + "internal/wal", module + "internal/raftlog", module + "internal/group", module + "internal/replica",
+		raftLibrary, bbolt, module + "internal/wal", module + "internal/raftlog", module + "internal/replica",
 		module + "internal/node", module + "internal/backend", module + "internal/transport", module + "internal/store"}},
 	{dir: "internal/wal", why: "the log knows only bytes and group numbers", never: append([]string{internals, raftLibrary, grpcLibrary, bbolt}, "google.golang.org/protobuf/..."),
 		except: nil},

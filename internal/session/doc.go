@@ -20,6 +20,6 @@
 //     requests are a prefix of the requests, those that took effect are a
 //     prefix of the writes.
 //
-// The package imports placement and the API, and nothing else of stoa. It knows no
+// The package imports kvwire, placement and the API, and nothing else of stoa. It knows no
 // clock, no goroutine and no lock: one goroutine at a time drives a session.
 package session

@@ -29,7 +29,6 @@
 //     time of a step depends on the keys in it, and Piece bounds these.
 //
 // The package depends on no watches, no leases (beyond the id in a KeyValue), no
-// Raft, no file and no clock. Of stoa it imports only internal/fault and
-// internal/kvwire.
+// Raft, no file and no clock. Of stoa it imports only fault, kvwire and placement.
 // DESIGN.md describes the implementation and rejected alternatives.
 package store

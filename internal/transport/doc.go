@@ -31,5 +31,5 @@
 // (introduce.go), for package bootstrap.
 //
 // The package knows groups only as numbers and Raft messages only as bytes
-// (package raftwire). It must not import anything else of stoa but api.
+// (package raftwire). It must not import anything else of stoa but api and version.
 package transport
