@@ -246,12 +246,19 @@ func (s *steward) between(o *op) (all []*rights) {
 	return all
 }
 
-// among are the states of the keys at that time.
+// among are the states of the keys at that time. A renewal has no revision, and is not behind what nobody has been told of yet,
+// though a later revision in another partition has been seen: the leader looks at the keys as it has executed them.
 func (p *past) among(o *op) []state {
 	if o.who == "" && len(o.leases()) == 0 {
 		return []state{nil}
 	}
 	from := p.index(o.floor)
+	if _, renews := o.req.(*pb.LeaseKeepAliveRequest); renews {
+		unseen := slices.IndexFunc(p.revisions[:from], func(r *revision) bool { return r.at > o.call })
+		if unseen >= 0 {
+			from = unseen
+		}
+	}
 	to := from
 	for to < len(p.revisions) && p.revisions[to].latest <= o.ret {
 		to++
