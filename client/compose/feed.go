@@ -157,11 +157,12 @@ func (f *Feed) open(ctx context.Context, seg segment, opts []clientv3.OpOption) 
 	w := &FeedWatch{f: f, seg: seg, tail: f.c.core.tail(seg, append(opts[:len(opts):len(opts)], clientv3.WithCreatedNotify()))}
 	late := time.NewTimer(f.c.core.cfg.Timeout)
 	defer late.Stop()
+	var own context.Context
+	own, w.cancel = context.WithCancel(f.ctx) // before others know of the watch: they may end it
 	if err := f.join(ctx, w); err != nil {
+		w.cancel()
 		return nil, w.tail.of.named(plain(err), false)
 	}
-	var own context.Context
-	own, w.cancel = context.WithCancel(f.ctx)
 	opened := make(chan struct{})
 	go w.run(own, sync.OnceFunc(func() { close(opened) }))
 	var err error

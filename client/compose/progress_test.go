@@ -128,3 +128,29 @@ func TestFeedThatHasGoneToAnotherMember(t *testing.T) {
 	require.NoError(t, n.Err)
 	require.EqualValues(t, 500, n.Revision)
 }
+
+// A watch may be opened while those of its cluster end, because that is silent.
+func TestOpeningBesideTheEndOfOthers(t *testing.T) {
+	c := ofMembers(t, 0, searching{takes: time.Hour}.register)
+	for range 200 {
+		f := feedOf(t, c)
+		f.mu.Lock()
+		p := f.parts[0]
+		f.mu.Unlock()
+		opened := make(chan error)
+		go func() {
+			_, err := f.Watch(t.Context(), "k", clientv3.WithRev(5))
+			opened <- err
+		}()
+		for known := 1; known == 1; {
+			f.mu.Lock()
+			known = len(p.watches)
+			f.mu.Unlock()
+		}
+		p.fail()
+		if err := <-opened; err != nil {
+			require.ErrorIs(t, err, ErrSilent)
+		}
+		f.Close()
+	}
+}
