@@ -56,22 +56,27 @@ func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 		}
 		t.mistaken = false
 		e.issue(t)
+		e.open[t.id] = t.issued
 		out = append(out, Checkpoint{ID: t.id, Remaining: remaining})
 	}
 	return out
 }
 
-// Recorded says that checkpoints that were handed out have been applied. If a lease has none to undo, its table has what remained of an
-// earlier one with its ID, which was revoked before the checkpoint got its place in the log: what is true is to be logged, and until then a
-// renewal demands a reset.
-func (e *Expirer) Recorded(list []Checkpoint, now time.Time) {
+// Issued is the number of the checkpoint that was handed out last.
+func (e *Expirer) Issued() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.issued
+}
+
+// Recorded says that checkpoints have been applied, with what Issued was before others were handed out. It isn't called
+// for those of which that isn't known: they may come behind the grant of another lease with the ID.
+func (e *Expirer) Recorded(list []Checkpoint, issued uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range list {
-		if t := e.timers[c.ID]; t != nil && t.issued == t.cleared && e.records.has(t) {
-			t.mistaken = true
-			e.issue(t)
-			e.records.put(t, now)
+		if e.open[c.ID] <= issued {
+			delete(e.open, c.ID)
 		}
 	}
 }

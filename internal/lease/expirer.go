@@ -25,9 +25,10 @@ type Expirer struct {
 	leads   bool   // all leases have their timers
 	issued  uint64 // counts the checkpoints handed out, of whatever lease, and whenever it led
 	timers  map[int64]*timer
-	ends    queue // ordered by the time at which they expire, or the next step of their end is to be made
-	records queue // ordered by the time of the next checkpoint to propose
-	revoked queue // those whose revocation is under way, ordered by the time to propose it again
+	open    map[int64]uint64 // the numbers of the last checkpoints, by ID, that aren't known to be applied
+	ends    queue            // ordered by the time at which they expire, or the next step of their end is to be made
+	records queue            // ordered by the time of the next checkpoint to propose
+	revoked queue            // those whose revocation is under way, ordered by the time to propose it again
 }
 
 // NewExpirer returns an expirer that is not leading.
@@ -40,7 +41,7 @@ func NewExpirer() *Expirer {
 func (e *Expirer) forget() {
 	e.term++
 	e.hears, e.leads = false, false
-	e.timers = map[int64]*timer{}
+	e.timers, e.open = map[int64]*timer{}, map[int64]uint64{}
 	e.ends = queue{slot: 0}
 	e.records = queue{slot: 1}
 	e.revoked = queue{slot: 2}
@@ -58,7 +59,7 @@ type timer struct {
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
 	issued, cleared uint64
-	// mistaken says that the log has what remained of an earlier lease with this ID.
+	// mistaken says that the log has, or may come to have, what remained of an earlier lease with this ID.
 	mistaken bool
 
 	wake [3]time.Time // per queue
@@ -129,11 +130,20 @@ func (e *Expirer) Demote() {
 
 // Granted adds a lease that was just granted. On a server that doesn't lead
 // it does nothing, like the methods below.
+//
+// What remained of an earlier lease with its ID may get into the log behind the grant: then what is true is to be logged behind that,
+// and until it is a renewal demands a reset.
 func (e *Expirer) Granted(l Lease, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.hears {
-		e.schedule(e.add(l), now, now.Add(seconds(l.left())))
+	if !e.hears {
+		return
+	}
+	t := e.add(l)
+	e.schedule(t, now, now.Add(seconds(l.left())))
+	if _, t.mistaken = e.open[l.ID]; t.mistaken {
+		e.issue(t)
+		e.records.put(t, now)
 	}
 }
 
@@ -248,6 +258,7 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 	}
 	e.schedule(t, now, end)
 	e.issue(t)
+	e.open[id] = t.issued
 	return true, nil
 }
 

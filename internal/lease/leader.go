@@ -80,11 +80,7 @@ func (l *Leader) Shorten(log Log, id, remaining int64, done func(error)) {
 		done(err)
 		return
 	}
-	list := []Checkpoint{{ID: id, Remaining: remaining}}
-	log.Checkpoint(epoch, list, func(err error) {
-		l.recorded(list, err)
-		done(err)
-	})
+	l.checkpoint(log, epoch, []Checkpoint{{ID: id, Remaining: remaining}}, done)
 }
 
 // Expire has the log revoke what has run out, as long as not more than so many revocations are under way, and note up to
@@ -104,14 +100,19 @@ func (l *Leader) Expire(log Log, revocations, checkpoints int) {
 	l.order.Lock()
 	defer l.order.Unlock()
 	if due := l.Expirer.Checkpoints(l.now(), checkpoints); len(due) > 0 {
-		log.Checkpoint(epoch, due, func(err error) { l.recorded(due, err) })
+		l.checkpoint(log, epoch, due, func(error) {})
 	}
 }
 
-func (l *Leader) recorded(list []Checkpoint, err error) {
-	if err == nil {
-		l.Expirer.Recorded(list, l.now())
-	}
+// checkpoint has checkpoints logged that have just been handed out. With order held.
+func (l *Leader) checkpoint(log Log, epoch uint64, list []Checkpoint, done func(error)) {
+	issued := l.Expirer.Issued()
+	log.Checkpoint(epoch, list, func(err error) {
+		if err == nil {
+			l.Expirer.Recorded(list, issued)
+		}
+		done(err)
+	})
 }
 
 // TimeToLive is what is left of a lease that the table has, not above 0 when it has run out and is not revoked yet. revision is

@@ -20,6 +20,7 @@ type reuse struct {
 	lease    int       // which one it is
 	shorter  int       // how often it was to have less
 	promised time.Time // it must not end before
+	renewed  bool
 	// foreign says that the table has what remained of an earlier one, which this leader alone knows.
 	foreign bool
 }
@@ -57,14 +58,14 @@ func (r *reuse) grant() {
 	l, _ := r.table.Grant(1, reuseTTL, 0)
 	r.leader.Expirer.Granted(l, r.now)
 	r.lease++
-	r.foreign, r.promised = false, r.now.Add(seconds(reuseTTL))
+	r.foreign, r.renewed, r.promised = false, false, r.now.Add(seconds(reuseTTL))
 }
 
 func (r *reuse) renew() {
 	asked, lease, shorter := r.now, r.lease, r.shorter
 	r.leader.Renew(r, 1, func(_ int64, err error) {
 		if end := asked.Add(seconds(reuseTTL)); err == nil && r.lease == lease && r.shorter == shorter && end.After(r.promised) {
-			r.promised = end
+			r.promised, r.renewed = end, true
 		}
 	})
 }
@@ -97,7 +98,7 @@ func (r *reuse) lead() {
 	r.entries = nil
 	r.epoch++
 	r.leader.Follow()
-	if l, _ := r.table.Get(1); r.foreign {
+	if l, _ := r.table.Get(1); r.foreign && !r.renewed {
 		r.promised = r.now.Add(seconds(l.left()))
 	}
 	r.leader.Lead(r.epoch, r.table, 0)()
