@@ -49,13 +49,17 @@ func private(bucket string, key []byte) bool {
 // after the last compaction that has reached the file, which it returns (-1: none). It
 // depends on the two numbers and the log, not on the progress of the physical compaction,
 // so servers can be compared by it. Everything through rev must have been flushed. It fails
-// with fault.Compacted if the compaction is later than rev.
-func (b *Backend) HashKV(rev int64) (sum uint32, compacted int64, err error) {
+// with fault.Compacted if the compaction is later than rev, and with ErrAborted once stop returns true. Meanwhile it
+// keeps all keys in memory.
+func (b *Backend) HashKV(rev int64, stop func() bool) (sum uint32, compacted int64, err error) {
 	err = b.eng.view(func(r reader) error {
 		if compacted = readCompacted(r); rev < compacted {
 			return fault.Compacted
 		}
-		sum, err = b.hashKV(r, rev, compacted)
+		sum, err = b.hashKV(&pausingReader{r, stop, begin(0, 0)}, rev, compacted)
+		if stop() {
+			return ErrAborted
+		}
 		return err
 	})
 	return sum, compacted, err

@@ -130,13 +130,13 @@ func TestHashKVIsEtcds(t *testing.T) {
 		var sums []uint32
 		for range 4 {
 			flush(t, s.be, s.stores)
-			sum, at, err := s.be.HashKV(rev)
+			sum, at, err := s.be.HashKV(rev, never)
 			require.NoError(t, err)
 			require.Equal(t, compacted, at)
 			sums = append(sums, sum)
 		}
 		if compacted > 0 {
-			_, at, err := s.be.HashKV(compacted - 1)
+			_, at, err := s.be.HashKV(compacted-1, never)
 			require.ErrorIs(t, err, fault.Compacted)
 			require.Equal(t, compacted, at)
 		}
@@ -176,3 +176,6 @@ func TestSnapshotStatus(t *testing.T) {
 func revOf(k []byte) store.Revision {
 	return store.Revision{Main: int64(binary.BigEndian.Uint64(k)), Sub: int64(binary.BigEndian.Uint64(k[9:]))}
 }
+
+// never is the stop of what isn't given up.
+func never() bool { return false }

@@ -132,7 +132,7 @@ func TestHashKVOfABumpedRevision(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	used(t, path)
 	be := open(t, path)
-	want, _, err := be.HashKV(backend.Current)
+	want, _, err := be.HashKV(backend.Current, never)
 	require.NoError(t, err)
 	require.NoError(t, be.Close())
 	hash := func(marks ...byte) uint32 {
@@ -152,7 +152,7 @@ func TestHashKVOfABumpedRevision(t *testing.T) {
 		be, err := backend.Open(path, backend.Options{})
 		require.NoError(t, err)
 		defer be.Close()
-		h, _, err := be.HashKV(backend.Current)
+		h, _, err := be.HashKV(backend.Current, never)
 		require.NoError(t, err)
 		return h
 	}

@@ -149,13 +149,34 @@ func (c *core) halted() bool {
 // HashKV is the checksum of the history through rev, 0 for all of it. The header's
 // revision is the current one.
 func (n *Node) HashKV(ctx context.Context, rev int64) (*pb.HashKVResponse, error) {
+	ended, err := n.hashAlone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer ended()
 	return routed(ctx, n, func(c *core) (*pb.HashKVResponse, error) {
-		resp, err := n.hashKV(c, rev)
+		resp, err := n.hashKV(ctx, c, rev)
+		if errors.Is(err, backend.ErrAborted) {
+			return nil, context.Cause(ctx)
+		}
 		return resp, c.retryIfReplaced(err)
 	})
 }
 
-func (n *Node) hashKV(c *core, rev int64) (*pb.HashKVResponse, error) {
+// hashAlone waits until a client's hash may be computed: one at a time, since each reads the whole file and may keep all keys in memory,
+// and clients that give up ask again.
+func (n *Node) hashAlone(ctx context.Context) (ended func(), err error) {
+	select {
+	case n.hashing <- struct{}{}:
+		return func() { <-n.hashing }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-n.life.Done():
+		return nil, fault.Stopped
+	}
+}
+
+func (n *Node) hashKV(ctx context.Context, c *core, rev int64) (*pb.HashKVResponse, error) {
 	current := n.readableRevision(c)
 	if known, ok := c.hashes.at(rev); ok {
 		return known.response(current), nil
@@ -169,10 +190,11 @@ func (n *Node) hashKV(c *core, rev int64) (*pb.HashKVResponse, error) {
 	}
 	began := time.Now()
 	var err error
-	hash.sum, hash.compacted, err = c.backend.HashKV(hash.revision)
+	left := func() bool { return ctx.Err() != nil }
+	hash.sum, hash.compacted, err = c.backend.HashKV(hash.revision, left)
 	for rev == 0 && hash.revision < hash.compacted { // by now, with everything through the compaction
 		hash.revision, current = hash.compacted, hash.compacted
-		hash.sum, hash.compacted, err = c.backend.HashKV(hash.revision)
+		hash.sum, hash.compacted, err = c.backend.HashKV(hash.revision, left)
 	}
 	n.cfg.Metrics.Store.HashRevision.Observe(time.Since(began).Seconds())
 	if err != nil {

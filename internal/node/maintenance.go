@@ -55,7 +55,12 @@ func (n *Node) Status(context.Context) (*pb.StatusResponse, error) {
 }
 
 // Hash is the checksum of the whole file.
-func (n *Node) Hash(context.Context) (uint32, int64, error) {
+func (n *Node) Hash(ctx context.Context) (uint32, int64, error) {
+	ended, err := n.hashAlone(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer ended()
 	if err := n.flushNow(); err != nil {
 		return 0, 0, err
 	}

@@ -58,8 +58,9 @@ type Node struct {
 	snapshots    sending
 	compactor    *compactor
 	raising      raising
-	changes      atomic.Int64 // leader changes seen
-	installed    atomic.Int64 // snapshots of other servers
+	hashing      chan struct{} // held while a client's hash is computed
+	changes      atomic.Int64  // leader changes seen
+	installed    atomic.Int64  // snapshots of other servers
 	lastLeader   atomic.Uint64
 	unled        atomic.Int64 // since when no leader is known, by clock; 0: one is
 	counts       counters
@@ -104,6 +105,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
+		hashing: make(chan struct{}, 1),
 		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests
