@@ -11,6 +11,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/sidecar/front"
 	"github.com/stoa-kv/stoa/internal/sidecar/namespace"
+	"github.com/stoa-kv/stoa/internal/sidecar/relay"
 )
 
 // Config configures a Server.
@@ -25,6 +26,8 @@ type Config struct {
 	MaxWatches int
 	// Unbatched has each request forwarded as a call of its own.
 	Unbatched bool
+	// Recent bounds the events that are kept for watches that others follow; zero: watchOptions.
+	Recent relay.Options
 	// Uncoalesced has each watch forwarded as a watch of its own.
 	Uncoalesced bool
 	// UncoalescedKeepAlives has each stream of keep-alives forwarded as one of its own.
@@ -90,7 +93,7 @@ func New(c Config) (*Server, error) {
 	}
 	if !c.Uncoalesced {
 		q, t := newQuestion(up), newTurns(maxCatchUps)
-		s.watches = []*watches{openWatches(s.forward, q, t, false, c.MaxWatches, s.metrics, c.Logger), openWatches(s.forward, q, t, true, c.MaxWatches, s.metrics, c.Logger)}
+		s.watches = []*watches{openWatches(s.forward, q, t, false, c.recent(), s.metrics, c.Logger), openWatches(s.forward, q, t, true, c.recent(), s.metrics, c.Logger)}
 		s.metrics.watch(s.watches)
 		if len(c.Cache) > 0 {
 			s.caches = openCaches(c, up, q, s.lanes, s.watches[0], s.metrics)
@@ -116,6 +119,15 @@ func New(c Config) (*Server, error) {
 	}
 	s.Front = front.New(ports)
 	return s, nil
+}
+
+func (c *Config) recent() relay.Options {
+	o := c.Recent
+	if o == (relay.Options{}) {
+		o = watchOptions
+	}
+	o.Watchers = c.MaxWatches
+	return o
 }
 
 func (s *Server) onGRPC(c Config) *grpc.Server {

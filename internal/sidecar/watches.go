@@ -44,11 +44,9 @@ type watches struct {
 // What is kept of recent events; see relay.Options. Members send fragments of about this size, too.
 var watchOptions = relay.Options{Entries: 1024, Bytes: 1 << 20, Total: 64 << 20, Fragment: 3 << 19}
 
-func openWatches(f *forwarder, q *question, t *turns, leader bool, limit int, m *metrics, lg *zap.Logger) *watches {
+func openWatches(f *forwarder, q *question, t *turns, leader bool, o relay.Options, m *metrics, lg *zap.Logger) *watches {
 	ws := &watches{up: f.up, options: f.options, question: q, turns: t, leader: leader, silence: maxSilence, m: m, lg: lg, wake: make(chan struct{}, 1), connected: make(chan struct{}, 1)}
 	ws.ctx, ws.cancel = context.WithCancel(context.Background())
-	o := watchOptions
-	o.Watchers = limit
 	ws.hub = relay.New(o, func() { signal(ws.wake) })
 	ws.wg.Go(ws.follow)
 	return ws

@@ -105,7 +105,7 @@ func (s *rigServer) endpoint() string { return fmt.Sprintf("10.0.0.%d:2379", s.i
 // serve opens the server to clients; the function that it returns ends that.
 func (s *rigServer) serve(w *wires) (end func()) {
 	f := front{s: s}
-	server := rpc.NewServer(f, rpc.Options{})
+	server := rpc.NewServer(f, s.rig.options)
 	server.ServeSessions(f)
 	d := w.listen(s.endpoint(), func() bool { return s.rig.shut.Load() || s.process.Load().down.Load() })
 	served := make(chan error)

@@ -78,6 +78,11 @@ func (f front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	})
 }
 
+// Compact implements rpc.KV.
+func (f front) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	return submitted[*pb.CompactionResponse](ctx, f, command.Compact, r)
+}
+
 // LeaseGrant implements rpc.Lessor.
 func (f front) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	if r.ID == 0 {
@@ -150,7 +155,7 @@ func submitted[R proto.Message](ctx context.Context, f front, kind command.Kind,
 			return r, err
 		}
 		w := &replica.Write{Parts: c.Machine.Placement().All(), System: true, Command: command.Command{Kind: kind, Body: body}}
-		if kind != command.LeaseGrant && kind != command.LeaseRevoke {
+		if kind != command.LeaseGrant && kind != command.LeaseRevoke && kind != command.Compact {
 			p := c.Machine.Plan(kind, req, func() (string, int64) { return "", 0 })
 			w.Command, w.Parts, w.System = p.Command(kind, body), p.Parts, false
 		}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -11,9 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 )
 
 // sidecarApp is a program that uses a sidecar by etcd's client.
@@ -28,6 +31,7 @@ type sidecarApp struct {
 	mu       sync.Mutex // guards what answers and watches say
 	calls    []*sidecarCall
 	watches  []*sidecarWatch
+	streams  []*sidecarStream
 	dialed   time.Duration // when its connection was made
 	watching sync.WaitGroup
 }
@@ -139,6 +143,10 @@ func (a *sidecarApp) run(do act) {
 		a.watch()
 	case "unwatch":
 		a.unwatch()
+	case "stream":
+		a.request()
+	case "compact":
+		a.compact()
 	}
 	time.Sleep(time.Duration(do.Pause) * time.Millisecond)
 }
@@ -273,10 +281,34 @@ func (a *sidecarApp) finish() {
 
 // settle waits for all events.
 func (a *sidecarApp) settle() {
-	for begun := a.w.now(); a.w.now()-begun < sidecarHang/2 && a.lacks(); time.Sleep(100 * time.Millisecond) {
+	for _, s := range a.streams {
+		a.askProgress(s)
+	}
+	quiet := func() bool { return a.w.now()-time.Duration(a.w.noted.Load()) > 7*time.Second || len(a.streams) == 0 }
+	for begun := a.w.now(); a.w.now()-begun < sidecarHang/2 && (a.lacks() || !quiet()); time.Sleep(100 * time.Millisecond) {
 	}
 	for _, v := range a.watches {
 		v.cancel()
 	}
+	for _, s := range a.streams {
+		a.mu.Lock()
+		s.whole = s.err == nil
+		a.mu.Unlock()
+		s.cancel()
+	}
 	a.w.within("the end of watches", a.watching.Wait)
+}
+
+// compact has the cluster forget history.
+func (a *sidecarApp) compact() {
+	l := &a.w.cluster.ledger
+	rev := max(1, l.answered.Load()-int64(a.rng.IntN(20)))
+	raise(&l.compacted, rev)
+	a.wait.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), sidecarHang)
+		defer cancel()
+		if _, err := a.c.Compact(ctx, rev); err != nil && codeOf(err) != codes.Unavailable && !errors.Is(err, rpctypes.ErrCompacted) {
+			a.w.found("app %d: a compaction at %d: %v", a.id, rev, err)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/sidecar"
+	"github.com/stoa-kv/stoa/internal/sidecar/relay"
 )
 
 // sidecarSettings are how a sidecar is started.
@@ -20,6 +21,8 @@ type sidecarSettings struct {
 	Cache     []string
 	Waits     bool // while no member can be reached
 	Unbatched bool
+	Alone     bool // each watch, and each stream of keep-alives, is one at a member
+	Recent    int  // revisions that are kept for watches; 0: as many as usual
 	Own       bool // stoa's own transport
 }
 
@@ -29,6 +32,8 @@ func drawSidecar(t *rapid.T) sidecarSettings {
 		Cache:     rapid.SampledFrom([][]string{nil, nil, {"/p/"}, {"/"}}).Draw(t, "cache"),
 		Waits:     rapid.Bool().Draw(t, "waits"),
 		Unbatched: rapid.SampledFrom([]bool{false, false, false, true}).Draw(t, "unbatched"),
+		Alone:     rapid.SampledFrom([]bool{false, false, false, true}).Draw(t, "alone"),
+		Recent:    rapid.SampledFrom([]int{0, 0, 1, 4}).Draw(t, "recent"),
 		Own:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "own"),
 	}
 }
@@ -70,9 +75,17 @@ func (s *simSidecar) begin() {
 		up.Endpoints = append(up.Endpoints, server.endpoint())
 	}
 	var err error
-	s.server, err = sidecar.New(sidecar.Config{
-		Upstream: up, Namespace: s.Namespace, Cache: s.Cache, CacheMemory: 1 << 20, WaitWhenAway: s.Waits, Unbatched: s.Unbatched, OwnTransport: s.Own,
-	})
+	c := sidecar.Config{
+		Upstream: up, Namespace: s.Namespace, CacheMemory: 1 << 20, WaitWhenAway: s.Waits, Unbatched: s.Unbatched, OwnTransport: s.Own,
+		Uncoalesced: s.Alone, UncoalescedKeepAlives: s.Alone,
+	}
+	if !s.Alone {
+		c.Cache = s.Cache
+	}
+	if s.Recent > 0 {
+		c.Recent = relay.Options{Entries: s.Recent, Bytes: 1 << 10, Total: 1 << 12, Fragment: 100}
+	}
+	s.server, err = sidecar.New(c)
 	require.NoError(s.w.t, err)
 	s.down.Store(false)
 	require.NoError(s.w.t, s.server.Serve([]*serve.Port{serve.Over(s.w.local.listen(s.name, s.down.Load))}, nil))

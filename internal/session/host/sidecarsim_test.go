@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"pgregory.net/rapid"
+
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 const (
@@ -47,11 +51,12 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
 		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
 			"put", "put", "put", "put", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "read txn", "burst", "watch", "watch", "unwatch",
+			"stream", "stream", "stream", "stream", "stream", "compact",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
 		p.At = append(p.At, rapid.IntRange(0, len(p.Sidecars)-1).Draw(t, "at"))
 	}
 	p.Trouble = rapid.SliceOfN(drawAct(
-		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full",
+		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke",
 		"local cut", "local cut", "local cut all", "local silence", "sidecar", "none",
 	), 0, 20).Draw(t, "trouble")
 	return p
@@ -89,7 +94,7 @@ func TestSidecars(t *testing.T) {
 
 // sidecarCounts say whether a test has met what it is for.
 type sidecarCounts struct {
-	Asked, Answered, Unknown, Refused, Effects, Watches, Events, Compacted, Restarted int
+	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted int
 }
 
 // sidecarWorld is one run.
@@ -104,16 +109,20 @@ type sidecarWorld struct {
 	apps     []*sidecarApp
 	counts   sidecarCounts
 	last     atomic.Int64 // number of what has happened
+	noted    atomic.Int64 // when the latest response of a watch has come
+	calm     atomic.Bool  // nothing breaks any more
 
 	mu   sync.Mutex
 	said []string
 }
 
 func newSidecarWorld(t *testing.T, plan *sidecarPlan) *sidecarWorld {
-	return &sidecarWorld{
+	w := &sidecarWorld{
 		t: t, plan: plan, begun: time.Now(), cluster: newSimCluster(t, 0, plan.Seed, plan.Slow, plan.Pause),
 		local: newWires(plan.Seed+1, time.Duration(plan.Slow)*time.Millisecond),
 	}
+	w.cluster.rig.options.ProgressInterval = 300 * time.Millisecond
+	return w
 }
 
 // next numbers what happens, in its order.
@@ -149,6 +158,7 @@ func (w *sidecarWorld) run() {
 		w.trouble(do)
 	}
 	busy.Wait()
+	w.calm.Store(true)
 	w.live(0, 0)
 	time.Sleep(3 * sidecarTimeout)
 	for _, a := range w.apps {
@@ -189,6 +199,9 @@ func (w *sidecarWorld) trouble(do act) {
 		w.local.cutAll(s.name)
 	case "local silence":
 		w.local.stallAll(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
+	case "revoke": // a session of a sidecar's
+		id := 1 + rng.Int64N(max(1, w.cluster.rig.nextID.Load()))
+		w.cluster.rig.servers[0].process.Load().core.Load().propose(command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(replica.Outcome) {})
 	case "sidecar":
 		s.end(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
 		time.Sleep(time.Duration(rng.IntN(int(sidecarTimeout))))
@@ -212,6 +225,15 @@ func (w *sidecarWorld) story() string {
 		}
 		for _, v := range a.watches {
 			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
+		}
+		for _, v := range a.streams {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
+			for _, one := range v.asked {
+				fmt.Fprintf(&b, "%5d app %d:     %v\n", one.n, a.id, one)
+			}
+			for _, r := range v.got {
+				fmt.Fprintf(&b, "%5d app %d:     %v\n", r.n, a.id, r)
+			}
 		}
 	}
 	return b.String() + strings.Join(w.said, "\n")

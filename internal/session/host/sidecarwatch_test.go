@@ -4,18 +4,25 @@ import (
 	"context"
 	"fmt"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// watched is what a watch is for.
+type watched struct {
+	key, end string
+	prev     bool // with what there was before
+	filter   []pb.WatchCreateRequest_FilterType
+}
+
 // sidecarWatch is a watch of etcd's client.
 type sidecarWatch struct {
-	n        int64 // in the order in which all things happened
-	key, end string
-	from     int64 // its start revision; 0: now
-	prev     bool
-	floor    int64 // what anybody had been told when it was opened
-	cancel   context.CancelFunc
-	left     bool // cancelled before the end
+	watched
+	n      int64 // in the order in which all things happened
+	from   int64 // its start revision; 0: now
+	floor  int64 // what anybody had been told when it was opened
+	cancel context.CancelFunc
+	left   bool // cancelled before the end
 
 	created int64 // the revision at which it was
 	notes   []clientv3.WatchResponse
@@ -27,8 +34,13 @@ func (v *sidecarWatch) String() string {
 	return fmt.Sprintf("watch of %q..%q from %d, of %d; %d notes, %v", v.key, v.end, v.from, v.created, len(v.notes), v.ended)
 }
 
+// somewhen is a revision, mostly one that there has been.
+func (a *sidecarApp) somewhen() int64 {
+	return max(1, a.w.cluster.ledger.reached.Load()+int64(a.rng.IntN(40)-35))
+}
+
 func (a *sidecarApp) watch() {
-	v := &sidecarWatch{key: a.key(), prev: a.one(3)}
+	v := &sidecarWatch{watched: watched{key: a.key(), prev: a.one(3)}}
 	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
 	if !a.one(3) {
 		v.key, v.end = a.span()
@@ -38,7 +50,7 @@ func (a *sidecarApp) watch() {
 		opts = append(opts, clientv3.WithPrevKV())
 	}
 	if a.one(2) {
-		v.from = max(1, a.w.cluster.ledger.reached.Load()+int64(a.rng.IntN(20)-15))
+		v.from = a.somewhen()
 		opts = append(opts, clientv3.WithRev(v.from))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -66,6 +78,7 @@ func (a *sidecarApp) noted(v *sidecarWatch, r clientv3.WatchResponse) {
 		}
 		return
 	}
+	a.w.noted.Store(int64(a.w.now()))
 	v.notes = append(v.notes, r)
 	if err := r.Err(); err != nil {
 		v.ended = err

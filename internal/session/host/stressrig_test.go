@@ -24,6 +24,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/replica"
+	"github.com/stoa-kv/stoa/internal/rpc"
 	"github.com/stoa-kv/stoa/internal/store"
 	"github.com/stoa-kv/stoa/internal/version"
 	"github.com/stoa-kv/stoa/internal/watch"
@@ -42,6 +43,7 @@ type rig struct {
 	level    version.Level // of the cluster
 	applied  func(c *rigCore, partition int, rev int64, changes []store.Change)
 	ruled    func(now *auth.State) // a server has come to other users or rights; all its stores are locked
+	options  rpc.Options           // of the services
 	shut     atomic.Bool           // to new connections of clients
 	nextID   atomic.Int64          // of sessions
 	reached  []reached             // oldest first
