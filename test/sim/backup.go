@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"bytes"
+	"errors"
 	"time"
 
 	"github.com/stoa-kv/stoa/internal/auth"
@@ -17,6 +17,7 @@ const longestMeeting = 100 * time.Millisecond
 // saved is a backup, and what its server had beside keys and leases when it was cut.
 type saved struct {
 	server  uint64
+	dir     string // where a file of the content can be made; "": in memory
 	content []byte
 	rev     int64 // once it has been checked
 	stale   bool  // of an earlier state than the server's
@@ -47,6 +48,9 @@ func (l *life) backup(limit time.Duration, done func(*saved, error)) {
 	}
 	s := &saving{l: l, deadline: l.sv.c.loop.now + limit, fenced: l.fence.Times(), done: done}
 	s.made.server = l.sv.id
+	if l.sv.c.files != nil {
+		s.made.dir = l.sv.c.files.dir
+	}
 	l.after(limit, "backup takes long", 0, func() {
 		if s.waits {
 			s.waits = false
@@ -166,7 +170,8 @@ func (s *saving) apart() {
 		if !b.Beyond(rev) {
 			return b, nil
 		}
-		return b.Past(rev)
+		past, err := b.Past(rev)
+		return past, errors.Join(err, b.Close())
 	})
 }
 
@@ -185,16 +190,11 @@ func (s *saving) write(c *core, of func(*backend.Snapshot) (*backend.Snapshot, e
 		if err == nil {
 			b, err = of(b)
 		}
-		var content bytes.Buffer
-		if err == nil {
-			_, err = b.WriteTo(&content)
-		}
 		if err != nil {
 			c.l.sv.c.fail("backup", "server %d can't make one: %v", c.l.sv.id, err)
 			return
 		}
-		s.made.content = content.Bytes()
-		s.l.after(s.l.between(0, 20*time.Millisecond), "backup is read", 0, s.finish)
+		s.l.readSnapshot(b, s.sent)
 	}
 	if s.cut == nil {
 		c.flushing = false
@@ -202,6 +202,16 @@ func (s *saving) write(c *core, of func(*backend.Snapshot) (*backend.Snapshot, e
 		return
 	}
 	c.write(s.cut, s.placed, finish)
+}
+
+// sent has the content of a backup, which takes a while to get to the client.
+func (s *saving) sent(content []byte, err error) {
+	if err != nil {
+		s.l.sv.c.fail("backup", "server %d can't read one: %v", s.l.sv.id, err)
+		return
+	}
+	s.made.content = content
+	s.l.after(s.l.between(0, 20*time.Millisecond), "backup is read", 0, s.finish)
 }
 
 func (s *saving) finish() {

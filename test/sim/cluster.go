@@ -44,6 +44,7 @@ type cluster struct {
 	resizer    *meddler  // nil: the number of partitions never changes
 	alarms     *meddler  // nil: nobody runs out of space
 	saver      *saver    // nil: nobody takes backups
+	files      *files    // nil: files are in memory
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -210,6 +211,9 @@ func newCluster(o Options, out io.Writer) *cluster {
 	}
 	if c.has.versions && o.Seed%2 == 1 {
 		c.level = c.lowest // as real clusters begin
+	}
+	if c.has.files {
+		c.files = newFiles(c)
 	}
 	for i := range servers {
 		c.servers = append(c.servers, newServer(c, uint64(i+1)))

@@ -50,6 +50,7 @@ type core struct {
 	disk      *disk
 	flushed   []uint64
 	flushing  bool
+	rewrites  bool     // which holds up flushes, too
 	common    []uint64 // apply.Machine.Common of the last cut
 	meets     bool     // a command for which all partitions meet is under way
 	backups   *backup.Partitions

@@ -49,6 +49,7 @@
 //   - In every other run with some of all clients take backups (saver.go): each is the history up to its
 //     revision, has what was acknowledged before it was asked for unless it has to be stale, and is the
 //     beginning of a new cluster.
+//   - In every sixth run with some of all the servers have real files, which are defragmented beside all else (files.go).
 //   - In every third run clients use extensions (extension.go): each call answers and
 //     changes what a model of it says, there is an order of the increments and
 //     of what goes through the queue, and all servers come to know the same extensions.

@@ -26,6 +26,7 @@ type features struct {
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
 
 	backups bool // clients take backups
+	files   bool // servers have real files, which are defragmented
 
 	troubles []trouble
 	requests []weighted
@@ -47,6 +48,7 @@ func (o *Options) features() features {
 		checks:     o.Checks || o.Seed%17 == 14 && !o.Force && o.script == nil,
 		extensions: o.Seed%3 == 0,
 		sessions:   o.Seed%4 == 0 || o.Users && o.Seed%4 == 2,
+		files:      o.Files,
 		troubles:   troubles,
 		requests:   workload,
 	}
@@ -86,6 +88,7 @@ func (o *Options) swarm() features {
 	f.looks = some() && f.users && f.sessions
 	f.waits, f.hides = some() && f.extensions, some() && f.extensions
 	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
+	f.files = o.hasFiles()
 	f.few = o.hasFew(&f)
 	f.leaves = f.few && rand.New(rand.NewPCG(o.Seed, 0x6)).IntN(3) == 0
 	f.far = rand.New(rand.NewPCG(o.Seed, 0x727)).IntN(3) == 0

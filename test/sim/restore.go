@@ -70,7 +70,10 @@ func (c *cluster) restore(b *saved) {
 
 // restore makes the server's file of a backup, and what the file has the history.
 func (s *server) restore(b *saved, self bootstrap.Self, partitions int, bump int64) error {
-	file, err := b.read()
+	if err := s.file.Close(); err != nil {
+		return err
+	}
+	file, err := openContent(s.path(), b.content)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type Options struct {
 	Resize              bool // the number of partitions changes at random; false: the seed decides
 	Checks              bool // servers compare their states, and those of some change; false: the seed decides
 	Users               bool // clients are users, whose rights change; false: the seed decides
+	Files               bool // servers have real files, which are defragmented; false: the seed decides
 	Swarm               bool // the run has only some of what runs can have: the seed decides for each (features.go)
 	Mutation            Mutation
 	Log                 io.Writer // gets every event; may be nil
@@ -68,6 +69,7 @@ func Run(o Options) (r Report) {
 	rand.Reader = elections
 	defer func() { rand.Reader = before }()
 	c := newCluster(o, o.Log)
+	defer c.removeFiles()
 	c.elections = elections
 	c.takeTurns(o.Turns)
 	r.Seed = o.Seed
@@ -131,6 +133,9 @@ func (c *cluster) troubled() {
 		if c.rounds == 0 {
 			c.disarm()
 		}
+	}
+	if c.files != nil {
+		c.defragmenter()
 	}
 	c.trouble()
 	length := c.plan.trouble

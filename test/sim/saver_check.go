@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 
@@ -32,9 +34,17 @@ type opened struct {
 	machine *apply.Machine
 }
 
-// read makes a file of a backup's bytes.
+// read makes a file of a backup's bytes, to be closed.
 func (b *saved) read() (*backend.Backend, error) {
-	return backend.ReadMem(backend.Identity{}, bytes.NewReader(b.content))
+	if b.dir == "" {
+		return openContent("", b.content)
+	}
+	path := filepath.Join(b.dir, "backup")
+	file, err := openContent(path, b.content)
+	if err == nil {
+		err = os.Remove(path) // it goes when it is closed
+	}
+	return file, err
 }
 
 // load loads a file, as core's open does, of a cluster that began with these members. It compares the checksums that are in it.
@@ -122,6 +132,7 @@ func (v *saver) check(a *order) {
 		c.fail("backup", "backup %d of server %d can't be read: %v", a.n, b.server, err)
 		return
 	}
+	defer file.Close()
 	o, err := load(file, c.begins)
 	if err == nil {
 		err = v.compare(a, o)
@@ -158,6 +169,9 @@ func (c *cluster) compareBackups() {
 		}
 		if err == nil {
 			err = c.saver.compare(a, o)
+		}
+		if file != nil {
+			_ = file.Close()
 		}
 		if err != nil {
 			c.fail("backup", "backup %d of server %d, asked for at %v with revision %d shown (stale %v), when all is known: %v", a.n, a.made.server, a.at, a.floor, a.made.stale, err)
@@ -304,6 +318,7 @@ func (v *saver) begin(a *order, o *opened) error {
 	if err != nil {
 		return err
 	}
+	defer file.Close()
 	self := bootstrap.Self{Cluster: 0x5705, Member: 1, Members: []bootstrap.Member{{ID: 1, Name: "restored"}}}
 	n, err := restored(file, self, partitions, 0)
 	if err != nil {

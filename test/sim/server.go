@@ -61,11 +61,12 @@ type life struct {
 	sessions  *host.Sessions
 	limits    *tenant.Limits
 	rates     *rates
-	sending   map[uint64]bool // snapshots to these are on their way
-	receiving bool            // a snapshot is coming in
-	onEnd     []func()        // to be told of the end
-	had       []uint64        // the rights that the server has come to, by their revisions, if there are users with few
-	replacing bool            // a follower's state by a snapshot, at this moment
+	sending   map[uint64]bool            // snapshots to these are on their way
+	receiving bool                       // a snapshot is coming in
+	snapshots map[*backend.Snapshot]bool // of its file, that are being read
+	onEnd     []func()                   // to be told of the end
+	had       []uint64                   // the rights that the server has come to, by their revisions, if there are users with few
+	replacing bool                       // a follower's state by a snapshot, at this moment
 }
 
 // identity of all files of one server.
@@ -79,7 +80,7 @@ func (s *server) start() {
 		return
 	}
 	s.lives++
-	l := &life{sv: s, n: uint64(s.lives), fence: new(check.Fence), calls: replica.NewCalls(), sending: map[uint64]bool{}}
+	l := &life{sv: s, n: uint64(s.lives), fence: new(check.Fence), calls: replica.NewCalls(), sending: map[uint64]bool{}, snapshots: map[*backend.Snapshot]bool{}}
 	l.leases = lease.NewLeader(l.clock)
 	l.limits = tenant.New(func() int64 { return int64(s.c.loop.now) })
 	l.rates = &rates{c: s.c, life: l}
@@ -128,6 +129,7 @@ func (l *life) end() {
 	for _, fn := range l.onEnd {
 		fn()
 	}
+	l.leaveFile()
 }
 
 // kill ends the process; the machine keeps running.
@@ -229,7 +231,7 @@ func (s *server) reach(level version.Level) {
 
 func newServer(c *cluster, id uint64) *server {
 	s := &server{c: c, id: id, fs: vfs.NewMem(), rate: 0.8 + 0.4*c.loop.rng.Float64()}
-	s.file = backend.NewMem(s.identity())
+	s.makeFile()
 	s.reach(c.level)
 	s.fs.Inject(s.inject)
 	return s

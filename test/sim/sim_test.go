@@ -22,6 +22,7 @@ var (
 	checks  = flag.Bool("checks", false, "compare and change the states of servers in each run (default: as the seed says)")
 	users   = flag.Bool("users", false, "let clients be users in each run (default: as the seed says)")
 	levels  = flag.Bool("versions", false, "change the version of the cluster in each run")
+	inFiles = flag.Bool("files", false, "have real files, which are defragmented, in each run (default: as the seed says)")
 	swarm   = flag.Bool("swarm", false, "have only some of all features, faults and requests in each run: the seed decides for each")
 	only    = flag.String("only", "", "the troubles that happen, as 3,7,12 or none (default: all)")
 	length  = flag.Duration("length", 0, "end troubles and requests at this simulated time (default: as the seed says)")
@@ -40,7 +41,7 @@ func options(t *testing.T, seed uint64) Options {
 	require.NoError(t, err)
 	later, err := parseTurns(*turns)
 	require.NoError(t, err)
-	return Options{Seed: seed, Turns: later, Only: chosen, Length: *length, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Versions: *levels, Swarm: *swarm, Log: log, Mutation: chosenMutation(t)}
+	return Options{Seed: seed, Turns: later, Only: chosen, Length: *length, Servers: *servers, Partitions: *parts, Members: *members, Users: *users, Balance: *balance, Resize: *resize, Checks: *checks, Versions: *levels, Files: *inFiles, Swarm: *swarm, Log: log, Mutation: chosenMutation(t)}
 }
 
 func TestSim(t *testing.T) {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"errors"
 	"time"
 
@@ -43,17 +42,27 @@ func (l *life) sendSnapshot(to uint64) {
 
 func (l *life) streamSnapshot(to uint64, report func()) {
 	c := l.sv.c
+	if c.files != nil && (l.fence.Now() != nil || !l.sendable()) {
+		report() // it may have healed by the time at which it is read
+		return
+	}
 	groups := l.core.groups
 	s, err := l.core.backend.Snapshot()
 	if err != nil {
 		c.fail("snapshot", "server %d can't make one: %v", l.sv.id, err)
 		return
 	}
-	var file bytes.Buffer
-	if _, err := s.WriteTo(&file); err != nil {
-		c.fail("snapshot", "server %d can't write one: %v", l.sv.id, err)
-		return
-	}
+	l.readSnapshot(s, func(file []byte, err error) {
+		if err != nil {
+			c.fail("snapshot", "server %d can't write one: %v", l.sv.id, err)
+			return
+		}
+		l.stream(to, groups, s.Positions, file, report)
+	})
+}
+
+func (l *life) stream(to uint64, groups *membership.Groups, at []backend.Position, file []byte, report func()) {
+	c := l.sv.c
 	link := c.net.link(l.sv.id, to)
 	receiver := link.to.life
 	if link.cut || receiver == nil {
@@ -64,11 +73,11 @@ func (l *life) streamSnapshot(to uint64, report func()) {
 		report()
 		return
 	}
-	c.loop.printf("server %d sends a snapshot at %v to %d", l.sv.id, s.Positions, to)
+	c.loop.printf("server %d sends a snapshot at %v to %d", l.sv.id, at, to)
 	c.stats.Snapshots++
 	receiver.onEnd = append(receiver.onEnd, report) // the stream breaks
 	receiver.after(l.between(0, 10*time.Millisecond), "snapshot begins", l.sv.id, func() {
-		receiver.take(link, groups, s.Positions, file.Bytes(), report)
+		receiver.take(link, groups, at, file, report)
 	})
 }
 
@@ -162,8 +171,7 @@ func (l *life) install(generation uint32, file []byte, done func()) {
 		l.fatal(err)
 		return
 	}
-	var err error
-	if l.sv.file, err = backend.ReadMem(l.sv.identity().Any(), bytes.NewReader(file)); err != nil {
+	if err := l.sv.install(file); err != nil {
 		c.fail("snapshot", "server %d can't install one: %v", l.sv.id, err)
 		return
 	}

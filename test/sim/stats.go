@@ -20,6 +20,7 @@ type Stats struct {
 	Crashes, Faults, Snapshots  int
 	Expired, LeaseSteps         int // leases; steps of ends that take several, on all servers
 	Backups, Stale              int // taken; of them of an earlier state
+	Defragmented                int // files
 	Apart, Met                  int // times that partitions weren't together, and that they met for a backup
 	Looks                       int // at what is left of a lease
 	MemberChanges               int // that have settled
