@@ -27,6 +27,8 @@ type channel struct {
 	local  engine.Reader
 	quick  map[*route]*quick
 	closed atomic.Bool
+	// settled: it was lost, and the cluster has ended its session.
+	settled atomic.Bool
 	// unled: of the requests that lead, the latest that was answered was refused. It changes with the answers.
 	unled atomic.Bool
 }
@@ -48,9 +50,12 @@ func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, er
 		return nil, err
 	}
 	ch := &channel{l: l, s: s, local: s.At(engine.Causal), quick: map[*route]*quick{}}
-	if err := ch.fence(ctx, near); err != nil {
-		s.Abandon(err)
-		return nil, err
+	if old, ok := l.by.(*channel); ok {
+		if err := old.settle(ctx); err != nil {
+			l.cluster.leave()
+			s.Abandon(err)
+			return nil, err
+		}
 	}
 	l.core.mu.Lock()
 	s.See(l.seen())
@@ -64,19 +69,20 @@ func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, er
 	return ch, nil
 }
 
-// fence ends the session that was used before, if it was lost: its updates that
-// have not taken effect by now never will, so none can take effect after later
-// ones.
-func (ch *channel) fence(ctx context.Context, near *engine.Client) error {
-	old, ok := ch.l.by.(*channel)
-	if !ok {
+// settle ends the session, which was lost: its updates that have not taken effect by now never will, so none can take
+// effect after later ones.
+func (ch *channel) settle(ctx context.Context) error {
+	if ch.settled.Load() {
 		return nil
 	}
-	_, err := near.Revoke(ctx, old.s.ID())
+	near, _, err := ch.l.cluster.connect(ctx)
+	if err == nil {
+		_, err = near.Revoke(ctx, ch.s.ID())
+	}
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		ch.l.cluster.leave()
 		return fmt.Errorf("ending the session that was lost: %w", err)
 	}
+	ch.settled.Store(true)
 	return nil
 }
 

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client/compose/internal/commit"
 )
 
@@ -105,4 +107,67 @@ func TestLeavingBeforeALock(t *testing.T) {
 		require.ErrorIs(t, of, context.Canceled)
 	}
 	require.NoError(t, c.shared.locker.resolve(t.Context(), 1, nil, 0))
+}
+
+// deaf is a member that opens sessions and answers none of their requests; beside them it refuses transactions.
+type deaf struct {
+	stoapb.UnimplementedSessionsServer
+	extendingToo
+	granting
+	did chan string
+}
+
+func (d deaf) Open(g stoapb.Sessions_OpenServer) error {
+	batch, err := g.Recv()
+	if err != nil {
+		return err
+	}
+	if err := g.Send(&stoapb.ServerBatch{Opened: &stoapb.Opened{Session: 1, Ttl: batch.Open.Ttl}}); err != nil {
+		return err
+	}
+	for err == nil {
+		_, err = g.Recv()
+	}
+	return err
+}
+
+func (d deaf) LeaseRevoke(_ context.Context, q *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	if q.ID == 1 {
+		d.did <- "the session is ended"
+	}
+	return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
+}
+
+func (d deaf) Txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, error) {
+	d.did <- "the transaction begins"
+	return d.extendingToo.Txn(ctx, t)
+}
+
+// An update of unknown outcome is decided before the client's next transaction over clusters begins, as before its next request there.
+func TestTransactionsBehindALostSession(t *testing.T) {
+	d := deaf{extendingToo: extendingToo{guarding{readable: []string{commit.Prefix}}}, did: make(chan string, 10)}
+	address := serve(t, func(g *grpc.Server) {
+		stoapb.RegisterSessionsServer(g, d)
+		pb.RegisterKVServer(g, d)
+		pb.RegisterLeaseServer(g, d)
+	})
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": {Endpoints: []string{address}, Kind: Stoa}, "b": {Endpoints: []string{address}, Kind: Etcd}},
+		Routes:   []Route{{Prefix: "/a/", Cluster: "a", Transactions: true}, {Prefix: "/b/", Cluster: "b", Transactions: true}},
+		Timeout:  time.Second,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = c.Put(t.Context(), "/a/k", "before")
+	var of *ClusterError
+	require.ErrorAs(t, err, &of)
+	require.True(t, of.Unknown)
+	for range 2 {
+		_, err = c.Txn(t.Context()).Then(clientv3.OpPut("/a/k", "after"), clientv3.OpPut("/b/k", "after")).Commit()
+		require.ErrorIs(t, err, ErrTransactions)
+	}
+	require.Equal(t, "the session is ended", <-d.did)
+	for range 2 {
+		require.Equal(t, "the transaction begins", <-d.did)
+	}
 }
