@@ -251,6 +251,9 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 	if r.epoch != e.l.epoch.Load() {
 		return nil, ErrBehind
 	}
+	if r.session != nil && r.session.Err() != nil {
+		return nil, &callerLeft{why: r.session.Err()}
+	}
 	if r.by.IsZero() {
 		r.by = time.Now().Add(e.l.core.cfg.Timeout)
 	}

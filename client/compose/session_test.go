@@ -46,3 +46,47 @@ func TestSessionWithASlowCluster(t *testing.T) {
 	<-s.Done()
 	require.Less(t, time.Since(asked), ttl+slow/2)
 }
+
+// slow is a member that grants leases, and carries out puts when it may.
+type slow struct {
+	pb.UnimplementedKVServer
+	granting
+	puts chan string // has room for none: who takes one lets it go on
+}
+
+func (s slow) Put(_ context.Context, q *pb.PutRequest) (*pb.PutResponse, error) {
+	s.puts <- string(q.Key)
+	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
+}
+
+// What a session has sent, and an etcd cluster has not been asked for yet, isn't sent when the session has ended.
+func TestPutsBehindTheEndOfTheirSession(t *testing.T) {
+	m := slow{puts: make(chan string)}
+	c := ofMembers(t, 0, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, m)
+		pb.RegisterLeaseServer(g, m)
+	})
+	s, err := c.Session(t.Context())
+	require.NoError(t, err)
+	first, second := s.PutAsync("/first", ""), s.PutAsync("/second", "")
+	require.Eventually(t, func() bool { // it was sent, not held back
+		c.core.mu.Lock()
+		defer c.core.mu.Unlock()
+		return c.core.links[0].sent.Load() == 2
+	}, 10*time.Second, time.Millisecond)
+	s.end(ErrSessionExpired)
+	require.Equal(t, "/first", <-m.puts)
+	_, err = first.Wait(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = second.Wait(ctx)
+	require.ErrorIs(t, err, ErrSessionExpired)
+	var of *ClusterError
+	require.ErrorAs(t, err, &of)
+	require.False(t, of.Unknown)
+
+	go func() { <-m.puts }()
+	_, err = c.Put(ctx, "/third", "") // the client goes on
+	require.NoError(t, err)
+}
