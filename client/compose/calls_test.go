@@ -244,3 +244,51 @@ func TestWorkersBesideALearner(t *testing.T) {
 	_, err = by.Get(t.Context(), "/a")
 	require.NoError(t, err)
 }
+
+// trailing is a server whose local reads are of revision 9, and all others of 10.
+type trailing struct {
+	pb.UnimplementedKVServer
+}
+
+func (trailing) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	now := int64(10)
+	if q.Serializable {
+		now = 9
+	}
+	if q.Revision > now {
+		return nil, rpctypes.ErrGRPCFutureRev
+	}
+	return answerAt(now), nil
+}
+
+func (s trailing) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	got, err := s.Range(ctx, q.Success[0].GetRequestRange())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.TxnResponse{Header: got.Header, Succeeded: true, Responses: []*pb.ResponseOp{responseOf(got)}}, nil
+}
+
+// A revision that the client has seen can be read, though the member next to it hasn't come to it.
+func TestReadsAtARevisionThatTheNearMemberLacks(t *testing.T) {
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Endpoints: []string{serveKV(t, trailing{})}, Kind: Etcd}},
+		Routes:   []Route{{Cluster: "one"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	first, err := c.Get(t.Context(), "/a")
+	require.NoError(t, err)
+	seen := clientv3.WithRev(first.Header.Revision)
+	a, err := c.Get(t.Context(), "/a", seen)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, a.Header.Revision)
+	_, err = c.GetAsync("/a", seen).Wait(t.Context())
+	require.NoError(t, err)
+	_, err = c.Txn(t.Context()).Then(clientv3.OpGet("/a", seen)).Commit()
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "/a", clientv3.WithRev(11))
+	require.ErrorIs(t, err, rpctypes.ErrFutureRev)
+	_, err = c.Get(t.Context(), "/a", seen)
+	require.NoError(t, err, "behind a refusal")
+}
