@@ -111,6 +111,9 @@ func (n *Node) Defragment(ctx context.Context) error {
 	}
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
+	if ctx.Err() != nil { // it waited for another one, and its client may have asked again
+		return context.Cause(ctx)
+	}
 	return n.defragment(n.core.Load())
 }
 
