@@ -45,7 +45,7 @@ output instead, failures included.`,
 	s.StringVar(&f.state, "state", "", "file of keys that are there: lines of KEY VALUE [--lease ID]")
 	s.StringArrayVarP(&f.requests, "request", "r", nil, "a request; may be given several times")
 	s.StringVar(&f.script, "script", "", "file of requests, one to a line; carried out before those of --request")
-	s.StringVar(&f.client, "client", "", "the client that registers, and that of requests without --client-id (default: --client-id)")
+	s.StringVar(&f.client, "client", "", "the client that registers, and that of requests without a --client of their own (default: --client-id)")
 	s.StringVar(&f.limits, "limits", "", "file with the cluster's limits (the value of /em/.limits)")
 	s.StringVar(&f.name, "name", "", "name of the extension, if there is one file")
 	s.StringVar(&f.expect, "expect", "", "file that the output must equal; nothing is printed if it does")

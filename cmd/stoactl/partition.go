@@ -29,8 +29,8 @@ func (a *app) partitionCommand() *cobra.Command {
 		},
 	})
 	cmd.AddCommand(a.partitionMoveCommand(), a.partitionPinCommand(), a.partitionUnpinCommand(), a.partitionBalanceCommand(),
-		a.partitionResizeCommand("grow", "Adds partitions to a running cluster", func(now, to int) bool { return to > now }),
-		a.partitionResizeCommand("shrink", "Removes partitions from a running cluster; their keys go to the others", func(now, to int) bool { return to < now }))
+		a.partitionResizeCommand("grow", "Adds partitions to a running cluster; keys move into them afterwards", func(now, to int) bool { return to > now }),
+		a.partitionResizeCommand("shrink", "Removes partitions from a running cluster; their keys move to the others before", func(now, to int) bool { return to < now }))
 	return cmd
 }
 
@@ -83,8 +83,8 @@ const resizeTimeout = 10 * time.Minute
 func (a *app) partitionResizeCommand(name, short string, fits func(now, to int) bool) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " <partitions>", Short: short, Args: argsAre(cobra.ExactArgs(1)),
-		Long: short + ". It may take as long as it takes to move all keys of a partition, but for the " +
-			"time that --command-timeout gives.",
+		Long: fmt.Sprintf("%s.\nIt waits for %.0f minutes at most, unless --command-timeout is given. If it ends early, give it again: it does what is left to do.",
+			short, resizeTimeout.Minutes()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !a.limited(cmd) {
 				a.o.command = resizeTimeout

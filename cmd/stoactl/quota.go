@@ -22,8 +22,8 @@ func (a *app) quotaCommand() *cobra.Command {
 type limited struct{ role, prefix string }
 
 func (l *limited) declare(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.role, "role", "", "limit the keys that this role may write, and what its users ask")
-	cmd.Flags().StringVar(&l.prefix, "prefix", "", "limit the keys with this prefix, and what is asked of them")
+	cmd.Flags().StringVar(&l.role, "role", "", "the quota of the keys that this role may write, and of what its users ask")
+	cmd.Flags().StringVar(&l.prefix, "prefix", "", "the quota of the keys with this prefix, and of what is asked of them")
 }
 
 func (l *limited) check(command string) error {
