@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -60,4 +61,18 @@ func describe(cfg compose.Config) string {
 		fmt.Fprintf(&out, "reading at %s\n", cfg.Local)
 	}
 	return out.String()
+}
+
+// The example has each setting, if only in a comment.
+func TestExampleHasAllSettings(t *testing.T) {
+	text, err := os.ReadFile("../../../examples/compose.yaml")
+	require.NoError(t, err)
+	_, err = Read("../../../examples/compose.yaml", zap.NewNop())
+	require.NoError(t, err)
+	for _, entry := range []any{composition{}, clusterEntry{}, routeEntry{}} {
+		of := reflect.TypeOf(entry)
+		for i := range of.NumField() {
+			require.Regexp(t, `(?m)^[ #-]*`+of.Field(i).Tag.Get("json")+`:`, string(text))
+		}
+	}
 }
