@@ -14,12 +14,13 @@ import (
 
 // past is the history as a sequential etcd would have executed it.
 type past struct {
+	c         *cluster
 	revisions []*revision
 	states    []state // states[i] is after revisions[:i]
 }
 
 func (g *ledger) past() *past {
-	p := &past{revisions: g.all(), states: []state{{}}}
+	p := &past{c: g.c, revisions: g.all(), states: []state{{}}}
 	now := state{}
 	for _, r := range p.revisions {
 		next := slices.Clone(now)
@@ -53,13 +54,22 @@ func (p *past) index(rev int64) int {
 	return sort.Search(len(p.revisions), func(i int) bool { return p.revisions[i].rev > rev })
 }
 
+// rightsOf are those with which a revision took effect; nil: there are no users with few rights, or no such revision.
+func (p *past) rightsOf(rev int64) *rights {
+	r := p.c.ledger.revisions[rev]
+	if p.c.steward == nil || r == nil {
+		return nil
+	}
+	return p.c.steward.at(r.rights)
+}
+
 func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 	return p.evaluateSome(at, writes, o, 0)
 }
 
 // evaluateSome is evaluate, but the end of a lease deletes at most so many of its keys; 0: all.
 func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *evaluation) {
-	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, carries: o.carries, as: o.as, most: most}
+	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, carries: o.carries, as: o.as, most: most, rights: p.rightsOf(writes)}
 	if !o.reads() {
 		e.keys = slices.Clone(e.keys)
 	}
@@ -79,7 +89,7 @@ func (c *cluster) check() {
 	p := c.ledger.past()
 	c.stats.Revisions = len(p.revisions)
 	for _, step := range []func(*past){
-		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkLooks, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers, c.checkRights, c.checkSights,
+		c.checkRevisions, c.checkAnswers, c.checkOrigins, c.checkErrors, c.checkLeases, c.checkLooks, c.checkWatches, c.checkSessions, c.checkMultiKey, c.checkRegisters, c.checkExtensions, c.checkUsers, c.checkRights, c.checkSights, c.countHandled,
 	} {
 		if c.failure == nil {
 			step(p)

@@ -233,16 +233,30 @@ func (e *evaluation) react(req proto.Message) {
 		return
 	}
 	_, expiring := req.(*pb.LeaseRevokeRequest)
+	as := e.registrarOf("events")
 	for _, c := range e.changes { // what is written meanwhile is of no interest
+		event := ""
 		switch {
 		case !strings.HasPrefix(string(c.Kv.Key()), "/x/e/"):
 		case c.Delete && expiring:
-			e.increment("/x/log/expired")
-			e.notify(c.Kv.Key())
+			event = "expired"
 		case c.Delete:
-			e.increment("/x/log/deleted")
+			event = "deleted"
 		case c.Kv.Version() == 1:
-			e.increment("/x/log/created")
+			event = "created"
+		}
+		switch {
+		case event == "":
+		case as.reactsTo(string(c.Kv.Key()), event):
+			e.increment("/x/log/" + event)
+			if event == "expired" {
+				e.notify(c.Kv.Key())
+			}
+			if !as.all {
+				e.handled++
+			}
+		default:
+			e.unhandled++
 		}
 	}
 }

@@ -21,6 +21,7 @@ type features struct {
 	urls   bool // members get other URLs
 	few    bool // there are users with few rights
 	far    bool // entries go when a segment has been logged since, whichever partition's
+	reacts bool // and they register an extension that handles events
 	leaves bool // and they are deleted, come again as others under their names, and get other passwords
 	looked bool // clients ask for the times and keys of leases (lessee.go)
 	again  bool // a cluster that has grown from a server that was forced may be lost in the same way
@@ -90,6 +91,7 @@ func (o *Options) swarm() features {
 	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
 	f.files = o.hasFiles()
 	f.few = o.hasFew(&f)
+	f.reacts = f.few && f.extensions && rand.New(rand.NewPCG(o.Seed, 0xe7e)).IntN(2) == 0
 	f.leaves = f.few && rand.New(rand.NewPCG(o.Seed, 0x6)).IntN(3) == 0
 	f.far = rand.New(rand.NewPCG(o.Seed, 0x727)).IntN(3) == 0
 	leases := rand.New(rand.NewPCG(o.Seed, leaseStream))

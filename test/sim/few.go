@@ -58,12 +58,16 @@ func fewName(i int) string { return fmt.Sprintf("few%d", i) }
 func (s *steward) begin() {
 	for i := range fewUsers {
 		u := &fewUser{name: fewName(i)}
-		s.k.all([]*pb.InternalRaftRequest{
+		begins := []*pb.InternalRaftRequest{
 			{AuthUserAdd: &pb.AuthUserAddRequest{Name: u.name}},
 			{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: u.role()}},
 			{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: u.name, Role: u.role()}},
 			s.grant(u.role()), s.grant(u.role()), s.grant(u.role()), s.grant(u.role()), s.grant(u.role()),
-		}, true, func() { s.joins(u) })
+		}
+		if s.c.has.reacts {
+			begins = append(begins, s.toRegister(u.role())...)
+		}
+		s.k.all(begins, true, func() { s.joins(u) })
 	}
 	s.k.all([]*pb.InternalRaftRequest{{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: sharedRole}}, s.grant(sharedRole)}, true, func() {})
 }
@@ -138,6 +142,9 @@ func (s *steward) grant(role string) *pb.InternalRaftRequest {
 	spans := s.c.spans()
 	if s.c.has.extensions && l.chance(2) {
 		spans = s.c.extensionSpans()
+	}
+	if s.c.has.reacts && l.chance(2) {
+		spans = eventSpans()
 	}
 	span := pick(l, spans)
 	kind := pick(l, []authpb.Permission_Type{authpb.Permission_READ, authpb.Permission_WRITE, authpb.Permission_READWRITE, authpb.Permission_READWRITE})

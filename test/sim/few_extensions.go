@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -45,25 +48,58 @@ func (c *cluster) fewExtended(u *fewUser) request {
 		r = strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name + "/ack")})
 	case n < 8:
 		name = pick(c.loop, []string{"counter", "queue"})
+		if c.has.reacts && !c.loop.chance(4) {
+			name = "events"
+		}
 		r = strictly(&pb.PutRequest{Key: []byte(manager + name), Value: fmt.Appendf(nil, "-- %s\n%s", c.value(), extensions[name])})
 	case n < 10 && c.has.waits:
 		r = c.wait(u.name, c.waiting())
+	case n < 14 && c.has.reacts:
+		r = c.event()
 	default:
 		r = c.call(u.name, pick(c.loop, []int{0, 25, 30, 40}))
 	}
 	return by(u.name, r)
 }
 
+// eventSpans are the keys and ranges to which users have rights because of the handler of events: all that it takes to register it, and
+// what a run of it needs.
+func eventSpans() (all [][2][]byte) {
+	for _, dir := range []string{"/x/", "/x/", "/x/", manager, manager, "/x/e/", "/x/log/"} {
+		key, end := prefix(dir)
+		all = append(all, [2][]byte{key, end})
+	}
+	for _, key := range []string{"/x/e/0", hiddenKey, "/x/log/created", "/x/log/deleted", "/x/told", manager + "events"} {
+		all = append(all, [2][]byte{[]byte(key), nil})
+	}
+	return all
+}
+
+// toRegister are the rights that it takes to register the handler of events.
+func (s *steward) toRegister(role string) (all []*pb.InternalRaftRequest) {
+	for _, dir := range []string{"/x/", manager} {
+		key, end := prefix(dir)
+		all = append(all, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
+			Name: role, Perm: &authpb.Permission{PermType: authpb.READWRITE, Key: key, RangeEnd: end},
+		}})
+	}
+	return all
+}
+
 // scope is a range that an extension may write.
 type scope struct{ key, end string }
 
 // scopes are those of the extensions that users with few rights register: such as change no keys of others.
-var scopes = map[string]scope{"counter": {"/x/ctr", ""}, "queue": {"/x/q/", "/x/q0"}}
+var scopes = map[string][]scope{
+	"counter": {{"/x/ctr", ""}}, "queue": {{"/x/q/", "/x/q0"}}, "events": {{"/x/e/", "/x/e0"}, {"/x/log/", "/x/log0"}, {"/x/told", ""}},
+}
 
 // registers: the handlers of an extension could do all in its scope, and are told of what it handles.
 func (q claim) registers(name string) verdict {
-	s := scopes[name]
-	v := q.changes([]byte(s.key), []byte(s.end), true)
+	v := yes
+	for _, s := range scopes[name] {
+		v = min(v, q.changes([]byte(s.key), []byte(s.end), true))
+	}
 	for key, by := range handlers {
 		if by == name {
 			v = min(v, q.reads([]byte(key), nil))
@@ -135,4 +171,51 @@ func (o *op) saysMore() bool {
 func (o *op) nothing() bool {
 	_, opens := o.req.(*pb.WatchCreateRequest)
 	return opens && len(o.content.(*pb.RangeResponse).Kvs) == 0
+}
+
+// registrar is as whom the event handler of an extension runs, with the rights of a revision.
+type registrar struct {
+	all   bool
+	perms []*authpb.Permission
+}
+
+// registrarOf is the user who has registered an extension, as an evaluation finds it. One who was deleted since has no rights, also if another has
+// come under the name.
+func (e *evaluation) registrarOf(name string) registrar {
+	if e.rights == nil || e.rights.free {
+		return registrar{all: true}
+	}
+	id, user, _ := strings.Cut(string(e.keys.get(manager+name+"/registrar").GetValue()), " ")
+	if user == alice {
+		return registrar{all: true}
+	}
+	if has := e.rights.of[user]; strconv.FormatUint(has.id, 10) == id {
+		return registrar{perms: has.perms}
+	}
+	return registrar{}
+}
+
+func (r registrar) may(kind authpb.Permission_Type, key string) bool {
+	return r.all || covers(r.perms, kind, []byte(key), nil)
+}
+
+// reactsTo reports whether the handler may count an event of a type on a key. It reads the key, and counts before it tells.
+func (r registrar) reactsTo(key, event string) bool {
+	count := "/x/log/" + event
+	return r.may(authpb.READ, key) && r.may(authpb.READ, count) && r.may(authpb.WRITE, count) &&
+		(event != "expired" || r.may(authpb.WRITE, "/x/told"))
+}
+
+// countHandled counts the events that a handler of a user with few rights has handled, and those that it couldn't.
+func (c *cluster) countHandled(p *past) {
+	if !c.has.reacts {
+		return
+	}
+	for _, r := range p.revisions {
+		if r.by != nil {
+			_, e := p.evaluate(r.rev-1, r.rev, r.by)
+			c.stats.FewHandled += e.handled
+			c.stats.Unhandled += e.unhandled
+		}
+	}
 }

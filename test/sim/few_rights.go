@@ -24,6 +24,7 @@ type rights struct {
 
 // held are the permissions of a user with a credential.
 type held struct {
+	id         uint64
 	credential uint64
 	perms      []*authpb.Permission
 }
@@ -50,7 +51,7 @@ func (s *steward) note(l *life, now *auth.State) {
 				perms = append(perms, has.Permissions...)
 			}
 		}
-		r.of[u.Name] = held{u.Credential, perms}
+		r.of[u.Name] = held{u.ID, u.Credential, perms}
 	}
 	s.rights = append(s.rights, r)
 }

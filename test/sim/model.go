@@ -60,6 +60,10 @@ type evaluation struct {
 	recovered string
 	// most is how many of a lease's keys its end deletes; 0: all. One that is much work takes several steps.
 	most int
+	// rights are those of the users with few of them; nil: there are none.
+	rights *rights
+	// handled and unhandled are events on which a user with few rights has run a handler, and for which the rights were missing.
+	handled, unhandled int
 	// refused: it would be answered with an error, and change nothing.
 	refused bool
 }

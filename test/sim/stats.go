@@ -35,6 +35,7 @@ type Stats struct {
 	Revokes                     int // of the rights of a user
 	Allowed, Forbidden          int // requests of users with few rights, answered and refused
 	Passwords, Successors       int // of these users: passwords that were set, and users in the place of others
+	FewHandled, Unhandled       int // events on which they have run a handler, and for which its user lacked a right
 	Forged                      int // writes to sessions of others
 	WatchesForbidden            int // of them, refused and canceled
 	Intrusions                  int // attempts to take up sessions of others
