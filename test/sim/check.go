@@ -54,10 +54,9 @@ func (p *past) index(rev int64) int {
 	return sort.Search(len(p.revisions), func(i int) bool { return p.revisions[i].rev > rev })
 }
 
-// rightsOf are those with which a revision took effect; nil: there are no users with few rights, or no such revision.
-func (p *past) rightsOf(rev int64) *rights {
-	r := p.c.ledger.revisions[rev]
-	if p.c.steward == nil || r == nil {
+// rightsOf are those with which a revision took effect; nil: there are no users with few rights.
+func (p *past) rightsOf(r *revision) *rights {
+	if p.c.steward == nil {
 		return nil
 	}
 	return p.c.steward.at(r.rights)
@@ -69,7 +68,10 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 
 // evaluateSome is evaluate, but the end of a lease deletes at most so many of its keys; 0: all.
 func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *evaluation) {
-	e := &evaluation{keys: p.at(at), rev: writes, old: p.at, who: o.who, carries: o.carries, as: o.as, most: most, rights: p.rightsOf(writes)}
+	e := &evaluation{keys: p.at(at), began: p.at(at), rev: writes, old: p.at, who: o.who, carries: o.carries, as: o.as, most: most}
+	if r := p.c.ledger.revisions[writes]; r != nil {
+		e.rights, e.bounds = p.rightsOf(r), p.boundsOf(r)
+	}
 	if !o.reads() {
 		e.keys = slices.Clone(e.keys)
 	}
@@ -77,6 +79,9 @@ func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *
 		e.who = ""
 	}
 	answer := e.call(o.req)
+	if e.bounds.noSpace && takesSpace(o.req) {
+		e.refused, e.barred, e.recovered = true, true, ""
+	}
 	if e.refused {
 		e.changes = nil
 	}

@@ -2,11 +2,14 @@ package sim
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // checkAnswers: each answer is what a sequential etcd would have given at the
@@ -18,7 +21,7 @@ func (c *cluster) checkAnswers(p *past) {
 			continue
 		}
 		want, e := p.evaluate(o.rev, o.rev, o)
-		if len(e.changes) == 0 && proto.Equal(want, o.content) {
+		if len(e.changes) == 0 && !e.barred && proto.Equal(want, o.content) {
 			// It has changed nothing, unless it is what changed it to be so; see
 			// checkOrigins.
 			continue
@@ -77,7 +80,7 @@ func (c *cluster) what(rev int64) string {
 func (c *cluster) checkOrigins(p *past) {
 	var candidates []*op
 	for _, o := range c.history {
-		if o.effect == 0 && o.state != refused && !o.reads() {
+		if o.effect == 0 && (o.state != refused || o.who != "" && errors.Is(o.err, fault.QuotaExceeded)) && !o.reads() {
 			candidates = append(candidates, o)
 		}
 	}

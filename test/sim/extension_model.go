@@ -172,9 +172,18 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 	if standing.Failures > 0 {
 		e.recovered = name
 	}
-	defer e.useUp(name)
+	if !e.attempt(func() { kv = e.handle(name, key, value) }) {
+		e.barred = true
+		return nil, false
+	}
+	e.useUp(name)
+	return kv, true
+}
+
+// handle is what a handler does.
+func (e *evaluation) handle(name, key string, value []byte) *mvccpb.KeyValue {
 	if name == "line" {
-		return e.hand(key, value), true
+		return e.hand(key, value)
 	}
 	switch key {
 	case "/x/inc":
@@ -184,7 +193,7 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 	case "/x/pop":
 		queue := e.keys.between([]byte("/x/q/"), []byte("/x/q0"))
 		if len(queue) == 0 {
-			return nil, true
+			return nil
 		}
 		e.remove(queue[0])
 		value = queue[0].Value
@@ -193,7 +202,7 @@ func (e *evaluation) run(key string, value []byte) (kv *mvccpb.KeyValue, ok bool
 	case "/x/hog":
 		e.write("/x/hogged", value, 0)
 	}
-	return e.result(key, value), true
+	return e.result(key, value)
 }
 
 // result is a plain value as the answer to a call.
@@ -222,6 +231,9 @@ func (e *evaluation) increment(key string) []byte {
 // had failed before has not.
 func (e *evaluation) follow(req proto.Message) {
 	e.react(req)
+	if _, ends := req.(*pb.LeaseRevokeRequest); !ends && len(e.changes) > 0 && !e.fits() { // the end of a lease isn't refused
+		e.changes, e.barred, e.recovered = nil, true, ""
+	}
 	if e.recovered != "" {
 		e.write(stateKey(e.recovered), []byte("enabled"), 0)
 	}
@@ -247,16 +259,17 @@ func (e *evaluation) react(req proto.Message) {
 		}
 		switch {
 		case event == "":
-		case as.reactsTo(string(c.Kv.Key()), event):
+		case !as.reactsTo(string(c.Kv.Key()), event):
+			e.unhandled++
+		case !e.attempt(func() {
 			e.increment("/x/log/" + event)
 			if event == "expired" {
 				e.notify(c.Kv.Key())
 			}
-			if !as.all {
-				e.handled++
-			}
-		default:
-			e.unhandled++
+		}):
+			e.unfit++
+		case !as.all:
+			e.handled++
 		}
 	}
 }

@@ -21,6 +21,7 @@ type features struct {
 	urls   bool // members get other URLs
 	few    bool // there are users with few rights
 	far    bool // entries go when a segment has been logged since, whichever partition's
+	space  bool // extensions may lack space: quotas are for their keys, too, and NOSPACE may be raised
 	reacts bool // and they register an extension that handles events
 	leaves bool // and they are deleted, come again as others under their names, and get other passwords
 	looked bool // clients ask for the times and keys of leases (lessee.go)
@@ -72,7 +73,7 @@ func (o *Options) swarm() features {
 		sessions:   some(),
 		large:      some(),
 	}
-	f.alarms = some() && !f.extensions                                               // whose model knows of no refused writes
+	f.alarms = some() && !f.extensions
 	f.calls, f.steps = some() && f.extensions, some() && f.extensions && !f.versions // some of which end a lease at once
 	f.ends, f.urls, f.again = some(), some(), some()
 	for len(f.troubles) == 0 {
@@ -91,6 +92,9 @@ func (o *Options) swarm() features {
 	f.backups = rand.New(rand.NewPCG(o.Seed, 0xbac0)).IntN(2) == 0 // drawn apart, so that the other runs are what they were
 	f.files = o.hasFiles()
 	f.few = o.hasFew(&f)
+	if space := rand.New(rand.NewPCG(o.Seed, 0x59ace)); f.extensions && !f.versions && space.IntN(2) == 0 {
+		f.space, f.alarms = true, space.IntN(2) == 0
+	}
 	f.reacts = f.few && f.extensions && rand.New(rand.NewPCG(o.Seed, 0xe7e)).IntN(2) == 0
 	f.leaves = f.few && rand.New(rand.NewPCG(o.Seed, 0x6)).IntN(3) == 0
 	f.far = rand.New(rand.NewPCG(o.Seed, 0x727)).IntN(3) == 0

@@ -206,9 +206,10 @@ func (r registrar) reactsTo(key, event string) bool {
 		(event != "expired" || r.may(authpb.WRITE, "/x/told"))
 }
 
-// countHandled counts the events that a handler of a user with few rights has handled, and those that it couldn't.
+// countHandled counts the events that a handler of a user with few rights has handled, those that it couldn't, and those for whose handler
+// there was no space.
 func (c *cluster) countHandled(p *past) {
-	if !c.has.reacts {
+	if !c.has.reacts && !c.has.space {
 		return
 	}
 	for _, r := range p.revisions {
@@ -216,6 +217,7 @@ func (c *cluster) countHandled(p *past) {
 			_, e := p.evaluate(r.rev-1, r.rev, r.by)
 			c.stats.FewHandled += e.handled
 			c.stats.Unhandled += e.unhandled
+			c.stats.Unfit += e.unfit
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -22,6 +23,7 @@ type ledger struct {
 	systems   map[uint64]systemEvent // by the place in group 0's log
 	// systemPlaces are the entries that these come from.
 	systemPlaces map[uint64]logPlace
+	auths        map[uint64]*auth.State // by their revisions
 	// forced: one server is left, which may have entries that no other has applied. gaps: it lacks
 	// some that others have.
 	forced, gaps bool
@@ -40,6 +42,7 @@ type revision struct {
 	latest  time.Duration // when it or a later one was first applied: it took effect before
 	by      *op           // the request whose effect it is
 	rights  uint64        // those with which it took effect, by their revision
+	noSpace bool          // it took effect under this alarm
 }
 
 // logPlace is where an entry is in a group's log.
@@ -57,7 +60,7 @@ type systemEvent struct {
 type reader struct{ next map[uint32]int }
 
 func newLedger(c *cluster) *ledger {
-	return &ledger{c: c, parts: map[uint32][]*revision{}, revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}, systemPlaces: map[uint64]logPlace{}}
+	return &ledger{c: c, parts: map[uint32][]*revision{}, revisions: map[int64]*revision{}, systems: map[uint64]systemEvent{}, systemPlaces: map[uint64]logPlace{}, auths: map[uint64]*auth.State{}}
 }
 
 // apply notes or compares what a server has applied.
@@ -88,7 +91,7 @@ func (g *ledger) apply(c *core, partition int, rev int64, changes []store.Change
 	}
 	e := g.revisions[rev]
 	if e == nil {
-		e = &revision{rev: rev, in: map[uint32][]store.Change{}, places: map[uint32]logPlace{}, at: g.c.loop.now, rights: c.machine.Auth().Revision}
+		e = &revision{rev: rev, in: map[uint32][]store.Change{}, places: map[uint32]logPlace{}, at: g.c.loop.now, rights: c.machine.Auth().Revision, noSpace: noSpace(c.machine.Alarms())}
 		g.revisions[rev] = e
 	}
 	e.in[p], e.places[p] = slices.Clone(changes), c.place(partition)

@@ -59,11 +59,15 @@ type evaluation struct {
 	// recovered is an extension that has kept to its limits after it had not.
 	recovered string
 	// most is how many of a lease's keys its end deletes; 0: all. One that is much work takes several steps.
-	most int
+	most   int
+	began  state // before the request
+	bounds bounds
+	barred bool // there is no space for it
 	// rights are those of the users with few of them; nil: there are none.
 	rights *rights
 	// handled and unhandled are events on which a user with few rights has run a handler, and for which the rights were missing.
 	handled, unhandled int
+	unfit              int // events for whose handler there was no space
 	// refused: it would be answered with an error, and change nothing.
 	refused bool
 }

@@ -21,8 +21,11 @@ import (
 func (k *keeper) limit() {
 	c := k.c
 	prefixes := []string{"/", "/a/", "/a/x/", "/b/", "s", "pair-", "pair-0"}
-	if c.has.extensions {
-		prefixes = prefixes[1:] // their model knows of no quotas
+	switch {
+	case c.has.space:
+		prefixes = append(prefixes, "/x/", "/x/log/", "/x/q/", "/x/line/")
+	case c.has.extensions:
+		prefixes = prefixes[1:]
 	}
 	change := &stoapb.QuotaChange{
 		Prefix:   []byte(pick(c.loop, prefixes)),
@@ -30,7 +33,7 @@ func (k *keeper) limit() {
 		MaxBytes: int64(c.loop.rng.IntN(300)),
 		Remove:   c.loop.chance(20),
 	}
-	if c.loop.chance(2) { // within the time that a user has, most rates are exceeded
+	if c.loop.chance(2) && (!c.has.space || len(change.Prefix) > 1 && change.Prefix[1] != 'x') { // within the time that a user has, most rates are exceeded
 		change.MaxRate = 1 + int64(c.loop.rng.IntN(20))
 	}
 	if s := c.anyServer(); s.life != nil {

@@ -36,6 +36,7 @@ type Stats struct {
 	Allowed, Forbidden          int // requests of users with few rights, answered and refused
 	Passwords, Successors       int // of these users: passwords that were set, and users in the place of others
 	FewHandled, Unhandled       int // events on which they have run a handler, and for which its user lacked a right
+	Unfit                       int // events for whose handler there was no space
 	Forged                      int // writes to sessions of others
 	WatchesForbidden            int // of them, refused and canceled
 	Intrusions                  int // attempts to take up sessions of others
