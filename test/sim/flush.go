@@ -155,7 +155,14 @@ func (c *core) shortenLog(cut *backend.Cut) error {
 			tail.Needed, tail.Held = c.replica.Needed(p), c.l.sv.c.plan.held
 		}
 		tail.Far = far[c.groups.Number(p)]
+		before, err := l.FirstIndex()
+		if err != nil {
+			return err
+		}
 		index, held := l.Shorten(tail)
+		if index >= max(before, at.Index) { // of a partition in which nothing is written, whose followers may lack that one
+			c.l.sv.c.fail("log", "server %d drops entry %d of group %d, the last applied one", c.l.sv.id, at.Index, c.groups.Number(p))
+		}
 		keep[p], short = index+1, short && !held && (tail.Far == 0 || tail.Far < at.Index)
 	}
 	if !short && c.replica.Leading() {
