@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -359,6 +360,9 @@ func (s *steward) newSession(p *sessionPast) {
 
 // knows is the revision of the rights that a process knows.
 func (l *life) knows() uint64 { return l.core.machine.Auth().Revision }
+
+// permits is the revision of the newest rights by which a process has permitted watches: a snapshot takes its state back, and not these.
+func (l *life) permits() uint64 { return slices.Max(append([]uint64{l.knows()}, l.had...)) }
 
 // leaseOf is the lease that a request is about, or attaches a key to.
 func leaseOf(m proto.Message) int64 {

@@ -11,7 +11,7 @@ import (
 )
 
 // sight is what a user with few rights watches, and the rights, by their revisions, that its server knew before it looked
-// whether the user may, and afterwards.
+// whether the user may, and those that it permitted watches by afterwards.
 type sight struct {
 	user        *fewUser
 	credential  uint64
@@ -137,7 +137,7 @@ func (w *fewWatcher) take(r *pb.WatchResponse) {
 		w.stream.Close()
 		w.stream = nil
 	case r.Created:
-		w.sight.knows = w.life.knows()
+		w.sight.knows = w.life.permits()
 		s.begun(w, &w.sight)
 	default:
 		s.seen(w, &w.sight, w.life, r)
@@ -170,7 +170,7 @@ func (cl *sessionClient) sight(r *pb.WatchCreateRequest) *sight {
 	if u == nil {
 		return nil
 	}
-	return &sight{user: u, credential: cl.stream.user, key: r.Key, end: r.RangeEnd, knew: cl.stream.knew, knows: cl.stream.life.knows()}
+	return &sight{user: u, credential: cl.stream.user, key: r.Key, end: r.RangeEnd, knew: cl.stream.knew, knows: cl.stream.life.permits()}
 }
 
 // looksAgain: the server that takes a session up looks whether it may have its watches.
