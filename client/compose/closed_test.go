@@ -84,6 +84,26 @@ func TestEventsBehindClose(t *testing.T) {
 	require.ErrorIs(t, err, ErrFeedClosed, "%v", n)
 }
 
+// What waits for the connection to a cluster doesn't wait for it any longer when its client is closed.
+func TestWaitingBesideClose(t *testing.T) {
+	const timeout = 3 * time.Second
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": silent("127.0.0.1:1")}, Routes: []Route{{Cluster: "one"}}, Timeout: timeout, DialTimeout: timeout,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	fork := c.Fork()
+	first, second := fork.PutAsync("a", ""), fork.GetAsync("b")
+	time.Sleep(50 * time.Millisecond)
+	began := time.Now()
+	require.NoError(t, fork.Close())
+	_, err = first.Wait(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = second.Wait(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+	require.Less(t, time.Since(began), timeout/2)
+}
+
 // leaving is a member that grants sessions and leases, and doesn't answer that they end.
 type leaving struct {
 	stoapb.UnimplementedSessionsServer

@@ -266,8 +266,6 @@ func (c *core) pump() {
 		c.aim(r)
 		l := c.links[r.cluster]
 		switch {
-		case c.closed:
-			c.drop(r, ErrClosed)
 		case r.session != nil && r.session.Err() != nil:
 			c.drop(r, r.session.Err())
 		case r.epoch != l.epoch.Load():
@@ -280,15 +278,24 @@ func (c *core) pump() {
 			}
 			c.mu.Unlock()
 			if err := l.open(r.by); err != nil {
-				c.mu.Lock()
-				l.lost()
-				c.failures.Add(1)
-				c.drop(r, l.cluster.named(err, false))
+				c.unopened(r, l, err)
 			}
 		default:
 			c.next(r, l)
 		}
 	}
+}
+
+// unopened: the cluster of the first of those that wait has no connection.
+func (c *core) unopened(r *request, l *link, err error) {
+	c.mu.Lock()
+	if c.closed { // and nothing waits any more
+		c.mu.Unlock()
+		return
+	}
+	l.lost()
+	c.failures.Add(1)
+	c.drop(r, l.cluster.named(err, false))
 }
 
 // next tries to send the first of those that wait. It needs mu, and releases
@@ -455,7 +462,15 @@ func (c *core) close() {
 	}
 	c.closed = true
 	c.end()
+	left := c.queue
+	c.queue = nil
+	for range left {
+		c.algo.dropped()
+	}
 	c.mu.Unlock()
+	for _, r := range left {
+		r.done(nil, ErrClosed)
+	}
 	for _, l := range c.links {
 		l.close()
 	}
