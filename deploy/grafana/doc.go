@@ -1,5 +1,5 @@
 // Grafana writes stoa's Grafana dashboards: they are defined here (cluster.go, partitions.go,
-// extensions.go) and rendered into the .json files beside, which Grafana imports.
+// extensions.go, sidecars.go) and rendered into the .json files beside, which Grafana imports.
 //
 //	make dashboards
 //

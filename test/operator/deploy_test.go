@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -191,6 +192,12 @@ func contained(root string, env []string, command ...string) *exec.Cmd {
 func TestManifestsImage(t *testing.T) {
 	require.Contains(t, deployed(t, "kubernetes", "static-pod.yaml"), "image: stoa:"+version.Stoa+"\n")
 	require.Contains(t, deployed(t, "kubernetes", "kustomization.yaml"), "newTag: "+version.Stoa+" ")
+	// Those that kustomization.yaml doesn't have are applied with an image, too.
+	applied := regexp.MustCompile(`\bsed (?:[^\n]*\\\n)?[^\n]*kubectl apply`).FindAllString(openBookOf(t, "deploy.md").text, -1)
+	require.Len(t, applied, 2)
+	for _, command := range applied {
+		require.Contains(t, command, "s|image: stoa$|image: registry.example.com/stoa:"+version.Stoa+"|")
+	}
 }
 
 // What the manifests start has the flags that they give it.
