@@ -18,6 +18,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client"
@@ -47,6 +48,8 @@ type fake struct {
 	stuck bool
 	// full makes members refuse new sessions.
 	full bool
+	// nobody makes members refuse clients without a user.
+	nobody bool
 	// asked are the requested reads.
 	asked []*stoapb.Request
 	// mute drops all replies.
@@ -213,6 +216,9 @@ func (m *fakeMember) open(g stoapb.Sessions_OpenServer, first *stoapb.ClientBatc
 		return nil, nil, g.Context().Err()
 	}
 	m.opens++
+	if f.nobody {
+		return nil, nil, rpctypes.ErrGRPCUserEmpty
+	}
 	if f.full {
 		return nil, nil, status.Error(codes.ResourceExhausted, "stoa: too many sessions: 2 are open, the most that there may be")
 	}

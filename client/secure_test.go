@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"math/big"
 	"net"
 	"sync/atomic"
@@ -32,11 +33,12 @@ type guard struct {
 	pb.UnimplementedAuthServer
 	password *atomic.Value
 	late     *atomic.Bool // the password is set between the next login and the stream
+	empty    *atomic.Bool // permissions are enforced between the next login and the stream
 	deleted  *atomic.Bool // the user, who has a certificate
 }
 
 func newGuard(f *fake) guard {
-	g := guard{fakeMember: f.members[0], password: new(atomic.Value), late: new(atomic.Bool), deleted: new(atomic.Bool)}
+	g := guard{fakeMember: f.members[0], password: new(atomic.Value), late: new(atomic.Bool), empty: new(atomic.Bool), deleted: new(atomic.Bool)}
 	g.password.Store("secret")
 	return g
 }
@@ -55,6 +57,9 @@ func (g guard) Open(s stoapb.Sessions_OpenServer) error {
 	}
 	if g.late.Swap(false) {
 		return rpctypes.ErrGRPCAuthOldRevision
+	}
+	if g.empty.Swap(false) {
+		return rpctypes.ErrGRPCUserEmpty
 	}
 	if g.deleted.Load() {
 		return rpctypes.ErrGRPCPermissionDenied
@@ -151,6 +156,33 @@ func TestAPasswordThatIsSetAnew(t *testing.T) {
 	old()
 	<-s.Done()
 	require.ErrorIs(t, s.Err(), rpctypes.ErrAuthFailed)
+}
+
+// A session that has been taken up without a user, for permissions weren't enforced then, goes on with its user when they are again.
+// One of a client without a user ends at once.
+func TestAuthenticationIsEnabled(t *testing.T) {
+	f, g, c := guarded(t)
+	s, err := c.Session(testContext(t))
+	require.NoError(t, err)
+	_, err = s.Put(testContext(t), "k", "v")
+	require.NoError(t, err)
+	nobody := func(s *client.Session) {
+		f.set(func() { f.sessions[int64(s.ID())].stream.die(rpctypes.ErrGRPCUserEmpty) })
+	}
+	g.empty.Store(true)
+	nobody(s)
+	_, err = s.Put(testContext(t), "k", "w")
+	require.NoError(t, err)
+
+	s = f.session()
+	f.set(func() { f.nobody = true })
+	nobody(s)
+	select {
+	case <-s.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the session has not ended")
+	}
+	require.ErrorIs(t, rpctypes.Error(errors.Unwrap(s.Err())), rpctypes.ErrUserEmpty)
 }
 
 // A session whose user has been deleted ends with the reason, also if the user has a certificate, which is no login that fails. One

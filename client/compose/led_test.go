@@ -157,8 +157,8 @@ func (s *endingSessions) Open(g stoapb.Sessions_OpenServer) error {
 // The end of a session isn't the refusal of an update that it had no answer to, whatever the reason.
 func TestAnUpdateWhoseSessionEnds(t *testing.T) {
 	for name, s := range map[string]*endingSessions{
-		"a deleted user": {end: rpctypes.ErrGRPCAuthOldRevision, again: rpctypes.ErrGRPCPermissionDenied},
-		"an error":       {end: rpctypes.ErrGRPCUserEmpty},
+		"a deleted user":          {end: rpctypes.ErrGRPCAuthOldRevision, again: rpctypes.ErrGRPCPermissionDenied},
+		"a client without a user": {end: rpctypes.ErrGRPCUserEmpty, again: rpctypes.ErrGRPCUserEmpty},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := overServer(t, s)

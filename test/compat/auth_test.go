@@ -319,6 +319,35 @@ func TestUsersOfSessions(t *testing.T) {
 	})
 }
 
+// TestSessionsWhilePermissionsAreOff: a session that connects again while permissions aren't enforced is still its user's when they are.
+func TestSessionsWhilePermissionsAreOff(t *testing.T) {
+	users(t, 1, cheap, func(t *testing.T, g *guarded) {
+		s := g.session("a", "")
+		_, err := s.Put(g.ctx, "/a/1", "v", client.Ephemeral())
+		require.NoError(t, err)
+		_, err = g.root.AuthDisable(g.ctx)
+		require.NoError(t, err)
+		for _, server := range g.Servers {
+			require.NoError(t, server.Kill())
+		}
+		require.NoError(t, g.Start(g.ctx))
+		_, err = s.Put(g.ctx, "/b/1", "v")
+		require.NoError(t, err)
+		g.reconnected(g.root)
+		_, err = g.root.AuthEnable(g.ctx)
+		require.NoError(t, err)
+		for range 2 {
+			got, err := s.Get(g.ctx, "/a/1")
+			require.NoError(t, err)
+			require.Len(t, got.Kvs, 1)
+			_, err = s.Put(g.ctx, "/a/2", "v")
+			require.NoError(t, err)
+		}
+		_, err = s.Put(g.ctx, "/b/1", "v")
+		denied(t, err)
+	})
+}
+
 // resume takes up a session as another client of its user would.
 func resume(c *clientv3.Client, id int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

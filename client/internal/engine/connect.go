@@ -88,7 +88,7 @@ func (s *Session) candidates(since time.Time) []string {
 
 // hopeless reports errors that every other member would return too.
 func (s *Session) hopeless(err error) bool {
-	if s.renews(err) {
+	if s.renews(err) && (s.c.Username != "" || !lacksUser(err)) {
 		return false
 	}
 	switch codeOf(err) {
@@ -106,10 +106,13 @@ func (s *Session) hopeless(err error) bool {
 	return errors.Is(err, errMalformed) || errors.Is(err, ErrSessionClosed)
 }
 
-// renews reports that the user's password has been set since the login: the next stream logs in anew, or can't.
+// renews reports that the server carries out nothing for the user with whom the stream was opened: its password has been set since
+// the login, or there was no login, since permissions were not enforced. The next stream logs in anew, or can't.
 func (s *Session) renews(err error) bool {
-	return s.c.Token == "" && errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision)
+	return s.c.Token == "" && (errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision) || lacksUser(err))
 }
+
+func lacksUser(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) }
 
 // codeOf is the code of an error of a call, or of the login before it, which etcd's client has turned into
 // one of its own, without a status.

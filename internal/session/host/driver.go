@@ -182,9 +182,10 @@ func (d *driver) Reply(op *session.Op) {
 	d.s.sink.Reply(op)
 }
 
-// elsewhere reports that a request can be answered over another stream: by another server, or for the user's next token.
+// elsewhere reports that a request can be answered over another stream: by another server, for the user's next token, or for a user
+// if there was none, since permissions weren't enforced.
 func elsewhere(err error) bool {
-	return errors.Is(err, fault.Fenced) || errors.Is(err, fault.AuthOldRevision)
+	return errors.Is(err, fault.Fenced) || errors.Is(err, fault.AuthOldRevision) || errors.Is(err, fault.UserEmpty)
 }
 
 // abandon ends the session on this server, which can't answer a request: its client asks
