@@ -18,6 +18,7 @@ var (
 	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
 	goFile     = regexp.MustCompile(`[\w./-]+\.go\b`)
 	identifier = regexp.MustCompile(`^(?:[A-Za-z]\w*\.)?(?:[A-Z]\w*[a-z]\w*|[a-z]+[A-Z]\w*)$`)
+	testName   = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*$`)
 	inFile     = regexp.MustCompile("`((?:\\w+\\.)?\\w+)`(?:\\s+in\\s+|\\s+\\()`([\\w/]+\\.go)`")
 	flagName   = regexp.MustCompile(`"([a-z][a-z0-9-]*)"`)
 	longFlag   = regexp.MustCompile(`(?:^|[^\w-])--([a-z][a-z0-9-]*)`)
@@ -37,7 +38,7 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 }
 
-// TestNamedFunctionsExist: so are functions and types that the pages about the code name.
+// TestNamedFunctionsExist: so are tests that pages name, and functions and types that those about the code name.
 func TestNamedFunctionsExist(t *testing.T) {
 	words := map[string]bool{}
 	for _, f := range filesOf(t, ".go") {
@@ -46,13 +47,15 @@ func TestNamedFunctionsExist(t *testing.T) {
 		}
 	}
 	for _, page := range pages(t) {
+		names := testName
 		switch path.Base(page) {
 		case "architecture.md", "consistency.md", "glossary.md", "DESIGN.md":
-		default:
+			names = identifier
+		case "etcd-tests.md":
 			continue
 		}
 		for _, span := range codeSpan.FindAllStringSubmatch(textOf(t, repository, page), -1) {
-			if !identifier.MatchString(span[1]) {
+			if !names.MatchString(span[1]) {
 				continue
 			}
 			for _, w := range strings.Split(span[1], ".") {
