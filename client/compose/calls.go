@@ -300,6 +300,11 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 	if r.kind != update {
 		setLocal(r.message, false)
 	}
+	if e.l.view != nil { // the client's updates go over a session
+		if err := e.l.twin.settle(ctx, r.by); err != nil {
+			return nil, err
+		}
+	}
 	refused := false // by a learner, which several requests may detect at once
 	for try := 0; ; try++ {
 		reaching, cancel := context.WithDeadline(ctx, r.by)

@@ -125,6 +125,24 @@ func (l *link) take(found carrier) bool {
 	return !l.core.closed
 }
 
+// settle decides what the client has sent to the cluster over a session that was lost. The next session does so when it is opened; this is
+// for requests that are sent beside it.
+func (l *link) settle(ctx context.Context, by time.Time) error {
+	l.core.mu.Lock()
+	ch, ok := l.by.(*channel)
+	l.core.mu.Unlock()
+	if !ok || ch.alive() {
+		return nil
+	}
+	asking, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	err := ch.settle(asking)
+	if err != nil && ctx.Err() == nil {
+		l.cluster.leave()
+	}
+	return err
+}
+
 // finish records an answer, and adds the cluster's name to an error. It needs
 // no lock, and is called before the answer reaches its waiter.
 func (l *link) finish(k kind, err error) error {

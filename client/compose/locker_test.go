@@ -138,6 +138,13 @@ func (d deaf) LeaseRevoke(_ context.Context, q *pb.LeaseRevokeRequest) (*pb.Leas
 	return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
 }
 
+func (d deaf) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if string(q.Key) == "/m/k" {
+		d.did <- "the key is read"
+	}
+	return d.extendingToo.Range(ctx, q)
+}
+
 func (d deaf) Txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, error) {
 	d.did <- "the transaction begins"
 	return d.extendingToo.Txn(ctx, t)
@@ -170,4 +177,31 @@ func TestTransactionsBehindALostSession(t *testing.T) {
 	for range 2 {
 		require.Equal(t, "the transaction begins", <-d.did)
 	}
+}
+
+// Nor is a key of a mirror read at its home before that.
+func TestViewsBehindALostSession(t *testing.T) {
+	d := deaf{extendingToo: extendingToo{guarding{readable: []string{"/m/k"}}}, did: make(chan string, 10)}
+	address := serve(t, func(g *grpc.Server) {
+		stoapb.RegisterSessionsServer(g, d)
+		pb.RegisterKVServer(g, d)
+		pb.RegisterLeaseServer(g, d)
+	})
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"home": {Endpoints: []string{address}, Kind: Stoa}, "here": {Endpoints: []string{address}, Kind: Etcd}},
+		Routes:   []Route{{Prefix: "/m/", Cluster: "home", Mirrors: []string{"here"}}},
+		Local:    "here", Timeout: time.Second,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = c.Put(t.Context(), "/m/k", "before")
+	var of *ClusterError
+	require.ErrorAs(t, err, &of)
+	require.True(t, of.Unknown)
+	for range 2 {
+		_, err = c.Get(t.Context(), "/m/k")
+		require.NoError(t, err)
+	}
+	require.Equal(t, "the session is ended", <-d.did)
+	require.Equal(t, "the key is read", <-d.did)
 }

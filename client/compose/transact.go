@@ -21,8 +21,11 @@ func (c *Client) transact(ctx context.Context, x *across) (*pb.TxnResponse, erro
 			return nil, err
 		}
 	}
-	if err := c.core.settle(ctx, x); err != nil {
-		return nil, err
+	for _, p := range x.parts {
+		to := c.core.links[p.cluster]
+		if err := to.settle(ctx, time.Now().Add(c.core.cfg.Timeout)); err != nil {
+			return nil, to.cluster.named(plain(err), false)
+		}
 	}
 	if err := c.core.writing(x); err != nil {
 		return nil, err
@@ -193,29 +196,6 @@ func (c *core) idle() bool {
 		c.algo.responded(c.links[c.algo.last].takeAnswers())
 	}
 	return len(c.queue) == 0 && c.algo.waiting == 0 && c.algo.outstanding == 0
-}
-
-// settle decides what the client has sent to the clusters of a transaction over sessions that were lost. Other requests do so when they
-// open the next session; those of a transaction are sent beside it.
-func (c *core) settle(ctx context.Context, x *across) error {
-	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	for _, p := range x.parts {
-		l := c.links[p.cluster]
-		c.mu.Lock()
-		ch, ok := l.by.(*channel)
-		c.mu.Unlock()
-		if !ok || ch.alive() {
-			continue
-		}
-		if err := ch.settle(asking); err != nil {
-			if ctx.Err() == nil {
-				l.cluster.leave()
-			}
-			return l.cluster.named(plain(err), false)
-		}
-	}
-	return nil
 }
 
 // writing records for the feeds that the client writes to the clusters of a transaction.
