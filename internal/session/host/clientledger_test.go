@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -16,9 +17,10 @@ type ledger struct {
 	has       map[[2]int64]bool // by partition and revision
 	changes   []store.Change
 	reached   atomic.Int64
-	answered  atomic.Int64     // the highest revision that any client was answered with
-	compacted atomic.Int64     // the highest that was compacted, or asked to be
-	rights    map[int64]uint64 // the revision of users and roles at each revision
+	answered  atomic.Int64        // the highest revision that any client was answered with
+	compacted atomic.Int64        // the highest that was compacted, or asked to be
+	when      map[int64]time.Time // the first server had applied a revision
+	rights    map[int64]uint64    // the revision of users and roles at each revision
 
 	all   []*mvccpb.KeyValue // in order; without a version they are deletions
 	byKey map[string][]*mvccpb.KeyValue
@@ -32,6 +34,12 @@ func (l *ledger) apply(c *rigCore, partition int, rev int64, changes []store.Cha
 	l.rights[rev] = c.Machine.Auth().Revision
 	if at := [2]int64{int64(partition), rev}; !l.has[at] {
 		l.has[at] = true
+		if l.when == nil {
+			l.when = map[int64]time.Time{}
+		}
+		if _, before := l.when[rev]; !before {
+			l.when[rev] = time.Now()
+		}
 		for _, c := range changes {
 			c.Kv = c.Kv.Clone()
 			l.changes = append(l.changes, c)

@@ -32,7 +32,9 @@ type sidecarApp struct {
 	calls    []*sidecarCall
 	watches  []*sidecarWatch
 	streams  []*sidecarStream
-	dialed   time.Duration // when its connection was made
+	renewals *renewals // the latest stream of keep-alives
+	keeping  []*renewals
+	dialed   []time.Duration // when its connections were made
 	watching sync.WaitGroup
 }
 
@@ -43,9 +45,10 @@ type sidecarCall struct {
 	key, end string
 	value    string
 	other    string // the second key of a transaction
-	absent   bool   // the first has to be
-	left     bool   // the caller's context may have ended
-	local    bool   // serializable
+	lease    clientv3.LeaseID
+	absent   bool // the first has to be
+	left     bool // the caller's context may have ended
+	local    bool // serializable
 	limit    int64
 	counts   bool // keys only
 	descends bool
@@ -72,7 +75,7 @@ func (d *sidecarCall) String() string {
 	if d.local {
 		local = "serializable "
 	}
-	return fmt.Sprintf("%s%s %q%s %s %s, [%v, %v]: at %d, %d keys, %v", local, d.kind, d.key, end, d.other, d.value, d.begun, d.ended, d.rev, len(d.kvs), d.err)
+	return fmt.Sprintf("%s%s %q%s %s %s, [%v, %v]: at %d, %d keys, %v", local, d.kind, d.key, end, d.other, strings.TrimRight(d.value, "."), d.begun, d.ended, d.rev, len(d.kvs), d.err)
 }
 
 func (d *sidecarCall) writes() bool { return d.kind == "put" || d.kind == "delete" || d.kind == "txn" }
@@ -83,7 +86,7 @@ func (w *sidecarWorld) newSidecarApp(id int, at *simSidecar) *sidecarApp {
 		c, err := w.local.dial(ctx, to)
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.dialed = w.now()
+		a.dialed = append(a.dialed, w.now())
 		return c, err
 	}
 	var err error
@@ -145,6 +148,12 @@ func (a *sidecarApp) run(do act) {
 		a.unwatch()
 	case "stream":
 		a.request()
+	case "grant":
+		a.grant()
+	case "keep alive":
+		a.keepAlive()
+	case "revoke":
+		a.revoke()
 	case "compact":
 		a.compact()
 	}
@@ -155,6 +164,10 @@ func (a *sidecarApp) run(do act) {
 func (a *sidecarApp) send(what string, goesOn bool) {
 	d := &sidecarCall{kind: what, key: a.key(), left: a.one(8)}
 	switch what {
+	case "put":
+		if l := a.lease(); l != nil && a.one(3) {
+			d.lease = l.id
+		}
 	case "get", "range":
 		d.kind, d.local, d.descends, d.counts = "get", a.one(3), a.one(4), a.one(6)
 		if what == "range" {
@@ -202,7 +215,7 @@ func (d *sidecarCall) op() clientv3.Op {
 	}
 	switch d.kind {
 	case "put":
-		return clientv3.OpPut(d.key, d.value)
+		return clientv3.OpPut(d.key, d.value, clientv3.WithLease(d.lease))
 	case "delete":
 		return clientv3.OpDelete(d.key, append(opts, clientv3.WithPrevKV())...)
 	case "txn":
@@ -240,6 +253,9 @@ func (a *sidecarApp) note(d *sidecarCall) {
 	defer a.mu.Unlock()
 	d.n, d.begun, d.floor = a.w.next(), a.w.now(), a.w.cluster.ledger.answered.Load()
 	d.value = fmt.Sprintf("%d.%d", a.id, d.n)
+	if a.w.plan.Large > 0 {
+		d.value += strings.Repeat(".", int(d.n*7919)%a.w.plan.Large)
+	}
 	a.calls = append(a.calls, d)
 }
 
@@ -269,11 +285,11 @@ func (a *sidecarApp) answered(d *sidecarCall, r clientv3.OpResponse, err error) 
 // finish waits for all answers, and finds that all works again.
 func (a *sidecarApp) finish() {
 	a.w.within("a call", a.wait.Wait)
-	for _, kind := range []string{"put", "get", "range", "txn"} {
-		a.rng = rand.New(rand.NewPCG(uint64(a.id), 7))
+	for _, kind := range []string{"put", "get", "range", "txn", "put", "get", "get", "delete", "get", "range", "range"} {
+		a.rng = rand.New(rand.NewPCG(uint64(a.id), uint64(len(a.calls))))
 		before := len(a.calls)
 		a.send(kind, false)
-		if d := a.calls[before]; d.err != nil && !d.left {
+		if d := a.calls[before]; d.err != nil && !d.left && d.lease == 0 {
 			a.w.found("app %d: nothing breaks any more, and %v", a.id, d)
 		}
 	}
@@ -286,6 +302,10 @@ func (a *sidecarApp) settle() {
 	}
 	quiet := func() bool { return a.w.now()-time.Duration(a.w.noted.Load()) > 7*time.Second || len(a.streams) == 0 }
 	for begun := a.w.now(); a.w.now()-begun < sidecarHang/2 && (a.lacks() || !quiet()); time.Sleep(100 * time.Millisecond) {
+	}
+	a.expire(time.Duration(a.w.calmed.Load()))
+	for _, k := range a.keeping {
+		k.cancel()
 	}
 	for _, v := range a.watches {
 		v.cancel()

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -42,6 +44,9 @@ func (w *sidecarWorld) check() {
 			w.counts.Streams++
 			a.checkStream(s)
 		}
+	}
+	for _, l := range w.leases {
+		w.checkLease(l)
 	}
 	w.checkOthers(done)
 }
@@ -102,7 +107,7 @@ func (a *sidecarApp) checkError(d *sidecarCall) {
 	case code == codes.Unavailable, d.left && (code == codes.DeadlineExceeded || code == codes.Canceled):
 		n.Unknown++
 		return
-	case errors.Is(rpctypes.Error(d.err), rpctypes.ErrNoSpace) && d.writes():
+	case errors.Is(rpctypes.Error(d.err), rpctypes.ErrNoSpace) && d.writes(), errors.Is(rpctypes.Error(d.err), rpctypes.ErrLeaseNotFound) && d.lease != 0:
 		n.Refused++
 	default:
 		a.found(d, "no such error is documented")
@@ -130,6 +135,9 @@ func (a *sidecarApp) checkAnswer(d *sidecarCall) {
 	case "put":
 		if d.effect != d.rev {
 			a.found(d, "it took effect at %d", d.effect)
+		}
+		if kv := l.at(a.at.Namespace+d.key, d.rev); kv.GetLease() != int64(d.lease) {
+			a.found(d, "the key has the lease %d, not %d", kv.GetLease(), d.lease)
 		}
 	case "get":
 		want := a.at.mine(l, d.key, d.end, d.rev)
@@ -186,14 +194,60 @@ func (a *sidecarApp) checkTime(d *sidecarCall) {
 	case d.heard == 0 || d.err != nil:
 	case d.rev < d.floor && !d.local:
 		a.found(d, "%d had been told before", d.floor)
+	case d.local && a.cached(d) && !a.w.disturbed(d.begun-5*time.Second, d.ended):
+		a.w.counts.Seen++
+		if seen := a.seen(d); seen > d.rev {
+			a.found(d, "its connection had told %d before", seen)
+		}
 	}
+}
+
+// cached tells whether the sidecar keeps what is asked for in memory, as long as there are no extensions.
+func (a *sidecarApp) cached(d *sidecarCall) bool {
+	from, end := a.at.span(d.key, d.end)
+	return !a.at.Alone && !a.w.flips() && slices.ContainsFunc(a.at.Cache, func(prefix string) bool {
+		return strings.HasPrefix(from, prefix) && end <= clientv3.GetPrefixRangeEnd(prefix)
+	})
+}
+
+// seen is the highest revision that the app's connection had told it before a call.
+func (a *sidecarApp) seen(d *sidecarCall) (rev int64) {
+	dialed := time.Duration(0)
+	for _, at := range a.dialed {
+		if at <= d.ended {
+			dialed = at
+		}
+	}
+	for _, o := range a.calls {
+		if o.heard != 0 && o.heard < d.n && o.err == nil && o.ended > dialed && o.begun > dialed {
+			rev = max(rev, o.rev)
+		}
+	}
+	return rev
+}
+
+// flips tells whether extensions were registered.
+func (w *sidecarWorld) flips() bool {
+	return slices.ContainsFunc(w.plan.Trouble, func(do act) bool { return do.What == "flip" })
+}
+
+// disturbed tells whether a sidecar may have been without a connection to the cluster, or the cluster not able to answer.
+func (w *sidecarWorld) disturbed(from, to time.Duration) bool {
+	calm := time.Duration(w.calmed.Load())
+	if w.plan.Lives[0] > 0 && from < calm || from < 0 {
+		return true
+	}
+	return slices.ContainsFunc(w.troubles, func(t [2]time.Duration) bool { return t[0] <= to && t[1] >= from })
 }
 
 // checkOthers: what no request has done that was answered is a deletion that may have taken effect.
 func (w *sidecarWorld) checkOthers(done map[int64]*sidecarCall) {
 	for _, kv := range w.cluster.ledger.all {
 		key := string(kv.Key)
-		if strings.HasPrefix(key, "/stoa/") {
+		if strings.HasPrefix(key, "/stoa/") || strings.HasPrefix(key, "/em/") {
+			continue
+		}
+		if was := w.cluster.ledger.at(key, kv.ModRevision-1); kv.Version == 0 && done[kv.ModRevision] == nil && was.GetLease() != 0 && !w.mayHaveDeleted(key) && w.ended(was.GetLease(), kv.ModRevision) {
 			continue
 		}
 		if d := done[kv.ModRevision]; d == nil && (kv.Version != 0 || !w.mayHaveDeleted(key)) {

@@ -30,7 +30,7 @@ func (a *sidecarApp) checkWatch(v *sidecarWatch) {
 	w.counts.Events += len(got)
 	through := int64(everything)
 	switch compacted := w.cluster.ledger.compacted.Load(); {
-	case v.left:
+	case v.left, v.leads && errors.Is(v.ended, rpctypes.ErrNoLeader):
 		through = last
 	case errors.Is(v.ended, rpctypes.ErrCompacted) && max(v.from, last+1) <= compacted:
 		w.counts.Compacted++

@@ -1,9 +1,11 @@
 package host
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/internal/command"
@@ -32,6 +35,7 @@ type sidecarPlan struct {
 	Slow     int   // ms, of the networks
 	Lives    []int // bytes that connections to the cluster carry, and local ones
 	Pause    int   // ms, of the hubs
+	Large    int   // bytes of values, about; 0: few
 	Apps     [][]act
 	At       []int // the sidecar of each app
 	Trouble  []act
@@ -42,6 +46,9 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 		Seed: rapid.Uint64().Draw(t, "seed"), Slow: rapid.SampledFrom([]int{0, 1, 5, 30}).Draw(t, "slow"),
 		Pause: rapid.SampledFrom([]int{20, 50, 200}).Draw(t, "pause"),
 	}
+	if rapid.Bool().Draw(t, "large") {
+		p.Large = 3000
+	}
 	for _, of := range []string{"cluster", "clients"} {
 		p.Lives = append(p.Lives, rapid.SampledFrom([]int{0, 10000, 30000, 100000}).Draw(t, of))
 	}
@@ -51,12 +58,12 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
 		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
 			"put", "put", "put", "put", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "read txn", "burst", "watch", "watch", "unwatch",
-			"stream", "stream", "stream", "stream", "stream", "compact",
+			"stream", "stream", "stream", "stream", "stream", "compact", "grant", "grant", "keep alive", "keep alive", "keep alive", "revoke",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
 		p.At = append(p.At, rapid.IntRange(0, len(p.Sidecars)-1).Draw(t, "at"))
 	}
 	p.Trouble = rapid.SliceOfN(drawAct(
-		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke",
+		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke", "flip",
 		"local cut", "local cut", "local cut all", "local silence", "sidecar", "none",
 	), 0, 20).Draw(t, "trouble")
 	return p
@@ -94,7 +101,7 @@ func TestSidecars(t *testing.T) {
 
 // sidecarCounts say whether a test has met what it is for.
 type sidecarCounts struct {
-	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted int
+	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Leases, Renewed, Expired, Seen int
 }
 
 // sidecarWorld is one run.
@@ -112,14 +119,22 @@ type sidecarWorld struct {
 	noted    atomic.Int64 // when the latest response of a watch has come
 	calm     atomic.Bool  // nothing breaks any more
 
-	mu   sync.Mutex
-	said []string
+	calmed atomic.Int64 // since when
+
+	registered bool // an extension
+
+	mu     sync.Mutex
+	said   []string
+	leases []*sidecarLease           // of all apps
+	ends   map[clientv3.LeaseID]bool // leases that were revoked
+
+	troubles [][2]time.Duration // when they were, and were over
 }
 
 func newSidecarWorld(t *testing.T, plan *sidecarPlan) *sidecarWorld {
 	w := &sidecarWorld{
 		t: t, plan: plan, begun: time.Now(), cluster: newSimCluster(t, 0, plan.Seed, plan.Slow, plan.Pause),
-		local: newWires(plan.Seed+1, time.Duration(plan.Slow)*time.Millisecond),
+		ends: map[clientv3.LeaseID]bool{}, local: newWires(plan.Seed+1, time.Duration(plan.Slow)*time.Millisecond),
 	}
 	w.cluster.rig.options.ProgressInterval = 300 * time.Millisecond
 	return w
@@ -159,6 +174,7 @@ func (w *sidecarWorld) run() {
 	}
 	busy.Wait()
 	w.calm.Store(true)
+	w.calmed.Store(int64(w.now()))
 	w.live(0, 0)
 	time.Sleep(3 * sidecarTimeout)
 	for _, a := range w.apps {
@@ -190,6 +206,8 @@ func (w *sidecarWorld) trouble(do act) {
 	rng := rand.New(rand.NewPCG(uint64(do.X), 3))
 	server, s := w.cluster.rig.servers[rng.IntN(3)], w.sidecars[rng.IntN(len(w.sidecars))]
 	w.said = append(w.said, fmt.Sprintf("%v %s of server %d or sidecar %s", w.now(), do.What, server.id, s.name))
+	begun := w.now()
+	defer func() { w.troubles = append(w.troubles, [2]time.Duration{begun, w.now()}) }()
 	switch do.What {
 	case "local cut":
 		if c := w.local.some(""); c != nil {
@@ -199,9 +217,10 @@ func (w *sidecarWorld) trouble(do act) {
 		w.local.cutAll(s.name)
 	case "local silence":
 		w.local.stallAll(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
-	case "revoke": // a session of a sidecar's
-		id := 1 + rng.Int64N(max(1, w.cluster.rig.nextID.Load()))
-		w.cluster.rig.servers[0].process.Load().core.Load().propose(command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id}, func(replica.Outcome) {})
+	case "revoke":
+		w.revokeSessions(rng)
+	case "flip":
+		w.flip()
 	case "sidecar":
 		s.end(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
 		time.Sleep(time.Duration(rng.IntN(int(sidecarTimeout))))
@@ -213,11 +232,51 @@ func (w *sidecarWorld) trouble(do act) {
 	time.Sleep(time.Duration(do.Pause) * 5 * time.Millisecond)
 }
 
+// revokeSessions ends the sessions of sidecars, whose requests may be under way.
+func (w *sidecarWorld) revokeSessions(rng *rand.Rand) {
+	core := w.cluster.rig.servers[rng.IntN(3)].process.Load().core.Load()
+	all, err := core.Machine.Granted(true)
+	if err != nil {
+		return
+	}
+	if rng.IntN(2) == 0 {
+		w.cluster.wires.stallAll(time.Duration(rng.IntN(int(sidecarTimeout))))
+		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+		w.cluster.wires.cutAll("")
+	}
+	for _, l := range all {
+		if !slices.ContainsFunc(w.granted(), func(o *sidecarLease) bool { return int64(o.id) == l.ID }) {
+			w.revoked(clientv3.LeaseID(l.ID)) // one whose grant is not answered yet
+			core.propose(command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: l.ID}, func(replica.Outcome) {})
+		}
+	}
+}
+
+// granted are the leases of the apps.
+func (w *sidecarWorld) granted() []*sidecarLease {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.leases)
+}
+
+// flip registers an extension that is for none of the keys, or removes it.
+func (w *sidecarWorld) flip() {
+	f, ctx, key := front{s: w.cluster.rig.servers[0]}, context.Background(), []byte("/em/none")
+	if w.registered = !w.registered; w.registered {
+		_, _ = f.Put(ctx, &pb.PutRequest{Key: key, Value: []byte((&clientPlan{Count: "zz"}).gate())})
+		return
+	}
+	_, _ = f.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: key})
+}
+
 // story is all that was asked, with the answers.
 func (w *sidecarWorld) story() string {
 	var b strings.Builder
 	for _, s := range w.sidecars {
 		fmt.Fprintf(&b, "%s: %+v\n", s.name, s.sidecarSettings)
+	}
+	for _, l := range w.leases {
+		fmt.Fprintf(&b, "lease %d of %v, revoked %v: %v\n", l.id, l.ttl, l.revoked, l.renewed)
 	}
 	for _, a := range w.apps {
 		for _, d := range a.calls {

@@ -23,6 +23,7 @@ type sidecarWatch struct {
 	floor  int64 // what anybody had been told when it was opened
 	cancel context.CancelFunc
 	left   bool // cancelled before the end
+	leads  bool // it requires a leader
 
 	created int64 // the revision at which it was
 	notes   []clientv3.WatchResponse
@@ -54,7 +55,7 @@ func (a *sidecarApp) watch() {
 		opts = append(opts, clientv3.WithRev(v.from))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if a.one(4) {
+	if v.leads = a.one(4); v.leads {
 		ctx = clientv3.WithRequireLeader(ctx)
 	}
 	a.mu.Lock()
