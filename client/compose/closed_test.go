@@ -178,6 +178,26 @@ func TestBesideClose(t *testing.T) {
 	})
 }
 
+// Two clusters that don't answer don't make Close take the time of both.
+func TestCloseBesideSilentClusters(t *testing.T) {
+	const timeout = time.Second
+	s := leaving{open: make(chan struct{}), end: make(chan struct{}, 2)}
+	close(s.open)
+	address := serve(t, func(g *grpc.Server) { stoapb.RegisterSessionsServer(g, s) })
+	one := Cluster{Endpoints: []string{address}, Kind: Stoa}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": one, "b": one}, Timeout: timeout,
+		Routes: []Route{{Prefix: "/a/", Cluster: "a"}, {Prefix: "/b/", Cluster: "b"}},
+	})
+	require.NoError(t, err)
+	for _, l := range c.core.links {
+		require.NoError(t, l.open(time.Now().Add(timeout)))
+	}
+	began := time.Now()
+	require.NoError(t, c.Close())
+	require.Less(t, time.Since(began), timeout*3/2)
+}
+
 func overTwo(t *testing.T) *Client {
 	address := serve(t, func(g *grpc.Server) {
 		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})

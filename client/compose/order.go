@@ -471,7 +471,9 @@ func (c *core) close() {
 	for _, r := range left {
 		r.done(nil, ErrClosed)
 	}
+	var all sync.WaitGroup
 	for _, l := range c.links {
-		l.close()
+		all.Go(l.close) // each may take Timeout
 	}
+	all.Wait()
 }
