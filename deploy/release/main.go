@@ -44,7 +44,8 @@ var platforms = []platform{
 var (
 	clientFiles = []string{"LICENSE", "README.md", "CHANGELOG.md"}
 	serverFiles = append(slices.Clone(clientFiles), "deploy/systemd/stoa.service", "deploy/systemd/stoa.yaml",
-		"deploy/prometheus/stoa.rules.yml", "deploy/grafana/stoa-cluster.json", "deploy/grafana/stoa-partitions.json", "deploy/grafana/stoa-extensions.json")
+		"deploy/prometheus/stoa.rules.yml", "deploy/grafana/stoa-cluster.json", "deploy/grafana/stoa-partitions.json", "deploy/grafana/stoa-extensions.json",
+		"deploy/grafana/stoa-sidecars.json")
 )
 
 func main() {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"testing"
@@ -63,8 +64,14 @@ func TestMaterials(t *testing.T) {
 	require.True(t, slices.ContainsFunc(b.Components, func(c component) bool { return c.Name == "stdlib" }))
 }
 
-// What goes into an archive exists.
+// What goes into an archive exists, and all dashboards go.
 func TestFilesExist(t *testing.T) {
+	dashboards, err := filepath.Glob("../grafana/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, dashboards)
+	for _, d := range dashboards {
+		require.Contains(t, serverFiles, "deploy/grafana/"+filepath.Base(d))
+	}
 	for _, p := range platforms {
 		for _, f := range p.files {
 			require.FileExists(t, "../../"+f)
