@@ -319,6 +319,39 @@ func TestUsersOfSessions(t *testing.T) {
 	})
 }
 
+// TestPasswordsOfSessions: a session goes on when its user's password is set to the same, and ends when it is another one.
+func TestPasswordsOfSessions(t *testing.T) {
+	users(t, 1, cheap, func(t *testing.T, g *guarded) {
+		s := g.session("a", "")
+		w, err := s.Watch(g.ctx, "/a/", clientv3.WithPrefix())
+		require.NoError(t, err)
+		set := func(password string) {
+			_, err := g.root.UserChangePassword(g.ctx, "a", password)
+			require.NoError(t, err)
+		}
+		for i := range 20 {
+			put := s.PutAsync("/a/1", fmt.Sprint(i), client.Ephemeral())
+			get := s.GetAsync("/a/1")
+			set("a")
+			_, err = put.Wait(g.ctx)
+			require.NoError(t, err)
+			got, err := get.Wait(g.ctx)
+			if !errors.Is(err, client.ErrOvertaken) {
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprint(i), string(got.Kvs[0].Value))
+			}
+			n, err := w.Next(g.ctx)
+			require.NoError(t, err)
+			require.NoError(t, n.Err)
+			require.Equal(t, fmt.Sprint(i), string(n.Events[0].Kv.Value))
+		}
+		set("b")
+		_, err = s.Put(g.ctx, "/a/2", "v")
+		require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
+		<-s.Done()
+	})
+}
+
 // TestSessionsWhilePermissionsAreOff: a session that connects again while permissions aren't enforced is still its user's when they are.
 func TestSessionsWhilePermissionsAreOff(t *testing.T) {
 	users(t, 1, cheap, func(t *testing.T, g *guarded) {
