@@ -123,6 +123,9 @@ func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.Lea
 }
 
 func (c *core) revoke(ctx context.Context, in []*cluster, id clientv3.LeaseID) []error {
+	c.mu.Lock()
+	c.write(in...)
+	c.mu.Unlock()
 	errs := c.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
 		a, err := by.Revoke(ctx, id)
 		if err == nil {

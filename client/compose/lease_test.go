@@ -90,3 +90,23 @@ func TestCloseEndsKeepAlive(t *testing.T) {
 		})
 	}
 }
+
+// What a client deletes by revoking a lease comes, in a feed, behind what it had seen of other clusters.
+func TestRevocationsInAFeed(t *testing.T) {
+	address := serve(t, func(g *grpc.Server) { pb.RegisterLeaseServer(g, revoking{revoked: make(chan int64, 2)}) })
+	c := over(t, address)
+	f := c.NewFeed()
+	defer f.Close()
+	a, b := f.merger.add(0, 1), f.merger.add(1, 1)
+	c.core.saw(0, 10)
+	_, err := c.Revoke(t.Context(), 7)
+	require.NoError(t, err)
+	f.merger.bring(b, item{revision: 2}) // the deletion
+	require.Empty(t, f.merger.take())
+	require.Equal(t, []int{0}, f.merger.lacking())
+	f.merger.bring(a, item{revision: 10})
+	out := f.merger.take()
+	require.Len(t, out, 2)
+	require.Same(t, a, out[0].lane)
+	require.Same(t, b, out[1].lane)
+}

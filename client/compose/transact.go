@@ -205,13 +205,21 @@ func (c *core) writing(x *across) error {
 	if c.closed {
 		return ErrClosed
 	}
-	if len(c.feeds) > 0 {
-		for _, p := range x.parts {
-			c.depend(p.cluster)
-		}
-		c.ran = nil // the next request begins a run
+	for _, p := range x.parts {
+		c.write(c.links[p.cluster].cluster)
 	}
 	return nil
+}
+
+// write records for the feeds that the client is going to write to clusters with requests that have no place in its order. It needs mu.
+func (c *core) write(to ...*cluster) {
+	if len(c.feeds) == 0 {
+		return
+	}
+	for _, of := range to {
+		c.depend(of.at)
+	}
+	c.ran = nil // the next request begins a run
 }
 
 // learned makes all later reads of the client at least as new as the revisions of some clusters.
