@@ -221,17 +221,18 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clien
 	}
 	in := c.shared.clusters
 	ttls := make([]int64, len(in))
-	err := first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
+	errs := c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
 		a, err := by.KeepAliveOnce(ctx, id)
 		if err == nil {
 			ttls[i] = a.TTL
 		}
 		return err
-	}))
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	})
+	if lost := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }); lost >= 0 {
 		go c.core.revoke(context.WithoutCancel(ctx), in, id)
+		return nil, errs[lost]
 	}
-	if err != nil {
+	if err := first(errs); err != nil {
 		return nil, err
 	}
 	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: &pb.ResponseHeader{}, ID: id, TTL: slices.Min(ttls)}, nil

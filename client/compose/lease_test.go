@@ -110,3 +110,29 @@ func TestRevocationsInAFeed(t *testing.T) {
 	require.Same(t, a, out[0].lane)
 	require.Same(t, b, out[1].lane)
 }
+
+// forgetful is a member that has lost all leases.
+type forgetful struct{ granting }
+
+func (forgetful) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
+	r, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	return st.Send(&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{}, ID: r.ID})
+}
+
+// A lease that one cluster has lost is lost, whatever the others say.
+func TestLeaseLostBesideASilentCluster(t *testing.T) {
+	member := func(s pb.LeaseServer) Cluster {
+		return Cluster{Endpoints: []string{serve(t, func(g *grpc.Server) { pb.RegisterLeaseServer(g, s) })}, Kind: Etcd}
+	}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": member(granting{}), "b": member(forgetful{})}, Timeout: 500 * time.Millisecond,
+		Routes: []Route{{Prefix: "/a/", Cluster: "a"}, {Prefix: "/b/", Cluster: "b"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.KeepAliveOnce(t.Context(), 7)
+	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+}
