@@ -41,7 +41,7 @@ func TestTimeoutWithAPassword(t *testing.T) {
 		all.Go(func() {
 			_, err := c.Fork().Put(t.Context(), "a", "")
 			var named *ClusterError
-			if !errors.As(err, &named) {
+			if !errors.As(err, &named) || !errors.Is(err, ErrSilent) {
 				t.Errorf("a put: %v", err)
 			}
 		})

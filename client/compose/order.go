@@ -295,7 +295,7 @@ func (c *core) unopened(r *request, l *link, err error) {
 	}
 	l.lost()
 	c.failures.Add(1)
-	c.drop(r, l.cluster.named(err, false))
+	c.drop(r, l.cluster.named(plain(err), false))
 }
 
 // next tries to send the first of those that wait. It needs mu, and releases
