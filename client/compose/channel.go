@@ -57,9 +57,6 @@ func newChannel(ctx context.Context, l *link, near *engine.Client) (*channel, er
 			return nil, err
 		}
 	}
-	l.core.mu.Lock()
-	s.See(l.seen())
-	l.core.mu.Unlock()
 	for i := range l.core.routes.routes {
 		if r := &l.core.routes.routes[i]; r.cluster == l.cluster.at {
 			ch.quick[r] = ch.quickOf(r)

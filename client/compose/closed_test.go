@@ -178,6 +178,22 @@ func TestBesideClose(t *testing.T) {
 	})
 }
 
+// What the client sees while a session is opened, in an event, is seen when it is used.
+func TestSeenWhileASessionIsOpened(t *testing.T) {
+	s := leaving{open: make(chan struct{}), end: make(chan struct{}, 2)}
+	close(s.open)
+	c := ofKind(t, Stoa, time.Second, func(g *grpc.Server) { stoapb.RegisterSessionsServer(g, s) })
+	c.core.saw(0, 10)
+	near, _, err := c.shared.clusters[0].connect(t.Context())
+	require.NoError(t, err)
+	l := c.core.links[0]
+	found, err := newChannel(t.Context(), l, near)
+	require.NoError(t, err)
+	c.core.saw(0, 20)
+	require.True(t, l.take(found))
+	require.EqualValues(t, 20, found.seen())
+}
+
 // Two clusters that don't answer don't make Close take the time of both.
 func TestCloseBesideSilentClusters(t *testing.T) {
 	const timeout = time.Second

@@ -119,10 +119,12 @@ func (l *link) open(by time.Time) error {
 func (l *link) take(found carrier) bool {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
-	if !l.core.closed {
-		l.by = found
+	if l.core.closed {
+		return false
 	}
-	return !l.core.closed
+	found.saw(l.seen()) // also what was seen while it was opened
+	l.by = found
+	return true
 }
 
 // settle decides what the client has sent to the cluster over a session that was lost. The next session does so when it is opened; this is
