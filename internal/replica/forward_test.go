@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -256,4 +258,25 @@ func TestACallOfALeaderThatIsFencedGoesToTheNextOne(t *testing.T) {
 	r.Tick()
 	s.quiesce()
 	require.Equal(t, []error{nil}, errs)
+}
+
+// What a peer answers with may be anything: no group that can't be ends this server.
+func TestTheOutcomeOfNoGroup(t *testing.T) {
+	s := newStory(t, 3)
+	r := s.replicas[1]
+	for _, g := range r.groups {
+		g.leaderSeen.Store(1)
+	}
+	for i, group := range []uint64{noneOfTheSender, 1 << 63, math.MaxUint64, noneOfTheSender + 1} {
+		var answers []error
+		r.Submit(&Write{
+			Command: command.Command{Kind: command.Put}, Parts: placement.Of(1),
+			Done: func(out Outcome) { answers = append(answers, out.Err) },
+		})
+		body := binary.AppendUvarint(nil, group)
+		body = binary.AppendUvarint(binary.AppendUvarint(body, 5), 7)
+		r.Receive(1, Packet{Reply: &Reply{ID: s.wire[i].packet.Call.ID, Body: body}})
+		require.Len(t, answers, 1)
+		require.Equal(t, group == noneOfTheSender, answers[0] == nil, "%d: %v", group, answers[0])
+	}
 }

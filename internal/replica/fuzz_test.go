@@ -33,7 +33,9 @@ func FuzzWire(f *testing.F) {
 			require.Len(t, points, all.Len())
 		}
 		for _, k := range []command.Kind{command.Put, command.Range, command.Txn, command.Auth, command.Kind(200)} {
-			_, _ = decodeOutcome(k, b)
+			if out, err := decodeOutcome(k, b); err == nil {
+				require.LessOrEqual(t, uint(out.Group), uint(noneOfTheSender))
+			}
 		}
 	})
 }

@@ -102,6 +102,9 @@ func decodeOutcome(k command.Kind, b []byte) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	if n[0] > noneOfTheSender {
+		return Outcome{}, fmt.Errorf("replica: outcome in group %d", n[0])
+	}
 	out := Outcome{Group: int(n[0]), Index: n[1], Result: apply.Result{Rev: int64(n[2])}}
 	switch k {
 	case command.Put:
