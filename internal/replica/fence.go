@@ -113,11 +113,16 @@ func (r *Replica) saysStuck() {
 // stepDown hands this server's groups to one of those that agreed, or else to any: whoever leads
 // answers those who have forwarded their requests.
 func (r *Replica) stepDown(fenced *check.Fenced) {
+	r.handOver(func(id uint64) bool { return slices.Contains(fenced.By.Agree, id) })
+}
+
+// handOver hands this server's groups to one of those that are preferred, or else to any.
+func (r *Replica) handOver(preferred func(id uint64) bool) {
 	r.groups[0].order(func(g *group) {
 		if !g.leading {
 			return // lead.go brings the others to the leader of this one
 		}
-		to := g.longest(func(id uint64) bool { return slices.Contains(fenced.By.Agree, id) })
+		to := g.longest(preferred)
 		if to == 0 {
 			to = g.longest(func(uint64) bool { return true })
 		}

@@ -51,6 +51,7 @@ type group struct {
 	acked        acknowledged
 	catching     map[uint64]*catchingUp // of the followers, by their ids
 	change       reconfiguration
+	disk         ownDisk
 	ahead        uint64 // index of the last step that Raft got (giveRaft)
 	held         *item  // the last step, if Raft goes on in the configuration before it (giveRaft), or nil
 	commitAtTick uint64 // commit index a tick ago
@@ -247,6 +248,7 @@ func (g *group) step() {
 	}
 	if in.ticks > 0 {
 		g.noteNeeded()
+		g.watchDisk(g.r.now())
 		g.expire(g.r.now())
 	}
 	g.ready()
