@@ -20,7 +20,8 @@ const (
 // isRest tells what is behind the name of the file.
 func isRest(behind string) bool {
 	number, isCopy := strings.CutPrefix(behind, copied)
-	return behind == made || behind == defragmented || behind == arrived || isCopy && strings.Trim(number, "0123456789") == ""
+	isCopy = isCopy && number != "" && strings.Trim(number, "0123456789") == ""
+	return behind == made || behind == defragmented || behind == arrived || isCopy
 }
 
 // RemoveRests removes what a server that was killed has left beside the file at path, each perhaps as large as that. Nothing

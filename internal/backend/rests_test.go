@@ -14,8 +14,8 @@ func TestRests(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "db")
 	require.NoError(t, backend.RemoveRests(filepath.Join(dir, "none", "db")))
-	keeps := []string{"db", "db-copy", "db.received.tar", "other.copy1", "db.copy-of-monday", "db.copy.gz", "db.copy2b"}
-	for _, name := range append(keeps, "db.new", "db.defrag", "db.received", "db.copy", "db.copy123") {
+	keeps := []string{"db", "db-copy", "db.received.tar", "other.copy1", "db.copy-of-monday", "db.copy.gz", "db.copy2b", "db.copy"}
+	for _, name := range append(keeps, "db.new", "db.defrag", "db.received", "db.copy123") {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "db.copy7", "of"), 0o700))
