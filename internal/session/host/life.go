@@ -83,11 +83,11 @@ func (d *driver) prolong(r renewal) {
 	case errors.Is(r.err, fault.LeaseNotFound) && d.s.isLeaving():
 		d.uncovered = nil // nothing will be left
 	case errors.Is(r.err, fault.LeaseNotFound):
-		d.s.end(fault.SessionGone)
+		d.abandon(fault.SessionGone)
 	case errors.Is(r.err, fault.PermissionDenied), errors.Is(r.err, fault.AuthOldRevision), errors.Is(r.err, fault.UserEmpty):
-		d.s.end(r.err)
+		d.abandon(r.err)
 	case len(d.uncovered) > 0:
-		d.s.end(fault.Timeout)
+		d.abandon(fault.Timeout)
 	}
 	for len(d.uncovered) > 0 && d.uncovered[0].at.Sub(d.renewed) <= d.s.life.slack {
 		d.uncovered = d.uncovered[1:]
