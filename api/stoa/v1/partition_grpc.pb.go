@@ -50,9 +50,9 @@ type PartitionsClient interface {
 	// also if the balancer is off or has just moved others, and has them carried out. It returns
 	// once the keys are on their way.
 	Balance(ctx context.Context, in *BalanceRequest, opts ...grpc.CallOption) (*BalanceResponse, error)
-	// Resize changes the number of partitions. Other requests wait meanwhile, while all servers load
-	// their keys anew. It returns once the server that was asked goes on with that number; asked
-	// for what there is, it does nothing.
+	// Resize changes the number of partitions. Other requests wait once, for about as long as an election
+	// takes; keys move beside them: before, out of partitions that go, or afterwards, into new ones. It returns once the
+	// server that was asked goes on with that number; asked for what there is, it does nothing.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 }
 
@@ -147,9 +147,9 @@ type PartitionsServer interface {
 	// also if the balancer is off or has just moved others, and has them carried out. It returns
 	// once the keys are on their way.
 	Balance(context.Context, *BalanceRequest) (*BalanceResponse, error)
-	// Resize changes the number of partitions. Other requests wait meanwhile, while all servers load
-	// their keys anew. It returns once the server that was asked goes on with that number; asked
-	// for what there is, it does nothing.
+	// Resize changes the number of partitions. Other requests wait once, for about as long as an election
+	// takes; keys move beside them: before, out of partitions that go, or afterwards, into new ones. It returns once the
+	// server that was asked goes on with that number; asked for what there is, it does nothing.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	mustEmbedUnimplementedPartitionsServer()
 }
