@@ -33,8 +33,8 @@ const (
 // has two links, and what one server tells another arrives in order or not at
 // all.
 type PeerClient interface {
-	// Link carries everything that the dialler has to say. The answers are empty
-	// pulses: they only show that the other side still listens.
+	// Link carries everything that the dialler has to say. The answers are pulses: they show
+	// that the other side still listens, and answer pings.
 	//
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
 	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
@@ -105,8 +105,8 @@ func (c *peerClient) Introduce(ctx context.Context, in *Introduction, opts ...gr
 // has two links, and what one server tells another arrives in order or not at
 // all.
 type PeerServer interface {
-	// Link carries everything that the dialler has to say. The answers are empty
-	// pulses: they only show that the other side still listens.
+	// Link carries everything that the dialler has to say. The answers are pulses: they show
+	// that the other side still listens, and answer pings.
 	//
 	// Who dials says who it is in the metadata (stoa-cluster, stoa-from,
 	// stoa-to, stoa-incarnation, stoa-partitions, stoa-protocol, stoa-data,
