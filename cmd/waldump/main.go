@@ -26,13 +26,16 @@ func run(args []string, fs vfs.FS, out io.Writer) error {
 	flags.IntVar(&p.group, "group", -1, "print only the records of this group")
 	flags.BoolVar(&p.data, "data", false, "print the records' data, quoted")
 	flags.BoolVar(&p.check, "check", false, "print only a summary of each segment")
+	flags.Usage = func() {
+		fmt.Fprintf(out, "Usage: waldump [flags] DATA-DIR/member/wal\n\nPrints a server's write-ahead log, or checks it, without changing it.\n\n%s", flags.FlagUsages())
+	}
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return fmt.Errorf("one argument is expected: the directory of the log")
+		return fmt.Errorf("one argument is expected: the directory of the log, as DATA-DIR/member/wal")
 	}
 	err := wal.Inspect(fs, flags.Arg(0), wal.Inspection{Segment: p.segment, Frame: p.frame, Torn: p.torn})
 	p.summary()

@@ -103,3 +103,12 @@ func flip(t *testing.T, fs vfs.FS, at int64) {
 	_, err = f.WriteAt(b, at)
 	require.NoError(t, err)
 }
+
+// Who asks how to use it is told which directory it takes.
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run([]string{"--help"}, vfs.NewMem(), &out))
+	require.Contains(t, out.String(), "Usage: waldump [flags] DATA-DIR/member/wal\n")
+	require.Contains(t, out.String(), "--check")
+	require.ErrorContains(t, run(nil, vfs.NewMem(), &out), "DATA-DIR/member/wal")
+}
