@@ -56,9 +56,9 @@ type SessionsClient interface {
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
 	// this server, which continues the session).
-	// InvalidArgument means that the client broke the rules below, or, with "etcdserver: revision of auth store is old",
-	// that the user was deleted or has got another password since the stream was opened: the client logs in, and
-	// opens another, as after Unavailable.
+	// InvalidArgument means that the client broke the rules below; or, with "etcdserver: revision of auth store is old",
+	// that the user was deleted or has got another password since the stream was opened, and with "etcdserver: user name
+	// is empty" that authentication was enabled since: the client logs in, and opens another, as after Unavailable.
 	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
 	// has as many as it may. "stoa: quota of …" refuses it for now.
 	//
@@ -123,9 +123,9 @@ type SessionsServer interface {
 	// These end a session for good: NotFound "etcdserver: requested lease not
 	// found" (lost, or closed), and Aborted (another stream was opened for it on
 	// this server, which continues the session).
-	// InvalidArgument means that the client broke the rules below, or, with "etcdserver: revision of auth store is old",
-	// that the user was deleted or has got another password since the stream was opened: the client logs in, and
-	// opens another, as after Unavailable.
+	// InvalidArgument means that the client broke the rules below; or, with "etcdserver: revision of auth store is old",
+	// that the user was deleted or has got another password since the stream was opened, and with "etcdserver: user name
+	// is empty" that authentication was enabled since: the client logs in, and opens another, as after Unavailable.
 	// ResourceExhausted "stoa: too many sessions …" refuses a new session: the cluster
 	// has as many as it may. "stoa: quota of …" refuses it for now.
 	//
