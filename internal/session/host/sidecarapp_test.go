@@ -157,7 +157,7 @@ func (a *sidecarApp) run(do act) {
 	case "compact":
 		a.compact()
 	}
-	time.Sleep(time.Duration(do.Pause) * time.Millisecond)
+	time.Sleep(time.Duration(do.Pause) * 4 * time.Millisecond)
 }
 
 // send makes a request, and waits for the answer or doesn't.

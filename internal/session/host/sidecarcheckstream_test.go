@@ -11,7 +11,7 @@ import (
 // checkStream: each request is answered, in order, and each watch brings what it is for.
 func (a *sidecarApp) checkStream(s *sidecarStream) {
 	w := a.w
-	c := &streamCheck{a: a, s: s, open: map[int64]*streamed{}}
+	c := &streamCheck{a: a, s: s, open: map[int64]*streamed{}, closed: map[int64]int64{}}
 	for i, r := range s.got {
 		c.take(i, r)
 	}
@@ -56,8 +56,9 @@ type streamCheck struct {
 	a       *sidecarApp
 	s       *sidecarStream
 	open    map[int64]*streamed
-	created int   // requests that were answered
-	told    int64 // when progress was told last
+	closed  map[int64]int64 // when a watch had ended
+	created int             // requests that were answered
+	told    int64           // when progress was told last
 }
 
 func (c *streamCheck) found(i int, format string, args ...any) {
@@ -80,6 +81,7 @@ func (c *streamCheck) take(i int, r streamNote) {
 		c.found(i, "there is no such watch")
 	case r.Canceled:
 		delete(c.open, r.WatchId)
+		c.closed[r.WatchId] = r.n
 		whole := false
 		switch compacted := c.a.w.cluster.ledger.compacted.Load(); {
 		case r.CompactRevision > 0 && v.next() <= compacted:
@@ -112,7 +114,7 @@ func (c *streamCheck) create(i int, r streamNote) {
 	asked := c.s.asked[c.created]
 	c.created++
 	if r.Canceled {
-		if c.open[asked.id] == nil || asked.id == 0 || r.CancelReason == "" {
+		if c.open[asked.id] == nil && c.closed[asked.id] < asked.n || asked.id == 0 || r.CancelReason == "" {
 			c.found(i, "nothing is wrong with %v", asked)
 		}
 		return
