@@ -297,6 +297,7 @@ func (a *sidecarApp) finish() {
 
 // settle waits for all events.
 func (a *sidecarApp) settle() {
+	a.w.noted.Store(int64(a.w.now()))
 	for _, s := range a.streams {
 		a.askProgress(s)
 	}

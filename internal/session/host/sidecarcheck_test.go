@@ -205,7 +205,7 @@ func (a *sidecarApp) checkTime(d *sidecarCall) {
 // cached tells whether the sidecar keeps what is asked for in memory, as long as there are no extensions.
 func (a *sidecarApp) cached(d *sidecarCall) bool {
 	from, end := a.at.span(d.key, d.end)
-	return !a.at.Alone && !a.w.flips() && slices.ContainsFunc(a.at.Cache, func(prefix string) bool {
+	return a.follows() && slices.ContainsFunc(a.at.Cache, func(prefix string) bool {
 		return strings.HasPrefix(from, prefix) && end <= clientv3.GetPrefixRangeEnd(prefix)
 	})
 }

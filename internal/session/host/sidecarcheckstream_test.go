@@ -124,7 +124,7 @@ func (c *streamCheck) create(i int, r streamNote) {
 		c.found(i, "there is such a watch")
 	case asked.id != 0 && asked.id != r.WatchId:
 		c.found(i, "%v has another id", asked)
-	case asked.from == 0 && !c.a.at.Alone && r.Header.Revision < asked.floor: // a member that is behind tells what it has
+	case asked.from == 0 && c.a.follows() && r.Header.Revision < asked.floor:
 		c.found(i, "%v: %d had been told before", asked, asked.floor)
 	}
 	c.open[r.WatchId] = &streamed{streamWatch: asked, id: r.WatchId, opened: r.Header.Revision}

@@ -44,7 +44,7 @@ func (a *sidecarApp) checkWatch(v *sidecarWatch) {
 		if first = v.created + 1; v.created == 0 { // it was never open
 			first = everything
 		}
-		if v.created != 0 && v.created < v.floor && !a.at.Alone {
+		if v.created != 0 && v.created < v.floor && a.follows() {
 			w.found("app %d: %v, and %d had been told before", a.id, v, v.floor)
 		}
 		for len(got) > 0 && got[0].Kv.ModRevision == v.created { // from there etcd's client goes on when the stream breaks before anything has come
@@ -53,6 +53,9 @@ func (a *sidecarApp) checkWatch(v *sidecarWatch) {
 	}
 	a.compareEvents(v, v.watched, got, first, through)
 }
+
+// follows tells whether watches follow others, not a member's now, which may be behind.
+func (a *sidecarApp) follows() bool { return !a.at.Alone && !a.w.flips() }
 
 // compareEvents compares events with those that there were from one revision through another.
 func (a *sidecarApp) compareEvents(v fmt.Stringer, of watched, got []*clientv3.Event, first, through int64) {
