@@ -294,7 +294,8 @@ func (w *clientWorld) trouble(do act) {
 		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
 		w.rig.alarm(pb.AlarmRequest_DEACTIVATE)
 	case "resize":
-		w.resize(1+rng.IntN(4), rng.IntN(2) == 0)
+		to, drains := 1+rng.IntN(4), rng.IntN(2) == 0
+		w.resizers.Go(func() { w.rig.resize(to, drains, &w.calm) })
 	case "deny", "allow", "password", "dismiss":
 		w.govern(do.What, rng)
 	case "revoke":
@@ -336,30 +337,6 @@ func (w *clientWorld) proposeKey(kind command.Kind, req proto.Message) {
 	c := p.Command(kind, body)
 	c.User = auth.Own
 	m.Replica.Submit(&replica.Write{Command: c, Parts: p.Parts, Done: func(replica.Outcome) {}})
-}
-
-// resize has the cluster go on with another number of partitions, and tries until all is to be well; keys leave partitions that go
-// before, or with them.
-func (w *clientWorld) resize(to int, drains bool) {
-	w.resizers.Go(func() {
-		for ; !w.calm.Load(); time.Sleep(20 * time.Millisecond) {
-			c := w.rig.servers[w.below(3)].process.Load().core.Load()
-			if len(c.Stores) == to {
-				return
-			}
-			cmd := command.Command{Kind: command.Resize, User: auth.Own, Body: command.AppendResize(nil, to)}
-			if drains && !c.Machine.Placement().Within(to) {
-				wish := command.Wish{Op: command.Drain, Partition: to}
-				cmd = command.Command{Kind: command.Place, User: auth.Own, Body: wish.AppendTo(nil)}
-			}
-			if c.Machine.Placement().Transit() != nil {
-				continue
-			}
-			done := make(chan struct{})
-			c.Replica.Submit(&replica.Write{Command: cmd, Parts: c.placed.All(), System: true, Done: func(replica.Outcome) { close(done) }})
-			<-done
-		}
-	})
 }
 
 // story is all that was asked, with the answers.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	sdk "github.com/stoa-kv/stoa/client"
@@ -30,6 +31,12 @@ type composedApp struct {
 	deeds   []*deed
 	watches []*composedWatch
 	notes   []composedNote
+
+	held   *composedLease
+	leases []*composedLease
+
+	tails     []*composedTail
+	following sync.WaitGroup
 }
 
 func (w *composedWorld) newComposedApp(id int, root *compose.Client) *composedApp {
@@ -108,9 +115,9 @@ func (a *composedApp) run(do act) {
 		},
 			func(c *compose.Client) func() { return answers(a, d, c.GetAsync(d.key)) })
 	case "range":
-		d := &deed{kind: "get"}
-		d.key, d.end = a.span()
-		a.op(d, clientv3.OpGet(d.key, clientv3.WithRange(d.end)))
+		a.lookAt()
+	case "script":
+		a.perform()
 	case "delete":
 		d := &deed{kind: "delete", key: a.key()}
 		a.op(d, clientv3.OpDelete(d.key, clientv3.WithPrevKV()))
@@ -126,14 +133,35 @@ func (a *composedApp) run(do act) {
 		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
 			return clientv3.OpResponse{}, c.Sync(ctx, d.key)
 		}, nil)
+	default:
+		a.also(do.What)
+	}
+	time.Sleep(time.Duration(do.Pause) * time.Millisecond)
+}
+
+// also does a step that isn't one request of a few keys.
+func (a *composedApp) also(what string) {
+	switch what {
 	case "refused":
 		a.refused()
 	case "watch":
 		a.watch()
+	case "hold":
+		a.hold()
+	case "put held":
+		a.putHeld()
+	case "follow":
+		a.follow()
+	case "unfollow":
+		a.unfollow()
+	case "progress":
+		a.progress()
+	case "stay":
+		a.stay()
 	case "take":
 		a.take(20*time.Millisecond, 1+a.rng.IntN(10))
 	case "across", "pair":
-		a.across(do.What == "across")
+		a.across(what == "across")
 	case "leave":
 		if a.one(3) {
 			a.leave()
@@ -147,7 +175,6 @@ func (a *composedApp) run(do act) {
 			}
 		})
 	}
-	time.Sleep(time.Duration(do.Pause) * time.Millisecond)
 }
 
 // note records a request that is made now.
@@ -168,6 +195,9 @@ func (a *composedApp) op(d *deed, op clientv3.Op) {
 // send makes a request, and waits for the answer or doesn't.
 func (a *composedApp) send(d *deed, call func(*compose.Client, context.Context) (clientv3.OpResponse, error), async func(*compose.Client) func()) {
 	c := a.c
+	if d.by != nil {
+		c = d.by
+	}
 	if d.synced {
 		c = c.Synced()
 	}
@@ -233,70 +263,17 @@ func (a *composedApp) answered(d *deed, r clientv3.OpResponse, err error) {
 	case r.Put() != nil:
 		d.rev = r.Put().Header.Revision
 	case r.Get() != nil:
-		d.rev, d.kvs = r.Get().Header.Revision, r.Get().Kvs
+		d.rev, d.kvs, d.more, d.count = r.Get().Header.Revision, r.Get().Kvs, r.Get().More, r.Get().Count
 	case r.Del() != nil:
 		d.rev, d.kvs, d.deleted = r.Del().Header.Revision, r.Del().PrevKvs, r.Del().Deleted
 	case r.Txn() != nil:
-		d.rev, d.says = r.Txn().Header.Revision, r.Txn().Succeeded
+		d.rev, d.says, d.answer = r.Txn().Header.Revision, r.Txn().Succeeded, (*pb.TxnResponse)(r.Txn())
 		for _, one := range r.Txn().Responses {
 			if got := one.GetResponseRange(); got != nil {
 				d.kvs = append(d.kvs, got.Kvs...)
 			}
 		}
 	}
-}
-
-// txn puts two keys of one cluster if the first is there, or isn't.
-func (a *composedApp) txn() {
-	d := &deed{kind: "txn", key: a.key(), absent: a.one(2)}
-	r := a.w.roads.of(d.key)
-	if r == nil {
-		return
-	}
-	d.other = r.prefix + a.some("p/t", "q/t")
-	op := ">"
-	if d.absent {
-		op = "="
-	}
-	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.Version(d.key), op, 0)}
-	otherwise := []clientv3.Op{clientv3.OpGet(d.key)}
-	then := func() []clientv3.Op {
-		return []clientv3.Op{clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)}
-	}
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
-		return done(c.Txn(ctx).If(cmps...).Then(then()...).Else(otherwise...).Commit())
-	}, func(c *compose.Client) func() {
-		return answers(a, d, c.DoAsync(clientv3.OpTxn(cmps, then(), otherwise)))
-	})
-}
-
-// refused sends an update that its cluster refuses, and reads behind it, which can't rely on it.
-func (a *composedApp) refused() {
-	r := a.unlocked()
-	d := &deed{kind: "refused", key: r.prefix + "never"}
-	a.note(d)
-	a.wait.Go(answers(a, d, a.c.DoAsync(clientv3.OpPut(d.key, "", clientv3.WithIgnoreValue()))))
-	for range 1 + a.rng.IntN(3) {
-		e := &deed{kind: "get", key: r.prefix + a.some("p/a", "q/a", "q/b")}
-		a.note(e)
-		a.wait.Go(answers(a, e, a.c.GetAsync(e.key)))
-	}
-}
-
-// across puts one value in two clusters, or reads both.
-func (a *composedApp) across(puts bool) {
-	d := &deed{kind: "pair", key: "t0/" + a.some("x", "y")}
-	d.other = "t1" + d.key[2:]
-	if puts {
-		d.kind = "across"
-	}
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
-		ops := []clientv3.Op{clientv3.OpGet(d.key), clientv3.OpGet(d.other)}
-		if puts {
-			ops = []clientv3.Op{clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)}
-		}
-		return done(c.Txn(ctx).Then(ops...).Commit())
-	}, nil)
 }
 
 // watch opens watches of a range.
@@ -364,7 +341,9 @@ func (a *composedApp) leave() {
 		a.w.within("the end of a fork", func() { _ = left.Close() })
 	}
 	beside.Wait()
+	a.abandon()
 	a.settled("its client is closed")
+	a.endTails(false)
 	begun := time.Now()
 	if _, err := left.Put(context.Background(), "/c0/p/a", "closed"); !errors.Is(err, compose.ErrClosed) {
 		a.w.found("app %d: a put behind Close: %v", a.id, err)
@@ -385,6 +364,7 @@ func (a *composedApp) count() {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	a.w.counts.Mirrored += int(a.c.Stats().Mirrored)
+	a.w.counts.Told += int(a.c.Stats().MirroredEvents)
 }
 
 // settled waits until all is answered.
@@ -422,6 +402,11 @@ func (a *composedApp) finish() {
 	if err := a.take(2*composedTimeout, 1<<20); !errors.Is(err, compose.ErrFeedClosed) && !errors.Is(err, context.DeadlineExceeded) {
 		a.w.found("app %d: the feed ends with %v", a.id, err)
 	}
+	if err := a.take(0, 1); len(a.tails) > 0 && errors.Is(err, compose.ErrFeedClosed) {
+		time.Sleep(2 * composedTimeout) // the feed has no watches, so nobody has waited
+	}
+	a.settleLease()
+	a.endTails(true)
 	a.count()
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -23,6 +24,7 @@ type effects map[int64]*deed
 // check holds what the apps were told against what has taken effect.
 func (w *composedWorld) check() {
 	done := make([]effects, len(w.clusters))
+	w.done = done
 	for i, c := range w.clusters {
 		c.ledger.close()
 		done[i] = effects{}
@@ -50,6 +52,9 @@ func (w *composedWorld) check() {
 		}
 		a.checkOrder(done)
 		a.checkFeeds()
+		for _, h := range a.leases {
+			a.checkLease(h)
+		}
 	}
 	w.checkAcross()
 	w.checkOthers(done)
@@ -102,6 +107,9 @@ func (w *composedWorld) resolve(d *deed, done []effects) {
 	case "put":
 	case "txn":
 		keys = append(keys, d.other)
+	case "script":
+		w.resolveScript(d, in, mark)
+		return
 	case "across":
 		keys = append(keys, d.other)
 	case "delete":
@@ -154,6 +162,8 @@ func (a *composedApp) checkError(d *deed) {
 	r := w.roads.of(d.key)
 	ranged := d.end != ""
 	switch in := w.in(d); {
+	case d.held != nil && errors.Is(d.err, compose.ErrSessionExpired) && !d.held.lasts():
+		n.Lost++
 	case errors.As(d.err, &of):
 		switch {
 		case !slices.Contains(in, w.cluster(of.Cluster)) && d.kind != "across" && d.kind != "pair" && !w.locks(d): // which wait for all before, or for the home of who has locked a key
@@ -178,6 +188,11 @@ func (a *composedApp) checkError(d *deed) {
 		(errors.Is(d.err, compose.ErrSpans) || errors.Is(d.err, compose.ErrTransactions)) && ranged,
 		errors.Is(d.err, context.DeadlineExceeded) && d.left && ranged,
 		errors.Is(d.err, rpctypes.ErrKeyNotFound) && d.kind == "refused",
+		errors.Is(d.err, rpctypes.ErrCompacted) && d.sel.at > 0 && (len(in) != 1 || d.sel.at < w.clusters[in[0]].ledger.compacted.Load()),
+		errors.Is(d.err, rpctypes.ErrFutureRev) && d.sel.at > 0, // checkOrder looks at it
+		errors.Is(d.err, compose.ErrNotOverSpan) && ranged && d.sel.needsRevision(),
+		d.held != nil && errors.Is(d.err, rpctypes.ErrLeaseNotFound) && (!d.held.lasts() || d.held.gone || d.held.left),
+		d.held != nil && errors.Is(d.err, sdk.ErrSessionClosed) && (d.held.gone || d.held.left),
 		errors.Is(d.err, rpctypes.ErrNoSpace) && d.writes():
 		n.Refused++
 	default:
@@ -199,11 +214,15 @@ func (a *composedApp) writesBehind(d *deed) bool {
 
 // find is what is in a range at a revision of a cluster.
 func (w *composedWorld) find(cluster int, from, end string, rev int64) (kvs []*mvccpb.KeyValue) {
-	l := &w.clusters[cluster].ledger
-	for _, k := range l.keys {
-		for _, name := range w.roads.names(cluster, k) {
-			if kv := l.at(k, rev); kv != nil && within(name, from, end) {
-				kv = proto.Clone(kv).(*mvccpb.KeyValue)
+	return w.roads.find(cluster, w.clusters[cluster].ledger.find("", "\xff\xff", rev), from, end)
+}
+
+// find is what is in a range, of all that is in a cluster.
+func (all roads) find(cluster int, there []*mvccpb.KeyValue, from, end string) (kvs []*mvccpb.KeyValue) {
+	for _, kv := range there {
+		for _, name := range all.names(cluster, string(kv.Key)) {
+			if within(name, from, end) {
+				kv = proto.CloneOf(kv)
 				kv.Key = []byte(name)
 				kvs = append(kvs, kv)
 			}
@@ -245,10 +264,12 @@ func (w *composedWorld) checkAnswer(d *deed) {
 	}
 	rev := d.rev
 	switch d.kind {
+	case "put":
+		w.checkPut(d, in[0])
 	case "get":
-		if want := w.find(in[0], d.key, d.end, rev); !same(d.kvs, want) {
-			w.found("%v shows %v, not %v", d, d.kvs, want)
-		}
+		w.checkRead(d, in[0])
+	case "script":
+		w.checkScript(d, in[0])
 	case "delete":
 		if d.deleted > 0 {
 			rev--
@@ -267,114 +288,52 @@ func (w *composedWorld) checkAnswer(d *deed) {
 	}
 }
 
+// checkPut: the key has the lease that it was put with.
+func (w *composedWorld) checkPut(d *deed, cluster int) {
+	lease := int64(0)
+	if d.held != nil {
+		lease = int64(d.held.id)
+	}
+	if kv := w.clusters[cluster].ledger.at(w.roads.of(d.key).there(d.key), d.rev); kv.GetLease() != lease {
+		w.found("%v has the lease %d", d, kv.GetLease())
+	}
+}
+
+// checkRead compares a read with the state at its revision, or at the one that it asks for.
+func (w *composedWorld) checkRead(d *deed, cluster int) {
+	rev := d.rev
+	if d.sel.at > 0 {
+		rev = d.sel.at
+	}
+	got := &pb.RangeResponse{Kvs: d.kvs, More: d.more, Count: d.count}
+	if how := d.sel.differs(got, w.find(cluster, d.key, d.end, rev)); how != "" || rev > d.rev {
+		w.found("%v: %s", d, how)
+	}
+}
+
 // checkSpan: an answer of several pieces has versions that were there.
 func (w *composedWorld) checkSpan(d *deed) {
 	if d.kind != "get" || d.end == "" {
 		w.found("%v has no revision", d)
 	}
 	w.counts.Spans++
+	s := &d.sel
+	if n := int64(len(d.kvs)); s.limit > 0 && n > s.limit || d.more && n != s.limit || d.count < n || s.countOnly && n > 0 || s.limit == 0 && !s.countOnly && d.count != n {
+		w.found("%v shows %d keys of %d, more: %v", d, n, d.count, d.more)
+	}
+	shown := map[string]bool{}
 	for i, kv := range d.kvs {
-		r := w.roads.of(string(kv.Key))
-		if r == nil || !within(string(kv.Key), d.key, d.end) || i > 0 && string(d.kvs[i-1].Key) >= string(kv.Key) {
-			w.found("%v shows %q", d, kv.Key)
+		key := string(kv.Key)
+		r := w.roads.of(key)
+		if r == nil || !within(key, d.key, d.end) || i > 0 && s.compare(d.kvs[i-1], kv) > 0 || shown[key] {
+			w.found("%v shows %q", d, key)
 			continue
 		}
-		if was := w.find(r.cluster, string(kv.Key), "", kv.ModRevision); !same(was, []*mvccpb.KeyValue{kv}) {
+		shown[key] = true
+		if was := w.find(r.cluster, key, "", kv.ModRevision); len(was) == 0 || !proto.Equal(s.shown(was[0]), kv) {
 			w.found("%v shows %v, there was %v", d, kv, was)
 		}
 	}
-}
-
-// acked is the highest revision of a cluster's updates that were answered before something happened.
-func (e effects) acked(before int64) (rev int64) {
-	for r, d := range e {
-		if d.err == nil && d.heard != 0 && d.heard < before && d.kind != "across" {
-			rev = max(rev, r)
-		}
-	}
-	return rev
-}
-
-// orderly tells whether the effect of an update has a place in its client's order though it was not answered.
-func (w *composedWorld) orderly(d *deed, cluster int) bool {
-	return d.err == nil || w.plan.Kinds[cluster] == compose.Stoa
-}
-
-// checkOrder compares revisions with those of what the client has sent and seen before.
-func (a *composedApp) checkOrder(done []effects) {
-	type happened struct {
-		n    int64
-		deed *deed
-		note *composedNote
-	}
-	var all []happened
-	for _, d := range a.deeds {
-		all = append(all, happened{n: d.n, deed: d})
-	}
-	for i := range a.notes {
-		if n := &a.notes[i]; len(n.Events) > 0 {
-			all = append(all, happened{n: n.n, note: n})
-		}
-	}
-	slices.SortFunc(all, func(a, b happened) int { return int(a.n - b.n) })
-	w := a.w
-	fork, seen, why := int64(0), make([]int64, len(w.clusters)), make([]any, len(w.clusters))
-	see := func(cluster int, rev int64, by any) {
-		if rev > seen[cluster] {
-			seen[cluster], why[cluster] = rev, by
-		}
-	}
-	for _, h := range all {
-		if h.note != nil {
-			c := w.cluster(h.note.Cluster)
-			see(c, h.note.Revision, h.note)
-			if u := done[c][h.note.Revision]; u != nil && u.kind != "across" {
-				for i := range w.clusters { // what the event's author knew of
-					see(i, done[i].acked(u.n), h.note)
-				}
-			}
-			continue
-		}
-		d := h.deed
-		if d.fork != fork {
-			fork, seen = d.fork, make([]int64, len(w.clusters))
-		}
-		in := w.in(d)
-		if d.kind == "across" || d.kind == "pair" || len(in) != 1 {
-			continue
-		}
-		c := in[0]
-		keys := d.end == "" || d.key < d.end // a range without any shows nothing, and what several requests have answered has no revision
-		if at := a.acrossBefore(d, c); d.err == nil && keys && d.rev != 0 && d.rev < at && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks }) {
-			w.found("%v is behind a transaction that took effect at %d", d, at)
-		}
-		if d.synced || d.kind == "sync" && d.err == nil {
-			see(c, done[c].acked(d.n), "what was answered before")
-		}
-		switch {
-		case d.effect != 0 && w.orderly(d, c):
-			if d.effect <= seen[c] {
-				w.found("%v took effect at %d, and %d was seen: %v", d, d.effect, seen[c], why[c])
-			}
-			see(c, d.effect, d)
-		case d.heard != 0 && d.err == nil && d.rev != 0:
-			if d.rev < seen[c] {
-				w.found("%v was answered at %d, and %d was seen: %v", d, d.rev, seen[c], why[c])
-			}
-			see(c, d.rev, d)
-		}
-	}
-}
-
-// acrossBefore is the last effect on a cluster of the client's transactions over clusters before a request. Only what has keys that may be
-// locked waits for it.
-func (a *composedApp) acrossBefore(d *deed, cluster int) (rev int64) {
-	for _, o := range a.deeds {
-		if cluster < 2 && o.kind == "across" && o.fork == d.fork && o.err == nil && o.n < d.n {
-			rev = max(rev, o.both[cluster])
-		}
-	}
-	return rev
 }
 
 // checkAcross: transactions over clusters have one order in all of them.
@@ -399,6 +358,9 @@ func (w *composedWorld) checkOthers(done []effects) {
 			key := string(kv.Key)
 			if done[i][kv.ModRevision] != nil || strings.HasPrefix(key, "/stoa/") || w.plan.Mirror && i == 1 && strings.HasPrefix(key, "u/") {
 				continue
+			}
+			if kv.Version == 0 && c.ledger.at(key, kv.ModRevision-1).GetLease() != 0 {
+				continue // checkLease looks at it
 			}
 			if kv.Version != 0 || !w.mayHaveDeleted(i, key) {
 				w.found("cluster %d has, of no client, %v", i, kv)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -15,6 +16,9 @@ import (
 func (a *composedApp) checkFeeds() {
 	for _, v := range a.watches {
 		a.checkWatch(v)
+	}
+	for _, v := range a.tails {
+		a.checkTail(v)
 	}
 	for _, d := range a.deeds {
 		if d.effect != 0 && d.err == nil && d.kind != "across" {
@@ -50,6 +54,8 @@ func (a *composedApp) checkWatch(v *composedWatch) {
 	switch {
 	case errors.As(end, &of) && of.Cluster == v.Cluster():
 		w.counts.Ended++
+	case errors.Is(end, rpctypes.ErrCompacted) && max(last, v.Begin()) < w.clusters[c].ledger.compacted.Load():
+		w.counts.Compacted++
 	case errors.Is(end, compose.ErrClosed) && v.fork != a.fork:
 	case end != nil:
 		w.found("app %d: %v has ended with %v", a.id, v, end)

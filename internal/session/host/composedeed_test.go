@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/client/compose"
@@ -21,15 +22,22 @@ type deed struct {
 	other    string // the second key of a transaction
 	absent   bool   // the first has to be
 	synced   bool
-	left     bool // the caller's context may have ended
+	sel      selection // of a read
+	script   *script   // of a transaction with one
+	held     *composedLease
+	by       *compose.Client // nil: the app's
+	left     bool            // the caller's context may have ended
 
 	begun, ended int64 // ns
 	heard        int64 // number of the answer; 0: none yet
 	err          error
 	rev          int64
 	kvs          []*mvccpb.KeyValue // that were read, or deleted
+	more         bool
+	count        int64
 	deleted      int64
-	says         bool // of a transaction: which way it went
+	says         bool            // of a transaction: which way it went
+	answer       *pb.TxnResponse // of one with a script
 
 	// Found by check: its revision, and those of a transaction over clusters.
 	effect int64
@@ -41,6 +49,12 @@ func (d *deed) String() string {
 	if d.end != "" {
 		end = fmt.Sprintf("..%q", d.end)
 	}
+	if d.sel != (selection{}) {
+		end += fmt.Sprintf(" (%v)", d.sel)
+	}
+	if d.script != nil {
+		end += fmt.Sprintf(" %v", d.script)
+	}
 	return fmt.Sprintf("client %d: %s %q%s %s %s, [%v, %v]: at %d, %d keys, %v", d.fork, d.kind, d.key, end, d.other, d.value, time.Duration(d.begun), time.Duration(d.ended), d.rev, len(d.kvs), d.err)
 }
 
@@ -49,7 +63,7 @@ func (d *deed) compare(o *deed) int { return cmp.Compare(d.n, o.n) }
 
 // writes tells whether it is an update.
 func (d *deed) writes() bool {
-	return d.kind == "put" || d.kind == "txn" || d.kind == "delete" || d.kind == "across" || d.kind == "refused"
+	return d.kind == "put" || d.kind == "txn" || d.kind == "script" && d.script.writes() || d.kind == "delete" || d.kind == "across" || d.kind == "refused"
 }
 
 // unknown tells whether it may have taken effect.

@@ -1,7 +1,10 @@
 package host
 
 import (
+	"bytes"
 	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/stoa-kv/stoa/test/compose/osc"
 )
@@ -27,7 +30,7 @@ func (w *composedWorld) history(done []effects) (all []*osc.Op) {
 				placed[in[0]][d.effect] = d
 				all = append(all, w.updated(int(d.fork), in[0], d.effect, d))
 			}
-		case d.err != nil || d.heard == 0:
+		case d.err != nil || d.heard == 0 || d.sel.at > 0: // which shows the past
 		case d.rev == 0:
 			all = append(all, w.spanned(d)...)
 		default:
@@ -87,12 +90,17 @@ func (w *composedWorld) read(d *deed, cluster int) *osc.Op {
 
 // spanned are the reads of one over several clusters, as far as they have found something.
 func (w *composedWorld) spanned(d *deed) (all []*osc.Op) {
-	for _, kv := range d.kvs {
+	kvs := slices.Clone(d.kvs)
+	slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+	for _, kv := range kvs {
 		r := w.roads.of(string(kv.Key))
 		if n := len(all); n == 0 || all[n-1].Cluster != r.cluster {
 			all = append(all, &osc.Op{Client: int(d.fork), Cluster: r.cluster, Keys: map[string]osc.Version{}, Start: d.begun, End: d.ended})
 		}
-		all[len(all)-1].Keys[r.there(string(kv.Key))] = osc.Version{Value: string(kv.Value), Mod: kv.ModRevision}
+		key := r.there(string(kv.Key))
+		if was := w.clusters[r.cluster].ledger.at(key, kv.ModRevision); was != nil { // an answer may be of keys alone
+			all[len(all)-1].Keys[key] = osc.Version{Value: string(was.Value), Mod: kv.ModRevision}
+		}
 	}
 	return all
 }

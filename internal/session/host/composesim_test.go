@@ -13,13 +13,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/client/compose"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 const (
-	composedRuns    = 10 // unless -rapid.checks says how many
+	composedRuns    = 6 // unless -rapid.checks says how many
 	composedTimeout = 2 * time.Second
 	composedHang    = 40 * time.Second // what takes longer hangs
 	keptKey         = "/stoa/kept"     // of each cluster: no client's
@@ -51,14 +54,22 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "apps") {
 		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
-			"put", "put", "put", "put", "get", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "refused", "refused", "synced", "sync",
-			"watch", "take", "take", "across", "pair", "leave", "cut",
+			"put", "put", "put", "put", "get", "get", "get", "get", "get", "range", "range", "range", "delete", "delete range", "txn", "script", "script", "refused", "refused", "synced", "sync",
+			"watch", "take", "take", "follow", "follow", "unfollow", "progress", "hold", "hold", "put held", "put held", "stay", "stay", "across", "pair", "leave", "cut",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
 		p.Alone = append(p.Alone, rapid.Bool().Draw(t, "alone"))
 	}
-	p.Trouble = rapid.SliceOfN(drawAct(
-		"cut", "cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "none",
-	), 0, 20).Draw(t, "trouble")
+	troubles := []string{"cut", "cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "none"}
+	if rapid.Bool().Draw(t, "revokes") {
+		troubles = append(troubles, "revoke", "revoke")
+	}
+	if rapid.Bool().Draw(t, "resizes") {
+		troubles = append(troubles, "resize", "resize", "resize")
+	}
+	if rapid.Bool().Draw(t, "compacts") {
+		troubles = append(troubles, "compact", "compact", "compact")
+	}
+	p.Trouble = rapid.SliceOfN(drawAct(troubles...), 0, 20).Draw(t, "trouble")
 	return p
 }
 
@@ -67,8 +78,8 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 // cut at any byte and members and clusters fail; then each answer and each event is held against what has taken effect in
 // the clusters: all requests have one order over all clusters (package osc); writes took effect once, or not at all if the
 // client was told so; an answer shows what its cluster had at its revision, of the keys that were asked for; transactions over
-// clusters are in all of them or in none; feeds bring all events, in order, and behind those they depend on; nothing hangs, and no
-// goroutine is left at the end.
+// clusters are in all of them or in none; feeds bring all events, in order, and behind those they depend on, watches of one range all of that, also from a copy; leases keep
+// their keys as long as they live, and lose them when they end; nothing hangs, and no goroutine is left at the end.
 //
 //	go test ./internal/session/host -run TestCompositions -rapid.checks=1000
 func TestCompositions(t *testing.T) {
@@ -95,7 +106,7 @@ func TestCompositions(t *testing.T) {
 
 // composedCounts say whether a test has met what it is for.
 type composedCounts struct {
-	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Ended, Ordered int
+	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Followed, Told, Leases, Lost, Expired, Ended, Compacted, Resized, Ordered int
 }
 
 // composedWorld is one run.
@@ -110,6 +121,8 @@ type composedWorld struct {
 	roots    []*compose.Client
 	apps     []*composedApp
 	counts   composedCounts
+	done     []effects // by cluster
+	resizers sync.WaitGroup
 	last     atomic.Int64 // number of what has happened
 	forks    atomic.Int64
 	calm     atomic.Bool // nothing breaks any more
@@ -202,6 +215,7 @@ func (w *composedWorld) run() {
 	for _, c := range w.clusters {
 		c.wires.live(0)
 	}
+	w.resizers.Wait()
 	time.Sleep(3 * composedTimeout)
 	for _, a := range w.apps {
 		busy.Go(a.finish)
@@ -214,6 +228,7 @@ func (w *composedWorld) run() {
 	}
 	for _, c := range w.clusters {
 		c.stop()
+		w.counts.Resized += int(c.rig.counts.resized.Load())
 	}
 	time.Sleep(2 * composedTimeout)
 	leftover(func(g string) { w.found("a goroutine is left: %s", g) })
@@ -225,7 +240,19 @@ func (w *composedWorld) trouble(do act) {
 	c := w.clusters[rng.IntN(len(w.clusters))]
 	s := c.rig.servers[rng.IntN(3)]
 	w.said = append(w.said, fmt.Sprintf("%v %s of server %d of %s", time.Since(w.begun), do.What, s.id, c.name))
-	c.trouble(do.What, s, rng, composedTimeout)
+	switch do.What {
+	case "revoke":
+		w.revoke(c, w.apps[rng.IntN(len(w.apps))])
+	case "resize":
+		to, drains := 1+rng.IntN(4), rng.IntN(2) == 0
+		w.resizers.Go(func() { c.rig.resize(to, drains, &w.calm) })
+	case "compact":
+		rev := max(1, c.ledger.reached.Load()-rng.Int64N(20))
+		raise(&c.ledger.compacted, rev)
+		s.process.Load().core.Load().propose(command.Compact, &pb.CompactionRequest{Revision: rev}, func(replica.Outcome) {})
+	default:
+		c.trouble(do.What, s, rng, composedTimeout)
+	}
 	time.Sleep(time.Duration(do.Pause) * 5 * time.Millisecond)
 }
 
@@ -238,6 +265,12 @@ func (w *composedWorld) story() string {
 			fmt.Fprintf(&b, "%5d app %d: %v\n", d.n, a.id, d)
 		}
 		for _, v := range a.watches {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
+		}
+		for _, h := range a.leases {
+			fmt.Fprintf(&b, "      app %d: %v\n", a.id, h)
+		}
+		for _, v := range a.tails {
 			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
 		}
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/recovery"
@@ -180,3 +182,26 @@ func (c *rigCore) wants(from *rigSnapshot) bool {
 }
 
 var _ replica.Network = (*rigCore)(nil)
+
+// resize has the cluster go on with another number of partitions, and tries until all is to be well; keys leave partitions that go
+// before, or with them.
+func (r *rig) resize(to int, drains bool, over *atomic.Bool) {
+	for try := to; !over.Load(); time.Sleep(20 * time.Millisecond) {
+		try++
+		c := r.servers[try%3].process.Load().core.Load()
+		if len(c.Stores) == to {
+			return
+		}
+		cmd := command.Command{Kind: command.Resize, User: auth.Own, Body: command.AppendResize(nil, to)}
+		if drains && !c.Machine.Placement().Within(to) {
+			wish := command.Wish{Op: command.Drain, Partition: to}
+			cmd = command.Command{Kind: command.Place, User: auth.Own, Body: wish.AppendTo(nil)}
+		}
+		if c.Machine.Placement().Transit() != nil {
+			continue
+		}
+		done := make(chan struct{})
+		c.Replica.Submit(&replica.Write{Command: cmd, Parts: c.placed.All(), System: true, Done: func(replica.Outcome) { close(done) }})
+		<-done
+	}
+}

@@ -1,0 +1,126 @@
+package host
+
+import (
+	"errors"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/stoa-kv/stoa/client/compose"
+)
+
+// acked is the highest revision of a cluster's updates that were answered before something happened.
+func (e effects) acked(before int64) (rev int64) {
+	for r, d := range e {
+		if d.err == nil && d.heard != 0 && d.heard < before && d.kind != "across" {
+			rev = max(rev, r)
+		}
+	}
+	return rev
+}
+
+// orderly tells whether the effect of an update has a place in its client's order though it was not answered.
+func (w *composedWorld) orderly(d *deed, cluster int) bool {
+	return d.err == nil || w.plan.Kinds[cluster] == compose.Stoa
+}
+
+// happened is a request or a notification.
+type happened struct {
+	n    int64
+	deed *deed
+	note *composedNote
+}
+
+// of is the client's number.
+func (h happened) of() int64 {
+	if h.note != nil {
+		return h.note.fork
+	}
+	return h.deed.fork
+}
+
+// happened is all that the client has sent, and that has been taken from its watches, in order.
+func (a *composedApp) happened() []happened {
+	var all []happened
+	for _, d := range a.deeds {
+		all = append(all, happened{n: d.n, deed: d})
+	}
+	for i := range a.notes {
+		if n := &a.notes[i]; len(n.Events) > 0 {
+			all = append(all, happened{n: n.n, note: n})
+		}
+	}
+	for _, v := range a.tails {
+		for _, r := range v.got {
+			if n := len(r.events); n > 0 && v.fork != 0 {
+				all = append(all, happened{n: r.n, note: &composedNote{compose.Notification{Cluster: a.w.clusters[v.cluster].name, Revision: r.events[n-1].Kv.ModRevision}, r.n, v.fork}})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b happened) int { return int(a.n - b.n) })
+	return all
+}
+
+// checkOrder compares revisions with those of what the client has sent and seen before.
+func (a *composedApp) checkOrder(done []effects) {
+	w := a.w
+	fork, seen, why := int64(0), make([]int64, len(w.clusters)), make([]any, len(w.clusters))
+	see := func(cluster int, rev int64, by any) {
+		if rev > seen[cluster] {
+			seen[cluster], why[cluster] = rev, by
+		}
+	}
+	for _, h := range a.happened() {
+		if of := h.of(); of != fork {
+			fork, seen = of, make([]int64, len(w.clusters))
+		}
+		if h.note != nil {
+			c := w.cluster(h.note.Cluster)
+			see(c, h.note.Revision, h.note)
+			if u := done[c][h.note.Revision]; u != nil && u.kind != "across" {
+				for i := range w.clusters { // what the event's author knew of
+					see(i, done[i].acked(u.n), h.note)
+				}
+			}
+			continue
+		}
+		d := h.deed
+		in := w.in(d)
+		if d.kind == "across" || d.kind == "pair" || len(in) != 1 {
+			continue
+		}
+		c := in[0]
+		keys := d.end == "" || d.key < d.end // a range without any shows nothing, and what several requests have answered has no revision
+		if at := a.acrossBefore(d, c); d.err == nil && keys && d.rev != 0 && d.rev < at && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks }) {
+			w.found("%v is behind a transaction that took effect at %d", d, at)
+		}
+		if d.synced || d.kind == "sync" && d.err == nil {
+			see(c, done[c].acked(d.n), "what was answered before")
+		}
+		switch {
+		case errors.Is(d.err, rpctypes.ErrFutureRev) && d.sel.at <= seen[c]:
+			w.found("%v, and %d was seen: %v", d, seen[c], why[c])
+		case d.effect != 0 && w.orderly(d, c):
+			if d.effect <= seen[c] {
+				w.found("%v took effect at %d, and %d was seen: %v", d, d.effect, seen[c], why[c])
+			}
+			see(c, d.effect, d)
+		case d.heard != 0 && d.err == nil && d.rev != 0:
+			if d.rev < seen[c] {
+				w.found("%v was answered at %d, and %d was seen: %v", d, d.rev, seen[c], why[c])
+			}
+			see(c, d.rev, d)
+		}
+	}
+}
+
+// acrossBefore is the last effect on a cluster of the client's transactions over clusters before a request. Only what has keys that may be
+// locked waits for it.
+func (a *composedApp) acrossBefore(d *deed, cluster int) (rev int64) {
+	for _, o := range a.deeds {
+		if cluster < 2 && o.kind == "across" && o.fork == d.fork && o.err == nil && o.n < d.n {
+			rev = max(rev, o.both[cluster])
+		}
+	}
+	return rev
+}
