@@ -140,11 +140,10 @@ func (e *Expirer) Granted(l Lease, now time.Time) {
 		return
 	}
 	t := e.add(l)
-	e.schedule(t, now, now.Add(seconds(l.left())))
 	if _, t.mistaken = e.open[l.ID]; t.mistaken {
 		e.issue(t)
-		e.records.put(t, now)
 	}
+	e.schedule(t, now, now.Add(seconds(l.left())))
 }
 
 // Ending says that a lease is over and has to be revoked again, as some of its keys are
@@ -347,6 +346,10 @@ func (e *Expirer) add(l Lease) *timer {
 func (e *Expirer) schedule(t *timer, now, end time.Time) {
 	t.end = end
 	e.ends.put(t, end)
+	if t.mistaken { // the reset of a renewal may not get into the log
+		e.records.put(t, now)
+		return
+	}
 	e.records.put(t, t.firstRecord(now))
 }
 

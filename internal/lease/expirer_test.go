@@ -454,3 +454,17 @@ func TestOver(t *testing.T) {
 	e.Cleared(1, r.Reset)
 	require.Equal(t, []Over{{ID: 1}}, e.Due(at(13), 2), "all of it is there again")
 }
+
+// What an earlier lease with the ID has left in the log is undone also if a renewal that was to do so wasn't logged.
+func TestWhatIsMistakenIsUndone(t *testing.T) {
+	e, _ := leading(t)
+	e.Granted(Lease{ID: 1, TTL: 60}, at(0))
+	require.Len(t, e.Checkpoints(at(40), 1), 1)
+	e.Revoked(1)
+	e.Granted(Lease{ID: 1, TTL: 60}, at(41))
+	r, err := e.Renew(1, at(41))
+	require.NoError(t, err)
+	require.NotZero(t, r.Reset)
+	require.Equal(t, []Checkpoint{{1, 0}}, e.Checkpoints(at(41.1), 1))
+	require.Empty(t, e.Checkpoints(at(70), 1))
+}
