@@ -27,16 +27,12 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 			return err
 		}
 		if n.Partitions() == partitions { // nothing that the log would have to decide
-			u, err := n.current().machine.Auth().Authorize(who.user)
-			if err == nil && !u.IsRoot() {
-				err = fault.PermissionDenied
-			}
-			return err
+			return administers(n.current(), who.user)
 		}
 		c := n.current()
 		if c.machine.Placement().Transit() != nil {
 			err, late = fault.Moving, n.clock()+limit
-		} else if err = c.machine.MayResize(); err == nil {
+		} else if err = n.mayResize(ctx, c, who.user); err == nil {
 			if err = n.decideOn(ctx, c, toward(c, partitions, who.user)); errors.Is(err, fault.Moved) {
 				err, late = fault.Moving, n.clock()+limit // their number is another by now, and with it what comes next
 			}
@@ -52,6 +48,28 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// mayResize refuses what the log would refuse: the command stops the leader's stamping before that, for all others.
+func (n *Node) mayResize(ctx context.Context, c *core, user uint64) error {
+	if err := c.machine.MayResize(); err != nil {
+		return err
+	}
+	err := administers(c, user)
+	if errors.Is(err, fault.PermissionDenied) { // as far as this server knows
+		if c, err = n.strictAll(ctx); err == nil {
+			err = administers(c, user)
+		}
+	}
+	return err
+}
+
+func administers(c *core, user uint64) error {
+	u, err := c.machine.Auth().Authorize(user)
+	if err == nil && !u.IsRoot() {
+		err = fault.PermissionDenied
+	}
+	return err
 }
 
 // toward is the next command of a change of the number of partitions.

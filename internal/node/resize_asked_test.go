@@ -122,3 +122,20 @@ func TestAskedWhileResizing(t *testing.T) {
 	cancel()
 	asking.Wait()
 }
+
+// Who may not change the number of partitions doesn't keep others waiting by asking for that: the command would end what the leader stamps before
+// the log refuses it.
+func TestWhoMayNotResizeStopsNothing(t *testing.T) {
+	var log logged
+	c := newCluster(t, 1, 2, simpleTokens, log.keep)
+	c.ready()
+	c.addRoot()
+	c.addUser("a")
+	c.enable(0)
+	a := withToken(t.Context(), c.token(0, "a"))
+	for _, to := range []int{1, 2, 3} {
+		require.ErrorIs(t, c.nodes[0].Resize(a, to), fault.PermissionDenied, to)
+	}
+	require.Zero(t, log[0].FilterMessage("stopped stamping: this server does not lead every group any more").Len())
+	require.NoError(t, c.nodes[0].Resize(withToken(t.Context(), c.token(0, "root")), 3))
+}
