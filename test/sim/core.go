@@ -302,7 +302,7 @@ func (o observer) Moved(through int64, to *placement.Map) {
 }
 
 func (o observer) AuthChanged(now *auth.State) {
-	o.l.sv.c.ledger.auths[now.Revision] = now
+	o.l.sv.c.ledger.noteQuotas(now)
 	o.l.sv.c.steward.note(o.l, now)
 	if !o.l.sv.c.mutation.KeepWatches {
 		o.permit(now)

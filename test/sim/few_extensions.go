@@ -65,7 +65,7 @@ func (c *cluster) fewExtended(u *fewUser) request {
 // eventSpans are the keys and ranges to which users have rights because of the handler of events: all that it takes to register it, and
 // what a run of it needs.
 func eventSpans() (all [][2][]byte) {
-	for _, dir := range []string{"/x/", "/x/", "/x/", manager, manager, "/x/e/", "/x/log/"} {
+	for _, dir := range []string{"/x/", manager, manager, "/x/e/", "/x/e/", "/x/log/", "/x/log/"} {
 		key, end := prefix(dir)
 		all = append(all, [2][]byte{key, end})
 	}
@@ -75,9 +75,9 @@ func eventSpans() (all [][2][]byte) {
 	return all
 }
 
-// toRegister are the rights that it takes to register the handler of events.
+// toRegister are the rights that it takes to register the handler of events, each of which may be taken away.
 func (s *steward) toRegister(role string) (all []*pb.InternalRaftRequest) {
-	for _, dir := range []string{"/x/", manager} {
+	for _, dir := range []string{"/x/e/", "/x/log/", "/x/told", manager} {
 		key, end := prefix(dir)
 		all = append(all, &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{
 			Name: role, Perm: &authpb.Permission{PermType: authpb.READWRITE, Key: key, RangeEnd: end},

@@ -24,6 +24,7 @@ type ledger struct {
 	// systemPlaces are the entries that these come from.
 	systemPlaces map[uint64]logPlace
 	auths        map[uint64]*auth.State // by their revisions
+	quotas       []quotas               // in the order of the log
 	// forced: one server is left, which may have entries that no other has applied. gaps: it lacks
 	// some that others have.
 	forced, gaps bool

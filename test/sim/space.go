@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,6 +29,45 @@ func (p *past) boundsOf(r *revision) (b bounds) {
 		b.quotas = p.c.ledger.auths[r.rights].Quotas()
 	}
 	return b
+}
+
+// quotas are those that a server was the first to have at a time.
+type quotas struct {
+	since time.Duration
+	list  []auth.Quota
+}
+
+// noteQuotas takes note of a state of users, roles and quotas.
+func (g *ledger) noteQuotas(now *auth.State) {
+	if g.auths[now.Revision] == nil {
+		g.quotas = append(g.quotas, quotas{g.c.loop.now, now.Quotas()})
+	}
+	g.auths[now.Revision] = now
+}
+
+// quotasFor are those that a request may have found.
+func (g *ledger) quotasFor(o *op) (all [][]auth.Quota) {
+	for i, q := range g.quotas {
+		if q.since <= o.ret && (i+1 == len(g.quotas) || g.quotas[i+1].since > o.call) {
+			all = append(all, q.list)
+		}
+	}
+	return all
+}
+
+// mayNotFit reports whether a request of a client of extensions, without what handlers of events add to it, didn't fit into the quotas
+// at some time between request and answer.
+func (p *past) mayNotFit(o *op) bool {
+	for _, list := range p.c.ledger.quotasFor(o) {
+		for _, keys := range p.among(o) {
+			e := &evaluation{keys: slices.Clone(keys), began: keys, rev: o.floor + 1, old: p.at, who: o.who, carries: o.carries, as: o.as, bounds: bounds{quotas: list}}
+			e.call(o.req)
+			if e.follow(o.req); e.barred {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func noSpace(list []*pb.AlarmMember) bool {
