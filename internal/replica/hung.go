@@ -22,20 +22,20 @@ func (r *Replica) diskPatience() int64 {
 	return max(r.cfg.RequestTicks/2, 2*int64(r.cfg.ElectionTicks))
 }
 
-// watchDisk is called with each tick. If no other voter's disk has what the own one has not, theirs may hang as well, and wait for the same:
-// then nothing is gained.
+// watchDisk is called with each tick. If the disks of too few others for a majority have what the own one has not, theirs may hang as well, and
+// wait for the same, or nobody could lead without this server: then nothing is gained.
 func (g *group) watchDisk(now int64) {
 	if !g.leading {
 		g.disk = ownDisk{}
 		return
 	}
-	own, other := g.matches()
+	own := g.durable()
 	last, err := g.log.LastIndex()
 	if d := &g.disk; own != d.match || own == last || err != nil {
 		*d = ownDisk{match: own, since: now, next: now + g.r.diskPatience()}
 		return
 	}
-	if now < g.disk.next || other <= own {
+	if now < g.disk.next || !g.outrun(own) {
 		return
 	}
 	g.disk.next = now + int64(g.r.cfg.ElectionTicks) // when a transfer that doesn't succeed ends
@@ -44,15 +44,26 @@ func (g *group) watchDisk(now int64) {
 	g.r.handOver(func(uint64) bool { return true })
 }
 
-// matches are the last entry of a leader's log on its own disk, and the last on that of any other voter.
-func (g *group) matches() (own, other uint64) {
-	g.node.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		switch {
-		case id == g.r.cfg.ID:
-			own = pr.Match
-		case typ == raft.ProgressTypePeer:
-			other = max(other, pr.Match)
+// durable is the last entry of a leader's log that is on its own disk.
+func (g *group) durable() (index uint64) {
+	g.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id == g.r.cfg.ID {
+			index = pr.Match
 		}
 	})
-	return own, other
+	return index
+}
+
+// outrun reports whether a majority of the voters have more than this leader on their disks.
+func (g *group) outrun(own uint64) bool {
+	voters, ahead := 0, 0
+	g.node.WithProgress(func(_ uint64, typ raft.ProgressType, pr tracker.Progress) {
+		if typ == raft.ProgressTypePeer {
+			voters++
+			if pr.Match > own {
+				ahead++
+			}
+		}
+	})
+	return 2*ahead > voters
 }
