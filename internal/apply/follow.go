@@ -24,12 +24,17 @@ func (x *execution) followed(r Result) Result {
 		r = x.failed(err)
 	}
 	x.settleBlock(r.Response)
-	x.recordFailures(err == nil)
+	x.recordFailures(err == nil && !x.comesBack(r.Err))
 	x.noteWork()
 	if r.Err != nil && x.sub > 0 {
 		r.Rev = x.rev // the counts have been written
 	}
 	return r
+}
+
+// comesBack reports whether the command is executed again, in other partitions: this time it has no effect.
+func (x *execution) comesBack(err error) bool {
+	return again(err) && x.m.Level() >= levelOfEffectlessMoves
 }
 
 // consequences runs the extension manager and the event handlers on a command. An error

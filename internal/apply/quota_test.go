@@ -14,8 +14,10 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // quota sets a quota, as root.
@@ -257,6 +259,38 @@ func TestQuotasAndExtensions(t *testing.T) {
 	})
 }
 
+// A call that has to come back, to all partitions, since it may not fit into a quota, has no effect until it does: its extension has failed as often
+// as before.
+func TestACallThatComesBackHasNoEffect(t *testing.T) {
+	for level, want := range map[version.Level]int{levelOfEffectlessMoves - 1: 0, levelOfEffectlessMoves: 1} {
+		g := guard(t, 4)
+		g.at(level)
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/e"), Value: []byte(`return {
+  scope = { "/t/" },
+  operations = { { op = "put", prefix = "/do/" } },
+  put = function(r) while r.value == "loop" do end put("/t" .. r.key, "v") end,
+}`)}))
+		g.quota(auth.Quota{Prefix: "/t/", Limits: auth.Limits{Keys: 1}})
+		failures := func() (n int) {
+			for _, s := range g.Stores {
+				if kv := s.Get(extension.StateKey("e")); kv.Exists() {
+					n = extension.ParseStanding(kv.Value()).Failures
+				}
+			}
+			return n
+		}
+		require.Error(t, g.call("root", &pb.PutRequest{Key: []byte("/do/1"), Value: []byte("loop")}))
+		require.Equal(t, 1, failures())
+		put := &pb.PutRequest{Key: []byte("/do/1")}
+		p := g.Plan(command.Put, put, func() (string, int64) { return "root", 0 })
+		require.ErrorIs(t, g.callIn(p, "root", put), fault.Moved)
+		require.Equal(t, want, failures(), level)
+		p.Parts = g.Placement().All()
+		require.NoError(t, g.callIn(p, "root", put))
+		g.uses("/t/", 1, 8)
+	}
+}
+
 // call executes a put of a user as a call, if it concerns extensions.
 func (g *guarded) call(user string, r *pb.PutRequest) error { return g.callWith(user, 0, r) }
 
@@ -264,21 +298,27 @@ func (g *guarded) call(user string, r *pb.PutRequest) error { return g.callWith(
 func (g *guarded) callWith(user string, lease int64, r *pb.PutRequest) error {
 	p := g.Plan(command.Put, r, func() (string, int64) { return user, lease })
 	for {
-		body, err := proto.Marshal(r)
-		require.NoError(g.t, err)
-		c := p.Command(command.Put, body)
-		c.User = g.credential(user)
-		e := &command.Entry{Commands: []command.Command{c}}
-		if len(g.Stores) > 1 {
-			g.stamp += 10
-			e.Stamp = g.stamp
-		}
-		g.entry(e, p.Parts, func(_ int, r Result) { err = r.Err })
+		err := g.callIn(p, user, r)
 		if !errors.Is(err, fault.Moved) || p.Parts == g.Placement().All() {
 			return err
 		}
 		p.Parts = g.Placement().All()
 	}
+}
+
+// callIn executes a put of a user once, as it was planned.
+func (g *guarded) callIn(p Plan, user string, r *pb.PutRequest) error {
+	body, err := proto.Marshal(r)
+	require.NoError(g.t, err)
+	c := p.Command(command.Put, body)
+	c.User = g.credential(user)
+	e := &command.Entry{Commands: []command.Command{c}}
+	if len(g.Stores) > 1 {
+		g.stamp += 10
+		e.Stamp = g.stamp
+	}
+	g.entry(e, p.Parts, func(_ int, r Result) { err = r.Err })
+	return err
 }
 
 // restart is a machine over the same stores, with what the file would have.

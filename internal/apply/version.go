@@ -67,6 +67,10 @@ const levelOfKeptLeases version.Level = 7
 // lease that has been granted since.
 const levelOfMeantLeases version.Level = 7
 
+// levelOfEffectlessMoves is the level from which on a call that is to come back to other partitions, as a quota demands, doesn't end the
+// count of the failures of its extension.
+const levelOfEffectlessMoves version.Level = 7
+
 // extensionBounds are the bounds of the limits of extensions.
 func (m *Machine) extensionBounds() extension.Bounds {
 	if m.Level() < levelOfLowerBounds {
