@@ -127,6 +127,9 @@ func (c *core) revoke(ctx context.Context, in []*cluster, id clientv3.LeaseID) [
 	c.write(in...)
 	c.mu.Unlock()
 	errs := c.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
+		if err := c.links[in[i].at].settle(ctx, time.Now().Add(c.cfg.Timeout)); err != nil && isCutOff(err) {
+			return err
+		}
 		a, err := by.Revoke(ctx, id)
 		if err == nil {
 			c.mu.Lock()

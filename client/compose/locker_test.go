@@ -134,6 +134,8 @@ func (d deaf) Open(g stoapb.Sessions_OpenServer) error {
 func (d deaf) LeaseRevoke(_ context.Context, q *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	if q.ID == 1 {
 		d.did <- "the session is ended"
+	} else if q.ID == 7 {
+		d.did <- "the lease is revoked"
 	}
 	return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
 }
@@ -177,6 +179,24 @@ func TestTransactionsBehindALostSession(t *testing.T) {
 	for range 2 {
 		require.Equal(t, "the transaction begins", <-d.did)
 	}
+}
+
+// Nor is a lease revoked before that: the update may be of a key that goes with it.
+func TestRevocationsBehindALostSession(t *testing.T) {
+	d := deaf{extendingToo: extendingToo{guarding{}}, did: make(chan string, 10)}
+	c := ofKind(t, Stoa, time.Second, func(g *grpc.Server) {
+		stoapb.RegisterSessionsServer(g, d)
+		pb.RegisterLeaseServer(g, d)
+	})
+	_, err := c.Put(t.Context(), "k", "before")
+	require.Error(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, err := range c.core.revoke(ctx, c.shared.clusters, 7) {
+		require.NoError(t, err)
+	}
+	require.Equal(t, "the session is ended", <-d.did)
+	require.Equal(t, "the lease is revoked", <-d.did)
 }
 
 // Nor is a key of a mirror read at its home before that.
