@@ -49,6 +49,7 @@ type ask struct {
 	until    int    // requests that were sent before it ended
 	ephem    bool
 	withPrev bool
+	sel      selection // of a read
 
 	floor int64 // the highest revision that anybody had been answered with
 	shown int64 // the highest of an ordered event that had come
@@ -58,6 +59,8 @@ type ask struct {
 	err   error
 	rev   int64
 	kvs   []*mvccpb.KeyValue // that it read
+	more  bool
+	count int64
 	prev  []*mvccpb.KeyValue
 	says  bool // of a transaction: which way it went
 	told  int  // notes that had come
@@ -67,7 +70,7 @@ type ask struct {
 }
 
 func (x *ask) String() string {
-	return fmt.Sprintf("%s %s %s%s of level %v", x.kind, x.value, x.key, x.end, x.level)
+	return fmt.Sprintf("%s %s %s%s of level %v %v", x.kind, x.value, x.key, x.end, x.level, x.sel)
 }
 
 // note is a notification from the feed.
@@ -213,7 +216,11 @@ func (a *app) tookPut(x *ask) func(*clientv3.PutResponse) {
 }
 
 func (a *app) tookGet(x *ask) func(*clientv3.GetResponse) {
-	return func(r *clientv3.GetResponse) { x.rev, x.kvs = r.Header.Revision, r.Kvs }
+	return func(r *clientv3.GetResponse) { x.took((*pb.RangeResponse)(r), r.Header.Revision) }
+}
+
+func (x *ask) took(r *pb.RangeResponse, rev int64) {
+	x.rev, x.kvs, x.more, x.count = rev, r.Kvs, r.More, r.Count
 }
 
 func (a *app) value() string { return fmt.Sprintf("%d.%d", a.id, len(a.asks)) }
@@ -307,24 +314,22 @@ func (a *app) txn() {
 
 // look is a transaction that only reads.
 func (a *app) look() {
-	x := &ask{kind: "look", level: a.level()}
+	x := &ask{kind: "look", level: a.level(), sel: drawSelection(a.rng, a.w.ledger.answered.Load())}
 	x.key, x.end = a.span()
 	a.begin(x)
-	f := a.s.At(x.level).TxnAsync(nil, []clientv3.Op{clientv3.OpGet(x.key, spanOptions(x.end)...)}, nil)
-	answer(a, x, f, func(r *clientv3.TxnResponse) {
-		x.rev, x.kvs = r.Header.Revision, r.Responses[0].GetResponseRange().Kvs
-	})
+	f := a.s.At(x.level).TxnAsync(nil, []clientv3.Op{clientv3.OpGet(x.key, append(spanOptions(x.end), x.sel.options()...)...)}, nil)
+	answer(a, x, f, func(r *clientv3.TxnResponse) { x.took(r.Responses[0].GetResponseRange(), r.Header.Revision) })
 }
 
 func (a *app) get() {
 	x := &ask{kind: "get", level: a.level()}
-	x.key, x.end = a.span()
-	opts := spanOptions(x.end)
+	if x.key, x.end = a.span(); a.one(2) {
+		x.sel = drawSelection(a.rng, a.w.ledger.answered.Load())
+	}
+	opts := append(spanOptions(x.end), x.sel.options()...)
+	at := a.s.At(x.level)
 	if a.one(5) {
 		opts = append(opts, clientv3.WithSerializable())
-	}
-	at := a.s.At(x.level)
-	if len(opts) > 0 && len(spanOptions(x.end)) < len(opts) {
 		x.level = sdk.Fast
 	}
 	a.begin(x)
@@ -426,7 +431,7 @@ func (a *app) tookEncoded(x *ask) func([]byte) {
 			a.w.found("app %d: %v: %v", a.id, x, err)
 			return
 		}
-		x.rev, x.kvs = r.Header.Revision, r.Kvs
+		x.took(&r, r.Header.Revision)
 	}
 }
 

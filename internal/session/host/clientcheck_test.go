@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
@@ -131,8 +132,10 @@ func (a *app) checkError(x *ask) {
 		n.TimedOut++
 	case errors.Is(err, rpctypes.ErrNoSpace) && (writes || x.kind == "call" || x.kind == "await"):
 		n.Refused++
-	case errors.Is(err, rpctypes.ErrCompacted) && x.kind == "watch":
+	case errors.Is(err, rpctypes.ErrCompacted) && (x.kind == "watch" || x.sel.at > 0 && x.sel.at < a.w.ledger.compacted.Load()):
 		n.Compacted++
+	case errors.Is(err, rpctypes.ErrFutureRev) && x.sel.at > 0 && (x.level == sdk.Fast || x.sel.at > x.shown && (x.level != sdk.Strict || x.sel.at > x.floor)):
+		n.Future++
 	case x.loose && strings.Contains(err.Error(), "context deadline exceeded"):
 	default:
 		a.found(x, "no such error is documented")
@@ -214,9 +217,7 @@ func (a *app) checkAnswer(x *ask) {
 			a.found(x, "it shows %v, not %v", x.kvs, l.find(x.key, "", x.rev))
 		}
 	case "get", "look":
-		if !same(x.kvs, l.find(x.key, x.end, x.rev)) {
-			a.found(x, "it shows %v, not %v", x.kvs, l.find(x.key, x.end, x.rev))
-		}
+		a.checkRead(x)
 	case "call", "await":
 		if len(x.kvs) == 0 {
 			break
@@ -236,6 +237,18 @@ func (a *app) checkAnswer(x *ask) {
 	}
 }
 
+// checkRead compares a read with the state at its revision, or at the one that it asks for.
+func (a *app) checkRead(x *ask) {
+	rev := x.rev
+	if x.sel.at > 0 {
+		rev = x.sel.at
+	}
+	got := &pb.RangeResponse{Kvs: x.kvs, More: x.more, Count: x.count}
+	if how := x.sel.differs(got, a.w.ledger.find(x.key, x.end, rev)); how != "" || rev > x.rev {
+		a.found(x, "%s", how)
+	}
+}
+
 // reads tells whether a request was a read: a call that the extension has answered was a write.
 func (x *ask) reads() bool {
 	return x.kind == "get" || x.kind == "look" || x.kind == "call" && len(x.kvs) == 0 || x.kind == "sync" || x.kind == "progress"
@@ -252,6 +265,8 @@ func (a *app) checkOrder() {
 			a.found(x, "it took effect at %d, one before it at %d", e, effects)
 		case e != 0 && hole != nil:
 			a.found(x, "it took effect at %d, and before it had none %v", e, hole)
+		case errors.Is(x.err, rpctypes.ErrFutureRev) && x.level != sdk.Fast && x.sel.at <= max(effects, seen):
+			a.found(x, "a write before it took effect at %d, and %d was seen", effects, seen)
 		case x.err == nil && x.level != sdk.Fast && x.reads() && x.rev < max(effects, seen):
 			a.found(x, "a write before it took effect at %d, and %d was seen", effects, seen)
 		case x.err == nil && x.level != sdk.Fast && x.reads() && x.kind != "call" && x.rev < synced:

@@ -107,7 +107,7 @@ func TestClients(t *testing.T) {
 
 // clientCounts say whether a test has met what it is for.
 type clientCounts struct {
-	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Ended, Ahead, Denied, Passwords, Resized, Installed int
+	Asked, Answered, Overtaken, Forgotten, TimedOut, Refused, Called, Events, Notes, Compacted, Future, Ended, Ahead, Denied, Passwords, Resized, Installed int
 }
 
 // clientWorld is one run.
