@@ -304,7 +304,6 @@ func (a *sidecarApp) settle() {
 	quiet := func() bool { return a.w.now()-time.Duration(a.w.noted.Load()) > 7*time.Second || len(a.streams) == 0 }
 	for begun := a.w.now(); a.w.now()-begun < sidecarHang/2 && (a.lacks() || !quiet()); time.Sleep(100 * time.Millisecond) {
 	}
-	a.expire(time.Duration(a.w.calmed.Load()))
 	for _, k := range a.keeping {
 		k.cancel()
 	}

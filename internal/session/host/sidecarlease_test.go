@@ -255,7 +255,8 @@ func (w *sidecarWorld) ended(id, rev int64) bool {
 }
 
 // expire finds that leases that nothing renews are over.
-func (a *sidecarApp) expire(calm time.Duration) {
+func (a *sidecarApp) expire() {
+	calm := time.Duration(a.w.calmed.Load())
 	for _, l := range a.w.leases {
 		last := calm
 		for _, r := range l.renewed {

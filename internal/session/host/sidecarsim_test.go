@@ -185,6 +185,7 @@ func (w *sidecarWorld) run() {
 		busy.Go(a.settle)
 	}
 	busy.Wait()
+	w.apps[0].expire()
 	for _, a := range w.apps {
 		w.within("the end of a client", func() { _ = a.c.Close() })
 	}
