@@ -155,13 +155,23 @@ func (w *wires) cutAll(name string) {
 
 // stallAll lets nothing through for a while, over any of the open connections.
 func (w *wires) stallAll(d time.Duration) {
-	w.mu.Lock()
-	all := append([]*cable(nil), w.open...)
-	w.mu.Unlock()
-	for _, c := range all {
+	for _, c := range w.all() {
 		c.in.stall(d)
 		c.out.stall(d)
 	}
+}
+
+// stallAnswers lets nothing through from servers for a while, over any of the open connections.
+func (w *wires) stallAnswers(d time.Duration) {
+	for _, c := range w.all() {
+		c.in.stall(d)
+	}
+}
+
+func (w *wires) all() []*cable {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]*cable(nil), w.open...)
 }
 
 // cable is one end of a connection.

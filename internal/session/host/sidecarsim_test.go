@@ -63,7 +63,7 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 		p.At = append(p.At, rapid.IntRange(0, len(p.Sidecars)-1).Draw(t, "at"))
 	}
 	p.Trouble = rapid.SliceOfN(drawAct(
-		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke", "flip",
+		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke", "revoke", "flip",
 		"local cut", "local cut", "local cut all", "local silence", "sidecar", "none",
 	), 0, 20).Draw(t, "trouble")
 	return p
@@ -240,10 +240,10 @@ func (w *sidecarWorld) revokeSessions(rng *rand.Rand) {
 	if err != nil {
 		return
 	}
-	if rng.IntN(2) == 0 {
-		w.cluster.wires.stallAll(time.Duration(rng.IntN(int(sidecarTimeout))))
-		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
-		w.cluster.wires.cutAll("")
+	if rng.IntN(3) > 0 { // what is under way then takes effect, and its answers are lost
+		w.cluster.wires.stallAnswers(2 * sidecarTimeout)
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		defer w.cluster.wires.cutAll("")
 	}
 	for _, l := range all {
 		if !slices.ContainsFunc(w.granted(), func(o *sidecarLease) bool { return int64(o.id) == l.ID }) {
