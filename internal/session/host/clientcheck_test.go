@@ -274,7 +274,7 @@ func (a *app) checkOrder() {
 		case errors.Is(x.err, sdk.ErrOvertaken) && x.kind != "watch" && x.kind != "await" && !a.writesBehind(i): // events may have told more than a server shows to watches
 			a.found(x, "nothing was sent behind it")
 		}
-		if x.kind == "put" && x.err != nil && e == 0 && !errors.Is(x.err, rpctypes.ErrNoSpace) && !errors.Is(x.err, rpctypes.ErrPermissionDenied) {
+		if x.kind == "put" && x.err != nil && e == 0 && !errors.Is(x.err, rpctypes.ErrNoSpace) && !a.mayLack(x) {
 			hole = x
 		}
 		effects = max(effects, e)

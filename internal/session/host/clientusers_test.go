@@ -289,6 +289,11 @@ func (a *app) checkRights() {
 	}
 }
 
+// mayLack tells whether a request, whatever it was answered with, may have been refused for lack of a right.
+func (a *app) mayLack(x *ask) bool {
+	return a.w.rules.any(x.at, x.heard, func(r *rule) bool { return !r.allows(a, x) })
+}
+
 // checkSight: nothing comes of what stands behind the end of a right, unless there is one again, and a watch ends only without one.
 func (a *app) checkSight(v *viewed, n note) {
 	b := &a.w.rules
