@@ -104,6 +104,9 @@ func (a *sidecarApp) resolve(d *sidecarCall, done map[int64]*sidecarCall) {
 func (a *sidecarApp) checkError(d *sidecarCall) {
 	n := &a.w.counts
 	switch code := codeOf(d.err); {
+	case code == codes.Unavailable && !a.w.disturbed(d.begun, d.ended):
+		a.found(d, "nothing was in its way")
+		return
 	case code == codes.Unavailable, d.left && (code == codes.DeadlineExceeded || code == codes.Canceled):
 		n.Unknown++
 		return
@@ -194,7 +197,7 @@ func (a *sidecarApp) checkTime(d *sidecarCall) {
 	case d.heard == 0 || d.err != nil:
 	case d.rev < d.floor && !d.local:
 		a.found(d, "%d had been told before", d.floor)
-	case d.local && a.cached(d) && !a.w.disturbed(d.begun-5*time.Second, d.ended):
+	case d.local && a.cached(d) && !a.w.disturbed(d.begun, d.ended):
 		a.w.counts.Seen++
 		if seen := a.seen(d); seen > d.rev {
 			a.found(d, "its connection had told %d before", seen)
@@ -231,10 +234,11 @@ func (w *sidecarWorld) flips() bool {
 	return slices.ContainsFunc(w.plan.Trouble, func(do act) bool { return do.What == "flip" })
 }
 
-// disturbed tells whether a sidecar may have been without a connection to the cluster, or the cluster not able to answer.
+// disturbed tells whether, between two times, connections may have broken, or a sidecar or the cluster not been able to answer.
 func (w *sidecarWorld) disturbed(from, to time.Duration) bool {
+	from -= 5 * time.Second // what a trouble, or the start, may have left behind
 	calm := time.Duration(w.calmed.Load())
-	if w.plan.Lives[0] > 0 && from < calm || from < 0 {
+	if w.plan.Lives[0]+w.plan.Lives[1] > 0 && from < calm || from < 0 {
 		return true
 	}
 	return slices.ContainsFunc(w.troubles, func(t [2]time.Duration) bool { return t[0] <= to && t[1] >= from })

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"io"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,12 @@ func (a *sidecarApp) checkStream(s *sidecarStream) {
 	}
 	if code := codeOf(s.err); s.err != nil && code != codes.Unavailable && code != codes.Canceled && !errors.Is(s.err, io.EOF) {
 		w.found("app %d: %v: no such error is documented", a.id, s)
+	}
+	if codeOf(s.err) == codes.Unavailable && !w.disturbed(s.over, s.over) {
+		w.found("app %d: %v: nothing has ended it", a.id, s)
+	}
+	if s.err != nil && (strings.Contains(s.err.Error(), "has gone back") || strings.Contains(s.err.Error(), "another cluster") || strings.Contains(s.err.Error(), "extensions") && !w.flips()) {
+		w.found("app %d: %v: that isn't so", a.id, s)
 	}
 	if s.whole && c.created < len(s.asked) {
 		w.found("app %d: %v: %v has no answer", a.id, s, s.asked[c.created])

@@ -20,6 +20,7 @@ type sidecarStream struct {
 	cancelled map[int64]bool // it was asked to
 	progress  int64          // number of the latest request for it
 	err       error          // by which it has ended
+	over      time.Duration  // when
 	whole     bool           // it hadn't, when all had come
 }
 
@@ -78,7 +79,7 @@ func (a *sidecarApp) receive(s *sidecarStream) {
 		r, err := s.remote.Recv()
 		a.mu.Lock()
 		if err != nil {
-			s.err = err
+			s.err, s.over = err, a.w.now()
 			a.mu.Unlock()
 			return
 		}
