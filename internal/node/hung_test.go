@@ -17,7 +17,7 @@ func TestALeaderWhoseDiskHangs(t *testing.T) {
 		mine := &d[c.ID-1]
 		c.Observe.WALSync = func(time.Duration) {
 			mine.Lock()
-			mine.Unlock() //nolint:staticcheck // it waits
+			defer mine.Unlock()
 		}
 	})
 	c.ready()

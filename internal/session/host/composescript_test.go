@@ -31,7 +31,6 @@ type condition struct {
 type step struct {
 	what     string // get, put or delete
 	key, end string
-	value    string
 	sel      selection
 	inner    *script
 }
