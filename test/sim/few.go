@@ -112,6 +112,9 @@ func (s *steward) draw() *pb.InternalRaftRequest {
 	if l.chance(6) {
 		role = sharedRole
 	}
+	if s.c.has.reacts && l.chance(2) {
+		return s.drawToRegister(u.role())
+	}
 	switch n := l.rng.IntN(10); {
 	case n == 0:
 		return &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: u.name, Role: sharedRole}}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -48,14 +50,13 @@ func (c *cluster) fewExtended(u *fewUser) request {
 		r = strictly(&pb.DeleteRangeRequest{Key: []byte(manager + name + "/ack")})
 	case n < 8:
 		name = pick(c.loop, []string{"counter", "queue"})
-		if c.has.reacts && !c.loop.chance(4) {
-			name = "events"
-		}
 		r = strictly(&pb.PutRequest{Key: []byte(manager + name), Value: fmt.Appendf(nil, "-- %s\n%s", c.value(), extensions[name])})
 	case n < 10 && c.has.waits:
 		r = c.wait(u.name, c.waiting())
 	case n < 14 && c.has.reacts:
 		r = c.event()
+	case n < 18 && c.has.reacts:
+		r = strictly(&pb.PutRequest{Key: []byte(manager + "events"), Value: fmt.Appendf(nil, "-- %s\n%s", c.value(), extensions["events"])})
 	default:
 		r = c.call(u.name, pick(c.loop, []int{0, 25, 30, 40}))
 	}
@@ -65,7 +66,7 @@ func (c *cluster) fewExtended(u *fewUser) request {
 // eventSpans are the keys and ranges to which users have rights because of the handler of events: all that it takes to register it, and
 // what a run of it needs.
 func eventSpans() (all [][2][]byte) {
-	for _, dir := range []string{"/x/", manager, manager, "/x/e/", "/x/e/", "/x/log/", "/x/log/"} {
+	for _, dir := range []string{manager, "/x/e/", "/x/log/"} {
 		key, end := prefix(dir)
 		all = append(all, [2][]byte{key, end})
 	}
@@ -84,6 +85,17 @@ func (s *steward) toRegister(role string) (all []*pb.InternalRaftRequest) {
 		}})
 	}
 	return all
+}
+
+// drawToRegister takes one of these rights from a role that has it, or gives it one that it lacks.
+func (s *steward) drawToRegister(role string) *pb.InternalRaftRequest {
+	all := s.toRegister(role)
+	r := all[s.c.loop.rng.IntN(len(all)-1)] // that to the source is needed no longer once it is there
+	p := r.AuthRoleGrantPermission.Perm
+	if slices.ContainsFunc(s.held(role), func(h *authpb.Permission) bool { return proto.Equal(h, p) }) {
+		return &pb.InternalRaftRequest{AuthRoleRevokePermission: &pb.AuthRoleRevokePermissionRequest{Role: role, Key: p.Key, RangeEnd: p.RangeEnd}}
+	}
+	return r
 }
 
 // scope is a range that an extension may write.
