@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type rates struct {
 	life    *life
 	of      map[string]*ratedPrefix
 	changed time.Duration
+	open    []*takenIn // that the server has perhaps still to count
 }
 
 // ratedPrefix is a quota with a rate, from when it has been in force.
@@ -48,6 +50,7 @@ const never = time.Duration(1<<63 - 1)
 
 // change takes note of the quotas that are in force now.
 func (r *rates) change(now *auth.State) {
+	r.open = slices.DeleteFunc(r.open, func(t *takenIn) bool { return t.to != never })
 	before := r.of
 	r.changed = r.c.loop.now
 	r.of = map[string]*ratedPrefix{}
@@ -61,6 +64,11 @@ func (r *rates) change(now *auth.State) {
 		p := before[q.Prefix]
 		if p == nil || p.rate != q.Rate {
 			p = &ratedPrefix{prefix: q.Prefix, rate: q.Rate, since: r.c.loop.now, full: p == nil}
+			for _, t := range r.open { // the server may count it yet
+				if t.to == never && touches(t.req, p.prefix) {
+					p.taken = append(p.taken, t)
+				}
+			}
 		}
 		r.of[q.Prefix] = p
 	}
@@ -75,6 +83,7 @@ func (r *rates) certain(user uint64) bool {
 // takeIn is called before a request is carried out, by whoever isn't the server itself.
 func (r *rates) takeIn(user uint64, req proto.Message, owed bool) *takenIn {
 	t := &takenIn{user: user, req: req, from: r.c.loop.now, to: never, owed: owed, counts: r.certain(user)}
+	r.open = append(r.open, t)
 	for _, p := range r.of {
 		if touches(req, p.prefix) {
 			p.taken = append(p.taken, t)
