@@ -46,11 +46,9 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 		Seed: rapid.Uint64().Draw(t, "seed"), Slow: rapid.SampledFrom([]int{0, 1, 5, 30}).Draw(t, "slow"),
 		Pause: rapid.SampledFrom([]int{20, 50, 200}).Draw(t, "pause"),
 	}
-	if rapid.Bool().Draw(t, "large") {
-		p.Large = 3000
-	}
+	p.Large = rapid.SampledFrom([]int{0, 0, 3000, 20000}).Draw(t, "large")
 	for _, of := range []string{"cluster", "clients"} {
-		p.Lives = append(p.Lives, rapid.SampledFrom([]int{0, 10000, 30000, 100000}).Draw(t, of))
+		p.Lives = append(p.Lives, (1+p.Large/3000)*rapid.SampledFrom([]int{0, 10000, 30000, 100000}).Draw(t, of))
 	}
 	for range rapid.IntRange(1, 2).Draw(t, "sidecars") {
 		p.Sidecars = append(p.Sidecars, drawSidecar(t))
