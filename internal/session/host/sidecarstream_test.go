@@ -115,7 +115,11 @@ func (a *sidecarApp) request() {
 	default:
 		r.RequestUnion = &pb.WatchRequest_CreateRequest{CreateRequest: a.create(s)}
 	}
-	_ = s.remote.Send(&r) // the reader gets the error
+	_ = s.remote.Send(&r)     // the reader gets the error
+	for range a.rng.IntN(3) { // perhaps while a watch catches up
+		a.askProgress(s)
+		time.Sleep(time.Duration(a.rng.IntN(5)) * time.Millisecond)
+	}
 	if a.one(20) {
 		s.cancel()
 	}
