@@ -71,8 +71,9 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 // host of sessions over three replicas. Programs write, read and watch, while connections on both sides are cut at any byte or are silent,
 // and servers and sidecars fail; then each answer and each event is held against what has taken effect in the cluster: a write took effect
 // once, or not at all if its client was told so, between its call and its answer; what is read is what there was at the revision of the
-// answer, and linearizable reads show all that anybody had been told before; watches bring all events, once, in order; nothing is outside
-// of a namespace; nothing hangs, and no goroutine is left at the end.
+// answer, and linearizable reads show all that anybody had been told before; watches bring all events, once, in order, and progress
+// behind them; leases live as long as was told, and no longer than they are renewed; nothing is outside of a namespace; nothing fails
+// without a reason or hangs, and no goroutine is left at the end.
 //
 //	go test ./internal/session/host -run TestSidecars -rapid.checks=1000
 func TestSidecars(t *testing.T) {
