@@ -173,7 +173,7 @@ func (a *composedApp) abandon() {
 func (a *composedApp) settleLease() {
 	if h := a.held; h != nil {
 		kept := a.w.reached()
-		if h.ended = h.state(); h.ended == nil {
+		if h.ended = h.state(); h.ended == nil && !h.revoked { // which may not be noticed yet
 			h.kept = kept
 		}
 	}
