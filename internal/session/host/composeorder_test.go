@@ -114,11 +114,14 @@ func (a *composedApp) checkOrder(done []effects) {
 	}
 }
 
-// acrossBefore is the last effect on a cluster of the client's transactions over clusters before a request. Only what has keys that may be
-// locked waits for it.
+// acrossBefore is the last effect on a cluster of the client's transactions over clusters before a request. Only what has their keys, which
+// may be locked, waits for it: others may be read before the transaction has reached their cluster.
 func (a *composedApp) acrossBefore(d *deed, cluster int) (rev int64) {
 	for _, o := range a.deeds {
-		if cluster < 2 && o.kind == "across" && o.fork == d.fork && o.err == nil && o.n < d.n {
+		if cluster >= 2 || o.kind != "across" || o.fork != d.fork || o.err != nil || o.n >= d.n {
+			continue
+		}
+		if within([]string{o.key, o.other}[cluster], d.key, d.end) {
 			rev = max(rev, o.both[cluster])
 		}
 	}
