@@ -103,14 +103,20 @@ func (c *cluster) checkOrigins(p *past) {
 }
 
 // assign finds a revision's origin; requests that are taken move to another
-// revision if they can.
+// revision if they can, and if there is none that is free: thousands of increments may be exchanged.
 func (c *cluster) assign(p *past, r *revision, from []*op, match map[*op]*revision, tried map[*op]bool) bool {
 	for _, o := range from {
-		if tried[o] || !c.may(p, o, r) {
+		if match[o] == nil && !tried[o] && c.may(p, o, r) {
+			match[o] = r
+			return true
+		}
+	}
+	for _, o := range from {
+		if match[o] == nil || tried[o] || !c.may(p, o, r) {
 			continue
 		}
 		tried[o] = true
-		if other := match[o]; other == nil || c.assign(p, other, from, match, tried) {
+		if c.assign(p, match[o], from, match, tried) {
 			match[o] = r
 			return true
 		}
